@@ -1,0 +1,38 @@
+// The loops that measure a machine's ceilings, one set per ISA: ceilings_loops.cpp is compiled once for each.
+#pragma once
+
+#include <cstddef>
+
+#include "heed/heed.h"
+
+namespace heed_bench {
+
+// Sums `count` floats (a multiple of 1024, 64-byte aligned) and nothing else: only the reads cost.
+struct ReadLoop {
+    const char *name;
+    float (*run)(const float *data, size_t count);
+};
+
+constexpr int num_read_loops = 4;
+
+struct IsaLoops {
+    // Independent fused multiply-adds (SSE: multiply, add) in registers; returns a value so that none is dropped.
+    float (*fma)(long iterations);
+    double fma_flops_per_iteration;
+    // The inner part of a softmax: probs[i] = 2^(logits[i] * scale - max) for results <= 1, returns their sum.
+    // `count` is a multiple of 64, both arrays 64-byte aligned.
+    float (*exp2_sum)(const float *logits, size_t count, float scale, float max, float *probs);
+    ReadLoop reads[num_read_loops];
+};
+
+// Call the loops of an ISA only where isa_available() says so.
+template <heed_isa isa>
+const IsaLoops &isa_loops();
+template <>
+const IsaLoops &isa_loops<HEED_X86_64>();
+template <>
+const IsaLoops &isa_loops<HEED_AVX2>();
+template <>
+const IsaLoops &isa_loops<HEED_AVX512>();
+
+}  // namespace heed_bench

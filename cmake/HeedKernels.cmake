@@ -1,0 +1,90 @@
+# Makes kernels ahead of time. Used by Heed itself and, after find_package(heed), by any project:
+#
+#   heed_add_kernel_library(my_kernels)
+#   heed_add_kernels(my_kernels PHASE prefill DTYPE f32 HEAD_DIM 80 128x64 ISA avx2 avx512)
+#   target_link_libraries(my_program PRIVATE heed::runtime my_kernels)
+#
+# One object per row, all in one static library, with a table that the runtime enumerates. A program links exactly one kernel library.
+include_guard(GLOBAL)
+
+# heed_add_kernel_library(<target>): an empty table.
+function(heed_add_kernel_library target)
+    set(dir ${CMAKE_CURRENT_BINARY_DIR}/${target}.dir)
+    file(MAKE_DIRECTORY ${dir})
+    file(GENERATE OUTPUT ${dir}/kernel_table.inc
+         CONTENT "#include \"$<JOIN:$<TARGET_PROPERTY:${target},HEED_ROWS>,.inc\"\n#include \">.inc\"\n")
+    add_library(${target} STATIC ${HEED_KERNEL_TABLE_SOURCE})
+    set_target_properties(${target} PROPERTIES HEED_DIR ${dir} HEED_ROWS "")
+    target_include_directories(${target} PRIVATE ${dir})
+    target_link_libraries(${target} PRIVATE heed::kernel_interface)
+    add_custom_target(${target}_rows)
+    add_dependencies(${target} ${target}_rows)
+endfunction()
+
+# heed_add_kernels(<target> PHASE p... HEAD_DIM d|dxdv|any ... ISA i... [DTYPE f32] [FEATURES none|bias|mask|bias_mask ...]
+#                  [SCHEDULE x86|default] [EXTRA_FEATURES halide-target-features])
+# Adds one row for each combination of the listed values. DTYPE: f32 (default). FEATURES: none (default): a row computes causal,
+# window, positions, lengths, GQA and lse in any case; bias and mask are the tensors with an element per logit.
+function(heed_add_kernels target)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "DTYPE;SCHEDULE;EXTRA_FEATURES" "PHASE;HEAD_DIM;FEATURES;ISA")
+    if(arg_UNPARSED_ARGUMENTS)
+        message(FATAL_ERROR "heed_add_kernels(${target}): unknown arguments ${arg_UNPARSED_ARGUMENTS}")
+    endif()
+    foreach(required PHASE HEAD_DIM ISA)
+        if(NOT arg_${required})
+            message(FATAL_ERROR "heed_add_kernels(${target}): ${required} is missing")
+        endif()
+    endforeach()
+    if(NOT arg_FEATURES)
+        set(arg_FEATURES none)
+    endif()
+    if(NOT arg_DTYPE)
+        set(arg_DTYPE f32)
+    endif()
+    foreach(isa IN LISTS arg_ISA)
+        foreach(phase IN LISTS arg_PHASE)
+            foreach(head_dim IN LISTS arg_HEAD_DIM)
+                foreach(features IN LISTS arg_FEATURES)
+                    _heed_add_row(${target} ${phase} ${arg_DTYPE} ${head_dim} ${features} ${isa}
+                                  "${arg_SCHEDULE}" "${arg_EXTRA_FEATURES}")
+                endforeach()
+            endforeach()
+        endforeach()
+    endforeach()
+endfunction()
+
+function(_heed_add_row target phase dtype head_dim features isa schedule extra_features)
+    set(name attention_${phase}_${dtype}_d${head_dim})
+    if(NOT features STREQUAL "none")
+        string(APPEND name _${features})
+    endif()
+    string(APPEND name _contiguous_${isa})
+    string(REPLACE "x" ";" dims "${head_dim}")
+    list(GET dims 0 head_dim_k)
+    list(GET dims -1 head_dim_v)
+    set(options "")
+    if(schedule)
+        string(APPEND name _${schedule})
+        list(APPEND options schedule=${schedule})
+    endif()
+    if(extra_features)
+        list(APPEND options extra_features=${extra_features})
+    endif()
+
+    get_target_property(dir ${target} HEED_DIR)
+    get_target_property(rows ${target} HEED_ROWS)
+    if(name IN_LIST rows)
+        message(FATAL_ERROR "heed_add_kernels(${target}): the row ${name} exists already")
+    endif()
+    add_custom_command(
+        OUTPUT ${dir}/${name}.o ${dir}/${name}.inc
+        BYPRODUCTS ${dir}/${name}.h ${dir}/${name}.s ${dir}/${name}.stmt
+        COMMAND heed::generate name=${name} phase=${phase} dtype=${dtype} head_dim=${head_dim_k} head_dim_v=${head_dim_v}
+                features=${features} isa=${isa} ${options} out=${dir}
+        DEPENDS heed::generate
+        COMMENT "Generating ${name}"
+        VERBATIM)
+    set_source_files_properties(${dir}/${name}.o PROPERTIES GENERATED TRUE EXTERNAL_OBJECT TRUE)
+    target_sources(${target} PRIVATE ${dir}/${name}.o ${dir}/${name}.inc)
+    set_property(TARGET ${target} APPEND PROPERTY HEED_ROWS ${name})
+endfunction()

@@ -1,0 +1,47 @@
+#include "attention_config.h"
+
+namespace heed {
+namespace {
+
+std::string out_of_range(const char *name, int value, const char *allowed) {
+    return std::string(name) + " = " + std::to_string(value) + " is not allowed: " + allowed;
+}
+
+bool power_of_two(int x) {
+    return x > 0 && (x & (x - 1)) == 0;
+}
+
+} // namespace
+
+std::string AttentionConfig::error() const {
+    const struct {
+        const char *name;
+        int value;
+    } dims[] = {{"head_dim", head_dim}, {"head_dim_v", head_dim_v}};
+    for (const auto &dim : dims) {
+        if (dim.value < 0 || dim.value > max_head_dim) {
+            return out_of_range(dim.name, dim.value, "1..640, or 0 for a row with run-time head dims");
+        }
+    }
+    if ((head_dim == 0) != (head_dim_v == 0)) {
+        return out_of_range("head_dim_v", head_dim_v, "0 exactly when head_dim is 0");
+    }
+    if (!power_of_two(lanes) || lanes < 4 || lanes > 16) {
+        return out_of_range("lanes", lanes, "4, 8 or 16");
+    }
+    if (!power_of_two(dot_lanes) || dot_lanes < 4 || dot_lanes > 16) {
+        return out_of_range("dot_lanes", dot_lanes, "4, 8 or 16");
+    }
+    if (phase == Phase::prefill && row_block % lanes != 0) {
+        return out_of_range("row_block", row_block, "a multiple of lanes");
+    }
+    if (masked_block < 1 || kv_block % masked_block != 0) {
+        return out_of_range("kv_block", kv_block, "a multiple of masked_block");
+    }
+    if (key_tile < 1 || masked_block % key_tile != 0 || lanes % key_tile != 0) {
+        return out_of_range("key_tile", key_tile, "a divisor of masked_block and of lanes");
+    }
+    return "";
+}
+
+} // namespace heed

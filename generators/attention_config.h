@@ -1,0 +1,37 @@
+#pragma once
+// Every compile-time choice of an attention kernel, in two groups: what may change a bit of a result, and what may not.
+
+#include <string>
+
+namespace heed {
+
+enum class Phase { prefill, decode };
+
+struct AttentionConfig {
+    // Changes results: what is computed, and the tree of the sums.
+    Phase phase = Phase::prefill;
+    int head_dim = 128;    // elements of a q/k row, 1..640; 0 = given at run time
+    int head_dim_v = 128;  // elements of a v/out row, 1..640; 0 exactly when head_dim is 0
+    bool has_bias = false;
+    bool has_mask = false;
+    int row_block = 48;    // query rows that share one decision where key blocks begin
+    int kv_block = 128;    // keys of one softmax step where all rows see all keys
+    int masked_block = 16; // the same where some row does not see some key
+    int dot_lanes = 16;    // decode: partial sums of a dot product; prefill: not used
+
+    // Changes speed only.
+    int lanes = 16;   // floats of a vector register, and edge of the transposed tiles
+    int key_tile = 8; // keys (or values of d) of one register tile
+
+    static constexpr int max_head_dim = 640;
+
+    bool any_head_dim() const { return head_dim == 0; }
+
+    // Rows of k and v pass through a zero-padded copy where their length is no multiple of a vector.
+    bool pads_rows() const { return head_dim % lanes != 0 || head_dim_v % lanes != 0 || any_head_dim(); }
+
+    // Empty when valid; else a sentence with the parameter, its value and what is allowed.
+    std::string error() const;
+};
+
+} // namespace heed

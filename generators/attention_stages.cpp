@@ -1,0 +1,380 @@
+#include "attention_stages.h"
+
+#include "score_mod.h"
+
+namespace heed {
+
+using namespace Halide;
+
+namespace {
+
+Expr round_up(const Expr &x, int multiple) {
+    return ((x + (multiple - 1)) / multiple) * multiple;
+}
+
+Expr ceil_div(const Expr &x, int divisor) {
+    return (x + (divisor - 1)) / divisor;
+}
+
+class Builder {
+public:
+    Builder(const AttentionConfig &config, const AttentionInputs &in, AttentionStages &st)
+        : cfg(config), in(in), st(st), prefill(config.phase == Phase::prefill) {
+        group_size = in.num_heads / in.num_kv_heads;
+        head_dim = cfg.any_head_dim() ? in.head_dim : Expr(cfg.head_dim);
+        head_dim_v = cfg.any_head_dim() ? in.head_dim_v : Expr(cfg.head_dim_v);
+    }
+
+    void build() {
+        define_queries();
+        define_ranges();
+        st.state(st.row, st.x, st.rb, st.c, st.b, st.sp) = select(st.x == AttentionStages::row_max, lowest_logit(), 0.f);
+        for (BlockChain *chain : {&st.full, &st.masked}) {
+            define_visibility(*chain);
+            define_products(*chain);
+            define_softmax(*chain);
+            define_values(*chain);
+            define_step(*chain);
+        }
+        if (prefill) {
+            define_prefill_outputs();
+        } else {
+            define_merge();
+            define_decode_outputs();
+        }
+    }
+
+private:
+    using Args = std::vector<Expr>;
+    using Vars = std::vector<Var>;
+
+    const AttentionConfig &cfg;
+    const AttentionInputs &in;
+    AttentionStages &st;
+    const bool prefill;
+    Expr group_size, head_dim, head_dim_v;
+
+    // ---- rows: which query position and head a row is. Rows behind the last one repeat it.
+    Expr num_rows() const { return prefill ? in.q_len : in.q_len * group_size; }
+    Expr packed_row(const Expr &row) const { return min(st.rb * cfg.row_block + row, num_rows() - 1); }
+    // (The clamps say what bounds inference cannot derive from quotients.)
+    Expr position(const Expr &row) const {
+        return prefill ? packed_row(row) : clamp(packed_row(row) / group_size, 0, in.q_len - 1);
+    }
+    Expr head(const Expr &row) const {
+        return prefill ? Expr(st.c) : clamp(st.c * group_size + packed_row(row) % group_size, 0, in.num_heads - 1);
+    }
+    Expr kv_head() const { return prefill ? st.c / group_size : Expr(st.c); }
+
+    // In decode all blocks of rows go through the same blocks of keys.
+    Expr range_block() const { return prefill ? Expr(st.rb) : Expr(0); }
+
+    Expr padded(const Expr &length) const { return cfg.pads_rows() ? round_up(length, cfg.lanes) : length; }
+
+    void define_queries() {
+        auto scaled = [&](const Expr &d) { return in.q(d, head(st.row), position(st.row), st.b) * (in.scale * log2_e); };
+        if (cfg.pads_rows()) {
+            st.q_padded.define({st.d, st.row, st.rb, st.c, st.b}, head_dim, scaled);
+            st.q_rows(st.d, st.row, st.rb, st.c, st.b) = st.q_padded.rows(st.d, st.row, st.rb, st.c, st.b);
+        } else {
+            st.q_rows(st.d, st.row, st.rb, st.c, st.b) = scaled(st.d);
+        }
+        if (prefill) {
+            st.q_lanes(st.row, st.d, st.rb, st.c, st.b) =
+                st.q_tiles.define(cfg, st.q_rows, st.row, st.d, {st.rb, st.c, st.b});
+        }
+    }
+
+    // ---- which keys
+    void define_ranges() {
+        Expr kv_len = in.seq(0, st.b), visible_begin = in.seq(1, st.b), visible_end = in.seq(2, st.b);
+        Expr split_begin = prefill ? Expr(0) : st.sp * in.split_len;
+        Expr split_end = prefill ? kv_len : min(split_begin + in.split_len, kv_len);
+        auto first = [&](const Expr &i) { return max(first_visible(i, visible_begin), split_begin); };
+        auto end = [&](const Expr &i) { return min(end_visible(i, visible_end, kv_len), split_end); };
+        st.row_range(st.row, st.rb, st.b, st.sp) = {first(position(st.row)), end(position(st.row))};
+
+        Expr first_row = prefill ? st.rb * cfg.row_block : Expr(0);
+        Expr last_row = prefill ? min(first_row + cfg.row_block, in.q_len) - 1 : in.q_len - 1;
+        Expr seen_begin = min(first(first_row), split_end), seen_end = max(end(last_row), seen_begin);
+        Expr full_begin = clamp(first(last_row), seen_begin, seen_end);
+        Expr full_steps = max(end(first_row) - full_begin, 0) / cfg.kv_block;
+        Expr left_steps = ceil_div(full_begin - seen_begin, cfg.masked_block);
+        Expr right_steps = ceil_div(seen_end - (full_begin + full_steps * cfg.kv_block), cfg.masked_block);
+        st.block_range(st.rb, st.b, st.sp) = {full_begin, full_steps, left_steps, left_steps + right_steps};
+    }
+
+    Expr range(int component) const { return st.block_range(range_block(), st.b, st.sp)[component]; }
+
+    Expr key_position(const BlockChain &chain, const Expr &k, const Expr &kb) const {
+        if (!chain.ranged) {
+            // No step of `full` exists unless the capacity holds a block: the clamp, once per block, makes any step safe.
+            return max(min(range(0) + kb * cfg.kv_block, in.k.capacity - cfg.kv_block), 0) + k;
+        }
+        Expr left = range(2), behind_full = range(0) + range(1) * cfg.kv_block;
+        return (kb - left) * cfg.masked_block + select(kb < left, range(0), behind_full) + k;
+    }
+
+    Args in_block(const BlockChain &, Args first) const {
+        first.insert(first.end(), {st.kb, st.rb, st.c, st.b, st.sp});
+        return first;
+    }
+    static Vars vars(const Args &args) {
+        Vars result;
+        for (const Expr &arg : args) {
+            result.emplace_back(arg.as<Internal::Variable>()->name);
+        }
+        return result;
+    }
+
+    bool hides(const BlockChain &chain) const { return chain.ranged || cfg.has_mask || cfg.has_bias; }
+
+    void define_visibility(BlockChain &chain) {
+        if (!hides(chain)) {
+            return;
+        }
+        Expr pos = key_position(chain, st.k, st.kb), seen;
+        Tuple range = st.row_range(st.row, st.rb, st.b, st.sp);
+        auto require = [&](const Expr &condition) { seen = seen.defined() ? seen && condition : condition; };
+        if (chain.ranged) {
+            require(pos >= range[0] && pos < range[1]);
+        }
+        if (cfg.has_mask) {
+            require(mask_allows(per_logit(in.mask, pos, chain.ranged), in.mask_true_hides));
+        }
+        if (cfg.has_bias) {
+            require(!is_negative_infinity(per_logit(in.bias, pos, chain.ranged)));
+        }
+        chain.visible(vars(in_block(chain, {st.row, st.k}))) = seen;
+    }
+
+    Expr per_logit(const Func &tensor, const Expr &pos, bool may_lie_outside) const {
+        Expr last = in.k.capacity - 1;
+        Expr inside = may_lie_outside ? clamp(pos, 0, last) : unsafe_promise_clamped(pos, 0, last);
+        return tensor(inside, position(st.row), head(st.row), st.b);
+    }
+
+    Expr if_visible(const BlockChain &chain, const Expr &k, const Expr &value, const Expr &otherwise) const {
+        return hides(chain) ? select(chain.visible(in_block(chain, {st.row, k})), value, otherwise) : value;
+    }
+
+    // Element d of key k of the block, of k or v.
+    Expr element(const BlockChain &chain, const KvSource &source, const PaddedRows &rows, const Expr &d, const Expr &k) const {
+        if (cfg.pads_rows()) {
+            return rows.rows(d, k, st.kb, range_block(), st.c, st.b, st.sp);
+        }
+        return unpadded(chain, source, d, k);
+    }
+    Expr unpadded(const BlockChain &chain, const KvSource &source, const Expr &d, const Expr &k) const {
+        Expr pos = key_position(chain, k, st.kb);
+        return chain.ranged ? source.clamped(d, pos, kv_head(), st.b) : source.trusted(d, pos, kv_head(), st.b);
+    }
+
+    void define_products(BlockChain &chain) {
+        if (cfg.pads_rows()) {
+            Vars args = vars({st.d, st.k, st.kb, st.rb, st.c, st.b, st.sp});
+            chain.k_rows.define(args, head_dim, [&](const Expr &d) { return unpadded(chain, in.k, d, st.k); });
+            chain.v_rows.define(args, head_dim_v, [&](const Expr &d) { return unpadded(chain, in.v, d, st.k); });
+        }
+        Args at = in_block(chain, {st.row, st.k});
+        if (prefill) {
+            chain.over_d = RDom(0, padded(head_dim), "over_d" + chain.suffix);
+            Expr d = chain.over_d;
+            chain.product(vars(at)) += st.q_lanes(st.row, d, st.rb, st.c, st.b) * element(chain, in.k, chain.k_rows, d, st.k);
+            return;
+        }
+        const int lanes = cfg.dot_lanes;
+        chain.over_d = RDom(0, padded(head_dim) / lanes, "over_d" + chain.suffix);
+        Expr d = chain.over_d * lanes + st.u;
+        Args per_lane = in_block(chain, {st.u, st.row, st.k});
+        chain.dot_tile(vars(per_lane)) +=
+            st.q_rows(d, st.row, st.rb, st.c, st.b) * element(chain, in.k, chain.k_rows, d, st.k);
+        chain.dots(vars(per_lane)) = chain.dot_tile(per_lane);
+        define_lane_sums(chain);
+        chain.product(vars(at)) = chain.sums.back()(in_block(chain, {st.k % lanes, 0, st.row, st.k / lanes}));
+    }
+
+    // Each level interleaves the halves of two vectors and adds: after log2(lanes) levels lane e holds the sum of key e.
+    void define_lane_sums(BlockChain &chain) {
+        const int lanes = cfg.dot_lanes;
+        for (int pairs = lanes / 2; pairs >= 1; pairs /= 2) {
+            auto operand = [&](const Expr &lane, const Expr &p) {
+                return chain.sums.empty() ? chain.dots(in_block(chain, {lane, st.row, st.kq * lanes + p}))
+                                          : chain.sums.back()(in_block(chain, {lane, p, st.row, st.kq}));
+            };
+            auto half = [&](int from) {
+                Expr lane = st.e / 2 + from;
+                return select(st.e % 2 == 0, operand(lane, st.p), operand(lane, st.p + pairs));
+            };
+            Func level("lane_sums" + std::to_string(pairs) + chain.suffix);
+            level(vars(in_block(chain, {st.e, st.p, st.row, st.kq}))) = half(0) + half(lanes / 2);
+            chain.sums.push_back(level);
+        }
+    }
+
+    void define_softmax(BlockChain &chain) {
+        Args at = in_block(chain, {st.row, st.k}), per_row = in_block(chain, {st.row});
+        Expr logit = chain.product(at);
+        if (cfg.has_bias) {
+            logit = add_bias(logit, per_logit(in.bias, key_position(chain, st.k, st.kb), chain.ranged));
+        }
+        chain.logits(vars(at)) = if_visible(chain, st.k, logit, lowest_logit());
+
+        chain.keys = RDom(0, chain.block, "keys" + chain.suffix);
+        Args at_key = in_block(chain, {st.row, Expr(chain.keys)});
+        chain.block_max(vars(per_row)) = lowest_logit();
+        chain.block_max(vars(per_row)) = max(chain.block_max(per_row), chain.logits(at_key));
+        Expr weight = exp2_nonpositive(chain.logits(at) - chain.block_max(per_row));
+        chain.weights(vars(at)) = if_visible(chain, st.k, weight, 0.f);
+        if (prefill) {
+            chain.block_sum(vars(per_row)) += chain.weights(at_key);
+            return;
+        }
+        const int lanes = cfg.dot_lanes;
+        chain.lane_keys = RDom(0, chain.block / lanes, "lane_keys" + chain.suffix);
+        chain.over_u = RDom(0, lanes, "over_u" + chain.suffix);
+        chain.sum_lanes(vars(in_block(chain, {st.u, st.row}))) +=
+            chain.weights(in_block(chain, {st.row, chain.lane_keys * lanes + st.u}));
+        chain.block_sum(vars(per_row)) += chain.sum_lanes(in_block(chain, {Expr(chain.over_u), st.row}));
+    }
+
+    // A hidden key is left out, not multiplied by 0: its value may be NaN.
+    void define_values(BlockChain &chain) {
+        Args at = in_block(chain, {st.row, st.d});
+        Expr key = chain.keys;
+        chain.value_tile(vars(at)) = 0.f;
+        Expr so_far = chain.value_tile(at);
+        Expr weighted = chain.weights(in_block(chain, {st.row, key})) * element(chain, in.v, chain.v_rows, st.d, key);
+        chain.value_tile(vars(at)) = if_visible(chain, key, so_far + weighted, so_far);
+        chain.block_out(vars(at)) = chain.value_tile(at);
+    }
+
+    // One step of the online softmax. The slots are updated in their order: the factors first, from the old maximum.
+    void define_step(BlockChain &chain) {
+        using S = AttentionStages;
+        Expr max_steps = prefill ? (chain.ranged ? Expr(max_masked_steps()) : in.k.capacity / cfg.kv_block)
+                                 : in.split_len / chain.block + 2;
+        chain.steps = RDom({{0, S::num_slots + head_dim_v}, {0, max_steps}}, "steps" + chain.suffix);
+        Expr slot = chain.steps.x, step = chain.steps.y;
+        chain.steps.where(step < range(chain.ranged ? 3 : 1));
+
+        auto state = [&](const Expr &x) { return st.state(st.row, x, st.rb, st.c, st.b, st.sp); };
+        auto block = [&](const Func &f, Args first) {
+            first.insert(first.end(), {step, st.rb, st.c, st.b, st.sp});
+            return f(first);
+        };
+        auto rescaled = [&](const Expr &x, const Expr &added) {
+            return state(x) * state(S::old_factor) + added * state(S::new_factor);
+        };
+        Expr old_max = state(S::row_max), block_max = block(chain.block_max, {st.row}), new_max = max(old_max, block_max);
+        Expr element = clamp(slot - S::num_slots, 0, head_dim_v - 1);
+        st.state(st.row, slot, st.rb, st.c, st.b, st.sp) =
+            select(slot >= S::num_slots, likely(rescaled(slot, block(chain.block_out, {st.row, element}))),
+                   slot == S::old_factor, exp2_nonpositive(old_max - new_max),
+                   slot == S::new_factor, exp2_nonpositive(block_max - new_max),
+                   slot == S::row_max, new_max,
+                   rescaled(S::row_sum, block(chain.block_sum, {st.row})));
+    }
+
+    // Both ends of a block of rows: at most row_block keys are seen by some rows only, and `full` leaves less than kv_block.
+    int max_masked_steps() const {
+        auto steps = [&](int keys) { return (keys + cfg.masked_block - 1) / cfg.masked_block; };
+        return steps(cfg.row_block) + steps(cfg.kv_block + cfg.row_block);
+    }
+
+    // ---- the results of a row, from its state with the splits merged
+    template<typename State>
+    void define_row_results(const Expr &row_max, State state) {
+        Expr sum = state(AttentionStages::row_sum);
+        st.inverse_sum(st.row, st.rb, st.c, st.b) = select(is_zero(sum), 0.f, 1.f / sum);
+        st.lse_rows(st.row, st.rb, st.c, st.b) = or_negative_infinity(!is_zero(sum), row_max * ln_2 + log(sum));
+    }
+
+    // Row `r` of head block `c`; lse does not depend on d.
+    void define_outputs(const Expr &r, const Expr &c) {
+        Expr row = r % cfg.row_block, rb = r / cfg.row_block;
+        st.out(st.d, st.h, st.s, st.b) = {st.out_rows(st.d, row, rb, c, st.b), st.lse_rows(row, rb, c, st.b)};
+    }
+
+    void define_prefill_outputs() {
+        using S = AttentionStages;
+        auto state = [&](const Expr &x) { return st.state(st.row, x, st.rb, st.c, st.b, 0); };
+        define_row_results(state(S::row_max), state);
+        st.out_lanes(st.row, st.d, st.rb, st.c, st.b) = state(S::num_slots + st.d) * st.inverse_sum(st.row, st.rb, st.c, st.b);
+        st.out_rows(st.d, st.row, st.rb, st.c, st.b) =
+            st.out_tiles.define(cfg, st.out_lanes, st.d, st.row, {st.rb, st.c, st.b});
+        define_outputs(st.s, st.h);
+    }
+
+    void define_merge() {
+        using S = AttentionStages;
+        st.over_splits = RDom(0, in.num_splits, "over_splits");
+        Expr row_blocks = ceil_div(num_rows(), cfg.row_block);
+        Expr per_batch = row_blocks * in.num_kv_heads, per_split = per_batch * in.batch;
+        st.num_tasks = per_split * in.num_splits;
+        // Remainders as differences and clamps that change nothing: so bounds inference sees single values, inside the tensors.
+        Expr split = st.task / per_split, in_split = st.task - split * per_split;
+        Expr sequence = in_split / per_batch, in_sequence = in_split - sequence * per_batch;
+        Expr kv_head = in_sequence / row_blocks, block = in_sequence - kv_head * row_blocks;
+        auto below = [](const Expr &x, const Expr &extent) { return clamp(x, 0, extent - 1); };
+        st.split_state(st.row, st.x, st.task) =
+            st.state(st.row, st.x, below(block, row_blocks), below(kv_head, in.num_kv_heads), below(sequence, in.batch),
+                     below(split, in.num_splits));
+        auto state = [&](const Expr &x, const Expr &sp) {
+            return st.split_state(st.row, x, sp * per_split + st.b * per_batch + st.c * row_blocks + st.rb);
+        };
+        st.split_max(st.row, st.rb, st.c, st.b) = lowest_logit();
+        Expr of_row = st.split_max(st.row, st.rb, st.c, st.b);
+        st.split_max(st.row, st.rb, st.c, st.b) = max(of_row, state(S::row_max, st.over_splits));
+        st.split_factor(st.row, st.sp, st.rb, st.c, st.b) = exp2_nonpositive(state(S::row_max, st.sp) - of_row);
+        st.merged(st.row, st.x, st.rb, st.c, st.b) +=
+            state(st.x, st.over_splits) * st.split_factor(st.row, st.over_splits, st.rb, st.c, st.b);
+    }
+
+    void define_decode_outputs() {
+        auto merged = [&](const Expr &x) { return st.merged(st.row, x, st.rb, st.c, st.b); };
+        define_row_results(st.split_max(st.row, st.rb, st.c, st.b), merged);
+        st.out_rows(st.d, st.row, st.rb, st.c, st.b) =
+            merged(AttentionStages::num_slots + st.d) * st.inverse_sum(st.row, st.rb, st.c, st.b);
+        define_outputs(st.s * group_size + st.h % group_size, st.h / group_size);
+    }
+};
+
+} // namespace
+
+Expr TransposedTiles::define(const AttentionConfig &config, const Func &in, const Var &i, const Var &j,
+                             const std::vector<Var> &rest) {
+    const int lanes = config.lanes, elements = lanes * lanes;
+    Var e("e"), ti("ti"), tj("tj");
+    auto with_rest = [&](std::vector<Expr> first) {
+        first.insert(first.end(), rest.begin(), rest.end());
+        return first;
+    };
+    std::vector<Var> at{e, ti, tj};
+    at.insert(at.end(), rest.begin(), rest.end());
+    Func load(name + "0");
+    load(at) = in(with_rest({tj * lanes + e % lanes, ti * lanes + e / lanes}));
+    steps.push_back(load);
+    for (int half = 1; half < lanes; half *= 2) {
+        Func shuffle(name + std::to_string(steps.size()));
+        shuffle(at) = select(e % 2 == 0, steps.back()(with_rest({e / 2, ti, tj})),
+                             steps.back()(with_rest({e / 2 + elements / 2, ti, tj})));
+        steps.push_back(shuffle);
+    }
+    return steps.back()(with_rest({i % lanes + lanes * (j % lanes), i / lanes, j / lanes}));
+}
+
+BlockChain::BlockChain(const std::string &suffix, int block, bool ranged)
+    : visible("visible" + suffix), product("product" + suffix), dot_tile("dot_tile" + suffix), dots("dots" + suffix), logits("logits" + suffix),
+      weights("weights" + suffix), block_max("block_max" + suffix), block_sum("block_sum" + suffix), sum_lanes("sum_lanes" + suffix),
+      value_tile("value_tile" + suffix), block_out("block_out" + suffix), k_rows("k_rows" + suffix),
+      v_rows("v_rows" + suffix), suffix(suffix), block(block), ranged(ranged) {}
+
+AttentionStages::AttentionStages(const AttentionConfig &config)
+    : full("_full", config.kv_block, false), masked("_masked", config.masked_block, true) {}
+
+void build_attention(const AttentionConfig &config, const AttentionInputs &in, AttentionStages &stages) {
+    Builder(config, in, stages).build();
+}
+
+} // namespace heed

@@ -1,0 +1,13 @@
+# The kernel table. A kernel exists because it stands here; library, registry, tests, benchmarks and the support matrix follow.
+#
+# Pruning rule. A row is compiled for what changes its inner loops: phase, element types, head dims, and whether every logit reads a
+# bias or mask element (one row serves either and both). All else is decided at run time outside the inner loops and costs nothing
+# there: causal, window, position, lengths, group size, strides, scale, lse. Own head dims are those of common models; `any` serves the
+# rest of 1..640 and every head_dim_v != head_dim, from padded copies of the key blocks. Each ISA gets the same rows.
+heed_add_kernel_library(heed_kernels)
+heed_add_kernels(heed_kernels
+    PHASE prefill decode
+    DTYPE f32
+    HEAD_DIM 32 64 96 128 256
+    FEATURES none
+    ISA x86_64 avx2 avx512)

@@ -1,0 +1,194 @@
+// heed_generate: makes one row of the kernel table, or the Halide runtime that the rows share. The only place where what meets how.
+//
+//   heed_generate name=N phase=prefill|decode dtype=f32 head_dim=D|any [head_dim_v=D] [features=bias_mask] isa=x86_64|avx2|avx512
+//                 [schedule=x86|default] [extra_features=asan,..] out=DIR
+//   heed_generate runtime=FILE.o
+//
+// Writes N.o, N.h, N.s (assembly), N.stmt (lowered code), N.inc (the line of the registry). Exit status 1 and a message on bad input or
+// a warning of the compiler.
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <sstream>
+
+#include "attention_kernel.h"
+#include "schedules.h"
+#include "scratch_bytes.h"
+#include "trim_loops.h"
+
+namespace heed {
+namespace {
+
+using Halide::OutputFileType;
+using Halide::Target;
+
+struct BadInput : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+class Options {
+public:
+    Options(int argc, char **argv) {
+        for (int i = 1; i < argc; i++) {
+            const std::string arg = argv[i];
+            const size_t eq = arg.find('=');
+            if (eq == std::string::npos || !values.emplace(arg.substr(0, eq), arg.substr(eq + 1)).second) {
+                throw BadInput("argument '" + arg + "': want key=value, each key once");
+            }
+        }
+    }
+
+    bool has(const std::string &key) const { return values.count(key) != 0; }
+
+    std::string get(const std::string &key, const std::string &fallback = "") {
+        used[key] = true;
+        const auto it = values.find(key);
+        if (it == values.end() && fallback.empty()) {
+            throw BadInput("missing " + key + "=");
+        }
+        return it == values.end() ? fallback : it->second;
+    }
+
+    std::string choice(const std::string &key, const std::string &fallback, const std::vector<std::string> &allowed) {
+        const std::string value = get(key, fallback);
+        std::string list;
+        for (const std::string &a : allowed) {
+            if (a == value) {
+                return value;
+            }
+            list += (list.empty() ? "" : ", ") + a;
+        }
+        throw BadInput(key + " = '" + value + "' is not allowed: " + list);
+    }
+
+    void refuse_unknown() const {
+        for (const auto &[key, value] : values) {
+            if (!used.count(key)) {
+                throw BadInput("unknown argument " + key + "=" + value);
+            }
+        }
+    }
+
+private:
+    std::map<std::string, std::string> values;
+    std::map<std::string, bool> used;
+};
+
+int head_dim_of(const std::string &text) {
+    if (text == "any") {
+        return 0;
+    }
+    size_t end = 0;
+    const int value = text.find_first_not_of("0123456789") == std::string::npos ? std::stoi(text, &end) : -1;
+    if (value < 1 || value > AttentionConfig::max_head_dim) {
+        throw BadInput("head_dim = '" + text + "' is not allowed: 1..640, or any");
+    }
+    return value;
+}
+
+struct Row {
+    std::string name, isa, schedule;
+    Target target;
+    AttentionConfig config;
+};
+
+Row row_of(Options &options) {
+    Row row;
+    row.name = options.get("name");
+    options.choice("dtype", "f32", {"f32"});
+    row.isa = options.choice("isa", "", {"x86_64", "avx2", "avx512"});
+    row.schedule = options.choice("schedule", "x86", {"x86", "default"});
+    row.config.phase =
+        options.choice("phase", "", {"prefill", "decode"}) == "prefill" ? Phase::prefill : Phase::decode;
+    row.config.head_dim = head_dim_of(options.get("head_dim"));
+    row.config.head_dim_v = head_dim_of(options.get("head_dim_v", options.get("head_dim")));
+    const std::string features = options.choice("features", "none", {"none", "bias", "mask", "bias_mask"});
+    row.config.has_bias = features.find("bias") != std::string::npos;
+    row.config.has_mask = features.find("mask") != std::string::npos;
+    row.target = target_of_isa(row.isa);
+    if (const std::string extra = options.get("extra_features", "none"); extra != "none") {
+        row.target = Target(row.target.to_string() + "-" + extra);
+    }
+    fit_tiles(machine_of(row.target), row.config);
+    if (const std::string error = row.config.error(); !error.empty()) {
+        throw BadInput(error);
+    }
+    return row;
+}
+
+void schedule(const Row &row, AttentionKernel &kernel) {
+    const Machine machine = machine_of(row.target);
+    if (row.schedule == "default") {
+        schedule_attention_default(kernel.stages, row.config);
+    } else if (row.config.phase == Phase::prefill) {
+        schedule_attention_prefill_x86(kernel.stages, row.config, machine);
+    } else {
+        schedule_attention_decode_x86(kernel.stages, row.config, machine);
+    }
+}
+
+void write_registry_line(const Row &row, int64_t scratch, const std::string &path) {
+    const AttentionConfig &c = row.config;
+    std::ofstream file(path);
+    file << "HEED_KERNEL(" << row.name << ", " << (c.phase == Phase::prefill ? "prefill" : "decode") << ", f32, f32, "
+         << c.head_dim << ", " << c.head_dim_v << ", " << (c.has_bias ? 1 : 0) + (c.has_mask ? 2 : 0) << ", contiguous, "
+         << row.isa << ", " << c.row_block << ", " << c.kv_block << ", " << scratch << ", \"" << row.schedule << "\")\n";
+    if (!file.flush()) {
+        throw BadInput("cannot write " + path);
+    }
+}
+
+void generate(Options &options) {
+    const Row row = row_of(options);
+    const std::string base = options.get("out") + "/" + row.name;
+    options.refuse_unknown();
+
+    AttentionKernel kernel(row.config);
+    schedule(row, kernel);
+    Halide::Pipeline pipeline = kernel.pipeline();
+    ScratchBytes scratch;
+    TrimLoops trim("steps_");
+    if (row.schedule != "default") {
+        pipeline.add_custom_lowering_pass(&trim, [] {});
+    }
+    pipeline.add_custom_lowering_pass(&scratch, [] {});
+    Halide::Module module = pipeline.compile_to_module(kernel.arguments(), row.name, row.target);
+    if (row.schedule != "default" && trim.trimmed != 2) {
+        throw BadInput("the loops over the key blocks: " + std::to_string(trim.trimmed) + " of 2 were trimmed");
+    }
+    module.compile({{OutputFileType::object, base + ".o"},
+                    {OutputFileType::c_header, base + ".h"},
+                    {OutputFileType::assembly, base + ".s"},
+                    {OutputFileType::stmt, base + ".stmt"}});
+    write_registry_line(row, scratch.per_task(), base + ".inc");
+}
+
+// A warning (a stage that no schedule names, a bound that cannot be proved) is an error.
+class StrictReporter : public Halide::CompileTimeErrorReporter {
+public:
+    void warning(const char *message) override { throw BadInput(message); }
+    void error(const char *message) override { throw BadInput(message); }
+};
+
+} // namespace
+} // namespace heed
+
+int main(int argc, char **argv) {
+    static heed::StrictReporter reporter;
+    Halide::set_custom_compile_time_error_reporter(&reporter);
+    try {
+        heed::Options options(argc, argv);
+        if (options.has("runtime")) {
+            const std::string path = options.get("runtime");
+            options.refuse_unknown();
+            Halide::compile_standalone_runtime(path, Halide::Target("x86-64-linux-user_context"));
+        } else {
+            heed::generate(options);
+        }
+        return 0;
+    } catch (const std::exception &e) {
+        std::fprintf(stderr, "heed_generate: %s\n", e.what());
+        return 1;
+    }
+}

@@ -1,0 +1,90 @@
+#include "cpu.h"
+
+#include <cpuid.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+namespace heed {
+namespace {
+
+// Bits of CPUID leaf 1 (ECX) and leaf 7 (EBX), and of XCR0.
+constexpr uint32_t leaf1_fma = 1u << 12, leaf1_sse41 = 1u << 19, leaf1_osxsave = 1u << 27, leaf1_avx = 1u << 28,
+                   leaf1_f16c = 1u << 29;
+constexpr uint32_t leaf7_avx2 = 1u << 5, leaf7_avx512f = 1u << 16, leaf7_avx512dq = 1u << 17, leaf7_avx512cd = 1u << 28,
+                   leaf7_avx512bw = 1u << 30, leaf7_avx512vl = 1u << 31;
+constexpr uint32_t xcr0_ymm = 0x06, xcr0_zmm = 0xe6;
+
+uint32_t read_xcr0() {
+    uint32_t low = 0, high = 0;
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return low;
+}
+
+bool has_all(uint32_t value, uint32_t bits) {
+    return (value & bits) == bits;
+}
+
+// Bit 0 says "known", bit 1 + isa that the ISA may be used.
+uint32_t detect() {
+    uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0, result = 1;
+    if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx)) return result;
+    const uint32_t leaf1 = ecx;
+    uint32_t leaf7 = 0;
+    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) leaf7 = ebx;
+    const uint32_t xcr0 = has_all(leaf1, leaf1_osxsave) ? read_xcr0() : 0;
+
+    const bool x86_64 = has_all(leaf1, leaf1_sse41);
+    const bool avx2 = x86_64 && has_all(leaf1, leaf1_avx | leaf1_fma | leaf1_f16c) && has_all(leaf7, leaf7_avx2) &&
+                      has_all(xcr0, xcr0_ymm);
+    const bool avx512 =
+        avx2 && has_all(leaf7, leaf7_avx512f | leaf7_avx512dq | leaf7_avx512cd | leaf7_avx512bw | leaf7_avx512vl) &&
+        has_all(xcr0, xcr0_zmm);
+    if (x86_64) result |= 2u << static_cast<int>(Isa::x86_64);
+    if (avx2) result |= 2u << static_cast<int>(Isa::avx2);
+    if (avx512) result |= 2u << static_cast<int>(Isa::avx512);
+    return result;
+}
+
+// A plain atomic and no guarded static: a child forked during initialisation must not wait for a lost thread.
+std::atomic<uint32_t> detected{0};
+
+}  // namespace
+
+bool cpu_supports(Isa isa) {
+    uint32_t known = detected.load(std::memory_order_relaxed);
+    if (known == 0) {
+        known = detect();
+        detected.store(known, std::memory_order_relaxed);
+    }
+    return (known & (2u << static_cast<int>(isa))) != 0;
+}
+
+const char *isa_requirements(Isa isa) {
+    switch (isa) {
+    case Isa::x86_64: return "SSE4.1";
+    case Isa::avx2: return "AVX2, FMA, F16C";
+    case Isa::avx512: return "AVX-512 F, CD, BW, DQ, VL";
+    }
+    return "?";
+}
+
+const char *isa_name(Isa isa) {
+    switch (isa) {
+    case Isa::x86_64: return "x86_64";
+    case Isa::avx2: return "avx2";
+    case Isa::avx512: return "avx512";
+    }
+    return "?";
+}
+
+int32_t cpu_count() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+    return std::max(1, static_cast<int32_t>(std::thread::hardware_concurrency()));
+}
+
+}  // namespace heed

@@ -1,0 +1,237 @@
+#include "halide_bridge.h"
+
+#include <HalideRuntime.h>
+#include <immintrin.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+
+#include "thread_pool.h"
+
+namespace heed {
+namespace {
+
+// Round to nearest, denormals kept, all exceptions masked: the state in which a process starts.
+constexpr unsigned int default_mxcsr = 0x1f80;
+
+// Gives equal bits whatever the calling thread or a worker has set, and puts its state back, sticky flags included.
+class DefaultFloatEnvironment {
+public:
+    DefaultFloatEnvironment() : saved_(_mm_getcsr()) {
+        if (saved_ != default_mxcsr) _mm_setcsr(default_mxcsr);
+    }
+    ~DefaultFloatEnvironment() {
+        _mm_setcsr(saved_);
+    }
+    DefaultFloatEnvironment(const DefaultFloatEnvironment &) = delete;
+    DefaultFloatEnvironment &operator=(const DefaultFloatEnvironment &) = delete;
+
+private:
+    const unsigned int saved_;
+};
+
+// What this thread is doing for which call. Parallel loops inside an item run serially.
+struct ThreadState {
+    KernelContext *context = nullptr;
+    ScratchSlice *slice = nullptr;
+    bool inside_item = false;
+};
+thread_local ThreadState thread_state;
+
+class ScopedThreadState {
+public:
+    explicit ScopedThreadState(const ThreadState &state) : saved_(thread_state) {
+        thread_state = state;
+    }
+    ~ScopedThreadState() {
+        thread_state = saved_;
+    }
+    ScopedThreadState(const ScopedThreadState &) = delete;
+    ScopedThreadState &operator=(const ScopedThreadState &) = delete;
+
+private:
+    const ThreadState saved_;
+};
+
+char *slice_memory(const KernelContext &context, int32_t index) {
+    return context.slices + (index == 0 ? 0 : context.root_bytes + index * context.slice_bytes);
+}
+
+ScratchSlice *slice_at(const KernelContext &context, int32_t index) {
+    return reinterpret_cast<ScratchSlice *>(slice_memory(context, index));
+}
+
+bool in_workspace(const KernelContext &context, const void *block) {
+    const auto address = reinterpret_cast<uintptr_t>(block), begin = reinterpret_cast<uintptr_t>(context.slices);
+    return address >= begin && address - begin < static_cast<uintptr_t>(slice_memory(context, context.num_threads) -
+                                                                        slice_memory(context, 0));
+}
+
+void *heap_allocate(size_t bytes) {
+    void *block = nullptr;
+    return posix_memalign(&block, scratch_alignment, bytes > 0 ? bytes : 1) == 0 ? block : nullptr;
+}
+
+// A kernel called without a context (outside heed_execute) works from the heap and on one thread.
+void *allocate_scratch(void *user_context, size_t bytes) {
+    auto *context = static_cast<KernelContext *>(user_context);
+    if (context == nullptr) return heap_allocate(bytes);
+    void *block = thread_state.context == context ? thread_state.slice->allocate(bytes) : nullptr;
+    return block == nullptr && context->heap_scratch ? heap_allocate(bytes) : block;
+}
+
+void release_scratch(void *user_context, void *block) {
+    auto *context = static_cast<KernelContext *>(user_context);
+    if (block == nullptr) return;
+    if (context == nullptr || !in_workspace(*context, block)) {
+        std::free(block);
+    } else if (thread_state.context == context) {
+        thread_state.slice->release(block);
+    }
+}
+
+// A parallel loop in the hands of some items; item w works in slice w and takes task after task.
+struct ParallelLoop {
+    KernelContext *context;
+    void *user_context;
+    halide_task_t task;
+    int32_t min, size;
+    uint8_t *closure;
+    int32_t num_items;
+    std::atomic<int32_t> next{0}, error{0};
+};
+
+void run_tasks(ParallelLoop &loop, ScratchSlice *slice) {
+    for (;;) {
+        const int32_t index = loop.next.fetch_add(1, std::memory_order_relaxed);
+        if (index >= loop.size || loop.error.load(std::memory_order_relaxed) != 0) return;
+        const ScratchSlice::Mark mark = slice->mark();
+        const int32_t code = loop.task(loop.user_context, loop.min + index, loop.closure);
+        slice->restore(mark);
+        int32_t none = 0;
+        if (code != 0) loop.error.compare_exchange_strong(none, code);
+    }
+}
+
+void run_item(void *item_context, int32_t index) {
+    auto &loop = *static_cast<ParallelLoop *>(item_context);
+    if (index < 0 || index >= loop.num_items) return;
+    ScratchSlice *slice = slice_at(*loop.context, index);
+    const DefaultFloatEnvironment environment;
+    const ScopedThreadState state({loop.context, slice, true});
+    run_tasks(loop, slice);
+}
+
+int run_serially(void *user_context, halide_task_t task, int min, int size, uint8_t *closure) {
+    for (int i = 0; i < size; i++) {
+        if (const int code = task(user_context, min + i, closure)) return code;
+    }
+    return 0;
+}
+
+int run_parallel(void *user_context, halide_task_t task, int min, int size, uint8_t *closure) {
+    auto *context = static_cast<KernelContext *>(user_context);
+    if (context == nullptr || thread_state.context != context) {
+        return run_serially(user_context, task, min, size, closure);
+    }
+    ParallelLoop loop{context, user_context, task, min, size, closure, 1};
+    loop.num_items = size < context->num_threads ? size : context->num_threads;
+    if (loop.num_items <= 1 || thread_state.inside_item) {
+        run_tasks(loop, thread_state.slice);
+        return loop.error.load();
+    }
+    if (context->pool != nullptr) {
+        context->pool->run(context->pool->context, loop.num_items, run_item, &loop);
+    } else {
+        run_on_shared_pool(loop.num_items, run_item, &loop);
+    }
+    if (loop.error.load() == 0 && loop.next.load() < loop.size) {
+        halide_error(user_context, "the caller's heed_parallel_for returned before it ran its items");
+        return halide_error_code_generic_error;
+    }
+    return loop.error.load();
+}
+
+// Keeps the first sentence: later ones are consequences. Two failing tasks may mix bytes of their sentences, no more.
+void keep_error(void *user_context, const char *message) {
+    auto *context = static_cast<KernelContext *>(user_context);
+    if (context == nullptr || context->message[0] != '\0') return;
+    std::snprintf(context->message, sizeof(context->message), "%s", message);
+}
+
+void print_nothing(void *, const char *) {}
+
+halide_type_t halide_type(heed_dtype dtype) {
+    switch (dtype) {
+    case HEED_F32: return {halide_type_float, 32};
+    case HEED_I32: return {halide_type_int, 32};
+    case HEED_I8: return {halide_type_int, 8};
+    case HEED_U8: return {halide_type_uint, 8};
+    case HEED_F16:
+    case HEED_BF16: return {halide_type_uint, 16};
+    }
+    return {};
+}
+
+struct HalideBuffer {
+    explicit HalideBuffer(const KernelBuffer &buffer) {
+        for (int32_t i = 0; i < buffer.num_dims; i++) {
+            dimensions[i] = halide_dimension_t(0, buffer.extent[i], buffer.stride[i]);
+        }
+        raw.host = static_cast<uint8_t *>(buffer.data);
+        raw.type = halide_type(buffer.dtype);
+        raw.dimensions = buffer.num_dims;
+        raw.dim = dimensions;
+    }
+
+    halide_dimension_t dimensions[4];
+    halide_buffer_t raw = {};
+};
+
+std::atomic<bool> installed{false};
+
+static_assert(kernel_out_of_memory == halide_error_code_out_of_memory, "the runtime's copy of Halide's code");
+
+}  // namespace
+
+// Two threads may both install: they store the same values. A lock could be lost in a fork.
+void install_halide_handlers() {
+    if (installed.load(std::memory_order_acquire)) return;
+    halide_set_custom_malloc(allocate_scratch);
+    halide_set_custom_free(release_scratch);
+    halide_set_custom_do_par_for(run_parallel);
+    halide_set_error_handler(keep_error);
+    halide_set_custom_print(print_nothing);
+    installed.store(true, std::memory_order_release);
+}
+
+int call_kernel(const Kernel &row, KernelCall &call, KernelContext &context) {
+    HalideBuffer q(call.q), k(call.k), v(call.v), mask(call.mask), bias(call.bias), seq(call.seq), out(call.out),
+        lse(call.lse);
+    for (int32_t i = 0; i < context.num_threads; i++) {
+        ScratchSlice::create(slice_memory(context, i), context.slice_bytes + (i == 0 ? context.root_bytes : 0));
+    }
+    context.message[0] = '\0';
+    void *user_context = &context;
+    void *arguments[num_arguments] = {};
+    arguments[arg_user_context] = &user_context;
+    arguments[arg_q] = &q.raw;
+    arguments[arg_k] = &k.raw;
+    arguments[arg_v] = &v.raw;
+    arguments[arg_mask] = &mask.raw;
+    arguments[arg_bias] = &bias.raw;
+    arguments[arg_seq] = &seq.raw;
+    arguments[arg_scale] = &call.scale;
+    arguments[arg_split_len] = &call.split_len;
+    arguments[arg_num_splits] = &call.num_splits;
+    arguments[arg_mask_true_hides] = &call.mask_true_hides;
+    arguments[arg_out] = &out.raw;
+    arguments[arg_lse] = &lse.raw;
+
+    const DefaultFloatEnvironment environment;
+    const ScopedThreadState state({&context, slice_at(context, 0), false});
+    return row.call(arguments);
+}
+
+}  // namespace heed

@@ -1,0 +1,45 @@
+// Calls generated kernels. halide_bridge.cpp is the only file that knows halide_* symbols.
+#pragma once
+
+#include "kernel.h"
+#include "scratch.h"
+
+namespace heed {
+
+// One buffer argument, dimensions innermost first.
+struct KernelBuffer {
+    void *data;
+    heed_dtype dtype;
+    int32_t num_dims;
+    int32_t extent[4], stride[4];
+};
+
+struct KernelCall {
+    KernelBuffer q, k, v, mask, bias, seq, out, lse;
+    float scale;
+    int32_t split_len, num_splits;
+    uint8_t mask_true_hides;
+};
+
+// What one running kernel may use; lives on the stack of heed_execute. Kernels see it as their user context.
+struct KernelContext {
+    char *slices;  // num_threads slices of slice_bytes each, the first with root_bytes more
+    int64_t slice_bytes, root_bytes;
+    int32_t num_threads;
+    const heed_parallel_for *pool;  // NULL = the shared pool
+    bool heap_scratch;              // scratch that a slice cannot hold comes from the heap
+    char message[512];              // the kernel's sentence when it fails
+};
+
+// The code of a kernel whose scratch could not be had.
+constexpr int kernel_out_of_memory = -11;
+
+// Routes allocation, parallel loops, errors and prints of all kernels of this program to the functions here: nothing
+// aborts, nothing prints. Idempotent, thread-safe.
+void install_halide_handlers();
+
+// Runs the row and returns 0 or its negative code. Runs under the default floating-point environment (round to nearest,
+// denormals kept, no traps) and leaves the caller's as it was.
+int call_kernel(const Kernel &row, KernelCall &call, KernelContext &context);
+
+}  // namespace heed

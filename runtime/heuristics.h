@@ -1,0 +1,38 @@
+// Every choice that the runtime makes for speed or by policy: pure functions of their arguments.
+#pragma once
+
+#include <string>
+
+#include "kernel_registry.h"
+
+namespace heed {
+
+// The phase whose rows are preferred.
+Phase preferred_phase(const RowRequest &request);
+
+// A row and the reason in words, or no row (NULL) and a status with its sentence.
+struct RowChoice {
+    const Kernel *row = nullptr;
+    heed_status status = HEED_OK;
+    std::string reason;
+    std::string candidates;  // one line per row of the table: taken, or why not
+};
+
+// The best row that can serve the request: preferred phase, then exact head dims, then ISA, then fewest extra features,
+// then table order. `forced` is a row's name or NULL: that row or none.
+RowChoice choose_row(const KernelTable &table, const RowRequest &request, uint32_t isas, const char *forced);
+
+// How a decode row partitions the keys: split s covers [s * split_len, (s + 1) * split_len).
+struct Splits {
+    int32_t num_splits;
+    int64_t split_len;  // a multiple of kv_block; num_splits * split_len >= max_kv_len
+};
+
+// From max_kv_len alone (never from batch, threads or lengths), so that a sequence gives the same bits in any batch and
+// on any machine. `requested` > 0 is the caller's num_splits; fewer come back where blocks run out.
+Splits choose_splits(int32_t max_kv_len, int32_t kv_block, int32_t requested);
+
+// Threads that pay for a call of this many floating-point operations, 1..limit.
+int32_t choose_threads(double flops, int32_t limit);
+
+}  // namespace heed

@@ -1,0 +1,202 @@
+/* Heed: attention kernels generated ahead of time by Halide. C99 and C++17. This header only grows: no field, value or
+ * function changes its meaning or place.
+ *
+ *   x[b,h,i,j]   = scale * dot(q[b,i,h,:], k[b,j,g,:])            g = h / (num_heads / num_kv_heads)
+ *   x            = softcap * tanh(x / softcap)                    when softcap > 0
+ *   x           += bias[b,h,i,j] + alibi_slopes[h] * (j - p(i))   each optional
+ *   visible      = (not causal or j <= p(i)) and p(i) - window_left <= j <= p(i) + window_right
+ *                  and mask and j < kv_len and bias > -inf
+ *   probs        = softmax over the visible j; with a sink, exp(sink[h]) joins the denominator
+ *   probs        = dropout(probs)
+ *   out[b,i,h,:] = sum_j probs[b,h,i,j] * v[b,j,g,:]
+ *   lse[b,h,i]   = natural log of the softmax denominator (the sink counts; before dropout), f32
+ *
+ * A row that sees no key gives out = +0 and lse = -inf (with a sink: lse = sink). Keys that are not visible never
+ * change a bit of a result, whatever they hold. Results never depend on the number of threads.
+ *
+ * Use: heed_problem_init, fill, heed_plan_create once; heed_args_init, fill, heed_execute many times.
+ * Functions that return heed_status never abort, print or throw; heed_last_error() tells what was wrong. */
+#ifndef HEED_HEED_H
+#define HEED_HEED_H
+
+#include "types.h"
+
+#define HEED_VERSION_MAJOR 0
+#define HEED_VERSION_MINOR 1
+#define HEED_VERSION_PATCH 0
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- The problem: everything that is fixed while a plan lives ------------------------------------------------- */
+
+/* Filled by heed_problem_init, then by the caller. Counts are 0..2^31-1. A plan copies it. */
+typedef struct heed_problem {
+    uint32_t struct_size; /* sizeof(heed_problem), set by heed_problem_init; 0 is an error */
+    heed_device device;
+    heed_dtype dtype;    /* q and out: HEED_F32, HEED_F16 or HEED_BF16 */
+    heed_dtype kv_dtype; /* k and v: as dtype, or HEED_I8 with k_scale and v_scale */
+
+    int32_t batch;        /* sequences */
+    int32_t num_heads;    /* query heads, a multiple of num_kv_heads */
+    int32_t num_kv_heads; /* >= 1; 1 is MQA, num_heads is MHA */
+    int32_t head_dim;     /* elements of a q or k row: 1..640 */
+    int32_t head_dim_v;   /* elements of a v or out row: 1..640, independent of head_dim */
+    int32_t max_q_len;    /* dense queries: q_len itself; varlen: the longest segment */
+    int32_t max_kv_len;   /* contiguous: positions in k and v (a cache's capacity); else the longest sequence */
+    int32_t total_q, total_kv; /* varlen: tokens in q, in k and v */
+    int32_t num_pages, page_size, max_pages_per_seq; /* paged */
+
+    heed_position position;
+    bool causal;
+    int32_t window_left, window_right; /* tokens seen before and after p(i), inclusive; -1 = unlimited */
+    float scale;                       /* finite (0 and negative too), or NaN = 1/sqrt(head_dim), the default */
+    float softcap;                     /* 0 = off, else finite and > 0 */
+    heed_q_storage q_storage;
+    heed_kv_storage kv_storage;
+
+    bool has_mask;
+    bool mask_true_hides; /* a true mask element hides the key; default: true = may attend */
+    bool has_bias;
+    bool has_sink;
+    bool has_alibi;
+    bool alibi_symmetric;    /* -slope * |j - p(i)| instead of slope * (j - p(i)) */
+    bool has_kv_lens;        /* contiguous: execute gets kv_lens; false: every sequence has max_kv_len keys */
+    bool want_lse;
+    bool batch_invariant;    /* a sequence alone and in any batch gives the same bits */
+    bool metadata_on_device; /* lengths and tables are device pointers, clamped in the kernel */
+
+    float dropout_p;     /* 0..1; 0 is bitwise "off" */
+    int32_t num_splits;  /* key partitions of a decode row, 0 = the plan chooses; fixed by the plan, never by lengths */
+    int32_t max_threads; /* most threads one execute may use, 0 = the CPUs of this process; scales the workspace */
+
+    heed_dtype bias_dtype; /* HEED_F32, or dtype */
+    heed_layout q_layout;  /* [batch, q_len, num_heads, head_dim]; varlen: [1, total_q, num_heads, head_dim] */
+    heed_layout k_layout;  /* [batch, max_kv_len, num_kv_heads, head_dim]; varlen: [1, total_kv, ...];
+                              paged: [num_pages, page_size, num_kv_heads, head_dim] */
+    heed_layout v_layout;  /* as k_layout with head_dim_v */
+    heed_layout out_layout; /* as q_layout with head_dim_v */
+    heed_layout lse_layout; /* [batch, num_heads, q_len, 1]; varlen: [1, num_heads, total_q, 1] */
+    /* Mask and bias are indexed [batch, num_heads, q_len, kv_len]; each entry of the shape is the full extent or 1
+     * (broadcast), 0 = full. Packed means packed in that shape. kv_len here is max_kv_len. */
+    int32_t mask_shape[4], bias_shape[4];
+    heed_layout mask_layout, bias_layout;
+} heed_problem;
+
+/* Sets struct_size and every default: zero, except scale = NaN, window_left = window_right = -1. */
+HEED_API heed_status heed_problem_init(heed_problem *problem);
+
+/* ---- The plan: validated shapes, the chosen kernel row, splits, workspace ------------------------------------- */
+
+typedef struct heed_plan heed_plan;
+
+/* Validates the problem and chooses a kernel row. Pure CPU work, thread-safe. On success *plan is the caller's, to be
+ * given to heed_plan_destroy; on failure *plan is NULL. The environment variable HEED_FORCE_KERNEL=<row name> makes
+ * the plan use that row or fail; HEED_VERBOSE=1 prints one line to stderr: the row and why.
+ * Errors: INVALID_ARGUMENT, UNSUPPORTED (with a reason per candidate), NO_DEVICE, OUT_OF_MEMORY. */
+HEED_API heed_status heed_plan_create(const heed_problem *problem, heed_plan **plan);
+
+/* NULL is fine. No execute of this plan may be running. */
+HEED_API void heed_plan_destroy(heed_plan *plan);
+
+/* Bytes that execute needs, for max_threads threads; it depends on the problem and the row only. 0 for NULL. */
+HEED_API size_t heed_plan_workspace_bytes(const heed_plan *plan);
+
+/* The row's name, as in heed_kernel_info. Lives as long as the library; "" for NULL. */
+HEED_API const char *heed_plan_kernel_name(const heed_plan *plan);
+
+/* Key partitions of the plan, 1 for prefill rows; 0 for NULL. */
+HEED_API int32_t heed_plan_num_splits(const heed_plan *plan);
+
+/* Text, one line per candidate row: taken, or why not; then splits and workspace. Lives as long as the plan. */
+HEED_API const char *heed_plan_explain(const heed_plan *plan);
+
+/* ---- Execute -------------------------------------------------------------------------------------------------- */
+
+/* Tensors and metadata of one call. Fields that the problem does not ask for are ignored. Metadata is read once. */
+typedef struct heed_args {
+    uint32_t struct_size; /* sizeof(heed_args), set by heed_args_init; 0 is an error */
+    int32_t num_threads;  /* 0 = the plan's max_threads, else 1..max_threads */
+    heed_tensor q, k, v;
+    heed_tensor out;
+    heed_tensor lse;              /* f32, when want_lse */
+    heed_tensor mask;             /* HEED_U8, when has_mask */
+    heed_tensor bias;             /* bias_dtype, when has_bias */
+    heed_tensor k_scale, v_scale; /* f32, shaped as the cache without head_dim, when kv_dtype is HEED_I8 */
+
+    const int32_t *cu_seqlens_q, *cu_seqlens_kv; /* [batch + 1] tokens: first 0, non-decreasing, last the total */
+    const int32_t *kv_lens;                      /* [batch] counts of valid keys, 0..max_kv_len, when has_kv_lens */
+    const int32_t *q_offsets;                    /* [batch], when position is HEED_EXPLICIT */
+    const int32_t *page_table;                   /* [batch, max_pages_per_seq] page ids */
+    const float *sink, *alibi_slopes;            /* [num_heads] */
+    uint64_t dropout_seed, dropout_offset;       /* Philox4x32-10 key and high counter, see heed_dropout_mask */
+
+    void *workspace; /* 128-byte aligned, heed_plan_workspace_bytes(); contents are lost; one per running call */
+    size_t workspace_bytes;
+    const heed_parallel_for *pool; /* NULL = Heed's own threads */
+    void *stream;                  /* CUDA stream */
+    int32_t *device_status;        /* CUDA: first metadata fault, with metadata_on_device */
+} heed_args;
+
+/* Sets struct_size and zeroes the rest. */
+HEED_API heed_status heed_args_init(heed_args *args);
+
+/* Runs the plan. Checks every pointer, capacity, overlap and metadata value before anything is written; allocates
+ * nothing. Outputs (and the workspace) may not overlap each other or any input, not even exactly. Thread-safe: one
+ * plan may run in many threads at once, each with its own workspace and outputs. On CUDA asynchronous on `stream`.
+ * Empty problems (batch 0, q_len 0) touch nothing; max_kv_len 0 writes zeros and lse = -inf.
+ * Errors: INVALID_ARGUMENT, WORKSPACE_TOO_SMALL, NO_DEVICE, INTERNAL. */
+HEED_API heed_status heed_execute(const heed_plan *plan, const heed_args *args);
+
+/* ---- Version, errors ------------------------------------------------------------------------------------------ */
+
+/* "major.minor.patch". */
+HEED_API const char *heed_version(void);
+
+/* "HEED_OK" and so on; "HEED_UNKNOWN_STATUS" for any other value. Never NULL. */
+HEED_API const char *heed_status_name(heed_status status);
+
+/* The sentence of this thread's last failed call, "" when none failed yet. Valid until this thread's next call. */
+HEED_API const char *heed_last_error(void);
+
+/* ---- The registry --------------------------------------------------------------------------------------------- */
+
+typedef enum heed_phase HEED_ENUM_WIDTH { HEED_PREFILL = 0, HEED_DECODE = 1 } heed_phase;
+typedef enum heed_isa HEED_ENUM_WIDTH { HEED_X86_64 = 0, HEED_AVX2 = 1, HEED_AVX512 = 2 } heed_isa;
+
+/* Bits of heed_kernel_info_t.features: what a row can serve beyond the plain problem. */
+enum { HEED_FEATURE_BIAS = 1, HEED_FEATURE_MASK = 2 };
+
+/* One row of the kernel table. Strings live as long as the library. */
+typedef struct heed_kernel_info_t {
+    uint32_t struct_size; /* set by the caller to sizeof(heed_kernel_info_t) */
+    heed_phase phase;
+    heed_dtype dtype, kv_dtype;
+    int32_t head_dim, head_dim_v; /* 0 = any */
+    uint32_t features;
+    heed_kv_storage kv_storage;
+    heed_isa isa;
+    int32_t row_block, kv_block;
+    bool supported;      /* on this machine */
+    int64_t scratch_bytes; /* workspace per thread, -1: the row takes its scratch from the heap (test rows) */
+    int64_t code_bytes;    /* machine code, 0 when not recorded */
+    const char *name;      /* attention_{phase}_{dtype}[_kv{dtype}]_d{D|any}[x{Dv}][_{features}]_{storage}_{isa} */
+    const char *schedule;
+    const char *unsupported_reason; /* "" when supported */
+} heed_kernel_info_t;
+
+/* Rows linked into this program or library. */
+HEED_API int32_t heed_kernel_count(void);
+
+/* Row `index`, 0..heed_kernel_count()-1. INVALID_ARGUMENT for another index or struct_size. Thread-safe. */
+HEED_API heed_status heed_kernel_info(int32_t index, heed_kernel_info_t *info);
+
+#ifdef __cplusplus
+}
+#endif
+
+#include "layer.h"
+#include "ops.h"
+
+#endif

@@ -1,0 +1,183 @@
+/* Whole attention layers: projections, heads, masks, cache, output projection. Include <heed/heed.h>.
+ *
+ *   q = x Wq^T + bq, k = memory Wk^T + bk, v = memory Wv^T + bv     (memory = x in self attention)
+ *   clip, norm and RoPE as configured; K and V join the cache; attention as in heed.h
+ *   y = concat(heads) Wo^T + bo
+ *
+ * MHA, MQA and GQA by num_kv_heads. A layer owns its packed weights and its plans: forward allocates nothing once the
+ * shapes have been seen. Layers are read-only in forward and may be shared by threads; a cache belongs to one call at
+ * a time. A version without the layer kernels answers HEED_UNSUPPORTED and names the function. */
+#ifndef HEED_LAYER_H
+#define HEED_LAYER_H
+
+#include "ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct heed_layer heed_layer;
+typedef struct heed_cache heed_cache;
+
+/* How the projection weights lie in memory. H = num_heads, G = num_kv_heads, D = head_dim, E = head_dim_v. */
+typedef enum heed_weight_layout HEED_ENUM_WIDTH {
+    HEED_WEIGHTS_SEPARATE = 0, /* wq [H*D, dim_in], wk [G*D, dim_memory], wv [G*E, dim_memory], wo [dim_out, H*E] */
+    HEED_WEIGHTS_FUSED = 1,    /* wqkv [H*D + G*D + G*E, dim_in], wo [dim_out, H*E]; self attention only */
+    HEED_WEIGHTS_EINSUM = 2    /* wq [H, dim_in, D], wk [G, dim_memory, D], wv [G, dim_memory, E], wo [H, dim_out, E];
+                                  with G = 1 the leading axis of wk and wv may be left out */
+} heed_weight_layout;
+
+typedef enum heed_qk_norm HEED_ENUM_WIDTH {
+    HEED_QK_NORM_NONE = 0,
+    HEED_QK_NORM_MODEL = 1, /* layer norm of the whole q row (H*D) and k row (G*D) */
+    HEED_QK_NORM_HEAD = 2   /* layer norm of each head's D elements */
+} heed_qk_norm;
+
+typedef struct heed_layer_config {
+    uint32_t struct_size;  /* set by heed_layer_config_init */
+    heed_device device;
+    heed_dtype dtype;      /* activations and weights */
+    int32_t dim_in;        /* width of x */
+    int32_t dim_memory;    /* width of memory; 0 = dim_in */
+    int32_t dim_out;       /* width of y; 0 = dim_in */
+    int32_t num_heads, num_kv_heads, head_dim, head_dim_v;
+    bool cross;            /* K and V come from memory, see heed_layer_prepare */
+    heed_weight_layout weight_layout;
+
+    float scale;           /* NaN = 1/sqrt(head_dim), the default; the MQA paper's functions use 1 */
+    float softcap;
+    heed_position position; /* default HEED_BOTTOM_RIGHT: new tokens follow the cached ones */
+    bool causal;
+    int32_t window_left, window_right;
+    bool mask_true_hides;  /* for mask and key_padding alike: 1 = masked */
+    bool alibi_symmetric;
+    float dropout_p;       /* applied in training mode only */
+    float clip_qkv;        /* > 0 clamps q, k and v to [-clip_qkv, clip_qkv]; 0 = off */
+    heed_qk_norm qk_norm;
+    float qk_norm_epsilon; /* default 1e-5 */
+    int32_t rotary_dim;    /* 0 = no RoPE; tables come with the weights */
+    bool rope_interleaved;
+    int32_t max_position;  /* rows of the RoPE tables */
+
+    int32_t max_batch, max_q_len, max_kv_len; /* largest forward; they fix the workspace */
+    int32_t max_threads;                      /* 0 = the CPUs of this process */
+} heed_layer_config;
+
+/* Sets struct_size and the defaults: zero, except scale NaN, window -1, position HEED_BOTTOM_RIGHT, epsilon 1e-5. */
+HEED_API heed_status heed_layer_config_init(heed_layer_config *config);
+
+/* Weights as the config's layout says, packed row-major in its dtype; size = element count, checked. data NULL where
+ * the layer has no such weight (biases, norms, tables, slopes, sink). Biases: bq [H*D], bk [G*D], bv [G*E],
+ * bqkv [H*D + G*D + G*E], bo [dim_out]. */
+typedef struct heed_layer_weights {
+    uint32_t struct_size;
+    heed_tensor wq, wk, wv, wqkv, wo;
+    heed_tensor bq, bk, bv, bqkv, bo;
+    heed_tensor q_norm_weight, q_norm_bias, k_norm_weight, k_norm_bias; /* [H*D] and [G*D], or [D] per head */
+    heed_tensor rope_cos, rope_sin;   /* f32 [max_position, rotary_dim / 2] */
+    heed_tensor alibi_slopes, sink;   /* f32 [num_heads] */
+} heed_layer_weights;
+
+/* Checks all shapes (a message names both), packs the weights; the sources are not kept. *layer is the caller's. */
+HEED_API heed_status heed_layer_create(const heed_layer_config *config, const heed_layer_weights *weights,
+                                       heed_layer **layer);
+HEED_API void heed_layer_destroy(heed_layer *layer);
+HEED_API size_t heed_layer_workspace_bytes(const heed_layer *layer);
+
+/* ---- Caches --------------------------------------------------------------------------------------------------- */
+
+/* A cache that owns its memory: contiguous [batch, capacity, num_kv_heads, .], or pages handed out on demand. */
+typedef struct heed_cache_config {
+    uint32_t struct_size;
+    heed_kv_storage storage;      /* HEED_KV_CONTIGUOUS or HEED_KV_PAGED */
+    heed_dtype dtype;             /* the layer's, or HEED_I8 */
+    int32_t batch;                /* sequences */
+    int32_t capacity;             /* tokens per sequence at most */
+    int32_t num_pages, page_size; /* paged */
+} heed_cache_config;
+
+/* A cache fits the layer that made it and layers of equal dtype, num_kv_heads and head dims; another layer's cache is
+ * INVALID_ARGUMENT with both shapes. */
+HEED_API heed_status heed_cache_create(const heed_layer *layer, const heed_cache_config *config, heed_cache **cache);
+HEED_API void heed_cache_destroy(heed_cache *cache);
+
+/* Forgets all tokens and pages. */
+HEED_API heed_status heed_cache_reset(heed_cache *cache);
+
+/* Forgets the tokens of sequence `sequence` from `kv_len` on. */
+HEED_API heed_status heed_cache_truncate(heed_cache *cache, int32_t sequence, int32_t kv_len);
+
+/* Sequence `to` becomes a copy of sequence `from`; pages are shared until written. */
+HEED_API heed_status heed_cache_fork(heed_cache *cache, int32_t from, int32_t to);
+
+/* The cache's tensors, table and lengths, valid until the next call that changes the cache: "updated past". */
+HEED_API heed_status heed_cache_view(const heed_cache *cache, heed_kv_view *view);
+
+/* ---- Forward -------------------------------------------------------------------------------------------------- */
+
+/* Projects memory [batch, memory_len, dim_memory] into the cache of a cross-attention layer, once for many steps.
+ * memory_lens [batch] counts, or NULL. */
+HEED_API heed_status heed_layer_prepare(const heed_layer *layer, heed_cache *cache, int32_t batch, int32_t memory_len,
+                                        const heed_tensor *memory, const int32_t *memory_lens,
+                                        const heed_execution *execution);
+
+typedef struct heed_layer_args {
+    uint32_t struct_size;
+    int32_t batch, q_len;
+    int32_t memory_len;       /* cross attention without a prepared cache */
+    heed_tensor x;            /* [batch, q_len, dim_in], packed */
+    heed_tensor memory;       /* [batch, memory_len, dim_memory], packed; data NULL with a prepared cache */
+    heed_tensor y;            /* [batch, q_len, dim_out], packed */
+    heed_cache *cache;        /* NULL = no past; else the new tokens' K and V are appended first (self attention) */
+    const int32_t *q_lens;    /* [batch] valid tokens of x, or NULL = q_len; later rows of y are zero */
+    const int32_t *kv_lens;   /* [batch] valid keys without a cache, or NULL: key padding on the right */
+    heed_tensor key_padding;  /* uint8 [batch, kv_len]: key padding anywhere; data NULL = none */
+    heed_tensor mask;         /* uint8, broadcast to [batch, num_heads, q_len, kv_len]; data NULL = none */
+    int32_t mask_shape[4];    /* each the full extent or 1; 0 = full */
+    heed_layout mask_layout;
+    heed_tensor bias;         /* f32 or the layer's dtype, added to the logits; as mask */
+    int32_t bias_shape[4];
+    heed_layout bias_layout;
+    heed_tensor probs;        /* attention weights [batch, num_heads, q_len, kv_len] when asked; data NULL = not wanted */
+    bool training;            /* dropout on */
+    uint64_t dropout_seed, dropout_offset;
+    heed_execution execution; /* with a workspace of heed_layer_workspace_bytes */
+} heed_layer_args;
+
+/* A failed call leaves y, probs and the cache as they were. */
+HEED_API heed_status heed_layer_forward(const heed_layer *layer, const heed_layer_args *args);
+
+/* Gradients of one forward call, summed into the given tensors; data NULL = not wanted. */
+typedef struct heed_layer_gradients {
+    uint32_t struct_size;
+    heed_tensor dy;                 /* input, as y */
+    heed_tensor dx, dmemory, dbias; /* as x, memory, bias */
+    heed_layer_weights dweights;    /* as the weights */
+} heed_layer_gradients;
+
+HEED_API heed_status heed_layer_backward(const heed_layer *layer, const heed_layer_args *args,
+                                         const heed_layer_gradients *gradients);
+
+/* ---- Weights from files, conversion --------------------------------------------------------------------------- */
+
+/* A safetensors file, mapped read-only. Its header is untrusted: every offset and shape is checked. */
+typedef struct heed_weights_file heed_weights_file;
+
+HEED_API heed_status heed_weights_open(const char *path, heed_weights_file **file);
+HEED_API void heed_weights_close(heed_weights_file *file);
+
+/* The tensor called `name`: a read-only view that lives as long as the file, and its shape (rank at most 8). */
+HEED_API heed_status heed_weights_find(const heed_weights_file *file, const char *name, heed_tensor *tensor,
+                                       int64_t shape[8], int32_t *rank);
+
+/* Mean-pools K and V head weights [num_heads * head_dim, dim] into [num_kv_heads * head_dim, dim], the start of GQA
+ * uptraining; and the expansion that repeats each kv head group_size times. num_heads % num_kv_heads must be 0. */
+HEED_API heed_status heed_mha_to_gqa(int32_t num_heads, int32_t num_kv_heads, int32_t head_dim, int32_t dim,
+                                     const heed_tensor *mha_weight, const heed_tensor *gqa_weight);
+HEED_API heed_status heed_gqa_to_mha(int32_t num_heads, int32_t num_kv_heads, int32_t head_dim, int32_t dim,
+                                     const heed_tensor *gqa_weight, const heed_tensor *mha_weight);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,190 @@
+/* Operations around attention: cache append and copy, RoPE, merging of states, probabilities, dropout masks, dense
+ * layers, gradients. Include <heed/heed.h>. All are all-or-nothing: a failed call writes nothing. Thread-safe on
+ * distinct outputs. A version that has no kernel for one answers HEED_UNSUPPORTED and names the function.
+ * Argument structs: set struct_size to sizeof and zero what is not used. Index order and layouts as in types.h. */
+#ifndef HEED_OPS_H
+#define HEED_OPS_H
+
+#include "types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct heed_plan;
+struct heed_args;
+struct heed_problem;
+
+/* How an operation runs; all zero = CPU, all CPUs of the process, Heed's own threads. */
+typedef struct heed_execution {
+    heed_device device;
+    int32_t num_threads;           /* 0 = the CPUs of this process */
+    const heed_parallel_for *pool; /* NULL = Heed's own threads */
+    void *stream;                  /* CUDA stream */
+    void *workspace;               /* 128-byte aligned, where the operation asks for one */
+    size_t workspace_bytes;
+} heed_execution;
+
+/* ---- RoPE ----------------------------------------------------------------------------------------------------- */
+
+/* Rotates pairs (a, b) of the first rotary_dim elements to (a cos - b sin, b cos + a sin); the rest is copied. */
+typedef struct heed_rope_tables {
+    int32_t rotary_dim;   /* even, 0..head_dim */
+    bool interleaved;     /* pairs (2n, 2n+1); else half-split: (n, n + rotary_dim / 2) */
+    int32_t max_position; /* rows of the tables; every position is in 0..max_position-1 */
+    heed_tensor cos, sin; /* f32 [max_position, rotary_dim / 2], or [batch, len, rotary_dim / 2] without positions */
+    const int32_t *positions; /* [batch, len]; NULL = per-token tables */
+} heed_rope_tables;
+
+typedef struct heed_rope_args {
+    uint32_t struct_size;
+    heed_dtype dtype;
+    int32_t batch, len, num_heads, head_dim;
+    heed_tensor x, out; /* [batch, len, num_heads, head_dim]; out may be x itself with the same layout */
+    heed_layout x_layout, out_layout;
+    heed_rope_tables tables;
+    heed_execution execution;
+} heed_rope_args;
+
+HEED_API heed_status heed_rope(const heed_rope_args *args);
+
+/* ---- Key/value cache ------------------------------------------------------------------------------------------ */
+
+/* A cache in the caller's memory, of kv_storage HEED_KV_CONTIGUOUS or HEED_KV_PAGED. */
+typedef struct heed_kv_view {
+    heed_kv_storage storage;
+    heed_dtype dtype; /* HEED_I8: codes, with scale = max|x| / 127 per row of head_dim elements */
+    int32_t batch, num_kv_heads, head_dim, head_dim_v;
+    int32_t capacity;                                /* contiguous: positions per sequence */
+    int32_t num_pages, page_size, max_pages_per_seq; /* paged */
+    heed_tensor k, v;                                /* [batch, capacity, ...] or [num_pages, page_size, ...] */
+    heed_layout k_layout, v_layout;
+    heed_tensor k_scale, v_scale; /* f32, shaped as k and v without the last dimension, packed; HEED_I8 only */
+    const int32_t *page_table;    /* [batch, max_pages_per_seq] */
+    int32_t *kv_lens;             /* [batch] counts of valid tokens */
+} heed_kv_view;
+
+/* Appends new_lens[b] (NULL: new_len) tokens behind kv_lens[b], then adds them to kv_lens[b].
+ * INVALID_ARGUMENT: a length beyond the capacity, a page id out of range, two tokens for one slot, overlap. */
+typedef struct heed_kv_append_args {
+    uint32_t struct_size;
+    heed_dtype dtype;           /* of k_new and v_new */
+    int32_t new_len;            /* tokens per sequence in k_new and v_new */
+    const int32_t *new_lens;    /* [batch], 0..new_len, or NULL */
+    heed_tensor k_new, v_new;   /* [batch, new_len, num_kv_heads, head_dim or head_dim_v] */
+    heed_layout k_new_layout, v_new_layout;
+    heed_kv_view cache;
+    const heed_rope_tables *rope; /* NULL, or rotates K on its way; without positions: token t at kv_lens[b] + t */
+    heed_execution execution;
+} heed_kv_append_args;
+
+HEED_API heed_status heed_kv_append(const heed_kv_append_args *args);
+
+/* One range of a cache copy. Paged: from and to are page ids and `begin`, `count` are tokens inside the page;
+ * contiguous: sequences, and tokens of the sequence. */
+typedef struct heed_kv_range {
+    int32_t from, to;
+    int32_t begin, count;
+} heed_kv_range;
+
+/* Copies K, V and scales of `num_ranges` ranges, for beams and shared prefixes. Sources are read as they were before
+ * the call; two writes to one slot are an error. Lengths and tables stay the caller's. */
+HEED_API heed_status heed_kv_copy(const heed_kv_view *cache, const heed_kv_range *ranges, int32_t num_ranges,
+                                  const heed_execution *execution);
+
+/* ---- Merging attention states --------------------------------------------------------------------------------- */
+
+/* Merges attention over disjoint key sets: out = sum_n w_n * outs[n], w_n = exp(lses[n] - lse), and
+ * lse = log sum_n exp(lses[n]). Exact for a single state; merging an empty state (lse = -inf) changes no bit. */
+typedef struct heed_merge_args {
+    uint32_t struct_size;
+    heed_dtype dtype; /* of outs and out */
+    int32_t batch, q_len, num_heads, head_dim_v;
+    int32_t num_states;        /* >= 1 */
+    const heed_tensor *outs;   /* [num_states] tensors [batch, q_len, num_heads, head_dim_v], layout outs_layout */
+    const heed_tensor *lses;   /* [num_states] f32 tensors [batch, num_heads, q_len], packed */
+    heed_layout outs_layout, out_layout;
+    const float *sink;         /* [num_heads] raw logits that join the denominator once, or NULL */
+    heed_tensor out;           /* may be outs[0] itself with the same layout */
+    heed_tensor lse;           /* f32, packed; data NULL = not wanted */
+    heed_execution execution;
+} heed_merge_args;
+
+HEED_API heed_status heed_merge_states(const heed_merge_args *args);
+
+/* ---- Probabilities and dropout masks -------------------------------------------------------------------------- */
+
+typedef enum heed_probs_mode HEED_ENUM_WIDTH {
+    HEED_PROBS_SCORES = 0,  /* raw scaled scores */
+    HEED_PROBS_SOFTCAP = 1, /* after softcap */
+    HEED_PROBS_MASKED = 2,  /* after mask and bias: -inf where not visible */
+    HEED_PROBS_SOFTMAX = 3  /* probabilities before dropout: exact 0 where not visible and in rows without keys */
+} heed_probs_mode;
+
+/* Writes [batch, num_heads, q_len, kv_len] values in the problem's dtype or f32. v and out of args are not used.
+ * It costs q_len * kv_len memory traffic: for looking into a model, not for running it. */
+HEED_API heed_status heed_attention_probs(const struct heed_plan *plan, const struct heed_args *args,
+                                          heed_probs_mode mode, const heed_tensor *probs,
+                                          const heed_layout *probs_layout);
+
+/* Writes the dropout mask that attention uses: uint8 [batch, num_heads, max_q_len, max_kv_len], 1 = kept.
+ * Philox4x32-10, key = seed, counter low 64 = e >> 2, high 64 = offset, word e & 3, with
+ * e = ((b * num_heads + h) * max_q_len + i) * max_kv_len + j; dropped iff word < round(dropout_p * 2^32). */
+HEED_API heed_status heed_dropout_mask(const struct heed_problem *problem, uint64_t seed, uint64_t offset,
+                                       const heed_tensor *keep, const heed_layout *keep_layout,
+                                       const heed_execution *execution);
+
+/* ---- Dense layers --------------------------------------------------------------------------------------------- */
+
+/* Weights in the order that the kernels read; packed once, then read-only and shared by any threads. */
+typedef struct heed_linear_weights heed_linear_weights;
+
+/* Packs weight [dim_out, dim_in] (row-major, stride row_stride elements; 0 = dim_in) and bias [dim_out] or NULL, of
+ * `dtype`. The result is the caller's, for heed_linear_weights_destroy; the sources are not kept. */
+HEED_API heed_status heed_linear_pack(heed_dtype dtype, int32_t dim_in, int32_t dim_out, const heed_tensor *weight,
+                                      int64_t row_stride, const heed_tensor *bias, heed_linear_weights **weights);
+HEED_API void heed_linear_weights_destroy(heed_linear_weights *weights);
+
+/* One piece of the output columns, so that a fused projection writes straight into q, k, v or a cache.
+ * Column c of the piece goes to out[row / len][row % len][c / head_dim][c % head_dim]. */
+typedef struct heed_linear_out {
+    int32_t num_heads, head_dim; /* num_heads * head_dim columns */
+    heed_tensor out;             /* [batch, len, num_heads, head_dim] */
+    heed_layout layout;
+    const heed_rope_tables *rope; /* or NULL */
+} heed_linear_out;
+
+/* y = x W^T + bias over batch * len rows; the pieces together have dim_out columns. */
+typedef struct heed_linear_args {
+    uint32_t struct_size;
+    int32_t batch, len;
+    heed_tensor x;        /* [batch, len, 1, dim_in] in the weights' dtype */
+    heed_layout x_layout;
+    int32_t num_outs;     /* >= 1 */
+    const heed_linear_out *outs;
+    heed_execution execution;
+} heed_linear_args;
+
+HEED_API heed_status heed_linear(const heed_linear_weights *weights, const heed_linear_args *args);
+
+/* ---- Gradients ------------------------------------------------------------------------------------------------ */
+
+/* Gradients of one heed_execute, recomputed from lse. Layouts as the forward tensors': dq as q, dk as k, dv as v,
+ * dout as out, dbias as bias (summed over broadcast axes). data NULL = that gradient is not wanted. */
+typedef struct heed_gradients {
+    uint32_t struct_size;
+    heed_tensor dout;           /* input */
+    heed_tensor dq, dk, dv;     /* outputs, in the problem's dtype */
+    heed_tensor dbias, dsink;   /* outputs; dsink f32 [num_heads] */
+} heed_gradients;
+
+/* `args` holds the forward call's tensors: q, k, v, out, lse and its metadata, seed and offset. Workspace:
+ * heed_attention_backward_workspace_bytes(plan), which is 0 where backward is not supported. */
+HEED_API size_t heed_attention_backward_workspace_bytes(const struct heed_plan *plan);
+HEED_API heed_status heed_attention_backward(const struct heed_plan *plan, const struct heed_args *args,
+                                             const heed_gradients *gradients);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

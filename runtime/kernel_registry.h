@@ -1,0 +1,28 @@
+// The rows of this program's kernel library.
+#pragma once
+
+#include <string>
+
+#include "kernel.h"
+
+namespace heed {
+
+// What a problem asks of a row.
+struct RowRequest {
+    heed_dtype dtype, kv_dtype;
+    int32_t head_dim, head_dim_v;
+    uint32_t features;
+    heed_kv_storage kv_storage;
+    int32_t q_len, group_size;
+};
+
+// Bit 1 << isa for each ISA that the machine has.
+uint32_t machine_isas();
+
+// Why the row cannot serve the request on a machine with these ISAs; empty when it can.
+std::string why_not(const Kernel &row, const RowRequest &request, uint32_t isas);
+
+// Why the row cannot run on this machine, "" when it can. Lives as long as the library.
+const char *machine_reason(const Kernel &row);
+
+}  // namespace heed

@@ -1,0 +1,206 @@
+#include "plan.h"
+
+#include <cinttypes>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <new>
+
+#include "cpu.h"
+#include "halide_bridge.h"
+#include "scratch.h"
+#include "status.h"
+
+namespace heed {
+namespace {
+
+constexpr int64_t max_int32 = std::numeric_limits<int32_t>::max();
+
+// Beyond its partial results a decode row allocates a few small arrays at its root.
+constexpr int64_t decode_root_slack = 32768;
+
+// Kernels index with 32 bits: Halide asks that extents, their products and extent * stride stay below 2^31.
+heed_status check_kernel_limits(const char *name, const View &view) {
+    int64_t elements = 1;
+    for (int i = 3; i >= 0; i--) {
+        int64_t reach = 0;
+        const bool fits = checked_mul(elements, view.extent[i], &elements) && elements <= max_int32 &&
+                          checked_mul(view.extent[i], view.stride[i], &reach) && reach <= max_int32;
+        if (!fits || view.span > max_int32) {
+            return fail(HEED_UNSUPPORTED,
+                        "%s of [%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "] reaches past 2^31-1 elements; "
+                        "no row serves that",
+                        name, view.extent[0], view.extent[1], view.extent[2], view.extent[3]);
+        }
+    }
+    return HEED_OK;
+}
+
+heed_status check_limits(const heed_plan &plan) {
+    const ProblemViews &views = plan.views;
+    heed_status status = check_kernel_limits("q", views.q);
+    if (!status) status = check_kernel_limits("k", views.k);
+    if (!status) status = check_kernel_limits("v", views.v);
+    if (!status) status = check_kernel_limits("out", views.out);
+    if (!status) status = check_kernel_limits("lse", views.lse);
+    if (!status && plan.problem.has_mask) status = check_kernel_limits("mask", views.mask);
+    if (!status && plan.problem.has_bias) status = check_kernel_limits("bias", views.bias);
+    if (status) return status;
+    const int64_t reach = int64_t{plan.problem.max_q_len} + plan.problem.max_kv_len;
+    if (reach > max_int32 || plan.splits.num_splits * plan.splits.split_len > max_int32) {
+        return fail(HEED_UNSUPPORTED, "max_q_len is %d and max_kv_len is %d; together they must stay below 2^31",
+                    plan.problem.max_q_len, plan.problem.max_kv_len);
+    }
+    return HEED_OK;
+}
+
+RowRequest request_of(const heed_problem &p) {
+    uint32_t features = 0;
+    if (p.has_bias) features |= feature_bias;
+    if (p.has_mask) features |= feature_mask;
+    return {p.dtype,    p.kv_dtype,   p.head_dim,  p.head_dim_v,
+            features,   p.kv_storage, p.max_q_len, p.num_heads / p.num_kv_heads};
+}
+
+// Appends a part of count * size bytes to the workspace; false on overflow.
+bool append(int64_t *total, int64_t count, int64_t size, int64_t *offset) {
+    int64_t bytes = 0;
+    *offset = *total;
+    return checked_mul(count, size, &bytes) && checked_add(bytes, scratch_alignment - 1, &bytes) &&
+           checked_add(*total, bytes / scratch_alignment * scratch_alignment, total);
+}
+
+// The state (4 slots and an out row) of every split, in blocks of row_block rows per kv head, as the decode rows allocate them.
+bool decode_root_bytes(const heed_plan &plan, int64_t *bytes) {
+    const heed_problem &p = plan.problem;
+    int64_t rows = 0, row_bytes = 4 * (round_up(p.head_dim_v, 16) + 32);
+    if (!checked_mul(p.num_heads / p.num_kv_heads, p.max_q_len, &rows)) return false;
+    rows = round_up(rows, plan.row->row_block);
+    return checked_mul(int64_t{p.batch} * p.num_kv_heads, rows, &rows) &&
+           checked_mul(rows, plan.splits.num_splits, &rows) && checked_mul(rows, row_bytes, bytes) &&
+           checked_add(*bytes, decode_root_slack, bytes);
+}
+
+bool lay_out_workspace(heed_plan *plan) {
+    const heed_problem &p = plan->problem;
+    WorkspaceLayout &layout = plan->workspace;
+    layout = WorkspaceLayout{};
+    if (is_empty_problem(p) || p.max_kv_len == 0) return true;
+    int64_t payload = plan->row->scratch_per_thread, root = 0, ignored = 0;
+    if (payload < 0) payload = 0;
+    if (plan->row->phase == Phase::decode && !decode_root_bytes(*plan, &root)) return false;
+    layout.slice_bytes = ScratchSlice::bytes_for(payload);
+    layout.root_bytes = round_up(root, scratch_alignment);
+    int64_t lse_rows = p.want_lse ? 0 : int64_t{p.batch} * p.num_heads;
+    if (!checked_mul(lse_rows, p.max_q_len, &lse_rows)) return false;
+    return append(&layout.total, p.batch, num_seq_fields * int64_t{sizeof(int32_t)}, &layout.seq) &&
+           append(&layout.total, lse_rows, sizeof(float), &layout.lse) &&
+           append(&layout.total, 1, layout.root_bytes, &layout.slices) &&
+           append(&layout.total, p.max_threads, layout.slice_bytes, &ignored);
+}
+
+void resolve_defaults(heed_problem *p) {
+    if (std::isnan(p->scale)) p->scale = 1.0f / std::sqrt(static_cast<float>(p->head_dim));
+    if (p->max_threads == 0) p->max_threads = std::min(cpu_count(), max_thread_limit);
+}
+
+std::string describe_plan(const heed_plan &plan, const RowChoice &choice) {
+    const heed_problem &p = plan.problem;
+    std::string text = std::string(plan.row->name) + ": " + choice.reason + "\n";
+    if (is_empty_problem(p) || p.max_kv_len == 0) text += "empty problem: answered without a kernel\n";
+    if (plan.row->phase == Phase::decode) {
+        text += "splits: " + std::to_string(plan.splits.num_splits) + " of " + std::to_string(plan.splits.split_len) +
+                " keys, from max_kv_len " + std::to_string(p.max_kv_len) +
+                (p.num_splits > 0 ? " and num_splits " + std::to_string(p.num_splits) : "") + "\n";
+    } else if (p.num_splits > 1) {
+        text += "splits: 1, prefill rows do not split the keys (num_splits " + std::to_string(p.num_splits) + ")\n";
+    }
+    if (p.batch_invariant) text += "batch_invariant: holds, row and splits do not depend on batch or lengths\n";
+    text += "workspace: " + std::to_string(plan.workspace.total) + " bytes for " + std::to_string(p.max_threads) +
+            " threads (" + std::to_string(plan.workspace.slice_bytes) + " each)\n";
+    if (plan.row->scratch_per_thread < 0) text += "scratch: from the heap, this row's need is not bounded\n";
+    return text + "candidates:\n" + choice.candidates;
+}
+
+bool verbose() {
+    const char *value = std::getenv("HEED_VERBOSE");
+    return value != nullptr && std::strcmp(value, "1") == 0;
+}
+
+heed_status create_plan(const heed_problem *problem, std::unique_ptr<heed_plan> *result) {
+    auto plan = std::make_unique<heed_plan>();
+    if (const heed_status status = validate_problem(problem, &plan->problem, &plan->views)) return status;
+    resolve_defaults(&plan->problem);
+    const RowChoice choice =
+        choose_row(heed_kernel_table, request_of(plan->problem), machine_isas(), std::getenv("HEED_FORCE_KERNEL"));
+    if (choice.row == nullptr) return fail(choice.status, "%s", choice.reason.c_str());
+    plan->row = choice.row;
+    plan->splits = choice.row->phase == Phase::decode
+                       ? choose_splits(plan->problem.max_kv_len, choice.row->kv_block, plan->problem.num_splits)
+                       : Splits{1, 0};
+    if (const heed_status status = check_limits(*plan)) return status;
+    if (!lay_out_workspace(plan.get())) {
+        return fail(HEED_UNSUPPORTED, "the workspace of num_splits %d and max_threads %d is beyond 2^63-1 bytes",
+                    plan->problem.num_splits, plan->problem.max_threads);
+    }
+    plan->explain = describe_plan(*plan, choice);
+    install_halide_handlers();
+    if (verbose()) std::fprintf(stderr, "heed: %s: %s\n", plan->row->name, choice.reason.c_str());
+    *result = std::move(plan);
+    return HEED_OK;
+}
+
+}  // namespace
+}  // namespace heed
+
+extern "C" {
+
+heed_status heed_problem_init(heed_problem *problem) {
+    if (problem == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_problem_init: problem is NULL");
+    std::memset(problem, 0, sizeof(*problem));
+    problem->struct_size = sizeof(*problem);
+    problem->scale = std::numeric_limits<float>::quiet_NaN();
+    problem->window_left = -1;
+    problem->window_right = -1;
+    return HEED_OK;
+}
+
+heed_status heed_plan_create(const heed_problem *problem, heed_plan **plan) {
+    if (plan == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_plan_create: plan is NULL");
+    *plan = nullptr;
+    try {
+        std::unique_ptr<heed_plan> created;
+        if (const heed_status status = heed::create_plan(problem, &created)) return status;
+        *plan = created.release();
+        return HEED_OK;
+    } catch (const std::bad_alloc &) {
+        return heed::fail(HEED_OUT_OF_MEMORY, "heed_plan_create: out of memory");
+    } catch (const std::exception &error) {
+        return heed::fail(HEED_INTERNAL, "heed_plan_create: %s", error.what());
+    }
+}
+
+void heed_plan_destroy(heed_plan *plan) {
+    delete plan;
+}
+
+size_t heed_plan_workspace_bytes(const heed_plan *plan) {
+    return plan == nullptr ? 0 : static_cast<size_t>(plan->workspace.total);
+}
+
+const char *heed_plan_kernel_name(const heed_plan *plan) {
+    return plan == nullptr ? "" : plan->row->name;
+}
+
+int32_t heed_plan_num_splits(const heed_plan *plan) {
+    return plan == nullptr ? 0 : plan->splits.num_splits;
+}
+
+const char *heed_plan_explain(const heed_plan *plan) {
+    return plan == nullptr ? "" : plan->explain.c_str();
+}
+
+}  // extern "C"

@@ -1,0 +1,18 @@
+// The sentence behind heed_last_error, and how every check reports.
+#pragma once
+
+#include "heed/heed.h"
+
+namespace heed {
+
+// Stores the formatted sentence as this thread's last error and returns `status`. Allocates nothing; a sentence beyond
+// the buffer is cut and ends in "...".
+__attribute__((format(printf, 2, 3))) heed_status fail(heed_status status, const char *format, ...);
+
+// "f32" and so on; "?" for values outside the enum.
+const char *dtype_name(heed_dtype dtype);
+
+// Bytes of one element; the dtype must be one of the enum.
+int64_t dtype_bytes(heed_dtype dtype);
+
+}  // namespace heed

@@ -1,0 +1,24 @@
+// The checks of a problem, in a fixed order; none of them touches tensor data.
+#pragma once
+
+#include "heed/heed.h"
+#include "view.h"
+
+namespace heed {
+
+constexpr int32_t max_head_dim = 640;
+constexpr int32_t max_thread_limit = 1024;
+
+// The views of every tensor that the problem names; absent ones have span 0.
+struct ProblemViews {
+    View q, k, v, out, lse, mask, bias;
+};
+
+// Copies `problem` (any struct version) into `copy` and checks, in this order: struct size, enums, flags; dims and
+// scalars; strides, spans and self-overlap (fills `views`); then what is legal but not built: NO_DEVICE, UNSUPPORTED.
+heed_status validate_problem(const heed_problem *problem, heed_problem *copy, ProblemViews *views);
+
+// Some tensor has no element to compute: batch, q_len or num_heads is 0.
+bool is_empty_problem(const heed_problem &problem);
+
+}  // namespace heed

@@ -1,0 +1,189 @@
+// Decode on x86: few query rows, bound by the memory that holds k and v. Lanes run along d, so that each row of k and v is read once,
+// as whole vectors in their order in memory, for all rows of the tile (the heads of a group).
+//
+//   task = (block of rows, kv head, sequence, split of the keys), parallel; per block of keys:
+//     dots     row_block rows x key_tile keys accumulate over d in registers, a lane each
+//     logits   dot_lanes keys at once: a tree of interleaves and adds leaves one key per lane
+//     out     += weights (scalars) x v (vectors)   register tile: row_tile rows x d_tile vectors, over the keys
+// The splits of a row are merged in a second, small parallel loop.
+#include <algorithm>
+
+#include "schedules.h"
+
+namespace heed {
+
+using namespace Halide;
+
+namespace {
+
+class DecodeSchedule {
+public:
+    DecodeSchedule(AttentionStages &stages, const AttentionConfig &config, const Machine &machine)
+        : st(stages), cfg(config), registers(machine.vector_registers) {}
+
+    void apply() {
+        outputs();
+        task_stages();
+        chain(st.full, 0);
+        chain(st.masked, 1);
+    }
+
+private:
+    AttentionStages &st;
+    const AttentionConfig &cfg;
+    const int registers;
+    Var ko{"ko"}, kt{"kt"}, ro{"ro"}, rt{"rt"}, dv{"dv"}, db{"db"}, hb{"hb"};
+
+    Func &one_task(Func &f) {
+        for (const Var &v : {st.rb, st.c, st.b, st.sp}) {
+            for (const Var &arg : f.args()) {
+                if (arg.name() == v.name()) {
+                    f.bound_extent(v, 1);
+                }
+            }
+        }
+        return f;
+    }
+    Func &in_frame(Func &f) { return one_task(f.compute_at(st.split_state, st.task).store_in(MemoryType::Register)); }
+    Func &of_block(Func &f, const BlockChain &ch) {
+        f.compute_at(st.state, ch.steps.y).store_in(MemoryType::Register);
+        return one_task(f).bound_extent(st.kb, 1);
+    }
+
+    void outputs() {
+        st.out.bound(st.d, 0, cfg.head_dim_v)
+            .reorder(st.d, st.s, st.h, st.b)
+            .fuse(st.h, st.b, hb)
+            .parallel(hb)
+            .partition(hb, Partition::Never)
+            .vectorize(st.d, cfg.lanes, TailStrategy::GuardWithIf);
+        for (Func *f : {&st.split_max, &st.split_factor, &st.merged, &st.inverse_sum, &st.lse_rows}) {
+            f->compute_at(st.out, st.s);
+        }
+        st.merged.reorder_storage(st.x, st.row, st.rb, st.c, st.b)
+            .vectorize(st.x, cfg.lanes, TailStrategy::GuardWithIf)
+            .update()
+            .reorder(st.x, st.over_splits, st.row, st.rb, st.c, st.b)
+            .vectorize(st.x, cfg.lanes, TailStrategy::GuardWithIf);
+        st.split_state.compute_root()
+            .reorder_storage(st.x, st.row, st.task)
+            .reorder(st.x, st.row, st.task)
+            .bound(st.x, 0, AttentionStages::num_slots + cfg.head_dim_v)
+            .bound(st.row, 0, cfg.row_block)
+            .bound(st.task, 0, st.num_tasks)
+            .parallel(st.task)
+            .partition(st.task, Partition::Never)
+            .vectorize(st.x, cfg.lanes, TailStrategy::GuardWithIf);
+    }
+
+    void task_stages() {
+        in_frame(st.block_range);
+        in_frame(st.row_range).bound_extent(st.row, cfg.row_block);
+        in_frame(st.q_rows).bound_extent(st.d, cfg.head_dim).bound_extent(st.row, cfg.row_block).vectorize(st.d, cfg.lanes);
+        in_frame(st.state)
+            .reorder_storage(st.x, st.row, st.rb, st.c, st.b, st.sp)
+            .bound_extent(st.x, AttentionStages::num_slots + cfg.head_dim_v)
+            .bound_extent(st.row, cfg.row_block);
+    }
+
+    void chain(BlockChain &ch, int update) {
+        const int lanes = cfg.dot_lanes, rows = cfg.row_block;
+        st.state.update(update).reorder(ch.steps.x, st.row, st.rb, st.c, st.b, st.sp, ch.steps.y);
+
+        of_block(ch.logits, ch).bound_extent(st.k, ch.block).bound_extent(st.row, rows);
+        ch.logits.reorder_storage(st.k, st.row, st.kb, st.rb, st.c, st.b, st.sp)
+            .split(st.k, ko, kt, lanes)
+            .reorder(kt, st.row, ko)
+            .vectorize(kt)
+            .unroll(st.row);
+        dot_products(ch);
+
+        const VarOrRVar keys(ch.keys.x);
+        of_block(ch.block_max, ch).bound_extent(st.row, rows).update().atomic().vectorize(ch.keys.x, lanes);
+        of_block(ch.weights, ch).bound_extent(st.k, ch.block).bound_extent(st.row, rows);
+        ch.weights.reorder_storage(st.k, st.row, st.kb, st.rb, st.c, st.b, st.sp)
+            .reorder(st.k, st.row)
+            .vectorize(st.k, lanes);
+        of_block(ch.sum_lanes, ch).bound_extent(st.u, lanes).bound_extent(st.row, rows).vectorize(st.u);
+        ch.sum_lanes.update().reorder(st.u, ch.lane_keys, st.row).vectorize(st.u);
+        of_block(ch.block_sum, ch).bound_extent(st.row, rows);
+        values(ch);
+    }
+
+    void dot_products(BlockChain &ch) {
+        const int lanes = cfg.dot_lanes, rows = cfg.row_block, tile = cfg.key_tile;
+        for (Func &level : ch.sums) {
+            one_task(level.compute_at(ch.logits, st.row).store_in(MemoryType::Register))
+                .bound_extent(st.e, lanes)
+                .bound_extent(st.row, 1)
+                .bound_extent(st.kq, 1)
+                .bound_extent(st.kb, 1)
+                .vectorize(st.e)
+                .unroll(st.p);
+        }
+        one_task(ch.dots.compute_at(ch.logits, ko).store_in(MemoryType::Register))
+            .bound_extent(st.u, lanes)
+            .bound_extent(st.row, rows)
+            .bound_extent(st.k, lanes)
+            .bound_extent(st.kb, 1)
+            .split(st.k, ko, kt, tile)
+            .reorder(st.u, st.row, kt, ko)
+            .vectorize(st.u)
+            .unroll(st.row)
+            .unroll(kt);
+        one_task(ch.dot_tile.compute_at(ch.dots, ko).store_in(MemoryType::Register))
+            .bound_extent(st.u, lanes)
+            .bound_extent(st.row, rows)
+            .bound_extent(st.k, tile)
+            .bound_extent(st.kb, 1)
+            .vectorize(st.u)
+            .unroll(st.row)
+            .unroll(st.k)
+            .update()
+            .reorder(st.u, st.row, st.k, ch.over_d)
+            .vectorize(st.u)
+            .unroll(st.row)
+            .unroll(st.k);
+    }
+
+    void values(BlockChain &ch) {
+        const int lanes = cfg.lanes;
+        const int row_tile = std::min(2, cfg.row_block);
+        const int most = registers == 32 || row_tile == 1 ? 8 : 4;
+        int vectors = most;
+        while ((cfg.head_dim_v / lanes) % vectors != 0) {
+            vectors--;
+        }
+        of_block(ch.block_out, ch)
+            .reorder_storage(st.d, st.row, st.kb, st.rb, st.c, st.b, st.sp)
+            .bound_extent(st.d, cfg.head_dim_v)
+            .bound_extent(st.row, cfg.row_block)
+            .split(st.row, ro, rt, row_tile)
+            .split(st.d, db, dv, vectors * lanes)
+            .reorder(dv, rt, db, ro)
+            .vectorize(dv, lanes)
+            .unroll(dv)
+            .unroll(rt);
+        one_task(ch.value_tile.compute_at(ch.block_out, db).store_in(MemoryType::Register))
+            .bound_extent(st.kb, 1)
+            .bound_extent(st.d, vectors * lanes)
+            .bound_extent(st.row, row_tile)
+            .reorder(st.d, st.row)
+            .vectorize(st.d, lanes)
+            .unroll(st.d)
+            .unroll(st.row)
+            .update()
+            .reorder(st.d, st.row, ch.keys)
+            .vectorize(st.d, lanes)
+            .unroll(st.d)
+            .unroll(st.row);
+    }
+};
+
+} // namespace
+
+void schedule_attention_decode_x86(AttentionStages &stages, const AttentionConfig &config, const Machine &machine) {
+    DecodeSchedule(stages, config, machine).apply();
+}
+
+} // namespace heed

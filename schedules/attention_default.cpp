@@ -1,0 +1,31 @@
+// All stages at root. The bounds of the keys come from lengths in memory, so the range of each scratch coordinate is stated here:
+// what a schedule elsewhere knows from its loops.
+#include "schedules.h"
+
+namespace heed {
+
+using namespace Halide;
+
+void schedule_attention_default(AttentionStages &st, const AttentionConfig &config) {
+    st.row_range.compute_root();
+    st.block_range.compute_root();
+    st.q_rows.compute_root();
+    if (config.phase == Phase::prefill) {
+        st.q_lanes.compute_root();
+    }
+    for (BlockChain *chain : {&st.full, &st.masked}) {
+        if (chain->visible.defined()) {
+            chain->visible.compute_root();
+        }
+        for (Func *f : {&chain->product, &chain->logits, &chain->block_max, &chain->weights, &chain->block_sum,
+                        &chain->value_tile, &chain->block_out}) {
+            f->compute_root();
+        }
+    }
+    st.state.compute_root();
+    st.inverse_sum.compute_root();
+    st.lse_rows.compute_root();
+    st.out_rows.compute_root();
+}
+
+} // namespace heed

@@ -1,0 +1,42 @@
+#include "machine.h"
+
+namespace heed {
+
+using Halide::Target;
+
+Machine machine_of(const Target &target) {
+    const bool wide = target.has_feature(Target::AVX512_Skylake);
+    return {target.natural_vector_size<float>(), wide ? 32 : 16, target.has_feature(Target::FMA)};
+}
+
+Target target_of_isa(const std::string &isa) {
+    std::vector<Target::Feature> features{Target::NoRuntime, Target::NoBoundsQuery, Target::UserContext, Target::SSE41};
+    if (isa == "avx2" || isa == "avx512") {
+        features.insert(features.end(), {Target::AVX, Target::AVX2, Target::FMA, Target::F16C});
+    }
+    if (isa == "avx512") {
+        features.insert(features.end(), {Target::AVX512, Target::AVX512_Skylake});
+    }
+    if (isa != "x86_64" && isa != "avx2" && isa != "avx512") {
+        return Target();
+    }
+    return Target(Target::Linux, Target::X86, 64, features);
+}
+
+// Prefill holds rows x key_tile accumulators, one column of rows of q and a broadcast in registers:
+//   32 registers: 3 x 8 + 3 (the broadcast folds into the FMA);  16 registers: 3 x 4 + 3 + 1;  without FMA 2 x 4 + 2 + product.
+// Decode: lanes run along d; a tile of 4 rows x 4 keys shares k between the heads of a group.
+void fit_tiles(const Machine &machine, AttentionConfig &config) {
+    config.lanes = machine.lanes;
+    config.dot_lanes = machine.lanes;
+    if (config.phase == Phase::prefill) {
+        config.key_tile = machine.vector_registers == 32 ? 8 : 4;
+        config.row_block = machine.lanes * (machine.has_fma ? 3 : 2);
+    } else {
+        config.key_tile = 4;
+        config.row_block = 4;
+        config.kv_block = 256;
+    }
+}
+
+} // namespace heed

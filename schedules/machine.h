@@ -1,0 +1,25 @@
+#pragma once
+// Facts about a target that schedules and tile sizes are derived from. The only place that asks a target for its features.
+
+#include <string>
+
+#include "Halide.h"
+#include "attention_config.h"
+
+namespace heed {
+
+struct Machine {
+    int lanes;            // floats of a vector register
+    int vector_registers; // architectural
+    bool has_fma;
+};
+
+Machine machine_of(const Halide::Target &target);
+
+// "x86_64" (SSE4.1), "avx2" (with FMA and F16C), "avx512" (F, CD, VL, DQ, BW); anything else: an invalid target.
+Halide::Target target_of_isa(const std::string &isa);
+
+// The register tiles that fit the machine: row_block, key_tile and lanes of a config.
+void fit_tiles(const Machine &machine, AttentionConfig &config);
+
+} // namespace heed

@@ -1,0 +1,16 @@
+#pragma once
+// How the stages of attention run. A schedule changes speed and scratch, never a bit of a result.
+
+#include "attention_stages.h"
+#include "machine.h"
+
+namespace heed {
+
+// Every stage in memory of its own, one after the other: slow, and plain enough to serve as the oracle of the others.
+void schedule_attention_default(AttentionStages &stages, const AttentionConfig &config);
+
+void schedule_attention_prefill_x86(AttentionStages &stages, const AttentionConfig &config, const Machine &machine);
+
+void schedule_attention_decode_x86(AttentionStages &stages, const AttentionConfig &config, const Machine &machine);
+
+} // namespace heed

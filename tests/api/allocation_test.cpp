@@ -1,0 +1,92 @@
+// Memory: a plan survives the failure of any of its allocations; execute makes none.
+// This program replaces malloc (glibc), so it is not built with sanitizers that do the same.
+#include <cerrno>
+#include <cstdlib>
+
+#include "fixture.h"
+
+extern "C" {
+void *__libc_malloc(size_t);
+void *__libc_calloc(size_t, size_t);
+void *__libc_realloc(void *, size_t);
+}
+
+namespace {
+
+// Of the calling thread: allocations so far, and how many succeed before all fail (-1: all succeed).
+thread_local int64_t num_allocations = 0, remaining = -1;
+std::atomic<int64_t> all_allocations{0};
+
+bool may_allocate() {
+    num_allocations++;
+    all_allocations++;
+    if (remaining < 0) return true;
+    if (remaining == 0) return false;
+    remaining--;
+    return true;
+}
+
+}  // namespace
+
+extern "C" {
+
+void *malloc(size_t bytes) {
+    return may_allocate() ? __libc_malloc(bytes) : nullptr;
+}
+void *calloc(size_t count, size_t bytes) {
+    return may_allocate() ? __libc_calloc(count, bytes) : nullptr;
+}
+void *realloc(void *block, size_t bytes) {
+    return may_allocate() ? __libc_realloc(block, bytes) : nullptr;
+}
+
+}  // extern "C"
+
+namespace {
+
+class Allocation : public ApiTest {};
+
+TEST_F(Allocation, PlanSurvivesEveryFailure) {
+    const heed_problem problem = make_problem(2, 8, 16);
+    heed_plan *plan = nullptr;
+    int64_t failures = 0;
+    for (;; failures++) {
+        remaining = failures;
+        const heed_status status = heed_plan_create(&problem, &plan);
+        remaining = -1;
+        if (status == HEED_OK) break;
+        ASSERT_EQ(status, HEED_OUT_OF_MEMORY);
+        ASSERT_EQ(plan, nullptr);
+        ASSERT_LT(failures, 10000);
+    }
+    EXPECT_GT(failures, 0);
+    heed_plan_destroy(plan);
+    EXPECT_TRUE(make_plan(problem));
+}
+
+TEST_F(Allocation, ExecuteMakesNone) {
+    stub::behaviour.record = false;
+    heed_problem problem = make_problem(8, 16, 256, 8, 2);
+    problem.has_kv_lens = true;
+    problem.max_threads = 4;
+    Attempt run(problem);
+    const std::vector<int32_t> kv_lens(8, 100);
+    run.args.kv_lens = kv_lens.data();
+    ASSERT_EQ(run.execute(), HEED_OK) << heed_last_error();  // starts the pool's threads
+    const int64_t before = all_allocations;
+    for (int i = 0; i < 10; i++) ASSERT_EQ(run.execute(), HEED_OK);
+    run.args.kv_lens = nullptr;
+    ASSERT_EQ(run.execute(), HEED_INVALID_ARGUMENT);
+    EXPECT_EQ(all_allocations, before);
+}
+
+TEST_F(Allocation, FirstExecuteOnOneThreadMakesNone) {
+    stub::behaviour.record = false;
+    Attempt run(make_problem(8, 16, 256, 8, 2));
+    run.args.num_threads = 1;
+    const int64_t before = all_allocations;
+    ASSERT_EQ(run.execute(), HEED_OK);
+    EXPECT_EQ(all_allocations, before);
+}
+
+}  // namespace

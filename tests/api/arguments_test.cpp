@@ -1,0 +1,177 @@
+// What kernels get: buffers in their dimension order, resolved metadata, splits, dummies.
+#include <cmath>
+#include <limits>
+
+#include "fixture.h"
+#include "kernel.h"
+
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int32_t int32_min = std::numeric_limits<int32_t>::min();
+constexpr int32_t int32_max = std::numeric_limits<int32_t>::max();
+
+class Arguments : public ApiTest {
+protected:
+    // The seq values of a one-sequence problem of 4 queries and 10 keys.
+    std::vector<int32_t> seq(heed_position position, bool causal, int32_t left, int32_t right, int32_t q_offset = 0) {
+        heed_problem problem = make_problem(1, 4, 10);
+        problem.position = position;
+        problem.causal = causal;
+        problem.window_left = left;
+        problem.window_right = right;
+        Attempt run(problem);
+        run.args.q_offsets = &q_offset;
+        EXPECT_EQ(run.execute(), HEED_OK) << heed_last_error();
+        return stub::last_call.seq_values;
+    }
+};
+
+TEST_F(Arguments, VisibleRange) {
+    EXPECT_THAT(seq(HEED_TOP_LEFT, false, -1, -1), ElementsAre(10, int32_min, 10, 0));
+    EXPECT_THAT(seq(HEED_TOP_LEFT, true, -1, -1), ElementsAre(10, int32_min, 1, 0));
+    EXPECT_THAT(seq(HEED_BOTTOM_RIGHT, true, -1, -1), ElementsAre(10, int32_min, 7, 6));
+    EXPECT_THAT(seq(HEED_BOTTOM_RIGHT, false, 2, 1), ElementsAre(10, 4, 8, 6));
+    EXPECT_THAT(seq(HEED_BOTTOM_RIGHT, true, 2, 1), ElementsAre(10, 4, 7, 6));
+    EXPECT_THAT(seq(HEED_EXPLICIT, true, -1, -1, -3), ElementsAre(10, int32_min, -2, -3));
+    EXPECT_THAT(seq(HEED_EXPLICIT, true, 0, -1, 5), ElementsAre(10, 5, 6, 5));
+}
+
+TEST_F(Arguments, VisibleRangeAtTheEdgesOf32Bits) {
+    EXPECT_THAT(seq(HEED_EXPLICIT, true, -1, -1, int32_max), ElementsAre(10, int32_min, 10, int32_max));
+    EXPECT_THAT(seq(HEED_EXPLICIT, true, 0, -1, int32_max), ElementsAre(10, 10, 10, int32_max));
+    EXPECT_THAT(seq(HEED_EXPLICIT, false, int32_max, int32_max, int32_max), ElementsAre(10, 0, 10, int32_max));
+    EXPECT_THAT(seq(HEED_EXPLICIT, true, int32_max, -1, int32_min), ElementsAre(10, int32_min, int32_min + 1, int32_min));
+    EXPECT_THAT(seq(HEED_EXPLICIT, false, int32_max, int32_max, int32_min), ElementsAre(10, int32_min, 0, int32_min));
+}
+
+TEST_F(Arguments, PerSequenceLengths) {
+    heed_problem problem = make_problem(3, 2, 100);
+    problem.has_kv_lens = true;
+    problem.position = HEED_BOTTOM_RIGHT;
+    problem.causal = true;
+    Attempt run(problem);
+    const int32_t kv_lens[] = {100, 1, 0};
+    run.args.kv_lens = kv_lens;
+    ASSERT_EQ(run.execute(), HEED_OK) << heed_last_error();
+    EXPECT_THAT(stub::last_call.seq_values,
+                ElementsAre(100, int32_min, 99, 98, 1, int32_min, 0, -1, 0, int32_min, -1, -2));
+    EXPECT_THAT(stub::last_call.seq.extents, ElementsAre(4, 3));
+    EXPECT_THAT(stub::last_call.seq.strides, ElementsAre(1, 4));
+}
+
+TEST_F(Arguments, BuffersAreReversed) {
+    heed_problem problem = make_problem(2, 8, 16);
+    problem.want_lse = true;
+    problem.k_layout = {{4096, 64, 1024, 1}};  // BHSD
+    Attempt run(problem);
+    run.args.k.size = 8192;
+    run.tensors.k.resize(8192);
+    run.args.k.data = run.tensors.k.data();
+    ASSERT_EQ(run.execute(), HEED_OK) << heed_last_error();
+    const stub::Call &call = stub::last_call;
+    EXPECT_EQ(call.q.data, run.tensors.q.data());
+    EXPECT_THAT(call.q.extents, ElementsAre(64, 4, 8, 2));
+    EXPECT_THAT(call.q.strides, ElementsAre(1, 64, 256, 2048));
+    EXPECT_THAT(call.k.extents, ElementsAre(64, 2, 16, 2));
+    EXPECT_THAT(call.k.strides, ElementsAre(1, 1024, 64, 4096));
+    EXPECT_THAT(call.v.strides, ElementsAre(1, 64, 128, 2048));
+    EXPECT_THAT(call.out.extents, ElementsAre(64, 4, 8, 2));
+    EXPECT_THAT(call.lse.extents, ElementsAre(64, 4, 8, 2));
+    EXPECT_THAT(call.lse.strides, ElementsAre(0, 8, 1, 32));
+}
+
+TEST_F(Arguments, ExtentOneStridesAreCanonical) {
+    heed_problem problem = make_problem(1, 8, 16, 1, 1, 1, 1);
+    problem.q_layout = {{-5, 3, 99, 77}};
+    Attempt run(problem);
+    run.tensors.q.resize(64);
+    run.args.q = as_tensor(run.tensors.q);
+    ASSERT_EQ(run.execute(), HEED_OK) << heed_last_error();
+    EXPECT_THAT(stub::last_call.q.strides, ElementsAre(1, 0, 3, 0));
+}
+
+TEST_F(Arguments, LseFallsIntoTheWorkspace) {
+    Attempt run(make_problem(2, 8, 16));
+    run.args.lse = {};
+    ASSERT_EQ(run.execute(), HEED_OK) << heed_last_error();
+    const char *lse = static_cast<const char *>(stub::last_call.lse.data);
+    EXPECT_GE(lse, run.workspace.data());
+    EXPECT_LT(lse, run.workspace.data() + run.workspace.size());
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(lse) % 128, 0u);
+    EXPECT_THAT(stub::last_call.lse.strides, ElementsAre(0, 8, 1, 32));
+}
+
+TEST_F(Arguments, DummyMaskAndBiasHideNothing) {
+    heed_problem problem = make_problem(2, 8, 16);
+    problem.mask_true_hides = true;  // without has_mask it means nothing
+    Attempt run(problem);
+    ASSERT_EQ(run.execute(), HEED_OK) << heed_last_error();
+    EXPECT_EQ(stub::last_call.first_mask, 1);
+    EXPECT_EQ(stub::last_call.first_bias, 0);
+    EXPECT_EQ(stub::last_call.mask_true_hides, 0);
+    EXPECT_THAT(stub::last_call.mask.extents, ElementsAre(16, 8, 4, 2));
+    EXPECT_THAT(stub::last_call.mask.strides, ElementsAre(0, 0, 0, 0));
+    EXPECT_THAT(stub::last_call.bias.strides, ElementsAre(0, 0, 0, 0));
+}
+
+TEST_F(Arguments, BroadcastMasks) {
+    heed_problem problem = make_problem(2, 8, 16);
+    problem.has_mask = problem.mask_true_hides = true;
+    problem.mask_shape[1] = problem.mask_shape[3] = 1;
+    Attempt run(problem);
+    std::vector<uint8_t> mask(2 * 8, 0);
+    run.args.mask = as_tensor(mask);
+    ASSERT_EQ(run.execute(), HEED_OK) << heed_last_error();
+    EXPECT_THAT(stub::last_call.mask.extents, ElementsAre(16, 8, 4, 2));
+    EXPECT_THAT(stub::last_call.mask.strides, ElementsAre(0, 1, 0, 8));
+    EXPECT_EQ(stub::last_call.mask_true_hides, 1);
+    run.args.mask.size = 15;
+    EXPECT_EQ(run.execute(), HEED_INVALID_ARGUMENT);
+    EXPECT_THAT(heed_last_error(), HasSubstr("mask.size is 15"));
+}
+
+TEST_F(Arguments, ScaleDefault) {
+    heed_problem problem = make_problem(1, 8, 16);
+    Attempt standard(problem);
+    ASSERT_EQ(standard.execute(), HEED_OK);
+    EXPECT_EQ(stub::last_call.scale, 0.125f);
+    problem.scale = -3;
+    Attempt own(problem);
+    ASSERT_EQ(own.execute(), HEED_OK);
+    EXPECT_EQ(stub::last_call.scale, -3);
+}
+
+TEST_F(Arguments, SplitsOfDecodeRows) {
+    heed_problem problem = make_problem(1, 1, 5000);
+    Attempt run(problem);
+    ASSERT_EQ(run.execute(), HEED_OK) << heed_last_error();
+    EXPECT_EQ(stub::last_call.row, stub::decode_d64);
+    EXPECT_EQ(stub::last_call.split_len, 512);
+    EXPECT_EQ(stub::last_call.num_splits, 10);
+    EXPECT_EQ(heed_plan_num_splits(run.plan.get()), 10);
+    for (int32_t asked : {1, 2, 3, 7, 8, 16, 32, 5000, 5005, int32_max}) {
+        problem.num_splits = asked;
+        Attempt split(problem);
+        ASSERT_EQ(split.execute(), HEED_OK) << heed_last_error();
+        const stub::Call &call = stub::last_call;
+        EXPECT_LE(call.num_splits, asked);
+        EXPECT_EQ(call.split_len % stub::kv_block, 0);
+        EXPECT_GE(int64_t{call.num_splits} * call.split_len, 5000);
+        EXPECT_LT(int64_t{call.num_splits - 1} * call.split_len, 5000);
+    }
+}
+
+TEST_F(Arguments, PrefillRowsDoNotSplit) {
+    heed_problem problem = make_problem(1, 8, 5000);
+    problem.num_splits = 4;
+    Attempt run(problem);
+    ASSERT_EQ(run.execute(), HEED_OK) << heed_last_error();
+    EXPECT_EQ(stub::last_call.split_len, 0);
+    EXPECT_EQ(stub::last_call.num_splits, 1);
+    EXPECT_THAT(heed_plan_explain(run.plan.get()), HasSubstr("prefill rows do not split"));
+}
+
+}  // namespace

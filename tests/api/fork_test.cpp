@@ -1,0 +1,55 @@
+// A process forked while other threads compute: the child's calls answer, rightly and soon.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "fixture.h"
+
+namespace {
+
+enum ChildResult { child_ok = 0, child_failed = 1, child_wrong = 2 };
+
+// Waits up to `limit`; the exit status, or -1 when the child hangs (and is killed) or dies.
+int wait_for(pid_t child, std::chrono::seconds limit) {
+    const auto deadline = std::chrono::steady_clock::now() + limit;
+    int status = 0;
+    while (waitpid(child, &status, WNOHANG) == 0) {
+        if (std::chrono::steady_clock::now() > deadline) {
+            kill(child, SIGKILL);
+            waitpid(child, &status, 0);
+            return -1;
+        }
+        usleep(1000);
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(Fork, ChildrenOfABusyProcessCompute) {
+    stub::behaviour.record = false;
+    heed_problem problem = make_problem(4, 16, 128, 4, 2);
+    problem.max_threads = 4;
+    Attempt expected(problem);
+    ASSERT_EQ(expected.execute(), HEED_OK);
+
+    std::atomic<bool> stop{false};
+    std::thread busy([&] {
+        Attempt run(problem);
+        while (!stop) run.execute();
+    });
+    Attempt run(problem);
+    for (int i = 0; i < 60; i++) {
+        const pid_t child = fork();
+        ASSERT_GE(child, 0);
+        if (child == 0) {
+            const heed_status status = run.execute();
+            _exit(status != HEED_OK ? child_failed : same_bits(run.tensors.out, expected.tensors.out) ? child_ok : child_wrong);
+        }
+        ASSERT_EQ(wait_for(child, std::chrono::seconds(3)), child_ok) << "child " << i;
+    }
+    stop = true;
+    busy.join();
+}
+
+}  // namespace

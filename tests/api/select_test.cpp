@@ -1,0 +1,215 @@
+// Which row a problem gets, and what the library tells about it.
+#include <algorithm>
+
+#include "cpu.h"
+#include "fixture.h"
+#include "heuristics.h"
+
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StrEq;
+
+class Select : public ApiTest {};
+
+std::string row_of(const heed_problem &problem) {
+    return heed_plan_kernel_name(make_plan(problem).get());
+}
+
+TEST_F(Select, PhaseDimsAndFeatures) {
+    heed_problem problem = make_problem(1, 5, 64);
+    EXPECT_EQ(row_of(problem), stub::prefill_d64);
+    problem.head_dim_v = 63;
+    EXPECT_EQ(row_of(problem), stub::prefill_any);
+    problem.has_mask = true;
+    EXPECT_EQ(row_of(problem), stub::prefill_any_wide);
+    problem = make_problem(1, 4, 64);
+    EXPECT_EQ(row_of(problem), stub::decode_d64);
+    problem.has_bias = true;
+    EXPECT_EQ(row_of(problem), stub::decode_any);
+}
+
+// Pure functions on a table of their own.
+class ChooseRow : public ::testing::Test {
+protected:
+    static heed::Kernel row(const char *name, heed::Isa isa, int32_t head_dim, uint32_t features = 0,
+                            heed::Phase phase = heed::Phase::prefill) {
+        return {name, phase, HEED_F32, HEED_F32, head_dim, head_dim, features, HEED_KV_CONTIGUOUS, isa, 8, 64, 0, "", nullptr};
+    }
+
+    std::string choose(int32_t q_len, int32_t head_dim, uint32_t features, uint32_t isas, const char *forced = nullptr) {
+        const heed::KernelTable table = {rows.data(), static_cast<int32_t>(rows.size())};
+        const heed::RowRequest request = {HEED_F32, HEED_F32,           head_dim, head_dim,
+                                          features, HEED_KV_CONTIGUOUS, q_len,    1};
+        choice = heed::choose_row(table, request, isas, forced);
+        return choice.row == nullptr ? "" : choice.row->name;
+    }
+
+    static constexpr uint32_t all = 7, up_to_avx2 = 3, none = 0;
+    std::vector<heed::Kernel> rows = {
+        row("any_bias_avx512", heed::Isa::avx512, 0, heed::feature_bias),
+        row("any_avx512", heed::Isa::avx512, 0),
+        row("d64_avx2", heed::Isa::avx2, 64),
+        row("d64_avx512", heed::Isa::avx512, 64),
+        row("any_avx2", heed::Isa::avx2, 0),
+        row("decode_any_avx2", heed::Isa::avx2, 0, 0, heed::Phase::decode),
+    };
+    heed::RowChoice choice;
+};
+
+TEST_F(ChooseRow, Ranks) {
+    EXPECT_EQ(choose(100, 64, 0, all), "d64_avx512");
+    EXPECT_EQ(choose(100, 64, 0, up_to_avx2), "d64_avx2");
+    EXPECT_EQ(choose(100, 65, 0, all), "any_avx512");
+    EXPECT_EQ(choose(100, 65, 0, up_to_avx2), "any_avx2");
+    EXPECT_EQ(choose(100, 64, heed::feature_bias, all), "any_bias_avx512");
+    EXPECT_EQ(choose(1, 64, 0, all), "decode_any_avx2");
+    EXPECT_EQ(choose(1, 64, heed::feature_bias, all), "any_bias_avx512");  // the other phase serves
+    EXPECT_THAT(choice.reason, HasSubstr("though decode is preferred"));
+}
+
+TEST_F(ChooseRow, NoRowGivesAReasonPerCandidate) {
+    EXPECT_EQ(choose(100, 64, heed::feature_bias, up_to_avx2), "");
+    EXPECT_EQ(choice.status, HEED_UNSUPPORTED);
+    for (const heed::Kernel &candidate : rows) EXPECT_THAT(choice.reason, HasSubstr(candidate.name));
+    EXPECT_THAT(choice.reason, HasSubstr("any_bias_avx512: this CPU or system lacks AVX-512"));
+    EXPECT_THAT(choice.reason, HasSubstr("d64_avx2: the row has no bias"));
+    EXPECT_EQ(choose(100, 64, 0, none), "");
+    EXPECT_EQ(choose(100, 64, heed::feature_mask, all), "");
+    EXPECT_THAT(choice.reason, HasSubstr("the row has no mask"));
+}
+
+TEST_F(ChooseRow, Forced) {
+    EXPECT_EQ(choose(100, 64, 0, all, "any_avx2"), "any_avx2");
+    EXPECT_EQ(choose(100, 64, 0, all, "decode_any_avx2"), "decode_any_avx2");
+    EXPECT_EQ(choose(100, 64, 0, all, ""), "d64_avx512");
+    EXPECT_EQ(choose(100, 64, 0, all, "nonsense"), "");
+    EXPECT_EQ(choice.status, HEED_INVALID_ARGUMENT);
+    EXPECT_EQ(choose(100, 65, 0, all, "d64_avx2"), "");
+    EXPECT_EQ(choice.status, HEED_UNSUPPORTED);
+    EXPECT_THAT(choice.reason, HasSubstr("head_dim is 65, the row has 64"));
+}
+
+TEST(Heuristics, SplitsComeFromTheCapacity) {
+    struct {
+        int32_t max_kv_len, kv_block, requested, num_splits, split_len;
+    } const cases[] = {
+        {0, 64, 0, 1, 512},         {1, 64, 0, 1, 512},          {512, 64, 0, 1, 512},       {513, 64, 0, 2, 512},
+        {4096, 64, 0, 8, 512},      {32768, 64, 0, 32, 1024},    {131072, 128, 0, 32, 4096}, {1 << 20, 128, 0, 256, 4096},
+        {20000, 96, 0, 30, 672},    {4096, 64, 1, 1, 4096},      {4097, 64, 1, 1, 4160},     {100, 64, 7, 2, 64},
+        {2147483647, 64, 2, 2, 1 << 30}};
+    for (const auto &c : cases) {
+        const heed::Splits splits = heed::choose_splits(c.max_kv_len, c.kv_block, c.requested);
+        EXPECT_EQ(splits.num_splits, c.num_splits) << c.max_kv_len;
+        EXPECT_EQ(splits.split_len, c.split_len) << c.max_kv_len;
+    }
+}
+
+TEST(Heuristics, SmallCallsUseFewThreads) {
+    EXPECT_EQ(heed::choose_threads(0, 8), 1);
+    EXPECT_EQ(heed::choose_threads(1e5, 8), 1);
+    EXPECT_EQ(heed::choose_threads(1e20, 8), 8);
+    EXPECT_EQ(heed::choose_threads(1e20, 1), 1);
+}
+
+TEST_F(Select, ForceRunsThatRowOrFails) {
+    setenv("HEED_FORCE_KERNEL", stub::prefill_any_wide, 1);
+    Attempt run(make_problem(1, 8, 64));
+    EXPECT_STREQ(heed_plan_kernel_name(run.plan.get()), stub::prefill_any_wide);
+    ASSERT_EQ(run.execute(), HEED_OK);
+    EXPECT_EQ(stub::last_call.row, stub::prefill_any_wide);
+
+    setenv("HEED_FORCE_KERNEL", "attention_of_nobody", 1);
+    make_plan(make_problem(1, 8, 64), HEED_INVALID_ARGUMENT);
+    EXPECT_THAT(heed_last_error(), HasSubstr("\"attention_of_nobody\"; it must name a row"));
+
+    setenv("HEED_FORCE_KERNEL", stub::foreign_row, 1);
+    make_plan(make_problem(1, 8, 64), HEED_UNSUPPORTED);
+    EXPECT_THAT(heed_last_error(), HasSubstr("cannot serve this"));
+
+    setenv("HEED_FORCE_KERNEL", stub::f16_row, 1);
+    make_plan(make_problem(1, 8, 64), HEED_UNSUPPORTED);
+    EXPECT_THAT(heed_last_error(), HasSubstr("dtype is f32, the row has f16"));
+}
+
+TEST_F(Select, ExplainNamesEveryCandidate) {
+    const PlanPtr plan = make_plan(make_problem(1, 8, 64));
+    const std::string text = heed_plan_explain(plan.get());
+    for (int32_t i = 0; i < heed_kernel_count(); i++) {
+        heed_kernel_info_t info = {};
+        info.struct_size = sizeof(info);
+        ASSERT_EQ(heed_kernel_info(i, &info), HEED_OK);
+        EXPECT_THAT(text, HasSubstr(std::string("  ") + info.name + ": "));
+    }
+    EXPECT_THAT(text, HasSubstr(std::string(stub::prefill_d64) + ": taken, prefill (q_len 8 > 4), own head dims"));
+    EXPECT_THAT(text, HasSubstr(std::string(stub::prefill_any) + ": could serve, but has general head dims"));
+    EXPECT_THAT(text, HasSubstr(std::string(stub::decode_d64) + ": could serve, but prefill is preferred"));
+    EXPECT_THAT(text, HasSubstr(std::string(stub::f16_row) + ": dtype is f32, the row has f16"));
+    EXPECT_THAT(text, HasSubstr("workspace: " + std::to_string(heed_plan_workspace_bytes(plan.get())) + " bytes for 2 threads"));
+}
+
+TEST_F(Select, BatchInvariantIsAcceptedAndExplained) {
+    heed_problem problem = make_problem(1, 1, 5000);
+    problem.batch_invariant = true;
+    const PlanPtr one = make_plan(problem);
+    EXPECT_THAT(heed_plan_explain(one.get()), HasSubstr("batch_invariant: holds"));
+    problem.batch = 60;
+    problem.max_threads = 7;
+    const PlanPtr many = make_plan(problem);
+    EXPECT_STREQ(heed_plan_kernel_name(one.get()), heed_plan_kernel_name(many.get()));
+    EXPECT_EQ(heed_plan_num_splits(one.get()), heed_plan_num_splits(many.get()));
+}
+
+TEST_F(Select, VerboseTellsTheRow) {
+    testing::internal::CaptureStderr();
+    make_plan(make_problem(1, 8, 64));
+    EXPECT_THAT(testing::internal::GetCapturedStderr(), IsEmpty());
+    setenv("HEED_VERBOSE", "1", 1);
+    testing::internal::CaptureStderr();
+    make_plan(make_problem(1, 8, 64));
+    const std::string line = testing::internal::GetCapturedStderr();
+    EXPECT_THAT(line, HasSubstr(std::string("heed: ") + stub::prefill_d64 + ": prefill"));
+    EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1);
+}
+
+TEST_F(Select, Registry) {
+    heed_kernel_info_t info = {};
+    EXPECT_EQ(heed_kernel_info(0, nullptr), HEED_INVALID_ARGUMENT);
+    EXPECT_EQ(heed_kernel_info(0, &info), HEED_INVALID_ARGUMENT);
+    EXPECT_THAT(heed_last_error(), HasSubstr("struct_size is 0"));
+    info.struct_size = sizeof(info);
+    EXPECT_EQ(heed_kernel_info(-1, &info), HEED_INVALID_ARGUMENT);
+    EXPECT_EQ(heed_kernel_info(heed_kernel_count(), &info), HEED_INVALID_ARGUMENT);
+    int found = 0;
+    for (int32_t i = 0; i < heed_kernel_count(); i++) {
+        ASSERT_EQ(heed_kernel_info(i, &info), HEED_OK);
+        EXPECT_EQ(info.struct_size, sizeof(info));
+        if (std::string(info.name) == stub::decode_any) {
+            found++;
+            EXPECT_EQ(info.phase, HEED_DECODE);
+            EXPECT_EQ(info.features, uint32_t{HEED_FEATURE_BIAS | HEED_FEATURE_MASK});
+            EXPECT_EQ(info.head_dim, 0);
+            EXPECT_EQ(info.isa, HEED_X86_64);
+            EXPECT_TRUE(info.supported);
+            EXPECT_THAT(info.unsupported_reason, StrEq(""));
+        }
+        if (std::string(info.name) == stub::foreign_row) {
+            found++;
+            EXPECT_FALSE(info.supported);
+            EXPECT_THAT(info.unsupported_reason, Not(StrEq("")));
+        }
+    }
+    EXPECT_EQ(found, 2);
+}
+
+TEST(Cpu, LevelsAreNested) {
+    EXPECT_TRUE(!heed::cpu_supports(heed::Isa::avx2) || heed::cpu_supports(heed::Isa::x86_64));
+    EXPECT_TRUE(!heed::cpu_supports(heed::Isa::avx512) || heed::cpu_supports(heed::Isa::avx2));
+    EXPECT_TRUE(!__builtin_cpu_supports("avx2") == !heed::cpu_supports(heed::Isa::avx2));
+    EXPECT_TRUE(!__builtin_cpu_supports("avx512bw") == !heed::cpu_supports(heed::Isa::avx512));
+    EXPECT_GE(heed::cpu_count(), 1);
+}
+
+}  // namespace
