@@ -20,11 +20,6 @@ constexpr size_t lanes = vector_bytes / sizeof(float);
 using Vector = float __attribute__((vector_size(vector_bytes)));
 using Integers = int __attribute__((vector_size(vector_bytes)));
 
-// Stops the compiler from hoisting or merging what it computes in `x`.
-inline void keep(Vector &x) {
-    __asm__ volatile("" : "+v"(x));
-}
-
 inline float sum(Vector x) {
     float total = 0;
     for (size_t i = 0; i < lanes; i++) {
@@ -34,16 +29,15 @@ inline float sum(Vector x) {
 }
 
 float fma(long iterations) {
-    Vector chains[num_chains];
+    Vector chains[num_chains];  // from values that the compiler cannot know: it would drop a chain at its fixed point
     for (int i = 0; i < num_chains; i++) {
-        chains[i] = Vector{} + static_cast<float>(i);
+        chains[i] = Vector{} + static_cast<float>(iterations + i);
     }
     const Vector factor = Vector{} + 0.9999f, addend = Vector{} + 0.001f;
     for (long n = 0; n < iterations; n++) {
 #pragma GCC unroll 24
         for (int i = 0; i < num_chains; i++) {
             chains[i] = chains[i] * factor + addend;
-            keep(chains[i]);
         }
     }
     Vector total{};

@@ -14,6 +14,7 @@ struct AttentionConfig {
     int head_dim_v = 128;  // elements of a v/out row, 1..640; 0 exactly when head_dim is 0
     bool has_bias = false;
     bool has_mask = false;
+    bool packs_group = false; // decode: a block of rows holds several heads of a group
     int row_block = 48;    // query rows that share one decision where key blocks begin
     int kv_block = 128;    // keys of one softmax step where all rows see all keys
     int masked_block = 16; // the same where some row does not see some key
@@ -29,6 +30,12 @@ struct AttentionConfig {
 
     // Rows of k and v pass through a zero-padded copy where their length is no multiple of a vector.
     bool pads_rows() const { return head_dim % lanes != 0 || head_dim_v % lanes != 0 || any_head_dim(); }
+
+    // Elements that scratch holds for a row of `length` elements (0: of any length): whole vectors.
+    int padded(int length) const { return length == 0 ? max_head_dim : (length + lanes - 1) / lanes * lanes; }
+
+    // Whether each logit reads an element of a tensor.
+    bool per_logit() const { return has_bias || has_mask; }
 
     // Empty when valid; else a sentence with the parameter, its value and what is allowed.
     std::string error() const;

@@ -39,7 +39,6 @@ public:
         if (prefill) {
             define_prefill_outputs();
         } else {
-            define_merge();
             define_decode_outputs();
         }
     }
@@ -282,61 +281,59 @@ private:
         return steps(cfg.row_block) + steps(cfg.kv_block + cfg.row_block);
     }
 
-    // ---- the results of a row, from its state with the splits merged
-    template<typename State>
-    void define_row_results(const Expr &row_max, State state) {
-        Expr sum = state(AttentionStages::row_sum);
-        st.inverse_sum(st.row, st.rb, st.c, st.b) = select(is_zero(sum), 0.f, 1.f / sum);
-        st.lse_rows(st.row, st.rb, st.c, st.b) = or_negative_infinity(!is_zero(sum), row_max * ln_2 + log(sum));
-    }
-
-    // Row `r` of head block `c`; lse does not depend on d.
-    void define_outputs(const Expr &r, const Expr &c) {
-        Expr row = r % cfg.row_block, rb = r / cfg.row_block;
-        st.out(st.d, st.h, st.s, st.b) = {st.out_rows(st.d, row, rb, c, st.b), st.lse_rows(row, rb, c, st.b)};
+    // ---- the results of a row
+    static Expr inverse(const Expr &sum) { return select(is_zero(sum), 0.f, 1.f / sum); }
+    static Expr log_sum(const Expr &max, const Expr &sum) {
+        return or_negative_infinity(!is_zero(sum), max * ln_2 + log(sum));
     }
 
     void define_prefill_outputs() {
         using S = AttentionStages;
         auto state = [&](const Expr &x) { return st.state(st.row, x, st.rb, st.c, st.b, 0); };
-        define_row_results(state(S::row_max), state);
+        st.inverse_sum(st.row, st.rb, st.c, st.b) = inverse(state(S::row_sum));
+        st.lse_rows(st.row, st.rb, st.c, st.b) = log_sum(state(S::row_max), state(S::row_sum));
         st.out_lanes(st.row, st.d, st.rb, st.c, st.b) = state(S::num_slots + st.d) * st.inverse_sum(st.row, st.rb, st.c, st.b);
         st.out_rows(st.d, st.row, st.rb, st.c, st.b) =
             st.out_tiles.define(cfg, st.out_lanes, st.d, st.row, {st.rb, st.c, st.b});
-        define_outputs(st.s, st.h);
+        Expr row = st.s % cfg.row_block, rb = st.s / cfg.row_block;
+        st.out(st.d, st.h, st.s, st.b) = {st.out_rows(st.d, row, rb, st.h, st.b), st.lse_rows(row, rb, st.h, st.b)};
     }
 
-    void define_merge() {
-        using S = AttentionStages;
-        st.over_splits = RDom(0, in.num_splits, "over_splits");
-        Expr row_blocks = ceil_div(num_rows(), cfg.row_block);
-        Expr per_batch = row_blocks * in.num_kv_heads, per_split = per_batch * in.batch;
-        st.num_tasks = per_split * in.num_splits;
-        // Remainders as differences and clamps that change nothing: so bounds inference sees single values, inside the tensors.
-        Expr split = st.task / per_split, in_split = st.task - split * per_split;
-        Expr sequence = in_split / per_batch, in_sequence = in_split - sequence * per_batch;
-        Expr kv_head = in_sequence / row_blocks, block = in_sequence - kv_head * row_blocks;
-        auto below = [](const Expr &x, const Expr &extent) { return clamp(x, 0, extent - 1); };
-        st.split_state(st.row, st.x, st.task) =
-            st.state(st.row, st.x, below(block, row_blocks), below(kv_head, in.num_kv_heads), below(sequence, in.batch),
-                     below(split, in.num_splits));
-        auto state = [&](const Expr &x, const Expr &sp) {
-            return st.split_state(st.row, x, sp * per_split + st.b * per_batch + st.c * row_blocks + st.rb);
-        };
-        st.split_max(st.row, st.rb, st.c, st.b) = lowest_logit();
-        Expr of_row = st.split_max(st.row, st.rb, st.c, st.b);
-        st.split_max(st.row, st.rb, st.c, st.b) = max(of_row, state(S::row_max, st.over_splits));
-        st.split_factor(st.row, st.sp, st.rb, st.c, st.b) = exp2_nonpositive(state(S::row_max, st.sp) - of_row);
-        st.merged(st.row, st.x, st.rb, st.c, st.b) +=
-            state(st.x, st.over_splits) * st.split_factor(st.row, st.over_splits, st.rb, st.c, st.b);
+    // Remainders as differences and clamps that change nothing: so bounds inference sees single values, inside the tensors.
+    static Expr below(const Expr &x, const Expr &extent) { return clamp(x, 0, extent - 1); }
+
+    void define_tasks() {
+        Expr split = st.task / per_split(), in_split = st.task - split * per_split();
+        Expr sequence = in_split / per_sequence(), in_sequence = in_split - sequence * per_sequence();
+        Expr c = in_sequence / row_blocks(), rb = in_sequence - c * row_blocks();
+        st.num_tasks = per_split() * in.num_splits;
+        st.split_state(st.row, st.x, st.task) = st.state(st.row, st.x, below(rb, row_blocks()), below(c, in.num_kv_heads),
+                                                         below(sequence, in.batch), below(split, in.num_splits));
+    }
+    Expr row_blocks() const { return ceil_div(num_rows(), cfg.row_block); }
+    Expr per_sequence() const { return row_blocks() * in.num_kv_heads; }
+    Expr per_split() const { return per_sequence() * in.batch; }
+
+    // Slot x of the state of query row (s, h, b) after one split.
+    Expr state_of(const Expr &x, const Expr &split) const {
+        Expr c = st.h / group_size, r = st.s * group_size + (st.h - c * group_size), rb = r / cfg.row_block;
+        Expr task = split * per_split() + st.b * per_sequence() + c * row_blocks() + rb;
+        return st.split_state(below(r - rb * cfg.row_block, cfg.row_block), x, below(task, st.num_tasks));
     }
 
     void define_decode_outputs() {
-        auto merged = [&](const Expr &x) { return st.merged(st.row, x, st.rb, st.c, st.b); };
-        define_row_results(st.split_max(st.row, st.rb, st.c, st.b), merged);
-        st.out_rows(st.d, st.row, st.rb, st.c, st.b) =
-            merged(AttentionStages::num_slots + st.d) * st.inverse_sum(st.row, st.rb, st.c, st.b);
-        define_outputs(st.s * group_size + st.h % group_size, st.h / group_size);
+        using S = AttentionStages;
+        define_tasks();
+        st.over_splits = RDom(0, in.num_splits, "over_splits");
+        Expr split = st.over_splits;
+        st.split_max(st.s, st.h, st.b) = lowest_logit();
+        Expr row_max = st.split_max(st.s, st.h, st.b);
+        st.split_max(st.s, st.h, st.b) = max(row_max, state_of(S::row_max, split));
+        st.split_factor(st.sp, st.s, st.h, st.b) = exp2_nonpositive(state_of(S::row_max, st.sp) - row_max);
+        st.merged(st.x, st.s, st.h, st.b) += state_of(st.x, split) * st.split_factor(split, st.s, st.h, st.b);
+        Expr row_sum = st.merged(S::row_sum, st.s, st.h, st.b);
+        st.out(st.d, st.h, st.s, st.b) = {st.merged(S::num_slots + st.d, st.s, st.h, st.b) * inverse(row_sum),
+                                          log_sum(row_max, row_sum)};
     }
 };
 

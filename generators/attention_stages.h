@@ -86,16 +86,16 @@ struct AttentionStages {
 
     Halide::Func split_state{"split_state"};   // decode, (row, x, task): the state of each split, complete
     Halide::Expr num_tasks;                    // decode: a task is one value of (rb, c, b, sp), rb innermost
-    Halide::Func split_max{"split_max"};       // decode, (row, rb, c, b)
-    Halide::Func split_factor{"split_factor"}; // decode, (row, sp, rb, c, b)
-    Halide::Func merged{"merged"};             // decode, (row, x, rb, c, b): the splits of a row as one
+    Halide::Func split_max{"split_max"};       // decode, (s, h, b): of all splits of a row
+    Halide::Func split_factor{"split_factor"}; // decode, (sp, s, h, b)
+    Halide::Func merged{"merged"};             // decode, (x, s, h, b): the splits of a row as one
     Halide::RDom over_splits;
 
-    Halide::Func inverse_sum{"inverse_sum"}; // (row, rb, c, b)
+    Halide::Func inverse_sum{"inverse_sum"}; // prefill, (row, rb, c, b)
     Halide::Func out_lanes{"out_lanes"};     // prefill, (row, d, rb, c, b)
     TransposedTiles out_tiles{"out_tiles"};  // prefill
-    Halide::Func out_rows{"out_rows"};       // (d, row, rb, c, b)
-    Halide::Func lse_rows{"lse_rows"};       // (row, rb, c, b)
+    Halide::Func out_rows{"out_rows"};       // prefill, (d, row, rb, c, b)
+    Halide::Func lse_rows{"lse_rows"};       // prefill, (row, rb, c, b)
     Halide::Func out{"attention"};           // (d, h, s, b): out and lse. One Func, so that one loop nest makes both
 };
 

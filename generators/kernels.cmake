@@ -3,11 +3,18 @@
 # Pruning rule. A row is compiled for what changes its inner loops: phase, element types, head dims, and whether every logit reads a
 # bias or mask element (one row serves either and both). All else is decided at run time outside the inner loops and costs nothing
 # there: causal, window, position, lengths, group size, strides, scale, lse. Own head dims are those of common models; `any` serves the
-# rest of 1..640 and every head_dim_v != head_dim, from padded copies of the key blocks. Each ISA gets the same rows.
+# rest of 1..640 and every head_dim_v != head_dim, from padded copies of the key blocks. A decode row with gqa works on four
+# rows (heads of a group, positions) at once, one without on one row: its waste would be fourfold. Each ISA gets the same rows.
 heed_add_kernel_library(heed_kernels)
 heed_add_kernels(heed_kernels
-    PHASE prefill decode
+    PHASE prefill
     DTYPE f32
-    HEAD_DIM 32 64 96 128 256
-    FEATURES none
+    HEAD_DIM 32 64 96 128 256 any
+    FEATURES none bias_mask
+    ISA x86_64 avx2 avx512)
+heed_add_kernels(heed_kernels
+    PHASE decode
+    DTYPE f32
+    HEAD_DIM 32 64 96 128 256 any
+    FEATURES none gqa bias_gqa_mask
     ISA x86_64 avx2 avx512)

@@ -1,6 +1,6 @@
 // heed_generate: makes one row of the kernel table, or the Halide runtime that the rows share. The only place where what meets how.
 //
-//   heed_generate name=N phase=prefill|decode dtype=f32 head_dim=D|any [head_dim_v=D] [features=bias_mask] isa=x86_64|avx2|avx512
+//   heed_generate name=N phase=prefill|decode dtype=f32 head_dim=D|any [head_dim_v=D] [features=bias_gqa_mask] isa=x86_64|avx2|avx512
 //                 [schedule=x86|default] [extra_features=asan,..] out=DIR
 //   heed_generate runtime=FILE.o
 //
@@ -93,6 +93,21 @@ struct Row {
     AttentionConfig config;
 };
 
+void read_features(const std::string &text, AttentionConfig &config) {
+    std::istringstream features(text);
+    for (std::string feature; std::getline(features, feature, '_');) {
+        if (feature == "bias") {
+            config.has_bias = true;
+        } else if (feature == "gqa" && config.phase == Phase::decode) {
+            config.packs_group = true;
+        } else if (feature == "mask") {
+            config.has_mask = true;
+        } else if (text != "none") {
+            throw BadInput("features = '" + text + "' is not allowed: none, or of bias, gqa (decode only), mask, joined by _");
+        }
+    }
+}
+
 Row row_of(Options &options) {
     Row row;
     row.name = options.get("name");
@@ -103,9 +118,7 @@ Row row_of(Options &options) {
         options.choice("phase", "", {"prefill", "decode"}) == "prefill" ? Phase::prefill : Phase::decode;
     row.config.head_dim = head_dim_of(options.get("head_dim"));
     row.config.head_dim_v = head_dim_of(options.get("head_dim_v", options.get("head_dim")));
-    const std::string features = options.choice("features", "none", {"none", "bias", "mask", "bias_mask"});
-    row.config.has_bias = features.find("bias") != std::string::npos;
-    row.config.has_mask = features.find("mask") != std::string::npos;
+    read_features(options.get("features", "none"), row.config);
     row.target = target_of_isa(row.isa);
     if (const std::string extra = options.get("extra_features", "none"); extra != "none") {
         row.target = Target(row.target.to_string() + "-" + extra);
@@ -132,7 +145,7 @@ void write_registry_line(const Row &row, int64_t scratch, const std::string &pat
     const AttentionConfig &c = row.config;
     std::ofstream file(path);
     file << "HEED_KERNEL(" << row.name << ", " << (c.phase == Phase::prefill ? "prefill" : "decode") << ", f32, f32, "
-         << c.head_dim << ", " << c.head_dim_v << ", " << (c.has_bias ? 1 : 0) + (c.has_mask ? 2 : 0) << ", contiguous, "
+         << c.head_dim << ", " << c.head_dim_v << ", " << (c.has_bias ? 1 : 0) + (c.has_mask ? 2 : 0) + (c.packs_group ? 4 : 0) << ", contiguous, "
          << row.isa << ", " << c.row_block << ", " << c.kv_block << ", " << scratch << ", \"" << row.schedule << "\")\n";
     if (!file.flush()) {
         throw BadInput("cannot write " + path);
@@ -161,7 +174,7 @@ void generate(Options &options) {
                     {OutputFileType::c_header, base + ".h"},
                     {OutputFileType::assembly, base + ".s"},
                     {OutputFileType::stmt, base + ".stmt"}});
-    write_registry_line(row, scratch.per_task(), base + ".inc");
+    write_registry_line(row, row.schedule == "default" ? -1 : scratch.per_task(), base + ".inc");
 }
 
 // A warning (a stage that no schedule names, a bound that cannot be proved) is an error.

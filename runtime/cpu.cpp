@@ -23,9 +23,7 @@ uint32_t read_xcr0() {
     return low;
 }
 
-bool has_all(uint32_t value, uint32_t bits) {
-    return (value & bits) == bits;
-}
+bool has_all(uint32_t value, uint32_t bits) { return (value & bits) == bits; }
 
 // Bit 0 says "known", bit 1 + isa that the ISA may be used.
 uint32_t detect() {
@@ -64,18 +62,24 @@ bool cpu_supports(Isa isa) {
 
 const char *isa_requirements(Isa isa) {
     switch (isa) {
-    case Isa::x86_64: return "SSE4.1";
-    case Isa::avx2: return "AVX2, FMA, F16C";
-    case Isa::avx512: return "AVX-512 F, CD, BW, DQ, VL";
+    case Isa::x86_64:
+        return "SSE4.1";
+    case Isa::avx2:
+        return "AVX2, FMA, F16C";
+    case Isa::avx512:
+        return "AVX-512 F, CD, BW, DQ, VL";
     }
     return "?";
 }
 
 const char *isa_name(Isa isa) {
     switch (isa) {
-    case Isa::x86_64: return "x86_64";
-    case Isa::avx2: return "avx2";
-    case Isa::avx512: return "avx512";
+    case Isa::x86_64:
+        return "x86_64";
+    case Isa::avx2:
+        return "avx2";
+    case Isa::avx512:
+        return "avx512";
     }
     return "?";
 }

@@ -28,28 +28,32 @@ struct ByteRanges {
 
 heed_status add_range(const char *name, const void *data, int64_t bytes, int64_t alignment, ByteRanges *ranges) {
     if (bytes == 0) return HEED_OK;
-    if (data == nullptr) return fail(HEED_INVALID_ARGUMENT, "%s is NULL; it must point to %" PRId64 " bytes", name, bytes);
+    if (data == nullptr)
+        return fail(HEED_INVALID_ARGUMENT, "%s is NULL; it must point to %" PRId64 " bytes", name, bytes);
     const auto begin = reinterpret_cast<uintptr_t>(data);
     if (begin % static_cast<uintptr_t>(alignment) != 0) {
-        return fail(HEED_INVALID_ARGUMENT, "%s is at %p; it must be aligned to %" PRId64 " bytes", name, data, alignment);
+        return fail(HEED_INVALID_ARGUMENT, "%s is at %p; it must be aligned to %" PRId64 " bytes", name, data,
+                    alignment);
     }
     uintptr_t end = 0;
     if (__builtin_add_overflow(begin, static_cast<uintptr_t>(bytes), &end)) {
-        return fail(HEED_INVALID_ARGUMENT, "%s at %p with %" PRId64 " bytes wraps around the address space", name, data, bytes);
+        return fail(HEED_INVALID_ARGUMENT, "%s at %p with %" PRId64 " bytes wraps around the address space", name, data,
+                    bytes);
     }
     ranges->list[ranges->count++] = {name, begin, end};
     return HEED_OK;
 }
 
-heed_status add_tensor(const char *name, const heed_tensor &tensor, heed_dtype dtype, const View &view, ByteRanges *ranges) {
+heed_status add_tensor(const char *name, const heed_tensor &tensor, heed_dtype dtype, const View &view,
+                       ByteRanges *ranges) {
     if (view.span == 0) return HEED_OK;
     if (tensor.dtype != dtype) {
         return fail(HEED_INVALID_ARGUMENT, "%s.dtype is %d; the plan has %s (%d)", name, static_cast<int>(tensor.dtype),
                     dtype_name(dtype), static_cast<int>(dtype));
     }
     if (tensor.data != nullptr && tensor.size < view.span) {
-        return fail(HEED_INVALID_ARGUMENT, "%s.size is %" PRId64 "; its layout spans %" PRId64 " elements", name, tensor.size,
-                    view.span);
+        return fail(HEED_INVALID_ARGUMENT, "%s.size is %" PRId64 "; its layout spans %" PRId64 " elements", name,
+                    tensor.size, view.span);
     }
     return add_range(name, tensor.data, view.span * dtype_bytes(dtype), dtype_bytes(dtype), ranges);
 }
@@ -59,7 +63,8 @@ heed_status check_overlaps(const ByteRanges &ranges) {
         for (int32_t j = i + 1; j < ranges.count; j++) {
             const ByteRange &a = ranges.list[i], &b = ranges.list[j];
             if (a.begin < b.end && b.begin < a.end) {
-                return fail(HEED_INVALID_ARGUMENT, "%s overlaps %s; what is written may overlap nothing else", a.name, b.name);
+                return fail(HEED_INVALID_ARGUMENT, "%s overlaps %s; what is written may overlap nothing else", a.name,
+                            b.name);
             }
         }
     }
@@ -69,7 +74,8 @@ heed_status check_overlaps(const ByteRanges &ranges) {
 heed_status check_workspace(const heed_plan &plan, const heed_args &args, ByteRanges *ranges) {
     const int64_t needed = plan.workspace.total;
     if (args.workspace_bytes < static_cast<size_t>(needed)) {
-        return fail(HEED_WORKSPACE_TOO_SMALL, "workspace_bytes is %zu; the plan needs %" PRId64, args.workspace_bytes, needed);
+        return fail(HEED_WORKSPACE_TOO_SMALL, "workspace_bytes is %zu; the plan needs %" PRId64, args.workspace_bytes,
+                    needed);
     }
     return add_range("workspace", args.workspace, needed, scratch_alignment, ranges);
 }
@@ -99,10 +105,11 @@ heed_status check_pointers(const heed_plan &plan, const heed_args &args) {
 heed_status check_call(const heed_plan *plan, const heed_args *args) {
     if (plan == nullptr) return fail(HEED_INVALID_ARGUMENT, "heed_execute: plan is NULL");
     if (args == nullptr) return fail(HEED_INVALID_ARGUMENT, "heed_execute: args is NULL");
-    if (args->struct_size == 0) return fail(HEED_INVALID_ARGUMENT, "heed_args.struct_size is 0; call heed_args_init first");
+    if (args->struct_size == 0)
+        return fail(HEED_INVALID_ARGUMENT, "heed_args.struct_size is 0; call heed_args_init first");
     if (args->struct_size != sizeof(heed_args)) {
-        return fail(HEED_INVALID_ARGUMENT, "heed_args.struct_size is %u; this library (%s) knows %zu", args->struct_size,
-                    heed_version(), sizeof(heed_args));
+        return fail(HEED_INVALID_ARGUMENT, "heed_args.struct_size is %u; this library (%s) knows %zu",
+                    args->struct_size, heed_version(), sizeof(heed_args));
     }
     if (args->num_threads < 0 || args->num_threads > plan->problem.max_threads) {
         return fail(HEED_INVALID_ARGUMENT, "num_threads is %d; it must be 0 or 1..%d, the plan's max_threads",
@@ -159,7 +166,8 @@ void fill_without_keys(const heed_plan &plan, const heed_args &args) {
         for (int64_t i = 0; i < out.extent[1]; i++) {
             for (int64_t h = 0; h < out.extent[2]; h++) {
                 const int64_t offset = b * out.stride[0] + i * out.stride[1] + h * out.stride[2];
-                std::memset(static_cast<char *>(args.out.data) + offset * dtype_bytes(plan.problem.dtype), 0, row_bytes);
+                std::memset(static_cast<char *>(args.out.data) + offset * dtype_bytes(plan.problem.dtype), 0,
+                            row_bytes);
             }
         }
     }
@@ -188,7 +196,8 @@ KernelBuffer dummy_buffer(const void *element, heed_dtype dtype, const heed_prob
     return {const_cast<void *>(element), dtype, 4, {p.max_kv_len, p.max_q_len, p.num_heads, p.batch}, {}};
 }
 
-// lse in the shape of out, with stride 0 along head_dim_v. When the caller wants none it lands in the workspace, packed.
+// lse in the shape of out, with stride 0 along head_dim_v. When the caller wants none it lands in the workspace,
+// packed.
 KernelBuffer lse_buffer(const heed_plan &plan, const heed_args &args, char *workspace) {
     const heed_problem &p = plan.problem;
     const View &view = plan.views.lse;  // [batch, num_heads, q_len, 1]
@@ -223,7 +232,8 @@ KernelCall make_call(const heed_plan &plan, const heed_args &args, char *workspa
 heed_status run_kernel(const heed_plan &plan, const heed_args &args, int64_t total_keys) {
     const heed_problem &p = plan.problem;
     char *const workspace = static_cast<char *>(args.workspace);
-    const double flops = 2.0 * static_cast<double>(total_keys) * p.max_q_len * p.num_heads * (p.head_dim + p.head_dim_v);
+    const double flops =
+        2.0 * static_cast<double>(total_keys) * p.max_q_len * p.num_heads * (p.head_dim + p.head_dim_v);
     KernelContext context;
     context.slices = workspace + plan.workspace.slices;
     context.slice_bytes = plan.workspace.slice_bytes;
@@ -235,8 +245,8 @@ heed_status run_kernel(const heed_plan &plan, const heed_args &args, int64_t tot
     const int code = call_kernel(*plan.row, call, context);
     if (code == 0) return HEED_OK;
     const bool heap_exhausted = context.heap_scratch && code == kernel_out_of_memory;
-    return fail(heap_exhausted ? HEED_OUT_OF_MEMORY : HEED_INTERNAL, "kernel %s failed with code %d: %s", plan.row->name, code,
-                context.message[0] != '\0' ? context.message : "no message");
+    return fail(heap_exhausted ? HEED_OUT_OF_MEMORY : HEED_INTERNAL, "kernel %s failed with code %d: %s",
+                plan.row->name, code, context.message[0] != '\0' ? context.message : "no message");
 }
 
 }  // namespace
@@ -257,8 +267,8 @@ heed_status heed_execute(const heed_plan *plan, const heed_args *args) {
     if (heed::is_empty_problem(plan->problem)) return HEED_OK;
     if (const heed_status status = heed::check_pointers(*plan, call)) return status;
     const bool no_keys = plan->problem.max_kv_len == 0;
-    int32_t *seq = no_keys ? nullptr
-                           : reinterpret_cast<int32_t *>(static_cast<char *>(call.workspace) + plan->workspace.seq);
+    int32_t *seq =
+        no_keys ? nullptr : reinterpret_cast<int32_t *>(static_cast<char *>(call.workspace) + plan->workspace.seq);
     int64_t total_keys = 0;
     if (const heed_status status = heed::resolve_metadata(*plan, call, seq, &total_keys)) return status;
     if (no_keys) {

@@ -21,9 +21,7 @@ public:
     DefaultFloatEnvironment() : saved_(_mm_getcsr()) {
         if (saved_ != default_mxcsr) _mm_setcsr(default_mxcsr);
     }
-    ~DefaultFloatEnvironment() {
-        _mm_setcsr(saved_);
-    }
+    ~DefaultFloatEnvironment() { _mm_setcsr(saved_); }
     DefaultFloatEnvironment(const DefaultFloatEnvironment &) = delete;
     DefaultFloatEnvironment &operator=(const DefaultFloatEnvironment &) = delete;
 
@@ -41,12 +39,8 @@ thread_local ThreadState thread_state;
 
 class ScopedThreadState {
 public:
-    explicit ScopedThreadState(const ThreadState &state) : saved_(thread_state) {
-        thread_state = state;
-    }
-    ~ScopedThreadState() {
-        thread_state = saved_;
-    }
+    explicit ScopedThreadState(const ThreadState &state) : saved_(thread_state) { thread_state = state; }
+    ~ScopedThreadState() { thread_state = saved_; }
     ScopedThreadState(const ScopedThreadState &) = delete;
     ScopedThreadState &operator=(const ScopedThreadState &) = delete;
 
@@ -164,12 +158,17 @@ void print_nothing(void *, const char *) {}
 
 halide_type_t halide_type(heed_dtype dtype) {
     switch (dtype) {
-    case HEED_F32: return {halide_type_float, 32};
-    case HEED_I32: return {halide_type_int, 32};
-    case HEED_I8: return {halide_type_int, 8};
-    case HEED_U8: return {halide_type_uint, 8};
+    case HEED_F32:
+        return {halide_type_float, 32};
+    case HEED_I32:
+        return {halide_type_int, 32};
+    case HEED_I8:
+        return {halide_type_int, 8};
+    case HEED_U8:
+        return {halide_type_uint, 8};
     case HEED_F16:
-    case HEED_BF16: return {halide_type_uint, 16};
+    case HEED_BF16:
+        return {halide_type_uint, 16};
     }
     return {};
 }

@@ -22,21 +22,19 @@ constexpr int32_t splits_of_long_cache = 32;
 constexpr double flops_per_thread = 1 << 20;
 
 // Larger is better, compared in order.
-using Rank = std::tuple<bool, int, int, int>;
+using Rank = std::tuple<bool, int, int, bool, int>;
 
-int count_bits(uint32_t bits) {
-    return __builtin_popcount(bits);
-}
+int count_bits(uint32_t bits) { return __builtin_popcount(bits); }
 
 Rank rank(const Kernel &row, const RowRequest &request) {
     const int exact_dims = (row.head_dim != 0) + (row.head_dim_v != 0);
-    return Rank(row.phase == preferred_phase(request), exact_dims, static_cast<int>(row.isa),
+    const bool several_rows = request.q_len > 1 || request.group_size > 1;
+    const bool packs_as_asked = several_rows == ((row.features & feature_gqa) != 0);
+    return Rank(row.phase == preferred_phase(request), exact_dims, static_cast<int>(row.isa), packs_as_asked,
                 -count_bits(row.features & ~request.features));
 }
 
-const char *phase_name(Phase phase) {
-    return phase == Phase::decode ? "decode" : "prefill";
-}
+const char *phase_name(Phase phase) { return phase == Phase::decode ? "decode" : "prefill"; }
 
 std::string describe(const Kernel &row, const RowRequest &request) {
     std::string text = std::string(phase_name(row.phase)) + " (q_len " + std::to_string(request.q_len) +
@@ -60,8 +58,9 @@ RowChoice force_row(const KernelTable &table, const RowRequest &request, uint32_
     const Kernel *row = find_row(table, name);
     if (row == nullptr) {
         choice.status = HEED_INVALID_ARGUMENT;
-        choice.reason = std::string("HEED_FORCE_KERNEL is \"") + name + "\"; it must name a row of the kernel table (of " +
-                        std::to_string(table.count) + "), see heed_kernel_info";
+        choice.reason = std::string("HEED_FORCE_KERNEL is \"") + name +
+                        "\"; it must name a row of the kernel table (of " + std::to_string(table.count) +
+                        "), see heed_kernel_info";
         return choice;
     }
     const std::string reason = why_not(*row, request, isas);
@@ -83,8 +82,10 @@ std::string why_less(const Kernel &row, const Kernel &best, const RowRequest &re
         return std::string("could serve, but ") + phase_name(best.phase) + " is preferred";
     }
     if (std::get<1>(mine) != std::get<1>(theirs)) return "could serve, but has general head dims";
-    if (std::get<2>(mine) != std::get<2>(theirs)) return std::string("could serve, but ") + isa_name(best.isa) + " is faster";
-    if (std::get<3>(mine) != std::get<3>(theirs)) return "could serve, but has features that are not asked for";
+    if (std::get<2>(mine) != std::get<2>(theirs))
+        return std::string("could serve, but ") + isa_name(best.isa) + " is faster";
+    if (std::get<3>(mine) != std::get<3>(theirs)) return "could serve, but its rows of work do not fit the group";
+    if (std::get<4>(mine) != std::get<4>(theirs)) return "could serve, but has features that are not asked for";
     return "could serve, but comes later in the table";
 }
 

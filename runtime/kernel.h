@@ -28,7 +28,13 @@ constexpr heed_dtype f32 = HEED_F32, f16 = HEED_F16, bf16 = HEED_BF16, i8 = HEED
 constexpr heed_kv_storage contiguous = HEED_KV_CONTIGUOUS, varlen = HEED_KV_VARLEN, paged = HEED_KV_PAGED;
 }  // namespace token
 
-enum Feature : uint32_t { feature_bias = HEED_FEATURE_BIAS, feature_mask = HEED_FEATURE_MASK };
+// bias, mask: what a row can serve beyond the plain problem. gqa: a decode row works on several rows (heads of a group,
+// positions) at once; it serves any group, and so does a row without it.
+enum Feature : uint32_t {
+    feature_bias = HEED_FEATURE_BIAS,
+    feature_mask = HEED_FEATURE_MASK,
+    feature_gqa = HEED_FEATURE_GQA
+};
 
 enum Argument {
     arg_user_context,

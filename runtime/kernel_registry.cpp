@@ -11,9 +11,12 @@ namespace {
 
 const char *storage_name(heed_kv_storage storage) {
     switch (storage) {
-    case HEED_KV_CONTIGUOUS: return "contiguous";
-    case HEED_KV_VARLEN: return "varlen";
-    case HEED_KV_PAGED: return "paged";
+    case HEED_KV_CONTIGUOUS:
+        return "contiguous";
+    case HEED_KV_VARLEN:
+        return "varlen";
+    case HEED_KV_PAGED:
+        return "paged";
     }
     return "?";
 }
@@ -56,9 +59,12 @@ std::string why_not(const Kernel &row, const RowRequest &request, uint32_t isas)
 
 const char *machine_reason(const Kernel &row) {
     switch (row.isa) {
-    case Isa::x86_64: return "this CPU lacks SSE4.1";
-    case Isa::avx2: return "this CPU or system lacks AVX2, FMA or F16C";
-    case Isa::avx512: return "this CPU or system lacks AVX-512 F, CD, BW, DQ or VL";
+    case Isa::x86_64:
+        return "this CPU lacks SSE4.1";
+    case Isa::avx2:
+        return "this CPU or system lacks AVX2, FMA or F16C";
+    case Isa::avx512:
+        return "this CPU or system lacks AVX-512 F, CD, BW, DQ or VL";
     }
     return "unknown ISA";
 }
@@ -67,15 +73,13 @@ const char *machine_reason(const Kernel &row) {
 
 extern "C" {
 
-int32_t heed_kernel_count(void) {
-    return heed_kernel_table.count;
-}
+int32_t heed_kernel_count(void) { return heed_kernel_table.count; }
 
 heed_status heed_kernel_info(int32_t index, heed_kernel_info_t *info) {
     if (info == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_kernel_info: info is NULL");
     if (info->struct_size != sizeof(heed_kernel_info_t)) {
-        return heed::fail(HEED_INVALID_ARGUMENT, "heed_kernel_info_t.struct_size is %u; it must be %zu", info->struct_size,
-                          sizeof(heed_kernel_info_t));
+        return heed::fail(HEED_INVALID_ARGUMENT, "heed_kernel_info_t.struct_size is %u; it must be %zu",
+                          info->struct_size, sizeof(heed_kernel_info_t));
     }
     if (index < 0 || index >= heed_kernel_table.count) {
         return heed::fail(HEED_INVALID_ARGUMENT, "heed_kernel_info: index is %d; it must be 0..%d", index,

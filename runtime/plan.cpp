@@ -41,6 +41,7 @@ heed_status check_kernel_limits(const char *name, const View &view) {
 
 heed_status check_limits(const heed_plan &plan) {
     const ProblemViews &views = plan.views;
+    if (needs_no_kernel(plan.problem)) return HEED_OK;
     heed_status status = check_kernel_limits("q", views.q);
     if (!status) status = check_kernel_limits("k", views.k);
     if (!status) status = check_kernel_limits("v", views.v);
@@ -61,8 +62,8 @@ RowRequest request_of(const heed_problem &p) {
     uint32_t features = 0;
     if (p.has_bias) features |= feature_bias;
     if (p.has_mask) features |= feature_mask;
-    return {p.dtype,    p.kv_dtype,   p.head_dim,  p.head_dim_v,
-            features,   p.kv_storage, p.max_q_len, p.num_heads / p.num_kv_heads};
+    return {p.dtype,  p.kv_dtype,   p.head_dim,  p.head_dim_v,
+            features, p.kv_storage, p.max_q_len, p.num_heads / p.num_kv_heads};
 }
 
 // Appends a part of count * size bytes to the workspace; false on overflow.
@@ -73,7 +74,8 @@ bool append(int64_t *total, int64_t count, int64_t size, int64_t *offset) {
            checked_add(*total, bytes / scratch_alignment * scratch_alignment, total);
 }
 
-// The state (4 slots and an out row) of every split, in blocks of row_block rows per kv head, as the decode rows allocate them.
+// The state (4 slots and an out row) of every split, in blocks of row_block rows per kv head, as the decode rows
+// allocate them.
 bool decode_root_bytes(const heed_plan &plan, int64_t *bytes) {
     const heed_problem &p = plan.problem;
     int64_t rows = 0, row_bytes = 4 * (round_up(p.head_dim_v, 16) + 32);
@@ -88,7 +90,7 @@ bool lay_out_workspace(heed_plan *plan) {
     const heed_problem &p = plan->problem;
     WorkspaceLayout &layout = plan->workspace;
     layout = WorkspaceLayout{};
-    if (is_empty_problem(p) || p.max_kv_len == 0) return true;
+    if (needs_no_kernel(p)) return true;
     int64_t payload = plan->row->scratch_per_thread, root = 0, ignored = 0;
     if (payload < 0) payload = 0;
     if (plan->row->phase == Phase::decode && !decode_root_bytes(*plan, &root)) return false;
@@ -110,7 +112,7 @@ void resolve_defaults(heed_problem *p) {
 std::string describe_plan(const heed_plan &plan, const RowChoice &choice) {
     const heed_problem &p = plan.problem;
     std::string text = std::string(plan.row->name) + ": " + choice.reason + "\n";
-    if (is_empty_problem(p) || p.max_kv_len == 0) text += "empty problem: answered without a kernel\n";
+    if (needs_no_kernel(p)) text += "empty problem: answered without a kernel\n";
     if (plan.row->phase == Phase::decode) {
         text += "splits: " + std::to_string(plan.splits.num_splits) + " of " + std::to_string(plan.splits.split_len) +
                 " keys, from max_kv_len " + std::to_string(p.max_kv_len) +
@@ -183,24 +185,16 @@ heed_status heed_plan_create(const heed_problem *problem, heed_plan **plan) {
     }
 }
 
-void heed_plan_destroy(heed_plan *plan) {
-    delete plan;
-}
+void heed_plan_destroy(heed_plan *plan) { delete plan; }
 
 size_t heed_plan_workspace_bytes(const heed_plan *plan) {
     return plan == nullptr ? 0 : static_cast<size_t>(plan->workspace.total);
 }
 
-const char *heed_plan_kernel_name(const heed_plan *plan) {
-    return plan == nullptr ? "" : plan->row->name;
-}
+const char *heed_plan_kernel_name(const heed_plan *plan) { return plan == nullptr ? "" : plan->row->name; }
 
-int32_t heed_plan_num_splits(const heed_plan *plan) {
-    return plan == nullptr ? 0 : plan->splits.num_splits;
-}
+int32_t heed_plan_num_splits(const heed_plan *plan) { return plan == nullptr ? 0 : plan->splits.num_splits; }
 
-const char *heed_plan_explain(const heed_plan *plan) {
-    return plan == nullptr ? "" : plan->explain.c_str();
-}
+const char *heed_plan_explain(const heed_plan *plan) { return plan == nullptr ? "" : plan->explain.c_str(); }
 
 }  // extern "C"

@@ -31,9 +31,7 @@ public:
         int32_t num_blocks;
     };
 
-    Mark mark() const {
-        return {top_, num_blocks_};
-    }
+    Mark mark() const { return {top_, num_blocks_}; }
 
     // Drops the blocks made since `mark`.
     void restore(const Mark &mark) {

@@ -26,12 +26,18 @@ heed_status fail(heed_status status, const char *format, ...) {
 
 const char *dtype_name(heed_dtype dtype) {
     switch (dtype) {
-    case HEED_F32: return "f32";
-    case HEED_F16: return "f16";
-    case HEED_BF16: return "bf16";
-    case HEED_I8: return "i8";
-    case HEED_U8: return "u8";
-    case HEED_I32: return "i32";
+    case HEED_F32:
+        return "f32";
+    case HEED_F16:
+        return "f16";
+    case HEED_BF16:
+        return "bf16";
+    case HEED_I8:
+        return "i8";
+    case HEED_U8:
+        return "u8";
+    case HEED_I32:
+        return "i32";
     }
     return "?";
 }
@@ -39,11 +45,14 @@ const char *dtype_name(heed_dtype dtype) {
 int64_t dtype_bytes(heed_dtype dtype) {
     switch (dtype) {
     case HEED_F32:
-    case HEED_I32: return 4;
+    case HEED_I32:
+        return 4;
     case HEED_F16:
-    case HEED_BF16: return 2;
+    case HEED_BF16:
+        return 2;
     case HEED_I8:
-    case HEED_U8: return 1;
+    case HEED_U8:
+        return 1;
     }
     return 1;
 }
@@ -59,19 +68,24 @@ const char *heed_version(void) {
 
 const char *heed_status_name(heed_status status) {
     switch (status) {
-    case HEED_OK: return "HEED_OK";
-    case HEED_INVALID_ARGUMENT: return "HEED_INVALID_ARGUMENT";
-    case HEED_UNSUPPORTED: return "HEED_UNSUPPORTED";
-    case HEED_WORKSPACE_TOO_SMALL: return "HEED_WORKSPACE_TOO_SMALL";
-    case HEED_NO_DEVICE: return "HEED_NO_DEVICE";
-    case HEED_OUT_OF_MEMORY: return "HEED_OUT_OF_MEMORY";
-    case HEED_INTERNAL: return "HEED_INTERNAL";
+    case HEED_OK:
+        return "HEED_OK";
+    case HEED_INVALID_ARGUMENT:
+        return "HEED_INVALID_ARGUMENT";
+    case HEED_UNSUPPORTED:
+        return "HEED_UNSUPPORTED";
+    case HEED_WORKSPACE_TOO_SMALL:
+        return "HEED_WORKSPACE_TOO_SMALL";
+    case HEED_NO_DEVICE:
+        return "HEED_NO_DEVICE";
+    case HEED_OUT_OF_MEMORY:
+        return "HEED_OUT_OF_MEMORY";
+    case HEED_INTERNAL:
+        return "HEED_INTERNAL";
     }
     return "HEED_UNKNOWN_STATUS";
 }
 
-const char *heed_last_error(void) {
-    return last_error;
-}
+const char *heed_last_error(void) { return last_error; }
 
 }  // extern "C"

@@ -24,7 +24,7 @@ constexpr int32_t max_workers = 1023;
 constexpr std::chrono::microseconds spin_time(40);
 
 // Polls `done` for spin_time.
-template<typename Predicate>
+template <typename Predicate>
 bool spin_until(Predicate done) {
     const auto deadline = std::chrono::steady_clock::now() + spin_time;
     do {
@@ -68,8 +68,8 @@ private:
     Job *first_job_ = nullptr;
     int32_t sleepers_ = 0;
     bool stop_ = false;
-    std::atomic<uint32_t> epoch_{0};        // counts appended jobs
-    std::atomic<int32_t> finishing_{0};     // callers that sleep until their job's last item is done
+    std::atomic<uint32_t> epoch_{0};     // counts appended jobs
+    std::atomic<int32_t> finishing_{0};  // callers that sleep until their job's last item is done
     const pid_t owner_;
     int32_t num_workers_ = 0;
     std::thread workers_[max_workers];
@@ -84,8 +84,10 @@ ThreadPool::~ThreadPool() {
     work_ready_.notify_all();
     for (int32_t i = 0; i < num_workers_; i++) {
         // A child that was made without fork handlers has no such threads.
-        if (getpid() == owner_) workers_[i].join();
-        else workers_[i].detach();
+        if (getpid() == owner_)
+            workers_[i].join();
+        else
+            workers_[i].detach();
     }
 }
 
@@ -190,9 +192,7 @@ std::atomic<ThreadPool *> shared_pool{nullptr};
 std::atomic<bool> fork_handler_set{false}, shut_down{false};
 
 // The parent's pool is left alone: its mutex may be held by a thread that the child lacks.
-void forget_pool_in_child() {
-    shared_pool.store(nullptr);
-}
+void forget_pool_in_child() { shared_pool.store(nullptr); }
 
 // Joins the workers when the library is unloaded or the program ends.
 struct PoolOwner {

@@ -14,21 +14,15 @@ heed_status not_built(const char *function) {
 
 extern "C" {
 
-heed_status heed_rope(const heed_rope_args *) {
-    return not_built("heed_rope");
-}
+heed_status heed_rope(const heed_rope_args *) { return not_built("heed_rope"); }
 
-heed_status heed_kv_append(const heed_kv_append_args *) {
-    return not_built("heed_kv_append");
-}
+heed_status heed_kv_append(const heed_kv_append_args *) { return not_built("heed_kv_append"); }
 
 heed_status heed_kv_copy(const heed_kv_view *, const heed_kv_range *, int32_t, const heed_execution *) {
     return not_built("heed_kv_copy");
 }
 
-heed_status heed_merge_states(const heed_merge_args *) {
-    return not_built("heed_merge_states");
-}
+heed_status heed_merge_states(const heed_merge_args *) { return not_built("heed_merge_states"); }
 
 heed_status heed_attention_probs(const heed_plan *, const heed_args *, heed_probs_mode, const heed_tensor *,
                                  const heed_layout *) {
@@ -48,13 +42,9 @@ heed_status heed_linear_pack(heed_dtype, int32_t, int32_t, const heed_tensor *, 
 
 void heed_linear_weights_destroy(heed_linear_weights *) {}
 
-heed_status heed_linear(const heed_linear_weights *, const heed_linear_args *) {
-    return not_built("heed_linear");
-}
+heed_status heed_linear(const heed_linear_weights *, const heed_linear_args *) { return not_built("heed_linear"); }
 
-size_t heed_attention_backward_workspace_bytes(const heed_plan *) {
-    return 0;
-}
+size_t heed_attention_backward_workspace_bytes(const heed_plan *) { return 0; }
 
 heed_status heed_attention_backward(const heed_plan *, const heed_args *, const heed_gradients *) {
     return not_built("heed_attention_backward");
@@ -79,9 +69,7 @@ heed_status heed_layer_create(const heed_layer_config *, const heed_layer_weight
 
 void heed_layer_destroy(heed_layer *) {}
 
-size_t heed_layer_workspace_bytes(const heed_layer *) {
-    return 0;
-}
+size_t heed_layer_workspace_bytes(const heed_layer *) { return 0; }
 
 heed_status heed_cache_create(const heed_layer *, const heed_cache_config *, heed_cache **cache) {
     if (cache != nullptr) *cache = nullptr;
@@ -90,30 +78,20 @@ heed_status heed_cache_create(const heed_layer *, const heed_cache_config *, hee
 
 void heed_cache_destroy(heed_cache *) {}
 
-heed_status heed_cache_reset(heed_cache *) {
-    return not_built("heed_cache_reset");
-}
+heed_status heed_cache_reset(heed_cache *) { return not_built("heed_cache_reset"); }
 
-heed_status heed_cache_truncate(heed_cache *, int32_t, int32_t) {
-    return not_built("heed_cache_truncate");
-}
+heed_status heed_cache_truncate(heed_cache *, int32_t, int32_t) { return not_built("heed_cache_truncate"); }
 
-heed_status heed_cache_fork(heed_cache *, int32_t, int32_t) {
-    return not_built("heed_cache_fork");
-}
+heed_status heed_cache_fork(heed_cache *, int32_t, int32_t) { return not_built("heed_cache_fork"); }
 
-heed_status heed_cache_view(const heed_cache *, heed_kv_view *) {
-    return not_built("heed_cache_view");
-}
+heed_status heed_cache_view(const heed_cache *, heed_kv_view *) { return not_built("heed_cache_view"); }
 
 heed_status heed_layer_prepare(const heed_layer *, heed_cache *, int32_t, int32_t, const heed_tensor *, const int32_t *,
                                const heed_execution *) {
     return not_built("heed_layer_prepare");
 }
 
-heed_status heed_layer_forward(const heed_layer *, const heed_layer_args *) {
-    return not_built("heed_layer_forward");
-}
+heed_status heed_layer_forward(const heed_layer *, const heed_layer_args *) { return not_built("heed_layer_forward"); }
 
 heed_status heed_layer_backward(const heed_layer *, const heed_layer_args *, const heed_layer_gradients *) {
     return not_built("heed_layer_backward");

@@ -125,8 +125,9 @@ heed_status check_dims(const heed_problem &p) {
     if (p.kv_storage == HEED_KV_PAGED && p.page_size < 1) return invalid_int("page_size", p.page_size, "at least 1");
     if (p.num_kv_heads < 1) return invalid_int("num_kv_heads", p.num_kv_heads, "at least 1");
     if (p.num_heads < p.num_kv_heads || p.num_heads % p.num_kv_heads != 0) {
-        return fail(HEED_INVALID_ARGUMENT, "num_heads is %d; it must be a positive multiple of num_kv_heads, which is %d",
-                    p.num_heads, p.num_kv_heads);
+        return fail(HEED_INVALID_ARGUMENT,
+                    "num_heads is %d; it must be a positive multiple of num_kv_heads, which is %d", p.num_heads,
+                    p.num_kv_heads);
     }
     if (p.max_threads > max_thread_limit) return invalid_int("max_threads", p.max_threads, "0..1024");
     return HEED_OK;
@@ -190,8 +191,8 @@ heed_status not_built(const char *what) {
 heed_status check_built(const heed_problem &p) {
     if (p.device == HEED_CUDA) return fail(HEED_NO_DEVICE, "device is HEED_CUDA; this build has no CUDA kernels");
     if (p.head_dim > max_head_dim || p.head_dim_v > max_head_dim) {
-        return fail(HEED_UNSUPPORTED, "head_dim is %d and head_dim_v is %d; at most %d is supported", p.head_dim, p.head_dim_v,
-                    max_head_dim);
+        return fail(HEED_UNSUPPORTED, "head_dim is %d and head_dim_v is %d; at most %d is supported", p.head_dim,
+                    p.head_dim_v, max_head_dim);
     }
     if (p.q_storage == HEED_Q_VARLEN) return not_built("q_storage HEED_Q_VARLEN");
     if (p.softcap != 0) return not_built("softcap other than 0");
@@ -217,8 +218,8 @@ heed_status validate_problem(const heed_problem *problem, heed_problem *copy, Pr
     return status;
 }
 
-bool is_empty_problem(const heed_problem &problem) {
-    return problem.batch == 0 || problem.max_q_len == 0;
-}
+bool is_empty_problem(const heed_problem &problem) { return problem.batch == 0 || problem.max_q_len == 0; }
+
+bool needs_no_kernel(const heed_problem &problem) { return is_empty_problem(problem) || problem.max_kv_len == 0; }
 
 }  // namespace heed

@@ -18,7 +18,10 @@ struct ProblemViews {
 // scalars; strides, spans and self-overlap (fills `views`); then what is legal but not built: NO_DEVICE, UNSUPPORTED.
 heed_status validate_problem(const heed_problem *problem, heed_problem *copy, ProblemViews *views);
 
-// Some tensor has no element to compute: batch, q_len or num_heads is 0.
+// There is no row to compute: batch or q_len is 0.
 bool is_empty_problem(const heed_problem &problem);
+
+// An empty problem, or one without keys.
+bool needs_no_kernel(const heed_problem &problem);
 
 }  // namespace heed

@@ -18,8 +18,8 @@ bool is_empty(const Shape &shape) {
 
 heed_status too_large(const char *name, const Shape &shape) {
     return fail(HEED_INVALID_ARGUMENT,
-                "%s of [%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "] elements reaches beyond 2^63-1 elements", name,
-                shape.extent[0], shape.extent[1], shape.extent[2], shape.extent[3]);
+                "%s of [%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "] elements reaches beyond 2^63-1 elements",
+                name, shape.extent[0], shape.extent[1], shape.extent[2], shape.extent[3]);
 }
 
 heed_status check_strides(const char *name, const Shape &shape, const heed_layout &layout) {
@@ -31,7 +31,8 @@ heed_status check_strides(const char *name, const Shape &shape, const heed_layou
     }
     if (shape.extent[3] > 1 && layout.stride[3] == 0) {
         return fail(HEED_INVALID_ARGUMENT,
-                    "%s_layout.stride[3] is 0 beside other strides; it must be 1, or all four 0 for a packed tensor", name);
+                    "%s_layout.stride[3] is 0 beside other strides; it must be 1, or all four 0 for a packed tensor",
+                    name);
     }
     if (shape.extent[3] > 1 && layout.stride[3] != 1) {
         return fail(HEED_UNSUPPORTED, "%s_layout.stride[3] is %" PRId64 "; the innermost stride must be 1", name,
@@ -55,7 +56,8 @@ bool resolve_span(View *view) {
     int64_t last = 0;
     for (int i = 0; i < 4; i++) {
         int64_t reach = 0;
-        if (!checked_mul(view->extent[i] - 1, view->stride[i], &reach) || !checked_add(last, reach, &last)) return false;
+        if (!checked_mul(view->extent[i] - 1, view->stride[i], &reach) || !checked_add(last, reach, &last))
+            return false;
     }
     return checked_add(last, 1, &view->span);
 }
@@ -69,8 +71,8 @@ heed_status check_self_overlap(const char *name, const View &view) {
         if (view.extent[i] == 1) continue;
         if (view.stride[i] < inner_span) {
             return fail(HEED_INVALID_ARGUMENT,
-                        "%s_layout.stride[%d] is %" PRId64 "; an output may not overlap itself: at least %" PRId64, name, i,
-                        view.stride[i], inner_span);
+                        "%s_layout.stride[%d] is %" PRId64 "; an output may not overlap itself: at least %" PRId64,
+                        name, i, view.stride[i], inner_span);
         }
         inner_span += (view.extent[i] - 1) * view.stride[i];
     }
@@ -96,8 +98,8 @@ heed_status make_broadcast_view(const char *name, const Shape &full, const int32
     for (int i = 0; i < 4; i++) {
         if (shape[i] == 0 || shape[i] == full.extent[i]) continue;
         if (shape[i] != 1) {
-            return fail(HEED_INVALID_ARGUMENT, "%s_shape[%d] is %d; it must be 1, %" PRId64 " or 0 for that extent", name, i,
-                        shape[i], full.extent[i]);
+            return fail(HEED_INVALID_ARGUMENT, "%s_shape[%d] is %d; it must be 1, %" PRId64 " or 0 for that extent",
+                        name, i, shape[i], full.extent[i]);
         }
         stored.extent[i] = 1;
     }

@@ -6,16 +6,10 @@
 namespace heed {
 
 // Checked 64-bit arithmetic: false on overflow.
-inline bool checked_add(int64_t a, int64_t b, int64_t *sum) {
-    return !__builtin_add_overflow(a, b, sum);
-}
-inline bool checked_mul(int64_t a, int64_t b, int64_t *product) {
-    return !__builtin_mul_overflow(a, b, product);
-}
+inline bool checked_add(int64_t a, int64_t b, int64_t *sum) { return !__builtin_add_overflow(a, b, sum); }
+inline bool checked_mul(int64_t a, int64_t b, int64_t *product) { return !__builtin_mul_overflow(a, b, product); }
 
-inline int64_t round_up(int64_t value, int64_t multiple) {
-    return (value + multiple - 1) / multiple * multiple;
-}
+inline int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 struct Shape {
     int64_t extent[4];

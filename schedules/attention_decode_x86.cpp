@@ -44,31 +44,53 @@ private:
         }
         return f;
     }
+    // Elements of a head, known now or bounded.
+    Func &along_d(Func &f, const Var &d, int length, int before = 0) {
+        return cfg.any_head_dim() ? f.bound_storage(d, before + cfg.padded(length))
+                                  : f.bound_extent(d, before + cfg.padded(length));
+    }
+    Func &padded_rows(Func &f, PaddedRows &rows, int length) {
+        along_d(f, st.d, length).vectorize(st.d, cfg.lanes, TailStrategy::RoundUp);
+        f.update().vectorize(rows.over_d.x, cfg.lanes, TailStrategy::Predicate);
+        return f;
+    }
+    void padded_block(PaddedRows &rows, const BlockChain &ch, int length) {
+        Func &f = rows.rows;
+        f.compute_at(st.state, ch.steps.y).hoist_storage(st.split_state, st.task).store_in(MemoryType::Heap);
+        padded_rows(one_task(f).bound_extent(st.kb, 1).bound_extent(st.k, ch.block), rows, length);
+    }
+
     Func &in_frame(Func &f) { return one_task(f.compute_at(st.split_state, st.task).store_in(MemoryType::Register)); }
+    // Rows of elements of a head are small here and stay in the frame, unless their length comes at run time.
+    Func &head_rows(Func &f) { return cfg.any_head_dim() ? in_frame(f).store_in(MemoryType::Heap) : in_frame(f); }
     Func &of_block(Func &f, const BlockChain &ch) {
         f.compute_at(st.state, ch.steps.y).store_in(MemoryType::Register);
         return one_task(f).bound_extent(st.kb, 1);
     }
 
+    Func &one_row(Func &f) { return f.bound_extent(st.s, 1).bound_extent(st.h, 1).bound_extent(st.b, 1); }
+
     void outputs() {
-        st.out.bound(st.d, 0, cfg.head_dim_v)
+        if (!cfg.any_head_dim()) {
+            st.out.bound(st.d, 0, cfg.head_dim_v);
+            st.split_state.bound(st.x, 0, AttentionStages::num_slots + cfg.head_dim_v);
+        }
+        st.out
             .reorder(st.d, st.s, st.h, st.b)
             .fuse(st.h, st.b, hb)
             .parallel(hb)
             .partition(hb, Partition::Never)
             .vectorize(st.d, cfg.lanes, TailStrategy::GuardWithIf);
-        for (Func *f : {&st.split_max, &st.split_factor, &st.merged, &st.inverse_sum, &st.lse_rows}) {
-            f->compute_at(st.out, st.s);
-        }
-        st.merged.reorder_storage(st.x, st.row, st.rb, st.c, st.b)
+        one_row(st.split_max.compute_at(st.out, st.s).store_in(MemoryType::Register));
+        one_row(st.split_factor.compute_at(st.merged, st.over_splits.x).store_in(MemoryType::Register)).bound_extent(st.sp, 1);
+        one_row(st.merged.compute_at(st.out, st.s).store_in(MemoryType::Heap)).bound_storage(st.x, cfg.padded(cfg.head_dim_v) + cfg.lanes)
             .vectorize(st.x, cfg.lanes, TailStrategy::GuardWithIf)
             .update()
-            .reorder(st.x, st.over_splits, st.row, st.rb, st.c, st.b)
+            .reorder(st.x, st.over_splits)
             .vectorize(st.x, cfg.lanes, TailStrategy::GuardWithIf);
         st.split_state.compute_root()
             .reorder_storage(st.x, st.row, st.task)
             .reorder(st.x, st.row, st.task)
-            .bound(st.x, 0, AttentionStages::num_slots + cfg.head_dim_v)
             .bound(st.row, 0, cfg.row_block)
             .bound(st.task, 0, st.num_tasks)
             .parallel(st.task)
@@ -79,10 +101,13 @@ private:
     void task_stages() {
         in_frame(st.block_range);
         in_frame(st.row_range).bound_extent(st.row, cfg.row_block);
-        in_frame(st.q_rows).bound_extent(st.d, cfg.head_dim).bound_extent(st.row, cfg.row_block).vectorize(st.d, cfg.lanes);
-        in_frame(st.state)
+        Func &q = cfg.pads_rows() ? padded_rows(st.q_padded.rows, st.q_padded, cfg.head_dim) : along_d(st.q_rows, st.d, cfg.head_dim);
+        head_rows(q).bound_extent(st.row, cfg.row_block);
+        if (!cfg.pads_rows()) {
+            q.vectorize(st.d, cfg.lanes);
+        }
+        along_d(head_rows(st.state), st.x, cfg.head_dim_v, AttentionStages::num_slots)
             .reorder_storage(st.x, st.row, st.rb, st.c, st.b, st.sp)
-            .bound_extent(st.x, AttentionStages::num_slots + cfg.head_dim_v)
             .bound_extent(st.row, cfg.row_block);
     }
 
@@ -90,6 +115,16 @@ private:
         const int lanes = cfg.dot_lanes, rows = cfg.row_block;
         st.state.update(update).reorder(ch.steps.x, st.row, st.rb, st.c, st.b, st.sp, ch.steps.y);
 
+        if (cfg.pads_rows()) {
+            padded_block(ch.k_rows, ch, cfg.head_dim);
+            padded_block(ch.v_rows, ch, cfg.head_dim_v);
+        }
+        if (cfg.per_logit()) {
+            of_block(ch.visible, ch).bound_extent(st.k, ch.block).bound_extent(st.row, rows);
+            ch.visible.reorder_storage(st.k, st.row, st.kb, st.rb, st.c, st.b, st.sp)
+                .reorder(st.k, st.row)
+                .vectorize(st.k, lanes);
+        }
         of_block(ch.logits, ch).bound_extent(st.k, ch.block).bound_extent(st.row, rows);
         ch.logits.reorder_storage(st.k, st.row, st.kb, st.rb, st.c, st.b, st.sp)
             .split(st.k, ko, kt, lanes)
@@ -98,7 +133,6 @@ private:
             .unroll(st.row);
         dot_products(ch);
 
-        const VarOrRVar keys(ch.keys.x);
         of_block(ch.block_max, ch).bound_extent(st.row, rows).update().atomic().vectorize(ch.keys.x, lanes);
         of_block(ch.weights, ch).bound_extent(st.k, ch.block).bound_extent(st.row, rows);
         ch.weights.reorder_storage(st.k, st.row, st.kb, st.rb, st.c, st.b, st.sp)
@@ -146,20 +180,24 @@ private:
             .unroll(st.k);
     }
 
+    // Two rows of up to 8 vectors fill 16 accumulators of 32 registers and leave room for v; one row, or 16 registers, take less.
+    // With run-time head dims the tile is one vector wide and all rows high.
     void values(BlockChain &ch) {
-        const int lanes = cfg.lanes;
-        const int row_tile = std::min(2, cfg.row_block);
-        const int most = registers == 32 || row_tile == 1 ? 8 : 4;
-        int vectors = most;
-        while ((cfg.head_dim_v / lanes) % vectors != 0) {
+        const int lanes = cfg.lanes, any = cfg.any_head_dim();
+        const int row_tile = any ? cfg.row_block : std::min(2, cfg.row_block);
+        int vectors = any ? 1 : registers == 32 || row_tile == 1 ? 8 : 4;
+        while ((cfg.padded(cfg.head_dim_v) / lanes) % vectors != 0) {
             vectors--;
         }
-        of_block(ch.block_out, ch)
+        of_block(ch.block_out, ch);
+        if (any) {
+            ch.block_out.hoist_storage(st.split_state, st.task).store_in(MemoryType::Heap);
+        }
+        along_d(ch.block_out, st.d, cfg.head_dim_v)
             .reorder_storage(st.d, st.row, st.kb, st.rb, st.c, st.b, st.sp)
-            .bound_extent(st.d, cfg.head_dim_v)
             .bound_extent(st.row, cfg.row_block)
             .split(st.row, ro, rt, row_tile)
-            .split(st.d, db, dv, vectors * lanes)
+            .split(st.d, db, dv, vectors * lanes, TailStrategy::RoundUp)
             .reorder(dv, rt, db, ro)
             .vectorize(dv, lanes)
             .unroll(dv)
@@ -168,6 +206,7 @@ private:
             .bound_extent(st.kb, 1)
             .bound_extent(st.d, vectors * lanes)
             .bound_extent(st.row, row_tile)
+            .reorder_storage(st.d, st.row, st.kb, st.rb, st.c, st.b, st.sp)
             .reorder(st.d, st.row)
             .vectorize(st.d, lanes)
             .unroll(st.d)

@@ -23,9 +23,16 @@ void schedule_attention_default(AttentionStages &st, const AttentionConfig &conf
         }
     }
     st.state.compute_root();
-    st.inverse_sum.compute_root();
-    st.lse_rows.compute_root();
-    st.out_rows.compute_root();
+    if (config.phase == Phase::prefill) {
+        st.inverse_sum.compute_root();
+        st.lse_rows.compute_root();
+        st.out_rows.compute_root();
+    } else {
+        st.split_state.compute_root();
+        st.split_max.compute_root();
+        st.split_factor.compute_root();
+        st.merged.compute_root();
+    }
 }
 
 } // namespace heed

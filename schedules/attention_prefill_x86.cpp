@@ -54,9 +54,28 @@ private:
         return one_task(f).bound_extent(st.kb, 1).bound_extent(st.row, cfg.row_block);
     }
 
+    // Elements of a head, known now or bounded.
+    Func &along_d(Func &f, const Var &d, int length, int before = 0) {
+        return cfg.any_head_dim() ? f.bound_storage(d, before + cfg.padded(length))
+                                  : f.bound_extent(d, before + cfg.padded(length));
+    }
+    Func &padded_rows(Func &f, PaddedRows &rows, int length) {
+        along_d(f, st.d, length).vectorize(st.d, cfg.lanes, TailStrategy::RoundUp);
+        f.update().vectorize(rows.over_d.x, cfg.lanes, TailStrategy::Predicate);
+        return f;
+    }
+    void padded_block(PaddedRows &rows, const BlockChain &ch, int length) {
+        Func &f = rows.rows;
+        f.compute_at(st.state, ch.steps.y).hoist_storage(st.out, st.task).store_in(MemoryType::Heap);
+        padded_rows(one_task(f).bound_extent(st.kb, 1).bound_extent(st.k, ch.block), rows, length);
+    }
+
     void outputs() {
         const int rows = cfg.row_block, lanes = cfg.lanes;
-        st.out.bound(st.d, 0, cfg.head_dim_v)
+        if (!cfg.any_head_dim()) {
+            st.out.bound(st.d, 0, cfg.head_dim_v);
+        }
+        st.out
             .split(st.s, st.rb, st.row, rows, TailStrategy::GuardWithIf)
             .reorder(st.d, st.row, st.rb, st.h, st.b)
             .fuse(st.rb, st.h, st.task)
@@ -65,17 +84,15 @@ private:
             .partition(st.task, Partition::Never)
             .vectorize(st.d, lanes, TailStrategy::GuardWithIf);
         in_frame(st.lse_rows).bound_extent(st.row, rows).vectorize(st.row, lanes);
-        in_workspace(st.out_rows)
+        along_d(in_workspace(st.out_rows), st.d, cfg.head_dim_v)
             .bound_extent(st.row, rows)
-            .bound_extent(st.d, cfg.head_dim_v)
-            .tile(st.d, st.row, db, ro, dv, rv, lanes, lanes)
+            .tile(st.d, st.row, db, ro, dv, rv, lanes, lanes, TailStrategy::RoundUp)
             .vectorize(dv)
             .unroll(rv);
         tiles(st.out_tiles, st.out_rows, db);
         in_frame(st.inverse_sum).bound_extent(st.row, rows).vectorize(st.row, lanes);
-        in_workspace(st.state)
+        along_d(in_workspace(st.state), st.x, cfg.head_dim_v, AttentionStages::num_slots)
             .bound_extent(st.row, rows)
-            .bound_extent(st.x, AttentionStages::num_slots + cfg.head_dim_v)
             .vectorize(st.row, lanes);
     }
 
@@ -83,10 +100,12 @@ private:
         const int rows = cfg.row_block, lanes = cfg.lanes;
         in_frame(st.block_range);
         in_frame(st.row_range).bound_extent(st.row, rows).vectorize(st.row, lanes);
-        in_workspace(st.q_lanes)
+        if (cfg.pads_rows()) {
+            padded_rows(in_workspace(st.q_padded.rows), st.q_padded, cfg.head_dim).bound_extent(st.row, rows);
+        }
+        along_d(in_workspace(st.q_lanes), st.d, cfg.head_dim)
             .bound_extent(st.row, rows)
-            .bound_extent(st.d, cfg.head_dim)
-            .tile(st.row, st.d, ro, db, rv, dv, lanes, lanes)
+            .tile(st.row, st.d, ro, db, rv, dv, lanes, lanes, TailStrategy::RoundUp)
             .vectorize(rv)
             .unroll(dv);
         tiles(st.q_tiles, st.q_lanes, ro);
@@ -111,6 +130,13 @@ private:
         RVar slot = ch.steps.x, step = ch.steps.y;
         st.state.update(update).split(st.row, ro, rv, lanes).reorder(rv, ro, slot, step).vectorize(rv).unroll(ro);
 
+        if (cfg.pads_rows()) {
+            padded_block(ch.k_rows, ch, cfg.head_dim);
+            padded_block(ch.v_rows, ch, cfg.head_dim_v);
+        }
+        if (cfg.per_logit()) {
+            of_block(ch.visible, ch).bound_extent(st.k, ch.block).vectorize(st.row, lanes);
+        }
         of_block(ch.block_max, ch).vectorize(st.row, lanes).unroll(st.row).update().reorder(st.row, ch.keys).vectorize(st.row, lanes).unroll(st.row);
         of_block(ch.block_sum, ch).vectorize(st.row, lanes).unroll(st.row).update().reorder(st.row, ch.keys).vectorize(st.row, lanes).unroll(st.row);
         of_block(ch.weights, ch).bound_extent(st.k, ch.block).vectorize(st.row, lanes).unroll(st.row);
@@ -122,11 +148,8 @@ private:
             .unroll(st.row)
             .unroll(kt);
         register_tile(ch.product.compute_at(ch.logits, ko), ch.over_d, st.k, 2);
-        of_block(ch.block_out, ch)
-            .hoist_storage(st.out, st.task)
-            .store_in(MemoryType::Heap)
-            .bound_extent(st.d, cfg.head_dim_v)
-            .split(st.d, db, dv, tile)
+        along_d(of_block(ch.block_out, ch).hoist_storage(st.out, st.task).store_in(MemoryType::Heap), st.d, cfg.head_dim_v)
+            .split(st.d, db, dv, tile, TailStrategy::RoundUp)
             .reorder(st.row, dv, db)
             .vectorize(st.row, lanes)
             .unroll(st.row)

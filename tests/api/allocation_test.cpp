@@ -30,15 +30,9 @@ bool may_allocate() {
 
 extern "C" {
 
-void *malloc(size_t bytes) {
-    return may_allocate() ? __libc_malloc(bytes) : nullptr;
-}
-void *calloc(size_t count, size_t bytes) {
-    return may_allocate() ? __libc_calloc(count, bytes) : nullptr;
-}
-void *realloc(void *block, size_t bytes) {
-    return may_allocate() ? __libc_realloc(block, bytes) : nullptr;
-}
+void *malloc(size_t bytes) { return may_allocate() ? __libc_malloc(bytes) : nullptr; }
+void *calloc(size_t count, size_t bytes) { return may_allocate() ? __libc_calloc(count, bytes) : nullptr; }
+void *realloc(void *block, size_t bytes) { return may_allocate() ? __libc_realloc(block, bytes) : nullptr; }
 
 }  // extern "C"
 

@@ -1,5 +1,5 @@
-// heed_execute checks pointers, capacities, overlaps and metadata before anything is written, and hands kernels what the
-// kernel contract says.
+// heed_execute checks pointers, capacities, overlaps and metadata before anything is written, and hands kernels what
+// the kernel contract says.
 #include <cmath>
 #include <limits>
 
@@ -8,8 +8,8 @@
 
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int32_t int32_min = std::numeric_limits<int32_t>::min();
@@ -78,7 +78,8 @@ TEST_F(Execute, EachTensorNullInTurn) {
 
 TEST_F(Execute, TypesCapacitiesAlignment) {
     Attempt run(with_lse());
-    heed_tensor heed_args::*const tensors[] = {&heed_args::q, &heed_args::k, &heed_args::v, &heed_args::out, &heed_args::lse};
+    heed_tensor heed_args::*const tensors[] = {&heed_args::q, &heed_args::k, &heed_args::v, &heed_args::out,
+                                               &heed_args::lse};
     for (heed_tensor heed_args::*member : tensors) {
         const heed_tensor saved = run.args.*member;
         for (int32_t dtype : {-1, 1, 4, 255}) {
@@ -126,9 +127,11 @@ TEST_F(Execute, Workspace) {
 TEST_F(Execute, OutputsOverlapNothing) {
     Attempt run(with_lse());
     const heed_tensor out = run.args.out;
-    const std::pair<const char *, const heed_tensor *> inputs[] = {{"q", &run.args.q}, {"k", &run.args.k}, {"v", &run.args.v}};
+    const std::pair<const char *, const heed_tensor *> inputs[] = {
+        {"q", &run.args.q}, {"k", &run.args.k}, {"v", &run.args.v}};
     for (const auto &[name, input] : inputs) {
-        std::vector<float> before(static_cast<const float *>(input->data), static_cast<const float *>(input->data) + 512);
+        std::vector<float> before(static_cast<const float *>(input->data),
+                                  static_cast<const float *>(input->data) + 512);
         for (int64_t shift : {0, 1, 511}) {
             run.args.out.data = static_cast<float *>(input->data) + shift;
             expect_refused(run, HEED_INVALID_ARGUMENT, "out overlaps " + std::string(name));
@@ -169,14 +172,17 @@ TEST_F(Execute, KvLensValues) {
             int32_t kv_lens[] = {16, 16};
             kv_lens[at] = value;
             run.args.kv_lens = kv_lens;
-            expect_refused(run, HEED_INVALID_ARGUMENT, "kv_lens[" + std::to_string(at) + "] is " + std::to_string(value));
+            expect_refused(run, HEED_INVALID_ARGUMENT,
+                           "kv_lens[" + std::to_string(at) + "] is " + std::to_string(value));
         }
     }
     const int32_t kv_lens[] = {0, 16};
     run.args.kv_lens = kv_lens;
     ASSERT_EQ(run.execute(), HEED_OK) << heed_last_error();
     const size_t half = run.tensors.out.size() / 2;
-    EXPECT_THAT(std::vector<float>(run.tensors.out.begin(), run.tensors.out.begin() + static_cast<std::ptrdiff_t>(half)), Each(0.0f));
+    EXPECT_THAT(
+        std::vector<float>(run.tensors.out.begin(), run.tensors.out.begin() + static_cast<std::ptrdiff_t>(half)),
+        Each(0.0f));
 }
 
 TEST_F(Execute, NoKeys) {

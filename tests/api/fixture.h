@@ -13,9 +13,7 @@
 #include "stub_kernels.h"
 
 struct PlanDeleter {
-    void operator()(heed_plan *plan) const {
-        heed_plan_destroy(plan);
-    }
+    void operator()(heed_plan *plan) const { heed_plan_destroy(plan); }
 };
 using PlanPtr = std::unique_ptr<heed_plan, PlanDeleter>;
 
@@ -51,9 +49,7 @@ public:
         const auto address = reinterpret_cast<uintptr_t>(memory_.data());
         return memory_.data() + ((address + 127) / 128 * 128 - address);
     }
-    size_t size() const {
-        return bytes_;
-    }
+    size_t size() const { return bytes_; }
 
 private:
     std::vector<char> memory_;
@@ -78,9 +74,7 @@ struct Tensors {
         }
     }
 
-    static size_t elements(int64_t a, int64_t b, int64_t c, int64_t d) {
-        return static_cast<size_t>(a * b * c * d);
-    }
+    static size_t elements(int64_t a, int64_t b, int64_t c, int64_t d) { return static_cast<size_t>(a * b * c * d); }
 
     bool outputs_untouched() const {
         for (const std::vector<float> *tensor : {&out, &lse}) {
@@ -116,9 +110,7 @@ struct Attempt {
         args.workspace_bytes = workspace.size();
     }
 
-    heed_status execute() {
-        return heed_execute(plan.get(), &args);
-    }
+    heed_status execute() { return heed_execute(plan.get(), &args); }
 
     heed_problem problem;
     PlanPtr plan;

@@ -27,6 +27,9 @@ int wait_for(pid_t child, std::chrono::seconds limit) {
 }
 
 TEST(Fork, ChildrenOfABusyProcessCompute) {
+#ifdef __SANITIZE_THREAD__
+    GTEST_SKIP() << "ThreadSanitizer kills children that start threads";
+#endif
     stub::behaviour.record = false;
     heed_problem problem = make_problem(4, 16, 128, 4, 2);
     problem.max_threads = 4;
@@ -39,14 +42,16 @@ TEST(Fork, ChildrenOfABusyProcessCompute) {
         while (!stop) run.execute();
     });
     Attempt run(problem);
-    for (int i = 0; i < 60; i++) {
+    for (int i = 0; i < 60 && !HasFailure(); i++) {
         const pid_t child = fork();
-        ASSERT_GE(child, 0);
+        EXPECT_GE(child, 0);
         if (child == 0) {
             const heed_status status = run.execute();
-            _exit(status != HEED_OK ? child_failed : same_bits(run.tensors.out, expected.tensors.out) ? child_ok : child_wrong);
+            _exit(status != HEED_OK                                  ? child_failed
+                  : same_bits(run.tensors.out, expected.tensors.out) ? child_ok
+                                                                     : child_wrong);
         }
-        ASSERT_EQ(wait_for(child, std::chrono::seconds(3)), child_ok) << "child " << i;
+        EXPECT_EQ(wait_for(child, std::chrono::seconds(3)), child_ok) << "child " << i;
     }
     stop = true;
     busy.join();

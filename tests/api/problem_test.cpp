@@ -1,4 +1,5 @@
-// heed_plan_create refuses what the contract forbids, with a sentence that names the field, its value and what is allowed.
+// heed_plan_create refuses what the contract forbids, with a sentence that names the field, its value and what is
+// allowed.
 #include <cmath>
 #include <limits>
 
@@ -235,9 +236,8 @@ TEST_F(Problem, InputStrides) {
 }
 
 TEST_F(Problem, OutputsMayNotOverlapThemselves) {
-    const heed_layout overlapping[] = {
-        {{0, 256, 64, 1}}, {{2048, 0, 64, 1}}, {{2048, 256, 0, 1}}, {{2048, 256, 63, 1}}, {{2048, 255, 64, 1}},
-        {{2047, 256, 64, 1}}};
+    const heed_layout overlapping[] = {{{0, 256, 64, 1}},    {{2048, 0, 64, 1}},   {{2048, 256, 0, 1}},
+                                       {{2048, 256, 63, 1}}, {{2048, 255, 64, 1}}, {{2047, 256, 64, 1}}};
     for (const heed_layout &layout : overlapping) {
         problem.out_layout = layout;
         expect(HEED_INVALID_ARGUMENT, "an output may not overlap itself");
@@ -250,7 +250,8 @@ TEST_F(Problem, OutputsMayNotOverlapThemselves) {
     problem.want_lse = true;
     problem.lse_layout = {{32, 4, 1, 1}};
     expect(HEED_INVALID_ARGUMENT, "lse_layout.stride[1] is 4");
-    for (const heed_layout &layout : {heed_layout{{64, 16, 2, 1}}, heed_layout{{64, 16, 1, 0}}, heed_layout{{32, 1, 4, 1}}}) {
+    for (const heed_layout &layout :
+         {heed_layout{{64, 16, 2, 1}}, heed_layout{{64, 16, 1, 0}}, heed_layout{{32, 1, 4, 1}}}) {
         problem.lse_layout = layout;
         EXPECT_TRUE(make_plan(problem));
     }

@@ -14,9 +14,7 @@ using ::testing::StrEq;
 
 class Select : public ApiTest {};
 
-std::string row_of(const heed_problem &problem) {
-    return heed_plan_kernel_name(make_plan(problem).get());
-}
+std::string row_of(const heed_problem &problem) { return heed_plan_kernel_name(make_plan(problem).get()); }
 
 TEST_F(Select, PhaseDimsAndFeatures) {
     heed_problem problem = make_problem(1, 5, 64);
@@ -36,10 +34,12 @@ class ChooseRow : public ::testing::Test {
 protected:
     static heed::Kernel row(const char *name, heed::Isa isa, int32_t head_dim, uint32_t features = 0,
                             heed::Phase phase = heed::Phase::prefill) {
-        return {name, phase, HEED_F32, HEED_F32, head_dim, head_dim, features, HEED_KV_CONTIGUOUS, isa, 8, 64, 0, "", nullptr};
+        return {name, phase, HEED_F32, HEED_F32, head_dim, head_dim, features, HEED_KV_CONTIGUOUS,
+                isa,  8,     64,       0,        "",       nullptr};
     }
 
-    std::string choose(int32_t q_len, int32_t head_dim, uint32_t features, uint32_t isas, const char *forced = nullptr) {
+    std::string choose(int32_t q_len, int32_t head_dim, uint32_t features, uint32_t isas,
+                       const char *forced = nullptr) {
         const heed::KernelTable table = {rows.data(), static_cast<int32_t>(rows.size())};
         const heed::RowRequest request = {HEED_F32, HEED_F32,           head_dim, head_dim,
                                           features, HEED_KV_CONTIGUOUS, q_len,    1};
@@ -70,6 +70,14 @@ TEST_F(ChooseRow, Ranks) {
     EXPECT_THAT(choice.reason, HasSubstr("though decode is preferred"));
 }
 
+TEST_F(ChooseRow, DecodeRowsThatFitTheGroup) {
+    rows.push_back(row("decode_any_gqa_avx2", heed::Isa::avx2, 0, heed::feature_gqa, heed::Phase::decode));
+    EXPECT_EQ(choose(1, 64, 0, all), "decode_any_avx2");
+    EXPECT_EQ(choose(2, 64, 0, all), "decode_any_gqa_avx2");
+    rows.erase(rows.end() - 2);
+    EXPECT_EQ(choose(1, 64, 0, all), "decode_any_gqa_avx2");
+}
+
 TEST_F(ChooseRow, NoRowGivesAReasonPerCandidate) {
     EXPECT_EQ(choose(100, 64, heed::feature_bias, up_to_avx2), "");
     EXPECT_EQ(choice.status, HEED_UNSUPPORTED);
@@ -95,11 +103,19 @@ TEST_F(ChooseRow, Forced) {
 TEST(Heuristics, SplitsComeFromTheCapacity) {
     struct {
         int32_t max_kv_len, kv_block, requested, num_splits, split_len;
-    } const cases[] = {
-        {0, 64, 0, 1, 512},         {1, 64, 0, 1, 512},          {512, 64, 0, 1, 512},       {513, 64, 0, 2, 512},
-        {4096, 64, 0, 8, 512},      {32768, 64, 0, 32, 1024},    {131072, 128, 0, 32, 4096}, {1 << 20, 128, 0, 256, 4096},
-        {20000, 96, 0, 30, 672},    {4096, 64, 1, 1, 4096},      {4097, 64, 1, 1, 4160},     {100, 64, 7, 2, 64},
-        {2147483647, 64, 2, 2, 1 << 30}};
+    } const cases[] = {{0, 64, 0, 1, 512},
+                       {1, 64, 0, 1, 512},
+                       {512, 64, 0, 1, 512},
+                       {513, 64, 0, 2, 512},
+                       {4096, 64, 0, 8, 512},
+                       {32768, 64, 0, 32, 1024},
+                       {131072, 128, 0, 32, 4096},
+                       {1 << 20, 128, 0, 256, 4096},
+                       {20000, 96, 0, 30, 672},
+                       {4096, 64, 1, 1, 4096},
+                       {4097, 64, 1, 1, 4160},
+                       {100, 64, 7, 2, 64},
+                       {2147483647, 64, 2, 2, 1 << 30}};
     for (const auto &c : cases) {
         const heed::Splits splits = heed::choose_splits(c.max_kv_len, c.kv_block, c.requested);
         EXPECT_EQ(splits.num_splits, c.num_splits) << c.max_kv_len;
@@ -147,7 +163,8 @@ TEST_F(Select, ExplainNamesEveryCandidate) {
     EXPECT_THAT(text, HasSubstr(std::string(stub::prefill_any) + ": could serve, but has general head dims"));
     EXPECT_THAT(text, HasSubstr(std::string(stub::decode_d64) + ": could serve, but prefill is preferred"));
     EXPECT_THAT(text, HasSubstr(std::string(stub::f16_row) + ": dtype is f32, the row has f16"));
-    EXPECT_THAT(text, HasSubstr("workspace: " + std::to_string(heed_plan_workspace_bytes(plan.get())) + " bytes for 2 threads"));
+    EXPECT_THAT(text, HasSubstr("workspace: " + std::to_string(heed_plan_workspace_bytes(plan.get())) +
+                                " bytes for 2 threads"));
 }
 
 TEST_F(Select, BatchInvariantIsAcceptedAndExplained) {

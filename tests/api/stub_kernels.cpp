@@ -30,11 +30,9 @@ using heed::Isa;
 using heed::Kernel;
 using heed::Phase;
 
-const halide_buffer_t &buffer_at(void **args, int index) {
-    return *static_cast<const halide_buffer_t *>(args[index]);
-}
+const halide_buffer_t &buffer_at(void **args, int index) { return *static_cast<const halide_buffer_t *>(args[index]); }
 
-template<typename T>
+template <typename T>
 T scalar_at(void **args, int index) {
     return *static_cast<const T *>(args[index]);
 }
@@ -48,7 +46,7 @@ Buffer describe(const halide_buffer_t &buffer) {
     return result;
 }
 
-template<typename T>
+template <typename T>
 T &element(const halide_buffer_t &buffer, std::initializer_list<int32_t> index) {
     int64_t offset = 0;
     int32_t dimension = 0;
@@ -100,7 +98,8 @@ void compute_row(void **args, float *weights, int32_t b, int32_t h, int32_t i) {
         weights[j] = -std::numeric_limits<float>::infinity();
         if (!visible(args, b, h, i, j)) continue;
         float dot = 0;
-        for (int32_t d = 0; d < q.dim[0].extent; d++) dot += element<float>(q, {d, h, i, b}) * element<float>(k, {d, g, j, b});
+        for (int32_t d = 0; d < q.dim[0].extent; d++)
+            dot += element<float>(q, {d, h, i, b}) * element<float>(k, {d, g, j, b});
         weights[j] = dot * scalar_at<float>(args, heed::arg_scale) +
                      element<float>(buffer_at(args, heed::arg_bias), {j, i, h, b});
         row_max = std::max(row_max, weights[j]);
@@ -164,7 +163,8 @@ int run(const char *row, void **args) {
     int code = halide_do_par_for(user_context, run_task, 0, q.dim[1].extent * q.dim[3].extent,
                                  reinterpret_cast<uint8_t *>(&closure));
     const auto *bytes = static_cast<const uint8_t *>(root);
-    if (root != nullptr && !std::all_of(bytes, bytes + behaviour.root_scratch_bytes, [](uint8_t x) { return x == 0x5a; })) {
+    if (root != nullptr &&
+        !std::all_of(bytes, bytes + behaviour.root_scratch_bytes, [](uint8_t x) { return x == 0x5a; })) {
         code = halide_error_code_internal_error;  // a task got the root's memory
     }
     halide_free(user_context, root);
@@ -175,28 +175,29 @@ constexpr uint32_t wide = heed::feature_bias | heed::feature_mask;
 constexpr heed_kv_storage contiguous = HEED_KV_CONTIGUOUS;
 
 // One function per row: a kernel gets nothing but its arguments.
-template<int index>
+template <int index>
 int kernel(void **args);
 
 const Kernel rows[] = {
     {prefill_any, Phase::prefill, HEED_F32, HEED_F32, 0, 0, 0, contiguous, Isa::x86_64, 8, kv_block, scratch_per_thread,
      "stub", kernel<0>},
-    {prefill_d64, Phase::prefill, HEED_F32, HEED_F32, 64, 64, 0, contiguous, Isa::x86_64, 8, kv_block, scratch_per_thread,
-     "stub", kernel<1>},
+    {prefill_d64, Phase::prefill, HEED_F32, HEED_F32, 64, 64, 0, contiguous, Isa::x86_64, 8, kv_block,
+     scratch_per_thread, "stub", kernel<1>},
     {prefill_any_wide, Phase::prefill, HEED_F32, HEED_F32, 0, 0, wide, contiguous, Isa::x86_64, 8, kv_block,
      scratch_per_thread, "stub", kernel<2>},
     {decode_d64, Phase::decode, HEED_F32, HEED_F32, 64, 64, 0, contiguous, Isa::x86_64, 1, kv_block, scratch_per_thread,
      "stub", kernel<3>},
-    {decode_any, Phase::decode, HEED_F32, HEED_F32, 0, 0, wide, contiguous, Isa::x86_64, 1, kv_block, scratch_per_thread,
-     "stub", kernel<4>},
-    {heap_row, Phase::prefill, HEED_F32, HEED_F32, 0, 0, wide, contiguous, Isa::x86_64, 1, kv_block, -1, "stub", kernel<5>},
+    {decode_any, Phase::decode, HEED_F32, HEED_F32, 0, 0, wide, contiguous, Isa::x86_64, 1, kv_block,
+     scratch_per_thread, "stub", kernel<4>},
+    {heap_row, Phase::prefill, HEED_F32, HEED_F32, 0, 0, wide, contiguous, Isa::x86_64, 1, kv_block, -1, "stub",
+     kernel<5>},
     {foreign_row, Phase::prefill, HEED_F32, HEED_F32, 64, 64, 0, contiguous, static_cast<Isa>(20), 1, kv_block,
      scratch_per_thread, "stub", kernel<6>},
     {f16_row, Phase::prefill, HEED_F16, HEED_F16, 64, 64, 0, contiguous, Isa::x86_64, 8, kv_block, scratch_per_thread,
      "stub", kernel<7>},
 };
 
-template<int index>
+template <int index>
 int kernel(void **args) {
     return run(rows[index].name, args);
 }

@@ -30,10 +30,10 @@ struct Call {
 
 // What the next calls do. `record` and `inside` are for tests with one call at a time.
 struct Behaviour {
-    int code = 0;                     // returned instead of computing when not 0
-    const char *message = nullptr;    // handed to halide_error before returning `code`
-    int64_t scratch_bytes = 0;        // taken and given back by every task beyond its own need
-    int64_t root_scratch_bytes = 0;   // taken before and given back after the parallel loop
+    int code = 0;                    // returned instead of computing when not 0
+    const char *message = nullptr;   // handed to halide_error before returning `code`
+    int64_t scratch_bytes = 0;       // taken and given back by every task beyond its own need
+    int64_t root_scratch_bytes = 0;  // taken before and given back after the parallel loop
     bool record = true;
     std::function<void(int task)> inside;  // called by every task
 };
@@ -43,8 +43,9 @@ extern Call last_call;
 extern std::atomic<int64_t> num_calls;
 
 // Row names.
-extern const char *const prefill_d64, *const prefill_any, *const prefill_any_wide, *const decode_d64, *const decode_any,
-    *const heap_row, *const foreign_row, *const f16_row;
+extern const char *const prefill_d64,
+    *const prefill_any, *const prefill_any_wide,
+                            *const decode_d64, *const decode_any, *const heap_row, *const foreign_row, *const f16_row;
 
 constexpr int32_t kv_block = 32;
 constexpr int64_t scratch_per_thread = 1 << 16;

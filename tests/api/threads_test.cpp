@@ -18,7 +18,7 @@ class Threads : public ApiTest {
 protected:
     // Large enough that every thread pays.
     static heed_problem large(int32_t max_threads) {
-        heed_problem problem = make_problem(8, 16, 256, 8, 2);
+        heed_problem problem = make_problem(8, 16, 64, 8, 2);
         problem.want_lse = true;
         problem.max_threads = max_threads;
         return problem;
@@ -30,7 +30,9 @@ TEST_F(Threads, PoolRunsEachItemOnce) {
         std::vector<std::atomic<int>> counts(static_cast<size_t>(num_items));
         heed::run_on_shared_pool(
             num_items,
-            [](void *context, int32_t index) { (*static_cast<std::vector<std::atomic<int>> *>(context))[static_cast<size_t>(index)]++; },
+            [](void *context, int32_t index) {
+                (*static_cast<std::vector<std::atomic<int>> *>(context))[static_cast<size_t>(index)]++;
+            },
             &counts);
         for (const std::atomic<int> &count : counts) EXPECT_EQ(count, 1);
     }
@@ -43,7 +45,8 @@ TEST_F(Threads, PoolServesManyCallers) {
         callers.emplace_back([&] {
             for (int i = 0; i < 500; i++) {
                 heed::run_on_shared_pool(
-                    5, [](void *context, int32_t index) { *static_cast<std::atomic<int64_t> *>(context) += index + 1; }, &total);
+                    5, [](void *context, int32_t index) { *static_cast<std::atomic<int64_t> *>(context) += index + 1; },
+                    &total);
             }
         });
     }
@@ -80,7 +83,8 @@ TEST_F(Threads, NumThreadsLimitsTheThreadsThatWork) {
     for (int32_t num_threads : {-1, 9, 1 << 30}) {
         run.args.num_threads = num_threads;
         EXPECT_EQ(run.execute(), HEED_INVALID_ARGUMENT);
-        EXPECT_THAT(heed_last_error(), HasSubstr("num_threads is " + std::to_string(num_threads) + "; it must be 0 or 1..8"));
+        EXPECT_THAT(heed_last_error(),
+                    HasSubstr("num_threads is " + std::to_string(num_threads) + "; it must be 0 or 1..8"));
     }
 }
 

@@ -9,7 +9,7 @@
 namespace minilm {
 namespace {
 
-constexpr int64_t qkv_stride = 3 * hidden; // from one token to the next
+constexpr int64_t qkv_stride = 3 * hidden;  // from one token to the next
 
 double valid_flop(const AttentionCall &call) {
     double pairs = 0;
@@ -38,7 +38,7 @@ void naive_row(const float *q, const float *k, const float *v, int32_t kv_len, f
     }
 }
 
-} // namespace
+}  // namespace
 
 void HeedAttention::prepare(int32_t batch, int32_t padded_len) {
     if (plans_.count({batch, padded_len}) != 0) return;
@@ -97,7 +97,7 @@ void naive_attention(const AttentionCall &call, int threads) {
 }
 
 void MeasuredAttention::run(const AttentionCall &call) {
-    heed_.prepare(call.batch, call.padded_len); // a plan is made once per shape, outside the measured time
+    heed_.prepare(call.batch, call.padded_len);  // a plan is made once per shape, outside the measured time
     const Stopwatch watch;
     heed_.run(call);
     totals_.heed_seconds += watch.seconds();
@@ -116,8 +116,10 @@ void MeasuredAttention::run_naive(const AttentionCall &call) {
     totals_.naive_seconds += watch.seconds();
     for (size_t i = 0; i < size; i++) {
         const double difference = std::abs(static_cast<double>(call.out[i]) - naive_out_[i]);
-        totals_.largest_difference = std::isnan(difference) ? INFINITY : std::max(totals_.largest_difference, difference);
+        totals_.largest_value = std::max(totals_.largest_value, std::abs(static_cast<double>(naive_out_[i])));
+        totals_.largest_difference =
+            std::isnan(difference) ? INFINITY : std::max(totals_.largest_difference, difference);
     }
 }
 
-} // namespace minilm
+}  // namespace minilm

@@ -8,7 +8,7 @@ namespace minilm {
 namespace {
 
 constexpr float layer_norm_epsilon = 1e-12F;
-constexpr int64_t row_grain = 64; // tokens per task: the wide activation of 64 * 1536 floats stays in L2
+constexpr int64_t row_grain = 64;  // tokens per task: the wide activation of 64 * 1536 floats stays in L2
 
 using Block = Eigen::Ref<const Matrix>;
 
@@ -73,10 +73,11 @@ void gelu(Matrix &x) {
     }
 }
 
-} // namespace
+}  // namespace
 
 Encoder::Encoder(Safetensors &weights, int threads)
-    : threads_(threads), word_embeddings_(read_matrix(weights, "embeddings.word_embeddings.weight", vocabulary, hidden)),
+    : threads_(threads),
+      word_embeddings_(read_matrix(weights, "embeddings.word_embeddings.weight", vocabulary, hidden)),
       position_embeddings_(read_matrix(weights, "embeddings.position_embeddings.weight", max_tokens, hidden)),
       type_embeddings_(read_matrix(weights, "embeddings.token_type_embeddings.weight", 2, hidden)),
       embedding_norm_(read_norm(weights, "embeddings.LayerNorm")) {
@@ -138,4 +139,4 @@ void Encoder::finish_layer(const Layer &layer, const Matrix &context, Matrix &x)
     });
 }
 
-} // namespace minilm
+}  // namespace minilm

@@ -18,7 +18,7 @@ constexpr int32_t max_tokens = 512;
 
 // y = x * weight^T + bias
 struct Linear {
-    Matrix weight; // [outputs, inputs]
+    Matrix weight;  // [outputs, inputs]
     Row bias;
 };
 
@@ -27,7 +27,7 @@ struct LayerNorm {
 };
 
 struct Layer {
-    Linear qkv; // query, key and value projections, one above the other
+    Linear qkv;  // query, key and value projections, one above the other
     Linear attention_out;
     LayerNorm attention_norm;
     Linear up, down;
@@ -55,4 +55,4 @@ private:
     std::vector<Layer> layers_;
 };
 
-} // namespace minilm
+}  // namespace minilm

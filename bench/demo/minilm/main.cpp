@@ -17,19 +17,18 @@ constexpr size_t batch_size = 32;
 constexpr size_t best_answers = 3;
 constexpr int max_threads = 1024;
 
-const char usage[] =
-    "usage: heed_minilm ASSETS.json [--threads N] [--out FOLDER] [--skip-naive]\n"
-    "  ASSETS.json   written by prepare.py: weights, sentences, passages, queries\n"
-    "  --threads N   threads for everything (2)\n"
-    "  --out FOLDER  write the embeddings there as sentences.npy, passages.npy, queries.npy\n"
-    "  --skip-naive  do not run the naive attention beside Heed's\n";
+const char usage[] = "usage: heed_minilm FOLDER [--threads N] [--out FOLDER] [--skip-naive]\n"
+                     "  FOLDER        with assets.json, written by prepare.py: weights, sentences, passages, queries\n"
+                     "  --threads N   threads for everything (2)\n"
+                     "  --out FOLDER  write the embeddings there as sentences.npy, passages.npy, queries.npy\n"
+                     "  --skip-naive  do not run the naive attention beside Heed's\n";
 
 struct Options {
-    std::string assets, out;
+    std::string folder, out;
     int threads = 2;
     bool with_naive = true;
     bool help = false;
-    bool ignore_key_lengths = false; // lets a test prove that the lengths matter
+    bool ignore_key_lengths = false;  // lets a test prove that the lengths matter
 };
 
 struct UsageError : std::runtime_error {
@@ -53,15 +52,22 @@ Options parse_options(int argc, char **argv) {
             if (++i == argc) throw UsageError(name + " needs a value");
             return std::string(argv[i]);
         };
-        if (name == "--help") options.help = true;
-        else if (name == "--threads") options.threads = parse_threads(value());
-        else if (name == "--out") options.out = value();
-        else if (name == "--skip-naive") options.with_naive = false;
-        else if (name == "--ignore-key-lengths") options.ignore_key_lengths = true;
-        else if (name.rfind("--", 0) == 0 || !options.assets.empty()) throw UsageError("unknown argument " + name);
-        else options.assets = name;
+        if (name == "--help")
+            options.help = true;
+        else if (name == "--threads")
+            options.threads = parse_threads(value());
+        else if (name == "--out")
+            options.out = value();
+        else if (name == "--skip-naive")
+            options.with_naive = false;
+        else if (name == "--ignore-key-lengths")
+            options.ignore_key_lengths = true;
+        else if (name.rfind("--", 0) == 0 || !options.folder.empty())
+            throw UsageError("unknown argument " + name);
+        else
+            options.folder = name;
     }
-    if (options.assets.empty() && !options.help) throw UsageError("ASSETS.json is missing");
+    if (options.folder.empty() && !options.help) throw UsageError("FOLDER is missing");
     return options;
 }
 
@@ -104,7 +110,7 @@ private:
 };
 
 void run(const Options &options) {
-    const Assets assets = read_assets(options.assets, vocabulary, max_tokens);
+    const Assets assets = read_assets(options.folder + "/assets.json", vocabulary, max_tokens);
     std::printf("Heed demo: semantic search with a transformer encoder\n"
                 "  model  all-MiniLM-L6-v2: %d layers, %d heads of %d, f32\n"
                 "  text   %s: %zu sentences\n"
@@ -123,8 +129,8 @@ void run(const Options &options) {
     demo.print_table();
 }
 
-} // namespace
-} // namespace minilm
+}  // namespace
+}  // namespace minilm
 
 int main(int argc, char **argv) {
     try {

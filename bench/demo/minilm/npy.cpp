@@ -20,4 +20,4 @@ void write_npy(const std::string &path, const float *values, int64_t rows, int64
     if (!file.flush()) throw std::runtime_error("cannot write " + path);
 }
 
-} // namespace minilm
+}  // namespace minilm

@@ -21,4 +21,4 @@ void parallel_for(int threads, int64_t count, int64_t grain, const Body &body) {
     for (auto &worker : workers) worker.join();
 }
 
-} // namespace minilm
+}  // namespace minilm

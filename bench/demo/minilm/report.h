@@ -12,7 +12,7 @@ namespace minilm {
 struct Run {
     std::string name;
     size_t count = 0, tokens = 0, longest = 0;
-    double encode_seconds = 0; // without the naive loops
+    double encode_seconds = 0;  // without the naive loops
     AttentionTotals attention;
 };
 
@@ -23,4 +23,4 @@ void print_answers(const Assets &assets, const Matrix &sentences, const Matrix &
 void print_runs(const std::vector<Run> &runs, const HeedAttention &heed, double fma_peak_gflops, int threads,
                 bool with_naive);
 
-} // namespace minilm
+}  // namespace minilm

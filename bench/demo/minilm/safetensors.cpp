@@ -9,7 +9,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr uint64_t header_length_bytes = 8;
-constexpr uint64_t max_header_bytes = 100'000'000; // the limit of the format's own reader
+constexpr uint64_t max_header_bytes = 100'000'000;  // the limit of the format's own reader
 
 // Members of a header entry as counts; empty when the entry is not an array of non-negative integers.
 std::vector<uint64_t> counts(const Json &entry, const char *key) {
@@ -23,11 +23,9 @@ std::vector<uint64_t> counts(const Json &entry, const char *key) {
     return values;
 }
 
-bool multiply(uint64_t a, uint64_t b, uint64_t *product) {
-    return !__builtin_mul_overflow(a, b, product);
-}
+bool multiply(uint64_t a, uint64_t b, uint64_t *product) { return !__builtin_mul_overflow(a, b, product); }
 
-} // namespace
+}  // namespace
 
 Safetensors::Safetensors(const std::string &path) : path_(path), file_(path, std::ios::binary) {
     if (!file_) fail("cannot be opened");
@@ -88,4 +86,4 @@ void Safetensors::fail(const std::string &reason) const {
     throw std::runtime_error("safetensors file " + path_ + " " + reason);
 }
 
-} // namespace minilm
+}  // namespace minilm

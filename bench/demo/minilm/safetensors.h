@@ -22,7 +22,7 @@ private:
     struct Entry {
         std::string dtype;
         Shape shape;
-        uint64_t begin, end; // bytes, relative to data_begin_
+        uint64_t begin, end;  // bytes, relative to data_begin_
     };
 
     void parse_header(const std::string &header, uint64_t data_bytes);
@@ -34,4 +34,4 @@ private:
     std::map<std::string, Entry> entries_;
 };
 
-} // namespace minilm
+}  // namespace minilm

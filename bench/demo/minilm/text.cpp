@@ -23,11 +23,11 @@ std::vector<Piece> read_pieces(const nlohmann::json &pieces, int32_t vocabulary,
     return result;
 }
 
-} // namespace
+}  // namespace
 
 Assets read_assets(const std::string &path, int32_t vocabulary, size_t max_tokens) {
     std::ifstream file(path);
-    if (!file) throw std::runtime_error("cannot open " + path);
+    if (!file) throw std::runtime_error("cannot open " + path + "; prepare.py writes it");
     try {
         const auto json = nlohmann::json::parse(file);
         return {json.at("weights").get<std::string>(), json.at("title").get<std::string>(),
@@ -65,4 +65,4 @@ std::vector<Batch> make_batches(const std::vector<Piece> &pieces, size_t batch_s
     return batches;
 }
 
-} // namespace minilm
+}  // namespace minilm

@@ -38,13 +38,13 @@ typedef struct heed_problem {
     heed_dtype dtype;    /* q and out: HEED_F32, HEED_F16 or HEED_BF16 */
     heed_dtype kv_dtype; /* k and v: as dtype, or HEED_I8 with k_scale and v_scale */
 
-    int32_t batch;        /* sequences */
-    int32_t num_heads;    /* query heads, a multiple of num_kv_heads */
-    int32_t num_kv_heads; /* >= 1; 1 is MQA, num_heads is MHA */
-    int32_t head_dim;     /* elements of a q or k row: 1..640 */
-    int32_t head_dim_v;   /* elements of a v or out row: 1..640, independent of head_dim */
-    int32_t max_q_len;    /* dense queries: q_len itself; varlen: the longest segment */
-    int32_t max_kv_len;   /* contiguous: positions in k and v (a cache's capacity); else the longest sequence */
+    int32_t batch;             /* sequences */
+    int32_t num_heads;         /* query heads, a multiple of num_kv_heads */
+    int32_t num_kv_heads;      /* >= 1; 1 is MQA, num_heads is MHA */
+    int32_t head_dim;          /* elements of a q or k row: 1..640 */
+    int32_t head_dim_v;        /* elements of a v or out row: 1..640, independent of head_dim */
+    int32_t max_q_len;         /* dense queries: q_len itself; varlen: the longest segment */
+    int32_t max_kv_len;        /* contiguous: positions in k and v (a cache's capacity); else the longest sequence */
     int32_t total_q, total_kv; /* varlen: tokens in q, in k and v */
     int32_t num_pages, page_size, max_pages_per_seq; /* paged */
 
@@ -61,8 +61,8 @@ typedef struct heed_problem {
     bool has_bias;
     bool has_sink;
     bool has_alibi;
-    bool alibi_symmetric;    /* -slope * |j - p(i)| instead of slope * (j - p(i)) */
-    bool has_kv_lens;        /* contiguous: execute gets kv_lens; false: every sequence has max_kv_len keys */
+    bool alibi_symmetric; /* -slope * |j - p(i)| instead of slope * (j - p(i)) */
+    bool has_kv_lens;     /* contiguous: execute gets kv_lens; false: every sequence has max_kv_len keys */
     bool want_lse;
     bool batch_invariant;    /* a sequence alone and in any batch gives the same bits */
     bool metadata_on_device; /* lengths and tables are device pointers, clamped in the kernel */
@@ -71,11 +71,11 @@ typedef struct heed_problem {
     int32_t num_splits;  /* key partitions of a decode row, 0 = the plan chooses; fixed by the plan, never by lengths */
     int32_t max_threads; /* most threads one execute may use, 0 = the CPUs of this process; scales the workspace */
 
-    heed_dtype bias_dtype; /* HEED_F32, or dtype */
-    heed_layout q_layout;  /* [batch, q_len, num_heads, head_dim]; varlen: [1, total_q, num_heads, head_dim] */
-    heed_layout k_layout;  /* [batch, max_kv_len, num_kv_heads, head_dim]; varlen: [1, total_kv, ...];
-                              paged: [num_pages, page_size, num_kv_heads, head_dim] */
-    heed_layout v_layout;  /* as k_layout with head_dim_v */
+    heed_dtype bias_dtype;  /* HEED_F32, or dtype */
+    heed_layout q_layout;   /* [batch, q_len, num_heads, head_dim]; varlen: [1, total_q, num_heads, head_dim] */
+    heed_layout k_layout;   /* [batch, max_kv_len, num_kv_heads, head_dim]; varlen: [1, total_kv, ...];
+                               paged: [num_pages, page_size, num_kv_heads, head_dim] */
+    heed_layout v_layout;   /* as k_layout with head_dim_v */
     heed_layout out_layout; /* as q_layout with head_dim_v */
     heed_layout lse_layout; /* [batch, num_heads, q_len, 1]; varlen: [1, num_heads, total_q, 1] */
     /* Mask and bias are indexed [batch, num_heads, q_len, kv_len]; each entry of the shape is the full extent or 1
@@ -142,9 +142,12 @@ typedef struct heed_args {
 /* Sets struct_size and zeroes the rest. */
 HEED_API heed_status heed_args_init(heed_args *args);
 
-/* Runs the plan. Checks every pointer, capacity, overlap and metadata value before anything is written; allocates
- * nothing. Outputs (and the workspace) may not overlap each other or any input, not even exactly. Thread-safe: one
- * plan may run in many threads at once, each with its own workspace and outputs. On CUDA asynchronous on `stream`.
+/* Runs the plan. Checks every pointer, capacity, overlap and metadata value before anything is written (the workspace
+ * apart), and allocates nothing; the first call that needs Heed's own threads starts them. The address ranges of the
+ * outputs and the workspace may not overlap each other or any input, not even exactly. Thread-safe: one plan may run in
+ * many threads at once, each with its own workspace and outputs. Small calls use fewer threads than allowed; no result
+ * depends on that. Computes in the default floating-point environment and restores the caller's. On CUDA asynchronous
+ * on `stream`.
  * Empty problems (batch 0, q_len 0) touch nothing; max_kv_len 0 writes zeros and lse = -inf.
  * Errors: INVALID_ARGUMENT, WORKSPACE_TOO_SMALL, NO_DEVICE, INTERNAL. */
 HEED_API heed_status heed_execute(const heed_plan *plan, const heed_args *args);
@@ -165,8 +168,10 @@ HEED_API const char *heed_last_error(void);
 typedef enum heed_phase HEED_ENUM_WIDTH { HEED_PREFILL = 0, HEED_DECODE = 1 } heed_phase;
 typedef enum heed_isa HEED_ENUM_WIDTH { HEED_X86_64 = 0, HEED_AVX2 = 1, HEED_AVX512 = 2 } heed_isa;
 
-/* Bits of heed_kernel_info_t.features: what a row can serve beyond the plain problem. */
-enum { HEED_FEATURE_BIAS = 1, HEED_FEATURE_MASK = 2 };
+/* Bits of heed_kernel_info_t.features. BIAS, MASK: what a row can serve beyond the plain problem. GQA: a decode row
+ * that works on several query rows at once (the heads of a group, positions); rows with and without it serve any group.
+ */
+enum { HEED_FEATURE_BIAS = 1, HEED_FEATURE_MASK = 2, HEED_FEATURE_GQA = 4 };
 
 /* One row of the kernel table. Strings live as long as the library. */
 typedef struct heed_kernel_info_t {
@@ -178,7 +183,7 @@ typedef struct heed_kernel_info_t {
     heed_kv_storage kv_storage;
     heed_isa isa;
     int32_t row_block, kv_block;
-    bool supported;      /* on this machine */
+    bool supported;        /* on this machine */
     int64_t scratch_bytes; /* workspace per thread, -1: the row takes its scratch from the heap (test rows) */
     int64_t code_bytes;    /* machine code, 0 when not recorded */
     const char *name;      /* attention_{phase}_{dtype}[_kv{dtype}]_d{D|any}[x{Dv}][_{features}]_{storage}_{isa} */

@@ -17,9 +17,7 @@ class Error : public std::runtime_error {
 public:
     Error(heed_status status, const std::string &sentence) : std::runtime_error(sentence), status_(status) {}
 
-    heed_status status() const noexcept {
-        return status_;
-    }
+    heed_status status() const noexcept { return status_; }
 
 private:
     heed_status status_;
@@ -31,15 +29,11 @@ inline void check(heed_status status) {
 
 // heed_problem and heed_args with their defaults.
 struct Problem : heed_problem {
-    Problem() : heed_problem() {
-        check(heed_problem_init(this));
-    }
+    Problem() : heed_problem() { check(heed_problem_init(this)); }
 };
 
 struct Args : heed_args {
-    Args() : heed_args() {
-        check(heed_args_init(this));
-    }
+    Args() : heed_args() { check(heed_args_init(this)); }
 };
 
 // Views of `size` elements. Heed writes to out and lse only.
@@ -59,12 +53,8 @@ class Workspace {
 public:
     explicit Workspace(size_t bytes) : bytes_(bytes), data_(bytes == 0 ? nullptr : ::operator new(bytes, alignment)) {}
 
-    void *data() const noexcept {
-        return data_.get();
-    }
-    size_t bytes() const noexcept {
-        return bytes_;
-    }
+    void *data() const noexcept { return data_.get(); }
+    size_t bytes() const noexcept { return bytes_; }
     void attach(heed_args &args) const noexcept {
         args.workspace = data();
         args.workspace_bytes = bytes_;
@@ -73,9 +63,7 @@ public:
 private:
     static constexpr std::align_val_t alignment{128};
     struct Free {
-        void operator()(void *data) const noexcept {
-            ::operator delete(data, alignment);
-        }
+        void operator()(void *data) const noexcept { ::operator delete(data, alignment); }
     };
     size_t bytes_;
     std::unique_ptr<void, Free> data_;
@@ -90,33 +78,17 @@ public:
         plan_.reset(plan);
     }
 
-    void execute(const heed_args &args) const {
-        check(heed_execute(plan_.get(), &args));
-    }
-    size_t workspace_bytes() const noexcept {
-        return heed_plan_workspace_bytes(plan_.get());
-    }
-    Workspace make_workspace() const {
-        return Workspace(workspace_bytes());
-    }
-    std::string kernel_name() const {
-        return heed_plan_kernel_name(plan_.get());
-    }
-    std::string explain() const {
-        return heed_plan_explain(plan_.get());
-    }
-    int32_t num_splits() const noexcept {
-        return heed_plan_num_splits(plan_.get());
-    }
-    const heed_plan *get() const noexcept {
-        return plan_.get();
-    }
+    void execute(const heed_args &args) const { check(heed_execute(plan_.get(), &args)); }
+    size_t workspace_bytes() const noexcept { return heed_plan_workspace_bytes(plan_.get()); }
+    Workspace make_workspace() const { return Workspace(workspace_bytes()); }
+    std::string kernel_name() const { return heed_plan_kernel_name(plan_.get()); }
+    std::string explain() const { return heed_plan_explain(plan_.get()); }
+    int32_t num_splits() const noexcept { return heed_plan_num_splits(plan_.get()); }
+    const heed_plan *get() const noexcept { return plan_.get(); }
 
 private:
     struct Destroy {
-        void operator()(heed_plan *plan) const noexcept {
-            heed_plan_destroy(plan);
-        }
+        void operator()(heed_plan *plan) const noexcept { heed_plan_destroy(plan); }
     };
     std::unique_ptr<heed_plan, Destroy> plan_;
 };
@@ -131,6 +103,6 @@ inline std::vector<heed_kernel_info_t> kernels() {
     return rows;
 }
 
-} // namespace heed
+}  // namespace heed
 
 #endif

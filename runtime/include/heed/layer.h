@@ -34,30 +34,30 @@ typedef enum heed_qk_norm HEED_ENUM_WIDTH {
 } heed_qk_norm;
 
 typedef struct heed_layer_config {
-    uint32_t struct_size;  /* set by heed_layer_config_init */
+    uint32_t struct_size; /* set by heed_layer_config_init */
     heed_device device;
-    heed_dtype dtype;      /* activations and weights */
-    int32_t dim_in;        /* width of x */
-    int32_t dim_memory;    /* width of memory; 0 = dim_in */
-    int32_t dim_out;       /* width of y; 0 = dim_in */
+    heed_dtype dtype;   /* activations and weights */
+    int32_t dim_in;     /* width of x */
+    int32_t dim_memory; /* width of memory; 0 = dim_in */
+    int32_t dim_out;    /* width of y; 0 = dim_in */
     int32_t num_heads, num_kv_heads, head_dim, head_dim_v;
-    bool cross;            /* K and V come from memory, see heed_layer_prepare */
+    bool cross; /* K and V come from memory, see heed_layer_prepare */
     heed_weight_layout weight_layout;
 
-    float scale;           /* NaN = 1/sqrt(head_dim), the default; the MQA paper's functions use 1 */
+    float scale; /* NaN = 1/sqrt(head_dim), the default; the MQA paper's functions use 1 */
     float softcap;
     heed_position position; /* default HEED_BOTTOM_RIGHT: new tokens follow the cached ones */
     bool causal;
     int32_t window_left, window_right;
-    bool mask_true_hides;  /* for mask and key_padding alike: 1 = masked */
+    bool mask_true_hides; /* for mask and key_padding alike: 1 = masked */
     bool alibi_symmetric;
-    float dropout_p;       /* applied in training mode only */
-    float clip_qkv;        /* > 0 clamps q, k and v to [-clip_qkv, clip_qkv]; 0 = off */
+    float dropout_p; /* applied in training mode only */
+    float clip_qkv;  /* > 0 clamps q, k and v to [-clip_qkv, clip_qkv]; 0 = off */
     heed_qk_norm qk_norm;
     float qk_norm_epsilon; /* default 1e-5 */
     int32_t rotary_dim;    /* 0 = no RoPE; tables come with the weights */
     bool rope_interleaved;
-    int32_t max_position;  /* rows of the RoPE tables */
+    int32_t max_position; /* rows of the RoPE tables */
 
     int32_t max_batch, max_q_len, max_kv_len; /* largest forward; they fix the workspace */
     int32_t max_threads;                      /* 0 = the CPUs of this process */
@@ -74,8 +74,8 @@ typedef struct heed_layer_weights {
     heed_tensor wq, wk, wv, wqkv, wo;
     heed_tensor bq, bk, bv, bqkv, bo;
     heed_tensor q_norm_weight, q_norm_bias, k_norm_weight, k_norm_bias; /* [H*D] and [G*D], or [D] per head */
-    heed_tensor rope_cos, rope_sin;   /* f32 [max_position, rotary_dim / 2] */
-    heed_tensor alibi_slopes, sink;   /* f32 [num_heads] */
+    heed_tensor rope_cos, rope_sin;                                     /* f32 [max_position, rotary_dim / 2] */
+    heed_tensor alibi_slopes, sink;                                     /* f32 [num_heads] */
 } heed_layer_weights;
 
 /* Checks all shapes (a message names both), packs the weights; the sources are not kept. *layer is the caller's. */
@@ -124,22 +124,22 @@ HEED_API heed_status heed_layer_prepare(const heed_layer *layer, heed_cache *cac
 typedef struct heed_layer_args {
     uint32_t struct_size;
     int32_t batch, q_len;
-    int32_t memory_len;       /* cross attention without a prepared cache */
-    heed_tensor x;            /* [batch, q_len, dim_in], packed */
-    heed_tensor memory;       /* [batch, memory_len, dim_memory], packed; data NULL with a prepared cache */
-    heed_tensor y;            /* [batch, q_len, dim_out], packed */
-    heed_cache *cache;        /* NULL = no past; else the new tokens' K and V are appended first (self attention) */
-    const int32_t *q_lens;    /* [batch] valid tokens of x, or NULL = q_len; later rows of y are zero */
-    const int32_t *kv_lens;   /* [batch] valid keys without a cache, or NULL: key padding on the right */
-    heed_tensor key_padding;  /* uint8 [batch, kv_len]: key padding anywhere; data NULL = none */
-    heed_tensor mask;         /* uint8, broadcast to [batch, num_heads, q_len, kv_len]; data NULL = none */
-    int32_t mask_shape[4];    /* each the full extent or 1; 0 = full */
+    int32_t memory_len;      /* cross attention without a prepared cache */
+    heed_tensor x;           /* [batch, q_len, dim_in], packed */
+    heed_tensor memory;      /* [batch, memory_len, dim_memory], packed; data NULL with a prepared cache */
+    heed_tensor y;           /* [batch, q_len, dim_out], packed */
+    heed_cache *cache;       /* NULL = no past; else the new tokens' K and V are appended first (self attention) */
+    const int32_t *q_lens;   /* [batch] valid tokens of x, or NULL = q_len; later rows of y are zero */
+    const int32_t *kv_lens;  /* [batch] valid keys without a cache, or NULL: key padding on the right */
+    heed_tensor key_padding; /* uint8 [batch, kv_len]: key padding anywhere; data NULL = none */
+    heed_tensor mask;        /* uint8, broadcast to [batch, num_heads, q_len, kv_len]; data NULL = none */
+    int32_t mask_shape[4];   /* each the full extent or 1; 0 = full */
     heed_layout mask_layout;
-    heed_tensor bias;         /* f32 or the layer's dtype, added to the logits; as mask */
+    heed_tensor bias; /* f32 or the layer's dtype, added to the logits; as mask */
     int32_t bias_shape[4];
     heed_layout bias_layout;
-    heed_tensor probs;        /* attention weights [batch, num_heads, q_len, kv_len] when asked; data NULL = not wanted */
-    bool training;            /* dropout on */
+    heed_tensor probs; /* attention weights [batch, num_heads, q_len, kv_len] when asked; data NULL = not wanted */
+    bool training;     /* dropout on */
     uint64_t dropout_seed, dropout_offset;
     heed_execution execution; /* with a workspace of heed_layer_workspace_bytes */
 } heed_layer_args;

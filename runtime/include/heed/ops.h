@@ -68,10 +68,10 @@ typedef struct heed_kv_view {
  * INVALID_ARGUMENT: a length beyond the capacity, a page id out of range, two tokens for one slot, overlap. */
 typedef struct heed_kv_append_args {
     uint32_t struct_size;
-    heed_dtype dtype;           /* of k_new and v_new */
-    int32_t new_len;            /* tokens per sequence in k_new and v_new */
-    const int32_t *new_lens;    /* [batch], 0..new_len, or NULL */
-    heed_tensor k_new, v_new;   /* [batch, new_len, num_kv_heads, head_dim or head_dim_v] */
+    heed_dtype dtype;         /* of k_new and v_new */
+    int32_t new_len;          /* tokens per sequence in k_new and v_new */
+    const int32_t *new_lens;  /* [batch], 0..new_len, or NULL */
+    heed_tensor k_new, v_new; /* [batch, new_len, num_kv_heads, head_dim or head_dim_v] */
     heed_layout k_new_layout, v_new_layout;
     heed_kv_view cache;
     const heed_rope_tables *rope; /* NULL, or rotates K on its way; without positions: token t at kv_lens[b] + t */
@@ -100,13 +100,13 @@ typedef struct heed_merge_args {
     uint32_t struct_size;
     heed_dtype dtype; /* of outs and out */
     int32_t batch, q_len, num_heads, head_dim_v;
-    int32_t num_states;        /* >= 1 */
-    const heed_tensor *outs;   /* [num_states] tensors [batch, q_len, num_heads, head_dim_v], layout outs_layout */
-    const heed_tensor *lses;   /* [num_states] f32 tensors [batch, num_heads, q_len], packed */
+    int32_t num_states;      /* >= 1 */
+    const heed_tensor *outs; /* [num_states] tensors [batch, q_len, num_heads, head_dim_v], layout outs_layout */
+    const heed_tensor *lses; /* [num_states] f32 tensors [batch, num_heads, q_len], packed */
     heed_layout outs_layout, out_layout;
-    const float *sink;         /* [num_heads] raw logits that join the denominator once, or NULL */
-    heed_tensor out;           /* may be outs[0] itself with the same layout */
-    heed_tensor lse;           /* f32, packed; data NULL = not wanted */
+    const float *sink; /* [num_heads] raw logits that join the denominator once, or NULL */
+    heed_tensor out;   /* may be outs[0] itself with the same layout */
+    heed_tensor lse;   /* f32, packed; data NULL = not wanted */
     heed_execution execution;
 } heed_merge_args;
 
@@ -158,9 +158,9 @@ typedef struct heed_linear_out {
 typedef struct heed_linear_args {
     uint32_t struct_size;
     int32_t batch, len;
-    heed_tensor x;        /* [batch, len, 1, dim_in] in the weights' dtype */
+    heed_tensor x; /* [batch, len, 1, dim_in] in the weights' dtype */
     heed_layout x_layout;
-    int32_t num_outs;     /* >= 1 */
+    int32_t num_outs; /* >= 1 */
     const heed_linear_out *outs;
     heed_execution execution;
 } heed_linear_args;
@@ -173,9 +173,9 @@ HEED_API heed_status heed_linear(const heed_linear_weights *weights, const heed_
  * dout as out, dbias as bias (summed over broadcast axes). data NULL = that gradient is not wanted. */
 typedef struct heed_gradients {
     uint32_t struct_size;
-    heed_tensor dout;           /* input */
-    heed_tensor dq, dk, dv;     /* outputs, in the problem's dtype */
-    heed_tensor dbias, dsink;   /* outputs; dsink f32 [num_heads] */
+    heed_tensor dout;         /* input */
+    heed_tensor dq, dk, dv;   /* outputs, in the problem's dtype */
+    heed_tensor dbias, dsink; /* outputs; dsink f32 [num_heads] */
 } heed_gradients;
 
 /* `args` holds the forward call's tensors: q, k, v, out, lse and its metadata, seed and offset. Workspace:

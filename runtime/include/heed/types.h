@@ -24,12 +24,12 @@ extern "C" {
  * untouched, and heed_last_error() holds one sentence: the field, its value, the allowed set. */
 typedef enum heed_status HEED_ENUM_WIDTH {
     HEED_OK = 0,
-    HEED_INVALID_ARGUMENT = 1,   /* the call breaks a rule of this header */
-    HEED_UNSUPPORTED = 2,        /* legal, but no kernel here serves it; the message says why, per candidate */
+    HEED_INVALID_ARGUMENT = 1, /* the call breaks a rule of this header */
+    HEED_UNSUPPORTED = 2,      /* legal, but no kernel here serves it; the message says why, per candidate */
     HEED_WORKSPACE_TOO_SMALL = 3,
-    HEED_NO_DEVICE = 4,          /* the asked device or its driver is missing */
+    HEED_NO_DEVICE = 4, /* the asked device or its driver is missing */
     HEED_OUT_OF_MEMORY = 5,
-    HEED_INTERNAL = 6            /* a kernel failed; the message carries its code and sentence */
+    HEED_INTERNAL = 6 /* a kernel failed; the message carries its code and sentence */
 } heed_status;
 
 /* Element types. f16 and bf16 elements are uint16_t bit patterns. */

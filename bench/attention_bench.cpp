@@ -1,0 +1,259 @@
+// heed_bench: rows of the kernel table on the named cases through the public API, timed by Google Benchmark.
+// Rounds are interleaved over the cases and minima kept, because machines are noisy; each result is checked against
+// fp64 before it is timed and set against ceilings of the same run, measured before and after.
+#include <benchmark/benchmark.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <limits>
+#include <memory>
+#include <sstream>
+#include <stdexcept>
+
+#include "report.h"
+
+namespace heed_bench {
+namespace {
+
+// One line of the table in the making.
+struct Entry {
+    Workload *workload;
+    Result result;
+    benchmark::IterationCount calls_per_sample;
+    int64_t next_copy = 0;
+
+    // Seconds of calls_per_sample calls.
+    double sample() {
+        const double start = wall_seconds();
+        for (benchmark::IterationCount n = 0; n < calls_per_sample; n++) {
+            workload->run(next_copy);
+            next_copy = result.cold ? (next_copy + 1) % workload->num_copies() : 0;
+        }
+        const double seconds = wall_seconds() - start;
+        result.seconds.push_back(seconds / static_cast<double>(calls_per_sample));
+        return seconds;
+    }
+};
+
+struct Bench {
+    Run run;
+    std::vector<std::unique_ptr<Workload>> workloads;
+    std::vector<std::unique_ptr<Entry>> entries;
+};
+
+// Enough calls to make 20 us, beside which reading the clock is nothing.
+benchmark::IterationCount calls_per_sample(Workload &workload) {
+    double seconds = 1;
+    for (int n = 0; n < 3; n++) {
+        const double start = wall_seconds();
+        workload.run(0);
+        seconds = std::min(seconds, wall_seconds() - start);
+    }
+    return std::clamp<benchmark::IterationCount>(static_cast<benchmark::IterationCount>(20e-6 / seconds), 1, 64);
+}
+
+// The row of the same name for another ISA.
+std::string row_for_isa(const std::string &row, const std::string &isa) {
+    return row.substr(0, row.size() - std::string(isa_name(isa_of(row))).size()) + isa;
+}
+
+// Names of the rows to try on a case, "" for the plan's own choice.
+std::vector<std::string> rows_to_try(const Case &c, const Options &options, const Arena &arena) {
+    std::vector<std::string> rows;
+    if (options.rows == "best") {
+        std::string reason;
+        const auto best = Workload::create(c, "", options.threads, arena, reason);
+        return {best && !options.isa.empty() ? row_for_isa(best->kernel(), options.isa) : ""};
+    }
+    if (options.rows != "all") {
+        std::istringstream names(options.rows);
+        for (std::string name; std::getline(names, name, ',');) {
+            rows.push_back(name);
+        }
+        return rows;
+    }
+    for (int32_t i = 0; i < heed_kernel_count(); i++) {
+        heed_kernel_info_t info{};
+        info.struct_size = sizeof info;
+        if (heed_kernel_info(i, &info) == HEED_OK && info.supported &&
+            (options.isa.empty() || options.isa == isa_name(info.isa))) {
+            rows.push_back(info.name);
+        }
+    }
+    return rows;
+}
+
+// Checks a case that is ready to run and enters it, decode cases warm and cold.
+void check_and_enter(std::unique_ptr<Workload> workload, Bench &bench) {
+    const Case &c = workload->problem_case();
+    const CheckResult check = workload->check();
+    std::printf("%-22s %-52s max error %.2e, rms %.2e, %.3f of the bound%s\n", c.name.c_str(),
+                workload->kernel().c_str(), check.max_error, check.rms, check.bound_ratio,
+                check.bound_ratio <= 1 ? "" : "  WRONG");
+    std::fflush(stdout);
+    for (const bool cold : {false, true}) {
+        if (!cold || c.kind == CaseKind::decode) {
+            const Result result{c, cold, workload->kernel(), workload->num_splits(), check, {}};
+            const Entry entry{workload.get(), result, calls_per_sample(*workload)};
+            bench.entries.push_back(std::make_unique<Entry>(entry));
+        }
+    }
+    bench.workloads.push_back(std::move(workload));
+}
+
+// A row that cannot serve the case is noted, unless all rows were asked for.
+void add_workload(const Case &c, const std::string &row, const Arena &arena, Bench &bench) {
+    const Options &options = bench.run.options;
+    std::string reason;
+    auto workload = Workload::create(c, row, options.threads, arena, reason);
+    if (!workload) {
+        if (options.rows != "all") {
+            bench.run.skipped.push_back({c.name, reason, false});
+        }
+        return;
+    }
+    try {
+        check_and_enter(std::move(workload), bench);
+    } catch (const std::runtime_error &error) {
+        bench.run.skipped.push_back({c.name, error.what(), true});
+    }
+}
+
+void time_entry(benchmark::State &state, Entry &entry, const Ceilings &ceilings) {
+    if (isatty(STDERR_FILENO) != 0) {
+        std::fprintf(stderr, "\r%-60s\r", display_name(entry.result).c_str());
+    }
+    try {
+        while (state.KeepRunningBatch(entry.calls_per_sample)) {
+            state.SetIterationTime(entry.sample());
+        }
+    } catch (const std::exception &error) {
+        state.SkipWithError(error.what());
+        return;
+    }
+    const Standing s = standing(entry.result, ceilings);
+    state.counters[s.unit] = s.rate;
+    state.counters["share"] = s.share();
+}
+
+// One line per case when its last round is done.
+class Progress : public benchmark::BenchmarkReporter {
+public:
+    bool ReportContext(const Context &) override {
+        return true;
+    }
+    void ReportRuns(const std::vector<benchmark::BenchmarkReporter::Run> &runs) override {
+        if (runs.front().run_type == benchmark::BenchmarkReporter::Run::RT_Aggregate) {
+            return;
+        }
+        double best = std::numeric_limits<double>::infinity();
+        for (const auto &run : runs) {
+            best = std::min(best, run.error_occurred ? best : run.GetAdjustedRealTime());
+        }
+        std::printf("%-70s %10.4f ms in the best round%s%s\n", runs.front().run_name.function_name.c_str(), best,
+                    runs.front().error_occurred ? ": " : "", runs.front().error_message.c_str());
+        std::fflush(stdout);
+    }
+};
+
+void run_benchmarks(Bench &bench) {
+    const Options &options = bench.run.options;
+    for (const auto &entry : bench.entries) {
+        std::string name = display_name(entry->result) + "/" + entry->result.kernel;
+        std::replace(name.begin(), name.end(), ' ', '/');
+        const auto body = [e = entry.get(), &bench](benchmark::State &state) {
+            time_entry(state, *e, bench.run.ceilings);
+        };
+        benchmark::RegisterBenchmark(name.c_str(), body)
+            ->UseManualTime()
+            ->Unit(benchmark::kMillisecond)
+            ->MinTime(options.min_time)
+            ->Repetitions(options.rounds);
+    }
+    std::vector<std::string> flags = {"heed_bench", "--benchmark_enable_random_interleaving=true"};
+    flags.insert(flags.end(), options.benchmark_flags.begin(), options.benchmark_flags.end());
+    std::vector<char *> argv;
+    for (std::string &flag : flags) {
+        argv.push_back(flag.data());
+    }
+    int argc = static_cast<int>(argv.size());
+    benchmark::Initialize(&argc, argv.data());
+    Progress progress;
+    const CpuSeconds cpu = cpu_seconds();
+    const double start = wall_seconds();
+    benchmark::RunSpecifiedBenchmarks(&progress);
+    const double machine_seconds = (wall_seconds() - start) * static_cast<double>(sysconf(_SC_NPROCESSORS_ONLN));
+    const CpuSeconds after = cpu_seconds();
+    const double foreign = (after.machine - cpu.machine) - (after.process - cpu.process);
+    bench.run.foreign_cpu = std::max(0.0, foreign / machine_seconds);
+    benchmark::Shutdown();
+}
+
+Arena make_arena(const std::vector<Case> &cases, Pages pages) {
+    int64_t inputs = 0, out = 0;
+    for (const Case &c : cases) {
+        inputs = std::max(inputs, input_elements(c));
+        out = std::max(out, out_elements(c));
+    }
+    return Arena(inputs, out, pages);
+}
+
+// 0, or 1 when a result is wrong or nothing ran.
+int run_all(const Options &options) {
+    const std::vector<Case> cases = selected_cases(options);
+    if (options.list) {
+        for (const Case &c : cases) {
+            std::printf("%-4s %s\n", c.suite.c_str(), c.name.c_str());
+        }
+        return 0;
+    }
+    Bench bench{{machine_facts(), options, {}, 0, {}, {}}, {}, {}};
+    restrict_process(options.threads);
+    bench.run.ceilings = measure_ceilings(options.threads);
+    print_ceilings(bench.run.ceilings);
+    const Arena arena = make_arena(cases, options.pages);
+    for (const Case &c : cases) {
+        for (const std::string &row : rows_to_try(c, options, arena)) {
+            add_workload(c, row, arena, bench);
+        }
+    }
+    run_benchmarks(bench);
+    keep_larger(bench.run.ceilings, measure_ceilings(options.threads));
+    bool good = !bench.entries.empty();
+    for (const auto &entry : bench.entries) {
+        if (!entry->result.seconds.empty()) {  // a --benchmark_filter may have left it out
+            good = good && entry->result.check.bound_ratio <= 1;
+            bench.run.results.push_back(entry->result);
+        }
+    }
+    for (const Skipped &skipped : bench.run.skipped) {
+        good = good && !skipped.failed;
+    }
+    print_table(bench.run);
+    if (!options.json.empty()) {
+        write_json(bench.run, options.json);
+    }
+    return good ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace heed_bench
+
+int main(int argc, char **argv) {
+    try {
+        const heed_bench::Options options = heed_bench::parse_options(argc, argv);
+        if (options.help) {
+            std::fputs(heed_bench::usage, stdout);
+            return 0;
+        }
+        return heed_bench::run_all(options);
+    } catch (const std::invalid_argument &error) {
+        std::fprintf(stderr, "heed_bench: %s\n%s", error.what(), heed_bench::usage);
+        return 2;
+    } catch (const std::exception &error) {
+        std::fprintf(stderr, "heed_bench: %s\n", error.what());
+        return 1;
+    }
+}

@@ -1,0 +1,237 @@
+#include "cases.h"
+
+#include <algorithm>
+
+namespace heed_bench {
+
+namespace {
+
+Case attention(const char *name, int32_t num_heads, int32_t num_kv_heads, int32_t q_len, int32_t kv_len,
+               int32_t head_dim) {
+    Case c;
+    c.name = name;
+    c.batch = 1;
+    c.num_heads = num_heads;
+    c.num_kv_heads = num_kv_heads;
+    c.q_len = q_len;
+    c.kv_len = kv_len;
+    c.head_dim = c.head_dim_v = head_dim;
+    return c;
+}
+
+Case causal(Case c) {
+    c.causal = true;
+    return c;
+}
+
+Case batched(Case c, int32_t batch) {
+    c.batch = batch;
+    return c;
+}
+
+Case value_dim(Case c, int32_t head_dim_v) {
+    c.head_dim_v = head_dim_v;
+    return c;
+}
+
+Case seed(Case c) {
+    c.kind = CaseKind::seed;
+    return c;
+}
+
+Case masked(Case c, CaseMask mask) {
+    c.mask = mask;
+    return c;
+}
+
+Case windowed(Case c, int32_t window_left) {
+    c.window_left = window_left;
+    return c;
+}
+
+// One query row, 32 heads of 128.
+Case decode(const char *name, int32_t batch, int32_t num_kv_heads, int32_t kv_len) {
+    Case c = batched(attention(name, 32, num_kv_heads, 1, kv_len, 128), batch);
+    c.kind = CaseKind::decode;
+    return c;
+}
+
+// The ragged list varies this square one.
+Case square_1k(const char *name, int32_t head_dim = 128) {
+    return attention(name, 16, 16, 1024, 1024, head_dim);
+}
+
+std::vector<Case> in_suite(const char *suite, std::vector<Case> cases) {
+    for (Case &c : cases) {
+        c.suite = suite;
+    }
+    return cases;
+}
+
+std::vector<Case> main_cases() {
+    return in_suite("main", {
+        causal(attention("p512_mha", 32, 32, 512, 512, 128)),
+        causal(attention("p2k_gqa", 32, 8, 2048, 2048, 128)),
+        causal(attention("p2k_mqa", 32, 1, 2048, 2048, 128)),
+        attention("p1k_d64_full", 8, 8, 1024, 1024, 64),
+        batched(attention("bert_8x512", 12, 12, 512, 512, 64), 8),
+        causal(attention("p8k_gqa", 32, 8, 8192, 8192, 128)),
+        decode("d4k_mha", 1, 32, 4096),
+        decode("d4k_gqa", 1, 8, 4096),
+        decode("d4k_mqa", 1, 1, 4096),
+        decode("d2k_b16_gqa", 16, 8, 2048),
+        decode("d32k_gqa", 1, 8, 32768),
+        causal(attention("c256_4k_gqa", 32, 8, 256, 4096, 128)),
+        seed(causal(batched(attention("seed1", 8, 1, 100, 100, 16), 10))),
+        seed(causal(value_dim(batched(attention("seed2_dv111", 8, 8, 100, 100, 64), 24), 111))),
+        seed(batched(attention("seed3", 8, 4, 2, 2, 16), 3)),
+    });
+}
+
+std::vector<Case> rag_cases() {
+    return in_suite("rag", {
+        square_1k("base_1k"),
+        causal(square_1k("base_1k_causal")),
+        attention("gqa_1k", 16, 4, 1024, 1024, 128),
+        masked(square_1k("add_bhqk"), CaseMask::bias_full),
+        masked(square_1k("add_11qk"), CaseMask::bias_shared),
+        masked(square_1k("bool_11qk"), CaseMask::mask_shared),
+        masked(square_1k("bool_keypad"), CaseMask::mask_key_padding),
+        square_1k("d80", 80),
+        square_1k("d96", 96),
+        square_1k("d256", 256),
+        value_dim(square_1k("dk128_dv64"), 64),
+        value_dim(square_1k("dk192_dv128", 192), 128),
+        attention("kv1000", 16, 16, 1024, 1000, 128),
+        causal(attention("q1000_kv1000_causal", 16, 16, 1000, 1000, 128)),
+        causal(attention("causal_4k", 16, 16, 4096, 4096, 128)),
+        windowed(causal(attention("win256_4k", 16, 16, 4096, 4096, 128)), 255),
+    });
+}
+
+// A tensor stored [batch, heads, positions, elements] under the index order [batch, positions, heads, elements].
+heed_layout heads_outside(int64_t heads, int64_t positions, int64_t elements) {
+    return {{heads * positions * elements, elements, positions * elements, 1}};
+}
+
+bool has_bias(const Case &c) {
+    return c.mask == CaseMask::bias_full || c.mask == CaseMask::bias_shared;
+}
+
+bool has_mask(const Case &c) {
+    return c.mask == CaseMask::mask_shared || c.mask == CaseMask::mask_key_padding;
+}
+
+void set_mask_shape(const Case &c, int32_t (&shape)[4]) {
+    const bool shared = c.mask == CaseMask::bias_shared || c.mask == CaseMask::mask_shared;
+    shape[0] = shared ? 1 : c.batch;
+    shape[1] = c.mask == CaseMask::bias_full ? c.num_heads : 1;
+    shape[2] = c.q_len;
+    shape[3] = c.kv_len;
+}
+
+int64_t mask_or_bias_elements(const Case &c) {
+    int32_t shape[4];
+    set_mask_shape(c, shape);
+    return int64_t{shape[0]} * shape[1] * shape[2] * shape[3];
+}
+
+}  // namespace
+
+const std::vector<Case> &all_cases() {
+    static const std::vector<Case> cases = [] {
+        std::vector<Case> all = main_cases();
+        for (Case &c : rag_cases()) {
+            all.push_back(std::move(c));
+        }
+        return all;
+    }();
+    return cases;
+}
+
+int64_t q_elements(const Case &c) {
+    return int64_t{c.batch} * c.num_heads * c.q_len * c.head_dim;
+}
+
+int64_t k_elements(const Case &c) {
+    return int64_t{c.batch} * c.num_kv_heads * c.kv_len * c.head_dim;
+}
+
+int64_t v_elements(const Case &c) {
+    return int64_t{c.batch} * c.num_kv_heads * c.kv_len * c.head_dim_v;
+}
+
+int64_t out_elements(const Case &c) {
+    return int64_t{c.batch} * c.num_heads * c.q_len * c.head_dim_v;
+}
+
+int64_t bias_elements(const Case &c) {
+    return has_bias(c) ? mask_or_bias_elements(c) : 0;
+}
+
+int64_t mask_elements(const Case &c) {
+    return has_mask(c) ? mask_or_bias_elements(c) : 0;
+}
+
+bool visible(const Case &c, int64_t i, int64_t j) {
+    const int64_t position = i + c.kv_len - c.q_len;
+    return (!c.causal || j <= position) && (c.window_left < 0 || j >= position - c.window_left);
+}
+
+double nominal_pairs(const Case &c) {
+    const double heads = static_cast<double>(c.batch) * c.num_heads;
+    const double all = static_cast<double>(c.q_len) * c.kv_len;
+    if (!c.causal && c.window_left < 0) {
+        return heads * all;
+    }
+    if (c.window_left < 0 && c.q_len == c.kv_len) {
+        return heads * all / 2;
+    }
+    double pairs = 0;
+    for (int64_t i = 0; i < c.q_len; i++) {
+        const int64_t position = i + c.kv_len - c.q_len;
+        const int64_t begin = c.window_left < 0 ? 0 : std::max<int64_t>(0, position - c.window_left);
+        const int64_t end = c.causal ? std::min<int64_t>(c.kv_len, position + 1) : c.kv_len;
+        pairs += static_cast<double>(std::max<int64_t>(0, end - begin));
+    }
+    return heads * pairs;
+}
+
+double nominal_flops(const Case &c) {
+    return 2 * nominal_pairs(c) * (c.head_dim + c.head_dim_v);
+}
+
+double kv_bytes(const Case &c) {
+    return static_cast<double>(k_elements(c) + v_elements(c)) * sizeof(float);
+}
+
+heed_problem make_problem(const Case &c, int threads) {
+    heed_problem problem;
+    heed_problem_init(&problem);
+    problem.batch = c.batch;
+    problem.num_heads = c.num_heads;
+    problem.num_kv_heads = c.num_kv_heads;
+    problem.head_dim = c.head_dim;
+    problem.head_dim_v = c.head_dim_v;
+    problem.max_q_len = c.q_len;
+    problem.max_kv_len = c.kv_len;
+    problem.position = HEED_BOTTOM_RIGHT;
+    problem.causal = c.causal;
+    problem.window_left = c.window_left;
+    problem.max_threads = threads;
+    problem.q_layout = heads_outside(c.num_heads, c.q_len, c.head_dim);
+    problem.k_layout = heads_outside(c.num_kv_heads, c.kv_len, c.head_dim);
+    problem.v_layout = heads_outside(c.num_kv_heads, c.kv_len, c.head_dim_v);
+    problem.out_layout = heads_outside(c.num_heads, c.q_len, c.head_dim_v);
+    problem.has_bias = has_bias(c);
+    problem.has_mask = has_mask(c);
+    if (problem.has_bias) {
+        set_mask_shape(c, problem.bias_shape);
+    }
+    if (problem.has_mask) {
+        set_mask_shape(c, problem.mask_shape);
+    }
+    return problem;
+}
+
+}  // namespace heed_bench

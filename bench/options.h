@@ -1,0 +1,33 @@
+// The command line of heed_bench.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "workload.h"
+
+namespace heed_bench {
+
+struct Options {
+    int threads = 2;
+    int rounds = 5;
+    double min_time = 0.2;  // seconds per case and round
+    std::string filter;     // regular expression, searched in the case's name; empty: all
+    std::string suite;      // empty: all
+    std::string rows = "best";
+    std::string isa;  // empty: the plan's choice
+    std::string json;
+    Pages pages = Pages::standard;
+    bool list = false;
+    bool help = false;
+    std::vector<std::string> benchmark_flags;  // --benchmark_*, for Google Benchmark
+};
+
+extern const char *const usage;
+
+// Throws std::invalid_argument with a sentence.
+Options parse_options(int argc, char **argv);
+
+std::vector<Case> selected_cases(const Options &options);
+
+}  // namespace heed_bench
