@@ -203,6 +203,9 @@ Arena make_arena(const std::vector<Case> &cases, Pages pages) {
 // 0, or 1 when a result is wrong or nothing ran.
 int run_all(const Options &options) {
     const std::vector<Case> cases = selected_cases(options);
+    if (cases.empty()) {
+        throw std::invalid_argument("no case matches");
+    }
     if (options.list) {
         for (const Case &c : cases) {
             std::printf("%-4s %s\n", c.suite.c_str(), c.name.c_str());

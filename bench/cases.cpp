@@ -122,17 +122,8 @@ bool has_mask(const Case &c) {
     return c.mask == CaseMask::mask_shared || c.mask == CaseMask::mask_key_padding;
 }
 
-void set_mask_shape(const Case &c, int32_t (&shape)[4]) {
-    const bool shared = c.mask == CaseMask::bias_shared || c.mask == CaseMask::mask_shared;
-    shape[0] = shared ? 1 : c.batch;
-    shape[1] = c.mask == CaseMask::bias_full ? c.num_heads : 1;
-    shape[2] = c.q_len;
-    shape[3] = c.kv_len;
-}
-
 int64_t mask_or_bias_elements(const Case &c) {
-    int32_t shape[4];
-    set_mask_shape(c, shape);
+    const std::array<int32_t, 4> shape = mask_shape(c);
     return int64_t{shape[0]} * shape[1] * shape[2] * shape[3];
 }
 
@@ -171,6 +162,11 @@ int64_t bias_elements(const Case &c) {
 
 int64_t mask_elements(const Case &c) {
     return has_mask(c) ? mask_or_bias_elements(c) : 0;
+}
+
+std::array<int32_t, 4> mask_shape(const Case &c) {
+    const bool shared = c.mask == CaseMask::bias_shared || c.mask == CaseMask::mask_shared;
+    return {shared ? 1 : c.batch, c.mask == CaseMask::bias_full ? c.num_heads : 1, c.q_len, c.kv_len};
 }
 
 bool visible(const Case &c, int64_t i, int64_t j) {
@@ -225,11 +221,9 @@ heed_problem make_problem(const Case &c, int threads) {
     problem.out_layout = heads_outside(c.num_heads, c.q_len, c.head_dim_v);
     problem.has_bias = has_bias(c);
     problem.has_mask = has_mask(c);
-    if (problem.has_bias) {
-        set_mask_shape(c, problem.bias_shape);
-    }
-    if (problem.has_mask) {
-        set_mask_shape(c, problem.mask_shape);
+    if (problem.has_bias || problem.has_mask) {
+        const std::array<int32_t, 4> shape = mask_shape(c);
+        std::copy(shape.begin(), shape.end(), problem.has_bias ? problem.bias_shape : problem.mask_shape);
     }
     return problem;
 }

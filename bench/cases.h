@@ -2,6 +2,7 @@
 // numbers of different days and libraries compare.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -38,8 +39,11 @@ int64_t q_elements(const Case &c);
 int64_t k_elements(const Case &c);
 int64_t v_elements(const Case &c);
 int64_t out_elements(const Case &c);
-int64_t bias_elements(const Case &c);
+int64_t bias_elements(const Case &c);  // 0 without one
 int64_t mask_elements(const Case &c);
+
+// Of its mask or bias; broadcast axes are 1.
+std::array<int32_t, 4> mask_shape(const Case &c);
 
 bool visible(const Case &c, int64_t i, int64_t j);  // by causal and window
 

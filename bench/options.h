@@ -12,7 +12,7 @@ struct Options {
     int threads = 2;
     int rounds = 5;
     double min_time = 0.2;  // seconds per case and round
-    std::string filter;     // regular expression, searched in the case's name; empty: all
+    std::string filter;     // patterns of case names, with commas between; empty: all
     std::string suite;      // empty: all
     std::string rows = "best";
     std::string isa;  // empty: the plan's choice

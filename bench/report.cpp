@@ -144,7 +144,7 @@ void print_table(const Run &run) {
         std::printf("%-22s %s: %s\n", skipped.name.c_str(), skipped.failed ? "FAILED" : "skipped",
                     skipped.reason.c_str());
     }
-    std::printf("share: rate / ceiling; floor: time that FLOPs and exponentials, or bytes, need at the ceilings / time;\n"
+    std::printf("share: rate / ceiling; floor: time of the FLOPs and exponentials, or bytes, at the ceilings / time;\n"
                 "bound: largest error / allowed error\n");
 }
 

@@ -23,9 +23,8 @@ struct Tensors {
 
 // Where (b, h, i, 0) lies in a mask or bias of this case.
 int64_t mask_row(const Case &c, int64_t b, int64_t h, int64_t i) {
-    const bool per_head = c.mask == CaseMask::bias_full, per_batch = per_head || c.mask == CaseMask::mask_key_padding;
-    const int64_t heads = per_head ? c.num_heads : 1;
-    return (((per_batch ? b : 0) * heads + (per_head ? h : 0)) * c.q_len + i) * c.kv_len;
+    const std::array<int32_t, 4> shape = mask_shape(c);
+    return ((b % shape[0] * shape[1] + h % shape[1]) * shape[2] + i) * shape[3];
 }
 
 // Logits of one row, -inf where a key is hidden.

@@ -174,10 +174,16 @@ private:
             .unroll(st.row)
             .unroll(st.k)
             .update()
-            .reorder(st.u, st.row, st.k, ch.over_d)
             .vectorize(st.u)
             .unroll(st.row)
             .unroll(st.k);
+        // Key after key: k streams through memory in order, which the prefetchers of the cache follow best (measured: 1.9x on keys in
+        // L3). The sums of the next keys start while those of the last ones wait for their FMAs.
+        if (cfg.any_head_dim()) {
+            ch.dot_tile.update().reorder(st.u, st.row, st.k, ch.over_d);
+        } else {
+            ch.dot_tile.update().reorder(st.u, st.row, ch.over_d, st.k).unroll(ch.over_d.x);
+        }
     }
 
     // Two rows of up to 8 vectors fill 16 accumulators of 32 registers and leave room for v; one row, or 16 registers, take less.

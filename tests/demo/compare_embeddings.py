@@ -2,8 +2,8 @@
 
 import numpy as np
 
-# Components of unit vectors in fp32 against fp64. Each of the 6 layers ends in a LayerNorm, which brings every component
-# back to order 1 with a rounding error of a few units of 2^-24; averaging over tokens and scaling to length 1 divide by
+# Components of unit vectors, fp32 against fp64. Each layer ends in a LayerNorm, which brings every component back to
+# order 1 with a rounding error of a few units of 2^-24; the mean over the tokens and the scaling to length 1 divide by
 # about sqrt(384). 2e-6 leaves room for another order of summation, and is far below any effect of a wrong key.
 EMBEDDING_BOUND = 2e-6
 
