@@ -34,6 +34,9 @@ struct AttentionConfig {
     // Elements that scratch holds for a row of `length` elements (0: of any length): whole vectors.
     int padded(int length) const { return length == 0 ? max_head_dim : (length + lanes - 1) / lanes * lanes; }
 
+    // Elements of a state before its output: the slots of the softmax, in decode a whole vector of them.
+    int state_slots() const { return phase == Phase::prefill ? 4 : dot_lanes; }
+
     // Whether each logit reads an element of a tensor.
     bool per_logit() const { return has_bias || has_mask; }
 

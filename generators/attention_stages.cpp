@@ -248,12 +248,15 @@ private:
         chain.block_out(vars(at)) = chain.value_tile(at);
     }
 
-    // One step of the online softmax. The slots are updated in their order: the factors first, from the old maximum.
+    // One step of the online softmax. Each slot depends on the old values of row_max and row_sum only, and precedes row_max: so the
+    // slots may be updated one after the other or all at once.
     void define_step(BlockChain &chain) {
         using S = AttentionStages;
+        const int slots = cfg.state_slots();
         Expr max_steps = prefill ? (chain.ranged ? Expr(max_masked_steps()) : in.k.capacity / cfg.kv_block)
                                  : in.split_len / chain.block + 2;
-        chain.steps = RDom({{0, S::num_slots + head_dim_v}, {0, max_steps}}, "steps" + chain.suffix);
+        Expr outputs = prefill ? head_dim_v : padded(head_dim_v);
+        chain.steps = RDom({{0, slots + outputs}, {0, max_steps}}, "steps" + chain.suffix);
         Expr slot = chain.steps.x, step = chain.steps.y;
         chain.steps.where(step < range(chain.ranged ? 3 : 1));
 
@@ -262,17 +265,14 @@ private:
             first.insert(first.end(), {step, st.rb, st.c, st.b, st.sp});
             return f(first);
         };
-        auto rescaled = [&](const Expr &x, const Expr &added) {
-            return state(x) * state(S::old_factor) + added * state(S::new_factor);
-        };
         Expr old_max = state(S::row_max), block_max = block(chain.block_max, {st.row}), new_max = max(old_max, block_max);
-        Expr element = clamp(slot - S::num_slots, 0, head_dim_v - 1);
+        Expr old_factor = exp2_nonpositive(old_max - new_max), new_factor = exp2_nonpositive(block_max - new_max);
+        Expr new_sum = state(S::row_sum) * old_factor + block(chain.block_sum, {st.row}) * new_factor;
+        Expr element = clamp(slot - slots, 0, outputs - 1);
+        Expr new_out = state(slot) * state(S::old_factor) + block(chain.block_out, {st.row, element}) * state(S::new_factor);
         st.state(st.row, slot, st.rb, st.c, st.b, st.sp) =
-            select(slot >= S::num_slots, likely(rescaled(slot, block(chain.block_out, {st.row, element}))),
-                   slot == S::old_factor, exp2_nonpositive(old_max - new_max),
-                   slot == S::new_factor, exp2_nonpositive(block_max - new_max),
-                   slot == S::row_max, new_max,
-                   rescaled(S::row_sum, block(chain.block_sum, {st.row})));
+            select(slot >= slots, likely(new_out), slot == S::old_factor, old_factor, slot == S::new_factor, new_factor,
+                   slot == S::row_sum, new_sum, new_max);
     }
 
     // Both ends of a block of rows: at most row_block keys are seen by some rows only, and `full` leaves less than kv_block.
@@ -292,7 +292,7 @@ private:
         auto state = [&](const Expr &x) { return st.state(st.row, x, st.rb, st.c, st.b, 0); };
         st.inverse_sum(st.row, st.rb, st.c, st.b) = inverse(state(S::row_sum));
         st.lse_rows(st.row, st.rb, st.c, st.b) = log_sum(state(S::row_max), state(S::row_sum));
-        st.out_lanes(st.row, st.d, st.rb, st.c, st.b) = state(S::num_slots + st.d) * st.inverse_sum(st.row, st.rb, st.c, st.b);
+        st.out_lanes(st.row, st.d, st.rb, st.c, st.b) = state(cfg.state_slots() + st.d) * st.inverse_sum(st.row, st.rb, st.c, st.b);
         st.out_rows(st.d, st.row, st.rb, st.c, st.b) =
             st.out_tiles.define(cfg, st.out_lanes, st.d, st.row, {st.rb, st.c, st.b});
         Expr row = st.s % cfg.row_block, rb = st.s / cfg.row_block;
@@ -332,7 +332,7 @@ private:
         st.split_factor(st.sp, st.s, st.h, st.b) = exp2_nonpositive(state_of(S::row_max, st.sp) - row_max);
         st.merged(st.x, st.s, st.h, st.b) += state_of(st.x, split) * st.split_factor(split, st.s, st.h, st.b);
         Expr row_sum = st.merged(S::row_sum, st.s, st.h, st.b);
-        st.out(st.d, st.h, st.s, st.b) = {st.merged(S::num_slots + st.d, st.s, st.h, st.b) * inverse(row_sum),
+        st.out(st.d, st.h, st.s, st.b) = {st.merged(cfg.state_slots() + st.d, st.s, st.h, st.b) * inverse(row_sum),
                                           log_sum(row_max, row_sum)};
     }
 };

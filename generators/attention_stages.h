@@ -67,8 +67,9 @@ struct BlockChain {
 };
 
 struct AttentionStages {
-    // Slots of the state: the two factors of the step at hand, what the softmax carries along, then head_dim_v outputs.
-    enum Slot { old_factor, new_factor, row_max, row_sum, num_slots };
+    // Slots of the state: the two factors of the step at hand and what the softmax carries along. From config.state_slots() on
+    // follow the outputs.
+    enum Slot { old_factor, new_factor, row_sum, row_max };
 
     explicit AttentionStages(const AttentionConfig &config);
 

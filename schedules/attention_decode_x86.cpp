@@ -73,7 +73,7 @@ private:
     void outputs() {
         if (!cfg.any_head_dim()) {
             st.out.bound(st.d, 0, cfg.head_dim_v);
-            st.split_state.bound(st.x, 0, AttentionStages::num_slots + cfg.head_dim_v);
+            st.split_state.bound(st.x, 0, cfg.state_slots() + cfg.padded(cfg.head_dim_v));
         }
         st.out
             .reorder(st.d, st.s, st.h, st.b)
@@ -106,14 +106,21 @@ private:
         if (!cfg.pads_rows()) {
             q.vectorize(st.d, cfg.lanes);
         }
-        along_d(head_rows(st.state), st.x, cfg.head_dim_v, AttentionStages::num_slots)
+        along_d(head_rows(st.state), st.x, cfg.head_dim_v, cfg.state_slots())
             .reorder_storage(st.x, st.row, st.rb, st.c, st.b, st.sp)
             .bound_extent(st.row, cfg.row_block);
     }
 
     void chain(BlockChain &ch, int update) {
         const int lanes = cfg.dot_lanes, rows = cfg.row_block;
-        st.state.update(update).reorder(ch.steps.x, st.row, st.rb, st.c, st.b, st.sp, ch.steps.y);
+        // A step reads all of a vector of slots before it writes: no race, though Halide cannot prove it.
+        RVar xo("xo"), xv("xv");
+        st.state.update(update)
+            .allow_race_conditions()
+            .split(ch.steps.x, xo, xv, lanes)
+            .reorder(xv, xo, st.row, st.rb, st.c, st.b, st.sp, ch.steps.y)
+            .vectorize(xv)
+            .unroll(st.row);
 
         if (cfg.pads_rows()) {
             padded_block(ch.k_rows, ch, cfg.head_dim);
@@ -186,12 +193,12 @@ private:
         }
     }
 
-    // Two rows of up to 8 vectors fill 16 accumulators of 32 registers and leave room for v; one row, or 16 registers, take less.
-    // With run-time head dims the tile is one vector wide and all rows high.
+    // Four rows of 4 vectors fill 16 of 32 registers with accumulators, two rows of 4 vectors half of 16; a single row takes 8 vectors
+    // of v at once. With run-time head dims the tile is one vector wide and all rows high.
     void values(BlockChain &ch) {
         const int lanes = cfg.lanes, any = cfg.any_head_dim();
-        const int row_tile = any ? cfg.row_block : std::min(2, cfg.row_block);
-        int vectors = any ? 1 : registers == 32 || row_tile == 1 ? 8 : 4;
+        const int row_tile = any || registers == 32 ? cfg.row_block : std::min(2, cfg.row_block);
+        int vectors = any ? 1 : row_tile == 1 ? 8 : 4;
         while ((cfg.padded(cfg.head_dim_v) / lanes) % vectors != 0) {
             vectors--;
         }

@@ -91,7 +91,7 @@ private:
             .unroll(rv);
         tiles(st.out_tiles, st.out_rows, db);
         in_frame(st.inverse_sum).bound_extent(st.row, rows).vectorize(st.row, lanes);
-        along_d(in_workspace(st.state), st.x, cfg.head_dim_v, AttentionStages::num_slots)
+        along_d(in_workspace(st.state), st.x, cfg.head_dim_v, cfg.state_slots())
             .bound_extent(st.row, rows)
             .vectorize(st.row, lanes);
     }

@@ -1,0 +1,52 @@
+// A case folder: problem.json beside one .npy file per tensor. The meaning of its keys is that of heed_problem.
+//
+// {"dtype": "f32", "kv_dtype": null, "layout": {"q": "bshd", "k": "bshd", "v": "bshd", "out": "bshd"},
+//  "position": "top_left", "causal": false, "window_left": -1, "window_right": -1, "scale": null, "softcap": 0,
+//  "mask_true_hides": false, "alibi_symmetric": false, "q_storage": "dense", "kv_storage": "contiguous",
+//  "max_q_len": null, "dropout": {"p": 0, "seed": 0, "offset": 0}, "num_splits": 0, "batch_invariant": false}
+//
+// These are the defaults. Dimensions come from the arrays. A layout names the axes of the array in order: batch,
+// sequence position, head, dim; varlen tensors have no b, it is skipped; of paged ones b is the page, s the place in it.
+// Files: q, k, v; and mask, bias, kv_lens, q_offsets, cu_seqlens_q, cu_seqlens_kv, page_table, sink, alibi_slopes,
+// k_scale, v_scale, which are used when they are there, and an error where the problem has no use for them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "heed/heed.h"
+#include "npy.h"
+
+namespace heed_cli {
+
+// Axes of an array in order, a permutation of "bshd".
+struct Layouts {
+    std::string q = "bshd", k = "bshd", v = "bshd", out = "bshd";
+};
+
+struct Case {
+    heed_problem problem;  // complete, strides of all tensors included; wants lse
+    Layouts layouts;
+    uint64_t dropout_seed = 0, dropout_offset = 0;
+    std::map<std::string, Array> arrays;  // by file name without .npy; integers as i32
+
+    bool has(const std::string &name) const { return arrays.count(name) != 0; }
+};
+
+// Checks what makes the folder consistent in itself; the rest is heed_plan_create's to refuse. Throws InvalidInput.
+Case read_case(const std::filesystem::path &folder);
+
+// Writes problem.json and the arrays of `c` into an existing folder. Throws InvalidInput.
+void write_case(const std::filesystem::path &folder, const Case &c);
+
+// Results in the shape and type that their files have; the content is NaN.
+Array make_out(const Case &c);
+Array make_lse(const Case &c);
+
+// Arguments that point into `c`, `out` and `lse`, without a workspace.
+heed_args make_args(const Case &c, Array &out, Array &lse);
+
+}  // namespace heed_cli

@@ -1,0 +1,47 @@
+// NumPy's .npy files, versions 1 and 2, C order, little endian.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace heed_cli {
+
+enum class ElementType { f32, f16, u16, u8, i8, boolean, i32, i64 };
+
+size_t element_bytes(ElementType type);
+const char *element_name(ElementType type);  // as NumPy calls it
+
+struct Array {
+    ElementType type = ElementType::f32;
+    std::vector<int64_t> shape;
+    std::vector<unsigned char> data;  // element_bytes(type) * product of the shape
+
+    int64_t size() const { return static_cast<int64_t>(data.size() / element_bytes(type)); }
+    template <typename T>
+    T *as() {
+        return reinterpret_cast<T *>(data.data());
+    }
+    template <typename T>
+    const T *as() const {
+        return reinterpret_cast<const T *>(data.data());
+    }
+};
+
+// Zeros. Throws std::bad_alloc or std::length_error where the memory is missing.
+Array make_array(ElementType type, const std::vector<int64_t> &shape);
+
+std::string shape_text(const std::vector<int64_t> &shape);  // "(2, 3)"
+
+// Trusts nothing in the file: allocates no more than the file holds. Throws InvalidInput.
+Array read_npy(const std::filesystem::path &path);
+
+// i32, or i64 whose values fit. `name` is for the message. Throws InvalidInput.
+Array to_int32(const Array &array, const std::string &name);
+
+// Throws InvalidInput when the file cannot be written whole; what was written stays.
+void write_npy(const std::filesystem::path &path, const Array &array);
+
+}  // namespace heed_cli
