@@ -120,6 +120,10 @@ Row row_of(Options &options) {
     row.config.head_dim_v = head_dim_of(options.get("head_dim_v", options.get("head_dim")));
     read_features(options.get("features", "none"), row.config);
     row.target = target_of_isa(row.isa);
+    if (row.config.per_logit()) {
+        // A mask broadcast over heads and batch has few elements but extents whose product passes 2^31.
+        row.target.set_feature(Target::LargeBuffers);
+    }
     if (const std::string extra = options.get("extra_features", "none"); extra != "none") {
         row.target = Target(row.target.to_string() + "-" + extra);
     }

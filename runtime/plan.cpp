@@ -39,6 +39,17 @@ heed_status check_kernel_limits(const char *name, const View &view) {
     return HEED_OK;
 }
 
+// Rows with a mask or bias index these two with 64 bits; only single strides stay 32 bits wide.
+heed_status check_stride_limits(const char *name, const View &view) {
+    for (int i = 0; i < 4; i++) {
+        if (view.stride[i] > max_int32) {
+            return fail(HEED_UNSUPPORTED, "%s_layout.stride[%d] is %" PRId64 "; no row serves strides past 2^31-1", name, i,
+                        view.stride[i]);
+        }
+    }
+    return HEED_OK;
+}
+
 heed_status check_limits(const heed_plan &plan) {
     const ProblemViews &views = plan.views;
     if (needs_no_kernel(plan.problem)) return HEED_OK;
@@ -47,8 +58,8 @@ heed_status check_limits(const heed_plan &plan) {
     if (!status) status = check_kernel_limits("v", views.v);
     if (!status) status = check_kernel_limits("out", views.out);
     if (!status) status = check_kernel_limits("lse", views.lse);
-    if (!status && plan.problem.has_mask) status = check_kernel_limits("mask", views.mask);
-    if (!status && plan.problem.has_bias) status = check_kernel_limits("bias", views.bias);
+    if (!status && plan.problem.has_mask) status = check_stride_limits("mask", views.mask);
+    if (!status && plan.problem.has_bias) status = check_stride_limits("bias", views.bias);
     if (status) return status;
     const int64_t reach = int64_t{plan.problem.max_q_len} + plan.problem.max_kv_len;
     if (reach > max_int32 || plan.splits.num_splits * plan.splits.split_len > max_int32) {
