@@ -6,8 +6,8 @@
 //  "max_q_len": null, "dropout": {"p": 0, "seed": 0, "offset": 0}, "num_splits": 0, "batch_invariant": false}
 //
 // These are the defaults. Dimensions come from the arrays. A layout names the axes of the array in order: batch,
-// sequence position, head, dim; varlen tensors have no b, it is skipped; of paged ones b is the page, s the place in it.
-// Files: q, k, v; and mask, bias, kv_lens, q_offsets, cu_seqlens_q, cu_seqlens_kv, page_table, sink, alibi_slopes,
+// sequence position, head, dim; varlen tensors have no b, it is skipped; of paged ones b is the page, s the place in
+// it. Files: q, k, v; and mask, bias, kv_lens, q_offsets, cu_seqlens_q, cu_seqlens_kv, page_table, sink, alibi_slopes,
 // k_scale, v_scale, which are used when they are there, and an error where the problem has no use for them.
 #pragma once
 

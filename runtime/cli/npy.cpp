@@ -167,13 +167,15 @@ Array make_array(ElementType type, const std::vector<int64_t> &shape) {
 Array read_npy(const fs::path &path) {
     const std::string file = path.filename().string();
     std::error_code error;
-    const uint64_t file_bytes = fs::is_regular_file(path, error) ? fs::file_size(path, error) : 0;
-    std::ifstream in(path, std::ios::binary);
-    if (error || !in || !fs::is_regular_file(path, error)) throw InvalidInput(path.string() + ": no readable file");
+    std::ifstream in;
+    if (fs::is_regular_file(path, error)) in.open(path, std::ios::binary);
+    const uint64_t file_bytes = in.is_open() ? fs::file_size(path, error) : 0;
+    if (error || !in.is_open()) throw InvalidInput(path.string() + ": no readable file");
 
     const std::string start = read_bytes(in, magic_bytes + 2, file);
     const int version = static_cast<unsigned char>(start[magic_bytes]);
-    if (start.compare(0, magic_bytes, magic) != 0) throw InvalidInput(file + ": no .npy file, its magic number is wrong");
+    if (start.compare(0, magic_bytes, magic) != 0)
+        throw InvalidInput(file + ": no .npy file, its magic number is wrong");
     if (version != 1 && version != 2) {
         throw InvalidInput(file + ": .npy version is " + std::to_string(version) + "; it must be 1 or 2");
     }

@@ -32,8 +32,8 @@ class Fields {
 public:
     Fields(const json &object, const std::string &prefix) : object_(object), prefix_(prefix) {
         if (!object.is_object()) {
-            throw InvalidInput("problem.json: " + (prefix.empty() ? "it" : prefix.substr(0, prefix.size() - 1)) + " is " +
-                               object.dump() + "; it must be an object");
+            throw InvalidInput("problem.json: " + (prefix.empty() ? "it" : prefix.substr(0, prefix.size() - 1)) +
+                               " is " + object.dump() + "; it must be an object");
         }
     }
 
@@ -121,12 +121,14 @@ private:
 };
 
 json parse(const std::filesystem::path &path) {
-    std::ifstream in(path);
-    if (!in || !std::filesystem::is_regular_file(path)) throw InvalidInput(path.string() + ": no readable file");
+    std::error_code error;
+    std::ifstream in;
+    if (std::filesystem::is_regular_file(path, error)) in.open(path);
+    if (!in.is_open()) throw InvalidInput(path.string() + ": no readable file");
     try {
         return json::parse(in);
-    } catch (const json::exception &error) {
-        throw InvalidInput(std::string("problem.json: ") + error.what());
+    } catch (const json::exception &fault) {
+        throw InvalidInput(std::string("problem.json: ") + fault.what());
     }
 }
 

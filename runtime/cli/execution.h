@@ -1,0 +1,29 @@
+// One case run through the public API.
+#pragma once
+
+#include <string>
+
+#include "case_folder.h"
+
+namespace heed_cli {
+
+struct Options {
+    std::string case_dir;
+    std::string kernel;   // empty: the plan chooses
+    int32_t threads = 0;  // 0: the CPUs of this process
+    int32_t repeat = 1;
+};
+
+struct Execution {
+    std::string kernel;
+    Array out, lse;
+    double seconds;  // of the fastest run
+};
+
+// Throws InvalidInput for a kernel that is not linked in, heed::Error for what the library refuses.
+Execution execute(const Case &c, const Options &options);
+
+// Pairs of query and key that are visible, over batch and heads.
+int64_t visible_pairs(const Case &c);
+
+}  // namespace heed_cli

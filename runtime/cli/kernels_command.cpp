@@ -1,0 +1,44 @@
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+#include "commands.h"
+#include "heed/heed.hpp"
+
+namespace heed_cli {
+namespace {
+
+const char *dtype_word(heed_dtype dtype) {
+    constexpr const char *words[] = {"f32", "f16", "bf16", "i8", "u8", "i32"};
+    return dtype >= HEED_F32 && dtype <= HEED_I32 ? words[dtype] : "?";
+}
+
+std::string dim_text(int32_t dim) { return dim == 0 ? "any" : std::to_string(dim); }
+
+std::string features_text(uint32_t features) {
+    std::string text;
+    if (features & HEED_FEATURE_BIAS) text += "bias ";
+    if (features & HEED_FEATURE_MASK) text += "mask ";
+    if (features & HEED_FEATURE_GQA) text += "gqa ";
+    return text.empty() ? "-" : text.substr(0, text.size() - 1);
+}
+
+}  // namespace
+
+int list_kernels() {
+    const std::vector<heed_kernel_info_t> rows = heed::kernels();
+    size_t width = 4;
+    for (const heed_kernel_info_t &row : rows) width = std::max(width, std::string(row.name).size());
+    const int name_width = static_cast<int>(width);
+    std::printf("%-*s  %-7s  %-5s  %-5s  %-8s  %-10s  %-13s  %s\n", name_width, "name", "phase", "dtype", "kv",
+                "head_dim", "head_dim_v", "features", "here");
+    for (const heed_kernel_info_t &row : rows) {
+        std::printf("%-*s  %-7s  %-5s  %-5s  %-8s  %-10s  %-13s  %s\n", name_width, row.name,
+                    row.phase == HEED_PREFILL ? "prefill" : "decode", dtype_word(row.dtype), dtype_word(row.kv_dtype),
+                    dim_text(row.head_dim).c_str(), dim_text(row.head_dim_v).c_str(),
+                    features_text(row.features).c_str(), row.supported ? "yes" : row.unsupported_reason);
+    }
+    return exit_ok;
+}
+
+}  // namespace heed_cli

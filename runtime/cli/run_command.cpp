@@ -1,0 +1,21 @@
+#include <cstdio>
+
+#include "commands.h"
+#include "output_files.h"
+
+namespace heed_cli {
+
+int run_case(const Options &options) {
+    remove_outputs(options.case_dir);
+    const Case c = read_case(options.case_dir);
+    const Execution execution = execute(c, options);
+    write_outputs(options.case_dir, execution.out, execution.lse);
+    const heed_problem &p = c.problem;
+    const double flops = 2.0 * static_cast<double>(visible_pairs(c)) * (double{1} * p.head_dim + p.head_dim_v);
+    std::printf("kernel   %s\n", execution.kernel.empty() ? "none, the problem is empty" : execution.kernel.c_str());
+    std::printf("time     %.3f ms, the fastest of %d\n", execution.seconds * 1e3, options.repeat);
+    std::printf("speed    %.2f GFLOP/s over visible pairs\n", flops / execution.seconds * 1e-9);
+    return exit_ok;
+}
+
+}  // namespace heed_cli

@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""What `heed run` and `heed check` compute on good case folders."""
+
+import re
+import unittest
+
+import numpy as np
+
+import oracle
+from case_folder import CliTest, Shape, from_layout, main, make_qkv, to_layout
+
+
+class Results(CliTest):
+    def assert_result(self, shape, problem, **arrays):
+        """Runs and checks the case: every element of out.npy and lse.npy, and what is printed."""
+        q, k, v = make_qkv(shape)
+        layout = {"q": "bshd", "k": "bshd", "v": "bshd", "out": "bshd", **problem.get("layout", {})}
+        self.write(problem, q=to_layout(q, layout["q"]), k=to_layout(k, layout["k"]), v=to_layout(v, layout["v"]),
+                   **arrays)
+        done = self.call("run", self.folder, "--threads", 2)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex(done.stdout, r"kernel +attention_(prefill|decode)_f32_\w+\n")
+        self.assertRegex(done.stdout, r"time +[0-9.]+ ms")
+        self.assertRegex(done.stdout, r"speed +[0-9.]+ GFLOP/s")
+        self.assertEqual(self.outputs(), ["lse.npy", "out.npy"])
+
+        expected = oracle.attend(problem, q, k, v, **arrays)
+        out, lse = np.load(self.folder / "out.npy"), np.load(self.folder / "lse.npy")
+        self.assertEqual((out.dtype, lse.dtype), (np.float32, np.float32))
+        self.assertEqual(out.shape, to_layout(expected.out, layout["out"]).shape)
+        self.assertEqual(lse.shape, expected.lse.shape)
+        out = from_layout(out, layout["out"])
+        empty = np.isneginf(expected.lse)
+        self.assertTrue(np.array_equal(np.isneginf(lse), empty))
+        self.assertTrue((np.abs(out - expected.out) <= expected.out_bound).all())
+        self.assertTrue((np.abs(lse[~empty] - expected.lse[~empty]) <= expected.lse_bound[~empty]).all())
+
+        done = self.call("check", self.folder)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        self.assertIn("verdict  good", done.stdout)
+        return expected
+
+    def test_defaults(self):
+        self.assert_result(Shape(), {})
+
+    def test_layouts(self):
+        for layouts in ("bhsd", "bhsd", "bhsd", "bhsd"), ("sbhd", "bshd", "hbsd", "shbd"):
+            with self.subTest(layouts):
+                self.assert_result(Shape(), {"layout": dict(zip(("q", "k", "v", "out"), layouts))})
+
+    def test_head_dim_v_differs(self):
+        self.assert_result(Shape(head_dim=33, head_dim_v=111), {})
+
+    def test_heads(self):
+        for num_heads, num_kv_heads in (6, 6), (6, 3), (6, 1):
+            with self.subTest(num_heads=num_heads, num_kv_heads=num_kv_heads):
+                self.assert_result(Shape(num_heads=num_heads, num_kv_heads=num_kv_heads), {})
+
+    def test_decode(self):
+        self.assert_result(Shape(q_len=1, kv_len=300, head_dim=64, head_dim_v=64), {})
+
+    def test_causal(self):
+        for position in "top_left", "bottom_right":
+            with self.subTest(position):
+                self.assert_result(Shape(q_len=70, kv_len=90), {"causal": True, "position": position})
+
+    def test_rows_without_keys(self):
+        expected = self.assert_result(Shape(q_len=9, kv_len=4), {"causal": True, "position": "bottom_right"})
+        self.assertTrue(np.isneginf(expected.lse[:, :, :5]).all())
+        self.assertTrue((np.load(self.folder / "out.npy")[:, :5] == 0).all())
+
+    def test_window(self):
+        self.assert_result(Shape(q_len=40, kv_len=64), {"window_left": 7, "window_right": 3})
+        self.assert_result(Shape(q_len=40, kv_len=64), {"window_left": 0, "causal": True, "position": "bottom_right"})
+
+    def test_q_offsets(self):
+        for dtype in np.int32, np.int64:
+            self.assert_result(Shape(q_len=8), {"causal": True, "position": "explicit"},
+                               q_offsets=np.array([-3, 20], dtype))
+
+    def test_kv_lens(self):
+        for dtype in np.int32, np.int64:
+            self.assert_result(Shape(), {"causal": True, "position": "bottom_right"}, kv_lens=np.array([11, 37], dtype))
+        self.assert_result(Shape(), {}, kv_lens=np.array([0, 5], np.int32))
+
+    def test_mask(self):
+        random = np.random.default_rng(2)
+        batch, num_heads, q_len, kv_len = Shape().full()
+        for shape in (batch, num_heads, q_len, kv_len), (1, 1, q_len, kv_len), (batch, 1, 1, kv_len):
+            for hides in False, True:
+                with self.subTest(shape=shape, hides=hides):
+                    mask = random.random(shape) < 0.6
+                    self.assert_result(Shape(), {"mask_true_hides": hides}, mask=mask)
+                    self.assert_result(Shape(), {"mask_true_hides": hides}, mask=mask.astype(np.uint8) * 7)
+
+    def test_bias(self):
+        random = np.random.default_rng(3)
+        batch, num_heads, q_len, kv_len = Shape().full()
+        for shape in (batch, num_heads, q_len, kv_len), (1, num_heads, 1, kv_len), (1, 1, q_len, 1):
+            with self.subTest(shape=shape):
+                self.assert_result(Shape(), {}, bias=random.standard_normal(shape, dtype=np.float32))
+        bias = random.standard_normal((1, 1, q_len, kv_len), dtype=np.float32)
+        bias[..., 3:9] = -np.inf
+        self.assert_result(Shape(), {}, bias=bias)
+
+    def test_mask_and_bias_and_causal(self):
+        random = np.random.default_rng(4)
+        shape = Shape(q_len=33, kv_len=50)
+        self.assert_result(shape, {"causal": True, "position": "bottom_right", "scale": 0.3},
+                           mask=random.random((2, 1, 33, 50)) < 0.8,
+                           bias=random.standard_normal((1, 4, 33, 50), dtype=np.float32))
+
+    def test_scale(self):
+        for scale in 0, -0.5, 1:
+            with self.subTest(scale):
+                self.assert_result(Shape(), {"scale": scale})
+
+    def test_explicit_defaults(self):
+        self.assert_result(Shape(), {
+            "dtype": "f32", "kv_dtype": None, "layout": {"q": "bshd", "k": "bshd", "v": "bshd", "out": "bshd"},
+            "position": "top_left", "causal": False, "window_left": -1, "window_right": -1, "scale": None,
+            "softcap": 0, "mask_true_hides": False, "alibi_symmetric": False, "q_storage": "dense",
+            "kv_storage": "contiguous", "max_q_len": None, "dropout": {"p": 0, "seed": 0, "offset": 0},
+            "num_splits": 0, "batch_invariant": False})
+
+    def test_no_keys_and_no_queries(self):
+        for shape in Shape(kv_len=0), Shape(q_len=0), Shape(batch=0):
+            with self.subTest(shape):
+                q, k, v = make_qkv(shape)
+                self.write({}, q=q, k=k, v=v)
+                done = self.call("run", self.folder)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                out, lse = np.load(self.folder / "out.npy"), np.load(self.folder / "lse.npy")
+                self.assertEqual(out.shape, (shape.batch, shape.q_len, shape.num_heads, shape.head_dim_v))
+                self.assertTrue((out == 0).all() and np.isneginf(lse).all())
+                self.assertEqual(self.call("check", self.folder).returncode, 0)
+
+    def test_npy_version_2(self):
+        q, k, v = make_qkv(Shape())
+        self.write({}, q=q, k=k, v=v)
+        with open(self.folder / "q.npy", "wb") as file:
+            np.lib.format.write_array(file, q, version=(2, 0))
+        self.assertEqual(self.call("run", self.folder).returncode, 0)
+
+    def test_threads_and_repeats_leave_the_bits(self):
+        q, k, v = make_qkv(Shape(q_len=200, kv_len=200))
+        self.write({"causal": True}, q=q, k=k, v=v)
+        results = []
+        for words in ("--threads", "1"), ("--threads", "3", "--repeat", "4"):
+            self.assertEqual(self.call("run", self.folder, *words).returncode, 0)
+            results.append([(self.folder / name).read_bytes() for name in self.outputs()])
+        self.assertEqual(results[0], results[1])
+
+    def test_forced_kernel_runs(self):
+        q, k, v = make_qkv(Shape())
+        self.write({}, q=q, k=k, v=v)
+        listed = self.call("kernels").stdout
+        rows = re.findall(r"^(attention_prefill_f32_(?:d32|dany)\S*) .* yes$", listed, re.M)
+        self.assertTrue(rows, listed)
+        for row in rows:
+            with self.subTest(row):
+                for command in "run", "check":
+                    done = self.call(command, self.folder, "--kernel", row)
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertIn(f"kernel   {row}\n", done.stdout)
+
+
+class Words(CliTest):
+    def test_help_and_version(self):
+        self.assertIn("heed run CASE_DIR [--kernel NAME] [--threads N] [--repeat N]", self.call("--help").stdout)
+        self.assertRegex(self.call("--version").stdout, r"^heed \d+\.\d+\.\d+\n$")
+
+    def test_kernels(self):
+        done = self.call("kernels")
+        self.assertEqual(done.returncode, 0)
+        self.assertRegex(done.stdout, r"^name +phase +dtype")
+        for phase in "prefill", "decode":
+            self.assertRegex(done.stdout, rf"\nattention_{phase}_f32_dany\S* +{phase} +f32 +f32 +any +any ")
+
+
+if __name__ == "__main__":
+    main()

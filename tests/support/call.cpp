@@ -1,0 +1,314 @@
+#include "call.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+
+#include "element.h"
+#include "rows.h"
+
+namespace heed_test {
+namespace {
+
+struct Extents {
+    int64_t n[4];
+};
+
+Extents q_extents(const Attention &a, int32_t head_dim) { return {{a.batch, a.q_len, a.num_heads, head_dim}}; }
+Extents kv_extents(const Attention &a, int32_t head_dim) { return {{a.batch, a.kv_len, a.num_kv_heads, head_dim}}; }
+Extents lse_extents(const Attention &a) { return {{a.batch, a.num_heads, a.q_len, 1}}; }
+
+Extents per_logit_extents(const Attention &a, const int32_t shape[4]) {
+    const int32_t full[4] = {a.batch, a.num_heads, a.q_len, a.kv_len};
+    Extents extents;
+    for (int n = 0; n < 4; n++) extents.n[n] = shape[n] == 0 ? full[n] : shape[n];
+    return extents;
+}
+
+// Strides as the API defines them: all zero is packed, those of extent-1 dimensions mean nothing.
+struct Strides {
+    int64_t n[4];
+
+    Strides(const Extents &extents, const heed_layout &layout) {
+        const bool packed = std::all_of(layout.stride, layout.stride + 4, [](int64_t s) { return s == 0; });
+        int64_t inner = 1;
+        for (int d = 3; d >= 0; d--) {
+            n[d] = packed ? inner : extents.n[d] == 1 ? 0 : layout.stride[d];
+            inner *= extents.n[d];
+        }
+    }
+};
+
+int64_t span_of(const Extents &extents, const Strides &strides) {
+    int64_t last = 0;
+    for (int d = 0; d < 4; d++) {
+        if (extents.n[d] == 0) return 0;
+        last += (extents.n[d] - 1) * strides.n[d];
+    }
+    return last + 1;
+}
+
+// visit(offset in the strided tensor, index in the packed one) for each element.
+template <class Visit>
+void for_each(const Extents &e, const Strides &s, Visit visit) {
+    int64_t packed = 0;
+    for (int64_t w = 0; w < e.n[0]; w++) {
+        for (int64_t x = 0; x < e.n[1]; x++) {
+            for (int64_t y = 0; y < e.n[2]; y++) {
+                const int64_t row = w * s.n[0] + x * s.n[1] + y * s.n[2];
+                for (int64_t z = 0; z < e.n[3]; z++) visit(row + z * s.n[3], packed++);
+            }
+        }
+    }
+}
+
+void scatter(const std::vector<float> &packed, const Extents &e, const Strides &s, heed_dtype dtype, void *data) {
+    for_each(e, s, [&](int64_t to, int64_t from) {
+        const float x = packed[static_cast<size_t>(from)];
+        if (dtype == HEED_F32) {
+            static_cast<float *>(data)[to] = x;
+        } else {
+            static_cast<uint16_t *>(data)[to] = to_bits(dtype, x);
+        }
+    });
+}
+
+std::vector<float> gather(const Extents &e, const Strides &s, heed_dtype dtype, const void *data) {
+    std::vector<float> packed(static_cast<size_t>(e.n[0] * e.n[1] * e.n[2] * e.n[3]));
+    for_each(e, s, [&](int64_t from, int64_t to) {
+        packed[static_cast<size_t>(to)] = dtype == HEED_F32
+                                              ? static_cast<const float *>(data)[from]
+                                              : from_bits(dtype, static_cast<const uint16_t *>(data)[from]);
+    });
+    return packed;
+}
+
+bool is_poison(const unsigned char *bytes, size_t n) {
+    return std::all_of(bytes, bytes + n, [](unsigned char byte) { return byte == 0xff; });
+}
+
+// Whether all bytes of the buffer but the tensor's elements are poison.
+bool gaps_intact(const GuardedBuffer &buffer, const void *data, const Extents &e, const Strides &s, int64_t size) {
+    const auto *begin = static_cast<const unsigned char *>(buffer.data());
+    const auto first = static_cast<size_t>(static_cast<const unsigned char *>(data) - begin);
+    std::vector<bool> element(buffer.bytes(), false);
+    for_each(e, s, [&](int64_t at, int64_t) {
+        const auto byte = first + static_cast<size_t>(at * size);
+        for (size_t n = 0; n < static_cast<size_t>(size); n++) element[byte + n] = true;
+    });
+    for (size_t n = 0; n < buffer.bytes(); n++) {
+        if (!element[n] && begin[n] != 0xff) return false;
+    }
+    return buffer.slack_intact();
+}
+
+const int32_t *place(const std::vector<int32_t> &values, Flush flush, GuardedBuffer *buffer) {
+    *buffer = GuardedBuffer(values.size() * sizeof(int32_t), flush);
+    if (!values.empty()) std::memcpy(buffer->data(), values.data(), buffer->bytes());
+    return static_cast<const int32_t *>(buffer->data());
+}
+
+// The views of one packed [batch, len, num_heads + 2 * num_kv_heads, head_dim].
+void set_fused_layouts(const Attention &a, heed_problem *p) {
+    const int64_t head = a.head_dim, token = head * (a.num_heads + 2 * a.num_kv_heads);
+    p->q_layout = p->k_layout = p->v_layout = {{token * a.q_len, token, head, 1}};
+}
+
+}  // namespace
+
+CallOptions &CallOptions::with_kernel(const std::string &name) {
+    kernel = name;
+    return *this;
+}
+CallOptions &CallOptions::with_layout(Layout layout) {
+    q = k = v = out = layout;
+    return *this;
+}
+CallOptions &CallOptions::with_flush(Flush side) {
+    flush = side;
+    return *this;
+}
+CallOptions &CallOptions::with_threads(int32_t threads) {
+    num_threads = threads;
+    return *this;
+}
+
+heed_layout make_layout(Layout layout, const std::vector<int64_t> &extents, bool garbage) {
+    const int64_t batch = extents[0], len = extents[1], heads = extents[2], dim = extents[3];
+    heed_layout result = {{len * heads * dim, heads * dim, dim, 1}};
+    if (layout == Layout::bhsd) result = {{len * heads * dim, dim, len * dim, 1}};
+    if (layout == Layout::sbhd) result = {{heads * dim, batch * heads * dim, dim, 1}};
+    if (layout == Layout::padded) {
+        const int64_t head = dim + 5, token = heads * head + 3;
+        result = {{len * token + 7, token, head, 1}};
+    }
+    if (layout == Layout::packed) result = {{0, 0, 0, 0}};
+    const int64_t nonsense[] = {-3, std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min(), 77};
+    for (size_t d = 0; garbage && layout != Layout::packed && d < 4; d++) {
+        if (extents[d] == 1) result.stride[d] = nonsense[d];
+    }
+    return result;
+}
+
+ForcedKernel::ForcedKernel(const std::string &name) {
+    if (!name.empty()) setenv("HEED_FORCE_KERNEL", name.c_str(), 1);
+}
+ForcedKernel::~ForcedKernel() { unsetenv("HEED_FORCE_KERNEL"); }
+
+heed_problem make_problem(const Attention &a, const CallOptions &options) {
+    heed_problem p;
+    heed_problem_init(&p);
+    p.dtype = p.kv_dtype = a.dtype;
+    p.batch = a.batch;
+    p.num_heads = a.num_heads;
+    p.num_kv_heads = a.num_kv_heads;
+    p.head_dim = a.head_dim;
+    p.head_dim_v = a.head_dim_v;
+    p.max_q_len = a.q_len;
+    p.max_kv_len = a.kv_len;
+    p.position = a.position;
+    p.causal = a.causal;
+    p.window_left = a.window_left;
+    p.window_right = a.window_right;
+    p.scale = a.scale;
+    p.softcap = a.softcap;
+    p.has_mask = a.mask.used;
+    p.mask_true_hides = a.mask_true_hides;
+    p.has_bias = a.bias.used;
+    p.has_sink = !a.sink.empty();
+    p.has_alibi = !a.alibi_slopes.empty();
+    p.alibi_symmetric = a.alibi_symmetric;
+    p.has_kv_lens = !a.kv_lens.empty();
+    p.want_lse = options.want_lse;
+    p.batch_invariant = options.batch_invariant;
+    p.num_splits = options.num_splits;
+    p.max_threads = options.num_threads;
+    for (size_t n = 0; n < 4; n++) {
+        if (a.mask.used) p.mask_shape[n] = a.mask.shape[n];
+        if (a.bias.used) p.bias_shape[n] = a.bias.shape[n];
+    }
+    const bool garbage = options.garbage_strides;
+    p.q_layout = make_layout(options.q, {a.batch, a.q_len, a.num_heads, a.head_dim}, garbage);
+    p.k_layout = make_layout(options.k, {a.batch, a.kv_len, a.num_kv_heads, a.head_dim}, garbage);
+    p.v_layout = make_layout(options.v, {a.batch, a.kv_len, a.num_kv_heads, a.head_dim_v}, garbage);
+    p.out_layout = make_layout(options.out, {a.batch, a.q_len, a.num_heads, a.head_dim_v}, garbage);
+    if (options.fused_qkv) set_fused_layouts(a, &p);
+    return p;
+}
+
+Call::Call(const Attention &a, const CallOptions &options)
+    : problem(make_problem(a, options)), args(), a_(a), options_(options) {
+    heed_args_init(&args);
+}
+
+heed_tensor Call::tensor_in(GuardedBuffer *buffer, int64_t span, heed_dtype dtype) {
+    const int64_t bytes = element_bytes(dtype), offset = span == 0 ? 0 : options_.offset;
+    *buffer = GuardedBuffer(static_cast<size_t>((span + offset) * bytes), options_.flush);
+    return {static_cast<unsigned char *>(buffer->data()) + offset * bytes, span, dtype};
+}
+
+void Call::make_inputs() {
+    const Extents q = q_extents(a_, a_.head_dim), k = kv_extents(a_, a_.head_dim), v = kv_extents(a_, a_.head_dim_v);
+    const Strides q_strides(q, problem.q_layout), k_strides(k, problem.k_layout), v_strides(v, problem.v_layout);
+    if (options_.fused_qkv) {
+        const int64_t token = int64_t{a_.head_dim} * (a_.num_heads + 2 * a_.num_kv_heads);
+        args.q = tensor_in(&q_, token * a_.q_len * a_.batch, a_.dtype);
+        args.k = args.v = args.q;
+        const int64_t k_begin = int64_t{a_.head_dim} * a_.num_heads, v_begin = token - int64_t{a_.head_dim} * a_.num_kv_heads;
+        args.k.data = static_cast<char *>(args.q.data) + k_begin * element_bytes(a_.dtype);
+        args.v.data = static_cast<char *>(args.q.data) + v_begin * element_bytes(a_.dtype);
+        args.k.size -= k_begin;
+        args.v.size -= v_begin;
+    } else {
+        args.q = tensor_in(&q_, span_of(q, q_strides), a_.dtype);
+        args.k = tensor_in(&k_, span_of(k, k_strides), a_.dtype);
+        args.v = tensor_in(&v_, span_of(v, v_strides), a_.dtype);
+    }
+    scatter(a_.q, q, q_strides, a_.dtype, args.q.data);
+    scatter(a_.k, k, k_strides, a_.dtype, args.k.data);
+    scatter(a_.v, v, v_strides, a_.dtype, args.v.data);
+    if (!a_.kv_lens.empty()) args.kv_lens = place(a_.kv_lens, options_.flush, &kv_lens_);
+    if (!a_.q_offsets.empty()) args.q_offsets = place(a_.q_offsets, options_.flush, &q_offsets_);
+    args.sink = a_.sink.data();
+    args.alibi_slopes = a_.alibi_slopes.data();
+    if (a_.mask.used) {
+        const Extents e = per_logit_extents(a_, problem.mask_shape);
+        const Strides s(e, problem.mask_layout);
+        args.mask = tensor_in(&mask_, span_of(e, s), HEED_U8);
+        auto *data = static_cast<uint8_t *>(args.mask.data);
+        for_each(e, s, [&](int64_t to, int64_t from) {
+            const int64_t j = from % e.n[3], i = from / e.n[3] % e.n[2], h = from / (e.n[3] * e.n[2]) % e.n[1];
+            data[to] = a_.mask.at(from / (e.n[3] * e.n[2] * e.n[1]), h, i, j);
+        });
+    }
+    if (a_.bias.used) {
+        const Extents e = per_logit_extents(a_, problem.bias_shape);
+        const Strides s(e, problem.bias_layout);
+        args.bias = tensor_in(&bias_, span_of(e, s), HEED_F32);
+        auto *data = static_cast<float *>(args.bias.data);
+        for_each(e, s, [&](int64_t to, int64_t from) {
+            const int64_t j = from % e.n[3], i = from / e.n[3] % e.n[2], h = from / (e.n[3] * e.n[2]) % e.n[1];
+            data[to] = a_.bias.at(from / (e.n[3] * e.n[2] * e.n[1]), h, i, j);
+        });
+    }
+}
+
+void Call::make_outputs() {
+    const Extents out = q_extents(a_, a_.head_dim_v), lse = lse_extents(a_);
+    args.out = tensor_in(&out_, span_of(out, Strides(out, problem.out_layout)), a_.dtype);
+    if (problem.want_lse) args.lse = tensor_in(&lse_, span_of(lse, Strides(lse, problem.lse_layout)), HEED_F32);
+    workspace_ = GuardedBuffer(heed_plan_workspace_bytes(plan_.get()), options_.flush);
+    args.workspace = workspace_.data();
+    args.workspace_bytes = workspace_.bytes();
+    args.num_threads = options_.num_threads;
+    args.pool = options_.pool;
+}
+
+heed_status Call::prepare() {
+    const ForcedKernel forced(options_.kernel);
+    heed_plan *plan = nullptr;
+    const heed_status status = heed_plan_create(&problem, &plan);
+    plan_.reset(plan);
+    if (status != HEED_OK) return status;
+    make_inputs();
+    make_outputs();
+    return HEED_OK;
+}
+
+heed_status Call::execute() {
+    const heed_status status = heed_execute(plan_.get(), &args);
+    const bool needs_kernel = a_.num_rows() > 0 && a_.kv_len > 0;
+    if (status == HEED_OK && needs_kernel) note_run(kernel());
+    return status;
+}
+
+heed_status Call::run() {
+    const heed_status status = prepare();
+    return status == HEED_OK ? execute() : status;
+}
+
+std::vector<float> Call::out() const {
+    const Extents e = q_extents(a_, a_.head_dim_v);
+    return gather(e, Strides(e, problem.out_layout), a_.dtype, args.out.data);
+}
+
+std::vector<float> Call::lse() const {
+    const Extents e = lse_extents(a_);
+    return problem.want_lse ? gather(e, Strides(e, problem.lse_layout), HEED_F32, args.lse.data) : std::vector<float>();
+}
+
+bool Call::canaries_intact() const {
+    const Extents out = q_extents(a_, a_.head_dim_v), lse = lse_extents(a_);
+    const Strides out_strides(out, problem.out_layout), lse_strides(lse, problem.lse_layout);
+    if (!gaps_intact(out_, args.out.data, out, out_strides, element_bytes(a_.dtype))) return false;
+    if (problem.want_lse && !gaps_intact(lse_, args.lse.data, lse, lse_strides, sizeof(float))) return false;
+    return workspace_.bytes() == 0 || workspace_.slack_intact();
+}
+
+bool Call::outputs_untouched() const {
+    return is_poison(static_cast<const unsigned char *>(out_.data()), out_.bytes()) &&
+           is_poison(static_cast<const unsigned char *>(lse_.data()), lse_.bytes()) && canaries_intact();
+}
+
+}  // namespace heed_test

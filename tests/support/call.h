@@ -1,0 +1,98 @@
+// Runs an Attention through the public C API: layouts, guarded memory, plan, workspace, execute.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "attention.h"
+#include "guard.h"
+
+namespace heed_test {
+
+// Strides of [batch, len, heads, head_dim].
+enum class Layout {
+    bshd,
+    bhsd,
+    sbhd,
+    padded,  // bshd with gaps behind every head, position and sequence
+    packed   // bshd by the all-zero default of heed_layout
+};
+
+// With `garbage`, dimensions of extent 1 get strides that mean nothing.
+heed_layout make_layout(Layout layout, const std::vector<int64_t> &extents, bool garbage = false);
+
+struct CallOptions {
+    std::string kernel;  // "": the plan's own choice
+    Layout q = Layout::packed, k = Layout::packed, v = Layout::packed, out = Layout::packed;
+    bool garbage_strides = false;
+    bool fused_qkv = false;  // q, k and v are views of one [batch, len, num_heads + 2 * num_kv_heads, head_dim]
+    Flush flush = Flush::rear;
+    int32_t offset = 0;  // elements between the buffers' starts and the tensors'
+    bool want_lse = true;
+    int32_t num_threads = 1;
+    int32_t num_splits = 0;
+    bool batch_invariant = false;
+    const heed_parallel_for *pool = nullptr;
+
+    CallOptions &with_kernel(const std::string &name);
+    CallOptions &with_layout(Layout layout);  // of all four
+    CallOptions &with_flush(Flush side);
+    CallOptions &with_threads(int32_t threads);
+};
+
+// While it lives, plans use the named row or fail; "" leaves the choice to the plan.
+class ForcedKernel {
+public:
+    explicit ForcedKernel(const std::string &name);
+    ~ForcedKernel();
+    ForcedKernel(const ForcedKernel &) = delete;
+    ForcedKernel &operator=(const ForcedKernel &) = delete;
+};
+
+struct PlanDeleter {
+    void operator()(heed_plan *plan) const { heed_plan_destroy(plan); }
+};
+using Plan = std::unique_ptr<heed_plan, PlanDeleter>;
+
+// One problem made ready: edit `problem`, prepare(), edit `args`, execute() as often as wanted.
+// `a` must outlive it. Gaps and slack hold NaN, outputs hold NaN before the first execute, the workspace is poisoned.
+class Call {
+public:
+    Call(const Attention &a, const CallOptions &options);
+
+    heed_problem problem;
+    heed_args args;
+
+    // Creates the plan and fills the buffers.
+    heed_status prepare();
+    heed_status execute();
+    heed_status run();  // both
+
+    const heed_plan *plan() const { return plan_.get(); }
+    std::string kernel() const { return heed_plan_kernel_name(plan_.get()); }
+
+    // Packed [batch, q_len, num_heads, head_dim_v] and [batch, num_heads, q_len] (empty when not wanted).
+    std::vector<float> out() const;
+    std::vector<float> lse() const;
+
+    // Whether everything around and between the elements of out, lse and the workspace is untouched; and whether out
+    // and lse themselves are, as after a failed call.
+    bool canaries_intact() const;
+    bool outputs_untouched() const;
+
+private:
+    void make_inputs();
+    void make_outputs();
+    heed_tensor tensor_in(GuardedBuffer *buffer, int64_t span, heed_dtype dtype);
+
+    const Attention &a_;
+    CallOptions options_;
+    Plan plan_;
+    GuardedBuffer q_, k_, v_, out_, lse_, mask_, bias_, workspace_, kv_lens_, q_offsets_;
+};
+
+// The problem as the API sees it, with layouts and switches of the options.
+heed_problem make_problem(const Attention &a, const CallOptions &options);
+
+}  // namespace heed_test

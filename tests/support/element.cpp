@@ -1,0 +1,88 @@
+#include "element.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace heed_test {
+namespace {
+
+uint32_t bits_of(float x) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof(bits));
+    return bits;
+}
+
+float float_of(uint32_t bits) {
+    float x;
+    std::memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
+uint16_t to_bf16(float x) {
+    const uint32_t bits = bits_of(x);
+    if (std::isnan(x)) return static_cast<uint16_t>((bits >> 16) | 0x40u);
+    return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+// In units of the last place of f16 at x's exponent, where nearbyint rounds half to even.
+uint16_t to_f16(float x) {
+    const uint16_t sign = std::signbit(x) ? 0x8000u : 0u;
+    const float magnitude = std::fabs(x);
+    if (std::isnan(x)) return sign | 0x7e00u;
+    if (magnitude >= 65520.0f) return sign | 0x7c00u;
+    int exponent = 0;
+    std::frexp(magnitude, &exponent);
+    const int unit = exponent - 11 < -24 ? -24 : exponent - 11;
+    const auto units = static_cast<uint32_t>(std::nearbyint(std::ldexp(static_cast<double>(magnitude), -unit)));
+    // units is 1024..2048 for normal numbers; a carry to 2048 moves into the exponent by itself.
+    const uint32_t bits = units < 1024 ? units : (static_cast<uint32_t>(unit + 24) << 10) + units;
+    return static_cast<uint16_t>(sign | bits);
+}
+
+float from_f16(uint16_t bits) {
+    const int exponent = (bits >> 10) & 31, mantissa = bits & 1023;
+    const float sign = (bits & 0x8000u) != 0 ? -1.0f : 1.0f;
+    if (exponent == 31) return mantissa != 0 ? NAN : sign * INFINITY;
+    if (exponent == 0) return sign * std::ldexp(static_cast<float>(mantissa), -24);
+    return sign * std::ldexp(static_cast<float>(mantissa + 1024), exponent - 25);
+}
+
+}  // namespace
+
+int64_t element_bytes(heed_dtype dtype) {
+    switch (dtype) {
+    case HEED_F16:
+    case HEED_BF16:
+        return 2;
+    case HEED_I8:
+    case HEED_U8:
+        return 1;
+    default:
+        return 4;
+    }
+}
+
+uint16_t to_bits(heed_dtype dtype, float x) { return dtype == HEED_F16 ? to_f16(x) : to_bf16(x); }
+
+float from_bits(heed_dtype dtype, uint16_t bits) {
+    return dtype == HEED_F16 ? from_f16(bits) : float_of(static_cast<uint32_t>(bits) << 16);
+}
+
+float round_to(heed_dtype dtype, float x) { return dtype == HEED_F32 ? x : from_bits(dtype, to_bits(dtype, x)); }
+
+const char *dtype_name(heed_dtype dtype) {
+    switch (dtype) {
+    case HEED_F32:
+        return "f32";
+    case HEED_F16:
+        return "f16";
+    case HEED_BF16:
+        return "bf16";
+    case HEED_I8:
+        return "i8";
+    default:
+        return "?";
+    }
+}
+
+}  // namespace heed_test

@@ -1,0 +1,23 @@
+// Element types: rounding to f16 and bf16 and back. Round half to even; NaN stays NaN.
+#pragma once
+
+#include <cstdint>
+
+#include "heed/heed.h"
+
+namespace heed_test {
+
+// Bytes of one element.
+int64_t element_bytes(heed_dtype dtype);
+
+// The bit pattern of x rounded to dtype (HEED_F16 or HEED_BF16), and the value of a bit pattern.
+uint16_t to_bits(heed_dtype dtype, float x);
+float from_bits(heed_dtype dtype, uint16_t bits);
+
+// x as the dtype would hold it; HEED_F32 changes nothing.
+float round_to(heed_dtype dtype, float x);
+
+// "f32", "f16", "bf16", "i8"; others "?".
+const char *dtype_name(heed_dtype dtype);
+
+}  // namespace heed_test

@@ -1,0 +1,158 @@
+#include "expect.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+
+namespace heed_test {
+namespace {
+
+Verdict worst;  // of the running test
+uint64_t seed_option = 0;
+std::string dump_option;
+
+void note(const Verdict &verdict) {
+    worst.out_ratio = std::max(worst.out_ratio, verdict.out_ratio);
+    worst.max_ratio = std::max(worst.max_ratio, verdict.max_ratio);
+    worst.lse_ratio = std::max(worst.lse_ratio, verdict.lse_ratio);
+}
+
+std::string describe(const Attention &a, const CallOptions &options) {
+    const char *positions[] = {"top_left", "bottom_right", "explicit"};
+    char text[400];
+    std::snprintf(text, sizeof(text),
+                  "%s: batch %d, heads %d/%d, q_len %d, kv_len %d, head_dim %d/%d, %s%s, window %d/%d%s%s%s, threads %d",
+                  options.kernel.c_str(), a.batch, a.num_heads, a.num_kv_heads, a.q_len, a.kv_len, a.head_dim,
+                  a.head_dim_v, positions[a.position], a.causal ? " causal" : "", a.window_left, a.window_right,
+                  a.mask.used ? ", mask" : "", a.bias.used ? ", bias" : "", a.kv_lens.empty() ? "" : ", kv_lens",
+                  options.num_threads);
+    return text;
+}
+
+bool same_bits(float x, float y) {
+    return std::memcmp(&x, &y, sizeof(x)) == 0 || (std::isnan(x) && std::isnan(y));
+}
+
+// The library is asked by its own word, the machine by CPUID.
+class EveryIsaRan : public testing::Environment {
+public:
+    void TearDown() override {
+        if (GTEST_FLAG_GET(filter) != "*") return;
+        for (const heed_isa isa : {HEED_X86_64, HEED_AVX2, HEED_AVX512}) {
+            if (machine_has(isa) && !any_row_ran(isa)) ADD_FAILURE() << "no row of " << isa_name(isa) << " ran";
+        }
+    }
+};
+
+}  // namespace
+
+Result expect_runs(const Attention &a, const CallOptions &options) {
+    SCOPED_TRACE(describe(a, options));
+    Call call(a, options);
+    Result result;
+    result.status = call.run();
+    EXPECT_EQ(result.status, HEED_OK) << heed_last_error();
+    if (result.status != HEED_OK) return result;
+    EXPECT_TRUE(options.kernel.empty() || call.kernel() == options.kernel) << call.kernel();
+    EXPECT_TRUE(call.canaries_intact());
+    result.out = call.out();
+    result.lse = call.lse();
+    return result;
+}
+
+void expect_close(const Attention &a, const Result &result, const Trust &trust) {
+    if (result.status != HEED_OK) return;
+    const Verdict verdict = judge(a, *reference_of(a), result.out, result.lse, trust);
+    note(verdict);
+    EXPECT_TRUE(verdict.ok) << verdict.complaint << "\n" << verdict.summary();
+}
+
+Result expect_correct(const Attention &a, const CallOptions &options, const Trust &trust) {
+    SCOPED_TRACE(describe(a, options));
+    const Result rear = expect_runs(a, CallOptions(options).with_flush(Flush::rear));
+    const Result front = expect_runs(a, CallOptions(options).with_flush(Flush::front));
+    expect_same_bits(front, rear);
+    expect_close(a, rear, trust);
+    return rear;
+}
+
+void expect_same_bits(const std::vector<float> &got, const std::vector<float> &expected, const std::string &what) {
+    ASSERT_EQ(got.size(), expected.size()) << what;
+    for (size_t n = 0; n < got.size(); n++) {
+        ASSERT_TRUE(same_bits(got[n], expected[n]))
+            << what << "[" << n << "] is " << got[n] << ", expected the bits of " << expected[n];
+    }
+}
+
+void expect_same_bits(const Result &got, const Result &expected) {
+    if (got.status != HEED_OK || expected.status != HEED_OK) return;  // reported already
+    expect_same_bits(got.out, expected.out, "out");
+    if (!got.lse.empty() && !expected.lse.empty()) expect_same_bits(got.lse, expected.lse, "lse");
+}
+
+void expect_exact_set(const Attention &a, const CallOptions &options) {
+    SCOPED_TRACE(describe(a, options));
+    const Result result = expect_runs(a, options);
+    if (result.status != HEED_OK) return;
+    for (int32_t b = 0; b < a.batch; b++) {
+        for (int32_t h = 0; h < a.num_heads; h++) {
+            for (int32_t i = 0; i < a.q_len; i++) {
+                const std::vector<uint8_t> visible = visible_keys(a, b, h, i);
+                std::vector<int32_t> expected;
+                for (int32_t j = 0; j < a.kv_len; j++) {
+                    if (visible[static_cast<size_t>(j)]) expected.push_back(j);
+                }
+                const auto n = static_cast<int32_t>(expected.size());
+                const float lse = result.lse[static_cast<size_t>(a.lse_index(b, h, i))];
+                const double log_n = std::log(static_cast<double>(n));  // -inf for 0
+                ASSERT_EQ(named_keys(result.out.data() + a.out_index(b, i, h), a.head_dim_v, n), expected)
+                    << "batch " << b << ", head " << h << ", query " << i;
+                ASSERT_TRUE(lse == log_n || std::fabs(lse - log_n) <= lse_bound(log_n, 0))
+                    << "lse " << lse << " of " << n << " keys";
+            }
+        }
+    }
+}
+
+std::string row_test_name(const testing::TestParamInfo<Row> &info) { return info.param.name; }
+
+void PrintTo(const Row &row, std::ostream *stream) { *stream << row.name; }
+
+void KernelTest::TearDown() {
+    if (worst.out_ratio > 0 || worst.lse_ratio > 0) std::printf("[   RATIO  ] %s\n", worst.summary().c_str());
+    worst = Verdict();
+}
+
+ReversePool::ReversePool() : pool_{run, this} {}
+
+void ReversePool::run(void *context, int32_t num_items, void (*item)(void *, int32_t), void *item_context) {
+    auto *self = static_cast<ReversePool *>(context);
+    self->most_items_ = std::max(self->most_items_, num_items);
+    std::vector<std::thread> threads;
+    for (int32_t n = num_items - 1; n >= 0; n--) threads.emplace_back(item, item_context, n);
+    for (std::thread &thread : threads) thread.join();
+}
+
+int run_kernel_tests(int argc, char **argv) {
+    testing::InitGoogleTest(&argc, argv);
+    for (int n = 1; n < argc; n++) {
+        const std::string option = argv[n];
+        if (option.rfind("--heed_seed=", 0) == 0) {
+            seed_option = std::stoull(option.substr(12));
+        } else if (option.rfind("--heed_dump=", 0) == 0) {
+            dump_option = option.substr(12);
+        } else {
+            std::fprintf(stderr, "unknown option %s\n", option.c_str());
+            return 2;
+        }
+    }
+    testing::AddGlobalTestEnvironment(new EveryIsaRan);
+    return RUN_ALL_TESTS();
+}
+
+uint64_t first_seed() { return seed_option; }
+std::string dump_dir() { return dump_option; }
+
+}  // namespace heed_test

@@ -1,0 +1,68 @@
+// GoogleTest expectations that kernel-facing tests share.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "call.h"
+#include "rows.h"
+#include "tolerance.h"
+
+namespace heed_test {
+
+struct Result {
+    heed_status status = HEED_INTERNAL;
+    std::vector<float> out, lse;
+};
+
+// Runs the case once; expects success, the forced row, intact canaries. On failure status says so and the rest is empty.
+Result expect_runs(const Attention &a, const CallOptions &options);
+
+// Runs the case flush with the rear guard page and with the front one, expects the same bits from both and each element
+// within its bound.
+Result expect_correct(const Attention &a, const CallOptions &options, const Trust &trust = {});
+
+// Each element within its bound.
+void expect_close(const Attention &a, const Result &result, const Trust &trust = {});
+
+// The same bits, NaN included.
+void expect_same_bits(const std::vector<float> &got, const std::vector<float> &expected, const std::string &what);
+void expect_same_bits(const Result &got, const Result &expected);
+
+// For problems made by make_exact_set: each output row names the keys of the literal table.
+void expect_exact_set(const Attention &a, const CallOptions &options);
+
+// A row of the table that names a test's instance.
+std::string row_test_name(const testing::TestParamInfo<Row> &info);
+void PrintTo(const Row &row, std::ostream *stream);
+
+// Prints the largest ratios of error to bound that a test met.
+class KernelTest : public testing::TestWithParam<Row> {
+protected:
+    void TearDown() override;
+    const Row &row() const { return GetParam(); }
+    CallOptions options() const { return CallOptions().with_kernel(row().name); }
+};
+
+// A caller's pool of fresh threads, which takes the items in reverse. Counts the most items asked for at once.
+class ReversePool {
+public:
+    ReversePool();
+    const heed_parallel_for *get() const { return &pool_; }
+    int32_t most_items() const { return most_items_; }
+
+private:
+    static void run(void *context, int32_t num_items, void (*item)(void *, int32_t), void *item_context);
+    heed_parallel_for pool_;
+    int32_t most_items_ = 0;
+};
+
+// main() of a test program: runs the tests and fails when an ISA of this machine ran no row, unless tests were filtered.
+// Also takes --heed_seed=N (first seed of random tests) and --heed_dump=DIR (random tests write their cases there).
+int run_kernel_tests(int argc, char **argv);
+uint64_t first_seed();
+std::string dump_dir();
+
+}  // namespace heed_test

@@ -1,0 +1,235 @@
+#include "reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "element.h"
+#include "tolerance.h"
+
+namespace heed_test {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+// Eight partial sums let the compiler use vectors; products of floats are exact in double.
+double dot(const float *a, const float *b, int32_t n) {
+    double sums[8] = {};
+    int32_t d = 0;
+    for (; d + 8 <= n; d += 8) {
+        for (int32_t u = 0; u < 8; u++) sums[u] += static_cast<double>(a[d + u]) * static_cast<double>(b[d + u]);
+    }
+    for (; d < n; d++) sums[0] += static_cast<double>(a[d]) * static_cast<double>(b[d]);
+    return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+}
+
+double position_of(const Attention &a, int32_t b, int32_t i) {
+    const int32_t kv_len = a.kv_lens.empty() ? a.kv_len : a.kv_lens[static_cast<size_t>(b)];
+    if (a.position == HEED_BOTTOM_RIGHT) return static_cast<double>(i) + kv_len - a.q_len;
+    if (a.position == HEED_EXPLICIT) return static_cast<double>(i) + a.q_offsets[static_cast<size_t>(b)];
+    return i;
+}
+
+double scale_of(const Attention &a) {
+    return std::isnan(a.scale) ? 1 / std::sqrt(static_cast<double>(a.head_dim)) : static_cast<double>(a.scale);
+}
+
+// What is added to a logit after softcap.
+double added_to(const Attention &a, int32_t b, int32_t h, int32_t i, int32_t j) {
+    double sum = a.bias.used ? static_cast<double>(a.bias.at(b, h, i, j)) : 0;
+    if (!a.alibi_slopes.empty()) {
+        const double slope = a.alibi_slopes[static_cast<size_t>(h)], distance = j - position_of(a, b, i);
+        sum += a.alibi_symmetric ? -slope * std::fabs(distance) : slope * distance;
+    }
+    return sum;
+}
+
+double logit(const Attention &a, int32_t b, int32_t h, int32_t i, int32_t j) {
+    const int64_t g = h / a.group_size();
+    double x = scale_of(a) * dot(a.q_row(b, i, h), a.k_row(b, j, g), a.head_dim);
+    if (a.softcap > 0) x = a.softcap * std::tanh(x / a.softcap);
+    return x + added_to(a, b, h, i, j);
+}
+
+double sink_of(const Attention &a, int32_t h) { return a.sink.empty() ? -infinity : a.sink[static_cast<size_t>(h)]; }
+
+// The largest |v| of every key, [batch, num_kv_heads, kv_len].
+std::vector<double> largest_v(const Attention &a) {
+    std::vector<double> largest;
+    for (int32_t b = 0; b < a.batch; b++) {
+        for (int32_t g = 0; g < a.num_kv_heads; g++) {
+            for (int32_t j = 0; j < a.kv_len; j++) {
+                float max = 0;
+                for (int32_t d = 0; d < a.head_dim_v; d++) max = std::max(max, std::fabs(a.v_row(b, j, g)[d]));
+                largest.push_back(static_cast<double>(max));
+            }
+        }
+    }
+    return largest;
+}
+
+// One query row. `weights` holds the logits of the visible keys first, then their weights.
+void solve_row(const Attention &a, int32_t b, int32_t h, int32_t i, const std::vector<double> &v_of_key,
+               Reference *ref) {
+    const std::vector<uint8_t> visible = visible_keys(a, b, h, i);
+    const auto row = static_cast<size_t>(a.lse_index(b, h, i));
+    const int64_t g = h / a.group_size();
+    const auto first_key = static_cast<size_t>((int64_t{b} * a.num_kv_heads + g) * a.kv_len);
+    double *out = ref->out.data() + a.out_index(b, i, h);
+    std::vector<double> weights(visible.size());
+    double max = sink_of(a, h), max_logit = 0, max_v = 0;
+    int32_t num_visible = 0;
+    for (int32_t j = 0; j < a.kv_len; j++) {
+        if (!visible[static_cast<size_t>(j)]) continue;
+        const double x = logit(a, b, h, i, j);
+        weights[static_cast<size_t>(j)] = x;
+        num_visible++;
+        max = std::max(max, x);
+        max_logit = std::max(max_logit, std::fabs(x));
+        max_v = std::max(max_v, v_of_key[first_key + static_cast<size_t>(j)]);
+    }
+    ref->max_logit[row] = max_logit;
+    ref->max_v[row] = max_v;
+    ref->num_visible[row] = num_visible;
+    ref->lse[row] = sink_of(a, h);
+    if (num_visible == 0) return;
+
+    double sum = a.sink.empty() ? 0 : std::exp(sink_of(a, h) - max);
+    for (int32_t j = 0; j < a.kv_len; j++) {
+        if (!visible[static_cast<size_t>(j)]) continue;
+        double &weight = weights[static_cast<size_t>(j)];
+        weight = std::exp(weight - max);
+        sum += weight;
+    }
+    double *effect = ref->key_effect.data() + first_key;
+    for (int32_t j = 0; j < a.kv_len; j++) {
+        if (!visible[static_cast<size_t>(j)]) continue;
+        const double prob = weights[static_cast<size_t>(j)] / sum;
+        for (int32_t d = 0; d < a.head_dim_v; d++) out[d] += prob * static_cast<double>(a.v_row(b, j, g)[d]);
+        effect[j] = std::max(effect[j], prob / (8 + max_logit));
+    }
+    ref->lse[row] = max + std::log(sum);
+}
+
+// The order of a naive sum: n elements from the middle or the start, upwards or downwards.
+struct Order {
+    bool from_middle, downwards;
+    int64_t operator()(int64_t index, int64_t n) const {
+        const int64_t at = (index + (from_middle ? n / 2 : 0)) % n;
+        return downwards ? n - 1 - at : at;
+    }
+};
+constexpr Order orders[] = {{false, false}, {false, true}, {true, false}, {true, true}};
+
+// One query row as a plain loop in the I/O type has it. k_columns is [head_dim][kv_len], so that the sums over head_dim
+// run in order and still in vectors.
+void naive_row(const Attention &a, int32_t b, int32_t h, int32_t i, const Order &order,
+               const std::vector<float> &k_columns, std::vector<float> *out) {
+    const std::vector<uint8_t> visible = visible_keys(a, b, h, i);
+    const auto n = static_cast<size_t>(a.kv_len);
+    const int64_t g = h / a.group_size();
+    const auto scale = static_cast<float>(scale_of(a));
+    std::vector<float> weights(n);
+    for (int32_t index = 0; index < a.head_dim; index++) {
+        const int64_t d = order(index, a.head_dim);
+        const float q = a.q_row(b, i, h)[d], *k = k_columns.data() + static_cast<size_t>(d) * n;
+        for (size_t j = 0; j < n; j++) weights[j] += q * k[j];
+    }
+    float max = a.sink.empty() ? -std::numeric_limits<float>::infinity() : a.sink[static_cast<size_t>(h)];
+    for (size_t j = 0; j < n; j++) {
+        if (!visible[j]) continue;
+        float x = weights[j] * scale;
+        if (a.softcap > 0) x = a.softcap * std::tanh(x / a.softcap);
+        x = round_to(a.dtype, x + static_cast<float>(added_to(a, b, h, i, static_cast<int32_t>(j))));
+        weights[j] = x;
+        max = std::max(max, x);
+    }
+    float sum = a.sink.empty() ? 0 : std::exp(a.sink[static_cast<size_t>(h)] - max);
+    out->assign(static_cast<size_t>(a.head_dim_v), 0.0f);
+    for (size_t index = 0; index < n; index++) {
+        const auto j = static_cast<size_t>(order(static_cast<int64_t>(index), a.kv_len));
+        if (!visible[j]) continue;
+        weights[j] = std::exp(weights[j] - max);
+        sum += weights[j];
+    }
+    for (size_t index = 0; index < n; index++) {
+        const auto j = static_cast<size_t>(order(static_cast<int64_t>(index), a.kv_len));
+        if (!visible[j]) continue;
+        const float prob = round_to(a.dtype, weights[j] / sum), *v = a.v_row(b, static_cast<int64_t>(j), g);
+        for (size_t d = 0; d < out->size(); d++) (*out)[d] += prob * v[d];
+    }
+    for (float &x : *out) x = round_to(a.dtype, x);
+}
+
+// k of one head as [head_dim][kv_len].
+std::vector<float> columns_of(const Attention &a, int32_t b, int64_t g) {
+    std::vector<float> columns(static_cast<size_t>(a.head_dim) * static_cast<size_t>(a.kv_len));
+    for (int64_t j = 0; j < a.kv_len; j++) {
+        const float *k = a.k_row(b, j, g);
+        for (int64_t d = 0; d < a.head_dim; d++) columns[static_cast<size_t>(d * a.kv_len + j)] = k[d];
+    }
+    return columns;
+}
+
+double naive_error(const Attention &a, const Reference &ref) {
+    double error = 0;
+    std::vector<float> out;
+    for (int32_t b = 0; b < a.batch; b++) {
+        for (int32_t h = 0; h < a.num_heads; h++) {
+            const std::vector<float> k_columns = columns_of(a, b, h / a.group_size());
+            for (int32_t i = 0; i < a.q_len; i++) {
+                if (ref.num_visible[static_cast<size_t>(a.lse_index(b, h, i))] == 0) continue;
+                const double *expected = ref.out.data() + a.out_index(b, i, h);
+                for (const Order &order : orders) {
+                    naive_row(a, b, h, i, order, k_columns, &out);
+                    for (size_t d = 0; d < out.size(); d++) {
+                        const double e = std::fabs(static_cast<double>(out[d]) - expected[d]);
+                        if (e > error) error = e;  // NaN is no baseline
+                    }
+                }
+            }
+        }
+    }
+    return error;
+}
+
+}  // namespace
+
+Reference compute_reference(const Attention &a, bool with_baseline) {
+    Reference ref;
+    const auto rows = static_cast<size_t>(a.num_rows());
+    ref.out.assign(static_cast<size_t>(a.num_outputs()), 0.0);
+    ref.lse.assign(rows, -infinity);
+    ref.max_logit.assign(rows, 0.0);
+    ref.max_v.assign(rows, 0.0);
+    ref.num_visible.assign(rows, 0);
+    ref.key_effect.assign(static_cast<size_t>(int64_t{a.batch} * a.num_kv_heads * a.kv_len), -1.0);
+    const std::vector<double> v_of_key = largest_v(a);
+    for (int32_t b = 0; b < a.batch; b++) {
+        for (int32_t h = 0; h < a.num_heads; h++) {
+            for (int32_t i = 0; i < a.q_len; i++) solve_row(a, b, h, i, v_of_key, &ref);
+        }
+    }
+    ref.naive_error = with_baseline ? naive_error(a, ref) : std::numeric_limits<double>::quiet_NaN();
+    return ref;
+}
+
+std::shared_ptr<const Reference> reference_of(const Attention &a) {
+    constexpr int64_t max_cached = int64_t{1} << 24;  // numbers
+    static std::map<uint64_t, std::shared_ptr<const Reference>> cache;
+    static int64_t cached = 0;
+    const uint64_t key = content_hash(a);
+    const auto found = cache.find(key);
+    if (found != cache.end()) return found->second;
+    auto ref = std::make_shared<const Reference>(compute_reference(a, needs_baseline(a)));
+    if (cached > max_cached) {
+        cache.clear();
+        cached = 0;
+    }
+    cached += static_cast<int64_t>(ref->out.size() + 4 * ref->lse.size() + ref->key_effect.size());
+    cache[key] = ref;
+    return ref;
+}
+
+}  // namespace heed_test

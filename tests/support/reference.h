@@ -1,0 +1,35 @@
+// The oracle: fp64 loops over the contract's formula, and the same loops in float as a baseline of achievable error.
+// Nothing here is shared with kernels or the runtime.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "attention.h"
+
+namespace heed_test {
+
+// Rows are indexed as lse: [batch, num_heads, q_len].
+struct Reference {
+    std::vector<double> out;        // [batch, q_len, num_heads, head_dim_v]
+    std::vector<double> lse;        // natural log
+    std::vector<double> max_logit;  // largest |logit| that the row sees (S)
+    std::vector<double> max_v;      // largest |v| that the row sees (Vmax)
+    std::vector<int32_t> num_visible;
+    // Of each key, [batch, num_kv_heads, kv_len]: the largest weight / (8 + S) over all rows, that is how much a change
+    // of its v by Vmax shows, against a row's bound. -1 where no row sees the key.
+    std::vector<double> key_effect;
+    // Largest |error| of `out` of the naive low-precision baseline: q, k, v, logits, weights and out rounded to the
+    // dtype, plain sums in float. The largest of four orders of summation, since the error of one order is a matter of
+    // luck (a kernel as exact as the baseline on average is up to 2.4 times worse on single cases). NaN where it was
+    // not asked for.
+    double naive_error;
+};
+
+Reference compute_reference(const Attention &a, bool with_baseline);
+
+// The same from a cache of bounded size, with the baseline where the tolerance policy needs it.
+std::shared_ptr<const Reference> reference_of(const Attention &a);
+
+}  // namespace heed_test

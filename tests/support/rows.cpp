@@ -1,0 +1,88 @@
+#include "rows.h"
+
+#include <algorithm>
+#include <mutex>
+#include <set>
+#include <tuple>
+
+namespace heed_test {
+namespace {
+
+std::mutex ran_mutex;
+std::set<std::string> ran;
+
+}  // namespace
+
+Shape Row::shape(int32_t head_dim, int32_t head_dim_v) const {
+    Shape shape;
+    shape.head_dim = info.head_dim == 0 ? head_dim : info.head_dim;
+    shape.head_dim_v = info.head_dim_v == 0 ? head_dim_v : info.head_dim_v;
+    return shape;
+}
+
+std::vector<Row> all_rows() {
+    std::vector<Row> rows;
+    for (int32_t i = 0; i < heed_kernel_count(); i++) {
+        heed_kernel_info_t info = {};
+        info.struct_size = sizeof(info);
+        if (heed_kernel_info(i, &info) == HEED_OK) rows.push_back({info.name, info});
+    }
+    std::stable_sort(rows.begin(), rows.end(), [](const Row &x, const Row &y) {
+        const auto key = [](const Row &row) {
+            return std::make_tuple(row.info.phase, row.info.head_dim, row.info.head_dim_v, row.info.features);
+        };
+        return key(x) < key(y);
+    });
+    return rows;
+}
+
+std::vector<Row> supported_rows() { return rows_with(0); }
+
+std::vector<Row> rows_with(uint32_t features) {
+    std::vector<Row> rows;
+    for (const Row &row : all_rows()) {
+        if (row.info.supported && row.has(features)) rows.push_back(row);
+    }
+    return rows;
+}
+
+std::vector<Row> rows_for(const Shape &shape, uint32_t features) {
+    std::vector<Row> rows;
+    for (const Row &row : rows_with(features)) {
+        const Shape served = row.shape(shape.head_dim, shape.head_dim_v);
+        if (served.head_dim == shape.head_dim && served.head_dim_v == shape.head_dim_v) rows.push_back(row);
+    }
+    return rows;
+}
+
+const char *isa_name(heed_isa isa) {
+    return isa == HEED_AVX512 ? "avx512" : isa == HEED_AVX2 ? "avx2" : "x86_64";
+}
+
+bool machine_has(heed_isa isa) {
+    switch (isa) {
+    case HEED_X86_64:
+        return __builtin_cpu_supports("sse4.1") != 0;
+    case HEED_AVX2:
+        return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
+    case HEED_AVX512:
+        return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512cd") != 0 &&
+               __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
+               __builtin_cpu_supports("avx512vl") != 0;
+    }
+    return false;
+}
+
+void note_run(const std::string &kernel) {
+    const std::lock_guard<std::mutex> lock(ran_mutex);
+    ran.insert(kernel);
+}
+
+bool any_row_ran(heed_isa isa) {
+    const std::lock_guard<std::mutex> lock(ran_mutex);
+    const auto rows = all_rows();
+    return std::any_of(rows.begin(), rows.end(),
+                       [&](const Row &row) { return row.info.isa == isa && ran.count(row.name) != 0; });
+}
+
+}  // namespace heed_test

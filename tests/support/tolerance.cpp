@@ -1,0 +1,194 @@
+#include "tolerance.h"
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <cstdio>
+
+namespace heed_test {
+namespace {
+
+constexpr double eps = 0x1p-23;
+
+// Half a unit in the last place at 1, and half the smallest subnormal; a little over a half for f16 and bf16, whose
+// rounding comes after that of float.
+double relative_rounding(heed_dtype dtype) {
+    return dtype == HEED_F16 ? 1.01 * 0x1p-11 : dtype == HEED_BF16 ? 1.01 * 0x1p-8 : 0;
+}
+double subnormal_half_step(heed_dtype dtype) {
+    return dtype == HEED_F16 ? 0x1p-25 : dtype == HEED_BF16 ? 0x1p-134 : 0;
+}
+
+// The error that rounding to the dtype alone may cause at x.
+double half_ulp(heed_dtype dtype, double x) {
+    if (x == 0 || !std::isfinite(x)) return 0;
+    const int mantissa_bits = dtype == HEED_F16 ? 11 : dtype == HEED_BF16 ? 8 : 24;
+    return std::ldexp(1.0, std::ilogb(x) - mantissa_bits);
+}
+
+std::string text(const char *format, double a, double b, double c) {
+    char buffer[160];
+    std::snprintf(buffer, sizeof(buffer), format, a, b, c);
+    return buffer;
+}
+
+class Judge {
+public:
+    Judge(const Attention &a, const Reference &ref) : a_(a), ref_(ref) {}
+
+    Verdict verdict;
+
+    void complain(const std::string &what) {
+        if (verdict.ok) verdict.complaint = what;
+        verdict.ok = false;
+    }
+
+    std::string where(int32_t b, int32_t i, int32_t h) const {
+        return " at batch " + std::to_string(b) + ", query " + std::to_string(i) + ", head " + std::to_string(h);
+    }
+
+    // error / bound, also where either is no number.
+    static double ratio(double got, double ref, double bound) {
+        if (std::isnan(ref)) return std::isnan(got) ? 0 : INFINITY;
+        if (std::isinf(ref)) return got == ref ? 0 : INFINITY;
+        const double error = std::fabs(got - ref);
+        if (error == 0) return 0;
+        return error <= DBL_MAX && bound > 0 ? error / bound : INFINITY;
+    }
+
+    void row(int32_t b, int32_t i, int32_t h, const float *out, const float *lse) {
+        const auto r = static_cast<size_t>(a_.lse_index(b, h, i));
+        if (ref_.num_visible[r] == 0) return empty_row(b, i, h, out, lse);
+        const double *ref = ref_.out.data() + a_.out_index(b, i, h);
+        const bool one_key = ref_.num_visible[r] == 1 && a_.sink.empty();
+        for (int32_t d = 0; d < a_.head_dim_v; d++) {
+            const double got = out[d];
+            // A visible infinity: its weight may have been flushed to 0, and 0 * inf is NaN.
+            if (std::isinf(ref[d]) && !std::isfinite(got)) continue;
+            const double bound = one_key ? 0 : out_bound(a_.dtype, ref[d], ref_.max_logit[r], ref_.max_v[r]);
+            const double off = ratio(got, ref[d], bound);
+            verdict.out_ratio = std::max(verdict.out_ratio, off);
+            if (!std::isnan(ref[d])) verdict.max_error = std::max(verdict.max_error, std::fabs(got - ref[d]));
+            if (off > 1) {
+                complain(text("out is %.9g, the reference %.9g, the bound %.3g", got, ref[d], bound) + where(b, i, h) +
+                         ", d " + std::to_string(d) + (one_key ? " (one visible key: exact)" : ""));
+            }
+        }
+        if (lse == nullptr) return;
+        const double off = ratio(*lse, ref_.lse[r], lse_bound(ref_.lse[r], ref_.max_logit[r]));
+        verdict.lse_ratio = std::max(verdict.lse_ratio, off);
+        if (off > 1) {
+            complain(text("lse is %.9g, the reference %.9g, error / bound %.3g", *lse, ref_.lse[r], off) +
+                     where(b, i, h));
+        }
+    }
+
+    void empty_row(int32_t b, int32_t i, int32_t h, const float *out, const float *lse) {
+        for (int32_t d = 0; d < a_.head_dim_v; d++) {
+            if (out[d] != 0 || std::signbit(out[d])) {
+                complain(text("out is %.9g in a row without keys; it must be +0", out[d], 0, 0) + where(b, i, h));
+            }
+        }
+        const auto expected = static_cast<float>(ref_.lse[static_cast<size_t>(a_.lse_index(b, h, i))]);
+        if (lse != nullptr && *lse != expected) {
+            complain(text("lse is %.9g in a row without keys; it must be %g", *lse, expected, 0) + where(b, i, h));
+        }
+    }
+
+    // From 4096 outputs on the largest error is held against the baseline's.
+    void max_error() {
+        if (a_.num_outputs() < 4096 || std::isnan(ref_.naive_error)) return;
+        double largest = 0;
+        for (const double x : ref_.out) {
+            if (std::isfinite(x)) largest = std::max(largest, std::fabs(x));
+        }
+        const double slack = a_.dtype == HEED_F32 ? 1.5 : 1;
+        const double allowed = slack * std::max(ref_.naive_error, half_ulp(a_.dtype, largest));
+        verdict.max_ratio = allowed > 0 ? verdict.max_error / allowed : 0;
+        if (verdict.max_ratio > 1) {
+            complain(text("the largest error is %.3g; the naive baseline's is %.3g, so %.3g is allowed",
+                          verdict.max_error, ref_.naive_error, allowed));
+        }
+    }
+
+    void mistrust(const Trust &trust) {
+        int64_t elements = 0, zeros = 0;
+        double low = 0, high = 0, bound = 0;
+        bool all_exact = true;
+        for (int32_t b = 0; b < a_.batch; b++) {
+            for (int32_t i = 0; i < a_.q_len; i++) {
+                for (int32_t h = 0; h < a_.num_heads; h++) {
+                    const auto r = static_cast<size_t>(a_.lse_index(b, h, i));
+                    if (ref_.num_visible[r] == 0) continue;
+                    all_exact = all_exact && ref_.num_visible[r] == 1;
+                    const double *ref = ref_.out.data() + a_.out_index(b, i, h);
+                    for (int32_t d = 0; d < a_.head_dim_v; d++) {
+                        if (!std::isfinite(ref[d])) continue;
+                        elements++;
+                        zeros += ref[d] == 0;
+                        low = std::min(low, ref[d]);
+                        high = std::max(high, ref[d]);
+                        bound = std::max(bound, out_bound(a_.dtype, ref[d], ref_.max_logit[r], ref_.max_v[r]));
+                    }
+                }
+            }
+        }
+        if (all_exact || elements == 0) return;
+        if (trust.range && 2 * zeros > elements) complain("MISTRUSTED: the reference is mostly zero");
+        if (trust.range && high - low < 100 * bound) {
+            complain(text("MISTRUSTED: the outputs lie in %.3g..%.3g, under 100 times the bound %.3g", low, high, bound));
+        }
+        if (!trust.every_key_shows) return;
+        for (const double effect : ref_.key_effect) {
+            if (effect >= 0 && effect * 1024 < eps) {
+                complain(text("MISTRUSTED: a visible v has a weight / (8 + S) of at most %.3g", effect, 0, 0));
+                return;
+            }
+        }
+    }
+
+private:
+    const Attention &a_;
+    const Reference &ref_;
+};
+
+}  // namespace
+
+std::string Verdict::summary() const {
+    return "error / bound: out " + text("%.3f, largest error against the baseline %.3f, lse %.3f", out_ratio, max_ratio,
+                                        lse_ratio);
+}
+
+bool needs_baseline(const Attention &a) { return a.num_outputs() >= 4096; }
+
+double out_bound(heed_dtype dtype, double ref, double max_logit, double max_v) {
+    return relative_rounding(dtype) * std::fabs(ref) + subnormal_half_step(dtype) + (8 + max_logit) * eps * max_v;
+}
+
+double lse_bound(double ref, double max_logit) { return 8 * eps * std::max(1.0, std::fabs(ref)) + max_logit * eps; }
+
+double constant_v_bound(double v) { return 16 * eps * std::fabs(v); }
+
+double flushed_exp_bound(int64_t kv_len, double max_v) {
+    return static_cast<double>(FLT_MIN) * static_cast<double>(kv_len) * max_v;
+}
+
+double two_results_bound(double max_logit, double max_v) { return 2 * out_bound(HEED_F32, 0, max_logit, max_v); }
+
+Verdict judge(const Attention &a, const Reference &ref, const std::vector<float> &out, const std::vector<float> &lse,
+              const Trust &trust) {
+    Judge judge(a, ref);
+    for (int32_t b = 0; b < a.batch; b++) {
+        for (int32_t i = 0; i < a.q_len; i++) {
+            for (int32_t h = 0; h < a.num_heads; h++) {
+                const float *lse_row = lse.empty() ? nullptr : lse.data() + a.lse_index(b, h, i);
+                judge.row(b, i, h, out.data() + a.out_index(b, i, h), lse_row);
+            }
+        }
+    }
+    judge.max_error();
+    judge.mistrust(trust);
+    return judge.verdict;
+}
+
+}  // namespace heed_test
