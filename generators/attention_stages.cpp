@@ -283,15 +283,12 @@ private:
 
     // ---- the results of a row
     static Expr inverse(const Expr &sum) { return select(is_zero(sum), 0.f, 1.f / sum); }
-    static Expr log_sum(const Expr &max, const Expr &sum) {
-        return or_negative_infinity(!is_zero(sum), max * ln_2 + log(sum));
-    }
 
     void define_prefill_outputs() {
         using S = AttentionStages;
         auto state = [&](const Expr &x) { return st.state(st.row, x, st.rb, st.c, st.b, 0); };
         st.inverse_sum(st.row, st.rb, st.c, st.b) = inverse(state(S::row_sum));
-        st.lse_rows(st.row, st.rb, st.c, st.b) = log_sum(state(S::row_max), state(S::row_sum));
+        st.lse_rows(st.row, st.rb, st.c, st.b) = log_sum_exp(state(S::row_max), state(S::row_sum));
         st.out_lanes(st.row, st.d, st.rb, st.c, st.b) = state(cfg.state_slots() + st.d) * st.inverse_sum(st.row, st.rb, st.c, st.b);
         st.out_rows(st.d, st.row, st.rb, st.c, st.b) =
             st.out_tiles.define(cfg, st.out_lanes, st.d, st.row, {st.rb, st.c, st.b});
@@ -333,7 +330,7 @@ private:
         st.merged(st.x, st.s, st.h, st.b) += state_of(st.x, split) * st.split_factor(split, st.s, st.h, st.b);
         Expr row_sum = st.merged(S::row_sum, st.s, st.h, st.b);
         st.out(st.d, st.h, st.s, st.b) = {st.merged(cfg.state_slots() + st.d, st.s, st.h, st.b) * inverse(row_sum),
-                                          log_sum(row_max, row_sum)};
+                                          log_sum_exp(row_max, row_sum)};
     }
 };
 

@@ -14,6 +14,13 @@ Expr bits(const Expr &x) {
 
 constexpr int32_t negative_infinity_bits = INT32_MIN + 0x7f800000;
 
+// -inf <= x < -126, as one comparison of bits: of x < -126 the default float mode may make !(x >= -126), which holds for NaN.
+Expr underflows(const Expr &x) {
+    const Expr first(0xc2fc0001u); // the float behind -126
+    const Expr count(0xff800000u - 0xc2fc0001u);
+    return reinterpret<uint32_t>(x) - first <= count;
+}
+
 } // namespace
 
 Expr lowest_logit() {
@@ -30,7 +37,7 @@ Expr exp2_nonpositive(const Expr &x) {
     }
     p = p * f + 1.f;
     Expr scaled = reinterpret<float>(bits(p) + (cast<int32_t>(whole) << 23));
-    return select(x < -126.f, 0.f, scaled);
+    return select(underflows(x), 0.f, scaled);
 }
 
 Expr is_negative_infinity(const Expr &x) {
@@ -41,8 +48,10 @@ Expr is_zero(const Expr &x) {
     return bits(x) == 0;
 }
 
-Expr or_negative_infinity(const Expr &condition, const Expr &x) {
-    return reinterpret<float>(select(condition, bits(x), negative_infinity_bits));
+Expr log_sum_exp(const Expr &max, const Expr &sum) {
+    Expr sum_bits = bits(sum), is_nan = (sum_bits & 0x7fffffff) > 0x7f800000;
+    Expr finite = bits(max * ln_2 + log(sum));
+    return reinterpret<float>(select(sum_bits == 0, negative_infinity_bits, is_nan, sum_bits, finite));
 }
 
 Expr add_bias(const Expr &logit, const Expr &bias) {

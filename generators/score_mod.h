@@ -19,8 +19,9 @@ Halide::Expr exp2_nonpositive(const Halide::Expr &x);
 Halide::Expr is_negative_infinity(const Halide::Expr &x);
 Halide::Expr is_zero(const Halide::Expr &x);
 
-// `x` where `condition` holds, else minus infinity (selected as bits, for the same reason).
-Halide::Expr or_negative_infinity(const Halide::Expr &condition, const Halide::Expr &x);
+// Natural logarithm of the softmax denominator, from the running maximum (in log2) and the sum relative to it.
+// A sum of 0 (no visible key) gives minus infinity, NaN stays NaN: both selected as bits, for the same reason.
+Halide::Expr log_sum_exp(const Halide::Expr &max, const Halide::Expr &sum);
 
 // Logit plus an additive bias in natural units. A finite bias as low as -FLT_MAX stays finite.
 Halide::Expr add_bias(const Halide::Expr &logit, const Halide::Expr &bias);

@@ -162,8 +162,12 @@ void read_key_dims(Case &c) {
     require_elements("v", c.arrays.at("v"), p.kv_dtype);
     const Tensor k = tensor_of("k", c.arrays.at("k"), axes_of(c.layouts.k, varlen));
     const Tensor v = tensor_of("v", c.arrays.at("v"), axes_of(c.layouts.v, varlen));
-    for (int axis = 0; axis < 3; axis++) require_extent("v", "bsh"[axis], v.extent[axis], k.extent[axis], "k.npy");
     require_extent("k", 'd', k.extent[3], p.head_dim, "q.npy");
+    if (p.kv_storage == HEED_KV_CONTIGUOUS) {
+        const char *source = p.q_storage == HEED_Q_VARLEN ? "cu_seqlens_q.npy" : "q.npy";
+        require_extent("k", 'b', k.extent[0], p.batch, source);
+    }
+    for (int axis = 0; axis < 3; axis++) require_extent("v", "bsh"[axis], v.extent[axis], k.extent[axis], "k.npy");
     p.k_layout = k.layout;
     p.v_layout = v.layout;
     p.num_kv_heads = static_cast<int32_t>(k.extent[2]);
@@ -186,7 +190,6 @@ void read_key_dims(Case &c) {
         p.max_pages_per_seq = static_cast<int32_t>(table.shape[1]);
         p.max_kv_len = p.max_pages_per_seq * p.page_size;
     } else {
-        require_extent("k", 'b', k.extent[0], p.batch, p.q_storage == HEED_Q_VARLEN ? "cu_seqlens_q.npy" : "q.npy");
         p.max_kv_len = static_cast<int32_t>(k.extent[1]);
     }
 }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 
 #include "commands.h"
 #include "element.h"
@@ -81,7 +82,7 @@ heed_test::Attention attention_of(const Case &c) {
     return a;
 }
 
-// The largest error of `out` and the bound of the element where it is.
+// The largest error of `out`, infinite where only one side is NaN, and the bound of the element where it is.
 struct Worst {
     double error = 0, bound = 0;
 };
@@ -94,10 +95,11 @@ Worst worst_of(const heed_test::Attention &a, const heed_test::Reference &refere
                 const auto row = static_cast<size_t>(a.lse_index(b, h, i));
                 for (int64_t d = 0; d < a.head_dim_v; d++) {
                     const auto at = static_cast<size_t>(a.out_index(b, i, h) + d);
-                    const double error = std::fabs(out[at] - reference.out[at]);
-                    if (error <= worst.error) continue;
-                    worst = {error, heed_test::out_bound(a.dtype, reference.out[at], reference.max_logit[row],
-                                                         reference.max_v[row])};
+                    const double expected = reference.out[at];
+                    double error = std::fabs(out[at] - expected);
+                    if (std::isnan(out[at]) != std::isnan(expected)) error = std::numeric_limits<double>::infinity();
+                    if (!(error > worst.error)) continue;
+                    worst = {error, heed_test::out_bound(a, expected, reference.max_logit[row], reference.max_v[row])};
                 }
             }
         }

@@ -1,5 +1,7 @@
 #include "output_files.h"
 
+#include <string>
+
 #include "invalid_input.h"
 
 namespace heed_cli {
@@ -14,25 +16,27 @@ fs::path partial(const fs::path &path) {
     return name += ".partial";
 }
 
-void remove_file(const fs::path &path) {
+// The reason why the file is still there, "" when it is not.
+std::string remove_file(const fs::path &path) {
     std::error_code error;
     const fs::file_type type = fs::symlink_status(path, error).type();
-    if (type == fs::file_type::directory) {
-        throw InvalidInput(path.string() + " is a folder; heed run writes a file of that name");
-    }
-    if (type != fs::file_type::not_found) fs::remove(path, error);
-    if (error && type != fs::file_type::not_found) {
-        throw InvalidInput(path.string() + ": cannot be removed: " + error.message());
-    }
+    if (type == fs::file_type::not_found) return "";
+    if (type == fs::file_type::directory) return path.string() + " is a folder; heed run writes a file of that name";
+    fs::remove(path, error);
+    return error ? path.string() + ": cannot be removed: " + error.message() : "";
 }
 
 }  // namespace
 
 void remove_outputs(const fs::path &folder) {
+    std::string complaint;
     for (const char *name : names) {
-        remove_file(folder / name);
-        remove_file(partial(folder / name));
+        for (const fs::path &path : {folder / name, partial(folder / name)}) {
+            const std::string reason = remove_file(path);
+            if (complaint.empty()) complaint = reason;
+        }
     }
+    if (!complaint.empty()) throw InvalidInput(complaint);
 }
 
 void write_outputs(const fs::path &folder, const Array &out, const Array &lse) {

@@ -7,7 +7,8 @@
 
 namespace heed_cli {
 
-// Removes out.npy, lse.npy and what an interrupted run left of them. Throws InvalidInput when one cannot be removed.
+// Removes out.npy, lse.npy and what an interrupted run left of them. When one cannot be removed, throws InvalidInput
+// after all others are gone.
 void remove_outputs(const std::filesystem::path &folder);
 
 // Throws InvalidInput; then neither file is there.

@@ -60,7 +60,8 @@ class CliTest(unittest.TestCase):
             np.save(self.folder / f"{name}.npy", array)
 
     def call(self, *words, **options):
-        return subprocess.run([self.heed, *map(str, words)], capture_output=True, text=True, timeout=100, **options)
+        return subprocess.run([self.heed, *map(str, words)], capture_output=True, text=True, errors="replace",
+                              timeout=100, **options)
 
     def outputs(self):
         """Names of the files that only `heed run` makes."""

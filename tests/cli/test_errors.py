@@ -72,7 +72,8 @@ class Errors(CliTest):
         self.assert_problem_refused({"dropout": {"p": 1.1}}, "dropout_p is 1.1")
 
     def test_corrupt_json(self):
-        for text in "", "{", '{"causal": true,}', '{"causal": NaN}', '{"scale": 1e999}', '{"dtype": "\udc80"}', "[" * 9999:
+        for text in ("", "{", '{"causal": true,}', '{"causal": NaN}', '{"scale": 1e999}', '{"dtype": "\udc80"}',
+                     "[" * 9999):
             with self.subTest(text[:20]):
                 (self.folder / "problem.json").write_text(text, errors="surrogateescape")
                 self.assert_refused(2, "problem.json")

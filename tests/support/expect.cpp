@@ -15,6 +15,7 @@ std::string dump_option;
 
 void note(const Verdict &verdict) {
     worst.out_ratio = std::max(worst.out_ratio, verdict.out_ratio);
+    worst.rms_ratio = std::max(worst.rms_ratio, verdict.rms_ratio);
     worst.max_ratio = std::max(worst.max_ratio, verdict.max_ratio);
     worst.lse_ratio = std::max(worst.lse_ratio, verdict.lse_ratio);
 }
@@ -109,7 +110,7 @@ void expect_exact_set(const Attention &a, const CallOptions &options) {
                 const double log_n = std::log(static_cast<double>(n));  // -inf for 0
                 ASSERT_EQ(named_keys(result.out.data() + a.out_index(b, i, h), a.head_dim_v, n), expected)
                     << "batch " << b << ", head " << h << ", query " << i;
-                ASSERT_TRUE(lse == log_n || std::fabs(lse - log_n) <= lse_bound(log_n, 0))
+                ASSERT_TRUE(lse == log_n || std::fabs(lse - log_n) <= lse_bound(a, log_n, 0))
                     << "lse " << lse << " of " << n << " keys";
             }
         }

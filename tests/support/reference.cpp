@@ -172,26 +172,30 @@ std::vector<float> columns_of(const Attention &a, int32_t b, int64_t g) {
     return columns;
 }
 
-double naive_error(const Attention &a, const Reference &ref) {
-    double error = 0;
+void run_baseline(const Attention &a, Reference *ref) {
+    double max = 0, squares = 0, count = 0;
     std::vector<float> out;
     for (int32_t b = 0; b < a.batch; b++) {
         for (int32_t h = 0; h < a.num_heads; h++) {
             const std::vector<float> k_columns = columns_of(a, b, h / a.group_size());
             for (int32_t i = 0; i < a.q_len; i++) {
-                if (ref.num_visible[static_cast<size_t>(a.lse_index(b, h, i))] == 0) continue;
-                const double *expected = ref.out.data() + a.out_index(b, i, h);
+                if (ref->num_visible[static_cast<size_t>(a.lse_index(b, h, i))] == 0) continue;
+                const double *expected = ref->out.data() + a.out_index(b, i, h);
                 for (const Order &order : orders) {
                     naive_row(a, b, h, i, order, k_columns, &out);
                     for (size_t d = 0; d < out.size(); d++) {
-                        const double e = std::fabs(static_cast<double>(out[d]) - expected[d]);
-                        if (e > error) error = e;  // NaN is no baseline
+                        const double error = std::fabs(static_cast<double>(out[d]) - expected[d]);
+                        if (!std::isfinite(error)) continue;
+                        max = std::max(max, error);
+                        squares += error * error;
+                        count++;
                     }
                 }
             }
         }
     }
-    return error;
+    ref->naive_max_error = max;
+    ref->naive_rms_error = count > 0 ? std::sqrt(squares / count) : 0;
 }
 
 }  // namespace
@@ -211,7 +215,8 @@ Reference compute_reference(const Attention &a, bool with_baseline) {
             for (int32_t i = 0; i < a.q_len; i++) solve_row(a, b, h, i, v_of_key, &ref);
         }
     }
-    ref.naive_error = with_baseline ? naive_error(a, ref) : std::numeric_limits<double>::quiet_NaN();
+    ref.naive_max_error = ref.naive_rms_error = std::numeric_limits<double>::quiet_NaN();
+    if (with_baseline) run_baseline(a, &ref);
     return ref;
 }
 

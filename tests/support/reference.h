@@ -20,11 +20,10 @@ struct Reference {
     // Of each key, [batch, num_kv_heads, kv_len]: the largest weight / (8 + S) over all rows, that is how much a change
     // of its v by Vmax shows, against a row's bound. -1 where no row sees the key.
     std::vector<double> key_effect;
-    // Largest |error| of `out` of the naive low-precision baseline: q, k, v, logits, weights and out rounded to the
-    // dtype, plain sums in float. The largest of four orders of summation, since the error of one order is a matter of
-    // luck (a kernel as exact as the baseline on average is up to 2.4 times worse on single cases). NaN where it was
-    // not asked for.
-    double naive_error;
+    // Errors of `out` of the naive low-precision baseline: q, k, v, logits, weights and out rounded to the dtype, plain
+    // sums in float. Over four orders of summation, the largest |error| and the root of the mean square. NaN where the
+    // baseline was not asked for.
+    double naive_max_error, naive_rms_error;
 };
 
 Reference compute_reference(const Attention &a, bool with_baseline);

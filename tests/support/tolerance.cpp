@@ -26,6 +26,8 @@ double half_ulp(heed_dtype dtype, double x) {
     return std::ldexp(1.0, std::ilogb(x) - mantissa_bits);
 }
 
+double dot_factor(const Attention &a) { return std::max(1.0, std::sqrt(static_cast<double>(a.head_dim)) / 5); }
+
 std::string text(const char *format, double a, double b, double c) {
     char buffer[160];
     std::snprintf(buffer, sizeof(buffer), format, a, b, c);
@@ -65,17 +67,21 @@ public:
             const double got = out[d];
             // A visible infinity: its weight may have been flushed to 0, and 0 * inf is NaN.
             if (std::isinf(ref[d]) && !std::isfinite(got)) continue;
-            const double bound = one_key ? 0 : out_bound(a_.dtype, ref[d], ref_.max_logit[r], ref_.max_v[r]);
+            const double bound = one_key ? 0 : out_bound(a_, ref[d], ref_.max_logit[r], ref_.max_v[r]);
             const double off = ratio(got, ref[d], bound);
             verdict.out_ratio = std::max(verdict.out_ratio, off);
-            if (!std::isnan(ref[d])) verdict.max_error = std::max(verdict.max_error, std::fabs(got - ref[d]));
+            if (std::isfinite(ref[d])) {
+                verdict.max_error = std::max(verdict.max_error, std::fabs(got - ref[d]));
+                squares_ += (got - ref[d]) * (got - ref[d]);
+                elements_++;
+            }
             if (off > 1) {
                 complain(text("out is %.9g, the reference %.9g, the bound %.3g", got, ref[d], bound) + where(b, i, h) +
                          ", d " + std::to_string(d) + (one_key ? " (one visible key: exact)" : ""));
             }
         }
         if (lse == nullptr) return;
-        const double off = ratio(*lse, ref_.lse[r], lse_bound(ref_.lse[r], ref_.max_logit[r]));
+        const double off = ratio(*lse, ref_.lse[r], lse_bound(a_, ref_.lse[r], ref_.max_logit[r]));
         verdict.lse_ratio = std::max(verdict.lse_ratio, off);
         if (off > 1) {
             complain(text("lse is %.9g, the reference %.9g, error / bound %.3g", *lse, ref_.lse[r], off) +
@@ -95,19 +101,24 @@ public:
         }
     }
 
-    // From 4096 outputs on the largest error is held against the baseline's.
-    void max_error() {
-        if (a_.num_outputs() < 4096 || std::isnan(ref_.naive_error)) return;
+    // Where there are outputs enough, the errors are held against the baseline's.
+    void baseline() {
+        if (!needs_baseline(a_) || std::isnan(ref_.naive_max_error)) return;
         double largest = 0;
         for (const double x : ref_.out) {
             if (std::isfinite(x)) largest = std::max(largest, std::fabs(x));
         }
-        const double slack = a_.dtype == HEED_F32 ? 1.5 : 1;
-        const double allowed = slack * std::max(ref_.naive_error, half_ulp(a_.dtype, largest));
-        verdict.max_ratio = allowed > 0 ? verdict.max_error / allowed : 0;
-        if (verdict.max_ratio > 1) {
-            complain(text("the largest error is %.3g; the naive baseline's is %.3g, so %.3g is allowed",
-                          verdict.max_error, ref_.naive_error, allowed));
+        const double floor = half_ulp(a_.dtype, largest), rms = elements_ > 0 ? std::sqrt(squares_ / elements_) : 0;
+        const double slack = a_.dtype == HEED_F32 ? 1.5 : 1, max_slack = a_.dtype == HEED_F32 ? 3 : 1;
+        hold_against("root mean square", rms, ref_.naive_rms_error, floor, slack, &verdict.rms_ratio);
+        hold_against("largest", verdict.max_error, ref_.naive_max_error, floor, max_slack, &verdict.max_ratio);
+    }
+
+    void hold_against(const std::string &what, double error, double naive, double floor, double slack, double *ratio_of) {
+        const double allowed = slack * std::max(naive, floor);
+        *ratio_of = allowed > 0 ? error / allowed : 0;
+        if (*ratio_of > 1) {
+            complain("the " + what + text(" error is %.3g, the naive baseline's %.3g; %.3g is allowed", error, naive, allowed));
         }
     }
 
@@ -128,7 +139,7 @@ public:
                         zeros += ref[d] == 0;
                         low = std::min(low, ref[d]);
                         high = std::max(high, ref[d]);
-                        bound = std::max(bound, out_bound(a_.dtype, ref[d], ref_.max_logit[r], ref_.max_v[r]));
+                        bound = std::max(bound, out_bound(a_, ref[d], ref_.max_logit[r], ref_.max_v[r]));
                     }
                 }
             }
@@ -150,30 +161,32 @@ public:
 private:
     const Attention &a_;
     const Reference &ref_;
+    double squares_ = 0, elements_ = 0;  // of the errors of out
 };
 
 }  // namespace
 
 std::string Verdict::summary() const {
-    return "error / bound: out " + text("%.3f, largest error against the baseline %.3f, lse %.3f", out_ratio, max_ratio,
-                                        lse_ratio);
+    return "error / allowed: out" + text(" %.3f, lse %.3f", out_ratio, lse_ratio, 0) +
+           text("; against the baseline: rms %.3f, largest %.3f", rms_ratio, max_ratio, 0);
 }
 
-bool needs_baseline(const Attention &a) { return a.num_outputs() >= 4096; }
+bool needs_baseline(const Attention &a) { return a.num_outputs() >= 4096 && a.num_rows() >= 64; }
 
-double out_bound(heed_dtype dtype, double ref, double max_logit, double max_v) {
-    return relative_rounding(dtype) * std::fabs(ref) + subnormal_half_step(dtype) + (8 + max_logit) * eps * max_v;
+double out_bound(const Attention &a, double ref, double max_logit, double max_v) {
+    return relative_rounding(a.dtype) * std::fabs(ref) + subnormal_half_step(a.dtype) +
+           (8 + dot_factor(a) * max_logit) * eps * max_v;
 }
 
-double lse_bound(double ref, double max_logit) { return 8 * eps * std::max(1.0, std::fabs(ref)) + max_logit * eps; }
+double lse_bound(const Attention &a, double ref, double max_logit) {
+    return 8 * eps * std::max(1.0, std::fabs(ref)) + dot_factor(a) * max_logit * eps;
+}
 
 double constant_v_bound(double v) { return 16 * eps * std::fabs(v); }
 
 double flushed_exp_bound(int64_t kv_len, double max_v) {
     return static_cast<double>(FLT_MIN) * static_cast<double>(kv_len) * max_v;
 }
-
-double two_results_bound(double max_logit, double max_v) { return 2 * out_bound(HEED_F32, 0, max_logit, max_v); }
 
 Verdict judge(const Attention &a, const Reference &ref, const std::vector<float> &out, const std::vector<float> &lse,
               const Trust &trust) {
@@ -186,7 +199,7 @@ Verdict judge(const Attention &a, const Reference &ref, const std::vector<float>
             }
         }
     }
-    judge.max_error();
+    judge.baseline();
     judge.mistrust(trust);
     return judge.verdict;
 }

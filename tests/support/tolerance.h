@@ -15,13 +15,16 @@ struct Trust {
     bool every_key_shows = true;
     // The reference is not mostly zero and its range is 100 times the bound.
     bool range = true;
+
+    static Trust peaked() { return {false, true}; }
 };
 
 // Ratios are error / allowed error; above 1 is wrong. A ratio that was not measured is 0.
 struct Verdict {
     bool ok = true;
     double out_ratio = 0;  // the worst element
-    double max_ratio = 0;  // largest error against the naive baseline, for at least 4096 outputs
+    double rms_ratio = 0;  // root mean square and largest error of out against the baseline's, where needs_baseline()
+    double max_ratio = 0;
     double lse_ratio = 0;
     double max_error = 0;    // of out
     std::string complaint;  // of the first fault
@@ -30,22 +33,26 @@ struct Verdict {
 
 // Compares every element of out [batch, q_len, num_heads, head_dim_v] and lse [batch, num_heads, q_len] (may be empty)
 // with the reference, by
-//   |out - ref| <= u_out * |ref| + (8 + S) * 2^-23 * Vmax    and    |lse - ref| <= 8 * 2^-23 * max(1, |ref|) + S * 2^-23
-// with S and Vmax of the row. Rows that see no key and rows that see one key compare bits; where the reference is NaN
+//   |out - ref| <= u_out * |ref| + (8 + c * S) * 2^-23 * Vmax
+//   |lse - ref| <= 8 * 2^-23 * max(1, |ref|) + c * S * 2^-23
+// with S and Vmax of the row and c = max(1, sqrt(head_dim) / 5): the roundings of a dot product add up like a random
+// walk over its partial sums, which are of the size of S. Measured over 100 seeds of N(0,16) data and all rows, the
+// worst ratios at head_dim 640 are 0.71 of out and 0.88 of lse; with c = 1 they would be 3.6 and 4.4. Rows that see no key and rows that see one key compare bits; where the reference is NaN
 // the result must be NaN.
 Verdict judge(const Attention &a, const Reference &ref, const std::vector<float> &out, const std::vector<float> &lse,
               const Trust &trust = {});
 
-// The max-error policy needs the naive baseline from 4096 outputs on.
+// From 4096 outputs and 64 rows on, errors are held against the naive baseline's: f16 and bf16 to 1, f32 to 1.5 times
+// the root mean square and 3 times the largest. (The largest error is a matter of luck: of a kernel that equals the
+// baseline on average, it is up to 2.2 times as large in one of 100 cases.)
 bool needs_baseline(const Attention &a);
 
-// The bound of one element of `out` in a row whose largest visible |logit| and |v| are given.
-double out_bound(heed_dtype dtype, double ref, double max_logit, double max_v);
-double lse_bound(double ref, double max_logit);
+// The bound of one element of `out`, and of lse, in a row whose largest visible |logit| and |v| are given.
+double out_bound(const Attention &a, double ref, double max_logit, double max_v);
+double lse_bound(const Attention &a, double ref, double max_logit);
 
 // Bounds with a derivation of their own.
-double constant_v_bound(double v);                    // a softmax of equal logits over equal v: 16 eps
+double constant_v_bound(double v);                       // a softmax of equal logits over equal v: 16 eps
 double flushed_exp_bound(int64_t kv_len, double max_v);  // weights below FLT_MIN may be flushed to zero
-double two_results_bound(double max_logit, double max_v);  // f32: two results that each keep out_bound
 
 }  // namespace heed_test
