@@ -141,9 +141,7 @@ void time_entry(benchmark::State &state, Entry &entry, const Ceilings &ceilings)
 // One line per case when its last round is done.
 class Progress : public benchmark::BenchmarkReporter {
 public:
-    bool ReportContext(const Context &) override {
-        return true;
-    }
+    bool ReportContext(const Context &) override { return true; }
     void ReportRuns(const std::vector<benchmark::BenchmarkReporter::Run> &runs) override {
         if (runs.front().run_type == benchmark::BenchmarkReporter::Run::RT_Aggregate) {
             return;

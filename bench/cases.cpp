@@ -57,9 +57,7 @@ Case decode(const char *name, int32_t batch, int32_t num_kv_heads, int32_t kv_le
 }
 
 // The ragged list varies this square one.
-Case square_1k(const char *name, int32_t head_dim = 128) {
-    return attention(name, 16, 16, 1024, 1024, head_dim);
-}
+Case square_1k(const char *name, int32_t head_dim = 128) { return attention(name, 16, 16, 1024, 1024, head_dim); }
 
 std::vector<Case> in_suite(const char *suite, std::vector<Case> cases) {
     for (Case &c : cases) {
@@ -70,43 +68,43 @@ std::vector<Case> in_suite(const char *suite, std::vector<Case> cases) {
 
 std::vector<Case> main_cases() {
     return in_suite("main", {
-        causal(attention("p512_mha", 32, 32, 512, 512, 128)),
-        causal(attention("p2k_gqa", 32, 8, 2048, 2048, 128)),
-        causal(attention("p2k_mqa", 32, 1, 2048, 2048, 128)),
-        attention("p1k_d64_full", 8, 8, 1024, 1024, 64),
-        batched(attention("bert_8x512", 12, 12, 512, 512, 64), 8),
-        causal(attention("p8k_gqa", 32, 8, 8192, 8192, 128)),
-        decode("d4k_mha", 1, 32, 4096),
-        decode("d4k_gqa", 1, 8, 4096),
-        decode("d4k_mqa", 1, 1, 4096),
-        decode("d2k_b16_gqa", 16, 8, 2048),
-        decode("d32k_gqa", 1, 8, 32768),
-        causal(attention("c256_4k_gqa", 32, 8, 256, 4096, 128)),
-        seed(causal(batched(attention("seed1", 8, 1, 100, 100, 16), 10))),
-        seed(causal(value_dim(batched(attention("seed2_dv111", 8, 8, 100, 100, 64), 24), 111))),
-        seed(batched(attention("seed3", 8, 4, 2, 2, 16), 3)),
-    });
+                                causal(attention("p512_mha", 32, 32, 512, 512, 128)),
+                                causal(attention("p2k_gqa", 32, 8, 2048, 2048, 128)),
+                                causal(attention("p2k_mqa", 32, 1, 2048, 2048, 128)),
+                                attention("p1k_d64_full", 8, 8, 1024, 1024, 64),
+                                batched(attention("bert_8x512", 12, 12, 512, 512, 64), 8),
+                                causal(attention("p8k_gqa", 32, 8, 8192, 8192, 128)),
+                                decode("d4k_mha", 1, 32, 4096),
+                                decode("d4k_gqa", 1, 8, 4096),
+                                decode("d4k_mqa", 1, 1, 4096),
+                                decode("d2k_b16_gqa", 16, 8, 2048),
+                                decode("d32k_gqa", 1, 8, 32768),
+                                causal(attention("c256_4k_gqa", 32, 8, 256, 4096, 128)),
+                                seed(causal(batched(attention("seed1", 8, 1, 100, 100, 16), 10))),
+                                seed(causal(value_dim(batched(attention("seed2_dv111", 8, 8, 100, 100, 64), 24), 111))),
+                                seed(batched(attention("seed3", 8, 4, 2, 2, 16), 3)),
+                            });
 }
 
 std::vector<Case> rag_cases() {
     return in_suite("rag", {
-        square_1k("base_1k"),
-        causal(square_1k("base_1k_causal")),
-        attention("gqa_1k", 16, 4, 1024, 1024, 128),
-        masked(square_1k("add_bhqk"), CaseMask::bias_full),
-        masked(square_1k("add_11qk"), CaseMask::bias_shared),
-        masked(square_1k("bool_11qk"), CaseMask::mask_shared),
-        masked(square_1k("bool_keypad"), CaseMask::mask_key_padding),
-        square_1k("d80", 80),
-        square_1k("d96", 96),
-        square_1k("d256", 256),
-        value_dim(square_1k("dk128_dv64"), 64),
-        value_dim(square_1k("dk192_dv128", 192), 128),
-        attention("kv1000", 16, 16, 1024, 1000, 128),
-        causal(attention("q1000_kv1000_causal", 16, 16, 1000, 1000, 128)),
-        causal(attention("causal_4k", 16, 16, 4096, 4096, 128)),
-        windowed(causal(attention("win256_4k", 16, 16, 4096, 4096, 128)), 255),
-    });
+                               square_1k("base_1k"),
+                               causal(square_1k("base_1k_causal")),
+                               attention("gqa_1k", 16, 4, 1024, 1024, 128),
+                               masked(square_1k("add_bhqk"), CaseMask::bias_full),
+                               masked(square_1k("add_11qk"), CaseMask::bias_shared),
+                               masked(square_1k("bool_11qk"), CaseMask::mask_shared),
+                               masked(square_1k("bool_keypad"), CaseMask::mask_key_padding),
+                               square_1k("d80", 80),
+                               square_1k("d96", 96),
+                               square_1k("d256", 256),
+                               value_dim(square_1k("dk128_dv64"), 64),
+                               value_dim(square_1k("dk192_dv128", 192), 128),
+                               attention("kv1000", 16, 16, 1024, 1000, 128),
+                               causal(attention("q1000_kv1000_causal", 16, 16, 1000, 1000, 128)),
+                               causal(attention("causal_4k", 16, 16, 4096, 4096, 128)),
+                               windowed(causal(attention("win256_4k", 16, 16, 4096, 4096, 128)), 255),
+                           });
 }
 
 // A tensor stored [batch, heads, positions, elements] under the index order [batch, positions, heads, elements].
@@ -114,13 +112,9 @@ heed_layout heads_outside(int64_t heads, int64_t positions, int64_t elements) {
     return {{heads * positions * elements, elements, positions * elements, 1}};
 }
 
-bool has_bias(const Case &c) {
-    return c.mask == CaseMask::bias_full || c.mask == CaseMask::bias_shared;
-}
+bool has_bias(const Case &c) { return c.mask == CaseMask::bias_full || c.mask == CaseMask::bias_shared; }
 
-bool has_mask(const Case &c) {
-    return c.mask == CaseMask::mask_shared || c.mask == CaseMask::mask_key_padding;
-}
+bool has_mask(const Case &c) { return c.mask == CaseMask::mask_shared || c.mask == CaseMask::mask_key_padding; }
 
 int64_t mask_or_bias_elements(const Case &c) {
     const std::array<int32_t, 4> shape = mask_shape(c);
@@ -140,29 +134,17 @@ const std::vector<Case> &all_cases() {
     return cases;
 }
 
-int64_t q_elements(const Case &c) {
-    return int64_t{c.batch} * c.num_heads * c.q_len * c.head_dim;
-}
+int64_t q_elements(const Case &c) { return int64_t{c.batch} * c.num_heads * c.q_len * c.head_dim; }
 
-int64_t k_elements(const Case &c) {
-    return int64_t{c.batch} * c.num_kv_heads * c.kv_len * c.head_dim;
-}
+int64_t k_elements(const Case &c) { return int64_t{c.batch} * c.num_kv_heads * c.kv_len * c.head_dim; }
 
-int64_t v_elements(const Case &c) {
-    return int64_t{c.batch} * c.num_kv_heads * c.kv_len * c.head_dim_v;
-}
+int64_t v_elements(const Case &c) { return int64_t{c.batch} * c.num_kv_heads * c.kv_len * c.head_dim_v; }
 
-int64_t out_elements(const Case &c) {
-    return int64_t{c.batch} * c.num_heads * c.q_len * c.head_dim_v;
-}
+int64_t out_elements(const Case &c) { return int64_t{c.batch} * c.num_heads * c.q_len * c.head_dim_v; }
 
-int64_t bias_elements(const Case &c) {
-    return has_bias(c) ? mask_or_bias_elements(c) : 0;
-}
+int64_t bias_elements(const Case &c) { return has_bias(c) ? mask_or_bias_elements(c) : 0; }
 
-int64_t mask_elements(const Case &c) {
-    return has_mask(c) ? mask_or_bias_elements(c) : 0;
-}
+int64_t mask_elements(const Case &c) { return has_mask(c) ? mask_or_bias_elements(c) : 0; }
 
 std::array<int32_t, 4> mask_shape(const Case &c) {
     const bool shared = c.mask == CaseMask::bias_shared || c.mask == CaseMask::mask_shared;
@@ -193,13 +175,9 @@ double nominal_pairs(const Case &c) {
     return heads * pairs;
 }
 
-double nominal_flops(const Case &c) {
-    return 2 * nominal_pairs(c) * (c.head_dim + c.head_dim_v);
-}
+double nominal_flops(const Case &c) { return 2 * nominal_pairs(c) * (c.head_dim + c.head_dim_v); }
 
-double kv_bytes(const Case &c) {
-    return static_cast<double>(k_elements(c) + v_elements(c)) * sizeof(float);
-}
+double kv_bytes(const Case &c) { return static_cast<double>(k_elements(c) + v_elements(c)) * sizeof(float); }
 
 heed_problem make_problem(const Case &c, int threads) {
     heed_problem problem;

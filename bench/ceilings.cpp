@@ -22,9 +22,7 @@ constexpr int num_dram_tries = 5;
 
 struct Unmap {
     size_t bytes;
-    void operator()(float *memory) const {
-        munmap(memory, bytes);
-    }
+    void operator()(float *memory) const { munmap(memory, bytes); }
 };
 using Memory = std::unique_ptr<float, Unmap>;
 
@@ -109,9 +107,7 @@ double read_gbps(const ReadLoop &loop, const std::vector<Memory> &buffers, size_
 
 }  // namespace
 
-const char *isa_name(heed_isa isa) {
-    return isa == HEED_AVX512 ? "avx512" : (isa == HEED_AVX2 ? "avx2" : "x86_64");
-}
+const char *isa_name(heed_isa isa) { return isa == HEED_AVX512 ? "avx512" : (isa == HEED_AVX2 ? "avx2" : "x86_64"); }
 
 bool isa_available(heed_isa isa) {
     switch (isa) {
@@ -128,9 +124,7 @@ heed_isa best_isa() {
     return isa_available(HEED_AVX512) ? HEED_AVX512 : (isa_available(HEED_AVX2) ? HEED_AVX2 : HEED_X86_64);
 }
 
-double fma_peak_gflops(int threads) {
-    return fma_peak_gflops(threads, best_isa());
-}
+double fma_peak_gflops(int threads) { return fma_peak_gflops(threads, best_isa()); }
 
 double fma_peak_gflops(int threads, heed_isa isa) {
     if (!isa_available(isa)) {
@@ -143,9 +137,7 @@ double fma_peak_gflops(int threads, heed_isa isa) {
     return loops.fma_flops_per_iteration * static_cast<double>(iterations) * threads / seconds * 1e-9;
 }
 
-double exp_rate_gelems(int threads) {
-    return exp_rate_gelems(threads, best_isa());
-}
+double exp_rate_gelems(int threads) { return exp_rate_gelems(threads, best_isa()); }
 
 double exp_rate_gelems(int threads, heed_isa isa) {
     if (!isa_available(isa)) {

@@ -37,10 +37,9 @@ std::string cpuinfo(const std::string &key) {
 }
 
 std::vector<std::string> flags_that_matter() {
-    const std::vector<std::string> wanted = {"sse4_1",   "avx",      "f16c",        "fma",         "avx2",
-                                             "avx512f",  "avx512dq", "avx512bw",    "avx512vl",    "avx512_bf16",
-                                             "avx_vnni", "amx_bf16", "avx512_fp16", "avx512_vnni", "amx_int8",
-                                             "hypervisor"};
+    const std::vector<std::string> wanted = {
+        "sse4_1",   "avx",         "f16c",     "fma",      "avx2",        "avx512f",     "avx512dq", "avx512bw",
+        "avx512vl", "avx512_bf16", "avx_vnni", "amx_bf16", "avx512_fp16", "avx512_vnni", "amx_int8", "hypervisor"};
     std::istringstream words(cpuinfo("flags"));
     std::vector<std::string> found;
     for (std::string word; words >> word;) {

@@ -89,9 +89,15 @@ Options parse_options(int argc, char **argv) {
         {"--rounds", [&](auto &name, auto &value) { o.rounds = positive(name, value); }},
         {"--min-time", [&](auto &name, auto &value) { o.min_time = seconds(name, value); }},
         {"--filter", [&](auto &, auto &value) { o.filter = value; }},
-        {"--suite", [&](auto &name, auto &value) { o.suite = one_of(name, value, {"main", "rag"}); }},
+        {"--suite",
+         [&](auto &name, auto &value) {
+             o.suite = one_of(name, value, {"main", "rag"});
+         }},
         {"--rows", [&](auto &, auto &value) { o.rows = value; }},
-        {"--isa", [&](auto &name, auto &value) { o.isa = one_of(name, value, {"x86_64", "avx2", "avx512"}); }},
+        {"--isa",
+         [&](auto &name, auto &value) {
+             o.isa = one_of(name, value, {"x86_64", "avx2", "avx512"});
+         }},
         {"--pages", [&](auto &name, auto &value) { o.pages = pages_of(name, value); }},
         {"--json", [&](auto &, auto &value) { o.json = value; }},
     };

@@ -46,12 +46,8 @@ struct Standing {
     double milliseconds, median_milliseconds, rate, ceiling;
     double floor_milliseconds;  // FLOPs / peak + pairs / exp rate; bytes / bandwidth
 
-    double share() const {
-        return rate / ceiling;
-    }
-    double share_of_floor() const {
-        return floor_milliseconds / milliseconds;
-    }
+    double share() const { return rate / ceiling; }
+    double share_of_floor() const { return floor_milliseconds / milliseconds; }
 };
 Standing standing(const Result &result, const Ceilings &ceilings);
 

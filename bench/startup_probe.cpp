@@ -10,9 +10,7 @@ namespace {
 
 constexpr int batch = 3, num_heads = 8, num_kv_heads = 4, len = 2, head_dim = 16;
 
-heed_tensor tensor(std::vector<float> &data) {
-    return {data.data(), static_cast<int64_t>(data.size()), HEED_F32};
-}
+heed_tensor tensor(std::vector<float> &data) { return {data.data(), static_cast<int64_t>(data.size()), HEED_F32}; }
 
 }  // namespace
 

@@ -18,13 +18,9 @@ namespace {
 constexpr size_t workspace_alignment = 128;
 
 // Tensors start on a cache line.
-int64_t aligned(int64_t elements) {
-    return (elements + 15) / 16 * 16;
-}
+int64_t aligned(int64_t elements) { return (elements + 15) / 16 * 16; }
 
-int64_t kv_copy_elements(const Case &c) {
-    return aligned(k_elements(c)) + aligned(v_elements(c));
-}
+int64_t kv_copy_elements(const Case &c) { return aligned(k_elements(c)) + aligned(v_elements(c)); }
 
 heed_tensor tensor(const void *data, int64_t size, heed_dtype dtype = HEED_F32) {
     return {const_cast<void *>(data), size, dtype};  // the API has one type for inputs and outputs
@@ -65,9 +61,7 @@ Arena::Arena(int64_t input_elements, int64_t out_elements, Pages pages)
     }
 }
 
-void Arena::Unmap::operator()(float *memory) const {
-    munmap(memory, bytes);
-}
+void Arena::Unmap::operator()(float *memory) const { munmap(memory, bytes); }
 
 int64_t input_elements(const Case &c) {
     const int64_t once = aligned(q_elements(c)) + kv_copy_elements(c) + aligned(bias_elements(c));
@@ -113,9 +107,7 @@ Workload::Workload(const Case &c, heed_plan *plan, const Arena &arena)
     }
 }
 
-void Workload::Free::operator()(void *memory) const {
-    std::free(memory);
-}
+void Workload::Free::operator()(void *memory) const { std::free(memory); }
 
 void Workload::make_mask() {
     mask_.resize(static_cast<size_t>(mask_elements(case_)));
@@ -131,17 +123,11 @@ const float *Workload::k_of(int64_t copy) const {
     return arena_.input(aligned(q_elements(case_)) + copy * kv_copy_elements(case_));
 }
 
-const float *Workload::v_of(int64_t copy) const {
-    return k_of(copy) + aligned(k_elements(case_));
-}
+const float *Workload::v_of(int64_t copy) const { return k_of(copy) + aligned(k_elements(case_)); }
 
-std::string Workload::kernel() const {
-    return heed_plan_kernel_name(plan_.get());
-}
+std::string Workload::kernel() const { return heed_plan_kernel_name(plan_.get()); }
 
-int32_t Workload::num_splits() const {
-    return heed_plan_num_splits(plan_.get());
-}
+int32_t Workload::num_splits() const { return heed_plan_num_splits(plan_.get()); }
 
 void Workload::run(int64_t copy) {
     args_.k = tensor(k_of(copy), k_elements(case_));

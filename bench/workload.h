@@ -18,12 +18,8 @@ class Arena {
 public:
     Arena(int64_t input_elements, int64_t out_elements, Pages pages);
 
-    const float *input(int64_t offset) const {
-        return memory_.get() + offset;
-    }
-    float *out() const {
-        return memory_.get() + input_elements_;
-    }
+    const float *input(int64_t offset) const { return memory_.get() + offset; }
+    float *out() const { return memory_.get() + input_elements_; }
 
 private:
     struct Unmap {
@@ -44,16 +40,12 @@ public:
     static std::unique_ptr<Workload> create(const Case &c, const std::string &row, int threads, const Arena &arena,
                                             std::string &reason);
 
-    const Case &problem_case() const {
-        return case_;
-    }
+    const Case &problem_case() const { return case_; }
     std::string kernel() const;
     int32_t num_splits() const;
 
     // Copies of K and V; all of them hold different numbers.
-    int64_t num_copies() const {
-        return num_copies_;
-    }
+    int64_t num_copies() const { return num_copies_; }
 
     // One call on a copy. Throws std::runtime_error with the library's sentence.
     void run(int64_t copy);
@@ -63,9 +55,7 @@ public:
 
 private:
     struct PlanDeleter {
-        void operator()(heed_plan *plan) const {
-            heed_plan_destroy(plan);
-        }
+        void operator()(heed_plan *plan) const { heed_plan_destroy(plan); }
     };
     struct Free {
         void operator()(void *memory) const;

@@ -7,11 +7,9 @@ std::string out_of_range(const char *name, int value, const char *allowed) {
     return std::string(name) + " = " + std::to_string(value) + " is not allowed: " + allowed;
 }
 
-bool power_of_two(int x) {
-    return x > 0 && (x & (x - 1)) == 0;
-}
+bool power_of_two(int x) { return x > 0 && (x & (x - 1)) == 0; }
 
-} // namespace
+}  // namespace
 
 std::string AttentionConfig::error() const {
     const struct {
@@ -44,4 +42,4 @@ std::string AttentionConfig::error() const {
     return "";
 }
 
-} // namespace heed
+}  // namespace heed

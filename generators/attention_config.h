@@ -14,15 +14,15 @@ struct AttentionConfig {
     int head_dim_v = 128;  // elements of a v/out row, 1..640; 0 exactly when head_dim is 0
     bool has_bias = false;
     bool has_mask = false;
-    bool packs_group = false; // decode: a block of rows holds several heads of a group
-    int row_block = 48;    // query rows that share one decision where key blocks begin
-    int kv_block = 128;    // keys of one softmax step where all rows see all keys
-    int masked_block = 16; // the same where some row does not see some key
-    int dot_lanes = 16;    // decode: partial sums of a dot product; prefill: not used
+    bool packs_group = false;  // decode: a block of rows holds several heads of a group
+    int row_block = 48;        // query rows that share one decision where key blocks begin
+    int kv_block = 128;        // keys of one softmax step where all rows see all keys
+    int masked_block = 16;     // the same where some row does not see some key
+    int dot_lanes = 16;        // decode: partial sums of a dot product; prefill: not used
 
     // Changes speed only.
-    int lanes = 16;   // floats of a vector register, and edge of the transposed tiles
-    int key_tile = 8; // keys (or values of d) of one register tile
+    int lanes = 16;    // floats of a vector register, and edge of the transposed tiles
+    int key_tile = 8;  // keys (or values of d) of one register tile
 
     static constexpr int max_head_dim = 640;
 
@@ -44,4 +44,4 @@ struct AttentionConfig {
     std::string error() const;
 };
 
-} // namespace heed
+}  // namespace heed

@@ -6,7 +6,7 @@ using namespace Halide;
 
 namespace {
 
-template<typename Buffer>
+template <typename Buffer>
 void dense_rows(Buffer buffer, int row_length) {
     if (row_length > 0) {
         buffer.dim(0).set_bounds(0, row_length);
@@ -24,7 +24,7 @@ void any_strides(ImageParam param) {
     }
 }
 
-} // namespace
+}  // namespace
 
 AttentionKernel::AttentionKernel(const AttentionConfig &cfg) : config(cfg), stages(cfg) {
     AttentionInputs in;
@@ -73,8 +73,6 @@ std::vector<Argument> AttentionKernel::arguments() const {
     return {q, k, v, mask, bias, seq, scale, split_len, num_splits, mask_true_hides};
 }
 
-Pipeline AttentionKernel::pipeline() const {
-    return Pipeline(stages.out);
-}
+Pipeline AttentionKernel::pipeline() const { return Pipeline(stages.out); }
 
-} // namespace heed
+}  // namespace heed

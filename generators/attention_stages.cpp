@@ -8,13 +8,9 @@ using namespace Halide;
 
 namespace {
 
-Expr round_up(const Expr &x, int multiple) {
-    return ((x + (multiple - 1)) / multiple) * multiple;
-}
+Expr round_up(const Expr &x, int multiple) { return ((x + (multiple - 1)) / multiple) * multiple; }
 
-Expr ceil_div(const Expr &x, int divisor) {
-    return (x + (divisor - 1)) / divisor;
-}
+Expr ceil_div(const Expr &x, int divisor) { return (x + (divisor - 1)) / divisor; }
 
 class Builder {
 public:
@@ -28,7 +24,8 @@ public:
     void build() {
         define_queries();
         define_ranges();
-        st.state(st.row, st.x, st.rb, st.c, st.b, st.sp) = select(st.x == AttentionStages::row_max, lowest_logit(), 0.f);
+        st.state(st.row, st.x, st.rb, st.c, st.b, st.sp) =
+            select(st.x == AttentionStages::row_max, lowest_logit(), 0.f);
         for (BlockChain *chain : {&st.full, &st.masked}) {
             define_visibility(*chain);
             define_products(*chain);
@@ -71,7 +68,9 @@ private:
     Expr padded(const Expr &length) const { return cfg.pads_rows() ? round_up(length, cfg.lanes) : length; }
 
     void define_queries() {
-        auto scaled = [&](const Expr &d) { return in.q(d, head(st.row), position(st.row), st.b) * (in.scale * log2_e); };
+        auto scaled = [&](const Expr &d) {
+            return in.q(d, head(st.row), position(st.row), st.b) * (in.scale * log2_e);
+        };
         if (cfg.pads_rows()) {
             st.q_padded.define({st.d, st.row, st.rb, st.c, st.b}, head_dim, scaled);
             st.q_rows(st.d, st.row, st.rb, st.c, st.b) = st.q_padded.rows(st.d, st.row, st.rb, st.c, st.b);
@@ -107,7 +106,8 @@ private:
 
     Expr key_position(const BlockChain &chain, const Expr &k, const Expr &kb) const {
         if (!chain.ranged) {
-            // No step of `full` exists unless the capacity holds a block: the clamp, once per block, makes any step safe.
+            // No step of `full` exists unless the capacity holds a block: the clamp, once per block, makes any step
+            // safe.
             return max(min(range(0) + kb * cfg.kv_block, in.k.capacity - cfg.kv_block), 0) + k;
         }
         Expr left = range(2), behind_full = range(0) + range(1) * cfg.kv_block;
@@ -158,7 +158,8 @@ private:
     }
 
     // Element d of key k of the block, of k or v.
-    Expr element(const BlockChain &chain, const KvSource &source, const PaddedRows &rows, const Expr &d, const Expr &k) const {
+    Expr element(const BlockChain &chain, const KvSource &source, const PaddedRows &rows, const Expr &d,
+                 const Expr &k) const {
         if (cfg.pads_rows()) {
             return rows.rows(d, k, st.kb, range_block(), st.c, st.b, st.sp);
         }
@@ -179,7 +180,8 @@ private:
         if (prefill) {
             chain.over_d = RDom(0, padded(head_dim), "over_d" + chain.suffix);
             Expr d = chain.over_d;
-            chain.product(vars(at)) += st.q_lanes(st.row, d, st.rb, st.c, st.b) * element(chain, in.k, chain.k_rows, d, st.k);
+            chain.product(vars(at)) +=
+                st.q_lanes(st.row, d, st.rb, st.c, st.b) * element(chain, in.k, chain.k_rows, d, st.k);
             return;
         }
         const int lanes = cfg.dot_lanes;
@@ -193,7 +195,8 @@ private:
         chain.product(vars(at)) = chain.sums.back()(in_block(chain, {st.k % lanes, 0, st.row, st.k / lanes}));
     }
 
-    // Each level interleaves the halves of two vectors and adds: after log2(lanes) levels lane e holds the sum of key e.
+    // Each level interleaves the halves of two vectors and adds: after log2(lanes) levels lane e holds the sum of key
+    // e.
     void define_lane_sums(BlockChain &chain) {
         const int lanes = cfg.dot_lanes;
         for (int pairs = lanes / 2; pairs >= 1; pairs /= 2) {
@@ -248,8 +251,8 @@ private:
         chain.block_out(vars(at)) = chain.value_tile(at);
     }
 
-    // One step of the online softmax. Each slot depends on the old values of row_max and row_sum only, and precedes row_max: so the
-    // slots may be updated one after the other or all at once.
+    // One step of the online softmax. Each slot depends on the old values of row_max and row_sum only, and precedes
+    // row_max: so the slots may be updated one after the other or all at once.
     void define_step(BlockChain &chain) {
         using S = AttentionStages;
         const int slots = cfg.state_slots();
@@ -265,17 +268,20 @@ private:
             first.insert(first.end(), {step, st.rb, st.c, st.b, st.sp});
             return f(first);
         };
-        Expr old_max = state(S::row_max), block_max = block(chain.block_max, {st.row}), new_max = max(old_max, block_max);
+        Expr old_max = state(S::row_max), block_max = block(chain.block_max, {st.row}),
+             new_max = max(old_max, block_max);
         Expr old_factor = exp2_nonpositive(old_max - new_max), new_factor = exp2_nonpositive(block_max - new_max);
         Expr new_sum = state(S::row_sum) * old_factor + block(chain.block_sum, {st.row}) * new_factor;
         Expr element = clamp(slot - slots, 0, outputs - 1);
-        Expr new_out = state(slot) * state(S::old_factor) + block(chain.block_out, {st.row, element}) * state(S::new_factor);
+        Expr new_out =
+            state(slot) * state(S::old_factor) + block(chain.block_out, {st.row, element}) * state(S::new_factor);
         st.state(st.row, slot, st.rb, st.c, st.b, st.sp) =
             select(slot >= slots, likely(new_out), slot == S::old_factor, old_factor, slot == S::new_factor, new_factor,
                    slot == S::row_sum, new_sum, new_max);
     }
 
-    // Both ends of a block of rows: at most row_block keys are seen by some rows only, and `full` leaves less than kv_block.
+    // Both ends of a block of rows: at most row_block keys are seen by some rows only, and `full` leaves less than
+    // kv_block.
     int max_masked_steps() const {
         auto steps = [&](int keys) { return (keys + cfg.masked_block - 1) / cfg.masked_block; };
         return steps(cfg.row_block) + steps(cfg.kv_block + cfg.row_block);
@@ -289,14 +295,16 @@ private:
         auto state = [&](const Expr &x) { return st.state(st.row, x, st.rb, st.c, st.b, 0); };
         st.inverse_sum(st.row, st.rb, st.c, st.b) = inverse(state(S::row_sum));
         st.lse_rows(st.row, st.rb, st.c, st.b) = log_sum_exp(state(S::row_max), state(S::row_sum));
-        st.out_lanes(st.row, st.d, st.rb, st.c, st.b) = state(cfg.state_slots() + st.d) * st.inverse_sum(st.row, st.rb, st.c, st.b);
+        st.out_lanes(st.row, st.d, st.rb, st.c, st.b) =
+            state(cfg.state_slots() + st.d) * st.inverse_sum(st.row, st.rb, st.c, st.b);
         st.out_rows(st.d, st.row, st.rb, st.c, st.b) =
             st.out_tiles.define(cfg, st.out_lanes, st.d, st.row, {st.rb, st.c, st.b});
         Expr row = st.s % cfg.row_block, rb = st.s / cfg.row_block;
         st.out(st.d, st.h, st.s, st.b) = {st.out_rows(st.d, row, rb, st.h, st.b), st.lse_rows(row, rb, st.h, st.b)};
     }
 
-    // Remainders as differences and clamps that change nothing: so bounds inference sees single values, inside the tensors.
+    // Remainders as differences and clamps that change nothing: so bounds inference sees single values, inside the
+    // tensors.
     static Expr below(const Expr &x, const Expr &extent) { return clamp(x, 0, extent - 1); }
 
     void define_tasks() {
@@ -304,8 +312,9 @@ private:
         Expr sequence = in_split / per_sequence(), in_sequence = in_split - sequence * per_sequence();
         Expr c = in_sequence / row_blocks(), rb = in_sequence - c * row_blocks();
         st.num_tasks = per_split() * in.num_splits;
-        st.split_state(st.row, st.x, st.task) = st.state(st.row, st.x, below(rb, row_blocks()), below(c, in.num_kv_heads),
-                                                         below(sequence, in.batch), below(split, in.num_splits));
+        st.split_state(st.row, st.x, st.task) =
+            st.state(st.row, st.x, below(rb, row_blocks()), below(c, in.num_kv_heads), below(sequence, in.batch),
+                     below(split, in.num_splits));
     }
     Expr row_blocks() const { return ceil_div(num_rows(), cfg.row_block); }
     Expr per_sequence() const { return row_blocks() * in.num_kv_heads; }
@@ -334,7 +343,7 @@ private:
     }
 };
 
-} // namespace
+}  // namespace
 
 Expr TransposedTiles::define(const AttentionConfig &config, const Func &in, const Var &i, const Var &j,
                              const std::vector<Var> &rest) {
@@ -359,10 +368,11 @@ Expr TransposedTiles::define(const AttentionConfig &config, const Func &in, cons
 }
 
 BlockChain::BlockChain(const std::string &suffix, int block, bool ranged)
-    : visible("visible" + suffix), product("product" + suffix), dot_tile("dot_tile" + suffix), dots("dots" + suffix), logits("logits" + suffix),
-      weights("weights" + suffix), block_max("block_max" + suffix), block_sum("block_sum" + suffix), sum_lanes("sum_lanes" + suffix),
-      value_tile("value_tile" + suffix), block_out("block_out" + suffix), k_rows("k_rows" + suffix),
-      v_rows("v_rows" + suffix), suffix(suffix), block(block), ranged(ranged) {}
+    : visible("visible" + suffix), product("product" + suffix), dot_tile("dot_tile" + suffix), dots("dots" + suffix),
+      logits("logits" + suffix), weights("weights" + suffix), block_max("block_max" + suffix),
+      block_sum("block_sum" + suffix), sum_lanes("sum_lanes" + suffix), value_tile("value_tile" + suffix),
+      block_out("block_out" + suffix), k_rows("k_rows" + suffix), v_rows("v_rows" + suffix), suffix(suffix),
+      block(block), ranged(ranged) {}
 
 AttentionStages::AttentionStages(const AttentionConfig &config)
     : full("_full", config.kv_block, false), masked("_masked", config.masked_block, true) {}
@@ -371,4 +381,4 @@ void build_attention(const AttentionConfig &config, const AttentionInputs &in, A
     Builder(config, in, stages).build();
 }
 
-} // namespace heed
+}  // namespace heed

@@ -21,4 +21,4 @@ void PaddedRows::define(const std::vector<Var> &args, const Expr &row_length,
     rows(at) = element(over_d);
 }
 
-} // namespace heed
+}  // namespace heed

@@ -12,7 +12,7 @@ namespace heed {
 // One of k and v. Contiguous storage: (d, kv_head, position, batch), any strides but the innermost.
 struct KvSource {
     Halide::Func rows;
-    Halide::Expr capacity; // positions that the buffer holds; at least 1 whenever a key is read
+    Halide::Expr capacity;  // positions that the buffer holds; at least 1 whenever a key is read
 
     // Element d of key `position`, which the caller knows to lie in [0, capacity): the plan and execute have validated
     // kv_len against the capacity and the kernel reads a private copy of it.
@@ -35,4 +35,4 @@ struct PaddedRows {
                 const std::function<Halide::Expr(Halide::Expr)> &element);
 };
 
-} // namespace heed
+}  // namespace heed

@@ -1,11 +1,13 @@
-// heed_generate: makes one row of the kernel table, or the Halide runtime that the rows share. The only place where what meets how.
+// heed_generate: makes one row of the kernel table, or the Halide runtime that the rows share. The only place where
+// what meets how.
 //
-//   heed_generate name=N phase=prefill|decode dtype=f32 head_dim=D|any [head_dim_v=D] [features=bias_gqa_mask] isa=x86_64|avx2|avx512
+//   heed_generate name=N phase=prefill|decode dtype=f32 head_dim=D|any [head_dim_v=D] [features=bias_gqa_mask]
+//   isa=x86_64|avx2|avx512
 //                 [schedule=x86|default] [extra_features=asan,..] out=DIR
 //   heed_generate runtime=FILE.o
 //
-// Writes N.o, N.h, N.s (assembly), N.stmt (lowered code), N.inc (the line of the registry). Exit status 1 and a message on bad input or
-// a warning of the compiler.
+// Writes N.o, N.h, N.s (assembly), N.stmt (lowered code), N.inc (the line of the registry). Exit status 1 and a message
+// on bad input or a warning of the compiler.
 #include <cstdio>
 #include <fstream>
 #include <map>
@@ -103,7 +105,8 @@ void read_features(const std::string &text, AttentionConfig &config) {
         } else if (feature == "mask") {
             config.has_mask = true;
         } else if (text != "none") {
-            throw BadInput("features = '" + text + "' is not allowed: none, or of bias, gqa (decode only), mask, joined by _");
+            throw BadInput("features = '" + text +
+                           "' is not allowed: none, or of bias, gqa (decode only), mask, joined by _");
         }
     }
 }
@@ -114,8 +117,7 @@ Row row_of(Options &options) {
     options.choice("dtype", "f32", {"f32"});
     row.isa = options.choice("isa", "", {"x86_64", "avx2", "avx512"});
     row.schedule = options.choice("schedule", "x86", {"x86", "default"});
-    row.config.phase =
-        options.choice("phase", "", {"prefill", "decode"}) == "prefill" ? Phase::prefill : Phase::decode;
+    row.config.phase = options.choice("phase", "", {"prefill", "decode"}) == "prefill" ? Phase::prefill : Phase::decode;
     row.config.head_dim = head_dim_of(options.get("head_dim"));
     row.config.head_dim_v = head_dim_of(options.get("head_dim_v", options.get("head_dim")));
     read_features(options.get("features", "none"), row.config);
@@ -149,8 +151,9 @@ void write_registry_line(const Row &row, int64_t scratch, const std::string &pat
     const AttentionConfig &c = row.config;
     std::ofstream file(path);
     file << "HEED_KERNEL(" << row.name << ", " << (c.phase == Phase::prefill ? "prefill" : "decode") << ", f32, f32, "
-         << c.head_dim << ", " << c.head_dim_v << ", " << (c.has_bias ? 1 : 0) + (c.has_mask ? 2 : 0) + (c.packs_group ? 4 : 0) << ", contiguous, "
-         << row.isa << ", " << c.row_block << ", " << c.kv_block << ", " << scratch << ", \"" << row.schedule << "\")\n";
+         << c.head_dim << ", " << c.head_dim_v << ", "
+         << (c.has_bias ? 1 : 0) + (c.has_mask ? 2 : 0) + (c.packs_group ? 4 : 0) << ", contiguous, " << row.isa << ", "
+         << c.row_block << ", " << c.kv_block << ", " << scratch << ", \"" << row.schedule << "\")\n";
     if (!file.flush()) {
         throw BadInput("cannot write " + path);
     }
@@ -188,8 +191,8 @@ public:
     void error(const char *message) override { throw BadInput(message); }
 };
 
-} // namespace
-} // namespace heed
+}  // namespace
+}  // namespace heed
 
 int main(int argc, char **argv) {
     static heed::StrictReporter reporter;

@@ -8,28 +8,26 @@ using namespace Halide;
 
 namespace {
 
-Expr bits(const Expr &x) {
-    return reinterpret<int32_t>(x);
-}
+Expr bits(const Expr &x) { return reinterpret<int32_t>(x); }
 
 constexpr int32_t negative_infinity_bits = INT32_MIN + 0x7f800000;
 
-// -inf <= x < -126, as one comparison of bits: of x < -126 the default float mode may make !(x >= -126), which holds for NaN.
+// -inf <= x < -126, as one comparison of bits: of x < -126 the default float mode may make !(x >= -126), which holds
+// for NaN.
 Expr underflows(const Expr &x) {
-    const Expr first(0xc2fc0001u); // the float behind -126
+    const Expr first(0xc2fc0001u);  // the float behind -126
     const Expr count(0xff800000u - 0xc2fc0001u);
     return reinterpret<uint32_t>(x) - first <= count;
 }
 
-} // namespace
+}  // namespace
 
-Expr lowest_logit() {
-    return std::numeric_limits<float>::lowest();
-}
+Expr lowest_logit() { return std::numeric_limits<float>::lowest(); }
 
 Expr exp2_nonpositive(const Expr &x) {
     // Least maximal relative error of 1 + f * q(f) over [-0.5, 0.5], q of degree 5: 8e-8 in float arithmetic.
-    const float q[] = {0x1.62e430p-1f, 0x1.ebfbdcp-3f, 0x1.c6aeeap-5f, 0x1.3b2d4cp-7f, 0x1.5f3dbcp-10f, 0x1.41fae0p-13f};
+    const float q[] = {0x1.62e430p-1f, 0x1.ebfbdcp-3f,  0x1.c6aeeap-5f,
+                       0x1.3b2d4cp-7f, 0x1.5f3dbcp-10f, 0x1.41fae0p-13f};
     Expr whole = round(x), f = x - whole;
     Expr p = q[5];
     for (int i = 4; i >= 0; i--) {
@@ -40,13 +38,9 @@ Expr exp2_nonpositive(const Expr &x) {
     return select(underflows(x), 0.f, scaled);
 }
 
-Expr is_negative_infinity(const Expr &x) {
-    return bits(x) == negative_infinity_bits;
-}
+Expr is_negative_infinity(const Expr &x) { return bits(x) == negative_infinity_bits; }
 
-Expr is_zero(const Expr &x) {
-    return bits(x) == 0;
-}
+Expr is_zero(const Expr &x) { return bits(x) == 0; }
 
 Expr log_sum_exp(const Expr &max, const Expr &sum) {
     Expr sum_bits = bits(sum), is_nan = (sum_bits & 0x7fffffff) > 0x7f800000;
@@ -54,20 +48,14 @@ Expr log_sum_exp(const Expr &max, const Expr &sum) {
     return reinterpret<float>(select(sum_bits == 0, negative_infinity_bits, is_nan, sum_bits, finite));
 }
 
-Expr add_bias(const Expr &logit, const Expr &bias) {
-    return logit + max(bias * log2_e, lowest_logit());
-}
+Expr add_bias(const Expr &logit, const Expr &bias) { return logit + max(bias * log2_e, lowest_logit()); }
 
 Expr mask_allows(const Expr &mask, const Expr &mask_true_hides) {
     return (mask != cast<uint8_t>(0)) != (mask_true_hides != cast<uint8_t>(0));
 }
 
-Expr first_visible(const Expr &i, const Expr &visible_begin) {
-    return max(i + visible_begin, 0);
-}
+Expr first_visible(const Expr &i, const Expr &visible_begin) { return max(i + visible_begin, 0); }
 
-Expr end_visible(const Expr &i, const Expr &visible_end, const Expr &kv_len) {
-    return min(i + visible_end, kv_len);
-}
+Expr end_visible(const Expr &i, const Expr &visible_end, const Expr &kv_len) { return min(i + visible_end, kv_len); }
 
-} // namespace heed
+}  // namespace heed

@@ -9,7 +9,8 @@ namespace heed {
 constexpr float log2_e = 1.44269504088896340736f;
 constexpr float ln_2 = 0.69314718055994530942f;
 
-// The value that stands for "no key seen yet" in a running maximum. Finite, so that a difference of two of them is 0, not NaN.
+// The value that stands for "no key seen yet" in a running maximum. Finite, so that a difference of two of them is 0,
+// not NaN.
 Halide::Expr lowest_logit();
 
 // 2^x for x <= 0; relative error below 1.3e-7; exactly 1 at 0; exactly 0 below -126; NaN stays NaN.
@@ -33,4 +34,4 @@ Halide::Expr mask_allows(const Halide::Expr &mask, const Halide::Expr &mask_true
 Halide::Expr first_visible(const Halide::Expr &i, const Halide::Expr &visible_begin);
 Halide::Expr end_visible(const Halide::Expr &i, const Halide::Expr &visible_end, const Halide::Expr &kv_len);
 
-} // namespace heed
+}  // namespace heed

@@ -30,4 +30,4 @@ Stmt ScratchBytes::visit(const Allocate *op) {
     return result;
 }
 
-} // namespace heed
+}  // namespace heed

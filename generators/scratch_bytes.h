@@ -7,7 +7,8 @@
 
 namespace heed {
 
-// Adds up what one task (the body of the parallel loop) gets from halide_malloc at the same time, each block rounded up to 128 bytes.
+// Adds up what one task (the body of the parallel loop) gets from halide_malloc at the same time, each block rounded up
+// to 128 bytes.
 class ScratchBytes : public Halide::Internal::IRMutator {
 public:
     // -1: some size is not a constant, the row needs a heap.
@@ -24,4 +25,4 @@ private:
     bool constant = true, in_task = false;
 };
 
-} // namespace heed
+}  // namespace heed

@@ -23,7 +23,7 @@ private:
     using IRVisitor::visit;
     const std::string &variable;
     bool guarded = false;
-    bool in_stage = false; // a stage computed anew by each step
+    bool in_stage = false;  // a stage computed anew by each step
 
     Expr bound_of(const Expr &condition) const {
         if (const auto *less = condition.as<LT>()) {
@@ -106,7 +106,7 @@ private:
     }
 };
 
-} // namespace
+}  // namespace
 
 Stmt TrimLoops::visit(const For *op) {
     if (op->name.find(loops) == std::string::npos || op->for_type != ForType::Serial) {
@@ -115,7 +115,7 @@ Stmt TrimLoops::visit(const For *op) {
     LoopBody body(op->name);
     op->body.accept(&body);
     if (!body.bound.defined()) {
-        return IRMutator::visit(op); // a loop inside a step
+        return IRMutator::visit(op);  // a loop inside a step
     }
     Varies varies(body);
     body.bound.accept(&varies);
@@ -126,7 +126,8 @@ Stmt TrimLoops::visit(const For *op) {
     Stmt trimmed_body = DropGuards(guard).mutate(op->body);
     trimmed++;
     Expr extent = max(min(op->extent, body.bound - op->min), 0);
-    return For::make(op->name, op->min, extent, op->for_type, op->partition_policy, op->device_api, mutate(trimmed_body));
+    return For::make(op->name, op->min, extent, op->for_type, op->partition_policy, op->device_api,
+                     mutate(trimmed_body));
 }
 
-} // namespace heed
+}  // namespace heed

@@ -1,8 +1,9 @@
 #pragma once
 // Lowering pass: ends a loop where its work ends.
 //
-// RDom::where with a bound that is read from memory (the number of key blocks of a task) guards the stores of a loop, but Halide keeps
-// the loop at its full extent and computes the producers inside for every step: its own trimming stops at loads.
+// RDom::where with a bound that is read from memory (the number of key blocks of a task) guards the stores of a loop,
+// but Halide keeps the loop at its full extent and computes the producers inside for every step: its own trimming stops
+// at loads.
 
 #include <string>
 
@@ -10,10 +11,10 @@
 
 namespace heed {
 
-// For every serial loop over a variable whose name contains `loops`: if each store of the loop, but for those of the stages that every
-// step computes anew, stands behind the same `variable < bound`, with a bound that the loop leaves unchanged, the extent becomes
-// min(extent, bound).
-// A loop of that name that has no such bound is an error (Halide::CompileError): its steps would read keys that do not exist.
+// For every serial loop over a variable whose name contains `loops`: if each store of the loop, but for those of the
+// stages that every step computes anew, stands behind the same `variable < bound`, with a bound that the loop leaves
+// unchanged, the extent becomes min(extent, bound). A loop of that name that has no such bound is an error
+// (Halide::CompileError): its steps would read keys that do not exist.
 class TrimLoops : public Halide::Internal::IRMutator {
 public:
     explicit TrimLoops(std::string loops) : loops(std::move(loops)) {}
@@ -28,4 +29,4 @@ private:
     const std::string loops;
 };
 
-} // namespace heed
+}  // namespace heed

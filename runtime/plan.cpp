@@ -43,8 +43,8 @@ heed_status check_kernel_limits(const char *name, const View &view) {
 heed_status check_stride_limits(const char *name, const View &view) {
     for (int i = 0; i < 4; i++) {
         if (view.stride[i] > max_int32) {
-            return fail(HEED_UNSUPPORTED, "%s_layout.stride[%d] is %" PRId64 "; no row serves strides past 2^31-1", name, i,
-                        view.stride[i]);
+            return fail(HEED_UNSUPPORTED, "%s_layout.stride[%d] is %" PRId64 "; no row serves strides past 2^31-1",
+                        name, i, view.stride[i]);
         }
     }
     return HEED_OK;

@@ -1,5 +1,5 @@
-// Decode on x86: few query rows, bound by the memory that holds k and v. Lanes run along d, so that each row of k and v is read once,
-// as whole vectors in their order in memory, for all rows of the tile (the heads of a group).
+// Decode on x86: few query rows, bound by the memory that holds k and v. Lanes run along d, so that each row of k and v
+// is read once, as whole vectors in their order in memory, for all rows of the tile (the heads of a group).
 //
 //   task = (block of rows, kv head, sequence, split of the keys), parallel; per block of keys:
 //     dots     row_block rows x key_tile keys accumulate over d in registers, a lane each
@@ -75,15 +75,16 @@ private:
             st.out.bound(st.d, 0, cfg.head_dim_v);
             st.split_state.bound(st.x, 0, cfg.state_slots() + cfg.padded(cfg.head_dim_v));
         }
-        st.out
-            .reorder(st.d, st.s, st.h, st.b)
+        st.out.reorder(st.d, st.s, st.h, st.b)
             .fuse(st.h, st.b, hb)
             .parallel(hb)
             .partition(hb, Partition::Never)
             .vectorize(st.d, cfg.lanes, TailStrategy::GuardWithIf);
         one_row(st.split_max.compute_at(st.out, st.s).store_in(MemoryType::Register));
-        one_row(st.split_factor.compute_at(st.merged, st.over_splits.x).store_in(MemoryType::Register)).bound_extent(st.sp, 1);
-        one_row(st.merged.compute_at(st.out, st.s).store_in(MemoryType::Heap)).bound_storage(st.x, cfg.padded(cfg.head_dim_v) + cfg.lanes)
+        one_row(st.split_factor.compute_at(st.merged, st.over_splits.x).store_in(MemoryType::Register))
+            .bound_extent(st.sp, 1);
+        one_row(st.merged.compute_at(st.out, st.s).store_in(MemoryType::Heap))
+            .bound_storage(st.x, cfg.padded(cfg.head_dim_v) + cfg.lanes)
             .vectorize(st.x, cfg.lanes, TailStrategy::GuardWithIf)
             .update()
             .reorder(st.x, st.over_splits)
@@ -101,7 +102,8 @@ private:
     void task_stages() {
         in_frame(st.block_range);
         in_frame(st.row_range).bound_extent(st.row, cfg.row_block);
-        Func &q = cfg.pads_rows() ? padded_rows(st.q_padded.rows, st.q_padded, cfg.head_dim) : along_d(st.q_rows, st.d, cfg.head_dim);
+        Func &q = cfg.pads_rows() ? padded_rows(st.q_padded.rows, st.q_padded, cfg.head_dim)
+                                  : along_d(st.q_rows, st.d, cfg.head_dim);
         head_rows(q).bound_extent(st.row, cfg.row_block);
         if (!cfg.pads_rows()) {
             q.vectorize(st.d, cfg.lanes);
@@ -184,8 +186,9 @@ private:
             .vectorize(st.u)
             .unroll(st.row)
             .unroll(st.k);
-        // Key after key: k streams through memory in order, which the prefetchers of the cache follow best (measured: 1.9x on keys in
-        // L3). The sums of the next keys start while those of the last ones wait for their FMAs.
+        // Key after key: k streams through memory in order, which the prefetchers of the cache follow best
+        // (measured: 1.9x on keys in L3). The sums of the next keys start while those of the last ones wait for their
+        // FMAs.
         if (cfg.any_head_dim()) {
             ch.dot_tile.update().reorder(st.u, st.row, st.k, ch.over_d);
         } else {
@@ -193,9 +196,9 @@ private:
         }
     }
 
-    // Whole rows of v, in their order in memory: two query rows of 8 vectors fill 16 of 32 registers with accumulators and leave room
-    // for v (four rows of half of v at a time were 15 % slower from DRAM); 16 registers hold two rows of 4 vectors or one of 8.
-    // With run-time head dims the tile is one vector wide and all rows high.
+    // Whole rows of v, in their order in memory: two query rows of 8 vectors fill 16 of 32 registers with accumulators
+    // and leave room for v (four rows of half of v at a time were 15 % slower from DRAM); 16 registers hold two rows of
+    // 4 vectors or one of 8. With run-time head dims the tile is one vector wide and all rows high.
     void values(BlockChain &ch) {
         const int lanes = cfg.lanes, any = cfg.any_head_dim();
         const int row_tile = any ? cfg.row_block : std::min(2, cfg.row_block);
@@ -233,10 +236,10 @@ private:
     }
 };
 
-} // namespace
+}  // namespace
 
 void schedule_attention_decode_x86(AttentionStages &stages, const AttentionConfig &config, const Machine &machine) {
     DecodeSchedule(stages, config, machine).apply();
 }
 
-} // namespace heed
+}  // namespace heed

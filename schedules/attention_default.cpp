@@ -1,5 +1,5 @@
-// All stages at root. The bounds of the keys come from lengths in memory, so the range of each scratch coordinate is stated here:
-// what a schedule elsewhere knows from its loops.
+// All stages at root. The bounds of the keys come from lengths in memory, so the range of each scratch coordinate is
+// stated here: what a schedule elsewhere knows from its loops.
 #include "schedules.h"
 
 namespace heed {
@@ -35,4 +35,4 @@ void schedule_attention_default(AttentionStages &st, const AttentionConfig &conf
     }
 }
 
-} // namespace heed
+}  // namespace heed

@@ -1,10 +1,10 @@
-// Prefill on x86. Query rows are the vector lanes: k and v are read in place as scalars that the FMA broadcasts, the softmax needs no
-// horizontal reduction, and only q and the result are transposed, once per block of rows.
+// Prefill on x86. Query rows are the vector lanes: k and v are read in place as scalars that the FMA broadcasts, the
+// softmax needs no horizontal reduction, and only q and the result are transposed, once per block of rows.
 //
 //   task = (block of rows, head, sequence), parallel; per block of keys:
-//     logits^T [keys][rows] = k (scalars) x q^T (vectors)     register tile: row_block rows x key_tile keys, over all of d
-//     softmax               lane-wise over the keys
-//     out^T    [d][rows]   += v (scalars) x weights^T         register tile: row_block rows x key_tile values of d, over the keys
+//     logits^T [keys][rows] = k (scalars) x q^T (vectors)     register tile: row_block rows x key_tile keys, over all
+//     of d softmax               lane-wise over the keys out^T    [d][rows]   += v (scalars) x weights^T register tile:
+//     row_block rows x key_tile values of d, over the keys
 #include "schedules.h"
 
 namespace heed {
@@ -29,8 +29,9 @@ private:
     const AttentionConfig &cfg;
     Var rv{"rv"}, ro{"ro"}, dv{"dv"}, db{"db"}, kt{"kt"}, ko{"ko"};
 
-    // Scratch of one task: all coordinates of the task have one value. Small or hot: in the stack frame (Register). What would make the
-    // frame large (head_dim times row_block floats): in the workspace, through halide_malloc once per task.
+    // Scratch of one task: all coordinates of the task have one value. Small or hot: in the stack frame (Register).
+    // What would make the frame large (head_dim times row_block floats): in the workspace, through halide_malloc once
+    // per task.
     Func &in_frame(Func &f) { return one_task(f.compute_at(st.out, st.task).store_in(MemoryType::Register)); }
     Func &in_workspace(Func &f) { return one_task(f.compute_at(st.out, st.task).store_in(MemoryType::Heap)); }
     Func &one_task(Func &f) {
@@ -75,8 +76,7 @@ private:
         if (!cfg.any_head_dim()) {
             st.out.bound(st.d, 0, cfg.head_dim_v);
         }
-        st.out
-            .split(st.s, st.rb, st.row, rows, TailStrategy::GuardWithIf)
+        st.out.split(st.s, st.rb, st.row, rows, TailStrategy::GuardWithIf)
             .reorder(st.d, st.row, st.rb, st.h, st.b)
             .fuse(st.rb, st.h, st.task)
             .fuse(st.task, st.b, st.task)
@@ -137,8 +137,20 @@ private:
         if (cfg.per_logit()) {
             of_block(ch.visible, ch).bound_extent(st.k, ch.block).vectorize(st.row, lanes);
         }
-        of_block(ch.block_max, ch).vectorize(st.row, lanes).unroll(st.row).update().reorder(st.row, ch.keys).vectorize(st.row, lanes).unroll(st.row);
-        of_block(ch.block_sum, ch).vectorize(st.row, lanes).unroll(st.row).update().reorder(st.row, ch.keys).vectorize(st.row, lanes).unroll(st.row);
+        of_block(ch.block_max, ch)
+            .vectorize(st.row, lanes)
+            .unroll(st.row)
+            .update()
+            .reorder(st.row, ch.keys)
+            .vectorize(st.row, lanes)
+            .unroll(st.row);
+        of_block(ch.block_sum, ch)
+            .vectorize(st.row, lanes)
+            .unroll(st.row)
+            .update()
+            .reorder(st.row, ch.keys)
+            .vectorize(st.row, lanes)
+            .unroll(st.row);
         of_block(ch.weights, ch).bound_extent(st.k, ch.block).vectorize(st.row, lanes).unroll(st.row);
         of_block(ch.logits, ch)
             .bound_extent(st.k, ch.block)
@@ -148,7 +160,8 @@ private:
             .unroll(st.row)
             .unroll(kt);
         register_tile(ch.product.compute_at(ch.logits, ko), ch.over_d, st.k, 2);
-        along_d(of_block(ch.block_out, ch).hoist_storage(st.out, st.task).store_in(MemoryType::Heap), st.d, cfg.head_dim_v)
+        along_d(of_block(ch.block_out, ch).hoist_storage(st.out, st.task).store_in(MemoryType::Heap), st.d,
+                cfg.head_dim_v)
             .split(st.d, db, dv, tile, TailStrategy::RoundUp)
             .reorder(st.row, dv, db)
             .vectorize(st.row, lanes)
@@ -162,7 +175,11 @@ private:
     void register_tile(Func &f, const RDom &over, const Var &other, int unroll) {
         const int lanes = cfg.lanes;
         RVar inner("inner"), outer("outer");
-        one_task(f).store_in(MemoryType::Register).bound_extent(st.kb, 1).bound_extent(st.row, cfg.row_block).bound_extent(other, cfg.key_tile);
+        one_task(f)
+            .store_in(MemoryType::Register)
+            .bound_extent(st.kb, 1)
+            .bound_extent(st.row, cfg.row_block)
+            .bound_extent(other, cfg.key_tile);
         f.vectorize(st.row, lanes).unroll(st.row).unroll(other);
         f.update()
             .split(over.x, outer, inner, unroll)
@@ -174,10 +191,10 @@ private:
     }
 };
 
-} // namespace
+}  // namespace
 
 void schedule_attention_prefill_x86(AttentionStages &stages, const AttentionConfig &config, const Machine &) {
     PrefillSchedule(stages, config).apply();
 }
 
-} // namespace heed
+}  // namespace heed

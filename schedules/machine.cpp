@@ -24,9 +24,11 @@ Target target_of_isa(const std::string &isa) {
 }
 
 // Prefill holds rows x key_tile accumulators, one column of rows of q and a broadcast in registers:
-//   32 registers: 3 x 8 + 3 (the broadcast folds into the FMA);  16 registers: 3 x 4 + 3 + 1;  without FMA 2 x 4 + 2 + product.
+//   32 registers: 3 x 8 + 3 (the broadcast folds into the FMA);  16 registers: 3 x 4 + 3 + 1;  without FMA 2 x 4 + 2 +
+//   product.
 // Decode: lanes run along d; a tile of 4 keys x 1 row, or 4 rows where the heads of a group share k.
-// Run-time head dims: the padded copies of a block of k and v stay within L2 at head_dim 640 (2 x 64 x 640 floats = 320 KiB).
+// Run-time head dims: the padded copies of a block of k and v stay within L2 at head_dim 640 (2 x 64 x 640 floats = 320
+// KiB).
 void fit_tiles(const Machine &machine, AttentionConfig &config) {
     config.lanes = machine.lanes;
     config.dot_lanes = machine.lanes;
@@ -43,4 +45,4 @@ void fit_tiles(const Machine &machine, AttentionConfig &config) {
     }
 }
 
-} // namespace heed
+}  // namespace heed

@@ -1,5 +1,6 @@
 #pragma once
-// Facts about a target that schedules and tile sizes are derived from. The only place that asks a target for its features.
+// Facts about a target that schedules and tile sizes are derived from. The only place that asks a target for its
+// features.
 
 #include <string>
 
@@ -9,8 +10,8 @@
 namespace heed {
 
 struct Machine {
-    int lanes;            // floats of a vector register
-    int vector_registers; // architectural
+    int lanes;             // floats of a vector register
+    int vector_registers;  // architectural
     bool has_fma;
 };
 
@@ -22,4 +23,4 @@ Halide::Target target_of_isa(const std::string &isa);
 // The register tiles that fit the machine: row_block, key_tile and lanes of a config.
 void fit_tiles(const Machine &machine, AttentionConfig &config);
 
-} // namespace heed
+}  // namespace heed

@@ -13,4 +13,4 @@ void schedule_attention_prefill_x86(AttentionStages &stages, const AttentionConf
 
 void schedule_attention_decode_x86(AttentionStages &stages, const AttentionConfig &config, const Machine &machine);
 
-} // namespace heed
+}  // namespace heed
