@@ -256,8 +256,10 @@ private:
     void define_step(BlockChain &chain) {
         using S = AttentionStages;
         const int slots = cfg.state_slots();
-        Expr max_steps = prefill ? (chain.ranged ? Expr(max_masked_steps()) : in.k.capacity / cfg.kv_block)
-                                 : in.split_len / chain.block + 2;
+        // No step of `full` may exist unless the capacity holds a block.
+        Expr full_keys = prefill ? in.k.capacity : min(in.split_len, in.k.capacity);
+        Expr masked_steps = prefill ? Expr(max_masked_steps()) : in.split_len / cfg.masked_block + 2;
+        Expr max_steps = chain.ranged ? masked_steps : full_keys / cfg.kv_block;
         Expr outputs = prefill ? head_dim_v : padded(head_dim_v);
         chain.steps = RDom({{0, slots + outputs}, {0, max_steps}}, "steps" + chain.suffix);
         Expr slot = chain.steps.x, step = chain.steps.y;

@@ -184,9 +184,10 @@ int64_t visible_pairs(const Attention &a) {
 
 uint64_t content_hash(const Attention &a) {
     Fnv fnv;
-    const int64_t numbers[] = {a.batch,    a.num_heads,  a.num_kv_heads,    a.q_len,         a.kv_len,
-                               a.head_dim, a.head_dim_v, a.dtype,           a.position,      a.causal,
-                               a.window_left, a.window_right, a.mask_true_hides, a.alibi_symmetric, a.mask.used, a.bias.used};
+    const int64_t numbers[] = {a.batch,           a.num_heads,       a.num_kv_heads, a.q_len,
+                               a.kv_len,          a.head_dim,        a.head_dim_v,   a.dtype,
+                               a.position,        a.causal,          a.window_left,  a.window_right,
+                               a.mask_true_hides, a.alibi_symmetric, a.mask.used,    a.bias.used};
     const float scalars[] = {a.scale, a.softcap};
     fnv.add(numbers, sizeof(numbers) / sizeof(numbers[0]));
     fnv.add(scalars, 2);

@@ -15,10 +15,10 @@ class Rng {
 public:
     explicit Rng(uint64_t seed);
     uint64_t bits();
-    int32_t below(int32_t n);                     // 0..n-1
-    int32_t between(int32_t low, int32_t high);   // low..high
+    int32_t below(int32_t n);                    // 0..n-1
+    int32_t between(int32_t low, int32_t high);  // low..high
     bool chance(double probability);
-    float normal();                               // N(0,1)
+    float normal();  // N(0,1)
 
 private:
     uint64_t state_[4];

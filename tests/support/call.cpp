@@ -215,7 +215,8 @@ void Call::make_inputs() {
         const int64_t token = int64_t{a_.head_dim} * (a_.num_heads + 2 * a_.num_kv_heads);
         args.q = tensor_in(&q_, token * a_.q_len * a_.batch, a_.dtype);
         args.k = args.v = args.q;
-        const int64_t k_begin = int64_t{a_.head_dim} * a_.num_heads, v_begin = token - int64_t{a_.head_dim} * a_.num_kv_heads;
+        const int64_t k_begin = int64_t{a_.head_dim} * a_.num_heads,
+                      v_begin = token - int64_t{a_.head_dim} * a_.num_kv_heads;
         args.k.data = static_cast<char *>(args.q.data) + k_begin * element_bytes(a_.dtype);
         args.v.data = static_cast<char *>(args.q.data) + v_begin * element_bytes(a_.dtype);
         args.k.size -= k_begin;

@@ -23,18 +23,16 @@ void note(const Verdict &verdict) {
 std::string describe(const Attention &a, const CallOptions &options) {
     const char *positions[] = {"top_left", "bottom_right", "explicit"};
     char text[400];
-    std::snprintf(text, sizeof(text),
-                  "%s: batch %d, heads %d/%d, q_len %d, kv_len %d, head_dim %d/%d, %s%s, window %d/%d%s%s%s, threads %d",
-                  options.kernel.c_str(), a.batch, a.num_heads, a.num_kv_heads, a.q_len, a.kv_len, a.head_dim,
-                  a.head_dim_v, positions[a.position], a.causal ? " causal" : "", a.window_left, a.window_right,
-                  a.mask.used ? ", mask" : "", a.bias.used ? ", bias" : "", a.kv_lens.empty() ? "" : ", kv_lens",
-                  options.num_threads);
+    std::snprintf(
+        text, sizeof(text),
+        "%s: batch %d, heads %d/%d, q_len %d, kv_len %d, head_dim %d/%d, %s%s, window %d/%d%s%s%s, threads %d",
+        options.kernel.c_str(), a.batch, a.num_heads, a.num_kv_heads, a.q_len, a.kv_len, a.head_dim, a.head_dim_v,
+        positions[a.position], a.causal ? " causal" : "", a.window_left, a.window_right, a.mask.used ? ", mask" : "",
+        a.bias.used ? ", bias" : "", a.kv_lens.empty() ? "" : ", kv_lens", options.num_threads);
     return text;
 }
 
-bool same_bits(float x, float y) {
-    return std::memcmp(&x, &y, sizeof(x)) == 0 || (std::isnan(x) && std::isnan(y));
-}
+bool same_bits(float x, float y) { return std::memcmp(&x, &y, sizeof(x)) == 0 || (std::isnan(x) && std::isnan(y)); }
 
 // The library is asked by its own word, the machine by CPUID.
 class EveryIsaRan : public testing::Environment {

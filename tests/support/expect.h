@@ -17,7 +17,8 @@ struct Result {
     std::vector<float> out, lse;
 };
 
-// Runs the case once; expects success, the forced row, intact canaries. On failure status says so and the rest is empty.
+// Runs the case once; expects success, the forced row, intact canaries. On failure status says so and the rest is
+// empty.
 Result expect_runs(const Attention &a, const CallOptions &options);
 
 // Runs the case flush with the rear guard page and with the front one, expects the same bits from both and each element
@@ -59,8 +60,9 @@ private:
     int32_t most_items_ = 0;
 };
 
-// main() of a test program: runs the tests and fails when an ISA of this machine ran no row, unless tests were filtered.
-// Also takes --heed_seed=N (first seed of random tests) and --heed_dump=DIR (random tests write their cases there).
+// main() of a test program: runs the tests and fails when an ISA of this machine ran no row, unless tests were
+// filtered. Also takes --heed_seed=N (first seed of random tests) and --heed_dump=DIR (random tests write their cases
+// there).
 int run_kernel_tests(int argc, char **argv);
 uint64_t first_seed();
 std::string dump_dir();

@@ -13,15 +13,31 @@ namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
+// sum = a . b, squares = the sum of the squared products.
+struct Dot {
+    double sum, squares;
+};
+
 // Eight partial sums let the compiler use vectors; products of floats are exact in double.
-double dot(const float *a, const float *b, int32_t n) {
-    double sums[8] = {};
+Dot dot(const float *a, const float *b, int32_t n) {
+    double sums[8] = {}, squares[8] = {};
     int32_t d = 0;
     for (; d + 8 <= n; d += 8) {
-        for (int32_t u = 0; u < 8; u++) sums[u] += static_cast<double>(a[d + u]) * static_cast<double>(b[d + u]);
+        for (int32_t u = 0; u < 8; u++) {
+            const double product = static_cast<double>(a[d + u]) * static_cast<double>(b[d + u]);
+            sums[u] += product;
+            squares[u] += product * product;
+        }
     }
-    for (; d < n; d++) sums[0] += static_cast<double>(a[d]) * static_cast<double>(b[d]);
-    return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+    for (; d < n; d++) {
+        const double product = static_cast<double>(a[d]) * static_cast<double>(b[d]);
+        sums[0] += product;
+        squares[0] += product * product;
+    }
+    const auto total = [](const double *x) {
+        return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]));
+    };
+    return {total(sums), total(squares)};
 }
 
 double position_of(const Attention &a, int32_t b, int32_t i) {
@@ -45,11 +61,20 @@ double added_to(const Attention &a, int32_t b, int32_t h, int32_t i, int32_t j) 
     return sum;
 }
 
-double logit(const Attention &a, int32_t b, int32_t h, int32_t i, int32_t j) {
-    const int64_t g = h / a.group_size();
-    double x = scale_of(a) * dot(a.q_row(b, i, h), a.k_row(b, j, g), a.head_dim);
+struct Logit {
+    double value;
+    // What the rounding errors of any float evaluation scale with: |value|, or where it is larger 4 times the root of
+    // the sum of the squared products. Partial sums of a dot product reach that size, however small the whole is; the
+    // largest of many logits is about as large.
+    double size;
+};
+
+Logit logit(const Attention &a, int32_t b, int32_t h, int32_t i, int32_t j) {
+    const Dot product = dot(a.q_row(b, i, h), a.k_row(b, j, h / a.group_size()), a.head_dim);
+    double x = scale_of(a) * product.sum;
     if (a.softcap > 0) x = a.softcap * std::tanh(x / a.softcap);
-    return x + added_to(a, b, h, i, j);
+    x += added_to(a, b, h, i, j);
+    return {x, std::max(std::fabs(x), 4 * std::fabs(scale_of(a)) * std::sqrt(product.squares))};
 }
 
 double sink_of(const Attention &a, int32_t h) { return a.sink.empty() ? -infinity : a.sink[static_cast<size_t>(h)]; }
@@ -82,11 +107,11 @@ void solve_row(const Attention &a, int32_t b, int32_t h, int32_t i, const std::v
     int32_t num_visible = 0;
     for (int32_t j = 0; j < a.kv_len; j++) {
         if (!visible[static_cast<size_t>(j)]) continue;
-        const double x = logit(a, b, h, i, j);
-        weights[static_cast<size_t>(j)] = x;
+        const Logit x = logit(a, b, h, i, j);
+        weights[static_cast<size_t>(j)] = x.value;
         num_visible++;
-        max = std::max(max, x);
-        max_logit = std::max(max_logit, std::fabs(x));
+        max = std::max(max, x.value);
+        max_logit = std::max(max_logit, x.size);
         max_v = std::max(max_v, v_of_key[first_key + static_cast<size_t>(j)]);
     }
     ref->max_logit[row] = max_logit;

@@ -14,7 +14,8 @@ namespace heed_test {
 struct Reference {
     std::vector<double> out;        // [batch, q_len, num_heads, head_dim_v]
     std::vector<double> lse;        // natural log
-    std::vector<double> max_logit;  // largest |logit| that the row sees (S)
+    std::vector<double> max_logit;  // S: the largest size of a logit that the row sees, |logit| or what its partial
+                                    // sums reach, see Logit in reference.cpp
     std::vector<double> max_v;      // largest |v| that the row sees (Vmax)
     std::vector<int32_t> num_visible;
     // Of each key, [batch, num_kv_heads, kv_len]: the largest weight / (8 + S) over all rows, that is how much a change

@@ -55,9 +55,7 @@ std::vector<Row> rows_for(const Shape &shape, uint32_t features) {
     return rows;
 }
 
-const char *isa_name(heed_isa isa) {
-    return isa == HEED_AVX512 ? "avx512" : isa == HEED_AVX2 ? "avx2" : "x86_64";
-}
+const char *isa_name(heed_isa isa) { return isa == HEED_AVX512 ? "avx512" : isa == HEED_AVX2 ? "avx2" : "x86_64"; }
 
 bool machine_has(heed_isa isa) {
     switch (isa) {

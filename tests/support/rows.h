@@ -22,7 +22,7 @@ struct Row {
 // All rows, and those that run here, sorted so that rows of equal head dims and phase stand together.
 std::vector<Row> all_rows();
 std::vector<Row> supported_rows();
-std::vector<Row> rows_with(uint32_t features);           // supported, with all of these features
+std::vector<Row> rows_with(uint32_t features);                         // supported, with all of these features
 std::vector<Row> rows_for(const Shape &shape, uint32_t features = 0);  // supported, and serving these head dims
 
 const char *isa_name(heed_isa isa);

@@ -15,9 +15,7 @@ constexpr double eps = 0x1p-23;
 double relative_rounding(heed_dtype dtype) {
     return dtype == HEED_F16 ? 1.01 * 0x1p-11 : dtype == HEED_BF16 ? 1.01 * 0x1p-8 : 0;
 }
-double subnormal_half_step(heed_dtype dtype) {
-    return dtype == HEED_F16 ? 0x1p-25 : dtype == HEED_BF16 ? 0x1p-134 : 0;
-}
+double subnormal_half_step(heed_dtype dtype) { return dtype == HEED_F16 ? 0x1p-25 : dtype == HEED_BF16 ? 0x1p-134 : 0; }
 
 // The error that rounding to the dtype alone may cause at x.
 double half_ulp(heed_dtype dtype, double x) {
@@ -114,11 +112,13 @@ public:
         hold_against("largest", verdict.max_error, ref_.naive_max_error, floor, max_slack, &verdict.max_ratio);
     }
 
-    void hold_against(const std::string &what, double error, double naive, double floor, double slack, double *ratio_of) {
+    void hold_against(const std::string &what, double error, double naive, double floor, double slack,
+                      double *ratio_of) {
         const double allowed = slack * std::max(naive, floor);
         *ratio_of = allowed > 0 ? error / allowed : 0;
         if (*ratio_of > 1) {
-            complain("the " + what + text(" error is %.3g, the naive baseline's %.3g; %.3g is allowed", error, naive, allowed));
+            complain("the " + what +
+                     text(" error is %.3g, the naive baseline's %.3g; %.3g is allowed", error, naive, allowed));
         }
     }
 
@@ -147,7 +147,8 @@ public:
         if (all_exact || elements == 0) return;
         if (trust.range && 2 * zeros > elements) complain("MISTRUSTED: the reference is mostly zero");
         if (trust.range && high - low < 100 * bound) {
-            complain(text("MISTRUSTED: the outputs lie in %.3g..%.3g, under 100 times the bound %.3g", low, high, bound));
+            complain(
+                text("MISTRUSTED: the outputs lie in %.3g..%.3g, under 100 times the bound %.3g", low, high, bound));
         }
         if (!trust.every_key_shows) return;
         for (const double effect : ref_.key_effect) {

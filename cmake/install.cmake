@@ -1,0 +1,17 @@
+# What a project that calls find_package(heed) gets.
+include(CMakePackageConfigHelpers)
+
+set(heed_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/heed)
+set_target_properties(heed_generate PROPERTIES EXPORT_NAME generate)
+set_target_properties(heed_kernels PROPERTIES EXPORT_NAME kernels)
+set_target_properties(heed_kernel_interface PROPERTIES EXPORT_NAME kernel_interface)
+set_target_properties(heed_halide_runtime PROPERTIES EXPORT_NAME halide_runtime)
+install(TARGETS heed heed_generate heed_kernels heed_kernel_interface heed_halide_runtime EXPORT heed-targets)
+install(EXPORT heed-targets NAMESPACE heed:: DESTINATION ${heed_package_dir})
+
+configure_package_config_file(cmake/heed-config.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/heed-config.cmake
+                              INSTALL_DESTINATION ${heed_package_dir})
+write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/heed-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/heed-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/heed-config-version.cmake
+              cmake/HeedKernels.cmake runtime/kernel_table.cpp
+        DESTINATION ${heed_package_dir})

@@ -1,0 +1,50 @@
+"""Bad input to heed_generate: exit 1, a message with key, value and what is allowed, and nothing written."""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+GENERATE = sys.argv.pop(1)
+GOOD = {"name": "k", "phase": "prefill", "head_dim": "32", "isa": "avx2"}
+
+
+class Driver(unittest.TestCase):
+    def run_driver(self, **changes):
+        with tempfile.TemporaryDirectory() as out:
+            arguments = {**GOOD, **changes, "out": out}
+            command = [GENERATE] + [f"{k}={v}" for k, v in arguments.items() if v is not None]
+            result = subprocess.run(command, capture_output=True, text=True)
+            return result, sorted(os.listdir(out))
+
+    def test_writes_all_files(self):
+        result, files = self.run_driver()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(files, ["k.h", "k.inc", "k.o", "k.s", "k.stmt"])
+
+    def test_refusals(self):
+        cases = [
+            ({"head_dim": "0"}, ["head_dim", "'0'", "1..640"]),
+            ({"head_dim": "641"}, ["head_dim", "'641'", "1..640"]),
+            ({"head_dim": "-3"}, ["head_dim", "'-3'", "1..640"]),
+            ({"head_dim": "64x"}, ["head_dim", "'64x'"]),
+            ({"head_dim": "any", "head_dim_v": "32"}, ["head_dim_v", "32", "0 exactly when"]),
+            ({"phase": "both"}, ["phase", "'both'", "prefill, decode"]),
+            ({"isa": "avx1024"}, ["isa", "'avx1024'", "avx512"]),
+            ({"dtype": "f64"}, ["dtype", "'f64'", "f32"]),
+            ({"features": "magic"}, ["features", "'magic'", "bias"]),
+            ({"features": "gqa"}, ["features", "'gqa'", "decode only"]),
+            ({"schedule": "fast"}, ["schedule", "'fast'", "x86, default"]),
+            ({"colour": "red"}, ["colour", "red"]),
+            ({"phase": None}, ["phase", "missing"]),
+        ]
+        for changes, words in cases:
+            with self.subTest(**changes):
+                result, files = self.run_driver(**changes)
+                self.assertEqual(result.returncode, 1, result.stderr)
+                for word in words:
+                    self.assertIn(word, result.stderr)
+                self.assertEqual(files, [])
+
+
+unittest.main()

@@ -1,0 +1,77 @@
+"""What the compiler made of the default table: read off the lowered code, the assembly and the registry lines."""
+import pathlib
+import re
+import sys
+import unittest
+
+DIR = pathlib.Path(sys.argv.pop(1))
+ROWS = sorted(p.stem for p in DIR.glob("attention_*.inc"))
+
+
+def loops(text, name):
+    """The bodies of the loops of a .stmt file over a variable whose name contains `name`."""
+    lines = text.splitlines()
+    for i, line in enumerate(lines):
+        if re.match(r" *for \(.*" + re.escape(name), line):
+            indent = len(line) - len(line.lstrip())
+            body = []
+            for following in lines[i + 1:]:
+                if following.strip() and len(following) - len(following.lstrip()) <= indent:
+                    break
+                body.append(following)
+            yield "\n".join(body)
+
+
+def blocks(assembly):
+    """Basic blocks of an assembly file that end in a jump to their own start: innermost loops."""
+    for match in re.finditer(r"^(\.LBB\w+):(.*?)^(?=\.LBB\w+:|# %bb)", assembly, re.M | re.S):
+        if re.search(r"\tj\w+\t" + re.escape(match.group(1)) + r"\b", match.group(2)):
+            yield match.group(2)
+
+
+class Kernels(unittest.TestCase):
+    def test_table_is_there(self):
+        self.assertGreaterEqual(len(ROWS), 90)
+        for isa in ("x86_64", "avx2", "avx512"):
+            self.assertEqual(len([r for r in ROWS if r.endswith(isa)]), len(ROWS) // 3)
+
+    def test_scratch_is_bounded(self):
+        for row in ROWS:
+            fields = (DIR / f"{row}.inc").read_text().split(", ")
+            self.assertGreaterEqual(int(fields[11]), 0, row)
+
+    def test_no_allocation_in_the_key_loop(self):
+        for row in ROWS:
+            found = 0
+            for body in loops((DIR / f"{row}.stmt").read_text(), ".steps_"):
+                found += 1
+                self.assertNotRegex(body, r"allocate .* in (Heap|Stack)|halide_malloc", row)
+            self.assertGreaterEqual(found, 2, row)
+
+    def test_no_condition_in_the_register_tiles(self):
+        for row in ROWS:
+            tile = "product_full" if "_prefill_" in row else "dot_tile_full"
+            text = (DIR / f"{row}.stmt").read_text()
+            for name in (tile + ".s1.", "value_tile_full.s1."):
+                for body in loops(text, name):
+                    self.assertNotRegex(body, r"\bif \(", f"{row}: {name}")
+
+    def test_instruction_sets(self):
+        for row in ROWS:
+            assembly = (DIR / f"{row}.s").read_text()
+            if row.endswith("x86_64"):
+                self.assertNotRegex(assembly, r"%[yz]mm|\tv[a-z]+ps\t", row)
+            else:
+                self.assertIn("vfmadd", assembly, row)
+                self.assertEqual("%zmm" in assembly, row.endswith("avx512"), row)
+
+    def test_register_tile_of_prefill(self):
+        # 3 vectors of rows x 8 keys x 2 steps of d, the whole loop: nothing else computes, nothing is spilled.
+        assembly = (DIR / "attention_prefill_f32_d128_contiguous_avx512.s").read_text()
+        tiles = [b for b in blocks(assembly) if b.count("vfmadd231ps") == 48]
+        self.assertGreaterEqual(len(tiles), 2)  # logits, values
+        for tile in tiles:
+            self.assertNotRegex(tile, r"vmovu?a?ps\t%zmm\d+, .*\(%rsp")
+
+
+unittest.main()

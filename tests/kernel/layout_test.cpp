@@ -1,0 +1,175 @@
+// Layouts, strides, alignment, guard pages: the same problem gives the same bits wherever its elements lie.
+#include <cstring>
+
+#include "expect.h"
+
+namespace heed_test {
+namespace {
+
+class Layouts : public KernelTest {
+protected:
+    Attention attention(int32_t q_len, int32_t kv_len, int32_t num_kv_heads = 2) const {
+        Shape shape = row().shape();
+        shape.batch = 2;
+        shape.num_heads = 4;
+        shape.num_kv_heads = num_kv_heads;
+        shape.q_len = q_len;
+        shape.kv_len = kv_len;
+        Attention a = make_attention(shape, Data::normal, 21);
+        a.causal = true;
+        a.position = HEED_BOTTOM_RIGHT;
+        return a;
+    }
+    int32_t some_keys() const { return row().info.kv_block + 19; }
+};
+
+TEST_P(Layouts, AllGiveTheSameBits) {
+    for (const int32_t q_len : {1, 11}) {
+        const Attention a = attention(q_len, some_keys());
+        const Result packed = expect_correct(a, options());
+        for (const Layout layout : {Layout::bshd, Layout::bhsd, Layout::sbhd, Layout::padded}) {
+            for (const Flush flush : {Flush::rear, Flush::front}) {
+                expect_same_bits(expect_runs(a, options().with_layout(layout).with_flush(flush)), packed);
+            }
+        }
+    }
+}
+
+TEST_P(Layouts, EachTensorHasItsOwn) {
+    const Attention a = attention(5, some_keys());
+    const Result packed = expect_correct(a, options());
+    CallOptions mixed = options();
+    mixed.q = Layout::bhsd;
+    mixed.k = Layout::padded;
+    mixed.v = Layout::sbhd;
+    mixed.out = Layout::padded;
+    expect_same_bits(expect_runs(a, mixed), packed);
+}
+
+TEST_P(Layouts, StridesOfExtentOneMeanNothing) {
+    Shape shape = row().shape();
+    shape.kv_len = 33;
+    const Attention a = make_attention(shape, Data::normal, 22);  // batch, heads and q_len are 1
+    const Result packed = expect_correct(a, options());
+    for (const Layout layout : {Layout::bshd, Layout::bhsd, Layout::sbhd, Layout::padded}) {
+        CallOptions garbage = options().with_layout(layout);
+        garbage.garbage_strides = true;
+        expect_same_bits(expect_runs(a, garbage), packed);
+    }
+}
+
+TEST_P(Layouts, AnyAlignment) {
+    const Attention a = attention(9, 50);
+    const Result packed = expect_correct(a, options());
+    for (int32_t offset = 1; offset <= 15; offset++) {
+        CallOptions shifted = options();
+        shifted.offset = offset;
+        expect_same_bits(expect_runs(a, shifted), packed);
+    }
+}
+
+// Keys shared by all sequences or heads: stride 0.
+TEST_P(Layouts, BroadcastKeysAndValues) {
+    Attention a = attention(9, 50, 4);
+    for (int32_t b = 0; b < a.batch; b++) {
+        for (int32_t j = 0; j < a.kv_len; j++) {
+            for (int32_t g = 0; g < a.num_kv_heads; g++) {
+                std::copy_n(a.k_row(0, j, 0), a.head_dim, a.k_row(b, j, g));
+                std::copy_n(a.v_row(0, j, 0), a.head_dim_v, a.v_row(b, j, g));
+            }
+        }
+    }
+    const Result full = expect_correct(a, options());
+    Call call(a, options());
+    call.problem.k_layout = {{0, a.head_dim, 0, 1}};
+    call.problem.v_layout = {{0, a.head_dim_v, 0, 1}};
+    ASSERT_EQ(call.run(), HEED_OK) << heed_last_error();
+    EXPECT_EQ(call.args.k.size, int64_t{a.kv_len} * a.head_dim);
+    expect_same_bits(call.out(), full.out, "out");
+}
+
+TEST_P(Layouts, StridedLse) {
+    const Attention a = attention(9, 50);
+    const Result packed = expect_correct(a, options());
+    Call call(a, options());
+    call.problem.lse_layout = {{3, 7, 100, 1}};
+    ASSERT_EQ(call.run(), HEED_OK) << heed_last_error();
+    EXPECT_TRUE(call.canaries_intact());
+    expect_same_bits(call.lse(), packed.lse, "lse");
+    expect_same_bits(call.out(), packed.out, "out");
+}
+
+TEST_P(Layouts, WithoutLse) {
+    const Attention a = attention(9, 50);
+    const Result with = expect_correct(a, options());
+    CallOptions without = options();
+    without.want_lse = false;
+    expect_same_bits(expect_runs(a, without), with);
+}
+
+// What an execute leaves behind in the workspace is nothing to the next.
+TEST_P(Layouts, WorkspaceContentsDoNotMatter) {
+    const Attention a = attention(9, some_keys());
+    Call call(a, options());
+    ASSERT_EQ(call.run(), HEED_OK) << heed_last_error();
+    const std::vector<float> first = call.out();
+    for (int32_t byte : {0x00, 0x7f, 0xff}) {
+        std::memset(call.args.workspace, byte, call.args.workspace_bytes);
+        ASSERT_EQ(call.execute(), HEED_OK) << heed_last_error();
+        expect_same_bits(call.out(), first, "out");
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, Layouts, testing::ValuesIn(supported_rows()), row_test_name);
+
+class FusedLayouts : public Layouts {};
+
+TEST_P(FusedLayouts, ViewsOfAFusedQkv) {
+    for (const int32_t num_kv_heads : {4, 2, 1}) {
+        Shape shape = row().shape(57, 57);
+        shape.batch = 2;
+        shape.num_heads = 4;
+        shape.num_kv_heads = num_kv_heads;
+        shape.q_len = shape.kv_len = 37;
+        const Attention a = make_attention(shape, Data::normal, 23);
+        const Result packed = expect_correct(a, options());
+        CallOptions fused = options();
+        fused.fused_qkv = true;
+        for (const Flush flush : {Flush::rear, Flush::front}) {
+            expect_same_bits(expect_runs(a, fused.with_flush(flush)), packed);
+        }
+    }
+}
+
+std::vector<Row> rows_of_equal_head_dims() {
+    std::vector<Row> rows;
+    for (const Row &row : supported_rows()) {
+        if (row.info.head_dim == row.info.head_dim_v) rows.push_back(row);
+    }
+    return rows;
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, FusedLayouts, testing::ValuesIn(rows_of_equal_head_dims()), row_test_name);
+
+class PerLogitLayouts : public Layouts {};
+
+TEST_P(PerLogitLayouts, PaddedMaskAndBias) {
+    Attention a = attention(9, 50);
+    Rng rng(24);
+    add_mask(&a, {0, 0, 0, 0}, 0.7, &rng);
+    add_bias(&a, {0, 0, 0, 0}, &rng);
+    const Result packed = expect_correct(a, options());
+    Call call(a, options());
+    const int64_t mask_row = a.kv_len + 3, bias_row = a.kv_len + 5;
+    call.problem.mask_layout = {{a.num_heads * a.q_len * mask_row + 1, a.q_len * mask_row, mask_row, 1}};
+    call.problem.bias_layout = {{1 + bias_row, a.batch * bias_row + 2, a.num_heads * a.batch * bias_row + 20, 1}};
+    ASSERT_EQ(call.run(), HEED_OK) << heed_last_error();
+    expect_same_bits(call.out(), packed.out, "out");
+    expect_same_bits(call.lse(), packed.lse, "lse");
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, PerLogitLayouts, testing::ValuesIn(rows_with(HEED_FEATURE_BIAS | HEED_FEATURE_MASK)),
+                         row_test_name);
+
+}  // namespace
+}  // namespace heed_test
