@@ -48,7 +48,10 @@ Expr log_sum_exp(const Expr &max, const Expr &sum) {
     return reinterpret<float>(select(sum_bits == 0, negative_infinity_bits, is_nan, sum_bits, finite));
 }
 
-Expr add_bias(const Expr &logit, const Expr &bias) { return logit + max(bias * log2_e, lowest_logit()); }
+Expr add_bias(const Expr &logit, const Expr &bias) {
+    Expr scaled = bias * log2_e;
+    return logit + select(is_negative_infinity(scaled), lowest_logit(), scaled);
+}
 
 Expr mask_allows(const Expr &mask, const Expr &mask_true_hides) {
     return (mask != cast<uint8_t>(0)) != (mask_true_hides != cast<uint8_t>(0));

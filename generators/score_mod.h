@@ -24,7 +24,7 @@ Halide::Expr is_zero(const Halide::Expr &x);
 // A sum of 0 (no visible key) gives minus infinity, NaN stays NaN: both selected as bits, for the same reason.
 Halide::Expr log_sum_exp(const Halide::Expr &max, const Halide::Expr &sum);
 
-// Logit plus an additive bias in natural units. A finite bias as low as -FLT_MAX stays finite.
+// Logit plus an additive bias in natural units. A finite bias as low as -FLT_MAX stays finite, NaN stays NaN.
 Halide::Expr add_bias(const Halide::Expr &logit, const Halide::Expr &bias);
 
 // Whether the mask byte lets the query attend; mask_true_hides (0 or 1) inverts the convention.

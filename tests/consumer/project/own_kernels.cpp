@@ -1,4 +1,5 @@
-// Three rows of this project's own, and nothing else: the right row runs, numbers are right, other head dims are refused.
+// Three rows of this project's own, and nothing else: the right row runs, numbers are right, other head dims are
+// refused.
 #include <heed/heed.h>
 
 #include <cmath>
