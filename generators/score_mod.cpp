@@ -12,13 +12,14 @@ Expr bits(const Expr &x) { return reinterpret<int32_t>(x); }
 
 constexpr int32_t negative_infinity_bits = INT32_MIN + 0x7f800000;
 
-// -inf <= x < -126, as one comparison of bits: of x < -126 the default float mode may make !(x >= -126), which holds
-// for NaN.
-Expr underflows(const Expr &x) {
-    const Expr first(0xc2fc0001u);  // the float behind -126
-    const Expr count(0xff800000u - 0xc2fc0001u);
-    return reinterpret<uint32_t>(x) - first <= count;
+// -inf <= x <= the float with these bits, as one comparison of bits: of x < c the default float mode may make !(x >=
+// c), which holds for NaN, and it may assume that a product is not infinite.
+Expr at_most(const Expr &x, uint32_t first) {
+    return reinterpret<uint32_t>(x) - Expr(first) <= Expr(0xff800000u - first);
 }
+
+constexpr uint32_t behind_minus_126 = 0xc2fc0001u;     // the float next below -126
+constexpr uint32_t lowest_bias_in_log2 = 0xff317216u;  // -2.3586e38: times log2(e) it is just above -FLT_MAX
 
 }  // namespace
 
@@ -35,7 +36,7 @@ Expr exp2_nonpositive(const Expr &x) {
     }
     p = p * f + 1.f;
     Expr scaled = reinterpret<float>(bits(p) + (cast<int32_t>(whole) << 23));
-    return select(underflows(x), 0.f, scaled);
+    return select(at_most(x, behind_minus_126), 0.f, scaled);
 }
 
 Expr is_negative_infinity(const Expr &x) { return bits(x) == negative_infinity_bits; }
@@ -49,8 +50,8 @@ Expr log_sum_exp(const Expr &max, const Expr &sum) {
 }
 
 Expr add_bias(const Expr &logit, const Expr &bias) {
-    Expr scaled = bias * log2_e;
-    return logit + select(is_negative_infinity(scaled), lowest_logit(), scaled);
+    Expr lowest = reinterpret<float>(Expr(lowest_bias_in_log2));
+    return logit + select(at_most(bias, lowest_bias_in_log2), lowest, bias) * log2_e;
 }
 
 Expr mask_allows(const Expr &mask, const Expr &mask_true_hides) {
