@@ -114,7 +114,7 @@ private:
         return (kb - left) * cfg.masked_block + select(kb < left, range(0), behind_full) + k;
     }
 
-    Args in_block(const BlockChain &, Args first) const {
+    Args in_block(Args first) const {
         first.insert(first.end(), {st.kb, st.rb, st.c, st.b, st.sp});
         return first;
     }
@@ -144,7 +144,7 @@ private:
         if (cfg.has_bias) {
             require(!is_negative_infinity(per_logit(in.bias, pos, chain.ranged)));
         }
-        chain.visible(vars(in_block(chain, {st.row, st.k}))) = seen;
+        chain.visible(vars(in_block({st.row, st.k}))) = seen;
     }
 
     Expr per_logit(const Func &tensor, const Expr &pos, bool may_lie_outside) const {
@@ -154,7 +154,7 @@ private:
     }
 
     Expr if_visible(const BlockChain &chain, const Expr &k, const Expr &value, const Expr &otherwise) const {
-        return hides(chain) ? select(chain.visible(in_block(chain, {st.row, k})), value, otherwise) : value;
+        return hides(chain) ? select(chain.visible(in_block({st.row, k})), value, otherwise) : value;
     }
 
     // Element d of key k of the block, of k or v.
@@ -176,7 +176,7 @@ private:
             chain.k_rows.define(args, head_dim, [&](const Expr &d) { return unpadded(chain, in.k, d, st.k); });
             chain.v_rows.define(args, head_dim_v, [&](const Expr &d) { return unpadded(chain, in.v, d, st.k); });
         }
-        Args at = in_block(chain, {st.row, st.k});
+        Args at = in_block({st.row, st.k});
         if (prefill) {
             chain.over_d = RDom(0, padded(head_dim), "over_d" + chain.suffix);
             Expr d = chain.over_d;
@@ -187,12 +187,12 @@ private:
         const int lanes = cfg.dot_lanes;
         chain.over_d = RDom(0, padded(head_dim) / lanes, "over_d" + chain.suffix);
         Expr d = chain.over_d * lanes + st.u;
-        Args per_lane = in_block(chain, {st.u, st.row, st.k});
+        Args per_lane = in_block({st.u, st.row, st.k});
         chain.dot_tile(vars(per_lane)) +=
             st.q_rows(d, st.row, st.rb, st.c, st.b) * element(chain, in.k, chain.k_rows, d, st.k);
         chain.dots(vars(per_lane)) = chain.dot_tile(per_lane);
         define_lane_sums(chain);
-        chain.product(vars(at)) = chain.sums.back()(in_block(chain, {st.k % lanes, 0, st.row, st.k / lanes}));
+        chain.product(vars(at)) = chain.sums.back()(in_block({st.k % lanes, 0, st.row, st.k / lanes}));
     }
 
     // Each level interleaves the halves of two vectors and adds: after log2(lanes) levels lane e holds the sum of key
@@ -201,21 +201,21 @@ private:
         const int lanes = cfg.dot_lanes;
         for (int pairs = lanes / 2; pairs >= 1; pairs /= 2) {
             auto operand = [&](const Expr &lane, const Expr &p) {
-                return chain.sums.empty() ? chain.dots(in_block(chain, {lane, st.row, st.kq * lanes + p}))
-                                          : chain.sums.back()(in_block(chain, {lane, p, st.row, st.kq}));
+                return chain.sums.empty() ? chain.dots(in_block({lane, st.row, st.kq * lanes + p}))
+                                          : chain.sums.back()(in_block({lane, p, st.row, st.kq}));
             };
             auto half = [&](int from) {
                 Expr lane = st.e / 2 + from;
                 return select(st.e % 2 == 0, operand(lane, st.p), operand(lane, st.p + pairs));
             };
             Func level("lane_sums" + std::to_string(pairs) + chain.suffix);
-            level(vars(in_block(chain, {st.e, st.p, st.row, st.kq}))) = half(0) + half(lanes / 2);
+            level(vars(in_block({st.e, st.p, st.row, st.kq}))) = half(0) + half(lanes / 2);
             chain.sums.push_back(level);
         }
     }
 
     void define_softmax(BlockChain &chain) {
-        Args at = in_block(chain, {st.row, st.k}), per_row = in_block(chain, {st.row});
+        Args at = in_block({st.row, st.k}), per_row = in_block({st.row});
         Expr logit = chain.product(at);
         if (cfg.has_bias) {
             logit = add_bias(logit, per_logit(in.bias, key_position(chain, st.k, st.kb), chain.ranged));
@@ -223,7 +223,7 @@ private:
         chain.logits(vars(at)) = if_visible(chain, st.k, logit, lowest_logit());
 
         chain.keys = RDom(0, chain.block, "keys" + chain.suffix);
-        Args at_key = in_block(chain, {st.row, Expr(chain.keys)});
+        Args at_key = in_block({st.row, Expr(chain.keys)});
         chain.block_max(vars(per_row)) = lowest_logit();
         chain.block_max(vars(per_row)) = max(chain.block_max(per_row), chain.logits(at_key));
         Expr weight = exp2_nonpositive(chain.logits(at) - chain.block_max(per_row));
@@ -235,18 +235,18 @@ private:
         const int lanes = cfg.dot_lanes;
         chain.lane_keys = RDom(0, chain.block / lanes, "lane_keys" + chain.suffix);
         chain.over_u = RDom(0, lanes, "over_u" + chain.suffix);
-        chain.sum_lanes(vars(in_block(chain, {st.u, st.row}))) +=
-            chain.weights(in_block(chain, {st.row, chain.lane_keys * lanes + st.u}));
-        chain.block_sum(vars(per_row)) += chain.sum_lanes(in_block(chain, {Expr(chain.over_u), st.row}));
+        chain.sum_lanes(vars(in_block({st.u, st.row}))) +=
+            chain.weights(in_block({st.row, chain.lane_keys * lanes + st.u}));
+        chain.block_sum(vars(per_row)) += chain.sum_lanes(in_block({Expr(chain.over_u), st.row}));
     }
 
     // A hidden key is left out, not multiplied by 0: its value may be NaN.
     void define_values(BlockChain &chain) {
-        Args at = in_block(chain, {st.row, st.d});
+        Args at = in_block({st.row, st.d});
         Expr key = chain.keys;
         chain.value_tile(vars(at)) = 0.f;
         Expr so_far = chain.value_tile(at);
-        Expr weighted = chain.weights(in_block(chain, {st.row, key})) * element(chain, in.v, chain.v_rows, st.d, key);
+        Expr weighted = chain.weights(in_block({st.row, key})) * element(chain, in.v, chain.v_rows, st.d, key);
         chain.value_tile(vars(at)) = if_visible(chain, key, so_far + weighted, so_far);
         chain.block_out(vars(at)) = chain.value_tile(at);
     }

@@ -8,7 +8,7 @@
 // The splits of a row are merged in a second, small parallel loop.
 #include <algorithm>
 
-#include "schedules.h"
+#include "task_schedule.h"
 
 namespace heed {
 
@@ -16,10 +16,10 @@ using namespace Halide;
 
 namespace {
 
-class DecodeSchedule {
+class DecodeSchedule : TaskSchedule {
 public:
     DecodeSchedule(AttentionStages &stages, const AttentionConfig &config, const Machine &machine)
-        : st(stages), cfg(config), registers(machine.vector_registers) {}
+        : TaskSchedule(stages, config, stages.split_state), registers(machine.vector_registers) {}
 
     void apply() {
         outputs();
@@ -29,45 +29,11 @@ public:
     }
 
 private:
-    AttentionStages &st;
-    const AttentionConfig &cfg;
     const int registers;
     Var ko{"ko"}, kt{"kt"}, ro{"ro"}, rt{"rt"}, dv{"dv"}, db{"db"}, hb{"hb"};
 
-    Func &one_task(Func &f) {
-        for (const Var &v : {st.rb, st.c, st.b, st.sp}) {
-            for (const Var &arg : f.args()) {
-                if (arg.name() == v.name()) {
-                    f.bound_extent(v, 1);
-                }
-            }
-        }
-        return f;
-    }
-    // Elements of a head, known now or bounded.
-    Func &along_d(Func &f, const Var &d, int length, int before = 0) {
-        return cfg.any_head_dim() ? f.bound_storage(d, before + cfg.padded(length))
-                                  : f.bound_extent(d, before + cfg.padded(length));
-    }
-    Func &padded_rows(Func &f, PaddedRows &rows, int length) {
-        along_d(f, st.d, length).vectorize(st.d, cfg.lanes, TailStrategy::RoundUp);
-        f.update().vectorize(rows.over_d.x, cfg.lanes, TailStrategy::Predicate);
-        return f;
-    }
-    void padded_block(PaddedRows &rows, const BlockChain &ch, int length) {
-        Func &f = rows.rows;
-        f.compute_at(st.state, ch.steps.y).hoist_storage(st.split_state, st.task).store_in(MemoryType::Heap);
-        padded_rows(one_task(f).bound_extent(st.kb, 1).bound_extent(st.k, ch.block), rows, length);
-    }
-
-    Func &in_frame(Func &f) { return one_task(f.compute_at(st.split_state, st.task).store_in(MemoryType::Register)); }
     // Rows of elements of a head are small here and stay in the frame, unless their length comes at run time.
-    Func &head_rows(Func &f) { return cfg.any_head_dim() ? in_frame(f).store_in(MemoryType::Heap) : in_frame(f); }
-    Func &of_block(Func &f, const BlockChain &ch) {
-        f.compute_at(st.state, ch.steps.y).store_in(MemoryType::Register);
-        return one_task(f).bound_extent(st.kb, 1);
-    }
-
+    Func &head_rows(Func &f) { return cfg.any_head_dim() ? in_workspace(f) : in_frame(f); }
     Func &one_row(Func &f) { return f.bound_extent(st.s, 1).bound_extent(st.h, 1).bound_extent(st.b, 1); }
 
     void outputs() {

@@ -5,7 +5,7 @@
 //     logits^T [keys][rows] = k (scalars) x q^T (vectors)     register tile: row_block rows x key_tile keys, over all
 //     of d softmax               lane-wise over the keys out^T    [d][rows]   += v (scalars) x weights^T register tile:
 //     row_block rows x key_tile values of d, over the keys
-#include "schedules.h"
+#include "task_schedule.h"
 
 namespace heed {
 
@@ -13,9 +13,10 @@ using namespace Halide;
 
 namespace {
 
-class PrefillSchedule {
+class PrefillSchedule : TaskSchedule {
 public:
-    PrefillSchedule(AttentionStages &stages, const AttentionConfig &config) : st(stages), cfg(config) {}
+    PrefillSchedule(AttentionStages &stages, const AttentionConfig &config)
+        : TaskSchedule(stages, config, stages.out) {}
 
     void apply() {
         outputs();
@@ -25,51 +26,9 @@ public:
     }
 
 private:
-    AttentionStages &st;
-    const AttentionConfig &cfg;
     Var rv{"rv"}, ro{"ro"}, dv{"dv"}, db{"db"}, kt{"kt"}, ko{"ko"};
 
-    // Scratch of one task: all coordinates of the task have one value. Small or hot: in the stack frame (Register).
-    // What would make the frame large (head_dim times row_block floats): in the workspace, through halide_malloc once
-    // per task.
-    Func &in_frame(Func &f) { return one_task(f.compute_at(st.out, st.task).store_in(MemoryType::Register)); }
-    Func &in_workspace(Func &f) { return one_task(f.compute_at(st.out, st.task).store_in(MemoryType::Heap)); }
-    Func &one_task(Func &f) {
-        for (const Var &v : {st.rb, st.c, st.b, st.sp}) {
-            if (has(f, v)) {
-                f.bound_extent(v, 1);
-            }
-        }
-        return f;
-    }
-    static bool has(const Func &f, const Var &v) {
-        for (const Var &arg : f.args()) {
-            if (arg.name() == v.name()) {
-                return true;
-            }
-        }
-        return false;
-    }
-    Func &of_block(Func &f, const BlockChain &ch) {
-        f.compute_at(st.state, ch.steps.y).store_in(MemoryType::Register);
-        return one_task(f).bound_extent(st.kb, 1).bound_extent(st.row, cfg.row_block);
-    }
-
-    // Elements of a head, known now or bounded.
-    Func &along_d(Func &f, const Var &d, int length, int before = 0) {
-        return cfg.any_head_dim() ? f.bound_storage(d, before + cfg.padded(length))
-                                  : f.bound_extent(d, before + cfg.padded(length));
-    }
-    Func &padded_rows(Func &f, PaddedRows &rows, int length) {
-        along_d(f, st.d, length).vectorize(st.d, cfg.lanes, TailStrategy::RoundUp);
-        f.update().vectorize(rows.over_d.x, cfg.lanes, TailStrategy::Predicate);
-        return f;
-    }
-    void padded_block(PaddedRows &rows, const BlockChain &ch, int length) {
-        Func &f = rows.rows;
-        f.compute_at(st.state, ch.steps.y).hoist_storage(st.out, st.task).store_in(MemoryType::Heap);
-        padded_rows(one_task(f).bound_extent(st.kb, 1).bound_extent(st.k, ch.block), rows, length);
-    }
+    Func &of_block_rows(Func &f, const BlockChain &ch) { return of_block(f, ch).bound_extent(st.row, cfg.row_block); }
 
     void outputs() {
         const int rows = cfg.row_block, lanes = cfg.lanes;
@@ -135,24 +94,24 @@ private:
             padded_block(ch.v_rows, ch, cfg.head_dim_v);
         }
         if (cfg.per_logit()) {
-            of_block(ch.visible, ch).bound_extent(st.k, ch.block).vectorize(st.row, lanes);
+            of_block_rows(ch.visible, ch).bound_extent(st.k, ch.block).vectorize(st.row, lanes);
         }
-        of_block(ch.block_max, ch)
+        of_block_rows(ch.block_max, ch)
             .vectorize(st.row, lanes)
             .unroll(st.row)
             .update()
             .reorder(st.row, ch.keys)
             .vectorize(st.row, lanes)
             .unroll(st.row);
-        of_block(ch.block_sum, ch)
+        of_block_rows(ch.block_sum, ch)
             .vectorize(st.row, lanes)
             .unroll(st.row)
             .update()
             .reorder(st.row, ch.keys)
             .vectorize(st.row, lanes)
             .unroll(st.row);
-        of_block(ch.weights, ch).bound_extent(st.k, ch.block).vectorize(st.row, lanes).unroll(st.row);
-        of_block(ch.logits, ch)
+        of_block_rows(ch.weights, ch).bound_extent(st.k, ch.block).vectorize(st.row, lanes).unroll(st.row);
+        of_block_rows(ch.logits, ch)
             .bound_extent(st.k, ch.block)
             .split(st.k, ko, kt, tile)
             .reorder(st.row, kt, ko)
@@ -160,7 +119,7 @@ private:
             .unroll(st.row)
             .unroll(kt);
         register_tile(ch.product.compute_at(ch.logits, ko), ch.over_d, st.k, 2);
-        along_d(of_block(ch.block_out, ch).hoist_storage(st.out, st.task).store_in(MemoryType::Heap), st.d,
+        along_d(of_block_rows(ch.block_out, ch).hoist_storage(st.out, st.task).store_in(MemoryType::Heap), st.d,
                 cfg.head_dim_v)
             .split(st.d, db, dv, tile, TailStrategy::RoundUp)
             .reorder(st.row, dv, db)

@@ -1,0 +1,62 @@
+#pragma once
+// What the x86 schedules share: scratch of one task, the parallel unit of work, inside the loop over `task` of `root`.
+
+#include "schedules.h"
+
+namespace heed {
+
+class TaskSchedule {
+public:
+    TaskSchedule(AttentionStages &stages, const AttentionConfig &config, Halide::Func &root)
+        : st(stages), cfg(config), root(root) {}
+
+protected:
+    AttentionStages &st;
+    const AttentionConfig &cfg;
+    Halide::Func &root;
+
+    // All coordinates of the task have one value.
+    Halide::Func &one_task(Halide::Func &f) {
+        for (const Halide::Var &v : {st.rb, st.c, st.b, st.sp}) {
+            for (const Halide::Var &arg : f.args()) {
+                if (arg.name() == v.name()) f.bound_extent(v, 1);
+            }
+        }
+        return f;
+    }
+
+    // Small or hot: in the stack frame. What would make the frame large: in the workspace, through halide_malloc once
+    // per task.
+    Halide::Func &in_frame(Halide::Func &f) { return in_task(f, Halide::MemoryType::Register); }
+    Halide::Func &in_workspace(Halide::Func &f) { return in_task(f, Halide::MemoryType::Heap); }
+
+    Halide::Func &of_block(Halide::Func &f, const BlockChain &ch) {
+        f.compute_at(st.state, ch.steps.y).store_in(Halide::MemoryType::Register);
+        return one_task(f).bound_extent(st.kb, 1);
+    }
+
+    // Elements of a head, known now or bounded.
+    Halide::Func &along_d(Halide::Func &f, const Halide::Var &d, int length, int before = 0) {
+        return cfg.any_head_dim() ? f.bound_storage(d, before + cfg.padded(length))
+                                  : f.bound_extent(d, before + cfg.padded(length));
+    }
+
+    Halide::Func &padded_rows(Halide::Func &f, PaddedRows &rows, int length) {
+        along_d(f, st.d, length).vectorize(st.d, cfg.lanes, Halide::TailStrategy::RoundUp);
+        f.update().vectorize(rows.over_d.x, cfg.lanes, Halide::TailStrategy::Predicate);
+        return f;
+    }
+
+    void padded_block(PaddedRows &rows, const BlockChain &ch, int length) {
+        Halide::Func &f = rows.rows;
+        f.compute_at(st.state, ch.steps.y).hoist_storage(root, st.task).store_in(Halide::MemoryType::Heap);
+        padded_rows(one_task(f).bound_extent(st.kb, 1).bound_extent(st.k, ch.block), rows, length);
+    }
+
+private:
+    Halide::Func &in_task(Halide::Func &f, Halide::MemoryType memory) {
+        return one_task(f.compute_at(root, st.task).store_in(memory));
+    }
+};
+
+}  // namespace heed
