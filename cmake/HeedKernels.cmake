@@ -5,7 +5,10 @@
 #   target_link_libraries(my_program PRIVATE heed::runtime my_kernels)
 #
 # One object per row, all in one static library, with a table that the runtime enumerates. A program links exactly one kernel library.
+#
+# HEED_ROW_FILTER, a regular expression, keeps only the rows whose names match: for work on a few rows.
 include_guard(GLOBAL)
+set(HEED_ROW_FILTER "" CACHE STRING "Build only the kernel rows whose names match this regular expression")
 
 # heed_add_kernel_library(<target>): an empty table.
 function(heed_add_kernel_library target)
@@ -71,6 +74,9 @@ function(_heed_add_row target phase dtype head_dim features isa schedule extra_f
         list(APPEND options extra_features=${extra_features})
     endif()
 
+    if(HEED_ROW_FILTER AND NOT name MATCHES "${HEED_ROW_FILTER}")
+        return()
+    endif()
     get_target_property(dir ${target} HEED_DIR)
     get_target_property(rows ${target} HEED_ROWS)
     if(name IN_LIST rows)
