@@ -12,8 +12,8 @@ constexpr char usage[] = R"(usage: heed_conformance attention|rotary CASES [--ca
 
 Runs ONNX's cases of an operator, which generate.py wrote into the folder CASES.
 --case=NAME    this case alone
---kernel=NAME  this row of the kernel table alone; default: the plan's choice and every row that serves the case
---dump=DIR     writes DIR/NAME, the case of attention as `heed run` and `heed check` take it
+--kernel=NAME  attention: this row of the kernel table alone; default: the plan's choice and every row that serves the case
+--dump=DIR     attention: writes each case to DIR/NAME, a folder that `heed run` and `heed check` take
 
 Exit status: 0 when every case passes, 1 when one fails, 2 for a wrong command line.
 )";
@@ -40,7 +40,8 @@ bool parse(int argc, char **argv, Options &options) {
             return false;
         }
     }
-    return options.operator_name == "attention" || options.operator_name == "rotary";
+    const bool plain = options.kernel.empty() && options.dump.empty();
+    return options.operator_name == "attention" || (options.operator_name == "rotary" && plain);
 }
 
 }  // namespace

@@ -79,6 +79,7 @@ void OnnxCase::expect_only(const std::set<std::string> &known_inputs,
 
 OnnxCase read_onnx_case(const fs::path &folder) {
     std::ifstream in(folder / "case.json");
+    if (!in.is_open()) throw InvalidInput((folder / "case.json").string() + ": no readable file");
     const nlohmann::json description = nlohmann::json::parse(in);
     OnnxCase onnx;
     onnx.name = folder.filename().string();
