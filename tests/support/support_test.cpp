@@ -169,7 +169,7 @@ TEST(ExactSet, NamesTheVisibleKeys) {
     const std::vector<float> out(ref.out.begin(), ref.out.end());
     std::vector<int32_t> all(37);
     for (int32_t j = 0; j < 37; j++) all[static_cast<size_t>(j)] = j;
-    EXPECT_EQ(named_keys(out.data() + a.out_index(0, 2, 0), a.head_dim_v, 37), all);
+    EXPECT_EQ(named_keys(a, out.data() + a.out_index(0, 2, 0), 37), all);
 }
 
 TEST(Guard, FaultsOnBothSides) {

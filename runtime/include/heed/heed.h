@@ -171,7 +171,14 @@ typedef enum heed_isa HEED_ENUM_WIDTH { HEED_X86_64 = 0, HEED_AVX2 = 1, HEED_AVX
 /* Bits of heed_kernel_info_t.features. BIAS, MASK: what a row can serve beyond the plain problem. GQA: a decode row
  * that works on several query rows at once (the heads of a group, positions); rows with and without it serve any group.
  */
-enum { HEED_FEATURE_BIAS = 1, HEED_FEATURE_MASK = 2, HEED_FEATURE_GQA = 4 };
+enum {
+    HEED_FEATURE_BIAS = 1,
+    HEED_FEATURE_MASK = 2,
+    HEED_FEATURE_GQA = 4,
+    HEED_FEATURE_SOFTCAP = 8,
+    HEED_FEATURE_ALIBI = 16,
+    HEED_FEATURE_DROPOUT = 32
+};
 
 /* One row of the kernel table. Strings live as long as the library. */
 typedef struct heed_kernel_info_t {
