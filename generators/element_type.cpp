@@ -45,7 +45,9 @@ Expr to_float(ElementType type, const Expr &stored) {
 
 Expr from_float(ElementType type, const Expr &value) {
     if (type == ElementType::f16) {
-        return reinterpret<uint16_t>(cast(Float(16), value));
+        // (The conversion in integers, where there is no instruction, turns NaN into infinity.)
+        Expr is_nan = (reinterpret<uint32_t>(value) & 0x7fffffff) > 0x7f800000;
+        return select(is_nan, cast<uint16_t>(0x7e00), reinterpret<uint16_t>(cast(Float(16), value)));
     }
     if (type == ElementType::bf16) {
         Expr bits = reinterpret<uint32_t>(value), high = bits >> 16;
