@@ -172,13 +172,13 @@ void make_exact_set(Attention *a, int32_t first_key) {
 
 int32_t keys_per_run(const Attention &a) { return exact_bits(a.dtype) * a.head_dim_v; }
 
-std::vector<int32_t> named_keys(const Attention &a, const float *out_row, int32_t num_visible, int32_t first_key) {
+std::vector<int32_t> named_keys(const Attention &a, const float *out_row, double weight, int32_t first_key) {
     std::vector<int32_t> keys;
     const int32_t bits = exact_bits(a.dtype);
     for (int32_t d = 0; d < a.head_dim_v; d++) {
         // The sum of `bits` powers of two, off by a few 2^-24 of it, or less than a quarter where f16 and bf16 round
         // it: far from the next integer.
-        const auto sum = std::llround(static_cast<double>(out_row[d]) * num_visible);
+        const auto sum = std::llround(static_cast<double>(out_row[d]) / weight);
         for (int32_t bit = 0; bit < 63; bit++) {
             if ((sum >> bit) & 1) keys.push_back(first_key + bits * d + bit);
         }

@@ -115,8 +115,8 @@ void add_bias(Attention *a, std::array<int32_t, 4> shape, Rng *rng);
 // 2^(j % bits).
 void make_exact_set(Attention *a, int32_t first_key = 0);
 int32_t keys_per_run(const Attention &a);
-// The keys that such an output row names, num_visible of all keys being visible.
-std::vector<int32_t> named_keys(const Attention &a, const float *out_row, int32_t num_visible, int32_t first_key = 0);
+// The keys that such an output row names, each of them having this weight.
+std::vector<int32_t> named_keys(const Attention &a, const float *out_row, double weight, int32_t first_key = 0);
 
 // What the contract's text says about one existing query and every key: kv_len entries, 1 = visible.
 std::vector<uint8_t> visible_keys(const Attention &a, int32_t b, int32_t h, int32_t i);

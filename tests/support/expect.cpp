@@ -115,12 +115,13 @@ void expect_exact_set(const Attention &given, const CallOptions &options) {
                     const std::vector<uint8_t> visible = visible_keys(a, b, h, i);
                     std::vector<int32_t> expected;
                     for (int32_t j = first; j < std::min(a.kv_len, first + keys_per_run(a)); j++) {
-                        if (visible[static_cast<size_t>(j)]) expected.push_back(j);
+                        if (visible[static_cast<size_t>(j)] && dropout_keeps(a, b, h, i, j)) expected.push_back(j);
                     }
                     const auto n = static_cast<int32_t>(std::count(visible.begin(), visible.end(), 1));
+                    const double weight = 1 / (n * (1 - static_cast<double>(a.dropout_p)));
                     const float lse = result.lse[static_cast<size_t>(a.lse_index(b, h, i))];
                     const double log_n = std::log(static_cast<double>(n));  // -inf for 0
-                    ASSERT_EQ(named_keys(a, result.out.data() + a.out_index(b, i, h), n, first), expected)
+                    ASSERT_EQ(named_keys(a, result.out.data() + a.out_index(b, i, h), weight, first), expected)
                         << "batch " << b << ", head " << h << ", query " << i;
                     ASSERT_TRUE(lse == log_n || std::fabs(lse - log_n) <= lse_bound(a, log_n, 0))
                         << "lse " << lse << " of " << n << " keys";

@@ -32,8 +32,8 @@ void expect_close(const Attention &a, const Result &result, const Trust &trust =
 void expect_same_bits(const std::vector<float> &got, const std::vector<float> &expected, const std::string &what);
 void expect_same_bits(const Result &got, const Result &expected);
 
-// Each output row names the keys of the literal table. Replaces q and v by those of make_exact_set, over as many runs
-// as the number of keys takes.
+// Each output row names the keys of the literal table that dropout keeps. Replaces q and v by those of make_exact_set,
+// over as many runs as the number of keys takes.
 void expect_exact_set(const Attention &a, const CallOptions &options);
 
 // A row of the table that names a test's instance.

@@ -83,14 +83,6 @@ Logit logit(const Attention &a, int32_t b, int32_t h, int32_t i, int32_t j) {
     return {x, std::max(std::fabs(x), size) + std::fabs(alibi)};
 }
 
-// The element of the dropout mask of a logit. Of a call all lengths are the longest.
-bool kept(const Attention &a, int32_t b, int32_t h, int32_t i, int32_t j) {
-    if (a.dropout_p == 0) return true;
-    const auto n = [](int32_t x) { return static_cast<uint64_t>(x); };
-    const uint64_t e = ((n(b) * n(a.num_heads) + n(h)) * n(a.q_len) + n(i)) * n(a.kv_len) + n(j);
-    return dropout_keeps(e, a.dropout_p, a.dropout_seed, a.dropout_offset);
-}
-
 double sink_of(const Attention &a, int32_t h) { return a.sink.empty() ? -infinity : a.sink[static_cast<size_t>(h)]; }
 
 // The largest |v| of every key, [batch, num_kv_heads, kv_len].
@@ -146,7 +138,7 @@ void solve_row(const Attention &a, int32_t b, int32_t h, int32_t i, const std::v
     for (int32_t j = 0; j < a.kv_len; j++) {
         if (!visible[static_cast<size_t>(j)]) continue;
         double &prob = weights[static_cast<size_t>(j)];
-        prob = kept(a, b, h, i, j) ? prob / sum : -1;
+        prob = dropout_keeps(a, b, h, i, j) ? prob / sum : -1;
         if (prob < 0) continue;
         num_kept++;
         for (int32_t d = 0; d < a.head_dim_v; d++) {
@@ -210,7 +202,7 @@ void naive_row(const Attention &a, int32_t b, int32_t h, int32_t i, const Order 
     }
     for (size_t index = 0; index < n; index++) {
         const auto j = static_cast<size_t>(order(static_cast<int64_t>(index), a.kv_len));
-        if (!visible[j] || !kept(a, b, h, i, static_cast<int32_t>(j))) continue;
+        if (!visible[j] || !dropout_keeps(a, b, h, i, static_cast<int32_t>(j))) continue;
         const float prob = round_to(a.dtype, weights[j] / sum * keep_scale),
                     *v = a.v_row(b, static_cast<int64_t>(j), g);
         for (size_t d = 0; d < out->size(); d++) (*out)[d] += prob * v[d];
@@ -255,6 +247,14 @@ void run_baseline(const Attention &a, Reference *ref) {
 }
 
 }  // namespace
+
+// The mask is indexed by the longest lengths of a call, never by a sequence's own.
+bool dropout_keeps(const Attention &a, int32_t b, int32_t h, int32_t i, int32_t j) {
+    if (a.dropout_p == 0) return true;
+    const auto n = [](int32_t x) { return static_cast<uint64_t>(x); };
+    const uint64_t e = ((n(b) * n(a.num_heads) + n(h)) * n(a.q_len) + n(i)) * n(a.kv_len) + n(j);
+    return dropout_keeps(e, a.dropout_p, a.dropout_seed, a.dropout_offset);
+}
 
 Reference compute_reference(const Attention &given, bool with_baseline) {
     Reference ref;

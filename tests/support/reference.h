@@ -28,6 +28,9 @@ struct Reference {
     double naive_max_error, naive_rms_error;
 };
 
+// Whether dropout keeps a key's weight.
+bool dropout_keeps(const Attention &a, int32_t b, int32_t h, int32_t i, int32_t j);
+
 Reference compute_reference(const Attention &a, bool with_baseline);
 
 // The same from a cache of bounded size, with the baseline where the tolerance policy needs it.

@@ -130,7 +130,8 @@ TEST(ExactSet, NamesTheVisibleKeys) {
                     }
                     std::vector<int32_t> expected;
                     for (int32_t j = first; j < std::min(i + 1, first + keys_per_run(a)); j++) expected.push_back(j);
-                    ASSERT_EQ(named_keys(a, out.data(), i + 1, first), expected) << dtype_name(dtype) << " " << i;
+                    ASSERT_EQ(named_keys(a, out.data(), 1.0 / (i + 1), first), expected)
+                        << dtype_name(dtype) << " " << i;
                 }
             }
         }
