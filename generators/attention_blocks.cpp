@@ -28,6 +28,15 @@ Expr AttentionBuilder::per_logit(const Func &tensor, const Expr &pos, bool may_l
     return tensor(key, position(st.row), head(st.row), sequence);
 }
 
+Expr AttentionBuilder::bias(const Expr &pos, bool may_lie_outside) const {
+    Expr element = per_logit(in.bias, pos, may_lie_outside);
+    if (cfg.dtype != ElementType::f32) {
+        Expr element_16 = to_float(cfg.dtype, per_logit(in.bias_16, pos, may_lie_outside));
+        element = select(st.bias_is_16, element_16, element);
+    }
+    return select(st.bias_on, element, 0.f);
+}
+
 void AttentionBuilder::define_visibility(BlockChain &chain) {
     if (!hides(chain)) {
         return;
@@ -40,15 +49,11 @@ void AttentionBuilder::define_visibility(BlockChain &chain) {
         require(pos >= range[0] && pos < range[1]);
     }
     if (cfg.has_mask) {
-        require(mask_allows(per_logit(in.mask, pos, chain.ranged), in.mask_true_hides));
+        Expr allows = mask_allows(per_logit(in.mask, pos, chain.ranged), in.mask_form);
+        require(select(st.mask_on, allows, Internal::const_true()));
     }
     if (cfg.has_bias) {
-        Expr bias = per_logit(in.bias, pos, chain.ranged);
-        if (cfg.dtype != ElementType::f32) {
-            st.bias_is_16 = in.bias_is_16;
-            bias = select(in.bias_is_16, to_float(cfg.dtype, per_logit(in.bias_16, pos, chain.ranged)), bias);
-        }
-        chain.biases(vars(at)) = bias;
+        chain.biases(vars(at)) = bias(pos, chain.ranged);
         require(!is_negative_infinity(chain.biases(at)));
     }
     chain.visible(vars(at)) = seen;
@@ -125,7 +130,6 @@ void AttentionBuilder::define_logits(BlockChain &chain) {
         logit = logit * in.k.scale(kv_head(), slot(chain, st.k));
     }
     if (cfg.has_softcap) {
-        st.softcap_on = in.softcap > 0.f;
         logit = select(st.softcap_on, soft_capped(logit, in.softcap * log2_e), logit);
     }
     Expr bias;

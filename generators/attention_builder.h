@@ -20,9 +20,10 @@ private:
     AttentionStages &st;
     const bool prefill;
     Expr group_size, head_dim, head_dim_v;
+    Halide::Func task_table;  // where the part at hand reads its task
 
     // ---- rows: which query position and head a row is. Rows behind the last one repeat it.
-    Expr field(int column) const { return in.tasks(column, st.t); }
+    Expr field(int column) const { return task_table(column, st.t); }
     Expr num_rows() const;
     Expr packed_row(const Expr &row) const;
     Expr position(const Expr &row) const;
@@ -37,6 +38,7 @@ private:
     Expr key_position(const BlockChain &chain, const Expr &k, const Expr &kb) const;
     KeySlot slot(const BlockChain &chain, const Expr &k) const;
     void define_slots(BlockChain &chain);
+    Expr bias(const Expr &pos, bool may_lie_outside) const;
     void define_visibility(BlockChain &chain);
     bool hides(const BlockChain &chain) const { return chain.ranged || cfg.per_logit(); }
     Expr per_logit(const Halide::Func &tensor, const Expr &pos, bool may_lie_outside) const;

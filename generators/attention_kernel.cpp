@@ -51,8 +51,8 @@ AttentionInputs AttentionKernel::inputs() const {
     in.softcap = softcap;
     in.split_len = split_len;
     in.num_splits = num_splits;
-    in.mask_true_hides = mask_true_hides;
-    in.bias_is_16 = bias_is_16 != cast<uint8_t>(0);
+    in.mask_form = mask_form;
+    in.bias_form = bias_form;
     in.alibi_symmetric = alibi_symmetric;
     in.dropout_seed = dropout_seed;
     in.dropout_offset = dropout_offset;
@@ -130,8 +130,8 @@ std::vector<Argument> AttentionKernel::arguments() const {
             split_len,
             num_splits,
             page_size,
-            mask_true_hides,
-            bias_is_16,
+            mask_form,
+            bias_form,
             alibi_symmetric,
             dropout_seed,
             dropout_offset,

@@ -28,8 +28,8 @@ struct AttentionKernel {
     Halide::Param<float> scale{"scale"}, softcap{"softcap"};
     Halide::Param<int32_t> split_len{"split_len"}, num_splits{"num_splits"};  // decode: keys of a split
     Halide::Param<int32_t> page_size{"page_size"};                            // 0: storage is strided
-    Halide::Param<uint8_t> mask_true_hides{"mask_true_hides"}, bias_is_16{"bias_is_16"},
-        alibi_symmetric{"alibi_symmetric"};
+    Halide::Param<int32_t> mask_form{"mask_form"}, bias_form{"bias_form"};    // MaskForm, BiasForm
+    Halide::Param<uint8_t> alibi_symmetric{"alibi_symmetric"};
     Halide::Param<uint64_t> dropout_seed{"dropout_seed"}, dropout_offset{"dropout_offset"},
         dropout_threshold{"dropout_threshold"};
     Halide::Param<float> dropout_scale{"dropout_scale"};

@@ -23,6 +23,7 @@ void AttentionBuilder::define_prefill_outputs() {
 
 void AttentionBuilder::define_decode_outputs() {
     using S = AttentionStages;
+    task_table = in.tasks;  // the merge is another loop over the tasks
     st.num_split_tasks = in.num_tasks * in.num_splits;
     Expr split = st.task / in.num_tasks, t = st.task - split * in.num_tasks;
     st.split_state(st.row, st.x, st.task) =

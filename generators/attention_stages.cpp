@@ -25,6 +25,12 @@ AttentionBuilder::AttentionBuilder(const AttentionConfig &config, const Attentio
 }
 
 void AttentionBuilder::build() {
+    st.softcap_on = in.softcap > 0.f;
+    st.mask_on = in.mask_form != no_mask;
+    st.bias_on = in.bias_form != no_bias;
+    st.bias_is_16 = in.bias_form == bias_of_dtype;
+    st.fields(st.d, st.t) = in.tasks(st.d, st.t);
+    task_table = st.fields;
     define_queries();
     define_ranges();
     st.state(st.row, st.x, st.t, st.sp) = select(st.x == AttentionStages::row_max, lowest_logit(), 0.f);
@@ -59,13 +65,12 @@ Expr AttentionBuilder::position(const Expr &row) const {
 }
 
 Expr AttentionBuilder::head(const Expr &row) const {
-    Expr c = field(TaskField::head);
-    return inside(prefill ? c : c * group_size + packed_row(row) % group_size, in.num_heads);
+    Expr first = field(TaskField::head);
+    return inside(prefill ? first : first + packed_row(row) % group_size, in.num_heads);
 }
 
 Expr AttentionBuilder::kv_head() const {
-    Expr c = field(TaskField::head);
-    return inside(prefill ? c / group_size : c, in.num_kv_heads);
+    return inside(field(TaskField::kv_head), in.num_kv_heads);
 }
 
 Expr AttentionBuilder::padded(const Expr &length) const {

@@ -28,7 +28,8 @@ namespace heed {
 struct TaskField {
     enum {
         sequence,
-        head,       // prefill: query head; decode: kv head
+        head,     // prefill: query head; decode: first query head of the group
+        kv_head,
         first_row,  // of the block, in rows of the sequence
         q_len,
         q_batch,  // index into the batch dimension of q and out
@@ -49,7 +50,7 @@ struct AttentionInputs {
     KvSource k, v;
     PageTable page_table;
     Halide::Expr paged;  // whether the page table is used, else storage is strided
-    Halide::Expr scale, softcap, split_len, num_splits, mask_true_hides, bias_is_16, alibi_symmetric;
+    Halide::Expr scale, softcap, split_len, num_splits, mask_form, bias_form, alibi_symmetric;
     Halide::Expr dropout_seed, dropout_offset, dropout_threshold, dropout_scale;
     Halide::Expr num_tasks, q_batch, q_capacity, num_heads, num_kv_heads, num_slots, num_kv_pages;
     Halide::Expr batch, max_q_len, max_kv_len, head_dim, head_dim_v;
@@ -107,6 +108,7 @@ struct AttentionStages {
     Halide::Var row{"row"}, t{"t"}, sp{"sp"}, k{"k"}, kb{"kb"}, d{"d"}, x{"x"};
     Halide::Var u{"u"}, p{"p"}, kq{"kq"}, e{"e"}, ti{"ti"}, tj{"tj"}, s{"s"}, h{"h"}, b{"b"}, task{"task"};
 
+    Halide::Func fields{"fields"};            // (d, t): the task's line of the table
     PaddedRows q_padded{"q_padded"};          // (d, row, t): scaled, zeros behind head_dim
     Halide::Func q_rows{"q_rows"};            // (d, row, t): scaled
     TransposedTiles q_tiles{"q_tiles"};       // prefill
@@ -114,7 +116,8 @@ struct AttentionStages {
     Halide::Func row_range{"row_range"};      // (row, t, sp): first visible key, end of the visible keys
     Halide::Func block_range{"block_range"};  // (t, sp): first key of `full`, its steps; left steps, steps of `masked`
     BlockChain full, masked;
-    Halide::Expr softcap_on, bias_is_16;  // what may be off in a row that has it: tested once per block of keys
+    // What a row can do and a problem may not ask for: tested once per block of keys.
+    Halide::Expr softcap_on, mask_on, bias_on, bias_is_16;
     Halide::Func state{"state"};          // (row, x, t, sp)
 
     Halide::Func split_state{"split_state"};    // decode, (row, x, task): each split's state, complete; t innermost

@@ -9,6 +9,10 @@ namespace heed {
 constexpr float log2_e = 1.44269504088896340736f;
 constexpr float ln_2 = 0.69314718055994530942f;
 
+// What a call brings, for rows that can take either (kernel.h: MaskForm, BiasForm).
+enum MaskForm { no_mask, mask_true_attends, mask_true_hides };
+enum BiasForm { no_bias, bias_of_f32, bias_of_dtype };
+
 // The value that stands for "no key seen yet" in a running maximum. Finite, so that a difference of two of them is 0,
 // not NaN.
 Halide::Expr lowest_logit();
@@ -38,8 +42,8 @@ Halide::Expr alibi(const Halide::Expr &slope, const Halide::Expr &distance, cons
 // Logit plus an additive bias in natural units. A finite bias as low as -FLT_MAX stays finite, NaN stays NaN.
 Halide::Expr add_bias(const Halide::Expr &logit, const Halide::Expr &bias);
 
-// Whether the mask byte lets the query attend; mask_true_hides (0 or 1) inverts the convention.
-Halide::Expr mask_allows(const Halide::Expr &mask, const Halide::Expr &mask_true_hides);
+// Whether the mask byte lets the query attend, by the convention of `form`.
+Halide::Expr mask_allows(const Halide::Expr &mask, const Halide::Expr &form);
 
 // First key that query position i may see, and the key after the last one.
 Halide::Expr first_visible(const Halide::Expr &i, const Halide::Expr &visible_begin);

@@ -241,7 +241,8 @@ void fill_tensors(const heed_plan &plan, const heed_args &args, char *workspace,
     call->mask = per_logit_buffer(p, p.has_mask, args.mask, HEED_U8, views.mask, &may_attend);
     call->bias = per_logit_buffer(p, p.has_bias && !bias_is_16, args.bias, HEED_F32, views.bias, &zero);
     call->bias_16 = per_logit_buffer(p, bias_is_16, args.bias, HEED_F16, views.bias, &zero);
-    call->bias_is_16 = bias_is_16;
+    call->bias_form = !p.has_bias ? no_bias : bias_is_16 ? bias_of_dtype : bias_of_f32;
+    call->mask_form = !p.has_mask ? no_mask : p.mask_true_hides ? mask_true_hides : mask_true_attends;
     call->sink = per_head_buffer(p, p.has_sink, args.sink, &no_sink);
     call->alibi_slopes = per_head_buffer(p, p.has_alibi, args.alibi_slopes, &zero);
     const int32_t pages = paged ? p.max_pages_per_seq : 1;
@@ -264,7 +265,6 @@ KernelCall make_call(const heed_plan &plan, const heed_args &args, char *workspa
     call.split_len = static_cast<int32_t>(plan.splits.split_len);
     call.num_splits = plan.splits.num_splits;
     call.page_size = p.kv_storage == HEED_KV_PAGED ? p.page_size : 0;
-    call.mask_true_hides = p.has_mask && p.mask_true_hides;
     call.alibi_symmetric = p.alibi_symmetric;
     call.dropout_seed = args.dropout_seed;
     call.dropout_offset = args.dropout_offset;

@@ -246,8 +246,8 @@ int call_kernel(const Kernel &row, KernelCall &call, KernelContext &context) {
     arguments[arg_split_len] = &call.split_len;
     arguments[arg_num_splits] = &call.num_splits;
     arguments[arg_page_size] = &call.page_size;
-    arguments[arg_mask_true_hides] = &call.mask_true_hides;
-    arguments[arg_bias_is_16] = &call.bias_is_16;
+    arguments[arg_mask_form] = &call.mask_form;
+    arguments[arg_bias_form] = &call.bias_form;
     arguments[arg_alibi_symmetric] = &call.alibi_symmetric;
     arguments[arg_dropout_seed] = &call.dropout_seed;
     arguments[arg_dropout_offset] = &call.dropout_offset;

@@ -20,7 +20,8 @@ struct KernelCall {
     int32_t batch, max_q_len, max_kv_len;
     float scale, softcap;
     int32_t split_len, num_splits, page_size;
-    uint8_t mask_true_hides, bias_is_16, alibi_symmetric;
+    int32_t mask_form, bias_form;
+    uint8_t alibi_symmetric;
     uint64_t dropout_seed, dropout_offset, dropout_threshold;
     float dropout_scale;
 };

@@ -56,7 +56,7 @@ enum Argument {
     arg_v_scale,
     arg_mask,     // uint8
     arg_bias,     // f32
-    arg_bias_16,  // in the dtype of q, read where bias_is_16
+    arg_bias_16,  // in the dtype of q
     arg_sink,
     arg_alibi_slopes,
     arg_page_table,
@@ -70,8 +70,8 @@ enum Argument {
                           // kv_block; 0 for prefill rows
     arg_num_splits,       // int32; num_splits * split_len >= max_kv_len; 1 for prefill rows
     arg_page_size,        // int32; 0 = strided storage
-    arg_mask_true_hides,  // uint8, 0 or 1: the mask value that hides (any non-zero element counts as 1)
-    arg_bias_is_16,       // uint8, 0 or 1
+    arg_mask_form,          // int32, MaskForm
+    arg_bias_form,          // int32, BiasForm
     arg_alibi_symmetric,  // uint8, 0 or 1
     arg_dropout_seed,     // uint64, and the next two
     arg_dropout_offset,
@@ -82,11 +82,16 @@ enum Argument {
     num_arguments
 };
 
+// Any non-zero element of a mask is true.
+enum MaskForm : int32_t { no_mask, mask_true_attends, mask_true_hides };
+enum BiasForm : int32_t { no_bias, bias_of_f32, bias_of_dtype };
+
 // Row i of a sequence sees the keys j in [max(0, i + visible_begin), min(kv_len, i + visible_end)) and stands at
 // position i + position_offset.
 enum TaskField {
     task_sequence,
-    task_head,       // prefill: query head; decode: kv head
+    task_head,  // prefill: query head; decode: first query head of the group
+    task_kv_head,
     task_first_row,  // prefill: query position in the sequence; decode: position * group_size + head of the group
     task_q_len,
     task_q_batch,  // batch index and first token of the sequence in q and out

@@ -108,6 +108,7 @@ void fill_task(const heed_problem &p, const Sequence &seq, int32_t b, int32_t ta
     }
     task[task_sequence] = b;
     task[task_head] = 0;
+    task[task_kv_head] = 0;
     task[task_first_row] = 0;
     task[task_q_len] = seq.q_len;
     task[task_q_batch] = p.q_storage == HEED_Q_VARLEN ? 0 : b;
@@ -122,11 +123,12 @@ void fill_task(const heed_problem &p, const Sequence &seq, int32_t b, int32_t ta
 
 int32_t *write_tasks(const heed_problem &p, const Kernel &row, const Sequence &seq, int32_t b, int32_t *tasks) {
     const bool decode = row.phase == Phase::decode;
-    const int32_t num_rows = seq.q_len * (decode ? p.num_heads / p.num_kv_heads : 1);
+    const int32_t group_size = p.num_heads / p.num_kv_heads, num_rows = seq.q_len * (decode ? group_size : 1);
     int32_t task[num_task_fields];
     fill_task(p, seq, b, task);
-    for (int32_t head = 0; head < (decode ? p.num_kv_heads : p.num_heads); head++) {
+    for (int32_t head = 0; head < p.num_heads; head += decode ? group_size : 1) {
         task[task_head] = head;
+        task[task_kv_head] = head / group_size;
         for (int32_t first = 0; first < num_rows; first += row.row_block) {
             task[task_first_row] = first;
             tasks = std::copy(task, task + num_task_fields, tasks);

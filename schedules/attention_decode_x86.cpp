@@ -70,6 +70,7 @@ private:
     }
 
     void task_stages() {
+        in_frame(st.fields).bound(st.d, 0, TaskField::count).unroll(st.d);
         in_frame(st.block_range);
         in_frame(st.row_range).bound_extent(st.row, cfg.row_block);
         Func &q = cfg.pads_rows() ? padded_rows(st.q_padded.rows, st.q_padded, cfg.head_dim)
@@ -101,17 +102,19 @@ private:
         };
         if (cfg.has_bias) {
             per_logit(ch.biases);
-            if (st.bias_is_16.defined()) ch.biases.specialize(st.bias_is_16);
+            if (cfg.dtype != ElementType::f32) ch.biases.specialize(st.bias_on && st.bias_is_16);
+            ch.biases.specialize(st.bias_on);
         }
         if (cfg.per_logit()) {
             per_logit(ch.visible);
+            if (cfg.has_mask) ch.visible.specialize(st.mask_on);
         }
         if (cfg.has_dropout) {
             per_logit(ch.kept);
         }
         if (cfg.modifies_logits()) {
             per_logit(ch.logits);
-            if (st.softcap_on.defined()) ch.logits.specialize(st.softcap_on);
+            if (cfg.has_softcap) ch.logits.specialize(st.softcap_on);
         }
         of_block(dot_consumer(ch), ch).bound_extent(st.k, ch.block).bound_extent(st.row, rows);
         dot_consumer(ch)

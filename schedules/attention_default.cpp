@@ -7,6 +7,7 @@ namespace heed {
 using namespace Halide;
 
 void schedule_attention_default(AttentionStages &st, const AttentionConfig &config) {
+    st.fields.compute_root();
     st.row_range.compute_root();
     st.block_range.compute_root();
     st.q_rows.compute_root();

@@ -56,6 +56,7 @@ private:
 
     void queries() {
         const int rows = cfg.row_block, lanes = cfg.lanes;
+        in_frame(st.fields).bound(st.d, 0, TaskField::count).unroll(st.d);
         in_frame(st.block_range);
         in_frame(st.row_range).bound_extent(st.row, rows).vectorize(st.row, lanes);
         if (cfg.pads_rows()) {
@@ -94,10 +95,12 @@ private:
         };
         if (cfg.has_bias) {
             per_logit(ch.biases);
-            if (st.bias_is_16.defined()) ch.biases.specialize(st.bias_is_16);
+            if (cfg.dtype != ElementType::f32) ch.biases.specialize(st.bias_on && st.bias_is_16);
+            ch.biases.specialize(st.bias_on);
         }
         if (cfg.per_logit()) {
             per_logit(ch.visible);
+            if (cfg.has_mask) ch.visible.specialize(st.mask_on);
         }
         if (cfg.has_dropout) {
             per_logit(ch.kept);
@@ -122,7 +125,7 @@ private:
         }
         if (cfg.modifies_logits()) {
             per_logit(ch.logits);
-            if (st.softcap_on.defined()) ch.logits.specialize(st.softcap_on);
+            if (cfg.has_softcap) ch.logits.specialize(st.softcap_on);
         }
         Func &tiles_of_keys = cfg.modifies_logits() ? ch.raw_logits : ch.logits;
         of_block_rows(tiles_of_keys, ch)
