@@ -153,7 +153,7 @@ heed_problem make_problem(const Attention &a, const CallOptions &options) {
     p.has_sink = !a.sink.empty();
     p.has_alibi = !a.alibi_slopes.empty();
     p.alibi_symmetric = a.alibi_symmetric;
-    p.has_kv_lens = !storage.kv_lens.empty();
+    p.has_kv_lens = options.kv_storage == HEED_KV_PAGED || !storage.kv_lens.empty();
     p.dropout_p = a.dropout_p;
     p.want_lse = options.want_lse;
     p.batch_invariant = options.batch_invariant;

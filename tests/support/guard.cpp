@@ -45,6 +45,13 @@ GuardedBuffer &GuardedBuffer::operator=(GuardedBuffer &&other) noexcept {
     return *this;
 }
 
+ReservedBuffer::ReservedBuffer(int64_t bytes) : bytes_(static_cast<size_t>(bytes)) {
+    data_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (data_ == MAP_FAILED) throw std::bad_alloc();
+}
+
+ReservedBuffer::~ReservedBuffer() { munmap(data_, bytes_); }
+
 bool GuardedBuffer::slack_intact() const {
     const unsigned char *begin = mapping_ + page_size(), *end = mapping_ + mapped_ - page_size();
     const auto intact = [](unsigned char byte) { return byte == slack_byte; };

@@ -33,4 +33,18 @@ private:
     size_t mapped_ = 0, bytes_ = 0;
 };
 
+// Readable and writable memory, zeros, of which only touched pages take room: for tensors beyond 2^31 elements.
+class ReservedBuffer {
+public:
+    explicit ReservedBuffer(int64_t bytes);
+    ~ReservedBuffer();
+    ReservedBuffer(const ReservedBuffer &) = delete;
+    ReservedBuffer &operator=(const ReservedBuffer &) = delete;
+    void *data() const { return data_; }
+
+private:
+    size_t bytes_;
+    void *data_;
+};
+
 }  // namespace heed_test

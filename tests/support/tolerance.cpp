@@ -192,6 +192,12 @@ double lse_bound(const Attention &a, double ref, double max_logit) {
     return 8 * eps * std::max(1.0, std::fabs(ref)) + logit_factor(a) * max_logit * eps;
 }
 
+double softcapped_lse_bound(double logit) { return (4 + 4 * 0.5) * eps * std::fabs(logit); }
+
+double mean_bound(double variance, int32_t n, double sample_bound) {
+    return 4 * std::sqrt(variance / n) + sample_bound;
+}
+
 double constant_v_bound(double v) { return 16 * eps * std::fabs(v); }
 
 double flushed_exp_bound(int64_t kv_len, double max_v) {

@@ -58,6 +58,11 @@ double out_bound(const Attention &a, double ref, double max_logit, double max_v)
 double lse_bound(const Attention &a, double ref, double max_logit);
 
 // Bounds with a derivation of their own.
+// lse of one key whose logit is soft-capped: the cap is right to 4 eps, and lse goes through base 2, with two factors
+// that are rounded twice each, half an eps each time, and the sum's log, which is 0.
+double softcapped_lse_bound(double logit);
+// The mean of n samples whose variances are known: 4 standard deviations, and what the samples themselves may be off.
+double mean_bound(double variance, int32_t n, double sample_bound);
 double constant_v_bound(double v);                       // a softmax of equal logits over equal v: 16 eps
 double flushed_exp_bound(int64_t kv_len, double max_v);  // weights below FLT_MIN may be flushed to zero
 
