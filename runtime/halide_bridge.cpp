@@ -174,7 +174,10 @@ halide_type_t halide_type(heed_dtype dtype) {
 }
 
 struct HalideBuffer {
-    explicit HalideBuffer(const KernelBuffer &buffer) {
+    HalideBuffer() = default;
+    explicit HalideBuffer(const KernelBuffer &buffer) { set(buffer); }
+
+    void set(const KernelBuffer &buffer) {
         for (int32_t i = 0; i < buffer.num_dims; i++) {
             dimensions[i] = halide_dimension_t(0, buffer.extent[i], buffer.stride[i]);
         }
@@ -231,6 +234,25 @@ int call_kernel(const Kernel &row, KernelCall &call, KernelContext &context) {
     const DefaultFloatEnvironment environment;
     const ScopedThreadState state({&context, slice_at(context, 0), false});
     return row.call(arguments);
+}
+
+// An op row allocates nothing: its context has no slices.
+int call_op_kernel(const OpKernel &row, std::initializer_list<OpArgument> arguments, char (&message)[512]) {
+    KernelContext context = {};
+    void *user_context = &context;
+    HalideBuffer buffers[max_op_arguments];
+    void *argv[1 + max_op_arguments] = {&user_context};
+    int count = 0;
+    for (const OpArgument &argument : arguments) {
+        if (argument.buffer != nullptr) buffers[count].set(*argument.buffer);
+        argv[1 + count] =
+            argument.buffer != nullptr ? static_cast<void *>(&buffers[count].raw) : const_cast<void *>(argument.scalar);
+        count++;
+    }
+    const DefaultFloatEnvironment environment;
+    const int code = row.call(argv);
+    if (code != 0) std::snprintf(message, sizeof(message), "%s", context.message);
+    return code;
 }
 
 }  // namespace heed
