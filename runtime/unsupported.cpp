@@ -14,8 +14,6 @@ heed_status not_built(const char *function) {
 
 extern "C" {
 
-heed_status heed_kv_append(const heed_kv_append_args *) { return not_built("heed_kv_append"); }
-
 heed_status heed_kv_copy(const heed_kv_view *, const heed_kv_range *, int32_t, const heed_execution *) {
     return not_built("heed_kv_copy");
 }

@@ -41,14 +41,17 @@ heed_status check_range(const char *name, const void *data, int64_t count, int64
 
 }  // namespace
 
-heed_status MemoryRanges::add(const char *name, const void *data, int64_t count, int64_t element_bytes, Access access) {
+heed_status MemoryRanges::add(const char *name, const void *data, int64_t count, int64_t element_bytes, Access access,
+                              const char *beside) {
     if (count == 0) return HEED_OK;
     Range range = {name, reinterpret_cast<uintptr_t>(data), 0};
     if (const heed_status status = check_range(name, data, count, element_bytes, &range.end)) return status;
     for (int32_t i = 0; i < num_written_; i++) {
-        if (range.begin < written_[i].end && written_[i].begin < range.end) {
-            return fail(HEED_INVALID_ARGUMENT, "%s overlaps %s; what is written may overlap nothing else",
-                        written_[i].name, name);
+        const Range &written = written_[i];
+        if (beside != nullptr && std::strcmp(beside, written.name) == 0) continue;
+        if (range.begin < written.end && written.begin < range.end) {
+            return fail(HEED_INVALID_ARGUMENT, "%s overlaps %s; what is written may overlap nothing else", written.name,
+                        name);
         }
     }
     if (access == Access::write) written_[num_written_++] = range;
@@ -56,17 +59,10 @@ heed_status MemoryRanges::add(const char *name, const void *data, int64_t count,
 }
 
 heed_status MemoryRanges::add(const char *name, const heed_tensor &tensor, heed_dtype dtype, int64_t span,
-                              Access access) {
+                              Access access, const char *beside) {
     if (span == 0) return HEED_OK;
     if (const heed_status status = check_capacity(name, tensor, dtype, span)) return status;
-    return add(name, tensor.data, span, dtype_bytes(dtype), access);
-}
-
-heed_status MemoryRanges::check_alias(const char *name, const heed_tensor &tensor, heed_dtype dtype, int64_t span) {
-    if (span == 0) return HEED_OK;
-    uintptr_t end = 0;
-    const heed_status status = check_capacity(name, tensor, dtype, span);
-    return status ? status : check_range(name, tensor.data, span, dtype_bytes(dtype), &end);
+    return add(name, tensor.data, span, dtype_bytes(dtype), access, beside);
 }
 
 bool same_layout(const View &a, const View &b) {

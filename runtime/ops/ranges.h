@@ -6,17 +6,17 @@
 
 namespace heed {
 
-// Add all that is written first: each range is compared with the written ones when it is added.
+// Add all that is written first: each range is compared with the written ones when it is added. `beside` names a
+// written range that this one may share addresses with (in place, or interleaved).
 class MemoryRanges {
 public:
     // `count` elements of `element_bytes` bytes at `data`, which may be NULL when count is 0.
-    heed_status add(const char *name, const void *data, int64_t count, int64_t element_bytes, Access access);
+    heed_status add(const char *name, const void *data, int64_t count, int64_t element_bytes, Access access,
+                    const char *beside = nullptr);
 
     // A tensor of `dtype` whose layout spans `span` elements.
-    heed_status add(const char *name, const heed_tensor &tensor, heed_dtype dtype, int64_t span, Access access);
-
-    // The same for a tensor that is read and may be the written tensor itself: no overlaps are looked for.
-    static heed_status check_alias(const char *name, const heed_tensor &tensor, heed_dtype dtype, int64_t span);
+    heed_status add(const char *name, const heed_tensor &tensor, heed_dtype dtype, int64_t span, Access access,
+                    const char *beside = nullptr);
 
 private:
     struct Range {

@@ -32,10 +32,7 @@ heed_status check_memory(const heed_rope_args &a, RopeCall *call) {
     const bool in_place = a.x.data == a.out.data && same_layout(call->x, call->out);
     MemoryRanges ranges;
     status = ranges.add("out", a.out, a.dtype, call->out.span, Access::write);
-    if (!status) {
-        status = in_place ? MemoryRanges::check_alias("x", a.x, a.dtype, call->x.span)
-                          : ranges.add("x", a.x, a.dtype, call->x.span, Access::read);
-    }
+    if (!status) status = ranges.add("x", a.x, a.dtype, call->x.span, Access::read, in_place ? "out" : nullptr);
     return status ? status
                   : make_rotation("tables", a.tables, a.dtype, a.head_dim, table_rows, num_tokens, &ranges,
                                   &call->rotation);
