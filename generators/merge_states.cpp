@@ -8,6 +8,8 @@ using namespace Halide;
 
 namespace {
 
+constexpr int32_t negative_infinity_bits = INT32_MIN + 0x7f800000, one_bits = 0x3f800000;
+
 Expr bits(const Expr &x) { return reinterpret<int32_t>(x); }
 Expr is_nan_value(const Expr &x) { return (bits(x) & 0x7fffffff) > 0x7f800000; }
 
@@ -32,18 +34,18 @@ MergeStatesKernel::MergeStatesKernel(Element element)
     num_keyed(row) = 0;
     num_keyed(row) += select(is_negative_infinity(lse(row, n)), 0, 1);
 
-    // Minus zero is the sum of nothing: added to x it leaves every x as it is, zeros of both signs too.
+    // Minus zero is the sum of nothing: added to x it leaves every x as it is, zeros of both signs too, where the
+    // addition is a strict one.
     sum(d, row) = -0.f;
     Expr term = weights(row, n) * to_float(element, x(d, row, n));
-    sum(d, row) = select(is_negative_infinity(lse(row, n)), sum(d, row), sum(d, row) + term);
+    sum(d, row) = select(is_negative_infinity(lse(row, n)), sum(d, row), strict_float(sum(d, row) + term));
     Expr total = row_sum(row);
     Expr value = select(is_nan_value(total), bits(total), num_keyed(row) == 0, 0, bits(sum(d, row)));
     out(d, row) = from_float(element, reinterpret<float>(value));
 
-    Expr one = bits(Expr(1.f)), lowest = bits(Expr(-std::numeric_limits<float>::infinity()));
     merged_lse(row) =
-        reinterpret<float>(select(is_nan_value(total), bits(total), bits(total) == 0, lowest, bits(total) == one,
-                                  bits(row_max(row)), bits(row_max(row) + log(total))));
+        reinterpret<float>(select(is_nan_value(total), bits(total), bits(total) == 0, negative_infinity_bits,
+                                  bits(total) == one_bits, bits(row_max(row)), bits(row_max(row) + log(total))));
     state_buffer_contract();
 }
 

@@ -248,7 +248,8 @@ int rotate_and_quantise(const heed_kv_append_args &a, const AppendCall &call, co
             const Rows from = {x.at(t, h), x.token_stride, x.head_stride}, between = {rotated, 0, row_bytes};
             const TablePlace at = {place.positions == nullptr ? nullptr : place.positions + t, place.first + t};
             int code = rotate_rows(call.rotation, from, between, at, 1, heads, message);
-            const Slots slots = {{to.elements.at(t, h), 0, to.elements.head_stride}, {to.scales.at(t, h), 0, to.scales.head_stride}};
+            const Slots slots = {{to.elements.at(t, h), 0, to.elements.head_stride},
+                                 {to.scales.at(t, h), 0, to.scales.head_stride}};
             if (!code) code = quantise_rows(call, between, slots, a.dtype, a.cache.head_dim, 1, heads, message);
             if (code) return code;
         }
