@@ -11,12 +11,14 @@ Expr number(uint32_t x) { return Expr(x); }
 
 constexpr uint32_t sign_bit = 0x80000000u, infinity = 0x7f800000u;
 
-// On integers: the carry of the rounding moves into the exponent by itself. A NaN is made quiet, so that its payload
-// survives the cut.
+// No conversion compares with infinity or tests for NaN: of the result of an operation in the default float mode the
+// compiler assumes that it is neither. Limits of integers do the same. x is a result of arithmetic: its NaNs are quiet.
+
+// The carry of the rounding moves into the exponent by itself; the limit keeps it from passing through a NaN.
 Expr bf16_of(const Expr &x) {
-    Expr upper = bits(x) >> 16, is_nan = (bits(x) & ~number(sign_bit)) > number(infinity);
-    Expr rounded = (bits(x) + number(0x7fff) + (upper & number(1))) >> 16;
-    return cast<uint16_t>(select(is_nan, upper | number(0x40), rounded));
+    Expr magnitude = bits(x) & ~number(sign_bit), sign = (bits(x) >> 16) & number(0x8000);
+    Expr limited = min(magnitude, number(0x7fff0000));
+    return cast<uint16_t>(((limited + number(0x7fff) + ((limited >> 16) & number(1))) >> 16) | sign);
 }
 
 // The exponent's bias moves from 15 to 127 by an exact product, which makes subnormal numbers normal too.
@@ -32,9 +34,9 @@ Expr f16_of(const Expr &x) {
     Expr magnitude = bits(x) & ~number(sign_bit), sign = (bits(x) >> 16) & number(0x8000);
     Expr normal = (magnitude + number(0xfff) + ((magnitude >> 13) & number(1)) - number(112u << 23)) >> 13;
     Expr subnormal = bits(strict_float(reinterpret<float>(magnitude) + 0.5f)) - number(0x3f000000);
-    Expr nan = number(0x7e00) | ((magnitude >> 13) & number(0x3ff));
-    Expr half = select(magnitude > number(infinity), nan, magnitude >= number(0x477ff000), number(0x7c00),
-                       magnitude < number(0x38800000), subnormal, normal);
+    Expr payload = (max(magnitude, number(infinity)) - number(infinity)) >> 13;  // 0 but for NaN
+    Expr half = select(magnitude >= number(0x477ff000), number(0x7c00) | payload, magnitude < number(0x38800000),
+                       subnormal, normal);
     return cast<uint16_t>(half | sign);
 }
 

@@ -35,7 +35,8 @@ MergeStatesKernel::MergeStatesKernel(Element element)
     num_keyed(row) += select(is_negative_infinity(lse(row, n)), 0, 1);
 
     // Minus zero is the sum of nothing: added to x it leaves every x as it is, zeros of both signs too, where the
-    // addition is a strict one.
+    // addition is a strict one. A strict operation in the kernel also keeps its predicated loads free of the assumption
+    // that what they load is finite, on which the compiler would delete the tests for minus infinity.
     sum(d, row) = -0.f;
     Expr term = weights(row, n) * to_float(element, x(d, row, n));
     sum(d, row) = select(is_negative_infinity(lse(row, n)), sum(d, row), strict_float(sum(d, row) + term));

@@ -23,11 +23,6 @@ heed_status heed_attention_probs(const heed_plan *, const heed_args *, heed_prob
     return not_built("heed_attention_probs");
 }
 
-heed_status heed_dropout_mask(const heed_problem *, uint64_t, uint64_t, const heed_tensor *, const heed_layout *,
-                              const heed_execution *) {
-    return not_built("heed_dropout_mask");
-}
-
 heed_status heed_linear_pack(heed_dtype, int32_t, int32_t, const heed_tensor *, int64_t, const heed_tensor *,
                              heed_linear_weights **weights) {
     if (weights != nullptr) *weights = nullptr;

@@ -172,6 +172,18 @@ TEST_P(RopeTest, StridesBeyond32Bits) {
     run.expect_correct(run.x, run.out);
 }
 
+// The payload is all ones: a rounding that carries would turn it into a zero.
+TEST_P(RopeTest, NanOfTheTableStaysNan) {
+    Rope rope;
+    rope.listed = false;
+    RopeRun run(rope, dtype());
+    for (int64_t n = 0; n < rope.rotary_dim / 2; n++) run.cos.at<uint32_t>(0, 0, 2, n) = 0x7fffffffu;
+    ASSERT_EQ(heed_rope(&run.args), HEED_OK) << heed_last_error();
+    run.out.for_each([&](int64_t b, int64_t t, int64_t h, int64_t d) {
+        ASSERT_EQ(std::isnan(run.out.get(b, t, h, d)), b == 0 && t == 2 && d < rope.rotary_dim) << d;
+    });
+}
+
 TEST_P(RopeTest, NanStaysInItsPair) {
     Rope rope;
     RopeRun run(rope, dtype());
