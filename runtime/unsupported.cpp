@@ -14,10 +14,6 @@ heed_status not_built(const char *function) {
 
 extern "C" {
 
-heed_status heed_kv_copy(const heed_kv_view *, const heed_kv_range *, int32_t, const heed_execution *) {
-    return not_built("heed_kv_copy");
-}
-
 heed_status heed_attention_probs(const heed_plan *, const heed_args *, heed_probs_mode, const heed_tensor *,
                                  const heed_layout *) {
     return not_built("heed_attention_probs");
