@@ -14,8 +14,9 @@ set(HEED_ROW_FILTER "" CACHE STRING "Build only the kernel rows whose names matc
 function(heed_add_kernel_library target)
     set(dir ${CMAKE_CURRENT_BINARY_DIR}/${target}.dir)
     file(MAKE_DIRECTORY ${dir})
+    set(rows $<TARGET_PROPERTY:${target},HEED_ROWS>)
     file(GENERATE OUTPUT ${dir}/kernel_table.inc
-         CONTENT "#include \"$<JOIN:$<TARGET_PROPERTY:${target},HEED_ROWS>,.inc\"\n#include \">.inc\"\n")
+         CONTENT "$<$<BOOL:${rows}>:#include \"$<JOIN:${rows},.inc\"\n#include \">.inc\">\n")
     add_library(${target} STATIC ${HEED_KERNEL_TABLE_SOURCE})
     set_target_properties(${target} PROPERTIES HEED_DIR ${dir} HEED_ROWS "")
     target_include_directories(${target} PRIVATE ${dir})
