@@ -244,5 +244,29 @@ TEST_P(AppendTest, InterleavedKeysAndValues) {
     }
 }
 
+// Token after token, in pieces or at once: the same cache.
+TEST_P(AppendTest, PiecesGiveTheWhole) {
+    for (const bool paged : {false, true}) {
+        CacheShape shape;
+        shape.paged = paged;
+        shape.dtype = HEED_I8;
+        Cache whole(shape), pieces(shape);
+        Append all(&whole, dtype(), 1 + 3 + 8 + 9);
+        ASSERT_EQ(heed_kv_append(&all.args), HEED_OK) << heed_last_error();
+        int32_t first = 0;
+        for (const int32_t count : {1, 3, 8, 9}) {
+            Append piece(&pieces, dtype(), count);
+            for (const auto &[to, from] : {std::make_pair(&piece.k_new, &all.k_new), {&piece.v_new, &all.v_new}}) {
+                to->for_each([&](int64_t b, int64_t t, int64_t h, int64_t d) {
+                    to->set(b, t, h, d, from->get(b, first + t, h, d));
+                });
+            }
+            ASSERT_EQ(heed_kv_append(&piece.args), HEED_OK) << heed_last_error();
+            first += count;
+        }
+        EXPECT_EQ(pieces.contents(), whole.contents());
+    }
+}
+
 }  // namespace
 }  // namespace heed_test

@@ -1,5 +1,7 @@
 // Numbered cases of appends, each of which some library got wrong, and every refusal: nothing is written.
+#include <atomic>
 #include <functional>
+#include <thread>
 
 #include "../cache.h"
 
@@ -87,6 +89,38 @@ TEST(Ops, Adversarial50AppendLengths) {
              {"new_lens[1] is -1", invalid, [](Cache &, Append &a) { a.args.new_lens = negative; }},
              {"new_lens[0] is 4", invalid, [](Cache &, Append &a) { a.args.new_lens = beyond; }}});
     }
+}
+
+// A thread fills the page table and the lengths with anything while calls run; the pool lies between guard pages.
+TEST(Ops, Adversarial51AppendWhileMetadataChanges) {
+    Cache cache(paged_shape());
+    Append append(&cache, HEED_F32, 3);
+    append.add_rope(32, 50, false);
+    std::vector<int32_t> positions(6, 0);
+    append.rope.positions = positions.data();
+    std::atomic<bool> stop{false};
+    std::thread writer([&] {
+        Rng rng(1);
+        const auto scribble = [&](std::vector<int32_t> &values, int32_t below) {
+            const auto at = static_cast<size_t>(rng.below(static_cast<int32_t>(values.size())));
+            const int32_t value = rng.below(4) == 0 ? static_cast<int32_t>(rng.bits()) : rng.below(below);
+            __atomic_store_n(&values[at], value, __ATOMIC_RELAXED);
+        };
+        while (!stop) {
+            scribble(cache.page_table, 14);
+            scribble(positions, 50);
+        }
+    });
+    int32_t good = 0;
+    for (int i = 0; i < 5000; i++) {
+        cache.kv_lens = {i % 37, i % 5};
+        good += heed_kv_append(&append.args) == HEED_OK ? 1 : 0;
+    }
+    stop = true;
+    writer.join();
+    EXPECT_TRUE(cache.k.slack_intact());
+    EXPECT_TRUE(cache.v.slack_intact());
+    RecordProperty("calls_that_ran", good);
 }
 
 TEST(Ops, Adversarial52AppendRopePositions) {
