@@ -90,7 +90,7 @@ heed_status make_rotation(const char *name, const heed_rope_tables &tables, heed
 
 int rotate_rows(const Rotation &r, const Rows &x, const Rows &out, const TablePlace &place, int32_t num_tokens,
                 int32_t num_heads, char (&message)[512]) {
-    const int64_t bytes = dtype_bytes(r.dtype), rotated_bytes = 2 * r.num_pairs * bytes;
+    const int64_t bytes = dtype_bytes(r.dtype), rotated_bytes = 2 * int64_t{r.num_pairs} * bytes;
     const int64_t rest_bytes = r.head_dim * bytes - rotated_bytes;
     if (rest_bytes > 0 && x.data != out.data) {
         const Rows from = {x.data + rotated_bytes, x.token_stride, x.head_stride};
