@@ -25,12 +25,14 @@ function(heed_add_kernel_library target)
     add_dependencies(${target} ${target}_rows)
 endfunction()
 
-# heed_add_kernels(<target> PHASE p... HEAD_DIM d|dxdv|any ... ISA i... [DTYPE f32] [FEATURES none|bias|mask|bias_mask ...]
-#                  [SCHEDULE x86|default] [EXTRA_FEATURES halide-target-features])
-# Adds one row for each combination of the listed values. DTYPE: f32 (default). FEATURES: none (default): a row computes causal,
-# window, positions, lengths, GQA and lse in any case; bias and mask are the tensors with an element per logit.
+# heed_add_kernels(<target> PHASE p... HEAD_DIM d|dxdv|any ... ISA i... [DTYPE f32|f16|bf16 ...] [KV_DTYPE i8]
+#                  [FEATURES f...] [STORAGE contiguous|paged ...] [SCHEDULE x86|default] [EXTRA_FEATURES halide-target-features])
+# Adds one row for each combination of the listed values. DTYPE: f32 (default). KV_DTYPE: as DTYPE, or i8. FEATURES: none (default),
+# or of alibi, bias, dropout, gqa, mask, softcap, joined by _ in this order; every row computes causal, window, positions, lengths,
+# sinks, GQA and lse. STORAGE: contiguous (default) serves contiguous and varlen keys, paged serves all.
 function(heed_add_kernels target)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "" "DTYPE;SCHEDULE;EXTRA_FEATURES" "PHASE;HEAD_DIM;FEATURES;ISA")
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "KV_DTYPE;SCHEDULE;EXTRA_FEATURES"
+                          "PHASE;DTYPE;HEAD_DIM;FEATURES;STORAGE;ISA")
     if(arg_UNPARSED_ARGUMENTS)
         message(FATAL_ERROR "heed_add_kernels(${target}): unknown arguments ${arg_UNPARSED_ARGUMENTS}")
     endif()
@@ -39,34 +41,44 @@ function(heed_add_kernels target)
             message(FATAL_ERROR "heed_add_kernels(${target}): ${required} is missing")
         endif()
     endforeach()
-    if(NOT arg_FEATURES)
-        set(arg_FEATURES none)
-    endif()
-    if(NOT arg_DTYPE)
-        set(arg_DTYPE f32)
-    endif()
+    foreach(optional FEATURES=none DTYPE=f32 STORAGE=contiguous)
+        string(REPLACE "=" ";" optional ${optional})
+        list(GET optional 0 key)
+        if(NOT arg_${key})
+            list(GET optional 1 arg_${key})
+        endif()
+    endforeach()
     foreach(isa IN LISTS arg_ISA)
         foreach(phase IN LISTS arg_PHASE)
-            foreach(head_dim IN LISTS arg_HEAD_DIM)
-                foreach(features IN LISTS arg_FEATURES)
-                    _heed_add_row(${target} ${phase} ${arg_DTYPE} ${head_dim} ${features} ${isa}
-                                  "${arg_SCHEDULE}" "${arg_EXTRA_FEATURES}")
+            foreach(dtype IN LISTS arg_DTYPE)
+                foreach(head_dim IN LISTS arg_HEAD_DIM)
+                    foreach(features IN LISTS arg_FEATURES)
+                        foreach(storage IN LISTS arg_STORAGE)
+                            _heed_add_row(${target} ${phase} ${dtype} "${arg_KV_DTYPE}" ${head_dim} ${features} ${storage}
+                                          ${isa} "${arg_SCHEDULE}" "${arg_EXTRA_FEATURES}")
+                        endforeach()
+                    endforeach()
                 endforeach()
             endforeach()
         endforeach()
     endforeach()
 endfunction()
 
-function(_heed_add_row target phase dtype head_dim features isa schedule extra_features)
-    set(name attention_${phase}_${dtype}_d${head_dim})
+function(_heed_add_row target phase dtype kv_dtype head_dim features storage isa schedule extra_features)
+    set(name attention_${phase}_${dtype})
+    set(options "")
+    if(kv_dtype)
+        string(APPEND name _kv${kv_dtype})
+        list(APPEND options kv_dtype=${kv_dtype})
+    endif()
+    string(APPEND name _d${head_dim})
     if(NOT features STREQUAL "none")
         string(APPEND name _${features})
     endif()
-    string(APPEND name _contiguous_${isa})
+    string(APPEND name _${storage}_${isa})
     string(REPLACE "x" ";" dims "${head_dim}")
     list(GET dims 0 head_dim_k)
     list(GET dims -1 head_dim_v)
-    set(options "")
     if(schedule)
         string(APPEND name _${schedule})
         list(APPEND options schedule=${schedule})
@@ -76,7 +88,7 @@ function(_heed_add_row target phase dtype head_dim features isa schedule extra_f
     endif()
 
     _heed_add_generated_row(${target} ${name} phase=${phase} dtype=${dtype} head_dim=${head_dim_k} head_dim_v=${head_dim_v}
-        features=${features} isa=${isa} ${options})
+        features=${features} storage=${storage} isa=${isa} ${options})
 endfunction()
 
 # heed_add_op_kernels(<target> OP rope|kv_append|merge_states|dropout_mask ... DTYPE f32|f16|bf16|u8 ... ISA i... [KV_DTYPE i8]

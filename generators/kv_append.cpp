@@ -12,9 +12,9 @@ constexpr float largest_code = 127.f;
 }  // namespace
 
 // Divisions are strict: a product with a reciprocal is not the quotient that the contract names.
-KvAppendKernel::KvAppendKernel(Element element)
-    : element(element), x(stored_type(element), 3, "x"), over_d(0, x.dim(0).extent(), "over_d") {
-    Expr bits = reinterpret<int32_t>(to_float(element, x(over_d, head, token)));
+KvAppendKernel::KvAppendKernel(ElementType type)
+    : type(type), x(stored_type(type), 3, "x"), over_d(0, x.dim(0).extent(), "over_d") {
+    Expr bits = reinterpret<int32_t>(to_float(type, x(over_d, head, token)));
     magnitude(head, token) = 0;
     magnitude(head, token) = max(magnitude(head, token), bits & 0x7fffffff);
 
@@ -23,7 +23,7 @@ KvAppendKernel::KvAppendKernel(Element element)
     scale(head, token) = reinterpret<float>(select(largest >= infinity_bits, nan_bits, reinterpret<int32_t>(quotient)));
 
     Expr row_scale = scale(head, token), scale_bits = reinterpret<int32_t>(row_scale);
-    Expr code = round(strict_float(to_float(element, x(d, head, token)) / row_scale));
+    Expr code = round(strict_float(to_float(type, x(d, head, token)) / row_scale));
     codes(d, head, token) = select(scale_bits == 0 || scale_bits == nan_bits, cast<int8_t>(0),
                                    cast<int8_t>(clamp(code, -largest_code, largest_code)));
 

@@ -23,8 +23,8 @@ Expr weight_of(const Expr &x, const Expr &max) {
 
 }  // namespace
 
-MergeStatesKernel::MergeStatesKernel(Element element)
-    : element(element), x(stored_type(element), 3, "x"), over_states(0, lse.dim(1).extent(), "over_states") {
+MergeStatesKernel::MergeStatesKernel(ElementType type)
+    : type(type), x(stored_type(type), 3, "x"), over_states(0, lse.dim(1).extent(), "over_states") {
     RDom &n = over_states;
     row_max(row) = logit_or_lowest(sink(row));
     row_max(row) = max(row_max(row), logit_or_lowest(lse(row, n)));
@@ -38,11 +38,11 @@ MergeStatesKernel::MergeStatesKernel(Element element)
     // addition is a strict one. A strict operation in the kernel also keeps its predicated loads free of the assumption
     // that what they load is finite, on which the compiler would delete the tests for minus infinity.
     sum(d, row) = -0.f;
-    Expr term = weights(row, n) * to_float(element, x(d, row, n));
+    Expr term = weights(row, n) * to_float(type, x(d, row, n));
     sum(d, row) = select(is_negative_infinity(lse(row, n)), sum(d, row), strict_float(sum(d, row) + term));
     Expr total = row_sum(row);
     Expr value = select(is_nan_value(total), bits(total), num_keyed(row) == 0, 0, bits(sum(d, row)));
-    out(d, row) = from_float(element, reinterpret<float>(value));
+    out(d, row) = from_float(type, reinterpret<float>(value));
 
     merged_lse(row) =
         reinterpret<float>(select(is_nan_value(total), bits(total), bits(total) == 0, negative_infinity_bits,

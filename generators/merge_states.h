@@ -5,12 +5,12 @@
 // A state without keys (lse_n = -inf) changes no bit, whatever its x holds; a single state comes out bit by bit.
 // Without any key out = +0. NaN in lse or sink gives NaN in that row.
 
-#include "element.h"
+#include "element_type.h"
 
 namespace heed {
 
 struct MergeStatesKernel {
-    Element element;
+    ElementType type;
     Halide::ImageParam x;                                   // (d, row, state)
     Halide::ImageParam lse{Halide::Float(32), 2, "lse"};    // (row, state)
     Halide::ImageParam sink{Halide::Float(32), 1, "sink"};  // (row), -inf = none
@@ -24,7 +24,7 @@ struct MergeStatesKernel {
     Halide::Func sum{"sum"};              // (d, row)
     Halide::Func merged_lse{"merged_lse"}, out{"out"};
 
-    explicit MergeStatesKernel(Element element);
+    explicit MergeStatesKernel(ElementType type);
 
     std::vector<Halide::Argument> arguments() const { return {x, lse, sink}; }
     Halide::Pipeline pipeline() const { return Halide::Pipeline({row_max, row_sum, weights, merged_lse, out}); }

@@ -25,10 +25,12 @@ std::string OpRow::registry_line() const {
 }
 
 Halide::Module compile_op(const OpRow &row) {
-    const Element element = element_of(row.dtype, machine_of(row.target).has_f16c);
-    if (row.op == "rope") return compile(row, RopeKernel(element), schedule_rope_x86);
-    if (row.op == "kv_append") return compile(row, KvAppendKernel(element), schedule_kv_append_x86);
-    if (row.op == "merge_states") return compile(row, MergeStatesKernel(element), schedule_merge_states_x86);
+    const ElementType type = row.dtype == "f16"    ? ElementType::f16
+                             : row.dtype == "bf16" ? ElementType::bf16
+                                                   : ElementType::f32;
+    if (row.op == "rope") return compile(row, RopeKernel(type), schedule_rope_x86);
+    if (row.op == "kv_append") return compile(row, KvAppendKernel(type), schedule_kv_append_x86);
+    if (row.op == "merge_states") return compile(row, MergeStatesKernel(type), schedule_merge_states_x86);
     return compile(row, DropoutMaskKernel(), schedule_dropout_mask_x86);
 }
 

@@ -4,12 +4,12 @@ namespace heed {
 
 using namespace Halide;
 
-RopeKernel::RopeKernel(Element element) : element(element), x(stored_type(element), 4, "x") {
+RopeKernel::RopeKernel(ElementType type) : type(type), x(stored_type(type), 4, "x") {
     Expr row = clamp(positions(token) + position_step * token, 0, cos.dim(1).extent() - 1);
-    Expr a = to_float(element, x(n, 0, head, token)), b = to_float(element, x(n, 1, head, token));
+    Expr a = to_float(type, x(n, 0, head, token)), b = to_float(type, x(n, 1, head, token));
     Expr c = cos(n, row), s = sin(n, row);
     rotated(n, part, head, token) = mux(part, {a * c - b * s, b * c + a * s});
-    out(n, part, head, token) = from_float(element, rotated(n, part, head, token));
+    out(n, part, head, token) = from_float(type, rotated(n, part, head, token));
 
     OutputImageParam buffer = out.output_buffer();
     x.dim(0).set_stride(Expr());

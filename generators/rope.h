@@ -4,12 +4,12 @@
 // A row of rotary_dim elements is seen as (n, part): pair n, part 0 = a, part 1 = b. Half-split pairs have strides
 // (1, rotary_dim / 2), interleaved ones (2, 1). out may be x itself: each pair is read before it is written.
 
-#include "element.h"
+#include "element_type.h"
 
 namespace heed {
 
 struct RopeKernel {
-    Element element;
+    ElementType type;
     Halide::ImageParam x;                                 // (n, part, head, token)
     Halide::ImageParam cos{Halide::Float(32), 2, "cos"};  // (n, table row)
     Halide::ImageParam sin{Halide::Float(32), 2, "sin"};
@@ -20,7 +20,7 @@ struct RopeKernel {
     Halide::Var n{"n"}, part{"part"}, head{"head"}, token{"token"};
     Halide::Func rotated{"rotated"}, out{"out"};
 
-    explicit RopeKernel(Element element);
+    explicit RopeKernel(ElementType type);
 
     // The two kinds of pairs, by the strides of x and out.
     Halide::Expr is_half_split() const { return has_strides(1, Halide::Expr()); }

@@ -16,11 +16,15 @@ struct KernelBuffer {
     int32_t extent[4], stride[4];
 };
 
+// The arguments of an attention row, see kernel.h.
 struct KernelCall {
-    KernelBuffer q, k, v, mask, bias, seq, out, lse;
-    float scale;
-    int32_t split_len, num_splits;
-    uint8_t mask_true_hides;
+    KernelBuffer q, k, v, k_scale, v_scale, mask, bias, bias_16, sink, alibi_slopes, page_table, tasks, out, lse;
+    int32_t batch, max_q_len, max_kv_len;
+    float scale, softcap;
+    int32_t split_len, num_splits, page_size;
+    uint8_t mask_true_hides, bias_is_16, alibi_symmetric;
+    uint64_t dropout_seed, dropout_offset, dropout_threshold;
+    float dropout_scale;
 };
 
 // What one running kernel may use; lives on the stack of heed_execute. Kernels see it as their user context.

@@ -6,8 +6,7 @@ using Halide::Target;
 
 Machine machine_of(const Target &target) {
     const bool wide = target.has_feature(Target::AVX512_Skylake);
-    return {target.natural_vector_size<float>(), wide ? 32 : 16, target.has_feature(Target::FMA),
-            target.has_feature(Target::F16C)};
+    return {target.natural_vector_size<float>(), wide ? 32 : 16, target.has_feature(Target::FMA)};
 }
 
 Target target_of_isa(const std::string &isa) {

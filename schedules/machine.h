@@ -13,7 +13,6 @@ struct Machine {
     int lanes;             // floats of a vector register
     int vector_registers;  // architectural
     bool has_fma;
-    bool has_f16c;
 };
 
 Machine machine_of(const Halide::Target &target);

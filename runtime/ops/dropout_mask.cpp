@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ops/dropout.h"
+#include "dropout.h"
 #include "ops/op_rows.h"
 #include "ops/op_run.h"
 #include "ops/ranges.h"

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "element.h"
 #include "expect.h"
 
 namespace heed_test {
@@ -15,21 +16,25 @@ protected:
     static constexpr float inf_value = std::numeric_limits<float>::infinity();
 
     static Shape shape(int32_t q_len, int32_t kv_len) { return {2, 4, 2, q_len, kv_len, 64, 64}; }
-    static Attention normal(int32_t q_len, int32_t kv_len) {
-        return make_attention(shape(q_len, kv_len), Data::normal, static_cast<uint64_t>(1000 * q_len + kv_len));
+    Attention normal(int32_t q_len, int32_t kv_len) const {
+        return row().attention(shape(q_len, kv_len), Data::normal, static_cast<uint64_t>(1000 * q_len + kv_len));
     }
-    static Attention causal(int32_t q_len, int32_t kv_len) {
+    Attention causal(int32_t q_len, int32_t kv_len) const {
         Attention a = normal(q_len, kv_len);
         a.causal = true;
         a.position = HEED_BOTTOM_RIGHT;
         return a;
     }
-    static Attention exact_causal(int32_t q_len, int32_t kv_len) {
-        Attention a = causal(q_len, kv_len);
-        make_exact_set(&a);
-        return a;
-    }
+    CallOptions contiguous() const { return options().with_storage(HEED_Q_DENSE, HEED_KV_CONTIGUOUS); }
     int32_t block() const { return row().info.kv_block; }
+
+    // Whether a row of out is the row of v of key j, bit for bit but for the rounding of int8 values to 16 bits.
+    static void expect_value_row(const Attention &a, const Result &result, int32_t b, int32_t i, int32_t h, int32_t j) {
+        const float *v = a.v_row(b, j, h / a.group_size()), *out = result.out.data() + a.out_index(b, i, h);
+        for (int32_t d = 0; d < a.head_dim_v; d++) {
+            ASSERT_EQ(out[d], round_to(a.dtype, v[d])) << "batch " << b << ", query " << i << ", head " << h;
+        }
+    }
 
     // The tile sizes of the library: keys, queries, and keys where some are hidden.
     std::vector<int32_t> tiles() const { return {block(), row().info.row_block, 16}; }
@@ -44,12 +49,10 @@ inline std::vector<Row> score_rows_of_64() {
 
 // One row per ISA and phase, where a case is about the runtime more than the kernel.
 inline std::vector<Row> few_rows_of_64() {
-    std::vector<Row> rows;
-    for (const Row &row : rows_of_64()) {
+    return only(rows_of_64(), [](const Row &row) {
         const uint32_t plain = row.decode() ? static_cast<uint32_t>(HEED_FEATURE_GQA) : 0;
-        if (!row.any_head_dim() && row.info.features == plain) rows.push_back(row);
-    }
-    return rows;
+        return row.leads() && !row.any_head_dim() && row.info.features == plain;
+    });
 }
 
 }  // namespace heed_test

@@ -10,11 +10,11 @@ class Heads : public Adversarial {};
 
 // Logits of 0 and powers of two of keys: every sum is exact.
 TEST_P(Heads, Case30_EachHeadReadsItsGroup) {
-    const int32_t heads[][2] = {{8, 2}, {6, 3}, {28, 4}, {64, 8}, {5, 1}, {8, 8}};
-    for (const auto &[num_heads, num_kv_heads] : heads) {
+    const std::vector<std::array<int32_t, 2>> heads = {{8, 2}, {6, 3}, {28, 4}, {64, 8}, {5, 1}, {8, 8}};
+    for (const auto &[num_heads, num_kv_heads] : some(heads)) {
         for (const int32_t q_len : {1, 3}) {
             for (const int32_t kv_len : {1, 64}) {
-                Attention a = make_attention({2, num_heads, num_kv_heads, q_len, kv_len, 64, 64}, Data::normal, 30);
+                Attention a = row().attention({2, num_heads, num_kv_heads, q_len, kv_len, 64, 64}, Data::normal, 30);
                 if (kv_len > 1) std::fill(a.q.begin(), a.q.end(), 0.0f);
                 for (int32_t b = 0; b < a.batch; b++) {
                     for (int32_t j = 0; j < kv_len; j++) {
@@ -37,9 +37,11 @@ TEST_P(Heads, Case30_EachHeadReadsItsGroup) {
 TEST_P(Heads, Case34_Layouts) {
     const Attention a = causal(37, 37);
     const Result packed = expect_correct(a, options());
-    CallOptions fused = options();
-    fused.fused_qkv = true;
-    expect_same_bits(expect_runs(a, fused), packed);
+    if (!row().int8_kv()) {
+        CallOptions fused = contiguous();
+        fused.fused_qkv = true;
+        expect_same_bits(expect_runs(a, fused), packed);
+    }
     for (const Layout layout : {Layout::bshd, Layout::bhsd, Layout::sbhd, Layout::padded}) {
         expect_same_bits(expect_runs(a, options().with_layout(layout)), packed);
     }
@@ -48,7 +50,7 @@ TEST_P(Heads, Case34_Layouts) {
 TEST_P(Heads, Case34_InnermostStride) {
     const Attention a = causal(9, 20);
     const Result packed = expect_correct(a, options());
-    Call call(a, options());
+    Call call(a, contiguous());
     call.problem.v_layout = {{a.kv_len * a.num_kv_heads * 128, a.num_kv_heads * 128, 128, 2}};
     const heed_status status = call.run();
     if (status == HEED_OK) {
@@ -61,7 +63,7 @@ TEST_P(Heads, Case34_InnermostStride) {
 TEST_P(Heads, Case36_ElementAlignment) {
     const Attention a = causal(9, 50);
     const Result packed = expect_correct(a, options());
-    for (int32_t offset = 1; offset <= 15; offset++) {
+    for (const int32_t offset : some<int32_t>({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15})) {
         CallOptions shifted = options();
         shifted.offset = offset;
         expect_same_bits(expect_runs(a, shifted), packed);
@@ -87,21 +89,25 @@ private:
     void *data_;
 };
 
+class FarRows : public Adversarial {};
+
 // Rows of k and v so far apart that their offsets pass 2^31: right or refused, never another row.
-TEST_P(Heads, Case40_StridesBeyond32Bits) {
-    Attention a = make_attention({1, 2, 1, 2, 5, 64, 64}, Data::normal, 40);
-    const Result compact = expect_correct(a, options());
+TEST_P(FarRows, Case40_StridesBeyond32Bits) {
+    Attention a = row().attention({1, 2, 1, 2, 5, 64, 64}, Data::normal, 40);
+    const Result compact = expect_correct(a, contiguous());
     const int64_t rows = a.kv_len - 1, half = int64_t{1} << 31;
     int32_t right = 0;
     for (const int64_t last : {half / 2, half - 64 * rows, half - 1, half, half + 64, 2 * half}) {
         const int64_t stride = last / rows, span = rows * stride + 64;
-        const Reserved k(4 * span), v(4 * span);
+        const Reserved k(element_bytes(a.dtype) * span), v(element_bytes(a.dtype) * span);
         ASSERT_TRUE(k.data() != nullptr && v.data() != nullptr);
         for (int64_t j = 0; j < a.kv_len; j++) {
-            std::copy_n(a.k_row(0, j, 0), 64, static_cast<float *>(k.data()) + j * stride);
-            std::copy_n(a.v_row(0, j, 0), 64, static_cast<float *>(v.data()) + j * stride);
+            for (int64_t d = 0; d < 64; d++) {
+                store(k.data(), j * stride + d, a.dtype, a.k_row(0, j, 0)[d]);
+                store(v.data(), j * stride + d, a.dtype, a.v_row(0, j, 0)[d]);
+            }
         }
-        Call plain(a, options());
+        Call plain(a, contiguous());
         ASSERT_EQ(plain.prepare(), HEED_OK) << heed_last_error();
         heed_problem far = plain.problem;
         far.k_layout = far.v_layout = {{0, stride, 64, 1}};
@@ -113,8 +119,8 @@ TEST_P(Heads, Case40_StridesBeyond32Bits) {
             EXPECT_EQ(status, HEED_UNSUPPORTED) << heed_last_error();
             continue;
         }
-        plain.args.k = {k.data(), span, HEED_F32};
-        plain.args.v = {v.data(), span, HEED_F32};
+        plain.args.k = {k.data(), span, a.dtype};
+        plain.args.v = {v.data(), span, a.dtype};
         ASSERT_LE(heed_plan_workspace_bytes(plan.get()), plain.args.workspace_bytes);
         ASSERT_EQ(heed_execute(plan.get(), &plain.args), HEED_OK) << heed_last_error();
         expect_same_bits(plain.out(), compact.out, "out");
@@ -124,13 +130,16 @@ TEST_P(Heads, Case40_StridesBeyond32Bits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, Heads, testing::ValuesIn(rows_of_64()), row_test_name);
+INSTANTIATE_TEST_SUITE_P(Rows, FarRows,
+                         testing::ValuesIn(only(rows_of_64(), [](const Row &row) { return !row.int8_kv(); })),
+                         row_test_name);
 
 class MaskOffsets : public Adversarial {};
 
 // A mask of 2^34 elements: only the diagonal is looked at.
 TEST_P(MaskOffsets, Case42_MaskBeyond32Bits) {
     constexpr int64_t len = 131072;
-    Attention a = make_attention({1, 1, 1, len, len, 64, 64}, Data::zero);
+    Attention a = row().attention({1, 1, 1, len, len, 64, 64}, Data::zero);
     for (size_t n = 0; n < a.v.size(); n++) a.v[n] = static_cast<float>(n % 1021);
     a.window_left = a.window_right = 0;
     Call plain(a, options());
@@ -167,11 +176,7 @@ TEST_P(MaskOffsets, Case42_MaskBeyond32Bits) {
 
 // Prefill rows: for 131072 queries a decode row keeps the states of all of them.
 std::vector<Row> masked_prefill_rows() {
-    std::vector<Row> rows;
-    for (const Row &row : score_rows_of_64()) {
-        if (!row.decode()) rows.push_back(row);
-    }
-    return rows;
+    return only(score_rows_of_64(), [](const Row &row) { return row.leads() && !row.decode(); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, MaskOffsets, testing::ValuesIn(masked_prefill_rows()), row_test_name);

@@ -2,6 +2,7 @@
 // others.
 #include <cmath>
 
+#include "element.h"
 #include "expect.h"
 
 namespace heed_test {
@@ -19,7 +20,7 @@ protected:
         shape.num_kv_heads = 2;
         shape.q_len = q_len;
         shape.kv_len = kv_len;
-        return make_attention(shape, Data::normal, 31);
+        return row().attention(shape, Data::normal, 31);
     }
 
     // Keys that no row of their sequence and kv head sees.
@@ -55,7 +56,7 @@ protected:
 
     void expect_no_change(const Attention &a) {
         const Result clean = expect_correct(a, options());
-        for (const float poison : {nan_value, inf_value, -inf_value, std::numeric_limits<float>::max()}) {
+        for (const float poison : some<float>({nan_value, inf_value, -inf_value, largest_finite(a.dtype)})) {
             expect_same_bits(expect_runs(poisoned(a, poison), options()), clean);
         }
     }

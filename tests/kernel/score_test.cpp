@@ -17,7 +17,7 @@ protected:
         shape.num_kv_heads = 2;
         shape.q_len = q_len;
         shape.kv_len = kv_len;
-        return make_attention(shape, Data::normal, static_cast<uint64_t>(q_len + kv_len));
+        return row().attention(shape, Data::normal, static_cast<uint64_t>(q_len + kv_len));
     }
 };
 
@@ -38,8 +38,8 @@ TEST_P(Scores, LengthsCausalAndWindow) {
 
 TEST_P(BiasedScores, Bias) {
     Rng rng(1);
-    for (const std::array<int32_t, 4> shape :
-         {std::array<int32_t, 4>{0, 0, 0, 0}, {1, 1, 0, 0}, {0, 1, 1, 0}, {1, 0, 1, 1}}) {
+    const std::vector<std::array<int32_t, 4>> shapes = {{0, 0, 0, 0}, {1, 1, 0, 0}, {0, 1, 1, 0}, {1, 0, 1, 1}};
+    for (const auto &shape : some(shapes)) {
         Attention a = normal(9, row().info.kv_block + 11);
         add_bias(&a, shape, &rng);
         expect_correct(a, options());
@@ -95,6 +95,17 @@ TEST_P(BiasedScores, LowestBias) {
     expect_close(hidden, with_lowest);
 }
 
+void choose_storage(const Row &row, Rng *rng, Attention *a, CallOptions *options) {
+    options->page_size = rng->between(1, 70);
+    options->page_seed = rng->bits();
+    options->spare_columns = rng->below(3);
+    options->kv_storage = row.paged() && rng->chance(0.6) ? HEED_KV_PAGED : HEED_KV_CONTIGUOUS;
+    if (rng->chance(0.5)) return;
+    options->q_storage = HEED_Q_VARLEN;
+    if (rng->chance(0.3)) options->kv_storage = HEED_KV_VARLEN;
+    for (int32_t b = 0; b < a->batch; b++) a->q_lens.push_back(rng->between(0, a->q_len));
+}
+
 Attention random_case(const Row &row, Rng *rng, CallOptions *options) {
     const int32_t kv_block = row.info.kv_block;
     Shape shape = row.shape(rng->between(1, 130), rng->between(1, 130));
@@ -103,7 +114,7 @@ Attention random_case(const Row &row, Rng *rng, CallOptions *options) {
     shape.num_heads = shape.num_kv_heads * rng->between(1, 5);
     shape.q_len = rng->chance(0.4) ? rng->between(1, 4) : rng->between(1, 60);
     shape.kv_len = rng->chance(0.5) ? rng->between(1, 70) : rng->between(1, 2 * kv_block + 70);
-    Attention a = make_attention(shape, rng->chance(0.2) ? Data::sparse : Data::normal, rng->bits());
+    Attention a = row.attention(shape, rng->chance(0.2) ? Data::sparse : Data::normal, rng->bits());
     a.position = static_cast<heed_position>(rng->below(3));
     a.causal = rng->chance(0.5);
     if (rng->chance(0.3)) a.window_left = rng->between(0, 80);
@@ -121,11 +132,27 @@ Attention random_case(const Row &row, Rng *rng, CallOptions *options) {
     a.mask_true_hides = rng->chance(0.5);
     if (row.has(HEED_FEATURE_MASK) && rng->chance(0.5)) add_mask(&a, axes(), 0.6, rng);
     if (row.has(HEED_FEATURE_BIAS) && rng->chance(0.5)) {
+        if (rng->chance(0.5)) a.bias_dtype = a.dtype;
         add_bias(&a, axes(), rng);
         for (float &element : a.bias.data) {
             if (rng->chance(0.2)) element = -std::numeric_limits<float>::infinity();
         }
     }
+    if (rng->chance(0.3)) {
+        for (int32_t h = 0; h < a.num_heads; h++)
+            a.sink.push_back(rng->chance(0.1) ? -std::numeric_limits<float>::infinity() : rng->normal());
+    }
+    if (row.has(HEED_FEATURE_SOFTCAP) && rng->chance(0.4)) a.softcap = static_cast<float>(rng->between(1, 50));
+    if (row.has(HEED_FEATURE_ALIBI) && rng->chance(0.4)) {
+        for (int32_t h = 0; h < a.num_heads; h++) a.alibi_slopes.push_back(0.02f * rng->normal());
+        a.alibi_symmetric = rng->chance(0.5);
+    }
+    if (row.has(HEED_FEATURE_DROPOUT) && rng->chance(0.4)) {
+        a.dropout_p = static_cast<float>(rng->between(1, 9)) / 10;
+        a.dropout_seed = rng->bits();
+        a.dropout_offset = rng->bits();
+    }
+    choose_storage(row, rng, &a, options);
     const auto layout = [&] { return static_cast<Layout>(rng->below(5)); };
     options->q = layout();
     options->k = layout();
@@ -139,7 +166,7 @@ Attention random_case(const Row &row, Rng *rng, CallOptions *options) {
 }
 
 TEST_P(RandomScores, AgainstTheReference) {
-    constexpr uint64_t cases = 12;
+    const uint64_t cases = row().leads() ? 12 : 4;
     for (uint64_t seed = first_seed(); seed < first_seed() + cases; seed++) {
         Rng rng(seed * 1000003 + 17);
         CallOptions settings = options();

@@ -16,12 +16,12 @@ class HeadDims : public KernelTest {};
 
 TEST_P(Shapes, KeyLengths) {
     int32_t n = 0;
-    for (const int32_t kv_len : lengths(row().info.kv_block)) {
+    for (const int32_t kv_len : some(lengths(row().info.kv_block), 3)) {
         Shape shape = row().shape();
         shape.num_heads = 2;
         shape.kv_len = kv_len;
         shape.q_len = n % 2 == 0 ? 3 : 1;
-        Attention a = make_attention(shape, Data::normal, static_cast<uint64_t>(kv_len));
+        Attention a = row().attention(shape, Data::normal, static_cast<uint64_t>(kv_len));
         a.causal = n++ % 2 == 0;
         a.position = HEED_BOTTOM_RIGHT;
         expect_correct(a, options());
@@ -30,22 +30,22 @@ TEST_P(Shapes, KeyLengths) {
 
 // Where some rows see a key and others do not, blocks of keys are 16 wide.
 TEST_P(Shapes, KeyLengthsAroundMaskedBlocks) {
-    for (const int32_t kv_len : {15, 16, 17, 31, 33}) {
+    for (const int32_t kv_len : some<int32_t>({15, 16, 17, 31, 33})) {
         Shape shape = row().shape();
         shape.q_len = 2;
         shape.kv_len = kv_len;
-        expect_correct(make_attention(shape, Data::normal, static_cast<uint64_t>(kv_len)), options());
+        expect_correct(row().attention(shape, Data::normal, static_cast<uint64_t>(kv_len)), options());
     }
 }
 
 TEST_P(Shapes, QueryLengths) {
-    for (const int32_t q_len : lengths(row().info.row_block)) {
+    for (const int32_t q_len : some(lengths(row().info.row_block), 3)) {
         if (q_len == 0) continue;  // row_block 1; adversarial case 2
         Shape shape = row().shape();
         shape.num_heads = 2;
         shape.q_len = q_len;
         shape.kv_len = 67;
-        Attention a = make_attention(shape, Data::normal, static_cast<uint64_t>(q_len));
+        Attention a = row().attention(shape, Data::normal, static_cast<uint64_t>(q_len));
         expect_correct(a, options());
         a.causal = true;
         expect_correct(a, options());
@@ -53,8 +53,9 @@ TEST_P(Shapes, QueryLengths) {
 }
 
 TEST_P(Shapes, GroupSizes) {
-    const int32_t heads[][2] = {{1, 1}, {6, 6}, {6, 3}, {6, 2}, {8, 2}, {7, 1}, {12, 1}};  // groups 1 1 2 3 4 7 all
-    for (const auto &[num_heads, num_kv_heads] : heads) {
+    // Groups of 1, 1, 2, 3, 4, 7 and all.
+    const std::vector<std::array<int32_t, 2>> heads = {{1, 1}, {6, 6}, {6, 3}, {6, 2}, {8, 2}, {7, 1}, {12, 1}};
+    for (const auto &[num_heads, num_kv_heads] : some(heads)) {
         for (const int32_t q_len : {1, 5}) {
             Shape shape = row().shape();
             shape.batch = 2;
@@ -62,7 +63,7 @@ TEST_P(Shapes, GroupSizes) {
             shape.num_kv_heads = num_kv_heads;
             shape.q_len = q_len;
             shape.kv_len = 35;
-            expect_correct(make_attention(shape, Data::normal, static_cast<uint64_t>(num_heads)), options());
+            expect_correct(row().attention(shape, Data::normal, static_cast<uint64_t>(num_heads)), options());
         }
     }
 }
@@ -74,7 +75,7 @@ TEST_P(Shapes, SeveralBlocks) {
     shape.num_kv_heads = 2;
     shape.q_len = 2 * std::max(row().info.row_block, 16) + 3;
     shape.kv_len = 2 * row().info.kv_block + 41;
-    Attention a = make_attention(shape, Data::normal, 5);
+    Attention a = row().attention(shape, Data::normal, 5);
     a.position = HEED_BOTTOM_RIGHT;
     expect_correct(a, options());
     a.causal = true;
@@ -88,7 +89,7 @@ TEST_P(Shapes, PeakedData) {
     shape.num_heads = 2;
     shape.q_len = 37;
     shape.kv_len = row().info.kv_block + 19;
-    expect_correct(make_attention(shape, Data::peaked, 11), options(), Trust::peaked());
+    expect_correct(row().attention(shape, Data::peaked, 11), options(), Trust::peaked());
 }
 
 TEST_P(Shapes, SparseIntegers) {
@@ -96,46 +97,45 @@ TEST_P(Shapes, SparseIntegers) {
     shape.num_heads = 2;
     shape.q_len = 19;
     shape.kv_len = row().info.kv_block + 5;
-    expect_correct(make_attention(shape, Data::sparse, 12), options());
+    expect_correct(row().attention(shape, Data::sparse, 12), options());
 }
 
 TEST_P(Shapes, Scales) {
-    for (const float scale : {0.0f, -0.3f, 1.0f}) {
+    for (const float scale : some<float>({0.0f, -0.3f, 1.0f})) {
         Shape shape = row().shape();
         shape.q_len = 9;
         shape.kv_len = 40;
-        Attention a = make_attention(shape, Data::normal, 13);
+        Attention a = row().attention(shape, Data::normal, 13);
         a.scale = scale;
         expect_correct(a, options(), scale == 1 ? Trust::peaked() : Trust());  // logits of N(0, head_dim)
     }
 }
 
 TEST_P(HeadDims, Equal) {
-    for (const int32_t head_dim : {1, 2, 3, 8, 15, 16, 17, 33, 40, 46, 57, 59, 80, 111, 120, 160, 192, 256, 640}) {
+    const std::vector<int32_t> head_dims = {1,  2,  3,  8,   15,  16,  17,  33,  40, 46,
+                                            57, 59, 80, 111, 120, 160, 192, 256, 640};
+    for (const int32_t head_dim : some(head_dims, 4)) {
         Shape shape = row().shape(head_dim, head_dim);
         shape.q_len = 5;
         shape.kv_len = row().info.kv_block + 3;
-        expect_correct(make_attention(shape, Data::normal, static_cast<uint64_t>(head_dim)), options());
+        expect_correct(row().attention(shape, Data::normal, static_cast<uint64_t>(head_dim)), options());
     }
 }
 
 TEST_P(HeadDims, Different) {
-    const int32_t dims[][2] = {{192, 128}, {64, 40}, {40, 64}, {1, 640}, {640, 1}, {57, 3}, {3, 57}, {128, 17}};
-    for (const auto &[head_dim, head_dim_v] : dims) {
+    const std::vector<std::array<int32_t, 2>> dims = {{192, 128}, {64, 40}, {40, 64}, {1, 640},
+                                                      {640, 1},   {57, 3},  {3, 57},  {128, 17}};
+    for (const auto &[head_dim, head_dim_v] : some(dims)) {
         Shape shape = row().shape(head_dim, head_dim_v);
         shape.q_len = 5;
         shape.num_heads = 2;
         shape.kv_len = row().info.kv_block + 3;
-        expect_correct(make_attention(shape, Data::normal, static_cast<uint64_t>(head_dim)), options());
+        expect_correct(row().attention(shape, Data::normal, static_cast<uint64_t>(head_dim)), options());
     }
 }
 
 std::vector<Row> general_rows() {
-    std::vector<Row> rows;
-    for (const Row &row : supported_rows()) {
-        if (row.any_head_dim()) rows.push_back(row);
-    }
-    return rows;
+    return only(supported_rows(), [](const Row &row) { return row.any_head_dim(); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, Shapes, testing::ValuesIn(supported_rows()), row_test_name);

@@ -3,7 +3,7 @@
 
 #include "cache.h"
 
-namespace heed_test {
+namespace heed_test::ops {
 namespace {
 
 class AppendTest : public OpTest {};
@@ -269,4 +269,4 @@ TEST_P(AppendTest, PiecesGiveTheWhole) {
 }
 
 }  // namespace
-}  // namespace heed_test
+}  // namespace heed_test::ops

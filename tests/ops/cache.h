@@ -7,7 +7,7 @@
 
 #include "tensor.h"
 
-namespace heed_test {
+namespace heed_test::ops {
 
 struct CacheShape {
     bool paged = false;
@@ -125,4 +125,4 @@ struct Append {
     heed_kv_append_args args;
 };
 
-}  // namespace heed_test
+}  // namespace heed_test::ops

@@ -3,7 +3,7 @@
 
 #include "cache.h"
 
-namespace heed_test {
+namespace heed_test::ops {
 namespace {
 
 // A cache full of different bytes.
@@ -213,4 +213,4 @@ TEST(Copy, ErrorsOfTheView) {
 }
 
 }  // namespace
-}  // namespace heed_test
+}  // namespace heed_test::ops

@@ -6,7 +6,7 @@
 #include "halide_bridge.h"
 #include "tensor.h"
 
-namespace heed_test {
+namespace heed_test::ops {
 namespace {
 
 struct Counter {
@@ -223,4 +223,4 @@ TEST(DropoutMask, ErrorsNameTheFieldAndWriteNothing) {
 }
 
 }  // namespace
-}  // namespace heed_test
+}  // namespace heed_test::ops

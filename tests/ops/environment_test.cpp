@@ -3,7 +3,7 @@
 
 #include "cache.h"
 
-namespace heed_test {
+namespace heed_test::ops {
 namespace {
 
 constexpr unsigned int default_state = 0x1f80, sticky_flags = 0x3f;
@@ -93,4 +93,4 @@ TEST(Environment, TheCallersPool) {
 }
 
 }  // namespace
-}  // namespace heed_test
+}  // namespace heed_test::ops

@@ -5,7 +5,7 @@
 
 #include "tensor.h"
 
-namespace heed_test {
+namespace heed_test::ops {
 namespace {
 
 struct MergeShape {
@@ -366,4 +366,4 @@ TEST(Merge, ErrorsNameTheFieldAndWriteNothing) {
 }
 
 }  // namespace
-}  // namespace heed_test
+}  // namespace heed_test::ops

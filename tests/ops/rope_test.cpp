@@ -6,7 +6,7 @@
 
 #include "tensor.h"
 
-namespace heed_test {
+namespace heed_test::ops {
 namespace {
 
 struct Rope {
@@ -349,4 +349,4 @@ TEST(Rope, ErrorsNameTheFieldAndWriteNothing) {
 }
 
 }  // namespace
-}  // namespace heed_test
+}  // namespace heed_test::ops

@@ -15,7 +15,7 @@
 #include "ops/op_rows.h"
 #include "rows.h"
 
-namespace heed_test {
+namespace heed_test::ops {
 
 using Extents = std::array<int64_t, 4>;
 
@@ -147,4 +147,4 @@ protected:
     EXPECT_EQ(call, status) << heed_last_error();                                                                      \
     EXPECT_NE(std::string(heed_last_error()).find(field), std::string::npos) << heed_last_error()
 
-}  // namespace heed_test
+}  // namespace heed_test::ops

@@ -44,7 +44,7 @@ Attention random_attention(const Row &row, Rng *rng) {
     shape.num_heads = shape.num_kv_heads * rng->between(1, 5);
     shape.q_len = row.decode() ? rng->between(1, 3) : rng->between(1, 70);
     shape.kv_len = rng->between(1, 700);
-    Attention a = make_attention(shape, Data::normal, rng->bits());
+    Attention a = row.attention(shape, Data::normal, rng->bits());
     a.position = rng->chance(0.5) ? HEED_BOTTOM_RIGHT : HEED_TOP_LEFT;
     a.causal = rng->chance(0.5);
     if (rng->chance(0.3)) a.window_left = rng->below(200);
@@ -65,8 +65,8 @@ TEST_P(Schedule, EqualsTheDefaultSchedule) {
     Rng rng(7);
     for (int n = 0; n < 12; n++) {
         const Attention a = random_attention(GetParam(), &rng);
-        Call tuned(a, CallOptions().with_kernel(GetParam().name));
-        Call plain(a, CallOptions().with_kernel(GetParam().name + default_suffix));
+        Call tuned(a, GetParam().options());
+        Call plain(a, GetParam().options().with_kernel(GetParam().name + default_suffix));
         ASSERT_EQ(tuned.run(), HEED_OK) << heed_last_error();
         ASSERT_EQ(plain.run(), HEED_OK) << heed_last_error();
         ASSERT_EQ(tuned.kernel() + default_suffix, plain.kernel());

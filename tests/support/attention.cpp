@@ -21,6 +21,35 @@ std::array<int32_t, 4> resolve(const Attention &a, std::array<int32_t, 4> shape)
     return shape;
 }
 
+float value_of(Data data, Rng *rng) {
+    switch (data) {
+    case Data::normal:
+        return rng->normal();
+    case Data::peaked:
+        return 4 * rng->normal();
+    case Data::sparse:
+        return rng->chance(0.8) ? 0.0f : rng->chance(0.5) ? 2.0f : -2.0f;
+    case Data::zero:
+        break;
+    }
+    return 0;
+}
+
+void hold(std::vector<float> *values, heed_dtype dtype) {
+    for (float &x : *values) x = round_to(dtype, x);
+}
+
+void hold_int8_rows(std::vector<float> *values, int32_t head_dim) {
+    std::vector<int8_t> codes(static_cast<size_t>(head_dim));
+    for (size_t at = 0; at < values->size(); at += codes.size()) {
+        const float scale = quantize_row(values->data() + at, head_dim, codes.data());
+        for (size_t d = 0; d < codes.size(); d++) (*values)[at + d] = static_cast<float>(codes[d]) * scale;
+    }
+}
+
+// Powers of two whose sum, divided by a count and rounded to the dtype, still tells them all.
+int32_t exact_bits(heed_dtype dtype) { return dtype == HEED_F32 ? 16 : dtype == HEED_F16 ? 8 : 6; }
+
 class Fnv {
 public:
     template <class T>
@@ -76,35 +105,38 @@ float Rng::normal() {
     return static_cast<float>(std::sqrt(-2 * std::log(u)) * std::cos(angle));
 }
 
-void fill(std::vector<float> *values, Data data, heed_dtype dtype, Rng *rng) {
-    for (float &x : *values) {
-        switch (data) {
-        case Data::normal:
-            x = round_to(dtype, rng->normal());
-            break;
-        case Data::peaked:
-            x = round_to(dtype, 4 * rng->normal());
-            break;
-        case Data::sparse:
-            x = rng->chance(0.8) ? 0.0f : rng->chance(0.5) ? 2.0f : -2.0f;
-            break;
-        case Data::zero:
-            x = 0;
-        }
-    }
-}
-
-Attention make_attention(const Shape &shape, Data data, uint64_t seed) {
+Attention make_attention(const Shape &shape, Data data, uint64_t seed, heed_dtype dtype, bool int8_kv) {
     Attention a;
     static_cast<Shape &>(a) = shape;
+    a.dtype = dtype;
+    a.int8_kv = int8_kv;
     a.q.resize(count(a.batch, a.q_len, a.num_heads, a.head_dim));
     a.k.resize(count(a.batch, a.kv_len, a.num_kv_heads, a.head_dim));
     a.v.resize(count(a.batch, a.kv_len, a.num_kv_heads, a.head_dim_v));
     Rng rng(seed);
-    fill(&a.q, data, a.dtype, &rng);
-    fill(&a.k, data, a.dtype, &rng);
-    fill(&a.v, data, a.dtype, &rng);
+    for (auto *values : {&a.q, &a.k, &a.v}) {
+        for (float &x : *values) x = value_of(data, &rng);
+    }
+    hold_in_types(&a);
     return a;
+}
+
+void hold_in_types(Attention *a) {
+    hold(&a->q, a->dtype);
+    hold(&a->bias.data, a->bias_dtype);
+    if (a->int8_kv) {
+        hold_int8_rows(&a->k, a->head_dim);
+        hold_int8_rows(&a->v, a->head_dim_v);
+    } else {
+        hold(&a->k, a->dtype);
+        hold(&a->v, a->dtype);
+    }
+}
+
+int64_t Attention::position_of(int64_t b, int64_t i) const {
+    if (position == HEED_BOTTOM_RIGHT) return i + kv_len_of(b) - q_len_of(b);
+    if (position == HEED_EXPLICIT) return i + q_offsets[static_cast<size_t>(b)];
+    return i;
 }
 
 void add_mask(Attention *a, std::array<int32_t, 4> shape, double density, Rng *rng) {
@@ -122,28 +154,33 @@ void add_bias(Attention *a, std::array<int32_t, 4> shape, Rng *rng) {
     a->bias.used = true;
     a->bias.shape = resolve(*a, shape);
     a->bias.data.resize(count(a->bias.shape[0], a->bias.shape[1], a->bias.shape[2], a->bias.shape[3]));
-    for (float &element : a->bias.data) element = rng->normal();
+    for (float &element : a->bias.data) element = round_to(a->bias_dtype, rng->normal());
 }
 
-void make_exact_set(Attention *a) {
+void make_exact_set(Attention *a, int32_t first_key) {
     std::fill(a->q.begin(), a->q.end(), 0.0f);
     std::fill(a->v.begin(), a->v.end(), 0.0f);
+    const int32_t bits = exact_bits(a->dtype), end = std::min(a->kv_len - first_key, keys_per_run(*a));
     for (int32_t b = 0; b < a->batch; b++) {
-        for (int32_t j = 0; j < a->kv_len; j++) {
+        for (int32_t j = 0; j < end; j++) {
             for (int32_t g = 0; g < a->num_kv_heads; g++) {
-                a->v_row(b, j, g)[j / 16] = static_cast<float>(1 << (j % 16));
+                a->v_row(b, first_key + j, g)[j / bits] = static_cast<float>(1 << (j % bits));
             }
         }
     }
 }
 
-std::vector<int32_t> named_keys(const float *out_row, int32_t head_dim_v, int32_t num_visible) {
+int32_t keys_per_run(const Attention &a) { return exact_bits(a.dtype) * a.head_dim_v; }
+
+std::vector<int32_t> named_keys(const Attention &a, const float *out_row, double weight, int32_t first_key) {
     std::vector<int32_t> keys;
-    for (int32_t d = 0; d < head_dim_v; d++) {
-        // The sum of 16 powers of two, off by a few 2^-24 of it: far from the next integer.
-        const auto sum = std::llround(static_cast<double>(out_row[d]) * num_visible);
+    const int32_t bits = exact_bits(a.dtype);
+    for (int32_t d = 0; d < a.head_dim_v; d++) {
+        // The sum of `bits` powers of two, off by a few 2^-24 of it, or less than a quarter where f16 and bf16 round
+        // it: far from the next integer.
+        const auto sum = std::llround(static_cast<double>(out_row[d]) / weight);
         for (int32_t bit = 0; bit < 63; bit++) {
-            if ((sum >> bit) & 1) keys.push_back(16 * d + bit);
+            if ((sum >> bit) & 1) keys.push_back(first_key + bits * d + bit);
         }
     }
     return keys;
@@ -151,10 +188,7 @@ std::vector<int32_t> named_keys(const float *out_row, int32_t head_dim_v, int32_
 
 std::vector<uint8_t> visible_keys(const Attention &a, int32_t b, int32_t h, int32_t i) {
     std::vector<uint8_t> keys(static_cast<size_t>(a.kv_len));
-    const int64_t kv_len = a.kv_lens.empty() ? a.kv_len : a.kv_lens[static_cast<size_t>(b)];
-    int64_t p = i;
-    if (a.position == HEED_BOTTOM_RIGHT) p = i + kv_len - a.q_len;
-    if (a.position == HEED_EXPLICIT) p = i + int64_t{a.q_offsets[static_cast<size_t>(b)]};
+    const int64_t kv_len = a.kv_len_of(b), p = a.position_of(b, i);
     for (int64_t j = 0; j < a.kv_len; j++) {
         bool visible = j < kv_len;
         if (a.causal) visible = visible && j <= p;
@@ -168,35 +202,36 @@ std::vector<uint8_t> visible_keys(const Attention &a, int32_t b, int32_t h, int3
     return keys;
 }
 
-int64_t visible_pairs(const Attention &a) {
-    const bool same_for_heads = (!a.mask.used || a.mask.shape[1] == 1) && (!a.bias.used || a.bias.shape[1] == 1);
-    const int32_t heads = same_for_heads ? std::min(a.num_heads, 1) : a.num_heads;
-    int64_t pairs = 0;
-    for (int32_t b = 0; b < a.batch; b++) {
-        for (int32_t h = 0; h < heads; h++) {
-            for (int32_t i = 0; i < a.q_len; i++) {
-                for (const uint8_t visible : visible_keys(a, b, h, i)) pairs += visible;
-            }
-        }
-    }
-    return same_for_heads ? pairs * a.num_heads : pairs;
-}
-
 uint64_t content_hash(const Attention &a) {
     Fnv fnv;
-    const int64_t numbers[] = {a.batch,           a.num_heads,       a.num_kv_heads, a.q_len,
-                               a.kv_len,          a.head_dim,        a.head_dim_v,   a.dtype,
-                               a.position,        a.causal,          a.window_left,  a.window_right,
-                               a.mask_true_hides, a.alibi_symmetric, a.mask.used,    a.bias.used};
-    const float scalars[] = {a.scale, a.softcap};
+    const int64_t numbers[] = {a.batch,
+                               a.num_heads,
+                               a.num_kv_heads,
+                               a.q_len,
+                               a.kv_len,
+                               a.head_dim,
+                               a.head_dim_v,
+                               a.dtype,
+                               a.int8_kv,
+                               a.bias_dtype,
+                               a.position,
+                               a.causal,
+                               a.window_left,
+                               a.window_right,
+                               a.mask_true_hides,
+                               a.alibi_symmetric,
+                               a.mask.used,
+                               a.bias.used,
+                               static_cast<int64_t>(a.dropout_seed),
+                               static_cast<int64_t>(a.dropout_offset)};
+    const float scalars[] = {a.scale, a.softcap, a.dropout_p};
     fnv.add(numbers, sizeof(numbers) / sizeof(numbers[0]));
-    fnv.add(scalars, 2);
+    fnv.add(scalars, 3);
     fnv.add(a.mask.shape.data(), 4);
     fnv.add(a.bias.shape.data(), 4);
     for (const auto *values : {&a.q, &a.k, &a.v, &a.bias.data, &a.sink, &a.alibi_slopes}) fnv.add(*values);
     fnv.add(a.mask.data);
-    fnv.add(a.kv_lens);
-    fnv.add(a.q_offsets);
+    for (const auto *lens : {&a.q_lens, &a.kv_lens, &a.q_offsets}) fnv.add(*lens);
     return fnv.hash();
 }
 

@@ -45,21 +45,31 @@ struct PerLogit {
     T &at(int64_t b, int64_t h, int64_t i, int64_t j) { return data[static_cast<size_t>(index(b, h, i, j))]; }
 };
 
-// q, k, v are packed [batch, len, heads, head_dim] and hold values of the dtype; out is indexed alike. kv_len is the
-// capacity of k and v.
+// q, k, v are packed [batch, len, heads, head_dim]; out is indexed alike. kv_len is the capacity of k and v. How they
+// are stored is up to the call; all of it sees the values as their types hold them, see hold_in_types.
 struct Attention : Shape {
     heed_dtype dtype = HEED_F32;
+    bool int8_kv = false;  // k and v are codes with a scale per row; else they are of dtype
+    heed_dtype bias_dtype = HEED_F32;
     heed_position position = HEED_TOP_LEFT;
     bool causal = false;
     int32_t window_left = -1, window_right = -1;
     float scale = std::numeric_limits<float>::quiet_NaN();
     float softcap = 0;
     bool mask_true_hides = false, alibi_symmetric = false;
+    float dropout_p = 0;
+    uint64_t dropout_seed = 0, dropout_offset = 0;
     std::vector<float> q, k, v;
-    std::vector<int32_t> kv_lens, q_offsets;  // empty: none; kv_lens empty: all kv_len
+    // empty: none; lengths empty: all q_len, kv_len. Query rows beyond q_lens do not exist: their results are 0 here.
+    std::vector<int32_t> q_lens, kv_lens, q_offsets;
     PerLogit<uint8_t> mask;
     PerLogit<float> bias;
     std::vector<float> sink, alibi_slopes;  // empty: none
+
+    heed_dtype kv_dtype() const { return int8_kv ? HEED_I8 : dtype; }
+    int32_t q_len_of(int64_t b) const { return q_lens.empty() ? q_len : q_lens[static_cast<size_t>(b)]; }
+    int32_t kv_len_of(int64_t b) const { return kv_lens.empty() ? kv_len : kv_lens[static_cast<size_t>(b)]; }
+    int64_t position_of(int64_t b, int64_t i) const;  // p(i)
 
     int64_t group_size() const { return num_heads / num_kv_heads; }
     int64_t num_outputs() const { return num_rows() * head_dim_v; }
@@ -89,26 +99,27 @@ enum class Data {
 };
 
 // q, k and v of the given kind, nothing else set.
-Attention make_attention(const Shape &shape, Data data = Data::normal, uint64_t seed = 1);
+Attention make_attention(const Shape &shape, Data data = Data::normal, uint64_t seed = 1, heed_dtype dtype = HEED_F32,
+                         bool int8_kv = false);
 
-void fill(std::vector<float> *values, Data data, heed_dtype dtype, Rng *rng);
+// Rounds q, k, v and bias to values that their types hold; with int8_kv each row of k and v to codes times a scale.
+void hold_in_types(Attention *a);
 
 // A mask or bias of `shape` (entries 0 stand for the full extent). Each mask element lets its key be seen with
 // probability `density`, by the problem's own convention. The bias is N(0,1).
 void add_mask(Attention *a, std::array<int32_t, 4> shape, double density, Rng *rng);
 void add_bias(Attention *a, std::array<int32_t, 4> shape, Rng *rng);
 
-// Values of q = 0 and v so chosen that each output row names the keys it sees, for kv_len <= 16 * head_dim_v: all
-// visible keys weigh 1/n and lane j / 16 of key j is 2^(j % 16).
-void make_exact_set(Attention *a);
-// The keys that such an output row names, n of them being visible.
-std::vector<int32_t> named_keys(const float *out_row, int32_t head_dim_v, int32_t num_visible);
+// Values of q = 0 and v so chosen that each output row names the keys it sees, from first_key on as many as
+// keys_per_run: all visible keys weigh 1/n, and with `bits` keys per lane, lane j / bits of key first_key + j holds
+// 2^(j % bits).
+void make_exact_set(Attention *a, int32_t first_key = 0);
+int32_t keys_per_run(const Attention &a);
+// The keys that such an output row names, each of them having this weight.
+std::vector<int32_t> named_keys(const Attention &a, const float *out_row, double weight, int32_t first_key = 0);
 
-// What the contract's text says about one query and every key: kv_len entries, 1 = visible.
+// What the contract's text says about one existing query and every key: kv_len entries, 1 = visible.
 std::vector<uint8_t> visible_keys(const Attention &a, int32_t b, int32_t h, int32_t i);
-
-// Pairs of query and key that are visible, over batch and heads.
-int64_t visible_pairs(const Attention &a);
 
 // A hash of everything, to recognise a problem that was solved before.
 uint64_t content_hash(const Attention &a);

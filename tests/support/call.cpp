@@ -11,42 +11,11 @@
 namespace heed_test {
 namespace {
 
-struct Extents {
-    int64_t n[4];
-};
-
-Extents q_extents(const Attention &a, int32_t head_dim) { return {{a.batch, a.q_len, a.num_heads, head_dim}}; }
-Extents kv_extents(const Attention &a, int32_t head_dim) { return {{a.batch, a.kv_len, a.num_kv_heads, head_dim}}; }
-Extents lse_extents(const Attention &a) { return {{a.batch, a.num_heads, a.q_len, 1}}; }
-
 Extents per_logit_extents(const Attention &a, const int32_t shape[4]) {
     const int32_t full[4] = {a.batch, a.num_heads, a.q_len, a.kv_len};
     Extents extents;
     for (int n = 0; n < 4; n++) extents.n[n] = shape[n] == 0 ? full[n] : shape[n];
     return extents;
-}
-
-// Strides as the API defines them: all zero is packed, those of extent-1 dimensions mean nothing.
-struct Strides {
-    int64_t n[4];
-
-    Strides(const Extents &extents, const heed_layout &layout) {
-        const bool packed = std::all_of(layout.stride, layout.stride + 4, [](int64_t s) { return s == 0; });
-        int64_t inner = 1;
-        for (int d = 3; d >= 0; d--) {
-            n[d] = packed ? inner : extents.n[d] == 1 ? 0 : layout.stride[d];
-            inner *= extents.n[d];
-        }
-    }
-};
-
-int64_t span_of(const Extents &extents, const Strides &strides) {
-    int64_t last = 0;
-    for (int d = 0; d < 4; d++) {
-        if (extents.n[d] == 0) return 0;
-        last += (extents.n[d] - 1) * strides.n[d];
-    }
-    return last + 1;
 }
 
 // visit(offset in the strided tensor, index in the packed one) for each element.
@@ -63,25 +32,13 @@ void for_each(const Extents &e, const Strides &s, Visit visit) {
     }
 }
 
-void scatter(const std::vector<float> &packed, const Extents &e, const Strides &s, heed_dtype dtype, void *data) {
+// The elements of a mask or bias; store(offset in the tensor, element).
+template <class T, class Store>
+void fill_per_logit(const PerLogit<T> &values, const Extents &e, const Strides &s, Store store) {
     for_each(e, s, [&](int64_t to, int64_t from) {
-        const float x = packed[static_cast<size_t>(from)];
-        if (dtype == HEED_F32) {
-            static_cast<float *>(data)[to] = x;
-        } else {
-            static_cast<uint16_t *>(data)[to] = to_bits(dtype, x);
-        }
+        const int64_t j = from % e.n[3], i = from / e.n[3] % e.n[2], h = from / (e.n[3] * e.n[2]) % e.n[1];
+        store(to, values.at(from / (e.n[3] * e.n[2] * e.n[1]), h, i, j));
     });
-}
-
-std::vector<float> gather(const Extents &e, const Strides &s, heed_dtype dtype, const void *data) {
-    std::vector<float> packed(static_cast<size_t>(e.n[0] * e.n[1] * e.n[2] * e.n[3]));
-    for_each(e, s, [&](int64_t from, int64_t to) {
-        packed[static_cast<size_t>(to)] = dtype == HEED_F32
-                                              ? static_cast<const float *>(data)[from]
-                                              : from_bits(dtype, static_cast<const uint16_t *>(data)[from]);
-    });
-    return packed;
 }
 
 bool is_poison(const unsigned char *bytes, size_t n) {
@@ -103,16 +60,17 @@ bool gaps_intact(const GuardedBuffer &buffer, const void *data, const Extents &e
     return buffer.slack_intact();
 }
 
-const int32_t *place(const std::vector<int32_t> &values, Flush flush, GuardedBuffer *buffer) {
-    *buffer = GuardedBuffer(values.size() * sizeof(int32_t), flush);
+template <class T>
+const T *place(const std::vector<T> &values, Flush flush, GuardedBuffer *buffer) {
+    *buffer = GuardedBuffer(values.size() * sizeof(T), flush);
     if (!values.empty()) std::memcpy(buffer->data(), values.data(), buffer->bytes());
-    return static_cast<const int32_t *>(buffer->data());
+    return static_cast<const T *>(buffer->data());
 }
 
 // The views of one packed [batch, len, num_heads + 2 * num_kv_heads, head_dim].
-void set_fused_layouts(const Attention &a, heed_problem *p) {
+void set_fused_layouts(const Attention &a, const Placement &q, heed_problem *p) {
     const int64_t head = a.head_dim, token = head * (a.num_heads + 2 * a.num_kv_heads);
-    p->q_layout = p->k_layout = p->v_layout = {{token * a.q_len, token, head, 1}};
+    p->q_layout = p->k_layout = p->v_layout = {{token * q.inner, token, head, 1}};
 }
 
 }  // namespace
@@ -131,6 +89,17 @@ CallOptions &CallOptions::with_flush(Flush side) {
 }
 CallOptions &CallOptions::with_threads(int32_t threads) {
     num_threads = threads;
+    return *this;
+}
+
+CallOptions &CallOptions::with_storage(heed_q_storage queries, heed_kv_storage keys) {
+    q_storage = queries;
+    kv_storage = keys;
+    return *this;
+}
+CallOptions &CallOptions::with_pages(int32_t size) {
+    kv_storage = HEED_KV_PAGED;
+    page_size = size;
     return *this;
 }
 
@@ -159,7 +128,12 @@ ForcedKernel::~ForcedKernel() { unsetenv("HEED_FORCE_KERNEL"); }
 heed_problem make_problem(const Attention &a, const CallOptions &options) {
     heed_problem p;
     heed_problem_init(&p);
-    p.dtype = p.kv_dtype = a.dtype;
+    const Storage storage = lay_out(a, options);
+    p.dtype = a.dtype;
+    p.kv_dtype = a.kv_dtype();
+    p.bias_dtype = a.bias_dtype;
+    p.q_storage = options.q_storage;
+    p.kv_storage = options.kv_storage;
     p.batch = a.batch;
     p.num_heads = a.num_heads;
     p.num_kv_heads = a.num_kv_heads;
@@ -179,7 +153,8 @@ heed_problem make_problem(const Attention &a, const CallOptions &options) {
     p.has_sink = !a.sink.empty();
     p.has_alibi = !a.alibi_slopes.empty();
     p.alibi_symmetric = a.alibi_symmetric;
-    p.has_kv_lens = !a.kv_lens.empty();
+    p.has_kv_lens = !storage.kv_lens.empty();
+    p.dropout_p = a.dropout_p;
     p.want_lse = options.want_lse;
     p.batch_invariant = options.batch_invariant;
     p.num_splits = options.num_splits;
@@ -189,16 +164,24 @@ heed_problem make_problem(const Attention &a, const CallOptions &options) {
         if (a.bias.used) p.bias_shape[n] = a.bias.shape[n];
     }
     const bool garbage = options.garbage_strides;
-    p.q_layout = make_layout(options.q, {a.batch, a.q_len, a.num_heads, a.head_dim}, garbage);
-    p.k_layout = make_layout(options.k, {a.batch, a.kv_len, a.num_kv_heads, a.head_dim}, garbage);
-    p.v_layout = make_layout(options.v, {a.batch, a.kv_len, a.num_kv_heads, a.head_dim_v}, garbage);
-    p.out_layout = make_layout(options.out, {a.batch, a.q_len, a.num_heads, a.head_dim_v}, garbage);
-    if (options.fused_qkv) set_fused_layouts(a, &p);
+    const Placement &q = storage.q, &kv = storage.kv;
+    p.q_layout = make_layout(options.q, {q.outer, q.inner, a.num_heads, a.head_dim}, garbage);
+    p.k_layout = make_layout(options.k, {kv.outer, kv.inner, a.num_kv_heads, a.head_dim}, garbage);
+    p.v_layout = make_layout(options.v, {kv.outer, kv.inner, a.num_kv_heads, a.head_dim_v}, garbage);
+    p.out_layout = make_layout(options.out, {q.outer, q.inner, a.num_heads, a.head_dim_v}, garbage);
+    if (options.q_storage == HEED_Q_VARLEN) p.total_q = static_cast<int32_t>(q.inner);
+    if (options.kv_storage == HEED_KV_VARLEN) p.total_kv = static_cast<int32_t>(kv.inner);
+    if (options.kv_storage == HEED_KV_PAGED) {
+        p.num_pages = static_cast<int32_t>(kv.outer);
+        p.page_size = options.page_size;
+        p.max_pages_per_seq = storage.max_pages_per_seq;
+    }
+    if (options.fused_qkv) set_fused_layouts(a, q, &p);
     return p;
 }
 
 Call::Call(const Attention &a, const CallOptions &options)
-    : problem(make_problem(a, options)), args(), a_(a), options_(options) {
+    : problem(make_problem(a, options)), args(), a_(a), options_(options), storage_(lay_out(a, options)) {
     heed_args_init(&args);
 }
 
@@ -208,55 +191,78 @@ heed_tensor Call::tensor_in(GuardedBuffer *buffer, int64_t span, heed_dtype dtyp
     return {static_cast<unsigned char *>(buffer->data()) + offset * bytes, span, dtype};
 }
 
+Extents Call::q_extents(int32_t head_dim) const {
+    return {{storage_.q.outer, storage_.q.inner, a_.num_heads, head_dim}};
+}
+Extents Call::kv_extents(int32_t head_dim) const {
+    return {{storage_.kv.outer, storage_.kv.inner, a_.num_kv_heads, head_dim}};
+}
+Extents Call::lse_extents() const { return {{storage_.q.outer, a_.num_heads, storage_.q.inner, 1}}; }
+
+void Call::make_keys(const std::vector<float> &rows, const Extents &extents, const Strides &strides,
+                     heed_tensor *tensor, heed_tensor *scales, GuardedBuffer *buffer, GuardedBuffer *scale_buffer) {
+    *tensor = tensor_in(buffer, span_of(extents, strides), a_.kv_dtype());
+    if (!a_.int8_kv) return scatter(rows, storage_.kv, extents, strides, a_.dtype, tensor->data);
+    *scales = tensor_in(scale_buffer, extents.n[0] * extents.n[1] * extents.n[2], HEED_F32);
+    scatter_int8(rows, storage_.kv, extents, strides, static_cast<int8_t *>(tensor->data),
+                 static_cast<float *>(scales->data));
+}
+
+void Call::make_fused_views() {
+    const int64_t token = int64_t{a_.head_dim} * (a_.num_heads + 2 * a_.num_kv_heads);
+    args.q = tensor_in(&q_, token * storage_.q.outer * storage_.q.inner, a_.dtype);
+    args.k = args.v = args.q;
+    const int64_t k_begin = int64_t{a_.head_dim} * a_.num_heads,
+                  v_begin = token - int64_t{a_.head_dim} * a_.num_kv_heads;
+    args.k.data = static_cast<char *>(args.q.data) + k_begin * element_bytes(a_.dtype);
+    args.v.data = static_cast<char *>(args.q.data) + v_begin * element_bytes(a_.dtype);
+    args.k.size -= k_begin;
+    args.v.size -= v_begin;
+}
+
 void Call::make_inputs() {
-    const Extents q = q_extents(a_, a_.head_dim), k = kv_extents(a_, a_.head_dim), v = kv_extents(a_, a_.head_dim_v);
+    const Extents q = q_extents(a_.head_dim), k = kv_extents(a_.head_dim), v = kv_extents(a_.head_dim_v);
     const Strides q_strides(q, problem.q_layout), k_strides(k, problem.k_layout), v_strides(v, problem.v_layout);
     if (options_.fused_qkv) {
-        const int64_t token = int64_t{a_.head_dim} * (a_.num_heads + 2 * a_.num_kv_heads);
-        args.q = tensor_in(&q_, token * a_.q_len * a_.batch, a_.dtype);
-        args.k = args.v = args.q;
-        const int64_t k_begin = int64_t{a_.head_dim} * a_.num_heads,
-                      v_begin = token - int64_t{a_.head_dim} * a_.num_kv_heads;
-        args.k.data = static_cast<char *>(args.q.data) + k_begin * element_bytes(a_.dtype);
-        args.v.data = static_cast<char *>(args.q.data) + v_begin * element_bytes(a_.dtype);
-        args.k.size -= k_begin;
-        args.v.size -= v_begin;
+        make_fused_views();
+        scatter(a_.k, storage_.kv, k, k_strides, a_.dtype, args.k.data);
+        scatter(a_.v, storage_.kv, v, v_strides, a_.dtype, args.v.data);
     } else {
         args.q = tensor_in(&q_, span_of(q, q_strides), a_.dtype);
-        args.k = tensor_in(&k_, span_of(k, k_strides), a_.dtype);
-        args.v = tensor_in(&v_, span_of(v, v_strides), a_.dtype);
+        make_keys(a_.k, k, k_strides, &args.k, &args.k_scale, &k_, &k_scale_);
+        make_keys(a_.v, v, v_strides, &args.v, &args.v_scale, &v_, &v_scale_);
     }
-    scatter(a_.q, q, q_strides, a_.dtype, args.q.data);
-    scatter(a_.k, k, k_strides, a_.dtype, args.k.data);
-    scatter(a_.v, v, v_strides, a_.dtype, args.v.data);
-    if (!a_.kv_lens.empty()) args.kv_lens = place(a_.kv_lens, options_.flush, &kv_lens_);
-    if (!a_.q_offsets.empty()) args.q_offsets = place(a_.q_offsets, options_.flush, &q_offsets_);
-    args.sink = a_.sink.data();
-    args.alibi_slopes = a_.alibi_slopes.data();
+    scatter(a_.q, storage_.q, q, q_strides, a_.dtype, args.q.data);
     if (a_.mask.used) {
         const Extents e = per_logit_extents(a_, problem.mask_shape);
         const Strides s(e, problem.mask_layout);
         args.mask = tensor_in(&mask_, span_of(e, s), HEED_U8);
         auto *data = static_cast<uint8_t *>(args.mask.data);
-        for_each(e, s, [&](int64_t to, int64_t from) {
-            const int64_t j = from % e.n[3], i = from / e.n[3] % e.n[2], h = from / (e.n[3] * e.n[2]) % e.n[1];
-            data[to] = a_.mask.at(from / (e.n[3] * e.n[2] * e.n[1]), h, i, j);
-        });
+        fill_per_logit(a_.mask, e, s, [&](int64_t to, uint8_t element) { data[to] = element; });
     }
     if (a_.bias.used) {
         const Extents e = per_logit_extents(a_, problem.bias_shape);
         const Strides s(e, problem.bias_layout);
-        args.bias = tensor_in(&bias_, span_of(e, s), HEED_F32);
-        auto *data = static_cast<float *>(args.bias.data);
-        for_each(e, s, [&](int64_t to, int64_t from) {
-            const int64_t j = from % e.n[3], i = from / e.n[3] % e.n[2], h = from / (e.n[3] * e.n[2]) % e.n[1];
-            data[to] = a_.bias.at(from / (e.n[3] * e.n[2] * e.n[1]), h, i, j);
-        });
+        args.bias = tensor_in(&bias_, span_of(e, s), a_.bias_dtype);
+        fill_per_logit(a_.bias, e, s, [&](int64_t to, float x) { store(args.bias.data, to, a_.bias_dtype, x); });
     }
 }
 
+void Call::make_metadata() {
+    const Flush flush = options_.flush;
+    if (problem.has_kv_lens) args.kv_lens = place(storage_.kv_lens, flush, &kv_lens_);
+    if (!a_.q_offsets.empty()) args.q_offsets = place(a_.q_offsets, flush, &q_offsets_);
+    if (!storage_.cu_seqlens_q.empty()) args.cu_seqlens_q = place(storage_.cu_seqlens_q, flush, &cu_seqlens_q_);
+    if (!storage_.cu_seqlens_kv.empty()) args.cu_seqlens_kv = place(storage_.cu_seqlens_kv, flush, &cu_seqlens_kv_);
+    if (!storage_.page_table.empty()) args.page_table = place(storage_.page_table, flush, &page_table_);
+    if (!a_.sink.empty()) args.sink = place(a_.sink, flush, &sink_);
+    if (!a_.alibi_slopes.empty()) args.alibi_slopes = place(a_.alibi_slopes, flush, &alibi_slopes_);
+    args.dropout_seed = a_.dropout_seed;
+    args.dropout_offset = a_.dropout_offset;
+}
+
 void Call::make_outputs() {
-    const Extents out = q_extents(a_, a_.head_dim_v), lse = lse_extents(a_);
+    const Extents out = q_extents(a_.head_dim_v), lse = lse_extents();
     args.out = tensor_in(&out_, span_of(out, Strides(out, problem.out_layout)), a_.dtype);
     if (problem.want_lse) args.lse = tensor_in(&lse_, span_of(lse, Strides(lse, problem.lse_layout)), HEED_F32);
     workspace_ = GuardedBuffer(heed_plan_workspace_bytes(plan_.get()), options_.flush);
@@ -273,6 +279,7 @@ heed_status Call::prepare() {
     plan_.reset(plan);
     if (status != HEED_OK) return status;
     make_inputs();
+    make_metadata();
     make_outputs();
     return HEED_OK;
 }
@@ -290,17 +297,28 @@ heed_status Call::run() {
 }
 
 std::vector<float> Call::out() const {
-    const Extents e = q_extents(a_, a_.head_dim_v);
-    return gather(e, Strides(e, problem.out_layout), a_.dtype, args.out.data);
+    const Extents e = q_extents(a_.head_dim_v);
+    return gather(storage_.q, e, Strides(e, problem.out_layout), a_.dtype, args.out.data);
 }
 
 std::vector<float> Call::lse() const {
-    const Extents e = lse_extents(a_);
-    return problem.want_lse ? gather(e, Strides(e, problem.lse_layout), HEED_F32, args.lse.data) : std::vector<float>();
+    if (!problem.want_lse) return {};
+    const Strides s(lse_extents(), problem.lse_layout);
+    std::vector<float> packed(static_cast<size_t>(a_.num_rows()));
+    for (int32_t b = 0; b < a_.batch; b++) {
+        for (int32_t h = 0; h < a_.num_heads; h++) {
+            for (int32_t i = 0; i < a_.q_len_of(b); i++) {
+                const Slot &slot = storage_.q.at(b, i);
+                packed[static_cast<size_t>(a_.lse_index(b, h, i))] =
+                    static_cast<const float *>(args.lse.data)[slot.outer * s.n[0] + h * s.n[1] + slot.inner * s.n[2]];
+            }
+        }
+    }
+    return packed;
 }
 
 bool Call::canaries_intact() const {
-    const Extents out = q_extents(a_, a_.head_dim_v), lse = lse_extents(a_);
+    const Extents out = q_extents(a_.head_dim_v), lse = lse_extents();
     const Strides out_strides(out, problem.out_layout), lse_strides(lse, problem.lse_layout);
     if (!gaps_intact(out_, args.out.data, out, out_strides, element_bytes(a_.dtype))) return false;
     if (problem.want_lse && !gaps_intact(lse_, args.lse.data, lse, lse_strides, sizeof(float))) return false;

@@ -7,10 +7,11 @@
 
 #include "attention.h"
 #include "guard.h"
+#include "storage.h"
 
 namespace heed_test {
 
-// Strides of [batch, len, heads, head_dim].
+// Strides of [batch, len, heads, head_dim]; of paged tensors these are page and place in the page.
 enum class Layout {
     bshd,
     bhsd,
@@ -26,7 +27,14 @@ struct CallOptions {
     std::string kernel;  // "": the plan's own choice
     Layout q = Layout::packed, k = Layout::packed, v = Layout::packed, out = Layout::packed;
     bool garbage_strides = false;
-    bool fused_qkv = false;  // q, k and v are views of one [batch, len, num_heads + 2 * num_kv_heads, head_dim]
+    bool fused_qkv = false;  // q, k and v are views of one [batch, len, num_heads + 2 * num_kv_heads, head_dim]; dense
+                             // with contiguous, or varlen with varlen
+    heed_q_storage q_storage = HEED_Q_DENSE;
+    heed_kv_storage kv_storage = HEED_KV_CONTIGUOUS;
+    int32_t page_size = 16;
+    uint64_t page_seed = 1;     // of the order of the pages
+    bool share_pages = false;   // pages of equal keys and values are one page
+    int32_t spare_columns = 1;  // of the page table, behind the longest sequence that fits
     Flush flush = Flush::rear;
     int32_t offset = 0;  // elements between the buffers' starts and the tensors'
     bool want_lse = true;
@@ -39,6 +47,8 @@ struct CallOptions {
     CallOptions &with_layout(Layout layout);  // of all four
     CallOptions &with_flush(Flush side);
     CallOptions &with_threads(int32_t threads);
+    CallOptions &with_storage(heed_q_storage q_storage, heed_kv_storage kv_storage);
+    CallOptions &with_pages(int32_t size);  // paged keys
 };
 
 // While it lives, plans use the named row or fail; "" leaves the choice to the plan.
@@ -72,7 +82,8 @@ public:
     const heed_plan *plan() const { return plan_.get(); }
     std::string kernel() const { return heed_plan_kernel_name(plan_.get()); }
 
-    // Packed [batch, q_len, num_heads, head_dim_v] and [batch, num_heads, q_len] (empty when not wanted).
+    // Packed [batch, q_len, num_heads, head_dim_v] and [batch, num_heads, q_len] (empty when not wanted), whatever the
+    // storage; 0 in rows that do not exist.
     std::vector<float> out() const;
     std::vector<float> lse() const;
 
@@ -82,14 +93,23 @@ public:
     bool outputs_untouched() const;
 
 private:
+    Extents q_extents(int32_t head_dim) const;
+    Extents kv_extents(int32_t head_dim) const;
+    Extents lse_extents() const;
     void make_inputs();
+    void make_keys(const std::vector<float> &rows, const Extents &extents, const Strides &strides, heed_tensor *tensor,
+                   heed_tensor *scales, GuardedBuffer *buffer, GuardedBuffer *scale_buffer);
+    void make_fused_views();
+    void make_metadata();
     void make_outputs();
     heed_tensor tensor_in(GuardedBuffer *buffer, int64_t span, heed_dtype dtype);
 
     const Attention &a_;
     CallOptions options_;
+    Storage storage_;
     Plan plan_;
-    GuardedBuffer q_, k_, v_, out_, lse_, mask_, bias_, workspace_, kv_lens_, q_offsets_;
+    GuardedBuffer q_, k_, v_, k_scale_, v_scale_, out_, lse_, mask_, bias_, workspace_;
+    GuardedBuffer kv_lens_, q_offsets_, cu_seqlens_q_, cu_seqlens_kv_, page_table_, sink_, alibi_slopes_;
 };
 
 // The problem as the API sees it, with layouts and switches of the options.

@@ -14,8 +14,16 @@ int64_t element_bytes(heed_dtype dtype);
 uint16_t to_bits(heed_dtype dtype, float x);
 float from_bits(heed_dtype dtype, uint16_t bits);
 
+// The largest finite value.
+float largest_finite(heed_dtype dtype);
+
 // x as the dtype would hold it; HEED_F32 changes nothing.
 float round_to(heed_dtype dtype, float x);
+
+// One row of an int8 cache: writes n codes and returns the scale; code * scale is exact in float. Rows that are
+// small integers times a power of two keep their values, and so do rows that were quantized before. Other rows have
+// max|x| at about 127, and if they hold NaN or infinity the scale is NaN.
+float quantize_row(const float *row, int32_t n, int8_t *codes);
 
 // "f32", "f16", "bf16", "i8"; others "?".
 const char *dtype_name(heed_dtype dtype);

@@ -4,7 +4,10 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <sstream>
 #include <thread>
+
+#include "element.h"
 
 namespace heed_test {
 namespace {
@@ -22,14 +25,22 @@ void note(const Verdict &verdict) {
 
 std::string describe(const Attention &a, const CallOptions &options) {
     const char *positions[] = {"top_left", "bottom_right", "explicit"};
-    char text[400];
-    std::snprintf(
-        text, sizeof(text),
-        "%s: batch %d, heads %d/%d, q_len %d, kv_len %d, head_dim %d/%d, %s%s, window %d/%d%s%s%s, threads %d",
-        options.kernel.c_str(), a.batch, a.num_heads, a.num_kv_heads, a.q_len, a.kv_len, a.head_dim, a.head_dim_v,
-        positions[a.position], a.causal ? " causal" : "", a.window_left, a.window_right, a.mask.used ? ", mask" : "",
-        a.bias.used ? ", bias" : "", a.kv_lens.empty() ? "" : ", kv_lens", options.num_threads);
-    return text;
+    std::ostringstream text;
+    text << options.kernel << ": " << dtype_name(a.dtype) << (a.int8_kv ? ", int8 keys" : "") << ", batch " << a.batch
+         << ", heads " << a.num_heads << "/" << a.num_kv_heads << ", q_len " << a.q_len << ", kv_len " << a.kv_len
+         << ", head_dim " << a.head_dim << "/" << a.head_dim_v << ", " << positions[a.position]
+         << (a.causal ? " causal" : "") << ", window " << a.window_left << "/" << a.window_right
+         << (a.mask.used ? ", mask" : "") << (a.bias.used ? ", bias" : "") << (a.q_lens.empty() ? "" : ", q_lens")
+         << (a.kv_lens.empty() ? "" : ", kv_lens") << (a.sink.empty() ? "" : ", sink")
+         << (a.alibi_slopes.empty() ? ""
+             : a.alibi_symmetric    ? ", symmetric alibi"
+                                    : ", alibi")
+         << ", softcap " << a.softcap << ", dropout " << a.dropout_p
+         << (options.q_storage == HEED_Q_VARLEN ? ", varlen queries" : "");
+    if (options.kv_storage == HEED_KV_VARLEN) text << ", varlen keys";
+    if (options.kv_storage == HEED_KV_PAGED) text << ", pages of " << options.page_size;
+    text << ", threads " << options.num_threads;
+    return text.str();
 }
 
 bool same_bits(float x, float y) { return std::memcmp(&x, &y, sizeof(x)) == 0 || (std::isnan(x) && std::isnan(y)); }
@@ -91,25 +102,30 @@ void expect_same_bits(const Result &got, const Result &expected) {
     if (!got.lse.empty() && !expected.lse.empty()) expect_same_bits(got.lse, expected.lse, "lse");
 }
 
-void expect_exact_set(const Attention &a, const CallOptions &options) {
-    SCOPED_TRACE(describe(a, options));
-    const Result result = expect_runs(a, options);
-    if (result.status != HEED_OK) return;
-    for (int32_t b = 0; b < a.batch; b++) {
-        for (int32_t h = 0; h < a.num_heads; h++) {
-            for (int32_t i = 0; i < a.q_len; i++) {
-                const std::vector<uint8_t> visible = visible_keys(a, b, h, i);
-                std::vector<int32_t> expected;
-                for (int32_t j = 0; j < a.kv_len; j++) {
-                    if (visible[static_cast<size_t>(j)]) expected.push_back(j);
+void expect_exact_set(const Attention &given, const CallOptions &options) {
+    SCOPED_TRACE(describe(given, options));
+    Attention a = given;
+    for (int32_t first = 0; first < std::max(a.kv_len, 1); first += keys_per_run(a)) {
+        make_exact_set(&a, first);
+        const Result result = expect_runs(a, options);
+        if (result.status != HEED_OK) return;
+        for (int32_t b = 0; b < a.batch; b++) {
+            for (int32_t h = 0; h < a.num_heads; h++) {
+                for (int32_t i = 0; i < a.q_len_of(b); i++) {
+                    const std::vector<uint8_t> visible = visible_keys(a, b, h, i);
+                    std::vector<int32_t> expected;
+                    for (int32_t j = first; j < std::min(a.kv_len, first + keys_per_run(a)); j++) {
+                        if (visible[static_cast<size_t>(j)] && dropout_keeps(a, b, h, i, j)) expected.push_back(j);
+                    }
+                    const auto n = static_cast<int32_t>(std::count(visible.begin(), visible.end(), 1));
+                    const double weight = 1 / (n * (1 - static_cast<double>(a.dropout_p)));
+                    const float lse = result.lse[static_cast<size_t>(a.lse_index(b, h, i))];
+                    const double log_n = std::log(static_cast<double>(n));  // -inf for 0
+                    ASSERT_EQ(named_keys(a, result.out.data() + a.out_index(b, i, h), weight, first), expected)
+                        << "batch " << b << ", head " << h << ", query " << i;
+                    ASSERT_TRUE(lse == log_n || std::fabs(lse - log_n) <= lse_bound(a, log_n, 0))
+                        << "lse " << lse << " of " << n << " keys";
                 }
-                const auto n = static_cast<int32_t>(expected.size());
-                const float lse = result.lse[static_cast<size_t>(a.lse_index(b, h, i))];
-                const double log_n = std::log(static_cast<double>(n));  // -inf for 0
-                ASSERT_EQ(named_keys(result.out.data() + a.out_index(b, i, h), a.head_dim_v, n), expected)
-                    << "batch " << b << ", head " << h << ", query " << i;
-                ASSERT_TRUE(lse == log_n || std::fabs(lse - log_n) <= lse_bound(a, log_n, 0))
-                    << "lse " << lse << " of " << n << " keys";
             }
         }
     }

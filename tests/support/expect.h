@@ -32,7 +32,8 @@ void expect_close(const Attention &a, const Result &result, const Trust &trust =
 void expect_same_bits(const std::vector<float> &got, const std::vector<float> &expected, const std::string &what);
 void expect_same_bits(const Result &got, const Result &expected);
 
-// For problems made by make_exact_set: each output row names the keys of the literal table.
+// Each output row names the keys of the literal table that dropout keeps. Replaces q and v by those of make_exact_set,
+// over as many runs as the number of keys takes.
 void expect_exact_set(const Attention &a, const CallOptions &options);
 
 // A row of the table that names a test's instance.
@@ -44,7 +45,17 @@ class KernelTest : public testing::TestWithParam<Row> {
 protected:
     void TearDown() override;
     const Row &row() const { return GetParam(); }
-    CallOptions options() const { return CallOptions().with_kernel(row().name); }
+    CallOptions options() const { return row().options(); }
+
+    // The whole list for rows that lead; for each other row up to `count` entries, not the same for all rows.
+    template <class T>
+    std::vector<T> some(const std::vector<T> &list, size_t count = 2) const {
+        if (row().leads() || list.size() <= count) return list;
+        std::vector<T> chosen;
+        const size_t first = std::hash<std::string>()(row().name);
+        for (size_t n = 0; n < count; n++) chosen.push_back(list[(first + n * list.size() / count) % list.size()]);
+        return chosen;
+    }
 };
 
 // A caller's pool of fresh threads, which takes the items in reverse. Counts the most items asked for at once.

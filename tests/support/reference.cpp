@@ -6,6 +6,7 @@
 #include <map>
 
 #include "element.h"
+#include "philox.h"
 #include "tolerance.h"
 
 namespace heed_test {
@@ -40,41 +41,46 @@ Dot dot(const float *a, const float *b, int32_t n) {
     return {total(sums), total(squares)};
 }
 
-double position_of(const Attention &a, int32_t b, int32_t i) {
-    const int32_t kv_len = a.kv_lens.empty() ? a.kv_len : a.kv_lens[static_cast<size_t>(b)];
-    if (a.position == HEED_BOTTOM_RIGHT) return static_cast<double>(i) + kv_len - a.q_len;
-    if (a.position == HEED_EXPLICIT) return static_cast<double>(i) + a.q_offsets[static_cast<size_t>(b)];
-    return i;
-}
-
 double scale_of(const Attention &a) {
     return std::isnan(a.scale) ? 1 / std::sqrt(static_cast<double>(a.head_dim)) : static_cast<double>(a.scale);
 }
 
-// What is added to a logit after softcap.
-double added_to(const Attention &a, int32_t b, int32_t h, int32_t i, int32_t j) {
-    double sum = a.bias.used ? static_cast<double>(a.bias.at(b, h, i, j)) : 0;
-    if (!a.alibi_slopes.empty()) {
-        const double slope = a.alibi_slopes[static_cast<size_t>(h)], distance = j - position_of(a, b, i);
-        sum += a.alibi_symmetric ? -slope * std::fabs(distance) : slope * distance;
-    }
-    return sum;
+double bias_of(const Attention &a, int32_t b, int32_t h, int32_t i, int32_t j) {
+    return a.bias.used ? static_cast<double>(a.bias.at(b, h, i, j)) : 0;
+}
+
+// slope * (j - p(i)), or -slope * |j - p(i)|.
+template <class Number>
+Number alibi_of(const Attention &a, int32_t b, int32_t h, int32_t i, int32_t j) {
+    if (a.alibi_slopes.empty()) return 0;
+    const int64_t distance = j - a.position_of(b, i);
+    const auto slope = static_cast<Number>(a.alibi_slopes[static_cast<size_t>(h)]);
+    return a.alibi_symmetric ? -slope * static_cast<Number>(std::abs(distance)) : slope * static_cast<Number>(distance);
 }
 
 struct Logit {
     double value;
-    // What the rounding errors of any float evaluation scale with: |value|, or where it is larger 4 times the root of
-    // the sum of the squared products. Partial sums of a dot product reach that size, however small the whole is; the
-    // largest of many logits is about as large.
+    // What the rounding errors of any float evaluation scale with, in units of 2^-23.
+    // Of the dot product: |value|, or where it is larger 4 times the root of the sum of the squared products. Partial
+    // sums reach that size, however small the whole is; the largest of many logits is about as large.
+    // softcap: y = softcap * tanh(x / softcap) passes an error of x on times dy/dx = 1 - (y / softcap)^2, and is itself
+    // right to 4 units of its value.
+    // ALiBi: the product is rounded, and the sum, which may cancel: each half a unit of |slope * (j - p)|.
     double size;
 };
 
 Logit logit(const Attention &a, int32_t b, int32_t h, int32_t i, int32_t j) {
     const Dot product = dot(a.q_row(b, i, h), a.k_row(b, j, h / a.group_size()), a.head_dim);
     double x = scale_of(a) * product.sum;
-    if (a.softcap > 0) x = a.softcap * std::tanh(x / a.softcap);
-    x += added_to(a, b, h, i, j);
-    return {x, std::max(std::fabs(x), 4 * std::fabs(scale_of(a)) * std::sqrt(product.squares))};
+    double size = std::max(std::fabs(x), 4 * std::fabs(scale_of(a)) * std::sqrt(product.squares));
+    if (a.softcap > 0) {
+        const double tanh = std::tanh(x / a.softcap);
+        x = a.softcap * tanh;
+        size = (1 - tanh * tanh) * size + 4 * std::fabs(x);
+    }
+    const double alibi = alibi_of<double>(a, b, h, i, j);
+    x += bias_of(a, b, h, i, j) + alibi;
+    return {x, std::max(std::fabs(x), size) + std::fabs(alibi)};
 }
 
 double sink_of(const Attention &a, int32_t h) { return a.sink.empty() ? -infinity : a.sink[static_cast<size_t>(h)]; }
@@ -104,7 +110,7 @@ void solve_row(const Attention &a, int32_t b, int32_t h, int32_t i, const std::v
     double *out = ref->out.data() + a.out_index(b, i, h);
     std::vector<double> weights(visible.size());
     double max = sink_of(a, h), max_logit = 0, max_v = 0;
-    int32_t num_visible = 0;
+    int32_t num_visible = 0, num_kept = 0;
     for (int32_t j = 0; j < a.kv_len; j++) {
         if (!visible[static_cast<size_t>(j)]) continue;
         const Logit x = logit(a, b, h, i, j);
@@ -127,12 +133,26 @@ void solve_row(const Attention &a, int32_t b, int32_t h, int32_t i, const std::v
         weight = std::exp(weight - max);
         sum += weight;
     }
-    double *effect = ref->key_effect.data() + first_key;
+    const double keep_scale = a.dropout_p < 1 ? 1 / (1 - static_cast<double>(a.dropout_p)) : 0;
+    ref->max_v[row] = max_v *= keep_scale;
     for (int32_t j = 0; j < a.kv_len; j++) {
         if (!visible[static_cast<size_t>(j)]) continue;
-        const double prob = weights[static_cast<size_t>(j)] / sum;
-        for (int32_t d = 0; d < a.head_dim_v; d++) out[d] += prob * static_cast<double>(a.v_row(b, j, g)[d]);
-        effect[j] = std::max(effect[j], prob / (8 + max_logit));
+        double &prob = weights[static_cast<size_t>(j)];
+        prob = dropout_keeps(a, b, h, i, j) ? prob / sum : -1;
+        if (prob < 0) continue;
+        num_kept++;
+        for (int32_t d = 0; d < a.head_dim_v; d++) {
+            out[d] += prob * keep_scale * static_cast<double>(a.v_row(b, j, g)[d]);
+        }
+    }
+    ref->num_kept[row] = num_kept;
+    double *effect = ref->key_effect.data() + first_key;
+    double max_out = 0;
+    for (int32_t d = 0; d < a.head_dim_v; d++) max_out = std::max(max_out, std::fabs(out[d]));
+    const double bound = out_bound(a, max_out, max_logit, max_v);
+    for (int32_t j = 0; j < a.kv_len; j++) {
+        const double prob = weights[static_cast<size_t>(j)];
+        if (visible[static_cast<size_t>(j)] && prob >= 0) effect[j] = std::max(effect[j], prob * max_v / bound);
     }
     ref->lse[row] = max + std::log(sum);
 }
@@ -166,11 +186,13 @@ void naive_row(const Attention &a, int32_t b, int32_t h, int32_t i, const Order 
         if (!visible[j]) continue;
         float x = weights[j] * scale;
         if (a.softcap > 0) x = a.softcap * std::tanh(x / a.softcap);
-        x = round_to(a.dtype, x + static_cast<float>(added_to(a, b, h, i, static_cast<int32_t>(j))));
+        const auto key = static_cast<int32_t>(j);
+        x = round_to(a.dtype, x + static_cast<float>(bias_of(a, b, h, i, key)) + alibi_of<float>(a, b, h, i, key));
         weights[j] = x;
         max = std::max(max, x);
     }
     float sum = a.sink.empty() ? 0 : std::exp(a.sink[static_cast<size_t>(h)] - max);
+    const float keep_scale = 1 / (1 - a.dropout_p);
     out->assign(static_cast<size_t>(a.head_dim_v), 0.0f);
     for (size_t index = 0; index < n; index++) {
         const auto j = static_cast<size_t>(order(static_cast<int64_t>(index), a.kv_len));
@@ -180,8 +202,9 @@ void naive_row(const Attention &a, int32_t b, int32_t h, int32_t i, const Order 
     }
     for (size_t index = 0; index < n; index++) {
         const auto j = static_cast<size_t>(order(static_cast<int64_t>(index), a.kv_len));
-        if (!visible[j]) continue;
-        const float prob = round_to(a.dtype, weights[j] / sum), *v = a.v_row(b, static_cast<int64_t>(j), g);
+        if (!visible[j] || !dropout_keeps(a, b, h, i, static_cast<int32_t>(j))) continue;
+        const float prob = round_to(a.dtype, weights[j] / sum * keep_scale),
+                    *v = a.v_row(b, static_cast<int64_t>(j), g);
         for (size_t d = 0; d < out->size(); d++) (*out)[d] += prob * v[d];
     }
     for (float &x : *out) x = round_to(a.dtype, x);
@@ -203,7 +226,7 @@ void run_baseline(const Attention &a, Reference *ref) {
     for (int32_t b = 0; b < a.batch; b++) {
         for (int32_t h = 0; h < a.num_heads; h++) {
             const std::vector<float> k_columns = columns_of(a, b, h / a.group_size());
-            for (int32_t i = 0; i < a.q_len; i++) {
+            for (int32_t i = 0; i < a.q_len_of(b); i++) {
                 if (ref->num_visible[static_cast<size_t>(a.lse_index(b, h, i))] == 0) continue;
                 const double *expected = ref->out.data() + a.out_index(b, i, h);
                 for (const Order &order : orders) {
@@ -225,19 +248,30 @@ void run_baseline(const Attention &a, Reference *ref) {
 
 }  // namespace
 
-Reference compute_reference(const Attention &a, bool with_baseline) {
+// The mask is indexed by the longest lengths of a call, never by a sequence's own.
+bool dropout_keeps(const Attention &a, int32_t b, int32_t h, int32_t i, int32_t j) {
+    if (a.dropout_p == 0) return true;
+    const auto n = [](int32_t x) { return static_cast<uint64_t>(x); };
+    const uint64_t e = ((n(b) * n(a.num_heads) + n(h)) * n(a.q_len) + n(i)) * n(a.kv_len) + n(j);
+    return dropout_keeps(e, a.dropout_p, a.dropout_seed, a.dropout_offset);
+}
+
+Reference compute_reference(const Attention &given, bool with_baseline) {
     Reference ref;
+    Attention a = given;
+    hold_in_types(&a);
     const auto rows = static_cast<size_t>(a.num_rows());
     ref.out.assign(static_cast<size_t>(a.num_outputs()), 0.0);
     ref.lse.assign(rows, -infinity);
     ref.max_logit.assign(rows, 0.0);
     ref.max_v.assign(rows, 0.0);
     ref.num_visible.assign(rows, 0);
+    ref.num_kept.assign(rows, 0);
     ref.key_effect.assign(static_cast<size_t>(int64_t{a.batch} * a.num_kv_heads * a.kv_len), -1.0);
     const std::vector<double> v_of_key = largest_v(a);
     for (int32_t b = 0; b < a.batch; b++) {
         for (int32_t h = 0; h < a.num_heads; h++) {
-            for (int32_t i = 0; i < a.q_len; i++) solve_row(a, b, h, i, v_of_key, &ref);
+            for (int32_t i = 0; i < a.q_len_of(b); i++) solve_row(a, b, h, i, v_of_key, &ref);
         }
     }
     ref.naive_max_error = ref.naive_rms_error = std::numeric_limits<double>::quiet_NaN();

@@ -14,18 +14,22 @@ namespace heed_test {
 struct Reference {
     std::vector<double> out;        // [batch, q_len, num_heads, head_dim_v]
     std::vector<double> lse;        // natural log
-    std::vector<double> max_logit;  // S: the largest size of a logit that the row sees, |logit| or what its partial
-                                    // sums reach, see Logit in reference.cpp
-    std::vector<double> max_v;      // largest |v| that the row sees (Vmax)
+    std::vector<double> max_logit;  // S: the largest size of a logit that the row sees, what its rounding errors scale
+                                    // with, see Logit in reference.cpp
+    std::vector<double> max_v;      // largest |v| that the row sees, over 1 - dropout_p (Vmax)
     std::vector<int32_t> num_visible;
-    // Of each key, [batch, num_kv_heads, kv_len]: the largest weight / (8 + S) over all rows, that is how much a change
-    // of its v by Vmax shows, against a row's bound. -1 where no row sees the key.
+    std::vector<int32_t> num_kept;  // visible keys that dropout leaves
+    // Of each key, [batch, num_kv_heads, kv_len]: how much a change of its v by Vmax shows, over the bound of the
+    // row's largest output; the largest over all rows. -1 where no row sees the key and keeps it.
     std::vector<double> key_effect;
     // Errors of `out` of the naive low-precision baseline: q, k, v, logits, weights and out rounded to the dtype, plain
     // sums in float. Over four orders of summation, the largest |error| and the root of the mean square. NaN where the
     // baseline was not asked for.
     double naive_max_error, naive_rms_error;
 };
+
+// Whether dropout keeps a key's weight.
+bool dropout_keeps(const Attention &a, int32_t b, int32_t h, int32_t i, int32_t j);
 
 Reference compute_reference(const Attention &a, bool with_baseline);
 

@@ -20,6 +20,17 @@ Shape Row::shape(int32_t head_dim, int32_t head_dim_v) const {
     return shape;
 }
 
+Attention Row::attention(const Shape &shape, Data data, uint64_t seed) const {
+    return make_attention(shape, data, seed, info.dtype, int8_kv());
+}
+
+CallOptions Row::options() const {
+    CallOptions options;
+    options.kernel = name;
+    options.kv_storage = info.kv_storage;
+    return options;
+}
+
 std::vector<Row> all_rows() {
     std::vector<Row> rows;
     for (int32_t i = 0; i < heed_kernel_count(); i++) {
@@ -29,7 +40,8 @@ std::vector<Row> all_rows() {
     }
     std::stable_sort(rows.begin(), rows.end(), [](const Row &x, const Row &y) {
         const auto key = [](const Row &row) {
-            return std::make_tuple(row.info.phase, row.info.head_dim, row.info.head_dim_v, row.info.features);
+            return std::make_tuple(row.info.dtype, row.info.kv_dtype, row.info.phase, row.info.head_dim,
+                                   row.info.head_dim_v, row.info.features);
         };
         return key(x) < key(y);
     });
@@ -39,20 +51,14 @@ std::vector<Row> all_rows() {
 std::vector<Row> supported_rows() { return rows_with(0); }
 
 std::vector<Row> rows_with(uint32_t features) {
-    std::vector<Row> rows;
-    for (const Row &row : all_rows()) {
-        if (row.info.supported && row.has(features)) rows.push_back(row);
-    }
-    return rows;
+    return only(all_rows(), [&](const Row &row) { return row.info.supported && row.has(features); });
 }
 
 std::vector<Row> rows_for(const Shape &shape, uint32_t features) {
-    std::vector<Row> rows;
-    for (const Row &row : rows_with(features)) {
+    return only(rows_with(features), [&](const Row &row) {
         const Shape served = row.shape(shape.head_dim, shape.head_dim_v);
-        if (served.head_dim == shape.head_dim && served.head_dim_v == shape.head_dim_v) rows.push_back(row);
-    }
-    return rows;
+        return served.head_dim == shape.head_dim && served.head_dim_v == shape.head_dim_v;
+    });
 }
 
 const char *isa_name(heed_isa isa) { return isa == HEED_AVX512 ? "avx512" : isa == HEED_AVX2 ? "avx2" : "x86_64"; }

@@ -1,10 +1,11 @@
 // The rows of the kernel table that this machine can run, and which of them ran.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
-#include "attention.h"
+#include "call.h"
 
 namespace heed_test {
 
@@ -17,13 +18,31 @@ struct Row {
     bool has(uint32_t features) const { return (info.features & features) == features; }
     // The row's own head dims, or the given ones for a general row.
     Shape shape(int32_t head_dim = 57, int32_t head_dim_v = 40) const;
+
+    bool int8_kv() const { return info.kv_dtype == HEED_I8; }
+    bool paged() const { return info.kv_storage == HEED_KV_PAGED; }
+    // A row of f32 and contiguous keys: tests run their whole lists on these, and parts of them on the others.
+    bool leads() const { return info.dtype == HEED_F32 && !int8_kv() && !paged(); }
+    // What the row serves: contiguous and varlen keys, paged rows paged keys too; any legal storage of queries.
+    bool serves(heed_kv_storage storage) const { return paged() || storage != HEED_KV_PAGED; }
+
+    // make_attention in the row's types.
+    Attention attention(const Shape &shape, Data data = Data::normal, uint64_t seed = 1) const;
+    // Forces the row, with dense queries and the keys it is named for.
+    CallOptions options() const;
 };
 
-// All rows, and those that run here, sorted so that rows of equal head dims and phase stand together.
+// All rows, and those that run here, sorted so that rows that solve the same problems stand together.
 std::vector<Row> all_rows();
 std::vector<Row> supported_rows();
 std::vector<Row> rows_with(uint32_t features);                         // supported, with all of these features
 std::vector<Row> rows_for(const Shape &shape, uint32_t features = 0);  // supported, and serving these head dims
+
+template <class Predicate>
+std::vector<Row> only(std::vector<Row> rows, Predicate predicate) {
+    rows.erase(std::remove_if(rows.begin(), rows.end(), [&](const Row &row) { return !predicate(row); }), rows.end());
+    return rows;
+}
 
 const char *isa_name(heed_isa isa);
 

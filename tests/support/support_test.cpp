@@ -1,4 +1,4 @@
-// The oracle, the tolerances and the guards, against values worked out by hand.
+// Visible keys, judgements and guards, against values worked out by hand.
 #include <cmath>
 
 #include "element.h"
@@ -48,51 +48,6 @@ TEST(VisibleKeys, MaskAndBiasByHand) {
     EXPECT_EQ(seen(a, 0), ".x.x");
     a.bias = {true, {1, 1, 1, 4}, {0, -inf_value, 0, std::numeric_limits<float>::lowest()}};
     EXPECT_EQ(seen(a, 0), "...x");
-}
-
-// Logits 0 and ln 3: weights 1/4 and 3/4.
-Attention quarters() {
-    Attention a = make_attention({1, 1, 1, 1, 2, 1, 1}, Data::zero);
-    a.scale = 1;
-    a.q = {1};
-    a.k = {0, std::log(3.0f)};
-    a.v = {8, -4};
-    return a;
-}
-
-TEST(Reference, ByHand) {
-    const Reference ref = compute_reference(quarters(), true);
-    EXPECT_FLOAT_EQ(static_cast<float>(ref.out[0]), -1);
-    EXPECT_FLOAT_EQ(static_cast<float>(ref.lse[0]), std::log(4.0f));
-    EXPECT_FLOAT_EQ(static_cast<float>(ref.max_logit[0]), 4 * std::log(3.0f));  // one product: 4 times itself
-    EXPECT_EQ(ref.max_v[0], 8);
-    EXPECT_EQ(ref.num_visible[0], 2);
-}
-
-TEST(Reference, SinkAlibiAndSoftcapByHand) {
-    Attention a = quarters();
-    a.sink = {std::log(4.0f)};
-    Reference ref = compute_reference(a, false);
-    EXPECT_FLOAT_EQ(static_cast<float>(ref.out[0]), -0.5f);  // half the weight is the sink's
-    EXPECT_FLOAT_EQ(static_cast<float>(ref.lse[0]), std::log(8.0f));
-    a.sink.clear();
-    a.alibi_slopes = {-std::log(3.0f)};  // undoes the difference: j - p(0) is 0 and 1
-    ref = compute_reference(a, false);
-    EXPECT_FLOAT_EQ(static_cast<float>(ref.out[0]), 2);
-    a.alibi_slopes.clear();
-    a.softcap = 1;
-    ref = compute_reference(a, false);
-    const double weight = std::exp(std::tanh(std::log(3.0)));
-    EXPECT_FLOAT_EQ(static_cast<float>(ref.out[0]), static_cast<float>((8 - 4 * weight) / (1 + weight)));
-}
-
-TEST(Reference, EmptyRow) {
-    Attention a = quarters();
-    a.kv_lens = {0};
-    const Reference ref = compute_reference(a, false);
-    EXPECT_EQ(ref.out[0], 0);
-    EXPECT_EQ(ref.lse[0], -inf_value);
-    EXPECT_EQ(ref.num_visible[0], 0);
 }
 
 class Judgement : public testing::Test {
@@ -161,15 +116,26 @@ TEST_F(Judgement, MistrustsCasesThatProveLittle) {
 }
 
 TEST(ExactSet, NamesTheVisibleKeys) {
-    Attention a = make_attention({1, 1, 1, 6, 40, 4, 4});
-    a.causal = true;
-    a.position = HEED_BOTTOM_RIGHT;
-    make_exact_set(&a);
-    const Reference ref = compute_reference(a, false);
-    const std::vector<float> out(ref.out.begin(), ref.out.end());
-    std::vector<int32_t> all(37);
-    for (int32_t j = 0; j < 37; j++) all[static_cast<size_t>(j)] = j;
-    EXPECT_EQ(named_keys(out.data() + a.out_index(0, 2, 0), a.head_dim_v, 37), all);
+    for (const heed_dtype dtype : {HEED_F32, HEED_F16, HEED_BF16}) {
+        for (const bool int8_kv : {false, true}) {
+            Attention a = make_attention({1, 1, 1, 300, 300, 4, 4}, Data::normal, 1, dtype, int8_kv);
+            a.causal = true;
+            for (int32_t first = 0; first < a.kv_len; first += keys_per_run(a)) {
+                make_exact_set(&a, first);
+                const Reference ref = compute_reference(a, false);
+                for (int32_t i = 0; i < a.q_len; i++) {
+                    std::vector<float> out;
+                    for (int32_t d = 0; d < 4; d++) {
+                        out.push_back(round_to(dtype, static_cast<float>(ref.out[static_cast<size_t>(4 * i + d)])));
+                    }
+                    std::vector<int32_t> expected;
+                    for (int32_t j = first; j < std::min(i + 1, first + keys_per_run(a)); j++) expected.push_back(j);
+                    ASSERT_EQ(named_keys(a, out.data(), 1.0 / (i + 1), first), expected)
+                        << dtype_name(dtype) << " " << i;
+                }
+            }
+        }
+    }
 }
 
 TEST(Guard, FaultsOnBothSides) {
@@ -182,22 +148,32 @@ TEST(Guard, FaultsOnBothSides) {
     EXPECT_FALSE(rear.slack_intact());
 }
 
-TEST(Element, Rounding) {
-    EXPECT_EQ(to_bits(HEED_F16, 1), 0x3c00);
-    EXPECT_EQ(to_bits(HEED_F16, -2), 0xc000);
-    EXPECT_EQ(to_bits(HEED_F16, 65519), 0x7bff);
-    EXPECT_EQ(to_bits(HEED_F16, 65520), 0x7c00);
-    EXPECT_EQ(to_bits(HEED_F16, 0x1p-24f), 1);
-    EXPECT_EQ(to_bits(HEED_F16, 0x1p-25f), 0);
-    EXPECT_EQ(to_bits(HEED_F16, 0x1.002p0f), 0x3c00);  // halfway, to even
-    EXPECT_EQ(to_bits(HEED_F16, 0x1.006p0f), 0x3c02);
-    EXPECT_EQ(to_bits(HEED_BF16, 0x1.01p0f), 0x3f80);
-    EXPECT_EQ(to_bits(HEED_BF16, 0x1.03p0f), 0x3f82);
-    EXPECT_EQ(to_bits(HEED_BF16, -inf_value), 0xff80);
-    for (int32_t bits = 0; bits < 0x7c00; bits++) {
-        ASSERT_EQ(to_bits(HEED_F16, from_bits(HEED_F16, static_cast<uint16_t>(bits))), bits);
+// Every type and modifier at once.
+class Types : public testing::TestWithParam<std::tuple<heed_dtype, bool>> {};
+
+TEST_P(Types, RoundedReferenceIsAcceptedAndARoughOneIsNot) {
+    const auto &[dtype, int8_kv] = GetParam();
+    Attention a = make_attention({2, 4, 2, 9, 150, 64, 64}, Data::normal, 3, dtype, int8_kv);
+    a.softcap = 3;
+    a.alibi_slopes = {0.03f, -0.02f, 0.01f, 0};
+    a.sink = {0.1f, -inf_value, 2, 0};
+    a.dropout_p = 0.3f;
+    const Reference ref = compute_reference(a, true);
+    std::vector<float> out, lse;
+    for (const double x : ref.out) out.push_back(round_to(dtype, static_cast<float>(x)));
+    for (const double x : ref.lse) lse.push_back(static_cast<float>(x));
+    const Verdict verdict = judge(a, ref, out, lse);
+    EXPECT_TRUE(verdict.ok) << verdict.complaint;
+    EXPECT_LE(verdict.out_ratio, 1);
+    if (dtype == HEED_F32) {  // results that were rounded to 16 bits on their way
+        for (float &x : out) x = round_to(HEED_F16, x);
+    } else {
+        for (float &x : out) x = round_to(HEED_BF16, x + 0x1p-7f * x);
     }
+    EXPECT_FALSE(judge(a, ref, out, lse).ok);
 }
+
+INSTANTIATE_TEST_SUITE_P(All, Types, testing::Combine(testing::Values(HEED_F32, HEED_F16, HEED_BF16), testing::Bool()));
 
 }  // namespace
 }  // namespace heed_test

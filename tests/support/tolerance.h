@@ -33,12 +33,18 @@ struct Verdict {
 
 // Compares every element of out [batch, q_len, num_heads, head_dim_v] and lse [batch, num_heads, q_len] (may be empty)
 // with the reference, by
-//   |out - ref| <= u_out * |ref| + (8 + c * S) * 2^-23 * Vmax
+//   |out - ref| <= u_out * |ref| + half_step + (8 + e + c * S) * 2^-23 * Vmax
 //   |lse - ref| <= 8 * 2^-23 * max(1, |ref|) + c * S * 2^-23
 // with S and Vmax of the row and c = max(1, sqrt(head_dim) / 5): the roundings of a dot product add up like a random
-// walk over its partial sums, which are of the size of S. Measured over 100 seeds of N(0,16) data and all rows, the
+// walk over its partial sums, which are of the size of S. Measured over 100 seeds of N(0,16) data and all f32 rows, the
 // worst ratios at head_dim 640 are 0.49 of out and 0.90 of lse; with c = 1 they would be 2.5 and 4.6.
-// Rows that see no key and rows that see one key compare bits; where the reference is NaN the result must be NaN.
+// u_out and half_step: out is rounded to the I/O type, to half a unit of a normal number or half the smallest
+// subnormal.
+// int8 keys: the scale is multiplied in after the dot product, alone or with `scale`: 2 roundings of half a unit, so c
+// grows by 1. int8 values: the scale is multiplied into the weight, half a unit of Vmax, so e is 1.
+// Dropout: 1 - p, its inverse and the product with it are rounded, 3 halves of a unit of Vmax: e grows by 2.
+// Rows that see no key, see one key, or have all keys dropped compare bits; where the reference is NaN the result must
+// be NaN.
 Verdict judge(const Attention &a, const Reference &ref, const std::vector<float> &out, const std::vector<float> &lse,
               const Trust &trust = {});
 

@@ -5,7 +5,7 @@
 
 #include "../cache.h"
 
-namespace heed_test {
+namespace heed_test::ops {
 namespace {
 
 constexpr heed_status invalid = HEED_INVALID_ARGUMENT;
@@ -261,4 +261,4 @@ TEST(Ops, EmptyAppendsTakeNull) {
 }
 
 }  // namespace
-}  // namespace heed_test
+}  // namespace heed_test::ops

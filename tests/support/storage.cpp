@@ -1,0 +1,181 @@
+#include "storage.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <stdexcept>
+
+#include "call.h"
+#include "element.h"
+
+namespace heed_test {
+namespace {
+
+constexpr int32_t unused_pages = 3;
+
+Placement dense(int64_t batch, int64_t len) {
+    Placement placement{batch, len, len, {}};
+    for (int64_t b = 0; b < batch; b++) {
+        for (int64_t i = 0; i < len; i++) placement.slots.push_back({b, i});
+    }
+    return placement;
+}
+
+Placement varlen(int64_t batch, int64_t len, const std::vector<int32_t> &cu_seqlens) {
+    Placement placement{1, cu_seqlens.back(), len, {}};
+    placement.slots.assign(static_cast<size_t>(batch * len), {-1, 0});
+    for (int64_t b = 0; b < batch; b++) {
+        const int32_t begin = cu_seqlens[static_cast<size_t>(b)], end = cu_seqlens[static_cast<size_t>(b) + 1];
+        for (int64_t i = 0; i < end - begin; i++) placement.at(b, i) = {0, begin + i};
+    }
+    return placement;
+}
+
+template <class LengthOf>
+std::vector<int32_t> prefix_sums(int32_t batch, LengthOf length_of) {
+    std::vector<int32_t> sums = {0};
+    for (int32_t b = 0; b < batch; b++) sums.push_back(sums.back() + length_of(b));
+    return sums;
+}
+
+std::vector<int32_t> shuffled(int32_t n, Rng *rng) {
+    std::vector<int32_t> ids;
+    for (int32_t id = 0; id < n; id++) {
+        ids.push_back(id);
+        std::swap(ids.back(), ids[static_cast<size_t>(rng->below(id + 1))]);
+    }
+    return ids;
+}
+
+// All bytes of the keys and values of a page's tokens, its identity where equal pages are shared.
+std::vector<float> contents(const Attention &a, int32_t b, int32_t begin, int32_t end) {
+    std::vector<float> values(a.k.begin() + a.k_index(b, begin, 0), a.k.begin() + a.k_index(b, end, 0));
+    values.insert(values.end(), a.v.begin() + a.v_index(b, begin, 0), a.v.begin() + a.v_index(b, end, 0));
+    return values;
+}
+
+void place_pages(const Attention &a, const CallOptions &options, Storage *storage) {
+    const int32_t size = options.page_size, columns = (a.kv_len + size - 1) / size;
+    storage->max_pages_per_seq = columns + options.spare_columns;
+    storage->page_table.assign(static_cast<size_t>(a.batch * storage->max_pages_per_seq), garbage_page);
+    Rng rng(options.page_seed);
+    const int32_t num_pages = a.batch * columns + unused_pages;
+    const std::vector<int32_t> ids = shuffled(num_pages, &rng);
+    std::map<std::vector<float>, int32_t> known;
+    Placement &kv = storage->kv;
+    kv = {num_pages, size, a.kv_len, {}};
+    kv.slots.assign(static_cast<size_t>(a.batch) * static_cast<size_t>(a.kv_len), {-1, 0});
+    size_t used = 0;
+    for (int32_t b = 0; b < a.batch; b++) {
+        for (int32_t begin = 0; begin < a.kv_len_of(b); begin += size) {
+            const int32_t end = std::min(begin + size, a.kv_len);
+            int32_t id = ids[used];
+            if (options.share_pages) id = known.emplace(contents(a, b, begin, end), id).first->second;
+            used += id == ids[used];
+            storage->page_table[static_cast<size_t>(b * storage->max_pages_per_seq + begin / size)] = id;
+            for (int32_t j = begin; j < end; j++) kv.at(b, j) = {id, j - begin};
+        }
+    }
+}
+
+// visit(index of the row in [batch, len, heads], offset of the row in the tensor, index in [outer, inner, heads]).
+template <class Visit>
+void for_each_row(const Placement &placement, const Extents &e, const Strides &s, Visit visit) {
+    for (size_t token = 0; token < placement.slots.size(); token++) {
+        const Slot &slot = placement.slots[token];
+        for (int64_t h = 0; h < e.n[2] && slot.outer >= 0; h++) {
+            visit(static_cast<size_t>(static_cast<int64_t>(token) * e.n[2] + h),
+                  slot.outer * s.n[0] + slot.inner * s.n[1] + h * s.n[2],
+                  (slot.outer * placement.inner + slot.inner) * e.n[2] + h);
+        }
+    }
+}
+
+}  // namespace
+
+Strides::Strides(const Extents &extents, const heed_layout &layout) {
+    const bool packed = std::all_of(layout.stride, layout.stride + 4, [](int64_t s) { return s == 0; });
+    int64_t inner = 1;
+    for (int d = 3; d >= 0; d--) {
+        n[d] = packed ? inner : extents.n[d] == 1 ? 0 : layout.stride[d];
+        inner *= extents.n[d];
+    }
+}
+
+int64_t span_of(const Extents &extents, const Strides &strides) {
+    int64_t last = 0;
+    for (int d = 0; d < 4; d++) {
+        if (extents.n[d] == 0) return 0;
+        last += (extents.n[d] - 1) * strides.n[d];
+    }
+    return last + 1;
+}
+
+Storage lay_out(const Attention &a, const CallOptions &options) {
+    Storage storage;
+    if (options.q_storage == HEED_Q_VARLEN) {
+        storage.cu_seqlens_q = prefix_sums(a.batch, [&](int32_t b) { return a.q_len_of(b); });
+        storage.q = varlen(a.batch, a.q_len, storage.cu_seqlens_q);
+    } else {
+        if (!a.q_lens.empty()) throw std::logic_error("dense queries have no lengths of their own");
+        storage.q = dense(a.batch, a.q_len);
+    }
+    if (options.kv_storage == HEED_KV_VARLEN) {
+        storage.cu_seqlens_kv = prefix_sums(a.batch, [&](int32_t b) { return a.kv_len_of(b); });
+        storage.kv = varlen(a.batch, a.kv_len, storage.cu_seqlens_kv);
+        return storage;
+    }
+    storage.kv_lens = a.kv_lens;
+    if (options.kv_storage == HEED_KV_PAGED) {
+        if (a.kv_lens.empty()) storage.kv_lens.assign(static_cast<size_t>(a.batch), a.kv_len);
+        place_pages(a, options, &storage);
+    } else {
+        storage.kv = dense(a.batch, a.kv_len);
+    }
+    return storage;
+}
+
+void store(void *data, int64_t at, heed_dtype dtype, float x) {
+    if (dtype == HEED_F32) {
+        static_cast<float *>(data)[at] = x;
+    } else {
+        static_cast<uint16_t *>(data)[at] = to_bits(dtype, x);
+    }
+}
+
+float load(const void *data, int64_t at, heed_dtype dtype) {
+    return dtype == HEED_F32 ? static_cast<const float *>(data)[at]
+                             : from_bits(dtype, static_cast<const uint16_t *>(data)[at]);
+}
+
+void scatter(const std::vector<float> &rows, const Placement &placement, const Extents &e, const Strides &s,
+             heed_dtype dtype, void *data) {
+    const int64_t dim = e.n[3];
+    for_each_row(placement, e, s, [&](size_t row, int64_t to, int64_t) {
+        for (int64_t d = 0; d < dim; d++)
+            store(data, to + d * s.n[3], dtype, rows[row * static_cast<size_t>(dim) + static_cast<size_t>(d)]);
+    });
+}
+
+std::vector<float> gather(const Placement &placement, const Extents &e, const Strides &s, heed_dtype dtype,
+                          const void *data) {
+    const auto dim = static_cast<size_t>(e.n[3]);
+    std::vector<float> rows(placement.slots.size() * static_cast<size_t>(e.n[2]) * dim);
+    for_each_row(placement, e, s, [&](size_t row, int64_t from, int64_t) {
+        for (size_t d = 0; d < dim; d++)
+            rows[row * dim + d] = load(data, from + static_cast<int64_t>(d) * s.n[3], dtype);
+    });
+    return rows;
+}
+
+void scatter_int8(const std::vector<float> &rows, const Placement &placement, const Extents &e, const Strides &s,
+                  int8_t *codes, float *scales) {
+    const auto dim = static_cast<size_t>(e.n[3]);
+    std::vector<int8_t> row_codes(dim);
+    for_each_row(placement, e, s, [&](size_t row, int64_t to, int64_t scale) {
+        scales[scale] = quantize_row(rows.data() + row * dim, static_cast<int32_t>(dim), row_codes.data());
+        for (size_t d = 0; d < dim; d++) codes[to + static_cast<int64_t>(d) * s.n[3]] = row_codes[d];
+    });
+}
+
+}  // namespace heed_test
