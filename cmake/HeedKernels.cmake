@@ -14,8 +14,9 @@ set(HEED_ROW_FILTER "" CACHE STRING "Build only the kernel rows whose names matc
 function(heed_add_kernel_library target)
     set(dir ${CMAKE_CURRENT_BINARY_DIR}/${target}.dir)
     file(MAKE_DIRECTORY ${dir})
+    set(rows $<TARGET_PROPERTY:${target},HEED_ROWS>)
     file(GENERATE OUTPUT ${dir}/kernel_table.inc
-         CONTENT "#include \"$<JOIN:$<TARGET_PROPERTY:${target},HEED_ROWS>,.inc\"\n#include \">.inc\"\n")
+         CONTENT "$<$<BOOL:${rows}>:#include \"$<JOIN:${rows},.inc\"\n#include \">.inc\">\n")
     add_library(${target} STATIC ${HEED_KERNEL_TABLE_SOURCE})
     set_target_properties(${target} PROPERTIES HEED_DIR ${dir} HEED_ROWS "")
     target_include_directories(${target} PRIVATE ${dir})
@@ -86,19 +87,55 @@ function(_heed_add_row target phase dtype kv_dtype head_dim features storage isa
         list(APPEND options extra_features=${extra_features})
     endif()
 
+    _heed_add_generated_row(${target} ${name} phase=${phase} dtype=${dtype} head_dim=${head_dim_k} head_dim_v=${head_dim_v}
+        features=${features} storage=${storage} isa=${isa} ${options})
+endfunction()
+
+# heed_add_op_kernels(<target> OP rope|kv_append|merge_states|dropout_mask ... DTYPE f32|f16|bf16|u8 ... ISA i... [KV_DTYPE i8]
+#                     [EXTRA_FEATURES halide-target-features])
+# Adds one row {op}_{dtype}[_kv{dtype}]_{isa} for each combination: the operations around attention.
+function(heed_add_op_kernels target)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "KV_DTYPE;EXTRA_FEATURES" "OP;DTYPE;ISA")
+    if(arg_UNPARSED_ARGUMENTS)
+        message(FATAL_ERROR "heed_add_op_kernels(${target}): unknown arguments ${arg_UNPARSED_ARGUMENTS}")
+    endif()
+    foreach(required OP DTYPE ISA)
+        if(NOT arg_${required})
+            message(FATAL_ERROR "heed_add_op_kernels(${target}): ${required} is missing")
+        endif()
+    endforeach()
+    foreach(isa IN LISTS arg_ISA)
+        foreach(op IN LISTS arg_OP)
+            foreach(dtype IN LISTS arg_DTYPE)
+                set(name ${op}_${dtype})
+                set(options op=${op} dtype=${dtype})
+                if(arg_KV_DTYPE)
+                    string(APPEND name _kv${arg_KV_DTYPE})
+                    list(APPEND options kv_dtype=${arg_KV_DTYPE})
+                endif()
+                if(arg_EXTRA_FEATURES)
+                    list(APPEND options extra_features=${arg_EXTRA_FEATURES})
+                endif()
+                _heed_add_generated_row(${target} ${name}_${isa} ${options} isa=${isa})
+            endforeach()
+        endforeach()
+    endforeach()
+endfunction()
+
+# One object and registry line, from the arguments of heed::generate.
+function(_heed_add_generated_row target name)
     if(HEED_ROW_FILTER AND NOT name MATCHES "${HEED_ROW_FILTER}")
         return()
     endif()
     get_target_property(dir ${target} HEED_DIR)
     get_target_property(rows ${target} HEED_ROWS)
     if(name IN_LIST rows)
-        message(FATAL_ERROR "heed_add_kernels(${target}): the row ${name} exists already")
+        message(FATAL_ERROR "${target}: the row ${name} exists already")
     endif()
     add_custom_command(
         OUTPUT ${dir}/${name}.o ${dir}/${name}.inc
         BYPRODUCTS ${dir}/${name}.h ${dir}/${name}.s ${dir}/${name}.stmt
-        COMMAND heed::generate name=${name} phase=${phase} dtype=${dtype} head_dim=${head_dim_k} head_dim_v=${head_dim_v}
-                features=${features} storage=${storage} isa=${isa} ${options} out=${dir}
+        COMMAND heed::generate name=${name} ${ARGN} out=${dir}
         DEPENDS heed::generate
         COMMENT "Generating ${name}"
         VERBATIM)

@@ -8,6 +8,8 @@ namespace {
 
 Expr low(const Expr &x) { return cast<uint32_t>(x); }
 Expr high(const Expr &x) { return cast<uint32_t>(x >> 32); }
+Expr wide(const Expr &x) { return cast<uint64_t>(x); }
+Expr low_lane(const Expr &x) { return x & wide(Expr(0xffffffffu)); }
 
 constexpr uint32_t multiplier[2] = {0xd2511f53u, 0xcd9e8d57u};
 constexpr uint32_t key_step[2] = {0x9e3779b9u, 0xbb67ae85u};
@@ -19,13 +21,17 @@ DropoutStream DropoutStream::of(const Expr &seed, const Expr &offset) {
     return {low(seed), high(seed), low(offset), high(offset)};
 }
 
+// The state is held in uint64 lanes whose upper halves are 0: the widening multiplication is then one instruction
+// (pmuludq) per four lanes of AVX2, with no conversion between lane widths in any round.
 std::array<Expr, 4> philox_words(const DropoutStream &stream, const Expr &counter) {
-    std::array<Expr, 4> c = {low(counter), high(counter), stream.offset_lo, stream.offset_hi};
+    std::array<Expr, 4> c = {low_lane(counter), counter >> 32, wide(stream.offset_lo), wide(stream.offset_hi)};
     for (uint32_t round = 0; round < rounds; round++) {
-        Expr product0 = widening_mul(c[0], Expr(multiplier[0])), product1 = widening_mul(c[2], Expr(multiplier[1]));
-        Expr key0 = stream.seed_lo + Expr(round * key_step[0]), key1 = stream.seed_hi + Expr(round * key_step[1]);
-        c = {high(product1) ^ c[1] ^ key0, low(product1), high(product0) ^ c[3] ^ key1, low(product0)};
+        Expr product0 = c[0] * wide(Expr(multiplier[0])), product1 = c[2] * wide(Expr(multiplier[1]));
+        Expr key0 = wide(stream.seed_lo + Expr(round * key_step[0]));
+        Expr key1 = wide(stream.seed_hi + Expr(round * key_step[1]));
+        c = {(product1 >> 32) ^ c[1] ^ key0, low_lane(product1), (product0 >> 32) ^ c[3] ^ key1, low_lane(product0)};
     }
+    for (Expr &word : c) word = low(word);
     return c;
 }
 

@@ -43,16 +43,20 @@ Expr to_float(ElementType type, const Expr &stored) {
     return Expr();
 }
 
+// No test for NaN here: of the result of an operation in the default float mode the compiler assumes that it is none.
+// Limits of integers do the same. The NaNs of arithmetic are quiet.
 Expr from_float(ElementType type, const Expr &value) {
+    Expr bits = reinterpret<uint32_t>(value), magnitude = bits & Expr(0x7fffffffu);
     if (type == ElementType::f16) {
-        // (The conversion in integers, where there is no instruction, turns NaN into infinity.)
-        Expr is_nan = (reinterpret<uint32_t>(value) & 0x7fffffff) > 0x7f800000;
-        return select(is_nan, cast<uint16_t>(0x7e00), reinterpret<uint16_t>(cast(Float(16), value)));
+        // (The conversion in integers, where there is no instruction, turns NaN into infinity.) 0 but for NaN:
+        Expr payload = (max(magnitude, Expr(0x7f800000u)) - Expr(0x7f800000u)) >> 13;
+        return reinterpret<uint16_t>(cast(Float(16), value)) | cast<uint16_t>(payload);
     }
     if (type == ElementType::bf16) {
-        Expr bits = reinterpret<uint32_t>(value), high = bits >> 16;
-        Expr nearest = (bits + (high & 1) + 0x7fff) >> 16;
-        return cast<uint16_t>(select((bits & 0x7fffffff) > 0x7f800000, high | 0x40, nearest));
+        // The carry moves into the exponent by itself; the limit keeps it from passing through a NaN.
+        Expr limited = min(magnitude, Expr(0x7fff0000u));
+        Expr nearest = (limited + ((limited >> 16) & 1) + 0x7fff) >> 16;
+        return cast<uint16_t>(nearest | ((bits >> 16) & Expr(0x8000u)));
     }
     return value;
 }

@@ -43,3 +43,10 @@ heed_add_kernels(heed_kernels PHASE decode DTYPE f32 f16 bf16 HEAD_DIM any
     FEATURES alibi_bias_dropout_gqa_mask_softcap STORAGE paged ISA x86_64 avx2 avx512)
 heed_add_kernels(heed_kernels PHASE decode DTYPE f32 f16 bf16 KV_DTYPE i8 HEAD_DIM any
     FEATURES alibi_bias_dropout_gqa_mask_softcap STORAGE paged ISA x86_64 avx2 avx512)
+
+# Operations around attention. They are bound by memory: AVX-512 rows would add code and no speed. A row per element type; kv_append
+# exists for int8 caches only, where it quantises: into a cache of its own type tokens go by rope and memcpy. The rotary
+# dimension, the kind of pairs, the number of states, strides and dropout_p are run-time values.
+heed_add_op_kernels(heed_kernels OP rope merge_states DTYPE f32 f16 bf16 ISA x86_64 avx2)
+heed_add_op_kernels(heed_kernels OP kv_append DTYPE f32 f16 bf16 KV_DTYPE i8 ISA x86_64 avx2)
+heed_add_op_kernels(heed_kernels OP dropout_mask DTYPE u8 ISA x86_64 avx2)

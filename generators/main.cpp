@@ -4,6 +4,7 @@
 //   heed_generate name=N phase=prefill|decode dtype=f32|f16|bf16 [kv_dtype=i8] head_dim=D|any [head_dim_v=D]
 //                 [features=alibi_bias_dropout_gqa_mask_softcap] [storage=contiguous|paged] isa=x86_64|avx2|avx512
 //                 [schedule=x86|default] [extra_features=asan,..] out=DIR
+//   heed_generate name=N op=rope|kv_append|merge_states|dropout_mask dtype=f32|f16|bf16|u8 [kv_dtype=i8] isa=I out=DIR
 //   heed_generate runtime=FILE.o
 //
 // Writes N.o, N.h, N.s (assembly), N.stmt (lowered code), N.inc (the line of the registry). Exit status 1 and a message
@@ -16,6 +17,7 @@
 #include <sstream>
 
 #include "attention_kernel.h"
+#include "op_row.h"
 #include "schedules.h"
 #include "scratch_bytes.h"
 #include "trim_loops.h"
@@ -175,6 +177,38 @@ void write_registry_line(const Row &row, int64_t scratch, const std::string &pat
     }
 }
 
+void write_module(const Halide::Module &module, const std::string &base) {
+    module.compile({{OutputFileType::object, base + ".o"},
+                    {OutputFileType::c_header, base + ".h"},
+                    {OutputFileType::assembly, base + ".s"},
+                    {OutputFileType::stmt, base + ".stmt"}});
+}
+
+void generate_op(Options &options) {
+    OpRow row;
+    row.name = options.get("name");
+    row.op = options.choice("op", "", {"rope", "kv_append", "merge_states", "dropout_mask"});
+    row.dtype = options.choice("dtype", "", {"f32", "f16", "bf16", "u8"});
+    row.kv_dtype = options.get("kv_dtype", row.dtype);
+    row.isa = options.choice("isa", "", {"x86_64", "avx2", "avx512"});
+    // Tables and caches may pass 2^31 elements; the runtime keeps strides below.
+    row.target = target_of_isa(row.isa).with_feature(Target::LargeBuffers);
+    if (const std::string extra = options.get("extra_features", "none"); extra != "none") {
+        row.target = Target(row.target.to_string() + "-" + extra);
+    }
+    const std::string base = options.get("out") + "/" + row.name;
+    options.refuse_unknown();
+    if (const std::string error = row.error(); !error.empty()) {
+        throw BadInput(error);
+    }
+    write_module(compile_op(row), base);
+    std::ofstream file(base + ".inc");
+    file << row.registry_line();
+    if (!file.flush()) {
+        throw BadInput("cannot write " + base + ".inc");
+    }
+}
+
 void generate(Options &options) {
     const Row row = row_of(options);
     const std::string base = options.get("out") + "/" + row.name;
@@ -193,10 +227,7 @@ void generate(Options &options) {
     if (row.schedule != "default" && trim.trimmed != 2) {
         throw BadInput("the loops over the key blocks: " + std::to_string(trim.trimmed) + " of 2 were trimmed");
     }
-    module.compile({{OutputFileType::object, base + ".o"},
-                    {OutputFileType::c_header, base + ".h"},
-                    {OutputFileType::assembly, base + ".s"},
-                    {OutputFileType::stmt, base + ".stmt"}});
+    write_module(module, base);
     write_registry_line(row, row.schedule == "default" ? -1 : scratch.per_task(), base + ".inc");
 }
 
@@ -222,6 +253,8 @@ int main(int argc, char **argv) {
             const std::string path = options.get("runtime");
             options.refuse_unknown();
             Halide::compile_standalone_runtime(path, Halide::Target("x86-64-linux-user_context"));
+        } else if (options.has("op")) {
+            heed::generate_op(options);
         } else {
             heed::generate(options);
         }

@@ -259,4 +259,23 @@ int call_kernel(const Kernel &row, KernelCall &call, KernelContext &context) {
     return row.call(arguments);
 }
 
+// An op row allocates nothing: its context has no slices.
+int call_op_kernel(const OpKernel &row, std::initializer_list<OpArgument> arguments, char (&message)[512]) {
+    KernelContext context = {};
+    void *user_context = &context;
+    HalideBuffer buffers[max_op_arguments];
+    void *argv[1 + max_op_arguments] = {&user_context};
+    int count = 0;
+    for (const OpArgument &argument : arguments) {
+        if (argument.buffer != nullptr) buffers[count].set(*argument.buffer);
+        argv[1 + count] =
+            argument.buffer != nullptr ? static_cast<void *>(&buffers[count].raw) : const_cast<void *>(argument.scalar);
+        count++;
+    }
+    const DefaultFloatEnvironment environment;
+    const int code = row.call(argv);
+    if (code != 0) std::snprintf(message, sizeof(message), "%s", context.message);
+    return code;
+}
+
 }  // namespace heed

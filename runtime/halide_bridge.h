@@ -1,6 +1,8 @@
 // Calls generated kernels. halide_bridge.cpp is the only file that knows halide_* symbols.
 #pragma once
 
+#include <initializer_list>
+
 #include "kernel.h"
 #include "scratch.h"
 
@@ -46,5 +48,21 @@ void install_halide_handlers();
 // Runs the row and returns 0 or its negative code. Runs under the default floating-point environment (round to nearest,
 // denormals kept, no traps) and leaves the caller's as it was.
 int call_kernel(const Kernel &row, KernelCall &call, KernelContext &context);
+
+// One argument of an op row.
+struct OpArgument {
+    const KernelBuffer *buffer = nullptr;
+    const void *scalar = nullptr;  // when there is no buffer
+
+    OpArgument(const KernelBuffer &buffer) : buffer(&buffer) {}
+    OpArgument(const int32_t &scalar) : scalar(&scalar) {}
+    OpArgument(const uint64_t &scalar) : scalar(&scalar) {}
+};
+
+constexpr int max_op_arguments = 10;
+
+// Runs an op row on the calling thread, in the order of arguments that kernel.h states, and returns 0 or its negative
+// code; `message` then holds its sentence. The floating-point environment as in call_kernel.
+int call_op_kernel(const OpKernel &row, std::initializer_list<OpArgument> arguments, char (&message)[512]);
 
 }  // namespace heed

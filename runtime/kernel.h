@@ -32,7 +32,7 @@ enum class Isa : int32_t { x86_64 = HEED_X86_64, avx2 = HEED_AVX2, avx512 = HEED
 
 // The plain tokens of generated table lines: HEED_KERNEL(name, prefill, f32, f32, 64, 64, 0, contiguous, avx2, ...).
 namespace token {
-constexpr heed_dtype f32 = HEED_F32, f16 = HEED_F16, bf16 = HEED_BF16, i8 = HEED_I8;
+constexpr heed_dtype f32 = HEED_F32, f16 = HEED_F16, bf16 = HEED_BF16, i8 = HEED_I8, u8 = HEED_U8;
 constexpr heed_kv_storage contiguous = HEED_KV_CONTIGUOUS, varlen = HEED_KV_VARLEN, paged = HEED_KV_PAGED;
 }  // namespace token
 
@@ -120,9 +120,31 @@ struct Kernel {
     int64_t code_bytes = 0;
 };
 
+// Operations around attention, on one block of rows: serial, without scratch. Buffers list dimensions innermost first,
+// all mins are 0, strides are below 2^31. Inputs, scalars, then outputs, behind the user context:
+//   rope          x (pair, part, head, token), cos, sin f32 (pair, table row), positions int32 (token),
+//                 position_step int32; out as x. Pair strides (1, pairs) or (2, 1). Token t reads the table row
+//                 positions[t] + position_step * t. out may be x.
+//   kv_append     x (d, head, token); codes int8 (d, head, token), scale f32 (head, token)
+//   merge_states  x (d, row, state), lse f32 (row, state), sink f32 (row); scratch outputs row_max f32 (row),
+//                 row_sum f32 (row), weights f32 (row, state); lse f32 (row), out (d, row)
+//   dropout_mask  seed, offset, first, row_length, threshold uint64; keep uint8 (j, i): element (j, i) is element
+//                 first + i * row_length + j of the mask
+enum class Op : int32_t { rope, kv_append, merge_states, dropout_mask };
+
+struct OpKernel {
+    const char *name;
+    Op op;
+    heed_dtype dtype, kv_dtype;
+    Isa isa;
+    int (*call)(void **args);
+};
+
 struct KernelTable {
     const Kernel *rows;
     int32_t count;
+    const OpKernel *ops = nullptr;
+    int32_t num_ops = 0;
 };
 
 }  // namespace heed

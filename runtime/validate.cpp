@@ -205,16 +205,19 @@ heed_status check_built(const heed_problem &p) {
 
 }  // namespace
 
-heed_status validate_problem(const heed_problem *problem, heed_problem *copy, ProblemViews *views) {
+heed_status check_problem(const heed_problem *problem, heed_problem *copy, ProblemViews *views) {
     heed_status status = copy_problem(problem, copy);
     if (!status) status = check_flags(*copy);
     if (!status) status = check_enums(*copy);
     if (!status) status = check_storage(*copy);
     if (!status) status = check_dims(*copy);
     if (!status) status = check_scalars(*copy);
-    if (!status) status = check_views(*copy, views);
-    if (!status) status = check_built(*copy);
-    return status;
+    return status ? status : check_views(*copy, views);
+}
+
+heed_status validate_problem(const heed_problem *problem, heed_problem *copy, ProblemViews *views) {
+    const heed_status status = check_problem(problem, copy, views);
+    return status ? status : check_built(*copy);
 }
 
 bool is_empty_problem(const heed_problem &problem) { return problem.batch == 0 || problem.max_q_len == 0; }

@@ -18,6 +18,9 @@ struct ProblemViews {
 // scalars; strides, spans and self-overlap (fills `views`); then what is legal but not built: NO_DEVICE, UNSUPPORTED.
 heed_status validate_problem(const heed_problem *problem, heed_problem *copy, ProblemViews *views);
 
+// The same without the last step: what every function asks of a problem, whether attention is built for it or not.
+heed_status check_problem(const heed_problem *problem, heed_problem *copy, ProblemViews *views);
+
 // There is no row to compute: batch or q_len is 0.
 bool is_empty_problem(const heed_problem &problem);
 
