@@ -91,7 +91,7 @@ function(_heed_add_row target phase dtype kv_dtype head_dim features storage isa
         features=${features} storage=${storage} isa=${isa} ${options})
 endfunction()
 
-# heed_add_op_kernels(<target> OP rope|kv_append|merge_states|dropout_mask ... DTYPE f32|f16|bf16|u8 ... ISA i... [KV_DTYPE i8]
+# heed_add_op_kernels(<target> OP attention_probs|dropout_mask|kv_append|merge_states|rope ... DTYPE f32|f16|bf16|u8 ... ISA i... [KV_DTYPE i8]
 #                     [EXTRA_FEATURES halide-target-features])
 # Adds one row {op}_{dtype}[_kv{dtype}]_{isa} for each combination: the operations around attention.
 function(heed_add_op_kernels target)

@@ -50,3 +50,5 @@ heed_add_kernels(heed_kernels PHASE decode DTYPE f32 f16 bf16 KV_DTYPE i8 HEAD_D
 heed_add_op_kernels(heed_kernels OP rope merge_states DTYPE f32 f16 bf16 ISA x86_64 avx2)
 heed_add_op_kernels(heed_kernels OP kv_append DTYPE f32 f16 bf16 KV_DTYPE i8 ISA x86_64 avx2)
 heed_add_op_kernels(heed_kernels OP dropout_mask DTYPE u8 ISA x86_64 avx2)
+heed_add_op_kernels(heed_kernels OP attention_probs DTYPE f32 f16 bf16 ISA x86_64 avx2)
+heed_add_op_kernels(heed_kernels OP attention_probs DTYPE f32 f16 bf16 KV_DTYPE i8 ISA x86_64 avx2)

@@ -4,8 +4,8 @@
 //   heed_generate name=N phase=prefill|decode dtype=f32|f16|bf16 [kv_dtype=i8] head_dim=D|any [head_dim_v=D]
 //                 [features=alibi_bias_dropout_gqa_mask_softcap] [storage=contiguous|paged] isa=x86_64|avx2|avx512
 //                 [schedule=x86|default] [extra_features=asan,..] out=DIR
-//   heed_generate name=N op=rope|kv_append|merge_states|dropout_mask dtype=f32|f16|bf16|u8 [kv_dtype=i8] isa=I out=DIR
-//   heed_generate runtime=FILE.o
+//   heed_generate name=N op=attention_probs|dropout_mask|kv_append|merge_states|rope dtype=f32|f16|bf16|u8
+//   [kv_dtype=i8] isa=I out=DIR heed_generate runtime=FILE.o
 //
 // Writes N.o, N.h, N.s (assembly), N.stmt (lowered code), N.inc (the line of the registry). Exit status 1 and a message
 // on bad input or a warning of the compiler.
@@ -187,7 +187,7 @@ void write_module(const Halide::Module &module, const std::string &base) {
 void generate_op(Options &options) {
     OpRow row;
     row.name = options.get("name");
-    row.op = options.choice("op", "", {"rope", "kv_append", "merge_states", "dropout_mask"});
+    row.op = options.choice("op", "", {"attention_probs", "dropout_mask", "kv_append", "merge_states", "rope"});
     row.dtype = options.choice("dtype", "", {"f32", "f16", "bf16", "u8"});
     row.kv_dtype = options.get("kv_dtype", row.dtype);
     row.isa = options.choice("isa", "", {"x86_64", "avx2", "avx512"});

@@ -15,6 +15,7 @@ Halide::Module compile(const OpRow &row, Kernel kernel, void (*schedule)(Kernel 
 
 std::string OpRow::error() const {
     const std::string wanted_kv = op == "kv_append" ? "i8" : dtype;
+    if (op == "attention_probs" && kv_dtype == "i8") return "";
     if (kv_dtype != wanted_kv) return "kv_dtype = '" + kv_dtype + "' is not allowed with op=" + op + ": " + wanted_kv;
     if ((op == "dropout_mask") != (dtype == "u8")) return "dtype = '" + dtype + "' is not allowed with op=" + op;
     return "";
@@ -28,6 +29,10 @@ Halide::Module compile_op(const OpRow &row) {
     const ElementType type = row.dtype == "f16"    ? ElementType::f16
                              : row.dtype == "bf16" ? ElementType::bf16
                                                    : ElementType::f32;
+    const ElementType kv_type = row.kv_dtype == "i8" ? ElementType::i8 : type;
+    if (row.op == "attention_probs") {
+        return compile(row, AttentionProbsKernel(type, kv_type), schedule_attention_probs_x86);
+    }
     if (row.op == "rope") return compile(row, RopeKernel(type), schedule_rope_x86);
     if (row.op == "kv_append") return compile(row, KvAppendKernel(type), schedule_kv_append_x86);
     if (row.op == "merge_states") return compile(row, MergeStatesKernel(type), schedule_merge_states_x86);

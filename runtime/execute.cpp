@@ -6,6 +6,8 @@
 
 #include "dropout.h"
 #include "halide_bridge.h"
+#include "inputs.h"
+#include "kernel_call.h"
 #include "plan.h"
 #include "status.h"
 #include "tasks.h"
@@ -13,119 +15,21 @@
 namespace heed {
 namespace {
 
-// The bytes that one argument occupies; begin == end when it has none.
-struct ByteRange {
-    const char *name;
-    uintptr_t begin, end;
-};
-
-// All ranges of one call. The first num_written are written to.
-struct ByteRanges {
-    ByteRange list[24];
-    int32_t count = 0;
-    int32_t num_written = 0;
-};
-
-heed_status add_range(const char *name, const void *data, int64_t bytes, int64_t alignment, ByteRanges *ranges) {
-    if (bytes == 0) return HEED_OK;
-    if (data == nullptr)
-        return fail(HEED_INVALID_ARGUMENT, "%s is NULL; it must point to %" PRId64 " bytes", name, bytes);
-    const auto begin = reinterpret_cast<uintptr_t>(data);
-    if (begin % static_cast<uintptr_t>(alignment) != 0) {
-        return fail(HEED_INVALID_ARGUMENT, "%s is at %p; it must be aligned to %" PRId64 " bytes", name, data,
-                    alignment);
-    }
-    uintptr_t end = 0;
-    if (__builtin_add_overflow(begin, static_cast<uintptr_t>(bytes), &end)) {
-        return fail(HEED_INVALID_ARGUMENT, "%s at %p with %" PRId64 " bytes wraps around the address space", name, data,
-                    bytes);
-    }
-    ranges->list[ranges->count++] = {name, begin, end};
-    return HEED_OK;
-}
-
-heed_status add_tensor(const char *name, const heed_tensor &tensor, heed_dtype dtype, const View &view,
-                       ByteRanges *ranges) {
-    if (view.span == 0) return HEED_OK;
-    if (tensor.dtype != dtype) {
-        return fail(HEED_INVALID_ARGUMENT, "%s.dtype is %d; the plan has %s (%d)", name, static_cast<int>(tensor.dtype),
-                    dtype_name(dtype), static_cast<int>(dtype));
-    }
-    if (tensor.data != nullptr && tensor.size < view.span) {
-        return fail(HEED_INVALID_ARGUMENT, "%s.size is %" PRId64 "; its layout spans %" PRId64 " elements", name,
-                    tensor.size, view.span);
-    }
-    return add_range(name, tensor.data, view.span * dtype_bytes(dtype), dtype_bytes(dtype), ranges);
-}
-
-heed_status check_overlaps(const ByteRanges &ranges) {
-    for (int32_t i = 0; i < ranges.num_written; i++) {
-        for (int32_t j = i + 1; j < ranges.count; j++) {
-            const ByteRange &a = ranges.list[i], &b = ranges.list[j];
-            if (a.begin < b.end && b.begin < a.end) {
-                return fail(HEED_INVALID_ARGUMENT, "%s overlaps %s; what is written may overlap nothing else", a.name,
-                            b.name);
-            }
-        }
-    }
-    return HEED_OK;
-}
-
-heed_status check_workspace(const heed_plan &plan, const heed_args &args, ByteRanges *ranges) {
-    const int64_t needed = plan.workspace.total;
-    if (args.workspace_bytes < static_cast<size_t>(needed)) {
-        return fail(HEED_WORKSPACE_TOO_SMALL, "workspace_bytes is %zu; the plan needs %" PRId64, args.workspace_bytes,
-                    needed);
-    }
-    return add_range("workspace", args.workspace, needed, scratch_alignment, ranges);
-}
-
-// The arrays without a heed_tensor: their lengths follow from the problem.
-heed_status check_arrays(const heed_problem &p, const heed_args &args, ByteRanges *ranges) {
-    const int64_t table = int64_t{p.batch} * p.max_pages_per_seq;
-    const struct {
-        bool used;
-        const char *name;
-        const void *data;
-        int64_t count;
-    } arrays[] = {
-        {p.q_storage == HEED_Q_VARLEN, "cu_seqlens_q", args.cu_seqlens_q, int64_t{p.batch} + 1},
-        {p.kv_storage == HEED_KV_VARLEN, "cu_seqlens_kv", args.cu_seqlens_kv, int64_t{p.batch} + 1},
-        {p.has_kv_lens, "kv_lens", args.kv_lens, p.batch},
-        {p.position == HEED_EXPLICIT, "q_offsets", args.q_offsets, p.batch},
-        {p.kv_storage == HEED_KV_PAGED, "page_table", args.page_table, table},
-        {p.has_sink, "sink", args.sink, p.num_heads},
-        {p.has_alibi, "alibi_slopes", args.alibi_slopes, p.num_heads},
-    };
-    constexpr int64_t width = 4;  // int32 and float
-    for (const auto &array : arrays) {
-        if (!array.used) continue;
-        const heed_status status = add_range(array.name, array.data, array.count * width, width, ranges);
-        if (status) return status;
-    }
-    return HEED_OK;
-}
-
 // Pointers, capacities, alignment, overlaps; nothing is read through them yet.
 heed_status check_pointers(const heed_plan &plan, const heed_args &args) {
     const heed_problem &p = plan.problem;
-    const ProblemViews &views = plan.views;
-    ByteRanges ranges;
-    heed_status status = add_tensor("out", args.out, p.dtype, views.out, &ranges);
-    if (!status && p.want_lse) status = add_tensor("lse", args.lse, HEED_F32, views.lse, &ranges);
-    if (!status) status = check_workspace(plan, args, &ranges);
-    ranges.num_written = ranges.count;
-    if (!status) status = add_tensor("q", args.q, p.dtype, views.q, &ranges);
-    if (!status) status = add_tensor("k", args.k, p.kv_dtype, views.k, &ranges);
-    if (!status) status = add_tensor("v", args.v, p.kv_dtype, views.v, &ranges);
-    if (!status && p.kv_dtype == HEED_I8) {
-        status = add_tensor("k_scale", args.k_scale, HEED_F32, views.kv_scale, &ranges);
-        if (!status) status = add_tensor("v_scale", args.v_scale, HEED_F32, views.kv_scale, &ranges);
+    const int64_t needed = plan.workspace.total;
+    MemoryRanges ranges;
+    heed_status status = ranges.add("out", args.out, p.dtype, plan.views.out.span, Access::write);
+    if (!status && p.want_lse) status = ranges.add("lse", args.lse, HEED_F32, plan.views.lse.span, Access::write);
+    if (!status && args.workspace_bytes < static_cast<size_t>(needed)) {
+        return fail(HEED_WORKSPACE_TOO_SMALL, "workspace_bytes is %zu; the plan needs %" PRId64, args.workspace_bytes,
+                    needed);
     }
-    if (!status && p.has_mask) status = add_tensor("mask", args.mask, HEED_U8, views.mask, &ranges);
-    if (!status && p.has_bias) status = add_tensor("bias", args.bias, p.bias_dtype, views.bias, &ranges);
-    if (!status) status = check_arrays(p, args, &ranges);
-    return status ? status : check_overlaps(ranges);
+    if (!status) {
+        status = ranges.add("workspace", args.workspace, needed / scratch_alignment, scratch_alignment, Access::write);
+    }
+    return status ? status : add_inputs(p, plan.views, args, Reads::all, &ranges);
 }
 
 heed_status check_call(const heed_plan *plan, const heed_args *args) {
@@ -169,16 +73,6 @@ void fill_without_keys(const heed_plan &plan, const heed_args &args) {
     }
 }
 
-// Reverses a view into a kernel's dimension order.
-KernelBuffer kernel_buffer(void *data, heed_dtype dtype, const View &view) {
-    KernelBuffer buffer = {data, dtype, 4, {}, {}};
-    for (int32_t i = 0; i < 4; i++) {
-        buffer.extent[i] = static_cast<int32_t>(view.extent[3 - i]);
-        buffer.stride[i] = static_cast<int32_t>(view.stride[3 - i]);
-    }
-    return buffer;
-}
-
 // Mask and bias: full extents; one element with strides 0 where the problem has none.
 KernelBuffer per_logit_buffer(const heed_problem &p, bool used, const heed_tensor &tensor, heed_dtype dtype,
                               const View &view, const void *element) {
@@ -219,19 +113,13 @@ KernelBuffer lse_buffer(const heed_plan &plan, const heed_args &args, char *work
     return buffer;
 }
 
-// Kernels scale the cap by log2(e) and divide by it. Below 2^-100 every cap flattens the logits alike.
-float kernel_softcap(float softcap) {
-    if (softcap == 0) return 0;
-    return std::clamp(softcap, 0x1p-100f, std::numeric_limits<float>::max() / 2);
-}
-
 void fill_tensors(const heed_plan &plan, const heed_args &args, char *workspace, KernelCall *call) {
     static const uint8_t may_attend = 1;
     static const float zero = 0, no_sink = -std::numeric_limits<float>::infinity();
     static const int32_t no_page = 0;
     const heed_problem &p = plan.problem;
     const ProblemViews &views = plan.views;
-    const bool bias_is_16 = p.has_bias && p.bias_dtype != HEED_F32;
+    const bool bias_is_16 = bias_form(p) == bias_of_dtype;
     const bool paged = p.kv_storage == HEED_KV_PAGED;
     call->q = kernel_buffer(args.q.data, p.dtype, views.q);
     call->k = kernel_buffer(args.k.data, p.kv_dtype, views.k);
@@ -241,8 +129,8 @@ void fill_tensors(const heed_plan &plan, const heed_args &args, char *workspace,
     call->mask = per_logit_buffer(p, p.has_mask, args.mask, HEED_U8, views.mask, &may_attend);
     call->bias = per_logit_buffer(p, p.has_bias && !bias_is_16, args.bias, HEED_F32, views.bias, &zero);
     call->bias_16 = per_logit_buffer(p, bias_is_16, args.bias, HEED_F16, views.bias, &zero);
-    call->bias_form = !p.has_bias ? no_bias : bias_is_16 ? bias_of_dtype : bias_of_f32;
-    call->mask_form = !p.has_mask ? no_mask : p.mask_true_hides ? mask_true_hides : mask_true_attends;
+    call->bias_form = bias_form(p);
+    call->mask_form = mask_form(p);
     call->sink = per_head_buffer(p, p.has_sink, args.sink, &no_sink);
     call->alibi_slopes = per_head_buffer(p, p.has_alibi, args.alibi_slopes, &zero);
     const int32_t pages = paged ? p.max_pages_per_seq : 1;
@@ -312,8 +200,8 @@ heed_status heed_execute(const heed_plan *plan, const heed_args *args) {
     const bool no_kernel = heed::needs_no_kernel(plan->problem, plan->views);
     char *const workspace = static_cast<char *>(call.workspace) + plan->workspace.tasks;
     heed::Workload work;
-    const heed_status status =
-        heed::resolve_tasks(*plan, call, no_kernel ? nullptr : reinterpret_cast<int32_t *>(workspace), &work);
+    const heed_status status = heed::resolve_tasks(plan->problem, *plan->row, call,
+                                                   no_kernel ? nullptr : reinterpret_cast<int32_t *>(workspace), &work);
     if (status) return status;
     if (no_kernel) {
         heed::fill_without_keys(*plan, call);

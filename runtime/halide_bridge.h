@@ -57,9 +57,10 @@ struct OpArgument {
     OpArgument(const KernelBuffer &buffer) : buffer(&buffer) {}
     OpArgument(const int32_t &scalar) : scalar(&scalar) {}
     OpArgument(const uint64_t &scalar) : scalar(&scalar) {}
+    OpArgument(const float &scalar) : scalar(&scalar) {}
 };
 
-constexpr int max_op_arguments = 10;
+constexpr int max_op_arguments = 28;
 
 // Runs an op row on the calling thread, in the order of arguments that kernel.h states, and returns 0 or its negative
 // code; `message` then holds its sentence. The floating-point environment as in call_kernel.

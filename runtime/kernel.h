@@ -70,8 +70,8 @@ enum Argument {
                           // kv_block; 0 for prefill rows
     arg_num_splits,       // int32; num_splits * split_len >= max_kv_len; 1 for prefill rows
     arg_page_size,        // int32; 0 = strided storage
-    arg_mask_form,          // int32, MaskForm
-    arg_bias_form,          // int32, BiasForm
+    arg_mask_form,        // int32, MaskForm
+    arg_bias_form,        // int32, BiasForm
     arg_alibi_symmetric,  // uint8, 0 or 1
     arg_dropout_seed,     // uint64, and the next two
     arg_dropout_offset,
@@ -130,7 +130,12 @@ struct Kernel {
 //                 row_sum f32 (row), weights f32 (row, state); lse f32 (row), out (d, row)
 //   dropout_mask  seed, offset, first, row_length, threshold uint64; keep uint8 (j, i): element (j, i) is element
 //                 first + i * row_length + j of the mask
-enum class Op : int32_t { rope, kv_append, merge_states, dropout_mask };
+//   attention_probs  one query row: q (d), k (d, slot, page), k_scale f32 (slot, page), mask uint8, bias f32, bias_16
+//                 (key), page_table (page in sequence); kv_len, kv_batch, first_key, page_size, visible begin, end,
+//                 position, mode, MaskForm, BiasForm, alibi_symmetric int32; scale, softcap, slope, sink float; scratch
+//                 outputs scores f32 (key), row_max, row_sum f32 (); probs f32 (key), and unless dtype is f32 the same
+//                 in dtype
+enum class Op : int32_t { rope, kv_append, merge_states, dropout_mask, attention_probs };
 
 struct OpKernel {
     const char *name;

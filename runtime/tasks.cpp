@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "status.h"
+#include "view.h"
 
 namespace heed {
 namespace {
@@ -152,8 +153,8 @@ int64_t max_tasks(const heed_problem &p, const Kernel &row) {
     return checked_mul(blocks, heads, &tasks) && tasks <= max_int32 ? tasks : -1;
 }
 
-heed_status resolve_tasks(const heed_plan &plan, const heed_args &args, int32_t *tasks, Workload *work) {
-    const heed_problem &p = plan.problem;
+heed_status resolve_tasks(const heed_problem &p, const Kernel &row, const heed_args &args, int32_t *tasks,
+                          Workload *work) {
     const bool ragged_q = p.q_storage == HEED_Q_VARLEN, ragged_kv = p.kv_storage == HEED_KV_VARLEN;
     Segments queries("cu_seqlens_q", "max_q_len", args.cu_seqlens_q, p.max_q_len, p.total_q);
     Segments keys("cu_seqlens_kv", "max_kv_len", args.cu_seqlens_kv, p.max_kv_len, p.total_kv);
@@ -168,7 +169,7 @@ heed_status resolve_tasks(const heed_plan &plan, const heed_args &args, int32_t 
         if (!status) status = read_sequence(p, args, b, &seq);
         if (status || tasks == nullptr) continue;
         work->pairs += static_cast<double>(seq.q_len) * seq.kv_len * p.num_heads;
-        next_task = write_tasks(p, *plan.row, seq, b, next_task);
+        next_task = write_tasks(p, row, seq, b, next_task);
     }
     if (!status && ragged_q) status = queries.finish(p.batch);
     if (!status && ragged_kv) status = keys.finish(p.batch);

@@ -14,11 +14,6 @@ heed_status not_built(const char *function) {
 
 extern "C" {
 
-heed_status heed_attention_probs(const heed_plan *, const heed_args *, heed_probs_mode, const heed_tensor *,
-                                 const heed_layout *) {
-    return not_built("heed_attention_probs");
-}
-
 heed_status heed_linear_pack(heed_dtype, int32_t, int32_t, const heed_tensor *, int64_t, const heed_tensor *,
                              heed_linear_weights **weights) {
     if (weights != nullptr) *weights = nullptr;

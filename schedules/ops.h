@@ -1,6 +1,7 @@
 #pragma once
 // How the operations around attention run: serial, on a block of rows that the runtime hands to one of its threads.
 
+#include "attention_probs.h"
 #include "dropout_mask.h"
 #include "kv_append.h"
 #include "machine.h"
@@ -9,6 +10,7 @@
 
 namespace heed {
 
+void schedule_attention_probs_x86(AttentionProbsKernel &kernel, const Machine &machine);
 void schedule_rope_x86(RopeKernel &kernel, const Machine &machine);
 void schedule_kv_append_x86(KvAppendKernel &kernel, const Machine &machine);
 void schedule_merge_states_x86(MergeStatesKernel &kernel, const Machine &machine);

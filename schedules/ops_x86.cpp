@@ -97,4 +97,23 @@ void schedule_dropout_mask_x86(DropoutMaskKernel &kernel, const Machine &machine
         .vectorize(kernel.counter, lanes, TailStrategy::RoundUp);
 }
 
+// Row after row of k as whole vectors; the rest takes a fraction of that.
+void schedule_attention_probs_x86(AttentionProbsKernel &kernel, const Machine &machine) {
+    RVar outer{"outer"}, inner{"inner"};
+    const int lanes = machine.lanes;
+    kernel.dot.compute_at(kernel.scores, kernel.j).store_in(MemoryType::Register).bound_extent(kernel.j, 1);
+    kernel.dot.update().split(kernel.over_d, outer, inner, lanes, TailStrategy::GuardWithIf);
+    Func by_lane = kernel.dot.update().rfactor(inner, kernel.u);
+    by_lane.compute_at(kernel.scores, kernel.j)
+        .store_in(MemoryType::Register)
+        .bound_extent(kernel.u, lanes)
+        .bound_extent(kernel.j, 1)
+        .vectorize(kernel.u, lanes, TailStrategy::RoundUp)
+        .update()
+        .reorder(kernel.u, outer)
+        .vectorize(kernel.u);
+    kernel.probs.vectorize(kernel.j, lanes, TailStrategy::GuardWithIf);
+    kernel.probs_16.vectorize(kernel.j, lanes, TailStrategy::GuardWithIf);
+}
+
 }  // namespace heed

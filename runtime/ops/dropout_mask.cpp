@@ -5,8 +5,8 @@
 #include "dropout.h"
 #include "ops/op_rows.h"
 #include "ops/op_run.h"
-#include "ops/ranges.h"
 #include "ops/rows.h"
+#include "ranges.h"
 #include "validate.h"
 
 namespace heed {

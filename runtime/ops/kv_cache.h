@@ -1,8 +1,8 @@
 // A validated heed_kv_view.
 #pragma once
 
-#include "ops/ranges.h"
 #include "ops/rows.h"
+#include "ranges.h"
 
 namespace heed {
 

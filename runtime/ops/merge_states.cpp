@@ -8,8 +8,8 @@
 #include "ops/heap_array.h"
 #include "ops/op_rows.h"
 #include "ops/op_run.h"
-#include "ops/ranges.h"
 #include "ops/rows.h"
+#include "ranges.h"
 
 namespace heed {
 namespace {

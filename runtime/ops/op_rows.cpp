@@ -20,6 +20,8 @@ const char *op_name(Op op) {
         return "merge_states";
     case Op::dropout_mask:
         return "dropout_mask";
+    case Op::attention_probs:
+        return "attention_probs";
     }
     return "?";
 }

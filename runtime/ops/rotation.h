@@ -1,8 +1,8 @@
 // RoPE on blocks of rows, for heed_rope and for keys on their way into a cache.
 #pragma once
 
-#include "ops/ranges.h"
 #include "ops/rows.h"
+#include "ranges.h"
 
 namespace heed {
 

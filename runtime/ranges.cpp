@@ -1,4 +1,4 @@
-#include "ops/ranges.h"
+#include "ranges.h"
 
 #include <cinttypes>
 #include <cstring>

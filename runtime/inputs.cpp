@@ -1,0 +1,59 @@
+#include "inputs.h"
+
+namespace heed {
+namespace {
+
+// The arrays without a heed_tensor: their lengths follow from the problem.
+heed_status add_arrays(const heed_problem &p, const heed_args &args, MemoryRanges *ranges) {
+    const struct {
+        bool used;
+        const char *name;
+        const void *data;
+        int64_t count;
+    } arrays[] = {
+        {p.q_storage == HEED_Q_VARLEN, "cu_seqlens_q", args.cu_seqlens_q, int64_t{p.batch} + 1},
+        {p.kv_storage == HEED_KV_VARLEN, "cu_seqlens_kv", args.cu_seqlens_kv, int64_t{p.batch} + 1},
+        {p.has_kv_lens, "kv_lens", args.kv_lens, p.batch},
+        {p.position == HEED_EXPLICIT, "q_offsets", args.q_offsets, p.batch},
+        {p.kv_storage == HEED_KV_PAGED, "page_table", args.page_table, int64_t{p.batch} * p.max_pages_per_seq},
+        {p.has_sink, "sink", args.sink, p.num_heads},
+        {p.has_alibi, "alibi_slopes", args.alibi_slopes, p.num_heads},
+    };
+    constexpr int64_t width = 4;  // int32 and float
+    for (const auto &array : arrays) {
+        if (!array.used) continue;
+        const heed_status status = ranges->add(array.name, array.data, array.count, width, Access::read);
+        if (status) return status;
+    }
+    return HEED_OK;
+}
+
+}  // namespace
+
+heed_status add_inputs(const heed_problem &p, const ProblemViews &views, const heed_args &args, Reads reads,
+                       MemoryRanges *ranges) {
+    const bool codes = p.kv_dtype == HEED_I8, values = reads == Reads::all;
+    const struct {
+        bool used;
+        const char *name;
+        const heed_tensor &tensor;
+        heed_dtype dtype;
+        const View &view;
+    } tensors[] = {
+        {true, "q", args.q, p.dtype, views.q},
+        {true, "k", args.k, p.kv_dtype, views.k},
+        {values, "v", args.v, p.kv_dtype, views.v},
+        {codes, "k_scale", args.k_scale, HEED_F32, views.kv_scale},
+        {codes && values, "v_scale", args.v_scale, HEED_F32, views.kv_scale},
+        {p.has_mask, "mask", args.mask, HEED_U8, views.mask},
+        {p.has_bias, "bias", args.bias, p.bias_dtype, views.bias},
+    };
+    for (const auto &t : tensors) {
+        if (!t.used) continue;
+        const heed_status status = ranges->add(t.name, t.tensor, t.dtype, t.view.span, Access::read);
+        if (status) return status;
+    }
+    return add_arrays(p, args, ranges);
+}
+
+}  // namespace heed

@@ -1,0 +1,16 @@
+// The tensors and arrays that a problem reads.
+#pragma once
+
+#include "ranges.h"
+#include "validate.h"
+
+namespace heed {
+
+enum class Reads { all, no_values };  // no_values: v and its scales are left out
+
+// Checks the inputs of `args` that the problem has: type, capacity, alignment, no overlap with what `ranges` holds as
+// written. Nothing is read through them.
+heed_status add_inputs(const heed_problem &problem, const ProblemViews &views, const heed_args &args, Reads reads,
+                       MemoryRanges *ranges);
+
+}  // namespace heed
