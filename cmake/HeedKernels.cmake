@@ -14,8 +14,9 @@ set(HEED_ROW_FILTER "" CACHE STRING "Build only the kernel rows whose names matc
 function(heed_add_kernel_library target)
     set(dir ${CMAKE_CURRENT_BINARY_DIR}/${target}.dir)
     file(MAKE_DIRECTORY ${dir})
+    set(rows $<TARGET_PROPERTY:${target},HEED_ROWS>)
     file(GENERATE OUTPUT ${dir}/kernel_table.inc
-         CONTENT "#include \"$<JOIN:$<TARGET_PROPERTY:${target},HEED_ROWS>,.inc\"\n#include \">.inc\"\n")
+         CONTENT "$<$<BOOL:${rows}>:#include \"$<JOIN:${rows},.inc\"\n#include \">.inc\">\n")
     add_library(${target} STATIC ${HEED_KERNEL_TABLE_SOURCE})
     set_target_properties(${target} PROPERTIES HEED_DIR ${dir} HEED_ROWS "")
     target_include_directories(${target} PRIVATE ${dir})
@@ -24,12 +25,14 @@ function(heed_add_kernel_library target)
     add_dependencies(${target} ${target}_rows)
 endfunction()
 
-# heed_add_kernels(<target> PHASE p... HEAD_DIM d|dxdv|any ... ISA i... [DTYPE f32] [FEATURES none|bias|mask|bias_mask ...]
-#                  [SCHEDULE x86|default] [EXTRA_FEATURES halide-target-features])
-# Adds one row for each combination of the listed values. DTYPE: f32 (default). FEATURES: none (default): a row computes causal,
-# window, positions, lengths, GQA and lse in any case; bias and mask are the tensors with an element per logit.
+# heed_add_kernels(<target> PHASE p... HEAD_DIM d|dxdv|any ... ISA i... [DTYPE f32|f16|bf16 ...] [KV_DTYPE i8]
+#                  [FEATURES f...] [STORAGE contiguous|paged ...] [SCHEDULE x86|default] [EXTRA_FEATURES halide-target-features])
+# Adds one row for each combination of the listed values. DTYPE: f32 (default). KV_DTYPE: as DTYPE, or i8. FEATURES: none (default),
+# or of alibi, bias, dropout, gqa, mask, softcap, joined by _ in this order; every row computes causal, window, positions, lengths,
+# sinks, GQA and lse. STORAGE: contiguous (default) serves contiguous and varlen keys, paged serves all.
 function(heed_add_kernels target)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "" "DTYPE;SCHEDULE;EXTRA_FEATURES" "PHASE;HEAD_DIM;FEATURES;ISA")
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "KV_DTYPE;SCHEDULE;EXTRA_FEATURES"
+                          "PHASE;DTYPE;HEAD_DIM;FEATURES;STORAGE;ISA")
     if(arg_UNPARSED_ARGUMENTS)
         message(FATAL_ERROR "heed_add_kernels(${target}): unknown arguments ${arg_UNPARSED_ARGUMENTS}")
     endif()
@@ -38,34 +41,44 @@ function(heed_add_kernels target)
             message(FATAL_ERROR "heed_add_kernels(${target}): ${required} is missing")
         endif()
     endforeach()
-    if(NOT arg_FEATURES)
-        set(arg_FEATURES none)
-    endif()
-    if(NOT arg_DTYPE)
-        set(arg_DTYPE f32)
-    endif()
+    foreach(optional FEATURES=none DTYPE=f32 STORAGE=contiguous)
+        string(REPLACE "=" ";" optional ${optional})
+        list(GET optional 0 key)
+        if(NOT arg_${key})
+            list(GET optional 1 arg_${key})
+        endif()
+    endforeach()
     foreach(isa IN LISTS arg_ISA)
         foreach(phase IN LISTS arg_PHASE)
-            foreach(head_dim IN LISTS arg_HEAD_DIM)
-                foreach(features IN LISTS arg_FEATURES)
-                    _heed_add_row(${target} ${phase} ${arg_DTYPE} ${head_dim} ${features} ${isa}
-                                  "${arg_SCHEDULE}" "${arg_EXTRA_FEATURES}")
+            foreach(dtype IN LISTS arg_DTYPE)
+                foreach(head_dim IN LISTS arg_HEAD_DIM)
+                    foreach(features IN LISTS arg_FEATURES)
+                        foreach(storage IN LISTS arg_STORAGE)
+                            _heed_add_row(${target} ${phase} ${dtype} "${arg_KV_DTYPE}" ${head_dim} ${features} ${storage}
+                                          ${isa} "${arg_SCHEDULE}" "${arg_EXTRA_FEATURES}")
+                        endforeach()
+                    endforeach()
                 endforeach()
             endforeach()
         endforeach()
     endforeach()
 endfunction()
 
-function(_heed_add_row target phase dtype head_dim features isa schedule extra_features)
-    set(name attention_${phase}_${dtype}_d${head_dim})
+function(_heed_add_row target phase dtype kv_dtype head_dim features storage isa schedule extra_features)
+    set(name attention_${phase}_${dtype})
+    set(options "")
+    if(kv_dtype)
+        string(APPEND name _kv${kv_dtype})
+        list(APPEND options kv_dtype=${kv_dtype})
+    endif()
+    string(APPEND name _d${head_dim})
     if(NOT features STREQUAL "none")
         string(APPEND name _${features})
     endif()
-    string(APPEND name _contiguous_${isa})
+    string(APPEND name _${storage}_${isa})
     string(REPLACE "x" ";" dims "${head_dim}")
     list(GET dims 0 head_dim_k)
     list(GET dims -1 head_dim_v)
-    set(options "")
     if(schedule)
         string(APPEND name _${schedule})
         list(APPEND options schedule=${schedule})
@@ -74,19 +87,55 @@ function(_heed_add_row target phase dtype head_dim features isa schedule extra_f
         list(APPEND options extra_features=${extra_features})
     endif()
 
+    _heed_add_generated_row(${target} ${name} phase=${phase} dtype=${dtype} head_dim=${head_dim_k} head_dim_v=${head_dim_v}
+        features=${features} storage=${storage} isa=${isa} ${options})
+endfunction()
+
+# heed_add_op_kernels(<target> OP rope|kv_append|merge_states|dropout_mask ... DTYPE f32|f16|bf16|u8 ... ISA i... [KV_DTYPE i8]
+#                     [EXTRA_FEATURES halide-target-features])
+# Adds one row {op}_{dtype}[_kv{dtype}]_{isa} for each combination: the operations around attention.
+function(heed_add_op_kernels target)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "KV_DTYPE;EXTRA_FEATURES" "OP;DTYPE;ISA")
+    if(arg_UNPARSED_ARGUMENTS)
+        message(FATAL_ERROR "heed_add_op_kernels(${target}): unknown arguments ${arg_UNPARSED_ARGUMENTS}")
+    endif()
+    foreach(required OP DTYPE ISA)
+        if(NOT arg_${required})
+            message(FATAL_ERROR "heed_add_op_kernels(${target}): ${required} is missing")
+        endif()
+    endforeach()
+    foreach(isa IN LISTS arg_ISA)
+        foreach(op IN LISTS arg_OP)
+            foreach(dtype IN LISTS arg_DTYPE)
+                set(name ${op}_${dtype})
+                set(options op=${op} dtype=${dtype})
+                if(arg_KV_DTYPE)
+                    string(APPEND name _kv${arg_KV_DTYPE})
+                    list(APPEND options kv_dtype=${arg_KV_DTYPE})
+                endif()
+                if(arg_EXTRA_FEATURES)
+                    list(APPEND options extra_features=${arg_EXTRA_FEATURES})
+                endif()
+                _heed_add_generated_row(${target} ${name}_${isa} ${options} isa=${isa})
+            endforeach()
+        endforeach()
+    endforeach()
+endfunction()
+
+# One object and registry line, from the arguments of heed::generate.
+function(_heed_add_generated_row target name)
     if(HEED_ROW_FILTER AND NOT name MATCHES "${HEED_ROW_FILTER}")
         return()
     endif()
     get_target_property(dir ${target} HEED_DIR)
     get_target_property(rows ${target} HEED_ROWS)
     if(name IN_LIST rows)
-        message(FATAL_ERROR "heed_add_kernels(${target}): the row ${name} exists already")
+        message(FATAL_ERROR "${target}: the row ${name} exists already")
     endif()
     add_custom_command(
         OUTPUT ${dir}/${name}.o ${dir}/${name}.inc
         BYPRODUCTS ${dir}/${name}.h ${dir}/${name}.s ${dir}/${name}.stmt
-        COMMAND heed::generate name=${name} phase=${phase} dtype=${dtype} head_dim=${head_dim_k} head_dim_v=${head_dim_v}
-                features=${features} isa=${isa} ${options} out=${dir}
+        COMMAND heed::generate name=${name} ${ARGN} out=${dir}
         DEPENDS heed::generate
         COMMENT "Generating ${name}"
         VERBATIM)

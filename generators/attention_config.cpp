@@ -24,6 +24,10 @@ std::string AttentionConfig::error() const {
     if ((head_dim == 0) != (head_dim_v == 0)) {
         return out_of_range("head_dim_v", head_dim_v, "0 exactly when head_dim is 0");
     }
+    if (dtype == ElementType::i8 || (kv_dtype != dtype && kv_dtype != ElementType::i8)) {
+        return std::string("kv_dtype = ") + name_of(kv_dtype) + " with dtype = " + name_of(dtype) +
+               " is not allowed: dtype f32, f16 or bf16, kv_dtype the same or i8";
+    }
     if (!power_of_two(lanes) || lanes < 4 || lanes > 16) {
         return out_of_range("lanes", lanes, "4, 8 or 16");
     }

@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "element_type.h"
+
 namespace heed {
 
 enum class Phase { prefill, decode };
@@ -10,10 +12,12 @@ enum class Phase { prefill, decode };
 struct AttentionConfig {
     // Changes results: what is computed, and the tree of the sums.
     Phase phase = Phase::prefill;
-    int head_dim = 128;    // elements of a q/k row, 1..640; 0 = given at run time
-    int head_dim_v = 128;  // elements of a v/out row, 1..640; 0 exactly when head_dim is 0
-    bool has_bias = false;
-    bool has_mask = false;
+    int head_dim = 128;                       // elements of a q/k row, 1..640; 0 = given at run time
+    int head_dim_v = 128;                     // elements of a v/out row, 1..640; 0 exactly when head_dim is 0
+    ElementType dtype = ElementType::f32;     // of q, out and, beside f32, bias
+    ElementType kv_dtype = ElementType::f32;  // of k and v: dtype or i8
+    bool paged = false;                       // keys are found through a page table (or stand in place: see kernel.h)
+    bool has_bias = false, has_mask = false, has_softcap = false, has_alibi = false, has_dropout = false;
     bool packs_group = false;  // decode: a block of rows holds several heads of a group
     int row_block = 48;        // query rows that share one decision where key blocks begin
     int kv_block = 128;        // keys of one softmax step where all rows see all keys
@@ -28,8 +32,15 @@ struct AttentionConfig {
 
     bool any_head_dim() const { return head_dim == 0; }
 
-    // Rows of k and v pass through a zero-padded copy where their length is no multiple of a vector.
+    // Rows pass through a zero-padded copy where their length is no multiple of a vector.
     bool pads_rows() const { return head_dim % lanes != 0 || head_dim_v % lanes != 0 || any_head_dim(); }
+
+    // Blocks of k and v pass through a copy in float. Prefill reads each element once per register tile of rows, as a
+    // scalar: where it must be converted or found through a page table, that is done once per block.
+    bool copies_kv() const {
+        return pads_rows() || (phase == Phase::prefill && (paged || kv_dtype != ElementType::f32));
+    }
+    bool has_kv_scales() const { return kv_dtype == ElementType::i8; }
 
     // Elements that scratch holds for a row of `length` elements (0: of any length): whole vectors.
     int padded(int length) const { return length == 0 ? max_head_dim : (length + lanes - 1) / lanes * lanes; }
@@ -39,6 +50,9 @@ struct AttentionConfig {
 
     // Whether each logit reads an element of a tensor.
     bool per_logit() const { return has_bias || has_mask; }
+
+    // Whether some logit changes between q . k and the softmax.
+    bool modifies_logits() const { return has_bias || has_softcap || has_alibi || has_kv_scales(); }
 
     // Empty when valid; else a sentence with the parameter, its value and what is allowed.
     std::string error() const;

@@ -16,7 +16,7 @@ void dense_rows(Buffer buffer, int row_length) {
     }
 }
 
-// Mask and bias may be broadcast along any axis, so no stride is fixed.
+// May be broadcast along any axis, so no stride is fixed.
 void any_strides(ImageParam param) {
     param.dim(0).set_stride(Expr());
     for (int i = 0; i < param.dimensions(); i++) {
@@ -26,26 +26,51 @@ void any_strides(ImageParam param) {
 
 }  // namespace
 
-AttentionKernel::AttentionKernel(const AttentionConfig &cfg) : config(cfg), stages(cfg) {
+AttentionKernel::AttentionKernel(const AttentionConfig &cfg)
+    : config(cfg), q(stored_type(cfg.dtype), 4, "q"), k(stored_type(cfg.kv_dtype), 4, "k"),
+      v(stored_type(cfg.kv_dtype), 4, "v"), k_scale(Float(32), 3, "k_scale"), v_scale(Float(32), 3, "v_scale"),
+      stages(cfg) {
+    build_attention(config, inputs(), stages);
+    state_buffer_contract();
+}
+
+AttentionInputs AttentionKernel::inputs() const {
     AttentionInputs in;
     in.q = q;
     in.mask = mask;
     in.bias = bias;
-    in.seq = seq;
-    in.k = {k, k.dim(2).extent()};
-    in.v = {v, v.dim(2).extent()};
+    in.bias_16 = bias_16;
+    in.sink = sink;
+    in.alibi_slopes = alibi_slopes;
+    in.tasks = tasks;
+    in.k = {k, k_scale, config.kv_dtype};
+    in.v = {v, v_scale, config.kv_dtype};
+    in.page_table = {page_table, page_table.dim(0).extent(), max(page_size, 1), k.dim(3).extent()};
+    in.paged = page_size > 0;
     in.scale = scale;
+    in.softcap = softcap;
     in.split_len = split_len;
     in.num_splits = num_splits;
-    in.mask_true_hides = mask_true_hides;
-    in.batch = q.dim(3).extent();
+    in.mask_form = mask_form;
+    in.bias_form = bias_form;
+    in.alibi_symmetric = alibi_symmetric;
+    in.dropout_seed = dropout_seed;
+    in.dropout_offset = dropout_offset;
+    in.dropout_threshold = dropout_threshold;
+    in.dropout_scale = dropout_scale;
+    in.num_tasks = tasks.dim(1).extent();
     in.num_heads = q.dim(1).extent();
+    in.q_capacity = q.dim(2).extent();
+    in.q_batch = q.dim(3).extent();
     in.num_kv_heads = k.dim(1).extent();
-    in.q_len = q.dim(2).extent();
+    in.num_slots = k.dim(2).extent();
+    in.num_kv_pages = k.dim(3).extent();
+    in.batch = batch;
+    in.max_q_len = max_q_len;
+    in.max_kv_len = max_kv_len;
     in.head_dim = q.dim(0).extent();
     in.head_dim_v = v.dim(0).extent();
-    build_attention(config, in, stages);
-    state_buffer_contract();
+    return in;
 }
 
 void AttentionKernel::state_buffer_contract() {
@@ -54,23 +79,64 @@ void AttentionKernel::state_buffer_contract() {
     dense_rows(q, config.head_dim);
     dense_rows(k, config.head_dim);
     dense_rows(v, config.head_dim_v);
+    dense_rows(k_scale, 0);
+    dense_rows(v_scale, 0);
     dense_rows(out, config.head_dim_v);
     lse.dim(0).set_stride(0);
-    any_strides(mask);
-    any_strides(bias);
-    seq.dim(0).set_bounds(0, 4);
-    seq.dim(1).set_bounds(0, q.dim(3).extent());
+    for (const ImageParam &param : {mask, bias, bias_16, sink, alibi_slopes}) {
+        any_strides(param);
+    }
+    tasks.dim(0).set_bounds(0, TaskField::count);
+    tasks.dim(1).set_min(0);
+    page_table.dim(0).set_min(0);
+    page_table.dim(1).set_min(0);
 
-    // One extent per meaning: q_len, num_heads, batch and the number of kv heads and of key positions.
-    k.dim(3).set_extent(q.dim(3).extent());
+    // One extent per meaning.
+    sink.dim(0).set_extent(q.dim(1).extent());
+    alibi_slopes.dim(0).set_extent(q.dim(1).extent());
+    page_table.dim(1).set_extent(batch);
+    for (ImageParam param : {mask, bias, bias_16}) {
+        param.dim(0).set_extent(max_kv_len);
+        param.dim(1).set_extent(max_q_len);
+        param.dim(2).set_extent(q.dim(1).extent());
+        param.dim(3).set_extent(batch);
+    }
     for (int i = 1; i < 4; i++) {
         v.dim(i).set_extent(k.dim(i).extent());
+        k_scale.dim(i - 1).set_extent(k.dim(i).extent());
+        v_scale.dim(i - 1).set_extent(k.dim(i).extent());
         out.dim(i).set_min(0).set_extent(q.dim(i).extent());
     }
 }
 
 std::vector<Argument> AttentionKernel::arguments() const {
-    return {q, k, v, mask, bias, seq, scale, split_len, num_splits, mask_true_hides};
+    return {q,
+            k,
+            v,
+            k_scale,
+            v_scale,
+            mask,
+            bias,
+            bias_16,
+            sink,
+            alibi_slopes,
+            page_table,
+            tasks,
+            batch,
+            max_q_len,
+            max_kv_len,
+            scale,
+            softcap,
+            split_len,
+            num_splits,
+            page_size,
+            mask_form,
+            bias_form,
+            alibi_symmetric,
+            dropout_seed,
+            dropout_offset,
+            dropout_threshold,
+            dropout_scale};
 }
 
 Pipeline AttentionKernel::pipeline() const { return Pipeline(stages.out); }

@@ -11,20 +11,30 @@ namespace heed {
 struct AttentionKernel {
     AttentionConfig config;
 
-    // Dimensions innermost first; every innermost stride is 1 and every min 0.
-    Halide::ImageParam q{Halide::Float(32), 4, "q"};        // (head_dim, num_heads, q_len, batch)
-    Halide::ImageParam k{Halide::Float(32), 4, "k"};        // (head_dim, num_kv_heads, capacity, batch)
-    Halide::ImageParam v{Halide::Float(32), 4, "v"};        // (head_dim_v, num_kv_heads, capacity, batch)
-    Halide::ImageParam mask{Halide::UInt(8), 4, "mask"};    // (capacity, q_len, num_heads, batch), any strides, 0 too
+    // Dimensions innermost first; every innermost stride is 1 and every min 0. What a problem does not use is a dummy
+    // that any index reaches.
+    Halide::ImageParam q;                                   // (head_dim, num_heads, token, batch)
+    Halide::ImageParam k;                                   // (head_dim, num_kv_heads, slot, page)
+    Halide::ImageParam v;                                   // (head_dim_v, num_kv_heads, slot, page)
+    Halide::ImageParam k_scale, v_scale;                    // (num_kv_heads, slot, page)
+    Halide::ImageParam mask{Halide::UInt(8), 4, "mask"};    // (max_kv_len, max_q_len, num_heads, batch), any strides
     Halide::ImageParam bias{Halide::Float(32), 4, "bias"};  // as mask
-    Halide::ImageParam seq{Halide::Int(32), 2,
-                           "seq"};  // (4, batch): kv_len, visible_begin, visible_end, position_offset
-    Halide::Param<float> scale{"scale"};
-    Halide::Param<int32_t> split_len{"split_len"};    // decode: keys of a split
-    Halide::Param<int32_t> num_splits{"num_splits"};  // decode
-    Halide::Param<uint8_t> mask_true_hides{"mask_true_hides"};
+    Halide::ImageParam bias_16{Halide::UInt(16), 4, "bias_16"};       // as mask, in the dtype of q
+    Halide::ImageParam sink{Halide::Float(32), 1, "sink"};            // (num_heads), any stride
+    Halide::ImageParam alibi_slopes{Halide::Float(32), 1, "alibi"};   // (num_heads), any stride
+    Halide::ImageParam page_table{Halide::Int(32), 2, "page_table"};  // (max_pages_per_seq, batch)
+    Halide::ImageParam tasks{Halide::Int(32), 2, "tasks"};            // (TaskField::count, num_tasks)
+    Halide::Param<int32_t> batch{"batch"}, max_q_len{"max_q_len"}, max_kv_len{"max_kv_len"};
+    Halide::Param<float> scale{"scale"}, softcap{"softcap"};
+    Halide::Param<int32_t> split_len{"split_len"}, num_splits{"num_splits"};  // decode: keys of a split
+    Halide::Param<int32_t> page_size{"page_size"};                            // 0: storage is strided
+    Halide::Param<int32_t> mask_form{"mask_form"}, bias_form{"bias_form"};    // MaskForm, BiasForm
+    Halide::Param<uint8_t> alibi_symmetric{"alibi_symmetric"};
+    Halide::Param<uint64_t> dropout_seed{"dropout_seed"}, dropout_offset{"dropout_offset"},
+        dropout_threshold{"dropout_threshold"};
+    Halide::Param<float> dropout_scale{"dropout_scale"};
 
-    // Output: out (head_dim_v, num_heads, q_len, batch), and lse of the same shape with stride 0 along head_dim_v.
+    // Output: out (head_dim_v, num_heads, token, batch), and lse of the same shape with stride 0 along head_dim_v.
     AttentionStages stages;
 
     explicit AttentionKernel(const AttentionConfig &config);
@@ -33,6 +43,7 @@ struct AttentionKernel {
     Halide::Pipeline pipeline() const;
 
 private:
+    AttentionInputs inputs() const;
     void state_buffer_contract();
 };
 

@@ -2,11 +2,11 @@
 // The algorithm: named stages of blocked attention with an online softmax. Schedules may touch what this struct names,
 // only that.
 //
-// Coordinates, the same in every stage:
-//   row  query row in a block of rows      rb  block of rows
-//   c    head of the block: prefill: query head, and a row is a query position;
-//        decode: kv head, and the rows are the packed (position, head of the group) pairs, so that all share k and v
-//   b    batch      sp  split of the keys (prefill has one)
+// A task is one block of query rows of one head: the unit of parallel work. A table (kernel.h: TaskField) says which
+// rows and which keys, so that dense, ragged and paged batches run alike. Coordinates, the same in every stage:
+//   row  query row in the block. Prefill: a query position; decode: a packed (position, head of the group) pair, so
+//        that all heads of a group share k and v
+//   t    task      sp  split of the keys (prefill has one)
 //   k    key in a block      kb  block of keys      d  element of a head      x  slot of the state
 //
 // The keys that a block of rows may see form one range. Its middle, visible to all rows, goes through the chain `full`
@@ -23,12 +23,37 @@
 
 namespace heed {
 
+// Columns of the task table. Row i of a sequence sees the keys j in
+// [max(0, i + visible_begin), min(kv_len, i + visible_end)) and stands at position i + position_offset.
+struct TaskField {
+    enum {
+        sequence,
+        head,     // prefill: query head; decode: first query head of the group
+        kv_head,
+        first_row,  // of the block, in rows of the sequence
+        q_len,
+        q_batch,  // index into the batch dimension of q and out
+        first_q,  // index of the sequence's first query there
+        kv_len,
+        kv_batch,   // strided storage: page of all keys of the sequence
+        first_key,  // strided storage: slot of its first key
+        visible_begin,
+        visible_end,
+        position_offset,
+        count
+    };
+};
+
 // What a kernel reads; dimensions innermost first. The generator documents each.
 struct AttentionInputs {
-    Halide::Func q, mask, bias, seq;
+    Halide::Func q, mask, bias, bias_16, sink, alibi_slopes, tasks;
     KvSource k, v;
-    Halide::Expr scale, split_len, num_splits, mask_true_hides;
-    Halide::Expr batch, num_heads, num_kv_heads, q_len, head_dim, head_dim_v;
+    PageTable page_table;
+    Halide::Expr paged;  // whether the page table is used, else storage is strided
+    Halide::Expr scale, softcap, split_len, num_splits, mask_form, bias_form, alibi_symmetric;
+    Halide::Expr dropout_seed, dropout_offset, dropout_threshold, dropout_scale;
+    Halide::Expr num_tasks, q_batch, q_capacity, num_heads, num_kv_heads, num_slots, num_kv_pages;
+    Halide::Expr batch, max_q_len, max_kv_len, head_dim, head_dim_v;
 };
 
 // in(i, j) as a function of (j, i), by square tiles of lanes x lanes elements: each of log2(lanes) perfect shuffles (an
@@ -44,19 +69,25 @@ private:
     std::string name;
 };
 
-// Logits, softmax numerators and weighted values of one block of keys; (.., kb, rb, c, b, sp) throughout.
+// Logits, softmax numerators and weighted values of one block of keys; (.., kb, t, sp) throughout. A stage that the
+// config does not need stays undefined.
 struct BlockChain {
+    Halide::Func slots;              // (k): slot and page of a key, paged storage
+    Halide::Func biases;             // (row, k): elements of the bias as floats
     Halide::Func visible;            // (row, k): whether the row may attend to the key; only where some row may not
     Halide::Func product;            // (row, k): scaled q . k
     Halide::Func dot_tile;           // decode, (u, row, k): the same, summed per lane u of d
     Halide::Func dots;               // decode, (u, row, k): the same, copied from the registers of a tile
     std::vector<Halide::Func> sums;  // decode, (e, p, row, kq): the tree that sums the lanes of dot_lanes keys at once
+    Halide::Func raw_logits;         // (row, k): where logits are modified, before that
     Halide::Func logits, weights;    // (row, k)
     Halide::Func block_max, block_sum;  // (row)
     Halide::Func sum_lanes;             // decode, (u, row): the weights summed per lane u of the keys
+    Halide::Func kept;                  // (row, k): visible and not dropped
+    Halide::Func value_weights;         // (row, k): the weights times the scales of v
     Halide::Func value_tile;            // (row, d): weighted sum of values
     Halide::Func block_out;             // (row, d): the same, copied from the registers of a tile
-    PaddedRows k_rows, v_rows;          // (d, k): used when the config pads rows
+    PaddedRows k_rows, v_rows;          // (d, k): used when the config copies k and v
     Halide::RDom over_d, keys;
     Halide::RDom lane_keys, over_u;  // decode
     Halide::RDom steps;              // (slot of the state, block of keys)
@@ -74,32 +105,34 @@ struct AttentionStages {
 
     explicit AttentionStages(const AttentionConfig &config);
 
-    Halide::Var row{"row"}, rb{"rb"}, c{"c"}, b{"b"}, sp{"sp"}, k{"k"}, kb{"kb"}, d{"d"}, x{"x"};
-    Halide::Var u{"u"}, p{"p"}, kq{"kq"}, e{"e"}, ti{"ti"}, tj{"tj"}, s{"s"}, h{"h"}, task{"task"};
+    Halide::Var row{"row"}, t{"t"}, sp{"sp"}, k{"k"}, kb{"kb"}, d{"d"}, x{"x"};
+    Halide::Var u{"u"}, p{"p"}, kq{"kq"}, e{"e"}, ti{"ti"}, tj{"tj"}, s{"s"}, h{"h"}, b{"b"}, task{"task"};
 
-    PaddedRows q_padded{"q_padded"};      // (d, row, rb, c, b): scaled, zeros behind head_dim
-    Halide::Func q_rows{"q_rows"};        // (d, row, rb, c, b): scaled
-    TransposedTiles q_tiles{"q_tiles"};   // prefill
-    Halide::Func q_lanes{"q_lanes"};      // prefill, (row, d, rb, c, b)
-    Halide::Func row_range{"row_range"};  // (row, rb, b, sp): first visible key, end of the visible keys
-    Halide::Func block_range{
-        "block_range"};  // (rb, b, sp): first key of `full`, its steps; left steps, steps of `masked`
+    Halide::Func fields{"fields"};            // (d, t): the task's line of the table
+    PaddedRows q_padded{"q_padded"};          // (d, row, t): scaled, zeros behind head_dim
+    Halide::Func q_rows{"q_rows"};            // (d, row, t): scaled
+    TransposedTiles q_tiles{"q_tiles"};       // prefill
+    Halide::Func q_lanes{"q_lanes"};          // prefill, (row, d, t)
+    Halide::Func row_range{"row_range"};      // (row, t, sp): first visible key, end of the visible keys
+    Halide::Func block_range{"block_range"};  // (t, sp): first key of `full`, its steps; left steps, steps of `masked`
     BlockChain full, masked;
-    Halide::Func state{"state"};  // (row, x, rb, c, b, sp)
+    // What a row can do and a problem may not ask for: tested once per block of keys.
+    Halide::Expr softcap_on, mask_on, bias_on, bias_is_16;
+    Halide::Func state{"state"};          // (row, x, t, sp)
 
-    Halide::Func split_state{"split_state"};    // decode, (row, x, task): the state of each split, complete
-    Halide::Expr num_tasks;                     // decode: a task is one value of (rb, c, b, sp), rb innermost
-    Halide::Func split_max{"split_max"};        // decode, (s, h, b): of all splits of a row
-    Halide::Func split_factor{"split_factor"};  // decode, (sp, s, h, b)
-    Halide::Func merged{"merged"};              // decode, (x, s, h, b): the splits of a row as one
+    Halide::Func split_state{"split_state"};    // decode, (row, x, task): each split's state, complete; t innermost
+    Halide::Expr num_split_tasks;               // decode: values of (t, sp)
+    Halide::Func split_max{"split_max"};        // decode, (row, t): of all splits of a row
+    Halide::Func split_factor{"split_factor"};  // decode, (sp, row, t)
+    Halide::Func merged{"merged"};              // decode, (x, row, t): the splits of a row as one
     Halide::RDom over_splits;
 
-    Halide::Func inverse_sum{"inverse_sum"};  // prefill, (row, rb, c, b)
-    Halide::Func out_lanes{"out_lanes"};      // prefill, (row, d, rb, c, b)
-    TransposedTiles out_tiles{"out_tiles"};   // prefill
-    Halide::Func out_rows{"out_rows"};        // prefill, (d, row, rb, c, b)
-    Halide::Func lse_rows{"lse_rows"};        // prefill, (row, rb, c, b)
-    Halide::Func out{"attention"};            // (d, h, s, b): out and lse. One Func, so that one loop nest makes both
+    Halide::Func row_result{"row_result"};   // (row, t): factor of the output, lse
+    Halide::Func out_lanes{"out_lanes"};     // prefill, (row, d, t)
+    TransposedTiles out_tiles{"out_tiles"};  // prefill
+    Halide::Func out_rows{"out_rows"};       // prefill, (d, row, t)
+    Halide::RDom results;                    // (row, task): where `out` is written
+    Halide::Func out{"attention"};           // (d, h, s, b): out and lse. One Func, so that one loop nest makes both
 };
 
 // Fills `stages`, by reference: a copy would rename its Funcs.

@@ -1,20 +1,52 @@
 # The kernel table. A kernel exists because it stands here; library, registry, tests, benchmarks and the support matrix follow.
 #
-# Pruning rule. A row is compiled for what changes its inner loops: phase, element types, head dims, and whether every logit reads a
-# bias or mask element (one row serves either and both). All else is decided at run time outside the inner loops and costs nothing
-# there: causal, window, position, lengths, group size, strides, scale, lse. Own head dims are those of common models; `any` serves the
-# rest of 1..640 and every head_dim_v != head_dim, from padded copies of the key blocks. A decode row with gqa works on four
-# rows (heads of a group, positions) at once, one without on one row: its waste would be fourfold. Each ISA gets the same rows.
+# Pruning rule. A row is compiled for what changes its inner loops: phase, element types, head dims, storage of the keys, and what
+# happens to each logit. All else is decided at run time outside the inner loops and costs nothing there: causal, window, position,
+# lengths, ragged batches, group size, strides, scale, sinks, lse.
+# - Logits: a plain row, and one row with alibi, bias, mask and softcap that serves any of them (softcap is tested per block of keys,
+#   the others cost a few operations per logit). Dropout, ten rounds of a generator per logit, stands in general rows only.
+# - Storage: `contiguous` reads keys in place (contiguous and varlen). `paged` finds them through a table of slots per block and
+#   serves every storage. Prefill with f16, bf16 or int8 keys converts each block anyway, so that it has paged rows only.
+# - Head dims: those of common models; `any` serves the rest of 1..640 and every head_dim_v != head_dim, from padded copies of the
+#   key blocks. Each pair of types has general rows with every feature, so that nothing the API allows lacks a row.
+# - A decode row with gqa works on four rows (heads of a group, positions) at once, one without on one row: its waste would be fourfold.
+# - x86_64 (no FMA, no conversion of f16) has general rows only beyond f32.
 heed_add_kernel_library(heed_kernels)
-heed_add_kernels(heed_kernels
-    PHASE prefill
-    DTYPE f32
-    HEAD_DIM 32 64 96 128 256 any
-    FEATURES none bias_mask
-    ISA x86_64 avx2 avx512)
-heed_add_kernels(heed_kernels
-    PHASE decode
-    DTYPE f32
-    HEAD_DIM 32 64 96 128 256 any
-    FEATURES none gqa bias_gqa_mask
-    ISA x86_64 avx2 avx512)
+
+# f32, keys in place.
+heed_add_kernels(heed_kernels PHASE prefill HEAD_DIM 32 64 96 128 256 any
+    FEATURES none alibi_bias_mask_softcap ISA x86_64 avx2 avx512)
+heed_add_kernels(heed_kernels PHASE decode HEAD_DIM 32 64 96 128 256 any
+    FEATURES none gqa alibi_bias_gqa_mask_softcap ISA x86_64 avx2 avx512)
+
+# f16 and bf16; f32 in pages.
+heed_add_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 64 128
+    FEATURES none alibi_bias_mask_softcap STORAGE paged ISA avx2 avx512)
+heed_add_kernels(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM 64 128
+    FEATURES none gqa alibi_bias_gqa_mask_softcap ISA avx2 avx512)
+heed_add_kernels(heed_kernels PHASE decode DTYPE f32 f16 bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE paged ISA avx2 avx512)
+heed_add_kernels(heed_kernels PHASE prefill HEAD_DIM 64 128 STORAGE paged ISA avx2 avx512)
+
+# int8 keys and values.
+heed_add_kernels(heed_kernels PHASE prefill decode DTYPE f16 bf16 KV_DTYPE i8 HEAD_DIM 128 STORAGE paged ISA avx2 avx512)
+heed_add_kernels(heed_kernels PHASE decode DTYPE f16 bf16 KV_DTYPE i8 HEAD_DIM 128 FEATURES gqa STORAGE paged
+    ISA avx2 avx512)
+
+# General rows for everything else.
+heed_add_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM any STORAGE paged ISA avx2 avx512)
+heed_add_kernels(heed_kernels PHASE prefill DTYPE f32 f16 bf16 HEAD_DIM any
+    FEATURES alibi_bias_dropout_mask_softcap STORAGE paged ISA x86_64 avx2 avx512)
+heed_add_kernels(heed_kernels PHASE prefill DTYPE f32 f16 bf16 KV_DTYPE i8 HEAD_DIM any
+    FEATURES alibi_bias_dropout_mask_softcap STORAGE paged ISA x86_64 avx2 avx512)
+heed_add_kernels(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM any FEATURES gqa STORAGE paged ISA avx2 avx512)
+heed_add_kernels(heed_kernels PHASE decode DTYPE f32 f16 bf16 HEAD_DIM any
+    FEATURES alibi_bias_dropout_gqa_mask_softcap STORAGE paged ISA x86_64 avx2 avx512)
+heed_add_kernels(heed_kernels PHASE decode DTYPE f32 f16 bf16 KV_DTYPE i8 HEAD_DIM any
+    FEATURES alibi_bias_dropout_gqa_mask_softcap STORAGE paged ISA x86_64 avx2 avx512)
+
+# Operations around attention. They are bound by memory: AVX-512 rows would add code and no speed. A row per element type; kv_append
+# exists for int8 caches only, where it quantises: into a cache of its own type tokens go by rope and memcpy. The rotary
+# dimension, the kind of pairs, the number of states, strides and dropout_p are run-time values.
+heed_add_op_kernels(heed_kernels OP rope merge_states DTYPE f32 f16 bf16 ISA x86_64 avx2)
+heed_add_op_kernels(heed_kernels OP kv_append DTYPE f32 f16 bf16 KV_DTYPE i8 ISA x86_64 avx2)
+heed_add_op_kernels(heed_kernels OP dropout_mask DTYPE u8 ISA x86_64 avx2)

@@ -4,16 +4,28 @@ namespace heed {
 
 using namespace Halide;
 
-Expr KvSource::trusted(const Expr &d, const Expr &position, const Expr &kv_head, const Expr &batch) const {
-    return rows(d, kv_head, unsafe_promise_clamped(position, 0, capacity - 1), batch);
+Expr trusted_slot(const Expr &first, const Expr &position, const Expr &num_slots) {
+    return unsafe_promise_clamped(first + position, 0, num_slots - 1);
 }
 
-Expr KvSource::clamped(const Expr &d, const Expr &position, const Expr &kv_head, const Expr &batch) const {
-    return rows(d, kv_head, clamp(position, 0, capacity - 1), batch);
+Expr clamped_slot(const Expr &first, const Expr &position, const Expr &num_slots) {
+    return clamp(first + position, 0, num_slots - 1);
 }
 
-void PaddedRows::define(const std::vector<Var> &args, const Expr &row_length,
+// The quotient of two non-negative 32-bit integers in double is exact once rounded down: it differs from any integer
+// that it does not reach by at least 1 / page_size, 2^-31 of its size. Vectors divide doubles, not integers.
+KeySlot PageTable::slot(const Expr &position, const Expr &sequence) const {
+    Expr quotient = cast<int32_t>(cast<double>(position) / cast<double>(page_size));
+    Expr page = pages(unsafe_promise_clamped(quotient, 0, max_pages_per_seq - 1), sequence);
+    return {unsafe_promise_clamped(position - quotient * page_size, 0, page_size - 1), clamp(page, 0, num_pages - 1)};
+}
+
+void PaddedRows::define(const std::vector<Var> &args, const Expr &row_length, bool with_zeros,
                         const std::function<Expr(Expr)> &element) {
+    if (!with_zeros) {
+        rows(args) = element(args[0]);
+        return;
+    }
     over_d = RDom(0, row_length, rows.name() + "_d");
     std::vector<Expr> at(args.begin(), args.end());
     rows(args) = 0.f;

@@ -1,37 +1,63 @@
 #pragma once
-// From a key index to memory: how k and v are read, and how rows of any length become rows of whole vectors.
+// From a key to memory: how k and v are read, and how rows of any length become rows of whole vectors.
+//
+// A key lies in one slot of one page. Strided storage: a page is a sequence of the buffer, or the buffer is one page of
+// all sequences end to end; the slot is the key's position behind the first one of its sequence. Paged storage: the
+// page table of the sequence names the pages, in the order of the keys.
 
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "Halide.h"
+#include "element_type.h"
 
 namespace heed {
 
-// One of k and v. Contiguous storage: (d, kv_head, position, batch), any strides but the innermost.
-struct KvSource {
-    Halide::Func rows;
-    Halide::Expr capacity;  // positions that the buffer holds; at least 1 whenever a key is read
-
-    // Element d of key `position`, which the caller knows to lie in [0, capacity): the plan and execute have validated
-    // kv_len against the capacity and the kernel reads a private copy of it.
-    Halide::Expr trusted(const Halide::Expr &d, const Halide::Expr &position, const Halide::Expr &kv_head,
-                         const Halide::Expr &batch) const;
-
-    // The same for a position that may lie outside; another key of the buffer is read instead.
-    Halide::Expr clamped(const Halide::Expr &d, const Halide::Expr &position, const Halide::Expr &kv_head,
-                         const Halide::Expr &batch) const;
+struct KeySlot {
+    Halide::Expr slot, page;
 };
 
-// A copy of rows with zeros behind their end, so that consumers may read whole vectors and read nothing outside a row.
-// `args` are the coordinates of the copy, args[0] being the element; `element(d)` is the element to copy.
+// One of k and v: rows (d, kv_head, slot, page) with any strides but the innermost; scales (kv_head, slot, page) of
+// int8 codes.
+struct KvSource {
+    Halide::Func rows, scales;
+    ElementType type = ElementType::f32;
+
+    // Element d of a row as a float, of int8 the code.
+    Halide::Expr element(const Halide::Expr &d, const Halide::Expr &kv_head, const KeySlot &at) const {
+        return to_float(type, rows(d, kv_head, at.slot, at.page));
+    }
+    Halide::Expr scale(const Halide::Expr &kv_head, const KeySlot &at) const {
+        return scales(kv_head, at.slot, at.page);
+    }
+};
+
+// Strided storage: the slot of the key at `position` of a sequence that starts at slot `first`. A trusted position is
+// known to lie inside the buffer of `num_slots`: plan and execute have validated lengths against it and the kernel
+// reads a private copy of them. Another one is clamped: some other key of the buffer is read instead.
+Halide::Expr trusted_slot(const Halide::Expr &first, const Halide::Expr &position, const Halide::Expr &num_slots);
+Halide::Expr clamped_slot(const Halide::Expr &first, const Halide::Expr &position, const Halide::Expr &num_slots);
+
+// Paged storage. The table's ids are clamped to [0, num_pages): the caller's memory may change while the kernel runs.
+struct PageTable {
+    Halide::Func pages;                                    // (page in sequence, sequence)
+    Halide::Expr max_pages_per_seq, page_size, num_pages;  // of the table, of a page in slots, of the buffer
+
+    // The slot of the key at `position`, which lies in [0, kv_len) of `sequence`.
+    KeySlot slot(const Halide::Expr &position, const Halide::Expr &sequence) const;
+};
+
+// A copy of rows as floats. Where rows have no whole number of vectors, zeros stand behind their end, so that consumers
+// may read whole vectors and read nothing outside a row.
 struct PaddedRows {
     Halide::Func rows;
-    Halide::RDom over_d;
+    Halide::RDom over_d;  // only with zeros
 
     explicit PaddedRows(const std::string &name) : rows(name) {}
-    void define(const std::vector<Halide::Var> &args, const Halide::Expr &row_length,
+
+    // `args` are the coordinates of the copy, args[0] being the element; `element(d)` is the element to copy.
+    void define(const std::vector<Halide::Var> &args, const Halide::Expr &row_length, bool with_zeros,
                 const std::function<Halide::Expr(Halide::Expr)> &element);
 };
 

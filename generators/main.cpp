@@ -1,20 +1,23 @@
 // heed_generate: makes one row of the kernel table, or the Halide runtime that the rows share. The only place where
 // what meets how.
 //
-//   heed_generate name=N phase=prefill|decode dtype=f32 head_dim=D|any [head_dim_v=D] [features=bias_gqa_mask]
-//   isa=x86_64|avx2|avx512
+//   heed_generate name=N phase=prefill|decode dtype=f32|f16|bf16 [kv_dtype=i8] head_dim=D|any [head_dim_v=D]
+//                 [features=alibi_bias_dropout_gqa_mask_softcap] [storage=contiguous|paged] isa=x86_64|avx2|avx512
 //                 [schedule=x86|default] [extra_features=asan,..] out=DIR
+//   heed_generate name=N op=rope|kv_append|merge_states|dropout_mask dtype=f32|f16|bf16|u8 [kv_dtype=i8] isa=I out=DIR
 //   heed_generate runtime=FILE.o
 //
 // Writes N.o, N.h, N.s (assembly), N.stmt (lowered code), N.inc (the line of the registry). Exit status 1 and a message
 // on bad input or a warning of the compiler.
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <memory>
 #include <sstream>
 
 #include "attention_kernel.h"
+#include "op_row.h"
 #include "schedules.h"
 #include "scratch_bytes.h"
 #include "trim_loops.h"
@@ -96,25 +99,38 @@ struct Row {
 };
 
 void read_features(const std::string &text, AttentionConfig &config) {
-    std::istringstream features(text);
+    std::istringstream features(text == "none" ? "" : text);
     for (std::string feature; std::getline(features, feature, '_');) {
-        if (feature == "bias") {
-            config.has_bias = true;
-        } else if (feature == "gqa" && config.phase == Phase::decode) {
-            config.packs_group = true;
-        } else if (feature == "mask") {
-            config.has_mask = true;
-        } else if (text != "none") {
+        bool *const flag = feature == "alibi"                                  ? &config.has_alibi
+                           : feature == "bias"                                 ? &config.has_bias
+                           : feature == "dropout"                              ? &config.has_dropout
+                           : feature == "mask"                                 ? &config.has_mask
+                           : feature == "softcap"                              ? &config.has_softcap
+                           : feature == "gqa" && config.phase == Phase::decode ? &config.packs_group
+                                                                               : nullptr;
+        if (flag == nullptr) {
             throw BadInput("features = '" + text +
-                           "' is not allowed: none, or of bias, gqa (decode only), mask, joined by _");
+                           "' is not allowed: none, or of alibi, bias, dropout, gqa (decode only), mask, softcap, "
+                           "joined by _");
         }
+        *flag = true;
     }
+}
+
+ElementType element_type(const std::string &name) {
+    for (ElementType type : {ElementType::f16, ElementType::bf16, ElementType::i8}) {
+        if (name == name_of(type)) return type;
+    }
+    return ElementType::f32;
 }
 
 Row row_of(Options &options) {
     Row row;
     row.name = options.get("name");
-    options.choice("dtype", "f32", {"f32"});
+    const std::string dtype = options.choice("dtype", "f32", {"f32", "f16", "bf16"});
+    row.config.dtype = element_type(dtype);
+    row.config.kv_dtype = element_type(options.choice("kv_dtype", dtype, {dtype, "i8"}));
+    row.config.paged = options.choice("storage", "contiguous", {"contiguous", "paged"}) == "paged";
     row.isa = options.choice("isa", "", {"x86_64", "avx2", "avx512"});
     row.schedule = options.choice("schedule", "x86", {"x86", "default"});
     row.config.phase = options.choice("phase", "", {"prefill", "decode"}) == "prefill" ? Phase::prefill : Phase::decode;
@@ -150,12 +166,46 @@ void schedule(const Row &row, AttentionKernel &kernel) {
 void write_registry_line(const Row &row, int64_t scratch, const std::string &path) {
     const AttentionConfig &c = row.config;
     std::ofstream file(path);
-    file << "HEED_KERNEL(" << row.name << ", " << (c.phase == Phase::prefill ? "prefill" : "decode") << ", f32, f32, "
-         << c.head_dim << ", " << c.head_dim_v << ", "
-         << (c.has_bias ? 1 : 0) + (c.has_mask ? 2 : 0) + (c.packs_group ? 4 : 0) << ", contiguous, " << row.isa << ", "
-         << c.row_block << ", " << c.kv_block << ", " << scratch << ", \"" << row.schedule << "\")\n";
+    const int features = (c.has_bias ? 1 : 0) + (c.has_mask ? 2 : 0) + (c.packs_group ? 4 : 0) +
+                         (c.has_softcap ? 8 : 0) + (c.has_alibi ? 16 : 0) + (c.has_dropout ? 32 : 0);
+    file << "HEED_KERNEL(" << row.name << ", " << (c.phase == Phase::prefill ? "prefill" : "decode") << ", "
+         << name_of(c.dtype) << ", " << name_of(c.kv_dtype) << ", " << c.head_dim << ", " << c.head_dim_v << ", "
+         << features << ", " << (c.paged ? "paged" : "contiguous") << ", " << row.isa << ", " << c.row_block << ", "
+         << c.kv_block << ", " << scratch << ", \"" << row.schedule << "\")\n";
     if (!file.flush()) {
         throw BadInput("cannot write " + path);
+    }
+}
+
+void write_module(const Halide::Module &module, const std::string &base) {
+    module.compile({{OutputFileType::object, base + ".o"},
+                    {OutputFileType::c_header, base + ".h"},
+                    {OutputFileType::assembly, base + ".s"},
+                    {OutputFileType::stmt, base + ".stmt"}});
+}
+
+void generate_op(Options &options) {
+    OpRow row;
+    row.name = options.get("name");
+    row.op = options.choice("op", "", {"rope", "kv_append", "merge_states", "dropout_mask"});
+    row.dtype = options.choice("dtype", "", {"f32", "f16", "bf16", "u8"});
+    row.kv_dtype = options.get("kv_dtype", row.dtype);
+    row.isa = options.choice("isa", "", {"x86_64", "avx2", "avx512"});
+    // Tables and caches may pass 2^31 elements; the runtime keeps strides below.
+    row.target = target_of_isa(row.isa).with_feature(Target::LargeBuffers);
+    if (const std::string extra = options.get("extra_features", "none"); extra != "none") {
+        row.target = Target(row.target.to_string() + "-" + extra);
+    }
+    const std::string base = options.get("out") + "/" + row.name;
+    options.refuse_unknown();
+    if (const std::string error = row.error(); !error.empty()) {
+        throw BadInput(error);
+    }
+    write_module(compile_op(row), base);
+    std::ofstream file(base + ".inc");
+    file << row.registry_line();
+    if (!file.flush()) {
+        throw BadInput("cannot write " + base + ".inc");
     }
 }
 
@@ -177,17 +227,17 @@ void generate(Options &options) {
     if (row.schedule != "default" && trim.trimmed != 2) {
         throw BadInput("the loops over the key blocks: " + std::to_string(trim.trimmed) + " of 2 were trimmed");
     }
-    module.compile({{OutputFileType::object, base + ".o"},
-                    {OutputFileType::c_header, base + ".h"},
-                    {OutputFileType::assembly, base + ".s"},
-                    {OutputFileType::stmt, base + ".stmt"}});
+    write_module(module, base);
     write_registry_line(row, row.schedule == "default" ? -1 : scratch.per_task(), base + ".inc");
 }
 
-// A warning (a stage that no schedule names, a bound that cannot be proved) is an error.
+// A warning (a stage that no schedule names, a bound that cannot be proved) is an error, but for one: x86_64 has no
+// instruction that converts f16, Halide's integer code does.
 class StrictReporter : public Halide::CompileTimeErrorReporter {
 public:
-    void warning(const char *message) override { throw BadInput(message); }
+    void warning(const char *message) override {
+        if (std::strstr(message, "float16 type operation is emulated") == nullptr) throw BadInput(message);
+    }
     void error(const char *message) override { throw BadInput(message); }
 };
 
@@ -203,6 +253,8 @@ int main(int argc, char **argv) {
             const std::string path = options.get("runtime");
             options.refuse_unknown();
             Halide::compile_standalone_runtime(path, Halide::Target("x86-64-linux-user_context"));
+        } else if (options.has("op")) {
+            heed::generate_op(options);
         } else {
             heed::generate(options);
         }

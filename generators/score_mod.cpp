@@ -43,10 +43,35 @@ Expr is_negative_infinity(const Expr &x) { return bits(x) == negative_infinity_b
 
 Expr is_zero(const Expr &x) { return bits(x) == 0; }
 
-Expr log_sum_exp(const Expr &max, const Expr &sum) {
-    Expr sum_bits = bits(sum), is_nan = (sum_bits & 0x7fffffff) > 0x7f800000;
-    Expr finite = bits(max * ln_2 + log(sum));
-    return reinterpret<float>(select(sum_bits == 0, negative_infinity_bits, is_nan, sum_bits, finite));
+RowResult with_sink(const Expr &max, const Expr &sum, const Expr &sink) {
+    Expr none = is_negative_infinity(sink), no_key = is_zero(sum);
+    Expr sink_logit = add_bias(0.f, sink), new_max = Halide::max(max, sink_logit);
+    Expr key_factor = select(none, 1.f, exp2_nonpositive(max - new_max));
+    Expr total = select(none, sum, sum * key_factor + exp2_nonpositive(sink_logit - new_max));
+    Expr factor = select(no_key, 0.f, key_factor / total);
+
+    // The logarithm of 0 is never taken and a NaN is passed on as bits: the default float mode may assume neither
+    // happens.
+    Expr total_bits = bits(total), is_nan = (total_bits & 0x7fffffff) > 0x7f800000;
+    Expr finite = bits(select(none, max, new_max) * ln_2 + log(total));
+    return {factor, reinterpret<float>(select(no_key, bits(sink), is_nan, total_bits, finite))};
+}
+
+// Up to 0.625 an odd polynomial (Cephes tanhf, error below 2 ulp), which keeps small arguments exact to the last bits;
+// above, 1 - 2 e / (1 + e) with e = exp(-2 |z|).
+Expr soft_capped(const Expr &logit, const Expr &cap) {
+    Expr z = logit / cap, z2 = z * z;
+    Expr p = (((-5.70498872745e-3f * z2 + 2.06390887954e-2f) * z2 - 5.37397155531e-2f) * z2 + 1.33314422036e-1f) * z2 -
+             3.33332819422e-1f;
+    Expr small = z + z * z2 * p;
+    Expr size = reinterpret<float>(bits(z) & 0x7fffffff), e = exp2_nonpositive(size * (-2 * log2_e));
+    Expr sign = bits(z) & Expr(INT32_MIN);
+    Expr large = reinterpret<float>(bits(1.f - 2.f * e / (1.f + e)) | sign);
+    return cap * select(bits(size) < 0x3f200000, small, large);
+}
+
+Expr alibi(const Expr &slope, const Expr &distance, const Expr &symmetric) {
+    return slope * cast<float>(select(symmetric != cast<uint8_t>(0), min(distance, -distance), distance));
 }
 
 Expr add_bias(const Expr &logit, const Expr &bias) {
@@ -54,8 +79,8 @@ Expr add_bias(const Expr &logit, const Expr &bias) {
     return logit + select(at_most(bias, lowest_bias_in_log2), lowest, bias) * log2_e;
 }
 
-Expr mask_allows(const Expr &mask, const Expr &mask_true_hides) {
-    return (mask != cast<uint8_t>(0)) != (mask_true_hides != cast<uint8_t>(0));
+Expr mask_allows(const Expr &mask, const Expr &form) {
+    return (mask != cast<uint8_t>(0)) != (form == mask_true_hides);
 }
 
 Expr first_visible(const Expr &i, const Expr &visible_begin) { return max(i + visible_begin, 0); }

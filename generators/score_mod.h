@@ -9,6 +9,10 @@ namespace heed {
 constexpr float log2_e = 1.44269504088896340736f;
 constexpr float ln_2 = 0.69314718055994530942f;
 
+// What a call brings, for rows that can take either (kernel.h: MaskForm, BiasForm).
+enum MaskForm { no_mask, mask_true_attends, mask_true_hides };
+enum BiasForm { no_bias, bias_of_f32, bias_of_dtype };
+
 // The value that stands for "no key seen yet" in a running maximum. Finite, so that a difference of two of them is 0,
 // not NaN.
 Halide::Expr lowest_logit();
@@ -20,15 +24,26 @@ Halide::Expr exp2_nonpositive(const Halide::Expr &x);
 Halide::Expr is_negative_infinity(const Halide::Expr &x);
 Halide::Expr is_zero(const Halide::Expr &x);
 
-// Natural logarithm of the softmax denominator, from the running maximum (in log2) and the sum relative to it.
-// A sum of 0 (no visible key) gives minus infinity, NaN stays NaN: both selected as bits, for the same reason.
-Halide::Expr log_sum_exp(const Halide::Expr &max, const Halide::Expr &sum);
+// What the running maximum (in log2) and the sum relative to it make of a row: the factor of its accumulated output and
+// the natural logarithm of its softmax denominator. The sink, a raw logit in natural units, joins the denominator;
+// minus infinity is none and changes no bit. A row that sees no key has sum 0: its factor is 0 and lse = sink.
+struct RowResult {
+    Halide::Expr factor, lse;
+};
+RowResult with_sink(const Halide::Expr &max, const Halide::Expr &sum, const Halide::Expr &sink);
+
+// cap * tanh(logit / cap), both in the same units; cap > 0. Relative error below 4e-7; NaN stays NaN.
+Halide::Expr soft_capped(const Halide::Expr &logit, const Halide::Expr &cap);
+
+// The ALiBi bias of a key at `distance` = j - p(i) tokens, in natural units; symmetric (0 or 1): by its size, never
+// positive for slope > 0. Press et al., arXiv 2108.12409.
+Halide::Expr alibi(const Halide::Expr &slope, const Halide::Expr &distance, const Halide::Expr &symmetric);
 
 // Logit plus an additive bias in natural units. A finite bias as low as -FLT_MAX stays finite, NaN stays NaN.
 Halide::Expr add_bias(const Halide::Expr &logit, const Halide::Expr &bias);
 
-// Whether the mask byte lets the query attend; mask_true_hides (0 or 1) inverts the convention.
-Halide::Expr mask_allows(const Halide::Expr &mask, const Halide::Expr &mask_true_hides);
+// Whether the mask byte lets the query attend, by the convention of `form`.
+Halide::Expr mask_allows(const Halide::Expr &mask, const Halide::Expr &form);
 
 // First key that query position i may see, and the key after the last one.
 Halide::Expr first_visible(const Halide::Expr &i, const Halide::Expr &visible_begin);

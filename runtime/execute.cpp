@@ -4,14 +4,14 @@
 #include <cstring>
 #include <limits>
 
+#include "dropout.h"
 #include "halide_bridge.h"
 #include "plan.h"
 #include "status.h"
+#include "tasks.h"
 
 namespace heed {
 namespace {
-
-constexpr int64_t min_int32 = std::numeric_limits<int32_t>::min();
 
 // The bytes that one argument occupies; begin == end when it has none.
 struct ByteRange {
@@ -21,7 +21,7 @@ struct ByteRange {
 
 // All ranges of one call. The first num_written are written to.
 struct ByteRanges {
-    ByteRange list[16];
+    ByteRange list[24];
     int32_t count = 0;
     int32_t num_written = 0;
 };
@@ -80,11 +80,36 @@ heed_status check_workspace(const heed_plan &plan, const heed_args &args, ByteRa
     return add_range("workspace", args.workspace, needed, scratch_alignment, ranges);
 }
 
+// The arrays without a heed_tensor: their lengths follow from the problem.
+heed_status check_arrays(const heed_problem &p, const heed_args &args, ByteRanges *ranges) {
+    const int64_t table = int64_t{p.batch} * p.max_pages_per_seq;
+    const struct {
+        bool used;
+        const char *name;
+        const void *data;
+        int64_t count;
+    } arrays[] = {
+        {p.q_storage == HEED_Q_VARLEN, "cu_seqlens_q", args.cu_seqlens_q, int64_t{p.batch} + 1},
+        {p.kv_storage == HEED_KV_VARLEN, "cu_seqlens_kv", args.cu_seqlens_kv, int64_t{p.batch} + 1},
+        {p.has_kv_lens, "kv_lens", args.kv_lens, p.batch},
+        {p.position == HEED_EXPLICIT, "q_offsets", args.q_offsets, p.batch},
+        {p.kv_storage == HEED_KV_PAGED, "page_table", args.page_table, table},
+        {p.has_sink, "sink", args.sink, p.num_heads},
+        {p.has_alibi, "alibi_slopes", args.alibi_slopes, p.num_heads},
+    };
+    constexpr int64_t width = 4;  // int32 and float
+    for (const auto &array : arrays) {
+        if (!array.used) continue;
+        const heed_status status = add_range(array.name, array.data, array.count * width, width, ranges);
+        if (status) return status;
+    }
+    return HEED_OK;
+}
+
 // Pointers, capacities, alignment, overlaps; nothing is read through them yet.
 heed_status check_pointers(const heed_plan &plan, const heed_args &args) {
     const heed_problem &p = plan.problem;
     const ProblemViews &views = plan.views;
-    const int64_t batch_bytes = int64_t{p.batch} * static_cast<int64_t>(sizeof(int32_t));
     ByteRanges ranges;
     heed_status status = add_tensor("out", args.out, p.dtype, views.out, &ranges);
     if (!status && p.want_lse) status = add_tensor("lse", args.lse, HEED_F32, views.lse, &ranges);
@@ -93,12 +118,13 @@ heed_status check_pointers(const heed_plan &plan, const heed_args &args) {
     if (!status) status = add_tensor("q", args.q, p.dtype, views.q, &ranges);
     if (!status) status = add_tensor("k", args.k, p.kv_dtype, views.k, &ranges);
     if (!status) status = add_tensor("v", args.v, p.kv_dtype, views.v, &ranges);
+    if (!status && p.kv_dtype == HEED_I8) {
+        status = add_tensor("k_scale", args.k_scale, HEED_F32, views.kv_scale, &ranges);
+        if (!status) status = add_tensor("v_scale", args.v_scale, HEED_F32, views.kv_scale, &ranges);
+    }
     if (!status && p.has_mask) status = add_tensor("mask", args.mask, HEED_U8, views.mask, &ranges);
     if (!status && p.has_bias) status = add_tensor("bias", args.bias, p.bias_dtype, views.bias, &ranges);
-    if (!status && p.has_kv_lens) status = add_range("kv_lens", args.kv_lens, batch_bytes, sizeof(int32_t), &ranges);
-    if (!status && p.position == HEED_EXPLICIT) {
-        status = add_range("q_offsets", args.q_offsets, batch_bytes, sizeof(int32_t), &ranges);
-    }
+    if (!status) status = check_arrays(p, args, &ranges);
     return status ? status : check_overlaps(ranges);
 }
 
@@ -121,44 +147,7 @@ heed_status check_call(const heed_plan *plan, const heed_args *args) {
     return HEED_OK;
 }
 
-// What a sequence's rows see, with causal, window and position folded in: row i sees the keys
-// [max(0, i + visible_begin), min(kv_len, i + visible_end)). 64-bit inside; the clamps change no visible set, since
-// 0 <= i and i + kv_len < 2^31.
-void resolve_sequence(const heed_problem &p, int64_t kv_len, int64_t q_offset, int32_t seq[num_seq_fields]) {
-    int64_t offset = 0;
-    if (p.position == HEED_BOTTOM_RIGHT) offset = kv_len - p.max_q_len;
-    if (p.position == HEED_EXPLICIT) offset = q_offset;
-    int64_t begin = min_int32, end = kv_len;
-    if (p.window_left >= 0) begin = std::clamp(offset - p.window_left, min_int32, kv_len);
-    if (p.causal || p.window_right >= 0) {
-        const int64_t right = p.causal ? 0 : p.window_right;
-        end = std::clamp(offset + right + 1, min_int32, kv_len);
-    }
-    seq[seq_kv_len] = static_cast<int32_t>(kv_len);
-    seq[seq_visible_begin] = static_cast<int32_t>(begin);
-    seq[seq_visible_end] = static_cast<int32_t>(end);
-    seq[seq_position_offset] = static_cast<int32_t>(offset);
-}
-
-// Reads each value of the caller's metadata once. `seq` is NULL when only the values are checked.
-heed_status resolve_metadata(const heed_plan &plan, const heed_args &args, int32_t *seq, int64_t *total_keys) {
-    const heed_problem &p = plan.problem;
-    *total_keys = 0;
-    for (int32_t b = 0; b < p.batch; b++) {
-        const volatile int32_t *const lens = args.kv_lens, *const offsets = args.q_offsets;
-        const int32_t kv_len = p.has_kv_lens ? lens[b] : p.max_kv_len;
-        const int32_t q_offset = p.position == HEED_EXPLICIT ? offsets[b] : 0;
-        if (kv_len < 0 || kv_len > p.max_kv_len) {
-            return fail(HEED_INVALID_ARGUMENT, "kv_lens[%d] is %d; it must be 0..%d, the plan's max_kv_len", b, kv_len,
-                        p.max_kv_len);
-        }
-        *total_keys += kv_len;
-        if (seq != nullptr) resolve_sequence(p, kv_len, q_offset, seq + int64_t{b} * num_seq_fields);
-    }
-    return HEED_OK;
-}
-
-// The answer without keys: out = +0, lse = -inf.
+// The answer without keys: out = +0, lse = -inf, or the sink.
 void fill_without_keys(const heed_plan &plan, const heed_args &args) {
     const View &out = plan.views.out, &lse = plan.views.lse;
     const auto row_bytes = static_cast<size_t>(out.extent[3] * dtype_bytes(plan.problem.dtype));
@@ -174,9 +163,8 @@ void fill_without_keys(const heed_plan &plan, const heed_args &args) {
     for (int64_t b = 0; b < lse.extent[0]; b++) {
         for (int64_t h = 0; h < lse.extent[1]; h++) {
             float *row = static_cast<float *>(args.lse.data) + b * lse.stride[0] + h * lse.stride[1];
-            for (int64_t i = 0; i < lse.extent[2]; i++) {
-                row[i * lse.stride[2]] = -std::numeric_limits<float>::infinity();
-            }
+            const float value = plan.problem.has_sink ? args.sink[h] : -std::numeric_limits<float>::infinity();
+            for (int64_t i = 0; i < lse.extent[2]; i++) row[i * lse.stride[2]] = value;
         }
     }
 }
@@ -191,49 +179,104 @@ KernelBuffer kernel_buffer(void *data, heed_dtype dtype, const View &view) {
     return buffer;
 }
 
-// One element that every [kv, q, head, batch] index reaches.
-KernelBuffer dummy_buffer(const void *element, heed_dtype dtype, const heed_problem &p) {
+// Mask and bias: full extents; one element with strides 0 where the problem has none.
+KernelBuffer per_logit_buffer(const heed_problem &p, bool used, const heed_tensor &tensor, heed_dtype dtype,
+                              const View &view, const void *element) {
+    if (used) return kernel_buffer(tensor.data, dtype, view);
     return {const_cast<void *>(element), dtype, 4, {p.max_kv_len, p.max_q_len, p.num_heads, p.batch}, {}};
+}
+
+KernelBuffer per_head_buffer(const heed_problem &p, bool used, const float *values, const float *element) {
+    return {const_cast<float *>(used ? values : element), HEED_F32, 1, {p.num_heads}, {used ? 1 : 0}};
+}
+
+// [pages, slots, kv heads], packed; else one element.
+KernelBuffer scale_buffer(const heed_problem &p, const heed_tensor &tensor, const View &view, const View &cache,
+                          const float *element) {
+    const auto extent = [&](int i) { return static_cast<int32_t>(cache.extent[i]); };
+    KernelBuffer buffer = {const_cast<float *>(element), HEED_F32, 3, {extent(2), extent(1), extent(0)}, {1}};
+    if (p.kv_dtype != HEED_I8) return buffer;
+    buffer.data = tensor.data;
+    for (int i = 0; i < 3; i++) buffer.stride[i] = static_cast<int32_t>(view.stride[3 - i]);
+    return buffer;
 }
 
 // lse in the shape of out, with stride 0 along head_dim_v. When the caller wants none it lands in the workspace,
 // packed.
 KernelBuffer lse_buffer(const heed_plan &plan, const heed_args &args, char *workspace) {
-    const heed_problem &p = plan.problem;
-    const View &view = plan.views.lse;  // [batch, num_heads, q_len, 1]
-    const int32_t packed[3] = {p.num_heads * p.max_q_len, p.max_q_len, 1};
+    const View &view = plan.views.lse,
+               &out = plan.views.out;  // [batch, num_heads, tokens, 1]; [batch, tokens, heads, d]
+    KernelBuffer buffer = kernel_buffer(workspace + plan.workspace.lse, HEED_F32, out);
+    const auto tokens = static_cast<int32_t>(out.extent[1]), heads = static_cast<int32_t>(out.extent[2]);
+    const int32_t packed[3] = {heads * tokens, tokens, 1};
     int32_t stride[3];
-    for (int32_t i = 0; i < 3; i++) stride[i] = p.want_lse ? static_cast<int32_t>(view.stride[i]) : packed[i];
-    void *data = p.want_lse ? args.lse.data : workspace + plan.workspace.lse;
-    return {data, HEED_F32, 4, {p.head_dim_v, p.num_heads, p.max_q_len, p.batch}, {0, stride[1], stride[2], stride[0]}};
+    for (int32_t i = 0; i < 3; i++) {
+        stride[i] = plan.problem.want_lse ? static_cast<int32_t>(view.stride[i]) : packed[i];
+    }
+    if (plan.problem.want_lse) buffer.data = args.lse.data;
+    const int32_t innermost_first[4] = {0, stride[1], stride[2], stride[0]};
+    std::copy(innermost_first, innermost_first + 4, buffer.stride);
+    return buffer;
 }
 
-KernelCall make_call(const heed_plan &plan, const heed_args &args, char *workspace) {
+// Kernels scale the cap by log2(e) and divide by it. Below 2^-100 every cap flattens the logits alike.
+float kernel_softcap(float softcap) {
+    if (softcap == 0) return 0;
+    return std::clamp(softcap, 0x1p-100f, std::numeric_limits<float>::max() / 2);
+}
+
+void fill_tensors(const heed_plan &plan, const heed_args &args, char *workspace, KernelCall *call) {
     static const uint8_t may_attend = 1;
-    static const float no_bias = 0;
+    static const float zero = 0, no_sink = -std::numeric_limits<float>::infinity();
+    static const int32_t no_page = 0;
     const heed_problem &p = plan.problem;
     const ProblemViews &views = plan.views;
+    const bool bias_is_16 = p.has_bias && p.bias_dtype != HEED_F32;
+    const bool paged = p.kv_storage == HEED_KV_PAGED;
+    call->q = kernel_buffer(args.q.data, p.dtype, views.q);
+    call->k = kernel_buffer(args.k.data, p.kv_dtype, views.k);
+    call->v = kernel_buffer(args.v.data, p.kv_dtype, views.v);
+    call->k_scale = scale_buffer(p, args.k_scale, views.kv_scale, views.k, &zero);
+    call->v_scale = scale_buffer(p, args.v_scale, views.kv_scale, views.k, &zero);
+    call->mask = per_logit_buffer(p, p.has_mask, args.mask, HEED_U8, views.mask, &may_attend);
+    call->bias = per_logit_buffer(p, p.has_bias && !bias_is_16, args.bias, HEED_F32, views.bias, &zero);
+    call->bias_16 = per_logit_buffer(p, bias_is_16, args.bias, HEED_F16, views.bias, &zero);
+    call->bias_form = !p.has_bias ? no_bias : bias_is_16 ? bias_of_dtype : bias_of_f32;
+    call->mask_form = !p.has_mask ? no_mask : p.mask_true_hides ? mask_true_hides : mask_true_attends;
+    call->sink = per_head_buffer(p, p.has_sink, args.sink, &no_sink);
+    call->alibi_slopes = per_head_buffer(p, p.has_alibi, args.alibi_slopes, &zero);
+    const int32_t pages = paged ? p.max_pages_per_seq : 1;
+    const void *table = paged ? args.page_table : &no_page;
+    call->page_table = {const_cast<void *>(table), HEED_I32, 2, {pages, p.batch}, {1, paged ? pages : 0}};
+    call->out = kernel_buffer(args.out.data, p.dtype, views.out);
+    call->lse = lse_buffer(plan, args, workspace);
+}
+
+KernelCall make_call(const heed_plan &plan, const heed_args &args, char *workspace, int32_t num_tasks) {
+    const heed_problem &p = plan.problem;
     KernelCall call = {};
-    call.q = kernel_buffer(args.q.data, p.dtype, views.q);
-    call.k = kernel_buffer(args.k.data, p.kv_dtype, views.k);
-    call.v = kernel_buffer(args.v.data, p.kv_dtype, views.v);
-    call.mask = p.has_mask ? kernel_buffer(args.mask.data, HEED_U8, views.mask) : dummy_buffer(&may_attend, HEED_U8, p);
-    call.bias = p.has_bias ? kernel_buffer(args.bias.data, HEED_F32, views.bias) : dummy_buffer(&no_bias, HEED_F32, p);
-    call.seq = {workspace + plan.workspace.seq, HEED_I32, 2, {num_seq_fields, p.batch}, {1, num_seq_fields}};
-    call.out = kernel_buffer(args.out.data, p.dtype, views.out);
-    call.lse = lse_buffer(plan, args, workspace);
+    fill_tensors(plan, args, workspace, &call);
+    call.tasks = {workspace + plan.workspace.tasks, HEED_I32, 2, {num_task_fields, num_tasks}, {1, num_task_fields}};
+    call.batch = p.batch;
+    call.max_q_len = p.max_q_len;
+    call.max_kv_len = p.max_kv_len;
     call.scale = p.scale;
+    call.softcap = kernel_softcap(p.softcap);
     call.split_len = static_cast<int32_t>(plan.splits.split_len);
     call.num_splits = plan.splits.num_splits;
-    call.mask_true_hides = p.has_mask && p.mask_true_hides;
+    call.page_size = p.kv_storage == HEED_KV_PAGED ? p.page_size : 0;
+    call.alibi_symmetric = p.alibi_symmetric;
+    call.dropout_seed = args.dropout_seed;
+    call.dropout_offset = args.dropout_offset;
+    call.dropout_threshold = dropout_threshold(p.dropout_p);
+    call.dropout_scale = p.dropout_p < 1 ? 1 / (1 - p.dropout_p) : 0;
     return call;
 }
 
-heed_status run_kernel(const heed_plan &plan, const heed_args &args, int64_t total_keys) {
+heed_status run_kernel(const heed_plan &plan, const heed_args &args, const Workload &work) {
     const heed_problem &p = plan.problem;
     char *const workspace = static_cast<char *>(args.workspace);
-    const double flops =
-        2.0 * static_cast<double>(total_keys) * p.max_q_len * p.num_heads * (p.head_dim + p.head_dim_v);
+    const double flops = 2 * work.pairs * (p.head_dim + p.head_dim_v);
     KernelContext context;
     context.slices = workspace + plan.workspace.slices;
     context.slice_bytes = plan.workspace.slice_bytes;
@@ -241,7 +284,7 @@ heed_status run_kernel(const heed_plan &plan, const heed_args &args, int64_t tot
     context.num_threads = choose_threads(flops, args.num_threads == 0 ? p.max_threads : args.num_threads);
     context.pool = args.pool;
     context.heap_scratch = plan.row->scratch_per_thread < 0;
-    KernelCall call = make_call(plan, args, workspace);
+    KernelCall call = make_call(plan, args, workspace, work.num_tasks);
     const int code = call_kernel(*plan.row, call, context);
     if (code == 0) return HEED_OK;
     const bool heap_exhausted = context.heap_scratch && code == kernel_out_of_memory;
@@ -266,16 +309,17 @@ heed_status heed_execute(const heed_plan *plan, const heed_args *args) {
     const heed_args call = *args;
     if (heed::is_empty_problem(plan->problem)) return HEED_OK;
     if (const heed_status status = heed::check_pointers(*plan, call)) return status;
-    const bool no_keys = plan->problem.max_kv_len == 0;
-    int32_t *seq =
-        no_keys ? nullptr : reinterpret_cast<int32_t *>(static_cast<char *>(call.workspace) + plan->workspace.seq);
-    int64_t total_keys = 0;
-    if (const heed_status status = heed::resolve_metadata(*plan, call, seq, &total_keys)) return status;
-    if (no_keys) {
+    const bool no_kernel = heed::needs_no_kernel(plan->problem, plan->views);
+    char *const workspace = static_cast<char *>(call.workspace) + plan->workspace.tasks;
+    heed::Workload work;
+    const heed_status status =
+        heed::resolve_tasks(*plan, call, no_kernel ? nullptr : reinterpret_cast<int32_t *>(workspace), &work);
+    if (status) return status;
+    if (no_kernel) {
         heed::fill_without_keys(*plan, call);
         return HEED_OK;
     }
-    return heed::run_kernel(*plan, call, total_keys);
+    return work.num_tasks == 0 ? HEED_OK : heed::run_kernel(*plan, call, work);
 }
 
 }  // extern "C"

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 
 #include "thread_pool.h"
 
@@ -174,7 +175,7 @@ halide_type_t halide_type(heed_dtype dtype) {
 }
 
 struct HalideBuffer {
-    explicit HalideBuffer(const KernelBuffer &buffer) {
+    void set(const KernelBuffer &buffer) {
         for (int32_t i = 0; i < buffer.num_dims; i++) {
             dimensions[i] = halide_dimension_t(0, buffer.extent[i], buffer.stride[i]);
         }
@@ -206,31 +207,75 @@ void install_halide_handlers() {
 }
 
 int call_kernel(const Kernel &row, KernelCall &call, KernelContext &context) {
-    HalideBuffer q(call.q), k(call.k), v(call.v), mask(call.mask), bias(call.bias), seq(call.seq), out(call.out),
-        lse(call.lse);
+    struct {
+        Argument argument;
+        const KernelBuffer *buffer;
+    } const buffers[] = {
+        {arg_q, &call.q},
+        {arg_k, &call.k},
+        {arg_v, &call.v},
+        {arg_k_scale, &call.k_scale},
+        {arg_v_scale, &call.v_scale},
+        {arg_mask, &call.mask},
+        {arg_bias, &call.bias},
+        {arg_bias_16, &call.bias_16},
+        {arg_sink, &call.sink},
+        {arg_alibi_slopes, &call.alibi_slopes},
+        {arg_page_table, &call.page_table},
+        {arg_tasks, &call.tasks},
+        {arg_out, &call.out},
+        {arg_lse, &call.lse},
+    };
     for (int32_t i = 0; i < context.num_threads; i++) {
         ScratchSlice::create(slice_memory(context, i), context.slice_bytes + (i == 0 ? context.root_bytes : 0));
     }
     context.message[0] = '\0';
     void *user_context = &context;
     void *arguments[num_arguments] = {};
+    HalideBuffer halide_buffers[std::size(buffers)];
+    for (size_t i = 0; i < std::size(buffers); i++) {
+        halide_buffers[i].set(*buffers[i].buffer);
+        arguments[buffers[i].argument] = &halide_buffers[i].raw;
+    }
     arguments[arg_user_context] = &user_context;
-    arguments[arg_q] = &q.raw;
-    arguments[arg_k] = &k.raw;
-    arguments[arg_v] = &v.raw;
-    arguments[arg_mask] = &mask.raw;
-    arguments[arg_bias] = &bias.raw;
-    arguments[arg_seq] = &seq.raw;
+    arguments[arg_batch] = &call.batch;
+    arguments[arg_max_q_len] = &call.max_q_len;
+    arguments[arg_max_kv_len] = &call.max_kv_len;
     arguments[arg_scale] = &call.scale;
+    arguments[arg_softcap] = &call.softcap;
     arguments[arg_split_len] = &call.split_len;
     arguments[arg_num_splits] = &call.num_splits;
-    arguments[arg_mask_true_hides] = &call.mask_true_hides;
-    arguments[arg_out] = &out.raw;
-    arguments[arg_lse] = &lse.raw;
+    arguments[arg_page_size] = &call.page_size;
+    arguments[arg_mask_form] = &call.mask_form;
+    arguments[arg_bias_form] = &call.bias_form;
+    arguments[arg_alibi_symmetric] = &call.alibi_symmetric;
+    arguments[arg_dropout_seed] = &call.dropout_seed;
+    arguments[arg_dropout_offset] = &call.dropout_offset;
+    arguments[arg_dropout_threshold] = &call.dropout_threshold;
+    arguments[arg_dropout_scale] = &call.dropout_scale;
 
     const DefaultFloatEnvironment environment;
     const ScopedThreadState state({&context, slice_at(context, 0), false});
     return row.call(arguments);
+}
+
+// An op row allocates nothing: its context has no slices.
+int call_op_kernel(const OpKernel &row, std::initializer_list<OpArgument> arguments, char (&message)[512]) {
+    KernelContext context = {};
+    void *user_context = &context;
+    HalideBuffer buffers[max_op_arguments];
+    void *argv[1 + max_op_arguments] = {&user_context};
+    int count = 0;
+    for (const OpArgument &argument : arguments) {
+        if (argument.buffer != nullptr) buffers[count].set(*argument.buffer);
+        argv[1 + count] =
+            argument.buffer != nullptr ? static_cast<void *>(&buffers[count].raw) : const_cast<void *>(argument.scalar);
+        count++;
+    }
+    const DefaultFloatEnvironment environment;
+    const int code = row.call(argv);
+    if (code != 0) std::snprintf(message, sizeof(message), "%s", context.message);
+    return code;
 }
 
 }  // namespace heed

@@ -1,6 +1,8 @@
 // Calls generated kernels. halide_bridge.cpp is the only file that knows halide_* symbols.
 #pragma once
 
+#include <initializer_list>
+
 #include "kernel.h"
 #include "scratch.h"
 
@@ -14,11 +16,16 @@ struct KernelBuffer {
     int32_t extent[4], stride[4];
 };
 
+// The arguments of an attention row, see kernel.h.
 struct KernelCall {
-    KernelBuffer q, k, v, mask, bias, seq, out, lse;
-    float scale;
-    int32_t split_len, num_splits;
-    uint8_t mask_true_hides;
+    KernelBuffer q, k, v, k_scale, v_scale, mask, bias, bias_16, sink, alibi_slopes, page_table, tasks, out, lse;
+    int32_t batch, max_q_len, max_kv_len;
+    float scale, softcap;
+    int32_t split_len, num_splits, page_size;
+    int32_t mask_form, bias_form;
+    uint8_t alibi_symmetric;
+    uint64_t dropout_seed, dropout_offset, dropout_threshold;
+    float dropout_scale;
 };
 
 // What one running kernel may use; lives on the stack of heed_execute. Kernels see it as their user context.
@@ -41,5 +48,21 @@ void install_halide_handlers();
 // Runs the row and returns 0 or its negative code. Runs under the default floating-point environment (round to nearest,
 // denormals kept, no traps) and leaves the caller's as it was.
 int call_kernel(const Kernel &row, KernelCall &call, KernelContext &context);
+
+// One argument of an op row.
+struct OpArgument {
+    const KernelBuffer *buffer = nullptr;
+    const void *scalar = nullptr;  // when there is no buffer
+
+    OpArgument(const KernelBuffer &buffer) : buffer(&buffer) {}
+    OpArgument(const int32_t &scalar) : scalar(&scalar) {}
+    OpArgument(const uint64_t &scalar) : scalar(&scalar) {}
+};
+
+constexpr int max_op_arguments = 10;
+
+// Runs an op row on the calling thread, in the order of arguments that kernel.h states, and returns 0 or its negative
+// code; `message` then holds its sentence. The floating-point environment as in call_kernel.
+int call_op_kernel(const OpKernel &row, std::initializer_list<OpArgument> arguments, char (&message)[512]);
 
 }  // namespace heed

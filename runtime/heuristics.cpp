@@ -22,7 +22,7 @@ constexpr int32_t splits_of_long_cache = 32;
 constexpr double flops_per_thread = 1 << 20;
 
 // Larger is better, compared in order.
-using Rank = std::tuple<bool, int, int, bool, int>;
+using Rank = std::tuple<bool, int, int, bool, bool, int>;
 
 int count_bits(uint32_t bits) { return __builtin_popcount(bits); }
 
@@ -30,8 +30,9 @@ Rank rank(const Kernel &row, const RowRequest &request) {
     const int exact_dims = (row.head_dim != 0) + (row.head_dim_v != 0);
     const bool several_rows = request.q_len > 1 || request.group_size > 1;
     const bool packs_as_asked = several_rows == ((row.features & feature_gqa) != 0);
-    return Rank(row.phase == preferred_phase(request), exact_dims, static_cast<int>(row.isa), packs_as_asked,
-                -count_bits(row.features & ~request.features));
+    const bool stores_as_asked = (row.kv_storage == HEED_KV_PAGED) == (request.kv_storage == HEED_KV_PAGED);
+    return Rank(row.phase == preferred_phase(request), exact_dims, static_cast<int>(row.isa), stores_as_asked,
+                packs_as_asked, -count_bits(row.features & ~request.features));
 }
 
 const char *phase_name(Phase phase) { return phase == Phase::decode ? "decode" : "prefill"; }
@@ -84,8 +85,9 @@ std::string why_less(const Kernel &row, const Kernel &best, const RowRequest &re
     if (std::get<1>(mine) != std::get<1>(theirs)) return "could serve, but has general head dims";
     if (std::get<2>(mine) != std::get<2>(theirs))
         return std::string("could serve, but ") + isa_name(best.isa) + " is faster";
-    if (std::get<3>(mine) != std::get<3>(theirs)) return "could serve, but its rows of work do not fit the group";
-    if (std::get<4>(mine) != std::get<4>(theirs)) return "could serve, but has features that are not asked for";
+    if (std::get<3>(mine) != std::get<3>(theirs)) return "could serve, but looks keys up in a page table";
+    if (std::get<4>(mine) != std::get<4>(theirs)) return "could serve, but its rows of work do not fit the group";
+    if (std::get<5>(mine) != std::get<5>(theirs)) return "could serve, but has features that are not asked for";
     return "could serve, but comes later in the table";
 }
 

@@ -18,8 +18,8 @@ struct RowChoice {
     std::string candidates;  // one line per row of the table: taken, or why not
 };
 
-// The best row that can serve the request: preferred phase, then exact head dims, then ISA, then fewest extra features,
-// then table order. `forced` is a row's name or NULL: that row or none.
+// The best row that can serve the request: preferred phase, then exact head dims, then ISA, storage, group,
+// fewest extra features, table order. `forced` is a row's name or NULL: that row or none.
 RowChoice choose_row(const KernelTable &table, const RowRequest &request, uint32_t isas, const char *forced);
 
 // How a decode row partitions the keys: split s covers [s * split_len, (s + 1) * split_len).

@@ -3,12 +3,20 @@
 // `call` is Halide's argv form: args[i] points to argument i; for a buffer args[i] IS the halide_buffer_t *.
 // Every attention row takes the same arguments in the same order (enum Argument). Buffers list dimensions innermost
 // first, reversed against the API's index order; all mins are 0, innermost strides 1, extent-1 strides canonical:
-//   q, k, v, out  (d, head, position, batch); the position extent of k and v is max_kv_len
-//   mask, bias    (kv, q, head, batch), full extents, stride 0 on broadcast axes; a one-element dummy when unused
-//   seq           int32 (4, batch): kv_len, visible_begin, visible_end, position_offset (enum SeqField)
-//                 Row i sees the keys j in [max(0, i + visible_begin), min(kv_len, i + visible_end)).
-//   lse           f32 (d, head, position, batch), stride 0 along d, always present
+//   q, out           (d, head, token, batch); ragged queries: batch 1, all sequences end to end
+//   k, v             (d, head, slot, page). Strided storage (page_size 0): a page is a sequence, or one page holds all
+//                    sequences end to end; paged storage: slots of a page, found through page_table
+//   k_scale, v_scale f32 (head, slot, page), of int8 codes
+//   mask, bias       (kv, q, head, batch) with the extents max_kv_len, max_q_len, num_heads, batch
+//   sink, slopes     f32 (head)
+//   page_table       int32 (page in sequence, sequence)
+//   tasks            int32 (num_task_fields, num_tasks), enum TaskField: a block of row_block rows of one head each
+//   lse              f32 (d, head, token, batch), stride 0 along d, always present
+// Tensors that a problem does not use are one element with stride 0 (a sink of minus infinity).
 // Scratch comes from halide_malloc/halide_free only. Returns 0 or a negative Halide code.
+//
+// A row whose storage is `contiguous` serves strided storage, contiguous and varlen; one whose storage is `paged`
+// serves all.
 #pragma once
 
 #include <cstdint>
@@ -24,16 +32,19 @@ enum class Isa : int32_t { x86_64 = HEED_X86_64, avx2 = HEED_AVX2, avx512 = HEED
 
 // The plain tokens of generated table lines: HEED_KERNEL(name, prefill, f32, f32, 64, 64, 0, contiguous, avx2, ...).
 namespace token {
-constexpr heed_dtype f32 = HEED_F32, f16 = HEED_F16, bf16 = HEED_BF16, i8 = HEED_I8;
+constexpr heed_dtype f32 = HEED_F32, f16 = HEED_F16, bf16 = HEED_BF16, i8 = HEED_I8, u8 = HEED_U8;
 constexpr heed_kv_storage contiguous = HEED_KV_CONTIGUOUS, varlen = HEED_KV_VARLEN, paged = HEED_KV_PAGED;
 }  // namespace token
 
-// bias, mask: what a row can serve beyond the plain problem. gqa: a decode row works on several rows (heads of a group,
-// positions) at once; it serves any group, and so does a row without it.
+// What a row can serve beyond the plain problem; it serves problems without these too. gqa: a decode row that works on
+// several rows (heads of a group, positions) at once; it serves any group, and so does a row without it.
 enum Feature : uint32_t {
     feature_bias = HEED_FEATURE_BIAS,
     feature_mask = HEED_FEATURE_MASK,
-    feature_gqa = HEED_FEATURE_GQA
+    feature_gqa = HEED_FEATURE_GQA,
+    feature_softcap = HEED_FEATURE_SOFTCAP,
+    feature_alibi = HEED_FEATURE_ALIBI,
+    feature_dropout = HEED_FEATURE_DROPOUT
 };
 
 enum Argument {
@@ -41,20 +52,58 @@ enum Argument {
     arg_q,
     arg_k,
     arg_v,
-    arg_mask,             // uint8
-    arg_bias,             // f32
-    arg_seq,              // int32
+    arg_k_scale,
+    arg_v_scale,
+    arg_mask,     // uint8
+    arg_bias,     // f32
+    arg_bias_16,  // in the dtype of q
+    arg_sink,
+    arg_alibi_slopes,
+    arg_page_table,
+    arg_tasks,
+    arg_batch,  // int32, and the next two
+    arg_max_q_len,
+    arg_max_kv_len,
     arg_scale,            // float; the kernel folds log2(e)
+    arg_softcap,          // float; 0 = off, else such that softcap and its multiple by log2(e) are normal numbers
     arg_split_len,        // int32; decode: split s covers the keys [s * split_len, (s + 1) * split_len), a multiple of
                           // kv_block; 0 for prefill rows
     arg_num_splits,       // int32; num_splits * split_len >= max_kv_len; 1 for prefill rows
-    arg_mask_true_hides,  // uint8, 0 or 1: the mask value that hides (any non-zero element counts as 1)
+    arg_page_size,        // int32; 0 = strided storage
+    arg_mask_form,          // int32, MaskForm
+    arg_bias_form,          // int32, BiasForm
+    arg_alibi_symmetric,  // uint8, 0 or 1
+    arg_dropout_seed,     // uint64, and the next two
+    arg_dropout_offset,
+    arg_dropout_threshold,  // an element is dropped when its word of 32 bits is below
+    arg_dropout_scale,      // float: 1 / (1 - p), 0 for p = 1
     arg_out,
     arg_lse,
     num_arguments
 };
 
-enum SeqField { seq_kv_len, seq_visible_begin, seq_visible_end, seq_position_offset, num_seq_fields };
+// Any non-zero element of a mask is true.
+enum MaskForm : int32_t { no_mask, mask_true_attends, mask_true_hides };
+enum BiasForm : int32_t { no_bias, bias_of_f32, bias_of_dtype };
+
+// Row i of a sequence sees the keys j in [max(0, i + visible_begin), min(kv_len, i + visible_end)) and stands at
+// position i + position_offset.
+enum TaskField {
+    task_sequence,
+    task_head,  // prefill: query head; decode: first query head of the group
+    task_kv_head,
+    task_first_row,  // prefill: query position in the sequence; decode: position * group_size + head of the group
+    task_q_len,
+    task_q_batch,  // batch index and first token of the sequence in q and out
+    task_first_q,
+    task_kv_len,
+    task_kv_batch,  // strided storage: page and first slot of the sequence
+    task_first_key,
+    task_visible_begin,
+    task_visible_end,
+    task_position_offset,
+    num_task_fields
+};
 
 struct Kernel {
     const char *name;
@@ -62,7 +111,7 @@ struct Kernel {
     heed_dtype dtype, kv_dtype;
     int32_t head_dim, head_dim_v;  // 0 = any, up to 640
     uint32_t features;             // Feature bits; a row with features serves problems without them too
-    heed_kv_storage kv_storage;
+    heed_kv_storage kv_storage;    // contiguous or paged
     Isa isa;
     int32_t row_block, kv_block;
     int64_t scratch_per_thread;  // halide_malloc bytes of one task at most; -1: unbounded, the heap serves (test rows)
@@ -71,9 +120,31 @@ struct Kernel {
     int64_t code_bytes = 0;
 };
 
+// Operations around attention, on one block of rows: serial, without scratch. Buffers list dimensions innermost first,
+// all mins are 0, strides are below 2^31. Inputs, scalars, then outputs, behind the user context:
+//   rope          x (pair, part, head, token), cos, sin f32 (pair, table row), positions int32 (token),
+//                 position_step int32; out as x. Pair strides (1, pairs) or (2, 1). Token t reads the table row
+//                 positions[t] + position_step * t. out may be x.
+//   kv_append     x (d, head, token); codes int8 (d, head, token), scale f32 (head, token)
+//   merge_states  x (d, row, state), lse f32 (row, state), sink f32 (row); scratch outputs row_max f32 (row),
+//                 row_sum f32 (row), weights f32 (row, state); lse f32 (row), out (d, row)
+//   dropout_mask  seed, offset, first, row_length, threshold uint64; keep uint8 (j, i): element (j, i) is element
+//                 first + i * row_length + j of the mask
+enum class Op : int32_t { rope, kv_append, merge_states, dropout_mask };
+
+struct OpKernel {
+    const char *name;
+    Op op;
+    heed_dtype dtype, kv_dtype;
+    Isa isa;
+    int (*call)(void **args);
+};
+
 struct KernelTable {
     const Kernel *rows;
     int32_t count;
+    const OpKernel *ops = nullptr;
+    int32_t num_ops = 0;
 };
 
 }  // namespace heed

@@ -21,6 +21,15 @@ const char *storage_name(heed_kv_storage storage) {
     return "?";
 }
 
+constexpr struct {
+    uint32_t bit;
+    const char *name;
+} features[] = {{feature_bias, "bias"},
+                {feature_mask, "mask"},
+                {feature_softcap, "softcap"},
+                {feature_alibi, "alibi"},
+                {feature_dropout, "dropout"}};
+
 // "needs X, has Y" for a head dim that differs; empty when the row takes it.
 std::string head_dim_reason(const char *name, int32_t row_dim, int32_t asked) {
     if (row_dim == 0 || row_dim == asked) return "";
@@ -45,13 +54,14 @@ std::string why_not(const Kernel &row, const RowRequest &request, uint32_t isas)
     if (row.kv_dtype != request.kv_dtype) {
         return std::string("kv_dtype is ") + dtype_name(request.kv_dtype) + ", the row has " + dtype_name(row.kv_dtype);
     }
-    if (row.kv_storage != request.kv_storage) {
+    if (row.kv_storage != HEED_KV_PAGED && request.kv_storage == HEED_KV_PAGED) {
         return std::string("kv_storage is ") + storage_name(request.kv_storage) + ", the row has " +
                storage_name(row.kv_storage);
     }
     const uint32_t missing = request.features & ~row.features;
-    if (missing & feature_bias) return "the row has no bias";
-    if (missing & feature_mask) return "the row has no mask";
+    for (const auto &feature : features) {
+        if (missing & feature.bit) return std::string("the row has no ") + feature.name;
+    }
     std::string reason = head_dim_reason("head_dim", row.head_dim, request.head_dim);
     if (reason.empty()) reason = head_dim_reason("head_dim_v", row.head_dim_v, request.head_dim_v);
     return reason;

@@ -5,8 +5,10 @@
 #define HEED_KERNEL(name, phase, dtype, kv_dtype, head_dim, head_dim_v, features, storage, isa, row_block, kv_block,   \
                     scratch, schedule)                                                                                 \
     extern "C" int name##_argv(void **args);
+#define HEED_OP(name, op, dtype, kv_dtype, isa) extern "C" int name##_argv(void **args);
 #include "kernel_table.inc"
 #undef HEED_KERNEL
+#undef HEED_OP
 
 namespace {
 
@@ -16,11 +18,25 @@ namespace {
      head_dim,       head_dim_v,         features,           heed::token::storage,                                     \
      heed::Isa::isa, row_block,          kv_block,           scratch,                                                  \
      schedule,       name##_argv},
+#define HEED_OP(name, op, dtype, kv_dtype, isa)
+// Behind the last row of each kind stands an empty one: a library may lack a kind.
 constexpr heed::Kernel rows[] = {
 #include "kernel_table.inc"
-};
+    {}};
 #undef HEED_KERNEL
+#undef HEED_OP
+
+#define HEED_KERNEL(name, phase, dtype, kv_dtype, head_dim, head_dim_v, features, storage, isa, row_block, kv_block,   \
+                    scratch, schedule)
+#define HEED_OP(name, op, dtype, kv_dtype, isa)                                                                        \
+    {#name, heed::Op::op, heed::token::dtype, heed::token::kv_dtype, heed::Isa::isa, name##_argv},
+constexpr heed::OpKernel ops[] = {
+#include "kernel_table.inc"
+    {}};
+#undef HEED_KERNEL
+#undef HEED_OP
 
 }  // namespace
 
-extern "C" const heed::KernelTable heed_kernel_table = {rows, sizeof(rows) / sizeof(rows[0])};
+extern "C" const heed::KernelTable heed_kernel_table = {rows, sizeof(rows) / sizeof(rows[0]) - 1, ops,
+                                                        sizeof(ops) / sizeof(ops[0]) - 1};

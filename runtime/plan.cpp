@@ -13,6 +13,7 @@
 #include "halide_bridge.h"
 #include "scratch.h"
 #include "status.h"
+#include "tasks.h"
 
 namespace heed {
 namespace {
@@ -52,12 +53,13 @@ heed_status check_stride_limits(const char *name, const View &view) {
 
 heed_status check_limits(const heed_plan &plan) {
     const ProblemViews &views = plan.views;
-    if (needs_no_kernel(plan.problem)) return HEED_OK;
+    if (needs_no_kernel(plan.problem, views)) return HEED_OK;
     heed_status status = check_kernel_limits("q", views.q);
     if (!status) status = check_kernel_limits("k", views.k);
     if (!status) status = check_kernel_limits("v", views.v);
     if (!status) status = check_kernel_limits("out", views.out);
     if (!status) status = check_kernel_limits("lse", views.lse);
+    if (!status && plan.problem.kv_dtype == HEED_I8) status = check_kernel_limits("k_scale", views.kv_scale);
     if (!status && plan.problem.has_mask) status = check_stride_limits("mask", views.mask);
     if (!status && plan.problem.has_bias) status = check_stride_limits("bias", views.bias);
     if (status) return status;
@@ -66,6 +68,11 @@ heed_status check_limits(const heed_plan &plan) {
         return fail(HEED_UNSUPPORTED, "max_q_len is %d and max_kv_len is %d; together they must stay below 2^31",
                     plan.problem.max_q_len, plan.problem.max_kv_len);
     }
+    if (max_tasks(plan.problem, *plan.row) < 0) {
+        return fail(HEED_UNSUPPORTED,
+                    "batch is %d, num_heads is %d, max_q_len is %d: beyond 2^31-1 blocks of query rows",
+                    plan.problem.batch, plan.problem.num_heads, plan.problem.max_q_len);
+    }
     return HEED_OK;
 }
 
@@ -73,6 +80,9 @@ RowRequest request_of(const heed_problem &p) {
     uint32_t features = 0;
     if (p.has_bias) features |= feature_bias;
     if (p.has_mask) features |= feature_mask;
+    if (p.softcap != 0) features |= feature_softcap;
+    if (p.has_alibi) features |= feature_alibi;
+    if (p.dropout_p != 0) features |= feature_dropout;
     return {p.dtype,  p.kv_dtype,   p.head_dim,  p.head_dim_v,
             features, p.kv_storage, p.max_q_len, p.num_heads / p.num_kv_heads};
 }
@@ -85,14 +95,12 @@ bool append(int64_t *total, int64_t count, int64_t size, int64_t *offset) {
            checked_add(*total, bytes / scratch_alignment * scratch_alignment, total);
 }
 
-// The state (4 slots and an out row) of every split, in blocks of row_block rows per kv head, as the decode rows
+// The state (a vector of slots and an out row) of every split of every task's row_block rows, as the decode rows
 // allocate them.
 bool decode_root_bytes(const heed_plan &plan, int64_t *bytes) {
-    const heed_problem &p = plan.problem;
-    int64_t rows = 0, row_bytes = 4 * (round_up(p.head_dim_v, 16) + 32);
-    if (!checked_mul(p.num_heads / p.num_kv_heads, p.max_q_len, &rows)) return false;
-    rows = round_up(rows, plan.row->row_block);
-    return checked_mul(int64_t{p.batch} * p.num_kv_heads, rows, &rows) &&
+    const int64_t row_bytes = 4 * (round_up(plan.problem.head_dim_v, 16) + 32);
+    int64_t rows = 0;
+    return checked_mul(max_tasks(plan.problem, *plan.row), plan.row->row_block, &rows) &&
            checked_mul(rows, plan.splits.num_splits, &rows) && checked_mul(rows, row_bytes, bytes) &&
            checked_add(*bytes, decode_root_slack, bytes);
 }
@@ -101,15 +109,16 @@ bool lay_out_workspace(heed_plan *plan) {
     const heed_problem &p = plan->problem;
     WorkspaceLayout &layout = plan->workspace;
     layout = WorkspaceLayout{};
-    if (needs_no_kernel(p)) return true;
+    if (needs_no_kernel(p, plan->views)) return true;
     int64_t payload = plan->row->scratch_per_thread, root = 0, ignored = 0;
     if (payload < 0) payload = 0;
     if (plan->row->phase == Phase::decode && !decode_root_bytes(*plan, &root)) return false;
     layout.slice_bytes = ScratchSlice::bytes_for(payload);
     layout.root_bytes = round_up(root, scratch_alignment);
-    int64_t lse_rows = p.want_lse ? 0 : int64_t{p.batch} * p.num_heads;
-    if (!checked_mul(lse_rows, p.max_q_len, &lse_rows)) return false;
-    return append(&layout.total, p.batch, num_seq_fields * int64_t{sizeof(int32_t)}, &layout.seq) &&
+    const View &q = plan->views.q;
+    int64_t lse_rows = p.want_lse ? 0 : q.extent[0] * q.extent[2];
+    if (!checked_mul(lse_rows, q.extent[1], &lse_rows)) return false;
+    return append(&layout.total, max_tasks(p, *plan->row), num_task_fields * int64_t{sizeof(int32_t)}, &layout.tasks) &&
            append(&layout.total, lse_rows, sizeof(float), &layout.lse) &&
            append(&layout.total, 1, layout.root_bytes, &layout.slices) &&
            append(&layout.total, p.max_threads, layout.slice_bytes, &ignored);
@@ -123,7 +132,7 @@ void resolve_defaults(heed_problem *p) {
 std::string describe_plan(const heed_plan &plan, const RowChoice &choice) {
     const heed_problem &p = plan.problem;
     std::string text = std::string(plan.row->name) + ": " + choice.reason + "\n";
-    if (needs_no_kernel(p)) text += "empty problem: answered without a kernel\n";
+    if (needs_no_kernel(p, plan.views)) text += "empty problem: answered without a kernel\n";
     if (plan.row->phase == Phase::decode) {
         text += "splits: " + std::to_string(plan.splits.num_splits) + " of " + std::to_string(plan.splits.split_len) +
                 " keys, from max_kv_len " + std::to_string(p.max_kv_len) +

@@ -11,13 +11,13 @@ namespace heed {
 
 // The workspace, from its 128-byte aligned start; each part starts at a multiple of 128. It depends on the problem and
 // the row only, never on lengths.
-//   seq      int32 [batch][4]               execute's private, resolved copy of the metadata
-//   lse      f32 [batch][num_heads][q_len]  only when the caller does not want lse
+//   tasks    int32 [max_tasks][num_task_fields]  execute's private, resolved copy of the metadata
+//   lse      f32 [batch][num_heads][tokens]      only when the caller does not want lse
 //   slices   max_threads scratch slices of slice_bytes; the first has root_bytes more, for what a decode row's calling
 //            thread allocates around its parallel loops
 // Empty problems need none.
 struct WorkspaceLayout {
-    int64_t seq = 0, lse = 0, slices = 0;  // offsets in bytes
+    int64_t tasks = 0, lse = 0, slices = 0;  // offsets in bytes
     int64_t slice_bytes = 0, root_bytes = 0;
     int64_t total = 0;
 };

@@ -14,24 +14,9 @@ heed_status not_built(const char *function) {
 
 extern "C" {
 
-heed_status heed_rope(const heed_rope_args *) { return not_built("heed_rope"); }
-
-heed_status heed_kv_append(const heed_kv_append_args *) { return not_built("heed_kv_append"); }
-
-heed_status heed_kv_copy(const heed_kv_view *, const heed_kv_range *, int32_t, const heed_execution *) {
-    return not_built("heed_kv_copy");
-}
-
-heed_status heed_merge_states(const heed_merge_args *) { return not_built("heed_merge_states"); }
-
 heed_status heed_attention_probs(const heed_plan *, const heed_args *, heed_probs_mode, const heed_tensor *,
                                  const heed_layout *) {
     return not_built("heed_attention_probs");
-}
-
-heed_status heed_dropout_mask(const heed_problem *, uint64_t, uint64_t, const heed_tensor *, const heed_layout *,
-                              const heed_execution *) {
-    return not_built("heed_dropout_mask");
 }
 
 heed_status heed_linear_pack(heed_dtype, int32_t, int32_t, const heed_tensor *, int64_t, const heed_tensor *,

@@ -180,6 +180,11 @@ heed_status check_views(const heed_problem &p, ProblemViews *views) {
     if (!status && p.has_bias) {
         status = make_broadcast_view("bias", score_shape, p.bias_shape, p.bias_layout, &views->bias);
     }
+    if (!status && p.kv_dtype == HEED_I8) {
+        const Shape kv = kv_shape(p, 1);
+        const Shape scales = {{1, kv.extent[0], kv.extent[1], kv.extent[2]}};
+        status = make_view("k_scale", scales, heed_layout{}, Access::read, &views->kv_scale);
+    }
     return status;
 }
 
@@ -194,32 +199,31 @@ heed_status check_built(const heed_problem &p) {
         return fail(HEED_UNSUPPORTED, "head_dim is %d and head_dim_v is %d; at most %d is supported", p.head_dim,
                     p.head_dim_v, max_head_dim);
     }
-    if (p.q_storage == HEED_Q_VARLEN) return not_built("q_storage HEED_Q_VARLEN");
-    if (p.softcap != 0) return not_built("softcap other than 0");
-    if (p.has_sink) return not_built("has_sink");
-    if (p.has_alibi) return not_built("has_alibi");
-    if (p.dropout_p != 0) return not_built("dropout_p other than 0");
     if (p.metadata_on_device) return not_built("metadata_on_device");
-    if (p.has_bias && p.bias_dtype != HEED_F32) return not_built("bias_dtype other than HEED_F32");
     return HEED_OK;
 }
 
 }  // namespace
 
-heed_status validate_problem(const heed_problem *problem, heed_problem *copy, ProblemViews *views) {
+heed_status check_problem(const heed_problem *problem, heed_problem *copy, ProblemViews *views) {
     heed_status status = copy_problem(problem, copy);
     if (!status) status = check_flags(*copy);
     if (!status) status = check_enums(*copy);
     if (!status) status = check_storage(*copy);
     if (!status) status = check_dims(*copy);
     if (!status) status = check_scalars(*copy);
-    if (!status) status = check_views(*copy, views);
-    if (!status) status = check_built(*copy);
-    return status;
+    return status ? status : check_views(*copy, views);
+}
+
+heed_status validate_problem(const heed_problem *problem, heed_problem *copy, ProblemViews *views) {
+    const heed_status status = check_problem(problem, copy, views);
+    return status ? status : check_built(*copy);
 }
 
 bool is_empty_problem(const heed_problem &problem) { return problem.batch == 0 || problem.max_q_len == 0; }
 
-bool needs_no_kernel(const heed_problem &problem) { return is_empty_problem(problem) || problem.max_kv_len == 0; }
+bool needs_no_kernel(const heed_problem &problem, const ProblemViews &views) {
+    return is_empty_problem(problem) || problem.max_kv_len == 0 || views.k.span == 0 || views.q.span == 0;
+}
 
 }  // namespace heed

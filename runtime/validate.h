@@ -9,19 +9,22 @@ namespace heed {
 constexpr int32_t max_head_dim = 640;
 constexpr int32_t max_thread_limit = 1024;
 
-// The views of every tensor that the problem names; absent ones have span 0.
+// The views of every tensor that the problem names; absent ones have span 0. kv_scale: [1, pages, slots, kv heads].
 struct ProblemViews {
-    View q, k, v, out, lse, mask, bias;
+    View q, k, v, out, lse, mask, bias, kv_scale;
 };
 
 // Copies `problem` (any struct version) into `copy` and checks, in this order: struct size, enums, flags; dims and
 // scalars; strides, spans and self-overlap (fills `views`); then what is legal but not built: NO_DEVICE, UNSUPPORTED.
 heed_status validate_problem(const heed_problem *problem, heed_problem *copy, ProblemViews *views);
 
+// The same without the last step: what every function asks of a problem, whether attention is built for it or not.
+heed_status check_problem(const heed_problem *problem, heed_problem *copy, ProblemViews *views);
+
 // There is no row to compute: batch or q_len is 0.
 bool is_empty_problem(const heed_problem &problem);
 
-// An empty problem, or one without keys.
-bool needs_no_kernel(const heed_problem &problem);
+// An empty problem, or one without keys or queries.
+bool needs_no_kernel(const heed_problem &problem, const ProblemViews &views);
 
 }  // namespace heed

@@ -19,7 +19,8 @@ namespace {
 class DecodeSchedule : TaskSchedule {
 public:
     DecodeSchedule(AttentionStages &stages, const AttentionConfig &config, const Machine &machine)
-        : TaskSchedule(stages, config, stages.split_state), registers(machine.vector_registers) {}
+        : TaskSchedule(stages, config, LoopLevel(stages.split_state, stages.task)),
+          registers(machine.vector_registers) {}
 
     void apply() {
         outputs();
@@ -30,26 +31,29 @@ public:
 
 private:
     const int registers;
-    Var ko{"ko"}, kt{"kt"}, ro{"ro"}, rt{"rt"}, dv{"dv"}, db{"db"}, hb{"hb"};
+    Var ko{"ko"}, kt{"kt"}, ro{"ro"}, rt{"rt"}, dv{"dv"}, db{"db"};
 
     // Rows of elements of a head are small here and stay in the frame, unless their length comes at run time.
     Func &head_rows(Func &f) { return cfg.any_head_dim() ? in_workspace(f) : in_frame(f); }
-    Func &one_row(Func &f) { return f.bound_extent(st.s, 1).bound_extent(st.h, 1).bound_extent(st.b, 1); }
+    Func &one_row(Func &f) { return one_task(f).bound_extent(st.row, 1); }
 
     void outputs() {
         if (!cfg.any_head_dim()) {
             st.out.bound(st.d, 0, cfg.head_dim_v);
             st.split_state.bound(st.x, 0, cfg.state_slots() + cfg.padded(cfg.head_dim_v));
         }
-        st.out.reorder(st.d, st.s, st.h, st.b)
-            .fuse(st.h, st.b, hb)
-            .parallel(hb)
-            .partition(hb, Partition::Never)
+        // Each row of out belongs to one task: no race, though Halide cannot prove it.
+        const RVar row = st.results.x, t = st.results.y;
+        st.out.update()
+            .allow_race_conditions()
+            .reorder(st.d, row, t)
+            .parallel(t)
+            .partition(t, Partition::Never)
             .vectorize(st.d, cfg.lanes, TailStrategy::GuardWithIf);
-        one_row(st.split_max.compute_at(st.out, st.s).store_in(MemoryType::Register));
-        one_row(st.split_factor.compute_at(st.merged, st.over_splits.x).store_in(MemoryType::Register))
-            .bound_extent(st.sp, 1);
-        one_row(st.merged.compute_at(st.out, st.s).store_in(MemoryType::Heap))
+        one_row(st.row_result.compute_at(st.out, row).store_in(MemoryType::Register));
+        one_row(st.split_max.compute_at(st.out, row).store_in(MemoryType::Register));
+        one_row(st.split_factor.compute_at(st.merged, st.over_splits.x).store_in(MemoryType::Register));
+        one_row(st.merged.compute_at(st.out, row).store_in(MemoryType::Heap))
             .bound_storage(st.x, cfg.padded(cfg.head_dim_v) + cfg.lanes)
             .vectorize(st.x, cfg.lanes, TailStrategy::GuardWithIf)
             .update()
@@ -59,13 +63,14 @@ private:
             .reorder_storage(st.x, st.row, st.task)
             .reorder(st.x, st.row, st.task)
             .bound(st.row, 0, cfg.row_block)
-            .bound(st.task, 0, st.num_tasks)
+            .bound(st.task, 0, st.num_split_tasks)
             .parallel(st.task)
             .partition(st.task, Partition::Never)
             .vectorize(st.x, cfg.lanes, TailStrategy::GuardWithIf);
     }
 
     void task_stages() {
+        in_frame(st.fields).bound(st.d, 0, TaskField::count).unroll(st.d);
         in_frame(st.block_range);
         in_frame(st.row_range).bound_extent(st.row, cfg.row_block);
         Func &q = cfg.pads_rows() ? padded_rows(st.q_padded.rows, st.q_padded, cfg.head_dim)
@@ -75,7 +80,7 @@ private:
             q.vectorize(st.d, cfg.lanes);
         }
         along_d(head_rows(st.state), st.x, cfg.head_dim_v, cfg.state_slots())
-            .reorder_storage(st.x, st.row, st.rb, st.c, st.b, st.sp)
+            .reorder_storage(st.x, st.row, st.t, st.sp)
             .bound_extent(st.row, cfg.row_block);
     }
 
@@ -86,22 +91,34 @@ private:
         st.state.update(update)
             .allow_race_conditions()
             .split(ch.steps.x, xo, xv, lanes)
-            .reorder(xv, xo, st.row, st.rb, st.c, st.b, st.sp, ch.steps.y)
+            .reorder(xv, xo, st.row, st.t, st.sp, ch.steps.y)
             .vectorize(xv)
             .unroll(st.row);
 
-        if (cfg.pads_rows()) {
-            padded_block(ch.k_rows, ch, cfg.head_dim);
-            padded_block(ch.v_rows, ch, cfg.head_dim_v);
+        keys_of_block(ch);
+        auto per_logit = [&](Func &f) -> Func & {
+            of_block(f, ch).bound_extent(st.k, ch.block).bound_extent(st.row, rows);
+            return f.reorder_storage(st.k, st.row, st.kb, st.t, st.sp).reorder(st.k, st.row).vectorize(st.k, lanes);
+        };
+        if (cfg.has_bias) {
+            per_logit(ch.biases);
+            if (cfg.dtype != ElementType::f32) ch.biases.specialize(st.bias_on && st.bias_is_16);
+            ch.biases.specialize(st.bias_on);
         }
         if (cfg.per_logit()) {
-            of_block(ch.visible, ch).bound_extent(st.k, ch.block).bound_extent(st.row, rows);
-            ch.visible.reorder_storage(st.k, st.row, st.kb, st.rb, st.c, st.b, st.sp)
-                .reorder(st.k, st.row)
-                .vectorize(st.k, lanes);
+            per_logit(ch.visible);
+            if (cfg.has_mask) ch.visible.specialize(st.mask_on);
         }
-        of_block(ch.logits, ch).bound_extent(st.k, ch.block).bound_extent(st.row, rows);
-        ch.logits.reorder_storage(st.k, st.row, st.kb, st.rb, st.c, st.b, st.sp)
+        if (cfg.has_dropout) {
+            per_logit(ch.kept);
+        }
+        if (cfg.modifies_logits()) {
+            per_logit(ch.logits);
+            if (cfg.has_softcap) ch.logits.specialize(st.softcap_on);
+        }
+        of_block(dot_consumer(ch), ch).bound_extent(st.k, ch.block).bound_extent(st.row, rows);
+        dot_consumer(ch)
+            .reorder_storage(st.k, st.row, st.kb, st.t, st.sp)
             .split(st.k, ko, kt, lanes)
             .reorder(kt, st.row, ko)
             .vectorize(kt)
@@ -109,20 +126,22 @@ private:
         dot_products(ch);
 
         of_block(ch.block_max, ch).bound_extent(st.row, rows).update().atomic().vectorize(ch.keys.x, lanes);
-        of_block(ch.weights, ch).bound_extent(st.k, ch.block).bound_extent(st.row, rows);
-        ch.weights.reorder_storage(st.k, st.row, st.kb, st.rb, st.c, st.b, st.sp)
-            .reorder(st.k, st.row)
-            .vectorize(st.k, lanes);
+        per_logit(ch.weights);
+        if (cfg.has_kv_scales()) {
+            per_logit(ch.value_weights);
+        }
         of_block(ch.sum_lanes, ch).bound_extent(st.u, lanes).bound_extent(st.row, rows).vectorize(st.u);
         ch.sum_lanes.update().reorder(st.u, ch.lane_keys, st.row).vectorize(st.u);
         of_block(ch.block_sum, ch).bound_extent(st.row, rows);
         values(ch);
     }
 
+    Func &dot_consumer(BlockChain &ch) const { return cfg.modifies_logits() ? ch.raw_logits : ch.logits; }
+
     void dot_products(BlockChain &ch) {
         const int lanes = cfg.dot_lanes, rows = cfg.row_block, tile = cfg.key_tile;
         for (Func &level : ch.sums) {
-            one_task(level.compute_at(ch.logits, st.row).store_in(MemoryType::Register))
+            one_task(level.compute_at(dot_consumer(ch), st.row).store_in(MemoryType::Register))
                 .bound_extent(st.e, lanes)
                 .bound_extent(st.row, 1)
                 .bound_extent(st.kq, 1)
@@ -130,7 +149,7 @@ private:
                 .vectorize(st.e)
                 .unroll(st.p);
         }
-        one_task(ch.dots.compute_at(ch.logits, ko).store_in(MemoryType::Register))
+        one_task(ch.dots.compute_at(dot_consumer(ch), ko).store_in(MemoryType::Register))
             .bound_extent(st.u, lanes)
             .bound_extent(st.row, rows)
             .bound_extent(st.k, lanes)
@@ -174,10 +193,10 @@ private:
         }
         of_block(ch.block_out, ch);
         if (any) {
-            ch.block_out.hoist_storage(st.split_state, st.task).store_in(MemoryType::Heap);
+            ch.block_out.hoist_storage(task_loop).store_in(MemoryType::Heap);
         }
         along_d(ch.block_out, st.d, cfg.head_dim_v)
-            .reorder_storage(st.d, st.row, st.kb, st.rb, st.c, st.b, st.sp)
+            .reorder_storage(st.d, st.row, st.kb, st.t, st.sp)
             .bound_extent(st.row, cfg.row_block)
             .split(st.row, ro, rt, row_tile)
             .split(st.d, db, dv, vectors * lanes, TailStrategy::RoundUp)
@@ -189,7 +208,7 @@ private:
             .bound_extent(st.kb, 1)
             .bound_extent(st.d, vectors * lanes)
             .bound_extent(st.row, row_tile)
-            .reorder_storage(st.d, st.row, st.kb, st.rb, st.c, st.b, st.sp)
+            .reorder_storage(st.d, st.row, st.kb, st.t, st.sp)
             .reorder(st.d, st.row)
             .vectorize(st.d, lanes)
             .unroll(st.d)

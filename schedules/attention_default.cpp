@@ -7,6 +7,7 @@ namespace heed {
 using namespace Halide;
 
 void schedule_attention_default(AttentionStages &st, const AttentionConfig &config) {
+    st.fields.compute_root();
     st.row_range.compute_root();
     st.block_range.compute_root();
     st.q_rows.compute_root();
@@ -14,8 +15,9 @@ void schedule_attention_default(AttentionStages &st, const AttentionConfig &conf
         st.q_lanes.compute_root();
     }
     for (BlockChain *chain : {&st.full, &st.masked}) {
-        if (chain->visible.defined()) {
-            chain->visible.compute_root();
+        for (Func *f : {&chain->slots, &chain->biases, &chain->visible, &chain->kept, &chain->raw_logits,
+                        &chain->value_weights, &chain->k_rows.rows, &chain->v_rows.rows}) {
+            if (f->defined()) f->compute_root();
         }
         for (Func *f : {&chain->product, &chain->logits, &chain->block_max, &chain->weights, &chain->block_sum,
                         &chain->value_tile, &chain->block_out}) {
@@ -23,9 +25,8 @@ void schedule_attention_default(AttentionStages &st, const AttentionConfig &conf
         }
     }
     st.state.compute_root();
+    st.row_result.compute_root();
     if (config.phase == Phase::prefill) {
-        st.inverse_sum.compute_root();
-        st.lse_rows.compute_root();
         st.out_rows.compute_root();
     } else {
         st.split_state.compute_root();

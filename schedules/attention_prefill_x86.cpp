@@ -16,7 +16,7 @@ namespace {
 class PrefillSchedule : TaskSchedule {
 public:
     PrefillSchedule(AttentionStages &stages, const AttentionConfig &config)
-        : TaskSchedule(stages, config, stages.out) {}
+        : TaskSchedule(stages, config, Halide::LoopLevel(stages.out, stages.results.y)) {}
 
     void apply() {
         outputs();
@@ -35,21 +35,20 @@ private:
         if (!cfg.any_head_dim()) {
             st.out.bound(st.d, 0, cfg.head_dim_v);
         }
-        st.out.split(st.s, st.rb, st.row, rows, TailStrategy::GuardWithIf)
-            .reorder(st.d, st.row, st.rb, st.h, st.b)
-            .fuse(st.rb, st.h, st.task)
-            .fuse(st.task, st.b, st.task)
-            .parallel(st.task)
-            .partition(st.task, Partition::Never)
+        // Each row of out belongs to one task: no race, though Halide cannot prove it.
+        st.out.update()
+            .allow_race_conditions()
+            .reorder(st.d, st.results.x, st.results.y)
+            .parallel(st.results.y)
+            .partition(st.results.y, Partition::Never)
             .vectorize(st.d, lanes, TailStrategy::GuardWithIf);
-        in_frame(st.lse_rows).bound_extent(st.row, rows).vectorize(st.row, lanes);
+        in_frame(st.row_result).bound_extent(st.row, rows).vectorize(st.row, lanes);
         along_d(in_workspace(st.out_rows), st.d, cfg.head_dim_v)
             .bound_extent(st.row, rows)
             .tile(st.d, st.row, db, ro, dv, rv, lanes, lanes, TailStrategy::RoundUp)
             .vectorize(dv)
             .unroll(rv);
         tiles(st.out_tiles, st.out_rows, db);
-        in_frame(st.inverse_sum).bound_extent(st.row, rows).vectorize(st.row, lanes);
         along_d(in_workspace(st.state), st.x, cfg.head_dim_v, cfg.state_slots())
             .bound_extent(st.row, rows)
             .vectorize(st.row, lanes);
@@ -57,6 +56,7 @@ private:
 
     void queries() {
         const int rows = cfg.row_block, lanes = cfg.lanes;
+        in_frame(st.fields).bound(st.d, 0, TaskField::count).unroll(st.d);
         in_frame(st.block_range);
         in_frame(st.row_range).bound_extent(st.row, rows).vectorize(st.row, lanes);
         if (cfg.pads_rows()) {
@@ -89,12 +89,21 @@ private:
         RVar slot = ch.steps.x, step = ch.steps.y;
         st.state.update(update).split(st.row, ro, rv, lanes).reorder(rv, ro, slot, step).vectorize(rv).unroll(ro);
 
-        if (cfg.pads_rows()) {
-            padded_block(ch.k_rows, ch, cfg.head_dim);
-            padded_block(ch.v_rows, ch, cfg.head_dim_v);
+        keys_of_block(ch);
+        auto per_logit = [&](Func &f) -> Func & {
+            return of_block_rows(f, ch).bound_extent(st.k, ch.block).vectorize(st.row, lanes);
+        };
+        if (cfg.has_bias) {
+            per_logit(ch.biases);
+            if (cfg.dtype != ElementType::f32) ch.biases.specialize(st.bias_on && st.bias_is_16);
+            ch.biases.specialize(st.bias_on);
         }
         if (cfg.per_logit()) {
-            of_block_rows(ch.visible, ch).bound_extent(st.k, ch.block).vectorize(st.row, lanes);
+            per_logit(ch.visible);
+            if (cfg.has_mask) ch.visible.specialize(st.mask_on);
+        }
+        if (cfg.has_dropout) {
+            per_logit(ch.kept);
         }
         of_block_rows(ch.block_max, ch)
             .vectorize(st.row, lanes)
@@ -110,16 +119,24 @@ private:
             .reorder(st.row, ch.keys)
             .vectorize(st.row, lanes)
             .unroll(st.row);
-        of_block_rows(ch.weights, ch).bound_extent(st.k, ch.block).vectorize(st.row, lanes).unroll(st.row);
-        of_block_rows(ch.logits, ch)
+        per_logit(ch.weights).unroll(st.row);
+        if (cfg.has_kv_scales()) {
+            per_logit(ch.value_weights).unroll(st.row);
+        }
+        if (cfg.modifies_logits()) {
+            per_logit(ch.logits);
+            if (cfg.has_softcap) ch.logits.specialize(st.softcap_on);
+        }
+        Func &tiles_of_keys = cfg.modifies_logits() ? ch.raw_logits : ch.logits;
+        of_block_rows(tiles_of_keys, ch)
             .bound_extent(st.k, ch.block)
             .split(st.k, ko, kt, tile)
             .reorder(st.row, kt, ko)
             .vectorize(st.row, lanes)
             .unroll(st.row)
             .unroll(kt);
-        register_tile(ch.product.compute_at(ch.logits, ko), ch.over_d, st.k, 2);
-        along_d(of_block_rows(ch.block_out, ch).hoist_storage(st.out, st.task).store_in(MemoryType::Heap), st.d,
+        register_tile(ch.product.compute_at(tiles_of_keys, ko), ch.over_d, st.k, 2);
+        along_d(of_block_rows(ch.block_out, ch).hoist_storage(task_loop).store_in(MemoryType::Heap), st.d,
                 cfg.head_dim_v)
             .split(st.d, db, dv, tile, TailStrategy::RoundUp)
             .reorder(st.row, dv, db)

@@ -1,5 +1,5 @@
 #pragma once
-// What the x86 schedules share: scratch of one task, the parallel unit of work, inside the loop over `task` of `root`.
+// What the x86 schedules share: scratch of one task, the parallel unit of work, inside its loop `task_loop`.
 
 #include "schedules.h"
 
@@ -7,17 +7,17 @@ namespace heed {
 
 class TaskSchedule {
 public:
-    TaskSchedule(AttentionStages &stages, const AttentionConfig &config, Halide::Func &root)
-        : st(stages), cfg(config), root(root) {}
+    TaskSchedule(AttentionStages &stages, const AttentionConfig &config, const Halide::LoopLevel &task_loop)
+        : st(stages), cfg(config), task_loop(task_loop) {}
 
 protected:
     AttentionStages &st;
     const AttentionConfig &cfg;
-    Halide::Func &root;
+    const Halide::LoopLevel task_loop;
 
     // All coordinates of the task have one value.
     Halide::Func &one_task(Halide::Func &f) {
-        for (const Halide::Var &v : {st.rb, st.c, st.b, st.sp}) {
+        for (const Halide::Var &v : {st.t, st.sp}) {
             for (const Halide::Var &arg : f.args()) {
                 if (arg.name() == v.name()) f.bound_extent(v, 1);
             }
@@ -43,19 +43,32 @@ protected:
 
     Halide::Func &padded_rows(Halide::Func &f, PaddedRows &rows, int length) {
         along_d(f, st.d, length).vectorize(st.d, cfg.lanes, Halide::TailStrategy::RoundUp);
-        f.update().vectorize(rows.over_d.x, cfg.lanes, Halide::TailStrategy::Predicate);
+        if (rows.over_d.defined()) {
+            f.update().vectorize(rows.over_d.x, cfg.lanes, Halide::TailStrategy::Predicate);
+        }
         return f;
     }
 
-    void padded_block(PaddedRows &rows, const BlockChain &ch, int length) {
-        Halide::Func &f = rows.rows;
-        f.compute_at(st.state, ch.steps.y).hoist_storage(root, st.task).store_in(Halide::MemoryType::Heap);
-        padded_rows(one_task(f).bound_extent(st.kb, 1).bound_extent(st.k, ch.block), rows, length);
+    // Copies of k and v, and where the keys of a block are.
+    void keys_of_block(BlockChain &ch) {
+        if (cfg.paged) {
+            of_block(ch.slots, ch).bound_extent(st.k, ch.block).vectorize(st.k, cfg.lanes);
+        }
+        if (cfg.copies_kv()) {
+            padded_block(ch.k_rows, ch, cfg.head_dim);
+            padded_block(ch.v_rows, ch, cfg.head_dim_v);
+        }
     }
 
 private:
     Halide::Func &in_task(Halide::Func &f, Halide::MemoryType memory) {
-        return one_task(f.compute_at(root, st.task).store_in(memory));
+        return one_task(f.compute_at(task_loop).store_in(memory));
+    }
+
+    void padded_block(PaddedRows &rows, const BlockChain &ch, int length) {
+        Halide::Func &f = rows.rows;
+        f.compute_at(st.state, ch.steps.y).hoist_storage(task_loop).store_in(Halide::MemoryType::Heap);
+        padded_rows(one_task(f).bound_extent(st.kb, 1).bound_extent(st.k, ch.block), rows, length);
     }
 };
 

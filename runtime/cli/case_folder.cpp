@@ -271,6 +271,11 @@ heed_tensor view_of(const Array &array, heed_dtype dtype) {
 Case read_case(const std::filesystem::path &folder) {
     Case c = read_problem_json(folder / "problem.json");
     read_arrays(folder, c);
+    complete_case(c);
+    return c;
+}
+
+void complete_case(Case &c) {
     read_query_dims(c);
     read_key_dims(c);
     read_features(c);
@@ -278,7 +283,6 @@ Case read_case(const std::filesystem::path &folder) {
     p.want_lse = true;
     const bool varlen = p.q_storage == HEED_Q_VARLEN;
     p.out_layout = tensor_of("out", Array{ElementType::f32, out_shape(c), {}}, axes_of(c.layouts.out, varlen)).layout;
-    return c;
 }
 
 void write_case(const std::filesystem::path &folder, const Case &c) {

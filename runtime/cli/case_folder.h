@@ -39,6 +39,10 @@ struct Case {
 // Checks what makes the folder consistent in itself; the rest is heed_plan_create's to refuse. Throws InvalidInput.
 Case read_case(const std::filesystem::path &folder);
 
+// Fills in what the problem has from the arrays: dimensions, strides, features. The rest of `c` is set. Throws
+// InvalidInput.
+void complete_case(Case &c);
+
 // Writes problem.json and the arrays of `c` into an existing folder. Throws InvalidInput.
 void write_case(const std::filesystem::path &folder, const Case &c);
 

@@ -83,4 +83,46 @@ TEST_F(Allocation, FirstExecuteOnOneThreadMakesNone) {
     EXPECT_EQ(all_allocations, before);
 }
 
+// Fails the N-th allocation for N = 0, 1, ... until `call` succeeds; `untouched` must hold after each failure.
+template <typename Call, typename Untouched>
+void expect_survives(const Call &call, const Untouched &untouched) {
+    for (int64_t failures = 0;; failures++) {
+        remaining = failures;
+        const heed_status status = call();
+        remaining = -1;
+        if (status == HEED_OK) {
+            EXPECT_GT(failures, 0);
+            return;
+        }
+        ASSERT_EQ(status, HEED_OUT_OF_MEMORY) << heed_last_error();
+        ASSERT_TRUE(untouched());
+        ASSERT_LT(failures, 100);
+    }
+}
+
+// Appends and copies to a cache of the tokens' own type, which no generated kernel serves.
+TEST_F(Allocation, CacheOperationsSurviveEveryFailure) {
+    std::vector<float> k(4 * 8 * 16, canary), v = k, tokens(4 * 2 * 16, 1.0f);
+    const std::vector<float> before = k;
+    std::vector<int32_t> kv_lens(4, 3);
+    heed_kv_append_args args = {};
+    args.struct_size = sizeof(args);
+    args.new_len = 2;
+    args.k_new = args.v_new = {tokens.data(), static_cast<int64_t>(tokens.size()), HEED_F32};
+    args.cache.batch = 4;
+    args.cache.num_kv_heads = 1;
+    args.cache.head_dim = args.cache.head_dim_v = 16;
+    args.cache.capacity = 8;
+    args.cache.k = {k.data(), static_cast<int64_t>(k.size()), HEED_F32};
+    args.cache.v = {v.data(), static_cast<int64_t>(v.size()), HEED_F32};
+    args.cache.kv_lens = kv_lens.data();
+    args.execution.num_threads = 1;
+    expect_survives([&] { return heed_kv_append(&args); },
+                    [&] { return k == before && v == before && kv_lens == std::vector<int32_t>(4, 3); });
+    const std::vector<float> appended = k;
+    EXPECT_NE(appended, before);
+    const heed_kv_range swap[] = {{0, 1, 0, 8}, {1, 0, 0, 4}};
+    expect_survives([&] { return heed_kv_copy(&args.cache, swap, 2, &args.execution); }, [&] { return k == appended; });
+}
+
 }  // namespace

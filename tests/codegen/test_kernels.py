@@ -6,6 +6,7 @@ import unittest
 
 DIR = pathlib.Path(sys.argv.pop(1))
 ROWS = sorted(p.stem for p in DIR.glob("attention_*.inc"))
+OPS = sorted(p.stem for op in ("rope", "kv_append", "merge_states", "dropout_mask") for p in DIR.glob(f"{op}_*.inc"))
 
 
 def loops(text, name):
@@ -72,6 +73,31 @@ class Kernels(unittest.TestCase):
         self.assertGreaterEqual(len(tiles), 2)  # logits, values
         for tile in tiles:
             self.assertNotRegex(tile, r"vmovu?a?ps\t%zmm\d+, .*\(%rsp")
+
+
+class Operations(unittest.TestCase):
+    def test_table_is_there(self):
+        self.assertEqual(len(OPS), 2 * (3 + 3 + 3 + 1))
+        for row in OPS:
+            self.assertTrue((DIR / f"{row}.inc").read_text().startswith(f"HEED_OP({row}, "), row)
+
+    def test_no_allocation(self):
+        for row in OPS:
+            self.assertNotRegex((DIR / f"{row}.s").read_text(), r"halide_(malloc|do_par_for)", row)
+
+    def test_instruction_sets(self):
+        for row in OPS:
+            assembly = (DIR / f"{row}.s").read_text()
+            self.assertNotIn("%zmm", assembly, row)
+            self.assertEqual("%ymm" in assembly, row.endswith("avx2"), row)
+            if "_f16_" in row:
+                self.assertEqual("vcvtph2ps" in assembly, row.endswith("avx2"), row)
+
+    def test_philox_multiplies_in_vectors(self):
+        # The loop over 8 counters: 2 multiplications per round and four lanes of 64 bits, less what the loop leaves
+        # unchanged.
+        counts = [b.count("vpmuludq") for b in blocks((DIR / "dropout_mask_u8_avx2.s").read_text())]
+        self.assertTrue(30 < max(counts) <= 40, counts)
 
 
 unittest.main()

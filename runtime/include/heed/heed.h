@@ -168,9 +168,9 @@ HEED_API const char *heed_last_error(void);
 typedef enum heed_phase HEED_ENUM_WIDTH { HEED_PREFILL = 0, HEED_DECODE = 1 } heed_phase;
 typedef enum heed_isa HEED_ENUM_WIDTH { HEED_X86_64 = 0, HEED_AVX2 = 1, HEED_AVX512 = 2 } heed_isa;
 
-/* Bits of heed_kernel_info_t.features. BIAS, MASK: what a row can serve beyond the plain problem. GQA: a decode row
- * that works on several query rows at once (the heads of a group, positions); rows with and without it serve any group.
- */
+/* Bits of heed_kernel_info_t.features: what a row can serve beyond the plain problem; it serves problems without them
+ * too. GQA: a decode row that works on several query rows at once (the heads of a group, positions); rows with and
+ * without it serve any group. */
 enum {
     HEED_FEATURE_BIAS = 1,
     HEED_FEATURE_MASK = 2,
@@ -187,7 +187,7 @@ typedef struct heed_kernel_info_t {
     heed_dtype dtype, kv_dtype;
     int32_t head_dim, head_dim_v; /* 0 = any */
     uint32_t features;
-    heed_kv_storage kv_storage;
+    heed_kv_storage kv_storage; /* CONTIGUOUS: the row serves contiguous and varlen; PAGED: it serves all */
     heed_isa isa;
     int32_t row_block, kv_block;
     bool supported;        /* on this machine */

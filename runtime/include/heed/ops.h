@@ -46,6 +46,7 @@ typedef struct heed_rope_args {
     heed_execution execution;
 } heed_rope_args;
 
+/* Errors: INVALID_ARGUMENT (a position outside the tables, an overlap other than x itself), UNSUPPORTED, INTERNAL. */
 HEED_API heed_status heed_rope(const heed_rope_args *args);
 
 /* ---- Key/value cache ------------------------------------------------------------------------------------------ */
@@ -65,7 +66,13 @@ typedef struct heed_kv_view {
 } heed_kv_view;
 
 /* Appends new_lens[b] (NULL: new_len) tokens behind kv_lens[b], then adds them to kv_lens[b].
- * INVALID_ARGUMENT: a length beyond the capacity, a page id out of range, two tokens for one slot, overlap. */
+ * Into an int8 cache: scale = max|x| / 127, code = x / scale rounded half to even, -127..127. A row of zeros has scale
+ * 0; a row with NaN or infinity has scale NaN; codes are 0 where the scale is 0 or NaN. Keys that are rotated are
+ * rounded to dtype first: the result has the bits of heed_rope followed by an append. The cache's k and v may
+ * interleave in one allocation, by pages (sequences), tokens or heads. INVALID_ARGUMENT: a length beyond the capacity,
+ * a page id out of range among the pages written to, two tokens for one slot, a position outside the tables, any
+ * overlap of what is written with what is read (a source that is its own destination too). Page table entries that are
+ * not written through are not read. OUT_OF_MEMORY before any write. */
 typedef struct heed_kv_append_args {
     uint32_t struct_size;
     heed_dtype dtype;         /* of k_new and v_new */
@@ -88,14 +95,16 @@ typedef struct heed_kv_range {
 } heed_kv_range;
 
 /* Copies K, V and scales of `num_ranges` ranges, for beams and shared prefixes. Sources are read as they were before
- * the call; two writes to one slot are an error. Lengths and tables stay the caller's. */
+ * the call, whatever ranges write over others' sources (that takes memory of about 1 MiB, or one token per such range);
+ * two writes to one slot are an error. Lengths and tables stay the caller's and are not used. execution may be NULL. */
 HEED_API heed_status heed_kv_copy(const heed_kv_view *cache, const heed_kv_range *ranges, int32_t num_ranges,
                                   const heed_execution *execution);
 
 /* ---- Merging attention states --------------------------------------------------------------------------------- */
 
 /* Merges attention over disjoint key sets: out = sum_n w_n * outs[n], w_n = exp(lses[n] - lse), and
- * lse = log sum_n exp(lses[n]). Exact for a single state; merging an empty state (lse = -inf) changes no bit. */
+ * lse = log sum_n exp(lses[n]). Exact for a single state; merging an empty state (lse = -inf) changes no bit, whatever
+ * its out holds. Without any key out = +0 and lse = the sink, or -inf. NaN in an lse or sink gives NaN in that row. */
 typedef struct heed_merge_args {
     uint32_t struct_size;
     heed_dtype dtype; /* of outs and out */
@@ -129,7 +138,8 @@ HEED_API heed_status heed_attention_probs(const struct heed_plan *plan, const st
 
 /* Writes the dropout mask that attention uses: uint8 [batch, num_heads, max_q_len, max_kv_len], 1 = kept.
  * Philox4x32-10, key = seed, counter low 64 = e >> 2, high 64 = offset, word e & 3, with
- * e = ((b * num_heads + h) * max_q_len + i) * max_kv_len + j; dropped iff word < round(dropout_p * 2^32). */
+ * e = ((b * num_heads + h) * max_q_len + i) * max_kv_len + j; dropped iff word < round(dropout_p * 2^32).
+ * Layout indices are [batch, num_heads, max_q_len, max_kv_len]; a NULL layout is packed, a NULL execution all zero. */
 HEED_API heed_status heed_dropout_mask(const struct heed_problem *problem, uint64_t seed, uint64_t offset,
                                        const heed_tensor *keep, const heed_layout *keep_layout,
                                        const heed_execution *execution);

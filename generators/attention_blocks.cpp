@@ -1,0 +1,239 @@
+// The algorithm on one block of keys: visibility, logits, softmax, weighted values, and the step that adds it all to
+// the state of the rows.
+#include "attention_builder.h"
+#include "dropout.h"
+#include "score_mod.h"
+
+namespace heed {
+
+using namespace Halide;
+
+AttentionBuilder::Args AttentionBuilder::in_block(const AttentionStages &st, Args first) {
+    first.insert(first.end(), {st.kb, st.t, st.sp});
+    return first;
+}
+
+AttentionBuilder::Vars AttentionBuilder::vars(const Args &args) {
+    Vars result;
+    for (const Expr &arg : args) {
+        result.emplace_back(arg.as<Internal::Variable>()->name);
+    }
+    return result;
+}
+
+Expr AttentionBuilder::per_logit(const Func &tensor, const Expr &pos, bool may_lie_outside) const {
+    Expr last = in.max_kv_len - 1;
+    Expr key = may_lie_outside ? clamp(pos, 0, last) : unsafe_promise_clamped(pos, 0, last);
+    Expr sequence = unsafe_promise_clamped(field(TaskField::sequence), 0, in.batch - 1);
+    return tensor(key, position(st.row), head(st.row), sequence);
+}
+
+Expr AttentionBuilder::bias(const Expr &pos, bool may_lie_outside) const {
+    Expr element = per_logit(in.bias, pos, may_lie_outside);
+    if (cfg.dtype != ElementType::f32) {
+        Expr element_16 = to_float(cfg.dtype, per_logit(in.bias_16, pos, may_lie_outside));
+        element = select(st.bias_is_16, element_16, element);
+    }
+    return select(st.bias_on, element, 0.f);
+}
+
+void AttentionBuilder::define_visibility(BlockChain &chain) {
+    if (!hides(chain)) {
+        return;
+    }
+    Expr pos = key_position(chain, st.k, st.kb), seen;
+    Args at = in_block({st.row, st.k});
+    auto require = [&](const Expr &condition) { seen = seen.defined() ? seen && condition : condition; };
+    if (chain.ranged) {
+        Tuple range = st.row_range(st.row, st.t, st.sp);
+        require(pos >= range[0] && pos < range[1]);
+    }
+    if (cfg.has_mask) {
+        Expr allows = mask_allows(per_logit(in.mask, pos, chain.ranged), in.mask_form);
+        require(select(st.mask_on, allows, Internal::const_true()));
+    }
+    if (cfg.has_bias) {
+        chain.biases(vars(at)) = bias(pos, chain.ranged);
+        require(!is_negative_infinity(chain.biases(at)));
+    }
+    chain.visible(vars(at)) = seen;
+}
+
+Expr AttentionBuilder::if_visible(const BlockChain &chain, const Expr &k, const Expr &value,
+                                  const Expr &otherwise) const {
+    return hides(chain) ? select(chain.visible(in_block({st.row, k})), value, otherwise) : value;
+}
+
+void AttentionBuilder::define_copies(BlockChain &chain) {
+    if (!cfg.copies_kv()) {
+        return;
+    }
+    Vars args = vars(in_block({st.d, st.k}));
+    auto from = [&](const KvSource &source) {
+        return [&](const Expr &d) { return source.element(d, kv_head(), slot(chain, st.k)); };
+    };
+    chain.k_rows.define(args, head_dim, cfg.pads_rows(), from(in.k));
+    chain.v_rows.define(args, head_dim_v, cfg.pads_rows(), from(in.v));
+}
+
+// Element d of key k of the block, of k or v.
+Expr AttentionBuilder::element(const BlockChain &chain, const KvSource &source, const PaddedRows &rows, const Expr &d,
+                               const Expr &k) const {
+    return cfg.copies_kv() ? rows.rows(in_block({d, k})) : source.element(d, kv_head(), slot(chain, k));
+}
+
+void AttentionBuilder::define_products(BlockChain &chain) {
+    Args at = in_block({st.row, st.k});
+    if (prefill) {
+        chain.over_d = RDom(0, padded(head_dim), "over_d" + chain.suffix);
+        Expr d = chain.over_d;
+        chain.product(vars(at)) += st.q_lanes(st.row, d, st.t) * element(chain, in.k, chain.k_rows, d, st.k);
+        return;
+    }
+    const int lanes = cfg.dot_lanes;
+    chain.over_d = RDom(0, padded(head_dim) / lanes, "over_d" + chain.suffix);
+    Expr d = chain.over_d * lanes + st.u;
+    Args per_lane = in_block({st.u, st.row, st.k});
+    chain.dot_tile(vars(per_lane)) += st.q_rows(d, st.row, st.t) * element(chain, in.k, chain.k_rows, d, st.k);
+    chain.dots(vars(per_lane)) = chain.dot_tile(per_lane);
+    define_lane_sums(chain);
+    chain.product(vars(at)) = chain.sums.back()(in_block({st.k % lanes, 0, st.row, st.k / lanes}));
+}
+
+// Each level interleaves the halves of two vectors and adds: after log2(lanes) levels lane e holds the sum of key e.
+void AttentionBuilder::define_lane_sums(BlockChain &chain) {
+    const int lanes = cfg.dot_lanes;
+    for (int pairs = lanes / 2; pairs >= 1; pairs /= 2) {
+        auto operand = [&](const Expr &lane, const Expr &p) {
+            return chain.sums.empty() ? chain.dots(in_block({lane, st.row, st.kq * lanes + p}))
+                                      : chain.sums.back()(in_block({lane, p, st.row, st.kq}));
+        };
+        auto half = [&](int from) {
+            Expr lane = st.e / 2 + from;
+            return select(st.e % 2 == 0, operand(lane, st.p), operand(lane, st.p + pairs));
+        };
+        Func level("lane_sums" + std::to_string(pairs) + chain.suffix);
+        level(vars(in_block({st.e, st.p, st.row, st.kq}))) = half(0) + half(lanes / 2);
+        chain.sums.push_back(level);
+    }
+}
+
+// In units of log2: what changes a logit, in the contract's order. Softcap and bias in natural units are scaled alike.
+void AttentionBuilder::define_logits(BlockChain &chain) {
+    Args at = in_block({st.row, st.k});
+    Expr logit = chain.product(at);
+    if (cfg.modifies_logits()) {
+        chain.raw_logits(vars(at)) = logit;
+        logit = chain.raw_logits(at);
+    }
+    if (cfg.has_kv_scales()) {
+        logit = logit * in.k.scale(kv_head(), slot(chain, st.k));
+    }
+    if (cfg.has_softcap) {
+        logit = select(st.softcap_on, soft_capped(logit, in.softcap * log2_e), logit);
+    }
+    Expr bias;
+    if (cfg.has_alibi) {
+        Expr distance = key_position(chain, st.k, st.kb) - (position(st.row) + field(TaskField::position_offset));
+        bias = alibi(in.alibi_slopes(head(st.row)), distance, in.alibi_symmetric);
+    }
+    if (cfg.has_bias) {
+        bias = bias.defined() ? chain.biases(at) + bias : chain.biases(at);
+    }
+    if (bias.defined()) {
+        logit = add_bias(logit, bias);
+    }
+    chain.logits(vars(at)) = if_visible(chain, st.k, logit, lowest_logit());
+}
+
+void AttentionBuilder::define_softmax(BlockChain &chain) {
+    Args at = in_block({st.row, st.k}), per_row = in_block({st.row});
+    chain.keys = RDom(0, chain.block, "keys" + chain.suffix);
+    Args at_key = in_block({st.row, Expr(chain.keys)});
+    chain.block_max(vars(per_row)) = lowest_logit();
+    chain.block_max(vars(per_row)) = max(chain.block_max(per_row), chain.logits(at_key));
+    Expr weight = exp2_nonpositive(chain.logits(at) - chain.block_max(per_row));
+    chain.weights(vars(at)) = if_visible(chain, st.k, weight, 0.f);
+    if (prefill) {
+        chain.block_sum(vars(per_row)) += chain.weights(at_key);
+        return;
+    }
+    const int lanes = cfg.dot_lanes;
+    chain.lane_keys = RDom(0, chain.block / lanes, "lane_keys" + chain.suffix);
+    chain.over_u = RDom(0, lanes, "over_u" + chain.suffix);
+    chain.sum_lanes(vars(in_block({st.u, st.row}))) +=
+        chain.weights(in_block({st.row, chain.lane_keys * lanes + st.u}));
+    chain.block_sum(vars(per_row)) += chain.sum_lanes(in_block({Expr(chain.over_u), st.row}));
+}
+
+// The element of the dropout mask is the contract's: it depends on the problem, not on tiles, splits or threads.
+void AttentionBuilder::define_dropout(BlockChain &chain) {
+    if (!cfg.has_dropout) {
+        return;
+    }
+    auto wide = [](const Expr &x) { return cast<uint64_t>(x); };
+    Expr row = (wide(field(TaskField::sequence)) * wide(in.num_heads) + wide(head(st.row))) * wide(in.max_q_len) +
+               wide(position(st.row));
+    Expr element = row * wide(in.max_kv_len) + wide(key_position(chain, st.k, st.kb));
+    const DropoutStream stream = DropoutStream::of(in.dropout_seed, in.dropout_offset);
+    Expr word = philox_word(stream.seed_lo, stream.seed_hi, stream.offset_lo, stream.offset_hi, element);
+    Expr keeps = dropout_keeps(word, in.dropout_threshold);
+    Args at = in_block({st.row, st.k});
+    chain.kept(vars(at)) = hides(chain) ? chain.visible(at) && keeps : keeps;
+}
+
+// A hidden or dropped key is left out, not multiplied by 0: its value may be NaN.
+void AttentionBuilder::define_values(BlockChain &chain) {
+    Args at = in_block({st.row, st.d}), at_key = in_block({st.row, Expr(chain.keys)});
+    Expr key = chain.keys, weight = chain.weights(at_key);
+    if (cfg.has_kv_scales()) {
+        Args each = in_block({st.row, st.k});
+        chain.value_weights(vars(each)) = chain.weights(each) * in.v.scale(kv_head(), slot(chain, st.k));
+        weight = chain.value_weights(at_key);
+    }
+    chain.value_tile(vars(at)) = 0.f;
+    Expr so_far = chain.value_tile(at);
+    Expr with_key = so_far + weight * element(chain, in.v, chain.v_rows, st.d, key);
+    chain.value_tile(vars(at)) =
+        cfg.has_dropout ? select(chain.kept(at_key), with_key, so_far) : if_visible(chain, key, with_key, so_far);
+    chain.block_out(vars(at)) = chain.value_tile(at);
+}
+
+// One step of the online softmax. Each slot depends on the old values of row_max and row_sum only, and precedes
+// row_max: so the slots may be updated one after the other or all at once.
+void AttentionBuilder::define_step(BlockChain &chain) {
+    using S = AttentionStages;
+    const int slots = cfg.state_slots();
+    // No step of `full` may exist unless the keys fill a block.
+    Expr full_keys = prefill ? in.max_kv_len : min(in.split_len, in.max_kv_len);
+    Expr masked_steps = prefill ? Expr(max_masked_steps()) : in.split_len / cfg.masked_block + 2;
+    Expr max_steps = chain.ranged ? masked_steps : full_keys / cfg.kv_block;
+    Expr outputs = prefill ? head_dim_v : padded(head_dim_v);
+    chain.steps = RDom({{0, slots + outputs}, {0, max_steps}}, "steps" + chain.suffix);
+    Expr slot = chain.steps.x, step = chain.steps.y;
+    chain.steps.where(step < range(chain.ranged ? 3 : 1));
+
+    auto state = [&](const Expr &x) { return st.state(st.row, x, st.t, st.sp); };
+    auto block = [&](const Func &f, Args first) {
+        first.insert(first.end(), {step, st.t, st.sp});
+        return f(first);
+    };
+    Expr old_max = state(S::row_max), block_max = block(chain.block_max, {st.row}), new_max = max(old_max, block_max);
+    Expr old_factor = exp2_nonpositive(old_max - new_max), new_factor = exp2_nonpositive(block_max - new_max);
+    Expr new_sum = state(S::row_sum) * old_factor + block(chain.block_sum, {st.row}) * new_factor;
+    Expr element = clamp(slot - slots, 0, outputs - 1);
+    Expr new_out =
+        state(slot) * state(S::old_factor) + block(chain.block_out, {st.row, element}) * state(S::new_factor);
+    st.state(st.row, slot, st.t, st.sp) =
+        select(slot >= slots, likely(new_out), slot == S::old_factor, old_factor, slot == S::new_factor, new_factor,
+               slot == S::row_sum, new_sum, new_max);
+}
+
+// Both ends of a block of rows: at most row_block keys are seen by some rows only, and `full` leaves less than
+// kv_block.
+int AttentionBuilder::max_masked_steps() const {
+    auto steps = [&](int keys) { return (keys + cfg.masked_block - 1) / cfg.masked_block; };
+    return steps(cfg.row_block) + steps(cfg.kv_block + cfg.row_block);
+}
+
+}  // namespace heed

@@ -1,0 +1,31 @@
+#pragma once
+// Philox4x32-10, the counter-based generator behind dropout, as Expr functions. One mask for every kernel: element e of
+// the flattened [batch, num_heads, max_q_len, max_kv_len] mask is word e & 3 of counter (e >> 2, offset) under the key
+// seed. All words are uint32, e is uint64; integers only, so that every ISA and vector width gives the same bits.
+
+#include <array>
+
+#include "Halide.h"
+
+namespace heed {
+
+// seed and offset of a call, halved.
+struct DropoutStream {
+    Halide::Expr seed_lo, seed_hi, offset_lo, offset_hi;
+
+    static DropoutStream of(const Halide::Expr &seed, const Halide::Expr &offset);  // both uint64
+};
+
+// The four words of one counter: elements 4 * counter .. 4 * counter + 3. Costs 20 widening multiplications, shared by
+// all four: a kernel whose lanes run along keys should compute it once per four of them.
+std::array<Halide::Expr, 4> philox_words(const DropoutStream &stream, const Halide::Expr &counter);
+
+// The word of element e. For lanes that run along query rows, where each lane has a counter of its own.
+Halide::Expr philox_word(const Halide::Expr &seed_lo, const Halide::Expr &seed_hi, const Halide::Expr &offset_lo,
+                         const Halide::Expr &offset_hi, const Halide::Expr &e);
+
+// Whether an element with this word is kept: word >= threshold, with threshold = round(p * 2^32) in uint64, 0..2^32 (p
+// = 1 keeps none). Compares in 32 bits per lane; the 33rd bit of the threshold is a test outside the vector.
+Halide::Expr dropout_keeps(const Halide::Expr &word, const Halide::Expr &threshold);
+
+}  // namespace heed

@@ -1,0 +1,23 @@
+#pragma once
+// Element types of tensors. Kernels compute in float; f16 and bf16 elements are 16-bit patterns in buffers.
+
+#include <string>
+
+#include "Halide.h"
+
+namespace heed {
+
+enum class ElementType { f32, f16, bf16, i8 };
+
+const char *name_of(ElementType type);
+
+// How a buffer holds it: Float(32), UInt(16) or Int(8).
+Halide::Type stored_type(ElementType type);
+
+// The value of a stored element. Exact; of i8 the code, without its scale.
+Halide::Expr to_float(ElementType type, const Halide::Expr &stored);
+
+// The stored element nearest to a float, ties to even; NaN stays NaN. Not for i8.
+Halide::Expr from_float(ElementType type, const Halide::Expr &value);
+
+}  // namespace heed

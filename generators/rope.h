@@ -1,0 +1,36 @@
+#pragma once
+// RoPE on a block of rows: pairs (a, b) become (a cos - b sin, b cos + a sin).
+//
+// A row of rotary_dim elements is seen as (n, part): pair n, part 0 = a, part 1 = b. Half-split pairs have strides
+// (1, rotary_dim / 2), interleaved ones (2, 1). out may be x itself: each pair is read before it is written.
+
+#include "element_type.h"
+
+namespace heed {
+
+struct RopeKernel {
+    ElementType type;
+    Halide::ImageParam x;                                 // (n, part, head, token)
+    Halide::ImageParam cos{Halide::Float(32), 2, "cos"};  // (n, table row)
+    Halide::ImageParam sin{Halide::Float(32), 2, "sin"};
+    Halide::ImageParam positions{Halide::Int(32), 1, "positions"};
+    // Token t reads table row positions(t) + position_step * t, clamped into the table.
+    Halide::Param<int32_t> position_step{"position_step"};
+
+    Halide::Var n{"n"}, part{"part"}, head{"head"}, token{"token"};
+    Halide::Func rotated{"rotated"}, out{"out"};
+
+    explicit RopeKernel(ElementType type);
+
+    // The two kinds of pairs, by the strides of x and out.
+    Halide::Expr is_half_split() const { return has_strides(1, Halide::Expr()); }
+    Halide::Expr is_interleaved() const { return has_strides(2, 1); }
+
+    std::vector<Halide::Argument> arguments() const { return {x, cos, sin, positions, position_step}; }
+    Halide::Pipeline pipeline() const { return Halide::Pipeline(out); }
+
+private:
+    Halide::Expr has_strides(const Halide::Expr &of_n, const Halide::Expr &of_part) const;
+};
+
+}  // namespace heed

@@ -1,0 +1,14 @@
+// Which op row serves a call: the best ISA of the machine.
+#pragma once
+
+#include "kernel.h"
+
+namespace heed {
+
+// *row is the row, or NULL with UNSUPPORTED and a sentence that names the rows that were looked at.
+heed_status find_op_row(Op op, heed_dtype dtype, heed_dtype kv_dtype, const OpKernel **row);
+
+// Rows above `isa` are passed over from now on, in the whole process: so that tests run every row.
+void limit_op_isa(Isa isa);
+
+}  // namespace heed

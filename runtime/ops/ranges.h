@@ -1,0 +1,49 @@
+// The memory of one call: NULL rules, capacities, alignment, and that what is written overlaps nothing else.
+#pragma once
+
+#include "heed/heed.h"
+#include "view.h"
+
+namespace heed {
+
+// Add all that is written first: each range is compared with the written ones when it is added. `beside` names a
+// written range that this one may share addresses with (in place, or interleaved).
+class MemoryRanges {
+public:
+    // `count` elements of `element_bytes` bytes at `data`, which may be NULL when count is 0.
+    heed_status add(const char *name, const void *data, int64_t count, int64_t element_bytes, Access access,
+                    const char *beside = nullptr);
+
+    // A tensor of `dtype` whose layout spans `span` elements.
+    heed_status add(const char *name, const heed_tensor &tensor, heed_dtype dtype, int64_t span, Access access,
+                    const char *beside = nullptr);
+
+private:
+    struct Range {
+        const char *name;
+        uintptr_t begin, end;
+    };
+    static constexpr int32_t max_written = 8;
+    Range written_[max_written];
+    int32_t num_written_ = 0;
+};
+
+// The layouts name the same elements: equal strides wherever there is more than one element.
+bool same_layout(const View &a, const View &b);
+
+// A flag of an argument struct, as a byte: it comes from untrusted memory.
+heed_status check_flag(const char *name, const bool *flag);
+
+// value is in low..high.
+heed_status check_int(const char *name, int64_t value, int64_t low, int64_t high);
+
+// struct_size of the struct called `name`.
+heed_status check_struct_size(const char *name, uint32_t struct_size, size_t known);
+
+// HEED_F32, HEED_F16 or HEED_BF16.
+heed_status check_float_dtype(const char *name, heed_dtype dtype);
+
+// 1..640: a legal value above is UNSUPPORTED.
+heed_status check_head_dim(const char *name, int32_t head_dim);
+
+}  // namespace heed

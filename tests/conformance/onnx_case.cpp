@@ -1,0 +1,150 @@
+#include "onnx_case.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "element.h"
+#include "invalid_input.h"
+
+namespace heed_conformance {
+namespace {
+
+namespace fs = std::filesystem;
+using heed_cli::ElementType;
+using heed_cli::InvalidInput;
+
+std::map<std::string, Array> read_arrays(const fs::path &folder) {
+    std::map<std::string, Array> arrays;
+    for (const fs::directory_entry &entry : fs::directory_iterator(folder)) {
+        arrays[entry.path().stem().string()] = heed_cli::read_npy(entry.path());
+    }
+    return arrays;
+}
+
+double value_at(const Array &array, int64_t index) {
+    const heed_dtype dtype = dtype_of(array);
+    if (dtype == HEED_F32) return array.as<float>()[index];
+    return heed_test::from_bits(dtype, array.as<uint16_t>()[index]);
+}
+
+// "(1, 0, 2, 5)"
+std::string place_of(const Array &array, int64_t index) {
+    std::vector<int64_t> place(array.shape.size());
+    for (size_t axis = place.size(); axis-- > 0; index /= array.shape[axis]) place[axis] = index % array.shape[axis];
+    return heed_cli::shape_text(place);
+}
+
+std::string number_text(double value) {
+    char text[32];
+    std::snprintf(text, sizeof(text), "%.9g", value);
+    return text;
+}
+
+}  // namespace
+
+const Array *OnnxCase::find_input(const std::string &input) const {
+    const auto found = inputs.find(input);
+    return found == inputs.end() ? nullptr : &found->second;
+}
+
+const Array &OnnxCase::input(const std::string &input) const {
+    const Array *found = find_input(input);
+    if (found == nullptr) throw InvalidInput("the input " + input + " is missing");
+    return *found;
+}
+
+double OnnxCase::attribute(const std::string &attribute, double otherwise) const {
+    const auto found = attributes.find(attribute);
+    return found == attributes.end() ? otherwise : found->second;
+}
+
+int32_t OnnxCase::integer(const std::string &attribute, int32_t otherwise) const {
+    return static_cast<int32_t>(this->attribute(attribute, otherwise));
+}
+
+void OnnxCase::expect_only(const std::set<std::string> &known_inputs,
+                           const std::set<std::string> &known_attributes) const {
+    for (const auto &[input, array] : inputs) {
+        if (known_inputs.count(input) == 0) throw InvalidInput("the input " + input + " has no meaning here");
+    }
+    for (const auto &[attribute, value] : attributes) {
+        if (known_attributes.count(attribute) == 0) {
+            throw InvalidInput("the attribute " + attribute + " has no meaning here");
+        }
+    }
+}
+
+OnnxCase read_onnx_case(const fs::path &folder) {
+    std::ifstream in(folder / "case.json");
+    if (!in.is_open()) throw InvalidInput((folder / "case.json").string() + ": no readable file");
+    const nlohmann::json description = nlohmann::json::parse(in);
+    OnnxCase onnx;
+    onnx.name = folder.filename().string();
+    onnx.rtol = description.at("rtol");
+    onnx.atol = description.at("atol");
+    onnx.attributes = description.at("attributes").get<std::map<std::string, double>>();
+    onnx.inputs = read_arrays(folder / "inputs");
+    onnx.outputs = read_arrays(folder / "outputs");
+    return onnx;
+}
+
+heed_dtype dtype_of(const Array &array) {
+    switch (array.type) {
+    case ElementType::f32:
+        return HEED_F32;
+    case ElementType::f16:
+        return HEED_F16;
+    case ElementType::u16:
+        return HEED_BF16;
+    default:
+        throw InvalidInput(std::string("a tensor holds ") + heed_cli::element_name(array.type));
+    }
+}
+
+Array split_heads(const Array &array, int32_t num_heads) {
+    if (array.shape.size() == 4) return array;
+    if (array.shape.size() != 3 || num_heads < 1 || array.shape[2] % num_heads != 0) {
+        throw InvalidInput("a tensor has shape " + heed_cli::shape_text(array.shape) + " and " +
+                           std::to_string(num_heads) + " heads");
+    }
+    Array split = array;
+    split.shape = {array.shape[0], array.shape[1], num_heads, array.shape[2] / num_heads};
+    return split;
+}
+
+const char *axes_of(const Array &array) { return array.shape.size() == 3 ? "bshd" : "bhsd"; }
+
+Array make_nan(const Array &like, const std::vector<int64_t> &shape) {
+    Array array = heed_cli::make_array(like.type, shape);
+    std::fill(array.data.begin(), array.data.end(), static_cast<unsigned char>(0xff));  // a NaN in each type
+    return array;
+}
+
+std::string compare(const OnnxCase &onnx, const std::string &output, const Array &got, const Array &expected,
+                    double *worst) {
+    if (got.type != expected.type || got.shape != expected.shape) {
+        return output + " holds " + heed_cli::element_name(got.type) + heed_cli::shape_text(got.shape) + ", expected " +
+               heed_cli::element_name(expected.type) + heed_cli::shape_text(expected.shape);
+    }
+    const double rtol = dtype_of(expected) == HEED_BF16 ? std::max(onnx.rtol, std::ldexp(1, -6)) : onnx.rtol;
+    int64_t wrong = 0, first = 0;
+    for (int64_t i = 0; i < expected.size(); i++) {
+        const double is = value_at(got, i), wanted = value_at(expected, i);
+        bool right = is == wanted || (std::isnan(is) && std::isnan(wanted));
+        if (!right && std::isfinite(wanted) && wanted != 0) {
+            const double ratio = std::fabs(is - wanted) / (onnx.atol + rtol * std::fabs(wanted));
+            right = ratio <= 1;
+            if (right) *worst = std::max(*worst, ratio);
+        }
+        if (!right && wrong++ == 0) first = i;
+    }
+    if (wrong == 0) return "";
+    return output + place_of(expected, first) + " is " + number_text(value_at(got, first)) + ", expected " +
+           number_text(value_at(expected, first)) + "; " + std::to_string(wrong) + " of " +
+           std::to_string(expected.size()) + " elements are wrong";
+}
+
+}  // namespace heed_conformance
