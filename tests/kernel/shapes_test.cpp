@@ -1,4 +1,5 @@
 // Lengths around the blocks, group sizes, head dims, data kinds: the values of out and lse.
+#include "element.h"
 #include "expect.h"
 
 namespace heed_test {
@@ -152,6 +153,25 @@ TEST(Table, HasRowsForEveryIsa) {
         }
         EXPECT_GT(in_table, 0) << isa_name(isa);
         EXPECT_EQ(supported, machine_has(isa) ? in_table : 0) << isa_name(isa);
+    }
+}
+
+TEST(Table, HasRowsForEveryTypeAndStorage) {
+    for (const heed_dtype dtype : {HEED_F32, HEED_F16, HEED_BF16}) {
+        for (const bool int8_kv : {false, true}) {
+            for (const heed_kv_storage storage : {HEED_KV_CONTIGUOUS, HEED_KV_PAGED}) {
+                const std::vector<Row> rows = only(supported_rows(), [&](const Row &row) {
+                    return row.info.dtype == dtype && row.int8_kv() == int8_kv && row.serves(storage);
+                });
+                EXPECT_FALSE(rows.empty()) << dtype_name(dtype) << (int8_kv ? " int8" : "") << ", storage " << storage;
+                for (const uint32_t feature : {HEED_FEATURE_BIAS, HEED_FEATURE_MASK, HEED_FEATURE_SOFTCAP,
+                                               HEED_FEATURE_ALIBI, HEED_FEATURE_DROPOUT}) {
+                    const auto serves = [feature](const Row &row) { return row.has(feature); };
+                    EXPECT_TRUE(std::any_of(rows.begin(), rows.end(), serves))
+                        << dtype_name(dtype) << (int8_kv ? " int8" : "") << ", feature " << feature;
+                }
+            }
+        }
     }
 }
 

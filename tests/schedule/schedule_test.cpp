@@ -31,10 +31,11 @@ float largest(const std::vector<float> &values) {
 
 // Both rows sum the same tree; they differ where one rounds a product that the other keeps inside an FMA. That moves a
 // logit by at most head_dim / 2 ulp of its partial sums, a weight by as much relatively, and the output by two such
-// steps.
+// steps. An output of 16 bits may then be rounded to the neighbour: a whole unit of the largest v.
 double allowed(const Attention &a) {
     const double logit = a.head_dim * double{largest(a.q)} * largest(a.k) / std::sqrt(double(a.head_dim));
-    return std::ldexp((a.head_dim / 2.0 + a.kv_len / 2.0) * (1 + logit) * largest(a.v), -24);
+    const double unit = a.dtype == HEED_F16 ? 0x1p-10 : a.dtype == HEED_BF16 ? 0x1p-7 : 0;
+    return std::ldexp((a.head_dim / 2.0 + a.kv_len / 2.0) * (1 + logit) * largest(a.v), -24) + unit * largest(a.v);
 }
 
 Attention random_attention(const Row &row, Rng *rng) {
