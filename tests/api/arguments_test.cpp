@@ -12,11 +12,12 @@ using ::testing::HasSubstr;
 
 constexpr int32_t int32_min = std::numeric_limits<int32_t>::min();
 constexpr int32_t int32_max = std::numeric_limits<int32_t>::max();
+constexpr float negative_infinity = -std::numeric_limits<float>::infinity();
 
 class Arguments : public ApiTest {
 protected:
-    // The seq values of a one-sequence problem of 4 queries and 10 keys.
-    std::vector<int32_t> seq(heed_position position, bool causal, int32_t left, int32_t right, int32_t q_offset = 0) {
+    // kv_len, visible_begin, visible_end and position_offset of a one-sequence problem of 4 queries and 10 keys.
+    std::vector<int32_t> range(heed_position position, bool causal, int32_t left, int32_t right, int32_t q_offset = 0) {
         heed_problem problem = make_problem(1, 4, 10);
         problem.position = position;
         problem.causal = causal;
@@ -25,42 +26,29 @@ protected:
         Attempt run(problem);
         run.args.q_offsets = &q_offset;
         EXPECT_EQ(run.execute(), HEED_OK) << heed_last_error();
-        return stub::last_call.seq_values;
+        const stub::Task &task = stub::last_call.task_table.at(0);
+        return {task[heed::task_kv_len], task[heed::task_visible_begin], task[heed::task_visible_end],
+                task[heed::task_position_offset]};
     }
 };
 
 TEST_F(Arguments, VisibleRange) {
-    EXPECT_THAT(seq(HEED_TOP_LEFT, false, -1, -1), ElementsAre(10, int32_min, 10, 0));
-    EXPECT_THAT(seq(HEED_TOP_LEFT, true, -1, -1), ElementsAre(10, int32_min, 1, 0));
-    EXPECT_THAT(seq(HEED_BOTTOM_RIGHT, true, -1, -1), ElementsAre(10, int32_min, 7, 6));
-    EXPECT_THAT(seq(HEED_BOTTOM_RIGHT, false, 2, 1), ElementsAre(10, 4, 8, 6));
-    EXPECT_THAT(seq(HEED_BOTTOM_RIGHT, true, 2, 1), ElementsAre(10, 4, 7, 6));
-    EXPECT_THAT(seq(HEED_EXPLICIT, true, -1, -1, -3), ElementsAre(10, int32_min, -2, -3));
-    EXPECT_THAT(seq(HEED_EXPLICIT, true, 0, -1, 5), ElementsAre(10, 5, 6, 5));
+    EXPECT_THAT(range(HEED_TOP_LEFT, false, -1, -1), ElementsAre(10, int32_min, 10, 0));
+    EXPECT_THAT(range(HEED_TOP_LEFT, true, -1, -1), ElementsAre(10, int32_min, 1, 0));
+    EXPECT_THAT(range(HEED_BOTTOM_RIGHT, true, -1, -1), ElementsAre(10, int32_min, 7, 6));
+    EXPECT_THAT(range(HEED_BOTTOM_RIGHT, false, 2, 1), ElementsAre(10, 4, 8, 6));
+    EXPECT_THAT(range(HEED_BOTTOM_RIGHT, true, 2, 1), ElementsAre(10, 4, 7, 6));
+    EXPECT_THAT(range(HEED_EXPLICIT, true, -1, -1, -3), ElementsAre(10, int32_min, -2, -3));
+    EXPECT_THAT(range(HEED_EXPLICIT, true, 0, -1, 5), ElementsAre(10, 5, 6, 5));
 }
 
 TEST_F(Arguments, VisibleRangeAtTheEdgesOf32Bits) {
-    EXPECT_THAT(seq(HEED_EXPLICIT, true, -1, -1, int32_max), ElementsAre(10, int32_min, 10, int32_max));
-    EXPECT_THAT(seq(HEED_EXPLICIT, true, 0, -1, int32_max), ElementsAre(10, 10, 10, int32_max));
-    EXPECT_THAT(seq(HEED_EXPLICIT, false, int32_max, int32_max, int32_max), ElementsAre(10, 0, 10, int32_max));
-    EXPECT_THAT(seq(HEED_EXPLICIT, true, int32_max, -1, int32_min),
+    EXPECT_THAT(range(HEED_EXPLICIT, true, -1, -1, int32_max), ElementsAre(10, int32_min, 10, int32_max));
+    EXPECT_THAT(range(HEED_EXPLICIT, true, 0, -1, int32_max), ElementsAre(10, 10, 10, int32_max));
+    EXPECT_THAT(range(HEED_EXPLICIT, false, int32_max, int32_max, int32_max), ElementsAre(10, 0, 10, int32_max));
+    EXPECT_THAT(range(HEED_EXPLICIT, true, int32_max, -1, int32_min),
                 ElementsAre(10, int32_min, int32_min + 1, int32_min));
-    EXPECT_THAT(seq(HEED_EXPLICIT, false, int32_max, int32_max, int32_min), ElementsAre(10, int32_min, 0, int32_min));
-}
-
-TEST_F(Arguments, PerSequenceLengths) {
-    heed_problem problem = make_problem(3, 2, 100);
-    problem.has_kv_lens = true;
-    problem.position = HEED_BOTTOM_RIGHT;
-    problem.causal = true;
-    Attempt run(problem);
-    const int32_t kv_lens[] = {100, 1, 0};
-    run.args.kv_lens = kv_lens;
-    ASSERT_EQ(run.execute(), HEED_OK) << heed_last_error();
-    EXPECT_THAT(stub::last_call.seq_values,
-                ElementsAre(100, int32_min, 99, 98, 1, int32_min, 0, -1, 0, int32_min, -1, -2));
-    EXPECT_THAT(stub::last_call.seq.extents, ElementsAre(4, 3));
-    EXPECT_THAT(stub::last_call.seq.strides, ElementsAre(1, 4));
+    EXPECT_THAT(range(HEED_EXPLICIT, false, int32_max, int32_max, int32_min), ElementsAre(10, int32_min, 0, int32_min));
 }
 
 TEST_F(Arguments, BuffersAreReversed) {
@@ -105,17 +93,36 @@ TEST_F(Arguments, LseFallsIntoTheWorkspace) {
     EXPECT_THAT(stub::last_call.lse.strides, ElementsAre(0, 8, 1, 32));
 }
 
-TEST_F(Arguments, DummyMaskAndBiasHideNothing) {
+TEST_F(Arguments, TensorsThatAreNotUsedAreOneElement) {
     heed_problem problem = make_problem(2, 8, 16);
     problem.mask_true_hides = true;  // without has_mask it means nothing
     Attempt run(problem);
     ASSERT_EQ(run.execute(), HEED_OK) << heed_last_error();
-    EXPECT_EQ(stub::last_call.first_mask, 1);
-    EXPECT_EQ(stub::last_call.first_bias, 0);
-    EXPECT_EQ(stub::last_call.mask_true_hides, 0);
-    EXPECT_THAT(stub::last_call.mask.extents, ElementsAre(16, 8, 4, 2));
-    EXPECT_THAT(stub::last_call.mask.strides, ElementsAre(0, 0, 0, 0));
-    EXPECT_THAT(stub::last_call.bias.strides, ElementsAre(0, 0, 0, 0));
+    const stub::Call &call = stub::last_call;
+    EXPECT_EQ(call.mask_form, heed::no_mask);
+    EXPECT_EQ(call.bias_form, heed::no_bias);
+    EXPECT_EQ(call.first_mask, 1);
+    EXPECT_EQ(call.first_bias, 0);
+    EXPECT_EQ(call.first_bias_16, 0);
+    EXPECT_EQ(call.first_sink, negative_infinity);
+    EXPECT_EQ(call.first_slope, 0);
+    EXPECT_EQ(call.first_page, 0);
+    for (const stub::Buffer *buffer : {&call.mask, &call.bias, &call.bias_16}) {
+        EXPECT_THAT(buffer->extents, ElementsAre(16, 8, 4, 2));
+        EXPECT_THAT(buffer->strides, ElementsAre(0, 0, 0, 0));
+    }
+    for (const stub::Buffer *buffer : {&call.sink, &call.alibi_slopes}) {
+        EXPECT_THAT(buffer->extents, ElementsAre(4));
+        EXPECT_THAT(buffer->strides, ElementsAre(0));
+    }
+    EXPECT_THAT(call.page_table.extents, ElementsAre(1, 2));
+    EXPECT_THAT(call.page_table.strides, ElementsAre(1, 0));
+    EXPECT_NE(call.k_scale.data, nullptr);
+    EXPECT_NE(call.v_scale.data, nullptr);
+    EXPECT_EQ(call.page_size, 0);
+    EXPECT_EQ(call.softcap, 0);
+    EXPECT_EQ(call.dropout_threshold, 0u);
+    EXPECT_EQ(call.dropout_scale, 1);
 }
 
 TEST_F(Arguments, BroadcastMasks) {
@@ -128,7 +135,7 @@ TEST_F(Arguments, BroadcastMasks) {
     ASSERT_EQ(run.execute(), HEED_OK) << heed_last_error();
     EXPECT_THAT(stub::last_call.mask.extents, ElementsAre(16, 8, 4, 2));
     EXPECT_THAT(stub::last_call.mask.strides, ElementsAre(0, 1, 0, 8));
-    EXPECT_EQ(stub::last_call.mask_true_hides, 1);
+    EXPECT_EQ(stub::last_call.mask_form, heed::mask_true_hides);
     run.args.mask.size = 15;
     EXPECT_EQ(run.execute(), HEED_INVALID_ARGUMENT);
     EXPECT_THAT(heed_last_error(), HasSubstr("mask.size is 15"));

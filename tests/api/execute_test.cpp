@@ -18,14 +18,6 @@ const float negative_infinity = -std::numeric_limits<float>::infinity();
 
 class Execute : public ApiTest {
 protected:
-    static void expect_refused(Attempt &run, heed_status status, const std::string &sentence) {
-        const int64_t calls = stub::num_calls;
-        EXPECT_EQ(run.execute(), status);
-        EXPECT_THAT(heed_last_error(), HasSubstr(sentence));
-        EXPECT_EQ(stub::num_calls, calls);
-        EXPECT_TRUE(run.tensors.outputs_untouched());
-    }
-
     static heed_problem with_lse() {
         heed_problem problem = make_problem(2, 8, 16);
         problem.want_lse = true;
@@ -39,7 +31,7 @@ TEST_F(Execute, NullAndStructSize) {
     EXPECT_EQ(heed_execute(run.plan.get(), nullptr), HEED_INVALID_ARGUMENT);
     for (uint32_t size : {0u, 8u, uint32_t{sizeof(heed_args)} - 8, uint32_t{sizeof(heed_args)} + 8}) {
         run.args.struct_size = size;
-        expect_refused(run, HEED_INVALID_ARGUMENT, "heed_args.struct_size is " + std::to_string(size));
+        run.expect_refused(HEED_INVALID_ARGUMENT, "heed_args.struct_size is " + std::to_string(size));
     }
 }
 
@@ -61,17 +53,17 @@ TEST_F(Execute, EachTensorNullInTurn) {
     for (const auto &[name, member] : tensors) {
         const heed_tensor saved = run.args.*member;
         (run.args.*member).data = nullptr;
-        expect_refused(run, HEED_INVALID_ARGUMENT, std::string(name) + " is NULL");
+        run.expect_refused(HEED_INVALID_ARGUMENT, std::string(name) + " is NULL");
         run.args.*member = saved;
     }
     run.args.kv_lens = nullptr;
-    expect_refused(run, HEED_INVALID_ARGUMENT, "kv_lens is NULL");
+    run.expect_refused(HEED_INVALID_ARGUMENT, "kv_lens is NULL");
     run.args.kv_lens = kv_lens;
     run.args.q_offsets = nullptr;
-    expect_refused(run, HEED_INVALID_ARGUMENT, "q_offsets is NULL");
+    run.expect_refused(HEED_INVALID_ARGUMENT, "q_offsets is NULL");
     run.args.q_offsets = q_offsets;
     run.args.workspace = nullptr;
-    expect_refused(run, HEED_INVALID_ARGUMENT, "workspace is NULL");
+    run.expect_refused(HEED_INVALID_ARGUMENT, "workspace is NULL");
     run.args.workspace = run.workspace.data();
     EXPECT_EQ(run.execute(), HEED_OK) << heed_last_error();
 }
@@ -84,17 +76,17 @@ TEST_F(Execute, TypesCapacitiesAlignment) {
         const heed_tensor saved = run.args.*member;
         for (int32_t dtype : {-1, 1, 4, 255}) {
             (run.args.*member).dtype = static_cast<heed_dtype>(dtype);
-            expect_refused(run, HEED_INVALID_ARGUMENT, ".dtype is " + std::to_string(dtype));
+            run.expect_refused(HEED_INVALID_ARGUMENT, ".dtype is " + std::to_string(dtype));
         }
         run.args.*member = saved;
         for (int64_t size : {int64_t{0}, saved.size - 1, std::numeric_limits<int64_t>::min()}) {
             (run.args.*member).size = size;
-            expect_refused(run, HEED_INVALID_ARGUMENT, ".size is " + std::to_string(size));
+            run.expect_refused(HEED_INVALID_ARGUMENT, ".size is " + std::to_string(size));
         }
         run.args.*member = saved;
         for (int bytes : {1, 2, 3}) {
             (run.args.*member).data = static_cast<char *>(saved.data) + bytes;
-            expect_refused(run, HEED_INVALID_ARGUMENT, "aligned to 4 bytes");
+            run.expect_refused(HEED_INVALID_ARGUMENT, "aligned to 4 bytes");
         }
         run.args.*member = saved;
     }
@@ -116,12 +108,12 @@ TEST_F(Execute, AnyElementAlignment) {
 TEST_F(Execute, Workspace) {
     Attempt run(with_lse());
     run.args.workspace_bytes--;
-    expect_refused(run, HEED_WORKSPACE_TOO_SMALL, "workspace_bytes is ");
+    run.expect_refused(HEED_WORKSPACE_TOO_SMALL, "workspace_bytes is ");
     run.args.workspace_bytes = 0;
-    expect_refused(run, HEED_WORKSPACE_TOO_SMALL, "workspace_bytes is 0");
+    run.expect_refused(HEED_WORKSPACE_TOO_SMALL, "workspace_bytes is 0");
     run.args.workspace_bytes = run.workspace.size();
     run.args.workspace = run.workspace.data() + 64;
-    expect_refused(run, HEED_INVALID_ARGUMENT, "aligned to 128 bytes");
+    run.expect_refused(HEED_INVALID_ARGUMENT, "aligned to 128 bytes");
 }
 
 TEST_F(Execute, OutputsOverlapNothing) {
@@ -134,17 +126,17 @@ TEST_F(Execute, OutputsOverlapNothing) {
                                   static_cast<const float *>(input->data) + 512);
         for (int64_t shift : {0, 1, 511}) {
             run.args.out.data = static_cast<float *>(input->data) + shift;
-            expect_refused(run, HEED_INVALID_ARGUMENT, "out overlaps " + std::string(name));
+            run.expect_refused(HEED_INVALID_ARGUMENT, "out overlaps " + std::string(name));
         }
         EXPECT_EQ(std::memcmp(before.data(), input->data, 512 * sizeof(float)), 0);
     }
     run.args.out = out;
     run.args.lse.data = static_cast<float *>(out.data) + 17;
-    expect_refused(run, HEED_INVALID_ARGUMENT, "out overlaps lse");
+    run.expect_refused(HEED_INVALID_ARGUMENT, "out overlaps lse");
     run.args.lse = as_tensor(run.tensors.lse);
     run.args.out.data = run.workspace.data();
     run.args.out.size = 1 << 20;
-    expect_refused(run, HEED_INVALID_ARGUMENT, "out overlaps workspace");
+    run.expect_refused(HEED_INVALID_ARGUMENT, "out overlaps workspace");
 }
 
 TEST_F(Execute, MetadataMayNotBeWritten) {
@@ -152,9 +144,9 @@ TEST_F(Execute, MetadataMayNotBeWritten) {
     problem.has_kv_lens = true;
     Attempt run(problem);
     run.args.kv_lens = reinterpret_cast<const int32_t *>(run.tensors.out.data() + 5);
-    expect_refused(run, HEED_INVALID_ARGUMENT, "out overlaps kv_lens");
+    run.expect_refused(HEED_INVALID_ARGUMENT, "out overlaps kv_lens");
     run.args.kv_lens = reinterpret_cast<const int32_t *>(run.workspace.data());
-    expect_refused(run, HEED_INVALID_ARGUMENT, "workspace overlaps kv_lens");
+    run.expect_refused(HEED_INVALID_ARGUMENT, "workspace overlaps kv_lens");
 }
 
 TEST_F(Execute, InputsMayShareMemory) {
@@ -172,8 +164,8 @@ TEST_F(Execute, KvLensValues) {
             int32_t kv_lens[] = {16, 16};
             kv_lens[at] = value;
             run.args.kv_lens = kv_lens;
-            expect_refused(run, HEED_INVALID_ARGUMENT,
-                           "kv_lens[" + std::to_string(at) + "] is " + std::to_string(value));
+            run.expect_refused(HEED_INVALID_ARGUMENT,
+                               "kv_lens[" + std::to_string(at) + "] is " + std::to_string(value));
         }
     }
     const int32_t kv_lens[] = {0, 16};

@@ -3,11 +3,9 @@
 #include <HalideRuntime.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <type_traits>
 
-#include "kernel.h"
+#include "stub_attention.h"
 
 namespace stub {
 
@@ -18,11 +16,15 @@ std::atomic<int64_t> num_calls{0};
 const char *const prefill_d64 = "attention_prefill_f32_d64_contiguous_x86_64";
 const char *const prefill_any = "attention_prefill_f32_dany_contiguous_x86_64";
 const char *const prefill_any_wide = "attention_prefill_f32_dany_bias_mask_contiguous_x86_64";
+const char *const prefill_paged = "attention_prefill_f32_dany_features_paged_x86_64";
 const char *const decode_d64 = "attention_decode_f32_d64_contiguous_x86_64";
 const char *const decode_any = "attention_decode_f32_dany_bias_mask_contiguous_x86_64";
+const char *const decode_paged = "attention_decode_f32_dany_features_gqa_paged_x86_64";
 const char *const heap_row = "attention_prefill_f32_dany_bias_mask_heap_contiguous_x86_64";
 const char *const foreign_row = "attention_prefill_f32_d64_contiguous_foreign";
 const char *const f16_row = "attention_prefill_f16_d64_contiguous_x86_64";
+const char *const bf16_row = "attention_prefill_bf16_dany_features_paged_x86_64";
+const char *const int8_row = "attention_prefill_f32_kvi8_dany_features_paged_x86_64";
 
 namespace {
 
@@ -30,15 +32,8 @@ using heed::Isa;
 using heed::Kernel;
 using heed::Phase;
 
-const halide_buffer_t &buffer_at(void **args, int index) { return *static_cast<const halide_buffer_t *>(args[index]); }
-
-template <typename T>
-T scalar_at(void **args, int index) {
-    return *static_cast<const T *>(args[index]);
-}
-
 Buffer describe(const halide_buffer_t &buffer) {
-    Buffer result = {buffer.host, {}, {}};
+    Buffer result = {buffer.host, {}, {}, buffer.type.code, buffer.type.bits};
     for (int32_t i = 0; i < buffer.dimensions; i++) {
         result.extents.push_back(buffer.dim[i].extent);
         result.strides.push_back(buffer.dim[i].stride);
@@ -47,85 +42,79 @@ Buffer describe(const halide_buffer_t &buffer) {
 }
 
 template <typename T>
-T &element(const halide_buffer_t &buffer, std::initializer_list<int32_t> index) {
-    int64_t offset = 0;
-    int32_t dimension = 0;
-    for (int32_t i : index) offset += int64_t{i} * buffer.dim[dimension++].stride;
-    return reinterpret_cast<T *>(buffer.host)[offset];
+void copy_first(const Buffer &buffer, T *value) {
+    *value = *static_cast<const T *>(buffer.data);
+}
+
+template <typename T>
+void copy_scalar(void **args, int index, T *value) {
+    *value = scalar_at<T>(args, index);
+}
+
+void record_buffers(void **args, Call *call) {
+    const std::pair<heed::Argument, Buffer *> buffers[] = {
+        {heed::arg_q, &call->q},
+        {heed::arg_k, &call->k},
+        {heed::arg_v, &call->v},
+        {heed::arg_k_scale, &call->k_scale},
+        {heed::arg_v_scale, &call->v_scale},
+        {heed::arg_mask, &call->mask},
+        {heed::arg_bias, &call->bias},
+        {heed::arg_bias_16, &call->bias_16},
+        {heed::arg_sink, &call->sink},
+        {heed::arg_alibi_slopes, &call->alibi_slopes},
+        {heed::arg_page_table, &call->page_table},
+        {heed::arg_tasks, &call->tasks},
+        {heed::arg_out, &call->out},
+        {heed::arg_lse, &call->lse},
+    };
+    for (const auto &[argument, buffer] : buffers) *buffer = describe(buffer_at(args, argument));
+    copy_first(call->mask, &call->first_mask);
+    copy_first(call->bias, &call->first_bias);
+    copy_first(call->bias_16, &call->first_bias_16);
+    copy_first(call->sink, &call->first_sink);
+    copy_first(call->alibi_slopes, &call->first_slope);
+    copy_first(call->page_table, &call->first_page);
+    const auto *task = static_cast<const int32_t *>(call->tasks.data);
+    call->task_table.resize(static_cast<size_t>(call->tasks.extents[1]));
+    for (Task &line : call->task_table) {
+        std::copy(task, task + heed::num_task_fields, line.begin());
+        task += call->tasks.strides[1];
+    }
 }
 
 void record(const char *row, void **args) {
     Call call = {};
     call.row = row;
-    call.q = describe(buffer_at(args, heed::arg_q));
-    call.k = describe(buffer_at(args, heed::arg_k));
-    call.v = describe(buffer_at(args, heed::arg_v));
-    call.mask = describe(buffer_at(args, heed::arg_mask));
-    call.bias = describe(buffer_at(args, heed::arg_bias));
-    call.seq = describe(buffer_at(args, heed::arg_seq));
-    call.out = describe(buffer_at(args, heed::arg_out));
-    call.lse = describe(buffer_at(args, heed::arg_lse));
-    const auto *seq = static_cast<const int32_t *>(call.seq.data);
-    call.seq_values.assign(seq, seq + int64_t{heed::num_seq_fields} * call.seq.extents[1]);
-    call.scale = scalar_at<float>(args, heed::arg_scale);
-    call.split_len = scalar_at<int32_t>(args, heed::arg_split_len);
-    call.num_splits = scalar_at<int32_t>(args, heed::arg_num_splits);
-    call.mask_true_hides = scalar_at<uint8_t>(args, heed::arg_mask_true_hides);
-    call.first_mask = *static_cast<const uint8_t *>(call.mask.data);
-    call.first_bias = *static_cast<const float *>(call.bias.data);
+    record_buffers(args, &call);
+    copy_scalar(args, heed::arg_batch, &call.batch);
+    copy_scalar(args, heed::arg_max_q_len, &call.max_q_len);
+    copy_scalar(args, heed::arg_max_kv_len, &call.max_kv_len);
+    copy_scalar(args, heed::arg_scale, &call.scale);
+    copy_scalar(args, heed::arg_softcap, &call.softcap);
+    copy_scalar(args, heed::arg_split_len, &call.split_len);
+    copy_scalar(args, heed::arg_num_splits, &call.num_splits);
+    copy_scalar(args, heed::arg_page_size, &call.page_size);
+    copy_scalar(args, heed::arg_mask_form, &call.mask_form);
+    copy_scalar(args, heed::arg_bias_form, &call.bias_form);
+    copy_scalar(args, heed::arg_alibi_symmetric, &call.alibi_symmetric);
+    copy_scalar(args, heed::arg_dropout_seed, &call.dropout_seed);
+    copy_scalar(args, heed::arg_dropout_offset, &call.dropout_offset);
+    copy_scalar(args, heed::arg_dropout_threshold, &call.dropout_threshold);
+    copy_scalar(args, heed::arg_dropout_scale, &call.dropout_scale);
     last_call = call;
 }
 
 struct Closure {
+    const Kernel *row;
     void **args;
 };
 
-bool visible(void **args, int32_t b, int32_t h, int32_t i, int32_t j) {
-    const int32_t *seq = &element<int32_t>(buffer_at(args, heed::arg_seq), {0, b});
-    if (j < std::max(0, i + seq[heed::seq_visible_begin])) return false;
-    if (j >= std::min(seq[heed::seq_kv_len], i + seq[heed::seq_visible_end])) return false;
-    const bool element_true = element<uint8_t>(buffer_at(args, heed::arg_mask), {j, i, h, b}) != 0;
-    return element_true != (scalar_at<uint8_t>(args, heed::arg_mask_true_hides) != 0);
-}
-
-// Row (b, h, i), weights in `weights`.
-void compute_row(void **args, float *weights, int32_t b, int32_t h, int32_t i) {
-    const halide_buffer_t &q = buffer_at(args, heed::arg_q), &k = buffer_at(args, heed::arg_k),
-                          &v = buffer_at(args, heed::arg_v), &out = buffer_at(args, heed::arg_out);
-    const int32_t g = h / (q.dim[1].extent / k.dim[1].extent), kv_len = k.dim[2].extent;
-    float row_max = -std::numeric_limits<float>::infinity(), row_sum = 0;
-    for (int32_t j = 0; j < kv_len; j++) {
-        weights[j] = -std::numeric_limits<float>::infinity();
-        if (!visible(args, b, h, i, j)) continue;
-        float dot = 0;
-        for (int32_t d = 0; d < q.dim[0].extent; d++)
-            dot += element<float>(q, {d, h, i, b}) * element<float>(k, {d, g, j, b});
-        weights[j] = dot * scalar_at<float>(args, heed::arg_scale) +
-                     element<float>(buffer_at(args, heed::arg_bias), {j, i, h, b});
-        row_max = std::max(row_max, weights[j]);
-    }
-    const bool empty = std::isinf(row_max);
-    for (int32_t j = 0; j < kv_len; j++) {
-        weights[j] = empty ? 0 : std::exp(weights[j] - row_max);
-        row_sum += weights[j];
-    }
-    for (int32_t d = 0; d < v.dim[0].extent; d++) {
-        float sum = 0;
-        for (int32_t j = 0; j < kv_len; j++) {
-            if (weights[j] > 0) sum += weights[j] * element<float>(v, {d, g, j, b});
-        }
-        element<float>(out, {d, h, i, b}) = empty ? 0 : sum / row_sum;
-    }
-    element<float>(buffer_at(args, heed::arg_lse), {0, h, i, b}) = row_max + std::log(row_sum);
-}
-
-// One task is one (batch, head).
 int run_task(void *user_context, int task, uint8_t *closure) {
-    void **args = reinterpret_cast<Closure *>(closure)->args;
-    const halide_buffer_t &q = buffer_at(args, heed::arg_q);
+    const auto [row, args] = *reinterpret_cast<Closure *>(closure);
     if (behaviour.inside) behaviour.inside(task);
-    const auto weight_bytes = sizeof(float) * static_cast<size_t>(buffer_at(args, heed::arg_k).dim[2].extent);
-    void *weights = halide_malloc(user_context, weight_bytes);
+    const auto max_kv_len = static_cast<size_t>(scalar_at<int32_t>(args, heed::arg_max_kv_len));
+    void *weights = halide_malloc(user_context, sizeof(float) * max_kv_len);
     if (weights == nullptr) return halide_error_code_out_of_memory;
     void *extra = nullptr;
     if (behaviour.scratch_bytes > 0) {
@@ -136,16 +125,15 @@ int run_task(void *user_context, int task, uint8_t *closure) {
         }
         std::fill_n(static_cast<uint8_t *>(extra), behaviour.scratch_bytes, uint8_t{0xff});
     }
-    const int32_t h = task % q.dim[1].extent, b = task / q.dim[1].extent;
-    for (int32_t i = 0; i < q.dim[2].extent; i++) compute_row(args, static_cast<float *>(weights), b, h, i);
+    compute_task(*row, args, task, static_cast<float *>(weights));
     halide_free(user_context, weights);  // out of order on purpose
     halide_free(user_context, extra);
     return 0;
 }
 
-int run(const char *row, void **args) {
+int run(const Kernel &row, void **args) {
     num_calls++;
-    if (behaviour.record) record(row, args);
+    if (behaviour.record) record(row.name, args);
     void *user_context = scalar_at<void *>(args, heed::arg_user_context);
     if (behaviour.code != 0) {
         if (behaviour.message != nullptr) halide_error(user_context, behaviour.message);
@@ -158,9 +146,8 @@ int run(const char *row, void **args) {
         if (root == nullptr) return halide_error_code_out_of_memory;
         std::fill_n(static_cast<uint8_t *>(root), bytes, uint8_t{0x5a});
     }
-    const halide_buffer_t &q = buffer_at(args, heed::arg_q);
-    Closure closure = {args};
-    int code = halide_do_par_for(user_context, run_task, 0, q.dim[1].extent * q.dim[3].extent,
+    Closure closure = {&row, args};
+    int code = halide_do_par_for(user_context, run_task, 0, buffer_at(args, heed::arg_tasks).dim[1].extent,
                                  reinterpret_cast<uint8_t *>(&closure));
     const auto *bytes = static_cast<const uint8_t *>(root);
     if (root != nullptr &&
@@ -172,34 +159,51 @@ int run(const char *row, void **args) {
 }
 
 constexpr uint32_t wide = heed::feature_bias | heed::feature_mask;
-constexpr heed_kv_storage contiguous = HEED_KV_CONTIGUOUS;
+constexpr uint32_t every = wide | heed::feature_softcap | heed::feature_alibi | heed::feature_dropout;
+constexpr heed_dtype f32 = HEED_F32, f16 = HEED_F16, bf16 = HEED_BF16, i8 = HEED_I8;
 
 // One function per row: a kernel gets nothing but its arguments.
 template <int index>
 int kernel(void **args);
 
+constexpr Kernel make_row(const char *name, Phase phase, heed_dtype dtype, heed_dtype kv_dtype, int32_t head_dim,
+                          uint32_t features, heed_kv_storage storage, int32_t row_block, int (*call)(void **)) {
+    return {name,    phase,       dtype,     kv_dtype, head_dim,           head_dim, features,
+            storage, Isa::x86_64, row_block, kv_block, scratch_per_thread, "stub",   call};
+}
+
+constexpr Kernel with_heap(Kernel row) {
+    row.scratch_per_thread = -1;
+    return row;
+}
+
+constexpr Kernel of_nowhere(Kernel row) {
+    row.isa = static_cast<Isa>(20);
+    return row;
+}
+
+constexpr auto prefill = Phase::prefill, decode = Phase::decode;
+constexpr auto contiguous = HEED_KV_CONTIGUOUS, paged = HEED_KV_PAGED;
+constexpr int32_t rows8 = prefill_row_block, rows4 = decode_paged_row_block;
+
 const Kernel rows[] = {
-    {prefill_any, Phase::prefill, HEED_F32, HEED_F32, 0, 0, 0, contiguous, Isa::x86_64, 8, kv_block, scratch_per_thread,
-     "stub", kernel<0>},
-    {prefill_d64, Phase::prefill, HEED_F32, HEED_F32, 64, 64, 0, contiguous, Isa::x86_64, 8, kv_block,
-     scratch_per_thread, "stub", kernel<1>},
-    {prefill_any_wide, Phase::prefill, HEED_F32, HEED_F32, 0, 0, wide, contiguous, Isa::x86_64, 8, kv_block,
-     scratch_per_thread, "stub", kernel<2>},
-    {decode_d64, Phase::decode, HEED_F32, HEED_F32, 64, 64, 0, contiguous, Isa::x86_64, 1, kv_block, scratch_per_thread,
-     "stub", kernel<3>},
-    {decode_any, Phase::decode, HEED_F32, HEED_F32, 0, 0, wide, contiguous, Isa::x86_64, 1, kv_block,
-     scratch_per_thread, "stub", kernel<4>},
-    {heap_row, Phase::prefill, HEED_F32, HEED_F32, 0, 0, wide, contiguous, Isa::x86_64, 1, kv_block, -1, "stub",
-     kernel<5>},
-    {foreign_row, Phase::prefill, HEED_F32, HEED_F32, 64, 64, 0, contiguous, static_cast<Isa>(20), 1, kv_block,
-     scratch_per_thread, "stub", kernel<6>},
-    {f16_row, Phase::prefill, HEED_F16, HEED_F16, 64, 64, 0, contiguous, Isa::x86_64, 8, kv_block, scratch_per_thread,
-     "stub", kernel<7>},
+    make_row(prefill_any, prefill, f32, f32, 0, 0, contiguous, rows8, kernel<0>),
+    make_row(prefill_d64, prefill, f32, f32, 64, 0, contiguous, rows8, kernel<1>),
+    make_row(prefill_any_wide, prefill, f32, f32, 0, wide, contiguous, rows8, kernel<2>),
+    make_row(prefill_paged, prefill, f32, f32, 0, every, paged, rows8, kernel<3>),
+    make_row(decode_d64, decode, f32, f32, 64, 0, contiguous, 1, kernel<4>),
+    make_row(decode_any, decode, f32, f32, 0, wide, contiguous, 1, kernel<5>),
+    make_row(decode_paged, decode, f32, f32, 0, every | heed::feature_gqa, paged, rows4, kernel<6>),
+    with_heap(make_row(heap_row, prefill, f32, f32, 0, wide, contiguous, 1, kernel<7>)),
+    of_nowhere(make_row(foreign_row, prefill, f32, f32, 64, 0, contiguous, 1, kernel<8>)),
+    make_row(f16_row, prefill, f16, f16, 64, 0, contiguous, rows8, kernel<9>),
+    make_row(bf16_row, prefill, bf16, bf16, 0, every, paged, rows8, kernel<10>),
+    make_row(int8_row, prefill, f32, i8, 0, every, paged, rows8, kernel<11>),
 };
 
 template <int index>
 int kernel(void **args) {
-    return run(rows[index].name, args);
+    return run(rows[index], args);
 }
 
 }  // namespace

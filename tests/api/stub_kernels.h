@@ -2,11 +2,14 @@
 // Halide's parallel-for and scratch, or fails as told. It tests the runtime alone.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
+
+#include "kernel.h"
 
 namespace stub {
 
@@ -14,40 +17,56 @@ namespace stub {
 struct Buffer {
     const void *data;
     std::vector<int32_t> extents, strides;
+    int32_t type_code, type_bits;  // Halide's
 };
+
+using Task = std::array<int32_t, heed::num_task_fields>;
 
 // The arguments of the last call.
 struct Call {
     std::string row;
-    Buffer q, k, v, mask, bias, seq, out, lse;
-    std::vector<int32_t> seq_values;  // [batch][4]
-    float scale;
-    int32_t split_len, num_splits;
-    int mask_true_hides;
+    Buffer q, k, v, k_scale, v_scale, mask, bias, bias_16, sink, alibi_slopes, page_table, tasks, out, lse;
+    std::vector<Task> task_table;
     uint8_t first_mask;
-    float first_bias;
+    float first_bias, first_sink, first_slope;
+    uint16_t first_bias_16;
+    int32_t first_page;
+    int32_t batch, max_q_len, max_kv_len, split_len, num_splits, page_size, mask_form, bias_form;
+    float scale, softcap, dropout_scale;
+    uint8_t alibi_symmetric;
+    uint64_t dropout_seed, dropout_offset, dropout_threshold;
 };
 
 // What the next calls do. `record` and `inside` are for tests with one call at a time.
 struct Behaviour {
     int code = 0;                    // returned instead of computing when not 0
     const char *message = nullptr;   // handed to halide_error before returning `code`
-    int64_t scratch_bytes = 0;       // taken and given back by every task beyond its own need
+    int64_t scratch_bytes = 0;       // taken and given back by every item beyond its own need
     int64_t root_scratch_bytes = 0;  // taken before and given back after the parallel loop
     bool record = true;
-    std::function<void(int task)> inside;  // called by every task
+    std::function<void(int item)> inside;  // called by every item of the parallel loop, one per task
 };
 
 extern Behaviour behaviour;
 extern Call last_call;
 extern std::atomic<int64_t> num_calls;
 
-// Row names.
-extern const char *const prefill_d64,
-    *const prefill_any, *const prefill_any_wide,
-                            *const decode_d64, *const decode_any, *const heap_row, *const foreign_row, *const f16_row;
+// Row names. `wide` rows serve masks and biases, `paged` ones every feature and storage.
+extern const char *const prefill_d64;
+extern const char *const prefill_any;
+extern const char *const prefill_any_wide;
+extern const char *const prefill_paged;
+extern const char *const decode_d64;
+extern const char *const decode_any;
+extern const char *const decode_paged;
+extern const char *const heap_row;
+extern const char *const foreign_row;
+extern const char *const f16_row;
+extern const char *const bf16_row;
+extern const char *const int8_row;
 
 constexpr int32_t kv_block = 32;
+constexpr int32_t prefill_row_block = 8, decode_paged_row_block = 4;
 constexpr int64_t scratch_per_thread = 1 << 16;
 
 }  // namespace stub
