@@ -1,9 +1,10 @@
 #include "case_folder.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 
+#include "case_arrays.h"
+#include "case_call.h"
 #include "invalid_input.h"
 #include "problem_json.h"
 
@@ -13,76 +14,6 @@ namespace {
 constexpr const char *optional_names[] = {"mask",         "bias",          "kv_lens",    "q_offsets",
                                           "cu_seqlens_q", "cu_seqlens_kv", "page_table", "sink",
                                           "alibi_slopes", "k_scale",       "v_scale"};
-
-// Extents and strides in the documented order: b, s, h, d.
-struct Tensor {
-    std::array<int64_t, 4> extent;
-    heed_layout layout;
-};
-
-[[noreturn]] void refuse(const std::string &name, const std::string &what, const std::string &allowed) {
-    throw InvalidInput(name + ".npy " + what + "; it must " + allowed);
-}
-
-void require_type(const std::string &name, const Array &array, std::initializer_list<ElementType> allowed) {
-    std::string words;
-    for (const ElementType type : allowed) {
-        if (array.type == type) return;
-        words += (words.empty() ? "" : " or ") + std::string(element_name(type));
-    }
-    refuse(name, std::string("holds ") + element_name(array.type), "hold " + words);
-}
-
-void require_elements(const std::string &name, const Array &array, heed_dtype dtype) {
-    if (dtype == HEED_F32) require_type(name, array, {ElementType::f32});
-    if (dtype == HEED_F16) require_type(name, array, {ElementType::f16, ElementType::u16});
-    if (dtype == HEED_BF16) require_type(name, array, {ElementType::u16});
-    if (dtype == HEED_I8) require_type(name, array, {ElementType::i8});
-}
-
-void require_shape(const std::string &name, const Array &array, const std::vector<int64_t> &shape) {
-    if (array.shape != shape) refuse(name, "has shape " + shape_text(array.shape), "have shape " + shape_text(shape));
-}
-
-void require_extent(const std::string &name, char axis, int64_t extent, int64_t wanted, const std::string &source) {
-    if (extent == wanted) return;
-    refuse(name, "has extent " + std::to_string(extent) + " on axis " + axis,
-           "have " + std::to_string(wanted) + ", as " + source);
-}
-
-std::string axes_of(const std::string &axes, bool varlen) {
-    std::string used = axes;
-    if (varlen) used.erase(used.find('b'), 1);
-    return used;
-}
-
-// The stride of the axis outside one of `extent`. Empty arrays may have shapes whose strides no integer holds.
-int64_t next_stride(const std::string &name, const Array &array, int64_t stride, int64_t extent) {
-    int64_t next = 0;
-    if (__builtin_mul_overflow(stride, std::max<int64_t>(extent, 1), &next)) {
-        refuse(name, "has shape " + shape_text(array.shape), "have strides below 2^63");
-    }
-    return next;
-}
-
-// `axes` as axes_of gives them.
-Tensor tensor_of(const std::string &name, const Array &array, const std::string &axes) {
-    if (array.shape.size() != axes.size()) {
-        refuse(name, "has shape " + shape_text(array.shape), "have " + std::to_string(axes.size()) + " axes, " + axes);
-    }
-    Tensor tensor{{1, 1, 1, 1}, {}};
-    int64_t stride = 1;
-    for (size_t i = axes.size(); i-- > 0;) {
-        if (array.shape[i] > std::numeric_limits<int32_t>::max()) {
-            refuse(name, "has shape " + shape_text(array.shape), "have extents of 0..2^31-1");
-        }
-        const size_t axis = std::strchr("bshd", axes[i]) - "bshd";
-        tensor.extent[axis] = array.shape[i];
-        tensor.layout.stride[axis] = stride;
-        stride = next_stride(name, array, stride, array.shape[i]);
-    }
-    return tensor;
-}
 
 const Array &require(const Case &c, const std::string &name, const std::string &reason) {
     const auto found = c.arrays.find(name);
@@ -94,13 +25,12 @@ void refuse_unused(const Case &c, const std::string &name, bool used, const std:
     if (c.has(name) && !used) throw InvalidInput(name + ".npy is there; it is used only with " + reason);
 }
 
-// The longest segment of prefix sums, 0 where they are none; execute refuses those.
 int32_t longest_segment(const Array &cu_seqlens) {
-    int64_t longest = 0;
+    int32_t longest = 0;
     for (int64_t i = 1; i < cu_seqlens.size(); i++) {
-        longest = std::max<int64_t>(longest, int64_t{cu_seqlens.as<int32_t>()[i]} - cu_seqlens.as<int32_t>()[i - 1]);
+        longest = std::max(longest, cu_seqlens.as<int32_t>()[i] - cu_seqlens.as<int32_t>()[i - 1]);
     }
-    return static_cast<int32_t>(std::min<int64_t>(longest, std::numeric_limits<int32_t>::max()));
+    return longest;
 }
 
 void read_arrays(const std::filesystem::path &folder, Case &c) {
@@ -130,8 +60,8 @@ void read_query_dims(Case &c) {
     heed_problem &p = c.problem;
     const bool varlen = p.q_storage == HEED_Q_VARLEN;
     const Array &q = c.arrays.at("q");
-    require_elements("q", q, p.dtype);
-    const Tensor tensor = tensor_of("q", q, axes_of(c.layouts.q, varlen));
+    require_type("q", q, element_types(p.dtype));
+    const Tensor tensor = tensor_of("q", q, axes_without(c.layouts.q, varlen ? "b" : ""));
     const auto extent = [&](int axis) { return static_cast<int32_t>(tensor.extent[axis]); };
     p.q_layout = tensor.layout;
     p.num_heads = extent(2);
@@ -141,6 +71,7 @@ void read_query_dims(Case &c) {
         if (cu_seqlens.shape.size() != 1 || cu_seqlens.size() < 1) {
             refuse("cu_seqlens_q", "has shape " + shape_text(cu_seqlens.shape), "have shape (batch + 1,)");
         }
+        require_prefix_sums("cu_seqlens_q", cu_seqlens, tensor.extent[1], "q.npy");
         p.batch = static_cast<int32_t>(cu_seqlens.size() - 1);
         p.total_q = extent(1);
         if (p.max_q_len == 0) p.max_q_len = longest_segment(cu_seqlens);
@@ -158,10 +89,10 @@ void read_query_dims(Case &c) {
 void read_key_dims(Case &c) {
     heed_problem &p = c.problem;
     const bool varlen = p.kv_storage == HEED_KV_VARLEN;
-    require_elements("k", c.arrays.at("k"), p.kv_dtype);
-    require_elements("v", c.arrays.at("v"), p.kv_dtype);
-    const Tensor k = tensor_of("k", c.arrays.at("k"), axes_of(c.layouts.k, varlen));
-    const Tensor v = tensor_of("v", c.arrays.at("v"), axes_of(c.layouts.v, varlen));
+    require_type("k", c.arrays.at("k"), element_types(p.kv_dtype));
+    require_type("v", c.arrays.at("v"), element_types(p.kv_dtype));
+    const Tensor k = tensor_of("k", c.arrays.at("k"), axes_without(c.layouts.k, varlen ? "b" : ""));
+    const Tensor v = tensor_of("v", c.arrays.at("v"), axes_without(c.layouts.v, varlen ? "b" : ""));
     require_extent("k", 'd', k.extent[3], p.head_dim, "q.npy");
     if (p.kv_storage == HEED_KV_CONTIGUOUS) {
         const char *source = p.q_storage == HEED_Q_VARLEN ? "cu_seqlens_q.npy" : "q.npy";
@@ -175,6 +106,7 @@ void read_key_dims(Case &c) {
     if (varlen) {
         const Array &cu_seqlens = require(c, "cu_seqlens_kv", "kv_storage \"varlen\" needs it");
         require_shape("cu_seqlens_kv", cu_seqlens, {int64_t{p.batch} + 1});
+        require_prefix_sums("cu_seqlens_kv", cu_seqlens, k.extent[1], "k.npy");
         p.total_kv = static_cast<int32_t>(k.extent[1]);
         p.max_kv_len = longest_segment(cu_seqlens);
     } else if (p.kv_storage == HEED_KV_PAGED) {
@@ -213,6 +145,29 @@ void read_score_tensor(const Case &c, const std::string &name, int32_t (&shape)[
     }
 }
 
+// The scales of the codes in the array `codes`: its axes but d, in its order. The API wants [b, s, h], packed.
+Array read_scale(const Case &c, const std::string &name, const std::string &codes, const std::string &layout) {
+    const Array &scale = require(c, name, "kv_dtype \"i8\" needs it");
+    const bool varlen = c.problem.kv_storage == HEED_KV_VARLEN;
+    const std::string axes = axes_without(layout, varlen ? "b" : "");
+    std::vector<int64_t> shape = c.arrays.at(codes).shape;
+    shape.erase(shape.begin() + static_cast<int64_t>(axes.find('d')));
+    require_type(name, scale, {ElementType::f32});
+    require_shape(name, scale, shape);
+    const Tensor from = tensor_of(name, scale, axes_without(axes, "d"));
+    const int64_t *stride = from.layout.stride;
+    Array packed = make_array(ElementType::f32, {from.extent[0], from.extent[1], from.extent[2]});
+    float *to = packed.as<float>();
+    for (int64_t b = 0; b < from.extent[0] && packed.size() != 0; b++) {
+        for (int64_t s = 0; s < from.extent[1]; s++) {
+            for (int64_t h = 0; h < from.extent[2]; h++) {
+                *to++ = scale.as<float>()[b * stride[0] + s * stride[1] + h * stride[2]];
+            }
+        }
+    }
+    return packed;
+}
+
 void read_features(Case &c) {
     heed_problem &p = c.problem;
     const auto rows = [&](const std::string &name, ElementType type, int64_t extent) {
@@ -229,14 +184,8 @@ void read_features(Case &c) {
         rows("q_offsets", ElementType::i32, p.batch);
     }
     if (p.kv_dtype == HEED_I8) {
-        for (const std::string name : {"k", "v"}) {
-            const std::string &axes = name == "k" ? c.layouts.k : c.layouts.v;
-            std::vector<int64_t> shape = c.arrays.at(name).shape;
-            shape.erase(shape.begin() + static_cast<int64_t>(axes_of(axes, shape.size() == 3).find('d')));
-            const Array &scale = require(c, name + "_scale", "kv_dtype \"i8\" needs it");
-            require_type(name + "_scale", scale, {ElementType::f32});
-            require_shape(name + "_scale", scale, shape);
-        }
+        c.k_scale = read_scale(c, "k_scale", "k", c.layouts.k);
+        c.v_scale = read_scale(c, "v_scale", "v", c.layouts.v);
     }
     if (c.has("mask")) {
         p.has_mask = true;
@@ -245,25 +194,14 @@ void read_features(Case &c) {
     }
     if (c.has("bias")) {
         p.has_bias = true;
+        std::vector<ElementType> allowed = {ElementType::f32};
+        for (const ElementType type : element_types(p.dtype)) {
+            if (type != ElementType::f32) allowed.push_back(type);
+        }
+        require_type("bias", c.arrays.at("bias"), allowed);
         p.bias_dtype = c.arrays.at("bias").type == ElementType::f32 ? HEED_F32 : p.dtype;
-        require_elements("bias", c.arrays.at("bias"), p.bias_dtype);
         read_score_tensor(c, "bias", p.bias_shape, p.bias_layout);
     }
-}
-
-std::vector<int64_t> out_shape(const Case &c) {
-    const heed_problem &p = c.problem;
-    const bool varlen = p.q_storage == HEED_Q_VARLEN;
-    std::vector<int64_t> shape;
-    for (const char axis : axes_of(c.layouts.out, varlen)) {
-        const int64_t tokens = varlen ? p.total_q : p.max_q_len;
-        shape.push_back(axis == 'b' ? p.batch : axis == 's' ? tokens : axis == 'h' ? p.num_heads : p.head_dim_v);
-    }
-    return shape;
-}
-
-heed_tensor view_of(const Array &array, heed_dtype dtype) {
-    return {const_cast<unsigned char *>(array.data.data()), array.size(), dtype};
 }
 
 }  // namespace
@@ -282,62 +220,14 @@ void complete_case(Case &c) {
     heed_problem &p = c.problem;
     p.want_lse = true;
     const bool varlen = p.q_storage == HEED_Q_VARLEN;
-    p.out_layout = tensor_of("out", Array{ElementType::f32, out_shape(c), {}}, axes_of(c.layouts.out, varlen)).layout;
+    p.out_layout =
+        tensor_of("out", Array{ElementType::f32, out_shape(c), {}}, axes_without(c.layouts.out, varlen ? "b" : ""))
+            .layout;
 }
 
 void write_case(const std::filesystem::path &folder, const Case &c) {
     write_problem_json(folder / "problem.json", c);
     for (const auto &[name, array] : c.arrays) write_npy(folder / (name + ".npy"), array);
-}
-
-Array make_out(const Case &c) {
-    const ElementType q_type = c.arrays.at("q").type;
-    Array out = make_array(q_type, out_shape(c));
-    if (q_type == ElementType::f32) {
-        std::fill_n(out.as<float>(), out.size(), std::numeric_limits<float>::quiet_NaN());
-    } else {
-        std::fill_n(out.as<uint16_t>(), out.size(), uint16_t{0x7fff});  // a NaN in f16 and in bf16
-    }
-    return out;
-}
-
-Array make_lse(const Case &c) {
-    const heed_problem &p = c.problem;
-    std::vector<int64_t> shape = {p.batch, p.num_heads, p.max_q_len};
-    if (p.q_storage == HEED_Q_VARLEN) shape = {p.num_heads, p.total_q};
-    Array lse = make_array(ElementType::f32, shape);
-    std::fill_n(lse.as<float>(), lse.size(), std::numeric_limits<float>::quiet_NaN());
-    return lse;
-}
-
-heed_args make_args(const Case &c, Array &out, Array &lse) {
-    const heed_problem &p = c.problem;
-    const auto view = [&](const char *name, heed_dtype dtype) {
-        return c.has(name) ? view_of(c.arrays.at(name), dtype) : heed_tensor{nullptr, 0, dtype};
-    };
-    const auto int32s = [&](const char *name) { return c.has(name) ? c.arrays.at(name).as<int32_t>() : nullptr; };
-    const auto floats = [&](const char *name) { return c.has(name) ? c.arrays.at(name).as<float>() : nullptr; };
-    heed_args args;
-    heed_args_init(&args);
-    args.q = view("q", p.dtype);
-    args.k = view("k", p.kv_dtype);
-    args.v = view("v", p.kv_dtype);
-    args.mask = view("mask", HEED_U8);
-    args.bias = view("bias", p.bias_dtype);
-    args.k_scale = view("k_scale", HEED_F32);
-    args.v_scale = view("v_scale", HEED_F32);
-    args.out = view_of(out, p.dtype);
-    args.lse = view_of(lse, HEED_F32);
-    args.cu_seqlens_q = int32s("cu_seqlens_q");
-    args.cu_seqlens_kv = int32s("cu_seqlens_kv");
-    args.kv_lens = int32s("kv_lens");
-    args.q_offsets = int32s("q_offsets");
-    args.page_table = int32s("page_table");
-    args.sink = floats("sink");
-    args.alibi_slopes = floats("alibi_slopes");
-    args.dropout_seed = c.dropout_seed;
-    args.dropout_offset = c.dropout_offset;
-    return args;
 }
 
 }  // namespace heed_cli

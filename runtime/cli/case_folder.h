@@ -7,11 +7,13 @@
 //
 // These are the defaults. Dimensions come from the arrays. A layout names the axes of the array in order: batch,
 // sequence position, head, dim; varlen tensors have no b, it is skipped; of paged ones b is the page, s the place in
-// it. Files: q, k, v; and mask, bias, kv_lens, q_offsets, cu_seqlens_q, cu_seqlens_kv, page_table, sink, alibi_slopes,
-// k_scale, v_scale, which are used when they are there, and an error where the problem has no use for them.
+// it. k_scale and v_scale have the axes of k and v without d. max_kv_len, an axis of mask and bias and part of where
+// dropout strikes, is the capacity of contiguous keys, the longest sequence of varlen ones, and as many keys as a row
+// of page_table has place for. Files: q, k, v; and mask, bias, kv_lens, q_offsets, cu_seqlens_q, cu_seqlens_kv,
+// page_table, sink, alibi_slopes, k_scale, v_scale, which are used when they are there, and an error where the problem
+// has no use for them. f16 elements are npy float16 or, as bf16 ones, uint16 bits; a bias is float32 or of the dtype.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -32,6 +34,7 @@ struct Case {
     Layouts layouts;
     uint64_t dropout_seed = 0, dropout_offset = 0;
     std::map<std::string, Array> arrays;  // by file name without .npy; integers as i32
+    Array k_scale, v_scale;               // of int8 keys and values, in the API's order
 
     bool has(const std::string &name) const { return arrays.count(name) != 0; }
 };
@@ -45,12 +48,5 @@ void complete_case(Case &c);
 
 // Writes problem.json and the arrays of `c` into an existing folder. Throws InvalidInput.
 void write_case(const std::filesystem::path &folder, const Case &c);
-
-// Results in the shape and type that their files have; the content is NaN.
-Array make_out(const Case &c);
-Array make_lse(const Case &c);
-
-// Arguments that point into `c`, `out` and `lse`, without a workspace.
-heed_args make_args(const Case &c, Array &out, Array &lse);
 
 }  // namespace heed_cli

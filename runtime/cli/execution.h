@@ -23,7 +23,4 @@ struct Execution {
 // Throws InvalidInput for a kernel that is not linked in, heed::Error for what the library refuses.
 Execution execute(const Case &c, const Options &options);
 
-// Pairs of query and key that are visible, over batch and heads.
-int64_t visible_pairs(const Case &c);
-
 }  // namespace heed_cli

@@ -2,6 +2,7 @@
 
 #include "commands.h"
 #include "output_files.h"
+#include "sequences.h"
 
 namespace heed_cli {
 

@@ -54,6 +54,11 @@ class CliTest(unittest.TestCase):
         self.folder = pathlib.Path(temporary.name) / "case"
         self.folder.mkdir()
 
+    def start_afresh(self):
+        """Removes all files of the case."""
+        for path in self.folder.iterdir():
+            path.unlink()
+
     def write(self, problem, **arrays):
         (self.folder / "problem.json").write_text(json.dumps(problem))
         for name, array in arrays.items():
@@ -66,6 +71,32 @@ class CliTest(unittest.TestCase):
     def outputs(self):
         """Names of the files that only `heed run` makes."""
         return sorted(path.name for path in self.folder.iterdir() if path.name.startswith(("out", "lse")))
+
+
+class RefusalTest(CliTest):
+    """Case folders that the command refuses; they hold stale outputs, see leave_stale_outputs."""
+
+    def leave_stale_outputs(self):
+        for name in "out.npy", "lse.npy", "out.npy.partial":
+            (self.folder / name).write_bytes(b"stale")
+
+    def assert_refused(self, status, *words, command=(), call_options={}):
+        """`heed run` fails with `status` and a message that has all `words`; nothing stale or new is left."""
+        done = self.call("run", self.folder, *command, **call_options)
+        self.assertEqual(done.returncode, status, done.stderr)
+        for word in words:
+            self.assertIn(str(word), done.stderr)
+        self.assertEqual(done.stdout, "")
+        self.assertEqual(self.outputs(), [])
+
+    def assert_problem_refused(self, problem, *words, status=2):
+        (self.folder / "problem.json").write_text(problem if isinstance(problem, str) else json.dumps(problem))
+        self.assert_refused(status, *words)
+        self.assertEqual(self.call("check", self.folder).returncode, status)
+
+    def assert_array_refused(self, name, array, *words, problem={}):
+        self.write(problem, **{name: array})
+        self.assert_refused(2, f"{name}.npy", *words)
 
 
 def main():

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """What `heed` says to bad input: exit status, a message that names the fault, and no output file."""
 
-import json
 import os
 import resource
 import struct
@@ -9,35 +8,16 @@ import unittest
 
 import numpy as np
 
-from case_folder import CliTest, Shape, main, make_qkv
+from case_folder import RefusalTest, Shape, main, make_qkv
 
 
-class Errors(CliTest):
+class Errors(RefusalTest):
     def setUp(self):
         super().setUp()
         self.shape = Shape()
         self.q, self.k, self.v = make_qkv(self.shape)
         self.write({}, q=self.q, k=self.k, v=self.v)
-        for name in "out.npy", "lse.npy", "out.npy.partial":
-            (self.folder / name).write_bytes(b"stale")
-
-    def assert_refused(self, status, *words, command=(), call_options={}):
-        """`heed run` fails with `status` and a message that has all `words`; nothing stale or new is left."""
-        done = self.call("run", self.folder, *command, **call_options)
-        self.assertEqual(done.returncode, status, done.stderr)
-        for word in words:
-            self.assertIn(str(word), done.stderr)
-        self.assertEqual(done.stdout, "")
-        self.assertEqual(self.outputs(), [])
-
-    def assert_problem_refused(self, problem, *words, status=2):
-        (self.folder / "problem.json").write_text(problem if isinstance(problem, str) else json.dumps(problem))
-        self.assert_refused(status, *words)
-        self.assertEqual(self.call("check", self.folder).returncode, status)
-
-    def assert_array_refused(self, name, array, *words, problem={}):
-        self.write(problem, **{name: array})
-        self.assert_refused(2, f"{name}.npy", *words)
+        self.leave_stale_outputs()
 
     def test_unknown_keys(self):
         self.assert_problem_refused({"casual": True}, "problem.json", '"casual"', "causal")
@@ -136,9 +116,13 @@ class Errors(CliTest):
             self.assert_refused(2, f"kv_lens[1] is {value}", "0..37")
 
     def test_unsupported(self):
-        for name in "q", "k", "v":
-            np.save(self.folder / f"{name}.npy", getattr(self, name).view(np.uint32).__rshift__(16).astype(np.uint16))
-        self.assert_problem_refused({"dtype": "bf16"}, "bf16", status=3)
+        q, k, v = make_qkv(Shape(head_dim=641))
+        self.write({}, q=q, k=k)
+        self.assert_refused(3, "head_dim is 641", "640")
+        self.write({}, q=self.q, k=self.k)
+        row = "attention_prefill_bf16_dany_paged_avx2"
+        if row in self.call("kernels").stdout:
+            self.assert_refused(3, row, "dtype is f32", command=["--kernel", row])
 
     def test_broken_npy(self):
         good = (self.folder / "k.npy").read_bytes()

@@ -1,6 +1,7 @@
 // Attention on every row of the kernel table that serves the case, at least one per ISA of the machine.
 #include "attention_adapter.h"
 #include "call.h"
+#include "case_call.h"
 #include "heed/heed.hpp"
 #include "report.h"
 #include "rows.h"

@@ -33,6 +33,9 @@ bool dropout_keeps(const Attention &a, int32_t b, int32_t h, int32_t i, int32_t 
 
 Reference compute_reference(const Attention &a, bool with_baseline);
 
+// The same of data that is held in its types already: an int8 row keeps the scale it has.
+Reference compute_reference_as_held(const Attention &a, bool with_baseline);
+
 // The same from a cache of bounded size, with the baseline where the tolerance policy needs it.
 std::shared_ptr<const Reference> reference_of(const Attention &a);
 

@@ -1,0 +1,18 @@
+// The results of a case against the fp64 reference.
+#pragma once
+
+#include "case_folder.h"
+#include "tolerance.h"
+
+namespace heed_cli {
+
+struct CaseVerdict {
+    heed_test::Verdict verdict;
+    double worst_error = 0;  // of `out`, infinite where only one side is NaN
+    double worst_bound = 0;  // of that element
+};
+
+// `out` and `lse` as make_out and make_lse shape them, of a case that heed_execute accepted.
+CaseVerdict judge_case(const Case &c, const Array &out, const Array &lse);
+
+}  // namespace heed_cli
