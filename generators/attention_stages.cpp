@@ -69,9 +69,7 @@ Expr AttentionBuilder::head(const Expr &row) const {
     return inside(prefill ? first : first + packed_row(row) % group_size, in.num_heads);
 }
 
-Expr AttentionBuilder::kv_head() const {
-    return inside(field(TaskField::kv_head), in.num_kv_heads);
-}
+Expr AttentionBuilder::kv_head() const { return inside(field(TaskField::kv_head), in.num_kv_heads); }
 
 Expr AttentionBuilder::padded(const Expr &length) const {
     return cfg.pads_rows() ? ceil_div(length, cfg.lanes) * cfg.lanes : length;

@@ -28,7 +28,7 @@ namespace heed {
 struct TaskField {
     enum {
         sequence,
-        head,     // prefill: query head; decode: first query head of the group
+        head,  // prefill: query head; decode: first query head of the group
         kv_head,
         first_row,  // of the block, in rows of the sequence
         q_len,
@@ -118,7 +118,7 @@ struct AttentionStages {
     BlockChain full, masked;
     // What a row can do and a problem may not ask for: tested once per block of keys.
     Halide::Expr softcap_on, mask_on, bias_on, bias_is_16;
-    Halide::Func state{"state"};          // (row, x, t, sp)
+    Halide::Func state{"state"};  // (row, x, t, sp)
 
     Halide::Func split_state{"split_state"};    // decode, (row, x, task): each split's state, complete; t innermost
     Halide::Expr num_split_tasks;               // decode: values of (t, sp)

@@ -79,9 +79,7 @@ Expr add_bias(const Expr &logit, const Expr &bias) {
     return logit + select(at_most(bias, lowest_bias_in_log2), lowest, bias) * log2_e;
 }
 
-Expr mask_allows(const Expr &mask, const Expr &form) {
-    return (mask != cast<uint8_t>(0)) != (form == mask_true_hides);
-}
+Expr mask_allows(const Expr &mask, const Expr &form) { return (mask != cast<uint8_t>(0)) != (form == mask_true_hides); }
 
 Expr first_visible(const Expr &i, const Expr &visible_begin) { return max(i + visible_begin, 0); }
 
