@@ -1,5 +1,6 @@
 #include "plan.h"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cmath>
 #include <cstdio>
@@ -51,8 +52,25 @@ heed_status check_stride_limits(const char *name, const View &view) {
     return HEED_OK;
 }
 
+heed_status check_page_table(const heed_problem &p) {
+    if (p.kv_storage != HEED_KV_PAGED || int64_t{p.batch} * p.max_pages_per_seq <= max_int32) return HEED_OK;
+    return fail(HEED_UNSUPPORTED, "page_table of [%d, %d] is beyond 2^31-1 elements; no row serves that", p.batch,
+                p.max_pages_per_seq);
+}
+
+// Without q_offsets no distance is longer than the sequences.
+heed_status check_alibi(const heed_problem &p) {
+    const int64_t longest = std::max(p.max_q_len, p.max_kv_len);
+    if (!p.has_alibi || p.position != HEED_EXPLICIT || longest <= max_alibi_offset) return HEED_OK;
+    return fail(HEED_UNSUPPORTED,
+                "max_q_len is %d and max_kv_len is %d; with has_alibi and HEED_EXPLICIT they must be at most 2^30",
+                p.max_q_len, p.max_kv_len);
+}
+
 heed_status check_limits(const heed_plan &plan) {
     const ProblemViews &views = plan.views;
+    if (is_empty_problem(plan.problem)) return HEED_OK;
+    if (const heed_status status = check_page_table(plan.problem)) return status;
     if (needs_no_kernel(plan.problem, views)) return HEED_OK;
     heed_status status = check_kernel_limits("q", views.q);
     if (!status) status = check_kernel_limits("k", views.k);
@@ -62,6 +80,7 @@ heed_status check_limits(const heed_plan &plan) {
     if (!status && plan.problem.kv_dtype == HEED_I8) status = check_kernel_limits("k_scale", views.kv_scale);
     if (!status && plan.problem.has_mask) status = check_stride_limits("mask", views.mask);
     if (!status && plan.problem.has_bias) status = check_stride_limits("bias", views.bias);
+    if (!status) status = check_alibi(plan.problem);
     if (status) return status;
     const int64_t reach = int64_t{plan.problem.max_q_len} + plan.problem.max_kv_len;
     if (reach > max_int32 || plan.splits.num_splits * plan.splits.split_len > max_int32) {
@@ -70,7 +89,8 @@ heed_status check_limits(const heed_plan &plan) {
     }
     if (max_tasks(plan.problem, *plan.row) < 0) {
         return fail(HEED_UNSUPPORTED,
-                    "batch is %d, num_heads is %d, max_q_len is %d: beyond 2^31-1 blocks of query rows",
+                    "batch is %d, num_heads is %d, max_q_len is %d: their table of blocks of query rows is beyond "
+                    "2^31-1 elements",
                     plan.problem.batch, plan.problem.num_heads, plan.problem.max_q_len);
     }
     return HEED_OK;

@@ -12,9 +12,6 @@ namespace {
 
 constexpr int64_t min_int32 = std::numeric_limits<int32_t>::min(), max_int32 = std::numeric_limits<int32_t>::max();
 
-// ALiBi's distances j - p(i) are 32-bit integers in the kernels.
-constexpr int64_t max_alibi_offset = int64_t{1} << 30;
-
 // The caller's memory may change while it is read: each value is read once.
 using Metadata = const volatile int32_t *;
 
@@ -90,7 +87,7 @@ heed_status read_sequence(const heed_problem &p, const heed_args &args, int32_t 
     }
     if (p.position == HEED_BOTTOM_RIGHT) seq->q_offset = int64_t{seq->kv_len} - seq->q_len;
     if (p.position == HEED_EXPLICIT) seq->q_offset = *static_cast<Metadata>(args.q_offsets + b);
-    if (p.has_alibi && std::abs(seq->q_offset) > max_alibi_offset) {
+    if (p.has_alibi && p.position == HEED_EXPLICIT && std::abs(seq->q_offset) > max_alibi_offset) {
         return fail(HEED_INVALID_ARGUMENT, "q_offsets[%d] is %" PRId64 "; with has_alibi it must be -2^30..2^30", b,
                     seq->q_offset);
     }
@@ -150,7 +147,7 @@ int64_t max_tasks(const heed_problem &p, const Kernel &row) {
         // Whole blocks, and at most one that is not full per sequence.
         blocks = std::min(blocks, int64_t{p.total_q} * group / row.row_block + p.batch);
     }
-    return checked_mul(blocks, heads, &tasks) && tasks <= max_int32 ? tasks : -1;
+    return checked_mul(blocks, heads, &tasks) && tasks <= max_int32 / num_task_fields ? tasks : -1;
 }
 
 heed_status resolve_tasks(const heed_problem &p, const Kernel &row, const heed_args &args, int32_t *tasks,

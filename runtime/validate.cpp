@@ -180,6 +180,10 @@ heed_status check_views(const heed_problem &p, ProblemViews *views) {
     if (!status && p.has_bias) {
         status = make_broadcast_view("bias", score_shape, p.bias_shape, p.bias_layout, &views->bias);
     }
+    if (!status && p.dropout_p != 0) {
+        View elements;  // that Philox counts
+        status = make_view("dropout mask", score_shape, heed_layout{}, Access::read, &elements);
+    }
     if (!status && p.kv_dtype == HEED_I8) {
         const Shape kv = kv_shape(p, 1);
         const Shape scales = {{1, kv.extent[0], kv.extent[1], kv.extent[2]}};
@@ -223,7 +227,8 @@ heed_status validate_problem(const heed_problem *problem, heed_problem *copy, Pr
 bool is_empty_problem(const heed_problem &problem) { return problem.batch == 0 || problem.max_q_len == 0; }
 
 bool needs_no_kernel(const heed_problem &problem, const ProblemViews &views) {
-    return is_empty_problem(problem) || problem.max_kv_len == 0 || views.k.span == 0 || views.q.span == 0;
+    const bool no_pages = problem.kv_storage == HEED_KV_PAGED && problem.max_pages_per_seq == 0;
+    return is_empty_problem(problem) || problem.max_kv_len == 0 || no_pages || views.k.span == 0 || views.q.span == 0;
 }
 
 }  // namespace heed
