@@ -85,9 +85,9 @@ TEST_F(Metadatas, KvLens) {
         Ragged run(ragged_problem(storages, its), its);
         for (int32_t value : {-1, 14, int32_min, int32_max}) {
             for (size_t at : {0, 2}) {
-                expect_refused_with(
-                    run, &Metadata::kv_lens, at, value,
-                    "kv_lens[" + to_string(at) + "] is " + to_string(value) + "; it must be 0..13, the plan's max_kv_len");
+                expect_refused_with(run, &Metadata::kv_lens, at, value,
+                                    "kv_lens[" + to_string(at) + "] is " + to_string(value) +
+                                        "; it must be 0..13, the plan's max_kv_len");
             }
         }
         run.args.kv_lens = nullptr;
@@ -187,8 +187,8 @@ TEST_F(Metadatas, AlibiDistancesStayIn32Bits) {
 class Reserved {
 public:
     explicit Reserved(size_t bytes)
-        : bytes_(bytes), data_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {}
+        : bytes_(bytes),
+          data_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {}
     ~Reserved() { munmap(data_, bytes_); }
     Reserved(const Reserved &) = delete;
     Reserved &operator=(const Reserved &) = delete;
