@@ -210,7 +210,7 @@ TEST_F(Metadatas, BottomRightWithAlibiTakesAnyLength) {
     heed_args args;
     heed_args_init(&args);
     heed::Workload work;
-    ASSERT_EQ(heed::resolve_tasks(*plan, args, line.data(), &work), HEED_OK) << heed_last_error();
+    ASSERT_EQ(heed::resolve_tasks(plan->problem, *plan->row, args, line.data(), &work), HEED_OK) << heed_last_error();
     EXPECT_EQ(line[heed::task_position_offset], kv_len - 1);
 }
 
