@@ -206,7 +206,7 @@ TEST_F(RandomLengths, NeverBeyondMaxTasks) {
         const Metadata metadata(problem, lengths);
         metadata.attach(&args);
         heed::Workload work;
-        ASSERT_EQ(heed::resolve_tasks(*plan, args, lines.data(), &work), HEED_OK) << heed_last_error();
+        ASSERT_EQ(heed::resolve_tasks(plan->problem, *plan->row, args, lines.data(), &work), HEED_OK) << heed_last_error();
         EXPECT_LE(work.num_tasks, most);
         EXPECT_EQ(lines.back(), behind);
     }
