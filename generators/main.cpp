@@ -218,14 +218,16 @@ void generate(Options &options) {
     schedule(row, kernel);
     Halide::Pipeline pipeline = kernel.pipeline();
     ScratchBytes scratch;
-    TrimLoops trim("steps_");
+    TrimLoops trim_full("steps_full$y"), trim_masked("steps_masked$y");
     if (row.schedule != "default") {
-        pipeline.add_custom_lowering_pass(&trim, [] {});
+        pipeline.add_custom_lowering_pass(&trim_full, [] {});
+        pipeline.add_custom_lowering_pass(&trim_masked, [] {});
     }
     pipeline.add_custom_lowering_pass(&scratch, [] {});
     Halide::Module module = pipeline.compile_to_module(kernel.arguments(), row.name, row.target);
-    if (row.schedule != "default" && trim.trimmed != 2) {
-        throw BadInput("the loops over the key blocks: " + std::to_string(trim.trimmed) + " of 2 were trimmed");
+    if (row.schedule != "default" && (trim_full.trimmed != 1 || trim_masked.trimmed != 1)) {
+        throw BadInput("of the loops over full and masked key blocks, " + std::to_string(trim_full.trimmed) + " and " +
+                       std::to_string(trim_masked.trimmed) + " were trimmed; it must be 1 each");
     }
     write_module(module, base);
     write_registry_line(row, row.schedule == "default" ? -1 : scratch.per_task(), base + ".inc");

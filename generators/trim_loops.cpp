@@ -109,17 +109,17 @@ private:
 }  // namespace
 
 Stmt TrimLoops::visit(const For *op) {
-    if (op->name.find(loops) == std::string::npos || op->for_type != ForType::Serial) {
+    if (op->name.find(loops) == std::string::npos) {
         return IRMutator::visit(op);
     }
     LoopBody body(op->name);
     op->body.accept(&body);
-    if (!body.bound.defined()) {
-        return IRMutator::visit(op);  // a loop inside a step
-    }
     Varies varies(body);
-    body.bound.accept(&varies);
-    if (!body.one_bound || body.unguarded_store || varies.result) {
+    if (body.bound.defined()) {
+        body.bound.accept(&varies);
+    }
+    if (op->for_type != ForType::Serial || !body.bound.defined() || !body.one_bound || body.unguarded_store ||
+        varies.result) {
         throw CompileError("TrimLoops: the loop over " + op->name + " has no single bound that guards all its stores");
     }
     Expr guard = LT::make(Variable::make(Int(32), op->name), body.bound);

@@ -92,6 +92,7 @@ private:
             .allow_race_conditions()
             .split(ch.steps.x, xo, xv, lanes)
             .reorder(xv, xo, st.row, st.t, st.sp, ch.steps.y)
+            .partition(ch.steps.y, Partition::Never)
             .vectorize(xv)
             .unroll(st.row);
 

@@ -2,9 +2,14 @@
 // softmax needs no horizontal reduction, and only q and the result are transposed, once per block of rows.
 //
 //   task = (block of rows, head, sequence), parallel; per block of keys:
-//     logits^T [keys][rows] = k (scalars) x q^T (vectors)     register tile: row_block rows x key_tile keys, over all
-//     of d softmax               lane-wise over the keys out^T    [d][rows]   += v (scalars) x weights^T register tile:
-//     row_block rows x key_tile values of d, over the keys
+//
+//     logits^T [keys][rows] = k (scalars) x q^T (vectors)
+//                             register tile: row_block rows x key_tile keys, over all of d
+//
+//     softmax                 lane-wise over the keys
+//
+//     out^T [d][rows]      += v (scalars) x weights^T (vectors)
+//                             register tile: row_block rows x key_tile values of d, over the keys
 #include "task_schedule.h"
 
 namespace heed {
@@ -87,7 +92,12 @@ private:
     void chain(BlockChain &ch, int update) {
         const int lanes = cfg.lanes, tile = cfg.key_tile;
         RVar slot = ch.steps.x, step = ch.steps.y;
-        st.state.update(update).split(st.row, ro, rv, lanes).reorder(rv, ro, slot, step).vectorize(rv).unroll(ro);
+        st.state.update(update)
+            .split(st.row, ro, rv, lanes)
+            .reorder(rv, ro, slot, step)
+            .partition(step, Partition::Never)
+            .vectorize(rv)
+            .unroll(ro);
 
         keys_of_block(ch);
         auto per_logit = [&](Func &f) -> Func & {

@@ -140,7 +140,6 @@ TEST(Status, FunctionsWithoutKernelsSaySo) {
     heed_layer *layer = nullptr;
     heed_cache *cache = nullptr;
     const std::pair<const char *, heed_status> calls[] = {
-        {"heed_attention_probs", heed_attention_probs(nullptr, nullptr, HEED_PROBS_SOFTMAX, nullptr, nullptr)},
         {"heed_linear_pack", heed_linear_pack(HEED_F32, 1, 1, nullptr, 0, nullptr, nullptr)},
         {"heed_linear", heed_linear(nullptr, nullptr)},
         {"heed_attention_backward", heed_attention_backward(nullptr, nullptr, nullptr)},
