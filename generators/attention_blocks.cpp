@@ -41,7 +41,7 @@ void AttentionBuilder::define_visibility(BlockChain &chain) {
     if (!hides(chain)) {
         return;
     }
-    Expr pos = key_position(chain, st.k, st.kb), seen;
+    Expr pos = key_position(chain, st.k), seen;
     Args at = in_block({st.row, st.k});
     auto require = [&](const Expr &condition) { seen = seen.defined() ? seen && condition : condition; };
     if (chain.ranged) {
@@ -134,7 +134,7 @@ void AttentionBuilder::define_logits(BlockChain &chain) {
     }
     Expr bias;
     if (cfg.has_alibi) {
-        Expr distance = key_position(chain, st.k, st.kb) - (position(st.row) + field(TaskField::position_offset));
+        Expr distance = key_position(chain, st.k) - (position(st.row) + field(TaskField::position_offset));
         bias = alibi(in.alibi_slopes(head(st.row)), distance, in.alibi_symmetric);
     }
     if (cfg.has_bias) {
@@ -174,7 +174,7 @@ void AttentionBuilder::define_dropout(BlockChain &chain) {
     auto wide = [](const Expr &x) { return cast<uint64_t>(x); };
     Expr row = (wide(field(TaskField::sequence)) * wide(in.num_heads) + wide(head(st.row))) * wide(in.max_q_len) +
                wide(position(st.row));
-    Expr element = row * wide(in.max_kv_len) + wide(key_position(chain, st.k, st.kb));
+    Expr element = row * wide(in.max_kv_len) + wide(key_position(chain, st.k));
     const DropoutStream stream = DropoutStream::of(in.dropout_seed, in.dropout_offset);
     Expr word = philox_word(stream.seed_lo, stream.seed_hi, stream.offset_lo, stream.offset_hi, element);
     Expr keeps = dropout_keeps(word, in.dropout_threshold);

@@ -35,7 +35,8 @@ private:
     // ---- which keys
     void define_ranges();
     Expr range(int component) const { return st.block_range(st.t, st.sp)[component]; }
-    Expr key_position(const BlockChain &chain, const Expr &k, const Expr &kb) const;
+    void define_first_key(BlockChain &chain);
+    Expr key_position(const BlockChain &chain, const Expr &k) const;
     KeySlot slot(const BlockChain &chain, const Expr &k) const;
     void define_slots(BlockChain &chain);
     Expr bias(const Expr &pos, bool may_lie_outside) const;

@@ -35,6 +35,7 @@ void AttentionBuilder::build() {
     define_ranges();
     st.state(st.row, st.x, st.t, st.sp) = select(st.x == AttentionStages::row_max, lowest_logit(), 0.f);
     for (BlockChain *chain : {&st.full, &st.masked}) {
+        define_first_key(*chain);
         define_slots(*chain);
         define_visibility(*chain);
         define_copies(*chain);
@@ -114,13 +115,16 @@ void AttentionBuilder::define_ranges() {
     st.block_range(st.t, st.sp) = {full_begin, full_steps, left_steps, left_steps + right_steps};
 }
 
-Expr AttentionBuilder::key_position(const BlockChain &chain, const Expr &k, const Expr &kb) const {
-    if (!chain.ranged) {
-        // No step of `full` exists unless the keys fill a block: the clamp, once per block, makes any step safe.
-        return max(min(range(0) + kb * cfg.kv_block, in.max_kv_len - cfg.kv_block), 0) + k;
-    }
-    Expr left = range(2), behind_full = range(0) + range(1) * cfg.kv_block;
-    return (kb - left) * cfg.masked_block + select(kb < left, range(0), behind_full) + k;
+// No step of `full` exists unless the keys fill a block: the clamp makes any step safe.
+void AttentionBuilder::define_first_key(BlockChain &chain) {
+    Expr behind_full = range(0) + range(1) * cfg.kv_block, left = range(2);
+    chain.first_key(vars(in_block({}))) =
+        chain.ranged ? (st.kb - left) * cfg.masked_block + select(st.kb < left, range(0), behind_full)
+                     : max(min(range(0) + st.kb * cfg.kv_block, in.max_kv_len - cfg.kv_block), 0);
+}
+
+Expr AttentionBuilder::key_position(const BlockChain &chain, const Expr &k) const {
+    return chain.first_key(in_block({})) + k;
 }
 
 // Paged storage looks each key up once per block, for all rows and for both k and v.
@@ -129,7 +133,7 @@ void AttentionBuilder::define_slots(BlockChain &chain) {
         return;
     }
     // Behind the end, where no table entry may be read, the last key stands in.
-    Expr pos = clamp(key_position(chain, st.k, st.kb), 0, max(field(TaskField::kv_len), 1) - 1);
+    Expr pos = clamp(key_position(chain, st.k), 0, max(field(TaskField::kv_len), 1) - 1);
     KeySlot paged = in.page_table.slot(pos, inside(field(TaskField::sequence), in.batch));
     chain.slots(vars(in_block({st.k}))) = {
         select(in.paged, paged.slot, inside(field(TaskField::first_key) + pos, in.num_slots)),
@@ -141,8 +145,8 @@ KeySlot AttentionBuilder::slot(const BlockChain &chain, const Expr &k) const {
         Tuple found = chain.slots(in_block({k}));
         return {inside(found[0], in.num_slots), inside(found[1], in.num_kv_pages)};
     }
-    Expr pos = key_position(chain, k, st.kb), first = field(TaskField::first_key);
-    return {chain.ranged ? clamped_slot(first, pos, in.num_slots) : trusted_slot(first, pos, in.num_slots),
+    Expr first = field(TaskField::first_key) + chain.first_key(in_block({}));
+    return {chain.ranged ? clamped_slot(first, k, in.num_slots) : trusted_slot(first, k, in.num_slots),
             inside(field(TaskField::kv_batch), in.num_kv_pages)};
 }
 
@@ -169,12 +173,13 @@ Expr TransposedTiles::define(const AttentionConfig &config, const Func &in, cons
 }
 
 BlockChain::BlockChain(const std::string &suffix, int block, bool ranged)
-    : slots("slots" + suffix), biases("biases" + suffix), visible("visible" + suffix), product("product" + suffix),
-      dot_tile("dot_tile" + suffix), dots("dots" + suffix), raw_logits("raw_logits" + suffix),
-      logits("logits" + suffix), weights("weights" + suffix), block_max("block_max" + suffix),
-      block_sum("block_sum" + suffix), sum_lanes("sum_lanes" + suffix), kept("kept" + suffix),
-      value_weights("value_weights" + suffix), value_tile("value_tile" + suffix), block_out("block_out" + suffix),
-      k_rows("k_rows" + suffix), v_rows("v_rows" + suffix), suffix(suffix), block(block), ranged(ranged) {}
+    : first_key("first_key" + suffix), slots("slots" + suffix), biases("biases" + suffix), visible("visible" + suffix),
+      product("product" + suffix), dot_tile("dot_tile" + suffix), dots("dots" + suffix),
+      raw_logits("raw_logits" + suffix), logits("logits" + suffix), weights("weights" + suffix),
+      block_max("block_max" + suffix), block_sum("block_sum" + suffix), sum_lanes("sum_lanes" + suffix),
+      kept("kept" + suffix), value_weights("value_weights" + suffix), value_tile("value_tile" + suffix),
+      block_out("block_out" + suffix), k_rows("k_rows" + suffix), v_rows("v_rows" + suffix), suffix(suffix),
+      block(block), ranged(ranged) {}
 
 AttentionStages::AttentionStages(const AttentionConfig &config)
     : full("_full", config.kv_block, false), masked("_masked", config.masked_block, true) {}

@@ -72,6 +72,7 @@ private:
 // Logits, softmax numerators and weighted values of one block of keys; (.., kb, t, sp) throughout. A stage that the
 // config does not need stays undefined.
 struct BlockChain {
+    Halide::Func first_key;          // (): position of the block's first key
     Halide::Func slots;              // (k): slot and page of a key, paged storage
     Halide::Func biases;             // (row, k): elements of the bias as floats
     Halide::Func visible;            // (row, k): whether the row may attend to the key; only where some row may not
