@@ -35,7 +35,7 @@ TEST_F(Execute, NullAndStructSize) {
     }
 }
 
-TEST_F(Execute, EachTensorNullInTurn) {
+TEST_F(Execute, Case37_EachTensorNullInTurn) {
     heed_problem problem = with_lse();
     problem.has_mask = problem.has_bias = problem.has_kv_lens = true;
     problem.position = HEED_EXPLICIT;
@@ -68,7 +68,7 @@ TEST_F(Execute, EachTensorNullInTurn) {
     EXPECT_EQ(run.execute(), HEED_OK) << heed_last_error();
 }
 
-TEST_F(Execute, TypesCapacitiesAlignment) {
+TEST_F(Execute, Case39_TypesCapacitiesAlignment) {
     Attempt run(with_lse());
     heed_tensor heed_args::*const tensors[] = {&heed_args::q, &heed_args::k, &heed_args::v, &heed_args::out,
                                                &heed_args::lse};
@@ -116,7 +116,7 @@ TEST_F(Execute, Workspace) {
     run.expect_refused(HEED_INVALID_ARGUMENT, "aligned to 128 bytes");
 }
 
-TEST_F(Execute, OutputsOverlapNothing) {
+TEST_F(Execute, Case38_OutputsOverlapNothing) {
     Attempt run(with_lse());
     const heed_tensor out = run.args.out;
     const std::pair<const char *, const heed_tensor *> inputs[] = {

@@ -50,7 +50,7 @@ TEST_F(Problem, NullArguments) {
     EXPECT_EQ(heed_plan_num_splits(nullptr), 0);
 }
 
-TEST_F(Problem, StructSize) {
+TEST_F(Problem, Case39_StructSize) {
     problem.struct_size = 0;
     expect(HEED_INVALID_ARGUMENT, "call heed_problem_init first");
     for (uint32_t size : {1u, uint32_t{sizeof(heed_problem)} - 8, uint32_t{sizeof(heed_problem)} + 8, ~0u}) {
@@ -59,7 +59,7 @@ TEST_F(Problem, StructSize) {
     }
 }
 
-TEST_F(Problem, EnumsOutOfRange) {
+TEST_F(Problem, Case39_EnumsOutOfRange) {
     for (int32_t value : {-1, 3, 255, int32_max}) {
         const std::string is = " is " + std::to_string(value);
         problem = make_problem(2, 8, 16);
@@ -124,7 +124,7 @@ TEST_F(Problem, NegativeCounts) {
     }
 }
 
-TEST_F(Problem, HeadCounts) {
+TEST_F(Problem, Case31_HeadCounts) {
     const int32_t bad[][2] = {{7, 2}, {4, 0}, {2, 4}, {0, 0}, {0, 2}, {5, 3}};
     for (const auto &heads : bad) {
         problem.num_heads = heads[0];
@@ -139,7 +139,7 @@ TEST_F(Problem, HeadCounts) {
     }
 }
 
-TEST_F(Problem, HeadDims) {
+TEST_F(Problem, Case33_HeadDims) {
     problem.head_dim = 0;
     expect(HEED_INVALID_ARGUMENT, "head_dim is 0");
     problem.head_dim = 64;
@@ -161,7 +161,7 @@ TEST_F(Problem, HeadDims) {
     }
 }
 
-TEST_F(Problem, Windows) {
+TEST_F(Problem, Case09_Windows) {
     for (int32_t window : {-2, -3, std::numeric_limits<int32_t>::min()}) {
         problem = make_problem(2, 8, 16);
         problem.window_left = window;
@@ -235,7 +235,7 @@ TEST_F(Problem, InputStrides) {
     EXPECT_TRUE(make_plan(problem));
 }
 
-TEST_F(Problem, OutputsMayNotOverlapThemselves) {
+TEST_F(Problem, Case35_OutputsMayNotOverlapThemselves) {
     const heed_layout overlapping[] = {{{0, 256, 64, 1}},    {{2048, 0, 64, 1}},   {{2048, 256, 0, 1}},
                                        {{2048, 256, 63, 1}}, {{2048, 255, 64, 1}}, {{2047, 256, 64, 1}}};
     for (const heed_layout &layout : overlapping) {

@@ -54,7 +54,7 @@ TEST_F(Threads, PoolServesManyCallers) {
     EXPECT_EQ(total, 8 * 500 * 15);
 }
 
-TEST_F(Threads, NumThreadsLimitsTheThreadsThatWork) {
+TEST_F(Threads, Case29_NumThreadsLimitsTheThreadsThatWork) {
     Attempt run(large(8));
     std::mutex mutex;
     std::set<std::thread::id> ids;

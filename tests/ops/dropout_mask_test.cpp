@@ -116,7 +116,7 @@ TEST_P(DropoutMaskTest, RowsLongerThanABlock) {
 
 // Seed 2^64 - 1, offset 2^63, element indices around and beyond 2^32, straight from the kernel: all elements up to
 // there would take minutes.
-TEST_P(DropoutMaskTest, Adversarial43IndicesBeyond32Bits) {
+TEST_P(DropoutMaskTest, Case43_IndicesBeyond32Bits) {
     const uint64_t seed = ~uint64_t{0}, offset = uint64_t{1} << 63;
     const heed::OpKernel *row = nullptr;
     ASSERT_EQ(heed::find_op_row(heed::Op::dropout_mask, HEED_U8, HEED_U8, &row), HEED_OK);
@@ -150,7 +150,7 @@ TEST_P(DropoutMaskTest, StridesBeyond32Bits) {
     munmap(memory, bytes);
 }
 
-TEST_P(DropoutMaskTest, Adversarial55ProbabilityZeroAndOne) {
+TEST_P(DropoutMaskTest, Case55_ProbabilityZeroAndOne) {
     for (const float probability : {0.0f, 1.0f, 0x1p-32f, 0x1p-33f, 1.0f - 0x1p-24f}) {
         const heed_problem p = mask_problem(1, 2, 64, 100, probability);
         const Tensor mask = mask_tensor(p);

@@ -37,7 +37,7 @@ CacheShape paged_shape() {
 }
 
 // The second sequence's first token is in page_table[1][0], the first one's tokens 7, 8, 9 in pages 0 and 1.
-TEST(Ops, Adversarial44AppendPageIds) {
+TEST(Ops, Case44_AppendPageIds) {
     for (const int32_t bad : {-1, 14, 15, INT32_MIN, INT32_MAX}) {
         expect_refusals(paged_shape(), HEED_F32,
                         {{"cache.page_table[0][1]", invalid, [bad](Cache &c, Append &) { c.page(0, 1) = bad; }},
@@ -45,7 +45,7 @@ TEST(Ops, Adversarial44AppendPageIds) {
     }
 }
 
-TEST(Ops, Adversarial45AppendIgnoresEntriesThatItDoesNotTouch) {
+TEST(Ops, Case45_AppendIgnoresEntriesThatItDoesNotTouch) {
     Cache cache(paged_shape());
     cache.kv_lens = {8, 0};
     cache.page(0, 0) = 0x7fffffff;  // full, not written
@@ -55,7 +55,7 @@ TEST(Ops, Adversarial45AppendIgnoresEntriesThatItDoesNotTouch) {
     EXPECT_EQ(cache.kv_lens, std::vector<int32_t>({11, 3}));
 }
 
-TEST(Ops, Adversarial46AppendToTheCapacityAndBeyond) {
+TEST(Ops, Case46_AppendToTheCapacityAndBeyond) {
     for (const bool paged : {false, true}) {
         CacheShape shape;
         shape.paged = paged;
@@ -76,7 +76,7 @@ TEST(Ops, Adversarial46AppendToTheCapacityAndBeyond) {
     }
 }
 
-TEST(Ops, Adversarial50AppendLengths) {
+TEST(Ops, Case50_AppendLengths) {
     static const int32_t negative[] = {3, -1}, beyond[] = {4, 3};
     for (const CacheShape &shape : {CacheShape(), paged_shape()}) {
         expect_refusals(
@@ -92,7 +92,7 @@ TEST(Ops, Adversarial50AppendLengths) {
 }
 
 // A thread fills the page table and the lengths with anything while calls run; the pool lies between guard pages.
-TEST(Ops, Adversarial51AppendWhileMetadataChanges) {
+TEST(Ops, Case51_AppendWhileMetadataChanges) {
     Cache cache(paged_shape());
     Append append(&cache, HEED_F32, 3);
     append.add_rope(32, 50, false);
@@ -123,7 +123,7 @@ TEST(Ops, Adversarial51AppendWhileMetadataChanges) {
     RecordProperty("calls_that_ran", good);
 }
 
-TEST(Ops, Adversarial52AppendRopePositions) {
+TEST(Ops, Case52_AppendRopePositions) {
     static const int32_t negative[] = {0, 1, 2, 3, -1, 5}, beyond[] = {0, 1, 50, 3, 4, 5};
     expect_refusals(CacheShape(), HEED_F32,
                     {{"rope.positions[1][1] is -1", invalid, [](Cache &, Append &a) { a.rope.positions = negative; }},
@@ -142,7 +142,7 @@ TEST(Ops, Adversarial52AppendRopePositions) {
     EXPECT_EQ(heed_kv_append(&append.args), HEED_OK) << heed_last_error();
 }
 
-TEST(Ops, Adversarial54AppendAliases) {
+TEST(Ops, Case54_AppendAliases) {
     for (const CacheShape &shape : {CacheShape(), paged_shape()}) {
         expect_refusals(
             shape, HEED_F32,
