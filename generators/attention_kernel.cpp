@@ -45,7 +45,7 @@ AttentionInputs AttentionKernel::inputs() const {
     in.tasks = tasks;
     in.k = {k, k_scale, config.kv_dtype};
     in.v = {v, v_scale, config.kv_dtype};
-    in.page_table = {page_table, page_table.dim(0).extent(), max(page_size, 1), k.dim(3).extent()};
+    in.page_table = {page_table, page_table.dim(0).extent(), page_size_of(page_size), k.dim(3).extent()};
     in.paged = page_size > 0;
     in.scale = scale;
     in.softcap = softcap;

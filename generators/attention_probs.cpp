@@ -13,7 +13,7 @@ Expr minus_infinity() { return reinterpret<float>(Expr(INT32_MIN + 0x7f800000));
 AttentionProbsKernel::AttentionProbsKernel(ElementType dtype, ElementType kv_dtype)
     : dtype(dtype), kv_dtype(kv_dtype), q(stored_type(dtype), 1, "q"), k(stored_type(kv_dtype), 3, "k"),
       over_d(0, q.dim(0).extent(), "over_d"), over_keys(0, kv_len, "over_keys") {
-    const PageTable table = {page_table, page_table.dim(0).extent(), max(page_size, 1), k.dim(2).extent()};
+    const PageTable table = {page_table, page_table.dim(0).extent(), page_size_of(page_size), k.dim(2).extent()};
     Expr pos = clamp(j, 0, max(kv_len, 1) - 1);
     const KeySlot paged = [&] {
         Func pages("pages");
@@ -71,6 +71,7 @@ void AttentionProbsKernel::state_buffer_contract() {
     for (ImageParam param : {q, k, k_scale, page_table}) {
         for (int i = 0; i < param.dimensions(); i++) param.dim(i).set_min(0);
     }
+    k_scale.dim(0).set_stride(Expr());
     k.dim(0).set_extent(q.dim(0).extent());
     for (int i = 0; i < 2; i++) k_scale.dim(i).set_extent(k.dim(i + 1).extent());
     scores.output_buffer().dim(0).set_bounds(0, width);

@@ -1,5 +1,7 @@
 #include "kv_source.h"
 
+#include <limits>
+
 namespace heed {
 
 using namespace Halide;
@@ -10,6 +12,10 @@ Expr trusted_slot(const Expr &first, const Expr &position, const Expr &num_slots
 
 Expr clamped_slot(const Expr &first, const Expr &position, const Expr &num_slots) {
     return clamp(first + position, 0, num_slots - 1);
+}
+
+Expr page_size_of(const Expr &page_size) {
+    return select(page_size > 0, page_size, std::numeric_limits<int32_t>::max());
 }
 
 // The quotient of two non-negative 32-bit integers in double is exact once rounded down: it differs from any integer

@@ -39,6 +39,10 @@ struct KvSource {
 Halide::Expr trusted_slot(const Halide::Expr &first, const Halide::Expr &position, const Halide::Expr &num_slots);
 Halide::Expr clamped_slot(const Halide::Expr &first, const Halide::Expr &position, const Halide::Expr &num_slots);
 
+// The size of a page. Without pages (0) it is so large that every position lies in the first entry of the table, the
+// only one that then exists.
+Halide::Expr page_size_of(const Halide::Expr &page_size);
+
 // Paged storage. The table's ids are clamped to [0, num_pages): the caller's memory may change while the kernel runs.
 struct PageTable {
     Halide::Func pages;                                    // (page in sequence, sequence)

@@ -41,14 +41,7 @@ heed_status check_call(const heed_plan *plan, const heed_args *args) {
         return fail(HEED_INVALID_ARGUMENT, "heed_args.struct_size is %u; this library (%s) knows %zu",
                     args->struct_size, heed_version(), sizeof(heed_args));
     }
-    if (args->num_threads < 0 || args->num_threads > plan->problem.max_threads) {
-        return fail(HEED_INVALID_ARGUMENT, "num_threads is %d; it must be 0 or 1..%d, the plan's max_threads",
-                    args->num_threads, plan->problem.max_threads);
-    }
-    if (args->pool != nullptr && args->pool->run == nullptr) {
-        return fail(HEED_INVALID_ARGUMENT, "pool->run is NULL; it must be a function, or pool NULL for Heed's threads");
-    }
-    return HEED_OK;
+    return check_threads(*plan, *args);
 }
 
 // The answer without keys: out = +0, lse = -inf, or the sink.

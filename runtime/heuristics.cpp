@@ -39,7 +39,8 @@ const char *phase_name(Phase phase) { return phase == Phase::decode ? "decode" :
 
 std::string describe(const Kernel &row, const RowRequest &request) {
     std::string text = std::string(phase_name(row.phase)) + " (q_len " + std::to_string(request.q_len) +
-                       (request.q_len <= decode_max_q_len ? " <= " : " > ") + std::to_string(decode_max_q_len) + ")";
+                       (request.q_len <= decode_max_q_len ? " <= " : " > ") + std::to_string(decode_max_q_len) +
+                       (request.any_q_len ? ", batch_invariant" : "") + ")";
     if (row.phase != preferred_phase(request)) {
         text += std::string(", though ") + phase_name(preferred_phase(request)) + " is preferred";
     }
@@ -94,7 +95,7 @@ std::string why_less(const Kernel &row, const Kernel &best, const RowRequest &re
 }  // namespace
 
 Phase preferred_phase(const RowRequest &request) {
-    return request.q_len <= decode_max_q_len ? Phase::decode : Phase::prefill;
+    return request.q_len <= decode_max_q_len && !request.any_q_len ? Phase::decode : Phase::prefill;
 }
 
 RowChoice choose_row(const KernelTable &table, const RowRequest &request, uint32_t isas, const char *forced) {

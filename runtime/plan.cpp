@@ -103,8 +103,10 @@ RowRequest request_of(const heed_problem &p) {
     if (p.softcap != 0) features |= feature_softcap;
     if (p.has_alibi) features |= feature_alibi;
     if (p.dropout_p != 0) features |= feature_dropout;
+    const bool any_q_len = p.batch_invariant && p.q_storage == HEED_Q_VARLEN;
     return {p.dtype,  p.kv_dtype,   p.head_dim,  p.head_dim_v,
-            features, p.kv_storage, p.max_q_len, p.num_heads / p.num_kv_heads};
+            features, p.kv_storage, p.max_q_len, p.num_heads / p.num_kv_heads,
+            any_q_len};
 }
 
 // Appends a part of count * size bytes to the workspace; false on overflow.
@@ -160,7 +162,7 @@ std::string describe_plan(const heed_plan &plan, const RowChoice &choice) {
     } else if (p.num_splits > 1) {
         text += "splits: 1, prefill rows do not split the keys (num_splits " + std::to_string(p.num_splits) + ")\n";
     }
-    if (p.batch_invariant) text += "batch_invariant: holds, row and splits do not depend on batch or lengths\n";
+    if (p.batch_invariant) text += "batch_invariant: row and splits do not depend on batch or other sequences\n";
     text += "workspace: " + std::to_string(plan.workspace.total) + " bytes for " + std::to_string(p.max_threads) +
             " threads (" + std::to_string(plan.workspace.slice_bytes) + " each)\n";
     if (plan.row->scratch_per_thread < 0) text += "scratch: from the heap, this row's need is not bounded\n";

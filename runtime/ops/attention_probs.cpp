@@ -195,8 +195,9 @@ heed_status check_call(const heed_plan *plan, const heed_args *args, heed_probs_
                                 : probs == nullptr ? "probs"
                                                    : nullptr;
     if (missing != nullptr) return fail(HEED_INVALID_ARGUMENT, "heed_attention_probs: %s is NULL", missing);
-    const heed_status status = check_struct_size("heed_args", args->struct_size, sizeof(heed_args));
-    return status ? status : check_int("mode", mode, HEED_PROBS_SCORES, HEED_PROBS_SOFTMAX);
+    heed_status status = check_struct_size("heed_args", args->struct_size, sizeof(heed_args));
+    if (!status) status = check_int("mode", mode, HEED_PROBS_SCORES, HEED_PROBS_SOFTMAX);
+    return status ? status : check_threads(*plan, *args);
 }
 
 heed_status run_probs(ProbsCall *call) {

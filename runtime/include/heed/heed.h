@@ -64,7 +64,8 @@ typedef struct heed_problem {
     bool alibi_symmetric; /* -slope * |j - p(i)| instead of slope * (j - p(i)) */
     bool has_kv_lens;     /* contiguous: execute gets kv_lens; false: every sequence has max_kv_len keys */
     bool want_lse;
-    bool batch_invariant;    /* a sequence alone and in any batch gives the same bits */
+    bool batch_invariant;    /* a sequence alone and in any batch gives the same bits, by plans of the same max_kv_len
+                              * (contiguous and paged keys); packed queries then run prefill rows at any length */
     bool metadata_on_device; /* lengths and tables are device pointers, clamped in the kernel */
 
     float dropout_p;     /* 0..1; 0 is bitwise "off" */
@@ -127,7 +128,7 @@ typedef struct heed_args {
 
     const int32_t *cu_seqlens_q, *cu_seqlens_kv; /* [batch + 1] tokens: first 0, non-decreasing, last the total */
     const int32_t *kv_lens;                      /* [batch] counts of valid keys, 0..max_kv_len, when has_kv_lens */
-    const int32_t *q_offsets;                    /* [batch], when position is HEED_EXPLICIT */
+    const int32_t *q_offsets;                    /* [batch], when HEED_EXPLICIT; with has_alibi -2^30..2^30 */
     const int32_t *page_table;                   /* [batch, max_pages_per_seq] page ids */
     const float *sink, *alibi_slopes;            /* [num_heads] */
     uint64_t dropout_seed, dropout_offset;       /* Philox4x32-10 key and high counter, see heed_dropout_mask */

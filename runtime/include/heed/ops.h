@@ -32,8 +32,9 @@ typedef struct heed_rope_tables {
     int32_t rotary_dim;   /* even, 0..head_dim */
     bool interleaved;     /* pairs (2n, 2n+1); else half-split: (n, n + rotary_dim / 2) */
     int32_t max_position; /* rows of the tables; every position is in 0..max_position-1 */
-    heed_tensor cos, sin; /* f32 [max_position, rotary_dim / 2], or [batch, len, rotary_dim / 2] without positions */
-    const int32_t *positions; /* [batch, len]; NULL = per-token tables */
+    heed_tensor cos, sin; /* f32 [max_position, rotary_dim / 2], or [batch, len, rotary_dim / 2] where positions is NULL
+                           * (heed_kv_append: always the former) */
+    const int32_t *positions; /* [batch, len]; NULL = per-token tables (heed_kv_append: tokens behind kv_lens) */
 } heed_rope_tables;
 
 typedef struct heed_rope_args {

@@ -1,0 +1,146 @@
+// heed_attention_probs against what heed_execute computes: every type, storage and form of scores.
+#include <cmath>
+
+#include "element.h"
+#include "expect.h"
+
+namespace heed_test {
+namespace {
+
+struct Form {
+    heed_dtype dtype;
+    bool int8_kv;
+    heed_q_storage q_storage;
+    heed_kv_storage kv_storage;
+};
+
+Attention every_feature(const Form &form) {
+    Attention a = make_attention({2, 4, 2, 5, 70, 40, 24}, Data::normal, 5, form.dtype, form.int8_kv);
+    Rng rng(6);
+    a.position = HEED_EXPLICIT;
+    a.q_offsets = {50, 20};
+    a.causal = true;
+    a.window_left = 45;
+    a.softcap = 3;
+    a.kv_lens = {70, 31};
+    if (form.q_storage == HEED_Q_VARLEN) a.q_lens = {5, 3};
+    add_mask(&a, {0, 1, 0, 0}, 0.7, &rng);
+    add_bias(&a, {1, 0, 0, 0}, &rng);
+    a.alibi_slopes = {0.5f, 0.25f, 0.125f, 0.0625f};
+    a.sink = {0, 1, -1, 2};
+    return a;
+}
+
+class Probs : public testing::TestWithParam<Form> {
+protected:
+    // [batch, num_heads, q_len, kv_len] in f32.
+    static std::vector<float> probs(const Attention &a, const Call &call, heed_probs_mode mode) {
+        std::vector<float> values(static_cast<size_t>(a.num_rows()) * static_cast<size_t>(a.kv_len));
+        const heed_tensor tensor = {values.data(), static_cast<int64_t>(values.size()), HEED_F32};
+        EXPECT_EQ(heed_attention_probs(call.plan(), &call.args, mode, &tensor, nullptr), HEED_OK) << heed_last_error();
+        return values;
+    }
+};
+
+TEST_P(Probs, AreThoseOfTheResult) {
+    const Attention a = every_feature(GetParam());
+    Call call(a, CallOptions().with_storage(GetParam().q_storage, GetParam().kv_storage));
+    ASSERT_EQ(call.run(), HEED_OK) << heed_last_error();
+    const std::vector<float> out = call.out(), lse = call.lse();
+    const std::vector<float> softmax = probs(a, call, HEED_PROBS_SOFTMAX), masked = probs(a, call, HEED_PROBS_MASKED);
+    const double unit = a.dtype == HEED_F32 ? 1e-5 : a.dtype == HEED_F16 ? 2e-3 : 1.6e-2;
+    for (int64_t b = 0; b < a.batch; b++) {
+        for (int64_t h = 0; h < a.num_heads; h++) {
+            for (int64_t i = 0; i < a.q_len_of(b); i++) {
+                const auto row = static_cast<size_t>(a.lse_index(b, h, i) * a.kv_len);
+                std::vector<double> sum(static_cast<size_t>(a.head_dim_v));
+                double total = std::exp(static_cast<double>(a.sink[static_cast<size_t>(h)]));
+                for (int64_t j = 0; j < a.kv_len; j++) {
+                    const auto at = row + static_cast<size_t>(j);
+                    total += std::exp(static_cast<double>(masked[at]));
+                    EXPECT_EQ(softmax[at] == 0, std::isinf(masked[at])) << "key " << j;
+                    if (j >= a.kv_len_of(b)) {
+                        EXPECT_EQ(softmax[at], 0) << "key " << j;
+                    }
+                    for (size_t d = 0; d < sum.size(); d++) {
+                        sum[d] += static_cast<double>(softmax[at]) * a.v_row(b, j, h / a.group_size())[d];
+                    }
+                }
+                EXPECT_NEAR(std::log(total), lse[static_cast<size_t>(a.lse_index(b, h, i))], 1e-5);
+                for (size_t d = 0; d < sum.size(); d++) {
+                    const float got = out[static_cast<size_t>(a.out_index(b, i, h)) + d];
+                    EXPECT_NEAR(got, sum[d], unit * std::max(1.0, std::abs(sum[d]))) << "d " << d;
+                }
+            }
+        }
+    }
+}
+
+// What each mode adds to the one before: the cap, then bias, ALiBi and -inf where a key is not visible.
+TEST_P(Probs, ModesBuildOnEachOther) {
+    const Attention a = every_feature(GetParam());
+    Call call(a, CallOptions().with_storage(GetParam().q_storage, GetParam().kv_storage));
+    ASSERT_EQ(call.prepare(), HEED_OK) << heed_last_error();
+    const std::vector<float> raw = probs(a, call, HEED_PROBS_SCORES), capped = probs(a, call, HEED_PROBS_SOFTCAP),
+                             masked = probs(a, call, HEED_PROBS_MASKED);
+    for (int64_t b = 0; b < a.batch; b++) {
+        for (int64_t h = 0; h < a.num_heads; h++) {
+            for (int64_t i = 0; i < a.q_len_of(b); i++) {
+                const int64_t group = h / a.group_size();
+                for (int64_t j = 0; j < a.kv_len_of(b); j++) {
+                    const auto at = static_cast<size_t>(a.lse_index(b, h, i) * a.kv_len + j);
+                    double score = 0;
+                    for (int64_t d = 0; d < a.head_dim; d++) {
+                        score += static_cast<double>(a.q_row(b, i, h)[d]) * a.k_row(b, j, group)[d];
+                    }
+                    score /= std::sqrt(static_cast<double>(a.head_dim));
+                    ASSERT_NEAR(raw[at], score, 1e-5 * std::max(1.0, std::abs(score)));
+                    ASSERT_NEAR(capped[at], 3 * std::tanh(score / 3), 1e-5);
+                    const int64_t distance = j - a.position_of(b, i);
+                    const bool visible = a.mask.at(b, h, i, j) != 0 && distance <= 0 && distance >= -a.window_left;
+                    ASSERT_EQ(std::isinf(masked[at]), !visible) << "query " << i << ", key " << j;
+                    if (!visible) continue;
+                    const double slope = a.alibi_slopes[static_cast<size_t>(h)];
+                    ASSERT_NEAR(masked[at], 3 * std::tanh(score / 3) + a.bias.at(b, h, i, j) + slope * distance, 2e-5);
+                }
+            }
+        }
+    }
+}
+
+TEST(ProbsArguments, ThreadsAndPoolAreChecked) {
+    const Attention a = make_attention({1, 1, 1, 2, 3, 8, 8});
+    Call call(a, CallOptions().with_threads(2));
+    ASSERT_EQ(call.prepare(), HEED_OK) << heed_last_error();
+    std::vector<float> values(6, 7);
+    const heed_tensor tensor = {values.data(), 6, HEED_F32};
+    for (const int32_t threads : {-1, 3}) {
+        call.args.num_threads = threads;
+        EXPECT_EQ(heed_attention_probs(call.plan(), &call.args, HEED_PROBS_SOFTMAX, &tensor, nullptr),
+                  HEED_INVALID_ARGUMENT);
+    }
+    call.args.num_threads = 0;
+    const heed_parallel_for no_function = {};
+    call.args.pool = &no_function;
+    EXPECT_EQ(heed_attention_probs(call.plan(), &call.args, HEED_PROBS_SOFTMAX, &tensor, nullptr),
+              HEED_INVALID_ARGUMENT);
+    EXPECT_EQ(values, std::vector<float>(6, 7));
+}
+
+std::vector<Form> forms() {
+    std::vector<Form> result;
+    for (const heed_dtype dtype : {HEED_F32, HEED_F16, HEED_BF16}) {
+        for (const bool int8_kv : {false, true}) {
+            result.push_back({dtype, int8_kv, HEED_Q_DENSE, HEED_KV_CONTIGUOUS});
+            result.push_back({dtype, int8_kv, HEED_Q_DENSE, HEED_KV_PAGED});
+            result.push_back({dtype, int8_kv, HEED_Q_VARLEN, HEED_KV_VARLEN});
+            result.push_back({dtype, int8_kv, HEED_Q_VARLEN, HEED_KV_PAGED});
+        }
+    }
+    return result;
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, Probs, testing::ValuesIn(forms()));
+
+}  // namespace
+}  // namespace heed_test
