@@ -22,9 +22,8 @@ AttentionBuilder::Vars AttentionBuilder::vars(const Args &args) {
 }
 
 Expr AttentionBuilder::per_logit(const Func &tensor, const Expr &pos, bool may_lie_outside) const {
-    Expr last = in.max_kv_len - 1;
-    Expr key = may_lie_outside ? clamp(pos, 0, last) : unsafe_promise_clamped(pos, 0, last);
-    Expr sequence = unsafe_promise_clamped(field(TaskField::sequence), 0, in.batch - 1);
+    Expr key = may_lie_outside ? clamp(pos, 0, in.max_kv_len - 1) : inside(pos, in.max_kv_len);
+    Expr sequence = inside(field(TaskField::sequence), in.batch);
     return tensor(key, position(st.row), head(st.row), sequence);
 }
 
@@ -134,7 +133,9 @@ void AttentionBuilder::define_logits(BlockChain &chain) {
     }
     Expr bias;
     if (cfg.has_alibi) {
-        Expr distance = key_position(chain, st.k) - (position(st.row) + field(TaskField::position_offset));
+        // Exact up to 2^24 tokens; the part of a row is apart from its keys, so that it is computed once per block.
+        Expr to_first_key = token_distance(key_position(chain, 0), position(st.row), field(TaskField::position_offset));
+        Expr distance = to_first_key + cast<float>(st.k);
         bias = alibi(in.alibi_slopes(head(st.row)), distance, in.alibi_symmetric);
     }
     if (cfg.has_bias) {

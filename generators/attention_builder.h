@@ -22,6 +22,9 @@ private:
     Expr group_size, head_dim, head_dim_v;
     Halide::Func task_table;  // where the part at hand reads its task
 
+    // A single value for bounds inference, inside a dimension: what the task table says has been validated.
+    static Expr inside(const Expr &x, const Expr &extent) { return Halide::unsafe_promise_clamped(x, 0, extent - 1); }
+
     // ---- rows: which query position and head a row is. Rows behind the last one repeat it.
     Expr field(int column) const { return task_table(column, st.t); }
     Expr num_rows() const;

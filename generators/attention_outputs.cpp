@@ -6,12 +6,6 @@ namespace heed {
 
 using namespace Halide;
 
-namespace {
-
-Expr inside(const Expr &x, const Expr &extent) { return unsafe_promise_clamped(x, 0, extent - 1); }
-
-}  // namespace
-
 void AttentionBuilder::define_prefill_outputs() {
     using S = AttentionStages;
     auto state = [&](const Expr &x) { return st.state(st.row, x, st.t, 0); };

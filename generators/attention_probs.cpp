@@ -13,16 +13,12 @@ Expr minus_infinity() { return reinterpret<float>(Expr(INT32_MIN + 0x7f800000));
 AttentionProbsKernel::AttentionProbsKernel(ElementType dtype, ElementType kv_dtype)
     : dtype(dtype), kv_dtype(kv_dtype), q(stored_type(dtype), 1, "q"), k(stored_type(kv_dtype), 3, "k"),
       over_d(0, q.dim(0).extent(), "over_d"), over_keys(0, kv_len, "over_keys") {
-    const PageTable table = {page_table, page_table.dim(0).extent(), page_size_of(page_size), k.dim(2).extent()};
     Expr pos = clamp(j, 0, max(kv_len, 1) - 1);
-    const KeySlot paged = [&] {
-        Func pages("pages");
-        Var page, sequence;
-        pages(page, sequence) = page_table(page);
-        PageTable one = table;
-        one.pages = pages;
-        return one.slot(pos, 0);
-    }();
+    Func pages("pages");
+    Var page_of_sequence, sequence;
+    pages(page_of_sequence, sequence) = page_table(page_of_sequence);
+    const PageTable table = {pages, page_table.dim(0).extent(), page_size_of(page_size), k.dim(2).extent()};
+    const KeySlot paged = table.slot(pos, 0);
     Expr slot = unsafe_promise_clamped(select(page_size > 0, paged.slot, first_key + pos), 0, k.dim(1).extent() - 1);
     Expr page = unsafe_promise_clamped(select(page_size > 0, paged.page, kv_batch), 0, k.dim(2).extent() - 1);
     dot(j) += to_float(dtype, q(over_d)) * to_float(kv_dtype, k(over_d, slot, page));
@@ -36,7 +32,8 @@ AttentionProbsKernel::AttentionProbsKernel(ElementType dtype, ElementType kv_dty
         element = select(bias_form == bias_of_dtype, to_float(dtype, bias_16(stored)), element);
     }
     Expr added = select(bias_form == no_bias, 0.f, element);
-    Expr biased = capped + (added + alibi(slope, pos - position, cast<uint8_t>(alibi_symmetric)));
+    Expr biased =
+        capped + (added + alibi(slope, token_distance(pos, row, position_offset), cast<uint8_t>(alibi_symmetric)));
     Expr visible = j >= begin && j < end && (mask_form == no_mask || mask_allows(mask(stored), mask_form)) &&
                    !is_negative_infinity(added);
     // Selected as bits: the default float mode may assume that no value is infinite.
@@ -80,8 +77,29 @@ void AttentionProbsKernel::state_buffer_contract() {
 }
 
 std::vector<Argument> AttentionProbsKernel::arguments() const {
-    return {q,     k,   k_scale,  mask, bias,      bias_16,   page_table,      kv_len, kv_batch, first_key, page_size,
-            begin, end, position, mode, mask_form, bias_form, alibi_symmetric, scale,  softcap,  slope,     sink};
+    return {q,
+            k,
+            k_scale,
+            mask,
+            bias,
+            bias_16,
+            page_table,
+            kv_len,
+            kv_batch,
+            first_key,
+            page_size,
+            begin,
+            end,
+            row,
+            position_offset,
+            mode,
+            mask_form,
+            bias_form,
+            alibi_symmetric,
+            scale,
+            softcap,
+            slope,
+            sink};
 }
 
 Pipeline AttentionProbsKernel::pipeline() const {

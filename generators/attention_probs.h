@@ -20,8 +20,8 @@ struct AttentionProbsKernel {
     Halide::ImageParam page_table{Halide::Int(32), 1, "page_table"};  // (page in sequence)
     Halide::Param<int32_t> kv_len{"kv_len"}, kv_batch{"kv_batch"}, first_key{"first_key"}, page_size{"page_size"};
     Halide::Param<int32_t> begin{"begin"}, end{"end"};  // the row sees keys in [begin, end), mask and bias apart
-    Halide::Param<int32_t> position{"position"}, mode{"mode"}, mask_form{"mask_form"}, bias_form{"bias_form"},
-        alibi_symmetric{"alibi_symmetric"};
+    Halide::Param<int32_t> row{"row"}, position_offset{"position_offset"}, mode{"mode"}, mask_form{"mask_form"},
+        bias_form{"bias_form"}, alibi_symmetric{"alibi_symmetric"};
     Halide::Param<float> scale{"scale"}, softcap{"softcap"}, slope{"slope"}, sink{"sink"};
 
     Halide::Var j{"j"}, u{"u"};

@@ -10,9 +10,6 @@ using namespace Halide;
 
 namespace {
 
-// A single value for bounds inference, inside a dimension: what the task table says has been validated.
-Expr inside(const Expr &x, const Expr &extent) { return unsafe_promise_clamped(x, 0, extent - 1); }
-
 Expr ceil_div(const Expr &x, int divisor) { return (x + (divisor - 1)) / divisor; }
 
 }  // namespace

@@ -187,7 +187,11 @@ void write_module(const Halide::Module &module, const std::string &base) {
 void generate_op(Options &options) {
     OpRow row;
     row.name = options.get("name");
-    row.op = options.choice("op", "", {"attention_probs", "dropout_mask", "kv_append", "merge_states", "rope"});
+    row.op = options.choice("op", "",
+                            {"attention_probs", "dropout_mask", "kv_append", "layer_norm", "linear", "linear_rows",
+                             "merge_states", "rope"});
+    row.rows =
+        std::stoi(options.choice("rows", "0", {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"}));
     row.dtype = options.choice("dtype", "", {"f32", "f16", "bf16", "u8"});
     row.kv_dtype = options.get("kv_dtype", row.dtype);
     row.isa = options.choice("isa", "", {"x86_64", "avx2", "avx512"});

@@ -14,6 +14,8 @@ Halide::Module compile(const OpRow &row, Kernel kernel, void (*schedule)(Kernel 
 }  // namespace
 
 std::string OpRow::error() const {
+    if (is_linear() != (rows > 0) || rows > 12)
+        return "rows = " + std::to_string(rows) + " is not allowed with op=" + op;
     const std::string wanted_kv = op == "kv_append" ? "i8" : dtype;
     if (op == "attention_probs" && kv_dtype == "i8") return "";
     if (kv_dtype != wanted_kv) return "kv_dtype = '" + kv_dtype + "' is not allowed with op=" + op + ": " + wanted_kv;
@@ -22,7 +24,9 @@ std::string OpRow::error() const {
 }
 
 std::string OpRow::registry_line() const {
-    return "HEED_OP(" + name + ", " + op + ", " + dtype + ", " + kv_dtype + ", " + isa + ")\n";
+    const int columns = is_linear() ? linear_tile(machine_of(target), rows).columns : 0;
+    return "HEED_OP(" + name + ", " + op + ", " + dtype + ", " + kv_dtype + ", " + isa + ", " + std::to_string(rows) +
+           ", " + std::to_string(columns) + ")\n";
 }
 
 Halide::Module compile_op(const OpRow &row) {
@@ -33,6 +37,10 @@ Halide::Module compile_op(const OpRow &row) {
     if (row.op == "attention_probs") {
         return compile(row, AttentionProbsKernel(type, kv_type), schedule_attention_probs_x86);
     }
+    const LinearTile tile = linear_tile(machine_of(row.target), row.rows);
+    if (row.op == "linear") return compile(row, LinearKernel(type, tile), schedule_linear_x86);
+    if (row.op == "linear_rows") return compile(row, LinearRowsKernel(type, tile), schedule_linear_rows_x86);
+    if (row.op == "layer_norm") return compile(row, LayerNormKernel(type), schedule_layer_norm_x86);
     if (row.op == "rope") return compile(row, RopeKernel(type), schedule_rope_x86);
     if (row.op == "kv_append") return compile(row, KvAppendKernel(type), schedule_kv_append_x86);
     if (row.op == "merge_states") return compile(row, MergeStatesKernel(type), schedule_merge_states_x86);

@@ -9,10 +9,12 @@ namespace heed {
 
 struct OpRow {
     std::string name, op, dtype, kv_dtype, isa;
+    int rows = 0;  // linear and linear_rows: of the register tile; others 0
     Halide::Target target;
 
     // Why such a row cannot exist; empty when it can.
     std::string error() const;
+    bool is_linear() const { return op == "linear" || op == "linear_rows"; }
     // The line of the registry.
     std::string registry_line() const;
 };

@@ -70,8 +70,15 @@ Expr soft_capped(const Expr &logit, const Expr &cap) {
     return cap * select(bits(size) < 0x3f200000, small, large);
 }
 
+// In halves of 16 bits, whose differences are exact in float.
+Expr token_distance(const Expr &key, const Expr &row, const Expr &offset) {
+    auto difference = [&](auto half) { return cast<float>(half(key) - half(row) - half(offset)); };
+    return difference([](const Expr &x) { return x >> 16; }) * 65536.f +
+           difference([](const Expr &x) { return x & 0xffff; });
+}
+
 Expr alibi(const Expr &slope, const Expr &distance, const Expr &symmetric) {
-    return slope * cast<float>(select(symmetric != cast<uint8_t>(0), min(distance, -distance), distance));
+    return slope * select(symmetric != cast<uint8_t>(0), min(distance, -distance), distance);
 }
 
 Expr add_bias(const Expr &logit, const Expr &bias) {

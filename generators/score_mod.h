@@ -35,8 +35,11 @@ RowResult with_sink(const Halide::Expr &max, const Halide::Expr &sum, const Hali
 // cap * tanh(logit / cap), both in the same units; cap > 0. Relative error below 4e-7; NaN stays NaN.
 Halide::Expr soft_capped(const Halide::Expr &logit, const Halide::Expr &cap);
 
-// The ALiBi bias of a key at `distance` = j - p(i) tokens, in natural units; symmetric (0 or 1): by its size, never
-// positive for slope > 0. Press et al., arXiv 2108.12409.
+// key - (row + offset) of any three 32-bit integers as a float, rounded once: the difference may need 34 bits.
+Halide::Expr token_distance(const Halide::Expr &key, const Halide::Expr &row, const Halide::Expr &offset);
+
+// The ALiBi bias of a key at `distance` = j - p(i) tokens (float), in natural units; symmetric (0 or 1): by its size,
+// never positive for slope > 0. Press et al., arXiv 2108.12409.
 Halide::Expr alibi(const Halide::Expr &slope, const Halide::Expr &distance, const Halide::Expr &symmetric);
 
 // Logit plus an additive bias in natural units. A finite bias as low as -FLT_MAX stays finite, NaN stays NaN.

@@ -32,18 +32,6 @@ heed_status check_pointers(const heed_plan &plan, const heed_args &args) {
     return status ? status : add_inputs(p, plan.views, args, Reads::all, &ranges);
 }
 
-heed_status check_call(const heed_plan *plan, const heed_args *args) {
-    if (plan == nullptr) return fail(HEED_INVALID_ARGUMENT, "heed_execute: plan is NULL");
-    if (args == nullptr) return fail(HEED_INVALID_ARGUMENT, "heed_execute: args is NULL");
-    if (args->struct_size == 0)
-        return fail(HEED_INVALID_ARGUMENT, "heed_args.struct_size is 0; call heed_args_init first");
-    if (args->struct_size != sizeof(heed_args)) {
-        return fail(HEED_INVALID_ARGUMENT, "heed_args.struct_size is %u; this library (%s) knows %zu",
-                    args->struct_size, heed_version(), sizeof(heed_args));
-    }
-    return check_threads(*plan, *args);
-}
-
 // The answer without keys: out = +0, lse = -inf, or the sink.
 void fill_without_keys(const heed_plan &plan, const heed_args &args) {
     const View &out = plan.views.out, &lse = plan.views.lse;
@@ -115,10 +103,11 @@ void fill_tensors(const heed_plan &plan, const heed_args &args, char *workspace,
     const bool bias_is_16 = bias_form(p) == bias_of_dtype;
     const bool paged = p.kv_storage == HEED_KV_PAGED;
     call->q = kernel_buffer(args.q.data, p.dtype, views.q);
-    call->k = kernel_buffer(args.k.data, p.kv_dtype, views.k);
-    call->v = kernel_buffer(args.v.data, p.kv_dtype, views.v);
-    call->k_scale = scale_buffer(p, args.k_scale, views.kv_scale, views.k, &zero);
-    call->v_scale = scale_buffer(p, args.v_scale, views.kv_scale, views.k, &zero);
+    const KernelViews kv = kernel_views(p, views);
+    call->k = kernel_buffer(args.k.data, p.kv_dtype, kv.k);
+    call->v = kernel_buffer(args.v.data, p.kv_dtype, kv.v);
+    call->k_scale = scale_buffer(p, args.k_scale, views.kv_scale, kv.k, &zero);
+    call->v_scale = scale_buffer(p, args.v_scale, views.kv_scale, kv.k, &zero);
     call->mask = per_logit_buffer(p, p.has_mask, args.mask, HEED_U8, views.mask, &may_attend);
     call->bias = per_logit_buffer(p, p.has_bias && !bias_is_16, args.bias, HEED_F32, views.bias, &zero);
     call->bias_16 = per_logit_buffer(p, bias_is_16, args.bias, HEED_F16, views.bias, &zero);
@@ -186,7 +175,7 @@ heed_status heed_args_init(heed_args *args) {
 }
 
 heed_status heed_execute(const heed_plan *plan, const heed_args *args) {
-    if (const heed_status status = heed::check_call(plan, args)) return status;
+    if (const heed_status status = heed::check_call("heed_execute", plan, args)) return status;
     const heed_args call = *args;
     if (heed::is_empty_problem(plan->problem)) return HEED_OK;
     if (const heed_status status = heed::check_pointers(*plan, call)) return status;

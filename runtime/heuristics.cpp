@@ -10,10 +10,6 @@
 namespace heed {
 namespace {
 
-// Decode rows read K and V once for all rows of a group and split the keys over threads; prefill rows make tiles of
-// dozens of rows per head. Up to four rows per head a prefill tile is over nine tenths padding.
-constexpr int32_t decode_max_q_len = 4;
-
 // A split is long enough to hide its merge (one partial row against 512 keys), and a long cache gives 32 of them.
 constexpr int64_t min_split_len = 512, max_split_len = 4096;
 constexpr int32_t splits_of_long_cache = 32;
@@ -129,6 +125,15 @@ Splits choose_splits(int32_t max_kv_len, int32_t kv_block, int32_t requested) {
                                          : std::clamp(kv_len / splits_of_long_cache, min_split_len, max_split_len);
     const int64_t split_len = round_up(wanted, std::max(kv_block, 1));
     return {static_cast<int32_t>((kv_len + split_len - 1) / split_len), split_len};
+}
+
+int32_t most_splits(int32_t max_kv_len, int32_t kv_block) {
+    // A split has at least 512 keys, and up to 32 * 4096 keys at least a 32nd of them, rounded down: one more split may
+    // hold the rest.
+    const int64_t by_length = std::max(max_kv_len, 1) / min_split_len + 1;
+    const int64_t longest = std::max<int64_t>(max_split_len, kv_block);
+    return static_cast<int32_t>(
+        std::min(by_length, std::max<int64_t>(splits_of_long_cache + 1, max_kv_len / longest + 1)));
 }
 
 int32_t choose_threads(double flops, int32_t limit) {

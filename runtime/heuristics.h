@@ -7,6 +7,10 @@
 
 namespace heed {
 
+// Query rows per sequence up to which decode rows are preferred: they read K and V once for all rows of a group and
+// split the keys over threads; prefill rows make tiles of dozens of rows per head, up to here over nine tenths padding.
+constexpr int32_t decode_max_q_len = 4;
+
 // The phase whose rows are preferred.
 Phase preferred_phase(const RowRequest &request);
 
@@ -31,6 +35,9 @@ struct Splits {
 // From max_kv_len alone (never from batch, threads or lengths), so that a sequence gives the same bits in any batch and
 // on any machine. `requested` > 0 is the caller's num_splits; fewer come back where blocks run out.
 Splits choose_splits(int32_t max_kv_len, int32_t kv_block, int32_t requested);
+
+// At least choose_splits(kv_len, kv_block, 0).num_splits of every kv_len up to max_kv_len.
+int32_t most_splits(int32_t max_kv_len, int32_t kv_block);
 
 // Threads that pay for a call of this many floating-point operations, 1..limit.
 int32_t choose_threads(double flops, int32_t limit);

@@ -132,10 +132,26 @@ struct Kernel {
 //                 first + i * row_length + j of the mask
 //   attention_probs  one query row: q (d), k (d, slot, page), k_scale f32 (slot, page), mask uint8, bias f32, bias_16
 //                 (key), page_table (page in sequence); kv_len, kv_batch, first_key, page_size, visible begin, end,
-//                 position, mode, MaskForm, BiasForm, alibi_symmetric int32; scale, softcap, slope, sink float; scratch
-//                 outputs scores f32 (key), row_max, row_sum f32 (); probs f32 (key), and unless dtype is f32 the same
-//                 in dtype
-enum class Op : int32_t { rope, kv_append, merge_states, dropout_mask, attention_probs };
+//                 row i, position offset, mode, MaskForm, BiasForm, alibi_symmetric int32; scale, softcap, slope, sink
+//                 float; scratch outputs scores f32 (key), row_max, row_sum f32 (); probs f32 (key), and unless dtype
+//                 is f32 the same in dtype
+//   linear_rows   x (k, row); tiles f32 (row of tile, k, tile), tiles of OpKernel::rows rows; rows behind the last one
+//                 repeat it
+//   linear        tiles, weight (lane, k, panel), panels of OpKernel::columns columns, bias f32 (column), clip float
+//                 (infinity = off); out (column, row). Whole panels are read: of bias and weight too.
+//   layer_norm    x (d, row), weight, bias f32 (d), epsilon float; scratch outputs mean, factor f32 (row); out as x,
+//   may
+//                 be x
+enum class Op : int32_t {
+    rope,
+    kv_append,
+    merge_states,
+    dropout_mask,
+    attention_probs,
+    linear_rows,
+    linear,
+    layer_norm
+};
 
 struct OpKernel {
     const char *name;
@@ -143,6 +159,7 @@ struct OpKernel {
     heed_dtype dtype, kv_dtype;
     Isa isa;
     int (*call)(void **args);
+    int32_t rows = 0, columns = 0;  // linear and linear_rows: the register tile
 };
 
 struct KernelTable {

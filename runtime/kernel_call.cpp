@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "ranges.h"
 #include "status.h"
 
 namespace heed {
@@ -16,6 +17,14 @@ KernelBuffer kernel_buffer(void *data, heed_dtype dtype, const View &view) {
     return buffer;
 }
 
+KernelViews kernel_views(const heed_problem &p, const ProblemViews &views) {
+    KernelViews result = {views.k, views.v};
+    for (int i = 0; i < 2 && p.kv_dtype != HEED_I8; i++) {
+        if (views.k.stride[i] == 0 && views.v.stride[i] == 0) result.k.extent[i] = result.v.extent[i] = 1;
+    }
+    return result;
+}
+
 MaskForm mask_form(const heed_problem &p) {
     if (!p.has_mask) return no_mask;
     return p.mask_true_hides ? mask_true_hides : mask_true_attends;
@@ -26,12 +35,16 @@ BiasForm bias_form(const heed_problem &p) {
     return p.bias_dtype == HEED_F32 ? bias_of_f32 : bias_of_dtype;
 }
 
-heed_status check_threads(const heed_plan &plan, const heed_args &args) {
-    if (args.num_threads < 0 || args.num_threads > plan.problem.max_threads) {
+heed_status check_call(const char *function, const heed_plan *plan, const heed_args *args) {
+    if (plan == nullptr) return fail(HEED_INVALID_ARGUMENT, "%s: plan is NULL", function);
+    if (args == nullptr) return fail(HEED_INVALID_ARGUMENT, "%s: args is NULL", function);
+    const heed_status status = check_struct_size("heed_args", args->struct_size, sizeof(heed_args), "heed_args_init");
+    if (status) return status;
+    if (args->num_threads < 0 || args->num_threads > plan->problem.max_threads) {
         return fail(HEED_INVALID_ARGUMENT, "num_threads is %d; it must be 0 or 1..%d, the plan's max_threads",
-                    args.num_threads, plan.problem.max_threads);
+                    args->num_threads, plan->problem.max_threads);
     }
-    if (args.pool != nullptr && args.pool->run == nullptr) {
+    if (args->pool != nullptr && args->pool->run == nullptr) {
         return fail(HEED_INVALID_ARGUMENT, "pool->run is NULL; it must be a function, or pool NULL for Heed's threads");
     }
     return HEED_OK;

@@ -9,11 +9,18 @@ namespace heed {
 // Reverses a view into a kernel's dimension order.
 KernelBuffer kernel_buffer(void *data, heed_dtype dtype, const View &view);
 
+// k and v as kernels get them. A batch or token axis along which neither moves has one index there: the 32-bit
+// arithmetic of kernels bounds the product of the extents. (Scales move along every axis.)
+struct KernelViews {
+    View k, v;
+};
+KernelViews kernel_views(const heed_problem &problem, const ProblemViews &views);
+
 MaskForm mask_form(const heed_problem &problem);
 BiasForm bias_form(const heed_problem &problem);
 
-// The threads and the pool that a call asks for.
-heed_status check_threads(const heed_plan &plan, const heed_args &args);
+// What is true of every call with a plan, before any tensor is looked at: struct size, threads, pool.
+heed_status check_call(const char *function, const heed_plan *plan, const heed_args *args);
 
 // Kernels scale the cap by log2(e) and divide by it: kept normal. Below 2^-100 every cap flattens the logits alike.
 float kernel_softcap(float softcap);

@@ -5,7 +5,7 @@
 #define HEED_KERNEL(name, phase, dtype, kv_dtype, head_dim, head_dim_v, features, storage, isa, row_block, kv_block,   \
                     scratch, schedule)                                                                                 \
     extern "C" int name##_argv(void **args);
-#define HEED_OP(name, op, dtype, kv_dtype, isa) extern "C" int name##_argv(void **args);
+#define HEED_OP(name, op, dtype, kv_dtype, isa, rows, columns) extern "C" int name##_argv(void **args);
 #include "kernel_table.inc"
 #undef HEED_KERNEL
 #undef HEED_OP
@@ -18,7 +18,7 @@ namespace {
      head_dim,       head_dim_v,         features,           heed::token::storage,                                     \
      heed::Isa::isa, row_block,          kv_block,           scratch,                                                  \
      schedule,       name##_argv},
-#define HEED_OP(name, op, dtype, kv_dtype, isa)
+#define HEED_OP(name, op, dtype, kv_dtype, isa, rows, columns)
 // Behind the last row of each kind stands an empty one: a library may lack a kind.
 constexpr heed::Kernel rows[] = {
 #include "kernel_table.inc"
@@ -28,8 +28,8 @@ constexpr heed::Kernel rows[] = {
 
 #define HEED_KERNEL(name, phase, dtype, kv_dtype, head_dim, head_dim_v, features, storage, isa, row_block, kv_block,   \
                     scratch, schedule)
-#define HEED_OP(name, op, dtype, kv_dtype, isa)                                                                        \
-    {#name, heed::Op::op, heed::token::dtype, heed::token::kv_dtype, heed::Isa::isa, name##_argv},
+#define HEED_OP(name, op, dtype, kv_dtype, isa, rows, columns)                                                         \
+    {#name, heed::Op::op, heed::token::dtype, heed::token::kv_dtype, heed::Isa::isa, name##_argv, rows, columns},
 constexpr heed::OpKernel ops[] = {
 #include "kernel_table.inc"
     {}};

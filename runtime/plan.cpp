@@ -12,30 +12,29 @@
 
 #include "cpu.h"
 #include "halide_bridge.h"
-#include "scratch.h"
+#include "kernel_call.h"
 #include "status.h"
 #include "tasks.h"
+#include "workspace.h"
 
 namespace heed {
 namespace {
 
 constexpr int64_t max_int32 = std::numeric_limits<int32_t>::max();
 
-// Beyond its partial results a decode row allocates a few small arrays at its root.
-constexpr int64_t decode_root_slack = 32768;
-
 // Kernels index with 32 bits: Halide asks that extents, their products and extent * stride stay below 2^31.
 heed_status check_kernel_limits(const char *name, const View &view) {
     int64_t elements = 1;
     for (int i = 3; i >= 0; i--) {
         int64_t reach = 0;
-        const bool fits = checked_mul(elements, view.extent[i], &elements) && elements <= max_int32 &&
-                          checked_mul(view.extent[i], view.stride[i], &reach) && reach <= max_int32;
-        if (!fits || view.span > max_int32) {
+        const bool counts = checked_mul(elements, view.extent[i], &elements) && elements <= max_int32;
+        const bool reaches = checked_mul(view.extent[i], view.stride[i], &reach) && reach <= max_int32;
+        if (!counts || !reaches || view.span > max_int32) {
             return fail(HEED_UNSUPPORTED,
-                        "%s of [%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "] reaches past 2^31-1 elements; "
-                        "no row serves that",
-                        name, view.extent[0], view.extent[1], view.extent[2], view.extent[3]);
+                        "%s of [%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "] %s 2^31-1 elements; no row serves "
+                        "that",
+                        name, view.extent[0], view.extent[1], view.extent[2], view.extent[3],
+                        counts ? "reaches past" : "counts more than");
         }
     }
     return HEED_OK;
@@ -58,13 +57,20 @@ heed_status check_page_table(const heed_problem &p) {
                 p.max_pages_per_seq);
 }
 
-// Without q_offsets no distance is longer than the sequences.
-heed_status check_alibi(const heed_problem &p) {
-    const int64_t longest = std::max(p.max_q_len, p.max_kv_len);
-    if (!p.has_alibi || p.position != HEED_EXPLICIT || longest <= max_alibi_offset) return HEED_OK;
-    return fail(HEED_UNSUPPORTED,
-                "max_q_len is %d and max_kv_len is %d; with has_alibi and HEED_EXPLICIT they must be at most 2^30",
-                p.max_q_len, p.max_kv_len);
+// Kernels add a query's index to a number of keys that its sequence has: pages hold that many at most.
+heed_status check_lengths(const heed_plan &plan) {
+    const heed_problem &p = plan.problem;
+    int64_t most_keys = p.max_kv_len;
+    if (p.kv_storage == HEED_KV_PAGED) most_keys = std::min(most_keys, int64_t{p.max_pages_per_seq} * p.page_size);
+    if (p.max_q_len + most_keys > max_int32) {
+        return fail(HEED_UNSUPPORTED, "max_q_len is %d for up to %" PRId64 " keys; together they must stay below 2^31",
+                    p.max_q_len, most_keys);
+    }
+    if (plan.splits.num_splits * plan.splits.split_len > max_int32) {
+        return fail(HEED_UNSUPPORTED, "max_kv_len is %d; in %d splits of whole blocks of keys it passes 2^31-1",
+                    p.max_kv_len, plan.splits.num_splits);
+    }
+    return HEED_OK;
 }
 
 heed_status check_limits(const heed_plan &plan) {
@@ -72,21 +78,17 @@ heed_status check_limits(const heed_plan &plan) {
     if (is_empty_problem(plan.problem)) return HEED_OK;
     if (const heed_status status = check_page_table(plan.problem)) return status;
     if (needs_no_kernel(plan.problem, views)) return HEED_OK;
+    const KernelViews kv = kernel_views(plan.problem, views);
     heed_status status = check_kernel_limits("q", views.q);
-    if (!status) status = check_kernel_limits("k", views.k);
-    if (!status) status = check_kernel_limits("v", views.v);
+    if (!status) status = check_kernel_limits("k", kv.k);
+    if (!status) status = check_kernel_limits("v", kv.v);
     if (!status) status = check_kernel_limits("out", views.out);
     if (!status) status = check_kernel_limits("lse", views.lse);
     if (!status && plan.problem.kv_dtype == HEED_I8) status = check_kernel_limits("k_scale", views.kv_scale);
     if (!status && plan.problem.has_mask) status = check_stride_limits("mask", views.mask);
     if (!status && plan.problem.has_bias) status = check_stride_limits("bias", views.bias);
-    if (!status) status = check_alibi(plan.problem);
+    if (!status) status = check_lengths(plan);
     if (status) return status;
-    const int64_t reach = int64_t{plan.problem.max_q_len} + plan.problem.max_kv_len;
-    if (reach > max_int32 || plan.splits.num_splits * plan.splits.split_len > max_int32) {
-        return fail(HEED_UNSUPPORTED, "max_q_len is %d and max_kv_len is %d; together they must stay below 2^31",
-                    plan.problem.max_q_len, plan.problem.max_kv_len);
-    }
     if (max_tasks(plan.problem, *plan.row) < 0) {
         return fail(HEED_UNSUPPORTED,
                     "batch is %d, num_heads is %d, max_q_len is %d: their table of blocks of query rows is beyond "
@@ -107,43 +109,6 @@ RowRequest request_of(const heed_problem &p) {
     return {p.dtype,  p.kv_dtype,   p.head_dim,  p.head_dim_v,
             features, p.kv_storage, p.max_q_len, p.num_heads / p.num_kv_heads,
             any_q_len};
-}
-
-// Appends a part of count * size bytes to the workspace; false on overflow.
-bool append(int64_t *total, int64_t count, int64_t size, int64_t *offset) {
-    int64_t bytes = 0;
-    *offset = *total;
-    return checked_mul(count, size, &bytes) && checked_add(bytes, scratch_alignment - 1, &bytes) &&
-           checked_add(*total, bytes / scratch_alignment * scratch_alignment, total);
-}
-
-// The state (a vector of slots and an out row) of every split of every task's row_block rows, as the decode rows
-// allocate them.
-bool decode_root_bytes(const heed_plan &plan, int64_t *bytes) {
-    const int64_t row_bytes = 4 * (round_up(plan.problem.head_dim_v, 16) + 32);
-    int64_t rows = 0;
-    return checked_mul(max_tasks(plan.problem, *plan.row), plan.row->row_block, &rows) &&
-           checked_mul(rows, plan.splits.num_splits, &rows) && checked_mul(rows, row_bytes, bytes) &&
-           checked_add(*bytes, decode_root_slack, bytes);
-}
-
-bool lay_out_workspace(heed_plan *plan) {
-    const heed_problem &p = plan->problem;
-    WorkspaceLayout &layout = plan->workspace;
-    layout = WorkspaceLayout{};
-    if (needs_no_kernel(p, plan->views)) return true;
-    int64_t payload = plan->row->scratch_per_thread, root = 0, ignored = 0;
-    if (payload < 0) payload = 0;
-    if (plan->row->phase == Phase::decode && !decode_root_bytes(*plan, &root)) return false;
-    layout.slice_bytes = ScratchSlice::bytes_for(payload);
-    layout.root_bytes = round_up(root, scratch_alignment);
-    const View &q = plan->views.q;
-    int64_t lse_rows = p.want_lse ? 0 : q.extent[0] * q.extent[2];
-    if (!checked_mul(lse_rows, q.extent[1], &lse_rows)) return false;
-    return append(&layout.total, max_tasks(p, *plan->row), num_task_fields * int64_t{sizeof(int32_t)}, &layout.tasks) &&
-           append(&layout.total, lse_rows, sizeof(float), &layout.lse) &&
-           append(&layout.total, 1, layout.root_bytes, &layout.slices) &&
-           append(&layout.total, p.max_threads, layout.slice_bytes, &ignored);
 }
 
 void resolve_defaults(heed_problem *p) {

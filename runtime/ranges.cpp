@@ -83,8 +83,11 @@ heed_status check_int(const char *name, int64_t value, int64_t low, int64_t high
     return fail(HEED_INVALID_ARGUMENT, "%s is %" PRId64 "; it must be %" PRId64 "..%" PRId64, name, value, low, high);
 }
 
-heed_status check_struct_size(const char *name, uint32_t struct_size, size_t known) {
+heed_status check_struct_size(const char *name, uint32_t struct_size, size_t known, const char *init) {
     if (struct_size == known) return HEED_OK;
+    if (struct_size == 0 && init != nullptr) {
+        return fail(HEED_INVALID_ARGUMENT, "%s.struct_size is 0; call %s first", name, init);
+    }
     if (struct_size == 0) {
         return fail(HEED_INVALID_ARGUMENT, "%s.struct_size is 0; set it to sizeof(%s)", name, name);
     }

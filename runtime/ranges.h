@@ -37,8 +37,8 @@ heed_status check_flag(const char *name, const bool *flag);
 // value is in low..high.
 heed_status check_int(const char *name, int64_t value, int64_t low, int64_t high);
 
-// struct_size of the struct called `name`.
-heed_status check_struct_size(const char *name, uint32_t struct_size, size_t known);
+// struct_size of the struct called `name`; init: the function that fills the struct, named when struct_size is 0.
+heed_status check_struct_size(const char *name, uint32_t struct_size, size_t known, const char *init = nullptr);
 
 // HEED_F32, HEED_F16 or HEED_BF16.
 heed_status check_float_dtype(const char *name, heed_dtype dtype);

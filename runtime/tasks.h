@@ -5,9 +5,6 @@
 
 namespace heed {
 
-// ALiBi's distances j - p(i) are 32-bit integers in the kernels: no length and no caller's offset is beyond this.
-constexpr int64_t max_alibi_offset = int64_t{1} << 30;
-
 // Most tasks that any metadata of this problem can make; -1 when their table is beyond 2^31-1 elements.
 int64_t max_tasks(const heed_problem &problem, const Kernel &row);
 

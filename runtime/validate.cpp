@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "ranges.h"
 #include "status.h"
 
 namespace heed {
@@ -53,15 +54,10 @@ heed_status copy_problem(const heed_problem *problem, heed_problem *copy) {
     if (problem == nullptr) return fail(HEED_INVALID_ARGUMENT, "problem is NULL");
     uint32_t struct_size = 0;
     std::memcpy(&struct_size, &problem->struct_size, sizeof(struct_size));
-    if (struct_size == 0) {
-        return fail(HEED_INVALID_ARGUMENT, "heed_problem.struct_size is 0; call heed_problem_init first");
-    }
-    if (struct_size != sizeof(heed_problem)) {
-        return fail(HEED_INVALID_ARGUMENT, "heed_problem.struct_size is %u; this library (%s) knows %zu", struct_size,
-                    heed_version(), sizeof(heed_problem));
-    }
-    std::memcpy(copy, problem, sizeof(heed_problem));
-    return HEED_OK;
+    const heed_status status =
+        check_struct_size("heed_problem", struct_size, sizeof(heed_problem), "heed_problem_init");
+    if (!status) std::memcpy(copy, problem, sizeof(heed_problem));
+    return status;
 }
 
 heed_status check_enums(const heed_problem &p) {

@@ -4,6 +4,8 @@
 #include "attention_probs.h"
 #include "dropout_mask.h"
 #include "kv_append.h"
+#include "layer_norm.h"
+#include "linear.h"
 #include "machine.h"
 #include "merge_states.h"
 #include "rope.h"
@@ -15,5 +17,11 @@ void schedule_rope_x86(RopeKernel &kernel, const Machine &machine);
 void schedule_kv_append_x86(KvAppendKernel &kernel, const Machine &machine);
 void schedule_merge_states_x86(MergeStatesKernel &kernel, const Machine &machine);
 void schedule_dropout_mask_x86(DropoutMaskKernel &kernel, const Machine &machine);
+
+// Two vectors of columns. Rows that need no spill: up to 12 with 32 vector registers, 6 with 16.
+LinearTile linear_tile(const Machine &machine, int rows);
+void schedule_layer_norm_x86(LayerNormKernel &kernel, const Machine &machine);
+void schedule_linear_rows_x86(LinearRowsKernel &kernel, const Machine &machine);
+void schedule_linear_x86(LinearKernel &kernel, const Machine &machine);
 
 }  // namespace heed

@@ -97,6 +97,27 @@ void schedule_dropout_mask_x86(DropoutMaskKernel &kernel, const Machine &machine
         .vectorize(kernel.counter, lanes, TailStrategy::RoundUp);
 }
 
+// Rows lie in the L1 cache: three passes of vectors.
+void schedule_layer_norm_x86(LayerNormKernel &kernel, const Machine &machine) {
+    const int lanes = machine.lanes;
+    const auto by_lanes = [&](Func &total, Func &consumer) {
+        RVar outer{"outer"}, inner{"inner"};
+        total.compute_at(consumer, kernel.row).store_in(MemoryType::Register);
+        total.update().split(kernel.over_d, outer, inner, lanes, TailStrategy::GuardWithIf);
+        Func lane_sums = total.update().rfactor(inner, kernel.u);
+        lane_sums.compute_at(consumer, kernel.row)
+            .store_in(MemoryType::Register)
+            .bound_extent(kernel.u, lanes)
+            .vectorize(kernel.u, lanes, TailStrategy::RoundUp)
+            .update()
+            .reorder(kernel.u, outer)
+            .vectorize(kernel.u);
+    };
+    by_lanes(kernel.sum, kernel.mean);
+    by_lanes(kernel.squares, kernel.factor);
+    kernel.out.vectorize(kernel.d, lanes, TailStrategy::GuardWithIf);
+}
+
 // Row after row of k as whole vectors; the rest takes a fraction of that.
 void schedule_attention_probs_x86(AttentionProbsKernel &kernel, const Machine &machine) {
     RVar outer{"outer"}, inner{"inner"};

@@ -9,6 +9,8 @@
 #include "ops/op_rows.h"
 #include "ops/op_run.h"
 #include "ops/rows.h"
+#include "ranges.h"
+#include "status.h"
 #include "tasks.h"
 
 namespace heed {
@@ -79,7 +81,8 @@ KernelBuffer line_of(bool used, const heed_tensor &tensor, heed_dtype dtype, con
 // Everything of one query row that a kernel call reads.
 struct RowInputs {
     KernelBuffer q, k, k_scale, mask, bias, bias_16, pages;
-    int32_t kv_len, kv_batch, first_key, page_size, begin, end, position, mode, mask_form, bias_form, alibi_symmetric;
+    int32_t kv_len, kv_batch, first_key, page_size, begin, end, row, position_offset;
+    int32_t mode, mask_form, bias_form, alibi_symmetric;
     float scale, softcap, slope, sink;
 };
 
@@ -87,7 +90,7 @@ void set_keys(const ProbsCall &call, const int32_t *task, RowInputs *row) {
     static const float one = 1;
     static const int32_t no_page = 0;
     const heed_problem &p = call.plan.problem;
-    const View &k = call.plan.views.k, &scales = call.plan.views.kv_scale;
+    const View k = kernel_views(p, call.plan.views).k, &scales = call.plan.views.kv_scale;
     const int64_t g = task[task_kv_head];
     const int32_t slots = narrow(k.extent[1]), pages = narrow(k.extent[0]);
     row->k = {bytes_at(call.args.k, p.kv_dtype, g * k.stride[2]),
@@ -124,7 +127,8 @@ void set_scores(const ProbsCall &call, const int32_t *task, int32_t i, RowInputs
     row->bias_16 = line_of(narrow_bias, call.args.bias, HEED_F16, views.bias, &zero, at, width);
     row->begin = narrow(std::clamp<int64_t>(int64_t{i} + task[task_visible_begin], 0, width));
     row->end = narrow(std::clamp<int64_t>(int64_t{i} + task[task_visible_end], 0, task[task_kv_len]));
-    row->position = p.has_alibi ? i + task[task_position_offset] : 0;
+    row->row = i;
+    row->position_offset = task[task_position_offset];
     row->mode = call.mode;
     row->mask_form = mask_form(p);
     row->bias_form = bias_form(p);
@@ -182,22 +186,35 @@ int run_row(const ProbsCall &call, int64_t index, float *scratch, char (&message
     const KernelBuffer probs = {wide ? result : spare, HEED_F32, 1, {width}, {1}};
     const KernelBuffer probs_16 = {wide ? spare : result, p.dtype, 1, {width}, {1}};
     // (f32 rows have no last argument and do not look at it.)
-    const std::initializer_list<OpArgument> arguments = {
-        r.q,         r.k,         r.k_scale, r.mask, r.bias,     r.bias_16, r.pages,     r.kv_len,    r.kv_batch,
-        r.first_key, r.page_size, r.begin,   r.end,  r.position, r.mode,    r.mask_form, r.bias_form, r.alibi_symmetric,
-        r.scale,     r.softcap,   r.slope,   r.sink, scores,     row_max,   row_sum,     probs,       probs_16};
+    const std::initializer_list<OpArgument> arguments = {r.q,
+                                                         r.k,
+                                                         r.k_scale,
+                                                         r.mask,
+                                                         r.bias,
+                                                         r.bias_16,
+                                                         r.pages,
+                                                         r.kv_len,
+                                                         r.kv_batch,
+                                                         r.first_key,
+                                                         r.page_size,
+                                                         r.begin,
+                                                         r.end,
+                                                         r.row,
+                                                         r.position_offset,
+                                                         r.mode,
+                                                         r.mask_form,
+                                                         r.bias_form,
+                                                         r.alibi_symmetric,
+                                                         r.scale,
+                                                         r.softcap,
+                                                         r.slope,
+                                                         r.sink,
+                                                         scores,
+                                                         row_max,
+                                                         row_sum,
+                                                         probs,
+                                                         probs_16};
     return call_op_kernel(*call.row, arguments, message);
-}
-
-heed_status check_call(const heed_plan *plan, const heed_args *args, heed_probs_mode mode, const heed_tensor *probs) {
-    const char *const missing = plan == nullptr    ? "plan"
-                                : args == nullptr  ? "args"
-                                : probs == nullptr ? "probs"
-                                                   : nullptr;
-    if (missing != nullptr) return fail(HEED_INVALID_ARGUMENT, "heed_attention_probs: %s is NULL", missing);
-    heed_status status = check_struct_size("heed_args", args->struct_size, sizeof(heed_args));
-    if (!status) status = check_int("mode", mode, HEED_PROBS_SCORES, HEED_PROBS_SOFTMAX);
-    return status ? status : check_threads(*plan, *args);
 }
 
 heed_status run_probs(ProbsCall *call) {
@@ -220,13 +237,18 @@ heed_status run_probs(ProbsCall *call) {
 
 extern "C" heed_status heed_attention_probs(const heed_plan *plan, const heed_args *args, heed_probs_mode mode,
                                             const heed_tensor *probs, const heed_layout *probs_layout) {
-    if (const heed_status status = heed::check_call(plan, args, mode, probs)) return status;
+    heed_status status = heed::check_call("heed_attention_probs", plan, args);
+    if (!status && probs == nullptr) {
+        status = heed::fail(HEED_INVALID_ARGUMENT, "heed_attention_probs: probs is NULL");
+    }
+    if (!status) status = heed::check_int("mode", mode, HEED_PROBS_SCORES, HEED_PROBS_SOFTMAX);
+    if (status) return status;
     const heed_problem &p = plan->problem;
     const heed_args copy = *args;
     heed::ProbsCall call = {*plan, copy, mode, *probs};
     const heed::Shape shape = {{p.batch, p.num_heads, p.max_q_len, p.max_kv_len}};
     const heed_layout layout = probs_layout == nullptr ? heed_layout{} : *probs_layout;
-    heed_status status = heed::make_view("probs", shape, layout, heed::Access::write, &call.probs);
+    status = heed::make_view("probs", shape, layout, heed::Access::write, &call.probs);
     if (status || call.probs.span == 0) return status;
     status = heed::check_memory(&call);
     if (!status) status = heed::resolve(&call);

@@ -1,14 +1,33 @@
-// An array from the heap whose failure is a value: no exception crosses the C API.
+// An array from the caller's workspace or the heap, whose failure is a value: no exception crosses the C API.
 #pragma once
 
 #include <cstdint>
 #include <cstdlib>
 #include <type_traits>
 
+#include "heed/heed.h"
 #include "status.h"
 #include "view.h"
 
 namespace heed {
+
+// What is left of the workspace of an execution. Arrays that find no room there come from the heap.
+class OpMemory {
+public:
+    explicit OpMemory(const heed_execution &execution)
+        : next_(reinterpret_cast<uintptr_t>(execution.workspace)), end_(next_ + execution.workspace_bytes) {}
+
+    // 64-byte aligned; NULL where less is left.
+    void *take(int64_t bytes) {
+        const uintptr_t begin = (next_ + 63) & ~uintptr_t{63};
+        if (next_ == 0 || begin > end_ || static_cast<uintptr_t>(bytes) > end_ - begin) return nullptr;
+        next_ = begin + static_cast<uintptr_t>(bytes);
+        return reinterpret_cast<void *>(begin);
+    }
+
+private:
+    uintptr_t next_, end_;
+};
 
 template <typename T>
 class HeapArray {
@@ -16,15 +35,19 @@ class HeapArray {
 
 public:
     HeapArray() = default;
-    ~HeapArray() { std::free(data_); }
+    ~HeapArray() {
+        if (owned_) std::free(data_);
+    }
     HeapArray(const HeapArray &) = delete;
     HeapArray &operator=(const HeapArray &) = delete;
 
-    // Once. `name` is the API function that needs it.
-    heed_status allocate(const char *name, int64_t count) {
+    // Once. `name` is the API function that needs it; from `memory` as far as it goes.
+    heed_status allocate(const char *name, int64_t count, OpMemory *memory = nullptr) {
         int64_t bytes = 0;
         if (checked_mul(count, static_cast<int64_t>(sizeof(T)), &bytes)) {
-            data_ = static_cast<T *>(std::malloc(static_cast<size_t>(bytes > 0 ? bytes : 1)));
+            if (memory != nullptr) data_ = static_cast<T *>(memory->take(bytes));
+            owned_ = data_ == nullptr;
+            if (owned_) data_ = static_cast<T *>(std::malloc(static_cast<size_t>(bytes > 0 ? bytes : 1)));
         }
         if (data_ != nullptr) return HEED_OK;
         return fail(HEED_OUT_OF_MEMORY, "%s: no memory for %lld elements of %zu bytes", name,
@@ -34,9 +57,11 @@ public:
     T &operator[](int64_t i) { return data_[i]; }
     const T &operator[](int64_t i) const { return data_[i]; }
     T *data() { return data_; }
+    const T *data() const { return data_; }
 
 private:
     T *data_ = nullptr;
+    bool owned_ = false;
 };
 
 }  // namespace heed

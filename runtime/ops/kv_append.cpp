@@ -25,11 +25,14 @@ struct Lengths {
 };
 
 struct AppendCall {
+    explicit AppendCall(const heed_execution &execution) : memory(execution) {}
+
     KvCache cache;
     View k_new, v_new;
     Rotation rotation;  // num_pairs 0: keys are copied
     const OpKernel *quantise = nullptr;
     int32_t tokens_per_segment = 1;
+    OpMemory memory;
     HeapArray<Lengths> lengths;
     HeapArray<Segment> segments;
     int64_t num_segments = 0;
@@ -78,7 +81,8 @@ heed_status check_memory(const heed_kv_append_args &a, AppendCall *call) {
 heed_status read_lengths(const heed_kv_append_args &a, AppendCall *call) {
     const int64_t capacity = capacity_of(a.cache);
     const volatile int32_t *const kv_lens = a.cache.kv_lens, *const new_lens = a.new_lens;
-    if (const heed_status status = call->lengths.allocate("heed_kv_append", a.cache.batch)) return status;
+    if (const heed_status status = call->lengths.allocate("heed_kv_append", a.cache.batch, &call->memory))
+        return status;
     for (int32_t b = 0; b < a.cache.batch; b++) {
         const Lengths lens = {kv_lens[b], new_lens != nullptr ? new_lens[b] : a.new_len};
         if (lens.new_len < 0 || lens.new_len > a.new_len) {
@@ -122,8 +126,9 @@ heed_status read_page(const heed_kv_append_args &a, Segment *segment) {
     const int64_t entry = int64_t{segment->sequence} * a.cache.max_pages_per_seq + segment->block;
     const int32_t page = static_cast<const volatile int32_t *>(a.cache.page_table)[entry];
     if (page < 0 || page >= a.cache.num_pages) {
-        return fail(HEED_INVALID_ARGUMENT, "cache.page_table[%d][%" PRId64 "] is %d; it must be 0..%d, below num_pages",
-                    segment->sequence, segment->block, page, a.cache.num_pages - 1);
+        return fail(HEED_INVALID_ARGUMENT,
+                    "cache.page_table[%d][%" PRId64 "] is %d; it must be 0 or more, below num_pages, %d",
+                    segment->sequence, segment->block, page, a.cache.num_pages);
     }
     segment->block = page;
     return HEED_OK;
@@ -137,7 +142,7 @@ heed_status list_segments(const heed_kv_append_args &a, AppendCall *call) {
             return HEED_OK;
         });
     }
-    if (const heed_status status = call->segments.allocate("heed_kv_append", count)) return status;
+    if (const heed_status status = call->segments.allocate("heed_kv_append", count, &call->memory)) return status;
     for (int32_t b = 0; b < a.cache.batch; b++) {
         const heed_status status = for_segments(*call, b, [&](Segment segment) {
             if (is_paged(a)) {
@@ -184,8 +189,9 @@ heed_status check_positions(const heed_kv_append_args &a, const AppendCall &call
         for (int32_t t = 0; positions != nullptr && t < lens.new_len; t++) {
             const int32_t position = positions[int64_t{b} * a.new_len + t];
             if (position >= 0 && position < limit) continue;
-            return fail(HEED_INVALID_ARGUMENT, "rope.positions[%d][%d] is %d; it must be 0..%d, below max_position", b,
-                        t, position, limit - 1);
+            return fail(HEED_INVALID_ARGUMENT,
+                        "rope.positions[%d][%d] is %d; it must be 0 or more, below max_position, %d", b, t, position,
+                        limit);
         }
     }
     return HEED_OK;
@@ -305,7 +311,7 @@ extern "C" heed_status heed_kv_append(const heed_kv_append_args *args) {
         rope = *a.rope;
         a.rope = &rope;
     }
-    heed::AppendCall call;
+    heed::AppendCall call(args->execution);
     const heed_status status = heed::check_call(a, &call);
     return status ? status : heed::append(a, call);
 }

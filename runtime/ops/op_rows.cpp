@@ -1,8 +1,10 @@
 #include "ops/op_rows.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include "cpu.h"
+#include "ops/linear.h"
 #include "status.h"
 
 namespace heed {
@@ -22,6 +24,12 @@ const char *op_name(Op op) {
         return "dropout_mask";
     case Op::attention_probs:
         return "attention_probs";
+    case Op::linear_rows:
+        return "linear_rows";
+    case Op::linear:
+        return "linear";
+    case Op::layer_norm:
+        return "layer_norm";
     }
     return "?";
 }
@@ -48,6 +56,29 @@ heed_status find_op_row(Op op, heed_dtype dtype, heed_dtype kv_dtype, const OpKe
     }
     return fail(HEED_UNSUPPORTED, "this program's kernel library has no row of %s for %s, %s", op_name(op),
                 dtype_name(dtype), dtype_name(kv_dtype));
+}
+
+heed_status find_linear_rows(heed_dtype dtype, heed_linear_weights *w) {
+    const OpKernel *best = nullptr;
+    if (const heed_status status = find_op_row(Op::linear, dtype, dtype, &best)) return status;
+    w->columns = best->columns;
+    w->num_tiles = 0;
+    for (int32_t i = 0; i < heed_kernel_table.num_ops; i++) {
+        const OpKernel &tile = heed_kernel_table.ops[i];
+        if (tile.op != Op::linear || tile.dtype != dtype || tile.isa != best->isa) continue;
+        for (int32_t j = 0; j < heed_kernel_table.num_ops && w->num_tiles < w->max_tiles; j++) {
+            const OpKernel &rows = heed_kernel_table.ops[j];
+            if (rows.op != Op::linear_rows || rows.dtype != dtype || rows.isa != tile.isa) continue;
+            if (rows.rows != tile.rows) continue;
+            w->tiles[w->num_tiles] = &tile;
+            w->row_tiles[w->num_tiles++] = &rows;
+        }
+    }
+    const auto more_rows = [](const OpKernel *a, const OpKernel *b) { return a->rows > b->rows; };
+    std::sort(w->tiles, w->tiles + w->num_tiles, more_rows);
+    std::sort(w->row_tiles, w->row_tiles + w->num_tiles, more_rows);
+    if (w->num_tiles > 0) return HEED_OK;
+    return fail(HEED_UNSUPPORTED, "this program's kernel library has no row of linear_rows for %s", dtype_name(dtype));
 }
 
 void limit_op_isa(Isa isa) { highest_isa.store(isa, std::memory_order_relaxed); }

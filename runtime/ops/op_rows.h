@@ -3,10 +3,15 @@
 
 #include "kernel.h"
 
+struct heed_linear_weights;
+
 namespace heed {
 
 // *row is the row, or NULL with UNSUPPORTED and a sentence that names the rows that were looked at.
 heed_status find_op_row(Op op, heed_dtype dtype, heed_dtype kv_dtype, const OpKernel **row);
+
+// The register tiles of linear for the best ISA: fills tiles, row_tiles, num_tiles and columns.
+heed_status find_linear_rows(heed_dtype dtype, heed_linear_weights *weights);
 
 // Rows above `isa` are passed over from now on, in the whole process: so that tests run every row.
 void limit_op_isa(Isa isa);

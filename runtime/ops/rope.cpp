@@ -2,15 +2,10 @@
 #include <cinttypes>
 
 #include "ops/op_run.h"
-#include "ops/rotation.h"
+#include "ops/rope_call.h"
 
 namespace heed {
 namespace {
-
-struct RopeCall {
-    View x, out;
-    Rotation rotation;
-};
 
 heed_status check_fields(const heed_rope_args &a) {
     heed_status status = check_float_dtype("dtype", a.dtype);
@@ -46,13 +41,23 @@ heed_status check_positions(const heed_rope_args &a, const Rotation &rotation) {
         const int32_t position = positions[i];
         if (position >= 0 && position < a.tables.max_position) continue;
         return fail(HEED_INVALID_ARGUMENT,
-                    "tables.positions[%" PRId64 "][%" PRId64 "] is %d; it must be 0..%d, below max_position", i / a.len,
-                    i % a.len, position, a.tables.max_position - 1);
+                    "tables.positions[%" PRId64 "][%" PRId64 "] is %d; it must be 0 or more, below max_position, %d",
+                    i / a.len, i % a.len, position, a.tables.max_position);
     }
     return HEED_OK;
 }
 
+}  // namespace
+
+heed_status prepare_rope(const heed_rope_args &a, RopeCall *call) {
+    heed_status status = check_fields(a);
+    if (!status) status = check_memory(a, call);
+    if (status || call->out.span == 0) return status;
+    return check_positions(a, call->rotation);
+}
+
 heed_status run_rope(const heed_rope_args &a, const RopeCall &call) {
+    if (call.out.span == 0) return HEED_OK;
     const int64_t token_bytes = int64_t{a.num_heads} * a.head_dim * dtype_bytes(a.dtype);
     const int32_t tokens = tokens_per_block(token_bytes);
     const int64_t blocks_per_sequence = (int64_t{a.len} + tokens - 1) / tokens;
@@ -69,7 +74,6 @@ heed_status run_rope(const heed_rope_args &a, const RopeCall &call) {
     return run_op("heed_rope", &a.execution, op_threads(&a.execution, bytes), a.batch * blocks_per_sequence, block);
 }
 
-}  // namespace
 }  // namespace heed
 
 extern "C" heed_status heed_rope(const heed_rope_args *args) {
@@ -80,9 +84,6 @@ extern "C" heed_status heed_rope(const heed_rope_args *args) {
     }
     const heed_rope_args a = *args;
     heed::RopeCall call;
-    heed_status status = heed::check_fields(a);
-    if (!status) status = heed::check_memory(a, &call);
-    if (status || call.out.span == 0) return status;
-    status = heed::check_positions(a, call.rotation);
+    const heed_status status = heed::prepare_rope(a, &call);
     return status ? status : heed::run_rope(a, call);
 }

@@ -26,7 +26,6 @@ protected:
         return a;
     }
     CallOptions contiguous() const { return options().with_storage(HEED_Q_DENSE, HEED_KV_CONTIGUOUS); }
-    int32_t block() const { return row().info.kv_block; }
 
     // Whether a row of out is the row of v of key j, bit for bit but for the rounding of int8 values to 16 bits.
     static void expect_value_row(const Attention &a, const Result &result, int32_t b, int32_t i, int32_t h, int32_t j) {

@@ -54,6 +54,39 @@ TEST_P(FarRows, Case40_StridesBeyond32Bits) {
     EXPECT_GT(right, 0);  // up to 2^30 at least
 }
 
+// A cache that all sequences share, of stride 0 along the batch: the product of its extents passes 2^31.
+TEST_P(FarRows, Case40_OneCacheOfManySequences) {
+    constexpr int32_t batch = 70, capacity = 500000;
+    constexpr int64_t span = int64_t{capacity} * 64;
+    Attention a = row().attention({batch, 1, 1, 1, 5, 64, 64}, Data::normal, 44);
+    a.kv_lens.assign(batch, a.kv_len);
+    for (int32_t b = 1; b < batch; b++) {
+        std::copy_n(a.k.begin(), a.kv_len * 64, a.k.begin() + int64_t{b} * a.kv_len * 64);
+        std::copy_n(a.v.begin(), a.kv_len * 64, a.v.begin() + int64_t{b} * a.kv_len * 64);
+    }
+    CallOptions one_split = contiguous();
+    one_split.num_splits = 1;
+    const Result compact = expect_correct(a, one_split);
+    const ReservedBuffer k(element_bytes(a.dtype) * span), v(element_bytes(a.dtype) * span);
+    for (int64_t j = 0; j < a.kv_len; j++) {
+        store_row(k, j * 64, a.dtype, a.k_row(0, j, 0));
+        store_row(v, j * 64, a.dtype, a.v_row(0, j, 0));
+    }
+    Call call(a, one_split);
+    ASSERT_EQ(call.prepare(), HEED_OK) << heed_last_error();
+    heed_problem shared = call.problem;
+    shared.max_kv_len = capacity;
+    shared.k_layout = shared.v_layout = {{0, 64, 64, 1}};
+    heed_status status = HEED_OK;
+    const Plan plan = plan_of(row(), shared, &status);
+    ASSERT_EQ(status, HEED_OK) << heed_last_error();
+    call.args.k = {k.data(), span, a.dtype};
+    call.args.v = {v.data(), span, a.dtype};
+    ASSERT_LE(heed_plan_workspace_bytes(plan.get()), call.args.workspace_bytes);
+    ASSERT_EQ(heed_execute(plan.get(), &call.args), HEED_OK) << heed_last_error();
+    expect_same_bits({HEED_OK, call.out(), call.lse()}, compact);
+}
+
 // Tokens of the last sequence behind 2^31 elements of a varlen tensor; the long sequence before it has no queries.
 TEST_P(FarRows, Case40_VarlenTokensBeyond32Bits) {
     Attention a = row().attention({2, 2, 1, 2, 5, 64, 64}, Data::normal, 41);

@@ -137,23 +137,23 @@ TEST(Status, LongSentencesAreCut) {
 }
 
 TEST(Status, FunctionsWithoutKernelsSaySo) {
-    heed_layer *layer = nullptr;
-    heed_cache *cache = nullptr;
-    const std::pair<const char *, heed_status> calls[] = {
-        {"heed_linear_pack", heed_linear_pack(HEED_F32, 1, 1, nullptr, 0, nullptr, nullptr)},
-        {"heed_linear", heed_linear(nullptr, nullptr)},
-        {"heed_attention_backward", heed_attention_backward(nullptr, nullptr, nullptr)},
-        {"heed_layer_create", heed_layer_create(nullptr, nullptr, &layer)},
-        {"heed_layer_prepare", heed_layer_prepare(nullptr, nullptr, 0, 0, nullptr, nullptr, nullptr)},
-        {"heed_layer_forward", heed_layer_forward(nullptr, nullptr)},
-        {"heed_layer_backward", heed_layer_backward(nullptr, nullptr, nullptr)},
-        {"heed_cache_create", heed_cache_create(nullptr, nullptr, &cache)},
-        {"heed_weights_open", heed_weights_open("", nullptr)},
-        {"heed_mha_to_gqa", heed_mha_to_gqa(1, 1, 1, 1, nullptr, nullptr)},
-    };
-    for (const auto &[name, status] : calls) EXPECT_EQ(status, HEED_UNSUPPORTED) << name;
-    EXPECT_EQ(heed_linear(nullptr, nullptr), HEED_UNSUPPORTED);
-    EXPECT_THAT(heed_last_error(), HasSubstr("heed_linear is not built yet"));
+    EXPECT_EQ(heed_attention_backward(nullptr, nullptr, nullptr), HEED_UNSUPPORTED);
+    EXPECT_THAT(heed_last_error(), HasSubstr("heed_attention_backward is not built yet"));
+    EXPECT_EQ(heed_layer_backward(nullptr, nullptr, nullptr), HEED_UNSUPPORTED);
+    EXPECT_THAT(heed_last_error(), HasSubstr("heed_layer_backward is not built yet"));
+}
+
+// A program whose kernel library has no rows of linear says so.
+TEST(Status, LinearWithoutRowsIsUnsupported) {
+    float weight = 1;
+    const heed_tensor tensor = {&weight, 1, HEED_F32};
+    heed_linear_weights *weights = nullptr;
+    EXPECT_EQ(heed_linear_pack(HEED_F32, 1, 1, &tensor, 0, nullptr, &weights), HEED_UNSUPPORTED);
+    EXPECT_THAT(heed_last_error(), HasSubstr("no row of linear for f32"));
+    EXPECT_EQ(weights, nullptr);
+}
+
+TEST(Status, DestroyingNothingIsFine) {
     heed_layer_destroy(nullptr);
     heed_cache_destroy(nullptr);
     heed_linear_weights_destroy(nullptr);

@@ -207,6 +207,25 @@ TEST_F(Problem, HugeDimensions) {
     EXPECT_EQ(heed_plan_workspace_bytes(make_plan(problem).get()), 0u);
 }
 
+// The same keys for more sequences than their product with the keys' elements could be.
+TEST_F(Problem, SharedKeys) {
+    problem = make_problem(40000, 1, 1000, 2, 2);
+    problem.k_layout = problem.v_layout = {{0, 128, 64, 1}};
+    EXPECT_TRUE(make_plan(problem));
+    problem.v_layout = {};
+    expect(HEED_UNSUPPORTED, "k of [40000, 1000, 2, 64] counts more than 2^31-1 elements");
+}
+
+// Pages bound the keys of a sequence, whatever max_kv_len says.
+TEST_F(Problem, LongestSequenceOfPages) {
+    problem = make_problem(2, 8, int32_max - 4096, 2, 2);
+    problem.kv_storage = HEED_KV_PAGED;
+    problem.has_kv_lens = true;
+    problem.num_pages = problem.max_pages_per_seq = 4;
+    problem.page_size = 16;
+    for (problem.max_q_len = 1; problem.max_q_len < 10000; problem.max_q_len += 5000) EXPECT_TRUE(make_plan(problem));
+}
+
 TEST_F(Problem, WideViews) {
     problem = make_problem(1, 8, 3, 2, 2);
     for (int64_t reach : {int64_t{1} << 31, (int64_t{1} << 31) + 64, int64_t{1} << 32, int64_t{1} << 62}) {

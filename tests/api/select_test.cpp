@@ -229,4 +229,15 @@ TEST(Cpu, LevelsAreNested) {
     EXPECT_GE(heed::cpu_count(), 1);
 }
 
+// The bound on which a layer's workspace rests.
+TEST(Splits, MostSplitsBoundsAllShorterCaches) {
+    for (const int32_t kv_block : {16, 64, 256}) {
+        int32_t most = 0;
+        for (int32_t kv_len = 1; kv_len < 300000; kv_len += kv_len < 20000 ? 1 : 97) {
+            most = std::max(most, heed::choose_splits(kv_len, kv_block, 0).num_splits);
+            ASSERT_LE(most, heed::most_splits(kv_len, kv_block)) << kv_len << ", blocks of " << kv_block;
+        }
+    }
+}
+
 }  // namespace

@@ -9,19 +9,12 @@ namespace {
 class Dropout : public KernelTest {
 protected:
     Attention attention(int32_t q_len, int32_t kv_len, float p) const {
-        Shape shape = row().shape();
-        shape.batch = 2;
-        shape.num_heads = 4;
-        shape.num_kv_heads = 2;
-        shape.q_len = q_len;
-        shape.kv_len = kv_len;
-        Attention a = row().attention(shape, Data::normal, 71);
+        Attention a = grouped(q_len, kv_len, 71);
         a.dropout_p = p;
         a.dropout_seed = 0x123456789abcdef0;
         a.dropout_offset = 3;
         return a;
     }
-    int32_t block() const { return row().info.kv_block; }
 };
 
 TEST_P(Dropout, MaskIsTheReferences) {

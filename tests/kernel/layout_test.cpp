@@ -9,13 +9,7 @@ namespace {
 class Layouts : public KernelTest {
 protected:
     Attention attention(int32_t q_len, int32_t kv_len, int32_t num_kv_heads = 2) const {
-        Shape shape = row().shape();
-        shape.batch = 2;
-        shape.num_heads = 4;
-        shape.num_kv_heads = num_kv_heads;
-        shape.q_len = q_len;
-        shape.kv_len = kv_len;
-        Attention a = row().attention(shape, Data::normal, 21);
+        Attention a = grouped(q_len, kv_len, 21, 4, num_kv_heads);
         a.causal = true;
         a.position = HEED_BOTTOM_RIGHT;
         return a;

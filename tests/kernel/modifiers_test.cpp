@@ -10,16 +10,7 @@ constexpr float inf_value = std::numeric_limits<float>::infinity();
 
 class Modifiers : public KernelTest {
 protected:
-    Attention attention(int32_t q_len, int32_t kv_len) const {
-        Shape shape = row().shape();
-        shape.batch = 2;
-        shape.num_heads = 4;
-        shape.num_kv_heads = 2;
-        shape.q_len = q_len;
-        shape.kv_len = kv_len;
-        return row().attention(shape, Data::normal, 81);
-    }
-    int32_t block() const { return row().info.kv_block; }
+    Attention attention(int32_t q_len, int32_t kv_len) const { return grouped(q_len, kv_len, 81); }
 
     // The problem as it is, causal, in a window with lengths, and with a mask and bias where the row has them.
     void expect_in_company(const Attention &a) {

@@ -13,15 +13,7 @@ constexpr float inf_value = std::numeric_limits<float>::infinity();
 
 class Poison : public KernelTest {
 protected:
-    Attention attention(int32_t q_len, int32_t kv_len) const {
-        Shape shape = row().shape();
-        shape.batch = 2;
-        shape.num_heads = 4;
-        shape.num_kv_heads = 2;
-        shape.q_len = q_len;
-        shape.kv_len = kv_len;
-        return row().attention(shape, Data::normal, 31);
-    }
+    Attention attention(int32_t q_len, int32_t kv_len) const { return grouped(q_len, kv_len, 31); }
 
     // Keys that no row of their sequence and kv head sees.
     static std::vector<uint8_t> unseen(const Attention &a) {

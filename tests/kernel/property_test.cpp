@@ -9,15 +9,7 @@ namespace {
 
 class Properties : public KernelTest {
 protected:
-    Attention attention(int32_t q_len, int32_t kv_len) const {
-        Shape shape = row().shape();
-        shape.batch = 2;
-        shape.num_heads = 6;
-        shape.num_kv_heads = 2;
-        shape.q_len = q_len;
-        shape.kv_len = kv_len;
-        return row().attention(shape, Data::normal, 41);
-    }
+    Attention attention(int32_t q_len, int32_t kv_len) const { return grouped(q_len, kv_len, 41, 6); }
 
     // Large enough that several threads pay: 2^20 operations each.
     Attention work_for_threads(int32_t threads) const {

@@ -11,18 +11,13 @@ namespace {
 class Scores : public KernelTest {
 protected:
     Attention normal(int32_t q_len, int32_t kv_len) const {
-        Shape shape = row().shape();
-        shape.batch = 2;
-        shape.num_heads = 4;
-        shape.num_kv_heads = 2;
-        shape.q_len = q_len;
-        shape.kv_len = kv_len;
-        return row().attention(shape, Data::normal, static_cast<uint64_t>(q_len + kv_len));
+        return grouped(q_len, kv_len, static_cast<uint64_t>(q_len + kv_len));
     }
 };
 
 class RandomScores : public KernelTest {};
 class BiasedScores : public Scores {};
+class AlibiScores : public Scores {};
 
 TEST_P(Scores, LengthsCausalAndWindow) {
     Attention a = normal(17, row().info.kv_block + 30);
@@ -181,10 +176,27 @@ TEST_P(RandomScores, AgainstTheReference) {
     }
 }
 
+// Positions as far from the keys as 32 bits can say, with slopes that make biases of a few units of them.
+TEST_P(AlibiScores, FarOffsets) {
+    constexpr int32_t lowest = std::numeric_limits<int32_t>::min(), highest = std::numeric_limits<int32_t>::max();
+    for (const bool symmetric : {false, true}) {
+        for (const int32_t offset : {0, 1 << 24, -(1 << 30), highest}) {
+            Attention a = normal(9, row().info.kv_block + 11);
+            a.position = HEED_EXPLICIT;
+            a.q_offsets = {offset, offset == highest ? lowest : -offset};
+            const float unit = 1 / (static_cast<float>(std::abs(int64_t{offset})) + 64);
+            a.alibi_slopes = {unit, -unit, 2 * unit, -3 * unit};
+            a.alibi_symmetric = symmetric;
+            expect_correct(a, options());
+        }
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Rows, Scores, testing::ValuesIn(supported_rows()), row_test_name);
 INSTANTIATE_TEST_SUITE_P(Rows, RandomScores, testing::ValuesIn(supported_rows()), row_test_name);
 INSTANTIATE_TEST_SUITE_P(Rows, BiasedScores, testing::ValuesIn(rows_with(HEED_FEATURE_BIAS | HEED_FEATURE_MASK)),
                          row_test_name);
+INSTANTIATE_TEST_SUITE_P(Rows, AlibiScores, testing::ValuesIn(rows_with(HEED_FEATURE_ALIBI)), row_test_name);
 
 }  // namespace
 }  // namespace heed_test

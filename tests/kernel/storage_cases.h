@@ -14,13 +14,7 @@ class StoredTokens : public KernelTest {
 protected:
     Attention attention(const std::vector<int32_t> &q_lens, const std::vector<int32_t> &kv_lens, int32_t q_len,
                         int32_t kv_len) const {
-        Shape shape = row().shape();
-        shape.batch = static_cast<int32_t>(kv_lens.size());
-        shape.num_heads = 4;
-        shape.num_kv_heads = 2;
-        shape.q_len = q_len;
-        shape.kv_len = kv_len;
-        Attention a = row().attention(shape, Data::normal, 61);
+        Attention a = grouped(q_len, kv_len, 61, 4, 2, static_cast<int32_t>(kv_lens.size()));
         a.q_lens = q_lens;
         a.kv_lens = kv_lens;
         a.position = HEED_BOTTOM_RIGHT;
@@ -31,7 +25,6 @@ protected:
     Attention mixed() const {
         return attention({37, 9, 1, 1, 0, 2}, {37, block() + 30, block() + 1, 5, 20, 0}, 40, block() + 50);
     }
-    int32_t block() const { return row().info.kv_block; }
 
     std::vector<StoragePair> legal() const {
         std::vector<StoragePair> all = {

@@ -10,15 +10,8 @@ namespace {
 class Types : public KernelTest {
 protected:
     Attention attention(int32_t q_len, int32_t kv_len, Data data = Data::normal, uint64_t seed = 51) const {
-        Shape shape = row().shape();
-        shape.batch = 2;
-        shape.num_heads = 4;
-        shape.num_kv_heads = 2;
-        shape.q_len = q_len;
-        shape.kv_len = kv_len;
-        return row().attention(shape, data, seed);
+        return grouped(q_len, kv_len, seed, 4, 2, 2, data);
     }
-    int32_t block() const { return row().info.kv_block; }
 };
 
 TEST_P(Types, ShortAndLong) {

@@ -135,6 +135,12 @@ std::string row_test_name(const testing::TestParamInfo<Row> &info) { return info
 
 void PrintTo(const Row &row, std::ostream *stream) { *stream << row.name; }
 
+Attention KernelTest::grouped(int32_t q_len, int32_t kv_len, uint64_t seed, int32_t num_heads, int32_t num_kv_heads,
+                              int32_t batch, Data data) const {
+    const Shape dims = row().shape();
+    return row().attention({batch, num_heads, num_kv_heads, q_len, kv_len, dims.head_dim, dims.head_dim_v}, data, seed);
+}
+
 void KernelTest::TearDown() {
     if (worst.out_ratio > 0 || worst.lse_ratio > 0) std::printf("[   RATIO  ] %s\n", worst.summary().c_str());
     worst = Verdict();

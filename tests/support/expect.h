@@ -46,6 +46,10 @@ protected:
     void TearDown() override;
     const Row &row() const { return GetParam(); }
     CallOptions options() const { return row().options(); }
+    int32_t block() const { return row().info.kv_block; }
+    // The row's head dims, and `num_heads` heads on `num_kv_heads`.
+    Attention grouped(int32_t q_len, int32_t kv_len, uint64_t seed, int32_t num_heads = 4, int32_t num_kv_heads = 2,
+                      int32_t batch = 2, Data data = Data::normal) const;
 
     // The whole list for rows that lead; for each other row up to `count` entries, not the same for all rows.
     template <class T>

@@ -65,7 +65,8 @@ struct Logit {
     // sums reach that size, however small the whole is; the largest of many logits is about as large.
     // softcap: y = softcap * tanh(x / softcap) passes an error of x on times dy/dx = 1 - (y / softcap)^2, and is itself
     // right to 4 units of its value.
-    // ALiBi: the product is rounded, and the sum, which may cancel: each half a unit of |slope * (j - p)|.
+    // ALiBi: the product is rounded, and the sum, which may cancel: each half a unit of |slope * (j - p)|. So is,
+    // twice, a difference of more than 2^24 tokens.
     double size;
 };
 
@@ -80,7 +81,8 @@ Logit logit(const Attention &a, int32_t b, int32_t h, int32_t i, int32_t j) {
     }
     const double alibi = alibi_of<double>(a, b, h, i, j);
     x += bias_of(a, b, h, i, j) + alibi;
-    return {x, std::max(std::fabs(x), size) + std::fabs(alibi)};
+    const bool rounds = std::abs(j - a.position_of(b, i)) > 1 << 24;
+    return {x, std::max(std::fabs(x), size) + (rounds ? 2 : 1) * std::fabs(alibi)};
 }
 
 double sink_of(const Attention &a, int32_t h) { return a.sink.empty() ? -infinity : a.sink[static_cast<size_t>(h)]; }

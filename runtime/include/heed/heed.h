@@ -34,9 +34,9 @@ extern "C" {
 /* Filled by heed_problem_init, then by the caller. Counts are 0..2^31-1. A plan copies it. */
 typedef struct heed_problem {
     uint32_t struct_size; /* sizeof(heed_problem), set by heed_problem_init; 0 is an error */
-    heed_device device;
-    heed_dtype dtype;    /* q and out: HEED_F32, HEED_F16 or HEED_BF16 */
-    heed_dtype kv_dtype; /* k and v: as dtype, or HEED_I8 with k_scale and v_scale */
+    heed_device device;   /* where the tensors are and the kernel runs */
+    heed_dtype dtype;     /* q and out: HEED_F32, HEED_F16 or HEED_BF16 */
+    heed_dtype kv_dtype;  /* k and v: as dtype, or HEED_I8 with k_scale and v_scale */
 
     int32_t batch;             /* sequences */
     int32_t num_heads;         /* query heads, a multiple of num_kv_heads */
@@ -48,22 +48,22 @@ typedef struct heed_problem {
     int32_t total_q, total_kv; /* varlen: tokens in q, in k and v */
     int32_t num_pages, page_size, max_pages_per_seq; /* paged */
 
-    heed_position position;
-    bool causal;
+    heed_position position;            /* p(i), where queries stand among the keys */
+    bool causal;                       /* query i sees no key behind p(i) */
     int32_t window_left, window_right; /* tokens seen before and after p(i), inclusive; -1 = unlimited */
     float scale;                       /* finite (0 and negative too), or NaN = 1/sqrt(head_dim), the default */
     float softcap;                     /* 0 = off, else finite and > 0 */
     heed_q_storage q_storage;
-    heed_kv_storage kv_storage;
+    heed_kv_storage kv_storage; /* varlen keys: with varlen queries only */
 
-    bool has_mask;
+    bool has_mask;        /* execute gets mask; likewise the next three */
     bool mask_true_hides; /* a true mask element hides the key; default: true = may attend */
     bool has_bias;
     bool has_sink;
     bool has_alibi;
-    bool alibi_symmetric; /* -slope * |j - p(i)| instead of slope * (j - p(i)) */
-    bool has_kv_lens;     /* contiguous: execute gets kv_lens; false: every sequence has max_kv_len keys */
-    bool want_lse;
+    bool alibi_symmetric;    /* -slope * |j - p(i)| instead of slope * (j - p(i)) */
+    bool has_kv_lens;        /* contiguous: execute gets kv_lens; false: every sequence has max_kv_len keys */
+    bool want_lse;           /* execute writes lse */
     bool batch_invariant;    /* a sequence alone and in any batch gives the same bits, by plans of the same max_kv_len
                               * (contiguous and paged keys); packed queries then run prefill rows at any length */
     bool metadata_on_device; /* lengths and tables are device pointers, clamped in the kernel */
@@ -128,7 +128,7 @@ typedef struct heed_args {
 
     const int32_t *cu_seqlens_q, *cu_seqlens_kv; /* [batch + 1] tokens: first 0, non-decreasing, last the total */
     const int32_t *kv_lens;                      /* [batch] counts of valid keys, 0..max_kv_len, when has_kv_lens */
-    const int32_t *q_offsets;                    /* [batch], when HEED_EXPLICIT; with has_alibi -2^30..2^30 */
+    const int32_t *q_offsets;                    /* [batch] any values, when HEED_EXPLICIT */
     const int32_t *page_table;                   /* [batch, max_pages_per_seq] page ids */
     const float *sink, *alibi_slopes;            /* [num_heads] */
     uint64_t dropout_seed, dropout_offset;       /* Philox4x32-10 key and high counter, see heed_dropout_mask */
@@ -183,19 +183,19 @@ enum {
 
 /* One row of the kernel table. Strings live as long as the library. */
 typedef struct heed_kernel_info_t {
-    uint32_t struct_size; /* set by the caller to sizeof(heed_kernel_info_t) */
-    heed_phase phase;
-    heed_dtype dtype, kv_dtype;
+    uint32_t struct_size;         /* set by the caller to sizeof(heed_kernel_info_t) */
+    heed_phase phase;             /* HEED_DECODE: tiles of few query rows, keys split over threads */
+    heed_dtype dtype, kv_dtype;   /* of q and out, of k and v */
     int32_t head_dim, head_dim_v; /* 0 = any */
-    uint32_t features;
-    heed_kv_storage kv_storage; /* CONTIGUOUS: the row serves contiguous and varlen; PAGED: it serves all */
-    heed_isa isa;
-    int32_t row_block, kv_block;
-    bool supported;        /* on this machine */
-    int64_t scratch_bytes; /* workspace per thread, -1: the row takes its scratch from the heap (test rows) */
-    int64_t code_bytes;    /* machine code, 0 when not recorded */
-    const char *name;      /* attention_{phase}_{dtype}[_kv{dtype}]_d{D|any}[x{Dv}][_{features}]_{storage}_{isa} */
-    const char *schedule;
+    uint32_t features;            /* HEED_FEATURE_* bits */
+    heed_kv_storage kv_storage;   /* CONTIGUOUS: the row serves contiguous and varlen; PAGED: it serves all */
+    heed_isa isa;                 /* instructions that the row needs */
+    int32_t row_block, kv_block;  /* query rows of a task, keys of a softmax block */
+    bool supported;               /* on this machine */
+    int64_t scratch_bytes;        /* workspace per thread, -1: the row takes its scratch from the heap (test rows) */
+    int64_t code_bytes;           /* machine code, 0 when not recorded */
+    const char *name;     /* attention_{phase}_{dtype}[_kv{dtype}]_d{D|any}[x{Dv}][_{features}]_{storage}_{isa} */
+    const char *schedule; /* "x86" or "default", the readable one of tests */
     const char *unsupported_reason; /* "" when supported */
 } heed_kernel_info_t;
 

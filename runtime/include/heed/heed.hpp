@@ -59,6 +59,10 @@ public:
         args.workspace = data();
         args.workspace_bytes = bytes_;
     }
+    void attach(heed_execution &execution) const noexcept {
+        execution.workspace = data();
+        execution.workspace_bytes = bytes_;
+    }
 
 private:
     static constexpr std::align_val_t alignment{128};
@@ -91,6 +95,97 @@ private:
         void operator()(heed_plan *plan) const noexcept { heed_plan_destroy(plan); }
     };
     std::unique_ptr<heed_plan, Destroy> plan_;
+};
+
+// ---- Whole attention layers, see layer.h ------------------------------------------------------------------------
+
+// The structs of layer.h with their sizes and defaults.
+struct LayerConfig : heed_layer_config {
+    LayerConfig() : heed_layer_config() { check(heed_layer_config_init(this)); }
+};
+struct LayerWeights : heed_layer_weights {
+    LayerWeights() : heed_layer_weights() { struct_size = sizeof(heed_layer_weights); }
+};
+struct LayerArgs : heed_layer_args {
+    LayerArgs() : heed_layer_args() { struct_size = sizeof(heed_layer_args); }
+};
+struct CacheConfig : heed_cache_config {
+    CacheConfig() : heed_cache_config() { struct_size = sizeof(heed_cache_config); }
+};
+
+// A layer, owned. Movable; forward may run in many threads at once, each with its own workspace, cache and outputs.
+class Layer {
+public:
+    Layer(const heed_layer_config &config, const heed_layer_weights &weights) {
+        heed_layer *layer = nullptr;
+        check(heed_layer_create(&config, &weights, &layer));
+        layer_.reset(layer);
+    }
+
+    void forward(const heed_layer_args &args) const { check(heed_layer_forward(layer_.get(), &args)); }
+    Workspace make_workspace() const { return Workspace(heed_layer_workspace_bytes(layer_.get())); }
+    const heed_layer *get() const noexcept { return layer_.get(); }
+
+private:
+    struct Destroy {
+        void operator()(heed_layer *layer) const noexcept { heed_layer_destroy(layer); }
+    };
+    std::unique_ptr<heed_layer, Destroy> layer_;
+};
+
+// A cache for layers like `layer`, owned. One call at a time.
+class Cache {
+public:
+    Cache(const Layer &layer, const heed_cache_config &config) {
+        heed_cache *cache = nullptr;
+        check(heed_cache_create(layer.get(), &config, &cache));
+        cache_.reset(cache);
+    }
+
+    void reset() { check(heed_cache_reset(cache_.get())); }
+    void truncate(int32_t sequence, int32_t kv_len) { check(heed_cache_truncate(cache_.get(), sequence, kv_len)); }
+    void fork(int32_t from, int32_t to) { check(heed_cache_fork(cache_.get(), from, to)); }
+    heed_kv_view view() const {
+        heed_kv_view view = {};
+        check(heed_cache_view(cache_.get(), &view));
+        return view;
+    }
+    heed_cache *get() const noexcept { return cache_.get(); }
+
+private:
+    struct Destroy {
+        void operator()(heed_cache *cache) const noexcept { heed_cache_destroy(cache); }
+    };
+    std::unique_ptr<heed_cache, Destroy> cache_;
+};
+
+// A safetensors file, mapped read-only while the object lives.
+class WeightsFile {
+public:
+    explicit WeightsFile(const std::string &path) {
+        heed_weights_file *file = nullptr;
+        check(heed_weights_open(path.c_str(), &file));
+        file_.reset(file);
+    }
+
+    struct Tensor {
+        heed_tensor tensor;
+        std::vector<int64_t> shape;
+    };
+    Tensor find(const std::string &name) const {
+        Tensor found = {};
+        int64_t shape[8] = {};
+        int32_t rank = 0;
+        check(heed_weights_find(file_.get(), name.c_str(), &found.tensor, shape, &rank));
+        found.shape.assign(shape, shape + rank);
+        return found;
+    }
+
+private:
+    struct Close {
+        void operator()(heed_weights_file *file) const noexcept { heed_weights_close(file); }
+    };
+    std::unique_ptr<heed_weights_file, Close> file_;
 };
 
 // Every row of the kernel table.

@@ -17,11 +17,12 @@ struct heed_problem;
 
 /* How an operation runs; all zero = CPU, all CPUs of the process, Heed's own threads. */
 typedef struct heed_execution {
-    heed_device device;
+    heed_device device;            /* where the tensors are and the kernel runs */
     int32_t num_threads;           /* 0 = the CPUs of this process */
     const heed_parallel_for *pool; /* NULL = Heed's own threads */
     void *stream;                  /* CUDA stream */
-    void *workspace;               /* 128-byte aligned, where the operation asks for one */
+    void *workspace; /* 128-byte aligned. Layers ask for one; heed_linear and heed_kv_append take their scratch from it
+                      * as far as it goes; NULL: from the heap */
     size_t workspace_bytes;
 } heed_execution;
 

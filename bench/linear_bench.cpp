@@ -1,0 +1,105 @@
+// Times heed_linear: heed_linear_bench ROWS DIM_IN DIM_OUT f32|f16|bf16 THREADS SECONDS. Prints the fastest call in ms.
+// bench/linear.py runs it beside PyTorch's linear.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "heed/heed.hpp"
+#include "machine.h"
+
+namespace {
+
+struct Arguments {
+    int32_t rows, dim_in, dim_out, threads;
+    heed_dtype dtype;
+    double seconds;
+};
+
+Arguments parse(char **argv) {
+    const std::string dtype = argv[4];
+    if (dtype != "f32" && dtype != "f16" && dtype != "bf16") throw std::invalid_argument("dtype is " + dtype);
+    return {std::atoi(argv[1]),
+            std::atoi(argv[2]),
+            std::atoi(argv[3]),
+            std::atoi(argv[5]),
+            dtype == "f32"   ? HEED_F32
+            : dtype == "f16" ? HEED_F16
+                             : HEED_BF16,
+            std::atof(argv[6])};
+}
+
+// Elements of at most about 0.5 of any dtype.
+class Elements {
+public:
+    Elements(heed_dtype dtype, int64_t count) : dtype_(dtype) {
+        std::mt19937 bits(7);
+        std::uniform_real_distribution<float> distribution(-0.5f, 0.5f);
+        if (dtype == HEED_F32) {
+            wide_.resize(static_cast<size_t>(count));
+            for (float &x : wide_) x = distribution(bits);
+        } else {
+            narrow_.resize(static_cast<size_t>(count));
+            const uint32_t half = dtype == HEED_F16 ? 0x3800 : 0x3f00;
+            for (uint16_t &x : narrow_) x = static_cast<uint16_t>((bits() & 0x8000) | (half - bits() % 0x200));
+        }
+    }
+    heed_tensor tensor() const {
+        return dtype_ == HEED_F32 ? heed::tensor(wide_.data(), wide_.size())
+                                  : heed::tensor(narrow_.data(), narrow_.size(), dtype_);
+    }
+
+private:
+    const heed_dtype dtype_;
+    std::vector<float> wide_;
+    std::vector<uint16_t> narrow_;
+};
+
+double fastest_ms(const Arguments &a) {
+    const Elements x(a.dtype, int64_t{a.rows} * a.dim_in), w(a.dtype, int64_t{a.dim_out} * a.dim_in),
+        bias(a.dtype, a.dim_out), y(a.dtype, int64_t{a.rows} * a.dim_out);
+    const heed_tensor weight = w.tensor(), bias_tensor = bias.tensor();
+    heed_linear_weights *packed = nullptr;
+    heed::check(heed_linear_pack(a.dtype, a.dim_in, a.dim_out, &weight, 0, &bias_tensor, &packed));
+    heed_linear_out out = {};
+    out.num_heads = 1;
+    out.head_dim = a.dim_out;
+    out.out = y.tensor();
+    heed_linear_args args = {};
+    args.struct_size = sizeof(args);
+    args.batch = 1;
+    args.len = a.rows;
+    args.x = x.tensor();
+    args.num_outs = 1;
+    args.outs = &out;
+    args.execution.num_threads = a.threads;
+    double best = INFINITY;
+    const double end = heed_bench::wall_seconds() + a.seconds;
+    do {
+        const double start = heed_bench::wall_seconds();
+        heed::check(heed_linear(packed, &args));
+        best = std::min(best, heed_bench::wall_seconds() - start);
+    } while (heed_bench::wall_seconds() < end);
+    heed_linear_weights_destroy(packed);
+    return best * 1e3;
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+    if (argc != 7) {
+        std::fprintf(stderr, "usage: heed_linear_bench ROWS DIM_IN DIM_OUT f32|f16|bf16 THREADS SECONDS\n");
+        return 2;
+    }
+    try {
+        std::printf("%.5f\n", fastest_ms(parse(argv)));
+        return 0;
+    } catch (const std::exception &error) {
+        std::fprintf(stderr, "heed_linear_bench: %s\n", error.what());
+        return 1;
+    }
+}

@@ -1,0 +1,48 @@
+#include "linear.h"
+
+namespace heed {
+
+using namespace Halide;
+
+namespace {
+
+// Compares bits: the default float mode may assume that no value is NaN or infinite.
+Expr clipped(const Expr &value, const Expr &limit) {
+    Expr bits = reinterpret<int32_t>(value), magnitude = bits & 0x7fffffff;
+    Expr beyond = magnitude > reinterpret<int32_t>(limit) && magnitude <= 0x7f800000;
+    return reinterpret<float>(select(beyond, reinterpret<int32_t>(limit) | (bits & Expr(INT32_MIN)), bits));
+}
+
+}  // namespace
+
+LinearRowsKernel::LinearRowsKernel(ElementType type, const LinearTile &tile)
+    : type(type), tile(tile), x(stored_type(type), 2, "x") {
+    tiles(r, k, t) = to_float(type, x(k, min(t * tile.rows + r, x.dim(1).extent() - 1)));
+    OutputImageParam buffer = tiles.output_buffer();
+    x.dim(0).set_min(0);
+    x.dim(1).set_min(0);
+    buffer.dim(0).set_bounds(0, tile.rows);
+    buffer.dim(1).set_bounds(0, x.dim(0).extent()).set_stride(tile.rows);
+    buffer.dim(2).set_min(0);
+}
+
+LinearKernel::LinearKernel(ElementType type, const LinearTile &tile)
+    : type(type), tile(tile), weight(stored_type(type), 3, "weight"), over_k(0, weight.dim(1).extent(), "over_k") {
+    sum(lane, r, panel, t) = 0.f;
+    sum(lane, r, panel, t) += x(r, over_k, t) * to_float(type, weight(lane, over_k, panel));
+    Expr value = sum(c % tile.columns, row % tile.rows, c / tile.columns, row / tile.rows) + bias(c);
+    out(c, row) = from_float(type, clipped(value, clip));
+
+    OutputImageParam buffer = out.output_buffer();
+    x.dim(0).set_bounds(0, tile.rows);
+    x.dim(1).set_bounds(0, weight.dim(1).extent()).set_stride(tile.rows);
+    x.dim(2).set_min(0);
+    weight.dim(0).set_bounds(0, tile.columns);
+    weight.dim(1).set_min(0).set_stride(tile.columns);
+    weight.dim(2).set_min(0);
+    bias.dim(0).set_min(0);
+    buffer.dim(0).set_min(0);
+    buffer.dim(1).set_min(0);
+}
+
+}  // namespace heed

@@ -1,0 +1,50 @@
+#pragma once
+// Dense layers: out = clip(x W^T + bias) over a block of rows, in two steps.
+//
+// linear_rows puts the rows of x into tiles of `rows` rows, as floats, k by k: the order in which linear reads them.
+// Rows behind the last one repeat it. linear multiplies each tile with panels of `columns` columns of W, whose elements
+// lie in that order too: weight(lane, k, panel) is W[panel * columns + lane][k].
+
+#include "element_type.h"
+
+namespace heed {
+
+// The register tile of one row of the table: rows x columns accumulators.
+struct LinearTile {
+    int rows, columns;
+};
+
+struct LinearRowsKernel {
+    ElementType type;
+    LinearTile tile;
+    Halide::ImageParam x;  // (k, row)
+
+    Halide::Var r{"r"}, k{"k"}, t{"t"};
+    Halide::Func tiles{"tiles"};  // float (r, k, tile)
+
+    LinearRowsKernel(ElementType type, const LinearTile &tile);
+
+    std::vector<Halide::Argument> arguments() const { return {x}; }
+    Halide::Pipeline pipeline() const { return Halide::Pipeline(tiles); }
+};
+
+struct LinearKernel {
+    ElementType type;
+    LinearTile tile;
+    Halide::ImageParam x{Halide::Float(32), 3, "x"};        // (r, k, tile)
+    Halide::ImageParam weight;                              // (lane, k, panel)
+    Halide::ImageParam bias{Halide::Float(32), 1, "bias"};  // (column)
+    Halide::Param<float> clip{"clip"};  // out is clamped to [-clip, clip]; infinity = off; NaN stays NaN
+
+    Halide::Var lane{"lane"}, r{"r"}, panel{"panel"}, t{"t"}, c{"c"}, row{"row"};
+    Halide::RDom over_k;
+    Halide::Func sum{"sum"};  // (lane, r, panel, tile)
+    Halide::Func out{"out"};  // (c, row)
+
+    LinearKernel(ElementType type, const LinearTile &tile);
+
+    std::vector<Halide::Argument> arguments() const { return {x, weight, bias, clip}; }
+    Halide::Pipeline pipeline() const { return Halide::Pipeline(out); }
+};
+
+}  // namespace heed

@@ -1,0 +1,247 @@
+#include "layer/cache.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <limits>
+#include <new>
+
+#include "layer/layer.h"
+#include "ranges.h"
+
+namespace {
+
+int32_t pages_of(const heed_cache &cache, int64_t kv_len) {
+    return static_cast<int32_t>((kv_len + cache.page_size - 1) / cache.page_size);
+}
+
+heed_layout head_by_head(const heed_cache &cache, int64_t head_dim) {
+    const int64_t len = cache.block_len();
+    return {{cache.num_kv_heads * len * head_dim, head_dim, len * head_dim, 1}};
+}
+
+int64_t elements(const heed_cache &cache, int64_t head_dim) {
+    return cache.blocks() * cache.num_kv_heads * cache.block_len() * head_dim;
+}
+
+}  // namespace
+
+heed_kv_view heed_cache::view() const {
+    heed_kv_view view = {};
+    view.storage = storage;
+    view.dtype = dtype;
+    view.batch = batch;
+    view.num_kv_heads = num_kv_heads;
+    view.head_dim = head_dim;
+    view.head_dim_v = head_dim_v;
+    view.capacity = storage == HEED_KV_PAGED ? 0 : capacity;
+    view.num_pages = num_pages;
+    view.page_size = page_size;
+    view.max_pages_per_seq = max_pages_per_seq;
+    view.k = {k.data(), elements(*this, head_dim), dtype};
+    view.v = {v.data(), elements(*this, head_dim_v), dtype};
+    view.k_layout = head_by_head(*this, head_dim);
+    view.v_layout = head_by_head(*this, head_dim_v);
+    const auto scales = static_cast<int64_t>(k_scale.size());
+    view.k_scale = {scales == 0 ? nullptr : const_cast<float *>(k_scale.data()), scales, HEED_F32};
+    view.v_scale = {scales == 0 ? nullptr : const_cast<float *>(v_scale.data()), scales, HEED_F32};
+    view.page_table = page_table.data();
+    view.kv_lens = const_cast<int32_t *>(kv_lens.data());
+    return view;
+}
+
+heed_status heed_cache::reserve(const int32_t *new_lens) {
+    if (storage != HEED_KV_PAGED) return HEED_OK;
+    int64_t needed = 0;
+    const auto for_each_page = [&](const auto &visit) {
+        for (int32_t b = 0; b < batch; b++) {
+            const int32_t len = kv_lens[static_cast<size_t>(b)], held = pages_of(*this, len);
+            if (new_lens[b] == 0) continue;
+            if (len % page_size != 0 && page_users[static_cast<size_t>(page(b, held - 1))] > 1)
+                visit(b, held - 1, true);
+            for (int32_t i = held; i < pages_of(*this, int64_t{len} + new_lens[b]); i++) visit(b, i, false);
+        }
+    };
+    for_each_page([&](int32_t, int32_t, bool) { needed++; });
+    if (needed > static_cast<int64_t>(free_pages.size())) {
+        return heed::fail(HEED_OUT_OF_MEMORY, "the cache has %zu of %d pages free; the new tokens need %" PRId64,
+                          free_pages.size(), num_pages, needed);
+    }
+    heed_status status = HEED_OK;
+    for_each_page([&](int32_t b, int32_t index, bool copied) {
+        const int32_t fresh = free_pages.back(), old = page(b, index);
+        if (copied) {
+            const heed_kv_view memory = view();
+            const heed_kv_range range = {old, fresh, 0, kv_lens[static_cast<size_t>(b)] % page_size};
+            if (!status) status = heed_kv_copy(&memory, &range, 1, nullptr);
+            if (status) return;
+            page_users[static_cast<size_t>(old)]--;
+        }
+        free_pages.pop_back();
+        page_users[static_cast<size_t>(fresh)] = 1;
+        page(b, index) = fresh;
+    });
+    return status;
+}
+
+void heed_cache::truncate(int32_t sequence, int32_t kv_len) {
+    int32_t &len = kv_lens[static_cast<size_t>(sequence)];
+    for (int32_t i = storage == HEED_KV_PAGED ? pages_of(*this, kv_len) : INT32_MAX; i < max_pages_per_seq; i++) {
+        const int32_t freed = page(sequence, i);
+        if (freed < 0) break;
+        if (--page_users[static_cast<size_t>(freed)] == 0) free_pages.push_back(freed);
+        page(sequence, i) = -1;
+    }
+    len = std::min(len, kv_len);
+}
+
+namespace heed {
+namespace {
+
+heed_status check_config(const heed_layer_config &layer, const heed_cache_config &c) {
+    heed_status status = check_struct_size("heed_cache_config", c.struct_size, sizeof(heed_cache_config));
+    if (status) return status;
+    if (c.storage != HEED_KV_CONTIGUOUS && c.storage != HEED_KV_PAGED) {
+        return fail(HEED_INVALID_ARGUMENT, "storage is %d; it must be HEED_KV_CONTIGUOUS (0) or HEED_KV_PAGED (2)",
+                    static_cast<int>(c.storage));
+    }
+    if (c.dtype != layer.dtype && c.dtype != HEED_I8) {
+        return fail(HEED_INVALID_ARGUMENT, "dtype is %s (%d); it must be the layer's, which is %s, or HEED_I8",
+                    dtype_name(c.dtype), static_cast<int>(c.dtype), dtype_name(layer.dtype));
+    }
+    status = check_int("batch", c.batch, 1, INT32_MAX);
+    if (!status) status = check_int("capacity", c.capacity, 1, layer.max_kv_len);
+    if (!status && c.storage == HEED_KV_PAGED) {
+        status = check_int("num_pages", c.num_pages, 1, INT32_MAX);
+        if (!status) status = check_int("page_size", c.page_size, 1, INT32_MAX);
+    }
+    return status;
+}
+
+heed_status allocate(heed_cache *cache) {
+    const int64_t width = std::max(cache->head_dim, cache->head_dim_v);
+    int64_t size = 0;
+    if (!checked_mul(cache->blocks() * cache->block_len(), cache->num_kv_heads * width * 4, &size) ||
+        !cache->k.allocate(static_cast<size_t>(elements(*cache, cache->head_dim) * dtype_bytes(cache->dtype))) ||
+        !cache->v.allocate(static_cast<size_t>(elements(*cache, cache->head_dim_v) * dtype_bytes(cache->dtype)))) {
+        return fail(HEED_OUT_OF_MEMORY, "heed_cache_create: no memory for %" PRId64 " blocks of %d tokens",
+                    cache->blocks(), cache->block_len());
+    }
+    if (cache->dtype == HEED_I8) {
+        cache->k_scale.resize(static_cast<size_t>(elements(*cache, 1)));
+        cache->v_scale.resize(static_cast<size_t>(elements(*cache, 1)));
+    }
+    cache->kv_lens.assign(static_cast<size_t>(cache->batch), 0);
+    if (cache->storage != HEED_KV_PAGED) return HEED_OK;
+    cache->page_table.assign(static_cast<size_t>(cache->batch) * static_cast<size_t>(cache->max_pages_per_seq), -1);
+    cache->page_users.assign(static_cast<size_t>(cache->num_pages), 0);
+    for (int32_t page = cache->num_pages; page-- > 0;) cache->free_pages.push_back(page);
+    return HEED_OK;
+}
+
+heed_status create_cache(const heed_layer &layer, const heed_cache_config &config, heed_cache **result) {
+    const heed_layer_config &c = layer.config;
+    if (const heed_status status = check_config(c, config)) return status;
+    auto cache = std::make_unique<heed_cache>();
+    cache->storage = config.storage;
+    cache->dtype = config.dtype;
+    cache->layer_dtype = c.dtype;
+    cache->batch = config.batch;
+    cache->capacity = config.capacity;
+    cache->num_kv_heads = c.num_kv_heads;
+    cache->head_dim = c.head_dim;
+    cache->head_dim_v = c.head_dim_v;
+    if (config.storage == HEED_KV_PAGED) {
+        cache->num_pages = config.num_pages;
+        cache->page_size = config.page_size;
+        cache->max_pages_per_seq = pages_of(*cache, config.capacity);
+    }
+    const heed_status status = allocate(cache.get());
+    if (!status) *result = cache.release();
+    return status;
+}
+
+heed_status check_sequence(const heed_cache &cache, const char *name, int32_t sequence) {
+    return check_int(name, sequence, 0, cache.batch - 1);
+}
+
+heed_status fork(heed_cache *cache, int32_t from, int32_t to) {
+    if (from == to) return HEED_OK;
+    const int32_t len = cache->kv_lens[static_cast<size_t>(from)];
+    if (cache->storage == HEED_KV_PAGED) {
+        cache->truncate(to, 0);
+        for (int32_t i = 0; i < pages_of(*cache, len); i++) {
+            cache->page(to, i) = cache->page(from, i);
+            cache->page_users[static_cast<size_t>(cache->page(from, i))]++;
+        }
+    } else {
+        const heed_kv_view view = cache->view();
+        const heed_kv_range range = {from, to, 0, len};
+        if (const heed_status status = heed_kv_copy(&view, &range, len > 0 ? 1 : 0, nullptr)) return status;
+    }
+    cache->kv_lens[static_cast<size_t>(to)] = len;
+    return HEED_OK;
+}
+
+}  // namespace
+
+heed_status check_cache_of(const heed_layer &layer, const heed_cache &cache) {
+    const heed_layer_config &c = layer.config;
+    if (cache.layer_dtype == c.dtype && cache.num_kv_heads == c.num_kv_heads && cache.head_dim == c.head_dim &&
+        cache.head_dim_v == c.head_dim_v && cache.capacity <= c.max_kv_len) {
+        return HEED_OK;
+    }
+    return fail(
+        HEED_INVALID_ARGUMENT,
+        "cache is of %s layers with %d kv heads of %d and %d elements and holds %d tokens; this %s layer has %d "
+        "kv heads of %d and %d elements and takes up to %d tokens",
+        dtype_name(cache.layer_dtype), cache.num_kv_heads, cache.head_dim, cache.head_dim_v, cache.capacity,
+        dtype_name(c.dtype), c.num_kv_heads, c.head_dim, c.head_dim_v, c.max_kv_len);
+}
+
+}  // namespace heed
+
+extern "C" {
+
+heed_status heed_cache_create(const heed_layer *layer, const heed_cache_config *config, heed_cache **cache) {
+    if (cache == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_cache_create: cache is NULL");
+    *cache = nullptr;
+    if (layer == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_cache_create: layer is NULL");
+    if (config == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_cache_create: config is NULL");
+    try {
+        return heed::create_cache(*layer, *config, cache);
+    } catch (const std::exception &) {  // bad_alloc, or length_error of a table beyond it
+        return heed::fail(HEED_OUT_OF_MEMORY, "heed_cache_create: out of memory");
+    }
+}
+
+void heed_cache_destroy(heed_cache *cache) { delete cache; }
+
+heed_status heed_cache_reset(heed_cache *cache) {
+    if (cache == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_cache_reset: cache is NULL");
+    for (int32_t b = 0; b < cache->batch; b++) cache->truncate(b, 0);
+    return HEED_OK;
+}
+
+heed_status heed_cache_truncate(heed_cache *cache, int32_t sequence, int32_t kv_len) {
+    if (cache == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_cache_truncate: cache is NULL");
+    heed_status status = heed::check_sequence(*cache, "sequence", sequence);
+    if (!status) status = heed::check_int("kv_len", kv_len, 0, cache->kv_lens[static_cast<size_t>(sequence)]);
+    if (!status) cache->truncate(sequence, kv_len);
+    return status;
+}
+
+heed_status heed_cache_fork(heed_cache *cache, int32_t from, int32_t to) {
+    if (cache == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_cache_fork: cache is NULL");
+    heed_status status = heed::check_sequence(*cache, "from", from);
+    if (!status) status = heed::check_sequence(*cache, "to", to);
+    return status ? status : heed::fork(cache, from, to);
+}
+
+heed_status heed_cache_view(const heed_cache *cache, heed_kv_view *view) {
+    if (cache == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_cache_view: cache is NULL");
+    if (view == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_cache_view: view is NULL");
+    *view = cache->view();
+    return HEED_OK;
+}
+
+}  // extern "C"

@@ -1,0 +1,250 @@
+// heed_layer_create: the caller's weights against the config, packed.
+#include <cinttypes>
+#include <memory>
+#include <new>
+
+#include "weight_element.h"
+#include "layer/layer.h"
+#include "ops/op_rows.h"
+#include "ranges.h"
+
+namespace heed {
+namespace {
+
+// A weight that the layer has: its name and shape, [dim_out, dim_in] or [heads, dim_in, head_dim].
+struct Expected {
+    const char *name;
+    const heed_tensor *tensor;
+    int64_t shape[3];
+    int rank;
+};
+
+int64_t count(const Expected &e) {
+    int64_t elements = 1;
+    for (int i = 0; i < e.rank; i++) {
+        if (!checked_mul(elements, e.shape[i], &elements)) return -1;
+    }
+    return elements;
+}
+
+heed_status check_tensor(const Expected &e, heed_dtype dtype) {
+    const int64_t elements = count(e);
+    if (e.tensor->data == nullptr) return fail(HEED_INVALID_ARGUMENT, "%s is NULL; the layer needs it", e.name);
+    if (e.tensor->size != elements) {
+        char shape[80] = "";
+        int at = 0;
+        for (int i = 0; i < e.rank; i++) {
+            at += std::snprintf(shape + at, sizeof(shape) - static_cast<size_t>(at), i == 0 ? "%" PRId64 : ", %" PRId64,
+                                e.shape[i]);
+        }
+        return fail(HEED_INVALID_ARGUMENT, "%s has %" PRId64 " elements; the layer's shape [%s] has %" PRId64, e.name,
+                    e.tensor->size, shape, elements);
+    }
+    MemoryRanges ranges;
+    return ranges.add(e.name, *e.tensor, dtype, elements, Access::read);
+}
+
+heed_status check_unused(const char *name, const heed_tensor &tensor, const char *why) {
+    if (tensor.data == nullptr) return HEED_OK;
+    return fail(HEED_INVALID_ARGUMENT, "%s is not NULL; a layer with %s has none", name, why);
+}
+
+// Widths of the projections.
+struct Widths {
+    int32_t q, k, v;
+};
+
+heed_status check_widths(const heed_layer_config &c, Widths *widths) {
+    int64_t q = 0, out = 0;
+    if (!checked_mul(c.num_heads, c.head_dim, &q) || !checked_mul(c.num_heads, c.head_dim_v, &out) ||
+        q > INT32_MAX / 4 || out > INT32_MAX / 4) {
+        return fail(HEED_UNSUPPORTED, "%d heads of %d and %d elements are beyond 2^29 columns", c.num_heads, c.head_dim,
+                    c.head_dim_v);
+    }
+    *widths = {static_cast<int32_t>(q), c.num_kv_heads * c.head_dim, c.num_kv_heads * c.head_dim_v};
+    return HEED_OK;
+}
+
+const char *bytes_at(const heed_tensor &tensor, heed_dtype dtype, int64_t element) {
+    return tensor.data == nullptr ? nullptr : static_cast<const char *>(tensor.data) + element * dtype_bytes(dtype);
+}
+
+// One projection from the given heads: weights and bias from element `column` * dim_in (or `column`) on.
+heed_status pack_projection(const heed_layer &layer, const heed_tensor &weight, const heed_tensor &bias, int64_t column,
+                            int32_t dim_in, int32_t heads, int32_t head_dim, heed_linear_weights *packed) {
+    const heed_dtype dtype = layer.config.dtype;
+    const void *data = bytes_at(weight, dtype, column * dim_in);
+    const int32_t dim_out = heads * head_dim;
+    const WeightSource source = layer.config.weight_layout == HEED_WEIGHTS_EINSUM
+                                    ? WeightSource{data, head_dim, dim_in, int64_t{dim_in} * head_dim, 1, 0, head_dim}
+                                    : WeightSource::row_major(data, dim_in, dim_out, dim_in);
+    return pack_linear("heed_layer_create", dtype, dim_in, dim_out, source, bytes_at(bias, dtype, column), packed);
+}
+
+// y[o] = sum over (h, e) of heads[h, e] * wo: [dim_out, H*E], or [H, dim_out, E].
+heed_status pack_output(const heed_layer_weights &w, heed_layer *layer) {
+    const heed_layer_config &c = layer->config;
+    const int32_t dim_in = c.num_heads * c.head_dim_v;
+    const WeightSource source =
+        c.weight_layout == HEED_WEIGHTS_EINSUM
+            ? WeightSource{w.wo.data, c.dim_out, c.head_dim_v, 0, c.head_dim_v, int64_t{c.dim_out} * c.head_dim_v, 1}
+            : WeightSource::row_major(w.wo.data, dim_in, c.dim_out, dim_in);
+    return pack_linear("heed_layer_create", c.dtype, dim_in, c.dim_out, source, w.bo.data, &layer->out);
+}
+
+heed_status check_projections(const heed_layer_config &c, const heed_layer_weights &w, const Widths &n) {
+    const int64_t all = int64_t{n.q} + n.k + n.v, out_in = int64_t{c.num_heads} * c.head_dim_v;
+    const int64_t h = c.num_heads, g = c.num_kv_heads, d = c.head_dim, e = c.head_dim_v;
+    heed_status status = HEED_OK;
+    const auto expect = [&](const Expected &expected) {
+        if (!status) status = check_tensor(expected, c.dtype);
+    };
+    const auto expect_bias = [&](const char *name, const heed_tensor &tensor, int64_t length) {
+        if (tensor.data != nullptr) expect({name, &tensor, {length}, 1});
+    };
+    const auto refuse = [&](const char *name, const heed_tensor &tensor, const char *why) {
+        if (!status) status = check_unused(name, tensor, why);
+    };
+    if (c.weight_layout == HEED_WEIGHTS_FUSED) {
+        for (const auto &[name, tensor] :
+             {std::pair{"wq", &w.wq}, {"wk", &w.wk}, {"wv", &w.wv}, {"bq", &w.bq}, {"bk", &w.bk}, {"bv", &w.bv}}) {
+            refuse(name, *tensor, "HEED_WEIGHTS_FUSED");
+        }
+        expect({"wqkv", &w.wqkv, {all, c.dim_in}, 2});
+        expect_bias("bqkv", w.bqkv, all);
+    } else {
+        refuse("wqkv", w.wqkv, "separate projections");
+        refuse("bqkv", w.bqkv, "separate projections");
+        const bool einsum = c.weight_layout == HEED_WEIGHTS_EINSUM;
+        const auto weight = [&](const char *name, const heed_tensor &tensor, int64_t heads, int64_t in, int64_t dim) {
+            if (einsum) expect({name, &tensor, {heads, in, dim}, 3});
+            if (!einsum) expect({name, &tensor, {heads * dim, in}, 2});
+        };
+        weight("wq", w.wq, h, c.dim_in, d);
+        weight("wk", w.wk, g, c.dim_memory, d);
+        weight("wv", w.wv, g, c.dim_memory, e);
+        expect_bias("bq", w.bq, n.q);
+        expect_bias("bk", w.bk, n.k);
+        expect_bias("bv", w.bv, n.v);
+    }
+    if (c.weight_layout == HEED_WEIGHTS_EINSUM) {
+        expect({"wo", &w.wo, {h, c.dim_out, e}, 3});
+    } else {
+        expect({"wo", &w.wo, {c.dim_out, out_in}, 2});
+    }
+    expect_bias("bo", w.bo, c.dim_out);
+    return status;
+}
+
+heed_status pack_projections(const heed_layer_weights &w, const Widths &n, heed_layer *layer) {
+    const heed_layer_config &c = layer->config;
+    const bool fused = c.weight_layout == HEED_WEIGHTS_FUSED;
+    const auto pack = [&](const heed_tensor &weight, const heed_tensor &bias, int64_t column, int32_t dim_in,
+                          int32_t heads, int32_t head_dim, heed_linear_weights *packed) {
+        return pack_projection(*layer, fused ? w.wqkv : weight, fused ? w.bqkv : bias, fused ? column : 0, dim_in,
+                               heads, head_dim, packed);
+    };
+    heed_status status = pack(w.wq, w.bq, 0, c.dim_in, c.num_heads, c.head_dim, &layer->q);
+    if (!status) status = pack(w.wk, w.bk, n.q, c.dim_memory, c.num_kv_heads, c.head_dim, &layer->k);
+    if (!status) {
+        status = pack(w.wv, w.bv, int64_t{n.q} + n.k, c.dim_memory, c.num_kv_heads, c.head_dim_v, &layer->v);
+    }
+    return status ? status : pack_output(w, layer);
+}
+
+heed_status take_floats(const char *name, const heed_tensor &tensor, heed_dtype dtype, int64_t outer, int64_t inner,
+                        std::vector<float> *values) {
+    if (const heed_status status = check_tensor({name, &tensor, {outer, inner}, 2}, dtype)) return status;
+    for (int64_t i = 0; i < outer * inner; i++) values->push_back(load_element(tensor.data, i, dtype));
+    return HEED_OK;
+}
+
+heed_status take_norms(const heed_layer_weights &w, const Widths &n, heed_layer *layer) {
+    const heed_layer_config &c = layer->config;
+    heed_status status = HEED_OK;
+    if (c.qk_norm == HEED_QK_NORM_NONE) {
+        for (const auto &[name, tensor] : {std::pair{"q_norm_weight", &w.q_norm_weight},
+                                           {"q_norm_bias", &w.q_norm_bias},
+                                           {"k_norm_weight", &w.k_norm_weight},
+                                           {"k_norm_bias", &w.k_norm_bias}}) {
+            if (!status) status = check_unused(name, *tensor, "HEED_QK_NORM_NONE");
+        }
+        return status;
+    }
+    const bool per_head = c.qk_norm == HEED_QK_NORM_HEAD;
+    const int64_t q = per_head ? c.head_dim : n.q, k = per_head ? c.head_dim : n.k;
+    const auto take_bias = [&](const char *name, const heed_tensor &tensor, int64_t length,
+                               std::vector<float> *values) {
+        if (tensor.data != nullptr) return take_floats(name, tensor, c.dtype, 1, length, values);
+        values->assign(static_cast<size_t>(length), 0.0f);
+        return HEED_OK;
+    };
+    status = take_floats("q_norm_weight", w.q_norm_weight, c.dtype, 1, q, &layer->q_norm_weight);
+    if (!status) status = take_floats("k_norm_weight", w.k_norm_weight, c.dtype, 1, k, &layer->k_norm_weight);
+    if (!status) status = take_bias("q_norm_bias", w.q_norm_bias, q, &layer->q_norm_bias);
+    if (!status) status = take_bias("k_norm_bias", w.k_norm_bias, k, &layer->k_norm_bias);
+    return status ? status : find_op_row(Op::layer_norm, c.dtype, c.dtype, &layer->norm);
+}
+
+heed_status take_tables(const heed_layer_weights &w, heed_layer *layer) {
+    const heed_layer_config &c = layer->config;
+    heed_status status = HEED_OK;
+    if (c.rotary_dim > 0) {
+        const int64_t pairs = c.rotary_dim / 2;
+        status = take_floats("rope_cos", w.rope_cos, HEED_F32, c.max_position, pairs, &layer->rope_cos);
+        if (!status) status = take_floats("rope_sin", w.rope_sin, HEED_F32, c.max_position, pairs, &layer->rope_sin);
+    } else {
+        status = check_unused("rope_cos", w.rope_cos, "rotary_dim 0");
+        if (!status) status = check_unused("rope_sin", w.rope_sin, "rotary_dim 0");
+    }
+    if (!status && w.alibi_slopes.data != nullptr) {
+        status = take_floats("alibi_slopes", w.alibi_slopes, HEED_F32, 1, c.num_heads, &layer->alibi_slopes);
+    }
+    if (!status && w.sink.data != nullptr) {
+        status = take_floats("sink", w.sink, HEED_F32, 1, c.num_heads, &layer->sink);
+    }
+    return status;
+}
+
+heed_status create_layer(const heed_layer_config &config, const heed_layer_weights &weights, heed_layer **result) {
+    auto layer = std::make_unique<heed_layer>();
+    heed_status status = resolve_config(config, &layer->config);
+    if (!status) status = take_weights(weights, layer.get());
+    if (!status) status = largest_workspace(*layer, &layer->workspace_bytes);
+    if (!status) *result = layer.release();
+    return status;
+}
+
+}  // namespace
+
+heed_status take_weights(const heed_layer_weights &w, heed_layer *layer) {
+    heed_status status = check_struct_size("heed_layer_weights", w.struct_size, sizeof(heed_layer_weights));
+    Widths widths = {};
+    if (!status) status = check_widths(layer->config, &widths);
+    if (!status) status = check_projections(layer->config, w, widths);
+    if (!status) status = take_norms(w, widths, layer);
+    if (!status) status = take_tables(w, layer);
+    return status ? status : pack_projections(w, widths, layer);
+}
+
+}  // namespace heed
+
+extern "C" {
+
+heed_status heed_layer_create(const heed_layer_config *config, const heed_layer_weights *weights, heed_layer **layer) {
+    if (layer == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_layer_create: layer is NULL");
+    *layer = nullptr;
+    if (config == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_layer_create: config is NULL");
+    if (weights == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_layer_create: weights is NULL");
+    try {
+        return heed::create_layer(*config, *weights, layer);
+    } catch (const std::bad_alloc &) {
+        return heed::fail(HEED_OUT_OF_MEMORY, "heed_layer_create: out of memory");
+    }
+}
+
+void heed_layer_destroy(heed_layer *layer) { delete layer; }
+
+size_t heed_layer_workspace_bytes(const heed_layer *layer) { return layer == nullptr ? 0 : layer->workspace_bytes; }
+
+}  // extern "C"

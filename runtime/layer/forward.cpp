@@ -1,0 +1,90 @@
+// heed_layer_forward.
+#include "layer/forward.h"
+
+#include <cstring>
+#include <new>
+
+#include "layer/cache.h"
+#include "layer/steps.h"
+#include "ranges.h"
+
+namespace heed {
+namespace {
+
+// Rows behind the valid ones are zero, in y and in the probabilities.
+void clear_padding(const Forward &f, const int32_t *q_lens) {
+    const heed_layer_config &c = f.config();
+    const heed_layer_args &a = f.a;
+    const auto clear = [](const heed_tensor &tensor, int64_t first, int64_t count) {
+        const int64_t bytes = dtype_bytes(tensor.dtype);
+        std::memset(static_cast<char *>(tensor.data) + first * bytes, 0, static_cast<size_t>(count * bytes));
+    };
+    for (int32_t b = 0; a.q_lens != nullptr && b < a.batch; b++) {
+        const int64_t valid = q_lens[b], rest = a.q_len - valid;
+        clear(a.y, (int64_t{b} * a.q_len + valid) * c.dim_out, rest * c.dim_out);
+        for (int64_t h = 0; a.probs.data != nullptr && h < c.num_heads; h++) {
+            clear(a.probs, ((b * c.num_heads + h) * a.q_len + valid) * f.longest, rest * f.longest);
+        }
+    }
+}
+
+// Everything behind the checks. On failure the caller takes back what joined the cache.
+heed_status run_forward(Forward *f, const LayerRun &run) {
+    const heed_layer_config &c = f->config();
+    const heed_layer_args &a = f->a;
+    const int64_t rows = int64_t{a.batch} * a.q_len, new_rows = int64_t{a.batch} * f->sizes.new_tokens;
+    fill_lengths(*f, run.memory);
+    heed_status status = fill_scores(f, run.memory);
+    if (!status && a.cache != nullptr && !c.cross) status = a.cache->reserve(run.memory.new_lens);
+    if (!status) status = project(run, a.x.data, a.batch, a.q_len, true, !c.cross);
+    if (!status && c.cross && f->projects_kv()) {
+        status = project(run, a.memory.data, a.batch, a.memory_len, false, true);
+    }
+    if (!status) status = normalise(run, true, rows);
+    if (!status && f->projects_kv()) status = normalise(run, false, new_rows);
+    if (!status && c.rotary_dim > 0) status = rotate(run, true, a.batch, a.q_len);
+    if (!status && c.rotary_dim > 0 && a.cache == nullptr) status = rotate(run, false, a.batch, a.q_len);
+    if (!status && a.cache != nullptr && !c.cross) status = append(run, a.cache, a.q_len);
+    const heed_args args = attention_args(*f, run.memory);
+    if (!status) status = heed_execute(f->plan.get(), &args);
+    if (!status && a.probs.data != nullptr) {
+        status = heed_attention_probs(f->plan.get(), &args, HEED_PROBS_SOFTMAX, &a.probs, nullptr);
+    }
+    if (!status) status = project_out(run, a.batch, a.q_len, a.y.data);
+    if (!status) clear_padding(*f, run.memory.new_lens);
+    return status;
+}
+
+heed_status forward(const heed_layer &layer, const heed_layer_args &a) {
+    Forward f = {layer, a};
+    heed_status status = check_sizes(f);
+    if (!status) status = resolve_sizes(&f);
+    if (status || a.batch == 0 || a.q_len == 0) return status;
+    status = check_workspace(layer, a.execution);
+    if (!status) status = check_tensors(f);
+    if (!status) status = make_plan(&f);
+    if (status) return status;
+    LayerRun run = {"heed_layer_forward", layer, a.execution, {}};
+    lay_out_memory(layer, f.sizes, a.execution.workspace, a.execution.workspace_bytes, &run.memory);
+    status = run_forward(&f, run);
+    if (status && a.cache != nullptr && !layer.config.cross) {
+        for (int32_t b = 0; b < a.batch; b++) a.cache->truncate(b, run.memory.past[b]);
+    }
+    return status;
+}
+
+}  // namespace
+}  // namespace heed
+
+extern "C" heed_status heed_layer_forward(const heed_layer *layer, const heed_layer_args *args) {
+    if (layer == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_layer_forward: layer is NULL");
+    if (args == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_layer_forward: args is NULL");
+    heed_status status = heed::check_struct_size("heed_layer_args", args->struct_size, sizeof(heed_layer_args));
+    if (status) return status;
+    try {
+        const heed_layer_args copy = *args;
+        return heed::forward(*layer, copy);
+    } catch (const std::bad_alloc &) {
+        return heed::fail(HEED_OUT_OF_MEMORY, "heed_layer_forward: out of memory");
+    }
+}

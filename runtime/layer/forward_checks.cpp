@@ -1,0 +1,123 @@
+// What a forward call must fulfil before anything is computed.
+#include <algorithm>
+#include <cinttypes>
+
+#include "layer/cache.h"
+#include "layer/forward.h"
+#include "ranges.h"
+#include "scratch.h"
+
+namespace heed {
+namespace {
+
+// Where k and v come from.
+heed_status check_source(const Forward &f) {
+    const heed_layer_config &c = f.config();
+    const heed_layer_args &a = f.a;
+    if (!c.cross && a.memory.data != nullptr) {
+        return fail(HEED_INVALID_ARGUMENT, "memory is not NULL; a self attention layer attends to x");
+    }
+    if (c.cross && (a.cache == nullptr) == (a.memory.data == nullptr)) {
+        return fail(HEED_INVALID_ARGUMENT, "%s; cross attention takes one of them",
+                    a.cache == nullptr ? "cache and memory are NULL" : "cache and memory are both given");
+    }
+    if (a.cache == nullptr) return HEED_OK;
+    if (a.kv_lens != nullptr) {
+        return fail(HEED_INVALID_ARGUMENT, "kv_lens is not NULL; a cache has lengths of its own");
+    }
+    if (a.cache->batch != a.batch) {
+        return fail(HEED_INVALID_ARGUMENT, "cache has %d sequences; batch is %d", a.cache->batch, a.batch);
+    }
+    return check_cache_of(f.layer, *a.cache);
+}
+
+// Tokens that a sequence has, with those of this call.
+int64_t total_len(const Forward &f, int32_t b) {
+    const int32_t q_len = f.a.q_lens == nullptr ? f.a.q_len : f.a.q_lens[b];
+    const int32_t past = f.a.cache->kv_lens[static_cast<size_t>(b)];
+    return f.config().cross ? past : int64_t{past} + q_len;
+}
+
+}  // namespace
+
+heed_status check_lens(const char *name, const int32_t *lens, int32_t batch, int32_t most) {
+    for (int32_t b = 0; lens != nullptr && b < batch; b++) {
+        if (lens[b] >= 0 && lens[b] <= most) continue;
+        return fail(HEED_INVALID_ARGUMENT, "%s[%d] is %d; it must be 0..%d", name, b, lens[b], most);
+    }
+    return HEED_OK;
+}
+
+heed_status check_workspace(const heed_layer &layer, const heed_execution &execution) {
+    if (execution.workspace == nullptr) {
+        return fail(HEED_INVALID_ARGUMENT, "execution.workspace is NULL; it must point to %zu bytes",
+                    layer.workspace_bytes);
+    }
+    if (reinterpret_cast<uintptr_t>(execution.workspace) % scratch_alignment != 0) {
+        return fail(HEED_INVALID_ARGUMENT, "execution.workspace is at %p; it must be aligned to %d bytes",
+                    execution.workspace, static_cast<int>(scratch_alignment));
+    }
+    if (execution.workspace_bytes >= layer.workspace_bytes) return HEED_OK;
+    return fail(HEED_WORKSPACE_TOO_SMALL, "execution.workspace_bytes is %zu; the layer needs %zu",
+                execution.workspace_bytes, layer.workspace_bytes);
+}
+
+heed_status check_sizes(const Forward &f) {
+    const heed_layer_config &c = f.config();
+    heed_status status = check_execution(&f.a.execution);
+    if (!status) status = check_flag("training", &f.a.training);
+    if (!status) status = check_int("batch", f.a.batch, 0, c.max_batch);
+    if (!status) status = check_int("q_len", f.a.q_len, 0, c.max_q_len);
+    if (!status && c.cross && f.a.cache == nullptr) status = check_int("memory_len", f.a.memory_len, 0, c.max_kv_len);
+    if (!status) status = check_source(f);
+    if (!status) status = check_lens("q_lens", f.a.q_lens, f.a.batch, f.a.q_len);
+    if (status || f.a.cache != nullptr) return status;
+    return check_lens("kv_lens", f.a.kv_lens, f.a.batch, c.cross ? f.a.memory_len : f.a.q_len);
+}
+
+heed_status resolve_sizes(Forward *f) {
+    const heed_layer_args &a = f->a;
+    const bool cross = f->config().cross;
+    f->longest = cross ? a.memory_len : a.q_len;
+    if (a.cache != nullptr) f->longest = 0;
+    for (int32_t b = 0; a.cache != nullptr && b < a.batch; b++) {
+        const int64_t total = total_len(*f, b);
+        if (total > a.cache->capacity) {
+            return fail(HEED_INVALID_ARGUMENT, "sequence %d would have %" PRId64 " tokens; the cache's capacity is %d",
+                        b, total, a.cache->capacity);
+        }
+        f->longest = std::max(f->longest, static_cast<int32_t>(total));
+    }
+    const heed_layer_config &c = f->config();
+    if (c.rotary_dim > 0 && f->longest > c.max_position) {
+        return fail(HEED_INVALID_ARGUMENT, "the tokens stand at 0..%d; the layer's max_position is %d", f->longest - 1,
+                    c.max_position);
+    }
+    const int32_t new_tokens = !cross ? a.q_len : a.cache == nullptr ? a.memory_len : 0;
+    f->sizes = {a.batch, a.q_len, f->longest, new_tokens};
+    return HEED_OK;
+}
+
+heed_status check_tensors(const Forward &f) {
+    const heed_layer_config &c = f.config();
+    const heed_layer_args &a = f.a;
+    const int64_t rows = int64_t{a.batch} * a.q_len, scores = rows * c.num_heads * f.longest;
+    MemoryRanges ranges;
+    const auto workspace = static_cast<int64_t>(f.layer.workspace_bytes);
+    heed_status status = ranges.add("y", a.y, c.dtype, rows * c.dim_out, Access::write);
+    if (!status && a.probs.data != nullptr) {
+        const heed_dtype dtype = a.probs.dtype == HEED_F32 ? HEED_F32 : c.dtype;
+        status = ranges.add("probs", a.probs, dtype, scores, Access::write);
+    }
+    if (!status) status = ranges.add("workspace", a.execution.workspace, workspace, 1, Access::write);
+    if (!status) status = ranges.add("x", a.x, c.dtype, rows * c.dim_in, Access::read);
+    if (!status && a.memory.data != nullptr) {
+        status = ranges.add("memory", a.memory, c.dtype, int64_t{a.batch} * a.memory_len * c.dim_memory, Access::read);
+    }
+    if (!status && a.key_padding.data != nullptr) {
+        status = ranges.add("key_padding", a.key_padding, HEED_U8, int64_t{a.batch} * f.longest, Access::read);
+    }
+    return status;
+}
+
+}  // namespace heed

@@ -1,0 +1,191 @@
+// What a forward call hands to attention: its problem, lengths, positions, masks and biases.
+#include <algorithm>
+#include <limits>
+
+#include "layer/cache.h"
+#include "layer/forward.h"
+#include "ranges.h"
+#include "view.h"
+
+namespace heed {
+namespace {
+
+void set_cache_shape(const heed_cache &cache, bool per_key, int32_t longest, heed_problem *p) {
+    const heed_kv_view view = cache.view();
+    p->kv_dtype = cache.dtype;
+    p->kv_storage = cache.storage;
+    p->max_kv_len = per_key ? longest : cache.capacity;
+    p->has_kv_lens = true;
+    p->num_pages = view.num_pages;
+    p->page_size = view.page_size;
+    p->max_pages_per_seq = view.max_pages_per_seq;
+    p->k_layout = view.k_layout;
+    p->v_layout = view.v_layout;
+}
+
+// Masks and biases as attention takes them: a key padding is a mask, beside a mask a bias, beside both a part of the
+// mask.
+void set_scores(const Forward &f, heed_problem *p) {
+    const heed_layer_args &a = f.a;
+    const bool padding = a.key_padding.data != nullptr, mask = a.mask.data != nullptr, bias = a.bias.data != nullptr;
+    const int32_t full[4] = {}, per_key[4] = {0, 1, 1, 0};
+    p->has_mask = mask || padding;
+    p->mask_true_hides = f.config().mask_true_hides;
+    p->has_bias = bias || (mask && padding);
+    if (mask) {
+        std::copy_n(a.mask_shape, 4, p->mask_shape);
+        p->mask_layout = a.mask_layout;
+        if (padding && bias) std::copy_n(full, 4, p->mask_shape);
+        if (padding && bias) p->mask_layout = {};
+    } else if (padding) {
+        std::copy_n(per_key, 4, p->mask_shape);
+    }
+    if (bias) {
+        std::copy_n(a.bias_shape, 4, p->bias_shape);
+        p->bias_layout = a.bias_layout;
+        p->bias_dtype = a.bias.dtype;
+    } else if (mask && padding) {
+        std::copy_n(per_key, 4, p->bias_shape);
+        p->bias_dtype = HEED_F32;
+    }
+}
+
+// The padding's byte as "hides".
+bool hides(const Forward &f, uint8_t byte) { return (byte != 0) == f.config().mask_true_hides; }
+
+// mask and key padding, for every element.
+heed_status combine_masks(Forward *f) {
+    const heed_layer_args &a = f->a;
+    const heed_layer_config &c = f->config();
+    const auto *const padding = static_cast<const uint8_t *>(a.key_padding.data);
+    const int64_t keys = f->longest;
+    const Shape shape = {{a.batch, c.num_heads, a.q_len, keys}};
+    View view;
+    heed_status status = make_broadcast_view("mask", shape, a.mask_shape, a.mask_layout, &view);
+    MemoryRanges ranges;
+    if (!status) status = ranges.add("mask", a.mask, HEED_U8, view.span, Access::read);
+    const int64_t lines = int64_t{a.batch} * c.num_heads * a.q_len;
+    if (!status) status = f->combined.allocate("heed_layer_forward", lines * keys);
+    if (status) return status;
+    const auto *const mask = static_cast<const uint8_t *>(a.mask.data);
+    for (int64_t line = 0; line < lines; line++) {
+        const int64_t i = line % a.q_len, h = line / a.q_len % c.num_heads, b = line / a.q_len / c.num_heads;
+        for (int64_t j = 0; j < keys; j++) {
+            const int64_t at = b * view.stride[0] + h * view.stride[1] + i * view.stride[2] + j * view.stride[3];
+            const bool hidden = hides(*f, mask[at]) || hides(*f, padding[b * keys + j]);
+            f->combined[line * keys + j] = hidden == c.mask_true_hides;
+        }
+    }
+    f->mask = {f->combined.data(), lines * keys, HEED_U8};
+    return HEED_OK;
+}
+
+}  // namespace
+
+heed_status make_plan(Forward *f) {
+    const heed_layer_config &c = f->config();
+    const heed_layer_args &a = f->a;
+    heed_problem &p = f->problem;
+    heed_problem_init(&p);
+    p.device = c.device;
+    p.dtype = p.kv_dtype = c.dtype;
+    p.batch = a.batch;
+    p.num_heads = c.num_heads;
+    p.num_kv_heads = c.num_kv_heads;
+    p.head_dim = c.head_dim;
+    p.head_dim_v = c.head_dim_v;
+    p.max_q_len = a.q_len;
+    p.max_kv_len = f->longest;
+    p.causal = c.causal;
+    p.window_left = c.window_left;
+    p.window_right = c.window_right;
+    p.scale = c.scale;
+    p.softcap = c.softcap;
+    p.has_sink = !f->layer.sink.empty();
+    p.has_alibi = !f->layer.alibi_slopes.empty();
+    p.alibi_symmetric = c.alibi_symmetric;
+    p.has_kv_lens = a.kv_lens != nullptr || (!c.cross && a.q_lens != nullptr);
+    p.dropout_p = a.training ? c.dropout_p : 0;
+    p.max_threads = c.max_threads;
+    // New tokens stand behind the past ones; a query of cross attention stands where its own length puts it.
+    p.position = c.position == HEED_TOP_LEFT ? HEED_TOP_LEFT : HEED_EXPLICIT;
+    if (a.cache != nullptr) set_cache_shape(*a.cache, f->per_key(), f->longest, &p);
+    set_scores(*f, &p);
+    return f->layer.plans.find(p, &f->plan);
+}
+
+void fill_lengths(const Forward &f, const LayerMemory &m) {
+    const heed_layer_args &a = f.a;
+    const bool cross = f.config().cross;
+    for (int32_t b = 0; b < a.batch; b++) {
+        const int32_t held = a.cache == nullptr ? 0 : a.cache->kv_lens[static_cast<size_t>(b)];
+        const int32_t asked = a.q_lens == nullptr ? a.q_len : a.q_lens[b];
+        // What has been checked, should the caller's memory have changed since.
+        const int32_t q_len = std::clamp(asked, 0, cross ? a.q_len : std::min(a.q_len, f.longest - held));
+        const int32_t given = cross ? a.memory_len : q_len;
+        const int32_t own =
+            a.cache != nullptr ? (cross ? held : held + q_len) : (a.kv_lens == nullptr ? given : a.kv_lens[b]);
+        m.past[b] = held;
+        m.new_lens[b] = q_len;
+        m.kv_lens[b] = own;
+        m.q_offsets[b] = cross ? own - q_len : held;
+        for (int32_t t = 0; t < a.q_len; t++) {
+            // Tokens behind the valid ones are rotated somehow.
+            m.positions[int64_t{b} * a.q_len + t] = held + std::min(t, std::max(q_len - 1, 0));
+        }
+    }
+}
+
+heed_status fill_scores(Forward *f, const LayerMemory &m) {
+    const heed_layer_args &a = f->a;
+    f->mask = a.mask;
+    f->bias = a.bias;
+    if (a.key_padding.data == nullptr) return HEED_OK;
+    if (a.mask.data == nullptr) {
+        f->mask = a.key_padding;
+        return HEED_OK;
+    }
+    if (a.bias.data != nullptr) return combine_masks(f);
+    const auto *const padding = static_cast<const uint8_t *>(a.key_padding.data);
+    const int64_t width = int64_t{a.batch} * f->longest;
+    for (int64_t i = 0; i < width; i++) {
+        m.padding[i] = hides(*f, padding[i]) ? -std::numeric_limits<float>::infinity() : 0;
+    }
+    f->bias = {m.padding, width, HEED_F32};
+    return HEED_OK;
+}
+
+heed_args attention_args(const Forward &f, const LayerMemory &m) {
+    const heed_layer_config &c = f.config();
+    const heed_layer_args &a = f.a;
+    const int64_t rows = int64_t{a.batch} * a.q_len, keys = int64_t{a.batch} * f.sizes.new_tokens * c.num_kv_heads;
+    heed_args args;
+    heed_args_init(&args);
+    args.num_threads = a.execution.num_threads;
+    args.pool = a.execution.pool;
+    args.q = {m.q, rows * c.num_heads * c.head_dim, c.dtype};
+    args.k = {m.k, keys * c.head_dim, c.dtype};
+    args.v = {m.v, keys * c.head_dim_v, c.dtype};
+    args.out = {m.attention, rows * c.num_heads * c.head_dim_v, c.dtype};
+    if (a.cache != nullptr) {
+        const heed_kv_view view = a.cache->view();
+        args.k = view.k;
+        args.v = view.v;
+        args.k_scale = view.k_scale;
+        args.v_scale = view.v_scale;
+        args.page_table = view.page_table;
+    }
+    args.mask = f.mask;
+    args.bias = f.bias;
+    args.kv_lens = m.kv_lens;
+    args.q_offsets = m.q_offsets;
+    args.sink = f.layer.sink.data();
+    args.alibi_slopes = f.layer.alibi_slopes.data();
+    args.dropout_seed = a.dropout_seed;
+    args.dropout_offset = a.dropout_offset;
+    args.workspace = m.plan;
+    args.workspace_bytes = m.plan_bytes;
+    return args;
+}
+
+}  // namespace heed

@@ -1,0 +1,110 @@
+// The workspace of a layer: what a call needs, and the most that any call may need.
+#include <algorithm>
+#include <cinttypes>
+#include <limits>
+
+#include "cpu.h"
+#include "heuristics.h"
+#include "layer/layer.h"
+#include "plan.h"
+#include "status.h"
+#include "tasks.h"
+#include "validate.h"
+#include "workspace.h"
+
+namespace heed {
+namespace {
+
+constexpr int64_t max_int64 = std::numeric_limits<int64_t>::max();
+
+// Parts one behind the other, 128-byte aligned; saturates.
+class Parts {
+public:
+    explicit Parts(void *base) : base_(static_cast<char *>(base)) {}
+
+    void *take(int64_t count, int64_t size) {
+        int64_t bytes = 0;
+        char *const part = base_ + total_;
+        if (!checked_mul(count, size, &bytes) || bytes > max_int64 - scratch_alignment ||
+            !checked_add(total_, round_up(bytes, scratch_alignment), &total_)) {
+            total_ = max_int64 / 2;
+        }
+        return part;
+    }
+    template <typename T>
+    void take(int64_t count, T **part) {
+        *part = static_cast<T *>(take(count, sizeof(T)));
+    }
+    int64_t total() const { return total_; }
+
+private:
+    char *const base_;
+    int64_t total_ = 0;
+};
+
+// Arrays of heed_kv_append for new tokens of each sequence: lengths, and segments of at least a token.
+int64_t append_bytes(const LayerSizes &sizes) { return int64_t{sizes.batch} * (sizes.new_tokens + 1) * 48 + 256; }
+
+// The largest attention problem of the layer, for k and v of `kv_dtype`.
+heed_problem largest_problem(const heed_layer_config &c, heed_dtype kv_dtype) {
+    heed_problem p;
+    heed_problem_init(&p);
+    p.dtype = c.dtype;
+    p.kv_dtype = kv_dtype;
+    p.batch = c.max_batch;
+    p.num_heads = c.num_heads;
+    p.num_kv_heads = c.num_kv_heads;
+    p.head_dim = c.head_dim;
+    p.head_dim_v = c.head_dim_v;
+    p.max_q_len = c.max_q_len;
+    p.max_kv_len = c.max_kv_len;
+    p.max_threads = c.max_threads > 0 ? c.max_threads : std::min(cpu_count(), max_thread_limit);
+    return p;
+}
+
+}  // namespace
+
+int64_t lay_out_memory(const heed_layer &layer, const LayerSizes &sizes, void *workspace, size_t bytes,
+                       LayerMemory *m) {
+    const heed_layer_config &c = layer.config;
+    const int64_t element = dtype_bytes(c.dtype), batch = sizes.batch;
+    const int64_t rows = batch * sizes.q_len, new_rows = batch * sizes.new_tokens;
+    Parts parts(workspace);
+    m->q = static_cast<char *>(parts.take(rows * c.num_heads, c.head_dim * element));
+    m->k = static_cast<char *>(parts.take(new_rows * c.num_kv_heads, c.head_dim * element));
+    m->v = static_cast<char *>(parts.take(new_rows * c.num_kv_heads, c.head_dim_v * element));
+    m->attention = static_cast<char *>(parts.take(rows * c.num_heads, c.head_dim_v * element));
+    parts.take(std::max({linear_scratch(layer.q, std::max<int64_t>(rows, 1)),
+                         linear_scratch(layer.k, std::max<int64_t>(new_rows, 1)),
+                         linear_scratch(layer.out, std::max<int64_t>(rows, 1))}),
+               &m->linear);
+    parts.take(c.qk_norm == HEED_QK_NORM_NONE ? 0 : 2 * std::max(rows * c.num_heads, new_rows * c.num_kv_heads),
+               &m->norm);
+    parts.take(batch * sizes.kv_len, &m->padding);
+    parts.take(rows, &m->positions);
+    for (int32_t **part : {&m->past, &m->q_offsets, &m->kv_lens, &m->new_lens}) parts.take(batch, part);
+    m->append_bytes = static_cast<size_t>(append_bytes(sizes));
+    m->append = parts.take(append_bytes(sizes), 1);
+    m->plan = static_cast<char *>(workspace) + parts.total();
+    m->plan_bytes = bytes > static_cast<size_t>(parts.total()) ? bytes - static_cast<size_t>(parts.total()) : 0;
+    return parts.total();
+}
+
+heed_status largest_workspace(const heed_layer &layer, size_t *bytes) {
+    const heed_layer_config &c = layer.config;
+    const LayerSizes sizes = {c.max_batch, c.max_q_len, c.max_kv_len, c.cross ? c.max_kv_len : c.max_q_len};
+    LayerMemory memory;
+    int64_t total = lay_out_memory(layer, sizes, nullptr, 0, &memory), plan = 0;
+    for (const heed_dtype kv_dtype : {c.dtype, HEED_I8}) {
+        plan = std::max(plan, most_workspace_bytes(largest_problem(c, kv_dtype)));
+    }
+    if (plan < 0 || !checked_add(total, plan, &total) || total >= max_int64 / 2) {
+        return fail(HEED_UNSUPPORTED,
+                    "max_batch is %d, max_q_len is %d, max_kv_len is %d: the workspace is beyond 2^62 bytes",
+                    c.max_batch, c.max_q_len, c.max_kv_len);
+    }
+    *bytes = static_cast<size_t>(total);
+    return HEED_OK;
+}
+
+}  // namespace heed

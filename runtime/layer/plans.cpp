@@ -1,0 +1,30 @@
+#include "layer/plans.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "plan.h"
+
+namespace heed {
+
+heed_status PlanCache::find(const heed_problem &problem, std::shared_ptr<const heed_plan> *plan) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto same = [&](const Entry &entry) {
+        return std::memcmp(entry.problem.data(), &problem, sizeof(problem)) == 0;
+    };
+    auto found = std::find_if(entries_.begin(), entries_.end(), same);
+    if (found == entries_.end()) {
+        heed_plan *created = nullptr;
+        if (const heed_status status = heed_plan_create(&problem, &created)) return status;
+        Entry entry = {{}, {created, heed_plan_destroy}};
+        std::memcpy(entry.problem.data(), &problem, sizeof(problem));
+        entries_.reserve(most_plans);
+        if (entries_.size() == most_plans) entries_.pop_back();
+        found = entries_.insert(entries_.end(), std::move(entry));
+    }
+    std::rotate(entries_.begin(), found, found + 1);
+    *plan = entries_.front().plan;
+    return HEED_OK;
+}
+
+}  // namespace heed

@@ -1,0 +1,66 @@
+// Dense layers on packed weights, for heed_linear and for whole attention layers.
+#pragma once
+
+#include "ops/heap_array.h"
+#include "ops/op_run.h"
+#include "ops/rows.h"
+
+// Panels of `columns` columns each, in the order that the rows of the kernel table for this machine read them.
+struct heed_linear_weights {
+    static constexpr int32_t max_tiles = 4;
+    heed_dtype dtype;
+    int32_t dim_in, dim_out;
+    int32_t columns, num_panels;
+    int32_t num_tiles;
+    const heed::OpKernel *tiles[max_tiles];      // linear, by falling rows
+    const heed::OpKernel *row_tiles[max_tiles];  // linear_rows for each
+    heed::HeapArray<char> panels;                // [panel][k][column], one panel of zeros behind the last
+    heed::HeapArray<float> bias;                 // [column], zeros behind the last
+};
+
+namespace heed {
+
+// Element [n][k] of W, n = n1 * n_block + n0 and k = k1 * k_block + k0, lies at
+// n1 * n_outer + n0 * n_inner + k1 * k_outer + k0 * k_inner.
+struct WeightSource {
+    const void *data;
+    int32_t n_block, k_block;
+    int64_t n_outer, n_inner, k_outer, k_inner;
+
+    // [dim_out, dim_in], row-major.
+    static WeightSource row_major(const void *data, int32_t dim_in, int32_t dim_out, int64_t row_stride) {
+        return {data, dim_out, dim_in, 0, row_stride, 0, 1};
+    }
+};
+
+// `bias` [dim_out] of dtype, or NULL. UNSUPPORTED without rows for this machine, OUT_OF_MEMORY.
+heed_status pack_linear(const char *name, heed_dtype dtype, int32_t dim_in, int32_t dim_out, const WeightSource &weight,
+                        const void *bias, heed_linear_weights *weights);
+
+// Columns [first_column, first_column + num_heads * head_dim) of the weights' output, written to `out` as
+// [batch, len, num_heads, head_dim].
+struct LinearPiece {
+    const heed_linear_weights *weights;
+    int32_t first_column;
+    void *out;
+    View view;
+    float clip;  // infinity = off
+};
+
+// One x [batch, len, 1, dim_in] for all pieces, whose weights share dtype and dim_in. Nothing is empty; strides of
+// tokens are below 2^31.
+struct LinearCall {
+    const char *name;  // of the API function
+    const void *x;
+    View view;
+    const LinearPiece *pieces;
+    int32_t num_pieces;
+    const heed_execution *execution;
+};
+
+// Floats of scratch for num_rows rows of dim_in.
+int64_t linear_scratch(const heed_linear_weights &weights, int64_t num_rows);
+
+heed_status run_linear(const LinearCall &call, float *scratch);
+
+}  // namespace heed

@@ -1,0 +1,183 @@
+// heed_linear and its weights: checks of the caller's arguments.
+#include <cinttypes>
+#include <cstdio>
+#include <limits>
+#include <memory>
+#include <new>
+
+#include "ops/linear.h"
+#include "ops/rope_call.h"
+#include "ranges.h"
+
+namespace heed {
+namespace {
+
+heed_status check_weight(heed_dtype dtype, int32_t dim_in, int32_t dim_out, const heed_tensor &weight, int64_t stride,
+                         const heed_tensor *bias) {
+    const Shape shape = {{1, 1, dim_out, dim_in}};
+    View view;
+    if (stride < dim_in) {
+        return fail(HEED_INVALID_ARGUMENT, "row_stride is %" PRId64 "; it must be 0 or at least dim_in, which is %d",
+                    stride, dim_in);
+    }
+    heed_status status = make_view("weight", shape, heed_layout{{0, 0, stride, 1}}, Access::read, &view);
+    MemoryRanges ranges;
+    if (!status) status = ranges.add("weight", weight, dtype, view.span, Access::read);
+    if (!status && bias != nullptr) status = ranges.add("bias", *bias, dtype, dim_out, Access::read);
+    return status;
+}
+
+struct Piece {
+    const heed_linear_out *out;
+    View view;
+    char name[32];  // outs[i]
+};
+
+// Kernels step from row to row with 32 bits.
+heed_status check_row_strides(const char *name, const View &view) {
+    for (int i = 0; i < 2; i++) {
+        if (view.stride[i] <= INT32_MAX || (i == 0 && view.extent[1] > 1)) continue;
+        return fail(HEED_UNSUPPORTED, "%s's stride[%d] is %" PRId64 "; rows must be less than 2^31 elements apart",
+                    name, i, view.stride[i]);
+    }
+    return HEED_OK;
+}
+
+heed_status check_piece(const heed_linear_args &a, int32_t index, Piece *piece) {
+    const heed_linear_out &out = a.outs[index];
+    piece->out = &out;
+    std::snprintf(piece->name, sizeof(piece->name), "outs[%d]", index);
+    char field[64];
+    std::snprintf(field, sizeof(field), "%s.num_heads", piece->name);
+    heed_status status = check_int(field, out.num_heads, 1, INT32_MAX);
+    std::snprintf(field, sizeof(field), "%s.head_dim", piece->name);
+    if (!status) status = check_int(field, out.head_dim, 1, INT32_MAX);
+    const Shape shape = {{a.batch, a.len, out.num_heads, out.head_dim}};
+    if (!status) status = make_view(piece->name, shape, out.layout, Access::write, &piece->view);
+    return status ? status : check_row_strides(piece->name, piece->view);
+}
+
+// Elements of one token of a piece, from the first to the last one.
+int64_t token_span(const View &view) { return (view.extent[2] - 1) * view.stride[2] + view.extent[3]; }
+
+// Pieces of one allocation may interleave by tokens: equal strides, and each token's elements apart.
+bool interleave(const Piece &a, const Piece &b, int64_t distance) {
+    const View &first = distance >= 0 ? a.view : b.view, &second = distance >= 0 ? b.view : a.view;
+    const int64_t offset = distance >= 0 ? distance : -distance;
+    int64_t period = std::numeric_limits<int64_t>::max();
+    for (int i = 0; i < 2; i++) {
+        if (first.extent[i] == 1) continue;
+        if (first.stride[i] != second.stride[i]) return false;
+        if (first.stride[i] < period) period = first.stride[i];
+    }
+    return token_span(first) <= offset && offset + token_span(second) <= period;
+}
+
+heed_status check_disjoint(const Piece &a, const Piece &b, int64_t bytes) {
+    const auto begin_a = reinterpret_cast<intptr_t>(a.out->out.data),
+               begin_b = reinterpret_cast<intptr_t>(b.out->out.data);
+    if (begin_a + a.view.span * bytes <= begin_b || begin_b + b.view.span * bytes <= begin_a) return HEED_OK;
+    if ((begin_b - begin_a) % bytes == 0 && interleave(a, b, (begin_b - begin_a) / bytes)) return HEED_OK;
+    return fail(HEED_INVALID_ARGUMENT, "%s overlaps %s; pieces may only interleave by tokens of equal strides", a.name,
+                b.name);
+}
+
+heed_rope_args rope_of(const heed_linear_args &a, heed_dtype dtype, const Piece &piece) {
+    heed_rope_args rope = {};
+    rope.struct_size = sizeof(rope);
+    rope.dtype = dtype;
+    rope.batch = a.batch;
+    rope.len = a.len;
+    rope.num_heads = piece.out->num_heads;
+    rope.head_dim = piece.out->head_dim;
+    rope.x = rope.out = piece.out->out;
+    rope.x_layout = rope.out_layout = piece.out->layout;
+    rope.tables = *piece.out->rope;
+    rope.execution = a.execution;
+    return rope;
+}
+
+heed_status linear(const heed_linear_weights &w, const heed_linear_args &a) {
+    OpMemory memory(a.execution);
+    HeapArray<Piece> pieces;
+    HeapArray<LinearPiece> run;
+    View x;
+    const Shape shape = {{a.batch, a.len, 1, w.dim_in}};
+    heed_status status = make_view("x", shape, a.x_layout, Access::read, &x);
+    if (!status) status = check_row_strides("x", x);
+    if (!status) status = pieces.allocate("heed_linear", a.num_outs, &memory);
+    if (!status) status = run.allocate("heed_linear", a.num_outs, &memory);
+    int64_t columns = 0;
+    for (int32_t i = 0; !status && i < a.num_outs; i++) {
+        status = check_piece(a, i, &pieces[i]);
+        if (status) break;
+        MemoryRanges ranges;
+        status = ranges.add(pieces[i].name, a.outs[i].out, w.dtype, pieces[i].view.span, Access::write);
+        if (!status) status = ranges.add("x", a.x, w.dtype, x.span, Access::read);
+        for (int32_t j = 0; !status && j < i; j++) status = check_disjoint(pieces[j], pieces[i], dtype_bytes(w.dtype));
+        RopeCall rope;
+        if (!status && a.outs[i].rope != nullptr) status = prepare_rope(rope_of(a, w.dtype, pieces[i]), &rope);
+        const float off = std::numeric_limits<float>::infinity();
+        run[i] = {&w, static_cast<int32_t>(columns), a.outs[i].out.data, pieces[i].view, off};
+        columns += int64_t{a.outs[i].num_heads} * a.outs[i].head_dim;
+    }
+    if (status) return status;
+    if (columns != w.dim_out) {
+        return fail(HEED_INVALID_ARGUMENT, "the pieces of outs have %" PRId64 " columns; the weights have %d", columns,
+                    w.dim_out);
+    }
+    if (x.span == 0) return HEED_OK;
+    HeapArray<float> scratch;
+    status = scratch.allocate("heed_linear", linear_scratch(w, int64_t{a.batch} * a.len), &memory);
+    const LinearCall call = {"heed_linear", a.x.data, x, run.data(), a.num_outs, &a.execution};
+    if (!status) status = run_linear(call, scratch.data());
+    for (int32_t i = 0; !status && i < a.num_outs; i++) {
+        if (a.outs[i].rope == nullptr) continue;
+        const heed_rope_args rope = rope_of(a, w.dtype, pieces[i]);
+        status = heed_rope(&rope);
+    }
+    return status;
+}
+
+}  // namespace
+}  // namespace heed
+
+extern "C" {
+
+heed_status heed_linear_pack(heed_dtype dtype, int32_t dim_in, int32_t dim_out, const heed_tensor *weight,
+                             int64_t row_stride, const heed_tensor *bias, heed_linear_weights **weights) {
+    if (weights == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_linear_pack: weights is NULL");
+    *weights = nullptr;
+    if (weight == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_linear_pack: weight is NULL");
+    const int64_t stride = row_stride == 0 ? dim_in : row_stride;
+    heed_status status = heed::check_float_dtype("dtype", dtype);
+    if (!status) status = heed::check_int("dim_in", dim_in, 1, INT32_MAX);
+    if (!status) status = heed::check_int("dim_out", dim_out, 1, INT32_MAX);
+    if (!status) status = heed::check_weight(dtype, dim_in, dim_out, *weight, stride, bias);
+    if (status) return status;
+    std::unique_ptr<heed_linear_weights> packed(new (std::nothrow) heed_linear_weights());
+    if (packed == nullptr) return heed::fail(HEED_OUT_OF_MEMORY, "heed_linear_pack: out of memory");
+    const auto source = heed::WeightSource::row_major(weight->data, dim_in, dim_out, stride);
+    const void *const bias_data = bias == nullptr ? nullptr : bias->data;
+    status = heed::pack_linear("heed_linear_pack", dtype, dim_in, dim_out, source, bias_data, packed.get());
+    if (!status) *weights = packed.release();
+    return status;
+}
+
+void heed_linear_weights_destroy(heed_linear_weights *weights) { delete weights; }
+
+heed_status heed_linear(const heed_linear_weights *weights, const heed_linear_args *args) {
+    if (weights == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_linear: weights is NULL");
+    if (args == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_linear: args is NULL");
+    heed_status status = heed::check_struct_size("heed_linear_args", args->struct_size, sizeof(heed_linear_args));
+    if (status) return status;
+    const heed_linear_args a = *args;
+    status = heed::check_execution(&a.execution);
+    if (!status) status = heed::check_int("batch", a.batch, 0, INT32_MAX);
+    if (!status) status = heed::check_int("len", a.len, 0, INT32_MAX);
+    if (!status) status = heed::check_int("num_outs", a.num_outs, 1, INT32_MAX);
+    if (!status && a.outs == nullptr) status = heed::fail(HEED_INVALID_ARGUMENT, "outs is NULL");
+    return status ? status : heed::linear(*weights, a);
+}
+
+}  // extern "C"

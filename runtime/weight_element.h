@@ -1,0 +1,17 @@
+// Single elements of tensors as floats, for work on weights that is done once.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "heed/types.h"
+
+namespace heed {
+
+// Element i of f32, f16 or bf16 data.
+float load_element(const void *data, int64_t i, heed_dtype dtype);
+
+// Rounded to the nearest, ties to even; NaN stays NaN.
+void store_element(void *data, int64_t i, heed_dtype dtype, float x);
+
+}  // namespace heed

@@ -1,0 +1,88 @@
+#include "workspace.h"
+
+#include <algorithm>
+
+#include "cpu.h"
+#include "plan.h"
+#include "scratch.h"
+#include "tasks.h"
+
+namespace heed {
+namespace {
+
+// Beyond its partial results a decode row allocates a few small arrays at its root.
+constexpr int64_t decode_root_slack = 32768;
+
+// Appends a part of count * size bytes to the workspace; false on overflow.
+bool append(int64_t *total, int64_t count, int64_t size, int64_t *offset) {
+    int64_t bytes = 0;
+    *offset = *total;
+    return checked_mul(count, size, &bytes) && checked_add(bytes, scratch_alignment - 1, &bytes) &&
+           checked_add(*total, bytes / scratch_alignment * scratch_alignment, total);
+}
+
+// The state (a vector of slots and an out row) of every split of every task's row_block rows, as the decode rows
+// allocate them.
+bool decode_root_bytes(const heed_plan &plan, int64_t *bytes) {
+    const int64_t row_bytes = 4 * (round_up(plan.problem.head_dim_v, 16) + 32);
+    int64_t rows = 0;
+    return checked_mul(max_tasks(plan.problem, *plan.row), plan.row->row_block, &rows) &&
+           checked_mul(rows, plan.splits.num_splits, &rows) && checked_mul(rows, row_bytes, bytes) &&
+           checked_add(*bytes, decode_root_slack, bytes);
+}
+
+// Whether some call of a row's dtypes and head dims could run it.
+bool serves(const Kernel &row, const heed_problem &p) {
+    const bool head_dims =
+        (row.head_dim == 0 || row.head_dim == p.head_dim) && (row.head_dim_v == 0 || row.head_dim_v == p.head_dim_v);
+    return head_dims && row.dtype == p.dtype && row.kv_dtype == p.kv_dtype && cpu_supports(row.isa);
+}
+
+bool has_prefill_rows(const heed_problem &p) {
+    for (int32_t i = 0; i < heed_kernel_table.count; i++) {
+        const Kernel &row = heed_kernel_table.rows[i];
+        if (row.phase == Phase::prefill && serves(row, p)) return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+bool lay_out_workspace(heed_plan *plan) {
+    const heed_problem &p = plan->problem;
+    WorkspaceLayout &layout = plan->workspace;
+    layout = WorkspaceLayout{};
+    if (needs_no_kernel(p, plan->views)) return true;
+    int64_t payload = plan->row->scratch_per_thread, root = 0, ignored = 0;
+    if (payload < 0) payload = 0;
+    if (plan->row->phase == Phase::decode && !decode_root_bytes(*plan, &root)) return false;
+    layout.slice_bytes = ScratchSlice::bytes_for(payload);
+    layout.root_bytes = round_up(root, scratch_alignment);
+    const View &q = plan->views.q;
+    int64_t lse_rows = p.want_lse ? 0 : q.extent[0] * q.extent[2];
+    if (!checked_mul(lse_rows, q.extent[1], &lse_rows)) return false;
+    return append(&layout.total, max_tasks(p, *plan->row), num_task_fields * int64_t{sizeof(int32_t)}, &layout.tasks) &&
+           append(&layout.total, lse_rows, sizeof(float), &layout.lse) &&
+           append(&layout.total, 1, layout.root_bytes, &layout.slices) &&
+           append(&layout.total, p.max_threads, layout.slice_bytes, &ignored);
+}
+
+int64_t most_workspace_bytes(const heed_problem &largest) {
+    heed_plan plan = {};
+    if (check_problem(&largest, &plan.problem, &plan.views) != HEED_OK) return -1;
+    const bool prefill = has_prefill_rows(largest);
+    int64_t most = 0;
+    for (int32_t i = 0; i < heed_kernel_table.count; i++) {
+        const Kernel &row = heed_kernel_table.rows[i];
+        if (!serves(row, largest)) continue;
+        const bool few_rows = row.phase == Phase::decode && prefill;
+        plan.problem.max_q_len = few_rows ? std::min(largest.max_q_len, decode_max_q_len) : largest.max_q_len;
+        plan.row = &row;
+        plan.splits = {most_splits(largest.max_kv_len, row.kv_block), 0};
+        if (!lay_out_workspace(&plan)) return -1;
+        most = std::max(most, plan.workspace.total);
+    }
+    return most;
+}
+
+}  // namespace heed

@@ -1,0 +1,15 @@
+// How much workspace a plan needs.
+#pragma once
+
+#include "heed/heed.h"
+
+namespace heed {
+
+// Fills plan->workspace from its problem, row and splits; false when 64 bits do not hold it.
+bool lay_out_workspace(heed_plan *plan);
+
+// Bytes that suffice for every dense problem that is at most as large as this one in batch, max_q_len and max_kv_len,
+// with any features and key storage, no num_splits asked and no row forced; -1 when 64 bits do not hold it.
+int64_t most_workspace_bytes(const heed_problem &largest);
+
+}  // namespace heed

@@ -1,0 +1,237 @@
+/* The five forms of attention layers in C99: weights from a safetensors file, one layer, one call. Each prints the
+ * largest difference to the numpy results. Usage: heed_layer_forms_c FOLDER. */
+#define _POSIX_C_SOURCE 200112L /* posix_memalign */
+#include <heed/heed.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK(call)                                                                                                    \
+    do {                                                                                                               \
+        if ((call) != HEED_OK) {                                                                                       \
+            fprintf(stderr, "%s: %s\n", #call, heed_last_error());                                                     \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+static const char *folder;
+
+static heed_weights_file *open_form(const char *name) {
+    char path[4096];
+    heed_weights_file *file;
+    snprintf(path, sizeof(path), "%s/%s.safetensors", folder, name);
+    CHECK(heed_weights_open(path, &file));
+    return file;
+}
+
+static heed_tensor find(const heed_weights_file *file, const char *name) {
+    heed_tensor tensor;
+    int64_t shape[8];
+    int32_t rank;
+    CHECK(heed_weights_find(file, name, &tensor, shape, &rank));
+    return tensor;
+}
+
+static heed_layer_config make_config(int32_t dim_in, int32_t num_heads, int32_t num_kv_heads, int32_t batch,
+                                     int32_t q_len) {
+    heed_layer_config config;
+    CHECK(heed_layer_config_init(&config));
+    config.dim_in = dim_in;
+    config.num_heads = num_heads;
+    config.num_kv_heads = num_kv_heads;
+    config.max_batch = batch;
+    config.max_q_len = q_len;
+    return config;
+}
+
+static heed_layer_weights separate(const heed_weights_file *file) {
+    heed_layer_weights weights;
+    memset(&weights, 0, sizeof(weights));
+    weights.struct_size = sizeof(weights);
+    weights.wq = find(file, "wq");
+    weights.wk = find(file, "wk");
+    weights.wv = find(file, "wv");
+    weights.wo = find(file, "wo");
+    weights.bq = find(file, "bq");
+    weights.bk = find(file, "bk");
+    weights.bv = find(file, "bv");
+    weights.bo = find(file, "bo");
+    return weights;
+}
+
+/* Runs the call and compares y with the tensor `expected`. */
+static void forward(const char *form, const heed_layer_config *config, const heed_layer_weights *weights,
+                    heed_layer_args *args, const heed_weights_file *file, const char *expected) {
+    const heed_tensor wanted = find(file, expected);
+    float *const y = malloc(sizeof(float) * (size_t)wanted.size);
+    const float bound = 1e-5f; /* some hundred units of rounding: sums of up to 1024 products */
+    float largest = 0, size = 0;
+    heed_layer *layer;
+    CHECK(heed_layer_create(config, weights, &layer));
+    args->struct_size = sizeof(*args);
+    args->y.data = y;
+    args->y.size = wanted.size;
+    args->execution.workspace_bytes = heed_layer_workspace_bytes(layer);
+    if (posix_memalign(&args->execution.workspace, 128, args->execution.workspace_bytes) != 0) exit(1);
+    CHECK(heed_layer_forward(layer, args));
+    for (int64_t i = 0; i < wanted.size; i++) {
+        const float exact = ((const float *)wanted.data)[i];
+        largest = fmaxf(largest, fabsf(y[i] - exact));
+        size = fmaxf(size, fabsf(exact));
+    }
+    printf("%-28s largest difference %.1e of values up to %.2f\n", form, (double)largest, (double)size);
+    if (!(largest <= bound * size)) {
+        fprintf(stderr, "%s: the difference is beyond %g of the largest value\n", form, (double)bound);
+        exit(1);
+    }
+    heed_layer_destroy(layer);
+    free(args->execution.workspace);
+    free(y);
+}
+
+/* 1. Multi-query attention from scratch: a mask [seq, seq] of 1 = masked, the scale given. */
+static void multi_query_from_scratch(void) {
+    heed_weights_file *const file = open_form("mqa_scratch");
+    heed_layer_config config = make_config(512, 8, 1, 10, 100);
+    heed_layer_args args;
+    const heed_layer_weights weights = separate(file);
+    config.head_dim = config.head_dim_v = 16;
+    config.dim_out = 64;
+    config.scale = 1 / sqrtf(16);
+    config.mask_true_hides = true;
+    memset(&args, 0, sizeof(args));
+    args.batch = 10;
+    args.q_len = 100;
+    args.x = find(file, "x");
+    args.mask = find(file, "mask");
+    args.mask_shape[0] = args.mask_shape[1] = 1;
+    forward("multi-query from scratch", &config, &weights, &args, file, "y");
+    heed_weights_close(file);
+}
+
+/* 2. Multi-head attention from scratch: causal and padding mask, head_dim 64, head_dim_v 111. */
+static void multi_head_from_scratch(void) {
+    heed_weights_file *const file = open_form("mha_scratch");
+    heed_layer_config config = make_config(1024, 8, 8, 24, 100);
+    heed_layer_args args;
+    const heed_layer_weights weights = separate(file);
+    config.head_dim = 64;
+    config.head_dim_v = 111;
+    config.dim_out = 2048;
+    config.causal = true;
+    config.mask_true_hides = true;
+    memset(&args, 0, sizeof(args));
+    args.batch = 24;
+    args.q_len = 100;
+    args.x = find(file, "x");
+    args.key_padding = find(file, "key_padding");
+    forward("multi-head from scratch", &config, &weights, &args, file, "y");
+    heed_weights_close(file);
+}
+
+/* 3. A fused layer of training code: one weight for q, k and v, clip, norms, past keys and values. */
+static void fused(void) {
+    enum { batch = 3, d_model = 128, prompt = 36, total = 41 };
+    heed_weights_file *const file = open_form("fused_gqa");
+    heed_layer_config config = make_config(d_model, 8, 2, batch, prompt);
+    heed_layer_weights weights;
+    heed_layer_args args;
+    const heed_tensor x = find(file, "x"), bias = find(file, "bias"), padding = find(file, "key_padding");
+    float tokens[batch * prompt * d_model];
+    uint8_t valid[batch * prompt];
+    memset(&weights, 0, sizeof(weights));
+    weights.struct_size = sizeof(weights);
+    weights.wqkv = find(file, "wqkv");
+    weights.bqkv = find(file, "bqkv");
+    weights.wo = find(file, "wo");
+    weights.bo = find(file, "bo");
+    weights.q_norm_weight = find(file, "q_norm_weight");
+    weights.q_norm_bias = find(file, "q_norm_bias");
+    weights.k_norm_weight = find(file, "k_norm_weight");
+    weights.k_norm_bias = find(file, "k_norm_bias");
+    config.weight_layout = HEED_WEIGHTS_FUSED;
+    config.causal = true;
+    config.clip_qkv = 1;
+    config.qk_norm = HEED_QK_NORM_MODEL;
+    for (int b = 0; b < batch; b++) { /* the prompt; see forms_test.cpp for the steps behind it */
+        memcpy(tokens + b * prompt * d_model, (const float *)x.data + b * total * d_model,
+               sizeof(float) * prompt * d_model);
+        memcpy(valid + b * prompt, (const uint8_t *)padding.data + b * total, prompt);
+    }
+    memset(&args, 0, sizeof(args));
+    args.batch = batch;
+    args.q_len = prompt;
+    args.x.data = tokens;
+    args.x.size = batch * prompt * d_model;
+    args.bias = bias; /* [1, 8, 1, 41], of which the call sees 36 keys */
+    args.bias_shape[0] = args.bias_shape[2] = 1;
+    args.bias_layout.stride[1] = total;
+    args.bias_layout.stride[3] = 1;
+    args.key_padding.data = valid;
+    args.key_padding.size = batch * prompt;
+    args.key_padding.dtype = HEED_U8;
+    forward("fused grouped-query", &config, &weights, &args, file, "y0");
+    heed_weights_close(file);
+}
+
+/* 4. The multi-query attention paper's batched function: einsum layouts, separate memory, scale 1. */
+static void paper(void) {
+    heed_weights_file *const file = open_form("paper_mqa");
+    heed_layer_config config = make_config(96, 6, 1, 4, 9);
+    heed_layer_weights weights;
+    heed_layer_args args;
+    memset(&weights, 0, sizeof(weights));
+    weights.struct_size = sizeof(weights);
+    weights.wq = find(file, "P_q");
+    weights.wk = find(file, "P_k");
+    weights.wv = find(file, "P_v");
+    weights.wo = find(file, "P_o");
+    config.weight_layout = HEED_WEIGHTS_EINSUM;
+    config.cross = true;
+    config.head_dim = 16;
+    config.head_dim_v = 24;
+    config.max_kv_len = 23;
+    config.scale = 1;
+    memset(&args, 0, sizeof(args));
+    args.batch = 4;
+    args.q_len = 9;
+    args.memory_len = 23;
+    args.x = find(file, "X");
+    args.memory = find(file, "M");
+    args.bias = find(file, "bias");
+    forward("multi-query paper", &config, &weights, &args, file, "y");
+    heed_weights_close(file);
+}
+
+/* 5. Grouped-query attention with dropout: a mask of 0 = masked, dropout in training only. */
+static void grouped_query_with_dropout(void) {
+    heed_weights_file *const file = open_form("gqa_8_4");
+    heed_layer_config config = make_config(128, 8, 4, 3, 2);
+    heed_layer_args args;
+    const heed_layer_weights weights = separate(file);
+    config.dropout_p = 0.1f;
+    memset(&args, 0, sizeof(args));
+    args.batch = 3;
+    args.q_len = 2;
+    args.x = find(file, "x");
+    args.mask = find(file, "mask");
+    args.mask_shape[1] = args.mask_shape[2] = 1;
+    args.dropout_seed = 1234567890123;
+    args.dropout_offset = 77;
+    forward("grouped-query, evaluation", &config, &weights, &args, file, "y_eval");
+    args.training = true;
+    forward("grouped-query, training", &config, &weights, &args, file, "y_train");
+    heed_weights_close(file);
+}
+
+int main(int argc, char **argv) {
+    if (argc != 2) return fprintf(stderr, "usage: heed_layer_forms_c FOLDER\n"), 2;
+    folder = argv[1];
+    multi_query_from_scratch();
+    multi_head_from_scratch();
+    fused();
+    paper();
+    grouped_query_with_dropout();
+    return 0;
+}
