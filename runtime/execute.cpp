@@ -143,6 +143,14 @@ KernelCall make_call(const heed_plan &plan, const heed_args &args, char *workspa
     return call;
 }
 
+// Tasks of a decode row that stand side by side and read the same keys: the blocks of rows of one head of k and v.
+int32_t tasks_together(const heed_plan &plan) {
+    const heed_problem &p = plan.problem;
+    if (plan.row->phase != Phase::decode || p.q_storage == HEED_Q_VARLEN) return 1;
+    const int32_t rows = p.max_q_len * (p.num_heads / p.num_kv_heads);
+    return (rows + plan.row->row_block - 1) / plan.row->row_block;
+}
+
 heed_status run_kernel(const heed_plan &plan, const heed_args &args, const Workload &work) {
     const heed_problem &p = plan.problem;
     char *const workspace = static_cast<char *>(args.workspace);
@@ -153,6 +161,7 @@ heed_status run_kernel(const heed_plan &plan, const heed_args &args, const Workl
     context.root_bytes = plan.workspace.root_bytes;
     context.num_threads = choose_threads(flops, args.num_threads == 0 ? p.max_threads : args.num_threads);
     context.pool = args.pool;
+    context.tasks_together = tasks_together(plan);
     context.heap_scratch = plan.row->scratch_per_thread < 0;
     KernelCall call = make_call(plan, args, workspace, work.num_tasks);
     const int code = call_kernel(*plan.row, call, context);

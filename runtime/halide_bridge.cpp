@@ -93,19 +93,28 @@ struct ParallelLoop {
     halide_task_t task;
     int32_t min, size;
     uint8_t *closure;
-    int32_t num_items;
-    std::atomic<int32_t> next{0}, error{0};
+    int32_t num_items, together;
+    std::atomic<int64_t> next{0};
+    std::atomic<int32_t> error{0};
 };
+
+void run_task(ParallelLoop &loop, ScratchSlice *slice, int32_t index) {
+    const ScratchSlice::Mark mark = slice->mark();
+    const int32_t code = loop.task(loop.user_context, loop.min + index, loop.closure);
+    slice->restore(mark);
+    int32_t none = 0;
+    if (code != 0) loop.error.compare_exchange_strong(none, code);
+}
 
 void run_tasks(ParallelLoop &loop, ScratchSlice *slice) {
     for (;;) {
-        const int32_t index = loop.next.fetch_add(1, std::memory_order_relaxed);
-        if (index >= loop.size || loop.error.load(std::memory_order_relaxed) != 0) return;
-        const ScratchSlice::Mark mark = slice->mark();
-        const int32_t code = loop.task(loop.user_context, loop.min + index, loop.closure);
-        slice->restore(mark);
-        int32_t none = 0;
-        if (code != 0) loop.error.compare_exchange_strong(none, code);
+        const int64_t first = loop.next.fetch_add(loop.together, std::memory_order_relaxed);
+        const int64_t end = std::min<int64_t>(loop.size, first + loop.together);
+        if (first >= end) return;
+        for (int64_t index = first; index < end; index++) {
+            if (loop.error.load(std::memory_order_relaxed) != 0) return;
+            run_task(loop, slice, static_cast<int32_t>(index));
+        }
     }
 }
 
@@ -130,8 +139,10 @@ int run_parallel(void *user_context, halide_task_t task, int min, int size, uint
     if (context == nullptr || thread_state.context != context) {
         return run_serially(user_context, task, min, size, closure);
     }
-    ParallelLoop loop{context, user_context, task, min, size, closure, 1};
+    ParallelLoop loop{context, user_context, task, min, size, closure, 1, 1};
     loop.num_items = size < context->num_threads ? size : context->num_threads;
+    // Only where every item gets its share of them.
+    if (size / context->tasks_together >= 2 * loop.num_items) loop.together = context->tasks_together;
     if (loop.num_items <= 1 || thread_state.inside_item) {
         run_tasks(loop, thread_state.slice);
         return loop.error.load();

@@ -34,6 +34,7 @@ struct KernelContext {
     int64_t slice_bytes, root_bytes;
     int32_t num_threads;
     const heed_parallel_for *pool;  // NULL = the shared pool
+    int32_t tasks_together = 1;     // consecutive tasks that read the same keys: one thread takes them as they come
     bool heap_scratch;              // scratch that a slice cannot hold comes from the heap
     char message[512];              // the kernel's sentence when it fails
 };

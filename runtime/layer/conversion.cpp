@@ -3,9 +3,9 @@
 #include <cstring>
 #include <initializer_list>
 
-#include "weight_element.h"
 #include "ranges.h"
 #include "status.h"
+#include "weight_element.h"
 
 namespace heed {
 namespace {
@@ -58,7 +58,7 @@ heed_status heed_mha_to_gqa(int32_t num_heads, int32_t num_kv_heads, int32_t hea
     const int64_t group_size = num_heads / num_kv_heads;
     for (int64_t i = 0; i < num_kv_heads * head_elements; i++) {
         const int64_t first = i / head_elements * group_size * head_elements + i % head_elements;
-        double sum = 0;
+        double sum = -0.0;  // zeros keep their sign
         for (int64_t h = 0; h < group_size; h++) {
             sum +=
                 static_cast<double>(heed::load_element(mha_weight->data, first + h * head_elements, mha_weight->dtype));

@@ -11,6 +11,8 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <stdexcept>
 #include <string>
 
 #include "ranges.h"
@@ -49,7 +51,7 @@ heed_status corrupt(const char *path, const std::string &what) {
 }
 
 heed_status map_file(const char *path, heed_weights_file *file) {
-    const int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO would wait for its writer
     if (descriptor < 0) return fail(HEED_INVALID_ARGUMENT, "cannot open %s: %s", path, std::strerror(errno));
     struct stat info = {};
     const bool known = fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode);
@@ -101,36 +103,62 @@ std::string read_entry(const json &value, const char *data, uint64_t data_bytes,
     if (!dtype.is_string() || !shape.is_array() || !offsets.is_array() || offsets.size() != 2) {
         return "has a dtype, shape or data_offsets of another kind";
     }
-    if (shape.size() > 8) return "has " + std::to_string(shape.size()) + " dimensions; at most 8 are allowed";
     uint64_t begin = 0, end = 0;
     if (!unsigned_at(offsets[0], data_bytes, &begin) || !unsigned_at(offsets[1], data_bytes, &end) || begin > end) {
         return "has data_offsets " + offsets.dump() + "; they must rise within the " + std::to_string(data_bytes) +
                " bytes of data";
     }
     *entry = {};
-    entry->rank = static_cast<int32_t>(shape.size());
     bool has_dtype = false;
     const uint64_t size = element_size(dtype.get<std::string>(), &entry->tensor.dtype, &has_dtype);
-    if (size == 0) return "has the unknown dtype " + dtype.dump();
+    if (!has_dtype) entry->unsupported = "is of dtype " + dtype.get<std::string>() + ", which Heed has not";
+    if (shape.size() > 8)
+        entry->unsupported = "has " + std::to_string(shape.size()) + " dimensions; at most 8 are allowed";
     uint64_t bytes = size;
     for (size_t i = 0; i < shape.size(); i++) {
         uint64_t extent = 0;
-        if (!unsigned_at(shape[i], INT64_MAX, &extent) || __builtin_mul_overflow(bytes, extent, &bytes)) {
-            return "has the shape " + shape.dump() + ", which 64 bits do not hold";
+        if (!unsigned_at(shape[i], INT64_MAX, &extent)) {
+            return "has the shape " + shape.dump() + "; extents must be integers from 0 on";
         }
-        entry->shape[i] = static_cast<int64_t>(extent);
+        if (__builtin_mul_overflow(bytes, extent, &bytes)) {
+            return "has the shape " + shape.dump() + ", whose product 64 bits do not hold";
+        }
+        if (i < 8) entry->shape[i] = static_cast<int64_t>(extent);
     }
+    if (size == 0 || shape.size() > 8) return "";
     if (bytes != end - begin) {
         return "has " + std::to_string(end - begin) + " bytes; " + dtype.get<std::string>() + " of shape " +
                shape.dump() + " has " + std::to_string(bytes);
     }
     const auto address = reinterpret_cast<uintptr_t>(data + begin);
-    if (!has_dtype) entry->unsupported = "is of dtype " + dtype.get<std::string>() + ", which Heed has not";
-    if (has_dtype && address % size != 0) entry->unsupported = "is not aligned to its elements in the file";
+    entry->rank = static_cast<int32_t>(shape.size());
+    if (has_dtype && bytes > 0 && address % size != 0)
+        entry->unsupported = "is not aligned to its elements in the file";
     entry->tensor.data = const_cast<char *>(data + begin);
     entry->tensor.size = static_cast<int64_t>(bytes / size);
     return "";
 }
+
+// Refuses, while the parser runs, names that occur twice (parsers differ in which one they keep) and values that nest
+// deeper than the format does (to quote them recurses).
+class HeaderCheck {
+public:
+    bool operator()(int depth, json::parse_event_t event, const json &name) {
+        const bool object = event == json::parse_event_t::object_start;
+        if ((object || event == json::parse_event_t::array_start) && depth >= most_depth) {
+            throw std::runtime_error("its header nests more than 3 deep");
+        }
+        if (object) names_[depth].clear();
+        if (event == json::parse_event_t::key && !names_[depth - 1].insert(name.get<std::string>()).second) {
+            throw std::runtime_error("its header has " + name.dump() + " twice");
+        }
+        return true;
+    }
+
+private:
+    static constexpr int most_depth = 3;  // header, tensor, shape
+    std::set<std::string> names_[most_depth];
+};
 
 heed_status read_header(const char *path, heed_weights_file *file) {
     const char *const start = static_cast<const char *>(file->memory);
@@ -140,8 +168,9 @@ heed_status read_header(const char *path, heed_weights_file *file) {
         return corrupt(path, "its header claims " + std::to_string(length) + " bytes; the file has " +
                                  std::to_string(file->bytes));
     }
-    const json header = json::parse(start + 8, start + 8 + length, nullptr, false);
-    if (!header.is_object()) return corrupt(path, "its header is no JSON object");
+    const bool ends_early = std::memchr(start + 8, 0, length) != nullptr;  // where the parser would stop
+    const json header = json::parse(start + 8, start + 8 + length, HeaderCheck(), false);
+    if (!header.is_object() || ends_early) return corrupt(path, "its header is no JSON object");
     for (const auto &[name, value] : header.items()) {
         if (name == "__metadata__") continue;
         Entry entry;

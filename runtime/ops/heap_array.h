@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "heed/heed.h"
+#include "ranges.h"
 #include "status.h"
 #include "view.h"
 
@@ -28,6 +29,13 @@ public:
 private:
     uintptr_t next_, end_;
 };
+
+// The workspace as memory that is written.
+inline heed_status add_workspace(const heed_execution &execution, MemoryRanges *ranges) {
+    if (execution.workspace == nullptr) return HEED_OK;
+    return ranges->add("execution.workspace", execution.workspace, static_cast<int64_t>(execution.workspace_bytes), 1,
+                       Access::write);
+}
 
 template <typename T>
 class HeapArray {

@@ -64,7 +64,8 @@ heed_status check_memory(const heed_kv_append_args &a, AppendCall *call) {
     const int64_t table_entries = is_paged(a) ? int64_t{c.batch} * c.max_pages_per_seq : 0;
     const int64_t new_tokens = int64_t{c.batch} * a.new_len;
     MemoryRanges ranges;
-    heed_status status = add_cache_memory(c, call->cache, &ranges);
+    heed_status status = add_workspace(a.execution, &ranges);
+    if (!status) status = add_cache_memory(c, call->cache, &ranges);
     if (!status) status = ranges.add("cache.kv_lens", c.kv_lens, c.batch, sizeof(int32_t), Access::write);
     if (!status) status = ranges.add("k_new", a.k_new, a.dtype, call->k_new.span, Access::read);
     if (!status) status = ranges.add("v_new", a.v_new, a.dtype, call->v_new.span, Access::read);

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <limits>
 
-#include "weight_element.h"
 #include "ops/op_rows.h"
+#include "weight_element.h"
 
 namespace heed {
 namespace {

@@ -97,6 +97,18 @@ heed_rope_args rope_of(const heed_linear_args &a, heed_dtype dtype, const Piece 
     return rope;
 }
 
+// Rotations read their tables when all pieces have been written.
+heed_status check_tables_apart(const heed_rope_args &rope, const Piece &written) {
+    MemoryRanges ranges;
+    Rotation ignored;
+    const int64_t num_tokens = int64_t{rope.batch} * rope.len;
+    const int64_t table_rows = rope.tables.positions != nullptr ? rope.tables.max_position : num_tokens;
+    const heed_status status = ranges.add(written.name, written.out->out, rope.dtype, written.view.span, Access::write);
+    return status ? status
+                  : make_rotation("tables", rope.tables, rope.dtype, rope.head_dim, table_rows, num_tokens, &ranges,
+                                  &ignored);
+}
+
 heed_status linear(const heed_linear_weights &w, const heed_linear_args &a) {
     OpMemory memory(a.execution);
     HeapArray<Piece> pieces;
@@ -105,14 +117,15 @@ heed_status linear(const heed_linear_weights &w, const heed_linear_args &a) {
     const Shape shape = {{a.batch, a.len, 1, w.dim_in}};
     heed_status status = make_view("x", shape, a.x_layout, Access::read, &x);
     if (!status) status = check_row_strides("x", x);
-    if (!status) status = pieces.allocate("heed_linear", a.num_outs, &memory);
-    if (!status) status = run.allocate("heed_linear", a.num_outs, &memory);
+    if (!status) status = pieces.allocate("heed_linear", a.num_outs);
+    if (!status) status = run.allocate("heed_linear", a.num_outs);
     int64_t columns = 0;
     for (int32_t i = 0; !status && i < a.num_outs; i++) {
         status = check_piece(a, i, &pieces[i]);
         if (status) break;
         MemoryRanges ranges;
-        status = ranges.add(pieces[i].name, a.outs[i].out, w.dtype, pieces[i].view.span, Access::write);
+        status = add_workspace(a.execution, &ranges);
+        if (!status) status = ranges.add(pieces[i].name, a.outs[i].out, w.dtype, pieces[i].view.span, Access::write);
         if (!status) status = ranges.add("x", a.x, w.dtype, x.span, Access::read);
         for (int32_t j = 0; !status && j < i; j++) status = check_disjoint(pieces[j], pieces[i], dtype_bytes(w.dtype));
         RopeCall rope;
@@ -120,13 +133,20 @@ heed_status linear(const heed_linear_weights &w, const heed_linear_args &a) {
         const float off = std::numeric_limits<float>::infinity();
         run[i] = {&w, static_cast<int32_t>(columns), a.outs[i].out.data, pieces[i].view, off};
         columns += int64_t{a.outs[i].num_heads} * a.outs[i].head_dim;
+        if (columns > w.dim_out) break;
     }
     if (status) return status;
     if (columns != w.dim_out) {
-        return fail(HEED_INVALID_ARGUMENT, "the pieces of outs have %" PRId64 " columns; the weights have %d", columns,
-                    w.dim_out);
+        return fail(HEED_INVALID_ARGUMENT, "the pieces of outs have %" PRId64 " columns%s; the weights have %d",
+                    columns, columns > w.dim_out ? " or more" : "", w.dim_out);
     }
     if (x.span == 0) return HEED_OK;
+    for (int32_t i = 0; i < a.num_outs; i++) {
+        for (int32_t j = 0; a.outs[i].rope != nullptr && j < a.num_outs; j++) {
+            status = check_tables_apart(rope_of(a, w.dtype, pieces[i]), pieces[j]);
+            if (status) return status;
+        }
+    }
     HeapArray<float> scratch;
     status = scratch.allocate("heed_linear", linear_scratch(w, int64_t{a.batch} * a.len), &memory);
     const LinearCall call = {"heed_linear", a.x.data, x, run.data(), a.num_outs, &a.execution};

@@ -71,7 +71,10 @@ FIRST_TENSOR = "embeddings.word_embeddings.weight"
 
 
 def safetensors(header: object, data: bytes = b"\0" * 64) -> bytes:
+    """Tensors behind a header of JSON are aligned; `header` as bytes is taken as it is."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    if not isinstance(header, bytes):
+        text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text + data
 
 
@@ -92,7 +95,10 @@ BROKEN_WEIGHTS = {
     "entry_is_no_object": safetensors({FIRST_TENSOR: 7}),
     "f16": safetensors(tensor(dtype="F16")),
     "dtype_is_no_string": safetensors(tensor(dtype=5)),
+    "other_dtype": safetensors(tensor(dtype="I32", shape=[4, 4])),
+    "dtype_without_view": safetensors(tensor(dtype="I64", shape=[4, 2])),
     "other_shape": safetensors(tensor(shape=[4, 4])),
+    "other_rank": safetensors(tensor(shape=[16])),
     "negative_shape": safetensors(tensor(shape=[-30522, -384])),
     "fractional_shape": safetensors(tensor(shape=[30522.0, 384.0])),
     "shape_larger_than_data": safetensors(tensor()),
@@ -111,6 +117,14 @@ def assets_with(weights: Path, **changes: object) -> dict:
     return {**assets, **changes}
 
 
+MESSAGES = {
+    "no_tensor": [FIRST_TENSOR],
+    "other_dtype": [FIRST_TENSOR, "F32"],
+    "dtype_without_view": [FIRST_TENSOR, "I64"],
+    "other_shape": [FIRST_TENSOR, "[4, 4]", "[30522, 384]"],
+    "other_rank": [FIRST_TENSOR, "[16]", "[30522, 384]"],
+}
+
 BROKEN_ASSETS = {
     "negative_id": {"queries": [{"text": "a", "ids": [-1]}]},
     "unknown_id": {"queries": [{"text": "a", "ids": [30522]}]},
@@ -126,7 +140,7 @@ BROKEN_ASSETS = {
 class BrokenInput(unittest.TestCase):
     """A message and exit status 1; never a crash, never an embedding."""
 
-    def check_refused(self, assets: str) -> None:
+    def check_refused(self, assets: str) -> str:
         folder, out = WORK / "broken", WORK / "refused"
         folder.mkdir(exist_ok=True)
         out.mkdir(exist_ok=True)
@@ -135,13 +149,16 @@ class BrokenInput(unittest.TestCase):
         self.assertEqual(result.returncode, 1, result.stderr)
         self.assertTrue(result.stderr.startswith("heed_minilm: "), result.stderr)
         self.assertEqual(list(out.iterdir()), [])
+        return result.stderr
 
     def test_weights(self) -> None:
         weights = WORK / "broken.safetensors"
         for name, content in BROKEN_WEIGHTS.items():
             with self.subTest(name):
                 weights.write_bytes(content)
-                self.check_refused(json.dumps(assets_with(weights)))
+                message = self.check_refused(json.dumps(assets_with(weights)))
+                for part in MESSAGES.get(name, []):
+                    self.assertIn(part, message)
 
     def test_assets(self) -> None:
         for name, changes in BROKEN_ASSETS.items():

@@ -38,12 +38,12 @@ public:
     // A whole file, of at most about 1000 bytes.
     std::string next(const std::vector<FileParts> &files) {
         FileParts parts = files[below(files.size())];
-        const size_t changes = 1 + below(3);
+        const size_t changes = 1 + below(2);
         for (size_t i = 0; i < changes; i++) {
             const size_t kind = below(10);
-            if (kind < 6) {
+            if (kind < 5) {
                 overwrite_number(&parts.header);
-            } else if (kind < 9) {
+            } else if (kind < 8) {
                 change(&parts.header, files[below(files.size())].header);
             } else {
                 change(&parts.data, parts.header);

@@ -5,16 +5,45 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 namespace minilm {
 namespace {
 
-constexpr int64_t qkv_stride = 3 * hidden;  // from one token to the next
+template <typename View>
+heed_tensor tensor(const View &view) {
+    return heed::tensor(view.data(), static_cast<size_t>(view.size()));
+}
 
-double valid_flop(const AttentionCall &call) {
-    double pairs = 0;
-    for (int32_t b = 0; b < call.batch; b++) pairs += static_cast<double>(call.kv_lens[b]) * call.kv_lens[b];
-    return 4.0 * head_dim * num_heads * pairs;
+heed::Layer make_layer(const AttentionBlock &block, size_t max_batch, int threads) {
+    heed::LayerConfig config;
+    config.dim_in = hidden;
+    config.num_heads = num_heads;
+    config.num_kv_heads = num_heads;
+    config.head_dim = head_dim;
+    config.weight_layout = HEED_WEIGHTS_SEPARATE;
+    config.max_batch = static_cast<int32_t>(max_batch);
+    config.max_q_len = max_tokens;
+    config.max_threads = threads;
+    heed::LayerWeights weights;
+    weights.wq = tensor(block.query.weight);
+    weights.wk = tensor(block.key.weight);
+    weights.wv = tensor(block.value.weight);
+    weights.wo = tensor(block.out.weight);
+    weights.bq = tensor(block.query.bias);
+    weights.bk = tensor(block.key.bias);
+    weights.bv = tensor(block.value.bias);
+    weights.bo = tensor(block.out.bias);
+    return heed::Layer(config, weights);
+}
+
+double valid_flop(const Batch &batch) {
+    double tokens = 0, pairs = 0;
+    for (const double len : batch.lens) {
+        tokens += len;
+        pairs += len * len;
+    }
+    return 4 * 2.0 * hidden * hidden * tokens + 2 * 2.0 * hidden * pairs;
 }
 
 // One query of one head against the sequence's kv_len keys. `probs` is scratch of kv_len floats.
@@ -23,7 +52,7 @@ void naive_row(const float *q, const float *k, const float *v, int32_t kv_len, f
     float row_max = -INFINITY;
     for (int32_t j = 0; j < kv_len; j++) {
         float dot = 0;
-        for (int32_t d = 0; d < head_dim; d++) dot += q[d] * k[j * qkv_stride + d];
+        for (int32_t d = 0; d < head_dim; d++) dot += q[d] * k[j * hidden + d];
         probs[j] = dot * scale;
         row_max = std::max(row_max, probs[j]);
     }
@@ -34,89 +63,66 @@ void naive_row(const float *q, const float *k, const float *v, int32_t kv_len, f
     }
     std::fill(out, out + head_dim, 0.0F);
     for (int32_t j = 0; j < kv_len; j++) {
-        for (int32_t d = 0; d < head_dim; d++) out[d] += probs[j] / row_sum * v[j * qkv_stride + d];
+        for (int32_t d = 0; d < head_dim; d++) out[d] += probs[j] / row_sum * v[j * hidden + d];
     }
 }
 
 }  // namespace
 
-void HeedAttention::prepare(int32_t batch, int32_t padded_len) {
-    if (plans_.count({batch, padded_len}) != 0) return;
-    const Stopwatch watch;
-    heed::Problem problem;
-    problem.batch = batch;
-    problem.num_heads = num_heads;
-    problem.num_kv_heads = num_heads;
-    problem.head_dim = head_dim;
-    problem.head_dim_v = head_dim;
-    problem.max_q_len = padded_len;
-    problem.max_kv_len = padded_len;
-    problem.has_kv_lens = !ignore_key_lengths_;
-    problem.max_threads = threads_;
-    const heed_layout packed_qkv = {{padded_len * qkv_stride, qkv_stride, head_dim, 1}};
-    problem.q_layout = problem.k_layout = problem.v_layout = packed_qkv;
+AttentionBlock::AttentionBlock(const heed::WeightsFile &file, const std::string &name, size_t max_batch, int threads)
+    : query(find_linear(file, name + ".attention.self.query", hidden, hidden)),
+      key(find_linear(file, name + ".attention.self.key", hidden, hidden)),
+      value(find_linear(file, name + ".attention.self.value", hidden, hidden)),
+      out(find_linear(file, name + ".attention.output.dense", hidden, hidden)),
+      layer(make_layer(*this, max_batch, threads)) {}
 
-    heed::Plan plan(problem);
-    heed::Workspace workspace = plan.make_workspace();
-    plans_.emplace(std::make_pair(batch, padded_len), Prepared{std::move(plan), std::move(workspace)});
-    plan_seconds_ += watch.seconds();
-}
-
-void HeedAttention::run(const AttentionCall &call) {
-    prepare(call.batch, call.padded_len);
-    const Prepared &prepared = plans_.at({call.batch, call.padded_len});
-    const size_t tokens = static_cast<size_t>(call.batch) * static_cast<size_t>(call.padded_len);
-    const size_t size = tokens * static_cast<size_t>(qkv_stride);
-    heed::Args args;
-    args.q = heed::tensor(call.qkv, size);
-    args.k = heed::tensor(call.qkv + hidden, size - hidden);
-    args.v = heed::tensor(call.qkv + 2 * hidden, size - 2 * hidden);
-    args.out = heed::tensor(call.out, tokens * hidden);
-    args.kv_lens = call.kv_lens;
-    prepared.workspace.attach(args);
-    prepared.plan.execute(args);
-}
-
-std::string HeedAttention::kernel_name(int32_t batch, int32_t padded_len) const {
-    return plans_.at({batch, padded_len}).plan.kernel_name();
-}
-
-void naive_attention(const AttentionCall &call, int threads) {
-    parallel_for(threads, int64_t{call.batch} * num_heads, 1, [&](int64_t first, int64_t last) {
-        std::vector<float> probs(static_cast<size_t>(call.padded_len));
-        for (int64_t item = first; item < last; item++) {
-            const int64_t b = item / num_heads, h = item % num_heads;
-            const float *q = call.qkv + b * call.padded_len * qkv_stride + h * head_dim;
-            float *out = call.out + b * call.padded_len * hidden + h * head_dim;
-            for (int64_t i = 0; i < call.padded_len; i++) {
-                naive_row(q + i * qkv_stride, q + hidden, q + 2 * hidden, call.kv_lens[b], probs.data(),
-                          out + i * hidden);
+void naive_attention(const AttentionBlock &block, const Batch &batch, const Matrix &x, int threads, Matrix &y) {
+    const int64_t len = batch.padded_len;
+    parallel_for(threads, batch.batch, 1, [&](int64_t b, int64_t) {
+        const auto rows = x.middleRows(b * len, len);
+        const Matrix q = apply(block.query, rows), k = apply(block.key, rows), v = apply(block.value, rows);
+        const int32_t kv_len = batch.lens[static_cast<size_t>(b)];
+        Matrix heads(len, hidden);
+        std::vector<float> probs(static_cast<size_t>(kv_len));
+        for (int64_t h = 0; h < hidden; h += head_dim) {
+            for (int64_t i = 0; i < len; i++) {
+                naive_row(&q(i, h), &k(0, h), &v(0, h), kv_len, probs.data(), &heads(i, h));
             }
         }
+        y.middleRows(b * len, len) = apply(block.out, heads);
     });
 }
 
-void MeasuredAttention::run(const AttentionCall &call) {
-    heed_.prepare(call.batch, call.padded_len);  // a plan is made once per shape, outside the measured time
+void MeasuredAttention::run(const AttentionBlock &block, const Batch &batch, const Matrix &x, Matrix &y) {
     const Stopwatch watch;
-    heed_.run(call);
+    run_heed(block, batch, x, y);
     totals_.heed_seconds += watch.seconds();
-    totals_.flop += valid_flop(call);
-    totals_.calls[heed_.kernel_name(call.batch, call.padded_len)]++;
-    if (with_naive_) run_naive(call);
+    totals_.flop += valid_flop(batch);
+    if (with_naive_) run_naive(block, batch, x, y);
 }
 
-void MeasuredAttention::run_naive(const AttentionCall &call) {
-    const size_t size = static_cast<size_t>(call.batch) * static_cast<size_t>(call.padded_len) * hidden;
-    naive_out_.resize(size);
-    AttentionCall naive_call = call;
-    naive_call.out = naive_out_.data();
+void MeasuredAttention::run_heed(const AttentionBlock &block, const Batch &batch, const Matrix &x, Matrix &y) {
+    heed::LayerArgs args;
+    args.batch = batch.batch;
+    args.q_len = batch.padded_len;
+    args.x = tensor(x);
+    args.y = tensor(y);
+    args.kv_lens = ignore_key_lengths_ ? nullptr : batch.lens.data();
+    args.execution.num_threads = threads_;
+    workspace_.attach(args.execution);
+    block.layer.forward(args);
+}
+
+void MeasuredAttention::run_naive(const AttentionBlock &block, const Batch &batch, const Matrix &x,
+                                  const Matrix &heed_y) {
+    naive_y_.resize(heed_y.rows(), heed_y.cols());
     const Stopwatch watch;
-    naive_attention(naive_call, threads_);
+    naive_attention(block, batch, x, threads_, naive_y_);
     totals_.naive_seconds += watch.seconds();
-    for (size_t i = 0; i < size; i++) {
-        const double difference = std::abs(static_cast<double>(call.out[i]) - naive_out_[i]);
-        totals_.largest_value = std::max(totals_.largest_value, std::abs(static_cast<double>(naive_out_[i])));
+    for (Eigen::Index i = 0; i < heed_y.size(); i++) {
+        const double naive = naive_y_.data()[i];
+        const double difference = std::abs(static_cast<double>(heed_y.data()[i]) - naive);
+        totals_.largest_value = std::max(totals_.largest_value, std::abs(naive));
         totals_.largest_difference =
             std::isnan(difference) ? INFINITY : std::max(totals_.largest_difference, difference);
     }

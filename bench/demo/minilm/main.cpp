@@ -1,4 +1,5 @@
-// Encodes a book with all-MiniLM-L6-v2 and answers queries by semantic search. Attention is Heed's, the rest Eigen's.
+// Encodes a book with all-MiniLM-L6-v2 and answers queries by semantic search. Attention blocks are Heed's, the rest is
+// Eigen's.
 #include "ceilings.h"
 #include "encoder.h"
 #include "npy.h"
@@ -21,7 +22,7 @@ const char usage[] = "usage: heed_minilm FOLDER [--threads N] [--out FOLDER] [--
                      "  FOLDER        with assets.json, written by prepare.py: weights, sentences, passages, queries\n"
                      "  --threads N   threads for everything (2)\n"
                      "  --out FOLDER  write the embeddings there as sentences.npy, passages.npy, queries.npy\n"
-                     "  --skip-naive  do not run the naive attention beside Heed's\n";
+                     "  --skip-naive  do not run the naive attention blocks beside Heed's\n";
 
 struct Options {
     std::string folder, out;
@@ -75,12 +76,12 @@ class Demo {
 public:
     Demo(const Encoder &encoder, const Options &options)
         : encoder_(encoder), options_(options),
-          attention_(options.threads, options.ignore_key_lengths, options.with_naive) {}
+          attention_(encoder.make_workspace(), options.threads, options.ignore_key_lengths, options.with_naive) {}
 
     // Embeds the pieces, keeps what it cost, and writes NAME.npy when asked.
     Matrix embed(const std::string &name, const std::vector<Piece> &pieces) {
         const Stopwatch watch;
-        Matrix embeddings = encoder_.embed(pieces, batch_size, attention_);
+        Matrix embeddings = encoder_.embed(pieces, attention_);
         Run run;
         run.name = name;
         run.attention = attention_.take_totals();
@@ -99,7 +100,7 @@ public:
 
     void print_table() const {
         const double peak = heed_bench::fma_peak_gflops(options_.threads);
-        print_runs(runs_, attention_.heed(), peak, options_.threads, options_.with_naive);
+        print_runs(runs_, peak, options_.threads, options_.with_naive);
     }
 
 private:
@@ -114,11 +115,12 @@ void run(const Options &options) {
     std::printf("Heed demo: semantic search with a transformer encoder\n"
                 "  model  all-MiniLM-L6-v2: %d layers, %d heads of %d, f32\n"
                 "  text   %s: %zu sentences\n"
-                "  Attention runs in Heed's kernels, generated ahead of time; the dense layers run in Eigen.\n",
+                "  Attention blocks with their projections run in Heed's kernels, generated ahead of time; the rest "
+                "runs in Eigen.\n",
                 num_layers, num_heads, head_dim, assets.title.c_str(), assets.sentences.size());
     std::fflush(stdout);
-    Safetensors weights(assets.weights);
-    const Encoder encoder(weights, options.threads);
+    const heed::WeightsFile weights(assets.weights);
+    const Encoder encoder(weights, batch_size, options.threads);
     Demo demo(encoder, options);
     const Matrix sentences = demo.embed("sentences", assets.sentences);
     const Matrix queries = demo.embed("queries", assets.queries);

@@ -23,25 +23,22 @@ void print_wrapped(const std::string &text, const char *indent) {
     }
 }
 
-void print_notes(const std::vector<Run> &runs, const HeedAttention &heed, bool with_naive) {
-    std::map<std::string, int> calls;
+void print_notes(const std::vector<Run> &runs, bool with_naive) {
+    std::printf(
+        "\nA block: projections to q, k and v, attention, output projection; Heed's is one call of its layer API,\n"
+        "whose first call with a padded shape also makes the plan for it. GFLOP/s counts the work on real tokens\n"
+        "only; padded ones are computed but not counted.\n");
+    if (!with_naive) return;
     double largest_difference = 0, largest_value = 0;
     for (const Run &run : runs) {
-        for (const auto &[name, count] : run.attention.calls) calls[name] += count;
         largest_difference = std::max(largest_difference, run.attention.largest_difference);
         largest_value = std::max(largest_value, run.attention.largest_value);
     }
-    std::printf("\nKernels that ran:\n");
-    for (const auto &[name, count] : calls) std::printf("  %s  (%d calls)\n", name.c_str(), count);
-    std::printf("  %zu plans, one per padded shape, made in %.2f ms in all (not in the times above)\n",
-                heed.num_plans(), heed.plan_seconds() * 1e3);
-    std::printf("GFLOP/s counts the work on real tokens only; padded queries are computed but not counted.\n");
-    if (with_naive) {
-        std::printf(
-            "The naive loops (three nested loops, same compiler flags, same threads) ran on the same padded\n"
-            "batches; largest difference from Heed over every element of every layer: %.1e (values up to %.1f)\n",
-            largest_difference, largest_value);
-    }
+    std::printf(
+        "The naive block (projections by Eigen, three nested loops, same compiler flags, same threads) ran on the\n"
+        "same padded batches; largest difference from Heed over every element of every layer: %.1e (values up to\n"
+        "%.1f)\n",
+        largest_difference, largest_value);
 }
 
 }  // namespace
@@ -64,9 +61,8 @@ void print_answers(const Assets &assets, const Matrix &sentences, const Matrix &
     }
 }
 
-void print_runs(const std::vector<Run> &runs, const HeedAttention &heed, double fma_peak_gflops, int threads,
-                bool with_naive) {
-    std::printf("\nAttention on %d thread%s; FMA peak measured in this run: %.0f GFLOP/s\n\n", threads,
+void print_runs(const std::vector<Run> &runs, double fma_peak_gflops, int threads, bool with_naive) {
+    std::printf("\nAttention blocks on %d thread%s; FMA peak measured in this run: %.0f GFLOP/s\n\n", threads,
                 threads == 1 ? "" : "s", fma_peak_gflops);
     std::printf("  %-10s %6s %7s %8s %9s | %9s %8s %7s | %9s %8s %7s\n", "text", "pieces", "tokens", "longest",
                 "encode ms", "Heed ms", "GFLOP/s", "of peak", "naive ms", "GFLOP/s", "Heed is");
@@ -83,7 +79,7 @@ void print_runs(const std::vector<Run> &runs, const HeedAttention &heed, double 
             std::printf(" %9s %8s %7s\n", "-", "-", "-");
         }
     }
-    print_notes(runs, heed, with_naive);
+    print_notes(runs, with_naive);
 }
 
 }  // namespace minilm

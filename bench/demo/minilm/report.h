@@ -1,6 +1,6 @@
 #pragma once
 #include "attention.h"
-#include "encoder.h"
+#include "model.h"
 #include "text.h"
 
 #include <string>
@@ -12,15 +12,14 @@ namespace minilm {
 struct Run {
     std::string name;
     size_t count = 0, tokens = 0, longest = 0;
-    double encode_seconds = 0;  // without the naive loops
+    double encode_seconds = 0;  // without the naive blocks
     AttentionTotals attention;
 };
 
 // The best `best` sentences for every query, by the dot product of their unit vectors.
 void print_answers(const Assets &assets, const Matrix &sentences, const Matrix &queries, size_t best);
 
-// The table: time, speed, share of the peak, beside the naive loops when these ran.
-void print_runs(const std::vector<Run> &runs, const HeedAttention &heed, double fma_peak_gflops, int threads,
-                bool with_naive);
+// The table: time, speed, share of the peak, beside the naive blocks when these ran.
+void print_runs(const std::vector<Run> &runs, double fma_peak_gflops, int threads, bool with_naive);
 
 }  // namespace minilm

@@ -5,8 +5,9 @@
  *   y = concat(heads) Wo^T + bo
  *
  * MHA, MQA and GQA by num_kv_heads. A layer owns its packed weights and its plans: forward allocates nothing once the
- * shapes have been seen. Layers are read-only in forward and may be shared by threads; a cache belongs to one call at
- * a time. A version without the layer kernels answers HEED_UNSUPPORTED and names the function. */
+ * shapes have been seen (but for probs, and for mask, key_padding and bias together). Layers are read-only in forward
+ * and may be shared by threads; a cache belongs to one call at a time. A program whose kernel library lacks the rows of
+ * linear, layer_norm or attention that a layer needs gets HEED_UNSUPPORTED. */
 #ifndef HEED_LAYER_H
 #define HEED_LAYER_H
 
@@ -40,13 +41,16 @@ typedef struct heed_layer_config {
     int32_t dim_in;     /* width of x */
     int32_t dim_memory; /* width of memory; 0 = dim_in */
     int32_t dim_out;    /* width of y; 0 = dim_in */
-    int32_t num_heads, num_kv_heads, head_dim, head_dim_v;
-    bool cross; /* K and V come from memory, see heed_layer_prepare */
+    int32_t num_heads, num_kv_heads;
+    int32_t head_dim;   /* 0 = dim_in / num_heads, which must divide */
+    int32_t head_dim_v; /* 0 = head_dim */
+    bool cross;         /* K and V come from memory, see heed_layer_prepare */
     heed_weight_layout weight_layout;
 
     float scale; /* NaN = 1/sqrt(head_dim), the default; the MQA paper's functions use 1 */
     float softcap;
-    heed_position position; /* default HEED_BOTTOM_RIGHT: new tokens follow the cached ones */
+    heed_position position; /* HEED_BOTTOM_RIGHT, the default: token t of x stands behind the cached ones, at past + t;
+                             * in cross attention at kv_len - q_len + t. HEED_TOP_LEFT: at t */
     bool causal;
     int32_t window_left, window_right;
     bool mask_true_hides; /* for mask and key_padding alike: 1 = masked */
@@ -59,8 +63,9 @@ typedef struct heed_layer_config {
     bool rope_interleaved;
     int32_t max_position; /* rows of the RoPE tables */
 
-    int32_t max_batch, max_q_len, max_kv_len; /* largest forward; they fix the workspace */
-    int32_t max_threads;                      /* 0 = the CPUs of this process */
+    int32_t max_batch, max_q_len; /* largest forward; with the next they fix the workspace */
+    int32_t max_kv_len;           /* tokens of the longest cache or memory; 0 = max_q_len, in self attention */
+    int32_t max_threads;          /* 0 = the CPUs of this process */
 } heed_layer_config;
 
 /* Sets struct_size and the defaults: zero, except scale NaN, window -1, position HEED_BOTTOM_RIGHT, epsilon 1e-5. */
@@ -124,13 +129,15 @@ HEED_API heed_status heed_layer_prepare(const heed_layer *layer, heed_cache *cac
 typedef struct heed_layer_args {
     uint32_t struct_size;
     int32_t batch, q_len;
-    int32_t memory_len;      /* cross attention without a prepared cache */
-    heed_tensor x;           /* [batch, q_len, dim_in], packed */
-    heed_tensor memory;      /* [batch, memory_len, dim_memory], packed; data NULL with a prepared cache */
-    heed_tensor y;           /* [batch, q_len, dim_out], packed */
-    heed_cache *cache;       /* NULL = no past; else the new tokens' K and V are appended first (self attention) */
-    const int32_t *q_lens;   /* [batch] valid tokens of x, or NULL = q_len; later rows of y are zero */
-    const int32_t *kv_lens;  /* [batch] valid keys without a cache, or NULL: key padding on the right */
+    int32_t memory_len;     /* cross attention without a prepared cache */
+    heed_tensor x;          /* [batch, q_len, dim_in], packed */
+    heed_tensor memory;     /* [batch, memory_len, dim_memory], packed; data NULL with a prepared cache */
+    heed_tensor y;          /* [batch, q_len, dim_out], packed */
+    heed_cache *cache;      /* NULL = no past; else the new tokens' K and V are appended first (self attention) */
+    const int32_t *q_lens;  /* [batch] valid tokens of x, or NULL = q_len; later rows of y and probs are zero, and later
+                             * tokens are no keys */
+    const int32_t *kv_lens; /* [batch] valid keys without a cache, or NULL: key padding on the right */
+    /* Of the next ones kv_len is the longest sequence's, with the tokens of this call. */
     heed_tensor key_padding; /* uint8 [batch, kv_len]: key padding anywhere; data NULL = none */
     heed_tensor mask;        /* uint8, broadcast to [batch, num_heads, q_len, kv_len]; data NULL = none */
     int32_t mask_shape[4];   /* each the full extent or 1; 0 = full */
@@ -138,13 +145,16 @@ typedef struct heed_layer_args {
     heed_tensor bias; /* f32 or the layer's dtype, added to the logits; as mask */
     int32_t bias_shape[4];
     heed_layout bias_layout;
-    heed_tensor probs; /* attention weights [batch, num_heads, q_len, kv_len] when asked; data NULL = not wanted */
+    heed_tensor probs; /* attention weights [batch, num_heads, q_len, kv_len] when asked, before dropout, in f32 or the
+                        * layer's dtype; data NULL = not wanted */
     bool training;     /* dropout on */
     uint64_t dropout_seed, dropout_offset;
     heed_execution execution; /* with a workspace of heed_layer_workspace_bytes */
 } heed_layer_args;
 
-/* A failed call leaves y, probs and the cache as they were. */
+/* A failed call leaves y, probs and the cache as they were (but for HEED_INTERNAL, after which y and probs may hold
+ * anything). Errors: INVALID_ARGUMENT (another layer's cache, a mask that does not broadcast, with both shapes),
+ * WORKSPACE_TOO_SMALL, UNSUPPORTED, OUT_OF_MEMORY (a paged cache has too few free pages), INTERNAL. */
 HEED_API heed_status heed_layer_forward(const heed_layer *layer, const heed_layer_args *args);
 
 /* Gradients of one forward call, summed into the given tensors; data NULL = not wanted. */
@@ -166,7 +176,9 @@ typedef struct heed_weights_file heed_weights_file;
 HEED_API heed_status heed_weights_open(const char *path, heed_weights_file **file);
 HEED_API void heed_weights_close(heed_weights_file *file);
 
-/* The tensor called `name`: a read-only view that lives as long as the file, and its shape (rank at most 8). */
+/* The tensor called `name`: a read-only view that lives as long as the file, and its shape (rank at most 8).
+ * INVALID_ARGUMENT: no such tensor. UNSUPPORTED: a dtype that Heed has not, more dimensions, or elements that are not
+ * aligned in the file (writers of the format pad the header to 8 bytes). */
 HEED_API heed_status heed_weights_find(const heed_weights_file *file, const char *name, heed_tensor *tensor,
                                        int64_t shape[8], int32_t *rank);
 

@@ -158,7 +158,8 @@ HEED_API heed_status heed_linear_pack(heed_dtype dtype, int32_t dim_in, int32_t 
 HEED_API void heed_linear_weights_destroy(heed_linear_weights *weights);
 
 /* One piece of the output columns, so that a fused projection writes straight into q, k, v or a cache.
- * Column c of the piece goes to out[row / len][row % len][c / head_dim][c % head_dim]. */
+ * Column c of the piece goes to out[row / len][row % len][c / head_dim][c % head_dim]. Pieces in one allocation may
+ * interleave by tokens: equal strides of tokens, each token's elements apart. */
 typedef struct heed_linear_out {
     int32_t num_heads, head_dim; /* num_heads * head_dim columns */
     heed_tensor out;             /* [batch, len, num_heads, head_dim] */
@@ -166,7 +167,8 @@ typedef struct heed_linear_out {
     const heed_rope_tables *rope; /* or NULL */
 } heed_linear_out;
 
-/* y = x W^T + bias over batch * len rows; the pieces together have dim_out columns. */
+/* y = x W^T + bias over batch * len rows, sums in f32; the pieces together have dim_out columns. A row's bits depend on
+ * the row alone. */
 typedef struct heed_linear_args {
     uint32_t struct_size;
     int32_t batch, len;

@@ -159,6 +159,11 @@ TEST(Ops, Case54_AppendAliases) {
               [](Cache &c, Append &a) { a.args.v_new.data = &c.k.at<float>(1, 3, 0, 0); }},
              {"cache.k overlaps cache.v", invalid,
               [](Cache &, Append &a) { a.args.cache.v.data = a.args.cache.k.data; }},
+             {"execution.workspace overlaps k_new", invalid,
+              [](Cache &, Append &a) {
+                  a.args.execution.workspace = a.args.k_new.data;
+                  a.args.execution.workspace_bytes = 8;
+              }},
              {"cache.kv_lens overlaps new_lens", invalid,
               [](Cache &c, Append &a) { a.args.new_lens = c.kv_lens.data(); }},
              {"cache.k overlaps cache.kv_lens", invalid,
