@@ -23,7 +23,7 @@ void clear_padding(const Forward &f, const int32_t *q_lens) {
         const int64_t valid = q_lens[b], rest = a.q_len - valid;
         clear(a.y, (int64_t{b} * a.q_len + valid) * c.dim_out, rest * c.dim_out);
         for (int64_t h = 0; a.probs.data != nullptr && h < c.num_heads; h++) {
-            clear(a.probs, ((b * c.num_heads + h) * a.q_len + valid) * f.longest, rest * f.longest);
+            clear(a.probs, ((int64_t{b} * c.num_heads + h) * a.q_len + valid) * f.longest, rest * f.longest);
         }
     }
 }
