@@ -3,10 +3,10 @@
 #include <memory>
 #include <new>
 
-#include "weight_element.h"
 #include "layer/layer.h"
 #include "ops/op_rows.h"
 #include "ranges.h"
+#include "weight_element.h"
 
 namespace heed {
 namespace {

@@ -38,6 +38,25 @@ int64_t total_len(const Forward &f, int32_t b) {
     return f.config().cross ? past : int64_t{past} + q_len;
 }
 
+// Mask and bias, of the elements that their shapes and layouts reach.
+heed_status add_scores(const Forward &f, MemoryRanges *ranges) {
+    const heed_layer_args &a = f.a;
+    const Shape shape = {{a.batch, f.config().num_heads, a.q_len, f.longest}};
+    View view;
+    heed_status status = HEED_OK;
+    if (a.mask.data != nullptr) {
+        status = make_broadcast_view("mask", shape, a.mask_shape, a.mask_layout, &view);
+        if (!status) status = ranges->add("mask", a.mask, HEED_U8, view.span, Access::read);
+    }
+    if (status || a.bias.data == nullptr) return status;
+    if (a.bias.dtype != HEED_F32 && a.bias.dtype != f.config().dtype) {
+        return fail(HEED_INVALID_ARGUMENT, "bias.dtype is %d; it must be f32 (0) or the layer's, which is %s (%d)",
+                    static_cast<int>(a.bias.dtype), dtype_name(f.config().dtype), static_cast<int>(f.config().dtype));
+    }
+    status = make_broadcast_view("bias", shape, a.bias_shape, a.bias_layout, &view);
+    return status ? status : ranges->add("bias", a.bias, a.bias.dtype, view.span, Access::read);
+}
+
 }  // namespace
 
 heed_status check_lens(const char *name, const int32_t *lens, int32_t batch, int32_t most) {
@@ -117,7 +136,7 @@ heed_status check_tensors(const Forward &f) {
     if (!status && a.key_padding.data != nullptr) {
         status = ranges.add("key_padding", a.key_padding, HEED_U8, int64_t{a.batch} * f.longest, Access::read);
     }
-    return status;
+    return status ? status : add_scores(f, &ranges);
 }
 
 }  // namespace heed

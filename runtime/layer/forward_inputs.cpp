@@ -4,7 +4,6 @@
 
 #include "layer/cache.h"
 #include "layer/forward.h"
-#include "ranges.h"
 #include "view.h"
 
 namespace heed {
@@ -62,8 +61,6 @@ heed_status combine_masks(Forward *f) {
     const Shape shape = {{a.batch, c.num_heads, a.q_len, keys}};
     View view;
     heed_status status = make_broadcast_view("mask", shape, a.mask_shape, a.mask_layout, &view);
-    MemoryRanges ranges;
-    if (!status) status = ranges.add("mask", a.mask, HEED_U8, view.span, Access::read);
     const int64_t lines = int64_t{a.batch} * c.num_heads * a.q_len;
     if (!status) status = f->combined.allocate("heed_layer_forward", lines * keys);
     if (status) return status;

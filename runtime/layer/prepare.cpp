@@ -47,7 +47,10 @@ heed_status prepare(const heed_layer &layer, heed_cache *cache, int32_t batch, i
     LayerRun run = {"heed_layer_prepare", layer, execution, {}};
     const LayerSizes sizes = {batch, 0, memory_len, memory_len};
     lay_out_memory(layer, sizes, execution.workspace, execution.workspace_bytes, &run.memory);
-    for (int32_t b = 0; b < batch; b++) run.memory.new_lens[b] = memory_lens == nullptr ? memory_len : memory_lens[b];
+    for (int32_t b = 0; b < batch; b++) {
+        // What has been checked, should the caller's memory have changed since.
+        run.memory.new_lens[b] = memory_lens == nullptr ? memory_len : std::clamp(memory_lens[b], 0, memory_len);
+    }
     heed_status status = HEED_OK;
     if (memory_len > 0) {
         status = project(run, memory.data, batch, memory_len, false, true);

@@ -165,10 +165,14 @@ TEST(LayerErrors, Calls) {
         {[](auto &a) { a.mask = heed::tensor(bytes.data(), bytes.size()), a.mask_shape[1] = 3; },
          "mask_shape[1] is 3; it must be 1, 4 or 0"},
         {[](auto &a) { a.bias = heed::tensor(floats.data(), 3); }, "bias.size is 3"},
-        {[](auto &a) { a.bias = heed::tensor(bytes.data(), bytes.size()); }, "bias_dtype is 4"},
+        {[](auto &a) { a.bias = heed::tensor(bytes.data(), bytes.size()); },
+         "bias.dtype is 4; it must be f32 (0) or the layer's, which is f32 (0)"},
         {[](auto &a) { a.key_padding = heed::tensor(bytes.data(), 3); }, "key_padding.size is 3"},
         {[](auto &a) { a.key_padding = heed::tensor(floats.data(), floats.size()); }, "key_padding.dtype is 0"},
         {[](auto &a) { a.probs = heed::tensor(floats.data(), 3); }, "probs.size is 3"},
+        {[](auto &a) { a.mask = a.y, a.mask.dtype = HEED_U8, a.mask_shape[0] = a.mask_shape[1] = 1; },
+         "y overlaps mask"},
+        {[](auto &a) { a.bias = a.y, a.bias_shape[0] = a.bias_shape[1] = 1; }, "y overlaps bias"},
         {[](auto &a) { std::memset(&a.training, 2, 1); }, "training is 2; it must be 0..1"},
     };
     const heed::Layer layer = SmallLayer().make();
