@@ -139,9 +139,8 @@ struct Kernel {
 //                 repeat it
 //   linear        tiles, weight (lane, k, panel), panels of OpKernel::columns columns, bias f32 (column), clip float
 //                 (infinity = off); out (column, row). Whole panels are read: of bias and weight too.
-//   layer_norm    x (d, row), weight, bias f32 (d), epsilon float; scratch outputs mean, factor f32 (row); out as x,
-//   may
-//                 be x
+//   layer_norm    x (d, row), weight, bias f32 (d), epsilon float; scratch outputs mean, factor f32 (row); out as x
+//                 or x itself
 enum class Op : int32_t {
     rope,
     kv_append,

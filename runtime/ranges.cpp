@@ -39,6 +39,25 @@ heed_status check_range(const char *name, const void *data, int64_t count, int64
     return HEED_OK;
 }
 
+// Elements of the part of a view inside one index of dimension `dim`: 0 when the view is empty.
+int64_t inner_span(const View &view, int dim) {
+    int64_t last = 0;
+    for (int i = dim + 1; i < 4; i++) last += (view.extent[i] - 1) * view.stride[i];
+    return last + 1;
+}
+
+// Whether each index of dimension `dim` puts a part of a and a part of b into periods of equal length, apart from each
+// other. Strides of one index have no meaning.
+bool interleave_at(int dim, const View &a, const View &b, int64_t distance) {
+    const int64_t period = a.stride[dim];
+    if (period <= 0 || b.stride[dim] != period) return false;
+    for (int i = 0; i < dim; i++) {
+        if (a.extent[i] > 1 && (a.stride[i] % period != 0 || b.stride[i] != a.stride[i])) return false;
+    }
+    const int64_t shift = (distance % period + period) % period;
+    return inner_span(a, dim) <= shift && shift + inner_span(b, dim) <= period;
+}
+
 }  // namespace
 
 heed_status MemoryRanges::add(const char *name, const void *data, int64_t count, int64_t element_bytes, Access access,
@@ -63,6 +82,13 @@ heed_status MemoryRanges::add(const char *name, const heed_tensor &tensor, heed_
     if (span == 0) return HEED_OK;
     if (const heed_status status = check_capacity(name, tensor, dtype, span)) return status;
     return add(name, tensor.data, span, dtype_bytes(dtype), access, beside);
+}
+
+bool interleave(const View &a, const View &b, int64_t distance) {
+    for (int dim = 0; dim < 3; dim++) {
+        if (interleave_at(dim, a, b, distance)) return true;
+    }
+    return false;
 }
 
 bool same_layout(const View &a, const View &b) {

@@ -31,6 +31,10 @@ private:
 // The layouts name the same elements: equal strides wherever there is more than one element.
 bool same_layout(const View &a, const View &b);
 
+// Whether views in one allocation, b `distance` elements behind a, alternate along one dimension: each of its indices
+// holds first a part of one and then a part of the other.
+bool interleave(const View &a, const View &b, int64_t distance);
+
 // A flag of an argument struct, as a byte: it comes from untrusted memory.
 heed_status check_flag(const char *name, const bool *flag);
 

@@ -38,10 +38,13 @@ bool serves(const Kernel &row, const heed_problem &p) {
     return head_dims && row.dtype == p.dtype && row.kv_dtype == p.kv_dtype && cpu_supports(row.isa);
 }
 
-bool has_prefill_rows(const heed_problem &p) {
+// Whether a prefill row serves all that the decode row does: then the latter gets few queries only.
+bool is_for_few_rows(const Kernel &decode, const heed_problem &p) {
     for (int32_t i = 0; i < heed_kernel_table.count; i++) {
         const Kernel &row = heed_kernel_table.rows[i];
-        if (row.phase == Phase::prefill && serves(row, p)) return true;
+        const bool covers = (decode.features & ~row.features & ~uint32_t{feature_gqa}) == 0 &&
+                            (row.kv_storage == HEED_KV_PAGED || decode.kv_storage != HEED_KV_PAGED);
+        if (row.phase == Phase::prefill && covers && serves(row, p)) return true;
     }
     return false;
 }
@@ -70,16 +73,15 @@ bool lay_out_workspace(heed_plan *plan) {
 int64_t most_workspace_bytes(const heed_problem &largest) {
     heed_plan plan = {};
     if (check_problem(&largest, &plan.problem, &plan.views) != HEED_OK) return -1;
-    const bool prefill = has_prefill_rows(largest);
     int64_t most = 0;
     for (int32_t i = 0; i < heed_kernel_table.count; i++) {
         const Kernel &row = heed_kernel_table.rows[i];
         if (!serves(row, largest)) continue;
-        const bool few_rows = row.phase == Phase::decode && prefill;
+        const bool few_rows = row.phase == Phase::decode && is_for_few_rows(row, largest);
         plan.problem.max_q_len = few_rows ? std::min(largest.max_q_len, decode_max_q_len) : largest.max_q_len;
         plan.row = &row;
         plan.splits = {most_splits(largest.max_kv_len, row.kv_block), 0};
-        if (!lay_out_workspace(&plan)) return -1;
+        if (max_tasks(plan.problem, row) < 0 || !lay_out_workspace(&plan)) return -1;
         most = std::max(most, plan.workspace.total);
     }
     return most;

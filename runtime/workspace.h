@@ -9,7 +9,8 @@ namespace heed {
 bool lay_out_workspace(heed_plan *plan);
 
 // Bytes that suffice for every dense problem that is at most as large as this one in batch, max_q_len and max_kv_len,
-// with any features and key storage, no num_splits asked and no row forced; -1 when 64 bits do not hold it.
+// with any features and key storage, no num_splits asked and no row forced; -1 when 64 bits do not hold it, or a row no
+// table of its tasks.
 int64_t most_workspace_bytes(const heed_problem &largest);
 
 }  // namespace heed

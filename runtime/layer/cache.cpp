@@ -6,6 +6,7 @@
 #include <new>
 
 #include "layer/layer.h"
+#include "ops/op_rows.h"
 #include "ranges.h"
 
 namespace {
@@ -51,34 +52,48 @@ heed_kv_view heed_cache::view() const {
 
 heed_status heed_cache::reserve(const int32_t *new_lens) {
     if (storage != HEED_KV_PAGED) return HEED_OK;
-    int64_t needed = 0;
+    const auto users = [&](int32_t b, int32_t index) -> int32_t & {
+        return page_users[static_cast<size_t>(page(b, index))];
+    };
+    // Calls visit(b, index of the page, whether it is a shared page that must be copied) for each page that is missing.
     const auto for_each_page = [&](const auto &visit) {
         for (int32_t b = 0; b < batch; b++) {
             const int32_t len = kv_lens[static_cast<size_t>(b)], held = pages_of(*this, len);
             if (new_lens[b] == 0) continue;
-            if (len % page_size != 0 && page_users[static_cast<size_t>(page(b, held - 1))] > 1)
-                visit(b, held - 1, true);
+            if (len % page_size != 0 && users(b, held - 1) > 1) visit(b, held - 1, true);
             for (int32_t i = held; i < pages_of(*this, int64_t{len} + new_lens[b]); i++) visit(b, i, false);
         }
     };
-    for_each_page([&](int32_t, int32_t, bool) { needed++; });
+    // The last of a page's users keeps it. While they are counted an entry of a user that leaves is -2 - page.
+    int64_t needed = 0;
+    for_each_page([&](int32_t b, int32_t index, bool copied) {
+        needed++;
+        if (!copied) return;
+        users(b, index)--;
+        page(b, index) = -2 - page(b, index);
+    });
+    for (int32_t &entry : page_table) {
+        if (entry > -2) continue;
+        entry = -2 - entry;
+        page_users[static_cast<size_t>(entry)]++;
+    }
     if (needed > static_cast<int64_t>(free_pages.size())) {
         return heed::fail(HEED_OUT_OF_MEMORY, "the cache has %zu of %d pages free; the new tokens need %" PRId64,
                           free_pages.size(), num_pages, needed);
     }
     heed_status status = HEED_OK;
     for_each_page([&](int32_t b, int32_t index, bool copied) {
-        const int32_t fresh = free_pages.back(), old = page(b, index);
+        const int32_t fresh = free_pages.back();
         if (copied) {
             const heed_kv_view memory = view();
-            const heed_kv_range range = {old, fresh, 0, kv_lens[static_cast<size_t>(b)] % page_size};
+            const heed_kv_range range = {page(b, index), fresh, 0, kv_lens[static_cast<size_t>(b)] % page_size};
             if (!status) status = heed_kv_copy(&memory, &range, 1, nullptr);
             if (status) return;
-            page_users[static_cast<size_t>(old)]--;
+            users(b, index)--;
         }
         free_pages.pop_back();
-        page_users[static_cast<size_t>(fresh)] = 1;
         page(b, index) = fresh;
+        users(b, index) = 1;
     });
     return status;
 }
@@ -140,7 +155,10 @@ heed_status allocate(heed_cache *cache) {
 
 heed_status create_cache(const heed_layer &layer, const heed_cache_config &config, heed_cache **result) {
     const heed_layer_config &c = layer.config;
-    if (const heed_status status = check_config(c, config)) return status;
+    heed_status status = check_config(c, config);
+    const OpKernel *row = nullptr;  // that appends to it
+    if (!status && config.dtype == HEED_I8) status = find_op_row(Op::kv_append, c.dtype, HEED_I8, &row);
+    if (status) return status;
     auto cache = std::make_unique<heed_cache>();
     cache->storage = config.storage;
     cache->dtype = config.dtype;
@@ -155,7 +173,7 @@ heed_status create_cache(const heed_layer &layer, const heed_cache_config &confi
         cache->page_size = config.page_size;
         cache->max_pages_per_seq = pages_of(*cache, config.capacity);
     }
-    const heed_status status = allocate(cache.get());
+    status = allocate(cache.get());
     if (!status) *result = cache.release();
     return status;
 }

@@ -1,8 +1,10 @@
 // A layer's config: defaults and checks.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
+#include "cpu.h"
 #include "layer/layer.h"
 #include "ranges.h"
 #include "validate.h"
@@ -42,7 +44,7 @@ heed_status check_heads(heed_layer_config *c) {
 heed_status check_dims(heed_layer_config *c) {
     if (c->dim_memory == 0) c->dim_memory = c->dim_in;
     if (c->dim_out == 0) c->dim_out = c->dim_in;
-    if (c->max_kv_len == 0 && !c->cross) c->max_kv_len = c->max_q_len;
+    if (!c->cross) c->max_kv_len = std::max(c->max_kv_len, c->max_q_len);
     heed_status status = check_int("dim_in", c->dim_in, 1, INT32_MAX);
     if (!status) status = check_int("dim_memory", c->dim_memory, 1, INT32_MAX);
     if (!status) status = check_int("dim_out", c->dim_out, 1, INT32_MAX);
@@ -117,9 +119,12 @@ heed_status resolve_config(const heed_layer_config &config, heed_layer_config *c
     if (status) return status;
     std::memcpy(c, &config, sizeof(config));
     status = check_float_dtype("dtype", c->dtype);
+    if (!status && c->max_kv_len < 0) status = check_int("max_kv_len", c->max_kv_len, 0, INT32_MAX);
     if (!status) status = check_dims(c);
     if (!status) status = check_forms(*c);
-    return status ? status : check_attention(*c);
+    if (!status) status = check_attention(*c);
+    if (c->max_threads == 0) c->max_threads = std::min(cpu_count(), max_thread_limit);
+    return status;
 }
 
 }  // namespace heed

@@ -193,6 +193,8 @@ heed_status take_tables(const heed_layer_weights &w, heed_layer *layer) {
         const int64_t pairs = c.rotary_dim / 2;
         status = take_floats("rope_cos", w.rope_cos, HEED_F32, c.max_position, pairs, &layer->rope_cos);
         if (!status) status = take_floats("rope_sin", w.rope_sin, HEED_F32, c.max_position, pairs, &layer->rope_sin);
+        const OpKernel *row = nullptr;
+        if (!status) status = find_op_row(Op::rope, c.dtype, c.dtype, &row);
     } else {
         status = check_unused("rope_cos", w.rope_cos, "rotary_dim 0");
         if (!status) status = check_unused("rope_sin", w.rope_sin, "rotary_dim 0");

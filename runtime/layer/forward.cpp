@@ -58,14 +58,22 @@ heed_status run_forward(Forward *f, const LayerRun &run) {
 heed_status forward(const heed_layer &layer, const heed_layer_args &a) {
     Forward f = {layer, a};
     heed_status status = check_sizes(f);
-    if (!status) status = resolve_sizes(&f);
     if (status || a.batch == 0 || a.q_len == 0) return status;
     status = check_workspace(layer, a.execution);
+    if (status) return status;
+    LayerRun run = {"heed_layer_forward", layer, a.execution, {}};
+    const auto lay_out = [&](const LayerSizes &sizes) {
+        return lay_out_memory(layer, sizes, a.execution.workspace, a.execution.workspace_bytes, &run.memory);
+    };
+    lay_out({a.batch, 0, 0, 0});  // the lengths, which lie in front
+    status = read_lengths(f, run.memory);
+    if (!status) status = resolve_sizes(&f, run.memory);
     if (!status) status = check_tensors(f);
     if (!status) status = make_plan(&f);
     if (status) return status;
-    LayerRun run = {"heed_layer_forward", layer, a.execution, {}};
-    lay_out_memory(layer, f.sizes, a.execution.workspace, a.execution.workspace_bytes, &run.memory);
+    if (lay_out(f.sizes) > static_cast<int64_t>(layer.workspace_bytes)) {
+        return fail(HEED_INTERNAL, "heed_layer_forward: the layer's workspace is too small for its own largest call");
+    }
     status = run_forward(&f, run);
     if (status && a.cache != nullptr && !layer.config.cross) {
         for (int32_t b = 0; b < a.batch; b++) a.cache->truncate(b, run.memory.past[b]);
@@ -82,7 +90,8 @@ extern "C" heed_status heed_layer_forward(const heed_layer *layer, const heed_la
     heed_status status = heed::check_struct_size("heed_layer_args", args->struct_size, sizeof(heed_layer_args));
     if (status) return status;
     try {
-        const heed_layer_args copy = *args;
+        heed_layer_args copy = *args;
+        if (copy.execution.num_threads == 0) copy.execution.num_threads = layer->config.max_threads;
         return heed::forward(*layer, copy);
     } catch (const std::bad_alloc &) {
         return heed::fail(HEED_OUT_OF_MEMORY, "heed_layer_forward: out of memory");

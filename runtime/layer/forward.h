@@ -27,18 +27,22 @@ struct Forward {
 
 // ---- forward_checks.cpp
 
-// Counts of a metadata array, 0..most each; NULL is fine.
-heed_status check_lens(const char *name, const int32_t *lens, int32_t batch, int32_t most);
+// Reads each count once, 0..most, into the private copy; NULL: all `most`.
+heed_status read_lens(const char *name, const int32_t *lens, int32_t batch, int32_t most, int32_t *copy);
 
+heed_status check_threads(const heed_layer &layer, const heed_execution &execution);
 heed_status check_workspace(const heed_layer &layer, const heed_execution &execution);
 
-// Everything that is known without the tensors: dims, source of k and v, lengths.
+// Everything that is known without the tensors: dims, threads, the source of k and v.
 heed_status check_sizes(const Forward &f);
 
-// Fills f->longest and f->sizes; INVALID_ARGUMENT where the cache would overflow.
-heed_status resolve_sizes(Forward *f);
+// past, new_lens and, without a cache, kv_lens in the workspace: the call's private copies.
+heed_status read_lengths(const Forward &f, const LayerMemory &memory);
 
-// The tensors that attention does not check itself: y, probs, x, memory, key padding, workspace.
+// Fills f->longest and f->sizes; INVALID_ARGUMENT where the cache or the RoPE tables end.
+heed_status resolve_sizes(Forward *f, const LayerMemory &memory);
+
+// The tensors that attention does not check itself: y, probs, x, memory, masks, lengths, workspace.
 heed_status check_tensors(const Forward &f);
 
 // ---- forward_inputs.cpp

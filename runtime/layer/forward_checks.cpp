@@ -17,9 +17,12 @@ heed_status check_source(const Forward &f) {
     if (!c.cross && a.memory.data != nullptr) {
         return fail(HEED_INVALID_ARGUMENT, "memory is not NULL; a self attention layer attends to x");
     }
-    if (c.cross && (a.cache == nullptr) == (a.memory.data == nullptr)) {
-        return fail(HEED_INVALID_ARGUMENT, "%s; cross attention takes one of them",
-                    a.cache == nullptr ? "cache and memory are NULL" : "cache and memory are both given");
+    if (c.cross && a.cache != nullptr && a.memory.data != nullptr) {
+        return fail(HEED_INVALID_ARGUMENT, "cache and memory are both given; cross attention takes one of them");
+    }
+    const bool no_tokens = a.batch == 0 || a.q_len == 0 || a.memory_len == 0;
+    if (c.cross && a.cache == nullptr && a.memory.data == nullptr && !no_tokens) {
+        return fail(HEED_INVALID_ARGUMENT, "cache and memory are NULL; cross attention takes one of them");
     }
     if (a.cache == nullptr) return HEED_OK;
     if (a.kv_lens != nullptr) {
@@ -29,13 +32,6 @@ heed_status check_source(const Forward &f) {
         return fail(HEED_INVALID_ARGUMENT, "cache has %d sequences; batch is %d", a.cache->batch, a.batch);
     }
     return check_cache_of(f.layer, *a.cache);
-}
-
-// Tokens that a sequence has, with those of this call.
-int64_t total_len(const Forward &f, int32_t b) {
-    const int32_t q_len = f.a.q_lens == nullptr ? f.a.q_len : f.a.q_lens[b];
-    const int32_t past = f.a.cache->kv_lens[static_cast<size_t>(b)];
-    return f.config().cross ? past : int64_t{past} + q_len;
 }
 
 // Mask and bias, of the elements that their shapes and layouts reach.
@@ -59,10 +55,11 @@ heed_status add_scores(const Forward &f, MemoryRanges *ranges) {
 
 }  // namespace
 
-heed_status check_lens(const char *name, const int32_t *lens, int32_t batch, int32_t most) {
-    for (int32_t b = 0; lens != nullptr && b < batch; b++) {
-        if (lens[b] >= 0 && lens[b] <= most) continue;
-        return fail(HEED_INVALID_ARGUMENT, "%s[%d] is %d; it must be 0..%d", name, b, lens[b], most);
+heed_status read_lens(const char *name, const int32_t *lens, int32_t batch, int32_t most, int32_t *copy) {
+    for (int32_t b = 0; b < batch; b++) {
+        copy[b] = lens == nullptr ? most : static_cast<const volatile int32_t *>(lens)[b];
+        if (copy[b] >= 0 && copy[b] <= most) continue;
+        return fail(HEED_INVALID_ARGUMENT, "%s[%d] is %d; it must be 0..%d", name, b, copy[b], most);
     }
     return HEED_OK;
 }
@@ -81,38 +78,57 @@ heed_status check_workspace(const heed_layer &layer, const heed_execution &execu
                 execution.workspace_bytes, layer.workspace_bytes);
 }
 
+heed_status check_threads(const heed_layer &layer, const heed_execution &execution) {
+    const heed_status status = check_execution(&execution);
+    if (status || execution.num_threads <= layer.config.max_threads) return status;
+    return fail(HEED_INVALID_ARGUMENT, "execution.num_threads is %d; it must be 0 or 1..%d, the layer's max_threads",
+                execution.num_threads, layer.config.max_threads);
+}
+
 heed_status check_sizes(const Forward &f) {
     const heed_layer_config &c = f.config();
-    heed_status status = check_execution(&f.a.execution);
+    heed_status status = check_threads(f.layer, f.a.execution);
     if (!status) status = check_flag("training", &f.a.training);
     if (!status) status = check_int("batch", f.a.batch, 0, c.max_batch);
     if (!status) status = check_int("q_len", f.a.q_len, 0, c.max_q_len);
     if (!status && c.cross && f.a.cache == nullptr) status = check_int("memory_len", f.a.memory_len, 0, c.max_kv_len);
-    if (!status) status = check_source(f);
-    if (!status) status = check_lens("q_lens", f.a.q_lens, f.a.batch, f.a.q_len);
-    if (status || f.a.cache != nullptr) return status;
-    return check_lens("kv_lens", f.a.kv_lens, f.a.batch, c.cross ? f.a.memory_len : f.a.q_len);
+    return status ? status : check_source(f);
 }
 
-heed_status resolve_sizes(Forward *f) {
+heed_status read_lengths(const Forward &f, const LayerMemory &m) {
+    const heed_layer_args &a = f.a;
+    const auto workspace = static_cast<int64_t>(f.layer.workspace_bytes);
+    MemoryRanges ranges;
+    heed_status status = ranges.add("workspace", a.execution.workspace, workspace, 1, Access::write);
+    if (!status && a.q_lens != nullptr) status = ranges.add("q_lens", a.q_lens, a.batch, 4, Access::read);
+    if (!status && a.kv_lens != nullptr) status = ranges.add("kv_lens", a.kv_lens, a.batch, 4, Access::read);
+    if (!status) status = read_lens("q_lens", a.q_lens, a.batch, a.q_len, m.new_lens);
+    if (status) return status;
+    if (a.cache != nullptr) {
+        return read_lens("cache's kv_lens", a.cache->kv_lens.data(), a.batch, a.cache->capacity, m.past);
+    }
+    std::fill_n(m.past, a.batch, 0);
+    return read_lens("kv_lens", a.kv_lens, a.batch, f.config().cross ? a.memory_len : a.q_len, m.kv_lens);
+}
+
+heed_status resolve_sizes(Forward *f, const LayerMemory &m) {
     const heed_layer_args &a = f->a;
-    const bool cross = f->config().cross;
-    f->longest = cross ? a.memory_len : a.q_len;
-    if (a.cache != nullptr) f->longest = 0;
-    for (int32_t b = 0; a.cache != nullptr && b < a.batch; b++) {
-        const int64_t total = total_len(*f, b);
-        if (total > a.cache->capacity) {
+    const heed_layer_config &c = f->config();
+    int32_t last = 0;  // tokens of the longest sequence
+    for (int32_t b = 0; b < a.batch; b++) {
+        const int64_t total = c.cross ? m.past[b] : int64_t{m.past[b]} + m.new_lens[b];
+        if (a.cache != nullptr && total > a.cache->capacity) {
             return fail(HEED_INVALID_ARGUMENT, "sequence %d would have %" PRId64 " tokens; the cache's capacity is %d",
                         b, total, a.cache->capacity);
         }
-        f->longest = std::max(f->longest, static_cast<int32_t>(total));
+        last = std::max(last, static_cast<int32_t>(total));
     }
-    const heed_layer_config &c = f->config();
-    if (c.rotary_dim > 0 && f->longest > c.max_position) {
-        return fail(HEED_INVALID_ARGUMENT, "the tokens stand at 0..%d; the layer's max_position is %d", f->longest - 1,
+    if (c.rotary_dim > 0 && last > c.max_position) {
+        return fail(HEED_INVALID_ARGUMENT, "the tokens stand at 0..%d; the layer's max_position is %d", last - 1,
                     c.max_position);
     }
-    const int32_t new_tokens = !cross ? a.q_len : a.cache == nullptr ? a.memory_len : 0;
+    f->longest = a.cache != nullptr ? last : c.cross ? a.memory_len : a.q_len;
+    const int32_t new_tokens = !c.cross ? a.q_len : a.cache == nullptr ? a.memory_len : 0;
     f->sizes = {a.batch, a.q_len, f->longest, new_tokens};
     return HEED_OK;
 }
@@ -129,6 +145,8 @@ heed_status check_tensors(const Forward &f) {
         status = ranges.add("probs", a.probs, dtype, scores, Access::write);
     }
     if (!status) status = ranges.add("workspace", a.execution.workspace, workspace, 1, Access::write);
+    if (!status && a.q_lens != nullptr) status = ranges.add("q_lens", a.q_lens, a.batch, 4, Access::read);
+    if (!status && a.kv_lens != nullptr) status = ranges.add("kv_lens", a.kv_lens, a.batch, 4, Access::read);
     if (!status) status = ranges.add("x", a.x, c.dtype, rows * c.dim_in, Access::read);
     if (!status && a.memory.data != nullptr) {
         status = ranges.add("memory", a.memory, c.dtype, int64_t{a.batch} * a.memory_len * c.dim_memory, Access::read);

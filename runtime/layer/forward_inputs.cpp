@@ -9,11 +9,13 @@
 namespace heed {
 namespace {
 
-void set_cache_shape(const heed_cache &cache, bool per_key, int32_t longest, heed_problem *p) {
+// as_long_as_it_is: max_kv_len is the longest sequence's length, not the capacity, for which one plan serves all
+// lengths.
+void set_cache_shape(const heed_cache &cache, bool as_long_as_it_is, int32_t longest, heed_problem *p) {
     const heed_kv_view view = cache.view();
     p->kv_dtype = cache.dtype;
     p->kv_storage = cache.storage;
-    p->max_kv_len = per_key ? longest : cache.capacity;
+    p->max_kv_len = as_long_as_it_is ? longest : cache.capacity;
     p->has_kv_lens = true;
     p->num_pages = view.num_pages;
     p->page_size = view.page_size;
@@ -27,15 +29,17 @@ void set_cache_shape(const heed_cache &cache, bool per_key, int32_t longest, hee
 void set_scores(const Forward &f, heed_problem *p) {
     const heed_layer_args &a = f.a;
     const bool padding = a.key_padding.data != nullptr, mask = a.mask.data != nullptr, bias = a.bias.data != nullptr;
-    const int32_t full[4] = {}, per_key[4] = {0, 1, 1, 0};
+    const int32_t per_key[4] = {0, 1, 1, 0};
     p->has_mask = mask || padding;
     p->mask_true_hides = f.config().mask_true_hides;
     p->has_bias = bias || (mask && padding);
     if (mask) {
         std::copy_n(a.mask_shape, 4, p->mask_shape);
         p->mask_layout = a.mask_layout;
-        if (padding && bias) std::copy_n(full, 4, p->mask_shape);
-        if (padding && bias) p->mask_layout = {};
+        if (padding && bias) {
+            p->mask_shape[0] = p->mask_shape[3] = 0;
+            p->mask_layout = {};
+        }
     } else if (padding) {
         std::copy_n(per_key, 4, p->mask_shape);
     }
@@ -52,21 +56,22 @@ void set_scores(const Forward &f, heed_problem *p) {
 // The padding's byte as "hides".
 bool hides(const Forward &f, uint8_t byte) { return (byte != 0) == f.config().mask_true_hides; }
 
-// mask and key padding, for every element.
+// mask and key padding, for every sequence and key, and for heads and queries as the mask has them.
 heed_status combine_masks(Forward *f) {
     const heed_layer_args &a = f->a;
     const heed_layer_config &c = f->config();
     const auto *const padding = static_cast<const uint8_t *>(a.key_padding.data);
     const int64_t keys = f->longest;
+    const int64_t heads = a.mask_shape[1] == 1 ? 1 : c.num_heads, rows = a.mask_shape[2] == 1 ? 1 : a.q_len;
+    const int64_t lines = a.batch * heads * rows;
     const Shape shape = {{a.batch, c.num_heads, a.q_len, keys}};
     View view;
     heed_status status = make_broadcast_view("mask", shape, a.mask_shape, a.mask_layout, &view);
-    const int64_t lines = int64_t{a.batch} * c.num_heads * a.q_len;
     if (!status) status = f->combined.allocate("heed_layer_forward", lines * keys);
     if (status) return status;
     const auto *const mask = static_cast<const uint8_t *>(a.mask.data);
     for (int64_t line = 0; line < lines; line++) {
-        const int64_t i = line % a.q_len, h = line / a.q_len % c.num_heads, b = line / a.q_len / c.num_heads;
+        const int64_t i = line % rows, h = line / rows % heads, b = line / rows / heads;
         for (int64_t j = 0; j < keys; j++) {
             const int64_t at = b * view.stride[0] + h * view.stride[1] + i * view.stride[2] + j * view.stride[3];
             const bool hidden = hides(*f, mask[at]) || hides(*f, padding[b * keys + j]);
@@ -106,7 +111,7 @@ heed_status make_plan(Forward *f) {
     p.max_threads = c.max_threads;
     // New tokens stand behind the past ones; a query of cross attention stands where its own length puts it.
     p.position = c.position == HEED_TOP_LEFT ? HEED_TOP_LEFT : HEED_EXPLICIT;
-    if (a.cache != nullptr) set_cache_shape(*a.cache, f->per_key(), f->longest, &p);
+    if (a.cache != nullptr) set_cache_shape(*a.cache, f->per_key() || p.dropout_p > 0, f->longest, &p);
     set_scores(*f, &p);
     return f->layer.plans.find(p, &f->plan);
 }
@@ -115,20 +120,16 @@ void fill_lengths(const Forward &f, const LayerMemory &m) {
     const heed_layer_args &a = f.a;
     const bool cross = f.config().cross;
     for (int32_t b = 0; b < a.batch; b++) {
-        const int32_t held = a.cache == nullptr ? 0 : a.cache->kv_lens[static_cast<size_t>(b)];
-        const int32_t asked = a.q_lens == nullptr ? a.q_len : a.q_lens[b];
-        // What has been checked, should the caller's memory have changed since.
-        const int32_t q_len = std::clamp(asked, 0, cross ? a.q_len : std::min(a.q_len, f.longest - held));
-        const int32_t given = cross ? a.memory_len : q_len;
-        const int32_t own =
-            a.cache != nullptr ? (cross ? held : held + q_len) : (a.kv_lens == nullptr ? given : a.kv_lens[b]);
-        m.past[b] = held;
-        m.new_lens[b] = q_len;
-        m.kv_lens[b] = own;
-        m.q_offsets[b] = cross ? own - q_len : held;
+        const int32_t q_len = m.new_lens[b], past = m.past[b];
+        if (a.cache != nullptr) {
+            m.kv_lens[b] = cross ? past : past + q_len;
+        } else if (!cross) {
+            m.kv_lens[b] = std::min(m.kv_lens[b], q_len);
+        }
+        m.q_offsets[b] = cross ? m.kv_lens[b] - q_len : past;
         for (int32_t t = 0; t < a.q_len; t++) {
             // Tokens behind the valid ones are rotated somehow.
-            m.positions[int64_t{b} * a.q_len + t] = held + std::min(t, std::max(q_len - 1, 0));
+            m.positions[int64_t{b} * a.q_len + t] = std::max(0, past + std::min(t, q_len - 1));
         }
     }
 }

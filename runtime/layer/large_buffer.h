@@ -1,4 +1,4 @@
-// Memory for weights and caches, in huge pages where the system has them.
+// Memory for caches, in huge pages where the system has them.
 #pragma once
 
 #include <cstddef>

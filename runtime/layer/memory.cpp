@@ -15,8 +15,6 @@
 namespace heed {
 namespace {
 
-constexpr int64_t max_int64 = std::numeric_limits<int64_t>::max();
-
 // Parts one behind the other, 128-byte aligned; saturates.
 class Parts {
 public:
@@ -25,9 +23,10 @@ public:
     void *take(int64_t count, int64_t size) {
         int64_t bytes = 0;
         char *const part = base_ + total_;
-        if (!checked_mul(count, size, &bytes) || bytes > max_int64 - scratch_alignment ||
-            !checked_add(total_, round_up(bytes, scratch_alignment), &total_)) {
-            total_ = max_int64 / 2;
+        if (!checked_mul(count, size, &bytes) || bytes < 0 || bytes > largest || total_ > largest - bytes) {
+            total_ = largest;
+        } else {
+            total_ += round_up(bytes, scratch_alignment);
         }
         return part;
     }
@@ -37,13 +36,15 @@ public:
     }
     int64_t total() const { return total_; }
 
+    static constexpr int64_t largest = int64_t{1} << 62;  // where the total stays
+
 private:
     char *const base_;
     int64_t total_ = 0;
 };
 
-// Arrays of heed_kv_append for new tokens of each sequence: lengths, and segments of at least a token.
-int64_t append_bytes(const LayerSizes &sizes) { return int64_t{sizes.batch} * (sizes.new_tokens + 1) * 48 + 256; }
+// Arrays of heed_kv_append: lengths of each sequence, and segments of at least a token.
+constexpr int64_t append_entry_bytes = 48, append_slack = 256;
 
 // The largest attention problem of the layer, for k and v of `kv_dtype`.
 heed_problem largest_problem(const heed_layer_config &c, heed_dtype kv_dtype) {
@@ -58,7 +59,7 @@ heed_problem largest_problem(const heed_layer_config &c, heed_dtype kv_dtype) {
     p.head_dim_v = c.head_dim_v;
     p.max_q_len = c.max_q_len;
     p.max_kv_len = c.max_kv_len;
-    p.max_threads = c.max_threads > 0 ? c.max_threads : std::min(cpu_count(), max_thread_limit);
+    p.max_threads = c.max_threads;
     return p;
 }
 
@@ -70,6 +71,8 @@ int64_t lay_out_memory(const heed_layer &layer, const LayerSizes &sizes, void *w
     const int64_t element = dtype_bytes(c.dtype), batch = sizes.batch;
     const int64_t rows = batch * sizes.q_len, new_rows = batch * sizes.new_tokens;
     Parts parts(workspace);
+    // In front, so that they lie at one place whatever the rest amounts to.
+    for (int32_t **part : {&m->past, &m->q_offsets, &m->kv_lens, &m->new_lens}) parts.take(batch, part);
     m->q = static_cast<char *>(parts.take(rows * c.num_heads, c.head_dim * element));
     m->k = static_cast<char *>(parts.take(new_rows * c.num_kv_heads, c.head_dim * element));
     m->v = static_cast<char *>(parts.take(new_rows * c.num_kv_heads, c.head_dim_v * element));
@@ -78,13 +81,14 @@ int64_t lay_out_memory(const heed_layer &layer, const LayerSizes &sizes, void *w
                          linear_scratch(layer.k, std::max<int64_t>(new_rows, 1)),
                          linear_scratch(layer.out, std::max<int64_t>(rows, 1))}),
                &m->linear);
-    parts.take(c.qk_norm == HEED_QK_NORM_NONE ? 0 : 2 * std::max(rows * c.num_heads, new_rows * c.num_kv_heads),
-               &m->norm);
+    const int64_t norm_rows = std::max(rows, new_rows);
+    m->norm = static_cast<float *>(
+        parts.take(c.qk_norm == HEED_QK_NORM_NONE ? 0 : norm_rows, c.num_heads * int64_t{2 * sizeof(float)}));
     parts.take(batch * sizes.kv_len, &m->padding);
     parts.take(rows, &m->positions);
-    for (int32_t **part : {&m->past, &m->q_offsets, &m->kv_lens, &m->new_lens}) parts.take(batch, part);
-    m->append_bytes = static_cast<size_t>(append_bytes(sizes));
-    m->append = parts.take(append_bytes(sizes), 1);
+    const int64_t before_append = parts.total();
+    m->append = parts.take(batch * (int64_t{sizes.new_tokens} + 1) + append_slack, append_entry_bytes);
+    m->append_bytes = static_cast<size_t>(parts.total() - before_append);
     m->plan = static_cast<char *>(workspace) + parts.total();
     m->plan_bytes = bytes > static_cast<size_t>(parts.total()) ? bytes - static_cast<size_t>(parts.total()) : 0;
     return parts.total();
@@ -98,10 +102,12 @@ heed_status largest_workspace(const heed_layer &layer, size_t *bytes) {
     for (const heed_dtype kv_dtype : {c.dtype, HEED_I8}) {
         plan = std::max(plan, most_workspace_bytes(largest_problem(c, kv_dtype)));
     }
-    if (plan < 0 || !checked_add(total, plan, &total) || total >= max_int64 / 2) {
-        return fail(HEED_UNSUPPORTED,
-                    "max_batch is %d, max_q_len is %d, max_kv_len is %d: the workspace is beyond 2^62 bytes",
-                    c.max_batch, c.max_q_len, c.max_kv_len);
+    if (plan < 0 || !checked_add(total, plan, &total) || total >= Parts::largest) {
+        return fail(
+            HEED_UNSUPPORTED,
+            "max_batch is %d, max_q_len is %d, max_kv_len is %d: the workspace is beyond 2^62 bytes, or a table of "
+            "blocks of query rows beyond 2^31-1 elements",
+            c.max_batch, c.max_q_len, c.max_kv_len);
     }
     *bytes = static_cast<size_t>(total);
     return HEED_OK;

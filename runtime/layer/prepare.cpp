@@ -10,36 +10,34 @@
 namespace heed {
 namespace {
 
-// All pages become free before they are handed out again.
-heed_status check_pages(const heed_cache &cache, int32_t memory_len, const int32_t *memory_lens) {
-    int64_t needed = 0;
-    for (int32_t b = 0; cache.storage == HEED_KV_PAGED && b < cache.batch; b++) {
-        const int64_t len = memory_lens == nullptr ? memory_len : memory_lens[b];
-        needed += (len + cache.page_size - 1) / cache.page_size;
-    }
-    if (needed <= cache.num_pages) return HEED_OK;
-    return fail(HEED_OUT_OF_MEMORY, "the cache has %d pages; memory needs %" PRId64, cache.num_pages, needed);
-}
-
 heed_status check_prepare(const heed_layer &layer, const heed_cache *cache, int32_t batch, int32_t memory_len,
                           const heed_tensor *memory, const int32_t *memory_lens, const heed_execution &execution) {
     const heed_layer_config &c = layer.config;
     if (!c.cross) return fail(HEED_INVALID_ARGUMENT, "the layer is self attention; heed_layer_prepare is for cross");
     heed_status status = check_cache_of(layer, *cache);
-    if (!status) status = check_execution(&execution);
+    if (!status) status = check_threads(layer, execution);
     if (!status) status = check_int("memory_len", memory_len, 0, std::min(cache->capacity, c.max_kv_len));
     if (!status && batch != cache->batch) {
         return fail(HEED_INVALID_ARGUMENT, "batch is %d; cache has %d sequences", batch, cache->batch);
     }
     if (!status) status = check_int("batch", batch, 0, c.max_batch);
-    if (!status) status = check_lens("memory_lens", memory_lens, batch, memory_len);
-    if (!status) status = check_pages(*cache, memory_len, memory_lens);
     if (!status) status = check_workspace(layer, execution);
     MemoryRanges ranges;
     const auto workspace = static_cast<int64_t>(layer.workspace_bytes);
     if (!status) status = ranges.add("workspace", execution.workspace, workspace, 1, Access::write);
+    if (!status && memory_lens != nullptr) status = ranges.add("memory_lens", memory_lens, batch, 4, Access::read);
     return status ? status
                   : ranges.add("memory", *memory, c.dtype, int64_t{batch} * memory_len * c.dim_memory, Access::read);
+}
+
+// All pages become free before they are handed out again.
+heed_status check_pages(const heed_cache &cache, const int32_t *lens) {
+    int64_t needed = 0;
+    for (int32_t b = 0; cache.storage == HEED_KV_PAGED && b < cache.batch; b++) {
+        needed += (int64_t{lens[b]} + cache.page_size - 1) / cache.page_size;
+    }
+    if (needed <= cache.num_pages) return HEED_OK;
+    return fail(HEED_OUT_OF_MEMORY, "the cache has %d pages; memory needs %" PRId64, cache.num_pages, needed);
 }
 
 heed_status prepare(const heed_layer &layer, heed_cache *cache, int32_t batch, int32_t memory_len,
@@ -47,12 +45,9 @@ heed_status prepare(const heed_layer &layer, heed_cache *cache, int32_t batch, i
     LayerRun run = {"heed_layer_prepare", layer, execution, {}};
     const LayerSizes sizes = {batch, 0, memory_len, memory_len};
     lay_out_memory(layer, sizes, execution.workspace, execution.workspace_bytes, &run.memory);
-    for (int32_t b = 0; b < batch; b++) {
-        // What has been checked, should the caller's memory have changed since.
-        run.memory.new_lens[b] = memory_lens == nullptr ? memory_len : std::clamp(memory_lens[b], 0, memory_len);
-    }
-    heed_status status = HEED_OK;
-    if (memory_len > 0) {
+    heed_status status = read_lens("memory_lens", memory_lens, batch, memory_len, run.memory.new_lens);
+    if (!status) status = check_pages(*cache, run.memory.new_lens);
+    if (!status && memory_len > 0) {
         status = project(run, memory.data, batch, memory_len, false, true);
         if (!status) status = normalise(run, false, int64_t{batch} * memory_len);
     }
@@ -77,7 +72,8 @@ extern "C" heed_status heed_layer_prepare(const heed_layer *layer, heed_cache *c
                                 : execution == nullptr ? "execution"
                                                        : nullptr;
     if (missing != nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_layer_prepare: %s is NULL", missing);
-    const heed_execution run = *execution;
+    heed_execution run = *execution;
+    if (run.num_threads == 0) run.num_threads = layer->config.max_threads;
     const heed_status status = heed::check_prepare(*layer, cache, batch, memory_len, memory, memory_lens, run);
     return status ? status : heed::prepare(*layer, cache, batch, memory_len, *memory, memory_lens, run);
 }

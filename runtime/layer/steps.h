@@ -19,8 +19,8 @@ heed_status project(const LayerRun &run, const void *x, int32_t batch, int32_t l
 // y [batch, len, dim_out] of the attention output in the workspace.
 heed_status project_out(const LayerRun &run, int32_t batch, int32_t len, void *y);
 
-// Layer norm of q or k [rows tokens] in the workspace, in place; nothing for a layer without norm.
-heed_status normalise(const LayerRun &run, bool is_q, int64_t rows);
+// Layer norm of q or k [tokens] in the workspace, in place; nothing for a layer without norm.
+heed_status normalise(const LayerRun &run, bool is_q, int64_t tokens);
 
 // Rotates q or k [batch, len] in the workspace in place, by the workspace's positions.
 heed_status rotate(const LayerRun &run, bool is_q, int32_t batch, int32_t len);

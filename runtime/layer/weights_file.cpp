@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cinttypes>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -34,7 +35,7 @@ struct Entry {
 struct heed_weights_file {
     void *memory = nullptr;
     size_t bytes = 0;
-    std::map<std::string, Entry> entries;
+    std::map<std::string, Entry, std::less<>> entries;  // found without a copy of the name
 
     ~heed_weights_file() {
         if (memory != nullptr) munmap(memory, bytes);

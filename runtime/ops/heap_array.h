@@ -39,7 +39,8 @@ inline heed_status add_workspace(const heed_execution &execution, MemoryRanges *
 
 template <typename T>
 class HeapArray {
-    static_assert(std::is_trivial_v<T>, "the memory is not initialised");
+    static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>,
+                  "elements are assigned before they are read, and not destroyed");
 
 public:
     HeapArray() = default;
@@ -52,7 +53,7 @@ public:
     // Once. `name` is the API function that needs it; from `memory` as far as it goes.
     heed_status allocate(const char *name, int64_t count, OpMemory *memory = nullptr) {
         int64_t bytes = 0;
-        if (checked_mul(count, static_cast<int64_t>(sizeof(T)), &bytes)) {
+        if (count >= 0 && checked_mul(count, static_cast<int64_t>(sizeof(T)), &bytes)) {
             if (memory != nullptr) data_ = static_cast<T *>(memory->take(bytes));
             owned_ = data_ == nullptr;
             if (owned_) data_ = static_cast<T *>(std::malloc(static_cast<size_t>(bytes > 0 ? bytes : 1)));

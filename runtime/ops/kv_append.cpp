@@ -312,7 +312,7 @@ extern "C" heed_status heed_kv_append(const heed_kv_append_args *args) {
         rope = *a.rope;
         a.rope = &rope;
     }
-    heed::AppendCall call(args->execution);
+    heed::AppendCall call(a.execution);
     const heed_status status = heed::check_call(a, &call);
     return status ? status : heed::append(a, call);
 }

@@ -20,33 +20,11 @@ heed_status check_enums(const heed_kv_view &view) {
                 static_cast<int>(view.dtype));
 }
 
-// Elements of the part of a view inside one index of dimension `dim`: 0 when the view is empty.
-int64_t inner_span(const View &view, int dim) {
-    int64_t last = 0;
-    for (int i = dim + 1; i < 4; i++) last += (view.extent[i] - 1) * view.stride[i];
-    return last + 1;
-}
-
-// Whether each index of dimension `dim` puts a part of a and a part of b into periods of equal length, apart from each
-// other. Strides of one index have no meaning.
-bool interleave_at(int dim, const View &a, const View &b, int64_t distance) {
-    const int64_t period = a.stride[dim];
-    if (period <= 0 || b.stride[dim] != period) return false;
-    for (int i = 0; i < dim; i++) {
-        if (a.extent[i] > 1 && (a.stride[i] % period != 0 || b.stride[i] != a.stride[i])) return false;
-    }
-    const int64_t shift = (distance % period + period) % period;
-    return inner_span(a, dim) <= shift && shift + inner_span(b, dim) <= period;
-}
-
 bool interleave(const heed_kv_view &view, const KvCache &cache) {
     const int64_t bytes = dtype_bytes(view.dtype);
     const int64_t distance = static_cast<const char *>(view.v.data) - static_cast<const char *>(view.k.data);
     if (distance % bytes != 0) return false;
-    for (int dim = 0; dim < 3; dim++) {
-        if (interleave_at(dim, cache.k, cache.v, distance / bytes)) return true;
-    }
-    return false;
+    return interleave(cache.k, cache.v, distance / bytes);
 }
 
 }  // namespace

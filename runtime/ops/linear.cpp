@@ -77,7 +77,7 @@ ColumnRun run_at(const LinearCall &call, int32_t index) {
 int32_t num_panels(const ColumnRun &run) {
     const int32_t width = run.piece->weights->columns, head_dim = narrow(run.piece->view.extent[3]);
     const int32_t first = (run.piece->first_column + run.head * head_dim) % width;
-    return (first + run.num_columns + width - 1) / width;
+    return narrow((int64_t{first} + run.num_columns + width - 1) / width);
 }
 
 // Whether tokens of all sequences have one stride.
@@ -220,7 +220,7 @@ heed_status pack_linear(const char *name, heed_dtype dtype, int32_t dim_in, int3
     w->dim_in = dim_in;
     w->dim_out = dim_out;
     if (const heed_status status = find_linear_rows(dtype, w)) return status;
-    w->num_panels = (dim_out + w->columns - 1) / w->columns;
+    w->num_panels = narrow((int64_t{dim_out} + w->columns - 1) / w->columns);
     const int64_t panels = int64_t{w->num_panels} + 1, bytes = dtype_bytes(dtype);
     int64_t elements = 0, panel_elements = 0;
     if (!checked_mul(dim_in, w->columns, &panel_elements) || panel_elements > std::numeric_limits<int32_t>::max() ||

@@ -27,9 +27,12 @@ heed_status check_weight(heed_dtype dtype, int32_t dim_in, int32_t dim_out, cons
     return status;
 }
 
+// The call's private copy of an entry of outs.
 struct Piece {
-    const heed_linear_out *out;
+    heed_linear_out out;
+    heed_rope_tables tables;  // when out.rope is not NULL
     View view;
+    RopeCall rope;
     char name[32];  // outs[i]
 };
 
@@ -44,8 +47,9 @@ heed_status check_row_strides(const char *name, const View &view) {
 }
 
 heed_status check_piece(const heed_linear_args &a, int32_t index, Piece *piece) {
-    const heed_linear_out &out = a.outs[index];
-    piece->out = &out;
+    *piece = {};
+    const heed_linear_out &out = piece->out = a.outs[index];
+    if (out.rope != nullptr) piece->tables = *out.rope;
     std::snprintf(piece->name, sizeof(piece->name), "outs[%d]", index);
     char field[64];
     std::snprintf(field, sizeof(field), "%s.num_heads", piece->name);
@@ -57,29 +61,13 @@ heed_status check_piece(const heed_linear_args &a, int32_t index, Piece *piece) 
     return status ? status : check_row_strides(piece->name, piece->view);
 }
 
-// Elements of one token of a piece, from the first to the last one.
-int64_t token_span(const View &view) { return (view.extent[2] - 1) * view.stride[2] + view.extent[3]; }
-
-// Pieces of one allocation may interleave by tokens: equal strides, and each token's elements apart.
-bool interleave(const Piece &a, const Piece &b, int64_t distance) {
-    const View &first = distance >= 0 ? a.view : b.view, &second = distance >= 0 ? b.view : a.view;
-    const int64_t offset = distance >= 0 ? distance : -distance;
-    int64_t period = std::numeric_limits<int64_t>::max();
-    for (int i = 0; i < 2; i++) {
-        if (first.extent[i] == 1) continue;
-        if (first.stride[i] != second.stride[i]) return false;
-        if (first.stride[i] < period) period = first.stride[i];
-    }
-    return token_span(first) <= offset && offset + token_span(second) <= period;
-}
-
 heed_status check_disjoint(const Piece &a, const Piece &b, int64_t bytes) {
-    const auto begin_a = reinterpret_cast<intptr_t>(a.out->out.data),
-               begin_b = reinterpret_cast<intptr_t>(b.out->out.data);
+    const auto begin_a = reinterpret_cast<intptr_t>(a.out.out.data),
+               begin_b = reinterpret_cast<intptr_t>(b.out.out.data);
     if (begin_a + a.view.span * bytes <= begin_b || begin_b + b.view.span * bytes <= begin_a) return HEED_OK;
-    if ((begin_b - begin_a) % bytes == 0 && interleave(a, b, (begin_b - begin_a) / bytes)) return HEED_OK;
-    return fail(HEED_INVALID_ARGUMENT, "%s overlaps %s; pieces may only interleave by tokens of equal strides", a.name,
-                b.name);
+    if ((begin_b - begin_a) % bytes == 0 && interleave(a.view, b.view, (begin_b - begin_a) / bytes)) return HEED_OK;
+    return fail(HEED_INVALID_ARGUMENT,
+                "%s overlaps %s; pieces may only interleave, along one dimension of equal strides", a.name, b.name);
 }
 
 heed_rope_args rope_of(const heed_linear_args &a, heed_dtype dtype, const Piece &piece) {
@@ -88,11 +76,11 @@ heed_rope_args rope_of(const heed_linear_args &a, heed_dtype dtype, const Piece 
     rope.dtype = dtype;
     rope.batch = a.batch;
     rope.len = a.len;
-    rope.num_heads = piece.out->num_heads;
-    rope.head_dim = piece.out->head_dim;
-    rope.x = rope.out = piece.out->out;
-    rope.x_layout = rope.out_layout = piece.out->layout;
-    rope.tables = *piece.out->rope;
+    rope.num_heads = piece.out.num_heads;
+    rope.head_dim = piece.out.head_dim;
+    rope.x = rope.out = piece.out.out;
+    rope.x_layout = rope.out_layout = piece.out.layout;
+    rope.tables = piece.tables;
     rope.execution = a.execution;
     return rope;
 }
@@ -103,58 +91,65 @@ heed_status check_tables_apart(const heed_rope_args &rope, const Piece &written)
     Rotation ignored;
     const int64_t num_tokens = int64_t{rope.batch} * rope.len;
     const int64_t table_rows = rope.tables.positions != nullptr ? rope.tables.max_position : num_tokens;
-    const heed_status status = ranges.add(written.name, written.out->out, rope.dtype, written.view.span, Access::write);
+    heed_status status = add_workspace(rope.execution, &ranges);
+    if (!status) status = ranges.add(written.name, written.out.out, rope.dtype, written.view.span, Access::write);
     return status ? status
                   : make_rotation("tables", rope.tables, rope.dtype, rope.head_dim, table_rows, num_tokens, &ranges,
                                   &ignored);
+}
+
+// Piece i of the call, against x, the workspace and the pieces before it.
+heed_status take_piece(const heed_linear_weights &w, const heed_linear_args &a, const View &x, int32_t i,
+                       HeapArray<Piece> *pieces) {
+    Piece &piece = (*pieces)[i];
+    heed_status status = check_piece(a, i, &piece);
+    MemoryRanges ranges;
+    if (!status) status = add_workspace(a.execution, &ranges);
+    if (!status) status = ranges.add(piece.name, piece.out.out, w.dtype, piece.view.span, Access::write);
+    if (!status) status = ranges.add("x", a.x, w.dtype, x.span, Access::read);
+    for (int32_t j = 0; !status && j < i; j++) status = check_disjoint((*pieces)[j], piece, dtype_bytes(w.dtype));
+    if (!status && piece.out.rope != nullptr) status = prepare_rope(rope_of(a, w.dtype, piece), &piece.rope);
+    return status;
+}
+
+// All pieces of the call, and that they have the weights' columns.
+heed_status take_pieces(const heed_linear_weights &w, const heed_linear_args &a, const View &x,
+                        HeapArray<Piece> *pieces, HeapArray<LinearPiece> *run) {
+    int64_t columns = 0;
+    for (int32_t i = 0; i < a.num_outs && columns <= w.dim_out; i++) {
+        if (const heed_status status = take_piece(w, a, x, i, pieces)) return status;
+        const Piece &piece = (*pieces)[i];
+        const float no_clip = std::numeric_limits<float>::infinity();
+        (*run)[i] = {&w, static_cast<int32_t>(columns), piece.out.out.data, piece.view, no_clip};
+        columns += int64_t{piece.out.num_heads} * piece.out.head_dim;
+    }
+    if (columns == w.dim_out) return HEED_OK;
+    return fail(HEED_INVALID_ARGUMENT, "the pieces of outs have %" PRId64 " columns%s; the weights have %d", columns,
+                columns > w.dim_out ? " or more" : "", w.dim_out);
 }
 
 heed_status linear(const heed_linear_weights &w, const heed_linear_args &a) {
     OpMemory memory(a.execution);
     HeapArray<Piece> pieces;
     HeapArray<LinearPiece> run;
+    HeapArray<float> scratch;
     View x;
-    const Shape shape = {{a.batch, a.len, 1, w.dim_in}};
-    heed_status status = make_view("x", shape, a.x_layout, Access::read, &x);
+    heed_status status = make_view("x", Shape{{a.batch, a.len, 1, w.dim_in}}, a.x_layout, Access::read, &x);
     if (!status) status = check_row_strides("x", x);
     if (!status) status = pieces.allocate("heed_linear", a.num_outs);
     if (!status) status = run.allocate("heed_linear", a.num_outs);
-    int64_t columns = 0;
-    for (int32_t i = 0; !status && i < a.num_outs; i++) {
-        status = check_piece(a, i, &pieces[i]);
-        if (status) break;
-        MemoryRanges ranges;
-        status = add_workspace(a.execution, &ranges);
-        if (!status) status = ranges.add(pieces[i].name, a.outs[i].out, w.dtype, pieces[i].view.span, Access::write);
-        if (!status) status = ranges.add("x", a.x, w.dtype, x.span, Access::read);
-        for (int32_t j = 0; !status && j < i; j++) status = check_disjoint(pieces[j], pieces[i], dtype_bytes(w.dtype));
-        RopeCall rope;
-        if (!status && a.outs[i].rope != nullptr) status = prepare_rope(rope_of(a, w.dtype, pieces[i]), &rope);
-        const float off = std::numeric_limits<float>::infinity();
-        run[i] = {&w, static_cast<int32_t>(columns), a.outs[i].out.data, pieces[i].view, off};
-        columns += int64_t{a.outs[i].num_heads} * a.outs[i].head_dim;
-        if (columns > w.dim_out) break;
-    }
-    if (status) return status;
-    if (columns != w.dim_out) {
-        return fail(HEED_INVALID_ARGUMENT, "the pieces of outs have %" PRId64 " columns%s; the weights have %d",
-                    columns, columns > w.dim_out ? " or more" : "", w.dim_out);
-    }
-    if (x.span == 0) return HEED_OK;
+    if (!status) status = take_pieces(w, a, x, &pieces, &run);
+    if (status || x.span == 0) return status;
     for (int32_t i = 0; i < a.num_outs; i++) {
-        for (int32_t j = 0; a.outs[i].rope != nullptr && j < a.num_outs; j++) {
+        for (int32_t j = 0; !status && pieces[i].out.rope != nullptr && j < a.num_outs; j++) {
             status = check_tables_apart(rope_of(a, w.dtype, pieces[i]), pieces[j]);
-            if (status) return status;
         }
     }
-    HeapArray<float> scratch;
-    status = scratch.allocate("heed_linear", linear_scratch(w, int64_t{a.batch} * a.len), &memory);
+    if (!status) status = scratch.allocate("heed_linear", linear_scratch(w, int64_t{a.batch} * a.len), &memory);
     const LinearCall call = {"heed_linear", a.x.data, x, run.data(), a.num_outs, &a.execution};
     if (!status) status = run_linear(call, scratch.data());
     for (int32_t i = 0; !status && i < a.num_outs; i++) {
-        if (a.outs[i].rope == nullptr) continue;
-        const heed_rope_args rope = rope_of(a, w.dtype, pieces[i]);
-        status = heed_rope(&rope);
+        if (pieces[i].out.rope != nullptr) status = run_rope(rope_of(a, w.dtype, pieces[i]), pieces[i].rope);
     }
     return status;
 }

@@ -160,7 +160,9 @@ TEST(LayerErrors, Calls) {
         {[](auto &a) { a.execution.workspace = nullptr; }, "execution.workspace is NULL"},
         {[](auto &a) { a.execution.workspace_bytes--; }, "execution.workspace_bytes is", HEED_WORKSPACE_TOO_SMALL},
         {[](auto &a) { a.execution.num_threads = -1; }, "execution.num_threads is -1"},
+        {[](auto &a) { a.execution.num_threads = 4; }, "execution.num_threads is 4; it must be 0 or 1..3, the layer's"},
         {[](auto &a) { a.execution.device = HEED_CUDA; }, "HEED_CUDA", HEED_NO_DEVICE},
+        {[](auto &a) { a.q_lens = static_cast<const int32_t *>(a.execution.workspace); }, "workspace overlaps q_lens"},
         {[](auto &a) { a.mask = heed::tensor(bytes.data(), 3); }, "mask.size is 3"},
         {[](auto &a) { a.mask = heed::tensor(bytes.data(), bytes.size()), a.mask_shape[1] = 3; },
          "mask_shape[1] is 3; it must be 1, 4 or 0"},
@@ -175,7 +177,9 @@ TEST(LayerErrors, Calls) {
         {[](auto &a) { a.bias = a.y, a.bias_shape[0] = a.bias_shape[1] = 1; }, "y overlaps bias"},
         {[](auto &a) { std::memset(&a.training, 2, 1); }, "training is 2; it must be 0..1"},
     };
-    const heed::Layer layer = SmallLayer().make();
+    SmallLayer small;
+    small.config.max_threads = 3;
+    const heed::Layer layer = small.make();
     for (const CallCase &c : cases) {
         expect_refused(layer, c, HEED_KV_CONTIGUOUS, false);
         expect_refused(layer, c, HEED_KV_CONTIGUOUS, true);
@@ -272,11 +276,11 @@ TEST(LayerErrors, CrossAttention) {
     heed::Cache cache(cross, cache_config(HEED_KV_PAGED));
     GuardedCall call(cross, HEED_F32, 2, 5);
     const Elements memory(HEED_F32, 2 * 9 * SmallLayer::dim_in, 31);
+    call.args.memory_len = 9;
     EXPECT_REFUSED(call.status(), HEED_INVALID_ARGUMENT,
                    "cache and memory are NULL; cross attention takes one of them");
     call.args.cache = cache.get();
     call.args.memory = memory.tensor();
-    call.args.memory_len = 9;
     EXPECT_REFUSED(call.status(), HEED_INVALID_ARGUMENT, "cache and memory are both given");
     call.args.cache = nullptr;
     call.args.memory_len = 41;

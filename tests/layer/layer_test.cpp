@@ -1,4 +1,4 @@
-// What holds for a layer whatever its weights: caches, lengths, masks, types, threads.
+// What holds for a layer whatever its weights: lengths, masks, types, threads.
 #include <thread>
 
 #include "small_layer.h"
@@ -8,51 +8,6 @@ namespace {
 
 constexpr double f32_bound = 2e-6;  // another order of float sums: a few units of 2^-24
 
-// The prompt's tokens at once, then one token after the other: the rows of one causal call.
-void expect_steps_equal_batched(const SmallLayer &small, heed_kv_storage storage, heed_dtype cache_dtype,
-                                double bound) {
-    const heed_dtype dtype = small.config.dtype;
-    const heed::Layer layer = small.make();
-    const heed::Cache cache(layer, cache_config(storage, cache_dtype));
-    GuardedCall whole(layer, dtype, 2, 20);
-    const std::vector<float> expected = whole.run();
-    for (int32_t first = 0, len = 9; first < 20; first += len, len = first < 16 ? 1 : 20 - first) {
-        GuardedCall step(layer, dtype, 2, len);
-        step.args.cache = cache.get();
-        for (int32_t b = 0; b < 2; b++) {
-            for (int32_t t = 0; t < len; t++) step.take_token(b, t, whole, b, first + t);
-        }
-        const std::vector<float> y = step.run();
-        for (int32_t b = 0; b < 2; b++) {
-            for (int32_t t = 0; t < len; t++) {
-                expect_near(row_of(y, len, b, t), row_of(expected, 20, b, first + t), bound);
-            }
-        }
-    }
-    EXPECT_EQ(cache.view().kv_lens[1], 20);
-}
-
-TEST(Layer, StepsEqualBatched) {
-    SmallLayer small;
-    expect_steps_equal_batched(small, HEED_KV_CONTIGUOUS, HEED_F32, f32_bound);
-    expect_steps_equal_batched(small, HEED_KV_PAGED, HEED_F32, f32_bound);
-    small.add_rope();
-    expect_steps_equal_batched(small, HEED_KV_CONTIGUOUS, HEED_F32, f32_bound);
-    expect_steps_equal_batched(small, HEED_KV_PAGED, HEED_F32, f32_bound);
-    small.config.rope_interleaved = true;
-    expect_steps_equal_batched(small, HEED_KV_PAGED, HEED_F32, f32_bound);
-}
-
-// Projections are rounded to the dtype: a step's unit is 2^-9 (bf16), 2^-12 (f16); codes have 127 steps.
-TEST(Layer, StepsEqualBatchedInOtherTypes) {
-    for (const heed_kv_storage storage : {HEED_KV_CONTIGUOUS, HEED_KV_PAGED}) {
-        expect_steps_equal_batched(SmallLayer(HEED_BF16), storage, HEED_BF16, 0x1p-6);
-        expect_steps_equal_batched(SmallLayer(HEED_F16), storage, HEED_F16, 0x1p-9);
-        expect_steps_equal_batched(SmallLayer(HEED_F16), storage, HEED_I8, 4.0 / 127);
-        expect_steps_equal_batched(SmallLayer(), storage, HEED_I8, 4.0 / 127);
-    }
-}
-
 TEST(Layer, NarrowTypesAreNearF32) {
     const SmallLayer wide;
     for (const heed_dtype dtype : {HEED_F16, HEED_BF16}) {
@@ -60,48 +15,6 @@ TEST(Layer, NarrowTypesAreNearF32) {
         const heed::Layer layer = small.make(), wide_layer = wide.make();
         GuardedCall narrow(layer, dtype, 2, 20), full(wide_layer, HEED_F32, 2, 20);
         expect_near(narrow.run(), full.run(), dtype == HEED_F16 ? 0x1p-8 : 0x1p-5);
-    }
-}
-
-TEST(Layer, RopeChangesWhatPositionsMean) {
-    SmallLayer plain, rotated;
-    rotated.add_rope();
-    const heed::Layer a = plain.make(), b = rotated.make();
-    GuardedCall first(a, HEED_F32, 2, 20), second(b, HEED_F32, 2, 20);
-    const std::vector<float> y = first.run(), z = second.run();
-    EXPECT_EQ(row_of(y, 20, 0, 0), row_of(z, 20, 0, 0));  // a token that sees itself alone
-    EXPECT_NE(row_of(y, 20, 0, 5), row_of(z, 20, 0, 5));
-}
-
-// A fork continues as the original would have; what either appends is its own.
-TEST(Layer, ForksAndTruncation) {
-    const SmallLayer small;
-    const heed::Layer layer = small.make();
-    for (const heed_kv_storage storage : {HEED_KV_CONTIGUOUS, HEED_KV_PAGED}) {
-        heed::Cache cache(layer, cache_config(storage)), other(layer, cache_config(storage));
-        GuardedCall prompt(layer, HEED_F32, 2, 10), step(layer, HEED_F32, 2, 1, 8), more(layer, HEED_F32, 2, 1, 9);
-        prompt.args.cache = cache.get();
-        prompt.run();
-        cache.fork(0, 1);
-        for (int32_t b = 0; b < 2; b++) {
-            for (int32_t t = 0; t < 10; t++) prompt.take_token(b, t, prompt, 0, t);
-        }
-        prompt.args.cache = other.get();
-        prompt.run();  // both sequences have sequence 0's tokens
-        step.args.cache = cache.get();
-        const std::vector<float> forked = step.run();
-        step.args.cache = other.get();
-        EXPECT_EQ(forked, step.run());
-        more.args.cache = cache.get();
-        const std::vector<float> continued = more.run();
-        cache.truncate(0, 10);
-        cache.truncate(1, 10);
-        EXPECT_EQ(cache.view().kv_lens[0], 10);
-        step.args.cache = cache.get();
-        EXPECT_EQ(step.run(), forked);
-        EXPECT_EQ(more.run(), continued);
-        cache.reset();
-        EXPECT_EQ(cache.view().kv_lens[1], 0);
     }
 }
 
@@ -278,6 +191,61 @@ TEST(Layer, WorkspaceSuffices) {
         call.args.training = rng.chance(0.5);
         for (const float x : call.run()) ASSERT_TRUE(std::isfinite(x));
     }
+}
+
+// Lengths of queries and keys together: a token behind either is no key.
+TEST(Layer, QueryAndKeyLengths) {
+    const heed::Layer layer = SmallLayer().make();
+    const int32_t q_lens[] = {7, 20}, kv_lens[] = {20, 9};
+    GuardedCall call(layer, HEED_F32, 2, 20), other(layer, HEED_F32, 2, 20);
+    for (GuardedCall *each : {&call, &other}) {
+        each->args.q_lens = q_lens;
+        each->args.kv_lens = kv_lens;
+    }
+    for (int32_t t = 7; t < 20; t++) other.take_token(0, t, call, 1, t);
+    EXPECT_EQ(call.run(), other.run());
+}
+
+// Asking for probabilities changes no bit, dropout's included.
+TEST(Layer, ProbabilitiesAreASideResult) {
+    SmallLayer small;
+    small.config.dropout_p = 0.3f;
+    const heed::Layer layer = small.make();
+    std::vector<float> y[2], probs(2 * 4 * 20 * 20);
+    for (const bool with_probs : {false, true}) {
+        const heed::Cache cache(layer, cache_config(HEED_KV_CONTIGUOUS));
+        GuardedCall call(layer, HEED_F32, 2, 20);
+        call.args.cache = cache.get();
+        call.args.training = true;
+        if (with_probs) call.args.probs = heed::tensor(probs.data(), probs.size());
+        y[with_probs] = call.run();
+    }
+    EXPECT_EQ(y[0], y[1]);
+    for (size_t row = 0; row < probs.size() / 20; row++) {
+        double sum = 0;
+        for (size_t j = 0; j < 20; j++) sum += static_cast<double>(probs[row * 20 + j]);
+        ASSERT_NEAR(sum, 1, 1e-6);
+    }
+}
+
+// A short max_kv_len does not make a self attention layer's workspace too small.
+TEST(Layer, WorkspaceOfShortCaches) {
+    SmallLayer small;
+    small.config.max_kv_len = 1;
+    const heed::Layer layer = small.make();
+    GuardedCall(layer, HEED_F32, 3, 24).run();
+}
+
+TEST(Layer, CrossAttentionWithoutMemory) {
+    SmallLayer small;
+    small.config.cross = true;
+    const heed::Layer layer = small.make();
+    GuardedCall call(layer, HEED_F32, 2, 5);
+    EXPECT_EQ(call.run(), std::vector<float>(2 * 5 * SmallLayer::dim_out, 0.0f));  // no key, no bias of the output
+    const heed::Cache cache(layer, cache_config(HEED_KV_PAGED));
+    layer.prepare(cache.get(), 2, 0, {}, nullptr, call.args.execution);
+    call.args.cache = cache.get();
+    EXPECT_EQ(call.run(), std::vector<float>(2 * 5 * SmallLayer::dim_out, 0.0f));
 }
 
 }  // namespace

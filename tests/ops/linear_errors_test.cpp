@@ -164,6 +164,17 @@ TEST(Linear, ErrorsNameTheFieldAndWriteNothing) {
         {"outs[0] overlaps outs[1]", invalid, [](Spoilt &s) { s.interleave(53, 72, 72); }},
         {"outs[0] overlaps outs[1]", invalid, [](Spoilt &s) { s.interleave(54, 71, 71); }},
         {"outs[0] overlaps outs[1]", invalid, [](Spoilt &s) { s.interleave(54, 72, 73); }},
+        {"outs[0] overlaps outs[1]", invalid,  // the last token of one sequence and the first of the next
+         [](Spoilt &s) {
+             s.interleave(54, 100, 100);
+             s.args.batch = 2;
+             s.pieces[0].layout.stride[0] = s.pieces[1].layout.stride[0] = 260;
+         }},
+        {"execution.workspace overlaps tables.cos", invalid,
+         [](Spoilt &s) {
+             s.args.execution.workspace = s.rotation.tables.cos.data;
+             s.args.execution.workspace_bytes = 8;
+         }},
         {"outs[1] overlaps x", invalid, [](Spoilt &s) { s.args.x = s.pieces[1].out; }},
         {"execution.workspace overlaps x", invalid,
          [](Spoilt &s) {

@@ -123,6 +123,11 @@ public:
     }
 
     void forward(const heed_layer_args &args) const { check(heed_layer_forward(layer_.get(), &args)); }
+    // Cross attention: memory [batch, memory_len, dim_memory] into the cache; memory_lens [batch] or NULL.
+    void prepare(heed_cache *cache, int32_t batch, int32_t memory_len, const heed_tensor &memory,
+                 const int32_t *memory_lens, const heed_execution &execution) const {
+        check(heed_layer_prepare(layer_.get(), cache, batch, memory_len, &memory, memory_lens, &execution));
+    }
     Workspace make_workspace() const { return Workspace(heed_layer_workspace_bytes(layer_.get())); }
     const heed_layer *get() const noexcept { return layer_.get(); }
 

@@ -5,9 +5,10 @@
  *   y = concat(heads) Wo^T + bo
  *
  * MHA, MQA and GQA by num_kv_heads. A layer owns its packed weights and its plans: forward allocates nothing once the
- * shapes have been seen (but for probs, and for mask, key_padding and bias together). Layers are read-only in forward
- * and may be shared by threads; a cache belongs to one call at a time. A program whose kernel library lacks the rows of
- * linear, layer_norm or attention that a layer needs gets HEED_UNSUPPORTED. */
+ * shapes have been seen (but for probs, for mask, key_padding and bias together, for pages copied after a fork, and
+ * beyond 64 shapes; masks, biases, probs and dropout make a shape of each length of a cache). Layers are read-only in
+ * forward and may be shared by threads; a cache belongs to one call at a time. A program whose kernel library lacks the
+ * rows of linear, layer_norm or attention that a layer needs gets HEED_UNSUPPORTED. */
 #ifndef HEED_LAYER_H
 #define HEED_LAYER_H
 
@@ -50,7 +51,7 @@ typedef struct heed_layer_config {
     float scale; /* NaN = 1/sqrt(head_dim), the default; the MQA paper's functions use 1 */
     float softcap;
     heed_position position; /* HEED_BOTTOM_RIGHT, the default: token t of x stands behind the cached ones, at past + t;
-                             * in cross attention at kv_len - q_len + t. HEED_TOP_LEFT: at t */
+                             * in cross attention at kv_len - q_len + t. HEED_TOP_LEFT: at t (RoPE: at past + t) */
     bool causal;
     int32_t window_left, window_right;
     bool mask_true_hides; /* for mask and key_padding alike: 1 = masked */
@@ -64,7 +65,7 @@ typedef struct heed_layer_config {
     int32_t max_position; /* rows of the RoPE tables */
 
     int32_t max_batch, max_q_len; /* largest forward; with the next they fix the workspace */
-    int32_t max_kv_len;           /* tokens of the longest cache or memory; 0 = max_q_len, in self attention */
+    int32_t max_kv_len;           /* tokens of the longest cache or memory; at least max_q_len in self attention */
     int32_t max_threads;          /* 0 = the CPUs of this process */
 } heed_layer_config;
 
@@ -120,8 +121,8 @@ HEED_API heed_status heed_cache_view(const heed_cache *cache, heed_kv_view *view
 
 /* ---- Forward -------------------------------------------------------------------------------------------------- */
 
-/* Projects memory [batch, memory_len, dim_memory] into the cache of a cross-attention layer, once for many steps.
- * memory_lens [batch] counts, or NULL. */
+/* Projects memory [batch, memory_len, dim_memory] into the cache of a cross-attention layer, once for many steps; what
+ * it held before is replaced. memory_lens [batch] counts, or NULL. */
 HEED_API heed_status heed_layer_prepare(const heed_layer *layer, heed_cache *cache, int32_t batch, int32_t memory_len,
                                         const heed_tensor *memory, const int32_t *memory_lens,
                                         const heed_execution *execution);

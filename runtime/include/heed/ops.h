@@ -159,7 +159,7 @@ HEED_API void heed_linear_weights_destroy(heed_linear_weights *weights);
 
 /* One piece of the output columns, so that a fused projection writes straight into q, k, v or a cache.
  * Column c of the piece goes to out[row / len][row % len][c / head_dim][c % head_dim]. Pieces in one allocation may
- * interleave by tokens: equal strides of tokens, each token's elements apart. */
+ * interleave along sequences, tokens or heads of equal strides: a packed QKV. */
 typedef struct heed_linear_out {
     int32_t num_heads, head_dim; /* num_heads * head_dim columns */
     heed_tensor out;             /* [batch, len, num_heads, head_dim] */

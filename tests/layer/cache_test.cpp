@@ -1,0 +1,157 @@
+// Layers with caches: steps, forks, ended sequences, positions.
+#include "small_layer.h"
+
+namespace heed_test {
+namespace {
+
+constexpr double f32_bound = 2e-6;  // another order of float sums: a few units of 2^-24
+
+// The prompt's tokens at once, then one token after the other: the rows of one causal call.
+void expect_steps_equal_batched(const SmallLayer &small, heed_kv_storage storage, heed_dtype cache_dtype,
+                                double bound) {
+    const heed_dtype dtype = small.config.dtype;
+    const heed::Layer layer = small.make();
+    const heed::Cache cache(layer, cache_config(storage, cache_dtype));
+    GuardedCall whole(layer, dtype, 2, 20);
+    const std::vector<float> expected = whole.run();
+    for (int32_t first = 0, len = 9; first < 20; first += len, len = first < 16 ? 1 : 20 - first) {
+        GuardedCall step(layer, dtype, 2, len);
+        step.args.cache = cache.get();
+        for (int32_t b = 0; b < 2; b++) {
+            for (int32_t t = 0; t < len; t++) step.take_token(b, t, whole, b, first + t);
+        }
+        const std::vector<float> y = step.run();
+        for (int32_t b = 0; b < 2; b++) {
+            for (int32_t t = 0; t < len; t++) {
+                expect_near(row_of(y, len, b, t), row_of(expected, 20, b, first + t), bound);
+            }
+        }
+    }
+    EXPECT_EQ(cache.view().kv_lens[1], 20);
+}
+
+TEST(LayerCache, StepsEqualBatched) {
+    SmallLayer small;
+    expect_steps_equal_batched(small, HEED_KV_CONTIGUOUS, HEED_F32, f32_bound);
+    expect_steps_equal_batched(small, HEED_KV_PAGED, HEED_F32, f32_bound);
+    small.add_rope();
+    expect_steps_equal_batched(small, HEED_KV_CONTIGUOUS, HEED_F32, f32_bound);
+    expect_steps_equal_batched(small, HEED_KV_PAGED, HEED_F32, f32_bound);
+    small.config.rope_interleaved = true;
+    expect_steps_equal_batched(small, HEED_KV_PAGED, HEED_F32, f32_bound);
+}
+
+// Projections are rounded to the dtype: a step's unit is 2^-9 (bf16), 2^-12 (f16); codes have 127 steps.
+TEST(LayerCache, StepsEqualBatchedInOtherTypes) {
+    for (const heed_kv_storage storage : {HEED_KV_CONTIGUOUS, HEED_KV_PAGED}) {
+        expect_steps_equal_batched(SmallLayer(HEED_BF16), storage, HEED_BF16, 0x1p-6);
+        expect_steps_equal_batched(SmallLayer(HEED_F16), storage, HEED_F16, 0x1p-9);
+        expect_steps_equal_batched(SmallLayer(HEED_F16), storage, HEED_I8, 4.0 / 127);
+        expect_steps_equal_batched(SmallLayer(), storage, HEED_I8, 4.0 / 127);
+    }
+}
+
+TEST(LayerCache, RopeChangesWhatPositionsMean) {
+    SmallLayer plain, rotated;
+    rotated.add_rope();
+    const heed::Layer a = plain.make(), b = rotated.make();
+    GuardedCall first(a, HEED_F32, 2, 20), second(b, HEED_F32, 2, 20);
+    const std::vector<float> y = first.run(), z = second.run();
+    EXPECT_EQ(row_of(y, 20, 0, 0), row_of(z, 20, 0, 0));  // a token that sees itself alone
+    EXPECT_NE(row_of(y, 20, 0, 5), row_of(z, 20, 0, 5));
+}
+
+// A fork continues as the original would have; what either appends is its own.
+TEST(LayerCache, ForksAndTruncation) {
+    const SmallLayer small;
+    const heed::Layer layer = small.make();
+    for (const heed_kv_storage storage : {HEED_KV_CONTIGUOUS, HEED_KV_PAGED}) {
+        heed::Cache cache(layer, cache_config(storage)), other(layer, cache_config(storage));
+        GuardedCall prompt(layer, HEED_F32, 2, 10), step(layer, HEED_F32, 2, 1, 8), more(layer, HEED_F32, 2, 1, 9);
+        prompt.args.cache = cache.get();
+        prompt.run();
+        cache.fork(0, 1);
+        for (int32_t b = 0; b < 2; b++) {
+            for (int32_t t = 0; t < 10; t++) prompt.take_token(b, t, prompt, 0, t);
+        }
+        prompt.args.cache = other.get();
+        prompt.run();  // both sequences have sequence 0's tokens
+        step.args.cache = cache.get();
+        const std::vector<float> forked = step.run();
+        step.args.cache = other.get();
+        EXPECT_EQ(forked, step.run());
+        more.args.cache = cache.get();
+        const std::vector<float> continued = more.run();
+        cache.truncate(0, 10);
+        cache.truncate(1, 10);
+        EXPECT_EQ(cache.view().kv_lens[0], 10);
+        step.args.cache = cache.get();
+        EXPECT_EQ(step.run(), forked);
+        EXPECT_EQ(more.run(), continued);
+        cache.reset();
+        EXPECT_EQ(cache.view().kv_lens[1], 0);
+    }
+}
+
+// A sequence that has ended stays in the batch while the others go on.
+TEST(LayerCache, EndedSequences) {
+    SmallLayer small;
+    small.add_rope();
+    const heed::Layer layer = small.make();
+    for (const heed_kv_storage storage : {HEED_KV_CONTIGUOUS, HEED_KV_PAGED}) {
+        const heed::Cache cache(layer, cache_config(storage));
+        GuardedCall prompt(layer, HEED_F32, 2, 24), rest(layer, HEED_F32, 2, 16), step(layer, HEED_F32, 2, 1);
+        prompt.args.cache = rest.args.cache = step.args.cache = cache.get();
+        const int32_t first[] = {24, 3}, then[] = {16, 1}, only[] = {0, 1};
+        prompt.args.q_lens = first;
+        rest.args.q_lens = then;
+        step.args.q_lens = only;
+        prompt.run();
+        rest.run();
+        step.run();
+        EXPECT_EQ(cache.view().kv_lens[0], 40);
+        EXPECT_EQ(cache.view().kv_lens[1], 5);
+    }
+}
+
+// The last user of a shared page keeps it: as many pages as there are contents.
+TEST(LayerCache, ForksNeedNoSparePage) {
+    const heed::Layer layer = SmallLayer().make();
+    for (const bool one_only : {false, true}) {
+        heed::CacheConfig config = cache_config(HEED_KV_PAGED, HEED_F32, 3);
+        config.num_pages = one_only ? 2 : 3;
+        heed::Cache cache(layer, config);
+        GuardedCall prompt(layer, HEED_F32, 3, 5), step(layer, HEED_F32, 3, 1);
+        const int32_t first[] = {5, 0, 0}, one[] = {1, 0, 0};
+        prompt.args.q_lens = first;
+        prompt.args.cache = step.args.cache = cache.get();
+        prompt.run();
+        cache.fork(0, 1);
+        cache.fork(0, 2);
+        if (one_only) step.args.q_lens = one;
+        step.run();
+        EXPECT_EQ(cache.view().kv_lens[0], 6);
+        EXPECT_EQ(cache.view().kv_lens[2], one_only ? 5 : 6);
+        for (int32_t b = 0; b < 3; b++) cache.truncate(b, 0);
+        if (one_only) continue;
+        prompt.args.q_lens = nullptr;
+        prompt.run();  // all pages are free again
+    }
+}
+
+TEST(LayerCache, TopLeftSeesTheFirstTokensOnly) {
+    SmallLayer top_left, plain;
+    top_left.config.position = HEED_TOP_LEFT;
+    const heed::Layer a = top_left.make(), b = plain.make();
+    GuardedCall first(a, HEED_F32, 2, 20), second(b, HEED_F32, 2, 20);
+    EXPECT_EQ(first.run(), second.run());  // without past tokens both are one
+    const heed::Cache cache(a, cache_config(HEED_KV_CONTIGUOUS));
+    first.args.cache = cache.get();
+    const std::vector<float> y = first.run();
+    GuardedCall again(a, HEED_F32, 2, 20);
+    again.args.cache = cache.get();
+    EXPECT_EQ(row_of(again.run(), 20, 0, 0), row_of(y, 20, 0, 0));  // its one visible key is the cache's first
+}
+
+}  // namespace
+}  // namespace heed_test
