@@ -85,32 +85,35 @@ heed_status check_forms(const heed_layer_config &c) {
     return check_int("max_position", c.max_position, 1, INT32_MAX);
 }
 
-// What attention itself checks: its plan for the largest sizes.
+// What attention itself checks.
 heed_status check_attention(const heed_layer_config &c) {
-    heed_problem p;
-    heed_problem_init(&p);
-    p.device = c.device;
-    p.dtype = p.kv_dtype = c.dtype;
-    p.batch = c.max_batch;
-    p.num_heads = c.num_heads;
-    p.num_kv_heads = c.num_kv_heads;
-    p.head_dim = c.head_dim;
-    p.head_dim_v = c.head_dim_v;
-    p.max_q_len = c.max_q_len;
-    p.max_kv_len = c.max_kv_len;
-    p.causal = c.causal;
-    p.window_left = c.window_left;
-    p.window_right = c.window_right;
-    p.scale = c.scale;
-    p.softcap = c.softcap;
-    p.dropout_p = c.dropout_p;
-    p.max_threads = c.max_threads;
-    heed_problem copy;
+    heed_problem p, copy;
     ProblemViews views;
+    init_problem(c, &p);
+    p.dropout_p = c.dropout_p;
     return validate_problem(&p, &copy, &views);
 }
 
 }  // namespace
+
+void init_problem(const heed_layer_config &c, heed_problem *p) {
+    heed_problem_init(p);
+    p->device = c.device;
+    p->dtype = p->kv_dtype = c.dtype;
+    p->batch = c.max_batch;
+    p->num_heads = c.num_heads;
+    p->num_kv_heads = c.num_kv_heads;
+    p->head_dim = c.head_dim;
+    p->head_dim_v = c.head_dim_v;
+    p->max_q_len = c.max_q_len;
+    p->max_kv_len = c.max_kv_len;
+    p->causal = c.causal;
+    p->window_left = c.window_left;
+    p->window_right = c.window_right;
+    p->scale = c.scale;
+    p->softcap = c.softcap;
+    p->max_threads = c.max_threads;
+}
 
 heed_status resolve_config(const heed_layer_config &config, heed_layer_config *c) {
     heed_status status =

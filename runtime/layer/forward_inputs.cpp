@@ -88,27 +88,15 @@ heed_status make_plan(Forward *f) {
     const heed_layer_config &c = f->config();
     const heed_layer_args &a = f->a;
     heed_problem &p = f->problem;
-    heed_problem_init(&p);
-    p.device = c.device;
-    p.dtype = p.kv_dtype = c.dtype;
+    init_problem(c, &p);
     p.batch = a.batch;
-    p.num_heads = c.num_heads;
-    p.num_kv_heads = c.num_kv_heads;
-    p.head_dim = c.head_dim;
-    p.head_dim_v = c.head_dim_v;
     p.max_q_len = a.q_len;
     p.max_kv_len = f->longest;
-    p.causal = c.causal;
-    p.window_left = c.window_left;
-    p.window_right = c.window_right;
-    p.scale = c.scale;
-    p.softcap = c.softcap;
     p.has_sink = !f->layer.sink.empty();
     p.has_alibi = !f->layer.alibi_slopes.empty();
     p.alibi_symmetric = c.alibi_symmetric;
     p.has_kv_lens = a.kv_lens != nullptr || (!c.cross && a.q_lens != nullptr);
     p.dropout_p = a.training ? c.dropout_p : 0;
-    p.max_threads = c.max_threads;
     // New tokens stand behind the past ones; a query of cross attention stands where its own length puts it.
     p.position = c.position == HEED_TOP_LEFT ? HEED_TOP_LEFT : HEED_EXPLICIT;
     if (a.cache != nullptr) set_cache_shape(*a.cache, f->per_key() || p.dropout_p > 0, f->longest, &p);

@@ -23,6 +23,9 @@ namespace heed {
 // Fills in what 0 stands for, then checks every field.
 heed_status resolve_config(const heed_layer_config &config, heed_layer_config *resolved);
 
+// The attention problem of the layer's largest call, without dropout and without anything that a call brings.
+void init_problem(const heed_layer_config &config, heed_problem *problem);
+
 // Checks the weights against the config and packs them.
 heed_status take_weights(const heed_layer_weights &weights, heed_layer *layer);
 

@@ -1,15 +1,9 @@
 // The workspace of a layer: what a call needs, and the most that any call may need.
 #include <algorithm>
-#include <cinttypes>
-#include <limits>
 
-#include "cpu.h"
-#include "heuristics.h"
 #include "layer/layer.h"
-#include "plan.h"
+#include "scratch.h"
 #include "status.h"
-#include "tasks.h"
-#include "validate.h"
 #include "workspace.h"
 
 namespace heed {
@@ -45,23 +39,6 @@ private:
 
 // Arrays of heed_kv_append: lengths of each sequence, and segments of at least a token.
 constexpr int64_t append_entry_bytes = 48, append_slack = 256;
-
-// The largest attention problem of the layer, for k and v of `kv_dtype`.
-heed_problem largest_problem(const heed_layer_config &c, heed_dtype kv_dtype) {
-    heed_problem p;
-    heed_problem_init(&p);
-    p.dtype = c.dtype;
-    p.kv_dtype = kv_dtype;
-    p.batch = c.max_batch;
-    p.num_heads = c.num_heads;
-    p.num_kv_heads = c.num_kv_heads;
-    p.head_dim = c.head_dim;
-    p.head_dim_v = c.head_dim_v;
-    p.max_q_len = c.max_q_len;
-    p.max_kv_len = c.max_kv_len;
-    p.max_threads = c.max_threads;
-    return p;
-}
 
 }  // namespace
 
@@ -100,7 +77,10 @@ heed_status largest_workspace(const heed_layer &layer, size_t *bytes) {
     LayerMemory memory;
     int64_t total = lay_out_memory(layer, sizes, nullptr, 0, &memory), plan = 0;
     for (const heed_dtype kv_dtype : {c.dtype, HEED_I8}) {
-        plan = std::max(plan, most_workspace_bytes(largest_problem(c, kv_dtype)));
+        heed_problem largest;
+        init_problem(c, &largest);
+        largest.kv_dtype = kv_dtype;
+        plan = std::max(plan, most_workspace_bytes(largest));
     }
     if (plan < 0 || !checked_add(total, plan, &total) || total >= Parts::largest) {
         return fail(
