@@ -72,10 +72,11 @@ heed_status heed_cache::reserve(const int32_t *new_lens) {
         users(b, index)--;
         page(b, index) = -2 - page(b, index);
     });
-    for (int32_t &entry : page_table) {
-        if (entry > -2) continue;
-        entry = -2 - entry;
-        page_users[static_cast<size_t>(entry)]++;
+    for (int32_t b = 0; b < batch; b++) {
+        const int32_t held = pages_of(*this, kv_lens[static_cast<size_t>(b)]);
+        if (held == 0 || page(b, held - 1) > -2) continue;
+        page(b, held - 1) = -2 - page(b, held - 1);
+        users(b, held - 1)++;
     }
     if (needed > static_cast<int64_t>(free_pages.size())) {
         return heed::fail(HEED_OUT_OF_MEMORY, "the cache has %zu of %d pages free; the new tokens need %" PRId64,

@@ -208,6 +208,17 @@ heed_status take_tables(const heed_layer_weights &w, heed_layer *layer) {
     return status;
 }
 
+// Checks the weights against the config and packs them.
+heed_status take_weights(const heed_layer_weights &w, heed_layer *layer) {
+    heed_status status = check_struct_size("heed_layer_weights", w.struct_size, sizeof(heed_layer_weights));
+    Widths widths = {};
+    if (!status) status = check_widths(layer->config, &widths);
+    if (!status) status = check_projections(layer->config, w, widths);
+    if (!status) status = take_norms(w, widths, layer);
+    if (!status) status = take_tables(w, layer);
+    return status ? status : pack_projections(w, widths, layer);
+}
+
 heed_status create_layer(const heed_layer_config &config, const heed_layer_weights &weights, heed_layer **result) {
     auto layer = std::make_unique<heed_layer>();
     heed_status status = resolve_config(config, &layer->config);
@@ -218,16 +229,6 @@ heed_status create_layer(const heed_layer_config &config, const heed_layer_weigh
 }
 
 }  // namespace
-
-heed_status take_weights(const heed_layer_weights &w, heed_layer *layer) {
-    heed_status status = check_struct_size("heed_layer_weights", w.struct_size, sizeof(heed_layer_weights));
-    Widths widths = {};
-    if (!status) status = check_widths(layer->config, &widths);
-    if (!status) status = check_projections(layer->config, w, widths);
-    if (!status) status = take_norms(w, widths, layer);
-    if (!status) status = take_tables(w, layer);
-    return status ? status : pack_projections(w, widths, layer);
-}
 
 }  // namespace heed
 

@@ -12,7 +12,6 @@ struct Forward {
     const heed_layer_args &a;
     int32_t longest = 0;  // keys of the longest sequence, which masks, biases and probabilities are shaped by
     LayerSizes sizes = {};
-    heed_problem problem = {};
     HeapArray<uint8_t> combined = {};  // mask and key padding, where there is a bias too
     heed_tensor mask = {}, bias = {};
     std::shared_ptr<const heed_plan> plan = nullptr;
@@ -32,6 +31,9 @@ heed_status read_lens(const char *name, const int32_t *lens, int32_t batch, int3
 
 heed_status check_threads(const heed_layer &layer, const heed_execution &execution);
 heed_status check_workspace(const heed_layer &layer, const heed_execution &execution);
+
+// The part of the workspace that the layer may write.
+heed_status add_workspace(const heed_layer &layer, const heed_execution &execution, MemoryRanges *ranges);
 
 // Everything that is known without the tensors: dims, threads, the source of k and v.
 heed_status check_sizes(const Forward &f);

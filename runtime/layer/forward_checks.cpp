@@ -34,6 +34,14 @@ heed_status check_source(const Forward &f) {
     return check_cache_of(f.layer, *a.cache);
 }
 
+// The call's lengths, which are read.
+heed_status add_lengths(const heed_layer_args &a, MemoryRanges *ranges) {
+    heed_status status = HEED_OK;
+    if (a.q_lens != nullptr) status = ranges->add("q_lens", a.q_lens, a.batch, 4, Access::read);
+    if (!status && a.kv_lens != nullptr) status = ranges->add("kv_lens", a.kv_lens, a.batch, 4, Access::read);
+    return status;
+}
+
 // Mask and bias, of the elements that their shapes and layouts reach.
 heed_status add_scores(const Forward &f, MemoryRanges *ranges) {
     const heed_layer_args &a = f.a;
@@ -78,6 +86,10 @@ heed_status check_workspace(const heed_layer &layer, const heed_execution &execu
                 execution.workspace_bytes, layer.workspace_bytes);
 }
 
+heed_status add_workspace(const heed_layer &layer, const heed_execution &execution, MemoryRanges *ranges) {
+    return ranges->add("workspace", execution.workspace, static_cast<int64_t>(layer.workspace_bytes), 1, Access::write);
+}
+
 heed_status check_threads(const heed_layer &layer, const heed_execution &execution) {
     const heed_status status = check_execution(&execution);
     if (status || execution.num_threads <= layer.config.max_threads) return status;
@@ -97,11 +109,9 @@ heed_status check_sizes(const Forward &f) {
 
 heed_status read_lengths(const Forward &f, const LayerMemory &m) {
     const heed_layer_args &a = f.a;
-    const auto workspace = static_cast<int64_t>(f.layer.workspace_bytes);
     MemoryRanges ranges;
-    heed_status status = ranges.add("workspace", a.execution.workspace, workspace, 1, Access::write);
-    if (!status && a.q_lens != nullptr) status = ranges.add("q_lens", a.q_lens, a.batch, 4, Access::read);
-    if (!status && a.kv_lens != nullptr) status = ranges.add("kv_lens", a.kv_lens, a.batch, 4, Access::read);
+    heed_status status = add_workspace(f.layer, a.execution, &ranges);
+    if (!status) status = add_lengths(a, &ranges);
     if (!status) status = read_lens("q_lens", a.q_lens, a.batch, a.q_len, m.new_lens);
     if (status) return status;
     if (a.cache != nullptr) {
@@ -138,15 +148,13 @@ heed_status check_tensors(const Forward &f) {
     const heed_layer_args &a = f.a;
     const int64_t rows = int64_t{a.batch} * a.q_len, scores = rows * c.num_heads * f.longest;
     MemoryRanges ranges;
-    const auto workspace = static_cast<int64_t>(f.layer.workspace_bytes);
     heed_status status = ranges.add("y", a.y, c.dtype, rows * c.dim_out, Access::write);
     if (!status && a.probs.data != nullptr) {
         const heed_dtype dtype = a.probs.dtype == HEED_F32 ? HEED_F32 : c.dtype;
         status = ranges.add("probs", a.probs, dtype, scores, Access::write);
     }
-    if (!status) status = ranges.add("workspace", a.execution.workspace, workspace, 1, Access::write);
-    if (!status && a.q_lens != nullptr) status = ranges.add("q_lens", a.q_lens, a.batch, 4, Access::read);
-    if (!status && a.kv_lens != nullptr) status = ranges.add("kv_lens", a.kv_lens, a.batch, 4, Access::read);
+    if (!status) status = add_workspace(f.layer, a.execution, &ranges);
+    if (!status) status = add_lengths(a, &ranges);
     if (!status) status = ranges.add("x", a.x, c.dtype, rows * c.dim_in, Access::read);
     if (!status && a.memory.data != nullptr) {
         status = ranges.add("memory", a.memory, c.dtype, int64_t{a.batch} * a.memory_len * c.dim_memory, Access::read);

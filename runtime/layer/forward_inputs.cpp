@@ -87,7 +87,7 @@ heed_status combine_masks(Forward *f) {
 heed_status make_plan(Forward *f) {
     const heed_layer_config &c = f->config();
     const heed_layer_args &a = f->a;
-    heed_problem &p = f->problem;
+    heed_problem p;
     init_problem(c, &p);
     p.batch = a.batch;
     p.max_q_len = a.q_len;
@@ -115,7 +115,7 @@ void fill_lengths(const Forward &f, const LayerMemory &m) {
             m.kv_lens[b] = std::min(m.kv_lens[b], q_len);
         }
         m.q_offsets[b] = cross ? m.kv_lens[b] - q_len : past;
-        for (int32_t t = 0; t < a.q_len; t++) {
+        for (int32_t t = 0; f.config().rotary_dim > 0 && t < a.q_len; t++) {
             // Tokens behind the valid ones are rotated somehow.
             m.positions[int64_t{b} * a.q_len + t] = std::max(0, past + std::min(t, q_len - 1));
         }

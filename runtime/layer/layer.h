@@ -26,9 +26,6 @@ heed_status resolve_config(const heed_layer_config &config, heed_layer_config *r
 // The attention problem of the layer's largest call, without dropout and without anything that a call brings.
 void init_problem(const heed_layer_config &config, heed_problem *problem);
 
-// Checks the weights against the config and packs them.
-heed_status take_weights(const heed_layer_weights &weights, heed_layer *layer);
-
 // One forward or prepare call's sizes. kv_len: keys that attention sees at most.
 struct LayerSizes {
     int32_t batch, q_len, kv_len;

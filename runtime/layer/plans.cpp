@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "plan.h"
-
 namespace heed {
 
 heed_status PlanCache::find(const heed_problem &problem, std::shared_ptr<const heed_plan> *plan) {

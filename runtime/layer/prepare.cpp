@@ -23,8 +23,7 @@ heed_status check_prepare(const heed_layer &layer, const heed_cache *cache, int3
     if (!status) status = check_int("batch", batch, 0, c.max_batch);
     if (!status) status = check_workspace(layer, execution);
     MemoryRanges ranges;
-    const auto workspace = static_cast<int64_t>(layer.workspace_bytes);
-    if (!status) status = ranges.add("workspace", execution.workspace, workspace, 1, Access::write);
+    if (!status) status = add_workspace(layer, execution, &ranges);
     if (!status && memory_lens != nullptr) status = ranges.add("memory_lens", memory_lens, batch, 4, Access::read);
     return status ? status
                   : ranges.add("memory", *memory, c.dtype, int64_t{batch} * memory_len * c.dim_memory, Access::read);

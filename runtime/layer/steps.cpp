@@ -1,8 +1,5 @@
 #include "layer/steps.h"
 
-#include <cmath>
-#include <limits>
-
 #include "layer/cache.h"
 #include "ops/rope_call.h"
 
@@ -29,7 +26,7 @@ heed_rope_tables tables_of(const heed_layer &layer) {
 
 heed_status project(const LayerRun &run, const void *x, int32_t batch, int32_t len, bool with_q, bool with_kv) {
     const heed_layer_config &c = run.layer.config;
-    const float clip = c.clip_qkv > 0 ? c.clip_qkv : std::numeric_limits<float>::infinity();
+    const float clip = c.clip_qkv > 0 ? c.clip_qkv : no_clip;
     LinearPiece pieces[3];
     int32_t count = 0;
     if (with_q) {
@@ -45,8 +42,7 @@ heed_status project(const LayerRun &run, const void *x, int32_t batch, int32_t l
 
 heed_status project_out(const LayerRun &run, int32_t batch, int32_t len, void *y) {
     const heed_layer_config &c = run.layer.config;
-    const float off = std::numeric_limits<float>::infinity();
-    const LinearPiece piece = {&run.layer.out, 0, y, packed(batch, len, 1, c.dim_out), off};
+    const LinearPiece piece = {&run.layer.out, 0, y, packed(batch, len, 1, c.dim_out), no_clip};
     const View view = packed(batch, len, 1, int64_t{c.num_heads} * c.head_dim_v);
     return run_linear({run.name, run.memory.attention, view, &piece, 1, &run.execution}, run.memory.linear);
 }

@@ -1,6 +1,8 @@
 // Dense layers on packed weights, for heed_linear and for whole attention layers.
 #pragma once
 
+#include <limits>
+
 #include "ops/heap_array.h"
 #include "ops/op_run.h"
 #include "ops/rows.h"
@@ -44,8 +46,9 @@ struct LinearPiece {
     int32_t first_column;
     void *out;
     View view;
-    float clip;  // infinity = off
+    float clip;  // no_clip = off
 };
+constexpr float no_clip = std::numeric_limits<float>::infinity();
 
 // One x [batch, len, 1, dim_in] for all pieces, whose weights share dtype and dim_in. Nothing is empty; strides of
 // tokens are below 2^31.

@@ -1,7 +1,6 @@
 // heed_linear and its weights: checks of the caller's arguments.
 #include <cinttypes>
 #include <cstdio>
-#include <limits>
 #include <memory>
 #include <new>
 
@@ -119,7 +118,6 @@ heed_status take_pieces(const heed_linear_weights &w, const heed_linear_args &a,
     for (int32_t i = 0; i < a.num_outs && columns <= w.dim_out; i++) {
         if (const heed_status status = take_piece(w, a, x, i, pieces)) return status;
         const Piece &piece = (*pieces)[i];
-        const float no_clip = std::numeric_limits<float>::infinity();
         (*run)[i] = {&w, static_cast<int32_t>(columns), piece.out.out.data, piece.view, no_clip};
         columns += int64_t{piece.out.num_heads} * piece.out.head_dim;
     }

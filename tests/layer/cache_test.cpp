@@ -4,8 +4,6 @@
 namespace heed_test {
 namespace {
 
-constexpr double f32_bound = 2e-6;  // another order of float sums: a few units of 2^-24
-
 // The prompt's tokens at once, then one token after the other: the rows of one causal call.
 void expect_steps_equal_batched(const SmallLayer &small, heed_kv_storage storage, heed_dtype cache_dtype,
                                 double bound) {

@@ -45,10 +45,24 @@ static heed_layer_config make_config(int32_t dim_in, int32_t num_heads, int32_t 
     return config;
 }
 
-static heed_layer_weights separate(const heed_weights_file *file) {
+static heed_layer_args make_args(int32_t batch, int32_t q_len) {
+    heed_layer_args args;
+    memset(&args, 0, sizeof(args));
+    args.struct_size = sizeof(args);
+    args.batch = batch;
+    args.q_len = q_len;
+    return args;
+}
+
+static heed_layer_weights no_weights(void) {
     heed_layer_weights weights;
     memset(&weights, 0, sizeof(weights));
     weights.struct_size = sizeof(weights);
+    return weights;
+}
+
+static heed_layer_weights separate(const heed_weights_file *file) {
+    heed_layer_weights weights = no_weights();
     weights.wq = find(file, "wq");
     weights.wk = find(file, "wk");
     weights.wv = find(file, "wv");
@@ -69,7 +83,6 @@ static void forward(const char *form, const heed_layer_config *config, const hee
     float largest = 0, size = 0;
     heed_layer *layer;
     CHECK(heed_layer_create(config, weights, &layer));
-    args->struct_size = sizeof(*args);
     args->y.data = y;
     args->y.size = wanted.size;
     args->execution.workspace_bytes = heed_layer_workspace_bytes(layer);
@@ -94,15 +107,12 @@ static void forward(const char *form, const heed_layer_config *config, const hee
 static void multi_query_from_scratch(void) {
     heed_weights_file *const file = open_form("mqa_scratch");
     heed_layer_config config = make_config(512, 8, 1, 10, 100);
-    heed_layer_args args;
+    heed_layer_args args = make_args(10, 100);
     const heed_layer_weights weights = separate(file);
     config.head_dim = config.head_dim_v = 16;
     config.dim_out = 64;
     config.scale = 1 / sqrtf(16);
     config.mask_true_hides = true;
-    memset(&args, 0, sizeof(args));
-    args.batch = 10;
-    args.q_len = 100;
     args.x = find(file, "x");
     args.mask = find(file, "mask");
     args.mask_shape[0] = args.mask_shape[1] = 1;
@@ -114,16 +124,13 @@ static void multi_query_from_scratch(void) {
 static void multi_head_from_scratch(void) {
     heed_weights_file *const file = open_form("mha_scratch");
     heed_layer_config config = make_config(1024, 8, 8, 24, 100);
-    heed_layer_args args;
+    heed_layer_args args = make_args(24, 100);
     const heed_layer_weights weights = separate(file);
     config.head_dim = 64;
     config.head_dim_v = 111;
     config.dim_out = 2048;
     config.causal = true;
     config.mask_true_hides = true;
-    memset(&args, 0, sizeof(args));
-    args.batch = 24;
-    args.q_len = 100;
     args.x = find(file, "x");
     args.key_padding = find(file, "key_padding");
     forward("multi-head from scratch", &config, &weights, &args, file, "y");
@@ -135,13 +142,11 @@ static void fused(void) {
     enum { batch = 3, d_model = 128, prompt = 36, total = 41 };
     heed_weights_file *const file = open_form("fused_gqa");
     heed_layer_config config = make_config(d_model, 8, 2, batch, prompt);
-    heed_layer_weights weights;
-    heed_layer_args args;
+    heed_layer_weights weights = no_weights();
+    heed_layer_args args = make_args(batch, prompt);
     const heed_tensor x = find(file, "x"), bias = find(file, "bias"), padding = find(file, "key_padding");
     float tokens[batch * prompt * d_model];
     uint8_t valid[batch * prompt];
-    memset(&weights, 0, sizeof(weights));
-    weights.struct_size = sizeof(weights);
     weights.wqkv = find(file, "wqkv");
     weights.bqkv = find(file, "bqkv");
     weights.wo = find(file, "wo");
@@ -159,9 +164,6 @@ static void fused(void) {
                sizeof(float) * prompt * d_model);
         memcpy(valid + b * prompt, (const uint8_t *)padding.data + b * total, prompt);
     }
-    memset(&args, 0, sizeof(args));
-    args.batch = batch;
-    args.q_len = prompt;
     args.x.data = tokens;
     args.x.size = batch * prompt * d_model;
     args.bias = bias; /* [1, 8, 1, 41], of which the call sees 36 keys */
@@ -179,10 +181,8 @@ static void fused(void) {
 static void paper(void) {
     heed_weights_file *const file = open_form("paper_mqa");
     heed_layer_config config = make_config(96, 6, 1, 4, 9);
-    heed_layer_weights weights;
-    heed_layer_args args;
-    memset(&weights, 0, sizeof(weights));
-    weights.struct_size = sizeof(weights);
+    heed_layer_weights weights = no_weights();
+    heed_layer_args args = make_args(4, 9);
     weights.wq = find(file, "P_q");
     weights.wk = find(file, "P_k");
     weights.wv = find(file, "P_v");
@@ -193,9 +193,6 @@ static void paper(void) {
     config.head_dim_v = 24;
     config.max_kv_len = 23;
     config.scale = 1;
-    memset(&args, 0, sizeof(args));
-    args.batch = 4;
-    args.q_len = 9;
     args.memory_len = 23;
     args.x = find(file, "X");
     args.memory = find(file, "M");
@@ -208,12 +205,9 @@ static void paper(void) {
 static void grouped_query_with_dropout(void) {
     heed_weights_file *const file = open_form("gqa_8_4");
     heed_layer_config config = make_config(128, 8, 4, 3, 2);
-    heed_layer_args args;
+    heed_layer_args args = make_args(3, 2);
     const heed_layer_weights weights = separate(file);
     config.dropout_p = 0.1f;
-    memset(&args, 0, sizeof(args));
-    args.batch = 3;
-    args.q_len = 2;
     args.x = find(file, "x");
     args.mask = find(file, "mask");
     args.mask_shape[1] = args.mask_shape[2] = 1;

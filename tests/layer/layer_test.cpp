@@ -6,8 +6,6 @@
 namespace heed_test {
 namespace {
 
-constexpr double f32_bound = 2e-6;  // another order of float sums: a few units of 2^-24
-
 TEST(Layer, NarrowTypesAreNearF32) {
     const SmallLayer wide;
     for (const heed_dtype dtype : {HEED_F16, HEED_BF16}) {

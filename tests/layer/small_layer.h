@@ -171,6 +171,8 @@ inline std::vector<float> row_of(const std::vector<float> &y, int32_t q_len, int
     return {first, first + SmallLayer::dim_out};
 }
 
+constexpr double f32_bound = 2e-6;  // another order of float sums: a few units of 2^-24
+
 // Elements differ by at most `bound` times the largest one.
 inline void expect_near(const std::vector<float> &got, const std::vector<float> &expected, double bound) {
     ASSERT_EQ(got.size(), expected.size());
