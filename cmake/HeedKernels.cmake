@@ -8,6 +8,23 @@
 #
 # HEED_ROW_FILTER, a regular expression, keeps only the rows whose names match: for work on a few rows.
 include_guard(GLOBAL)
+# CUDA rows (ISA sm75, sm80) are assembled ahead of time by ptxas and fatbinary of the CUDA toolkit (or of the Python package
+# nvidia-cuda-nvcc). HEED_CUDA is ON where both are found; nothing else of the toolkit is needed, to build or to run.
+find_program(HEED_PTXAS ptxas HINTS ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin)
+find_program(HEED_FATBINARY fatbinary HINTS ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin)
+set(HEED_CUDA_CAPABILITIES "75 80 90 100 120" CACHE STRING
+    "Compute capabilities with machine code of their own; PTX serves later ones")
+if(HEED_PTXAS AND HEED_FATBINARY)
+    option(HEED_CUDA "CUDA rows can be made" ON)
+else()
+    option(HEED_CUDA "CUDA rows can be made" OFF)
+endif()
+if(HEED_CUDA)
+    message(STATUS "CUDA rows: on (${HEED_PTXAS})")
+else()
+    message(STATUS "CUDA rows: off; they need the programs ptxas and fatbinary (HEED_PTXAS, HEED_FATBINARY)")
+endif()
+
 set(HEED_ROW_FILTER "" CACHE STRING "Build only the kernel rows whose names match this regular expression")
 
 # heed_add_kernel_library(<target>): an empty table.
@@ -38,7 +55,7 @@ macro(_heed_check_arguments call)
 endmacro()
 
 # heed_add_kernels(<target> PHASE p... HEAD_DIM d|dxdv|any ... ISA i... [DTYPE f32|f16|bf16 ...] [KV_DTYPE i8]
-#                  [FEATURES f...] [STORAGE contiguous|paged ...] [SCHEDULE x86|default] [EXTRA_FEATURES halide-target-features])
+#                  [FEATURES f...] [STORAGE contiguous|paged ...] [SCHEDULE x86|default|cuda] [EXTRA_FEATURES halide-target-features])
 # Adds one row for each combination of the listed values. DTYPE: f32 (default). KV_DTYPE: as DTYPE, or i8. FEATURES: none (default),
 # or of alibi, bias, dropout, gqa, mask, softcap, joined by _ in this order; every row computes causal, window, positions, lengths,
 # sinks, GQA and lse. STORAGE: contiguous (default) serves contiguous and varlen keys, paged serves all.
@@ -140,10 +157,19 @@ function(_heed_add_generated_row target name)
     if(name IN_LIST rows)
         message(FATAL_ERROR "${target}: the row ${name} exists already")
     endif()
+    set(device_options "")
+    set(device_files "")
+    if(name MATCHES "_sm[0-9]+$")
+        if(NOT HEED_CUDA)
+            message(FATAL_ERROR "${target}: the row ${name} needs HEED_CUDA")
+        endif()
+        set(device_options ptxas=${HEED_PTXAS} fatbinary=${HEED_FATBINARY} "capabilities=${HEED_CUDA_CAPABILITIES}")
+        set(device_files ${dir}/${name}.ptx ${dir}/${name}.fatbin ${dir}/${name}.limits)
+    endif()
     add_custom_command(
         OUTPUT ${dir}/${name}.o ${dir}/${name}.inc
-        BYPRODUCTS ${dir}/${name}.h ${dir}/${name}.s ${dir}/${name}.stmt
-        COMMAND heed::generate name=${name} ${ARGN} out=${dir}
+        BYPRODUCTS ${dir}/${name}.h ${dir}/${name}.s ${dir}/${name}.stmt ${device_files}
+        COMMAND heed::generate name=${name} ${ARGN} ${device_options} out=${dir}
         DEPENDS heed::generate
         COMMENT "Generating ${name}"
         VERBATIM)

@@ -54,6 +54,9 @@ struct AttentionConfig {
     // Whether some logit changes between q . k and the softmax.
     bool modifies_logits() const { return has_bias || has_softcap || has_alibi || has_kv_scales(); }
 
+    // Tensor cores: head dims up to here, general rows are padded to it.
+    static constexpr int max_cuda_head_dim = 256;
+
     // Empty when valid; else a sentence with the parameter, its value and what is allowed.
     std::string error() const;
 };

@@ -26,10 +26,11 @@ void any_strides(ImageParam param) {
 
 }  // namespace
 
-AttentionKernel::AttentionKernel(const AttentionConfig &cfg)
-    : config(cfg), q(stored_type(cfg.dtype), 4, "q"), k(stored_type(cfg.kv_dtype), 4, "k"),
-      v(stored_type(cfg.kv_dtype), 4, "v"), k_scale(Float(32), 3, "k_scale"), v_scale(Float(32), 3, "v_scale"),
-      stages(cfg) {
+AttentionArguments::AttentionArguments(const AttentionConfig &cfg)
+    : q(stored_type(cfg.dtype), 4, "q"), k(stored_type(cfg.kv_dtype), 4, "k"), v(stored_type(cfg.kv_dtype), 4, "v"),
+      k_scale(Float(32), 3, "k_scale"), v_scale(Float(32), 3, "v_scale") {}
+
+AttentionKernel::AttentionKernel(const AttentionConfig &cfg) : AttentionArguments(cfg), config(cfg), stages(cfg) {
     build_attention(config, inputs(), stages);
     state_buffer_contract();
 }
@@ -109,7 +110,7 @@ void AttentionKernel::state_buffer_contract() {
     }
 }
 
-std::vector<Argument> AttentionKernel::arguments() const {
+std::vector<Argument> AttentionArguments::arguments() const {
     return {q,
             k,
             v,
@@ -136,7 +137,11 @@ std::vector<Argument> AttentionKernel::arguments() const {
             dropout_seed,
             dropout_offset,
             dropout_threshold,
-            dropout_scale};
+            dropout_scale,
+            uniform,
+            visible_begin,
+            visible_end,
+            position_offset};
 }
 
 Pipeline AttentionKernel::pipeline() const { return Pipeline(stages.out); }

@@ -1,5 +1,6 @@
 #pragma once
-// The interface of an attention kernel: its arguments, in the order of the runtime's kernel.h, around the algorithm.
+// The interface of an attention kernel: its arguments, in the order of the runtime's kernel.h, and around the
+// algorithm.
 
 #include <string>
 #include <vector>
@@ -8,9 +9,7 @@
 
 namespace heed {
 
-struct AttentionKernel {
-    AttentionConfig config;
-
+struct AttentionArguments {
     // Dimensions innermost first; every innermost stride is 1 and every min 0. What a problem does not use is a dummy
     // that any index reaches.
     Halide::ImageParam q;                                   // (head_dim, num_heads, token, batch)
@@ -33,13 +32,22 @@ struct AttentionKernel {
     Halide::Param<uint64_t> dropout_seed{"dropout_seed"}, dropout_offset{"dropout_offset"},
         dropout_threshold{"dropout_threshold"};
     Halide::Param<float> dropout_scale{"dropout_scale"};
+    Halide::Param<int32_t> uniform{"uniform"}, visible_begin{"visible_begin"}, visible_end{"visible_end"},
+        position_offset{"position_offset"};  // CUDA rows
+
+    explicit AttentionArguments(const AttentionConfig &config);
+
+    std::vector<Halide::Argument> arguments() const;
+};
+
+struct AttentionKernel : AttentionArguments {
+    AttentionConfig config;
 
     // Output: out (head_dim_v, num_heads, token, batch), and lse of the same shape with stride 0 along head_dim_v.
     AttentionStages stages;
 
     explicit AttentionKernel(const AttentionConfig &config);
 
-    std::vector<Halide::Argument> arguments() const;
     Halide::Pipeline pipeline() const;
 
 private:

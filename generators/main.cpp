@@ -7,17 +7,20 @@
 //   heed_generate name=N op=attention_probs|dropout_mask|kv_append|merge_states|rope dtype=f32|f16|bf16|u8
 //   [kv_dtype=i8] isa=I out=DIR heed_generate runtime=FILE.o
 //
+// isa=sm75 and sm80, CUDA compute capabilities, take ptxas=PROGRAM fatbinary=PROGRAM capabilities="80 90 .." besides.
+//
 // Writes N.o, N.h, N.s (assembly), N.stmt (lowered code), N.inc (the line of the registry). Exit status 1 and a message
 // on bad input or a warning of the compiler.
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <map>
 #include <memory>
 #include <sstream>
 
 #include "attention_kernel.h"
+#include "cuda_row.h"
 #include "op_row.h"
+#include "options.h"
 #include "schedules.h"
 #include "scratch_bytes.h"
 #include "trim_loops.h"
@@ -27,58 +30,6 @@ namespace {
 
 using Halide::OutputFileType;
 using Halide::Target;
-
-struct BadInput : std::runtime_error {
-    using std::runtime_error::runtime_error;
-};
-
-class Options {
-public:
-    Options(int argc, char **argv) {
-        for (int i = 1; i < argc; i++) {
-            const std::string arg = argv[i];
-            const size_t eq = arg.find('=');
-            if (eq == std::string::npos || !values.emplace(arg.substr(0, eq), arg.substr(eq + 1)).second) {
-                throw BadInput("argument '" + arg + "': want key=value, each key once");
-            }
-        }
-    }
-
-    bool has(const std::string &key) const { return values.count(key) != 0; }
-
-    std::string get(const std::string &key, const std::string &fallback = "") {
-        used[key] = true;
-        const auto it = values.find(key);
-        if (it == values.end() && fallback.empty()) {
-            throw BadInput("missing " + key + "=");
-        }
-        return it == values.end() ? fallback : it->second;
-    }
-
-    std::string choice(const std::string &key, const std::string &fallback, const std::vector<std::string> &allowed) {
-        const std::string value = get(key, fallback);
-        std::string list;
-        for (const std::string &a : allowed) {
-            if (a == value) {
-                return value;
-            }
-            list += (list.empty() ? "" : ", ") + a;
-        }
-        throw BadInput(key + " = '" + value + "' is not allowed: " + list);
-    }
-
-    void refuse_unknown() const {
-        for (const auto &[key, value] : values) {
-            if (!used.count(key)) {
-                throw BadInput("unknown argument " + key + "=" + value);
-            }
-        }
-    }
-
-private:
-    std::map<std::string, std::string> values;
-    std::map<std::string, bool> used;
-};
 
 int head_dim_of(const std::string &text) {
     if (text == "any") {
@@ -131,12 +82,18 @@ Row row_of(Options &options) {
     row.config.dtype = element_type(dtype);
     row.config.kv_dtype = element_type(options.choice("kv_dtype", dtype, {dtype, "i8"}));
     row.config.paged = options.choice("storage", "contiguous", {"contiguous", "paged"}) == "paged";
-    row.isa = options.choice("isa", "", {"x86_64", "avx2", "avx512"});
-    row.schedule = options.choice("schedule", "x86", {"x86", "default"});
+    row.isa = options.choice("isa", "", {"x86_64", "avx2", "avx512", "sm75", "sm80"});
+    row.schedule = is_cuda_isa(row.isa) ? options.choice("schedule", "cuda", {"cuda"})
+                                        : options.choice("schedule", "x86", {"x86", "default"});
     row.config.phase = options.choice("phase", "", {"prefill", "decode"}) == "prefill" ? Phase::prefill : Phase::decode;
     row.config.head_dim = head_dim_of(options.get("head_dim"));
     row.config.head_dim_v = head_dim_of(options.get("head_dim_v", options.get("head_dim")));
     read_features(options.get("features", "none"), row.config);
+    if (is_cuda_isa(row.isa)) {
+        fit_cuda_tiles(row.isa, row.config);
+        if (const std::string error = cuda_error(row.isa, row.config); !error.empty()) throw BadInput(error);
+        return row;
+    }
     row.target = target_of_isa(row.isa);
     if (row.config.per_logit()) {
         // A mask broadcast over heads and batch has few elements but extents whose product passes 2^31.
@@ -189,23 +146,30 @@ void generate_op(Options &options) {
     row.name = options.get("name");
     row.op = options.choice("op", "",
                             {"attention_probs", "dropout_mask", "kv_append", "layer_norm", "linear", "linear_rows",
-                             "merge_states", "rope"});
+                             "merge_states", "put_words", "rope", "sequences"});
     row.rows =
         std::stoi(options.choice("rows", "0", {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"}));
-    row.dtype = options.choice("dtype", "", {"f32", "f16", "bf16", "u8"});
+    row.dtype = options.choice("dtype", "", {"f32", "f16", "bf16", "u8", "i32"});
     row.kv_dtype = options.get("kv_dtype", row.dtype);
-    row.isa = options.choice("isa", "", {"x86_64", "avx2", "avx512"});
+    row.isa = options.choice("isa", "", {"x86_64", "avx2", "avx512", "sm75"});
+    if (is_cuda_isa(row.isa) != (row.op == "put_words" || row.op == "sequences")) {
+        throw BadInput("isa = '" + row.isa + "' is not allowed with op=" + row.op);
+    }
     // Tables and caches may pass 2^31 elements; the runtime keeps strides below.
     row.target = target_of_isa(row.isa).with_feature(Target::LargeBuffers);
     if (const std::string extra = options.get("extra_features", "none"); extra != "none") {
         row.target = Target(row.target.to_string() + "-" + extra);
     }
     const std::string base = options.get("out") + "/" + row.name;
-    options.refuse_unknown();
     if (const std::string error = row.error(); !error.empty()) {
         throw BadInput(error);
     }
-    write_module(compile_op(row), base);
+    if (is_cuda_isa(row.isa)) {
+        generate_cuda_op(row.name, row.op, options, base);
+    } else {
+        options.refuse_unknown();
+        write_module(compile_op(row), base);
+    }
     std::ofstream file(base + ".inc");
     file << row.registry_line();
     if (!file.flush()) {
@@ -216,6 +180,11 @@ void generate_op(Options &options) {
 void generate(Options &options) {
     const Row row = row_of(options);
     const std::string base = options.get("out") + "/" + row.name;
+    if (is_cuda_isa(row.isa)) {
+        generate_cuda_attention(row.name, row.isa, row.config, options, base);
+        write_registry_line(row, 0, base + ".inc");
+        return;
+    }
     options.refuse_unknown();
 
     AttentionKernel kernel(row.config);

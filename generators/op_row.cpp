@@ -19,7 +19,9 @@ std::string OpRow::error() const {
     const std::string wanted_kv = op == "kv_append" ? "i8" : dtype;
     if (op == "attention_probs" && kv_dtype == "i8") return "";
     if (kv_dtype != wanted_kv) return "kv_dtype = '" + kv_dtype + "' is not allowed with op=" + op + ": " + wanted_kv;
-    if ((op == "dropout_mask") != (dtype == "u8")) return "dtype = '" + dtype + "' is not allowed with op=" + op;
+    const bool words = op == "put_words" || op == "sequences";
+    if ((op == "dropout_mask") != (dtype == "u8") || words != (dtype == "i32"))
+        return "dtype = '" + dtype + "' is not allowed with op=" + op;
     return "";
 }
 

@@ -68,6 +68,10 @@ const char *isa_requirements(Isa isa) {
         return "AVX2, FMA, F16C";
     case Isa::avx512:
         return "AVX-512 F, CD, BW, DQ, VL";
+    case Isa::sm75:
+        return "CUDA compute capability 7.5";
+    case Isa::sm80:
+        return "CUDA compute capability 8.0";
     }
     return "?";
 }
@@ -80,6 +84,10 @@ const char *isa_name(Isa isa) {
         return "avx2";
     case Isa::avx512:
         return "avx512";
+    case Isa::sm75:
+        return "sm75";
+    case Isa::sm80:
+        return "sm80";
     }
     return "?";
 }

@@ -6,7 +6,7 @@
 
 namespace heed {
 
-bool cpu_supports(Isa isa);
+bool cpu_supports(Isa isa);  // false for CUDA
 
 // The features that rows of this ISA need, in words.
 const char *isa_requirements(Isa isa);

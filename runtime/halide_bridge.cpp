@@ -6,8 +6,8 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <iterator>
 
+#include "halide_arguments.h"
 #include "thread_pool.h"
 
 namespace heed {
@@ -168,38 +168,6 @@ void keep_error(void *user_context, const char *message) {
 
 void print_nothing(void *, const char *) {}
 
-halide_type_t halide_type(heed_dtype dtype) {
-    switch (dtype) {
-    case HEED_F32:
-        return {halide_type_float, 32};
-    case HEED_I32:
-        return {halide_type_int, 32};
-    case HEED_I8:
-        return {halide_type_int, 8};
-    case HEED_U8:
-        return {halide_type_uint, 8};
-    case HEED_F16:
-    case HEED_BF16:
-        return {halide_type_uint, 16};
-    }
-    return {};
-}
-
-struct HalideBuffer {
-    void set(const KernelBuffer &buffer) {
-        for (int32_t i = 0; i < buffer.num_dims; i++) {
-            dimensions[i] = halide_dimension_t(0, buffer.extent[i], buffer.stride[i]);
-        }
-        raw.host = static_cast<uint8_t *>(buffer.data);
-        raw.type = halide_type(buffer.dtype);
-        raw.dimensions = buffer.num_dims;
-        raw.dim = dimensions;
-    }
-
-    halide_dimension_t dimensions[4];
-    halide_buffer_t raw = {};
-};
-
 std::atomic<bool> installed{false};
 
 static_assert(kernel_out_of_memory == halide_error_code_out_of_memory, "the runtime's copy of Halide's code");
@@ -218,73 +186,24 @@ void install_halide_handlers() {
 }
 
 int call_kernel(const Kernel &row, KernelCall &call, KernelContext &context) {
-    struct {
-        Argument argument;
-        const KernelBuffer *buffer;
-    } const buffers[] = {
-        {arg_q, &call.q},
-        {arg_k, &call.k},
-        {arg_v, &call.v},
-        {arg_k_scale, &call.k_scale},
-        {arg_v_scale, &call.v_scale},
-        {arg_mask, &call.mask},
-        {arg_bias, &call.bias},
-        {arg_bias_16, &call.bias_16},
-        {arg_sink, &call.sink},
-        {arg_alibi_slopes, &call.alibi_slopes},
-        {arg_page_table, &call.page_table},
-        {arg_tasks, &call.tasks},
-        {arg_out, &call.out},
-        {arg_lse, &call.lse},
-    };
     for (int32_t i = 0; i < context.num_threads; i++) {
         ScratchSlice::create(slice_memory(context, i), context.slice_bytes + (i == 0 ? context.root_bytes : 0));
     }
     context.message[0] = '\0';
     void *user_context = &context;
-    void *arguments[num_arguments] = {};
-    HalideBuffer halide_buffers[std::size(buffers)];
-    for (size_t i = 0; i < std::size(buffers); i++) {
-        halide_buffers[i].set(*buffers[i].buffer);
-        arguments[buffers[i].argument] = &halide_buffers[i].raw;
-    }
-    arguments[arg_user_context] = &user_context;
-    arguments[arg_batch] = &call.batch;
-    arguments[arg_max_q_len] = &call.max_q_len;
-    arguments[arg_max_kv_len] = &call.max_kv_len;
-    arguments[arg_scale] = &call.scale;
-    arguments[arg_softcap] = &call.softcap;
-    arguments[arg_split_len] = &call.split_len;
-    arguments[arg_num_splits] = &call.num_splits;
-    arguments[arg_page_size] = &call.page_size;
-    arguments[arg_mask_form] = &call.mask_form;
-    arguments[arg_bias_form] = &call.bias_form;
-    arguments[arg_alibi_symmetric] = &call.alibi_symmetric;
-    arguments[arg_dropout_seed] = &call.dropout_seed;
-    arguments[arg_dropout_offset] = &call.dropout_offset;
-    arguments[arg_dropout_threshold] = &call.dropout_threshold;
-    arguments[arg_dropout_scale] = &call.dropout_scale;
-
+    AttentionArguments arguments(call, &user_context, HEED_CPU);
     const DefaultFloatEnvironment environment;
     const ScopedThreadState state({&context, slice_at(context, 0), false});
-    return row.call(arguments);
+    return row.call(arguments.argv());
 }
 
 // An op row allocates nothing: its context has no slices.
 int call_op_kernel(const OpKernel &row, std::initializer_list<OpArgument> arguments, char (&message)[512]) {
     KernelContext context = {};
     void *user_context = &context;
-    HalideBuffer buffers[max_op_arguments];
-    void *argv[1 + max_op_arguments] = {&user_context};
-    int count = 0;
-    for (const OpArgument &argument : arguments) {
-        if (argument.buffer != nullptr) buffers[count].set(*argument.buffer);
-        argv[1 + count] =
-            argument.buffer != nullptr ? static_cast<void *>(&buffers[count].raw) : const_cast<void *>(argument.scalar);
-        count++;
-    }
+    OpArguments packed(arguments.begin(), static_cast<int>(arguments.size()), &user_context, HEED_CPU);
     const DefaultFloatEnvironment environment;
-    const int code = row.call(argv);
+    const int code = row.call(packed.argv());
     if (code != 0) std::snprintf(message, sizeof(message), "%s", context.message);
     return code;
 }

@@ -1,4 +1,4 @@
-// Calls generated kernels. halide_bridge.cpp is the only file that knows halide_* symbols.
+// Calls generated kernels. Only halide_bridge, halide_arguments and cuda/ know Halide's runtime.
 #pragma once
 
 #include <initializer_list>
@@ -26,9 +26,15 @@ struct KernelCall {
     uint8_t alibi_symmetric;
     uint64_t dropout_seed, dropout_offset, dropout_threshold;
     float dropout_scale;
+    int32_t uniform, visible_begin, visible_end, position_offset;  // CUDA rows
 };
 
-// What one running kernel may use; lives on the stack of heed_execute. Kernels see it as their user context.
+namespace cuda {
+struct Launches;
+}
+
+// What one running kernel may use; lives on the stack of heed_execute. Kernels see it as their user context. CUDA rows
+// use `launches` and `message` only.
 struct KernelContext {
     char *slices;  // num_threads slices of slice_bytes each, the first with root_bytes more
     int64_t slice_bytes, root_bytes;
@@ -37,6 +43,7 @@ struct KernelContext {
     int32_t tasks_together = 1;     // consecutive tasks that read the same keys: one thread takes them as they come
     bool heap_scratch;              // scratch that a slice cannot hold comes from the heap
     char message[512];              // the kernel's sentence when it fails
+    cuda::Launches *launches = nullptr;
 };
 
 // The code of a kernel whose scratch could not be had.
@@ -55,13 +62,14 @@ struct OpArgument {
     const KernelBuffer *buffer = nullptr;
     const void *scalar = nullptr;  // when there is no buffer
 
+    OpArgument() = default;
     OpArgument(const KernelBuffer &buffer) : buffer(&buffer) {}
     OpArgument(const int32_t &scalar) : scalar(&scalar) {}
     OpArgument(const uint64_t &scalar) : scalar(&scalar) {}
     OpArgument(const float &scalar) : scalar(&scalar) {}
 };
 
-constexpr int max_op_arguments = 28;
+constexpr int max_op_arguments = num_put_words / 2 + 1, max_op_buffers = 24;
 
 // Runs an op row on the calling thread, in the order of arguments that kernel.h states, and returns 0 or its negative
 // code; `message` then holds its sentence. The floating-point environment as in call_kernel.

@@ -102,12 +102,21 @@ RowChoice choose_row(const KernelTable &table, const RowRequest &request, uint32
         if (!why_not(row, request, isas).empty()) continue;
         if (choice.row == nullptr || rank(row, request) > rank(*choice.row, request)) choice.row = &row;
     }
+    int32_t elsewhere = 0;
     for (int32_t i = 0; i < table.count; i++) {
         const Kernel &row = table.rows[i];
+        if (is_cuda(row.isa) != (request.device == HEED_CUDA)) {
+            elsewhere++;
+            continue;
+        }
         std::string verdict = why_not(row, request, isas);
         if (&row == choice.row) verdict = "taken, " + describe(row, request);
         if (verdict.empty()) verdict = why_less(row, *choice.row, request);
         choice.candidates += std::string("  ") + row.name + ": " + verdict + "\n";
+    }
+    if (elsewhere > 0) {
+        choice.candidates += "  not looked at: " + std::to_string(elsewhere) +
+                             (request.device == HEED_CUDA ? " rows of the CPU\n" : " rows of CUDA\n");
     }
     if (choice.row == nullptr) {
         choice.status = HEED_UNSUPPORTED;

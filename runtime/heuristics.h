@@ -19,7 +19,7 @@ struct RowChoice {
     const Kernel *row = nullptr;
     heed_status status = HEED_OK;
     std::string reason;
-    std::string candidates;  // one line per row of the table: taken, or why not
+    std::string candidates;  // one line per row of the request's device: taken, or why not; the others are counted
 };
 
 // The best row that can serve the request: preferred phase, then exact head dims, then ISA, storage, group,

@@ -10,10 +10,17 @@
 //   mask, bias       (kv, q, head, batch) with the extents max_kv_len, max_q_len, num_heads, batch
 //   sink, slopes     f32 (head)
 //   page_table       int32 (page in sequence, sequence)
-//   tasks            int32 (num_task_fields, num_tasks), enum TaskField: a block of row_block rows of one head each
+//   tasks            int32 (num_task_fields, num_tasks), enum TaskField: a block of row_block rows of one head each.
+//                    CUDA rows: int32 (num_sequence_fields, batch), enum SequenceField: they make their blocks
+//                    themselves
 //   lse              f32 (d, head, token, batch), stride 0 along d, always present
 // Tensors that a problem does not use are one element with stride 0 (a sink of minus infinity).
 // Scratch comes from halide_malloc/halide_free only. Returns 0 or a negative Halide code.
+//
+// CUDA rows: buffers carry device addresses (halide_buffer_t::device) and no host pointer; batch strides are 0 where q,
+// out, k or v have no batch dimension (ragged), and their batch extent is `batch` all the same. A tensor that a problem
+// does not use, and k or v without elements, has address 0. The row launches one kernel through halide_cuda_run,
+// allocates nothing and waits for nothing. Its image holds this one kernel.
 //
 // A row whose storage is `contiguous` serves strided storage, contiguous and varlen; one whose storage is `paged`
 // serves all.
@@ -27,12 +34,21 @@ namespace heed {
 
 enum class Phase : int32_t { prefill = HEED_PREFILL, decode = HEED_DECODE };
 
-// In order of preference: a later one is faster where the CPU has it. x86_64 means SSE4.1.
-enum class Isa : int32_t { x86_64 = HEED_X86_64, avx2 = HEED_AVX2, avx512 = HEED_AVX512 };
+// In order of preference: a later one is faster where the CPU or GPU has it. x86_64 means SSE4.1; sm75 and sm80 are
+// CUDA compute capabilities.
+enum class Isa : int32_t {
+    x86_64 = HEED_X86_64,
+    avx2 = HEED_AVX2,
+    avx512 = HEED_AVX512,
+    sm75 = HEED_SM75,
+    sm80 = HEED_SM80
+};
+
+constexpr bool is_cuda(Isa isa) { return isa == Isa::sm75 || isa == Isa::sm80; }
 
 // The plain tokens of generated table lines: HEED_KERNEL(name, prefill, f32, f32, 64, 64, 0, contiguous, avx2, ...).
 namespace token {
-constexpr heed_dtype f32 = HEED_F32, f16 = HEED_F16, bf16 = HEED_BF16, i8 = HEED_I8, u8 = HEED_U8;
+constexpr heed_dtype f32 = HEED_F32, f16 = HEED_F16, bf16 = HEED_BF16, i8 = HEED_I8, u8 = HEED_U8, i32 = HEED_I32;
 constexpr heed_kv_storage contiguous = HEED_KV_CONTIGUOUS, varlen = HEED_KV_VARLEN, paged = HEED_KV_PAGED;
 }  // namespace token
 
@@ -77,6 +93,11 @@ enum Argument {
     arg_dropout_offset,
     arg_dropout_threshold,  // an element is dropped when its word of 32 bits is below
     arg_dropout_scale,      // float: 1 / (1 - p), 0 for p = 1
+    arg_uniform,            // int32, and the next three; CUDA rows only. 1: no table is read: every sequence has
+                            // max_q_len queries and max_kv_len keys from its batch index's first token on, and
+    arg_visible_begin,      // these values of SequenceField
+    arg_visible_end,
+    arg_position_offset,
     arg_out,
     arg_lse,
     num_arguments
@@ -105,11 +126,26 @@ enum TaskField {
     num_task_fields
 };
 
+// CUDA rows: one sequence. The same meaning as in TaskField.
+enum SequenceField {
+    sequence_q_len,
+    sequence_first_q,
+    sequence_kv_len,
+    sequence_first_key,
+    sequence_visible_begin,
+    sequence_visible_end,
+    sequence_position_offset,
+    sequence_padding,  // 8 fields: one 32-byte sector
+    num_sequence_fields
+};
+
+constexpr int32_t max_cuda_head_dim = 256;
+
 struct Kernel {
     const char *name;
     Phase phase;
     heed_dtype dtype, kv_dtype;
-    int32_t head_dim, head_dim_v;  // 0 = any, up to 640
+    int32_t head_dim, head_dim_v;  // 0 = any, up to 640, on CUDA up to max_cuda_head_dim
     uint32_t features;             // Feature bits; a row with features serves problems without them too
     heed_kv_storage kv_storage;    // contiguous or paged
     Isa isa;
@@ -139,6 +175,9 @@ struct Kernel {
 //                 repeat it
 //   linear        tiles, weight (lane, k, panel), panels of OpKernel::columns columns, bias f32 (column), clip float
 //                 (infinity = off); out (column, row). Whole panels are read: of bias and weight too.
+//   put_words     CUDA: num_put_words / 2 scalars uint64, each two words, low half first; out int32 (word), of any
+//                 extent up to num_put_words: metadata of the host goes to the device as parameters of a launch
+//   sequences     CUDA: metadata on the device to the table of SequenceField, see generators/cuda/sequences.h
 //   layer_norm    x (d, row), weight, bias f32 (d), epsilon float; scratch outputs mean, factor f32 (row); out as x
 //                 or x itself
 enum class Op : int32_t {
@@ -149,8 +188,12 @@ enum class Op : int32_t {
     attention_probs,
     linear_rows,
     linear,
-    layer_norm
+    layer_norm,
+    put_words,
+    sequences
 };
+
+constexpr int num_put_words = 256;
 
 struct OpKernel {
     const char *name;

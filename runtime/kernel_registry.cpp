@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "cpu.h"
+#include "cuda/driver.h"
 #include "status.h"
 
 namespace heed {
@@ -31,9 +32,38 @@ constexpr struct {
                 {feature_dropout, "dropout"}};
 
 // "needs X, has Y" for a head dim that differs; empty when the row takes it.
-std::string head_dim_reason(const char *name, int32_t row_dim, int32_t asked) {
+std::string head_dim_reason(const char *name, const Kernel &row, int32_t row_dim, int32_t asked) {
+    if (row_dim == 0 && is_cuda(row.isa) && asked > max_cuda_head_dim) {
+        return std::string(name) + " is " + std::to_string(asked) + ", the row serves up to " +
+               std::to_string(max_cuda_head_dim);
+    }
     if (row_dim == 0 || row_dim == asked) return "";
     return std::string(name) + " is " + std::to_string(asked) + ", the row has " + std::to_string(row_dim);
+}
+
+// Why a machine that lacks this ISA cannot run its rows.
+const char *isa_reason(Isa isa) {
+    switch (isa) {
+    case Isa::x86_64:
+        return "this CPU lacks SSE4.1";
+    case Isa::avx2:
+        return "this CPU or system lacks AVX2, FMA or F16C";
+    case Isa::avx512:
+        return "this CPU or system lacks AVX-512 F, CD, BW, DQ or VL";
+    case Isa::sm75:
+        return "the row needs compute capability 7.5, the chip has less";
+    case Isa::sm80:
+        return "the row needs compute capability 8.0, the chip has less";
+    }
+    return "unknown ISA";
+}
+
+// Why the row cannot run on this machine, "" when it can. Lives as long as the library.
+const char *machine_reason(Isa isa) {
+    if (!is_cuda(isa)) return cpu_supports(isa) ? "" : isa_reason(isa);
+    const char *reason = nullptr;
+    if (cuda::find_driver(&reason) == nullptr) return reason;
+    return cuda::best_capability() >= required_capability(isa) ? "" : isa_reason(isa);
 }
 
 }  // namespace
@@ -46,8 +76,22 @@ uint32_t machine_isas() {
     return isas;
 }
 
+uint32_t cuda_isas(int32_t capability) {
+    uint32_t isas = 0;
+    for (const Isa isa : {Isa::sm75, Isa::sm80}) {
+        if (capability == 0 || capability >= required_capability(isa)) isas |= 1u << static_cast<int>(isa);
+    }
+    return isas;
+}
+
+int32_t required_capability(Isa isa) { return isa == Isa::sm80 ? 80 : 75; }
+
 std::string why_not(const Kernel &row, const RowRequest &request, uint32_t isas) {
-    if ((isas & (1u << static_cast<int>(row.isa))) == 0) return machine_reason(row);
+    if (is_cuda(row.isa) != (request.device == HEED_CUDA)) {
+        return is_cuda(row.isa) ? "device is HEED_CPU, the row runs on CUDA"
+                                : "device is HEED_CUDA, the row runs on a CPU";
+    }
+    if ((isas & (1u << static_cast<int>(row.isa))) == 0) return isa_reason(row.isa);
     if (row.dtype != request.dtype) {
         return std::string("dtype is ") + dtype_name(request.dtype) + ", the row has " + dtype_name(row.dtype);
     }
@@ -62,21 +106,9 @@ std::string why_not(const Kernel &row, const RowRequest &request, uint32_t isas)
     for (const auto &feature : features) {
         if (missing & feature.bit) return std::string("the row has no ") + feature.name;
     }
-    std::string reason = head_dim_reason("head_dim", row.head_dim, request.head_dim);
-    if (reason.empty()) reason = head_dim_reason("head_dim_v", row.head_dim_v, request.head_dim_v);
+    std::string reason = head_dim_reason("head_dim", row, row.head_dim, request.head_dim);
+    if (reason.empty()) reason = head_dim_reason("head_dim_v", row, row.head_dim_v, request.head_dim_v);
     return reason;
-}
-
-const char *machine_reason(const Kernel &row) {
-    switch (row.isa) {
-    case Isa::x86_64:
-        return "this CPU lacks SSE4.1";
-    case Isa::avx2:
-        return "this CPU or system lacks AVX2, FMA or F16C";
-    case Isa::avx512:
-        return "this CPU or system lacks AVX-512 F, CD, BW, DQ or VL";
-    }
-    return "unknown ISA";
 }
 
 }  // namespace heed
@@ -108,12 +140,12 @@ heed_status heed_kernel_info(int32_t index, heed_kernel_info_t *info) {
     result.isa = static_cast<heed_isa>(row.isa);
     result.row_block = row.row_block;
     result.kv_block = row.kv_block;
-    result.supported = heed::cpu_supports(row.isa);
+    result.unsupported_reason = heed::machine_reason(row.isa);
+    result.supported = result.unsupported_reason[0] == '\0';
     result.scratch_bytes = row.scratch_per_thread;
     result.code_bytes = row.code_bytes;
     result.name = row.name;
     result.schedule = row.schedule;
-    result.unsupported_reason = result.supported ? "" : heed::machine_reason(row);
     *info = result;
     return HEED_OK;
 }

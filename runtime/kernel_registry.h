@@ -9,6 +9,7 @@ namespace heed {
 
 // What a problem asks of a row.
 struct RowRequest {
+    heed_device device;
     heed_dtype dtype, kv_dtype;
     int32_t head_dim, head_dim_v;
     uint32_t features;
@@ -17,13 +18,16 @@ struct RowRequest {
     bool any_q_len;  // the choice must not follow q_len: other sequences' lengths are part of it
 };
 
-// Bit 1 << isa for each ISA that the machine has.
+// Bit 1 << isa for each ISA that the CPU has.
 uint32_t machine_isas();
+
+// The same for a CUDA chip of this compute capability, 10 * major + minor; 0: 8.0 or newer.
+uint32_t cuda_isas(int32_t capability);
 
 // Why the row cannot serve the request on a machine with these ISAs; empty when it can.
 std::string why_not(const Kernel &row, const RowRequest &request, uint32_t isas);
 
-// Why the row cannot run on this machine, "" when it can. Lives as long as the library.
-const char *machine_reason(const Kernel &row);
+// The compute capability that a CUDA row needs, as cuda_isas has it.
+int32_t required_capability(Isa isa);
 
 }  // namespace heed

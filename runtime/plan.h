@@ -11,10 +11,11 @@ namespace heed {
 
 // The workspace, from its 128-byte aligned start; each part starts at a multiple of 128. It depends on the problem and
 // the row only, never on lengths.
-//   tasks    int32 [max_tasks][num_task_fields]  execute's private, resolved copy of the metadata
+//   tasks    int32 [max_tasks][num_task_fields]  execute's private, resolved copy of the metadata; CUDA:
+//            int32 [batch][num_sequence_fields]  none for uniform problems
 //   lse      f32 [batch][num_heads][tokens]      only when the caller does not want lse
 //   slices   max_threads scratch slices of slice_bytes; the first has root_bytes more, for what a decode row's calling
-//            thread allocates around its parallel loops
+//            thread allocates around its parallel loops; CUDA: none
 // Empty problems need none.
 struct WorkspaceLayout {
     int64_t tasks = 0, lse = 0, slices = 0;  // offsets in bytes
@@ -29,6 +30,7 @@ struct heed_plan {
     heed_problem problem;  // scale, max_threads resolved
     heed::ProblemViews views;
     const heed::Kernel *row;
+    const heed::OpKernel *table_row;  // CUDA: put_words or sequences, which makes the table; NULL for uniform problems
     heed::Splits splits;
     heed::WorkspaceLayout workspace;
     std::string explain;

@@ -44,6 +44,7 @@ constexpr Field count_fields[] = {
     {"max_pages_per_seq", offsetof(heed_problem, max_pages_per_seq)},
     {"num_splits", offsetof(heed_problem, num_splits)},
     {"max_threads", offsetof(heed_problem, max_threads)},
+    {"cuda_capability", offsetof(heed_problem, cuda_capability)},
 };
 
 heed_status invalid_int(const char *name, int64_t value, const char *allowed) {
@@ -103,6 +104,9 @@ heed_status check_storage(const heed_problem &p) {
     }
     if (p.kv_storage == HEED_KV_VARLEN && p.has_kv_lens) {
         return fail(HEED_INVALID_ARGUMENT, "has_kv_lens is 1 with HEED_KV_VARLEN; it must be 0, cu_seqlens_kv tells");
+    }
+    if (p.metadata_on_device && p.device == HEED_CPU) {
+        return fail(HEED_INVALID_ARGUMENT, "metadata_on_device is 1 with HEED_CPU; it must be 0");
     }
     if (p.kv_storage == HEED_KV_PAGED && !p.has_kv_lens) {
         return fail(HEED_INVALID_ARGUMENT, "has_kv_lens is 0 with HEED_KV_PAGED; it must be 1");
@@ -194,12 +198,13 @@ heed_status not_built(const char *what) {
 
 // What the contract allows and this version has no kernels for.
 heed_status check_built(const heed_problem &p) {
-    if (p.device == HEED_CUDA) return fail(HEED_NO_DEVICE, "device is HEED_CUDA; this build has no CUDA kernels");
     if (p.head_dim > max_head_dim || p.head_dim_v > max_head_dim) {
         return fail(HEED_UNSUPPORTED, "head_dim is %d and head_dim_v is %d; at most %d is supported", p.head_dim,
                     p.head_dim_v, max_head_dim);
     }
-    if (p.metadata_on_device) return not_built("metadata_on_device");
+    if (p.metadata_on_device && p.kv_storage == HEED_KV_PAGED) {
+        return not_built("metadata_on_device with HEED_KV_PAGED");
+    }
     return HEED_OK;
 }
 
@@ -223,6 +228,7 @@ heed_status validate_problem(const heed_problem *problem, heed_problem *copy, Pr
 bool is_empty_problem(const heed_problem &problem) { return problem.batch == 0 || problem.max_q_len == 0; }
 
 bool needs_no_kernel(const heed_problem &problem, const ProblemViews &views) {
+    if (problem.device == HEED_CUDA) return is_empty_problem(problem) || views.q.span == 0;
     const bool no_pages = problem.kv_storage == HEED_KV_PAGED && problem.max_pages_per_seq == 0;
     return is_empty_problem(problem) || problem.max_kv_len == 0 || no_pages || views.k.span == 0 || views.q.span == 0;
 }

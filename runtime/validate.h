@@ -15,7 +15,7 @@ struct ProblemViews {
 };
 
 // Copies `problem` (any struct version) into `copy` and checks, in this order: struct size, enums, flags; dims and
-// scalars; strides, spans and self-overlap (fills `views`); then what is legal but not built: NO_DEVICE, UNSUPPORTED.
+// scalars; strides, spans and self-overlap (fills `views`); then what is legal but not built: UNSUPPORTED.
 heed_status validate_problem(const heed_problem *problem, heed_problem *copy, ProblemViews *views);
 
 // The same without the last step: what every function asks of a problem, whether attention is built for it or not.
@@ -24,7 +24,7 @@ heed_status check_problem(const heed_problem *problem, heed_problem *copy, Probl
 // There is no row to compute: batch or q_len is 0.
 bool is_empty_problem(const heed_problem &problem);
 
-// An empty problem, or one without keys or queries.
+// An empty problem, or one without queries. On the CPU also one without keys; kernels on CUDA write its results.
 bool needs_no_kernel(const heed_problem &problem, const ProblemViews &views);
 
 }  // namespace heed

@@ -5,6 +5,7 @@
 #include "cpu.h"
 #include "plan.h"
 #include "scratch.h"
+#include "sequences.h"
 #include "tasks.h"
 
 namespace heed {
@@ -21,6 +22,17 @@ bool append(int64_t *total, int64_t count, int64_t size, int64_t *offset) {
            checked_add(*total, bytes / scratch_alignment * scratch_alignment, total);
 }
 
+bool append_lse(const heed_problem &p, const ProblemViews &views, WorkspaceLayout *layout) {
+    int64_t rows = p.want_lse ? 0 : views.q.extent[0] * views.q.extent[2];
+    return checked_mul(rows, views.q.extent[1], &rows) && append(&layout->total, rows, sizeof(float), &layout->lse);
+}
+
+bool lay_out_tables(const heed_problem &p, const ProblemViews &views, WorkspaceLayout *layout) {
+    const int64_t sequences = is_uniform(p) ? 0 : p.batch;
+    return append(&layout->total, sequences, num_sequence_fields * int64_t{sizeof(int32_t)}, &layout->tasks) &&
+           append_lse(p, views, layout);
+}
+
 // The state (a vector of slots and an out row) of every split of every task's row_block rows, as the decode rows
 // allocate them.
 bool decode_root_bytes(const heed_plan &plan, int64_t *bytes) {
@@ -31,11 +43,12 @@ bool decode_root_bytes(const heed_plan &plan, int64_t *bytes) {
            checked_add(*bytes, decode_root_slack, bytes);
 }
 
-// Whether some call of a row's dtypes and head dims could run it.
+// Whether some call of a row's dtypes and head dims could run it on the problem's device.
 bool serves(const Kernel &row, const heed_problem &p) {
     const bool head_dims =
         (row.head_dim == 0 || row.head_dim == p.head_dim) && (row.head_dim_v == 0 || row.head_dim_v == p.head_dim_v);
-    return head_dims && row.dtype == p.dtype && row.kv_dtype == p.kv_dtype && cpu_supports(row.isa);
+    const bool runs = p.device == HEED_CUDA ? is_cuda(row.isa) : cpu_supports(row.isa);
+    return head_dims && row.dtype == p.dtype && row.kv_dtype == p.kv_dtype && runs;
 }
 
 // Whether a prefill row serves all that the decode row does: then the latter gets few queries only.
@@ -56,17 +69,14 @@ bool lay_out_workspace(heed_plan *plan) {
     WorkspaceLayout &layout = plan->workspace;
     layout = WorkspaceLayout{};
     if (needs_no_kernel(p, plan->views)) return true;
+    if (p.device == HEED_CUDA) return lay_out_tables(p, plan->views, &layout);
     int64_t payload = plan->row->scratch_per_thread, root = 0, ignored = 0;
     if (payload < 0) payload = 0;
     if (plan->row->phase == Phase::decode && !decode_root_bytes(*plan, &root)) return false;
     layout.slice_bytes = ScratchSlice::bytes_for(payload);
     layout.root_bytes = round_up(root, scratch_alignment);
-    const View &q = plan->views.q;
-    int64_t lse_rows = p.want_lse ? 0 : q.extent[0] * q.extent[2];
-    if (!checked_mul(lse_rows, q.extent[1], &lse_rows)) return false;
     return append(&layout.total, max_tasks(p, *plan->row), num_task_fields * int64_t{sizeof(int32_t)}, &layout.tasks) &&
-           append(&layout.total, lse_rows, sizeof(float), &layout.lse) &&
-           append(&layout.total, 1, layout.root_bytes, &layout.slices) &&
+           append_lse(p, plan->views, &layout) && append(&layout.total, 1, layout.root_bytes, &layout.slices) &&
            append(&layout.total, p.max_threads, layout.slice_bytes, &ignored);
 }
 

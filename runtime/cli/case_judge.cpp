@@ -1,8 +1,10 @@
 #include "case_judge.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "heed/heed.hpp"
 #include "reference_case.h"
 
 namespace heed_cli {
@@ -21,18 +23,26 @@ void find_worst(const heed_test::Attention &a, const heed_test::Reference &refer
                     if (std::isnan(out[at]) != std::isnan(expected)) error = std::numeric_limits<double>::infinity();
                     if (!(error > result->worst_error)) continue;
                     result->worst_error = error;
-                    result->worst_bound =
-                        heed_test::out_bound(a, expected, reference.max_logit[row], reference.max_v[row]);
+                    result->worst_bound = heed_test::out_bound(a, expected, reference.max_logit[row],
+                                                               reference.max_v[row], reference.weight_rounding[at]);
                 }
             }
         }
     }
 }
 
+// As tensor cores take them.
+bool rounds_weights(const std::string &kernel) {
+    const std::vector<heed_kernel_info_t> rows = heed::kernels();
+    return std::any_of(rows.begin(), rows.end(),
+                       [&](const auto &row) { return kernel == row.name && row.isa == HEED_SM80; });
+}
+
 }  // namespace
 
-CaseVerdict judge_case(const Case &c, const Array &out, const Array &lse) {
-    const heed_test::Attention a = attention_of(c);
+CaseVerdict judge_case(const Case &c, const std::string &kernel, const Array &out, const Array &lse) {
+    heed_test::Attention a = attention_of(c);
+    a.rounds_weights = rounds_weights(kernel);
     const heed_test::Reference reference = heed_test::compute_reference_as_held(a, false);
     const std::vector<float> rows = out_rows(c, a, out);
     // The data is the caller's: it need not prove anything about the kernel.

@@ -12,7 +12,7 @@ struct CaseVerdict {
     double worst_bound = 0;  // of that element
 };
 
-// `out` and `lse` as make_out and make_lse shape them, of a case that heed_execute accepted.
-CaseVerdict judge_case(const Case &c, const Array &out, const Array &lse);
+// `out` and `lse` as make_out and make_lse shape them, of a case that this kernel computed.
+CaseVerdict judge_case(const Case &c, const std::string &kernel, const Array &out, const Array &lse);
 
 }  // namespace heed_cli

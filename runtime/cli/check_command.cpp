@@ -8,7 +8,7 @@ namespace heed_cli {
 int check_case(const Options &options) {
     const Case c = read_case(options.case_dir);
     const Execution execution = execute(c, options);
-    const CaseVerdict result = judge_case(c, execution.out, execution.lse);
+    const CaseVerdict result = judge_case(c, execution.kernel, execution.out, execution.lse);
     const heed_test::Verdict &verdict = result.verdict;
     std::printf("kernel   %s\n", execution.kernel.empty() ? "none, the problem is empty" : execution.kernel.c_str());
     std::printf("out      largest error %.3g, its bound %.3g; largest error / bound %.3f\n", result.worst_error,

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "case_call.h"
+#include "device.h"
 #include "heed/heed.hpp"
 #include "invalid_input.h"
 
@@ -20,23 +21,71 @@ void force_kernel(const std::string &name) {
     setenv("HEED_FORCE_KERNEL", name.c_str(), 1);
 }
 
+// Seconds of the fastest of `repeat` runs; run() returns when its kernel is done.
+template <class Run>
+double fastest(int32_t repeat, Run run) {
+    double best = std::numeric_limits<double>::infinity();
+    for (int32_t n = 0; n < repeat; n++) {
+        const auto start = std::chrono::steady_clock::now();
+        run();
+        const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+        best = std::min(best, seconds.count());
+    }
+    return best;
+}
+
+void add(heed_test::DeviceMirror *mirror, const Array &array) {
+    mirror->add(const_cast<unsigned char *>(array.data.data()), array.data.size(), false);
+}
+
+// A plan does not look for a device.
+void expect_device(const std::string &kernel) {
+    for (const heed_kernel_info_t &row : heed::kernels()) {
+        if (kernel == row.name && !row.supported) throw heed::Error(HEED_NO_DEVICE, row.unsupported_reason);
+    }
+}
+
+double run_on_cuda(const Case &c, const heed::Plan &plan, int32_t repeat, Execution *execution, const heed_args &args) {
+    expect_device(execution->kernel);
+    const heed_test::CudaDevice &device = heed_test::CudaDevice::get();
+    heed_test::DeviceMirror mirror;
+    for (const char *name : {"q", "k", "v", "mask", "bias", "sink", "alibi_slopes"}) {  // metadata is the host's
+        if (c.has(name)) add(&mirror, c.arrays.at(name));
+    }
+    add(&mirror, c.k_scale);
+    add(&mirror, c.v_scale);
+    for (Array *output : {&execution->out, &execution->lse}) {
+        mirror.add(output->data.data(), output->data.size(), true);
+    }
+    const heed_test::DeviceBuffer workspace(plan.workspace_bytes(), 0, false);
+    heed_args device_args = on_device(mirror, args);
+    device_args.workspace = workspace.data();
+    device_args.workspace_bytes = plan.workspace_bytes();
+    const double seconds = fastest(repeat, [&] {
+        plan.execute(device_args);
+        device.synchronize();
+    });
+    mirror.bring_back();
+    return seconds;
+}
+
 }  // namespace
 
 Execution execute(const Case &c, const Options &options) {
     if (!options.kernel.empty()) force_kernel(options.kernel);
     heed_problem problem = c.problem;
+    problem.device = options.device;
     problem.max_threads = options.threads;
     const heed::Plan plan(problem);
-    const heed::Workspace workspace = plan.make_workspace();
-    Execution execution{plan.kernel_name(), make_out(c), make_lse(c), std::numeric_limits<double>::infinity()};
+    Execution execution{plan.kernel_name(), make_out(c), make_lse(c), 0};
     heed_args args = make_args(c, execution.out, execution.lse);
-    workspace.attach(args);
-    for (int32_t n = 0; n < options.repeat; n++) {
-        const auto start = std::chrono::steady_clock::now();
-        plan.execute(args);
-        const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-        execution.seconds = std::min(execution.seconds, seconds.count());
+    if (options.device == HEED_CUDA) {
+        execution.seconds = run_on_cuda(c, plan, options.repeat, &execution, args);
+        return execution;
     }
+    const heed::Workspace workspace = plan.make_workspace();
+    workspace.attach(args);
+    execution.seconds = fastest(options.repeat, [&] { plan.execute(args); });
     return execution;
 }
 

@@ -9,6 +9,7 @@ namespace heed_cli {
 
 struct Options {
     std::string case_dir;
+    heed_device device = HEED_CPU;
     std::string kernel;   // empty: the plan chooses
     int32_t threads = 0;  // 0: the CPUs of this process
     int32_t repeat = 1;
@@ -20,7 +21,8 @@ struct Execution {
     double seconds;  // of the fastest run
 };
 
-// Throws InvalidInput for a kernel that is not linked in, heed::Error for what the library refuses.
+// Throws InvalidInput for a kernel that is not linked in, heed::Error for what the library refuses, std::runtime_error
+// for what the CUDA driver does. On CUDA the time is that from the launch to the end of the kernel, without copies.
 Execution execute(const Case &c, const Options &options);
 
 }  // namespace heed_cli

@@ -15,8 +15,8 @@ namespace {
 using namespace heed_cli;
 
 constexpr char usage[] = R"(usage: heed kernels
-       heed run CASE_DIR [--kernel NAME] [--threads N] [--repeat N]
-       heed check CASE_DIR [--kernel NAME] [--threads N]
+       heed run CASE_DIR [--device cpu|cuda] [--kernel NAME] [--threads N] [--repeat N]
+       heed check CASE_DIR [--device cpu|cuda] [--kernel NAME] [--threads N]
        heed --help | --version
 
 kernels  lists the kernels: what each serves, whether this machine can run it
@@ -24,6 +24,7 @@ run      computes the case, writes out.npy and lse.npy into CASE_DIR, prints the
 check    computes the case and compares it with a reference in fp64; exit status 1 when an error exceeds its bound
 
 CASE_DIR holds problem.json, q.npy, k.npy, v.npy and, as used, mask, bias, kv_lens, q_offsets, ... .npy
+--device cuda   on the first CUDA device; default: cpu
 --kernel NAME   this kernel or none
 --threads N     at most N threads, 1..1024; default: the CPUs of this process
 --repeat N      run N times, 1..1000000, and tell the fastest; default 1
@@ -60,12 +61,15 @@ void parse_options(const std::vector<std::string> &words, bool with_repeat, Opti
     for (const auto &[name, value] : settings) {
         if (name == "--kernel" && !value.empty()) {
             options.kernel = value;
+        } else if (name == "--device" && (value == "cpu" || value == "cuda")) {
+            options.device = value == "cuda" ? HEED_CUDA : HEED_CPU;
         } else if (name == "--threads") {
             options.threads = parse_count(name, value, 1024);
         } else if (name == "--repeat" && with_repeat) {
             options.repeat = parse_count(name, value, 1000000);
         } else {
-            throw InvalidInput(name + " \"" + value + "\" is no option; there are --kernel NAME, --threads N" +
+            throw InvalidInput(name + " \"" + value +
+                               "\" is no option; there are --device cpu|cuda, --kernel NAME, --threads N" +
                                (with_repeat ? ", --repeat N" : ""));
         }
     }

@@ -30,6 +30,10 @@ const char *op_name(Op op) {
         return "linear";
     case Op::layer_norm:
         return "layer_norm";
+    case Op::put_words:
+        return "put_words";
+    case Op::sequences:
+        return "sequences";
     }
     return "?";
 }
@@ -56,6 +60,16 @@ heed_status find_op_row(Op op, heed_dtype dtype, heed_dtype kv_dtype, const OpKe
     }
     return fail(HEED_UNSUPPORTED, "this program's kernel library has no row of %s for %s, %s", op_name(op),
                 dtype_name(dtype), dtype_name(kv_dtype));
+}
+
+heed_status find_cuda_op_row(Op op, const OpKernel **row) {
+    const OpKernel *const ops = heed_kernel_table.ops, *const end = ops + heed_kernel_table.num_ops;
+    const OpKernel *const found =
+        std::find_if(ops, end, [&](const OpKernel &candidate) { return candidate.op == op && is_cuda(candidate.isa); });
+    *row = found == end ? nullptr : found;
+    if (found != end) return HEED_OK;
+    return fail(HEED_UNSUPPORTED,
+                "this program's kernel library has no row of %s, which CUDA rows need for the metadata", op_name(op));
 }
 
 heed_status find_linear_rows(heed_dtype dtype, heed_linear_weights *w) {

@@ -26,10 +26,10 @@ Attention alone(const Attention &all) {
 
 // The longest query and the longest cache of a batch choose neither the row nor the splits of the others.
 TEST(PackedBatchInvariance, Case27_BesideLongerSequences) {
-    const struct { int32_t q_len, longest_q_len; } queries[] = {{1, 1}, {1, 100}, {4, 5}};
+    const struct { int32_t q_len, longest_q_len; } queries[] = {{1, 1}, {1, sized(100, 70)}, {4, 5}};
     for (const auto &[q_len, longest_q_len] : queries) {
-        for (const int32_t kv_len : {300, 3000}) {
-            for (const int32_t longest_kv_len : {5000, 20000}) {
+        for (const int32_t kv_len : {sized(300, 30), sized(3000, 130)}) {
+            for (const int32_t longest_kv_len : {sized(5000, 200), sized(20000, 300)}) {
                 Attention all = make_attention({2, 4, 2, longest_q_len, longest_kv_len, 64, 64});
                 all.q_lens = {q_len, longest_q_len};
                 all.kv_lens = {kv_len, longest_kv_len};

@@ -26,8 +26,8 @@ double separation(const Attention &a, const Result &x, const Attention &b, const
                 const int64_t begin = a.out_index(batch, i, h);
                 for (int64_t at = begin; at < begin + a.head_dim_v; at++) {
                     const auto n = static_cast<size_t>(at);
-                    const double bound = out_bound(a, ref_a->out[n], ref_a->max_logit[r], ref_a->max_v[r]) +
-                                         out_bound(b, ref_b->out[n], ref_b->max_logit[r], ref_b->max_v[r]);
+                    const double bound = out_bound(a, ref_a->out[n], ref_a->max_logit[r], ref_a->max_v[r], 0) +
+                                         out_bound(b, ref_b->out[n], ref_b->max_logit[r], ref_b->max_v[r], 0);
                     const double difference = static_cast<double>(x.out[n]) - static_cast<double>(y.out[n]);
                     most = std::max(most, std::fabs(difference) / bound);
                 }
@@ -200,7 +200,7 @@ TEST_P(Dropped, Case56_MeanOverSeedsIsTheUndropped) {
             squares += v * v;
         }
         const double expected = undropped->out[static_cast<size_t>(d)];
-        const double bound = mean_bound(squares, seeds, out_bound(a, 1, 0, 2 * undropped->max_v[0]));
+        const double bound = mean_bound(squares, seeds, out_bound(a, 1, 0, 2 * undropped->max_v[0], 0));
         EXPECT_LE(std::fabs(mean[static_cast<size_t>(d)] - expected), bound) << d;
     }
 }

@@ -161,8 +161,9 @@ TEST_P(FarPages, Case40_PagesBeyond32Bits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, FarRows,
-                         testing::ValuesIn(only(rows_of_64(), [](const Row &row) { return !row.int8_kv(); })),
+                         testing::ValuesIn(only(on_cpu(rows_of_64()), [](const Row &row) { return !row.int8_kv(); })),
                          row_test_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FarRows);
 
 INSTANTIATE_TEST_SUITE_P(Rows, FarPages,
                          testing::ValuesIn(only(rows_of_64(),
@@ -209,10 +210,11 @@ TEST_P(MaskOffsets, Case42_MaskBeyond32Bits) {
 
 // Prefill rows: for 131072 queries a decode row keeps the states of all of them.
 std::vector<Row> masked_prefill_rows() {
-    return only(score_rows_of_64(), [](const Row &row) { return row.leads() && !row.decode(); });
+    return only(on_cpu(score_rows_of_64()), [](const Row &row) { return row.leads() && !row.decode(); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, MaskOffsets, testing::ValuesIn(masked_prefill_rows()), row_test_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(MaskOffsets);
 
 class FarDropout : public Adversarial {};
 

@@ -319,12 +319,12 @@ TEST_F(Problem, StoragesTypesAndModifiersAreServed) {
     }
 }
 
-TEST_F(Problem, NotBuilt) {
+// This program's table has no CUDA rows.
+TEST_F(Problem, NoCudaRows) {
     problem.metadata_on_device = true;
-    expect(HEED_UNSUPPORTED, "metadata_on_device: not built yet");
-    problem = make_problem(2, 8, 16);
+    expect(HEED_INVALID_ARGUMENT, "metadata_on_device is 1 with HEED_CPU");
     problem.device = HEED_CUDA;
-    expect(HEED_NO_DEVICE, "HEED_CUDA");
+    expect(HEED_NO_DEVICE, "device is HEED_CUDA; this program's kernel library has no CUDA rows");
     EXPECT_TRUE(make_plan(make_problem(2, 8, 16)));  // the next CPU call is fine
 }
 

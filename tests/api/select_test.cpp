@@ -41,8 +41,8 @@ protected:
     std::string choose(int32_t q_len, int32_t head_dim, uint32_t features, uint32_t isas,
                        const char *forced = nullptr) {
         const heed::KernelTable table = {rows.data(), static_cast<int32_t>(rows.size())};
-        const heed::RowRequest request = {HEED_F32,           HEED_F32, head_dim, head_dim, features,
-                                          HEED_KV_CONTIGUOUS, q_len,    1,        false};
+        const heed::RowRequest request = {HEED_CPU, HEED_F32,           HEED_F32, head_dim, head_dim,
+                                          features, HEED_KV_CONTIGUOUS, q_len,    1,        false};
         choice = heed::choose_row(table, request, isas, forced);
         return choice.row == nullptr ? "" : choice.row->name;
     }

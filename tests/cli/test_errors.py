@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What `heed` says to bad input: exit status, a message that names the fault, and no output file."""
 
+import ctypes.util
 import os
 import resource
 import struct
@@ -165,6 +166,7 @@ class Errors(RefusalTest):
             (["--threads", "2x"], ('--threads is "2x"',)),
             (["--repeat"], ('--repeat is ""',)),
             (["--repeat", "-1"], ('--repeat is "-1"',)),
+            (["--device", "gpu"], ('--device "gpu"', "cpu|cuda")),
             (["--fast", "1"], ("--fast", "--threads N")),
         ]:
             with self.subTest(command):
@@ -174,6 +176,14 @@ class Errors(RefusalTest):
                 done = self.call(*words)
                 self.assertEqual((done.returncode, done.stdout), (2, ""))
                 self.assertIn("heed", done.stderr)
+
+    def test_no_device(self):
+        # Without a driver, or in a build without CUDA rows.
+        environment = {**os.environ, "LD_LIBRARY_PATH": "", "HEED_FORCE_KERNEL": ""}
+        self.write({"dtype": "f16"}, **{name: array.astype(np.float16) for name, array in
+                                        [("q", self.q), ("k", self.k), ("v", self.v)]})
+        if not ctypes.util.find_library("cuda"):
+            self.assert_refused(3, "CUDA", command=["--device", "cuda"], call_options={"env": environment})
 
     def test_output_that_cannot_be_written(self):
         # The limit is below the size of out.npy; restore_signals would make it a deadly signal.

@@ -167,7 +167,7 @@ class Results(CliTest):
 
 class Words(CliTest):
     def test_help_and_version(self):
-        self.assertIn("heed run CASE_DIR [--kernel NAME] [--threads N] [--repeat N]", self.call("--help").stdout)
+        self.assertIn("heed run CASE_DIR [--device cpu|cuda] [--kernel NAME] [--threads N] [--repeat N]", self.call("--help").stdout)
         self.assertRegex(self.call("--version").stdout, r"^heed \d+\.\d+\.\d+\n$")
 
     def test_kernels(self):

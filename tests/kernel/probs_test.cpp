@@ -109,6 +109,7 @@ TEST_P(Probs, ModesBuildOnEachOther) {
 }
 
 TEST(ProbsArguments, ThreadsAndPoolAreChecked) {
+    if (test_device() == HEED_CUDA) GTEST_SKIP() << "probabilities are not built for CUDA yet";
     const Attention a = make_attention({1, 1, 1, 2, 3, 8, 8});
     Call call(a, CallOptions().with_threads(2));
     ASSERT_EQ(call.prepare(), HEED_OK) << heed_last_error();
@@ -129,6 +130,7 @@ TEST(ProbsArguments, ThreadsAndPoolAreChecked) {
 
 std::vector<Form> forms() {
     std::vector<Form> result;
+    if (test_device() == HEED_CUDA) return result;  // not built there yet
     for (const heed_dtype dtype : {HEED_F32, HEED_F16, HEED_BF16}) {
         for (const bool int8_kv : {false, true}) {
             result.push_back({dtype, int8_kv, HEED_Q_DENSE, HEED_KV_CONTIGUOUS});
@@ -141,6 +143,7 @@ std::vector<Form> forms() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, Probs, testing::ValuesIn(forms()));
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Probs);
 
 }  // namespace
 }  // namespace heed_test

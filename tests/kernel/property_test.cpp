@@ -24,8 +24,9 @@ protected:
 };
 
 class PropertiesOfF32 : public Properties {};
+class PropertiesOfThreads : public Properties {};
 
-TEST_P(Properties, ThreadsChangeNoBit) {
+TEST_P(PropertiesOfThreads, ThreadsChangeNoBit) {
     Attention a = work_for_threads(7);
     a.causal = true;
     a.position = HEED_BOTTOM_RIGHT;
@@ -46,7 +47,7 @@ TEST_P(Properties, RepetitionChangesNoBit) {
     Call call(a, options());
     ASSERT_EQ(call.run(), HEED_OK) << heed_last_error();
     const std::vector<float> first = call.out(), first_lse = call.lse();
-    for (int32_t n = 0; n < 5; n++) {
+    for (int32_t n = 0; n < sized(5, 2); n++) {
         ASSERT_EQ(call.execute(), HEED_OK) << heed_last_error();
         expect_same_bits(call.out(), first, "out");
         expect_same_bits(call.lse(), first_lse, "lse");
@@ -116,8 +117,8 @@ TEST_P(Properties, ConstantAddedToAllLogits) {
                 const auto r = static_cast<size_t>(a.lse_index(b, h, i));
                 for (int64_t at = a.out_index(b, i, h); at < a.out_index(b, i, h) + a.head_dim_v; at++) {
                     const auto n = static_cast<size_t>(at);
-                    const double bound =
-                        out_bound(shifted, reference.out[n], reference.max_logit[r], reference.max_v[r]);
+                    const double bound = out_bound(shifted, reference.out[n], reference.max_logit[r],
+                                                   reference.max_v[r], reference.weight_rounding[n]);
                     const double moved_by = static_cast<double>(moved.out[n]) - static_cast<double>(plain.out[n]);
                     ASSERT_LE(std::fabs(moved_by), 2 * bound);
                 }
@@ -206,6 +207,8 @@ std::vector<Row> f32_rows() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, Properties, testing::ValuesIn(supported_rows()), row_test_name);
+INSTANTIATE_TEST_SUITE_P(Rows, PropertiesOfThreads, testing::ValuesIn(on_cpu(supported_rows())), row_test_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PropertiesOfThreads);
 INSTANTIATE_TEST_SUITE_P(Rows, PropertiesOfF32, testing::ValuesIn(f32_rows()), row_test_name);
 
 }  // namespace

@@ -161,7 +161,7 @@ Attention random_case(const Row &row, Rng *rng, CallOptions *options) {
 }
 
 TEST_P(RandomScores, AgainstTheReference) {
-    const uint64_t cases = row().leads() ? 12 : 4;
+    const auto cases = static_cast<uint64_t>(sized(row().leads() ? 12 : 4, 2));
     for (uint64_t seed = first_seed(); seed < first_seed() + cases; seed++) {
         Rng rng(seed * 1000003 + 17);
         CallOptions settings = options();

@@ -55,9 +55,9 @@ TEST_P(StoredTokens, EachSequenceEqualsItself) {
 }
 
 TEST_P(StoredTokens, ChunkedPrefill) {
-    const Attention a = attention({16, 9}, {block() + 30, 40}, 16, block() + 30);
+    const Attention a = attention({16, 9}, {block() + 30, 36}, 16, block() + 30);
     expect_one_result(a, varlen());
-    const Attention whole = attention({}, {block() + 30, 40}, 16, block() + 30);
+    const Attention whole = attention({}, {block() + 30, 36}, 16, block() + 30);
     expect_one_result(whole, legal());
 }
 
@@ -80,7 +80,7 @@ TEST_P(StoredTokens, VisibleKeys) {
 
 TEST_P(StoredTokens, LayoutsOfEveryStorage) {
     for (const StoragePair &s : legal()) {
-        const Attention a = attention({}, {block() + 9, 30}, 5, block() + 12);
+        const Attention a = attention({}, {block() + 9, 20}, 5, block() + 12);
         const Result packed = expect_correct(a, stored(s));
         for (const Layout layout : some<Layout>({Layout::bshd, Layout::bhsd, Layout::sbhd, Layout::padded})) {
             CallOptions strided = stored(s).with_layout(layout);

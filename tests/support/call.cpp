@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "device.h"
 #include "element.h"
 #include "rows.h"
 
@@ -129,6 +130,7 @@ heed_problem make_problem(const Attention &a, const CallOptions &options) {
     heed_problem p;
     heed_problem_init(&p);
     const Storage storage = lay_out(a, options);
+    p.device = test_device();
     p.dtype = a.dtype;
     p.kv_dtype = a.kv_dtype();
     p.bias_dtype = a.bias_dtype;
@@ -270,6 +272,7 @@ void Call::make_outputs() {
     args.workspace_bytes = workspace_.bytes();
     args.num_threads = options_.num_threads;
     args.pool = options_.pool;
+    if (problem.metadata_on_device) args.device_status = &device_status;
 }
 
 heed_status Call::prepare() {
@@ -284,12 +287,38 @@ heed_status Call::prepare() {
     return HEED_OK;
 }
 
+heed_status Call::execute_on_device(const heed_plan *plan) {
+    DeviceMirror mirror;
+    const CudaDevice &device = CudaDevice::get();
+    for (GuardedBuffer *input : {&q_, &k_, &v_, &k_scale_, &v_scale_, &mask_, &bias_, &sink_, &alibi_slopes_}) {
+        mirror.add(input->data(), input->bytes(), false);
+    }
+    for (GuardedBuffer *output : {&out_, &lse_, &workspace_}) mirror.add(output->data(), output->bytes(), true);
+    if (problem.metadata_on_device) {
+        for (GuardedBuffer *metadata : {&kv_lens_, &q_offsets_, &cu_seqlens_q_, &cu_seqlens_kv_}) {
+            mirror.add(metadata->data(), metadata->bytes(), false);
+        }
+        mirror.add(&device_status, sizeof(device_status), true);
+    }
+    const heed_args device_args = on_device(mirror, args);
+    const heed_status status = heed_execute(plan, &device_args);
+    device.synchronize();
+    device_guards_intact_ = mirror.bring_back();
+    return status;
+}
+
+heed_status Call::execute(const heed_plan *plan) {
+    return problem.device == HEED_CUDA ? execute_on_device(plan) : heed_execute(plan, &args);
+}
+
 heed_status Call::execute() {
-    const heed_status status = heed_execute(plan_.get(), &args);
+    const heed_status status = execute(plan_.get());
     const bool needs_kernel = a_.num_rows() > 0 && a_.kv_len > 0;
     if (status == HEED_OK && needs_kernel) note_run(kernel());
     return status;
 }
+
+void Call::forget_out() { std::memset(out_.data(), 0xff, out_.bytes()); }
 
 heed_status Call::run() {
     const heed_status status = prepare();
@@ -318,6 +347,7 @@ std::vector<float> Call::lse() const {
 }
 
 bool Call::canaries_intact() const {
+    if (!device_guards_intact_) return false;
     const Extents out = q_extents(a_.head_dim_v), lse = lse_extents();
     const Strides out_strides(out, problem.out_layout), lse_strides(lse, problem.lse_layout);
     if (!gaps_intact(out_, args.out.data, out, out_strides, element_bytes(a_.dtype))) return false;

@@ -67,17 +67,22 @@ using Plan = std::unique_ptr<heed_plan, PlanDeleter>;
 
 // One problem made ready: edit `problem`, prepare(), edit `args`, execute() as often as wanted.
 // `a` must outlive it. Gaps and slack hold NaN, outputs hold NaN before the first execute, the workspace is poisoned.
+// On CUDA (test_device) each execute copies all tensors to the device, waits, and copies what was written back: `args`
+// and the results are host memory on every device.
 class Call {
 public:
     Call(const Attention &a, const CallOptions &options);
 
     heed_problem problem;
     heed_args args;
+    int32_t device_status = 0;  // with metadata_on_device: as each execute finds and leaves it
 
     // Creates the plan and fills the buffers.
     heed_status prepare();
     heed_status execute();
-    heed_status run();  // both
+    heed_status execute(const heed_plan *plan);  // another plan of the same problem
+    heed_status run();                           // prepare and execute
+    void forget_out();                           // NaN where the results of an execute are
 
     const heed_plan *plan() const { return plan_.get(); }
     std::string kernel() const { return heed_plan_kernel_name(plan_.get()); }
@@ -93,6 +98,7 @@ public:
     bool outputs_untouched() const;
 
 private:
+    heed_status execute_on_device(const heed_plan *plan);
     Extents q_extents(int32_t head_dim) const;
     Extents kv_extents(int32_t head_dim) const;
     Extents lse_extents() const;
@@ -108,6 +114,7 @@ private:
     CallOptions options_;
     Storage storage_;
     Plan plan_;
+    bool device_guards_intact_ = true;
     GuardedBuffer q_, k_, v_, k_scale_, v_scale_, out_, lse_, mask_, bias_, workspace_;
     GuardedBuffer kv_lens_, q_offsets_, cu_seqlens_q_, cu_seqlens_kv_, page_table_, sink_, alibi_slopes_;
 };

@@ -110,7 +110,8 @@ void solve_row(const Attention &a, int32_t b, int32_t h, int32_t i, const std::v
     const int64_t g = h / a.group_size();
     const auto first_key = static_cast<size_t>((int64_t{b} * a.num_kv_heads + g) * a.kv_len);
     double *out = ref->out.data() + a.out_index(b, i, h);
-    std::vector<double> weights(visible.size());
+    double *rounding = ref->weight_rounding.data() + a.out_index(b, i, h);
+    std::vector<double> weights(visible.size()), squares(static_cast<size_t>(a.head_dim_v));
     double max = sink_of(a, h), max_logit = 0, max_v = 0;
     int32_t num_visible = 0, num_kept = 0;
     for (int32_t j = 0; j < a.kv_len; j++) {
@@ -144,14 +145,23 @@ void solve_row(const Attention &a, int32_t b, int32_t h, int32_t i, const std::v
         if (prob < 0) continue;
         num_kept++;
         for (int32_t d = 0; d < a.head_dim_v; d++) {
-            out[d] += prob * keep_scale * static_cast<double>(a.v_row(b, j, g)[d]);
+            const double part = prob * keep_scale * static_cast<double>(a.v_row(b, j, g)[d]);
+            out[d] += part;
+            rounding[d] += std::fabs(part);
+            squares[static_cast<size_t>(d)] += part * part;
         }
+    }
+    for (int32_t d = 0; d < a.head_dim_v; d++) {
+        rounding[d] = random_sum_bound(rounding[d], squares[static_cast<size_t>(d)]);
     }
     ref->num_kept[row] = num_kept;
     double *effect = ref->key_effect.data() + first_key;
-    double max_out = 0;
-    for (int32_t d = 0; d < a.head_dim_v; d++) max_out = std::max(max_out, std::fabs(out[d]));
-    const double bound = out_bound(a, max_out, max_logit, max_v);
+    double max_out = 0, max_rounding = 0;
+    for (int32_t d = 0; d < a.head_dim_v; d++) {
+        max_out = std::max(max_out, std::fabs(out[d]));
+        max_rounding = std::max(max_rounding, rounding[d]);
+    }
+    const double bound = out_bound(a, max_out, max_logit, max_v, max_rounding);
     for (int32_t j = 0; j < a.kv_len; j++) {
         const double prob = weights[static_cast<size_t>(j)];
         if (visible[static_cast<size_t>(j)] && prob >= 0) effect[j] = std::max(effect[j], prob * max_v / bound);
@@ -268,6 +278,7 @@ Reference compute_reference_as_held(const Attention &a, bool with_baseline) {
     Reference ref;
     const auto rows = static_cast<size_t>(a.num_rows());
     ref.out.assign(static_cast<size_t>(a.num_outputs()), 0.0);
+    ref.weight_rounding = ref.out;
     ref.lse.assign(rows, -infinity);
     ref.max_logit.assign(rows, 0.0);
     ref.max_v.assign(rows, 0.0);
@@ -297,7 +308,7 @@ std::shared_ptr<const Reference> reference_of(const Attention &a) {
         cache.clear();
         cached = 0;
     }
-    cached += static_cast<int64_t>(ref->out.size() + 4 * ref->lse.size() + ref->key_effect.size());
+    cached += static_cast<int64_t>(2 * ref->out.size() + 4 * ref->lse.size() + ref->key_effect.size());
     cache[key] = ref;
     return ref;
 }

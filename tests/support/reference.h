@@ -12,7 +12,9 @@ namespace heed_test {
 
 // Rows are indexed as lse: [batch, num_heads, q_len].
 struct Reference {
-    std::vector<double> out;        // [batch, q_len, num_heads, head_dim_v]
+    std::vector<double> out;  // [batch, q_len, num_heads, head_dim_v]
+    // As out: how much out may change when each weight changes by one part in one, up or down at random: see out_bound.
+    std::vector<double> weight_rounding;
     std::vector<double> lse;        // natural log
     std::vector<double> max_logit;  // S: the largest size of a logit that the row sees, what its rounding errors scale
                                     // with, see Logit in reference.cpp

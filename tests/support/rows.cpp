@@ -5,6 +5,8 @@
 #include <set>
 #include <tuple>
 
+#include "device.h"
+
 namespace heed_test {
 namespace {
 
@@ -36,7 +38,9 @@ std::vector<Row> all_rows() {
     for (int32_t i = 0; i < heed_kernel_count(); i++) {
         heed_kernel_info_t info = {};
         info.struct_size = sizeof(info);
-        if (heed_kernel_info(i, &info) == HEED_OK) rows.push_back({info.name, info});
+        if (heed_kernel_info(i, &info) != HEED_OK) continue;
+        const Row row = {info.name, info};
+        if (row.cuda() == (test_device() == HEED_CUDA)) rows.push_back(row);
     }
     std::stable_sort(rows.begin(), rows.end(), [](const Row &x, const Row &y) {
         const auto key = [](const Row &row) {
@@ -61,7 +65,19 @@ std::vector<Row> rows_for(const Shape &shape, uint32_t features) {
     });
 }
 
-const char *isa_name(heed_isa isa) { return isa == HEED_AVX512 ? "avx512" : isa == HEED_AVX2 ? "avx2" : "x86_64"; }
+std::vector<Row> on_cpu(std::vector<Row> rows) {
+    return test_device() == HEED_CPU ? std::move(rows) : std::vector<Row>();
+}
+
+const char *isa_name(heed_isa isa) {
+    const char *const names[] = {"x86_64", "avx2", "avx512", "sm75", "sm80"};
+    return names[isa];
+}
+
+std::vector<heed_isa> isas_of_device() {
+    if (test_device() == HEED_CUDA) return {HEED_SM75, HEED_SM80};
+    return {HEED_X86_64, HEED_AVX2, HEED_AVX512};
+}
 
 bool machine_has(heed_isa isa) {
     switch (isa) {
@@ -73,6 +89,10 @@ bool machine_has(heed_isa isa) {
         return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512cd") != 0 &&
                __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
                __builtin_cpu_supports("avx512vl") != 0;
+    case HEED_SM75:
+        return CudaDevice::get().capability() >= 75;
+    case HEED_SM80:
+        return CudaDevice::get().capability() >= 80;
     }
     return false;
 }

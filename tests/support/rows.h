@@ -1,4 +1,4 @@
-// The rows of the kernel table that this machine can run, and which of them ran.
+// The rows of the kernel table that the tested device can run, and which of them ran.
 #pragma once
 
 #include <algorithm>
@@ -14,15 +14,20 @@ struct Row {
     heed_kernel_info_t info;
 
     bool any_head_dim() const { return info.head_dim == 0; }
+    bool cuda() const { return info.isa == HEED_SM75 || info.isa == HEED_SM80; }
     bool decode() const { return info.phase == HEED_DECODE; }
     bool has(uint32_t features) const { return (info.features & features) == features; }
     // The row's own head dims, or the given ones for a general row.
     Shape shape(int32_t head_dim = 57, int32_t head_dim_v = 40) const;
 
+    // The largest that rows of any head dim serve.
+    int32_t most_head_dim() const { return cuda() ? 256 : 640; }
+
     bool int8_kv() const { return info.kv_dtype == HEED_I8; }
     bool paged() const { return info.kv_storage == HEED_KV_PAGED; }
-    // A row of f32 and contiguous keys: tests run their whole lists on these, and parts of them on the others.
-    bool leads() const { return info.dtype == HEED_F32 && !int8_kv() && !paged(); }
+    // A row of f32 (CUDA: f16) and contiguous keys: tests run their whole lists on these, and parts of them on the
+    // others.
+    bool leads() const { return info.dtype == (cuda() ? HEED_F16 : HEED_F32) && !int8_kv() && !paged(); }
     // What the row serves: contiguous and varlen keys, paged rows paged keys too; any legal storage of queries.
     bool serves(heed_kv_storage storage) const { return paged() || storage != HEED_KV_PAGED; }
 
@@ -32,11 +37,15 @@ struct Row {
     CallOptions options() const;
 };
 
-// All rows, and those that run here, sorted so that rows that solve the same problems stand together.
+// All rows of the tested device, and those that run here, sorted so that rows that solve the same problems stand
+// together.
 std::vector<Row> all_rows();
 std::vector<Row> supported_rows();
 std::vector<Row> rows_with(uint32_t features);                         // supported, with all of these features
 std::vector<Row> rows_for(const Shape &shape, uint32_t features = 0);  // supported, and serving these head dims
+
+// The rows of suites about what only the CPU has, threads, say, or gigabytes for one tensor: none when CUDA is tested.
+std::vector<Row> on_cpu(std::vector<Row> rows);
 
 template <class Predicate>
 std::vector<Row> only(std::vector<Row> rows, Predicate predicate) {
@@ -45,8 +54,9 @@ std::vector<Row> only(std::vector<Row> rows, Predicate predicate) {
 }
 
 const char *isa_name(heed_isa isa);
+std::vector<heed_isa> isas_of_device();
 
-// By CPUID alone, without asking the library.
+// By CPUID, or the CUDA driver's word, without asking the library.
 bool machine_has(heed_isa isa);
 
 // Notes that a row ran; the ISAs of all that did.

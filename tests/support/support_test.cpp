@@ -66,7 +66,7 @@ protected:
 TEST_F(Judgement, AcceptsTheReference) { EXPECT_TRUE(good()) << judge(a, ref, out, lse).complaint; }
 
 TEST_F(Judgement, FindsOneWrongElement) {
-    const double bound = out_bound(a, ref.out[5], ref.max_logit[0], ref.max_v[0]);
+    const double bound = out_bound(a, ref.out[5], ref.max_logit[0], ref.max_v[0], 0);
     out[5] += static_cast<float>(0.5 * bound);
     EXPECT_TRUE(good());
     out[5] += static_cast<float>(1.5 * bound);

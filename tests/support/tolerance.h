@@ -43,6 +43,11 @@ struct Verdict {
 // int8 keys: the scale is multiplied in after the dot product, alone or with `scale`: 2 roundings of half a unit, so c
 // grows by 1. int8 values: the scale is multiplied into the weight, half a unit of Vmax, so e is 1.
 // Dropout: 1 - p, its inverse and the product with it are rounded, 3 halves of a unit of Vmax: e grows by 2.
+// Rows whose weights are rounded to the I/O type before they meet v (Attention::rounds_weights): each weight w is off
+// by up to u_out * w, so that out is off by u_out * sum p |v| at most. The roundings are independent and each uniform
+// within its half unit: their sum is off by 6 standard deviations, 6 / sqrt(3) * u_out * sqrt(sum (p v)^2), in one of
+// 10^9 elements. The less of the two is added. f16 weights below 2^-14 lose up to 2^-25 each instead: 2^-25 * Vmax for
+// each visible key, the largest weight being 1.
 // Rows that see no key, see one key, or have all keys dropped compare bits; where the reference is NaN the result must
 // be NaN.
 Verdict judge(const Attention &a, const Reference &ref, const std::vector<float> &out, const std::vector<float> &lse,
@@ -54,7 +59,11 @@ Verdict judge(const Attention &a, const Reference &ref, const std::vector<float>
 bool needs_baseline(const Attention &a);
 
 // The bound of one element of `out`, and of lse, in a row whose largest visible |logit| and |v| are given.
-double out_bound(const Attention &a, double ref, double max_logit, double max_v);
+// weight_rounding: Reference's, where the row may round weights.
+double out_bound(const Attention &a, double ref, double max_logit, double max_v, double weight_rounding);
+// Of parts with this sum of sizes and this sum of squares, each off by up to one part in one: the less of all at once
+// and 6 standard deviations.
+double random_sum_bound(double sizes, double squares);
 double lse_bound(const Attention &a, double ref, double max_logit);
 
 // Bounds with a derivation of their own.

@@ -66,11 +66,12 @@ typedef struct heed_problem {
     bool want_lse;           /* execute writes lse */
     bool batch_invariant;    /* a sequence alone and in any batch gives the same bits, by plans of the same max_kv_len
                               * (contiguous and paged keys); packed queries then run prefill rows at any length */
-    bool metadata_on_device; /* lengths and tables are device pointers, clamped in the kernel */
+    bool metadata_on_device; /* CUDA: lengths, prefix sums and offsets are device pointers, clamped in the kernel */
 
     float dropout_p;     /* 0..1; 0 is bitwise "off" */
     int32_t num_splits;  /* key partitions of a decode row, 0 = the plan chooses; fixed by the plan, never by lengths */
-    int32_t max_threads; /* most threads one execute may use, 0 = the CPUs of this process; scales the workspace */
+    int32_t max_threads; /* most threads one execute may use, 0 = the CPUs of this process; scales the workspace; CUDA:
+                            of no meaning */
 
     heed_dtype bias_dtype;  /* HEED_F32, or dtype */
     heed_layout q_layout;   /* [batch, q_len, num_heads, head_dim]; varlen: [1, total_q, num_heads, head_dim] */
@@ -83,6 +84,9 @@ typedef struct heed_problem {
      * (broadcast), 0 = full. Packed means packed in that shape. kv_len here is max_kv_len. */
     int32_t mask_shape[4], bias_shape[4];
     heed_layout mask_layout, bias_layout;
+
+    int32_t cuda_capability; /* CUDA: 10 * major + minor of the chip, e.g. 90; 0: 80 or newer is taken for granted until
+                                the first execute looks at the chip */
 } heed_problem;
 
 /* Sets struct_size and every default: zero, except scale = NaN, window_left = window_right = -1. */
@@ -110,15 +114,19 @@ HEED_API const char *heed_plan_kernel_name(const heed_plan *plan);
 /* Key partitions of the plan, 1 for prefill rows; 0 for NULL. */
 HEED_API int32_t heed_plan_num_splits(const heed_plan *plan);
 
-/* Text, one line per candidate row: taken, or why not; then splits and workspace. Lives as long as the plan. */
+/* Text: the row and why, splits and workspace; one line per candidate row of the device: taken, or why not. Lives as
+ * long as the plan. */
 HEED_API const char *heed_plan_explain(const heed_plan *plan);
 
 /* ---- Execute -------------------------------------------------------------------------------------------------- */
 
-/* Tensors and metadata of one call. Fields that the problem does not ask for are ignored. Metadata is read once. */
+/* Tensors and metadata of one call. Fields that the problem does not ask for are ignored. Metadata is read once.
+ * CUDA: tensors, sink, alibi_slopes and the workspace are device memory of the stream's context. Metadata (the arrays
+ * of int32) is host memory that execute has read when it returns; with metadata_on_device it is device memory that is
+ * read on the stream. */
 typedef struct heed_args {
     uint32_t struct_size; /* sizeof(heed_args), set by heed_args_init; 0 is an error */
-    int32_t num_threads;  /* 0 = the plan's max_threads, else 1..max_threads */
+    int32_t num_threads;  /* 0 = the plan's max_threads, else 1..max_threads; CUDA: of no meaning, as is pool */
     heed_tensor q, k, v;
     heed_tensor out;
     heed_tensor lse;              /* f32, when want_lse */
@@ -136,8 +144,8 @@ typedef struct heed_args {
     void *workspace; /* 128-byte aligned, heed_plan_workspace_bytes(); contents are lost; one per running call */
     size_t workspace_bytes;
     const heed_parallel_for *pool; /* NULL = Heed's own threads */
-    void *stream;                  /* CUDA stream */
-    int32_t *device_status;        /* CUDA: first metadata fault, with metadata_on_device */
+    void *stream;                  /* CUstream or cudaStream_t; NULL: the default stream of the current context */
+    int32_t *device_status;        /* with metadata_on_device, or NULL: see heed_execute */
 } heed_args;
 
 /* Sets struct_size and zeroes the rest. */
@@ -150,7 +158,17 @@ HEED_API heed_status heed_args_init(heed_args *args);
  * depends on that. Computes in the default floating-point environment and restores the caller's. On CUDA asynchronous
  * on `stream`.
  * Empty problems (batch 0, q_len 0) touch nothing; max_kv_len 0 writes zeros and lse = -inf.
- * Errors: INVALID_ARGUMENT, WORKSPACE_TOO_SMALL, NO_DEVICE, INTERNAL. */
+ *
+ * CUDA: runs on the stream's context, whether it is current or not; with stream NULL one must be current. The first
+ * call of a plan's row on a context loads the kernel, which allocates and may wait; so may the first CUDA call of a
+ * process, which loads the driver. Every later call only launches: it allocates nothing, copies nothing and waits for
+ * nothing. All calls may be captured into a graph (the metadata's values are then part of it). A chip below the row's
+ * compute capability is UNSUPPORTED, and nothing is launched. metadata_on_device: values that are out of range are
+ * clamped; the output of their sequences is unspecified, and nothing outside of the tensors is touched. *device_status,
+ * an int32 on the device that the caller has set to 0, stays 0 when all is well; else the first fault that the kernel
+ * meets is there: sequence << 3 | kind, with kind 1: cu_seqlens_q, 2: cu_seqlens_kv, 3: kv_lens. It is written only
+ * where it was 0. Errors: INVALID_ARGUMENT, WORKSPACE_TOO_SMALL, NO_DEVICE, INTERNAL; CUDA also UNSUPPORTED,
+ * OUT_OF_MEMORY. */
 HEED_API heed_status heed_execute(const heed_plan *plan, const heed_args *args);
 
 /* ---- Version, errors ------------------------------------------------------------------------------------------ */
@@ -167,7 +185,14 @@ HEED_API const char *heed_last_error(void);
 /* ---- The registry --------------------------------------------------------------------------------------------- */
 
 typedef enum heed_phase HEED_ENUM_WIDTH { HEED_PREFILL = 0, HEED_DECODE = 1 } heed_phase;
-typedef enum heed_isa HEED_ENUM_WIDTH { HEED_X86_64 = 0, HEED_AVX2 = 1, HEED_AVX512 = 2 } heed_isa;
+/* HEED_SM75, HEED_SM80: CUDA, compute capability 7.5 and 8.0 or newer. */
+typedef enum heed_isa HEED_ENUM_WIDTH {
+    HEED_X86_64 = 0,
+    HEED_AVX2 = 1,
+    HEED_AVX512 = 2,
+    HEED_SM75 = 3,
+    HEED_SM80 = 4
+} heed_isa;
 
 /* Bits of heed_kernel_info_t.features: what a row can serve beyond the plain problem; it serves problems without them
  * too. GQA: a decode row that works on several query rows at once (the heads of a group, positions); rows with and
@@ -186,12 +211,12 @@ typedef struct heed_kernel_info_t {
     uint32_t struct_size;         /* set by the caller to sizeof(heed_kernel_info_t) */
     heed_phase phase;             /* HEED_DECODE: tiles of few query rows, keys split over threads */
     heed_dtype dtype, kv_dtype;   /* of q and out, of k and v */
-    int32_t head_dim, head_dim_v; /* 0 = any */
+    int32_t head_dim, head_dim_v; /* 0 = any: 1..640, of CUDA rows 1..256 */
     uint32_t features;            /* HEED_FEATURE_* bits */
     heed_kv_storage kv_storage;   /* CONTIGUOUS: the row serves contiguous and varlen; PAGED: it serves all */
     heed_isa isa;                 /* instructions that the row needs */
     int32_t row_block, kv_block;  /* query rows of a task, keys of a softmax block */
-    bool supported;               /* on this machine */
+    bool supported;               /* on this machine; of CUDA rows: by some device */
     int64_t scratch_bytes;        /* workspace per thread, -1: the row takes its scratch from the heap (test rows) */
     int64_t code_bytes;           /* machine code, 0 when not recorded */
     const char *name;     /* attention_{phase}_{dtype}[_kv{dtype}]_d{D|any}[x{Dv}][_{features}]_{storage}_{isa} */
@@ -202,7 +227,8 @@ typedef struct heed_kernel_info_t {
 /* Rows linked into this program or library. */
 HEED_API int32_t heed_kernel_count(void);
 
-/* Row `index`, 0..heed_kernel_count()-1. INVALID_ARGUMENT for another index or struct_size. Thread-safe. */
+/* Row `index`, 0..heed_kernel_count()-1. INVALID_ARGUMENT for another index or struct_size. Thread-safe. For a CUDA row
+ * it loads and starts the CUDA driver, if there is one. */
 HEED_API heed_status heed_kernel_info(int32_t index, heed_kernel_info_t *info);
 
 #ifdef __cplusplus

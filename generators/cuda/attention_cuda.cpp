@@ -1,0 +1,58 @@
+#include "attention_cuda.h"
+
+#include "../attention_kernel.h"
+#include "attention_prefill.h"
+
+namespace heed::cuda {
+
+using namespace Halide;
+
+Module prefill_module(const std::string &name, const AttentionConfig &config, const PrefillTile &tile,
+                      const Target &target) {
+    const AttentionArguments args(config);
+    Func attention("attention");
+    const std::string out = attention.name();
+    PrefillInputs in{{"q", 4},
+                     {"k", 4},
+                     {"v", 4},
+                     {"mask", 4},
+                     {"bias", 4},
+                     {"bias_16", 4},
+                     {"sink", 1},
+                     {"alibi", 1},
+                     {"tasks", 2},
+                     {out + ".0", 4},
+                     {out + ".1", 4},
+                     args.max_q_len,
+                     args.max_kv_len,
+                     args.scale,
+                     args.softcap,
+                     args.mask_form,
+                     args.bias_form,
+                     args.alibi_symmetric,
+                     args.uniform,
+                     args.visible_begin,
+                     args.visible_end,
+                     args.position_offset,
+                     {},
+                     {}};
+
+    auto host_value = [](const std::string &value) { return Internal::Variable::make(Int(32), value); };
+    in.row_blocks = host_value("row_blocks");
+    in.group_size = host_value("group_size");
+
+    Launch launch;
+    launch.name = name;
+    launch.host_values = {{"row_blocks", (args.max_q_len + (tile.rows() - 1)) / tile.rows()},
+                          {"group_size", in.q.extent(1) / in.k.extent(1)}};
+    launch.blocks = in.row_blocks * in.q.extent(1) * args.batch;
+    launch.threads = tile.threads();
+    launch.shared_bytes = prefill_shared_bytes(config, tile);
+    launch.tensors = {in.q,         in.k,   in.v,  in.mask, in.bias, in.bias_16, in.sink, in.alibi_slopes,
+                      in.sequences, in.out, in.lse};
+    launch.program = prefill_program(config, tile, in, Launch::block(name), Launch::thread(name));
+
+    return launch_module(name, attention, {stored_type(config.dtype), Float(32)}, 4, args.arguments(), launch, target);
+}
+
+}  // namespace heed::cuda

@@ -1,0 +1,37 @@
+#pragma once
+// Machine code for the kernel of a Module, ahead of time: its PTX is rewritten, assembled for each GPU generation and
+// put back as a fat binary, which the driver loads without a compiler. The PTX stays in it for later generations.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "Halide.h"
+#include "ptx_rewriter.h"
+
+namespace heed::cuda {
+
+struct Toolkit {
+    std::string ptxas, fatbinary;   // programs
+    std::vector<int> capabilities;  // of the machine code, 10 * major + minor
+};
+
+// What ptxas says of the machine code for one capability.
+struct BinaryStatistics {
+    int registers = 0, spill_bytes = 0, shared_bytes = 0;
+};
+
+struct DeviceBinary {
+    Halide::Module module;
+    std::string ptx;                             // rewritten
+    std::map<std::string, int> intrinsics;       // their number in the PTX
+    std::map<int, BinaryStatistics> statistics;  // by capability
+    std::map<int, std::string> cubins;           // paths, by capability
+};
+
+// `base`: path of the files it writes, base.ptx, base.sm_80.cubin, base.fatbin. Throws std::runtime_error with the
+// output of the program that failed, or when the module does not hold exactly one kernel.
+DeviceBinary assemble(const Halide::Module &module, const RewriteOptions &options, const Toolkit &toolkit,
+                      const std::string &base);
+
+}  // namespace heed::cuda

@@ -1,0 +1,223 @@
+#include "intrinsics.h"
+
+namespace heed::cuda {
+
+using namespace Halide;
+
+namespace {
+
+// Reads or writes memory, or works with other lanes: stays where it stands.
+Expr ordered(const char *name, Type type, const std::vector<Expr> &args) {
+    return Internal::Call::make(type, name, args, Internal::Call::Extern);
+}
+
+Expr pure(const char *name, Type type, const std::vector<Expr> &args) {
+    return Internal::Call::make(type, name, args, Internal::Call::PureExtern);
+}
+
+const char *of_type(ElementType type, const char *f16, const char *bf16) {
+    return type == ElementType::bf16 ? bf16 : f16;
+}
+
+}  // namespace
+
+Expr fragment(const Expr &a, const Expr &b, const Expr &c, const Expr &d) {
+    return pure(a.type().is_float() ? "heed_fragment_f32" : "heed_fragment_u32", UInt(128), {a, b, c, d});
+}
+Expr zero_fragment() { return fragment(0.f, 0.f, 0.f, 0.f); }
+Expr float_of(const Expr &fragment, int i) {
+    const char *const names[] = {"heed_float0", "heed_float1", "heed_float2", "heed_float3"};
+    return pure(names[i], Float(32), {fragment});
+}
+Expr low_half(const Expr &fragment) { return pure("heed_low_half", UInt(64), {fragment}); }
+Expr high_half(const Expr &fragment) { return pure("heed_high_half", UInt(64), {fragment}); }
+Expr mma(ElementType type, const Expr &a, const Expr &b, const Expr &c) {
+    return ordered(of_type(type, "heed_mma_f16", "heed_mma_bf16"), UInt(128), {a, b, c});
+}
+Expr pack(ElementType type, const Expr &low, const Expr &high) {
+    return pure(of_type(type, "heed_pack_f16", "heed_pack_bf16"), UInt(32), {low, high});
+}
+Expr unpack(ElementType type, const Expr &pair, int i) {
+    return pure(i == 0 ? of_type(type, "heed_unpack0_f16", "heed_unpack0_bf16")
+                       : of_type(type, "heed_unpack1_f16", "heed_unpack1_bf16"),
+                Float(32), {pair});
+}
+Expr negate_signs(const Expr &fragment, const Expr &mask) {
+    return pure("heed_negate_signs", UInt(128), {fragment, mask});
+}
+
+Expr thread_index() { return ordered("heed_thread_index", Int(32), {}); }
+Expr block_index() { return ordered("heed_block_index", Int(32), {}); }
+
+Expr shared_begin() { return pure("heed_shared_begin", Int(32), {}); }
+Expr load_matrices(const Expr &address) { return ordered("heed_load_matrices", UInt(128), {address}); }
+Expr load_matrices_transposed(const Expr &address) {
+    return ordered("heed_load_matrices_transposed", UInt(128), {address});
+}
+Expr load_shared_u16(const Expr &address) { return ordered("heed_load_shared_u16", UInt(32), {address}); }
+Expr load_shared_u32(const Expr &address) { return ordered("heed_load_shared_u32", UInt(32), {address}); }
+Expr load_shared_fragment(const Expr &address) { return ordered("heed_load_shared_fragment", UInt(128), {address}); }
+Expr store_shared_u16(const Expr &address, const Expr &value) {
+    return ordered("heed_store_shared_u16", Int(32), {address, value});
+}
+Expr store_shared_u32(const Expr &address, const Expr &value) {
+    return ordered("heed_store_shared_u32", Int(32), {address, value});
+}
+Expr store_shared_fragment(const Expr &address, const Expr &value) {
+    return ordered("heed_store_shared_fragment", Int(32), {address, value});
+}
+Expr copy_async(const Expr &to, const Expr &from, const Expr &bytes) {
+    return ordered("heed_copy_async", Int(32), {to, from, bytes});
+}
+Expr commit_copies() { return ordered("heed_commit_copies", Int(32), {}); }
+Expr wait_copies(int groups) { return ordered(groups == 0 ? "heed_wait_copies_0" : "heed_wait_copies_1", Int(32), {}); }
+Expr barrier() { return ordered("heed_barrier", Int(32), {}); }
+Expr barrier_any(const Expr &on) { return ordered("heed_barrier_any", Int(32), {on}); }
+
+Expr advance(const Expr &address, const Expr &bytes) { return pure("heed_advance", UInt(64), {address, bytes}); }
+Expr load_fragment_if(const Expr &address, const Expr &on) {
+    return ordered("heed_load_fragment_if", UInt(128), {address, on});
+}
+Expr load_u16_if(const Expr &address, const Expr &on) { return ordered("heed_load_u16_if", UInt(32), {address, on}); }
+Expr load_u32_if(const Expr &address, const Expr &on) { return ordered("heed_load_u32_if", UInt(32), {address, on}); }
+Expr load_u8(const Expr &address) { return ordered("heed_load_u8", UInt(32), {address}); }
+Expr load_u16(const Expr &address) { return ordered("heed_load_u16", UInt(32), {address}); }
+Expr load_i32(const Expr &address) { return ordered("heed_load_i32", Int(32), {address}); }
+Expr load_f32(const Expr &address) { return ordered("heed_load_f32", Float(32), {address}); }
+Expr store_u16(const Expr &address, const Expr &value) { return ordered("heed_store_u16", Int(32), {address, value}); }
+Expr store_u32(const Expr &address, const Expr &value) { return ordered("heed_store_u32", Int(32), {address, value}); }
+Expr store_u64(const Expr &address, const Expr &value) { return ordered("heed_store_u64", Int(32), {address, value}); }
+Expr store_f32(const Expr &address, const Expr &value) { return ordered("heed_store_f32", Int(32), {address, value}); }
+Expr store_two_f32(const Expr &address, const Expr &first, const Expr &second) {
+    return ordered("heed_store_two_f32", Int(32), {address, first, second});
+}
+Expr store_u32_if_zero(const Expr &address, const Expr &value) {
+    return ordered("heed_store_u32_if_zero", Int(32), {address, value});
+}
+
+Expr exp2(const Expr &x) { return pure("heed_exp2", Float(32), {x}); }
+Expr fma(const Expr &a, const Expr &b, const Expr &c) { return pure("heed_fma", Float(32), {a, b, c}); }
+Expr maximum(const Expr &a, const Expr &b) { return pure("heed_maximum", Float(32), {a, b}); }
+Expr from_lane(const Expr &x, int mask) {
+    return ordered(mask == 1 ? "heed_from_lane_1" : "heed_from_lane_2", Float(32), {x});
+}
+Expr any_lane(const Expr &on) { return ordered("heed_any_lane", Int(32), {on}); }
+Expr negative_infinity() { return ordered("heed_negative_infinity", Float(32), {}); }
+
+namespace {
+
+std::string mma_template(const std::string &types) {
+    return "{\n.reg .b32 a0, a1, a2, a3, b0, b1, c0, c1, c2, c3;\n"
+           "mov.b64 {a0, a1}, $0.0;\nmov.b64 {a2, a3}, $0.1;\nmov.b64 {b0, b1}, $1;\n"
+           "mov.b64 {c0, c1}, $2.0;\nmov.b64 {c2, c3}, $2.1;\n"
+           "mma.sync.aligned.m16n8k16.row.col.f32." +
+           types +
+           ".f32 {c0, c1, c2, c3}, {a0, a1, a2, a3}, {b0, b1}, {c0, c1, c2, c3};\n"
+           "mov.b64 $r.0, {c0, c1};\nmov.b64 $r.1, {c2, c3};\n}\n";
+}
+
+std::string float_template(int i) {
+    return "{\n.reg .b32 x0, x1;\nmov.b64 {x0, x1}, $0." + std::to_string(i / 2) + ";\nmov.b32 $r, x" +
+           std::to_string(i % 2) + ";\n}\n";
+}
+
+std::string matrices_template(const std::string &transposed) {
+    return "{\n.reg .b32 x0, x1, x2, x3;\n"
+           "ldmatrix.sync.aligned.m8n8.x4" +
+           transposed + ".shared.b16 {x0, x1, x2, x3}, [$0];\nmov.b64 $r.0, {x0, x1};\nmov.b64 $r.1, {x2, x3};\n}\n";
+}
+
+std::string at_global(const std::string &before, const std::string &after) {
+    return "{\n.reg .b64 at;\ncvta.to.global.u64 at, $0;\n" + before + "[at]" + after + ";\n}\n";
+}
+
+std::string load_if(const std::string &zero, const std::string &load) {
+    return "{\n.reg .pred on;\n.reg .b64 at;\ncvta.to.global.u64 at, $0;\nsetp.ne.s32 on, $1, 0;\n" + zero + "@on " +
+           load + ", [at];\n}\n";
+}
+
+std::string narrow(const std::string &type, const std::string &load) {
+    return "{\n.reg .b64 at;\n.reg .b16 x;\ncvta.to.global.u64 at, $0;\n" + load + " x, [at];\ncvt.u32." + type +
+           " $r, x;\n}\n";
+}
+
+std::string unpack_f16_template(int i) {
+    return "{\n.reg .b16 x0, x1;\nmov.b32 {x0, x1}, $0;\ncvt.f32.f16 $r, x" + std::to_string(i) + ";\n}\n";
+}
+
+std::map<std::string, std::string> make_templates() {
+    return {
+        {"heed_fragment_f32", "mov.b64 $r.0, {$0, $1};\nmov.b64 $r.1, {$2, $3};\n"},
+        {"heed_fragment_u32", "mov.b64 $r.0, {$0, $1};\nmov.b64 $r.1, {$2, $3};\n"},
+        {"heed_float0", float_template(0)},
+        {"heed_float1", float_template(1)},
+        {"heed_float2", float_template(2)},
+        {"heed_float3", float_template(3)},
+        {"heed_low_half", "mov.b64 $r, $0.0;\n"},
+        {"heed_high_half", "mov.b64 $r, $0.1;\n"},
+        {"heed_mma_f16", mma_template("f16.f16")},
+        {"heed_mma_bf16", mma_template("bf16.bf16")},
+        {"heed_pack_f16", "cvt.rn.f16x2.f32 $r, $1, $0;\n"},
+        {"heed_pack_bf16", "cvt.rn.bf16x2.f32 $r, $1, $0;\n"},
+        {"heed_unpack0_f16", unpack_f16_template(0)},
+        {"heed_unpack1_f16", unpack_f16_template(1)},
+        {"heed_unpack0_bf16", "shl.b32 $r, $0, 16;\n"},
+        {"heed_unpack1_bf16", "and.b32 $r, $0, 0xffff0000;\n"},
+        {"heed_negate_signs", "{\n.reg .b64 m;\nmov.b64 m, {$1, $1};\nxor.b64 $r.0, $0.0, m;\n"
+                              "xor.b64 $r.1, $0.1, m;\n}\n"},
+        {"heed_load_matrices", matrices_template("")},
+        {"heed_load_matrices_transposed", matrices_template(".trans")},
+        {"heed_load_shared_u16", "{\n.reg .b16 x;\nld.shared.b16 x, [$0];\ncvt.u32.u16 $r, x;\n}\n"},
+        {"heed_load_shared_u32", "ld.shared.b32 $r, [$0];\n"},
+        {"heed_load_shared_fragment", "ld.shared.v2.b64 {$r.0, $r.1}, [$0];\n"},
+        {"heed_store_shared_u16", "{\n.reg .b16 x;\ncvt.u16.u32 x, $1;\nst.shared.b16 [$0], x;\n}\n"},
+        {"heed_store_shared_u32", "st.shared.b32 [$0], $1;\n"},
+        {"heed_store_shared_fragment", "st.shared.v2.b64 [$0], {$1.0, $1.1};\n"},
+        {"heed_copy_async", "{\n.reg .b64 from;\ncvta.to.global.u64 from, $1;\n"
+                            "cp.async.cg.shared.global [$0], [from], 16, $2;\n}\n"},
+        {"heed_commit_copies", "cp.async.commit_group;\n"},
+        {"heed_wait_copies_0", "cp.async.wait_group 0;\n"},
+        {"heed_wait_copies_1", "cp.async.wait_group 1;\n"},
+        {"heed_barrier", "bar.sync 0;\n"},
+        {"heed_barrier_any", "{\n.reg .pred on, any;\nsetp.ne.s32 on, $0, 0;\nbar.red.or.pred any, 0, on;\n"
+                             "selp.b32 $r, 1, 0, any;\n}\n"},
+        {"heed_advance", "add.u64 $r, $0, $1;\n"},
+        {"heed_load_fragment_if", load_if("mov.b64 $r.0, 0;\nmov.b64 $r.1, 0;\n", "ld.global.v2.b64 {$r.0, $r.1}")},
+        {"heed_load_u16_if",
+         "{\n.reg .pred on;\n.reg .b64 at;\n.reg .b16 x;\ncvta.to.global.u64 at, $0;\n"
+         "setp.ne.s32 on, $1, 0;\nmov.b16 x, 0;\n@on ld.global.b16 x, [at];\ncvt.u32.u16 $r, x;\n}\n"},
+        {"heed_load_u32_if", load_if("mov.b32 $r, 0;\n", "ld.global.b32 $r")},
+        {"heed_load_u8", narrow("u8", "ld.global.u8")},
+        {"heed_load_u16", narrow("u16", "ld.global.b16")},
+        {"heed_load_i32", at_global("ld.global.b32 $r, ", "")},
+        {"heed_load_f32", at_global("ld.global.b32 $r, ", "")},
+        {"heed_store_u16", "{\n.reg .b64 at;\n.reg .b16 x;\ncvta.to.global.u64 at, $0;\ncvt.u16.u32 x, $1;\n"
+                           "st.global.b16 [at], x;\n}\n"},
+        {"heed_store_u32", at_global("st.global.b32 ", ", $1")},
+        {"heed_store_u64", at_global("st.global.b64 ", ", $1")},
+        {"heed_store_f32", at_global("st.global.b32 ", ", $1")},
+        {"heed_store_two_f32", at_global("st.global.v2.b32 ", ", {$1, $2}")},
+        {"heed_store_u32_if_zero", "{\n.reg .b64 at;\n.reg .b32 x;\ncvta.to.global.u64 at, $0;\n"
+                                   "atom.global.cas.b32 x, [at], 0, $1;\n}\n"},
+        {"heed_exp2", "ex2.approx.ftz.f32 $r, $0;\n"},
+        {"heed_fma", "fma.rn.f32 $r, $0, $1, $2;\n"},
+        {"heed_maximum", "max.f32 $r, $0, $1;\n"},
+        {"heed_from_lane_1", "shfl.sync.bfly.b32 $r, $0, 1, 31, 0xffffffff;\n"},
+        {"heed_from_lane_2", "shfl.sync.bfly.b32 $r, $0, 2, 31, 0xffffffff;\n"},
+        {"heed_any_lane", "{\n.reg .pred on, any;\nsetp.ne.s32 on, $0, 0;\nvote.sync.any.pred any, on, 0xffffffff;\n"
+                          "selp.b32 $r, 1, 0, any;\n}\n"},
+        {"heed_thread_index", "mov.u32 $r, %tid.x;\n"},
+        {"heed_block_index", "mov.u32 $r, %ctaid.x;\n"},
+        {"heed_shared_begin", "mov.b32 $r, heed_shared;\n"},
+        {"heed_negative_infinity", "mov.b32 $r, 0fFF800000;\n"},
+    };
+}
+
+}  // namespace
+
+const std::map<std::string, std::string> &intrinsic_templates() {
+    static const std::map<std::string, std::string> templates = make_templates();
+    return templates;
+}
+
+}  // namespace heed::cuda

@@ -1,0 +1,134 @@
+#pragma once
+// Private to the prefill program: what its parts share. Order of the parts: prefill_loads.cpp, prefill_logits.cpp,
+// prefill_softmax.cpp, prefill_results.cpp, joined in attention_prefill.cpp.
+
+#include <functional>
+#include <vector>
+
+#include "attention_prefill.h"
+#include "intrinsics.h"
+
+namespace heed::cuda {
+
+class PrefillBuilder {
+public:
+    PrefillBuilder(const AttentionConfig &config, const PrefillTile &tile, const PrefillInputs &in, const Expr &block,
+                   const Expr &thread);
+    Halide::Internal::Stmt build();
+
+    // Shared memory: Q, then the buffers of K, then those of V. Rows are 16 bytes longer than their elements, so that
+    // eight rows of a matrix lie in different banks. Careful steps put their weights in the place of K.
+    struct Shared {
+        int q_row, k_row, v_row, weight_row;  // bytes
+        int k_buffer, v_buffer;               // bytes of one buffer
+        int k, v, bytes;                      // begin of K and V, size of all
+    };
+    static Shared shared_of(const AttentionConfig &config, const PrefillTile &tile);
+
+private:
+    using Tensor = DeviceTensor;
+    const AttentionConfig &cfg;
+    const PrefillTile &tile;
+    const PrefillInputs &in;
+    const int size;                  // bytes of an element
+    const int depth, depth_v;        // elements of a row of Q and K, of V; zeros behind the head dim
+    const int key_tiles, out_tiles;  // tiles of 8 columns of the logits, of this warp's output
+    const Shared shared;
+    Expr block, thread;
+    DeviceCode code;
+
+    // ---- Where this block stands
+    Expr lane, warp, group, quad;  // group = lane / 4, quad = lane % 4
+    Expr warp_rows, column_group;  // first row of this warp in the block; which part of the output it owns
+    Expr head, kv_head, sequence, first_row, head_dim, head_dim_v;
+    Expr q_len, first_q, kv_len, first_key, visible_begin, visible_end, position_offset;
+    Expr first_block, num_blocks;  // of keys
+    Expr full_begin, full_end;     // keys that all rows see
+    void locate();
+    void read_sequence();
+    void choose_keys();
+    Expr is_key_block(const Expr &j) const { return j < num_blocks; }
+    Expr key_start(const Expr &j) const { return (first_block + j) * tile.kv_block; }
+
+    // ---- A thread's part. Rows r: even ones are row `group` of a tile, odd ones group + 8
+    Registers logits, weights, out, row_max, row_sum, q_fragments;
+    Registers bases, factors;  // of this step: what the exponent subtracts, and by what the state shrinks
+    Expr minus_infinity;
+    Expr unit;  // factor of the logits in the exponent
+    int rows_of_thread() const { return 2 * tile.m_tiles; }
+    int logit_index(int m, int n) const { return m * key_tiles + n; }  // of a tile: four registers
+    int logit_register(int r, int n, int e) const { return 4 * logit_index(r / 2, n) + r % 2 * 2 + e; }
+    Expr logit(int r, int n, int e) const { return logits[logit_register(r, n, e)]; }
+    int weight_index(int r, int n) const { return r * key_tiles + n; }
+    int out_index(int m, int n) const { return m * out_tiles + n; }
+    Expr row(int r) const;                            // its position in the sequence
+    Expr key(const Expr &start, int n, int e) const;  // position of its column e of tile n
+    void reset();
+
+    // ---- Loads
+    Expr shared_at, q_at, k_at, v_at;  // shared memory; this lane's rows of matrices there
+    Expr k_rows, v_rows;               // addresses of the sequence's first key and value
+    Expr k_whole, v_whole;             // whether rows can be copied 16 bytes at once
+    int q_offset(int m, int k) const { return m * 16 * shared.q_row + k * 32; }  // of a fragment
+    Expr row_address(const Tensor &tensor, const Expr &batch, const Expr &of_head, const Expr &token) const;
+    Expr in_whole_chunks(const Tensor &tensor, const Expr &length) const;
+    Expr load_bits_if(const Expr &from, const Expr &on) const;
+    Expr store_shared_bits(const Expr &to, const Expr &value) const;
+    void copy_chunk(const Expr &to, const Expr &from, const Expr &bytes);
+    void load_queries();
+    void load_rows(const Tensor &tensor, const Expr &rows, const Expr &whole, int width, const Expr &length,
+                   int row_bytes, const Expr &to, const Expr &start);
+    void load_keys(const Expr &j, const Expr &buffer);
+    void load_values(const Expr &j, const Expr &buffer);
+
+    // ---- All blocks of keys: with loads under way, or one thing after the other and V key by key
+    void run_pipeline();
+    void run_carefully();
+
+    // ---- One block of keys
+    void step_single(const Expr &j);
+    void step_double(const Expr &j);
+    void careful_step(const Expr &j);
+    void multiply(const Registers &tiles, int index, const Expr &a, const Expr &b, bool first);
+    void multiply_keys(const Expr &buffer, bool q_in_registers);
+    void multiply_keys_on_cores();
+    std::vector<Expr> four_elements(const Expr &address);
+    std::vector<Expr> two_elements(const Expr &address);
+    void change_row(int r, const std::function<Expr(const Expr &, int, int)> &change);
+    void change_logits(const Expr &j);
+    void scale_logits();
+    void add_alibi(const Expr &start);
+    Expr per_logit_row(const Tensor &tensor, int r, int bytes);
+    Expr per_logit(const Tensor &tensor, const Expr &row, const Expr &start, int n, int e, int bytes) const;
+    void add_bias_tensor(const Expr &start, const Tensor &tensor, bool as_f32);
+    void apply_mask(const Expr &start);
+    void hide(const Expr &start);
+    void softmax(bool careful);
+    Expr largest_logit(int r);
+    Expr exponential(const Expr &x, const Expr &base) const;
+    void subtract_huge_maxima(const std::vector<Expr> &old_max);
+    void rescale();
+    Expr packed_weights(int m, int k) const;
+    Expr stored_weights(int m, int k) const;
+    void multiply_values(const Expr &buffer, bool careful);
+    Expr is_finite(const Expr &value) const;
+    Expr finite_or_zero(const Expr &four) const;
+    void store_weights(int r, int n, const Expr &first, const Expr &second);
+    Expr weights_at(int r) const;
+    void multiply_values_carefully();
+
+    // ---- Results
+    Expr some_result_is_nan();
+    Expr first_column() const;
+    Expr packed(const Expr &low, const Expr &high) const;
+    Expr in_pairs(const Tensor &tensor) const;
+    void store_row(int r, const Expr &factor, const Expr &pairs, const Expr &at);
+    void store_pair(const Expr &at, const Expr &first, const Expr &second);
+    void store_element(const Expr &at, const Expr &value);
+    void store_results();
+};
+
+// Bytes to an element of a tensor, UInt(64).
+Expr element_bytes(const Expr &index, const Expr &stride, int bytes);
+
+}  // namespace heed::cuda

@@ -1,0 +1,180 @@
+// One block of keys: the logits, what changes and what hides them.
+#include "../score_mod.h"
+#include "prefill_builder.h"
+
+namespace heed::cuda {
+
+using namespace Halide;
+
+Expr PrefillBuilder::row(int r) const { return first_row + warp_rows + group + 8 * r; }
+
+// Columns 2 * quad and 2 * quad + 1 of each tile are this thread's.
+Expr PrefillBuilder::key(const Expr &start, int n, int e) const { return start + quad * 2 + (8 * n + e); }
+
+// For each 16 of head_dim all tiles in turn: consecutive products do not depend on each other.
+void PrefillBuilder::multiply_keys(const Expr &buffer, bool q_in_registers) {
+    Expr at = code.let("k_buffer", k_at + buffer * shared.k_buffer);
+    for (int k = 0; k < depth / 16; k++) {
+        std::vector<Expr> q;
+        for (int m = 0; m < tile.m_tiles; m++) {
+            q.push_back(q_in_registers ? q_fragments[m * (depth / 16) + k]
+                                       : code.let("q_fragment", load_matrices(q_at + q_offset(m, k))));
+        }
+        for (int n = 0; n < key_tiles; n += 2) {
+            Expr pair = code.let("k_fragments", load_matrices(at + (n * 8 * shared.k_row + k * 32)));
+            for (int i = 0; i < 2; i++) {
+                Expr fragment = i == 0 ? low_half(pair) : high_half(pair);
+                for (int m = 0; m < tile.m_tiles; m++) {
+                    multiply(logits, logit_index(m, n + i), q[m], fragment, k == 0);
+                }
+            }
+        }
+    }
+}
+
+// Adds a product to a tile of 16 x 8 floats. Tiles are held as floats and not as fragments of 128 bits: ptxas then
+// keeps what a loop carries in place, else it copies each accumulator once per step.
+void PrefillBuilder::multiply(const Registers &tiles, int index, const Expr &a, const Expr &b, bool first) {
+    Expr old = first ? zero_fragment()
+                     : fragment(tiles[4 * index], tiles[4 * index + 1], tiles[4 * index + 2], tiles[4 * index + 3]);
+    Expr sum = code.let("product", mma(cfg.dtype, a, b, old));
+    for (int i = 0; i < 4; i++) code.set(tiles, 4 * index + i, float_of(sum, i));
+}
+
+// Four consecutive elements of a row in shared memory, as floats.
+std::vector<Expr> PrefillBuilder::four_elements(const Expr &address) {
+    std::vector<Expr> result(4);
+    if (size == 4) {
+        Expr all = code.let("elements", load_shared_fragment(address));
+        for (int i = 0; i < 4; i++) result[i] = code.let("element", float_of(all, i));
+        return result;
+    }
+    for (int i = 0; i < 4; i += 2) {
+        Expr pair = code.let("elements", load_shared_u32(address + 2 * i));
+        for (int e = 0; e < 2; e++) result[i + e] = code.let("element", unpack(cfg.dtype, pair, e));
+    }
+    return result;
+}
+
+// The same tiles and owners of elements as on tensor cores; a thread reads its rows of Q and K four elements at once.
+void PrefillBuilder::multiply_keys_on_cores() {
+    for (int i = 0; i < 4 * tile.m_tiles * key_tiles; i++) code.set(logits, i, 0.f);
+    Expr q_rows = code.let("q_rows", shared_at + (warp_rows + group) * shared.q_row);
+    Expr keys = code.let("keys", shared_at + shared.k + quad * 2 * shared.k_row);
+    code.loop("depth", depth / 4, [&](const Expr &d) {
+        std::vector<std::vector<Expr>> q;
+        for (int r = 0; r < rows_of_thread(); r++) {
+            q.push_back(four_elements(q_rows + 8 * r * shared.q_row + d * (4 * size)));
+        }
+        for (int n = 0; n < key_tiles; n++) {
+            for (int e = 0; e < 2; e++) {
+                const std::vector<Expr> k = four_elements(keys + (8 * n + e) * shared.k_row + d * (4 * size));
+                for (int r = 0; r < rows_of_thread(); r++) {
+                    Expr sum = logit(r, n, e);
+                    for (int i = 0; i < 4; i++) sum = fma(q[r][i], k[i], sum);
+                    code.set(logits, logit_register(r, n, e), sum);
+                }
+            }
+        }
+    });
+}
+
+// Each logit of row r of this thread becomes change(logit, tile of columns, column in it).
+void PrefillBuilder::change_row(int r, const std::function<Expr(const Expr &, int, int)> &change) {
+    for (int n = 0; n < key_tiles; n++) {
+        for (int e = 0; e < 2; e++) code.set(logits, logit_register(r, n, e), change(logit(r, n, e), n, e));
+    }
+}
+
+// In units of log2 where anything but the scale changes them; else as they are, and `unit` is the factor.
+void PrefillBuilder::change_logits(const Expr &j) {
+    Expr start = code.let("start", key_start(j));
+    if (cfg.modifies_logits()) scale_logits();
+    if (cfg.has_alibi) add_alibi(start);
+    if (cfg.has_bias) {
+        code.when(in.bias_form == bias_of_f32, [&] { add_bias_tensor(start, in.bias, true); });
+        if (size == 2) {
+            code.when(in.bias_form == bias_of_dtype, [&] { add_bias_tensor(start, in.bias_16, false); });
+        }
+    }
+    if (cfg.has_mask) {
+        code.when(in.mask_form != no_mask, [&] { apply_mask(start); });
+    }
+    code.when(start < full_begin || start + tile.kv_block > full_end, [&] { hide(start); });
+}
+
+void PrefillBuilder::scale_logits() {
+    Expr scale = code.let("scale_log2", in.scale * log2_e);
+    auto scale_all = [&](const std::function<Expr(const Expr &)> &then) {
+        for (int r = 0; r < rows_of_thread(); r++) {
+            change_row(r, [&](const Expr &x, int, int) { return then(x * scale); });
+        }
+    };
+    if (!cfg.has_softcap) {
+        scale_all([](const Expr &x) { return x; });
+        return;
+    }
+    code.when(
+        in.softcap > 0, [&] { scale_all([&](const Expr &x) { return soft_capped(x, in.softcap * log2_e); }); },
+        [&] { scale_all([](const Expr &x) { return x; }); });
+}
+
+void PrefillBuilder::add_alibi(const Expr &start) {
+    Expr slopes = in.alibi_slopes.address();
+    code.when(slopes != cast<uint64_t>(0), [&] {
+        Expr slope = code.let("slope", load_f32(slopes + element_bytes(head, in.alibi_slopes.stride(0), 4)));
+        for (int r = 0; r < rows_of_thread(); r++) {
+            Expr to_first = code.let("to_first", token_distance(key(start, 0, 0), row(r), position_offset));
+            change_row(r, [&](const Expr &x, int n, int e) {
+                return add_bias(x, alibi(slope, to_first + cast<float>(8 * n + e), in.alibi_symmetric));
+            });
+        }
+    });
+}
+
+// Address of the element of row r and key 0 of a tensor over [batch, num_heads, q_len, kv_len]. Rows behind the last
+// query take its elements, keys behind the last key those of the last one: they exist.
+Expr PrefillBuilder::per_logit_row(const Tensor &tensor, int r, int bytes) {
+    return code.let("row_elements", tensor.address() + element_bytes(sequence, tensor.stride(3), bytes) +
+                                        element_bytes(head, tensor.stride(2), bytes) +
+                                        element_bytes(min(row(r), q_len - 1), tensor.stride(1), bytes));
+}
+
+Expr PrefillBuilder::per_logit(const Tensor &tensor, const Expr &row, const Expr &start, int n, int e,
+                               int bytes) const {
+    return row + element_bytes(min(key(start, n, e), kv_len - 1), tensor.stride(0), bytes);
+}
+
+void PrefillBuilder::add_bias_tensor(const Expr &start, const Tensor &tensor, bool as_f32) {
+    for (int r = 0; r < rows_of_thread(); r++) {
+        Expr elements = per_logit_row(tensor, r, as_f32 ? 4 : 2);
+        change_row(r, [&](const Expr &x, int n, int e) {
+            Expr at = per_logit(tensor, elements, start, n, e, as_f32 ? 4 : 2);
+            Expr bias = code.let("bias", as_f32 ? load_f32(at) : unpack(cfg.dtype, load_u16(at), 0));
+            return select(is_negative_infinity(bias), minus_infinity, add_bias(x, bias));
+        });
+    }
+}
+
+void PrefillBuilder::apply_mask(const Expr &start) {
+    for (int r = 0; r < rows_of_thread(); r++) {
+        Expr elements = per_logit_row(in.mask, r, 1);
+        change_row(r, [&](const Expr &x, int n, int e) {
+            Expr mask = code.let("mask", load_u8(per_logit(in.mask, elements, start, n, e, 1)));
+            return select(mask_allows(cast<uint8_t>(mask), in.mask_form), x, minus_infinity);
+        });
+    }
+}
+
+void PrefillBuilder::hide(const Expr &start) {
+    for (int r = 0; r < rows_of_thread(); r++) {
+        Expr begin = code.let("begin", first_visible(row(r), visible_begin));
+        Expr count = code.let("count", cast<uint32_t>(max(end_visible(row(r), visible_end, kv_len) - begin, 0)));
+        Expr first = code.let("first", key(start, 0, 0) - begin);
+        change_row(r, [&](const Expr &x, int n, int e) {
+            return select(cast<uint32_t>(first + (8 * n + e)) < count, x, minus_infinity);
+        });
+    }
+}
+
+}  // namespace heed::cuda

@@ -1,0 +1,210 @@
+// One block of keys: the online softmax, and the values by its weights.
+#include "../score_mod.h"
+#include "prefill_builder.h"
+
+namespace heed::cuda {
+
+using namespace Halide;
+
+namespace {
+
+// A weight of -0, which no exponential gives: the key is hidden.
+constexpr uint32_t hidden_weight_16 = 0x8000, hidden_weight_32 = 0x80000000;
+
+Expr bits(const Expr &x) { return reinterpret<uint32_t>(x); }
+
+}  // namespace
+
+// The maximum of row r over all keys so far.
+Expr PrefillBuilder::largest_logit(int r) {
+    Expr largest = row_max[r];
+    for (int n = 0; n < key_tiles; n++) {
+        for (int e = 0; e < 2; e++) largest = maximum(largest, logit(r, n, e));
+    }
+    for (int lanes : {1, 2}) {
+        Expr mine = code.let("mine", largest);
+        largest = maximum(mine, from_lane(mine, lanes));
+    }
+    return code.let("largest", largest);
+}
+
+// 2 to the power of (x - maximum) * unit. 16-bit rows fold the factor into one fma, whose rounding of base changes all
+// weights of a row alike; f32 rows do not, so that the weight of the largest is exactly 1.
+Expr PrefillBuilder::exponential(const Expr &x, const Expr &base) const {
+    return exp2(size == 4 ? (x - base) * unit : fma(x, unit, -base));
+}
+
+// Where base is so large that its rounding could carry the weights out of range, the maximum is subtracted first. By
+// rows, so that none depends on another.
+void PrefillBuilder::subtract_huge_maxima(const std::vector<Expr> &old_max) {
+    constexpr float huge_base = 1 << 20;  // half a unit of it is 2^-4
+    std::vector<Expr> huge;
+    Expr any = 0;
+    for (int r = 0; r < rows_of_thread(); r++) {
+        huge.push_back(code.let("huge", cast<int32_t>(abs(bases[r]) > huge_base)));
+        any = any | huge[r];
+    }
+    code.when(any_lane(code.let("any_huge", any)) != 0, [&] {
+        for (int r = 0; r < rows_of_thread(); r++) {
+            change_row(r, [&](const Expr &x, int, int) { return select(huge[r] != 0, x - row_max[r], x); });
+            Expr factor = exp2((old_max[r] - row_max[r]) * unit);
+            code.set(factors, r, select(huge[r] != 0, factor, factors[r]));
+            code.set(bases, r, select(huge[r] != 0, 0.f, bases[r]));
+        }
+    });
+}
+
+// A thread sums its own columns; lanes of a row are summed once, for the results. Weights are packed to 16 bits.
+void PrefillBuilder::softmax(bool careful) {
+    std::vector<Expr> old_max;
+    for (int r = 0; r < rows_of_thread(); r++) {
+        old_max.push_back(code.let("old_max", row_max[r]));
+        Expr largest = largest_logit(r);
+        // As long as all keys are hidden any number but -inf.
+        code.set(bases, r, select(is_negative_infinity(largest), 0.f, size == 4 ? largest : largest * unit));
+        code.set(factors, r, exponential(old_max[r], bases[r]));
+        code.set(row_max, r, largest);
+    }
+    if (size == 2 && !cfg.modifies_logits()) subtract_huge_maxima(old_max);
+    for (int r = 0; r < rows_of_thread(); r++) {
+        Expr sum = row_sum[r] * factors[r];
+        for (int n = 0; n < key_tiles; n++) {
+            Expr weight[2];
+            for (int e = 0; e < 2; e++) weight[e] = code.let("weight", exponential(logit(r, n, e), bases[r]));
+            sum += weight[0] + weight[1];
+            if (careful) {
+                store_weights(r, n, weight[0], weight[1]);
+            } else {
+                code.set(weights, weight_index(r, n), packed(weight[0], weight[1]));
+            }
+        }
+        code.set(row_sum, r, sum);
+    }
+    if (careful) {
+        rescale();
+        return;
+    }
+    // Mostly no maximum grows: then every factor is exactly 1.
+    Expr grows = 0;
+    for (int r = 0; r < rows_of_thread(); r++) grows = grows | cast<int32_t>(bits(factors[r]) != bits(1.f));
+    code.when(any_lane(code.let("grows", grows)) != 0, [&] { rescale(); });
+}
+
+void PrefillBuilder::rescale() {
+    for (int m = 0; m < tile.m_tiles; m++) {
+        for (int n = 0; n < out_tiles; n++) {
+            for (int i = 0; i < 4; i++) {
+                const int index = 4 * out_index(m, n) + i;
+                code.set(out, index, out[index] * factors[2 * m + i / 2]);
+            }
+        }
+    }
+}
+
+Expr PrefillBuilder::packed_weights(int m, int k) const {
+    auto pair = [&](int r, int n) { return weights[weight_index(2 * m + r, 2 * k + n)]; };
+    return fragment(pair(0, 0), pair(1, 0), pair(0, 1), pair(1, 1));
+}
+
+// The -0 of a hidden key adds nothing, as 0 does.
+Expr PrefillBuilder::stored_weights(int m, int k) const {
+    Expr row = warp * (16 * tile.m_tiles) + 16 * m + lane % 16;
+    return load_matrices(shared_at + shared.k + row * shared.weight_row + (lane / 16) * 16 + k * 32);
+}
+
+// `careful`: weights come from shared memory, and of the values only the finite ones count.
+void PrefillBuilder::multiply_values(const Expr &buffer, bool careful) {
+    Expr at = code.let("v_buffer", v_at + buffer * shared.v_buffer);
+    for (int k = 0; k < tile.kv_block / 16; k++) {
+        std::vector<Expr> p;
+        for (int m = 0; m < tile.m_tiles; m++) {
+            p.push_back(code.let("weight_fragment", careful ? stored_weights(m, k) : packed_weights(m, k)));
+        }
+        for (int n = 0; n < out_tiles; n += 2) {
+            Expr both = code.let("v_fragments", load_matrices_transposed(at + (k * 16 * shared.v_row + n * 16)));
+            for (int i = 0; i < 2; i++) {
+                Expr values = i == 0 ? low_half(both) : high_half(both);
+                if (careful) values = code.let("finite_values", finite_or_zero(values));
+                for (int m = 0; m < tile.m_tiles; m++) multiply(out, out_index(m, n + i), p[m], values, false);
+            }
+        }
+    }
+}
+
+void PrefillBuilder::store_weights(int r, int n, const Expr &first, const Expr &second) {
+    const Expr both[] = {first, second};
+    Expr hidden[2], bits_of[2];
+    for (int e = 0; e < 2; e++) hidden[e] = is_negative_infinity(logit(r, n, e));
+    Expr at = weights_at(r) + (8 * n + 2 * quad) * size;
+    if (size == 4) {
+        for (int e = 0; e < 2; e++) {
+            code.run(store_shared_u32(at + 4 * e, select(hidden[e], Expr(hidden_weight_32), bits(both[e]))));
+        }
+        return;
+    }
+    Expr pair = code.let("pair", packed(first, second));
+    Expr low = select(hidden[0], Expr(hidden_weight_16), pair & Expr(0xffffu));
+    Expr high = select(hidden[1], Expr(hidden_weight_16 << 16), pair & Expr(0xffff0000u));
+    code.run(store_shared_u32(at, low | high));
+}
+
+// Each warp stores and later reads the weights of its own rows, in the place of K.
+Expr PrefillBuilder::weights_at(int r) const {
+    return shared_at + shared.k + (warp * (16 * tile.m_tiles) + group + 8 * r) * shared.weight_row;
+}
+
+// Two consecutive elements of a row in shared memory, as floats.
+std::vector<Expr> PrefillBuilder::two_elements(const Expr &address) {
+    std::vector<Expr> result;
+    Expr pair = size == 4 ? Expr() : code.let("pair", load_shared_u32(address));
+    for (int e = 0; e < 2; e++) {
+        Expr value = size == 4 ? reinterpret<float>(load_shared_u32(address + 4 * e)) : unpack(cfg.dtype, pair, e);
+        result.push_back(code.let("value", value));
+    }
+    return result;
+}
+
+// NaN and infinities: the exponent has all bits set.
+Expr PrefillBuilder::is_finite(const Expr &value) const {
+    return (bits(value) & Expr(0x7f800000u)) != Expr(0x7f800000u);
+}
+
+// Of four 16-bit elements.
+Expr PrefillBuilder::finite_or_zero(const Expr &four) const {
+    const uint32_t exponent = cfg.dtype == ElementType::f16 ? 0x7c00 : 0x7f80;
+    auto of_word = [&](const Expr &word) {
+        Expr low = select((word & Expr(exponent)) == Expr(exponent), Expr(0u), word & Expr(0xffffu));
+        Expr high = select((word & Expr(exponent << 16)) == Expr(exponent << 16), Expr(0u), word & Expr(0xffff0000u));
+        return cast<uint64_t>(low | high);
+    };
+    return of_word(cast<uint32_t>(four)) | of_word(cast<uint32_t>(four >> 32)) << 32;
+}
+
+// Without tensor cores all products, else those that they left out: of values that are no numbers. A hidden key is
+// skipped, not multiplied by 0.
+void PrefillBuilder::multiply_values_carefully() {
+    Expr columns =
+        code.let("columns", shared_at + shared.v + quad * (2 * size) + column_group * (8 * out_tiles * size));
+    code.loop("key", tile.kv_block, [&](const Expr &key) {
+        for (int m = 0; m < tile.m_tiles; m++) {
+            Expr weight[2], hidden[2];
+            for (int half = 0; half < 2; half++) {
+                Expr at = weights_at(2 * m + half) + key * size;
+                Expr stored = code.let("stored", size == 4 ? load_shared_u32(at) : load_shared_u16(at));
+                hidden[half] = stored == (size == 4 ? Expr(hidden_weight_32) : Expr(hidden_weight_16));
+                weight[half] = size == 4 ? reinterpret<float>(stored) : unpack(cfg.dtype, stored, 0);
+            }
+            for (int n = 0; n < out_tiles; n++) {
+                const std::vector<Expr> value = two_elements(columns + key * shared.v_row + n * (8 * size));
+                for (int i = 0; i < 4; i++) {
+                    const int index = 4 * out_index(m, n) + i;
+                    Expr skip = hidden[i / 2];
+                    if (tile.tensor_cores) skip = skip || is_finite(value[i % 2]);
+                    code.set(out, index, select(skip, out[index], fma(weight[i / 2], value[i % 2], out[index])));
+                }
+            }
+        }
+    });
+}
+
+}  // namespace heed::cuda

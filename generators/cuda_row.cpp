@@ -1,0 +1,99 @@
+#include "cuda_row.h"
+
+#include <fstream>
+#include <sstream>
+
+#include "attention_prefill_cuda.h"
+#include "cuda/attention_cuda.h"
+#include "cuda/attention_prefill.h"
+#include "cuda/device_binary.h"
+#include "cuda/metadata_ops.h"
+
+namespace heed {
+namespace {
+
+using Halide::OutputFileType;
+using Halide::Target;
+
+constexpr int tensor_core_capability = 80, least_capability = 75;
+
+Target cuda_target() {
+    // Halide knows capabilities up to 8.6; the rewriter and ptxas decide what the code is assembled for.
+    return Target(Target::Linux, Target::X86, 64,
+                  {Target::NoRuntime, Target::NoBoundsQuery, Target::UserContext, Target::SSE41, Target::LargeBuffers,
+                   Target::CUDA, Target::CUDACapability70});
+}
+
+cuda::Toolkit toolkit_of(Options &options, int least) {
+    cuda::Toolkit toolkit{options.get("ptxas"), options.get("fatbinary"), {}};
+    std::istringstream list(options.get("capabilities"));
+    for (int capability = 0; list >> capability;) {
+        if (capability >= least) toolkit.capabilities.push_back(capability);
+    }
+    if (toolkit.capabilities.empty()) {
+        throw BadInput("capabilities = '" + options.get("capabilities") + "' is not allowed: at least one of " +
+                       std::to_string(least) + " or more");
+    }
+    return toolkit;
+}
+
+void write(const cuda::DeviceBinary &binary, int shared_bytes, const std::string &base) {
+    binary.module.compile({{OutputFileType::object, base + ".o"},
+                           {OutputFileType::c_header, base + ".h"},
+                           {OutputFileType::assembly, base + ".s"},
+                           {OutputFileType::stmt, base + ".stmt"}});
+    std::ofstream limits(base + ".limits");
+    for (const auto &[capability, statistics] : binary.statistics) {
+        limits << "sm_" << capability << " registers " << statistics.registers << " spill_bytes "
+               << statistics.spill_bytes << " shared_bytes " << shared_bytes << "\n";
+    }
+    if (!limits.flush()) throw BadInput("cannot write " + base + ".limits");
+}
+
+}  // namespace
+
+bool is_cuda_isa(const std::string &isa) { return isa == "sm75" || isa == "sm80"; }
+
+std::string cuda_error(const std::string &isa, const AttentionConfig &config) {
+    const int widest = std::max(config.head_dim, config.head_dim_v);
+    if (widest > AttentionConfig::max_cuda_head_dim) {
+        return "head_dim = " + std::to_string(widest) + " is not allowed with CUDA: 1.." +
+               std::to_string(AttentionConfig::max_cuda_head_dim) + ", or any";
+    }
+    if (config.phase != Phase::prefill) return "phase = decode is not allowed with CUDA: prefill";
+    if (config.dtype == ElementType::f32 && isa == "sm80") return "dtype = f32 is not allowed with isa=sm80: f16, bf16";
+    if (config.has_kv_scales() || config.paged || config.has_dropout) {
+        return "kv_dtype = i8, storage = paged and the feature dropout are not allowed with CUDA";
+    }
+    return config.error();
+}
+
+void fit_cuda_tiles(const std::string &isa, AttentionConfig &config) {
+    const cuda::PrefillTile tile = prefill_tile_cuda(config, isa == "sm80");
+    config.row_block = tile.rows();
+    config.kv_block = config.masked_block = tile.kv_block;
+    config.lanes = 16;  // elements to which a row is padded
+    config.key_tile = 8;
+}
+
+void generate_cuda_attention(const std::string &name, const std::string &isa, const AttentionConfig &config,
+                             Options &options, const std::string &base) {
+    const int capability = isa == "sm80" ? tensor_core_capability : least_capability;
+    const cuda::Toolkit toolkit = toolkit_of(options, capability);
+    options.refuse_unknown();
+    const cuda::PrefillTile tile = prefill_tile_cuda(config, isa == "sm80");
+    const Halide::Module module = cuda::prefill_module(name, config, tile, cuda_target());
+    write(cuda::assemble(module, {capability, tile.threads()}, toolkit, base), cuda::prefill_shared_bytes(config, tile),
+          base);
+}
+
+void generate_cuda_op(const std::string &name, const std::string &op, Options &options, const std::string &base) {
+    const cuda::Toolkit toolkit = toolkit_of(options, least_capability);
+    options.refuse_unknown();
+    const bool words = op == "put_words";
+    const Halide::Module module =
+        words ? cuda::put_words_module(name, cuda_target()) : cuda::sequences_module(name, cuda_target());
+    write(cuda::assemble(module, {least_capability, words ? 1 : cuda::sequences_threads}, toolkit, base), 0, base);
+}
+
+}  // namespace heed

@@ -1,0 +1,26 @@
+#pragma once
+// The part of the driver that makes CUDA rows: program, schedule, machine code.
+
+#include <string>
+
+#include "attention_config.h"
+#include "options.h"
+
+namespace heed {
+
+// Whether an ISA of the table is a CUDA compute capability.
+bool is_cuda_isa(const std::string &isa);
+
+// Why a CUDA row of this config cannot exist; empty when it can.
+std::string cuda_error(const std::string &isa, const AttentionConfig &config);
+
+// Fills the tile sizes of a CUDA row.
+void fit_cuda_tiles(const std::string &isa, AttentionConfig &config);
+
+// Makes `base`.o, .h, .s, .stmt, .ptx, .fatbin, the .cubin files and .limits: what ptxas says of registers, spills and
+// shared memory. Options read: ptxas, fatbinary (programs), capabilities (e.g. "80 90"). Throws with a sentence.
+void generate_cuda_attention(const std::string &name, const std::string &isa, const AttentionConfig &config,
+                             Options &options, const std::string &base);
+void generate_cuda_op(const std::string &name, const std::string &op, Options &options, const std::string &base);
+
+}  // namespace heed

@@ -1,0 +1,45 @@
+#include "options.h"
+
+namespace heed {
+
+Options::Options(int argc, char **argv) {
+    for (int i = 1; i < argc; i++) {
+        const std::string arg = argv[i];
+        const size_t eq = arg.find('=');
+        if (eq == std::string::npos || !values.emplace(arg.substr(0, eq), arg.substr(eq + 1)).second) {
+            throw BadInput("argument '" + arg + "': want key=value, each key once");
+        }
+    }
+}
+
+std::string Options::get(const std::string &key, const std::string &fallback) {
+    used[key] = true;
+    const auto it = values.find(key);
+    if (it == values.end() && fallback.empty()) {
+        throw BadInput("missing " + key + "=");
+    }
+    return it == values.end() ? fallback : it->second;
+}
+
+std::string Options::choice(const std::string &key, const std::string &fallback,
+                            const std::vector<std::string> &allowed) {
+    const std::string value = get(key, fallback);
+    std::string list;
+    for (const std::string &a : allowed) {
+        if (a == value) {
+            return value;
+        }
+        list += (list.empty() ? "" : ", ") + a;
+    }
+    throw BadInput(key + " = '" + value + "' is not allowed: " + list);
+}
+
+void Options::refuse_unknown() const {
+    for (const auto &[key, value] : values) {
+        if (!used.count(key)) {
+            throw BadInput("unknown argument " + key + "=" + value);
+        }
+    }
+}
+
+}  // namespace heed

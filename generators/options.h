@@ -1,0 +1,32 @@
+#pragma once
+// The key=value arguments of heed_generate.
+
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace heed {
+
+struct BadInput : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+// Every function throws BadInput with a sentence.
+class Options {
+public:
+    Options(int argc, char **argv);
+
+    bool has(const std::string &key) const { return values.count(key) != 0; }
+    // An empty fallback: the key is required.
+    std::string get(const std::string &key, const std::string &fallback = "");
+    std::string choice(const std::string &key, const std::string &fallback, const std::vector<std::string> &allowed);
+    // Of what was neither asked for by get nor by choice.
+    void refuse_unknown() const;
+
+private:
+    std::map<std::string, std::string> values;
+    std::map<std::string, bool> used;
+};
+
+}  // namespace heed

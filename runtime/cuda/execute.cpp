@@ -1,0 +1,150 @@
+// The driver calls of one heed_execute, once its kernels are loaded: cuCtxGetCurrent, cuStreamGetCtx (unless stream is
+// NULL), cuCtxGetId; cuLaunchKernel once for the attention row, and before it, unless the problem is uniform, once for
+// `sequences` or once per 32 sequences for `put_words`; cuCtxPushCurrent and cuCtxPopCurrent where the stream's context
+// is not the current one. Nothing is allocated, copied or waited for.
+#include "cuda/execute.h"
+
+#include <iterator>
+
+#include "cuda/contexts.h"
+#include "cuda/launches.h"
+#include "make_call.h"
+#include "sequences.h"
+#include "status.h"
+
+namespace heed {
+namespace {
+
+using cuda::Launches;
+
+// 64-bit words.
+constexpr int words_per_line = num_sequence_fields / 2;
+
+// One line of the table.
+void pack(const heed_problem &p, const Sequence &seq, uint64_t *line) {
+    const VisibleRange visible = visible_range(p, seq);
+    int32_t fields[num_sequence_fields] = {};
+    fields[sequence_q_len] = seq.q_len;
+    fields[sequence_first_q] = seq.first_q;
+    fields[sequence_kv_len] = seq.kv_len;
+    fields[sequence_first_key] = seq.first_key;
+    fields[sequence_visible_begin] = visible.begin;
+    fields[sequence_visible_end] = visible.end;
+    fields[sequence_position_offset] = visible.position_offset;
+    for (int i = 0; i < num_sequence_fields; i += 2) {
+        line[i / 2] = static_cast<uint32_t>(fields[i]) | uint64_t{static_cast<uint32_t>(fields[i + 1])} << 32;
+    }
+}
+
+// Metadata on the host. `launches` NULL only checks it.
+class HostTable {
+public:
+    HostTable(const heed_plan &plan, const heed_args &args, Launches *launches)
+        : plan_(plan), reader_(plan.problem, args), launches_(launches),
+          next_(static_cast<char *>(args.workspace) + plan.workspace.tasks) {}
+
+    heed_status write() {
+        heed_status status = reader_.start();
+        for (int32_t b = 0; !status && b < plan_.problem.batch; b++) {
+            Sequence sequence;
+            status = reader_.next(&sequence);
+            if (status || launches_ == nullptr) continue;
+            pack(plan_.problem, sequence, words_ + num_lines_ * words_per_line);
+            num_lines_++;
+            if (num_lines_ == sequences_per_launch || b == plan_.problem.batch - 1) status = flush();
+        }
+        return status ? status : reader_.finish();
+    }
+
+private:
+    // Words behind the last line are not written.
+    heed_status flush() {
+        const int32_t words = num_lines_ * num_sequence_fields;
+        const KernelBuffer out = {next_, HEED_I32, 1, {words}, {1}};
+        OpArgument arguments[num_put_words / 2 + 1];
+        for (int i = 0; i < num_put_words / 2; i++) arguments[i] = OpArgument(words_[i]);
+        arguments[num_put_words / 2] = OpArgument(out);
+        next_ += int64_t{words} * int64_t{sizeof(int32_t)};
+        num_lines_ = 0;
+        return cuda::launch_op(*plan_.table_row, arguments, num_put_words / 2 + 1, *launches_);
+    }
+
+    const heed_plan &plan_;
+    SequenceReader reader_;
+    Launches *const launches_;
+    char *next_;  // on the device
+    uint64_t words_[num_put_words / 2] = {};
+    int32_t num_lines_ = 0;
+};
+
+// Arrays that the problem has not are NULL.
+KernelBuffer device_array(const int32_t *data, bool used, int32_t extent) {
+    return {used ? const_cast<int32_t *>(data) : nullptr, HEED_I32, 1, {extent}, {1}};
+}
+
+KernelBuffer table_of(const heed_plan &plan, const heed_args &args) {
+    char *const table = static_cast<char *>(args.workspace) + plan.workspace.tasks;
+    return {table, HEED_I32, 2, {num_sequence_fields, plan.problem.batch}, {1, num_sequence_fields}};
+}
+
+// Metadata on the device.
+heed_status launch_sequences(const heed_plan &plan, const heed_args &args, Launches *launches) {
+    const heed_problem &p = plan.problem;
+    const bool ragged_q = p.q_storage == HEED_Q_VARLEN, ragged_kv = p.kv_storage == HEED_KV_VARLEN,
+               offsets = p.position == HEED_EXPLICIT;
+    const int32_t has = (ragged_q ? 1 : 0) | (ragged_kv ? 2 : 0) | (p.has_kv_lens ? 4 : 0) | (offsets ? 8 : 0);
+    const KernelBuffer cu_seqlens_q = device_array(args.cu_seqlens_q, ragged_q, p.batch + 1),
+                       cu_seqlens_kv = device_array(args.cu_seqlens_kv, ragged_kv, p.batch + 1),
+                       kv_lens = device_array(args.kv_lens, p.has_kv_lens, p.batch),
+                       q_offsets = device_array(args.q_offsets, offsets, p.batch), table = table_of(plan, args);
+    const int32_t position = p.position, causal = p.causal;
+    const uint64_t fault = reinterpret_cast<uintptr_t>(args.device_status);
+    const OpArgument arguments[] = {cu_seqlens_q,  cu_seqlens_kv,  kv_lens,    q_offsets, p.batch,  p.max_q_len,
+                                    p.max_kv_len,  p.total_q,      p.total_kv, has,       position, causal,
+                                    p.window_left, p.window_right, fault,      table};
+    return cuda::launch_op(*plan.table_row, arguments, static_cast<int>(std::size(arguments)), *launches);
+}
+
+heed_status launch_attention(const heed_plan &plan, const heed_args &args, Launches *launches) {
+    KernelCall call = make_call(plan, args);
+    const VisibleRange visible = visible_range(plan.problem, uniform_sequence(plan.problem));
+    call.tasks = table_of(plan, args);
+    call.uniform = plan.table_row == nullptr;
+    call.visible_begin = visible.begin;
+    call.visible_end = visible.end;
+    call.position_offset = visible.position_offset;
+    return cuda::launch_kernel(*plan.row, call, *launches);
+}
+
+heed_status check_chip(const heed_plan &plan, int capability) {
+    const int32_t required = required_capability(plan.row->isa);
+    if (capability >= required) return HEED_OK;
+    return fail(HEED_UNSUPPORTED,
+                "kernel %s needs compute capability %d.%d; the chip has %d.%d (heed_problem.cuda_capability tells the "
+                "plan)",
+                plan.row->name, required / 10, required % 10, capability / 10, capability % 10);
+}
+
+}  // namespace
+
+heed_status execute_on_cuda(const heed_plan &plan, const heed_args &args) {
+    const heed_problem &p = plan.problem;
+    if (needs_no_kernel(p, plan.views)) {
+        return p.metadata_on_device ? HEED_OK : HostTable(plan, args, nullptr).write();
+    }
+    const char *reason = nullptr;
+    const cuda::Driver *const driver = cuda::find_driver(&reason);
+    if (driver == nullptr) return fail(HEED_NO_DEVICE, "device is HEED_CUDA; %s", reason);
+    const auto stream = static_cast<cuda::Stream>(args.stream);
+    cuda::ScopedContext context;
+    heed_status status = context.enter(*driver, stream);
+    if (!status) status = check_chip(plan, context.capability());
+    Launches launches = {*driver, stream, context.id()};
+    if (!status && plan.table_row != nullptr) {
+        status =
+            p.metadata_on_device ? launch_sequences(plan, args, &launches) : HostTable(plan, args, &launches).write();
+    }
+    return status ? status : launch_attention(plan, args, &launches);
+}
+
+}  // namespace heed

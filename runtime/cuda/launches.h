@@ -1,0 +1,22 @@
+// The launches of one heed_execute on CUDA, as generated host code makes them.
+#pragma once
+
+#include "cuda/driver.h"
+#include "halide_bridge.h"
+
+namespace heed::cuda {
+
+// Generated host code finds it through its user context (KernelContext::launches) when it calls halide_cuda_run.
+struct Launches {
+    const Driver &driver;
+    Stream stream;                 // of the current context
+    uint64_t context_id;           // of the current context
+    int32_t count = 0;             // launches made by the running row
+    heed_status status = HEED_OK;  // of the first failure, whose sentence is this thread's last error
+};
+
+// Run a row's host code, which makes one launch.
+heed_status launch_kernel(const Kernel &row, KernelCall &call, Launches &launches);
+heed_status launch_op(const OpKernel &row, const OpArgument *arguments, int num_arguments, Launches &launches);
+
+}  // namespace heed::cuda

@@ -1,0 +1,132 @@
+#include "make_call.h"
+
+#include <limits>
+
+#include "dropout.h"
+#include "kernel_call.h"
+
+namespace heed {
+namespace {
+
+// Mask and bias: full extents; one element with strides 0 where the problem has none.
+KernelBuffer per_logit_buffer(const heed_problem &p, bool used, const heed_tensor &tensor, heed_dtype dtype,
+                              const View &view, const void *element) {
+    if (used) return kernel_buffer(tensor.data, dtype, view);
+    return {const_cast<void *>(element), dtype, 4, {p.max_kv_len, p.max_q_len, p.num_heads, p.batch}, {}};
+}
+
+KernelBuffer per_head_buffer(const heed_problem &p, bool used, const float *values, const float *element) {
+    return {const_cast<float *>(used ? values : element), HEED_F32, 1, {p.num_heads}, {used ? 1 : 0}};
+}
+
+// [pages, slots, kv heads], packed; else one element.
+KernelBuffer scale_buffer(const heed_problem &p, const heed_tensor &tensor, const View &view, const View &cache,
+                          const float *element) {
+    const auto extent = [&](int i) { return static_cast<int32_t>(cache.extent[i]); };
+    KernelBuffer buffer = {const_cast<float *>(element), HEED_F32, 3, {extent(2), extent(1), extent(0)}, {1}};
+    if (p.kv_dtype != HEED_I8) return buffer;
+    buffer.data = tensor.data;
+    for (int i = 0; i < 3; i++) buffer.stride[i] = static_cast<int32_t>(view.stride[3 - i]);
+    return buffer;
+}
+
+// lse in the shape of out, with stride 0 along head_dim_v. When the caller wants none it lands in the workspace,
+// packed.
+KernelBuffer lse_buffer(const heed_plan &plan, const heed_args &args, char *workspace) {
+    const View &view = plan.views.lse,
+               &out = plan.views.out;  // [batch, num_heads, tokens, 1]; [batch, tokens, heads, d]
+    KernelBuffer buffer = kernel_buffer(workspace + plan.workspace.lse, HEED_F32, out);
+    const int64_t packed[3] = {out.extent[2] * out.extent[1], out.extent[1], 1};
+    if (plan.problem.want_lse) buffer.data = args.lse.data;
+    const int64_t *const stride = plan.problem.want_lse ? view.stride : packed;
+    const int64_t innermost_first[4] = {0, stride[1], stride[2], stride[0]};
+    for (int i = 0; i < 4; i++) buffer.stride[i] = static_cast<int32_t>(innermost_first[i]);
+    return buffer;
+}
+
+// What stands for tensors that a problem does not use. On CUDA nothing does.
+struct Unused {
+    const uint8_t *may_attend;
+    const float *zero, *no_sink;
+    const int32_t *no_page;
+};
+
+Unused unused_on(heed_device device) {
+    static const uint8_t may_attend = 1;
+    static const float zero = 0, no_sink = -std::numeric_limits<float>::infinity();
+    static const int32_t no_page = 0;
+    if (device == HEED_CUDA) return {};
+    return {&may_attend, &zero, &no_sink, &no_page};
+}
+
+// As CUDA rows get a tensor: with a batch extent, along which ragged ones do not move.
+KernelBuffer with_batch(KernelBuffer buffer, const View &view, int32_t batch) {
+    if (buffer.extent[3] != batch) buffer.stride[3] = 0;
+    buffer.extent[3] = batch;
+    if (view.span == 0) {  // k or v of no keys: a view without strides
+        buffer.data = nullptr;
+        buffer.stride[0] = 1;
+    }
+    return buffer;
+}
+
+void fit_to_cuda(const heed_plan &plan, const heed_args &args, KernelCall *call) {
+    const heed_problem &p = plan.problem;
+    const ProblemViews &views = plan.views;
+    call->q = with_batch(call->q, views.q, p.batch);
+    call->k = with_batch(kernel_buffer(args.k.data, p.kv_dtype, views.k), views.k, p.batch);
+    call->v = with_batch(kernel_buffer(args.v.data, p.kv_dtype, views.v), views.v, p.batch);
+    call->out = with_batch(call->out, views.out, p.batch);
+    call->lse = with_batch(call->lse, views.out, p.batch);
+}
+
+void fill_tensors(const heed_plan &plan, const heed_args &args, KernelCall *call) {
+    const heed_problem &p = plan.problem;
+    const ProblemViews &views = plan.views;
+    const bool bias_is_16 = bias_form(p) == bias_of_dtype;
+    const bool paged = p.kv_storage == HEED_KV_PAGED;
+    const Unused unused = unused_on(p.device);
+    call->q = kernel_buffer(args.q.data, p.dtype, views.q);
+    const KernelViews kv = kernel_views(p, views);
+    call->k = kernel_buffer(args.k.data, p.kv_dtype, kv.k);
+    call->v = kernel_buffer(args.v.data, p.kv_dtype, kv.v);
+    call->k_scale = scale_buffer(p, args.k_scale, views.kv_scale, kv.k, unused.zero);
+    call->v_scale = scale_buffer(p, args.v_scale, views.kv_scale, kv.k, unused.zero);
+    call->mask = per_logit_buffer(p, p.has_mask, args.mask, HEED_U8, views.mask, unused.may_attend);
+    call->bias = per_logit_buffer(p, p.has_bias && !bias_is_16, args.bias, HEED_F32, views.bias, unused.zero);
+    call->bias_16 = per_logit_buffer(p, bias_is_16, args.bias, HEED_F16, views.bias, unused.zero);
+    call->bias_form = bias_form(p);
+    call->mask_form = mask_form(p);
+    call->sink = per_head_buffer(p, p.has_sink, args.sink, unused.no_sink);
+    call->alibi_slopes = per_head_buffer(p, p.has_alibi, args.alibi_slopes, unused.zero);
+    const int32_t pages = paged ? p.max_pages_per_seq : 1;
+    const void *table = paged ? args.page_table : unused.no_page;
+    call->page_table = {const_cast<void *>(table), HEED_I32, 2, {pages, p.batch}, {1, paged ? pages : 0}};
+    call->out = kernel_buffer(args.out.data, p.dtype, views.out);
+    call->lse = lse_buffer(plan, args, static_cast<char *>(args.workspace));
+    if (p.device == HEED_CUDA) fit_to_cuda(plan, args, call);
+}
+
+}  // namespace
+
+KernelCall make_call(const heed_plan &plan, const heed_args &args) {
+    const heed_problem &p = plan.problem;
+    KernelCall call = {};
+    fill_tensors(plan, args, &call);
+    call.batch = p.batch;
+    call.max_q_len = p.max_q_len;
+    call.max_kv_len = p.max_kv_len;
+    call.scale = p.scale;
+    call.softcap = kernel_softcap(p.softcap);
+    call.split_len = static_cast<int32_t>(plan.splits.split_len);
+    call.num_splits = plan.splits.num_splits;
+    call.page_size = p.kv_storage == HEED_KV_PAGED ? p.page_size : 0;
+    call.alibi_symmetric = p.alibi_symmetric;
+    call.dropout_seed = args.dropout_seed;
+    call.dropout_offset = args.dropout_offset;
+    call.dropout_threshold = dropout_threshold(p.dropout_p);
+    call.dropout_scale = p.dropout_p < 1 ? 1 / (1 - p.dropout_p) : 0;
+    return call;
+}
+
+}  // namespace heed

@@ -1,0 +1,92 @@
+"""What ptxas and the machine code say of the CUDA rows, against the table beside this file.
+
+    cuda_limits.py DIR NVDISASM [--update]
+
+DIR holds NAME.limits and NAME.sm_XX.cubin of each row. Prints one line per row and capability: registers, bytes spilled,
+shared memory of a block, instructions of the innermost loop with most HMMA (its cold branches included), the HMMA in it,
+instructions of the kernel. Exit status 1 when a line differs from the table, or a row spills. Rows that were not built are
+left out; --update writes those that were."""
+import collections
+import pathlib
+import re
+import subprocess
+import sys
+
+TABLE = pathlib.Path(__file__).with_name("cuda_limits.txt")
+COLUMNS = ["registers", "spill_bytes", "shared_bytes", "loop", "hmma", "instructions"]
+LABEL = re.compile(r"^(\.L_x_\d+):")
+INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)(.*);")
+
+
+def instructions_of(sass):
+    """Opcodes in order, and the position of each label."""
+    opcodes, labels = [], {}
+    for line in sass.splitlines():
+        if match := LABEL.match(line):
+            labels[match[1]] = len(opcodes)
+        elif match := INSTRUCTION.search(line):
+            opcodes.append((match[1].split(".")[0], match[2]))
+    return opcodes, labels
+
+
+def hottest_loop(sass):
+    """Instructions and HMMA of the smallest loop among those with the most HMMA; the size of all code."""
+    opcodes, labels = instructions_of(sass)
+    loops = [(0, 0, 0)]
+    for end, (opcode, operands) in enumerate(opcodes):
+        target = re.search(r"\.L_x_\d+", operands) if opcode == "BRA" else None
+        begin = labels.get(target[0], end) if target else end
+        if begin < end:
+            body = collections.Counter(name for name, _ in opcodes[begin : end + 1])
+            loops.append((body["HMMA"], -(end - begin + 1), end - begin + 1))
+    hmma, _, size = max(loops)
+    return (size if hmma else 0), hmma, len(opcodes)
+
+
+def measure(directory, nvdisasm):
+    result = {}
+    for path in sorted(pathlib.Path(directory).glob("*.limits")):
+        for line in path.read_text().splitlines():
+            capability, *fields = line.split()
+            values = {name: int(value) for name, value in zip(fields[::2], fields[1::2])}
+            cubin = path.with_suffix(f".{capability}.cubin")
+            sass = subprocess.run([nvdisasm, cubin], check=True, capture_output=True, text=True).stdout
+            values["loop"], values["hmma"], values["instructions"] = hottest_loop(sass)
+            result[path.stem, capability] = [values[name] for name in COLUMNS]
+    return result
+
+
+def read_table():
+    rows = {}
+    for line in TABLE.read_text().splitlines() if TABLE.exists() else []:
+        if not line.startswith("#"):
+            name, capability, *values = line.split()
+            rows[name, capability] = [int(value) for value in values]
+    return rows
+
+
+def text_of(rows):
+    width = max(len(name) for name, _ in rows)
+    lines = [f"# {'row':<{width - 2}} {'chip':<7}" + "".join(f"{name:>14}" for name in COLUMNS)]
+    for (name, capability), values in sorted(rows.items()):
+        lines.append(f"{name:<{width}} {capability:<7}" + "".join(f"{value:>14}" for value in values))
+    return "\n".join(lines) + "\n"
+
+
+def main(directory, nvdisasm, update):
+    measured = measure(directory, nvdisasm)
+    if not measured:
+        sys.exit(f"no CUDA row was built in {directory}")
+    print(text_of(measured), end="")
+    if update:
+        TABLE.write_text(text_of({**read_table(), **measured}))
+    table = read_table()
+    wrong = [f"{name} {chip}: {values}, the table says {table.get((name, chip))}"
+             for (name, chip), values in measured.items() if table.get((name, chip)) != values]
+    wrong += [f"{name} {chip} spills" for (name, chip), values in measured.items() if values[1] != 0]
+    if wrong:
+        sys.exit("\n".join(wrong) + f"\nIf that is meant: {pathlib.Path(sys.argv[0]).name} .. --update")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], "--update" in sys.argv[3:])

@@ -1,0 +1,158 @@
+#include "stub_rows.h"
+
+#include <HalideRuntime.h>
+#include <HalideRuntimeCuda.h>
+
+#include <type_traits>
+#include <utility>
+
+namespace stub {
+
+Behaviour behaviour;
+thread_local Call last_call;
+SequencesCall last_sequences;
+
+const char *const cpu_row = "attention_prefill_f32_dany_contiguous_x86_64";
+const char *const f16_row = "attention_prefill_f16_d64_contiguous_sm80";
+const char *const f16_wide = "attention_prefill_f16_dany_alibi_bias_mask_softcap_contiguous_sm80";
+const char *const f32_row = "attention_prefill_f32_dany_alibi_bias_mask_softcap_contiguous_sm75";
+
+namespace {
+
+using heed::Isa;
+using heed::Kernel;
+using heed::OpKernel;
+using heed::Phase;
+
+template <typename T>
+const T &scalar_at(void **args, int index) {
+    return *static_cast<const T *>(args[index]);
+}
+
+Buffer buffer_at(void **args, int index) {
+    const auto &buffer = *static_cast<const halide_buffer_t *>(args[index]);
+    Buffer result = {buffer.device, buffer.host, {}, {}};
+    for (int32_t i = 0; i < buffer.dimensions; i++) {
+        result.extents.push_back(buffer.dim[i].extent);
+        result.strides.push_back(buffer.dim[i].stride);
+    }
+    return result;
+}
+
+void record(const char *row, void **args) {
+    Call call = {};
+    call.row = row;
+    const std::pair<heed::Argument, Buffer *> buffers[] = {
+        {heed::arg_q, &call.q},         {heed::arg_k, &call.k},
+        {heed::arg_v, &call.v},         {heed::arg_mask, &call.mask},
+        {heed::arg_bias, &call.bias},   {heed::arg_sink, &call.sink},
+        {heed::arg_tasks, &call.tasks}, {heed::arg_alibi_slopes, &call.alibi_slopes},
+        {heed::arg_out, &call.out},     {heed::arg_page_table, &call.page_table},
+        {heed::arg_lse, &call.lse},
+    };
+    for (const auto &[argument, buffer] : buffers) *buffer = buffer_at(args, argument);
+    const std::pair<heed::Argument, int32_t *> scalars[] = {
+        {heed::arg_batch, &call.batch},
+        {heed::arg_max_q_len, &call.max_q_len},
+        {heed::arg_max_kv_len, &call.max_kv_len},
+        {heed::arg_page_size, &call.page_size},
+        {heed::arg_mask_form, &call.mask_form},
+        {heed::arg_bias_form, &call.bias_form},
+        {heed::arg_uniform, &call.uniform},
+        {heed::arg_visible_begin, &call.visible_begin},
+        {heed::arg_visible_end, &call.visible_end},
+        {heed::arg_position_offset, &call.position_offset},
+    };
+    for (const auto &[argument, value] : scalars) *value = scalar_at<int32_t>(args, argument);
+    last_call = call;
+}
+
+// As a generated function: every buffer is asked to the device, one launch; parameters are a scalar and a buffer.
+int launch(void *user_context, void **state, const char *image, halide_buffer_t *out, int shared_bytes, int times) {
+    int code = halide_cuda_initialize_kernels(user_context, state, image, 1);
+    if (code == 0) code = halide_copy_to_device(user_context, out, halide_cuda_device_interface());
+    int64_t number = 42;
+    size_t sizes[] = {8, 8, 0};
+    void *arguments[] = {&number, out, nullptr};
+    int8_t is_buffer[] = {0, 1, 0};
+    for (int i = 0; code == 0 && i < times; i++) {
+        code = halide_cuda_run(user_context, *state, "attention", 3, 2, 1, 128, 1, 1, shared_bytes, sizes, arguments,
+                               is_buffer);
+    }
+    halide_cuda_finalize_kernels(user_context, *state);
+    return code;
+}
+
+template <int index>
+int attention(void **args);
+
+int compute_nothing(void **) { return 0; }
+
+int put_words(void **args) {
+    static void *state = nullptr;
+    constexpr int num_scalars = heed::num_put_words / 2;
+    auto *out = static_cast<halide_buffer_t *>(args[1 + num_scalars]);
+    void *user_context = scalar_at<void *>(args, 0);
+    int32_t count = out->dim[0].extent;
+    size_t sizes[num_scalars + 3] = {};
+    void *arguments[num_scalars + 3] = {};
+    int8_t is_buffer[num_scalars + 3] = {};
+    for (int i = 0; i < num_scalars; i++) {
+        sizes[i] = 8;
+        arguments[i] = args[1 + i];
+    }
+    sizes[num_scalars] = 8;
+    arguments[num_scalars] = out;
+    is_buffer[num_scalars] = 1;
+    sizes[num_scalars + 1] = 4;
+    arguments[num_scalars + 1] = &count;
+    halide_cuda_initialize_kernels(user_context, &state, "put_words", 1);
+    return halide_cuda_run(user_context, state, "put", 1, 1, 1, heed::num_put_words, 1, 1, 0, sizes, arguments,
+                           is_buffer);
+}
+
+int sequences(void **args) {
+    static void *state = nullptr;
+    SequencesCall &call = last_sequences;
+    call.cu_seqlens_q = buffer_at(args, 1);
+    call.cu_seqlens_kv = buffer_at(args, 2);
+    call.kv_lens = buffer_at(args, 3);
+    call.q_offsets = buffer_at(args, 4);
+    for (int i = 0; i < 10; i++) call.scalars[i] = scalar_at<int32_t>(args, 5 + i);
+    call.status = scalar_at<uint64_t>(args, 15);
+    call.table = buffer_at(args, 16);
+    auto *table = static_cast<halide_buffer_t *>(args[16]);
+    return launch(scalar_at<void *>(args, 0), &state, "sequences", table, 0, 1);
+}
+
+constexpr uint32_t wide = heed::feature_bias | heed::feature_mask | heed::feature_softcap | heed::feature_alibi;
+constexpr auto prefill = Phase::prefill;
+constexpr auto contiguous = HEED_KV_CONTIGUOUS;
+
+const Kernel rows[] = {
+    {cpu_row, prefill, HEED_F32, HEED_F32, 0, 0, wide, contiguous, Isa::x86_64, 8, 32, 1024, "stub", compute_nothing},
+    {f16_row, prefill, HEED_F16, HEED_F16, 64, 64, 0, contiguous, Isa::sm80, row_block, 64, 0, "stub", attention<1>},
+    {f16_wide, prefill, HEED_F16, HEED_F16, 0, 0, wide, contiguous, Isa::sm80, row_block, 64, 0, "stub", attention<2>},
+    {f32_row, prefill, HEED_F32, HEED_F32, 0, 0, wide, contiguous, Isa::sm75, row_block, 64, 0, "stub", attention<3>},
+};
+
+const OpKernel ops[] = {
+    {"put_words_sm75", heed::Op::put_words, HEED_I32, HEED_I32, Isa::sm75, put_words},
+    {"sequences_sm75", heed::Op::sequences, HEED_I32, HEED_I32, Isa::sm75, sequences},
+};
+
+template <int index>
+int attention(void **args) {
+    static void *state = nullptr;
+    record(rows[index].name, args);
+    const int code =
+        launch(scalar_at<void *>(args, heed::arg_user_context), &state, rows[index].name,
+               static_cast<halide_buffer_t *>(args[heed::arg_out]), behaviour.shared_bytes, behaviour.launches);
+    return behaviour.code != 0 ? behaviour.code : code;
+}
+
+}  // namespace
+}  // namespace stub
+
+extern "C" const heed::KernelTable heed_kernel_table = {stub::rows, std::extent_v<decltype(stub::rows)>, stub::ops,
+                                                        std::extent_v<decltype(stub::ops)>};

@@ -1,0 +1,52 @@
+// A kernel table without generated code: a CPU row and CUDA rows, whose host functions record their arguments and
+// launch as generated ones do. Tests the runtime alone.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernel.h"
+
+namespace stub {
+
+// One recorded buffer, dimensions innermost first.
+struct Buffer {
+    uint64_t device;
+    const void *host;
+    std::vector<int32_t> extents, strides;
+};
+
+// The arguments of the last call of an attention row.
+struct Call {
+    std::string row;
+    Buffer q, k, v, mask, bias, sink, alibi_slopes, page_table, tasks, out, lse;
+    int32_t batch, max_q_len, max_kv_len, page_size, mask_form, bias_form;
+    int32_t uniform, visible_begin, visible_end, position_offset;
+};
+
+// And of the row `sequences`.
+struct SequencesCall {
+    Buffer cu_seqlens_q, cu_seqlens_kv, kv_lens, q_offsets, table;
+    int32_t scalars[10];  // batch .. window_right
+    uint64_t status;
+};
+
+// What the next calls of attention rows do.
+struct Behaviour {
+    int launches = 1;
+    int shared_bytes = 0;
+    int code = 0;  // returned in place of what the launches returned, unless 0
+};
+
+extern Behaviour behaviour;
+extern thread_local Call last_call;
+extern SequencesCall last_sequences;
+
+extern const char *const cpu_row;   // f32, any head dim, every feature, paged
+extern const char *const f16_row;   // sm80, head_dim 64, plain
+extern const char *const f16_wide;  // sm80, any head dim, mask, bias, softcap, alibi
+extern const char *const f32_row;   // sm75, any head dim, mask, bias, softcap, alibi
+constexpr int32_t row_block = 64;
+
+}  // namespace stub

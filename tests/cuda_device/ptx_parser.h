@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string>
+
+#include "program.h"
+
+namespace heed::device {
+
+// Throws ParseError, which names the line.
+Program parse_ptx(const std::string &text);
+
+}  // namespace heed::device

@@ -1,0 +1,168 @@
+// What the lanes of a warp do together: matrices, shuffles, votes.
+#include <cstring>
+
+#include "cuda_abi.h"
+#include "formats.h"
+#include "warp.h"
+
+namespace heed::device {
+namespace {
+
+typedef double Four __attribute__((vector_size(32), may_alias));
+
+// c += a b, of 16 x 16 and 16 x 8 elements row by row.
+template <float (*widen)(uint16_t)>
+void multiply(const uint16_t *a, const uint16_t *b, Four *c) {
+    double x[256];
+    alignas(32) double y[128];
+    for (int i = 0; i < 256; i++) x[i] = static_cast<double>(widen(a[i]));
+    for (int i = 0; i < 128; i++) y[i] = static_cast<double>(widen(b[i]));
+    const auto *terms = reinterpret_cast<const Four *>(y);
+    // Four rows at once: enough sums that do not wait for one another.
+    for (int m = 0; m < 16; m += 4) {
+        const double *row = x + m * 16;
+        Four *to = c + m * 2;
+        Four s0 = to[0], s1 = to[1], s2 = to[2], s3 = to[3], s4 = to[4], s5 = to[5], s6 = to[6], s7 = to[7];
+        for (int k = 0; k < 16; k++) {
+            const Four left = terms[2 * k], right = terms[2 * k + 1];
+            s0 += row[k] * left, s1 += row[k] * right;
+            s2 += row[k + 16] * left, s3 += row[k + 16] * right;
+            s4 += row[k + 32] * left, s5 += row[k + 32] * right;
+            s6 += row[k + 48] * left, s7 += row[k + 48] * right;
+        }
+        to[0] = s0, to[1] = s1, to[2] = s2, to[3] = s3, to[4] = s4, to[5] = s5, to[6] = s6, to[7] = s7;
+    }
+}
+
+}  // namespace
+
+// Lane 8 m + r holds the address of row r of matrix m; lane l gets elements 2 (l % 4) and the next of row l / 4, or of
+// column l / 4 where the matrix is transposed.
+void Warp::load_matrix(const Instruction &i) {
+    if (live_ != ~0u) fail(__builtin_ctz(live_), cuda_launch_failed, "ldmatrix needs a warp of 32 threads");
+    const Operand *o = operands(i);
+    uint64_t at[warp_size];
+    addresses(i, o[i.num_results], at);
+    SharedMemory &shared = *execution_.shared;
+    for (int m = 0; m < i.num_elements; m++) {
+        uint16_t rows[8][8];
+        for (int r = 0; r < 8; r++) {
+            const int lane = 8 * m + r;
+            const uint32_t offset = shared_offset(at[lane], 16, lane, "reads");
+            if (!shared.read(offset, 16, accessor(lane)))
+                fail(lane, cuda_launch_failed, shared.explain(offset, 16, accessor(lane), false));
+            std::memcpy(rows[r], shared.data(offset), 16);
+        }
+        auto *to = result<uint32_t>(o[m]);
+        for (int lane = 0; lane < warp_size; lane++) {
+            const int row = lane / 4, column = lane % 4 * 2;
+            const uint16_t low = i.kind == 0 ? rows[row][column] : rows[column][row];
+            const uint16_t high = i.kind == 0 ? rows[row][column + 1] : rows[column + 1][row];
+            to[lane] = low | static_cast<uint32_t>(high) << 16;
+        }
+    }
+}
+
+// d = a b + c of 16 x 16, 16 x 8 and 16 x 8 elements. Products are exact in double; sums start from c and are rounded
+// to float once.
+void Warp::mma(const Instruction &i) {
+    if (live_ != ~0u) fail(__builtin_ctz(live_), cuda_launch_failed, "mma needs a warp of 32 threads");
+    const Operand *o = operands(i);
+    // Lane 4 g + q. Register r of a holds row g + 8 (r % 2), columns 2 q + 8 (r / 2) and the next; in b rows and
+    // columns change places; registers 2 r and 2 r + 1 of c are row g + 8 r, columns 2 q and the next.
+    uint16_t a[256], b[128];
+    alignas(32) double c[128];
+    for (int r = 0; r < 4; r++) {
+        const uint32_t *words = values<uint32_t>(o[4 + r]);
+        uint16_t *to = a + r % 2 * 128 + r / 2 * 8;
+        for (int g = 0; g < 8; g++) std::memcpy(to + g * 16, words + g * 4, 4 * sizeof(uint32_t));
+    }
+    for (int r = 0; r < 2; r++) {
+        const uint32_t *words = values<uint32_t>(o[8 + r]);
+        for (int q = 0; q < 4; q++)
+            for (int g = 0; g < 8; g++) {
+                b[(q * 2 + r * 8) * 8 + g] = static_cast<uint16_t>(words[g * 4 + q]);
+                b[(q * 2 + r * 8 + 1) * 8 + g] = static_cast<uint16_t>(words[g * 4 + q] >> 16);
+            }
+    }
+    for (int r = 0; r < 4; r++) {
+        const uint32_t *words = values<uint32_t>(o[10 + r]);
+        double *to = c + r / 2 * 64 + r % 2;
+        for (int lane = 0; lane < warp_size; lane++) to[lane * 2] = static_cast<double>(bits_float(words[lane]));
+    }
+    auto *sums = reinterpret_cast<Four *>(c);
+    i.kind != 0 ? multiply<&brain_to_float>(a, b, sums) : multiply<&half_to_float>(a, b, sums);
+    for (int r = 0; r < 4; r++) {
+        auto *to = result<uint32_t>(o[r]);
+        const double *from = c + r / 2 * 64 + r % 2;
+        for (int lane = 0; lane < warp_size; lane++)
+            to[lane] = float_bits(canonical(static_cast<float>(from[lane * 2])));
+    }
+}
+
+void Warp::shuffle(const Instruction &i, uint32_t mask) {
+    const Operand *o = operands(i);
+    const uint32_t *a = values<uint32_t>(o[2]), *b = values<uint32_t>(o[3]), *c = values<uint32_t>(o[4]);
+    const uint32_t *members = values<uint32_t>(o[5]);
+    uint32_t value[warp_size] = {}, in_range[warp_size] = {};
+    for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
+        const int lane = __builtin_ctz(rest);
+        if ((members[lane] & live_) != mask)
+            fail(lane, cuda_launch_failed, "the threads that shuffle are not those of the mask");
+        const int clamp = static_cast<int>(c[lane] & 31), segment = static_cast<int>(c[lane] >> 8 & 31);
+        const int first = lane & segment, last = first | (clamp & ~segment), offset = static_cast<int>(b[lane] & 31);
+        int from = lane;
+        bool valid = false;
+        switch (static_cast<ShuffleKind>(i.kind)) {
+        case ShuffleKind::up:
+            from = lane - offset, valid = from >= last;
+            break;
+        case ShuffleKind::down:
+            from = lane + offset, valid = from <= last;
+            break;
+        case ShuffleKind::butterfly:
+            from = lane ^ offset, valid = from <= last;
+            break;
+        case ShuffleKind::index:
+            from = first | (offset & ~segment), valid = from <= last;
+            break;
+        }
+        if (!valid) from = lane;
+        if ((mask >> from & 1) == 0)
+            fail(lane, cuda_launch_failed, "reads from lane " + std::to_string(from) + ", which does not take part");
+        value[lane] = a[from];
+        in_range[lane] = valid ? ~0u : 0u;
+    }
+    set_lanes(o[0], mask, value);
+    set_lanes(o[1], mask, in_range);
+}
+
+void Warp::vote(const Instruction &i, uint32_t mask) {
+    const Operand *o = operands(i);
+    const uint32_t *members = values<uint32_t>(o[2]);
+    for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
+        const int lane = __builtin_ctz(rest);
+        if ((members[lane] & live_) != mask)
+            fail(lane, cuda_launch_failed, "the threads that vote are not those of the mask");
+    }
+    const uint32_t votes = predicate_mask(o[1]) & mask;
+    uint32_t answer = votes;
+    switch (static_cast<VoteKind>(i.kind)) {
+    case VoteKind::all:
+        answer = votes == mask ? ~0u : 0u;
+        break;
+    case VoteKind::any:
+        answer = votes != 0 ? ~0u : 0u;
+        break;
+    case VoteKind::uniform:
+        answer = votes == mask || votes == 0 ? ~0u : 0u;
+        break;
+    case VoteKind::ballot:
+        break;
+    }
+    uint32_t lanes[warp_size];
+    for (uint32_t &lane : lanes) lane = answer;
+    set_lanes(o[0], mask, lanes);
+}
+
+}  // namespace heed::device
