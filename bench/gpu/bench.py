@@ -123,7 +123,7 @@ def ceilings(driver, torch, timer, stream, tiny):
 
 def measure(case, ours, inputs, torch, timer, ceiling, options, left):
     """Entries of the results for a case, one per peer; faults; and peers that did not run."""
-    calls, skipped, faults, entry = {"ours": (ours, contextlib.nullcontext)}, [], [], {}
+    calls, differences, skipped, faults = {"ours": (ours, contextlib.nullcontext)}, {}, [], []
     if not isinstance(torch, peers.NoTorch):
         call = torch.attention(case, inputs.buffers)
         for backend in peers.BACKENDS:
@@ -132,7 +132,7 @@ def measure(case, ours, inputs, torch, timer, ceiling, options, left):
                 skipped.append({"case": case.name, "dtype": case.dtype, "peer": backend, "reason": reason})
                 continue
             error, size = torch.difference(backend, call, case, inputs.buffers)
-            entry.setdefault("difference", {})[backend] = error
+            differences[backend] = error
             unit = {"f16": 2.0**-11, "bf16": 2.0**-8}[case.dtype]
             if not error <= 8 * unit * size:
                 faults.append(f"differs from {backend} by {error:g}")
@@ -140,14 +140,15 @@ def measure(case, ours, inputs, torch, timer, ceiling, options, left):
     times = time_all(calls, timer, 2 if options.tiny else ROUNDS, 0 if options.tiny else MIN_MS, left)
     best = min(times["ours"])
     tflops = case.flops() / best * 1e-9
-    entry.update({"case": case.name, "dtype": case.dtype, "kernel": ours.kernel, "ours_ms": best,
-                  "ours_ms_median": statistics.median(times["ours"]), "rounds": len(times["ours"]), "tflops": tflops,
-                  "share_of_ceiling": tflops / ceiling if ceiling else None})
+    entry = {"case": case.name, "dtype": case.dtype, "kernel": ours.kernel, "ours_ms": best,
+             "ours_ms_median": statistics.median(times["ours"]), "rounds": len(times["ours"]), "tflops": tflops,
+             "share_of_ceiling": tflops / ceiling if ceiling else None}
     entries = []
     for peer in list(calls)[1:] or [None]:
         theirs = times.get(peer, [None])
         entries.append({**entry, "peer": peer, "peer_ms": min(theirs), "ratio": min(theirs) / best if peer else None,
-                        "peer_ms_median": statistics.median(theirs) if peer else None})
+                        "peer_ms_median": statistics.median(theirs) if peer else None,
+                        "difference": differences.get(peer)})
     return entries, faults, skipped
 
 

@@ -10,6 +10,7 @@ def find_torch():
     """The module and "", or None and why not."""
     try:
         import torch
+        import torch.nn.attention
     except ImportError as error:
         return None, f"no PyTorch ({error})"
     except OSError as error:  # one of its libraries is missing

@@ -26,6 +26,15 @@ def ask_smi():
     return dict(zip(SMI_FIELDS, values)) if done.returncode == 0 and len(values) == len(SMI_FIELDS) else {}
 
 
+def dump(content):
+    """JSON with one line for each entry of a list of objects."""
+    def value_text(value):
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            return "[\n" + ",\n".join("  " + json.dumps(entry) for entry in value) + "\n ]"
+        return json.dumps(value, indent=1 if isinstance(value, dict) else None).replace("\n", "\n ")
+    return "{\n" + ",\n".join(f' "{key}": {value_text(value)}' for key, value in content.items()) + "\n}\n"
+
+
 def cpu_name():
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         return next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), platform.machine())
@@ -77,7 +86,7 @@ class Report:
                    "results": self.results, "peers_skipped": self.peers_skipped}
         path = pathlib.Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        path.write_text(dump(content), encoding="utf-8")
 
     def print_end(self, path):
         print(f"\nceilings: {json.dumps(self.ceilings)}")

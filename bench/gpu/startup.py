@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import time
 import zlib

@@ -229,7 +229,7 @@ TEST_P(Sloped, Case13_AlibiIsUsed) {
     symmetric.alibi_slopes = sloped.alibi_slopes;
     symmetric.alibi_symmetric = true;
     a.position = sloped.position = symmetric.position = HEED_EXPLICIT;
-    a.q_offsets = sloped.q_offsets = symmetric.q_offsets = {20, 40};
+    a.q_offsets = sloped.q_offsets = symmetric.q_offsets = {5, 9};
     expect_separate({a, sloped, symmetric});
 }
 
