@@ -75,7 +75,7 @@ class Clock:
 
 
 def run_phases(driver, heed, options, report):
-    programs = sorted((options.bundle / "bin").glob("heed_*_tests")) if options.bundle else []
+    programs = sorted((options.bundle / "bin").glob("heed_*_tests"), reverse=True) if options.bundle else []
     out = options.out or default_out(driver.name, options)
     chosen = [phase for phase in PHASES if phase in options.only]
     clock = Clock(options.seconds, chosen)

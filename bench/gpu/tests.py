@@ -36,8 +36,10 @@ def run_programs(programs, pattern, environment, left, report, label="tests"):
                 report.log(f"{label}: {program.name}", run.output)
         if line["failed"]:
             report.fail(f"{label}: {program.name}: {line['failed']} failed: {', '.join(line['failures'][:5])}")
-        if line["not_run"] and not line["failed"]:
-            report.no_time(f"{label}: {line['not_run']} of {line['tests']} tests of {program.name}")
+        stopped = any(run is None or run.exit_status is None for run in runs)
+        if line["not_run"]:
+            report.not_there(f"{label}: {line['not_run']} of {line['tests']} tests of {program.name}",
+                             "no time was left" if stopped else "the program died", time=stopped)
     return lines
 
 
