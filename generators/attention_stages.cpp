@@ -2,17 +2,12 @@
 #include "attention_stages.h"
 
 #include "attention_builder.h"
+#include "ceil_div.h"
 #include "score_mod.h"
 
 namespace heed {
 
 using namespace Halide;
-
-namespace {
-
-Expr ceil_div(const Expr &x, int divisor) { return (x + (divisor - 1)) / divisor; }
-
-}  // namespace
 
 AttentionBuilder::AttentionBuilder(const AttentionConfig &config, const AttentionInputs &in, AttentionStages &stages)
     : cfg(config), in(in), st(stages), prefill(config.phase == Phase::prefill) {

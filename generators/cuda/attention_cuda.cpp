@@ -1,6 +1,7 @@
 #include "attention_cuda.h"
 
 #include "../attention_kernel.h"
+#include "../ceil_div.h"
 #include "attention_prefill.h"
 
 namespace heed::cuda {
@@ -43,7 +44,7 @@ Module prefill_module(const std::string &name, const AttentionConfig &config, co
 
     Launch launch;
     launch.name = name;
-    launch.host_values = {{"row_blocks", (args.max_q_len + (tile.rows() - 1)) / tile.rows()},
+    launch.host_values = {{"row_blocks", ceil_div(args.max_q_len, tile.rows())},
                           {"group_size", in.q.extent(1) / in.k.extent(1)}};
     launch.blocks = in.row_blocks * in.q.extent(1) * args.batch;
     launch.threads = tile.threads();

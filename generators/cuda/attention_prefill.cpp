@@ -1,6 +1,7 @@
 // The block of queries: where it stands, which keys it sees, and the order of loads, barriers and steps.
 #include "attention_prefill.h"
 
+#include "../ceil_div.h"
 #include "../score_mod.h"
 #include "prefill_builder.h"
 #include "sequence_field.h"
@@ -12,8 +13,6 @@ using namespace Halide;
 namespace {
 
 constexpr int row_padding = 16;  // bytes
-
-Expr ceil_div(const Expr &x, int divisor) { return (x + (divisor - 1)) / divisor; }
 
 int padded_depth(int head_dim) {
     return head_dim == 0 ? AttentionConfig::max_cuda_head_dim : (head_dim + 15) / 16 * 16;
@@ -193,13 +192,13 @@ void PrefillBuilder::reset() {
 // Two barriers a step: the first says that K has arrived and the old V is used up, the second that V has arrived and K
 // is used up.
 void PrefillBuilder::step_single(const Expr &j) {
-    code.run(wait_copies(0));
+    code.run(wait_copies());
     code.run(barrier());
     load_values(j, 0);
     code.run(commit_copies());
     multiply_keys(0, tile.q_in_registers);
     change_logits(j);
-    code.run(wait_copies(0));
+    code.run(wait_copies());
     code.run(barrier());
     code.when(is_key_block(j + 1), [&] { load_keys(j + 1, 0); });
     code.run(commit_copies());
@@ -209,7 +208,7 @@ void PrefillBuilder::step_single(const Expr &j) {
 
 // One barrier a step: this block's keys and values have arrived, the block before is used up.
 void PrefillBuilder::step_double(const Expr &j) {
-    code.run(wait_copies(0));
+    code.run(wait_copies());
     code.run(barrier());
     Expr buffer = code.let("buffer", j % 2);
     code.when(is_key_block(j + 1), [&] {
@@ -233,7 +232,7 @@ void PrefillBuilder::careful_step(const Expr &j) {
     load_values(j, 0);
     if (tile.tensor_cores) {
         code.run(commit_copies());
-        code.run(wait_copies(0));
+        code.run(wait_copies());
     }
     code.run(barrier());
     if (tile.tensor_cores) {

@@ -116,10 +116,9 @@ std::string kernel_source(const Module &module) {
 
 DeviceBinary assemble(const Module &module, const RewriteOptions &options, const Toolkit &toolkit,
                       const std::string &base) {
-    const RewrittenPtx ptx = rewrite_ptx(kernel_source(module), options);
-    DeviceBinary binary{module, ptx.text, ptx.intrinsics, {}, {}};
+    DeviceBinary binary{module, {}};
     const std::string ptx_path = base + ".ptx", image_path = base + ".fatbin";
-    std::ofstream(ptx_path) << ptx.text;
+    std::ofstream(ptx_path) << rewrite_ptx(kernel_source(module), options).text;
     // Uncompressed, so that tools may read it.
     std::string images;
     for (int capability : toolkit.capabilities) {
@@ -130,7 +129,6 @@ DeviceBinary assemble(const Module &module, const RewriteOptions &options, const
         statistics.registers = number(said, R"(Used (\d+) registers)");
         statistics.spill_bytes =
             number(said, R"((\d+) bytes spill stores)") + number(said, R"((\d+) bytes spill loads)");
-        binary.cubins[capability] = cubin;
         images += " --image3=kind=elf,sm=" + sm + ",file=" + quoted(cubin);
     }
     run(quoted(toolkit.fatbinary) + " --64 --compress=false --create=" + quoted(image_path) + images +

@@ -18,15 +18,12 @@ struct Toolkit {
 
 // What ptxas says of the machine code for one capability.
 struct BinaryStatistics {
-    int registers = 0, spill_bytes = 0, shared_bytes = 0;
+    int registers = 0, spill_bytes = 0;
 };
 
 struct DeviceBinary {
     Halide::Module module;
-    std::string ptx;                             // rewritten
-    std::map<std::string, int> intrinsics;       // their number in the PTX
     std::map<int, BinaryStatistics> statistics;  // by capability
-    std::map<int, std::string> cubins;           // paths, by capability
 };
 
 // `base`: path of the files it writes, base.ptx, base.sm_80.cubin, base.fatbin. Throws std::runtime_error with the

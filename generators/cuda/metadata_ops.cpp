@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "../ceil_div.h"
 #include "device_code.h"
 #include "intrinsics.h"
 #include "launch.h"
@@ -138,15 +139,10 @@ Module sequences_module(const std::string &name, const Target &target) {
     }
     arguments.emplace_back(in.status);
     Expr sequence = Launch::block(name) * threads + Launch::thread(name);
-    return launch_module(name, func, {Int(32)}, 2, arguments,
-                         {name,
-                          (in.batch + (threads - 1)) / threads,
-                          threads,
-                          0,
-                          tensors,
-                          {},
-                          SequenceProgram(in, table, sequence).build()},
-                         target);
+    return launch_module(
+        name, func, {Int(32)}, 2, arguments,
+        {name, ceil_div(in.batch, threads), threads, 0, tensors, {}, SequenceProgram(in, table, sequence).build()},
+        target);
 }
 
 }  // namespace heed::cuda

@@ -104,6 +104,7 @@ private:
     void apply_mask(const Expr &start);
     void hide(const Expr &start);
     void softmax(bool careful);
+    Expr over_quad(Expr x, const std::function<Expr(const Expr &, const Expr &)> &combine);
     Expr largest_logit(int r);
     Expr exponential(const Expr &x, const Expr &base) const;
     void subtract_huge_maxima(const std::vector<Expr> &old_max);

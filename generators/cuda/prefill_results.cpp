@@ -24,11 +24,7 @@ void PrefillBuilder::store_results() {
               [&] { code.set(sink, 0, load_f32(sinks + element_bytes(head, in.sink.stride(0), 4))); });
     Expr pairs = code.let("pairs", cast<int32_t>(in_pairs(in.out)));
     for (int r = 0; r < rows_of_thread(); r++) {
-        Expr sum = row_sum[r];
-        for (int lanes : {1, 2}) {
-            Expr mine = code.let("mine", sum);
-            sum = mine + from_lane(mine, lanes);
-        }
+        Expr sum = over_quad(row_sum[r], [](const Expr &a, const Expr &b) { return a + b; });
         Expr largest = row_max[r] * unit;
         const RowResult result = with_sink(largest, code.let("sum", sum), sink[0]);
         Expr factor = code.let("factor", result.factor), lse = code.let("lse", result.lse);

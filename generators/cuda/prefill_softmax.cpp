@@ -15,17 +15,22 @@ Expr bits(const Expr &x) { return reinterpret<uint32_t>(x); }
 
 }  // namespace
 
+// One value of the four lanes that share a row.
+Expr PrefillBuilder::over_quad(Expr x, const std::function<Expr(const Expr &, const Expr &)> &combine) {
+    for (int lanes : {1, 2}) {
+        Expr mine = code.let("mine", x);
+        x = combine(mine, from_lane(mine, lanes));
+    }
+    return x;
+}
+
 // The maximum of row r over all keys so far.
 Expr PrefillBuilder::largest_logit(int r) {
     Expr largest = row_max[r];
     for (int n = 0; n < key_tiles; n++) {
         for (int e = 0; e < 2; e++) largest = maximum(largest, logit(r, n, e));
     }
-    for (int lanes : {1, 2}) {
-        Expr mine = code.let("mine", largest);
-        largest = maximum(mine, from_lane(mine, lanes));
-    }
-    return code.let("largest", largest);
+    return code.let("largest", over_quad(largest, maximum));
 }
 
 // 2 to the power of (x - maximum) * unit. 16-bit rows fold the factor into one fma, whose rounding of base changes all

@@ -6,25 +6,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
 #include <string>
 #include <vector>
 
+#include "../support/plan.h"
 #include "heed/heed.h"
 #include "stub_kernels.h"
-
-struct PlanDeleter {
-    void operator()(heed_plan *plan) const { heed_plan_destroy(plan); }
-};
-using PlanPtr = std::unique_ptr<heed_plan, PlanDeleter>;
-
-// Creates a plan, expecting `expected`; NULL when it fails.
-inline PlanPtr make_plan(const heed_problem &problem, heed_status expected = HEED_OK) {
-    heed_plan *plan = nullptr;
-    EXPECT_EQ(heed_plan_create(&problem, &plan), expected) << heed_last_error();
-    EXPECT_EQ(plan != nullptr, expected == HEED_OK);
-    return PlanPtr(plan);
-}
 
 inline heed_problem make_problem(int32_t batch, int32_t q_len, int32_t kv_len, int32_t num_heads = 4,
                                  int32_t num_kv_heads = 2, int32_t head_dim = 64, int32_t head_dim_v = 64) {

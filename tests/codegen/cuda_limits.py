@@ -7,6 +7,7 @@ shared memory of a block, instructions of the innermost loop with most HMMA (its
 instructions of the kernel. Exit status 1 when a line differs from the table, or a row spills. Rows that were not built are
 left out; --update writes those that were."""
 import collections
+import concurrent.futures
 import pathlib
 import re
 import subprocess
@@ -43,17 +44,23 @@ def hottest_loop(sass):
     return (size if hmma else 0), hmma, len(opcodes)
 
 
+def measure_binary(nvdisasm, path, line):
+    capability, *fields = line.split()
+    values = {name: int(value) for name, value in zip(fields[::2], fields[1::2])}
+    cubin = path.with_suffix(f".{capability}.cubin")
+    sass = subprocess.run([nvdisasm, cubin], check=True, capture_output=True, text=True).stdout
+    values["loop"], values["hmma"], values["instructions"] = hottest_loop(sass)
+    return (path.stem, capability), [values[name] for name in COLUMNS]
+
+
 def measure(directory, nvdisasm):
-    result = {}
-    for path in sorted(pathlib.Path(directory).glob("*.limits")):
-        for line in path.read_text().splitlines():
-            capability, *fields = line.split()
-            values = {name: int(value) for name, value in zip(fields[::2], fields[1::2])}
-            cubin = path.with_suffix(f".{capability}.cubin")
-            sass = subprocess.run([nvdisasm, cubin], check=True, capture_output=True, text=True).stdout
-            values["loop"], values["hmma"], values["instructions"] = hottest_loop(sass)
-            result[path.stem, capability] = [values[name] for name in COLUMNS]
-    return result
+    with concurrent.futures.ProcessPoolExecutor() as pool:
+        jobs = [
+            pool.submit(measure_binary, nvdisasm, path, line)
+            for path in sorted(pathlib.Path(directory).glob("*.limits"))
+            for line in path.read_text().splitlines()
+        ]
+        return dict(job.result() for job in jobs)
 
 
 def read_table():

@@ -4,25 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <string>
 #include <vector>
 
+#include "../support/plan.h"
 #include "heed/heed.h"
 #include "stub_rows.h"
-
-struct PlanDeleter {
-    void operator()(heed_plan *plan) const { heed_plan_destroy(plan); }
-};
-using PlanPtr = std::unique_ptr<heed_plan, PlanDeleter>;
-
-// Creates a plan, expecting `expected`; NULL when it fails.
-inline PlanPtr make_plan(const heed_problem &problem, heed_status expected = HEED_OK) {
-    heed_plan *plan = nullptr;
-    EXPECT_EQ(heed_plan_create(&problem, &plan), expected) << heed_last_error();
-    EXPECT_EQ(plan != nullptr, expected == HEED_OK);
-    return PlanPtr(plan);
-}
 
 inline heed_problem cuda_problem(int32_t batch = 2, int32_t q_len = 100, int32_t kv_len = 130) {
     heed_problem problem;
@@ -35,6 +22,13 @@ inline heed_problem cuda_problem(int32_t batch = 2, int32_t q_len = 100, int32_t
     problem.num_heads = 4;
     problem.num_kv_heads = 2;
     problem.head_dim = problem.head_dim_v = 64;
+    return problem;
+}
+
+inline heed_problem cpu_problem() {
+    heed_problem problem = cuda_problem();
+    problem.device = HEED_CPU;
+    problem.dtype = problem.kv_dtype = HEED_F32;
     return problem;
 }
 

@@ -24,10 +24,7 @@ TEST(NoDriver, RegistryTellsWhy) {
 }
 
 TEST(NoDriver, TheCpuServes) {
-    heed_problem problem = cuda_problem();
-    problem.device = HEED_CPU;
-    problem.dtype = problem.kv_dtype = HEED_F32;
-    CudaCall call(problem);
+    CudaCall call(cpu_problem());
     EXPECT_EQ(call.execute(), HEED_OK) << heed_last_error();
 }
 

@@ -11,10 +11,7 @@ using ::testing::HasSubstr;
 
 // First in this file: nothing has loaded the driver yet.
 TEST(CudaProcess, CpuCallsDoNotLoadTheDriver) {
-    heed_problem problem = cuda_problem();
-    problem.device = HEED_CPU;
-    problem.dtype = problem.kv_dtype = HEED_F32;
-    CudaCall call(problem);
+    CudaCall call(cpu_problem());
     EXPECT_EQ(call.execute(), HEED_OK) << heed_last_error();
     heed_kernel_info_t info = {};
     info.struct_size = sizeof(info);

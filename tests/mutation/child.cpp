@@ -1,0 +1,104 @@
+#include "child.h"
+
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <stdexcept>
+
+#include "reference.h"
+#include "rows.h"
+#include "tolerance.h"
+
+namespace heed_test {
+namespace {
+
+template <class Function>
+Function *device_function(const char *name) {
+    void *const library = dlopen("libcuda.so.1", RTLD_NOW);
+    void *const address = library == nullptr ? nullptr : dlsym(library, name);
+    if (address == nullptr) throw std::runtime_error(std::string("no emulated device: ") + dlerror());
+    return reinterpret_cast<Function *>(address);
+}
+
+Row row_named(const std::string &name) {
+    for (const Row &row : all_rows()) {
+        if (row.name == name) return row;
+    }
+    throw std::runtime_error("no row " + name);
+}
+
+Outcome run_here(const std::string &name, const Mutation &mutation, bool tiny, const std::string &device_options) {
+    if (device_function<int(const char *)>("heed_device_configure")(device_options.c_str()) != 0) {
+        throw std::runtime_error("not understood: " + device_options);
+    }
+    if (!mutation.from.empty()) {
+        device_function<void(const char *, const char *, int)>("heed_device_replace")(
+            mutation.from.c_str(), mutation.to.c_str(), mutation.occurrence);
+    }
+    const Row row = row_named(name);
+    const Attention a = mutation_case(name, tiny);
+    Call call(a, row.options());
+    heed_status status = HEED_INTERNAL;
+    bool intact = true;
+    std::string complaint;
+    try {
+        status = call.run();
+        intact = call.canaries_intact();
+    } catch (const std::runtime_error &fault) {  // found by the copies after it
+        complaint = fault.what();
+    }
+    const std::string said = device_function<const char *()>("heed_device_last_error")();
+    if (said.find("times in the PTX") != std::string::npos) return Outcome::no_occurrence;
+    if (status != HEED_OK) {
+        std::printf("%s\n%s\n%s\n", complaint.c_str(), heed_last_error(), said.c_str());
+        return Outcome::fault;
+    }
+    const Verdict verdict = judge(a, compute_reference(a, true), call.out(), call.lse());
+    std::printf("%s\n%s\n", verdict.complaint.c_str(), intact ? "" : "written outside of the outputs");
+    return verdict.ok && intact ? Outcome::correct : Outcome::wrong;
+}
+
+}  // namespace
+
+Attention mutation_case(const std::string &name, bool tiny) {
+    const Row row = row_named(name);
+    Shape shape = row.shape();
+    shape.num_heads = shape.num_kv_heads = 2;
+    shape.q_len = tiny ? 2 : 130;
+    shape.kv_len = tiny ? 2 : 129;
+    Attention a = row.attention(shape);
+    a.causal = true;
+    if (!tiny) a.v_row(0, 70, 1)[3] = std::numeric_limits<float>::quiet_NaN();
+    return a;
+}
+
+Outcome run_in_child(const std::string &row, const Mutation &mutation, bool tiny, const std::string &device_options,
+                     bool quiet) {
+    std::fflush(nullptr);
+    const pid_t child = fork();
+    if (child == 0) {
+        if (quiet &&
+            (std::freopen("/dev/null", "w", stdout) == nullptr || std::freopen("/dev/null", "w", stderr) == nullptr)) {
+            _exit(100);
+        }
+        int result = 101;
+        try {
+            result = static_cast<int>(run_here(row, mutation, tiny, device_options));
+        } catch (const std::exception &error) {
+            std::printf("%s\n", error.what());
+        }
+        std::fflush(nullptr);
+        _exit(result);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) > static_cast<int>(Outcome::no_occurrence)) {
+        throw std::runtime_error("the run of " + row + " ended with " + std::to_string(status));
+    }
+    return static_cast<Outcome>(WEXITSTATUS(status));
+}
+
+}  // namespace heed_test
