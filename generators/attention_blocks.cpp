@@ -1,6 +1,7 @@
 // The algorithm on one block of keys: visibility, logits, softmax, weighted values, and the step that adds it all to
 // the state of the rows.
 #include "attention_builder.h"
+#include "bf16_dots.h"
 #include "dropout.h"
 #include "score_mod.h"
 
@@ -83,6 +84,15 @@ Expr AttentionBuilder::element(const BlockChain &chain, const KvSource &source, 
 
 void AttentionBuilder::define_products(BlockChain &chain) {
     Args at = in_block({st.row, st.k});
+    if (cfg.bf16_dots) {
+        chain.over_d = RDom(0, head_dim / 2, "over_d" + chain.suffix);
+        Expr d = chain.over_d;
+        auto key = [&](const Expr &element) { return in.k.stored(element, kv_head(), slot(chain, st.k)); };
+        chain.product(vars(at)) = 0.f;
+        chain.product(vars(at)) =
+            bf16_dot(chain.product(at), st.q_lanes(st.row, d, st.t), bf16_pair(key(2 * d), key(2 * d + 1)));
+        return;
+    }
     if (prefill) {
         chain.over_d = RDom(0, padded(head_dim), "over_d" + chain.suffix);
         Expr d = chain.over_d;
@@ -121,10 +131,11 @@ void AttentionBuilder::define_lane_sums(BlockChain &chain) {
 void AttentionBuilder::define_logits(BlockChain &chain) {
     Args at = in_block({st.row, st.k});
     Expr logit = chain.product(at);
-    if (cfg.modifies_logits()) {
+    if (cfg.has_raw_logits()) {
         chain.raw_logits(vars(at)) = logit;
         logit = chain.raw_logits(at);
     }
+    if (cfg.bf16_dots) logit = logit * (in.scale * log2_e);
     if (cfg.has_kv_scales()) {
         logit = logit * in.k.scale(kv_head(), slot(chain, st.k));
     }
@@ -155,6 +166,10 @@ void AttentionBuilder::define_softmax(BlockChain &chain) {
     chain.block_max(vars(per_row)) = max(chain.block_max(per_row), chain.logits(at_key));
     Expr weight = exp2_nonpositive(chain.logits(at) - chain.block_max(per_row));
     chain.weights(vars(at)) = if_visible(chain, st.k, weight, 0.f);
+    if (cfg.bf16_dots) {
+        define_weight_pairs(chain);
+        return;
+    }
     if (prefill) {
         chain.block_sum(vars(per_row)) += chain.weights(at_key);
         return;
@@ -165,6 +180,13 @@ void AttentionBuilder::define_softmax(BlockChain &chain) {
     chain.sum_lanes(vars(in_block({st.u, st.row}))) +=
         chain.weights(in_block({st.row, chain.lane_keys * lanes + st.u}));
     chain.block_sum(vars(per_row)) += chain.sum_lanes(in_block({Expr(chain.over_u), st.row}));
+}
+
+void AttentionBuilder::define_weight_pairs(BlockChain &chain) {
+    chain.pairs = RDom(0, chain.block / 2, "pairs" + chain.suffix);
+    Expr first = chain.weights(in_block({st.row, 2 * st.k})), second = chain.weights(in_block({st.row, 2 * st.k + 1}));
+    chain.weight_pairs(vars(in_block({st.row, st.k}))) = {bf16_pair(to_bf16(first), to_bf16(second)), first + second};
+    chain.block_sum(vars(in_block({st.row}))) += chain.weight_pairs(in_block({st.row, Expr(chain.pairs)}))[1];
 }
 
 // The element of the dropout mask is the contract's: it depends on the problem, not on tiles, splits or threads.
@@ -186,6 +208,10 @@ void AttentionBuilder::define_dropout(BlockChain &chain) {
 // A hidden or dropped key is left out, not multiplied by 0: its value may be NaN.
 void AttentionBuilder::define_values(BlockChain &chain) {
     Args at = in_block({st.row, st.d}), at_key = in_block({st.row, Expr(chain.keys)});
+    if (cfg.bf16_dots) {
+        define_value_pairs(chain);
+        return;
+    }
     Expr key = chain.keys, weight = chain.weights(at_key);
     if (cfg.has_kv_scales()) {
         Args each = in_block({st.row, st.k});
@@ -197,6 +223,48 @@ void AttentionBuilder::define_values(BlockChain &chain) {
     Expr with_key = so_far + weight * element(chain, in.v, chain.v_rows, st.d, key);
     chain.value_tile(vars(at)) =
         cfg.has_dropout ? select(chain.kept(at_key), with_key, so_far) : if_visible(chain, key, with_key, so_far);
+    chain.block_out(vars(at)) = chain.value_tile(at);
+}
+
+// A weight of 0 does not hide a NaN or an infinity from the instruction: where keys may be hidden, such values are left
+// out and, if there are any, added for the rows that see them.
+void AttentionBuilder::define_value_pairs(BlockChain &chain) {
+    const Expr exponent(uint16_t{0x7f80});
+    Args at = in_block({st.row, st.d});
+    auto value = [&](const Expr &d, const Expr &key) { return in.v.stored(d, kv_head(), slot(chain, key)); };
+    auto is_special = [&](const Expr &stored) { return (stored & exponent) == exponent; };
+    auto finite = [&](const Expr &key) {
+        Expr stored = value(st.e / 2, key);
+        return hides(chain) ? select(is_special(stored), cast<uint16_t>(0), stored) : stored;
+    };
+    chain.v_pairs(vars(in_block({st.e, st.k}))) = select(st.e % 2 == 0, finite(2 * st.k), finite(2 * st.k + 1));
+
+    Expr pair = chain.pairs;
+    auto half = [&](int i) { return chain.v_pairs(in_block({2 * st.d + i, pair})); };
+    chain.value_tile(vars(at)) = 0.f;
+    chain.value_tile(vars(at)) =
+        bf16_dot(chain.value_tile(at), chain.weight_pairs(in_block({st.row, pair}))[0], bf16_pair(half(0), half(1)));
+    if (hides(chain)) {
+        const int lanes = cfg.lanes;
+        chain.values = RDom({{0, head_dim_v / lanes}, {0, chain.block}}, "values" + chain.suffix);
+        chain.over_u = RDom(0, lanes, "over_u" + chain.suffix);
+        Args by_lane = in_block({st.u});
+        Expr magnitude = value(chain.values.x * lanes + st.u, chain.values.y) & exponent;
+        chain.exponents(vars(by_lane)) = cast<uint16_t>(0);
+        chain.exponents(vars(by_lane)) = max(chain.exponents(by_lane), magnitude);
+        Expr largest = cast<uint16_t>(0);
+        for (int u = 0; u < lanes; u++) largest = max(largest, chain.exponents(in_block({u})));
+        chain.special_end(vars(in_block({}))) = select(largest == exponent, chain.block, 0);
+
+        chain.specials = RDom(0, chain.block, "specials" + chain.suffix);
+        chain.specials.where(chain.specials < chain.special_end(in_block({})));
+        Expr key = chain.specials, stored = value(st.d, key), so_far = chain.value_tile(at);
+        Expr both = chain.weight_pairs(in_block({st.row, key / 2}))[0];
+        Expr weight = select(key % 2 == 0, bf16_half(both, 0), bf16_half(both, 1));
+        Expr with_key = so_far + weight * to_float(ElementType::bf16, stored);
+        chain.value_tile(vars(at)) =
+            select(chain.visible(in_block({st.row, key})) && is_special(stored), with_key, so_far);
+    }
     chain.block_out(vars(at)) = chain.value_tile(at);
 }
 

@@ -60,7 +60,9 @@ private:
     void define_logits(BlockChain &chain);
     void define_softmax(BlockChain &chain);
     void define_dropout(BlockChain &chain);
+    void define_weight_pairs(BlockChain &chain);
     void define_values(BlockChain &chain);
+    void define_value_pairs(BlockChain &chain);
     void define_step(BlockChain &chain);
     int max_masked_steps() const;
 

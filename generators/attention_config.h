@@ -18,6 +18,7 @@ struct AttentionConfig {
     ElementType kv_dtype = ElementType::f32;  // of k and v: dtype or i8
     bool paged = false;                       // keys are found through a page table (or stand in place: see kernel.h)
     bool has_bias = false, has_mask = false, has_softcap = false, has_alibi = false, has_dropout = false;
+    bool bf16_dots = false;  // prefill: q . k and weights . v are dot products of pairs of bf16; weights round to bf16
     bool packs_group = false;  // decode: a block of rows holds several heads of a group
     int row_block = 48;        // query rows that share one decision where key blocks begin
     int kv_block = 128;        // keys of one softmax step where all rows see all keys
@@ -35,10 +36,16 @@ struct AttentionConfig {
     // Rows pass through a zero-padded copy where their length is no multiple of a vector.
     bool pads_rows() const { return head_dim % lanes != 0 || head_dim_v % lanes != 0 || any_head_dim(); }
 
+    // The same of q only: its vectors hold pairs with bf16_dots.
+    bool pads_queries() const { return bf16_dots ? head_dim % (2 * lanes) != 0 : pads_rows(); }
+
+    // Vector elements of a row of q.
+    int query_elements() const { return bf16_dots ? head_dim / 2 : head_dim; }
+
     // Blocks of k and v pass through a copy in float. Prefill reads each element once per register tile of rows, as a
     // scalar: where it must be converted or found through a page table, that is done once per block.
     bool copies_kv() const {
-        return pads_rows() || (phase == Phase::prefill && (paged || kv_dtype != ElementType::f32));
+        return !bf16_dots && (pads_rows() || (phase == Phase::prefill && (paged || kv_dtype != ElementType::f32)));
     }
     bool has_kv_scales() const { return kv_dtype == ElementType::i8; }
 
@@ -53,6 +60,9 @@ struct AttentionConfig {
 
     // Whether some logit changes between q . k and the softmax.
     bool modifies_logits() const { return has_bias || has_softcap || has_alibi || has_kv_scales(); }
+
+    // Whether the products are stored before they become logits.
+    bool has_raw_logits() const { return modifies_logits() || bf16_dots; }
 
     // Tensor cores: head dims up to here, general rows are padded to it.
     static constexpr int max_cuda_head_dim = 256;

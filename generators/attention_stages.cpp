@@ -2,6 +2,7 @@
 #include "attention_stages.h"
 
 #include "attention_builder.h"
+#include "bf16_dots.h"
 #include "ceil_div.h"
 #include "score_mod.h"
 
@@ -69,17 +70,16 @@ Expr AttentionBuilder::padded(const Expr &length) const {
 }
 
 void AttentionBuilder::define_queries() {
-    auto scaled = [&](const Expr &d) {
+    auto in_place = [&](const Expr &d) {
         Expr token = inside(field(TaskField::first_q) + position(st.row), in.q_capacity);
         Expr stored = in.q(d, head(st.row), token, inside(field(TaskField::q_batch), in.q_batch));
-        return to_float(cfg.dtype, stored) * (in.scale * log2_e);
+        return cfg.bf16_dots ? stored : to_float(cfg.dtype, stored) * (in.scale * log2_e);
     };
-    if (cfg.pads_rows()) {
-        st.q_padded.define({st.d, st.row, st.t}, head_dim, true, scaled);
-        st.q_rows(st.d, st.row, st.t) = st.q_padded.rows(st.d, st.row, st.t);
-    } else {
-        st.q_rows(st.d, st.row, st.t) = scaled(st.d);
-    }
+    if (cfg.pads_queries()) st.q_padded.define({st.d, st.row, st.t}, head_dim, true, in_place);
+    auto element = [&](const Expr &d) {
+        return cfg.pads_queries() ? Expr(st.q_padded.rows(d, st.row, st.t)) : in_place(d);
+    };
+    st.q_rows(st.d, st.row, st.t) = cfg.bf16_dots ? bf16_pair(element(2 * st.d), element(2 * st.d + 1)) : element(st.d);
     if (prefill) {
         st.q_lanes(st.row, st.d, st.t) = st.q_tiles.define(cfg, st.q_rows, st.row, st.d, {st.t});
     }
@@ -170,8 +170,9 @@ BlockChain::BlockChain(const std::string &suffix, int block, bool ranged)
       raw_logits("raw_logits" + suffix), logits("logits" + suffix), weights("weights" + suffix),
       block_max("block_max" + suffix), block_sum("block_sum" + suffix), sum_lanes("sum_lanes" + suffix),
       kept("kept" + suffix), value_weights("value_weights" + suffix), value_tile("value_tile" + suffix),
-      block_out("block_out" + suffix), k_rows("k_rows" + suffix), v_rows("v_rows" + suffix), suffix(suffix),
-      block(block), ranged(ranged) {}
+      block_out("block_out" + suffix), k_rows("k_rows" + suffix), v_rows("v_rows" + suffix),
+      weight_pairs("weight_pairs" + suffix), v_pairs("v_pairs" + suffix), exponents("exponents" + suffix),
+      special_end("special_end" + suffix), suffix(suffix), block(block), ranged(ranged) {}
 
 AttentionStages::AttentionStages(const AttentionConfig &config)
     : full("_full", config.kv_block, false), masked("_masked", config.masked_block, true) {}

@@ -89,9 +89,15 @@ struct BlockChain {
     Halide::Func value_tile;            // (row, d): weighted sum of values
     Halide::Func block_out;             // (row, d): the same, copied from the registers of a tile
     PaddedRows k_rows, v_rows;          // (d, k): used when the config copies k and v
+    Halide::Func weight_pairs;          // bf16_dots, (row, k / 2): the weights of two keys as bf16, and their sum
+    Halide::Func v_pairs;               // bf16_dots, (e = 2 d + k % 2, k / 2): values, those of two keys side by side;
+                                        // 0 for NaN and infinity where some row may not see a key
+    Halide::Func exponents;             // .. there, (u): the largest exponent of a value, by lanes
+    Halide::Func special_end;           // .. and (): the keys to search for values that are no numbers: none or all
     Halide::RDom over_d, keys;
-    Halide::RDom lane_keys, over_u;  // decode
-    Halide::RDom steps;              // (slot of the state, block of keys)
+    Halide::RDom lane_keys, over_u;        // decode
+    Halide::RDom pairs, values, specials;  // bf16_dots
+    Halide::RDom steps;                    // (slot of the state, block of keys)
 
     BlockChain(const std::string &suffix, int block, bool ranged);
     const std::string suffix;
@@ -111,7 +117,7 @@ struct AttentionStages {
 
     Halide::Func fields{"fields"};            // (d, t): the task's line of the table
     PaddedRows q_padded{"q_padded"};          // (d, row, t): scaled, zeros behind head_dim
-    Halide::Func q_rows{"q_rows"};            // (d, row, t): scaled
+    Halide::Func q_rows{"q_rows"};            // (d, row, t): scaled; with bf16_dots pairs of elements, not scaled
     TransposedTiles q_tiles{"q_tiles"};       // prefill
     Halide::Func q_lanes{"q_lanes"};          // prefill, (row, d, t)
     Halide::Func row_range{"row_range"};      // (row, t, sp): first visible key, end of the visible keys

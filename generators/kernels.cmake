@@ -27,6 +27,10 @@ heed_add_kernels(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM 64 128
 heed_add_kernels(heed_kernels PHASE decode DTYPE f32 f16 bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE paged ISA avx2 avx512)
 heed_add_kernels(heed_kernels PHASE prefill HEAD_DIM 64 128 STORAGE paged ISA avx2 avx512)
 
+# bf16 dot products.
+heed_add_kernels(heed_kernels PHASE prefill DTYPE bf16 HEAD_DIM 64 80 96 128 128x64 192x128 256
+    FEATURES none alibi_bias_mask_softcap STORAGE paged ISA avx512bf16)
+
 # int8 keys and values.
 heed_add_kernels(heed_kernels PHASE prefill decode DTYPE f16 bf16 KV_DTYPE i8 HEAD_DIM 128 STORAGE paged ISA avx2 avx512)
 heed_add_kernels(heed_kernels PHASE decode DTYPE f16 bf16 KV_DTYPE i8 HEAD_DIM 128 FEATURES gqa STORAGE paged
@@ -53,7 +57,8 @@ heed_add_op_kernels(heed_kernels OP dropout_mask DTYPE u8 ISA x86_64 avx2)
 heed_add_op_kernels(heed_kernels OP attention_probs DTYPE f32 f16 bf16 ISA x86_64 avx2)
 heed_add_op_kernels(heed_kernels OP attention_probs DTYPE f32 f16 bf16 KV_DTYPE i8 ISA x86_64 avx2)
 
-# Dense layers, f32 and 16 bits: a full register tile, and two smaller ones for few rows. Arithmetic in f32.
+# Dense layers, f32 and 16 bits: a full register tile, and two smaller ones for few rows. Sums in f32.
+heed_add_op_kernels(heed_kernels OP linear linear_rows DTYPE bf16 ROWS 4 8 12 ISA avx512bf16)
 heed_add_op_kernels(heed_kernels OP linear linear_rows DTYPE f32 f16 bf16 ROWS 4 8 12 ISA avx512)
 heed_add_op_kernels(heed_kernels OP linear linear_rows DTYPE f32 f16 bf16 ROWS 2 4 6 ISA x86_64 avx2)
 heed_add_op_kernels(heed_kernels OP layer_norm DTYPE f32 f16 bf16 ISA x86_64 avx2)
@@ -66,5 +71,4 @@ if(HEED_CUDA)
     # f32 arithmetic: for f32, and for f16 and bf16 before sm_80.
     heed_add_kernels(heed_kernels PHASE prefill HEAD_DIM 64 128 any FEATURES none alibi_bias_mask_softcap ISA sm75)
     heed_add_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM any FEATURES alibi_bias_mask_softcap ISA sm75)
-    heed_add_op_kernels(heed_kernels OP put_words sequences DTYPE i32 ISA sm75)
 endif()

@@ -34,9 +34,10 @@ void PaddedRows::define(const std::vector<Var> &args, const Expr &row_length, bo
     }
     over_d = RDom(0, row_length, rows.name() + "_d");
     std::vector<Expr> at(args.begin(), args.end());
-    rows(args) = 0.f;
+    Expr value = element(over_d);
+    rows(args) = cast(value.type(), 0);
     at[0] = over_d;
-    rows(at) = element(over_d);
+    rows(at) = value;
 }
 
 }  // namespace heed

@@ -24,9 +24,12 @@ struct KvSource {
     Halide::Func rows, scales;
     ElementType type = ElementType::f32;
 
+    Halide::Expr stored(const Halide::Expr &d, const Halide::Expr &kv_head, const KeySlot &at) const {
+        return rows(d, kv_head, at.slot, at.page);
+    }
     // Element d of a row as a float, of int8 the code.
     Halide::Expr element(const Halide::Expr &d, const Halide::Expr &kv_head, const KeySlot &at) const {
-        return to_float(type, rows(d, kv_head, at.slot, at.page));
+        return to_float(type, stored(d, kv_head, at));
     }
     Halide::Expr scale(const Halide::Expr &kv_head, const KeySlot &at) const {
         return scales(kv_head, at.slot, at.page);
@@ -52,7 +55,7 @@ struct PageTable {
     KeySlot slot(const Halide::Expr &position, const Halide::Expr &sequence) const;
 };
 
-// A copy of rows as floats. Where rows have no whole number of vectors, zeros stand behind their end, so that consumers
+// A copy of rows. Where rows have no whole number of vectors, zeros stand behind their end, so that consumers
 // may read whole vectors and read nothing outside a row.
 struct PaddedRows {
     Halide::Func rows;

@@ -1,5 +1,8 @@
 #include "linear.h"
 
+#include "bf16_dots.h"
+#include "ceil_div.h"
+
 namespace heed {
 
 using namespace Halide;
@@ -17,19 +20,26 @@ Expr clipped(const Expr &value, const Expr &limit) {
 
 LinearRowsKernel::LinearRowsKernel(ElementType type, const LinearTile &tile)
     : type(type), tile(tile), x(stored_type(type), 2, "x") {
-    tiles(r, k, t) = to_float(type, x(k, min(t * tile.rows + r, x.dim(1).extent() - 1)));
+    Expr length = x.dim(0).extent(), row = min(t * tile.rows + r, x.dim(1).extent() - 1);
+    Expr second = select(2 * k + 1 < length, x(min(2 * k + 1, length - 1), row), cast(x.type(), 0));
+    tiles(r, k, t) =
+        tile.bf16_dots ? reinterpret<int32_t>(bf16_pair(x(2 * k, row), second)) : to_float(type, x(k, row));
     OutputImageParam buffer = tiles.output_buffer();
     x.dim(0).set_min(0);
     x.dim(1).set_min(0);
     buffer.dim(0).set_bounds(0, tile.rows);
-    buffer.dim(1).set_bounds(0, x.dim(0).extent()).set_stride(tile.rows);
+    buffer.dim(1).set_bounds(0, tile.bf16_dots ? ceil_div(length, 2) : length).set_stride(tile.rows);
     buffer.dim(2).set_min(0);
 }
 
 LinearKernel::LinearKernel(ElementType type, const LinearTile &tile)
-    : type(type), tile(tile), weight(stored_type(type), 3, "weight"), over_k(0, weight.dim(1).extent(), "over_k") {
+    : type(type), tile(tile), x(tile.bf16_dots ? Type(Int(32)) : Type(Float(32)), 3, "x"),
+      weight(tile.bf16_dots ? Int(32) : stored_type(type), 3, "weight"), over_k(0, weight.dim(1).extent(), "over_k") {
     sum(lane, r, panel, t) = 0.f;
-    sum(lane, r, panel, t) += x(r, over_k, t) * to_float(type, weight(lane, over_k, panel));
+    Expr so_far = sum(lane, r, panel, t), of_x = x(r, over_k, t), of_weight = weight(lane, over_k, panel);
+    sum(lane, r, panel, t) = tile.bf16_dots
+                                 ? bf16_dot(so_far, reinterpret<uint32_t>(of_x), reinterpret<uint32_t>(of_weight))
+                                 : so_far + of_x * to_float(type, of_weight);
     Expr value = sum(c % tile.columns, row % tile.rows, c / tile.columns, row / tile.rows) + bias(c);
     out(c, row) = from_float(type, clipped(value, clip));
 

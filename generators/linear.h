@@ -4,6 +4,9 @@
 // linear_rows puts the rows of x into tiles of `rows` rows, as floats, k by k: the order in which linear reads them.
 // Rows behind the last one repeat it. linear multiplies each tile with panels of `columns` columns of W, whose elements
 // lie in that order too: weight(lane, k, panel) is W[panel * columns + lane][k].
+//
+// With bf16_dots (bf16 only) a step of k is a pair: elements 2 k and 2 k + 1 side by side in 32 bits, of x and of W, a
+// 0 behind an odd end.
 
 #include "element_type.h"
 
@@ -12,6 +15,7 @@ namespace heed {
 // The register tile of one row of the table: rows x columns accumulators.
 struct LinearTile {
     int rows, columns;
+    bool bf16_dots;
 };
 
 struct LinearRowsKernel {
@@ -20,7 +24,7 @@ struct LinearRowsKernel {
     Halide::ImageParam x;  // (k, row)
 
     Halide::Var r{"r"}, k{"k"}, t{"t"};
-    Halide::Func tiles{"tiles"};  // float (r, k, tile)
+    Halide::Func tiles{"tiles"};  // float, or a pair, (r, k, tile)
 
     LinearRowsKernel(ElementType type, const LinearTile &tile);
 
@@ -31,7 +35,7 @@ struct LinearRowsKernel {
 struct LinearKernel {
     ElementType type;
     LinearTile tile;
-    Halide::ImageParam x{Halide::Float(32), 3, "x"};        // (r, k, tile)
+    Halide::ImageParam x;                                   // (r, k, tile)
     Halide::ImageParam weight;                              // (lane, k, panel)
     Halide::ImageParam bias{Halide::Float(32), 1, "bias"};  // (column)
     Halide::Param<float> clip{"clip"};  // out is clamped to [-clip, clip]; infinity = off; NaN stays NaN

@@ -2,7 +2,7 @@
 // what meets how.
 //
 //   heed_generate name=N phase=prefill|decode dtype=f32|f16|bf16 [kv_dtype=i8] head_dim=D|any [head_dim_v=D]
-//                 [features=alibi_bias_dropout_gqa_mask_softcap] [storage=contiguous|paged] isa=x86_64|avx2|avx512
+//                 [features=alibi_bias_dropout_gqa_mask_softcap] [storage=contiguous|paged] isa=I
 //                 [schedule=x86|default] [extra_features=asan,..] out=DIR
 //   heed_generate name=N op=attention_probs|dropout_mask|kv_append|merge_states|rope dtype=f32|f16|bf16|u8
 //   [kv_dtype=i8] isa=I out=DIR heed_generate runtime=FILE.o
@@ -18,6 +18,7 @@
 #include <sstream>
 
 #include "attention_kernel.h"
+#include "bf16_dots.h"
 #include "cuda_row.h"
 #include "op_row.h"
 #include "options.h"
@@ -82,7 +83,7 @@ Row row_of(Options &options) {
     row.config.dtype = element_type(dtype);
     row.config.kv_dtype = element_type(options.choice("kv_dtype", dtype, {dtype, "i8"}));
     row.config.paged = options.choice("storage", "contiguous", {"contiguous", "paged"}) == "paged";
-    row.isa = options.choice("isa", "", {"x86_64", "avx2", "avx512", "sm75", "sm80"});
+    row.isa = options.choice("isa", "", {"x86_64", "avx2", "avx512", "avx512bf16", "sm75", "sm80"});
     row.schedule = is_cuda_isa(row.isa) ? options.choice("schedule", "cuda", {"cuda"})
                                         : options.choice("schedule", "x86", {"x86", "default"});
     row.config.phase = options.choice("phase", "", {"prefill", "decode"}) == "prefill" ? Phase::prefill : Phase::decode;
@@ -95,6 +96,7 @@ Row row_of(Options &options) {
         return row;
     }
     row.target = target_of_isa(row.isa);
+    row.config.bf16_dots = row.isa == "avx512bf16";
     if (row.config.per_logit()) {
         // A mask broadcast over heads and batch has few elements but extents whose product passes 2^31.
         row.target.set_feature(Target::LargeBuffers);
@@ -151,7 +153,7 @@ void generate_op(Options &options) {
         std::stoi(options.choice("rows", "0", {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"}));
     row.dtype = options.choice("dtype", "", {"f32", "f16", "bf16", "u8", "i32"});
     row.kv_dtype = options.get("kv_dtype", row.dtype);
-    row.isa = options.choice("isa", "", {"x86_64", "avx2", "avx512", "sm75"});
+    row.isa = options.choice("isa", "", {"x86_64", "avx2", "avx512", "avx512bf16", "sm75"});
     if (is_cuda_isa(row.isa) != (row.op == "put_words" || row.op == "sequences")) {
         throw BadInput("isa = '" + row.isa + "' is not allowed with op=" + row.op);
     }
@@ -196,6 +198,8 @@ void generate(Options &options) {
         pipeline.add_custom_lowering_pass(&trim_full, [] {});
         pipeline.add_custom_lowering_pass(&trim_masked, [] {});
     }
+    LowerBf16Dots dots;
+    if (row.config.bf16_dots) pipeline.add_custom_lowering_pass(&dots, [] {});
     pipeline.add_custom_lowering_pass(&scratch, [] {});
     Halide::Module module = pipeline.compile_to_module(kernel.arguments(), row.name, row.target);
     if (row.schedule != "default" && (trim_full.trimmed != 1 || trim_masked.trimmed != 1)) {

@@ -1,5 +1,6 @@
 #include "op_row.h"
 
+#include "bf16_dots.h"
 #include "ops.h"
 
 namespace heed {
@@ -8,7 +9,10 @@ namespace {
 template <typename Kernel>
 Halide::Module compile(const OpRow &row, Kernel kernel, void (*schedule)(Kernel &, const Machine &)) {
     schedule(kernel, machine_of(row.target));
-    return kernel.pipeline().compile_to_module(kernel.arguments(), row.name, row.target);
+    LowerBf16Dots dots;
+    Halide::Pipeline pipeline = kernel.pipeline();
+    pipeline.add_custom_lowering_pass(&dots, [] {});
+    return pipeline.compile_to_module(kernel.arguments(), row.name, row.target);
 }
 
 }  // namespace
@@ -16,6 +20,9 @@ Halide::Module compile(const OpRow &row, Kernel kernel, void (*schedule)(Kernel 
 std::string OpRow::error() const {
     if (is_linear() != (rows > 0) || rows > 12)
         return "rows = " + std::to_string(rows) + " is not allowed with op=" + op;
+    if (isa == "avx512bf16" && (!is_linear() || dtype != "bf16")) {
+        return "isa = 'avx512bf16' is not allowed with op=" + op + ", dtype=" + dtype;
+    }
     const std::string wanted_kv = op == "kv_append" ? "i8" : dtype;
     if (op == "attention_probs" && kv_dtype == "i8") return "";
     if (kv_dtype != wanted_kv) return "kv_dtype = '" + kv_dtype + "' is not allowed with op=" + op + ": " + wanted_kv;

@@ -10,11 +10,14 @@
 namespace heed {
 namespace {
 
-// Bits of CPUID leaf 1 (ECX) and leaf 7 (EBX), and of XCR0.
+// Bits of CPUID leaf 1 (ECX), leaf 7 (EBX and ECX), its subleaf 1 (EAX), and of XCR0.
 constexpr uint32_t leaf1_fma = 1u << 12, leaf1_sse41 = 1u << 19, leaf1_osxsave = 1u << 27, leaf1_avx = 1u << 28,
                    leaf1_f16c = 1u << 29;
 constexpr uint32_t leaf7_avx2 = 1u << 5, leaf7_avx512f = 1u << 16, leaf7_avx512dq = 1u << 17, leaf7_avx512cd = 1u << 28,
-                   leaf7_avx512bw = 1u << 30, leaf7_avx512vl = 1u << 31;
+                   leaf7_avx512bw = 1u << 30, leaf7_avx512vl = 1u << 31, leaf7_avx512ifma = 1u << 21;
+constexpr uint32_t leaf7c_avx512vbmi = 1u << 1, leaf7c_avx512vbmi2 = 1u << 6, leaf7c_avx512vnni = 1u << 11,
+                   leaf7c_avx512bitalg = 1u << 12;
+constexpr uint32_t leaf7_1_avx512bf16 = 1u << 5;
 constexpr uint32_t xcr0_ymm = 0x06, xcr0_zmm = 0xe6;
 
 uint32_t read_xcr0() {
@@ -30,8 +33,13 @@ uint32_t detect() {
     uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0, result = 1;
     if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx)) return result;
     const uint32_t leaf1 = ecx;
-    uint32_t leaf7 = 0;
-    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) leaf7 = ebx;
+    uint32_t leaf7 = 0, leaf7_c = 0, leaf7_1 = 0;
+    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) {
+        leaf7 = ebx;
+        leaf7_c = ecx;
+        // eax: the last subleaf.
+        if (eax >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx)) leaf7_1 = eax;
+    }
     const uint32_t xcr0 = has_all(leaf1, leaf1_osxsave) ? read_xcr0() : 0;
 
     const bool x86_64 = has_all(leaf1, leaf1_sse41);
@@ -40,9 +48,14 @@ uint32_t detect() {
     const bool avx512 =
         avx2 && has_all(leaf7, leaf7_avx512f | leaf7_avx512dq | leaf7_avx512cd | leaf7_avx512bw | leaf7_avx512vl) &&
         has_all(xcr0, xcr0_zmm);
+    const bool avx512bf16 =
+        avx512 && has_all(leaf7, leaf7_avx512ifma) &&
+        has_all(leaf7_c, leaf7c_avx512vbmi | leaf7c_avx512vbmi2 | leaf7c_avx512vnni | leaf7c_avx512bitalg) &&
+        has_all(leaf7_1, leaf7_1_avx512bf16);
     if (x86_64) result |= 2u << static_cast<int>(Isa::x86_64);
     if (avx2) result |= 2u << static_cast<int>(Isa::avx2);
     if (avx512) result |= 2u << static_cast<int>(Isa::avx512);
+    if (avx512bf16) result |= 2u << static_cast<int>(Isa::avx512bf16);
     return result;
 }
 
@@ -68,6 +81,8 @@ const char *isa_requirements(Isa isa) {
         return "AVX2, FMA, F16C";
     case Isa::avx512:
         return "AVX-512 F, CD, BW, DQ, VL";
+    case Isa::avx512bf16:
+        return "AVX-512 F, CD, BW, DQ, VL, BF16, IFMA, VBMI, VBMI2, VNNI, BITALG";
     case Isa::sm75:
         return "CUDA compute capability 7.5";
     case Isa::sm80:
@@ -84,6 +99,8 @@ const char *isa_name(Isa isa) {
         return "avx2";
     case Isa::avx512:
         return "avx512";
+    case Isa::avx512bf16:
+        return "avx512bf16";
     case Isa::sm75:
         return "sm75";
     case Isa::sm80:

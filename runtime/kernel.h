@@ -40,6 +40,7 @@ enum class Isa : int32_t {
     x86_64 = HEED_X86_64,
     avx2 = HEED_AVX2,
     avx512 = HEED_AVX512,
+    avx512bf16 = HEED_AVX512_BF16,
     sm75 = HEED_SM75,
     sm80 = HEED_SM80
 };

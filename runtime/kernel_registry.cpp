@@ -50,6 +50,8 @@ const char *isa_reason(Isa isa) {
         return "this CPU or system lacks AVX2, FMA or F16C";
     case Isa::avx512:
         return "this CPU or system lacks AVX-512 F, CD, BW, DQ or VL";
+    case Isa::avx512bf16:
+        return "this CPU or system lacks AVX-512 BF16, IFMA, VBMI, VBMI2, VNNI or BITALG";
     case Isa::sm75:
         return "the row needs compute capability 7.5, the chip has less";
     case Isa::sm80:
@@ -70,7 +72,7 @@ const char *machine_reason(Isa isa) {
 
 uint32_t machine_isas() {
     uint32_t isas = 0;
-    for (const Isa isa : {Isa::x86_64, Isa::avx2, Isa::avx512}) {
+    for (const Isa isa : {Isa::x86_64, Isa::avx2, Isa::avx512, Isa::avx512bf16}) {
         if (cpu_supports(isa)) isas |= 1u << static_cast<int>(isa);
     }
     return isas;

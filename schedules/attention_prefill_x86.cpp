@@ -64,10 +64,11 @@ private:
         in_frame(st.fields).bound(st.d, 0, TaskField::count).unroll(st.d);
         in_frame(st.block_range);
         in_frame(st.row_range).bound_extent(st.row, rows).vectorize(st.row, lanes);
-        if (cfg.pads_rows()) {
-            padded_rows(in_workspace(st.q_padded.rows), st.q_padded, cfg.head_dim).bound_extent(st.row, rows);
+        if (cfg.pads_queries()) {
+            const int elements = cfg.bf16_dots ? 2 * cfg.padded(cfg.query_elements()) : cfg.head_dim;
+            padded_rows(in_workspace(st.q_padded.rows), st.q_padded, elements).bound_extent(st.row, rows);
         }
-        along_d(in_workspace(st.q_lanes), st.d, cfg.head_dim)
+        along_d(in_workspace(st.q_lanes), st.d, cfg.query_elements())
             .bound_extent(st.row, rows)
             .tile(st.row, st.d, ro, db, rv, dv, lanes, lanes, TailStrategy::RoundUp)
             .vectorize(rv)
@@ -126,18 +127,22 @@ private:
             .vectorize(st.row, lanes)
             .unroll(st.row)
             .update()
-            .reorder(st.row, ch.keys)
+            .reorder(st.row, cfg.bf16_dots ? ch.pairs : ch.keys)
             .vectorize(st.row, lanes)
             .unroll(st.row);
-        per_logit(ch.weights).unroll(st.row);
+        if (cfg.bf16_dots) {
+            of_block_rows(ch.weight_pairs, ch).bound_extent(st.k, ch.block / 2).vectorize(st.row, lanes).unroll(st.row);
+        } else {
+            per_logit(ch.weights).unroll(st.row);
+        }
         if (cfg.has_kv_scales()) {
             per_logit(ch.value_weights).unroll(st.row);
         }
-        if (cfg.modifies_logits()) {
+        if (cfg.modifies_logits() || (cfg.bf16_dots && cfg.per_logit())) {
             per_logit(ch.logits);
             if (cfg.has_softcap) ch.logits.specialize(st.softcap_on);
         }
-        Func &tiles_of_keys = cfg.modifies_logits() ? ch.raw_logits : ch.logits;
+        Func &tiles_of_keys = cfg.has_raw_logits() ? ch.raw_logits : ch.logits;
         of_block_rows(tiles_of_keys, ch)
             .bound_extent(st.k, ch.block)
             .split(st.k, ko, kt, tile)
@@ -145,7 +150,7 @@ private:
             .vectorize(st.row, lanes)
             .unroll(st.row)
             .unroll(kt);
-        register_tile(ch.product.compute_at(tiles_of_keys, ko), ch.over_d, st.k, 2);
+        register_tile(ch.product.compute_at(tiles_of_keys, ko), ch.over_d, st.k, cfg.bf16_dots ? 4 : 2);
         along_d(of_block_rows(ch.block_out, ch).hoist_storage(task_loop).store_in(MemoryType::Heap), st.d,
                 cfg.head_dim_v)
             .split(st.d, db, dv, tile, TailStrategy::RoundUp)
@@ -153,8 +158,40 @@ private:
             .vectorize(st.row, lanes)
             .unroll(st.row)
             .unroll(dv);
+        if (cfg.bf16_dots) {
+            register_tile(ch.value_tile.compute_at(ch.block_out, db), ch.pairs, st.d, 1);
+            value_pairs(ch);
+            return;
+        }
         // Two steps at once keep LLVM from folding the test of visibility into a masked FMA.
         register_tile(ch.value_tile.compute_at(ch.block_out, db), ch.keys, st.d, ch.ranged ? 1 : 2);
+    }
+
+    void value_pairs(BlockChain &ch) {
+        const int lanes = cfg.lanes;
+        Func &pairs = ch.v_pairs;
+        pairs.compute_at(st.state, ch.steps.y).hoist_storage(task_loop).store_in(MemoryType::Heap);
+        one_task(pairs)
+            .bound_extent(st.kb, 1)
+            .bound_extent(st.k, ch.block / 2)
+            .bound_extent(st.e, 2 * cfg.head_dim_v)
+            .vectorize(st.e, cfg.head_dim_v % (2 * lanes) == 0 ? 4 * lanes : 2 * lanes)
+            .unroll(st.e);
+        if (!ch.special_end.defined()) return;
+        of_block(ch.special_end, ch);
+        of_block(ch.exponents, ch)
+            .bound_extent(st.u, lanes)
+            .vectorize(st.u, lanes)
+            .update()
+            .reorder(st.u, ch.values.x, ch.values.y)
+            .vectorize(st.u, lanes)
+            .unroll(ch.values.x);
+        ch.value_tile.update(1)
+            .reorder(st.row, st.d, ch.specials)
+            .partition(ch.specials, Partition::Never)
+            .vectorize(st.row, lanes)
+            .unroll(st.row)
+            .unroll(st.d);
     }
 
     // row_block rows x key_tile of `other` stay in registers over the whole of `over`; the consumer then copies them.
@@ -162,6 +199,7 @@ private:
         const int lanes = cfg.lanes;
         RVar inner("inner"), outer("outer");
         one_task(f)
+            .hoist_storage(task_loop)
             .store_in(MemoryType::Register)
             .bound_extent(st.kb, 1)
             .bound_extent(st.row, cfg.row_block)

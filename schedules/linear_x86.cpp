@@ -5,14 +5,15 @@
 //       sum += x (broadcast from memory) x W (two vectors)    over k
 //
 // 32 registers: 12 x 2 vectors + 2 of W + 1 broadcast; 16 registers: 6 x 2 + 2 + 1. Per step of k a full tile loads 14
-// (8) vectors for 24 (12) FMAs: bound by arithmetic. Small tiles serve few rows, which wait for the memory of W.
+// (8) vectors for 24 (12) FMAs: bound by arithmetic; so are dot products of bf16, which step by two. Small tiles serve
+// few rows, which wait for the memory of W.
 #include "ops.h"
 
 namespace heed {
 
 using namespace Halide;
 
-LinearTile linear_tile(const Machine &machine, int rows) { return {rows, 2 * machine.lanes}; }
+LinearTile linear_tile(const Machine &machine, int rows) { return {rows, 2 * machine.lanes, machine.has_bf16_dots}; }
 
 // Vectors along k are loaded and scattered to their tile, one row after the other.
 void schedule_linear_rows_x86(LinearRowsKernel &kernel, const Machine &machine) {

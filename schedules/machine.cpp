@@ -6,18 +6,19 @@ using Halide::Target;
 
 Machine machine_of(const Target &target) {
     const bool wide = target.has_feature(Target::AVX512_Skylake);
-    return {target.natural_vector_size<float>(), wide ? 32 : 16, target.has_feature(Target::FMA)};
+    return {target.natural_vector_size<float>(), wide ? 32 : 16, target.has_feature(Target::FMA),
+            target.has_feature(Target::AVX512_Zen4)};
 }
 
 Target target_of_isa(const std::string &isa) {
     std::vector<Target::Feature> features{Target::NoRuntime, Target::NoBoundsQuery, Target::UserContext, Target::SSE41};
-    if (isa == "avx2" || isa == "avx512") {
+    const bool bf16 = isa == "avx512bf16", wide = bf16 || isa == "avx512";
+    if (wide || isa == "avx2") {
         features.insert(features.end(), {Target::AVX, Target::AVX2, Target::FMA, Target::F16C});
     }
-    if (isa == "avx512") {
-        features.insert(features.end(), {Target::AVX512, Target::AVX512_Skylake});
-    }
-    if (isa != "x86_64" && isa != "avx2" && isa != "avx512") {
+    if (wide) features.insert(features.end(), {Target::AVX512, Target::AVX512_Skylake});
+    if (bf16) features.insert(features.end(), {Target::AVX512_Cannonlake, Target::AVX512_Zen4});
+    if (!wide && isa != "x86_64" && isa != "avx2") {
         return Target();
     }
     return Target(Target::Linux, Target::X86, 64, features);

@@ -13,11 +13,13 @@ struct Machine {
     int lanes;             // floats of a vector register
     int vector_registers;  // architectural
     bool has_fma;
+    bool has_bf16_dots;
 };
 
 Machine machine_of(const Halide::Target &target);
 
-// "x86_64" (SSE4.1), "avx2" (with FMA and F16C), "avx512" (F, CD, VL, DQ, BW); anything else: an invalid target.
+// "x86_64" (SSE4.1), "avx2" (with FMA and F16C), "avx512" (F, CD, VL, DQ, BW), "avx512bf16"
+// (BF16 and what its chips have besides); anything else: an invalid target.
 Halide::Target target_of_isa(const std::string &isa);
 
 // The register tiles that fit the machine: row_block, key_tile and lanes of a config.

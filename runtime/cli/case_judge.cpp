@@ -6,6 +6,7 @@
 
 #include "heed/heed.hpp"
 #include "reference_case.h"
+#include "rows.h"
 
 namespace heed_cli {
 namespace {
@@ -31,11 +32,10 @@ void find_worst(const heed_test::Attention &a, const heed_test::Reference &refer
     }
 }
 
-// As tensor cores take them.
 bool rounds_weights(const std::string &kernel) {
     const std::vector<heed_kernel_info_t> rows = heed::kernels();
     return std::any_of(rows.begin(), rows.end(),
-                       [&](const auto &row) { return kernel == row.name && row.isa == HEED_SM80; });
+                       [&](const auto &row) { return kernel == row.name && heed_test::rounds_weights(row); });
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ constexpr int32_t most_rows = 384;
 constexpr int64_t tiles_bytes = 6 << 20;
 
 int32_t block_rows(const heed_linear_weights &w, int64_t num_rows) {
-    const int64_t fitting = std::clamp<int64_t>(tiles_bytes / (int64_t{4} * w.dim_in), w.tiles[0]->rows, most_rows);
+    const int64_t fitting = std::clamp<int64_t>(tiles_bytes / (int64_t{4} * w.k_steps), w.tiles[0]->rows, most_rows);
     return static_cast<int32_t>(std::min(num_rows, fitting / w.tiles[0]->rows * w.tiles[0]->rows));
 }
 
@@ -34,14 +34,18 @@ int32_t choose_tile(const heed_linear_weights &w, int32_t num_rows) {
     return best;
 }
 
+// Of the elements of a tile of x: floats, or pairs of bf16.
+heed_dtype tile_dtype(const heed_linear_weights &w) { return w.k_step == 2 ? HEED_I32 : HEED_F32; }
+
 int32_t narrow(int64_t x) { return static_cast<int32_t>(x); }
 
 void pack_panel(const WeightSource &source, heed_linear_weights *w, int64_t panel) {
     const int64_t bytes = dtype_bytes(w->dtype);
-    char *to = w->panels.data() + panel * w->dim_in * w->columns * bytes;
+    char *const first = w->panels.data() + panel * w->k_steps * w->columns * w->k_step * bytes;
     for (int64_t k = 0; k < w->dim_in; k++) {
         const int64_t at_k = k / source.k_block * source.k_outer + k % source.k_block * source.k_inner;
-        for (int64_t lane = 0; lane < w->columns; lane++, to += bytes) {
+        char *to = first + (k / w->k_step * w->columns * w->k_step + k % w->k_step) * bytes;
+        for (int64_t lane = 0; lane < w->columns; lane++, to += w->k_step * bytes) {
             const int64_t n = panel * w->columns + lane;
             if (n >= w->dim_out) continue;
             const int64_t at = n / source.n_block * source.n_outer + n % source.n_block * source.n_inner + at_k;
@@ -124,7 +128,7 @@ private:
     heed_status run_rows(const RowSpan &span) const {
         const int32_t tile = choose_tile(first_, span.num_rows), rows = first_.tiles[tile]->rows;
         const int32_t num_tiles = (span.num_rows + rows - 1) / rows;
-        const int64_t tile_floats = int64_t{rows} * first_.dim_in;
+        const int64_t tile_floats = int64_t{rows} * first_.k_steps;
         // (Arithmetic in terms of bytes: a core computes some 8 operations while it moves one.)
         const int32_t threads = op_threads(call_.execution, flops(span) / 8);
         const auto pack = [&](int64_t t, int32_t, char(&message)[512]) { return pack_tile(span, tile, t, message); };
@@ -154,8 +158,9 @@ private:
         const char *x = static_cast<const char *>(call_.x) + at * dtype_bytes(first_.dtype);
         const int64_t stride = row_stride(call_.view);
         const KernelBuffer from = {const_cast<char *>(x), first_.dtype, 2, {first_.dim_in, count}, {1, narrow(stride)}};
-        float *const to = scratch_ + t * rows * first_.dim_in;
-        const KernelBuffer tiles = {to, HEED_F32, 3, {rows, first_.dim_in, 1}, {1, rows, rows * first_.dim_in}};
+        const int32_t steps = first_.k_steps;
+        float *const to = scratch_ + t * rows * steps;
+        const KernelBuffer tiles = {to, tile_dtype(first_), 3, {rows, steps, 1}, {1, rows, rows * steps}};
         return call_op_kernel(*first_.row_tiles[tile], {from, tiles}, message);
     }
 
@@ -194,14 +199,16 @@ private:
                  char (&message)[512]) const {
         const heed_linear_weights &w = *run.piece->weights;
         const View &view = run.piece->view;
-        const int32_t rows = w.tiles[tile]->rows, width = w.columns, k = w.dim_in;
+        const int32_t rows = w.tiles[tile]->rows, width = w.columns, k = w.k_steps;
         const int32_t column = run.piece->first_column + run.head * narrow(view.extent[3]) + begin;
         const int32_t panel = column / width, panels = (end - begin + width - 1) / width;
         const int64_t bytes = dtype_bytes(w.dtype), lead = column % width;
         const int32_t num_tiles = (span.num_rows + rows - 1) / rows;
-        const KernelBuffer x = {scratch_, HEED_F32, 3, {rows, k, num_tiles}, {1, rows, rows * k}};
-        char *const weight = const_cast<char *>(w.panels.data()) + (int64_t{panel} * k * width + lead) * bytes;
-        const KernelBuffer panel_buffer = {weight, w.dtype, 3, {width, k, panels}, {1, width, k * width}};
+        const KernelBuffer x = {scratch_, tile_dtype(w), 3, {rows, k, num_tiles}, {1, rows, rows * k}};
+        char *const weight =
+            const_cast<char *>(w.panels.data()) + (int64_t{panel} * k * width + lead) * w.k_step * bytes;
+        const KernelBuffer panel_buffer = {
+            weight, w.k_step == 2 ? HEED_I32 : w.dtype, 3, {width, k, panels}, {1, width, k * width}};
         float *const bias = const_cast<float *>(w.bias.data()) + column;
         const KernelBuffer bias_buffer = {bias, HEED_F32, 1, {panels * width}, {1}};
         const int64_t at = span.first_sequence * view.stride[0] + span.first_token * view.stride[1] +
@@ -223,16 +230,19 @@ heed_status pack_linear(const char *name, heed_dtype dtype, int32_t dim_in, int3
     w->num_panels = narrow((int64_t{dim_out} + w->columns - 1) / w->columns);
     const int64_t panels = int64_t{w->num_panels} + 1, bytes = dtype_bytes(dtype);
     int64_t elements = 0, panel_elements = 0;
-    if (!checked_mul(dim_in, w->columns, &panel_elements) || panel_elements > std::numeric_limits<int32_t>::max() ||
-        !checked_mul(panel_elements, panels, &elements)) {
+    w->k_step = w->tiles[0]->isa == Isa::avx512bf16 ? 2 : 1;
+    w->k_steps = narrow((int64_t{dim_in} + w->k_step - 1) / w->k_step);
+    if (!checked_mul(int64_t{w->k_steps} * w->k_step, w->columns, &panel_elements) ||
+        panel_elements > std::numeric_limits<int32_t>::max() || !checked_mul(panel_elements, panels, &elements)) {
         return fail(HEED_UNSUPPORTED, "%s: dim_in is %d; a panel of %d columns is beyond 2^31-1 elements", name, dim_in,
                     w->columns);
     }
     heed_status status = w->panels.allocate(name, elements * bytes);
     if (!status) status = w->bias.allocate(name, panels * w->columns);
     if (status) return status;
-    std::memset(w->panels.data() + (elements - 2 * panel_elements) * bytes, 0,
-                static_cast<size_t>(2 * panel_elements * bytes));
+    // Columns behind dim_out, and elements behind an odd dim_in.
+    const int64_t zeros = dim_in % w->k_step == 0 ? 2 * panel_elements : elements;
+    std::memset(w->panels.data() + (elements - zeros) * bytes, 0, static_cast<size_t>(zeros * bytes));
     for (int64_t panel = 0; panel < w->num_panels; panel++) pack_panel(weight, w, panel);
     for (int64_t n = 0; n < panels * w->columns; n++) {
         w->bias[n] = bias != nullptr && n < dim_out ? load_element(bias, n, dtype) : 0;
@@ -242,7 +252,7 @@ heed_status pack_linear(const char *name, heed_dtype dtype, int32_t dim_in, int3
 
 int64_t linear_scratch(const heed_linear_weights &weights, int64_t num_rows) {
     // Whole tiles of any size.
-    return (block_rows(weights, num_rows) + weights.tiles[0]->rows) * int64_t{weights.dim_in};
+    return (block_rows(weights, num_rows) + weights.tiles[0]->rows) * int64_t{weights.k_steps};
 }
 
 heed_status run_linear(const LinearCall &call, float *scratch) { return LinearLoops(call, scratch).run(); }

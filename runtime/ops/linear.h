@@ -13,11 +13,13 @@ struct heed_linear_weights {
     heed_dtype dtype;
     int32_t dim_in, dim_out;
     int32_t columns, num_panels;
+    int32_t k_step;   // elements of k that the rows take at once: 1, or 2 (pairs of bf16)
+    int32_t k_steps;  // of dim_in, rounded up
     int32_t num_tiles;
     const heed::OpKernel *tiles[max_tiles];      // linear, by falling rows
     const heed::OpKernel *row_tiles[max_tiles];  // linear_rows for each
-    heed::HeapArray<char> panels;                // [panel][k][column], one panel of zeros behind the last
-    heed::HeapArray<float> bias;                 // [column], zeros behind the last
+    heed::HeapArray<char> panels;  // [panel][step of k][column][k_step], one panel of zeros behind the last
+    heed::HeapArray<float> bias;   // [column], zeros behind the last
 };
 
 namespace heed {

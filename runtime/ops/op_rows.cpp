@@ -10,7 +10,7 @@
 namespace heed {
 namespace {
 
-std::atomic<Isa> highest_isa{Isa::avx512};
+std::atomic<Isa> highest_isa{Isa::avx512bf16};
 
 const char *op_name(Op op) {
     switch (op) {

@@ -77,13 +77,21 @@ class Kernels(unittest.TestCase):
                 self.assertNotRegex(assembly, r"%[yz]mm|\tv[a-z]+ps\t", row)
             else:
                 self.assertIn("vfmadd", assembly, row)
-                self.assertEqual("%zmm" in assembly, row.endswith("avx512"), row)
+                self.assertEqual("%zmm" in assembly, row.endswith(("avx512", "avx512bf16")), row)
 
     def test_register_tile_of_prefill(self):
         # 3 vectors of rows x 8 keys x 2 steps of d, the whole loop: nothing else computes, nothing is spilled.
         assembly = (DIR / "attention_prefill_f32_d128_contiguous_avx512.s").read_text()
         tiles = [b for b in blocks(assembly) if b.count("vfmadd231ps") == 48]
         self.assertGreaterEqual(len(tiles), 2)  # logits, values
+        for tile in tiles:
+            self.assertNotRegex(tile, r"vmovu?a?ps\t%zmm\d+, .*\(%rsp")
+
+    def test_register_tile_of_bf16_dots(self):
+        # 3 vectors of rows x 8 keys x 4 pairs of d, x 8 values of d; nothing is spilled or stored.
+        assembly = (DIR / "attention_prefill_bf16_d128_paged_avx512bf16.s").read_text()
+        tiles = [b for b in blocks(assembly) if b.count("vdpbf16ps") in (96, 24)]
+        self.assertGreaterEqual(len(tiles), 4)  # logits, values; full, masked
         for tile in tiles:
             self.assertNotRegex(tile, r"vmovu?a?ps\t%zmm\d+, .*\(%rsp")
 

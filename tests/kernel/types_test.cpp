@@ -3,6 +3,7 @@
 
 #include "element.h"
 #include "expect.h"
+#include "reference.h"
 
 namespace heed_test {
 namespace {
@@ -101,7 +102,13 @@ TEST_P(Rounding, SubnormalOutputs) {
     const float unit = a.dtype == HEED_F16 ? 0x1p-18f : 0x1p-126f;
     for (float &x : a.v) x *= unit;
     hold_in_types(&a);
-    expect_close(a, expect_runs(a, options()), {false, false});
+    const Result result = expect_runs(a, options());
+    const double flushed = most_flushed(row().info, a.kv_len);
+    if (flushed == 0) return expect_close(a, result, {false, false});
+    const Reference reference = compute_reference(a, false);
+    for (size_t i = 0; i < result.out.size(); i++) {
+        EXPECT_LE(std::fabs(result.out[i] - reference.out[i]), flushed) << i;
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, Rounding,

@@ -11,6 +11,7 @@ std::vector<OpCase> linear_cases() {
     std::vector<OpCase> cases = op_cases();
     if (!machine_has(HEED_AVX512)) return cases;
     for (const heed_dtype dtype : {HEED_F32, HEED_F16, HEED_BF16}) cases.push_back({dtype, heed::Isa::avx512});
+    if (machine_has(HEED_AVX512_BF16)) cases.push_back({HEED_BF16, heed::Isa::avx512bf16});
     return cases;
 }
 

@@ -111,7 +111,7 @@ Attention make_attention(const Shape &shape, Data data, uint64_t seed, heed_dtyp
     static_cast<Shape &>(a) = shape;
     a.dtype = dtype;
     a.int8_kv = int8_kv;
-    a.rounds_weights = test_device() == HEED_CUDA && dtype != HEED_F32;
+    a.rounds_weights = dtype == HEED_BF16 || (test_device() == HEED_CUDA && dtype == HEED_F16);
     a.q.resize(count(a.batch, a.q_len, a.num_heads, a.head_dim));
     a.k.resize(count(a.batch, a.kv_len, a.num_kv_heads, a.head_dim));
     a.v.resize(count(a.batch, a.kv_len, a.num_kv_heads, a.head_dim_v));

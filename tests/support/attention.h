@@ -51,6 +51,7 @@ struct Attention : Shape {
     heed_dtype dtype = HEED_F32;
     bool int8_kv = false;  // k and v are codes with a scale per row; else they are of dtype
     // Not of the problem but of the row that runs it, for the bounds: weights are rounded to dtype before they meet v.
+    // Without a row: where one that serves the problem may.
     bool rounds_weights = false;
     heed_dtype bias_dtype = HEED_F32;
     heed_position position = HEED_TOP_LEFT;

@@ -23,7 +23,9 @@ Shape Row::shape(int32_t head_dim, int32_t head_dim_v) const {
 }
 
 Attention Row::attention(const Shape &shape, Data data, uint64_t seed) const {
-    return make_attention(shape, data, seed, info.dtype, int8_kv());
+    Attention a = make_attention(shape, data, seed, info.dtype, int8_kv());
+    a.rounds_weights = rounds_weights(info);
+    return a;
 }
 
 CallOptions Row::options() const {
@@ -69,14 +71,23 @@ std::vector<Row> on_cpu(std::vector<Row> rows) {
     return test_device() == HEED_CPU ? std::move(rows) : std::vector<Row>();
 }
 
+bool rounds_weights(const heed_kernel_info_t &row) {
+    const bool cuda = row.isa == HEED_SM75 || row.isa == HEED_SM80;
+    return row.isa == HEED_AVX512_BF16 || (cuda && row.dtype != HEED_F32);
+}
+
+double most_flushed(const heed_kernel_info_t &row, int32_t kv_len) {
+    return row.isa == HEED_AVX512_BF16 ? 0x1p-126 * (kv_len + 1) : 0;
+}
+
 const char *isa_name(heed_isa isa) {
-    const char *const names[] = {"x86_64", "avx2", "avx512", "sm75", "sm80"};
+    const char *const names[] = {"x86_64", "avx2", "avx512", "avx512bf16", "sm75", "sm80"};
     return names[isa];
 }
 
 std::vector<heed_isa> isas_of_device() {
     if (test_device() == HEED_CUDA) return {HEED_SM75, HEED_SM80};
-    return {HEED_X86_64, HEED_AVX2, HEED_AVX512};
+    return {HEED_X86_64, HEED_AVX2, HEED_AVX512, HEED_AVX512_BF16};
 }
 
 bool machine_has(heed_isa isa) {
@@ -89,6 +100,8 @@ bool machine_has(heed_isa isa) {
         return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512cd") != 0 &&
                __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
                __builtin_cpu_supports("avx512vl") != 0;
+    case HEED_AVX512_BF16:
+        return machine_has(HEED_AVX512) && __builtin_cpu_supports("avx512bf16") != 0;
     case HEED_SM75:
         return CudaDevice::get().capability() >= 75;
     case HEED_SM80:

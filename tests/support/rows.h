@@ -53,6 +53,13 @@ std::vector<Row> only(std::vector<Row> rows, Predicate predicate) {
     return rows;
 }
 
+// Whether the row rounds weights to the I/O type before they meet v.
+bool rounds_weights(const heed_kernel_info_t &row);
+
+// How much a result may lack where the row takes subnormal numbers for 0: dot products of bf16 do, operands and sums,
+// of each visible key.
+double most_flushed(const heed_kernel_info_t &row, int32_t kv_len);
+
 const char *isa_name(heed_isa isa);
 std::vector<heed_isa> isas_of_device();
 
