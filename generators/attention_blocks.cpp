@@ -184,9 +184,10 @@ void AttentionBuilder::define_softmax(BlockChain &chain) {
 
 void AttentionBuilder::define_weight_pairs(BlockChain &chain) {
     chain.pairs = RDom(0, chain.block / 2, "pairs" + chain.suffix);
+    chain.sum_pairs = RDom(0, chain.block / 2, "sum_pairs" + chain.suffix);
     Expr first = chain.weights(in_block({st.row, 2 * st.k})), second = chain.weights(in_block({st.row, 2 * st.k + 1}));
     chain.weight_pairs(vars(in_block({st.row, st.k}))) = {bf16_pair(to_bf16(first), to_bf16(second)), first + second};
-    chain.block_sum(vars(in_block({st.row}))) += chain.weight_pairs(in_block({st.row, Expr(chain.pairs)}))[1];
+    chain.block_sum(vars(in_block({st.row}))) += chain.weight_pairs(in_block({st.row, Expr(chain.sum_pairs)}))[1];
 }
 
 // The element of the dropout mask is the contract's: it depends on the problem, not on tiles, splits or threads.
@@ -205,67 +206,70 @@ void AttentionBuilder::define_dropout(BlockChain &chain) {
     chain.kept(vars(at)) = hides(chain) ? chain.visible(at) && keeps : keeps;
 }
 
-// A hidden or dropped key is left out, not multiplied by 0: its value may be NaN.
+// A hidden or dropped key is left out, not multiplied by 0: its value may be NaN. Where keys may be hidden and a block
+// holds only numbers, which is known before (special_end), the product with 0 leaves them out as well.
 void AttentionBuilder::define_values(BlockChain &chain) {
-    Args at = in_block({st.row, st.d}), at_key = in_block({st.row, Expr(chain.keys)});
-    if (cfg.bf16_dots) {
-        define_value_pairs(chain);
-        return;
-    }
-    Expr key = chain.keys, weight = chain.weights(at_key);
+    Args at = in_block({st.row, st.d});
+    const bool splits_loop = hides(chain) && cfg.tests_values();
+    if (splits_loop) define_special_end(chain);
+    chain.value_tile(vars(at)) = 0.f;
+    Expr so_far = chain.value_tile(at), key = chain.keys;
+    auto with = [&](const Expr &k) {
+        return so_far + value_weight(chain, k) * element(chain, in.v, chain.v_rows, st.d, k);
+    };
     if (cfg.has_kv_scales()) {
         Args each = in_block({st.row, st.k});
         chain.value_weights(vars(each)) = chain.weights(each) * in.v.scale(kv_head(), slot(chain, st.k));
-        weight = chain.value_weights(at_key);
     }
-    chain.value_tile(vars(at)) = 0.f;
-    Expr so_far = chain.value_tile(at);
-    Expr with_key = so_far + weight * element(chain, in.v, chain.v_rows, st.d, key);
-    chain.value_tile(vars(at)) =
-        cfg.has_dropout ? select(chain.kept(at_key), with_key, so_far) : if_visible(chain, key, with_key, so_far);
+    if (cfg.bf16_dots) {
+        Expr pair = chain.pairs;
+        auto half = [&](int i) { return chain.v_pairs(in_block({2 * st.d + i, pair})); };
+        auto value = [&](const Expr &k) { return in.v.stored(st.e / 2, kv_head(), slot(chain, k)); };
+        chain.v_pairs(vars(in_block({st.e, st.k}))) = select(st.e % 2 == 0, value(2 * st.k), value(2 * st.k + 1));
+        if (splits_loop) chain.pairs.where(pair < (chain.block - chain.special_end(in_block({}))) / 2);
+        chain.value_tile(vars(at)) =
+            bf16_dot(so_far, chain.weight_pairs(in_block({st.row, pair}))[0], bf16_pair(half(0), half(1)));
+    } else if (splits_loop) {
+        chain.numbers = RDom(0, chain.block, "numbers" + chain.suffix);
+        chain.numbers.where(chain.numbers < chain.block - chain.special_end(in_block({})));
+        chain.value_tile(vars(at)) = with(chain.numbers);
+    } else {
+        Expr kept = cfg.has_dropout ? Expr(chain.kept(in_block({st.row, key}))) : Expr();
+        chain.value_tile(vars(at)) =
+            cfg.has_dropout ? select(kept, with(key), so_far) : if_visible(chain, key, with(key), so_far);
+    }
+    if (splits_loop) {
+        chain.specials = RDom(0, chain.block, "specials" + chain.suffix);
+        chain.specials.where(chain.specials < chain.special_end(in_block({})));
+        // The value is hidden, not the product: both loops must round alike, as an FMA where there is one.
+        Expr k = chain.specials, value = element(chain, in.v, chain.v_rows, st.d, k);
+        chain.value_tile(vars(at)) = so_far + value_weight(chain, k) * if_visible(chain, k, value, 0.f);
+    }
     chain.block_out(vars(at)) = chain.value_tile(at);
 }
 
-// A weight of 0 does not hide a NaN or an infinity from the instruction: where keys may be hidden, such values are left
-// out and, if there are any, added for the rows that see them.
-void AttentionBuilder::define_value_pairs(BlockChain &chain) {
-    const Expr exponent(uint16_t{0x7f80});
-    Args at = in_block({st.row, st.d});
-    auto value = [&](const Expr &d, const Expr &key) { return in.v.stored(d, kv_head(), slot(chain, key)); };
-    auto is_special = [&](const Expr &stored) { return (stored & exponent) == exponent; };
-    auto finite = [&](const Expr &key) {
-        Expr stored = value(st.e / 2, key);
-        return hides(chain) ? select(is_special(stored), cast<uint16_t>(0), stored) : stored;
-    };
-    chain.v_pairs(vars(in_block({st.e, st.k}))) = select(st.e % 2 == 0, finite(2 * st.k), finite(2 * st.k + 1));
+// What multiplies the values of a key.
+Expr AttentionBuilder::value_weight(const BlockChain &chain, const Expr &key) const {
+    Args at = in_block({st.row, key});
+    if (!cfg.bf16_dots) return cfg.has_kv_scales() ? chain.value_weights(at) : chain.weights(at);
+    Expr both = chain.weight_pairs(in_block({st.row, key / 2}))[0];
+    return select(key % 2 == 0, bf16_half(both, 0), bf16_half(both, 1));
+}
 
-    Expr pair = chain.pairs;
-    auto half = [&](int i) { return chain.v_pairs(in_block({2 * st.d + i, pair})); };
-    chain.value_tile(vars(at)) = 0.f;
-    chain.value_tile(vars(at)) =
-        bf16_dot(chain.value_tile(at), chain.weight_pairs(in_block({st.row, pair}))[0], bf16_pair(half(0), half(1)));
-    if (hides(chain)) {
-        const int lanes = cfg.lanes;
-        chain.values = RDom({{0, head_dim_v / lanes}, {0, chain.block}}, "values" + chain.suffix);
-        chain.over_u = RDom(0, lanes, "over_u" + chain.suffix);
-        Args by_lane = in_block({st.u});
-        Expr magnitude = value(chain.values.x * lanes + st.u, chain.values.y) & exponent;
-        chain.exponents(vars(by_lane)) = cast<uint16_t>(0);
-        chain.exponents(vars(by_lane)) = max(chain.exponents(by_lane), magnitude);
-        Expr largest = cast<uint16_t>(0);
-        for (int u = 0; u < lanes; u++) largest = max(largest, chain.exponents(in_block({u})));
-        chain.special_end(vars(in_block({}))) = select(largest == exponent, chain.block, 0);
-
-        chain.specials = RDom(0, chain.block, "specials" + chain.suffix);
-        chain.specials.where(chain.specials < chain.special_end(in_block({})));
-        Expr key = chain.specials, stored = value(st.d, key), so_far = chain.value_tile(at);
-        Expr both = chain.weight_pairs(in_block({st.row, key / 2}))[0];
-        Expr weight = select(key % 2 == 0, bf16_half(both, 0), bf16_half(both, 1));
-        Expr with_key = so_far + weight * to_float(ElementType::bf16, stored);
-        chain.value_tile(vars(at)) =
-            select(chain.visible(in_block({st.row, key})) && is_special(stored), with_key, so_far);
-    }
-    chain.block_out(vars(at)) = chain.value_tile(at);
+// Whether some value of the block is NaN or infinite: the largest exponent, first by lanes.
+void AttentionBuilder::define_special_end(BlockChain &chain) {
+    const int lanes = cfg.lanes;
+    chain.values = RDom({{0, padded(head_dim_v) / lanes}, {0, chain.block}}, "values" + chain.suffix);
+    Expr d = chain.values.x * lanes + st.u, key = chain.values.y;
+    Expr bits = cfg.bf16_dots ? in.v.stored(d, kv_head(), slot(chain, key))
+                              : reinterpret<uint32_t>(element(chain, in.v, chain.v_rows, d, key));
+    Expr exponent = cast(bits.type(), cfg.bf16_dots ? 0x7f80 : 0x7f800000);
+    Args by_lane = in_block({st.u});
+    chain.exponents(vars(by_lane)) = cast(bits.type(), 0);
+    chain.exponents(vars(by_lane)) = max(chain.exponents(by_lane), bits & exponent);
+    Expr largest = chain.exponents(in_block({0}));
+    for (int u = 1; u < lanes; u++) largest = max(largest, chain.exponents(in_block({u})));
+    chain.special_end(vars(in_block({}))) = select(largest == exponent, chain.block, 0);
 }
 
 // One step of the online softmax. Each slot depends on the old values of row_max and row_sum only, and precedes

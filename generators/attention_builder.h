@@ -62,7 +62,8 @@ private:
     void define_dropout(BlockChain &chain);
     void define_weight_pairs(BlockChain &chain);
     void define_values(BlockChain &chain);
-    void define_value_pairs(BlockChain &chain);
+    Expr value_weight(const BlockChain &chain, const Expr &key) const;
+    void define_special_end(BlockChain &chain);
     void define_step(BlockChain &chain);
     int max_masked_steps() const;
 

@@ -61,6 +61,9 @@ struct AttentionConfig {
     // Whether some logit changes between q . k and the softmax.
     bool modifies_logits() const { return has_bias || has_softcap || has_alibi || has_kv_scales(); }
 
+    // Whether a block of values is tested for NaN and infinities before rows that do not see all of its keys.
+    bool tests_values() const { return phase == Phase::prefill && !has_dropout && !has_kv_scales(); }
+
     // Whether the products are stored before they become logits.
     bool has_raw_logits() const { return modifies_logits() || bf16_dots; }
 

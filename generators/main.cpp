@@ -84,8 +84,9 @@ Row row_of(Options &options) {
     row.config.kv_dtype = element_type(options.choice("kv_dtype", dtype, {dtype, "i8"}));
     row.config.paged = options.choice("storage", "contiguous", {"contiguous", "paged"}) == "paged";
     row.isa = options.choice("isa", "", {"x86_64", "avx2", "avx512", "avx512bf16", "sm75", "sm80"});
-    row.schedule = is_cuda_isa(row.isa) ? options.choice("schedule", "cuda", {"cuda"})
-                                        : options.choice("schedule", "x86", {"x86", "default"});
+    row.schedule = is_cuda_isa(row.isa)      ? options.choice("schedule", "cuda", {"cuda"})
+                   : row.isa == "avx512bf16" ? options.choice("schedule", "x86", {"x86"})
+                                             : options.choice("schedule", "x86", {"x86", "default"});
     row.config.phase = options.choice("phase", "", {"prefill", "decode"}) == "prefill" ? Phase::prefill : Phase::decode;
     row.config.head_dim = head_dim_of(options.get("head_dim"));
     row.config.head_dim_v = head_dim_of(options.get("head_dim_v", options.get("head_dim")));

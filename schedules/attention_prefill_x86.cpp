@@ -127,7 +127,7 @@ private:
             .vectorize(st.row, lanes)
             .unroll(st.row)
             .update()
-            .reorder(st.row, cfg.bf16_dots ? ch.pairs : ch.keys)
+            .reorder(st.row, cfg.bf16_dots ? ch.sum_pairs : ch.keys)
             .vectorize(st.row, lanes)
             .unroll(st.row);
         if (cfg.bf16_dots) {
@@ -158,38 +158,37 @@ private:
             .vectorize(st.row, lanes)
             .unroll(st.row)
             .unroll(dv);
-        if (cfg.bf16_dots) {
-            register_tile(ch.value_tile.compute_at(ch.block_out, db), ch.pairs, st.d, 1);
-            value_pairs(ch);
-            return;
-        }
-        // Two steps at once keep LLVM from folding the test of visibility into a masked FMA.
-        register_tile(ch.value_tile.compute_at(ch.block_out, db), ch.keys, st.d, ch.ranged ? 1 : 2);
+        values(ch);
     }
 
-    void value_pairs(BlockChain &ch) {
-        const int lanes = cfg.lanes;
-        Func &pairs = ch.v_pairs;
-        pairs.compute_at(st.state, ch.steps.y).hoist_storage(task_loop).store_in(MemoryType::Heap);
-        one_task(pairs)
-            .bound_extent(st.kb, 1)
-            .bound_extent(st.k, ch.block / 2)
-            .bound_extent(st.e, 2 * cfg.head_dim_v)
-            .vectorize(st.e, cfg.head_dim_v % (2 * lanes) == 0 ? 4 * lanes : 2 * lanes)
-            .unroll(st.e);
-        if (!ch.special_end.defined()) return;
+    void values(BlockChain &ch) {
+        const bool splits_loop = ch.special_end.defined();
+        const RDom &keys = cfg.bf16_dots ? ch.pairs : splits_loop ? ch.numbers : ch.keys;
+        // Two steps at once keep LLVM from folding the test of visibility into a masked FMA.
+        register_tile(ch.value_tile.compute_at(ch.block_out, db), keys, st.d,
+                      cfg.bf16_dots || splits_loop || ch.ranged ? 1 : 2);
+        if (cfg.bf16_dots) {
+            ch.v_pairs.compute_at(st.state, ch.steps.y).hoist_storage(task_loop).store_in(MemoryType::Heap);
+            one_task(ch.v_pairs)
+                .bound_extent(st.kb, 1)
+                .bound_extent(st.k, ch.block / 2)
+                .bound_extent(st.e, 2 * cfg.head_dim_v)
+                .vectorize(st.e, cfg.head_dim_v % (2 * cfg.lanes) == 0 ? 4 * cfg.lanes : 2 * cfg.lanes)
+                .unroll(st.e);
+        }
+        if (!splits_loop) return;
         of_block(ch.special_end, ch);
         of_block(ch.exponents, ch)
-            .bound_extent(st.u, lanes)
-            .vectorize(st.u, lanes)
+            .bound_extent(st.u, cfg.lanes)
+            .vectorize(st.u, cfg.lanes)
             .update()
             .reorder(st.u, ch.values.x, ch.values.y)
-            .vectorize(st.u, lanes)
-            .unroll(ch.values.x);
+            .vectorize(st.u, cfg.lanes);
+        if (!cfg.any_head_dim()) ch.exponents.update().unroll(ch.values.x);
         ch.value_tile.update(1)
             .reorder(st.row, st.d, ch.specials)
             .partition(ch.specials, Partition::Never)
-            .vectorize(st.row, lanes)
+            .vectorize(st.row, cfg.lanes)
             .unroll(st.row)
             .unroll(st.d);
     }
