@@ -12,52 +12,19 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "report.h"
+#include "entry.h"
+#include "report_json.h"
+#include "rows.h"
+#include "server.h"
 
 namespace heed_bench {
 namespace {
-
-// One line of the table in the making.
-struct Entry {
-    Workload *workload;
-    Result result;
-    benchmark::IterationCount calls_per_sample;
-    int64_t next_copy = 0;
-
-    // Seconds of calls_per_sample calls.
-    double sample() {
-        const double start = wall_seconds();
-        for (benchmark::IterationCount n = 0; n < calls_per_sample; n++) {
-            workload->run(next_copy);
-            next_copy = result.cold ? (next_copy + 1) % workload->num_copies() : 0;
-        }
-        const double seconds = wall_seconds() - start;
-        result.seconds.push_back(seconds / static_cast<double>(calls_per_sample));
-        return seconds;
-    }
-};
 
 struct Bench {
     Run run;
     std::vector<std::unique_ptr<Workload>> workloads;
     std::vector<std::unique_ptr<Entry>> entries;
 };
-
-// Enough calls to make 20 us, beside which reading the clock is nothing.
-benchmark::IterationCount calls_per_sample(Workload &workload) {
-    double seconds = 1;
-    for (int n = 0; n < 3; n++) {
-        const double start = wall_seconds();
-        workload.run(0);
-        seconds = std::min(seconds, wall_seconds() - start);
-    }
-    return std::clamp<benchmark::IterationCount>(static_cast<benchmark::IterationCount>(20e-6 / seconds), 1, 64);
-}
-
-// The row of the same name for another ISA.
-std::string row_for_isa(const std::string &row, const std::string &isa) {
-    return row.substr(0, row.size() - std::string(isa_name(isa_of(row))).size()) + isa;
-}
 
 // Names of the rows to try on a case, "" for the plan's own choice.
 std::vector<std::string> rows_to_try(const Case &c, const Options &options, const Arena &arena) {
@@ -74,30 +41,20 @@ std::vector<std::string> rows_to_try(const Case &c, const Options &options, cons
         }
         return rows;
     }
-    for (int32_t i = 0; i < heed_kernel_count(); i++) {
-        heed_kernel_info_t info{};
-        info.struct_size = sizeof info;
-        if (heed_kernel_info(i, &info) == HEED_OK && info.supported &&
-            (options.isa.empty() || options.isa == isa_name(info.isa))) {
-            rows.push_back(info.name);
-        }
-    }
-    return rows;
+    return cpu_rows(options.isa);
 }
 
 // Checks a case that is ready to run and enters it, decode cases warm and cold.
 void check_and_enter(std::unique_ptr<Workload> workload, Bench &bench) {
     const Case &c = workload->problem_case();
     const CheckResult check = workload->check();
-    std::printf("%-22s %-52s max error %.2e, rms %.2e, %.3f of the bound%s\n", c.name.c_str(),
-                workload->kernel().c_str(), check.max_error, check.rms, check.bound_ratio,
+    std::printf("%-22s %-7s %-52s max error %.2e, rms %.2e, %.3f of the bound%s\n", c.name.c_str(),
+                types_name(c).c_str(), workload->kernel().c_str(), check.max_error, check.rms, check.bound_ratio,
                 check.bound_ratio <= 1 ? "" : "  WRONG");
     std::fflush(stdout);
     for (const bool cold : {false, true}) {
         if (!cold || c.kind == CaseKind::decode) {
-            const Result result{c, cold, workload->kernel(), workload->num_splits(), check, {}};
-            const Entry entry{workload.get(), result, calls_per_sample(*workload)};
-            bench.entries.push_back(std::make_unique<Entry>(entry));
+            bench.entries.push_back(std::make_unique<Entry>(make_entry(*workload, cold, check)));
         }
     }
     bench.workloads.push_back(std::move(workload));
@@ -159,7 +116,8 @@ public:
 void run_benchmarks(Bench &bench) {
     const Options &options = bench.run.options;
     for (const auto &entry : bench.entries) {
-        std::string name = display_name(entry->result) + "/" + entry->result.kernel;
+        std::string name =
+            display_name(entry->result) + "/" + types_name(entry->result.problem_case) + "/" + entry->result.kernel;
         std::replace(name.begin(), name.end(), ' ', '/');
         const auto body = [e = entry.get(), &bench](benchmark::State &state) {
             time_entry(state, *e, bench.run.ceilings);
@@ -189,15 +147,6 @@ void run_benchmarks(Bench &bench) {
     benchmark::Shutdown();
 }
 
-Arena make_arena(const std::vector<Case> &cases, Pages pages) {
-    int64_t inputs = 0, out = 0;
-    for (const Case &c : cases) {
-        inputs = std::max(inputs, input_elements(c));
-        out = std::max(out, out_elements(c));
-    }
-    return Arena(inputs, out, pages);
-}
-
 // 0, or 1 when a result is wrong or nothing ran.
 int run_all(const Options &options) {
     const std::vector<Case> cases = selected_cases(options);
@@ -206,7 +155,7 @@ int run_all(const Options &options) {
     }
     if (options.list) {
         for (const Case &c : cases) {
-            std::printf("%-4s %s\n", c.suite.c_str(), c.name.c_str());
+            std::printf("%-5s %-7s %s\n", c.suite.c_str(), types_name(c).c_str(), c.name.c_str());
         }
         return 0;
     }
@@ -214,7 +163,11 @@ int run_all(const Options &options) {
     restrict_process(options.threads);
     bench.run.ceilings = measure_ceilings(options.threads);
     print_ceilings(bench.run.ceilings);
-    const Arena arena = make_arena(cases, options.pages);
+    Demand demand;
+    for (const Case &c : cases) {
+        demand.include(c);
+    }
+    const Arena arena(demand, options.pages);
     for (const Case &c : cases) {
         for (const std::string &row : rows_to_try(c, options, arena)) {
             add_workload(c, row, arena, bench);
@@ -248,6 +201,10 @@ int main(int argc, char **argv) {
         if (options.help) {
             std::fputs(heed_bench::usage, stdout);
             return 0;
+        }
+        if (options.serve) {
+            heed_bench::restrict_process(options.threads);
+            return heed_bench::serve(options);
         }
         return heed_bench::run_all(options);
     } catch (const std::invalid_argument &error) {

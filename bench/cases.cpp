@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "element.h"
+
 namespace heed_bench {
 
 namespace {
@@ -107,6 +109,18 @@ std::vector<Case> rag_cases() {
                            });
 }
 
+// 8 heads of 64.
+std::vector<Case> small_cases() {
+    std::vector<Case> cases;
+    for (const int32_t q_len : {1, 4, 16}) {
+        for (const int32_t kv_len : {16, 64, 256}) {
+            const std::string name = "small_q" + std::to_string(q_len) + "_kv" + std::to_string(kv_len);
+            cases.push_back(seed(attention(name.c_str(), 8, 8, q_len, kv_len, 64)));
+        }
+    }
+    return in_suite("small", cases);
+}
+
 // A tensor stored [batch, heads, positions, elements] under the index order [batch, positions, heads, elements].
 heed_layout heads_outside(int64_t heads, int64_t positions, int64_t elements) {
     return {{heads * positions * elements, elements, positions * elements, 1}};
@@ -126,12 +140,28 @@ int64_t mask_or_bias_elements(const Case &c) {
 const std::vector<Case> &all_cases() {
     static const std::vector<Case> cases = [] {
         std::vector<Case> all = main_cases();
-        for (Case &c : rag_cases()) {
-            all.push_back(std::move(c));
+        for (const std::vector<Case> &more : {rag_cases(), small_cases()}) {
+            all.insert(all.end(), more.begin(), more.end());
         }
         return all;
     }();
     return cases;
+}
+
+Case in_types(Case c, heed_dtype dtype, heed_dtype kv_dtype) {
+    c.dtype = dtype;
+    c.kv_dtype = kv_dtype;
+    return c;
+}
+
+const char *kind_name(CaseKind kind) {
+    return kind == CaseKind::prefill ? "prefill" : (kind == CaseKind::decode ? "decode" : "seed");
+}
+
+const char *mask_name(CaseMask mask) {
+    constexpr std::array<const char *, 5> names = {"none", "bias_full", "bias_shared", "mask_shared",
+                                                   "mask_key_padding"};
+    return names[static_cast<size_t>(mask)];
 }
 
 int64_t q_elements(const Case &c) { return int64_t{c.batch} * c.num_heads * c.q_len * c.head_dim; }
@@ -145,6 +175,10 @@ int64_t out_elements(const Case &c) { return int64_t{c.batch} * c.num_heads * c.
 int64_t bias_elements(const Case &c) { return has_bias(c) ? mask_or_bias_elements(c) : 0; }
 
 int64_t mask_elements(const Case &c) { return has_mask(c) ? mask_or_bias_elements(c) : 0; }
+
+int64_t scale_elements(const Case &c) {
+    return c.kv_dtype == HEED_I8 ? int64_t{c.batch} * c.num_kv_heads * c.kv_len : 0;
+}
 
 std::array<int32_t, 4> mask_shape(const Case &c) {
     const bool shared = c.mask == CaseMask::bias_shared || c.mask == CaseMask::mask_shared;
@@ -177,11 +211,16 @@ double nominal_pairs(const Case &c) {
 
 double nominal_flops(const Case &c) { return 2 * nominal_pairs(c) * (c.head_dim + c.head_dim_v); }
 
-double kv_bytes(const Case &c) { return static_cast<double>(k_elements(c) + v_elements(c)) * sizeof(float); }
+double kv_bytes(const Case &c) {
+    const int64_t scale_bytes = 2 * scale_elements(c) * element_bytes(HEED_F32);
+    return static_cast<double>((k_elements(c) + v_elements(c)) * element_bytes(c.kv_dtype) + scale_bytes);
+}
 
 heed_problem make_problem(const Case &c, int threads) {
     heed_problem problem;
     heed_problem_init(&problem);
+    problem.dtype = problem.bias_dtype = c.dtype;
+    problem.kv_dtype = c.kv_dtype;
     problem.batch = c.batch;
     problem.num_heads = c.num_heads;
     problem.num_kv_heads = c.num_kv_heads;

@@ -74,9 +74,32 @@ double best_seconds(int tries, int threads, const std::function<void(int)> &item
     return best;
 }
 
-const IsaLoops &loops_of(heed_isa isa) {
-    return isa == HEED_AVX512 ? isa_loops<HEED_AVX512>()
-                              : (isa == HEED_AVX2 ? isa_loops<HEED_AVX2>() : isa_loops<HEED_X86_64>());
+// Of the vectors that go with a unit.
+const IsaLoops &loops_of(Unit unit) {
+    switch (unit) {
+    case Unit::fma_x86_64:
+        return isa_loops<HEED_X86_64>();
+    case Unit::fma_avx2:
+        return isa_loops<HEED_AVX2>();
+    default:
+        return isa_loops<HEED_AVX512>();
+    }
+}
+
+struct Arithmetic {
+    float (*run)(long iterations);
+    double flops_per_iteration;
+};
+
+Arithmetic arithmetic_of(Unit unit) {
+    switch (unit) {
+    case Unit::dot_bf16:
+        return {dot_bf16, dot_bf16_flops_per_iteration};
+    case Unit::tile_bf16:
+        return {tile_bf16, tile_bf16_flops_per_iteration};
+    default:
+        return {loops_of(unit).fma, loops_of(unit).fma_flops_per_iteration};
+    }
 }
 
 // One buffer per thread, touched by the thread that will read it. Empty when memory is short.
@@ -105,47 +128,91 @@ double read_gbps(const ReadLoop &loop, const std::vector<Memory> &buffers, size_
     return static_cast<double>(bytes) * repeats * threads / seconds * 1e-9;
 }
 
-}  // namespace
-
-const char *isa_name(heed_isa isa) { return isa == HEED_AVX512 ? "avx512" : (isa == HEED_AVX2 ? "avx2" : "x86_64"); }
-
-bool isa_available(heed_isa isa) {
-    switch (isa) {
-    case HEED_AVX512:
-        return __builtin_cpu_supports("avx512f");
-    case HEED_AVX2:
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    default:
-        return __builtin_cpu_supports("sse4.1");
-    }
-}
-
-heed_isa best_isa() {
-    return isa_available(HEED_AVX512) ? HEED_AVX512 : (isa_available(HEED_AVX2) ? HEED_AVX2 : HEED_X86_64);
-}
-
-double fma_peak_gflops(int threads) { return fma_peak_gflops(threads, best_isa()); }
-
-double fma_peak_gflops(int threads, heed_isa isa) {
-    if (!isa_available(isa)) {
+// The best loop on buffers of so many bytes per thread.
+double cache_read_gbps(int threads, int64_t cache_share) {
+    const size_t bytes = static_cast<size_t>(cache_share) / 4096 * 4096;
+    if (bytes == 0) {
         return 0;
     }
-    const IsaLoops &loops = loops_of(isa);
-    // Half a GFLOP: a few milliseconds.
-    const long iterations = static_cast<long>(0.5e9 / loops.fma_flops_per_iteration);
-    const double seconds = best_seconds(num_tries, threads, [&](int) { consume(loops.fma(iterations)); });
-    return loops.fma_flops_per_iteration * static_cast<double>(iterations) * threads / seconds * 1e-9;
+    const std::vector<Memory> buffers = thread_buffers(threads, bytes, MADV_HUGEPAGE);
+    const int repeats = std::max(1, static_cast<int>((size_t{512} << 20) / bytes));
+    double best = 0;
+    for (const ReadLoop &loop : loops_of(best_unit(HEED_F32)).reads) {
+        best = buffers.empty() ? 0 : std::max(best, read_gbps(loop, buffers, bytes, repeats, num_tries / 2));
+    }
+    return best;
 }
 
-double exp_rate_gelems(int threads) { return exp_rate_gelems(threads, best_isa()); }
+}  // namespace
 
-double exp_rate_gelems(int threads, heed_isa isa) {
-    if (!isa_available(isa)) {
+const char *unit_name(Unit unit) {
+    constexpr std::array<const char *, all_units.size()> names = {"FMA x86_64", "FMA avx2", "FMA avx512", "vdpbf16ps",
+                                                                  "AMX bf16"};
+    return names[static_cast<size_t>(unit)];
+}
+
+bool unit_available(Unit unit) {
+    switch (unit) {
+    case Unit::fma_x86_64:
+        return __builtin_cpu_supports("sse4.1");
+    case Unit::fma_avx2:
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    case Unit::fma_avx512:
+        return __builtin_cpu_supports("avx512f");
+    case Unit::dot_bf16:
+        return unit_available(Unit::fma_avx512) && __builtin_cpu_supports("avx512bf16");
+    case Unit::tile_bf16:
+        return unit_available(Unit::dot_bf16) && request_tiles();
+    }
+    return false;
+}
+
+Unit unit_of(const std::string &isa, heed_dtype dtype) {
+    if (isa == "x86_64") {
+        return Unit::fma_x86_64;
+    }
+    if (isa == "avx2") {
+        return Unit::fma_avx2;
+    }
+    if (isa == "avx512") {
+        return Unit::fma_avx512;  // bf16 too: it is widened
+    }
+    if (isa == "avx512bf16") {
+        return dtype == HEED_BF16 ? Unit::dot_bf16 : Unit::fma_avx512;
+    }
+    return best_unit(dtype);
+}
+
+Unit best_unit(heed_dtype dtype) {
+    Unit best = Unit::fma_x86_64;
+    for (const Unit unit : all_units) {
+        const bool serves = dtype == HEED_BF16 || unit <= Unit::fma_avx512;
+        best = serves && unit_available(unit) ? unit : best;
+    }
+    return best;
+}
+
+double peak_gflops(Unit unit, int threads) {
+    if (!unit_available(unit)) {
+        return 0;
+    }
+    const Arithmetic arithmetic = arithmetic_of(unit);
+    // Half a GFLOP: a few milliseconds; of tiles ten times that.
+    const double flops = unit == Unit::tile_bf16 ? 5e9 : 0.5e9;
+    const long iterations = static_cast<long>(flops / arithmetic.flops_per_iteration);
+    const double seconds = best_seconds(num_tries, threads, [&](int) { consume(arithmetic.run(iterations)); });
+    return arithmetic.flops_per_iteration * static_cast<double>(iterations) * threads / seconds * 1e-9;
+}
+
+double fma_peak_gflops(int threads) { return peak_gflops(best_unit(HEED_F32), threads); }
+
+double exp_rate_gelems(Unit unit, int threads) {
+    if (!unit_available(unit)) {
         return 0;
     }
     constexpr size_t count = 2048;  // two arrays of 8 KiB
     constexpr int repeats = 8192;
-    const IsaLoops &loops = loops_of(isa);
+    const IsaLoops &loops = loops_of(unit);
     const double seconds = best_seconds(num_tries, threads, [&](int) {
         alignas(64) float logits[count], probs[count];
         for (size_t i = 0; i < count; i++) {
@@ -158,15 +225,9 @@ double exp_rate_gelems(int threads, heed_isa isa) {
     return static_cast<double>(count) * repeats * threads / seconds * 1e-9;
 }
 
-double l2_read_gbps(int threads) {
-    const size_t bytes = static_cast<size_t>(std::max<int64_t>(cache_bytes(2) / 2, 128 << 10));
-    const std::vector<Memory> buffers = thread_buffers(threads, bytes, MADV_HUGEPAGE);
-    double best = 0;
-    for (const ReadLoop &loop : loops_of(best_isa()).reads) {
-        best = buffers.empty() ? 0 : std::max(best, read_gbps(loop, buffers, bytes, 1000, num_tries / 2));
-    }
-    return best;
-}
+double l2_read_gbps(int threads) { return cache_read_gbps(threads, std::max<int64_t>(cache_bytes(2) / 2, 128 << 10)); }
+
+double l3_read_gbps(int threads) { return cache_read_gbps(threads, cache_bytes(3) / 2 / threads); }
 
 std::vector<DramRead> dram_read_gbps(int threads) {
     const size_t bytes = static_cast<size_t>(std::max<int64_t>(4 * cache_bytes(3), 256 << 20));
@@ -176,7 +237,7 @@ std::vector<DramRead> dram_read_gbps(int threads) {
         if (buffers.empty()) {
             continue;
         }
-        for (const ReadLoop &loop : loops_of(best_isa()).reads) {
+        for (const ReadLoop &loop : loops_of(best_unit(HEED_F32)).reads) {
             results.push_back({loop.name, advice == MADV_HUGEPAGE ? "huge (madvise)" : "4K",
                                read_gbps(loop, buffers, bytes, 1, num_dram_tries)});
         }
@@ -187,11 +248,12 @@ std::vector<DramRead> dram_read_gbps(int threads) {
 Ceilings measure_ceilings(int threads) {
     Ceilings ceilings;
     ceilings.threads = threads;
-    for (const heed_isa isa : all_isas) {
-        ceilings.fma_gflops[static_cast<size_t>(isa)] = fma_peak_gflops(threads, isa);
-        ceilings.exp_gelems[static_cast<size_t>(isa)] = exp_rate_gelems(threads, isa);
+    for (const Unit unit : all_units) {
+        ceilings.gflops[static_cast<size_t>(unit)] = peak_gflops(unit, threads);
+        ceilings.exp_gelems[static_cast<size_t>(unit)] = exp_rate_gelems(unit, threads);
     }
     ceilings.l2_gbps = l2_read_gbps(threads);
+    ceilings.l3_gbps = l3_read_gbps(threads);
     ceilings.dram = dram_read_gbps(threads);
     for (const DramRead &read : ceilings.dram) {
         ceilings.dram_gbps = std::max(ceilings.dram_gbps, read.gbps);
@@ -200,11 +262,12 @@ Ceilings measure_ceilings(int threads) {
 }
 
 void keep_larger(Ceilings &ceilings, const Ceilings &other) {
-    for (size_t i = 0; i < all_isas.size(); i++) {
-        ceilings.fma_gflops[i] = std::max(ceilings.fma_gflops[i], other.fma_gflops[i]);
+    for (size_t i = 0; i < all_units.size(); i++) {
+        ceilings.gflops[i] = std::max(ceilings.gflops[i], other.gflops[i]);
         ceilings.exp_gelems[i] = std::max(ceilings.exp_gelems[i], other.exp_gelems[i]);
     }
     ceilings.l2_gbps = std::max(ceilings.l2_gbps, other.l2_gbps);
+    ceilings.l3_gbps = std::max(ceilings.l3_gbps, other.l3_gbps);
     ceilings.dram_gbps = std::max(ceilings.dram_gbps, other.dram_gbps);
     for (size_t i = 0; i < std::min(ceilings.dram.size(), other.dram.size()); i++) {
         ceilings.dram[i].gbps = std::max(ceilings.dram[i].gbps, other.dram[i].gbps);

@@ -10,24 +10,35 @@
 
 namespace heed_bench {
 
-constexpr std::array<heed_isa, 3> all_isas = {HEED_X86_64, HEED_AVX2, HEED_AVX512};
+// Arithmetic that rows are made of, each with a peak of its own: f32 multiply-adds of 128 (no FMA), 256 and 512 bits,
+// pairs of bf16 products summed in f32 (vdpbf16ps), tiles of them (AMX).
+enum class Unit { fma_x86_64, fma_avx2, fma_avx512, dot_bf16, tile_bf16 };
+constexpr std::array<Unit, 5> all_units = {Unit::fma_x86_64, Unit::fma_avx2, Unit::fma_avx512, Unit::dot_bf16,
+                                           Unit::tile_bf16};
 
-const char *isa_name(heed_isa isa);
+const char *unit_name(Unit unit);
 
-// By CPUID and the state that the operating system saves.
-bool isa_available(heed_isa isa);
-heed_isa best_isa();
+// By CPUID and the state that the operating system saves; for tiles it is asked for.
+bool unit_available(Unit unit);
 
-// f32, one FMA counts as 2 FLOPs. 0 for an ISA that is not available.
-double fma_peak_gflops(int threads);
-double fma_peak_gflops(int threads, heed_isa isa);
+// What a row computes with, by its ISA (as its name has it: "avx512") and element type, and so the ceiling that it is
+// measured by. An ISA that is not told apart here has the best unit of the type.
+Unit unit_of(const std::string &isa, heed_dtype dtype);
 
-// Softmax terms 2^(x * scale - max) per ns, summed, from and to L1.
-double exp_rate_gelems(int threads);
-double exp_rate_gelems(int threads, heed_isa isa);
+// The fastest arithmetic that this machine has for an element type, whether rows use it or not.
+Unit best_unit(heed_dtype dtype);
 
-// Half of the L2 per thread.
-double l2_read_gbps(int threads);
+// A multiply-add counts as 2 FLOPs. 0 where there is no such unit.
+double peak_gflops(Unit unit, int threads);
+double fma_peak_gflops(int threads);  // of the widest FMA
+
+// Softmax terms 2^(x * scale - max) per ns, summed, from and to L1, in f32 vectors of the width that goes with the
+// unit.
+double exp_rate_gelems(Unit unit, int threads);
+
+// Half of the cache for all threads together.
+double l2_read_gbps(int threads);  // each thread has an L2
+double l3_read_gbps(int threads);  // they share the L3; 0 without one
 
 // At least 256 MiB and 4 L3 sizes per thread, by several loops, each on small and on huge pages.
 struct DramRead {
@@ -38,10 +49,13 @@ std::vector<DramRead> dram_read_gbps(int threads);
 
 struct Ceilings {
     int threads = 0;
-    std::array<double, all_isas.size()> fma_gflops{}, exp_gelems{};  // by heed_isa
-    double l2_gbps = 0;
+    std::array<double, all_units.size()> gflops{}, exp_gelems{};  // by Unit
+    double l2_gbps = 0, l3_gbps = 0;
     double dram_gbps = 0;  // the best of dram
     std::vector<DramRead> dram;
+
+    double peak(Unit unit) const { return gflops[static_cast<size_t>(unit)]; }
+    double exp_rate(Unit unit) const { return exp_gelems[static_cast<size_t>(unit)]; }
 };
 
 Ceilings measure_ceilings(int threads);

@@ -1,4 +1,4 @@
-// The loops that measure a machine's ceilings, one set per ISA: ceilings_loops.cpp is compiled once for each.
+// The loops that measure a machine's ceilings. Call them only where unit_available() says so.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +15,7 @@ struct ReadLoop {
 
 constexpr int num_read_loops = 4;
 
+// One set per width of vectors: ceilings_loops.cpp is compiled once for each.
 struct IsaLoops {
     // Independent fused multiply-adds (SSE: multiply, add) in registers; returns a value so that none is dropped.
     float (*fma)(long iterations);
@@ -25,7 +26,6 @@ struct IsaLoops {
     ReadLoop reads[num_read_loops];
 };
 
-// Call the loops of an ISA only where isa_available() says so.
 template <heed_isa isa>
 const IsaLoops &isa_loops();
 template <>
@@ -34,5 +34,14 @@ template <>
 const IsaLoops &isa_loops<HEED_AVX2>();
 template <>
 const IsaLoops &isa_loops<HEED_AVX512>();
+
+// Products of bf16 summed in f32, from registers: vdpbf16ps on 512 bits, tdpbf16ps on tiles of 16 x 64 bytes.
+float dot_bf16(long iterations);
+constexpr double dot_bf16_flops_per_iteration = 24 * 16 * 4.0;
+float tile_bf16(long iterations);
+constexpr double tile_bf16_flops_per_iteration = 4 * 16 * 16 * 32 * 2.0;
+
+// The CPU has tiles with bf16 and the system lets this process use them, from now on.
+bool request_tiles();
 
 }  // namespace heed_bench

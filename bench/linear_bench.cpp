@@ -1,5 +1,5 @@
 // Times heed_linear: heed_linear_bench ROWS DIM_IN DIM_OUT f32|f16|bf16 THREADS SECONDS. Prints the fastest call in ms.
-// bench/linear.py runs it beside PyTorch's linear.
+// bench/peers runs it beside PyTorch's linear.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

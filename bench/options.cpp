@@ -7,7 +7,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "ceilings.h"
+#include "element.h"
 
 namespace heed_bench {
 
@@ -17,12 +17,15 @@ const char *const usage =
   --rounds N         times that every case comes round, in mixed order; minima count (5)
   --min-time S       seconds per case and round, at least one call (0.2)
   --filter A,B,...   cases by name; patterns as in file names: d4k_*
-  --suite main|rag   one suite only
+  --suite main|rag|small     one suite only
+  --dtype f32,f16,bf16       element types (f32)
+  --kv i8            int8 keys and values
   --rows best|all|NAME,...   the row that the plan chooses, every row that serves the case, or rows by name
-  --isa x86_64|avx2|avx512   that instruction set's version of the chosen row
+  --isa NAME         that instruction set's version of the chosen row: x86_64, avx2, avx512, ...
   --pages standard|4k|huge   memory of the tensors
   --json FILE        results, machine and ceilings
   --list             print the cases and leave
+  --serve            answer requests on stdin instead, for ./dev bench --peers
   --benchmark_*      any flag of Google Benchmark
 )";
 
@@ -69,6 +72,15 @@ Pages pages_of(const std::string &option, const std::string &text) {
     return text == "huge" ? Pages::huge : (text == "4k" ? Pages::small : Pages::standard);
 }
 
+std::vector<heed_dtype> dtypes_of(const std::string &option, const std::string &text) {
+    std::vector<heed_dtype> dtypes;
+    std::istringstream names(text);
+    for (std::string name; std::getline(names, name, ',');) {
+        dtypes.push_back(dtype_of(one_of(option, name, {"f32", "f16", "bf16"})));
+    }
+    return dtypes;
+}
+
 bool matches(const std::string &filter, const std::string &name) {
     std::istringstream patterns(filter);
     for (std::string pattern; std::getline(patterns, pattern, ',');) {
@@ -91,13 +103,12 @@ Options parse_options(int argc, char **argv) {
         {"--filter", [&](auto &, auto &value) { o.filter = value; }},
         {"--suite",
          [&](auto &name, auto &value) {
-             o.suite = one_of(name, value, {"main", "rag"});
+             o.suite = one_of(name, value, {"main", "rag", "small"});
          }},
+        {"--dtype", [&](auto &name, auto &value) { o.dtypes = dtypes_of(name, value); }},
+        {"--kv", [&](auto &name, auto &value) { o.int8_kv = one_of(name, value, {"i8"}) == "i8"; }},
         {"--rows", [&](auto &, auto &value) { o.rows = value; }},
-        {"--isa",
-         [&](auto &name, auto &value) {
-             o.isa = one_of(name, value, {"x86_64", "avx2", "avx512"});
-         }},
+        {"--isa", [&](auto &, auto &value) { o.isa = value; }},
         {"--pages", [&](auto &name, auto &value) { o.pages = pages_of(name, value); }},
         {"--json", [&](auto &, auto &value) { o.json = value; }},
     };
@@ -109,6 +120,8 @@ Options parse_options(int argc, char **argv) {
             o.benchmark_flags.push_back(argument);
         } else if (name == "--list") {
             o.list = true;
+        } else if (name == "--serve") {
+            o.serve = true;
         } else if (name == "--help" || name == "-h") {
             o.help = true;
         } else if (setters.count(name) == 0) {
@@ -127,8 +140,11 @@ Options parse_options(int argc, char **argv) {
 std::vector<Case> selected_cases(const Options &options) {
     std::vector<Case> cases;
     for (const Case &c : all_cases()) {
-        if ((options.suite.empty() || c.suite == options.suite) && matches(options.filter, c.name)) {
-            cases.push_back(c);
+        if ((!options.suite.empty() && c.suite != options.suite) || !matches(options.filter, c.name)) {
+            continue;
+        }
+        for (const heed_dtype dtype : options.dtypes) {
+            cases.push_back(in_types(c, dtype, options.int8_kv ? HEED_I8 : dtype));
         }
     }
     return cases;

@@ -14,11 +14,14 @@ struct Options {
     double min_time = 0.2;  // seconds per case and round
     std::string filter;     // patterns of case names, with commas between; empty: all
     std::string suite;      // empty: all
+    std::vector<heed_dtype> dtypes = {HEED_F32};
+    bool int8_kv = false;
     std::string rows = "best";
     std::string isa;  // empty: the plan's choice
     std::string json;
     Pages pages = Pages::standard;
     bool list = false;
+    bool serve = false;
     bool help = false;
     std::vector<std::string> benchmark_flags;  // --benchmark_*, for Google Benchmark
 };
@@ -28,6 +31,7 @@ extern const char *const usage;
 // Throws std::invalid_argument with a sentence.
 Options parse_options(int argc, char **argv);
 
+// In each of the types.
 std::vector<Case> selected_cases(const Options &options);
 
 }  // namespace heed_bench

@@ -1,4 +1,4 @@
-// What a run found, as a table and as JSON.
+// What a run found, as a table.
 #pragma once
 
 #include <string>
@@ -37,10 +37,13 @@ struct Run {
 // "d4k_gqa cold"; decode cases have a warm and a cold form.
 std::string display_name(const Result &result);
 
-heed_isa isa_of(const std::string &kernel);
+std::string types_name(const Case &c);  // "bf16", with keys of another type "bf16/i8"
 
-// How a result stands to the ceiling that it could meet: FMA peak of the row's ISA for GFLOP/s; DRAM read bandwidth for
-// decode's GB/s of K and V (L2 when warm and small enough for it).
+// "", or of decode cases "warm" and "cold".
+const char *temperature(const Result &result);
+
+// How a result stands to the ceiling that it could meet: for GFLOP/s the peak of the row's arithmetic, unit_of(); for
+// decode's GB/s of K and V the bandwidth of DRAM, or of the cache that holds them when warm.
 struct Standing {
     std::string unit, ceiling_name;
     double milliseconds, median_milliseconds, rate, ceiling;
@@ -53,8 +56,5 @@ Standing standing(const Result &result, const Ceilings &ceilings);
 
 void print_ceilings(const Ceilings &ceilings);
 void print_table(const Run &run);
-
-// Throws std::runtime_error when the file cannot be written.
-void write_json(const Run &run, const std::string &path);
 
 }  // namespace heed_bench

@@ -1,15 +1,11 @@
 #include "workload.h"
 
-#include <sys/mman.h>
-
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <random>
 #include <stdexcept>
 
-#include "machine.h"
+#include "element.h"
 
 namespace heed_bench {
 
@@ -17,12 +13,7 @@ namespace {
 
 constexpr size_t workspace_alignment = 128;
 
-// Tensors start on a cache line.
-int64_t aligned(int64_t elements) { return (elements + 15) / 16 * 16; }
-
-int64_t kv_copy_elements(const Case &c) { return aligned(k_elements(c)) + aligned(v_elements(c)); }
-
-heed_tensor tensor(const void *data, int64_t size, heed_dtype dtype = HEED_F32) {
+heed_tensor tensor(const void *data, int64_t size, heed_dtype dtype) {
     return {const_cast<void *>(data), size, dtype};  // the API has one type for inputs and outputs
 }
 
@@ -39,41 +30,6 @@ heed_status create_plan(const heed_problem &problem, const std::string &row, hee
 
 }  // namespace
 
-Arena::Arena(int64_t input_elements, int64_t out_elements, Pages pages)
-    : input_elements_(aligned(input_elements)), memory_(nullptr, {0}) {
-    const size_t bytes = static_cast<size_t>(input_elements_ + out_elements) * sizeof(float);
-    void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) {
-        throw std::runtime_error("no memory for " + std::to_string(bytes >> 20) + " MiB of tensors");
-    }
-    memory_ = {static_cast<float *>(memory), {bytes}};
-    if (pages != Pages::standard) {
-        madvise(memory, bytes, pages == Pages::huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
-    }
-    // Repeated with a prime period, so that no two tensors of a case, and no two copies, are alike.
-    constexpr int64_t period = 4000037;
-    std::mt19937 random(1234);
-    std::normal_distribution<float> normal;
-    float *data = memory_.get();
-    std::generate(data, data + std::min(period, input_elements_), [&] { return normal(random); });
-    for (int64_t done = period; done < input_elements_; done += period) {
-        std::memcpy(data + done, data, static_cast<size_t>(std::min(period, input_elements_ - done)) * sizeof(float));
-    }
-}
-
-void Arena::Unmap::operator()(float *memory) const { munmap(memory, bytes); }
-
-int64_t input_elements(const Case &c) {
-    const int64_t once = aligned(q_elements(c)) + kv_copy_elements(c) + aligned(bias_elements(c));
-    if (c.kind != CaseKind::decode) {
-        return once;
-    }
-    const int64_t cold_bytes = std::max<int64_t>(int64_t{1} << 30, 8 * cache_bytes(3));
-    const int64_t cold_elements = cold_bytes / static_cast<int64_t>(sizeof(float));
-    const int64_t copies = (cold_elements + kv_copy_elements(c) - 1) / kv_copy_elements(c);
-    return aligned(q_elements(c)) + copies * kv_copy_elements(c);
-}
-
 std::unique_ptr<Workload> Workload::create(const Case &c, const std::string &row, int threads, const Arena &arena,
                                            std::string &reason) {
     const heed_problem problem = make_problem(c, threads);
@@ -86,8 +42,7 @@ std::unique_ptr<Workload> Workload::create(const Case &c, const std::string &row
 }
 
 Workload::Workload(const Case &c, heed_plan *plan, const Arena &arena)
-    : case_(c), plan_(plan), arena_(arena),
-      num_copies_((input_elements(c) - aligned(q_elements(c))) / kv_copy_elements(c)) {
+    : case_(c), plan_(plan), arena_(arena), placement_(placement(c)) {
     make_mask();
     const size_t bytes = heed_plan_workspace_bytes(plan);
     if (bytes > 0) {
@@ -95,12 +50,13 @@ Workload::Workload(const Case &c, heed_plan *plan, const Arena &arena)
         workspace_.reset(std::aligned_alloc(workspace_alignment, whole));
     }
     heed_args_init(&args_);
-    args_.q = tensor(arena_.input(0), q_elements(c));
-    args_.out = tensor(arena_.out(), out_elements(c));
+    const Numbers numbers = numbers_of(c.dtype);
+    args_.q = tensor(arena_.input(numbers, placement_.q), q_elements(c), c.dtype);
+    args_.out = tensor(arena_.out(), out_elements(c), c.dtype);
     args_.workspace = workspace_.get();
     args_.workspace_bytes = bytes;
     if (bias_elements(c) > 0) {
-        args_.bias = tensor(v_of(0) + aligned(v_elements(c)), bias_elements(c));
+        args_.bias = tensor(arena_.input(numbers, placement_.bias), bias_elements(c), c.dtype);
     }
     if (mask_elements(c) > 0) {
         args_.mask = tensor(mask_.data(), mask_elements(c), HEED_U8);
@@ -119,29 +75,37 @@ void Workload::make_mask() {
     }
 }
 
-const float *Workload::k_of(int64_t copy) const {
-    return arena_.input(aligned(q_elements(case_)) + copy * kv_copy_elements(case_));
+void Workload::point_at(int64_t copy) {
+    const Placement &p = placement_;
+    const Numbers numbers = numbers_of(case_.kv_dtype);
+    args_.k = tensor(arena_.input(numbers, p.k + copy * p.kv_step), k_elements(case_), case_.kv_dtype);
+    args_.v = tensor(arena_.input(numbers, p.v + copy * p.kv_step), v_elements(case_), case_.kv_dtype);
+    if (scale_elements(case_) > 0) {
+        const auto scales = [&](int64_t first) {
+            const void *data = arena_.input(Numbers::scales, first + copy * p.scale_step);
+            return tensor(data, scale_elements(case_), HEED_F32);
+        };
+        args_.k_scale = scales(p.k_scale);
+        args_.v_scale = scales(p.v_scale);
+    }
 }
-
-const float *Workload::v_of(int64_t copy) const { return k_of(copy) + aligned(k_elements(case_)); }
 
 std::string Workload::kernel() const { return heed_plan_kernel_name(plan_.get()); }
 
 int32_t Workload::num_splits() const { return heed_plan_num_splits(plan_.get()); }
 
 void Workload::run(int64_t copy) {
-    args_.k = tensor(k_of(copy), k_elements(case_));
-    args_.v = tensor(v_of(copy), v_elements(case_));
+    point_at(copy);
     if (heed_execute(plan_.get(), &args_) != HEED_OK) {
         throw std::runtime_error(case_.name + ": " + heed_last_error());
     }
 }
 
 CheckResult Workload::check() {
-    std::fill_n(arena_.out(), out_elements(case_), std::numeric_limits<float>::quiet_NaN());
+    // All bits set: NaN in every type.
+    std::memset(arena_.out(), 0xff, static_cast<size_t>(out_elements(case_) * element_bytes(case_.dtype)));
     run(0);
-    const float *bias = static_cast<const float *>(args_.bias.data);
-    return compare_sampled_rows(case_, arena_.input(0), k_of(0), v_of(0), mask_.data(), bias, arena_.out());
+    return compare_sampled_rows(case_, args_);
 }
 
 }  // namespace heed_bench

@@ -6,33 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "arena.h"
 #include "cases.h"
 #include "sampled_rows.h"
 
 namespace heed_bench {
-
-enum class Pages { standard, small, huge };  // standard: what the system gives without being asked
-
-// The memory of all cases: N(0,1) numbers that each cuts its inputs from, and one output that they share.
-class Arena {
-public:
-    Arena(int64_t input_elements, int64_t out_elements, Pages pages);
-
-    const float *input(int64_t offset) const { return memory_.get() + offset; }
-    float *out() const { return memory_.get() + input_elements_; }
-
-private:
-    struct Unmap {
-        size_t bytes;
-        void operator()(float *memory) const;
-    };
-    int64_t input_elements_;
-    std::unique_ptr<float, Unmap> memory_;
-};
-
-// Input elements that a case needs. Decode cases rotate over copies of K and V so large in sum that each call finds its
-// copy out of every cache: 1 GiB and 8 L3 sizes at least.
-int64_t input_elements(const Case &c);
 
 class Workload {
 public:
@@ -45,7 +23,7 @@ public:
     int32_t num_splits() const;
 
     // Copies of K and V; all of them hold different numbers.
-    int64_t num_copies() const { return num_copies_; }
+    int64_t num_copies() const { return placement_.num_copies; }
 
     // One call on a copy. Throws std::runtime_error with the library's sentence.
     void run(int64_t copy);
@@ -63,13 +41,12 @@ private:
 
     Workload(const Case &c, heed_plan *plan, const Arena &arena);
     void make_mask();
-    const float *k_of(int64_t copy) const;
-    const float *v_of(int64_t copy) const;
+    void point_at(int64_t copy);
 
     Case case_;
     std::unique_ptr<heed_plan, PlanDeleter> plan_;
     const Arena &arena_;
-    int64_t num_copies_;
+    Placement placement_;
     std::vector<uint8_t> mask_;
     std::unique_ptr<void, Free> workspace_;
     heed_args args_;

@@ -1,0 +1,24 @@
+// One line of the table in the making: a case on a row, warm or cold, and its samples.
+#pragma once
+
+#include <memory>
+
+#include "report.h"
+#include "workload.h"
+
+namespace heed_bench {
+
+struct Entry {
+    Workload *workload;
+    Result result;
+    int64_t calls_per_sample;
+    int64_t next_copy = 0;
+
+    // Seconds of calls_per_sample calls. Throws std::runtime_error when one fails.
+    double sample();
+};
+
+// Times a few calls, to know how many make a sample.
+Entry make_entry(Workload &workload, bool cold, const CheckResult &check);
+
+}  // namespace heed_bench

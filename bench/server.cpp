@@ -1,0 +1,183 @@
+#include "server.h"
+
+#include <algorithm>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "element.h"
+#include "entry.h"
+#include "report_json.h"
+#include "rows.h"
+
+namespace heed_bench {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json case_json(const Case &c) {
+    return {{"case", c.name},
+            {"suite", c.suite},
+            {"kind", kind_name(c.kind)},
+            {"batch", c.batch},
+            {"num_heads", c.num_heads},
+            {"num_kv_heads", c.num_kv_heads},
+            {"q_len", c.q_len},
+            {"kv_len", c.kv_len},
+            {"head_dim", c.head_dim},
+            {"head_dim_v", c.head_dim_v},
+            {"causal", c.causal},
+            {"window_left", c.window_left},
+            {"mask", mask_name(c.mask)},
+            {"mask_shape", mask_shape(c)}};
+}
+
+Case find_case(const std::string &name) {
+    for (const Case &c : all_cases()) {
+        if (c.name == name) {
+            return c;
+        }
+    }
+    throw std::invalid_argument("no case " + name);
+}
+
+// A case with the memory that it alone uses.
+struct Prepared {
+    std::unique_ptr<Arena> arena;
+    std::unique_ptr<Workload> workload;
+    CheckResult check;
+};
+
+class Server {
+public:
+    explicit Server(const Options &options) : options_(options) {}
+
+    Json answer(const Json &request) {
+        const std::string what = request.at("do");
+        if (what == "hello") {
+            return hello();
+        }
+        if (what == "ceilings") {
+            Ceilings measured = measure_ceilings(options_.threads);
+            keep_larger(measured, ceilings_);
+            ceilings_ = measured;
+            return ceilings_json(ceilings_);
+        }
+        if (what == "time") {
+            return time(request);
+        }
+        if (what == "report") {
+            return report();
+        }
+        throw std::invalid_argument("cannot do \"" + what + "\"");
+    }
+
+private:
+    Json hello() const {
+        Json cases = Json::array();
+        for (const Case &c : all_cases()) {
+            cases.push_back(case_json(c));
+        }
+        Json json = {{"machine", machine_json(machine_facts())}};
+        json.update({{"cpus", usable_cpus()}, {"cold_bytes", cold_bytes()}, {"cases", cases}});
+        return json;
+    }
+
+    Prepared prepare(const Case &c, const std::string &row, const std::string &isa) const {
+        Demand demand;
+        demand.include(c);
+        Prepared prepared{std::make_unique<Arena>(demand, options_.pages), nullptr, {}};
+        std::string reason;
+        const auto create = [&](const std::string &name) {
+            prepared.workload = Workload::create(c, name, options_.threads, *prepared.arena, reason);
+            if (!prepared.workload) {
+                throw std::runtime_error(reason);
+            }
+        };
+        create(row);
+        if (!isa.empty()) {
+            create(row_for_isa(prepared.workload->kernel(), isa));
+        }
+        prepared.check = prepared.workload->check();
+        if (!(prepared.check.bound_ratio <= 1)) {
+            throw std::runtime_error("wrong result: " + std::to_string(prepared.check.bound_ratio) + " of the bound");
+        }
+        return prepared;
+    }
+
+    Entry &entry_of(const Json &request) {
+        const heed_dtype dtype = dtype_of(request.value("dtype", "f32"));
+        const std::string kv = request.value("kv", ""), row = request.value("row", ""), isa = request.value("isa", "");
+        const Case c = in_types(find_case(request.at("case")), dtype, kv.empty() ? dtype : dtype_of(kv));
+        const std::string group = c.name + " " + dtype_name(dtype), key = group + " " + kv + " " + row + " " + isa;
+        if (group != current_) {
+            prepared_.clear();
+            current_ = group;
+        }
+        if (prepared_.count(key) == 0) {
+            prepared_.emplace(key, prepare(c, row, isa));
+        }
+        Prepared &prepared = prepared_.at(key);
+        const bool cold = request.value("cold", false) && c.kind == CaseKind::decode;
+        const std::string entry_key = key + (cold ? " cold" : "");
+        auto found = entries_.find(entry_key);
+        if (found == entries_.end()) {
+            found = entries_.emplace(entry_key, make_entry(*prepared.workload, cold, prepared.check)).first;
+        }
+        found->second.workload = prepared.workload.get();  // it may have been prepared anew
+        return found->second;
+    }
+
+    Json time(const Json &request) {
+        Entry &entry = entry_of(request);
+        const double seconds = request.value("seconds", options_.min_time);
+        const size_t before = entry.result.seconds.size();
+        double spent = 0;
+        // At least two, for the first one wakes threads and caches; of a slow call it does not matter.
+        constexpr double slow = 0.5;
+        for (int n = 0; spent < seconds || (n < 2 && spent < slow); n++) {
+            spent += entry.sample();
+        }
+        const auto first = entry.result.seconds.begin() + static_cast<std::ptrdiff_t>(before);
+        return {{"ms", 1e3 * *std::min_element(first, entry.result.seconds.end())},
+                {"samples", entry.result.seconds.size() - before},
+                {"kernel", entry.result.kernel}};
+    }
+
+    Json report() const {
+        if (ceilings_.threads == 0) {
+            throw std::invalid_argument("no ceilings were measured");
+        }
+        Json results = Json::array();
+        for (const auto &entry : entries_) {
+            results.push_back(result_json(entry.second.result, ceilings_));
+        }
+        return {{"ceilings", ceilings_json(ceilings_)}, {"results", results}};
+    }
+
+    Options options_;
+    Ceilings ceilings_;
+    std::string current_;                       // case and element type
+    std::map<std::string, Prepared> prepared_;  // of those
+    std::map<std::string, Entry> entries_;
+};
+
+}  // namespace
+
+int serve(const Options &options) {
+    Server server(options);
+    for (std::string line; std::getline(std::cin, line);) {
+        Json answer;
+        try {
+            answer = server.answer(Json::parse(line));
+        } catch (const std::exception &error) {
+            answer = {{"error", error.what()}};
+        }
+        std::cout << answer.dump() << std::endl;
+    }
+    return 0;
+}
+
+}  // namespace heed_bench
