@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 
+MODELS = ("znver4", "sapphirerapids", "icelake-server")  # for llvm-mca, the first that it knows
 NOP = re.compile(r"^(nop\w?|xchg\s+%ax,%ax|data16|cs nop\w?)")
 
 
@@ -71,6 +72,14 @@ def record(command, data):
     sys.exit(f"perf record failed: {result.stderr}")
 
 
+def instructions_per_cycle(command):
+    """Of the whole process; None where the machine does not count."""
+    result = subprocess.run(["perf", "stat", "-x,", "-e", "instructions:u,cycles:u", "--", *command], capture_output=True,
+                            text=True)
+    counts = re.findall(r"^(\d+),,(?:instructions|cycles):u", result.stderr, re.M)
+    return int(counts[0]) / int(counts[1]) if len(counts) == 2 and int(counts[1]) else None
+
+
 def samples_of(data):
     """By function and offset."""
     script = subprocess.run(["perf", "script", "-i", data, "-F", "ip,sym,symoff"], check=True, capture_output=True,
@@ -108,8 +117,13 @@ def print_loops(blocks, listing, total, number):
 def print_mca(blocks, listing):
     function, block = blocks.most_common(1)[0][0]
     body = "\n".join(i.text for i in listing[function] if i.block == block and not i.opcode.startswith("j"))
-    result = subprocess.run(["llvm-mca", "-bottleneck-analysis"], input=body, capture_output=True, text=True)
-    print(result.stdout if result.returncode == 0 else f"llvm-mca failed: {result.stderr}")
+    for chip in MODELS:
+        result = subprocess.run(["llvm-mca", f"-mcpu={chip}", "-bottleneck-analysis"], input=body, capture_output=True,
+                                text=True)
+        if result.returncode == 0 and "not a recognized processor" not in result.stderr:
+            print(f"llvm-mca, {chip}, the hottest loop:\n{result.stdout}")
+            return
+    print(f"llvm-mca failed: {result.stderr}")
 
 
 def main():
@@ -129,7 +143,9 @@ def main():
                    "--threads", arguments.threads, "--rounds", "3", "--json", report]
         if arguments.kernel:
             command += ["--rows", arguments.kernel]
-        event = record([str(part) for part in command], data)
+        command = [str(part) for part in command]
+        event = record(command, data)
+        per_cycle = instructions_per_cycle(command)
         samples = samples_of(data)
         results = json.loads(pathlib.Path(report).read_text())
     kernel = arguments.kernel or results["results"][0]["kernel"]
@@ -139,7 +155,8 @@ def main():
     total = sum(count for stage, count in stages.items() if stage != "outside of the kernel")
     if total == 0:
         sys.exit(f"no sample lies in {kernel}")
-    print(f"{arguments.case}, {kernel}, {arguments.threads} threads, {total} samples by {event}\n")
+    print(f"{arguments.case}, {kernel}, {arguments.threads} threads, {total} samples by {event}")
+    print("instructions per cycle: " + (f"{per_cycle:.2f}\n" if per_cycle else "not counted on this machine\n"))
     for stage, count in stages.most_common():
         if stage != "outside of the kernel" and count >= total / 500:
             print(f"{100 * count / total:5.1f} %  {stage}")
