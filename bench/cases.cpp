@@ -121,6 +121,20 @@ std::vector<Case> small_cases() {
     return in_suite("small", cases);
 }
 
+// One shape at growing lengths, for plots and exponents: 8 heads on 2 of keys and values, of 128.
+std::vector<Case> length_cases() {
+    std::vector<Case> cases;
+    for (int32_t len = 512; len <= 16384; len *= 2) {
+        cases.push_back(causal(attention(("len_" + std::to_string(len)).c_str(), 8, 2, len, len, 128)));
+    }
+    for (int32_t len = 1024; len <= 262144; len *= 2) {
+        Case c = attention(("kv_" + std::to_string(len / 1024) + "k").c_str(), 8, 2, 1, len, 128);
+        c.kind = CaseKind::decode;
+        cases.push_back(c);
+    }
+    return in_suite("lengths", cases);
+}
+
 // A tensor stored [batch, heads, positions, elements] under the index order [batch, positions, heads, elements].
 heed_layout heads_outside(int64_t heads, int64_t positions, int64_t elements) {
     return {{heads * positions * elements, elements, positions * elements, 1}};
@@ -140,7 +154,7 @@ int64_t mask_or_bias_elements(const Case &c) {
 const std::vector<Case> &all_cases() {
     static const std::vector<Case> cases = [] {
         std::vector<Case> all = main_cases();
-        for (const std::vector<Case> &more : {rag_cases(), small_cases()}) {
+        for (const std::vector<Case> &more : {rag_cases(), small_cases(), length_cases()}) {
             all.insert(all.end(), more.begin(), more.end());
         }
         return all;

@@ -17,7 +17,7 @@ const char *const usage =
   --rounds N         times that every case comes round, in mixed order; minima count (5)
   --min-time S       seconds per case and round, at least one call (0.2)
   --filter A,B,...   cases by name; patterns as in file names: d4k_*
-  --suite main|rag|small     one suite only
+  --suite main|rag|small|lengths   one suite only
   --dtype f32,f16,bf16       element types (f32)
   --kv i8            int8 keys and values
   --rows best|all|NAME,...   the row that the plan chooses, every row that serves the case, or rows by name
@@ -103,7 +103,7 @@ Options parse_options(int argc, char **argv) {
         {"--filter", [&](auto &, auto &value) { o.filter = value; }},
         {"--suite",
          [&](auto &name, auto &value) {
-             o.suite = one_of(name, value, {"main", "rag", "small"});
+             o.suite = one_of(name, value, {"main", "rag", "small", "lengths"});
          }},
         {"--dtype", [&](auto &name, auto &value) { o.dtypes = dtypes_of(name, value); }},
         {"--kv", [&](auto &name, auto &value) { o.int8_kv = one_of(name, value, {"i8"}) == "i8"; }},

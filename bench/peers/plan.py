@@ -3,7 +3,7 @@ import dataclasses
 import fnmatch
 
 DTYPES = ("f32", "bf16", "f16")
-SUITE_DTYPES = {"main": DTYPES, "rag": ("f32", "bf16"), "small": ("f32", "bf16")}
+SUITE_DTYPES = {"main": DTYPES, "rag": ("f32", "bf16"), "small": ("f32", "bf16"), "lengths": ("f32", "bf16")}
 LINEAR_SHAPES = [(2048, 4096, 4096), (2048, 1024, 3072), (1000, 512, 160), (128, 4096, 4096), (16, 4096, 4096),
                  (16, 1024, 3072), (1, 4096, 4096)]  # rows, dim_in, dim_out
 
