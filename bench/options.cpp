@@ -7,7 +7,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "element.h"
+#include "element_types.h"
 
 namespace heed_bench {
 

@@ -145,7 +145,7 @@ def main():
             command += ["--rows", arguments.kernel]
         command = [str(part) for part in command]
         event = record(command, data)
-        per_cycle = instructions_per_cycle(command)
+        per_cycle = instructions_per_cycle(command) if event == "cycles:u" else None
         samples = samples_of(data)
         results = json.loads(pathlib.Path(report).read_text())
     kernel = arguments.kernel or results["results"][0]["kernel"]

@@ -6,7 +6,7 @@
 #include <random>
 #include <set>
 
-#include "element.h"
+#include "element_types.h"
 
 namespace heed_bench {
 

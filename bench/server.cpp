@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "element.h"
+#include "element_types.h"
 #include "entry.h"
 #include "report_json.h"
 #include "rows.h"
@@ -111,7 +112,8 @@ private:
         const heed_dtype dtype = dtype_of(request.value("dtype", "f32"));
         const std::string kv = request.value("kv", ""), row = request.value("row", ""), isa = request.value("isa", "");
         const Case c = in_types(find_case(request.at("case")), dtype, kv.empty() ? dtype : dtype_of(kv));
-        const std::string group = c.name + " " + dtype_name(dtype), key = group + " " + kv + " " + row + " " + isa;
+        const std::string group = c.name + " " + heed_test::dtype_name(dtype),
+                          key = group + " " + kv + " " + row + " " + isa;
         if (group != current_) {
             prepared_.clear();
             current_ = group;

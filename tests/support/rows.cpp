@@ -72,8 +72,7 @@ std::vector<Row> on_cpu(std::vector<Row> rows) {
 }
 
 bool rounds_weights(const heed_kernel_info_t &row) {
-    const bool cuda = row.isa == HEED_SM75 || row.isa == HEED_SM80;
-    return row.isa == HEED_AVX512_BF16 || (cuda && row.dtype != HEED_F32);
+    return row.isa == HEED_AVX512_BF16 || (is_cuda(row.isa) && row.dtype != HEED_F32);
 }
 
 double most_flushed(const heed_kernel_info_t &row, int32_t kv_len) {

@@ -9,12 +9,14 @@
 
 namespace heed_test {
 
+inline bool is_cuda(heed_isa isa) { return isa == HEED_SM75 || isa == HEED_SM80; }
+
 struct Row {
     std::string name;
     heed_kernel_info_t info;
 
     bool any_head_dim() const { return info.head_dim == 0; }
-    bool cuda() const { return info.isa == HEED_SM75 || info.isa == HEED_SM80; }
+    bool cuda() const { return is_cuda(info.isa); }
     bool decode() const { return info.phase == HEED_DECODE; }
     bool has(uint32_t features) const { return (info.features & features) == features; }
     // The row's own head dims, or the given ones for a general row.
