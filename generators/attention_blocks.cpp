@@ -65,10 +65,14 @@ Expr AttentionBuilder::if_visible(const BlockChain &chain, const Expr &k, const 
 }
 
 void AttentionBuilder::define_copies(BlockChain &chain) {
+    Vars args = vars(in_block({st.d, st.k}));
+    if (cfg.bf16_tiles) {
+        chain.k_rows.define(args, head_dim, cfg.pads_queries(),
+                            [&](const Expr &d) { return in.k.stored(d, kv_head(), slot(chain, st.k)); });
+    }
     if (!cfg.copies_kv()) {
         return;
     }
-    Vars args = vars(in_block({st.d, st.k}));
     auto from = [&](const KvSource &source) {
         return [&](const Expr &d) { return source.element(d, kv_head(), slot(chain, st.k)); };
     };
@@ -85,9 +89,13 @@ Expr AttentionBuilder::element(const BlockChain &chain, const KvSource &source, 
 void AttentionBuilder::define_products(BlockChain &chain) {
     Args at = in_block({st.row, st.k});
     if (cfg.bf16_dots) {
-        chain.over_d = RDom(0, head_dim / 2, "over_d" + chain.suffix);
+        const int pairs = cfg.query_elements();
+        chain.over_d = RDom(0, cfg.bf16_tiles ? cfg.padded(pairs) : pairs, "over_d" + chain.suffix);
         Expr d = chain.over_d;
-        auto key = [&](const Expr &element) { return in.k.stored(element, kv_head(), slot(chain, st.k)); };
+        auto key = [&](const Expr &element) {
+            return cfg.bf16_tiles ? Expr(chain.k_rows.rows(in_block({element, st.k})))
+                                  : in.k.stored(element, kv_head(), slot(chain, st.k));
+        };
         chain.product(vars(at)) = 0.f;
         chain.product(vars(at)) =
             bf16_dot(chain.product(at), st.q_lanes(st.row, d, st.t), bf16_pair(key(2 * d), key(2 * d + 1)));
@@ -212,8 +220,9 @@ void AttentionBuilder::define_values(BlockChain &chain) {
     Args at = in_block({st.row, st.d});
     const bool splits_loop = hides(chain) && cfg.tests_values();
     if (splits_loop) define_special_end(chain);
-    chain.value_tile(vars(at)) = 0.f;
-    Expr so_far = chain.value_tile(at), key = chain.keys;
+    Func &sum = cfg.bf16_tiles ? chain.block_out : chain.value_tile;
+    sum(vars(at)) = 0.f;
+    Expr so_far = sum(at), key = chain.keys;
     auto with = [&](const Expr &k) {
         return so_far + value_weight(chain, k) * element(chain, in.v, chain.v_rows, st.d, k);
     };
@@ -223,29 +232,50 @@ void AttentionBuilder::define_values(BlockChain &chain) {
     }
     if (cfg.bf16_dots) {
         Expr pair = chain.pairs;
-        auto half = [&](int i) { return chain.v_pairs(in_block({2 * st.d + i, pair})); };
-        auto value = [&](const Expr &k) { return in.v.stored(st.e / 2, kv_head(), slot(chain, k)); };
-        chain.v_pairs(vars(in_block({st.e, st.k}))) = select(st.e % 2 == 0, value(2 * st.k), value(2 * st.k + 1));
-        if (splits_loop) chain.pairs.where(pair < (chain.block - chain.special_end(in_block({}))) / 2);
-        chain.value_tile(vars(at)) =
-            bf16_dot(so_far, chain.weight_pairs(in_block({st.row, pair}))[0], bf16_pair(half(0), half(1)));
+        if (splits_loop && !cfg.bf16_tiles)
+            chain.pairs.where(pair < (chain.block - chain.special_end(in_block({}))) / 2);
+        sum(vars(at)) = bf16_dot(so_far, chain.weight_pairs(in_block({st.row, pair}))[0], value_pair(chain, pair));
     } else if (splits_loop) {
         chain.numbers = RDom(0, chain.block, "numbers" + chain.suffix);
         chain.numbers.where(chain.numbers < chain.block - chain.special_end(in_block({})));
-        chain.value_tile(vars(at)) = with(chain.numbers);
+        sum(vars(at)) = with(chain.numbers);
     } else {
         Expr kept = cfg.has_dropout ? Expr(chain.kept(in_block({st.row, key}))) : Expr();
-        chain.value_tile(vars(at)) =
-            cfg.has_dropout ? select(kept, with(key), so_far) : if_visible(chain, key, with(key), so_far);
+        sum(vars(at)) = cfg.has_dropout ? select(kept, with(key), so_far) : if_visible(chain, key, with(key), so_far);
     }
     if (splits_loop) {
         chain.specials = RDom(0, chain.block, "specials" + chain.suffix);
         chain.specials.where(chain.specials < chain.special_end(in_block({})));
         // The value is hidden, not the product: both loops must round alike, as an FMA where there is one.
-        Expr k = chain.specials, value = element(chain, in.v, chain.v_rows, st.d, k);
-        chain.value_tile(vars(at)) = so_far + value_weight(chain, k) * if_visible(chain, k, value, 0.f);
+        Expr k = chain.specials, value = element(chain, in.v, chain.v_rows, st.d, k), none = 0.f;
+        if (cfg.bf16_tiles) {
+            none = -0.f;  // adds nothing, whatever the sum
+            value = select(is_special(in.v.stored(st.d, kv_head(), slot(chain, k))), value, none);
+        }
+        sum(vars(at)) = so_far + value_weight(chain, k) * if_visible(chain, k, value, none);
     }
-    chain.block_out(vars(at)) = chain.value_tile(at);
+    if (!cfg.bf16_tiles) chain.block_out(vars(at)) = chain.value_tile(at);
+}
+
+// Element st.d of two keys. Tiles multiply every key of a block: where some may be hidden, its specials are zeros here.
+Expr AttentionBuilder::value_pair(BlockChain &chain, const Expr &pair) const {
+    auto value = [&](const Expr &d, const Expr &k) { return in.v.stored(d, kv_head(), slot(chain, k)); };
+    Expr first = 2 * st.k, second = 2 * st.k + 1;
+    if (cfg.bf16_tiles) {
+        auto factor = [&](const Expr &k) {
+            Expr bits = value(st.d, k);
+            return chain.special_end.defined() ? select(is_special(bits), cast(bits.type(), 0), bits) : bits;
+        };
+        Func words("v_words" + chain.suffix);
+        words(vars(in_block({st.d, st.k}))) = bf16_pair(factor(first), factor(second));
+        chain.v_lanes(vars(in_block({st.k, st.d}))) =
+            chain.v_tiles.define(cfg, words, st.k, st.d, {st.kb, st.t, st.sp});
+        return chain.v_lanes(in_block({pair, st.d}));
+    }
+    chain.v_pairs(vars(in_block({st.e, st.k}))) =
+        select(st.e % 2 == 0, value(st.e / 2, first), value(st.e / 2, second));
+    auto half = [&](int i) { return chain.v_pairs(in_block({2 * st.d + i, pair})); };
+    return bf16_pair(half(0), half(1));
 }
 
 // What multiplies the values of a key.
@@ -256,6 +286,16 @@ Expr AttentionBuilder::value_weight(const BlockChain &chain, const Expr &key) co
     return select(key % 2 == 0, bf16_half(both, 0), bf16_half(both, 1));
 }
 
+// All bits of the exponent: of NaN and infinities.
+Expr AttentionBuilder::exponent_of_specials(const Type &type) {
+    return cast(type, type.bits() == 16 ? 0x7f80 : 0x7f800000);
+}
+
+Expr AttentionBuilder::is_special(const Expr &bits) {
+    Expr exponent = exponent_of_specials(bits.type());
+    return (bits & exponent) == exponent;
+}
+
 // Whether some value of the block is NaN or infinite: the largest exponent, first by lanes.
 void AttentionBuilder::define_special_end(BlockChain &chain) {
     const int lanes = cfg.lanes;
@@ -263,7 +303,7 @@ void AttentionBuilder::define_special_end(BlockChain &chain) {
     Expr d = chain.values.x * lanes + st.u, key = chain.values.y;
     Expr bits = cfg.bf16_dots ? in.v.stored(d, kv_head(), slot(chain, key))
                               : reinterpret<uint32_t>(element(chain, in.v, chain.v_rows, d, key));
-    Expr exponent = cast(bits.type(), cfg.bf16_dots ? 0x7f80 : 0x7f800000);
+    Expr exponent = exponent_of_specials(bits.type());
     Args by_lane = in_block({st.u});
     chain.exponents(vars(by_lane)) = cast(bits.type(), 0);
     chain.exponents(vars(by_lane)) = max(chain.exponents(by_lane), bits & exponent);

@@ -63,6 +63,9 @@ private:
     void define_weight_pairs(BlockChain &chain);
     void define_values(BlockChain &chain);
     Expr value_weight(const BlockChain &chain, const Expr &key) const;
+    Expr value_pair(BlockChain &chain, const Expr &pair) const;
+    static Expr exponent_of_specials(const Halide::Type &type);
+    static Expr is_special(const Expr &bits);
     void define_special_end(BlockChain &chain);
     void define_step(BlockChain &chain);
     int max_masked_steps() const;

@@ -34,6 +34,9 @@ std::string AttentionConfig::error() const {
     if (bf16_dots && (any_head_dim() || head_dim % 16 != 0 || head_dim_v % 16 != 0)) {
         return out_of_range("head_dim", head_dim % 16 != 0 ? head_dim : head_dim_v, "a multiple of 16 with bf16_dots");
     }
+    if (bf16_tiles && (!bf16_dots || row_block % 16 != 0 || masked_block % 32 != 0)) {
+        return "bf16_tiles are not allowed but with bf16_dots, row_block a multiple of 16, masked_block of 32";
+    }
     if (!power_of_two(lanes) || lanes < 4 || lanes > 16) {
         return out_of_range("lanes", lanes, "4, 8 or 16");
     }

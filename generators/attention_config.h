@@ -18,7 +18,8 @@ struct AttentionConfig {
     ElementType kv_dtype = ElementType::f32;  // of k and v: dtype or i8
     bool paged = false;                       // keys are found through a page table (or stand in place: see kernel.h)
     bool has_bias = false, has_mask = false, has_softcap = false, has_alibi = false, has_dropout = false;
-    bool bf16_dots = false;  // prefill: q . k and weights . v are dot products of pairs of bf16; weights round to bf16
+    bool bf16_dots = false;   // prefill: q . k and weights . v are dot products of pairs of bf16; weights round to bf16
+    bool bf16_tiles = false;  // with bf16_dots: of matrix tiles (AMX), whose operands are copies of k and v
     bool packs_group = false;  // decode: a block of rows holds several heads of a group
     int row_block = 48;        // query rows that share one decision where key blocks begin
     int kv_block = 128;        // keys of one softmax step where all rows see all keys
@@ -65,7 +66,7 @@ struct AttentionConfig {
     bool tests_values() const { return phase == Phase::prefill && !has_dropout && !has_kv_scales(); }
 
     // Whether the products are stored before they become logits.
-    bool has_raw_logits() const { return modifies_logits() || bf16_dots; }
+    bool has_raw_logits() const { return (modifies_logits() || bf16_dots) && !bf16_tiles; }
 
     // Tensor cores: head dims up to here, general rows are padded to it.
     static constexpr int max_cuda_head_dim = 256;

@@ -171,8 +171,9 @@ BlockChain::BlockChain(const std::string &suffix, int block, bool ranged)
       block_max("block_max" + suffix), block_sum("block_sum" + suffix), sum_lanes("sum_lanes" + suffix),
       kept("kept" + suffix), value_weights("value_weights" + suffix), value_tile("value_tile" + suffix),
       block_out("block_out" + suffix), k_rows("k_rows" + suffix), v_rows("v_rows" + suffix),
-      weight_pairs("weight_pairs" + suffix), v_pairs("v_pairs" + suffix), exponents("exponents" + suffix),
-      special_end("special_end" + suffix), suffix(suffix), block(block), ranged(ranged) {}
+      weight_pairs("weight_pairs" + suffix), v_pairs("v_pairs" + suffix), v_tiles("v_tiles" + suffix),
+      v_lanes("v_lanes" + suffix), exponents("exponents" + suffix), special_end("special_end" + suffix), suffix(suffix),
+      block(block), ranged(ranged) {}
 
 AttentionStages::AttentionStages(const AttentionConfig &config)
     : full("_full", config.kv_block, false), masked("_masked", config.masked_block, true) {}

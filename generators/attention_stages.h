@@ -88,9 +88,11 @@ struct BlockChain {
     Halide::Func value_weights;         // (row, k): the weights times the scales of v
     Halide::Func value_tile;            // (row, d): weighted sum of values
     Halide::Func block_out;             // (row, d): the same, copied from the registers of a tile
-    PaddedRows k_rows, v_rows;          // (d, k): used when the config copies k and v
+    PaddedRows k_rows, v_rows;          // (d, k): used when the config copies k and v; bf16_tiles: k as stored
     Halide::Func weight_pairs;          // bf16_dots, (row, k / 2): the weights of two keys as bf16, and their sum
     Halide::Func v_pairs;               // bf16_dots, (e = 2 d + k % 2, k / 2): values, those of two keys side by side
+    TransposedTiles v_tiles;            // bf16_tiles
+    Halide::Func v_lanes;               // bf16_tiles, (k / 2, d): values, those of two keys as one word
     Halide::Func exponents;             // prefill, (u): the largest exponent of a value, by lanes
     Halide::Func special_end;           // prefill, (): keys, none or all, whose values are multiplied with care
     Halide::RDom over_d, keys;

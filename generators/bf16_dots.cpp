@@ -23,6 +23,11 @@ Expr bf16_dot(const Expr &accumulator, const Expr &a, const Expr &b) {
     return Call::make(Float(32), dot_name, {accumulator, a, b}, Call::PureExtern);
 }
 
+Expr dot_operand(const Expr &e, int index) {
+    const auto *call = e.as<Call>();
+    return call && call->name == dot_name ? call->args[index] : Expr();
+}
+
 Expr LowerBf16Dots::visit(const Call *op) {
     if (op->name != dot_name) return IRMutator::visit(op);
     Expr accumulator = mutate(op->args[0]), a = mutate(op->args[1]), b = mutate(op->args[2]);

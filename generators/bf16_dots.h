@@ -17,6 +17,9 @@ Halide::Expr to_bf16(const Halide::Expr &value);
 // accumulator + the dot product of two pairs. Subnormal bf16 may count as 0.
 Halide::Expr bf16_dot(const Halide::Expr &accumulator, const Halide::Expr &a, const Halide::Expr &b);
 
+// Argument `index` of a bf16_dot (accumulator, a, b); undefined where `e` is no such call.
+Halide::Expr dot_operand(const Halide::Expr &e, int index);
+
 // Lowering pass, after vectorisation: vectors of bf16_dot become the reduction that Halide turns into the instruction.
 class LowerBf16Dots : public Halide::Internal::IRMutator {
 public:

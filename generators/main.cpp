@@ -19,6 +19,7 @@
 
 #include "attention_kernel.h"
 #include "bf16_dots.h"
+#include "bf16_tiles.h"
 #include "cuda_row.h"
 #include "op_row.h"
 #include "options.h"
@@ -83,10 +84,10 @@ Row row_of(Options &options) {
     row.config.dtype = element_type(dtype);
     row.config.kv_dtype = element_type(options.choice("kv_dtype", dtype, {dtype, "i8"}));
     row.config.paged = options.choice("storage", "contiguous", {"contiguous", "paged"}) == "paged";
-    row.isa = options.choice("isa", "", {"x86_64", "avx2", "avx512", "avx512bf16", "sm75", "sm80"});
-    row.schedule = is_cuda_isa(row.isa)      ? options.choice("schedule", "cuda", {"cuda"})
-                   : row.isa == "avx512bf16" ? options.choice("schedule", "x86", {"x86"})
-                                             : options.choice("schedule", "x86", {"x86", "default"});
+    row.isa = options.choice("isa", "", {"x86_64", "avx2", "avx512", "avx512bf16", "amx", "sm75", "sm80"});
+    row.schedule = is_cuda_isa(row.isa)     ? options.choice("schedule", "cuda", {"cuda"})
+                   : has_bf16_dots(row.isa) ? options.choice("schedule", "x86", {"x86"})
+                                            : options.choice("schedule", "x86", {"x86", "default"});
     row.config.phase = options.choice("phase", "", {"prefill", "decode"}) == "prefill" ? Phase::prefill : Phase::decode;
     row.config.head_dim = head_dim_of(options.get("head_dim"));
     row.config.head_dim_v = head_dim_of(options.get("head_dim_v", options.get("head_dim")));
@@ -97,7 +98,8 @@ Row row_of(Options &options) {
         return row;
     }
     row.target = target_of_isa(row.isa);
-    row.config.bf16_dots = row.isa == "avx512bf16";
+    row.config.bf16_dots = has_bf16_dots(row.isa);
+    row.config.bf16_tiles = row.isa == "amx";
     if (row.config.per_logit()) {
         // A mask broadcast over heads and batch has few elements but extents whose product passes 2^31.
         row.target.set_feature(Target::LargeBuffers);
@@ -199,6 +201,8 @@ void generate(Options &options) {
         pipeline.add_custom_lowering_pass(&trim_full, [] {});
         pipeline.add_custom_lowering_pass(&trim_masked, [] {});
     }
+    LowerBf16Tiles tiles;
+    if (row.config.bf16_tiles) pipeline.add_custom_lowering_pass(&tiles, [] {});
     LowerBf16Dots dots;
     if (row.config.bf16_dots) pipeline.add_custom_lowering_pass(&dots, [] {});
     pipeline.add_custom_lowering_pass(&scratch, [] {});
@@ -206,6 +210,9 @@ void generate(Options &options) {
     if (row.schedule != "default" && (trim_full.trimmed != 1 || trim_masked.trimmed != 1)) {
         throw BadInput("of the loops over full and masked key blocks, " + std::to_string(trim_full.trimmed) + " and " +
                        std::to_string(trim_masked.trimmed) + " were trimmed; it must be 1 each");
+    }
+    if (row.config.bf16_tiles && (tiles.lowered != 4 || dots.lowered != 0)) {
+        throw BadInput("of 4 products of bf16, " + std::to_string(tiles.lowered) + " became matrix tiles");
     }
     write_module(module, base);
     write_registry_line(row, row.schedule == "default" ? -1 : scratch.per_task(), base + ".inc");

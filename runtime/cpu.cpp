@@ -2,6 +2,8 @@
 
 #include <cpuid.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -10,15 +12,17 @@
 namespace heed {
 namespace {
 
-// Bits of CPUID leaf 1 (ECX), leaf 7 (EBX and ECX), its subleaf 1 (EAX), and of XCR0.
+// Bits of CPUID leaf 1 (ECX), leaf 7 (EBX, ECX and EDX), its subleaf 1 (EAX), and of XCR0.
 constexpr uint32_t leaf1_fma = 1u << 12, leaf1_sse41 = 1u << 19, leaf1_osxsave = 1u << 27, leaf1_avx = 1u << 28,
                    leaf1_f16c = 1u << 29;
 constexpr uint32_t leaf7_avx2 = 1u << 5, leaf7_avx512f = 1u << 16, leaf7_avx512dq = 1u << 17, leaf7_avx512cd = 1u << 28,
                    leaf7_avx512bw = 1u << 30, leaf7_avx512vl = 1u << 31, leaf7_avx512ifma = 1u << 21;
 constexpr uint32_t leaf7c_avx512vbmi = 1u << 1, leaf7c_avx512vbmi2 = 1u << 6, leaf7c_avx512vnni = 1u << 11,
                    leaf7c_avx512bitalg = 1u << 12;
-constexpr uint32_t leaf7_1_avx512bf16 = 1u << 5;
-constexpr uint32_t xcr0_ymm = 0x06, xcr0_zmm = 0xe6;
+constexpr uint32_t leaf7c_gfni = 1u << 8;
+constexpr uint32_t leaf7d_amx_bf16 = 1u << 22, leaf7d_avx512fp16 = 1u << 23, leaf7d_amx_tile = 1u << 24;
+constexpr uint32_t leaf7_1_avx_vnni = 1u << 4, leaf7_1_avx512bf16 = 1u << 5;
+constexpr uint32_t xcr0_ymm = 0x06, xcr0_zmm = 0xe6, xcr0_tiles = 0x60000;
 
 uint32_t read_xcr0() {
     uint32_t low = 0, high = 0;
@@ -28,15 +32,22 @@ uint32_t read_xcr0() {
 
 bool has_all(uint32_t value, uint32_t bits) { return (value & bits) == bits; }
 
+// Linux saves the tiles of a process from its first such request on.
+bool may_use_tiles() {
+    constexpr long request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+    return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+}
+
 // Bit 0 says "known", bit 1 + isa that the ISA may be used.
 uint32_t detect() {
     uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0, result = 1;
     if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx)) return result;
     const uint32_t leaf1 = ecx;
-    uint32_t leaf7 = 0, leaf7_c = 0, leaf7_1 = 0;
+    uint32_t leaf7 = 0, leaf7_c = 0, leaf7_d = 0, leaf7_1 = 0;
     if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) {
         leaf7 = ebx;
         leaf7_c = ecx;
+        leaf7_d = edx;
         // eax: the last subleaf.
         if (eax >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx)) leaf7_1 = eax;
     }
@@ -52,10 +63,14 @@ uint32_t detect() {
         avx512 && has_all(leaf7, leaf7_avx512ifma) &&
         has_all(leaf7_c, leaf7c_avx512vbmi | leaf7c_avx512vbmi2 | leaf7c_avx512vnni | leaf7c_avx512bitalg) &&
         has_all(leaf7_1, leaf7_1_avx512bf16);
+    const bool amx = avx512bf16 && has_all(leaf7_c, leaf7c_gfni) && has_all(leaf7_1, leaf7_1_avx_vnni) &&
+                     has_all(leaf7_d, leaf7d_amx_tile | leaf7d_amx_bf16 | leaf7d_avx512fp16) &&
+                     has_all(xcr0, xcr0_tiles) && may_use_tiles();
     if (x86_64) result |= 2u << static_cast<int>(Isa::x86_64);
     if (avx2) result |= 2u << static_cast<int>(Isa::avx2);
     if (avx512) result |= 2u << static_cast<int>(Isa::avx512);
     if (avx512bf16) result |= 2u << static_cast<int>(Isa::avx512bf16);
+    if (amx) result |= 2u << static_cast<int>(Isa::amx);
     return result;
 }
 
@@ -73,6 +88,11 @@ bool cpu_supports(Isa isa) {
     return (known & (2u << static_cast<int>(isa))) != 0;
 }
 
+void assume_cpu_supports(Isa isa) {
+    cpu_supports(isa);
+    detected.fetch_or(2u << static_cast<int>(isa));
+}
+
 const char *isa_requirements(Isa isa) {
     switch (isa) {
     case Isa::x86_64:
@@ -83,6 +103,8 @@ const char *isa_requirements(Isa isa) {
         return "AVX-512 F, CD, BW, DQ, VL";
     case Isa::avx512bf16:
         return "AVX-512 F, CD, BW, DQ, VL, BF16, IFMA, VBMI, VBMI2, VNNI, BITALG";
+    case Isa::amx:
+        return "those of avx512bf16, AVX-512 FP16, AVX_VNNI, GFNI, AMX_TILE, AMX_BF16, and Linux' permission for tiles";
     case Isa::sm75:
         return "CUDA compute capability 7.5";
     case Isa::sm80:
@@ -101,6 +123,8 @@ const char *isa_name(Isa isa) {
         return "avx512";
     case Isa::avx512bf16:
         return "avx512bf16";
+    case Isa::amx:
+        return "amx";
     case Isa::sm75:
         return "sm75";
     case Isa::sm80:

@@ -8,6 +8,9 @@ namespace heed {
 
 bool cpu_supports(Isa isa);  // false for CUDA
 
+// Counts the ISA as supported from now on: for tests that emulate its instructions.
+void assume_cpu_supports(Isa isa);
+
 // The features that rows of this ISA need, in words.
 const char *isa_requirements(Isa isa);
 

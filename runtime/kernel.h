@@ -41,6 +41,7 @@ enum class Isa : int32_t {
     avx2 = HEED_AVX2,
     avx512 = HEED_AVX512,
     avx512bf16 = HEED_AVX512_BF16,
+    amx = HEED_AMX,
     sm75 = HEED_SM75,
     sm80 = HEED_SM80
 };

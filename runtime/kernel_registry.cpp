@@ -52,6 +52,8 @@ const char *isa_reason(Isa isa) {
         return "this CPU or system lacks AVX-512 F, CD, BW, DQ or VL";
     case Isa::avx512bf16:
         return "this CPU or system lacks AVX-512 BF16, IFMA, VBMI, VBMI2, VNNI or BITALG";
+    case Isa::amx:
+        return "this CPU or system lacks AMX_TILE, AMX_BF16 or AVX-512 FP16, or refuses the use of tiles";
     case Isa::sm75:
         return "the row needs compute capability 7.5, the chip has less";
     case Isa::sm80:
@@ -72,7 +74,7 @@ const char *machine_reason(Isa isa) {
 
 uint32_t machine_isas() {
     uint32_t isas = 0;
-    for (const Isa isa : {Isa::x86_64, Isa::avx2, Isa::avx512, Isa::avx512bf16}) {
+    for (const Isa isa : {Isa::x86_64, Isa::avx2, Isa::avx512, Isa::avx512bf16, Isa::amx}) {
         if (cpu_supports(isa)) isas |= 1u << static_cast<int>(isa);
     }
     return isas;

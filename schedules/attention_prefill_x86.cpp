@@ -10,6 +10,9 @@
 //
 //     out^T [d][rows]      += v (scalars) x weights^T (vectors)
 //                             register tile: row_block rows x key_tile values of d, over the keys
+//
+// With matrix tiles (AMX) each product is one stage of plain loops that LowerBf16Tiles replaces. It reads copies of the
+// block: k, which then may lie anywhere, and v transposed.
 #include "task_schedule.h"
 
 namespace heed {
@@ -142,6 +145,12 @@ private:
             per_logit(ch.logits);
             if (cfg.has_softcap) ch.logits.specialize(st.softcap_on);
         }
+        if (cfg.bf16_tiles) {
+            matrix_tiles(ch.product, ch).bound_extent(st.k, ch.block);
+            along_d(matrix_tiles(ch.block_out, ch), st.d, cfg.head_dim_v);
+            values(ch);
+            return;
+        }
         Func &tiles_of_keys = cfg.has_raw_logits() ? ch.raw_logits : ch.logits;
         of_block_rows(tiles_of_keys, ch)
             .bound_extent(st.k, ch.block)
@@ -161,13 +170,37 @@ private:
         values(ch);
     }
 
+    Func &stored_block(Func &f, const BlockChain &ch) {
+        return of_block(f, ch).hoist_storage(task_loop).store_in(MemoryType::Heap);
+    }
+
+    Func &matrix_tiles(Func &f, const BlockChain &ch) {
+        f.update().unscheduled();
+        return stored_block(f, ch).bound_extent(st.row, cfg.row_block);
+    }
+
+    void tile_operands(BlockChain &ch) {
+        padded_block(ch.k_rows, ch, 2 * cfg.padded(cfg.query_elements()));
+        along_d(stored_block(ch.v_lanes, ch), st.d, cfg.head_dim_v)
+            .bound_extent(st.k, ch.block / 2)
+            .tile(st.k, st.d, ko, db, kt, dv, cfg.lanes, cfg.lanes)
+            .vectorize(kt)
+            .unroll(dv);
+        tiles(ch.v_tiles, ch.v_lanes, ko);
+    }
+
     void values(BlockChain &ch) {
         const bool splits_loop = ch.special_end.defined();
-        const RDom &keys = cfg.bf16_dots ? ch.pairs : splits_loop ? ch.numbers : ch.keys;
-        // Two steps at once keep LLVM from folding the test of visibility into a masked FMA.
-        register_tile(ch.value_tile.compute_at(ch.block_out, db), keys, st.d,
-                      cfg.bf16_dots || splits_loop || ch.ranged ? 1 : 2);
-        if (cfg.bf16_dots) {
+        Func &sum = cfg.bf16_tiles ? ch.block_out : ch.value_tile;
+        if (cfg.bf16_tiles) {
+            tile_operands(ch);
+        } else {
+            const RDom &keys = cfg.bf16_dots ? ch.pairs : splits_loop ? ch.numbers : ch.keys;
+            // Two steps at once keep LLVM from folding the test of visibility into a masked FMA.
+            register_tile(ch.value_tile.compute_at(ch.block_out, db), keys, st.d,
+                          cfg.bf16_dots || splits_loop || ch.ranged ? 1 : 2);
+        }
+        if (cfg.bf16_dots && !cfg.bf16_tiles) {
             ch.v_pairs.compute_at(st.state, ch.steps.y).hoist_storage(task_loop).store_in(MemoryType::Heap);
             one_task(ch.v_pairs)
                 .bound_extent(st.kb, 1)
@@ -185,12 +218,12 @@ private:
             .reorder(st.u, ch.values.x, ch.values.y)
             .vectorize(st.u, cfg.lanes);
         if (!cfg.any_head_dim()) ch.exponents.update().unroll(ch.values.x);
-        ch.value_tile.update(1)
+        sum.update(1)
             .reorder(st.row, st.d, ch.specials)
             .partition(ch.specials, Partition::Never)
             .vectorize(st.row, cfg.lanes)
-            .unroll(st.row)
-            .unroll(st.d);
+            .unroll(st.row);
+        if (!cfg.bf16_tiles) sum.update(1).unroll(st.d);
     }
 
     // row_block rows x key_tile of `other` stay in registers over the whole of `over`; the consumer then copies them.

@@ -10,14 +10,17 @@ Machine machine_of(const Target &target) {
             target.has_feature(Target::AVX512_Zen4)};
 }
 
+bool has_bf16_dots(const std::string &isa) { return isa == "avx512bf16" || isa == "amx"; }
+
 Target target_of_isa(const std::string &isa) {
     std::vector<Target::Feature> features{Target::NoRuntime, Target::NoBoundsQuery, Target::UserContext, Target::SSE41};
-    const bool bf16 = isa == "avx512bf16", wide = bf16 || isa == "avx512";
+    const bool amx = isa == "amx", bf16 = has_bf16_dots(isa), wide = bf16 || isa == "avx512";
     if (wide || isa == "avx2") {
         features.insert(features.end(), {Target::AVX, Target::AVX2, Target::FMA, Target::F16C});
     }
     if (wide) features.insert(features.end(), {Target::AVX512, Target::AVX512_Skylake});
     if (bf16) features.insert(features.end(), {Target::AVX512_Cannonlake, Target::AVX512_Zen4});
+    if (amx) features.push_back(Target::AVX512_SapphireRapids);
     if (!wide && isa != "x86_64" && isa != "avx2") {
         return Target();
     }
@@ -41,6 +44,10 @@ void fit_tiles(const Machine &machine, AttentionConfig &config) {
         config.key_tile = config.packs_group && !config.any_head_dim() ? 1 : 4;
         config.row_block = config.packs_group ? 4 : 1;
         config.kv_block = 256;
+    }
+    if (config.bf16_tiles) {
+        config.row_block = 64;
+        config.masked_block = 32;
     }
     if (config.any_head_dim()) {
         config.kv_block = 64;

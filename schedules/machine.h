@@ -18,9 +18,12 @@ struct Machine {
 
 Machine machine_of(const Halide::Target &target);
 
-// "x86_64" (SSE4.1), "avx2" (with FMA and F16C), "avx512" (F, CD, VL, DQ, BW), "avx512bf16"
-// (BF16 and what its chips have besides); anything else: an invalid target.
+// "x86_64" (SSE4.1), "avx2" (with FMA and F16C), "avx512" (F, CD, VL, DQ, BW), "avx512bf16" (BF16 and what its chips
+// have besides), "amx" (AMX_BF16 likewise); anything else: an invalid target.
 Halide::Target target_of_isa(const std::string &isa);
+
+// Whether the instruction set multiplies pairs of bf16.
+bool has_bf16_dots(const std::string &isa);
 
 // The register tiles that fit the machine: row_block, key_tile and lanes of a config.
 void fit_tiles(const Machine &machine, AttentionConfig &config);

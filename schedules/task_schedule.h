@@ -61,15 +61,15 @@ protected:
         }
     }
 
-private:
-    Halide::Func &in_task(Halide::Func &f, Halide::MemoryType memory) {
-        return one_task(f.compute_at(task_loop).store_in(memory));
-    }
-
     void padded_block(PaddedRows &rows, const BlockChain &ch, int length) {
         Halide::Func &f = rows.rows;
         f.compute_at(st.state, ch.steps.y).hoist_storage(task_loop).store_in(Halide::MemoryType::Heap);
         padded_rows(one_task(f).bound_extent(st.kb, 1).bound_extent(st.k, ch.block), rows, length);
+    }
+
+private:
+    Halide::Func &in_task(Halide::Func &f, Halide::MemoryType memory) {
+        return one_task(f.compute_at(task_loop).store_in(memory));
     }
 };
 

@@ -77,7 +77,7 @@ class Kernels(unittest.TestCase):
                 self.assertNotRegex(assembly, r"%[yz]mm|\tv[a-z]+ps\t", row)
             else:
                 self.assertIn("vfmadd", assembly, row)
-                self.assertEqual("%zmm" in assembly, row.endswith(("avx512", "avx512bf16")), row)
+                self.assertEqual("%zmm" in assembly, row.endswith(("avx512", "avx512bf16", "amx")), row)
 
     def test_register_tile_of_prefill(self):
         # 3 vectors of rows x 8 keys x 2 steps of d, the whole loop: nothing else computes, nothing is spilled.

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <thread>
 
+#include "amx_emulator.h"
 #include "element.h"
 
 namespace heed_test {
@@ -157,6 +158,7 @@ void ReversePool::run(void *context, int32_t num_items, void (*item)(void *, int
 }
 
 int run_kernel_tests(int argc, char **argv) {
+    emulate_amx();  // before the rows of this machine become parameters
     testing::InitGoogleTest(&argc, argv);
     for (int n = 1; n < argc; n++) {
         const std::string option = argv[n];

@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 
+#include "cpu.h"
 #include "device.h"
 
 namespace heed_test {
@@ -71,22 +72,28 @@ std::vector<Row> on_cpu(std::vector<Row> rows) {
     return test_device() == HEED_CPU ? std::move(rows) : std::vector<Row>();
 }
 
+namespace {
+
+bool has_bf16_dots(heed_isa isa) { return isa == HEED_AVX512_BF16 || isa == HEED_AMX; }
+
+}  // namespace
+
 bool rounds_weights(const heed_kernel_info_t &row) {
-    return row.isa == HEED_AVX512_BF16 || (is_cuda(row.isa) && row.dtype != HEED_F32);
+    return has_bf16_dots(row.isa) || (is_cuda(row.isa) && row.dtype != HEED_F32);
 }
 
 double most_flushed(const heed_kernel_info_t &row, int32_t kv_len) {
-    return row.isa == HEED_AVX512_BF16 ? 0x1p-126 * (kv_len + 1) : 0;
+    return has_bf16_dots(row.isa) ? 0x1p-126 * (kv_len + 1) : 0;
 }
 
 const char *isa_name(heed_isa isa) {
-    const char *const names[] = {"x86_64", "avx2", "avx512", "avx512bf16", "sm75", "sm80"};
+    const char *const names[] = {"x86_64", "avx2", "avx512", "avx512bf16", "amx", "sm75", "sm80"};
     return names[isa];
 }
 
 std::vector<heed_isa> isas_of_device() {
     if (test_device() == HEED_CUDA) return {HEED_SM75, HEED_SM80};
-    return {HEED_X86_64, HEED_AVX2, HEED_AVX512, HEED_AVX512_BF16};
+    return {HEED_X86_64, HEED_AVX2, HEED_AVX512, HEED_AVX512_BF16, HEED_AMX};
 }
 
 bool machine_has(heed_isa isa) {
@@ -101,6 +108,8 @@ bool machine_has(heed_isa isa) {
                __builtin_cpu_supports("avx512vl") != 0;
     case HEED_AVX512_BF16:
         return machine_has(HEED_AVX512) && __builtin_cpu_supports("avx512bf16") != 0;
+    case HEED_AMX:
+        return heed::cpu_supports(heed::Isa::amx);
     case HEED_SM75:
         return CudaDevice::get().capability() >= 75;
     case HEED_SM80:

@@ -185,15 +185,18 @@ HEED_API const char *heed_last_error(void);
 /* ---- The registry --------------------------------------------------------------------------------------------- */
 
 typedef enum heed_phase HEED_ENUM_WIDTH { HEED_PREFILL = 0, HEED_DECODE = 1 } heed_phase;
-/* HEED_AVX512_BF16: AVX-512 and dot products of bf16 (VDPBF16PS). HEED_SM75, HEED_SM80: CUDA, compute capability 7.5
- * and 8.0 or newer. */
+/* HEED_AVX512_BF16: AVX-512 and dot products of bf16 (VDPBF16PS). HEED_AMX: the same and matrix tiles (TDPBF16PS);
+ * where the CPU has them, the first call that asks what this machine can run (a plan, heed_kernel_info) asks Linux to
+ * let the process use them (ARCH_REQ_XCOMP_PERM); refused, other rows serve. HEED_SM75, HEED_SM80: CUDA, compute
+ * capability 7.5 and 8.0 or newer. */
 typedef enum heed_isa HEED_ENUM_WIDTH {
     HEED_X86_64 = 0,
     HEED_AVX2 = 1,
     HEED_AVX512 = 2,
     HEED_AVX512_BF16 = 3,
-    HEED_SM75 = 4,
-    HEED_SM80 = 5
+    HEED_AMX = 4,
+    HEED_SM75 = 5,
+    HEED_SM80 = 6
 } heed_isa;
 
 /* Bits of heed_kernel_info_t.features: what a row can serve beyond the plain problem; it serves problems without them
