@@ -16,15 +16,18 @@ namespace {
 constexpr int edge = 16;  // rows of a tile, and its columns of 32 bits
 constexpr int tile_row_bytes = 4 * edge;
 
+Expr short_int(int x) { return make_const(Int(16), x); }
+Expr long_int(int64_t x) { return make_const(Int(64), x); }
+
 // An operand in memory: the byte at `offset` of `buffer`, and the bytes from one row of a tile to the next.
 struct Operand {
     std::string buffer;
-    Expr offset;
-    int64_t stride = 0;
+    Expr offset, stride;
 };
 
 struct Product {
-    int m = 0, n = 0, pairs = 0;
+    int m = 0, n = 0;
+    Expr pairs;
     Operand a, b, c;
 };
 
@@ -58,11 +61,13 @@ struct Nest {
         return of;
     }
 
-    // What a step along a loop adds to an index, which is affine; -1 where that is no constant.
-    int64_t step(const Expr &of, const Loop &loop) const {
-        Expr second = first(substitute(loop.name, loop.min + 1, of));
-        const auto difference = as_const_int(simplify(second - first(of)));
-        return difference ? *difference : -1;
+    // What a step along a loop adds to an index, which is affine.
+    Expr step(const Expr &of, const Loop &loop) const {
+        return simplify(cast<int64_t>(first(substitute(loop.name, loop.min + 1, of)) - first(of)));
+    }
+    bool steps_by(int bytes, const Load *load, const Loop &loop) const {
+        const auto known = as_const_int(step(load->index, loop));
+        return known && *known * load->type.bytes() == bytes;
     }
 };
 
@@ -94,98 +99,118 @@ bool recognise(const Stmt &update, Product &product) {
 
     const Loop *along_m = nullptr, *along_n = nullptr, *along_p = nullptr;
     for (const Loop &loop : nest.loops) {
-        const int64_t step = nest.step(nest.index, loop);
-        (step == 0 ? along_p : step == 1 ? along_n : along_m) = &loop;
+        const Expr step = nest.step(nest.index, loop);
+        (is_const(step, 0) ? along_p : is_const(step, 1) ? along_n : along_m) = &loop;
     }
-    if (!along_m || !along_n || !along_p) return false;
-    const int64_t c_m = nest.step(nest.index, *along_m), b_p = nest.step(b->index, *along_p),
-                  a_m = nest.step(a->index, *along_m), a_bytes = a->type.bytes();
-    if (nest.step(b->index, *along_n) != 1 || nest.step(b->index, *along_m) != 0 || b->type.bytes() != 4 ||
-        nest.step(a->index, *along_p) * a_bytes != 4 || nest.step(a->index, *along_n) != 0 || c_m < 0 || b_p < 0 ||
-        a_m < 0) {
+    if (!along_m || !along_n || !along_p || !nest.steps_by(4, b, *along_n) || !nest.steps_by(0, b, *along_m) ||
+        !nest.steps_by(4, a, *along_p) || !nest.steps_by(0, a, *along_n)) {
         return false;
     }
-    std::pair<const Loop *, int *> extents[] = {
-        {along_m, &product.m}, {along_n, &product.n}, {along_p, &product.pairs}};
-    for (auto [loop, extent] : extents) {
-        const auto known = as_const_int(loop->extent);
-        if (!known || *known % edge != 0) return false;
-        *extent = static_cast<int>(*known);
-    }
-    auto bytes = [&](const Expr &index, int64_t size) { return cast<int64_t>(nest.first(index)) * Expr(size); };
-    product.a = {a->name, bytes(a->index, a_bytes), a_m * a_bytes};
-    product.b = {b->name, bytes(b->index, 4), b_p * 4};
-    product.c = {nest.stored_to, bytes(nest.index, 4), c_m * 4};
+    const auto m = as_const_int(along_m->extent), n = as_const_int(along_n->extent), p = as_const_int(along_p->extent);
+    if (!m || !n || *m % edge != 0 || *n % edge != 0 || (p && *p % edge != 0)) return false;
+    product.m = static_cast<int>(*m);
+    product.n = static_cast<int>(*n);
+    product.pairs = along_p->extent;
+    auto operand = [&](const std::string &name, const Expr &index, const Loop &rows, int bytes) {
+        return Operand{name, cast<int64_t>(nest.first(index)) * long_int(bytes),
+                       nest.step(index, rows) * long_int(bytes)};
+    };
+    product.a = operand(a->name, a->index, *along_m, a->type.bytes());
+    product.b = operand(b->name, b->index, *along_p, 4);
+    product.c = operand(nest.stored_to, nest.index, *along_m, 4);
     return true;
 }
 
-// One block of tiles: values of tile registers are named by lets, in the order of their instructions.
-class TileBlock {
+const Type sums_type = Float(32, edge *edge), pairs_type = BFloat(16, 2 * edge * edge);
+
+Expr tile_intrinsic(const Type &type, const char *name, const std::vector<Expr> &rest) {
+    std::vector<Expr> args{short_int(edge), short_int(tile_row_bytes)};
+    args.insert(args.end(), rest.begin(), rest.end());
+    return Call::make(type, name, args, Call::Intrinsic);
+}
+
+// A tile of an operand, `offset` bytes on.
+struct TileAt {
+    const Operand &operand;
+    Expr offset;
+
+    std::vector<Expr> address() const {
+        return {Variable::make(Handle(), operand.buffer), operand.offset + offset, operand.stride};
+    }
+    Expr load() const { return tile_intrinsic(pairs_type, "tile_load", address()); }
+    Stmt store(const Expr &sum) const {
+        std::vector<Expr> args = address();
+        args.push_back(sum);
+        return Evaluate::make(tile_intrinsic(Int(32), "tile_store", args));
+    }
+};
+
+// A tile register that a loop updates.
+class SumTile {
 public:
-    Expr zero() { return let(intrinsic(sums, "tile_zero", {})); }
-    Expr load(const Operand &from, const Expr &offset) {
-        return let(intrinsic(pairs, "tile_load", {base(from), from.offset + offset, Expr(from.stride)}));
+    Stmt set(const Expr &value) const {
+        return Store::make(name, value, everything(), Parameter(), const_true(edge * edge), ModulusRemainder());
     }
-    Expr multiplied(const Expr &sum, const Expr &a, const Expr &b) {
-        return let(intrinsic(sums, "tile_matmul", {short_int(tile_row_bytes), sum, a, b}));
-    }
-    void store(const Operand &to, const Expr &offset, const Expr &sum) {
-        stores.push_back(
-            Evaluate::make(intrinsic(Int(32), "tile_store", {base(to), to.offset + offset, Expr(to.stride), sum})));
-    }
-    Stmt stmt() const {
-        Stmt s = Block::make(stores);
-        for (auto it = lets.rbegin(); it != lets.rend(); ++it) s = LetStmt::make(it->first, it->second, s);
-        return s;
+    Expr get() const { return Load::make(sums_type, name, everything(), {}, {}, const_true(edge * edge), {}); }
+    Stmt lives_in(const Stmt &body) const {
+        return Allocate::make(name, sums_type, MemoryType::AMXTile, {1}, const_true(), body);
     }
 
 private:
-    const Type sums = Float(32, edge *edge), pairs = BFloat(16, 2 * edge * edge);
-    std::vector<std::pair<std::string, Expr>> lets;
-    std::vector<Stmt> stores;
+    std::string name = unique_name("tile_sum");
+    static Expr everything() { return Ramp::make(0, 1, edge * edge); }
+};
 
-    static Expr short_int(int x) { return make_const(Int(16), x); }
-    static Expr base(const Operand &operand) { return Variable::make(Handle(), operand.buffer); }
-    static Expr intrinsic(const Type &type, const char *name, std::vector<Expr> rest) {
-        std::vector<Expr> args{short_int(edge), short_int(tile_row_bytes)};
-        args.insert(args.end(), rest.begin(), rest.end());
-        return Call::make(type, name, args, Call::Intrinsic);
-    }
-    Expr let(const Expr &value) {
-        lets.emplace_back(unique_name("tile"), value);
-        return Variable::make(value.type(), lets.back().first);
+Stmt named(const Expr &variable, const Expr &value, const Stmt &body) {
+    return LetStmt::make(variable.as<Variable>()->name, value, body);
+}
+
+struct TileLoop {
+    std::string name;
+    Expr index = Expr();
+
+    explicit TileLoop(const char *prefix)
+        : name(unique_name(prefix)), index(cast<int64_t>(Variable::make(Int(32), name))) {}
+    Stmt around(const Expr &extent, const Stmt &body) const {
+        return For::make(name, 0, extent, ForType::Serial, Partition::Never, DeviceAPI::None, body);
     }
 };
 
 Stmt tiles(const Product &product) {
-    const int high = product.m / edge % 2 == 0 ? 2 : 1, wide = product.n / edge % (4 / high) == 0 ? 4 / high : 1;
-    const std::string m_name = unique_name("tile_m"), n_name = unique_name("tile_n");
-    const Expr m = cast<int64_t>(Variable::make(Int(32), m_name)), n = cast<int64_t>(Variable::make(Int(32), n_name));
-    auto row = [&](int i) { return m * Expr(int64_t(high * edge)) + Expr(int64_t(i * edge)); };
-    auto column = [&](int j) { return n * Expr(int64_t(wide * tile_row_bytes)) + Expr(int64_t(j * tile_row_bytes)); };
-
-    TileBlock block;
-    std::vector<Expr> sums;
-    for (int i = 0; i < high * wide; i++) sums.push_back(block.zero());
-    for (int p = 0; p < product.pairs; p += edge) {
-        std::vector<Expr> b;
-        for (int i = 0; i < high; i++) {
-            const Expr a = block.load(product.a, row(i) * Expr(product.a.stride) + Expr(int64_t(4 * p)));
-            for (int j = 0; j < wide; j++) {
-                if (i == 0) b.push_back(block.load(product.b, column(j) + Expr(p * product.b.stride)));
-                sums[i * wide + j] = block.multiplied(sums[i * wide + j], a, b[j]);
-            }
-        }
-    }
-    for (int i = 0; i < high; i++) {
-        for (int j = 0; j < wide; j++) {
-            block.store(product.c, row(i) * Expr(product.c.stride) + column(j), sums[i * wide + j]);
-        }
-    }
-    auto loop = [](const std::string &name, int extent, const Stmt &body) {
-        return For::make(name, 0, extent, ForType::Serial, Partition::Never, DeviceAPI::None, body);
+    const int high = product.m / edge % 2 == 0 ? 2 : 1;
+    int wide = 4 / high;
+    while (product.n / edge % wide != 0) wide /= 2;
+    const TileLoop m("tile_m"), n("tile_n"), p("tile_p");
+    auto row = [&](int i) { return (m.index * long_int(high) + long_int(i)) * long_int(edge); };
+    auto column = [&](int j) { return (n.index * long_int(wide) + long_int(j)) * long_int(tile_row_bytes); };
+    auto of_a = [&](int i) {
+        return TileAt{product.a, row(i) * product.a.stride + p.index * long_int(tile_row_bytes)}.load();
     };
-    return loop(m_name, product.m / edge / high, loop(n_name, product.n / edge / wide, block.stmt()));
+    auto of_b = [&](int j) {
+        return TileAt{product.b, column(j) + p.index * long_int(edge) * product.b.stride}.load();
+    };
+
+    std::vector<SumTile> sums(high * wide);
+    std::vector<Expr> a_tiles;
+    for (int i = 0; i < high; i++) a_tiles.push_back(Variable::make(pairs_type, unique_name("tile_a")));
+    std::vector<Stmt> clear, multiply, store;
+    for (int j = 0; j < wide; j++) {
+        const Expr b_tile = Variable::make(pairs_type, unique_name("tile_b"));
+        std::vector<Stmt> column_of_tiles;
+        for (int i = 0; i < high; i++) {
+            const SumTile &sum = sums[i * wide + j];
+            clear.push_back(sum.set(tile_intrinsic(sums_type, "tile_zero", {})));
+            column_of_tiles.push_back(sum.set(
+                tile_intrinsic(sums_type, "tile_matmul", {short_int(tile_row_bytes), sum.get(), a_tiles[i], b_tile})));
+            store.push_back(TileAt{product.c, row(i) * product.c.stride + column(j)}.store(sum.get()));
+        }
+        multiply.push_back(named(b_tile, of_b(j), Block::make(column_of_tiles)));
+    }
+    Stmt step = Block::make(multiply);
+    for (int i = high - 1; i >= 0; i--) step = named(a_tiles[i], of_a(i), step);
+    Stmt block = Block::make({Block::make(clear), p.around(product.pairs / edge, step), Block::make(store)});
+    for (const SumTile &sum : sums) block = sum.lives_in(block);
+    return m.around(product.m / edge / high, n.around(product.n / edge / wide, block));
 }
 
 // The product starts from zero: its tiles stand for the loops that clear c as well.

@@ -58,6 +58,7 @@ heed_add_op_kernels(heed_kernels OP attention_probs DTYPE f32 f16 bf16 ISA x86_6
 heed_add_op_kernels(heed_kernels OP attention_probs DTYPE f32 f16 bf16 KV_DTYPE i8 ISA x86_64 avx2)
 
 # Dense layers, f32 and 16 bits: a full register tile, and two smaller ones for few rows. Sums in f32.
+heed_add_op_kernels(heed_kernels OP linear linear_rows DTYPE bf16 ROWS 16 32 ISA amx)
 heed_add_op_kernels(heed_kernels OP linear linear_rows DTYPE bf16 ROWS 4 8 12 ISA avx512bf16)
 heed_add_op_kernels(heed_kernels OP linear linear_rows DTYPE f32 f16 bf16 ROWS 4 8 12 ISA avx512)
 heed_add_op_kernels(heed_kernels OP linear linear_rows DTYPE f32 f16 bf16 ROWS 2 4 6 ISA x86_64 avx2)

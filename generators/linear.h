@@ -6,7 +6,8 @@
 // lie in that order too: weight(lane, k, panel) is W[panel * columns + lane][k].
 //
 // With bf16_dots (bf16 only) a step of k is a pair: elements 2 k and 2 k + 1 side by side in 32 bits, of x and of W, a
-// 0 behind an odd end.
+// 0 behind an odd end. With bf16_tiles (AMX) the steps, those of W filled up with zeros to a multiple of 16, of a row
+// of a tile of x lie side by side.
 
 #include "element_type.h"
 
@@ -15,7 +16,7 @@ namespace heed {
 // The register tile of one row of the table: rows x columns accumulators.
 struct LinearTile {
     int rows, columns;
-    bool bf16_dots;
+    bool bf16_dots, bf16_tiles;
 };
 
 struct LinearRowsKernel {

@@ -152,11 +152,11 @@ void generate_op(Options &options) {
     row.op = options.choice("op", "",
                             {"attention_probs", "dropout_mask", "kv_append", "layer_norm", "linear", "linear_rows",
                              "merge_states", "put_words", "rope", "sequences"});
-    row.rows =
-        std::stoi(options.choice("rows", "0", {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"}));
+    row.rows = std::stoi(
+        options.choice("rows", "0", {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "16", "32"}));
     row.dtype = options.choice("dtype", "", {"f32", "f16", "bf16", "u8", "i32"});
     row.kv_dtype = options.get("kv_dtype", row.dtype);
-    row.isa = options.choice("isa", "", {"x86_64", "avx2", "avx512", "avx512bf16", "sm75"});
+    row.isa = options.choice("isa", "", {"x86_64", "avx2", "avx512", "avx512bf16", "amx", "sm75"});
     if (is_cuda_isa(row.isa) != (row.op == "put_words" || row.op == "sequences")) {
         throw BadInput("isa = '" + row.isa + "' is not allowed with op=" + row.op);
     }

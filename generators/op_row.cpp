@@ -1,7 +1,9 @@
 #include "op_row.h"
 
 #include "bf16_dots.h"
+#include "bf16_tiles.h"
 #include "ops.h"
+#include "options.h"
 
 namespace heed {
 namespace {
@@ -9,19 +11,25 @@ namespace {
 template <typename Kernel>
 Halide::Module compile(const OpRow &row, Kernel kernel, void (*schedule)(Kernel &, const Machine &)) {
     schedule(kernel, machine_of(row.target));
+    LowerBf16Tiles tiles;
     LowerBf16Dots dots;
     Halide::Pipeline pipeline = kernel.pipeline();
+    if (row.isa == "amx") pipeline.add_custom_lowering_pass(&tiles, [] {});
     pipeline.add_custom_lowering_pass(&dots, [] {});
-    return pipeline.compile_to_module(kernel.arguments(), row.name, row.target);
+    Halide::Module module = pipeline.compile_to_module(kernel.arguments(), row.name, row.target);
+    if (row.isa == "amx" && row.op == "linear" && tiles.lowered != 1) {
+        throw BadInput("the product of " + row.name + " did not become matrix tiles");
+    }
+    return module;
 }
 
 }  // namespace
 
 std::string OpRow::error() const {
-    if (is_linear() != (rows > 0) || rows > 12)
-        return "rows = " + std::to_string(rows) + " is not allowed with op=" + op;
-    if (isa == "avx512bf16" && (!is_linear() || dtype != "bf16")) {
-        return "isa = 'avx512bf16' is not allowed with op=" + op + ", dtype=" + dtype;
+    if (is_linear() != (rows > 0) || (isa == "amx" ? rows % 16 != 0 || rows > 32 : rows > 12))
+        return "rows = " + std::to_string(rows) + " is not allowed with op=" + op + ", isa=" + isa;
+    if (has_bf16_dots(isa) && (!is_linear() || dtype != "bf16")) {
+        return "isa = '" + isa + "' is not allowed with op=" + op + ", dtype=" + dtype;
     }
     const std::string wanted_kv = op == "kv_append" ? "i8" : dtype;
     if (op == "attention_probs" && kv_dtype == "i8") return "";

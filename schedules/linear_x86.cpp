@@ -6,14 +6,17 @@
 //
 // 32 registers: 12 x 2 vectors + 2 of W + 1 broadcast; 16 registers: 6 x 2 + 2 + 1. Per step of k a full tile loads 14
 // (8) vectors for 24 (12) FMAs: bound by arithmetic; so are dot products of bf16, which step by two. Small tiles serve
-// few rows, which wait for the memory of W.
+// few rows, which wait for the memory of W. With AMX the sums are two by two of its tiles (LowerBf16Tiles), in memory
+// only behind the last step.
 #include "ops.h"
 
 namespace heed {
 
 using namespace Halide;
 
-LinearTile linear_tile(const Machine &machine, int rows) { return {rows, 2 * machine.lanes, machine.has_bf16_dots}; }
+LinearTile linear_tile(const Machine &machine, int rows) {
+    return {rows, 2 * machine.lanes, machine.has_bf16_dots, machine.has_bf16_tiles};
+}
 
 // Vectors along k are loaded and scattered to their tile, one row after the other.
 void schedule_linear_rows_x86(LinearRowsKernel &kernel, const Machine &machine) {
@@ -30,9 +33,14 @@ void schedule_linear_x86(LinearKernel &kernel, const Machine &machine) {
         .vectorize(kernel.lane, machine.lanes)
         .unroll(kernel.r);
     kernel.sum.compute_at(kernel.out, kernel.t)
-        .store_in(MemoryType::Register)
         .bound_extent(kernel.lane, tile.columns)
-        .bound_extent(kernel.r, tile.rows)
+        .bound_extent(kernel.r, tile.rows);
+    if (tile.bf16_tiles) {
+        kernel.out.partition(kernel.t, Partition::Never).partition(kernel.panel, Partition::Never);
+        kernel.sum.store_in(MemoryType::Stack).update().unscheduled();
+        return;
+    }
+    kernel.sum.store_in(MemoryType::Register)
         .vectorize(kernel.lane, machine.lanes)
         .unroll(kernel.lane)
         .unroll(kernel.r)

@@ -7,7 +7,7 @@ using Halide::Target;
 Machine machine_of(const Target &target) {
     const bool wide = target.has_feature(Target::AVX512_Skylake);
     return {target.natural_vector_size<float>(), wide ? 32 : 16, target.has_feature(Target::FMA),
-            target.has_feature(Target::AVX512_Zen4)};
+            target.has_feature(Target::AVX512_Zen4), target.has_feature(Target::AVX512_SapphireRapids)};
 }
 
 bool has_bf16_dots(const std::string &isa) { return isa == "avx512bf16" || isa == "amx"; }

@@ -14,6 +14,7 @@ struct Machine {
     int vector_registers;  // architectural
     bool has_fma;
     bool has_bf16_dots;
+    bool has_bf16_tiles;
 };
 
 Machine machine_of(const Halide::Target &target);

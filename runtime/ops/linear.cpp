@@ -39,6 +39,12 @@ heed_dtype tile_dtype(const heed_linear_weights &w) { return w.k_step == 2 ? HEE
 
 int32_t narrow(int64_t x) { return static_cast<int32_t>(x); }
 
+// (row, step of k, tile)
+KernelBuffer x_tiles(const heed_linear_weights &w, float *data, int32_t rows, int32_t num_tiles) {
+    const int32_t k = w.k_steps, of_row = w.steps_are_inner ? k : 1, of_step = w.steps_are_inner ? 1 : rows;
+    return {data, tile_dtype(w), 3, {rows, k, num_tiles}, {of_row, of_step, rows * k}};
+}
+
 void pack_panel(const WeightSource &source, heed_linear_weights *w, int64_t panel) {
     const int64_t bytes = dtype_bytes(w->dtype);
     char *const first = w->panels.data() + panel * w->k_steps * w->columns * w->k_step * bytes;
@@ -160,7 +166,7 @@ private:
         const KernelBuffer from = {const_cast<char *>(x), first_.dtype, 2, {first_.dim_in, count}, {1, narrow(stride)}};
         const int32_t steps = first_.k_steps;
         float *const to = scratch_ + t * rows * steps;
-        const KernelBuffer tiles = {to, tile_dtype(first_), 3, {rows, steps, 1}, {1, rows, rows * steps}};
+        const KernelBuffer tiles = x_tiles(first_, to, rows, 1);
         return call_op_kernel(*first_.row_tiles[tile], {from, tiles}, message);
     }
 
@@ -204,7 +210,7 @@ private:
         const int32_t panel = column / width, panels = (end - begin + width - 1) / width;
         const int64_t bytes = dtype_bytes(w.dtype), lead = column % width;
         const int32_t num_tiles = (span.num_rows + rows - 1) / rows;
-        const KernelBuffer x = {scratch_, tile_dtype(w), 3, {rows, k, num_tiles}, {1, rows, rows * k}};
+        const KernelBuffer x = x_tiles(w, scratch_, rows, num_tiles);
         char *const weight =
             const_cast<char *>(w.panels.data()) + (int64_t{panel} * k * width + lead) * w.k_step * bytes;
         const KernelBuffer panel_buffer = {
@@ -230,8 +236,11 @@ heed_status pack_linear(const char *name, heed_dtype dtype, int32_t dim_in, int3
     w->num_panels = narrow((int64_t{dim_out} + w->columns - 1) / w->columns);
     const int64_t panels = int64_t{w->num_panels} + 1, bytes = dtype_bytes(dtype);
     int64_t elements = 0, panel_elements = 0;
-    w->k_step = w->tiles[0]->isa == Isa::avx512bf16 ? 2 : 1;
-    w->k_steps = narrow((int64_t{dim_in} + w->k_step - 1) / w->k_step);
+    const Isa isa = w->tiles[0]->isa;
+    const int64_t unit = isa == Isa::amx ? 32 : isa == Isa::avx512bf16 ? 2 : 1;
+    w->k_step = unit > 1 ? 2 : 1;
+    w->k_steps = narrow((dim_in + unit - 1) / unit * unit / w->k_step);
+    w->steps_are_inner = isa == Isa::amx;
     if (!checked_mul(int64_t{w->k_steps} * w->k_step, w->columns, &panel_elements) ||
         panel_elements > std::numeric_limits<int32_t>::max() || !checked_mul(panel_elements, panels, &elements)) {
         return fail(HEED_UNSUPPORTED, "%s: dim_in is %d; a panel of %d columns is beyond 2^31-1 elements", name, dim_in,
@@ -240,8 +249,8 @@ heed_status pack_linear(const char *name, heed_dtype dtype, int32_t dim_in, int3
     heed_status status = w->panels.allocate(name, elements * bytes);
     if (!status) status = w->bias.allocate(name, panels * w->columns);
     if (status) return status;
-    // Columns behind dim_out, and elements behind an odd dim_in.
-    const int64_t zeros = dim_in % w->k_step == 0 ? 2 * panel_elements : elements;
+    // Columns behind dim_out, and elements behind dim_in.
+    const int64_t zeros = dim_in % unit == 0 ? 2 * panel_elements : elements;
     std::memset(w->panels.data() + (elements - zeros) * bytes, 0, static_cast<size_t>(zeros * bytes));
     for (int64_t panel = 0; panel < w->num_panels; panel++) pack_panel(weight, w, panel);
     for (int64_t n = 0; n < panels * w->columns; n++) {

@@ -13,8 +13,9 @@ struct heed_linear_weights {
     heed_dtype dtype;
     int32_t dim_in, dim_out;
     int32_t columns, num_panels;
-    int32_t k_step;   // elements of k that the rows take at once: 1, or 2 (pairs of bf16)
-    int32_t k_steps;  // of dim_in, rounded up
+    int32_t k_step;        // elements of k that the rows take at once: 1, or 2 (pairs of bf16)
+    int32_t k_steps;       // of dim_in, rounded up; with AMX to a multiple of 16
+    bool steps_are_inner;  // whether the steps of a row of x lie side by side: with AMX; else the rows of a step
     int32_t num_tiles;
     const heed::OpKernel *tiles[max_tiles];      // linear, by falling rows
     const heed::OpKernel *row_tiles[max_tiles];  // linear_rows for each

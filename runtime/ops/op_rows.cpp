@@ -10,7 +10,7 @@
 namespace heed {
 namespace {
 
-std::atomic<Isa> highest_isa{Isa::avx512bf16};
+std::atomic<Isa> highest_isa{Isa::amx};
 
 const char *op_name(Op op) {
     switch (op) {

@@ -95,6 +95,17 @@ class Kernels(unittest.TestCase):
         for tile in tiles:
             self.assertNotRegex(tile, r"vmovu?a?ps\t%zmm\d+, .*\(%rsp")
 
+    def test_matrix_tiles(self):
+        # 2 x 2 tiles of sums (1 x 4 where there is an odd number) stay in registers over the inner loop.
+        for row in (r for r in rows("attention_prefill", "linear_bf16") if r.endswith("amx")):
+            assembly = (DIR / f"{row}.s").read_text()
+            tiles = [b for b in blocks(assembly) if "tdpbf16ps" in b]
+            self.assertTrue(tiles, row)
+            for tile in tiles:
+                self.assertIn((tile.count("tdpbf16ps"), tile.count("tileloadd")), [(4, 4), (4, 5), (2, 3)], row)
+                self.assertNotRegex(tile, "tilestored|tilezero|ldtilecfg", row)
+            self.assertEqual(assembly.count("tilestored"), assembly.count("tilezero"), row)
+
 
 class Operations(unittest.TestCase):
     def test_table_is_there(self):

@@ -3,15 +3,19 @@
 
 #include <algorithm>
 
+#include "amx_emulator.h"
+
 namespace heed_test::ops {
 namespace {
 
-// linear has rows of its own for AVX-512.
+// linear has rows of its own for AVX-512 and AMX.
 std::vector<OpCase> linear_cases() {
+    emulate_amx();
     std::vector<OpCase> cases = op_cases();
     if (!machine_has(HEED_AVX512)) return cases;
     for (const heed_dtype dtype : {HEED_F32, HEED_F16, HEED_BF16}) cases.push_back({dtype, heed::Isa::avx512});
     if (machine_has(HEED_AVX512_BF16)) cases.push_back({HEED_BF16, heed::Isa::avx512bf16});
+    if (machine_has(HEED_AMX)) cases.push_back({HEED_BF16, heed::Isa::amx});
     return cases;
 }
 
@@ -144,12 +148,12 @@ TEST_P(LinearTest, PiecesInterleavedByTokens) {
 // What a row gives does not depend on the rows beside it, nor on the register tile that it falls into.
 TEST_P(LinearTest, RowsAloneGiveTheSameBits) {
     LinearShape shape;
-    shape.len = 25;
+    shape.len = 44;
     shape.dim_in = 257;
     shape.pieces = {{1, 70}};
     Linear linear(shape, dtype());
     ASSERT_EQ(linear.run(), HEED_OK) << heed_last_error();
-    Tensor some(dtype(), {1, 13, 1, 70});
+    Tensor some(dtype(), {1, 32, 1, 70});
     std::vector<int32_t> counts = {1, 2, 3, 5, 7, 11, 13};
     for (int32_t i = 0; i < linear.weights->num_tiles; i++) counts.push_back(linear.weights->tiles[i]->rows);
     ASSERT_GT(counts.size(), 8u);
