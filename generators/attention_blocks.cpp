@@ -34,7 +34,14 @@ Expr AttentionBuilder::bias(const Expr &pos, bool may_lie_outside) const {
         Expr element_16 = to_float(cfg.dtype, per_logit(in.bias_16, pos, may_lie_outside));
         element = select(st.bias_is_16, element_16, element);
     }
-    return select(st.bias_on, element, 0.f);
+    return element;
+}
+
+// Prefill, whose lanes are rows, copies vectors of keys and transposes them.
+Expr AttentionBuilder::by_rows(Func &rows, TransposedTiles &tiles, const Expr &element) const {
+    if (!prefill) return element;
+    rows(vars(in_block({st.k, st.row}))) = element;
+    return tiles.define(cfg, rows, st.row, st.k, {st.kb, st.t, st.sp});
 }
 
 void AttentionBuilder::define_visibility(BlockChain &chain) {
@@ -49,11 +56,12 @@ void AttentionBuilder::define_visibility(BlockChain &chain) {
         require(pos >= range[0] && pos < range[1]);
     }
     if (cfg.has_mask) {
-        Expr allows = mask_allows(per_logit(in.mask, pos, chain.ranged), in.mask_form);
-        require(select(st.mask_on, allows, Internal::const_true()));
+        Expr element = by_rows(chain.mask_rows, chain.mask_tiles, per_logit(in.mask, pos, chain.ranged));
+        require(select(st.mask_on, mask_allows(element, in.mask_form), Internal::const_true()));
     }
     if (cfg.has_bias) {
-        chain.biases(vars(at)) = bias(pos, chain.ranged);
+        Expr element = by_rows(chain.bias_rows, chain.bias_tiles, bias(pos, chain.ranged));
+        chain.biases(vars(at)) = select(st.bias_on, element, 0.f);
         require(!is_negative_infinity(chain.biases(at)));
     }
     chain.visible(vars(at)) = seen;

@@ -22,6 +22,9 @@ void AttentionBuilder::build() {
     st.mask_on = in.mask_form != no_mask;
     st.bias_on = in.bias_form != no_bias;
     st.bias_is_16 = in.bias_form == bias_of_dtype;
+    st.mask_dense = in.mask_stride == 1;
+    st.bias_dense = in.bias_stride == 1;
+    st.bias_16_dense = in.bias_16_stride == 1;
     st.fields(st.d, st.t) = in.tasks(st.d, st.t);
     task_table = st.fields;
     define_queries();
@@ -165,14 +168,16 @@ Expr TransposedTiles::define(const AttentionConfig &config, const Func &in, cons
 }
 
 BlockChain::BlockChain(const std::string &suffix, int block, bool ranged)
-    : first_key("first_key" + suffix), slots("slots" + suffix), biases("biases" + suffix), visible("visible" + suffix),
-      product("product" + suffix), dot_tile("dot_tile" + suffix), dots("dots" + suffix),
-      raw_logits("raw_logits" + suffix), logits("logits" + suffix), weights("weights" + suffix),
-      block_max("block_max" + suffix), block_sum("block_sum" + suffix), sum_lanes("sum_lanes" + suffix),
-      kept("kept" + suffix), value_weights("value_weights" + suffix), value_tile("value_tile" + suffix),
-      block_out("block_out" + suffix), k_rows("k_rows" + suffix), v_rows("v_rows" + suffix),
-      weight_pairs("weight_pairs" + suffix), v_pairs("v_pairs" + suffix), exponents("exponents" + suffix),
-      special_end("special_end" + suffix), suffix(suffix), block(block), ranged(ranged) {}
+    : first_key("first_key" + suffix), slots("slots" + suffix), mask_rows("mask_rows" + suffix),
+      bias_rows("bias_rows" + suffix), mask_tiles("mask_tiles" + suffix), bias_tiles("bias_tiles" + suffix),
+      biases("biases" + suffix), visible("visible" + suffix), product("product" + suffix),
+      dot_tile("dot_tile" + suffix), dots("dots" + suffix), raw_logits("raw_logits" + suffix),
+      logits("logits" + suffix), weights("weights" + suffix), block_max("block_max" + suffix),
+      block_sum("block_sum" + suffix), sum_lanes("sum_lanes" + suffix), kept("kept" + suffix),
+      value_weights("value_weights" + suffix), value_tile("value_tile" + suffix), block_out("block_out" + suffix),
+      k_rows("k_rows" + suffix), v_rows("v_rows" + suffix), weight_pairs("weight_pairs" + suffix),
+      v_pairs("v_pairs" + suffix), exponents("exponents" + suffix), special_end("special_end" + suffix), suffix(suffix),
+      block(block), ranged(ranged) {}
 
 AttentionStages::AttentionStages(const AttentionConfig &config)
     : full("_full", config.kv_block, false), masked("_masked", config.masked_block, true) {}

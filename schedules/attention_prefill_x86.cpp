@@ -90,6 +90,24 @@ private:
         }
     }
 
+    // By the squares that are transposed, from rows of keys that are copied before.
+    Func &by_squares(Func &f, TransposedTiles &squares, Func &rows, const BlockChain &ch) {
+        const int lanes = cfg.lanes;
+        of_block_rows(f, ch)
+            .bound_extent(st.k, ch.block)
+            .tile(st.row, st.k, ro, ko, rv, kt, lanes, lanes, TailStrategy::RoundUp)
+            .reorder(rv, kt, ko, ro)
+            .vectorize(rv)
+            .unroll(kt);
+        tiles(squares, f, ko);
+        one_task(rows.compute_at(f, ro).store_in(MemoryType::Register))
+            .bound_extent(st.kb, 1)
+            .bound_extent(st.row, lanes)
+            .bound_extent(st.k, ch.block)
+            .vectorize(st.k, lanes);
+        return f;
+    }
+
     void chain(BlockChain &ch, int update) {
         const int lanes = cfg.lanes, tile = cfg.key_tile;
         RVar slot = ch.steps.x, step = ch.steps.y;
@@ -105,13 +123,18 @@ private:
             return of_block_rows(f, ch).bound_extent(st.k, ch.block).vectorize(st.row, lanes);
         };
         if (cfg.has_bias) {
-            per_logit(ch.biases);
-            if (cfg.dtype != ElementType::f32) ch.biases.specialize(st.bias_on && st.bias_is_16);
-            ch.biases.specialize(st.bias_on);
+            by_squares(ch.biases, ch.bias_tiles, ch.bias_rows, ch).specialize(st.bias_on);
+            if (cfg.dtype != ElementType::f32) {
+                ch.bias_rows.specialize(st.bias_is_16 && st.bias_16_dense);
+                ch.bias_rows.specialize(st.bias_is_16);
+            }
+            ch.bias_rows.specialize(st.bias_dense);
         }
-        if (cfg.per_logit()) {
+        if (cfg.has_mask) {
+            by_squares(ch.visible, ch.mask_tiles, ch.mask_rows, ch).specialize(st.mask_on);
+            ch.mask_rows.specialize(st.mask_dense);
+        } else if (cfg.has_bias) {
             per_logit(ch.visible);
-            if (cfg.has_mask) ch.visible.specialize(st.mask_on);
         }
         if (cfg.has_dropout) {
             per_logit(ch.kept);
