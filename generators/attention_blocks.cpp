@@ -1,8 +1,7 @@
-// The algorithm on one block of keys: visibility, logits, softmax, weighted values, and the step that adds it all to
-// the state of the rows.
+// The algorithm on one block of keys: visibility, logits, softmax, and the step that adds it all to the state of the
+// rows.
 #include "attention_builder.h"
 #include "bf16_dots.h"
-#include "dropout.h"
 #include "score_mod.h"
 
 namespace heed {
@@ -73,21 +72,18 @@ Expr AttentionBuilder::if_visible(const BlockChain &chain, const Expr &k, const 
 }
 
 void AttentionBuilder::define_copies(BlockChain &chain) {
-    if (!cfg.copies_kv()) {
-        return;
-    }
     Vars args = vars(in_block({st.d, st.k}));
     auto from = [&](const KvSource &source) {
         return [&](const Expr &d) { return source.element(d, kv_head(), slot(chain, st.k)); };
     };
-    chain.k_rows.define(args, head_dim, cfg.pads_rows(), from(in.k));
-    chain.v_rows.define(args, head_dim_v, cfg.pads_rows(), from(in.v));
+    if (cfg.copies_k()) chain.k_rows.define(args, head_dim, cfg.pads_rows(), from(in.k));
+    if (cfg.copies_v()) chain.v_rows.define(args, head_dim_v, cfg.pads_rows(), from(in.v));
 }
 
 // Element d of key k of the block, of k or v.
 Expr AttentionBuilder::element(const BlockChain &chain, const KvSource &source, const PaddedRows &rows, const Expr &d,
                                const Expr &k) const {
-    return cfg.copies_kv() ? rows.rows(in_block({d, k})) : source.element(d, kv_head(), slot(chain, k));
+    return rows.rows.defined() ? rows.rows(in_block({d, k})) : source.element(d, kv_head(), slot(chain, k));
 }
 
 void AttentionBuilder::define_products(BlockChain &chain) {
@@ -102,8 +98,13 @@ void AttentionBuilder::define_products(BlockChain &chain) {
         return;
     }
     if (prefill) {
-        chain.over_d = RDom(0, padded(head_dim), "over_d" + chain.suffix);
+        chain.over_d = RDom(0, head_dim, "over_d" + chain.suffix);
         Expr d = chain.over_d;
+        if (chain.ranged) {
+            Expr seen = st.kq * cfg.key_tile < chain.seen_end(in_block({}));
+            chain.d_end(vars(in_block({st.kq}))) = select(seen, head_dim, 0);
+            chain.over_d.where(d < chain.d_end(in_block({st.k / cfg.key_tile})));
+        }
         chain.product(vars(at)) += st.q_lanes(st.row, d, st.t) * element(chain, in.k, chain.k_rows, d, st.k);
         return;
     }
@@ -192,92 +193,9 @@ void AttentionBuilder::define_softmax(BlockChain &chain) {
 
 void AttentionBuilder::define_weight_pairs(BlockChain &chain) {
     chain.pairs = RDom(0, chain.block / 2, "pairs" + chain.suffix);
-    chain.sum_pairs = RDom(0, chain.block / 2, "sum_pairs" + chain.suffix);
     Expr first = chain.weights(in_block({st.row, 2 * st.k})), second = chain.weights(in_block({st.row, 2 * st.k + 1}));
     chain.weight_pairs(vars(in_block({st.row, st.k}))) = {bf16_pair(to_bf16(first), to_bf16(second)), first + second};
-    chain.block_sum(vars(in_block({st.row}))) += chain.weight_pairs(in_block({st.row, Expr(chain.sum_pairs)}))[1];
-}
-
-// The element of the dropout mask is the contract's: it depends on the problem, not on tiles, splits or threads.
-void AttentionBuilder::define_dropout(BlockChain &chain) {
-    if (!cfg.has_dropout) {
-        return;
-    }
-    auto wide = [](const Expr &x) { return cast<uint64_t>(x); };
-    Expr row = (wide(field(TaskField::sequence)) * wide(in.num_heads) + wide(head(st.row))) * wide(in.max_q_len) +
-               wide(position(st.row));
-    Expr element = row * wide(in.max_kv_len) + wide(key_position(chain, st.k));
-    const DropoutStream stream = DropoutStream::of(in.dropout_seed, in.dropout_offset);
-    Expr word = philox_word(stream.seed_lo, stream.seed_hi, stream.offset_lo, stream.offset_hi, element);
-    Expr keeps = dropout_keeps(word, in.dropout_threshold);
-    Args at = in_block({st.row, st.k});
-    chain.kept(vars(at)) = hides(chain) ? chain.visible(at) && keeps : keeps;
-}
-
-// A hidden or dropped key is left out, not multiplied by 0: its value may be NaN. Where keys may be hidden and a block
-// holds only numbers, which is known before (special_end), the product with 0 leaves them out as well.
-void AttentionBuilder::define_values(BlockChain &chain) {
-    Args at = in_block({st.row, st.d});
-    const bool splits_loop = hides(chain) && cfg.tests_values();
-    if (splits_loop) define_special_end(chain);
-    chain.value_tile(vars(at)) = 0.f;
-    Expr so_far = chain.value_tile(at), key = chain.keys;
-    auto with = [&](const Expr &k) {
-        return so_far + value_weight(chain, k) * element(chain, in.v, chain.v_rows, st.d, k);
-    };
-    if (cfg.has_kv_scales()) {
-        Args each = in_block({st.row, st.k});
-        chain.value_weights(vars(each)) = chain.weights(each) * in.v.scale(kv_head(), slot(chain, st.k));
-    }
-    if (cfg.bf16_dots) {
-        Expr pair = chain.pairs;
-        auto half = [&](int i) { return chain.v_pairs(in_block({2 * st.d + i, pair})); };
-        auto value = [&](const Expr &k) { return in.v.stored(st.e / 2, kv_head(), slot(chain, k)); };
-        chain.v_pairs(vars(in_block({st.e, st.k}))) = select(st.e % 2 == 0, value(2 * st.k), value(2 * st.k + 1));
-        if (splits_loop) chain.pairs.where(pair < (chain.block - chain.special_end(in_block({}))) / 2);
-        chain.value_tile(vars(at)) =
-            bf16_dot(so_far, chain.weight_pairs(in_block({st.row, pair}))[0], bf16_pair(half(0), half(1)));
-    } else if (splits_loop) {
-        chain.numbers = RDom(0, chain.block, "numbers" + chain.suffix);
-        chain.numbers.where(chain.numbers < chain.block - chain.special_end(in_block({})));
-        chain.value_tile(vars(at)) = with(chain.numbers);
-    } else {
-        Expr kept = cfg.has_dropout ? Expr(chain.kept(in_block({st.row, key}))) : Expr();
-        chain.value_tile(vars(at)) =
-            cfg.has_dropout ? select(kept, with(key), so_far) : if_visible(chain, key, with(key), so_far);
-    }
-    if (splits_loop) {
-        chain.specials = RDom(0, chain.block, "specials" + chain.suffix);
-        chain.specials.where(chain.specials < chain.special_end(in_block({})));
-        // The value is hidden, not the product: both loops must round alike, as an FMA where there is one.
-        Expr k = chain.specials, value = element(chain, in.v, chain.v_rows, st.d, k);
-        chain.value_tile(vars(at)) = so_far + value_weight(chain, k) * if_visible(chain, k, value, 0.f);
-    }
-    chain.block_out(vars(at)) = chain.value_tile(at);
-}
-
-// What multiplies the values of a key.
-Expr AttentionBuilder::value_weight(const BlockChain &chain, const Expr &key) const {
-    Args at = in_block({st.row, key});
-    if (!cfg.bf16_dots) return cfg.has_kv_scales() ? chain.value_weights(at) : chain.weights(at);
-    Expr both = chain.weight_pairs(in_block({st.row, key / 2}))[0];
-    return select(key % 2 == 0, bf16_half(both, 0), bf16_half(both, 1));
-}
-
-// Whether some value of the block is NaN or infinite: the largest exponent, first by lanes.
-void AttentionBuilder::define_special_end(BlockChain &chain) {
-    const int lanes = cfg.lanes;
-    chain.values = RDom({{0, padded(head_dim_v) / lanes}, {0, chain.block}}, "values" + chain.suffix);
-    Expr d = chain.values.x * lanes + st.u, key = chain.values.y;
-    Expr bits = cfg.bf16_dots ? in.v.stored(d, kv_head(), slot(chain, key))
-                              : reinterpret<uint32_t>(element(chain, in.v, chain.v_rows, d, key));
-    Expr exponent = cast(bits.type(), cfg.bf16_dots ? 0x7f80 : 0x7f800000);
-    Args by_lane = in_block({st.u});
-    chain.exponents(vars(by_lane)) = cast(bits.type(), 0);
-    chain.exponents(vars(by_lane)) = max(chain.exponents(by_lane), bits & exponent);
-    Expr largest = chain.exponents(in_block({0}));
-    for (int u = 1; u < lanes; u++) largest = max(largest, chain.exponents(in_block({u})));
-    chain.special_end(vars(in_block({}))) = select(largest == exponent, chain.block, 0);
+    chain.block_sum(vars(in_block({st.row}))) += chain.weight_pairs(in_block({st.row, Expr(chain.pairs)}))[1];
 }
 
 // One step of the online softmax. Each slot depends on the old values of row_max and row_sum only, and precedes

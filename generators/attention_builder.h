@@ -63,6 +63,7 @@ private:
     void define_dropout(BlockChain &chain);
     void define_weight_pairs(BlockChain &chain);
     void define_values(BlockChain &chain);
+    Expr with_pair(BlockChain &chain, const Expr &so_far, const Expr &pair) const;
     Expr value_weight(const BlockChain &chain, const Expr &key) const;
     void define_special_end(BlockChain &chain);
     void define_step(BlockChain &chain);

@@ -74,6 +74,8 @@ private:
 // config does not need stays undefined.
 struct BlockChain {
     Halide::Func first_key;                  // (): position of the block's first key
+    Halide::Func seen_end;                   // prefill, (): behind the last key of a block that some row sees
+    Halide::Func d_end;                      // prefill, (k / key_tile): elements, all or none, to multiply
     Halide::Func slots;                      // (k): slot and page of a key, paged storage
     Halide::Func mask_rows, bias_rows;       // prefill, (k, row): elements of the mask, of the bias as floats
     TransposedTiles mask_tiles, bias_tiles;  // prefill
@@ -96,11 +98,12 @@ struct BlockChain {
     Halide::Func v_pairs;               // bf16_dots, (e = 2 d + k % 2, k / 2): values, those of two keys side by side
     Halide::Func exponents;             // prefill, (u): the largest exponent of a value, by lanes
     Halide::Func special_end;           // prefill, (): keys, none or all, whose values are multiplied with care
-    Halide::RDom over_d, keys;
-    Halide::RDom lane_keys, over_u;          // decode
-    Halide::RDom values, numbers, specials;  // prefill
-    Halide::RDom pairs, sum_pairs;           // bf16_dots
-    Halide::RDom steps;                      // (slot of the state, block of keys)
+    Halide::Func number_end;            // prefill, (): keys (bf16_dots: pairs), all seen ones or none, of plain numbers
+    Halide::RDom over_d, keys, numbers;
+    Halide::RDom lane_keys, over_u;  // decode
+    Halide::RDom values, specials;   // prefill
+    Halide::RDom pairs;              // bf16_dots
+    Halide::RDom steps;              // (slot of the state, block of keys)
 
     BlockChain(const std::string &suffix, int block, bool ranged);
     const std::string suffix;
@@ -124,7 +127,8 @@ struct AttentionStages {
     TransposedTiles q_tiles{"q_tiles"};       // prefill
     Halide::Func q_lanes{"q_lanes"};          // prefill, (row, d, t)
     Halide::Func row_range{"row_range"};      // (row, t, sp): first visible key, end of the visible keys
-    Halide::Func block_range{"block_range"};  // (t, sp): first key of `full`, its steps; left steps, steps of `masked`
+    Halide::Func block_range{"block_range"};  // (t, sp): first key of `full`, its steps; left steps, steps of `masked`,
+                                              // end of the keys that some row sees
     BlockChain full, masked;
     // What a row can do and a problem may not ask for: tested once per block of keys.
     Halide::Expr softcap_on, mask_on, bias_on, bias_is_16;

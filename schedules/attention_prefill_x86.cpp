@@ -150,7 +150,7 @@ private:
             .vectorize(st.row, lanes)
             .unroll(st.row)
             .update()
-            .reorder(st.row, cfg.bf16_dots ? ch.sum_pairs : ch.keys)
+            .reorder(st.row, cfg.bf16_dots ? ch.pairs : ch.keys)
             .vectorize(st.row, lanes)
             .unroll(st.row);
         if (cfg.bf16_dots) {
@@ -173,7 +173,13 @@ private:
             .vectorize(st.row, lanes)
             .unroll(st.row)
             .unroll(kt);
-        register_tile(ch.product.compute_at(tiles_of_keys, ko), ch.over_d, st.k, cfg.bf16_dots ? 4 : 2);
+        register_tile(ch.product.compute_at(tiles_of_keys, ko), ch.over_d, st.k,
+                      cfg.bf16_dots                                                       ? 4
+                      : ch.d_end.defined() || cfg.head_dim % 2 != 0 || cfg.any_head_dim() ? 1
+                                                                                          : 2);
+        if (ch.d_end.defined()) {
+            one_task(ch.d_end.compute_at(tiles_of_keys, ko).store_in(MemoryType::Register)).bound_extent(st.kb, 1);
+        }
         along_d(of_block_rows(ch.block_out, ch).hoist_storage(task_loop).store_in(MemoryType::Heap), st.d,
                 cfg.head_dim_v)
             .split(st.d, db, dv, tile, TailStrategy::RoundUp)
@@ -186,9 +192,8 @@ private:
 
     void values(BlockChain &ch) {
         const bool splits_loop = ch.special_end.defined();
-        const RDom &keys = cfg.bf16_dots ? ch.pairs : splits_loop ? ch.numbers : ch.keys;
         // Two steps at once keep LLVM from folding the test of visibility into a masked FMA.
-        register_tile(ch.value_tile.compute_at(ch.block_out, db), keys, st.d,
+        register_tile(ch.value_tile.compute_at(ch.block_out, db), ch.numbers, st.d,
                       cfg.bf16_dots || splits_loop || ch.ranged ? 1 : 2);
         if (cfg.bf16_dots) {
             ch.v_pairs.compute_at(st.state, ch.steps.y).hoist_storage(task_loop).store_in(MemoryType::Heap);
@@ -201,6 +206,7 @@ private:
         }
         if (!splits_loop) return;
         of_block(ch.special_end, ch);
+        of_block(ch.number_end, ch);
         of_block(ch.exponents, ch)
             .bound_extent(st.u, cfg.lanes)
             .vectorize(st.u, cfg.lanes)
