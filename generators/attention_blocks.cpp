@@ -1,8 +1,7 @@
-// The algorithm on one block of keys: visibility, logits, softmax, weighted values, and the step that adds it all to
-// the state of the rows.
+// The algorithm on one block of keys: visibility, logits, softmax, and the step that adds it all to the state of the
+// rows.
 #include "attention_builder.h"
 #include "bf16_dots.h"
-#include "dropout.h"
 #include "score_mod.h"
 
 namespace heed {
@@ -34,7 +33,14 @@ Expr AttentionBuilder::bias(const Expr &pos, bool may_lie_outside) const {
         Expr element_16 = to_float(cfg.dtype, per_logit(in.bias_16, pos, may_lie_outside));
         element = select(st.bias_is_16, element_16, element);
     }
-    return select(st.bias_on, element, 0.f);
+    return element;
+}
+
+// Prefill, whose lanes are rows, copies vectors of keys and transposes them.
+Expr AttentionBuilder::by_rows(Func &rows, TransposedTiles &tiles, const Expr &element) const {
+    if (!prefill) return element;
+    rows(vars(in_block({st.k, st.row}))) = element;
+    return tiles.define(cfg, rows, st.row, st.k, {st.kb, st.t, st.sp});
 }
 
 void AttentionBuilder::define_visibility(BlockChain &chain) {
@@ -49,11 +55,12 @@ void AttentionBuilder::define_visibility(BlockChain &chain) {
         require(pos >= range[0] && pos < range[1]);
     }
     if (cfg.has_mask) {
-        Expr allows = mask_allows(per_logit(in.mask, pos, chain.ranged), in.mask_form);
-        require(select(st.mask_on, allows, Internal::const_true()));
+        Expr element = by_rows(chain.mask_rows, chain.mask_tiles, per_logit(in.mask, pos, chain.ranged));
+        require(select(st.mask_on, mask_allows(element, in.mask_form), Internal::const_true()));
     }
     if (cfg.has_bias) {
-        chain.biases(vars(at)) = bias(pos, chain.ranged);
+        Expr element = by_rows(chain.bias_rows, chain.bias_tiles, bias(pos, chain.ranged));
+        chain.biases(vars(at)) = select(st.bias_on, element, 0.f);
         require(!is_negative_infinity(chain.biases(at)));
     }
     chain.visible(vars(at)) = seen;
@@ -70,20 +77,17 @@ void AttentionBuilder::define_copies(BlockChain &chain) {
         chain.k_rows.define(args, head_dim, cfg.pads_queries(),
                             [&](const Expr &d) { return in.k.stored(d, kv_head(), slot(chain, st.k)); });
     }
-    if (!cfg.copies_kv()) {
-        return;
-    }
     auto from = [&](const KvSource &source) {
         return [&](const Expr &d) { return source.element(d, kv_head(), slot(chain, st.k)); };
     };
-    chain.k_rows.define(args, head_dim, cfg.pads_rows(), from(in.k));
-    chain.v_rows.define(args, head_dim_v, cfg.pads_rows(), from(in.v));
+    if (cfg.copies_k()) chain.k_rows.define(args, head_dim, cfg.pads_rows(), from(in.k));
+    if (cfg.copies_v()) chain.v_rows.define(args, head_dim_v, cfg.pads_rows(), from(in.v));
 }
 
 // Element d of key k of the block, of k or v.
 Expr AttentionBuilder::element(const BlockChain &chain, const KvSource &source, const PaddedRows &rows, const Expr &d,
                                const Expr &k) const {
-    return cfg.copies_kv() ? rows.rows(in_block({d, k})) : source.element(d, kv_head(), slot(chain, k));
+    return rows.rows.defined() ? rows.rows(in_block({d, k})) : source.element(d, kv_head(), slot(chain, k));
 }
 
 void AttentionBuilder::define_products(BlockChain &chain) {
@@ -102,8 +106,13 @@ void AttentionBuilder::define_products(BlockChain &chain) {
         return;
     }
     if (prefill) {
-        chain.over_d = RDom(0, padded(head_dim), "over_d" + chain.suffix);
+        chain.over_d = RDom(0, head_dim, "over_d" + chain.suffix);
         Expr d = chain.over_d;
+        if (chain.ranged) {
+            Expr seen = st.kq * cfg.key_tile < chain.seen_end(in_block({}));
+            chain.d_end(vars(in_block({st.kq}))) = select(seen, head_dim, 0);
+            chain.over_d.where(d < chain.d_end(in_block({st.k / cfg.key_tile})));
+        }
         chain.product(vars(at)) += st.q_lanes(st.row, d, st.t) * element(chain, in.k, chain.k_rows, d, st.k);
         return;
     }
@@ -192,124 +201,9 @@ void AttentionBuilder::define_softmax(BlockChain &chain) {
 
 void AttentionBuilder::define_weight_pairs(BlockChain &chain) {
     chain.pairs = RDom(0, chain.block / 2, "pairs" + chain.suffix);
-    chain.sum_pairs = RDom(0, chain.block / 2, "sum_pairs" + chain.suffix);
     Expr first = chain.weights(in_block({st.row, 2 * st.k})), second = chain.weights(in_block({st.row, 2 * st.k + 1}));
     chain.weight_pairs(vars(in_block({st.row, st.k}))) = {bf16_pair(to_bf16(first), to_bf16(second)), first + second};
-    chain.block_sum(vars(in_block({st.row}))) += chain.weight_pairs(in_block({st.row, Expr(chain.sum_pairs)}))[1];
-}
-
-// The element of the dropout mask is the contract's: it depends on the problem, not on tiles, splits or threads.
-void AttentionBuilder::define_dropout(BlockChain &chain) {
-    if (!cfg.has_dropout) {
-        return;
-    }
-    auto wide = [](const Expr &x) { return cast<uint64_t>(x); };
-    Expr row = (wide(field(TaskField::sequence)) * wide(in.num_heads) + wide(head(st.row))) * wide(in.max_q_len) +
-               wide(position(st.row));
-    Expr element = row * wide(in.max_kv_len) + wide(key_position(chain, st.k));
-    const DropoutStream stream = DropoutStream::of(in.dropout_seed, in.dropout_offset);
-    Expr word = philox_word(stream.seed_lo, stream.seed_hi, stream.offset_lo, stream.offset_hi, element);
-    Expr keeps = dropout_keeps(word, in.dropout_threshold);
-    Args at = in_block({st.row, st.k});
-    chain.kept(vars(at)) = hides(chain) ? chain.visible(at) && keeps : keeps;
-}
-
-// A hidden or dropped key is left out, not multiplied by 0: its value may be NaN. Where keys may be hidden and a block
-// holds only numbers, which is known before (special_end), the product with 0 leaves them out as well.
-void AttentionBuilder::define_values(BlockChain &chain) {
-    Args at = in_block({st.row, st.d});
-    const bool splits_loop = hides(chain) && cfg.tests_values();
-    if (splits_loop) define_special_end(chain);
-    Func &sum = cfg.bf16_tiles ? chain.block_out : chain.value_tile;
-    sum(vars(at)) = 0.f;
-    Expr so_far = sum(at), key = chain.keys;
-    auto with = [&](const Expr &k) {
-        return so_far + value_weight(chain, k) * element(chain, in.v, chain.v_rows, st.d, k);
-    };
-    if (cfg.has_kv_scales()) {
-        Args each = in_block({st.row, st.k});
-        chain.value_weights(vars(each)) = chain.weights(each) * in.v.scale(kv_head(), slot(chain, st.k));
-    }
-    if (cfg.bf16_dots) {
-        Expr pair = chain.pairs;
-        if (splits_loop && !cfg.bf16_tiles)
-            chain.pairs.where(pair < (chain.block - chain.special_end(in_block({}))) / 2);
-        sum(vars(at)) = bf16_dot(so_far, chain.weight_pairs(in_block({st.row, pair}))[0], value_pair(chain, pair));
-    } else if (splits_loop) {
-        chain.numbers = RDom(0, chain.block, "numbers" + chain.suffix);
-        chain.numbers.where(chain.numbers < chain.block - chain.special_end(in_block({})));
-        sum(vars(at)) = with(chain.numbers);
-    } else {
-        Expr kept = cfg.has_dropout ? Expr(chain.kept(in_block({st.row, key}))) : Expr();
-        sum(vars(at)) = cfg.has_dropout ? select(kept, with(key), so_far) : if_visible(chain, key, with(key), so_far);
-    }
-    if (splits_loop) {
-        chain.specials = RDom(0, chain.block, "specials" + chain.suffix);
-        chain.specials.where(chain.specials < chain.special_end(in_block({})));
-        // The value is hidden, not the product: both loops must round alike, as an FMA where there is one.
-        Expr k = chain.specials, value = element(chain, in.v, chain.v_rows, st.d, k), none = 0.f;
-        if (cfg.bf16_tiles) {
-            none = -0.f;  // adds nothing, whatever the sum
-            value = select(is_special(in.v.stored(st.d, kv_head(), slot(chain, k))), value, none);
-        }
-        sum(vars(at)) = so_far + value_weight(chain, k) * if_visible(chain, k, value, none);
-    }
-    if (!cfg.bf16_tiles) chain.block_out(vars(at)) = chain.value_tile(at);
-}
-
-// Element st.d of two keys. Tiles multiply every key of a block: where some may be hidden, its specials are zeros here.
-Expr AttentionBuilder::value_pair(BlockChain &chain, const Expr &pair) const {
-    auto value = [&](const Expr &d, const Expr &k) { return in.v.stored(d, kv_head(), slot(chain, k)); };
-    Expr first = 2 * st.k, second = 2 * st.k + 1;
-    if (cfg.bf16_tiles) {
-        auto factor = [&](const Expr &k) {
-            Expr bits = value(st.d, k);
-            return chain.special_end.defined() ? select(is_special(bits), cast(bits.type(), 0), bits) : bits;
-        };
-        Func words("v_words" + chain.suffix);
-        words(vars(in_block({st.d, st.k}))) = bf16_pair(factor(first), factor(second));
-        chain.v_lanes(vars(in_block({st.k, st.d}))) =
-            chain.v_tiles.define(cfg, words, st.k, st.d, {st.kb, st.t, st.sp});
-        return chain.v_lanes(in_block({pair, st.d}));
-    }
-    chain.v_pairs(vars(in_block({st.e, st.k}))) =
-        select(st.e % 2 == 0, value(st.e / 2, first), value(st.e / 2, second));
-    auto half = [&](int i) { return chain.v_pairs(in_block({2 * st.d + i, pair})); };
-    return bf16_pair(half(0), half(1));
-}
-
-// What multiplies the values of a key.
-Expr AttentionBuilder::value_weight(const BlockChain &chain, const Expr &key) const {
-    Args at = in_block({st.row, key});
-    if (!cfg.bf16_dots) return cfg.has_kv_scales() ? chain.value_weights(at) : chain.weights(at);
-    Expr both = chain.weight_pairs(in_block({st.row, key / 2}))[0];
-    return select(key % 2 == 0, bf16_half(both, 0), bf16_half(both, 1));
-}
-
-// All bits of the exponent: of NaN and infinities.
-Expr AttentionBuilder::exponent_of_specials(const Type &type) {
-    return cast(type, type.bits() == 16 ? 0x7f80 : 0x7f800000);
-}
-
-Expr AttentionBuilder::is_special(const Expr &bits) {
-    Expr exponent = exponent_of_specials(bits.type());
-    return (bits & exponent) == exponent;
-}
-
-// Whether some value of the block is NaN or infinite: the largest exponent, first by lanes.
-void AttentionBuilder::define_special_end(BlockChain &chain) {
-    const int lanes = cfg.lanes;
-    chain.values = RDom({{0, padded(head_dim_v) / lanes}, {0, chain.block}}, "values" + chain.suffix);
-    Expr d = chain.values.x * lanes + st.u, key = chain.values.y;
-    Expr bits = cfg.bf16_dots ? in.v.stored(d, kv_head(), slot(chain, key))
-                              : reinterpret<uint32_t>(element(chain, in.v, chain.v_rows, d, key));
-    Expr exponent = exponent_of_specials(bits.type());
-    Args by_lane = in_block({st.u});
-    chain.exponents(vars(by_lane)) = cast(bits.type(), 0);
-    chain.exponents(vars(by_lane)) = max(chain.exponents(by_lane), bits & exponent);
-    Expr largest = chain.exponents(in_block({0}));
-    for (int u = 1; u < lanes; u++) largest = max(largest, chain.exponents(in_block({u})));
-    chain.special_end(vars(in_block({}))) = select(largest == exponent, chain.block, 0);
+    chain.block_sum(vars(in_block({st.row}))) += chain.weight_pairs(in_block({st.row, Expr(chain.pairs)}))[1];
 }
 
 // One step of the online softmax. Each slot depends on the old values of row_max and row_sum only, and precedes

@@ -43,6 +43,7 @@ private:
     KeySlot slot(const BlockChain &chain, const Expr &k) const;
     void define_slots(BlockChain &chain);
     Expr bias(const Expr &pos, bool may_lie_outside) const;
+    Expr by_rows(Halide::Func &rows, TransposedTiles &tiles, const Expr &element) const;
     void define_visibility(BlockChain &chain);
     bool hides(const BlockChain &chain) const { return chain.ranged || cfg.per_logit(); }
     Expr per_logit(const Halide::Func &tensor, const Expr &pos, bool may_lie_outside) const;

@@ -44,10 +44,11 @@ struct AttentionConfig {
     int query_elements() const { return bf16_dots ? head_dim / 2 : head_dim; }
 
     // Blocks of k and v pass through a copy in float. Prefill reads each element once per register tile of rows, as a
-    // scalar: where it must be converted or found through a page table, that is done once per block.
-    bool copies_kv() const {
-        return !bf16_dots && (pads_rows() || (phase == Phase::prefill && (paged || kv_dtype != ElementType::f32)));
-    }
+    // scalar: where it must be converted or found through a page table, that is done once per block. Only v is read
+    // behind the end of a row there: by whole register tiles.
+    bool copies_k() const { return phase == Phase::prefill ? converts_kv() : pads_rows(); }
+    bool copies_v() const { return !bf16_dots && (pads_rows() || (phase == Phase::prefill && converts_kv())); }
+    bool converts_kv() const { return !bf16_dots && (paged || kv_dtype != ElementType::f32); }
     bool has_kv_scales() const { return kv_dtype == ElementType::i8; }
 
     // Elements that scratch holds for a row of `length` elements (0: of any length): whole vectors.

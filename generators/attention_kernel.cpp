@@ -54,6 +54,9 @@ AttentionInputs AttentionKernel::inputs() const {
     in.num_splits = num_splits;
     in.mask_form = mask_form;
     in.bias_form = bias_form;
+    in.mask_stride = mask.dim(0).stride();
+    in.bias_stride = bias.dim(0).stride();
+    in.bias_16_stride = bias_16.dim(0).stride();
     in.alibi_symmetric = alibi_symmetric;
     in.dropout_seed = dropout_seed;
     in.dropout_offset = dropout_offset;

@@ -22,6 +22,9 @@ void AttentionBuilder::build() {
     st.mask_on = in.mask_form != no_mask;
     st.bias_on = in.bias_form != no_bias;
     st.bias_is_16 = in.bias_form == bias_of_dtype;
+    st.mask_dense = in.mask_stride == 1;
+    st.bias_dense = in.bias_stride == 1;
+    st.bias_16_dense = in.bias_16_stride == 1;
     st.fields(st.d, st.t) = in.tasks(st.d, st.t);
     task_table = st.fields;
     define_queries();
@@ -104,7 +107,7 @@ void AttentionBuilder::define_ranges() {
     Expr full_steps = max(end(0) - full_begin, 0) / cfg.kv_block;
     Expr left_steps = ceil_div(full_begin - seen_begin, cfg.masked_block);
     Expr right_steps = ceil_div(seen_end - (full_begin + full_steps * cfg.kv_block), cfg.masked_block);
-    st.block_range(st.t, st.sp) = {full_begin, full_steps, left_steps, left_steps + right_steps};
+    st.block_range(st.t, st.sp) = {full_begin, full_steps, left_steps, left_steps + right_steps, seen_end};
 }
 
 // No step of `full` exists unless the keys fill a block: the clamp makes any step safe.
@@ -113,6 +116,9 @@ void AttentionBuilder::define_first_key(BlockChain &chain) {
     chain.first_key(vars(in_block({}))) =
         chain.ranged ? (st.kb - left) * cfg.masked_block + select(st.kb < left, range(0), behind_full)
                      : max(min(range(0) + st.kb * cfg.kv_block, in.max_kv_len - cfg.kv_block), 0);
+    if (prefill && chain.ranged) {
+        chain.seen_end(vars(in_block({}))) = min(range(4) - chain.first_key(in_block({})), chain.block);
+    }
 }
 
 Expr AttentionBuilder::key_position(const BlockChain &chain, const Expr &k) const {
@@ -165,15 +171,17 @@ Expr TransposedTiles::define(const AttentionConfig &config, const Func &in, cons
 }
 
 BlockChain::BlockChain(const std::string &suffix, int block, bool ranged)
-    : first_key("first_key" + suffix), slots("slots" + suffix), biases("biases" + suffix), visible("visible" + suffix),
+    : first_key("first_key" + suffix), seen_end("seen_end" + suffix), d_end("d_end" + suffix), slots("slots" + suffix),
+      mask_rows("mask_rows" + suffix), bias_rows("bias_rows" + suffix), mask_tiles("mask_tiles" + suffix),
+      bias_tiles("bias_tiles" + suffix), biases("biases" + suffix), visible("visible" + suffix),
       product("product" + suffix), dot_tile("dot_tile" + suffix), dots("dots" + suffix),
       raw_logits("raw_logits" + suffix), logits("logits" + suffix), weights("weights" + suffix),
       block_max("block_max" + suffix), block_sum("block_sum" + suffix), sum_lanes("sum_lanes" + suffix),
       kept("kept" + suffix), value_weights("value_weights" + suffix), value_tile("value_tile" + suffix),
       block_out("block_out" + suffix), k_rows("k_rows" + suffix), v_rows("v_rows" + suffix),
       weight_pairs("weight_pairs" + suffix), v_pairs("v_pairs" + suffix), v_tiles("v_tiles" + suffix),
-      v_lanes("v_lanes" + suffix), exponents("exponents" + suffix), special_end("special_end" + suffix), suffix(suffix),
-      block(block), ranged(ranged) {}
+      v_lanes("v_lanes" + suffix), exponents("exponents" + suffix), special_end("special_end" + suffix),
+      number_end("number_end" + suffix), suffix(suffix), block(block), ranged(ranged) {}
 
 AttentionStages::AttentionStages(const AttentionConfig &config)
     : full("_full", config.kv_block, false), masked("_masked", config.masked_block, true) {}

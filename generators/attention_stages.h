@@ -51,6 +51,7 @@ struct AttentionInputs {
     PageTable page_table;
     Halide::Expr paged;  // whether the page table is used, else storage is strided
     Halide::Expr scale, softcap, split_len, num_splits, mask_form, bias_form, alibi_symmetric;
+    Halide::Expr mask_stride, bias_stride, bias_16_stride;  // from key to key
     Halide::Expr dropout_seed, dropout_offset, dropout_threshold, dropout_scale;
     Halide::Expr num_tasks, q_batch, q_capacity, num_heads, num_kv_heads, num_slots, num_kv_pages;
     Halide::Expr batch, max_q_len, max_kv_len, head_dim, head_dim_v;
@@ -72,9 +73,13 @@ private:
 // Logits, softmax numerators and weighted values of one block of keys; (.., kb, t, sp) throughout. A stage that the
 // config does not need stays undefined.
 struct BlockChain {
-    Halide::Func first_key;          // (): position of the block's first key
-    Halide::Func slots;              // (k): slot and page of a key, paged storage
-    Halide::Func biases;             // (row, k): elements of the bias as floats
+    Halide::Func first_key;                  // (): position of the block's first key
+    Halide::Func seen_end;                   // prefill, (): behind the last key of a block that some row sees
+    Halide::Func d_end;                      // prefill, (k / key_tile): elements, all or none, to multiply
+    Halide::Func slots;                      // (k): slot and page of a key, paged storage
+    Halide::Func mask_rows, bias_rows;       // prefill, (k, row): elements of the mask, of the bias as floats
+    TransposedTiles mask_tiles, bias_tiles;  // prefill
+    Halide::Func biases;                     // (row, k): elements of the bias as floats
     Halide::Func visible;            // (row, k): whether the row may attend to the key; only where some row may not
     Halide::Func product;            // (row, k): scaled q . k
     Halide::Func dot_tile;           // decode, (u, row, k): the same, summed per lane u of d
@@ -95,11 +100,12 @@ struct BlockChain {
     Halide::Func v_lanes;               // bf16_tiles, (k / 2, d): values, those of two keys as one word
     Halide::Func exponents;             // prefill, (u): the largest exponent of a value, by lanes
     Halide::Func special_end;           // prefill, (): keys, none or all, whose values are multiplied with care
-    Halide::RDom over_d, keys;
-    Halide::RDom lane_keys, over_u;          // decode
-    Halide::RDom values, numbers, specials;  // prefill
-    Halide::RDom pairs, sum_pairs;           // bf16_dots
-    Halide::RDom steps;                      // (slot of the state, block of keys)
+    Halide::Func number_end;            // prefill, (): keys (bf16_dots: pairs), all seen ones or none, of plain numbers
+    Halide::RDom over_d, keys, numbers;
+    Halide::RDom lane_keys, over_u;  // decode
+    Halide::RDom values, specials;   // prefill
+    Halide::RDom pairs;              // bf16_dots
+    Halide::RDom steps;              // (slot of the state, block of keys)
 
     BlockChain(const std::string &suffix, int block, bool ranged);
     const std::string suffix;
@@ -123,11 +129,13 @@ struct AttentionStages {
     TransposedTiles q_tiles{"q_tiles"};       // prefill
     Halide::Func q_lanes{"q_lanes"};          // prefill, (row, d, t)
     Halide::Func row_range{"row_range"};      // (row, t, sp): first visible key, end of the visible keys
-    Halide::Func block_range{"block_range"};  // (t, sp): first key of `full`, its steps; left steps, steps of `masked`
+    Halide::Func block_range{"block_range"};  // (t, sp): first key of `full`, its steps; left steps, steps of `masked`,
+                                              // end of the keys that some row sees
     BlockChain full, masked;
     // What a row can do and a problem may not ask for: tested once per block of keys.
     Halide::Expr softcap_on, mask_on, bias_on, bias_is_16;
-    Halide::Func state{"state"};  // (row, x, t, sp)
+    Halide::Expr mask_dense, bias_dense, bias_16_dense;  // prefill: its keys lie side by side
+    Halide::Func state{"state"};                         // (row, x, t, sp)
 
     Halide::Func split_state{"split_state"};    // decode, (row, x, task): each split's state, complete; t innermost
     Halide::Expr num_split_tasks;               // decode: values of (t, sp)

@@ -215,7 +215,7 @@ private:
             .unroll(st.d)
             .unroll(st.row)
             .update()
-            .reorder(st.d, st.row, ch.keys)
+            .reorder(st.d, st.row, ch.numbers)
             .vectorize(st.d, lanes)
             .unroll(st.d)
             .unroll(st.row);

@@ -15,9 +15,9 @@ void schedule_attention_default(AttentionStages &st, const AttentionConfig &conf
         st.q_lanes.compute_root();
     }
     for (BlockChain *chain : {&st.full, &st.masked}) {
-        for (Func *f :
-             {&chain->slots, &chain->biases, &chain->visible, &chain->kept, &chain->raw_logits, &chain->value_weights,
-              &chain->k_rows.rows, &chain->v_rows.rows, &chain->exponents, &chain->special_end}) {
+        for (Func *f : {&chain->slots, &chain->biases, &chain->visible, &chain->kept, &chain->raw_logits,
+                        &chain->value_weights, &chain->k_rows.rows, &chain->v_rows.rows, &chain->exponents,
+                        &chain->special_end, &chain->number_end, &chain->seen_end, &chain->d_end}) {
             if (f->defined()) f->compute_root();
         }
         for (Func *f : {&chain->product, &chain->logits, &chain->block_max, &chain->weights, &chain->block_sum,

@@ -93,6 +93,24 @@ private:
         }
     }
 
+    // By the squares that are transposed, from rows of keys that are copied before.
+    Func &by_squares(Func &f, TransposedTiles &squares, Func &rows, const BlockChain &ch) {
+        const int lanes = cfg.lanes;
+        of_block_rows(f, ch)
+            .bound_extent(st.k, ch.block)
+            .tile(st.row, st.k, ro, ko, rv, kt, lanes, lanes, TailStrategy::RoundUp)
+            .reorder(rv, kt, ko, ro)
+            .vectorize(rv)
+            .unroll(kt);
+        tiles(squares, f, ko);
+        one_task(rows.compute_at(f, ro).store_in(MemoryType::Register))
+            .bound_extent(st.kb, 1)
+            .bound_extent(st.row, lanes)
+            .bound_extent(st.k, ch.block)
+            .vectorize(st.k, lanes);
+        return f;
+    }
+
     void chain(BlockChain &ch, int update) {
         const int lanes = cfg.lanes, tile = cfg.key_tile;
         RVar slot = ch.steps.x, step = ch.steps.y;
@@ -108,13 +126,18 @@ private:
             return of_block_rows(f, ch).bound_extent(st.k, ch.block).vectorize(st.row, lanes);
         };
         if (cfg.has_bias) {
-            per_logit(ch.biases);
-            if (cfg.dtype != ElementType::f32) ch.biases.specialize(st.bias_on && st.bias_is_16);
-            ch.biases.specialize(st.bias_on);
+            by_squares(ch.biases, ch.bias_tiles, ch.bias_rows, ch).specialize(st.bias_on);
+            if (cfg.dtype != ElementType::f32) {
+                ch.bias_rows.specialize(st.bias_is_16 && st.bias_16_dense);
+                ch.bias_rows.specialize(st.bias_is_16);
+            }
+            ch.bias_rows.specialize(st.bias_dense);
         }
-        if (cfg.per_logit()) {
+        if (cfg.has_mask) {
+            by_squares(ch.visible, ch.mask_tiles, ch.mask_rows, ch).specialize(st.mask_on);
+            ch.mask_rows.specialize(st.mask_dense);
+        } else if (cfg.has_bias) {
             per_logit(ch.visible);
-            if (cfg.has_mask) ch.visible.specialize(st.mask_on);
         }
         if (cfg.has_dropout) {
             per_logit(ch.kept);
@@ -130,7 +153,7 @@ private:
             .vectorize(st.row, lanes)
             .unroll(st.row)
             .update()
-            .reorder(st.row, cfg.bf16_dots ? ch.sum_pairs : ch.keys)
+            .reorder(st.row, cfg.bf16_dots ? ch.pairs : ch.keys)
             .vectorize(st.row, lanes)
             .unroll(st.row);
         if (cfg.bf16_dots) {
@@ -159,7 +182,13 @@ private:
             .vectorize(st.row, lanes)
             .unroll(st.row)
             .unroll(kt);
-        register_tile(ch.product.compute_at(tiles_of_keys, ko), ch.over_d, st.k, cfg.bf16_dots ? 4 : 2);
+        register_tile(ch.product.compute_at(tiles_of_keys, ko), ch.over_d, st.k,
+                      cfg.bf16_dots                                                       ? 4
+                      : ch.d_end.defined() || cfg.head_dim % 2 != 0 || cfg.any_head_dim() ? 1
+                                                                                          : 2);
+        if (ch.d_end.defined()) {
+            one_task(ch.d_end.compute_at(tiles_of_keys, ko).store_in(MemoryType::Register)).bound_extent(st.kb, 1);
+        }
         along_d(of_block_rows(ch.block_out, ch).hoist_storage(task_loop).store_in(MemoryType::Heap), st.d,
                 cfg.head_dim_v)
             .split(st.d, db, dv, tile, TailStrategy::RoundUp)
@@ -195,9 +224,8 @@ private:
         if (cfg.bf16_tiles) {
             tile_operands(ch);
         } else {
-            const RDom &keys = cfg.bf16_dots ? ch.pairs : splits_loop ? ch.numbers : ch.keys;
             // Two steps at once keep LLVM from folding the test of visibility into a masked FMA.
-            register_tile(ch.value_tile.compute_at(ch.block_out, db), keys, st.d,
+            register_tile(ch.value_tile.compute_at(ch.block_out, db), ch.numbers, st.d,
                           cfg.bf16_dots || splits_loop || ch.ranged ? 1 : 2);
         }
         if (cfg.bf16_dots && !cfg.bf16_tiles) {
@@ -211,6 +239,7 @@ private:
         }
         if (!splits_loop) return;
         of_block(ch.special_end, ch);
+        if (ch.number_end.defined()) of_block(ch.number_end, ch);
         of_block(ch.exponents, ch)
             .bound_extent(st.u, cfg.lanes)
             .vectorize(st.u, cfg.lanes)

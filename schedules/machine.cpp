@@ -32,25 +32,26 @@ Target target_of_isa(const std::string &isa) {
 //   without FMA 2 x 4 + 2 + product.
 // Decode: lanes run along d; a tile of 4 keys x 1 row, or 1 key x 4 rows where the heads of a group share k: as a loop
 //   over keys, which LLVM cannot reorder, k streams in its order in memory (4 keys, interleaved: 1.35x the time).
-// Run-time head dims: the padded copies of a block of k and v stay within L2 at head_dim 640 (2 x 64 x 640 floats,
-// 320 KiB).
+// Blocks of keys in prefill: whole blocks of rows, so that the diagonal is one step of its own. Run-time head dims: the
+//   copies of a block of k and v stay within L2 at head_dim 640 (2 x 96 x 640 floats, 480 KiB).
 void fit_tiles(const Machine &machine, AttentionConfig &config) {
     config.lanes = machine.lanes;
     config.dot_lanes = machine.lanes;
     if (config.phase == Phase::prefill) {
         config.key_tile = machine.vector_registers == 32 ? 8 : 4;
         config.row_block = machine.lanes * (machine.has_fma ? 3 : 2);
+        if (!config.bf16_dots) {
+            config.masked_block = 48;
+            config.kv_block = config.any_head_dim() ? 96 : 144;
+        }
+        if (config.bf16_tiles) {
+            config.row_block = 64;
+            config.masked_block = 32;
+        }
     } else {
         config.key_tile = config.packs_group && !config.any_head_dim() ? 1 : 4;
         config.row_block = config.packs_group ? 4 : 1;
-        config.kv_block = 256;
-    }
-    if (config.bf16_tiles) {
-        config.row_block = 64;
-        config.masked_block = 32;
-    }
-    if (config.any_head_dim()) {
-        config.kv_block = 64;
+        config.kv_block = config.any_head_dim() ? 64 : 256;
     }
 }
 

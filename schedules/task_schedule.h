@@ -52,13 +52,12 @@ protected:
     // Copies of k and v, and where the keys of a block are.
     void keys_of_block(BlockChain &ch) {
         of_block(ch.first_key, ch);
+        if (ch.seen_end.defined()) of_block(ch.seen_end, ch);
         if (cfg.paged) {
             of_block(ch.slots, ch).bound_extent(st.k, ch.block).vectorize(st.k, cfg.lanes);
         }
-        if (cfg.copies_kv()) {
-            padded_block(ch.k_rows, ch, cfg.head_dim);
-            padded_block(ch.v_rows, ch, cfg.head_dim_v);
-        }
+        if (cfg.copies_k()) padded_block(ch.k_rows, ch, cfg.head_dim);
+        if (cfg.copies_v()) padded_block(ch.v_rows, ch, cfg.head_dim_v);
     }
 
     void padded_block(PaddedRows &rows, const BlockChain &ch, int length) {
