@@ -3,8 +3,8 @@
     lengths.py RESULTS FOLDER
 
 Writes FOLDER/prefill_{f32,bf16}.svg (GFLOP/s over q_len = kv_len) and FOLDER/decode.svg (GB/s of keys and values over
-kv_len, cold), each with ours, the peers and the ceiling, and prints the slope of log(time) over log(length): 2 and 1 for
-work that grows as it must."""
+kv_len, cold), each with ours, the peers and the ceiling, and prints the slope of log(time) over log(length), 2 and 1 for
+work that grows as it must, and the bytes of the workspace, which must not grow with q_len * kv_len."""
 import collections
 import html
 import json
@@ -23,17 +23,24 @@ def length_of(case):
 
 
 def series_of(results, prefix, dtype, rate):
-    """By name: {length: rate}; and the time of ours by length."""
-    series, seconds = collections.defaultdict(dict), {}
+    """By name: {length: rate}; and the time and the workspace of ours by length."""
+    series, seconds, workspace = collections.defaultdict(dict), {}, {}
     for entry in results["results"]:
         if not entry["case"].startswith(prefix) or entry["dtype"] != dtype or entry["temperature"] == "warm":
             continue
         length = length_of(entry["case"])
         series["Heed"][length] = entry[rate]
         seconds[length] = entry["ours_ms"] / 1000
+        workspace[length] = entry["workspace_bytes"]
         if entry.get("peer_ms"):
             series[entry["peer"]][length] = entry[rate] * entry["ours_ms"] / entry["peer_ms"]
-    return series, seconds
+    return series, seconds, workspace
+
+
+def summary(seconds, workspace):
+    first, last = min(workspace), max(workspace)
+    return (f"time ~ length^{slope(seconds):.2f}; workspace {workspace[first]} bytes at {label(first)}, "
+            f"{workspace[last]} at {label(last)}")
 
 
 def slope(seconds):
@@ -87,18 +94,18 @@ def main(results_file, folder):
     machine = results["machine"]
     where = f"{machine['cpu']}, {machine['threads']} threads"
     for dtype in ("f32", "bf16"):
-        series, seconds = series_of(results, "len_", dtype, "gflops")
+        series, seconds, workspace = series_of(results, "len_", dtype, "gflops")
         ceiling = ceilings["gflops"][ceilings["best_unit"][dtype]]
         title = f"Causal prefill, {dtype}, 8/2 heads of 128; {where}"
         (folder / f"prefill_{dtype}.svg").write_text(svg(title, "GFLOP/s", series, ceiling))
-        print(f"prefill {dtype}: time ~ length^{slope(seconds):.2f}")
+        print(f"prefill {dtype}: {summary(seconds, workspace)}")
     both = {}
     for dtype, name in (("f32", "Heed"), ("bf16", "Heed bf16")):
-        series, seconds = series_of(results, "kv_", dtype, "gbps")
+        series, seconds, workspace = series_of(results, "kv_", dtype, "gbps")
         both[name] = series.pop("Heed")
         if dtype == "f32":
             both.update(series)
-        print(f"decode {dtype}: time ~ length^{slope(seconds):.2f}")
+        print(f"decode {dtype}: {summary(seconds, workspace)}")
     title = f"Decode, cold, 8/2 heads of 128; {where}; peers: f32"
     (folder / "decode.svg").write_text(svg(title, "GB/s of keys and values", both, ceilings["dram_gbps"]))
 

@@ -16,6 +16,7 @@ struct Result {
     bool cold = false;  // every call on a copy of K and V that has left the caches
     std::string kernel;
     int32_t num_splits = 0;
+    size_t workspace_bytes = 0;
     CheckResult check{};
     std::vector<double> seconds;  // of one call each; where a call is very short, means of several
 };

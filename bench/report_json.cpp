@@ -47,6 +47,7 @@ nlohmann::ordered_json result_json(const Result &result, const Ceilings &ceiling
             {"temperature", temperature(result)},
             {"kernel", result.kernel},
             {"num_splits", result.num_splits},
+            {"workspace_bytes", result.workspace_bytes},
             {"threads", ceilings.threads},
             {"ours_ms", s.milliseconds},
             {"ours_ms_median", s.median_milliseconds},

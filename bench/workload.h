@@ -21,6 +21,7 @@ public:
     const Case &problem_case() const { return case_; }
     std::string kernel() const;
     int32_t num_splits() const;
+    size_t workspace_bytes() const { return args_.workspace_bytes; }
 
     // Copies of K and V; all of them hold different numbers.
     int64_t num_copies() const { return placement_.num_copies; }

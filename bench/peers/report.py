@@ -26,7 +26,7 @@ def ours_fields(outcome, heed_report):
     # Its time may be of more rounds than these, where the case was a peer of another.
     rates = {name: found[name] * found["ours_ms"] / outcome.ours_ms
              for name in ("gflops", "gbps", "share_of_ceiling", "share_of_floor") if name in found}
-    return {**fields, "ceiling_name": found["ceiling_name"], **rates}
+    return {**fields, "workspace_bytes": found["workspace_bytes"], "ceiling_name": found["ceiling_name"], **rates}
 
 
 def entries(outcomes, heed_report):
