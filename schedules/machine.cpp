@@ -29,7 +29,8 @@ Target target_of_isa(const std::string &isa) {
 
 // Prefill holds rows x key_tile accumulators, one column of rows of q and a broadcast in registers:
 //   32 registers: 3 x 8 + 3 (the broadcast folds into the FMA);  16 registers: 3 x 4 + 3 + 1;
-//   without FMA 2 x 4 + 2 + product.
+//   without FMA 2 x 4 + 2 + product. With matrix tiles the products are stages of their own: 64 rows share the copy of
+//   a block of k and the transposed one of v, and 32 masked keys are one step along the 16 pairs of a tile.
 // Decode: lanes run along d; a tile of 4 keys x 1 row, or 1 key x 4 rows where the heads of a group share k: as a loop
 //   over keys, which LLVM cannot reorder, k streams in its order in memory (4 keys, interleaved: 1.35x the time).
 // Blocks of keys in prefill: whole blocks of rows, so that the diagonal is one step of its own. Run-time head dims: the
