@@ -1,5 +1,6 @@
 #include "scratch.h"
 
+#include <algorithm>
 #include <new>
 
 #include "view.h"
@@ -26,7 +27,8 @@ ScratchSlice *ScratchSlice::create(void *memory, int64_t bytes) {
 void *ScratchSlice::allocate(size_t bytes) {
     const int64_t room = size_ - top_;
     if (num_blocks_ == max_blocks || bytes > static_cast<size_t>(room)) return nullptr;
-    const int64_t padded = round_up(static_cast<int64_t>(bytes), scratch_alignment);
+    // An empty block takes room as well: its address must lie inside the slice.
+    const int64_t padded = round_up(std::max<int64_t>(static_cast<int64_t>(bytes), 1), scratch_alignment);
     if (padded > room) return nullptr;
     begin_[num_blocks_++] = top_;
     void *block = reinterpret_cast<char *>(this) + top_;
