@@ -7,8 +7,8 @@
 #   the others cost a few operations per logit). Dropout, ten rounds of a generator per logit, stands in general rows only.
 # - Storage: `contiguous` reads keys in place (contiguous and varlen). `paged` finds them through a table of slots per block and
 #   serves every storage. Prefill with f16, bf16 or int8 keys converts each block anyway, so that it has paged rows only.
-# - Head dims: those of common models; `any` serves the rest of 1..640 and every head_dim_v != head_dim, from padded copies of the
-#   key blocks. Each pair of types has general rows with every feature, so that nothing the API allows lacks a row.
+# - Head dims: those of common models; `any` serves the rest of 1..640 and other pairs of head_dim and head_dim_v, from padded copies
+#   of blocks of v, in decode of k as well. Each pair of types has general rows with every feature, so that nothing the API allows lacks a row.
 # - A decode row with gqa works on four rows (heads of a group, positions) at once, one without on one row: its waste would be fourfold.
 # - x86_64 (no FMA, no conversion of f16) has general rows only beyond f32.
 heed_add_kernel_library(heed_kernels)

@@ -33,10 +33,9 @@ Target target_of_isa(const std::string &isa) {
 //   a block of k and the transposed one of v, and 32 masked keys are one step along the 16 pairs of a tile.
 // Decode: lanes run along d; a tile of 4 keys x 1 row, or 1 key x 4 rows where the heads of a group share k: as a loop
 //   over keys, which LLVM cannot reorder, k streams in its order in memory (4 keys, interleaved: 1.35x the time).
-// Blocks of keys in prefill: a masked step multiplies only the keys seen, so that it may be long: the diagonal is one
-// step
-//   or two. Run-time head dims: the copies of a block of k and v stay within L2 at head_dim 640 (2 x 96 x 640 floats,
-//   480 KiB).
+// Blocks of keys in prefill: a masked step multiplies the keys that are seen only, so that it may be long, as the
+//   diagonal of an AVX-512 row is. Run-time head dims: the copies of a block of k and v stay within L2 at head_dim 640
+//   (2 x 96 x 640 floats, 480 KiB).
 void fit_tiles(const Machine &machine, AttentionConfig &config) {
     config.lanes = machine.lanes;
     config.dot_lanes = machine.lanes;
@@ -44,8 +43,8 @@ void fit_tiles(const Machine &machine, AttentionConfig &config) {
         config.key_tile = machine.vector_registers == 32 ? 8 : 4;
         config.row_block = machine.lanes * (machine.has_fma ? 3 : 2);
         if (!config.bf16_dots) {
-            config.kv_block = config.any_head_dim() ? 96 : 128;
-            config.masked_block = config.kv_block / 2;
+            config.kv_block = config.any_head_dim() ? 96 : 144;
+            config.masked_block = 48;
         }
         if (config.bf16_tiles) {
             config.row_block = 64;

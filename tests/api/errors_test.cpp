@@ -110,6 +110,16 @@ TEST(ScratchSlice, StackInAnyOrder) {
     EXPECT_EQ(slice->allocate(1), nullptr);
 }
 
+// An address behind the slice would be given back to the heap.
+TEST(ScratchSlice, AnEmptyBlockLiesInside) {
+    const int64_t bytes = heed::ScratchSlice::bytes_for(0);
+    AlignedBytes memory(static_cast<size_t>(bytes));
+    heed::ScratchSlice *slice = heed::ScratchSlice::create(memory.data(), bytes);
+    ASSERT_NE(slice->allocate(static_cast<size_t>(bytes - slice->mark().top - 128)), nullptr);
+    EXPECT_LT(static_cast<char *>(slice->allocate(0)), memory.data() + bytes);
+    EXPECT_EQ(slice->allocate(0), nullptr);
+}
+
 TEST(ScratchSlice, HoldsItsPayloadInAsManyBlocksAsItPromises) {
     const int64_t bytes = heed::ScratchSlice::bytes_for(24 * 129);
     AlignedBytes memory(static_cast<size_t>(bytes));
