@@ -3,6 +3,7 @@
 #include "attention_builder.h"
 #include "bf16_dots.h"
 #include "dropout.h"
+#include "lane_sums.h"
 #include "score_mod.h"
 
 namespace heed {
@@ -105,26 +106,9 @@ void AttentionBuilder::define_products(BlockChain &chain) {
     Args per_lane = in_block({st.u, st.row, st.k});
     chain.dot_tile(vars(per_lane)) += st.q_rows(d, st.row, st.t) * element(chain, in.k, chain.k_rows, d, st.k);
     chain.dots(vars(per_lane)) = chain.dot_tile(per_lane);
-    define_lane_sums(chain);
-    chain.product(vars(at)) = chain.sums.back()(in_block({st.k % lanes, 0, st.row, st.k / lanes}));
-}
-
-// Each level interleaves the halves of two vectors and adds: after log2(lanes) levels lane e holds the sum of key e.
-void AttentionBuilder::define_lane_sums(BlockChain &chain) {
-    const int lanes = cfg.dot_lanes;
-    for (int pairs = lanes / 2; pairs >= 1; pairs /= 2) {
-        auto operand = [&](const Expr &lane, const Expr &p) {
-            return chain.sums.empty() ? chain.dots(in_block({lane, st.row, st.kq * lanes + p}))
-                                      : chain.sums.back()(in_block({lane, p, st.row, st.kq}));
-        };
-        auto half = [&](int from) {
-            Expr lane = st.e / 2 + from;
-            return select(st.e % 2 == 0, operand(lane, st.p), operand(lane, st.p + pairs));
-        };
-        Func level("lane_sums" + std::to_string(pairs) + chain.suffix);
-        level(vars(in_block({st.e, st.p, st.row, st.kq}))) = half(0) + half(lanes / 2);
-        chain.sums.push_back(level);
-    }
+    std::vector<Expr> of_key;
+    for (int u = 0; u < lanes; u++) of_key.push_back(chain.dots(in_block({u, st.row, st.k})));
+    chain.product(vars(at)) = lane_sum(of_key);
 }
 
 // In units of log2: what changes a logit, in the contract's order. Softcap and bias in natural units are scaled alike.

@@ -72,16 +72,15 @@ private:
 // Logits, softmax numerators and weighted values of one block of keys; (.., kb, t, sp) throughout. A stage that the
 // config does not need stays undefined.
 struct BlockChain {
-    Halide::Func first_key;          // (): position of the block's first key
-    Halide::Func slots;              // (k): slot and page of a key, paged storage
-    Halide::Func biases;             // (row, k): elements of the bias as floats
-    Halide::Func visible;            // (row, k): whether the row may attend to the key; only where some row may not
-    Halide::Func product;            // (row, k): scaled q . k
-    Halide::Func dot_tile;           // decode, (u, row, k): the same, summed per lane u of d
-    Halide::Func dots;               // decode, (u, row, k): the same, copied from the registers of a tile
-    std::vector<Halide::Func> sums;  // decode, (e, p, row, kq): the tree that sums the lanes of dot_lanes keys at once
-    Halide::Func raw_logits;         // (row, k): where logits are modified, before that
-    Halide::Func logits, weights;    // (row, k)
+    Halide::Func first_key;             // (): position of the block's first key
+    Halide::Func slots;                 // (k): slot and page of a key, paged storage
+    Halide::Func biases;                // (row, k): elements of the bias as floats
+    Halide::Func visible;               // (row, k): whether the row may attend to the key; only where some row may not
+    Halide::Func product;               // (row, k): scaled q . k
+    Halide::Func dot_tile;              // decode, (u, row, k): the same, summed per lane u of d
+    Halide::Func dots;                  // decode, (u, row, k): the same, copied from the registers of a tile
+    Halide::Func raw_logits;            // (row, k): where logits are modified, before that
+    Halide::Func logits, weights;       // (row, k)
     Halide::Func block_max, block_sum;  // (row)
     Halide::Func sum_lanes;             // decode, (u, row): the weights summed per lane u of the keys
     Halide::Func kept;                  // (row, k): visible and not dropped
@@ -113,7 +112,7 @@ struct AttentionStages {
     explicit AttentionStages(const AttentionConfig &config);
 
     Halide::Var row{"row"}, t{"t"}, sp{"sp"}, k{"k"}, kb{"kb"}, d{"d"}, x{"x"};
-    Halide::Var u{"u"}, p{"p"}, kq{"kq"}, e{"e"}, ti{"ti"}, tj{"tj"}, s{"s"}, h{"h"}, b{"b"}, task{"task"};
+    Halide::Var u{"u"}, e{"e"}, ti{"ti"}, tj{"tj"}, s{"s"}, h{"h"}, b{"b"}, task{"task"};
 
     Halide::Func fields{"fields"};            // (d, t): the task's line of the table
     PaddedRows q_padded{"q_padded"};          // (d, row, t): scaled, zeros behind head_dim

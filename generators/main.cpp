@@ -20,6 +20,7 @@
 #include "attention_kernel.h"
 #include "bf16_dots.h"
 #include "cuda_row.h"
+#include "lane_sums.h"
 #include "op_row.h"
 #include "options.h"
 #include "schedules.h"
@@ -201,6 +202,8 @@ void generate(Options &options) {
     }
     LowerBf16Dots dots;
     if (row.config.bf16_dots) pipeline.add_custom_lowering_pass(&dots, [] {});
+    LowerLaneSums lane_sums;
+    pipeline.add_custom_lowering_pass(&lane_sums, [] {});
     pipeline.add_custom_lowering_pass(&scratch, [] {});
     Halide::Module module = pipeline.compile_to_module(kernel.arguments(), row.name, row.target);
     if (row.schedule != "default" && (trim_full.trimmed != 1 || trim_masked.trimmed != 1)) {

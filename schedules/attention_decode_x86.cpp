@@ -3,7 +3,7 @@
 //
 //   task = (block of rows, kv head, sequence, split of the keys), parallel; per block of keys:
 //     dots     row_block rows x key_tile keys accumulate over d in registers, a lane each
-//     logits   dot_lanes keys at once: a tree of interleaves and adds leaves one key per lane
+//     logits   dot_lanes keys at once: a tree of shuffles and adds leaves one key per lane (lane_sums.h)
 //     out     += weights (scalars) x v (vectors)   register tile: row_tile rows x d_tile vectors, over the keys
 // The splits of a row are merged in a second, small parallel loop.
 #include <algorithm>
@@ -141,15 +141,6 @@ private:
 
     void dot_products(BlockChain &ch) {
         const int lanes = cfg.dot_lanes, rows = cfg.row_block, tile = cfg.key_tile;
-        for (Func &level : ch.sums) {
-            one_task(level.compute_at(dot_consumer(ch), st.row).store_in(MemoryType::Register))
-                .bound_extent(st.e, lanes)
-                .bound_extent(st.row, 1)
-                .bound_extent(st.kq, 1)
-                .bound_extent(st.kb, 1)
-                .vectorize(st.e)
-                .unroll(st.p);
-        }
         one_task(ch.dots.compute_at(dot_consumer(ch), ko).store_in(MemoryType::Register))
             .bound_extent(st.u, lanes)
             .bound_extent(st.row, rows)
