@@ -26,8 +26,9 @@ struct AttentionConfig {
     int dot_lanes = 16;        // decode: partial sums of a dot product; prefill: not used
 
     // Changes speed only.
-    int lanes = 16;    // floats of a vector register, and edge of the transposed tiles
-    int key_tile = 8;  // keys (or values of d) of one register tile
+    int lanes = 16;         // floats of a vector register, and edge of the transposed tiles
+    int key_tile = 8;       // keys (or values of d) of one register tile
+    int prefetch_keys = 0;  // decode: how far ahead rows of k and v are asked for, 0 = not
 
     static constexpr int max_head_dim = 640;
 

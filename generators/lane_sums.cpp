@@ -23,8 +23,9 @@ struct Square {
     Expr first, stride;
 
     Expr row(int key) const {
-        return Load::make(Float(32, lanes), buffer, Ramp::make(simplify(first + key * stride), 1, lanes), Buffer<>(),
-                          Parameter(), const_true(lanes), ModulusRemainder());
+        Expr elements = Ramp::make(simplify(first + key * stride), make_one(first.type()), lanes);
+        return Load::make(Float(32, lanes), buffer, elements, Buffer<>(), Parameter(), const_true(lanes),
+                          ModulusRemainder());
     }
 
     // A vector that holds `left` partial sums of each of lanes / left rows, `key` the first of them. The steps between
