@@ -85,26 +85,24 @@ Expr AttentionBuilder::element(const BlockChain &chain, const KvSource &source, 
 
 void AttentionBuilder::define_products(BlockChain &chain) {
     Args at = in_block({st.row, st.k});
-    if (cfg.bf16_dots) {
-        chain.over_d = RDom(0, head_dim / 2, "over_d" + chain.suffix);
-        Expr d = chain.over_d;
-        auto key = [&](const Expr &element) { return in.k.stored(element, kv_head(), slot(chain, st.k)); };
-        chain.product(vars(at)) = 0.f;
-        chain.product(vars(at)) =
-            bf16_dot(chain.product(at), st.q_lanes(st.row, d, st.t), bf16_pair(key(2 * d), key(2 * d + 1)));
-        return;
-    }
+    auto add = [&](const Expr &so_far, const Expr &q, const Expr &d) {
+        auto stored = [&](const Expr &element) { return in.k.stored(element, kv_head(), slot(chain, st.k)); };
+        return cfg.bf16_dots ? bf16_dot(so_far, q, bf16_pair(stored(2 * d), stored(2 * d + 1)))
+                             : so_far + q * element(chain, in.k, chain.k_rows, d, st.k);
+    };
+    const Expr steps = cfg.bf16_dots ? head_dim / 2 : padded(head_dim);
     if (prefill) {
-        chain.over_d = RDom(0, padded(head_dim), "over_d" + chain.suffix);
-        Expr d = chain.over_d;
-        chain.product(vars(at)) += st.q_lanes(st.row, d, st.t) * element(chain, in.k, chain.k_rows, d, st.k);
+        chain.over_d = RDom(0, steps, "over_d" + chain.suffix);
+        chain.product(vars(at)) = 0.f;
+        chain.product(vars(at)) = add(chain.product(at), st.q_lanes(st.row, chain.over_d, st.t), chain.over_d);
         return;
     }
     const int lanes = cfg.dot_lanes;
-    chain.over_d = RDom(0, padded(head_dim) / lanes, "over_d" + chain.suffix);
+    chain.over_d = RDom(0, steps / lanes, "over_d" + chain.suffix);
     Expr d = chain.over_d * lanes + st.u;
     Args per_lane = in_block({st.u, st.row, st.k});
-    chain.dot_tile(vars(per_lane)) += st.q_rows(d, st.row, st.t) * element(chain, in.k, chain.k_rows, d, st.k);
+    chain.dot_tile(vars(per_lane)) = 0.f;
+    chain.dot_tile(vars(per_lane)) = add(chain.dot_tile(per_lane), st.q_rows(d, st.row, st.t), d);
     chain.dots(vars(per_lane)) = chain.dot_tile(per_lane);
     std::vector<Expr> of_key;
     for (int u = 0; u < lanes; u++) of_key.push_back(chain.dots(in_block({u, st.row, st.k})));
@@ -150,7 +148,7 @@ void AttentionBuilder::define_softmax(BlockChain &chain) {
     chain.block_max(vars(per_row)) = max(chain.block_max(per_row), chain.logits(at_key));
     Expr weight = exp2_nonpositive(chain.logits(at) - chain.block_max(per_row));
     chain.weights(vars(at)) = if_visible(chain, st.k, weight, 0.f);
-    if (cfg.bf16_dots) {
+    if (cfg.rounds_weights()) {
         define_weight_pairs(chain);
         return;
     }
@@ -205,7 +203,7 @@ void AttentionBuilder::define_values(BlockChain &chain) {
         Args each = in_block({st.row, st.k});
         chain.value_weights(vars(each)) = chain.weights(each) * in.v.scale(kv_head(), slot(chain, st.k));
     }
-    if (cfg.bf16_dots) {
+    if (cfg.rounds_weights()) {
         Expr pair = chain.pairs;
         auto half = [&](int i) { return chain.v_pairs(in_block({2 * st.d + i, pair})); };
         auto value = [&](const Expr &k) { return in.v.stored(st.e / 2, kv_head(), slot(chain, k)); };
@@ -235,7 +233,7 @@ void AttentionBuilder::define_values(BlockChain &chain) {
 // What multiplies the values of a key.
 Expr AttentionBuilder::value_weight(const BlockChain &chain, const Expr &key) const {
     Args at = in_block({st.row, key});
-    if (!cfg.bf16_dots) return cfg.has_kv_scales() ? chain.value_weights(at) : chain.weights(at);
+    if (!cfg.rounds_weights()) return cfg.has_kv_scales() ? chain.value_weights(at) : chain.weights(at);
     Expr both = chain.weight_pairs(in_block({st.row, key / 2}))[0];
     return select(key % 2 == 0, bf16_half(both, 0), bf16_half(both, 1));
 }

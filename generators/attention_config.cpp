@@ -28,8 +28,8 @@ std::string AttentionConfig::error() const {
         return std::string("kv_dtype = ") + name_of(kv_dtype) + " with dtype = " + name_of(dtype) +
                " is not allowed: dtype f32, f16 or bf16, kv_dtype the same or i8";
     }
-    if (bf16_dots && (phase != Phase::prefill || dtype != ElementType::bf16 || kv_dtype != dtype || has_dropout)) {
-        return "bf16_dots are not allowed but in prefill of bf16 without dropout";
+    if (bf16_dots && (dtype != ElementType::bf16 || kv_dtype != dtype || has_dropout)) {
+        return "bf16_dots are not allowed but with bf16, without dropout";
     }
     if (bf16_dots && (any_head_dim() || head_dim % 16 != 0 || head_dim_v % 16 != 0)) {
         return out_of_range("head_dim", head_dim % 16 != 0 ? head_dim : head_dim_v, "a multiple of 16 with bf16_dots");

@@ -18,7 +18,7 @@ struct AttentionConfig {
     ElementType kv_dtype = ElementType::f32;  // of k and v: dtype or i8
     bool paged = false;                       // keys are found through a page table (or stand in place: see kernel.h)
     bool has_bias = false, has_mask = false, has_softcap = false, has_alibi = false, has_dropout = false;
-    bool bf16_dots = false;  // prefill: q . k and weights . v are dot products of pairs of bf16; weights round to bf16
+    bool bf16_dots = false;    // q . k, in prefill weights . v too, are dot products of pairs of bf16
     bool packs_group = false;  // decode: a block of rows holds several heads of a group
     int row_block = 48;        // query rows that share one decision where key blocks begin
     int kv_block = 128;        // keys of one softmax step where all rows see all keys
@@ -66,7 +66,11 @@ struct AttentionConfig {
     bool tests_values() const { return phase == Phase::prefill && !has_dropout && !has_kv_scales(); }
 
     // Whether the products are stored before they become logits.
-    bool has_raw_logits() const { return modifies_logits() || bf16_dots; }
+    bool has_raw_logits() const { return modifies_logits() || rounds_weights(); }
+
+    // Whether weights round to bf16. Not in decode, whose few rows cost little: twice the rounding errors of the
+    // output.
+    bool rounds_weights() const { return bf16_dots && phase == Phase::prefill; }
 
     // Tensor cores: head dims up to here, general rows are padded to it.
     static constexpr int max_cuda_head_dim = 256;

@@ -30,6 +30,8 @@ heed_add_kernels(heed_kernels PHASE prefill HEAD_DIM 64 128 STORAGE paged ISA av
 # bf16 dot products.
 heed_add_kernels(heed_kernels PHASE prefill DTYPE bf16 HEAD_DIM 64 80 96 128 128x64 192x128 256
     FEATURES none alibi_bias_mask_softcap STORAGE paged ISA avx512bf16)
+heed_add_kernels(heed_kernels PHASE decode DTYPE bf16 HEAD_DIM 64 128 FEATURES none gqa ISA avx512bf16)
+heed_add_kernels(heed_kernels PHASE decode DTYPE bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE paged ISA avx512bf16)
 
 # int8 keys and values.
 heed_add_kernels(heed_kernels PHASE prefill decode DTYPE f16 bf16 KV_DTYPE i8 HEAD_DIM 128 STORAGE paged ISA avx2 avx512)

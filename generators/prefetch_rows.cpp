@@ -22,6 +22,7 @@ private:
         if ((op->name == "k" || op->name == "v") && op->index.as<Ramp>() != nullptr) loads.push_back(op);
         IRVisitor::visit(op);
     }
+    void visit(const Let *op) override { op->value.accept(this); }  // its name does not reach the prefetch
 };
 
 // Of several vectors in a line, the first one. Rows start with one.
@@ -51,11 +52,16 @@ Stmt PrefetchRows::visit(const For *op) {
     return result;
 }
 
-Stmt PrefetchRows::visit(const Store *op) {
-    if (!in_loop) return op;
+Stmt PrefetchRows::visit(const LetStmt *op) {
+    Stmt result = LetStmt::make(op->name, op->value, mutate(op->body));
+    return in_loop ? with_prefetches(op->value, result) : result;
+}
+
+Stmt PrefetchRows::visit(const Store *op) { return in_loop ? with_prefetches(op->value, op) : op; }
+
+Stmt PrefetchRows::with_prefetches(const Expr &value, Stmt result) {
     VectorsOfInputs inputs;
-    op->value.accept(&inputs);
-    Stmt result = op;
+    value.accept(&inputs);
     for (const Load *load : inputs.loads) {
         std::ostringstream line;
         line << load->name << load->index;

@@ -21,9 +21,12 @@ public:
 protected:
     using IRMutator::visit;
     Halide::Internal::Stmt visit(const Halide::Internal::For *op) override;
+    Halide::Internal::Stmt visit(const Halide::Internal::LetStmt *op) override;
     Halide::Internal::Stmt visit(const Halide::Internal::Store *op) override;
 
 private:
+    Halide::Internal::Stmt with_prefetches(const Halide::Expr &value, Halide::Internal::Stmt result);
+
     const std::vector<std::string> loops;
     const Halide::Expr keys;
     bool in_loop = false;

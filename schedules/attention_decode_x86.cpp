@@ -75,7 +75,7 @@ private:
         in_frame(st.block_range);
         in_frame(st.row_range).bound_extent(st.row, cfg.row_block);
         Func &q = cfg.pads_rows() ? padded_rows(st.q_padded.rows, st.q_padded, cfg.head_dim)
-                                  : along_d(st.q_rows, st.d, cfg.head_dim);
+                                  : along_d(st.q_rows, st.d, cfg.query_elements());
         head_rows(q).bound_extent(st.row, cfg.row_block);
         if (!cfg.pads_rows()) {
             q.vectorize(st.d, cfg.lanes);
