@@ -68,8 +68,8 @@ struct AttentionConfig {
     // Whether the products are stored before they become logits.
     bool has_raw_logits() const { return modifies_logits() || rounds_weights(); }
 
-    // Whether weights round to bf16. Not in decode, whose few rows cost little: twice the rounding errors of the
-    // output.
+    // Whether weights round to bf16. Not in decode: conversions of v are shared by few products there, and the error of
+    // the output stays that of its own rounding.
     bool rounds_weights() const { return bf16_dots && phase == Phase::prefill; }
 
     // Tensor cores: head dims up to here, general rows are padded to it.

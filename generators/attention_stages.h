@@ -88,14 +88,14 @@ struct BlockChain {
     Halide::Func value_tile;            // (row, d): weighted sum of values
     Halide::Func block_out;             // (row, d): the same, copied from the registers of a tile
     PaddedRows k_rows, v_rows;          // (d, k): used when the config copies k and v
-    Halide::Func weight_pairs;          // bf16_dots, (row, k / 2): the weights of two keys as bf16, and their sum
-    Halide::Func v_pairs;               // bf16_dots, (e = 2 d + k % 2, k / 2): values, those of two keys side by side
-    Halide::Func exponents;             // prefill, (u): the largest exponent of a value, by lanes
-    Halide::Func special_end;           // prefill, (): keys, none or all, whose values are multiplied with care
+    Halide::Func weight_pairs;          // rounds_weights, (row, k / 2): the weights of two keys as bf16, and their sum
+    Halide::Func v_pairs;      // rounds_weights, (e = 2 d + k % 2, k / 2): values, those of two keys side by side
+    Halide::Func exponents;    // prefill, (u): the largest exponent of a value, by lanes
+    Halide::Func special_end;  // prefill, (): keys, none or all, whose values are multiplied with care
     Halide::RDom over_d, keys;
     Halide::RDom lane_keys, over_u;          // decode
     Halide::RDom values, numbers, specials;  // prefill
-    Halide::RDom pairs, sum_pairs;           // bf16_dots
+    Halide::RDom pairs, sum_pairs;           // rounds_weights
     Halide::RDom steps;                      // (slot of the state, block of keys)
 
     BlockChain(const std::string &suffix, int block, bool ranged);

@@ -1,7 +1,7 @@
 #pragma once
 // Lowering pass: loops over the keys of a block ask for the rows of k and v some keys ahead. Left alone, the
-// prefetchers of the cache fall behind where much is computed per row, and start anew with every block: four query rows
-// of bf16 reached 50 % of what DRAM gives, with this pass 70 %.
+// prefetchers of the cache fall behind where much is computed per row, and start anew with every block (one thread,
+// four query rows, keys of bf16 in DRAM that gives 41 GB/s: 21 GB/s without this pass, 27 GB/s with it).
 
 #include <set>
 #include <string>

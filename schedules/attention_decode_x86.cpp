@@ -4,8 +4,9 @@
 //   task = (block of rows, kv head, sequence, split of the keys), parallel; per block of keys:
 //     dots     row_block rows x key_tile keys accumulate over d in registers, a lane each
 //     logits   dot_lanes keys at once: a tree of shuffles and adds leaves one key per lane (lane_sums.h)
-//     out     += weights (scalars) x v (vectors)   register tile: row_tile rows x d_tile vectors, over the keys
-// The splits of a row are merged in a second, small parallel loop.
+//     out     += weights (scalars) x v (vectors)   register tile: row_tile rows x d_tile vectors, over value_keys keys
+// Rows of k and v are asked for ahead (prefetch_rows.h). The splits of a row are merged in a second, small parallel
+// loop.
 #include <algorithm>
 
 #include "task_schedule.h"
