@@ -33,7 +33,8 @@ double Entry::sample() {
 }
 
 Entry make_entry(Workload &workload, bool cold, const CheckResult &check) {
-    const Result result{workload.problem_case(), cold, workload.kernel(), workload.num_splits(), workload.workspace_bytes(), check, {}};
+    const Result result{
+        workload.problem_case(), cold, workload.kernel(), workload.num_splits(), workload.workspace_bytes(), check, {}};
     return {&workload, result, calls_of_sample(workload)};
 }
 

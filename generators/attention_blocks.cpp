@@ -2,6 +2,7 @@
 // rows.
 #include "attention_builder.h"
 #include "bf16_dots.h"
+#include "lane_sums.h"
 #include "score_mod.h"
 
 namespace heed {
@@ -92,56 +93,38 @@ Expr AttentionBuilder::element(const BlockChain &chain, const KvSource &source, 
 
 void AttentionBuilder::define_products(BlockChain &chain) {
     Args at = in_block({st.row, st.k});
-    if (cfg.bf16_dots) {
-        const int pairs = cfg.query_elements();
-        chain.over_d = RDom(0, cfg.bf16_tiles ? cfg.padded(pairs) : pairs, "over_d" + chain.suffix);
-        Expr d = chain.over_d;
-        auto key = [&](const Expr &element) {
-            return cfg.bf16_tiles ? Expr(chain.k_rows.rows(in_block({element, st.k})))
-                                  : in.k.stored(element, kv_head(), slot(chain, st.k));
-        };
-        chain.product(vars(at)) = 0.f;
-        chain.product(vars(at)) =
-            bf16_dot(chain.product(at), st.q_lanes(st.row, d, st.t), bf16_pair(key(2 * d), key(2 * d + 1)));
-        return;
-    }
+    auto stored = [&](const Expr &d) {
+        return cfg.bf16_tiles ? Expr(chain.k_rows.rows(in_block({d, st.k})))
+                              : in.k.stored(d, kv_head(), slot(chain, st.k));
+    };
+    auto add = [&](const Expr &so_far, const Expr &q, const Expr &d) {
+        return cfg.bf16_dots ? bf16_dot(so_far, q, bf16_pair(stored(2 * d), stored(2 * d + 1)))
+                             : so_far + q * element(chain, in.k, chain.k_rows, d, st.k);
+    };
     if (prefill) {
-        chain.over_d = RDom(0, head_dim, "over_d" + chain.suffix);
+        const int pairs = cfg.query_elements();
+        Expr steps = cfg.bf16_tiles ? Expr(cfg.padded(pairs)) : cfg.bf16_dots ? Expr(pairs) : head_dim;
+        chain.over_d = RDom(0, steps, "over_d" + chain.suffix);
         Expr d = chain.over_d;
-        if (chain.ranged) {
+        if (chain.ranged && !cfg.bf16_dots) {
             Expr seen = st.kq * cfg.key_tile < chain.seen_end(in_block({}));
             chain.d_end(vars(in_block({st.kq}))) = select(seen, head_dim, 0);
             chain.over_d.where(d < chain.d_end(in_block({st.k / cfg.key_tile})));
         }
-        chain.product(vars(at)) += st.q_lanes(st.row, d, st.t) * element(chain, in.k, chain.k_rows, d, st.k);
+        chain.product(vars(at)) = 0.f;
+        chain.product(vars(at)) = add(chain.product(at), st.q_lanes(st.row, d, st.t), d);
         return;
     }
     const int lanes = cfg.dot_lanes;
-    chain.over_d = RDom(0, padded(head_dim) / lanes, "over_d" + chain.suffix);
+    chain.over_d = RDom(0, steps / lanes, "over_d" + chain.suffix);
     Expr d = chain.over_d * lanes + st.u;
     Args per_lane = in_block({st.u, st.row, st.k});
-    chain.dot_tile(vars(per_lane)) += st.q_rows(d, st.row, st.t) * element(chain, in.k, chain.k_rows, d, st.k);
+    chain.dot_tile(vars(per_lane)) = 0.f;
+    chain.dot_tile(vars(per_lane)) = add(chain.dot_tile(per_lane), st.q_rows(d, st.row, st.t), d);
     chain.dots(vars(per_lane)) = chain.dot_tile(per_lane);
-    define_lane_sums(chain);
-    chain.product(vars(at)) = chain.sums.back()(in_block({st.k % lanes, 0, st.row, st.k / lanes}));
-}
-
-// Each level interleaves the halves of two vectors and adds: after log2(lanes) levels lane e holds the sum of key e.
-void AttentionBuilder::define_lane_sums(BlockChain &chain) {
-    const int lanes = cfg.dot_lanes;
-    for (int pairs = lanes / 2; pairs >= 1; pairs /= 2) {
-        auto operand = [&](const Expr &lane, const Expr &p) {
-            return chain.sums.empty() ? chain.dots(in_block({lane, st.row, st.kq * lanes + p}))
-                                      : chain.sums.back()(in_block({lane, p, st.row, st.kq}));
-        };
-        auto half = [&](int from) {
-            Expr lane = st.e / 2 + from;
-            return select(st.e % 2 == 0, operand(lane, st.p), operand(lane, st.p + pairs));
-        };
-        Func level("lane_sums" + std::to_string(pairs) + chain.suffix);
-        level(vars(in_block({st.e, st.p, st.row, st.kq}))) = half(0) + half(lanes / 2);
-        chain.sums.push_back(level);
-    }
+    std::vector<Expr> of_key;
+    for (int u = 0; u < lanes; u++) of_key.push_back(chain.dots(in_block({u, st.row, st.k})));
+    chain.product(vars(at)) = lane_sum(of_key);
 }
 
 // In units of log2: what changes a logit, in the contract's order. Softcap and bias in natural units are scaled alike.
@@ -183,7 +166,7 @@ void AttentionBuilder::define_softmax(BlockChain &chain) {
     chain.block_max(vars(per_row)) = max(chain.block_max(per_row), chain.logits(at_key));
     Expr weight = exp2_nonpositive(chain.logits(at) - chain.block_max(per_row));
     chain.weights(vars(at)) = if_visible(chain, st.k, weight, 0.f);
-    if (cfg.bf16_dots) {
+    if (cfg.rounds_weights()) {
         define_weight_pairs(chain);
         return;
     }

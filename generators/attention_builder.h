@@ -57,7 +57,6 @@ private:
                  const Expr &k) const;
     void define_copies(BlockChain &chain);
     void define_products(BlockChain &chain);
-    void define_lane_sums(BlockChain &chain);
     void define_logits(BlockChain &chain);
     void define_softmax(BlockChain &chain);
     void define_dropout(BlockChain &chain);

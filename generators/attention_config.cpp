@@ -28,14 +28,15 @@ std::string AttentionConfig::error() const {
         return std::string("kv_dtype = ") + name_of(kv_dtype) + " with dtype = " + name_of(dtype) +
                " is not allowed: dtype f32, f16 or bf16, kv_dtype the same or i8";
     }
-    if (bf16_dots && (phase != Phase::prefill || dtype != ElementType::bf16 || kv_dtype != dtype || has_dropout)) {
-        return "bf16_dots are not allowed but in prefill of bf16 without dropout";
+    if (bf16_dots && (dtype != ElementType::bf16 || kv_dtype != dtype || has_dropout)) {
+        return "bf16_dots are not allowed but with bf16, without dropout";
     }
     if (bf16_dots && (any_head_dim() || head_dim % 16 != 0 || head_dim_v % 16 != 0)) {
         return out_of_range("head_dim", head_dim % 16 != 0 ? head_dim : head_dim_v, "a multiple of 16 with bf16_dots");
     }
-    if (bf16_tiles && (!bf16_dots || row_block % 16 != 0 || masked_block % 32 != 0)) {
-        return "bf16_tiles are not allowed but with bf16_dots, row_block a multiple of 16, masked_block of 32";
+    if (bf16_tiles && (!rounds_weights() || row_block % 16 != 0 || masked_block % 32 != 0)) {
+        return "bf16_tiles are not allowed but in prefill with bf16_dots, row_block a multiple of 16, masked_block of "
+               "32";
     }
     if (!power_of_two(lanes) || lanes < 4 || lanes > 16) {
         return out_of_range("lanes", lanes, "4, 8 or 16");

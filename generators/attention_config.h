@@ -18,8 +18,8 @@ struct AttentionConfig {
     ElementType kv_dtype = ElementType::f32;  // of k and v: dtype or i8
     bool paged = false;                       // keys are found through a page table (or stand in place: see kernel.h)
     bool has_bias = false, has_mask = false, has_softcap = false, has_alibi = false, has_dropout = false;
-    bool bf16_dots = false;   // prefill: q . k and weights . v are dot products of pairs of bf16; weights round to bf16
-    bool bf16_tiles = false;  // with bf16_dots: of matrix tiles (AMX), whose operands are copies of k and v
+    bool bf16_dots = false;    // q . k, in prefill weights . v too, are dot products of pairs of bf16
+    bool bf16_tiles = false;   // with bf16_dots in prefill: of matrix tiles (AMX), whose operands are copies of k and v
     bool packs_group = false;  // decode: a block of rows holds several heads of a group
     int row_block = 48;        // query rows that share one decision where key blocks begin
     int kv_block = 128;        // keys of one softmax step where all rows see all keys
@@ -27,8 +27,9 @@ struct AttentionConfig {
     int dot_lanes = 16;        // decode: partial sums of a dot product; prefill: not used
 
     // Changes speed only.
-    int lanes = 16;    // floats of a vector register, and edge of the transposed tiles
-    int key_tile = 8;  // keys (or values of d) of one register tile
+    int lanes = 16;         // floats of a vector register, and edge of the transposed tiles
+    int key_tile = 8;       // keys (or values of d) of one register tile
+    int prefetch_keys = 0;  // decode: how far ahead rows of k and v are asked for, 0 = not
 
     static constexpr int max_head_dim = 640;
 
@@ -67,7 +68,11 @@ struct AttentionConfig {
     bool tests_values() const { return phase == Phase::prefill && !has_dropout && !has_kv_scales(); }
 
     // Whether the products are stored before they become logits.
-    bool has_raw_logits() const { return (modifies_logits() || bf16_dots) && !bf16_tiles; }
+    bool has_raw_logits() const { return (modifies_logits() || rounds_weights()) && !bf16_tiles; }
+
+    // Whether weights round to bf16. Not in decode: conversions of v are shared by few products there, and the error of
+    // the output stays that of its own rounding.
+    bool rounds_weights() const { return bf16_dots && phase == Phase::prefill; }
 
     // Tensor cores: head dims up to here, general rows are padded to it.
     static constexpr int max_cuda_head_dim = 256;

@@ -149,4 +149,8 @@ std::vector<Argument> AttentionArguments::arguments() const {
 
 Pipeline AttentionKernel::pipeline() const { return Pipeline(stages.out); }
 
+Expr AttentionKernel::prefetched_keys() const {
+    return config.paged ? select(page_size > 0, 0, config.prefetch_keys) : Expr(config.prefetch_keys);
+}
+
 }  // namespace heed

@@ -49,6 +49,7 @@ struct AttentionKernel : AttentionArguments {
     explicit AttentionKernel(const AttentionConfig &config);
 
     Halide::Pipeline pipeline() const;
+    Halide::Expr prefetched_keys() const;  // how far ahead; 0 where keys stand in pages, whose order in memory is free
 
 private:
     AttentionInputs inputs() const;

@@ -80,13 +80,12 @@ struct BlockChain {
     Halide::Func mask_rows, bias_rows;       // prefill, (k, row): elements of the mask, of the bias as floats
     TransposedTiles mask_tiles, bias_tiles;  // prefill
     Halide::Func biases;                     // (row, k): elements of the bias as floats
-    Halide::Func visible;            // (row, k): whether the row may attend to the key; only where some row may not
-    Halide::Func product;            // (row, k): scaled q . k
-    Halide::Func dot_tile;           // decode, (u, row, k): the same, summed per lane u of d
-    Halide::Func dots;               // decode, (u, row, k): the same, copied from the registers of a tile
-    std::vector<Halide::Func> sums;  // decode, (e, p, row, kq): the tree that sums the lanes of dot_lanes keys at once
-    Halide::Func raw_logits;         // (row, k): where logits are modified, before that
-    Halide::Func logits, weights;    // (row, k)
+    Halide::Func visible;               // (row, k): whether the row may attend to the key; only where some row may not
+    Halide::Func product;               // (row, k): scaled q . k
+    Halide::Func dot_tile;              // decode, (u, row, k): the same, summed per lane u of d
+    Halide::Func dots;                  // decode, (u, row, k): the same, copied from the registers of a tile
+    Halide::Func raw_logits;            // (row, k): where logits are modified, before that
+    Halide::Func logits, weights;       // (row, k)
     Halide::Func block_max, block_sum;  // (row)
     Halide::Func sum_lanes;             // decode, (u, row): the weights summed per lane u of the keys
     Halide::Func kept;                  // (row, k): visible and not dropped
@@ -94,17 +93,17 @@ struct BlockChain {
     Halide::Func value_tile;            // (row, d): weighted sum of values
     Halide::Func block_out;             // (row, d): the same, copied from the registers of a tile
     PaddedRows k_rows, v_rows;          // (d, k): used when the config copies k and v; bf16_tiles: k as stored
-    Halide::Func weight_pairs;          // bf16_dots, (row, k / 2): the weights of two keys as bf16, and their sum
-    Halide::Func v_pairs;               // bf16_dots, (e = 2 d + k % 2, k / 2): values, those of two keys side by side
-    TransposedTiles v_tiles;            // bf16_tiles
-    Halide::Func v_lanes;               // bf16_tiles, (k / 2, d): values, those of two keys as one word
-    Halide::Func exponents;             // prefill, (u): the largest exponent of a value, by lanes
-    Halide::Func special_end;           // prefill, (): keys, none or all, whose values are multiplied with care
-    Halide::Func number_end;            // prefill, (): keys (bf16_dots: pairs), all seen ones or none, of plain numbers
+    Halide::Func weight_pairs;          // rounds_weights, (row, k / 2): the weights of two keys as bf16, and their sum
+    Halide::Func v_pairs;      // rounds_weights, (e = 2 d + k % 2, k / 2): values, those of two keys side by side
+    TransposedTiles v_tiles;   // bf16_tiles
+    Halide::Func v_lanes;      // bf16_tiles, (k / 2, d): values, those of two keys as one word
+    Halide::Func exponents;    // prefill, (u): the largest exponent of a value, by lanes
+    Halide::Func special_end;  // prefill, (): keys, none or all, whose values are multiplied with care
+    Halide::Func number_end;   // prefill, (): keys (rounds_weights: pairs), all seen ones or none, of plain numbers
     Halide::RDom over_d, keys, numbers;
     Halide::RDom lane_keys, over_u;  // decode
     Halide::RDom values, specials;   // prefill
-    Halide::RDom pairs;              // bf16_dots
+    Halide::RDom pairs;              // rounds_weights
     Halide::RDom steps;              // (slot of the state, block of keys)
 
     BlockChain(const std::string &suffix, int block, bool ranged);
@@ -121,7 +120,7 @@ struct AttentionStages {
     explicit AttentionStages(const AttentionConfig &config);
 
     Halide::Var row{"row"}, t{"t"}, sp{"sp"}, k{"k"}, kb{"kb"}, d{"d"}, x{"x"};
-    Halide::Var u{"u"}, p{"p"}, kq{"kq"}, e{"e"}, ti{"ti"}, tj{"tj"}, s{"s"}, h{"h"}, b{"b"}, task{"task"};
+    Halide::Var u{"u"}, e{"e"}, ti{"ti"}, tj{"tj"}, s{"s"}, h{"h"}, b{"b"}, task{"task"};
 
     Halide::Func fields{"fields"};            // (d, t): the task's line of the table
     PaddedRows q_padded{"q_padded"};          // (d, row, t): scaled, zeros behind head_dim

@@ -28,7 +28,7 @@ void AttentionBuilder::define_dropout(BlockChain &chain) {
 void AttentionBuilder::define_values(BlockChain &chain) {
     Args at = in_block({st.row, st.d});
     const bool splits_loop = hides(chain) && cfg.tests_values();
-    chain.numbers = RDom(0, cfg.bf16_dots ? chain.block / 2 : chain.block, "numbers" + chain.suffix);
+    chain.numbers = RDom(0, cfg.rounds_weights() ? chain.block / 2 : chain.block, "numbers" + chain.suffix);
     if (splits_loop) {
         define_special_end(chain);
         if (!cfg.bf16_tiles) chain.numbers.where(chain.numbers < chain.number_end(in_block({})));
@@ -40,7 +40,7 @@ void AttentionBuilder::define_values(BlockChain &chain) {
     Func &sum = cfg.bf16_tiles ? chain.block_out : chain.value_tile;
     sum(vars(at)) = 0.f;
     Expr so_far = sum(at), number = chain.numbers;
-    Expr with = cfg.bf16_dots
+    Expr with = cfg.rounds_weights()
                     ? bf16_dot(so_far, chain.weight_pairs(in_block({st.row, number}))[0], value_pair(chain, number))
                     : so_far + value_weight(chain, number) * element(chain, in.v, chain.v_rows, st.d, number);
     sum(vars(at)) = cfg.has_dropout ? select(chain.kept(in_block({st.row, number})), with, so_far)
@@ -84,7 +84,7 @@ Expr AttentionBuilder::value_pair(BlockChain &chain, const Expr &pair) const {
 // What multiplies the values of a key.
 Expr AttentionBuilder::value_weight(const BlockChain &chain, const Expr &key) const {
     Args at = in_block({st.row, key});
-    if (!cfg.bf16_dots) return cfg.has_kv_scales() ? chain.value_weights(at) : chain.weights(at);
+    if (!cfg.rounds_weights()) return cfg.has_kv_scales() ? chain.value_weights(at) : chain.weights(at);
     Expr both = chain.weight_pairs(in_block({st.row, key / 2}))[0];
     return select(key % 2 == 0, bf16_half(both, 0), bf16_half(both, 1));
 }
@@ -115,7 +115,7 @@ void AttentionBuilder::define_special_end(BlockChain &chain) {
     chain.special_end(vars(in_block({}))) = select(largest == exponent, chain.block, 0);
     if (cfg.bf16_tiles) return;
     Expr end = chain.ranged ? Expr(chain.seen_end(in_block({}))) : Expr(chain.block);
-    chain.number_end(vars(in_block({}))) = select(largest == exponent, 0, cfg.bf16_dots ? (end + 1) / 2 : end);
+    chain.number_end(vars(in_block({}))) = select(largest == exponent, 0, cfg.rounds_weights() ? (end + 1) / 2 : end);
 }
 
 }  // namespace heed

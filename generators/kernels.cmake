@@ -27,9 +27,12 @@ heed_add_kernels(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM 64 128
 heed_add_kernels(heed_kernels PHASE decode DTYPE f32 f16 bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE paged ISA avx2 avx512)
 heed_add_kernels(heed_kernels PHASE prefill HEAD_DIM 64 128 STORAGE paged ISA avx2 avx512)
 
-# bf16 dot products, by pairs and by matrix tiles.
+# bf16 dot products, in prefill by pairs and by matrix tiles. In decode for what plans choose most: any such row goes before those of
+# AVX-512, so that a plain one stands beside gqa.
 heed_add_kernels(heed_kernels PHASE prefill DTYPE bf16 HEAD_DIM 64 80 96 128 128x64 192x128 256
     FEATURES none alibi_bias_mask_softcap STORAGE paged ISA avx512bf16 amx)
+heed_add_kernels(heed_kernels PHASE decode DTYPE bf16 HEAD_DIM 64 128 FEATURES none gqa ISA avx512bf16)
+heed_add_kernels(heed_kernels PHASE decode DTYPE bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE paged ISA avx512bf16)
 
 # int8 keys and values.
 heed_add_kernels(heed_kernels PHASE prefill decode DTYPE f16 bf16 KV_DTYPE i8 HEAD_DIM 128 STORAGE paged ISA avx2 avx512)

@@ -21,8 +21,10 @@
 #include "bf16_dots.h"
 #include "bf16_tiles.h"
 #include "cuda_row.h"
+#include "lane_sums.h"
 #include "op_row.h"
 #include "options.h"
+#include "prefetch_rows.h"
 #include "schedules.h"
 #include "scratch_bytes.h"
 #include "trim_loops.h"
@@ -205,6 +207,10 @@ void generate(Options &options) {
     if (row.config.bf16_tiles) pipeline.add_custom_lowering_pass(&tiles, [] {});
     LowerBf16Dots dots;
     if (row.config.bf16_dots) pipeline.add_custom_lowering_pass(&dots, [] {});
+    LowerLaneSums lane_sums;
+    pipeline.add_custom_lowering_pass(&lane_sums, [] {});
+    PrefetchRows prefetch({"dots_full.s0.k", "value_tile_full.s1"}, kernel.prefetched_keys());
+    if (row.schedule == "x86" && row.config.prefetch_keys > 0) pipeline.add_custom_lowering_pass(&prefetch, [] {});
     pipeline.add_custom_lowering_pass(&scratch, [] {});
     Halide::Module module = pipeline.compile_to_module(kernel.arguments(), row.name, row.target);
     if (row.schedule != "default" && (trim_full.trimmed != 1 || trim_masked.trimmed != 1)) {

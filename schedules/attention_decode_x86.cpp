@@ -3,9 +3,10 @@
 //
 //   task = (block of rows, kv head, sequence, split of the keys), parallel; per block of keys:
 //     dots     row_block rows x key_tile keys accumulate over d in registers, a lane each
-//     logits   dot_lanes keys at once: a tree of interleaves and adds leaves one key per lane
-//     out     += weights (scalars) x v (vectors)   register tile: row_tile rows x d_tile vectors, over the keys
-// The splits of a row are merged in a second, small parallel loop.
+//     logits   dot_lanes keys at once: a tree of shuffles and adds leaves one key per lane (lane_sums.h)
+//     out     += weights (scalars) x v (vectors)   register tile: row_tile rows x d_tile vectors, over value_keys keys
+// Rows of k and v are asked for ahead (prefetch_rows.h). The splits of a row are merged in a second, small parallel
+// loop.
 #include <algorithm>
 
 #include "task_schedule.h"
@@ -30,6 +31,7 @@ public:
     }
 
 private:
+    static constexpr int value_keys = 32;  // of one visit to the accumulators of v; 16 KiB of f32 rows of 128
     const int registers;
     Var ko{"ko"}, kt{"kt"}, ro{"ro"}, rt{"rt"}, dv{"dv"}, db{"db"};
 
@@ -74,7 +76,7 @@ private:
         in_frame(st.block_range);
         in_frame(st.row_range).bound_extent(st.row, cfg.row_block);
         Func &q = cfg.pads_rows() ? padded_rows(st.q_padded.rows, st.q_padded, cfg.head_dim)
-                                  : along_d(st.q_rows, st.d, cfg.head_dim);
+                                  : along_d(st.q_rows, st.d, cfg.query_elements());
         head_rows(q).bound_extent(st.row, cfg.row_block);
         if (!cfg.pads_rows()) {
             q.vectorize(st.d, cfg.lanes);
@@ -141,15 +143,6 @@ private:
 
     void dot_products(BlockChain &ch) {
         const int lanes = cfg.dot_lanes, rows = cfg.row_block, tile = cfg.key_tile;
-        for (Func &level : ch.sums) {
-            one_task(level.compute_at(dot_consumer(ch), st.row).store_in(MemoryType::Register))
-                .bound_extent(st.e, lanes)
-                .bound_extent(st.row, 1)
-                .bound_extent(st.kq, 1)
-                .bound_extent(st.kb, 1)
-                .vectorize(st.e)
-                .unroll(st.p);
-        }
         one_task(ch.dots.compute_at(dot_consumer(ch), ko).store_in(MemoryType::Register))
             .bound_extent(st.u, lanes)
             .bound_extent(st.row, rows)
@@ -182,43 +175,35 @@ private:
         }
     }
 
-    // Whole rows of v, in their order in memory: two query rows of 8 vectors fill 16 of 32 registers with accumulators
-    // and leave room for v (four rows of half of v at a time were 15 % slower from DRAM); 16 registers hold two rows of
-    // 4 vectors or one of 8. With run-time head dims the tile is one vector wide and all rows high.
+    // The accumulators of a register tile stay there over value_keys keys; then the next tile works on the same keys,
+    // so that reads of memory are spread over all of the arithmetic. 32 registers: four rows of 4 vectors or one of 8,
+    // and room for v, which is converted once for four rows; 16 registers: two rows of 4 vectors or one of 8. With
+    // run-time head dims the tile is one vector wide and all rows high.
     void values(BlockChain &ch) {
         const int lanes = cfg.lanes, any = cfg.any_head_dim();
-        const int row_tile = any ? cfg.row_block : std::min(2, cfg.row_block);
-        int vectors = any ? 1 : registers == 32 || row_tile == 1 ? 8 : 4;
+        const int row_tile = any || registers == 32 ? cfg.row_block : std::min(2, cfg.row_block);
+        int vectors = any ? 1 : row_tile == 1 ? 8 : 4;
         while ((cfg.padded(cfg.head_dim_v) / lanes) % vectors != 0) {
             vectors--;
         }
-        of_block(ch.block_out, ch);
+        RVar chunk("chunk"), key("key");
+        of_block(ch.value_tile, ch);
         if (any) {
-            ch.block_out.hoist_storage(task_loop).store_in(MemoryType::Heap);
+            ch.value_tile.hoist_storage(task_loop).store_in(MemoryType::Heap);
         }
-        along_d(ch.block_out, st.d, cfg.head_dim_v)
+        along_d(ch.value_tile, st.d, cfg.head_dim_v)
             .reorder_storage(st.d, st.row, st.kb, st.t, st.sp)
             .bound_extent(st.row, cfg.row_block)
+            .reorder(st.d, st.row)
+            .vectorize(st.d, lanes, TailStrategy::RoundUp)
+            .update()
+            .split(ch.numbers.x, chunk, key, std::min(value_keys, ch.block))
             .split(st.row, ro, rt, row_tile)
             .split(st.d, db, dv, vectors * lanes, TailStrategy::RoundUp)
-            .reorder(dv, rt, db, ro)
+            .reorder(dv, rt, key, db, ro, chunk)
             .vectorize(dv, lanes)
             .unroll(dv)
             .unroll(rt);
-        one_task(ch.value_tile.compute_at(ch.block_out, db).store_in(MemoryType::Register))
-            .bound_extent(st.kb, 1)
-            .bound_extent(st.d, vectors * lanes)
-            .bound_extent(st.row, row_tile)
-            .reorder_storage(st.d, st.row, st.kb, st.t, st.sp)
-            .reorder(st.d, st.row)
-            .vectorize(st.d, lanes)
-            .unroll(st.d)
-            .unroll(st.row)
-            .update()
-            .reorder(st.d, st.row, ch.numbers)
-            .vectorize(st.d, lanes)
-            .unroll(st.d)
-            .unroll(st.row);
     }
 };
 
