@@ -116,6 +116,7 @@ void AttentionBuilder::define_products(BlockChain &chain) {
         return;
     }
     const int lanes = cfg.dot_lanes;
+    Expr steps = cfg.bf16_dots ? Expr(cfg.query_elements()) : padded(head_dim);
     chain.over_d = RDom(0, steps / lanes, "over_d" + chain.suffix);
     Expr d = chain.over_d * lanes + st.u;
     Args per_lane = in_block({st.u, st.row, st.k});
