@@ -21,6 +21,7 @@
 #include "bf16_dots.h"
 #include "bf16_tiles.h"
 #include "cuda_row.h"
+#include "keep_tiles.h"
 #include "lane_sums.h"
 #include "op_row.h"
 #include "options.h"
@@ -202,6 +203,10 @@ void generate(Options &options) {
     if (row.schedule != "default") {
         pipeline.add_custom_lowering_pass(&trim_full, [] {});
         pipeline.add_custom_lowering_pass(&trim_masked, [] {});
+    }
+    KeepTiles keep_tiles({"product", "value_tile"});
+    if (row.schedule == "x86" && row.config.phase == Phase::prefill && !row.config.bf16_tiles) {
+        pipeline.add_custom_lowering_pass(&keep_tiles, [] {});
     }
     LowerBf16Tiles tiles;
     if (row.config.bf16_tiles) pipeline.add_custom_lowering_pass(&tiles, [] {});

@@ -91,12 +91,14 @@ ThreadPool::~ThreadPool() {
     }
 }
 
-// Needs the mutex. Workers take no signals: those are the application's. Fewer workers are fine: the caller does their
-// share.
+// Needs the mutex. Workers take no signals from outside: those are the application's. Fewer workers are fine: the
+// caller does their share.
 void ThreadPool::start_workers(int32_t count) {
     if (num_workers_ >= count || num_workers_ >= max_workers) return;
     sigset_t all, previous;
     sigfillset(&all);
+    // An instruction's own signal cannot wait: blocked, it kills the process past the application's handler.
+    for (const int fault : {SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP}) sigdelset(&all, fault);
     pthread_sigmask(SIG_SETMASK, &all, &previous);
     try {
         while (num_workers_ < count && num_workers_ < max_workers) {

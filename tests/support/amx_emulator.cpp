@@ -6,6 +6,7 @@
 #include <immintrin.h>
 #include <signal.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstring>
@@ -171,6 +172,19 @@ bool move_word(const Instruction &in, ucontext_t &at) {
     return true;
 }
 
+void report_unknown(const uint8_t *code) {
+    char text[128] = "the emulator of AMX does not know this instruction, or its tiles are not configured:";
+    size_t length = std::strlen(text);
+    for (int i = 0; i < 12; i++) {
+        const char *const digits = "0123456789abcdef";
+        text[length++] = ' ';
+        text[length++] = digits[code[i] >> 4];
+        text[length++] = digits[code[i] & 15];
+    }
+    text[length++] = '\n';
+    if (write(STDERR_FILENO, text, length) < 0) return;
+}
+
 void on_illegal_instruction(int signal_number, siginfo_t *, void *context) {
     auto &at = *static_cast<ucontext_t *>(context);
     auto &pc = at.uc_mcontext.gregs[REG_RIP];
@@ -179,6 +193,7 @@ void on_illegal_instruction(int signal_number, siginfo_t *, void *context) {
     if (known && (instruction.moves_word ? move_word(instruction, at) : carry_out(instruction))) {
         pc += instruction.length;
     } else {
+        report_unknown(reinterpret_cast<const uint8_t *>(pc));
         signal(signal_number, SIG_DFL);  // strikes again
     }
 }
