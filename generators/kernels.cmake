@@ -14,8 +14,9 @@
 heed_add_kernel_library(heed_kernels)
 
 # f32, keys in place.
-heed_add_kernels(heed_kernels PHASE prefill HEAD_DIM 16 32 64 80 96 128 128x64 192x128 256 any
+heed_add_kernels(heed_kernels PHASE prefill HEAD_DIM 16 32 64 96 128 256 any
     FEATURES none alibi_bias_mask_softcap ISA x86_64 avx2 avx512)
+heed_add_kernels(heed_kernels PHASE prefill HEAD_DIM 80 128x64 192x128 FEATURES none alibi_bias_mask_softcap ISA avx2 avx512)
 heed_add_kernels(heed_kernels PHASE decode HEAD_DIM 16 32 64 96 128 256 any
     FEATURES none gqa alibi_bias_gqa_mask_softcap ISA x86_64 avx2 avx512)
 

@@ -185,14 +185,22 @@ void report_unknown(const uint8_t *code) {
     if (write(STDERR_FILENO, text, length) < 0) return;
 }
 
-void on_illegal_instruction(int signal_number, siginfo_t *, void *context) {
-    auto &at = *static_cast<ucontext_t *>(context);
+// One instruction, if it is one of those known here.
+bool step(ucontext_t &at) {
     auto &pc = at.uc_mcontext.gregs[REG_RIP];
     Instruction instruction;
-    const bool known = decode(reinterpret_cast<const uint8_t *>(pc), at, instruction);
-    if (known && (instruction.moves_word ? move_word(instruction, at) : carry_out(instruction))) {
-        pc += instruction.length;
-    } else {
+    if (!decode(reinterpret_cast<const uint8_t *>(pc), at, instruction)) return false;
+    if (!(instruction.moves_word ? move_word(instruction, at) : carry_out(instruction))) return false;
+    pc += instruction.length;
+    return true;
+}
+
+void on_illegal_instruction(int signal_number, siginfo_t *, void *context) {
+    auto &at = *static_cast<ucontext_t *>(context);
+    const auto pc = at.uc_mcontext.gregs[REG_RIP];
+    // Those that follow at once as well: a signal costs more than what it is for.
+    while (step(at)) continue;
+    if (at.uc_mcontext.gregs[REG_RIP] == pc) {
         report_unknown(reinterpret_cast<const uint8_t *>(pc));
         signal(signal_number, SIG_DFL);  // strikes again
     }
