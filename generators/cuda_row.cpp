@@ -1,13 +1,17 @@
 #include "cuda_row.h"
 
 #include <fstream>
+#include <map>
 #include <sstream>
 
 #include "attention_prefill_cuda.h"
 #include "cuda/attention_cuda.h"
 #include "cuda/attention_prefill.h"
 #include "cuda/device_binary.h"
+#include "cuda/merge_rows.h"
 #include "cuda/metadata_ops.h"
+#include "cuda/probs_rows.h"
+#include "cuda/token_moves.h"
 
 namespace heed {
 namespace {
@@ -50,6 +54,24 @@ void write(const cuda::DeviceBinary &binary, int shared_bytes, const std::string
     if (!limits.flush()) throw BadInput("cannot write " + base + ".limits");
 }
 
+struct CudaOp {
+    int threads;  // of a block
+    Halide::Module (*make)(const std::string &name, ElementType type, const Target &target);
+};
+
+const std::map<std::string, CudaOp> cuda_ops = {
+    {"attention_probs", {cuda::probs_threads, cuda::attention_probs_module}},
+    {"put_words", {1, [](auto &name, ElementType, auto &target) { return cuda::put_words_module(name, target); }}},
+    {"sequences",
+     {cuda::sequences_threads,
+      [](auto &name, ElementType, auto &target) { return cuda::sequences_module(name, target); }}},
+    {"rope", {cuda::move_threads, cuda::rope_module}},
+    {"kv_append", {cuda::move_threads, cuda::kv_append_module}},
+    {"merge_states", {cuda::merge_threads, cuda::merge_states_module}},
+    {"kv_copy",
+     {cuda::move_threads, [](auto &name, ElementType, auto &target) { return cuda::kv_copy_module(name, target); }}},
+};
+
 }  // namespace
 
 bool is_cuda_isa(const std::string &isa) { return isa == "sm75" || isa == "sm80"; }
@@ -87,13 +109,15 @@ void generate_cuda_attention(const std::string &name, const std::string &isa, co
           base);
 }
 
-void generate_cuda_op(const std::string &name, const std::string &op, Options &options, const std::string &base) {
+bool has_cuda_op(const std::string &op) { return cuda_ops.count(op) != 0; }
+
+void generate_cuda_op(const std::string &name, const std::string &op, ElementType type, Options &options,
+                      const std::string &base) {
     const cuda::Toolkit toolkit = toolkit_of(options, least_capability);
     options.refuse_unknown();
-    const bool words = op == "put_words";
-    const Halide::Module module =
-        words ? cuda::put_words_module(name, cuda_target()) : cuda::sequences_module(name, cuda_target());
-    write(cuda::assemble(module, {least_capability, words ? 1 : cuda::sequences_threads}, toolkit, base), 0, base);
+    const CudaOp &row = cuda_ops.at(op);
+    const Halide::Module module = row.make(name, type, cuda_target());
+    write(cuda::assemble(module, {least_capability, row.threads}, toolkit, base), 0, base);
 }
 
 }  // namespace heed

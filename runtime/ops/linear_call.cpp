@@ -93,8 +93,8 @@ heed_status check_tables_apart(const heed_rope_args &rope, const Piece &written)
     heed_status status = add_workspace(rope.execution, &ranges);
     if (!status) status = ranges.add(written.name, written.out.out, rope.dtype, written.view.span, Access::write);
     return status ? status
-                  : make_rotation("tables", rope.tables, rope.dtype, rope.head_dim, table_rows, num_tokens, &ranges,
-                                  &ignored);
+                  : make_rotation("tables", rope.execution.device, rope.tables, rope.dtype, rope.head_dim, table_rows,
+                                  num_tokens, &ranges, &ignored);
 }
 
 // Piece i of the call, against x, the workspace and the pieces before it.
@@ -186,6 +186,7 @@ heed_status heed_linear(const heed_linear_weights *weights, const heed_linear_ar
     if (status) return status;
     const heed_linear_args a = *args;
     status = heed::check_execution(&a.execution);
+    if (!status) status = heed::refuse_cuda("heed_linear", &a.execution);
     if (!status) status = heed::check_int("batch", a.batch, 0, INT32_MAX);
     if (!status) status = heed::check_int("len", a.len, 0, INT32_MAX);
     if (!status) status = heed::check_int("num_outs", a.num_outs, 1, INT32_MAX);
