@@ -8,6 +8,7 @@
 #include "cuda/attention_cuda.h"
 #include "cuda/attention_prefill.h"
 #include "cuda/device_binary.h"
+#include "cuda/linear_tiles.h"
 #include "cuda/merge_rows.h"
 #include "cuda/metadata_ops.h"
 #include "cuda/probs_rows.h"
@@ -67,6 +68,7 @@ const std::map<std::string, CudaOp> cuda_ops = {
       [](auto &name, ElementType, auto &target) { return cuda::sequences_module(name, target); }}},
     {"rope", {cuda::move_threads, cuda::rope_module}},
     {"kv_append", {cuda::move_threads, cuda::kv_append_module}},
+    {"linear", {cuda::linear_threads, cuda::linear_module}},
     {"merge_states", {cuda::merge_threads, cuda::merge_states_module}},
     {"kv_copy",
      {cuda::move_threads, [](auto &name, ElementType, auto &target) { return cuda::kv_copy_module(name, target); }}},
@@ -117,7 +119,8 @@ void generate_cuda_op(const std::string &name, const std::string &op, ElementTyp
     options.refuse_unknown();
     const CudaOp &row = cuda_ops.at(op);
     const Halide::Module module = row.make(name, type, cuda_target());
-    write(cuda::assemble(module, {least_capability, row.threads}, toolkit, base), 0, base);
+    write(cuda::assemble(module, {least_capability, row.threads}, toolkit, base),
+          op == "linear" ? cuda::linear_shared_bytes() : 0, base);
 }
 
 }  // namespace heed

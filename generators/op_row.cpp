@@ -29,7 +29,7 @@ Halide::Module compile(const OpRow &row, Kernel kernel, void (*schedule)(Kernel 
 std::string OpRow::error() const {
     if (is_cuda_isa(isa) ? !has_cuda_op(op) : op == "kv_copy" || op == "put_words" || op == "sequences")
         return "isa = '" + isa + "' is not allowed with op=" + op;
-    if (is_linear() != (rows > 0) || (isa == "amx" ? rows % 16 != 0 || rows > 32 : rows > 12))
+    if ((is_linear() && !is_cuda_isa(isa)) != (rows > 0) || (isa == "amx" ? rows % 16 != 0 || rows > 32 : rows > 12))
         return "rows = " + std::to_string(rows) + " is not allowed with op=" + op + ", isa=" + isa;
     if (has_bf16_dots(isa) && (!is_linear() || dtype != "bf16")) {
         return "isa = '" + isa + "' is not allowed with op=" + op + ", dtype=" + dtype;
@@ -44,7 +44,7 @@ std::string OpRow::error() const {
 }
 
 std::string OpRow::registry_line() const {
-    const int columns = is_linear() ? linear_tile(machine_of(target), rows).columns : 0;
+    const int columns = rows > 0 ? linear_tile(machine_of(target), rows).columns : 0;
     return "HEED_OP(" + name + ", " + op + ", " + dtype + ", " + kv_dtype + ", " + isa + ", " + std::to_string(rows) +
            ", " + std::to_string(columns) + ")\n";
 }

@@ -188,6 +188,9 @@ struct Kernel {
 //   CUDA merge_states  a launch: merge_state_words uint64 for max_merge_states states, addresses of out and lse; int32
 //                 states, rows, q_len, heads, head_dim, wide; uint64 strides in bytes (batch, token and head of outs,
 //                 of out), addresses of out, lse, sink (the last two may be 0); an output uint8 (1), as above
+//   CUDA linear   a launch for a piece of the output: int32 rows, len, dim_in, first column, columns, head_dim; uint64
+//                 addresses and strides in bytes: x (batch, token), weight (row), bias or 0, out (batch, token, head);
+//                 an output uint8 (1), as above
 //   CUDA attention_probs  a launch for up to probs_sequences sequences: q, k, mask, bias, bias_16, sink, slopes as of
 //   an
 //                 attention row; for each sequence num_sequence_fields / 2 uint64, two of SequenceField, low half

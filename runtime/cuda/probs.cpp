@@ -1,6 +1,7 @@
 #include "cuda/probs.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <iterator>
 
 #include "cuda/op_session.h"

@@ -1,6 +1,7 @@
 #include "cuda/token_launches.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <iterator>
 
 #include "status.h"

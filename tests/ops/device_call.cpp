@@ -118,4 +118,30 @@ heed_status call_merge_states(const heed_merge_args *args) {
     return device.run(&a.execution, [&] { return heed_merge_states(&a); });
 }
 
+heed_status call_linear_on_cuda(heed_dtype dtype, int32_t dim_in, int32_t dim_out, const heed_tensor &weight,
+                                int64_t row_stride, const heed_tensor *bias, const heed_linear_args &args) {
+    heed_linear_args a = args;
+    std::vector<heed_linear_out> outs(a.outs, a.outs + a.num_outs);
+    std::vector<heed_rope_tables> tables(outs.size());
+    OnDevice device;
+    for (size_t i = 0; i < outs.size(); i++) {
+        device.written(&outs[i].out);
+        if (outs[i].rope == nullptr) continue;
+        tables[i] = *outs[i].rope;
+        move_tables(&device, &tables[i]);
+        outs[i].rope = &tables[i];
+    }
+    a.outs = outs.data();
+    device.read(&a.x);
+    heed_tensor w = weight, b = bias == nullptr ? heed_tensor{} : *bias;
+    device.read(&w);
+    device.read(&b);
+    heed_linear_weights *weights = nullptr;
+    heed_status status =
+        heed_linear_on_device(dtype, dim_in, dim_out, &w, row_stride, bias == nullptr ? nullptr : &b, &weights);
+    if (!status) status = device.run(&a.execution, [&] { return heed_linear(weights, &a); });
+    heed_linear_weights_destroy(weights);
+    return status;
+}
+
 }  // namespace heed_test::ops

@@ -3,7 +3,7 @@
  * distinct outputs. A version that has no kernel for one answers HEED_UNSUPPORTED and names the function.
  * Argument structs: set struct_size to sizeof and zero what is not used. Index order and layouts as in types.h.
  *
- * On CUDA (heed_rope, heed_kv_append, heed_kv_copy, heed_merge_states, heed_attention_probs; others answer
+ * On CUDA (heed_rope, heed_kv_append, heed_kv_copy, heed_merge_states, heed_attention_probs, heed_linear; others answer
  * HEED_NO_DEVICE): what a heed_tensor names, and the sink, is device memory of the stream's context; metadata (the
  * arrays of int32, ranges, the tensor structs) is host memory, checked as on the CPU and read when the call returns: it
  * travels as parameters of the launches. Launches only: nothing is allocated on the device, copied or waited for, and
@@ -167,6 +167,11 @@ typedef struct heed_linear_weights heed_linear_weights;
 HEED_API heed_status heed_linear_pack(heed_dtype dtype, int32_t dim_in, int32_t dim_out, const heed_tensor *weight,
                                       int64_t row_stride, const heed_tensor *bias, heed_linear_weights **weights);
 HEED_API void heed_linear_weights_destroy(heed_linear_weights *weights);
+
+/* For heed_linear on CUDA: weight and bias are device memory, which stays the caller's, is read by each call and must
+ * outlive *weights. Otherwise as heed_linear_pack. */
+HEED_API heed_status heed_linear_on_device(heed_dtype dtype, int32_t dim_in, int32_t dim_out, const heed_tensor *weight,
+                                           int64_t row_stride, const heed_tensor *bias, heed_linear_weights **weights);
 
 /* One piece of the output columns, so that a fused projection writes straight into q, k, v or a cache.
  * Column c of the piece goes to out[row / len][row % len][c / head_dim][c % head_dim]. Pieces in one allocation may
