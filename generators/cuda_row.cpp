@@ -8,6 +8,7 @@
 #include "cuda/attention_cuda.h"
 #include "cuda/attention_prefill.h"
 #include "cuda/device_binary.h"
+#include "cuda/linear_cores.h"
 #include "cuda/linear_tiles.h"
 #include "cuda/merge_rows.h"
 #include "cuda/metadata_ops.h"
@@ -58,20 +59,24 @@ void write(const cuda::DeviceBinary &binary, int shared_bytes, const std::string
 struct CudaOp {
     int threads;  // of a block
     Halide::Module (*make)(const std::string &name, ElementType type, const Target &target);
+    int shared_bytes = 0;
 };
 
+// By operation and capability.
+
 const std::map<std::string, CudaOp> cuda_ops = {
-    {"attention_probs", {cuda::probs_threads, cuda::attention_probs_module}},
-    {"put_words", {1, [](auto &name, ElementType, auto &target) { return cuda::put_words_module(name, target); }}},
-    {"sequences",
+    {"attention_probs_sm75", {cuda::probs_threads, cuda::attention_probs_module}},
+    {"kv_append_sm75", {cuda::move_threads, cuda::kv_append_module}},
+    {"kv_copy_sm75",
+     {cuda::move_threads, [](auto &name, ElementType, auto &target) { return cuda::kv_copy_module(name, target); }}},
+    {"linear_sm75", {cuda::linear_threads, cuda::linear_module, cuda::linear_shared_bytes()}},
+    {"linear_sm80", {cuda::core_threads, cuda::linear_cores_module, cuda::linear_cores_shared_bytes()}},
+    {"merge_states_sm75", {cuda::merge_threads, cuda::merge_states_module}},
+    {"put_words_sm75", {1, [](auto &name, ElementType, auto &target) { return cuda::put_words_module(name, target); }}},
+    {"rope_sm75", {cuda::move_threads, cuda::rope_module}},
+    {"sequences_sm75",
      {cuda::sequences_threads,
       [](auto &name, ElementType, auto &target) { return cuda::sequences_module(name, target); }}},
-    {"rope", {cuda::move_threads, cuda::rope_module}},
-    {"kv_append", {cuda::move_threads, cuda::kv_append_module}},
-    {"linear", {cuda::linear_threads, cuda::linear_module}},
-    {"merge_states", {cuda::merge_threads, cuda::merge_states_module}},
-    {"kv_copy",
-     {cuda::move_threads, [](auto &name, ElementType, auto &target) { return cuda::kv_copy_module(name, target); }}},
 };
 
 }  // namespace
@@ -111,16 +116,16 @@ void generate_cuda_attention(const std::string &name, const std::string &isa, co
           base);
 }
 
-bool has_cuda_op(const std::string &op) { return cuda_ops.count(op) != 0; }
+bool has_cuda_op(const std::string &op, const std::string &isa) { return cuda_ops.count(op + "_" + isa) != 0; }
 
-void generate_cuda_op(const std::string &name, const std::string &op, ElementType type, Options &options,
-                      const std::string &base) {
-    const cuda::Toolkit toolkit = toolkit_of(options, least_capability);
+void generate_cuda_op(const std::string &name, const std::string &op, const std::string &isa, ElementType type,
+                      Options &options, const std::string &base) {
+    const int capability = isa == "sm80" ? tensor_core_capability : least_capability;
+    const cuda::Toolkit toolkit = toolkit_of(options, capability);
     options.refuse_unknown();
-    const CudaOp &row = cuda_ops.at(op);
+    const CudaOp &row = cuda_ops.at(op + "_" + isa);
     const Halide::Module module = row.make(name, type, cuda_target());
-    write(cuda::assemble(module, {least_capability, row.threads}, toolkit, base),
-          op == "linear" ? cuda::linear_shared_bytes() : 0, base);
+    write(cuda::assemble(module, {capability, row.threads}, toolkit, base), row.shared_bytes, base);
 }
 
 }  // namespace heed

@@ -157,7 +157,7 @@ void generate_op(Options &options) {
         options.choice("rows", "0", {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "16", "32"}));
     row.dtype = options.choice("dtype", "", {"f32", "f16", "bf16", "u8", "i32"});
     row.kv_dtype = options.get("kv_dtype", row.dtype);
-    row.isa = options.choice("isa", "", {"x86_64", "avx2", "avx512", "avx512bf16", "amx", "sm75"});
+    row.isa = options.choice("isa", "", {"x86_64", "avx2", "avx512", "avx512bf16", "amx", "sm75", "sm80"});
     // Tables and caches may pass 2^31 elements; the runtime keeps strides below.
     row.target = target_of_isa(row.isa).with_feature(Target::LargeBuffers);
     if (const std::string extra = options.get("extra_features", "none"); extra != "none") {
@@ -168,7 +168,7 @@ void generate_op(Options &options) {
         throw BadInput(error);
     }
     if (is_cuda_isa(row.isa)) {
-        generate_cuda_op(row.name, row.op, element_type(row.dtype), options, base);
+        generate_cuda_op(row.name, row.op, row.isa, element_type(row.dtype), options, base);
     } else {
         options.refuse_unknown();
         write_module(compile_op(row), base);

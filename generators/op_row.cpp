@@ -27,8 +27,9 @@ Halide::Module compile(const OpRow &row, Kernel kernel, void (*schedule)(Kernel 
 }  // namespace
 
 std::string OpRow::error() const {
-    if (is_cuda_isa(isa) ? !has_cuda_op(op) : op == "kv_copy" || op == "put_words" || op == "sequences")
+    if (is_cuda_isa(isa) ? !has_cuda_op(op, isa) : op == "kv_copy" || op == "put_words" || op == "sequences")
         return "isa = '" + isa + "' is not allowed with op=" + op;
+    if (isa == "sm80" && dtype == "f32") return "dtype = f32 is not allowed with isa=sm80: f16, bf16";
     if ((is_linear() && !is_cuda_isa(isa)) != (rows > 0) || (isa == "amx" ? rows % 16 != 0 || rows > 32 : rows > 12))
         return "rows = " + std::to_string(rows) + " is not allowed with op=" + op + ", isa=" + isa;
     if (has_bf16_dots(isa) && (!is_linear() || dtype != "bf16")) {

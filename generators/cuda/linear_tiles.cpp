@@ -1,9 +1,7 @@
 #include "linear_tiles.h"
 
 #include "../ceil_div.h"
-#include "intrinsics.h"
-#include "launch.h"
-#include "row_elements.h"
+#include "linear_inputs.h"
 
 namespace heed::cuda {
 
@@ -15,29 +13,10 @@ constexpr int k_step = 16, side = linear_edge / 16;  // a thread has side x side
 constexpr int shared_row = 4 * (linear_edge + 4);    // bytes of one k: a multiple of 16 that spreads over the banks
 constexpr int shared_tile = k_step * shared_row;     // of x; behind it that of W
 
-Expr quotient(const Expr &a, const Expr &b) { return cast<int32_t>(cast<uint32_t>(a) / cast<uint32_t>(b)); }
-Expr bytes(const Expr &count, int size) { return cast<uint64_t>(count) * cast<uint64_t>(size); }
-
-struct LinearInputs {
-    Param<int32_t> num_rows{"num_rows"}, len{"len"}, dim_in{"dim_in"};
-    Param<int32_t> first_column{"first_column"}, columns{"columns"}, head_dim{"head_dim"};  // columns of this launch
-    Param<uint64_t> x{"x"}, x_batch{"x_batch"}, x_token{"x_token"};            // addresses; strides in bytes
-    Param<uint64_t> weight{"weight"}, weight_row{"weight_row"}, bias{"bias"};  // bias may be 0
-    Param<uint64_t> out{"out"}, out_batch{"out_batch"}, out_token{"out_token"}, out_head{"out_head"};
-
-    std::vector<Argument> arguments() const {
-        std::vector<Argument> result;
-        for (const auto &param : {num_rows, len, dim_in, first_column, columns, head_dim}) result.emplace_back(param);
-        for (const auto &param : {x, x_batch, x_token, weight, weight_row, bias, out, out_batch, out_token, out_head}) {
-            result.emplace_back(param);
-        }
-        return result;
-    }
-};
-
 class LinearProgram {
 public:
-    LinearProgram(const std::string &name, ElementType type) : name(name), type(type), elements(type, code) {}
+    LinearProgram(const std::string &name, ElementType type)
+        : name(name), type(type), elements(type, code), rows(in, code, elements) {}
 
     Module module(const Target &target) {
         locate();
@@ -61,6 +40,7 @@ private:
     const LinearInputs in;
     DeviceCode code;
     RowElements elements;
+    LinearRows rows;
     Expr thread, first_row, first_column, shared;
     Expr x_rows[side], w_rows[side];  // of the elements that this thread loads
     Registers sums;
@@ -69,23 +49,22 @@ private:
         thread = Launch::thread(name);
         shared = code.let("shared", shared_begin());
         const Expr block = Launch::block(name), across = code.let("across", ceil_div(in.columns, linear_edge));
-        const Expr down = code.let("down", quotient(block, across));
+        const Expr down = code.let("down", whole_quotient(block, across));
         first_row = code.let("first_row", down * linear_edge);
         first_column = code.let("first", (block - down * across) * linear_edge);
         for (int i = 0; i < side; i++) {
             const Expr of_tile = thread / k_step + i * (linear_edge / side);
             const Expr row = code.let("row", min(first_row + of_tile, in.num_rows - 1));
             const Expr column = code.let("column", min(first_column + of_tile, in.columns - 1));
-            const Expr b = code.let("b", quotient(row, in.len));
-            x_rows[i] = code.let("x_row",
-                                 in.x + cast<uint64_t>(b) * in.x_batch + cast<uint64_t>(row - b * in.len) * in.x_token);
-            w_rows[i] = code.let("w_row", in.weight + cast<uint64_t>(in.first_column + column) * in.weight_row);
+            x_rows[i] = rows.x(row);
+            w_rows[i] = rows.weight(column);
         }
     }
 
     // Rows and columns behind the last repeat it: their results are not stored. Behind the last k stand zeros.
     void load_tiles(const Expr &k) {
-        const Expr on = code.let("on", cast<int32_t>(k < in.dim_in)), at = code.let("at", bytes(k, elements.size()));
+        const Expr on = code.let("on", cast<int32_t>(k < in.dim_in)),
+                   at = code.let("at", cast<uint64_t>(k) * cast<uint64_t>(elements.size()));
         const auto load = [&](const Expr &address) {
             if (type == ElementType::f32) return load_u32_if(address, on);
             return reinterpret<uint32_t>(to_float(type, cast<uint16_t>(load_u16_if(address, on))));
@@ -97,9 +76,9 @@ private:
         }
         const Expr to = code.let("to", shared + thread % k_step * shared_row + thread / k_step * 4);
         for (int i = 0; i < side; i++) {
-            const int rows = i * (linear_edge / side) * 4;
-            code.run(store_shared_u32(to + rows, x[i]));
-            code.run(store_shared_u32(to + shared_tile + rows, w[i]));
+            const int behind = i * (linear_edge / side) * 4;
+            code.run(store_shared_u32(to + behind, x[i]));
+            code.run(store_shared_u32(to + shared_tile + behind, w[i]));
         }
     }
 
@@ -117,26 +96,12 @@ private:
     void store_row(int i) {
         const Expr row = code.let("row", first_row + thread / 16 * side + i);
         code.when(row < in.num_rows, [&] {
-            const Expr b = code.let("b", quotient(row, in.len));
-            const Expr to = code.let("to", in.out + cast<uint64_t>(b) * in.out_batch +
-                                               cast<uint64_t>(row - b * in.len) * in.out_token);
+            const Expr to = rows.out(row);
             for (int j = 0; j < side; j++) {
                 const Expr column = code.let("column", first_column + thread % 16 * side + j);
-                code.when(column < in.columns, [&] { store(to, column, sums[i * side + j]); });
+                code.when(column < in.columns, [&] { rows.store(to, column, sums[i * side + j]); });
             }
         });
-    }
-
-    void store(const Expr &row, const Expr &column, const Expr &sum) {
-        const Registers result = code.registers("result", Float(32), 1);
-        code.set(result, 0, sum);
-        code.when(in.bias != cast<uint64_t>(0), [&] {
-            const Expr at = in.bias + bytes(in.first_column + column, elements.size());
-            code.set(result, 0, sum + elements.load(at, 1)[0]);
-        });
-        const Expr head = code.let("head", quotient(column, in.head_dim));
-        elements.store(row + cast<uint64_t>(head) * in.out_head + bytes(column - head * in.head_dim, elements.size()),
-                       {result[0]});
     }
 };
 

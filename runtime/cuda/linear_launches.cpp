@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "cuda/op_session.h"
+#include "kernel_registry.h"
 #include "status.h"
 
 namespace heed::cuda {
@@ -39,12 +40,20 @@ heed_status launch_piece(const LinearCall &call, const LinearPiece &piece, OpSes
     return launch_op(session->row(), arguments, static_cast<int>(next - arguments), session->launches());
 }
 
+// Whether rows of x and of the weights are whole chunks of 16 bytes, which rows for tensor cores need.
+bool is_wide(const LinearCall &call) {
+    const heed_linear_weights &w = *call.pieces[0].weights;
+    const int64_t elements = call.view.stride[0] | call.view.stride[1] | w.row_stride | w.dim_in;
+    return (elements * dtype_bytes(w.dtype)) % 16 == 0 && (address_of(call.x) | address_of(w.device_weight)) % 16 == 0;
+}
+
 }  // namespace
 
 heed_status launch_linear(const LinearCall &call) {
     const heed_dtype dtype = call.pieces[0].weights->dtype;
+    const int limit = is_wide(call) ? INT_MAX : required_capability(Isa::sm75);
     OpSession session;
-    heed_status status = session.open(*call.execution, Op::linear, dtype, dtype);
+    heed_status status = session.open(*call.execution, Op::linear, dtype, dtype, limit);
     for (int32_t i = 0; i < call.num_pieces && !status; i++) status = launch_piece(call, call.pieces[i], &session);
     return status;
 }

@@ -1,6 +1,7 @@
 // The device of one operation around attention.
 #pragma once
 
+#include <climits>
 #include <optional>
 
 #include "cuda/contexts.h"
@@ -12,9 +13,10 @@ namespace heed::cuda {
 // lives.
 class OpSession {
 public:
-    // Once. NO_DEVICE without a row or a driver, INVALID_ARGUMENT for a stream or context that cannot be used,
-    // UNSUPPORTED where the chip is older than the row.
-    heed_status open(const heed_execution &execution, Op op, heed_dtype dtype, heed_dtype kv_dtype);
+    // Once. NO_DEVICE without a driver or a row for the chip, INVALID_ARGUMENT for a stream or context that cannot be
+    // used. No row for more than compute capability `limit` is taken.
+    heed_status open(const heed_execution &execution, Op op, heed_dtype dtype, heed_dtype kv_dtype,
+                     int limit = INT_MAX);
 
     const OpKernel &row() const { return *row_; }
     Launches &launches() { return *launches_; }

@@ -28,8 +28,10 @@ protected:
 INSTANTIATE_TEST_SUITE_P(Ops, LinearTest, testing::ValuesIn(linear_cases()), op_case_name);
 
 TEST_P(LinearTest, MatchesTheSum) {
-    expect_row(heed::Op::linear, dtype(), dtype());
-    if (test_device() == HEED_CPU) expect_row(heed::Op::linear_rows, dtype(), dtype());
+    if (test_device() == HEED_CPU) {
+        expect_row(heed::Op::linear, dtype(), dtype());
+        expect_row(heed::Op::linear_rows, dtype(), dtype());
+    }
     const std::vector<int32_t> lens = {1, 2, 3, 4, 5, 7, 8, 11, 12, 13, 16, 17, 25, 100};
     const std::vector<int32_t> dims_in = {1, 2, 15, 16, 17, 64, 257};
     const std::vector<int32_t> dims_out = {1, 7, 8, 15, 16, 31, 32, 33, 64, 100};
@@ -87,6 +89,26 @@ TEST_P(LinearTest, BlocksOfRows) {
         Linear linear(shape, dtype());
         ASSERT_EQ(linear.run(), HEED_OK) << heed_last_error();
         linear.expect_correct();
+    }
+}
+
+// Rows of whole chunks of 16 bytes, which tensor cores take, and several tiles of them.
+TEST_P(LinearTest, AlignedRows) {
+    for (const int32_t dim_in : {8, 64, 72, 136}) {
+        for (const auto &[len, dim_out] : {std::make_pair(1, 200), {17, 64}, {130, 70}, {300, 8}}) {
+            for (const Values values : {Values::signs, Values::spread}) {
+                LinearShape shape;
+                shape.len = len;
+                shape.dim_in = dim_in;
+                shape.pieces = {{1, dim_out}};
+                shape.flush = Flush::front;
+                shape.values = values;
+                Linear linear(shape, dtype());
+                ASSERT_EQ(linear.run(), HEED_OK) << heed_last_error();
+                linear.expect_correct();
+                if (HasFatalFailure()) FAIL() << "rows " << len << ", " << dim_in << " -> " << dim_out;
+            }
+        }
     }
 }
 
