@@ -54,7 +54,7 @@ private:
         warp = code.let("warp", thread / 32);
         shared = code.let("shared", shared_begin());
         const Expr block = Launch::block(name), across = code.let("across", ceil_div(in.columns, core_columns));
-        const Expr down = code.let("down", whole_quotient(block, across));
+        const Expr down = code.let("down", quotient(block, across));
         first_row = code.let("first_row", down * core_rows);
         first_column = code.let("first", (block - down * across) * core_columns);
         for (int i = 0; i < core_rows / rows_at_once; i++) {

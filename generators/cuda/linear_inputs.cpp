@@ -4,10 +4,8 @@ namespace heed::cuda {
 
 using namespace Halide;
 
-Expr whole_quotient(const Expr &a, const Expr &b) { return cast<int32_t>(cast<uint32_t>(a) / cast<uint32_t>(b)); }
-
 Expr LinearRows::place(const Expr &row, const Expr &first, const Expr &batch, const Expr &token) {
-    const Expr b = code.let("b", whole_quotient(row, in.len));
+    const Expr b = code.let("b", quotient(row, in.len));
     return code.let("place", first + cast<uint64_t>(b) * batch + cast<uint64_t>(row - b * in.len) * token);
 }
 
@@ -25,7 +23,7 @@ void LinearRows::store(const Expr &row_of_out, const Expr &column, const Expr &s
         const Expr at = in.bias + cast<uint64_t>(in.first_column + column) * cast<uint64_t>(size);
         code.set(result, 0, sum + elements.load(at, 1)[0]);
     });
-    const Expr head = code.let("head", whole_quotient(column, in.head_dim));
+    const Expr head = code.let("head", quotient(column, in.head_dim));
     elements.store(row_of_out + cast<uint64_t>(head) * in.out_head +
                        cast<uint64_t>(column - head * in.head_dim) * cast<uint64_t>(size),
                    {result[0]});

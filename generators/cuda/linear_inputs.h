@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "index_math.h"
 #include "intrinsics.h"
 #include "launch.h"
 #include "row_elements.h"
@@ -28,6 +29,7 @@ struct LinearInputs {
     }
 };
 
+// Where rows of x, W and out lie.
 class LinearRows {
 public:
     LinearRows(const LinearInputs &in, DeviceCode &code, RowElements &elements)
@@ -47,8 +49,5 @@ private:
     Halide::Expr place(const Halide::Expr &row, const Halide::Expr &first, const Halide::Expr &batch,
                        const Halide::Expr &token);
 };
-
-// a / b of numbers of which none is negative, b not 0.
-Halide::Expr whole_quotient(const Halide::Expr &a, const Halide::Expr &b);
 
 }  // namespace heed::cuda

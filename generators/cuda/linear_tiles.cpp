@@ -49,7 +49,7 @@ private:
         thread = Launch::thread(name);
         shared = code.let("shared", shared_begin());
         const Expr block = Launch::block(name), across = code.let("across", ceil_div(in.columns, linear_edge));
-        const Expr down = code.let("down", whole_quotient(block, across));
+        const Expr down = code.let("down", quotient(block, across));
         first_row = code.let("first_row", down * linear_edge);
         first_column = code.let("first", (block - down * across) * linear_edge);
         for (int i = 0; i < side; i++) {

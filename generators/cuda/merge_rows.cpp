@@ -2,6 +2,7 @@
 
 #include "../ceil_div.h"
 #include "../score_mod.h"
+#include "index_math.h"
 #include "intrinsics.h"
 #include "launch.h"
 #include "launch_words.h"
@@ -16,7 +17,6 @@ namespace {
 constexpr int32_t negative_infinity_bits = INT32_MIN + 0x7f800000, one_bits = 0x3f800000;
 
 Expr bits(const Expr &x) { return reinterpret<int32_t>(x); }
-Expr bytes(const Expr &count, int size) { return cast<uint64_t>(count) * cast<uint64_t>(size); }
 
 // A logit that takes part in a maximum: no key counts as the lowest finite one.
 Expr logit_or_lowest(const Expr &x) { return select(is_negative_infinity(x), lowest_logit(), x); }
@@ -47,7 +47,7 @@ public:
     Module module(const Target &target) {
         const Expr row_items = Internal::Variable::make(Int(32), "row_items");
         const Expr item = code.let("item", Launch::block(name) * merge_threads + Launch::thread(name));
-        const Expr row = code.let("row", cast<int32_t>(cast<uint32_t>(item) / cast<uint32_t>(row_items)));
+        const Expr row = code.let("row", quotient(item, row_items));
         code.when(row < in.num_rows, [&] {
             const Expr i = code.let("i", item - row * row_items);
             find_row(row);
@@ -74,11 +74,8 @@ private:
 
     // Heads vary fastest, then positions.
     void find_row(const Expr &row) {
-        const auto divided = [&](const Expr &a, const Expr &b) {
-            return code.let("q", cast<int32_t>(cast<uint32_t>(a) / cast<uint32_t>(b)));
-        };
-        const Expr token = divided(row, in.num_heads), h = code.let("h", row - token * in.num_heads);
-        const Expr b = divided(token, in.q_len), i = code.let("t", token - b * in.q_len);
+        const Expr token = code.let("q", quotient(row, in.num_heads)), h = code.let("h", row - token * in.num_heads);
+        const Expr b = code.let("q", quotient(token, in.q_len)), i = code.let("t", token - b * in.q_len);
         const auto at = [&](const Expr &batch, const Expr &position, const Expr &head) {
             return cast<uint64_t>(b) * batch + cast<uint64_t>(i) * position + cast<uint64_t>(h) * head;
         };
@@ -87,7 +84,7 @@ private:
         lse_row = code.let("lse_row", (b * in.num_heads + h) * in.q_len + i);
         const Registers logit = code.registers("logit", Float(32), 1);
         code.set(logit, 0, negative_infinity());
-        code.when(in.sink != cast<uint64_t>(0), [&] { code.set(logit, 0, load_f32(in.sink + bytes(h, 4))); });
+        code.when(in.sink != cast<uint64_t>(0), [&] { code.set(logit, 0, load_f32(in.sink + bytes_of(h, 4))); });
         sink = code.let("sink_logit", logit[0]);
     }
 
@@ -95,7 +92,7 @@ private:
     void for_states(const std::function<void(const Expr &, const Expr &)> &body) {
         code.loop("state", in.num_states, [&](const Expr &n) {
             const std::vector<Expr> words = in.words.find(code, n);
-            body(words[0], code.let("state_lse", load_f32(words[1] + bytes(lse_row, 4))));
+            body(words[0], code.let("state_lse", load_f32(words[1] + bytes_of(lse_row, 4))));
         });
     }
 
@@ -113,7 +110,7 @@ private:
 
     // Sums start from minus zero, the sum of nothing, so that a single state keeps its zeros.
     void merge(const Expr &i, int width) {
-        const Expr first = code.let("first", bytes(i, width * elements.size()));
+        const Expr first = code.let("first", bytes_of(i, width * elements.size()));
         const Registers sum = code.registers("sum", Float(32), width), keyed = code.registers("keyed", Int(32), 1);
         for (int e = 0; e < width; e++) code.set(sum, e, -0.f);
         code.set(keyed, 0, 0);
@@ -138,7 +135,7 @@ private:
         const Expr total = code.let("total", bits(row_sum[0]));
         const Expr lse = select((total & 0x7fffffff) > 0x7f800000, total, total == 0, negative_infinity_bits,
                                 total == one_bits, bits(row_max[0]), bits(row_max[0] + log(row_sum[0])));
-        code.run(store_u32(in.lse + bytes(lse_row, 4), cast<uint32_t>(lse)));
+        code.run(store_u32(in.lse + bytes_of(lse_row, 4), cast<uint32_t>(lse)));
     }
 };
 

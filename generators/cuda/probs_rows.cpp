@@ -2,6 +2,7 @@
 
 #include "../attention_probs.h"
 #include "../ceil_div.h"
+#include "index_math.h"
 #include "intrinsics.h"
 #include "launch.h"
 #include "launch_words.h"
@@ -15,7 +16,6 @@ using namespace Halide;
 namespace {
 
 Expr bits(const Expr &x) { return reinterpret<int32_t>(x); }
-Expr quotient(const Expr &a, const Expr &b) { return cast<int32_t>(cast<uint32_t>(a) / cast<uint32_t>(b)); }
 Expr bytes(const Expr &index, const Expr &stride, int size) {
     return cast<uint64_t>(cast<int64_t>(index) * cast<int64_t>(stride)) * cast<uint64_t>(size);
 }

@@ -1,8 +1,9 @@
 #include "token_moves.h"
 
-#include <limits>
+#include <functional>
 
 #include "../ceil_div.h"
+#include "index_math.h"
 #include "intrinsics.h"
 #include "row_elements.h"
 #include "token_segments.h"
@@ -13,7 +14,6 @@ using namespace Halide;
 
 namespace {
 
-Expr bytes(const Expr &count, int size) { return cast<uint64_t>(count) * cast<uint64_t>(size); }
 Expr bits_of(const Expr &x) { return reinterpret<int32_t>(x); }
 
 // A row as items, each the work of a thread at a time: first those that rotate, then those that copy. An item is 16
@@ -34,8 +34,8 @@ public:
             const Expr i = code.let("i", remainder(item, row_items));
             for_widths([&](int width) {
                 when_rotated(
-                    i, width, [&](const Expr &e, const Elements &x) { elements.store(to + bytes(e, size), x); },
-                    [&](const Expr &e) { elements.copy(from + bytes(e, size), to + bytes(e, size), width); });
+                    i, width, [&](const Expr &e, const Elements &x) { elements.store(to + bytes_of(e, size), x); },
+                    [&](const Expr &e) { elements.copy(from + bytes_of(e, size), to + bytes_of(e, size), width); });
             });
         });
         return module(target);
@@ -59,7 +59,7 @@ public:
                 code.set(largest, 0, max(largest[0], bits_of(code.let("other", other))));
             }
             const Expr scale = store_scale(row, lane, largest[0]);
-            each_group(lane, [&](const Expr &e, const Elements &x) { store_codes(to + bytes(e, 1), x, scale); });
+            each_group(lane, [&](const Expr &e, const Elements &x) { store_codes(to + bytes_of(e, 1), x, scale); });
         });
         return module(target);
     }
@@ -134,7 +134,8 @@ private:
     // Pairs (n, n + num_pairs).
     void rotate_halves(const Expr &i, int width, const Use &use) {
         const Expr n = code.let("n", i * width), far = code.let("far", n + in.num_pairs);
-        Elements a = elements.load(from + bytes(n, size), width), b = elements.load(from + bytes(far, size), width);
+        Elements a = elements.load(from + bytes_of(n, size), width),
+                 b = elements.load(from + bytes_of(far, size), width);
         const Elements c = table(in.cos, n, width), s = table(in.sin, n, width);
         for (size_t e = 0; e < a.size(); e++) {
             const Expr x = a[e], y = b[e];
@@ -148,8 +149,8 @@ private:
     void rotate_neighbours(const Expr &i, int width, const Use &use) {
         const int pairs = width > 1 ? width / 2 : 1;
         const Expr n = code.let("n", i * pairs), e0 = code.let("e", 2 * n);
-        Elements x = width > 1 ? elements.load(from + bytes(e0, size), width) : Elements{};
-        for (int e = 0; e < 2 && width == 1; e++) x.push_back(elements.load(from + bytes(e0 + e, size), 1)[0]);
+        Elements x = width > 1 ? elements.load(from + bytes_of(e0, size), width) : Elements{};
+        for (int e = 0; e < 2 && width == 1; e++) x.push_back(elements.load(from + bytes_of(e0 + e, size), 1)[0]);
         const Elements c = table(in.cos, n, pairs), s = table(in.sin, n, pairs);
         for (int p = 0; p < pairs; p++) {
             const Expr a = x[2 * p], b = x[2 * p + 1];
@@ -174,7 +175,7 @@ private:
                             for (Expr &value : x) value = code.let("y", to_float(type, from_float(type, value)));
                             use(e, x);
                         },
-                        [&](const Expr &e) { use(e, elements.load(from + bytes(e, size), width)); });
+                        [&](const Expr &e) { use(e, elements.load(from + bytes_of(e, size), width)); });
                 });
             });
         });
@@ -184,7 +185,7 @@ private:
     Expr store_scale(const Expr &row, const Expr &lane, const Expr &largest) {
         const Expr scale = code.let("scale", select(largest >= 0x7f800000, 0x7fc00000,
                                                     bits_of(strict_float(reinterpret<float>(largest) / 127.f))));
-        code.when(lane == 0, [&] { code.run(store_u32(segment.scales + bytes(row, 4), cast<uint32_t>(scale))); });
+        code.when(lane == 0, [&] { code.run(store_u32(segment.scales + bytes_of(row, 4), cast<uint32_t>(scale))); });
         return scale;
     }
 

@@ -21,7 +21,4 @@ Segment read_segment(DeviceCode &code, const MoveInputs &in, const Expr &number)
             code.let("table_row", cast<uint32_t>(words[3] >> 32))};
 }
 
-Expr quotient(const Expr &a, const Expr &b) { return cast<int32_t>(cast<uint32_t>(a) / cast<uint32_t>(b)); }
-Expr remainder(const Expr &a, const Expr &b) { return cast<int32_t>(cast<uint32_t>(a) % cast<uint32_t>(b)); }
-
 }  // namespace heed::cuda

@@ -33,8 +33,4 @@ struct Segment {
 // The segment of a number.
 Segment read_segment(DeviceCode &code, const MoveInputs &in, const Halide::Expr &number);
 
-// a / b and a % b of numbers of which none is negative, b not 0.
-Halide::Expr quotient(const Halide::Expr &a, const Halide::Expr &b);
-Halide::Expr remainder(const Halide::Expr &a, const Halide::Expr &b);
-
 }  // namespace heed::cuda
