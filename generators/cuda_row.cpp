@@ -1,13 +1,19 @@
 #include "cuda_row.h"
 
 #include <fstream>
+#include <map>
 #include <sstream>
 
 #include "attention_prefill_cuda.h"
 #include "cuda/attention_cuda.h"
 #include "cuda/attention_prefill.h"
 #include "cuda/device_binary.h"
+#include "cuda/linear_cores.h"
+#include "cuda/linear_tiles.h"
+#include "cuda/merge_rows.h"
 #include "cuda/metadata_ops.h"
+#include "cuda/probs_rows.h"
+#include "cuda/token_moves.h"
 
 namespace heed {
 namespace {
@@ -50,6 +56,29 @@ void write(const cuda::DeviceBinary &binary, int shared_bytes, const std::string
     if (!limits.flush()) throw BadInput("cannot write " + base + ".limits");
 }
 
+struct CudaOp {
+    int threads;  // of a block
+    Halide::Module (*make)(const std::string &name, ElementType type, const Target &target);
+    int shared_bytes = 0;
+};
+
+// By operation and capability.
+
+const std::map<std::string, CudaOp> cuda_ops = {
+    {"attention_probs_sm75", {cuda::probs_threads, cuda::attention_probs_module}},
+    {"kv_append_sm75", {cuda::move_threads, cuda::kv_append_module}},
+    {"kv_copy_sm75",
+     {cuda::move_threads, [](auto &name, ElementType, auto &target) { return cuda::kv_copy_module(name, target); }}},
+    {"linear_sm75", {cuda::linear_threads, cuda::linear_module, cuda::linear_shared_bytes()}},
+    {"linear_sm80", {cuda::core_threads, cuda::linear_cores_module, cuda::linear_cores_shared_bytes()}},
+    {"merge_states_sm75", {cuda::merge_threads, cuda::merge_states_module}},
+    {"put_words_sm75", {1, [](auto &name, ElementType, auto &target) { return cuda::put_words_module(name, target); }}},
+    {"rope_sm75", {cuda::move_threads, cuda::rope_module}},
+    {"sequences_sm75",
+     {cuda::sequences_threads,
+      [](auto &name, ElementType, auto &target) { return cuda::sequences_module(name, target); }}},
+};
+
 }  // namespace
 
 bool is_cuda_isa(const std::string &isa) { return isa == "sm75" || isa == "sm80"; }
@@ -87,13 +116,16 @@ void generate_cuda_attention(const std::string &name, const std::string &isa, co
           base);
 }
 
-void generate_cuda_op(const std::string &name, const std::string &op, Options &options, const std::string &base) {
-    const cuda::Toolkit toolkit = toolkit_of(options, least_capability);
+bool has_cuda_op(const std::string &op, const std::string &isa) { return cuda_ops.count(op + "_" + isa) != 0; }
+
+void generate_cuda_op(const std::string &name, const std::string &op, const std::string &isa, ElementType type,
+                      Options &options, const std::string &base) {
+    const int capability = isa == "sm80" ? tensor_core_capability : least_capability;
+    const cuda::Toolkit toolkit = toolkit_of(options, capability);
     options.refuse_unknown();
-    const bool words = op == "put_words";
-    const Halide::Module module =
-        words ? cuda::put_words_module(name, cuda_target()) : cuda::sequences_module(name, cuda_target());
-    write(cuda::assemble(module, {least_capability, words ? 1 : cuda::sequences_threads}, toolkit, base), 0, base);
+    const CudaOp &row = cuda_ops.at(op + "_" + isa);
+    const Halide::Module module = row.make(name, type, cuda_target());
+    write(cuda::assemble(module, {capability, row.threads}, toolkit, base), row.shared_bytes, base);
 }
 
 }  // namespace heed

@@ -21,6 +21,10 @@ void fit_cuda_tiles(const std::string &isa, AttentionConfig &config);
 // shared memory. Options read: ptxas, fatbinary (programs), capabilities (e.g. "80 90"). Throws with a sentence.
 void generate_cuda_attention(const std::string &name, const std::string &isa, const AttentionConfig &config,
                              Options &options, const std::string &base);
-void generate_cuda_op(const std::string &name, const std::string &op, Options &options, const std::string &base);
+// Whether a CUDA row of the operation can be made.
+bool has_cuda_op(const std::string &op, const std::string &isa);
+
+void generate_cuda_op(const std::string &name, const std::string &op, const std::string &isa, ElementType type,
+                      Options &options, const std::string &base);
 
 }  // namespace heed

@@ -76,4 +76,10 @@ if(HEED_CUDA)
     # f32 arithmetic: for f32, and for f16 and bf16 before sm_80.
     heed_add_kernels(heed_kernels PHASE prefill HEAD_DIM 64 128 any FEATURES none alibi_bias_mask_softcap ISA sm75)
     heed_add_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM any FEATURES alibi_bias_mask_softcap ISA sm75)
+    # Operations around attention, as on CPUs: for sm75 and all later chips. kv_copy moves bytes; rope serves appends to a cache of its
+    # own type too; linear for sm80 has tensor cores, its sm75 rows multiply in f32 whatever the type and take what is not aligned.
+    heed_add_op_kernels(heed_kernels OP rope merge_states attention_probs linear DTYPE f32 f16 bf16 ISA sm75)
+    heed_add_op_kernels(heed_kernels OP linear DTYPE f16 bf16 ISA sm80)
+    heed_add_op_kernels(heed_kernels OP kv_append DTYPE f32 f16 bf16 KV_DTYPE i8 ISA sm75)
+    heed_add_op_kernels(heed_kernels OP kv_copy DTYPE u8 ISA sm75)
 endif()

@@ -4,8 +4,9 @@
 //   heed_generate name=N phase=prefill|decode dtype=f32|f16|bf16 [kv_dtype=i8] head_dim=D|any [head_dim_v=D]
 //                 [features=alibi_bias_dropout_gqa_mask_softcap] [storage=contiguous|paged] isa=I
 //                 [schedule=x86|default] [extra_features=asan,..] out=DIR
-//   heed_generate name=N op=attention_probs|dropout_mask|kv_append|merge_states|rope dtype=f32|f16|bf16|u8
-//   [kv_dtype=i8] isa=I out=DIR heed_generate runtime=FILE.o
+//   heed_generate name=N op=attention_probs|dropout_mask|kv_append|kv_copy|merge_states|rope dtype=f32|f16|bf16|u8
+//                 [kv_dtype=i8] isa=I out=DIR
+//   heed_generate runtime=FILE.o
 //
 // isa=sm75 and sm80, CUDA compute capabilities, take ptxas=PROGRAM fatbinary=PROGRAM capabilities="80 90 .." besides.
 //
@@ -153,16 +154,13 @@ void generate_op(Options &options) {
     OpRow row;
     row.name = options.get("name");
     row.op = options.choice("op", "",
-                            {"attention_probs", "dropout_mask", "kv_append", "layer_norm", "linear", "linear_rows",
-                             "merge_states", "put_words", "rope", "sequences"});
+                            {"attention_probs", "dropout_mask", "kv_append", "kv_copy", "layer_norm", "linear",
+                             "linear_rows", "merge_states", "put_words", "rope", "sequences"});
     row.rows = std::stoi(
         options.choice("rows", "0", {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "16", "32"}));
     row.dtype = options.choice("dtype", "", {"f32", "f16", "bf16", "u8", "i32"});
     row.kv_dtype = options.get("kv_dtype", row.dtype);
-    row.isa = options.choice("isa", "", {"x86_64", "avx2", "avx512", "avx512bf16", "amx", "sm75"});
-    if (is_cuda_isa(row.isa) != (row.op == "put_words" || row.op == "sequences")) {
-        throw BadInput("isa = '" + row.isa + "' is not allowed with op=" + row.op);
-    }
+    row.isa = options.choice("isa", "", {"x86_64", "avx2", "avx512", "avx512bf16", "amx", "sm75", "sm80"});
     // Tables and caches may pass 2^31 elements; the runtime keeps strides below.
     row.target = target_of_isa(row.isa).with_feature(Target::LargeBuffers);
     if (const std::string extra = options.get("extra_features", "none"); extra != "none") {
@@ -173,7 +171,7 @@ void generate_op(Options &options) {
         throw BadInput(error);
     }
     if (is_cuda_isa(row.isa)) {
-        generate_cuda_op(row.name, row.op, options, base);
+        generate_cuda_op(row.name, row.op, row.isa, element_type(row.dtype), options, base);
     } else {
         options.refuse_unknown();
         write_module(compile_op(row), base);

@@ -2,6 +2,7 @@
 
 #include "bf16_dots.h"
 #include "bf16_tiles.h"
+#include "cuda_row.h"
 #include "ops.h"
 #include "options.h"
 
@@ -26,7 +27,10 @@ Halide::Module compile(const OpRow &row, Kernel kernel, void (*schedule)(Kernel 
 }  // namespace
 
 std::string OpRow::error() const {
-    if (is_linear() != (rows > 0) || (isa == "amx" ? rows % 16 != 0 || rows > 32 : rows > 12))
+    if (is_cuda_isa(isa) ? !has_cuda_op(op, isa) : op == "kv_copy" || op == "put_words" || op == "sequences")
+        return "isa = '" + isa + "' is not allowed with op=" + op;
+    if (isa == "sm80" && dtype == "f32") return "dtype = f32 is not allowed with isa=sm80: f16, bf16";
+    if ((is_linear() && !is_cuda_isa(isa)) != (rows > 0) || (isa == "amx" ? rows % 16 != 0 || rows > 32 : rows > 12))
         return "rows = " + std::to_string(rows) + " is not allowed with op=" + op + ", isa=" + isa;
     if (has_bf16_dots(isa) && (!is_linear() || dtype != "bf16")) {
         return "isa = '" + isa + "' is not allowed with op=" + op + ", dtype=" + dtype;
@@ -34,14 +38,14 @@ std::string OpRow::error() const {
     const std::string wanted_kv = op == "kv_append" ? "i8" : dtype;
     if (op == "attention_probs" && kv_dtype == "i8") return "";
     if (kv_dtype != wanted_kv) return "kv_dtype = '" + kv_dtype + "' is not allowed with op=" + op + ": " + wanted_kv;
-    const bool words = op == "put_words" || op == "sequences";
-    if ((op == "dropout_mask") != (dtype == "u8") || words != (dtype == "i32"))
+    const bool bytes = op == "dropout_mask" || op == "kv_copy", words = op == "put_words" || op == "sequences";
+    if (bytes != (dtype == "u8") || words != (dtype == "i32"))
         return "dtype = '" + dtype + "' is not allowed with op=" + op;
     return "";
 }
 
 std::string OpRow::registry_line() const {
-    const int columns = is_linear() ? linear_tile(machine_of(target), rows).columns : 0;
+    const int columns = rows > 0 ? linear_tile(machine_of(target), rows).columns : 0;
     return "HEED_OP(" + name + ", " + op + ", " + dtype + ", " + kv_dtype + ", " + isa + ", " + std::to_string(rows) +
            ", " + std::to_string(columns) + ")\n";
 }

@@ -69,7 +69,7 @@ struct OpArgument {
     OpArgument(const float &scalar) : scalar(&scalar) {}
 };
 
-constexpr int max_op_arguments = num_put_words / 2 + 1, max_op_buffers = 24;
+constexpr int max_op_arguments = 160, max_op_buffers = 24;
 
 // Runs an op row on the calling thread, in the order of arguments that kernel.h states, and returns 0 or its negative
 // code; `message` then holds its sentence. The floating-point environment as in call_kernel.

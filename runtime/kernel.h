@@ -180,11 +180,29 @@ struct Kernel {
 //   put_words     CUDA: num_put_words / 2 scalars uint64, each two words, low half first; out int32 (word), of any
 //                 extent up to num_put_words: metadata of the host goes to the device as parameters of a launch
 //   sequences     CUDA: metadata on the device to the table of SequenceField, see generators/cuda/sequences.h
+//   CUDA rope, kv_append, kv_copy  a launch for up to num_move_segments runs of tokens: move_segment_words uint64 of
+//                 each, addresses of its first token in source, destination and scales, and tokens | table row << 32;
+//                 int32 runs, tokens of the longest, heads, elements of a row, pairs to rotate, interleaved, wide (16
+//                 bytes at a time); uint64 strides in bytes (token and head of the source, of the destination),
+//                 addresses of cos and sin; an output uint8 (1) that only names the device. kv_copy moves bytes.
+//   CUDA merge_states  a launch: merge_state_words uint64 for max_merge_states states, addresses of out and lse; int32
+//                 states, rows, q_len, heads, head_dim, wide; uint64 strides in bytes (batch, token and head of outs,
+//                 of out), addresses of out, lse, sink (the last two may be 0); an output uint8 (1), as above
+//   CUDA linear   a launch for a piece of the output: int32 rows, len, dim_in, first column, columns, head_dim; uint64
+//                 addresses and strides in bytes: x (batch, token), weight (row), bias or 0, out (batch, token, head);
+//                 an output uint8 (1), as above
+//   CUDA attention_probs  a launch for up to probs_sequences sequences: q, k, mask, bias, bias_16, sink, slopes as of
+//   an
+//                 attention row; for each sequence num_sequence_fields / 2 uint64, two of SequenceField, low half
+//                 first; int32 sequences, first one, max_q_len, max_kv_len, mode, MaskForm, BiasForm, alibi_symmetric,
+//                 f32 result; scale, softcap float; uint64 address of the result, its strides in bytes (batch, head,
+//                 row); an output uint8 (1), as above
 //   layer_norm    x (d, row), weight, bias f32 (d), epsilon float; scratch outputs mean, factor f32 (row); out as x
 //                 or x itself
 enum class Op : int32_t {
     rope,
     kv_append,
+    kv_copy,
     merge_states,
     dropout_mask,
     attention_probs,
@@ -196,6 +214,9 @@ enum class Op : int32_t {
 };
 
 constexpr int num_put_words = 256;
+constexpr int num_move_segments = 32, move_segment_words = 4;
+constexpr int probs_sequences = 32;
+constexpr int max_merge_states = 64, merge_state_words = 2;
 
 struct OpKernel {
     const char *name;

@@ -82,7 +82,7 @@ bool has_cuda_rows() {
 // The row that brings the metadata into the form of CUDA rows.
 heed_status find_table_row(const heed_problem &p, const OpKernel **row) {
     if (is_uniform(p)) return HEED_OK;
-    return find_cuda_op_row(p.metadata_on_device ? Op::sequences : Op::put_words, row);
+    return find_cuda_op_row(p.metadata_on_device ? Op::sequences : Op::put_words, HEED_I32, HEED_I32, row);
 }
 
 bool verbose() {

@@ -75,6 +75,7 @@ Expr barrier() { return ordered("heed_barrier", Int(32), {}); }
 Expr barrier_any(const Expr &on) { return ordered("heed_barrier_any", Int(32), {on}); }
 
 Expr advance(const Expr &address, const Expr &bytes) { return pure("heed_advance", UInt(64), {address, bytes}); }
+Expr load_fragment(const Expr &address) { return ordered("heed_load_fragment", UInt(128), {address}); }
 Expr load_fragment_if(const Expr &address, const Expr &on) {
     return ordered("heed_load_fragment_if", UInt(128), {address, on});
 }
@@ -84,6 +85,10 @@ Expr load_u8(const Expr &address) { return ordered("heed_load_u8", UInt(32), {ad
 Expr load_u16(const Expr &address) { return ordered("heed_load_u16", UInt(32), {address}); }
 Expr load_i32(const Expr &address) { return ordered("heed_load_i32", Int(32), {address}); }
 Expr load_f32(const Expr &address) { return ordered("heed_load_f32", Float(32), {address}); }
+Expr store_fragment(const Expr &address, const Expr &value) {
+    return ordered("heed_store_fragment", Int(32), {address, value});
+}
+Expr store_u8(const Expr &address, const Expr &value) { return ordered("heed_store_u8", Int(32), {address, value}); }
 Expr store_u16(const Expr &address, const Expr &value) { return ordered("heed_store_u16", Int(32), {address, value}); }
 Expr store_u32(const Expr &address, const Expr &value) { return ordered("heed_store_u32", Int(32), {address, value}); }
 Expr store_u64(const Expr &address, const Expr &value) { return ordered("heed_store_u64", Int(32), {address, value}); }
@@ -99,7 +104,7 @@ Expr exp2(const Expr &x) { return pure("heed_exp2", Float(32), {x}); }
 Expr fma(const Expr &a, const Expr &b, const Expr &c) { return pure("heed_fma", Float(32), {a, b, c}); }
 Expr maximum(const Expr &a, const Expr &b) { return pure("heed_maximum", Float(32), {a, b}); }
 Expr from_lane(const Expr &x, int mask) {
-    return ordered(mask == 1 ? "heed_from_lane_1" : "heed_from_lane_2", Float(32), {x});
+    return ordered(("heed_from_lane_" + std::to_string(mask)).c_str(), Float(32), {x});
 }
 Expr any_lane(const Expr &on) { return ordered("heed_any_lane", Int(32), {on}); }
 Expr negative_infinity() { return ordered("heed_negative_infinity", Float(32), {}); }
@@ -139,6 +144,10 @@ std::string load_if(const std::string &zero, const std::string &load) {
 std::string narrow(const std::string &type, const std::string &load) {
     return "{\n.reg .b64 at;\n.reg .b16 x;\ncvta.to.global.u64 at, $0;\n" + load + " x, [at];\ncvt.u32." + type +
            " $r, x;\n}\n";
+}
+
+std::string from_lane_template(int mask) {
+    return "shfl.sync.bfly.b32 $r, $0, " + std::to_string(mask) + ", 31, 0xffffffff;\n";
 }
 
 std::string unpack_f16_template(int i) {
@@ -181,6 +190,7 @@ std::map<std::string, std::string> make_templates() {
         {"heed_barrier_any", "{\n.reg .pred on, any;\nsetp.ne.s32 on, $0, 0;\nbar.red.or.pred any, 0, on;\n"
                              "selp.b32 $r, 1, 0, any;\n}\n"},
         {"heed_advance", "add.u64 $r, $0, $1;\n"},
+        {"heed_load_fragment", at_global("ld.global.v2.b64 {$r.0, $r.1}, ", "")},
         {"heed_load_fragment_if", load_if("mov.b64 $r.0, 0;\nmov.b64 $r.1, 0;\n", "ld.global.v2.b64 {$r.0, $r.1}")},
         {"heed_load_u16_if",
          "{\n.reg .pred on;\n.reg .b64 at;\n.reg .b16 x;\ncvta.to.global.u64 at, $0;\n"
@@ -190,6 +200,9 @@ std::map<std::string, std::string> make_templates() {
         {"heed_load_u16", narrow("u16", "ld.global.b16")},
         {"heed_load_i32", at_global("ld.global.b32 $r, ", "")},
         {"heed_load_f32", at_global("ld.global.b32 $r, ", "")},
+        {"heed_store_fragment", at_global("st.global.v2.b64 ", ", {$1.0, $1.1}")},
+        {"heed_store_u8", "{\n.reg .b64 at;\n.reg .b16 x;\ncvta.to.global.u64 at, $0;\ncvt.u16.u32 x, $1;\n"
+                          "st.global.b8 [at], x;\n}\n"},
         {"heed_store_u16", "{\n.reg .b64 at;\n.reg .b16 x;\ncvta.to.global.u64 at, $0;\ncvt.u16.u32 x, $1;\n"
                            "st.global.b16 [at], x;\n}\n"},
         {"heed_store_u32", at_global("st.global.b32 ", ", $1")},
@@ -201,8 +214,11 @@ std::map<std::string, std::string> make_templates() {
         {"heed_exp2", "ex2.approx.ftz.f32 $r, $0;\n"},
         {"heed_fma", "fma.rn.f32 $r, $0, $1, $2;\n"},
         {"heed_maximum", "max.f32 $r, $0, $1;\n"},
-        {"heed_from_lane_1", "shfl.sync.bfly.b32 $r, $0, 1, 31, 0xffffffff;\n"},
-        {"heed_from_lane_2", "shfl.sync.bfly.b32 $r, $0, 2, 31, 0xffffffff;\n"},
+        {"heed_from_lane_1", from_lane_template(1)},
+        {"heed_from_lane_2", from_lane_template(2)},
+        {"heed_from_lane_4", from_lane_template(4)},
+        {"heed_from_lane_8", from_lane_template(8)},
+        {"heed_from_lane_16", from_lane_template(16)},
         {"heed_any_lane", "{\n.reg .pred on, any;\nsetp.ne.s32 on, $0, 0;\nvote.sync.any.pred any, on, 0xffffffff;\n"
                           "selp.b32 $r, 1, 0, any;\n}\n"},
         {"heed_thread_index", "mov.u32 $r, %tid.x;\n"},

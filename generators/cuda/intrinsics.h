@@ -57,7 +57,8 @@ Expr barrier();                    // of all threads of the block
 Expr barrier_any(const Expr &on);  // the same; Int(32) not 0 when `on` (Int(32)) is not 0 in some thread
 
 // ---- Global memory
-Expr advance(const Expr &address, const Expr &bytes);        // their sum, which the compiler takes apart for no loop
+Expr advance(const Expr &address, const Expr &bytes);  // their sum, which the compiler takes apart for no loop
+Expr load_fragment(const Expr &address);
 Expr load_fragment_if(const Expr &address, const Expr &on);  // zero unless `on` (Int(32))
 Expr load_u16_if(const Expr &address, const Expr &on);       // as UInt(32)
 Expr load_u32_if(const Expr &address, const Expr &on);
@@ -65,6 +66,8 @@ Expr load_u8(const Expr &address);   // as UInt(32)
 Expr load_u16(const Expr &address);  // as UInt(32)
 Expr load_i32(const Expr &address);
 Expr load_f32(const Expr &address);
+Expr store_fragment(const Expr &address, const Expr &value);
+Expr store_u8(const Expr &address, const Expr &value);   // value UInt(32)
 Expr store_u16(const Expr &address, const Expr &value);  // value UInt(32)
 Expr store_u32(const Expr &address, const Expr &value);
 Expr store_u64(const Expr &address, const Expr &value);
@@ -76,7 +79,7 @@ Expr store_u32_if_zero(const Expr &address, const Expr &value);  // atomically
 Expr exp2(const Expr &x);                               // 2 ulp, subnormals are 0; 2^-inf = 0, NaN stays NaN
 Expr fma(const Expr &a, const Expr &b, const Expr &c);  // rounded once
 Expr maximum(const Expr &a, const Expr &b);             // of NaN and x it is x
-Expr from_lane(const Expr &x, int mask);                // x of the lane whose number differs by these bits
+Expr from_lane(const Expr &x, int mask);                // x of the lane whose number differs by this bit
 Expr any_lane(const Expr &on);                          // Int(32) not 0 when `on` (Int(32)) is not 0 in some lane
 Expr negative_infinity();                               // a value that the compiler does not know
 

@@ -8,33 +8,14 @@
 
 #include "cuda/contexts.h"
 #include "cuda/launches.h"
+#include "cuda/sequence_words.h"
 #include "make_call.h"
-#include "sequences.h"
 #include "status.h"
 
 namespace heed {
 namespace {
 
 using cuda::Launches;
-
-// 64-bit words.
-constexpr int words_per_line = num_sequence_fields / 2;
-
-// One line of the table.
-void pack(const heed_problem &p, const Sequence &seq, uint64_t *line) {
-    const VisibleRange visible = visible_range(p, seq);
-    int32_t fields[num_sequence_fields] = {};
-    fields[sequence_q_len] = seq.q_len;
-    fields[sequence_first_q] = seq.first_q;
-    fields[sequence_kv_len] = seq.kv_len;
-    fields[sequence_first_key] = seq.first_key;
-    fields[sequence_visible_begin] = visible.begin;
-    fields[sequence_visible_end] = visible.end;
-    fields[sequence_position_offset] = visible.position_offset;
-    for (int i = 0; i < num_sequence_fields; i += 2) {
-        line[i / 2] = static_cast<uint32_t>(fields[i]) | uint64_t{static_cast<uint32_t>(fields[i + 1])} << 32;
-    }
-}
 
 // Metadata on the host. `launches` NULL only checks it.
 class HostTable {
@@ -49,7 +30,7 @@ public:
             Sequence sequence;
             status = reader_.next(&sequence);
             if (status || launches_ == nullptr) continue;
-            pack(plan_.problem, sequence, words_ + num_lines_ * words_per_line);
+            pack_sequence(plan_.problem, sequence, words_ + num_lines_ * words_per_sequence);
             num_lines_++;
             if (num_lines_ == sequences_per_launch || b == plan_.problem.batch - 1) status = flush();
         }

@@ -91,7 +91,8 @@ heed_status add_workspace(const heed_layer &layer, const heed_execution &executi
 }
 
 heed_status check_threads(const heed_layer &layer, const heed_execution &execution) {
-    const heed_status status = check_execution(&execution);
+    heed_status status = check_execution(&execution);
+    if (!status) status = refuse_cuda("heed_layer_forward", &execution);
     if (status || execution.num_threads <= layer.config.max_threads) return status;
     return fail(HEED_INVALID_ARGUMENT, "execution.num_threads is %d; it must be 0 or 1..%d, the layer's max_threads",
                 execution.num_threads, layer.config.max_threads);

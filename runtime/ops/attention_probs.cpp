@@ -3,6 +3,7 @@
 #include <cinttypes>
 #include <limits>
 
+#include "cuda/probs.h"
 #include "inputs.h"
 #include "kernel_call.h"
 #include "ops/heap_array.h"
@@ -244,11 +245,6 @@ extern "C" heed_status heed_attention_probs(const heed_plan *plan, const heed_ar
     if (!status) status = heed::check_int("mode", mode, HEED_PROBS_SCORES, HEED_PROBS_SOFTMAX);
     if (status) return status;
     const heed_problem &p = plan->problem;
-    if (p.device == HEED_CUDA) {
-        return heed::fail(HEED_UNSUPPORTED,
-                          "heed_attention_probs: the plan's device is HEED_CUDA; not built yet in Heed %s",
-                          heed_version());
-    }
     const heed_args copy = *args;
     heed::ProbsCall call = {*plan, copy, mode, *probs};
     const heed::Shape shape = {{p.batch, p.num_heads, p.max_q_len, p.max_kv_len}};
@@ -256,6 +252,7 @@ extern "C" heed_status heed_attention_probs(const heed_plan *plan, const heed_ar
     status = heed::make_view("probs", shape, layout, heed::Access::write, &call.probs);
     if (status || call.probs.span == 0) return status;
     status = heed::check_memory(&call);
+    if (!status && p.device == HEED_CUDA) return heed::probs_on_cuda(*plan, copy, mode, *probs, call.probs);
     if (!status) status = heed::resolve(&call);
     if (!status) status = heed::find_op_row(heed::Op::attention_probs, p.dtype, p.kv_dtype, &call.row);
     return status ? status : heed::run_probs(&call);

@@ -1,220 +1,13 @@
-// heed_kv_append: checks, a private list of what goes where, then the copies.
+// heed_kv_append: the copies.
 #include <algorithm>
-#include <cinttypes>
 
-#include "ops/heap_array.h"
-#include "ops/kv_cache.h"
-#include "ops/op_rows.h"
+#include "cuda/op_session.h"
+#include "cuda/token_launches.h"
+#include "ops/append_call.h"
 #include "ops/op_run.h"
-#include "ops/rotation.h"
 
 namespace heed {
 namespace {
-
-// Tokens of one sequence that go to neighbouring slots of one block of the cache.
-struct Segment {
-    int64_t block;
-    int32_t slot;  // of the first token, in the block
-    int32_t sequence, first_token, num_tokens;
-    int32_t first_position;  // of the first token, in its sequence
-};
-
-// The call's private copy of kv_lens and new_lens.
-struct Lengths {
-    int32_t kv_len, new_len;
-};
-
-struct AppendCall {
-    explicit AppendCall(const heed_execution &execution) : memory(execution) {}
-
-    KvCache cache;
-    View k_new, v_new;
-    Rotation rotation;  // num_pairs 0: keys are copied
-    const OpKernel *quantise = nullptr;
-    int32_t tokens_per_segment = 1;
-    OpMemory memory;
-    HeapArray<Lengths> lengths;
-    HeapArray<Segment> segments;
-    int64_t num_segments = 0;
-    int64_t num_tokens = 0;
-};
-
-bool is_paged(const heed_kv_append_args &a) { return a.cache.storage == HEED_KV_PAGED; }
-
-// Tokens that the cache can hold of one sequence.
-int64_t capacity_of(const heed_kv_view &view) {
-    return view.storage == HEED_KV_PAGED ? int64_t{view.max_pages_per_seq} * view.page_size : view.capacity;
-}
-
-heed_status check_fields(const heed_kv_append_args &a, AppendCall *call) {
-    heed_status status = check_float_dtype("dtype", a.dtype);
-    if (!status) status = check_execution(&a.execution);
-    if (!status) status = check_int("new_len", a.new_len, 0, INT32_MAX);
-    if (!status) status = check_cache(a.cache, &call->cache);
-    if (!status && a.cache.dtype != a.dtype && a.cache.dtype != HEED_I8) {
-        return fail(HEED_INVALID_ARGUMENT, "cache.dtype is %s (%d); it must be dtype, which is %s, or HEED_I8",
-                    dtype_name(a.cache.dtype), static_cast<int>(a.cache.dtype), dtype_name(a.dtype));
-    }
-    if (!status && a.rope != nullptr) status = check_tables("rope", *a.rope, a.cache.head_dim);
-    return status;
-}
-
-heed_status check_memory(const heed_kv_append_args &a, AppendCall *call) {
-    const heed_kv_view &c = a.cache;
-    const int64_t table_entries = is_paged(a) ? int64_t{c.batch} * c.max_pages_per_seq : 0;
-    const int64_t new_tokens = int64_t{c.batch} * a.new_len;
-    MemoryRanges ranges;
-    heed_status status = add_workspace(a.execution, &ranges);
-    if (!status) status = add_cache_memory(c, call->cache, &ranges);
-    if (!status) status = ranges.add("cache.kv_lens", c.kv_lens, c.batch, sizeof(int32_t), Access::write);
-    if (!status) status = ranges.add("k_new", a.k_new, a.dtype, call->k_new.span, Access::read);
-    if (!status) status = ranges.add("v_new", a.v_new, a.dtype, call->v_new.span, Access::read);
-    if (!status && a.new_lens != nullptr) {
-        status = ranges.add("new_lens", a.new_lens, c.batch, sizeof(int32_t), Access::read);
-    }
-    if (!status) status = ranges.add("cache.page_table", c.page_table, table_entries, sizeof(int32_t), Access::read);
-    if (status) return status;
-    const heed_rope_tables none = {};
-    return make_rotation("rope", a.rope != nullptr ? *a.rope : none, a.dtype, c.head_dim,
-                         a.rope != nullptr ? a.rope->max_position : 0, new_tokens, &ranges, &call->rotation);
-}
-
-heed_status read_lengths(const heed_kv_append_args &a, AppendCall *call) {
-    const int64_t capacity = capacity_of(a.cache);
-    const volatile int32_t *const kv_lens = a.cache.kv_lens, *const new_lens = a.new_lens;
-    if (const heed_status status = call->lengths.allocate("heed_kv_append", a.cache.batch, &call->memory))
-        return status;
-    for (int32_t b = 0; b < a.cache.batch; b++) {
-        const Lengths lens = {kv_lens[b], new_lens != nullptr ? new_lens[b] : a.new_len};
-        if (lens.new_len < 0 || lens.new_len > a.new_len) {
-            return fail(HEED_INVALID_ARGUMENT, "new_lens[%d] is %d; it must be 0..%d, the new_len", b, lens.new_len,
-                        a.new_len);
-        }
-        if (lens.kv_len < 0 || lens.kv_len > capacity) {
-            return fail(HEED_INVALID_ARGUMENT,
-                        "cache.kv_lens[%d] is %d; it must be 0..%" PRId64 ", the cache's capacity", b, lens.kv_len,
-                        capacity);
-        }
-        const int64_t total = int64_t{lens.kv_len} + lens.new_len;
-        if (total > capacity || total > INT32_MAX) {
-            return fail(HEED_INVALID_ARGUMENT,
-                        "cache.kv_lens[%d] is %d and %d tokens are to follow; the cache's capacity is %" PRId64, b,
-                        lens.kv_len, lens.new_len, std::min<int64_t>(capacity, INT32_MAX));
-        }
-        call->lengths[b] = lens;
-        call->num_tokens += lens.new_len;
-    }
-    return HEED_OK;
-}
-
-// Calls visit(segment with block = index of the sequence's block) for the segments of sequence b, in order.
-template <typename Visit>
-heed_status for_segments(const AppendCall &call, int32_t b, const Visit &visit) {
-    const Lengths lens = call.lengths[b];
-    for (int32_t t = 0; t < lens.new_len;) {
-        const int32_t position = lens.kv_len + t, slot = position % call.cache.block_len;
-        const int32_t count = std::min({call.cache.block_len - slot, lens.new_len - t, call.tokens_per_segment});
-        if (const heed_status status = visit(Segment{position / call.cache.block_len, slot, b, t, count, position})) {
-            return status;
-        }
-        t += count;
-    }
-    return HEED_OK;
-}
-
-// Each entry of the page table is read once.
-heed_status read_page(const heed_kv_append_args &a, Segment *segment) {
-    const int64_t entry = int64_t{segment->sequence} * a.cache.max_pages_per_seq + segment->block;
-    const int32_t page = static_cast<const volatile int32_t *>(a.cache.page_table)[entry];
-    if (page < 0 || page >= a.cache.num_pages) {
-        return fail(HEED_INVALID_ARGUMENT,
-                    "cache.page_table[%d][%" PRId64 "] is %d; it must be 0 or more, below num_pages, %d",
-                    segment->sequence, segment->block, page, a.cache.num_pages);
-    }
-    segment->block = page;
-    return HEED_OK;
-}
-
-heed_status list_segments(const heed_kv_append_args &a, AppendCall *call) {
-    int64_t count = 0;
-    for (int32_t b = 0; b < a.cache.batch; b++) {
-        for_segments(*call, b, [&](const Segment &) {
-            count++;
-            return HEED_OK;
-        });
-    }
-    if (const heed_status status = call->segments.allocate("heed_kv_append", count, &call->memory)) return status;
-    for (int32_t b = 0; b < a.cache.batch; b++) {
-        const heed_status status = for_segments(*call, b, [&](Segment segment) {
-            if (is_paged(a)) {
-                if (const heed_status bad = read_page(a, &segment)) return bad;
-            } else {
-                segment.block = segment.sequence;
-            }
-            call->segments[call->num_segments++] = segment;
-            return HEED_OK;
-        });
-        if (status) return status;
-    }
-    return HEED_OK;
-}
-
-// Pages may be shared by readers only. Sorts the segments by their slots, which changes no result.
-heed_status check_slots(AppendCall *call) {
-    Segment *const begin = call->segments.data(), *const end = begin + call->num_segments;
-    std::sort(begin, end, [](const Segment &x, const Segment &y) {
-        return x.block != y.block ? x.block < y.block : x.slot < y.slot;
-    });
-    for (const Segment *s = begin; s + 1 < end; s++) {
-        if (s[0].block != s[1].block || s[0].slot + s[0].num_tokens <= s[1].slot) continue;
-        return fail(HEED_INVALID_ARGUMENT,
-                    "cache.page_table sends two tokens, of sequences %d and %d, to slot %d of page %" PRId64
-                    "; each slot may be written once",
-                    s[0].sequence, s[1].sequence, s[1].slot, s[0].block);
-    }
-    return HEED_OK;
-}
-
-// Positions of the tokens that are appended.
-heed_status check_positions(const heed_kv_append_args &a, const AppendCall &call) {
-    if (call.rotation.num_pairs == 0) return HEED_OK;
-    const volatile int32_t *const positions = call.rotation.positions;
-    const int32_t limit = a.rope->max_position;
-    for (int32_t b = 0; b < a.cache.batch; b++) {
-        const Lengths lens = call.lengths[b];
-        if (positions == nullptr && lens.new_len > 0 && int64_t{lens.kv_len} + lens.new_len > limit) {
-            return fail(HEED_INVALID_ARGUMENT,
-                        "rope.max_position is %d; the tokens of sequence %d stand at %d..%d, which must be below it",
-                        limit, b, lens.kv_len, lens.kv_len + lens.new_len - 1);
-        }
-        for (int32_t t = 0; positions != nullptr && t < lens.new_len; t++) {
-            const int32_t position = positions[int64_t{b} * a.new_len + t];
-            if (position >= 0 && position < limit) continue;
-            return fail(HEED_INVALID_ARGUMENT,
-                        "rope.positions[%d][%d] is %d; it must be 0 or more, below max_position, %d", b, t, position,
-                        limit);
-        }
-    }
-    return HEED_OK;
-}
-
-heed_status check_call(const heed_kv_append_args &a, AppendCall *call) {
-    heed_status status = check_fields(a, call);
-    const heed_kv_view &c = a.cache;
-    Shape shape = {{c.batch, a.new_len, c.num_kv_heads, c.head_dim}};
-    if (!status) status = make_view("k_new", shape, a.k_new_layout, Access::read, &call->k_new);
-    shape.extent[3] = c.head_dim_v;
-    if (!status) status = make_view("v_new", shape, a.v_new_layout, Access::read, &call->v_new);
-    if (!status) status = check_memory(a, call);
-    if (status) return status;
-    const int64_t token_bytes = int64_t{c.num_kv_heads} * (int64_t{c.head_dim} + c.head_dim_v) * dtype_bytes(a.dtype);
-    call->tokens_per_segment = tokens_per_block(token_bytes);
-    if (call->cache.quantised) status = find_op_row(Op::kv_append, a.dtype, HEED_I8, &call->quantise);
-    if (!status) status = read_lengths(a, call);
-    if (!status) status = list_segments(a, call);
-    if (!status) status = check_slots(call);
-    return status ? status : check_positions(a, *call);
-}
 
 // Destination rows: elements, and scales when quantised.
 struct Slots {
@@ -222,7 +15,7 @@ struct Slots {
 };
 
 Slots slots_of(const heed_tensor &tensor, const View &view, const heed_tensor &scale, const View &scale_view,
-               const Segment &s) {
+               const AppendSegment &s) {
     return {rows_of(tensor.data, view, tensor.dtype, s.block, s.slot),
             rows_of(scale.data, scale_view, HEED_F32, s.block, s.slot)};
 }
@@ -264,7 +57,7 @@ int rotate_and_quantise(const heed_kv_append_args &a, const AppendCall &call, co
     return 0;
 }
 
-int append_segment(const heed_kv_append_args &a, const AppendCall &call, const Segment &s, char (&message)[512]) {
+int append_segment(const heed_kv_append_args &a, const AppendCall &call, const AppendSegment &s, char (&message)[512]) {
     const heed_kv_view &c = a.cache;
     const Rows k = rows_of(a.k_new.data, call.k_new, a.dtype, s.sequence, s.first_token);
     const Rows v = rows_of(a.v_new.data, call.v_new, a.dtype, s.sequence, s.first_token);
@@ -283,16 +76,44 @@ int append_segment(const heed_kv_append_args &a, const AppendCall &call, const S
     return quantise_rows(call, k, k_to, a.dtype, c.head_dim, s.num_tokens, c.num_kv_heads, message);
 }
 
-heed_status append(const heed_kv_append_args &a, const AppendCall &call) {
+heed_status append_on_cuda(const heed_kv_append_args &a, const AppendCall &call) {
+    if (call.num_segments == 0) return HEED_OK;
+    const heed_kv_view &c = a.cache;
+    cuda::OpSession session;
+    const Op op = call.cache.quantised ? Op::kv_append : Op::rope;
+    heed_status status = session.open(a.execution, op, a.dtype, call.cache.quantised ? HEED_I8 : a.dtype);
+    if (status) return status;
+    cuda::TokenMoves k({&session.row(), c.num_kv_heads, c.head_dim, &call.rotation}, session.launches());
+    cuda::TokenMoves v({&session.row(), c.num_kv_heads, c.head_dim_v}, session.launches());
+    for (int64_t i = 0; i < call.num_segments && !status; i++) {
+        const AppendSegment &s = call.segments[i];
+        const Slots k_to = slots_of(c.k, call.cache.k, c.k_scale, call.cache.k_scale, s);
+        const Slots v_to = slots_of(c.v, call.cache.v, c.v_scale, call.cache.v_scale, s);
+        const int32_t *positions = call.rotation.positions;
+        if (positions != nullptr) positions += int64_t{s.sequence} * a.new_len + s.first_token;
+        status = k.add({rows_of(a.k_new.data, call.k_new, a.dtype, s.sequence, s.first_token), k_to.elements,
+                        reinterpret_cast<float *>(k_to.scales.data), s.num_tokens, positions, s.first_position});
+        if (status) return status;
+        status = v.add({rows_of(a.v_new.data, call.v_new, a.dtype, s.sequence, s.first_token), v_to.elements,
+                        reinterpret_cast<float *>(v_to.scales.data), s.num_tokens});
+    }
+    if (!status) status = k.flush();
+    return status ? status : v.flush();
+}
+
+heed_status append_on_cpu(const heed_kv_append_args &a, const AppendCall &call) {
     const double token_bytes = 2.0 * a.cache.num_kv_heads * (a.cache.head_dim + a.cache.head_dim_v) *
                                static_cast<double>(dtype_bytes(a.dtype));
     const int32_t threads = op_threads(&a.execution, token_bytes * static_cast<double>(call.num_tokens));
     const auto block = [&](int64_t index, int32_t, char(&message)[512]) {
         return append_segment(a, call, call.segments[index], message);
     };
-    if (const heed_status status = run_op("heed_kv_append", &a.execution, threads, call.num_segments, block)) {
-        return status;
-    }
+    return run_op("heed_kv_append", &a.execution, threads, call.num_segments, block);
+}
+
+heed_status append(const heed_kv_append_args &a, const AppendCall &call) {
+    const heed_status status = a.execution.device == HEED_CUDA ? append_on_cuda(a, call) : append_on_cpu(a, call);
+    if (status) return status;
     for (int32_t b = 0; b < a.cache.batch; b++) a.cache.kv_lens[b] = call.lengths[b].kv_len + call.lengths[b].new_len;
     return HEED_OK;
 }
@@ -313,6 +134,6 @@ extern "C" heed_status heed_kv_append(const heed_kv_append_args *args) {
         a.rope = &rope;
     }
     heed::AppendCall call(a.execution);
-    const heed_status status = heed::check_call(a, &call);
+    const heed_status status = heed::check_append(a, &call);
     return status ? status : heed::append(a, call);
 }

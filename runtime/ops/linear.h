@@ -7,7 +7,8 @@
 #include "ops/op_run.h"
 #include "ops/rows.h"
 
-// Panels of `columns` columns each, in the order that the rows of the kernel table for this machine read them.
+// On the CPU panels of `columns` columns each, in the order that the rows of the kernel table for this machine read
+// them.
 struct heed_linear_weights {
     static constexpr int32_t max_tiles = 4;
     heed_dtype dtype;
@@ -21,6 +22,10 @@ struct heed_linear_weights {
     const heed::OpKernel *row_tiles[max_tiles];  // linear_rows for each
     heed::HeapArray<char> panels;  // [panel][step of k][column][k_step], one panel of zeros behind the last
     heed::HeapArray<float> bias;   // [column], zeros behind the last
+
+    heed_device device = HEED_CPU;
+    const void *device_weight = nullptr, *device_bias = nullptr;  // CUDA: the caller's; bias may be NULL
+    int64_t row_stride = 0;                                       // of device_weight
 };
 
 namespace heed {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <new>
 
+#include "cuda/linear_launches.h"
 #include "ops/linear.h"
 #include "ops/rope_call.h"
 #include "ranges.h"
@@ -93,8 +94,8 @@ heed_status check_tables_apart(const heed_rope_args &rope, const Piece &written)
     heed_status status = add_workspace(rope.execution, &ranges);
     if (!status) status = ranges.add(written.name, written.out.out, rope.dtype, written.view.span, Access::write);
     return status ? status
-                  : make_rotation("tables", rope.tables, rope.dtype, rope.head_dim, table_rows, num_tokens, &ranges,
-                                  &ignored);
+                  : make_rotation("tables", rope.execution.device, rope.tables, rope.dtype, rope.head_dim, table_rows,
+                                  num_tokens, &ranges, &ignored);
 }
 
 // Piece i of the call, against x, the workspace and the pieces before it.
@@ -127,6 +128,7 @@ heed_status take_pieces(const heed_linear_weights &w, const heed_linear_args &a,
 }
 
 heed_status linear(const heed_linear_weights &w, const heed_linear_args &a) {
+    const bool on_cuda = a.execution.device == HEED_CUDA;
     OpMemory memory(a.execution);
     HeapArray<Piece> pieces;
     HeapArray<LinearPiece> run;
@@ -143,13 +145,33 @@ heed_status linear(const heed_linear_weights &w, const heed_linear_args &a) {
             status = check_tables_apart(rope_of(a, w.dtype, pieces[i]), pieces[j]);
         }
     }
-    if (!status) status = scratch.allocate("heed_linear", linear_scratch(w, int64_t{a.batch} * a.len), &memory);
     const LinearCall call = {"heed_linear", a.x.data, x, run.data(), a.num_outs, &a.execution};
-    if (!status) status = run_linear(call, scratch.data());
+    if (!status && !on_cuda) {
+        status = scratch.allocate("heed_linear", linear_scratch(w, int64_t{a.batch} * a.len), &memory);
+        if (!status) status = run_linear(call, scratch.data());
+    } else if (!status) {
+        status = cuda::launch_linear(call);
+    }
     for (int32_t i = 0; !status && i < a.num_outs; i++) {
         if (pieces[i].out.rope != nullptr) status = run_rope(rope_of(a, w.dtype, pieces[i]), pieces[i].rope);
     }
     return status;
+}
+
+// Checks what makes weights, and the place for the result.
+heed_status new_weights(const char *name, heed_dtype dtype, int32_t dim_in, int32_t dim_out, const heed_tensor *weight,
+                        int64_t stride, const heed_tensor *bias, heed_linear_weights **weights,
+                        std::unique_ptr<heed_linear_weights> *result) {
+    if (weights == nullptr) return fail(HEED_INVALID_ARGUMENT, "%s: weights is NULL", name);
+    *weights = nullptr;
+    if (weight == nullptr) return fail(HEED_INVALID_ARGUMENT, "%s: weight is NULL", name);
+    heed_status status = check_float_dtype("dtype", dtype);
+    if (!status) status = check_int("dim_in", dim_in, 1, INT32_MAX);
+    if (!status) status = check_int("dim_out", dim_out, 1, INT32_MAX);
+    if (!status) status = check_weight(dtype, dim_in, dim_out, *weight, stride, bias);
+    if (status) return status;
+    result->reset(new (std::nothrow) heed_linear_weights());
+    return *result != nullptr ? HEED_OK : fail(HEED_OUT_OF_MEMORY, "%s: out of memory", name);
 }
 
 }  // namespace
@@ -159,22 +181,34 @@ extern "C" {
 
 heed_status heed_linear_pack(heed_dtype dtype, int32_t dim_in, int32_t dim_out, const heed_tensor *weight,
                              int64_t row_stride, const heed_tensor *bias, heed_linear_weights **weights) {
-    if (weights == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_linear_pack: weights is NULL");
-    *weights = nullptr;
-    if (weight == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_linear_pack: weight is NULL");
     const int64_t stride = row_stride == 0 ? dim_in : row_stride;
-    heed_status status = heed::check_float_dtype("dtype", dtype);
-    if (!status) status = heed::check_int("dim_in", dim_in, 1, INT32_MAX);
-    if (!status) status = heed::check_int("dim_out", dim_out, 1, INT32_MAX);
-    if (!status) status = heed::check_weight(dtype, dim_in, dim_out, *weight, stride, bias);
+    std::unique_ptr<heed_linear_weights> packed;
+    heed_status status =
+        heed::new_weights("heed_linear_pack", dtype, dim_in, dim_out, weight, stride, bias, weights, &packed);
     if (status) return status;
-    std::unique_ptr<heed_linear_weights> packed(new (std::nothrow) heed_linear_weights());
-    if (packed == nullptr) return heed::fail(HEED_OUT_OF_MEMORY, "heed_linear_pack: out of memory");
     const auto source = heed::WeightSource::row_major(weight->data, dim_in, dim_out, stride);
     const void *const bias_data = bias == nullptr ? nullptr : bias->data;
     status = heed::pack_linear("heed_linear_pack", dtype, dim_in, dim_out, source, bias_data, packed.get());
     if (!status) *weights = packed.release();
     return status;
+}
+
+heed_status heed_linear_on_device(heed_dtype dtype, int32_t dim_in, int32_t dim_out, const heed_tensor *weight,
+                                  int64_t row_stride, const heed_tensor *bias, heed_linear_weights **weights) {
+    const int64_t stride = row_stride == 0 ? dim_in : row_stride;
+    std::unique_ptr<heed_linear_weights> view;
+    const heed_status status =
+        heed::new_weights("heed_linear_on_device", dtype, dim_in, dim_out, weight, stride, bias, weights, &view);
+    if (status) return status;
+    view->dtype = dtype;
+    view->dim_in = dim_in;
+    view->dim_out = dim_out;
+    view->device = HEED_CUDA;
+    view->device_weight = weight->data;
+    view->device_bias = bias == nullptr ? nullptr : bias->data;
+    view->row_stride = stride;
+    *weights = view.release();
+    return HEED_OK;
 }
 
 void heed_linear_weights_destroy(heed_linear_weights *weights) { delete weights; }
@@ -190,6 +224,11 @@ heed_status heed_linear(const heed_linear_weights *weights, const heed_linear_ar
     if (!status) status = heed::check_int("len", a.len, 0, INT32_MAX);
     if (!status) status = heed::check_int("num_outs", a.num_outs, 1, INT32_MAX);
     if (!status && a.outs == nullptr) status = heed::fail(HEED_INVALID_ARGUMENT, "outs is NULL");
+    if (!status && a.execution.device != weights->device) {
+        status = heed::fail(HEED_INVALID_ARGUMENT,
+                            "execution.device is %d; the weights are for device %d (CUDA: heed_linear_on_device)",
+                            static_cast<int>(a.execution.device), static_cast<int>(weights->device));
+    }
     return status ? status : heed::linear(*weights, a);
 }
 

@@ -3,8 +3,10 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
+#include "cuda/op_session.h"
 #include "ops/heap_array.h"
 #include "ops/op_rows.h"
 #include "ops/op_run.h"
@@ -179,6 +181,60 @@ heed_status merge(const heed_merge_args &a, const MergeCall &call) {
     return run_op("heed_merge_states", &a.execution, threads, num_blocks, block);
 }
 
+uint64_t address_of(const void *data) { return reinterpret_cast<uintptr_t>(data); }
+
+// Addresses of each state's out and lse.
+heed_status list_states(const heed_merge_args &a, uint64_t *words) {
+    if (a.num_states > max_merge_states) {
+        return fail(HEED_UNSUPPORTED, "num_states is %d; CUDA merges up to %d at once", a.num_states, max_merge_states);
+    }
+    for (int32_t n = 0; n < a.num_states; n++) {
+        words[merge_state_words * n] = address_of(a.outs[n].data);
+        words[merge_state_words * n + 1] = address_of(a.lses[n].data);
+    }
+    return HEED_OK;
+}
+
+// Whether 16 bytes of every row can be read and written at once.
+bool is_wide(const heed_merge_args &a, const MergeCall &call, const uint64_t *words) {
+    const auto size = static_cast<uint64_t>(dtype_bytes(a.dtype));
+    uint64_t bits = address_of(a.out.data) | static_cast<uint64_t>(a.head_dim_v) * size;
+    for (int32_t n = 0; n < a.num_states; n++) bits |= words[merge_state_words * n];
+    for (int i = 0; i < 3; i++) bits |= static_cast<uint64_t>(call.outs.stride[i] | call.out.stride[i]) * size;
+    return bits % 16 == 0;
+}
+
+// One launch for all rows.
+heed_status merge_on_cuda(const heed_merge_args &a, const MergeCall &call) {
+    uint64_t words[max_merge_states * merge_state_words] = {};
+    if (const heed_status status = list_states(a, words)) return status;
+    int64_t num_rows = 0, elements = 0;
+    if (!checked_mul(int64_t{a.batch} * a.q_len, a.num_heads, &num_rows) ||
+        !checked_mul(num_rows, a.head_dim_v, &elements) || elements > (int64_t{1} << 30)) {
+        return fail(HEED_UNSUPPORTED, "out has %d x %d x %d x %d elements; CUDA merges up to 2^30", a.batch, a.q_len,
+                    a.num_heads, a.head_dim_v);
+    }
+    cuda::OpSession session;
+    if (const heed_status status = session.open(a.execution, Op::merge_states, a.dtype, a.dtype)) return status;
+    const auto rows = static_cast<int32_t>(num_rows);
+    const int32_t wide = is_wide(a, call, words);
+    uint64_t last[9];  // strides of outs and out in bytes, addresses
+    for (int i = 0; i < 3; i++) {
+        last[i] = static_cast<uint64_t>(call.outs.stride[i] * dtype_bytes(a.dtype));
+        last[3 + i] = static_cast<uint64_t>(call.out.stride[i] * dtype_bytes(a.dtype));
+    }
+    last[6] = address_of(a.out.data);
+    last[7] = address_of(a.lse.data);
+    last[8] = address_of(a.sink);
+    const KernelBuffer merged = {a.out.data, HEED_U8, 1, {1}, {1}};
+    OpArgument arguments[max_op_arguments];
+    OpArgument *next = std::copy(std::begin(words), std::end(words), arguments);
+    for (const int32_t *x : {&a.num_states, &rows, &a.q_len, &a.num_heads, &a.head_dim_v, &wide}) *next++ = *x;
+    next = std::copy(std::begin(last), std::end(last), next);
+    *next++ = merged;
+    return cuda::launch_op(session.row(), arguments, static_cast<int>(next - arguments), session.launches());
+}
+
 }  // namespace
 }  // namespace heed
 
@@ -194,6 +250,7 @@ extern "C" heed_status heed_merge_states(const heed_merge_args *args) {
     if (!status) status = heed::check_views(a, &call);
     if (status || call.out.span == 0) return status;
     status = heed::check_memory(a, call);
+    if (!status && a.execution.device == HEED_CUDA) return heed::merge_on_cuda(a, call);
     if (!status) status = heed::find_op_row(heed::Op::merge_states, a.dtype, a.dtype, &call.row);
     if (status) return status;
     heed::plan_blocks(a, &call);

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <climits>
 
 #include "cpu.h"
+#include "kernel_registry.h"
 #include "ops/linear.h"
 #include "status.h"
 
@@ -18,6 +20,8 @@ const char *op_name(Op op) {
         return "rope";
     case Op::kv_append:
         return "kv_append";
+    case Op::kv_copy:
+        return "kv_copy";
     case Op::merge_states:
         return "merge_states";
     case Op::dropout_mask:
@@ -62,14 +66,23 @@ heed_status find_op_row(Op op, heed_dtype dtype, heed_dtype kv_dtype, const OpKe
                 dtype_name(dtype), dtype_name(kv_dtype));
 }
 
-heed_status find_cuda_op_row(Op op, const OpKernel **row) {
-    const OpKernel *const ops = heed_kernel_table.ops, *const end = ops + heed_kernel_table.num_ops;
-    const OpKernel *const found =
-        std::find_if(ops, end, [&](const OpKernel &candidate) { return candidate.op == op && is_cuda(candidate.isa); });
-    *row = found == end ? nullptr : found;
-    if (found != end) return HEED_OK;
-    return fail(HEED_UNSUPPORTED,
-                "this program's kernel library has no row of %s, which CUDA rows need for the metadata", op_name(op));
+heed_status best_cuda_op_row(Op op, heed_dtype dtype, heed_dtype kv_dtype, int capability, const OpKernel **row) {
+    *row = nullptr;
+    for (int32_t i = 0; i < heed_kernel_table.num_ops; i++) {
+        const OpKernel &r = heed_kernel_table.ops[i];
+        if (r.op != op || r.dtype != dtype || r.kv_dtype != kv_dtype || !is_cuda(r.isa)) continue;
+        if (required_capability(r.isa) > capability || (*row != nullptr && r.isa < (*row)->isa)) continue;
+        *row = &r;
+    }
+    if (*row != nullptr) return HEED_OK;
+    return fail(HEED_NO_DEVICE,
+                "device is HEED_CUDA; this program's kernel library has no CUDA row of %s for %s, %s that serves the "
+                "chip and these tensors",
+                op_name(op), dtype_name(dtype), dtype_name(kv_dtype));
+}
+
+heed_status find_cuda_op_row(Op op, heed_dtype dtype, heed_dtype kv_dtype, const OpKernel **row) {
+    return best_cuda_op_row(op, dtype, kv_dtype, INT_MAX, row);
 }
 
 heed_status find_linear_rows(heed_dtype dtype, heed_linear_weights *w) {

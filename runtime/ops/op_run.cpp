@@ -56,10 +56,13 @@ heed_status check_execution(const heed_execution *execution) {
         return fail(HEED_INVALID_ARGUMENT,
                     "execution.pool->run is NULL; it must be a function, or pool NULL for Heed's threads");
     }
-    if (execution->device == HEED_CUDA) {
-        return fail(HEED_NO_DEVICE, "execution.device is HEED_CUDA; this build has no CUDA kernels");
-    }
     return HEED_OK;
+}
+
+heed_status refuse_cuda(const char *name, const heed_execution *execution) {
+    if (!runs_on_cuda(execution)) return HEED_OK;
+    return fail(HEED_NO_DEVICE, "execution.device is HEED_CUDA; %s has no CUDA kernels in Heed %s", name,
+                heed_version());
 }
 
 int32_t op_threads(const heed_execution *execution, double bytes) {

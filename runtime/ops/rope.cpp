@@ -1,6 +1,8 @@
 // heed_rope.
 #include <cinttypes>
 
+#include "cuda/op_session.h"
+#include "cuda/token_launches.h"
 #include "ops/op_run.h"
 #include "ops/rope_call.h"
 
@@ -29,8 +31,8 @@ heed_status check_memory(const heed_rope_args &a, RopeCall *call) {
     status = ranges.add("out", a.out, a.dtype, call->out.span, Access::write);
     if (!status) status = ranges.add("x", a.x, a.dtype, call->x.span, Access::read, in_place ? "out" : nullptr);
     return status ? status
-                  : make_rotation("tables", a.tables, a.dtype, a.head_dim, table_rows, num_tokens, &ranges,
-                                  &call->rotation);
+                  : make_rotation("tables", a.execution.device, a.tables, a.dtype, a.head_dim, table_rows, num_tokens,
+                                  &ranges, &call->rotation);
 }
 
 // The kernel clamps what it reads again: a change meanwhile gives wrong numbers, no access outside.
@@ -47,6 +49,19 @@ heed_status check_positions(const heed_rope_args &a, const Rotation &rotation) {
     return HEED_OK;
 }
 
+heed_status rotate_on_cuda(const heed_rope_args &a, const RopeCall &call) {
+    cuda::OpSession session;
+    heed_status status = session.open(a.execution, Op::rope, a.dtype, a.dtype);
+    if (status) return status;
+    cuda::TokenMoves moves({&session.row(), a.num_heads, a.head_dim, &call.rotation}, session.launches());
+    for (int64_t b = 0; b < a.batch && !status; b++) {
+        const int32_t *const positions = call.rotation.positions;
+        status = moves.add({rows_of(a.x.data, call.x, a.dtype, b, 0), rows_of(a.out.data, call.out, a.dtype, b, 0),
+                            nullptr, a.len, positions == nullptr ? nullptr : positions + b * a.len, b * a.len});
+    }
+    return status ? status : moves.flush();
+}
+
 }  // namespace
 
 heed_status prepare_rope(const heed_rope_args &a, RopeCall *call) {
@@ -58,6 +73,7 @@ heed_status prepare_rope(const heed_rope_args &a, RopeCall *call) {
 
 heed_status run_rope(const heed_rope_args &a, const RopeCall &call) {
     if (call.out.span == 0) return HEED_OK;
+    if (a.execution.device == HEED_CUDA) return rotate_on_cuda(a, call);
     const int64_t token_bytes = int64_t{a.num_heads} * a.head_dim * dtype_bytes(a.dtype);
     const int32_t tokens = tokens_per_block(token_bytes);
     const int64_t blocks_per_sequence = (int64_t{a.len} + tokens - 1) / tokens;

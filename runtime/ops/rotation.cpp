@@ -58,8 +58,9 @@ heed_status check_tables(const char *name, const heed_rope_tables &tables, int32
     return HEED_OK;
 }
 
-heed_status make_rotation(const char *name, const heed_rope_tables &tables, heed_dtype dtype, int32_t head_dim,
-                          int64_t table_rows, int64_t num_positions, MemoryRanges *ranges, Rotation *rotation) {
+heed_status make_rotation(const char *name, heed_device device, const heed_rope_tables &tables, heed_dtype dtype,
+                          int32_t head_dim, int64_t table_rows, int64_t num_positions, MemoryRanges *ranges,
+                          Rotation *rotation) {
     char cos[64], sin[64], positions[64];
     std::snprintf(cos, sizeof(cos), "%s.cos", name);
     std::snprintf(sin, sizeof(sin), "%s.sin", name);
@@ -85,7 +86,8 @@ heed_status make_rotation(const char *name, const heed_rope_tables &tables, heed
     if (!status && tables.positions != nullptr) {
         status = ranges->add(positions, tables.positions, num_positions, sizeof(int32_t), Access::read);
     }
-    return status ? status : find_op_row(Op::rope, dtype, dtype, &rotation->row);
+    if (status || device == HEED_CUDA) return status;
+    return find_op_row(Op::rope, dtype, dtype, &rotation->row);
 }
 
 int rotate_rows(const Rotation &r, const Rows &x, const Rows &out, const TablePlace &place, int32_t num_tokens,

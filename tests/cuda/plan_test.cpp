@@ -224,13 +224,11 @@ TEST_F(CudaPlan, NoQueries) {
     call.expect_refused(HEED_INVALID_ARGUMENT, "cu_seqlens_kv[2] is 6");
 }
 
-TEST_F(CudaPlan, ProbabilitiesAreNotBuilt) {
-    const PlanPtr plan = make_plan(cuda_problem());
-    heed_args args;
-    heed_args_init(&args);
-    const heed_tensor probs = {};
-    EXPECT_EQ(heed_attention_probs(plan.get(), &args, HEED_PROBS_SOFTMAX, &probs, nullptr), HEED_UNSUPPORTED);
-    EXPECT_THAT(heed_last_error(), HasSubstr("HEED_CUDA"));
+TEST_F(CudaPlan, ProbabilitiesNeedARow) {
+    const CudaCall call(cuda_problem());
+    const heed_tensor probs = {reinterpret_cast<void *>(uintptr_t{1} << 46), int64_t{1} << 30, HEED_F32};
+    EXPECT_EQ(heed_attention_probs(call.plan.get(), &call.args, HEED_PROBS_SOFTMAX, &probs, nullptr), HEED_NO_DEVICE);
+    EXPECT_THAT(heed_last_error(), HasSubstr("attention_probs for f16"));
 }
 
 }  // namespace

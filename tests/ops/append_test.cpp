@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "cache.h"
+#include "device_call.h"
 
 namespace heed_test::ops {
 namespace {
@@ -67,7 +68,7 @@ Tensor rotated(const Append &append, const std::vector<int32_t> &positions) {
     rope.out = out.tensor();
     rope.tables = append.rope;
     rope.tables.positions = positions.data();
-    EXPECT_EQ(heed_rope(&rope), HEED_OK) << heed_last_error();
+    EXPECT_EQ(call_rope(&rope), HEED_OK) << heed_last_error();
     return out;
 }
 
@@ -119,7 +120,7 @@ TEST_P(AppendTest, TokensGoBehindTheLengths) {
                 const std::vector<int32_t> before = cache.kv_lens, new_lens = {new_len, new_len / 2};
                 Append append(&cache, dtype(), new_len, new_len == 8 ? Layout::bhsd : Layout::packed);
                 append.args.new_lens = new_lens.data();
-                ASSERT_EQ(heed_kv_append(&append.args), HEED_OK) << heed_last_error();
+                ASSERT_EQ(call_kv_append(&append.args), HEED_OK) << heed_last_error();
                 expect_appended(append, append.k_new, before, new_lens);
             }
         }
@@ -146,7 +147,7 @@ TEST_P(AppendTest, RotatesKeysOnTheirWay) {
                         positions.push_back(listed ? 49 - 3 * i : before[static_cast<size_t>(i / 5)] + i % 5);
                     }
                     if (listed) append.rope.positions = positions.data();
-                    ASSERT_EQ(heed_kv_append(&append.args), HEED_OK) << heed_last_error();
+                    ASSERT_EQ(call_kv_append(&append.args), HEED_OK) << heed_last_error();
                     expect_appended(append, rotated(append, positions), before, new_lens);
                 }
             }
@@ -176,7 +177,7 @@ TEST_P(AppendTest, QuantisesSpecialRows) {
     fill(6, 1e-45f);  // subnormal: max / 127 is 0 in f32
     fill(7, -3.0f);
     fill(8, dtype() == HEED_F16 ? 6e-8f : 3e38f);
-    ASSERT_EQ(heed_kv_append(&append.args), HEED_OK) << heed_last_error();
+    ASSERT_EQ(call_kv_append(&append.args), HEED_OK) << heed_last_error();
     expect_appended(append, append.k_new, {0}, {rows});
     EXPECT_EQ(cache.k_scale.get(0, 0, 0, 0), 0.0f);
     EXPECT_EQ(cache.k.at<int8_t>(0, 5, 0, 18), 0);  // 0.5 rounds to even
@@ -184,6 +185,7 @@ TEST_P(AppendTest, QuantisesSpecialRows) {
 }
 
 TEST_P(AppendTest, ThreadsDoNotChangeABit) {
+    FOR_THE_CPU();
     CacheShape shape;
     shape.dtype = HEED_I8;
     shape.capacity = 2000;
@@ -193,7 +195,7 @@ TEST_P(AppendTest, ThreadsDoNotChangeABit) {
         Cache cache(shape);
         Append append(&cache, dtype(), 777);
         append.args.execution.num_threads = threads;
-        ASSERT_EQ(heed_kv_append(&append.args), HEED_OK) << heed_last_error();
+        ASSERT_EQ(call_kv_append(&append.args), HEED_OK) << heed_last_error();
         if (first.empty()) first = cache.contents();
         EXPECT_EQ(cache.contents(), first) << threads;
     }
@@ -201,6 +203,7 @@ TEST_P(AppendTest, ThreadsDoNotChangeABit) {
 
 // k and v of one pool, page by page, token by token or head by head.
 TEST_P(AppendTest, InterleavedKeysAndValues) {
+    FOR_THE_CPU();
     const int64_t d = 64, heads = 2, page = 8, row = d * heads;
     const struct {
         heed_layout layout;
@@ -221,8 +224,8 @@ TEST_P(AppendTest, InterleavedKeysAndValues) {
         append.args.cache.v.size -= kind.distance;
         append.args.cache.k.size -= kind.distance;
         append.args.cache.k_layout = append.args.cache.v_layout = kind.layout;
-        ASSERT_EQ(heed_kv_append(&append.args), HEED_OK) << heed_last_error();
-        ASSERT_EQ(heed_kv_append(&reference.args), HEED_OK) << heed_last_error();
+        ASSERT_EQ(call_kv_append(&append.args), HEED_OK) << heed_last_error();
+        ASSERT_EQ(call_kv_append(&reference.args), HEED_OK) << heed_last_error();
         const auto bytes = pool.bytes();
         const auto *data = static_cast<const char *>(pool.tensor().data);
         separate.k.for_each([&](int64_t b, int64_t t, int64_t h, int64_t i) {
@@ -239,7 +242,7 @@ TEST_P(AppendTest, InterleavedKeysAndValues) {
         });
         // One element nearer and they overlap.
         append.args.cache.v.data = static_cast<char *>(append.args.cache.v.data) - element_bytes(dtype());
-        EXPECT_FAILS(heed_kv_append(&append.args), HEED_INVALID_ARGUMENT, "cache.k overlaps cache.v");
+        EXPECT_FAILS(call_kv_append(&append.args), HEED_INVALID_ARGUMENT, "cache.k overlaps cache.v");
         EXPECT_EQ(pool.bytes(), bytes);
     }
 }
@@ -252,7 +255,7 @@ TEST_P(AppendTest, PiecesGiveTheWhole) {
         shape.dtype = HEED_I8;
         Cache whole(shape), pieces(shape);
         Append all(&whole, dtype(), 1 + 3 + 8 + 9);
-        ASSERT_EQ(heed_kv_append(&all.args), HEED_OK) << heed_last_error();
+        ASSERT_EQ(call_kv_append(&all.args), HEED_OK) << heed_last_error();
         int32_t first = 0;
         for (const int32_t count : {1, 3, 8, 9}) {
             Append piece(&pieces, dtype(), count);
@@ -261,7 +264,7 @@ TEST_P(AppendTest, PiecesGiveTheWhole) {
                     to->set(b, t, h, d, from->get(b, first + t, h, d));
                 });
             }
-            ASSERT_EQ(heed_kv_append(&piece.args), HEED_OK) << heed_last_error();
+            ASSERT_EQ(call_kv_append(&piece.args), HEED_OK) << heed_last_error();
             first += count;
         }
         EXPECT_EQ(pieces.contents(), whole.contents());

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "cache.h"
+#include "device_call.h"
 
 namespace heed_test::ops {
 namespace {
@@ -75,7 +76,7 @@ void expect_copies(const CacheShape &shape, const std::vector<heed_kv_range> &ra
         const heed_kv_view view = cache.view();
         heed_execution execution = {};
         execution.num_threads = threads;
-        ASSERT_EQ(heed_kv_copy(&view, ranges.data(), static_cast<int32_t>(ranges.size()), &execution), HEED_OK)
+        ASSERT_EQ(call_kv_copy(&view, ranges.data(), static_cast<int32_t>(ranges.size()), &execution), HEED_OK)
             << heed_last_error();
         expect_copied(cache, before, ranges);
         EXPECT_EQ(cache.kv_lens, before.kv_lens);
@@ -138,16 +139,17 @@ TEST(Copy, EmptyCopies) {
     FilledCache cache((CacheShape()));
     heed_kv_view view = cache.view();
     const auto before = cache.contents();
-    EXPECT_EQ(heed_kv_copy(&view, nullptr, 0, nullptr), HEED_OK) << heed_last_error();
+    EXPECT_EQ(call_kv_copy(&view, nullptr, 0, nullptr), HEED_OK) << heed_last_error();
     const heed_kv_range none = {0, 1, 40, 0};
-    EXPECT_EQ(heed_kv_copy(&view, &none, 1, nullptr), HEED_OK) << heed_last_error();
+    EXPECT_EQ(call_kv_copy(&view, &none, 1, nullptr), HEED_OK) << heed_last_error();
     view.page_table = nullptr;
     view.kv_lens = nullptr;  // the caller's, not used
-    EXPECT_EQ(heed_kv_copy(&view, &none, 1, nullptr), HEED_OK) << heed_last_error();
+    EXPECT_EQ(call_kv_copy(&view, &none, 1, nullptr), HEED_OK) << heed_last_error();
     EXPECT_EQ(cache.contents(), before);
 }
 
 TEST(Copy, ErrorsNameTheFieldAndWriteNothing) {
+    FOR_THE_CPU();
     const heed_status invalid = HEED_INVALID_ARGUMENT;
     struct Case {
         const char *field;
@@ -175,13 +177,14 @@ TEST(Copy, ErrorsNameTheFieldAndWriteNothing) {
         FilledCache cache(shape);
         const heed_kv_view view = cache.view();
         const auto before = cache.contents();
-        EXPECT_FAILS(heed_kv_copy(&view, c.ranges.data(), static_cast<int32_t>(c.ranges.size()), nullptr), c.status,
+        EXPECT_FAILS(call_kv_copy(&view, c.ranges.data(), static_cast<int32_t>(c.ranges.size()), nullptr), c.status,
                      c.field);
         EXPECT_EQ(cache.contents(), before) << c.field;
     }
 }
 
 TEST(Copy, ErrorsOfTheView) {
+    FOR_THE_CPU();
     const heed_kv_range good = {1, 0, 0, 8};
     const auto expect = [&](heed_status status, const char *field, void (*spoil)(heed_kv_view &, heed_execution &)) {
         CacheShape shape;
@@ -191,7 +194,7 @@ TEST(Copy, ErrorsOfTheView) {
         heed_execution execution = {};
         spoil(view, execution);
         const auto before = cache.contents();
-        EXPECT_FAILS(heed_kv_copy(&view, &good, 1, &execution), status, field);
+        EXPECT_FAILS(call_kv_copy(&view, &good, 1, &execution), status, field);
         EXPECT_EQ(cache.contents(), before) << field;
     };
     using View = heed_kv_view;
@@ -208,8 +211,8 @@ TEST(Copy, ErrorsOfTheView) {
     FilledCache cache((CacheShape()));
     const heed_kv_view view = cache.view();
     EXPECT_FAILS(heed_kv_copy(nullptr, &good, 1, nullptr), invalid, "cache is NULL");
-    EXPECT_FAILS(heed_kv_copy(&view, nullptr, 1, nullptr), invalid, "ranges is NULL");
-    EXPECT_FAILS(heed_kv_copy(&view, &good, -1, nullptr), invalid, "num_ranges is -1");
+    EXPECT_FAILS(call_kv_copy(&view, nullptr, 1, nullptr), invalid, "ranges is NULL");
+    EXPECT_FAILS(call_kv_copy(&view, &good, -1, nullptr), invalid, "num_ranges is -1");
 }
 
 }  // namespace

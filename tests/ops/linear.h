@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 
+#include "device_call.h"
 #include "ops/linear.h"
 #include "tensor.h"
 
@@ -80,6 +81,12 @@ struct Linear {
         return status;
     }
     heed_status run() {
+        if (test_device() == HEED_CUDA) {
+            const heed_tensor source = weight.tensor(), bias_source = bias.tensor();
+            return call_linear_on_cuda(weight.dtype(), shape.dim_in, shape.dim_out(), source,
+                                       shape.weight_layout == Layout::packed ? 0 : weight.layout.stride[2],
+                                       shape.with_bias ? &bias_source : nullptr, args);
+        }
         if (weights == nullptr) {
             if (const heed_status status = pack()) return status;
         }

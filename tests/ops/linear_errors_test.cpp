@@ -215,7 +215,7 @@ TEST(Linear, ErrorsNameTheFieldAndWriteNothing) {
              std::swap(s.pieces[0].rope, s.pieces[1].rope);
          }},
         {"num_threads", invalid, [](Spoilt &s) { s.args.execution.num_threads = -1; }},
-        {"device", HEED_NO_DEVICE, [](Spoilt &s) { s.args.execution.device = HEED_CUDA; }},
+        {"device", HEED_INVALID_ARGUMENT, [](Spoilt &s) { s.args.execution.device = HEED_CUDA; }},
         {"device", invalid, [](Spoilt &s) { s.args.execution.device = static_cast<heed_device>(7); }},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "device_call.h"
 #include "tensor.h"
 
 namespace heed_test::ops {
@@ -119,7 +120,7 @@ TEST_P(RopeTest, MatchesTheFormula) {
                     rope.out_layout = layout;
                     rope.flush = rotary_dim % 3 == 0 ? Flush::front : Flush::rear;
                     RopeRun run(rope, dtype());
-                    ASSERT_EQ(heed_rope(&run.args), HEED_OK) << heed_last_error();
+                    ASSERT_EQ(call_rope(&run.args), HEED_OK) << heed_last_error();
                     run.expect_correct(run.x, run.out);
                     EXPECT_TRUE(run.out.gaps_intact());
                 }
@@ -136,33 +137,35 @@ TEST_P(RopeTest, InPlaceGivesTheSameBits) {
             rope.rotary_dim = rotary_dim;
             rope.x_layout = rope.out_layout = Layout::padded;
             RopeRun run(rope, dtype());
-            ASSERT_EQ(heed_rope(&run.args), HEED_OK) << heed_last_error();
+            ASSERT_EQ(call_rope(&run.args), HEED_OK) << heed_last_error();
             run.args.out = run.args.x;
-            ASSERT_EQ(heed_rope(&run.args), HEED_OK) << heed_last_error();
+            ASSERT_EQ(call_rope(&run.args), HEED_OK) << heed_last_error();
             EXPECT_EQ(run.x.bytes(), run.out.bytes());
         }
     }
 }
 
 TEST_P(RopeTest, ThreadsDoNotChangeABit) {
+    FOR_THE_CPU();
     Rope rope;
     rope.len = 301;
     rope.num_heads = 16;
     rope.head_dim = rope.rotary_dim = 128;
     RopeRun run(rope, dtype());
     run.args.execution.num_threads = 1;
-    ASSERT_EQ(heed_rope(&run.args), HEED_OK) << heed_last_error();
+    ASSERT_EQ(call_rope(&run.args), HEED_OK) << heed_last_error();
     const auto first = run.out.bytes();
     for (const int32_t threads : {2, 3, 0}) {
         run.args.execution.num_threads = threads;
         std::memset(run.args.out.data, 0xff, first.size());
-        ASSERT_EQ(heed_rope(&run.args), HEED_OK) << heed_last_error();
+        ASSERT_EQ(call_rope(&run.args), HEED_OK) << heed_last_error();
         EXPECT_EQ(run.out.bytes(), first);
     }
 }
 
 // Rows of one token lie 2^33 bytes apart: no 32-bit stride reaches from head to head.
 TEST_P(RopeTest, StridesBeyond32Bits) {
+    FOR_THE_CPU();
     Rope rope;
     rope.batch = rope.len = 1;
     rope.num_heads = 2;
@@ -173,7 +176,7 @@ TEST_P(RopeTest, StridesBeyond32Bits) {
     ASSERT_NE(memory, MAP_FAILED);
     run.args.out = {memory, stride + rope.head_dim, dtype()};
     run.args.out_layout = {{0, 0, stride, 1}};
-    ASSERT_EQ(heed_rope(&run.args), HEED_OK) << heed_last_error();
+    ASSERT_EQ(call_rope(&run.args), HEED_OK) << heed_last_error();
     for (int64_t h = 0; h < 2; h++) {
         const auto *row = static_cast<const char *>(memory) + h * stride * element_bytes(dtype());
         std::memcpy(&run.out.at<char>(0, 0, 0, 0) + h * rope.head_dim * element_bytes(dtype()), row,
@@ -189,7 +192,7 @@ TEST_P(RopeTest, NanOfTheTableStaysNan) {
     rope.listed = false;
     RopeRun run(rope, dtype());
     for (int64_t n = 0; n < rope.rotary_dim / 2; n++) run.cos.at<uint32_t>(0, 0, 2, n) = 0x7fffffffu;
-    ASSERT_EQ(heed_rope(&run.args), HEED_OK) << heed_last_error();
+    ASSERT_EQ(call_rope(&run.args), HEED_OK) << heed_last_error();
     run.out.for_each([&](int64_t b, int64_t t, int64_t h, int64_t d) {
         ASSERT_EQ(std::isnan(run.out.get(b, t, h, d)), b == 0 && t == 2 && d < rope.rotary_dim) << d;
     });
@@ -199,7 +202,7 @@ TEST_P(RopeTest, NanStaysInItsPair) {
     Rope rope;
     RopeRun run(rope, dtype());
     run.x.set(0, 0, 0, 3, NAN);
-    ASSERT_EQ(heed_rope(&run.args), HEED_OK) << heed_last_error();
+    ASSERT_EQ(call_rope(&run.args), HEED_OK) << heed_last_error();
     run.out.for_each([&](int64_t b, int64_t t, int64_t h, int64_t d) {
         const bool hit = b == 0 && t == 0 && h == 0 && (d == 3 || d == 3 + rope.rotary_dim / 2);
         ASSERT_EQ(std::isnan(run.out.get(b, t, h, d)), hit) << d;
@@ -224,7 +227,7 @@ TEST_P(RopeHalfTest, ConversionsKeepEveryValue) {
     std::fill_n(&run.sin.at<float>(0, 0, 0, 0), 32, 0.0f);
     std::fill_n(&run.position(0, 0), rope.len, 0);
     for (int half = 0; half < 2; half++) {
-        ASSERT_EQ(heed_rope(&run.args), HEED_OK) << heed_last_error();
+        ASSERT_EQ(call_rope(&run.args), HEED_OK) << heed_last_error();
         run.x.for_each([&](int64_t b, int64_t t, int64_t h, int64_t d) {
             if (d >= 32) return;
             const float want = run.x.get(b, t, h, d), got = run.out.get(b, t, h, d);
@@ -261,7 +264,7 @@ TEST_P(RopeHalfTest, RoundsHalfToEven) {
             run.sin.set(0, 0, t, n, 0);
         }
     }
-    ASSERT_EQ(heed_rope(&run.args), HEED_OK) << heed_last_error();
+    ASSERT_EQ(call_rope(&run.args), HEED_OK) << heed_last_error();
     for (int64_t t = 0; t < rope.len; t++) {
         for (int64_t n = 0; n < 32; n++) {
             const float product = run.x.get(0, t, 0, n) * run.cos.get(0, 0, t, n);
@@ -284,6 +287,7 @@ TEST(Rope, EmptyProblemsTakeNull) {
 }
 
 TEST(Rope, ErrorsNameTheFieldAndWriteNothing) {
+    FOR_THE_CPU();
     struct Case {
         const char *field;
         heed_status status;
@@ -341,7 +345,7 @@ TEST(Rope, ErrorsNameTheFieldAndWriteNothing) {
         RopeRun run(Rope(), HEED_F32);
         const auto x = run.x.bytes(), out = run.out.bytes();
         c.spoil(run);
-        EXPECT_FAILS(heed_rope(&run.args), c.status, c.field);
+        EXPECT_FAILS(call_rope(&run.args), c.status, c.field);
         EXPECT_EQ(run.x.bytes(), x) << c.field;
         EXPECT_EQ(run.out.bytes(), out) << c.field;
     }

@@ -10,6 +10,7 @@
 
 #include "attention.h"
 #include "call.h"
+#include "device.h"
 #include "element.h"
 #include "guard.h"
 #include "ops/op_rows.h"
@@ -102,13 +103,14 @@ inline double half_smallest(heed_dtype dtype) {
     return dtype == HEED_F32 ? 0x1p-150 : dtype == HEED_F16 ? 0x1p-25 : 0x1p-134;
 }
 
-// Every dtype on every ISA of this machine that op rows exist for.
+// Every dtype on every ISA of the tested device that op rows exist for.
 struct OpCase {
     heed_dtype dtype;
     heed::Isa isa;
 };
 
 inline std::vector<heed::Isa> op_isas() {
+    if (test_device() == HEED_CUDA) return {heed::Isa::sm75};
     std::vector<heed::Isa> isas = {heed::Isa::x86_64};
     if (machine_has(HEED_AVX2)) isas.push_back(heed::Isa::avx2);
     return isas;
@@ -137,10 +139,15 @@ protected:
     // The row that runs is one of this ISA.
     void expect_row(heed::Op op, heed_dtype dtype, heed_dtype kv_dtype) const {
         const heed::OpKernel *row = nullptr;
-        ASSERT_EQ(heed::find_op_row(op, dtype, kv_dtype, &row), HEED_OK) << heed_last_error();
+        const auto find = test_device() == HEED_CUDA ? heed::find_cuda_op_row : heed::find_op_row;
+        ASSERT_EQ(find(op, dtype, kv_dtype, &row), HEED_OK) << heed_last_error();
         EXPECT_EQ(row->isa, GetParam().isa) << row->name;
     }
 };
+
+// A test whose memory or expectation is the CPU's.
+#define FOR_THE_CPU()                                                                                                  \
+    if (test_device() == HEED_CUDA) GTEST_SKIP() << "for the CPU"
 
 // A call fails with `status` and a sentence that names `field`.
 #define EXPECT_FAILS(call, status, field)                                                                              \

@@ -287,7 +287,7 @@ heed_status Call::prepare() {
     return HEED_OK;
 }
 
-heed_status Call::execute_on_device(const heed_plan *plan) {
+heed_status Call::run_on_device(const std::function<heed_status(const heed_args &)> &run, DeviceMirror *also) {
     DeviceMirror mirror;
     const CudaDevice &device = CudaDevice::get();
     for (GuardedBuffer *input : {&q_, &k_, &v_, &k_scale_, &v_scale_, &mask_, &bias_, &sink_, &alibi_slopes_}) {
@@ -301,14 +301,24 @@ heed_status Call::execute_on_device(const heed_plan *plan) {
         mirror.add(&device_status, sizeof(device_status), true);
     }
     const heed_args device_args = on_device(mirror, args);
-    const heed_status status = heed_execute(plan, &device_args);
+    const heed_status status = run(device_args);
     device.synchronize();
-    device_guards_intact_ = mirror.bring_back();
+    device_guards_intact_ = mirror.bring_back() && (also == nullptr || also->bring_back());
     return status;
 }
 
 heed_status Call::execute(const heed_plan *plan) {
-    return problem.device == HEED_CUDA ? execute_on_device(plan) : heed_execute(plan, &args);
+    if (problem.device == HEED_CPU) return heed_execute(plan, &args);
+    return run_on_device([&](const heed_args &a) { return heed_execute(plan, &a); });
+}
+
+heed_status Call::probs(heed_probs_mode mode, const heed_tensor &result) {
+    if (problem.device == HEED_CPU) return heed_attention_probs(plan(), &args, mode, &result, nullptr);
+    DeviceMirror mirror;
+    mirror.add(result.data, static_cast<size_t>(result.size * element_bytes(result.dtype)), true);
+    const heed_tensor copy = {mirror.on_device(result.data), result.size, result.dtype};
+    const auto run = [&](const heed_args &a) { return heed_attention_probs(plan(), &a, mode, &copy, nullptr); };
+    return run_on_device(run, &mirror);
 }
 
 heed_status Call::execute() {

@@ -1,6 +1,7 @@
 // Runs an Attention through the public C API: layouts, guarded memory, plan, workspace, execute.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +11,8 @@
 #include "storage.h"
 
 namespace heed_test {
+
+class DeviceMirror;
 
 // Strides of [batch, len, heads, head_dim]; of paged tensors these are page and place in the page.
 enum class Layout {
@@ -80,9 +83,10 @@ public:
     // Creates the plan and fills the buffers.
     heed_status prepare();
     heed_status execute();
-    heed_status execute(const heed_plan *plan);  // another plan of the same problem
-    heed_status run();                           // prepare and execute
-    void forget_out();                           // NaN where the results of an execute are
+    heed_status execute(const heed_plan *plan);                          // another plan of the same problem
+    heed_status run();                                                   // prepare and execute
+    void forget_out();                                                   // NaN where the results of an execute are
+    heed_status probs(heed_probs_mode mode, const heed_tensor &result);  // packed
 
     const heed_plan *plan() const { return plan_.get(); }
     std::string kernel() const { return heed_plan_kernel_name(plan_.get()); }
@@ -98,7 +102,7 @@ public:
     bool outputs_untouched() const;
 
 private:
-    heed_status execute_on_device(const heed_plan *plan);
+    heed_status run_on_device(const std::function<heed_status(const heed_args &)> &run, DeviceMirror *also = nullptr);
     Extents q_extents(int32_t head_dim) const;
     Extents kv_extents(int32_t head_dim) const;
     Extents lse_extents() const;

@@ -1,7 +1,15 @@
 /* Operations around attention: cache append and copy, RoPE, merging of states, probabilities, dropout masks, dense
  * layers, gradients. Include <heed/heed.h>. All are all-or-nothing: a failed call writes nothing. Thread-safe on
  * distinct outputs. A version that has no kernel for one answers HEED_UNSUPPORTED and names the function.
- * Argument structs: set struct_size to sizeof and zero what is not used. Index order and layouts as in types.h. */
+ * Argument structs: set struct_size to sizeof and zero what is not used. Index order and layouts as in types.h.
+ *
+ * On CUDA (heed_rope, heed_kv_append, heed_kv_copy, heed_merge_states, heed_attention_probs, heed_linear; others answer
+ * HEED_NO_DEVICE): what a heed_tensor names, and the sink, is device memory of the stream's context; metadata (the
+ * arrays of int32, ranges, the tensor structs) is host memory, checked as on the CPU and read when the call returns: it
+ * travels as parameters of the launches. Launches only: nothing is allocated on the device, copied or waited for, and
+ * all may be captured into a graph, which then holds the metadata's values. A launch takes 32 runs of neighbouring
+ * tokens (a run: a sequence, or the part of it in one page, with neighbouring positions) or 32 sequences. Results are
+ * the CPU's but for the last bits of f32 arithmetic; int8 codes and copies are bitwise those. */
 #ifndef HEED_OPS_H
 #define HEED_OPS_H
 
@@ -22,7 +30,7 @@ typedef struct heed_execution {
     const heed_parallel_for *pool; /* NULL = Heed's own threads */
     void *stream;                  /* CUDA stream */
     void *workspace; /* 128-byte aligned. Layers ask for one; heed_linear and heed_kv_append take their scratch from it
-                      * as far as it goes; NULL: from the heap */
+                      * as far as it goes; NULL: from the heap. CUDA: device memory, see heed_kv_copy */
     size_t workspace_bytes;
 } heed_execution;
 
@@ -97,8 +105,9 @@ typedef struct heed_kv_range {
 } heed_kv_range;
 
 /* Copies K, V and scales of `num_ranges` ranges, for beams and shared prefixes. Sources are read as they were before
- * the call, whatever ranges write over others' sources (that takes memory of about 1 MiB, or one token per such range);
- * two writes to one slot are an error. Lengths and tables stay the caller's and are not used. execution may be NULL. */
+ * the call, whatever ranges write over others' sources (that takes memory of about 1 MiB, or one token per such range;
+ * on CUDA the workspace: WORKSPACE_TOO_SMALL when one token of each such range does not fit); two writes to one slot
+ * are an error. Lengths and tables stay the caller's and are not used. execution may be NULL. */
 HEED_API heed_status heed_kv_copy(const heed_kv_view *cache, const heed_kv_range *ranges, int32_t num_ranges,
                                   const heed_execution *execution);
 
@@ -106,7 +115,8 @@ HEED_API heed_status heed_kv_copy(const heed_kv_view *cache, const heed_kv_range
 
 /* Merges attention over disjoint key sets: out = sum_n w_n * outs[n], w_n = exp(lses[n] - lse), and
  * lse = log sum_n exp(lses[n]). Exact for a single state; merging an empty state (lse = -inf) changes no bit, whatever
- * its out holds. Without any key out = +0 and lse = the sink, or -inf. NaN in an lse or sink gives NaN in that row. */
+ * its out holds. Without any key out = +0 and lse = the sink, or -inf. NaN in an lse or sink gives NaN in that row.
+ * On CUDA UNSUPPORTED: more than 64 states, or 2^30 elements. */
 typedef struct heed_merge_args {
     uint32_t struct_size;
     heed_dtype dtype; /* of outs and out */
@@ -133,7 +143,8 @@ typedef enum heed_probs_mode HEED_ENUM_WIDTH {
 } heed_probs_mode;
 
 /* Writes [batch, num_heads, q_len, kv_len] values in the problem's dtype or f32. v and out of args are not used.
- * It costs q_len * kv_len memory traffic: for looking into a model, not for running it. */
+ * It costs q_len * kv_len memory traffic: for looking into a model, not for running it. On CUDA UNSUPPORTED:
+ * metadata_on_device, paged or int8 keys. */
 HEED_API heed_status heed_attention_probs(const struct heed_plan *plan, const struct heed_args *args,
                                           heed_probs_mode mode, const heed_tensor *probs,
                                           const heed_layout *probs_layout);
@@ -156,6 +167,11 @@ typedef struct heed_linear_weights heed_linear_weights;
 HEED_API heed_status heed_linear_pack(heed_dtype dtype, int32_t dim_in, int32_t dim_out, const heed_tensor *weight,
                                       int64_t row_stride, const heed_tensor *bias, heed_linear_weights **weights);
 HEED_API void heed_linear_weights_destroy(heed_linear_weights *weights);
+
+/* For heed_linear on CUDA: weight and bias are device memory, which stays the caller's, is read by each call and must
+ * outlive *weights. Otherwise as heed_linear_pack. */
+HEED_API heed_status heed_linear_on_device(heed_dtype dtype, int32_t dim_in, int32_t dim_out, const heed_tensor *weight,
+                                           int64_t row_stride, const heed_tensor *bias, heed_linear_weights **weights);
 
 /* One piece of the output columns, so that a fused projection writes straight into q, k, v or a cache.
  * Column c of the piece goes to out[row / len][row % len][c / head_dim][c % head_dim]. Pieces in one allocation may

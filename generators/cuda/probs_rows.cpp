@@ -1,0 +1,234 @@
+#include "probs_rows.h"
+
+#include "../attention_probs.h"
+#include "../ceil_div.h"
+#include "index_math.h"
+#include "intrinsics.h"
+#include "launch.h"
+#include "launch_words.h"
+#include "row_elements.h"
+#include "sequence_field.h"
+
+namespace heed::cuda {
+
+using namespace Halide;
+
+namespace {
+
+Expr bits(const Expr &x) { return reinterpret<int32_t>(x); }
+Expr bytes(const Expr &index, const Expr &stride, int size) {
+    return cast<uint64_t>(cast<int64_t>(index) * cast<int64_t>(stride)) * cast<uint64_t>(size);
+}
+
+struct ProbsInputs {
+    DeviceTensor q{"q", 4}, k{"k", 4}, mask{"mask", 4}, bias{"bias", 4}, bias_16{"bias_16", 4}, sink{"sink", 1},
+        slopes{"alibi_slopes", 1};
+    LaunchWords words{probs_sequences,
+                      probs_sequence_words};  // of sequences: two of SequenceField each, low half first
+    Param<int32_t> sequences{"sequences"}, first_sequence{"first_sequence"};  // of this launch
+    Param<int32_t> max_q_len{"max_q_len"}, max_kv_len{"max_kv_len"};
+    Param<int32_t> mode{"mode"}, mask_form{"mask_form"}, bias_form{"bias_form"}, symmetric{"alibi_symmetric"};
+    Param<int32_t> as_f32{"as_f32"};  // the result is f32 rather than in the type of q
+    Param<float> scale{"scale"}, softcap{"softcap"};
+    Param<uint64_t> out{"out"}, out_batch{"out_batch"}, out_head{"out_head"}, out_row{"out_row"};  // strides in bytes
+
+    std::vector<DeviceTensor> tensors() const { return {q, k, mask, bias, bias_16, sink, slopes}; }
+    std::vector<Argument> arguments(ElementType type) const {
+        const Type types[] = {stored_type(type), stored_type(type), UInt(8), Float(32), UInt(16), Float(32), Float(32)};
+        std::vector<Argument> result;
+        for (const DeviceTensor &t : tensors()) {
+            result.emplace_back(t.name, Argument::InputBuffer, types[result.size()], t.dimensions, ArgumentEstimates());
+        }
+        result.insert(result.end(), words.params().begin(), words.params().end());
+        for (const auto &param :
+             {sequences, first_sequence, max_q_len, max_kv_len, mode, mask_form, bias_form, symmetric, as_f32}) {
+            result.emplace_back(param);
+        }
+        for (const auto &param : {scale, softcap}) result.emplace_back(param);
+        for (const auto &param : {out, out_batch, out_head, out_row}) result.emplace_back(param);
+        return result;
+    }
+};
+
+class ProbsProgram {
+public:
+    ProbsProgram(const std::string &name, ElementType type) : name(name), type(type), elements(type, code) {}
+
+    Module module(const Target &target) {
+        constexpr int warps = probs_threads / 32;
+        const Expr thread = Launch::thread(name), heads = in.q.extent(1);
+        const Expr row = code.let("row", Launch::block(name) * warps + thread / 32);
+        const Expr line = code.let("line", quotient(row, in.max_q_len)), s = code.let("s", quotient(line, heads));
+        i = code.let("i", row - line * in.max_q_len);
+        head = code.let("head", line - s * heads);
+        lane = code.let("lane", thread % 32);
+        code.when(s < in.sequences, [&] {
+            read_sequence(s);
+            read_head();
+            run();
+        });
+        const Expr blocks = ceil_div(in.sequences * in.q.extent(1) * in.max_q_len, warps);
+        const Launch launch = {name, blocks, probs_threads, 0, in.tensors(), {}, code.finish()};
+        return launch_module(name, Func("probs"), {UInt(8)}, 1, in.arguments(type), launch, target);
+    }
+
+private:
+    const std::string name;
+    const ElementType type;
+    const ProbsInputs in;
+    DeviceCode code;
+    RowElements elements;
+    Expr i, head, lane, sequence, begin, end, slope, sink;
+    Expr field[num_sequence_fields], q_row, k_rows, out_row;
+    Registers row_max, row_sum, factor;
+
+    Expr row_of(const DeviceTensor &tensor, int size) {
+        return code.let("row_of", tensor.address() + bytes(sequence, tensor.stride(3), size) +
+                                      bytes(head, tensor.stride(2), size) + bytes(i, tensor.stride(1), size));
+    }
+
+    void read_sequence(const Expr &s) {
+        const std::vector<Expr> words = in.words.find(code, s);
+        for (int f = 0; f < num_sequence_fields; f++) {
+            field[f] = code.let("field", cast<int32_t>(cast<uint32_t>(words[f / 2] >> (32 * (f % 2)))));
+        }
+        sequence = code.let("sequence", in.first_sequence + s);
+        begin = code.let("begin", first_visible(i, field[field_visible_begin]));
+        end = code.let("end", end_visible(i, field[field_visible_end], field[field_kv_len]));
+    }
+
+    void read_head() {
+        const int size = elements.size();
+        const Expr kv_head = quotient(head, quotient(in.q.extent(1), in.k.extent(1)));
+        q_row = code.let("q_row", in.q.address() + bytes(sequence, in.q.stride(3), size) +
+                                      bytes(head, in.q.stride(1), size) +
+                                      bytes(field[field_first_q] + i, in.q.stride(2), size));
+        k_rows = code.let("k_rows", in.k.address() + bytes(sequence, in.k.stride(3), size) +
+                                        bytes(kv_head, in.k.stride(1), size) +
+                                        bytes(field[field_first_key], in.k.stride(2), size));
+        out_row = code.let("result_row", in.out + cast<uint64_t>(sequence) * in.out_batch +
+                                             cast<uint64_t>(head) * in.out_head + cast<uint64_t>(i) * in.out_row);
+        const Registers of_head = code.registers("of_head", Float(32), 2);
+        code.set(of_head, 0, negative_infinity());
+        code.set(of_head, 1, 0.f);
+        const DeviceTensor tensors[] = {in.sink, in.slopes};
+        for (int n = 0; n < 2; n++) {
+            code.when(tensors[n].address() != cast<uint64_t>(0), [&] {
+                code.set(of_head, n, load_f32(tensors[n].address() + bytes(head, tensors[n].stride(0), 4)));
+            });
+        }
+        sink = code.let("sink_logit", of_head[0]);
+        slope = code.let("slope", of_head[1]);
+    }
+
+    // Passes 0 and 1, for probabilities only: maximum and sum. Pass 2 writes.
+    void run() {
+        row_max = code.registers("row_max", Float(32), 1);
+        row_sum = code.registers("row_sum", Float(32), 1);
+        factor = code.registers("factor", Float(32), 1);
+        code.set(row_max, 0, lowest_logit());
+        code.set(row_sum, 0, 0.f);
+        code.set(factor, 0, 0.f);
+        code.loop("pass", select(in.mode == probabilities, 3, 1), [&](const Expr &number) {
+            const Expr pass = code.let("pass", select(in.mode == probabilities, number, 2));
+            code.loop("round", ceil_div(in.max_kv_len, 32), [&](const Expr &round) {
+                const Expr j = code.let("j", round * 32 + lane);
+                code.when(j < in.max_kv_len, [&] { take(pass, j, score(j)); });
+            });
+            code.when(pass == 0, [&] { reduce(row_max, maximum); });
+            code.when(pass == 1, [&] {
+                reduce(row_sum, [](const Expr &a, const Expr &b) { return a + b; });
+                code.set(factor, 0, with_sink(row_max[0] * log2_e, row_sum[0], sink).factor);
+            });
+        });
+    }
+
+    // Minus infinity, or 0 in the first two modes, where the row has no such key. Chosen as bits: the default float
+    // mode may assume that no value is infinite.
+    Expr score(const Expr &j) {
+        const Registers result = code.registers("score", Int(32), 1);
+        code.set(result, 0, select(in.mode == masked_scores || in.mode == probabilities, INT32_MIN + 0x7f800000, 0));
+        code.when(j < field[field_kv_len] && i < field[field_q_len], [&] {
+            const Expr raw = code.let("raw", dot(j) * in.scale);
+            const Registers capped = code.registers("capped", Float(32), 1);
+            code.set(capped, 0, raw);
+            code.when(in.softcap > 0.f && in.mode != raw_scores,
+                      [&] { code.set(capped, 0, soft_capped(raw, in.softcap)); });
+            code.when(
+                in.mode < masked_scores, [&] { code.set(result, 0, bits(capped[0])); },
+                [&] { code.when(is_visible(j), [&] { add_biases(j, capped[0], result); }); });
+        });
+        return code.let("score", reinterpret<float>(result[0]));
+    }
+
+    Expr dot(const Expr &j) {
+        const int size = elements.size();
+        const Registers sum = code.registers("dot", Float(32), 1);
+        code.set(sum, 0, 0.f);
+        const Expr k_row = code.let("k_row", k_rows + bytes(j, in.k.stride(2), size));
+        code.loop("d", in.q.extent(0), [&](const Expr &d) {
+            const Expr at = cast<uint64_t>(d) * cast<uint64_t>(size);
+            const Expr a = elements.load(q_row + at, 1)[0], b = elements.load(k_row + at, 1)[0];
+            code.set(sum, 0, fma(a, b, sum[0]));
+        });
+        return sum[0];
+    }
+
+    Expr is_visible(const Expr &j) {
+        const Registers allowed = code.registers("allowed", Int(32), 1);
+        code.set(allowed, 0, cast<int32_t>(j >= begin && j < end));
+        code.when(in.mask_form != no_mask && allowed[0] != 0, [&] {
+            const Expr mask = code.let("mask", load_u8(row_of(in.mask, 1) + bytes(j, in.mask.stride(0), 1)));
+            code.set(allowed, 0, cast<int32_t>(mask_allows(cast<uint8_t>(mask), in.mask_form)));
+        });
+        return allowed[0] != 0;
+    }
+
+    void add_biases(const Expr &j, const Expr &capped, const Registers &result) {
+        const Registers added = code.registers("added", Float(32), 1);
+        code.set(added, 0, 0.f);
+        code.when(in.bias_form == bias_of_f32,
+                  [&] { code.set(added, 0, load_f32(row_of(in.bias, 4) + bytes(j, in.bias.stride(0), 4))); });
+        if (type != ElementType::f32) {
+            code.when(in.bias_form == bias_of_dtype, [&] {
+                code.set(added, 0, elements.load(row_of(in.bias_16, 2) + bytes(j, in.bias_16.stride(0), 2), 1)[0]);
+            });
+        }
+        const Expr distance = token_distance(j, i, field[field_position_offset]);
+        code.when(!is_negative_infinity(added[0]), [&] {
+            code.set(result, 0, bits(capped + (added[0] + alibi(slope, distance, cast<uint8_t>(in.symmetric)))));
+        });
+    }
+
+    void take(const Expr &pass, const Expr &j, const Expr &x) {
+        const Expr hidden = is_negative_infinity(x);
+        const auto weight = [&] { return select(hidden, 0.f, exp2((x - row_max[0]) * log2_e)); };
+        code.when(pass == 0, [&] { code.set(row_max, 0, select(hidden, row_max[0], maximum(row_max[0], x))); });
+        code.when(pass == 1, [&] { code.set(row_sum, 0, row_sum[0] + weight()); });
+        code.when(pass == 2, [&] {
+            const Registers value = code.registers("value", Int(32), 1);
+            code.set(value, 0, select(i < field[field_q_len], bits(x), 0));
+            code.when(in.mode == probabilities, [&] { code.set(value, 0, bits(strict_float(weight() * factor[0]))); });
+            const Expr result = code.let("result", value[0]);
+            code.when(
+                in.as_f32 != 0, [&] { code.run(store_u32(out_row + bytes(j, 1, 4), cast<uint32_t>(result))); },
+                [&] { elements.store(out_row + bytes(j, 1, elements.size()), {reinterpret<float>(result)}); });
+        });
+    }
+
+    template <typename Combine>
+    void reduce(const Registers &x, const Combine &combine) {
+        for (const int mask : {1, 2, 4, 8, 16}) {
+            const Expr other = code.let("other", from_lane(x[0], mask));
+            code.set(x, 0, combine(x[0], other));
+        }
+    }
+};
+
+}  // namespace
+
+Module attention_probs_module(const std::string &name, ElementType type, const Target &target) {
+    return ProbsProgram(name, type).module(target);
+}
+
+}  // namespace heed::cuda

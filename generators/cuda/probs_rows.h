@@ -1,0 +1,18 @@
+#pragma once
+// The kernel of heed_attention_probs on CUDA (runtime/kernel.h: attention_probs).
+
+#include <string>
+
+#include "../element_type.h"
+#include "Halide.h"
+
+namespace heed::cuda {
+
+constexpr int probs_sequences = 32, probs_sequence_words = 4;
+constexpr int probs_threads = 256;  // of a block
+
+// The formulas of generators/attention_probs.cpp. A warp has a query row and computes its scores once per pass: simple,
+// not fast.
+Halide::Module attention_probs_module(const std::string &name, ElementType type, const Halide::Target &target);
+
+}  // namespace heed::cuda

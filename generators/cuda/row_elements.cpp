@@ -1,0 +1,62 @@
+#include "row_elements.h"
+
+#include "intrinsics.h"
+
+namespace heed::cuda {
+
+using namespace Halide;
+
+Elements load_floats(DeviceCode &code, const Expr &address, int count) {
+    Elements result;
+    for (int i = 0; i < count; i += count % 4 == 0 ? 4 : 1) {
+        const Expr at = address + cast<uint64_t>(4 * i);
+        if (count % 4 != 0) {
+            result.push_back(code.let("x", load_f32(at)));
+            continue;
+        }
+        const Expr four = code.let("four", load_fragment(at));
+        for (int j = 0; j < 4; j++) result.push_back(code.let("x", float_of(four, j)));
+    }
+    return result;
+}
+
+Elements RowElements::load(const Expr &address, int count) {
+    if (type == ElementType::f32) return load_floats(code, address, count);
+    if (count == 1) return {code.let("x", to_float(type, cast<uint16_t>(load_u16(address))))};
+    Elements result;
+    const Expr words = code.let("words", load_fragment(address));
+    for (int i = 0; i < width(); i++) {
+        const Expr word = reinterpret<uint32_t>(float_of(words, i / 2));
+        result.push_back(code.let("x", to_float(type, cast<uint16_t>(i % 2 == 0 ? word & 0xffff : word >> 16))));
+    }
+    return result;
+}
+
+void RowElements::store(const Expr &address, const Elements &values) {
+    const auto bits = [&](size_t i) {
+        return cast<uint32_t>(reinterpret(UInt(8 * size()), from_float(type, values[i])));
+    };
+    if (values.size() == 1) {
+        code.run(size() == 4 ? store_u32(address, bits(0)) : store_u16(address, bits(0)));
+        return;
+    }
+    Expr word[4];
+    for (size_t i = 0; i < 4; i++) {
+        word[i] = code.let("word", size() == 4 ? bits(i) : bits(2 * i) | bits(2 * i + 1) << 16);
+    }
+    code.run(store_fragment(address, fragment(word[0], word[1], word[2], word[3])));
+}
+
+void RowElements::copy(const Expr &from, const Expr &to, int count) {
+    if (count > 1) {
+        code.run(store_fragment(to, load_fragment(from)));
+    } else if (size() == 4) {
+        code.run(store_u32(to, cast<uint32_t>(load_i32(from))));
+    } else if (size() == 2) {
+        code.run(store_u16(to, load_u16(from)));
+    } else {
+        code.run(store_u8(to, load_u8(from)));
+    }
+}
+
+}  // namespace heed::cuda

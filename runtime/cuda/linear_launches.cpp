@@ -1,0 +1,61 @@
+#include "cuda/linear_launches.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "cuda/op_session.h"
+#include "kernel_registry.h"
+#include "status.h"
+
+namespace heed::cuda {
+namespace {
+
+uint64_t address_of(const void *data) { return reinterpret_cast<uintptr_t>(data); }
+
+// A launch numbers its rows, and its blocks of 64 x 64 results, with 32 bits.
+heed_status check_size(int64_t num_rows, int64_t columns) {
+    if (num_rows <= INT32_MAX - 64 && (num_rows + 63) / 64 * ((columns + 63) / 64) <= INT32_MAX) return HEED_OK;
+    return fail(HEED_UNSUPPORTED, "heed_linear: %lld rows of %lld columns are too many for a launch",
+                static_cast<long long>(num_rows), static_cast<long long>(columns));
+}
+
+heed_status launch_piece(const LinearCall &call, const LinearPiece &piece, OpSession *session) {
+    const heed_linear_weights &w = *piece.weights;
+    const auto bytes = [&](int64_t elements) { return static_cast<uint64_t>(elements * dtype_bytes(w.dtype)); };
+    const int64_t rows = call.view.extent[0] * call.view.extent[1],
+                  columns = piece.view.extent[2] * piece.view.extent[3];
+    if (const heed_status status = check_size(rows, columns)) return status;
+    const auto narrow = [](int64_t x) { return static_cast<int32_t>(x); };
+    const int32_t sizes[] = {narrow(rows),    narrow(call.view.extent[1]), w.dim_in, piece.first_column,
+                             narrow(columns), narrow(piece.view.extent[3])};
+    const uint64_t places[] = {address_of(call.x),          bytes(call.view.stride[0]),  bytes(call.view.stride[1]),
+                               address_of(w.device_weight), bytes(w.row_stride),         address_of(w.device_bias),
+                               address_of(piece.out),       bytes(piece.view.stride[0]), bytes(piece.view.stride[1]),
+                               bytes(piece.view.stride[2])};
+    const KernelBuffer multiplied = {piece.out, HEED_U8, 1, {1}, {1}};
+    OpArgument arguments[max_op_arguments];
+    OpArgument *next = std::copy(std::begin(sizes), std::end(sizes), arguments);
+    next = std::copy(std::begin(places), std::end(places), next);
+    *next++ = multiplied;
+    return launch_op(session->row(), arguments, static_cast<int>(next - arguments), session->launches());
+}
+
+// Whether rows of x and of the weights are whole chunks of 16 bytes, which rows for tensor cores need.
+bool is_wide(const LinearCall &call) {
+    const heed_linear_weights &w = *call.pieces[0].weights;
+    const int64_t elements = call.view.stride[0] | call.view.stride[1] | w.row_stride | w.dim_in;
+    return (elements * dtype_bytes(w.dtype)) % 16 == 0 && (address_of(call.x) | address_of(w.device_weight)) % 16 == 0;
+}
+
+}  // namespace
+
+heed_status launch_linear(const LinearCall &call) {
+    const heed_dtype dtype = call.pieces[0].weights->dtype;
+    const int limit = is_wide(call) ? INT_MAX : required_capability(Isa::sm75);
+    OpSession session;
+    heed_status status = session.open(*call.execution, Op::linear, dtype, dtype, limit);
+    for (int32_t i = 0; i < call.num_pieces && !status; i++) status = launch_piece(call, call.pieces[i], &session);
+    return status;
+}
+
+}  // namespace heed::cuda
