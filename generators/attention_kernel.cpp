@@ -141,7 +141,8 @@ std::vector<Argument> AttentionArguments::arguments() const {
             uniform,
             visible_begin,
             visible_end,
-            position_offset};
+            position_offset,
+            states};
 }
 
 Pipeline AttentionKernel::pipeline() const { return Pipeline(stages.out); }

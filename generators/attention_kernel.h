@@ -33,7 +33,8 @@ struct AttentionArguments {
         dropout_threshold{"dropout_threshold"};
     Halide::Param<float> dropout_scale{"dropout_scale"};
     Halide::Param<int32_t> uniform{"uniform"}, visible_begin{"visible_begin"}, visible_end{"visible_end"},
-        position_offset{"position_offset"};  // CUDA rows
+        position_offset{"position_offset"};                     // CUDA rows
+    Halide::ImageParam states{Halide::Float(32), 4, "states"};  // CUDA decode rows
 
     explicit AttentionArguments(const AttentionConfig &config);
 

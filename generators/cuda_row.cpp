@@ -3,10 +3,11 @@
 #include <fstream>
 #include <sstream>
 
-#include "attention_prefill_cuda.h"
+#include "attention_cuda_tiles.h"
 #include "cuda/attention_cuda.h"
-#include "cuda/attention_prefill.h"
+#include "cuda/attention_program.h"
 #include "cuda/device_binary.h"
+#include "cuda/merge_splits.h"
 #include "cuda/metadata_ops.h"
 
 namespace heed {
@@ -37,6 +38,12 @@ cuda::Toolkit toolkit_of(Options &options, int least) {
     return toolkit;
 }
 
+cuda::AttentionTile tile_of(const std::string &isa, const AttentionConfig &config) {
+    const bool tensor_cores = isa == "sm80";
+    return config.phase == Phase::decode ? decode_tile_cuda(config, tensor_cores)
+                                         : prefill_tile_cuda(config, tensor_cores);
+}
+
 void write(const cuda::DeviceBinary &binary, int shared_bytes, const std::string &base) {
     binary.module.compile({{OutputFileType::object, base + ".o"},
                            {OutputFileType::c_header, base + ".h"},
@@ -60,16 +67,18 @@ std::string cuda_error(const std::string &isa, const AttentionConfig &config) {
         return "head_dim = " + std::to_string(widest) + " is not allowed with CUDA: 1.." +
                std::to_string(AttentionConfig::max_cuda_head_dim) + ", or any";
     }
-    if (config.phase != Phase::prefill) return "phase = decode is not allowed with CUDA: prefill";
+    if (config.phase == Phase::decode && !config.packs_group) {
+        return "phase = decode without the feature gqa is not allowed with CUDA";
+    }
     if (config.dtype == ElementType::f32 && isa == "sm80") return "dtype = f32 is not allowed with isa=sm80: f16, bf16";
-    if (config.has_kv_scales() || config.paged || config.has_dropout) {
-        return "kv_dtype = i8, storage = paged and the feature dropout are not allowed with CUDA";
+    if (config.has_kv_scales() || config.has_dropout) {
+        return "kv_dtype = i8 and the feature dropout are not allowed with CUDA";
     }
     return config.error();
 }
 
 void fit_cuda_tiles(const std::string &isa, AttentionConfig &config) {
-    const cuda::PrefillTile tile = prefill_tile_cuda(config, isa == "sm80");
+    const cuda::AttentionTile tile = tile_of(isa, config);
     config.row_block = tile.rows();
     config.kv_block = config.masked_block = tile.kv_block;
     config.lanes = 16;  // elements to which a row is padded
@@ -81,19 +90,25 @@ void generate_cuda_attention(const std::string &name, const std::string &isa, co
     const int capability = isa == "sm80" ? tensor_core_capability : least_capability;
     const cuda::Toolkit toolkit = toolkit_of(options, capability);
     options.refuse_unknown();
-    const cuda::PrefillTile tile = prefill_tile_cuda(config, isa == "sm80");
-    const Halide::Module module = cuda::prefill_module(name, config, tile, cuda_target());
-    write(cuda::assemble(module, {capability, tile.threads()}, toolkit, base), cuda::prefill_shared_bytes(config, tile),
-          base);
+    const cuda::AttentionTile tile = tile_of(isa, config);
+    const Halide::Module module = cuda::attention_module(name, config, tile, cuda_target());
+    write(cuda::assemble(module, {capability, tile.threads()}, toolkit, base),
+          cuda::attention_shared_bytes(config, tile), base);
 }
 
-void generate_cuda_op(const std::string &name, const std::string &op, Options &options, const std::string &base) {
+bool is_cuda_op(const std::string &op) { return op == "put_words" || op == "sequences" || op == "merge_splits"; }
+
+void generate_cuda_op(const std::string &name, const std::string &op, ElementType dtype, Options &options,
+                      const std::string &base) {
     const cuda::Toolkit toolkit = toolkit_of(options, least_capability);
     options.refuse_unknown();
-    const bool words = op == "put_words";
-    const Halide::Module module =
-        words ? cuda::put_words_module(name, cuda_target()) : cuda::sequences_module(name, cuda_target());
-    write(cuda::assemble(module, {least_capability, words ? 1 : cuda::sequences_threads}, toolkit, base), 0, base);
+    const Halide::Module module = op == "put_words"   ? cuda::put_words_module(name, cuda_target())
+                                  : op == "sequences" ? cuda::sequences_module(name, cuda_target())
+                                                      : cuda::merge_splits_module(name, dtype, cuda_target());
+    const int threads = op == "put_words"   ? 1
+                        : op == "sequences" ? cuda::sequences_threads
+                                            : cuda::merge_splits_threads;
+    write(cuda::assemble(module, {least_capability, threads}, toolkit, base), 0, base);
 }
 
 }  // namespace heed

@@ -69,6 +69,7 @@ heed_add_op_kernels(heed_kernels OP layer_norm DTYPE f32 f16 bf16 ISA x86_64 avx
 if(HEED_CUDA)
     heed_add_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 64 80 96 128 192x128 256 any
         FEATURES none alibi_bias_mask_softcap ISA sm80)
+    heed_add_kernels(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM 64 128 FEATURES gqa ISA sm80)
     # f32 arithmetic: for f32, and for f16 and bf16 before sm_80.
     heed_add_kernels(heed_kernels PHASE prefill HEAD_DIM 64 128 any FEATURES none alibi_bias_mask_softcap ISA sm75)
     heed_add_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM any FEATURES alibi_bias_mask_softcap ISA sm75)

@@ -151,13 +151,13 @@ void generate_op(Options &options) {
     row.name = options.get("name");
     row.op = options.choice("op", "",
                             {"attention_probs", "dropout_mask", "kv_append", "layer_norm", "linear", "linear_rows",
-                             "merge_states", "put_words", "rope", "sequences"});
+                             "merge_splits", "merge_states", "put_words", "rope", "sequences"});
     row.rows = std::stoi(
         options.choice("rows", "0", {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "16", "32"}));
     row.dtype = options.choice("dtype", "", {"f32", "f16", "bf16", "u8", "i32"});
     row.kv_dtype = options.get("kv_dtype", row.dtype);
     row.isa = options.choice("isa", "", {"x86_64", "avx2", "avx512", "avx512bf16", "amx", "sm75"});
-    if (is_cuda_isa(row.isa) != (row.op == "put_words" || row.op == "sequences")) {
+    if (is_cuda_isa(row.isa) != is_cuda_op(row.op)) {
         throw BadInput("isa = '" + row.isa + "' is not allowed with op=" + row.op);
     }
     // Tables and caches may pass 2^31 elements; the runtime keeps strides below.
@@ -170,7 +170,7 @@ void generate_op(Options &options) {
         throw BadInput(error);
     }
     if (is_cuda_isa(row.isa)) {
-        generate_cuda_op(row.name, row.op, options, base);
+        generate_cuda_op(row.name, row.op, element_type(row.dtype), options, base);
     } else {
         options.refuse_unknown();
         write_module(compile_op(row), base);

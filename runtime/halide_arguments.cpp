@@ -58,6 +58,7 @@ AttentionArguments::AttentionArguments(KernelCall &call, void **user_context, he
         {arg_alibi_slopes, &call.alibi_slopes},
         {arg_page_table, &call.page_table},
         {arg_tasks, &call.tasks},
+        {arg_states, &call.states},
         {arg_out, &call.out},
         {arg_lse, &call.lse},
     };

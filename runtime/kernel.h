@@ -14,6 +14,10 @@
 //                    CUDA rows: int32 (num_sequence_fields, batch), enum SequenceField: they make their blocks
 //                    themselves
 //   lse              f32 (d, head, token, batch), stride 0 along d, always present
+//   states           f32 (float, head * num_splits + split, token, batch): CUDA decode rows of more than one split
+//   leave
+//                    their results here, not in out and lse. A state is the output relative to its maximum (d), and in
+//                    the last two floats the maximum in units of log2, -inf without a key, and the sum of the weights
 // Tensors that a problem does not use are one element with stride 0 (a sink of minus infinity).
 // Scratch comes from halide_malloc/halide_free only. Returns 0 or a negative Halide code.
 //
@@ -100,6 +104,7 @@ enum Argument {
     arg_visible_begin,      // these values of SequenceField
     arg_visible_end,
     arg_position_offset,
+    arg_states,  // f32; CUDA decode rows with more than one split only
     arg_out,
     arg_lse,
     num_arguments
@@ -179,8 +184,10 @@ struct Kernel {
 //                 (infinity = off); out (column, row). Whole panels are read: of bias and weight too.
 //   put_words     CUDA: num_put_words / 2 scalars uint64, each two words, low half first; out int32 (word), of any
 //                 extent up to num_put_words: metadata of the host goes to the device as parameters of a launch
-//   sequences     CUDA: metadata on the device to the table of SequenceField, see generators/cuda/sequences.h
-//   layer_norm    x (d, row), weight, bias f32 (d), epsilon float; scratch outputs mean, factor f32 (row); out as x
+//   sequences     CUDA: metadata on the device to the table of SequenceField, see generators/cuda/metadata_ops.h
+//   merge_splits  CUDA: states, sink f32 (head), num_splits int32; out, lse: the results of a decode row of several
+//   splits layer_norm    x (d, row), weight, bias f32 (d), epsilon float; scratch outputs mean, factor f32 (row); out
+//   as x
 //                 or x itself
 enum class Op : int32_t {
     rope,
@@ -192,7 +199,8 @@ enum class Op : int32_t {
     linear,
     layer_norm,
     put_words,
-    sequences
+    sequences,
+    merge_splits
 };
 
 constexpr int num_put_words = 256;

@@ -1,6 +1,7 @@
 // The driver calls of one heed_execute, once its kernels are loaded: cuCtxGetCurrent, cuStreamGetCtx (unless stream is
 // NULL), cuCtxGetId; cuLaunchKernel once for the attention row, and before it, unless the problem is uniform, once for
-// `sequences` or once per 32 sequences for `put_words`; cuCtxPushCurrent and cuCtxPopCurrent where the stream's context
+// `sequences` or once per 32 sequences for `put_words`, and behind it once for `merge_splits` where there are several
+// splits; cuCtxPushCurrent and cuCtxPopCurrent where the stream's context
 // is not the current one. Nothing is allocated, copied or waited for.
 #include "cuda/execute.h"
 
@@ -105,6 +106,13 @@ heed_status launch_sequences(const heed_plan &plan, const heed_args &args, Launc
     return cuda::launch_op(*plan.table_row, arguments, static_cast<int>(std::size(arguments)), *launches);
 }
 
+// Ragged tensors have one batch index.
+heed_status launch_merge(const heed_plan &plan, KernelCall call, Launches *launches) {
+    if (plan.problem.q_storage == HEED_Q_VARLEN) call.out.extent[3] = call.lse.extent[3] = call.states.extent[3] = 1;
+    const OpArgument arguments[] = {call.states, call.sink, call.num_splits, call.out, call.lse};
+    return cuda::launch_op(*plan.merge_row, arguments, static_cast<int>(std::size(arguments)), *launches);
+}
+
 heed_status launch_attention(const heed_plan &plan, const heed_args &args, Launches *launches) {
     KernelCall call = make_call(plan, args);
     const VisibleRange visible = visible_range(plan.problem, uniform_sequence(plan.problem));
@@ -113,7 +121,8 @@ heed_status launch_attention(const heed_plan &plan, const heed_args &args, Launc
     call.visible_begin = visible.begin;
     call.visible_end = visible.end;
     call.position_offset = visible.position_offset;
-    return cuda::launch_kernel(*plan.row, call, *launches);
+    const heed_status status = cuda::launch_kernel(*plan.row, call, *launches);
+    return status || plan.merge_row == nullptr ? status : launch_merge(plan, call, launches);
 }
 
 heed_status check_chip(const heed_plan &plan, int capability) {

@@ -34,6 +34,8 @@ const char *op_name(Op op) {
         return "put_words";
     case Op::sequences:
         return "sequences";
+    case Op::merge_splits:
+        return "merge_splits";
     }
     return "?";
 }
@@ -62,14 +64,15 @@ heed_status find_op_row(Op op, heed_dtype dtype, heed_dtype kv_dtype, const OpKe
                 dtype_name(dtype), dtype_name(kv_dtype));
 }
 
-heed_status find_cuda_op_row(Op op, const OpKernel **row) {
+heed_status find_cuda_op_row(Op op, heed_dtype dtype, const OpKernel **row) {
     const OpKernel *const ops = heed_kernel_table.ops, *const end = ops + heed_kernel_table.num_ops;
-    const OpKernel *const found =
-        std::find_if(ops, end, [&](const OpKernel &candidate) { return candidate.op == op && is_cuda(candidate.isa); });
+    const OpKernel *const found = std::find_if(ops, end, [&](const OpKernel &candidate) {
+        return candidate.op == op && candidate.dtype == dtype && is_cuda(candidate.isa);
+    });
     *row = found == end ? nullptr : found;
     if (found != end) return HEED_OK;
-    return fail(HEED_UNSUPPORTED,
-                "this program's kernel library has no row of %s, which CUDA rows need for the metadata", op_name(op));
+    return fail(HEED_UNSUPPORTED, "this program's kernel library has no row of %s for %s, which CUDA rows need",
+                op_name(op), dtype_name(dtype));
 }
 
 heed_status find_linear_rows(heed_dtype dtype, heed_linear_weights *w) {

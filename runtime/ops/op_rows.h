@@ -10,8 +10,8 @@ namespace heed {
 // *row is the row, or NULL with UNSUPPORTED and a sentence that names the rows that were looked at.
 heed_status find_op_row(Op op, heed_dtype dtype, heed_dtype kv_dtype, const OpKernel **row);
 
-// The same for a CUDA operation, of which there is one row, whatever its types.
-heed_status find_cuda_op_row(Op op, const OpKernel **row);
+// The same for a CUDA operation.
+heed_status find_cuda_op_row(Op op, heed_dtype dtype, const OpKernel **row);
 
 // The register tiles of linear for the best ISA: fills tiles, row_tiles, num_tiles and columns.
 heed_status find_linear_rows(heed_dtype dtype, heed_linear_weights *weights);

@@ -1,6 +1,6 @@
 // One block of keys: the online softmax, and the values by its weights.
 #include "../score_mod.h"
-#include "prefill_builder.h"
+#include "program_builder.h"
 
 namespace heed::cuda {
 
@@ -16,7 +16,7 @@ Expr bits(const Expr &x) { return reinterpret<uint32_t>(x); }
 }  // namespace
 
 // One value of the four lanes that share a row.
-Expr PrefillBuilder::over_quad(Expr x, const std::function<Expr(const Expr &, const Expr &)> &combine) {
+Expr ProgramBuilder::over_quad(Expr x, const std::function<Expr(const Expr &, const Expr &)> &combine) {
     for (int lanes : {1, 2}) {
         Expr mine = code.let("mine", x);
         x = combine(mine, from_lane(mine, lanes));
@@ -25,7 +25,7 @@ Expr PrefillBuilder::over_quad(Expr x, const std::function<Expr(const Expr &, co
 }
 
 // The maximum of row r over all keys so far.
-Expr PrefillBuilder::largest_logit(int r) {
+Expr ProgramBuilder::largest_logit(int r) {
     Expr largest = row_max[r];
     for (int n = 0; n < key_tiles; n++) {
         for (int e = 0; e < 2; e++) largest = maximum(largest, logit(r, n, e));
@@ -35,13 +35,13 @@ Expr PrefillBuilder::largest_logit(int r) {
 
 // 2 to the power of (x - maximum) * unit. 16-bit rows fold the factor into one fma, whose rounding of base changes all
 // weights of a row alike; f32 rows do not, so that the weight of the largest is exactly 1.
-Expr PrefillBuilder::exponential(const Expr &x, const Expr &base) const {
+Expr ProgramBuilder::exponential(const Expr &x, const Expr &base) const {
     return exp2(size == 4 ? (x - base) * unit : fma(x, unit, -base));
 }
 
 // Where base is so large that its rounding could carry the weights out of range, the maximum is subtracted first. By
 // rows, so that none depends on another.
-void PrefillBuilder::subtract_huge_maxima(const std::vector<Expr> &old_max) {
+void ProgramBuilder::subtract_huge_maxima(const std::vector<Expr> &old_max) {
     constexpr float huge_base = 1 << 20;  // half a unit of it is 2^-4
     std::vector<Expr> huge;
     Expr any = 0;
@@ -60,7 +60,7 @@ void PrefillBuilder::subtract_huge_maxima(const std::vector<Expr> &old_max) {
 }
 
 // A thread sums its own columns; lanes of a row are summed once, for the results. Weights are packed to 16 bits.
-void PrefillBuilder::softmax(bool careful) {
+void ProgramBuilder::softmax(bool careful) {
     std::vector<Expr> old_max;
     for (int r = 0; r < rows_of_thread(); r++) {
         old_max.push_back(code.let("old_max", row_max[r]));
@@ -95,7 +95,7 @@ void PrefillBuilder::softmax(bool careful) {
     code.when(any_lane(code.let("grows", grows)) != 0, [&] { rescale(); });
 }
 
-void PrefillBuilder::rescale() {
+void ProgramBuilder::rescale() {
     for (int m = 0; m < tile.m_tiles; m++) {
         for (int n = 0; n < out_tiles; n++) {
             for (int i = 0; i < 4; i++) {
@@ -106,21 +106,21 @@ void PrefillBuilder::rescale() {
     }
 }
 
-Expr PrefillBuilder::packed_weights(int m, int k) const {
+Expr ProgramBuilder::packed_weights(int m, int k) const {
     auto pair = [&](int r, int n) { return weights[weight_index(2 * m + r, 2 * k + n)]; };
     return fragment(pair(0, 0), pair(1, 0), pair(0, 1), pair(1, 1));
 }
 
 // The -0 of a hidden key adds nothing, as 0 does.
-Expr PrefillBuilder::stored_weights(int m, int k) const {
+Expr ProgramBuilder::stored_weights(int m, int k) const {
     Expr row = warp * (16 * tile.m_tiles) + 16 * m + lane % 16;
     return load_matrices(shared_at + shared.k + row * shared.weight_row + (lane / 16) * 16 + k * 32);
 }
 
 // `careful`: weights come from shared memory, and of the values only the finite ones count.
-void PrefillBuilder::multiply_values(const Expr &buffer, bool careful) {
+void ProgramBuilder::multiply_values(const Expr &buffer, bool careful) {
     Expr at = code.let("v_buffer", v_at + buffer * shared.v_buffer);
-    for (int k = 0; k < tile.kv_block / 16; k++) {
+    for (int k = 0; k < tile.keys_of_warp() / 16; k++) {
         std::vector<Expr> p;
         for (int m = 0; m < tile.m_tiles; m++) {
             p.push_back(code.let("weight_fragment", careful ? stored_weights(m, k) : packed_weights(m, k)));
@@ -136,7 +136,7 @@ void PrefillBuilder::multiply_values(const Expr &buffer, bool careful) {
     }
 }
 
-void PrefillBuilder::store_weights(int r, int n, const Expr &first, const Expr &second) {
+void ProgramBuilder::store_weights(int r, int n, const Expr &first, const Expr &second) {
     const Expr both[] = {first, second};
     Expr hidden[2], bits_of[2];
     for (int e = 0; e < 2; e++) hidden[e] = is_negative_infinity(logit(r, n, e));
@@ -154,12 +154,12 @@ void PrefillBuilder::store_weights(int r, int n, const Expr &first, const Expr &
 }
 
 // Each warp stores and later reads the weights of its own rows, in the place of K.
-Expr PrefillBuilder::weights_at(int r) const {
+Expr ProgramBuilder::weights_at(int r) const {
     return shared_at + shared.k + (warp * (16 * tile.m_tiles) + group + 8 * r) * shared.weight_row;
 }
 
 // Two consecutive elements of a row in shared memory, as floats.
-std::vector<Expr> PrefillBuilder::two_elements(const Expr &address) {
+std::vector<Expr> ProgramBuilder::two_elements(const Expr &address) {
     std::vector<Expr> result;
     Expr pair = size == 4 ? Expr() : code.let("pair", load_shared_u32(address));
     for (int e = 0; e < 2; e++) {
@@ -170,12 +170,12 @@ std::vector<Expr> PrefillBuilder::two_elements(const Expr &address) {
 }
 
 // NaN and infinities: the exponent has all bits set.
-Expr PrefillBuilder::is_finite(const Expr &value) const {
+Expr ProgramBuilder::is_finite(const Expr &value) const {
     return (bits(value) & Expr(0x7f800000u)) != Expr(0x7f800000u);
 }
 
 // Of four 16-bit elements.
-Expr PrefillBuilder::finite_or_zero(const Expr &four) const {
+Expr ProgramBuilder::finite_or_zero(const Expr &four) const {
     const uint32_t exponent = cfg.dtype == ElementType::f16 ? 0x7c00 : 0x7f80;
     auto of_word = [&](const Expr &word) {
         Expr low = select((word & Expr(exponent)) == Expr(exponent), Expr(0u), word & Expr(0xffffu));
@@ -187,10 +187,10 @@ Expr PrefillBuilder::finite_or_zero(const Expr &four) const {
 
 // Without tensor cores all products, else those that they left out: of values that are no numbers. A hidden key is
 // skipped, not multiplied by 0.
-void PrefillBuilder::multiply_values_carefully() {
-    Expr columns =
-        code.let("columns", shared_at + shared.v + quad * (2 * size) + column_group * (8 * out_tiles * size));
-    code.loop("key", tile.kv_block, [&](const Expr &key) {
+void ProgramBuilder::multiply_values_carefully() {
+    Expr columns = code.let("columns", shared_at + shared.v + first_key_of_warp() * shared.v_row + quad * (2 * size) +
+                                           column_group * (8 * out_tiles * size));
+    code.loop("key", tile.keys_of_warp(), [&](const Expr &key) {
         for (int m = 0; m < tile.m_tiles; m++) {
             Expr weight[2], hidden[2];
             for (int half = 0; half < 2; half++) {
