@@ -142,6 +142,7 @@ std::vector<Argument> AttentionArguments::arguments() const {
             visible_begin,
             visible_end,
             position_offset,
+            device_status,
             states};
 }
 

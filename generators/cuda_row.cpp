@@ -71,9 +71,7 @@ std::string cuda_error(const std::string &isa, const AttentionConfig &config) {
         return "phase = decode without the feature gqa is not allowed with CUDA";
     }
     if (config.dtype == ElementType::f32 && isa == "sm80") return "dtype = f32 is not allowed with isa=sm80: f16, bf16";
-    if (config.has_kv_scales() || config.has_dropout) {
-        return "kv_dtype = i8 and the feature dropout are not allowed with CUDA";
-    }
+    if (config.has_kv_scales()) return "kv_dtype = i8 is not allowed with CUDA";
     return config.error();
 }
 
@@ -92,7 +90,7 @@ void generate_cuda_attention(const std::string &name, const std::string &isa, co
     options.refuse_unknown();
     const cuda::AttentionTile tile = tile_of(isa, config);
     const Halide::Module module = cuda::attention_module(name, config, tile, cuda_target());
-    write(cuda::assemble(module, {capability, tile.threads()}, toolkit, base),
+    write(cuda::assemble(module, {capability, tile.threads(), tile.blocks}, toolkit, base),
           cuda::attention_shared_bytes(config, tile), base);
 }
 

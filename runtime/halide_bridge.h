@@ -27,7 +27,8 @@ struct KernelCall {
     uint8_t alibi_symmetric;
     uint64_t dropout_seed, dropout_offset, dropout_threshold;
     float dropout_scale;
-    int32_t uniform, visible_begin, visible_end, position_offset;  // CUDA rows
+    int32_t uniform, visible_begin, visible_end, position_offset;  // CUDA rows, and the next
+    uint64_t device_status;
 };
 
 namespace cuda {

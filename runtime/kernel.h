@@ -9,7 +9,7 @@
 //   k_scale, v_scale f32 (head, slot, page), of int8 codes
 //   mask, bias       (kv, q, head, batch) with the extents max_kv_len, max_q_len, num_heads, batch
 //   sink, slopes     f32 (head)
-//   page_table       int32 (page in sequence, sequence)
+//   page_table       int32 (page in sequence, sequence); on CUDA ids are clamped
 //   tasks            int32 (num_task_fields, num_tasks), enum TaskField: a block of row_block rows of one head each.
 //                    CUDA rows: int32 (num_sequence_fields, batch), enum SequenceField: they make their blocks
 //                    themselves
@@ -104,7 +104,8 @@ enum Argument {
     arg_visible_begin,      // these values of SequenceField
     arg_visible_end,
     arg_position_offset,
-    arg_states,  // f32; CUDA decode rows with more than one split only
+    arg_device_status,  // uint64; CUDA rows only: an address for the first fault of the page table, or 0
+    arg_states,         // f32; CUDA decode rows with more than one split only
     arg_out,
     arg_lse,
     num_arguments

@@ -4,6 +4,7 @@
 
 #include "dropout.h"
 #include "kernel_call.h"
+#include "sequences.h"
 #include "workspace.h"
 
 namespace heed {
@@ -94,6 +95,10 @@ void fit_to_cuda(const heed_plan &plan, const heed_args &args, KernelCall *call)
     call->out = with_batch(call->out, views.out, p.batch);
     call->lse = with_batch(call->lse, views.out, p.batch);
     call->states = states_buffer(plan, args);
+    if (copies_pages(p)) {
+        call->page_table.data = static_cast<char *>(args.workspace) + plan.workspace.pages;
+        call->page_table.stride[1] = copied_pages(p);
+    }
 }
 
 void fill_tensors(const heed_plan &plan, const heed_args &args, KernelCall *call) {

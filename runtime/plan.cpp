@@ -49,6 +49,7 @@ std::string describe_cuda(const heed_plan &plan) {
     } else {
         text += "metadata: from the host, " + std::to_string(num_host_launches(p)) + " launches of " +
                 plan.table_row->name + "\n";
+        if (copies_pages(p)) text += "page table: from the host, one launch for each 256 pages of a sequence\n";
     }
     if (plan.merge_row != nullptr) text += "splits: merged by " + std::string(plan.merge_row->name) + "\n";
     if (p.cuda_capability > 0) return text;

@@ -31,8 +31,10 @@ bool lay_out_device(const heed_plan &plan, WorkspaceLayout *layout) {
     const heed_problem &p = plan.problem;
     const ProblemViews &views = plan.views;
     const int64_t sequences = is_uniform(p) ? 0 : p.batch;
+    const int64_t tables = copies_pages(p) ? p.batch : 0;
     int64_t states = plan.splits.num_splits > 1 ? views.out.extent[0] * views.out.extent[1] : 0;
     return append(&layout->total, sequences, num_sequence_fields * int64_t{sizeof(int32_t)}, &layout->tasks) &&
+           append(&layout->total, tables, copied_pages(p) * int64_t{sizeof(int32_t)}, &layout->pages) &&
            append_lse(p, views, layout) && checked_mul(states, p.num_heads, &states) &&
            checked_mul(states, plan.splits.num_splits, &states) &&
            append(&layout->total, states, state_floats(p.head_dim_v) * int64_t{sizeof(float)}, &layout->states);
@@ -70,6 +72,8 @@ bool is_for_few_rows(const Kernel &decode, const heed_problem &p) {
 }  // namespace
 
 int32_t state_floats(int32_t head_dim_v) { return static_cast<int32_t>(round_up(head_dim_v, 8)) + 8; }
+
+int32_t copied_pages(const heed_problem &p) { return static_cast<int32_t>(round_up(p.max_pages_per_seq, 2)); }
 
 bool lay_out_workspace(heed_plan *plan) {
     const heed_problem &p = plan->problem;

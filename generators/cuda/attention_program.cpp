@@ -242,6 +242,7 @@ void ProgramBuilder::make_registers() {
     row_sum = code.registers("row_sum", Float(32), rows_of_thread());
     bases = code.registers("bases", Float(32), rows_of_thread());
     factors = code.registers("factors", Float(32), rows_of_thread());
+    if (cfg.has_dropout) kept = code.registers("kept", UInt(32), rows_of_thread());
     if (tile.q_in_registers) q_fragments = code.registers("q_fragments", UInt(128), tile.m_tiles * depth / 16);
 }
 
@@ -263,6 +264,7 @@ void ProgramBuilder::step_single(const Expr &j) {
     if (cfg.paged) find_slots(j + 1);
     multiply_keys(0, tile.q_in_registers);
     change_logits(j);
+    if (cfg.has_dropout) find_kept(key_start(j));
     code.run(wait_copies(0));
     code.run(barrier());
     code.when(is_key_block(j + 1), [&] { load_keys(j + 1, 0); });
@@ -286,6 +288,7 @@ void ProgramBuilder::step_pipelined(const Expr &j) {
     if (cfg.paged) find_slots(j + ahead + 1);
     multiply_keys(buffer, tile.q_in_registers);
     change_logits(j);
+    if (cfg.has_dropout) find_kept(key_start(j));
     softmax(false);
     multiply_values(buffer, false);
 }
@@ -313,6 +316,7 @@ void ProgramBuilder::careful_step(const Expr &j) {
         multiply_keys_on_cores();
     }
     change_logits(j);
+    if (cfg.has_dropout) find_kept(key_start(j));
     code.run(barrier());  // weights go where K was
     softmax(true);
     code.run(barrier());

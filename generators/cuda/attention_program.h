@@ -22,6 +22,8 @@ struct ProgramInputs {
     DeviceTensor q, k, v, mask, bias, bias_16, sink, alibi_slopes, page_table, sequences, states, out, lse;
     Halide::Expr max_q_len, max_kv_len, scale, softcap, split_len, num_splits, page_size;
     Halide::Expr mask_form, bias_form, alibi_symmetric;
+    Halide::Expr dropout_seed, dropout_offset, dropout_threshold, dropout_scale;
+    Halide::Expr device_status;  // an address or 0
     Halide::Expr uniform, visible_begin, visible_end, position_offset;
     Halide::Expr row_blocks, group_size;  // blocks of rows of max_q_len queries; query heads of a head of K and V
 };

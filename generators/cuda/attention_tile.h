@@ -12,6 +12,7 @@ struct AttentionTile {
     int kv_block = 64;      // keys of a block, a multiple of 16 * key_groups
     int stages = 1;  // buffers of K and V each. 1: the next K arrives during the softmax and PV, V during QK; more:
                      // this many blocks, less one, arrive while one is used
+    int blocks = 1;  // that an SM's registers are to hold
     bool q_in_registers = false;  // else Q's fragments are read from shared memory for each block of keys
 
     int row_groups() const { return warps / column_groups / key_groups; }

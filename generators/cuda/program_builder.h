@@ -60,6 +60,7 @@ private:
     // ---- A thread's part. Rows r: even ones are row `group` of a tile, odd ones group + 8
     Registers logits, weights, out, row_max, row_sum, q_fragments;
     Registers bases, factors;  // of this step: what the exponent subtracts, and by what the state shrinks
+    Registers kept;            // of this step, with dropout: a bit for each weight of a row
     Expr minus_infinity;
     Expr unit;  // factor of the logits in the exponent
     int rows_of_thread() const { return 2 * tile.m_tiles; }
@@ -125,6 +126,8 @@ private:
     void apply_mask(const Expr &start);
     void hide(const Expr &start);
     void softmax(bool careful);
+    void find_kept(const Expr &start);
+    Expr is_kept(int r, int n, int e) const;
     Expr over_quad(Expr x, const std::function<Expr(const Expr &, const Expr &)> &combine);
     Expr largest_logit(int r);
     Expr exponential(const Expr &x, const Expr &base) const;
@@ -146,7 +149,7 @@ private:
     Expr first_column() const;
     Expr packed(const Expr &low, const Expr &high) const;
     Expr in_pairs(const Tensor &tensor) const;
-    Expr result(int r, int n, int e) const { return out[4 * (r / 2 * result_tiles + n) + r % 2 * 2 + e]; }
+    Expr result(int r, int n, int e) const;
     void store_row(int r, const Expr &factor, const Expr &pairs, const Expr &at);
     void store_result(int r, const Expr &pairs);
     void store_state(int r);

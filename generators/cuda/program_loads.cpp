@@ -8,7 +8,8 @@ using namespace Halide;
 
 namespace {
 
-constexpr int chunk = 16;  // bytes of one copy
+constexpr int chunk = 16;          // bytes of one copy
+constexpr int fault_of_pages = 4;  // see heed_execute
 
 // Threads that copy a row together: a power of two that divides its chunks, so that a warp's copies are contiguous.
 int threads_of_row(int chunks) {
@@ -104,7 +105,7 @@ void ProgramBuilder::load_queries() {
 }
 
 // Where the keys of block j lie: thread t finds that of key t. Keys behind the last one take its slot. Ids of pages are
-// clamped: memory of the caller may hold anything.
+// clamped and reported: memory of the caller may hold anything.
 void ProgramBuilder::find_slots(const Expr &j) {
     code.when(thread < tile.kv_block && is_key_block(j), [&] {
         Expr position = code.let("key_position", min(key_start(j) + thread, kv_len - 1));
@@ -115,8 +116,13 @@ void ProgramBuilder::find_slots(const Expr &j) {
                 Expr page = code.let("page", cast<int32_t>(cast<uint32_t>(position) / cast<uint32_t>(in.page_size)));
                 Expr entry = in.page_table.address() + element_bytes(sequence, in.page_table.stride(1), 4) +
                              element_bytes(min(page, in.page_table.extent(0) - 1), 1, 4);
-                code.set(at, 0, clamp(code.let("page_id", load_i32(entry)), 0, in.k.extent(3) - 1));
+                Expr id = code.let("page_id", load_i32(entry));
+                Expr valid = code.let("valid_id", clamp(id, 0, in.k.extent(3) - 1));
+                code.set(at, 0, valid);
                 code.set(at, 1, position - page * in.page_size);
+                code.when(id != valid && in.device_status != cast<uint64_t>(0), [&] {
+                    code.run(store_u32_if_zero(in.device_status, cast<uint32_t>(sequence * 8 + fault_of_pages)));
+                });
             },
             [&] {
                 code.set(at, 0, sequence);

@@ -16,6 +16,11 @@ Expr ProgramBuilder::some_result_is_nan() {
     return code.let("nan_found", found[0]);
 }
 
+Expr ProgramBuilder::result(int r, int n, int e) const {
+    Expr x = out[4 * (r / 2 * result_tiles + n) + r % 2 * 2 + e];
+    return cfg.has_dropout ? x * in.dropout_scale : x;
+}
+
 void ProgramBuilder::sum_quads() {
     for (int r = 0; r < rows_of_thread(); r++) {
         code.set(row_sum, r, over_quad(row_sum[r], [](const Expr &a, const Expr &b) { return a + b; }));
@@ -34,7 +39,7 @@ void ProgramBuilder::merge_key_groups() {
         return shared_at + shared.states + warp * (tile.m_tiles * out_tiles * tile_bytes) + lane * fragment_bytes;
     };
     code.run(barrier());  // K and V are used up
-    code.when(quad == 0, [&] {
+    code.when(quad == 0 && column_group == 0, [&] {
         for (int r = 0; r < rows_of_thread(); r++) {
             code.run(store_shared_u32(row_state(key_group, r), reinterpret<uint32_t>(row_max[r])));
             code.run(store_shared_u32(row_state(key_group, r) + 4, reinterpret<uint32_t>(row_sum[r])));

@@ -1,4 +1,5 @@
 // One block of keys: the online softmax, and the values by its weights.
+#include "../dropout.h"
 #include "../score_mod.h"
 #include "program_builder.h"
 
@@ -8,12 +9,37 @@ using namespace Halide;
 
 namespace {
 
-// A weight of -0, which no exponential gives: the key is hidden.
+// A weight of -0, which no exponential gives: the key is hidden, or dropped.
 constexpr uint32_t hidden_weight_16 = 0x8000, hidden_weight_32 = 0x80000000;
 
 Expr bits(const Expr &x) { return reinterpret<uint32_t>(x); }
 
 }  // namespace
+
+// Which weights of this step dropout keeps.
+void ProgramBuilder::find_kept(const Expr &start) {
+    for (int r = 0; r < rows_of_thread(); r++) code.set(kept, r, Expr(0xffffffffu));
+    auto wide = [](const Expr &x) { return cast<uint64_t>(x); };
+    code.when(in.dropout_threshold != wide(0), [&] {
+        const DropoutStream stream = DropoutStream::of(in.dropout_seed, in.dropout_offset);
+        for (int r = 0; r < rows_of_thread(); r++) {
+            const Query query = this->query(r);
+            Expr row = (wide(sequence) * wide(in.q.extent(1)) + wide(query.head)) * wide(in.max_q_len);
+            Expr first = (row + wide(query.position)) * wide(in.max_kv_len) + wide(key(start, 0, 0));
+            first = code.let("first_element", first);
+            for (int n = 0; n < key_tiles; n++) {
+                for (int e = 0; e < 2; e++) {
+                    Expr word = philox_word(stream.seed_lo, stream.seed_hi, stream.offset_lo, stream.offset_hi,
+                                            first + wide(8 * n + e));
+                    Expr drops = select(dropout_keeps(word, in.dropout_threshold), Expr(0u), Expr(1u << (2 * n + e)));
+                    code.set(kept, r, kept[r] & ~drops);
+                }
+            }
+        }
+    });
+}
+
+Expr ProgramBuilder::is_kept(int r, int n, int e) const { return (kept[r] & Expr(1u << (2 * n + e))) != Expr(0u); }
 
 // One value of the four lanes that share a row.
 Expr ProgramBuilder::over_quad(Expr x, const std::function<Expr(const Expr &, const Expr &)> &combine) {
@@ -59,7 +85,8 @@ void ProgramBuilder::subtract_huge_maxima(const std::vector<Expr> &old_max) {
     });
 }
 
-// A thread sums its own columns; lanes of a row are summed once, for the results. Weights are packed to 16 bits.
+// A thread sums its own columns; lanes of a row are summed once, for the results. Weights are packed to 16 bits; those
+// that dropout drops count in the sum only.
 void ProgramBuilder::softmax(bool careful) {
     std::vector<Expr> old_max;
     for (int r = 0; r < rows_of_thread(); r++) {
@@ -77,6 +104,9 @@ void ProgramBuilder::softmax(bool careful) {
             Expr weight[2];
             for (int e = 0; e < 2; e++) weight[e] = code.let("weight", exponential(logit(r, n, e), bases[r]));
             sum += weight[0] + weight[1];
+            for (int e = 0; e < 2 && cfg.has_dropout; e++) {
+                weight[e] = code.let("kept_weight", select(is_kept(r, n, e), weight[e], 0.f));
+            }
             if (careful) {
                 store_weights(r, n, weight[0], weight[1]);
             } else {
@@ -139,7 +169,10 @@ void ProgramBuilder::multiply_values(const Expr &buffer, bool careful) {
 void ProgramBuilder::store_weights(int r, int n, const Expr &first, const Expr &second) {
     const Expr both[] = {first, second};
     Expr hidden[2], bits_of[2];
-    for (int e = 0; e < 2; e++) hidden[e] = is_negative_infinity(logit(r, n, e));
+    for (int e = 0; e < 2; e++) {
+        hidden[e] = is_negative_infinity(logit(r, n, e));
+        if (cfg.has_dropout) hidden[e] = hidden[e] || !is_kept(r, n, e);
+    }
     Expr at = weights_at(r) + (8 * n + 2 * quad) * size;
     if (size == 4) {
         for (int e = 0; e < 2; e++) {
