@@ -11,17 +11,25 @@ cuda::AttentionTile decode_tile_cuda(const AttentionConfig &config, bool tensor_
     cuda::AttentionTile tile;
     tile.tensor_cores = tensor_cores;
     tile.m_tiles = 1;
+    tile.key_groups = 4;
     const int widest =
         config.any_head_dim() ? AttentionConfig::max_cuda_head_dim : std::max(config.head_dim, config.head_dim_v);
-    tile.stages = tensor_cores ? 2 : 1;
-    tile.key_groups = 4;
-    tile.q_in_registers = tensor_cores;
-    if (!tensor_cores) {
-        tile.kv_block = 64;
-    } else if (widest > 128) {
+    if (!tensor_cores) return tile;
+    tile.stages = 2;
+    if (widest > 128) {
+        // 16 rows of 256 columns are too many for a warp's registers, and 64 keys for the shared memory of sm_120.
+        tile.warps = 8;
+        tile.key_groups = 2;
+        tile.column_groups = 4;
         tile.kv_block = 32;
-        tile.key_groups = tile.column_groups = 2;
-        tile.q_in_registers = false;
+        return tile;
+    }
+    tile.q_in_registers = true;
+    // Addresses of pages take registers: with more blocks these rows spill.
+    if (widest <= 64) {
+        tile.blocks = config.paged ? 3 : 4;
+    } else {
+        tile.blocks = config.paged ? 1 : 3;
     }
     return tile;
 }
