@@ -144,7 +144,9 @@ std::vector<Argument> AttentionArguments::arguments() const {
             uniform,
             visible_begin,
             visible_end,
-            position_offset};
+            position_offset,
+            device_status,
+            states};
 }
 
 Pipeline AttentionKernel::pipeline() const { return Pipeline(stages.out); }

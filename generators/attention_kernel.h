@@ -33,7 +33,9 @@ struct AttentionArguments {
         dropout_threshold{"dropout_threshold"};
     Halide::Param<float> dropout_scale{"dropout_scale"};
     Halide::Param<int32_t> uniform{"uniform"}, visible_begin{"visible_begin"}, visible_end{"visible_end"},
-        position_offset{"position_offset"};  // CUDA rows
+        position_offset{"position_offset"};  // CUDA rows, and the next two
+    Halide::Param<uint64_t> device_status{"device_status"};
+    Halide::ImageParam states{Halide::Float(32), 4, "states"};
 
     explicit AttentionArguments(const AttentionConfig &config);
 

@@ -4,13 +4,14 @@
 #include <map>
 #include <sstream>
 
-#include "attention_prefill_cuda.h"
+#include "attention_cuda_tiles.h"
 #include "cuda/attention_cuda.h"
-#include "cuda/attention_prefill.h"
+#include "cuda/attention_program.h"
 #include "cuda/device_binary.h"
 #include "cuda/linear_cores.h"
 #include "cuda/linear_tiles.h"
 #include "cuda/merge_rows.h"
+#include "cuda/merge_splits.h"
 #include "cuda/metadata_ops.h"
 #include "cuda/probs_rows.h"
 #include "cuda/token_moves.h"
@@ -43,6 +44,12 @@ cuda::Toolkit toolkit_of(Options &options, int least) {
     return toolkit;
 }
 
+cuda::AttentionTile tile_of(const std::string &isa, const AttentionConfig &config) {
+    const bool tensor_cores = isa == "sm80";
+    return config.phase == Phase::decode ? decode_tile_cuda(config, tensor_cores)
+                                         : prefill_tile_cuda(config, tensor_cores);
+}
+
 void write(const cuda::DeviceBinary &binary, int shared_bytes, const std::string &base) {
     binary.module.compile({{OutputFileType::object, base + ".o"},
                            {OutputFileType::c_header, base + ".h"},
@@ -63,7 +70,6 @@ struct CudaOp {
 };
 
 // By operation and capability.
-
 const std::map<std::string, CudaOp> cuda_ops = {
     {"attention_probs_sm75", {cuda::probs_threads, cuda::attention_probs_module}},
     {"kv_append_sm75", {cuda::move_threads, cuda::kv_append_module}},
@@ -71,6 +77,7 @@ const std::map<std::string, CudaOp> cuda_ops = {
      {cuda::move_threads, [](auto &name, ElementType, auto &target) { return cuda::kv_copy_module(name, target); }}},
     {"linear_sm75", {cuda::linear_threads, cuda::linear_module, cuda::linear_shared_bytes()}},
     {"linear_sm80", {cuda::core_threads, cuda::linear_cores_module, cuda::linear_cores_shared_bytes()}},
+    {"merge_splits_sm75", {cuda::merge_splits_threads, cuda::merge_splits_module}},
     {"merge_states_sm75", {cuda::merge_threads, cuda::merge_states_module}},
     {"put_words_sm75", {1, [](auto &name, ElementType, auto &target) { return cuda::put_words_module(name, target); }}},
     {"rope_sm75", {cuda::move_threads, cuda::rope_module}},
@@ -89,16 +96,16 @@ std::string cuda_error(const std::string &isa, const AttentionConfig &config) {
         return "head_dim = " + std::to_string(widest) + " is not allowed with CUDA: 1.." +
                std::to_string(AttentionConfig::max_cuda_head_dim) + ", or any";
     }
-    if (config.phase != Phase::prefill) return "phase = decode is not allowed with CUDA: prefill";
-    if (config.dtype == ElementType::f32 && isa == "sm80") return "dtype = f32 is not allowed with isa=sm80: f16, bf16";
-    if (config.has_kv_scales() || config.paged || config.has_dropout) {
-        return "kv_dtype = i8, storage = paged and the feature dropout are not allowed with CUDA";
+    if (config.phase == Phase::decode && !config.packs_group) {
+        return "phase = decode without the feature gqa is not allowed with CUDA";
     }
+    if (config.dtype == ElementType::f32 && isa == "sm80") return "dtype = f32 is not allowed with isa=sm80: f16, bf16";
+    if (config.has_kv_scales()) return "kv_dtype = i8 is not allowed with CUDA";
     return config.error();
 }
 
 void fit_cuda_tiles(const std::string &isa, AttentionConfig &config) {
-    const cuda::PrefillTile tile = prefill_tile_cuda(config, isa == "sm80");
+    const cuda::AttentionTile tile = tile_of(isa, config);
     config.row_block = tile.rows();
     config.kv_block = config.masked_block = tile.kv_block;
     config.lanes = 16;  // elements to which a row is padded
@@ -110,10 +117,10 @@ void generate_cuda_attention(const std::string &name, const std::string &isa, co
     const int capability = isa == "sm80" ? tensor_core_capability : least_capability;
     const cuda::Toolkit toolkit = toolkit_of(options, capability);
     options.refuse_unknown();
-    const cuda::PrefillTile tile = prefill_tile_cuda(config, isa == "sm80");
-    const Halide::Module module = cuda::prefill_module(name, config, tile, cuda_target());
-    write(cuda::assemble(module, {capability, tile.threads()}, toolkit, base), cuda::prefill_shared_bytes(config, tile),
-          base);
+    const cuda::AttentionTile tile = tile_of(isa, config);
+    const Halide::Module module = cuda::attention_module(name, config, tile, cuda_target());
+    write(cuda::assemble(module, {capability, tile.threads(), tile.blocks}, toolkit, base),
+          cuda::attention_shared_bytes(config, tile), base);
 }
 
 bool has_cuda_op(const std::string &op, const std::string &isa) { return cuda_ops.count(op + "_" + isa) != 0; }

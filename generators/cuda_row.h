@@ -14,6 +14,9 @@ bool is_cuda_isa(const std::string &isa);
 // Why a CUDA row of this config cannot exist; empty when it can.
 std::string cuda_error(const std::string &isa, const AttentionConfig &config);
 
+// Whether an operation has CUDA rows only.
+bool is_cuda_op(const std::string &op);
+
 // Fills the tile sizes of a CUDA row.
 void fit_cuda_tiles(const std::string &isa, AttentionConfig &config);
 

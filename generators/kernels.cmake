@@ -69,10 +69,15 @@ heed_add_op_kernels(heed_kernels OP linear linear_rows DTYPE f32 f16 bf16 ROWS 2
 heed_add_op_kernels(heed_kernels OP layer_norm DTYPE f32 f16 bf16 ISA x86_64 avx2)
 
 # CUDA, tensor cores. Head dims of common models; `any` serves the rest up to 256 from zero-padded tiles. Rows that change each logit
-# own half as many query rows per warp, for their registers. No decode rows yet: prefill rows serve every q_len.
+# own half as many query rows per warp, for their registers. Decode rows are bound by memory: wasted rows of a tile cost nothing, so that
+# all of them pack groups.
 if(HEED_CUDA)
     heed_add_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 64 80 96 128 192x128 256 any
         FEATURES none alibi_bias_mask_softcap ISA sm80)
+    heed_add_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 64 128 STORAGE paged ISA sm80)
+    heed_add_kernels(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE contiguous paged ISA sm80)
+    heed_add_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM any FEATURES alibi_bias_dropout_mask_softcap STORAGE paged ISA sm80)
+    heed_add_kernels(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM any FEATURES alibi_bias_dropout_gqa_mask_softcap STORAGE paged ISA sm80)
     # f32 arithmetic: for f32, and for f16 and bf16 before sm_80.
     heed_add_kernels(heed_kernels PHASE prefill HEAD_DIM 64 128 any FEATURES none alibi_bias_mask_softcap ISA sm75)
     heed_add_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM any FEATURES alibi_bias_mask_softcap ISA sm75)

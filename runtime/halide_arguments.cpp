@@ -58,6 +58,7 @@ AttentionArguments::AttentionArguments(KernelCall &call, void **user_context, he
         {arg_alibi_slopes, &call.alibi_slopes},
         {arg_page_table, &call.page_table},
         {arg_tasks, &call.tasks},
+        {arg_states, &call.states},
         {arg_out, &call.out},
         {arg_lse, &call.lse},
     };
@@ -90,6 +91,7 @@ void AttentionArguments::set_scalars(KernelCall &call) {
     argv_[arg_visible_begin] = &call.visible_begin;
     argv_[arg_visible_end] = &call.visible_end;
     argv_[arg_position_offset] = &call.position_offset;
+    argv_[arg_device_status] = &call.device_status;
 }
 
 OpArguments::OpArguments(const OpArgument *arguments, int num_arguments, void **user_context, heed_device device) {

@@ -25,7 +25,7 @@ public:
     void **argv() { return argv_; }
 
 private:
-    static constexpr int num_buffers = 14;
+    static constexpr int num_buffers = 15;
     void set_scalars(KernelCall &call);
 
     HalideBuffer buffers_[num_buffers];

@@ -18,7 +18,8 @@ struct KernelBuffer {
 
 // The arguments of an attention row, see kernel.h.
 struct KernelCall {
-    KernelBuffer q, k, v, k_scale, v_scale, mask, bias, bias_16, sink, alibi_slopes, page_table, tasks, out, lse;
+    KernelBuffer q, k, v, k_scale, v_scale, mask, bias, bias_16, sink, alibi_slopes, page_table, tasks, states, out,
+        lse;
     int32_t batch, max_q_len, max_kv_len;
     float scale, softcap;
     int32_t split_len, num_splits, page_size;
@@ -26,7 +27,8 @@ struct KernelCall {
     uint8_t alibi_symmetric;
     uint64_t dropout_seed, dropout_offset, dropout_threshold;
     float dropout_scale;
-    int32_t uniform, visible_begin, visible_end, position_offset;  // CUDA rows
+    int32_t uniform, visible_begin, visible_end, position_offset;  // CUDA rows, and the next
+    uint64_t device_status;
 };
 
 namespace cuda {

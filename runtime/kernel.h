@@ -9,11 +9,15 @@
 //   k_scale, v_scale f32 (head, slot, page), of int8 codes
 //   mask, bias       (kv, q, head, batch) with the extents max_kv_len, max_q_len, num_heads, batch
 //   sink, slopes     f32 (head)
-//   page_table       int32 (page in sequence, sequence)
+//   page_table       int32 (page in sequence, sequence); on CUDA ids are clamped
 //   tasks            int32 (num_task_fields, num_tasks), enum TaskField: a block of row_block rows of one head each.
 //                    CUDA rows: int32 (num_sequence_fields, batch), enum SequenceField: they make their blocks
 //                    themselves
 //   lse              f32 (d, head, token, batch), stride 0 along d, always present
+//   states           f32 (float, head * num_splits + split, token, batch): CUDA decode rows of more than one split
+//   leave
+//                    their results here, not in out and lse. A state is the output relative to its maximum (d), and in
+//                    the last two floats the maximum in units of log2, -inf without a key, and the sum of the weights
 // Tensors that a problem does not use are one element with stride 0 (a sink of minus infinity).
 // Scratch comes from halide_malloc/halide_free only. Returns 0 or a negative Halide code.
 //
@@ -100,6 +104,8 @@ enum Argument {
     arg_visible_begin,      // these values of SequenceField
     arg_visible_end,
     arg_position_offset,
+    arg_device_status,  // uint64; CUDA rows only: an address for the first fault of the page table, or 0
+    arg_states,         // f32; CUDA decode rows with more than one split only
     arg_out,
     arg_lse,
     num_arguments
@@ -179,7 +185,7 @@ struct Kernel {
 //                 (infinity = off); out (column, row). Whole panels are read: of bias and weight too.
 //   put_words     CUDA: num_put_words / 2 scalars uint64, each two words, low half first; out int32 (word), of any
 //                 extent up to num_put_words: metadata of the host goes to the device as parameters of a launch
-//   sequences     CUDA: metadata on the device to the table of SequenceField, see generators/cuda/sequences.h
+//   sequences     CUDA: metadata on the device to the table of SequenceField, see generators/cuda/metadata_ops.h
 //   CUDA rope, kv_append, kv_copy  a launch for up to num_move_segments runs of tokens: move_segment_words uint64 of
 //                 each, addresses of its first token in source, destination and scales, and tokens | table row << 32;
 //                 int32 runs, tokens of the longest, heads, elements of a row, pairs to rotate, interleaved, wide (16
@@ -197,6 +203,7 @@ struct Kernel {
 //                 first; int32 sequences, first one, max_q_len, max_kv_len, mode, MaskForm, BiasForm, alibi_symmetric,
 //                 f32 result; scale, softcap float; uint64 address of the result, its strides in bytes (batch, head,
 //                 row); an output uint8 (1), as above
+//   merge_splits  CUDA: states, sink f32 (head), num_splits int32; out, lse: the results of a decode row of splits
 //   layer_norm    x (d, row), weight, bias f32 (d), epsilon float; scratch outputs mean, factor f32 (row); out as x
 //                 or x itself
 enum class Op : int32_t {
@@ -210,7 +217,8 @@ enum class Op : int32_t {
     linear,
     layer_norm,
     put_words,
-    sequences
+    sequences,
+    merge_splits
 };
 
 constexpr int num_put_words = 256;

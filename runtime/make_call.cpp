@@ -4,6 +4,8 @@
 
 #include "dropout.h"
 #include "kernel_call.h"
+#include "sequences.h"
+#include "workspace.h"
 
 namespace heed {
 namespace {
@@ -70,14 +72,33 @@ KernelBuffer with_batch(KernelBuffer buffer, const View &view, int32_t batch) {
     return buffer;
 }
 
+// Packed; ragged tokens do not move with the batch index.
+KernelBuffer states_buffer(const heed_plan &plan, const heed_args &args) {
+    const heed_problem &p = plan.problem;
+    if (plan.splits.num_splits == 1) return {nullptr, HEED_F32, 4, {}, {1}};
+    const int32_t floats = state_floats(p.head_dim_v), states = p.num_heads * plan.splits.num_splits;
+    const int32_t of_sequence = p.q_storage == HEED_Q_VARLEN ? 0 : states * floats * p.max_q_len;
+    return {static_cast<char *>(args.workspace) + plan.workspace.states,
+            HEED_F32,
+            4,
+            {floats, states, static_cast<int32_t>(plan.views.out.extent[1]), p.batch},
+            {1, floats, states * floats, of_sequence}};
+}
+
 void fit_to_cuda(const heed_plan &plan, const heed_args &args, KernelCall *call) {
     const heed_problem &p = plan.problem;
     const ProblemViews &views = plan.views;
+    const int32_t kv_batch = p.kv_storage == HEED_KV_PAGED ? p.num_pages : p.batch;
     call->q = with_batch(call->q, views.q, p.batch);
-    call->k = with_batch(kernel_buffer(args.k.data, p.kv_dtype, views.k), views.k, p.batch);
-    call->v = with_batch(kernel_buffer(args.v.data, p.kv_dtype, views.v), views.v, p.batch);
+    call->k = with_batch(kernel_buffer(args.k.data, p.kv_dtype, views.k), views.k, kv_batch);
+    call->v = with_batch(kernel_buffer(args.v.data, p.kv_dtype, views.v), views.v, kv_batch);
     call->out = with_batch(call->out, views.out, p.batch);
     call->lse = with_batch(call->lse, views.out, p.batch);
+    call->states = states_buffer(plan, args);
+    if (copies_pages(p)) {
+        call->page_table.data = static_cast<char *>(args.workspace) + plan.workspace.pages;
+        call->page_table.stride[1] = copied_pages(p);
+    }
 }
 
 void fill_tensors(const heed_plan &plan, const heed_args &args, KernelCall *call) {

@@ -49,7 +49,9 @@ std::string describe_cuda(const heed_plan &plan) {
     } else {
         text += "metadata: from the host, " + std::to_string(num_host_launches(p)) + " launches of " +
                 plan.table_row->name + "\n";
+        if (copies_pages(p)) text += "page table: from the host, one launch for each 256 pages of a sequence\n";
     }
+    if (plan.merge_row != nullptr) text += "splits: merged by " + std::string(plan.merge_row->name) + "\n";
     if (p.cuda_capability > 0) return text;
     return text + "compute capability: 8.0 or newer is taken for granted, the first execute looks at the chip\n";
 }
@@ -79,10 +81,15 @@ bool has_cuda_rows() {
     return std::any_of(rows, rows + heed_kernel_table.count, [](const Kernel &row) { return is_cuda(row.isa); });
 }
 
-// The row that brings the metadata into the form of CUDA rows.
-heed_status find_table_row(const heed_problem &p, const OpKernel **row) {
-    if (is_uniform(p)) return HEED_OK;
-    return find_cuda_op_row(p.metadata_on_device ? Op::sequences : Op::put_words, HEED_I32, HEED_I32, row);
+// The rows around an attention row on CUDA: what brings the metadata into its form, and what merges its splits.
+heed_status find_rows_around(heed_plan *plan) {
+    const heed_problem &p = plan->problem;
+    if (!is_uniform(p)) {
+        const Op op = p.metadata_on_device ? Op::sequences : Op::put_words;
+        if (const heed_status status = find_cuda_op_row(op, HEED_I32, HEED_I32, &plan->table_row)) return status;
+    }
+    return plan->splits.num_splits == 1 ? HEED_OK
+                                        : find_cuda_op_row(Op::merge_splits, p.dtype, p.dtype, &plan->merge_row);
 }
 
 bool verbose() {
@@ -103,12 +110,12 @@ heed_status create_plan(const heed_problem *problem, std::unique_ptr<heed_plan> 
         choose_row(heed_kernel_table, request_of(plan->problem), isas, std::getenv("HEED_FORCE_KERNEL"));
     if (choice.row == nullptr) return fail(choice.status, "%s", choice.reason.c_str());
     plan->row = choice.row;
-    if (on_cuda) {
-        if (const heed_status status = find_table_row(plan->problem, &plan->table_row)) return status;
-    }
     plan->splits = choice.row->phase == Phase::decode
                        ? choose_splits(plan->problem.max_kv_len, choice.row->kv_block, plan->problem.num_splits)
                        : Splits{1, 0};
+    if (on_cuda) {
+        if (const heed_status status = find_rows_around(plan.get())) return status;
+    }
     if (const heed_status status = check_limits(*plan)) return status;
     if (!lay_out_workspace(plan.get())) {
         return fail(HEED_UNSUPPORTED, "the workspace of num_splits %d and max_threads %d is beyond 2^63-1 bytes",

@@ -7,6 +7,7 @@
 #include "kernel_call.h"
 #include "status.h"
 #include "tasks.h"
+#include "workspace.h"
 
 namespace heed {
 namespace {
@@ -64,6 +65,23 @@ heed_status check_lengths(const heed_plan &plan) {
     return HEED_OK;
 }
 
+// States of a token, of the tokens of a sequence, and the rows that are merged: 32 bits each.
+heed_status check_states(const heed_plan &plan) {
+    const heed_problem &p = plan.problem;
+    const View &out = plan.views.out;
+    const int64_t floats = int64_t{p.num_heads} * state_floats(p.head_dim_v);
+    int64_t of_sequence = 0, rows = 0;
+    if (checked_mul(floats, plan.splits.num_splits, &of_sequence) &&
+        checked_mul(of_sequence, p.max_q_len, &of_sequence) && of_sequence <= max_int32 &&
+        checked_mul(out.extent[0] * out.extent[1], p.num_heads, &rows) && rows <= max_int32) {
+        return HEED_OK;
+    }
+    return fail(
+        HEED_UNSUPPORTED,
+        "num_heads is %d, max_q_len is %d, head_dim_v is %d: their states in %d splits are beyond 2^31-1 floats",
+        p.num_heads, p.max_q_len, p.head_dim_v, plan.splits.num_splits);
+}
+
 // Rows on CUDA index with 64 bits: single extents and strides are 32 bits wide, and the number of blocks.
 heed_status check_cuda_limits(const heed_plan &plan) {
     const heed_problem &p = plan.problem;
@@ -82,16 +100,20 @@ heed_status check_cuda_limits(const heed_plan &plan) {
                     "num_heads is %d and max_q_len is %d; without lse their product must stay below 2^31", p.num_heads,
                     p.max_q_len);
     }
-    const int64_t q_blocks = (int64_t{p.max_q_len} + plan.row->row_block - 1) / plan.row->row_block;
+    const bool decode = plan.row->phase == Phase::decode;
+    const int64_t group = decode ? p.num_heads / p.num_kv_heads : 1, heads = p.num_heads / group;
+    const int64_t rows = int64_t{p.max_q_len} * group;
+    const int64_t q_blocks = (rows + plan.row->row_block - 1) / plan.row->row_block;
     int64_t blocks = 0;
-    if (!checked_mul(q_blocks, p.num_heads, &blocks) || !checked_mul(blocks, p.batch, &blocks) || blocks > max_int32 ||
+    if (!checked_mul(q_blocks, heads * plan.splits.num_splits, &blocks) || !checked_mul(blocks, p.batch, &blocks) ||
+        blocks > max_int32 || rows > max_int32 - plan.row->row_block ||
         int64_t{p.batch} * num_sequence_fields > max_int32) {
         return fail(HEED_UNSUPPORTED,
-                    "batch is %d, num_heads is %d, max_q_len is %d: their blocks of %d query rows, or fields of "
-                    "sequences, are 2^31 or more",
-                    p.batch, p.num_heads, p.max_q_len, plan.row->row_block);
+                    "batch is %d, num_heads is %d, max_q_len is %d: their blocks of %d query rows in %d splits, or "
+                    "fields of sequences, are 2^31 or more",
+                    p.batch, p.num_heads, p.max_q_len, plan.row->row_block, plan.splits.num_splits);
     }
-    return HEED_OK;
+    return plan.splits.num_splits > 1 ? check_states(plan) : HEED_OK;
 }
 
 }  // namespace

@@ -122,6 +122,8 @@ Sequence uniform_sequence(const heed_problem &p) {
     return {0, p.max_q_len, 0, p.max_kv_len, 0, q_offset};
 }
 
+bool copies_pages(const heed_problem &p) { return p.kv_storage == HEED_KV_PAGED && !p.metadata_on_device; }
+
 int32_t num_host_launches(const heed_problem &p) {
     return static_cast<int32_t>((int64_t{p.batch} + sequences_per_launch - 1) / sequences_per_launch);
 }

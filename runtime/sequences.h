@@ -56,6 +56,9 @@ bool is_uniform(const heed_problem &problem);
 // Sequence 0 of a uniform problem; the others differ in their index only.
 Sequence uniform_sequence(const heed_problem &problem);
 
+// CUDA: whether execute takes the page table to the device.
+bool copies_pages(const heed_problem &problem);
+
 // CUDA: sequences that one launch of put_words takes to the device, and launches for all of the problem.
 constexpr int32_t sequences_per_launch = num_put_words / num_sequence_fields;
 int32_t num_host_launches(const heed_problem &problem);

@@ -192,18 +192,11 @@ heed_status check_views(const heed_problem &p, ProblemViews *views) {
     return status;
 }
 
-heed_status not_built(const char *what) {
-    return fail(HEED_UNSUPPORTED, "%s: not built yet in Heed %s", what, heed_version());
-}
-
 // What the contract allows and this version has no kernels for.
 heed_status check_built(const heed_problem &p) {
     if (p.head_dim > max_head_dim || p.head_dim_v > max_head_dim) {
         return fail(HEED_UNSUPPORTED, "head_dim is %d and head_dim_v is %d; at most %d is supported", p.head_dim,
                     p.head_dim_v, max_head_dim);
-    }
-    if (p.metadata_on_device && p.kv_storage == HEED_KV_PAGED) {
-        return not_built("metadata_on_device with HEED_KV_PAGED");
     }
     return HEED_OK;
 }

@@ -27,10 +27,17 @@ bool append_lse(const heed_problem &p, const ProblemViews &views, WorkspaceLayou
     return checked_mul(rows, views.q.extent[1], &rows) && append(&layout->total, rows, sizeof(float), &layout->lse);
 }
 
-bool lay_out_tables(const heed_problem &p, const ProblemViews &views, WorkspaceLayout *layout) {
+bool lay_out_device(const heed_plan &plan, WorkspaceLayout *layout) {
+    const heed_problem &p = plan.problem;
+    const ProblemViews &views = plan.views;
     const int64_t sequences = is_uniform(p) ? 0 : p.batch;
+    const int64_t tables = copies_pages(p) ? p.batch : 0;
+    int64_t states = plan.splits.num_splits > 1 ? views.out.extent[0] * views.out.extent[1] : 0;
     return append(&layout->total, sequences, num_sequence_fields * int64_t{sizeof(int32_t)}, &layout->tasks) &&
-           append_lse(p, views, layout);
+           append(&layout->total, tables, copied_pages(p) * int64_t{sizeof(int32_t)}, &layout->pages) &&
+           append_lse(p, views, layout) && checked_mul(states, p.num_heads, &states) &&
+           checked_mul(states, plan.splits.num_splits, &states) &&
+           append(&layout->total, states, state_floats(p.head_dim_v) * int64_t{sizeof(float)}, &layout->states);
 }
 
 // The state (a vector of slots and an out row) of every split of every task's row_block rows, as the decode rows
@@ -64,12 +71,16 @@ bool is_for_few_rows(const Kernel &decode, const heed_problem &p) {
 
 }  // namespace
 
+int32_t state_floats(int32_t head_dim_v) { return static_cast<int32_t>(round_up(head_dim_v, 8)) + 8; }
+
+int32_t copied_pages(const heed_problem &p) { return static_cast<int32_t>(round_up(p.max_pages_per_seq, 2)); }
+
 bool lay_out_workspace(heed_plan *plan) {
     const heed_problem &p = plan->problem;
     WorkspaceLayout &layout = plan->workspace;
     layout = WorkspaceLayout{};
     if (needs_no_kernel(p, plan->views)) return true;
-    if (p.device == HEED_CUDA) return lay_out_tables(p, plan->views, &layout);
+    if (p.device == HEED_CUDA) return lay_out_device(*plan, &layout);
     int64_t payload = plan->row->scratch_per_thread, root = 0, ignored = 0;
     if (payload < 0) payload = 0;
     if (plan->row->phase == Phase::decode && !decode_root_bytes(*plan, &root)) return false;
@@ -90,7 +101,8 @@ int64_t most_workspace_bytes(const heed_problem &largest) {
         const bool few_rows = row.phase == Phase::decode && is_for_few_rows(row, largest);
         plan.problem.max_q_len = few_rows ? std::min(largest.max_q_len, decode_max_q_len) : largest.max_q_len;
         plan.row = &row;
-        plan.splits = {most_splits(largest.max_kv_len, row.kv_block), 0};
+        const bool splits = row.phase == Phase::decode;
+        plan.splits = {splits ? most_splits(largest.max_kv_len, row.kv_block) : 1, 0};
         if (max_tasks(plan.problem, row) < 0 || !lay_out_workspace(&plan)) return -1;
         most = std::max(most, plan.workspace.total);
     }

@@ -5,6 +5,12 @@
 
 namespace heed {
 
+// CUDA: floats of the state of a split of a row, a whole number of sectors of 32 bytes in front of its last two.
+int32_t state_floats(int32_t head_dim_v);
+
+// CUDA: entries of a row of the copy of the page table.
+int32_t copied_pages(const heed_problem &problem);
+
 // Fills plan->workspace from its problem, row and splits; false when 64 bits do not hold it.
 bool lay_out_workspace(heed_plan *plan);
 

@@ -1,4 +1,4 @@
-#include "attention_prefill_cuda.h"
+#include "attention_cuda_tiles.h"
 
 namespace heed {
 
@@ -13,8 +13,8 @@ namespace heed {
 // 32 query rows of a warp (m_tiles = 2) use each fragment of K and V twice; with 16 rows d128 would need 1408 cycles of
 // shared memory for 806 of mma. At d128 64 keys would read Q half as often (768 cycles), but spill 604 bytes. So d64
 // may reach what mma.sync does, d128 90 % of it (56 % of peak).
-cuda::PrefillTile prefill_tile_cuda(const AttentionConfig &config, bool tensor_cores) {
-    cuda::PrefillTile tile;
+cuda::AttentionTile prefill_tile_cuda(const AttentionConfig &config, bool tensor_cores) {
+    cuda::AttentionTile tile;
     tile.tensor_cores = tensor_cores;
     const int widest =
         config.any_head_dim() ? AttentionConfig::max_cuda_head_dim : std::max(config.head_dim, config.head_dim_v);

@@ -2,18 +2,18 @@
 
 #include "../attention_kernel.h"
 #include "../ceil_div.h"
-#include "attention_prefill.h"
+#include "attention_program.h"
 
 namespace heed::cuda {
 
 using namespace Halide;
 
-Module prefill_module(const std::string &name, const AttentionConfig &config, const PrefillTile &tile,
-                      const Target &target) {
+Module attention_module(const std::string &name, const AttentionConfig &config, const AttentionTile &tile,
+                        const Target &target) {
     const AttentionArguments args(config);
     Func attention("attention");
     const std::string out = attention.name();
-    PrefillInputs in{{"q", 4},
+    ProgramInputs in{{"q", 4},
                      {"k", 4},
                      {"v", 4},
                      {"mask", 4},
@@ -21,16 +21,26 @@ Module prefill_module(const std::string &name, const AttentionConfig &config, co
                      {"bias_16", 4},
                      {"sink", 1},
                      {"alibi", 1},
+                     {"page_table", 2},
                      {"tasks", 2},
+                     {"states", 4},
                      {out + ".0", 4},
                      {out + ".1", 4},
                      args.max_q_len,
                      args.max_kv_len,
                      args.scale,
                      args.softcap,
+                     args.split_len,
+                     args.num_splits,
+                     args.page_size,
                      args.mask_form,
                      args.bias_form,
                      args.alibi_symmetric,
+                     args.dropout_seed,
+                     args.dropout_offset,
+                     args.dropout_threshold,
+                     args.dropout_scale,
+                     args.device_status,
                      args.uniform,
                      args.visible_begin,
                      args.visible_end,
@@ -44,14 +54,16 @@ Module prefill_module(const std::string &name, const AttentionConfig &config, co
 
     Launch launch;
     launch.name = name;
-    launch.host_values = {{"row_blocks", ceil_div(args.max_q_len, tile.rows())},
-                          {"group_size", in.q.extent(1) / in.k.extent(1)}};
-    launch.blocks = in.row_blocks * in.q.extent(1) * args.batch;
+    const bool packs = config.packs_group;
+    launch.host_values = {
+        {"group_size", in.q.extent(1) / in.k.extent(1)},
+        {"row_blocks", ceil_div(packs ? args.max_q_len * in.group_size : args.max_q_len, tile.rows())}};
+    launch.blocks = in.row_blocks * args.batch * (packs ? in.k.extent(1) * args.num_splits : in.q.extent(1));
     launch.threads = tile.threads();
-    launch.shared_bytes = prefill_shared_bytes(config, tile);
-    launch.tensors = {in.q,         in.k,   in.v,  in.mask, in.bias, in.bias_16, in.sink, in.alibi_slopes,
-                      in.sequences, in.out, in.lse};
-    launch.program = prefill_program(config, tile, in, Launch::block(name), Launch::thread(name));
+    launch.shared_bytes = attention_shared_bytes(config, tile);
+    launch.tensors = {in.q,          in.k,         in.v,      in.mask, in.bias, in.bias_16, in.sink, in.alibi_slopes,
+                      in.page_table, in.sequences, in.states, in.out,  in.lse};
+    launch.program = attention_program(config, tile, in, Launch::block(name), Launch::thread(name));
 
     return launch_module(name, attention, {stored_type(config.dtype), Float(32)}, 4, args.arguments(), launch, target);
 }

@@ -70,7 +70,10 @@ Expr copy_async(const Expr &to, const Expr &from, const Expr &bytes) {
     return ordered("heed_copy_async", Int(32), {to, from, bytes});
 }
 Expr commit_copies() { return ordered("heed_commit_copies", Int(32), {}); }
-Expr wait_copies() { return ordered("heed_wait_copies", Int(32), {}); }
+Expr wait_copies(int groups) {
+    const char *const names[] = {"heed_wait_copies_0", "heed_wait_copies_1", "heed_wait_copies_2"};
+    return ordered(names[groups], Int(32), {});
+}
 Expr barrier() { return ordered("heed_barrier", Int(32), {}); }
 Expr barrier_any(const Expr &on) { return ordered("heed_barrier_any", Int(32), {on}); }
 
@@ -185,7 +188,9 @@ std::map<std::string, std::string> make_templates() {
         {"heed_copy_async", "{\n.reg .b64 from;\ncvta.to.global.u64 from, $1;\n"
                             "cp.async.cg.shared.global [$0], [from], 16, $2;\n}\n"},
         {"heed_commit_copies", "cp.async.commit_group;\n"},
-        {"heed_wait_copies", "cp.async.wait_group 0;\n"},
+        {"heed_wait_copies_0", "cp.async.wait_group 0;\n"},
+        {"heed_wait_copies_1", "cp.async.wait_group 1;\n"},
+        {"heed_wait_copies_2", "cp.async.wait_group 2;\n"},
         {"heed_barrier", "bar.sync 0;\n"},
         {"heed_barrier_any", "{\n.reg .pred on, any;\nsetp.ne.s32 on, $0, 0;\nbar.red.or.pred any, 0, on;\n"
                              "selp.b32 $r, 1, 0, any;\n}\n"},

@@ -52,7 +52,7 @@ Expr store_shared_fragment(const Expr &address, const Expr &value);
 // 16 bytes from global to shared memory, asynchronously; of the source only `bytes` (0 or 16) are read, the rest is 0.
 Expr copy_async(const Expr &to, const Expr &from, const Expr &bytes);
 Expr commit_copies();              // the copies since the last commit are a group
-Expr wait_copies();                // until no copy of this thread is under way
+Expr wait_copies(int groups);      // until of this thread's groups of copies only the last 0, 1 or 2 are under way
 Expr barrier();                    // of all threads of the block
 Expr barrier_any(const Expr &on);  // the same; Int(32) not 0 when `on` (Int(32)) is not 0 in some thread
 

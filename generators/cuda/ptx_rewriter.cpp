@@ -119,7 +119,7 @@ public:
             text << line << "\n\n.extern .shared .align 16 .b8 heed_shared[];\n";
         } else if (line == "{") {
             kernels++;
-            text << ".maxntid " << options.threads << ", 1, 1\n.minnctapersm 1\n{\n";
+            text << ".maxntid " << options.threads << ", 1, 1\n.minnctapersm " << options.blocks << "\n{\n";
         } else if (statement.find("call") == 0) {
             refuse("call outside a call sequence", line);
         } else if (line.find(".local") != std::string::npos) {

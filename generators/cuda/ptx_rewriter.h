@@ -10,6 +10,7 @@ namespace heed::cuda {
 struct RewriteOptions {
     int capability = 80;  // of .target, 10 * major + minor
     int threads = 0;      // of a block, known to ptxas as the most there will be
+    int blocks = 1;       // that an SM's registers are to hold
 };
 
 struct RewrittenPtx {

@@ -1,9 +1,11 @@
 // The driver calls of one heed_execute, once its kernels are loaded: cuCtxGetCurrent, cuStreamGetCtx (unless stream is
 // NULL), cuCtxGetId; cuLaunchKernel once for the attention row, and before it, unless the problem is uniform, once for
-// `sequences` or once per 32 sequences for `put_words`; cuCtxPushCurrent and cuCtxPopCurrent where the stream's context
-// is not the current one. Nothing is allocated, copied or waited for.
+// `sequences` or once per 32 sequences for `put_words` (and once per 256 pages of a sequence in use), and behind it
+// once for `merge_splits` where there are several splits; cuCtxPushCurrent and cuCtxPopCurrent where the stream's
+// context is not the current one. Nothing is allocated, copied or waited for.
 #include "cuda/execute.h"
 
+#include <algorithm>
 #include <iterator>
 
 #include "cuda/contexts.h"
@@ -11,6 +13,7 @@
 #include "cuda/sequence_words.h"
 #include "make_call.h"
 #include "status.h"
+#include "workspace.h"
 
 namespace heed {
 namespace {
@@ -21,7 +24,7 @@ using cuda::Launches;
 class HostTable {
 public:
     HostTable(const heed_plan &plan, const heed_args &args, Launches *launches)
-        : plan_(plan), reader_(plan.problem, args), launches_(launches),
+        : plan_(plan), args_(args), reader_(plan.problem, args), launches_(launches),
           next_(static_cast<char *>(args.workspace) + plan.workspace.tasks) {}
 
     heed_status write() {
@@ -30,6 +33,8 @@ public:
             Sequence sequence;
             status = reader_.next(&sequence);
             if (status || launches_ == nullptr) continue;
+            if (copies_pages(plan_.problem)) status = put_pages(sequence);
+            if (status) continue;
             pack_sequence(plan_.problem, sequence, words_ + num_lines_ * words_per_sequence);
             num_lines_++;
             if (num_lines_ == sequences_per_launch || b == plan_.problem.batch - 1) status = flush();
@@ -41,16 +46,41 @@ private:
     // Words behind the last line are not written.
     heed_status flush() {
         const int32_t words = num_lines_ * num_sequence_fields;
-        const KernelBuffer out = {next_, HEED_I32, 1, {words}, {1}};
-        OpArgument arguments[num_put_words / 2 + 1];
-        for (int i = 0; i < num_put_words / 2; i++) arguments[i] = OpArgument(words_[i]);
-        arguments[num_put_words / 2] = OpArgument(out);
+        char *const to = next_;
         next_ += int64_t{words} * int64_t{sizeof(int32_t)};
         num_lines_ = 0;
+        return put(words_, words, to);
+    }
+
+    // The pages that are in use, read again: the kernel clamps them.
+    heed_status put_pages(const Sequence &sequence) {
+        const heed_problem &p = plan_.problem;
+        const volatile int32_t *const ids = args_.page_table + int64_t{sequence.index} * p.max_pages_per_seq;
+        char *const to = static_cast<char *>(args_.workspace) + plan_.workspace.pages +
+                         int64_t{sequence.index} * copied_pages(p) * int64_t{sizeof(int32_t)};
+        const int64_t pages = (int64_t{sequence.kv_len} + p.page_size - 1) / p.page_size;
+        heed_status status = HEED_OK;
+        for (int64_t first = 0; !status && first < pages; first += num_put_words) {
+            const int64_t count = std::min<int64_t>(pages - first, num_put_words);
+            uint64_t words[num_put_words / 2] = {};
+            for (int64_t i = 0; i < count; i++) {
+                words[i / 2] |= uint64_t{static_cast<uint32_t>(ids[first + i])} << (i % 2 * 32);
+            }
+            status = put(words, static_cast<int32_t>((count + 1) / 2 * 2), to + first * int64_t{sizeof(int32_t)});
+        }
+        return status;
+    }
+
+    heed_status put(const uint64_t (&words)[num_put_words / 2], int32_t count, char *to) {
+        const KernelBuffer out = {to, HEED_I32, 1, {count}, {1}};
+        OpArgument arguments[num_put_words / 2 + 1];
+        for (int i = 0; i < num_put_words / 2; i++) arguments[i] = OpArgument(words[i]);
+        arguments[num_put_words / 2] = OpArgument(out);
         return cuda::launch_op(*plan_.table_row, arguments, num_put_words / 2 + 1, *launches_);
     }
 
     const heed_plan &plan_;
+    const heed_args &args_;
     SequenceReader reader_;
     Launches *const launches_;
     char *next_;  // on the device
@@ -79,11 +109,22 @@ heed_status launch_sequences(const heed_plan &plan, const heed_args &args, Launc
                        kv_lens = device_array(args.kv_lens, p.has_kv_lens, p.batch),
                        q_offsets = device_array(args.q_offsets, offsets, p.batch), table = table_of(plan, args);
     const int32_t position = p.position, causal = p.causal;
+    int32_t max_kv_len = p.max_kv_len;
+    if (p.kv_storage == HEED_KV_PAGED) {
+        max_kv_len = static_cast<int32_t>(std::min(int64_t{max_kv_len}, int64_t{p.max_pages_per_seq} * p.page_size));
+    }
     const uint64_t fault = reinterpret_cast<uintptr_t>(args.device_status);
     const OpArgument arguments[] = {cu_seqlens_q,  cu_seqlens_kv,  kv_lens,    q_offsets, p.batch,  p.max_q_len,
-                                    p.max_kv_len,  p.total_q,      p.total_kv, has,       position, causal,
+                                    max_kv_len,    p.total_q,      p.total_kv, has,       position, causal,
                                     p.window_left, p.window_right, fault,      table};
     return cuda::launch_op(*plan.table_row, arguments, static_cast<int>(std::size(arguments)), *launches);
+}
+
+// Ragged tensors have one batch index.
+heed_status launch_merge(const heed_plan &plan, KernelCall call, Launches *launches) {
+    if (plan.problem.q_storage == HEED_Q_VARLEN) call.out.extent[3] = call.lse.extent[3] = call.states.extent[3] = 1;
+    const OpArgument arguments[] = {call.states, call.sink, call.num_splits, call.out, call.lse};
+    return cuda::launch_op(*plan.merge_row, arguments, static_cast<int>(std::size(arguments)), *launches);
 }
 
 heed_status launch_attention(const heed_plan &plan, const heed_args &args, Launches *launches) {
@@ -94,7 +135,9 @@ heed_status launch_attention(const heed_plan &plan, const heed_args &args, Launc
     call.visible_begin = visible.begin;
     call.visible_end = visible.end;
     call.position_offset = visible.position_offset;
-    return cuda::launch_kernel(*plan.row, call, *launches);
+    call.device_status = plan.problem.metadata_on_device ? reinterpret_cast<uintptr_t>(args.device_status) : 0;
+    const heed_status status = cuda::launch_kernel(*plan.row, call, *launches);
+    return status || plan.merge_row == nullptr ? status : launch_merge(plan, call, launches);
 }
 
 heed_status check_chip(const heed_plan &plan, int capability) {

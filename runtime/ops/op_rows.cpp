@@ -38,6 +38,8 @@ const char *op_name(Op op) {
         return "put_words";
     case Op::sequences:
         return "sequences";
+    case Op::merge_splits:
+        return "merge_splits";
     }
     return "?";
 }

@@ -359,6 +359,53 @@ TEST_F(CudaExecute, MetadataOnTheDevice) {
     EXPECT_EQ(seen.status, 0u);
 }
 
+TEST_F(CudaExecute, SplitsAreMerged) {
+    heed_problem problem = cuda_problem(3, 2, 5000);
+    problem.head_dim = problem.head_dim_v = 128;
+    CudaCall call(problem);
+    Calls images;
+    driver.on_launch = [&](const fake::Launch &launch) { images.push_back(launch.image); };
+    ASSERT_EQ(call.execute(), HEED_OK) << heed_last_error();
+    EXPECT_THAT(images, ElementsAre(stub::decode_row, "merge_splits"));
+    const stub::Call &row = stub::last_call;
+    EXPECT_EQ(row.num_splits, 10);
+    EXPECT_EQ(row.split_len, 512);
+    EXPECT_THAT(row.states.extents, ElementsAre(136, 40, 2, 3));
+    EXPECT_THAT(row.states.strides, ElementsAre(1, 136, 136 * 40, 136 * 40 * 2));
+    const stub::MergeCall &merge = stub::last_merge;
+    EXPECT_EQ(merge.num_splits, 10);
+    EXPECT_EQ(merge.states.device, row.states.device);
+    EXPECT_EQ(merge.out.device, CudaCall::address(4));
+    EXPECT_EQ(merge.lse.device, row.lse.device);
+    EXPECT_THAT(merge.out.extents, ElementsAre(128, 4, 2, 3));
+}
+
+// A row of an odd number of pages starts at an even one; only pages in use are copied.
+TEST_F(CudaExecute, PageTableOfTheHost) {
+    heed_problem problem = cuda_problem(2, 1, 40);
+    problem.head_dim = problem.head_dim_v = 128;
+    problem.kv_storage = HEED_KV_PAGED;
+    problem.has_kv_lens = true;
+    problem.page_size = 8;
+    problem.num_pages = 9;
+    problem.max_pages_per_seq = 5;
+    CudaCall call(problem);
+    const int32_t pages[] = {3, 4, 8, -1, -1, 7, 6, 5, 4, 3}, lens[] = {20, 40};
+    call.args.page_table = pages;
+    call.args.kv_lens = lens;
+    std::vector<int32_t> counts;
+    driver.on_launch = [&](const fake::Launch &launch) {
+        if (launch.image != "put_words") return;
+        counts.push_back(*static_cast<const int32_t *>(launch.parameters[heed::num_put_words / 2 + 1]));
+        EXPECT_EQ(*static_cast<const uint64_t *>(launch.parameters[heed::num_put_words / 2]) % 8, 0u);
+    };
+    ASSERT_EQ(call.execute(), HEED_OK) << heed_last_error();
+    EXPECT_THAT(counts, ElementsAre(4, 6, 2 * heed::num_sequence_fields));
+    EXPECT_THAT(stub::last_call.page_table.strides, ElementsAre(1, 6));
+    EXPECT_THAT(stub::last_call.k.extents, ElementsAre(128, 2, 8, 9));
+    EXPECT_EQ(stub::last_call.k.strides[3], 128 * 2 * 8);
+}
+
 TEST_F(CudaExecute, RegistryAsksTheDriver) {
     heed_kernel_info_t info = {};
     info.struct_size = sizeof(info);

@@ -70,7 +70,24 @@ TEST_F(CudaPlan, ExplainNamesTheRowsOfTheDevice) {
     heed_problem on_cpu = cuda_problem();
     on_cpu.device = HEED_CPU;
     on_cpu.dtype = on_cpu.kv_dtype = HEED_F32;
-    EXPECT_THAT(heed_plan_explain(make_plan(on_cpu).get()), HasSubstr("  not looked at: 3 rows of CUDA\n"));
+    EXPECT_THAT(heed_plan_explain(make_plan(on_cpu).get()), HasSubstr("  not looked at: 4 rows of CUDA\n"));
+}
+
+// Decode rows are preferred up to the same q_len as on the CPU, and their splits follow max_kv_len alone.
+TEST_F(CudaPlan, DecodeRows) {
+    heed_problem problem = cuda_problem(2, 4, 5000);
+    problem.head_dim = problem.head_dim_v = 128;
+    EXPECT_EQ(row_of(problem), stub::decode_row);
+    const PlanPtr plan = make_plan(problem);
+    EXPECT_EQ(heed_plan_num_splits(plan.get()), 10);
+    EXPECT_THAT(heed_plan_explain(plan.get()), HasSubstr("splits: 10 of 512 keys, from max_kv_len 5000\n"));
+    EXPECT_THAT(heed_plan_explain(plan.get()), HasSubstr("splits: merged by merge_splits_f16_sm75\n"));
+    const size_t lse_bytes = 2 * 4 * 4 * 4, state_bytes = (128 + 8) * 4;
+    EXPECT_EQ(heed_plan_workspace_bytes(plan.get()), lse_bytes + 2 * 4 * 4 * 10 * state_bytes);
+    problem.num_splits = 1;
+    EXPECT_EQ(heed_plan_workspace_bytes(make_plan(problem).get()), lse_bytes);
+    problem.max_q_len = 5;
+    EXPECT_EQ(row_of(problem), stub::f16_wide);
 }
 
 TEST_F(CudaPlan, ComputeCapability) {
@@ -116,8 +133,6 @@ TEST_F(CudaPlan, WhatNoRowServes) {
     problem.has_kv_lens = true;
     problem.num_pages = problem.page_size = problem.max_pages_per_seq = 16;
     expect_unsupported(problem, std::string(stub::f16_wide) + ": kv_storage is paged, the row has contiguous");
-    problem.metadata_on_device = true;
-    expect_unsupported(problem, "metadata_on_device with HEED_KV_PAGED: not built yet");
 }
 
 TEST_F(CudaPlan, MetadataOnDeviceIsForCuda) {

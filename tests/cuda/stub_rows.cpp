@@ -11,11 +11,13 @@ namespace stub {
 Behaviour behaviour;
 thread_local Call last_call;
 SequencesCall last_sequences;
+MergeCall last_merge;
 
 const char *const cpu_row = "attention_prefill_f32_dany_contiguous_x86_64";
 const char *const f16_row = "attention_prefill_f16_d64_contiguous_sm80";
 const char *const f16_wide = "attention_prefill_f16_dany_alibi_bias_mask_softcap_contiguous_sm80";
 const char *const f32_row = "attention_prefill_f32_dany_alibi_bias_mask_softcap_contiguous_sm75";
+const char *const decode_row = "attention_decode_f16_d128_gqa_paged_sm80";
 
 namespace {
 
@@ -48,13 +50,15 @@ void record(const char *row, void **args) {
         {heed::arg_bias, &call.bias},   {heed::arg_sink, &call.sink},
         {heed::arg_tasks, &call.tasks}, {heed::arg_alibi_slopes, &call.alibi_slopes},
         {heed::arg_out, &call.out},     {heed::arg_page_table, &call.page_table},
-        {heed::arg_lse, &call.lse},
+        {heed::arg_lse, &call.lse},     {heed::arg_states, &call.states},
     };
     for (const auto &[argument, buffer] : buffers) *buffer = buffer_at(args, argument);
     const std::pair<heed::Argument, int32_t *> scalars[] = {
         {heed::arg_batch, &call.batch},
         {heed::arg_max_q_len, &call.max_q_len},
         {heed::arg_max_kv_len, &call.max_kv_len},
+        {heed::arg_split_len, &call.split_len},
+        {heed::arg_num_splits, &call.num_splits},
         {heed::arg_page_size, &call.page_size},
         {heed::arg_mask_form, &call.mask_form},
         {heed::arg_bias_form, &call.bias_form},
@@ -125,20 +129,31 @@ int sequences(void **args) {
     return launch(scalar_at<void *>(args, 0), &state, "sequences", table, 0, 1);
 }
 
+int merge_splits(void **args) {
+    static void *state = nullptr;
+    last_merge = {buffer_at(args, 1), buffer_at(args, 2), buffer_at(args, 4), buffer_at(args, 5),
+                  scalar_at<int32_t>(args, 3)};
+    auto *out = static_cast<halide_buffer_t *>(args[4]);
+    return launch(scalar_at<void *>(args, 0), &state, "merge_splits", out, 0, 1);
+}
+
 constexpr uint32_t wide = heed::feature_bias | heed::feature_mask | heed::feature_softcap | heed::feature_alibi;
 constexpr auto prefill = Phase::prefill;
-constexpr auto contiguous = HEED_KV_CONTIGUOUS;
+constexpr auto contiguous = HEED_KV_CONTIGUOUS, paged = HEED_KV_PAGED;
 
 const Kernel rows[] = {
     {cpu_row, prefill, HEED_F32, HEED_F32, 0, 0, wide, contiguous, Isa::x86_64, 8, 32, 1024, "stub", compute_nothing},
     {f16_row, prefill, HEED_F16, HEED_F16, 64, 64, 0, contiguous, Isa::sm80, row_block, 64, 0, "stub", attention<1>},
     {f16_wide, prefill, HEED_F16, HEED_F16, 0, 0, wide, contiguous, Isa::sm80, row_block, 64, 0, "stub", attention<2>},
     {f32_row, prefill, HEED_F32, HEED_F32, 0, 0, wide, contiguous, Isa::sm75, row_block, 64, 0, "stub", attention<3>},
+    {decode_row, Phase::decode, HEED_F16, HEED_F16, 128, 128, heed::feature_gqa, paged, Isa::sm80, 16, 64, 0, "stub",
+     attention<4>},
 };
 
 const OpKernel ops[] = {
     {"put_words_sm75", heed::Op::put_words, HEED_I32, HEED_I32, Isa::sm75, put_words},
     {"sequences_sm75", heed::Op::sequences, HEED_I32, HEED_I32, Isa::sm75, sequences},
+    {"merge_splits_f16_sm75", heed::Op::merge_splits, HEED_F16, HEED_F16, Isa::sm75, merge_splits},
 };
 
 template <int index>

@@ -20,8 +20,8 @@ struct Buffer {
 // The arguments of the last call of an attention row.
 struct Call {
     std::string row;
-    Buffer q, k, v, mask, bias, sink, alibi_slopes, page_table, tasks, out, lse;
-    int32_t batch, max_q_len, max_kv_len, page_size, mask_form, bias_form;
+    Buffer q, k, v, mask, bias, sink, alibi_slopes, page_table, tasks, states, out, lse;
+    int32_t batch, max_q_len, max_kv_len, split_len, num_splits, page_size, mask_form, bias_form;
     int32_t uniform, visible_begin, visible_end, position_offset;
 };
 
@@ -30,6 +30,12 @@ struct SequencesCall {
     Buffer cu_seqlens_q, cu_seqlens_kv, kv_lens, q_offsets, table;
     int32_t scalars[10];  // batch .. window_right
     uint64_t status;
+};
+
+// And of the row `merge_splits`.
+struct MergeCall {
+    Buffer states, sink, out, lse;
+    int32_t num_splits;
 };
 
 // What the next calls of attention rows do.
@@ -42,11 +48,13 @@ struct Behaviour {
 extern Behaviour behaviour;
 extern thread_local Call last_call;
 extern SequencesCall last_sequences;
+extern MergeCall last_merge;
 
-extern const char *const cpu_row;   // f32, any head dim, every feature, paged
-extern const char *const f16_row;   // sm80, head_dim 64, plain
-extern const char *const f16_wide;  // sm80, any head dim, mask, bias, softcap, alibi
-extern const char *const f32_row;   // sm75, any head dim, mask, bias, softcap, alibi
+extern const char *const cpu_row;     // f32, any head dim, every feature, paged
+extern const char *const f16_row;     // sm80, head_dim 64, plain
+extern const char *const f16_wide;    // sm80, any head dim, mask, bias, softcap, alibi
+extern const char *const f32_row;     // sm75, any head dim, mask, bias, softcap, alibi
+extern const char *const decode_row;  // sm80, f16, head_dim 128, paged
 constexpr int32_t row_block = 64;
 
 }  // namespace stub

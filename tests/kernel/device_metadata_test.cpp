@@ -60,7 +60,7 @@ TEST_P(DeviceMetadata, ManySequences) {
 
 // Each lie is clamped and reported: nothing but the results is written, and nothing outside of the tensors is read.
 TEST_P(DeviceMetadata, FaultsAreReported) {
-    enum Kind { of_q = 1, of_kv = 2, of_lens = 3 };
+    enum Kind { of_q = 1, of_kv = 2, of_lens = 3, of_pages = 4 };
     const struct {
         heed_kv_storage kv_storage;
         const int32_t *heed_args::*array;
@@ -74,9 +74,12 @@ TEST_P(DeviceMetadata, FaultsAreReported) {
         {HEED_KV_VARLEN, &heed_args::cu_seqlens_kv, 0, {1, -1, int32_min}, of_kv},
         {HEED_KV_VARLEN, &heed_args::cu_seqlens_kv, 3, {-1, 100000, int32_max, int32_min}, of_kv},
         {HEED_KV_CONTIGUOUS, &heed_args::kv_lens, 1, {-1, block() + 51, int32_max, int32_min}, of_lens},
+        {HEED_KV_PAGED, &heed_args::kv_lens, 1, {-1, block() + 51, int32_max, int32_min}, of_lens},
+        {HEED_KV_PAGED, &heed_args::page_table, 0, {-1, 1000000, int32_max, int32_min}, of_pages},
     };
     const Attention a = mixed();
     for (const auto &c : cases) {
+        if (!row().serves(c.kv_storage)) continue;
         for (const int32_t value : c.values) {
             Call call(a, stored({HEED_Q_VARLEN, c.kv_storage}));
             call.problem.metadata_on_device = true;

@@ -295,7 +295,7 @@ heed_status Call::run_on_device(const std::function<heed_status(const heed_args 
     }
     for (GuardedBuffer *output : {&out_, &lse_, &workspace_}) mirror.add(output->data(), output->bytes(), true);
     if (problem.metadata_on_device) {
-        for (GuardedBuffer *metadata : {&kv_lens_, &q_offsets_, &cu_seqlens_q_, &cu_seqlens_kv_}) {
+        for (GuardedBuffer *metadata : {&kv_lens_, &q_offsets_, &cu_seqlens_q_, &cu_seqlens_kv_, &page_table_}) {
             mirror.add(metadata->data(), metadata->bytes(), false);
         }
         mirror.add(&device_status, sizeof(device_status), true);

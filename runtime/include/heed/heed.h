@@ -66,7 +66,7 @@ typedef struct heed_problem {
     bool want_lse;           /* execute writes lse */
     bool batch_invariant;    /* a sequence alone and in any batch gives the same bits, by plans of the same max_kv_len
                               * (contiguous and paged keys); packed queries then run prefill rows at any length */
-    bool metadata_on_device; /* CUDA: lengths, prefix sums and offsets are device pointers, clamped in the kernel */
+    bool metadata_on_device; /* CUDA: lengths, prefix sums, offsets, page_table are device pointers, clamped there */
 
     float dropout_p;     /* 0..1; 0 is bitwise "off" */
     int32_t num_splits;  /* key partitions of a decode row, 0 = the plan chooses; fixed by the plan, never by lengths */
@@ -166,9 +166,9 @@ HEED_API heed_status heed_args_init(heed_args *args);
  * compute capability is UNSUPPORTED, and nothing is launched. metadata_on_device: values that are out of range are
  * clamped; the output of their sequences is unspecified, and nothing outside of the tensors is touched. *device_status,
  * an int32 on the device that the caller has set to 0, stays 0 when all is well; else the first fault that the kernel
- * meets is there: sequence << 3 | kind, with kind 1: cu_seqlens_q, 2: cu_seqlens_kv, 3: kv_lens. It is written only
- * where it was 0. Errors: INVALID_ARGUMENT, WORKSPACE_TOO_SMALL, NO_DEVICE, INTERNAL; CUDA also UNSUPPORTED,
- * OUT_OF_MEMORY. */
+ * meets is there: sequence << 3 | kind, with kind 1: cu_seqlens_q, 2: cu_seqlens_kv, 3: kv_lens, 4: page_table. It is
+ * written only where it was 0. Errors: INVALID_ARGUMENT, WORKSPACE_TOO_SMALL, NO_DEVICE, INTERNAL; CUDA also
+ * UNSUPPORTED, OUT_OF_MEMORY. */
 HEED_API heed_status heed_execute(const heed_plan *plan, const heed_args *args);
 
 /* ---- Version, errors ------------------------------------------------------------------------------------------ */

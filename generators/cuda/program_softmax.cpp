@@ -1,6 +1,7 @@
 // One block of keys: the online softmax, and the values by its weights.
+#include "../dropout.h"
 #include "../score_mod.h"
-#include "prefill_builder.h"
+#include "program_builder.h"
 
 namespace heed::cuda {
 
@@ -8,15 +9,40 @@ using namespace Halide;
 
 namespace {
 
-// A weight of -0, which no exponential gives: the key is hidden.
+// A weight of -0, which no exponential gives: the key is hidden, or dropped.
 constexpr uint32_t hidden_weight_16 = 0x8000, hidden_weight_32 = 0x80000000;
 
 Expr bits(const Expr &x) { return reinterpret<uint32_t>(x); }
 
 }  // namespace
 
+// Which weights of this step dropout keeps.
+void ProgramBuilder::find_kept(const Expr &start) {
+    for (int r = 0; r < rows_of_thread(); r++) code.set(kept, r, Expr(0xffffffffu));
+    auto wide = [](const Expr &x) { return cast<uint64_t>(x); };
+    code.when(in.dropout_threshold != wide(0), [&] {
+        const DropoutStream stream = DropoutStream::of(in.dropout_seed, in.dropout_offset);
+        for (int r = 0; r < rows_of_thread(); r++) {
+            const Query query = this->query(r);
+            Expr row = (wide(sequence) * wide(in.q.extent(1)) + wide(query.head)) * wide(in.max_q_len);
+            Expr first = (row + wide(query.position)) * wide(in.max_kv_len) + wide(key(start, 0, 0));
+            first = code.let("first_element", first);
+            for (int n = 0; n < key_tiles; n++) {
+                for (int e = 0; e < 2; e++) {
+                    Expr word = philox_word(stream.seed_lo, stream.seed_hi, stream.offset_lo, stream.offset_hi,
+                                            first + wide(8 * n + e));
+                    Expr drops = select(dropout_keeps(word, in.dropout_threshold), Expr(0u), Expr(1u << (2 * n + e)));
+                    code.set(kept, r, kept[r] & ~drops);
+                }
+            }
+        }
+    });
+}
+
+Expr ProgramBuilder::is_kept(int r, int n, int e) const { return (kept[r] & Expr(1u << (2 * n + e))) != Expr(0u); }
+
 // One value of the four lanes that share a row.
-Expr PrefillBuilder::over_quad(Expr x, const std::function<Expr(const Expr &, const Expr &)> &combine) {
+Expr ProgramBuilder::over_quad(Expr x, const std::function<Expr(const Expr &, const Expr &)> &combine) {
     for (int lanes : {1, 2}) {
         Expr mine = code.let("mine", x);
         x = combine(mine, from_lane(mine, lanes));
@@ -25,7 +51,7 @@ Expr PrefillBuilder::over_quad(Expr x, const std::function<Expr(const Expr &, co
 }
 
 // The maximum of row r over all keys so far.
-Expr PrefillBuilder::largest_logit(int r) {
+Expr ProgramBuilder::largest_logit(int r) {
     Expr largest = row_max[r];
     for (int n = 0; n < key_tiles; n++) {
         for (int e = 0; e < 2; e++) largest = maximum(largest, logit(r, n, e));
@@ -35,13 +61,13 @@ Expr PrefillBuilder::largest_logit(int r) {
 
 // 2 to the power of (x - maximum) * unit. 16-bit rows fold the factor into one fma, whose rounding of base changes all
 // weights of a row alike; f32 rows do not, so that the weight of the largest is exactly 1.
-Expr PrefillBuilder::exponential(const Expr &x, const Expr &base) const {
+Expr ProgramBuilder::exponential(const Expr &x, const Expr &base) const {
     return exp2(size == 4 ? (x - base) * unit : fma(x, unit, -base));
 }
 
 // Where base is so large that its rounding could carry the weights out of range, the maximum is subtracted first. By
 // rows, so that none depends on another.
-void PrefillBuilder::subtract_huge_maxima(const std::vector<Expr> &old_max) {
+void ProgramBuilder::subtract_huge_maxima(const std::vector<Expr> &old_max) {
     constexpr float huge_base = 1 << 20;  // half a unit of it is 2^-4
     std::vector<Expr> huge;
     Expr any = 0;
@@ -59,8 +85,9 @@ void PrefillBuilder::subtract_huge_maxima(const std::vector<Expr> &old_max) {
     });
 }
 
-// A thread sums its own columns; lanes of a row are summed once, for the results. Weights are packed to 16 bits.
-void PrefillBuilder::softmax(bool careful) {
+// A thread sums its own columns; lanes of a row are summed once, for the results. Weights are packed to 16 bits; those
+// that dropout drops count in the sum only.
+void ProgramBuilder::softmax(bool careful) {
     std::vector<Expr> old_max;
     for (int r = 0; r < rows_of_thread(); r++) {
         old_max.push_back(code.let("old_max", row_max[r]));
@@ -77,6 +104,9 @@ void PrefillBuilder::softmax(bool careful) {
             Expr weight[2];
             for (int e = 0; e < 2; e++) weight[e] = code.let("weight", exponential(logit(r, n, e), bases[r]));
             sum += weight[0] + weight[1];
+            for (int e = 0; e < 2 && cfg.has_dropout; e++) {
+                weight[e] = code.let("kept_weight", select(is_kept(r, n, e), weight[e], 0.f));
+            }
             if (careful) {
                 store_weights(r, n, weight[0], weight[1]);
             } else {
@@ -95,7 +125,7 @@ void PrefillBuilder::softmax(bool careful) {
     code.when(any_lane(code.let("grows", grows)) != 0, [&] { rescale(); });
 }
 
-void PrefillBuilder::rescale() {
+void ProgramBuilder::rescale() {
     for (int m = 0; m < tile.m_tiles; m++) {
         for (int n = 0; n < out_tiles; n++) {
             for (int i = 0; i < 4; i++) {
@@ -106,21 +136,21 @@ void PrefillBuilder::rescale() {
     }
 }
 
-Expr PrefillBuilder::packed_weights(int m, int k) const {
+Expr ProgramBuilder::packed_weights(int m, int k) const {
     auto pair = [&](int r, int n) { return weights[weight_index(2 * m + r, 2 * k + n)]; };
     return fragment(pair(0, 0), pair(1, 0), pair(0, 1), pair(1, 1));
 }
 
 // The -0 of a hidden key adds nothing, as 0 does.
-Expr PrefillBuilder::stored_weights(int m, int k) const {
+Expr ProgramBuilder::stored_weights(int m, int k) const {
     Expr row = warp * (16 * tile.m_tiles) + 16 * m + lane % 16;
     return load_matrices(shared_at + shared.k + row * shared.weight_row + (lane / 16) * 16 + k * 32);
 }
 
 // `careful`: weights come from shared memory, and of the values only the finite ones count.
-void PrefillBuilder::multiply_values(const Expr &buffer, bool careful) {
+void ProgramBuilder::multiply_values(const Expr &buffer, bool careful) {
     Expr at = code.let("v_buffer", v_at + buffer * shared.v_buffer);
-    for (int k = 0; k < tile.kv_block / 16; k++) {
+    for (int k = 0; k < tile.keys_of_warp() / 16; k++) {
         std::vector<Expr> p;
         for (int m = 0; m < tile.m_tiles; m++) {
             p.push_back(code.let("weight_fragment", careful ? stored_weights(m, k) : packed_weights(m, k)));
@@ -136,10 +166,13 @@ void PrefillBuilder::multiply_values(const Expr &buffer, bool careful) {
     }
 }
 
-void PrefillBuilder::store_weights(int r, int n, const Expr &first, const Expr &second) {
+void ProgramBuilder::store_weights(int r, int n, const Expr &first, const Expr &second) {
     const Expr both[] = {first, second};
     Expr hidden[2], bits_of[2];
-    for (int e = 0; e < 2; e++) hidden[e] = is_negative_infinity(logit(r, n, e));
+    for (int e = 0; e < 2; e++) {
+        hidden[e] = is_negative_infinity(logit(r, n, e));
+        if (cfg.has_dropout) hidden[e] = hidden[e] || !is_kept(r, n, e);
+    }
     Expr at = weights_at(r) + (8 * n + 2 * quad) * size;
     if (size == 4) {
         for (int e = 0; e < 2; e++) {
@@ -154,12 +187,12 @@ void PrefillBuilder::store_weights(int r, int n, const Expr &first, const Expr &
 }
 
 // Each warp stores and later reads the weights of its own rows, in the place of K.
-Expr PrefillBuilder::weights_at(int r) const {
+Expr ProgramBuilder::weights_at(int r) const {
     return shared_at + shared.k + (warp * (16 * tile.m_tiles) + group + 8 * r) * shared.weight_row;
 }
 
 // Two consecutive elements of a row in shared memory, as floats.
-std::vector<Expr> PrefillBuilder::two_elements(const Expr &address) {
+std::vector<Expr> ProgramBuilder::two_elements(const Expr &address) {
     std::vector<Expr> result;
     Expr pair = size == 4 ? Expr() : code.let("pair", load_shared_u32(address));
     for (int e = 0; e < 2; e++) {
@@ -170,12 +203,12 @@ std::vector<Expr> PrefillBuilder::two_elements(const Expr &address) {
 }
 
 // NaN and infinities: the exponent has all bits set.
-Expr PrefillBuilder::is_finite(const Expr &value) const {
+Expr ProgramBuilder::is_finite(const Expr &value) const {
     return (bits(value) & Expr(0x7f800000u)) != Expr(0x7f800000u);
 }
 
 // Of four 16-bit elements.
-Expr PrefillBuilder::finite_or_zero(const Expr &four) const {
+Expr ProgramBuilder::finite_or_zero(const Expr &four) const {
     const uint32_t exponent = cfg.dtype == ElementType::f16 ? 0x7c00 : 0x7f80;
     auto of_word = [&](const Expr &word) {
         Expr low = select((word & Expr(exponent)) == Expr(exponent), Expr(0u), word & Expr(0xffffu));
@@ -187,10 +220,10 @@ Expr PrefillBuilder::finite_or_zero(const Expr &four) const {
 
 // Without tensor cores all products, else those that they left out: of values that are no numbers. A hidden key is
 // skipped, not multiplied by 0.
-void PrefillBuilder::multiply_values_carefully() {
-    Expr columns =
-        code.let("columns", shared_at + shared.v + quad * (2 * size) + column_group * (8 * out_tiles * size));
-    code.loop("key", tile.kv_block, [&](const Expr &key) {
+void ProgramBuilder::multiply_values_carefully() {
+    Expr columns = code.let("columns", shared_at + shared.v + first_key_of_warp() * shared.v_row + quad * (2 * size) +
+                                           column_group * (8 * out_tiles * size));
+    code.loop("key", tile.keys_of_warp(), [&](const Expr &key) {
         for (int m = 0; m < tile.m_tiles; m++) {
             Expr weight[2], hidden[2];
             for (int half = 0; half < 2; half++) {

@@ -1,18 +1,18 @@
 // One block of keys: the logits, what changes and what hides them.
 #include "../score_mod.h"
-#include "prefill_builder.h"
+#include "program_builder.h"
 
 namespace heed::cuda {
 
 using namespace Halide;
 
-Expr PrefillBuilder::row(int r) const { return first_row + warp_rows + group + 8 * r; }
-
 // Columns 2 * quad and 2 * quad + 1 of each tile are this thread's.
-Expr PrefillBuilder::key(const Expr &start, int n, int e) const { return start + quad * 2 + (8 * n + e); }
+Expr ProgramBuilder::key(const Expr &start, int n, int e) const {
+    return start + first_key_of_warp() + quad * 2 + (8 * n + e);
+}
 
 // For each 16 of head_dim all tiles in turn: consecutive products do not depend on each other.
-void PrefillBuilder::multiply_keys(const Expr &buffer, bool q_in_registers) {
+void ProgramBuilder::multiply_keys(const Expr &buffer, bool q_in_registers) {
     Expr at = code.let("k_buffer", k_at + buffer * shared.k_buffer);
     for (int k = 0; k < depth / 16; k++) {
         std::vector<Expr> q;
@@ -34,7 +34,7 @@ void PrefillBuilder::multiply_keys(const Expr &buffer, bool q_in_registers) {
 
 // Adds a product to a tile of 16 x 8 floats. Tiles are held as floats and not as fragments of 128 bits: ptxas then
 // keeps what a loop carries in place, else it copies each accumulator once per step.
-void PrefillBuilder::multiply(const Registers &tiles, int index, const Expr &a, const Expr &b, bool first) {
+void ProgramBuilder::multiply(const Registers &tiles, int index, const Expr &a, const Expr &b, bool first) {
     Expr old = first ? zero_fragment()
                      : fragment(tiles[4 * index], tiles[4 * index + 1], tiles[4 * index + 2], tiles[4 * index + 3]);
     Expr sum = code.let("product", mma(cfg.dtype, a, b, old));
@@ -42,7 +42,7 @@ void PrefillBuilder::multiply(const Registers &tiles, int index, const Expr &a, 
 }
 
 // Four consecutive elements of a row in shared memory, as floats.
-std::vector<Expr> PrefillBuilder::four_elements(const Expr &address) {
+std::vector<Expr> ProgramBuilder::four_elements(const Expr &address) {
     std::vector<Expr> result(4);
     if (size == 4) {
         Expr all = code.let("elements", load_shared_fragment(address));
@@ -57,10 +57,10 @@ std::vector<Expr> PrefillBuilder::four_elements(const Expr &address) {
 }
 
 // The same tiles and owners of elements as on tensor cores; a thread reads its rows of Q and K four elements at once.
-void PrefillBuilder::multiply_keys_on_cores() {
+void ProgramBuilder::multiply_keys_on_cores() {
     for (int i = 0; i < 4 * tile.m_tiles * key_tiles; i++) code.set(logits, i, 0.f);
-    Expr q_rows = code.let("q_rows", shared_at + (warp_rows + group) * shared.q_row);
-    Expr keys = code.let("keys", shared_at + shared.k + quad * 2 * shared.k_row);
+    Expr q_rows = code.let("q_rows", shared_at + shared.q + (warp_rows + group) * shared.q_row);
+    Expr keys = code.let("keys", shared_at + shared.k + (first_key_of_warp() + quad * 2) * shared.k_row);
     code.loop("depth", depth / 4, [&](const Expr &d) {
         std::vector<std::vector<Expr>> q;
         for (int r = 0; r < rows_of_thread(); r++) {
@@ -80,14 +80,14 @@ void PrefillBuilder::multiply_keys_on_cores() {
 }
 
 // Each logit of row r of this thread becomes change(logit, tile of columns, column in it).
-void PrefillBuilder::change_row(int r, const std::function<Expr(const Expr &, int, int)> &change) {
+void ProgramBuilder::change_row(int r, const std::function<Expr(const Expr &, int, int)> &change) {
     for (int n = 0; n < key_tiles; n++) {
         for (int e = 0; e < 2; e++) code.set(logits, logit_register(r, n, e), change(logit(r, n, e), n, e));
     }
 }
 
 // In units of log2 where anything but the scale changes them; else as they are, and `unit` is the factor.
-void PrefillBuilder::change_logits(const Expr &j) {
+void ProgramBuilder::change_logits(const Expr &j) {
     Expr start = code.let("start", key_start(j));
     if (cfg.modifies_logits()) scale_logits();
     if (cfg.has_alibi) add_alibi(start);
@@ -103,7 +103,7 @@ void PrefillBuilder::change_logits(const Expr &j) {
     code.when(start < full_begin || start + tile.kv_block > full_end, [&] { hide(start); });
 }
 
-void PrefillBuilder::scale_logits() {
+void ProgramBuilder::scale_logits() {
     Expr scale = code.let("scale_log2", in.scale * log2_e);
     auto scale_all = [&](const std::function<Expr(const Expr &)> &then) {
         for (int r = 0; r < rows_of_thread(); r++) {
@@ -119,12 +119,16 @@ void PrefillBuilder::scale_logits() {
         [&] { scale_all([](const Expr &x) { return x; }); });
 }
 
-void PrefillBuilder::add_alibi(const Expr &start) {
+void ProgramBuilder::add_alibi(const Expr &start) {
     Expr slopes = in.alibi_slopes.address();
     code.when(slopes != cast<uint64_t>(0), [&] {
-        Expr slope = code.let("slope", load_f32(slopes + element_bytes(head, in.alibi_slopes.stride(0), 4)));
+        auto slope_of = [&](const Expr &head) {
+            return code.let("slope", load_f32(slopes + element_bytes(head, in.alibi_slopes.stride(0), 4)));
+        };
+        Expr slope = cfg.packs_group ? Expr() : slope_of(head);
         for (int r = 0; r < rows_of_thread(); r++) {
-            Expr to_first = code.let("to_first", token_distance(key(start, 0, 0), row(r), position_offset));
+            if (cfg.packs_group) slope = slope_of(query(r).head);
+            Expr to_first = code.let("to_first", token_distance(key(start, 0, 0), query(r).position, position_offset));
             change_row(r, [&](const Expr &x, int n, int e) {
                 return add_bias(x, alibi(slope, to_first + cast<float>(8 * n + e), in.alibi_symmetric));
             });
@@ -134,18 +138,18 @@ void PrefillBuilder::add_alibi(const Expr &start) {
 
 // Address of the element of row r and key 0 of a tensor over [batch, num_heads, q_len, kv_len]. Rows behind the last
 // query take its elements, keys behind the last key those of the last one: they exist.
-Expr PrefillBuilder::per_logit_row(const Tensor &tensor, int r, int bytes) {
+Expr ProgramBuilder::per_logit_row(const Tensor &tensor, int r, int bytes) {
     return code.let("row_elements", tensor.address() + element_bytes(sequence, tensor.stride(3), bytes) +
-                                        element_bytes(head, tensor.stride(2), bytes) +
-                                        element_bytes(min(row(r), q_len - 1), tensor.stride(1), bytes));
+                                        element_bytes(query(r).head, tensor.stride(2), bytes) +
+                                        element_bytes(min(query(r).position, q_len - 1), tensor.stride(1), bytes));
 }
 
-Expr PrefillBuilder::per_logit(const Tensor &tensor, const Expr &row, const Expr &start, int n, int e,
+Expr ProgramBuilder::per_logit(const Tensor &tensor, const Expr &row, const Expr &start, int n, int e,
                                int bytes) const {
     return row + element_bytes(min(key(start, n, e), kv_len - 1), tensor.stride(0), bytes);
 }
 
-void PrefillBuilder::add_bias_tensor(const Expr &start, const Tensor &tensor, bool as_f32) {
+void ProgramBuilder::add_bias_tensor(const Expr &start, const Tensor &tensor, bool as_f32) {
     for (int r = 0; r < rows_of_thread(); r++) {
         Expr elements = per_logit_row(tensor, r, as_f32 ? 4 : 2);
         change_row(r, [&](const Expr &x, int n, int e) {
@@ -156,7 +160,7 @@ void PrefillBuilder::add_bias_tensor(const Expr &start, const Tensor &tensor, bo
     }
 }
 
-void PrefillBuilder::apply_mask(const Expr &start) {
+void ProgramBuilder::apply_mask(const Expr &start) {
     for (int r = 0; r < rows_of_thread(); r++) {
         Expr elements = per_logit_row(in.mask, r, 1);
         change_row(r, [&](const Expr &x, int n, int e) {
@@ -166,10 +170,10 @@ void PrefillBuilder::apply_mask(const Expr &start) {
     }
 }
 
-void PrefillBuilder::hide(const Expr &start) {
+void ProgramBuilder::hide(const Expr &start) {
     for (int r = 0; r < rows_of_thread(); r++) {
-        Expr begin = code.let("begin", first_visible(row(r), visible_begin));
-        Expr count = code.let("count", cast<uint32_t>(max(end_visible(row(r), visible_end, kv_len) - begin, 0)));
+        Expr position = query(r).position, begin = code.let("begin", first_visible(position, visible_begin));
+        Expr count = code.let("count", cast<uint32_t>(max(end_visible(position, visible_end, kv_len) - begin, 0)));
         Expr first = code.let("first", key(start, 0, 0) - begin);
         change_row(r, [&](const Expr &x, int n, int e) {
             return select(cast<uint32_t>(first + (8 * n + e)) < count, x, minus_infinity);

@@ -1,58 +1,66 @@
 #pragma once
-// Private to the prefill program: what its parts share. Order of the parts: prefill_loads.cpp, prefill_logits.cpp,
-// prefill_softmax.cpp, prefill_results.cpp, joined in attention_prefill.cpp.
+// Private to the attention program: what its parts share. Order of the parts: program_loads.cpp, program_logits.cpp,
+// program_softmax.cpp, program_results.cpp, joined in attention_program.cpp.
 
 #include <functional>
 #include <vector>
 
-#include "attention_prefill.h"
+#include "attention_program.h"
 #include "intrinsics.h"
 
 namespace heed::cuda {
 
-class PrefillBuilder {
+class ProgramBuilder {
 public:
-    PrefillBuilder(const AttentionConfig &config, const PrefillTile &tile, const PrefillInputs &in, const Expr &block,
+    ProgramBuilder(const AttentionConfig &config, const AttentionTile &tile, const ProgramInputs &in, const Expr &block,
                    const Expr &thread);
     Halide::Internal::Stmt build();
 
-    // Shared memory: Q, then the buffers of K, then those of V. Rows are 16 bytes longer than their elements, so that
-    // eight rows of a matrix lie in different banks. Careful steps put their weights in the place of K.
+    // Shared memory: slots (where keys are found through pages), Q, the buffers of K, those of V. Rows are 16 bytes
+    // longer than their elements, so that eight rows of a matrix lie in different banks. Careful steps put their
+    // weights in the place of K, and warps that share rows their states in the place of K and V.
     struct Shared {
         int q_row, k_row, v_row, weight_row;  // bytes
         int k_buffer, v_buffer;               // bytes of one buffer
-        int k, v, bytes;                      // begin of K and V, size of all
+        int q, k, v, bytes;                   // begin of Q, K and V, size of all
+        int states;                           // where states begin behind the maxima and sums
     };
-    static Shared shared_of(const AttentionConfig &config, const PrefillTile &tile);
+    static Shared shared_of(const AttentionConfig &config, const AttentionTile &tile);
 
 private:
     using Tensor = DeviceTensor;
     const AttentionConfig &cfg;
-    const PrefillTile &tile;
-    const PrefillInputs &in;
+    const AttentionTile &tile;
+    const ProgramInputs &in;
     const int size;                  // bytes of an element
     const int depth, depth_v;        // elements of a row of Q and K, of V; zeros behind the head dim
-    const int key_tiles, out_tiles;  // tiles of 8 columns of the logits, of this warp's output
+    const int key_tiles, out_tiles;  // tiles of 8 columns of this warp's logits, of its output
+    const int result_tiles;          // of the output that this warp stores
     const Shared shared;
     Expr block, thread;
     DeviceCode code;
 
     // ---- Where this block stands
-    Expr lane, warp, group, quad;  // group = lane / 4, quad = lane % 4
-    Expr warp_rows, column_group;  // first row of this warp in the block; which part of the output it owns
-    Expr head, kv_head, sequence, first_row, head_dim, head_dim_v;
+    Expr lane, warp, group, quad;             // group = lane / 4, quad = lane % 4
+    Expr warp_rows, column_group, key_group;  // first row of this warp in the block; which part of output, keys is its
+    Expr head, kv_head, sequence, split, first_row, head_dim, head_dim_v;
     Expr q_len, first_q, kv_len, first_key, visible_begin, visible_end, position_offset;
+    Expr num_rows;                 // of the sequence
     Expr first_block, num_blocks;  // of keys
     Expr full_begin, full_end;     // keys that all rows see
     void locate();
+    void locate_block();
     void read_sequence();
     void choose_keys();
+    void choose_addresses();
+    void make_registers();
     Expr is_key_block(const Expr &j) const { return j < num_blocks; }
     Expr key_start(const Expr &j) const { return (first_block + j) * tile.kv_block; }
 
     // ---- A thread's part. Rows r: even ones are row `group` of a tile, odd ones group + 8
     Registers logits, weights, out, row_max, row_sum, q_fragments;
     Registers bases, factors;  // of this step: what the exponent subtracts, and by what the state shrinks
+    Registers kept;            // of this step, with dropout: a bit for each weight of a row
     Expr minus_infinity;
     Expr unit;  // factor of the logits in the exponent
     int rows_of_thread() const { return 2 * tile.m_tiles; }
@@ -61,14 +69,23 @@ private:
     Expr logit(int r, int n, int e) const { return logits[logit_register(r, n, e)]; }
     int weight_index(int r, int n) const { return r * key_tiles + n; }
     int out_index(int m, int n) const { return m * out_tiles + n; }
-    Expr row(int r) const;                            // its position in the sequence
+    // A query: its position in the sequence and its head.
+    struct Query {
+        Expr position, head;
+    };
+    Query query_of(const Expr &row) const;  // of a row of the sequence
+    std::vector<Query> queries;             // decode: of this thread's rows
+    Expr row(int r) const { return first_row + warp_rows + group + 8 * r; }
+    Query query(int r) const { return cfg.packs_group ? queries[r] : query_of(row(r)); }
     Expr key(const Expr &start, int n, int e) const;  // position of its column e of tile n
+    Expr first_key_of_warp() const { return key_group * tile.keys_of_warp(); }
     void reset();
 
     // ---- Loads
     Expr shared_at, q_at, k_at, v_at;  // shared memory; this lane's rows of matrices there
-    Expr k_rows, v_rows;               // addresses of the sequence's first key and value
+    Expr k_rows, v_rows;               // addresses of the sequence's first key and value, or of slot 0 of page 0
     Expr k_whole, v_whole;             // whether rows can be copied 16 bytes at once
+    Expr row_slots;                    // in shared memory: page and slot of each key of a block, for two blocks
     int q_offset(int m, int k) const { return m * 16 * shared.q_row + k * 32; }  // of a fragment
     Expr row_address(const Tensor &tensor, const Expr &batch, const Expr &of_head, const Expr &token) const;
     Expr in_whole_chunks(const Tensor &tensor, const Expr &length) const;
@@ -76,18 +93,23 @@ private:
     Expr store_shared_bits(const Expr &to, const Expr &value) const;
     void copy_chunk(const Expr &to, const Expr &from, const Expr &bytes);
     void load_queries();
-    void load_rows(const Tensor &tensor, const Expr &rows, const Expr &whole, int width, const Expr &length,
-                   int row_bytes, const Expr &to, const Expr &start);
+    void find_slots(const Expr &j);
+    struct Rows;  // of K or V
+    Expr key_address(const Rows &rows, const Expr &j, const Expr &in_block);
+    void load_rows(const Rows &rows, const Expr &j);
+    void load_whole_rows(const Rows &rows, const Expr &j);
+    void load_elements(const Rows &rows, const Expr &j);
     void load_keys(const Expr &j, const Expr &buffer);
     void load_values(const Expr &j, const Expr &buffer);
 
     // ---- All blocks of keys: with loads under way, or one thing after the other and V key by key
+    void load_first_blocks();
     void run_pipeline();
     void run_carefully();
 
     // ---- One block of keys
     void step_single(const Expr &j);
-    void step_double(const Expr &j);
+    void step_pipelined(const Expr &j);
     void careful_step(const Expr &j);
     void multiply(const Registers &tiles, int index, const Expr &a, const Expr &b, bool first);
     void multiply_keys(const Expr &buffer, bool q_in_registers);
@@ -104,6 +126,8 @@ private:
     void apply_mask(const Expr &start);
     void hide(const Expr &start);
     void softmax(bool careful);
+    void find_kept(const Expr &start);
+    Expr is_kept(int r, int n, int e) const;
     Expr over_quad(Expr x, const std::function<Expr(const Expr &, const Expr &)> &combine);
     Expr largest_logit(int r);
     Expr exponential(const Expr &x, const Expr &base) const;
@@ -120,10 +144,15 @@ private:
 
     // ---- Results
     Expr some_result_is_nan();
+    void sum_quads();
+    void merge_key_groups();
     Expr first_column() const;
     Expr packed(const Expr &low, const Expr &high) const;
     Expr in_pairs(const Tensor &tensor) const;
+    Expr result(int r, int n, int e) const;
     void store_row(int r, const Expr &factor, const Expr &pairs, const Expr &at);
+    void store_result(int r, const Expr &pairs);
+    void store_state(int r);
     void store_pair(const Expr &at, const Expr &first, const Expr &second);
     void store_element(const Expr &at, const Expr &value);
     void store_results();

@@ -1,0 +1,211 @@
+// Rows of Q, K and V from global to shared memory.
+#include "../score_mod.h"
+#include "program_builder.h"
+
+namespace heed::cuda {
+
+using namespace Halide;
+
+namespace {
+
+constexpr int chunk = 16;          // bytes of one copy
+constexpr int fault_of_pages = 4;  // see heed_execute
+
+// Threads that copy a row together: a power of two that divides its chunks, so that a warp's copies are contiguous.
+int threads_of_row(int chunks) {
+    int threads = 1;
+    while (threads < 16 && chunks % (2 * threads) == 0) threads *= 2;
+    return threads;
+}
+
+}  // namespace
+
+Expr element_bytes(const Expr &index, const Expr &stride, int bytes) {
+    return cast<uint64_t>(cast<int64_t>(index) * cast<int64_t>(stride) * cast<int64_t>(bytes));
+}
+
+// Element 0 of a row; the batch stride of ragged tensors is 0.
+Expr ProgramBuilder::row_address(const Tensor &tensor, const Expr &batch, const Expr &of_head,
+                                 const Expr &token) const {
+    return tensor.address() + element_bytes(batch, tensor.stride(3), size) +
+           element_bytes(of_head, tensor.stride(1), size) + element_bytes(token, tensor.stride(2), size);
+}
+
+// Rows start at multiples of 16 bytes and are multiples of 16 bytes long.
+Expr ProgramBuilder::in_whole_chunks(const Tensor &tensor, const Expr &length) const {
+    Expr strides = tensor.stride(1) | tensor.stride(2) | tensor.stride(3) | length;
+    return (cast<uint32_t>(tensor.address()) % chunk + cast<uint32_t>(strides % (chunk / size))) == 0;
+}
+
+// One element, zero unless `on`.
+Expr ProgramBuilder::load_bits_if(const Expr &from, const Expr &on) const {
+    return size == 2 ? load_u16_if(from, on) : load_u32_if(from, on);
+}
+
+Expr ProgramBuilder::store_shared_bits(const Expr &to, const Expr &value) const {
+    return size == 2 ? store_shared_u16(to, value) : store_shared_u32(to, value);
+}
+
+// 16 bytes, of which `bytes` (0 or 16) are read and the others zero.
+void ProgramBuilder::copy_chunk(const Expr &to, const Expr &from, const Expr &bytes) {
+    if (tile.tensor_cores) {
+        code.run(copy_async(to, from, bytes));
+    } else {
+        code.run(store_shared_fragment(to, code.let("chunk", load_fragment_if(from, bytes))));
+    }
+}
+
+// Zeros behind the last query and behind head_dim. Where the kernel scales logits in the exponent, by the size of
+// `scale`, its sign goes to Q.
+void ProgramBuilder::load_queries() {
+    const int threads = tile.threads();
+    Expr rows = code.let("q_rows", row_address(in.q, sequence, cfg.packs_group ? 0 : head,
+                                               cfg.packs_group ? first_q : first_q + first_row));
+    auto address = [&](const Expr &at) {
+        if (!cfg.packs_group) return rows + element_bytes(at, in.q.stride(2), size);
+        const Query query = query_of(first_row + at);
+        return code.let("q_row", rows + element_bytes(query.position, in.q.stride(2), size) +
+                                     element_bytes(query.head, in.q.stride(1), size));
+    };
+    Expr existing = code.let("q_existing", num_rows - first_row);
+    const uint32_t sign_bits = size == 4 ? 0x80000000u : 0x80008000u;
+    Expr signs =
+        cfg.modifies_logits() ? Expr(0u) : code.let("q_signs", select(in.scale < 0, Expr(sign_bits), Expr(0u)));
+    Expr to = code.let("q_to", shared_at + shared.q);
+    const int of_chunk = chunk / size, per_row = threads_of_row(depth / of_chunk);
+    const int chunks = depth / of_chunk / per_row, rows_at_once = threads / per_row;
+    code.when(
+        in_whole_chunks(in.q, head_dim),
+        [&] {
+            Expr row = code.let("q_row", thread / per_row), first = code.let("q_chunk", thread % per_row);
+            auto copy = [&](const Expr &at) {
+                Expr source = address(at);
+                for (int c = 0; c < chunks; c++) {
+                    Expr column = first + c * per_row;
+                    Expr there = at < existing && column * of_chunk < head_dim;
+                    Expr from = source + cast<uint64_t>(column * chunk);
+                    Expr value = code.let("q_value", load_fragment_if(from, cast<int32_t>(there)));
+                    code.run(
+                        store_shared_fragment(to + at * shared.q_row + column * chunk, negate_signs(value, signs)));
+                }
+            };
+            if (rows_at_once > tile.rows()) return code.when(row < tile.rows(), [&] { copy(row); });
+            code.loop("q_pass", tile.rows() / rows_at_once,
+                      [&](const Expr &pass) { copy(code.let("at", row + pass * rows_at_once)); });
+        },
+        [&] {
+            code.loop("q_element", tile.rows() * depth / threads, [&](const Expr &i) {
+                Expr element = code.let("element", i * threads + thread), at = element / depth, d = element % depth;
+                Expr there = at < existing && d < head_dim;
+                Expr from = address(at) + cast<uint64_t>(d * size);
+                Expr value = code.let("q_value", load_bits_if(from, cast<int32_t>(there)));
+                code.run(store_shared_bits(to + at * shared.q_row + d * size, value ^ signs));
+            });
+        });
+}
+
+// Where the keys of block j lie: thread t finds that of key t. Keys behind the last one take its slot. Ids of pages are
+// clamped and reported: memory of the caller may hold anything.
+void ProgramBuilder::find_slots(const Expr &j) {
+    code.when(thread < tile.kv_block && is_key_block(j), [&] {
+        Expr position = code.let("key_position", min(key_start(j) + thread, kv_len - 1));
+        Registers at = code.registers("page_and_slot", Int(32), 2);
+        code.when(
+            in.page_size > 0,
+            [&] {
+                Expr page = code.let("page", cast<int32_t>(cast<uint32_t>(position) / cast<uint32_t>(in.page_size)));
+                Expr entry = in.page_table.address() + element_bytes(sequence, in.page_table.stride(1), 4) +
+                             element_bytes(min(page, in.page_table.extent(0) - 1), 1, 4);
+                Expr id = code.let("page_id", load_i32(entry));
+                Expr valid = code.let("valid_id", clamp(id, 0, in.k.extent(3) - 1));
+                code.set(at, 0, valid);
+                code.set(at, 1, position - page * in.page_size);
+                code.when(id != valid && in.device_status != cast<uint64_t>(0), [&] {
+                    code.run(store_u32_if_zero(in.device_status, cast<uint32_t>(sequence * 8 + fault_of_pages)));
+                });
+            },
+            [&] {
+                code.set(at, 0, sequence);
+                code.set(at, 1, first_key + position);
+            });
+        Expr to = code.let("slot_at", row_slots + (j % 2 * tile.kv_block + thread) * 8);
+        for (int i = 0; i < 2; i++) code.run(store_shared_u32(to + 4 * i, cast<uint32_t>(at[i])));
+    });
+}
+
+struct ProgramBuilder::Rows {
+    const Tensor &tensor;
+    Expr address, whole;
+    int width;    // elements in shared memory
+    Expr length;  // elements that exist
+    int row_bytes;
+    Expr to;
+};
+
+// Of element 0 of a key of block j.
+Expr ProgramBuilder::key_address(const Rows &rows, const Expr &j, const Expr &in_block) {
+    if (!cfg.paged) return rows.address + element_bytes(key_start(j) + in_block, rows.tensor.stride(2), size);
+    Expr at = code.let("slot_at", row_slots + (j % 2 * tile.kv_block + in_block) * 8);
+    Expr page = code.let("page", load_shared_u32(at)), slot = code.let("slot", load_shared_u32(at + 4));
+    return rows.address + element_bytes(cast<int32_t>(page), rows.tensor.stride(3), size) +
+           element_bytes(cast<int32_t>(slot), rows.tensor.stride(2), size);
+}
+
+// The keys of block j of a tensor; zeros behind the last key and behind the last element.
+void ProgramBuilder::load_rows(const Rows &rows, const Expr &j) {
+    code.when(
+        rows.whole != 0, [&] { load_whole_rows(rows, j); }, [&] { load_elements(rows, j); });
+}
+
+void ProgramBuilder::load_whole_rows(const Rows &rows, const Expr &j) {
+    const int of_chunk = chunk / size, per_row = threads_of_row(rows.width / of_chunk);
+    const int chunks = rows.width / of_chunk / per_row, rows_at_once = tile.threads() / per_row;
+    Expr row = code.let("row", thread / per_row), column = code.let("column", thread % per_row);
+    auto copy = [&] {
+        Expr in_row = cast<uint64_t>(column * chunk);
+        Expr from = cfg.paged ? Expr() : code.let("from", key_address(rows, j, row) + in_row);
+        Expr at = code.let("to", rows.to + row * rows.row_bytes + column * chunk);
+        Expr left = code.let("left", kv_len - key_start(j) - row);
+        Expr pass_bytes = code.let("pass_bytes", element_bytes(rows_at_once, rows.tensor.stride(2), size));
+        for (int first = 0; first < tile.kv_block; first += rows_at_once) {
+            if (cfg.paged) from = code.let("from", key_address(rows, j, row + first) + in_row);
+            Expr bytes = code.let("bytes", select(left > first, chunk, 0));
+            for (int c = 0; c < chunks; c++) {
+                Expr there = (column + c * per_row) * of_chunk < rows.length;
+                copy_chunk(at + (first * rows.row_bytes + c * per_row * chunk),
+                           from + cast<uint64_t>(c * per_row * chunk), select(there, bytes, 0));
+            }
+            // One sum after the other: multiples of pass_bytes would be kept in registers from before the loop.
+            if (!cfg.paged) from = code.let("from", advance(from, pass_bytes));
+        }
+    };
+    if (rows_at_once <= tile.kv_block) {
+        copy();
+    } else {
+        code.when(row < tile.kv_block, copy);
+    }
+}
+
+void ProgramBuilder::load_elements(const Rows &rows, const Expr &j) {
+    Expr me = code.let("me", thread_index());
+    code.loop("element", tile.kv_block * rows.width / tile.threads(), [&](const Expr &i) {
+        Expr element = code.let("element", i * tile.threads() + me);
+        Expr row = element / rows.width, d = element % rows.width;
+        Expr there = key_start(j) + row < kv_len && d < rows.length;
+        Expr from = key_address(rows, j, row) + cast<uint64_t>(d * size);
+        Expr value = code.let("value", load_bits_if(from, cast<int32_t>(there)));
+        code.run(store_shared_bits(rows.to + row * rows.row_bytes + d * size, value));
+    });
+}
+
+void ProgramBuilder::load_keys(const Expr &j, const Expr &buffer) {
+    Expr to = shared_at + shared.k + buffer * shared.k_buffer;
+    load_rows({in.k, k_rows, k_whole, depth, head_dim, shared.k_row, to}, j);
+}
+
+void ProgramBuilder::load_values(const Expr &j, const Expr &buffer) {
+    Expr to = shared_at + shared.v + buffer * shared.v_buffer;
+    load_rows({in.v, v_rows, v_whole, depth_v, head_dim_v, shared.v_row, to}, j);
+}
+
+}  // namespace heed::cuda
