@@ -197,9 +197,8 @@ struct Kernel {
 //   CUDA linear   a launch for a piece of the output: int32 rows, len, dim_in, first column, columns, head_dim; uint64
 //                 addresses and strides in bytes: x (batch, token), weight (row), bias or 0, out (batch, token, head);
 //                 an output uint8 (1), as above
-//   CUDA attention_probs  a launch for up to probs_sequences sequences: q, k, mask, bias, bias_16, sink, slopes as of
-//   an
-//                 attention row; for each sequence num_sequence_fields / 2 uint64, two of SequenceField, low half
+//   CUDA attention_probs  a launch for up to probs_sequences sequences: q, k, mask, bias, bias_16, sink, slopes as in
+//                 attention rows; for each sequence num_sequence_fields / 2 uint64, two of SequenceField, low half
 //                 first; int32 sequences, first one, max_q_len, max_kv_len, mode, MaskForm, BiasForm, alibi_symmetric,
 //                 f32 result; scale, softcap float; uint64 address of the result, its strides in bytes (batch, head,
 //                 row); an output uint8 (1), as above
