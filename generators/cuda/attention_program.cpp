@@ -1,10 +1,7 @@
-// The block of query rows: where it stands, which keys it sees, and the order of loads, barriers and steps.
+// The block of query rows: its shared memory, and the order of loads, barriers and steps.
 #include "attention_program.h"
 
-#include "../ceil_div.h"
-#include "../score_mod.h"
 #include "program_builder.h"
-#include "sequence_field.h"
 
 namespace heed::cuda {
 
@@ -18,15 +15,12 @@ int padded_depth(int head_dim) {
     return head_dim == 0 ? AttentionConfig::max_cuda_head_dim : (head_dim + 15) / 16 * 16;
 }
 
-// Of Int(32) values that are not negative.
-Expr natural_quotient(const Expr &x, const Expr &by) { return cast<int32_t>(cast<uint32_t>(x) / cast<uint32_t>(by)); }
-
 }  // namespace
 
 ProgramBuilder::Shared ProgramBuilder::shared_of(const AttentionConfig &config, const AttentionTile &tile) {
     const int size = stored_type(config.dtype).bytes();
     Shared s{};
-    s.q = config.paged ? 2 * 8 * tile.kv_block : 0;
+    s.q = config.paged ? 2 * bytes_of_found * tile.kv_block : 0;
     s.q_row = s.k_row = size * padded_depth(config.head_dim) + row_padding;
     s.v_row = size * padded_depth(config.head_dim_v) + row_padding;
     s.weight_row = size * tile.keys_of_warp() + row_padding;
@@ -83,11 +77,11 @@ Internal::Stmt ProgramBuilder::build() {
     return code.finish();
 }
 
-// Each block's slots are found before a barrier that stands before the block's load.
+// Each block's keys are found before a barrier that stands before the block's load.
 void ProgramBuilder::load_first_blocks() {
     for (int j = 0; j < std::max(tile.stages - 1, 1); j++) {
         if (cfg.paged) {
-            find_slots(j);
+            find_keys(j);
             code.run(barrier());
         }
         code.when(is_key_block(j), [&] {
@@ -96,7 +90,7 @@ void ProgramBuilder::load_first_blocks() {
         });
         code.run(commit_copies());
     }
-    if (cfg.paged && tile.stages > 1) find_slots(tile.stages - 1);
+    if (cfg.paged && tile.stages > 1) find_keys(tile.stages - 1);
 }
 
 void ProgramBuilder::run_pipeline() {
@@ -118,134 +112,6 @@ void ProgramBuilder::run_carefully() {
     code.loop("careful_block", num_blocks, [&](const Expr &j) { careful_step(j); });
 }
 
-void ProgramBuilder::locate() {
-    lane = code.let("lane", thread % 32);
-    warp = code.let("warp", thread / 32);
-    warp_rows = code.let("warp_rows", warp % tile.row_groups() * (16 * tile.m_tiles));
-    const int same_keys = tile.row_groups() * tile.column_groups;
-    column_group = tile.column_groups == 1 ? Expr(0) : code.let("column_group", warp % same_keys / tile.row_groups());
-    key_group = tile.key_groups == 1 ? Expr(0) : code.let("key_group", warp / same_keys);
-    group = code.let("group", lane / 4);
-    quad = code.let("quad", lane % 4);
-    locate_block();
-    head_dim = cfg.any_head_dim() ? in.q.extent(0) : Expr(cfg.head_dim);
-    head_dim_v = cfg.any_head_dim() ? in.v.extent(0) : Expr(cfg.head_dim_v);
-}
-
-// Prefill: blocks of one head follow each other, so that they share its keys in the L2 cache; the last rows, which see
-// most keys under a causal mask, come first. Decode: blocks that read the same keys, then the heads, whose keys lie
-// side by side.
-void ProgramBuilder::locate_block() {
-    Expr task = code.let("task", natural_quotient(block, in.row_blocks));
-    if (cfg.packs_group) {
-        Expr num_heads = in.k.extent(1);
-        first_row = code.let("first_row", (block - task * in.row_blocks) * tile.rows());
-        Expr part = code.let("part", natural_quotient(task, num_heads));
-        kv_head = code.let("kv_head", task - part * num_heads);
-        sequence = code.let("sequence", natural_quotient(part, in.num_splits));
-        split = code.let("split", part - sequence * in.num_splits);
-        queries.clear();
-        for (int r = 0; r < rows_of_thread(); r++) {
-            const Query query = query_of(code.let("row", row(r)));
-            queries.push_back({code.let("position", query.position), code.let("head", query.head)});
-        }
-        return;
-    }
-    Expr num_heads = in.q.extent(1);
-    sequence = code.let("sequence", natural_quotient(task, num_heads));
-    head = code.let("head", task - sequence * num_heads);
-    kv_head = code.let("kv_head", natural_quotient(head, in.group_size));
-    first_row = code.let("first_row", ((task + 1) * in.row_blocks - 1 - block) * tile.rows());
-}
-
-ProgramBuilder::Query ProgramBuilder::query_of(const Expr &row) const {
-    if (!cfg.packs_group) return {row, head};
-    Expr position = natural_quotient(row, in.group_size);
-    return {position, (kv_head - position) * in.group_size + row};
-}
-
-void ProgramBuilder::read_sequence() {
-    Registers fields = code.registers("fields", Int(32), num_sequence_fields);
-    code.when(
-        in.uniform != 0,
-        [&] {
-            const Expr same[] = {in.max_q_len,      0, in.max_kv_len, 0, in.visible_begin, in.visible_end,
-                                 in.position_offset};
-            for (int i = field_q_len; i <= field_position_offset; i++) code.set(fields, i, same[i]);
-        },
-        [&] {
-            Expr at = in.sequences.address() + cast<uint64_t>(sequence) * (4 * num_sequence_fields);
-            for (int i = field_q_len; i <= field_position_offset; i++) {
-                code.set(fields, i, load_i32(at + cast<uint64_t>(4 * i)));
-            }
-        });
-    q_len = code.let("q_len", fields[field_q_len]);
-    first_q = code.let("first_q", fields[field_first_q]);
-    kv_len = code.let("kv_len", fields[field_kv_len]);
-    first_key = code.let("first_key", fields[field_first_key]);
-    visible_begin = code.let("visible_begin", fields[field_visible_begin]);
-    visible_end = code.let("visible_end", fields[field_visible_end]);
-    position_offset = code.let("position_offset", fields[field_position_offset]);
-    num_rows = cfg.packs_group ? code.let("num_rows", q_len * in.group_size) : q_len;
-}
-
-// What a row sees moves with its position. Blocks of keys start at multiples of kv_block, and so do splits.
-void ProgramBuilder::choose_keys() {
-    Expr first = query_of(first_row).position;
-    Expr last = code.let("last_row", query_of(min(first_row + tile.rows(), num_rows) - 1).position);
-    Expr seen_begin = first_visible(first, visible_begin), seen_end = end_visible(last, visible_end, kv_len);
-    if (cfg.packs_group) {
-        Expr split_begin = code.let("split_begin", split * in.split_len);
-        seen_begin = max(seen_begin, split_begin);
-        seen_end = min(seen_end, split_begin + in.split_len);
-    }
-    seen_begin = code.let("seen_begin", seen_begin);
-    seen_end = code.let("seen_end", seen_end);
-    full_begin = code.let("full_begin", first_visible(last, visible_begin));
-    full_end = code.let("full_end", end_visible(first, visible_end, kv_len));
-    first_block = code.let("first_block", seen_begin / tile.kv_block);
-    num_blocks =
-        code.let("num_blocks", select(seen_begin < seen_end, ceil_div(seen_end, tile.kv_block) - first_block, 0));
-}
-
-void ProgramBuilder::choose_addresses() {
-    Expr begin = code.let("shared_begin", shared_begin());
-    const bool through_slots = cfg.paged;
-    k_rows =
-        code.let("k_rows", row_address(in.k, through_slots ? 0 : sequence, kv_head, through_slots ? 0 : first_key));
-    v_rows =
-        code.let("v_rows", row_address(in.v, through_slots ? 0 : sequence, kv_head, through_slots ? 0 : first_key));
-    k_whole = code.let("k_whole", cast<int32_t>(in_whole_chunks(in.k, head_dim)));
-    v_whole = code.let("v_whole", cast<int32_t>(in_whole_chunks(in.v, head_dim_v)));
-    row_slots = begin;
-
-    // What lane l reads of four 8x8 matrices is row l % 8 of matrix l / 8. Q and V: the second matrix lies 8 rows
-    // below the first, the third 8 columns to its right; K: the other way round.
-    Expr in_matrix = lane % 8, odd = (lane / 8) % 2, upper = lane / 16;
-    q_at = code.let("q_at", begin + shared.q + (warp_rows + in_matrix + odd * 8) * shared.q_row + upper * 16);
-    Expr first = first_key_of_warp();
-    k_at = code.let("k_at", begin + shared.k + (first + in_matrix + upper * 8) * shared.k_row + odd * 16);
-    v_at = code.let("v_at", begin + shared.v + (first + in_matrix + odd * 8) * shared.v_row + upper * 16 +
-                                column_group * (2 * 8 * out_tiles));
-    shared_at = begin;
-}
-
-void ProgramBuilder::make_registers() {
-    minus_infinity = code.let("minus_infinity", negative_infinity());
-    // A factor of 0 would make NaN of a hidden logit; the least normal number leaves every weight exactly 1.
-    const float least = std::numeric_limits<float>::min();
-    unit = cfg.modifies_logits() ? Expr(1.f) : code.let("unit", max(abs(in.scale) * log2_e, least));
-    logits = code.registers("logits", Float(32), 4 * tile.m_tiles * key_tiles);
-    weights = code.registers("weights", UInt(32), rows_of_thread() * key_tiles);
-    out = code.registers("out", Float(32), 4 * tile.m_tiles * out_tiles);
-    row_max = code.registers("row_max", Float(32), rows_of_thread());
-    row_sum = code.registers("row_sum", Float(32), rows_of_thread());
-    bases = code.registers("bases", Float(32), rows_of_thread());
-    factors = code.registers("factors", Float(32), rows_of_thread());
-    if (cfg.has_dropout) kept = code.registers("kept", UInt(32), rows_of_thread());
-    if (tile.q_in_registers) q_fragments = code.registers("q_fragments", UInt(128), tile.m_tiles * depth / 16);
-}
-
 void ProgramBuilder::reset() {
     for (int i = 0; i < 4 * tile.m_tiles * out_tiles; i++) code.set(out, i, 0.f);
     for (int r = 0; r < rows_of_thread(); r++) {
@@ -261,7 +127,7 @@ void ProgramBuilder::step_single(const Expr &j) {
     code.run(barrier());
     load_values(j, 0);
     code.run(commit_copies());
-    if (cfg.paged) find_slots(j + 1);
+    if (cfg.paged) find_keys(j + 1);
     multiply_keys(0, tile.q_in_registers);
     change_logits(j);
     if (cfg.has_dropout) find_kept(key_start(j));
@@ -285,7 +151,7 @@ void ProgramBuilder::step_pipelined(const Expr &j) {
         load_values(j + ahead, free);
     });
     code.run(commit_copies());
-    if (cfg.paged) find_slots(j + ahead + 1);
+    if (cfg.paged) find_keys(j + ahead + 1);
     multiply_keys(buffer, tile.q_in_registers);
     change_logits(j);
     if (cfg.has_dropout) find_kept(key_start(j));
@@ -300,7 +166,7 @@ void ProgramBuilder::careful_step(const Expr &j) {
     thread = code.let("thread", thread_index());  // for addresses that do not stay in registers over a step
     code.run(barrier());
     if (cfg.paged) {
-        find_slots(j);
+        find_keys(j);
         code.run(barrier());
     }
     load_keys(j, 0);

@@ -56,12 +56,16 @@ Expr load_matrices_transposed(const Expr &address) {
 }
 Expr load_shared_u16(const Expr &address) { return ordered("heed_load_shared_u16", UInt(32), {address}); }
 Expr load_shared_u32(const Expr &address) { return ordered("heed_load_shared_u32", UInt(32), {address}); }
+Expr load_shared_u64(const Expr &address) { return ordered("heed_load_shared_u64", UInt(64), {address}); }
 Expr load_shared_fragment(const Expr &address) { return ordered("heed_load_shared_fragment", UInt(128), {address}); }
 Expr store_shared_u16(const Expr &address, const Expr &value) {
     return ordered("heed_store_shared_u16", Int(32), {address, value});
 }
 Expr store_shared_u32(const Expr &address, const Expr &value) {
     return ordered("heed_store_shared_u32", Int(32), {address, value});
+}
+Expr store_shared_u64(const Expr &address, const Expr &value) {
+    return ordered("heed_store_shared_u64", Int(32), {address, value});
 }
 Expr store_shared_fragment(const Expr &address, const Expr &value) {
     return ordered("heed_store_shared_fragment", Int(32), {address, value});
@@ -181,9 +185,11 @@ std::map<std::string, std::string> make_templates() {
         {"heed_load_matrices_transposed", matrices_template(".trans")},
         {"heed_load_shared_u16", "{\n.reg .b16 x;\nld.shared.b16 x, [$0];\ncvt.u32.u16 $r, x;\n}\n"},
         {"heed_load_shared_u32", "ld.shared.b32 $r, [$0];\n"},
+        {"heed_load_shared_u64", "ld.shared.b64 $r, [$0];\n"},
         {"heed_load_shared_fragment", "ld.shared.v2.b64 {$r.0, $r.1}, [$0];\n"},
         {"heed_store_shared_u16", "{\n.reg .b16 x;\ncvt.u16.u32 x, $1;\nst.shared.b16 [$0], x;\n}\n"},
         {"heed_store_shared_u32", "st.shared.b32 [$0], $1;\n"},
+        {"heed_store_shared_u64", "st.shared.b64 [$0], $1;\n"},
         {"heed_store_shared_fragment", "st.shared.v2.b64 [$0], {$1.0, $1.1};\n"},
         {"heed_copy_async", "{\n.reg .b64 from;\ncvta.to.global.u64 from, $1;\n"
                             "cp.async.cg.shared.global [$0], [from], 16, $2;\n}\n"},

@@ -45,9 +45,11 @@ Expr load_matrices(const Expr &address);
 Expr load_matrices_transposed(const Expr &address);
 Expr load_shared_u16(const Expr &address);  // as UInt(32)
 Expr load_shared_u32(const Expr &address);
+Expr load_shared_u64(const Expr &address);
 Expr load_shared_fragment(const Expr &address);
 Expr store_shared_u16(const Expr &address, const Expr &value);  // value UInt(32)
 Expr store_shared_u32(const Expr &address, const Expr &value);
+Expr store_shared_u64(const Expr &address, const Expr &value);
 Expr store_shared_fragment(const Expr &address, const Expr &value);
 // 16 bytes from global to shared memory, asynchronously; of the source only `bytes` (0 or 16) are read, the rest is 0.
 Expr copy_async(const Expr &to, const Expr &from, const Expr &bytes);

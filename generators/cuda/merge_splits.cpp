@@ -66,9 +66,6 @@ private:
     }
 
     void locate() {
-        auto quotient = [](const Expr &x, const Expr &by) {
-            return cast<int32_t>(cast<uint32_t>(x) / cast<uint32_t>(by));
-        };
         Expr row = code.let("row", quotient(block, in.out.extent(1)));
         head = code.let("head", block - row * in.out.extent(1));
         sequence = code.let("sequence", quotient(row, in.out.extent(2)));

@@ -16,8 +16,8 @@ public:
                    const Expr &thread);
     Halide::Internal::Stmt build();
 
-    // Shared memory: slots (where keys are found through pages), Q, the buffers of K, those of V. Rows are 16 bytes
-    // longer than their elements, so that eight rows of a matrix lie in different banks. Careful steps put their
+    // Shared memory: addresses (of keys that are found through pages), Q, the buffers of K, those of V. Rows are 16
+    // bytes longer than their elements, so that eight rows of a matrix lie in different banks. Careful steps put their
     // weights in the place of K, and warps that share rows their states in the place of K and V.
     struct Shared {
         int q_row, k_row, v_row, weight_row;  // bytes
@@ -26,6 +26,7 @@ public:
         int states;                           // where states begin behind the maxima and sums
     };
     static Shared shared_of(const AttentionConfig &config, const AttentionTile &tile);
+    static constexpr int bytes_of_found = 16;  // of a key: the addresses of its rows of K and V
 
 private:
     using Tensor = DeviceTensor;
@@ -85,7 +86,6 @@ private:
     Expr shared_at, q_at, k_at, v_at;  // shared memory; this lane's rows of matrices there
     Expr k_rows, v_rows;               // addresses of the sequence's first key and value, or of slot 0 of page 0
     Expr k_whole, v_whole;             // whether rows can be copied 16 bytes at once
-    Expr row_slots;                    // in shared memory: page and slot of each key of a block, for two blocks
     int q_offset(int m, int k) const { return m * 16 * shared.q_row + k * 32; }  // of a fragment
     Expr row_address(const Tensor &tensor, const Expr &batch, const Expr &of_head, const Expr &token) const;
     Expr in_whole_chunks(const Tensor &tensor, const Expr &length) const;
@@ -93,9 +93,10 @@ private:
     Expr store_shared_bits(const Expr &to, const Expr &value) const;
     void copy_chunk(const Expr &to, const Expr &from, const Expr &bytes);
     void load_queries();
-    void find_slots(const Expr &j);
+    void find_keys(const Expr &j);
+    Expr found_key(const Expr &j, const Expr &in_block) const;
     struct Rows;  // of K or V
-    Expr key_address(const Rows &rows, const Expr &j, const Expr &in_block);
+    Expr key_address(const Rows &rows, const Expr &j, const Expr &in_block) const;
     void load_rows(const Rows &rows, const Expr &j);
     void load_whole_rows(const Rows &rows, const Expr &j);
     void load_elements(const Rows &rows, const Expr &j);

@@ -1,5 +1,5 @@
 // Rows of Q, K and V from global to shared memory.
-#include "../score_mod.h"
+#include "index_math.h"
 #include "program_builder.h"
 
 namespace heed::cuda {
@@ -104,16 +104,21 @@ void ProgramBuilder::load_queries() {
         });
 }
 
-// Where the keys of block j lie: thread t finds that of key t. Keys behind the last one take its slot. Ids of pages are
-// clamped and reported: memory of the caller may hold anything.
-void ProgramBuilder::find_slots(const Expr &j) {
+// Where shared memory holds what find_keys found of a key of block j: two blocks are kept.
+Expr ProgramBuilder::found_key(const Expr &j, const Expr &in_block) const {
+    return shared_at + (j % 2 * tile.kv_block + in_block) * bytes_of_found;
+}
+
+// Where the keys of block j lie: thread t finds that of key t. Keys behind the last one take its place. Ids of pages
+// are clamped and reported: memory of the caller may hold anything.
+void ProgramBuilder::find_keys(const Expr &j) {
     code.when(thread < tile.kv_block && is_key_block(j), [&] {
         Expr position = code.let("key_position", min(key_start(j) + thread, kv_len - 1));
         Registers at = code.registers("page_and_slot", Int(32), 2);
         code.when(
             in.page_size > 0,
             [&] {
-                Expr page = code.let("page", cast<int32_t>(cast<uint32_t>(position) / cast<uint32_t>(in.page_size)));
+                Expr page = code.let("page", quotient(position, in.page_size));
                 Expr entry = in.page_table.address() + element_bytes(sequence, in.page_table.stride(1), 4) +
                              element_bytes(min(page, in.page_table.extent(0) - 1), 1, 4);
                 Expr id = code.let("page_id", load_i32(entry));
@@ -128,14 +133,19 @@ void ProgramBuilder::find_slots(const Expr &j) {
                 code.set(at, 0, sequence);
                 code.set(at, 1, first_key + position);
             });
-        Expr to = code.let("slot_at", row_slots + (j % 2 * tile.kv_block + thread) * 8);
-        for (int i = 0; i < 2; i++) code.run(store_shared_u32(to + 4 * i, cast<uint32_t>(at[i])));
+        auto row = [&](const Tensor &tensor, const Expr &rows) {
+            return rows + element_bytes(at[0], tensor.stride(3), size) + element_bytes(at[1], tensor.stride(2), size);
+        };
+        Expr to = code.let("found_at", found_key(j, thread));
+        code.run(store_shared_u64(to, row(in.k, k_rows)));
+        code.run(store_shared_u64(to + 8, row(in.v, v_rows)));
     });
 }
 
 struct ProgramBuilder::Rows {
     const Tensor &tensor;
     Expr address, whole;
+    int found;    // bytes to its address in what find_keys found
     int width;    // elements in shared memory
     Expr length;  // elements that exist
     int row_bytes;
@@ -143,12 +153,9 @@ struct ProgramBuilder::Rows {
 };
 
 // Of element 0 of a key of block j.
-Expr ProgramBuilder::key_address(const Rows &rows, const Expr &j, const Expr &in_block) {
-    if (!cfg.paged) return rows.address + element_bytes(key_start(j) + in_block, rows.tensor.stride(2), size);
-    Expr at = code.let("slot_at", row_slots + (j % 2 * tile.kv_block + in_block) * 8);
-    Expr page = code.let("page", load_shared_u32(at)), slot = code.let("slot", load_shared_u32(at + 4));
-    return rows.address + element_bytes(cast<int32_t>(page), rows.tensor.stride(3), size) +
-           element_bytes(cast<int32_t>(slot), rows.tensor.stride(2), size);
+Expr ProgramBuilder::key_address(const Rows &rows, const Expr &j, const Expr &in_block) const {
+    if (cfg.paged) return load_shared_u64(found_key(j, in_block) + rows.found);
+    return rows.address + element_bytes(key_start(j) + in_block, rows.tensor.stride(2), size);
 }
 
 // The keys of block j of a tensor; zeros behind the last key and behind the last element.
@@ -200,12 +207,12 @@ void ProgramBuilder::load_elements(const Rows &rows, const Expr &j) {
 
 void ProgramBuilder::load_keys(const Expr &j, const Expr &buffer) {
     Expr to = shared_at + shared.k + buffer * shared.k_buffer;
-    load_rows({in.k, k_rows, k_whole, depth, head_dim, shared.k_row, to}, j);
+    load_rows({in.k, k_rows, k_whole, 0, depth, head_dim, shared.k_row, to}, j);
 }
 
 void ProgramBuilder::load_values(const Expr &j, const Expr &buffer) {
     Expr to = shared_at + shared.v + buffer * shared.v_buffer;
-    load_rows({in.v, v_rows, v_whole, depth_v, head_dim_v, shared.v_row, to}, j);
+    load_rows({in.v, v_rows, v_whole, 8, depth_v, head_dim_v, shared.v_row, to}, j);
 }
 
 }  // namespace heed::cuda
