@@ -4,6 +4,7 @@
 #include "../score_mod.h"
 #include "device_code.h"
 #include "device_tensor.h"
+#include "index_math.h"
 #include "intrinsics.h"
 #include "launch.h"
 
