@@ -145,9 +145,9 @@ const Kernel rows[] = {
     {cpu_row, prefill, HEED_F32, HEED_F32, 0, 0, wide, contiguous, Isa::x86_64, 8, 32, 1024, "stub", compute_nothing},
     {f16_row, prefill, HEED_F16, HEED_F16, 64, 64, 0, contiguous, Isa::sm80, row_block, 64, 0, "stub", attention<1>},
     {f16_wide, prefill, HEED_F16, HEED_F16, 0, 0, wide, contiguous, Isa::sm80, row_block, 64, 0, "stub", attention<2>},
-    {f32_row, prefill, HEED_F32, HEED_F32, 0, 0, wide, contiguous, Isa::sm75, row_block, 64, 0, "stub", attention<3>},
     {decode_row, Phase::decode, HEED_F16, HEED_F16, 128, 128, heed::feature_gqa, paged, Isa::sm80, 16, 64, 0, "stub",
-     attention<4>},
+     attention<3>},
+    {f32_row, prefill, HEED_F32, HEED_F32, 0, 0, wide, contiguous, Isa::sm75, row_block, 64, 0, "stub", attention<4>},
 };
 
 const OpKernel ops[] = {
