@@ -143,7 +143,7 @@ struct AttentionStages {
     Halide::Func merged{"merged"};              // decode, (x, row, t): the splits of a row as one
     Halide::RDom over_splits;
 
-    Halide::Func row_result{"row_result"};   // (row, t): factor of the output, lse
+    Halide::Func row_result{"row_result"};   // (row, t): factor of the output, lse; decode: and its divisor
     Halide::Func out_lanes{"out_lanes"};     // prefill, (row, d, t)
     TransposedTiles out_tiles{"out_tiles"};  // prefill
     Halide::Func out_rows{"out_rows"};       // prefill, (d, row, t)

@@ -27,7 +27,7 @@ void PrefillBuilder::store_results() {
         Expr sum = over_quad(row_sum[r], [](const Expr &a, const Expr &b) { return a + b; });
         Expr largest = row_max[r] * unit;
         const RowResult result = with_sink(largest, code.let("sum", sum), sink[0]);
-        Expr factor = code.let("factor", result.factor), lse = code.let("lse", result.lse);
+        Expr factor = code.let("factor", result.factor()), lse = code.let("lse", result.lse);
         Expr token = first_q + row(r);
         code.when(row(r) < q_len, [&] {
             store_row(r, factor, pairs,
