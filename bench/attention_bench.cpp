@@ -22,6 +22,7 @@ namespace {
 
 struct Bench {
     Run run;
+    DramReader reader;
     std::vector<std::unique_ptr<Workload>> workloads;
     std::vector<std::unique_ptr<Entry>> entries;
 };
@@ -54,7 +55,7 @@ void check_and_enter(std::unique_ptr<Workload> workload, Bench &bench) {
     std::fflush(stdout);
     for (const bool cold : {false, true}) {
         if (!cold || c.kind == CaseKind::decode) {
-            bench.entries.push_back(std::make_unique<Entry>(make_entry(*workload, cold, check)));
+            bench.entries.push_back(std::make_unique<Entry>(make_entry(*workload, cold, check, bench.reader)));
         }
     }
     bench.workloads.push_back(std::move(workload));
@@ -159,8 +160,8 @@ int run_all(const Options &options) {
         }
         return 0;
     }
-    Bench bench{{machine_facts(), options, {}, 0, {}, {}}, {}, {}};
     restrict_process(options.threads);
+    Bench bench{{machine_facts(), options, {}, 0, {}, {}}, DramReader(options.threads), {}, {}};
     bench.run.ceilings = measure_ceilings(options.threads);
     print_ceilings(bench.run.ceilings);
     Demand demand;

@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <new>
 #include <thread>
 
 #include "ceilings_loops.h"
@@ -128,6 +129,8 @@ double read_gbps(const ReadLoop &loop, const std::vector<Memory> &buffers, size_
     return static_cast<double>(bytes) * repeats * threads / seconds * 1e-9;
 }
 
+size_t dram_buffer_bytes() { return static_cast<size_t>(std::max<int64_t>(4 * cache_bytes(3), 256 << 20)); }
+
 // The best loop on buffers of so many bytes per thread.
 double cache_read_gbps(int threads, int64_t cache_share) {
     const size_t bytes = static_cast<size_t>(cache_share) / 4096 * 4096;
@@ -230,7 +233,7 @@ double l2_read_gbps(int threads) { return cache_read_gbps(threads, std::max<int6
 double l3_read_gbps(int threads) { return cache_read_gbps(threads, cache_bytes(3) / 2 / threads); }
 
 std::vector<DramRead> dram_read_gbps(int threads) {
-    const size_t bytes = static_cast<size_t>(std::max<int64_t>(4 * cache_bytes(3), 256 << 20));
+    const size_t bytes = dram_buffer_bytes();
     std::vector<DramRead> results;
     for (const int advice : {MADV_NOHUGEPAGE, MADV_HUGEPAGE}) {
         const std::vector<Memory> buffers = thread_buffers(threads, bytes, advice);
@@ -243,6 +246,33 @@ std::vector<DramRead> dram_read_gbps(int threads) {
         }
     }
     return results;
+}
+
+struct DramReader::Buffers {
+    std::vector<Memory> of_thread;
+};
+
+DramReader::DramReader(int threads)
+    : buffers_(new Buffers{thread_buffers(threads, dram_buffer_bytes(), MADV_NOHUGEPAGE)}) {
+    if (buffers_->of_thread.empty()) {
+        throw std::bad_alloc();
+    }
+}
+
+DramReader::~DramReader() = default;
+
+double DramReader::read_gbps(double bytes) {
+    constexpr size_t multiple = 1024;  // floats, of ReadLoop
+    const size_t threads = buffers_->of_thread.size(), all = dram_buffer_bytes() / sizeof(float) / multiple * multiple;
+    const size_t share = static_cast<size_t>(bytes) / sizeof(float) / threads / multiple * multiple;
+    const size_t count = std::clamp(share, multiple, all);
+    const size_t first = next_ + count <= all ? next_ : 0;
+    next_ = first + count;
+    const ReadLoop &loop = loops_of(best_unit(HEED_F32)).reads[num_read_loops - 1];  // of several streams
+    const double seconds = run_pinned(static_cast<int>(threads), [&](int i) {
+        consume(loop.run(buffers_->of_thread[static_cast<size_t>(i)].get() + first, count));
+    });
+    return static_cast<double>(count * sizeof(float) * threads) / seconds * 1e-9;
 }
 
 Ceilings measure_ceilings(int threads) {

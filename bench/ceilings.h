@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,21 @@ struct DramRead {
     double gbps;
 };
 std::vector<DramRead> dram_read_gbps(int threads);
+
+// The same in turns with the calls of a case: bandwidth of a shared machine swings by the minute. Of small pages.
+class DramReader {
+public:
+    explicit DramReader(int threads);  // throws std::bad_alloc
+    ~DramReader();
+
+    // GB/s of the next `bytes`, which all threads share.
+    double read_gbps(double bytes);
+
+private:
+    struct Buffers;
+    std::unique_ptr<Buffers> buffers_;
+    size_t next_ = 0;  // float of each buffer
+};
 
 struct Ceilings {
     int threads = 0;

@@ -29,13 +29,22 @@ double Entry::sample() {
     }
     const double seconds = wall_seconds() - start;
     result.seconds.push_back(seconds / static_cast<double>(calls_per_sample));
+    if (result.cold) {
+        result.dram_gbps.push_back(reader->read_gbps(kv_bytes(result.problem_case)));
+    }
     return seconds;
 }
 
-Entry make_entry(Workload &workload, bool cold, const CheckResult &check) {
-    const Result result{
-        workload.problem_case(), cold, workload.kernel(), workload.num_splits(), workload.workspace_bytes(), check, {}};
-    return {&workload, result, calls_of_sample(workload)};
+Entry make_entry(Workload &workload, bool cold, const CheckResult &check, DramReader &reader) {
+    const Result result{workload.problem_case(),
+                        cold,
+                        workload.kernel(),
+                        workload.num_splits(),
+                        workload.workspace_bytes(),
+                        check,
+                        {},
+                        {}};
+    return {&workload, result, calls_of_sample(workload), &reader};
 }
 
 }  // namespace heed_bench

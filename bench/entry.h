@@ -12,6 +12,7 @@ struct Entry {
     Workload *workload;
     Result result;
     int64_t calls_per_sample;
+    DramReader *reader;  // of cold entries
     int64_t next_copy = 0;
 
     // Seconds of calls_per_sample calls. Throws std::runtime_error when one fails.
@@ -19,6 +20,6 @@ struct Entry {
 };
 
 // Times a few calls, to know how many make a sample.
-Entry make_entry(Workload &workload, bool cold, const CheckResult &check);
+Entry make_entry(Workload &workload, bool cold, const CheckResult &check, DramReader &reader);
 
 }  // namespace heed_bench

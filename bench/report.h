@@ -18,7 +18,8 @@ struct Result {
     int32_t num_splits = 0;
     size_t workspace_bytes = 0;
     CheckResult check{};
-    std::vector<double> seconds;  // of one call each; where a call is very short, means of several
+    std::vector<double> seconds;    // of one call each; where a call is very short, means of several
+    std::vector<double> dram_gbps;  // cold: plain reads of as many bytes, in turns with the samples
 };
 
 struct Skipped {
@@ -44,7 +45,8 @@ std::string types_name(const Case &c);  // "bf16", with keys of another type "bf
 const char *temperature(const Result &result);
 
 // How a result stands to the ceiling that it could meet: for GFLOP/s the peak of the row's arithmetic, unit_of(); for
-// decode's GB/s of K and V the bandwidth of DRAM, or of the cache that holds them when warm.
+// decode's GB/s of K and V the bandwidth of DRAM, or of the cache that holds them when warm. The share of cold calls is
+// the median of their shares of the plain reads next to them, and the ceiling follows from it.
 struct Standing {
     std::string unit, ceiling_name;
     double milliseconds, median_milliseconds, rate, ceiling;

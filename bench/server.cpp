@@ -53,7 +53,7 @@ struct Prepared {
 
 class Server {
 public:
-    explicit Server(const Options &options) : options_(options) {}
+    explicit Server(const Options &options) : options_(options), reader_(options.threads) {}
 
     Json answer(const Json &request) {
         const std::string what = request.at("do");
@@ -126,7 +126,7 @@ private:
         const std::string entry_key = key + (cold ? " cold" : "");
         auto found = entries_.find(entry_key);
         if (found == entries_.end()) {
-            found = entries_.emplace(entry_key, make_entry(*prepared.workload, cold, prepared.check)).first;
+            found = entries_.emplace(entry_key, make_entry(*prepared.workload, cold, prepared.check, reader_)).first;
         }
         found->second.workload = prepared.workload.get();  // it may have been prepared anew
         return found->second;
@@ -160,6 +160,7 @@ private:
     }
 
     Options options_;
+    DramReader reader_;
     Ceilings ceilings_;
     std::string current_;                       // case and element type
     std::map<std::string, Prepared> prepared_;  // of those

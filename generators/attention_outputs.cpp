@@ -33,13 +33,18 @@ void AttentionBuilder::define_decode_outputs() {
     st.split_factor(st.sp, st.row, st.t) = exp2_nonpositive(of_split(S::row_max, st.sp) - row_max);
     st.merged(st.x, st.row, st.t) += of_split(st.x, each) * st.split_factor(each, st.row, st.t);
     define_row_result(row_max, st.merged(S::row_sum, st.row, st.t));
-    define_out(st.merged(cfg.state_slots() + st.d, st.row, st.t) * st.row_result(st.row, st.t)[0]);
+    Tuple result = st.row_result(st.row, st.t);
+    define_out(st.merged(cfg.state_slots() + st.d, st.row, st.t) * result[0] / result[2]);
 }
 
 void AttentionBuilder::define_row_result(const Expr &row_max, const Expr &row_sum) {
     const RowResult result = with_sink(row_max, row_sum, in.sink(head(st.row)));
-    Expr factor = cfg.has_dropout ? result.factor * in.dropout_scale : result.factor;
-    st.row_result(st.row, st.t) = {factor, result.lse};
+    Expr dropout_scale = cfg.has_dropout ? in.dropout_scale : Expr(1.f);
+    if (prefill) {
+        st.row_result(st.row, st.t) = {result.factor() * dropout_scale, result.lse};
+    } else {
+        st.row_result(st.row, st.t) = {result.scale * dropout_scale, result.lse, result.total};
+    }
 }
 
 // `value` in (d, row, t). A task writes the rows that exist; no two tasks write the same one.

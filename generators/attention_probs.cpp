@@ -50,7 +50,7 @@ AttentionProbsKernel::AttentionProbsKernel(ElementType dtype, ElementType kv_dty
     };
     row_sum() = 0.f;
     row_sum() += weight(each);
-    Expr factor = with_sink(row_max() * log2_e, row_sum(), sink).factor;
+    Expr factor = with_sink(row_max() * log2_e, row_sum(), sink).factor();
     // A strict operation in the kernel keeps its predicated loads free of the assumption that what they load is finite,
     // on which the compiler would delete the tests for minus infinity.
     probs(j) = reinterpret<float>(

@@ -49,13 +49,13 @@ RowResult with_sink(const Expr &max, const Expr &sum, const Expr &sink) {
     Expr sink_logit = add_bias(0.f, sink), new_max = Halide::max(max, sink_logit);
     Expr key_factor = select(none, 1.f, exp2_nonpositive(max - new_max));
     Expr total = select(none, sum, sum * key_factor + exp2_nonpositive(sink_logit - new_max));
-    Expr factor = select(no_key, 0.f, key_factor / total);
 
     // The logarithm of 0 is never taken and a NaN is passed on as bits: the default float mode may assume neither
     // happens.
     Expr total_bits = bits(total), is_nan = (total_bits & 0x7fffffff) > 0x7f800000;
     Expr finite = bits(select(none, max, new_max) * ln_2 + log(total));
-    return {factor, reinterpret<float>(select(no_key, bits(sink), is_nan, total_bits, finite))};
+    Expr lse = reinterpret<float>(select(no_key, bits(sink), is_nan, total_bits, finite));
+    return {select(no_key, 0.f, key_factor), select(no_key, 1.f, total), lse};
 }
 
 // Up to 0.625 an odd polynomial (Cephes tanhf, error below 2 ulp), which keeps small arguments exact to the last bits;

@@ -24,11 +24,13 @@ Halide::Expr exp2_nonpositive(const Halide::Expr &x);
 Halide::Expr is_negative_infinity(const Halide::Expr &x);
 Halide::Expr is_zero(const Halide::Expr &x);
 
-// What the running maximum (in log2) and the sum relative to it make of a row: the factor of its accumulated output and
-// the natural logarithm of its softmax denominator. The sink, a raw logit in natural units, joins the denominator;
-// minus infinity is none and changes no bit. A row that sees no key has sum 0: its factor is 0 and lse = sink.
+// What the running maximum (in log2) and the sum relative to it make of a row: its accumulated output is multiplied by
+// `scale` and divided by `total`; lse is the natural logarithm of its softmax denominator. The sink, a raw logit in
+// natural units, joins the denominator; minus infinity is none, scale is 1 then. A row that sees no key has sum 0: its
+// scale is 0, its total 1 and lse = sink.
 struct RowResult {
-    Halide::Expr factor, lse;
+    Halide::Expr scale, total, lse;
+    Halide::Expr factor() const { return scale / total; }  // rounds once more than a division of each element
 };
 RowResult with_sink(const Halide::Expr &max, const Halide::Expr &sum, const Halide::Expr &sink);
 

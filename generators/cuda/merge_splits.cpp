@@ -37,7 +37,7 @@ public:
         code.when(in.sink.address() != cast<uint64_t>(0),
                   [&] { code.set(sink, 0, load_f32(in.sink.address() + bytes_to(head, in.sink.stride(0), 4))); });
         const RowResult result = with_sink(largest[0], sum[0], sink[0]);
-        Expr factor = code.let("factor", result.factor), lse = code.let("lse", result.lse);
+        Expr factor = code.let("factor", result.factor()), lse = code.let("lse", result.lse);
         code.when(thread == 0, [&] { code.run(store_f32(in.lse.address() + row_offset(in.lse, 4), lse)); });
         const int size = stored_type(type).bytes();
         Expr out_row = code.let("out_row", in.out.address() + row_offset(in.out, size));

@@ -138,7 +138,7 @@ private:
             code.when(pass == 0, [&] { reduce(row_max, maximum); });
             code.when(pass == 1, [&] {
                 reduce(row_sum, [](const Expr &a, const Expr &b) { return a + b; });
-                code.set(factor, 0, with_sink(row_max[0] * log2_e, row_sum[0], sink).factor);
+                code.set(factor, 0, with_sink(row_max[0] * log2_e, row_sum[0], sink).factor());
             });
         });
     }

@@ -105,7 +105,7 @@ void ProgramBuilder::store_result(int r, const Expr &pairs) {
     code.when(sinks != cast<uint64_t>(0),
               [&] { code.set(sink, 0, load_f32(sinks + element_bytes(query.head, in.sink.stride(0), 4))); });
     const RowResult result = with_sink(row_max[r] * unit, row_sum[r], sink[0]);
-    Expr factor = code.let("factor", result.factor), lse = code.let("lse", result.lse);
+    Expr factor = code.let("factor", result.factor()), lse = code.let("lse", result.lse);
     Expr at = row_address(in.out, sequence, query.head, token) + cast<uint64_t>(first_column() * size);
     store_row(r, factor, pairs, code.let("out_row", at));
     code.when(quad == 0 && column_group == 0 && key_group == 0, [&] {
