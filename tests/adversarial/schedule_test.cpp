@@ -41,6 +41,19 @@ TEST_P(Splits, Case24_EmptySplits) {
     expect_correct(a, options());
 }
 
+// Positions as far before the keys as 32 bits can say: every split is empty, the later ones too.
+TEST_P(Splits, Case24_PositionsFarBeforeTheKeys) {
+    Attention a = normal(3, block() + 600);
+    a.causal = true;
+    a.position = HEED_EXPLICIT;
+    for (const int32_t offset : {std::numeric_limits<int32_t>::min(), -(1 << 30), -a.kv_len}) {
+        a.q_offsets = {offset, 5};
+        CallOptions split = options();
+        split.num_splits = 4;
+        expect_correct(a, split);
+    }
+}
+
 class Workers : public Adversarial {};
 
 TEST_P(Workers, Case25_WorkersChangeNoBit) {

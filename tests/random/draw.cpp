@@ -1,7 +1,7 @@
 // The draw: every field of heed_problem, every storage, every odd length.
 #include <algorithm>
 
-#include "element.h"
+#include "device.h"
 #include "problem.h"
 
 namespace heed_test {

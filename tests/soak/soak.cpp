@@ -20,7 +20,7 @@ namespace {
 using namespace heed_test;
 using Clock = std::chrono::steady_clock;
 
-constexpr int32_t num_threads = 8, num_problems = 40;
+constexpr int32_t num_threads = 8, num_problems = 24;
 constexpr double warm_up = 0.2;  // of the time
 // Pages of stacks and of the allocator that are touched late. One byte lost per call is more within minutes.
 constexpr int64_t most_growth = 2 << 20;
