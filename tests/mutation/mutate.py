@@ -37,7 +37,7 @@ PROGRAMS = {
     "random": ("heed_random_tests", "tests/random/heed_random_tests"),
 }
 RANDOM = ["--problems", "600", "--no-shrink"]
-SECONDS = 300  # of one run of a program
+SECONDS = 120  # of one run of a program
 ENOUGH = 2
 
 
