@@ -86,13 +86,13 @@ struct Value {
     }
 };
 
-std::string quoted(const std::string &text) { return json(text).dump(); }
+std::string in_json(const std::string &text) { return json(text).dump(); }
 
 // An array of scalars as JSON.
 std::string list(const Value &array) {
     std::string text;
     for (const Value &item : array.items) {
-        text += (text.empty() ? "" : ",") + (item.kind == Value::string ? quoted(item.text) : item.text);
+        text += (text.empty() ? "" : ",") + (item.kind == Value::string ? in_json(item.text) : item.text);
     }
     return "[" + text + "]";
 }
@@ -196,7 +196,7 @@ public:
     bool end_array() { return end(); }
     bool key(std::string &name) {
         if (!names_[depth_ - 1].insert(name).second) {
-            throw std::runtime_error("its header has " + quoted(name) + " twice");
+            throw std::runtime_error("its header has " + in_json(name) + " twice");
         }
         open_[depth_ - 1]->names.push_back(std::move(name));
         return true;
