@@ -92,8 +92,8 @@ heed_status execute_on_cpu(const heed_plan &plan, const heed_args &args) {
     const bool no_kernel = needs_no_kernel(plan.problem, plan.views);
     char *const tasks = static_cast<char *>(args.workspace) + plan.workspace.tasks;
     Workload work;
-    const heed_status status =
-        resolve_tasks(plan.problem, *plan.row, args, no_kernel ? nullptr : reinterpret_cast<int32_t *>(tasks), &work);
+    const heed_status status = resolve_tasks(plan.problem, plan.views, *plan.row, args,
+                                             no_kernel ? nullptr : reinterpret_cast<int32_t *>(tasks), &work);
     if (status) return status;
     if (no_kernel) {
         fill_without_keys(plan, args);

@@ -116,7 +116,7 @@ enum MaskForm : int32_t { no_mask, mask_true_attends, mask_true_hides };
 enum BiasForm : int32_t { no_bias, bias_of_f32, bias_of_dtype };
 
 // Row i of a sequence sees the keys j in [max(0, i + visible_begin), min(kv_len, i + visible_end)) and stands at
-// position i + position_offset.
+// position i + position_offset. visible_end is at least -q_len.
 enum TaskField {
     task_sequence,
     task_head,  // prefill: query head; decode: first query head of the group

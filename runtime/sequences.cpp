@@ -100,13 +100,14 @@ heed_status SequenceReader::finish() const {
     return status;
 }
 
-// 64-bit inside; the clamps change no visible set, since 0 <= i and i + kv_len < 2^31.
+// 64-bit inside; the clamps change no visible set, since 0 <= i < q_len and i + kv_len < 2^31. Kernels subtract a key
+// from an end: one far below all keys would wrap around there.
 VisibleRange visible_range(const heed_problem &p, const Sequence &seq) {
     int64_t begin = min_int32, end = seq.kv_len;
     if (p.window_left >= 0) begin = std::clamp(seq.q_offset - p.window_left, min_int32, int64_t{seq.kv_len});
     if (p.causal || p.window_right >= 0) {
         const int64_t right = p.causal ? 0 : p.window_right;
-        end = std::clamp(seq.q_offset + right + 1, min_int32, int64_t{seq.kv_len});
+        end = std::clamp(seq.q_offset + right + 1, -int64_t{seq.q_len}, int64_t{seq.kv_len});
     }
     return {static_cast<int32_t>(begin), static_cast<int32_t>(end),
             static_cast<int32_t>(std::clamp(seq.q_offset, min_int32, max_int32))};

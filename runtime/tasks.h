@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernel.h"
+#include "validate.h"
 
 namespace heed {
 
@@ -17,7 +18,7 @@ struct Workload {
 // Reads each value of the caller's metadata once and checks it: lengths, prefix sums, offsets, active page ids. Then
 // writes the tasks of each sequence to `tasks`, in rows of num_task_fields; NULL only checks. On failure what was
 // written is meaningless.
-heed_status resolve_tasks(const heed_problem &problem, const Kernel &row, const heed_args &args, int32_t *tasks,
-                          Workload *work);
+heed_status resolve_tasks(const heed_problem &problem, const ProblemViews &views, const Kernel &row,
+                          const heed_args &args, int32_t *tasks, Workload *work);
 
 }  // namespace heed

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cinttypes>
 #include <cstring>
@@ -15,6 +16,7 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "ranges.h"
 #include "status.h"
@@ -69,10 +71,35 @@ heed_status map_file(const char *path, heed_weights_file *file) {
     return HEED_OK;
 }
 
-bool unsigned_at(const json &value, uint64_t limit, uint64_t *number) {
-    if (!value.is_number_unsigned()) return false;
-    *number = value.get<uint64_t>();
-    return *number <= limit;
+// A JSON value. The tree of nlohmann::json allocates when it is destroyed: where memory is short that ends the process.
+struct Value {
+    enum Kind { object, array, string, natural, other };
+    Kind kind = other;
+    uint64_t number = 0;             // natural
+    std::string text;                // string: its characters; number, null, true, false: as in the file
+    std::vector<std::string> names;  // object: of its items
+    std::vector<Value> items;
+
+    const Value *find(const char *name) const {
+        const auto found = std::find(names.begin(), names.end(), name);
+        return kind == object && found != names.end() ? &items[static_cast<size_t>(found - names.begin())] : nullptr;
+    }
+};
+
+std::string in_json(const std::string &text) { return json(text).dump(); }
+
+// An array of scalars as JSON.
+std::string list(const Value &array) {
+    std::string text;
+    for (const Value &item : array.items) {
+        text += (text.empty() ? "" : ",") + (item.kind == Value::string ? in_json(item.text) : item.text);
+    }
+    return "[" + text + "]";
+}
+
+bool unsigned_at(const Value &value, uint64_t limit, uint64_t *number) {
+    *number = value.number;
+    return value.kind == Value::natural && *number <= limit;
 }
 
 // Bytes of an element of a dtype of the format; 0 for an unknown one.
@@ -96,43 +123,45 @@ uint64_t element_size(const std::string &name, heed_dtype *dtype, bool *has_dtyp
 }
 
 // What is wrong with the header's entry; empty when nothing is.
-std::string read_entry(const json &value, const char *data, uint64_t data_bytes, Entry *entry) {
-    if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") || !value.contains("data_offsets")) {
-        return "needs dtype, shape and data_offsets";
-    }
-    const json &dtype = value["dtype"], &shape = value["shape"], &offsets = value["data_offsets"];
-    if (!dtype.is_string() || !shape.is_array() || !offsets.is_array() || offsets.size() != 2) {
+std::string read_entry(const Value &value, const char *data, uint64_t data_bytes, Entry *entry) {
+    const Value *const dtype = value.find("dtype"), *const shape = value.find("shape"),
+                       *const offsets = value.find("data_offsets");
+    if (dtype == nullptr || shape == nullptr || offsets == nullptr) return "needs dtype, shape and data_offsets";
+    if (dtype->kind != Value::string || shape->kind != Value::array || offsets->kind != Value::array ||
+        offsets->items.size() != 2) {
         return "has a dtype, shape or data_offsets of another kind";
     }
+    const std::vector<Value> &extents = shape->items;
     uint64_t begin = 0, end = 0;
-    if (!unsigned_at(offsets[0], data_bytes, &begin) || !unsigned_at(offsets[1], data_bytes, &end) || begin > end) {
-        return "has data_offsets " + offsets.dump() + "; they must rise within the " + std::to_string(data_bytes) +
+    if (!unsigned_at(offsets->items[0], data_bytes, &begin) || !unsigned_at(offsets->items[1], data_bytes, &end) ||
+        begin > end) {
+        return "has data_offsets " + list(*offsets) + "; they must rise within the " + std::to_string(data_bytes) +
                " bytes of data";
     }
     *entry = {};
     bool has_dtype = false;
-    const uint64_t size = element_size(dtype.get<std::string>(), &entry->tensor.dtype, &has_dtype);
-    if (!has_dtype) entry->unsupported = "is of dtype " + dtype.get<std::string>() + ", which Heed has not";
-    if (shape.size() > 8)
-        entry->unsupported = "has " + std::to_string(shape.size()) + " dimensions; at most 8 are allowed";
+    const uint64_t size = element_size(dtype->text, &entry->tensor.dtype, &has_dtype);
+    if (!has_dtype) entry->unsupported = "is of dtype " + dtype->text + ", which Heed has not";
+    if (extents.size() > 8)
+        entry->unsupported = "has " + std::to_string(extents.size()) + " dimensions; at most 8 are allowed";
     uint64_t bytes = size;
-    for (size_t i = 0; i < shape.size(); i++) {
+    for (size_t i = 0; i < extents.size(); i++) {
         uint64_t extent = 0;
-        if (!unsigned_at(shape[i], INT64_MAX, &extent)) {
-            return "has the shape " + shape.dump() + "; extents must be integers from 0 on";
+        if (!unsigned_at(extents[i], INT64_MAX, &extent)) {
+            return "has the shape " + list(*shape) + "; extents must be integers from 0 on";
         }
         if (__builtin_mul_overflow(bytes, extent, &bytes)) {
-            return "has the shape " + shape.dump() + ", whose product 64 bits do not hold";
+            return "has the shape " + list(*shape) + ", whose product 64 bits do not hold";
         }
         if (i < 8) entry->shape[i] = static_cast<int64_t>(extent);
     }
-    if (size == 0 || shape.size() > 8) return "";
+    if (size == 0 || extents.size() > 8) return "";
     if (bytes != end - begin) {
-        return "has " + std::to_string(end - begin) + " bytes; " + dtype.get<std::string>() + " of shape " +
-               shape.dump() + " has " + std::to_string(bytes);
+        return "has " + std::to_string(end - begin) + " bytes; " + dtype->text + " of shape " + list(*shape) + " has " +
+               std::to_string(bytes);
     }
     const auto address = reinterpret_cast<uintptr_t>(data + begin);
-    entry->rank = static_cast<int32_t>(shape.size());
+    entry->rank = static_cast<int32_t>(extents.size());
     if (has_dtype && bytes > 0 && address % size != 0)
         entry->unsupported = "is not aligned to its elements in the file";
     entry->tensor.data = const_cast<char *>(data + begin);
@@ -140,24 +169,67 @@ std::string read_entry(const json &value, const char *data, uint64_t data_bytes,
     return "";
 }
 
-// Refuses, while the parser runs, names that occur twice (parsers differ in which one they keep) and values that nest
-// deeper than the format does (to quote them recurses).
-class HeaderCheck {
+// Builds a Value while the parser runs. Refuses names that occur twice (parsers differ in which one they keep) and
+// values that nest deeper than the format does.
+class HeaderReader {
 public:
-    bool operator()(int depth, json::parse_event_t event, const json &name) {
-        const bool object = event == json::parse_event_t::object_start;
-        if ((object || event == json::parse_event_t::array_start) && depth >= most_depth) {
-            throw std::runtime_error("its header nests more than 3 deep");
+    Value root;
+
+    bool null() { return scalar("null"); }
+    bool boolean(bool value) { return scalar(value ? "true" : "false"); }
+    bool number_integer(int64_t value) { return scalar(std::to_string(value)); }
+    bool number_unsigned(uint64_t value) {
+        Value &added = add(Value::natural);
+        added.number = value;
+        added.text = std::to_string(value);
+        return true;
+    }
+    bool number_float(double, const std::string &text) { return scalar(text); }
+    bool string(std::string &value) {
+        add(Value::string).text = std::move(value);
+        return true;
+    }
+    bool binary(json::binary_t &) { return false; }
+    bool start_object(size_t) { return start(Value::object); }
+    bool end_object() { return end(); }
+    bool start_array(size_t) { return start(Value::array); }
+    bool end_array() { return end(); }
+    bool key(std::string &name) {
+        if (!names_[depth_ - 1].insert(name).second) {
+            throw std::runtime_error("its header has " + in_json(name) + " twice");
         }
-        if (object) names_[depth].clear();
-        if (event == json::parse_event_t::key && !names_[depth - 1].insert(name.get<std::string>()).second) {
-            throw std::runtime_error("its header has " + name.dump() + " twice");
-        }
+        open_[depth_ - 1]->names.push_back(std::move(name));
+        return true;
+    }
+    bool parse_error(size_t, const std::string &, const json::exception &) { return false; }
+
+private:
+    static constexpr size_t most_depth = 3;  // header, tensor, shape
+
+    // Only the last item of a container is ever open: its address stays.
+    Value &add(Value::Kind kind) {
+        Value &added = depth_ == 0 ? root : open_[depth_ - 1]->items.emplace_back();
+        added.kind = kind;
+        return added;
+    }
+    bool scalar(const std::string &text) {
+        add(Value::other).text = text;
+        return true;
+    }
+    bool start(Value::Kind kind) {
+        if (depth_ == most_depth) throw std::runtime_error("its header nests more than 3 deep");
+        names_[depth_].clear();
+        open_[depth_] = &add(kind);
+        depth_++;
+        return true;
+    }
+    bool end() {
+        depth_--;
         return true;
     }
 
-private:
-    static constexpr int most_depth = 3;  // header, tensor, shape
+    size_t depth_ = 0;
+    Value *open_[most_depth] = {};
     std::set<std::string> names_[most_depth];
 };
 
@@ -170,12 +242,16 @@ heed_status read_header(const char *path, heed_weights_file *file) {
                                  std::to_string(file->bytes));
     }
     const bool ends_early = std::memchr(start + 8, 0, length) != nullptr;  // where the parser would stop
-    const json header = json::parse(start + 8, start + 8 + length, HeaderCheck(), false);
-    if (!header.is_object() || ends_early) return corrupt(path, "its header is no JSON object");
-    for (const auto &[name, value] : header.items()) {
+    HeaderReader reader;
+    const bool parsed = json::sax_parse(start + 8, start + 8 + length, &reader);
+    if (!parsed || reader.root.kind != Value::object || ends_early)
+        return corrupt(path, "its header is no JSON object");
+    const Value &header = reader.root;
+    for (size_t i = 0; i < header.items.size(); i++) {
+        const std::string &name = header.names[i];
         if (name == "__metadata__") continue;
         Entry entry;
-        const std::string wrong = read_entry(value, start + 8 + length, file->bytes - 8 - length, &entry);
+        const std::string wrong = read_entry(header.items[i], start + 8 + length, file->bytes - 8 - length, &entry);
         if (!wrong.empty()) return corrupt(path, "the tensor \"" + name + "\" " + wrong);
         file->entries.emplace(name, entry);
     }

@@ -54,7 +54,7 @@ heed_status resolve(ProbsCall *call) {
         return fail(HEED_UNSUPPORTED, "max_q_len is %d; heed_attention_probs serves less than 2^30", p.max_q_len);
     heed_status status = call->tasks.allocate("heed_attention_probs", most * num_task_fields);
     if (!status) status = call->task_of_head.allocate("heed_attention_probs", call->num_heads());
-    if (!status) status = resolve_tasks(p, whole_heads, call->args, call->tasks.data(), &work);
+    if (!status) status = resolve_tasks(p, call->plan.views, whole_heads, call->args, call->tasks.data(), &work);
     if (status) return status;
     for (int64_t head = 0; head < call->num_heads(); head++) call->task_of_head[head] = -1;
     for (int64_t n = 0; n < work.num_tasks; n++) {

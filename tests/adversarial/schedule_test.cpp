@@ -41,6 +41,19 @@ TEST_P(Splits, Case24_EmptySplits) {
     expect_correct(a, options());
 }
 
+// Positions as far before the keys as 32 bits can say: every split is empty, the later ones too.
+TEST_P(Splits, Case24_PositionsFarBeforeTheKeys) {
+    Attention a = normal(3, block() + 600);
+    a.causal = true;
+    a.position = HEED_EXPLICIT;
+    for (const int32_t offset : {std::numeric_limits<int32_t>::min(), -(1 << 30), -a.kv_len}) {
+        a.q_offsets = {offset, 5};
+        CallOptions split = options();
+        split.num_splits = 4;
+        expect_correct(a, split);
+    }
+}
+
 class Workers : public Adversarial {};
 
 TEST_P(Workers, Case25_WorkersChangeNoBit) {
@@ -92,15 +105,16 @@ TEST_P(Concurrency, Case26_ManyRepeats) {
     Shape many = shape(2, 64);
     many.batch = sized(60, 6);
     const Attention a = row().attention(many, Data::normal, 26);
-    std::vector<float> first;
+    std::vector<float> first, first_lse;
     for (const int32_t threads : {1, 2, 3, 8}) {
         Call call(a, options().with_threads(threads));
         ASSERT_EQ(call.prepare(), HEED_OK) << heed_last_error();
         for (int32_t n = 0; n < sized(63, 3); n++) {
             ASSERT_EQ(call.execute(), HEED_OK) << heed_last_error();
-            const std::vector<float> out = call.out();
-            if (first.empty()) first = out;
+            const std::vector<float> out = call.out(), lse = call.lse();
+            if (first.empty()) first = out, first_lse = lse;
             ASSERT_EQ(std::memcmp(out.data(), first.data(), first.size() * sizeof(float)), 0) << threads << " threads";
+            ASSERT_EQ(lse, first_lse) << threads << " threads";
         }
     }
 }

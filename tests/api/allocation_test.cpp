@@ -1,59 +1,21 @@
 // Memory: a plan survives the failure of any of its allocations; execute makes none.
-// This program replaces malloc (glibc), so it is not built with sanitizers that do the same.
-#include <cerrno>
-#include <cstdlib>
-
 #include "fixture.h"
-
-extern "C" {
-void *__libc_malloc(size_t);
-void *__libc_calloc(size_t, size_t);
-void *__libc_realloc(void *, size_t);
-}
+#include "replaced_malloc.h"
 
 namespace {
 
-// Of the calling thread: allocations so far, and how many succeed before all fail (-1: all succeed).
-thread_local int64_t num_allocations = 0, remaining = -1;
-std::atomic<int64_t> all_allocations{0};
-
-bool may_allocate() {
-    num_allocations++;
-    all_allocations++;
-    if (remaining < 0) return true;
-    if (remaining == 0) return false;
-    remaining--;
-    return true;
-}
-
-}  // namespace
-
-extern "C" {
-
-void *malloc(size_t bytes) { return may_allocate() ? __libc_malloc(bytes) : nullptr; }
-void *calloc(size_t count, size_t bytes) { return may_allocate() ? __libc_calloc(count, bytes) : nullptr; }
-void *realloc(void *block, size_t bytes) { return may_allocate() ? __libc_realloc(block, bytes) : nullptr; }
-
-}  // extern "C"
-
-namespace {
+using heed_test::all_allocations;
+using heed_test::expect_survives_every_failure;
+using heed_test::live_blocks;
 
 class Allocation : public ApiTest {};
 
-TEST_F(Allocation, PlanSurvivesEveryFailure) {
+TEST_F(Allocation, Case59_PlanSurvivesEveryFailure) {
     const heed_problem problem = make_problem(2, 8, 16);
     heed_plan *plan = nullptr;
-    int64_t failures = 0;
-    for (;; failures++) {
-        remaining = failures;
-        const heed_status status = heed_plan_create(&problem, &plan);
-        remaining = -1;
-        if (status == HEED_OK) break;
-        ASSERT_EQ(status, HEED_OUT_OF_MEMORY);
-        ASSERT_EQ(plan, nullptr);
-        ASSERT_LT(failures, 10000);
-    }
-    EXPECT_GT(failures, 0);
+    const int64_t live = live_blocks;
+    expect_survives_every_failure([&] { return heed_plan_create(&problem, &plan); },
+                                  [&] { return plan == nullptr && live_blocks == live; });
     heed_plan_destroy(plan);
     EXPECT_TRUE(make_plan(problem));
 }
@@ -83,25 +45,8 @@ TEST_F(Allocation, FirstExecuteOnOneThreadMakesNone) {
     EXPECT_EQ(all_allocations, before);
 }
 
-// Fails the N-th allocation for N = 0, 1, ... until `call` succeeds; `untouched` must hold after each failure.
-template <typename Call, typename Untouched>
-void expect_survives(const Call &call, const Untouched &untouched) {
-    for (int64_t failures = 0;; failures++) {
-        remaining = failures;
-        const heed_status status = call();
-        remaining = -1;
-        if (status == HEED_OK) {
-            EXPECT_GT(failures, 0);
-            return;
-        }
-        ASSERT_EQ(status, HEED_OUT_OF_MEMORY) << heed_last_error();
-        ASSERT_TRUE(untouched());
-        ASSERT_LT(failures, 100);
-    }
-}
-
 // Appends and copies to a cache of the tokens' own type, which no generated kernel serves.
-TEST_F(Allocation, CacheOperationsSurviveEveryFailure) {
+TEST_F(Allocation, Case59_CacheOperationsSurviveEveryFailure) {
     std::vector<float> k(4 * 8 * 16, canary), v = k, tokens(4 * 2 * 16, 1.0f);
     const std::vector<float> before = k;
     std::vector<int32_t> kv_lens(4, 3);
@@ -117,12 +62,13 @@ TEST_F(Allocation, CacheOperationsSurviveEveryFailure) {
     args.cache.v = {v.data(), static_cast<int64_t>(v.size()), HEED_F32};
     args.cache.kv_lens = kv_lens.data();
     args.execution.num_threads = 1;
-    expect_survives([&] { return heed_kv_append(&args); },
-                    [&] { return k == before && v == before && kv_lens == std::vector<int32_t>(4, 3); });
+    expect_survives_every_failure([&] { return heed_kv_append(&args); },
+                                  [&] { return k == before && v == before && kv_lens == std::vector<int32_t>(4, 3); });
     const std::vector<float> appended = k;
     EXPECT_NE(appended, before);
     const heed_kv_range swap[] = {{0, 1, 0, 8}, {1, 0, 0, 4}};
-    expect_survives([&] { return heed_kv_copy(&args.cache, swap, 2, &args.execution); }, [&] { return k == appended; });
+    expect_survives_every_failure([&] { return heed_kv_copy(&args.cache, swap, 2, &args.execution); },
+                                  [&] { return k == appended; });
 }
 
 }  // namespace

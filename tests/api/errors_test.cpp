@@ -13,7 +13,7 @@ using ::testing::IsEmpty;
 
 class Errors : public ApiTest {};
 
-TEST_F(Errors, EveryHalideCodeBecomesInternal) {
+TEST_F(Errors, Case60_EveryHalideCodeBecomesInternal) {
     testing::internal::CaptureStderr();
     testing::internal::CaptureStdout();
     Attempt run(make_problem(2, 8, 16));

@@ -139,6 +139,24 @@ TEST_F(Execute, Case38_OutputsOverlapNothing) {
     run.expect_refused(HEED_INVALID_ARGUMENT, "out overlaps workspace");
 }
 
+TEST_F(Execute, Case38_OutputsOverlapNoMaskNorBias) {
+    heed_problem problem = with_lse();
+    problem.has_mask = problem.has_bias = true;
+    Attempt run(problem);
+    std::vector<uint8_t> mask(2 * 4 * 8 * 16, 1);
+    std::vector<float> bias(mask.size(), 0.0f);
+    run.args.mask = as_tensor(mask);
+    run.args.bias = as_tensor(bias);
+    ASSERT_EQ(run.execute(), HEED_OK) << heed_last_error();
+    std::fill(run.tensors.out.begin(), run.tensors.out.end(), canary);
+    std::fill(run.tensors.lse.begin(), run.tensors.lse.end(), canary);
+    run.args.mask.data = reinterpret_cast<uint8_t *>(run.tensors.out.data()) + 3;
+    run.expect_refused(HEED_INVALID_ARGUMENT, "out overlaps mask");
+    run.args.mask = as_tensor(mask);
+    run.args.bias.data = run.tensors.lse.data();
+    run.expect_refused(HEED_INVALID_ARGUMENT, "lse overlaps bias");
+}
+
 TEST_F(Execute, MetadataMayNotBeWritten) {
     heed_problem problem = with_lse();
     problem.has_kv_lens = true;

@@ -26,7 +26,7 @@ int wait_for(pid_t child, std::chrono::seconds limit) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-TEST(Fork, ChildrenOfABusyProcessCompute) {
+TEST(Fork, Case58_ChildrenOfABusyProcessCompute) {
 #ifdef __SANITIZE_THREAD__
     GTEST_SKIP() << "ThreadSanitizer kills children that start threads";
 #endif

@@ -195,7 +195,8 @@ TEST_F(Metadatas, BottomRightWithAlibiTakesAnyLength) {
     heed_args args;
     heed_args_init(&args);
     heed::Workload work;
-    ASSERT_EQ(heed::resolve_tasks(plan->problem, *plan->row, args, line.data(), &work), HEED_OK) << heed_last_error();
+    ASSERT_EQ(heed::resolve_tasks(plan->problem, plan->views, *plan->row, args, line.data(), &work), HEED_OK)
+        << heed_last_error();
     EXPECT_EQ(line[heed::task_position_offset], kv_len - 1);
 }
 

@@ -59,7 +59,7 @@ protected:
     heed::RowChoice choice;
 };
 
-TEST_F(ChooseRow, Ranks) {
+TEST_F(ChooseRow, Case61_Ranks) {
     EXPECT_EQ(choose(100, 64, 0, all), "d64_avx512");
     EXPECT_EQ(choose(100, 64, 0, up_to_avx2), "d64_avx2");
     EXPECT_EQ(choose(100, 65, 0, all), "any_avx512");

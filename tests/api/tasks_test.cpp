@@ -54,6 +54,17 @@ TEST_F(Tasks, WithoutLengthsEverySequenceIsFull) {
                                                         Task{1, 0, 0, 0, 8, 1, 0, 16, 1, 0, int32_min, 16, 0}));
 }
 
+// A stride of 0 along the batch: kernels see one index there, and no task names another.
+TEST_F(Tasks, SharedKeysHaveOneBatchIndex) {
+    heed_problem problem = make_problem(2, 8, 16, 1, 1);
+    problem.k_layout = problem.v_layout = {{0, 64, 64, 1}};
+    Attempt run(problem);
+    ASSERT_EQ(run.execute(), HEED_OK) << heed_last_error();
+    EXPECT_EQ(stub::last_call.k.extents[3], 1);
+    EXPECT_THAT(stub::last_call.task_table, ElementsAre(Task{0, 0, 0, 0, 8, 0, 0, 16, 0, 0, int32_min, 16, 0},
+                                                        Task{1, 0, 0, 0, 8, 1, 0, 16, 0, 0, int32_min, 16, 0}));
+}
+
 TEST_F(Tasks, DensePaged) {
     const Lengths lengths = {{5, 5}, {9, 0}};
     heed_problem problem = ragged_problem(dense_paged, lengths, 1, 1);
@@ -212,7 +223,7 @@ TEST_F(RandomLengths, NeverBeyondMaxTasks) {
         const Metadata metadata(problem, lengths);
         metadata.attach(&args);
         heed::Workload work;
-        ASSERT_EQ(heed::resolve_tasks(plan->problem, *plan->row, args, lines.data(), &work), HEED_OK)
+        ASSERT_EQ(heed::resolve_tasks(plan->problem, plan->views, *plan->row, args, lines.data(), &work), HEED_OK)
             << heed_last_error();
         EXPECT_LE(work.num_tasks, most);
         EXPECT_EQ(lines.back(), behind);

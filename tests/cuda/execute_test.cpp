@@ -157,7 +157,7 @@ TEST_F(CudaExecute, LoadingDuringACapture) {
     driver.capture_mode = 0;
 }
 
-TEST_F(CudaExecute, Failures) {
+TEST_F(CudaExecute, Case63_Failures) {
     const struct {
         const char *call;
         int code;

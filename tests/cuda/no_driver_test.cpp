@@ -7,7 +7,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StrEq;
 
-TEST(NoDriver, ExecuteSaysSo) {
+TEST(NoDriver, Case63_ExecuteSaysSo) {
     CudaCall call(cuda_problem());
     call.expect_refused(HEED_NO_DEVICE, "device is HEED_CUDA; no CUDA driver (libcuda.so.1) was found");
     call.expect_refused(HEED_NO_DEVICE, "no CUDA driver (libcuda.so.1) was found");  // and again
@@ -23,7 +23,7 @@ TEST(NoDriver, RegistryTellsWhy) {
     }
 }
 
-TEST(NoDriver, TheCpuServes) {
+TEST(NoDriver, Case63_TheCpuServes) {
     CudaCall call(cpu_problem());
     EXPECT_EQ(call.execute(), HEED_OK) << heed_last_error();
 }

@@ -19,7 +19,7 @@ TEST(CudaProcess, CpuCallsDoNotLoadTheDriver) {
     EXPECT_FALSE(fake::is_loaded());
 }
 
-TEST(CudaProcess, NoDevice) {
+TEST(CudaProcess, Case63_NoDevice) {
     const pid_t child = fork();
     if (child == 0) {
         fake::driver().num_devices = 0;

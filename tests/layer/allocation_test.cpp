@@ -1,30 +1,7 @@
-// forward allocates nothing once a shape has been seen. This program replaces malloc (glibc).
-#include <atomic>
-#include <cstdlib>
-
+// Layers, caches and weights survive the failure of any allocation; forward makes none once a shape has been seen.
+#include "replaced_malloc.h"
 #include "small_layer.h"
-
-extern "C" {
-void *__libc_malloc(size_t);
-void *__libc_calloc(size_t, size_t);
-void *__libc_realloc(void *, size_t);
-void *__libc_memalign(size_t, size_t);
-}
-
-namespace {
-
-std::atomic<int64_t> allocations{0};
-
-}  // namespace
-
-extern "C" {
-
-void *malloc(size_t bytes) { return allocations++, __libc_malloc(bytes); }
-void *calloc(size_t count, size_t bytes) { return allocations++, __libc_calloc(count, bytes); }
-void *realloc(void *block, size_t bytes) { return allocations++, __libc_realloc(block, bytes); }
-void *aligned_alloc(size_t alignment, size_t bytes) { return allocations++, __libc_memalign(alignment, bytes); }
-
-}  // extern "C"
+#include "weights_bytes.h"
 
 namespace heed_test {
 namespace {
@@ -43,10 +20,10 @@ TEST(Allocation, NoneOnceTheShapesAreKnown) {
                 int64_t during = 0;
                 for (int32_t round = 0; round < 2; round++) {
                     cache.reset();
-                    const int64_t before = allocations;
+                    const int64_t before = all_allocations;
                     const heed_status first = prompt.status(), next = step.status(), after = step.status(),
                                       uncached = plain.status();
-                    during = allocations - before;
+                    during = all_allocations - before;
                     ASSERT_TRUE(!first && !next && !after && !uncached) << heed_last_error();
                     if (round == 0) {
                         EXPECT_GT(during, 0);  // plans are made
@@ -55,6 +32,51 @@ TEST(Allocation, NoneOnceTheShapesAreKnown) {
                 EXPECT_EQ(during, 0);
             }
         }
+    }
+}
+
+TEST(Allocation, Case59_LayersCachesAndFilesSurviveEveryFailure) {
+    SmallLayer small;
+    small.add_rope();
+    heed_layer *layer = nullptr;
+    int64_t live = live_blocks;
+    expect_survives_every_failure([&] { return heed_layer_create(&small.config, &small.weights, &layer); },
+                                  [&] { return layer == nullptr && live_blocks == live; });
+    for (const heed_kv_storage storage : {HEED_KV_CONTIGUOUS, HEED_KV_PAGED}) {
+        const heed::CacheConfig config = cache_config(storage);
+        heed_cache *cache = nullptr;
+        live = live_blocks;
+        expect_survives_every_failure([&] { return heed_cache_create(layer, &config, &cache); },
+                                      [&] { return cache == nullptr && live_blocks == live; });
+        heed_cache_destroy(cache);
+    }
+    heed_layer_destroy(layer);
+
+    const MemoryFile memory;
+    memory.write(weights_bytes("{\"a\":" + entry("F32", "[1]", "0", "4") + "}", "1234"));
+    const std::string path = memory.path();
+    heed_weights_file *file = nullptr;
+    live = live_blocks;
+    expect_survives_every_failure([&] { return heed_weights_open(path.c_str(), &file); },
+                                  [&] { return file == nullptr && live_blocks == live; });
+    heed_weights_close(file);
+}
+
+// The first call of a shape makes plans; a call that fails leaves y and the cache as they were.
+TEST(Allocation, Case59_FirstCallsSurviveEveryFailure) {
+    for (const heed_kv_storage storage : {HEED_KV_CONTIGUOUS, HEED_KV_PAGED}) {
+        const SmallLayer small;
+        const heed::Layer layer = small.make(), undisturbed = small.make();
+        heed::Cache cache(layer, cache_config(storage)), other(undisturbed, cache_config(storage));
+        GuardedCall call(layer, HEED_F32, 2, 20), expected(undisturbed, HEED_F32, 2, 20);
+        call.args.cache = cache.get();
+        expected.args.cache = other.get();
+        // Of one thread: what a pool's own threads allocate is not counted here.
+        call.args.execution.num_threads = 1;
+        call.args.x = call.x.tensor();
+        expect_survives_every_failure([&] { return heed_layer_forward(layer.get(), &call.args); },
+                                      [&] { return call.y_untouched() && cache.view().kv_lens[0] == 0; });
+        EXPECT_EQ(call.y(), expected.run());
     }
 }
 

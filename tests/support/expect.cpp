@@ -4,11 +4,10 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <sstream>
 #include <thread>
 
 #include "amx_emulator.h"
-#include "element.h"
+#include "describe.h"
 
 namespace heed_test {
 namespace {
@@ -22,26 +21,6 @@ void note(const Verdict &verdict) {
     worst.rms_ratio = std::max(worst.rms_ratio, verdict.rms_ratio);
     worst.max_ratio = std::max(worst.max_ratio, verdict.max_ratio);
     worst.lse_ratio = std::max(worst.lse_ratio, verdict.lse_ratio);
-}
-
-std::string describe(const Attention &a, const CallOptions &options) {
-    const char *positions[] = {"top_left", "bottom_right", "explicit"};
-    std::ostringstream text;
-    text << options.kernel << ": " << dtype_name(a.dtype) << (a.int8_kv ? ", int8 keys" : "") << ", batch " << a.batch
-         << ", heads " << a.num_heads << "/" << a.num_kv_heads << ", q_len " << a.q_len << ", kv_len " << a.kv_len
-         << ", head_dim " << a.head_dim << "/" << a.head_dim_v << ", " << positions[a.position]
-         << (a.causal ? " causal" : "") << ", window " << a.window_left << "/" << a.window_right
-         << (a.mask.used ? ", mask" : "") << (a.bias.used ? ", bias" : "") << (a.q_lens.empty() ? "" : ", q_lens")
-         << (a.kv_lens.empty() ? "" : ", kv_lens") << (a.sink.empty() ? "" : ", sink")
-         << (a.alibi_slopes.empty() ? ""
-             : a.alibi_symmetric    ? ", symmetric alibi"
-                                    : ", alibi")
-         << ", softcap " << a.softcap << ", dropout " << a.dropout_p
-         << (options.q_storage == HEED_Q_VARLEN ? ", varlen queries" : "");
-    if (options.kv_storage == HEED_KV_VARLEN) text << ", varlen keys";
-    if (options.kv_storage == HEED_KV_PAGED) text << ", pages of " << options.page_size;
-    text << ", threads " << options.num_threads;
-    return text.str();
 }
 
 bool same_bits(float x, float y) { return std::memcmp(&x, &y, sizeof(x)) == 0 || (std::isnan(x) && std::isnan(y)); }

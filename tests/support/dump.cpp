@@ -1,5 +1,6 @@
 #include "dump.h"
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <stdexcept>
@@ -33,15 +34,44 @@ heed_cli::Array array_of(const heed_tensor &tensor, const Extent &shape) {
     }
 }
 
+// max_kv_len as a folder with these keys means it.
+int32_t capacity_in_folder(const Attention &a, const CallOptions &options) {
+    if (options.kv_storage == HEED_KV_PAGED) return lay_out(a, options).max_pages_per_seq * options.page_size;
+    if (options.kv_storage == HEED_KV_CONTIGUOUS) return a.kv_len;
+    int32_t longest = 0;
+    for (int32_t b = 0; b < a.batch; b++) longest = std::max(longest, a.kv_len_of(b));
+    return longest;
+}
+
+// The extents of q, k and v, or with head_dim 0 of the scales of k and v.
+Extent q_extent(const heed_problem &p) {
+    if (p.q_storage == HEED_Q_VARLEN) return {p.total_q, p.num_heads, p.head_dim};
+    return {p.batch, p.max_q_len, p.num_heads, p.head_dim};
+}
+Extent kv_extent(const heed_problem &p, int32_t head_dim) {
+    Extent extent = {p.batch, p.max_kv_len, p.num_kv_heads};
+    if (p.kv_storage == HEED_KV_VARLEN) extent = {p.total_kv, p.num_kv_heads};
+    if (p.kv_storage == HEED_KV_PAGED) extent = {p.num_pages, p.page_size, p.num_kv_heads};
+    if (head_dim > 0) extent.push_back(head_dim);
+    return extent;
+}
+
 }  // namespace
 
+CallOptions as_in_folder(const Attention &a, const CallOptions &options) {
+    CallOptions plain = options;
+    plain.with_layout(Layout::packed);
+    plain.q_storage = a.q_lens.empty() ? HEED_Q_DENSE : HEED_Q_VARLEN;
+    plain.fused_qkv = plain.garbage_strides = false;
+    plain.offset = 0;
+    plain.want_lse = true;
+    const bool illegal = plain.q_storage == HEED_Q_DENSE && plain.kv_storage == HEED_KV_VARLEN;
+    if (illegal || capacity_in_folder(a, plain) != a.kv_len) plain.kv_storage = HEED_KV_CONTIGUOUS;
+    return plain;
+}
+
 void dump_case(const std::string &folder, const Attention &a, const CallOptions &options) {
-    CallOptions packed = options;
-    packed.with_layout(Layout::bshd);
-    packed.with_storage(a.q_lens.empty() ? HEED_Q_DENSE : HEED_Q_VARLEN, HEED_KV_CONTIGUOUS);
-    packed.fused_qkv = packed.garbage_strides = false;
-    packed.offset = 0;
-    Call call(a, packed);
+    Call call(a, as_in_folder(a, options));
     if (call.prepare() != HEED_OK) throw std::runtime_error(heed_last_error());
     heed_cli::Case c = {};
     c.problem = call.problem;
@@ -49,21 +79,22 @@ void dump_case(const std::string &folder, const Attention &a, const CallOptions 
     c.dropout_offset = a.dropout_offset;
     const heed_problem &p = call.problem;
     const heed_args &args = call.args;
-    const Extent q = {p.batch, p.max_q_len, p.num_heads, p.head_dim}, packed_q = {p.total_q, p.num_heads, p.head_dim};
-    c.arrays["q"] = array_of(args.q, p.q_storage == HEED_Q_VARLEN ? packed_q : q);
-    c.arrays["k"] = array_of(args.k, {p.batch, p.max_kv_len, p.num_kv_heads, p.head_dim});
-    c.arrays["v"] = array_of(args.v, {p.batch, p.max_kv_len, p.num_kv_heads, p.head_dim_v});
+    c.arrays["q"] = array_of(args.q, q_extent(p));
+    c.arrays["k"] = array_of(args.k, kv_extent(p, p.head_dim));
+    c.arrays["v"] = array_of(args.v, kv_extent(p, p.head_dim_v));
     const auto add = [&c](const char *name, ElementType type, const Extent &shape, const void *data) {
         if (data != nullptr) c.arrays[name] = array_of(type, shape, data);
     };
-    add("k_scale", ElementType::f32, {p.batch, p.max_kv_len, p.num_kv_heads}, args.k_scale.data);
-    add("v_scale", ElementType::f32, {p.batch, p.max_kv_len, p.num_kv_heads}, args.v_scale.data);
+    add("k_scale", ElementType::f32, kv_extent(p, 0), args.k_scale.data);
+    add("v_scale", ElementType::f32, kv_extent(p, 0), args.v_scale.data);
     const auto shape = [](const std::array<int32_t, 4> &s) { return Extent(s.begin(), s.end()); };
     if (a.mask.used) c.arrays["mask"] = array_of(args.mask, shape(a.mask.shape));
     if (a.bias.used) c.arrays["bias"] = array_of(args.bias, shape(a.bias.shape));
     add("kv_lens", ElementType::i32, {p.batch}, args.kv_lens);
     add("q_offsets", ElementType::i32, {p.batch}, args.q_offsets);
     add("cu_seqlens_q", ElementType::i32, {p.batch + 1}, args.cu_seqlens_q);
+    add("cu_seqlens_kv", ElementType::i32, {p.batch + 1}, args.cu_seqlens_kv);
+    add("page_table", ElementType::i32, {p.batch, p.max_pages_per_seq}, args.page_table);
     add("sink", ElementType::f32, {p.num_heads}, args.sink);
     add("alibi_slopes", ElementType::f32, {p.num_heads}, args.alibi_slopes);
     std::filesystem::create_directories(folder);

@@ -1,0 +1,213 @@
+// Random problems against the reference, half with seeds that are always the same, half with new ones.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+
+#include "amx_emulator.h"
+#include "child.h"
+#include "dump.h"
+#include "shrink.h"
+#include "solve.h"
+
+namespace {
+
+using namespace heed_test;
+
+constexpr char usage[] =
+    R"(usage: heed_random_tests [--problems N] [--seed S] [--cases FOLDER] [--no-shrink] [--digest]
+
+Draws N problems (1000), half with the seeds 0, 1, ..., half with new ones, solves each with the linked kernels and
+compares with a reference in fp64. The first one that fails is made as small as it gets and written into FOLDER
+(random_failures) as a case for `heed check`.
+--seed S     this problem only
+--no-shrink  only say which problem fails
+--digest     a line for each problem of the fixed seeds: seed, kernel, hash of the result
+)";
+
+// A problem takes some 10 ms; where instructions are emulated or sanitizers watch, a hundred times that.
+constexpr unsigned seconds_per_problem = 120;
+
+struct Options {
+    int64_t problems = 1000;
+    bool one_seed = false, no_shrink = false, digest = false;
+    uint64_t seed = 0;
+    std::string cases = "random_failures";
+};
+
+struct Progress {
+    uint64_t seed = 0;
+    char kernel[256] = {};
+    int64_t right = 0, refused = 0;
+    bool isa_ran[16] = {};
+};
+
+bool parse(int argc, char **argv, Options *options) {
+    for (int n = 1; n < argc; n++) {
+        const std::string name = argv[n], value = n + 1 < argc ? argv[n + 1] : "";
+        if (name == "--digest" || name == "--no-shrink") {
+            (name == "--digest" ? options->digest : options->no_shrink) = true;
+            continue;
+        }
+        if (value.empty()) return false;
+        n++;
+        if (name == "--problems") {
+            options->problems = std::atoll(value.c_str());
+        } else if (name == "--seed") {
+            options->one_seed = true;
+            options->seed = std::strtoull(value.c_str(), nullptr, 10);
+        } else if (name == "--cases") {
+            options->cases = value;
+        } else {
+            return false;
+        }
+    }
+    return options->problems > 0;
+}
+
+class Test {
+public:
+    explicit Test(const Options &options) : options_(options), rows_(supported_rows()) {}
+
+    int run() {
+        if (rows_.empty()) {
+            std::printf("no row of the kernel table runs here\n");
+            return 1;
+        }
+        if (options_.one_seed) return all_right(options_.seed, 1) ? 0 : 1;
+        const auto fixed = static_cast<uint64_t>(options_.problems + 1) / 2,
+                   fresh = static_cast<uint64_t>(options_.problems) / 2;
+        const uint64_t first_fresh = 1'000'000 + std::random_device()() % 1'000'000'000;
+        if (options_.digest) return all_right(0, fixed) ? 0 : 1;
+        std::printf("seeds 0..%llu and %llu..%llu\n", fixed - 1ull, first_fresh + 0ull, first_fresh + fresh - 1ull);
+        if (!all_right(0, fixed) || (fresh > 0 && !all_right(first_fresh, fresh))) return 1;
+        std::printf("%lld problems right, %lld refused\n", 0ll + progress_->right, 0ll + progress_->refused);
+        return enough_ran() ? 0 : 1;
+    }
+
+private:
+    bool all_right(uint64_t first, uint64_t count) {
+        const ChildEnd end = run_in_child(false, [&] {
+            for (uint64_t seed = first; seed < first + count; seed++) {
+                if (!one_right(seed)) return false;
+            }
+            return true;
+        });
+        if (!end.good) report(end.words);
+        return end.good;
+    }
+
+    // In a child.
+    bool one_right(uint64_t seed) {
+        progress_->seed = seed;
+        progress_->kernel[0] = '\0';
+        alarm(seconds_per_problem);
+        const RandomProblem problem = draw_problem(seed, rows_);
+        if (options_.one_seed) std::printf("%s\n", describe(problem).c_str());
+        const Solution solution = solve(problem);
+        std::snprintf(progress_->kernel, sizeof(progress_->kernel), "%s", solution.kernel.c_str());
+        if (options_.digest) print_digest(seed, solution);
+        if (solution.kind == Solution::wrong) {
+            std::printf("%s\n", solution.words.c_str());
+            return false;
+        }
+        progress_->right += solution.kind == Solution::right;
+        progress_->refused += solution.kind == Solution::refused;
+        for (const Row &row : rows_) {
+            if (solution.needed_kernel && row.name == solution.kernel) progress_->isa_ran[row.info.isa] = true;
+        }
+        return true;
+    }
+
+    static void print_digest(uint64_t seed, const Solution &solution) {
+        uint64_t hash = 0xcbf29ce484222325ull;
+        for (const std::vector<float> *values : {&solution.out, &solution.lse}) {
+            for (const float value : *values) {
+                uint32_t bits = 0;
+                std::memcpy(&bits, &value, sizeof(bits));
+                if (value != value) bits = 0x7fc00000;
+                hash = (hash ^ bits) * 0x100000001b3ull;
+            }
+        }
+        const char *const kinds[] = {"right", "refused", "wrong"};
+        std::printf("%llu %s %s %016llx\n", 0ull + seed, kinds[solution.kind], solution.kernel.c_str(), 0ull + hash);
+    }
+
+    void report(const std::string &end) {
+        const uint64_t seed = progress_->seed;
+        RandomProblem problem = draw_problem(seed, rows_);
+        std::printf("\nthe problem of seed %llu failed (%s): %s\nagain: heed_random_tests --seed %llu\n", 0ull + seed,
+                    end.c_str(), describe(problem).c_str(), 0ull + seed);
+        if (options_.no_shrink) return;
+        RandomProblem on_its_row = problem;
+        on_its_row.options.kernel = progress_->kernel;
+        if (fails(on_its_row)) problem = on_its_row;
+        if (!fails(problem)) {
+            std::printf("it does not fail again on its own\n");
+            return;
+        }
+        const RandomProblem smallest =
+            shrink(problem, [this](const RandomProblem &candidate) { return fails(candidate); });
+        std::printf("smallest: %s\n", describe(smallest).c_str());
+        write(smallest, options_.cases + "/seed_" + std::to_string(seed));
+    }
+
+    static bool fails(const RandomProblem &problem) {
+        return !run_in_child(true, [&] {
+                    alarm(seconds_per_problem);
+                    return solve(problem).kind != Solution::wrong;
+                }).good;
+    }
+
+    static void write(const RandomProblem &problem, const std::string &folder) {
+        const Attention a = attention_of(problem);
+        const ChildEnd end = run_in_child(false, [&] {
+            const ForcedKernel forced(problem.options.kernel);
+            dump_case(folder, a, problem.options);
+            return true;
+        });
+        if (!end.good) {
+            std::printf("no case folder: %s\n", end.words.c_str());
+            return;
+        }
+        RandomProblem as_written = problem;
+        as_written.options = as_in_folder(a, problem.options);
+        as_written.padded_lse = as_written.padded_scores = as_written.zero_strides = as_written.shared_kv = false;
+        std::printf("case: heed check %s", folder.c_str());
+        if (!problem.options.kernel.empty()) std::printf(" --kernel %s", problem.options.kernel.c_str());
+        std::printf(" --threads %d%s\n", std::max(problem.options.num_threads, 1),
+                    fails(as_written) ? "" : "  (the folder, without layouts and storage, does not show it)");
+    }
+
+    // Too many refusals prove nothing: problems are drawn for rows that are here.
+    bool enough_ran() const {
+        bool enough = 2 * progress_->right >= options_.problems;
+        if (!enough) std::printf("too few problems ran\n");
+        if (options_.problems < 20 * static_cast<int64_t>(isas_of_device().size())) return enough;
+        for (const heed_isa isa : isas_of_device()) {
+            const bool here =
+                std::any_of(rows_.begin(), rows_.end(), [&](const Row &row) { return row.info.isa == isa; });
+            if (!here || progress_->isa_ran[isa]) continue;
+            std::printf("no row of %s ran\n", isa_name(isa));
+            enough = false;
+        }
+        return enough;
+    }
+
+    const Options options_;
+    const std::vector<Row> rows_;
+    const Shared<Progress> progress_;
+};
+
+}  // namespace
+
+int main(int argc, char **argv) {
+    Options options;
+    if (!parse(argc, argv, &options)) {
+        std::fputs(usage, stderr);
+        return 2;
+    }
+    emulate_amx();
+    return Test(options).run();
+}

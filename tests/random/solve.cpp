@@ -1,0 +1,128 @@
+#include "solve.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "device.h"
+#include "reference.h"
+#include "tolerance.h"
+
+namespace heed_test {
+namespace {
+
+bool same_bits(const std::vector<float> &x, const std::vector<float> &y) {
+    return x.size() == y.size() && std::equal(x.begin(), x.end(), y.begin(), [](float a, float b) {
+               return std::memcmp(&a, &b, sizeof(a)) == 0 || (std::isnan(a) && std::isnan(b));
+           });
+}
+
+bool has_rounded_weights(const std::string &kernel) {
+    const std::vector<Row> rows = all_rows();
+    return std::any_of(rows.begin(), rows.end(),
+                       [&](const Row &row) { return row.name == kernel && rounds_weights(row.info); });
+}
+
+// By the registry's words alone.
+bool serves(const Row &row, const RandomProblem &problem) {
+    const Attention &a = problem.settings;
+    const heed_kernel_info_t &info = row.info;
+    uint32_t features = 0;
+    if (problem.mask) features |= HEED_FEATURE_MASK;
+    if (problem.bias) features |= HEED_FEATURE_BIAS;
+    if (problem.alibi) features |= HEED_FEATURE_ALIBI;
+    if (a.softcap > 0) features |= HEED_FEATURE_SOFTCAP;
+    if (a.dropout_p > 0) features |= HEED_FEATURE_DROPOUT;
+    const bool dims = row.any_head_dim() ? std::max(a.head_dim, a.head_dim_v) <= row.most_head_dim()
+                                         : info.head_dim == a.head_dim && info.head_dim_v == a.head_dim_v;
+    const CallOptions &o = problem.options;
+    return info.supported && dims && info.dtype == a.dtype && info.kv_dtype == a.kv_dtype() && row.has(features) &&
+           row.serves(o.kv_storage) && (o.kernel.empty() || o.kernel == row.name);
+}
+
+bool may_be_refused(const RandomProblem &problem) {
+    const std::vector<Row> rows = all_rows();
+    return std::none_of(rows.begin(), rows.end(), [&](const Row &row) { return serves(row, problem); });
+}
+
+class Solver {
+public:
+    explicit Solver(const RandomProblem &problem) : problem_(problem), a_(attention_of(problem)) {}
+
+    Solution solve() {
+        Call rear(a_, CallOptions(problem_.options).with_flush(Flush::rear));
+        if (!prepare(&rear) || !execute(&rear)) return solution_;
+        Call front(a_, CallOptions(problem_.options).with_flush(Flush::front));
+        if (!prepare(&front)) return solution_;
+        front.args.num_threads = 1;
+        if (!execute(&front)) return solution_;
+        solution_.out = rear.out();
+        solution_.lse = rear.lse();
+        if (!same_bits(front.out(), solution_.out) || !same_bits(front.lse(), solution_.lse)) {
+            return complain("other bits on one thread, flush with the front guard page");
+        }
+        a_.rounds_weights = has_rounded_weights(solution_.kernel);
+        // What a random problem proves is not known before: it may see one key only.
+        const Verdict verdict =
+            judge(a_, compute_reference(a_, false), solution_.out, solution_.lse, Trust{false, false});
+        if (!verdict.ok) return complain(verdict.complaint);
+        solution_.kind = Solution::right;
+        return solution_;
+    }
+
+private:
+    const Solution &complain(const std::string &words) {
+        solution_.kind = Solution::wrong;
+        solution_.words = words;
+        return solution_;
+    }
+
+    bool prepare(Call *call) {
+        set_problem(problem_, &call->problem);
+        const heed_status status = call->prepare();
+        if (status == HEED_OK) {
+            solution_.kernel = call->kernel();
+            solution_.needed_kernel = a_.num_rows() > 0 && a_.kv_len > 0;
+            return true;
+        }
+        const std::string said = heed_last_error();
+        if (status == HEED_UNSUPPORTED && !said.empty() && may_be_refused(problem_)) {
+            solution_.kind = Solution::refused;
+        } else {
+            complain(std::string("the plan says ") + heed_status_name(status) + ": " + said);
+        }
+        return false;
+    }
+
+    bool execute(Call *call) {
+        const heed_status status = call->execute();
+        if (status != HEED_OK) {
+            complain(std::string("execute says ") + heed_status_name(status) + ": " + heed_last_error());
+        } else if (!problem_.options.kernel.empty() && call->kernel() != problem_.options.kernel) {
+            complain("another row ran: " + call->kernel());
+        } else if (!call->canaries_intact()) {
+            complain("written outside of the outputs");
+        } else {
+            return true;
+        }
+        return false;
+    }
+
+    const RandomProblem &problem_;
+    Attention a_;
+    Solution solution_;
+};
+
+}  // namespace
+
+Solution solve(const RandomProblem &problem) {
+    try {
+        return Solver(problem).solve();
+    } catch (const std::exception &error) {
+        Solution thrown;
+        thrown.words = std::string("thrown: ") + error.what();
+        return thrown;
+    }
+}
+
+}  // namespace heed_test

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <string>
+
+#include "call.h"
+
+namespace heed_test {
+
+// A case in one line: what it computes, where its tensors lie, how it is called. Settings at their defaults are left
+// out.
+std::string describe(const Attention &a, const CallOptions &options);
+
+}  // namespace heed_test
