@@ -10,8 +10,8 @@ namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
 
-// Most products of a query and a key element.
-constexpr int64_t most_work = 1 << 18;
+// Most elements of q and out, or k and v; most products of a query and a key element.
+constexpr int64_t most_elements = 1 << 14, most_work = 1 << 18;
 
 // Mostly small, and now and then beyond a block of keys.
 int32_t read_length(ByteReader *bytes, int32_t small) {
@@ -33,8 +33,13 @@ Shape read_shape(ByteReader *bytes) {
     shape.kv_len = read_length(bytes, 40);
     shape.head_dim = read_head_dim(bytes);
     shape.head_dim_v = read_head_dim(bytes);
-    const int64_t per_key = int64_t{shape.batch} * shape.num_heads * shape.q_len * (shape.head_dim + shape.head_dim_v);
-    if (per_key * shape.kv_len > most_work) shape.kv_len = static_cast<int32_t>(most_work / per_key);
+    const auto cut = [](int32_t *length, int64_t per_token, int64_t most) {
+        if (per_token * *length > most) *length = static_cast<int32_t>(most / per_token);
+    };
+    const int64_t dims = shape.head_dim + shape.head_dim_v, per_query = shape.batch * shape.num_heads * dims;
+    cut(&shape.q_len, per_query, most_elements);
+    cut(&shape.kv_len, shape.batch * shape.num_kv_heads * dims, most_elements);
+    cut(&shape.kv_len, per_query * shape.q_len, most_work);
     return shape;
 }
 
@@ -72,7 +77,7 @@ void read_features(ByteReader *bytes, Rng *rng, Attention *a) {
     if (bytes->flag()) {
         a->bias_dtype = bytes->flag() ? HEED_F32 : a->dtype;
         add_bias(a, read_broadcast(bytes), rng);
-        const float special = bytes->one_of({0.0f, -infinity, -std::numeric_limits<float>::max()});
+        const float special = bytes->one_of({0.0f, -infinity, -2e38f});
         for (size_t i = 0; special != 0 && i < a->bias.data.size(); i++) {
             if (rng->chance(0.3)) a->bias.data[i] = round_to(a->bias_dtype, special);
         }

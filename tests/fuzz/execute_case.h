@@ -13,7 +13,7 @@ struct ExecuteCase {
     enum class Fault { none, metadata, capacity, workspace, alignment, missing } fault = Fault::none;
 };
 
-// Every input is a case. One whose reference takes long is cut down to few keys.
+// Every input is a case. Lengths that make it long to compute are cut.
 ExecuteCase read_case(ByteReader *bytes);
 
 // Makes the case's fault in a prepared call, from what is left of the bytes. Returns what execute must answer.

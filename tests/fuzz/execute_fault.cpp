@@ -57,8 +57,8 @@ bool valid_metadata(const heed_problem &p, const heed_args &args) {
 heed_tensor *read_tensor(ByteReader *bytes, const heed_problem &p, heed_args *args) {
     std::vector<heed_tensor *> tensors = {&args->q, &args->k, &args->v, &args->out};
     if (p.want_lse) tensors.push_back(&args->lse);
-    if (p.has_mask) tensors.push_back(&args->mask);
-    if (p.has_bias) tensors.push_back(&args->bias);
+    if (p.has_mask && p.max_kv_len > 0) tensors.push_back(&args->mask);
+    if (p.has_bias && p.max_kv_len > 0) tensors.push_back(&args->bias);
     if (p.kv_dtype == HEED_I8) tensors.insert(tensors.end(), {&args->k_scale, &args->v_scale});
     return tensors[bytes->get<uint8_t>() % tensors.size()];
 }
