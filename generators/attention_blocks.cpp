@@ -106,7 +106,7 @@ void AttentionBuilder::define_products(BlockChain &chain) {
         Expr steps = cfg.bf16_tiles ? Expr(cfg.padded(pairs)) : cfg.bf16_dots ? Expr(pairs) : head_dim;
         chain.over_d = RDom(0, steps, "over_d" + chain.suffix);
         Expr d = chain.over_d;
-        if (chain.ranged && !cfg.bf16_dots) {
+        if (chain.seen_end.defined()) {
             Expr seen = st.kq * cfg.key_tile < chain.seen_end(in_block({}));
             chain.d_end(vars(in_block({st.kq}))) = select(seen, head_dim, 0);
             chain.over_d.where(d < chain.d_end(in_block({st.k / cfg.key_tile})));

@@ -116,7 +116,7 @@ void AttentionBuilder::define_first_key(BlockChain &chain) {
     chain.first_key(vars(in_block({}))) =
         chain.ranged ? (st.kb - left) * cfg.masked_block + select(st.kb < left, range(0), behind_full)
                      : max(min(range(0) + st.kb * cfg.kv_block, in.max_kv_len - cfg.kv_block), 0);
-    if (prefill && chain.ranged) {
+    if (prefill && chain.ranged && !cfg.bf16_dots) {
         chain.seen_end(vars(in_block({}))) = min(range(4) - chain.first_key(in_block({})), chain.block);
     }
 }

@@ -74,7 +74,7 @@ private:
 // config does not need stays undefined.
 struct BlockChain {
     Halide::Func first_key;                  // (): position of the block's first key
-    Halide::Func seen_end;                   // prefill, (): behind the last key of a block that some row sees
+    Halide::Func seen_end;                   // prefill but of bf16_dots, (): behind the last key that some row sees
     Halide::Func d_end;                      // prefill, (k / key_tile): elements, all or none, to multiply
     Halide::Func slots;                      // (k): slot and page of a key, paged storage
     Halide::Func mask_rows, bias_rows;       // prefill, (k, row): elements of the mask, of the bias as floats
@@ -99,7 +99,7 @@ struct BlockChain {
     Halide::Func v_lanes;      // bf16_tiles, (k / 2, d): values, those of two keys as one word
     Halide::Func exponents;    // prefill, (u): the largest exponent of a value, by lanes
     Halide::Func special_end;  // prefill, (): keys, none or all, whose values are multiplied with care
-    Halide::Func number_end;   // prefill, (): keys (rounds_weights: pairs), all seen ones or none, of plain numbers
+    Halide::Func number_end;   // prefill, (): the part of `numbers` that the plain loop multiplies, or none
     Halide::RDom over_d, keys, numbers;
     Halide::RDom lane_keys, over_u;  // decode
     Halide::RDom values, specials;   // prefill

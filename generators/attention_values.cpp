@@ -114,8 +114,10 @@ void AttentionBuilder::define_special_end(BlockChain &chain) {
     for (int u = 1; u < lanes; u++) largest = max(largest, chain.exponents(in_block({u})));
     chain.special_end(vars(in_block({}))) = select(largest == exponent, chain.block, 0);
     if (cfg.bf16_tiles) return;
-    Expr end = chain.ranged && !cfg.bf16_dots ? Expr(chain.seen_end(in_block({}))) : Expr(chain.block);
-    chain.number_end(vars(in_block({}))) = select(largest == exponent, 0, cfg.rounds_weights() ? (end + 1) / 2 : end);
+    Expr end = cfg.bf16_dots              ? Expr(chain.block / 2)
+               : chain.seen_end.defined() ? Expr(chain.seen_end(in_block({})))
+                                          : Expr(chain.block);
+    chain.number_end(vars(in_block({}))) = select(largest == exponent, 0, end);
 }
 
 }  // namespace heed

@@ -187,11 +187,7 @@ private:
             vectors--;
         }
         RVar chunk("chunk"), key("key");
-        of_block(ch.value_tile, ch);
-        if (any) {
-            ch.value_tile.hoist_storage(task_loop).store_in(MemoryType::Heap);
-        }
-        along_d(ch.value_tile, st.d, cfg.head_dim_v)
+        along_d(any ? of_block_in_workspace(ch.value_tile, ch) : of_block(ch.value_tile, ch), st.d, cfg.head_dim_v)
             .reorder_storage(st.d, st.row, st.kb, st.t, st.sp)
             .bound_extent(st.row, cfg.row_block)
             .reorder(st.d, st.row)

@@ -189,8 +189,8 @@ private:
         if (ch.d_end.defined()) {
             one_task(ch.d_end.compute_at(tiles_of_keys, ko).store_in(MemoryType::Register)).bound_extent(st.kb, 1);
         }
-        along_d(of_block_rows(ch.block_out, ch).hoist_storage(task_loop).store_in(MemoryType::Heap), st.d,
-                cfg.head_dim_v)
+        along_d(of_block_in_workspace(ch.block_out, ch), st.d, cfg.head_dim_v)
+            .bound_extent(st.row, cfg.row_block)
             .split(st.d, db, dv, tile, TailStrategy::RoundUp)
             .reorder(st.row, dv, db)
             .vectorize(st.row, lanes)
@@ -199,18 +199,14 @@ private:
         values(ch);
     }
 
-    Func &stored_block(Func &f, const BlockChain &ch) {
-        return of_block(f, ch).hoist_storage(task_loop).store_in(MemoryType::Heap);
-    }
-
     Func &matrix_tiles(Func &f, const BlockChain &ch) {
         f.update().unscheduled();
-        return stored_block(f, ch).bound_extent(st.row, cfg.row_block);
+        return of_block_in_workspace(f, ch).bound_extent(st.row, cfg.row_block);
     }
 
     void tile_operands(BlockChain &ch) {
         padded_block(ch.k_rows, ch, 2 * cfg.padded(cfg.query_elements()));
-        along_d(stored_block(ch.v_lanes, ch), st.d, cfg.head_dim_v)
+        along_d(of_block_in_workspace(ch.v_lanes, ch), st.d, cfg.head_dim_v)
             .bound_extent(st.k, ch.block / 2)
             .tile(st.k, st.d, ko, db, kt, dv, cfg.lanes, cfg.lanes)
             .vectorize(kt)
@@ -229,9 +225,7 @@ private:
                           cfg.bf16_dots || splits_loop || ch.ranged ? 1 : 2);
         }
         if (cfg.bf16_dots && !cfg.bf16_tiles) {
-            ch.v_pairs.compute_at(st.state, ch.steps.y).hoist_storage(task_loop).store_in(MemoryType::Heap);
-            one_task(ch.v_pairs)
-                .bound_extent(st.kb, 1)
+            of_block_in_workspace(ch.v_pairs, ch)
                 .bound_extent(st.k, ch.block / 2)
                 .bound_extent(st.e, 2 * cfg.head_dim_v)
                 .vectorize(st.e, cfg.head_dim_v % (2 * cfg.lanes) == 0 ? 4 * cfg.lanes : 2 * cfg.lanes)

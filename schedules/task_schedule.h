@@ -35,6 +35,11 @@ protected:
         return one_task(f).bound_extent(st.kb, 1);
     }
 
+    // The same where it would make the frame large.
+    Halide::Func &of_block_in_workspace(Halide::Func &f, const BlockChain &ch) {
+        return of_block(f, ch).hoist_storage(task_loop).store_in(Halide::MemoryType::Heap);
+    }
+
     // Elements of a head, known now or bounded.
     Halide::Func &along_d(Halide::Func &f, const Halide::Var &d, int length, int before = 0) {
         return cfg.any_head_dim() ? f.bound_storage(d, before + cfg.padded(length))
@@ -61,9 +66,7 @@ protected:
     }
 
     void padded_block(PaddedRows &rows, const BlockChain &ch, int length) {
-        Halide::Func &f = rows.rows;
-        f.compute_at(st.state, ch.steps.y).hoist_storage(task_loop).store_in(Halide::MemoryType::Heap);
-        padded_rows(one_task(f).bound_extent(st.kb, 1).bound_extent(st.k, ch.block), rows, length);
+        padded_rows(of_block_in_workspace(rows.rows, ch).bound_extent(st.k, ch.block), rows, length);
     }
 
 private:

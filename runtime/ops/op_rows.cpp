@@ -10,7 +10,7 @@
 namespace heed {
 namespace {
 
-std::atomic<Isa> highest_isa{Isa::amx};
+std::atomic<Isa> highest_isa{highest_cpu_isa};
 
 const char *op_name(Op op) {
     switch (op) {

@@ -16,7 +16,9 @@ heed_status find_cuda_op_row(Op op, const OpKernel **row);
 // The register tiles of linear for the best ISA: fills tiles, row_tiles, num_tiles and columns.
 heed_status find_linear_rows(heed_dtype dtype, heed_linear_weights *weights);
 
-// Rows above `isa` are passed over from now on, in the whole process: so that tests run every row.
+// Rows above `isa` are passed over from now on, in the whole process: so that tests run every row. highest_cpu_isa:
+// none.
+constexpr Isa highest_cpu_isa = Isa::amx;
 void limit_op_isa(Isa isa);
 
 }  // namespace heed

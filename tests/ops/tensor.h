@@ -131,7 +131,7 @@ inline void PrintTo(const OpCase &c, std::ostream *stream) { *stream << dtype_na
 class OpTest : public testing::TestWithParam<OpCase> {
 protected:
     void SetUp() override { heed::limit_op_isa(GetParam().isa); }
-    void TearDown() override { heed::limit_op_isa(heed::Isa::amx); }
+    void TearDown() override { heed::limit_op_isa(heed::highest_cpu_isa); }
     heed_dtype dtype() const { return GetParam().dtype; }
 
     // The row that runs is one of this ISA.

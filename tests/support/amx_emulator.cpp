@@ -2,7 +2,6 @@
 // TILERELEASE, TILESTORED, TILEZERO; section 2.1.5, the encoding of VEX.
 #include "amx_emulator.h"
 
-#include <cpuid.h>
 #include <immintrin.h>
 #include <signal.h>
 #include <ucontext.h>
