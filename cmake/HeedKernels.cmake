@@ -25,6 +25,7 @@ else()
     message(STATUS "CUDA rows: off; they need the programs ptxas and fatbinary (HEED_PTXAS, HEED_FATBINARY)")
 endif()
 
+set(HEED_EXTRA_FEATURES "" CACHE STRING "Halide target features of every row of the CPU: asan, tsan, check_unsafe_promises")
 set(HEED_ROW_FILTER "" CACHE STRING "Build only the kernel rows whose names match this regular expression")
 
 # heed_add_kernel_library(<target>): an empty table.
@@ -172,8 +173,12 @@ function(_heed_add_generated_row target name)
     if(name IN_LIST rows)
         message(FATAL_ERROR "${target}: the row ${name} exists already")
     endif()
+    set(features "")
     set(device_options "")
     set(device_files "")
+    if(HEED_EXTRA_FEATURES AND NOT ARGN MATCHES "extra_features=")
+        set(features extra_features=${HEED_EXTRA_FEATURES})
+    endif()
     if(name MATCHES "_sm[0-9]+$")
         if(NOT HEED_CUDA)
             message(FATAL_ERROR "${target}: the row ${name} needs HEED_CUDA")
@@ -184,7 +189,7 @@ function(_heed_add_generated_row target name)
     add_custom_command(
         OUTPUT ${dir}/${name}.o ${dir}/${name}.inc
         BYPRODUCTS ${dir}/${name}.h ${dir}/${name}.s ${dir}/${name}.stmt ${device_files}
-        COMMAND heed::generate name=${name} ${ARGN} ${device_options} out=${dir}
+        COMMAND heed::generate name=${name} ${ARGN} ${features} ${device_options} out=${dir}
         DEPENDS heed::generate
         COMMENT "Generating ${name}"
         VERBATIM)

@@ -38,54 +38,66 @@ bool may_use_tiles() {
     return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
 }
 
-// Bit 0 says "known", bit 1 + isa that the ISA may be used.
-uint32_t detect() {
-    uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0, result = 1;
-    if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx)) return result;
-    const uint32_t leaf1 = ecx;
-    uint32_t leaf7 = 0, leaf7_c = 0, leaf7_d = 0, leaf7_1 = 0;
+CpuWords read_words() {
+    CpuWords words = {};
+    uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+    if (__get_cpuid(1, &eax, &ebx, &ecx, &edx)) words.leaf1_ecx = ecx;
     if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) {
-        leaf7 = ebx;
-        leaf7_c = ecx;
-        leaf7_d = edx;
+        words.leaf7_ebx = ebx;
+        words.leaf7_ecx = ecx;
+        words.leaf7_edx = edx;
         // eax: the last subleaf.
-        if (eax >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx)) leaf7_1 = eax;
+        if (eax >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx)) words.leaf7_1_eax = eax;
     }
-    const uint32_t xcr0 = has_all(leaf1, leaf1_osxsave) ? read_xcr0() : 0;
-
-    const bool x86_64 = has_all(leaf1, leaf1_sse41);
-    const bool avx2 = x86_64 && has_all(leaf1, leaf1_avx | leaf1_fma | leaf1_f16c) && has_all(leaf7, leaf7_avx2) &&
-                      has_all(xcr0, xcr0_ymm);
-    const bool avx512 =
-        avx2 && has_all(leaf7, leaf7_avx512f | leaf7_avx512dq | leaf7_avx512cd | leaf7_avx512bw | leaf7_avx512vl) &&
-        has_all(xcr0, xcr0_zmm);
-    const bool avx512bf16 =
-        avx512 && has_all(leaf7, leaf7_avx512ifma) &&
-        has_all(leaf7_c, leaf7c_avx512vbmi | leaf7c_avx512vbmi2 | leaf7c_avx512vnni | leaf7c_avx512bitalg) &&
-        has_all(leaf7_1, leaf7_1_avx512bf16);
-    const bool amx = avx512bf16 && has_all(leaf7_c, leaf7c_gfni) && has_all(leaf7_1, leaf7_1_avx_vnni) &&
-                     has_all(leaf7_d, leaf7d_amx_tile | leaf7d_amx_bf16 | leaf7d_avx512fp16) &&
-                     has_all(xcr0, xcr0_tiles) && may_use_tiles();
-    if (x86_64) result |= 2u << static_cast<int>(Isa::x86_64);
-    if (avx2) result |= 2u << static_cast<int>(Isa::avx2);
-    if (avx512) result |= 2u << static_cast<int>(Isa::avx512);
-    if (avx512bf16) result |= 2u << static_cast<int>(Isa::avx512bf16);
-    if (amx) result |= 2u << static_cast<int>(Isa::amx);
-    return result;
+    if (has_all(words.leaf1_ecx, leaf1_osxsave)) words.xcr0 = read_xcr0();
+    return words;
 }
+
+constexpr uint32_t known = 1;
+
+// `known`, and bit 1 + isa of each ISA that may be used.
+uint32_t detect() { return known | isas_of(read_words(), may_use_tiles) << 1; }
 
 // A plain atomic and no guarded static: a child forked during initialisation must not wait for a lost thread.
 std::atomic<uint32_t> detected{0};
 
 }  // namespace
 
-bool cpu_supports(Isa isa) {
-    uint32_t known = detected.load(std::memory_order_relaxed);
-    if (known == 0) {
-        known = detect();
-        detected.store(known, std::memory_order_relaxed);
+uint32_t isas_of(const CpuWords &words, bool (*may_use_tiles)()) {
+    uint32_t isas = 0;
+    const auto add = [&](Isa isa) { isas |= 1u << static_cast<int>(isa); };
+    if (!has_all(words.leaf1_ecx, leaf1_sse41)) return isas;
+    add(Isa::x86_64);
+    if (!has_all(words.leaf1_ecx, leaf1_avx | leaf1_fma | leaf1_f16c) || !has_all(words.leaf7_ebx, leaf7_avx2) ||
+        !has_all(words.xcr0, xcr0_ymm)) {
+        return isas;
     }
-    return (known & (2u << static_cast<int>(isa))) != 0;
+    add(Isa::avx2);
+    if (!has_all(words.leaf7_ebx, leaf7_avx512f | leaf7_avx512dq | leaf7_avx512cd | leaf7_avx512bw | leaf7_avx512vl) ||
+        !has_all(words.xcr0, xcr0_zmm)) {
+        return isas;
+    }
+    add(Isa::avx512);
+    if (!has_all(words.leaf7_ebx, leaf7_avx512ifma) || !has_all(words.leaf7_1_eax, leaf7_1_avx512bf16) ||
+        !has_all(words.leaf7_ecx, leaf7c_avx512vbmi | leaf7c_avx512vbmi2 | leaf7c_avx512vnni | leaf7c_avx512bitalg)) {
+        return isas;
+    }
+    add(Isa::avx512bf16);
+    if (has_all(words.leaf7_ecx, leaf7c_gfni) && has_all(words.leaf7_1_eax, leaf7_1_avx_vnni) &&
+        has_all(words.leaf7_edx, leaf7d_amx_tile | leaf7d_amx_bf16 | leaf7d_avx512fp16) &&
+        has_all(words.xcr0, xcr0_tiles) && may_use_tiles()) {
+        add(Isa::amx);
+    }
+    return isas;
+}
+
+bool cpu_supports(Isa isa) {
+    uint32_t bits = detected.load(std::memory_order_relaxed);
+    if (bits == 0) {
+        bits = detect();
+        detected.store(bits, std::memory_order_relaxed);
+    }
+    return (bits & (2u << static_cast<int>(isa))) != 0;
 }
 
 void assume_cpu_supports(Isa isa) {

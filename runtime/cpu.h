@@ -8,6 +8,15 @@ namespace heed {
 
 bool cpu_supports(Isa isa);  // false for CUDA
 
+// The words that feature bits stand in: CPUID leaf 1, leaf 7, subleaf 1 of leaf 7, and XCR0, which says what state the
+// system saves. What a CPU lacks is 0.
+struct CpuWords {
+    uint32_t leaf1_ecx, leaf7_ebx, leaf7_ecx, leaf7_edx, leaf7_1_eax, xcr0;
+};
+
+// Bit 1 << Isa for each that may be used. may_use_tiles asks the system; only where nothing else is missing.
+uint32_t isas_of(const CpuWords &words, bool (*may_use_tiles)());
+
 // Counts the ISA as supported from now on: for tests that emulate its instructions.
 void assume_cpu_supports(Isa isa);
 

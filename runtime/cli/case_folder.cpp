@@ -42,6 +42,11 @@ void read_arrays(const std::filesystem::path &folder, Case &c) {
             c.arrays[name] = read_npy(path);
         }
     }
+}
+
+// All that the problem needs, nothing that it has no use for; integers become int32.
+void check_arrays(Case &c) {
+    for (const char *name : {"q", "k", "v"}) require(c, name, "every case needs it");
     for (const std::string name : {"kv_lens", "q_offsets", "cu_seqlens_q", "cu_seqlens_kv", "page_table"}) {
         if (c.has(name)) c.arrays[name] = to_int32(c.arrays[name], name + ".npy");
     }
@@ -214,6 +219,7 @@ Case read_case(const std::filesystem::path &folder) {
 }
 
 void complete_case(Case &c) {
+    check_arrays(c);
     read_query_dims(c);
     read_key_dims(c);
     read_features(c);

@@ -15,12 +15,18 @@ const char *dtype_word(heed_dtype dtype) {
 
 std::string dim_text(int32_t dim) { return dim == 0 ? "any" : std::to_string(dim); }
 
+// As the names of rows have them, "alibi_bias_gqa"; "-" for none.
 std::string features_text(uint32_t features) {
+    constexpr struct {
+        uint32_t bit;
+        const char *word;
+    } words[] = {{HEED_FEATURE_ALIBI, "alibi"}, {HEED_FEATURE_BIAS, "bias"}, {HEED_FEATURE_DROPOUT, "dropout"},
+                 {HEED_FEATURE_GQA, "gqa"},     {HEED_FEATURE_MASK, "mask"}, {HEED_FEATURE_SOFTCAP, "softcap"}};
     std::string text;
-    if (features & HEED_FEATURE_BIAS) text += "bias ";
-    if (features & HEED_FEATURE_MASK) text += "mask ";
-    if (features & HEED_FEATURE_GQA) text += "gqa ";
-    return text.empty() ? "-" : text.substr(0, text.size() - 1);
+    for (const auto &[bit, word] : words) {
+        if (features & bit) text += (text.empty() ? "" : "_") + std::string(word);
+    }
+    return text.empty() ? "-" : text;
 }
 
 }  // namespace
@@ -30,10 +36,10 @@ int list_kernels() {
     size_t width = 4;
     for (const heed_kernel_info_t &row : rows) width = std::max(width, std::string(row.name).size());
     const int name_width = static_cast<int>(width);
-    std::printf("%-*s  %-7s  %-5s  %-5s  %-8s  %-10s  %-13s  %s\n", name_width, "name", "phase", "dtype", "kv",
+    std::printf("%-*s  %-7s  %-5s  %-5s  %-8s  %-10s  %-35s  %s\n", name_width, "name", "phase", "dtype", "kv",
                 "head_dim", "head_dim_v", "features", "here");
     for (const heed_kernel_info_t &row : rows) {
-        std::printf("%-*s  %-7s  %-5s  %-5s  %-8s  %-10s  %-13s  %s\n", name_width, row.name,
+        std::printf("%-*s  %-7s  %-5s  %-5s  %-8s  %-10s  %-35s  %s\n", name_width, row.name,
                     row.phase == HEED_PREFILL ? "prefill" : "decode", dtype_word(row.dtype), dtype_word(row.kv_dtype),
                     dim_text(row.head_dim).c_str(), dim_text(row.head_dim_v).c_str(),
                     features_text(row.features).c_str(), row.supported ? "yes" : row.unsupported_reason);

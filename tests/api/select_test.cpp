@@ -1,7 +1,6 @@
 // Which row a problem gets, and what the library tells about it.
 #include <algorithm>
 
-#include "cpu.h"
 #include "fixture.h"
 #include "heuristics.h"
 
@@ -219,14 +218,6 @@ TEST_F(Select, Registry) {
         }
     }
     EXPECT_EQ(found, 2);
-}
-
-TEST(Cpu, LevelsAreNested) {
-    EXPECT_TRUE(!heed::cpu_supports(heed::Isa::avx2) || heed::cpu_supports(heed::Isa::x86_64));
-    EXPECT_TRUE(!heed::cpu_supports(heed::Isa::avx512) || heed::cpu_supports(heed::Isa::avx2));
-    EXPECT_TRUE(!__builtin_cpu_supports("avx2") == !heed::cpu_supports(heed::Isa::avx2));
-    EXPECT_TRUE(!__builtin_cpu_supports("avx512bw") == !heed::cpu_supports(heed::Isa::avx512));
-    EXPECT_GE(heed::cpu_count(), 1);
 }
 
 // The bound on which a layer's workspace rests.

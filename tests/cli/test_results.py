@@ -176,6 +176,10 @@ class Words(CliTest):
         self.assertRegex(done.stdout, r"^name +phase +dtype")
         for phase in "prefill", "decode":
             self.assertRegex(done.stdout, rf"\nattention_{phase}_f32_dany\S* +{phase} +f32 +f32 +any +any ")
+        for line in done.stdout.splitlines()[1:]:
+            name, *_, features = line.split()[:7]
+            listed = "" if features == "-" else "_" + features
+            self.assertRegex(name, rf"_d[a-z0-9]+{listed}_(contiguous|paged)_")
 
 
 if __name__ == "__main__":

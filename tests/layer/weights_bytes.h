@@ -2,14 +2,13 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <memory>
 #include <string>
 
 #include "heed/heed.h"
+#include "memory_file.h"
 
 namespace heed_test {
 
@@ -28,24 +27,6 @@ inline std::string entry(const std::string &dtype, const std::string &shape, con
                          const std::string &end) {
     return R"({"dtype":")" + dtype + R"(","shape":)" + shape + R"(,"data_offsets":[)" + begin + "," + end + "]}";
 }
-
-// A file with a path that lives in memory.
-class MemoryFile {
-public:
-    MemoryFile() : descriptor_(memfd_create("weights", MFD_CLOEXEC)) {}
-    ~MemoryFile() { close(descriptor_); }
-    MemoryFile(const MemoryFile &) = delete;
-    MemoryFile &operator=(const MemoryFile &) = delete;
-
-    void write(const std::string &bytes) const {
-        ASSERT_EQ(ftruncate(descriptor_, 0), 0);
-        ASSERT_EQ(pwrite(descriptor_, bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
-    }
-    std::string path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
-
-private:
-    int descriptor_;
-};
 
 struct WeightsFileDeleter {
     void operator()(heed_weights_file *file) const { heed_weights_close(file); }

@@ -1,5 +1,9 @@
 #include "call.h"
 
+#if __has_include(<valgrind/memcheck.h>)
+#include <valgrind/memcheck.h>
+#endif
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -40,6 +44,15 @@ void fill_per_logit(const PerLogit<T> &values, const Extents &e, const Strides &
         const int64_t j = from % e.n[3], i = from / e.n[3] % e.n[2], h = from / (e.n[3] * e.n[2]) % e.n[1];
         store(to, values.at(from / (e.n[3] * e.n[2] * e.n[1]), h, i, j));
     });
+}
+
+// Under memcheck no result may depend on these bytes.
+void forget_values(void *data, size_t bytes) {
+#ifdef VALGRIND_MAKE_MEM_UNDEFINED
+    VALGRIND_MAKE_MEM_UNDEFINED(data, bytes);
+#else
+    static_cast<void>(data), static_cast<void>(bytes);
+#endif
 }
 
 bool is_poison(const unsigned char *bytes, size_t n) {
@@ -268,6 +281,7 @@ void Call::make_outputs() {
     args.out = tensor_in(&out_, span_of(out, Strides(out, problem.out_layout)), a_.dtype);
     if (problem.want_lse) args.lse = tensor_in(&lse_, span_of(lse, Strides(lse, problem.lse_layout)), HEED_F32);
     workspace_ = GuardedBuffer(heed_plan_workspace_bytes(plan_.get()), options_.flush);
+    forget_values(workspace_.data(), workspace_.bytes());
     args.workspace = workspace_.data();
     args.workspace_bytes = workspace_.bytes();
     args.num_threads = options_.num_threads;

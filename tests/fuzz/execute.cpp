@@ -1,0 +1,51 @@
+// Bytes -> a small attention problem with data, storage, layouts and now and then a fault of the caller's. Success is
+// held against the fp64 reference, element by element; a failure writes nothing; nothing is touched outside the
+// tensors.
+#include "execute_case.h"
+#include "rows.h"
+#include "tolerance.h"
+
+namespace heed_test {
+namespace {
+
+// A row that serves the case, of those that this machine can run; "" leaves the choice to the plan.
+std::string read_row(ByteReader *bytes) {
+    static const std::vector<Row> rows = supported_rows();
+    const size_t choice = bytes->get<uint8_t>() % (2 * rows.size());
+    return choice < rows.size() ? rows[choice].name : "";
+}
+
+// Few outputs prove little each; there are many inputs.
+constexpr Trust any_case = {false, false};
+
+void check_results(const Attention &a, const Call &call) {
+    const Reference reference = compute_reference_as_held(a, false);
+    const Verdict verdict = judge(a, reference, call.out(), call.lse(), any_case);
+    require(verdict.ok, call.kernel() + ": " + verdict.complaint);
+}
+
+}  // namespace
+}  // namespace heed_test
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    using namespace heed_test;
+    ByteReader bytes(data, size);
+    const std::string row = read_row(&bytes);
+    ExecuteCase c = read_case(&bytes);
+    c.options.kernel = row;
+    const Attention &a = c.attention;
+    Call call(a, c.options);
+    const heed_status planned = call.prepare();
+    if (planned == HEED_UNSUPPORTED && !row.empty()) return 0;
+    require(planned == HEED_OK, "some row serves every problem");
+    const heed_args sound = call.args;
+    const heed_status expected = make_fault(c, &bytes, &call);
+    const heed_status status = call.execute();
+    call.args = sound;
+    require(status == expected,
+            "the answer is " + std::string(heed_status_name(expected)) + ", not " + heed_status_name(status));
+    require(call.canaries_intact(), "nothing is written outside of the outputs");
+    if (status != HEED_OK) require(call.outputs_untouched(), "a failed call writes nothing");
+    if (c.fault == ExecuteCase::Fault::none) check_results(a, call);
+    return 0;
+}
