@@ -13,5 +13,5 @@ configure_package_config_file(cmake/heed-config.cmake.in ${CMAKE_CURRENT_BINARY_
                               INSTALL_DESTINATION ${heed_package_dir})
 write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/heed-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/heed-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/heed-config-version.cmake
-              cmake/HeedKernels.cmake runtime/kernel_table.cpp
+              cmake/HeedRows.cmake cmake/HeedAddKernels.cmake cmake/HeedGenerate.cmake runtime/kernel_table.cpp
         DESTINATION ${heed_package_dir})

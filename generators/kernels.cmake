@@ -14,77 +14,77 @@
 heed_add_kernel_library(heed_kernels)
 
 # f32, keys in place.
-heed_add_kernels(heed_kernels PHASE prefill HEAD_DIM 16 32 64 96 128 256 any
+heed_add_rows(heed_kernels PHASE prefill HEAD_DIM 16 32 64 96 128 256 any
     FEATURES none alibi_bias_mask_softcap ISA x86_64 avx2 avx512)
-heed_add_kernels(heed_kernels PHASE prefill HEAD_DIM 80 128x64 192x128 FEATURES none alibi_bias_mask_softcap ISA avx2 avx512)
-heed_add_kernels(heed_kernels PHASE decode HEAD_DIM 16 32 64 96 128 256 any
+heed_add_rows(heed_kernels PHASE prefill HEAD_DIM 80 128x64 192x128 FEATURES none alibi_bias_mask_softcap ISA avx2 avx512)
+heed_add_rows(heed_kernels PHASE decode HEAD_DIM 16 32 64 96 128 256 any
     FEATURES none gqa alibi_bias_gqa_mask_softcap ISA x86_64 avx2 avx512)
 
 # f16 and bf16; f32 in pages.
-heed_add_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 64 128
+heed_add_rows(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 64 128
     FEATURES none alibi_bias_mask_softcap STORAGE paged ISA avx2 avx512)
-heed_add_kernels(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM 64 128
+heed_add_rows(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM 64 128
     FEATURES none gqa alibi_bias_gqa_mask_softcap ISA avx2 avx512)
-heed_add_kernels(heed_kernels PHASE decode DTYPE f32 f16 bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE paged ISA avx2 avx512)
-heed_add_kernels(heed_kernels PHASE prefill HEAD_DIM 64 128 STORAGE paged ISA avx2 avx512)
+heed_add_rows(heed_kernels PHASE decode DTYPE f32 f16 bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE paged ISA avx2 avx512)
+heed_add_rows(heed_kernels PHASE prefill HEAD_DIM 64 128 STORAGE paged ISA avx2 avx512)
 
 # bf16 dot products, in prefill by pairs and by matrix tiles. In decode for what plans choose most: any such row goes before those of
 # AVX-512, so that a plain one stands beside gqa.
-heed_add_kernels(heed_kernels PHASE prefill DTYPE bf16 HEAD_DIM 64 80 96 128 128x64 192x128 256
+heed_add_rows(heed_kernels PHASE prefill DTYPE bf16 HEAD_DIM 64 80 96 128 128x64 192x128 256
     FEATURES none alibi_bias_mask_softcap STORAGE paged ISA avx512bf16 amx)
-heed_add_kernels(heed_kernels PHASE decode DTYPE bf16 HEAD_DIM 64 128 FEATURES none gqa ISA avx512bf16)
-heed_add_kernels(heed_kernels PHASE decode DTYPE bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE paged ISA avx512bf16)
+heed_add_rows(heed_kernels PHASE decode DTYPE bf16 HEAD_DIM 64 128 FEATURES none gqa ISA avx512bf16)
+heed_add_rows(heed_kernels PHASE decode DTYPE bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE paged ISA avx512bf16)
 
 # int8 keys and values.
-heed_add_kernels(heed_kernels PHASE prefill decode DTYPE f16 bf16 KV_DTYPE i8 HEAD_DIM 128 STORAGE paged ISA avx2 avx512)
-heed_add_kernels(heed_kernels PHASE decode DTYPE f16 bf16 KV_DTYPE i8 HEAD_DIM 128 FEATURES gqa STORAGE paged
+heed_add_rows(heed_kernels PHASE prefill decode DTYPE f16 bf16 KV_DTYPE i8 HEAD_DIM 128 STORAGE paged ISA avx2 avx512)
+heed_add_rows(heed_kernels PHASE decode DTYPE f16 bf16 KV_DTYPE i8 HEAD_DIM 128 FEATURES gqa STORAGE paged
     ISA avx2 avx512)
 
 # General rows for everything else.
-heed_add_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM any STORAGE paged ISA avx2 avx512)
-heed_add_kernels(heed_kernels PHASE prefill DTYPE f32 f16 bf16 HEAD_DIM any
+heed_add_rows(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM any STORAGE paged ISA avx2 avx512)
+heed_add_rows(heed_kernels PHASE prefill DTYPE f32 f16 bf16 HEAD_DIM any
     FEATURES alibi_bias_dropout_mask_softcap STORAGE paged ISA x86_64 avx2 avx512)
-heed_add_kernels(heed_kernels PHASE prefill DTYPE f32 f16 bf16 KV_DTYPE i8 HEAD_DIM any
+heed_add_rows(heed_kernels PHASE prefill DTYPE f32 f16 bf16 KV_DTYPE i8 HEAD_DIM any
     FEATURES alibi_bias_dropout_mask_softcap STORAGE paged ISA x86_64 avx2 avx512)
-heed_add_kernels(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM any FEATURES gqa STORAGE paged ISA avx2 avx512)
-heed_add_kernels(heed_kernels PHASE decode DTYPE f32 f16 bf16 HEAD_DIM any
+heed_add_rows(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM any FEATURES gqa STORAGE paged ISA avx2 avx512)
+heed_add_rows(heed_kernels PHASE decode DTYPE f32 f16 bf16 HEAD_DIM any
     FEATURES alibi_bias_dropout_gqa_mask_softcap STORAGE paged ISA x86_64 avx2 avx512)
-heed_add_kernels(heed_kernels PHASE decode DTYPE f32 f16 bf16 KV_DTYPE i8 HEAD_DIM any
+heed_add_rows(heed_kernels PHASE decode DTYPE f32 f16 bf16 KV_DTYPE i8 HEAD_DIM any
     FEATURES alibi_bias_dropout_gqa_mask_softcap STORAGE paged ISA x86_64 avx2 avx512)
 
 # Operations around attention. They are bound by memory: AVX-512 rows would add code and no speed. A row per element type; kv_append
 # exists for int8 caches only, where it quantises: into a cache of its own type tokens go by rope and memcpy. The rotary
 # dimension, the kind of pairs, the number of states, strides and dropout_p are run-time values.
-heed_add_op_kernels(heed_kernels OP rope merge_states DTYPE f32 f16 bf16 ISA x86_64 avx2)
-heed_add_op_kernels(heed_kernels OP kv_append DTYPE f32 f16 bf16 KV_DTYPE i8 ISA x86_64 avx2)
-heed_add_op_kernels(heed_kernels OP dropout_mask DTYPE u8 ISA x86_64 avx2)
-heed_add_op_kernels(heed_kernels OP attention_probs DTYPE f32 f16 bf16 ISA x86_64 avx2)
-heed_add_op_kernels(heed_kernels OP attention_probs DTYPE f32 f16 bf16 KV_DTYPE i8 ISA x86_64 avx2)
+heed_add_op_rows(heed_kernels OP rope merge_states DTYPE f32 f16 bf16 ISA x86_64 avx2)
+heed_add_op_rows(heed_kernels OP kv_append DTYPE f32 f16 bf16 KV_DTYPE i8 ISA x86_64 avx2)
+heed_add_op_rows(heed_kernels OP dropout_mask DTYPE u8 ISA x86_64 avx2)
+heed_add_op_rows(heed_kernels OP attention_probs DTYPE f32 f16 bf16 ISA x86_64 avx2)
+heed_add_op_rows(heed_kernels OP attention_probs DTYPE f32 f16 bf16 KV_DTYPE i8 ISA x86_64 avx2)
 
 # Dense layers, f32 and 16 bits: a full register tile, and two smaller ones for few rows. Sums in f32.
-heed_add_op_kernels(heed_kernels OP linear linear_rows DTYPE bf16 ROWS 16 32 ISA amx)
-heed_add_op_kernels(heed_kernels OP linear linear_rows DTYPE bf16 ROWS 4 8 12 ISA avx512bf16)
-heed_add_op_kernels(heed_kernels OP linear linear_rows DTYPE f32 f16 bf16 ROWS 4 8 12 ISA avx512)
-heed_add_op_kernels(heed_kernels OP linear linear_rows DTYPE f32 f16 bf16 ROWS 2 4 6 ISA x86_64 avx2)
-heed_add_op_kernels(heed_kernels OP layer_norm DTYPE f32 f16 bf16 ISA x86_64 avx2)
+heed_add_op_rows(heed_kernels OP linear linear_rows DTYPE bf16 ROWS 16 32 ISA amx)
+heed_add_op_rows(heed_kernels OP linear linear_rows DTYPE bf16 ROWS 4 8 12 ISA avx512bf16)
+heed_add_op_rows(heed_kernels OP linear linear_rows DTYPE f32 f16 bf16 ROWS 4 8 12 ISA avx512)
+heed_add_op_rows(heed_kernels OP linear linear_rows DTYPE f32 f16 bf16 ROWS 2 4 6 ISA x86_64 avx2)
+heed_add_op_rows(heed_kernels OP layer_norm DTYPE f32 f16 bf16 ISA x86_64 avx2)
 
 # CUDA, tensor cores. Head dims of common models; `any` serves the rest up to 256 from zero-padded tiles. Rows that change each logit
 # own half as many query rows per warp, for their registers. Decode rows are bound by memory: wasted rows of a tile cost nothing, so that
 # all of them pack groups.
 if(HEED_CUDA)
-    heed_add_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 64 80 96 128 192x128 256 any
+    heed_add_rows(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 64 80 96 128 192x128 256 any
         FEATURES none alibi_bias_mask_softcap ISA sm80)
-    heed_add_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 64 128 STORAGE paged ISA sm80)
-    heed_add_kernels(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE contiguous paged ISA sm80)
-    heed_add_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM any FEATURES alibi_bias_dropout_mask_softcap STORAGE paged ISA sm80)
-    heed_add_kernels(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM any FEATURES alibi_bias_dropout_gqa_mask_softcap STORAGE paged ISA sm80)
+    heed_add_rows(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 64 128 STORAGE paged ISA sm80)
+    heed_add_rows(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE contiguous paged ISA sm80)
+    heed_add_rows(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM any FEATURES alibi_bias_dropout_mask_softcap STORAGE paged ISA sm80)
+    heed_add_rows(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM any FEATURES alibi_bias_dropout_gqa_mask_softcap STORAGE paged ISA sm80)
     # f32 arithmetic: for f32, and for f16 and bf16 before sm_80.
-    heed_add_kernels(heed_kernels PHASE prefill HEAD_DIM 64 128 any FEATURES none alibi_bias_mask_softcap ISA sm75)
-    heed_add_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM any FEATURES alibi_bias_mask_softcap ISA sm75)
+    heed_add_rows(heed_kernels PHASE prefill HEAD_DIM 64 128 any FEATURES none alibi_bias_mask_softcap ISA sm75)
+    heed_add_rows(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM any FEATURES alibi_bias_mask_softcap ISA sm75)
     # Operations around attention, as on CPUs: for sm75 and all later chips. kv_copy moves bytes; rope serves appends to a cache of its
     # own type too; linear for sm80 has tensor cores, its sm75 rows multiply in f32 whatever the type and take what is not aligned.
-    heed_add_op_kernels(heed_kernels OP rope merge_states attention_probs linear DTYPE f32 f16 bf16 ISA sm75)
-    heed_add_op_kernels(heed_kernels OP linear DTYPE f16 bf16 ISA sm80)
-    heed_add_op_kernels(heed_kernels OP kv_append DTYPE f32 f16 bf16 KV_DTYPE i8 ISA sm75)
-    heed_add_op_kernels(heed_kernels OP kv_copy DTYPE u8 ISA sm75)
+    heed_add_op_rows(heed_kernels OP rope merge_states attention_probs linear DTYPE f32 f16 bf16 ISA sm75)
+    heed_add_op_rows(heed_kernels OP linear DTYPE f16 bf16 ISA sm80)
+    heed_add_op_rows(heed_kernels OP kv_append DTYPE f32 f16 bf16 KV_DTYPE i8 ISA sm75)
+    heed_add_op_rows(heed_kernels OP kv_copy DTYPE u8 ISA sm75)
 endif()

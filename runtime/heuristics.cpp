@@ -88,6 +88,22 @@ std::string why_less(const Kernel &row, const Kernel &best, const RowRequest &re
     return "could serve, but comes later in the table";
 }
 
+// The call of CMake that makes a row for the request, for the best of these ISAs.
+std::string line_that_adds(const RowRequest &request, uint32_t isas) {
+    std::string head_dims = std::to_string(request.head_dim), features;
+    if (request.head_dim_v != request.head_dim) head_dims += "x" + std::to_string(request.head_dim_v);
+    if (request.kv_storage == HEED_KV_PAGED) features += " paged";
+    if (request.kv_dtype == HEED_I8) features += " int8";
+    features += feature_names(request.features);
+    Isa best = Isa::x86_64;
+    for (const Isa isa : {Isa::x86_64, Isa::avx2, Isa::avx512, Isa::avx512bf16, Isa::amx, Isa::sm75, Isa::sm80}) {
+        if ((isas & (1u << static_cast<int>(isa))) != 0) best = isa;
+    }
+    return std::string("heed_add_kernels(<target> PHASES ") + phase_name(preferred_phase(request)) + " DTYPES " +
+           dtype_name(request.dtype) + " HEAD_DIMS " + head_dims + (features.empty() ? "" : " FEATURES" + features) +
+           " ISAS " + isa_name(best) + ")";
+}
+
 }  // namespace
 
 Phase preferred_phase(const RowRequest &request) {
@@ -120,8 +136,8 @@ RowChoice choose_row(const KernelTable &table, const RowRequest &request, uint32
     }
     if (choice.row == nullptr) {
         choice.status = HEED_UNSUPPORTED;
-        choice.reason = "no kernel row serves this problem:\n" + choice.candidates;
-        choice.reason.pop_back();
+        choice.reason = "no kernel row serves this problem:\n" + choice.candidates + "In CMake, " +
+                        line_that_adds(request, isas) + " adds one.";
     } else {
         choice.reason = describe(*choice.row, request);
     }

@@ -88,6 +88,14 @@ uint32_t cuda_isas(int32_t capability) {
     return isas;
 }
 
+std::string feature_names(uint32_t bits) {
+    std::string names;
+    for (const auto &feature : features) {
+        if (bits & feature.bit) names += std::string(" ") + feature.name;
+    }
+    return names;
+}
+
 int32_t required_capability(Isa isa) { return isa == Isa::sm80 ? 80 : 75; }
 
 std::string why_not(const Kernel &row, const RowRequest &request, uint32_t isas) {

@@ -58,6 +58,12 @@ protected:
     heed::RowChoice choice;
 };
 
+TEST_F(ChooseRow, RefusalNamesTheCallThatAddsARow) {
+    EXPECT_EQ(choose(8, 72, heed::feature_mask | heed::feature_alibi, up_to_avx2), "");
+    EXPECT_THAT(choice.reason, HasSubstr("In CMake, heed_add_kernels(<target> PHASES prefill DTYPES f32 HEAD_DIMS 72 "
+                                         "FEATURES mask alibi ISAS avx2) adds one."));
+}
+
 TEST_F(ChooseRow, Case61_Ranks) {
     EXPECT_EQ(choose(100, 64, 0, all), "d64_avx512");
     EXPECT_EQ(choose(100, 64, 0, up_to_avx2), "d64_avx2");

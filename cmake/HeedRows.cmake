@@ -1,10 +1,5 @@
-# Makes kernels ahead of time. Used by Heed itself and, after find_package(heed), by any project:
-#
-#   heed_add_kernel_library(my_kernels)
-#   heed_add_kernels(my_kernels PHASE prefill DTYPE f32 HEAD_DIM 80 128x64 ISA avx2 avx512)
-#   target_link_libraries(my_program PRIVATE heed::runtime my_kernels)
-#
-# One object per row, all in one static library, with a table that the runtime enumerates. A program links exactly one kernel library.
+# Makes kernels ahead of time: one object per row, all in one static library, with a table that the runtime enumerates. A program
+# links exactly one kernel library. heed_add_kernels() (HeedAddKernels.cmake) knows which rows a program needs; these take a row's axes.
 #
 # HEED_ROW_FILTER, a regular expression, keeps only the rows whose names match: for work on a few rows.
 include_guard(GLOBAL)
@@ -26,6 +21,8 @@ else()
 endif()
 
 set(HEED_EXTRA_FEATURES "" CACHE STRING "Halide target features of every row of the CPU: asan, tsan, check_unsafe_promises")
+set(HEED_KERNEL_CACHE "" CACHE PATH "Folder where generated objects are kept and found again, by the contents of what made them")
+set(_heed_generate_script ${CMAKE_CURRENT_LIST_DIR}/HeedGenerate.cmake)
 set(HEED_ROW_FILTER "" CACHE STRING "Build only the kernel rows whose names match this regular expression")
 
 # heed_add_kernel_library(<target>): an empty table.
@@ -55,15 +52,15 @@ macro(_heed_check_arguments call)
     endforeach()
 endmacro()
 
-# heed_add_kernels(<target> PHASE p... HEAD_DIM d|dxdv|any ... ISA i... [DTYPE f32|f16|bf16 ...] [KV_DTYPE i8]
+# heed_add_rows(<target> PHASE p... HEAD_DIM d|dxdv|any ... ISA i... [DTYPE f32|f16|bf16 ...] [KV_DTYPE i8]
 #                  [FEATURES f...] [STORAGE contiguous|paged ...] [SCHEDULE x86|default|cuda] [EXTRA_FEATURES halide-target-features])
 # Adds one row for each combination of the listed values. DTYPE: f32 (default). KV_DTYPE: as DTYPE, or i8. FEATURES: none (default),
 # or of alibi, bias, dropout, gqa, mask, softcap, joined by _ in this order; every row computes causal, window, positions, lengths,
 # sinks, GQA and lse. STORAGE: contiguous (default) serves contiguous and varlen keys, paged serves all.
-function(heed_add_kernels target)
+function(heed_add_rows target)
     cmake_parse_arguments(PARSE_ARGV 1 arg "" "KV_DTYPE;SCHEDULE;EXTRA_FEATURES"
                           "PHASE;DTYPE;HEAD_DIM;FEATURES;STORAGE;ISA")
-    _heed_check_arguments("heed_add_kernels(${target})" PHASE HEAD_DIM ISA)
+    _heed_check_arguments("heed_add_rows(${target})" PHASE HEAD_DIM ISA)
     foreach(optional FEATURES=none DTYPE=f32 STORAGE=contiguous)
         string(REPLACE "=" ";" optional ${optional})
         list(GET optional 0 key)
@@ -98,7 +95,7 @@ endfunction()
 function(_heed_add_once target op dtype)
     get_target_property(rows ${target} HEED_ROWS)
     if(NOT "${op}_${dtype}_sm75" IN_LIST rows)
-        heed_add_op_kernels(${target} OP ${op} DTYPE ${dtype} ISA sm75)
+        heed_add_op_rows(${target} OP ${op} DTYPE ${dtype} ISA sm75)
     endif()
 endfunction()
 
@@ -129,13 +126,13 @@ function(_heed_add_row target phase dtype kv_dtype head_dim features storage isa
         features=${features} storage=${storage} isa=${isa} ${options})
 endfunction()
 
-# heed_add_op_kernels(<target> OP attention_probs|dropout_mask|kv_append|kv_copy|layer_norm|linear|linear_rows|merge_states|rope ...
+# heed_add_op_rows(<target> OP attention_probs|dropout_mask|kv_append|kv_copy|layer_norm|linear|linear_rows|merge_states|rope ...
 #                     DTYPE f32|f16|bf16|u8 ... ISA i... [KV_DTYPE i8] [ROWS n...] [EXTRA_FEATURES halide-target-features])
 # Adds one row {op}_{dtype}[_kv{dtype}][_r{rows}]_{isa} for each combination: the operations around attention. ROWS, of
 # linear and linear_rows: rows of the register tile, 1..12; of amx 16 or 32.
-function(heed_add_op_kernels target)
+function(heed_add_op_rows target)
     cmake_parse_arguments(PARSE_ARGV 1 arg "" "KV_DTYPE;EXTRA_FEATURES" "OP;DTYPE;ISA;ROWS")
-    _heed_check_arguments("heed_add_op_kernels(${target})" OP DTYPE ISA)
+    _heed_check_arguments("heed_add_op_rows(${target})" OP DTYPE ISA)
     if(NOT arg_ROWS)
         set(arg_ROWS 0)
     endif()
@@ -186,10 +183,15 @@ function(_heed_add_generated_row target name)
         set(device_options ptxas=${HEED_PTXAS} fatbinary=${HEED_FATBINARY} "capabilities=${HEED_CUDA_CAPABILITIES}")
         set(device_files ${dir}/${name}.ptx ${dir}/${name}.fatbin ${dir}/${name}.limits)
     endif()
+    set(command heed::generate name=${name} ${ARGN} ${features} ${device_options} out=${dir})
+    if(HEED_KERNEL_CACHE)
+        set(command ${CMAKE_COMMAND} -DGENERATOR=$<TARGET_FILE:heed::generate> -DNAME=${name} -DOUT=${dir}
+            -DCACHE=${HEED_KERNEL_CACHE} "-DOPTIONS=${ARGN};${features};${device_options}" -P ${_heed_generate_script})
+    endif()
     add_custom_command(
         OUTPUT ${dir}/${name}.o ${dir}/${name}.inc
         BYPRODUCTS ${dir}/${name}.h ${dir}/${name}.s ${dir}/${name}.stmt ${device_files}
-        COMMAND heed::generate name=${name} ${ARGN} ${features} ${device_options} out=${dir}
+        COMMAND ${command}
         DEPENDS heed::generate
         COMMENT "Generating ${name}"
         VERBATIM)
