@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "cpu.h"
+#include "status.h"
 #include "view.h"
 
 namespace heed {
