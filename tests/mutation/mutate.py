@@ -27,7 +27,7 @@ ROWS = "|".join([
     "^attention_decode_f32_d64_(gqa_)?contiguous_avx2$",
     "^attention_(prefill|decode)_f32_dany_alibi_bias_dropout_.*_paged_avx2$",
     "^attention_decode_f32_kvi8_dany_.*_avx2$",
-    "^(merge_states|rope|linear|linear_rows)_f32_.*avx2$",
+    "^(merge_states|rope)_f32_avx2$",
 ])
 PROGRAMS = {
     "api": ("api_test", "tests/api/api_test"),
@@ -36,7 +36,7 @@ PROGRAMS = {
     "ops": ("heed_ops_tests", "tests/ops/heed_ops_tests"),
     "random": ("heed_random_tests", "tests/random/heed_random_tests"),
 }
-RANDOM = ["--problems", "600", "--no-shrink"]
+RANDOM = ["--problems", "400", "--no-shrink"]
 SECONDS = 120  # of one run of a program
 ENOUGH = 2
 
@@ -90,10 +90,9 @@ class Workshop:
     def prepare(self):
         self.source.mkdir(parents=True, exist_ok=True)
         copy_tree(self.source)
-        if not (self.build / "build.ninja").is_file():
-            self.run(["cmake", "-S", self.source, "-B", self.build, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={self.halide}",
-                      "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_FLAGS_RELEASE=-O1", f"-DHEED_ROW_FILTER={ROWS}",
-                      "-DHEED_CUDA=OFF", "-DHEED_BUILD_BENCH=OFF", f"-DHEED_PYTHON={sys.executable}"])
+        self.run(["cmake", "-S", self.source, "-B", self.build, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={self.halide}",
+                  "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_FLAGS_RELEASE=-O1", f"-DHEED_ROW_FILTER={ROWS}",
+                  "-DHEED_CUDA=OFF", "-DHEED_BUILD_BENCH=OFF", f"-DHEED_PYTHON={sys.executable}"])
 
     def run(self, command):
         with open(self.log, "w") as log:
@@ -200,11 +199,11 @@ def run(workshop, faults, baseline):
         start = time.monotonic()
         results[fault.name] = caught = catch(workshop, fault)
         kept.write_text(json.dumps(results, indent=1))
+        write_table(results)
         if len(caught) < ENOUGH:
             missed.append(fault.name)
         print(f"{fault.name:28} {len(caught):3} {'' if len(caught) >= ENOUGH else 'TOO FEW '}"
               f"{', '.join(caught)}  ({time.monotonic() - start:.0f} s)", flush=True)
-    write_table(results)
     print(f"{len(faults) - len(missed)} of {len(faults)} faults caught by at least {ENOUGH} tests")
     return missed
 
