@@ -29,7 +29,7 @@ cuda::AttentionTile decode_tile_cuda(const AttentionConfig &config, bool tensor_
     if (widest <= 64) {
         tile.blocks = config.paged ? 3 : 4;
     } else {
-        tile.blocks = config.paged ? 1 : 3;
+        tile.blocks = 3;
     }
     return tile;
 }
