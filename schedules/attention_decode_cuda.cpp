@@ -25,12 +25,8 @@ cuda::AttentionTile decode_tile_cuda(const AttentionConfig &config, bool tensor_
         return tile;
     }
     tile.q_in_registers = true;
-    // Addresses of pages take registers: with more blocks these rows spill.
-    if (widest <= 64) {
-        tile.blocks = config.paged ? 3 : 4;
-    } else {
-        tile.blocks = config.paged ? 1 : 3;
-    }
+    // Addresses of pages take registers: with 4 blocks these rows spill on sm_120.
+    tile.blocks = widest <= 64 && !config.paged ? 4 : 3;
     return tile;
 }
 
