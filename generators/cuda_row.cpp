@@ -8,6 +8,7 @@
 #include "cuda/attention_cuda.h"
 #include "cuda/attention_program.h"
 #include "cuda/device_binary.h"
+#include "cuda/layer_rows.h"
 #include "cuda/linear_cores.h"
 #include "cuda/linear_tiles.h"
 #include "cuda/merge_rows.h"
@@ -72,9 +73,14 @@ struct CudaOp {
 // By operation and capability.
 const std::map<std::string, CudaOp> cuda_ops = {
     {"attention_probs_sm75", {cuda::probs_threads, cuda::attention_probs_module}},
+    {"clip_sm75", {cuda::layer_threads, cuda::clip_module}},
+    {"key_padding_sm75",
+     {cuda::layer_threads,
+      [](auto &name, ElementType, auto &target) { return cuda::key_padding_module(name, target); }}},
     {"kv_append_sm75", {cuda::move_threads, cuda::kv_append_module}},
     {"kv_copy_sm75",
      {cuda::move_threads, [](auto &name, ElementType, auto &target) { return cuda::kv_copy_module(name, target); }}},
+    {"layer_norm_sm75", {cuda::layer_threads, cuda::layer_norm_module}},
     {"linear_sm75", {cuda::linear_threads, cuda::linear_module, cuda::linear_shared_bytes()}},
     {"linear_sm80", {cuda::core_threads, cuda::linear_cores_module, cuda::linear_cores_shared_bytes()}},
     {"merge_splits_sm75", {cuda::merge_splits_threads, cuda::merge_splits_module}},

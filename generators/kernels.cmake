@@ -87,4 +87,7 @@ if(HEED_CUDA)
     heed_add_op_rows(heed_kernels OP linear DTYPE f16 bf16 ISA sm80)
     heed_add_op_rows(heed_kernels OP kv_append DTYPE f32 f16 bf16 KV_DTYPE i8 ISA sm75)
     heed_add_op_rows(heed_kernels OP kv_copy DTYPE u8 ISA sm75)
+    # Of whole layers, whose linear rows have no clip on CUDA.
+    heed_add_op_rows(heed_kernels OP layer_norm clip DTYPE f32 f16 bf16 ISA sm75)
+    heed_add_op_rows(heed_kernels OP key_padding DTYPE u8 ISA sm75)
 endif()

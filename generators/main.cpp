@@ -153,9 +153,10 @@ void write_module(const Halide::Module &module, const std::string &base) {
 void generate_op(Options &options) {
     OpRow row;
     row.name = options.get("name");
-    row.op = options.choice("op", "",
-                            {"attention_probs", "dropout_mask", "kv_append", "kv_copy", "layer_norm", "linear",
-                             "linear_rows", "merge_splits", "merge_states", "put_words", "rope", "sequences"});
+    row.op =
+        options.choice("op", "",
+                       {"attention_probs", "clip", "dropout_mask", "key_padding", "kv_append", "kv_copy", "layer_norm",
+                        "linear", "linear_rows", "merge_splits", "merge_states", "put_words", "rope", "sequences"});
     row.rows = std::stoi(
         options.choice("rows", "0", {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "16", "32"}));
     row.dtype = options.choice("dtype", "", {"f32", "f16", "bf16", "u8", "i32"});

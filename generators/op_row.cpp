@@ -27,7 +27,9 @@ Halide::Module compile(const OpRow &row, Kernel kernel, void (*schedule)(Kernel 
 }  // namespace
 
 std::string OpRow::error() const {
-    if (is_cuda_isa(isa) ? !has_cuda_op(op, isa) : op == "kv_copy" || op == "put_words" || op == "sequences")
+    if (is_cuda_isa(isa)
+            ? !has_cuda_op(op, isa)
+            : op == "clip" || op == "key_padding" || op == "kv_copy" || op == "put_words" || op == "sequences")
         return "isa = '" + isa + "' is not allowed with op=" + op;
     if (isa == "sm80" && dtype == "f32") return "dtype = f32 is not allowed with isa=sm80: f16, bf16";
     if ((is_linear() && !is_cuda_isa(isa)) != (rows > 0) || (isa == "amx" ? rows % 16 != 0 || rows > 32 : rows > 12))
@@ -38,7 +40,8 @@ std::string OpRow::error() const {
     const std::string wanted_kv = op == "kv_append" ? "i8" : dtype;
     if (op == "attention_probs" && kv_dtype == "i8") return "";
     if (kv_dtype != wanted_kv) return "kv_dtype = '" + kv_dtype + "' is not allowed with op=" + op + ": " + wanted_kv;
-    const bool bytes = op == "dropout_mask" || op == "kv_copy", words = op == "put_words" || op == "sequences";
+    const bool bytes = op == "dropout_mask" || op == "key_padding" || op == "kv_copy",
+               words = op == "put_words" || op == "sequences";
     if (bytes != (dtype == "u8") || words != (dtype == "i32"))
         return "dtype = '" + dtype + "' is not allowed with op=" + op;
     return "";

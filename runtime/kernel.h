@@ -205,6 +205,13 @@ struct Kernel {
 //   merge_splits  CUDA: states, sink f32 (head), num_splits int32; out, lse: the results of a decode row of splits
 //   layer_norm    x (d, row), weight, bias f32 (d), epsilon float; scratch outputs mean, factor f32 (row); out as x
 //                 or x itself
+//   CUDA layer_norm  in place: int32 rows, elements of a row, wide; epsilon float; uint64 addresses of x, weight f32,
+//                 bias f32; an output uint8 (1), as above
+//   clip          CUDA, in place: int32 elements, wide; limit float; uint64 address; an output uint8 (1), as above
+//   key_padding   CUDA: int32 lines, heads, rows, keys (line = (sequence * heads + head) * rows + row), true hides, f32
+//                 result; uint64 addresses of the padding uint8 (key, sequence) and of a mask or 0, the mask's strides
+//                 (batch, head, row, key), address of the result (key, line): uint8 as the mask, or f32 0 and minus
+//                 infinity; an output uint8 (1), as above
 enum class Op : int32_t {
     rope,
     kv_append,
@@ -217,7 +224,9 @@ enum class Op : int32_t {
     layer_norm,
     put_words,
     sequences,
-    merge_splits
+    merge_splits,
+    clip,
+    key_padding
 };
 
 constexpr int num_put_words = 256;

@@ -40,6 +40,10 @@ const char *op_name(Op op) {
         return "sequences";
     case Op::merge_splits:
         return "merge_splits";
+    case Op::clip:
+        return "clip";
+    case Op::key_padding:
+        return "key_padding";
     }
     return "?";
 }
