@@ -119,7 +119,7 @@ void check_metadata(const heed_plan &plan, ByteReader *bytes) {
     std::vector<int32_t> tasks(static_cast<size_t>(no_kernel ? 0 : max_tasks * heed::num_task_fields));
     heed::Workload work;
     const heed_status status =
-        heed::resolve_tasks(p, *plan.row, metadata.args(), no_kernel ? nullptr : tasks.data(), &work);
+        heed::resolve_tasks(p, plan.views, *plan.row, metadata.args(), no_kernel ? nullptr : tasks.data(), &work);
     require(status == HEED_OK || status == HEED_INVALID_ARGUMENT, "metadata is right or invalid");
     if (status != HEED_OK) return;
     require(work.num_tasks >= 0 && work.num_tasks <= max_tasks, "no more tasks than the workspace holds");
