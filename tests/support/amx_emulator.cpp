@@ -205,7 +205,11 @@ void on_illegal_instruction(int signal_number, siginfo_t *, void *context) {
     }
 }
 
+bool emulated = false;
+
 }  // namespace
+
+bool amx_is_emulated() { return emulated; }
 
 void emulate_amx() {
     if (heed::cpu_supports(heed::Isa::amx) || !heed::cpu_supports(heed::Isa::avx512bf16)) return;
@@ -214,6 +218,7 @@ void emulate_amx() {
     action.sa_flags = SA_SIGINFO | SA_NODEFER;
     sigaction(SIGILL, &action, nullptr);
     heed::assume_cpu_supports(heed::Isa::amx);
+    emulated = true;
 }
 
 }  // namespace heed_test

@@ -6,5 +6,6 @@ namespace heed_test {
 
 // Makes rows of HEED_AMX run where rows of HEED_AVX512_BF16 do. Before threads start.
 void emulate_amx();
+bool amx_is_emulated();
 
 }  // namespace heed_test

@@ -138,6 +138,9 @@ void ReversePool::run(void *context, int32_t num_items, void (*item)(void *, int
 
 int run_kernel_tests(int argc, char **argv) {
     emulate_amx();  // before the rows of this machine become parameters
+    if (amx_is_emulated()) {
+        std::printf("AMX is emulated: its rows of head_dim 64, 128/64 and 192/128 run; HEED_TEST_ALL_ROWS=1: all\n");
+    }
     testing::InitGoogleTest(&argc, argv);
     for (int n = 1; n < argc; n++) {
         const std::string option = argv[n];
