@@ -155,8 +155,6 @@ void solve_row(const Attention &a, int32_t b, int32_t h, int32_t i, const std::v
         rounding[d] = random_sum_bound(rounding[d], squares[static_cast<size_t>(d)]);
     }
     ref->num_kept[row] = num_kept;
-    // Of a NaN logit no probability is a number, not even where all are dropped.
-    if (std::isnan(sum)) std::fill_n(out, a.head_dim_v, sum);
     double *effect = ref->key_effect.data() + first_key;
     double max_out = 0, max_rounding = 0;
     for (int32_t d = 0; d < a.head_dim_v; d++) {
