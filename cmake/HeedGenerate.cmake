@@ -1,8 +1,9 @@
 # One row, from the cache when it has been generated before: cmake -DGENERATOR=PROGRAM -DNAME=ROW -DOUT=DIR -DCACHE=DIR
-# "-DOPTIONS=key=value;..." -P HeedGenerate.cmake. What the generator, the options and, for CUDA, ptxas and fatbinary are decides
+# "-DOPTIONS=key=value|..." -P HeedGenerate.cmake. What the generator, the options and, for CUDA, ptxas and fatbinary are decides
 # what comes out, so that their contents are the key. An entry is moved into place whole: builds may share a cache.
 cmake_minimum_required(VERSION 3.28)
 set(key "${OPTIONS}")
+string(REPLACE "|" ";" OPTIONS "${OPTIONS}")
 file(SHA256 ${GENERATOR} hash)
 string(APPEND key ";${hash}")
 foreach(option IN LISTS OPTIONS)

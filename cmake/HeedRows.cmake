@@ -185,8 +185,11 @@ function(_heed_add_generated_row target name)
     endif()
     set(command heed::generate name=${name} ${ARGN} ${features} ${device_options} out=${dir})
     if(HEED_KERNEL_CACHE)
+        list(JOIN ARGN "|" options)
+        list(APPEND options ${features} ${device_options})
+        list(JOIN options "|" options)
         set(command ${CMAKE_COMMAND} -DGENERATOR=$<TARGET_FILE:heed::generate> -DNAME=${name} -DOUT=${dir}
-            -DCACHE=${HEED_KERNEL_CACHE} "-DOPTIONS=${ARGN};${features};${device_options}" -P ${_heed_generate_script})
+            -DCACHE=${HEED_KERNEL_CACHE} "-DOPTIONS=${options}" -P ${_heed_generate_script})
     endif()
     add_custom_command(
         OUTPUT ${dir}/${name}.o ${dir}/${name}.inc

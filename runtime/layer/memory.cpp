@@ -16,7 +16,7 @@ public:
 
     void *take(int64_t count, int64_t size) {
         int64_t bytes = 0;
-        char *const part = base_ + total_;
+        char *const part = base_ == nullptr ? nullptr : base_ + total_;
         if (!checked_mul(count, size, &bytes) || bytes < 0 || bytes > largest || total_ > largest - bytes) {
             total_ = largest;
         } else {

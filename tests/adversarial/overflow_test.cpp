@@ -166,7 +166,7 @@ INSTANTIATE_TEST_SUITE_P(Rows, FarRows,
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FarRows);
 
 INSTANTIATE_TEST_SUITE_P(Rows, FarPages,
-                         testing::ValuesIn(only(rows_of_64(),
+                         testing::ValuesIn(only(on_cpu(rows_of_64()),
                                                 [](const Row &row) { return row.paged() && !row.int8_kv(); })),
                          row_test_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FarPages);

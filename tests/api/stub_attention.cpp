@@ -104,7 +104,7 @@ private:
         float x = dot * scalar_at<float>(args_, heed::arg_scale);
         const float softcap = scalar_at<float>(args_, heed::arg_softcap);
         if (softcap > 0) x = softcap * std::tanh(x / softcap);
-        auto distance = static_cast<float>(j - (i + field(heed::task_position_offset)));
+        auto distance = static_cast<float>(j - (int64_t{i} + field(heed::task_position_offset)));
         if (scalar_at<uint8_t>(args_, heed::arg_alibi_symmetric) != 0) distance = -std::abs(distance);
         return x + bias_at(j, i, h) + load(buffer(heed::arg_alibi_slopes), {h}) * distance;
     }

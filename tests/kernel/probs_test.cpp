@@ -14,6 +14,11 @@ struct Form {
     heed_kv_storage kv_storage;
 };
 
+void PrintTo(const Form &form, std::ostream *stream) {
+    *stream << "dtype " << form.dtype << ", int8_kv " << form.int8_kv << ", q_storage " << form.q_storage
+            << ", kv_storage " << form.kv_storage;
+}
+
 Attention every_feature(const Form &form) {
     Attention a = make_attention({2, 4, 2, 5, 70, 40, 24}, Data::normal, 5, form.dtype, form.int8_kv);
     Rng rng(6);

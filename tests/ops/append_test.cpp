@@ -259,9 +259,9 @@ TEST_P(AppendTest, PiecesGiveTheWhole) {
         int32_t first = 0;
         for (const int32_t count : {1, 3, 8, 9}) {
             Append piece(&pieces, dtype(), count);
-            for (const auto &[to, from] : {std::make_pair(&piece.k_new, &all.k_new), {&piece.v_new, &all.v_new}}) {
-                to->for_each([&](int64_t b, int64_t t, int64_t h, int64_t d) {
-                    to->set(b, t, h, d, from->get(b, first + t, h, d));
+            for (const auto &tensors : {std::make_pair(&piece.k_new, &all.k_new), {&piece.v_new, &all.v_new}}) {
+                tensors.first->for_each([&](int64_t b, int64_t t, int64_t h, int64_t d) {
+                    tensors.first->set(b, t, h, d, tensors.second->get(b, first + t, h, d));
                 });
             }
             ASSERT_EQ(call_kv_append(&piece.args), HEED_OK) << heed_last_error();

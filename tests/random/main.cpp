@@ -208,6 +208,7 @@ int main(int argc, char **argv) {
         std::fputs(usage, stderr);
         return 2;
     }
+    setenv("HEED_TEST_ALL_ROWS", "1", 0);  // plans choose from all rows
     emulate_amx();
     return Test(options).run();
 }
