@@ -252,16 +252,17 @@ struct DramReader::Buffers {
     std::vector<Memory> of_thread;
 };
 
-DramReader::DramReader(int threads)
-    : buffers_(new Buffers{thread_buffers(threads, dram_buffer_bytes(), MADV_NOHUGEPAGE)}) {
-    if (buffers_->of_thread.empty()) {
-        throw std::bad_alloc();
-    }
-}
+DramReader::DramReader(int threads) : threads_(threads) {}
 
 DramReader::~DramReader() = default;
 
 double DramReader::read_gbps(double bytes) {
+    if (!buffers_) {
+        buffers_.reset(new Buffers{thread_buffers(threads_, dram_buffer_bytes(), MADV_NOHUGEPAGE)});
+    }
+    if (buffers_->of_thread.empty()) {
+        throw std::bad_alloc();
+    }
     constexpr size_t multiple = 1024;  // floats, of ReadLoop
     const size_t threads = buffers_->of_thread.size(), all = dram_buffer_bytes() / sizeof(float) / multiple * multiple;
     const size_t share = static_cast<size_t>(bytes) / sizeof(float) / threads / multiple * multiple;

@@ -51,14 +51,15 @@ std::vector<DramRead> dram_read_gbps(int threads);
 // The same in turns with the calls of a case: bandwidth of a shared machine swings by the minute. Of small pages.
 class DramReader {
 public:
-    explicit DramReader(int threads);  // throws std::bad_alloc
+    explicit DramReader(int threads);
     ~DramReader();
 
-    // GB/s of the next `bytes`, which all threads share.
+    // GB/s of the next `bytes`, which all threads share. The first call makes the buffers; std::bad_alloc.
     double read_gbps(double bytes);
 
 private:
     struct Buffers;
+    const int threads_;
     std::unique_ptr<Buffers> buffers_;
     size_t next_ = 0;  // float of each buffer
 };

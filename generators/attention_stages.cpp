@@ -133,8 +133,10 @@ void AttentionBuilder::define_slots(BlockChain &chain) {
     // Behind the end, where no table entry may be read, the last key stands in.
     Expr pos = clamp(key_position(chain, st.k), 0, max(field(TaskField::kv_len), 1) - 1);
     KeySlot paged = in.page_table.slot(pos, inside(field(TaskField::sequence), in.batch));
+    Expr in_place =
+        field(TaskField::first_key) + select(in.paged, 0, pos);  // in the buffer, where nothing reads it too
     chain.slots(vars(in_block({st.k}))) = {
-        select(in.paged, paged.slot, inside(field(TaskField::first_key) + pos, in.num_slots)),
+        select(in.paged, paged.slot, inside(in_place, in.num_slots)),
         select(in.paged, paged.page, inside(field(TaskField::kv_batch), in.num_kv_pages))};
 }
 

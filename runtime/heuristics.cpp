@@ -96,10 +96,7 @@ std::string line_that_adds(const RowRequest &request, uint32_t isas) {
     if (request.kv_storage == HEED_KV_PAGED) features += " paged";
     if (request.kv_dtype == HEED_I8) features += " int8";
     features += feature_names(request.features);
-    Isa best = Isa::x86_64;
-    for (const Isa isa : {Isa::x86_64, Isa::avx2, Isa::avx512, Isa::avx512bf16, Isa::amx, Isa::sm75, Isa::sm80}) {
-        if ((isas & (1u << static_cast<int>(isa))) != 0) best = isa;
-    }
+    const auto best = static_cast<Isa>(31 - __builtin_clz(isas | 1));  // x86_64 where there is none
     return std::string("heed_add_kernels(<target> PHASES ") + phase_name(preferred_phase(request)) + " DTYPES " +
            dtype_name(request.dtype) + " HEAD_DIMS " + head_dims + (features.empty() ? "" : " FEATURES" + features) +
            " ISAS " + isa_name(best) + ")";

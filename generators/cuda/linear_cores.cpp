@@ -31,7 +31,7 @@ public:
             for (int k = 0; k < k_step / 16; k++) multiply(k);
         });
         for (int i = 0; i < 2 * m_tiles; i++) store_row(i / 2, i % 2);
-        const Expr blocks = ceil_div(in.num_rows, core_rows) * ceil_div(in.columns, core_columns);
+        const Expr blocks = rows.num_blocks(core_rows, core_columns);
         const Launch launch = {name, blocks, core_threads, linear_cores_shared_bytes(), {}, {}, code.finish()};
         return launch_module(name, Func("multiplied"), {UInt(8)}, 1, in.arguments(), launch, target);
     }
@@ -43,7 +43,8 @@ private:
     DeviceCode code;
     RowElements elements;
     LinearRows rows;
-    Expr thread, lane, warp, first_row, first_column, shared, x_at, w_at;
+    Expr thread, lane, warp, shared, x_at, w_at;
+    LinearBlock block;
     Expr x_rows[core_rows / rows_at_once], w_rows[core_columns / rows_at_once];  // that this thread loads
     Registers sums;
 
@@ -53,15 +54,13 @@ private:
         lane = code.let("lane", thread % 32);
         warp = code.let("warp", thread / 32);
         shared = code.let("shared", shared_begin());
-        const Expr block = Launch::block(name), across = code.let("across", ceil_div(in.columns, core_columns));
-        const Expr down = code.let("down", quotient(block, across));
-        first_row = code.let("first_row", down * core_rows);
-        first_column = code.let("first", (block - down * across) * core_columns);
+        block = rows.block(name, core_rows, core_columns);
         for (int i = 0; i < core_rows / rows_at_once; i++) {
-            x_rows[i] = rows.x(code.let("row", min(first_row + thread / chunks + i * rows_at_once, in.num_rows - 1)));
+            x_rows[i] =
+                rows.x(code.let("row", min(block.first_row + thread / chunks + i * rows_at_once, in.num_rows - 1)));
         }
         for (int i = 0; i < core_columns / rows_at_once; i++) {
-            const Expr column = first_column + thread / chunks + i * rows_at_once;
+            const Expr column = block.first_column + thread / chunks + i * rows_at_once;
             w_rows[i] = rows.weight(code.let("column", min(column, in.columns - 1)));
         }
         x_at = code.let("x_at", shared + (warp * 32 + lane % 16) * shared_row + lane / 16 * 16);
@@ -100,11 +99,11 @@ private:
 
     // Row 8 * half + lane / 4 of tile m.
     void store_row(int m, int half) {
-        const Expr row = code.let("row", first_row + warp * 32 + lane / 4 + (16 * m + 8 * half));
+        const Expr row = code.let("row", block.first_row + warp * 32 + lane / 4 + (16 * m + 8 * half));
         code.when(row < in.num_rows, [&] {
             const Expr to = rows.out(row);
             for (int i = 0; i < 2 * n_tiles; i++) {
-                const Expr column = code.let("column", first_column + lane % 4 * 2 + (i / 2 * 8 + i % 2));
+                const Expr column = code.let("column", block.first_column + lane % 4 * 2 + (i / 2 * 8 + i % 2));
                 code.when(column < in.columns,
                           [&] { rows.store(to, column, float_of(sums[m * n_tiles + i / 2], 2 * half + i % 2)); });
             }

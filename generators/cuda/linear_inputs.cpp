@@ -1,8 +1,21 @@
 #include "linear_inputs.h"
 
+#include "../ceil_div.h"
+
 namespace heed::cuda {
 
 using namespace Halide;
+
+Expr LinearRows::num_blocks(int rows, int columns) const {
+    return ceil_div(in.num_rows, rows) * ceil_div(in.columns, columns);
+}
+
+LinearBlock LinearRows::block(const std::string &kernel, int rows, int columns) {
+    const Expr block = Launch::block(kernel), across = code.let("across", ceil_div(in.columns, columns));
+    const Expr down = code.let("down", quotient(block, across));
+    const Expr first_row = code.let("first_row", down * rows);
+    return {first_row, code.let("first", (block - down * across) * columns)};
+}
 
 Expr LinearRows::place(const Expr &row, const Expr &first, const Expr &batch, const Expr &token) {
     const Expr b = code.let("b", quotient(row, in.len));

@@ -29,11 +29,20 @@ struct LinearInputs {
     }
 };
 
-// Where rows of x, W and out lie.
+// The first of the rows and columns of the launch whose results a block makes.
+struct LinearBlock {
+    Halide::Expr first_row, first_column;
+};
+
+// Where rows of x, W and out lie, and which of them are a block's.
 class LinearRows {
 public:
     LinearRows(const LinearInputs &in, DeviceCode &code, RowElements &elements)
         : in(in), code(code), elements(elements) {}
+
+    // Blocks of so many results each, along the columns first.
+    Halide::Expr num_blocks(int rows, int columns) const;
+    LinearBlock block(const std::string &kernel, int rows, int columns);
 
     Halide::Expr x(const Halide::Expr &row);       // address of a row
     Halide::Expr weight(const Halide::Expr &row);  // of a column of the launch

@@ -29,7 +29,7 @@ public:
             for (int k = 0; k < k_step; k++) multiply(k);
         });
         for (int i = 0; i < side; i++) store_row(i);
-        const Expr blocks = ceil_div(in.num_rows, linear_edge) * ceil_div(in.columns, linear_edge);
+        const Expr blocks = rows.num_blocks(linear_edge, linear_edge);
         const Launch launch = {name, blocks, linear_threads, linear_shared_bytes(), {}, {}, code.finish()};
         return launch_module(name, Func("multiplied"), {UInt(8)}, 1, in.arguments(), launch, target);
     }
@@ -41,21 +41,19 @@ private:
     DeviceCode code;
     RowElements elements;
     LinearRows rows;
-    Expr thread, first_row, first_column, shared;
+    Expr thread, shared;
+    LinearBlock block;
     Expr x_rows[side], w_rows[side];  // of the elements that this thread loads
     Registers sums;
 
     void locate() {
         thread = Launch::thread(name);
         shared = code.let("shared", shared_begin());
-        const Expr block = Launch::block(name), across = code.let("across", ceil_div(in.columns, linear_edge));
-        const Expr down = code.let("down", quotient(block, across));
-        first_row = code.let("first_row", down * linear_edge);
-        first_column = code.let("first", (block - down * across) * linear_edge);
+        block = rows.block(name, linear_edge, linear_edge);
         for (int i = 0; i < side; i++) {
             const Expr of_tile = thread / k_step + i * (linear_edge / side);
-            const Expr row = code.let("row", min(first_row + of_tile, in.num_rows - 1));
-            const Expr column = code.let("column", min(first_column + of_tile, in.columns - 1));
+            const Expr row = code.let("row", min(block.first_row + of_tile, in.num_rows - 1));
+            const Expr column = code.let("column", min(block.first_column + of_tile, in.columns - 1));
             x_rows[i] = rows.x(row);
             w_rows[i] = rows.weight(column);
         }
@@ -94,11 +92,11 @@ private:
     }
 
     void store_row(int i) {
-        const Expr row = code.let("row", first_row + thread / 16 * side + i);
+        const Expr row = code.let("row", block.first_row + thread / 16 * side + i);
         code.when(row < in.num_rows, [&] {
             const Expr to = rows.out(row);
             for (int j = 0; j < side; j++) {
-                const Expr column = code.let("column", first_column + thread % 16 * side + j);
+                const Expr column = code.let("column", block.first_column + thread % 16 * side + j);
                 code.when(column < in.columns, [&] { rows.store(to, column, sums[i * side + j]); });
             }
         });

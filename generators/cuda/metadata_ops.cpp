@@ -107,15 +107,15 @@ private:
         const Expr least = cast<int64_t>(std::numeric_limits<int32_t>::min());
         const Expr most = cast<int64_t>(std::numeric_limits<int32_t>::max());
         Expr kv_len = code.let("kv_len", cast<int64_t>(fields[field_kv_len]));
+        Expr q_len = code.let("q_len", cast<int64_t>(fields[field_q_len]));
         Registers offset = code.registers("offset", Int(64), 1);
-        code.set(offset, 0,
-                 select(in.position == bottom_right, kv_len - cast<int64_t>(fields[field_q_len]), cast<int64_t>(0)));
+        code.set(offset, 0, select(in.position == bottom_right, kv_len - q_len, cast<int64_t>(0)));
         code.when(is_given(4), [&] { code.set(offset, 0, cast<int64_t>(element(in.q_offsets, b))); });
         Expr p = code.let("p", offset[0]);
         Expr begin = select(in.window_left >= 0, clamp(p - cast<int64_t>(in.window_left), least, kv_len), least);
         Expr right = select(in.causal != 0, cast<int64_t>(0), cast<int64_t>(in.window_right));
         Expr end =
-            select(in.causal != 0 || in.window_right >= 0, clamp(p + right + cast<int64_t>(1), least, kv_len), kv_len);
+            select(in.causal != 0 || in.window_right >= 0, clamp(p + right + cast<int64_t>(1), -q_len, kv_len), kv_len);
         code.set(fields, field_visible_begin, cast<int32_t>(begin));
         code.set(fields, field_visible_end, cast<int32_t>(end));
         code.set(fields, field_position_offset, cast<int32_t>(clamp(p, least, most)));

@@ -1,35 +1,20 @@
 // Cases 58, 61 and 64 on real kernels: forks, instruction sets, the C++ layer.
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
-#include <csignal>
 #include <thread>
 
 #include "adversarial.h"
 #include "heed/heed.hpp"
+#include "wait_for_child.h"
 
 namespace heed_test {
 namespace {
 
 class Forks : public Adversarial {
 protected:
-    enum ChildResult { child_right = 0, child_refused = 1, child_wrong = 2, child_hangs = 3, child_dies = 4 };
-
-    static ChildResult result_of(pid_t child, std::chrono::seconds limit) {
-        const auto deadline = std::chrono::steady_clock::now() + limit;
-        int status = 0;
-        while (waitpid(child, &status, WNOHANG) == 0) {
-            if (std::chrono::steady_clock::now() > deadline) {
-                kill(child, SIGKILL);
-                waitpid(child, &status, 0);
-                return child_hangs;
-            }
-            usleep(1000);
-        }
-        return WIFEXITED(status) ? static_cast<ChildResult>(WEXITSTATUS(status)) : child_dies;
-    }
+    enum ChildResult { child_right = 0, child_refused = 1, child_wrong = 2 };
 };
 
 // Children start threads of their own and give the parent's bits.
@@ -54,7 +39,7 @@ TEST_P(Forks, Case58_ChildrenOfABusyProcessCompute) {
             const heed_status status = heed_execute(call.plan(), &call.args);
             _exit(status != HEED_OK ? child_refused : call.out() == expected ? child_right : child_wrong);
         }
-        EXPECT_EQ(result_of(child, std::chrono::seconds(3)), child_right) << "child " << n;
+        EXPECT_EQ(wait_for_child(child, std::chrono::seconds(3)), child_right) << "child " << n;
     }
     stop = true;
     computes.join();

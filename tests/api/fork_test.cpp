@@ -1,30 +1,15 @@
 // A process forked while other threads compute: the child's calls answer, rightly and soon.
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <thread>
 
 #include "fixture.h"
+#include "wait_for_child.h"
 
 namespace {
 
 enum ChildResult { child_ok = 0, child_failed = 1, child_wrong = 2 };
-
-// Waits up to `limit`; the exit status, or -1 when the child hangs (and is killed) or dies.
-int wait_for(pid_t child, std::chrono::seconds limit) {
-    const auto deadline = std::chrono::steady_clock::now() + limit;
-    int status = 0;
-    while (waitpid(child, &status, WNOHANG) == 0) {
-        if (std::chrono::steady_clock::now() > deadline) {
-            kill(child, SIGKILL);
-            waitpid(child, &status, 0);
-            return -1;
-        }
-        usleep(1000);
-    }
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
 
 TEST(Fork, Case58_ChildrenOfABusyProcessCompute) {
 #ifdef __SANITIZE_THREAD__
@@ -51,7 +36,7 @@ TEST(Fork, Case58_ChildrenOfABusyProcessCompute) {
                   : same_bits(run.tensors.out, expected.tensors.out) ? child_ok
                                                                      : child_wrong);
         }
-        EXPECT_EQ(wait_for(child, std::chrono::seconds(3)), child_ok) << "child " << i;
+        EXPECT_EQ(heed_test::wait_for_child(child, std::chrono::seconds(3)), child_ok) << "child " << i;
     }
     stop = true;
     busy.join();
