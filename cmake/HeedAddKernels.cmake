@@ -3,7 +3,8 @@
 include_guard(GLOBAL)
 
 # heed_add_kernels(<target> PHASES prefill|decode ... DTYPES f32|f16|bf16 ... HEAD_DIMS d|dxdv|any ...
-#                  ISAS x86_64|avx2|avx512|avx512bf16|amx|sm75|sm80 ... [FEATURES f...] [OPS o...])
+#                  ISAS x86_64|avx2|avx512|avx512bf16|amx|sm75|sm80 ... [FEATURES f...] [OPS o...]
+#                  [SCORE_MOD file.cpp])
 #
 # Adds the rows to the kernel library <target>, which it makes when there is none. HEAD_DIMS: 128, 128x64 (head_dim x head_dim_v),
 # any (1..640; CUDA: 1..256). FEATURES:
@@ -11,10 +12,11 @@ include_guard(GLOBAL)
 #   paged                                 keys behind page tables
 #   int8                                  int8 keys and values, beside those of the dtype
 #   alibi bias dropout mask softcap       a second row for each that has all the named ones, beside the plain one
+# SCORE_MOD: all rows of the call have the score function that the file defines (heed/user_score.h), and serve the problems that name it.
 # OPS: attention_probs dropout_mask kv_append kv_copy layer_norm linear merge_states rope, or layers: all that <heed/layer.h> needs.
 # An ISA serves what it has instructions for: f32 with amx becomes AVX-512 rows, with sm80 sm75 rows.
 function(heed_add_kernels target)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "PHASES;DTYPES;HEAD_DIMS;FEATURES;ISAS;OPS")
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "SCORE_MOD" "PHASES;DTYPES;HEAD_DIMS;FEATURES;ISAS;OPS")
     set(call "heed_add_kernels(${target})")
     _heed_check_arguments("${call}" DTYPES ISAS)
     if(NOT arg_OPS)
@@ -36,9 +38,9 @@ function(heed_add_kernels target)
         foreach(dtype IN LISTS arg_DTYPES)
             foreach(phase IN LISTS arg_PHASES)
                 foreach(head_dim IN LISTS arg_HEAD_DIMS)
-                    _heed_add_variants(${target} ${isa} ${phase} ${dtype} "" ${head_dim} "${logits}" "${arg_FEATURES}")
+                    _heed_add_variants(${target} ${isa} ${phase} ${dtype} "" ${head_dim} "${logits}" "${arg_FEATURES}" "${arg_SCORE_MOD}")
                     if("int8" IN_LIST arg_FEATURES)
-                        _heed_add_variants(${target} ${isa} ${phase} ${dtype} i8 ${head_dim} "${logits}" "${arg_FEATURES}")
+                        _heed_add_variants(${target} ${isa} ${phase} ${dtype} i8 ${head_dim} "${logits}" "${arg_FEATURES}" "${arg_SCORE_MOD}")
                     endif()
                 endforeach()
             endforeach()
@@ -60,10 +62,13 @@ macro(_heed_check_list call name)
 endmacro()
 
 # The rows of one shape: without anything at the logits, and with all of `logits`.
-function(_heed_add_variants target isa phase dtype kv_dtype head_dim logits features)
-    set(kv "")
+function(_heed_add_variants target isa phase dtype kv_dtype head_dim logits features score_mod)
+    set(options "")
     if(kv_dtype)
-        set(kv KV_DTYPE ${kv_dtype})
+        list(APPEND options KV_DTYPE ${kv_dtype})
+    endif()
+    if(score_mod)
+        list(APPEND options SCORE_MOD ${score_mod})
     endif()
     foreach(of_logits "" "${logits}")
         _heed_row_isa(row_isa ${isa} ${phase} ${dtype} "${kv_dtype}" ${head_dim} "${of_logits}")
@@ -87,7 +92,7 @@ function(_heed_add_variants target isa phase dtype kv_dtype head_dim logits feat
             _heed_row_storages(storages ${row_isa} ${phase} ${dtype} "${kv_dtype}" "${features}")
             foreach(storage IN LISTS storages)
                 # Several ISAs may be served by one row.
-                _heed_once(${target} heed_add_rows PHASE ${phase} DTYPE ${dtype} ${kv} HEAD_DIM ${head_dim}
+                _heed_once(${target} heed_add_rows PHASE ${phase} DTYPE ${dtype} ${options} HEAD_DIM ${head_dim}
                            FEATURES ${row_features} STORAGE ${storage} ISA ${row_isa})
             endforeach()
         endforeach()

@@ -53,12 +53,14 @@ macro(_heed_check_arguments call)
 endmacro()
 
 # heed_add_rows(<target> PHASE p... HEAD_DIM d|dxdv|any ... ISA i... [DTYPE f32|f16|bf16 ...] [KV_DTYPE i8]
-#                  [FEATURES f...] [STORAGE contiguous|paged ...] [SCHEDULE x86|default|cuda] [EXTRA_FEATURES halide-target-features])
+#                  [FEATURES f...] [STORAGE contiguous|paged ...] [SCHEDULE x86|default|cuda] [EXTRA_FEATURES halide-target-features]
+#                  [SCORE_MOD file.cpp])
 # Adds one row for each combination of the listed values. DTYPE: f32 (default). KV_DTYPE: as DTYPE, or i8. FEATURES: none (default),
 # or of alibi, bias, dropout, gqa, mask, softcap, joined by _ in this order; every row computes causal, window, positions, lengths,
-# sinks, GQA and lse. STORAGE: contiguous (default) serves contiguous and varlen keys, paged serves all.
+# sinks, GQA and lse. STORAGE: contiguous (default) serves contiguous and varlen keys, paged serves all. SCORE_MOD: a file that defines
+# heed::score_mod() (heed/user_score.h); the rows have the file's name, without folder and extension, in theirs.
 function(heed_add_rows target)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "" "KV_DTYPE;SCHEDULE;EXTRA_FEATURES"
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "KV_DTYPE;SCHEDULE;EXTRA_FEATURES;SCORE_MOD"
                           "PHASE;DTYPE;HEAD_DIM;FEATURES;STORAGE;ISA")
     _heed_check_arguments("heed_add_rows(${target})" PHASE HEAD_DIM ISA)
     foreach(optional FEATURES=none DTYPE=f32 STORAGE=contiguous)
@@ -82,7 +84,7 @@ function(heed_add_rows target)
                     foreach(features IN LISTS arg_FEATURES)
                         foreach(storage IN LISTS arg_STORAGE)
                             _heed_add_row(${target} ${phase} ${dtype} "${arg_KV_DTYPE}" ${head_dim} ${features} ${storage}
-                                          ${isa} "${arg_SCHEDULE}" "${arg_EXTRA_FEATURES}")
+                                          ${isa} "${arg_SCHEDULE}" "${arg_EXTRA_FEATURES}" "${arg_SCORE_MOD}")
                         endforeach()
                     endforeach()
                 endforeach()
@@ -101,7 +103,7 @@ function(_heed_once target command)
     endif()
 endfunction()
 
-function(_heed_add_row target phase dtype kv_dtype head_dim features storage isa schedule extra_features)
+function(_heed_add_row target phase dtype kv_dtype head_dim features storage isa schedule extra_features score_mod)
     set(name attention_${phase}_${dtype})
     set(options "")
     if(kv_dtype)
@@ -111,6 +113,13 @@ function(_heed_add_row target phase dtype kv_dtype head_dim features storage isa
     string(APPEND name _d${head_dim})
     if(NOT features STREQUAL "none")
         string(APPEND name _${features})
+    endif()
+    set(generator heed::generate)
+    if(score_mod)
+        get_filename_component(mod ${score_mod} NAME_WE)
+        string(APPEND name _score_${mod})
+        list(APPEND options score_mod=${mod})
+        _heed_add_score_generator(generator ${mod} ${score_mod})
     endif()
     string(APPEND name _${storage}_${isa})
     string(REPLACE "x" ";" dims "${head_dim}")
@@ -124,7 +133,7 @@ function(_heed_add_row target phase dtype kv_dtype head_dim features storage isa
         list(APPEND options extra_features=${extra_features})
     endif()
 
-    _heed_add_generated_row(${target} ${name} phase=${phase} dtype=${dtype} head_dim=${head_dim_k} head_dim_v=${head_dim_v}
+    _heed_add_generated_row(${target} ${name} ${generator} phase=${phase} dtype=${dtype} head_dim=${head_dim_k} head_dim_v=${head_dim_v}
         features=${features} storage=${storage} isa=${isa} ${options})
 endfunction()
 
@@ -155,15 +164,38 @@ function(heed_add_op_rows target)
                     if(rows)
                         set(tile _r${rows})
                     endif()
-                    _heed_add_generated_row(${target} ${name}${tile}_${isa} ${options} rows=${rows} isa=${isa})
+                    _heed_add_generated_row(${target} ${name}${tile}_${isa} heed::generate ${options} rows=${rows} isa=${isa})
                 endforeach()
             endforeach()
         endforeach()
     endforeach()
 endfunction()
 
-# One object and registry line, from the arguments of heed::generate.
-function(_heed_add_generated_row target name)
+# The generator with the score function of a file, one for all rows of a project with that file.
+function(_heed_add_score_generator result mod file)
+    set(generator heed_generate_${mod})
+    set(${result} ${generator} PARENT_SCOPE)
+    get_filename_component(file ${file} ABSOLUTE)
+    if(NOT mod MATCHES "^[A-Za-z][A-Za-z0-9_]*$")
+        message(FATAL_ERROR "SCORE_MOD ${file}: its name without extension must be letters, digits and _")
+    endif()
+    if(TARGET ${generator})
+        get_target_property(sources ${generator} SOURCES)
+        if(NOT file STREQUAL sources)
+            message(FATAL_ERROR "SCORE_MOD ${file}: ${sources} has the same name; names of score functions must differ")
+        endif()
+        return()
+    endif()
+    if(NOT TARGET heed::generator)
+        message(FATAL_ERROR "SCORE_MOD ${file}: this build has no generator of its own to link it into")
+    endif()
+    find_package(Halide 21 REQUIRED)
+    add_executable(${generator} ${file})
+    target_link_libraries(${generator} PRIVATE heed::generator)
+endfunction()
+
+# One object and registry line, from the arguments of a generator.
+function(_heed_add_generated_row target name generator)
     if(HEED_ROW_FILTER AND NOT name MATCHES "${HEED_ROW_FILTER}")
         return()
     endif()
@@ -185,19 +217,19 @@ function(_heed_add_generated_row target name)
         set(device_options ptxas=${HEED_PTXAS} fatbinary=${HEED_FATBINARY} "capabilities=${HEED_CUDA_CAPABILITIES}")
         set(device_files ${dir}/${name}.ptx ${dir}/${name}.fatbin ${dir}/${name}.limits)
     endif()
-    set(command heed::generate name=${name} ${ARGN} ${features} ${device_options} out=${dir})
+    set(command ${generator} name=${name} ${ARGN} ${features} ${device_options} out=${dir})
     if(HEED_KERNEL_CACHE)
         list(JOIN ARGN "|" options)
         list(APPEND options ${features} ${device_options})
         list(JOIN options "|" options)
-        set(command ${CMAKE_COMMAND} -DGENERATOR=$<TARGET_FILE:heed::generate> -DNAME=${name} -DOUT=${dir}
+        set(command ${CMAKE_COMMAND} -DGENERATOR=$<TARGET_FILE:${generator}> -DNAME=${name} -DOUT=${dir}
             -DCACHE=${HEED_KERNEL_CACHE} "-DOPTIONS=${options}" -P ${_heed_generate_script})
     endif()
     add_custom_command(
         OUTPUT ${dir}/${name}.o ${dir}/${name}.inc
         BYPRODUCTS ${dir}/${name}.h ${dir}/${name}.s ${dir}/${name}.stmt ${device_files}
         COMMAND ${command}
-        DEPENDS heed::generate
+        DEPENDS ${generator}
         COMMENT "Generating ${name}"
         VERBATIM)
     set_source_files_properties(${dir}/${name}.o PROPERTIES GENERATED TRUE EXTERNAL_OBJECT TRUE)

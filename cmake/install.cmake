@@ -3,10 +3,12 @@ include(CMakePackageConfigHelpers)
 
 set(heed_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/heed)
 set_target_properties(heed_generate PROPERTIES EXPORT_NAME generate)
+set_target_properties(heed_generator PROPERTIES EXPORT_NAME generator)
 set_target_properties(heed_kernels PROPERTIES EXPORT_NAME kernels)
 set_target_properties(heed_kernel_interface PROPERTIES EXPORT_NAME kernel_interface)
 set_target_properties(heed_halide_runtime PROPERTIES EXPORT_NAME halide_runtime)
-install(TARGETS heed heed_generate heed_kernels heed_kernel_interface heed_halide_runtime EXPORT heed-targets)
+install(TARGETS heed heed_generate heed_generator heed_algorithm heed_schedules heed_warnings heed_kernels heed_kernel_interface heed_halide_runtime EXPORT heed-targets)
+install(FILES generators/include/heed/user_score.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/heed)
 install(EXPORT heed-targets NAMESPACE heed:: DESTINATION ${heed_package_dir})
 
 configure_package_config_file(cmake/heed-config.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/heed-config.cmake

@@ -4,6 +4,7 @@
 #include "bf16_dots.h"
 #include "lane_sums.h"
 #include "score_mod.h"
+#include "skip_blocks.h"
 
 namespace heed {
 
@@ -37,6 +38,21 @@ Expr AttentionBuilder::bias(const Expr &pos, bool may_lie_outside) const {
     return element;
 }
 
+ScorePlace AttentionBuilder::place(const Expr &pos) const {
+    Expr i = position(st.row);
+    return {field(TaskField::sequence), head(st.row), i, pos, i + field(TaskField::position_offset)};
+}
+
+// The user's test of the block of a step, on what some row of the task may see.
+Expr AttentionBuilder::block_visible(const BlockChain &chain, const Expr &step) const {
+    Expr first_h = field(TaskField::head), last_h = prefill ? first_h : first_h + group_size - 1;
+    Expr first_i = position(0), last_i = position(cfg.row_block - 1), offset = field(TaskField::position_offset);
+    Expr first_j = first_key(chain, step), last_j = min(first_j + chain.block, range(4)) - 1;
+    return cfg.score_mod.block_visible({field(TaskField::sequence), first_h, last_h, first_i, last_i, first_j, last_j,
+                                        first_i + offset, last_i + offset},
+                                       in.score_buffers);
+}
+
 // Prefill, whose lanes are rows, copies vectors of keys and transposes them.
 Expr AttentionBuilder::by_rows(Func &rows, TransposedTiles &tiles, const Expr &element) const {
     if (!prefill) return element;
@@ -64,6 +80,7 @@ void AttentionBuilder::define_visibility(BlockChain &chain) {
         chain.biases(vars(at)) = select(st.bias_on, element, 0.f);
         require(!is_negative_infinity(chain.biases(at)));
     }
+    if (cfg.score_mod.visible) require(cfg.score_mod.visible(place(pos), in.score_buffers));
     chain.visible(vars(at)) = seen;
 }
 
@@ -156,6 +173,10 @@ void AttentionBuilder::define_logits(BlockChain &chain) {
     if (bias.defined()) {
         logit = add_bias(logit, bias);
     }
+    if (cfg.score_mod.logit) {
+        Expr own = cfg.score_mod.logit(logit * ln_2, place(key_position(chain, st.k)), in.score_buffers);
+        logit = add_bias(0.f, own);
+    }
     chain.logits(vars(at)) = if_visible(chain, st.k, logit, lowest_logit());
 }
 
@@ -203,6 +224,7 @@ void AttentionBuilder::define_step(BlockChain &chain) {
     chain.steps = RDom({{0, slots + outputs}, {0, max_steps}}, "steps" + chain.suffix);
     Expr slot = chain.steps.x, step = chain.steps.y;
     chain.steps.where(step < range(chain.ranged ? 3 : 1));
+    if (cfg.score_mod.block_visible) chain.steps.where(block_test(block_visible(chain, step)));
 
     auto state = [&](const Expr &x) { return st.state(st.row, x, st.t, st.sp); };
     auto block = [&](const Func &f, Args first) {

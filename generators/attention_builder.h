@@ -39,6 +39,7 @@ private:
     void define_ranges();
     Expr range(int component) const { return st.block_range(st.t, st.sp)[component]; }
     void define_first_key(BlockChain &chain);
+    Expr first_key(const BlockChain &chain, const Expr &step) const;
     Expr key_position(const BlockChain &chain, const Expr &k) const;
     KeySlot slot(const BlockChain &chain, const Expr &k) const;
     void define_slots(BlockChain &chain);
@@ -46,6 +47,8 @@ private:
     Expr by_rows(Halide::Func &rows, TransposedTiles &tiles, const Expr &element) const;
     void define_visibility(BlockChain &chain);
     bool hides(const BlockChain &chain) const { return chain.ranged || cfg.per_logit(); }
+    ScorePlace place(const Expr &pos) const;
+    Expr block_visible(const BlockChain &chain, const Expr &step) const;
     Expr per_logit(const Halide::Func &tensor, const Expr &pos, bool may_lie_outside) const;
 
     // ---- one block of keys

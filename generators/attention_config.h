@@ -4,6 +4,7 @@
 #include <string>
 
 #include "element_type.h"
+#include "heed/user_score.h"
 
 namespace heed {
 
@@ -18,6 +19,7 @@ struct AttentionConfig {
     ElementType kv_dtype = ElementType::f32;  // of k and v: dtype or i8
     bool paged = false;                       // keys are found through a page table (or stand in place: see kernel.h)
     bool has_bias = false, has_mask = false, has_softcap = false, has_alibi = false, has_dropout = false;
+    ScoreMod score_mod;        // a user's own
     bool bf16_dots = false;    // q . k, in prefill weights . v too, are dot products of pairs of bf16
     bool bf16_tiles = false;   // with bf16_dots in prefill: of matrix tiles (AMX), whose operands are copies of k and v
     bool packs_group = false;  // decode: a block of rows holds several heads of a group
@@ -58,11 +60,13 @@ struct AttentionConfig {
     // Elements of a state before its output: the slots of the softmax, in decode a whole vector of them.
     int state_slots() const { return phase == Phase::prefill ? 4 : dot_lanes; }
 
-    // Whether each logit reads an element of a tensor.
-    bool per_logit() const { return has_bias || has_mask; }
+    bool has_score_mod() const { return score_mod.logit || score_mod.visible || score_mod.block_visible; }
+
+    // Whether each logit reads an element of a tensor, or asks the user's function, to know if its key is seen.
+    bool per_logit() const { return has_bias || has_mask || score_mod.visible; }
 
     // Whether some logit changes between q . k and the softmax.
-    bool modifies_logits() const { return has_bias || has_softcap || has_alibi || has_kv_scales(); }
+    bool modifies_logits() const { return has_bias || has_softcap || has_alibi || has_kv_scales() || score_mod.logit; }
 
     // Whether a block of values is tested for NaN and infinities before rows that do not see all of its keys.
     bool tests_values() const { return phase == Phase::prefill && !has_dropout && !has_kv_scales(); }

@@ -28,7 +28,20 @@ void any_strides(ImageParam param) {
 
 AttentionArguments::AttentionArguments(const AttentionConfig &cfg)
     : q(stored_type(cfg.dtype), 4, "q"), k(stored_type(cfg.kv_dtype), 4, "k"), v(stored_type(cfg.kv_dtype), 4, "v"),
-      k_scale(Float(32), 3, "k_scale"), v_scale(Float(32), 3, "v_scale") {}
+      k_scale(Float(32), 3, "k_scale"), v_scale(Float(32), 3, "v_scale") {
+    for (size_t n = 0; n < cfg.score_mod.buffers.size(); n++) {
+        score_buffers.emplace_back(Int(32), 1, "score_buffer_" + std::to_string(n));
+        score_buffers.back().dim(0).set_min(0);
+    }
+}
+
+ScoreBuffers AttentionArguments::own_score_buffers() const {
+    std::vector<ScoreBuffers::Buffer> buffers;
+    for (const ImageParam &words : score_buffers) {
+        buffers.push_back({[words](const Expr &index) { return words(index); }, words.dim(0).extent()});
+    }
+    return ScoreBuffers(buffers);
+}
 
 AttentionKernel::AttentionKernel(const AttentionConfig &cfg) : AttentionArguments(cfg), config(cfg), stages(cfg) {
     build_attention(config, inputs(), stages);
@@ -37,6 +50,7 @@ AttentionKernel::AttentionKernel(const AttentionConfig &cfg) : AttentionArgument
 
 AttentionInputs AttentionKernel::inputs() const {
     AttentionInputs in;
+    in.score_buffers = own_score_buffers();
     in.q = q;
     in.mask = mask;
     in.bias = bias;
@@ -114,39 +128,41 @@ void AttentionKernel::state_buffer_contract() {
 }
 
 std::vector<Argument> AttentionArguments::arguments() const {
-    return {q,
-            k,
-            v,
-            k_scale,
-            v_scale,
-            mask,
-            bias,
-            bias_16,
-            sink,
-            alibi_slopes,
-            page_table,
-            tasks,
-            batch,
-            max_q_len,
-            max_kv_len,
-            scale,
-            softcap,
-            split_len,
-            num_splits,
-            page_size,
-            mask_form,
-            bias_form,
-            alibi_symmetric,
-            dropout_seed,
-            dropout_offset,
-            dropout_threshold,
-            dropout_scale,
-            uniform,
-            visible_begin,
-            visible_end,
-            position_offset,
-            device_status,
-            states};
+    std::vector<Argument> list = {q,
+                                  k,
+                                  v,
+                                  k_scale,
+                                  v_scale,
+                                  mask,
+                                  bias,
+                                  bias_16,
+                                  sink,
+                                  alibi_slopes,
+                                  page_table,
+                                  tasks,
+                                  batch,
+                                  max_q_len,
+                                  max_kv_len,
+                                  scale,
+                                  softcap,
+                                  split_len,
+                                  num_splits,
+                                  page_size,
+                                  mask_form,
+                                  bias_form,
+                                  alibi_symmetric,
+                                  dropout_seed,
+                                  dropout_offset,
+                                  dropout_threshold,
+                                  dropout_scale,
+                                  uniform,
+                                  visible_begin,
+                                  visible_end,
+                                  position_offset,
+                                  device_status,
+                                  states};
+    list.insert(list.end(), score_buffers.begin(), score_buffers.end());
+    return list;
 }
 
 Pipeline AttentionKernel::pipeline() const { return Pipeline(stages.out); }

@@ -36,10 +36,14 @@ struct AttentionArguments {
         position_offset{"position_offset"};  // CUDA rows, and the next two
     Halide::Param<uint64_t> device_status{"device_status"};
     Halide::ImageParam states{Halide::Float(32), 4, "states"};
+    std::vector<Halide::ImageParam> score_buffers;  // int32 words, flat: as many as the user's score function declares
 
     explicit AttentionArguments(const AttentionConfig &config);
 
     std::vector<Halide::Argument> arguments() const;
+
+protected:
+    ScoreBuffers own_score_buffers() const;
 };
 
 struct AttentionKernel : AttentionArguments {

@@ -111,11 +111,14 @@ void AttentionBuilder::define_ranges() {
 }
 
 // No step of `full` exists unless the keys fill a block: the clamp makes any step safe.
-void AttentionBuilder::define_first_key(BlockChain &chain) {
+Expr AttentionBuilder::first_key(const BlockChain &chain, const Expr &step) const {
     Expr behind_full = range(0) + range(1) * cfg.kv_block, left = range(2);
-    chain.first_key(vars(in_block({}))) =
-        chain.ranged ? (st.kb - left) * cfg.masked_block + select(st.kb < left, range(0), behind_full)
-                     : max(min(range(0) + st.kb * cfg.kv_block, in.max_kv_len - cfg.kv_block), 0);
+    return chain.ranged ? (step - left) * cfg.masked_block + select(step < left, range(0), behind_full)
+                        : max(min(range(0) + step * cfg.kv_block, in.max_kv_len - cfg.kv_block), 0);
+}
+
+void AttentionBuilder::define_first_key(BlockChain &chain) {
+    chain.first_key(vars(in_block({}))) = first_key(chain, st.kb);
     if (prefill && chain.ranged && !cfg.bf16_dots) {
         chain.seen_end(vars(in_block({}))) = min(range(4) - chain.first_key(in_block({})), chain.block);
     }

@@ -47,6 +47,7 @@ struct TaskField {
 // What a kernel reads; dimensions innermost first. The generator documents each.
 struct AttentionInputs {
     Halide::Func q, mask, bias, bias_16, sink, alibi_slopes, tasks;
+    ScoreBuffers score_buffers;
     KvSource k, v;
     PageTable page_table;
     Halide::Expr paged;  // whether the page table is used, else storage is strided

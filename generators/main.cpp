@@ -3,7 +3,7 @@
 //
 //   heed_generate name=N phase=prefill|decode dtype=f32|f16|bf16 [kv_dtype=i8] head_dim=D|any [head_dim_v=D]
 //                 [features=alibi_bias_dropout_gqa_mask_softcap] [storage=contiguous|paged] isa=I
-//                 [schedule=x86|default] [extra_features=asan,..] out=DIR
+//                 [schedule=x86|default] [extra_features=asan,..] [score_mod=NAME] out=DIR
 //   heed_generate name=N op=attention_probs|dropout_mask|kv_append|kv_copy|merge_states|rope dtype=f32|f16|bf16|u8
 //                 [kv_dtype=i8] isa=I out=DIR
 //   heed_generate runtime=FILE.o
@@ -29,6 +29,7 @@
 #include "prefetch_rows.h"
 #include "schedules.h"
 #include "scratch_bytes.h"
+#include "skip_blocks.h"
 #include "trim_loops.h"
 
 namespace heed {
@@ -50,7 +51,7 @@ int head_dim_of(const std::string &text) {
 }
 
 struct Row {
-    std::string name, isa, schedule;
+    std::string name, isa, schedule, score_mod;
     Target target;
     AttentionConfig config;
 };
@@ -96,6 +97,13 @@ Row row_of(Options &options) {
     row.config.head_dim = head_dim_of(options.get("head_dim"));
     row.config.head_dim_v = head_dim_of(options.get("head_dim_v", options.get("head_dim")));
     read_features(options.get("features", "none"), row.config);
+    row.score_mod = options.get("score_mod", "none");
+    row.config.score_mod = score_mod();
+    if (row.config.has_score_mod() != (row.score_mod != "none")) {
+        throw BadInput("score_mod = '" + row.score_mod + "' is not allowed: " +
+                       (row.config.has_score_mod() ? "a name, for this generator has a score function"
+                                                   : "none, for this generator has no score function"));
+    }
     if (is_cuda_isa(row.isa)) {
         fit_cuda_tiles(row.isa, row.config);
         if (const std::string error = cuda_error(row.isa, row.config); !error.empty()) throw BadInput(error);
@@ -129,6 +137,13 @@ void schedule(const Row &row, AttentionKernel &kernel) {
     }
 }
 
+// Its name, "" for none, and a letter for the type of each buffer.
+std::string score_mod_fields(const Row &row) {
+    std::string types;
+    for (const ScoreElement element : row.config.score_mod.buffers) types += element == ScoreElement::f32 ? 'f' : 'i';
+    return "\"" + (row.config.has_score_mod() ? row.score_mod : "") + "\", \"" + types + "\"";
+}
+
 void write_registry_line(const Row &row, int64_t scratch, const std::string &path) {
     const AttentionConfig &c = row.config;
     std::ofstream file(path);
@@ -137,7 +152,7 @@ void write_registry_line(const Row &row, int64_t scratch, const std::string &pat
     file << "HEED_KERNEL(" << row.name << ", " << (c.phase == Phase::prefill ? "prefill" : "decode") << ", "
          << name_of(c.dtype) << ", " << name_of(c.kv_dtype) << ", " << c.head_dim << ", " << c.head_dim_v << ", "
          << features << ", " << (c.paged ? "paged" : "contiguous") << ", " << row.isa << ", " << c.row_block << ", "
-         << c.kv_block << ", " << scratch << ", \"" << row.schedule << "\")\n";
+         << c.kv_block << ", " << scratch << ", \"" << row.schedule << "\", " << score_mod_fields(row) << ")\n";
     if (!file.flush()) {
         throw BadInput("cannot write " + path);
     }
@@ -203,6 +218,9 @@ void generate(Options &options) {
         pipeline.add_custom_lowering_pass(&trim_full, [] {});
         pipeline.add_custom_lowering_pass(&trim_masked, [] {});
     }
+    SkipBlocks skip_blocks(row.schedule == "default" ? std::vector<std::string>()
+                                                     : std::vector<std::string>{"steps_full$y", "steps_masked$y"});
+    if (row.config.score_mod.block_visible) pipeline.add_custom_lowering_pass(&skip_blocks, [] {});
     KeepTiles keep_tiles({"product", "value_tile"});
     if (row.schedule == "x86" && row.config.phase == Phase::prefill && !row.config.bf16_tiles) {
         pipeline.add_custom_lowering_pass(&keep_tiles, [] {});

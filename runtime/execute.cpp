@@ -33,6 +33,7 @@ heed_status check_pointers(const heed_plan &plan, const heed_args &args) {
     if (!status && p.metadata_on_device && args.device_status != nullptr) {
         status = ranges.add("device_status", args.device_status, 1, sizeof(int32_t), Access::write);
     }
+    if (!status) status = add_score_buffers(*plan.row, args, &ranges);
     return status ? status : add_inputs(p, plan.views, args, Reads::all, &ranges);
 }
 

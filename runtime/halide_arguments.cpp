@@ -59,14 +59,21 @@ AttentionArguments::AttentionArguments(KernelCall &call, void **user_context, he
         {arg_page_table, &call.page_table},
         {arg_tasks, &call.tasks},
         {arg_states, &call.states},
-        {arg_out, &call.out},
-        {arg_lse, &call.lse},
     };
     static_assert(std::size(buffers) == num_buffers, "a place for each buffer");
     for (int i = 0; i < num_buffers; i++) {
         buffers_[i].set(*buffers[i].buffer, device);
         argv_[buffers[i].argument] = &buffers_[i].raw;
     }
+    int next = 0;
+    const auto add = [&](const KernelBuffer &buffer) {
+        HalideBuffer &place = buffers_[num_buffers + next];
+        place.set(buffer, device);
+        argv_[arg_out + next++] = &place.raw;
+    };
+    for (int i = 0; i < call.num_score_buffers; i++) add(call.score_buffers[i]);
+    add(call.out);
+    add(call.lse);
     argv_[arg_user_context] = user_context;
     set_scalars(call);
 }

@@ -25,11 +25,11 @@ public:
     void **argv() { return argv_; }
 
 private:
-    static constexpr int num_buffers = 15;
+    static constexpr int num_buffers = 13;  // beside those of a score_mod, out and lse
     void set_scalars(KernelCall &call);
 
-    HalideBuffer buffers_[num_buffers];
-    void *argv_[num_arguments] = {};
+    HalideBuffer buffers_[num_buffers + max_score_buffers + 2];
+    void *argv_[num_arguments + max_score_buffers] = {};
 };
 
 // The same for an op row.

@@ -20,6 +20,8 @@ struct KernelBuffer {
 struct KernelCall {
     KernelBuffer q, k, v, k_scale, v_scale, mask, bias, bias_16, sink, alibi_slopes, page_table, tasks, states, out,
         lse;
+    KernelBuffer score_buffers[max_score_buffers];
+    int32_t num_score_buffers;
     int32_t batch, max_q_len, max_kv_len;
     float scale, softcap;
     int32_t split_len, num_splits, page_size;

@@ -99,7 +99,8 @@ std::string line_that_adds(const RowRequest &request, uint32_t isas) {
     const auto best = static_cast<Isa>(31 - __builtin_clz(isas | 1));  // x86_64 where there is none
     return std::string("heed_add_kernels(<target> PHASES ") + phase_name(preferred_phase(request)) + " DTYPES " +
            dtype_name(request.dtype) + " HEAD_DIMS " + head_dims + (features.empty() ? "" : " FEATURES" + features) +
-           " ISAS " + isa_name(best) + ")";
+           " ISAS " + isa_name(best) +
+           (request.score_mod[0] == '\0' ? "" : " SCORE_MOD " + std::string(request.score_mod) + ".cpp") + ")";
 }
 
 }  // namespace

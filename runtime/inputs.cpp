@@ -1,5 +1,11 @@
 #include "inputs.h"
 
+#include <cinttypes>
+#include <iterator>
+#include <limits>
+
+#include "status.h"
+
 namespace heed {
 namespace {
 
@@ -54,6 +60,22 @@ heed_status add_inputs(const heed_problem &p, const ProblemViews &views, const h
         if (status) return status;
     }
     return add_arrays(p, args, ranges);
+}
+
+heed_status add_score_buffers(const Kernel &row, const heed_args &args, MemoryRanges *ranges) {
+    constexpr const char *names[] = {"score_buffers[0]", "score_buffers[1]", "score_buffers[2]", "score_buffers[3]"};
+    static_assert(std::size(names) == max_score_buffers, "a name for each buffer");
+    for (int32_t i = 0; row.score_buffers[i] != '\0'; i++) {
+        const heed_tensor &tensor = args.score_buffers[i];
+        if (tensor.size < 1 || tensor.size > std::numeric_limits<int32_t>::max()) {
+            return fail(HEED_INVALID_ARGUMENT, "%s.size is %" PRId64 "; it must be 1..2147483647", names[i],
+                        tensor.size);
+        }
+        const heed_dtype dtype = row.score_buffers[i] == 'f' ? HEED_F32 : HEED_I32;
+        const heed_status status = ranges->add(names[i], tensor, dtype, tensor.size, Access::read);
+        if (status) return status;
+    }
+    return HEED_OK;
 }
 
 }  // namespace heed

@@ -1,6 +1,7 @@
 // The tensors and arrays that a problem reads.
 #pragma once
 
+#include "kernel.h"
 #include "ranges.h"
 #include "validate.h"
 
@@ -12,5 +13,8 @@ enum class Reads { all, no_values };  // no_values: v and its scales are left ou
 // written. Nothing is read through them.
 heed_status add_inputs(const heed_problem &problem, const ProblemViews &views, const heed_args &args, Reads reads,
                        MemoryRanges *ranges);
+
+// The buffers that the row's score_mod reads: type, size, alignment, no overlap with what `ranges` holds as written.
+heed_status add_score_buffers(const Kernel &row, const heed_args &args, MemoryRanges *ranges);
 
 }  // namespace heed

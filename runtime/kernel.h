@@ -14,6 +14,7 @@
 //                    CUDA rows: int32 (num_sequence_fields, batch), enum SequenceField: they make their blocks
 //                    themselves
 //   lse              f32 (d, head, token, batch), stride 0 along d, always present
+//   score buffers    int32 (element): bits of those that the row's score_mod declares, between states and out
 //   states           f32 (float, head * num_splits + split, token, batch): CUDA decode rows of more than one split
 //   leave
 //                    their results here, not in out and lse. A state is the output relative to its maximum (d), and in
@@ -148,6 +149,7 @@ enum SequenceField {
 };
 
 constexpr int32_t max_cuda_head_dim = 256;
+constexpr int max_score_buffers = HEED_MAX_SCORE_BUFFERS;
 
 struct Kernel {
     const char *name;
@@ -162,6 +164,8 @@ struct Kernel {
     const char *schedule;
     int (*call)(void **args);
     int64_t code_bytes = 0;
+    const char *score_mod = "";      // name of the user's score function, which each logit of the row passes
+    const char *score_buffers = "";  // of the buffers that it reads, one letter each: f (f32) or i (int32)
 };
 
 // Operations around attention, on one block of rows: serial, without scratch. Buffers list dimensions innermost first,

@@ -110,6 +110,9 @@ std::string why_not(const Kernel &row, const RowRequest &request, uint32_t isas)
     if (row.kv_dtype != request.kv_dtype) {
         return std::string("kv_dtype is ") + dtype_name(request.kv_dtype) + ", the row has " + dtype_name(row.kv_dtype);
     }
+    if (std::strcmp(row.score_mod, request.score_mod) != 0) {
+        return std::string("score_mod is \"") + request.score_mod + "\", the row has \"" + row.score_mod + "\"";
+    }
     if (row.kv_storage != HEED_KV_PAGED && request.kv_storage == HEED_KV_PAGED) {
         return std::string("kv_storage is ") + storage_name(request.kv_storage) + ", the row has " +
                storage_name(row.kv_storage);
@@ -158,6 +161,7 @@ heed_status heed_kernel_info(int32_t index, heed_kernel_info_t *info) {
     result.code_bytes = row.code_bytes;
     result.name = row.name;
     result.schedule = row.schedule;
+    result.score_mod = row.score_mod;
     *info = result;
     return HEED_OK;
 }

@@ -16,6 +16,7 @@ struct RowRequest {
     heed_kv_storage kv_storage;
     int32_t q_len, group_size;
     bool any_q_len;  // the choice must not follow q_len: other sequences' lengths are part of it
+    const char *score_mod = "";
 };
 
 // Bit 1 << isa for each ISA that the CPU has.

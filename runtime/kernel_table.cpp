@@ -3,7 +3,7 @@
 #include "kernel.h"
 
 #define HEED_KERNEL(name, phase, dtype, kv_dtype, head_dim, head_dim_v, features, storage, isa, row_block, kv_block,   \
-                    scratch, schedule)                                                                                 \
+                    scratch, schedule, score_mod, score_buffers)                                                       \
     extern "C" int name##_argv(void **args);
 #define HEED_OP(name, op, dtype, kv_dtype, isa, rows, columns) extern "C" int name##_argv(void **args);
 #include "kernel_table.inc"
@@ -13,11 +13,24 @@
 namespace {
 
 #define HEED_KERNEL(name, phase, dtype, kv_dtype, head_dim, head_dim_v, features, storage, isa, row_block, kv_block,   \
-                    scratch, schedule)                                                                                 \
-    {#name,          heed::Phase::phase, heed::token::dtype, heed::token::kv_dtype,                                    \
-     head_dim,       head_dim_v,         features,           heed::token::storage,                                     \
-     heed::Isa::isa, row_block,          kv_block,           scratch,                                                  \
-     schedule,       name##_argv},
+                    scratch, schedule, score_mod, score_buffers)                                                       \
+    {#name,                                                                                                            \
+     heed::Phase::phase,                                                                                               \
+     heed::token::dtype,                                                                                               \
+     heed::token::kv_dtype,                                                                                            \
+     head_dim,                                                                                                         \
+     head_dim_v,                                                                                                       \
+     features,                                                                                                         \
+     heed::token::storage,                                                                                             \
+     heed::Isa::isa,                                                                                                   \
+     row_block,                                                                                                        \
+     kv_block,                                                                                                         \
+     scratch,                                                                                                          \
+     schedule,                                                                                                         \
+     name##_argv,                                                                                                      \
+     0,                                                                                                                \
+     score_mod,                                                                                                        \
+     score_buffers},
 #define HEED_OP(name, op, dtype, kv_dtype, isa, rows, columns)
 // Behind the last row of each kind stands an empty one: a library may lack a kind.
 constexpr heed::Kernel rows[] = {
@@ -27,7 +40,7 @@ constexpr heed::Kernel rows[] = {
 #undef HEED_OP
 
 #define HEED_KERNEL(name, phase, dtype, kv_dtype, head_dim, head_dim_v, features, storage, isa, row_block, kv_block,   \
-                    scratch, schedule)
+                    scratch, schedule, score_mod, score_buffers)
 #define HEED_OP(name, op, dtype, kv_dtype, isa, rows, columns)                                                         \
     {#name, heed::Op::op, heed::token::dtype, heed::token::kv_dtype, heed::Isa::isa, name##_argv, rows, columns},
 constexpr heed::OpKernel ops[] = {

@@ -1,5 +1,6 @@
 #include "make_call.h"
 
+#include <cstring>
 #include <limits>
 
 #include "dropout.h"
@@ -128,12 +129,22 @@ void fill_tensors(const heed_plan &plan, const heed_args &args, KernelCall *call
     if (p.device == HEED_CUDA) fit_to_cuda(plan, args, call);
 }
 
+// Words of 32 bits: what they are the row knows.
+void fill_score_buffers(const char *types, const heed_args &args, KernelCall *call) {
+    call->num_score_buffers = static_cast<int32_t>(std::strlen(types));
+    for (int32_t i = 0; i < call->num_score_buffers; i++) {
+        const heed_tensor &tensor = args.score_buffers[i];
+        call->score_buffers[i] = {tensor.data, HEED_I32, 1, {static_cast<int32_t>(tensor.size)}, {1}};
+    }
+}
+
 }  // namespace
 
 KernelCall make_call(const heed_plan &plan, const heed_args &args) {
     const heed_problem &p = plan.problem;
     KernelCall call = {};
     fill_tensors(plan, args, &call);
+    fill_score_buffers(plan.row->score_buffers, args, &call);
     call.batch = p.batch;
     call.max_q_len = p.max_q_len;
     call.max_kv_len = p.max_kv_len;

@@ -28,10 +28,17 @@ RowRequest request_of(const heed_problem &p) {
     if (p.has_alibi) features |= feature_alibi;
     if (p.dropout_p != 0) features |= feature_dropout;
     const bool any_q_len = p.batch_invariant && p.q_storage == HEED_Q_VARLEN;
-    return {p.device,     p.dtype,      p.kv_dtype,
-            p.head_dim,   p.head_dim_v, features,
-            p.kv_storage, p.max_q_len,  p.num_heads / p.num_kv_heads,
-            any_q_len};
+    return {p.device,
+            p.dtype,
+            p.kv_dtype,
+            p.head_dim,
+            p.head_dim_v,
+            features,
+            p.kv_storage,
+            p.max_q_len,
+            p.num_heads / p.num_kv_heads,
+            any_q_len,
+            p.score_mod == nullptr ? "" : p.score_mod};
 }
 
 void resolve_defaults(heed_problem *p) {
@@ -110,6 +117,7 @@ heed_status create_plan(const heed_problem *problem, std::unique_ptr<heed_plan> 
         choose_row(heed_kernel_table, request_of(plan->problem), isas, std::getenv("HEED_FORCE_KERNEL"));
     if (choice.row == nullptr) return fail(choice.status, "%s", choice.reason.c_str());
     plan->row = choice.row;
+    plan->problem.score_mod = choice.row->score_mod;  // which lives on
     plan->splits = choice.row->phase == Phase::decode
                        ? choose_splits(plan->problem.max_kv_len, choice.row->kv_block, plan->problem.num_splits)
                        : Splits{1, 0};

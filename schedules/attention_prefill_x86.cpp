@@ -136,7 +136,7 @@ private:
         if (cfg.has_mask) {
             by_squares(ch.visible, ch.mask_tiles, ch.mask_rows, ch).specialize(st.mask_on);
             ch.mask_rows.specialize(st.mask_dense);
-        } else if (cfg.has_bias) {
+        } else if (cfg.per_logit()) {
             per_logit(ch.visible);
         }
         if (cfg.has_dropout) {

@@ -32,7 +32,7 @@ class Problem(Structure):
         ("dropout_p", c_float), ("num_splits", c_int32), ("max_threads", c_int32), ("bias_dtype", c_int32),
         ("q_layout", Layout), ("k_layout", Layout), ("v_layout", Layout), ("out_layout", Layout),
         ("lse_layout", Layout), ("mask_shape", c_int32 * 4), ("bias_shape", c_int32 * 4), ("mask_layout", Layout),
-        ("bias_layout", Layout), ("cuda_capability", c_int32),
+        ("bias_layout", Layout), ("cuda_capability", c_int32), ("score_mod", c_char_p),
     ]
 
 
@@ -42,7 +42,7 @@ class Args(Structure):
         ("out", Tensor), ("lse", Tensor), ("mask", Tensor), ("bias", Tensor), ("k_scale", Tensor), ("v_scale", Tensor),
         ("cu_seqlens_q", c_void_p), ("cu_seqlens_kv", c_void_p), ("kv_lens", c_void_p), ("q_offsets", c_void_p),
         ("page_table", c_void_p), ("sink", c_void_p), ("alibi_slopes", c_void_p), ("dropout_seed", c_uint64),
-        ("dropout_offset", c_uint64), ("workspace", c_void_p), ("workspace_bytes", c_size_t), ("pool", c_void_p),
+        ("dropout_offset", c_uint64), ("score_buffers", Tensor * 4), ("workspace", c_void_p), ("workspace_bytes", c_size_t), ("pool", c_void_p),
         ("stream", c_void_p), ("device_status", c_void_p),
     ]
 

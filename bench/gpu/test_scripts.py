@@ -23,7 +23,7 @@ def struct_fields(header, name):
     """Names in the order of the declaration."""
     body = re.search(rf"typedef struct {name} {{(.*?)}} {name};", (HEADERS / header).read_text(), re.S)[1]
     body = re.sub(r"/\*.*?\*/", "", body, flags=re.S)
-    return [re.search(r"(\w+)(\[\d+\])?$", declarator.strip())[1]
+    return [re.search(r"(\w+)(\[\w+\])?$", declarator.strip())[1]
             for declaration in body.split(";") if declaration.strip() for declarator in declaration.split(",")]
 
 

@@ -87,6 +87,9 @@ typedef struct heed_problem {
 
     int32_t cuda_capability; /* CUDA: 10 * major + minor of the chip, e.g. 90; 0: 80 or newer is taken for granted until
                                 the first execute looks at the chip */
+
+    const char *score_mod; /* NULL, or the name of a score function of your own (heed_add_kernels(... SCORE_MOD), see
+                              <heed/user_score.h>): rows with it and no others serve. Read by heed_plan_create only */
 } heed_problem;
 
 /* Sets struct_size and every default: zero, except scale = NaN, window_left = window_right = -1. */
@@ -118,6 +121,8 @@ HEED_API int32_t heed_plan_num_splits(const heed_plan *plan);
  * long as the plan. */
 HEED_API const char *heed_plan_explain(const heed_plan *plan);
 
+enum { HEED_MAX_SCORE_BUFFERS = 4 };
+
 /* ---- Execute -------------------------------------------------------------------------------------------------- */
 
 /* Tensors and metadata of one call. Fields that the problem does not ask for are ignored. Metadata is read once.
@@ -140,6 +145,8 @@ typedef struct heed_args {
     const int32_t *page_table;                   /* [batch, max_pages_per_seq] page ids */
     const float *sink, *alibi_slopes;            /* [num_heads] */
     uint64_t dropout_seed, dropout_offset;       /* Philox4x32-10 key and high counter, see heed_dropout_mask */
+    heed_tensor score_buffers[HEED_MAX_SCORE_BUFFERS]; /* those that the score_mod declares: 1..2^31-1 elements each,
+                                                          HEED_I32 or HEED_F32, all of which it may read */
 
     void *workspace; /* 128-byte aligned, heed_plan_workspace_bytes(); contents are lost; one per running call */
     size_t workspace_bytes;
@@ -224,9 +231,11 @@ typedef struct heed_kernel_info_t {
     bool supported;               /* on this machine; of CUDA rows: by some device */
     int64_t scratch_bytes;        /* workspace per thread, -1: the row takes its scratch from the heap (test rows) */
     int64_t code_bytes;           /* machine code, 0 when not recorded */
-    const char *name;     /* attention_{phase}_{dtype}[_kv{dtype}]_d{D|any}[x{Dv}][_{features}]_{storage}_{isa} */
+    const char *name;     /* attention_{phase}_{dtype}[_kv{dtype}]_d{D|any}[x{Dv}][_{features}][_score_{score_mod}]
+                             _{storage}_{isa} */
     const char *schedule; /* "x86" or "default", the readable one of tests */
     const char *unsupported_reason; /* "" when supported */
+    const char *score_mod;          /* the user's score function in the row, "" for none */
 } heed_kernel_info_t;
 
 /* Rows linked into this program or library. */

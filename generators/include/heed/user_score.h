@@ -1,0 +1,75 @@
+#pragma once
+// A score function of your own, compiled ahead of time into attention kernels: what FlexAttention (Dong et al., arXiv
+// 2412.05496) does by a JIT. Define heed::score_mod() in a file of your own and name the file in CMake:
+//
+//   heed_add_kernels(my_kernels ... SCORE_MOD document.cpp)   # heed_problem.score_mod = "document"
+//
+// Everything here is Halide code that is run once, when the kernels are generated; it needs no other header.
+
+#include <functional>
+#include <vector>
+
+#include "Halide.h"
+
+namespace heed {
+
+// One logit, as int32: sequence, query head, query and key; p is the position of query i among the keys (the contract's
+// p(i)). Kernels evaluate whole blocks: also for keys and queries that a sequence does not have, and do not use what
+// comes out.
+struct ScorePlace {
+    Halide::Expr b, h, i, j, p;
+};
+
+// A block of logits, as int32, ends included.
+struct ScoreBlock {
+    Halide::Expr b, first_h, last_h, first_i, last_i, first_j, last_j, first_p, last_p;
+};
+
+// What heed_args.score_buffers points to. An index outside [0, size) reads the first or the last element.
+class ScoreBuffers {
+public:
+    struct Buffer {
+        std::function<Halide::Expr(const Halide::Expr &)> bits;  // of an element, as int32
+        Halide::Expr size;                                       // elements, int32, >= 1
+    };
+
+    ScoreBuffers() = default;
+    explicit ScoreBuffers(std::vector<Buffer> buffers) : buffers(std::move(buffers)) {}
+
+    Halide::Expr i32(int buffer, const Halide::Expr &index) const {
+        const Buffer &b = buffers.at(buffer);
+        return b.bits(Halide::clamp(index, 0, b.size - 1));
+    }
+    Halide::Expr f32(int buffer, const Halide::Expr &index) const {
+        return Halide::reinterpret<float>(i32(buffer, index));
+    }
+    Halide::Expr size(int buffer) const { return buffers.at(buffer).size; }
+
+private:
+    std::vector<Buffer> buffers;
+};
+
+enum class ScoreElement { i32, f32 };
+
+constexpr int max_score_buffers = 4;
+
+struct ScoreMod {
+    // Of each element of heed_args.score_buffers, at most max_score_buffers: flat tensors of any length from 1 on.
+    std::vector<ScoreElement> buffers;
+
+    // Each is optional.
+    // The logit in natural units, behind scale, softcap, bias and ALiBi; float in, float out. -inf and NaN must not
+    // come from numbers: what hides a key is `visible`.
+    std::function<Halide::Expr(const Halide::Expr &logit, const ScorePlace &, const ScoreBuffers &)> logit;
+
+    // Whether query i may see key j: bool; beside causal, window, mask and lengths.
+    std::function<Halide::Expr(const ScorePlace &, const ScoreBuffers &)> visible;
+
+    // False only where no logit of the block is visible: bool. Such a block costs this test and nothing else.
+    std::function<Halide::Expr(const ScoreBlock &, const ScoreBuffers &)> block_visible;
+};
+
+// Yours to define. Throw std::runtime_error to refuse.
+ScoreMod score_mod();
+
+}  // namespace heed

@@ -1,0 +1,277 @@
+// Rows with a user's score function against the oracle, which sees the same as a mask and a bias.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <map>
+
+#include "call.h"
+#include "rows.h"
+#include "tolerance.h"
+
+namespace heed_test {
+namespace {
+
+using Visible = std::function<bool(int32_t b, int32_t h, int32_t i, int64_t p, int32_t j)>;
+
+// A problem as the oracle sees it, and the words that the score function reads instead of mask and bias.
+struct Case {
+    Attention a;
+    std::vector<int32_t> words[HEED_MAX_SCORE_BUFFERS];
+    heed_dtype type = HEED_I32;
+
+    void see(const Visible &visible) {
+        a.mask = {true, {a.batch, a.num_heads, a.q_len, a.kv_len}, {}};
+        for (int32_t b = 0; b < a.batch; b++) {
+            for (int32_t h = 0; h < a.num_heads; h++) {
+                for (int32_t i = 0; i < a.q_len; i++) {
+                    for (int32_t j = 0; j < a.kv_len; j++) {
+                        a.mask.data.push_back(visible(b, h, i, a.position_of(b, i), j));
+                    }
+                }
+            }
+        }
+    }
+};
+
+int32_t word_of(float value) {
+    int32_t word = 0;
+    std::memcpy(&word, &value, sizeof(word));
+    return word;
+}
+
+void make_prefix_lm(Case *c, Rng *rng) {
+    for (int32_t b = 0; b < c->a.batch; b++) c->words[0].push_back(rng->below(c->a.kv_len));
+    c->see([&](int32_t b, int32_t, int32_t, int64_t p, int32_t j) { return j <= p || j < c->words[0][b]; });
+}
+
+// Self-attention, or queries at the end of the last document.
+void make_document(Case *c, Rng *rng) {
+    const int32_t len = c->a.kv_len;
+    for (int32_t b = 0; b < c->a.batch; b++) {
+        for (int32_t j = 0, document = 0; j < len; j++) {
+            if (rng->chance(0.02)) document++;
+            c->words[0].push_back(document);
+        }
+    }
+    c->words[1] = {len};
+    const auto &documents = c->words[0];
+    // As the buffer is read: clamped to its ends.
+    const auto of = [&](int64_t token) {
+        return documents[static_cast<size_t>(
+            std::clamp<int64_t>(token, 0, static_cast<int64_t>(documents.size()) - 1))];
+    };
+    c->see([&](int32_t b, int32_t, int32_t, int64_t p, int32_t j) {
+        return of(int64_t{b} * len + p) == of(int64_t{b} * len + j);
+    });
+}
+
+void make_block_sparse(Case *c, Rng *rng) {
+    const int32_t columns = (c->a.kv_len + 127) / 128;
+    for (int32_t n = 0; n < columns * columns; n++) c->words[0].push_back(rng->chance(0.4));
+    c->words[1] = {columns};
+    c->see([&](int32_t, int32_t, int32_t, int64_t p, int32_t j) {
+        const int64_t n = p / 128 * columns + j / 128;
+        return c->words[0][static_cast<size_t>(std::clamp<int64_t>(n, 0, columns * columns - 1))] != 0;
+    });
+}
+
+void make_tree(Case *c, Rng *rng) {
+    c->a.q_len = std::min({c->a.q_len, c->a.kv_len, 32});
+    c->a = make_attention(c->a, Data::normal, 5);
+    for (int32_t b = 0; b < c->a.batch; b++) {
+        c->words[1].push_back(c->a.kv_len - c->a.q_len);
+        std::vector<int32_t> seen(32);
+        for (int32_t i = 0; i < 32; i++) {
+            seen[i] = (i == 0 ? 0 : seen[rng->below(i)]) | static_cast<int32_t>(1u << i);
+        }
+        c->words[0].insert(c->words[0].end(), seen.begin(), seen.end());
+    }
+    c->see([&](int32_t b, int32_t, int32_t i, int64_t, int32_t j) {
+        const int32_t node = j - c->words[1][b];
+        return node < 0 || ((c->words[0][b * 32 + i] >> node) & 1) != 0;
+    });
+}
+
+void make_distance(Case *c, Rng *rng) {
+    Attention &a = c->a;
+    std::vector<float> strength, reach;
+    for (int32_t h = 0; h < a.num_heads; h++) {
+        strength.push_back(rng->normal());
+        reach.push_back(static_cast<float>(rng->between(1, 100)));
+        c->words[0].push_back(word_of(strength.back()));
+        c->words[1].push_back(word_of(reach.back()));
+    }
+    c->type = HEED_F32;
+    a.bias = {true, {a.batch, a.num_heads, a.q_len, a.kv_len}, {}};
+    for (int32_t b = 0; b < a.batch; b++) {
+        for (int32_t h = 0; h < a.num_heads; h++) {
+            for (int32_t i = 0; i < a.q_len; i++) {
+                for (int32_t j = 0; j < a.kv_len; j++) {
+                    const double distance = static_cast<double>(j - a.position_of(b, i));
+                    a.bias.data.push_back(static_cast<float>(strength[h] * std::tanh(distance / reach[h])));
+                }
+            }
+        }
+    }
+}
+
+using MakeCase = void (*)(Case *, Rng *);
+const std::map<std::string, MakeCase> makers = {{"prefix_lm", make_prefix_lm},
+                                                {"document", make_document},
+                                                {"block_sparse", make_block_sparse},
+                                                {"tree", make_tree},
+                                                {"distance", make_distance}};
+
+// Prepares the call on the score function instead of what the oracle sees.
+heed_status prepare(Call *call, const Case &c, const char *score_mod) {
+    call->problem.has_mask = call->problem.has_bias = false;
+    call->problem.score_mod = score_mod;
+    const heed_status status = call->prepare();
+    for (int n = 0; n < HEED_MAX_SCORE_BUFFERS; n++) {
+        const auto &words = c.words[n];
+        call->args.score_buffers[n] = {const_cast<int32_t *>(words.data()), static_cast<int64_t>(words.size()), c.type};
+    }
+    return status;
+}
+
+std::vector<Row> rows_with_score_mod() {
+    std::vector<Row> rows = supported_rows();
+    rows.erase(std::remove_if(rows.begin(), rows.end(), [](const Row &row) { return row.info.score_mod[0] == '\0'; }),
+               rows.end());
+    return rows;
+}
+
+class ScoreMods : public testing::TestWithParam<Row> {};
+
+TEST_P(ScoreMods, EqualMasksAndBiases) {
+    const Row &row = GetParam();
+    Rng rng(3);
+    for (int n = 0; n < 8; n++) {
+        Shape shape = row.shape();
+        shape.batch = rng.between(1, 2);
+        shape.num_kv_heads = rng.between(1, 2);
+        shape.num_heads = shape.num_kv_heads * rng.between(1, 3);
+        shape.kv_len = rng.between(1, 900);
+        shape.q_len = row.decode() ? rng.between(1, 4) : rng.between(1, 200);
+        Case c;
+        c.a = row.attention(shape, Data::normal, rng.bits());
+        c.a.position = HEED_BOTTOM_RIGHT;
+        const std::string mod = row.info.score_mod;
+        if (mod != "prefix_lm" && mod != "tree") c.a.causal = rng.chance(0.5);
+        if (rng.chance(0.3)) c.a.sink.assign(shape.num_heads, 0.5f);
+        makers.at(mod)(&c, &rng);
+        Call call(c.a, row.options());
+        ASSERT_EQ(prepare(&call, c, row.info.score_mod), HEED_OK) << heed_last_error();
+        ASSERT_EQ(call.kernel(), row.name);
+        ASSERT_EQ(call.execute(), HEED_OK) << heed_last_error();
+        EXPECT_TRUE(call.canaries_intact());
+        const Trust few_keys = {false, false};
+        const Verdict verdict = judge(c.a, compute_reference_as_held(c.a, false), call.out(), call.lse(), few_keys);
+        EXPECT_TRUE(verdict.ok) << "case " << n << ": " << verdict.summary() << " " << verdict.complaint;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, ScoreMods, testing::ValuesIn(rows_with_score_mod()),
+                         [](const testing::TestParamInfo<Row> &instance) { return instance.param.name; });
+
+// The keys and values of the first document lie in memory that may not be read, but for a block's worth at its end.
+TEST(ScoreModBlocks, HiddenOnesAreNotRead) {
+    constexpr int32_t len = 4096, queries = 96, head_dim = 64;
+    constexpr size_t bytes = size_t{len} * head_dim * sizeof(float);
+    constexpr size_t unread = len / 2 - 256;  // keys: a block has at most 256, whole pages
+    for (const Row &row : rows_with_score_mod()) {
+        if (std::strcmp(row.info.score_mod, "document") != 0 || row.info.dtype != HEED_F32 || row.any_head_dim())
+            continue;
+        heed_problem p;
+        ASSERT_EQ(heed_problem_init(&p), HEED_OK);
+        p.batch = p.num_heads = p.num_kv_heads = 1;
+        p.head_dim = p.head_dim_v = head_dim;
+        p.max_q_len = row.decode() ? 1 : queries;
+        p.max_kv_len = len;
+        p.position = HEED_BOTTOM_RIGHT;
+        p.num_splits = 1;
+        p.max_threads = 1;
+        p.score_mod = "document";
+        const ForcedKernel forced(row.name);
+        heed_plan *made = nullptr;
+        ASSERT_EQ(heed_plan_create(&p, &made), HEED_OK) << heed_last_error();
+        const Plan plan(made);
+        std::vector<float> q(size_t{queries} * head_dim, 0.0f), out(q.size());
+        std::vector<int32_t> documents(len, 1);
+        std::fill_n(documents.begin(), len / 2, 0);
+        int32_t length = len;
+        GuardedBuffer workspace(heed_plan_workspace_bytes(plan.get()), Flush::rear);
+        heed_args args;
+        ASSERT_EQ(heed_args_init(&args), HEED_OK);
+        void *memory[2];
+        for (void *&tensor : memory) {
+            tensor = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            ASSERT_NE(tensor, MAP_FAILED);
+            std::fill_n(static_cast<float *>(tensor), bytes / sizeof(float), 1.0f);
+            ASSERT_EQ(mprotect(tensor, unread * head_dim * sizeof(float), PROT_NONE), 0);
+        }
+        args.q = {q.data(), static_cast<int64_t>(q.size()), HEED_F32};
+        args.k = {memory[0], len * head_dim, HEED_F32};
+        args.v = {memory[1], len * head_dim, HEED_F32};
+        args.out = {out.data(), static_cast<int64_t>(out.size()), HEED_F32};
+        args.score_buffers[0] = {documents.data(), len, HEED_I32};
+        args.score_buffers[1] = {&length, 1, HEED_I32};
+        args.workspace = workspace.data();
+        args.workspace_bytes = workspace.bytes();
+        EXPECT_EQ(heed_execute(plan.get(), &args), HEED_OK) << row.name << ": " << heed_last_error();
+        for (int64_t n = 0; n < int64_t{p.max_q_len} * head_dim; n++) ASSERT_EQ(out[n], 1.0f) << row.name;
+        for (void *tensor : memory) munmap(tensor, bytes);
+    }
+}
+
+class ScoreModErrors : public testing::Test {
+protected:
+    Rng rng{1};
+    Case c;
+    void SetUp() override {
+        c.a = make_attention({1, 2, 1, 5, 40, 64, 64});
+        c.a.position = HEED_BOTTOM_RIGHT;
+        make_document(&c, &rng);
+    }
+    void expect_refusal(Call *call, const std::string &sentence) {
+        EXPECT_EQ(call->execute(), HEED_INVALID_ARGUMENT);
+        EXPECT_EQ(std::string(heed_last_error()), sentence);
+        EXPECT_TRUE(call->outputs_untouched());
+    }
+};
+
+TEST_F(ScoreModErrors, NoSuchFunction) {
+    Call call(c.a, {});
+    EXPECT_EQ(prepare(&call, c, "no_such"), HEED_UNSUPPORTED);
+    EXPECT_NE(std::strstr(heed_last_error(), "score_mod is \"no_such\", the row has \"document\""), nullptr);
+    EXPECT_NE(std::strstr(heed_last_error(), " SCORE_MOD no_such.cpp) adds one."), nullptr);
+}
+
+// A row without one is taken when none is asked for, and a row with one never.
+TEST_F(ScoreModErrors, NoneIsAskedFor) {
+    Call call(c.a, {});
+    ASSERT_EQ(prepare(&call, c, nullptr), HEED_OK) << heed_last_error();
+    EXPECT_EQ(call.kernel().find("score"), std::string::npos);
+}
+
+TEST_F(ScoreModErrors, BuffersAreChecked) {
+    Call call(c.a, {});
+    ASSERT_EQ(prepare(&call, c, "document"), HEED_OK) << heed_last_error();
+    const heed_tensor good = call.args.score_buffers[1];
+    call.args.score_buffers[1].size = 0;
+    expect_refusal(&call, "score_buffers[1].size is 0; it must be 1..2147483647");
+    call.args.score_buffers[1] = good;
+    call.args.score_buffers[1].dtype = HEED_F32;
+    expect_refusal(&call, "score_buffers[1].dtype is 0; it must be i32 (5)");
+    call.args.score_buffers[1] = good;
+    call.args.score_buffers[0].data = nullptr;
+    expect_refusal(&call, "score_buffers[0] is NULL; it must point to 40 elements");
+    call.args.score_buffers[0] = {call.args.out.data, 4, HEED_I32};
+    expect_refusal(&call, "out overlaps score_buffers[0]; what is written may overlap nothing else");
+}
+
+}  // namespace
+}  // namespace heed_test
