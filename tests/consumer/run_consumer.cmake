@@ -8,9 +8,10 @@ endfunction()
 
 function(build dir)
     run(${CMAKE_COMMAND} -S ${SOURCE_DIR} -B ${dir} -G ${GENERATOR} -DCMAKE_BUILD_TYPE=Release ${CUDA}
-        -DCMAKE_PREFIX_PATH=${WORK_DIR}/install -DHEED_KERNEL_CACHE=${WORK_DIR}/cache)
+        -DCMAKE_PREFIX_PATH=${WORK_DIR}/install -DHalide_DIR=${HALIDE_DIR} -DHEED_KERNEL_CACHE=${WORK_DIR}/cache)
     run(${CMAKE_COMMAND} --build ${dir})
     run(${dir}/own_kernels)
+    run(${dir}/own_score)
     run(${dir}/pair)
     run(${dir}/shared_library)
 endfunction()
