@@ -106,7 +106,6 @@ std::string cuda_error(const std::string &isa, const AttentionConfig &config) {
         return "phase = decode without the feature gqa is not allowed with CUDA";
     }
     if (config.dtype == ElementType::f32 && isa == "sm80") return "dtype = f32 is not allowed with isa=sm80: f16, bf16";
-    if (config.has_kv_scales()) return "kv_dtype = i8 is not allowed with CUDA";
     return config.error();
 }
 

@@ -76,11 +76,25 @@ if(HEED_CUDA)
         FEATURES none alibi_bias_mask_softcap ISA sm80)
     heed_add_rows(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 64 128 STORAGE paged ISA sm80)
     heed_add_rows(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE contiguous paged ISA sm80)
-    heed_add_rows(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM any FEATURES alibi_bias_dropout_mask_softcap STORAGE paged ISA sm80)
-    heed_add_rows(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM any FEATURES alibi_bias_dropout_gqa_mask_softcap STORAGE paged ISA sm80)
+    heed_add_rows(heed_kernels PHASE prefill DTYPE f16 bf16 KV_DTYPE i8 HEAD_DIM 128 STORAGE paged ISA sm80)
+    heed_add_rows(heed_kernels PHASE decode DTYPE f16 bf16 KV_DTYPE i8 HEAD_DIM 64 128 FEATURES gqa STORAGE paged ISA sm80)
     # f32 arithmetic: for f32, and for f16 and bf16 before sm_80.
     heed_add_rows(heed_kernels PHASE prefill HEAD_DIM 64 128 any FEATURES none alibi_bias_mask_softcap ISA sm75)
-    heed_add_rows(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM any FEATURES alibi_bias_mask_softcap ISA sm75)
+    # General rows for everything else.
+    foreach(isa sm75 sm80)
+        set(dtypes f16 bf16)
+        if(isa STREQUAL "sm75")
+            list(PREPEND dtypes f32)
+        endif()
+        heed_add_rows(heed_kernels PHASE prefill DTYPE ${dtypes} HEAD_DIM any
+            FEATURES alibi_bias_dropout_mask_softcap STORAGE paged ISA ${isa})
+        heed_add_rows(heed_kernels PHASE prefill DTYPE ${dtypes} KV_DTYPE i8 HEAD_DIM any
+            FEATURES alibi_bias_dropout_mask_softcap STORAGE paged ISA ${isa})
+        heed_add_rows(heed_kernels PHASE decode DTYPE ${dtypes} HEAD_DIM any
+            FEATURES alibi_bias_dropout_gqa_mask_softcap STORAGE paged ISA ${isa})
+        heed_add_rows(heed_kernels PHASE decode DTYPE ${dtypes} KV_DTYPE i8 HEAD_DIM any
+            FEATURES alibi_bias_dropout_gqa_mask_softcap STORAGE paged ISA ${isa})
+    endforeach()
     # Operations around attention, as on CPUs: for sm75 and all later chips. kv_copy moves bytes; rope serves appends to a cache of its
     # own type too; linear for sm80 has tensor cores, its sm75 rows multiply in f32 whatever the type and take what is not aligned.
     heed_add_op_rows(heed_kernels OP rope merge_states attention_probs linear DTYPE f32 f16 bf16 ISA sm75)

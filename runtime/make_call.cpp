@@ -73,6 +73,13 @@ KernelBuffer with_batch(KernelBuffer buffer, const View &view, int32_t batch) {
     return buffer;
 }
 
+// The same of scales.
+KernelBuffer scales_with_batch(KernelBuffer buffer, int32_t batch) {
+    if (buffer.extent[2] != batch) buffer.stride[2] = 0;
+    buffer.extent[2] = batch;
+    return buffer;
+}
+
 // Packed; ragged tokens do not move with the batch index.
 KernelBuffer states_buffer(const heed_plan &plan, const heed_args &args) {
     const heed_problem &p = plan.problem;
@@ -93,6 +100,8 @@ void fit_to_cuda(const heed_plan &plan, const heed_args &args, KernelCall *call)
     call->q = with_batch(call->q, views.q, p.batch);
     call->k = with_batch(kernel_buffer(args.k.data, p.kv_dtype, views.k), views.k, kv_batch);
     call->v = with_batch(kernel_buffer(args.v.data, p.kv_dtype, views.v), views.v, kv_batch);
+    call->k_scale = scales_with_batch(call->k_scale, kv_batch);
+    call->v_scale = scales_with_batch(call->v_scale, kv_batch);
     call->out = with_batch(call->out, views.out, p.batch);
     call->lse = with_batch(call->lse, views.out, p.batch);
     call->states = states_buffer(plan, args);

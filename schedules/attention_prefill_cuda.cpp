@@ -18,11 +18,11 @@ cuda::AttentionTile prefill_tile_cuda(const AttentionConfig &config, bool tensor
     tile.tensor_cores = tensor_cores;
     const int widest =
         config.any_head_dim() ? AttentionConfig::max_cuda_head_dim : std::max(config.head_dim, config.head_dim_v);
-    const bool gathers = config.modifies_logits() || config.per_logit();
+    const bool gathers = config.has_softcap || config.has_alibi || config.has_bias || config.has_mask;
     if (!tensor_cores) {
         // Shared memory: 64 KiB on sm_75. f32 at depth 256: 32 rows of Q, 8 of K and V, 50 KB.
         tile.m_tiles = 1;
-        tile.kv_block = widest <= 128 ? 32 : config.dtype == ElementType::f32 ? 8 : 16;
+        tile.kv_block = widest <= 128 ? 32 : config.kv_dtype == ElementType::f32 ? 8 : 16;
         if (widest > 128) tile.warps = 2;
     } else if (gathers) {
         tile.m_tiles = 1;

@@ -16,6 +16,8 @@ Module attention_module(const std::string &name, const AttentionConfig &config, 
     ProgramInputs in{{"q", 4},
                      {"k", 4},
                      {"v", 4},
+                     {"k_scale", 3},
+                     {"v_scale", 3},
                      {"mask", 4},
                      {"bias", 4},
                      {"bias_16", 4},
@@ -61,8 +63,9 @@ Module attention_module(const std::string &name, const AttentionConfig &config, 
     launch.blocks = in.row_blocks * args.batch * (packs ? in.k.extent(1) * args.num_splits : in.q.extent(1));
     launch.threads = tile.threads();
     launch.shared_bytes = attention_shared_bytes(config, tile);
-    launch.tensors = {in.q,          in.k,         in.v,      in.mask, in.bias, in.bias_16, in.sink, in.alibi_slopes,
-                      in.page_table, in.sequences, in.states, in.out,  in.lse};
+    launch.tensors = {in.q,          in.k,         in.v,       in.k_scale, in.v_scale,
+                      in.mask,       in.bias,      in.bias_16, in.sink,    in.alibi_slopes,
+                      in.page_table, in.sequences, in.states,  in.out,     in.lse};
     launch.program = attention_program(config, tile, in, Launch::block(name), Launch::thread(name));
 
     return launch_module(name, attention, {stored_type(config.dtype), Float(32)}, 4, args.arguments(), launch, target);

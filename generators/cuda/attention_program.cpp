@@ -1,6 +1,8 @@
 // The block of query rows: its shared memory, and the order of loads, barriers and steps.
 #include "attention_program.h"
 
+#include <limits>
+
 #include "program_builder.h"
 
 namespace heed::cuda {
@@ -11,18 +13,37 @@ namespace {
 
 constexpr int row_padding = 16;  // bytes
 
-int padded_depth(int head_dim) {
-    return head_dim == 0 ? AttentionConfig::max_cuda_head_dim : (head_dim + 15) / 16 * 16;
+int padded_depth(int head_dim, int multiple) {
+    const int least = head_dim == 0 ? AttentionConfig::max_cuda_head_dim : head_dim;
+    return (least + multiple - 1) / multiple * multiple;
 }
+
+// Elements of a row of K, or of V's columns, that one load of matrices brings.
+int matrices_width(const AttentionConfig &config) { return config.has_kv_scales() ? 32 : 16; }
 
 }  // namespace
 
+int ProgramBuilder::depth_of(const AttentionConfig &config) {
+    return padded_depth(config.head_dim, matrices_width(config));
+}
+
+// Each warp loads whole matrices for its columns, and stores an equal part of them, in whole tiles; of codes in pairs.
+int ProgramBuilder::depth_v_of(const AttentionConfig &config, const AttentionTile &tile) {
+    const int stored = (config.has_kv_scales() ? 16 : 8) * tile.key_groups;
+    return padded_depth(config.head_dim_v, tile.column_groups * std::max(matrices_width(config), stored));
+}
+
 ProgramBuilder::Shared ProgramBuilder::shared_of(const AttentionConfig &config, const AttentionTile &tile) {
-    const int size = stored_type(config.dtype).bytes();
+    const int size = stored_type(config.dtype).bytes(), kv_size = stored_type(config.kv_dtype).bytes();
+    const int depth = depth_of(config), depth_v = depth_v_of(config, tile);
     Shared s{};
-    s.q = config.paged ? 2 * bytes_of_found * tile.kv_block : 0;
-    s.q_row = s.k_row = size * padded_depth(config.head_dim) + row_padding;
-    s.v_row = size * padded_depth(config.head_dim_v) + row_padding;
+    s.found_key = config.has_kv_scales() ? 24 : 16;
+    s.scale_buffer = config.has_kv_scales() ? 2 * 4 * tile.kv_block : 0;
+    s.scales = config.paged ? 2 * s.found_key * tile.kv_block : 0;
+    s.q = s.scales + tile.stages * s.scale_buffer;
+    s.q_row = size * depth + row_padding;
+    s.k_row = kv_size * depth + row_padding;
+    s.v_row = kv_size * depth_v + row_padding;
     s.weight_row = size * tile.keys_of_warp() + row_padding;
     s.k_buffer = tile.kv_block * s.k_row;
     s.v_buffer = tile.kv_block * s.v_row;
@@ -30,8 +51,8 @@ ProgramBuilder::Shared ProgramBuilder::shared_of(const AttentionConfig &config, 
     s.v = s.k + std::max(tile.stages * s.k_buffer, 16 * tile.m_tiles * tile.warps * s.weight_row);
     s.bytes = s.v + tile.stages * s.v_buffer;
     if (tile.key_groups == 1) return s;
-    s.states = s.k + 8 * tile.key_groups * tile.rows();
-    s.bytes = std::max(s.bytes, s.states + tile.key_groups * tile.rows() * 4 * padded_depth(config.head_dim_v));
+    s.states = s.k + bytes_of_row_state * tile.key_groups * tile.rows();
+    s.bytes = std::max(s.bytes, s.states + tile.key_groups * tile.rows() * 4 * depth_v);
     return s;
 }
 
@@ -46,9 +67,10 @@ Internal::Stmt attention_program(const AttentionConfig &config, const AttentionT
 
 ProgramBuilder::ProgramBuilder(const AttentionConfig &config, const AttentionTile &tile, const ProgramInputs &in,
                                const Expr &block, const Expr &thread)
-    : cfg(config), tile(tile), in(in), size(stored_type(config.dtype).bytes()), depth(padded_depth(config.head_dim)),
-      depth_v(padded_depth(config.head_dim_v)), key_tiles(tile.keys_of_warp() / 8),
-      out_tiles(depth_v / 8 / tile.column_groups), result_tiles(out_tiles / tile.key_groups),
+    : cfg(config), tile(tile), in(in), size(stored_type(config.dtype).bytes()),
+      kv_size(stored_type(config.kv_dtype).bytes()), depth(depth_of(config)), depth_v(depth_v_of(config, tile)),
+      key_tiles(tile.keys_of_warp() / 8), out_tiles(depth_v / 8 / tile.column_groups),
+      result_tiles(out_tiles / tile.key_groups), codes_on_cores(config.has_kv_scales() && tile.tensor_cores),
       shared(shared_of(config, tile)), block(block), thread(thread) {}
 
 Internal::Stmt ProgramBuilder::build() {
@@ -61,11 +83,13 @@ Internal::Stmt ProgramBuilder::build() {
         load_queries();
         if (tile.tensor_cores) {
             run_pipeline();
+        } else {
+            run_carefully();
+        }
+        if (tile.tensor_cores && !codes_on_cores) {
             // On tensor cores a weight of 0 does not hide a NaN or an infinity in V: then all is done again.
             Expr nan = code.let("result_is_nan", barrier_any(some_result_is_nan()));
             code.when(nan != 0, [&] { run_carefully(); });
-        } else {
-            run_carefully();
         }
         // What the loops did not need is found again, rather than kept.
         thread = code.let("thread", thread_index());
@@ -117,6 +141,7 @@ void ProgramBuilder::reset() {
     for (int r = 0; r < rows_of_thread(); r++) {
         code.set(row_max, r, minus_infinity);
         code.set(row_sum, r, 0.f);
+        if (codes_on_cores) code.set(value_units, r, std::numeric_limits<float>::min());
     }
 }
 
@@ -129,13 +154,13 @@ void ProgramBuilder::step_single(const Expr &j) {
     code.run(commit_copies());
     if (cfg.paged) find_keys(j + 1);
     multiply_keys(0, tile.q_in_registers);
-    change_logits(j);
+    change_logits(j, 0);
     if (cfg.has_dropout) find_kept(key_start(j));
     code.run(wait_copies(0));
     code.run(barrier());
     code.when(is_key_block(j + 1), [&] { load_keys(j + 1, 0); });
     code.run(commit_copies());
-    softmax(false);
+    softmax(0, false);
     multiply_values(0, false);
 }
 
@@ -153,9 +178,9 @@ void ProgramBuilder::step_pipelined(const Expr &j) {
     code.run(commit_copies());
     if (cfg.paged) find_keys(j + ahead + 1);
     multiply_keys(buffer, tile.q_in_registers);
-    change_logits(j);
+    change_logits(j, buffer);
     if (cfg.has_dropout) find_kept(key_start(j));
-    softmax(false);
+    softmax(buffer, false);
     multiply_values(buffer, false);
 }
 
@@ -181,10 +206,10 @@ void ProgramBuilder::careful_step(const Expr &j) {
     } else {
         multiply_keys_on_cores();
     }
-    change_logits(j);
+    change_logits(j, 0);
     if (cfg.has_dropout) find_kept(key_start(j));
     code.run(barrier());  // weights go where K was
-    softmax(true);
+    softmax(0, true);
     code.run(barrier());
     if (tile.tensor_cores) multiply_values(0, true);
     multiply_values_carefully();

@@ -19,7 +19,8 @@
 namespace heed::cuda {
 
 struct ProgramInputs {
-    DeviceTensor q, k, v, mask, bias, bias_16, sink, alibi_slopes, page_table, sequences, states, out, lse;
+    DeviceTensor q, k, v, k_scale, v_scale, mask, bias, bias_16, sink, alibi_slopes, page_table, sequences, states, out,
+        lse;
     Halide::Expr max_q_len, max_kv_len, scale, softcap, split_len, num_splits, page_size;
     Halide::Expr mask_form, bias_form, alibi_symmetric;
     Halide::Expr dropout_seed, dropout_offset, dropout_threshold, dropout_scale;

@@ -45,6 +45,12 @@ Expr unpack(ElementType type, const Expr &pair, int i) {
 Expr negate_signs(const Expr &fragment, const Expr &mask) {
     return pure("heed_negate_signs", UInt(128), {fragment, mask});
 }
+Expr codes_of_words(ElementType type, const Expr &two_words) {
+    return pure(of_type(type, "heed_codes_of_words_f16", "heed_codes_of_words_bf16"), UInt(128), {two_words});
+}
+Expr alternate_codes(ElementType type, const Expr &two_words) {
+    return pure(of_type(type, "heed_alternate_codes_f16", "heed_alternate_codes_bf16"), UInt(128), {two_words});
+}
 
 Expr thread_index() { return ordered("heed_thread_index", Int(32), {}); }
 Expr block_index() { return ordered("heed_block_index", Int(32), {}); }
@@ -58,6 +64,9 @@ Expr load_shared_u16(const Expr &address) { return ordered("heed_load_shared_u16
 Expr load_shared_u32(const Expr &address) { return ordered("heed_load_shared_u32", UInt(32), {address}); }
 Expr load_shared_u64(const Expr &address) { return ordered("heed_load_shared_u64", UInt(64), {address}); }
 Expr load_shared_fragment(const Expr &address) { return ordered("heed_load_shared_fragment", UInt(128), {address}); }
+Expr store_shared_u8(const Expr &address, const Expr &value) {
+    return ordered("heed_store_shared_u8", Int(32), {address, value});
+}
 Expr store_shared_u16(const Expr &address, const Expr &value) {
     return ordered("heed_store_shared_u16", Int(32), {address, value});
 }
@@ -73,6 +82,9 @@ Expr store_shared_fragment(const Expr &address, const Expr &value) {
 Expr copy_async(const Expr &to, const Expr &from, const Expr &bytes) {
     return ordered("heed_copy_async", Int(32), {to, from, bytes});
 }
+Expr copy_word_async(const Expr &to, const Expr &from, const Expr &bytes) {
+    return ordered("heed_copy_word_async", Int(32), {to, from, bytes});
+}
 Expr commit_copies() { return ordered("heed_commit_copies", Int(32), {}); }
 Expr wait_copies(int groups) {
     const char *const names[] = {"heed_wait_copies_0", "heed_wait_copies_1", "heed_wait_copies_2"};
@@ -86,6 +98,7 @@ Expr load_fragment(const Expr &address) { return ordered("heed_load_fragment", U
 Expr load_fragment_if(const Expr &address, const Expr &on) {
     return ordered("heed_load_fragment_if", UInt(128), {address, on});
 }
+Expr load_u8_if(const Expr &address, const Expr &on) { return ordered("heed_load_u8_if", UInt(32), {address, on}); }
 Expr load_u16_if(const Expr &address, const Expr &on) { return ordered("heed_load_u16_if", UInt(32), {address, on}); }
 Expr load_u32_if(const Expr &address, const Expr &on) { return ordered("heed_load_u32_if", UInt(32), {address, on}); }
 Expr load_u8(const Expr &address) { return ordered("heed_load_u8", UInt(32), {address}); }
@@ -109,6 +122,7 @@ Expr store_u32_if_zero(const Expr &address, const Expr &value) {
 
 Expr exp2(const Expr &x) { return pure("heed_exp2", Float(32), {x}); }
 Expr fma(const Expr &a, const Expr &b, const Expr &c) { return pure("heed_fma", Float(32), {a, b, c}); }
+Expr reciprocal(const Expr &x) { return pure("heed_reciprocal", Float(32), {x}); }
 Expr maximum(const Expr &a, const Expr &b) { return pure("heed_maximum", Float(32), {a, b}); }
 Expr from_lane(const Expr &x, int mask) {
     return ordered(("heed_from_lane_" + std::to_string(mask)).c_str(), Float(32), {x});
@@ -137,6 +151,45 @@ std::string matrices_template(const std::string &transposed) {
     return "{\n.reg .b32 x0, x1, x2, x3;\n"
            "ldmatrix.sync.aligned.m8n8.x4" +
            transposed + ".shared.b16 {x0, x1, x2, x3}, [$0];\nmov.b64 $r.0, {x0, x1};\nmov.b64 $r.1, {x2, x3};\n}\n";
+}
+
+// Two codes of a register as 16-bit numbers. f16: 1024 + code + 128 is an exponent's byte above the code's, less 1152.
+// bf16: 128 plus the lower seven bits, less 128 or, below zero, 256.
+std::string two_codes(ElementType type, const std::string &to, const std::string &word, const char *selector) {
+    if (type == ElementType::f16) {
+        return "xor.b32 x, " + word + ", 0x80808080;\nprmt.b32 x, x, 0x64646464, " + selector +
+               ";\nmov.b32 c, 0x64806480;\nsub.rn.f16x2 " + to + ", x, c;\n";
+    }
+    return "prmt.b32 x, " + word + ", 0x43434343, " + selector +
+           ";\nand.b32 c, x, 0xff80ff80;\nand.b32 x, x, 0xff7fff7f;\nmov.b32 y, 0xbf80bf80;\nfma.rn.bf16x2 " + to +
+           ", c, y, x;\n";
+}
+
+// The halves of the result come from these selectors of a word.
+std::string codes_template(ElementType type, bool alternate) {
+    const auto codes = [&](const char *to, const char *word, const char *selector) {
+        return two_codes(type, to, word, selector);
+    };
+    std::string text = "{\n.reg .b32 w0, w1, c, x, y, r0, r1, r2, r3;\nmov.b64 {w0, w1}, $0;\n";
+    if (alternate) {
+        text += codes("r0", "w0", "0x4240") + codes("r1", "w1", "0x4240") + codes("r2", "w0", "0x4341") +
+                codes("r3", "w1", "0x4341");
+    } else {
+        text += codes("r0", "w0", "0x4140") + codes("r1", "w0", "0x4342") + codes("r2", "w1", "0x4140") +
+                codes("r3", "w1", "0x4342");
+    }
+    return text + "mov.b64 $r.0, {r0, r1};\nmov.b64 $r.1, {r2, r3};\n}\n";
+}
+
+std::string copy_template(const std::string &level, const std::string &bytes) {
+    return "{\n.reg .b64 from;\ncvta.to.global.u64 from, $1;\ncp.async." + level + ".shared.global [$0], [from], " +
+           bytes + ", $2;\n}\n";
+}
+
+std::string narrow_load_if(const std::string &load) {
+    return "{\n.reg .pred on;\n.reg .b64 at;\n.reg .b16 x;\ncvta.to.global.u64 at, $0;\nsetp.ne.s32 on, $1, 0;\n"
+           "mov.b16 x, 0;\n@on " +
+           load + " x, [at];\ncvt.u32.u16 $r, x;\n}\n";
 }
 
 std::string at_global(const std::string &before, const std::string &after) {
@@ -181,18 +234,23 @@ std::map<std::string, std::string> make_templates() {
         {"heed_unpack1_bf16", "and.b32 $r, $0, 0xffff0000;\n"},
         {"heed_negate_signs", "{\n.reg .b64 m;\nmov.b64 m, {$1, $1};\nxor.b64 $r.0, $0.0, m;\n"
                               "xor.b64 $r.1, $0.1, m;\n}\n"},
+        {"heed_codes_of_words_f16", codes_template(ElementType::f16, false)},
+        {"heed_codes_of_words_bf16", codes_template(ElementType::bf16, false)},
+        {"heed_alternate_codes_f16", codes_template(ElementType::f16, true)},
+        {"heed_alternate_codes_bf16", codes_template(ElementType::bf16, true)},
         {"heed_load_matrices", matrices_template("")},
         {"heed_load_matrices_transposed", matrices_template(".trans")},
         {"heed_load_shared_u16", "{\n.reg .b16 x;\nld.shared.b16 x, [$0];\ncvt.u32.u16 $r, x;\n}\n"},
         {"heed_load_shared_u32", "ld.shared.b32 $r, [$0];\n"},
         {"heed_load_shared_u64", "ld.shared.b64 $r, [$0];\n"},
         {"heed_load_shared_fragment", "ld.shared.v2.b64 {$r.0, $r.1}, [$0];\n"},
+        {"heed_store_shared_u8", "{\n.reg .b16 x;\ncvt.u16.u32 x, $1;\nst.shared.b8 [$0], x;\n}\n"},
         {"heed_store_shared_u16", "{\n.reg .b16 x;\ncvt.u16.u32 x, $1;\nst.shared.b16 [$0], x;\n}\n"},
         {"heed_store_shared_u32", "st.shared.b32 [$0], $1;\n"},
         {"heed_store_shared_u64", "st.shared.b64 [$0], $1;\n"},
         {"heed_store_shared_fragment", "st.shared.v2.b64 [$0], {$1.0, $1.1};\n"},
-        {"heed_copy_async", "{\n.reg .b64 from;\ncvta.to.global.u64 from, $1;\n"
-                            "cp.async.cg.shared.global [$0], [from], 16, $2;\n}\n"},
+        {"heed_copy_async", copy_template("cg", "16")},
+        {"heed_copy_word_async", copy_template("ca", "4")},
         {"heed_commit_copies", "cp.async.commit_group;\n"},
         {"heed_wait_copies_0", "cp.async.wait_group 0;\n"},
         {"heed_wait_copies_1", "cp.async.wait_group 1;\n"},
@@ -203,9 +261,8 @@ std::map<std::string, std::string> make_templates() {
         {"heed_advance", "add.u64 $r, $0, $1;\n"},
         {"heed_load_fragment", at_global("ld.global.v2.b64 {$r.0, $r.1}, ", "")},
         {"heed_load_fragment_if", load_if("mov.b64 $r.0, 0;\nmov.b64 $r.1, 0;\n", "ld.global.v2.b64 {$r.0, $r.1}")},
-        {"heed_load_u16_if",
-         "{\n.reg .pred on;\n.reg .b64 at;\n.reg .b16 x;\ncvta.to.global.u64 at, $0;\n"
-         "setp.ne.s32 on, $1, 0;\nmov.b16 x, 0;\n@on ld.global.b16 x, [at];\ncvt.u32.u16 $r, x;\n}\n"},
+        {"heed_load_u8_if", narrow_load_if("ld.global.u8")},
+        {"heed_load_u16_if", narrow_load_if("ld.global.b16")},
         {"heed_load_u32_if", load_if("mov.b32 $r, 0;\n", "ld.global.b32 $r")},
         {"heed_load_u8", narrow("u8", "ld.global.u8")},
         {"heed_load_u16", narrow("u16", "ld.global.b16")},
@@ -224,6 +281,7 @@ std::map<std::string, std::string> make_templates() {
                                    "atom.global.cas.b32 x, [at], 0, $1;\n}\n"},
         {"heed_exp2", "ex2.approx.ftz.f32 $r, $0;\n"},
         {"heed_fma", "fma.rn.f32 $r, $0, $1, $2;\n"},
+        {"heed_reciprocal", "rcp.approx.ftz.f32 $r, $0;\n"},
         {"heed_maximum", "max.f32 $r, $0, $1;\n"},
         {"heed_from_lane_1", from_lane_template(1)},
         {"heed_from_lane_2", from_lane_template(2)},

@@ -33,6 +33,10 @@ Expr pack(ElementType type, const Expr &low, const Expr &high);
 // One element of a pair as a float.
 Expr unpack(ElementType type, const Expr &pair, int i);
 Expr negate_signs(const Expr &fragment, const Expr &mask);  // xor of each register with a UInt(32)
+// B fragments of int8 codes, exactly. A register holds four codes: of a word, the first two and the last two; of two
+// words, which hold two rows of B each, those with an even index and those with an odd one.
+Expr codes_of_words(ElementType type, const Expr &two_words);  // UInt(64) to a fragment, a half of each word
+Expr alternate_codes(ElementType type, const Expr &two_words);
 
 // ---- Where the thread stands, read anew: what is computed from these does not stay in registers from earlier on
 Expr thread_index();
@@ -47,12 +51,14 @@ Expr load_shared_u16(const Expr &address);  // as UInt(32)
 Expr load_shared_u32(const Expr &address);
 Expr load_shared_u64(const Expr &address);
 Expr load_shared_fragment(const Expr &address);
+Expr store_shared_u8(const Expr &address, const Expr &value);   // value UInt(32)
 Expr store_shared_u16(const Expr &address, const Expr &value);  // value UInt(32)
 Expr store_shared_u32(const Expr &address, const Expr &value);
 Expr store_shared_u64(const Expr &address, const Expr &value);
 Expr store_shared_fragment(const Expr &address, const Expr &value);
 // 16 bytes from global to shared memory, asynchronously; of the source only `bytes` (0 or 16) are read, the rest is 0.
 Expr copy_async(const Expr &to, const Expr &from, const Expr &bytes);
+Expr copy_word_async(const Expr &to, const Expr &from, const Expr &bytes);  // the same of 4 bytes
 Expr commit_copies();              // the copies since the last commit are a group
 Expr wait_copies(int groups);      // until of this thread's groups of copies only the last 0, 1 or 2 are under way
 Expr barrier();                    // of all threads of the block
@@ -62,6 +68,7 @@ Expr barrier_any(const Expr &on);  // the same; Int(32) not 0 when `on` (Int(32)
 Expr advance(const Expr &address, const Expr &bytes);  // their sum, which the compiler takes apart for no loop
 Expr load_fragment(const Expr &address);
 Expr load_fragment_if(const Expr &address, const Expr &on);  // zero unless `on` (Int(32))
+Expr load_u8_if(const Expr &address, const Expr &on);        // as UInt(32)
 Expr load_u16_if(const Expr &address, const Expr &on);       // as UInt(32)
 Expr load_u32_if(const Expr &address, const Expr &on);
 Expr load_u8(const Expr &address);   // as UInt(32)
@@ -80,6 +87,7 @@ Expr store_u32_if_zero(const Expr &address, const Expr &value);  // atomically
 // ---- Arithmetic
 Expr exp2(const Expr &x);                               // 2 ulp, subnormals are 0; 2^-inf = 0, NaN stays NaN
 Expr fma(const Expr &a, const Expr &b, const Expr &c);  // rounded once
+Expr reciprocal(const Expr &x);                         // 1 ulp
 Expr maximum(const Expr &a, const Expr &b);             // of NaN and x it is x
 Expr from_lane(const Expr &x, int mask);                // x of the lane whose number differs by this bit
 Expr any_lane(const Expr &on);                          // Int(32) not 0 when `on` (Int(32)) is not 0 in some lane

@@ -1,6 +1,6 @@
 #pragma once
 // Private to the attention program: what its parts share. Order of the parts: program_loads.cpp, program_logits.cpp,
-// program_softmax.cpp, program_results.cpp, joined in attention_program.cpp.
+// program_softmax.cpp, program_results.cpp, program_codes.cpp (int8 keys), joined in attention_program.cpp.
 
 #include <functional>
 #include <vector>
@@ -16,27 +16,35 @@ public:
                    const Expr &thread);
     Halide::Internal::Stmt build();
 
-    // Shared memory: addresses (of keys that are found through pages), Q, the buffers of K, those of V. Rows are 16
-    // bytes longer than their elements, so that eight rows of a matrix lie in different banks. Careful steps put their
-    // weights in the place of K, and warps that share rows their states in the place of K and V.
+    // Elements of a row in shared memory, zeros behind the head dim: whole tiles of each warp.
+    static int depth_of(const AttentionConfig &config);
+    static int depth_v_of(const AttentionConfig &config, const AttentionTile &tile);
+
+    // Shared memory: addresses (of keys that are found through pages), the buffers of scales, Q, the buffers of K,
+    // those of V. Rows are 16 bytes longer than their elements, so that eight rows of a matrix lie in different banks.
+    // Careful steps put their weights in the place of K, and warps that share rows their states in the place of K and
+    // V.
     struct Shared {
+        int found_key;                        // bytes of a key: addresses of its rows of K and V, offset of its scales
+        int scale_buffer;                     // bytes of one buffer: the scales of a block of K, then those of V
         int q_row, k_row, v_row, weight_row;  // bytes
         int k_buffer, v_buffer;               // bytes of one buffer
-        int q, k, v, bytes;                   // begin of Q, K and V, size of all
+        int scales, q, k, v, bytes;           // begin of the scales, of Q, K and V, size of all
         int states;                           // where states begin behind the maxima and sums
     };
+    static constexpr int bytes_of_row_state = 12;  // maximum, sum, unit of the output
     static Shared shared_of(const AttentionConfig &config, const AttentionTile &tile);
-    static constexpr int bytes_of_found = 16;  // of a key: the addresses of its rows of K and V
 
 private:
     using Tensor = DeviceTensor;
     const AttentionConfig &cfg;
     const AttentionTile &tile;
     const ProgramInputs &in;
-    const int size;                  // bytes of an element
+    const int size, kv_size;         // bytes of an element of Q, of K and V
     const int depth, depth_v;        // elements of a row of Q and K, of V; zeros behind the head dim
     const int key_tiles, out_tiles;  // tiles of 8 columns of this warp's logits, of its output
     const int result_tiles;          // of the output that this warp stores
+    const bool codes_on_cores;       // int8 keys on tensor cores
     const Shared shared;
     Expr block, thread;
     DeviceCode code;
@@ -62,6 +70,7 @@ private:
     Registers logits, weights, out, row_max, row_sum, q_fragments;
     Registers bases, factors;  // of this step: what the exponent subtracts, and by what the state shrinks
     Registers kept;            // of this step, with dropout: a bit for each weight of a row
+    Registers value_units;     // with codes_on_cores: what `out` is in units of, the largest scale of a value so far
     Expr minus_infinity;
     Expr unit;  // factor of the logits in the exponent
     int rows_of_thread() const { return 2 * tile.m_tiles; }
@@ -85,14 +94,15 @@ private:
     // ---- Loads
     Expr shared_at, q_at, k_at, v_at;  // shared memory; this lane's rows of matrices there
     Expr k_rows, v_rows;               // addresses of the sequence's first key and value, or of slot 0 of page 0
+    Expr k_scales, v_scales;           // the same of their scales
     Expr k_whole, v_whole;             // whether rows can be copied 16 bytes at once
     int q_offset(int m, int k) const { return m * 16 * shared.q_row + k * 32; }  // of a fragment
-    Expr row_address(const Tensor &tensor, const Expr &batch, const Expr &of_head, const Expr &token) const;
-    Expr in_whole_chunks(const Tensor &tensor, const Expr &length) const;
-    Expr load_bits_if(const Expr &from, const Expr &on) const;
-    Expr store_shared_bits(const Expr &to, const Expr &value) const;
+    Expr row_address(const Tensor &tensor, const Expr &batch, const Expr &of_head, const Expr &token, int bytes) const;
+    Expr in_whole_chunks(const Tensor &tensor, const Expr &length, int bytes) const;
     void copy_chunk(const Expr &to, const Expr &from, const Expr &bytes);
     void load_queries();
+    void store_query_chunk(const Expr &row, const Expr &column, const Expr &value);
+    Expr query_column(const Expr &d) const;
     void find_keys(const Expr &j);
     Expr found_key(const Expr &j, const Expr &in_block) const;
     struct Rows;  // of K or V
@@ -103,6 +113,16 @@ private:
     void load_keys(const Expr &j, const Expr &buffer);
     void load_values(const Expr &j, const Expr &buffer);
 
+    // ---- int8 keys: codes, and a scale for each row
+    Expr scale_row(const Tensor &tensor) const;
+    void load_scales(const Expr &rows, const Expr &j, const Expr &to);
+    Expr scale_at(int of_values, const Expr &buffer, const Expr &in_block) const;
+    std::vector<Expr> scales_of_columns(int of_values, const Expr &buffer);
+    std::vector<Expr> codes_at(const Expr &address, int count);
+    void scale_weights(int r, std::vector<Expr> &weights_of_row, const std::vector<Expr> &value_scales);
+    void multiply_key_codes(const Expr &buffer, bool q_in_registers);
+    void multiply_value_codes(const Expr &buffer);
+
     // ---- All blocks of keys: with loads under way, or one thing after the other and V key by key
     void load_first_blocks();
     void run_pipeline();
@@ -112,21 +132,22 @@ private:
     void step_single(const Expr &j);
     void step_pipelined(const Expr &j);
     void careful_step(const Expr &j);
-    void multiply(const Registers &tiles, int index, const Expr &a, const Expr &b, bool first);
+    Expr q_fragment(int m, int k, bool in_registers);
+    void multiply(ElementType type, const Registers &tiles, int index, const Expr &a, const Expr &b, bool first);
     void multiply_keys(const Expr &buffer, bool q_in_registers);
     void multiply_keys_on_cores();
     std::vector<Expr> four_elements(const Expr &address);
     std::vector<Expr> two_elements(const Expr &address);
     void change_row(int r, const std::function<Expr(const Expr &, int, int)> &change);
-    void change_logits(const Expr &j);
-    void scale_logits();
+    void change_logits(const Expr &j, const Expr &buffer);
+    void scale_logits(const Expr &buffer);
     void add_alibi(const Expr &start);
     Expr per_logit_row(const Tensor &tensor, int r, int bytes);
     Expr per_logit(const Tensor &tensor, const Expr &row, const Expr &start, int n, int e, int bytes) const;
     void add_bias_tensor(const Expr &start, const Tensor &tensor, bool as_f32);
     void apply_mask(const Expr &start);
     void hide(const Expr &start);
-    void softmax(bool careful);
+    void softmax(const Expr &buffer, bool careful);
     void find_kept(const Expr &start);
     Expr is_kept(int r, int n, int e) const;
     Expr over_quad(Expr x, const std::function<Expr(const Expr &, const Expr &)> &combine);
@@ -150,7 +171,8 @@ private:
     Expr first_column() const;
     Expr packed(const Expr &low, const Expr &high) const;
     Expr in_pairs(const Tensor &tensor) const;
-    Expr result(int r, int n, int e) const;
+    int column_of_pair(int pair) const;
+    Expr result(int r, int pair, int e) const;
     void store_row(int r, const Expr &factor, const Expr &pairs, const Expr &at);
     void store_result(int r, const Expr &pairs);
     void store_state(int r);

@@ -11,6 +11,17 @@ namespace {
 constexpr int chunk = 16;          // bytes of one copy
 constexpr int fault_of_pages = 4;  // see heed_execute
 
+// One element, zero unless `on`.
+Expr load_bits_if(const Expr &from, const Expr &on, int bytes) {
+    return bytes == 1 ? load_u8_if(from, on) : bytes == 2 ? load_u16_if(from, on) : load_u32_if(from, on);
+}
+
+Expr store_shared_bits(const Expr &to, const Expr &value, int bytes) {
+    return bytes == 1   ? store_shared_u8(to, value)
+           : bytes == 2 ? store_shared_u16(to, value)
+                        : store_shared_u32(to, value);
+}
+
 // Threads that copy a row together: a power of two that divides its chunks, so that a warp's copies are contiguous.
 int threads_of_row(int chunks) {
     int threads = 1;
@@ -25,25 +36,16 @@ Expr element_bytes(const Expr &index, const Expr &stride, int bytes) {
 }
 
 // Element 0 of a row; the batch stride of ragged tensors is 0.
-Expr ProgramBuilder::row_address(const Tensor &tensor, const Expr &batch, const Expr &of_head,
-                                 const Expr &token) const {
-    return tensor.address() + element_bytes(batch, tensor.stride(3), size) +
-           element_bytes(of_head, tensor.stride(1), size) + element_bytes(token, tensor.stride(2), size);
+Expr ProgramBuilder::row_address(const Tensor &tensor, const Expr &batch, const Expr &of_head, const Expr &token,
+                                 int bytes) const {
+    return tensor.address() + element_bytes(batch, tensor.stride(3), bytes) +
+           element_bytes(of_head, tensor.stride(1), bytes) + element_bytes(token, tensor.stride(2), bytes);
 }
 
 // Rows start at multiples of 16 bytes and are multiples of 16 bytes long.
-Expr ProgramBuilder::in_whole_chunks(const Tensor &tensor, const Expr &length) const {
+Expr ProgramBuilder::in_whole_chunks(const Tensor &tensor, const Expr &length, int bytes) const {
     Expr strides = tensor.stride(1) | tensor.stride(2) | tensor.stride(3) | length;
-    return (cast<uint32_t>(tensor.address()) % chunk + cast<uint32_t>(strides % (chunk / size))) == 0;
-}
-
-// One element, zero unless `on`.
-Expr ProgramBuilder::load_bits_if(const Expr &from, const Expr &on) const {
-    return size == 2 ? load_u16_if(from, on) : load_u32_if(from, on);
-}
-
-Expr ProgramBuilder::store_shared_bits(const Expr &to, const Expr &value) const {
-    return size == 2 ? store_shared_u16(to, value) : store_shared_u32(to, value);
+    return (cast<uint32_t>(tensor.address()) % chunk + cast<uint32_t>(strides % (chunk / bytes))) == 0;
 }
 
 // 16 bytes, of which `bytes` (0 or 16) are read and the others zero.
@@ -60,7 +62,7 @@ void ProgramBuilder::copy_chunk(const Expr &to, const Expr &from, const Expr &by
 void ProgramBuilder::load_queries() {
     const int threads = tile.threads();
     Expr rows = code.let("q_rows", row_address(in.q, sequence, cfg.packs_group ? 0 : head,
-                                               cfg.packs_group ? first_q : first_q + first_row));
+                                               cfg.packs_group ? first_q : first_q + first_row, size));
     auto address = [&](const Expr &at) {
         if (!cfg.packs_group) return rows + element_bytes(at, in.q.stride(2), size);
         const Query query = query_of(first_row + at);
@@ -75,7 +77,7 @@ void ProgramBuilder::load_queries() {
     const int of_chunk = chunk / size, per_row = threads_of_row(depth / of_chunk);
     const int chunks = depth / of_chunk / per_row, rows_at_once = threads / per_row;
     code.when(
-        in_whole_chunks(in.q, head_dim),
+        in_whole_chunks(in.q, head_dim, size),
         [&] {
             Expr row = code.let("q_row", thread / per_row), first = code.let("q_chunk", thread % per_row);
             auto copy = [&](const Expr &at) {
@@ -85,8 +87,7 @@ void ProgramBuilder::load_queries() {
                     Expr there = at < existing && column * of_chunk < head_dim;
                     Expr from = source + cast<uint64_t>(column * chunk);
                     Expr value = code.let("q_value", load_fragment_if(from, cast<int32_t>(there)));
-                    code.run(
-                        store_shared_fragment(to + at * shared.q_row + column * chunk, negate_signs(value, signs)));
+                    store_query_chunk(to + at * shared.q_row, column, negate_signs(value, signs));
                 }
             };
             if (rows_at_once > tile.rows()) return code.when(row < tile.rows(), [&] { copy(row); });
@@ -98,15 +99,15 @@ void ProgramBuilder::load_queries() {
                 Expr element = code.let("element", i * threads + thread), at = element / depth, d = element % depth;
                 Expr there = at < existing && d < head_dim;
                 Expr from = address(at) + cast<uint64_t>(d * size);
-                Expr value = code.let("q_value", load_bits_if(from, cast<int32_t>(there)));
-                code.run(store_shared_bits(to + at * shared.q_row + d * size, value ^ signs));
+                Expr value = code.let("q_value", load_bits_if(from, cast<int32_t>(there), size));
+                code.run(store_shared_bits(to + at * shared.q_row + query_column(d) * size, value ^ signs, size));
             });
         });
 }
 
 // Where shared memory holds what find_keys found of a key of block j: two blocks are kept.
 Expr ProgramBuilder::found_key(const Expr &j, const Expr &in_block) const {
-    return shared_at + (j % 2 * tile.kv_block + in_block) * bytes_of_found;
+    return shared_at + (j % 2 * tile.kv_block + in_block) * shared.found_key;
 }
 
 // Where the keys of block j lie: thread t finds that of key t. Keys behind the last one take its place. Ids of pages
@@ -134,11 +135,16 @@ void ProgramBuilder::find_keys(const Expr &j) {
                 code.set(at, 1, first_key + position);
             });
         auto row = [&](const Tensor &tensor, const Expr &rows) {
-            return rows + element_bytes(at[0], tensor.stride(3), size) + element_bytes(at[1], tensor.stride(2), size);
+            return rows + element_bytes(at[0], tensor.stride(3), kv_size) +
+                   element_bytes(at[1], tensor.stride(2), kv_size);
         };
         Expr to = code.let("found_at", found_key(j, thread));
         code.run(store_shared_u64(to, row(in.k, k_rows)));
         code.run(store_shared_u64(to + 8, row(in.v, v_rows)));
+        if (cfg.has_kv_scales()) {
+            code.run(store_shared_u64(to + 16, element_bytes(at[0], in.k_scale.stride(2), 4) +
+                                                   element_bytes(at[1], in.k_scale.stride(1), 4)));
+        }
     });
 }
 
@@ -155,7 +161,7 @@ struct ProgramBuilder::Rows {
 // Of element 0 of a key of block j.
 Expr ProgramBuilder::key_address(const Rows &rows, const Expr &j, const Expr &in_block) const {
     if (cfg.paged) return load_shared_u64(found_key(j, in_block) + rows.found);
-    return rows.address + element_bytes(key_start(j) + in_block, rows.tensor.stride(2), size);
+    return rows.address + element_bytes(key_start(j) + in_block, rows.tensor.stride(2), kv_size);
 }
 
 // The keys of block j of a tensor; zeros behind the last key and behind the last element.
@@ -165,7 +171,7 @@ void ProgramBuilder::load_rows(const Rows &rows, const Expr &j) {
 }
 
 void ProgramBuilder::load_whole_rows(const Rows &rows, const Expr &j) {
-    const int of_chunk = chunk / size, per_row = threads_of_row(rows.width / of_chunk);
+    const int of_chunk = chunk / kv_size, per_row = threads_of_row(rows.width / of_chunk);
     const int chunks = rows.width / of_chunk / per_row, rows_at_once = tile.threads() / per_row;
     Expr row = code.let("row", thread / per_row), column = code.let("column", thread % per_row);
     auto copy = [&] {
@@ -173,7 +179,7 @@ void ProgramBuilder::load_whole_rows(const Rows &rows, const Expr &j) {
         Expr from = cfg.paged ? Expr() : code.let("from", key_address(rows, j, row) + in_row);
         Expr at = code.let("to", rows.to + row * rows.row_bytes + column * chunk);
         Expr left = code.let("left", kv_len - key_start(j) - row);
-        Expr pass_bytes = code.let("pass_bytes", element_bytes(rows_at_once, rows.tensor.stride(2), size));
+        Expr pass_bytes = code.let("pass_bytes", element_bytes(rows_at_once, rows.tensor.stride(2), kv_size));
         for (int first = 0; first < tile.kv_block; first += rows_at_once) {
             if (cfg.paged) from = code.let("from", key_address(rows, j, row + first) + in_row);
             Expr bytes = code.let("bytes", select(left > first, chunk, 0));
@@ -199,20 +205,22 @@ void ProgramBuilder::load_elements(const Rows &rows, const Expr &j) {
         Expr element = code.let("element", i * tile.threads() + me);
         Expr row = element / rows.width, d = element % rows.width;
         Expr there = key_start(j) + row < kv_len && d < rows.length;
-        Expr from = key_address(rows, j, row) + cast<uint64_t>(d * size);
-        Expr value = code.let("value", load_bits_if(from, cast<int32_t>(there)));
-        code.run(store_shared_bits(rows.to + row * rows.row_bytes + d * size, value));
+        Expr from = key_address(rows, j, row) + cast<uint64_t>(d * kv_size);
+        Expr value = code.let("value", load_bits_if(from, cast<int32_t>(there), kv_size));
+        code.run(store_shared_bits(rows.to + row * rows.row_bytes + d * kv_size, value, kv_size));
     });
 }
 
 void ProgramBuilder::load_keys(const Expr &j, const Expr &buffer) {
     Expr to = shared_at + shared.k + buffer * shared.k_buffer;
     load_rows({in.k, k_rows, k_whole, 0, depth, head_dim, shared.k_row, to}, j);
+    if (cfg.has_kv_scales()) load_scales(k_scales, j, scale_at(0, buffer, thread));
 }
 
 void ProgramBuilder::load_values(const Expr &j, const Expr &buffer) {
     Expr to = shared_at + shared.v + buffer * shared.v_buffer;
     load_rows({in.v, v_rows, v_whole, 8, depth_v, head_dim_v, shared.v_row, to}, j);
+    if (cfg.has_kv_scales()) load_scales(v_scales, j, scale_at(1, buffer, thread));
 }
 
 }  // namespace heed::cuda

@@ -11,21 +11,24 @@ Expr ProgramBuilder::key(const Expr &start, int n, int e) const {
     return start + first_key_of_warp() + quad * 2 + (8 * n + e);
 }
 
+Expr ProgramBuilder::q_fragment(int m, int k, bool in_registers) {
+    return in_registers ? q_fragments[m * (depth / 16) + k]
+                        : code.let("q_fragment", load_matrices(q_at + q_offset(m, k)));
+}
+
 // For each 16 of head_dim all tiles in turn: consecutive products do not depend on each other.
 void ProgramBuilder::multiply_keys(const Expr &buffer, bool q_in_registers) {
+    if (codes_on_cores) return multiply_key_codes(buffer, q_in_registers);
     Expr at = code.let("k_buffer", k_at + buffer * shared.k_buffer);
     for (int k = 0; k < depth / 16; k++) {
         std::vector<Expr> q;
-        for (int m = 0; m < tile.m_tiles; m++) {
-            q.push_back(q_in_registers ? q_fragments[m * (depth / 16) + k]
-                                       : code.let("q_fragment", load_matrices(q_at + q_offset(m, k))));
-        }
+        for (int m = 0; m < tile.m_tiles; m++) q.push_back(q_fragment(m, k, q_in_registers));
         for (int n = 0; n < key_tiles; n += 2) {
             Expr pair = code.let("k_fragments", load_matrices(at + (n * 8 * shared.k_row + k * 32)));
             for (int i = 0; i < 2; i++) {
                 Expr fragment = i == 0 ? low_half(pair) : high_half(pair);
                 for (int m = 0; m < tile.m_tiles; m++) {
-                    multiply(logits, logit_index(m, n + i), q[m], fragment, k == 0);
+                    multiply(cfg.dtype, logits, logit_index(m, n + i), q[m], fragment, k == 0);
                 }
             }
         }
@@ -34,10 +37,11 @@ void ProgramBuilder::multiply_keys(const Expr &buffer, bool q_in_registers) {
 
 // Adds a product to a tile of 16 x 8 floats. Tiles are held as floats and not as fragments of 128 bits: ptxas then
 // keeps what a loop carries in place, else it copies each accumulator once per step.
-void ProgramBuilder::multiply(const Registers &tiles, int index, const Expr &a, const Expr &b, bool first) {
+void ProgramBuilder::multiply(ElementType type, const Registers &tiles, int index, const Expr &a, const Expr &b,
+                              bool first) {
     Expr old = first ? zero_fragment()
                      : fragment(tiles[4 * index], tiles[4 * index + 1], tiles[4 * index + 2], tiles[4 * index + 3]);
-    Expr sum = code.let("product", mma(cfg.dtype, a, b, old));
+    Expr sum = code.let("product", mma(type, a, b, old));
     for (int i = 0; i < 4; i++) code.set(tiles, 4 * index + i, float_of(sum, i));
 }
 
@@ -62,13 +66,17 @@ void ProgramBuilder::multiply_keys_on_cores() {
     Expr q_rows = code.let("q_rows", shared_at + shared.q + (warp_rows + group) * shared.q_row);
     Expr keys = code.let("keys", shared_at + shared.k + (first_key_of_warp() + quad * 2) * shared.k_row);
     code.loop("depth", depth / 4, [&](const Expr &d) {
+        auto of_key = [&](int column) {
+            Expr at = keys + column * shared.k_row + d * (4 * kv_size);
+            return cfg.has_kv_scales() ? codes_at(at, 4) : four_elements(at);
+        };
         std::vector<std::vector<Expr>> q;
         for (int r = 0; r < rows_of_thread(); r++) {
             q.push_back(four_elements(q_rows + 8 * r * shared.q_row + d * (4 * size)));
         }
         for (int n = 0; n < key_tiles; n++) {
             for (int e = 0; e < 2; e++) {
-                const std::vector<Expr> k = four_elements(keys + (8 * n + e) * shared.k_row + d * (4 * size));
+                const std::vector<Expr> k = of_key(8 * n + e);
                 for (int r = 0; r < rows_of_thread(); r++) {
                     Expr sum = logit(r, n, e);
                     for (int i = 0; i < 4; i++) sum = fma(q[r][i], k[i], sum);
@@ -87,9 +95,9 @@ void ProgramBuilder::change_row(int r, const std::function<Expr(const Expr &, in
 }
 
 // In units of log2 where anything but the scale changes them; else as they are, and `unit` is the factor.
-void ProgramBuilder::change_logits(const Expr &j) {
+void ProgramBuilder::change_logits(const Expr &j, const Expr &buffer) {
     Expr start = code.let("start", key_start(j));
-    if (cfg.modifies_logits()) scale_logits();
+    if (cfg.modifies_logits()) scale_logits(buffer);
     if (cfg.has_alibi) add_alibi(start);
     if (cfg.has_bias) {
         code.when(in.bias_form == bias_of_f32, [&] { add_bias_tensor(start, in.bias, true); });
@@ -103,11 +111,15 @@ void ProgramBuilder::change_logits(const Expr &j) {
     code.when(start < full_begin || start + tile.kv_block > full_end, [&] { hide(start); });
 }
 
-void ProgramBuilder::scale_logits() {
-    Expr scale = code.let("scale_log2", in.scale * log2_e);
+void ProgramBuilder::scale_logits(const Expr &buffer) {
+    std::vector<Expr> scales(2 * key_tiles, code.let("scale_log2", in.scale * log2_e));
+    if (cfg.has_kv_scales()) {
+        const std::vector<Expr> of_keys = scales_of_columns(0, buffer);
+        for (size_t i = 0; i < scales.size(); i++) scales[i] = code.let("scale_of_key", scales[i] * of_keys[i]);
+    }
     auto scale_all = [&](const std::function<Expr(const Expr &)> &then) {
         for (int r = 0; r < rows_of_thread(); r++) {
-            change_row(r, [&](const Expr &x, int, int) { return then(x * scale); });
+            change_row(r, [&](const Expr &x, int n, int e) { return then(x * scales[2 * n + e]); });
         }
     };
     if (!cfg.has_softcap) {

@@ -102,12 +102,18 @@ void ProgramBuilder::choose_keys() {
 void ProgramBuilder::choose_addresses() {
     Expr begin = code.let("shared_begin", shared_begin());
     const bool through_slots = cfg.paged;
-    k_rows =
-        code.let("k_rows", row_address(in.k, through_slots ? 0 : sequence, kv_head, through_slots ? 0 : first_key));
-    v_rows =
-        code.let("v_rows", row_address(in.v, through_slots ? 0 : sequence, kv_head, through_slots ? 0 : first_key));
-    k_whole = code.let("k_whole", cast<int32_t>(in_whole_chunks(in.k, head_dim)));
-    v_whole = code.let("v_whole", cast<int32_t>(in_whole_chunks(in.v, head_dim_v)));
+    auto rows = [&](const Tensor &tensor) {
+        return code.let(
+            "rows", row_address(tensor, through_slots ? 0 : sequence, kv_head, through_slots ? 0 : first_key, kv_size));
+    };
+    k_rows = rows(in.k);
+    v_rows = rows(in.v);
+    k_whole = code.let("k_whole", cast<int32_t>(in_whole_chunks(in.k, head_dim, kv_size)));
+    v_whole = code.let("v_whole", cast<int32_t>(in_whole_chunks(in.v, head_dim_v, kv_size)));
+    if (cfg.has_kv_scales()) {
+        k_scales = code.let("k_scales", scale_row(in.k_scale));
+        v_scales = code.let("v_scales", scale_row(in.v_scale));
+    }
 
     // What lane l reads of four 8x8 matrices is row l % 8 of matrix l / 8. Q and V: the second matrix lies 8 rows
     // below the first, the third 8 columns to its right; K: the other way round.
@@ -116,7 +122,7 @@ void ProgramBuilder::choose_addresses() {
     Expr first = first_key_of_warp();
     k_at = code.let("k_at", begin + shared.k + (first + in_matrix + upper * 8) * shared.k_row + odd * 16);
     v_at = code.let("v_at", begin + shared.v + (first + in_matrix + odd * 8) * shared.v_row + upper * 16 +
-                                column_group * (2 * 8 * out_tiles));
+                                column_group * (kv_size * 8 * out_tiles));
     shared_at = begin;
 }
 
@@ -132,6 +138,7 @@ void ProgramBuilder::make_registers() {
     row_sum = code.registers("row_sum", Float(32), rows_of_thread());
     bases = code.registers("bases", Float(32), rows_of_thread());
     factors = code.registers("factors", Float(32), rows_of_thread());
+    if (codes_on_cores) value_units = code.registers("value_units", Float(32), rows_of_thread());
     if (cfg.has_dropout) kept = code.registers("kept", UInt(32), rows_of_thread());
     if (tile.q_in_registers) q_fragments = code.registers("q_fragments", UInt(128), tile.m_tiles * depth / 16);
 }

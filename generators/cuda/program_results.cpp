@@ -16,8 +16,14 @@ Expr ProgramBuilder::some_result_is_nan() {
     return code.let("nan_found", found[0]);
 }
 
-Expr ProgramBuilder::result(int r, int n, int e) const {
-    Expr x = out[4 * (r / 2 * result_tiles + n) + r % 2 * 2 + e];
+// Of codes two tiles share 16 columns, in turns.
+int ProgramBuilder::column_of_pair(int pair) const { return codes_on_cores ? pair / 2 * 16 + pair % 2 * 2 : pair * 8; }
+
+// Element e of a pair of neighbouring columns, which begins at first_column() + column_of_pair(pair).
+Expr ProgramBuilder::result(int r, int pair, int e) const {
+    const int n = codes_on_cores ? pair / 2 * 2 + e : pair, of_tile = codes_on_cores ? pair % 2 : e;
+    Expr x = out[4 * (r / 2 * result_tiles + n) + r % 2 * 2 + of_tile];
+    if (codes_on_cores && tile.key_groups == 1) x = x * value_units[r];
     return cfg.has_dropout ? x * in.dropout_scale : x;
 }
 
@@ -33,7 +39,7 @@ void ProgramBuilder::merge_key_groups() {
     constexpr int fragment_bytes = 16, tile_bytes = 32 * fragment_bytes;
     const int warps = tile.row_groups() * tile.column_groups, rows = tile.rows();
     auto row_state = [&](const Expr &key_group, int r) {
-        return shared_at + shared.k + (key_group * rows + warp_rows + group + 8 * r) * 8;
+        return shared_at + shared.k + (key_group * rows + warp_rows + group + 8 * r) * bytes_of_row_state;
     };
     auto states = [&](const Expr &warp) {
         return shared_at + shared.states + warp * (tile.m_tiles * out_tiles * tile_bytes) + lane * fragment_bytes;
@@ -43,6 +49,9 @@ void ProgramBuilder::merge_key_groups() {
         for (int r = 0; r < rows_of_thread(); r++) {
             code.run(store_shared_u32(row_state(key_group, r), reinterpret<uint32_t>(row_max[r])));
             code.run(store_shared_u32(row_state(key_group, r) + 4, reinterpret<uint32_t>(row_sum[r])));
+            if (codes_on_cores) {
+                code.run(store_shared_u32(row_state(key_group, r) + 8, reinterpret<uint32_t>(value_units[r])));
+            }
         }
     });
     Expr mine = code.let("my_state", states(warp));
@@ -66,6 +75,7 @@ void ProgramBuilder::merge_key_groups() {
         for (int g = 0; g < tile.key_groups; g++) {
             factor[r].push_back(code.let("factor", exp2((maxima[g] - base) * unit)));
             sum += load(g, 1) * factor[r][g];
+            if (codes_on_cores) factor[r][g] = code.let("factor", factor[r][g] * load(g, 2));
         }
         code.set(row_max, r, largest);
         code.set(row_sum, r, sum);
@@ -106,7 +116,7 @@ void ProgramBuilder::store_result(int r, const Expr &pairs) {
               [&] { code.set(sink, 0, load_f32(sinks + element_bytes(query.head, in.sink.stride(0), 4))); });
     const RowResult result = with_sink(row_max[r] * unit, row_sum[r], sink[0]);
     Expr factor = code.let("factor", result.factor()), lse = code.let("lse", result.lse);
-    Expr at = row_address(in.out, sequence, query.head, token) + cast<uint64_t>(first_column() * size);
+    Expr at = row_address(in.out, sequence, query.head, token, size) + cast<uint64_t>(first_column() * size);
     store_row(r, factor, pairs, code.let("out_row", at));
     code.when(quad == 0 && column_group == 0 && key_group == 0, [&] {
         Expr lse_at = in.lse.address() + element_bytes(sequence, in.lse.stride(3), 4) +
@@ -123,7 +133,7 @@ void ProgramBuilder::store_state(int r) {
                                     element_bytes(query.head * in.num_splits + split, in.states.stride(1), 4));
     code.when(!is_zero(row_sum[r]), [&] {
         for (int n = 0; n < result_tiles; n++) {
-            Expr column = first_column() + 8 * n;
+            Expr column = first_column() + column_of_pair(n);
             code.when(column < head_dim_v, [&] {
                 code.run(store_two_f32(at + cast<uint64_t>(column * 4), result(r, n, 0), result(r, n, 1)));
             });
@@ -161,17 +171,17 @@ void ProgramBuilder::store_element(const Expr &at, const Expr &value) {
 }
 
 Expr ProgramBuilder::first_column() const {
-    return column_group * (8 * out_tiles) + key_group * (8 * result_tiles) + quad * 2;
+    return column_group * (8 * out_tiles) + key_group * (8 * result_tiles) + quad * (codes_on_cores ? 4 : 2);
 }
 
 // `at`: of this thread's first column.
 void ProgramBuilder::store_row(int r, const Expr &factor, const Expr &pairs, const Expr &at) {
     auto value = [&](int n, int e) { return result(r, n, e) * factor; };
-    auto address = [&](int n, int e) { return at + cast<uint64_t>((8 * n + e) * size); };
+    auto address = [&](int n, int e) { return at + cast<uint64_t>((column_of_pair(n) + e) * size); };
     auto store_elements = [&] {
         for (int n = 0; n < result_tiles; n++) {
             for (int e = 0; e < 2; e++) {
-                code.when(first_column() + (8 * n + e) < head_dim_v,
+                code.when(first_column() + (column_of_pair(n) + e) < head_dim_v,
                           [&] { store_element(address(n, e), value(n, e)); });
             }
         }

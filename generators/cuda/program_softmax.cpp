@@ -87,8 +87,9 @@ void ProgramBuilder::subtract_huge_maxima(const std::vector<Expr> &old_max) {
 
 // A thread sums its own columns; lanes of a row are summed once, for the results. Weights are packed to 16 bits; those
 // that dropout drops count in the sum only.
-void ProgramBuilder::softmax(bool careful) {
-    std::vector<Expr> old_max;
+void ProgramBuilder::softmax(const Expr &buffer, bool careful) {
+    std::vector<Expr> old_max, value_scales;
+    if (codes_on_cores) value_scales = scales_of_columns(1, buffer);
     for (int r = 0; r < rows_of_thread(); r++) {
         old_max.push_back(code.let("old_max", row_max[r]));
         Expr largest = largest_logit(r);
@@ -100,20 +101,24 @@ void ProgramBuilder::softmax(bool careful) {
     if (size == 2 && !cfg.modifies_logits()) subtract_huge_maxima(old_max);
     for (int r = 0; r < rows_of_thread(); r++) {
         Expr sum = row_sum[r] * factors[r];
+        std::vector<Expr> weight;  // column e of tile n is number 2 * n + e
         for (int n = 0; n < key_tiles; n++) {
-            Expr weight[2];
-            for (int e = 0; e < 2; e++) weight[e] = code.let("weight", exponential(logit(r, n, e), bases[r]));
-            sum += weight[0] + weight[1];
+            for (int e = 0; e < 2; e++) weight.push_back(code.let("weight", exponential(logit(r, n, e), bases[r])));
+            sum += weight[2 * n] + weight[2 * n + 1];
             for (int e = 0; e < 2 && cfg.has_dropout; e++) {
-                weight[e] = code.let("kept_weight", select(is_kept(r, n, e), weight[e], 0.f));
-            }
-            if (careful) {
-                store_weights(r, n, weight[0], weight[1]);
-            } else {
-                code.set(weights, weight_index(r, n), packed(weight[0], weight[1]));
+                Expr &x = weight[2 * n + e];
+                x = code.let("kept_weight", select(is_kept(r, n, e), x, 0.f));
             }
         }
         code.set(row_sum, r, sum);
+        if (codes_on_cores) scale_weights(r, weight, value_scales);
+        for (int n = 0; n < key_tiles; n++) {
+            if (careful) {
+                store_weights(r, n, weight[2 * n], weight[2 * n + 1]);
+            } else {
+                code.set(weights, weight_index(r, n), packed(weight[2 * n], weight[2 * n + 1]));
+            }
+        }
     }
     if (careful) {
         rescale();
@@ -149,6 +154,7 @@ Expr ProgramBuilder::stored_weights(int m, int k) const {
 
 // `careful`: weights come from shared memory, and of the values only the finite ones count.
 void ProgramBuilder::multiply_values(const Expr &buffer, bool careful) {
+    if (codes_on_cores) return multiply_value_codes(buffer);
     Expr at = code.let("v_buffer", v_at + buffer * shared.v_buffer);
     for (int k = 0; k < tile.keys_of_warp() / 16; k++) {
         std::vector<Expr> p;
@@ -160,7 +166,8 @@ void ProgramBuilder::multiply_values(const Expr &buffer, bool careful) {
             for (int i = 0; i < 2; i++) {
                 Expr values = i == 0 ? low_half(both) : high_half(both);
                 if (careful) values = code.let("finite_values", finite_or_zero(values));
-                for (int m = 0; m < tile.m_tiles; m++) multiply(out, out_index(m, n + i), p[m], values, false);
+                for (int m = 0; m < tile.m_tiles; m++)
+                    multiply(cfg.dtype, out, out_index(m, n + i), p[m], values, false);
             }
         }
     }
@@ -221,9 +228,20 @@ Expr ProgramBuilder::finite_or_zero(const Expr &four) const {
 // Without tensor cores all products, else those that they left out: of values that are no numbers. A hidden key is
 // skipped, not multiplied by 0.
 void ProgramBuilder::multiply_values_carefully() {
-    Expr columns = code.let("columns", shared_at + shared.v + first_key_of_warp() * shared.v_row + quad * (2 * size) +
-                                           column_group * (8 * out_tiles * size));
+    Expr columns = code.let("columns", shared_at + shared.v + first_key_of_warp() * shared.v_row +
+                                           quad * (2 * kv_size) + column_group * (8 * out_tiles * kv_size));
     code.loop("key", tile.keys_of_warp(), [&](const Expr &key) {
+        Expr scale =
+            !cfg.has_kv_scales()
+                ? Expr()
+                : code.let("scale", reinterpret<float>(load_shared_u32(scale_at(1, 0, first_key_of_warp() + key))));
+        auto values = [&](int n) {
+            Expr at = columns + key * shared.v_row + n * (8 * kv_size);
+            if (!cfg.has_kv_scales()) return two_elements(at);
+            std::vector<Expr> result = codes_at(at, 2);
+            for (Expr &x : result) x = code.let("value", x * scale);
+            return result;
+        };
         for (int m = 0; m < tile.m_tiles; m++) {
             Expr weight[2], hidden[2];
             for (int half = 0; half < 2; half++) {
@@ -233,7 +251,7 @@ void ProgramBuilder::multiply_values_carefully() {
                 weight[half] = size == 4 ? reinterpret<float>(stored) : unpack(cfg.dtype, stored, 0);
             }
             for (int n = 0; n < out_tiles; n++) {
-                const std::vector<Expr> value = two_elements(columns + key * shared.v_row + n * (8 * size));
+                const std::vector<Expr> value = values(n);
                 for (int i = 0; i < 4; i++) {
                     const int index = 4 * out_index(m, n) + i;
                     Expr skip = hidden[i / 2];
