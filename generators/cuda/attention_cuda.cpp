@@ -3,6 +3,7 @@
 #include "../attention_kernel.h"
 #include "../ceil_div.h"
 #include "attention_program.h"
+#include "intrinsics.h"
 
 namespace heed::cuda {
 
@@ -48,11 +49,24 @@ Module attention_module(const std::string &name, const AttentionConfig &config, 
                      args.visible_end,
                      args.position_offset,
                      {},
+                     {},
                      {}};
 
     auto host_value = [](const std::string &value) { return Internal::Variable::make(Int(32), value); };
     in.row_blocks = host_value("row_blocks");
     in.group_size = host_value("group_size");
+
+    std::vector<DeviceTensor> score_buffers;
+    std::vector<ScoreBuffers::Buffer> read;
+    for (const ImageParam &words : args.score_buffers) {
+        const DeviceTensor tensor = {words.name(), 1};
+        score_buffers.push_back(tensor);
+        read.push_back({[tensor](const Expr &index) {
+                            return load_i32(tensor.address() + cast<uint64_t>(index) * cast<uint64_t>(4));
+                        },
+                        tensor.extent(0)});
+    }
+    in.score_buffers = ScoreBuffers(read);
 
     Launch launch;
     launch.name = name;
@@ -66,6 +80,7 @@ Module attention_module(const std::string &name, const AttentionConfig &config, 
     launch.tensors = {in.q,          in.k,         in.v,       in.k_scale, in.v_scale,
                       in.mask,       in.bias,      in.bias_16, in.sink,    in.alibi_slopes,
                       in.page_table, in.sequences, in.states,  in.out,     in.lse};
+    launch.tensors.insert(launch.tensors.end(), score_buffers.begin(), score_buffers.end());
     launch.program = attention_program(config, tile, in, Launch::block(name), Launch::thread(name));
 
     return launch_module(name, attention, {stored_type(config.dtype), Float(32)}, 4, args.arguments(), launch, target);

@@ -133,7 +133,7 @@ void ProgramBuilder::run_pipeline() {
 
 void ProgramBuilder::run_carefully() {
     reset();
-    code.loop("careful_block", num_blocks, [&](const Expr &j) { careful_step(j); });
+    code.loop("careful_block", num_blocks, [&](const Expr &j) { when_seen(j, [&] { careful_step(j); }); });
 }
 
 void ProgramBuilder::reset() {
@@ -150,18 +150,22 @@ void ProgramBuilder::reset() {
 void ProgramBuilder::step_single(const Expr &j) {
     code.run(wait_copies(0));
     code.run(barrier());
-    load_values(j, 0);
+    when_seen(j, [&] { load_values(j, 0); });
     code.run(commit_copies());
     if (cfg.paged) find_keys(j + 1);
-    multiply_keys(0, tile.q_in_registers);
-    change_logits(j, 0);
-    if (cfg.has_dropout) find_kept(key_start(j));
+    when_seen(j, [&] {
+        multiply_keys(0, tile.q_in_registers);
+        change_logits(j, 0);
+        if (cfg.has_dropout) find_kept(key_start(j));
+    });
     code.run(wait_copies(0));
     code.run(barrier());
     code.when(is_key_block(j + 1), [&] { load_keys(j + 1, 0); });
     code.run(commit_copies());
-    softmax(0, false);
-    multiply_values(0, false);
+    when_seen(j, [&] {
+        softmax(0, false);
+        multiply_values(0, false);
+    });
 }
 
 // One barrier a step: this block's keys and values have arrived, the block before is used up.
@@ -177,11 +181,13 @@ void ProgramBuilder::step_pipelined(const Expr &j) {
     });
     code.run(commit_copies());
     if (cfg.paged) find_keys(j + ahead + 1);
-    multiply_keys(buffer, tile.q_in_registers);
-    change_logits(j, buffer);
-    if (cfg.has_dropout) find_kept(key_start(j));
-    softmax(buffer, false);
-    multiply_values(buffer, false);
+    when_seen(j, [&] {
+        multiply_keys(buffer, tile.q_in_registers);
+        change_logits(j, buffer);
+        if (cfg.has_dropout) find_kept(key_start(j));
+        softmax(buffer, false);
+        multiply_values(buffer, false);
+    });
 }
 
 // One buffer, nothing overlaps, and V is multiplied key by key for the rows that see the key. Where V holds numbers

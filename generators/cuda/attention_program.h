@@ -26,6 +26,7 @@ struct ProgramInputs {
     Halide::Expr dropout_seed, dropout_offset, dropout_threshold, dropout_scale;
     Halide::Expr device_status;  // an address or 0
     Halide::Expr uniform, visible_begin, visible_end, position_offset;
+    ScoreBuffers score_buffers;
     Halide::Expr row_blocks, group_size;  // blocks of rows of max_q_len queries; query heads of a head of K and V
 };
 

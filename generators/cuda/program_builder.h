@@ -1,6 +1,7 @@
 #pragma once
 // Private to the attention program: what its parts share. Order of the parts: program_loads.cpp, program_logits.cpp,
-// program_softmax.cpp, program_results.cpp, program_codes.cpp (int8 keys), joined in attention_program.cpp.
+// program_score.cpp, program_softmax.cpp, program_results.cpp, program_codes.cpp (int8 keys), joined in
+// attention_program.cpp.
 
 #include <functional>
 #include <vector>
@@ -63,7 +64,10 @@ private:
     void choose_keys();
     void choose_addresses();
     void make_registers();
-    Expr is_key_block(const Expr &j) const { return j < num_blocks; }
+    // Whether block j of keys exists and is not skipped.
+    Expr is_key_block(const Expr &j) const {
+        return cfg.score_mod.block_visible ? j < num_blocks && is_seen_block(j) : j < num_blocks;
+    }
     Expr key_start(const Expr &j) const { return (first_block + j) * tile.kv_block; }
 
     // ---- A thread's part. Rows r: even ones are row `group` of a tile, odd ones group + 8
@@ -146,6 +150,9 @@ private:
     Expr per_logit(const Tensor &tensor, const Expr &row, const Expr &start, int n, int e, int bytes) const;
     void add_bias_tensor(const Expr &start, const Tensor &tensor, bool as_f32);
     void apply_mask(const Expr &start);
+    void apply_score_mod(const Expr &start);
+    Expr is_seen_block(const Expr &j) const;
+    void when_seen(const Expr &j, const std::function<void()> &step);
     void hide(const Expr &start);
     void softmax(const Expr &buffer, bool careful);
     void find_kept(const Expr &start);

@@ -108,6 +108,7 @@ void ProgramBuilder::change_logits(const Expr &j, const Expr &buffer) {
     if (cfg.has_mask) {
         code.when(in.mask_form != no_mask, [&] { apply_mask(start); });
     }
+    if (cfg.has_score_mod()) apply_score_mod(start);
     code.when(start < full_begin || start + tile.kv_block > full_end, [&] { hide(start); });
 }
 

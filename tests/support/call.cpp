@@ -307,6 +307,9 @@ heed_status Call::run_on_device(const std::function<heed_status(const heed_args 
     for (GuardedBuffer *input : {&q_, &k_, &v_, &k_scale_, &v_scale_, &mask_, &bias_, &sink_, &alibi_slopes_}) {
         mirror.add(input->data(), input->bytes(), false);
     }
+    for (const heed_tensor &words : args.score_buffers) {
+        if (words.data != nullptr) mirror.add(words.data, static_cast<size_t>(words.size) * sizeof(int32_t), false);
+    }
     for (GuardedBuffer *output : {&out_, &lse_, &workspace_}) mirror.add(output->data(), output->bytes(), true);
     if (problem.metadata_on_device) {
         for (GuardedBuffer *metadata : {&kv_lens_, &q_offsets_, &cu_seqlens_q_, &cu_seqlens_kv_, &page_table_}) {

@@ -178,6 +178,7 @@ heed_args on_device(const DeviceMirror &mirror, const heed_args &args) {
                                 &result.k_scale, &result.v_scale}) {
         tensor->data = mirror.on_device(tensor->data);
     }
+    for (heed_tensor &words : result.score_buffers) words.data = mirror.on_device(words.data);
     for (const int32_t **metadata :
          {&result.cu_seqlens_q, &result.cu_seqlens_kv, &result.kv_lens, &result.q_offsets, &result.page_table}) {
         *metadata = mirror.on_device(*metadata);
