@@ -17,3 +17,8 @@ write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/heed-config-version
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/heed-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/heed-config-version.cmake
               cmake/HeedRows.cmake cmake/HeedAddKernels.cmake cmake/HeedGenerate.cmake runtime/kernel_table.cpp
         DESTINATION ${heed_package_dir})
+
+# For builds without CMake: the shared library. It finds its folders from its own, so that an install tree may be moved.
+file(RELATIVE_PATH HEED_PC_PREFIX "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
+configure_file(cmake/heed.pc.in ${CMAKE_CURRENT_BINARY_DIR}/heed.pc @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/heed.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

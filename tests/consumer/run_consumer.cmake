@@ -27,6 +27,15 @@ if(bytes GREATER_EQUAL 1500000)
     message(FATAL_ERROR "a small program has ${bytes} bytes; it must stay below 1500000")
 endif()
 
+# Without CMake.
+file(GLOB package ${WORK_DIR}/install/lib*/pkgconfig ${WORK_DIR}/install/lib*/*/pkgconfig)
+execute_process(COMMAND ${CMAKE_COMMAND} -E env PKG_CONFIG_PATH=${package} ${PKG_CONFIG} --cflags --libs heed
+    OUTPUT_VARIABLE flags OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+separate_arguments(flags)
+run(${CC} ${SOURCE_DIR}/one_key.c -o ${WORK_DIR}/by_pkg_config ${flags} -lm)
+string(REGEX MATCH "-L([^;]+)" folder "${flags}")
+run(${CMAKE_COMMAND} -E env LD_LIBRARY_PATH=${CMAKE_MATCH_1} ${WORK_DIR}/by_pkg_config)
+
 # Every object of the second build was made by the first: no entry is added, none is written again.
 file(GLOB before ${WORK_DIR}/cache/*/*)
 foreach(entry IN LISTS before)
