@@ -1,6 +1,6 @@
 """Where the time of a benchmark case goes: the share of each stage of the algorithm, and its hottest loops.
 
-    profile.py BUILD CASE [--dtype f32|f16|bf16] [--kernel NAME] [--threads N] [--loops N]
+    profile_row.py BUILD CASE [--dtype f32|f16|bf16] [--kernel NAME] [--threads N] [--loops N]
 
 Samples heed_bench with perf (by cycles where the machine counts them, else by time) and finds the stage of each sample:
 the row's assembly, which Halide labels by stage, beside its object file, which has the same instructions at known
