@@ -70,9 +70,16 @@ struct CudaOp {
     int shared_bytes = 0;
 };
 
-// By operation and capability.
+// By operation, int8 keys where it has rows for both, and capability.
 const std::map<std::string, CudaOp> cuda_ops = {
-    {"attention_probs_sm75", {cuda::probs_threads, cuda::attention_probs_module}},
+    {"attention_probs_sm75",
+     {cuda::probs_threads, [](auto &name, ElementType type,
+                              auto &target) { return cuda::attention_probs_module(name, type, type, target); }}},
+    {"attention_probs_kvi8_sm75",
+     {cuda::probs_threads,
+      [](auto &name, ElementType type, auto &target) {
+          return cuda::attention_probs_module(name, type, ElementType::i8, target);
+      }}},
     {"clip_sm75", {cuda::layer_threads, cuda::clip_module}},
     {"key_padding_sm75",
      {cuda::layer_threads,
@@ -131,11 +138,11 @@ void generate_cuda_attention(const std::string &name, const std::string &isa, co
 bool has_cuda_op(const std::string &op, const std::string &isa) { return cuda_ops.count(op + "_" + isa) != 0; }
 
 void generate_cuda_op(const std::string &name, const std::string &op, const std::string &isa, ElementType type,
-                      Options &options, const std::string &base) {
+                      bool codes, Options &options, const std::string &base) {
     const int capability = isa == "sm80" ? tensor_core_capability : least_capability;
     const cuda::Toolkit toolkit = toolkit_of(options, capability);
     options.refuse_unknown();
-    const CudaOp &row = cuda_ops.at(op + "_" + isa);
+    const CudaOp &row = cuda_ops.at(op + (codes && op != "kv_append" ? "_kvi8_" : "_") + isa);
     const Halide::Module module = row.make(name, type, cuda_target());
     write(cuda::assemble(module, {capability, row.threads}, toolkit, base), row.shared_bytes, base);
 }

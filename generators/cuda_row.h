@@ -27,7 +27,8 @@ void generate_cuda_attention(const std::string &name, const std::string &isa, co
 // Whether a CUDA row of the operation can be made.
 bool has_cuda_op(const std::string &op, const std::string &isa);
 
+// `codes`: keys are int8.
 void generate_cuda_op(const std::string &name, const std::string &op, const std::string &isa, ElementType type,
-                      Options &options, const std::string &base);
+                      bool codes, Options &options, const std::string &base);
 
 }  // namespace heed

@@ -98,6 +98,7 @@ if(HEED_CUDA)
     # Operations around attention, as on CPUs: for sm75 and all later chips. kv_copy moves bytes; rope serves appends to a cache of its
     # own type too; linear for sm80 has tensor cores, its sm75 rows multiply in f32 whatever the type and take what is not aligned.
     heed_add_op_rows(heed_kernels OP rope merge_states attention_probs linear DTYPE f32 f16 bf16 ISA sm75)
+    heed_add_op_rows(heed_kernels OP attention_probs DTYPE f32 f16 bf16 KV_DTYPE i8 ISA sm75)
     heed_add_op_rows(heed_kernels OP linear DTYPE f16 bf16 ISA sm80)
     heed_add_op_rows(heed_kernels OP kv_append DTYPE f32 f16 bf16 KV_DTYPE i8 ISA sm75)
     heed_add_op_rows(heed_kernels OP kv_copy DTYPE u8 ISA sm75)

@@ -187,7 +187,7 @@ void generate_op(Options &options) {
         throw BadInput(error);
     }
     if (is_cuda_isa(row.isa)) {
-        generate_cuda_op(row.name, row.op, row.isa, element_type(row.dtype), options, base);
+        generate_cuda_op(row.name, row.op, row.isa, element_type(row.dtype), row.kv_dtype == "i8", options, base);
     } else {
         options.refuse_unknown();
         write_module(compile_op(row), base);

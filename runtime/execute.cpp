@@ -1,5 +1,4 @@
 // heed_execute: all checks of pointers and values, the private copy of the metadata, then one kernel call.
-#include <cinttypes>
 #include <cstring>
 #include <limits>
 
@@ -19,20 +18,10 @@ namespace {
 // Pointers, capacities, alignment, overlaps; nothing is read through them yet.
 heed_status check_pointers(const heed_plan &plan, const heed_args &args) {
     const heed_problem &p = plan.problem;
-    const int64_t needed = plan.workspace.total;
     MemoryRanges ranges;
     heed_status status = ranges.add("out", args.out, p.dtype, plan.views.out.span, Access::write);
     if (!status && p.want_lse) status = ranges.add("lse", args.lse, HEED_F32, plan.views.lse.span, Access::write);
-    if (!status && args.workspace_bytes < static_cast<size_t>(needed)) {
-        return fail(HEED_WORKSPACE_TOO_SMALL, "workspace_bytes is %zu; the plan needs %" PRId64, args.workspace_bytes,
-                    needed);
-    }
-    if (!status) {
-        status = ranges.add("workspace", args.workspace, needed / scratch_alignment, scratch_alignment, Access::write);
-    }
-    if (!status && p.metadata_on_device && args.device_status != nullptr) {
-        status = ranges.add("device_status", args.device_status, 1, sizeof(int32_t), Access::write);
-    }
+    if (!status) status = add_workspace(plan, args, &ranges);
     if (!status) status = add_score_buffers(*plan.row, args, &ranges);
     return status ? status : add_inputs(p, plan.views, args, Reads::all, &ranges);
 }

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <limits>
 
+#include "scratch.h"
 #include "status.h"
 
 namespace heed {
@@ -35,6 +36,18 @@ heed_status add_arrays(const heed_problem &p, const heed_args &args, MemoryRange
 }
 
 }  // namespace
+
+heed_status add_workspace(const heed_plan &plan, const heed_args &args, MemoryRanges *ranges) {
+    const int64_t needed = plan.workspace.total;
+    if (args.workspace_bytes < static_cast<size_t>(needed)) {
+        return fail(HEED_WORKSPACE_TOO_SMALL, "workspace_bytes is %zu; the plan needs %" PRId64, args.workspace_bytes,
+                    needed);
+    }
+    const heed_status status =
+        ranges->add("workspace", args.workspace, needed / scratch_alignment, scratch_alignment, Access::write);
+    if (status || !plan.problem.metadata_on_device || args.device_status == nullptr) return status;
+    return ranges->add("device_status", args.device_status, 1, sizeof(int32_t), Access::write);
+}
 
 heed_status add_inputs(const heed_problem &p, const ProblemViews &views, const heed_args &args, Reads reads,
                        MemoryRanges *ranges) {

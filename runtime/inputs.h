@@ -1,13 +1,16 @@
-// The tensors and arrays that a problem reads.
+// The tensors and arrays that a problem reads, and its workspace.
 #pragma once
 
-#include "kernel.h"
+#include "plan.h"
 #include "ranges.h"
 #include "validate.h"
 
 namespace heed {
 
 enum class Reads { all, no_values };  // no_values: v and its scales are left out
+
+// Checks the workspace, and device_status where the problem has it. WORKSPACE_TOO_SMALL.
+heed_status add_workspace(const heed_plan &plan, const heed_args &args, MemoryRanges *ranges);
 
 // Checks the inputs of `args` that the problem has: type, capacity, alignment, no overlap with what `ranges` holds as
 // written. Nothing is read through them.

@@ -201,11 +201,12 @@ struct Kernel {
 //   CUDA linear   a launch for a piece of the output: int32 rows, len, dim_in, first column, columns, head_dim; uint64
 //                 addresses and strides in bytes: x (batch, token), weight (row), bias or 0, out (batch, token, head);
 //                 an output uint8 (1), as above
-//   CUDA attention_probs  a launch for up to probs_sequences sequences: q, k, mask, bias, bias_16, sink, slopes as in
-//                 attention rows; for each sequence num_sequence_fields / 2 uint64, two of SequenceField, low half
-//                 first; int32 sequences, first one, max_q_len, max_kv_len, mode, MaskForm, BiasForm, alibi_symmetric,
-//                 f32 result; scale, softcap float; uint64 address of the result, its strides in bytes (batch, head,
-//                 row); an output uint8 (1), as above
+//   CUDA attention_probs  a launch for a range of sequences: q, k, k_scale, mask, bias, bias_16, sink, slopes,
+//   page_table,
+//                 tasks as in attention rows; int32 sequences, first one, max_q_len, max_kv_len, page_size, uniform and
+//                 q_len, visible begin, end and position offset of every sequence then, mode, MaskForm, BiasForm,
+//                 alibi_symmetric, f32 result; scale, softcap float; uint64 device_status, address of the result, its
+//                 strides in bytes (batch, head, row); an output uint8 (1), as above
 //   merge_splits  CUDA: states, sink f32 (head), num_splits int32; out, lse: the results of a decode row of splits
 //   layer_norm    x (d, row), weight, bias f32 (d), epsilon float; scratch outputs mean, factor f32 (row); out as x
 //                 or x itself
@@ -235,7 +236,6 @@ enum class Op : int32_t {
 
 constexpr int num_put_words = 256;
 constexpr int num_move_segments = 32, move_segment_words = 4;
-constexpr int probs_sequences = 32;
 constexpr int max_merge_states = 64, merge_state_words = 2;
 
 struct OpKernel {

@@ -5,7 +5,6 @@
 #include "index_math.h"
 #include "intrinsics.h"
 #include "launch.h"
-#include "launch_words.h"
 #include "row_elements.h"
 #include "sequence_field.h"
 
@@ -16,43 +15,54 @@ using namespace Halide;
 namespace {
 
 Expr bits(const Expr &x) { return reinterpret<int32_t>(x); }
+constexpr int fault_of_pages = 4;  // see heed_execute
+
 Expr bytes(const Expr &index, const Expr &stride, int size) {
     return cast<uint64_t>(cast<int64_t>(index) * cast<int64_t>(stride)) * cast<uint64_t>(size);
 }
 
 struct ProbsInputs {
-    DeviceTensor q{"q", 4}, k{"k", 4}, mask{"mask", 4}, bias{"bias", 4}, bias_16{"bias_16", 4}, sink{"sink", 1},
-        slopes{"alibi_slopes", 1};
-    LaunchWords words{probs_sequences,
-                      probs_sequence_words};  // of sequences: two of SequenceField each, low half first
+    DeviceTensor q{"q", 4}, k{"k", 4}, k_scale{"k_scale", 3}, mask{"mask", 4}, bias{"bias", 4}, bias_16{"bias_16", 4},
+        sink{"sink", 1}, slopes{"alibi_slopes", 1}, page_table{"page_table", 2}, table{"tasks", 2};
     Param<int32_t> sequences{"sequences"}, first_sequence{"first_sequence"};  // of this launch
-    Param<int32_t> max_q_len{"max_q_len"}, max_kv_len{"max_kv_len"};
+    Param<int32_t> max_q_len{"max_q_len"}, max_kv_len{"max_kv_len"}, page_size{"page_size"};
+    // Not 0: no table is read; every sequence has uniform_q_len queries, max_kv_len keys and these values.
+    Param<int32_t> uniform{"uniform"}, uniform_q_len{"uniform_q_len"}, visible_begin{"visible_begin"},
+        visible_end{"visible_end"}, position_offset{"position_offset"};
     Param<int32_t> mode{"mode"}, mask_form{"mask_form"}, bias_form{"bias_form"}, symmetric{"alibi_symmetric"};
     Param<int32_t> as_f32{"as_f32"};  // the result is f32 rather than in the type of q
     Param<float> scale{"scale"}, softcap{"softcap"};
+    Param<uint64_t> device_status{"device_status"};                                                // an address or 0
     Param<uint64_t> out{"out"}, out_batch{"out_batch"}, out_head{"out_head"}, out_row{"out_row"};  // strides in bytes
 
-    std::vector<DeviceTensor> tensors() const { return {q, k, mask, bias, bias_16, sink, slopes}; }
-    std::vector<Argument> arguments(ElementType type) const {
-        const Type types[] = {stored_type(type), stored_type(type), UInt(8), Float(32), UInt(16), Float(32), Float(32)};
+    std::vector<DeviceTensor> tensors() const {
+        return {q, k, k_scale, mask, bias, bias_16, sink, slopes, page_table, table};
+    }
+    std::vector<Argument> arguments(ElementType type, ElementType kv_type) const {
+        const Type types[] = {stored_type(type), stored_type(kv_type),
+                              Float(32),         UInt(8),
+                              Float(32),         UInt(16),
+                              Float(32),         Float(32),
+                              Int(32),           Int(32)};
         std::vector<Argument> result;
         for (const DeviceTensor &t : tensors()) {
             result.emplace_back(t.name, Argument::InputBuffer, types[result.size()], t.dimensions, ArgumentEstimates());
         }
-        result.insert(result.end(), words.params().begin(), words.params().end());
         for (const auto &param :
-             {sequences, first_sequence, max_q_len, max_kv_len, mode, mask_form, bias_form, symmetric, as_f32}) {
+             {sequences, first_sequence, max_q_len, max_kv_len, page_size, uniform, uniform_q_len, visible_begin,
+              visible_end, position_offset, mode, mask_form, bias_form, symmetric, as_f32}) {
             result.emplace_back(param);
         }
         for (const auto &param : {scale, softcap}) result.emplace_back(param);
-        for (const auto &param : {out, out_batch, out_head, out_row}) result.emplace_back(param);
+        for (const auto &param : {device_status, out, out_batch, out_head, out_row}) result.emplace_back(param);
         return result;
     }
 };
 
 class ProbsProgram {
 public:
-    ProbsProgram(const std::string &name, ElementType type) : name(name), type(type), elements(type, code) {}
+    ProbsProgram(const std::string &name, ElementType type, ElementType kv_type)
+        : name(name), type(type), kv_type(kv_type), elements(type, code) {}
 
     Module module(const Target &target) {
         constexpr int warps = probs_threads / 32;
@@ -63,23 +73,24 @@ public:
         head = code.let("head", line - s * heads);
         lane = code.let("lane", thread % 32);
         code.when(s < in.sequences, [&] {
-            read_sequence(s);
+            sequence = code.let("sequence", in.first_sequence + s);
+            read_sequence();
             read_head();
             run();
         });
         const Expr blocks = ceil_div(in.sequences * in.q.extent(1) * in.max_q_len, warps);
         const Launch launch = {name, blocks, probs_threads, 0, in.tensors(), {}, code.finish()};
-        return launch_module(name, Func("probs"), {UInt(8)}, 1, in.arguments(type), launch, target);
+        return launch_module(name, Func("probs"), {UInt(8)}, 1, in.arguments(type, kv_type), launch, target);
     }
 
 private:
     const std::string name;
-    const ElementType type;
+    const ElementType type, kv_type;
     const ProbsInputs in;
     DeviceCode code;
     RowElements elements;
-    Expr i, head, lane, sequence, begin, end, slope, sink;
-    Expr field[num_sequence_fields], q_row, k_rows, out_row;
+    Expr i, head, kv_head, lane, sequence, begin, end, slope, sink;
+    Expr field[num_sequence_fields], q_row, out_row;
     Registers row_max, row_sum, factor;
 
     Expr row_of(const DeviceTensor &tensor, int size) {
@@ -87,25 +98,32 @@ private:
                                       bytes(head, tensor.stride(2), size) + bytes(i, tensor.stride(1), size));
     }
 
-    void read_sequence(const Expr &s) {
-        const std::vector<Expr> words = in.words.find(code, s);
-        for (int f = 0; f < num_sequence_fields; f++) {
-            field[f] = code.let("field", cast<int32_t>(cast<uint32_t>(words[f / 2] >> (32 * (f % 2)))));
-        }
-        sequence = code.let("sequence", in.first_sequence + s);
+    void read_sequence() {
+        const Expr same[] = {in.uniform_q_len,  0, in.max_kv_len, 0, in.visible_begin, in.visible_end,
+                             in.position_offset};
+        const Registers fields = code.registers("fields", Int(32), num_sequence_fields);
+        code.when(
+            in.uniform != 0,
+            [&] {
+                for (int f = 0; f <= field_position_offset; f++) code.set(fields, f, same[f]);
+            },
+            [&] {
+                const Expr line = in.table.address() + bytes(sequence, num_sequence_fields, 4);
+                for (int f = 0; f <= field_position_offset; f++) {
+                    code.set(fields, f, load_i32(line + cast<uint64_t>(4 * f)));
+                }
+            });
+        for (int f = 0; f <= field_position_offset; f++) field[f] = code.let("field", fields[f]);
         begin = code.let("begin", first_visible(i, field[field_visible_begin]));
         end = code.let("end", end_visible(i, field[field_visible_end], field[field_kv_len]));
     }
 
     void read_head() {
         const int size = elements.size();
-        const Expr kv_head = quotient(head, quotient(in.q.extent(1), in.k.extent(1)));
+        kv_head = code.let("kv_head", quotient(head, quotient(in.q.extent(1), in.k.extent(1))));
         q_row = code.let("q_row", in.q.address() + bytes(sequence, in.q.stride(3), size) +
                                       bytes(head, in.q.stride(1), size) +
                                       bytes(field[field_first_q] + i, in.q.stride(2), size));
-        k_rows = code.let("k_rows", in.k.address() + bytes(sequence, in.k.stride(3), size) +
-                                        bytes(kv_head, in.k.stride(1), size) +
-                                        bytes(field[field_first_key], in.k.stride(2), size));
         out_row = code.let("result_row", in.out + cast<uint64_t>(sequence) * in.out_batch +
                                              cast<uint64_t>(head) * in.out_head + cast<uint64_t>(i) * in.out_row);
         const Registers of_head = code.registers("of_head", Float(32), 2);
@@ -149,7 +167,7 @@ private:
         const Registers result = code.registers("score", Int(32), 1);
         code.set(result, 0, select(in.mode == masked_scores || in.mode == probabilities, INT32_MIN + 0x7f800000, 0));
         code.when(j < field[field_kv_len] && i < field[field_q_len], [&] {
-            const Expr raw = code.let("raw", dot(j) * in.scale);
+            const Expr raw = code.let("raw", dot(find_key(j)) * in.scale);
             const Registers capped = code.registers("capped", Float(32), 1);
             code.set(capped, 0, raw);
             code.when(in.softcap > 0.f && in.mode != raw_scores,
@@ -161,17 +179,47 @@ private:
         return code.let("score", reinterpret<float>(result[0]));
     }
 
-    Expr dot(const Expr &j) {
-        const int size = elements.size();
+    struct Slot {
+        Expr page, slot;
+    };
+
+    // Where key j of the sequence lies. Ids of pages are clamped and reported: memory of the caller may hold anything.
+    Slot find_key(const Expr &j) {
+        const Registers at = code.registers("page_and_slot", Int(32), 2);
+        code.set(at, 0, sequence);
+        code.set(at, 1, field[field_first_key] + j);
+        code.when(in.page_size > 0, [&] {
+            const Expr page = code.let("page", quotient(j, in.page_size));
+            const Expr entry =
+                bytes(sequence, in.page_table.stride(1), 4) + bytes(min(page, in.page_table.extent(0) - 1), 1, 4);
+            const Expr id = code.let("page_id", load_i32(in.page_table.address() + entry));
+            const Expr valid = code.let("valid_id", clamp(id, 0, in.k.extent(3) - 1));
+            code.set(at, 0, valid);
+            code.set(at, 1, j - page * in.page_size);
+            code.when(id != valid && in.device_status != cast<uint64_t>(0), [&] {
+                code.run(store_u32_if_zero(in.device_status, cast<uint32_t>(sequence * 8 + fault_of_pages)));
+            });
+        });
+        return {code.let("page", at[0]), code.let("slot", at[1])};
+    }
+
+    Expr dot(const Slot &key) {
+        const bool has_codes = kv_type == ElementType::i8;
+        const int size = elements.size(), kv_size = has_codes ? 1 : size;
         const Registers sum = code.registers("dot", Float(32), 1);
         code.set(sum, 0, 0.f);
-        const Expr k_row = code.let("k_row", k_rows + bytes(j, in.k.stride(2), size));
+        const Expr k_row =
+            code.let("k_row", in.k.address() + bytes(key.page, in.k.stride(3), kv_size) +
+                                  bytes(kv_head, in.k.stride(1), kv_size) + bytes(key.slot, in.k.stride(2), kv_size));
         code.loop("d", in.q.extent(0), [&](const Expr &d) {
-            const Expr at = cast<uint64_t>(d) * cast<uint64_t>(size);
-            const Expr a = elements.load(q_row + at, 1)[0], b = elements.load(k_row + at, 1)[0];
+            const Expr a = elements.load(q_row + bytes(d, 1, size), 1)[0], at = k_row + bytes(d, 1, kv_size);
+            const Expr b = has_codes ? cast<float>(cast<int8_t>(load_u8(at))) : elements.load(at, 1)[0];
             code.set(sum, 0, fma(a, b, sum[0]));
         });
-        return sum[0];
+        if (!has_codes) return sum[0];
+        const Expr scale = in.k_scale.address() + bytes(key.page, in.k_scale.stride(2), 4) +
+                           bytes(kv_head, in.k_scale.stride(0), 4) + bytes(key.slot, in.k_scale.stride(1), 4);
+        return sum[0] * load_f32(scale);
     }
 
     Expr is_visible(const Expr &j) {
@@ -227,8 +275,8 @@ private:
 
 }  // namespace
 
-Module attention_probs_module(const std::string &name, ElementType type, const Target &target) {
-    return ProbsProgram(name, type).module(target);
+Module attention_probs_module(const std::string &name, ElementType type, ElementType kv_type, const Target &target) {
+    return ProbsProgram(name, type, kv_type).module(target);
 }
 
 }  // namespace heed::cuda

@@ -8,11 +8,11 @@
 
 namespace heed::cuda {
 
-constexpr int probs_sequences = 32, probs_sequence_words = 4;
 constexpr int probs_threads = 256;  // of a block
 
-// The formulas of generators/attention_probs.cpp. A warp has a query row and computes its scores once per pass: simple,
-// not fast.
-Halide::Module attention_probs_module(const std::string &name, ElementType type, const Halide::Target &target);
+// The formulas of generators/attention_probs.cpp, kv_type `type` or i8. A warp has a query row and computes its scores
+// once per pass: simple, not fast.
+Halide::Module attention_probs_module(const std::string &name, ElementType type, ElementType kv_type,
+                                      const Halide::Target &target);
 
 }  // namespace heed::cuda

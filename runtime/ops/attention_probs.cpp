@@ -38,7 +38,8 @@ heed_status check_memory(ProbsCall *call) {
                     static_cast<int>(call->out.dtype), static_cast<int>(p.dtype));
     }
     MemoryRanges ranges;
-    const heed_status status = ranges.add("probs", call->out, call->out.dtype, call->probs.span, Access::write);
+    heed_status status = ranges.add("probs", call->out, call->out.dtype, call->probs.span, Access::write);
+    if (!status && p.device == HEED_CUDA) status = add_workspace(call->plan, call->args, &ranges);
     return status ? status : add_inputs(p, call->plan.views, call->args, Reads::no_values, &ranges);
 }
 

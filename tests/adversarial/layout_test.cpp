@@ -86,7 +86,6 @@ TEST(HeadDims, Case32_AllAreSupported) {
         // The range of few outputs proves little of 16 bits.
         expect_correct(make_attention(longer, Data::normal, 32, HEED_F16), CallOptions(), {true, false});
         expect_correct(make_attention(longer, Data::normal, 32, HEED_BF16), CallOptions(), {true, false});
-        if (test_device() == HEED_CUDA) continue;  // no int8 there yet
         expect_correct(make_attention(longer, Data::normal, 32, HEED_F32, true), CallOptions());
     }
 }

@@ -158,11 +158,6 @@ TEST(ProbsArguments, ThreadsAndPoolAreChecked) {
 std::vector<Form> forms() {
     std::vector<Form> result;
     for (const heed_dtype dtype : {HEED_F32, HEED_F16, HEED_BF16}) {
-        if (test_device() == HEED_CUDA) {  // neither int8 nor paged keys there
-            result.push_back({dtype, false, HEED_Q_DENSE, HEED_KV_CONTIGUOUS});
-            result.push_back({dtype, false, HEED_Q_VARLEN, HEED_KV_VARLEN});
-            continue;
-        }
         for (const bool int8_kv : {false, true}) {
             result.push_back({dtype, int8_kv, HEED_Q_DENSE, HEED_KV_CONTIGUOUS});
             result.push_back({dtype, int8_kv, HEED_Q_DENSE, HEED_KV_PAGED});
@@ -174,6 +169,30 @@ std::vector<Form> forms() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, Probs, testing::ValuesIn(forms()));
+
+class ProbsOfDeviceMetadata : public Probs {};
+
+TEST_P(ProbsOfDeviceMetadata, AreThoseOfHostMetadata) {
+    const Attention a = every_feature(GetParam());
+    const CallOptions options = CallOptions().with_storage(GetParam().q_storage, GetParam().kv_storage);
+    Call on_host(a, options), on_device(a, options);
+    on_device.problem.metadata_on_device = true;
+    ASSERT_EQ(on_host.prepare(), HEED_OK) << heed_last_error();
+    ASSERT_EQ(on_device.prepare(), HEED_OK) << heed_last_error();
+    for (const heed_probs_mode mode : {HEED_PROBS_SCORES, HEED_PROBS_SOFTMAX}) {
+        EXPECT_EQ(probs(a, on_device, mode), probs(a, on_host, mode));
+    }
+    EXPECT_EQ(on_device.device_status, 0);
+    if (GetParam().kv_storage != HEED_KV_PAGED) return;
+    constexpr int of_pages = 4;
+    const_cast<int32_t *>(on_device.args.page_table)[0] = 1 << 30;
+    probs(a, on_device, HEED_PROBS_SCORES);
+    EXPECT_EQ(on_device.device_status & 7, of_pages);
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, ProbsOfDeviceMetadata,
+                         testing::ValuesIn(test_device() == HEED_CUDA ? forms() : std::vector<Form>()));
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ProbsOfDeviceMetadata);
 
 }  // namespace
 }  // namespace heed_test

@@ -164,7 +164,6 @@ TEST(Table, HasRowsForEveryIsa) {
 }
 
 TEST(Table, HasRowsForEveryTypeAndStorage) {
-    if (test_device() == HEED_CUDA) GTEST_SKIP() << "CUDA has no rows of int8, pages and dropout yet";
     for (const heed_dtype dtype : {HEED_F32, HEED_F16, HEED_BF16}) {
         for (const bool int8_kv : {false, true}) {
             for (const heed_kv_storage storage : {HEED_KV_CONTIGUOUS, HEED_KV_PAGED}) {

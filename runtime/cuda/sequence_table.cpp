@@ -1,0 +1,143 @@
+#include "cuda/sequence_table.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "workspace.h"
+
+namespace heed {
+namespace {
+
+using cuda::Launches;
+
+constexpr int words_per_sequence = num_sequence_fields / 2;
+
+// A line as parameters of a launch: two fields a word, low half first.
+void pack_sequence(const heed_problem &p, const Sequence &seq, uint64_t *line) {
+    const VisibleRange visible = visible_range(p, seq);
+    int32_t fields[num_sequence_fields] = {};
+    fields[sequence_q_len] = seq.q_len;
+    fields[sequence_first_q] = seq.first_q;
+    fields[sequence_kv_len] = seq.kv_len;
+    fields[sequence_first_key] = seq.first_key;
+    fields[sequence_visible_begin] = visible.begin;
+    fields[sequence_visible_end] = visible.end;
+    fields[sequence_position_offset] = visible.position_offset;
+    for (int i = 0; i < num_sequence_fields; i += 2) {
+        line[i / 2] = static_cast<uint32_t>(fields[i]) | uint64_t{static_cast<uint32_t>(fields[i + 1])} << 32;
+    }
+}
+
+// Metadata on the host. `launches` NULL only checks it.
+class HostTable {
+public:
+    HostTable(const heed_plan &plan, const heed_args &args, Launches *launches)
+        : plan_(plan), args_(args), reader_(plan.problem, args), launches_(launches),
+          next_(static_cast<char *>(args.workspace) + plan.workspace.tasks) {}
+
+    heed_status write() {
+        heed_status status = reader_.start();
+        for (int32_t b = 0; !status && b < plan_.problem.batch; b++) {
+            Sequence sequence;
+            status = reader_.next(&sequence);
+            if (status || launches_ == nullptr) continue;
+            if (copies_pages(plan_.problem)) status = put_pages(sequence);
+            if (status) continue;
+            pack_sequence(plan_.problem, sequence, words_ + num_lines_ * words_per_sequence);
+            num_lines_++;
+            if (num_lines_ == sequences_per_launch || b == plan_.problem.batch - 1) status = flush();
+        }
+        return status ? status : reader_.finish();
+    }
+
+private:
+    // Words behind the last line are not written.
+    heed_status flush() {
+        const int32_t words = num_lines_ * num_sequence_fields;
+        char *const to = next_;
+        next_ += int64_t{words} * int64_t{sizeof(int32_t)};
+        num_lines_ = 0;
+        return put(words_, words, to);
+    }
+
+    // The pages that are in use, read again: the kernel clamps them.
+    heed_status put_pages(const Sequence &sequence) {
+        const heed_problem &p = plan_.problem;
+        const volatile int32_t *const ids = args_.page_table + int64_t{sequence.index} * p.max_pages_per_seq;
+        char *const to = static_cast<char *>(args_.workspace) + plan_.workspace.pages +
+                         int64_t{sequence.index} * copied_pages(p) * int64_t{sizeof(int32_t)};
+        const int64_t pages = (int64_t{sequence.kv_len} + p.page_size - 1) / p.page_size;
+        heed_status status = HEED_OK;
+        for (int64_t first = 0; !status && first < pages; first += num_put_words) {
+            const int64_t count = std::min<int64_t>(pages - first, num_put_words);
+            uint64_t words[num_put_words / 2] = {};
+            for (int64_t i = 0; i < count; i++) {
+                words[i / 2] |= uint64_t{static_cast<uint32_t>(ids[first + i])} << (i % 2 * 32);
+            }
+            status = put(words, static_cast<int32_t>((count + 1) / 2 * 2), to + first * int64_t{sizeof(int32_t)});
+        }
+        return status;
+    }
+
+    heed_status put(const uint64_t (&words)[num_put_words / 2], int32_t count, char *to) {
+        const KernelBuffer out = {to, HEED_I32, 1, {count}, {1}};
+        OpArgument arguments[num_put_words / 2 + 1];
+        for (int i = 0; i < num_put_words / 2; i++) arguments[i] = OpArgument(words[i]);
+        arguments[num_put_words / 2] = OpArgument(out);
+        return cuda::launch_op(*plan_.table_row, arguments, num_put_words / 2 + 1, *launches_);
+    }
+
+    const heed_plan &plan_;
+    const heed_args &args_;
+    SequenceReader reader_;
+    Launches *const launches_;
+    char *next_;  // on the device
+    uint64_t words_[num_put_words / 2] = {};
+    int32_t num_lines_ = 0;
+};
+
+// Arrays that the problem has not are NULL.
+KernelBuffer device_array(const int32_t *data, bool used, int32_t extent) {
+    return {used ? const_cast<int32_t *>(data) : nullptr, HEED_I32, 1, {extent}, {1}};
+}
+
+// Metadata on the device.
+heed_status launch_sequences(const heed_plan &plan, const heed_args &args, Launches *launches) {
+    const heed_problem &p = plan.problem;
+    const bool ragged_q = p.q_storage == HEED_Q_VARLEN, ragged_kv = p.kv_storage == HEED_KV_VARLEN,
+               offsets = p.position == HEED_EXPLICIT;
+    const int32_t has = (ragged_q ? 1 : 0) | (ragged_kv ? 2 : 0) | (p.has_kv_lens ? 4 : 0) | (offsets ? 8 : 0);
+    const KernelBuffer cu_seqlens_q = device_array(args.cu_seqlens_q, ragged_q, p.batch + 1),
+                       cu_seqlens_kv = device_array(args.cu_seqlens_kv, ragged_kv, p.batch + 1),
+                       kv_lens = device_array(args.kv_lens, p.has_kv_lens, p.batch),
+                       q_offsets = device_array(args.q_offsets, offsets, p.batch), table = sequence_table(plan, args);
+    const int32_t position = p.position, causal = p.causal;
+    int32_t max_kv_len = p.max_kv_len;
+    if (p.kv_storage == HEED_KV_PAGED) {
+        max_kv_len = static_cast<int32_t>(std::min(int64_t{max_kv_len}, int64_t{p.max_pages_per_seq} * p.page_size));
+    }
+    const uint64_t fault = reinterpret_cast<uintptr_t>(args.device_status);
+    const OpArgument arguments[] = {cu_seqlens_q,  cu_seqlens_kv,  kv_lens,    q_offsets, p.batch,  p.max_q_len,
+                                    max_kv_len,    p.total_q,      p.total_kv, has,       position, causal,
+                                    p.window_left, p.window_right, fault,      table};
+    return cuda::launch_op(*plan.table_row, arguments, static_cast<int>(std::size(arguments)), *launches);
+}
+
+}  // namespace
+
+KernelBuffer sequence_table(const heed_plan &plan, const heed_args &args) {
+    char *const table = static_cast<char *>(args.workspace) + plan.workspace.tasks;
+    return {table, HEED_I32, 2, {num_sequence_fields, plan.problem.batch}, {1, num_sequence_fields}};
+}
+
+heed_status put_sequences(const heed_plan &plan, const heed_args &args, Launches *launches) {
+    if (plan.table_row == nullptr) return HEED_OK;
+    return plan.problem.metadata_on_device ? launch_sequences(plan, args, launches)
+                                           : HostTable(plan, args, launches).write();
+}
+
+heed_status check_sequences(const heed_plan &plan, const heed_args &args) {
+    return plan.problem.metadata_on_device ? HEED_OK : HostTable(plan, args, nullptr).write();
+}
+
+}  // namespace heed
