@@ -86,6 +86,14 @@ HEED_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
     });
 }
 
+HEED_EXPORT CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
+    return in_context([&](Context &) {
+        *total = DeviceMemory::capacity;
+        *free = DeviceMemory::capacity - state().memory.used();
+        return CUresult{cuda_success};
+    });
+}
+
 HEED_EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes) {
     return synchronous([=](Context &context) { return copy_in(context, to, from, bytes); });
 }
