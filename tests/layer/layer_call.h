@@ -49,6 +49,12 @@ inline bool has_rows(heed_dtype dtype, heed_dtype kv_dtype, heed_kv_storage stor
     });
 }
 
+// Caches that layers of f32 have on the tested device: paged ones where it has rows for them.
+inline std::vector<heed_kv_storage> f32_storages() {
+    if (!has_rows(HEED_F32, HEED_F32, HEED_KV_PAGED)) return {HEED_KV_CONTIGUOUS};
+    return {HEED_KV_PAGED, HEED_KV_CONTIGUOUS};
+}
+
 #define SKIP_WITHOUT_ROWS(...)                                                                                         \
     if (!has_rows(__VA_ARGS__)) GTEST_SKIP() << "no row of " #__VA_ARGS__ " is linked for the device"
 

@@ -180,12 +180,6 @@ inline std::vector<float> row_of(const std::vector<float> &y, int32_t q_len, int
     return {first, first + SmallLayer::dim_out};
 }
 
-// Caches that layers of f32 have on the tested device: paged ones where it has rows for them.
-inline std::vector<heed_kv_storage> f32_storages() {
-    if (!has_rows(HEED_F32, HEED_F32, HEED_KV_PAGED)) return {HEED_KV_CONTIGUOUS};
-    return {HEED_KV_PAGED, HEED_KV_CONTIGUOUS};
-}
-
 constexpr double f32_bound = 2e-6;  // another order of float sums: a few units of 2^-24
 
 // Elements differ by at most `bound` times the largest one.

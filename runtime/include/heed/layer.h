@@ -46,11 +46,11 @@ typedef enum heed_qk_norm HEED_ENUM_WIDTH {
 
 typedef struct heed_layer_config {
     uint32_t struct_size; /* set by heed_layer_config_init */
-    heed_device device; /* a call's execution.device must be the same */
-    heed_dtype dtype;   /* activations and weights */
-    int32_t dim_in;     /* width of x */
-    int32_t dim_memory; /* width of memory; 0 = dim_in */
-    int32_t dim_out;    /* width of y; 0 = dim_in */
+    heed_device device;   /* a call's execution.device must be the same */
+    heed_dtype dtype;     /* activations and weights */
+    int32_t dim_in;       /* width of x */
+    int32_t dim_memory;   /* width of memory; 0 = dim_in */
+    int32_t dim_out;      /* width of y; 0 = dim_in */
     int32_t num_heads, num_kv_heads;
     int32_t head_dim;   /* 0 = dim_in / num_heads, which must divide */
     int32_t head_dim_v; /* 0 = head_dim */
