@@ -110,6 +110,14 @@ HEED_EXPORT CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t byt
     return on_stream(stream, [=](Context &context) { return copy_out(context, to, from, bytes); });
 }
 
+HEED_EXPORT CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+    return synchronous([=](Context &context) {
+        CUresult code = cuda_success;
+        const uint8_t *source = bytes == 0 ? nullptr : find_bytes(context, from, bytes, &code);
+        return source == nullptr ? code : copy_in(context, to, source, bytes);
+    });
+}
+
 HEED_EXPORT CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count) {
     return synchronous([=](Context &context) { return fill(context, to, value, count); });
 }
