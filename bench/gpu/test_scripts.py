@@ -37,8 +37,8 @@ class Mirror(unittest.TestCase):
         words = dict(re.findall(r"HEED_(\w+) = (\d+)", (HEADERS / "types.h").read_text()))
         for name, value in heed_api.DTYPES.items():
             self.assertEqual(int(words[name.upper()]), value)
-        self.assertEqual([int(words[name]) for name in ("U8", "CUDA", "Q_VARLEN", "KV_VARLEN")],
-                         [heed_api.U8, heed_api.CUDA, heed_api.VARLEN, heed_api.VARLEN])
+        self.assertEqual([int(words[name]) for name in ("I8", "U8", "CUDA", "Q_VARLEN", "KV_VARLEN", "KV_PAGED")],
+                         [heed_api.I8, heed_api.U8, heed_api.CUDA, heed_api.VARLEN, heed_api.VARLEN, heed_api.PAGED])
 
 
 class Cases(unittest.TestCase):
