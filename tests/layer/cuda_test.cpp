@@ -1,20 +1,10 @@
-// Layers on CUDA: what the same layer on the CPU gives, on the caller's stream and in its context, in graphs.
-#include <thread>
-
-#include "small_layer.h"
+// Layers on CUDA give what the same layer on the CPU gives.
+#include "cuda_layer.h"
 
 namespace heed_test {
 namespace {
 
 using testing::HasSubstr;
-
-class CudaLayer : public testing::Test {
-protected:
-    void SetUp() override {
-        if (test_device() == HEED_CPU) GTEST_SKIP() << "for CUDA";
-        enter_test_device();
-    }
-};
 
 // The same call on a layer of either device.
 struct Twin {
@@ -50,15 +40,6 @@ std::vector<float> run_on_cpu(const Twin &twin, const GuardedCall &cuda, heed_ca
 
 // Roundings between the steps fall either way: some units of the type.
 double bound_of(heed_dtype dtype) { return dtype == HEED_F32 ? f32_bound : dtype == HEED_F16 ? 0x1p-8 : 0x1p-5; }
-
-SmallLayer layer_with_everything(heed_dtype dtype, heed_qk_norm norm) {
-    SmallLayer small(dtype);
-    small.add_rope();
-    small.config.clip_qkv = 1;
-    small.config.softcap = 5;
-    small.config.qk_norm = norm;
-    return small;
-}
 
 // Steps over a cache, of sequences of their own lengths, by a layer that clips, normalises and rotates.
 TEST_F(CudaLayer, GivesWhatTheCpuGives) {
@@ -158,163 +139,6 @@ TEST_F(CudaLayer, CrossAttentionFromAPreparedCache) {
     ASSERT_EQ(heed_layer_prepare(twin.cpu.get(), theirs.get(), 2, 9, &tokens, lens, &run), HEED_OK);
     call.args.cache = ours.get();
     expect_near(call.run(), run_on_cpu(twin, call, theirs.get()), f32_bound);
-}
-
-// A layer's call on memory that stays on the device.
-class DeviceCall {
-public:
-    DeviceCall(const heed::Layer &layer, int32_t batch, int32_t q_len, void *stream, uint64_t seed = 7)
-        : layer_(layer), host_(layer, HEED_F32, batch, q_len, seed), x_(bytes_of(host_.x.tensor()), 0, false),
-          y_(bytes_of(host_.args.y), 0, true), workspace_(heed_layer_workspace_bytes(layer.get()), 0, true) {
-        args = host_.args;
-        args.x = {x_.data(), static_cast<int64_t>(host_.x.size()), HEED_F32};
-        args.y.data = y_.data();
-        args.execution.stream = stream;
-        args.execution.workspace = workspace_.data();
-        set_x(host_.x);
-    }
-
-    heed_layer_args args;
-
-    void set_x(const Elements &x) {
-        CudaDevice::get().copy_to_device(x_.data(), x.tensor().data, bytes_of(x.tensor()));
-    }
-    void enqueue() const { EXPECT_EQ(heed_layer_forward(layer_.get(), &args), HEED_OK) << heed_last_error(); }
-    std::vector<float> wait() const {
-        std::vector<float> y(static_cast<size_t>(args.y.size));
-        CudaDevice::get().synchronize(args.execution.stream);
-        CudaDevice::get().copy_to_host(y.data(), y_.data(), bytes_of(args.y));
-        EXPECT_TRUE(y_.guards_intact() && workspace_.guards_intact());
-        return y;
-    }
-
-private:
-    static size_t bytes_of(const heed_tensor &tensor) { return static_cast<size_t>(tensor.size * 4); }
-
-    const heed::Layer &layer_;
-    const GuardedCall host_;
-    const DeviceBuffer x_, y_, workspace_;
-};
-
-// A graph of a call gives what the call gives, for other tokens too; the first call of a row may be a captured one.
-TEST_F(CudaLayer, ForwardIsCapturedIntoAGraph) {
-    SmallLayer small = layer_with_everything(HEED_F32, HEED_QK_NORM_HEAD);
-    const Elements weight(HEED_F32, SmallLayer::head_dim, 41);
-    small.weights.q_norm_weight = small.weights.k_norm_weight = weight.tensor();
-    const heed::Layer layer = small.make();
-    const CudaDevice &device = CudaDevice::get();
-    void *const stream = device.make_stream();
-    const int32_t lens[] = {20, 11};
-    DeviceCall call(layer, 2, 20, stream), other(layer, 2, 20, stream, 8);
-    call.args.q_lens = other.args.q_lens = lens;
-    void *const graph = device.capture(stream, [&] { call.enqueue(); });
-    for (const uint64_t seed : {7, 8}) {
-        const Elements x(HEED_F32, 2 * 20 * SmallLayer::dim_in, seed);
-        call.set_x(x);
-        other.set_x(x);
-        device.replay(graph, stream);
-        const std::vector<float> y = call.wait();
-        other.enqueue();
-        EXPECT_EQ(y, other.wait());
-    }
-}
-
-// A step's graph holds the lengths of its capture: replayed, it writes the same slots again.
-TEST_F(CudaLayer, AGraphOfAStepRepeatsIt) {
-    const heed::Layer layer = SmallLayer().make();
-    const CudaDevice &device = CudaDevice::get();
-    void *const stream = device.make_stream();
-    heed::Cache cache(layer, cache_config(HEED_KV_CONTIGUOUS));
-    DeviceCall prompt(layer, 2, 9, stream), step(layer, 2, 1, stream, 8);
-    prompt.args.cache = step.args.cache = cache.get();
-    prompt.enqueue();
-    step.enqueue();
-    const std::vector<float> expected = step.wait();
-    for (int32_t b = 0; b < 2; b++) cache.truncate(b, 9);
-    void *const graph = device.capture(stream, [&] { step.enqueue(); });
-    EXPECT_EQ(cache.view().kv_lens[0], 10);
-    for (int32_t repeat = 0; repeat < 2; repeat++) {
-        device.replay(graph, stream);
-        EXPECT_EQ(step.wait(), expected);
-    }
-}
-
-// One layer, calls in two threads on streams of their own, each with its workspace and cache.
-TEST_F(CudaLayer, StreamsRunAtOnce) {
-    const heed::Layer layer = SmallLayer().make();
-    std::vector<float> expected[2];
-    for (uint64_t n = 0; n < 2; n++) {
-        DeviceCall alone(layer, 2, 20, CudaDevice::get().stream(), n);
-        alone.enqueue();
-        expected[n] = alone.wait();
-    }
-    std::vector<std::thread> threads;
-    for (uint64_t n = 0; n < 2; n++) {
-        threads.emplace_back([&layer, &expected, n] {
-            void *const stream = CudaDevice::get().make_stream();
-            heed::Cache cache(layer, cache_config(HEED_KV_CONTIGUOUS));
-            DeviceCall call(layer, 2, 20, stream, n);
-            CudaDevice::get().set_current(nullptr);  // the stream's context serves
-            for (int32_t repeat = 0; repeat < 5; repeat++) {
-                call.args.cache = repeat % 2 == 0 ? cache.get() : nullptr;
-                cache.reset();
-                call.enqueue();
-                expect_near(call.wait(), expected[n], f32_bound);
-                CudaDevice::get().set_current(nullptr);
-            }
-        });
-    }
-    for (std::thread &thread : threads) thread.join();
-}
-
-TEST_F(CudaLayer, ContextsAreKeptApart) {
-    const CudaDevice &device = CudaDevice::get();
-    const SmallLayer small;
-    const heed::Layer layer = small.make();
-    void *const context = device.make_context();
-    device.set_current(nullptr);
-    heed_layer *none = nullptr;
-    EXPECT_EQ(heed_layer_create(&small.config, &small.weights, &none), HEED_INVALID_ARGUMENT);
-    EXPECT_THAT(heed_last_error(), HasSubstr("no CUDA context is current"));
-    device.set_current(context);
-    {
-        const heed::Layer other(small.config, small.weights);
-        const heed::Cache cache(other, cache_config(HEED_KV_CONTIGUOUS));
-        DeviceCall call(layer, 2, 5, device.stream());
-        call.args.cache = cache.get();
-        EXPECT_EQ(heed_layer_forward(layer.get(), &call.args), HEED_INVALID_ARGUMENT);
-        EXPECT_THAT(heed_last_error(), HasSubstr("cache is of layers of another CUDA context"));
-        call.args.cache = nullptr;
-        EXPECT_EQ(heed_layer_forward(other.get(), &call.args), HEED_INVALID_ARGUMENT);
-        EXPECT_THAT(heed_last_error(), HasSubstr("execution.stream is of another CUDA context"));
-        const Twin twin{SmallLayer()};
-        const heed::Cache host(twin.cpu, cache_config(HEED_KV_CONTIGUOUS));
-        call.args.cache = host.get();
-        EXPECT_EQ(heed_layer_forward(layer.get(), &call.args), HEED_INVALID_ARGUMENT);
-        EXPECT_THAT(heed_last_error(), HasSubstr("cache is of layers on the CPU; this layer is on CUDA"));
-    }
-    enter_test_device();
-}
-
-// Whatever context is current, a layer and its caches take and give back memory of their own.
-TEST_F(CudaLayer, MemoryComesBack) {
-    const CudaDevice &device = CudaDevice::get();
-    SmallLayer small;
-    small.config.max_kv_len = 1 << 16;
-    const auto use = [&] {
-        const heed::Layer layer = small.make();
-        heed::CacheConfig config = cache_config(HEED_KV_CONTIGUOUS);
-        config.capacity = 1 << 16;
-        device.set_current(nullptr);
-        heed::Cache cache(layer, config);
-        heed_cache *failed = nullptr;
-        config.batch = 1 << 20;
-        EXPECT_EQ(heed_cache_create(layer.get(), &config, &failed), HEED_OUT_OF_MEMORY);
-        return device.free_bytes();
-    };
-    const size_t before = device.free_bytes(), during = use();
-    EXPECT_GE(before - during, size_t{2} * 2 * (16 + 12) * 4 << 16);
-    EXPECT_GE(device.free_bytes() + (8 << 20), before);  // the driver keeps a few small blocks
 }
 
 }  // namespace
