@@ -93,13 +93,20 @@ bool lay_out_workspace(heed_plan *plan) {
 
 int64_t most_workspace_bytes(const heed_problem &largest) {
     heed_plan plan = {};
-    if (check_problem(&largest, &plan.problem, &plan.views) != HEED_OK) return -1;
+    heed_problem problem = largest;
+    if (problem.device == HEED_CUDA) {  // a table of sequences, and the longest of pages
+        problem.kv_storage = HEED_KV_PAGED;
+        problem.has_kv_lens = true;
+        problem.num_pages = problem.page_size = 1;
+        problem.max_pages_per_seq = problem.max_kv_len;
+    }
     int64_t most = 0;
     for (int32_t i = 0; i < heed_kernel_table.count; i++) {
         const Kernel &row = heed_kernel_table.rows[i];
         if (!serves(row, largest)) continue;
         const bool few_rows = row.phase == Phase::decode && is_for_few_rows(row, largest);
-        plan.problem.max_q_len = few_rows ? std::min(largest.max_q_len, decode_max_q_len) : largest.max_q_len;
+        problem.max_q_len = few_rows ? std::min(largest.max_q_len, decode_max_q_len) : largest.max_q_len;
+        if (check_problem(&problem, &plan.problem, &plan.views) != HEED_OK) return -1;
         plan.row = &row;
         const bool splits = row.phase == Phase::decode;
         plan.splits = {splits ? most_splits(largest.max_kv_len, row.kv_block) : 1, 0};

@@ -13,7 +13,8 @@ import tarfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIMIT = 60 << 20
-PROGRAMS = ("tests/kernel/heed_kernel_tests", "tests/adversarial/heed_adversarial_tests", "tests/ops/heed_device_ops_tests")
+PROGRAMS = ("tests/kernel/heed_kernel_tests", "tests/adversarial/heed_adversarial_tests", "tests/ops/heed_device_ops_tests",
+            "tests/layer/heed_device_layer_tests")
 SANITIZER = ("bin/compute-sanitizer", "lib/libsanitizer-collection.so", "lib/libsanitizer-public.so",
              "lib/libInterceptorInjectionTarget.so", "lib/libTreeLauncherPlaceholder.so", "lib/libTreeLauncherTargetInjection.so",
              "lib/libTreeLauncherTargetUpdatePreloadInjection.so")

@@ -20,7 +20,11 @@ SIGNATURES = {
     "cuMemcpyHtoD_v2": (c_uint64, c_void_p, c_size_t),
     "cuMemcpyDtoH_v2": (c_void_p, c_uint64, c_size_t),
     "cuMemcpyDtoDAsync_v2": (c_uint64, c_uint64, c_size_t, c_void_p),
+    "cuMemcpyDtoD_v2": (c_uint64, c_uint64, c_size_t),
     "cuMemsetD8_v2": (c_uint64, c_ubyte, c_size_t),
+    "cuModuleLoadData": (POINTER(c_void_p), c_char_p),
+    "cuModuleGetFunction": (POINTER(c_void_p), c_void_p, c_char_p),
+    "cuLaunchKernel": (c_void_p, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_void_p, c_void_p, c_void_p),
     "cuEventCreate": (POINTER(c_void_p), c_uint),
     "cuEventRecord": (c_void_p, c_void_p),
     "cuEventSynchronize": (c_void_p,),
@@ -101,8 +105,10 @@ class Driver:
     @property
     def capability(self):
         """10 * major + minor."""
-        major, minor = (self._get("cuDeviceGetAttribute", c_int, attribute, self.device) for attribute in (75, 76))
-        return 10 * major + minor
+        return 10 * self.attribute(75) + self.attribute(76)
+
+    def attribute(self, number):
+        return self._get("cuDeviceGetAttribute", c_int, number, self.device)
 
     @property
     def memory_bytes(self):
@@ -138,8 +144,22 @@ class Driver:
     def fill(self, address, byte, size):
         self.call("cuMemsetD8_v2", address, byte, size)
 
+    def copy_now(self, to, source, size):
+        self.call("cuMemcpyDtoD_v2", to, source, size)
+
     def copy(self, to, source, size, stream):
         self.call("cuMemcpyDtoDAsync_v2", to, source, size, stream)
+
+    # ---- Kernels
+
+    def load_kernel(self, ptx, name):
+        module = self._get("cuModuleLoadData", c_void_p, ptx.encode())
+        return self._get("cuModuleGetFunction", c_void_p, module, name.encode())
+
+    def launch(self, function, blocks, threads, stream, values):
+        """`values`: ctypes scalars."""
+        parameters = (c_void_p * len(values))(*map(ctypes.addressof, values))
+        self.call("cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, None)
 
 
 class Timer:

@@ -86,8 +86,11 @@ def device_environment(tiny, **more):
 # Tests that run each row on a few small tiles: several blocks, ragged sequences, masks and biases. And, for the kernel
 # that reads metadata on the device, one row's tests of it.
 SMALL_GRID = "Rows/Shapes.SeveralBlocks/*:Rows/StoredTokens.MixedBatch/*:Rows/StorageScores.CornersOfMaskAndBias/*"
-OF_ONE_ROW = "Rows/DeviceMetadata.GivesTheBitsOfHostMetadata/*"
+OF_ONE_ROW = ("Rows/DeviceMetadata.GivesTheBitsOfHostMetadata/*", "Rows/DeviceMetadata.FaultsAreReported/*")
 SMALL_GRID_PROGRAM = "heed_kernel_tests"
+# What other programs have for compute-sanitizer: whole layers and their caches, graphs. No call of the driver fails in them.
+ALSO_SANITIZED = {"heed_device_layer_tests": "CudaLayer.*:Kinds/LayerCache.*-CudaLayer.MemoryComesBack",
+                  "heed_device_ops_tests": "Storage/Graphs.*"}
 
 
 def small_grid(program, environment, tiny):
@@ -98,7 +101,8 @@ def small_grid(program, environment, tiny):
     chosen = list(rows.values())
     if tiny or not chosen:
         return chosen[:2]
-    chosen[0] += list_tests(program, environment, OF_ONE_ROW)[:1]
+    for pattern in OF_ONE_ROW:
+        chosen[0] += list_tests(program, environment, pattern)[:1]
     return chosen
 
 

@@ -5,9 +5,9 @@ from ctypes import POINTER, Structure, c_bool, c_char_p, c_float, c_int32, c_int
 
 CUDA = 1
 DTYPES = {"f32": 0, "f16": 1, "bf16": 2}
-U8 = 4
+I8, U8 = 3, 4
 ELEMENT_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
-VARLEN = 1  # HEED_Q_VARLEN, HEED_KV_VARLEN
+VARLEN, PAGED = 1, 2  # HEED_Q_VARLEN, HEED_KV_VARLEN; HEED_KV_PAGED
 
 
 class Layout(Structure):

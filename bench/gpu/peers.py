@@ -69,6 +69,19 @@ class Torch:
             options["attn_mask"] = mask.view(1, 1, case.length, case.length)
         return lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
 
+    def decoding(self, case, buffers):
+        """SDPA of one query of each sequence as a call; or a string: why not."""
+        if case.page_size or case.kv_dtype != case.dtype:
+            return "scaled_dot_product_attention has no " + ("pages" if case.page_size else "int8 keys")
+        torch, dtype = self._torch, self._dtypes[case.dtype]
+
+        def view(name, heads, length):
+            elements = case.batch * heads * length * case.head_dim
+            flat = buffers[name].tensor[:elements * dtype.itemsize].view(dtype)
+            return flat.view(case.batch, heads, length, case.head_dim)
+        q, k, v = view("q", case.num_heads, 1), *(view(name, case.num_kv_heads, case.kv_len) for name in "kv")
+        return lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
     def only(self, backend):
         """A context in which SDPA runs this backend or fails."""
         return self._torch.nn.attention.sdpa_kernel(getattr(self._torch.nn.attention.SDPBackend, BACKENDS[backend]))
@@ -111,3 +124,6 @@ class NoTorch:
 
     def allocate(self, size):
         return self._driver.allocate(size), None
+
+    def decoding(self, _case, _buffers):
+        return self.reason

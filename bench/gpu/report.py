@@ -52,7 +52,7 @@ class Report:
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "phases": options.only, "tiny": options.tiny}
         self.tests, self.sanitizer, self.startup, self.no_jit = [], [], [], []
-        self.ceilings, self.results, self.peers_skipped = {}, [], []
+        self.ceilings, self.results, self.decode, self.peers_skipped = {}, [], [], []
         self.failures, self.not_run = [], []
         self.seconds = {}
 
@@ -83,7 +83,7 @@ class Report:
         content = {"machine": self.facts, "seconds": self.seconds, "failures": self.failures, "not_run": self.not_run,
                    "tests": self.tests, "sanitizer": self.sanitizer, "tests_without_ptx_jit": self.no_jit,
                    "startup": self.startup, "ceilings": self.ceilings, "against": against(self.results),
-                   "results": self.results, "peers_skipped": self.peers_skipped}
+                   "results": self.results, "decode": self.decode, "peers_skipped": self.peers_skipped}
         path = pathlib.Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(dump(content), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""compute-sanitizer's four tools on a small grid of every CUDA row."""
+"""compute-sanitizer's four tools on a small grid of every CUDA row, on layers and graphs."""
 import json
 import re
 import shutil
@@ -59,17 +59,20 @@ def run(bundle, programs, driver_emulated, options, left, report):
         return
     environment = gtest.device_environment(True)
     rows = gtest.small_grid(program, environment, options.tiny)
-    parts = gtest.split(rows, PARTS)
-    jobs, port = [], 49152
-    for part in parts:
-        for tool in TOOLS:
-            command = [tool_path, "--tool", tool, "--port", str(port), "--error-exitcode", "99", "--print-limit", "20",
-                       str(program), f"--gtest_filter={':'.join(part)}"]
-            jobs.append((command, environment))
-            port += 16
+    work = [(tool, program, part) for part in gtest.split(rows, PARTS) for tool in TOOLS]
+    for other in programs:
+        if other.name in gtest.ALSO_SANITIZED:
+            part = gtest.list_tests(other, environment, gtest.ALSO_SANITIZED[other.name])
+            work += [(tool, other, part) for tool in TOOLS if tool != "initcheck"]  # free slots of a cache hold nothing
+    jobs = []
+    for n, (tool, tested, part) in enumerate(work):
+        command = [tool_path, "--tool", tool, "--port", str(49152 + 16 * n), "--error-exitcode", "99", "--print-limit",
+                   "20", str(tested), f"--gtest_filter={':'.join(part)}"]
+        jobs.append((command, environment))
     runs = gtest.run_all(jobs, gtest.workers(), left)
-    for n, tool in enumerate(TOOLS):
-        mine = runs[n::len(TOOLS)]
+    for tool in TOOLS:
+        parts = [part for kind, _, part in work if kind == tool]
+        mine = [run for (kind, _, _), run in zip(work, runs) if kind == tool]
         refused = [run for run in mine if run and "Device not supported" in run.output]
         if refused:
             report.not_there(f"sanitizer: {tool}", "compute-sanitizer says: Device not supported")

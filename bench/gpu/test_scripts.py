@@ -10,6 +10,8 @@ import unittest
 import bench
 import cases
 import data
+import decode
+import decode_cases
 import gtest
 import heed_api
 import run
@@ -37,8 +39,8 @@ class Mirror(unittest.TestCase):
         words = dict(re.findall(r"HEED_(\w+) = (\d+)", (HEADERS / "types.h").read_text()))
         for name, value in heed_api.DTYPES.items():
             self.assertEqual(int(words[name.upper()]), value)
-        self.assertEqual([int(words[name]) for name in ("U8", "CUDA", "Q_VARLEN", "KV_VARLEN")],
-                         [heed_api.U8, heed_api.CUDA, heed_api.VARLEN, heed_api.VARLEN])
+        self.assertEqual([int(words[name]) for name in ("I8", "U8", "CUDA", "Q_VARLEN", "KV_VARLEN", "KV_PAGED")],
+                         [heed_api.I8, heed_api.U8, heed_api.CUDA, heed_api.VARLEN, heed_api.VARLEN, heed_api.PAGED])
 
 
 class Cases(unittest.TestCase):
@@ -74,6 +76,30 @@ class Cases(unittest.TestCase):
         times = bench.time_all(calls, timer, 2, 0, lambda: 1)
         self.assertEqual("".join(order), "aaabbb" + "ab" + "ba")
         self.assertEqual(times, {"a": [1.0, 1.0], "b": [1.0, 1.0]})
+
+
+class Decoding(unittest.TestCase):
+    def test_cases(self):
+        found = list(decode.all_cases(False))
+        self.assertEqual(len({case.name for case in found if case.dtype == "f16"}), 2 * (3 * 2 * 2 * 3 + 2))
+        self.assertEqual(sorted(case.name for case in decode.in_order(found)), sorted(case.name for case in found))
+        self.assertEqual({case.kv_len for case in found}, {8192, 16384, 32768, 131072})
+        case = decode_cases.DecodeCase("f16", "i8", 16, 32, 8, 8192)
+        self.assertEqual(case.minimum_bytes(), 2 * 16 * 8 * 8192 * (128 + 4))
+
+    def test_places(self):
+        contiguous = decode_cases.DecodeCase("f16", "f16", 2, 4, 2, 40)
+        self.assertEqual(decode.place_of(contiguous, 1, 1, 7), (1 * 2 + 1) * 40 + 7)
+        paged = decode_cases.DecodeCase("f16", "f16", 2, 4, 2, 40, 16)
+        self.assertEqual((paged.pages, paged.blocks), (3, 6))
+        self.assertEqual(decode.place_of(paged, 1, 0, 17), (3 * 2 + 0) * 16 + 1)
+
+    def test_exact_row_of_codes(self):
+        case = decode_cases.DecodeCase("f16", "i8", 1, 1, 1, 3, head_dim=2)
+        tiles = {"f16": {"q": data.Tile.of_floats([0.0] * 7, "f16")},
+                 "i8": {"k": data.Tile([1] * 7, b"", 7), "v": data.Tile([1, 2, 3, 4, 5, 6, 7], b"", 7),
+                        "scale": data.Tile.of_floats([2.0] * 7, "f32")}}
+        self.assertEqual([round(x, 6) for x in decode.exact_row(case, tiles, 0, 0)[0]], [6, 8])
 
 
 class Programs(unittest.TestCase):

@@ -51,19 +51,31 @@ heed_status ScopedContext::look_up_capability() {
     return HEED_OK;
 }
 
-heed_status ScopedContext::enter(const Driver &driver, Stream stream) {
-    driver_ = &driver;
-    Context context = nullptr, current = nullptr;
-    if (const heed_status status = find(stream, &context, &current)) return status;
+heed_status ScopedContext::make_current(Context context, Context current) {
     if (context != current) {
-        const heed_status status = check(driver, driver.ctx_push_current(context), "cuCtxPushCurrent");
+        const heed_status status = check_stream(*driver_, driver_->ctx_push_current(context), "cuCtxPushCurrent");
         if (status) return status;
         pushed_ = true;
     }
+    context_ = context;
     unsigned long long id = 0;
-    if (const heed_status status = check_stream(driver, driver.ctx_get_id(context, &id), "cuCtxGetId")) return status;
+    const heed_status status = check_stream(*driver_, driver_->ctx_get_id(context, &id), "cuCtxGetId");
     id_ = id;
-    return look_up_capability();
+    return status ? status : look_up_capability();
+}
+
+heed_status ScopedContext::enter(const Driver &driver, Stream stream) {
+    driver_ = &driver;
+    Context context = nullptr, current = nullptr;
+    const heed_status status = find(stream, &context, &current);
+    return status ? status : make_current(context, current);
+}
+
+heed_status ScopedContext::enter_context(const Driver &driver, Context context) {
+    driver_ = &driver;
+    Context current = nullptr;
+    const heed_status status = check(driver, driver.ctx_get_current(&current), "cuCtxGetCurrent");
+    return status ? status : make_current(context, current);
 }
 
 }  // namespace heed::cuda

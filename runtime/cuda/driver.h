@@ -14,6 +14,7 @@ using Context = struct CUctx_st *;
 using Stream = struct CUstream_st *;
 using Module = struct CUmod_st *;
 using Function = struct CUfunc_st *;
+using DeviceAddress = unsigned long long;
 
 constexpr int success = 0, error_out_of_memory = 2, error_no_device = 100, error_invalid_context = 201,
               error_invalid_handle = 400, error_context_is_destroyed = 709;
@@ -33,6 +34,11 @@ struct Driver {
     int (*ctx_push_current)(Context context);
     int (*ctx_pop_current)(Context *context);
     int (*stream_get_ctx)(Stream stream, Context *context);
+    int (*stream_synchronize)(Stream stream);
+    int (*mem_alloc)(DeviceAddress *address, size_t bytes);
+    int (*mem_free)(DeviceAddress address);
+    int (*memcpy_to_device)(DeviceAddress to, const void *from, size_t bytes);
+    int (*memset_async)(DeviceAddress to, unsigned char value, size_t bytes, Stream stream);
     int (*thread_exchange_stream_capture_mode)(int *mode);
     int (*module_load_data)(Module *module, const void *image);
     int (*module_unload)(Module module);

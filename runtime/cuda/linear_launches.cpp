@@ -1,6 +1,7 @@
 #include "cuda/linear_launches.h"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 
 #include "cuda/op_session.h"
@@ -48,6 +49,35 @@ bool is_wide(const LinearCall &call) {
 }
 
 }  // namespace
+
+heed_status upload_linear(const char *name, const Driver &driver, heed_dtype dtype, int32_t dim_in, int32_t dim_out,
+                          const WeightSource &weight, const void *bias, heed_linear_weights *w) {
+    const int64_t bytes = dtype_bytes(dtype), elements = int64_t{dim_in} * dim_out;
+    HeapArray<char> rows;
+    heed_status status = rows.allocate(name, elements * bytes);
+    if (status) return status;
+    for (int64_t n = 0; n < dim_out; n++) {
+        for (int64_t k = 0; k < dim_in; k++) {
+            std::memcpy(rows.data() + (n * dim_in + k) * bytes,
+                        static_cast<const char *>(weight.data) + weight.offset(n, k) * bytes,
+                        static_cast<size_t>(bytes));
+        }
+    }
+    status = w->owned_weight.allocate(driver, static_cast<size_t>(elements * bytes));
+    if (!status) status = w->owned_weight.fill(rows.data(), static_cast<size_t>(elements * bytes));
+    if (!status && bias != nullptr) {
+        status = w->owned_bias.allocate(driver, static_cast<size_t>(dim_out * bytes));
+        if (!status) status = w->owned_bias.fill(bias, static_cast<size_t>(dim_out * bytes));
+    }
+    w->dtype = dtype;
+    w->dim_in = dim_in;
+    w->dim_out = dim_out;
+    w->device = HEED_CUDA;
+    w->device_weight = w->owned_weight.data();
+    w->device_bias = w->owned_bias.data();
+    w->row_stride = dim_in;
+    return status;
+}
 
 heed_status launch_linear(const LinearCall &call) {
     const heed_dtype dtype = call.pieces[0].weights->dtype;

@@ -5,6 +5,7 @@
 #include <limits>
 #include <new>
 
+#include "cuda/contexts.h"
 #include "layer/layer.h"
 #include "ops/op_rows.h"
 #include "ranges.h"
@@ -42,12 +43,20 @@ heed_kv_view heed_cache::view() const {
     view.v = {v.data(), elements(*this, head_dim_v), dtype};
     view.k_layout = head_by_head(*this, head_dim);
     view.v_layout = head_by_head(*this, head_dim_v);
-    const auto scales = static_cast<int64_t>(k_scale.size());
-    view.k_scale = {scales == 0 ? nullptr : const_cast<float *>(k_scale.data()), scales, HEED_F32};
-    view.v_scale = {scales == 0 ? nullptr : const_cast<float *>(v_scale.data()), scales, HEED_F32};
+    const int64_t scales = dtype == HEED_I8 ? elements(*this, 1) : 0;
+    view.k_scale = {k_scale.data(), scales, HEED_F32};
+    view.v_scale = {v_scale.data(), scales, HEED_F32};
     view.page_table = page_table.data();
     view.kv_lens = const_cast<int32_t *>(kv_lens.data());
     return view;
+}
+
+heed_status heed_cache::copy(const heed_kv_range &range) const {
+    const heed_kv_view memory = view();
+    heed_execution execution = {};
+    execution.device = device.driver != nullptr ? HEED_CUDA : HEED_CPU;
+    execution.stream = stream;
+    return heed_kv_copy(&memory, &range, 1, &execution);
 }
 
 heed_status heed_cache::reserve(const int32_t *new_lens) {
@@ -86,9 +95,7 @@ heed_status heed_cache::reserve(const int32_t *new_lens) {
     for_each_page([&](int32_t b, int32_t index, bool copied) {
         const int32_t fresh = free_pages.back();
         if (copied) {
-            const heed_kv_view memory = view();
-            const heed_kv_range range = {page(b, index), fresh, 0, kv_lens[static_cast<size_t>(b)] % page_size};
-            if (!status) status = heed_kv_copy(&memory, &range, 1, nullptr);
+            if (!status) status = copy({page(b, index), fresh, 0, kv_lens[static_cast<size_t>(b)] % page_size});
             if (status) return;
             users(b, index)--;
         }
@@ -136,16 +143,22 @@ heed_status check_config(const heed_layer_config &layer, const heed_cache_config
 heed_status allocate(heed_cache *cache) {
     const int64_t width = std::max(cache->head_dim, cache->head_dim_v);
     int64_t size = 0;
-    if (!checked_mul(cache->blocks() * cache->block_len(), cache->num_kv_heads * width * 4, &size) ||
-        !cache->k.allocate(static_cast<size_t>(elements(*cache, cache->head_dim) * dtype_bytes(cache->dtype))) ||
-        !cache->v.allocate(static_cast<size_t>(elements(*cache, cache->head_dim_v) * dtype_bytes(cache->dtype)))) {
+    if (!checked_mul(cache->blocks() * cache->block_len(), cache->num_kv_heads * width * 4, &size)) {
         return fail(HEED_OUT_OF_MEMORY, "heed_cache_create: no memory for %" PRId64 " blocks of %d tokens",
                     cache->blocks(), cache->block_len());
     }
+    heed_status status = HEED_OK;
+    const auto take = [&](int64_t head_dim, int64_t element_bytes, OwnedMemory *memory) {
+        if (status) return;
+        status = memory->allocate("heed_cache_create", cache->device, elements(*cache, head_dim) * element_bytes);
+    };
+    take(cache->head_dim, dtype_bytes(cache->dtype), &cache->k);
+    take(cache->head_dim_v, dtype_bytes(cache->dtype), &cache->v);
     if (cache->dtype == HEED_I8) {
-        cache->k_scale.resize(static_cast<size_t>(elements(*cache, 1)));
-        cache->v_scale.resize(static_cast<size_t>(elements(*cache, 1)));
+        take(1, sizeof(float), &cache->k_scale);
+        take(1, sizeof(float), &cache->v_scale);
     }
+    if (status) return status;
     cache->kv_lens.assign(static_cast<size_t>(cache->batch), 0);
     if (cache->storage != HEED_KV_PAGED) return HEED_OK;
     cache->page_table.assign(static_cast<size_t>(cache->batch) * static_cast<size_t>(cache->max_pages_per_seq), -1);
@@ -154,13 +167,26 @@ heed_status allocate(heed_cache *cache) {
     return HEED_OK;
 }
 
+// The row that appends to the cache.
+heed_status check_append_row(const heed_layer_config &layer, heed_dtype dtype) {
+    const OpKernel *row = nullptr;
+    if (dtype == HEED_I8) {
+        return (layer.device == HEED_CUDA ? find_cuda_op_row : find_op_row)(Op::kv_append, layer.dtype, HEED_I8, &row);
+    }
+    return layer.device == HEED_CUDA ? find_cuda_op_row(Op::rope, dtype, dtype, &row) : HEED_OK;
+}
+
 heed_status create_cache(const heed_layer &layer, const heed_cache_config &config, heed_cache **result) {
     const heed_layer_config &c = layer.config;
     heed_status status = check_config(c, config);
-    const OpKernel *row = nullptr;  // that appends to it
-    if (!status && config.dtype == HEED_I8) status = find_op_row(Op::kv_append, c.dtype, HEED_I8, &row);
+    if (!status) status = check_append_row(c, config.dtype);
+    cuda::ScopedContext context;
+    if (!status && layer.device.driver != nullptr) {
+        status = context.enter_context(*layer.device.driver, layer.device.context);
+    }
     if (status) return status;
     auto cache = std::make_unique<heed_cache>();
+    cache->device = layer.device;
     cache->storage = config.storage;
     cache->dtype = config.dtype;
     cache->layer_dtype = c.dtype;
@@ -179,6 +205,8 @@ heed_status create_cache(const heed_layer &layer, const heed_cache_config &confi
     return status;
 }
 
+const char *name_of(const LayerDevice &device) { return device.driver != nullptr ? "CUDA" : "the CPU"; }
+
 heed_status check_sequence(const heed_cache &cache, const char *name, int32_t sequence) {
     return check_int(name, sequence, 0, cache.batch - 1);
 }
@@ -193,9 +221,13 @@ heed_status fork(heed_cache *cache, int32_t from, int32_t to) {
             cache->page_users[static_cast<size_t>(cache->page(from, i))]++;
         }
     } else {
-        const heed_kv_view view = cache->view();
-        const heed_kv_range range = {from, to, 0, len};
-        if (const heed_status status = heed_kv_copy(&view, &range, len > 0 ? 1 : 0, nullptr)) return status;
+        cuda::ScopedContext context;
+        heed_status status = HEED_OK;
+        if (cache->device.driver != nullptr) {
+            status = context.enter_context(*cache->device.driver, cache->device.context);
+        }
+        if (!status && len > 0) status = cache->copy({from, to, 0, len});
+        if (status) return status;
     }
     cache->kv_lens[static_cast<size_t>(to)] = len;
     return HEED_OK;
@@ -205,6 +237,13 @@ heed_status fork(heed_cache *cache, int32_t from, int32_t to) {
 
 heed_status check_cache_of(const heed_layer &layer, const heed_cache &cache) {
     const heed_layer_config &c = layer.config;
+    if (cache.device.driver != layer.device.driver) {
+        return fail(HEED_INVALID_ARGUMENT, "cache is of layers on %s; this layer is on %s", name_of(cache.device),
+                    name_of(layer.device));
+    }
+    if (cache.device.context_id != layer.device.context_id) {
+        return fail(HEED_INVALID_ARGUMENT, "cache is of layers of another CUDA context; it must be of this layer's");
+    }
     if (cache.layer_dtype == c.dtype && cache.num_kv_heads == c.num_kv_heads && cache.head_dim == c.head_dim &&
         cache.head_dim_v == c.head_dim_v && cache.capacity <= c.max_kv_len) {
         return HEED_OK;

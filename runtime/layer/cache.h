@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "heed/heed.h"
-#include "layer/large_buffer.h"
+#include "layer/owned_memory.h"
 
 // Elements lie head by head, [batch or page][head][token][element], so that attention reads each head in one stream.
 struct heed_cache {
@@ -13,11 +13,14 @@ struct heed_cache {
     heed_dtype dtype, layer_dtype;
     int32_t batch, capacity, num_kv_heads, head_dim, head_dim_v;
     int32_t num_pages, page_size, max_pages_per_seq;  // paged, else 0
-    heed::LargeBuffer k, v;
-    std::vector<float> k_scale, v_scale;  // int8
-    std::vector<int32_t> kv_lens;         // [batch]
-    std::vector<int32_t> page_table;      // [batch, max_pages_per_seq]
-    std::vector<int32_t> page_users;      // sequences that a page belongs to
+    heed::LayerDevice device;                         // of the layer that made it
+    void *stream = nullptr;  // CUDA: of the last call that wrote; copies of pages and sequences run behind it
+    heed::OwnedMemory k, v;
+    heed::OwnedMemory k_scale, v_scale;  // f32, of int8
+    // On the host, whatever the device.
+    std::vector<int32_t> kv_lens;     // [batch]
+    std::vector<int32_t> page_table;  // [batch, max_pages_per_seq]
+    std::vector<int32_t> page_users;  // sequences that a page belongs to
     std::vector<int32_t> free_pages;
 
     int64_t blocks() const { return storage == HEED_KV_PAGED ? num_pages : batch; }
@@ -27,6 +30,8 @@ struct heed_cache {
         return page_table[static_cast<size_t>(sequence) * static_cast<size_t>(max_pages_per_seq) +
                           static_cast<size_t>(index)];
     }
+
+    heed_status copy(const heed_kv_range &range) const;
 
     // Makes the slots for new_lens[b] tokens behind kv_lens[b] writable: hands out pages, copies a shared one.
     // OUT_OF_MEMORY when too few pages are free, before anything changes.

@@ -91,9 +91,7 @@ heed_status check_attention(const heed_layer_config &c) {
     ProblemViews views;
     init_problem(c, &p);
     p.dropout_p = c.dropout_p;
-    if (const heed_status status = validate_problem(&p, &copy, &views)) return status;
-    if (c.device == HEED_CPU) return HEED_OK;
-    return fail(HEED_NO_DEVICE, "device is HEED_CUDA; layers are not built for CUDA yet in Heed %s", heed_version());
+    return validate_problem(&p, &copy, &views);
 }
 
 }  // namespace

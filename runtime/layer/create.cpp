@@ -2,7 +2,10 @@
 #include <cinttypes>
 #include <memory>
 #include <new>
+#include <vector>
 
+#include "cuda/contexts.h"
+#include "cuda/linear_launches.h"
 #include "layer/layer.h"
 #include "ops/op_rows.h"
 #include "ranges.h"
@@ -10,6 +13,8 @@
 
 namespace heed {
 namespace {
+
+constexpr char create_name[] = "heed_layer_create";
 
 // A weight that the layer has: its name and shape, [dim_out, dim_in] or [heads, dim_in, head_dim].
 struct Expected {
@@ -69,6 +74,15 @@ const char *bytes_at(const heed_tensor &tensor, heed_dtype dtype, int64_t elemen
     return tensor.data == nullptr ? nullptr : static_cast<const char *>(tensor.data) + element * dtype_bytes(dtype);
 }
 
+heed_status pack(const heed_layer &layer, int32_t dim_in, int32_t dim_out, const WeightSource &weight, const void *bias,
+                 heed_linear_weights *packed) {
+    const heed_dtype dtype = layer.config.dtype;
+    if (layer.device.driver != nullptr) {
+        return cuda::upload_linear(create_name, *layer.device.driver, dtype, dim_in, dim_out, weight, bias, packed);
+    }
+    return pack_linear(create_name, dtype, dim_in, dim_out, weight, bias, packed);
+}
+
 // One projection from the given heads: weights and bias from element `column` * dim_in (or `column`) on.
 heed_status pack_projection(const heed_layer &layer, const heed_tensor &weight, const heed_tensor &bias, int64_t column,
                             int32_t dim_in, int32_t heads, int32_t head_dim, heed_linear_weights *packed) {
@@ -78,7 +92,7 @@ heed_status pack_projection(const heed_layer &layer, const heed_tensor &weight, 
     const WeightSource source = layer.config.weight_layout == HEED_WEIGHTS_EINSUM
                                     ? WeightSource{data, head_dim, dim_in, int64_t{dim_in} * head_dim, 1, 0, head_dim}
                                     : WeightSource::row_major(data, dim_in, dim_out, dim_in);
-    return pack_linear("heed_layer_create", dtype, dim_in, dim_out, source, bytes_at(bias, dtype, column), packed);
+    return pack(layer, dim_in, dim_out, source, bytes_at(bias, dtype, column), packed);
 }
 
 // y[o] = sum over (h, e) of heads[h, e] * wo: [dim_out, H*E], or [H, dim_out, E].
@@ -89,7 +103,7 @@ heed_status pack_output(const heed_layer_weights &w, heed_layer *layer) {
         c.weight_layout == HEED_WEIGHTS_EINSUM
             ? WeightSource{w.wo.data, c.dim_out, c.head_dim_v, 0, c.head_dim_v, int64_t{c.dim_out} * c.head_dim_v, 1}
             : WeightSource::row_major(w.wo.data, dim_in, c.dim_out, dim_in);
-    return pack_linear("heed_layer_create", c.dtype, dim_in, c.dim_out, source, w.bo.data, &layer->out);
+    return pack(*layer, dim_in, c.dim_out, source, w.bo.data, &layer->out);
 }
 
 heed_status check_projections(const heed_layer_config &c, const heed_layer_weights &w, const Widths &n) {
@@ -139,24 +153,36 @@ heed_status check_projections(const heed_layer_config &c, const heed_layer_weigh
 heed_status pack_projections(const heed_layer_weights &w, const Widths &n, heed_layer *layer) {
     const heed_layer_config &c = layer->config;
     const bool fused = c.weight_layout == HEED_WEIGHTS_FUSED;
-    const auto pack = [&](const heed_tensor &weight, const heed_tensor &bias, int64_t column, int32_t dim_in,
+    const auto take = [&](const heed_tensor &weight, const heed_tensor &bias, int64_t column, int32_t dim_in,
                           int32_t heads, int32_t head_dim, heed_linear_weights *packed) {
         return pack_projection(*layer, fused ? w.wqkv : weight, fused ? w.bqkv : bias, fused ? column : 0, dim_in,
                                heads, head_dim, packed);
     };
-    heed_status status = pack(w.wq, w.bq, 0, c.dim_in, c.num_heads, c.head_dim, &layer->q);
-    if (!status) status = pack(w.wk, w.bk, n.q, c.dim_memory, c.num_kv_heads, c.head_dim, &layer->k);
+    heed_status status = take(w.wq, w.bq, 0, c.dim_in, c.num_heads, c.head_dim, &layer->q);
+    if (!status) status = take(w.wk, w.bk, n.q, c.dim_memory, c.num_kv_heads, c.head_dim, &layer->k);
     if (!status) {
-        status = pack(w.wv, w.bv, int64_t{n.q} + n.k, c.dim_memory, c.num_kv_heads, c.head_dim_v, &layer->v);
+        status = take(w.wv, w.bv, int64_t{n.q} + n.k, c.dim_memory, c.num_kv_heads, c.head_dim_v, &layer->v);
     }
     return status ? status : pack_output(w, layer);
 }
 
+heed_status keep_floats(const std::vector<float> &values, const LayerDevice &device, LayerFloats *floats) {
+    floats->size = static_cast<int64_t>(values.size());
+    return floats->memory.assign(create_name, device, values.data(), floats->size * int64_t{sizeof(float)});
+}
+
 heed_status take_floats(const char *name, const heed_tensor &tensor, heed_dtype dtype, int64_t outer, int64_t inner,
-                        std::vector<float> *values) {
+                        const LayerDevice &device, LayerFloats *floats) {
     if (const heed_status status = check_tensor({name, &tensor, {outer, inner}, 2}, dtype)) return status;
-    for (int64_t i = 0; i < outer * inner; i++) values->push_back(load_element(tensor.data, i, dtype));
-    return HEED_OK;
+    std::vector<float> values;
+    for (int64_t i = 0; i < outer * inner; i++) values.push_back(load_element(tensor.data, i, dtype));
+    return keep_floats(values, device, floats);
+}
+
+// The row that serves the operation on the layer's device.
+heed_status find_row(const heed_layer &layer, Op op, const OpKernel **row) {
+    const heed_dtype dtype = layer.config.dtype;
+    return (layer.device.driver != nullptr ? find_cuda_op_row : find_op_row)(op, dtype, dtype, row);
 }
 
 heed_status take_norms(const heed_layer_weights &w, const Widths &n, heed_layer *layer) {
@@ -171,40 +197,41 @@ heed_status take_norms(const heed_layer_weights &w, const Widths &n, heed_layer 
         }
         return status;
     }
+    const LayerDevice &device = layer->device;
     const bool per_head = c.qk_norm == HEED_QK_NORM_HEAD;
     const int64_t q = per_head ? c.head_dim : n.q, k = per_head ? c.head_dim : n.k;
-    const auto take_bias = [&](const char *name, const heed_tensor &tensor, int64_t length,
-                               std::vector<float> *values) {
-        if (tensor.data != nullptr) return take_floats(name, tensor, c.dtype, 1, length, values);
-        values->assign(static_cast<size_t>(length), 0.0f);
-        return HEED_OK;
+    const auto take_bias = [&](const char *name, const heed_tensor &tensor, int64_t length, LayerFloats *floats) {
+        if (tensor.data != nullptr) return take_floats(name, tensor, c.dtype, 1, length, device, floats);
+        return keep_floats(std::vector<float>(static_cast<size_t>(length)), device, floats);
     };
-    status = take_floats("q_norm_weight", w.q_norm_weight, c.dtype, 1, q, &layer->q_norm_weight);
-    if (!status) status = take_floats("k_norm_weight", w.k_norm_weight, c.dtype, 1, k, &layer->k_norm_weight);
+    status = take_floats("q_norm_weight", w.q_norm_weight, c.dtype, 1, q, device, &layer->q_norm_weight);
+    if (!status) status = take_floats("k_norm_weight", w.k_norm_weight, c.dtype, 1, k, device, &layer->k_norm_weight);
     if (!status) status = take_bias("q_norm_bias", w.q_norm_bias, q, &layer->q_norm_bias);
     if (!status) status = take_bias("k_norm_bias", w.k_norm_bias, k, &layer->k_norm_bias);
-    return status ? status : find_op_row(Op::layer_norm, c.dtype, c.dtype, &layer->norm);
+    return status ? status : find_row(*layer, Op::layer_norm, &layer->norm);
 }
 
 heed_status take_tables(const heed_layer_weights &w, heed_layer *layer) {
     const heed_layer_config &c = layer->config;
+    const LayerDevice &device = layer->device;
+    const OpKernel *row = nullptr;
     heed_status status = HEED_OK;
     if (c.rotary_dim > 0) {
-        const int64_t pairs = c.rotary_dim / 2;
-        status = take_floats("rope_cos", w.rope_cos, HEED_F32, c.max_position, pairs, &layer->rope_cos);
-        if (!status) status = take_floats("rope_sin", w.rope_sin, HEED_F32, c.max_position, pairs, &layer->rope_sin);
-        const OpKernel *row = nullptr;
-        if (!status) status = find_op_row(Op::rope, c.dtype, c.dtype, &row);
+        const int64_t rows = c.max_position, pairs = c.rotary_dim / 2;
+        status = take_floats("rope_cos", w.rope_cos, HEED_F32, rows, pairs, device, &layer->rope_cos);
+        if (!status) status = take_floats("rope_sin", w.rope_sin, HEED_F32, rows, pairs, device, &layer->rope_sin);
+        if (!status) status = find_row(*layer, Op::rope, &row);
     } else {
         status = check_unused("rope_cos", w.rope_cos, "rotary_dim 0");
         if (!status) status = check_unused("rope_sin", w.rope_sin, "rotary_dim 0");
     }
     if (!status && w.alibi_slopes.data != nullptr) {
-        status = take_floats("alibi_slopes", w.alibi_slopes, HEED_F32, 1, c.num_heads, &layer->alibi_slopes);
+        status = take_floats("alibi_slopes", w.alibi_slopes, HEED_F32, 1, c.num_heads, device, &layer->alibi_slopes);
     }
     if (!status && w.sink.data != nullptr) {
-        status = take_floats("sink", w.sink, HEED_F32, 1, c.num_heads, &layer->sink);
+        status = take_floats("sink", w.sink, HEED_F32, 1, c.num_heads, device, &layer->sink);
     }
+    if (!status && device.driver != nullptr && c.clip_qkv > 0) status = find_row(*layer, Op::clip, &row);
     return status;
 }
 
@@ -219,9 +246,26 @@ heed_status take_weights(const heed_layer_weights &w, heed_layer *layer) {
     return status ? status : pack_projections(w, widths, layer);
 }
 
+// The context that is current on this thread becomes the layer's.
+heed_status enter_device(const heed_layer_config &config, cuda::ScopedContext *context, LayerDevice *device) {
+    if (config.device == HEED_CPU) return HEED_OK;
+    const OpKernel *row = nullptr;
+    if (const heed_status status = find_cuda_op_row(Op::linear, config.dtype, config.dtype, &row)) return status;
+    const char *reason = nullptr;
+    device->driver = cuda::find_driver(&reason);
+    if (device->driver == nullptr) return fail(HEED_NO_DEVICE, "device is HEED_CUDA; %s", reason);
+    const heed_status status = context->enter(*device->driver, nullptr);
+    device->context = context->handle();
+    device->context_id = context->id();
+    device->capability = context->capability();
+    return status;
+}
+
 heed_status create_layer(const heed_layer_config &config, const heed_layer_weights &weights, heed_layer **result) {
     auto layer = std::make_unique<heed_layer>();
+    cuda::ScopedContext context;
     heed_status status = resolve_config(config, &layer->config);
+    if (!status) status = enter_device(layer->config, &context, &layer->device);
     if (!status) status = take_weights(weights, layer.get());
     if (!status) status = largest_workspace(*layer, &layer->workspace_bytes);
     if (!status) *result = layer.release();

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <new>
 
+#include "cuda/layer_launches.h"
 #include "layer/cache.h"
 #include "layer/steps.h"
 #include "ranges.h"
@@ -12,12 +13,19 @@ namespace heed {
 namespace {
 
 // Rows behind the valid ones are zero, in y and in the probabilities.
-void clear_padding(const Forward &f, const int32_t *q_lens) {
+heed_status clear_padding(const Forward &f, const int32_t *q_lens) {
     const heed_layer_config &c = f.config();
     const heed_layer_args &a = f.a;
-    const auto clear = [](const heed_tensor &tensor, int64_t first, int64_t count) {
+    heed_status status = HEED_OK;
+    const auto clear = [&](const heed_tensor &tensor, int64_t first, int64_t count) {
         const int64_t bytes = dtype_bytes(tensor.dtype);
-        std::memset(static_cast<char *>(tensor.data) + first * bytes, 0, static_cast<size_t>(count * bytes));
+        char *const begin = static_cast<char *>(tensor.data) + first * bytes;
+        if (status || count == 0) return;
+        if (f.on_cuda()) {
+            status = cuda::launch_clear(a.execution, begin, count * bytes);
+        } else {
+            std::memset(begin, 0, static_cast<size_t>(count * bytes));
+        }
     };
     for (int32_t b = 0; a.q_lens != nullptr && b < a.batch; b++) {
         const int64_t valid = q_lens[b], rest = a.q_len - valid;
@@ -26,6 +34,7 @@ void clear_padding(const Forward &f, const int32_t *q_lens) {
             clear(a.probs, ((int64_t{b} * c.num_heads + h) * a.q_len + valid) * f.longest, rest * f.longest);
         }
     }
+    return status;
 }
 
 // Everything behind the checks. On failure the caller takes back what joined the cache.
@@ -51,8 +60,7 @@ heed_status run_forward(Forward *f, const LayerRun &run) {
         status = heed_attention_probs(f->plan.get(), &args, HEED_PROBS_SOFTMAX, &a.probs, nullptr);
     }
     if (!status) status = project_out(run, a.batch, a.q_len, a.y.data);
-    if (!status) clear_padding(*f, run.memory.new_lens);
-    return status;
+    return status ? status : clear_padding(*f, run.memory.new_lens);
 }
 
 heed_status forward(const heed_layer &layer, const heed_layer_args &a) {
@@ -61,7 +69,12 @@ heed_status forward(const heed_layer &layer, const heed_layer_args &a) {
     if (status || a.batch == 0 || a.q_len == 0) return status;
     status = check_workspace(layer, a.execution);
     if (status) return status;
+    cuda::ScopedContext context;
+    HeapArray<char> lists;
     LayerRun run = {"heed_layer_forward", layer, a.execution, {}};
+    status = enter_context(layer, a.execution, &context);
+    if (!status) status = take_lists(layer, run.name, {a.batch, a.q_len, 0, 0}, &lists, &run.memory);
+    if (status) return status;
     const auto lay_out = [&](const LayerSizes &sizes) {
         return lay_out_memory(layer, sizes, a.execution.workspace, a.execution.workspace_bytes, &run.memory);
     };
@@ -71,9 +84,10 @@ heed_status forward(const heed_layer &layer, const heed_layer_args &a) {
     if (!status) status = check_tensors(f);
     if (!status) status = make_plan(&f);
     if (status) return status;
-    if (lay_out(f.sizes) > static_cast<int64_t>(layer.workspace_bytes)) {
+    if (lay_out(f.sizes) > static_cast<int64_t>(layer.workspace_bytes) + f.sizes.combined) {
         return fail(HEED_INTERNAL, "heed_layer_forward: the layer's workspace is too small for its own largest call");
     }
+    if (a.cache != nullptr) a.cache->stream = a.execution.stream;
     status = run_forward(&f, run);
     if (status && a.cache != nullptr && !layer.config.cross) {
         for (int32_t b = 0; b < a.batch; b++) a.cache->truncate(b, run.memory.past[b]);

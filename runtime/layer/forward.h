@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "cuda/contexts.h"
 #include "layer/layer.h"
 
 namespace heed {
@@ -12,11 +13,18 @@ struct Forward {
     const heed_layer_args &a;
     int32_t longest = 0;  // keys of the longest sequence, which masks, biases and probabilities are shaped by
     LayerSizes sizes = {};
-    HeapArray<uint8_t> combined = {};  // mask and key padding, where there is a bias too
+    HeapArray<uint8_t> combined = {};  // CPU: mask and key padding, where there is a bias too
     heed_tensor mask = {}, bias = {};
     std::shared_ptr<const heed_plan> plan = nullptr;
 
     const heed_layer_config &config() const { return layer.config; }
+    bool on_cuda() const { return layer.device.driver != nullptr; }
+    bool combines_masks() const {
+        return a.mask.data != nullptr && a.key_padding.data != nullptr && a.bias.data != nullptr;
+    }
+    // Lines of kv_len elements of the mask that joins the two: [batch][heads][rows], 1 where the mask is broadcast.
+    int32_t combined_heads() const { return a.mask_shape[1] == 1 ? 1 : config().num_heads; }
+    int32_t combined_rows() const { return a.mask_shape[2] == 1 ? 1 : a.q_len; }
     bool projects_kv() const { return sizes.new_tokens > 0; }
     bool per_key() const {
         return a.mask.data != nullptr || a.bias.data != nullptr || a.key_padding.data != nullptr ||
@@ -29,11 +37,15 @@ struct Forward {
 // Reads each count once, 0..most, into the private copy; NULL: all `most`.
 heed_status read_lens(const char *name, const int32_t *lens, int32_t batch, int32_t most, int32_t *copy);
 
-heed_status check_threads(const heed_layer &layer, const heed_execution &execution);
+// Device and threads.
+heed_status check_run(const heed_layer &layer, const heed_execution &execution);
 heed_status check_workspace(const heed_layer &layer, const heed_execution &execution);
 
-// The part of the workspace that the layer may write.
-heed_status add_workspace(const heed_layer &layer, const heed_execution &execution, MemoryRanges *ranges);
+// On CUDA the execution's context, which must be the layer's, is current while `context` lives.
+heed_status enter_context(const heed_layer &layer, const heed_execution &execution, cuda::ScopedContext *context);
+
+// The part of the workspace that the layer may write, with what a call of these sizes needs beyond it.
+heed_status add_workspace(const heed_layer &layer, const heed_execution &execution, int64_t more, MemoryRanges *ranges);
 
 // Everything that is known without the tensors: dims, threads, the source of k and v.
 heed_status check_sizes(const Forward &f);
@@ -41,7 +53,8 @@ heed_status check_sizes(const Forward &f);
 // past, new_lens and, without a cache, kv_lens in the workspace: the call's private copies.
 heed_status read_lengths(const Forward &f, const LayerMemory &memory);
 
-// Fills f->longest and f->sizes; INVALID_ARGUMENT where the cache or the RoPE tables end.
+// Fills f->longest and f->sizes; INVALID_ARGUMENT where the cache or the RoPE tables end, WORKSPACE_TOO_SMALL for masks
+// that are joined on CUDA.
 heed_status resolve_sizes(Forward *f, const LayerMemory &memory);
 
 // The tensors that attention does not check itself: y, probs, x, memory, masks, lengths, workspace.

@@ -42,6 +42,26 @@ heed_status add_lengths(const heed_layer_args &a, MemoryRanges *ranges) {
     return status;
 }
 
+// Memory for the joined mask, behind the layer's own.
+heed_status find_combined(Forward *f) {
+    const int64_t lines = int64_t{f->a.batch} * f->combined_heads() * f->combined_rows();
+    const auto given = static_cast<int64_t>(std::min<size_t>(f->a.execution.workspace_bytes, INT64_MAX));
+    int64_t needed = 0;
+    if (!checked_mul(lines, f->longest, &f->sizes.combined) ||
+        !checked_add(f->sizes.combined, scratch_alignment - 1, &f->sizes.combined)) {
+        f->sizes.combined = INT64_MAX;
+    }
+    f->sizes.combined = f->sizes.combined / scratch_alignment * scratch_alignment;
+    if (checked_add(f->sizes.combined, static_cast<int64_t>(f->layer.workspace_bytes), &needed) && needed <= given) {
+        return HEED_OK;
+    }
+    return fail(
+        HEED_WORKSPACE_TOO_SMALL,
+        "execution.workspace_bytes is %zu; on CUDA mask, key_padding and bias together need the layer's %zu and "
+        "%" PRId64 " more",
+        f->a.execution.workspace_bytes, f->layer.workspace_bytes, f->sizes.combined);
+}
+
 // Mask and bias, of the elements that their shapes and layouts reach.
 heed_status add_scores(const Forward &f, MemoryRanges *ranges) {
     const heed_layer_args &a = f.a;
@@ -86,21 +106,35 @@ heed_status check_workspace(const heed_layer &layer, const heed_execution &execu
                 execution.workspace_bytes, layer.workspace_bytes);
 }
 
-heed_status add_workspace(const heed_layer &layer, const heed_execution &execution, MemoryRanges *ranges) {
-    return ranges->add("workspace", execution.workspace, static_cast<int64_t>(layer.workspace_bytes), 1, Access::write);
+heed_status add_workspace(const heed_layer &layer, const heed_execution &execution, int64_t more,
+                          MemoryRanges *ranges) {
+    const int64_t bytes = static_cast<int64_t>(layer.workspace_bytes) + more;
+    return ranges->add("workspace", execution.workspace, bytes, 1, Access::write);
 }
 
-heed_status check_threads(const heed_layer &layer, const heed_execution &execution) {
-    heed_status status = check_execution(&execution);
-    if (!status) status = refuse_cuda("heed_layer_forward", &execution);
-    if (status || execution.num_threads <= layer.config.max_threads) return status;
+heed_status enter_context(const heed_layer &layer, const heed_execution &execution, cuda::ScopedContext *context) {
+    if (layer.device.driver == nullptr) return HEED_OK;
+    const auto stream = static_cast<cuda::Stream>(execution.stream);
+    if (const heed_status status = context->enter(*layer.device.driver, stream)) return status;
+    if (context->id() == layer.device.context_id) return HEED_OK;
+    return fail(HEED_INVALID_ARGUMENT, "execution.stream is of another CUDA context; it must be of the layer's");
+}
+
+heed_status check_run(const heed_layer &layer, const heed_execution &execution) {
+    const heed_status status = check_execution(&execution);
+    if (status) return status;
+    if (execution.device != layer.config.device) {
+        return fail(HEED_INVALID_ARGUMENT, "execution.device is %d; it must be the layer's, which is %d",
+                    static_cast<int>(execution.device), static_cast<int>(layer.config.device));
+    }
+    if (execution.num_threads <= layer.config.max_threads) return HEED_OK;
     return fail(HEED_INVALID_ARGUMENT, "execution.num_threads is %d; it must be 0 or 1..%d, the layer's max_threads",
                 execution.num_threads, layer.config.max_threads);
 }
 
 heed_status check_sizes(const Forward &f) {
     const heed_layer_config &c = f.config();
-    heed_status status = check_threads(f.layer, f.a.execution);
+    heed_status status = check_run(f.layer, f.a.execution);
     if (!status) status = check_flag("training", &f.a.training);
     if (!status) status = check_int("batch", f.a.batch, 0, c.max_batch);
     if (!status) status = check_int("q_len", f.a.q_len, 0, c.max_q_len);
@@ -111,7 +145,7 @@ heed_status check_sizes(const Forward &f) {
 heed_status read_lengths(const Forward &f, const LayerMemory &m) {
     const heed_layer_args &a = f.a;
     MemoryRanges ranges;
-    heed_status status = add_workspace(f.layer, a.execution, &ranges);
+    heed_status status = add_workspace(f.layer, a.execution, 0, &ranges);
     if (!status) status = add_lengths(a, &ranges);
     if (!status) status = read_lens("q_lens", a.q_lens, a.batch, a.q_len, m.new_lens);
     if (status) return status;
@@ -141,7 +175,7 @@ heed_status resolve_sizes(Forward *f, const LayerMemory &m) {
     f->longest = a.cache != nullptr ? last : c.cross ? a.memory_len : a.q_len;
     const int32_t new_tokens = !c.cross ? a.q_len : a.cache == nullptr ? a.memory_len : 0;
     f->sizes = {a.batch, a.q_len, f->longest, new_tokens};
-    return HEED_OK;
+    return f->on_cuda() && f->combines_masks() ? find_combined(f) : HEED_OK;
 }
 
 heed_status check_tensors(const Forward &f) {
@@ -154,7 +188,7 @@ heed_status check_tensors(const Forward &f) {
         const heed_dtype dtype = a.probs.dtype == HEED_F32 ? HEED_F32 : c.dtype;
         status = ranges.add("probs", a.probs, dtype, scores, Access::write);
     }
-    if (!status) status = add_workspace(f.layer, a.execution, &ranges);
+    if (!status) status = add_workspace(f.layer, a.execution, f.sizes.combined, &ranges);
     if (!status) status = add_lengths(a, &ranges);
     if (!status) status = ranges.add("x", a.x, c.dtype, rows * c.dim_in, Access::read);
     if (!status && a.memory.data != nullptr) {

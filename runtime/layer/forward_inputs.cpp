@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "cuda/layer_launches.h"
 #include "layer/cache.h"
 #include "layer/forward.h"
 #include "view.h"
@@ -62,8 +63,7 @@ heed_status combine_masks(Forward *f) {
     const heed_layer_config &c = f->config();
     const auto *const padding = static_cast<const uint8_t *>(a.key_padding.data);
     const int64_t keys = f->longest;
-    const int64_t heads = a.mask_shape[1] == 1 ? 1 : c.num_heads, rows = a.mask_shape[2] == 1 ? 1 : a.q_len;
-    const int64_t lines = a.batch * heads * rows;
+    const int64_t heads = f->combined_heads(), rows = f->combined_rows(), lines = a.batch * heads * rows;
     const Shape shape = {{a.batch, c.num_heads, a.q_len, keys}};
     View view;
     heed_status status = make_broadcast_view("mask", shape, a.mask_shape, a.mask_layout, &view);
@@ -82,6 +82,33 @@ heed_status combine_masks(Forward *f) {
     return HEED_OK;
 }
 
+// The same on the device, or the padding alone as a bias.
+heed_status launch_padding(Forward *f, const LayerMemory &m) {
+    const heed_layer_args &a = f->a;
+    const heed_layer_config &c = f->config();
+    cuda::KeyPadding padding = {};
+    padding.padding = a.key_padding.data;
+    padding.heads = padding.rows = 1;
+    padding.keys = f->longest;
+    padding.lines = a.batch;
+    padding.true_hides = c.mask_true_hides;
+    if (!f->combines_masks()) {
+        padding.as_bias = true;
+        padding.out = m.padding;
+        f->bias = {m.padding, int64_t{a.batch} * f->longest, HEED_F32};
+        return cuda::launch_key_padding(a.execution, padding);
+    }
+    const Shape shape = {{a.batch, c.num_heads, a.q_len, f->longest}};
+    padding.mask = a.mask.data;
+    padding.heads = f->combined_heads();
+    padding.rows = f->combined_rows();
+    padding.lines *= int64_t{padding.heads} * padding.rows;
+    padding.out = m.combined;
+    f->mask = {m.combined, padding.lines * f->longest, HEED_U8};
+    const heed_status status = make_broadcast_view("mask", shape, a.mask_shape, a.mask_layout, &padding.view);
+    return status ? status : cuda::launch_key_padding(a.execution, padding);
+}
+
 }  // namespace
 
 heed_status make_plan(Forward *f) {
@@ -98,6 +125,7 @@ heed_status make_plan(Forward *f) {
     p.has_kv_lens = a.kv_lens != nullptr || (!c.cross && a.q_lens != nullptr);
     p.dropout_p = a.training ? c.dropout_p : 0;
     // New tokens stand behind the past ones; a query of cross attention stands where its own length puts it.
+    p.cuda_capability = f->layer.device.capability;
     p.position = c.position == HEED_TOP_LEFT ? HEED_TOP_LEFT : HEED_EXPLICIT;
     if (a.cache != nullptr) set_cache_shape(*a.cache, f->per_key() || p.dropout_p > 0, f->longest, &p);
     set_scores(*f, &p);
@@ -116,8 +144,9 @@ void fill_lengths(const Forward &f, const LayerMemory &m) {
         }
         m.q_offsets[b] = cross ? m.kv_lens[b] - q_len : past;
         for (int32_t t = 0; f.config().rotary_dim > 0 && t < a.q_len; t++) {
-            // Tokens behind the valid ones are rotated somehow.
-            m.positions[int64_t{b} * a.q_len + t] = std::max(0, past + std::min(t, q_len - 1));
+            // Tokens behind the valid ones are rotated somehow: on CUDA neighbours go together.
+            const int64_t position = std::min<int64_t>(int64_t{past} + t, f.config().max_position - 1);
+            m.positions[int64_t{b} * a.q_len + t] = static_cast<int32_t>(position);
         }
     }
 }
@@ -131,6 +160,7 @@ heed_status fill_scores(Forward *f, const LayerMemory &m) {
         f->mask = a.key_padding;
         return HEED_OK;
     }
+    if (f->on_cuda()) return launch_padding(f, m);
     if (a.bias.data != nullptr) return combine_masks(f);
     const auto *const padding = static_cast<const uint8_t *>(a.key_padding.data);
     const int64_t width = int64_t{a.batch} * f->longest;
@@ -169,6 +199,7 @@ heed_args attention_args(const Forward &f, const LayerMemory &m) {
     args.alibi_slopes = f.layer.alibi_slopes.data();
     args.dropout_seed = a.dropout_seed;
     args.dropout_offset = a.dropout_offset;
+    args.stream = a.execution.stream;
     args.workspace = m.plan;
     args.workspace_bytes = m.plan_bytes;
     return args;

@@ -1,19 +1,31 @@
 // A whole attention layer: its config, packed weights and plans.
 #pragma once
 
-#include <vector>
-
 #include "heed/heed.h"
+#include "layer/owned_memory.h"
 #include "layer/plans.h"
 #include "ops/linear.h"
+
+namespace heed {
+
+struct LayerFloats {
+    OwnedMemory memory;
+    int64_t size = 0;
+
+    bool empty() const { return size == 0; }
+    float *data() const { return static_cast<float *>(memory.data()); }
+};
+
+}  // namespace heed
 
 // Norm weights and tables as floats; empty where the layer has none.
 struct heed_layer {
     heed_layer_config config;  // defaults resolved
+    heed::LayerDevice device;
     heed_linear_weights q, k, v, out;
-    std::vector<float> q_norm_weight, q_norm_bias, k_norm_weight, k_norm_bias;
-    std::vector<float> rope_cos, rope_sin, alibi_slopes, sink;
-    const heed::OpKernel *norm = nullptr;
+    heed::LayerFloats q_norm_weight, q_norm_bias, k_norm_weight, k_norm_bias;
+    heed::LayerFloats rope_cos, rope_sin, alibi_slopes, sink;
+    const heed::OpKernel *norm = nullptr;  // CPU
     size_t workspace_bytes = 0;
     mutable heed::PlanCache plans;
 };
@@ -29,15 +41,18 @@ void init_problem(const heed_layer_config &config, heed_problem *problem);
 // One forward or prepare call's sizes. kv_len: keys that attention sees at most.
 struct LayerSizes {
     int32_t batch, q_len, kv_len;
-    int32_t new_tokens;  // of k and v that are projected, per sequence: q_len, memory_len or 0
+    int32_t new_tokens;    // of k and v that are projected, per sequence: q_len, memory_len or 0
+    int64_t combined = 0;  // CUDA: elements of a mask that a key padding joins
 };
 
-// Where the parts of a call's memory lie in the workspace.
+// Where the parts of a call's memory lie: in the workspace, on CUDA but for the lists.
 struct LayerMemory {
+    char *lists;                                     // CUDA: host memory for all of int32
     char *q, *k, *v, *attention;                     // activations
     float *linear;                                   // scratch of the projections
     float *norm;                                     // mean and factor of rows
     float *padding;                                  // [batch, kv_len]: a key padding as a bias
+    uint8_t *combined;                               // CUDA: mask and key padding
     int32_t *positions;                              // [batch, q_len]
     int32_t *past, *q_offsets, *kv_lens, *new_lens;  // [batch]
     void *append;                                    // scratch of heed_kv_append
@@ -46,7 +61,11 @@ struct LayerMemory {
     size_t plan_bytes;
 };
 
-// Lays the parts out from `workspace` on; returns the bytes before `plan`.
+// CUDA: memory->lists for calls within these sizes. `name` is the API function that needs it.
+heed_status take_lists(const heed_layer &layer, const char *name, const LayerSizes &sizes, HeapArray<char> *lists,
+                       LayerMemory *memory);
+
+// Lays the parts out from `workspace` on, and from `lists` on; returns the bytes before `plan`.
 int64_t lay_out_memory(const heed_layer &layer, const LayerSizes &sizes, void *workspace, size_t bytes,
                        LayerMemory *memory);
 

@@ -15,7 +15,7 @@ heed_status check_prepare(const heed_layer &layer, const heed_cache *cache, int3
     const heed_layer_config &c = layer.config;
     if (!c.cross) return fail(HEED_INVALID_ARGUMENT, "the layer is self attention; heed_layer_prepare is for cross");
     heed_status status = check_cache_of(layer, *cache);
-    if (!status) status = check_threads(layer, execution);
+    if (!status) status = check_run(layer, execution);
     if (!status) status = check_int("memory_len", memory_len, 0, std::min(cache->capacity, c.max_kv_len));
     if (!status && batch != cache->batch) {
         return fail(HEED_INVALID_ARGUMENT, "batch is %d; cache has %d sequences", batch, cache->batch);
@@ -23,7 +23,7 @@ heed_status check_prepare(const heed_layer &layer, const heed_cache *cache, int3
     if (!status) status = check_int("batch", batch, 0, c.max_batch);
     if (!status) status = check_workspace(layer, execution);
     MemoryRanges ranges;
-    if (!status) status = add_workspace(layer, execution, &ranges);
+    if (!status) status = add_workspace(layer, execution, 0, &ranges);
     if (!status && memory_lens != nullptr) status = ranges.add("memory_lens", memory_lens, batch, 4, Access::read);
     return status ? status
                   : ranges.add("memory", *memory, c.dtype, int64_t{batch} * memory_len * c.dim_memory, Access::read);
@@ -43,8 +43,14 @@ heed_status prepare(const heed_layer &layer, heed_cache *cache, int32_t batch, i
                     const heed_tensor &memory, const int32_t *memory_lens, const heed_execution &execution) {
     LayerRun run = {"heed_layer_prepare", layer, execution, {}};
     const LayerSizes sizes = {batch, 0, memory_len, memory_len};
+    cuda::ScopedContext context;
+    HeapArray<char> lists;
+    heed_status status = enter_context(layer, execution, &context);
+    if (!status) status = take_lists(layer, run.name, sizes, &lists, &run.memory);
+    if (status) return status;
+    cache->stream = execution.stream;
     lay_out_memory(layer, sizes, execution.workspace, execution.workspace_bytes, &run.memory);
-    heed_status status = read_lens("memory_lens", memory_lens, batch, memory_len, run.memory.new_lens);
+    status = read_lens("memory_lens", memory_lens, batch, memory_len, run.memory.new_lens);
     if (!status) status = check_pages(*cache, run.memory.new_lens);
     if (!status && memory_len > 0) {
         status = project(run, memory.data, batch, memory_len, false, true);

@@ -1,5 +1,7 @@
 #include "layer/steps.h"
 
+#include "cuda/layer_launches.h"
+#include "cuda/linear_launches.h"
 #include "layer/cache.h"
 #include "ops/rope_call.h"
 
@@ -12,14 +14,19 @@ View packed(int64_t batch, int64_t len, int64_t heads, int64_t dim) {
 
 heed_rope_tables tables_of(const heed_layer &layer) {
     const heed_layer_config &c = layer.config;
-    const auto size = static_cast<int64_t>(layer.rope_cos.size());
     heed_rope_tables tables = {};
     tables.rotary_dim = c.rotary_dim;
     tables.interleaved = c.rope_interleaved;
     tables.max_position = c.max_position;
-    tables.cos = {const_cast<float *>(layer.rope_cos.data()), size, HEED_F32};
-    tables.sin = {const_cast<float *>(layer.rope_sin.data()), size, HEED_F32};
+    tables.cos = {layer.rope_cos.data(), layer.rope_cos.size, HEED_F32};
+    tables.sin = {layer.rope_sin.data(), layer.rope_sin.size, HEED_F32};
     return tables;
+}
+
+bool on_cuda(const LayerRun &run) { return run.layer.device.driver != nullptr; }
+
+heed_status multiply(const LayerRun &run, const LinearCall &call) {
+    return on_cuda(run) ? cuda::launch_linear(call) : run_linear(call, run.memory.linear);
 }
 
 }  // namespace
@@ -37,14 +44,19 @@ heed_status project(const LayerRun &run, const void *x, int32_t batch, int32_t l
         pieces[count++] = {&run.layer.v, 0, run.memory.v, packed(batch, len, c.num_kv_heads, c.head_dim_v), clip};
     }
     const View view = packed(batch, len, 1, with_q ? c.dim_in : c.dim_memory);
-    return run_linear({run.name, x, view, pieces, count, &run.execution}, run.memory.linear);
+    const LinearCall call = {run.name, x, view, pieces, count, &run.execution};
+    heed_status status = multiply(run, call);
+    for (int32_t i = 0; on_cuda(run) && c.clip_qkv > 0 && i < count && !status; i++) {
+        status = cuda::launch_clip(run.execution, c.dtype, pieces[i].out, pieces[i].view.span, clip);
+    }
+    return status;
 }
 
 heed_status project_out(const LayerRun &run, int32_t batch, int32_t len, void *y) {
     const heed_layer_config &c = run.layer.config;
     const LinearPiece piece = {&run.layer.out, 0, y, packed(batch, len, 1, c.dim_out), no_clip};
     const View view = packed(batch, len, 1, int64_t{c.num_heads} * c.head_dim_v);
-    return run_linear({run.name, run.memory.attention, view, &piece, 1, &run.execution}, run.memory.linear);
+    return multiply(run, {run.name, run.memory.attention, view, &piece, 1, &run.execution});
 }
 
 heed_status normalise(const LayerRun &run, bool is_q, int64_t tokens) {
@@ -55,15 +67,19 @@ heed_status normalise(const LayerRun &run, bool is_q, int64_t tokens) {
     const bool per_head = c.qk_norm == HEED_QK_NORM_HEAD;
     const int32_t length = per_head ? c.head_dim : heads * c.head_dim;
     const int64_t rows = per_head ? tokens * heads : tokens, bytes = dtype_bytes(c.dtype);
-    const std::vector<float> &weight = is_q ? layer.q_norm_weight : layer.k_norm_weight;
-    const std::vector<float> &bias = is_q ? layer.q_norm_bias : layer.k_norm_bias;
+    const LayerFloats &weight = is_q ? layer.q_norm_weight : layer.k_norm_weight;
+    const LayerFloats &bias = is_q ? layer.q_norm_bias : layer.k_norm_bias;
     char *const data = is_q ? run.memory.q : run.memory.k;
+    if (on_cuda(run)) {
+        return cuda::launch_norm(run.execution, c.dtype,
+                                 {data, rows, length, weight.data(), bias.data(), c.qk_norm_epsilon});
+    }
     const int32_t share = tokens_per_block(length * bytes);
     const auto block = [&](int64_t index, int32_t, char(&message)[512]) {
         const int64_t first = index * share;
         const auto count = static_cast<int32_t>(rows - first < share ? rows - first : share);
-        const auto vector = [&](const std::vector<float> &values) {
-            return KernelBuffer{const_cast<float *>(values.data()), HEED_F32, 1, {length}, {1}};
+        const auto vector = [&](const LayerFloats &values) {
+            return KernelBuffer{values.data(), HEED_F32, 1, {length}, {1}};
         };
         const KernelBuffer x = {data + first * length * bytes, c.dtype, 2, {length, count}, {1, length}};
         const KernelBuffer mean = {run.memory.norm + 2 * first, HEED_F32, 1, {count}, {1}};
@@ -108,7 +124,7 @@ heed_status append(const LayerRun &run, heed_cache *cache, int32_t len) {
     args.cache = cache->view();
     args.rope = c.rotary_dim > 0 ? &tables : nullptr;
     args.execution = run.execution;
-    args.execution.workspace = run.memory.append;
+    args.execution.workspace = run.memory.append;  // CUDA: none
     args.execution.workspace_bytes = run.memory.append_bytes;
     return heed_kv_append(&args);
 }

@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "cuda/device_memory.h"
 #include "ops/heap_array.h"
 #include "ops/op_run.h"
 #include "ops/rows.h"
@@ -26,6 +27,7 @@ struct heed_linear_weights {
     heed_device device = HEED_CPU;
     const void *device_weight = nullptr, *device_bias = nullptr;  // CUDA: the caller's; bias may be NULL
     int64_t row_stride = 0;                                       // of device_weight
+    heed::cuda::DeviceMemory owned_weight, owned_bias;            // CUDA: where they are a layer's
 };
 
 namespace heed {
@@ -40,6 +42,9 @@ struct WeightSource {
     // [dim_out, dim_in], row-major.
     static WeightSource row_major(const void *data, int32_t dim_in, int32_t dim_out, int64_t row_stride) {
         return {data, dim_out, dim_in, 0, row_stride, 0, 1};
+    }
+    int64_t offset(int64_t n, int64_t k) const {
+        return n / n_block * n_outer + n % n_block * n_inner + k / k_block * k_outer + k % k_block * k_inner;
     }
 };
 

@@ -2,6 +2,9 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
+#include <cstring>
+
 #define FAKE_API extern "C" __attribute__((visibility("default")))
 
 struct CUmod_st {
@@ -86,6 +89,30 @@ FAKE_API int cuCtxPopCurrent_v2(CUctx_st **context) {
 FAKE_API int cuStreamGetCtx(CUstream_st *stream, CUctx_st **context) {
     *context = stream->context;
     return note("cuStreamGetCtx");
+}
+FAKE_API int cuStreamSynchronize(CUstream_st *) { return note("cuStreamSynchronize"); }
+FAKE_API int cuMemAlloc_v2(unsigned long long *address, size_t bytes) {
+    const int code = note("cuMemAlloc");
+    if (code != 0) return code;
+    if (contexts.empty()) return invalid_context;
+    *address = reinterpret_cast<uintptr_t>(std::malloc(bytes));
+    state.allocated++;
+    return 0;
+}
+FAKE_API int cuMemFree_v2(unsigned long long address) {
+    std::free(reinterpret_cast<void *>(address));
+    state.freed++;
+    return note("cuMemFree");
+}
+FAKE_API int cuMemcpyHtoD_v2(unsigned long long to, const void *from, size_t bytes) {
+    const int code = note("cuMemcpyHtoD");
+    if (code == 0) std::memcpy(reinterpret_cast<void *>(to), from, bytes);
+    return code;
+}
+FAKE_API int cuMemsetD8Async(unsigned long long to, unsigned char value, size_t bytes, CUstream_st *) {
+    const int code = note("cuMemsetD8Async");
+    if (code == 0) std::memset(reinterpret_cast<void *>(to), value, bytes);
+    return code;
 }
 FAKE_API int cuThreadExchangeStreamCaptureMode(int *mode) {
     const int code = note("cuThreadExchangeStreamCaptureMode");

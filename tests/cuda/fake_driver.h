@@ -38,6 +38,7 @@ struct Driver {
     std::vector<std::string> calls;
     std::map<std::string, int> max_shared_bytes;  // by image
     std::atomic<int> loaded{0}, unloaded{0};
+    std::atomic<int> allocated{0}, freed{0};
     int capture_mode = 0;                   // of all threads
     std::vector<int> capture_mode_of_load;  // when each module was loaded
 };

@@ -37,6 +37,26 @@ TEST_F(DeviceTest, VectorAddWithBoundsCheck) {
     EXPECT_EQ(instructions("ret"), 16u * 3);
 }
 
+// Thread t writes word t of out and reads word stride * t of in: sectors of 8 words, for each warp its own.
+TEST_F(DeviceTest, SectorsOfAccesses) {
+    constexpr uint64_t stride = 4;
+    const CUdeviceptr in = upload(std::vector<uint32_t>(64 * stride)), out = upload(std::vector<uint32_t>(64));
+    const std::string text = ptx(2, load_parameters(2) + R"(
+        mov.u32 %r0, %tid.x;
+        mul.wide.u32 %d4, %r0, 16; add.s64 %d5, %d0, %d4;
+        mul.wide.u32 %d6, %r0, 4; add.s64 %d7, %d1, %d6;
+        ld.global.u32 %r1, [%d5];
+        st.global.u32 [%d7], %r1;)");
+    for (const bool counted : {false, true}) {
+        reset();
+        ASSERT_EQ(configure(counted ? "traffic=on" : "traffic=off"), 0);
+        ASSERT_EQ(run(text, {}, {64}, 0, {in, out}), 0) << last_error();
+        EXPECT_EQ(call<uint64_t>("heed_device_sectors", 0), counted ? 64 * stride / 8 : 0);
+        EXPECT_EQ(call<uint64_t>("heed_device_sectors", 1), counted ? 8u : 0u);
+    }
+    ASSERT_EQ(configure("traffic=off"), 0);
+}
+
 TEST_F(DeviceTest, LoopsOfDifferentLengths) {
     const CUdeviceptr out = upload(std::vector<uint32_t>(64));
     // Thread t sums 0..t-1, odd threads leave early.

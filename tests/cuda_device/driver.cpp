@@ -21,9 +21,12 @@
 //       arrival=early|late                        when the data of cp.async lands: at issue, or at the wait
 //       checks=on|off                             the checks of shared memory that are not about bounds
 //       steps=N                                   instructions a warp may execute
+//       traffic=on|off                            whether sectors are counted
 //   void heed_device_reset()                    forgets errors, counts
 //   uint64_t heed_device_launches()             launches since the reset
 //   uint64_t heed_device_instructions(prefix)   executed by warps since the reset; of opcodes that start so
+//   uint64_t heed_device_sectors(written)       sectors of 32 bytes of global memory that accesses of warps read (0) or
+//                                               wrote (1) since the reset, without any cache; with traffic=on
 //   const char *heed_device_last_error()        valid until the next call of the thread
 //   void heed_device_replace(from, to, n)       modules loaded from now on have occurrence n (-1: all) of `from`
 //                                               replaced in their PTX, or fail to load without one; null: no more

@@ -86,6 +86,14 @@ HEED_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
     });
 }
 
+HEED_EXPORT CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
+    return in_context([&](Context &) {
+        *total = DeviceMemory::capacity;
+        *free = DeviceMemory::capacity - state().memory.used();
+        return CUresult{cuda_success};
+    });
+}
+
 HEED_EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes) {
     return synchronous([=](Context &context) { return copy_in(context, to, from, bytes); });
 }
@@ -100,6 +108,14 @@ HEED_EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size
 
 HEED_EXPORT CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream stream) {
     return on_stream(stream, [=](Context &context) { return copy_out(context, to, from, bytes); });
+}
+
+HEED_EXPORT CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+    return synchronous([=](Context &context) {
+        CUresult code = cuda_success;
+        const uint8_t *source = bytes == 0 ? nullptr : find_bytes(context, from, bytes, &code);
+        return source == nullptr ? code : copy_in(context, to, source, bytes);
+    });
 }
 
 HEED_EXPORT CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count) {

@@ -79,9 +79,10 @@ CUresult run(Context &context, const Launch &launch) {
     State &s = state();
     s.launches++;
     try {
-        const std::vector<uint64_t> counts = run_launch(launch, s.options);
-        for (size_t i = 0; i < counts.size(); i++)
-            if (launch.kernel->code[i].counted) s.instructions[launch.kernel->opcodes[i]] += counts[i];
+        const Counts counts = run_launch(launch, s.options);
+        for (size_t i = 0; i < counts.instructions.size(); i++)
+            if (launch.kernel->code[i].counted) s.instructions[launch.kernel->opcodes[i]] += counts.instructions[i];
+        s.traffic += counts.traffic;
         return cuda_success;
     } catch (const Fault &fault) {
         context.error = fault.code;
@@ -222,12 +223,18 @@ HEED_EXPORT void heed_device_reset() {
     s.contexts.for_each([](const void *, Context &context) { context.error = cuda_success; });
     s.launches = 0;
     s.instructions.clear();
+    s.traffic = Traffic();
     s.last_error.clear();
 }
 
 HEED_EXPORT uint64_t heed_device_launches() {
     const std::lock_guard<std::mutex> lock(state().mutex);
     return state().launches;
+}
+
+HEED_EXPORT uint64_t heed_device_sectors(int written) {
+    const std::lock_guard<std::mutex> lock(state().mutex);
+    return written != 0 ? state().traffic.written : state().traffic.read;
 }
 
 HEED_EXPORT uint64_t heed_device_instructions(const char *opcode_prefix) {

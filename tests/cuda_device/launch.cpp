@@ -29,6 +29,7 @@ public:
         execution_.shared = &shared_;
         execution_.late_arrival = options.late_arrival;
         execution_.step_limit = options.step_limit;
+        execution_.counts_traffic = options.traffic;
         execution_.counts.resize(launch.kernel->code.size());
         execution_.last_allocation.resize(launch.kernel->code.size());
         std::copy_n(launch.block, 3, execution_.block_threads);
@@ -45,7 +46,7 @@ public:
         _mm_setcsr(callers);
     }
 
-    const std::vector<uint64_t> &counts() const { return execution_.counts; }
+    Counts counts() const { return {execution_.counts, execution_.traffic}; }
 
 private:
     void run_warps_of(uint64_t index) {
@@ -92,7 +93,7 @@ private:
     std::vector<std::unique_ptr<Warp>> warps_;
 };
 
-std::vector<uint64_t> run_in_order(const Launch &launch, const Options &options, uint64_t blocks) {
+Counts run_in_order(const Launch &launch, const Options &options, uint64_t blocks) {
     Worker worker(launch, options);
     if (options.order == Order::random) {
         std::vector<uint64_t> order(blocks);
@@ -107,13 +108,14 @@ std::vector<uint64_t> run_in_order(const Launch &launch, const Options &options,
 }
 
 // Blocks are claimed in ascending order, so the least of the failed ones is the first that fails alone too.
-std::vector<uint64_t> run_on_two(const Launch &launch, const Options &options, uint64_t blocks) {
+Counts run_on_two(const Launch &launch, const Options &options, uint64_t blocks) {
     std::atomic<uint64_t> next{0};
     std::atomic<bool> failed{false};
     std::mutex mutex;
     std::optional<Fault> fault;
     uint64_t fault_block = 0;
-    std::vector<uint64_t> counts(launch.kernel->code.size());
+    Counts counts;
+    counts.instructions.resize(launch.kernel->code.size());
     const auto work = [&] {
         Worker worker(launch, options);
         for (uint64_t block = next++; block < blocks && !failed; block = next++) {
@@ -129,7 +131,9 @@ std::vector<uint64_t> run_on_two(const Launch &launch, const Options &options, u
             }
         }
         const std::lock_guard<std::mutex> lock(mutex);
-        for (size_t i = 0; i < counts.size(); i++) counts[i] += worker.counts()[i];
+        const Counts mine = worker.counts();
+        for (size_t i = 0; i < mine.instructions.size(); i++) counts.instructions[i] += mine.instructions[i];
+        counts.traffic += mine.traffic;
     };
     std::thread other(work);
     work();
@@ -140,7 +144,7 @@ std::vector<uint64_t> run_on_two(const Launch &launch, const Options &options, u
 
 }  // namespace
 
-std::vector<uint64_t> run_launch(const Launch &launch, const Options &options) {
+Counts run_launch(const Launch &launch, const Options &options) {
     const uint64_t blocks = uint64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2];
     if (options.order == Order::any && blocks > 1) return run_on_two(launch, options, blocks);
     return run_in_order(launch, options, blocks);

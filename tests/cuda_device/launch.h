@@ -17,6 +17,7 @@ struct Options {
     uint64_t seed = 0;
     bool late_arrival = false;         // cp.async: at the wait, not at issue
     bool checks = true;                // of shared memory
+    bool traffic = false;              // sectors of global memory are counted
     uint64_t step_limit = 20'000'000;  // per warp
 };
 
@@ -30,7 +31,13 @@ struct Launch {
     std::vector<uint8_t> parameters;
 };
 
-// Returns how often each instruction ran. Throws the Fault of the first block that failed.
-std::vector<uint64_t> run_launch(const Launch &launch, const Options &options);
+// How often each instruction ran, and what was moved.
+struct Counts {
+    std::vector<uint64_t> instructions;
+    Traffic traffic;
+};
+
+// Throws the Fault of the first block that failed.
+Counts run_launch(const Launch &launch, const Options &options);
 
 }  // namespace heed::device

@@ -6,7 +6,7 @@
 namespace heed::device {
 namespace {
 
-constexpr uint64_t gap = 1ull << 30, capacity = 8ull << 30;
+constexpr uint64_t gap = 1ull << 30;
 
 }  // namespace
 

@@ -21,11 +21,13 @@ struct Allocation {
 // allocation.
 class DeviceMemory {
 public:
-    // New memory holds bytes of 0xff: NaN in every floating format. Throws std::bad_alloc past 8 GiB altogether.
+    // New memory holds bytes of 0xff: NaN in every floating format. Throws std::bad_alloc past `capacity` altogether.
     uint64_t allocate(uint64_t bytes, uint64_t owner);
     // False where `address` is not the start of an allocation.
     bool free(uint64_t address);
     void free_all(uint64_t owner);
+    static constexpr uint64_t capacity = 8ull << 30;
+    uint64_t used() const { return bytes_; }
     // The one that holds all of [address, address + bytes); null where none does.
     const Allocation *find(uint64_t address, uint64_t bytes) const;
     // The one before or behind which `address` is; null where none is near.

@@ -115,6 +115,7 @@ struct State {
     // Test controls.
     uint64_t launches = 0;
     std::map<std::string, uint64_t> instructions;  // by opcode
+    Traffic traffic;
     std::string last_error;
     bool replaces = false;
     std::string replace_from, replace_to;

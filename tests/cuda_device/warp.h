@@ -18,6 +18,17 @@ struct Fault : std::runtime_error {
     int code;
 };
 
+// Sectors of 32 bytes of global memory that the accesses of warps touch; what one access touches twice counts once.
+struct Traffic {
+    uint64_t read = 0, written = 0;
+
+    Traffic &operator+=(const Traffic &other) {
+        read += other.read;
+        written += other.written;
+        return *this;
+    }
+};
+
 // What all warps of one host thread share while a kernel runs.
 struct Execution {
     const Kernel *kernel = nullptr;
@@ -29,6 +40,8 @@ struct Execution {
     uint32_t block_threads[3] = {1, 1, 1}, grid[3] = {1, 1, 1}, block[3] = {0, 0, 0};
     bool late_arrival = false;
     uint64_t step_limit = 0;
+    bool counts_traffic = false;
+    Traffic traffic;
     // By instruction: how often it ran, and where it last found its addresses.
     std::vector<uint64_t> counts;
     std::vector<const Allocation *> last_allocation;
@@ -94,6 +107,7 @@ private:
     // warp_memory.cpp
     void addresses(const Instruction &i, Operand base, uint64_t *to) const;
     uint8_t *global_pointer(uint64_t address, uint32_t bytes, int lane, const char *verb);
+    void count_sectors(const uint64_t *at, uint32_t mask, bool writes);
     uint32_t shared_offset(uint64_t address, uint32_t bytes, int lane, const char *verb) const;
     void pointers(const Instruction &i, uint32_t mask, Operand base, uint32_t bytes, bool writes, uint8_t **to);
     void global_pointers(const uint64_t *at, uint32_t mask, uint32_t bytes, const char *verb, uint8_t **to);

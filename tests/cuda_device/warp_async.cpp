@@ -63,6 +63,7 @@ void Warp::copy_async(const Instruction &i, uint32_t mask) {
     uint64_t to[warp_size];
     addresses(i, o[0], to);
     SharedMemory &shared = *execution_.shared;
+    uint32_t reading = 0;
     for_each_lane(mask, [&](int lane) {
         const uint32_t bytes_read = sizes == nullptr ? i.bytes : sizes[lane];
         if (bytes_read > i.bytes)
@@ -71,6 +72,7 @@ void Warp::copy_async(const Instruction &i, uint32_t mask) {
         if ((from[lane] & (i.bytes - 1u)) != 0)
             fail(lane, cuda_illegal_address, access("reads", i.bytes, from[lane]) + ", which is not aligned");
         const uint8_t *source = bytes_read == 0 ? nullptr : global_pointer(from[lane], bytes_read, lane, "reads");
+        reading |= uint32_t{bytes_read != 0} << lane;
         const uint32_t offset = shared_offset(to[lane], i.bytes, lane, "writes");
         if (!shared.begin_copy(offset, i.bytes, accessor(lane)))
             fail(lane, cuda_launch_failed, shared.explain(offset, i.bytes, accessor(lane), true));
@@ -82,6 +84,7 @@ void Warp::copy_async(const Instruction &i, uint32_t mask) {
             land(copy);
         copies_.push_back(copy);
     });
+    if (execution_.counts_traffic && reading != 0) count_sectors(from, reading, false);
 }
 
 void Warp::land(const Copy &copy) {

@@ -1,4 +1,5 @@
 // Loads and stores of a warp.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
@@ -129,6 +130,16 @@ void Warp::global_pointers(const uint64_t *at, uint32_t mask, uint32_t bytes, co
         for_each_lane(mask, [&](int lane) { to[lane] = global_pointer(at[lane], bytes, lane, verb); });
 }
 
+// No access crosses a sector: it is aligned to its size.
+void Warp::count_sectors(const uint64_t *at, uint32_t mask, bool writes) {
+    uint64_t sectors[warp_size];
+    size_t count = 0;
+    for_each_lane(mask, [&](int lane) { sectors[count++] = at[lane] / 32; });
+    std::sort(sectors, sectors + count);
+    const auto distinct = static_cast<uint64_t>(std::unique(sectors, sectors + count) - sectors);
+    (writes ? execution_.traffic.written : execution_.traffic.read) += distinct;
+}
+
 // Where in shared memory, from 0 on.
 uint32_t Warp::shared_offset(uint64_t address, uint32_t bytes, int lane, const char *verb) const {
     const uint32_t size = execution_.shared->size();
@@ -160,6 +171,7 @@ void Warp::pointers(const Instruction &i, uint32_t mask, Operand base, uint32_t 
     }
     if (space == Space::global) {
         global_pointers(at, mask, bytes, verb, to);
+        if (execution_.counts_traffic) count_sectors(at, mask, writes);
         return;
     }
     if (space == Space::local) {

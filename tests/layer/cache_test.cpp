@@ -4,6 +4,22 @@
 namespace heed_test {
 namespace {
 
+// A type and a kind of cache.
+struct Kind {
+    heed_dtype dtype;
+    heed_kv_storage storage;
+};
+
+class LayerCache : public testing::TestWithParam<Kind> {
+protected:
+    void SetUp() override { SKIP_WITHOUT_ROWS(dtype(), dtype(), storage()); }
+    heed_dtype dtype() const { return GetParam().dtype; }
+    heed_kv_storage storage() const { return GetParam().storage; }
+    heed::CacheConfig config(int32_t batch = 2) const { return cache_config(storage(), dtype(), batch); }
+    // Projections are rounded to the dtype: a step's unit is 2^-9 (bf16), 2^-12 (f16).
+    double bound() const { return dtype() == HEED_F32 ? f32_bound : dtype() == HEED_F16 ? 0x1p-9 : 0x1p-6; }
+};
+
 // The prompt's tokens at once, then one token after the other: the rows of one causal call.
 void expect_steps_equal_batched(const SmallLayer &small, heed_kv_storage storage, heed_dtype cache_dtype,
                                 double bound) {
@@ -28,28 +44,21 @@ void expect_steps_equal_batched(const SmallLayer &small, heed_kv_storage storage
     EXPECT_EQ(cache.view().kv_lens[1], 20);
 }
 
-TEST(LayerCache, StepsEqualBatched) {
-    SmallLayer small;
-    expect_steps_equal_batched(small, HEED_KV_CONTIGUOUS, HEED_F32, f32_bound);
-    expect_steps_equal_batched(small, HEED_KV_PAGED, HEED_F32, f32_bound);
+TEST_P(LayerCache, StepsEqualBatched) {
+    SmallLayer small(dtype());
+    expect_steps_equal_batched(small, storage(), dtype(), bound());
     small.add_rope();
-    expect_steps_equal_batched(small, HEED_KV_CONTIGUOUS, HEED_F32, f32_bound);
-    expect_steps_equal_batched(small, HEED_KV_PAGED, HEED_F32, f32_bound);
+    expect_steps_equal_batched(small, storage(), dtype(), bound());
     small.config.rope_interleaved = true;
-    expect_steps_equal_batched(small, HEED_KV_PAGED, HEED_F32, f32_bound);
+    expect_steps_equal_batched(small, storage(), dtype(), bound());
 }
 
-// Projections are rounded to the dtype: a step's unit is 2^-9 (bf16), 2^-12 (f16); codes have 127 steps.
-TEST(LayerCache, StepsEqualBatchedInOtherTypes) {
-    for (const heed_kv_storage storage : {HEED_KV_CONTIGUOUS, HEED_KV_PAGED}) {
-        expect_steps_equal_batched(SmallLayer(HEED_BF16), storage, HEED_BF16, 0x1p-6);
-        expect_steps_equal_batched(SmallLayer(HEED_F16), storage, HEED_F16, 0x1p-9);
-        expect_steps_equal_batched(SmallLayer(HEED_F16), storage, HEED_I8, 4.0 / 127);
-        expect_steps_equal_batched(SmallLayer(), storage, HEED_I8, 4.0 / 127);
-    }
+TEST_P(LayerCache, StepsEqualBatchedInCodes) {
+    SKIP_WITHOUT_ROWS(dtype(), HEED_I8, storage());
+    expect_steps_equal_batched(SmallLayer(dtype()), storage(), HEED_I8, 4.0 / 127);  // codes have 127 steps
 }
 
-TEST(LayerCache, RopeChangesWhatPositionsMean) {
+TEST(LayerPositions, RopeChangesWhatPositionsMean) {
     SmallLayer plain, rotated;
     rotated.add_rope();
     const heed::Layer a = plain.make(), b = rotated.make();
@@ -60,66 +69,63 @@ TEST(LayerCache, RopeChangesWhatPositionsMean) {
 }
 
 // A fork continues as the original would have; what either appends is its own.
-TEST(LayerCache, ForksAndTruncation) {
-    const SmallLayer small;
+TEST_P(LayerCache, ForksAndTruncation) {
+    const SmallLayer small(dtype());
     const heed::Layer layer = small.make();
-    for (const heed_kv_storage storage : {HEED_KV_CONTIGUOUS, HEED_KV_PAGED}) {
-        heed::Cache cache(layer, cache_config(storage)), other(layer, cache_config(storage));
-        GuardedCall prompt(layer, HEED_F32, 2, 10), step(layer, HEED_F32, 2, 1, 8), more(layer, HEED_F32, 2, 1, 9);
-        prompt.args.cache = cache.get();
-        prompt.run();
-        cache.fork(0, 1);
-        for (int32_t b = 0; b < 2; b++) {
-            for (int32_t t = 0; t < 10; t++) prompt.take_token(b, t, prompt, 0, t);
-        }
-        prompt.args.cache = other.get();
-        prompt.run();  // both sequences have sequence 0's tokens
-        step.args.cache = cache.get();
-        const std::vector<float> forked = step.run();
-        step.args.cache = other.get();
-        EXPECT_EQ(forked, step.run());
-        more.args.cache = cache.get();
-        const std::vector<float> continued = more.run();
-        cache.truncate(0, 10);
-        cache.truncate(1, 10);
-        EXPECT_EQ(cache.view().kv_lens[0], 10);
-        step.args.cache = cache.get();
-        EXPECT_EQ(step.run(), forked);
-        EXPECT_EQ(more.run(), continued);
-        cache.reset();
-        EXPECT_EQ(cache.view().kv_lens[1], 0);
+    heed::Cache cache(layer, config()), other(layer, config());
+    GuardedCall prompt(layer, dtype(), 2, 10), step(layer, dtype(), 2, 1, 8), more(layer, dtype(), 2, 1, 9);
+    prompt.args.cache = cache.get();
+    prompt.run();
+    cache.fork(0, 1);
+    for (int32_t b = 0; b < 2; b++) {
+        for (int32_t t = 0; t < 10; t++) prompt.take_token(b, t, prompt, 0, t);
     }
+    prompt.args.cache = other.get();
+    prompt.run();  // both sequences have sequence 0's tokens
+    step.args.cache = cache.get();
+    const std::vector<float> forked = step.run();
+    step.args.cache = other.get();
+    EXPECT_EQ(forked, step.run());
+    more.args.cache = cache.get();
+    const std::vector<float> continued = more.run();
+    cache.truncate(0, 10);
+    cache.truncate(1, 10);
+    EXPECT_EQ(cache.view().kv_lens[0], 10);
+    step.args.cache = cache.get();
+    EXPECT_EQ(step.run(), forked);
+    EXPECT_EQ(more.run(), continued);
+    cache.reset();
+    EXPECT_EQ(cache.view().kv_lens[1], 0);
 }
 
 // A sequence that has ended stays in the batch while the others go on.
-TEST(LayerCache, EndedSequences) {
-    SmallLayer small;
+TEST_P(LayerCache, EndedSequences) {
+    SmallLayer small(dtype());
     small.add_rope();
     const heed::Layer layer = small.make();
-    for (const heed_kv_storage storage : {HEED_KV_CONTIGUOUS, HEED_KV_PAGED}) {
-        const heed::Cache cache(layer, cache_config(storage));
-        GuardedCall prompt(layer, HEED_F32, 2, 24), rest(layer, HEED_F32, 2, 16), step(layer, HEED_F32, 2, 1);
-        prompt.args.cache = rest.args.cache = step.args.cache = cache.get();
-        const int32_t first[] = {24, 3}, then[] = {16, 1}, only[] = {0, 1};
-        prompt.args.q_lens = first;
-        rest.args.q_lens = then;
-        step.args.q_lens = only;
-        prompt.run();
-        rest.run();
-        step.run();
-        EXPECT_EQ(cache.view().kv_lens[0], 40);
-        EXPECT_EQ(cache.view().kv_lens[1], 5);
-    }
+    const heed::Cache cache(layer, config());
+    GuardedCall prompt(layer, dtype(), 2, 24), rest(layer, dtype(), 2, 16), step(layer, dtype(), 2, 1);
+    prompt.args.cache = rest.args.cache = step.args.cache = cache.get();
+    const int32_t first[] = {24, 3}, then[] = {16, 1}, only[] = {0, 1};
+    prompt.args.q_lens = first;
+    rest.args.q_lens = then;
+    step.args.q_lens = only;
+    prompt.run();
+    rest.run();
+    step.run();
+    EXPECT_EQ(cache.view().kv_lens[0], 40);
+    EXPECT_EQ(cache.view().kv_lens[1], 5);
 }
 
 // The last user of a shared page keeps it: as many pages as there are contents.
-TEST(LayerCache, ForksNeedNoSparePage) {
-    const heed::Layer layer = SmallLayer().make();
+TEST_P(LayerCache, ForksNeedNoSparePage) {
+    if (storage() != HEED_KV_PAGED) GTEST_SKIP() << "of pages";
+    const heed::Layer layer = SmallLayer(dtype()).make();
     for (const bool one_only : {false, true}) {
-        heed::CacheConfig config = cache_config(HEED_KV_PAGED, HEED_F32, 3);
-        config.num_pages = one_only ? 2 : 3;
-        heed::Cache cache(layer, config);
-        GuardedCall prompt(layer, HEED_F32, 3, 5), step(layer, HEED_F32, 3, 1);
+        heed::CacheConfig pages = config(3);
+        pages.num_pages = one_only ? 2 : 3;
+        heed::Cache cache(layer, pages);
+        GuardedCall prompt(layer, dtype(), 3, 5), step(layer, dtype(), 3, 1);
         const int32_t first[] = {5, 0, 0}, one[] = {1, 0, 0};
         prompt.args.q_lens = first;
         prompt.args.cache = step.args.cache = cache.get();
@@ -137,7 +143,7 @@ TEST(LayerCache, ForksNeedNoSparePage) {
     }
 }
 
-TEST(LayerCache, TopLeftSeesTheFirstTokensOnly) {
+TEST(LayerPositions, TopLeftSeesTheFirstTokensOnly) {
     SmallLayer top_left, plain;
     top_left.config.position = HEED_TOP_LEFT;
     const heed::Layer a = top_left.make(), b = plain.make();
@@ -150,6 +156,17 @@ TEST(LayerCache, TopLeftSeesTheFirstTokensOnly) {
     again.args.cache = cache.get();
     EXPECT_EQ(row_of(again.run(), 20, 0, 0), row_of(y, 20, 0, 0));  // its one visible key is the cache's first
 }
+
+const Kind kinds[] = {
+    {HEED_F32, HEED_KV_CONTIGUOUS}, {HEED_F32, HEED_KV_PAGED},  {HEED_F16, HEED_KV_CONTIGUOUS},
+    {HEED_F16, HEED_KV_PAGED},      {HEED_BF16, HEED_KV_PAGED}, {HEED_BF16, HEED_KV_CONTIGUOUS},
+};
+
+std::string kind_name(const testing::TestParamInfo<Kind> &info) {
+    return std::string(dtype_name(info.param.dtype)) + (info.param.storage == HEED_KV_PAGED ? "_paged" : "_contiguous");
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, LayerCache, testing::ValuesIn(kinds), kind_name);
 
 }  // namespace
 }  // namespace heed_test

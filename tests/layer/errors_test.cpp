@@ -31,7 +31,6 @@ TEST(LayerErrors, Config) {
         {[](auto &c) { c.struct_size = 7; }, "heed_layer_config.struct_size is 7"},
         {[](auto &c) { c.dtype = HEED_I8; }, "dtype is"},
         {[](auto &c) { c.device = static_cast<heed_device>(9); }, "device is 9"},
-        {[](auto &c) { c.device = HEED_CUDA; }, "device is HEED_CUDA", HEED_NO_DEVICE},
         {[](auto &c) { c.dim_in = 0; }, "dim_in is 0"},
         {[](auto &c) { c.dim_memory = 64; }, "dim_memory is 64 in self attention; it must be 0 or dim_in, which is 48"},
         {[](auto &c) { c.num_heads = 0; }, "num_heads is 0"},
@@ -161,8 +160,8 @@ TEST(LayerErrors, Calls) {
         {[](auto &a) { a.execution.workspace_bytes--; }, "execution.workspace_bytes is", HEED_WORKSPACE_TOO_SMALL},
         {[](auto &a) { a.execution.num_threads = -1; }, "execution.num_threads is -1"},
         {[](auto &a) { a.execution.num_threads = 4; }, "execution.num_threads is 4; it must be 0 or 1..3, the layer's"},
-        {[](auto &a) { a.execution.device = HEED_CUDA; }, "HEED_CUDA", HEED_NO_DEVICE},
-        {[](auto &a) { a.q_lens = static_cast<const int32_t *>(a.execution.workspace); }, "workspace overlaps q_lens"},
+        {[](auto &a) { a.execution.device = static_cast<heed_device>(1 - a.execution.device); },
+         "it must be the layer's, which is "},
         {[](auto &a) { a.mask = heed::tensor(bytes.data(), 3); }, "mask.size is 3"},
         {[](auto &a) { a.mask = heed::tensor(bytes.data(), bytes.size()), a.mask_shape[1] = 3; },
          "mask_shape[1] is 3; it must be 1, 4 or 0"},
@@ -182,25 +181,27 @@ TEST(LayerErrors, Calls) {
     const heed::Layer layer = small.make();
     for (const CallCase &c : cases) {
         expect_refused(layer, c, HEED_KV_CONTIGUOUS, false);
-        expect_refused(layer, c, HEED_KV_CONTIGUOUS, true);
-        expect_refused(layer, c, HEED_KV_PAGED, true);
+        for (const heed_kv_storage storage : f32_storages()) expect_refused(layer, c, storage, true);
     }
     static const int32_t lens[] = {3, 4};
     expect_refused(layer, {[](auto &a) { a.kv_lens = lens; }, "kv_lens is not NULL; a cache has lengths of its own"},
-                   HEED_KV_PAGED, true);
+                   f32_storages().front(), true);
     expect_refused(layer, {[](auto &a) { a.kv_lens = long_lens; }, "kv_lens[1] is 6; it must be 0..5"}, HEED_KV_PAGED,
                    false);
     GuardedCall call(layer, HEED_F32, 2, 5);
     EXPECT_REFUSED(heed_layer_forward(nullptr, &call.args), HEED_INVALID_ARGUMENT, "layer is NULL");
     EXPECT_REFUSED(heed_layer_forward(layer.get(), nullptr), HEED_INVALID_ARGUMENT, "args is NULL");
-    // y may not lie where x lies.
+    // y may not lie where x lies, and the workspace not where lengths are read from.
     call.args.y = call.x.tensor();
     EXPECT_REFUSED(call.status(), HEED_INVALID_ARGUMENT, "y overlaps x");
+    if (test_device() == HEED_CUDA) return;  // whose workspace is no host memory
+    call.args.q_lens = static_cast<const int32_t *>(call.args.execution.workspace);
+    EXPECT_REFUSED(call.status(), HEED_INVALID_ARGUMENT, "workspace overlaps q_lens");
 }
 
 TEST(LayerErrors, FullCaches) {
     const heed::Layer layer = SmallLayer().make();
-    for (const heed_kv_storage storage : {HEED_KV_CONTIGUOUS, HEED_KV_PAGED}) {
+    for (const heed_kv_storage storage : f32_storages()) {
         heed::CacheConfig config = cache_config(storage);
         config.capacity = 26;
         const heed::Cache cache(layer, config);
@@ -212,10 +213,14 @@ TEST(LayerErrors, FullCaches) {
         EXPECT_TRUE(more.y_untouched());
         EXPECT_EQ(cache.view().kv_lens[0], 20);
     }
-    heed::CacheConfig few = cache_config(HEED_KV_PAGED);
+}
+
+TEST(LayerErrors, FullPools) {
+    const heed::Layer layer = SmallLayer(HEED_F16).make();
+    heed::CacheConfig few = cache_config(HEED_KV_PAGED, HEED_F16);
     few.num_pages = 5;
     const heed::Cache cache(layer, few);
-    GuardedCall call(layer, HEED_F32, 2, 14), more(layer, HEED_F32, 2, 1);
+    GuardedCall call(layer, HEED_F16, 2, 14), more(layer, HEED_F16, 2, 1);
     call.args.cache = more.args.cache = cache.get();
     call.run();
     EXPECT_REFUSED(more.status(), HEED_OUT_OF_MEMORY, "the cache has 1 of 5 pages free; the new tokens need 2");
@@ -292,7 +297,7 @@ TEST(LayerErrors, CrossAttention) {
     const heed_execution run = call.args.execution;
     const int32_t lens[] = {9, 10};
     const auto prepare = [&](const heed::Layer &layer, int32_t batch, int32_t len, const int32_t *memory_lens) {
-        return heed_layer_prepare(layer.get(), cache.get(), batch, len, &tokens, memory_lens, &run);
+        return call_prepare(layer.get(), cache.get(), batch, len, &tokens, memory_lens, &run);
     };
     EXPECT_EQ(prepare(cross, 2, 9, nullptr), HEED_OK) << heed_last_error();
     EXPECT_REFUSED(prepare(self, 2, 9, nullptr), HEED_INVALID_ARGUMENT, "the layer is self attention");

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "attention.h"
-#include "element.h"
 #include "guard.h"
 #include "heed/heed.hpp"
+#include "layer_call.h"
 
 namespace heed_test {
 
@@ -51,6 +51,7 @@ struct SmallLayer {
     static constexpr int32_t dim_in = 48, dim_out = 40, heads = 4, kv_heads = 2, head_dim = 16, head_dim_v = 12;
 
     explicit SmallLayer(heed_dtype dtype = HEED_F32) {
+        config.device = test_device();
         config.dtype = dtype;
         config.dim_in = dim_in;
         config.dim_out = dim_out;
@@ -92,7 +93,10 @@ struct SmallLayer {
         weights.rope_sin = sin.tensor();
     }
 
-    heed::Layer make() const { return heed::Layer(config, weights); }
+    heed::Layer make() const {
+        enter_test_device();
+        return heed::Layer(config, weights);
+    }
 
     heed::LayerConfig config;
     heed::LayerWeights weights;
@@ -120,13 +124,18 @@ public:
         args.batch = batch;
         args.q_len = q_len;
         args.y = {y_.data(), int64_t{batch} * q_len * SmallLayer::dim_out, dtype};
+        args.execution.device = test_device();
         args.execution.workspace = workspace_.data();
         args.execution.workspace_bytes = heed_layer_workspace_bytes(layer.get());
     }
 
     heed_status status() {
         args.x = x.tensor();
-        return heed_layer_forward(layer_.get(), &args);
+        return call_forward(layer_.get(), &args);
+    }
+    // More than the layer asks for: on CUDA, for mask and key padding beside a bias.
+    void add_device_workspace(size_t bytes) {
+        if (test_device() == HEED_CUDA) args.execution.workspace_bytes += bytes;
     }
     // y, or the test fails.
     std::vector<float> run() {

@@ -41,6 +41,14 @@ struct CudaDevice::Driver {
     int (*get_error_name)(int, const char **);
     int (*set_current)(void *);
     int (*synchronize)(void *);
+    int (*make_stream)(void **, unsigned);
+    int (*make_context)(void **, unsigned, int);
+    int (*pop_current)(void **);
+    int (*memory_info)(size_t *, size_t *);
+    int (*begin_capture)(void *, int);
+    int (*end_capture)(void *, void **);
+    int (*instantiate)(void **, void *, unsigned long long);
+    int (*launch_graph)(void *, void *);
     int (*allocate)(uint64_t *, size_t);
     int (*release)(uint64_t);
     int (*copy_to_device)(uint64_t, const void *, size_t);
@@ -66,13 +74,19 @@ CudaDevice::CudaDevice() {
     void *const library = dlopen("libcuda.so.1", RTLD_NOW);
     if (library == nullptr) throw std::runtime_error("no libcuda.so.1");
     auto driver = std::make_unique<Driver>();
-    int (*init)(unsigned), (*get_device)(int *, int), (*retain)(void **, int), (*make_stream)(void **, unsigned),
-        (*attribute)(int *, int, int);
+    int (*init)(unsigned), (*get_device)(int *, int), (*retain)(void **, int), (*attribute)(int *, int, int);
     look_up(library, "cuInit", &init);
     look_up(library, "cuDeviceGet", &get_device);
     look_up(library, "cuDeviceGetAttribute", &attribute);
     look_up(library, "cuDevicePrimaryCtxRetain", &retain);
-    look_up(library, "cuStreamCreate", &make_stream);
+    look_up(library, "cuStreamCreate", &driver->make_stream);
+    look_up(library, "cuCtxCreate_v2", &driver->make_context);
+    look_up(library, "cuCtxPopCurrent_v2", &driver->pop_current);
+    look_up(library, "cuMemGetInfo_v2", &driver->memory_info);
+    look_up(library, "cuStreamBeginCapture_v2", &driver->begin_capture);
+    look_up(library, "cuStreamEndCapture", &driver->end_capture);
+    look_up(library, "cuGraphInstantiateWithFlags", &driver->instantiate);
+    look_up(library, "cuGraphLaunch", &driver->launch_graph);
     look_up(library, "cuGetErrorName", &driver->get_error_name);
     look_up(library, "cuCtxSetCurrent", &driver->set_current);
     look_up(library, "cuStreamSynchronize", &driver->synchronize);
@@ -87,7 +101,7 @@ CudaDevice::CudaDevice() {
     driver->check(attribute(&minor, 76, device), "cuDeviceGetAttribute");
     driver->check(retain(&driver->context, device), "cuDevicePrimaryCtxRetain");
     driver->enter();
-    driver->check(make_stream(&driver->stream, 0), "cuStreamCreate");
+    driver->check(driver->make_stream(&driver->stream, 0), "cuStreamCreate");
     driver->capability = 10 * major + minor;
     driver_ = std::move(driver);
 }
@@ -95,9 +109,51 @@ CudaDevice::CudaDevice() {
 int CudaDevice::capability() const { return driver_->capability; }
 void *CudaDevice::stream() const { return driver_->stream; }
 
-void CudaDevice::synchronize() const {
+void CudaDevice::synchronize() const { synchronize(driver_->stream); }
+
+void CudaDevice::synchronize(void *stream) const {
     driver_->enter();
-    driver_->check(driver_->synchronize(driver_->stream), "cuStreamSynchronize");
+    driver_->check(driver_->synchronize(stream), "cuStreamSynchronize");
+}
+
+void *CudaDevice::make_stream() const {
+    void *stream = nullptr;
+    constexpr unsigned non_blocking = 1;
+    driver_->enter();
+    driver_->check(driver_->make_stream(&stream, non_blocking), "cuStreamCreate");
+    return stream;
+}
+
+void *CudaDevice::make_context() const {
+    void *context = nullptr, *popped = nullptr;
+    driver_->check(driver_->make_context(&context, 0, 0), "cuCtxCreate");
+    driver_->check(driver_->pop_current(&popped), "cuCtxPopCurrent");
+    return context;
+}
+
+void CudaDevice::set_current(void *context) const { driver_->check(driver_->set_current(context), "cuCtxSetCurrent"); }
+
+size_t CudaDevice::free_bytes() const {
+    size_t free = 0, total = 0;
+    driver_->enter();
+    driver_->check(driver_->memory_info(&free, &total), "cuMemGetInfo");
+    return free;
+}
+
+void *CudaDevice::capture(void *stream, const std::function<void()> &work) const {
+    void *graph = nullptr, *executable = nullptr;
+    constexpr int global = 0;
+    driver_->enter();
+    driver_->check(driver_->begin_capture(stream, global), "cuStreamBeginCapture");
+    work();
+    driver_->check(driver_->end_capture(stream, &graph), "cuStreamEndCapture");
+    driver_->check(driver_->instantiate(&executable, graph, 0), "cuGraphInstantiate");
+    return executable;
+}
+
+void CudaDevice::replay(void *graph, void *stream) const {
+    driver_->enter();
+    driver_->check(driver_->launch_graph(graph, stream), "cuGraphLaunch");
 }
 
 void *CudaDevice::allocate(size_t bytes) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -28,6 +29,18 @@ public:
     int capability() const;  // 10 * major + minor
     void *stream() const;
     void synchronize() const;
+    // Another stream and its work; another context of the device, which does not become current.
+    void *make_stream() const;
+    void synchronize(void *stream) const;
+    void *make_context() const;
+    // Of this thread; NULL: none.
+    void set_current(void *context) const;
+    size_t free_bytes() const;
+
+    // What `work` enqueues on the stream, as a graph; and its replays there. Graphs live as long as the process.
+    void *capture(void *stream, const std::function<void()> &work) const;
+    void replay(void *graph, void *stream) const;
+
     // On any thread.
     void *allocate(size_t bytes) const;
     void release(void *data) const;

@@ -37,55 +37,72 @@ HeadWeights::HeadWeights(const Sizes &sizes, uint64_t seed) {
     out = normal(dim * heads, deviation, 4 * seed + 3);
 }
 
-Decoder::Decoder(const Sizes &sizes, const std::vector<HeadWeights> &weights, int32_t num_kv_heads)
-    : sizes_(sizes), num_kv_heads_(num_kv_heads) {
+Decoder::Decoder(const Device &device, const Sizes &sizes, const std::vector<HeadWeights> &weights,
+                 int32_t num_kv_heads)
+    : device_(device), sizes_(sizes), num_kv_heads_(num_kv_heads) {
     heed::LayerConfig config;
+    config.device = device.kind();
+    config.dtype = sizes.dtype;
     config.dim_in = sizes.d_model;
     config.num_heads = sizes.num_heads;
     config.num_kv_heads = num_kv_heads;
     config.head_dim = sizes.head_dim;
     config.causal = true;
     config.max_batch = sizes.batch;
-    config.max_q_len = 256;
+    config.max_q_len = max_q_len;
     config.max_kv_len = sizes.prompt_len + sizes.steps;
     config.max_threads = sizes.threads;
     heed::CacheConfig cache;
     cache.storage = HEED_KV_CONTIGUOUS;
+    cache.dtype = sizes.dtype;
     cache.batch = sizes.batch;
     cache.capacity = config.max_kv_len;
     for (const HeadWeights &w : weights) {
-        const std::vector<float> k = pooled(sizes, w.k, num_kv_heads), v = pooled(sizes, w.v, num_kv_heads);
+        const HostValues q(w.q, sizes.dtype), k(pooled(sizes, w.k, num_kv_heads), sizes.dtype),
+            v(pooled(sizes, w.v, num_kv_heads), sizes.dtype), out(w.out, sizes.dtype);
         heed::LayerWeights all;
-        all.wq = view(w.q);
-        all.wk = view(k);
-        all.wv = view(v);
-        all.wo = view(w.out);
+        all.wq = q.tensor();
+        all.wk = k.tensor();
+        all.wv = v.tensor();
+        all.wo = out.tensor();
         heed::Layer layer(config, all);
         heed::Cache keys(layer, cache);
         layers_.push_back({std::move(layer), std::move(keys)});
     }
-    workspace_ = std::make_unique<heed::Workspace>(layers_.front().layer.make_workspace());
+    const size_t most = static_cast<size_t>(sizes.batch) * static_cast<size_t>(max_q_len * sizes.d_model);
+    workspace_ = std::make_unique<DeviceValues>(device, HEED_F32, layers_.front().layer.workspace_bytes() / 4 + 1);
+    x_ = std::make_unique<DeviceValues>(device, sizes.dtype, most);
+    y_ = std::make_unique<DeviceValues>(device, sizes.dtype, most);
 }
 
 void Decoder::forward(std::vector<float> &x, int32_t q_len) {
-    y_.resize(x.size());
     heed::LayerArgs args;
     args.batch = sizes_.batch;
     args.q_len = q_len;
+    args.execution.device = device_.kind();
     args.execution.num_threads = sizes_.threads;
-    workspace_->attach(args.execution);
-    args.x = view(x);
-    args.y = view(y_);
+    args.execution.workspace = workspace_->tensor().data;
+    args.execution.workspace_bytes = layers_.front().layer.workspace_bytes();
+    x_->assign(x);
     for (const Layer &layer : layers_) {
+        args.x = x_->tensor();
+        args.y = y_->tensor();
         args.cache = layer.cache.get();
         layer.layer.forward(args);
-        for (size_t i = 0; i < x.size(); i++) x[i] += y_[i];
+        std::swap(x_, y_);
+        if (device_.kind() == HEED_CUDA) continue;
+        auto *const result = static_cast<float *>(args.y.data);
+        const auto *const input = static_cast<const float *>(args.x.data);
+        for (size_t i = 0; i < x.size(); i++) result[i] += input[i];
     }
+    x_->read(&x);
 }
 
 double Decoder::attention_seconds() const {
     const heed_kv_view first = layers_.front().cache.view();
     heed::Problem problem;
+    problem.device = device_.kind();
+    problem.dtype = problem.kv_dtype = sizes_.dtype;
     problem.batch = sizes_.batch;
     problem.num_heads = sizes_.num_heads;
     problem.num_kv_heads = num_kv_heads_;
@@ -97,13 +114,16 @@ double Decoder::attention_seconds() const {
     problem.k_layout = first.k_layout;
     problem.v_layout = first.v_layout;
     const heed::Plan plan(problem);
-    const heed::Workspace workspace = plan.make_workspace();
-    const std::vector<float> q = normal(static_cast<size_t>(sizes_.batch * sizes_.num_heads * sizes_.head_dim), 1, 99);
-    std::vector<float> out(q.size());
+    const auto rows = static_cast<size_t>(sizes_.batch * sizes_.num_heads * sizes_.head_dim);
+    const DeviceValues workspace(device_, HEED_F32, plan.workspace_bytes() / 4 + 1), q(device_, sizes_.dtype, rows),
+        out(device_, sizes_.dtype, rows);
+    q.assign(normal(rows, 1, 99));
     heed::Args args;
-    args.q = view(q);
-    args.out = view(out);
-    workspace.attach(args);
+    args.q = q.tensor();
+    args.out = out.tensor();
+    args.workspace = workspace.tensor().data;
+    args.workspace_bytes = plan.workspace_bytes();
+    device_.synchronize();
     const double start = seconds();
     for (const Layer &layer : layers_) {
         const heed_kv_view keys = layer.cache.view();
@@ -112,12 +132,14 @@ double Decoder::attention_seconds() const {
         args.kv_lens = keys.kv_lens;
         plan.execute(args);
     }
+    device_.synchronize();
     return seconds() - start;
 }
 
 double Decoder::cache_bytes() const {
     const heed_kv_view keys = layers_.front().cache.view();
-    return 4.0 * 2 * sizes_.head_dim * num_kv_heads_ * keys.kv_lens[0] * sizes_.batch * sizes_.num_layers;
+    const double element_bytes = sizes_.dtype == HEED_F32 ? 4 : 2;
+    return element_bytes * 2 * sizes_.head_dim * num_kv_heads_ * keys.kv_lens[0] * sizes_.batch * sizes_.num_layers;
 }
 
 }  // namespace heed_decode

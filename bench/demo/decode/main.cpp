@@ -16,10 +16,13 @@
 namespace heed_decode {
 namespace {
 
-const char usage[] = "usage: heed_decode [--out FILE.svg] [--batch N] [--prompt N] [--steps N] [--threads N]\n";
+const char usage[] =
+    "usage: heed_decode [--device cpu|cuda] [--out FILE.svg] [--batch N] [--prompt N] [--steps N] [--threads N]\n"
+    "  cuda: in f16, on the first GPU; exit status 3 without one\n";
 
 struct Options {
     Sizes sizes;
+    heed_device device = HEED_CPU;
     std::string out;
 };
 
@@ -31,6 +34,13 @@ Options parse(int argc, char **argv) {
         const std::string value = argv[++i];
         if (name == "--out") {
             options.out = value;
+            continue;
+        }
+        if (name == "--device") {
+            if (value != "cpu" && value != "cuda")
+                throw std::invalid_argument("--device " + value + " is not cpu or cuda");
+            options.device = value == "cuda" ? HEED_CUDA : HEED_CPU;
+            options.sizes.dtype = value == "cuda" ? HEED_F16 : HEED_F32;
             continue;
         }
         int32_t *const field = name == "--batch"     ? &options.sizes.batch
@@ -64,9 +74,9 @@ void next_token(std::vector<float> &x) {
     for (float &value : x) value *= factor;
 }
 
-Result run(const Sizes &sizes, const std::vector<HeadWeights> &weights, int32_t num_kv_heads) {
-    constexpr int32_t chunk = 256;
-    Decoder decoder(sizes, weights, num_kv_heads);
+Result run(const Device &device, const Sizes &sizes, const std::vector<HeadWeights> &weights, int32_t num_kv_heads) {
+    constexpr int32_t chunk = Decoder::max_q_len;
+    Decoder decoder(device, sizes, weights, num_kv_heads);
     Result result = {};
     result.num_kv_heads = num_kv_heads;
     double start = seconds();
@@ -111,24 +121,33 @@ void print(const Sizes &sizes, const std::vector<Result> &results, double bandwi
         paper_multi_head_us / paper_multi_query_us);
 }
 
+// GB/s at which the device can read a cache, as far as it is known: what it does now.
+double read_gbps(const Device &device, const Options &options) {
+    if (device.kind() == HEED_CUDA) return device.copy_gbps(options.sizes.prompt_len > 1024 ? 1 << 30 : 1 << 20);
+    double best = 0;
+    for (const heed_bench::DramRead &read : heed_bench::dram_read_gbps(options.sizes.threads)) {
+        best = std::max(best, read.gbps);
+    }
+    return best;
+}
+
 void run_all(const Options &options) {
     const Sizes &sizes = options.sizes;
+    const Device device(options.device);
     std::printf(
-        "Heed demo: incremental decoding\n"
-        "  %d attention layers, d_model %d, %d heads of %d, f32; %d sequences, %d tokens of prompt, %d steps, %d "
+        "Heed demo: incremental decoding on %s\n"
+        "  %d attention layers, d_model %d, %d heads of %d, %s; %d sequences, %d tokens of prompt, %d steps, %d "
         "threads\n",
-        sizes.num_layers, sizes.d_model, sizes.num_heads, sizes.head_dim, sizes.batch, sizes.prompt_len, sizes.steps,
-        sizes.threads);
+        device.name().c_str(), sizes.num_layers, sizes.d_model, sizes.num_heads, sizes.head_dim,
+        sizes.dtype == HEED_F32 ? "f32" : "f16", sizes.batch, sizes.prompt_len, sizes.steps, sizes.threads);
     std::fflush(stdout);
     std::vector<HeadWeights> weights;
     for (int32_t i = 0; i < sizes.num_layers; i++) weights.emplace_back(sizes, static_cast<uint64_t>(i));
     std::vector<Result> results;
     double bandwidth = 0;
     for (const int32_t num_kv_heads : {8, 4, 2, 1}) {
-        for (const heed_bench::DramRead &read : heed_bench::dram_read_gbps(sizes.threads)) {
-            bandwidth = std::max(bandwidth, read.gbps);
-        }
-        results.push_back(run(sizes, weights, num_kv_heads));
+        bandwidth = std::max(bandwidth, read_gbps(device, options));
+        results.push_back(run(device, sizes, weights, num_kv_heads));
     }
     print(sizes, results, bandwidth);
     if (options.out.empty()) return;
@@ -146,6 +165,9 @@ int main(int argc, char **argv) {
     } catch (const std::invalid_argument &error) {
         std::fprintf(stderr, "heed_decode: %s\n%s", error.what(), heed_decode::usage);
         return 2;
+    } catch (const heed_decode::NoDevice &error) {
+        std::fprintf(stderr, "heed_decode: HEED_NO_DEVICE: --device cuda: %s\n", error.what());
+        return 3;
     } catch (const std::exception &error) {
         std::fprintf(stderr, "heed_decode: %s\n", error.what());
         return 1;

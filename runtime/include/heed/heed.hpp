@@ -128,7 +128,9 @@ public:
                  const int32_t *memory_lens, const heed_execution &execution) const {
         check(heed_layer_prepare(layer_.get(), cache, batch, memory_len, &memory, memory_lens, &execution));
     }
-    Workspace make_workspace() const { return Workspace(heed_layer_workspace_bytes(layer_.get())); }
+    // CPU. On CUDA the caller takes so many bytes of device memory.
+    Workspace make_workspace() const { return Workspace(workspace_bytes()); }
+    size_t workspace_bytes() const noexcept { return heed_layer_workspace_bytes(layer_.get()); }
     const heed_layer *get() const noexcept { return layer_.get(); }
 
 private:

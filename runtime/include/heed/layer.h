@@ -8,7 +8,16 @@
  * shapes have been seen (but for probs, for mask, key_padding and bias together, for pages copied after a fork, and
  * beyond 64 shapes; masks, biases, probs and dropout make a shape of each length of a cache). Layers are read-only in
  * forward and may be shared by threads; a cache belongs to one call at a time. A program whose kernel library lacks the
- * rows of linear, layer_norm or attention that a layer needs gets HEED_UNSUPPORTED. */
+ * rows of linear, layer_norm or attention that a layer needs gets HEED_UNSUPPORTED.
+ *
+ * CUDA (device HEED_CUDA): a layer lives in the context that is current when it is created, and so do its caches and
+ * the streams of its calls; it is destroyed before that context. Weights are host memory: they are copied to memory of
+ * the layer's on the device, and creation waits for that. The tensors of a call and its workspace are device memory;
+ * arrays of int32 are host memory that forward has read when it returns. forward and prepare only launch on
+ * execution.stream: they wait for nothing, allocate nothing on the device (lists of lengths come from the heap), and
+ * may be captured into a graph, which then holds the lengths: a replay writes the same slots of a cache again. A
+ * cache's lengths and pages change when a call returns, its tensors when the stream gets there; copies of
+ * heed_cache_fork and of shared pages run on the stream of the cache's last call. */
 #ifndef HEED_LAYER_H
 #define HEED_LAYER_H
 
@@ -37,11 +46,11 @@ typedef enum heed_qk_norm HEED_ENUM_WIDTH {
 
 typedef struct heed_layer_config {
     uint32_t struct_size; /* set by heed_layer_config_init */
-    heed_device device;
-    heed_dtype dtype;   /* activations and weights */
-    int32_t dim_in;     /* width of x */
-    int32_t dim_memory; /* width of memory; 0 = dim_in */
-    int32_t dim_out;    /* width of y; 0 = dim_in */
+    heed_device device;   /* a call's execution.device must be the same */
+    heed_dtype dtype;     /* activations and weights */
+    int32_t dim_in;       /* width of x */
+    int32_t dim_memory;   /* width of memory; 0 = dim_in */
+    int32_t dim_out;      /* width of y; 0 = dim_in */
     int32_t num_heads, num_kv_heads;
     int32_t head_dim;   /* 0 = dim_in / num_heads, which must divide */
     int32_t head_dim_v; /* 0 = head_dim */
@@ -116,7 +125,8 @@ HEED_API heed_status heed_cache_truncate(heed_cache *cache, int32_t sequence, in
 /* Sequence `to` becomes a copy of sequence `from`; pages are shared until written. */
 HEED_API heed_status heed_cache_fork(heed_cache *cache, int32_t from, int32_t to);
 
-/* The cache's tensors, table and lengths, valid until the next call that changes the cache: "updated past". */
+/* The cache's tensors, table and lengths, valid until the next call that changes the cache: "updated past". On CUDA the
+ * tensors are device memory, table and lengths are not. */
 HEED_API heed_status heed_cache_view(const heed_cache *cache, heed_kv_view *view);
 
 /* ---- Forward -------------------------------------------------------------------------------------------------- */
@@ -150,12 +160,14 @@ typedef struct heed_layer_args {
                         * layer's dtype; data NULL = not wanted */
     bool training;     /* dropout on */
     uint64_t dropout_seed, dropout_offset;
-    heed_execution execution; /* with a workspace of heed_layer_workspace_bytes */
+    heed_execution execution; /* with a workspace of heed_layer_workspace_bytes. On CUDA mask, key_padding and bias
+                               * together need more: a byte for each element of the mask with all sequences and keys,
+                               * rounded up to 128 */
 } heed_layer_args;
 
 /* A failed call leaves y, probs and the cache as they were (but for HEED_INTERNAL, after which y and probs may hold
  * anything). Errors: INVALID_ARGUMENT (another layer's cache, a mask that does not broadcast, with both shapes),
- * WORKSPACE_TOO_SMALL, UNSUPPORTED, OUT_OF_MEMORY (a paged cache has too few free pages), INTERNAL. */
+ * WORKSPACE_TOO_SMALL, UNSUPPORTED, OUT_OF_MEMORY (a paged cache has too few free pages), NO_DEVICE, INTERNAL. */
 HEED_API heed_status heed_layer_forward(const heed_layer *layer, const heed_layer_args *args);
 
 /* Gradients of one forward call, summed into the given tensors; data NULL = not wanted. */

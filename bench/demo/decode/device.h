@@ -1,0 +1,71 @@
+// Where the demo computes, and memory there. A GPU is reached through libcuda.so.1.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "heed/heed.hpp"
+
+namespace heed_decode {
+
+// There is no CUDA driver, or no device.
+struct NoDevice : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+class Device {
+public:
+    // HEED_CUDA: the first device's primary context becomes current on this thread. Throws NoDevice.
+    explicit Device(heed_device kind);
+    ~Device();
+    Device(const Device &) = delete;
+    Device &operator=(const Device &) = delete;
+
+    heed_device kind() const { return kind_; }
+    std::string name() const;
+    void synchronize() const;
+    // CUDA: GB/s at which device memory is copied, read and written, in a copy of so many bytes.
+    double copy_gbps(size_t bytes) const;
+
+    void *allocate(size_t bytes) const;
+    void release(void *data) const;
+    void copy_in(void *to, const void *from, size_t bytes) const;
+    void copy_out(void *to, const void *from, size_t bytes) const;
+
+private:
+    struct Driver;
+    heed_device kind_;
+    std::unique_ptr<const Driver> driver_;
+};
+
+// Elements where the demo computes, f32 or f16, to and from floats on the host.
+class DeviceValues {
+public:
+    DeviceValues(const Device &device, heed_dtype dtype, size_t size);
+    ~DeviceValues() { device_.release(data_); }
+    DeviceValues(const DeviceValues &) = delete;
+    DeviceValues &operator=(const DeviceValues &) = delete;
+
+    heed_tensor tensor() const { return {data_, static_cast<int64_t>(size_), dtype_}; }
+    void assign(const std::vector<float> &values) const;  // the first ones
+    void read(std::vector<float> *values) const;          // as many as `values` has
+
+private:
+    const Device &device_;
+    const heed_dtype dtype_;
+    const size_t size_;
+    void *const data_;
+};
+
+// The host's bytes of values in a type, f32 or f16, and a view of them.
+struct HostValues {
+    HostValues(const std::vector<float> &values, heed_dtype type);
+    heed_tensor tensor() const;
+
+    heed_dtype dtype;
+    std::vector<float> wide;       // f32
+    std::vector<uint16_t> narrow;  // f16
+};
+
+}  // namespace heed_decode

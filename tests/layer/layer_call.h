@@ -1,0 +1,61 @@
+// Layers on the device of the tests: on CUDA with copies of a call's tensors and a workspace there.
+#pragma once
+
+#include "on_device.h"
+#include "rows.h"
+
+namespace heed_test {
+
+// Makes the device's context current, which a layer on CUDA takes for its own.
+inline void enter_test_device() {
+    if (test_device() == HEED_CUDA) CudaDevice::get().synchronize();
+}
+
+inline void move_workspace(OnDevice *device, heed_execution *execution) {
+    if (execution->workspace != nullptr) device->workspace(execution, execution->workspace_bytes);
+    execution->stream = CudaDevice::get().stream();
+}
+
+inline heed_status call_forward(const heed_layer *layer, const heed_layer_args *args) {
+    if (test_device() == HEED_CPU) return heed_layer_forward(layer, args);
+    heed_layer_args a = *args;
+    OnDevice device;
+    device.written(&a.y);
+    device.written(&a.probs);
+    for (heed_tensor *tensor : {&a.x, &a.memory, &a.mask, &a.bias, &a.key_padding}) device.read(tensor);
+    move_workspace(&device, &a.execution);
+    return device.run([&] { return heed_layer_forward(layer, &a); });
+}
+
+inline heed_status call_prepare(const heed_layer *layer, heed_cache *cache, int32_t batch, int32_t memory_len,
+                                const heed_tensor *memory, const int32_t *memory_lens,
+                                const heed_execution *execution) {
+    if (test_device() == HEED_CPU) {
+        return heed_layer_prepare(layer, cache, batch, memory_len, memory, memory_lens, execution);
+    }
+    heed_tensor tokens = *memory;
+    heed_execution run = *execution;
+    OnDevice device;
+    device.read(&tokens);
+    move_workspace(&device, &run);
+    return device.run([&] { return heed_layer_prepare(layer, cache, batch, memory_len, &tokens, memory_lens, &run); });
+}
+
+// Whether the program has a row for such a cache, of any head dim and with these features, on the device of the tests.
+inline bool has_rows(heed_dtype dtype, heed_dtype kv_dtype, heed_kv_storage storage, uint32_t features = 0) {
+    const std::vector<Row> rows = rows_with(features);
+    return std::any_of(rows.begin(), rows.end(), [&](const Row &row) {
+        return row.any_head_dim() && row.info.dtype == dtype && row.info.kv_dtype == kv_dtype && row.serves(storage);
+    });
+}
+
+// Caches that layers of f32 have on the tested device: paged ones where it has rows for them.
+inline std::vector<heed_kv_storage> f32_storages() {
+    if (!has_rows(HEED_F32, HEED_F32, HEED_KV_PAGED)) return {HEED_KV_CONTIGUOUS};
+    return {HEED_KV_PAGED, HEED_KV_CONTIGUOUS};
+}
+
+#define SKIP_WITHOUT_ROWS(...)                                                                                         \
+    if (!has_rows(__VA_ARGS__)) GTEST_SKIP() << "no row of " #__VA_ARGS__ " is linked for the device"
+
+}  // namespace heed_test
