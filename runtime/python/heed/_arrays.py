@@ -51,6 +51,12 @@ def finished(like: Any, array: Any) -> Any:
     return array
 
 
+def check_writable(name: str, array: Any) -> None:
+    """Exports of JAX's arrays do not say that nobody may write to them."""
+    if framework(array) == "jax":
+        raise InvalidArgument(f"{name} is an array of JAX, which are never written; it must be NumPy's or another's")
+
+
 def int32_array(name: str, values: Any) -> Any:
     """Lengths and tables: device arrays as they are, else int32 on the host."""
     if is_on_cuda(values):

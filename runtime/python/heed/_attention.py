@@ -97,6 +97,8 @@ def attention(q: Any, k: Any, v: Any, *, return_lse: bool = False, out: Any = No
     """
     arrays, fields = _split(q, k, v, options)
     q_shape, v_shape = _arrays.shape_of("q", q), _arrays.shape_of("v", v)
+    for name, array in (("out", out), ("lse", lse)):
+        _arrays.check_writable(name, array)
     with _arrays.launch(q, stream) as (handle, allocate):
         arrays["out"] = result = _arrays.empty(q, (*q_shape[:-1], *v_shape[-1:])) if out is None else out
         if return_lse and lse is None:

@@ -105,6 +105,8 @@ class Layer:
         with the tokens of this call. probs: an array of that shape, float32 or x's type, that takes the attention
         weights. All packed, in the weights' type. A call that raises leaves out, probs and the cache as they were."""
         shape = _arrays.shape_of("x", x)
+        for name, array in (("out", out), ("probs", probs)):
+            _arrays.check_writable(name, array)
         result: ArrayT = _arrays.empty(x, (*shape[:-1], self._layer.dim_out)) if out is None else out
         given = {"x": x, "y": result, "memory": memory, "key_padding": key_padding, "mask": mask, "bias": bias,
                  "probs": probs}
