@@ -70,7 +70,7 @@ class Operator(Test):
             bias = torch.randn(1, 4, 7, 37)
             torch.library.opcheck(heed.torch.attention, (q, k, v))
             torch.library.opcheck(heed.torch.attention, (q, k, v, torch.ones(7, 37, dtype=torch.bool), bias, torch.randn(4), True),
-                                  {"scale": 0.5, "softcap": 3.0, "window_left": 4})
+                                  {"scale": 0.5, "softcap": 3.0})
 
     def test_compiled(self):
         def model(query, key, value):
@@ -149,6 +149,8 @@ class Sdpa(Test):
         columns = [x.transpose(2, 3).contiguous().transpose(2, 3) for x in (q, k, v)]
         self.assertNotEqual(columns[0].stride(-1), 1)
         self.assert_equal(expected, sdpa(*columns))
+        one = torch.ones(1).expand(q.shape)
+        self.assert_equal(sdpa(one.clone(), k, v), sdpa(one, k, v))
 
     def test_dropout(self):
         q, k, v = self.inputs()

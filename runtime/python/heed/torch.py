@@ -14,16 +14,16 @@ _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 @torch.library.custom_op("heed::attention", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, bias: Tensor | None = None,
               sink: Tensor | None = None, causal: bool = False, scale: float | None = None, softcap: float = 0.0,
-              dropout_p: float = 0.0, position: str = "top_left", window_left: int = -1, window_right: int = -1) -> Tensor:
+              dropout_p: float = 0.0) -> Tensor:
     """heed.attention on dense q [batch, q_len, num_heads, head_dim] as an operator of PyTorch's, inference only.
 
-    Tensors whose last axis has gaps are copied. Dropout's seed comes from PyTorch's default generator.
+    Queries have the positions 0, 1, ... Tensors whose last axis has gaps are copied. Dropout's seed comes from PyTorch's
+    default generator.
     """
     seed = int(torch.randint(2**63 - 1, (1,))) if dropout_p > 0 else None
-    q, k, v, mask, bias = (_dense(tensor) for tensor in (q, k, v, mask, bias))
-    return _attention(q, k, v, mask=mask, bias=bias, sink=sink, causal=causal, scale=scale, softcap=softcap,
-                      dropout_p=dropout_p, dropout_seed=seed, position=position, window_left=window_left,  # type: ignore[arg-type]
-                      window_right=window_right)
+    out: Tensor = _attention(_dense(q), _dense(k), _dense(v), mask=_dense_or_broadcast(mask), bias=_dense_or_broadcast(bias),
+                             sink=sink, causal=causal, scale=scale, softcap=softcap, dropout_p=dropout_p, dropout_seed=seed)
+    return out
 
 
 @attention.register_fake
@@ -49,13 +49,13 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
         raise InvalidArgument("attn_mask is given with is_causal; it must be None")
     if query.dim() == 3:
         mask = attn_mask.unsqueeze(1) if attn_mask is not None and attn_mask.dim() == 3 else attn_mask
-        tensors = (tensor.unsqueeze(1) for tensor in (query, key, value))
-        return scaled_dot_product_attention(*tensors, mask, dropout_p, is_causal, scale).squeeze(1)
+        return scaled_dot_product_attention(query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1), mask, dropout_p,
+                                            is_causal, scale).squeeze(1)
     if not enable_gqa and key.shape[1] != query.shape[1]:
         raise InvalidArgument(f"key has {key.shape[1]} heads; it must have query's {query.shape[1]}, or enable_gqa be True")
     mask, bias = (attn_mask, None) if attn_mask is None or attn_mask.dtype == torch.bool else (None, attn_mask)
-    out = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask, bias, None, is_causal, scale,
-                    0.0, dropout_p)
+    out: Tensor = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask, bias, None, is_causal,
+                            scale, 0.0, dropout_p)
     return out.transpose(1, 2)
 
 
@@ -80,8 +80,9 @@ def _check_inputs(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor |
         raise InvalidArgument(f"attn_mask has elements of {attn_mask.dtype}; they must be bool, float32 or {query.dtype}")
 
 
-def _dense(tensor: Tensor | None) -> Tensor | None:
-    """A tensor whose last axis has the stride 1, or of a mask is broadcast."""
-    if tensor is None or tensor.dim() == 0 or tensor.shape[-1] <= 1 or tensor.stride(-1) in (0, 1):
-        return tensor
-    return tensor.contiguous()
+def _dense(tensor: Tensor) -> Tensor:
+    return tensor if tensor.shape[-1] <= 1 or tensor.stride(-1) == 1 else tensor.contiguous()
+
+
+def _dense_or_broadcast(tensor: Tensor | None) -> Tensor | None:
+    return tensor if tensor is None or tensor.dim() == 0 or tensor.stride(-1) == 0 else _dense(tensor)

@@ -43,7 +43,8 @@ def attention_forward(module: torch.nn.Module, query: Tensor, key: Tensor, value
     causal = query.shape[2] > 1 and attention_mask is None and is_causal
     mask, bias = attention_mask, position_bias
     if mask is not None and mask.dtype != torch.bool:
-        mask, bias = None, mask if bias is None else mask + bias
+        bias = mask if bias is None else mask + bias
+        mask = None
     sink = None if s_aux is None else s_aux.detach().float()
     out = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask, bias, sink, causal, scaling,
                     softcap or 0.0, dropout)
