@@ -1,8 +1,8 @@
 // heed.attention behind its checks: the plan, the workspace, the call without the interpreter's lock.
 #include <nanobind/stl/string.h>
 
-#include "attention_call.h"
 #include "bindings.h"
+#include "call.h"
 #include "errors.h"
 #include "plan_cache.h"
 #include "workspace.h"

@@ -1,6 +1,7 @@
 """heed.attention on NumPy's arrays: results against the oracle, strides, outputs, threads."""
 
 import itertools
+import sys
 import threading
 import unittest
 
@@ -116,6 +117,23 @@ class Forms(Test):
         bias = np.linspace(-3, 3, 37, dtype=np.float32)[None]
         expected = oracle.attend({"dtype": "bf16"}, q, k, v, bias=bias)
         self.assert_near(expected, heed.attention(q, k, v, bias=bias))
+
+    def test_more_problems_than_plans_are_kept(self):
+        q, k, v = make_qkv(SHAPE)
+        expected = [heed.attention(q, k, v, window_left=n % 40, num_splits=n // 40, causal=True) for n in range(400)]
+        for n in (0, 399, 7):
+            self.assert_equal(expected[n], heed.attention(q, k, v, window_left=n % 40, num_splits=n // 40, causal=True))
+
+    def test_no_array_is_kept(self):
+        q, k, v = make_qkv(SHAPE)
+        bias = np.zeros((7, 37), np.float32)
+        arrays = [q, k, v, bias, typed(q, "bf16")]
+        before = [sys.getrefcount(array) for array in arrays]
+        for _ in range(3):
+            heed.attention(q, k, v, bias=bias)
+            with self.assertRaises(heed.InvalidArgument):
+                heed.attention(arrays[-1], k, v, bias=bias)
+        self.assertEqual([sys.getrefcount(array) for array in arrays], before)
 
     def test_threads(self):
         """Many threads at once, on shapes of their own: the bits of a single one."""

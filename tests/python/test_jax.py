@@ -37,6 +37,14 @@ class Jax(Test):
         heed.attention(-q, k, v)
         self.assert_equal(copied, first)
 
+    def test_given_outputs(self):
+        q, k, v = (jnp.asarray(x) for x in make_qkv(SHAPE))
+        out, lse = np.empty(q.shape, np.float32), np.empty((3, 4, 7), np.float32)
+        results = heed.attention(q, k, v, out=out, lse=lse, return_lse=True)
+        self.assertIs(results[0], out)
+        self.assertIs(results[1], lse)
+        self.assert_equal(heed.attention(q, k, v), out)
+
     def test_outputs_are_not_jaxs_to_write(self):
         q, k, v = (jnp.asarray(x) for x in make_qkv(SHAPE))
         self.assert_refused(heed.InvalidArgument, "out is an array of JAX, which are never written",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from ._errors import InvalidArgument, Unsupported
 
 CUDA = 2  # DLPack
+_thread = threading.local()
 
 
 def framework(array: Any) -> str:
@@ -21,11 +23,10 @@ def framework(array: Any) -> str:
 
 
 def shape_of(name: str, array: Any) -> tuple[int, ...]:
-    shape = getattr(array, "shape", None)
-    if shape is None:
+    if not hasattr(array, "shape") or not hasattr(array, "__dlpack__"):
         kind = type(array).__name__
         raise InvalidArgument(f"{name} is a {kind}; it must be an array: NumPy's, or one that speaks DLPack")
-    return tuple(shape)
+    return tuple(array.shape)
 
 
 def is_on_cuda(array: Any) -> bool:
@@ -91,6 +92,9 @@ def launch(like: Any, stream: Any) -> Iterator[tuple[int, Callable[[int], Any] |
     elif framework(like) == "torch":
         torch = sys.modules["torch"]
         with torch.cuda.device(like.device):
+            if not getattr(_thread, "has_context", False):
+                torch.cuda.mem_get_info()  # any call of CUDA's runtime makes its context this thread's
+                _thread.has_context = True
             if stream is None:
                 stream = torch.cuda.current_stream()
             elif isinstance(stream, int):

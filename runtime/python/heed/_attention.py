@@ -101,14 +101,15 @@ def attention(q: Any, k: Any, v: Any, *, return_lse: bool = False, out: Any = No
         _arrays.check_writable(name, array)
     with _arrays.launch(q, stream) as (handle, allocate):
         arrays["out"] = result = _arrays.empty(q, (*q_shape[:-1], *v_shape[-1:])) if out is None else out
-        if return_lse and lse is None:
-            lse = _arrays.empty(q, _lse_shape(q_shape), "float32")
-        if lse is not None:
-            arrays["lse"] = lse
+        logarithms = _arrays.empty(q, _lse_shape(q_shape), "float32") if return_lse and lse is None else lse
+        if logarithms is not None:
+            arrays["lse"] = logarithms
         _heed.attention(arrays, fields, handle, allocate)
     if out is None:
         result = _arrays.finished(q, result)
-    return (result, _arrays.finished(q, lse)) if return_lse else result
+    if lse is None:
+        logarithms = _arrays.finished(q, logarithms)
+    return (result, logarithms) if return_lse else result
 
 
 def explain(q: Any, k: Any, v: Any, *, return_lse: bool = False, **options: Unpack[Options]) -> str:

@@ -1,4 +1,4 @@
-#include "attention_call.h"
+#include "call.h"
 
 #include <algorithm>
 #include <cstddef>
