@@ -38,7 +38,11 @@ heed_dtype dtype_of(const std::string &name, nb::dlpack::dtype type) {
         if ((code == Code::UInt || code == Code::Bool) && type.bits == 8) return HEED_U8;
         if (code == Code::Int && type.bits == 32) return HEED_I32;
     }
-    const char *kind = code == Code::Float ? "float" : code == Code::Int ? "int" : code == Code::UInt ? "uint" : "type";
+    const char *kind = code == Code::Float     ? "float"
+                       : code == Code::Int     ? "int"
+                       : code == Code::UInt    ? "uint"
+                       : code == Code::Complex ? "complex"
+                                               : "another type with bits: ";
     refuse("%s has elements of %s%d; they must be float32, float16, bfloat16, int8, uint8, bool or int32", name.c_str(),
            kind, type.bits);
 }

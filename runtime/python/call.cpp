@@ -79,6 +79,9 @@ AttentionCall::AttentionCall(const nb::dict &arrays, const nb::dict &fields) : f
     for (const Array &array : arrays_) {
         if (!is_metadata(array)) array.check_device(q);
     }
+    if (q.device == HEED_CPU && find("workspace") != nullptr) {
+        refuse("workspace is given for arrays on the CPU; it must be None");
+    }
     set_metadata();
     set_queries();
     set_positions();
@@ -112,10 +115,14 @@ void AttentionCall::set_metadata() {
         array->check_device(*first);
         settings_.args.*one.pointer = static_cast<const int32_t *>(array->tensor.data);
     }
-    if (first == nullptr || first->device == HEED_CPU) return;
+    const Array *status = find("device_status");
+    if (first == nullptr || first->device == HEED_CPU) {
+        if (status != nullptr) refuse("device_status is given without metadata on the device; it must be None");
+        return;
+    }
     first->check_device(need("q"));
     settings_.problem.metadata_on_device = true;
-    if (const Array *status = find("device_status")) {
+    if (status != nullptr) {
         status->check_shape({1}, "[1]");
         status->check_dtype(HEED_I32);
         settings_.args.device_status = static_cast<int32_t *>(status->tensor.data);
@@ -149,6 +156,9 @@ void AttentionCall::set_queries() {
         if (fields_.contains("max_q_len")) refuse("max_q_len is given without cu_seqlens_q, where q's shape tells it");
         p.batch = extent(q, 0);
         p.max_q_len = extent(q, 1);
+    }
+    if (q.tensor.dtype != HEED_F32 && q.tensor.dtype != HEED_F16 && q.tensor.dtype != HEED_BF16) {
+        refuse("q has elements of %s; they must be float32, float16 or bfloat16", dtype_name(q.tensor.dtype));
     }
     p.device = q.device;
     p.dtype = q.tensor.dtype;
@@ -219,6 +229,10 @@ void AttentionCall::set_keys() {
     k.check_shape(shape_with_last(k, p.head_dim), "one of q's head_dim");
     v.check_rank(k.rank, "as k");
     v.check_shape(shape_with_last(k, v.shape[v.rank - 1]), "k's but for the last axis");
+    if (k.tensor.dtype != p.dtype && k.tensor.dtype != HEED_I8) {
+        refuse("k has elements of %s; they must be %s, as q's, or int8", dtype_name(k.tensor.dtype),
+               dtype_name(p.dtype));
+    }
     v.check_dtype(k.tensor.dtype);
     p.kv_dtype = k.tensor.dtype;
     p.num_kv_heads = extent(k, k.rank - 2);
@@ -230,6 +244,7 @@ void AttentionCall::set_keys() {
     set_scale("k_scale", &settings_.args.k_scale);
     set_scale("v_scale", &settings_.args.v_scale);
     p.has_kv_lens = kv_lens != nullptr;
+    if (!p.has_kv_lens && page_table != nullptr) refuse("kv_lens is missing; it must be given with page_table");
     if (p.has_kv_lens) kv_lens->check_shape({p.batch}, "[batch]");
 }
 
@@ -282,6 +297,11 @@ void AttentionCall::set_scores() {
     p.has_mask = set_score_input("mask", p.mask_shape, &p.mask_layout, &args.mask);
     p.has_bias = set_score_input("bias", p.bias_shape, &p.bias_layout, &args.bias);
     p.bias_dtype = p.has_bias ? args.bias.dtype : HEED_F32;
+    if (p.has_mask) find("mask")->check_dtype(HEED_U8);
+    if (p.bias_dtype != HEED_F32 && p.bias_dtype != p.dtype) {
+        refuse("bias has elements of %s; they must be float32, or %s, as q's", dtype_name(p.bias_dtype),
+               dtype_name(p.dtype));
+    }
     args.sink = find_per_head("sink");
     args.alibi_slopes = find_per_head("alibi_slopes");
     p.has_sink = find("sink") != nullptr;

@@ -28,10 +28,16 @@ constexpr Name qk_norm_names[] = {
     refuse("%s is %.200s; it must be %s", field, nb::cast<std::string>(nb::repr(value)).c_str(), allowed);
 }
 
+// Python's, or NumPy's, which was called bool_ once.
+bool is_bool(nb::handle value) {
+    const auto name = nb::cast<std::string>(value.type().attr("__name__"));
+    return name == "bool" || name == "bool_";
+}
+
 template <class T>
 T number(const char *field, nb::handle value, const char *allowed) {
     T result = {};
-    if (nb::isinstance<nb::bool_>(value) || !nb::try_cast(value, result)) refuse_value(field, value, allowed);
+    if (is_bool(value) || !nb::try_cast(value, result)) refuse_value(field, value, allowed);
     return result;
 }
 
@@ -55,8 +61,8 @@ void store(void *target, const Field &field, T value) {
 void set_field(const Field &field, nb::handle value, void *target) {
     switch (field.kind) {
     case Kind::boolean:
-        if (!nb::isinstance<nb::bool_>(value)) refuse_value(field.name, value, "True or False");
-        return store(target, field, nb::cast<bool>(value));
+        if (!is_bool(value)) refuse_value(field.name, value, "True or False");
+        return store(target, field, nb::cast<bool>(value.attr("__bool__")()));
     case Kind::int32:
         return store(target, field, number<int32_t>(field.name, value, "an integer, -2147483648..2147483647"));
     case Kind::uint64:

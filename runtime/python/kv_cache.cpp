@@ -95,6 +95,7 @@ void kv_append(const nb::dict &arrays, nb::handle k_new, nb::handle v_new, const
                   "[batch, new_len, num_kv_heads, head_dim]");
     v.check_shape({view.batch, k.shape[1], view.num_kv_heads, view.head_dim_v},
                   "[batch, new_len, num_kv_heads, head_dim_v]");
+    if (view.dtype != HEED_I8) k.check_dtype(view.dtype);
     v.check_dtype(k.tensor.dtype);
     k.check_device(cache.k());
     v.check_device(cache.k());

@@ -66,7 +66,8 @@ class Forms(Test):
     def test_options_that_change_no_result(self):
         q, k, v = make_qkv(SHAPE)
         expected = oracle.attend({}, q, k, v)
-        for options in ({"max_threads": 1}, {"batch_invariant": True}, {"num_splits": 2}, {"mask": None, "scale": None}):
+        for options in ({"max_threads": 1}, {"batch_invariant": True}, {"num_splits": 2}, {"mask": None, "scale": None},
+                        {"causal": np.False_, "window_left": np.int64(-1), "softcap": np.float32(0)}):
             self.assert_near(expected, heed.attention(q, k, v, **options))
 
     def test_lengths_of_any_integers(self):

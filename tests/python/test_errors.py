@@ -43,8 +43,9 @@ class Refusals(Test):
         self.refused("k is a NoneType; it must be an array", k=None)
         self.refused("k has elements of float64; they must be float32, float16", k=K.astype(np.float64))
         self.refused("q has elements of int64", q=Q.astype(np.int64))
-        self.refused("dtype is 3; it must be", q=Q.astype(np.int8))
-        self.refused("kv_dtype is 1; it must be dtype", k=K.astype(np.float16), v=V.astype(np.float16))
+        self.refused("q has elements of int8; they must be float32, float16 or bfloat16", q=Q.astype(np.int8))
+        self.refused("q has elements of complex64; they must be", q=Q.astype(np.complex64))
+        self.refused("k has elements of float16; they must be float32, as q's, or int8", k=K.astype(np.float16), v=V.astype(np.float16))
         self.refused("v has elements of float16; they must be float32", v=V.astype(np.float16))
         self.refused("q has 5 dimensions; it may have 4 at most", q=Q[None])
         self.refused(r"q has the shape \[5, 4, 32\]; it must have 4 dimensions", q=Q[0])
@@ -60,8 +61,8 @@ class Refusals(Test):
     def test_scores(self):
         self.refused(r"mask has the shape \[3, 37\]; it must be \[batch, num_heads, q_len, kv_len\] or 1 in any of them",
                      mask=np.ones((3, 37), bool))
-        self.refused("bias_dtype is 1; it must be", bias=np.ones((5, 37), np.float16))
-        self.refused("mask.dtype is ", mask=np.ones((5, 37), np.float32))
+        self.refused("bias has elements of float16; they must be float32, or float32", bias=np.ones((5, 37), np.float16))
+        self.refused("mask has elements of float32; they must be uint8 or bool", mask=np.ones((5, 37), np.float32))
         self.refused(r"sink has the shape \[3\]; it must be \[num_heads\], which is \[4\]", sink=np.ones(3, np.float32))
         self.refused("alibi_slopes has elements of float16; they must be float32", alibi_slopes=np.ones(4, np.float16))
 
@@ -70,6 +71,8 @@ class Refusals(Test):
         self.refused("kv_lens has elements of float64; they must be integers", kv_lens=[1.0, 2.0])
         self.refused(f"kv_lens holds 1..{2**31}; elements must be", kv_lens=[1, 2**31])
         self.refused(r"kv_lens\[1\] is 38", kv_lens=[3, 38])
+        self.refused("kv_lens is missing; it must be given with page_table", page_table=[[0], [1]])
+        self.refused("page_table must be an array of integers", page_table=[[0], [1, 2]], kv_lens=[1, 1])
         self.refused("max_q_len is given without cu_seqlens_q", max_q_len=5)
         self.refused("max_kv_len is given with contiguous keys", max_kv_len=5)
         self.refused("cu_seqlens_kv and page_table are both given", cu_seqlens_kv=[0, 1], page_table=[[0]])
@@ -89,6 +92,8 @@ class Refusals(Test):
         self.refused("out .*overlap", out=Q)
         self.refused(r"lse has the shape \[2, 5, 4\]; it must be \[batch, num_heads, q_len\]",
                      lse=np.empty((2, 5, 4), np.float32))
+        self.refused("workspace is given for arrays on the CPU", workspace=np.zeros(9, np.uint8))
+        self.refused("device_status is given without metadata on the device", device_status=np.zeros(1, np.int32))
         self.refused("stream is given for arrays on the CPU", stream=0)
 
     def test_a_refused_call_writes_nothing(self):

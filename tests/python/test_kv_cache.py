@@ -172,7 +172,7 @@ class Refusals(Test):
             self.assert_refused(refused, r"v_new has the shape \[3, 16, 2, 16\]; it must be", cache.append, k, v[..., :16])
             self.assert_refused(refused, "v_new has elements of float16", cache.append, k, v.astype(np.float16))
             self.assert_refused(refused, "k_new is a str", cache.append, "k", v)
-            self.assert_refused(refused, "dtype", cache.append, k.astype(np.float16), v.astype(np.float16))
+            self.assert_refused(refused, "k_new has elements of float16; they must be float32", cache.append, k.astype(np.float16), v.astype(np.float16))
             self.assertEqual(cache.kv_lens.tolist(), [16] * 3)
             if page_size is not None:
                 self.assert_equal(table, cache.page_table)

@@ -62,7 +62,10 @@ def int32_array(name: str, values: Any) -> Any:
     """Lengths and tables: device arrays as they are, else int32 on the host."""
     if is_on_cuda(values):
         return values
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise InvalidArgument(f"{name} must be an array of integers: {error}") from error
     if array.dtype != np.int32:
         if array.size > 0 and array.dtype.kind not in "iu":
             raise InvalidArgument(f"{name} has elements of {array.dtype}; they must be integers")
