@@ -81,6 +81,12 @@ void describe(const NdArray &view, bool is_bfloat16, Array *array) {
 
 }  // namespace
 
+std::vector<int64_t> Array::shape_with_last(int64_t last) const {
+    std::vector<int64_t> result(shape, shape + rank);
+    result.back() = last;
+    return result;
+}
+
 bool Array::is_packed() const {
     int64_t expected = 1;
     for (int32_t i = rank; i-- > 0; expected *= shape[i]) {

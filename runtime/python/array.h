@@ -26,6 +26,8 @@ struct Array {
     nanobind::ndarray<nanobind::ro> source;
     nanobind::ndarray<> target;  // of what is written
 
+    int32_t extent(int32_t axis) const { return static_cast<int32_t>(shape[axis]); }
+    std::vector<int64_t> shape_with_last(int64_t last) const;
     bool is_packed() const;
     // INVALID_ARGUMENT unless the shape is `expected`; `axes` names them: "[batch, q_len, num_heads, head_dim]".
     void check_shape(const std::vector<int64_t> &expected, const char *axes) const;

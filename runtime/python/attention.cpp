@@ -35,9 +35,10 @@ void attention(const nb::dict &arrays, const nb::dict &fields, uint64_t stream, 
         plan->execute(args);
     } else {
         const Array workspace = device_workspace(call, *plan, allocate);
+        workspace.check_dtype(HEED_U8);
         workspace.check_packed();
         args.workspace = workspace.tensor.data;
-        args.workspace_bytes = static_cast<size_t>(workspace.tensor.size * (workspace.tensor.dtype == HEED_U8 ? 1 : 0));
+        args.workspace_bytes = static_cast<size_t>(workspace.tensor.size);
         const nb::gil_scoped_release unlocked;
         plan->execute(args);
     }
