@@ -1,7 +1,7 @@
 """Makes the torch of the Python that runs this start without the GPU packages that it links.
 
 On a CPU nothing calls those 3 GB. One small library stands in for all of them: it has the symbols that torch's libraries
-miss, and every function answers 100, cudaErrorNoDevice. Needs gcc and binutils.
+miss, and every function answers 100, cudaErrorNoDevice, or its name. Needs gcc and binutils.
 """
 import pathlib
 import re
@@ -23,8 +23,10 @@ def main():
     symbols = set(re.findall(rf" [Uw] (_*{GPU_NAME}\w*)(?:@+(\S+))?\n", undefined))  # with the version of each
     if not missing:
         return
-    source = "long nothing(void) { return 100; }\n"
-    source += "".join(f'long {name}(void) __attribute__((alias("nothing")));\n' for name, _ in sorted(symbols))
+    source = 'long nothing(void) { return 100; }\nlong text(void) { return (long)"cudaErrorNoDevice"; }\n'
+    for name in sorted({name for name, _ in symbols}):
+        answer = "text" if name in ("cudaGetErrorName", "cudaGetErrorString") else "nothing"
+        source += f'long {name}(void) __attribute__((alias("{answer}")));\n'
     versions = {version: [name for name, its in symbols if its == version] for _, version in symbols if version}
     script = folder / "no_gpu.map"
     script.write_text("".join(f"{version} {{ global: {'; '.join(names)}; }};\n" for version, names in versions.items()))

@@ -1,0 +1,30 @@
+"""Attention kernels, generated ahead of time.
+
+attention(q, k, v, ...)   softmax(q k^T) v with masks, windows, caches, on NumPy's arrays and any that speak DLPack
+KVCache                   keys and values of growing sequences, contiguous or in pages
+Layer                     projections, attention and cache, from weights or a safetensors file
+kernels(), explain(...)   the kernels of this build; which one a call would run, and why
+heed.torch                scaled_dot_product_attention for PyTorch, with torch.compile
+heed.transformers         attn_implementation="heed" for models of Hugging Face
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import _heed
+from ._attention import attention, explain
+from ._errors import Error, Internal, InvalidArgument, NoDevice, OutOfMemory, Unsupported, WorkspaceTooSmall
+from ._heed import LayerCache, __version__
+from ._kv_cache import KVCache
+from ._layer import Layer
+
+__all__ = [
+    "Error", "Internal", "InvalidArgument", "KVCache", "Layer", "LayerCache", "NoDevice", "OutOfMemory", "Unsupported",
+    "WorkspaceTooSmall", "__version__", "attention", "explain", "kernels",
+]
+
+
+def kernels() -> list[dict[str, Any]]:
+    """The rows of the kernel table: heed_kernel_info_t of each, as a dict; `supported` is about this machine."""
+    return _heed.kernels()

@@ -1,0 +1,116 @@
+"""What depends on the framework that an array is of: new arrays, streams, metadata."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ._errors import InvalidArgument, Unsupported
+
+CUDA = 2  # DLPack
+_thread = threading.local()
+
+
+def framework(array: Any) -> str:
+    """"numpy", "torch", "jax", or "" for any other."""
+    root = type(array).__module__.partition(".")[0]
+    return {"numpy": "numpy", "torch": "torch", "jax": "jax", "jaxlib": "jax"}.get(root, "")
+
+
+def shape_of(name: str, array: Any) -> tuple[int, ...]:
+    if not hasattr(array, "shape") or not hasattr(array, "__dlpack__"):
+        kind = type(array).__name__
+        raise InvalidArgument(f"{name} is a {kind}; it must be an array: NumPy's, or one that speaks DLPack")
+    return tuple(array.shape)
+
+
+def is_on_cuda(array: Any) -> bool:
+    return hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] == CUDA
+
+
+def empty(like: Any, shape: tuple[int, ...], dtype: str | None = None) -> Any:
+    """A new array for Heed to write, of like's framework (NumPy for JAX, see finished), device and, by default, type."""
+    kind = framework(like)
+    if kind == "torch":
+        torch = sys.modules["torch"]
+        return torch.empty(shape, dtype=getattr(torch, dtype) if dtype else like.dtype, device=like.device)
+    if kind == "numpy" or (kind == "jax" and not is_on_cuda(like)):
+        return np.empty(shape, dtype or like.dtype)
+    raise Unsupported(f"q is a {type(like).__name__} on DLPack's device {like.__dlpack_device__()}; results must then be "
+                      f"given as out and lse, and CUDA's workspace as workspace")
+
+
+def finished(like: Any, array: Any) -> Any:
+    """What empty gave, written by now, as an array of like's framework."""
+    if framework(like) == "jax" and isinstance(array, np.ndarray):
+        return sys.modules["jax"].numpy.asarray(array)
+    return array
+
+
+def check_writable(name: str, array: Any) -> None:
+    """Exports of JAX's arrays do not say that nobody may write to them."""
+    if framework(array) == "jax":
+        raise InvalidArgument(f"{name} is an array of JAX, which are never written; it must be NumPy's or another's")
+
+
+def int32_array(name: str, values: Any) -> Any:
+    """Lengths and tables: device arrays as they are, else int32 on the host."""
+    if is_on_cuda(values):
+        return values
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise InvalidArgument(f"{name} must be an array of integers: {error}") from error
+    if array.dtype != np.int32:
+        if array.size > 0 and array.dtype.kind not in "iu":
+            raise InvalidArgument(f"{name} has elements of {array.dtype}; they must be integers")
+        limits = np.iinfo(np.int32)
+        if array.size > 0 and (array.min() < limits.min or array.max() > limits.max):
+            raise InvalidArgument(f"{name} holds {array.min()}..{array.max()}; elements must be {limits.min}..{limits.max}")
+    return np.ascontiguousarray(array, dtype=np.int32)
+
+
+def without_gradient(name: str, array: Any) -> Any:
+    """PyTorch exports no tensor that requires a gradient: where none is recorded it is taken without."""
+    if not getattr(array, "requires_grad", False):
+        return array
+    if sys.modules["torch"].is_grad_enabled():
+        raise Unsupported(f"{name} requires a gradient, which Heed does not compute; call it under torch.no_grad(), or with "
+                          f"{name}.detach()")
+    return array.detach()
+
+
+@contextlib.contextmanager
+def launch(like: Any, stream: Any) -> Iterator[tuple[int, Callable[[int], Any] | None]]:
+    """The stream to launch on, and what allocates a workspace there; memory of PyTorch's belongs to that stream."""
+    if not is_on_cuda(like):
+        if stream is not None:
+            raise InvalidArgument("stream is given for arrays on the CPU; it must be None")
+        yield 0, None
+    elif framework(like) == "torch":
+        torch = sys.modules["torch"]
+        with torch.cuda.device(like.device):
+            if not getattr(_thread, "has_context", False):
+                torch.cuda.mem_get_info()  # any call of CUDA's runtime makes its context this thread's
+                _thread.has_context = True
+            if stream is None:
+                stream = torch.cuda.current_stream()
+            elif isinstance(stream, int):
+                stream = torch.cuda.ExternalStream(stream)
+            with torch.cuda.stream(stream):
+                yield stream.cuda_stream, lambda size: torch.empty(size, dtype=torch.uint8, device=like.device)
+    else:
+        yield int(getattr(stream, "ptr", stream) or 0), None
+
+
+def capability(like: Any) -> int | None:
+    """Of the CUDA device that holds a tensor of PyTorch's."""
+    if framework(like) != "torch" or not is_on_cuda(like):
+        return None
+    major, minor = sys.modules["torch"].cuda.get_device_capability(like.device)
+    return int(10 * major + minor)

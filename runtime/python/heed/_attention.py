@@ -1,0 +1,147 @@
+"""heed.attention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, overload
+
+from . import _arrays, _heed
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+ArrayT = TypeVar("ArrayT")
+METADATA = frozenset(("cu_seqlens_q", "cu_seqlens_kv", "kv_lens", "q_offsets", "page_table"))
+ARRAYS = METADATA | {"mask", "bias", "k_scale", "v_scale", "sink", "alibi_slopes", "device_status", "workspace"}
+
+
+class Options(TypedDict, total=False):
+    """Keywords of attention; None is as if not given."""
+
+    position: Literal["top_left", "bottom_right", "explicit"] | None
+    causal: bool | None
+    window_left: int | None
+    window_right: int | None
+    scale: float | None
+    softcap: float | None
+    mask_true_hides: bool | None
+    alibi_symmetric: bool | None
+    batch_invariant: bool | None
+    dropout_p: float | None
+    dropout_seed: int | None
+    dropout_offset: int | None
+    num_splits: int | None
+    max_threads: int | None
+    cuda_capability: int | None
+    max_q_len: int | None
+    max_kv_len: int | None
+    mask: Any
+    bias: Any
+    sink: Any
+    alibi_slopes: Any
+    k_scale: Any
+    v_scale: Any
+    cu_seqlens_q: Any
+    cu_seqlens_kv: Any
+    kv_lens: Any
+    q_offsets: Any
+    page_table: Any
+    device_status: Any
+    workspace: Any
+
+
+@overload
+def attention(q: ArrayT, k: Any, v: Any, *, return_lse: Literal[True], out: Any = None, lse: Any = None,
+              stream: Any = None, **options: Unpack[Options]) -> tuple[ArrayT, ArrayT]: ...
+
+
+@overload
+def attention(q: ArrayT, k: Any, v: Any, *, return_lse: Literal[False] = False, out: Any = None, lse: Any = None,
+              stream: Any = None, **options: Unpack[Options]) -> ArrayT: ...
+
+
+def attention(q: Any, k: Any, v: Any, *, return_lse: bool = False, out: Any = None, lse: Any = None, stream: Any = None,
+              **options: Unpack[Options]) -> Any:
+    """softmax(scale * q k^T + ...) v, without copies of the inputs.
+
+    q: [batch, q_len, num_heads, head_dim], or packed sequences [total_q, num_heads, head_dim] with cu_seqlens_q.
+    k, v: [batch, kv_len, num_kv_heads, head_dim and head_dim_v]; packed [total_kv, ...] with cu_seqlens_kv; or pages
+        [num_pages, page_size, num_kv_heads, ...] with page_table and kv_lens. num_kv_heads divides num_heads.
+    Arrays are NumPy's, or of any framework that speaks DLPack (PyTorch, JAX): all on the CPU or all on one CUDA device;
+    float32, float16 or bfloat16 (NumPy: of ml_dtypes); k and v also int8, with k_scale and v_scale. Any strides of 0 or
+    more whose last one is 1: transpose views of [batch, num_heads, len, head_dim], and slices of a packed QKV, are fine.
+
+    Returns out, shaped as q with v's last axis, of q's framework; with return_lse (out, lse): the natural logarithm of
+    the softmax's denominator, float32 [batch, num_heads, q_len] or [num_heads, total_q]. `out=` and `lse=` are arrays to
+    write instead of new ones. A query that sees no key gives 0 and -inf.
+
+    Which keys query i sees, where p(i) is its position:
+        position: "top_left", p(i) = i, the default; "bottom_right", i + kv_len - q_len; "explicit", i + q_offsets[b].
+        causal: no key behind p(i). window_left, window_right: as many keys before and behind it, -1 = all.
+        mask: bool or uint8, broadcast to [batch, num_heads, q_len, kv_len]; true = may attend (mask_true_hides: hides).
+        kv_lens: int [batch], keys of each sequence that are valid.
+    What is added to a logit scale * q k^T (scale: 1/sqrt(head_dim) by default), after softcap * tanh(x / softcap):
+        bias: float32 or q's type, broadcast as mask; -inf hides.
+        alibi_slopes: float32 [num_heads], times j - p(i), or (alibi_symmetric) times -|j - p(i)|.
+        sink: float32 [num_heads], a logit that joins the denominator.
+    Dropout: dropout_p with dropout_seed and dropout_offset, a function of these and the element's index.
+    Lengths: cu_seqlens_q, cu_seqlens_kv: int [batch + 1] prefix sums; q_offsets: int [batch]; page_table: int
+        [batch, max_pages_per_seq]; max_q_len, max_kv_len: the longest packed sequence, or of pages their capacity, by
+        default as the arrays say. On CUDA all of them may lie on the device (with device_status: int32 [1], set to
+        the first fault there); packed sequences then need max_q_len and max_kv_len.
+    How: num_splits, max_threads, batch_invariant (a sequence alone has the bits that it has in a batch).
+    stream: CUDA, a torch.cuda.Stream or its number; by default PyTorch's current one. The call is asynchronous there.
+        workspace: uint8 on the device, for arrays that are not PyTorch's. cuda_capability: 10 * major + minor.
+
+    Raises heed.InvalidArgument (a ValueError), heed.Unsupported (a NotImplementedError) and the other subclasses of
+    heed.Error, before anything is written. Thread-safe; the interpreter's lock is free while it computes.
+    """
+    arrays, fields = _split(q, k, v, options)
+    q_shape, v_shape = _arrays.shape_of("q", q), _arrays.shape_of("v", v)
+    for name, array in (("out", out), ("lse", lse)):
+        _arrays.check_writable(name, array)
+    with _arrays.launch(q, stream) as (handle, allocate):
+        arrays["out"] = result = _arrays.empty(q, (*q_shape[:-1], *v_shape[-1:])) if out is None else out
+        logarithms = _arrays.empty(q, _lse_shape(q_shape), "float32") if return_lse and lse is None else lse
+        if logarithms is not None:
+            arrays["lse"] = logarithms
+        _heed.attention(arrays, fields, handle, allocate)
+    if out is None:
+        result = _arrays.finished(q, result)
+    if lse is None:
+        logarithms = _arrays.finished(q, logarithms)
+    return (result, logarithms) if return_lse else result
+
+
+def explain(q: Any, k: Any, v: Any, *, return_lse: bool = False, **options: Unpack[Options]) -> str:
+    """The plan that attention would run: the kernel and why, splits, workspace; each other candidate and why not."""
+    arrays, fields = _split(q, k, v, options)
+    q_shape, v_shape = _arrays.shape_of("q", q), _arrays.shape_of("v", v)
+    arrays["out"] = _arrays.empty(q, (*q_shape[:-1], *v_shape[-1:]))
+    if return_lse:
+        arrays["lse"] = _arrays.empty(q, _lse_shape(q_shape), "float32")
+    return _heed.explain(arrays, fields)
+
+
+def _lse_shape(q_shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (*q_shape[:-3], q_shape[-2], q_shape[-3]) if len(q_shape) >= 3 else q_shape
+
+
+def _split(q: Any, k: Any, v: Any, options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arrays, metadata on the host as int32, and the plain fields."""
+    arrays = {"q": q, "k": k, "v": v}
+    fields = {}
+    for name, value in options.items():
+        if value is None:
+            continue
+        if name in METADATA:
+            arrays[name] = _arrays.int32_array(name, value)
+        elif name in ARRAYS:
+            arrays[name] = value
+        else:
+            fields[name] = value
+    if _arrays.framework(q) == "torch":
+        arrays = {name: _arrays.without_gradient(name, array) for name, array in arrays.items()}
+        capability = _arrays.capability(q)
+        if capability is not None:
+            fields.setdefault("cuda_capability", capability)
+    return arrays, fields

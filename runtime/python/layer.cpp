@@ -1,0 +1,216 @@
+#include "layer.h"
+
+#include <cstddef>
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "array.h"
+#include "bindings.h"
+#include "errors.h"
+#include "fields.h"
+#include "workspace.h"
+
+namespace nb = nanobind;
+
+namespace heed::python {
+namespace {
+
+constexpr Field config_fields[] = {
+    {"dim_in", Kind::int32, offsetof(heed_layer_config, dim_in)},
+    {"dim_memory", Kind::int32, offsetof(heed_layer_config, dim_memory)},
+    {"dim_out", Kind::int32, offsetof(heed_layer_config, dim_out)},
+    {"num_heads", Kind::int32, offsetof(heed_layer_config, num_heads)},
+    {"num_kv_heads", Kind::int32, offsetof(heed_layer_config, num_kv_heads)},
+    {"head_dim", Kind::int32, offsetof(heed_layer_config, head_dim)},
+    {"head_dim_v", Kind::int32, offsetof(heed_layer_config, head_dim_v)},
+    {"cross", Kind::boolean, offsetof(heed_layer_config, cross)},
+    {"weight_layout", Kind::weight_layout, offsetof(heed_layer_config, weight_layout)},
+    {"scale", Kind::real, offsetof(heed_layer_config, scale)},
+    {"softcap", Kind::real, offsetof(heed_layer_config, softcap)},
+    {"position", Kind::position, offsetof(heed_layer_config, position)},
+    {"causal", Kind::boolean, offsetof(heed_layer_config, causal)},
+    {"window_left", Kind::int32, offsetof(heed_layer_config, window_left)},
+    {"window_right", Kind::int32, offsetof(heed_layer_config, window_right)},
+    {"mask_true_hides", Kind::boolean, offsetof(heed_layer_config, mask_true_hides)},
+    {"alibi_symmetric", Kind::boolean, offsetof(heed_layer_config, alibi_symmetric)},
+    {"dropout_p", Kind::real, offsetof(heed_layer_config, dropout_p)},
+    {"clip_qkv", Kind::real, offsetof(heed_layer_config, clip_qkv)},
+    {"qk_norm", Kind::qk_norm, offsetof(heed_layer_config, qk_norm)},
+    {"qk_norm_epsilon", Kind::real, offsetof(heed_layer_config, qk_norm_epsilon)},
+    {"rotary_dim", Kind::int32, offsetof(heed_layer_config, rotary_dim)},
+    {"rope_interleaved", Kind::boolean, offsetof(heed_layer_config, rope_interleaved)},
+    {"max_position", Kind::int32, offsetof(heed_layer_config, max_position)},
+    {"max_batch", Kind::int32, offsetof(heed_layer_config, max_batch)},
+    {"max_q_len", Kind::int32, offsetof(heed_layer_config, max_q_len)},
+    {"max_kv_len", Kind::int32, offsetof(heed_layer_config, max_kv_len)},
+    {"max_threads", Kind::int32, offsetof(heed_layer_config, max_threads)},
+};
+
+constexpr Field call_fields[] = {
+    {"training", Kind::boolean, offsetof(heed_layer_args, training)},
+    {"dropout_seed", Kind::uint64, offsetof(heed_layer_args, dropout_seed)},
+    {"dropout_offset", Kind::uint64, offsetof(heed_layer_args, dropout_offset)},
+};
+
+constexpr Field cache_fields[] = {
+    {"batch", Kind::int32, offsetof(heed_cache_config, batch)},
+    {"capacity", Kind::int32, offsetof(heed_cache_config, capacity)},
+    {"num_pages", Kind::int32, offsetof(heed_cache_config, num_pages)},
+    {"page_size", Kind::int32, offsetof(heed_cache_config, page_size)},
+};
+
+LayerConfig make_config(const nb::dict &fields, const LayerWeightArrays &weights) {
+    LayerConfig config;
+    config.dtype = weights.dtype();
+    config.device = weights.device();
+    set_fields(fields, config_fields, &config);
+    return config;
+}
+
+// Arrays of one forward, by name, and where they go.
+class LayerCall {
+public:
+    LayerCall(const nb::dict &arrays, const nb::dict &fields, const heed_layer_config &config) {
+        set_fields(fields, call_fields, &args_);
+        for (const auto [key, value] : arrays) {
+            const auto name = nb::cast<std::string>(key);
+            const bool written = name == "y" || name == "probs";
+            arrays_.push_back(import_array(name, value, written ? Access::write : Access::read));
+        }
+        const Array &x = *find("x"), &y = *find("y");
+        x.check_rank(3, "[batch, q_len, dim_in]");
+        x.check_shape({x.shape[0], x.shape[1], config.dim_in}, "[batch, q_len, dim_in]");
+        x.check_dtype(config.dtype);
+        y.check_shape({x.shape[0], x.shape[1], config.dim_out}, "[batch, q_len, dim_out]");
+        args_.batch = static_cast<int32_t>(x.shape[0]);
+        args_.q_len = static_cast<int32_t>(x.shape[1]);
+        for (const char *name : {"x", "y", "memory", "key_padding", "probs"}) {
+            if (find(name) != nullptr) find(name)->check_packed();
+        }
+        args_.x = x.tensor;
+        args_.y = y.tensor;
+        if (const Array *memory = find("memory")) set_memory(*memory, config);
+        if (const Array *padding = find("key_padding")) args_.key_padding = padding->tensor;
+        if (const Array *probs = find("probs")) args_.probs = probs->tensor;
+        if (const Array *lens = find("q_lens")) args_.q_lens = lengths_of(*lens, args_.batch);
+        if (const Array *lens = find("kv_lens")) args_.kv_lens = lengths_of(*lens, args_.batch);
+        if (const Array *mask = find("mask")) {
+            broadcast_layout(*mask, args_.mask_shape, &args_.mask_layout);
+            args_.mask = mask->tensor;
+        }
+        if (const Array *bias = find("bias")) {
+            broadcast_layout(*bias, args_.bias_shape, &args_.bias_layout);
+            args_.bias = bias->tensor;
+        }
+    }
+
+    LayerArgs &args() { return args_; }
+
+private:
+    void set_memory(const Array &memory, const heed_layer_config &config) {
+        memory.check_rank(3, "[batch, memory_len, dim_memory]");
+        memory.check_shape({args_.batch, memory.shape[1], config.dim_memory}, "[batch, memory_len, dim_memory]");
+        args_.memory_len = static_cast<int32_t>(memory.shape[1]);
+        args_.memory = memory.tensor;
+    }
+
+    const Array *find(const std::string &name) const {
+        for (const Array &array : arrays_) {
+            if (array.name == name) return &array;
+        }
+        return nullptr;
+    }
+
+    LayerArgs args_;
+    std::vector<Array> arrays_;
+};
+
+class BoundLayer {
+public:
+    BoundLayer(const nb::dict &fields, const nb::dict &weights) : BoundLayer(fields, LayerWeightArrays(weights)) {}
+
+    Cache make_cache(const nb::dict &fields, bool int8) const {
+        CacheConfig config;
+        config.dtype = int8 ? HEED_I8 : config_.dtype;
+        set_fields(fields, cache_fields, &config);
+        config.storage = config.page_size != 0 ? HEED_KV_PAGED : HEED_KV_CONTIGUOUS;
+        return Cache(layer_, config);
+    }
+
+    void forward(const nb::dict &arrays, const nb::dict &fields, Cache *cache) const {
+        LayerCall call(arrays, fields, config_);
+        call.args().cache = cache == nullptr ? nullptr : cache->get();
+        workspace().attach(call.args().execution);
+        const nb::gil_scoped_release unlocked;
+        layer_.forward(call.args());
+    }
+
+    void prepare(Cache &cache, nb::handle memory, nb::handle memory_lens) const {
+        const Array tokens = import_array("memory", memory, Access::read);
+        tokens.check_rank(3, "[batch, memory_len, dim_memory]");
+        tokens.check_shape({tokens.shape[0], tokens.shape[1], config_.dim_memory}, "[batch, memory_len, dim_memory]");
+        tokens.check_packed();
+        Array lens;
+        if (!memory_lens.is_none()) lens = import_array("memory_lens", memory_lens, Access::read);
+        const int32_t *counts = memory_lens.is_none() ? nullptr : lengths_of(lens, tokens.shape[0]);
+        heed_execution execution = {};
+        workspace().attach(execution);
+        const nb::gil_scoped_release unlocked;
+        layer_.prepare(cache.get(), static_cast<int32_t>(tokens.shape[0]), static_cast<int32_t>(tokens.shape[1]),
+                       tokens.tensor, counts, execution);
+    }
+
+    const heed_layer_config &config() const { return config_; }
+
+private:
+    BoundLayer(const nb::dict &fields, const LayerWeightArrays &weights)
+        : config_(make_config(fields, weights)), layer_(config_, weights.weights()) {
+        if (config_.dim_memory == 0) config_.dim_memory = config_.dim_in;
+        if (config_.dim_out == 0) config_.dim_out = config_.dim_in;
+        if (config_.head_dim == 0) config_.head_dim = config_.dim_in / config_.num_heads;
+        if (config_.head_dim_v == 0) config_.head_dim_v = config_.head_dim;
+        weights.check_shapes(config_);
+    }
+
+    const Workspace &workspace() const { return thread_workspace(heed_layer_workspace_bytes(layer_.get())); }
+
+    LayerConfig config_;
+    Layer layer_;
+};
+
+std::vector<int32_t> kv_lens(const Cache &cache) {
+    const heed_kv_view view = cache.view();
+    return {view.kv_lens, view.kv_lens + view.batch};
+}
+
+}  // namespace
+
+void bind_layer(nb::module_ &module) {
+    nb::class_<StoredTensor>(module, "StoredTensor")
+        .def_prop_ro("shape", [](const StoredTensor &stored) { return stored.tensor.shape; })
+        .def_prop_ro("dtype", [](const StoredTensor &stored) { return dtype_name(stored.tensor.tensor.dtype); });
+    module.def(
+        "stored_tensors",
+        [](const std::string &path, const std::vector<std::string> &names) {
+            const auto file = std::make_shared<const WeightsFile>(path);
+            std::vector<StoredTensor> result;
+            for (const std::string &name : names) result.push_back({file, file->find(name)});
+            return result;
+        },
+        nb::arg("path"), nb::arg("names"));
+    nb::class_<Cache>(module, "LayerCache")
+        .def_prop_ro("kv_lens", kv_lens)
+        .def("reset", &Cache::reset)
+        .def("truncate", &Cache::truncate, nb::arg("sequence"), nb::arg("kv_len"))
+        .def("fork", &Cache::fork, nb::arg("from_"), nb::arg("to"));
+    nb::class_<BoundLayer>(module, "Layer")
+        .def(nb::init<const nb::dict &, const nb::dict &>(), nb::arg("fields"), nb::arg("weights"))
+        .def("make_cache", &BoundLayer::make_cache, nb::arg("fields"), nb::arg("int8"))
+        .def("forward", &BoundLayer::forward, nb::arg("arrays"), nb::arg("fields"), nb::arg("cache").none())
+        .def("prepare", &BoundLayer::prepare, nb::arg("cache"), nb::arg("memory"), nb::arg("memory_lens").none())
+        .def_prop_ro("dim_out", [](const BoundLayer &layer) { return layer.config().dim_out; })
+        .def_prop_ro("num_heads", [](const BoundLayer &layer) { return layer.config().num_heads; });
+}
+
+}  // namespace heed::python
