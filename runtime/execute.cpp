@@ -11,6 +11,7 @@
 #include "plan.h"
 #include "status.h"
 #include "tasks.h"
+#include "workspace_use.h"
 
 namespace heed {
 namespace {
@@ -81,6 +82,13 @@ heed_status run_kernel(const heed_plan &plan, const heed_args &args, const Workl
 heed_status execute_on_cpu(const heed_plan &plan, const heed_args &args) {
     const bool no_kernel = needs_no_kernel(plan.problem, plan.views);
     char *const tasks = static_cast<char *>(args.workspace) + plan.workspace.tasks;
+#ifndef NDEBUG
+    const WorkspaceUse use(args.workspace);
+    if (!no_kernel && use.shared()) {
+        return fail(HEED_INVALID_ARGUMENT, "workspace %p is in use by another running call; each needs its own",
+                    args.workspace);
+    }
+#endif
     Workload work;
     const heed_status status = resolve_tasks(plan.problem, plan.views, *plan.row, args,
                                              no_kernel ? nullptr : reinterpret_cast<int32_t *>(tasks), &work);

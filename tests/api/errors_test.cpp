@@ -2,6 +2,7 @@
 #include <HalideRuntime.h>
 
 #include "fixture.h"
+#include "halide_bridge.h"
 #include "scratch.h"
 #include "status.h"
 #include "view.h"
@@ -48,6 +49,81 @@ TEST_F(Errors, CallsOutsideExecuteNeitherAbortNorPrint) {
     halide_free(nullptr, block);
     halide_free(nullptr, nullptr);
     EXPECT_THAT(testing::internal::GetCapturedStderr(), IsEmpty());
+}
+
+// Loops of a kernel that runs for nobody, or for a call that this thread does not work for.
+TEST_F(Errors, LoopsOutsideExecuteRunInOrderUpToTheFirstError) {
+    heed::install_halide_handlers();
+    heed::KernelContext other = {};
+    const auto task = [](void *, int index, uint8_t *closure) {
+        reinterpret_cast<std::vector<int> *>(closure)->push_back(index);
+        return index == 5 ? -7 : 0;
+    };
+    for (void *user_context : {static_cast<void *>(nullptr), static_cast<void *>(&other)}) {
+        std::vector<int> seen;
+        auto *const closure = reinterpret_cast<uint8_t *>(&seen);
+        EXPECT_EQ(halide_do_par_for(user_context, task, 2, 3, closure), 0);
+        EXPECT_EQ(halide_do_par_for(user_context, task, 4, 9, closure), -7);
+        EXPECT_THAT(seen, ::testing::ElementsAre(2, 3, 4, 4, 5));
+    }
+}
+
+TEST_F(Errors, ScratchOfACallThatThisThreadDoesNotWorkFor) {
+    heed::install_halide_handlers();
+    AlignedBytes memory(static_cast<size_t>(heed::ScratchSlice::bytes_for(1000)));
+    heed::KernelContext other = {};
+    other.slices = memory.data();
+    other.slice_bytes = static_cast<int64_t>(memory.size());
+    other.num_threads = 1;
+    EXPECT_EQ(halide_malloc(&other, 100), nullptr);
+    halide_free(&other, memory.data() + 128);  // the call's own to give back
+    other.heap_scratch = true;
+    void *const block = halide_malloc(&other, 100);
+    EXPECT_NE(block, nullptr);
+    halide_free(&other, block);
+    EXPECT_EQ(halide_malloc(nullptr, ~size_t{0} / 2), nullptr);
+    void *const nothing = halide_malloc(nullptr, 0);
+    EXPECT_NE(nothing, nullptr);
+    halide_free(nullptr, nothing);
+    EXPECT_TRUE(memory.surroundings_intact());
+}
+
+TEST_F(Errors, TheFirstSentenceOfAKernelIsKept) {
+    heed::install_halide_handlers();
+    heed::KernelContext context = {};
+    halide_error(&context, "the cause");
+    halide_error(&context, "a consequence");
+    EXPECT_STREQ(context.message, "the cause");
+}
+
+TEST_F(Errors, FailingOperationsAreInternal) {
+    heed_problem problem = make_problem(2, 64, 1000);
+    std::vector<uint8_t> keep(2 * 4 * 64 * 1000, 7);
+    const heed_tensor tensor = as_tensor(keep);
+    heed_execution execution = {};
+    const auto run = [&] { return heed_dropout_mask(&problem, 1, 2, &tensor, nullptr, &execution); };
+    for (const int32_t num_threads : {1, 4}) {
+        execution.num_threads = num_threads;
+        stub::behaviour.code = -9;
+        stub::behaviour.message = "the op's sentence";
+        EXPECT_EQ(run(), HEED_INTERNAL);
+        EXPECT_THAT(heed_last_error(), HasSubstr("heed_dropout_mask: a kernel failed with code -9: the op's sentence"));
+        stub::behaviour.code = 0;
+        EXPECT_EQ(run(), HEED_OK) << heed_last_error();
+        EXPECT_THAT(keep, ::testing::Each(1));
+        std::fill(keep.begin(), keep.end(), uint8_t{7});
+    }
+    // The caller's pool: one that does nothing, and one that asks for items that there are not.
+    heed_parallel_for pool = {[](void *, int32_t, void (*)(void *, int32_t), void *) {}, nullptr};
+    execution.pool = &pool;
+    EXPECT_EQ(run(), HEED_INTERNAL);
+    EXPECT_THAT(heed_last_error(), HasSubstr("heed_parallel_for returned before it ran its items"));
+    EXPECT_THAT(keep, ::testing::Each(7));
+    pool.run = [](void *, int32_t num_items, void (*item)(void *, int32_t), void *context) {
+        for (int32_t i = -1; i <= num_items; i++) item(context, i);
+    };
+    EXPECT_EQ(run(), HEED_OK) << heed_last_error();
+    EXPECT_THAT(keep, ::testing::Each(1));
 }
 
 TEST_F(Errors, ExhaustedScratchIsInternal) {
@@ -132,11 +208,28 @@ TEST(ScratchSlice, HoldsItsPayloadInAsManyBlocksAsItPromises) {
 }
 
 TEST(Status, Names) {
-    EXPECT_STREQ(heed_status_name(HEED_OK), "HEED_OK");
-    EXPECT_STREQ(heed_status_name(HEED_INTERNAL), "HEED_INTERNAL");
+    const char *const names[] = {
+        "HEED_OK",        "HEED_INVALID_ARGUMENT", "HEED_UNSUPPORTED", "HEED_WORKSPACE_TOO_SMALL",
+        "HEED_NO_DEVICE", "HEED_OUT_OF_MEMORY",    "HEED_INTERNAL"};
+    for (int status = HEED_OK; status <= HEED_INTERNAL; status++) {
+        EXPECT_STREQ(heed_status_name(static_cast<heed_status>(status)), names[status]);
+    }
     EXPECT_STREQ(heed_status_name(static_cast<heed_status>(7)), "HEED_UNKNOWN_STATUS");
     EXPECT_STREQ(heed_status_name(static_cast<heed_status>(-1)), "HEED_UNKNOWN_STATUS");
     EXPECT_STREQ(heed_version(), "0.1.0");
+}
+
+TEST(Status, TypesHaveNamesAndSizes) {
+    const struct {
+        heed_dtype dtype;
+        const char *name;
+        int64_t bytes;
+    } types[] = {{HEED_F32, "f32", 4}, {HEED_F16, "f16", 2}, {HEED_BF16, "bf16", 2},
+                 {HEED_I8, "i8", 1},   {HEED_U8, "u8", 1},   {HEED_I32, "i32", 4}};
+    for (const auto &type : types) {
+        EXPECT_STREQ(heed::dtype_name(type.dtype), type.name);
+        EXPECT_EQ(heed::dtype_bytes(type.dtype), type.bytes) << type.name;
+    }
 }
 
 TEST(Status, LongSentencesAreCut) {

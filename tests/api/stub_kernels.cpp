@@ -158,6 +158,24 @@ int run(const Kernel &row, void **args) {
     return code;
 }
 
+// Fails as told, or keeps all elements of its block.
+int fill_dropout_mask(void **args) {
+    void *user_context = scalar_at<void *>(args, 0);
+    if (behaviour.code != 0) {
+        if (behaviour.message != nullptr) halide_error(user_context, behaviour.message);
+        return behaviour.code;
+    }
+    const halide_buffer_t &block = buffer_at(args, 6);
+    for (int32_t i = 0; i < block.dim[1].extent; i++) {
+        std::fill_n(block.host + int64_t{i} * block.dim[1].stride, block.dim[0].extent, uint8_t{1});
+    }
+    return 0;
+}
+
+constexpr heed::OpKernel ops[] = {
+    {"dropout_mask_u8_x86_64", heed::Op::dropout_mask, HEED_U8, HEED_U8, Isa::x86_64, fill_dropout_mask},
+};
+
 constexpr uint32_t wide = heed::feature_bias | heed::feature_mask;
 constexpr uint32_t every = wide | heed::feature_softcap | heed::feature_alibi | heed::feature_dropout;
 constexpr heed_dtype f32 = HEED_F32, f16 = HEED_F16, bf16 = HEED_BF16, i8 = HEED_I8;
@@ -209,4 +227,5 @@ int kernel(void **args) {
 }  // namespace
 }  // namespace stub
 
-extern "C" const heed::KernelTable heed_kernel_table = {stub::rows, std::extent_v<decltype(stub::rows)>};
+extern "C" const heed::KernelTable heed_kernel_table = {stub::rows, std::extent_v<decltype(stub::rows)>, stub::ops,
+                                                        std::extent_v<decltype(stub::ops)>};

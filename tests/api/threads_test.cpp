@@ -2,6 +2,7 @@
 #include <immintrin.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <mutex>
 #include <numeric>
 #include <set>
@@ -54,8 +55,16 @@ TEST_F(Threads, PoolServesManyCallers) {
     EXPECT_EQ(total, 8 * 500 * 15);
 }
 
+// Threads of this process.
+std::ptrdiff_t count_tasks() {
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    return std::distance(begin(tasks), end(tasks));
+}
+
 TEST_F(Threads, Case29_NumThreadsLimitsTheThreadsThatWork) {
     Attempt run(large(8));
+    ASSERT_EQ(run.execute(), HEED_OK) << heed_last_error();
+    const std::ptrdiff_t tasks = count_tasks();
     std::mutex mutex;
     std::set<std::thread::id> ids;
     int running = 0, most = 0;
@@ -76,6 +85,7 @@ TEST_F(Threads, Case29_NumThreadsLimitsTheThreadsThatWork) {
         ASSERT_EQ(run.execute(), HEED_OK) << heed_last_error();
         EXPECT_LE(ids.size(), static_cast<size_t>(num_threads));
         EXPECT_LE(most, num_threads);
+        EXPECT_EQ(count_tasks(), tasks);  // the others sleep, none is started again
         if (num_threads > 1) {
             EXPECT_GT(most, 1);
         }
@@ -132,6 +142,25 @@ TEST_F(Threads, CallersPoolThatRunsNothingIsAnError) {
     EXPECT_THAT(heed_last_error(), HasSubstr("pool->run is NULL"));
 }
 
+// Items that do not exist are not run; a call of few tasks asks for few items.
+TEST_F(Threads, CallersPoolOfWrongItems) {
+    heed_problem problem = make_problem(1, 8, 4096, 2, 2);
+    problem.max_threads = 8;
+    Attempt own(problem), theirs(problem);
+    ASSERT_EQ(own.execute(), HEED_OK) << heed_last_error();
+    int32_t asked = 0;
+    const heed_parallel_for pool = {
+        [](void *context, int32_t num_items, void (*item)(void *, int32_t), void *item_context) {
+            *static_cast<int32_t *>(context) = num_items;
+            for (int32_t i = -1; i <= num_items; i++) item(item_context, i);
+        },
+        &asked};
+    theirs.args.pool = &pool;
+    ASSERT_EQ(theirs.execute(), HEED_OK) << heed_last_error();
+    EXPECT_EQ(asked, 2);
+    EXPECT_TRUE(same_bits(own.tensors.out, theirs.tensors.out));
+}
+
 TEST_F(Threads, ResultsDoNotDependOnThreads) {
     heed_problem problem = make_problem(60, 5, 33, 2, 1);
     problem.max_threads = 8;
@@ -149,6 +178,30 @@ TEST_F(Threads, ResultsDoNotDependOnThreads) {
         }
     }
 }
+
+#ifndef NDEBUG
+TEST_F(Threads, Case28_TwoCallsInOneWorkspaceAreNoticed) {
+    const heed_problem problem = make_problem(1, 8, 16);
+    Attempt first(problem), second(problem);
+    ASSERT_EQ(second.execute(), HEED_OK) << heed_last_error();
+    const std::vector<float> expected = second.tensors.out;
+    first.args.num_threads = 1;
+    int nested = 0;
+    stub::behaviour.inside = [&](int) {
+        if (nested++ > 0) return;
+        Attempt own(problem);
+        EXPECT_EQ(own.execute(), HEED_OK) << heed_last_error();
+        own.tensors.out.assign(own.tensors.out.size(), canary);
+        own.args.workspace = first.workspace.data();
+        own.expect_refused(HEED_INVALID_ARGUMENT, "is in use by another running call; each needs its own");
+    };
+    EXPECT_EQ(first.execute(), HEED_OK) << heed_last_error();
+    EXPECT_GT(nested, 0);
+    EXPECT_TRUE(same_bits(first.tensors.out, expected));
+    second.args.workspace = first.workspace.data();
+    EXPECT_EQ(second.execute(), HEED_OK) << heed_last_error();
+}
+#endif
 
 TEST_F(Threads, OnePlanInManyThreads) {
     constexpr int num_threads = 8, num_calls = 1250;

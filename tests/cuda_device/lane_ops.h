@@ -8,6 +8,8 @@
 #include "program.h"
 #include "ptx_type.h"
 
+#pragma GCC diagnostic ignored "-Wunknown-pragmas"  // Clang has no ivdep
+
 namespace heed::device {
 
 // `op` is null where the opcode is not one of these. Whatever the opcode still holds was not understood.

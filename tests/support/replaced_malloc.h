@@ -60,6 +60,8 @@ void expect_survives_every_failure(const Call &call, const Untouched &untouched)
 
 }  // namespace heed_test
 
+// Seen by the C++ library too, whatever -fvisibility says.
+#pragma GCC visibility push(default)
 extern "C" {
 
 void *malloc(size_t bytes) {
@@ -81,3 +83,4 @@ void free(void *block) {
 }
 
 }  // extern "C"
+#pragma GCC visibility pop

@@ -161,10 +161,10 @@ HEED_API heed_status heed_args_init(heed_args *args);
 /* Runs the plan. Checks every pointer, capacity, overlap and metadata value before anything is written (the workspace
  * apart), and allocates nothing; the first call that needs Heed's own threads starts them. The address ranges of the
  * outputs and the workspace may not overlap each other or any input, not even exactly. Thread-safe: one plan may run in
- * many threads at once, each with its own workspace and outputs. Small calls use fewer threads than allowed; no result
- * depends on that. Computes in the default floating-point environment and restores the caller's. On CUDA asynchronous
- * on `stream`.
- * Empty problems (batch 0, q_len 0) touch nothing; max_kv_len 0 writes zeros and lse = -inf.
+ * many threads at once, each with its own workspace and outputs; builds of Heed without NDEBUG refuse a workspace that
+ * another running call has. Small calls use fewer threads than allowed; no result depends on that. Computes in the
+ * default floating-point environment and restores the caller's. On CUDA asynchronous on `stream`. Empty problems (batch
+ * 0, q_len 0) touch nothing; max_kv_len 0 writes zeros and lse = -inf.
  *
  * CUDA: runs on the stream's context, whether it is current or not; with stream NULL one must be current. The first
  * call of a plan's row on a context loads the kernel, which allocates and may wait; so may the first CUDA call of a
