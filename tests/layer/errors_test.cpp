@@ -216,6 +216,7 @@ TEST(LayerErrors, FullCaches) {
 }
 
 TEST(LayerErrors, FullPools) {
+    SKIP_WITHOUT_ROWS(HEED_F16, HEED_F16, HEED_KV_PAGED);
     const heed::Layer layer = SmallLayer(HEED_F16).make();
     heed::CacheConfig few = cache_config(HEED_KV_PAGED, HEED_F16);
     few.num_pages = 5;

@@ -174,6 +174,7 @@ TEST(Layer, EmptyCallsTouchNothing) {
 // Any call within the config's sizes runs in the workspace that the layer asks for.
 TEST(Layer, WorkspaceSuffices) {
     const heed_dtype dtype = dtype_with_dropout();
+    SKIP_WITHOUT_ROWS(dtype, dtype, HEED_KV_PAGED, HEED_FEATURE_DROPOUT);
     SmallLayer small(dtype);
     small.config.max_threads = 2;
     small.config.dropout_p = 0.1f;
@@ -215,6 +216,7 @@ TEST(Layer, QueryAndKeyLengths) {
 // Asking for probabilities changes no bit, dropout's included.
 TEST(Layer, ProbabilitiesAreASideResult) {
     const heed_dtype dtype = dtype_with_dropout();
+    SKIP_WITHOUT_ROWS(dtype, dtype, HEED_KV_CONTIGUOUS, HEED_FEATURE_DROPOUT);
     SmallLayer small(dtype);
     small.config.dropout_p = 0.3f;
     const heed::Layer layer = small.make();
