@@ -16,11 +16,11 @@ constexpr int64_t max_int32 = std::numeric_limits<int32_t>::max();
 
 // Kernels index with 32 bits: Halide asks that extents, their products and extent * stride stay below 2^31.
 heed_status check_kernel_limits(const char *name, const View &view) {
-    int64_t elements = 1;
+    Size elements = {1};
     for (int i = 3; i >= 0; i--) {
-        int64_t reach = 0;
-        const bool counts = checked_mul(elements, view.extent[i], &elements) && elements <= max_int32;
-        const bool reaches = checked_mul(view.extent[i], view.stride[i], &reach) && reach <= max_int32;
+        elements = elements * view.extent[i];
+        const bool counts = elements.at_most(max_int32);
+        const bool reaches = (Size{view.extent[i]} * view.stride[i]).at_most(max_int32);
         if (!counts || !reaches || view.span > max_int32) {
             return fail(HEED_UNSUPPORTED,
                         "%s of [%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "] %s 2^31-1 elements; no row serves "
@@ -70,12 +70,9 @@ heed_status check_states(const heed_plan &plan) {
     const heed_problem &p = plan.problem;
     const View &out = plan.views.out;
     const int64_t floats = int64_t{p.num_heads} * state_floats(p.head_dim_v);
-    int64_t of_sequence = 0, rows = 0;
-    if (checked_mul(floats, plan.splits.num_splits, &of_sequence) &&
-        checked_mul(of_sequence, p.max_q_len, &of_sequence) && of_sequence <= max_int32 &&
-        checked_mul(out.extent[0] * out.extent[1], p.num_heads, &rows) && rows <= max_int32) {
-        return HEED_OK;
-    }
+    const Size of_sequence = Size{floats} * plan.splits.num_splits * p.max_q_len;
+    const Size rows = Size{out.extent[0] * out.extent[1]} * p.num_heads;
+    if (of_sequence.at_most(max_int32) && rows.at_most(max_int32)) return HEED_OK;
     return fail(
         HEED_UNSUPPORTED,
         "num_heads is %d, max_q_len is %d, head_dim_v is %d: their states in %d splits are beyond 2^31-1 floats",
@@ -104,9 +101,8 @@ heed_status check_cuda_limits(const heed_plan &plan) {
     const int64_t group = decode ? p.num_heads / p.num_kv_heads : 1, heads = p.num_heads / group;
     const int64_t rows = int64_t{p.max_q_len} * group;
     const int64_t q_blocks = (rows + plan.row->row_block - 1) / plan.row->row_block;
-    int64_t blocks = 0;
-    if (!checked_mul(q_blocks, heads * plan.splits.num_splits, &blocks) || !checked_mul(blocks, p.batch, &blocks) ||
-        blocks > max_int32 || rows > max_int32 - plan.row->row_block ||
+    const Size blocks = Size{q_blocks} * (heads * plan.splits.num_splits) * p.batch;
+    if (!blocks.at_most(max_int32) || rows > max_int32 - plan.row->row_block ||
         int64_t{p.batch} * num_sequence_fields > max_int32) {
         return fail(HEED_UNSUPPORTED,
                     "batch is %d, num_heads is %d, max_q_len is %d: their blocks of %d query rows in %d splits, or "

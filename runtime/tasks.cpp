@@ -52,14 +52,15 @@ int32_t *write_tasks(const heed_problem &p, const Kernel &row, const Sequence &s
 int64_t max_tasks(const heed_problem &p, const Kernel &row) {
     const bool decode = row.phase == Phase::decode;
     const int64_t group = decode ? p.num_heads / p.num_kv_heads : 1, heads = decode ? p.num_kv_heads : p.num_heads;
-    int64_t rows = 0, blocks = 0, tasks = 0;
-    if (!checked_mul(p.max_q_len, group, &rows) || rows > max_int32 - row.row_block) return -1;
-    if (!checked_mul((rows + row.row_block - 1) / row.row_block, p.batch, &blocks)) return -1;
+    const int64_t rows = p.max_q_len * group;
+    if (rows > max_int32 - row.row_block) return -1;
+    int64_t blocks = (rows + row.row_block - 1) / row.row_block * p.batch;
     if (p.q_storage == HEED_Q_VARLEN) {
         // Whole blocks, and at most one that is not full per sequence.
         blocks = std::min(blocks, int64_t{p.total_q} * group / row.row_block + p.batch);
     }
-    return checked_mul(blocks, heads, &tasks) && tasks <= max_int32 / num_task_fields ? tasks : -1;
+    const Size tasks = Size{blocks} * heads;
+    return tasks.at_most(max_int32 / num_task_fields) ? tasks.value : -1;
 }
 
 heed_status resolve_tasks(const heed_problem &p, const ProblemViews &views, const Kernel &row, const heed_args &args,

@@ -9,6 +9,24 @@ namespace heed {
 inline bool checked_add(int64_t a, int64_t b, int64_t *sum) { return !__builtin_add_overflow(a, b, sum); }
 inline bool checked_mul(int64_t a, int64_t b, int64_t *product) { return !__builtin_mul_overflow(a, b, product); }
 
+// A size in a chain of such steps: it stays too large once 64 bits do not hold it.
+struct Size {
+    int64_t value = 0;
+    bool fits = true;
+
+    bool at_most(int64_t most) const { return fits && value <= most; }
+};
+inline Size operator+(Size a, int64_t b) {
+    Size sum;
+    sum.fits = checked_add(a.value, b, &sum.value) && a.fits;
+    return sum;
+}
+inline Size operator*(Size a, int64_t b) {
+    Size product;
+    product.fits = checked_mul(a.value, b, &product.value) && a.fits;
+    return product;
+}
+
 inline int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 struct Shape {

@@ -14,40 +14,54 @@ namespace {
 // Beyond its partial results a decode row allocates a few small arrays at its root.
 constexpr int64_t decode_root_slack = 32768;
 
-// Appends a part of count * size bytes to the workspace; false on overflow.
-bool append(int64_t *total, int64_t count, int64_t size, int64_t *offset) {
-    int64_t bytes = 0;
-    *offset = *total;
-    return checked_mul(count, size, &bytes) && checked_add(bytes, scratch_alignment - 1, &bytes) &&
-           checked_add(*total, bytes / scratch_alignment * scratch_alignment, total);
+// Appends a part of `bytes` to the workspace; where it begins.
+int64_t append(Size *total, Size bytes) {
+    const int64_t offset = total->value;
+    const Size padded = bytes + (scratch_alignment - 1);
+    *total = *total + padded.value / scratch_alignment * scratch_alignment;
+    total->fits &= padded.fits;
+    return offset;
 }
 
-bool append_lse(const heed_problem &p, const ProblemViews &views, WorkspaceLayout *layout) {
-    int64_t rows = p.want_lse ? 0 : views.q.extent[0] * views.q.extent[2];
-    return checked_mul(rows, views.q.extent[1], &rows) && append(&layout->total, rows, sizeof(float), &layout->lse);
+int64_t append_lse(const heed_problem &p, const ProblemViews &views, Size *total) {
+    const Size rows = {p.want_lse ? 0 : views.q.extent[0] * views.q.extent[2]};
+    return append(total, rows * views.q.extent[1] * int64_t{sizeof(float)});
 }
 
-bool lay_out_device(const heed_plan &plan, WorkspaceLayout *layout) {
+Size lay_out_device(const heed_plan &plan, WorkspaceLayout *layout) {
     const heed_problem &p = plan.problem;
     const ProblemViews &views = plan.views;
-    const int64_t sequences = is_uniform(p) ? 0 : p.batch;
-    const int64_t tables = copies_pages(p) ? p.batch : 0;
-    int64_t states = plan.splits.num_splits > 1 ? views.out.extent[0] * views.out.extent[1] : 0;
-    return append(&layout->total, sequences, num_sequence_fields * int64_t{sizeof(int32_t)}, &layout->tasks) &&
-           append(&layout->total, tables, copied_pages(p) * int64_t{sizeof(int32_t)}, &layout->pages) &&
-           append_lse(p, views, layout) && checked_mul(states, p.num_heads, &states) &&
-           checked_mul(states, plan.splits.num_splits, &states) &&
-           append(&layout->total, states, state_floats(p.head_dim_v) * int64_t{sizeof(float)}, &layout->states);
+    const Size sequences = {is_uniform(p) ? 0 : p.batch}, tables = {copies_pages(p) ? p.batch : 0};
+    const Size tokens = {plan.splits.num_splits > 1 ? views.out.extent[0] * views.out.extent[1] : 0};
+    Size total;
+    layout->tasks = append(&total, sequences * num_sequence_fields * int64_t{sizeof(int32_t)});
+    layout->pages = append(&total, tables * copied_pages(p) * int64_t{sizeof(int32_t)});
+    layout->lse = append_lse(p, views, &total);
+    layout->states = append(&total, tokens * p.num_heads * plan.splits.num_splits * state_floats(p.head_dim_v) *
+                                        int64_t{sizeof(float)});
+    return total;
 }
 
 // The state (a vector of slots and an out row) of every split of every task's row_block rows, as the decode rows
 // allocate them.
-bool decode_root_bytes(const heed_plan &plan, int64_t *bytes) {
+Size decode_root_bytes(const heed_plan &plan) {
     const int64_t row_bytes = 4 * (round_up(plan.problem.head_dim_v, 16) + 32);
-    int64_t rows = 0;
-    return checked_mul(max_tasks(plan.problem, *plan.row), plan.row->row_block, &rows) &&
-           checked_mul(rows, plan.splits.num_splits, &rows) && checked_mul(rows, row_bytes, bytes) &&
-           checked_add(*bytes, decode_root_slack, bytes);
+    const Size tasks = {max_tasks(plan.problem, *plan.row)};
+    return tasks * plan.row->row_block * plan.splits.num_splits * row_bytes + decode_root_slack;
+}
+
+Size lay_out_host(const heed_plan &plan, WorkspaceLayout *layout) {
+    const heed_problem &p = plan.problem;
+    const Size root = plan.row->phase == Phase::decode ? decode_root_bytes(plan) : Size{},
+               tasks = {max_tasks(p, *plan.row)};
+    layout->slice_bytes = ScratchSlice::bytes_for(std::max(plan.row->scratch_per_thread, int64_t{0}));
+    Size total;
+    layout->tasks = append(&total, tasks * num_task_fields * int64_t{sizeof(int32_t)});
+    layout->lse = append_lse(p, plan.views, &total);
+    layout->slices = append(&total, root);
+    layout->root_bytes = total.value - layout->slices;
+    append(&total, Size{p.max_threads} * layout->slice_bytes);
+    return total;
 }
 
 // Whether some call of a row's dtypes and head dims could run it on the problem's device.
@@ -80,15 +94,9 @@ bool lay_out_workspace(heed_plan *plan) {
     WorkspaceLayout &layout = plan->workspace;
     layout = WorkspaceLayout{};
     if (needs_no_kernel(p, plan->views)) return true;
-    if (p.device == HEED_CUDA) return lay_out_device(*plan, &layout);
-    int64_t payload = plan->row->scratch_per_thread, root = 0, ignored = 0;
-    if (payload < 0) payload = 0;
-    if (plan->row->phase == Phase::decode && !decode_root_bytes(*plan, &root)) return false;
-    layout.slice_bytes = ScratchSlice::bytes_for(payload);
-    layout.root_bytes = round_up(root, scratch_alignment);
-    return append(&layout.total, max_tasks(p, *plan->row), num_task_fields * int64_t{sizeof(int32_t)}, &layout.tasks) &&
-           append_lse(p, plan->views, &layout) && append(&layout.total, 1, layout.root_bytes, &layout.slices) &&
-           append(&layout.total, p.max_threads, layout.slice_bytes, &ignored);
+    const Size total = p.device == HEED_CUDA ? lay_out_device(*plan, &layout) : lay_out_host(*plan, &layout);
+    layout.total = total.value;
+    return total.fits;
 }
 
 int64_t most_workspace_bytes(const heed_problem &largest) {

@@ -60,8 +60,7 @@ heed_status resolve(ProbsCall *call) {
     for (int64_t head = 0; head < call->num_heads(); head++) call->task_of_head[head] = -1;
     for (int64_t n = 0; n < work.num_tasks; n++) {
         const int32_t *task = &call->tasks[n * num_task_fields];
-        int64_t &first = call->task_of_head[int64_t{task[task_sequence]} * p.num_heads + task[task_head]];
-        if (first < 0) first = n * num_task_fields;
+        call->task_of_head[int64_t{task[task_sequence]} * p.num_heads + task[task_head]] = n * num_task_fields;
     }
     return HEED_OK;
 }

@@ -19,9 +19,6 @@ protected:
 
 // Children start threads of their own and give the parent's bits.
 TEST_P(Forks, Case58_ChildrenOfABusyProcessCompute) {
-#ifdef __SANITIZE_THREAD__
-    GTEST_SKIP() << "ThreadSanitizer kills children that start threads";
-#endif
     const Attention a = row().attention({4, 8, 2, row().decode() ? 4 : 40, 300, 64, 64}, Data::normal, 58);
     const CallOptions threaded = options().with_threads(4);
     Call busy(a, threaded), call(a, threaded);
@@ -37,7 +34,7 @@ TEST_P(Forks, Case58_ChildrenOfABusyProcessCompute) {
         const pid_t child = fork();
         if (child == 0) {
             const heed_status status = heed_execute(call.plan(), &call.args);
-            _exit(status != HEED_OK ? child_refused : call.out() == expected ? child_right : child_wrong);
+            exit_child(status != HEED_OK ? child_refused : call.out() == expected ? child_right : child_wrong);
         }
         EXPECT_EQ(wait_for_child(child, std::chrono::seconds(3)), child_right) << "child " << n;
     }

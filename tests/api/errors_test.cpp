@@ -3,6 +3,7 @@
 
 #include "fixture.h"
 #include "halide_bridge.h"
+#include "ops/op_rows.h"
 #include "scratch.h"
 #include "status.h"
 #include "view.h"
@@ -207,6 +208,16 @@ TEST(ScratchSlice, HoldsItsPayloadInAsManyBlocksAsItPromises) {
     }
 }
 
+TEST(Size, StaysTooLargeOnce64BitsDoNotHoldIt) {
+    constexpr int64_t most = INT64_MAX;
+    const heed::Size half = {most / 2};
+    EXPECT_TRUE((half * 2 + 1).at_most(most));
+    EXPECT_FALSE((half * 2 + 1).at_most(most - 1));
+    EXPECT_FALSE((half * 3).at_most(most));
+    EXPECT_FALSE((half * 3 * 0).at_most(most));
+    EXPECT_FALSE((half * 2 + 2 + -5).at_most(most));
+}
+
 TEST(Status, Names) {
     const char *const names[] = {
         "HEED_OK",        "HEED_INVALID_ARGUMENT", "HEED_UNSUPPORTED", "HEED_WORKSPACE_TOO_SMALL",
@@ -244,6 +255,45 @@ TEST(Status, FunctionsWithoutKernelsSaySo) {
     EXPECT_THAT(heed_last_error(), HasSubstr("heed_attention_backward is not built yet"));
     EXPECT_EQ(heed_layer_backward(nullptr, nullptr, nullptr), HEED_UNSUPPORTED);
     EXPECT_THAT(heed_last_error(), HasSubstr("heed_layer_backward is not built yet"));
+}
+
+TEST(Status, OperationsWithoutRowsNameThem) {
+    using heed::Op;
+    const std::pair<Op, const char *> ops[] = {{Op::rope, "rope"},
+                                               {Op::kv_append, "kv_append"},
+                                               {Op::kv_copy, "kv_copy"},
+                                               {Op::merge_states, "merge_states"},
+                                               {Op::dropout_mask, "dropout_mask"},
+                                               {Op::attention_probs, "attention_probs"},
+                                               {Op::linear_rows, "linear_rows"},
+                                               {Op::linear, "linear"},
+                                               {Op::layer_norm, "layer_norm"},
+                                               {Op::put_words, "put_words"},
+                                               {Op::sequences, "sequences"},
+                                               {Op::merge_splits, "merge_splits"},
+                                               {Op::clip, "clip"},
+                                               {Op::key_padding, "key_padding"},
+                                               {static_cast<Op>(99), "?"}};
+    const heed::OpKernel *row = nullptr;
+    for (const auto &[op, name] : ops) {
+        EXPECT_EQ(heed::find_op_row(op, HEED_F16, HEED_BF16, &row), HEED_UNSUPPORTED);
+        EXPECT_THAT(heed_last_error(), HasSubstr(std::string("no row of ") + name + " for f16, bf16"));
+        EXPECT_EQ(heed::find_cuda_op_row(op, HEED_F16, HEED_BF16, &row), HEED_NO_DEVICE);
+        EXPECT_THAT(heed_last_error(), HasSubstr(std::string("no CUDA row of ") + name + " for f16, bf16"));
+        EXPECT_EQ(row, nullptr);
+    }
+}
+
+TEST(Status, OperationsWhoseRowsThisCpuCannotRun) {
+    const heed::OpKernel *row = nullptr;
+    heed::limit_op_isa(static_cast<heed::Isa>(20));
+    EXPECT_EQ(heed::find_op_row(heed::Op::rope, HEED_F32, HEED_F32, &row), HEED_UNSUPPORTED);
+    EXPECT_THAT(heed_last_error(), HasSubstr("this CPU cannot run rope_f32_foreign"));
+    heed::limit_op_isa(heed::highest_cpu_isa);
+    EXPECT_EQ(row, nullptr);
+    const heed_problem problem = make_problem(1, 2, 3);
+    EXPECT_EQ(heed_dropout_mask(&problem, 1, 2, nullptr, nullptr, nullptr), HEED_INVALID_ARGUMENT);
+    EXPECT_THAT(heed_last_error(), HasSubstr("keep is NULL"));
 }
 
 // A program whose kernel library has no rows of linear says so.

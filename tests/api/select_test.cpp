@@ -94,6 +94,18 @@ TEST_F(ChooseRow, NoRowGivesAReasonPerCandidate) {
     EXPECT_THAT(choice.reason, HasSubstr("the row has no mask"));
 }
 
+TEST_F(ChooseRow, EachLevelSaysWhatTheMachineLacks) {
+    rows = {row("oldest", heed::Isa::x86_64, 0), row("older", heed::Isa::avx2, 0), row("old", heed::Isa::avx512, 0),
+            row("new", heed::Isa::avx512bf16, 0), row("newest", heed::Isa::amx, 0)};
+    EXPECT_EQ(choose(8, 64, 0, none), "");
+    for (const char *const reason :
+         {"oldest: this CPU lacks SSE4.1", "older: this CPU or system lacks AVX2",
+          "old: this CPU or system lacks AVX-512 F", "new: this CPU or system lacks AVX-512 BF16",
+          "newest: this CPU or system lacks AMX_TILE"}) {
+        EXPECT_THAT(choice.reason, HasSubstr(reason));
+    }
+}
+
 TEST_F(ChooseRow, Forced) {
     EXPECT_EQ(choose(100, 64, 0, all, "any_avx2"), "any_avx2");
     EXPECT_EQ(choose(100, 64, 0, all, "decode_any_avx2"), "decode_any_avx2");
@@ -186,6 +198,8 @@ TEST_F(Select, BatchInvariantIsAcceptedAndExplained) {
 
 TEST_F(Select, VerboseTellsTheRow) {
     testing::internal::CaptureStderr();
+    make_plan(make_problem(1, 8, 64));
+    setenv("HEED_VERBOSE", "0", 1);
     make_plan(make_problem(1, 8, 64));
     EXPECT_THAT(testing::internal::GetCapturedStderr(), IsEmpty());
     setenv("HEED_VERBOSE", "1", 1);

@@ -158,6 +158,8 @@ int run(const Kernel &row, void **args) {
     return code;
 }
 
+constexpr Isa foreign = static_cast<Isa>(20);  // no machine has it
+
 // Fails as told, or keeps all elements of its block.
 int fill_dropout_mask(void **args) {
     void *user_context = scalar_at<void *>(args, 0);
@@ -174,6 +176,7 @@ int fill_dropout_mask(void **args) {
 
 constexpr heed::OpKernel ops[] = {
     {"dropout_mask_u8_x86_64", heed::Op::dropout_mask, HEED_U8, HEED_U8, Isa::x86_64, fill_dropout_mask},
+    {"rope_f32_foreign", heed::Op::rope, HEED_F32, HEED_F32, foreign, nullptr},
 };
 
 constexpr uint32_t wide = heed::feature_bias | heed::feature_mask;
@@ -196,7 +199,7 @@ constexpr Kernel with_heap(Kernel row) {
 }
 
 constexpr Kernel of_nowhere(Kernel row) {
-    row.isa = static_cast<Isa>(20);
+    row.isa = foreign;
     return row;
 }
 

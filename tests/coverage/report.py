@@ -62,15 +62,21 @@ def main() -> int:
             print(f"unreached.txt: {name} has no condition {text}, or its {side} side is taken")
             wrong += 1
     total = reached = 0
+    folders: dict[str, list[int]] = collections.defaultdict(lambda: [0, 0])
     for name, source in sorted(sources.items()):
         taken = sum(count > 0 for count in source.taken.values())
         total += len(source.taken)
         reached += taken
+        folder = folders[str(pathlib.PurePath(name).parent)]
+        folder[0] += taken
+        folder[1] += len(source.taken)
         share = 100 * taken / len(source.taken) if source.taken else 100
         print(f"{name:40} {taken:5} of {len(source.taken):5}  {share:5.1f} %")
         for (line, column, side), count in sorted(source.taken.items()):
             if count == 0 and "--missed" in sys.argv:
                 print(f"    {line}:{column} never {str(side).lower()}: {source.lines[line - 1].strip()}")
+    for folder, (taken, of) in sorted(folders.items()):
+        print(f"{folder + '/':40} {taken:5} of {of:5}  {100 * taken / max(of, 1):5.1f} %")
     print(f"{'all':40} {reached:5} of {total:5}  {100 * reached / total:5.1f} %; at least {LEAST} % are wanted")
     return 1 if wrong or 100 * reached < LEAST * total else 0
 

@@ -1,10 +1,14 @@
 // What one execute asks of the CUDA driver, on a fake one.
+#include <HalideRuntime.h>
+#include <HalideRuntimeCuda.h>
+
 #include <algorithm>
 #include <cstring>
 #include <thread>
 
 #include "fake_driver.h"
 #include "fixture.h"
+#include "halide_bridge.h"
 #include "sequences.h"
 
 namespace {
@@ -404,6 +408,50 @@ TEST_F(CudaExecute, PageTableOfTheHost) {
     EXPECT_THAT(stub::last_call.page_table.strides, ElementsAre(1, 6));
     EXPECT_THAT(stub::last_call.k.extents, ElementsAre(128, 2, 8, 9));
     EXPECT_EQ(stub::last_call.k.strides[3], 128 * 2 * 8);
+}
+
+// Every kind of metadata that may lie on the device, in each storage of the keys.
+TEST_F(CudaExecute, MetadataOnTheDeviceOfEveryStorage) {
+    heed_problem problem = cuda_problem(3, 4, 130);
+    problem.head_dim = problem.head_dim_v = 128;
+    problem.metadata_on_device = true;
+    problem.position = HEED_EXPLICIT;
+    const auto has_of = [](const heed_problem &p) {
+        CudaCall call(p);
+        for (const int32_t **array : {&call.args.cu_seqlens_q, &call.args.cu_seqlens_kv, &call.args.kv_lens,
+                                      &call.args.q_offsets, &call.args.page_table}) {
+            *array = reinterpret_cast<const int32_t *>(CudaCall::address(20) +
+                                                       4096 * static_cast<uint64_t>(array - &call.args.cu_seqlens_q));
+        }
+        EXPECT_EQ(call.execute(), HEED_OK) << heed_last_error();
+        return stub::last_sequences.scalars[5];
+    };
+    EXPECT_EQ(has_of(problem), 8);
+    problem.q_storage = HEED_Q_VARLEN;
+    problem.total_q = 9;
+    problem.kv_storage = HEED_KV_VARLEN;
+    problem.total_kv = 200;
+    EXPECT_EQ(has_of(problem), 1 | 2 | 8);
+    problem.position = HEED_TOP_LEFT;
+    problem.kv_storage = HEED_KV_PAGED;
+    problem.has_kv_lens = true;
+    problem.page_size = 8;
+    problem.num_pages = 9;
+    problem.max_pages_per_seq = 5;
+    EXPECT_EQ(has_of(problem), 1 | 4);
+    EXPECT_EQ(stub::last_sequences.scalars[2], 40);  // keys that the pages hold
+}
+
+// What a program's own Halide kernels would ask of the functions that Heed defines.
+TEST_F(CudaExecute, LaunchesOfNoCallAreRefused) {
+    size_t sizes[] = {0};
+    void *arguments[] = {nullptr};
+    int8_t is_buffer[] = {0};
+    EXPECT_NE(halide_cuda_run(nullptr, nullptr, "entry", 1, 1, 1, 1, 1, 1, 0, sizes, arguments, is_buffer), 0);
+    heed::install_halide_handlers();
+    halide_buffer_t buffer = {};
+    EXPECT_NE(halide_copy_to_device(nullptr, &buffer, halide_cuda_device_interface()), 0);
+    EXPECT_NE(halide_copy_to_device(nullptr, &buffer, nullptr), 0);
 }
 
 TEST_F(CudaExecute, RegistryAsksTheDriver) {

@@ -25,13 +25,16 @@ pid_t owner = 0;
 
 CUctx_st *current_context() { return contexts.empty() ? nullptr : contexts.back(); }
 
+int told_code(const char *name) {
+    const auto told = state.fail.find(name);
+    return told == state.fail.end() ? 0 : told->second;
+}
+
 // Notes the call; the code that it must fail with, or 0. After a fork every call fails, as the real driver's do.
 int note(const char *name) {
     const std::lock_guard<std::mutex> lock(state.mutex);
     state.calls.push_back(name);
-    if (owner != getpid()) return not_initialized;
-    const auto told = state.fail.find(name);
-    return told == state.fail.end() ? 0 : told->second;
+    return owner != getpid() ? not_initialized : told_code(name);
 }
 
 }  // namespace
@@ -44,11 +47,11 @@ FAKE_API int cuInit(unsigned) {
 }
 FAKE_API int cuGetErrorName(int code, const char **name) {
     *name = code == 2 ? "CUDA_ERROR_OUT_OF_MEMORY" : code == 3 ? "CUDA_ERROR_NOT_INITIALIZED" : "CUDA_ERROR_OF_TEST";
-    return 0;
+    return told_code("cuGetErrorName");
 }
 FAKE_API int cuGetErrorString(int, const char **text) {
     *text = "the test asked for it";
-    return 0;
+    return told_code("cuGetErrorString");
 }
 FAKE_API int cuDeviceGetCount(int *count) {
     *count = state.num_devices;

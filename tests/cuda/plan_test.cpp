@@ -240,10 +240,12 @@ TEST_F(CudaPlan, NoQueries) {
 }
 
 TEST_F(CudaPlan, ProbabilitiesNeedARow) {
-    const CudaCall call(cuda_problem());
+    heed_problem problem = cuda_problem();
+    problem.dtype = problem.kv_dtype = HEED_F32;
+    const CudaCall call(problem);
     const heed_tensor probs = {reinterpret_cast<void *>(uintptr_t{1} << 46), int64_t{1} << 30, HEED_F32};
     EXPECT_EQ(heed_attention_probs(call.plan.get(), &call.args, HEED_PROBS_SOFTMAX, &probs, nullptr), HEED_NO_DEVICE);
-    EXPECT_THAT(heed_last_error(), HasSubstr("attention_probs for f16"));
+    EXPECT_THAT(heed_last_error(), HasSubstr("attention_probs for f32"));
 }
 
 }  // namespace

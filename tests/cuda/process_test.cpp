@@ -1,13 +1,22 @@
 // What a process sees of the driver: calls on the CPU never load it, and it does not survive a fork.
-#include <sys/wait.h>
-#include <unistd.h>
-
+#include "../support/wait_for_child.h"
 #include "fake_driver.h"
 #include "fixture.h"
 
 namespace {
 
 using ::testing::HasSubstr;
+
+// Runs `checks` in a process of its own, which has not asked the driver yet.
+template <class Checks>
+void expect_in_child(const Checks &checks) {
+    const pid_t child = fork();
+    if (child == 0) {
+        checks();
+        heed_test::exit_child(testing::Test::HasFailure());
+    }
+    EXPECT_EQ(heed_test::wait_for_child(child, std::chrono::seconds(20)), 0);
+}
 
 // First in this file: nothing has loaded the driver yet.
 TEST(CudaProcess, CpuCallsDoNotLoadTheDriver) {
@@ -20,32 +29,60 @@ TEST(CudaProcess, CpuCallsDoNotLoadTheDriver) {
 }
 
 TEST(CudaProcess, Case63_NoDevice) {
-    const pid_t child = fork();
-    if (child == 0) {
+    expect_in_child([] {
         fake::driver().num_devices = 0;
         CudaCall call(cuda_problem());
         call.expect_refused(HEED_NO_DEVICE, "device is HEED_CUDA; the CUDA driver reports no device");
-        _exit(testing::Test::HasFailure());
+    });
+    expect_in_child([] {
+        fake::driver().fail["cuInit"] = 100;
+        CudaCall call(cuda_problem());
+        call.expect_refused(HEED_NO_DEVICE, "device is HEED_CUDA; the CUDA driver reports no device");
+    });
+}
+
+TEST(CudaProcess, Case63_DriversThatDoNotStart) {
+    for (const char *const function : {"cuInit", "cuDeviceGetCount"}) {
+        expect_in_child([function] {
+            fake::driver().fail[function] = 803;
+            CudaCall call(cuda_problem());
+            call.expect_refused(HEED_NO_DEVICE, "the CUDA driver does not start: CUDA_ERROR_OF_TEST");
+            fake::driver().fail.clear();  // asked once
+            call.expect_refused(HEED_NO_DEVICE, "the CUDA driver does not start: CUDA_ERROR_OF_TEST");
+        });
     }
-    int status = 0;
-    waitpid(child, &status, 0);
-    EXPECT_EQ(status, 0);
+}
+
+TEST(CudaProcess, Case63_ErrorsWithoutNames) {
+    expect_in_child([] {
+        CUctx_st context = {1};
+        fake::set_current(&context);
+        fake::driver().fail = {{"cuGetErrorName", 1}, {"cuGetErrorString", 1}, {"cuCtxGetDevice", 700}};
+        CudaCall call(cuda_problem());
+        call.expect_refused(HEED_INTERNAL, "cuCtxGetDevice failed with an unknown error (700): no description");
+    });
+}
+
+// Of a device that does not tell its capability no row is known to run.
+TEST(CudaProcess, DevicesThatDoNotTell) {
+    expect_in_child([] {
+        fake::driver().fail["cuDeviceGetAttribute"] = 1;
+        heed_kernel_info_t info = {};
+        info.struct_size = sizeof(info);
+        EXPECT_EQ(heed_kernel_info(heed_kernel_count() - 1, &info), HEED_OK);
+        EXPECT_FALSE(info.supported);
+    });
 }
 
 TEST(CudaProcess, SmallDevice) {
-    const pid_t child = fork();
-    if (child == 0) {
+    expect_in_child([] {
         fake::driver().capability = 70;
         heed_kernel_info_t info = {};
         info.struct_size = sizeof(info);
         EXPECT_EQ(heed_kernel_info(heed_kernel_count() - 1, &info), HEED_OK);
         EXPECT_FALSE(info.supported);
         EXPECT_THAT(info.unsupported_reason, HasSubstr("compute capability 7.5"));
-        _exit(testing::Test::HasFailure());
-    }
-    int status = 0;
-    waitpid(child, &status, 0);
-    EXPECT_EQ(status, 0);
+    });
 }
 
 TEST(CudaProcess, ForkPassesTheDriversErrorOn) {
@@ -53,14 +90,7 @@ TEST(CudaProcess, ForkPassesTheDriversErrorOn) {
     fake::set_current(&context);
     CudaCall call(cuda_problem());
     ASSERT_EQ(call.execute(), HEED_OK) << heed_last_error();
-    const pid_t child = fork();
-    if (child == 0) {
-        call.expect_refused(HEED_INTERNAL, "CUDA_ERROR_NOT_INITIALIZED");
-        _exit(testing::Test::HasFailure());
-    }
-    int status = 0;
-    waitpid(child, &status, 0);
-    EXPECT_EQ(status, 0);
+    expect_in_child([&call] { call.expect_refused(HEED_INTERNAL, "CUDA_ERROR_NOT_INITIALIZED"); });
     EXPECT_EQ(call.execute(), HEED_OK) << heed_last_error();
 }
 

@@ -137,6 +137,15 @@ int merge_splits(void **args) {
     return launch(scalar_at<void *>(args, 0), &state, "merge_splits", out, 0, 1);
 }
 
+// An operation that launches once.
+template <heed::Op op>
+int operation(void **args) {
+    static void *state = nullptr;
+    halide_buffer_t none = {};
+    none.device_interface = halide_cuda_device_interface();
+    return launch(scalar_at<void *>(args, 0), &state, "operation", &none, 0, 1);
+}
+
 constexpr uint32_t wide = heed::feature_bias | heed::feature_mask | heed::feature_softcap | heed::feature_alibi;
 constexpr auto prefill = Phase::prefill;
 constexpr auto contiguous = HEED_KV_CONTIGUOUS, paged = HEED_KV_PAGED;
@@ -154,6 +163,11 @@ const OpKernel ops[] = {
     {"put_words_sm75", heed::Op::put_words, HEED_I32, HEED_I32, Isa::sm75, put_words},
     {"sequences_sm75", heed::Op::sequences, HEED_I32, HEED_I32, Isa::sm75, sequences},
     {"merge_splits_f16_sm75", heed::Op::merge_splits, HEED_F16, HEED_F16, Isa::sm75, merge_splits},
+    {"rope_f16_sm75", heed::Op::rope, HEED_F16, HEED_F16, Isa::sm75, operation<heed::Op::rope>},
+    {"kv_append_f16_kvi8_sm75", heed::Op::kv_append, HEED_F16, HEED_I8, Isa::sm75, operation<heed::Op::kv_append>},
+    {"kv_copy_u8_sm75", heed::Op::kv_copy, HEED_U8, HEED_U8, Isa::sm75, operation<heed::Op::kv_copy>},
+    {"attention_probs_f16_sm75", heed::Op::attention_probs, HEED_F16, HEED_F16, Isa::sm75,
+     operation<heed::Op::attention_probs>},
 };
 
 template <int index>
