@@ -128,6 +128,10 @@ void Array::check_device(const Array &other) const {
            other.name.c_str());
 }
 
+void Array::check_on_cpu() const {
+    if (device != HEED_CPU) refuse("%s is on CUDA device %d; it must be on the CPU", name.c_str(), device_id);
+}
+
 Array import_array(const std::string &name, nb::handle object, Access access) {
     Array array;
     array.name = name;
@@ -192,7 +196,7 @@ const int32_t *lengths_of(const Array &array, int64_t batch) {
     array.check_shape({batch}, "[batch]");
     array.check_dtype(HEED_I32);
     array.check_packed();
-    if (array.device != HEED_CPU) refuse("%s is on CUDA; it must be on the CPU", array.name.c_str());
+    array.check_on_cpu();
     return static_cast<const int32_t *>(array.tensor.data);
 }
 

@@ -24,6 +24,7 @@ public:
         v_.check_device(k_);
         kv_lens_.check_rank(1, "[batch]");
         kv_lens_.check_dtype(HEED_I32);
+        kv_lens_.check_on_cpu();
         view_.dtype = k_.tensor.dtype;
         view_.batch = static_cast<int32_t>(kv_lens_.shape[0]);
         view_.num_kv_heads = static_cast<int32_t>(k_.shape[2]);
@@ -60,6 +61,7 @@ private:
         page_table_.check_shape({view_.batch, page_table_.shape[1]}, "[batch, max_pages_per_seq]");
         page_table_.check_dtype(HEED_I32);
         page_table_.check_packed();
+        page_table_.check_on_cpu();
         view_.storage = HEED_KV_PAGED;
         view_.num_pages = static_cast<int32_t>(k_.shape[0]);
         view_.page_size = static_cast<int32_t>(k_.shape[1]);

@@ -63,7 +63,6 @@ constexpr Field cache_fields[] = {
 LayerConfig make_config(const nb::dict &fields, const LayerWeightArrays &weights) {
     LayerConfig config;
     config.dtype = weights.dtype();
-    config.device = weights.device();
     set_fields(fields, config_fields, &config);
     return config;
 }
@@ -75,17 +74,18 @@ public:
         set_fields(fields, call_fields, &args_);
         for (const auto [key, value] : arrays) {
             const auto name = nb::cast<std::string>(key);
-            const bool written = name == "y" || name == "probs";
+            const bool written = name == "out" || name == "probs";
             arrays_.push_back(import_array(name, value, written ? Access::write : Access::read));
+            arrays_.back().check_on_cpu();
         }
-        const Array &x = *find("x"), &y = *find("y");
+        const Array &x = *find("x"), &y = *find("out");
         x.check_rank(3, "[batch, q_len, dim_in]");
         x.check_shape({x.shape[0], x.shape[1], config.dim_in}, "[batch, q_len, dim_in]");
         x.check_dtype(config.dtype);
         y.check_shape({x.shape[0], x.shape[1], config.dim_out}, "[batch, q_len, dim_out]");
         args_.batch = static_cast<int32_t>(x.shape[0]);
         args_.q_len = static_cast<int32_t>(x.shape[1]);
-        for (const char *name : {"x", "y", "memory", "key_padding", "probs"}) {
+        for (const char *name : {"x", "out", "memory", "key_padding", "probs"}) {
             if (find(name) != nullptr) find(name)->check_packed();
         }
         args_.x = x.tensor;
@@ -151,6 +151,7 @@ public:
         tokens.check_rank(3, "[batch, memory_len, dim_memory]");
         tokens.check_shape({tokens.shape[0], tokens.shape[1], config_.dim_memory}, "[batch, memory_len, dim_memory]");
         tokens.check_packed();
+        tokens.check_on_cpu();
         Array lens;
         if (!memory_lens.is_none()) lens = import_array("memory_lens", memory_lens, Access::read);
         const int32_t *counts = memory_lens.is_none() ? nullptr : lengths_of(lens, tokens.shape[0]);

@@ -17,14 +17,13 @@ struct StoredTensor {
     WeightsFile::Tensor tensor;
 };
 
-// heed_layer_weights by their names there, from a dict of arrays and stored tensors, which it keeps alive.
+// heed_layer_weights by their names there, from a dict of arrays on the CPU and stored tensors, which it keeps alive.
 class LayerWeightArrays {
 public:
     explicit LayerWeightArrays(const nanobind::dict &weights);
 
     const LayerWeights &weights() const { return weights_; }
     heed_dtype dtype() const;
-    heed_device device() const { return device_; }
     // INVALID_ARGUMENT unless the matrices have the shapes that heed_weight_layout says; dims of `config` are resolved.
     void check_shapes(const heed_layer_config &config) const;
 
@@ -35,7 +34,6 @@ private:
     };
 
     LayerWeights weights_;
-    heed_device device_ = HEED_CPU;
     std::vector<Shape> shapes_;
     std::vector<nanobind::object> sources_;
 };

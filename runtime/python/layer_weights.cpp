@@ -85,9 +85,9 @@ LayerWeightArrays::LayerWeightArrays(const nb::dict &weights) {
         }
         const Array array = import_array(name, value, Access::read);
         array.check_packed();
+        array.check_on_cpu();
         target = array.tensor;
         shapes_.push_back({name, {array.shape, array.shape + array.rank}});
-        if (array.device == HEED_CUDA) device_ = HEED_CUDA;
     }
 }
 

@@ -91,6 +91,18 @@ class Cuda(Test):
                 if getattr(host, name) is not None:
                     self.assert_equal(np.ascontiguousarray(getattr(host, name)), getattr(there, name).numpy())
 
+    def test_layers_are_of_the_cpu(self):
+        weights = {name: np.ones((8, 8), np.float32) for name in ("wq", "wk", "wv", "wo")}
+        config = {"dim_in": 8, "num_heads": 2, "num_kv_heads": 2, "max_batch": 1, "max_q_len": 4}
+        there = DeviceArray(np.ones((1, 4, 8), np.float32))
+        kind, sentence = heed.InvalidArgument, " is on CUDA device 0; it must be on the CPU"
+        layer = heed.Layer(weights, **config)
+        self.assert_refused(kind, "x" + sentence, layer, there, out=np.empty((1, 4, 8), np.float32))
+        self.assert_refused(kind, "out" + sentence, layer, np.ones((1, 4, 8), np.float32), out=there)
+        self.assert_refused(kind, "wo" + sentence, heed.Layer, {**weights, "wo": DeviceArray(weights["wo"])}, **config)
+        cross = heed.Layer(weights, **config, cross=True, max_kv_len=4)
+        self.assert_refused(kind, "memory" + sentence, cross.prepare, cross.make_cache(1, 4), there)
+
     def test_refusals(self):
         q, k, v = (DeviceArray(x) for x in make_qkv(SHAPE))
         host, results, room = np.zeros((2, 21, 2, 64), np.float32), self.make_results(), workspace()

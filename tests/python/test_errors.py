@@ -70,6 +70,7 @@ class Refusals(Test):
         self.refused(r"kv_lens has the shape \[3\]; it must be \[batch\], which is \[2\]", kv_lens=[1, 2, 3])
         self.refused("kv_lens has elements of float64; they must be integers", kv_lens=[1.0, 2.0])
         self.refused(f"kv_lens holds 1..{2**31}; elements must be", kv_lens=[1, 2**31])
+        self.refused(f"kv_lens holds {-2**31 - 1}..2; elements must be", kv_lens=[-2**31 - 1, 2])
         self.refused(r"kv_lens\[1\] is 38", kv_lens=[3, 38])
         self.refused("kv_lens is missing; it must be given with page_table", page_table=[[0], [1]])
         self.refused("page_table must be an array of integers", page_table=[[0], [1, 2]], kv_lens=[1, 1])

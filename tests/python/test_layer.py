@@ -115,6 +115,10 @@ class LayerTest(Test):
         self.assertEqual(cache.kv_lens, [128] * 3)
         cache.reset()
         self.assertEqual(cache.kv_lens, [0] * 3)
+        pages = layer.make_cache(3, 128, page_size=16, num_pages=2)
+        with self.assertRaisesRegex(heed.OutOfMemory, "the cache has 2 of 2 pages free; the new tokens need 24"):
+            layer(x, cache=pages)
+        self.assertEqual(pages.kv_lens, [0] * 3)
         half = layer.make_cache(3, 128, int8=True)
         layer(x, cache=half)
         self.assertEqual(half.kv_lens, [128] * 3)

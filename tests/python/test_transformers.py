@@ -15,11 +15,13 @@ heed.transformers.register()
 torch.manual_seed(0)
 
 
-def exact_attention(module, query, key, value, attention_mask, scaling=None, softcap=None, s_aux=None, **_options):
+def exact_attention(module, query, key, value, attention_mask, scaling=None, softcap=None, s_aux=None, position_bias=None,
+                    **_options):
     """The formula, in the type of its inputs: eager's masks of the type's lowest number overflow in float64."""
     groups = query.shape[1] // key.shape[1]
     logits = query @ key.repeat_interleave(groups, 1).transpose(2, 3) * scaling
     logits = softcap * torch.tanh(logits / softcap) if softcap else logits
+    logits = logits if position_bias is None else logits + position_bias
     if attention_mask is None and module.is_causal and query.shape[2] > 1:
         attention_mask = torch.ones(logits.shape[2:], dtype=torch.bool).tril()
     if attention_mask is not None:
@@ -45,6 +47,13 @@ def bert():
     config = transformers.BertConfig(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
                                      vocab_size=101, max_position_embeddings=128)
     return transformers.BertModel(config).eval()
+
+
+def t5():  # a bias of each layer
+    config = transformers.T5Config(d_model=64, d_kv=16, d_ff=96, num_layers=2, num_heads=4, vocab_size=101)
+    model = transformers.T5EncoderModel(config).eval()
+    torch.nn.init.normal_(model.encoder.block[0].layer[0].SelfAttention.relative_attention_bias.weight)
+    return model
 
 
 def mistral():  # a sliding window
@@ -107,7 +116,7 @@ class Models(Test):
         self.assertLessEqual(error, 2 * (hidden["eager"] - hidden["exact"]).abs().max())
 
     def test_prefill(self):
-        for make in (llama, bert, mistral, gemma2, gpt_oss):
+        for make in (llama, bert, t5, mistral, gemma2, gpt_oss):
             with self.subTest(model=make.__name__):
                 model = make()
                 self.assert_as_eager(model, input_ids=IDS)

@@ -66,6 +66,7 @@ class KVCache:
         scale = max|x| / 127. Raises OutOfMemory when too few pages are free, InvalidArgument beyond the capacity; the
         cache then is as before.
         """
+        k_new, v_new = _arrays.without_gradient("k_new", k_new), _arrays.without_gradient("v_new", v_new)
         batch, new_len = len(self.kv_lens), (*_arrays.shape_of("k_new", k_new), 0, 0)[1]
         lens = np.full(batch, new_len) if new_lens is None else np.asarray(new_lens)
         if lens.shape != (batch,) or (batch > 0 and not 0 <= lens.min() <= lens.max() <= new_len):

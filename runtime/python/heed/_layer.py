@@ -108,7 +108,7 @@ class Layer:
         for name, array in (("out", out), ("probs", probs)):
             _arrays.check_writable(name, array)
         result: ArrayT = _arrays.empty(x, (*shape[:-1], self._layer.dim_out)) if out is None else out
-        given = {"x": x, "y": result, "memory": memory, "key_padding": key_padding, "mask": mask, "bias": bias,
+        given = {"x": x, "out": result, "memory": memory, "key_padding": key_padding, "mask": mask, "bias": bias,
                  "probs": probs}
         arrays = {name: _arrays.without_gradient(name, array) for name, array in given.items() if array is not None}
         for name, lens in (("q_lens", q_lens), ("kv_lens", kv_lens)):
