@@ -154,9 +154,12 @@ heed_status allocate(heed_cache *cache) {
     };
     take(cache->head_dim, dtype_bytes(cache->dtype), &cache->k);
     take(cache->head_dim_v, dtype_bytes(cache->dtype), &cache->v);
-    if (cache->dtype == HEED_I8) {
-        take(1, sizeof(float), &cache->k_scale);
-        take(1, sizeof(float), &cache->v_scale);
+    // Scales of free slots are 0.
+    const std::vector<float> zeros(cache->dtype == HEED_I8 ? static_cast<size_t>(elements(*cache, 1)) : 0);
+    for (OwnedMemory *scales : {&cache->k_scale, &cache->v_scale}) {
+        if (status || zeros.empty()) break;
+        const auto bytes = static_cast<int64_t>(zeros.size() * sizeof(float));
+        status = scales->assign("heed_cache_create", cache->device, zeros.data(), bytes);
     }
     if (status) return status;
     cache->kv_lens.assign(static_cast<size_t>(cache->batch), 0);
