@@ -1,6 +1,6 @@
 // int8 keys and values: a row is codes and a scale. On tensor cores codes become 16-bit numbers, exactly, on the way
 // from shared memory into fragments; logits are multiplied by the scales of K, weights by those of V in units of the
-// largest of them that the row has seen: 16 bits keep them as well as weights alone, whatever the range of the scales.
+// largest of them that the row has seen: f16 keeps them as well as weights alone, whatever the range of the scales.
 //
 // A load of matrices gives a thread four neighbouring codes of a row where it gives two 16-bit elements. Of K they are
 // columns 2 * quad, + 1, + 8 and + 9 of a fragment once Q's columns are in the order of query_column(). Of V,
@@ -117,7 +117,7 @@ void ProgramBuilder::multiply_key_codes(const Expr &buffer, bool q_in_registers)
             Expr keys[2];
             for (int i = 0; i < 2; i++) {
                 Expr of_tile = i == 0 ? low_half(words) : high_half(words);
-                keys[i] = code.let("k_fragments", codes_of_words(cfg.dtype, of_tile));
+                keys[i] = code.let("k_fragments", neighbouring_codes(cfg.dtype, of_tile));
             }
             for (int half = 0; half < 2; half++) {
                 for (int i = 0; i < 2; i++) {
@@ -140,11 +140,11 @@ void ProgramBuilder::multiply_value_codes(const Expr &buffer) {
             Expr words = code.let("v_codes", load_matrices_transposed(at + (k * 16 * shared.v_row + n * 8)));
             for (int i = 0; i < 4; i += 2) {
                 Expr of_columns = i == 0 ? low_half(words) : high_half(words);
-                Expr both = code.let("v_fragments", alternate_codes(cfg.dtype, of_columns));
+                Expr both = code.let("v_fragments", alternate_codes(of_columns));
                 for (int t = 0; t < 2; t++) {
                     Expr values = t == 0 ? low_half(both) : high_half(both);
                     for (int m = 0; m < tile.m_tiles; m++) {
-                        multiply(cfg.dtype, out, out_index(m, n + i + t), p[m], values, false);
+                        multiply(ElementType::f16, out, out_index(m, n + i + t), p[m], values, false);
                     }
                 }
             }
