@@ -45,12 +45,10 @@ Expr unpack(ElementType type, const Expr &pair, int i) {
 Expr negate_signs(const Expr &fragment, const Expr &mask) {
     return pure("heed_negate_signs", UInt(128), {fragment, mask});
 }
-Expr codes_of_words(ElementType type, const Expr &two_words) {
-    return pure(of_type(type, "heed_codes_of_words_f16", "heed_codes_of_words_bf16"), UInt(128), {two_words});
+Expr neighbouring_codes(ElementType type, const Expr &two_words) {
+    return pure(of_type(type, "heed_neighbouring_codes_f16", "heed_neighbouring_codes_bf16"), UInt(128), {two_words});
 }
-Expr alternate_codes(ElementType type, const Expr &two_words) {
-    return pure(of_type(type, "heed_alternate_codes_f16", "heed_alternate_codes_bf16"), UInt(128), {two_words});
-}
+Expr alternate_codes(const Expr &two_words) { return pure("heed_alternate_codes", UInt(128), {two_words}); }
 
 Expr thread_index() { return ordered("heed_thread_index", Int(32), {}); }
 Expr block_index() { return ordered("heed_block_index", Int(32), {}); }
@@ -165,20 +163,15 @@ std::string two_codes(ElementType type, const std::string &to, const std::string
            ", c, y, x;\n";
 }
 
-// The halves of the result come from these selectors of a word.
 std::string codes_template(ElementType type, bool alternate) {
-    const auto codes = [&](const char *to, const char *word, const char *selector) {
-        return two_codes(type, to, word, selector);
-    };
-    std::string text = "{\n.reg .b32 w0, w1, c, x, y, r0, r1, r2, r3;\nmov.b64 {w0, w1}, $0;\n";
-    if (alternate) {
-        text += codes("r0", "w0", "0x4240") + codes("r1", "w1", "0x4240") + codes("r2", "w0", "0x4341") +
-                codes("r3", "w1", "0x4341");
-    } else {
-        text += codes("r0", "w0", "0x4140") + codes("r1", "w0", "0x4342") + codes("r2", "w1", "0x4140") +
-                codes("r3", "w1", "0x4342");
+    const char *const first = alternate ? "0x4240" : "0x4140", *const last = alternate ? "0x4341" : "0x4342";
+    std::string text = "{\n.reg .b32 w0, w1, c, x, y, r00, r01, r10, r11;\nmov.b64 {w0, w1}, $0;\n";
+    for (const char *word : {"0", "1"}) {
+        const std::string of_word = std::string("w") + word, to = std::string("r") + word;
+        text += two_codes(type, to + "0", of_word, first) + two_codes(type, to + "1", of_word, last);
     }
-    return text + "mov.b64 $r.0, {r0, r1};\nmov.b64 $r.1, {r2, r3};\n}\n";
+    return text + (alternate ? "mov.b64 $r.0, {r00, r10};\nmov.b64 $r.1, {r01, r11};\n}\n"
+                             : "mov.b64 $r.0, {r00, r01};\nmov.b64 $r.1, {r10, r11};\n}\n");
 }
 
 std::string copy_template(const std::string &level, const std::string &bytes) {
@@ -234,10 +227,9 @@ std::map<std::string, std::string> make_templates() {
         {"heed_unpack1_bf16", "and.b32 $r, $0, 0xffff0000;\n"},
         {"heed_negate_signs", "{\n.reg .b64 m;\nmov.b64 m, {$1, $1};\nxor.b64 $r.0, $0.0, m;\n"
                               "xor.b64 $r.1, $0.1, m;\n}\n"},
-        {"heed_codes_of_words_f16", codes_template(ElementType::f16, false)},
-        {"heed_codes_of_words_bf16", codes_template(ElementType::bf16, false)},
-        {"heed_alternate_codes_f16", codes_template(ElementType::f16, true)},
-        {"heed_alternate_codes_bf16", codes_template(ElementType::bf16, true)},
+        {"heed_neighbouring_codes_f16", codes_template(ElementType::f16, false)},
+        {"heed_neighbouring_codes_bf16", codes_template(ElementType::bf16, false)},
+        {"heed_alternate_codes", codes_template(ElementType::f16, true)},
         {"heed_load_matrices", matrices_template("")},
         {"heed_load_matrices_transposed", matrices_template(".trans")},
         {"heed_load_shared_u16", "{\n.reg .b16 x;\nld.shared.b16 x, [$0];\ncvt.u32.u16 $r, x;\n}\n"},

@@ -33,10 +33,10 @@ Expr pack(ElementType type, const Expr &low, const Expr &high);
 // One element of a pair as a float.
 Expr unpack(ElementType type, const Expr &pair, int i);
 Expr negate_signs(const Expr &fragment, const Expr &mask);  // xor of each register with a UInt(32)
-// B fragments of int8 codes, exactly. A register holds four codes: of a word, the first two and the last two; of two
-// words, which hold two rows of B each, those with an even index and those with an odd one.
-Expr codes_of_words(ElementType type, const Expr &two_words);  // UInt(64) to a fragment, a half of each word
-Expr alternate_codes(ElementType type, const Expr &two_words);
+// Two B fragments of eight int8 codes in a UInt(64), exactly: of neighbouring codes, a half of the result from each
+// word; or of f16, every other code of both words, beginning with the first one and with the second one.
+Expr neighbouring_codes(ElementType type, const Expr &two_words);
+Expr alternate_codes(const Expr &two_words);
 
 // ---- Where the thread stands, read anew: what is computed from these does not stay in registers from earlier on
 Expr thread_index();

@@ -74,7 +74,7 @@ private:
     Registers logits, weights, out, row_max, row_sum, q_fragments;
     Registers bases, factors;  // of this step: what the exponent subtracts, and by what the state shrinks
     Registers kept;            // of this step, with dropout: a bit for each weight of a row
-    Registers value_units;     // with codes_on_cores: what `out` is in units of, the largest scale of a value so far
+    Registers value_units;     // with codes_on_cores: what `out` is in units of, see scale_weights
     Expr minus_infinity;
     Expr unit;  // factor of the logits in the exponent
     int rows_of_thread() const { return 2 * tile.m_tiles; }

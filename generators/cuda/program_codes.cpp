@@ -1,10 +1,12 @@
 // int8 keys and values: a row is codes and a scale. On tensor cores codes become 16-bit numbers, exactly, on the way
 // from shared memory into fragments; logits are multiplied by the scales of K, weights by those of V in units of the
-// largest of them that the row has seen: 16 bits keep them as well as weights alone, whatever the range of the scales.
+// largest such product of the row: f16 keeps them as well as weights alone, whatever the range of the scales.
 //
 // A load of matrices gives a thread four neighbouring codes of a row where it gives two 16-bit elements. Of K they are
 // columns 2 * quad, + 1, + 8 and + 9 of a fragment once Q's columns are in the order of query_column(). Of V,
 // transposed, they are two columns of two keys: two tiles of the output share 16 columns, in turns.
+#include <limits>
+
 #include "../score_mod.h"
 #include "program_builder.h"
 
@@ -82,26 +84,24 @@ std::vector<Expr> ProgramBuilder::codes_at(const Expr &address, int count) {
     return result;
 }
 
-// Weights of row r times the scales of their values, relative to the row's unit; `factors` then shrink the output, not
-// the sum. Scales of keys that the row does not use may be NaN.
+// Weights of row r times the scales of their values, in units of the largest such product so far: where one key has all
+// the weight its output is exact. Scales of keys that the row does not use may be NaN.
 void ProgramBuilder::scale_weights(int r, std::vector<Expr> &weights_of_row, const std::vector<Expr> &value_scales) {
-    constexpr float largest_unit = 0x1p125f;  // its reciprocal is a normal number
-    std::vector<Expr> scales;
-    Expr largest = value_units[r];
+    constexpr float least_unit = std::numeric_limits<float>::min(), largest_unit = 0x1p125f;  // so are reciprocals
+    Expr old_unit = code.let("old_unit", value_units[r] * factors[r]), largest = maximum(old_unit, least_unit);
     for (size_t i = 0; i < weights_of_row.size(); i++) {
         const int n = static_cast<int>(i / 2), e = static_cast<int>(i % 2);
         Expr unused = is_negative_infinity(logit(r, n, e));
         if (cfg.has_dropout) unused = unused || !is_kept(r, n, e);
-        scales.push_back(code.let("value_scale", select(unused, 0.f, value_scales[i])));
-        largest = maximum(largest, abs(scales[i]));
+        Expr product = weights_of_row[i] * select(unused, 0.f, value_scales[i]);
+        weights_of_row[i] = code.let("scaled_weight", product);
+        largest = maximum(largest, abs(weights_of_row[i]));
     }
-    Expr old_unit = code.let("old_unit", value_units[r]);
-    Expr new_unit = code.let("new_unit", min(over_quad(code.let("largest_scale", largest), maximum), largest_unit));
+    Expr unit_now = over_quad(code.let("largest_weight", largest), maximum);
+    Expr new_unit = code.let("new_unit", min(unit_now, largest_unit));
     Expr of_unit = code.let("of_unit", reciprocal(new_unit));
-    for (size_t i = 0; i < weights_of_row.size(); i++) {
-        weights_of_row[i] = code.let("scaled_weight", weights_of_row[i] * (scales[i] * of_unit));
-    }
-    code.set(factors, r, select(new_unit == old_unit, factors[r], factors[r] * (old_unit * of_unit)));
+    for (Expr &weight : weights_of_row) weight = code.let("weight_in_units", weight * of_unit);
+    code.set(factors, r, select(new_unit == old_unit, 1.f, old_unit * of_unit));
     code.set(value_units, r, new_unit);
 }
 
@@ -117,7 +117,7 @@ void ProgramBuilder::multiply_key_codes(const Expr &buffer, bool q_in_registers)
             Expr keys[2];
             for (int i = 0; i < 2; i++) {
                 Expr of_tile = i == 0 ? low_half(words) : high_half(words);
-                keys[i] = code.let("k_fragments", codes_of_words(cfg.dtype, of_tile));
+                keys[i] = code.let("k_fragments", neighbouring_codes(cfg.dtype, of_tile));
             }
             for (int half = 0; half < 2; half++) {
                 for (int i = 0; i < 2; i++) {
@@ -140,11 +140,11 @@ void ProgramBuilder::multiply_value_codes(const Expr &buffer) {
             Expr words = code.let("v_codes", load_matrices_transposed(at + (k * 16 * shared.v_row + n * 8)));
             for (int i = 0; i < 4; i += 2) {
                 Expr of_columns = i == 0 ? low_half(words) : high_half(words);
-                Expr both = code.let("v_fragments", alternate_codes(cfg.dtype, of_columns));
+                Expr both = code.let("v_fragments", alternate_codes(of_columns));
                 for (int t = 0; t < 2; t++) {
                     Expr values = t == 0 ? low_half(both) : high_half(both);
                     for (int m = 0; m < tile.m_tiles; m++) {
-                        multiply(cfg.dtype, out, out_index(m, n + i + t), p[m], values, false);
+                        multiply(ElementType::f16, out, out_index(m, n + i + t), p[m], values, false);
                     }
                 }
             }

@@ -116,7 +116,9 @@ void ProgramBuilder::softmax(const Expr &buffer, bool careful) {
             if (careful) {
                 store_weights(r, n, weight[2 * n], weight[2 * n + 1]);
             } else {
-                code.set(weights, weight_index(r, n), packed(weight[2 * n], weight[2 * n + 1]));
+                Expr pair = codes_on_cores ? pack(ElementType::f16, weight[2 * n], weight[2 * n + 1])
+                                           : packed(weight[2 * n], weight[2 * n + 1]);
+                code.set(weights, weight_index(r, n), pair);
             }
         }
     }
