@@ -97,7 +97,7 @@ heed_status execute_on_cpu(const heed_plan &plan, const heed_args &args) {
         fill_without_keys(plan, args);
         return HEED_OK;
     }
-    return work.num_tasks == 0 ? HEED_OK : run_kernel(plan, args, work);
+    return run_kernel(plan, args, work);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ enum ChildResult { child_ok = 0, child_failed = 1, child_wrong = 2 };
 
 TEST(Fork, Case58_ChildrenOfABusyProcessCompute) {
     stub::behaviour.record = false;
-    heed_problem problem = make_problem(4, 16, 128, 4, 2);
+    heed_problem problem = make_problem(2, 16, 64, 4, 2);  // two threads' worth
     problem.max_threads = 4;
     Attempt expected(problem);
     ASSERT_EQ(expected.execute(), HEED_OK);

@@ -143,6 +143,18 @@ TEST_F(Metadatas, PageIds) {
     }
 }
 
+// Room for queries of which no sequence has any: lengths are checked, no kernel is called.
+TEST_F(Metadatas, NoSequenceHasQueries) {
+    const Lengths none = {{0, 0}, {7, 4}};
+    heed_problem problem = ragged_problem(varlen_paged, none);
+    problem.max_q_len = 4;
+    Ragged run(problem, none);
+    const int64_t calls = stub::num_calls;
+    EXPECT_EQ(run.execute(), HEED_OK) << heed_last_error();
+    EXPECT_EQ(stub::num_calls, calls);
+    expect_refused_with(run, &Metadata::kv_lens, 1, 9, "kv_lens[1] is 9");
+}
+
 // One page may be read by many.
 TEST_F(Metadatas, SharedPages) {
     Ragged run(ragged_problem(varlen_paged, lengths), lengths);

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 
 #define FAKE_API extern "C" __attribute__((visibility("default")))
 
@@ -20,6 +21,9 @@ namespace {
 constexpr int invalid_value = 1, not_initialized = 3, invalid_context = 201;
 
 fake::Driver state;
+// They live as long as the process: a test may count on their addresses.
+std::deque<CUmod_st> modules;
+std::deque<CUfunc_st> functions;
 thread_local std::vector<CUctx_st *> contexts;  // of this thread, the current one last
 pid_t owner = 0;
 
@@ -129,17 +133,18 @@ FAKE_API int cuModuleLoadData(CUmod_st **module, const void *image) {
     const std::lock_guard<std::mutex> lock(state.mutex);
     state.capture_mode_of_load.push_back(state.capture_mode);
     state.loaded++;
-    *module = new CUmod_st{static_cast<const char *>(image)};
+    *module = &modules.emplace_back(CUmod_st{static_cast<const char *>(image)});
     return 0;
 }
 FAKE_API int cuModuleUnload(CUmod_st *) {
     state.unloaded++;
     return note("cuModuleUnload");
 }
-// Modules and functions live as long as the process: a test may count on their addresses.
 FAKE_API int cuModuleGetFunction(CUfunc_st **function, CUmod_st *module, const char *name) {
-    *function = new CUfunc_st{module, name};
-    return note("cuModuleGetFunction");
+    const int code = note("cuModuleGetFunction");
+    const std::lock_guard<std::mutex> lock(state.mutex);
+    *function = &functions.emplace_back(CUfunc_st{module, name});
+    return code;
 }
 FAKE_API int cuFuncSetAttribute(CUfunc_st *function, int attribute, int value) {
     const int code = note("cuFuncSetAttribute");
