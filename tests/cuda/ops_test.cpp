@@ -100,7 +100,7 @@ TEST_F(CudaOps, Append) {
         args.new_len = 0;
         driver_.calls.clear();
         EXPECT_EQ(heed_kv_append(&args), HEED_OK) << heed_last_error();
-        EXPECT_EQ(std::count(driver_.calls.begin(), driver_.calls.end(), "cuLaunchKernel"), 0);
+        EXPECT_TRUE(driver_.calls.empty());
     }
 }
 
@@ -125,7 +125,8 @@ TEST_F(CudaOps, Probabilities) {
     driver_.calls.clear();
     EXPECT_EQ(run(), HEED_INVALID_ARGUMENT);
     EXPECT_THAT(heed_last_error(), HasSubstr("kv_lens[39] is 21"));
-    EXPECT_TRUE(driver_.calls.empty());
+    // The metadata of the first 32 is in the workspace by then; probs is not written.
+    EXPECT_EQ(std::count(driver_.calls.begin(), driver_.calls.end(), "cuLaunchKernel"), 1);
 }
 
 }  // namespace
