@@ -60,13 +60,13 @@ heed_status probs_on_cuda(const heed_plan &plan, const heed_args &args, heed_pro
                           const View &probs) {
     const heed_problem &p = plan.problem;
     heed_status status = check_size(p);
+    if (!status) status = check_sequences(plan, args);
     cuda::OpSession session;
     heed_execution execution = {};
     execution.stream = args.stream;
     if (!status) status = session.open(execution, Op::attention_probs, p.dtype, p.kv_dtype);
     if (status) return status;
-    const bool no_queries = needs_no_kernel(p, plan.views);
-    status = no_queries ? check_sequences(plan, args) : put_sequences(plan, args, &session.launches());
+    if (!needs_no_kernel(p, plan.views)) status = put_sequences(plan, args, &session.launches());
     const KernelCall call = make_call(plan, args);
     const auto most = static_cast<int32_t>(std::min<int64_t>(max_rows / (int64_t{p.num_heads} * p.max_q_len), p.batch));
     for (int64_t first = 0; first < p.batch && !status; first += most) {

@@ -125,8 +125,7 @@ TEST_F(CudaOps, Probabilities) {
     driver_.calls.clear();
     EXPECT_EQ(run(), HEED_INVALID_ARGUMENT);
     EXPECT_THAT(heed_last_error(), HasSubstr("kv_lens[39] is 21"));
-    // The metadata of the first 32 is in the workspace by then; probs is not written.
-    EXPECT_EQ(std::count(driver_.calls.begin(), driver_.calls.end(), "cuLaunchKernel"), 1);
+    EXPECT_TRUE(driver_.calls.empty());
 }
 
 }  // namespace

@@ -16,14 +16,27 @@ namespace {
 std::mutex ran_mutex;
 std::set<std::string> ran;
 
-// Emulated tiles take minutes: one head dim, and one pair, stand for the others unless HEED_TEST_ALL_ROWS=1.
-bool leaves_out(const heed_kernel_info_t &info) {
+bool all_are_asked_for() {
     const char *const all = std::getenv("HEED_TEST_ALL_ROWS");
-    if (info.isa != HEED_AMX || !amx_is_emulated() || (all != nullptr && all[0] == '1')) return false;
-    return info.head_dim != 64 && info.head_dim == info.head_dim_v;
+    return all != nullptr && all[0] == '1';
+}
+
+// What is emulated takes minutes: some rows stand for the others unless HEED_TEST_ALL_ROWS=1. Of tiles one head dim and
+// one pair; on CUDA the rows of f16 for those of bf16, which differ in their conversions, but for one head dim and any
+// on tensor cores.
+bool leaves_out(const heed_kernel_info_t &info) {
+    if (all_are_asked_for()) return false;
+    if (info.isa == HEED_AMX && amx_is_emulated()) return info.head_dim != 64 && info.head_dim == info.head_dim_v;
+    if (!is_cuda(info.isa) || !slow_device() || info.dtype != HEED_BF16) return false;
+    return info.isa == HEED_SM75 || (info.head_dim != 64 && info.head_dim != 0);
 }
 
 }  // namespace
+
+bool Row::leads() const {
+    if (info.dtype != (cuda() ? HEED_F16 : HEED_F32) || int8_kv() || paged()) return false;
+    return any_head_dim() || info.head_dim == 64 || all_are_asked_for();
+}
 
 Shape Row::shape(int32_t head_dim, int32_t head_dim_v) const {
     Shape shape;

@@ -28,8 +28,8 @@ struct Row {
     bool int8_kv() const { return info.kv_dtype == HEED_I8; }
     bool paged() const { return info.kv_storage == HEED_KV_PAGED; }
     // A row of f32 (CUDA: f16) and contiguous keys: tests run their whole lists on these, and parts of them on the
-    // others.
-    bool leads() const { return info.dtype == (cuda() ? HEED_F16 : HEED_F32) && !int8_kv() && !paged(); }
+    // others. Of head_dim 64 or any, unless HEED_TEST_ALL_ROWS=1.
+    bool leads() const;
     // What the row serves: contiguous and varlen keys, paged rows paged keys too; any legal storage of queries.
     bool serves(heed_kv_storage storage) const { return paged() || storage != HEED_KV_PAGED; }
 
