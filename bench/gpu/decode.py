@@ -19,7 +19,7 @@ EXACT_KV_LEN = 8192  # longest caches of which a row is computed here
 def all_cases(tiny):
     """Batch 16 and 64, 8 heads of keys and one, 8k to 32k tokens, contiguous and in pages; one sequence of 128k."""
     heads, lengths, batches = (8, (96,), (2,)) if tiny else (32, (8192, 16384, 32768), (16, 64))
-    types = (("f16", "f16"), ("bf16", "bf16"), ("f16", "i8"))
+    types = (("f16", "f16"), ("bf16", "bf16"))
     for kv_len in lengths:
         for batch in batches:
             for num_kv_heads in (heads // 4, 1):
