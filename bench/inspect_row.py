@@ -16,6 +16,7 @@ import sys
 import tempfile
 
 import profile_row
+from sass import hottest_loop
 
 FMA = re.compile(r"^vfn?m(add|sub)\d*ps$")
 # What a loop is taken for: by its arithmetic, a tile product counting for the 16 rows of dot products that it is.
@@ -109,22 +110,6 @@ def measure(arguments):
                   f"{100 * result['share_of_ceiling']:.0f} % of {result['ceiling_name']}, masked blocks, softmax and copies included")
 
 
-def sass_loop(sass):
-    """The smallest loop among those with most HMMA, or where there is none most FFMA."""
-    lines = [line for line in sass.splitlines() if re.search(r"/\*[0-9a-f]{4,}\*/|^\.L_x_\d+:", line)]
-    begins = {line[:-1]: i for i, line in enumerate(lines) if line.startswith(".L_x_")}
-    best = (0, 0, [])
-    for opcode in ("HMMA", "FFMA"):
-        for end, line in enumerate(lines):
-            target = re.search(r"BRA.*?(\.L_x_\d+)", line)
-            begin = begins.get(target[1], end) if target else end
-            body = [text for text in lines[begin : end + 1] if opcode in text]
-            best = max(best, (len(body), begin - end, lines[begin : end + 1]), key=lambda loop: loop[:2])
-        if best[0]:
-            break
-    return [re.sub(r"\s*/\*.*?\*/\s*", "    ", line).rstrip() for line in best[2]]
-
-
 def inspect_cuda(arguments, base):
     for line in base.with_suffix(".limits").read_text().splitlines():
         chip, *fields = line.split()
@@ -134,11 +119,11 @@ def inspect_cuda(arguments, base):
     if chip not in chips:
         sys.exit(f"--chip {chip}: the row was built for {', '.join(chips)}")
     sass = subprocess.run([arguments.nvdisasm, base.with_suffix(f".{chip}.cubin")], check=True, capture_output=True, text=True)
-    body = sass_loop(sass.stdout)
-    mix = collections.Counter(line.split()[0].split(".")[0] for line in body if line.startswith(" "))
+    body = hottest_loop(sass.stdout, "HMMA") or hottest_loop(sass.stdout, "FFMA")
+    mix = collections.Counter(opcode for opcode, _ in body)
     print(f"\nHOT LOOP on {chip}: {sum(mix.values())} instructions: " +
           ", ".join(f"{count} {opcode}" for opcode, count in mix.most_common(12)))
-    print("\n".join(body))
+    print("\n".join(f"    {text}" for _, text in body))
 
 
 def main():

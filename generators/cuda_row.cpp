@@ -70,7 +70,7 @@ struct CudaOp {
     int shared_bytes = 0;
 };
 
-// By operation, int8 keys where it has rows for both, and capability.
+// By operation, int8 keys, and capability.
 const std::map<std::string, CudaOp> cuda_ops = {
     {"attention_probs_sm75",
      {cuda::probs_threads, [](auto &name, ElementType type,
@@ -84,7 +84,7 @@ const std::map<std::string, CudaOp> cuda_ops = {
     {"key_padding_sm75",
      {cuda::layer_threads,
       [](auto &name, ElementType, auto &target) { return cuda::key_padding_module(name, target); }}},
-    {"kv_append_sm75", {cuda::move_threads, cuda::kv_append_module}},
+    {"kv_append_kvi8_sm75", {cuda::move_threads, cuda::kv_append_module}},
     {"kv_copy_sm75",
      {cuda::move_threads, [](auto &name, ElementType, auto &target) { return cuda::kv_copy_module(name, target); }}},
     {"layer_norm_sm75", {cuda::layer_threads, cuda::layer_norm_module}},
@@ -98,6 +98,10 @@ const std::map<std::string, CudaOp> cuda_ops = {
      {cuda::sequences_threads,
       [](auto &name, ElementType, auto &target) { return cuda::sequences_module(name, target); }}},
 };
+
+std::string key_of(const std::string &op, const std::string &isa, bool codes) {
+    return op + (codes ? "_kvi8_" : "_") + isa;
+}
 
 }  // namespace
 
@@ -135,14 +139,16 @@ void generate_cuda_attention(const std::string &name, const std::string &isa, co
           cuda::attention_shared_bytes(config, tile), base);
 }
 
-bool has_cuda_op(const std::string &op, const std::string &isa) { return cuda_ops.count(op + "_" + isa) != 0; }
+bool has_cuda_op(const std::string &op, const std::string &isa, bool codes) {
+    return cuda_ops.count(key_of(op, isa, codes)) != 0;
+}
 
 void generate_cuda_op(const std::string &name, const std::string &op, const std::string &isa, ElementType type,
                       bool codes, Options &options, const std::string &base) {
     const int capability = isa == "sm80" ? tensor_core_capability : least_capability;
     const cuda::Toolkit toolkit = toolkit_of(options, capability);
     options.refuse_unknown();
-    const CudaOp &row = cuda_ops.at(op + (codes && op != "kv_append" ? "_kvi8_" : "_") + isa);
+    const CudaOp &row = cuda_ops.at(key_of(op, isa, codes));
     const Halide::Module module = row.make(name, type, cuda_target());
     write(cuda::assemble(module, {capability, row.threads}, toolkit, base), row.shared_bytes, base);
 }

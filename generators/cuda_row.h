@@ -14,9 +14,6 @@ bool is_cuda_isa(const std::string &isa);
 // Why a CUDA row of this config cannot exist; empty when it can.
 std::string cuda_error(const std::string &isa, const AttentionConfig &config);
 
-// Whether an operation has CUDA rows only.
-bool is_cuda_op(const std::string &op);
-
 // Fills the tile sizes of a CUDA row.
 void fit_cuda_tiles(const std::string &isa, AttentionConfig &config);
 
@@ -24,10 +21,9 @@ void fit_cuda_tiles(const std::string &isa, AttentionConfig &config);
 // shared memory. Options read: ptxas, fatbinary (programs), capabilities (e.g. "80 90"). Throws with a sentence.
 void generate_cuda_attention(const std::string &name, const std::string &isa, const AttentionConfig &config,
                              Options &options, const std::string &base);
-// Whether a CUDA row of the operation can be made.
-bool has_cuda_op(const std::string &op, const std::string &isa);
+// Whether a CUDA row of the operation can be made. `codes`: keys are int8.
+bool has_cuda_op(const std::string &op, const std::string &isa, bool codes);
 
-// `codes`: keys are int8.
 void generate_cuda_op(const std::string &name, const std::string &op, const std::string &isa, ElementType type,
                       bool codes, Options &options, const std::string &base);
 

@@ -27,8 +27,13 @@ Halide::Module compile(const OpRow &row, Kernel kernel, void (*schedule)(Kernel 
 }  // namespace
 
 std::string OpRow::error() const {
+    const bool codes = kv_dtype == "i8";
+    const std::string wanted_kv = op == "kv_append" ? "i8" : dtype;
+    if (kv_dtype != wanted_kv && !(op == "attention_probs" && codes)) {
+        return "kv_dtype = '" + kv_dtype + "' is not allowed with op=" + op + ": " + wanted_kv;
+    }
     if (is_cuda_isa(isa)
-            ? !has_cuda_op(op, isa)
+            ? !has_cuda_op(op, isa, codes)
             : op == "clip" || op == "key_padding" || op == "kv_copy" || op == "put_words" || op == "sequences")
         return "isa = '" + isa + "' is not allowed with op=" + op;
     if (isa == "sm80" && dtype == "f32") return "dtype = f32 is not allowed with isa=sm80: f16, bf16";
@@ -37,9 +42,6 @@ std::string OpRow::error() const {
     if (has_bf16_dots(isa) && (!is_linear() || dtype != "bf16")) {
         return "isa = '" + isa + "' is not allowed with op=" + op + ", dtype=" + dtype;
     }
-    const std::string wanted_kv = op == "kv_append" ? "i8" : dtype;
-    if (op == "attention_probs" && kv_dtype == "i8") return "";
-    if (kv_dtype != wanted_kv) return "kv_dtype = '" + kv_dtype + "' is not allowed with op=" + op + ": " + wanted_kv;
     const bool bytes = op == "dropout_mask" || op == "key_padding" || op == "kv_copy",
                words = op == "put_words" || op == "sequences";
     if (bytes != (dtype == "u8") || words != (dtype == "i32"))

@@ -15,7 +15,6 @@ Halide::Expr block_test(const Halide::Expr &condition);
 class SkipBlocks : public Halide::Internal::IRMutator {
 public:
     explicit SkipBlocks(std::vector<std::string> loops) : loops(std::move(loops)) {}
-    int guarded = 0;  // loops
 
 protected:
     using IRMutator::visit;
@@ -25,6 +24,7 @@ protected:
 
 private:
     const std::vector<std::string> loops;
+    int depth = 0;  // of guarded loops around
 };
 
 }  // namespace heed

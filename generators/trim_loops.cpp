@@ -1,6 +1,6 @@
 #include "trim_loops.h"
 
-#include <set>
+#include "varies_in.h"
 
 namespace heed {
 
@@ -9,14 +9,13 @@ using namespace Halide::Internal;
 
 namespace {
 
-// What the body of a loop binds, allocates, stores to, and how its stores are guarded.
-class LoopBody : public IRVisitor {
+// How the stores of a loop are guarded.
+class Guards : public IRVisitor {
 public:
-    explicit LoopBody(const std::string &variable) : variable(variable) {}
+    explicit Guards(const std::string &variable) : variable(variable) {}
 
     Expr bound;
     bool one_bound = true;
-    std::set<std::string> bound_names, allocated, stored;
     bool unguarded_store = false;
 
 private:
@@ -47,7 +46,6 @@ private:
         guarded = outer;
     }
     void visit(const Store *op) override {
-        stored.insert(op->name);
         unguarded_store = unguarded_store || (!guarded && !in_stage);
         IRVisitor::visit(op);
     }
@@ -56,41 +54,6 @@ private:
         in_stage = in_stage || op->is_producer;
         op->body.accept(this);
         in_stage = outer;
-    }
-    void visit(const Allocate *op) override {
-        allocated.insert(op->name);
-        IRVisitor::visit(op);
-    }
-    void visit(const For *op) override {
-        bound_names.insert(op->name);
-        IRVisitor::visit(op);
-    }
-    void visit(const LetStmt *op) override {
-        bound_names.insert(op->name);
-        IRVisitor::visit(op);
-    }
-    void visit(const Let *op) override {
-        bound_names.insert(op->name);
-        IRVisitor::visit(op);
-    }
-};
-
-class Varies : public IRVisitor {
-public:
-    explicit Varies(const LoopBody &body) : body(body) {}
-    bool result = false;
-
-private:
-    using IRVisitor::visit;
-    const LoopBody &body;
-    void visit(const Variable *op) override { result = result || body.bound_names.count(op->name); }
-    void visit(const Load *op) override {
-        result = result || body.stored.count(op->name) || body.allocated.count(op->name);
-        IRVisitor::visit(op);
-    }
-    void visit(const Call *op) override {
-        result = result || !op->is_pure();
-        IRVisitor::visit(op);
     }
 };
 
@@ -112,20 +75,16 @@ Stmt TrimLoops::visit(const For *op) {
     if (op->name.find(loops) == std::string::npos) {
         return IRMutator::visit(op);
     }
-    LoopBody body(op->name);
-    op->body.accept(&body);
-    Varies varies(body);
-    if (body.bound.defined()) {
-        body.bound.accept(&varies);
-    }
-    if (op->for_type != ForType::Serial || !body.bound.defined() || !body.one_bound || body.unguarded_store ||
-        varies.result) {
+    Guards guards(op->name);
+    op->body.accept(&guards);
+    if (op->for_type != ForType::Serial || !guards.bound.defined() || !guards.one_bound || guards.unguarded_store ||
+        varies_in(op->body, guards.bound)) {
         throw CompileError("TrimLoops: the loop over " + op->name + " has no single bound that guards all its stores");
     }
-    Expr guard = LT::make(Variable::make(Int(32), op->name), body.bound);
+    Expr guard = LT::make(Variable::make(Int(32), op->name), guards.bound);
     Stmt trimmed_body = DropGuards(guard).mutate(op->body);
     trimmed++;
-    Expr extent = max(min(op->extent, body.bound - op->min), 0);
+    Expr extent = max(min(op->extent, guards.bound - op->min), 0);
     return For::make(op->name, op->min, extent, op->for_type, op->partition_policy, op->device_api,
                      mutate(trimmed_body));
 }

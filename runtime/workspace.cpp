@@ -64,12 +64,12 @@ Size lay_out_host(const heed_plan &plan, WorkspaceLayout *layout) {
     return total;
 }
 
-// Whether some call of a row's dtypes and head dims could run it on the problem's device.
+// Whether a layer's call of a row's dtypes and head dims could run it on the problem's device.
 bool serves(const Kernel &row, const heed_problem &p) {
     const bool head_dims =
         (row.head_dim == 0 || row.head_dim == p.head_dim) && (row.head_dim_v == 0 || row.head_dim_v == p.head_dim_v);
     const bool runs = p.device == HEED_CUDA ? is_cuda(row.isa) : cpu_supports(row.isa);
-    return head_dims && row.dtype == p.dtype && row.kv_dtype == p.kv_dtype && runs;
+    return head_dims && row.dtype == p.dtype && row.kv_dtype == p.kv_dtype && row.score_mod[0] == '\0' && runs;
 }
 
 // Whether a prefill row serves all that the decode row does: then the latter gets few queries only.

@@ -19,7 +19,7 @@ EXACT_KV_LEN = 8192  # longest caches of which a row is computed here
 def all_cases(tiny):
     """Batch 16 and 64, 8 heads of keys and one, 8k to 32k tokens, contiguous and in pages; one sequence of 128k."""
     heads, lengths, batches = (8, (96,), (2,)) if tiny else (32, (8192, 16384, 32768), (16, 64))
-    types = (("f16", "f16"), ("bf16", "bf16"))
+    types = (("f16", "f16"), ("bf16", "bf16"), ("f16", "i8"))
     for kv_len in lengths:
         for batch in batches:
             for num_kv_heads in (heads // 4, 1):
@@ -91,10 +91,19 @@ class Memory:
             done += count
 
 
+def block_of(case, sequence, token):
+    """Of the cache: a page, or a sequence's whole part."""
+    return token // case.block_len * case.batch + sequence if case.page_size else sequence
+
+
 def place_of(case, sequence, kv_head, token):
     """The first element of a row of k or v, over head_dim."""
-    block = token // case.block_len * case.batch + sequence if case.page_size else sequence
-    return (block * case.num_kv_heads + kv_head) * case.block_len + token % case.block_len
+    return (block_of(case, sequence, token) * case.num_kv_heads + kv_head) * case.block_len + token % case.block_len
+
+
+def scale_place_of(case, sequence, kv_head, token):
+    """The scale of a row of k or v; scales are packed token by token, [batch or page][token][kv head]."""
+    return (block_of(case, sequence, token) * case.block_len + token % case.block_len) * case.num_kv_heads + kv_head
 
 
 def exact_row(case, tiles, sequence, head):
@@ -102,7 +111,9 @@ def exact_row(case, tiles, sequence, head):
     q = tiles[case.dtype]["q"].row((sequence * case.num_heads + head) * case.head_dim, case.head_dim)
     cache, kv_head = tiles[case.kv_dtype], head // (case.num_heads // case.num_kv_heads)
     places = [place_of(case, sequence, kv_head, token) for token in range(case.kv_len)]
-    scales = [cache["scale"].row(place, 1)[0] for place in places] if case.kv_dtype == "i8" else [1.0] * case.kv_len
+    scales = [1.0] * case.kv_len
+    if case.kv_dtype == "i8":
+        scales = [cache["scale"].row(scale_place_of(case, sequence, kv_head, token), 1)[0] for token in range(case.kv_len)]
     logits = [scale * sum(map(operator.mul, q, cache["k"].row(place * case.head_dim, case.head_dim))) /
               math.sqrt(case.head_dim) for place, scale in zip(places, scales)]
     largest = max(logits)

@@ -81,7 +81,7 @@ class Cases(unittest.TestCase):
 class Decoding(unittest.TestCase):
     def test_cases(self):
         found = list(decode.all_cases(False))
-        self.assertEqual(len({case.name for case in found if case.dtype == "f16"}), 3 * 2 * 2 * 3 + 2)
+        self.assertEqual(len({case.name for case in found if case.dtype == "f16"}), 2 * (3 * 2 * 2 * 3 + 2))
         self.assertEqual(sorted(case.name for case in decode.in_order(found)), sorted(case.name for case in found))
         self.assertEqual({case.kv_len for case in found}, {8192, 16384, 32768, 131072})
         case = decode_cases.DecodeCase("f16", "i8", 16, 32, 8, 8192)
@@ -93,6 +93,8 @@ class Decoding(unittest.TestCase):
         paged = decode_cases.DecodeCase("f16", "f16", 2, 4, 2, 40, 16)
         self.assertEqual((paged.pages, paged.blocks), (3, 6))
         self.assertEqual(decode.place_of(paged, 1, 0, 17), (3 * 2 + 0) * 16 + 1)
+        self.assertEqual(decode.scale_place_of(contiguous, 1, 1, 7), (1 * 40 + 7) * 2 + 1)
+        self.assertEqual(decode.scale_place_of(paged, 1, 1, 17), (3 * 16 + 1) * 2 + 1)
 
     def test_exact_row_of_codes(self):
         case = decode_cases.DecodeCase("f16", "i8", 1, 1, 1, 3, head_dim=2)

@@ -35,7 +35,7 @@ class Counter:
 
 def all_cases(tiny):
     kv_len = 1024 if tiny else 4096
-    for dtype, kv_dtype in (("f16", "f16"), ("bf16", "bf16")):
+    for dtype, kv_dtype in (("f16", "f16"), ("bf16", "bf16"), ("f16", "i8")):
         for num_kv_heads in (8, 1):
             for page_size in (0, 16, 64):
                 yield DecodeCase(dtype, kv_dtype, 2, 32, num_kv_heads, kv_len, page_size)

@@ -13,6 +13,12 @@ inline Halide::Expr remainder(const Halide::Expr &a, const Halide::Expr &b) {
     return Halide::cast<int32_t>(Halide::cast<uint32_t>(a) % Halide::cast<uint32_t>(b));
 }
 
+// To an element of a tensor, UInt(64).
+inline Halide::Expr element_bytes(const Halide::Expr &index, const Halide::Expr &stride, int size) {
+    return Halide::cast<uint64_t>(Halide::cast<int64_t>(index) * Halide::cast<int64_t>(stride) *
+                                  Halide::cast<int64_t>(size));
+}
+
 // Of `count` elements, UInt(64).
 inline Halide::Expr bytes_of(const Halide::Expr &count, int size) {
     return Halide::cast<uint64_t>(count) * Halide::cast<uint64_t>(size);

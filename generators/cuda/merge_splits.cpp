@@ -14,10 +14,6 @@ using namespace Halide;
 
 namespace {
 
-Expr bytes_to(const Expr &index, const Expr &stride, int bytes) {
-    return cast<uint64_t>(cast<int64_t>(index) * cast<int64_t>(stride) * bytes);
-}
-
 struct MergeInputs {
     DeviceTensor states{"states", 4}, sink{"sink", 1}, out, lse;
     Param<int32_t> num_splits{"num_splits"};
@@ -35,7 +31,7 @@ public:
         Registers sink = code.registers("sink", Float(32), 1);
         code.set(sink, 0, negative_infinity());
         code.when(in.sink.address() != cast<uint64_t>(0),
-                  [&] { code.set(sink, 0, load_f32(in.sink.address() + bytes_to(head, in.sink.stride(0), 4))); });
+                  [&] { code.set(sink, 0, load_f32(in.sink.address() + element_bytes(head, in.sink.stride(0), 4))); });
         const RowResult result = with_sink(largest[0], sum[0], sink[0]);
         Expr factor = code.let("factor", result.factor()), lse = code.let("lse", result.lse);
         code.when(thread == 0, [&] { code.run(store_f32(in.lse.address() + row_offset(in.lse, 4), lse)); });
@@ -62,8 +58,8 @@ private:
     Registers largest, sum, column;
 
     Expr row_offset(const DeviceTensor &tensor, int bytes) const {
-        return bytes_to(sequence, tensor.stride(3), bytes) + bytes_to(token, tensor.stride(2), bytes) +
-               bytes_to(head, tensor.stride(1), bytes);
+        return element_bytes(sequence, tensor.stride(3), bytes) + element_bytes(token, tensor.stride(2), bytes) +
+               element_bytes(head, tensor.stride(1), bytes);
     }
 
     void locate() {
@@ -71,13 +67,13 @@ private:
         head = code.let("head", block - row * in.out.extent(1));
         sequence = code.let("sequence", quotient(row, in.out.extent(2)));
         token = code.let("token", row - sequence * in.out.extent(2));
-        first_state = code.let("first_state", in.states.address() + bytes_to(sequence, in.states.stride(3), 4) +
-                                                  bytes_to(token, in.states.stride(2), 4) +
-                                                  bytes_to(head * in.num_splits, in.states.stride(1), 4));
-        end_of_state = code.let("end_of_state", bytes_to(in.states.extent(0) - 2, 1, 4));
+        first_state = code.let("first_state", in.states.address() + element_bytes(sequence, in.states.stride(3), 4) +
+                                                  element_bytes(token, in.states.stride(2), 4) +
+                                                  element_bytes(head * in.num_splits, in.states.stride(1), 4));
+        end_of_state = code.let("end_of_state", element_bytes(in.states.extent(0) - 2, 1, 4));
     }
 
-    Expr state(const Expr &split) const { return first_state + bytes_to(split, in.states.stride(1), 4); }
+    Expr state(const Expr &split) const { return first_state + element_bytes(split, in.states.stride(1), 4); }
     Expr maximum_of(const Expr &split) { return code.let("maximum", load_f32(state(split) + end_of_state)); }
     Expr sum_of(const Expr &split) {
         return code.let("sum", load_f32(state(split) + end_of_state + cast<uint64_t>(4)));

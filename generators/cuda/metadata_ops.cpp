@@ -3,8 +3,7 @@
 #include <limits>
 
 #include "../ceil_div.h"
-#include "device_code.h"
-#include "intrinsics.h"
+#include "device_faults.h"
 #include "launch.h"
 #include "sequence_field.h"
 
@@ -57,8 +56,7 @@ public:
                 Expr at = table.address() + cast<uint64_t>(b) * cast<uint64_t>(4 * num_sequence_fields);
                 code.run(store_u32(at + cast<uint64_t>(4 * i), cast<uint32_t>(fields[i])));
             }
-            code.when(fault[0] != 0 && in.status != cast<uint64_t>(0),
-                      [&] { code.run(store_u32_if_zero(in.status, cast<uint32_t>(b * 8 + fault[0]))); });
+            report_if(code, fault[0] != 0, in.status, b, fault[0]);
         });
         return code.finish();
     }

@@ -2,7 +2,7 @@
 
 #include "../attention_probs.h"
 #include "../ceil_div.h"
-#include "index_math.h"
+#include "device_faults.h"
 #include "intrinsics.h"
 #include "launch.h"
 #include "row_elements.h"
@@ -15,11 +15,6 @@ using namespace Halide;
 namespace {
 
 Expr bits(const Expr &x) { return reinterpret<int32_t>(x); }
-constexpr int fault_of_pages = 4;  // see heed_execute
-
-Expr bytes(const Expr &index, const Expr &stride, int size) {
-    return cast<uint64_t>(cast<int64_t>(index) * cast<int64_t>(stride)) * cast<uint64_t>(size);
-}
 
 struct ProbsInputs {
     DeviceTensor q{"q", 4}, k{"k", 4}, k_scale{"k_scale", 3}, mask{"mask", 4}, bias{"bias", 4}, bias_16{"bias_16", 4},
@@ -94,8 +89,9 @@ private:
     Registers row_max, row_sum, factor;
 
     Expr row_of(const DeviceTensor &tensor, int size) {
-        return code.let("row_of", tensor.address() + bytes(sequence, tensor.stride(3), size) +
-                                      bytes(head, tensor.stride(2), size) + bytes(i, tensor.stride(1), size));
+        return code.let("row_of", tensor.address() + element_bytes(sequence, tensor.stride(3), size) +
+                                      element_bytes(head, tensor.stride(2), size) +
+                                      element_bytes(i, tensor.stride(1), size));
     }
 
     void read_sequence() {
@@ -108,7 +104,7 @@ private:
                 for (int f = 0; f <= field_position_offset; f++) code.set(fields, f, same[f]);
             },
             [&] {
-                const Expr line = in.table.address() + bytes(sequence, num_sequence_fields, 4);
+                const Expr line = in.table.address() + element_bytes(sequence, num_sequence_fields, 4);
                 for (int f = 0; f <= field_position_offset; f++) {
                     code.set(fields, f, load_i32(line + cast<uint64_t>(4 * f)));
                 }
@@ -121,9 +117,9 @@ private:
     void read_head() {
         const int size = elements.size();
         kv_head = code.let("kv_head", quotient(head, quotient(in.q.extent(1), in.k.extent(1))));
-        q_row = code.let("q_row", in.q.address() + bytes(sequence, in.q.stride(3), size) +
-                                      bytes(head, in.q.stride(1), size) +
-                                      bytes(field[field_first_q] + i, in.q.stride(2), size));
+        q_row = code.let("q_row", in.q.address() + element_bytes(sequence, in.q.stride(3), size) +
+                                      element_bytes(head, in.q.stride(1), size) +
+                                      element_bytes(field[field_first_q] + i, in.q.stride(2), size));
         out_row = code.let("result_row", in.out + cast<uint64_t>(sequence) * in.out_batch +
                                              cast<uint64_t>(head) * in.out_head + cast<uint64_t>(i) * in.out_row);
         const Registers of_head = code.registers("of_head", Float(32), 2);
@@ -132,7 +128,7 @@ private:
         const DeviceTensor tensors[] = {in.sink, in.slopes};
         for (int n = 0; n < 2; n++) {
             code.when(tensors[n].address() != cast<uint64_t>(0), [&] {
-                code.set(of_head, n, load_f32(tensors[n].address() + bytes(head, tensors[n].stride(0), 4)));
+                code.set(of_head, n, load_f32(tensors[n].address() + element_bytes(head, tensors[n].stride(0), 4)));
             });
         }
         sink = code.let("sink_logit", of_head[0]);
@@ -183,22 +179,18 @@ private:
         Expr page, slot;
     };
 
-    // Where key j of the sequence lies. Ids of pages are clamped and reported: memory of the caller may hold anything.
+    // Where key j of the sequence lies.
     Slot find_key(const Expr &j) {
         const Registers at = code.registers("page_and_slot", Int(32), 2);
         code.set(at, 0, sequence);
         code.set(at, 1, field[field_first_key] + j);
         code.when(in.page_size > 0, [&] {
             const Expr page = code.let("page", quotient(j, in.page_size));
-            const Expr entry =
-                bytes(sequence, in.page_table.stride(1), 4) + bytes(min(page, in.page_table.extent(0) - 1), 1, 4);
-            const Expr id = code.let("page_id", load_i32(in.page_table.address() + entry));
-            const Expr valid = code.let("valid_id", clamp(id, 0, in.k.extent(3) - 1));
-            code.set(at, 0, valid);
+            const Expr entry = element_bytes(sequence, in.page_table.stride(1), 4) +
+                               element_bytes(min(page, in.page_table.extent(0) - 1), 1, 4);
+            code.set(at, 0,
+                     load_page_id(code, in.page_table.address() + entry, in.k.extent(3), in.device_status, sequence));
             code.set(at, 1, j - page * in.page_size);
-            code.when(id != valid && in.device_status != cast<uint64_t>(0), [&] {
-                code.run(store_u32_if_zero(in.device_status, cast<uint32_t>(sequence * 8 + fault_of_pages)));
-            });
         });
         return {code.let("page", at[0]), code.let("slot", at[1])};
     }
@@ -208,17 +200,19 @@ private:
         const int size = elements.size(), kv_size = has_codes ? 1 : size;
         const Registers sum = code.registers("dot", Float(32), 1);
         code.set(sum, 0, 0.f);
-        const Expr k_row =
-            code.let("k_row", in.k.address() + bytes(key.page, in.k.stride(3), kv_size) +
-                                  bytes(kv_head, in.k.stride(1), kv_size) + bytes(key.slot, in.k.stride(2), kv_size));
+        const Expr k_row = code.let("k_row", in.k.address() + element_bytes(key.page, in.k.stride(3), kv_size) +
+                                                 element_bytes(kv_head, in.k.stride(1), kv_size) +
+                                                 element_bytes(key.slot, in.k.stride(2), kv_size));
         code.loop("d", in.q.extent(0), [&](const Expr &d) {
-            const Expr a = elements.load(q_row + bytes(d, 1, size), 1)[0], at = k_row + bytes(d, 1, kv_size);
+            const Expr a = elements.load(q_row + element_bytes(d, 1, size), 1)[0],
+                       at = k_row + element_bytes(d, 1, kv_size);
             const Expr b = has_codes ? cast<float>(cast<int8_t>(load_u8(at))) : elements.load(at, 1)[0];
             code.set(sum, 0, fma(a, b, sum[0]));
         });
         if (!has_codes) return sum[0];
-        const Expr scale = in.k_scale.address() + bytes(key.page, in.k_scale.stride(2), 4) +
-                           bytes(kv_head, in.k_scale.stride(0), 4) + bytes(key.slot, in.k_scale.stride(1), 4);
+        const Expr scale = in.k_scale.address() + element_bytes(key.page, in.k_scale.stride(2), 4) +
+                           element_bytes(kv_head, in.k_scale.stride(0), 4) +
+                           element_bytes(key.slot, in.k_scale.stride(1), 4);
         return sum[0] * load_f32(scale);
     }
 
@@ -226,7 +220,7 @@ private:
         const Registers allowed = code.registers("allowed", Int(32), 1);
         code.set(allowed, 0, cast<int32_t>(j >= begin && j < end));
         code.when(in.mask_form != no_mask && allowed[0] != 0, [&] {
-            const Expr mask = code.let("mask", load_u8(row_of(in.mask, 1) + bytes(j, in.mask.stride(0), 1)));
+            const Expr mask = code.let("mask", load_u8(row_of(in.mask, 1) + element_bytes(j, in.mask.stride(0), 1)));
             code.set(allowed, 0, cast<int32_t>(mask_allows(cast<uint8_t>(mask), in.mask_form)));
         });
         return allowed[0] != 0;
@@ -236,10 +230,11 @@ private:
         const Registers added = code.registers("added", Float(32), 1);
         code.set(added, 0, 0.f);
         code.when(in.bias_form == bias_of_f32,
-                  [&] { code.set(added, 0, load_f32(row_of(in.bias, 4) + bytes(j, in.bias.stride(0), 4))); });
+                  [&] { code.set(added, 0, load_f32(row_of(in.bias, 4) + element_bytes(j, in.bias.stride(0), 4))); });
         if (type != ElementType::f32) {
             code.when(in.bias_form == bias_of_dtype, [&] {
-                code.set(added, 0, elements.load(row_of(in.bias_16, 2) + bytes(j, in.bias_16.stride(0), 2), 1)[0]);
+                code.set(added, 0,
+                         elements.load(row_of(in.bias_16, 2) + element_bytes(j, in.bias_16.stride(0), 2), 1)[0]);
             });
         }
         const Expr distance = token_distance(j, i, field[field_position_offset]);
@@ -259,8 +254,8 @@ private:
             code.when(in.mode == probabilities, [&] { code.set(value, 0, bits(strict_float(weight() * factor[0]))); });
             const Expr result = code.let("result", value[0]);
             code.when(
-                in.as_f32 != 0, [&] { code.run(store_u32(out_row + bytes(j, 1, 4), cast<uint32_t>(result))); },
-                [&] { elements.store(out_row + bytes(j, 1, elements.size()), {reinterpret<float>(result)}); });
+                in.as_f32 != 0, [&] { code.run(store_u32(out_row + element_bytes(j, 1, 4), cast<uint32_t>(result))); },
+                [&] { elements.store(out_row + element_bytes(j, 1, elements.size()), {reinterpret<float>(result)}); });
         });
     }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "attention_program.h"
+#include "index_math.h"
 #include "intrinsics.h"
 
 namespace heed::cuda {
@@ -187,8 +188,5 @@ private:
     void store_element(const Expr &at, const Expr &value);
     void store_results();
 };
-
-// Bytes to an element of a tensor, UInt(64).
-Expr element_bytes(const Expr &index, const Expr &stride, int bytes);
 
 }  // namespace heed::cuda

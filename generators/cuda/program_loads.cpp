@@ -1,5 +1,5 @@
 // Rows of Q, K and V from global to shared memory.
-#include "index_math.h"
+#include "device_faults.h"
 #include "program_builder.h"
 
 namespace heed::cuda {
@@ -8,8 +8,7 @@ using namespace Halide;
 
 namespace {
 
-constexpr int chunk = 16;          // bytes of one copy
-constexpr int fault_of_pages = 4;  // see heed_execute
+constexpr int chunk = 16;  // bytes of one copy
 
 // One element, zero unless `on`.
 Expr load_bits_if(const Expr &from, const Expr &on, int bytes) {
@@ -30,10 +29,6 @@ int threads_of_row(int chunks) {
 }
 
 }  // namespace
-
-Expr element_bytes(const Expr &index, const Expr &stride, int bytes) {
-    return cast<uint64_t>(cast<int64_t>(index) * cast<int64_t>(stride) * cast<int64_t>(bytes));
-}
 
 // Element 0 of a row; the batch stride of ragged tensors is 0.
 Expr ProgramBuilder::row_address(const Tensor &tensor, const Expr &batch, const Expr &of_head, const Expr &token,
@@ -110,8 +105,7 @@ Expr ProgramBuilder::found_key(const Expr &j, const Expr &in_block) const {
     return shared_at + (j % 2 * tile.kv_block + in_block) * shared.found_key;
 }
 
-// Where the keys of block j lie: thread t finds that of key t. Keys behind the last one take its place. Ids of pages
-// are clamped and reported: memory of the caller may hold anything.
+// Where the keys of block j lie: thread t finds that of key t. Keys behind the last one take its place.
 void ProgramBuilder::find_keys(const Expr &j) {
     code.when(thread < tile.kv_block && is_key_block(j), [&] {
         Expr position = code.let("key_position", min(key_start(j) + thread, kv_len - 1));
@@ -122,13 +116,8 @@ void ProgramBuilder::find_keys(const Expr &j) {
                 Expr page = code.let("page", quotient(position, in.page_size));
                 Expr entry = in.page_table.address() + element_bytes(sequence, in.page_table.stride(1), 4) +
                              element_bytes(min(page, in.page_table.extent(0) - 1), 1, 4);
-                Expr id = code.let("page_id", load_i32(entry));
-                Expr valid = code.let("valid_id", clamp(id, 0, in.k.extent(3) - 1));
-                code.set(at, 0, valid);
+                code.set(at, 0, load_page_id(code, entry, in.k.extent(3), in.device_status, sequence));
                 code.set(at, 1, position - page * in.page_size);
-                code.when(id != valid && in.device_status != cast<uint64_t>(0), [&] {
-                    code.run(store_u32_if_zero(in.device_status, cast<uint32_t>(sequence * 8 + fault_of_pages)));
-                });
             },
             [&] {
                 code.set(at, 0, sequence);

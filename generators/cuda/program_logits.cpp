@@ -105,10 +105,10 @@ void ProgramBuilder::change_logits(const Expr &j, const Expr &buffer) {
             code.when(in.bias_form == bias_of_dtype, [&] { add_bias_tensor(start, in.bias_16, false); });
         }
     }
+    if (cfg.has_score_mod()) apply_score_mod(start);
     if (cfg.has_mask) {
         code.when(in.mask_form != no_mask, [&] { apply_mask(start); });
     }
-    if (cfg.has_score_mod()) apply_score_mod(start);
     code.when(start < full_begin || start + tile.kv_block > full_end, [&] { hide(start); });
 }
 

@@ -124,11 +124,16 @@ class StoredCase:
     def read_results(self, folder):
         """out and lse as the oracle has them, 0 and -inf behind each sequence's own queries."""
         out, lse = np.load(folder / "out.npy"), np.load(folder / "lse.npy")
-        shape, layout = self.shape, self.layout["out"]
+        layout = self.layout["out"]
         if not self.q_varlen:
             return decode(from_layout(out, layout), self.dtype), lse
         out = decode(out.transpose([layout.replace("b", "").index(axis) for axis in "shd"]), self.dtype)
-        dense_out = np.zeros((shape.batch, shape.q_len, shape.num_heads, shape.head_dim_v), np.float32)
+        return self.to_dense(out, lse)
+
+    def to_dense(self, out, lse):
+        """Ragged results [tokens, heads, ...] and [heads, tokens] as the oracle has them."""
+        shape = self.shape
+        dense_out = np.zeros((shape.batch, shape.q_len, *out.shape[1:]), np.float32)
         dense_lse = np.full((shape.batch, shape.num_heads, shape.q_len), -np.inf, np.float32)
         begin = 0
         for b, length in enumerate(self.q_lens):

@@ -6,42 +6,17 @@ DIR holds NAME.limits and NAME.sm_XX.cubin of each row. Prints one line per row 
 shared memory of a block, instructions of the innermost loop with most HMMA (its cold branches included), the HMMA in it,
 instructions of the kernel. Exit status 1 when a line differs from the table, or a row spills. Rows that were not built are
 left out; --update writes those that were."""
-import collections
 import concurrent.futures
 import pathlib
-import re
 import subprocess
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent / "bench"))
+
+from sass import hottest_loop, instructions
+
 TABLE = pathlib.Path(__file__).with_name("cuda_limits.txt")
 COLUMNS = ["registers", "spill_bytes", "shared_bytes", "loop", "hmma", "instructions"]
-LABEL = re.compile(r"^(\.L_x_\d+):")
-INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)(.*);")
-
-
-def instructions_of(sass):
-    """Opcodes in order, and the position of each label."""
-    opcodes, labels = [], {}
-    for line in sass.splitlines():
-        if match := LABEL.match(line):
-            labels[match[1]] = len(opcodes)
-        elif match := INSTRUCTION.search(line):
-            opcodes.append((match[1].split(".")[0], match[2]))
-    return opcodes, labels
-
-
-def hottest_loop(sass):
-    """Instructions and HMMA of the smallest loop among those with the most HMMA; the size of all code."""
-    opcodes, labels = instructions_of(sass)
-    loops = [(0, 0, 0)]
-    for end, (opcode, operands) in enumerate(opcodes):
-        target = re.search(r"\.L_x_\d+", operands) if opcode == "BRA" else None
-        begin = labels.get(target[0], end) if target else end
-        if begin < end:
-            body = collections.Counter(name for name, _ in opcodes[begin : end + 1])
-            loops.append((body["HMMA"], -(end - begin + 1), end - begin + 1))
-    hmma, _, size = max(loops)
-    return (size if hmma else 0), hmma, len(opcodes)
 
 
 def measure_binary(nvdisasm, path, line):
@@ -49,7 +24,9 @@ def measure_binary(nvdisasm, path, line):
     values = {name: int(value) for name, value in zip(fields[::2], fields[1::2])}
     cubin = path.with_suffix(f".{capability}.cubin")
     sass = subprocess.run([nvdisasm, cubin], check=True, capture_output=True, text=True).stdout
-    values["loop"], values["hmma"], values["instructions"] = hottest_loop(sass)
+    loop = hottest_loop(sass, "HMMA")
+    values["loop"], values["hmma"] = len(loop), sum(opcode == "HMMA" for opcode, _ in loop)
+    values["instructions"] = len(instructions(sass))
     return (path.stem, capability), [values[name] for name in COLUMNS]
 
 

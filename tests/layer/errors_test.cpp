@@ -251,10 +251,7 @@ TEST(LayerErrors, Caches) {
         EXPECT_EQ(cache, nullptr);
     }
     SmallLayer wider;
-    wider.config.num_kv_heads = 1;
-    wider.weights.wk.size /= 2;
-    wider.weights.wv.size /= 2;
-    wider.weights.bk.size /= 2;
+    wider.drop_kv_head();
     const heed::Layer other = wider.make();
     heed::Cache others(other, cache_config(HEED_KV_PAGED));
     GuardedCall call(layer, HEED_F32, 2, 5), of_three(layer, HEED_F32, 3, 5);

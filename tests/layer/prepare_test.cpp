@@ -121,10 +121,7 @@ TEST_F(Prepare, CachesThatDoNotFit) {
     many.batch = 4;
     expect_invalid(prepare(heed::Cache(*layer_, many), 4, 4), "batch is 4; it must be 0..3");
     SmallLayer other;
-    other.config.num_kv_heads = 1;
-    other.weights.wk.size /= 2;
-    other.weights.wv.size /= 2;
-    other.weights.bk.size /= 2;
+    other.drop_kv_head();
     const heed::Layer others = other.make();
     expect_invalid(prepare(heed::Cache(others, cache_config(HEED_KV_PAGED))), "cache is of f32 layers with 1 kv heads");
 }

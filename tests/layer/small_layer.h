@@ -93,6 +93,12 @@ struct SmallLayer {
         weights.rope_sin = sin.tensor();
     }
 
+    // The first of two heads of keys and values serves all heads of queries.
+    void drop_kv_head() {
+        config.num_kv_heads = 1;
+        for (heed_tensor *tensor : {&weights.wk, &weights.wv, &weights.bk}) tensor->size /= 2;
+    }
+
     heed::Layer make() const {
         enter_test_device();
         return heed::Layer(config, weights);

@@ -1,0 +1,29 @@
+"""Loops of machine code, as nvdisasm prints it."""
+import re
+
+LABEL = re.compile(r"^(\.L_x_\d+):")
+INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+((?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)(.*);)")
+
+
+def instructions(sass):
+    """Pairs of opcode, without its modifiers, and text, in order."""
+    return [(match[2].split(".")[0], match[1]) for match in map(INSTRUCTION.search, sass.splitlines()) if match]
+
+
+def hottest_loop(sass, opcode):
+    """Of the loops with most of this opcode the smallest, as instructions(); empty where none has it."""
+    code, labels, at = instructions(sass), {}, 0
+    for line in sass.splitlines():
+        if match := LABEL.match(line):
+            labels[match[1]] = at
+        at += INSTRUCTION.search(line) is not None
+    best, found = (0, 0), []
+    for end, (name, text) in enumerate(code):
+        target = re.search(r"\.L_x_\d+", text) if name == "BRA" else None
+        begin = labels.get(target[0], end) if target else end
+        if begin < end:
+            body = code[begin : end + 1]
+            size = sum(name == opcode for name, _ in body), -len(body)
+            if size[0] and size > best:
+                best, found = size, body
+    return found
