@@ -118,7 +118,7 @@ def inspect_cuda(arguments, base):
     chip = arguments.chip or chips[-1]
     if chip not in chips:
         sys.exit(f"--chip {chip}: the row was built for {', '.join(chips)}")
-    sass = subprocess.run([arguments.nvdisasm, base.with_suffix(f".{chip}.cubin")], check=True, capture_output=True, text=True)
+    sass = subprocess.run([arguments.nvdisasm, "-c", "-ndf", base.with_suffix(f".{chip}.cubin")], check=True, capture_output=True, text=True)
     body = hottest_loop(sass.stdout, "HMMA") or hottest_loop(sass.stdout, "FFMA")
     mix = collections.Counter(opcode for opcode, _ in body)
     print(f"\nHOT LOOP on {chip}: {sum(mix.values())} instructions: " +

@@ -12,18 +12,18 @@ def instructions(sass):
 
 def hottest_loop(sass, opcode):
     """Of the loops with most of this opcode the smallest, as instructions(); empty where none has it."""
-    code, labels, at = instructions(sass), {}, 0
+    code, labels, counts = [], {}, [0]  # counts[i]: of the opcode, before instruction i
     for line in sass.splitlines():
         if match := LABEL.match(line):
-            labels[match[1]] = at
-        at += INSTRUCTION.search(line) is not None
-    best, found = (0, 0), []
-    for end, (name, text) in enumerate(code):
+            labels[match[1]] = len(code)
+        elif match := INSTRUCTION.search(line):
+            code.append((match[2].split(".")[0], match[1]))
+            counts.append(counts[-1] + (code[-1][0] == opcode))
+    best, found = (0, 0), (0, 0)
+    for end, (name, text) in enumerate(code, 1):
         target = re.search(r"\.L_x_\d+", text) if name == "BRA" else None
         begin = labels.get(target[0], end) if target else end
-        if begin < end:
-            body = code[begin : end + 1]
-            size = sum(name == opcode for name, _ in body), -len(body)
-            if size[0] and size > best:
-                best, found = size, body
-    return found
+        size = counts[end] - counts[min(begin, end)], begin - end
+        if begin < end - 1 and size[0] and size > best:
+            best, found = size, (begin, end)
+    return code[slice(*found)]

@@ -14,11 +14,11 @@
 //                    CUDA rows: int32 (num_sequence_fields, batch), enum SequenceField: they make their blocks
 //                    themselves
 //   lse              f32 (d, head, token, batch), stride 0 along d, always present
-//   score buffers    int32 (element): bits of those that the row's score_mod declares, between states and out
+//   score buffers    int32 (element): bits of those that the row's score_mod declares, before out
 //   states           f32 (float, head * num_splits + split, token, batch): CUDA decode rows of more than one split
-//   leave
-//                    their results here, not in out and lse. A state is the output relative to its maximum (d), and in
-//                    the last two floats the maximum in units of log2, -inf without a key, and the sum of the weights
+//                    leave their results here, not in out and lse. A state is the output relative to its maximum (d),
+//                    and in the last two floats the maximum in units of log2, -inf without a key, and the sum of the
+//                    weights
 // Tensors that a problem does not use are one element with stride 0 (a sink of minus infinity).
 // Scratch comes from halide_malloc/halide_free only. Returns 0 or a negative Halide code.
 //
@@ -202,11 +202,10 @@ struct Kernel {
 //                 addresses and strides in bytes: x (batch, token), weight (row), bias or 0, out (batch, token, head);
 //                 an output uint8 (1), as above
 //   CUDA attention_probs  a launch for a range of sequences: q, k, k_scale, mask, bias, bias_16, sink, slopes,
-//   page_table,
-//                 tasks as in attention rows; int32 sequences, first one, max_q_len, max_kv_len, page_size, uniform and
-//                 q_len, visible begin, end and position offset of every sequence then, mode, MaskForm, BiasForm,
-//                 alibi_symmetric, f32 result; scale, softcap float; uint64 device_status, address of the result, its
-//                 strides in bytes (batch, head, row); an output uint8 (1), as above
+//                 page_table, tasks as in attention rows; int32 sequences, first one, max_q_len, max_kv_len, page_size,
+//                 uniform and q_len, visible begin, end and position offset of every sequence then, mode, MaskForm,
+//                 BiasForm, alibi_symmetric, f32 result; scale, softcap float; uint64 device_status, address of the
+//                 result, its strides in bytes (batch, head, row); an output uint8 (1), as above
 //   merge_splits  CUDA: states, sink f32 (head), num_splits int32; out, lse: the results of a decode row of splits
 //   layer_norm    x (d, row), weight, bias f32 (d), epsilon float; scratch outputs mean, factor f32 (row); out as x
 //                 or x itself

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <limits>
 
+#include "cuda/sequence_table.h"
 #include "dropout.h"
 #include "kernel_call.h"
 #include "sequences.h"
@@ -105,6 +106,13 @@ void fit_to_cuda(const heed_plan &plan, const heed_args &args, KernelCall *call)
     call->out = with_batch(call->out, views.out, p.batch);
     call->lse = with_batch(call->lse, views.out, p.batch);
     call->states = states_buffer(plan, args);
+    const VisibleRange visible = visible_range(p, uniform_sequence(p));
+    call->tasks = sequence_table(plan, args);
+    call->uniform = plan.table_row == nullptr;
+    call->visible_begin = visible.begin;
+    call->visible_end = visible.end;
+    call->position_offset = visible.position_offset;
+    call->device_status = p.metadata_on_device ? reinterpret_cast<uintptr_t>(args.device_status) : 0;
     if (copies_pages(p)) {
         call->page_table.data = static_cast<char *>(args.workspace) + plan.workspace.pages;
         call->page_table.stride[1] = copied_pages(p);

@@ -16,14 +16,4 @@ inline void report_if(DeviceCode &code, const Halide::Expr &is_wrong, const Hali
               [&] { code.run(store_u32_if_zero(device_status, Halide::cast<uint32_t>(sequence * 8 + kind))); });
 }
 
-// The page that an entry of the page table names. An id outside of 0..num_pages-1 is clamped and reported: memory of
-// the caller may hold anything.
-inline Halide::Expr load_page_id(DeviceCode &code, const Halide::Expr &entry, const Halide::Expr &num_pages,
-                                 const Halide::Expr &device_status, const Halide::Expr &sequence) {
-    const Halide::Expr id = code.let("page_id", load_i32(entry));
-    const Halide::Expr valid = code.let("valid_id", clamp(id, 0, num_pages - 1));
-    report_if(code, id != valid, device_status, sequence, fault_of_pages);
-    return valid;
-}
-
 }  // namespace heed::cuda

@@ -179,7 +179,7 @@ private:
         Expr page, slot;
     };
 
-    // Where key j of the sequence lies.
+    // Where key j of the sequence lies. Ids of pages are clamped and reported: memory of the caller may hold anything.
     Slot find_key(const Expr &j) {
         const Registers at = code.registers("page_and_slot", Int(32), 2);
         code.set(at, 0, sequence);
@@ -188,9 +188,11 @@ private:
             const Expr page = code.let("page", quotient(j, in.page_size));
             const Expr entry = element_bytes(sequence, in.page_table.stride(1), 4) +
                                element_bytes(min(page, in.page_table.extent(0) - 1), 1, 4);
-            code.set(at, 0,
-                     load_page_id(code, in.page_table.address() + entry, in.k.extent(3), in.device_status, sequence));
+            const Expr id = code.let("page_id", load_i32(in.page_table.address() + entry));
+            const Expr valid = code.let("valid_id", clamp(id, 0, in.k.extent(3) - 1));
+            code.set(at, 0, valid);
             code.set(at, 1, j - page * in.page_size);
+            report_if(code, id != valid, in.device_status, sequence, fault_of_pages);
         });
         return {code.let("page", at[0]), code.let("slot", at[1])};
     }

@@ -105,7 +105,8 @@ Expr ProgramBuilder::found_key(const Expr &j, const Expr &in_block) const {
     return shared_at + (j % 2 * tile.kv_block + in_block) * shared.found_key;
 }
 
-// Where the keys of block j lie: thread t finds that of key t. Keys behind the last one take its place.
+// Where the keys of block j lie: thread t finds that of key t. Keys behind the last one take its place. Ids of pages
+// are clamped and reported: memory of the caller may hold anything.
 void ProgramBuilder::find_keys(const Expr &j) {
     code.when(thread < tile.kv_block && is_key_block(j), [&] {
         Expr position = code.let("key_position", min(key_start(j) + thread, kv_len - 1));
@@ -116,8 +117,11 @@ void ProgramBuilder::find_keys(const Expr &j) {
                 Expr page = code.let("page", quotient(position, in.page_size));
                 Expr entry = in.page_table.address() + element_bytes(sequence, in.page_table.stride(1), 4) +
                              element_bytes(min(page, in.page_table.extent(0) - 1), 1, 4);
-                code.set(at, 0, load_page_id(code, entry, in.k.extent(3), in.device_status, sequence));
+                Expr id = code.let("page_id", load_i32(entry));
+                Expr valid = code.let("valid_id", clamp(id, 0, in.k.extent(3) - 1));
+                code.set(at, 0, valid);
                 code.set(at, 1, position - page * in.page_size);
+                report_if(code, id != valid, in.device_status, sequence, fault_of_pages);
             },
             [&] {
                 code.set(at, 0, sequence);

@@ -28,13 +28,6 @@ heed_status launch_merge(const heed_plan &plan, KernelCall call, Launches *launc
 
 heed_status launch_attention(const heed_plan &plan, const heed_args &args, Launches *launches) {
     KernelCall call = make_call(plan, args);
-    const VisibleRange visible = visible_range(plan.problem, uniform_sequence(plan.problem));
-    call.tasks = sequence_table(plan, args);
-    call.uniform = plan.table_row == nullptr;
-    call.visible_begin = visible.begin;
-    call.visible_end = visible.end;
-    call.position_offset = visible.position_offset;
-    call.device_status = plan.problem.metadata_on_device ? reinterpret_cast<uintptr_t>(args.device_status) : 0;
     const heed_status status = cuda::launch_kernel(*plan.row, call, *launches);
     return status || plan.merge_row == nullptr ? status : launch_merge(plan, call, launches);
 }

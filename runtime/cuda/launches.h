@@ -19,4 +19,9 @@ struct Launches {
 heed_status launch_kernel(const Kernel &row, KernelCall &call, Launches &launches);
 heed_status launch_op(const OpKernel &row, const OpArgument *arguments, int num_arguments, Launches &launches);
 
+inline uint64_t address_of(const void *data) { return reinterpret_cast<uintptr_t>(data); }
+
+// An output that only names the device: the row writes to addresses it was given.
+inline KernelBuffer named(void *data) { return {data, HEED_U8, 1, {1}, {1}}; }
+
 }  // namespace heed::cuda

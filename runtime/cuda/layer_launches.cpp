@@ -12,10 +12,6 @@ namespace {
 
 constexpr int64_t max_count = int64_t{1} << 30;  // what a launch numbers with 32 bits
 
-uint64_t address_of(const void *data) { return reinterpret_cast<uintptr_t>(data); }
-
-KernelBuffer named(void *data) { return {data, HEED_U8, 1, {1}, {1}}; }
-
 heed_status launch(OpSession *session, std::initializer_list<OpArgument> arguments) {
     return launch_op(session->row(), arguments.begin(), static_cast<int>(arguments.size()), session->launches());
 }
@@ -63,15 +59,9 @@ heed_status launch_key_padding(const heed_execution &execution, const KeyPadding
                              stride(0), stride(1), stride(2), stride(3), address_of(p.out), named(p.out)});
 }
 
-heed_status launch_clear(const heed_execution &execution, void *data, int64_t bytes) {
-    const char *reason = nullptr;
-    const Driver *const driver = find_driver(&reason);
-    if (driver == nullptr) return fail(HEED_NO_DEVICE, "execution.device is HEED_CUDA; %s", reason);
-    const auto stream = static_cast<Stream>(execution.stream);
-    ScopedContext context;
-    if (const heed_status status = context.enter(*driver, stream)) return status;
-    const int code = driver->memset_async(address_of(data), 0, static_cast<size_t>(bytes), stream);
-    return check(*driver, code, "cuMemsetD8Async");
+heed_status launch_clear(const Driver &driver, Stream stream, void *data, int64_t bytes) {
+    const int code = driver.memset_async(address_of(data), 0, static_cast<size_t>(bytes), stream);
+    return check(driver, code, "cuMemsetD8Async");
 }
 
 }  // namespace heed::cuda

@@ -1,6 +1,7 @@
 // What a layer on CUDA launches between projections and attention, on its execution's stream.
 #pragma once
 
+#include "cuda/driver.h"
 #include "heed/heed.h"
 #include "view.h"
 
@@ -32,7 +33,7 @@ struct KeyPadding {
 };
 heed_status launch_key_padding(const heed_execution &execution, const KeyPadding &padding);
 
-// Zeroes the bytes.
-heed_status launch_clear(const heed_execution &execution, void *data, int64_t bytes);
+// Zeroes the bytes; the stream's context is current.
+heed_status launch_clear(const Driver &driver, Stream stream, void *data, int64_t bytes);
 
 }  // namespace heed::cuda

@@ -11,8 +11,6 @@
 namespace heed::cuda {
 namespace {
 
-uint64_t address_of(const void *data) { return reinterpret_cast<uintptr_t>(data); }
-
 // A launch numbers its rows, and its blocks of 64 x 64 results, with 32 bits.
 heed_status check_size(int64_t num_rows, int64_t columns) {
     if (num_rows <= INT32_MAX - 64 && (num_rows + 63) / 64 * ((columns + 63) / 64) <= INT32_MAX) return HEED_OK;
@@ -33,7 +31,7 @@ heed_status launch_piece(const LinearCall &call, const LinearPiece &piece, OpSes
                                address_of(w.device_weight), bytes(w.row_stride),         address_of(w.device_bias),
                                address_of(piece.out),       bytes(piece.view.stride[0]), bytes(piece.view.stride[1]),
                                bytes(piece.view.stride[2])};
-    const KernelBuffer multiplied = {piece.out, HEED_U8, 1, {1}, {1}};
+    const KernelBuffer multiplied = named(piece.out);
     OpArgument arguments[max_op_arguments];
     OpArgument *next = std::copy(std::begin(sizes), std::end(sizes), arguments);
     next = std::copy(std::begin(places), std::end(places), next);
@@ -57,10 +55,14 @@ heed_status upload_linear(const char *name, const Driver &driver, heed_dtype dty
     heed_status status = rows.allocate(name, elements * bytes);
     if (status) return status;
     for (int64_t n = 0; n < dim_out; n++) {
+        const char *const from = static_cast<const char *>(weight.data) + weight.row_offset(n) * bytes;
+        char *const to = rows.data() + n * dim_in * bytes;
+        if (weight.k_inner == 1 && weight.k_block >= dim_in) {
+            std::memcpy(to, from, static_cast<size_t>(dim_in * bytes));
+            continue;
+        }
         for (int64_t k = 0; k < dim_in; k++) {
-            std::memcpy(rows.data() + (n * dim_in + k) * bytes,
-                        static_cast<const char *>(weight.data) + weight.offset(n, k) * bytes,
-                        static_cast<size_t>(bytes));
+            std::memcpy(to + k * bytes, from + weight.column_offset(k) * bytes, static_cast<size_t>(bytes));
         }
     }
     status = w->owned_weight.allocate(driver, static_cast<size_t>(elements * bytes));

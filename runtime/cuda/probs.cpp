@@ -24,33 +24,32 @@ heed_status check_size(const heed_problem &p) {
 }
 
 // Sequences [first, first + count).
-heed_status launch(const heed_plan &plan, const heed_args &args, const KernelCall &call, int32_t first, int32_t count,
-                   heed_probs_mode mode, const heed_tensor &out, const View &probs, cuda::OpSession *session) {
+heed_status launch(const heed_plan &plan, const KernelCall &call, int32_t first, int32_t count, heed_probs_mode mode,
+                   const heed_tensor &out, const View &probs, cuda::OpSession *session) {
     const heed_problem &p = plan.problem;
     const bool no_queries = needs_no_kernel(p, plan.views);
-    const VisibleRange visible = visible_range(p, uniform_sequence(p));
-    const int32_t uniform = no_queries || plan.table_row == nullptr, uniform_q_len = no_queries ? 0 : p.max_q_len,
+    const int32_t uniform = no_queries || call.uniform, uniform_q_len = no_queries ? 0 : p.max_q_len,
                   symmetric = p.alibi_symmetric, as_f32 = out.dtype == HEED_F32, form = mode;
-    uint64_t words[5] = {p.metadata_on_device ? reinterpret_cast<uintptr_t>(args.device_status) : 0,
-                         reinterpret_cast<uintptr_t>(out.data)};
+    uint64_t words[5] = {call.device_status, cuda::address_of(out.data)};
     for (int i = 0; i < 3; i++) words[2 + i] = static_cast<uint64_t>(probs.stride[i] * dtype_bytes(out.dtype));
-    const KernelBuffer table = sequence_table(plan, args), named = {out.data, HEED_U8, 1, {1}, {1}};
 
+    const KernelBuffer written = cuda::named(out.data);
     OpArgument arguments[max_op_arguments];
     OpArgument *next = arguments;
     for (const KernelBuffer *x : {&call.q, &call.k, &call.k_scale, &call.mask, &call.bias, &call.bias_16, &call.sink,
-                                  &call.alibi_slopes, &call.page_table, &table}) {
+                                  &call.alibi_slopes, &call.page_table, &call.tasks}) {
         *next++ = *x;
     }
     for (const int32_t *x : std::initializer_list<const int32_t *>{
-             &count, &first, &p.max_q_len, &p.max_kv_len, &call.page_size, &uniform, &uniform_q_len, &visible.begin,
-             &visible.end, &visible.position_offset, &form, &call.mask_form, &call.bias_form, &symmetric, &as_f32}) {
+             &count, &first, &p.max_q_len, &p.max_kv_len, &call.page_size, &uniform, &uniform_q_len,
+             &call.visible_begin, &call.visible_end, &call.position_offset, &form, &call.mask_form, &call.bias_form,
+             &symmetric, &as_f32}) {
         *next++ = *x;
     }
     *next++ = call.scale;
     *next++ = call.softcap;
     next = std::copy(std::begin(words), std::end(words), next);
-    *next++ = named;
+    *next++ = written;
     return cuda::launch_op(session->row(), arguments, static_cast<int>(next - arguments), session->launches());
 }
 
@@ -71,7 +70,7 @@ heed_status probs_on_cuda(const heed_plan &plan, const heed_args &args, heed_pro
     const auto most = static_cast<int32_t>(std::min<int64_t>(max_rows / (int64_t{p.num_heads} * p.max_q_len), p.batch));
     for (int64_t first = 0; first < p.batch && !status; first += most) {
         const auto count = static_cast<int32_t>(std::min<int64_t>(p.batch - first, most));
-        status = launch(plan, args, call, static_cast<int32_t>(first), count, mode, out, probs, &session);
+        status = launch(plan, call, static_cast<int32_t>(first), count, mode, out, probs, &session);
     }
     return status;
 }

@@ -12,8 +12,6 @@ namespace {
 // A launch numbers the items of its segments with 32 bits, and the most items of a segment are its elements.
 constexpr int64_t max_elements = int64_t{1} << 30;
 
-uint64_t address_of(const void *data) { return reinterpret_cast<uintptr_t>(data); }
-
 }  // namespace
 
 heed_status TokenMoves::add(const TokenSegment &segment) {
@@ -82,7 +80,7 @@ heed_status TokenMoves::flush() {
     const auto word = [](auto x) { return static_cast<uint64_t>(x); };
     const uint64_t last[] = {word(from_.token_stride), word(from_.head_stride), word(to_.token_stride),
                              word(to_.head_stride),    address_of(r.cos),       address_of(r.sin)};
-    const KernelBuffer moved = {to_.data, HEED_U8, 1, {1}, {1}};
+    const KernelBuffer moved = named(to_.data);
     OpArgument arguments[std::size(words_) + 7 + std::size(last) + 1];
     OpArgument *next = std::copy(std::begin(words_), std::end(words_), arguments);
     for (const int32_t *x : std::initializer_list<const int32_t *>{

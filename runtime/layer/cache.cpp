@@ -4,6 +4,7 @@
 #include <cinttypes>
 #include <limits>
 #include <new>
+#include <numeric>
 
 #include "cuda/contexts.h"
 #include "layer/layer.h"
@@ -54,7 +55,7 @@ heed_kv_view heed_cache::view() const {
 heed_status heed_cache::copy(const heed_kv_range &range) const {
     const heed_kv_view memory = view();
     heed_execution execution = {};
-    execution.device = device.driver != nullptr ? HEED_CUDA : HEED_CPU;
+    execution.device = device.is_cuda() ? HEED_CUDA : HEED_CPU;
     execution.stream = stream;
     return heed_kv_copy(&memory, &range, 1, &execution);
 }
@@ -154,16 +155,17 @@ heed_status allocate(heed_cache *cache) {
     };
     take(cache->head_dim, dtype_bytes(cache->dtype), &cache->k);
     take(cache->head_dim_v, dtype_bytes(cache->dtype), &cache->v);
-    // Scales of free slots are 0.
-    const std::vector<float> zeros(cache->dtype == HEED_I8 ? static_cast<size_t>(elements(*cache, 1)) : 0);
-    for (OwnedMemory *scales : {&cache->k_scale, &cache->v_scale}) {
-        if (status || zeros.empty()) break;
-        const auto bytes = static_cast<int64_t>(zeros.size() * sizeof(float));
-        status = scales->assign("heed_cache_create", cache->device, zeros.data(), bytes);
+    if (cache->dtype == HEED_I8) {
+        take(1, sizeof(float), &cache->k_scale);
+        take(1, sizeof(float), &cache->v_scale);
     }
     if (status) return status;
     cache->kv_lens.assign(static_cast<size_t>(cache->batch), 0);
-    if (cache->storage != HEED_KV_PAGED) return HEED_OK;
+    if (cache->storage != HEED_KV_PAGED) {
+        cache->page_table.resize(static_cast<size_t>(cache->batch));
+        std::iota(cache->page_table.begin(), cache->page_table.end(), 0);
+        return HEED_OK;
+    }
     cache->page_table.assign(static_cast<size_t>(cache->batch) * static_cast<size_t>(cache->max_pages_per_seq), -1);
     cache->page_users.assign(static_cast<size_t>(cache->num_pages), 0);
     for (int32_t page = cache->num_pages; page-- > 0;) cache->free_pages.push_back(page);
@@ -184,9 +186,7 @@ heed_status create_cache(const heed_layer &layer, const heed_cache_config &confi
     heed_status status = check_config(c, config);
     if (!status) status = check_append_row(c, config.dtype);
     cuda::ScopedContext context;
-    if (!status && layer.device.driver != nullptr) {
-        status = context.enter_context(*layer.device.driver, layer.device.context);
-    }
+    if (!status) status = layer.device.enter(&context);
     if (status) return status;
     auto cache = std::make_unique<heed_cache>();
     cache->device = layer.device;
@@ -208,7 +208,7 @@ heed_status create_cache(const heed_layer &layer, const heed_cache_config &confi
     return status;
 }
 
-const char *name_of(const LayerDevice &device) { return device.driver != nullptr ? "CUDA" : "the CPU"; }
+const char *name_of(const LayerDevice &device) { return device.is_cuda() ? "CUDA" : "the CPU"; }
 
 heed_status check_sequence(const heed_cache &cache, const char *name, int32_t sequence) {
     return check_int(name, sequence, 0, cache.batch - 1);
@@ -225,10 +225,7 @@ heed_status fork(heed_cache *cache, int32_t from, int32_t to) {
         }
     } else {
         cuda::ScopedContext context;
-        heed_status status = HEED_OK;
-        if (cache->device.driver != nullptr) {
-            status = context.enter_context(*cache->device.driver, cache->device.context);
-        }
+        heed_status status = cache->device.enter(&context);
         if (!status && len > 0) status = cache->copy({from, to, 0, len});
         if (status) return status;
     }

@@ -19,7 +19,7 @@ struct heed_cache {
     heed::OwnedMemory k_scale, v_scale;  // f32, of int8
     // On the host, whatever the device.
     std::vector<int32_t> kv_lens;     // [batch]
-    std::vector<int32_t> page_table;  // [batch, max_pages_per_seq]
+    std::vector<int32_t> page_table;  // [batch, max_pages_per_seq]; contiguous: [batch], each sequence as a page
     std::vector<int32_t> page_users;  // sequences that a page belongs to
     std::vector<int32_t> free_pages;
 

@@ -77,7 +77,7 @@ const char *bytes_at(const heed_tensor &tensor, heed_dtype dtype, int64_t elemen
 heed_status pack(const heed_layer &layer, int32_t dim_in, int32_t dim_out, const WeightSource &weight, const void *bias,
                  heed_linear_weights *packed) {
     const heed_dtype dtype = layer.config.dtype;
-    if (layer.device.driver != nullptr) {
+    if (layer.device.is_cuda()) {
         return cuda::upload_linear(create_name, *layer.device.driver, dtype, dim_in, dim_out, weight, bias, packed);
     }
     return pack_linear(create_name, dtype, dim_in, dim_out, weight, bias, packed);
@@ -182,7 +182,7 @@ heed_status take_floats(const char *name, const heed_tensor &tensor, heed_dtype 
 // The row that serves the operation on the layer's device.
 heed_status find_row(const heed_layer &layer, Op op, const OpKernel **row) {
     const heed_dtype dtype = layer.config.dtype;
-    return (layer.device.driver != nullptr ? find_cuda_op_row : find_op_row)(op, dtype, dtype, row);
+    return (layer.device.is_cuda() ? find_cuda_op_row : find_op_row)(op, dtype, dtype, row);
 }
 
 heed_status take_norms(const heed_layer_weights &w, const Widths &n, heed_layer *layer) {
@@ -231,7 +231,7 @@ heed_status take_tables(const heed_layer_weights &w, heed_layer *layer) {
     if (!status && w.sink.data != nullptr) {
         status = take_floats("sink", w.sink, HEED_F32, 1, c.num_heads, device, &layer->sink);
     }
-    if (!status && device.driver != nullptr && c.clip_qkv > 0) status = find_row(*layer, Op::clip, &row);
+    if (!status && device.is_cuda() && c.clip_qkv > 0) status = find_row(*layer, Op::clip, &row);
     return status;
 }
 

@@ -22,7 +22,8 @@ heed_status clear_padding(const Forward &f, const int32_t *q_lens) {
         char *const begin = static_cast<char *>(tensor.data) + first * bytes;
         if (status || count == 0) return;
         if (f.on_cuda()) {
-            status = cuda::launch_clear(a.execution, begin, count * bytes);
+            status = cuda::launch_clear(*f.layer.device.driver, static_cast<cuda::Stream>(a.execution.stream), begin,
+                                        count * bytes);
         } else {
             std::memset(begin, 0, static_cast<size_t>(count * bytes));
         }

@@ -18,7 +18,7 @@ struct Forward {
     std::shared_ptr<const heed_plan> plan = nullptr;
 
     const heed_layer_config &config() const { return layer.config; }
-    bool on_cuda() const { return layer.device.driver != nullptr; }
+    bool on_cuda() const { return layer.device.is_cuda(); }
     bool combines_masks() const {
         return a.mask.data != nullptr && a.key_padding.data != nullptr && a.bias.data != nullptr;
     }

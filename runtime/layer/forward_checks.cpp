@@ -113,7 +113,7 @@ heed_status add_workspace(const heed_layer &layer, const heed_execution &executi
 }
 
 heed_status enter_context(const heed_layer &layer, const heed_execution &execution, cuda::ScopedContext *context) {
-    if (layer.device.driver == nullptr) return HEED_OK;
+    if (!layer.device.is_cuda()) return HEED_OK;
     const auto stream = static_cast<cuda::Stream>(execution.stream);
     if (const heed_status status = context->enter(*layer.device.driver, stream)) return status;
     if (context->id() == layer.device.context_id) return HEED_OK;

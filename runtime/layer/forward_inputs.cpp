@@ -15,12 +15,14 @@ namespace {
 void set_cache_shape(const heed_cache &cache, bool as_long_as_it_is, int32_t longest, heed_problem *p) {
     const heed_kv_view view = cache.view();
     p->kv_dtype = cache.dtype;
-    p->kv_storage = cache.storage;
     p->max_kv_len = as_long_as_it_is ? longest : cache.capacity;
     p->has_kv_lens = true;
-    p->num_pages = view.num_pages;
-    p->page_size = view.page_size;
-    p->max_pages_per_seq = view.max_pages_per_seq;
+    // Scales are packed by max_kv_len; by a page's length, which stays the capacity, where each sequence is a page.
+    const bool sequences_are_pages = as_long_as_it_is && cache.dtype == HEED_I8 && cache.storage == HEED_KV_CONTIGUOUS;
+    p->kv_storage = sequences_are_pages ? HEED_KV_PAGED : cache.storage;
+    p->num_pages = sequences_are_pages ? cache.batch : cache.num_pages;
+    p->page_size = sequences_are_pages ? cache.capacity : cache.page_size;
+    p->max_pages_per_seq = sequences_are_pages ? 1 : cache.max_pages_per_seq;
     p->k_layout = view.k_layout;
     p->v_layout = view.v_layout;
 }

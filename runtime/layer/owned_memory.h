@@ -1,6 +1,7 @@
 // Memory that a layer or a cache owns, where the layer computes.
 #pragma once
 
+#include "cuda/contexts.h"
 #include "cuda/device_memory.h"
 #include "heed/heed.h"
 #include "layer/large_buffer.h"
@@ -13,6 +14,11 @@ struct LayerDevice {
     cuda::Context context = nullptr;
     uint64_t context_id = 0;
     int capability = 0;  // of its chip, 10 * major + minor
+
+    bool is_cuda() const { return driver != nullptr; }
+    heed_status enter(cuda::ScopedContext *scope) const {
+        return is_cuda() ? scope->enter_context(*driver, context) : HEED_OK;
+    }
 };
 
 class OwnedMemory {

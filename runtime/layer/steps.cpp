@@ -23,7 +23,7 @@ heed_rope_tables tables_of(const heed_layer &layer) {
     return tables;
 }
 
-bool on_cuda(const LayerRun &run) { return run.layer.device.driver != nullptr; }
+bool on_cuda(const LayerRun &run) { return run.layer.device.is_cuda(); }
 
 heed_status multiply(const LayerRun &run, const LinearCall &call) {
     return on_cuda(run) ? cuda::launch_linear(call) : run_linear(call, run.memory.linear);

@@ -245,6 +245,10 @@ extern "C" heed_status heed_attention_probs(const heed_plan *plan, const heed_ar
     if (!status) status = heed::check_int("mode", mode, HEED_PROBS_SCORES, HEED_PROBS_SOFTMAX);
     if (status) return status;
     const heed_problem &p = plan->problem;
+    if (p.score_mod[0] != '\0') {
+        return heed::fail(HEED_UNSUPPORTED, "score_mod is \"%s\"; heed_attention_probs knows no score functions",
+                          p.score_mod);
+    }
     const heed_args copy = *args;
     heed::ProbsCall call = {*plan, copy, mode, *probs};
     const heed::Shape shape = {{p.batch, p.num_heads, p.max_q_len, p.max_kv_len}};

@@ -49,12 +49,12 @@ void pack_panel(const WeightSource &source, heed_linear_weights *w, int64_t pane
     const int64_t bytes = dtype_bytes(w->dtype);
     char *const first = w->panels.data() + panel * w->k_steps * w->columns * w->k_step * bytes;
     for (int64_t k = 0; k < w->dim_in; k++) {
+        const char *const column = static_cast<const char *>(source.data) + source.column_offset(k) * bytes;
         char *to = first + (k / w->k_step * w->columns * w->k_step + k % w->k_step) * bytes;
         for (int64_t lane = 0; lane < w->columns; lane++, to += w->k_step * bytes) {
             const int64_t n = panel * w->columns + lane;
             if (n >= w->dim_out) continue;
-            const char *const from = static_cast<const char *>(source.data) + source.offset(n, k) * bytes;
-            std::memcpy(to, from, static_cast<size_t>(bytes));
+            std::memcpy(to, column + source.row_offset(n) * bytes, static_cast<size_t>(bytes));
         }
     }
 }

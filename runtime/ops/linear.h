@@ -43,9 +43,8 @@ struct WeightSource {
     static WeightSource row_major(const void *data, int32_t dim_in, int32_t dim_out, int64_t row_stride) {
         return {data, dim_out, dim_in, 0, row_stride, 0, 1};
     }
-    int64_t offset(int64_t n, int64_t k) const {
-        return n / n_block * n_outer + n % n_block * n_inner + k / k_block * k_outer + k % k_block * k_inner;
-    }
+    int64_t row_offset(int64_t n) const { return n / n_block * n_outer + n % n_block * n_inner; }
+    int64_t column_offset(int64_t k) const { return k / k_block * k_outer + k % k_block * k_inner; }
 };
 
 // `bias` [dim_out] of dtype, or NULL. UNSUPPORTED without rows for this machine, OUT_OF_MEMORY.

@@ -16,6 +16,8 @@
 namespace heed {
 namespace {
 
+using cuda::address_of;
+
 struct MergeCall {
     View outs, out;
     View lse;  // [batch, num_heads, q_len, 1], of lse and of each of lses
@@ -181,8 +183,6 @@ heed_status merge(const heed_merge_args &a, const MergeCall &call) {
     return run_op("heed_merge_states", &a.execution, threads, num_blocks, block);
 }
 
-uint64_t address_of(const void *data) { return reinterpret_cast<uintptr_t>(data); }
-
 // Addresses of each state's out and lse.
 heed_status list_states(const heed_merge_args &a, uint64_t *words) {
     if (a.num_states > max_merge_states) {
@@ -226,7 +226,7 @@ heed_status merge_on_cuda(const heed_merge_args &a, const MergeCall &call) {
     last[6] = address_of(a.out.data);
     last[7] = address_of(a.lse.data);
     last[8] = address_of(a.sink);
-    const KernelBuffer merged = {a.out.data, HEED_U8, 1, {1}, {1}};
+    const KernelBuffer merged = cuda::named(a.out.data);
     OpArgument arguments[max_op_arguments];
     OpArgument *next = std::copy(std::begin(words), std::end(words), arguments);
     for (const int32_t *x : {&a.num_states, &rows, &a.q_len, &a.num_heads, &a.head_dim_v, &wide}) *next++ = *x;

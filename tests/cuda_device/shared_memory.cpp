@@ -9,6 +9,7 @@ SharedMemory::SharedMemory(uint32_t bytes, bool checks) : data_(bytes), checks_(
     writer_.resize(bytes);
     reader_epoch_.resize(bytes);
     reader_warps_.resize(bytes);
+    last_reader_.resize(bytes);
     copy_.resize(bytes);
 }
 
@@ -17,7 +18,7 @@ void SharedMemory::begin_block() {
     epoch_++;
     if (epoch_ > last_epoch) {
         epoch_ = 1;
-        for (auto *bytes : {&writer_, &reader_epoch_, &reader_warps_, &copy_})
+        for (auto *bytes : {&writer_, &reader_epoch_, &reader_warps_, &last_reader_, &copy_})
             std::fill(bytes->begin(), bytes->end(), 0);
     }
     first_epoch_ = epoch_;
@@ -28,6 +29,10 @@ bool SharedMemory::read_bytes(uint32_t at, Accessor by) {
     const uint32_t first = first_epoch_ << 5, epoch = epoch_, mine = epoch << 5 | by.warp;
     const uint32_t my_copy = epoch << 10 | by.thread;
     const uint32_t *writer = writer_.data() + at, *copy = copy_.data() + at;
+    uint32_t *last_reader = last_reader_.data() + at;
+    uint32_t other = 0;
+    for (uint32_t i = 0; i < bytes; i++) other |= last_reader[i] ^ mine;
+    if (other == 0) return true;
     uint32_t bad = 0;
     for (uint32_t i = 0; i < bytes; i++) {
         const uint32_t raced = (writer[i] >> 5 == epoch) & (writer[i] != mine);
@@ -39,6 +44,7 @@ bool SharedMemory::read_bytes(uint32_t at, Accessor by) {
     for (uint32_t i = 0; i < bytes; i++) {
         reader_warps[i] = (reader_epoch[i] == epoch ? reader_warps[i] : 0) | 1u << by.warp;
         reader_epoch[i] = epoch;
+        last_reader[i] = copy[i] >> 10 == epoch ? 0 : mine;
     }
     return true;
 }
@@ -98,7 +104,9 @@ bool SharedMemory::write(uint32_t at, uint32_t bytes, Accessor by) {
 
 bool SharedMemory::begin_copy(uint32_t at, uint32_t bytes, Accessor by) {
     if (!write(at, bytes, by)) return false;
-    if (checks_) std::fill_n(copy_.begin() + at, bytes, in_flight | by.thread);
+    if (!checks_) return true;
+    std::fill_n(copy_.begin() + at, bytes, in_flight | by.thread);
+    std::fill_n(last_reader_.begin() + at, bytes, 0);
     return true;
 }
 

@@ -49,6 +49,7 @@ private:
     std::vector<uint32_t> writer_;        // epoch * 32 + warp of the last write
     std::vector<uint32_t> reader_epoch_;  // of reader_warps_
     std::vector<uint32_t> reader_warps_;  // a bit per warp
+    std::vector<uint32_t> last_reader_;   // epoch * 32 + warp: whose further reads before a copy are fine; 0: none's
     std::vector<uint32_t> copy_;          // in_flight | thread, or epoch of the wait * 1024 + thread; 0: neither
     uint32_t epoch_ = 0, first_epoch_ = 0;
     bool checks_ = true;

@@ -143,6 +143,8 @@ void Warp::count_sectors(const uint64_t *at, uint32_t mask, bool writes) {
 // Where in shared memory, from 0 on.
 uint32_t Warp::shared_offset(uint64_t address, uint32_t bytes, int lane, const char *verb) const {
     const uint32_t size = execution_.shared->size();
+    if (address - shared_base <= size && address - shared_base + bytes <= size && (address & (bytes - 1)) == 0)
+        return static_cast<uint32_t>(address - shared_base);
     if (address < shared_base || address - shared_base + bytes > size || address > ~0u)
         fail(lane, cuda_illegal_address,
              access(verb, bytes, address) + " of shared memory, which has " + std::to_string(size) + " bytes from " +

@@ -21,8 +21,8 @@ protected:
 };
 
 // The prompt's tokens at once, then one token after the other: the rows of one causal call.
-void expect_steps_equal_batched(const SmallLayer &small, heed_kv_storage storage, heed_dtype cache_dtype,
-                                double bound) {
+void expect_steps_equal_batched(const SmallLayer &small, heed_kv_storage storage, heed_dtype cache_dtype, double bound,
+                                bool masked = false) {
     const heed_dtype dtype = small.config.dtype;
     const heed::Layer layer = small.make();
     const heed::Cache cache(layer, cache_config(storage, cache_dtype));
@@ -31,6 +31,9 @@ void expect_steps_equal_batched(const SmallLayer &small, heed_kv_storage storage
     for (int32_t first = 0, len = 9; first < 20; first += len, len = first < 16 ? 1 : 20 - first) {
         GuardedCall step(layer, dtype, 2, len);
         step.args.cache = cache.get();
+        const std::vector<uint8_t> all(static_cast<size_t>(2 * len * (first + len)), 1);
+        if (masked) step.args.mask = heed::tensor(all.data(), all.size());
+        step.args.mask_shape[1] = 1;
         for (int32_t b = 0; b < 2; b++) {
             for (int32_t t = 0; t < len; t++) step.take_token(b, t, whole, b, first + t);
         }
@@ -56,6 +59,12 @@ TEST_P(LayerCache, StepsEqualBatched) {
 TEST_P(LayerCache, StepsEqualBatchedInCodes) {
     SKIP_WITHOUT_ROWS(dtype(), HEED_I8, storage());
     expect_steps_equal_batched(SmallLayer(dtype()), storage(), HEED_I8, 4.0 / 127);  // codes have 127 steps
+}
+
+// A mask is as wide as the sequences are, not as the cache.
+TEST_P(LayerCache, MaskedStepsEqualBatchedInCodes) {
+    SKIP_WITHOUT_ROWS(dtype(), HEED_I8, storage(), HEED_FEATURE_MASK);
+    expect_steps_equal_batched(SmallLayer(dtype()), storage(), HEED_I8, 4.0 / 127, true);
 }
 
 TEST(LayerPositions, RopeChangesWhatPositionsMean) {

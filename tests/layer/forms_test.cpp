@@ -50,8 +50,6 @@ TEST_F(Forms, MultiHeadFromScratch) { from_scratch("mha_scratch", 8, 8); }
 // One weight for q, k and v; past keys and values; bias, key padding, clip, norms; attention weights.
 void fused(const std::string &name, int32_t num_kv_heads, float clip, float scale, heed_kv_storage storage) {
     SCOPED_TRACE(storage == HEED_KV_PAGED ? "paged" : "contiguous");
-    // heed_attention_probs on CUDA serves contiguous keys.
-    const bool with_probs = test_device() == HEED_CPU || storage == HEED_KV_CONTIGUOUS;
     const FormFile file(name);
     heed::LayerConfig config = on_device();
     config.weight_layout = HEED_WEIGHTS_FUSED;
@@ -87,9 +85,9 @@ void fused(const std::string &name, int32_t num_kv_heads, float clip, float scal
         call.args.bias = heed::tensor(bias.data(), bias.size());
         call.args.bias_shape[0] = call.args.bias_shape[2] = 1;
         call.args.key_padding = heed::tensor(padding.data(), padding.size());
-        if (with_probs) call.args.probs = heed::tensor(probs.data(), probs.size());
+        call.args.probs = heed::tensor(probs.data(), probs.size());
         file.expect("y" + std::to_string(step), call.forward(128));
-        if (with_probs) file.expect("probs" + std::to_string(step), probs);
+        file.expect("probs" + std::to_string(step), probs);
         step++;
     }
     file.expect_cache(past.view());

@@ -126,9 +126,10 @@ const std::map<std::string, MakeCase> makers = {{"prefix_lm", make_prefix_lm},
                                                 {"tree", make_tree},
                                                 {"distance", make_distance}};
 
-// Prepares the call on the score function instead of what the oracle sees.
-heed_status prepare(Call *call, const Case &c, const char *score_mod) {
-    call->problem.has_mask = call->problem.has_bias = false;
+// Prepares the call on the score function instead of what the oracle sees; `masked`: its mask is the call's own.
+heed_status prepare(Call *call, const Case &c, const char *score_mod, bool masked = false) {
+    call->problem.has_mask = masked;
+    call->problem.has_bias = false;
     call->problem.score_mod = score_mod;
     const heed_status status = call->prepare();
     for (int n = 0; n < HEED_MAX_SCORE_BUFFERS; n++) {
@@ -178,14 +179,65 @@ TEST_P(ScoreMods, EqualMasksAndBiases) {
 INSTANTIATE_TEST_SUITE_P(Rows, ScoreMods, testing::ValuesIn(rows_with_score_mod()),
                          [](const testing::TestParamInfo<Row> &instance) { return instance.param.name; });
 
+// A key that a mask hides stays hidden, whatever the score function makes of its logit.
+TEST_P(ScoreMods, LeaveMasksAlone) {
+    const Row &row = GetParam();
+    if ((row.info.features & HEED_FEATURE_MASK) == 0 || std::strcmp(row.info.score_mod, "distance") != 0) {
+        GTEST_SKIP() << "of rows with masks and a score function that changes logits";
+    }
+    Rng rng(4);
+    Shape shape = row.shape();
+    shape.batch = shape.num_heads = shape.num_kv_heads = 1;
+    shape.kv_len = 150;
+    shape.q_len = row.decode() ? 2 : 40;
+    Case c;
+    c.a = row.attention(shape, Data::normal, rng.bits());
+    c.a.position = HEED_BOTTOM_RIGHT;
+    makers.at("distance")(&c, &rng);
+    c.see([&](int32_t, int32_t, int32_t i, int64_t, int32_t) { return i != 1 && rng.chance(0.5); });
+    Call call(c.a, row.options());
+    ASSERT_EQ(prepare(&call, c, "distance", true), HEED_OK) << heed_last_error();
+    ASSERT_EQ(call.kernel(), row.name);
+    ASSERT_EQ(call.execute(), HEED_OK) << heed_last_error();
+    const Trust few_keys = {false, false};
+    const Verdict verdict = judge(c.a, compute_reference_as_held(c.a, false), call.out(), call.lse(), few_keys);
+    EXPECT_TRUE(verdict.ok) << verdict.summary() << " " << verdict.complaint;
+}
+
+// The keys of other documents are not read: of 8 documents 7.
+TEST(ScoreModBlocks, HiddenOnesAreNotReadOnCuda) {
+    if (test_device() != HEED_CUDA) GTEST_SKIP() << "of CUDA rows";
+    int tested = 0;
+    for (const Row &row : rows_with_score_mod()) {
+        if (std::strcmp(row.info.score_mod, "document") != 0 || row.info.dtype != HEED_F16) continue;
+        Case c;
+        c.a = row.attention({1, 1, 1, row.decode() ? 1 : 32, 2048, 64, 64}, Data::normal, 5);
+        c.a.position = HEED_BOTTOM_RIGHT;
+        int64_t sectors[2];
+        for (const bool many : {false, true}) {
+            c.words[0].assign(2048, 0);
+            for (int32_t j = 0; many && j < 2048; j++) c.words[0][static_cast<size_t>(j)] = j / 256;
+            c.words[1] = {2048};
+            Call call(c.a, row.options());
+            ASSERT_EQ(prepare(&call, c, "document"), HEED_OK) << heed_last_error();
+            sectors[many] = sectors_read([&] { ASSERT_EQ(call.execute(), HEED_OK) << heed_last_error(); });
+        }
+        if (sectors[0] < 0) GTEST_SKIP() << "of the emulated device, which counts sectors";
+        EXPECT_LT(sectors[1], sectors[0] / 4) << row.name;
+        tested++;
+    }
+    EXPECT_GT(tested, 0);
+}
+
 // On a CPU: the keys and values of the first document lie in memory that may not be read, but for a block's worth at
 // its end.
 TEST(ScoreModBlocks, HiddenOnesAreNotRead) {
     constexpr int32_t len = 4096, queries = 96, head_dim = 64;
     constexpr size_t bytes = size_t{len} * head_dim * sizeof(float);
     constexpr size_t unread = len / 2 - 256;  // keys: a block has at most 256, whole pages
+    if (test_device() == HEED_CUDA) GTEST_SKIP() << "of CPU rows";
+    int tested = 0;
     for (const Row &row : rows_with_score_mod()) {
-        if (row.cuda()) continue;
         if (std::strcmp(row.info.score_mod, "document") != 0 || row.info.dtype != HEED_F32 || row.any_head_dim())
             continue;
         heed_problem p;
@@ -227,7 +279,24 @@ TEST(ScoreModBlocks, HiddenOnesAreNotRead) {
         EXPECT_EQ(heed_execute(plan.get(), &args), HEED_OK) << row.name << ": " << heed_last_error();
         for (int64_t n = 0; n < int64_t{p.max_q_len} * head_dim; n++) ASSERT_EQ(out[n], 1.0f) << row.name;
         for (void *tensor : memory) munmap(tensor, bytes);
+        tested++;
     }
+    EXPECT_GT(tested, 0);
+}
+
+// heed_attention_probs would leave the score function out.
+TEST(ScoreModProbs, AreRefused) {
+    Rng rng(6);
+    Case c;
+    c.a = make_attention({1, 2, 1, 5, 40, 64, 64});
+    makers.at("document")(&c, &rng);
+    Call call(c.a, {});
+    ASSERT_EQ(prepare(&call, c, "document"), HEED_OK) << heed_last_error();
+    std::vector<float> probs(2 * 5 * 40, 7.0f);
+    const heed_tensor out = {probs.data(), static_cast<int64_t>(probs.size()), HEED_F32};
+    EXPECT_EQ(heed_attention_probs(call.plan(), &call.args, HEED_PROBS_SOFTMAX, &out, nullptr), HEED_UNSUPPORTED);
+    EXPECT_STREQ(heed_last_error(), "score_mod is \"document\"; heed_attention_probs knows no score functions");
+    EXPECT_EQ(probs, std::vector<float>(probs.size(), 7.0f));
 }
 
 class ScoreModErrors : public testing::Test {

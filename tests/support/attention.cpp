@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
+#include <tuple>
 
 #include "device.h"
 #include "element.h"
@@ -51,12 +53,19 @@ void hold_int8_rows(std::vector<float> *values, int32_t head_dim) {
 // Powers of two whose sum, divided by a count and rounded to the dtype, still tells them all.
 int32_t exact_bits(heed_dtype dtype) { return dtype == HEED_F32 ? 16 : dtype == HEED_F16 ? 8 : 6; }
 
-class Fnv {
+class Hash {
 public:
     template <class T>
     void add(const T *values, size_t n) {
         const auto *bytes = reinterpret_cast<const unsigned char *>(values);
-        for (size_t i = 0; i < n * sizeof(T); i++) hash_ = (hash_ ^ bytes[i]) * 0x100000001b3ull;
+        for (size_t left = n * sizeof(T); left > 0;) {
+            const size_t count = std::min(left, sizeof(uint64_t));
+            uint64_t word = 0;
+            std::memcpy(&word, bytes, count);
+            hash_ = rotate((hash_ ^ word) * 0x9e3779b97f4a7c15ull, 29);
+            bytes += count;
+            left -= count;
+        }
     }
     template <class T>
     void add(const std::vector<T> &values) {
@@ -64,7 +73,7 @@ public:
         add(&n, 1);
         add(values.data(), n);
     }
-    uint64_t hash() const { return hash_; }
+    uint64_t value() const { return hash_; }
 
 private:
     uint64_t hash_ = 0xcbf29ce484222325ull;
@@ -98,15 +107,17 @@ int32_t Rng::below(int32_t n) { return static_cast<int32_t>(bits() % static_cast
 
 int32_t Rng::between(int32_t low, int32_t high) { return low + below(high - low + 1); }
 
-bool Rng::chance(double probability) { return std::ldexp(static_cast<double>(bits() >> 11), -53) < probability; }
+bool Rng::chance(double probability) { return static_cast<double>(bits() >> 11) * 0x1p-53 < probability; }
 
 float Rng::normal() {
-    const double u = std::ldexp(static_cast<double>((bits() >> 11) + 1), -53);
-    const double angle = std::ldexp(static_cast<double>(bits() >> 11), -53) * 2 * 3.14159265358979323846;
+    const double u = static_cast<double>((bits() >> 11) + 1) * 0x1p-53;
+    const double angle = static_cast<double>(bits() >> 11) * 0x1p-53 * 2 * 3.14159265358979323846;
     return static_cast<float>(std::sqrt(-2 * std::log(u)) * std::cos(angle));
 }
 
-Attention make_attention(const Shape &shape, Data data, uint64_t seed, heed_dtype dtype, bool int8_kv) {
+namespace {
+
+Attention draw_attention(const Shape &shape, Data data, uint64_t seed, heed_dtype dtype, bool int8_kv) {
     Attention a;
     static_cast<Shape &>(a) = shape;
     a.dtype = dtype;
@@ -121,6 +132,33 @@ Attention make_attention(const Shape &shape, Data data, uint64_t seed, heed_dtyp
     }
     hold_in_types(&a);
     return a;
+}
+
+}  // namespace
+
+// Rows of several ISAs see the same cases: what was drawn is kept.
+Attention make_attention(const Shape &shape, Data data, uint64_t seed, heed_dtype dtype, bool int8_kv) {
+    using Key = std::tuple<std::array<int32_t, 7>, Data, uint64_t, heed_dtype, bool>;
+    constexpr size_t most_kept = size_t{1} << 23;  // numbers
+    thread_local std::map<Key, Attention> kept;
+    thread_local size_t num_kept = 0;
+    const Key key = {
+        {shape.batch, shape.num_heads, shape.num_kv_heads, shape.q_len, shape.kv_len, shape.head_dim, shape.head_dim_v},
+        data,
+        seed,
+        dtype,
+        int8_kv};
+    const auto found = kept.find(key);
+    if (found != kept.end()) return found->second;
+    Attention a = draw_attention(shape, data, seed, dtype, int8_kv);
+    const size_t numbers = a.q.size() + a.k.size() + a.v.size();
+    if (num_kept + numbers > most_kept) {
+        kept.clear();
+        num_kept = 0;
+    }
+    if (numbers > most_kept) return a;
+    num_kept += numbers;
+    return kept.emplace(key, std::move(a)).first->second;
 }
 
 void hold_in_types(Attention *a) {
@@ -205,7 +243,7 @@ std::vector<uint8_t> visible_keys(const Attention &a, int32_t b, int32_t h, int3
 }
 
 uint64_t content_hash(const Attention &a) {
-    Fnv fnv;
+    Hash hash;
     const int64_t numbers[] = {a.batch,
                                a.num_heads,
                                a.num_kv_heads,
@@ -228,14 +266,14 @@ uint64_t content_hash(const Attention &a) {
                                static_cast<int64_t>(a.dropout_seed),
                                static_cast<int64_t>(a.dropout_offset)};
     const float scalars[] = {a.scale, a.softcap, a.dropout_p};
-    fnv.add(numbers, sizeof(numbers) / sizeof(numbers[0]));
-    fnv.add(scalars, 3);
-    fnv.add(a.mask.shape.data(), 4);
-    fnv.add(a.bias.shape.data(), 4);
-    for (const auto *values : {&a.q, &a.k, &a.v, &a.bias.data, &a.sink, &a.alibi_slopes}) fnv.add(*values);
-    fnv.add(a.mask.data);
-    for (const auto *lens : {&a.q_lens, &a.kv_lens, &a.q_offsets}) fnv.add(*lens);
-    return fnv.hash();
+    hash.add(numbers, sizeof(numbers) / sizeof(numbers[0]));
+    hash.add(scalars, 3);
+    hash.add(a.mask.shape.data(), 4);
+    hash.add(a.bias.shape.data(), 4);
+    for (const auto *values : {&a.q, &a.k, &a.v, &a.bias.data, &a.sink, &a.alibi_slopes}) hash.add(*values);
+    hash.add(a.mask.data);
+    for (const auto *lens : {&a.q_lens, &a.kv_lens, &a.q_offsets}) hash.add(*lens);
+    return hash.value();
 }
 
 }  // namespace heed_test

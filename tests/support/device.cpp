@@ -247,4 +247,19 @@ heed_args on_device(const DeviceMirror &mirror, const heed_args &args) {
     return result;
 }
 
+int64_t sectors_read(const std::function<void()> &work) {
+    void *const library = dlopen("libcuda.so.1", RTLD_NOW);
+    if (library == nullptr || dlsym(library, "heed_device_sectors") == nullptr) return -1;
+    int (*configure)(const char *);
+    uint64_t (*sectors)(int);
+    look_up(library, "heed_device_configure", &configure);
+    look_up(library, "heed_device_sectors", &sectors);
+    configure("traffic=on");
+    const uint64_t before = sectors(0);
+    work();
+    CudaDevice::get().synchronize();
+    configure("traffic=off");
+    return static_cast<int64_t>(sectors(0) - before);
+}
+
 }  // namespace heed_test

@@ -54,6 +54,9 @@ private:
     std::unique_ptr<const Driver> driver_;
 };
 
+// Sectors of 32 bytes of global memory that warps read in `work`, as the emulated device counts them; -1 on a GPU.
+int64_t sectors_read(const std::function<void()> &work);
+
 // Memory on the device.
 class DeviceBuffer {
 public:

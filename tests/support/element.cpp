@@ -4,6 +4,7 @@
 #include <cfloat>
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 namespace heed_test {
 namespace {
@@ -26,27 +27,34 @@ uint16_t to_bf16(float x) {
     return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-// In units of the last place of f16 at x's exponent, where nearbyint rounds half to even.
+// The bits of a float less the 13 that f16 has not, rounded half to even: a carry moves into the exponent by itself.
 uint16_t to_f16(float x) {
-    const uint16_t sign = std::signbit(x) ? 0x8000u : 0u;
-    const float magnitude = std::fabs(x);
-    if (std::isnan(x)) return sign | 0x7e00u;
-    if (magnitude >= 65520.0f) return sign | 0x7c00u;
-    int exponent = 0;
-    std::frexp(magnitude, &exponent);
-    const int unit = exponent - 11 < -24 ? -24 : exponent - 11;
-    const auto units = static_cast<uint32_t>(std::nearbyint(std::ldexp(static_cast<double>(magnitude), -unit)));
-    // units is 1024..2048 for normal numbers; a carry to 2048 moves into the exponent by itself.
-    const uint32_t bits = units < 1024 ? units : (static_cast<uint32_t>(unit + 24) << 10) + units;
-    return static_cast<uint16_t>(sign | bits);
+    const uint32_t bits = bits_of(x), magnitude = bits & 0x7fffffffu;
+    const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000u);
+    if (magnitude > 0x7f800000u) return sign | 0x7e00u;
+    if (magnitude >= 0x477ff000u) return sign | 0x7c00u;  // 65520
+    if (magnitude < 0x38800000u) {  // 2^-14: a multiple of 2^-24, the last place of floats from 0.5 to 1
+        return static_cast<uint16_t>(sign | (bits_of(float_of(magnitude) + 0.5f) - bits_of(0.5f)));
+    }
+    const uint32_t rebiased = magnitude - ((127 - 15) << 23);
+    return static_cast<uint16_t>(sign | ((rebiased + 0xfffu + (rebiased >> 13 & 1u)) >> 13));
 }
 
-float from_f16(uint16_t bits) {
+float value_of_f16(uint16_t bits) {
     const int exponent = (bits >> 10) & 31, mantissa = bits & 1023;
     const float sign = (bits & 0x8000u) != 0 ? -1.0f : 1.0f;
     if (exponent == 31) return mantissa != 0 ? NAN : sign * INFINITY;
     if (exponent == 0) return sign * std::ldexp(static_cast<float>(mantissa), -24);
     return sign * std::ldexp(static_cast<float>(mantissa + 1024), exponent - 25);
+}
+
+float from_f16(uint16_t bits) {
+    static const std::vector<float> values = [] {
+        std::vector<float> result;
+        for (uint32_t n = 0; n < 0x10000u; n++) result.push_back(value_of_f16(static_cast<uint16_t>(n)));
+        return result;
+    }();
+    return values[bits];
 }
 
 // The largest power of two that divides x, which is not 0.

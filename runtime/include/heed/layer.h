@@ -17,7 +17,7 @@
  * execution.stream: they wait for nothing, allocate nothing on the device (lists of lengths come from the heap), and
  * may be captured into a graph, which then holds the lengths: a replay writes the same slots of a cache again. A
  * cache's lengths and pages change when a call returns, its tensors when the stream gets there; copies of
- * heed_cache_fork and of shared pages run on the stream of the cache's last call. */
+ * heed_cache_fork and of shared pages run on the stream of the cache's last call, which must exist until then. */
 #ifndef HEED_LAYER_H
 #define HEED_LAYER_H
 

@@ -142,7 +142,8 @@ typedef enum heed_probs_mode HEED_ENUM_WIDTH {
     HEED_PROBS_SOFTMAX = 3  /* probabilities before dropout: exact 0 where not visible and in rows without keys */
 } heed_probs_mode;
 
-/* Writes [batch, num_heads, q_len, kv_len] values in the problem's dtype or f32. v and out of args are not used.
+/* Writes [batch, num_heads, q_len, kv_len] values in the problem's dtype or f32. v and out of args are not used. Plans
+ * with a score_mod get HEED_UNSUPPORTED.
  * It costs q_len * kv_len memory traffic: for looking into a model, not for running it. On CUDA it takes the workspace
  * and device_status of args as heed_execute does. */
 HEED_API heed_status heed_attention_probs(const struct heed_plan *plan, const struct heed_args *args,
