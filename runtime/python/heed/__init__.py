@@ -26,5 +26,10 @@ __all__ = [
 
 
 def kernels() -> list[dict[str, Any]]:
-    """The rows of the kernel table: heed_kernel_info_t of each, as a dict; `supported` is about this machine."""
+    """The rows of the kernel table, a dict of the fields of heed_kernel_info_t for each.
+
+    name, phase ("prefill", "decode"), dtype, kv_dtype, head_dim and head_dim_v (0 = any), features (HEED_FEATURE_* bits),
+    kv_storage ("contiguous", "paged": every storage), isa, row_block, kv_block, scratch_bytes, code_bytes, schedule,
+    score_mod ("" for none); supported and unsupported_reason are about this machine.
+    """
     return _heed.kernels()
