@@ -75,14 +75,17 @@ def int32_array(name: str, values: Any) -> Any:
     return np.ascontiguousarray(array, dtype=np.int32)
 
 
-def without_gradient(name: str, array: Any) -> Any:
-    """PyTorch exports no tensor that requires a gradient: where none is recorded it is taken without."""
-    if not getattr(array, "requires_grad", False):
-        return array
-    if sys.modules["torch"].is_grad_enabled():
+def refuse_gradient(name: str, array: Any) -> None:
+    """Unsupported, if PyTorch would record a gradient of it. Dynamo traces this."""
+    if getattr(array, "requires_grad", False) and sys.modules["torch"].is_grad_enabled():
         raise Unsupported(f"{name} requires a gradient, which Heed does not compute; call it under torch.no_grad(), or with "
                           f"{name}.detach()")
-    return array.detach()
+
+
+def without_gradient(name: str, array: Any) -> Any:
+    """PyTorch exports no tensor that requires a gradient: where none is recorded it is taken without."""
+    refuse_gradient(name, array)
+    return array.detach() if getattr(array, "requires_grad", False) else array
 
 
 @contextlib.contextmanager
@@ -95,9 +98,10 @@ def launch(like: Any, stream: Any) -> Iterator[tuple[int, Callable[[int], Any] |
     elif framework(like) == "torch":
         torch = sys.modules["torch"]
         with torch.cuda.device(like.device):
-            if not getattr(_thread, "has_context", False):
-                torch.cuda.mem_get_info()  # any call of CUDA's runtime makes its context this thread's
-                _thread.has_context = True
+            known = _thread.__dict__.setdefault("devices", set())
+            if like.device.index not in known:
+                torch.cuda.mem_get_info()  # any call of CUDA's runtime makes the device's context this thread's
+                known.add(like.device.index)
             if stream is None:
                 stream = torch.cuda.current_stream()
             elif isinstance(stream, int):
