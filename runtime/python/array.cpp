@@ -11,12 +11,6 @@ namespace nb = nanobind;
 namespace heed::python {
 namespace {
 
-std::string list(const int64_t *values, size_t count) {
-    std::string text = "[";
-    for (size_t i = 0; i < count; i++) text += (i > 0 ? ", " : "") + std::to_string(values[i]);
-    return text + "]";
-}
-
 std::string class_name(nb::handle object) { return nb::cast<std::string>(nb::str(object.type().attr("__name__"))); }
 
 // ml_dtypes' bfloat16, which neither DLPack nor the buffer protocol of NumPy names, has dtype.kind "V".
@@ -81,6 +75,12 @@ void describe(const NdArray &view, bool is_bfloat16, Array *array) {
 
 }  // namespace
 
+std::string shape_text(const int64_t *extents, size_t rank) {
+    std::string text = "[";
+    for (size_t i = 0; i < rank; i++) text += (i > 0 ? ", " : "") + std::to_string(extents[i]);
+    return text + "]";
+}
+
 std::vector<int64_t> Array::shape_with_last(int64_t last) const {
     std::vector<int64_t> result(shape, shape + rank);
     result.back() = last;
@@ -99,19 +99,20 @@ bool Array::is_packed() const {
 void Array::check_shape(const std::vector<int64_t> &expected, const char *axes) const {
     if (expected.size() == static_cast<size_t>(rank) && std::equal(expected.begin(), expected.end(), shape)) return;
     refuse("%s has the shape %s; it must be %s, which is %s", name.c_str(),
-           list(shape, static_cast<size_t>(rank)).c_str(), axes, list(expected.data(), expected.size()).c_str());
+           shape_text(shape, static_cast<size_t>(rank)).c_str(), axes,
+           shape_text(expected.data(), expected.size()).c_str());
 }
 
 void Array::check_rank(int32_t expected, const char *axes) const {
     if (rank == expected) return;
     refuse("%s has the shape %s; it must have %d dimensions, %s", name.c_str(),
-           list(shape, static_cast<size_t>(rank)).c_str(), expected, axes);
+           shape_text(shape, static_cast<size_t>(rank)).c_str(), expected, axes);
 }
 
 void Array::check_packed() const {
     if (is_packed()) return;
     refuse("%s has the strides %s; it must be packed, row by row without gaps", name.c_str(),
-           list(stride, static_cast<size_t>(rank)).c_str());
+           shape_text(stride, static_cast<size_t>(rank)).c_str());
 }
 
 void Array::check_dtype(heed_dtype expected) const {
@@ -187,17 +188,17 @@ void broadcast_layout(const Array &array, int32_t shape[max_rank], heed_layout *
     const int32_t first = max_rank - array.rank;
     for (int32_t i = 0; i < array.rank; i++) {
         if (array.shape[i] == 1 || (array.stride[i] == 0 && array.shape[i] != 0)) continue;
-        shape[first + i] = static_cast<int32_t>(array.shape[i]);
+        shape[first + i] = array.extent(i);
         layout->stride[first + i] = array.stride[i];
     }
 }
 
-const int32_t *lengths_of(const Array &array, int64_t batch) {
+int32_t *lengths_of(const Array &array, int64_t batch) {
     array.check_shape({batch}, "[batch]");
     array.check_dtype(HEED_I32);
     array.check_packed();
     array.check_on_cpu();
-    return static_cast<const int32_t *>(array.tensor.data);
+    return static_cast<int32_t *>(array.tensor.data);
 }
 
 }  // namespace heed::python

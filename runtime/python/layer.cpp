@@ -83,8 +83,8 @@ public:
         x.check_shape({x.shape[0], x.shape[1], config.dim_in}, "[batch, q_len, dim_in]");
         x.check_dtype(config.dtype);
         y.check_shape({x.shape[0], x.shape[1], config.dim_out}, "[batch, q_len, dim_out]");
-        args_.batch = static_cast<int32_t>(x.shape[0]);
-        args_.q_len = static_cast<int32_t>(x.shape[1]);
+        args_.batch = x.extent(0);
+        args_.q_len = x.extent(1);
         for (const char *name : {"x", "out", "memory", "key_padding", "probs"}) {
             if (find(name) != nullptr) find(name)->check_packed();
         }
@@ -111,7 +111,7 @@ private:
     void set_memory(const Array &memory, const heed_layer_config &config) {
         memory.check_rank(3, "[batch, memory_len, dim_memory]");
         memory.check_shape({args_.batch, memory.shape[1], config.dim_memory}, "[batch, memory_len, dim_memory]");
-        args_.memory_len = static_cast<int32_t>(memory.shape[1]);
+        args_.memory_len = memory.extent(1);
         args_.memory = memory.tensor;
     }
 
@@ -158,8 +158,7 @@ public:
         heed_execution execution = {};
         workspace().attach(execution);
         const nb::gil_scoped_release unlocked;
-        layer_.prepare(cache.get(), static_cast<int32_t>(tokens.shape[0]), static_cast<int32_t>(tokens.shape[1]),
-                       tokens.tensor, counts, execution);
+        layer_.prepare(cache.get(), tokens.extent(0), tokens.extent(1), tokens.tensor, counts, execution);
     }
 
     const heed_layer_config &config() const { return config_; }
@@ -210,8 +209,7 @@ void bind_layer(nb::module_ &module) {
         .def("make_cache", &BoundLayer::make_cache, nb::arg("fields"), nb::arg("int8"))
         .def("forward", &BoundLayer::forward, nb::arg("arrays"), nb::arg("fields"), nb::arg("cache").none())
         .def("prepare", &BoundLayer::prepare, nb::arg("cache"), nb::arg("memory"), nb::arg("memory_lens").none())
-        .def_prop_ro("dim_out", [](const BoundLayer &layer) { return layer.config().dim_out; })
-        .def_prop_ro("num_heads", [](const BoundLayer &layer) { return layer.config().num_heads; });
+        .def_prop_ro("dim_out", [](const BoundLayer &layer) { return layer.config().dim_out; });
 }
 
 }  // namespace heed::python
