@@ -47,6 +47,10 @@ heed_device device_of(const std::string &name, int32_t type) {
     refuse("%s is on a device of DLPack's type %d; it must be on a CPU (1, 3) or CUDA (2)", name.c_str(), type);
 }
 
+std::string device_text(const Array &array) {
+    return array.device == HEED_CPU ? "the CPU" : "CUDA device " + std::to_string(array.device_id);
+}
+
 template <class NdArray>
 void describe(const NdArray &view, bool is_bfloat16, Array *array) {
     if (view.ndim() > static_cast<size_t>(max_rank)) {
@@ -122,15 +126,14 @@ void Array::check_dtype(heed_dtype expected) const {
 
 void Array::check_device(const Array &other) const {
     if (device == other.device && device_id == other.device_id) return;
-    const auto text = [](const Array &array) {
-        return array.device == HEED_CPU ? std::string("the CPU") : "CUDA device " + std::to_string(array.device_id);
-    };
-    refuse("%s is on %s; it must be on %s, as %s", name.c_str(), text(*this).c_str(), text(other).c_str(),
+    refuse("%s is on %s; it must be on %s, as %s", name.c_str(), device_text(*this).c_str(), device_text(other).c_str(),
            other.name.c_str());
 }
 
-void Array::check_on_cpu() const {
-    if (device != HEED_CPU) refuse("%s is on CUDA device %d; it must be on the CPU", name.c_str(), device_id);
+void Array::check_on(heed_device expected) const {
+    if (device == expected) return;
+    refuse("%s is on %s; it must be on %s", name.c_str(), device_text(*this).c_str(),
+           expected == HEED_CPU ? "the CPU" : "CUDA");
 }
 
 Array import_array(const std::string &name, nb::handle object, Access access) {
@@ -197,7 +200,7 @@ int32_t *lengths_of(const Array &array, int64_t batch) {
     array.check_shape({batch}, "[batch]");
     array.check_dtype(HEED_I32);
     array.check_packed();
-    array.check_on_cpu();
+    array.check_on(HEED_CPU);
     return static_cast<int32_t *>(array.tensor.data);
 }
 

@@ -35,7 +35,7 @@ struct Array {
     void check_packed() const;
     void check_dtype(heed_dtype expected) const;
     void check_device(const Array &other) const;
-    void check_on_cpu() const;
+    void check_on(heed_device expected) const;  // any of CUDA's
 };
 
 // INVALID_ARGUMENT for what is no array, has more than four dimensions or extents beyond 2^31-1, lies on another

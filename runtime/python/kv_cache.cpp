@@ -6,6 +6,7 @@
 #include "array.h"
 #include "bindings.h"
 #include "errors.h"
+#include "execution.h"
 
 namespace nb = nanobind;
 
@@ -59,7 +60,7 @@ private:
         page_table_.check_shape({view_.batch, page_table_.shape[1]}, "[batch, max_pages_per_seq]");
         page_table_.check_dtype(HEED_I32);
         page_table_.check_packed();
-        page_table_.check_on_cpu();
+        page_table_.check_on(HEED_CPU);
         view_.storage = HEED_KV_PAGED;
         view_.num_pages = k_.extent(0);
         view_.page_size = k_.extent(1);
@@ -77,13 +78,6 @@ private:
     Array k_, v_, kv_lens_, k_scale_, v_scale_, page_table_;
     heed_kv_view view_ = {};
 };
-
-heed_execution execution_of(const CacheArrays &cache, uint64_t stream) {
-    heed_execution execution = {};
-    execution.device = cache.k().device;
-    execution.stream = reinterpret_cast<void *>(stream);
-    return execution;
-}
 
 void kv_append(const nb::dict &arrays, nb::handle k_new, nb::handle v_new, const std::vector<int32_t> &new_lens,
                uint64_t stream) {
@@ -109,7 +103,7 @@ void kv_append(const nb::dict &arrays, nb::handle k_new, nb::handle v_new, const
     args.k_new_layout = layout_of(k);
     args.v_new_layout = layout_of(v);
     args.cache = view;
-    args.execution = execution_of(cache, stream);
+    args.execution = execution_on(cache.k(), stream);
     const nb::gil_scoped_release unlocked;
     check(heed_kv_append(&args));
 }
@@ -118,7 +112,7 @@ void kv_append(const nb::dict &arrays, nb::handle k_new, nb::handle v_new, const
 void kv_copy(const nb::dict &arrays, int32_t from, int32_t to, int32_t begin, int32_t count, uint64_t stream) {
     const CacheArrays cache(arrays);
     const heed_kv_range range = {from, to, begin, count};
-    const heed_execution execution = execution_of(cache, stream);
+    const heed_execution execution = execution_on(cache.k(), stream);
     const nb::gil_scoped_release unlocked;
     check(heed_kv_copy(&cache.view(), &range, 1, &execution));
 }

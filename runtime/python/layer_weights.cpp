@@ -79,7 +79,7 @@ LayerWeightArrays::LayerWeightArrays(const nb::dict &weights) {
         }
         const Array array = import_array(name, value, Access::read);
         array.check_packed();
-        array.check_on_cpu();
+        array.check_on(HEED_CPU);
         target = array.tensor;
         shapes_.push_back({name, {array.shape, array.shape + array.rank}});
     }

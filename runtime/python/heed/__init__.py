@@ -2,6 +2,8 @@
 
 attention(q, k, v, ...)   softmax(q k^T) v with masks, windows, caches, on NumPy's arrays and any that speak DLPack
 KVCache                   keys and values of growing sequences, contiguous or in pages
+attention_probs           what attention makes of q and k: scores, or their softmax
+rope, merge_states, linear  rotary embedding, attention over parts of the keys to attention over all, dense layers
 Layer                     projections, attention and cache, from weights or a safetensors file
 kernels(), explain(...)   the kernels of this build; which one a call would run, and why
 heed.torch                scaled_dot_product_attention for PyTorch, with torch.compile
@@ -13,15 +15,17 @@ from __future__ import annotations
 from typing import Any
 
 from . import _heed
-from ._attention import attention, explain
+from ._attention import attention, attention_probs, explain
 from ._errors import Error, Internal, InvalidArgument, NoDevice, OutOfMemory, Unsupported, WorkspaceTooSmall
 from ._heed import LayerCache, __version__
 from ._kv_cache import KVCache
 from ._layer import Layer
+from ._ops import LinearWeights, linear, merge_states, rope
 
 __all__ = [
-    "Error", "Internal", "InvalidArgument", "KVCache", "Layer", "LayerCache", "NoDevice", "OutOfMemory", "Unsupported",
-    "WorkspaceTooSmall", "__version__", "attention", "explain", "kernels",
+    "Error", "Internal", "InvalidArgument", "KVCache", "Layer", "LayerCache", "LinearWeights", "NoDevice", "OutOfMemory",
+    "Unsupported", "WorkspaceTooSmall", "__version__", "attention", "attention_probs", "explain", "kernels", "linear",
+    "merge_states", "rope",
 ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -41,8 +41,13 @@ def empty(like: Any, shape: tuple[int, ...], dtype: str | None = None) -> Any:
         return torch.empty(shape, dtype=getattr(torch, dtype) if dtype else like.dtype, device=like.device)
     if kind == "numpy" or (kind == "jax" and not is_on_cuda(like)):
         return np.empty(shape, dtype or like.dtype)
-    raise Unsupported(f"q is a {type(like).__name__} on DLPack's device {like.__dlpack_device__()}; results must then be "
-                      f"given as out and lse, and CUDA's workspace as workspace")
+    raise Unsupported(f"no arrays like a {type(like).__name__} on DLPack's device {like.__dlpack_device__()} are made here; "
+                      f"results must be given, as out, and CUDA's workspace as workspace")
+
+
+def lse_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Of q or out."""
+    return (*shape[:-3], shape[-2], shape[-3]) if len(shape) >= 3 else shape
 
 
 def finished(like: Any, array: Any) -> Any:
@@ -110,6 +115,24 @@ def launch(like: Any, stream: Any) -> Iterator[tuple[int, Callable[[int], Any] |
                 yield stream.cuda_stream, lambda size: torch.empty(size, dtype=torch.uint8, device=like.device)
     else:
         yield int(getattr(stream, "ptr", stream) or 0), None
+
+
+@contextlib.contextmanager
+def device_of(arrays: Iterable[Any]) -> Iterator[None]:
+    """The CUDA context of PyTorch's first tensor there, or of its current device when all of its tensors are on the host;
+    without tensors of PyTorch's: the context that is current."""
+    tensors = [array for array in arrays if framework(array) == "torch"]
+    if not tensors:
+        yield
+        return
+    there = next(filter(is_on_cuda, tensors), None)
+    with launch(sys.modules["torch"].empty(0, device="cuda") if there is None else there, None):
+        yield
+
+
+def on_host(array: Any) -> Any:
+    """The array, or of PyTorch's on a device a copy."""
+    return array.cpu() if framework(array) == "torch" else array
 
 
 def capability(like: Any) -> int | None:
