@@ -210,7 +210,7 @@ HEED_API heed_status heed_weights_find(const heed_weights_file *file, const char
  * uptraining. num_heads % num_kv_heads must be 0. */
 HEED_API heed_status heed_mha_to_gqa(int32_t num_heads, int32_t num_kv_heads, int32_t head_dim, int32_t dim,
                                      const heed_tensor *mha_weight, const heed_tensor *gqa_weight);
-/* The expansion: repeats each kv head group_size times. */
+/* The expansion, by the same rule: repeats each kv head group_size times. */
 HEED_API heed_status heed_gqa_to_mha(int32_t num_heads, int32_t num_kv_heads, int32_t head_dim, int32_t dim,
                                      const heed_tensor *gqa_weight, const heed_tensor *mha_weight);
 
