@@ -1,8 +1,9 @@
 """Doxygen's INPUT_FILTER: prints a header with its plain comments as comments of Doxygen's, line for line.
 
 A comment is about the declaration behind it, or in front of it on the same line and then about each name there; the first of a
-file is about the file; headings, /* ---- ..., stay plain; lines that are shifted to the right, as formulas, stay lines. Nothing in a comment is a command or HTML. A field, enumerator or
-method without a comment is said by its name: it gets one that shows nothing.
+file is about the file; headings, /* ---- ..., stay plain; lines that are shifted to the right, as formulas, stay
+lines. Nothing in a comment is a command or HTML. A field, enumerator or method without a comment is said by its name: it gets
+one that shows nothing.
 """
 
 import pathlib

@@ -243,6 +243,10 @@ extern "C" heed_status heed_attention_probs(const heed_plan *plan, const heed_ar
         status = heed::fail(HEED_INVALID_ARGUMENT, "heed_attention_probs: probs is NULL");
     }
     if (!status) status = heed::check_int("mode", mode, HEED_PROBS_SCORES, HEED_PROBS_SOFTMAX);
+    if (!status && plan->problem.score_mod != nullptr && plan->problem.score_mod[0] != '\0') {
+        status = heed::fail(HEED_UNSUPPORTED, "score_mod is \"%s\"; heed_attention_probs serves problems without one",
+                            plan->problem.score_mod);
+    }
     if (status) return status;
     const heed_problem &p = plan->problem;
     const heed_args copy = *args;

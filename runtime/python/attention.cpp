@@ -5,7 +5,6 @@
 
 #include "bindings.h"
 #include "call.h"
-#include "errors.h"
 #include "execution.h"
 #include "plan_cache.h"
 
@@ -40,7 +39,6 @@ nb::object attention_probs(const nb::dict &arrays, const nb::dict &fields, int32
                            const nb::object &empty, uint64_t stream, const nb::object &allocate) {
     AttentionCall call(arrays, fields);
     const heed_problem &p = call.problem();
-    if (p.score_mod != nullptr) refuse("score_mod is '%.200s'; for attention_probs it must be None", p.score_mod);
     const std::vector<int64_t> shape = {p.batch, p.num_heads, p.max_q_len, p.max_kv_len};
     if (probs.is_none()) probs = empty(nb::tuple(nb::cast(shape)));
     const Array result = import_array("probs", probs, Access::write);

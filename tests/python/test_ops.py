@@ -158,8 +158,6 @@ class Probs(OpsTest):
         self.assert_refused(kind, "dtype is 'float16'; it must be 'float32' or None", heed.attention_probs, q, k, dtype="float16")
         self.assert_refused(kind, r"probs has the shape \[2, 4, 5, 18\]; it must be \[batch, num_heads, q_len, kv_len\]",
                             heed.attention_probs, q, k, out=np.empty((2, 4, 5, 18), np.float32))
-        self.assert_refused(kind, "score_mod is 'document'; for attention_probs it must be None", heed.attention_probs, q, k,
-                            score_mod="document")
 
 
 class Linear(OpsTest):

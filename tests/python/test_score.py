@@ -58,6 +58,11 @@ class Score(Test):
         self.assert_refused(heed.InvalidArgument, r"score_buffers\[0\]", heed.attention, q, k, v, score_mod="document",
                             score_buffers=[DOCUMENTS.astype(np.float32), LENGTH])
 
+    def test_attention_probs_have_none(self):
+        q, k, _ = make_qkv(SHAPE)
+        self.assert_refused(heed.Unsupported, 'score_mod is "document"; heed_attention_probs serves problems without one',
+                            heed.attention_probs, q, k, score_mod="document", score_buffers=[DOCUMENTS, LENGTH])
+
     def test_kernels(self):
         mods = {row["score_mod"] for row in heed.kernels()} - {""}
         self.assertEqual(mods, {"block_sparse", "distance", "document", "prefix_lm", "tree"})

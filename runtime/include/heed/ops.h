@@ -147,6 +147,7 @@ typedef enum heed_probs_mode HEED_ENUM_WIDTH {
 } heed_probs_mode;
 
 /* Writes [batch, num_heads, q_len, kv_len] values in the problem's dtype or f32. v and out of args are not used.
+ * UNSUPPORTED for problems with a score_mod.
  * It costs q_len * kv_len memory traffic: for looking into a model, not for running it. On CUDA it takes the workspace
  * and device_status of args as heed_execute does. */
 HEED_API heed_status heed_attention_probs(const struct heed_plan *plan, const struct heed_args *args,
