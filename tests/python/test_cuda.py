@@ -1,5 +1,6 @@
 """The package on arrays in device memory: of the CUDA driver that the process finds, emulated or not."""
 
+import re
 import unittest
 
 import numpy as np
@@ -121,13 +122,19 @@ class Cuda(Test):
         host, there = self.make_layers()
         random = np.random.default_rng(4)
         x = random.standard_normal((2, 9, 32), dtype=np.float32)
-        joined = {"mask": (random.random((1, 2, 9, 9)) < 0.8).astype(np.uint8), "bias": random.standard_normal((1, 1, 9, 9), dtype=np.float32),
+        joined = {"mask": (random.random((1, 2, 9, 9)) < 0.8).astype(np.uint8),
+                  "bias": random.standard_normal((1, 1, 9, 9), dtype=np.float32),
                   "key_padding": np.array([[1] * 9, [1] * 5 + [0] * 4], np.uint8)}
         y, probs = DeviceArray(np.full_like(x, np.nan)), DeviceArray(np.full((2, 2, 9, 9), np.nan, np.float32))
         expected_probs = np.empty((2, 2, 9, 9), np.float32)
         expected = host(x, **joined, probs=expected_probs)
-        there(DeviceArray(x), **{name: DeviceArray(array) for name, array in joined.items()}, out=y, probs=probs,
-              workspace=workspace())
+        arguments = {"out": y, "probs": probs, **{name: DeviceArray(array) for name, array in joined.items()}}
+        with self.assertRaisesRegex(heed.InvalidArgument, "workspace is missing") as missing:
+            there(DeviceArray(x), **arguments)
+        needed = int(re.search("it must be ([0-9]+) bytes", str(missing.exception))[1])
+        self.assert_refused(heed.WorkspaceTooSmall, "workspace_bytes is", there, DeviceArray(x), **arguments,
+                            workspace=workspace(needed - 128))
+        there(DeviceArray(x), **arguments, workspace=workspace(needed))
         self.assert_same(expected, y.numpy())
         self.assert_same(expected_probs, probs.numpy())
 
