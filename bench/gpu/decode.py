@@ -182,13 +182,13 @@ def run(driver, heed, options, left, report):
     module, reason = peers.find_torch()
     torch = peers.Torch(module, stream) if module else peers.NoTorch(driver, reason)
     timer, reader = Timer(driver, stream), ReadKernel(driver, stream, options.tiny)
-    chosen = list(all_cases(options.tiny))
     with torch.on_stream():
-        if driver.memory_bytes:
-            fitting = [case for case in chosen if 2.2 * case.minimum_bytes() < driver.memory_bytes]
-            for case in set(chosen) - set(fitting):
+        chosen = []
+        for case in all_cases(options.tiny):
+            if 2.2 * case.minimum_bytes() < (driver.memory_bytes or math.inf):
+                chosen.append(case)
+            else:
                 report.not_there(f"decode: {case.name}", "the device's memory is too small")
-            chosen = [case for case in chosen if case in fitting]
         memory = Memory(chosen, driver, torch, options.tiny)
         for case in in_order(chosen):
             if left() <= 0:

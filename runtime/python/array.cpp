@@ -11,12 +11,6 @@ namespace nb = nanobind;
 namespace heed::python {
 namespace {
 
-std::string list(const int64_t *values, size_t count) {
-    std::string text = "[";
-    for (size_t i = 0; i < count; i++) text += (i > 0 ? ", " : "") + std::to_string(values[i]);
-    return text + "]";
-}
-
 std::string class_name(nb::handle object) { return nb::cast<std::string>(nb::str(object.type().attr("__name__"))); }
 
 // ml_dtypes' bfloat16, which neither DLPack nor the buffer protocol of NumPy names, has dtype.kind "V".
@@ -53,6 +47,10 @@ heed_device device_of(const std::string &name, int32_t type) {
     refuse("%s is on a device of DLPack's type %d; it must be on a CPU (1, 3) or CUDA (2)", name.c_str(), type);
 }
 
+std::string device_text(const Array &array) {
+    return array.device == HEED_CPU ? "the CPU" : "CUDA device " + std::to_string(array.device_id);
+}
+
 template <class NdArray>
 void describe(const NdArray &view, bool is_bfloat16, Array *array) {
     if (view.ndim() > static_cast<size_t>(max_rank)) {
@@ -81,6 +79,12 @@ void describe(const NdArray &view, bool is_bfloat16, Array *array) {
 
 }  // namespace
 
+std::string shape_text(const int64_t *extents, size_t rank) {
+    std::string text = "[";
+    for (size_t i = 0; i < rank; i++) text += (i > 0 ? ", " : "") + std::to_string(extents[i]);
+    return text + "]";
+}
+
 std::vector<int64_t> Array::shape_with_last(int64_t last) const {
     std::vector<int64_t> result(shape, shape + rank);
     result.back() = last;
@@ -99,19 +103,20 @@ bool Array::is_packed() const {
 void Array::check_shape(const std::vector<int64_t> &expected, const char *axes) const {
     if (expected.size() == static_cast<size_t>(rank) && std::equal(expected.begin(), expected.end(), shape)) return;
     refuse("%s has the shape %s; it must be %s, which is %s", name.c_str(),
-           list(shape, static_cast<size_t>(rank)).c_str(), axes, list(expected.data(), expected.size()).c_str());
+           shape_text(shape, static_cast<size_t>(rank)).c_str(), axes,
+           shape_text(expected.data(), expected.size()).c_str());
 }
 
 void Array::check_rank(int32_t expected, const char *axes) const {
     if (rank == expected) return;
     refuse("%s has the shape %s; it must have %d dimensions, %s", name.c_str(),
-           list(shape, static_cast<size_t>(rank)).c_str(), expected, axes);
+           shape_text(shape, static_cast<size_t>(rank)).c_str(), expected, axes);
 }
 
 void Array::check_packed() const {
     if (is_packed()) return;
     refuse("%s has the strides %s; it must be packed, row by row without gaps", name.c_str(),
-           list(stride, static_cast<size_t>(rank)).c_str());
+           shape_text(stride, static_cast<size_t>(rank)).c_str());
 }
 
 void Array::check_dtype(heed_dtype expected) const {
@@ -121,15 +126,14 @@ void Array::check_dtype(heed_dtype expected) const {
 
 void Array::check_device(const Array &other) const {
     if (device == other.device && device_id == other.device_id) return;
-    const auto text = [](const Array &array) {
-        return array.device == HEED_CPU ? std::string("the CPU") : "CUDA device " + std::to_string(array.device_id);
-    };
-    refuse("%s is on %s; it must be on %s, as %s", name.c_str(), text(*this).c_str(), text(other).c_str(),
+    refuse("%s is on %s; it must be on %s, as %s", name.c_str(), device_text(*this).c_str(), device_text(other).c_str(),
            other.name.c_str());
 }
 
-void Array::check_on_cpu() const {
-    if (device != HEED_CPU) refuse("%s is on CUDA device %d; it must be on the CPU", name.c_str(), device_id);
+void Array::check_on(heed_device expected) const {
+    if (device == expected) return;
+    refuse("%s is on %s; it must be on %s", name.c_str(), device_text(*this).c_str(),
+           expected == HEED_CPU ? "the CPU" : "CUDA");
 }
 
 Array import_array(const std::string &name, nb::handle object, Access access) {
@@ -187,17 +191,17 @@ void broadcast_layout(const Array &array, int32_t shape[max_rank], heed_layout *
     const int32_t first = max_rank - array.rank;
     for (int32_t i = 0; i < array.rank; i++) {
         if (array.shape[i] == 1 || (array.stride[i] == 0 && array.shape[i] != 0)) continue;
-        shape[first + i] = static_cast<int32_t>(array.shape[i]);
+        shape[first + i] = array.extent(i);
         layout->stride[first + i] = array.stride[i];
     }
 }
 
-const int32_t *lengths_of(const Array &array, int64_t batch) {
+int32_t *lengths_of(const Array &array, int64_t batch) {
     array.check_shape({batch}, "[batch]");
     array.check_dtype(HEED_I32);
     array.check_packed();
-    array.check_on_cpu();
-    return static_cast<const int32_t *>(array.tensor.data);
+    array.check_on(HEED_CPU);
+    return static_cast<int32_t *>(array.tensor.data);
 }
 
 }  // namespace heed::python

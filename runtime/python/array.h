@@ -35,13 +35,16 @@ struct Array {
     void check_packed() const;
     void check_dtype(heed_dtype expected) const;
     void check_device(const Array &other) const;
-    void check_on_cpu() const;
+    void check_on(heed_device expected) const;  // any of CUDA's
 };
 
 // INVALID_ARGUMENT for what is no array, has more than four dimensions or extents beyond 2^31-1, lies on another
 // device than a CPU or CUDA, cannot be written though it must be, or has elements that Heed has no type for. NumPy
 // arrays of ml_dtypes' bfloat16 are taken too.
 Array import_array(const std::string &name, nanobind::handle object, Access access);
+
+// "[2, 3]".
+std::string shape_text(const int64_t *extents, size_t rank);
 
 // "float32" and so on, as NumPy and PyTorch call it.
 const char *dtype_name(heed_dtype dtype);
@@ -54,6 +57,6 @@ heed_layout layout_of(const Array &array, int32_t trailing = 0);
 void broadcast_layout(const Array &array, int32_t shape[max_rank], heed_layout *layout);
 
 // INVALID_ARGUMENT unless the array is int32 [batch], packed, on the CPU.
-const int32_t *lengths_of(const Array &array, int64_t batch);
+int32_t *lengths_of(const Array &array, int64_t batch);
 
 }  // namespace heed::python

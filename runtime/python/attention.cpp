@@ -1,11 +1,12 @@
-// heed.attention behind its checks: the plan, the workspace, the call without the interpreter's lock.
+// heed.attention and heed.attention_probs behind their checks: the plan, the workspace, the call without the
+// interpreter's lock.
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include "bindings.h"
 #include "call.h"
-#include "errors.h"
+#include "execution.h"
 #include "plan_cache.h"
-#include "workspace.h"
 
 namespace nb = nanobind;
 
@@ -14,38 +15,41 @@ namespace {
 
 PlanCache plans;
 
-// CUDA: the array "workspace", or what allocate(bytes) gives.
-Array device_workspace(const AttentionCall &call, const Plan &plan, const nb::object &allocate) {
-    if (const Array *given = call.find("workspace")) return *given;
-    if (allocate.is_none()) {
-        refuse("workspace is missing; for arrays on CUDA that are not PyTorch's it must be %zu bytes there",
-               plan.workspace_bytes());
-    }
-    return import_array("workspace", allocate(plan.workspace_bytes()), Access::write);
+CallWorkspace attach_workspace(AttentionCall *call, const Plan &plan, uint64_t stream, const nb::object &allocate) {
+    CallWorkspace workspace(call->problem().device, plan.workspace_bytes(), call->find("workspace"), allocate);
+    workspace.attach(call->args());
+    call->args().stream = reinterpret_cast<void *>(stream);
+    return workspace;
 }
 
 void attention(const nb::dict &arrays, const nb::dict &fields, uint64_t stream, const nb::object &allocate) {
     AttentionCall call(arrays, fields);
     const std::shared_ptr<const Plan> plan = plans.find(call.problem());
-    heed_args &args = call.args();
-    args.stream = reinterpret_cast<void *>(stream);
-    if (call.problem().device == HEED_CPU) {
-        thread_workspace(plan->workspace_bytes()).attach(args);
-        const nb::gil_scoped_release unlocked;
-        plan->execute(args);
-    } else {
-        const Array workspace = device_workspace(call, *plan, allocate);
-        workspace.check_dtype(HEED_U8);
-        workspace.check_packed();
-        args.workspace = workspace.tensor.data;
-        args.workspace_bytes = static_cast<size_t>(workspace.tensor.size);
-        const nb::gil_scoped_release unlocked;
-        plan->execute(args);
-    }
+    const CallWorkspace workspace = attach_workspace(&call, *plan, stream, allocate);
+    const nb::gil_scoped_release unlocked;
+    plan->execute(call.args());
 }
 
 std::string explain(const nb::dict &arrays, const nb::dict &fields) {
     return plans.find(AttentionCall(arrays, fields).problem())->explain();
+}
+
+// Writes `probs` and returns it; where it is None, what empty(shape) gives.
+nb::object attention_probs(const nb::dict &arrays, const nb::dict &fields, int32_t mode, nb::object probs,
+                           const nb::object &empty, uint64_t stream, const nb::object &allocate) {
+    AttentionCall call(arrays, fields);
+    const heed_problem &p = call.problem();
+    const std::vector<int64_t> shape = {p.batch, p.num_heads, p.max_q_len, p.max_kv_len};
+    if (probs.is_none()) probs = empty(nb::tuple(nb::cast(shape)));
+    const Array result = import_array("probs", probs, Access::write);
+    result.check_shape(shape, "[batch, num_heads, q_len, kv_len]");
+    result.check_device(*call.find("q"));
+    const heed_layout layout = layout_of(result);
+    const std::shared_ptr<const Plan> plan = plans.find(p);
+    const CallWorkspace workspace = attach_workspace(&call, *plan, stream, allocate);
+    const nb::gil_scoped_release unlocked;
+    check(heed_attention_probs(plan->get(), &call.args(), static_cast<heed_probs_mode>(mode), &result.tensor, &layout));
+    return probs;
 }
 
 }  // namespace
@@ -54,6 +58,8 @@ void bind_attention(nb::module_ &module) {
     module.def("attention", attention, nb::arg("arrays"), nb::arg("fields"), nb::arg("stream") = 0,
                nb::arg("allocate") = nb::none());
     module.def("explain", explain, nb::arg("arrays"), nb::arg("fields"));
+    module.def("attention_probs", attention_probs, nb::arg("arrays"), nb::arg("fields"), nb::arg("mode"),
+               nb::arg("probs").none(), nb::arg("empty"), nb::arg("stream") = 0, nb::arg("allocate") = nb::none());
 }
 
 }  // namespace heed::python

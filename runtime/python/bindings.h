@@ -9,5 +9,6 @@ void bind_attention(nanobind::module_ &module);
 void bind_kernels(nanobind::module_ &module);
 void bind_kv_cache(nanobind::module_ &module);
 void bind_layer(nanobind::module_ &module);
+void bind_ops(nanobind::module_ &module);
 
 }  // namespace heed::python

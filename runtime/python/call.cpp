@@ -32,6 +32,7 @@ constexpr Field setting_fields[] = {
     {"cuda_capability", Kind::int32, in_problem(offsetof(heed_problem, cuda_capability))},
     {"max_q_len", Kind::int32, in_problem(offsetof(heed_problem, max_q_len))},
     {"max_kv_len", Kind::int32, in_problem(offsetof(heed_problem, max_kv_len))},
+    {"score_mod", Kind::text, in_problem(offsetof(heed_problem, score_mod))},
     {"dropout_seed", Kind::uint64, in_args(offsetof(heed_args, dropout_seed))},
     {"dropout_offset", Kind::uint64, in_args(offsetof(heed_args, dropout_offset))},
 };
@@ -70,9 +71,6 @@ AttentionCall::AttentionCall(const nb::dict &arrays, const nb::dict &fields) : f
     const Array &q = need("q");
     for (const Array &array : arrays_) {
         if (!is_metadata(array)) array.check_device(q);
-    }
-    if (q.device == HEED_CPU && find("workspace") != nullptr) {
-        refuse("workspace is given for arrays on the CPU; it must be None");
     }
     set_metadata();
     set_queries();
@@ -218,15 +216,27 @@ void AttentionCall::set_scores() {
     args.alibi_slopes = find_per_head("alibi_slopes");
     p.has_sink = find("sink") != nullptr;
     p.has_alibi = find("alibi_slopes") != nullptr;
+    if (p.score_mod != nullptr) set_score_buffers();
+}
+
+void AttentionCall::set_score_buffers() {
+    for (int32_t n = 0;; n++) {
+        const Array *buffer = find(("score_buffers[" + std::to_string(n) + "]").c_str());
+        if (buffer == nullptr) return;
+        if (n == HEED_MAX_SCORE_BUFFERS) refuse("score_buffers has more than %d arrays", HEED_MAX_SCORE_BUFFERS);
+        buffer->check_packed();
+        settings_.args.score_buffers[n] = buffer->tensor;
+    }
 }
 
 void AttentionCall::set_results() {
     heed_problem &p = settings_.problem;
-    const Array &q = need("q"), &out = need("out");
-    out.check_shape(q.shape_with_last(p.head_dim_v), "q's, but for the last axis, which is v's");
-    out.check_dtype(p.dtype);
-    p.out_layout = layout_of(out);
-    settings_.args.out = out.tensor;
+    if (const Array *out = find("out")) {
+        out->check_shape(need("q").shape_with_last(p.head_dim_v), "q's, but for the last axis, which is v's");
+        out->check_dtype(p.dtype);
+        p.out_layout = layout_of(*out);
+        settings_.args.out = out->tensor;
+    }
     const Array *lse = find("lse");
     p.want_lse = lse != nullptr;
     if (!p.want_lse) return;

@@ -9,9 +9,10 @@ namespace heed::python {
 
 class AttentionCall {
 public:
-    // `arrays`: q, k, v, out and what else there is of lse, mask, bias, k_scale, v_scale, sink, alibi_slopes, metadata,
-    // device_status and workspace. `fields`: fields of heed_problem and the dropout's seed and offset. Shapes must fit
-    // together; all that one struct alone can tell is left to heed_plan_create and heed_execute.
+    // `arrays`: q, k, v and what else there is of out, lse, mask, bias, k_scale, v_scale, sink, alibi_slopes,
+    // score_buffers[n], metadata, device_status and workspace. `fields`: fields of heed_problem and the dropout's seed
+    // and offset. Shapes must fit together; all that one struct alone can tell is left to heed_plan_create and
+    // heed_execute.
     AttentionCall(const nanobind::dict &arrays, const nanobind::dict &fields);
 
     const Array *find(const char *name) const;  // NULL when not given
@@ -37,6 +38,7 @@ private:
     bool set_score_input(const char *name, int32_t shape[4], heed_layout *layout, heed_tensor *target) const;
     const float *find_per_head(const char *name) const;
     void set_scores();
+    void set_score_buffers();
     void set_results();
     int32_t longest(const char *field, const Array &cu_seqlens) const;
 

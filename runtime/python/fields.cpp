@@ -23,6 +23,7 @@ constexpr Name weight_layout_names[] = {
     {"separate", HEED_WEIGHTS_SEPARATE}, {"fused", HEED_WEIGHTS_FUSED}, {"einsum", HEED_WEIGHTS_EINSUM}};
 constexpr Name qk_norm_names[] = {
     {"none", HEED_QK_NORM_NONE}, {"model", HEED_QK_NORM_MODEL}, {"head", HEED_QK_NORM_HEAD}};
+constexpr Name device_names[] = {{"cpu", HEED_CPU}, {"cuda", HEED_CUDA}};
 
 [[noreturn]] void refuse_value(const char *field, nb::handle value, const char *allowed) {
     refuse("%s is %.200s; it must be %s", field, nb::cast<std::string>(nb::repr(value)).c_str(), allowed);
@@ -75,6 +76,11 @@ void set_field(const Field &field, nb::handle value, void *target) {
         return store(target, field, named(field.name, value, weight_layout_names));
     case Kind::qk_norm:
         return store(target, field, named(field.name, value, qk_norm_names));
+    case Kind::device:
+        return store(target, field, named(field.name, value, device_names));
+    case Kind::text:
+        if (!nb::isinstance<nb::str>(value)) refuse_value(field.name, value, "a string");
+        return store(target, field, nb::cast<const char *>(value));
     }
 }
 

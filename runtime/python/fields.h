@@ -9,7 +9,7 @@
 
 namespace heed::python {
 
-enum class Kind { boolean, int32, uint64, real, position, weight_layout, qk_norm };
+enum class Kind { boolean, int32, uint64, real, position, weight_layout, qk_norm, device, text };
 
 struct Field {
     const char *name;
@@ -18,7 +18,7 @@ struct Field {
 };
 
 // Sets the fields of `target` that `values` has under their names. INVALID_ARGUMENT names a value of another type or
-// out of the type's range. A name that no field has is a TypeError.
+// out of the type's range. A name that no field has is a TypeError. Texts live as long as their Python values.
 void set_fields(const nanobind::dict &values, const Field *fields, size_t num_fields, void *target);
 
 template <size_t n>

@@ -43,6 +43,7 @@ nb::dict row(const heed_kernel_info_t &info) {
     result["scratch_bytes"] = info.scratch_bytes;
     result["code_bytes"] = info.code_bytes;
     result["schedule"] = info.schedule;
+    result["score_mod"] = info.score_mod;
     result["supported"] = info.supported;
     result["unsupported_reason"] = info.unsupported_reason;
     return result;

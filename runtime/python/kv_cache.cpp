@@ -6,6 +6,7 @@
 #include "array.h"
 #include "bindings.h"
 #include "errors.h"
+#include "execution.h"
 
 namespace nb = nanobind;
 
@@ -23,18 +24,16 @@ public:
         v_.check_dtype(k_.tensor.dtype);
         v_.check_device(k_);
         kv_lens_.check_rank(1, "[batch]");
-        kv_lens_.check_dtype(HEED_I32);
-        kv_lens_.check_on_cpu();
         view_.dtype = k_.tensor.dtype;
-        view_.batch = static_cast<int32_t>(kv_lens_.shape[0]);
-        view_.num_kv_heads = static_cast<int32_t>(k_.shape[2]);
-        view_.head_dim = static_cast<int32_t>(k_.shape[3]);
-        view_.head_dim_v = static_cast<int32_t>(v_.shape[3]);
+        view_.batch = kv_lens_.extent(0);
+        view_.num_kv_heads = k_.extent(2);
+        view_.head_dim = k_.extent(3);
+        view_.head_dim_v = v_.extent(3);
         view_.k = k_.tensor;
         view_.v = v_.tensor;
         view_.k_layout = layout_of(k_);
         view_.v_layout = layout_of(v_);
-        view_.kv_lens = static_cast<int32_t *>(kv_lens_.tensor.data);
+        view_.kv_lens = lengths_of(kv_lens_, view_.batch);
         if (view_.dtype == HEED_I8) set_scales(arrays);
         arrays.contains("page_table") ? set_pages(arrays["page_table"]) : set_contiguous();
     }
@@ -61,11 +60,11 @@ private:
         page_table_.check_shape({view_.batch, page_table_.shape[1]}, "[batch, max_pages_per_seq]");
         page_table_.check_dtype(HEED_I32);
         page_table_.check_packed();
-        page_table_.check_on_cpu();
+        page_table_.check_on(HEED_CPU);
         view_.storage = HEED_KV_PAGED;
-        view_.num_pages = static_cast<int32_t>(k_.shape[0]);
-        view_.page_size = static_cast<int32_t>(k_.shape[1]);
-        view_.max_pages_per_seq = static_cast<int32_t>(page_table_.shape[1]);
+        view_.num_pages = k_.extent(0);
+        view_.page_size = k_.extent(1);
+        view_.max_pages_per_seq = page_table_.extent(1);
         view_.page_table = static_cast<const int32_t *>(page_table_.tensor.data);
     }
 
@@ -73,19 +72,12 @@ private:
         k_.check_shape({view_.batch, k_.shape[1], k_.shape[2], k_.shape[3]},
                        "[batch, capacity, num_kv_heads, head_dim]");
         view_.storage = HEED_KV_CONTIGUOUS;
-        view_.capacity = static_cast<int32_t>(k_.shape[1]);
+        view_.capacity = k_.extent(1);
     }
 
     Array k_, v_, kv_lens_, k_scale_, v_scale_, page_table_;
     heed_kv_view view_ = {};
 };
-
-heed_execution execution_of(const CacheArrays &cache, uint64_t stream) {
-    heed_execution execution = {};
-    execution.device = cache.k().device;
-    execution.stream = reinterpret_cast<void *>(stream);
-    return execution;
-}
 
 void kv_append(const nb::dict &arrays, nb::handle k_new, nb::handle v_new, const std::vector<int32_t> &new_lens,
                uint64_t stream) {
@@ -104,14 +96,14 @@ void kv_append(const nb::dict &arrays, nb::handle k_new, nb::handle v_new, const
     heed_kv_append_args args = {};
     args.struct_size = sizeof(args);
     args.dtype = k.tensor.dtype;
-    args.new_len = static_cast<int32_t>(k.shape[1]);
+    args.new_len = k.extent(1);
     args.new_lens = new_lens.data();
     args.k_new = k.tensor;
     args.v_new = v.tensor;
     args.k_new_layout = layout_of(k);
     args.v_new_layout = layout_of(v);
     args.cache = view;
-    args.execution = execution_of(cache, stream);
+    args.execution = execution_on(cache.k(), stream);
     const nb::gil_scoped_release unlocked;
     check(heed_kv_append(&args));
 }
@@ -120,7 +112,7 @@ void kv_append(const nb::dict &arrays, nb::handle k_new, nb::handle v_new, const
 void kv_copy(const nb::dict &arrays, int32_t from, int32_t to, int32_t begin, int32_t count, uint64_t stream) {
     const CacheArrays cache(arrays);
     const heed_kv_range range = {from, to, begin, count};
-    const heed_execution execution = execution_of(cache, stream);
+    const heed_execution execution = execution_on(cache.k(), stream);
     const nb::gil_scoped_release unlocked;
     check(heed_kv_copy(&cache.view(), &range, 1, &execution));
 }

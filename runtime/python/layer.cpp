@@ -8,8 +8,8 @@
 #include "array.h"
 #include "bindings.h"
 #include "errors.h"
+#include "execution.h"
 #include "fields.h"
-#include "workspace.h"
 
 namespace nb = nanobind;
 
@@ -17,6 +17,7 @@ namespace heed::python {
 namespace {
 
 constexpr Field config_fields[] = {
+    {"device", Kind::device, offsetof(heed_layer_config, device)},
     {"dim_in", Kind::int32, offsetof(heed_layer_config, dim_in)},
     {"dim_memory", Kind::int32, offsetof(heed_layer_config, dim_memory)},
     {"dim_out", Kind::int32, offsetof(heed_layer_config, dim_out)},
@@ -74,17 +75,20 @@ public:
         set_fields(fields, call_fields, &args_);
         for (const auto [key, value] : arrays) {
             const auto name = nb::cast<std::string>(key);
-            const bool written = name == "out" || name == "probs";
+            const bool written = name == "out" || name == "probs" || name == "workspace";
             arrays_.push_back(import_array(name, value, written ? Access::write : Access::read));
-            arrays_.back().check_on_cpu();
         }
         const Array &x = *find("x"), &y = *find("out");
+        x.check_on(config.device);
+        for (const Array &array : arrays_) {
+            if (array.name != "q_lens" && array.name != "kv_lens") array.check_device(x);
+        }
         x.check_rank(3, "[batch, q_len, dim_in]");
         x.check_shape({x.shape[0], x.shape[1], config.dim_in}, "[batch, q_len, dim_in]");
         x.check_dtype(config.dtype);
         y.check_shape({x.shape[0], x.shape[1], config.dim_out}, "[batch, q_len, dim_out]");
-        args_.batch = static_cast<int32_t>(x.shape[0]);
-        args_.q_len = static_cast<int32_t>(x.shape[1]);
+        args_.batch = x.extent(0);
+        args_.q_len = x.extent(1);
         for (const char *name : {"x", "out", "memory", "key_padding", "probs"}) {
             if (find(name) != nullptr) find(name)->check_packed();
         }
@@ -107,19 +111,29 @@ public:
 
     LayerArgs &args() { return args_; }
 
-private:
-    void set_memory(const Array &memory, const heed_layer_config &config) {
-        memory.check_rank(3, "[batch, memory_len, dim_memory]");
-        memory.check_shape({args_.batch, memory.shape[1], config.dim_memory}, "[batch, memory_len, dim_memory]");
-        args_.memory_len = static_cast<int32_t>(memory.shape[1]);
-        args_.memory = memory.tensor;
-    }
-
     const Array *find(const std::string &name) const {
         for (const Array &array : arrays_) {
             if (array.name == name) return &array;
         }
         return nullptr;
+    }
+
+    // What a call on CUDA needs beside the layer's, see heed_layer_args.
+    size_t joined_mask_bytes(const heed_layer_config &config) const {
+        const Array *padding = find("key_padding");
+        if (find("mask") == nullptr || find("bias") == nullptr || padding == nullptr) return 0;
+        const int64_t heads = args_.mask_shape[1] == 1 ? 1 : config.num_heads;
+        const int64_t rows = args_.mask_shape[2] == 1 ? 1 : args_.q_len;
+        const int64_t keys = padding->rank == 0 ? 0 : padding->shape[padding->rank - 1];
+        return static_cast<size_t>((args_.batch * heads * rows * keys + 127) / 128 * 128);
+    }
+
+private:
+    void set_memory(const Array &memory, const heed_layer_config &config) {
+        memory.check_rank(3, "[batch, memory_len, dim_memory]");
+        memory.check_shape({args_.batch, memory.shape[1], config.dim_memory}, "[batch, memory_len, dim_memory]");
+        args_.memory_len = memory.extent(1);
+        args_.memory = memory.tensor;
     }
 
     LayerArgs args_;
@@ -138,28 +152,39 @@ public:
         return Cache(layer_, config);
     }
 
-    void forward(const nb::dict &arrays, const nb::dict &fields, Cache *cache) const {
+    void forward(const nb::dict &arrays, const nb::dict &fields, Cache *cache, uint64_t stream,
+                 const nb::object &allocate) const {
         LayerCall call(arrays, fields, config_);
         call.args().cache = cache == nullptr ? nullptr : cache->get();
-        workspace().attach(call.args().execution);
+        call.args().execution = execution_on(*call.find("x"), stream);
+        const size_t more = config_.device == HEED_CUDA ? call.joined_mask_bytes(config_) : 0;
+        const CallWorkspace workspace(config_.device, layer_.workspace_bytes() + more, call.find("workspace"),
+                                      allocate);
+        workspace.attach(call.args().execution);
         const nb::gil_scoped_release unlocked;
         layer_.forward(call.args());
     }
 
-    void prepare(Cache &cache, nb::handle memory, nb::handle memory_lens) const {
+    void prepare(Cache &cache, nb::handle memory, nb::handle memory_lens, nb::handle workspace, uint64_t stream,
+                 const nb::object &allocate) const {
         const Array tokens = import_array("memory", memory, Access::read);
         tokens.check_rank(3, "[batch, memory_len, dim_memory]");
         tokens.check_shape({tokens.shape[0], tokens.shape[1], config_.dim_memory}, "[batch, memory_len, dim_memory]");
         tokens.check_packed();
-        tokens.check_on_cpu();
-        Array lens;
+        tokens.check_on(config_.device);
+        Array lens, given;
         if (!memory_lens.is_none()) lens = import_array("memory_lens", memory_lens, Access::read);
         const int32_t *counts = memory_lens.is_none() ? nullptr : lengths_of(lens, tokens.shape[0]);
-        heed_execution execution = {};
-        workspace().attach(execution);
+        if (!workspace.is_none()) {
+            given = import_array("workspace", workspace, Access::write);
+            given.check_device(tokens);
+        }
+        heed_execution execution = execution_on(tokens, stream);
+        const CallWorkspace scratch(config_.device, layer_.workspace_bytes(), workspace.is_none() ? nullptr : &given,
+                                    allocate);
+        scratch.attach(execution);
         const nb::gil_scoped_release unlocked;
-        layer_.prepare(cache.get(), static_cast<int32_t>(tokens.shape[0]), static_cast<int32_t>(tokens.shape[1]),
-                       tokens.tensor, counts, execution);
+        layer_.prepare(cache.get(), tokens.extent(0), tokens.extent(1), tokens.tensor, counts, execution);
     }
 
     const heed_layer_config &config() const { return config_; }
@@ -173,8 +198,6 @@ private:
         if (config_.head_dim_v == 0) config_.head_dim_v = config_.head_dim;
         weights.check_shapes(config_);
     }
-
-    const Workspace &workspace() const { return thread_workspace(heed_layer_workspace_bytes(layer_.get())); }
 
     LayerConfig config_;
     Layer layer_;
@@ -208,10 +231,11 @@ void bind_layer(nb::module_ &module) {
     nb::class_<BoundLayer>(module, "Layer")
         .def(nb::init<const nb::dict &, const nb::dict &>(), nb::arg("fields"), nb::arg("weights"))
         .def("make_cache", &BoundLayer::make_cache, nb::arg("fields"), nb::arg("int8"))
-        .def("forward", &BoundLayer::forward, nb::arg("arrays"), nb::arg("fields"), nb::arg("cache").none())
-        .def("prepare", &BoundLayer::prepare, nb::arg("cache"), nb::arg("memory"), nb::arg("memory_lens").none())
-        .def_prop_ro("dim_out", [](const BoundLayer &layer) { return layer.config().dim_out; })
-        .def_prop_ro("num_heads", [](const BoundLayer &layer) { return layer.config().num_heads; });
+        .def("forward", &BoundLayer::forward, nb::arg("arrays"), nb::arg("fields"), nb::arg("cache").none(),
+             nb::arg("stream") = 0, nb::arg("allocate") = nb::none())
+        .def("prepare", &BoundLayer::prepare, nb::arg("cache"), nb::arg("memory"), nb::arg("memory_lens").none(),
+             nb::arg("workspace").none(), nb::arg("stream") = 0, nb::arg("allocate") = nb::none())
+        .def_prop_ro("dim_out", [](const BoundLayer &layer) { return layer.config().dim_out; });
 }
 
 }  // namespace heed::python

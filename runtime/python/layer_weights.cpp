@@ -46,12 +46,6 @@ const Weight &field_of(const std::string &name) {
     refuse("weights has the name '%s'; it must be one of %s", name.c_str(), known.c_str());
 }
 
-std::string text_of(const std::vector<int64_t> &shape) {
-    std::string text;
-    for (const int64_t extent : shape) text += (text.empty() ? "" : ", ") + std::to_string(extent);
-    return "[" + text + "]";
-}
-
 // The matrix `name` of the config's layout; empty for what has one axis only.
 std::vector<int64_t> expected_shape(const std::string &name, const heed_layer_config &c) {
     const int64_t q = c.num_heads, kv = c.num_kv_heads, d = c.head_dim, e = c.head_dim_v;
@@ -85,7 +79,7 @@ LayerWeightArrays::LayerWeightArrays(const nb::dict &weights) {
         }
         const Array array = import_array(name, value, Access::read);
         array.check_packed();
-        array.check_on_cpu();
+        array.check_on(HEED_CPU);
         target = array.tensor;
         shapes_.push_back({name, {array.shape, array.shape + array.rank}});
     }
@@ -103,8 +97,9 @@ void LayerWeightArrays::check_shapes(const heed_layer_config &config) const {
         if (one_head && std::equal(expected.begin() + 1, expected.end(), shape.extents.begin(), shape.extents.end())) {
             continue;
         }
-        refuse("%s has the shape %s; it must be %s", shape.name.c_str(), text_of(shape.extents).c_str(),
-               text_of(expected).c_str());
+        refuse("%s has the shape %s; it must be %s", shape.name.c_str(),
+               shape_text(shape.extents.data(), shape.extents.size()).c_str(),
+               shape_text(expected.data(), expected.size()).c_str());
     }
 }
 

@@ -9,4 +9,5 @@ NB_MODULE(_heed, module) {
     heed::python::bind_kernels(module);
     heed::python::bind_kv_cache(module);
     heed::python::bind_layer(module);
+    heed::python::bind_ops(module);
 }

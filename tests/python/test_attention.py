@@ -186,6 +186,7 @@ class Explain(Test):
             self.assertTrue(row["name"].startswith(f"attention_{row['phase']}_"), row)
             self.assertTrue(row["name"].endswith(row["isa"]) or row["schedule"] == "default", row)
             self.assertEqual(row["supported"], row["unsupported_reason"] == "")
+            self.assertEqual(row["score_mod"], "")
 
 
 if __name__ == "__main__":

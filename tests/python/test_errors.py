@@ -36,6 +36,11 @@ class Refusals(Test):
         self.refused("position is 'left'; it must be one of 'top_left', 'bottom_right', 'explicit'", position="left")
         self.refused("q_offsets is missing", position="explicit")
         self.refused("position is 'top_left' beside q_offsets", position="top_left", q_offsets=[1, 2])
+        self.refused("score_mod is 3; it must be a string", score_mod=3)
+        self.refused("score_buffers is given without score_mod", score_buffers=[Q])
+        self.refused(r"score_buffers\[1\] has the strides .* it must be packed", score_mod="document",
+                     score_buffers=[Q[0, 0, 0], Q[..., 0]])
+        self.refused("score_buffers has more than 4 arrays", score_mod="document", score_buffers=[Q] * 5)
         self.refused("unknown keyword: window", kind=TypeError, window=3)
 
     def test_arrays(self):

@@ -164,6 +164,18 @@ class Models(Test):
         with torch.no_grad():
             self.assert_refused(heed.Unsupported, "output_attentions is True", model, IDS, output_attentions=True)
 
+    def test_gradients_of_what_joins_the_scores(self):
+        query, key = torch.ones(1, 4, 3, 16), torch.ones(1, 2, 5, 16)
+        for name, shape in (("attention_mask", (1, 1, 3, 5)), ("s_aux", (4,)), ("position_bias", (1, 4, 3, 5))):
+            options = {"attention_mask": None, name: torch.zeros(shape, requires_grad=True)}
+
+            def attend(options=options):
+                return heed.transformers.attention_forward(torch.nn.Module(), query, key, key, **options)
+
+            self.assert_refused(heed.Unsupported, f"{name} requires a gradient", attend)
+            with torch.no_grad():
+                self.assertEqual(attend()[0].shape, (1, 3, 4, 16))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -21,10 +21,14 @@ def use(q: Array, x: Array) -> None:
     assert_type(heed.attention(q, q, q, return_lse=True, kv_lens=[1, 2]), tuple[Array, Array])
     layer = heed.Layer({"wq": q}, num_heads=8, qk_norm="head")
     assert_type(layer(x, cache=layer.make_cache(1, 2)), Array)
+    assert_type(heed.rope(x, q, q, [[1]]), Array)
+    assert_type(heed.merge_states([x], [q], return_lse=True), tuple[Array, Array])
+    assert_type(heed.linear(x, heed.LinearWeights(q)), Array)
+    assert_type(heed.attention_probs(q, q, mode="scores", softcap=1.0), Array)
     assert_type(heed.kernels(), list[dict[str, Any]])
-    heed.attention(q, q, q, casual=True)  # line 14
-    heed.attention(q, q, q, position="left")  # line 15
-    heed.Layer({"wq": q}, heads=8)  # line 16
+    heed.attention(q, q, q, casual=True)  # line 18
+    heed.attention(q, q, q, position="left")  # line 19
+    heed.Layer({"wq": q}, heads=8)  # line 20
 """
 
 
@@ -50,7 +54,7 @@ class Types(unittest.TestCase):
             done = mypy(str(path))
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         lines = {int(line) for line in re.findall(r"use\.py:(\d+): error:", done.stdout)}
-        self.assertEqual(lines, {14, 15, 16}, done.stdout)
+        self.assertEqual(lines, {18, 19, 20}, done.stdout)
 
 
 if __name__ == "__main__":

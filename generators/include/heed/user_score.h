@@ -28,9 +28,11 @@ struct ScoreBlock {
 // What heed_args.score_buffers points to. An index outside [0, size) reads the first or the last element.
 class ScoreBuffers {
 public:
+    // One of them, as kernels read it.
     struct Buffer {
-        std::function<Halide::Expr(const Halide::Expr &)> bits;  // of an element, as int32
-        Halide::Expr size;                                       // elements, int32, >= 1
+        // Of an element, as int32.
+        std::function<Halide::Expr(const Halide::Expr &)> bits;
+        Halide::Expr size;  // elements, int32, >= 1
     };
 
     ScoreBuffers() = default;
@@ -49,10 +51,13 @@ private:
     std::vector<Buffer> buffers;
 };
 
+// Of a buffer.
 enum class ScoreElement { i32, f32 };
 
+// HEED_MAX_SCORE_BUFFERS.
 constexpr int max_score_buffers = 4;
 
+// What score_mod() gives: what the function reads and what it does.
 struct ScoreMod {
     // Of each element of heed_args.score_buffers, at most max_score_buffers: flat tensors of any length from 1 on.
     std::vector<ScoreElement> buffers;

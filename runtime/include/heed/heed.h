@@ -21,9 +21,9 @@
 
 #include "types.h"
 
-#define HEED_VERSION_MAJOR 0
-#define HEED_VERSION_MINOR 1
-#define HEED_VERSION_PATCH 0
+#define HEED_VERSION_MAJOR 0 /* of these headers; heed_version() is the library's */
+#define HEED_VERSION_MINOR 1 /* of these headers */
+#define HEED_VERSION_PATCH 0 /* of these headers */
 
 #ifdef __cplusplus
 extern "C" {
@@ -97,6 +97,7 @@ HEED_API heed_status heed_problem_init(heed_problem *problem);
 
 /* ---- The plan: validated shapes, the chosen kernel row, splits, workspace ------------------------------------- */
 
+/* A problem that was found valid, and how it is run. Read-only in use. */
 typedef struct heed_plan heed_plan;
 
 /* Validates the problem and chooses a kernel row. Pure CPU work, thread-safe. On success *plan is the caller's, to be
@@ -191,6 +192,7 @@ HEED_API const char *heed_last_error(void);
 
 /* ---- The registry --------------------------------------------------------------------------------------------- */
 
+/* What a row is made for: many query rows, or few. */
 typedef enum heed_phase HEED_ENUM_WIDTH { HEED_PREFILL = 0, HEED_DECODE = 1 } heed_phase;
 /* HEED_AVX512_BF16: AVX-512 and dot products of bf16 (VDPBF16PS). HEED_AMX: the same and matrix tiles (TDPBF16PS);
  * where the CPU has them, the first call that asks what this machine can run (a plan, heed_kernel_info) asks Linux to

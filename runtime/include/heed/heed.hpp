@@ -23,15 +23,17 @@ private:
     heed_status status_;
 };
 
+// Throws Error, unless the status is HEED_OK.
 inline void check(heed_status status) {
     if (status != HEED_OK) throw Error(status, heed_last_error());
 }
 
-// heed_problem and heed_args with their defaults.
+// heed_problem with its defaults.
 struct Problem : heed_problem {
     Problem() : heed_problem() { check(heed_problem_init(this)); }
 };
 
+// heed_args with its defaults.
 struct Args : heed_args {
     Args() : heed_args() { check(heed_args_init(this)); }
 };
@@ -40,6 +42,7 @@ struct Args : heed_args {
 inline heed_tensor tensor(const float *data, size_t size) {
     return {const_cast<float *>(data), static_cast<int64_t>(size), HEED_F32};
 }
+// Of a mask.
 inline heed_tensor tensor(const uint8_t *data, size_t size) {
     return {const_cast<uint8_t *>(data), static_cast<int64_t>(size), HEED_U8};
 }
@@ -99,16 +102,19 @@ private:
 
 // ---- Whole attention layers, see layer.h ------------------------------------------------------------------------
 
-// The structs of layer.h with their sizes and defaults.
+// heed_layer_config with its defaults.
 struct LayerConfig : heed_layer_config {
     LayerConfig() : heed_layer_config() { check(heed_layer_config_init(this)); }
 };
+// heed_layer_weights without any weight.
 struct LayerWeights : heed_layer_weights {
     LayerWeights() : heed_layer_weights() { struct_size = sizeof(heed_layer_weights); }
 };
+// heed_layer_args, zeroed but for its size; likewise CacheConfig.
 struct LayerArgs : heed_layer_args {
     LayerArgs() : heed_layer_args() { struct_size = sizeof(heed_layer_args); }
 };
+// heed_cache_config.
 struct CacheConfig : heed_cache_config {
     CacheConfig() : heed_cache_config() { struct_size = sizeof(heed_cache_config); }
 };
@@ -175,6 +181,7 @@ public:
         file_.reset(file);
     }
 
+    // A tensor of the file, alive as long as this object.
     struct Tensor {
         heed_tensor tensor;
         std::vector<int64_t> shape;

@@ -27,7 +27,9 @@
 extern "C" {
 #endif
 
+/* Packed weights and the plans of the calls seen so far. */
 typedef struct heed_layer heed_layer;
+/* Keys and values of growing sequences. */
 typedef struct heed_cache heed_cache;
 
 /* How the projection weights lie in memory. H = num_heads, G = num_kv_heads, D = head_dim, E = head_dim_v. */
@@ -38,12 +40,14 @@ typedef enum heed_weight_layout HEED_ENUM_WIDTH {
                                   with G = 1 the leading axis of wk and wv may be left out */
 } heed_weight_layout;
 
+/* Normalisation of q and k before RoPE. */
 typedef enum heed_qk_norm HEED_ENUM_WIDTH {
     HEED_QK_NORM_NONE = 0,
     HEED_QK_NORM_MODEL = 1, /* layer norm of the whole q row (H*D) and k row (G*D) */
     HEED_QK_NORM_HEAD = 2   /* layer norm of each head's D elements */
 } heed_qk_norm;
 
+/* What is fixed while a layer lives. */
 typedef struct heed_layer_config {
     uint32_t struct_size; /* set by heed_layer_config_init */
     heed_device device;   /* a call's execution.device must be the same */
@@ -96,7 +100,9 @@ typedef struct heed_layer_weights {
 /* Checks all shapes (a message names both), packs the weights; the sources are not kept. *layer is the caller's. */
 HEED_API heed_status heed_layer_create(const heed_layer_config *config, const heed_layer_weights *weights,
                                        heed_layer **layer);
+/* NULL is fine. No call of this layer may be running. */
 HEED_API void heed_layer_destroy(heed_layer *layer);
+/* Bytes that a call's execution.workspace needs, for the largest forward of the config. 0 for NULL. */
 HEED_API size_t heed_layer_workspace_bytes(const heed_layer *layer);
 
 /* ---- Caches --------------------------------------------------------------------------------------------------- */
@@ -114,6 +120,7 @@ typedef struct heed_cache_config {
 /* A cache fits the layer that made it and layers of equal dtype, num_kv_heads and head dims; another layer's cache is
  * INVALID_ARGUMENT with both shapes. */
 HEED_API heed_status heed_cache_create(const heed_layer *layer, const heed_cache_config *config, heed_cache **cache);
+/* NULL is fine. No call with this cache may be running. */
 HEED_API void heed_cache_destroy(heed_cache *cache);
 
 /* Forgets all tokens and pages. */
@@ -137,6 +144,7 @@ HEED_API heed_status heed_layer_prepare(const heed_layer *layer, heed_cache *cac
                                         const heed_tensor *memory, const int32_t *memory_lens,
                                         const heed_execution *execution);
 
+/* One forward call. */
 typedef struct heed_layer_args {
     uint32_t struct_size;
     int32_t batch, q_len;
@@ -178,6 +186,7 @@ typedef struct heed_layer_gradients {
     heed_layer_weights dweights;    /* as the weights */
 } heed_layer_gradients;
 
+/* Gradients of heed_layer_forward with the same args. */
 HEED_API heed_status heed_layer_backward(const heed_layer *layer, const heed_layer_args *args,
                                          const heed_layer_gradients *gradients);
 
@@ -186,7 +195,9 @@ HEED_API heed_status heed_layer_backward(const heed_layer *layer, const heed_lay
 /* A safetensors file, mapped read-only. Its header is untrusted: every offset and shape is checked. */
 typedef struct heed_weights_file heed_weights_file;
 
+/* Maps the file and checks its header. *file is the caller's, for heed_weights_close. */
 HEED_API heed_status heed_weights_open(const char *path, heed_weights_file **file);
+/* NULL is fine. Ends the life of the tensors found in it. */
 HEED_API void heed_weights_close(heed_weights_file *file);
 
 /* The tensor called `name`: a read-only view that lives as long as the file, and its shape (rank at most 8).
@@ -196,9 +207,10 @@ HEED_API heed_status heed_weights_find(const heed_weights_file *file, const char
                                        int64_t shape[8], int32_t *rank);
 
 /* Mean-pools K and V head weights [num_heads * head_dim, dim] into [num_kv_heads * head_dim, dim], the start of GQA
- * uptraining; and the expansion that repeats each kv head group_size times. num_heads % num_kv_heads must be 0. */
+ * uptraining. num_heads % num_kv_heads must be 0. */
 HEED_API heed_status heed_mha_to_gqa(int32_t num_heads, int32_t num_kv_heads, int32_t head_dim, int32_t dim,
                                      const heed_tensor *mha_weight, const heed_tensor *gqa_weight);
+/* The expansion, by the same rule: repeats each kv head group_size times. */
 HEED_API heed_status heed_gqa_to_mha(int32_t num_heads, int32_t num_kv_heads, int32_t head_dim, int32_t dim,
                                      const heed_tensor *gqa_weight, const heed_tensor *mha_weight);
 

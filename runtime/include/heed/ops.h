@@ -46,6 +46,7 @@ typedef struct heed_rope_tables {
     const int32_t *positions; /* [batch, len]; NULL = per-token tables (heed_kv_append: tokens behind kv_lens) */
 } heed_rope_tables;
 
+/* One call of heed_rope. */
 typedef struct heed_rope_args {
     uint32_t struct_size;
     heed_dtype dtype;
@@ -95,6 +96,7 @@ typedef struct heed_kv_append_args {
     heed_execution execution;
 } heed_kv_append_args;
 
+/* As heed_kv_append_args says. */
 HEED_API heed_status heed_kv_append(const heed_kv_append_args *args);
 
 /* One range of a cache copy. Paged: from and to are page ids and `begin`, `count` are tokens inside the page;
@@ -131,10 +133,12 @@ typedef struct heed_merge_args {
     heed_execution execution;
 } heed_merge_args;
 
+/* As heed_merge_args says. */
 HEED_API heed_status heed_merge_states(const heed_merge_args *args);
 
 /* ---- Probabilities and dropout masks -------------------------------------------------------------------------- */
 
+/* How far heed_attention_probs goes. */
 typedef enum heed_probs_mode HEED_ENUM_WIDTH {
     HEED_PROBS_SCORES = 0,  /* raw scaled scores */
     HEED_PROBS_SOFTCAP = 1, /* after softcap */
@@ -167,6 +171,7 @@ typedef struct heed_linear_weights heed_linear_weights;
  * `dtype`. The result is the caller's, for heed_linear_weights_destroy; the sources are not kept. */
 HEED_API heed_status heed_linear_pack(heed_dtype dtype, int32_t dim_in, int32_t dim_out, const heed_tensor *weight,
                                       int64_t row_stride, const heed_tensor *bias, heed_linear_weights **weights);
+/* NULL is fine. No call with these weights may be running. */
 HEED_API void heed_linear_weights_destroy(heed_linear_weights *weights);
 
 /* For heed_linear on CUDA: weight and bias are device memory, which stays the caller's, is read by each call and must
@@ -196,6 +201,7 @@ typedef struct heed_linear_args {
     heed_execution execution;
 } heed_linear_args;
 
+/* As heed_linear_args says. */
 HEED_API heed_status heed_linear(const heed_linear_weights *weights, const heed_linear_args *args);
 
 /* ---- Gradients ------------------------------------------------------------------------------------------------ */
@@ -209,9 +215,10 @@ typedef struct heed_gradients {
     heed_tensor dbias, dsink; /* outputs; dsink f32 [num_heads] */
 } heed_gradients;
 
-/* `args` holds the forward call's tensors: q, k, v, out, lse and its metadata, seed and offset. Workspace:
- * heed_attention_backward_workspace_bytes(plan), which is 0 where backward is not supported. */
+/* 0 where backward is not supported. */
 HEED_API size_t heed_attention_backward_workspace_bytes(const struct heed_plan *plan);
+/* `args` holds the forward call's tensors: q, k, v, out, lse and its metadata, seed and offset, and a workspace of
+ * heed_attention_backward_workspace_bytes(plan). */
 HEED_API heed_status heed_attention_backward(const struct heed_plan *plan, const struct heed_args *args,
                                              const heed_gradients *gradients);
 

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* What the library exports. */
 #if defined(__GNUC__)
 #define HEED_API __attribute__((visibility("default")))
 #else
@@ -42,6 +43,7 @@ typedef enum heed_dtype HEED_ENUM_WIDTH {
     HEED_I32 = 5
 } heed_dtype;
 
+/* Where tensors are and kernels run. */
 typedef enum heed_device HEED_ENUM_WIDTH { HEED_CPU = 0, HEED_CUDA = 1 } heed_device;
 
 /* Where query i of sequence b stands, p(i). Causal, window and ALiBi all use it. kv_len and q_len are the sequence's
@@ -52,11 +54,13 @@ typedef enum heed_position HEED_ENUM_WIDTH {
     HEED_EXPLICIT = 2      /* p(i) = i + q_offsets[b]; offsets may be negative */
 } heed_position;
 
+/* How the queries of a batch lie in memory. */
 typedef enum heed_q_storage HEED_ENUM_WIDTH {
     HEED_Q_DENSE = 0, /* [batch, q_len, num_heads, head_dim] */
     HEED_Q_VARLEN = 1 /* [total_q, num_heads, head_dim] with cu_seqlens_q */
 } heed_q_storage;
 
+/* How keys and values lie in memory. */
 typedef enum heed_kv_storage HEED_ENUM_WIDTH {
     HEED_KV_CONTIGUOUS = 0, /* [batch, max_kv_len, num_kv_heads, head_dim], kv_lens optional */
     HEED_KV_VARLEN = 1,     /* [total_kv, num_kv_heads, head_dim] with cu_seqlens_kv */
@@ -79,9 +83,10 @@ typedef struct heed_tensor {
     heed_dtype dtype;
 } heed_tensor;
 
-/* A caller's thread pool. run() must call item(item_context, i) exactly once for every i in 0..num_items-1, on any
- * threads, in any order, and return when all calls have returned. Items never wait for one another. */
+/* A caller's thread pool. */
 typedef struct heed_parallel_for {
+    /* Must call item(item_context, i) exactly once for every i in 0..num_items-1, on any threads, in any order, and
+     * return when all calls have returned. Items never wait for one another. */
     void (*run)(void *context, int32_t num_items, void (*item)(void *item_context, int32_t index), void *item_context);
     void *context;
 } heed_parallel_for;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -41,8 +41,13 @@ def empty(like: Any, shape: tuple[int, ...], dtype: str | None = None) -> Any:
         return torch.empty(shape, dtype=getattr(torch, dtype) if dtype else like.dtype, device=like.device)
     if kind == "numpy" or (kind == "jax" and not is_on_cuda(like)):
         return np.empty(shape, dtype or like.dtype)
-    raise Unsupported(f"q is a {type(like).__name__} on DLPack's device {like.__dlpack_device__()}; results must then be "
-                      f"given as out and lse, and CUDA's workspace as workspace")
+    raise Unsupported(f"no arrays like a {type(like).__name__} on DLPack's device {like.__dlpack_device__()} are made here; "
+                      f"results must be given, as out, and CUDA's workspace as workspace")
+
+
+def lse_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Of q or out."""
+    return (*shape[:-3], shape[-2], shape[-3]) if len(shape) >= 3 else shape
 
 
 def finished(like: Any, array: Any) -> Any:
@@ -75,14 +80,17 @@ def int32_array(name: str, values: Any) -> Any:
     return np.ascontiguousarray(array, dtype=np.int32)
 
 
-def without_gradient(name: str, array: Any) -> Any:
-    """PyTorch exports no tensor that requires a gradient: where none is recorded it is taken without."""
-    if not getattr(array, "requires_grad", False):
-        return array
-    if sys.modules["torch"].is_grad_enabled():
+def refuse_gradient(name: str, array: Any) -> None:
+    """Unsupported, if PyTorch would record a gradient of it. Dynamo traces this."""
+    if getattr(array, "requires_grad", False) and sys.modules["torch"].is_grad_enabled():
         raise Unsupported(f"{name} requires a gradient, which Heed does not compute; call it under torch.no_grad(), or with "
                           f"{name}.detach()")
-    return array.detach()
+
+
+def without_gradient(name: str, array: Any) -> Any:
+    """PyTorch exports no tensor that requires a gradient: where none is recorded it is taken without."""
+    refuse_gradient(name, array)
+    return array.detach() if getattr(array, "requires_grad", False) else array
 
 
 @contextlib.contextmanager
@@ -95,9 +103,10 @@ def launch(like: Any, stream: Any) -> Iterator[tuple[int, Callable[[int], Any] |
     elif framework(like) == "torch":
         torch = sys.modules["torch"]
         with torch.cuda.device(like.device):
-            if not getattr(_thread, "has_context", False):
-                torch.cuda.mem_get_info()  # any call of CUDA's runtime makes its context this thread's
-                _thread.has_context = True
+            known = _thread.__dict__.setdefault("devices", set())
+            if like.device.index not in known:
+                torch.cuda.mem_get_info()  # any call of CUDA's runtime makes the device's context this thread's
+                known.add(like.device.index)
             if stream is None:
                 stream = torch.cuda.current_stream()
             elif isinstance(stream, int):
@@ -106,6 +115,24 @@ def launch(like: Any, stream: Any) -> Iterator[tuple[int, Callable[[int], Any] |
                 yield stream.cuda_stream, lambda size: torch.empty(size, dtype=torch.uint8, device=like.device)
     else:
         yield int(getattr(stream, "ptr", stream) or 0), None
+
+
+@contextlib.contextmanager
+def device_of(arrays: Iterable[Any]) -> Iterator[None]:
+    """The CUDA context of PyTorch's first tensor there, or of its current device when all of its tensors are on the host;
+    without tensors of PyTorch's: the context that is current."""
+    tensors = [array for array in arrays if framework(array) == "torch"]
+    if not tensors:
+        yield
+        return
+    there = next(filter(is_on_cuda, tensors), None)
+    with launch(sys.modules["torch"].empty(0, device="cuda") if there is None else there, None):
+        yield
+
+
+def on_host(array: Any) -> Any:
+    """The array, or of PyTorch's on a device a copy."""
+    return array.cpu() if framework(array) == "torch" else array
 
 
 def capability(like: Any) -> int | None:

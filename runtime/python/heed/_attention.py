@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, overload
 
 from . import _arrays, _heed
+from ._errors import InvalidArgument
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 ArrayT = TypeVar("ArrayT")
+PROBS_MODES = "scores", "softcap", "masked", "softmax"  # heed_probs_mode
 METADATA = frozenset(("cu_seqlens_q", "cu_seqlens_kv", "kv_lens", "q_offsets", "page_table"))
 ARRAYS = METADATA | {"mask", "bias", "k_scale", "v_scale", "sink", "alibi_slopes", "device_status", "workspace"}
 
@@ -47,6 +50,8 @@ class Options(TypedDict, total=False):
     page_table: Any
     device_status: Any
     workspace: Any
+    score_mod: str | None
+    score_buffers: Sequence[Any] | None
 
 
 @overload
@@ -83,6 +88,8 @@ def attention(q: Any, k: Any, v: Any, *, return_lse: bool = False, out: Any = No
         bias: float32 or q's type, broadcast as mask; -inf hides.
         alibi_slopes: float32 [num_heads], times j - p(i), or (alibi_symmetric) times -|j - p(i)|.
         sink: float32 [num_heads], a logit that joins the denominator.
+    score_mod: the name of a score function of this build's, of heed_add_kernels(... SCORE_MOD); score_buffers: the int32 or
+        float32 arrays that it reads, packed.
     Dropout: dropout_p with dropout_seed and dropout_offset, a function of these and the element's index.
     Lengths: cu_seqlens_q, cu_seqlens_kv: int [batch + 1] prefix sums; q_offsets: int [batch]; page_table: int
         [batch, max_pages_per_seq]; max_q_len, max_kv_len: the longest packed sequence, or of pages their capacity, by
@@ -101,7 +108,7 @@ def attention(q: Any, k: Any, v: Any, *, return_lse: bool = False, out: Any = No
         _arrays.check_writable(name, array)
     with _arrays.launch(q, stream) as (handle, allocate):
         arrays["out"] = result = _arrays.empty(q, (*q_shape[:-1], *v_shape[-1:])) if out is None else out
-        logarithms = _arrays.empty(q, _lse_shape(q_shape), "float32") if return_lse and lse is None else lse
+        logarithms = _arrays.empty(q, _arrays.lse_shape(q_shape), "float32") if return_lse and lse is None else lse
         if logarithms is not None:
             arrays["lse"] = logarithms
         _heed.attention(arrays, fields, handle, allocate)
@@ -118,16 +125,40 @@ def explain(q: Any, k: Any, v: Any, *, return_lse: bool = False, **options: Unpa
     q_shape, v_shape = _arrays.shape_of("q", q), _arrays.shape_of("v", v)
     arrays["out"] = _arrays.empty(q, (*q_shape[:-1], *v_shape[-1:]))
     if return_lse:
-        arrays["lse"] = _arrays.empty(q, _lse_shape(q_shape), "float32")
+        arrays["lse"] = _arrays.empty(q, _arrays.lse_shape(q_shape), "float32")
     return _heed.explain(arrays, fields)
 
 
-def _lse_shape(q_shape: tuple[int, ...]) -> tuple[int, ...]:
-    return (*q_shape[:-3], q_shape[-2], q_shape[-3]) if len(q_shape) >= 3 else q_shape
+def attention_probs(q: ArrayT, k: Any, *, mode: Literal["scores", "softcap", "masked", "softmax"] = "softmax",
+                    dtype: Literal["float32"] | None = None, out: Any = None, stream: Any = None,
+                    **options: Unpack[Options]) -> ArrayT:
+    """What attention makes of q and k [batch, num_heads, q_len, kv_len]: for looking into a model, not for running it.
+
+    mode: "scores", scale * q k^T; "softcap", after softcap; "masked", after biases and masks, -inf where a key is hidden;
+        "softmax", the weights before dropout, 0 where a key is hidden and in rows without keys.
+    dtype: q's, or "float32". out: an array of one of both, to write instead. Other arguments and errors: as of attention,
+        without score_mod.
+    """
+    if mode not in PROBS_MODES:
+        raise InvalidArgument(f"mode is {mode!r}; it must be one of {', '.join(map(repr, PROBS_MODES))}")
+    if dtype not in (None, "float32"):
+        raise InvalidArgument(f"dtype is {dtype!r}; it must be 'float32' or None")
+    if options.get("k_scale") is not None:
+        options = {**options, "v_scale": options["k_scale"]}
+    arrays, fields = _split(q, k, k, options)
+    _arrays.check_writable("out", out)
+    with _arrays.launch(q, stream) as (handle, allocate):
+        def empty(shape: tuple[int, ...]) -> Any:
+            return _arrays.empty(q, shape, dtype)
+
+        result: ArrayT = _heed.attention_probs(arrays, fields, PROBS_MODES.index(mode), out, empty, handle, allocate)
+    return _arrays.finished(q, result) if out is None else result
 
 
 def _split(q: Any, k: Any, v: Any, options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arrays, metadata on the host as int32, and the plain fields."""
+    if options.get("score_buffers") is not None and options.get("score_mod") is None:
+        raise InvalidArgument("score_buffers is given without score_mod; it must be None")
     arrays = {"q": q, "k": k, "v": v}
     fields = {}
     for name, value in options.items():
@@ -137,6 +168,8 @@ def _split(q: Any, k: Any, v: Any, options: Any) -> tuple[dict[str, Any], dict[s
             arrays[name] = _arrays.int32_array(name, value)
         elif name in ARRAYS:
             arrays[name] = value
+        elif name == "score_buffers":
+            arrays.update((f"score_buffers[{n}]", buffer) for n, buffer in enumerate(value))
         else:
             fields[name] = value
     if _arrays.framework(q) == "torch":

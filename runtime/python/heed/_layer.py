@@ -19,6 +19,7 @@ ArrayT = TypeVar("ArrayT")
 class Config(TypedDict, total=False):
     """Keywords of Layer; heed_layer_config in layer.h says what each means."""
 
+    device: Literal["cpu", "cuda"]
     dim_in: int
     dim_memory: int
     dim_out: int
@@ -50,7 +51,7 @@ class Config(TypedDict, total=False):
 
 
 class Layer:
-    """An attention layer on the CPU: projections, heads, cache, output projection.
+    """An attention layer: projections, heads, cache, output projection.
 
     Layer(weights, dim_in=..., num_heads=..., num_kv_heads=..., max_batch=..., max_q_len=..., max_kv_len=..., ...)
 
@@ -60,12 +61,18 @@ class Layer:
         and wo. "einsum": wq [num_heads, dim_in, head_dim], wk, wv likewise, wo [num_heads, dim_out, head_dim_v].
         Optional: bq, bk, bv, bqkv, bo; q_norm_weight, q_norm_bias, k_norm_weight, k_norm_bias; and float32 rope_cos,
         rope_sin [max_position, rotary_dim / 2], alibi_slopes and sink [num_heads].
+    device: "cpu" (default) or "cuda", where the arrays of calls are; weights are on the host, PyTorch's on either. A layer on
+        CUDA lives in the context of PyTorch's weights, or the current one; calls are asynchronous, on `stream` as of
+        heed.attention, and take arrays that are not PyTorch's with out= and workspace=.
     Read-only in use: threads may share a layer, each with its own cache.
     """
 
     def __init__(self, weights: Mapping[str, Any], **config: Unpack[Config]):
         named = {name: _arrays.without_gradient(name, weight) for name, weight in weights.items()}
-        self._layer = _heed.Layer(dict(config), named)
+        with _arrays.device_of(named.values() if config.get("device") == "cuda" else ()):
+            if config.get("device") == "cuda":
+                named = {name: _arrays.on_host(weight) for name, weight in named.items()}
+            self._layer = _heed.Layer(dict(config), named)
 
     @classmethod
     def from_safetensors(cls, path: str | os.PathLike[str], names: Mapping[str, str], **config: Unpack[Config]) -> Layer:
@@ -89,14 +96,18 @@ class Layer:
             raise InvalidArgument(f"num_pages is {num_pages} without page_size; it must be None")
         return self._layer.make_cache(fields, int8)
 
-    def prepare(self, cache: LayerCache, memory: Any, memory_lens: Any = None) -> None:
+    def prepare(self, cache: LayerCache, memory: Any, memory_lens: Any = None, *, workspace: Any = None,
+                stream: Any = None) -> None:
         """Cross attention: projects memory [batch, memory_len, dim_memory] into the cache, for many steps."""
         lens = None if memory_lens is None else _arrays.int32_array("memory_lens", memory_lens)
-        self._layer.prepare(cache, _arrays.without_gradient("memory", memory), lens)
+        memory = _arrays.without_gradient("memory", memory)
+        with _arrays.launch(memory, stream) as (handle, allocate):
+            self._layer.prepare(cache, memory, lens, workspace, handle, allocate)
 
     def __call__(self, x: ArrayT, memory: Any = None, *, cache: LayerCache | None = None, q_lens: Any = None,
                  kv_lens: Any = None, key_padding: Any = None, mask: Any = None, bias: Any = None, out: Any = None,
-                 probs: Any = None, training: bool = False, dropout_seed: int = 0, dropout_offset: int = 0) -> ArrayT:
+                 probs: Any = None, training: bool = False, dropout_seed: int = 0, dropout_offset: int = 0,
+                 workspace: Any = None, stream: Any = None) -> ArrayT:
         """y [batch, q_len, dim_out] of x [batch, q_len, dim_in], of x's framework; written to `out` when that is given.
 
         memory: [batch, memory_len, dim_memory], cross attention without a prepared cache. cache: the tokens of x join it
@@ -107,15 +118,16 @@ class Layer:
         shape = _arrays.shape_of("x", x)
         for name, array in (("out", out), ("probs", probs)):
             _arrays.check_writable(name, array)
-        result: ArrayT = _arrays.empty(x, (*shape[:-1], self._layer.dim_out)) if out is None else out
-        given = {"x": x, "out": result, "memory": memory, "key_padding": key_padding, "mask": mask, "bias": bias,
-                 "probs": probs}
+        given = {"x": x, "out": out, "memory": memory, "key_padding": key_padding, "mask": mask, "bias": bias, "probs": probs,
+                 "workspace": workspace}
         arrays = {name: _arrays.without_gradient(name, array) for name, array in given.items() if array is not None}
         for name, lens in (("q_lens", q_lens), ("kv_lens", kv_lens)):
             if lens is not None:
                 arrays[name] = _arrays.int32_array(name, lens)
         fields = {"training": training, "dropout_seed": dropout_seed, "dropout_offset": dropout_offset}
-        self._layer.forward(arrays, fields, cache)
+        with _arrays.launch(x, stream) as (handle, allocate):
+            result: ArrayT = _arrays.empty(x, (*shape[:-1], self._layer.dim_out)) if out is None else out
+            self._layer.forward({**arrays, "out": result}, fields, cache, handle, allocate)
         if out is None:
             result = _arrays.finished(x, result)
         return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ._arrays import refuse_gradient
 from ._attention import attention as _attention
 from ._errors import InvalidArgument, Unsupported
 
@@ -62,9 +63,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
 def refuse_gradients(**tensors: Tensor | None) -> None:
     """Unsupported, if PyTorch would record a gradient of one of them."""
     for name, tensor in tensors.items():
-        if tensor is not None and tensor.requires_grad and torch.is_grad_enabled():
-            raise Unsupported(f"{name} requires a gradient, which Heed does not compute; call it under torch.no_grad(), or "
-                              f"with {name}.detach()")
+        refuse_gradient(name, tensor)
 
 
 def _check_inputs(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None) -> None:

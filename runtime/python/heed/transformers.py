@@ -33,7 +33,8 @@ def attention_forward(module: torch.nn.Module, query: Tensor, key: Tensor, value
     """The function of transformers' AttentionInterface: query, key, value [batch, heads, len, head_dim] to
     [batch, q_len, num_heads, head_dim_v]. Without a mask a module that is causal sees keys from the first one on.
     """
-    refuse_gradients(query=query, key=key, value=value)
+    refuse_gradients(query=query, key=key, value=value, attention_mask=attention_mask, s_aux=s_aux,
+                     position_bias=position_bias)
     if options.get("output_attentions"):
         raise Unsupported("output_attentions is True; attention weights need attn_implementation='eager'")
     if options.get("cache") is not None:

@@ -1,0 +1,92 @@
+"""The kernels of a build as a table of Markdown: support_matrix.py HEED [--check README | --update README].
+
+HEED is the command `heed`, whose `heed kernels` is read. Kernels that differ in one axis only share a line. In the README the
+table lies between the lines BEGIN and END.
+"""
+
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+
+BEGIN, END = "<!-- ./dev matrix writes this table -->\n", "<!-- end of the table -->\n"
+ANY = 1 << 30
+ISAS = {"x86_64": "x86_64 (SSE4.1)", "avx2": "AVX2", "avx512": "AVX-512", "avx512bf16": "AVX-512 BF16", "amx": "AMX",
+        "sm75": "sm_75", "sm80": "sm_80"}
+# Of each axis its head in the table and the text of each value, in order; head dims and features have texts of their own.
+AXES = (
+    ("phase", {"prefill": "prefill", "decode": "decode"}),
+    ("types", {name: name for name in ("f32", "f16", "bf16", "f32 / int8", "f16 / int8", "bf16 / int8")}),
+    ("head dims", None),
+    ("features", None),
+    ("keys", {"contiguous": "contiguous, packed", "paged": "every storage"}),
+    ("instruction sets", ISAS),
+)
+
+
+def kernels(command):
+    """Of each row the values on the axes."""
+    lines = subprocess.run([command, "kernels"], check=True, capture_output=True, text=True).stdout.splitlines()
+    for line in lines[1:]:
+        name, phase, dtype, kv_dtype, *dims, features = re.split(" {2,}", line)[:7]
+        storage, isa = re.search(r"_(contiguous|paged)_(\w+)$", name).groups()
+        types = dtype if kv_dtype == dtype else f"{dtype} / int8"
+        yield phase, types, tuple(ANY if dim == "any" else int(dim) for dim in dims), features, storage, isa
+
+
+def order(axis, value):
+    texts = AXES[axis][1]
+    return list(texts).index(value) if texts else value
+
+
+def merged(rows, axis):
+    """Rows that are equal but for `axis` as one, with all that they have there, in order."""
+    groups = {}
+    for row in rows:
+        groups.setdefault(row[:axis] + row[axis + 1:], []).append(row[axis])
+    return [rest[:axis] + (tuple(sorted(values, key=lambda value: order(axis, value))),) + rest[axis:]
+            for rest, values in groups.items()]
+
+
+def text(axis, value):
+    if AXES[axis][0] == "head dims":
+        d, dv = ("any" if dim == ANY else str(dim) for dim in value)
+        return d if d == dv else f"{d}/{dv}"
+    if AXES[axis][0] == "features":
+        return "plain" if value == "-" else value.replace("_", " ")
+    return AXES[axis][1][value]
+
+
+def table(rows):
+    """CPUs first, then by phase, types, head dims."""
+    for axis in (2, 1, 3, 4, 5, 0):
+        rows = merged(rows, axis)
+    rows.sort(key=lambda row: (row[5][0].startswith("sm"),
+                               *([order(axis, value) for value in row[axis]] for axis in (0, 1, 2, 3))))
+    lines = [[name for name, _ in AXES], ["---"] * len(AXES)]
+    lines += [[("; " if axis in (3, 4) else ", ").join(text(axis, value) for value in row[axis]) for axis in range(len(AXES))]
+              for row in rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("heed")
+    parser.add_argument("--check", type=pathlib.Path, metavar="README")
+    parser.add_argument("--update", type=pathlib.Path, metavar="README")
+    options = parser.parse_args()
+    found, readme = table(kernels(options.heed)), options.check or options.update
+    if readme is None:
+        print(found, end="")
+        return
+    before, _, rest = readme.read_text().partition(BEGIN)
+    there, _, behind = rest.partition(END)
+    if options.update:
+        readme.write_text(before + BEGIN + found + END + behind)
+    elif there != found:
+        sys.exit(f"the table of kernels in {readme.name} is not that of this build: ./dev matrix writes it\n{found}")
+
+
+if __name__ == "__main__":
+    main()
