@@ -11,6 +11,7 @@
 #include "entry.h"
 #include "report_json.h"
 #include "rows.h"
+#include "same_results.h"
 
 namespace heed_bench {
 
@@ -68,6 +69,9 @@ public:
         }
         if (what == "time") {
             return time(request);
+        }
+        if (what == "compare") {
+            return compare(request);
         }
         if (what == "report") {
             return report();
@@ -146,6 +150,15 @@ private:
         return {{"ms", 1e3 * *std::min_element(first, entry.result.seconds.end())},
                 {"samples", entry.result.seconds.size() - before},
                 {"kernel", entry.result.kernel}};
+    }
+
+    static Json compare(const Json &request) {
+        for (const heed_test::Row &row : heed_test::supported_rows()) {
+            if (row.name == request.at("row")) {
+                return {{"difference", heed_test::difference(row, request.at("with"))}};
+            }
+        }
+        throw std::invalid_argument("no row " + request.at("row").get<std::string>() + " runs here");
     }
 
     Json report() const {
