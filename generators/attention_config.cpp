@@ -62,15 +62,15 @@ std::string AttentionConfig::error() const {
         return out_of_range("kv_block", kv_block,
                             "with row_block at most 16384 logits, which stand in the stack frame");
     }
-    if (key_tile < 1 || masked_block % key_tile != 0 || lanes % key_tile != 0) {
-        return out_of_range("key_tile", key_tile, "a divisor of masked_block and of lanes");
+    if (key_tile < 1 || masked_block % key_tile != 0 || (phase == Phase::decode && lanes % key_tile != 0)) {
+        return out_of_range("key_tile", key_tile, "a divisor of masked_block, in decode of lanes");
     }
     return phase == Phase::prefill ? prefill_error() : decode_error();
 }
 
 std::string AttentionConfig::prefill_error() const {
-    if (value_tile < 1 || lanes % value_tile != 0) {
-        return out_of_range("value_tile", value_tile, "a divisor of lanes");
+    if (value_tile < 1 || padded(head_dim_v) % value_tile != 0) {
+        return out_of_range("value_tile", value_tile, "a divisor of head_dim_v in whole vectors");
     }
     if (product_unroll < 1 || (any_head_dim() ? product_unroll > 1 : query_elements() % product_unroll != 0)) {
         return out_of_range("product_unroll", product_unroll, "a divisor of the elements of a row, or pairs of them");

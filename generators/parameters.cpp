@@ -15,17 +15,20 @@ Parameter multiple(const char *name, int C::*value, const char *of, int C::*unit
     return {name, value, {}, of, unit, most_factor};
 }
 
+// Multiples of the widest vector, so that they fit any.
+const std::vector<int> masked_blocks = {16, 32, 48, 64, 96, 128};
+
 std::vector<Parameter> prefill_parameters(const C &config) {
-    std::vector<Parameter> list;
     if (config.bf16_tiles) {
         return {multiple("row_block", &C::row_block, "lanes", &C::lanes, 8),
                 one_of("masked_block", &C::masked_block, {32, 64, 96, 128}),
-                multiple("kv_block", &C::kv_block, "masked_block", &C::masked_block, 16)};
+                multiple("kv_block", &C::kv_block, "masked_block", &C::masked_block, 8)};
     }
+    std::vector<Parameter> list;
     if (!config.bf16_dots) list.push_back(one_of("lanes", &C::lanes, {4, 8, 16}));
     list.insert(list.end(), {multiple("row_block", &C::row_block, "lanes", &C::lanes, 6),
-                             multiple("masked_block", &C::masked_block, "lanes", &C::lanes, 16),
-                             multiple("kv_block", &C::kv_block, "masked_block", &C::masked_block, 16),
+                             one_of("masked_block", &C::masked_block, masked_blocks),
+                             multiple("kv_block", &C::kv_block, "masked_block", &C::masked_block, 8),
                              one_of("key_tile", &C::key_tile, {1, 2, 4, 8, 16}),
                              one_of("value_tile", &C::value_tile, {1, 2, 4, 8, 16})});
     if (!config.any_head_dim()) list.push_back(one_of("product_unroll", &C::product_unroll, {1, 2, 4, 8}));
@@ -34,7 +37,7 @@ std::vector<Parameter> prefill_parameters(const C &config) {
 }
 
 std::vector<Parameter> decode_parameters(const C &config) {
-    std::vector<Parameter> list = {multiple("masked_block", &C::masked_block, "lanes", &C::lanes, 8),
+    std::vector<Parameter> list = {one_of("masked_block", &C::masked_block, masked_blocks),
                                    multiple("kv_block", &C::kv_block, "masked_block", &C::masked_block, 32),
                                    one_of("key_tile", &C::key_tile, {1, 2, 4, 8}),
                                    one_of("value_keys", &C::value_keys, {8, 16, 32, 64, 128, 256})};

@@ -46,7 +46,7 @@ bool prefetches(const AttentionConfig &config) {
 // Prefill: k and v of a block, as they are read, in half of L2; the tasks' own scratch has the other half.
 void fit_blocks(const Machine &machine, AttentionConfig &config) {
     const int elements = config.padded(config.head_dim) + config.padded(config.head_dim_v);
-    const int step = config.bf16_tiles ? 32 : config.lanes;
+    const int step = config.bf16_tiles ? 32 : 16;
     const int keys = std::max(machine.l2_bytes / 2 / (elements * (config.bf16_dots ? 2 : 4)) / step, 1) * step;
     if (config.kv_block <= keys) return;
     config.masked_block = std::min(config.masked_block, keys);
