@@ -32,7 +32,7 @@ def importances(search):
 
 
 def history(searches):
-    series = {named(s.kind): [(t.number, t.value) for t in s.ended() if t.value is not None] for s in searches}
+    series = {named(s.kind): [(t.number, t.value) for t in s.timed()] for s in searches}
     return plots.history(series, max(len(s.ended()) for s in searches),
                          "time over that of the schedule's own choice; lines: best so far")
 
@@ -42,7 +42,7 @@ def outcomes(searches):
     for s in searches:
         ended = s.ended()
         failed = sum("failure" in t.user_attrs for t in ended)
-        timed = sum(t.value is not None for t in ended)
+        timed = len(s.timed())
         rows.append([named(s.kind), len(ended), timed, len(ended) - timed - failed, failed])
     return table(["", "trials", "timed to the end", "pruned", "failed"], rows)
 

@@ -65,7 +65,7 @@ def search_all(searches, bench, options):
                     take_trial(search, bench)
             counts = [min(len(search.ended()), options.trials) for search in searches]
             bar.update(sum(counts) - bar.n)
-            bar.set_postfix({search.kind: f"{best.value:.3f}" for search in searches if (best := search.best_trial())})
+            bar.set_postfix({search.kind: f"{search.best_value():.3f}" for search in searches})
 
 
 def another_case(cases, name):

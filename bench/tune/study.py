@@ -11,7 +11,7 @@ from race import Race, hopeless
 from server import Failed
 
 SAMPLERS = ("tpe", "random")
-START_UP_TRIALS = 20  # of TPE at random
+START_UP_TRIALS = 10  # of TPE at random
 ENDED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
 
@@ -31,23 +31,25 @@ class Search:
             raise SystemExit(f"there is a study '{name}' already: --resume continues it, another --out makes a new one")
         self.kind, self.parameters = kind, parameters
         self.study = optuna.create_study(storage=storage, study_name=name, load_if_exists=True)
-        # A sampler that starts anew must not repeat itself.
+        # One that starts anew must not repeat itself. Searches share their first points: luck there is no merit.
         self.study.sampler = make_sampler(kind, len(self.study.trials))
         if not exists:
             self.study.enqueue_trial(space.sampled(parameters, space.start(parameters)))
 
     def ended(self):
-        return [trial for trial in self.study.get_trials(deepcopy=False) if trial.state in ENDED]
+        return self.study.get_trials(deepcopy=False, states=ENDED)
 
-    def best_trial(self):
-        done = self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        return min(done, key=lambda trial: trial.value, default=None)
+    def timed(self):
+        """Those that were timed to their end."""
+        return self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+
+    def best_value(self):
+        return min((trial.value for trial in self.timed()), default=float("nan"))
 
     def best(self, number=1):
         """Values of the best trials, best first, each point once."""
-        done = self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         points = []
-        for trial in sorted(done, key=lambda trial: trial.value):
+        for trial in sorted(self.timed(), key=lambda trial: trial.value):
             if trial.user_attrs["values"] not in points:
                 points.append(trial.user_attrs["values"])
         return points[:number]
@@ -60,7 +62,7 @@ class Bench:
         self.workshop, self.case, self.rounds, self.seconds = workshop, case, rounds, seconds
 
     def attempt(self, trial, values, best):
-        """The value. Raises Failed, or optuna.TrialPruned."""
+        """The value; `best`: the best points so far. Raises Failed, or optuna.TrialPruned."""
         candidate, plain, oracle = self.workshop.candidate(values), self.workshop.candidate(), self.workshop.oracle()
         rivals = [plain] + [self.workshop.candidate(point) for point in best]
         with self.workshop.program([candidate, oracle, *rivals]) as server:
@@ -69,7 +71,7 @@ class Bench:
             for n in range(1, self.rounds + 1):
                 race.round([candidate, *rivals])
                 trial.report(race.ratio(candidate, plain), n)
-                if hopeless(n, race.ratio(candidate, rivals[-1])):
+                if best and hopeless(n, race.ratio(candidate, rivals[-1])):
                     raise optuna.TrialPruned
         trial.set_user_attr("ms", race.ms[candidate.name])
         return race.ratio(candidate, plain)
@@ -86,7 +88,8 @@ def take_trial(search, bench):
         trial.set_user_attr("same_as", earlier.number)
         if "failure" in earlier.user_attrs:
             trial.set_user_attr("failure", earlier.user_attrs["failure"])
-        search.study.tell(trial, earlier.value if earlier.state == TrialState.COMPLETE else None, state=earlier.state)
+        timed = earlier.state == TrialState.COMPLETE
+        search.study.tell(trial, earlier.value if timed else None, state=earlier.state)
         return
     started, value = time.monotonic(), None
     try:
