@@ -3,6 +3,7 @@ import contextlib
 import io
 import json
 import pathlib
+import re
 import sqlite3
 import sys
 import tempfile
@@ -61,6 +62,12 @@ class Rows(unittest.TestCase):
         fields = candidate.line.read_text().split(", ")
         self.assertEqual(fields[9:11], ["16", "64"])
         self.assertGreater(int(fields[11]), 0)
+
+    def test_cmake_knows_the_names(self):
+        text = pathlib.Path(__file__).parents[2].joinpath("cmake/HeedTuned.cmake").read_text()
+        known = re.search(r"set\(_heed_parameters (.*?)\)", text, re.S)[1].split()
+        decode = Workshop(BUILD, self.workshop.folder, "attention_decode_f32_d16_gqa_contiguous_x86_64", 1)
+        self.assertEqual(sorted({*self.workshop.parameters(), *decode.parameters()}), known)
 
     def test_l2_moves_the_start(self):
         self.assertLess(self.workshop.parameters(8192)["kv_block"]["default"], self.workshop.parameters()["kv_block"]["default"])

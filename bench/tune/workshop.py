@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import pathlib
+import resource
 import signal
 import subprocess
 import tempfile
@@ -13,7 +14,7 @@ import tempfile
 from server import Failed, Server
 from space import as_arguments
 
-GENERATION_SECONDS = 120
+CPU_SECONDS = 120  # of one program that a candidate is made by
 
 
 class Candidate:
@@ -23,12 +24,12 @@ class Candidate:
         self.name, self.object, self.line = name, folder / f"{name}.o", folder / f"{name}.inc"
 
 
-def run(command, seconds, what):
-    """Raises Failed with the last line that the command says."""
-    try:
-        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=seconds)
-    except subprocess.TimeoutExpired:
-        raise Failed(f"{what}: more than {seconds} s") from None
+def run(command, what):
+    """What the command prints. Raises Failed with what it says of an error."""
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1)))
+    if done.returncode == -signal.SIGXCPU:
+        raise Failed(f"{what}: more than {CPU_SECONDS} s of CPU time")
     if done.returncode < 0:
         raise Failed(f"{what}: ended by {signal.Signals(-done.returncode).name}")
     if done.returncode > 0:
@@ -56,7 +57,7 @@ class Workshop:
         """Of the row, as heed_generate lists them."""
         l2 = [f"l2_bytes={l2_bytes}"] if l2_bytes else []
         return json.loads(run([self.parts["generator"], f"name={self.row}", *self.arguments, *l2, "parameters=list"],
-                              GENERATION_SECONDS, "parameters"))
+                              "parameters"))
 
     def candidate(self, values=None, schedule=None):
         """The row with these parameters, or by another schedule. Raises Failed."""
@@ -68,8 +69,7 @@ class Workshop:
         if not found.line.exists():
             folder.mkdir(parents=True, exist_ok=True)
             with self.lock(fcntl.LOCK_SH):
-                run([self.parts["generator"], f"name={name}", *self.arguments, *options, f"out={folder}"], GENERATION_SECONDS,
-                    "generation")
+                run([self.parts["generator"], f"name={name}", *self.arguments, *options, f"out={folder}"], "generation")
             for kind in ("s", "stmt", "h"):
                 (folder / f"{name}.{kind}").unlink(missing_ok=True)
         return found
@@ -87,7 +87,7 @@ class Workshop:
             table.write_text("".join(candidate.line.read_text() for candidate in unique.values()))
             with self.lock(fcntl.LOCK_SH):
                 run([*self.parts["compile"], f"-I{folder}", self.parts["table"], *(c.object for c in unique.values()),
-                     *self.parts["link"], "-o", program], GENERATION_SECONDS, "link")
+                     *self.parts["link"], "-o", program], "link")
             with self.lock(fcntl.LOCK_EX), Server([program, "--serve", "--threads", self.threads]) as server:
                 yield server
 

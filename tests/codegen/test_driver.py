@@ -42,7 +42,6 @@ class Driver(unittest.TestCase):
             ({"key_tile": "3"}, ["key_tile", "3", "1, 2, 4, 8, 16"]),
             ({"row_block": "48", "masked_block": "64", "kv_block": "512"}, ["kv_block", "512", "16384 logits"]),
             ({"prefetch_keys": "8"}, ["unknown", "prefetch_keys"]),
-            ({"isa": "sm80", "dtype": "f16", "head_dim": "64", "kv_block": "64"}, ["ptxas"]),
             ({"l2_bytes": "-1"}, ["l2_bytes", "'-1'"]),
             ({"parameters": "all"}, ["parameters", "'all'", "list"]),
         ]
