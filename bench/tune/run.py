@@ -83,6 +83,10 @@ def machine():
     return "unknown"
 
 
+def table_of(options, workshop):
+    return options.table or ROOT / "schedules/tuned" / f"{workshop.fields['isa']}.json"
+
+
 def gate(found):
     """Sentences of what does not hold."""
     race = found["case"]
@@ -99,7 +103,7 @@ def store(options, workshop, found, trials):
     gain = speed(found["case"], "tpe") if "tpe" in found["case"] else 0
     if options.gate or gain < LEAST_GAIN:
         return "no table was written: " + ("a gate" if options.gate else "the schedule's own choice stands")
-    path = options.table or ROOT / "schedules/tuned" / f"{workshop.fields['isa']}.json"
+    path = table_of(options, workshop)
     held_out = {"held_out": round(speed(found["held_out"], "tpe"), 3)} if found["held_out"] else {}
     tables.store(path, options.row, {"parameters": found["values"]["tpe"], "machine": machine(),
                                      "date": datetime.date.today().isoformat(), "case": options.case, "trials": trials,
@@ -116,7 +120,10 @@ def main(arguments):
     storage = optuna.storages.RDBStorage(f"sqlite:///{options.out}/study.db", engine_kwargs={"connect_args": {"timeout": 60}})
     kinds = SAMPLERS if options.random else SAMPLERS[:1]
     facts = [options.row, options.case, f"l2={options.l2}" if options.l2 else "own"]
-    searches = [Search(storage, kind, facts, parameters, options.resume) for kind in kinds]
+    starts = [space.start(parameters)]
+    if not options.l2 and options.row in (tuned := tables.load(table_of(options, workshop))):
+        starts.append({**starts[0], **tuned[options.row]["parameters"]})
+    searches = [Search(storage, kind, facts, parameters, starts, options.resume) for kind in kinds]
     search_all(searches, Bench(workshop, options.case, options.rounds, options.seconds), options)
 
     with workshop.program([workshop.candidate()]) as server:

@@ -22,9 +22,9 @@ def make_sampler(kind, seed):
 
 
 class Search:
-    """One study: `kind` is how it samples, `facts` what makes it another study than those of the same row and case."""
+    """One study: `kind` is how it samples, `facts` what tells it from other studies, `starts` the points that it tries first."""
 
-    def __init__(self, storage, kind, facts, parameters, resume):
+    def __init__(self, storage, kind, facts, parameters, starts, resume):
         name = " ".join([*facts, kind])
         exists = name in optuna.get_all_study_names(storage)
         if exists and not resume:
@@ -33,8 +33,8 @@ class Search:
         self.study = optuna.create_study(storage=storage, study_name=name, load_if_exists=True)
         # One that starts anew must not repeat itself. Searches share their first points: luck there is no merit.
         self.study.sampler = make_sampler(kind, len(self.study.trials))
-        if not exists:
-            self.study.enqueue_trial(space.sampled(parameters, space.start(parameters)))
+        for values in [] if exists else starts:
+            self.study.enqueue_trial(space.sampled(parameters, values))
 
     def ended(self):
         return self.study.get_trials(deepcopy=False, states=ENDED)
