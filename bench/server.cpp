@@ -11,6 +11,7 @@
 #include "entry.h"
 #include "report_json.h"
 #include "rows.h"
+#include "same_results.h"
 
 namespace heed_bench {
 
@@ -44,9 +45,7 @@ Case find_case(const std::string &name) {
     throw std::invalid_argument("no case " + name);
 }
 
-// A case with the memory that it alone uses.
 struct Prepared {
-    std::unique_ptr<Arena> arena;
     std::unique_ptr<Workload> workload;
     CheckResult check;
 };
@@ -69,6 +68,9 @@ public:
         if (what == "time") {
             return time(request);
         }
+        if (what == "compare") {
+            return compare(request);
+        }
         if (what == "report") {
             return report();
         }
@@ -86,13 +88,23 @@ private:
         return json;
     }
 
-    Prepared prepare(const Case &c, const std::string &row, const std::string &isa) const {
-        Demand demand;
-        demand.include(c);
-        Prepared prepared{std::make_unique<Arena>(demand, options_.pages), nullptr, {}};
+    // Rows read the same memory: where it lies is no difference between them.
+    const Arena &arena_of(const Case &c) {
+        std::unique_ptr<Arena> &arena = arenas_[types_name(c)];
+        if (!arena) {
+            Demand demand;
+            demand.include(c);
+            arena = std::make_unique<Arena>(demand, options_.pages);
+        }
+        return *arena;
+    }
+
+    Prepared prepare(const Case &c, const std::string &row, const std::string &isa) {
+        const Arena &arena = arena_of(c);
+        Prepared prepared{nullptr, {}};
         std::string reason;
         const auto create = [&](const std::string &name) {
-            prepared.workload = Workload::create(c, name, options_.threads, *prepared.arena, reason);
+            prepared.workload = Workload::create(c, name, options_.threads, arena, reason);
             if (!prepared.workload) {
                 throw std::runtime_error(reason);
             }
@@ -116,6 +128,7 @@ private:
                           key = group + " " + kv + " " + row + " " + isa;
         if (group != current_) {
             prepared_.clear();
+            arenas_.clear();
             current_ = group;
         }
         if (prepared_.count(key) == 0) {
@@ -148,6 +161,15 @@ private:
                 {"kernel", entry.result.kernel}};
     }
 
+    static Json compare(const Json &request) {
+        for (const heed_test::Row &row : heed_test::supported_rows()) {
+            if (row.name == request.at("row")) {
+                return {{"difference", heed_test::difference(row, request.at("with"))}};
+            }
+        }
+        throw std::invalid_argument("no row " + request.at("row").get<std::string>() + " runs here");
+    }
+
     Json report() const {
         if (ceilings_.threads == 0) {
             throw std::invalid_argument("no ceilings were measured");
@@ -162,8 +184,9 @@ private:
     Options options_;
     DramReader reader_;
     Ceilings ceilings_;
-    std::string current_;                       // case and element type
-    std::map<std::string, Prepared> prepared_;  // of those
+    std::string current_;                                   // case and element type
+    std::map<std::string, std::unique_ptr<Arena>> arenas_;  // of those, by the types of all tensors
+    std::map<std::string, Prepared> prepared_;              // of those
     std::map<std::string, Entry> entries_;
 };
 

@@ -6,6 +6,7 @@
 //    "seconds": S}      calls for at least S seconds: the fastest in ms, how many samples, the row. All but "do" and
 //                       "case" may be left out. The first request of a case prepares and checks it; what was prepared
 //                       lives until a request names another case or element type.
+//   {"do": "compare", "row": NAME, "with": NAME}   runs random problems on both rows: how their results differ, or ""
 //   {"do": "report"}    ceilings and all results so far
 // A request that cannot be served is answered with {"error": SENTENCE}.
 #pragma once

@@ -4,7 +4,7 @@ include_guard(GLOBAL)
 
 # heed_add_kernels(<target> PHASES prefill|decode ... DTYPES f32|f16|bf16 ... HEAD_DIMS d|dxdv|any ...
 #                  ISAS x86_64|avx2|avx512|avx512bf16|amx|sm75|sm80 ... [FEATURES f...] [OPS o...]
-#                  [SCORE_MOD file.cpp])
+#                  [SCORE_MOD file.cpp] [TUNED table.json])
 #
 # Adds the rows to the kernel library <target>, which it makes when there is none. HEAD_DIMS: 128, 128x64 (head_dim x head_dim_v),
 # any (1..640; CUDA: 1..256). FEATURES:
@@ -13,10 +13,12 @@ include_guard(GLOBAL)
 #   int8                                  int8 keys and values, beside those of the dtype
 #   alibi bias dropout mask softcap       a second row for each that has all the named ones, beside the plain one
 # SCORE_MOD: all rows of the call have the score function that the file defines (heed/user_score.h), and serve the problems that name it.
+# TUNED: speed parameters by row, as ./dev tune writes them (schedules/tuned), instead of those that the schedules choose; each of its rows
+# must be one of <target>.
 # OPS: attention_probs dropout_mask kv_append kv_copy layer_norm linear merge_states rope, or layers: all that <heed/layer.h> needs.
 # An ISA serves what it has instructions for: f32 with amx becomes AVX-512 rows, with sm80 sm75 rows.
 function(heed_add_kernels target)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "" "SCORE_MOD" "PHASES;DTYPES;HEAD_DIMS;FEATURES;ISAS;OPS")
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "SCORE_MOD;TUNED" "PHASES;DTYPES;HEAD_DIMS;FEATURES;ISAS;OPS")
     set(call "heed_add_kernels(${target})")
     _heed_check_arguments("${call}" DTYPES ISAS)
     if(NOT arg_OPS)
@@ -29,6 +31,9 @@ function(heed_add_kernels target)
     _heed_check_list("${call}" OPS attention_probs dropout_mask kv_append kv_copy layer_norm linear merge_states rope layers)
     if(NOT TARGET ${target})
         heed_add_kernel_library(${target})
+    endif()
+    if(arg_TUNED)
+        _heed_use_tuned(${target} ${arg_TUNED})
     endif()
 
     set(logits ${arg_FEATURES})

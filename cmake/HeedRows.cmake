@@ -23,6 +23,7 @@ endif()
 set(HEED_EXTRA_FEATURES "" CACHE STRING "Halide target features of every row of the CPU: asan, tsan, check_unsafe_promises")
 set(HEED_KERNEL_CACHE "" CACHE PATH "Folder where generated objects are kept and found again, by the contents of what made them")
 set(_heed_generate_script ${CMAKE_CURRENT_LIST_DIR}/HeedGenerate.cmake)
+include(${CMAKE_CURRENT_LIST_DIR}/HeedTuned.cmake)
 set(HEED_ROW_FILTER "" CACHE STRING "Build only the kernel rows whose names match this regular expression")
 
 # heed_add_kernel_library(<target>): an empty table.
@@ -32,6 +33,7 @@ function(heed_add_kernel_library target)
     set(rows $<TARGET_PROPERTY:${target},HEED_ROWS>)
     file(GENERATE OUTPUT ${dir}/kernel_table.inc
          CONTENT "$<$<BOOL:${rows}>:#include \"$<JOIN:${rows},.inc\"\n#include \">.inc\">\n")
+    file(GENERATE OUTPUT ${dir}/rows.txt CONTENT "$<JOIN:$<TARGET_PROPERTY:${target},HEED_ROW_ARGUMENTS>,\n>\n")
     add_library(${target} STATIC ${HEED_KERNEL_TABLE_SOURCE})
     set_target_properties(${target} PROPERTIES HEED_DIR ${dir} HEED_ROWS "")
     target_include_directories(${target} PRIVATE ${dir})
@@ -106,6 +108,7 @@ endfunction()
 function(_heed_add_row target phase dtype kv_dtype head_dim features storage isa schedule extra_features score_mod)
     set(name attention_${phase}_${dtype})
     set(options "")
+    set(tuned "")
     if(kv_dtype)
         string(APPEND name _kv${kv_dtype})
         list(APPEND options kv_dtype=${kv_dtype})
@@ -128,13 +131,18 @@ function(_heed_add_row target phase dtype kv_dtype head_dim features storage isa
     if(schedule)
         string(APPEND name _${schedule})
         list(APPEND options schedule=${schedule})
+    else()
+        _heed_tuned_options(tuned ${target} ${name})
     endif()
     if(extra_features)
         list(APPEND options extra_features=${extra_features})
     endif()
 
-    _heed_add_generated_row(${target} ${name} ${generator} phase=${phase} dtype=${dtype} head_dim=${head_dim_k} head_dim_v=${head_dim_v}
-        features=${features} storage=${storage} isa=${isa} ${options})
+    list(PREPEND options phase=${phase} dtype=${dtype} head_dim=${head_dim_k} head_dim_v=${head_dim_v} features=${features}
+         storage=${storage} isa=${isa})
+    list(JOIN options " " arguments)
+    set_property(TARGET ${target} APPEND PROPERTY HEED_ROW_ARGUMENTS "${name} ${arguments}")
+    _heed_add_generated_row(${target} ${name} ${generator} ${options} ${tuned})
 endfunction()
 
 # heed_add_op_rows(<target> OP attention_probs|dropout_mask|kv_append|kv_copy|layer_norm|linear|linear_rows|merge_states|rope ...

@@ -1,5 +1,7 @@
 #include "attention_config.h"
 
+#include <algorithm>
+
 namespace heed {
 namespace {
 
@@ -53,8 +55,42 @@ std::string AttentionConfig::error() const {
     if (masked_block < 1 || kv_block % masked_block != 0) {
         return out_of_range("kv_block", kv_block, "a multiple of masked_block");
     }
-    if (key_tile < 1 || masked_block % key_tile != 0 || lanes % key_tile != 0) {
-        return out_of_range("key_tile", key_tile, "a divisor of masked_block and of lanes");
+    if (masked_block % lanes != 0) {
+        return out_of_range("masked_block", masked_block, "a multiple of lanes");
+    }
+    if (row_block * kv_block > max_block_logits) {
+        return out_of_range("kv_block", kv_block,
+                            "with row_block at most 16384 logits, which stand in the stack frame");
+    }
+    if (key_tile < 1 || masked_block % key_tile != 0 || (phase == Phase::decode && lanes % key_tile != 0)) {
+        return out_of_range("key_tile", key_tile, "a divisor of masked_block, in decode of lanes");
+    }
+    return phase == Phase::prefill ? prefill_error() : decode_error();
+}
+
+std::string AttentionConfig::prefill_error() const {
+    if (value_tile < 1 || padded(head_dim_v) % value_tile != 0) {
+        return out_of_range("value_tile", value_tile, "a divisor of head_dim_v in whole vectors");
+    }
+    if (product_unroll < 1 || (any_head_dim() ? product_unroll > 1 : query_elements() % product_unroll != 0)) {
+        return out_of_range("product_unroll", product_unroll, "a divisor of the elements of a row, or pairs of them");
+    }
+    if (value_unroll < 1 || kv_block % value_unroll != 0) {
+        return out_of_range("value_unroll", value_unroll, "a divisor of kv_block");
+    }
+    return "";
+}
+
+std::string AttentionConfig::decode_error() const {
+    if (value_keys < 1 || kv_block % std::min(value_keys, kv_block) != 0 ||
+        masked_block % std::min(value_keys, masked_block) != 0) {
+        return out_of_range("value_keys", value_keys, "a divisor of kv_block and masked_block, or more than they are");
+    }
+    if (value_rows < 1 || row_block % value_rows != 0) {
+        return out_of_range("value_rows", value_rows, "a divisor of row_block");
+    }
+    if (value_vectors < 1 || prefetch_keys < 0) {
+        return "value_vectors must be 1 or more, prefetch_keys 0 or more";
     }
     return "";
 }

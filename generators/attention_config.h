@@ -29,11 +29,18 @@ struct AttentionConfig {
     int dot_lanes = 16;        // decode: partial sums of a dot product; prefill: not used
 
     // Changes speed only.
-    int lanes = 16;         // floats of a vector register, and edge of the transposed tiles
-    int key_tile = 8;       // keys (or values of d) of one register tile
-    int prefetch_keys = 0;  // decode: how far ahead rows of k and v are asked for, 0 = not
+    int lanes = 16;          // floats of a vector register, and edge of the transposed tiles
+    int key_tile = 8;        // keys of one register tile
+    int value_tile = 8;      // prefill: values of d of one register tile
+    int product_unroll = 1;  // prefill, blocks that all rows see: elements of d, or pairs, in one step of a tile
+    int value_unroll = 1;    // prefill, blocks that all rows see: keys in one step of a tile
+    int value_keys = 32;     // decode: keys of one visit to the accumulators of a tile of values
+    int value_rows = 1;      // decode: rows of that tile
+    int value_vectors = 1;   // decode: vectors along d of that tile, or the next smaller divisor of a row's
+    int prefetch_keys = 0;   // decode: how far ahead rows of k and v are asked for, 0 = not
 
     static constexpr int max_head_dim = 640;
+    static constexpr int max_block_logits = 16384;
 
     bool any_head_dim() const { return head_dim == 0; }
 
@@ -83,6 +90,10 @@ struct AttentionConfig {
 
     // Empty when valid; else a sentence with the parameter, its value and what is allowed.
     std::string error() const;
+
+private:
+    std::string prefill_error() const;
+    std::string decode_error() const;
 };
 
 }  // namespace heed

@@ -156,7 +156,7 @@ KeySlot AttentionBuilder::slot(const BlockChain &chain, const Expr &k) const {
 Expr TransposedTiles::define(const AttentionConfig &config, const Func &in, const Var &i, const Var &j,
                              const std::vector<Var> &rest) {
     const int lanes = config.lanes, elements = lanes * lanes;
-    Var e("e"), ti("ti"), tj("tj");
+    Var e("e"), ti("tile_i"), tj("tile_j");
     auto with_rest = [&](std::vector<Expr> first) {
         first.insert(first.end(), rest.begin(), rest.end());
         return first;

@@ -121,7 +121,7 @@ struct AttentionStages {
     explicit AttentionStages(const AttentionConfig &config);
 
     Halide::Var row{"row"}, t{"t"}, sp{"sp"}, k{"k"}, kb{"kb"}, d{"d"}, x{"x"};
-    Halide::Var u{"u"}, kq{"kq"}, e{"e"}, ti{"ti"}, tj{"tj"}, s{"s"}, h{"h"}, b{"b"}, task{"task"};
+    Halide::Var u{"u"}, kq{"kq"}, e{"e"}, ti{"tile_i"}, tj{"tile_j"}, s{"s"}, h{"h"}, b{"b"}, task{"task"};
 
     Halide::Func fields{"fields"};            // (d, t): the task's line of the table
     PaddedRows q_padded{"q_padded"};          // (d, row, t): scaled, zeros behind head_dim

@@ -106,3 +106,5 @@ if(HEED_CUDA)
     heed_add_op_rows(heed_kernels OP layer_norm clip DTYPE f32 f16 bf16 ISA sm75)
     heed_add_op_rows(heed_kernels OP key_padding DTYPE u8 ISA sm75)
 endif()
+
+_heed_check_own_tuned(heed_kernels)

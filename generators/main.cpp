@@ -3,12 +3,16 @@
 //
 //   heed_generate name=N phase=prefill|decode dtype=f32|f16|bf16 [kv_dtype=i8] head_dim=D|any [head_dim_v=D]
 //                 [features=alibi_bias_dropout_gqa_mask_softcap] [storage=contiguous|paged] isa=I
-//                 [schedule=x86|default] [extra_features=asan,..] [score_mod=NAME] out=DIR
+//                 [schedule=x86|default|Mullapudi2016|Adams2019] [l2_bytes=N] [extra_features=asan,..] [score_mod=NAME]
+//                 [parameters=list] [NAME=N ..] out=DIR
 //   heed_generate name=N op=attention_probs|dropout_mask|kv_append|kv_copy|merge_states|rope dtype=f32|f16|bf16|u8
 //                 [kv_dtype=i8] isa=I out=DIR
 //   heed_generate runtime=FILE.o
 //
 // isa=sm75 and sm80, CUDA compute capabilities, take ptxas=PROGRAM fatbinary=PROGRAM capabilities="80 90 .." besides.
+//
+// NAME=N, of rows of the CPU: a speed parameter instead of what the schedule chooses; parameters=list prints those of
+// the row and makes nothing. l2_bytes: what the schedule takes a core's L2 for.
 //
 // Writes N.o, N.h, N.s (assembly), N.stmt (lowered code), N.inc (the line of the registry). Exit status 1 and a message
 // on bad input or a warning of the compiler.
@@ -19,6 +23,7 @@
 #include <sstream>
 
 #include "attention_kernel.h"
+#include "autoscheduler.h"
 #include "bf16_dots.h"
 #include "bf16_tiles.h"
 #include "cuda_row.h"
@@ -26,6 +31,7 @@
 #include "lane_sums.h"
 #include "op_row.h"
 #include "options.h"
+#include "parameters.h"
 #include "prefetch_rows.h"
 #include "schedules.h"
 #include "scratch_bytes.h"
@@ -90,9 +96,10 @@ Row row_of(Options &options) {
     row.config.kv_dtype = element_type(options.choice("kv_dtype", dtype, {dtype, "i8"}));
     row.config.paged = options.choice("storage", "contiguous", {"contiguous", "paged"}) == "paged";
     row.isa = options.choice("isa", "", {"x86_64", "avx2", "avx512", "avx512bf16", "amx", "sm75", "sm80"});
-    row.schedule = is_cuda_isa(row.isa)     ? options.choice("schedule", "cuda", {"cuda"})
-                   : has_bf16_dots(row.isa) ? options.choice("schedule", "x86", {"x86"})
-                                            : options.choice("schedule", "x86", {"x86", "default"});
+    row.schedule = is_cuda_isa(row.isa) ? options.choice("schedule", "cuda", {"cuda"})
+                   : has_bf16_dots(row.isa)
+                       ? options.choice("schedule", "x86", {"x86"})
+                       : options.choice("schedule", "x86", {"x86", "default", "Mullapudi2016", "Adams2019"});
     row.config.phase = options.choice("phase", "", {"prefill", "decode"}) == "prefill" ? Phase::prefill : Phase::decode;
     row.config.head_dim = head_dim_of(options.get("head_dim"));
     row.config.head_dim_v = head_dim_of(options.get("head_dim_v", options.get("head_dim")));
@@ -119,21 +126,25 @@ Row row_of(Options &options) {
     if (const std::string extra = options.get("extra_features", "none"); extra != "none") {
         row.target = Target(row.target.to_string() + "-" + extra);
     }
-    fit_tiles(machine_of(row.target), row.config);
+    Machine machine = machine_of(row.target);
+    if (options.has("l2_bytes")) machine.l2_bytes = options.number("l2_bytes");
+    fit_tiles(machine, row.config);
+    read_parameters(options, row.config);
     if (const std::string error = row.config.error(); !error.empty()) {
         throw BadInput(error);
     }
     return row;
 }
 
-void schedule(const Row &row, AttentionKernel &kernel) {
-    const Machine machine = machine_of(row.target);
+void schedule(const Row &row, AttentionKernel &kernel, Halide::Pipeline &pipeline) {
     if (row.schedule == "default") {
         schedule_attention_default(kernel.stages, row.config);
+    } else if (row.schedule != "x86") {
+        apply_autoscheduler(row.schedule, kernel, pipeline, row.target);
     } else if (row.config.phase == Phase::prefill) {
-        schedule_attention_prefill_x86(kernel.stages, row.config, machine);
+        schedule_attention_prefill_x86(kernel.stages, row.config);
     } else {
-        schedule_attention_decode_x86(kernel.stages, row.config, machine);
+        schedule_attention_decode_x86(kernel.stages, row.config);
     }
 }
 
@@ -201,6 +212,11 @@ void generate_op(Options &options) {
 
 void generate(Options &options) {
     const Row row = row_of(options);
+    if (!is_cuda_isa(row.isa) && options.choice("parameters", "none", {"none", "list"}) == "list") {
+        options.refuse_unknown();
+        std::puts(describe_parameters(row.config).c_str());
+        return;
+    }
     const std::string base = options.get("out") + "/" + row.name;
     if (is_cuda_isa(row.isa)) {
         generate_cuda_attention(row.name, row.isa, row.config, options, base);
@@ -209,20 +225,21 @@ void generate(Options &options) {
     }
     options.refuse_unknown();
 
+    const bool tuned = row.schedule == "x86";
     AttentionKernel kernel(row.config);
-    schedule(row, kernel);
     Halide::Pipeline pipeline = kernel.pipeline();
+    schedule(row, kernel, pipeline);
     ScratchBytes scratch;
     TrimLoops trim_full("steps_full$y"), trim_masked("steps_masked$y");
-    if (row.schedule != "default") {
+    if (tuned) {
         pipeline.add_custom_lowering_pass(&trim_full, [] {});
         pipeline.add_custom_lowering_pass(&trim_masked, [] {});
     }
-    SkipBlocks skip_blocks(row.schedule == "default" ? std::vector<std::string>()
-                                                     : std::vector<std::string>{"steps_full$y", "steps_masked$y"});
+    SkipBlocks skip_blocks(tuned ? std::vector<std::string>{"steps_full$y", "steps_masked$y"}
+                                 : std::vector<std::string>());
     if (row.config.score_mod.block_visible) pipeline.add_custom_lowering_pass(&skip_blocks, [] {});
     KeepTiles keep_tiles({"product", "value_tile"});
-    if (row.schedule == "x86" && row.config.phase == Phase::prefill && !row.config.bf16_tiles) {
+    if (tuned && row.config.phase == Phase::prefill && !row.config.bf16_tiles) {
         pipeline.add_custom_lowering_pass(&keep_tiles, [] {});
     }
     LowerBf16Tiles tiles;
@@ -232,10 +249,10 @@ void generate(Options &options) {
     LowerLaneSums lane_sums;
     pipeline.add_custom_lowering_pass(&lane_sums, [] {});
     PrefetchRows prefetch({"dots_full.s0.k", "value_tile_full.s1"}, kernel.prefetched_keys());
-    if (row.schedule == "x86" && row.config.prefetch_keys > 0) pipeline.add_custom_lowering_pass(&prefetch, [] {});
+    if (tuned && row.config.prefetch_keys > 0) pipeline.add_custom_lowering_pass(&prefetch, [] {});
     pipeline.add_custom_lowering_pass(&scratch, [] {});
     Halide::Module module = pipeline.compile_to_module(kernel.arguments(), row.name, row.target);
-    if (row.schedule != "default" && (trim_full.trimmed != 1 || trim_masked.trimmed != 1)) {
+    if (tuned && (trim_full.trimmed != 1 || trim_masked.trimmed != 1)) {
         throw BadInput("of the loops over full and masked key blocks, " + std::to_string(trim_full.trimmed) + " and " +
                        std::to_string(trim_masked.trimmed) + " were trimmed; it must be 1 each");
     }
@@ -243,7 +260,7 @@ void generate(Options &options) {
         throw BadInput("of 4 products of bf16, " + std::to_string(tiles.lowered) + " became matrix tiles");
     }
     write_module(module, base);
-    write_registry_line(row, row.schedule == "default" ? -1 : scratch.per_task(), base + ".inc");
+    write_registry_line(row, tuned ? scratch.per_task() : -1, base + ".inc");
 }
 
 // A warning (a stage that no schedule names, a bound that cannot be proved) is an error, but for one: x86_64 has no

@@ -1,5 +1,7 @@
 #include "options.h"
 
+#include <limits>
+
 namespace heed {
 
 Options::Options(int argc, char **argv) {
@@ -32,6 +34,15 @@ std::string Options::choice(const std::string &key, const std::string &fallback,
         list += (list.empty() ? "" : ", ") + a;
     }
     throw BadInput(key + " = '" + value + "' is not allowed: " + list);
+}
+
+int Options::number(const std::string &key) {
+    const std::string text = get(key);
+    const bool digits = text.find_first_not_of("0123456789") == std::string::npos;
+    if (!digits || text.size() > 10 || std::stoll(text) > std::numeric_limits<int>::max()) {
+        throw BadInput(key + " = '" + text + "' is not allowed: 0..2147483647");
+    }
+    return std::stoi(text);
 }
 
 void Options::refuse_unknown() const {

@@ -21,6 +21,8 @@ public:
     // An empty fallback: the key is required.
     std::string get(const std::string &key, const std::string &fallback = "");
     std::string choice(const std::string &key, const std::string &fallback, const std::vector<std::string> &allowed);
+    // Required; 1..2^31-1, or 0.
+    int number(const std::string &key);
     // Of what was neither asked for by get nor by choice.
     void refuse_unknown() const;
 

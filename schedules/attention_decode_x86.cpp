@@ -4,7 +4,7 @@
 //   task = (block of rows, kv head, sequence, split of the keys), parallel; per block of keys:
 //     dots     row_block rows x key_tile keys accumulate over d in registers, a lane each
 //     logits   dot_lanes keys at once: a tree of shuffles and adds leaves one key per lane (lane_sums.h)
-//     out     += weights (scalars) x v (vectors)   register tile: row_tile rows x d_tile vectors, over value_keys keys
+//     out     += weights (scalars) x v (vectors)   register tile: value_rows x value_vectors, over value_keys keys
 // Rows of k and v are asked for ahead (prefetch_rows.h). The splits of a row are merged in a second, small parallel
 // loop.
 #include <algorithm>
@@ -19,9 +19,8 @@ namespace {
 
 class DecodeSchedule : TaskSchedule {
 public:
-    DecodeSchedule(AttentionStages &stages, const AttentionConfig &config, const Machine &machine)
-        : TaskSchedule(stages, config, LoopLevel(stages.split_state, stages.task)),
-          registers(machine.vector_registers) {}
+    DecodeSchedule(AttentionStages &stages, const AttentionConfig &config)
+        : TaskSchedule(stages, config, LoopLevel(stages.split_state, stages.task)) {}
 
     void apply() {
         outputs();
@@ -31,8 +30,6 @@ public:
     }
 
 private:
-    static constexpr int value_keys = 32;  // of one visit to the accumulators of v; 16 KiB of f32 rows of 128
-    const int registers;
     Var ko{"ko"}, kt{"kt"}, ro{"ro"}, rt{"rt"}, dv{"dv"}, db{"db"};
 
     // Rows of elements of a head are small here and stay in the frame, unless their length comes at run time.
@@ -176,13 +173,10 @@ private:
     }
 
     // The accumulators of a register tile stay there over value_keys keys; then the next tile works on the same keys,
-    // so that reads of memory are spread over all of the arithmetic. 32 registers: four rows of 4 vectors or one of 8,
-    // and room for v, which is converted once for four rows; 16 registers: two rows of 4 vectors or one of 8. With
-    // run-time head dims the tile is one vector wide and all rows high.
+    // so that reads of memory are spread over all of the arithmetic.
     void values(BlockChain &ch) {
         const int lanes = cfg.lanes, any = cfg.any_head_dim();
-        const int row_tile = any || registers == 32 ? cfg.row_block : std::min(2, cfg.row_block);
-        int vectors = any ? 1 : row_tile == 1 ? 8 : 4;
+        int vectors = cfg.value_vectors;
         while ((cfg.padded(cfg.head_dim_v) / lanes) % vectors != 0) {
             vectors--;
         }
@@ -193,8 +187,8 @@ private:
             .reorder(st.d, st.row)
             .vectorize(st.d, lanes, TailStrategy::RoundUp)
             .update()
-            .split(ch.numbers.x, chunk, key, std::min(value_keys, ch.block))
-            .split(st.row, ro, rt, row_tile)
+            .split(ch.numbers.x, chunk, key, std::min(cfg.value_keys, ch.block))
+            .split(st.row, ro, rt, cfg.value_rows)
             .split(st.d, db, dv, vectors * lanes, TailStrategy::RoundUp)
             .reorder(dv, rt, key, db, ro, chunk)
             .vectorize(dv, lanes)
@@ -205,8 +199,8 @@ private:
 
 }  // namespace
 
-void schedule_attention_decode_x86(AttentionStages &stages, const AttentionConfig &config, const Machine &machine) {
-    DecodeSchedule(stages, config, machine).apply();
+void schedule_attention_decode_x86(AttentionStages &stages, const AttentionConfig &config) {
+    DecodeSchedule(stages, config).apply();
 }
 
 }  // namespace heed

@@ -9,7 +9,7 @@
 //     softmax                 lane-wise over the keys
 //
 //     out^T [d][rows]      += v (scalars) x weights^T (vectors)
-//                             register tile: row_block rows x key_tile values of d, over the keys
+//                             register tile: row_block rows x value_tile values of d, over the keys
 //
 // With matrix tiles (AMX) each product is one stage of plain loops that LowerBf16Tiles replaces. It reads copies of the
 // block: k, which then may lie anywhere, and v transposed.
@@ -182,16 +182,14 @@ private:
             .vectorize(st.row, lanes)
             .unroll(st.row)
             .unroll(kt);
-        register_tile(ch.product.compute_at(tiles_of_keys, ko), ch.over_d, st.k,
-                      cfg.bf16_dots                                                       ? 4
-                      : ch.d_end.defined() || cfg.head_dim % 2 != 0 || cfg.any_head_dim() ? 1
-                                                                                          : 2);
+        register_tile(ch.product.compute_at(tiles_of_keys, ko), ch.over_d, st.k, tile,
+                      ch.d_end.defined() ? 1 : cfg.product_unroll);
         if (ch.d_end.defined()) {
             one_task(ch.d_end.compute_at(tiles_of_keys, ko).store_in(MemoryType::Register)).bound_extent(st.kb, 1);
         }
         along_d(of_block_in_workspace(ch.block_out, ch), st.d, cfg.head_dim_v)
             .bound_extent(st.row, cfg.row_block)
-            .split(st.d, db, dv, tile, TailStrategy::RoundUp)
+            .split(st.d, db, dv, cfg.value_tile, TailStrategy::RoundUp)
             .reorder(st.row, dv, db)
             .vectorize(st.row, lanes)
             .unroll(st.row)
@@ -221,8 +219,8 @@ private:
             tile_operands(ch);
         } else {
             // Two steps at once keep LLVM from folding the test of visibility into a masked FMA.
-            register_tile(ch.value_tile.compute_at(ch.block_out, db), ch.numbers, st.d,
-                          cfg.bf16_dots || splits_loop || ch.ranged ? 1 : 2);
+            register_tile(ch.value_tile.compute_at(ch.block_out, db), ch.numbers, st.d, cfg.value_tile,
+                          splits_loop || ch.ranged ? 1 : cfg.value_unroll);
         }
         if (cfg.bf16_dots && !cfg.bf16_tiles) {
             of_block_in_workspace(ch.v_pairs, ch)
@@ -249,8 +247,8 @@ private:
         if (!cfg.bf16_tiles) sum.update(1).unroll(st.d);
     }
 
-    // row_block rows x key_tile of `other` stay in registers over the whole of `over`; the consumer then copies them.
-    void register_tile(Func &f, const RDom &over, const Var &other, int unroll) {
+    // row_block rows x `tile` of `other` stay in registers over the whole of `over`; the consumer then copies them.
+    void register_tile(Func &f, const RDom &over, const Var &other, int tile, int unroll) {
         const int lanes = cfg.lanes;
         RVar inner("inner"), outer("outer");
         one_task(f)
@@ -258,7 +256,7 @@ private:
             .store_in(MemoryType::Register)
             .bound_extent(st.kb, 1)
             .bound_extent(st.row, cfg.row_block)
-            .bound_extent(other, cfg.key_tile);
+            .bound_extent(other, tile);
         f.vectorize(st.row, lanes).unroll(st.row).unroll(other);
         f.update()
             .split(over.x, outer, inner, unroll)
@@ -272,7 +270,7 @@ private:
 
 }  // namespace
 
-void schedule_attention_prefill_x86(AttentionStages &stages, const AttentionConfig &config, const Machine &) {
+void schedule_attention_prefill_x86(AttentionStages &stages, const AttentionConfig &config) {
     PrefillSchedule(stages, config).apply();
 }
 

@@ -8,8 +8,12 @@ using Halide::Target;
 
 Machine machine_of(const Target &target) {
     const bool wide = target.has_feature(Target::AVX512_Skylake);
-    return {target.natural_vector_size<float>(), wide ? 32 : 16, target.has_feature(Target::FMA),
-            target.has_feature(Target::AVX512_Zen4), target.has_feature(Target::AVX512_SapphireRapids)};
+    return {target.natural_vector_size<float>(),
+            wide ? 32 : 16,
+            target.has_feature(Target::FMA),
+            target.has_feature(Target::AVX512_Zen4),
+            target.has_feature(Target::AVX512_SapphireRapids),
+            1 << 20};
 }
 
 bool has_bf16_dots(const std::string &isa) { return isa == "avx512bf16" || isa == "amx"; }
@@ -39,6 +43,16 @@ bool prefetches(const AttentionConfig &config) {
     return !config.copies_k() && !config.copies_v() && (config.packs_group || config.kv_dtype != ElementType::f32);
 }
 
+// Prefill: k and v of a block, as they are read, in half of L2; the tasks' own scratch has the other half.
+void fit_blocks(const Machine &machine, AttentionConfig &config) {
+    const int elements = config.padded(config.head_dim) + config.padded(config.head_dim_v);
+    const int step = config.bf16_tiles ? 32 : 16;
+    const int keys = std::max(machine.l2_bytes / 2 / (elements * (config.bf16_dots ? 2 : 4)) / step, 1) * step;
+    if (config.kv_block <= keys) return;
+    config.masked_block = std::min(config.masked_block, keys);
+    config.kv_block = keys / config.masked_block * config.masked_block;
+}
+
 }  // namespace
 
 // Prefill holds rows x key_tile accumulators, one column of rows of q and a broadcast in registers:
@@ -50,13 +64,17 @@ bool prefetches(const AttentionConfig &config) {
 //   Rows are asked for 8 KiB ahead, so many as DRAM delivers while one is on its way, and at most 32 keys: what lies
 //   behind the last key of a split, of 512 keys at least, is read in vain.
 // Blocks of keys in prefill: a masked step multiplies the keys that are seen only, so that it may be long, as the
-//   diagonal of an AVX-512 row is. Run-time head dims: the copies of a block of k and v stay within L2 at head_dim 640
-//   (2 x 96 x 640 floats, 480 KiB).
+//   diagonal of an AVX-512 row is. Run-time head dims: the copies of a block of k and v stay within half of L2 at
+//   head_dim 640 (2 x 96 x 640 floats, 480 KiB).
+// Values of decode: 32 registers hold tiles of four rows of 4 vectors or one of 8, and v, which is converted once for
+//   four rows; 16 registers: two rows of 4 vectors or one of 8. Run-time head dims: one vector of all rows.
 void fit_tiles(const Machine &machine, AttentionConfig &config) {
     config.lanes = machine.lanes;
     config.dot_lanes = machine.lanes;
     if (config.phase == Phase::prefill) {
-        config.key_tile = machine.vector_registers == 32 ? 8 : 4;
+        config.key_tile = config.value_tile = machine.vector_registers == 32 ? 8 : 4;
+        config.product_unroll = config.any_head_dim() ? 1 : config.bf16_dots ? 4 : config.head_dim % 2 == 0 ? 2 : 1;
+        config.value_unroll = config.bf16_dots ? 1 : 2;
         config.row_block = machine.lanes * (machine.has_fma ? 3 : 2);
         if (!config.bf16_dots) {
             config.kv_block = config.any_head_dim() ? 96 : 144;
@@ -66,10 +84,14 @@ void fit_tiles(const Machine &machine, AttentionConfig &config) {
             config.row_block = 64;
             config.masked_block = 32;
         }
+        fit_blocks(machine, config);
     } else {
         config.key_tile = config.packs_group && !config.any_head_dim() ? 1 : 4;
         config.row_block = config.packs_group ? 4 : 1;
         config.kv_block = config.any_head_dim() ? 64 : 256;
+        config.value_rows =
+            config.any_head_dim() || machine.vector_registers == 32 ? config.row_block : std::min(2, config.row_block);
+        config.value_vectors = config.any_head_dim() ? 1 : config.value_rows == 1 ? 8 : 4;
         if (prefetches(config)) config.prefetch_keys = std::min(32, 8192 / row_bytes(config));
     }
 }

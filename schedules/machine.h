@@ -15,8 +15,10 @@ struct Machine {
     bool has_fma;
     bool has_bf16_dots;
     bool has_bf16_tiles;
+    int l2_bytes;  // of a core
 };
 
+// L2: 1 MiB, which cores with AVX-512 have at least.
 Machine machine_of(const Halide::Target &target);
 
 // "x86_64" (SSE4.1), "avx2" (with FMA and F16C), "avx512" (F, CD, VL, DQ, BW), "avx512bf16" (BF16 and what its chips
@@ -26,7 +28,7 @@ Halide::Target target_of_isa(const std::string &isa);
 // Whether the instruction set multiplies pairs of bf16.
 bool has_bf16_dots(const std::string &isa);
 
-// The register tiles that fit the machine: row_block, key_tile and lanes of a config.
+// The tiles and blocks that fit the machine: what of a config parameters.h may override.
 void fit_tiles(const Machine &machine, AttentionConfig &config);
 
 }  // namespace heed

@@ -9,8 +9,8 @@ namespace heed {
 // Every stage in memory of its own, one after the other: slow, and plain enough to serve as the oracle of the others.
 void schedule_attention_default(AttentionStages &stages, const AttentionConfig &config);
 
-void schedule_attention_prefill_x86(AttentionStages &stages, const AttentionConfig &config, const Machine &machine);
+void schedule_attention_prefill_x86(AttentionStages &stages, const AttentionConfig &config);
 
-void schedule_attention_decode_x86(AttentionStages &stages, const AttentionConfig &config, const Machine &machine);
+void schedule_attention_decode_x86(AttentionStages &stages, const AttentionConfig &config);
 
 }  // namespace heed

@@ -37,6 +37,13 @@ class Driver(unittest.TestCase):
             ({"schedule": "fast"}, ["schedule", "'fast'", "x86, default"]),
             ({"colour": "red"}, ["colour", "red"]),
             ({"phase": None}, ["phase", "missing"]),
+            ({"kv_block": "100"}, ["kv_block", "100", "masked_block (48) times 1..8"]),
+            ({"row_block": "x"}, ["row_block", "'x'", "0..2147483647"]),
+            ({"key_tile": "3"}, ["key_tile", "3", "1, 2, 4, 8, 16"]),
+            ({"row_block": "48", "masked_block": "64", "kv_block": "512"}, ["kv_block", "512", "16384 logits"]),
+            ({"prefetch_keys": "8"}, ["unknown", "prefetch_keys"]),
+            ({"l2_bytes": "-1"}, ["l2_bytes", "'-1'"]),
+            ({"parameters": "all"}, ["parameters", "'all'", "list"]),
         ]
         for changes, words in cases:
             with self.subTest(**changes):

@@ -36,6 +36,23 @@ run(${CC} ${SOURCE_DIR}/one_key.c -o ${WORK_DIR}/by_pkg_config ${flags} -lm)
 string(REGEX MATCH "-L([^;]+)" folder "${flags}")
 run(${CMAKE_COMMAND} -E env LD_LIBRARY_PATH=${CMAKE_MATCH_1} ${WORK_DIR}/by_pkg_config)
 
+# Tables that tune what is not there.
+function(refuse_table words table)
+    file(WRITE ${WORK_DIR}/table.json "${table}")
+    execute_process(COMMAND ${CMAKE_COMMAND} -S ${SOURCE_DIR} -B ${WORK_DIR}/refused -G ${GENERATOR} ${CUDA} -DTUNED=${WORK_DIR}/table.json
+        -DCMAKE_PREFIX_PATH=${WORK_DIR}/install -DHalide_DIR=${HALIDE_DIR} RESULT_VARIABLE result OUTPUT_QUIET ERROR_VARIABLE error)
+    string(REGEX REPLACE "[ \n]+" " " error "${error}")
+    if(result EQUAL 0 OR NOT error MATCHES "${words}")
+        message(FATAL_ERROR "${table} is to be refused (${words}): ${error}")
+    endif()
+endfunction()
+set(row attention_prefill_f32_d80_contiguous_x86_64)
+refuse_table("no row of my_kernels is named nonsense" [[{"nonsense": {"parameters": {"kv_block": 96}}}]])
+refuse_table("${row}: no parameter is named kw_block; there are" "{\"${row}\": {\"parameters\": {\"kw_block\": 96}}}")
+refuse_table("${row}: kv_block is x, not a number" "{\"${row}\": {\"parameters\": {\"kv_block\": \"x\"}}}")
+refuse_table("${row} has no parameters" "{\"${row}\": {}}")
+refuse_table("table.json: failed parsing" "{")
+
 # Every object of the second build was made by the first: no entry is added, none is written again.
 file(GLOB before ${WORK_DIR}/cache/*/*)
 foreach(entry IN LISTS before)

@@ -60,7 +60,7 @@ class Score(Test):
 
     def test_attention_probs_have_none(self):
         q, k, _ = make_qkv(SHAPE)
-        self.assert_refused(heed.Unsupported, 'score_mod is "document"; heed_attention_probs serves problems without one',
+        self.assert_refused(heed.Unsupported, 'score_mod is "document"; heed_attention_probs knows no score functions',
                             heed.attention_probs, q, k, score_mod="document", score_buffers=[DOCUMENTS, LENGTH])
 
     def test_kernels(self):

@@ -69,10 +69,23 @@ bool refuses(int head_dim) {
            std::strstr(heed_last_error(), line) != nullptr;
 }
 
+// The parameters of tuned.json.
+bool is_tuned(const char *kernel) {
+    heed_kernel_info_t info{};
+    info.struct_size = sizeof info;
+    for (int32_t i = 0; i < heed_kernel_count(); i++) {
+        if (heed_kernel_info(i, &info) == HEED_OK && std::strcmp(info.name, kernel) == 0) {
+            return info.row_block == 16 && info.kv_block == 96;
+        }
+    }
+    return false;
+}
+
 }  // namespace
 
 int main() {
-    const bool good = heed_kernel_count() == 6 && check(20, 80, 80, "attention_prefill_f32_d80_contiguous_x86_64") &&
+    const bool good = heed_kernel_count() == 6 && is_tuned("attention_prefill_f32_d80_contiguous_x86_64") &&
+                      check(20, 80, 80, "attention_prefill_f32_d80_contiguous_x86_64") &&
                       check(20, 128, 64, "attention_prefill_f32_d128x64_contiguous_x86_64") &&
                       check(2, 80, 80, "attention_decode_f32_d80_gqa_contiguous_x86_64") && refuses(64);
     return good ? 0 : 1;

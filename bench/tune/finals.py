@@ -1,0 +1,74 @@
+"""What a search found, measured once more beside the schedule's own choice, what random search found and what Halide's
+autoschedulers make of the pipeline: in turns, more rounds, on the case of the search and on one held out of it."""
+from race import Race
+from server import Failed
+
+AUTOSCHEDULERS = ("Mullapudi2016", "Adams2019")
+PLAIN = "default"
+MOST_FINALISTS = 3  # of each search: a single best trial may be a lucky one
+
+
+def autoscheduled(workshop):
+    """Candidates by name, and why others are none."""
+    candidates, reasons = {}, {}
+    for name in AUTOSCHEDULERS:
+        try:
+            candidates[name] = workshop.candidate(schedule=name)
+        except Failed as failure:
+            reasons[name] = str(failure)
+    return candidates, reasons
+
+
+def checked(workshop, case, candidates, seconds):
+    """Those that are right and run, and why others do not: each in a program of its own, for it may crash."""
+    good, reasons = {}, {}
+    for name, candidate in candidates.items():
+        try:
+            with workshop.program([candidate, workshop.oracle()]) as server:
+                race = Race(server, case, workshop.fields, seconds)
+                race.check(candidate, workshop.oracle())
+                race.round([candidate])
+            good[name] = candidate
+        except Failed as failure:
+            reasons[name] = str(failure)
+    return good, reasons
+
+
+def race_all(workshop, case, candidates, rounds, seconds):
+    """Milliseconds and share of the roofline by name."""
+    with workshop.program(list(candidates.values())) as server:
+        race = Race(server, case, workshop.fields, seconds)
+        for _ in range(rounds):
+            race.round(list(candidates.values()))
+        shares = race.shares()
+        return {name: {"ms": race.ms[c.name], "share": shares[c.name]} for name, c in candidates.items()}
+
+
+def finals(workshop, searches, case, held_out, rounds, seconds):
+    """{"values": by search, "case": race, "held_out": race or None, "reasons": of what has no time}"""
+    rivals, reasons = autoscheduled(workshop)
+    rivals, wrong = checked(workshop, case, rivals, seconds)
+    finalists = {(search.kind, n): values for search in searches for n, values in enumerate(search.best(MOST_FINALISTS))}
+    field = {PLAIN: workshop.candidate(), **rivals, **{key: workshop.candidate(v) for key, v in finalists.items()}}
+    measured = race_all(workshop, case, field, rounds, seconds)
+    winners = {}
+    for search in searches:
+        keys = [key for key in finalists if key[0] == search.kind]
+        if keys:
+            winners[search.kind] = min(keys, key=lambda key: measured[key]["ms"])
+    named = {name: measured[name] for name in [PLAIN, *rivals]}
+    named.update({kind: measured[key] for kind, key in winners.items()})
+    result = {"values": {kind: finalists[key] for kind, key in winners.items()}, "case": named,
+              "reasons": {**reasons, **wrong}, "held_out": None}
+    if held_out:
+        pair = {PLAIN: field[PLAIN], **{kind: field[key] for kind, key in winners.items()}}
+        try:
+            result["held_out"] = race_all(workshop, held_out, pair, rounds, seconds)
+        except Failed as failure:
+            result["reasons"][held_out] = str(failure)
+    return result
+
+
+def speed(race, name, other=PLAIN):
+    """How many times as fast as another."""
+    return race[other]["ms"] / race[name]["ms"]

@@ -1,0 +1,39 @@
+"""Candidates timed in turns: each round times every one, and minima count, so that a slow moment of the machine meets all."""
+from server import Failed
+
+# After so many rounds a candidate may be so much slower than the best; noise of a shared machine is below that.
+PATIENCE = {1: 1.15, 2: 1.07, 3: 1.04}
+
+
+def hopeless(rounds, ratio):
+    return ratio > PATIENCE.get(rounds, float("inf"))
+
+
+class Race:
+    """On one case; `fields` are the row's arguments of the generator. Decode runs on keys that have left the caches."""
+
+    def __init__(self, server, case, fields, seconds):
+        self._server, self._seconds = server, seconds
+        self._request = {"case": case, "dtype": fields["dtype"], "kv": fields.get("kv_dtype", ""),
+                         "cold": fields["phase"] == "decode"}
+        self.ms = {}
+
+    def check(self, candidate, oracle):
+        """Raises Failed unless random problems come out alike."""
+        found = self._server.ask(do="compare", row=candidate.name, **{"with": oracle.name})["difference"]
+        if found:
+            raise Failed(f"wrong result: {found}")
+
+    def round(self, candidates):
+        for name in {candidate.name: None for candidate in candidates}:
+            ms = self._server.ask(do="time", row=name, seconds=self._seconds, **self._request)["ms"]
+            self.ms[name] = min(ms, self.ms.get(name, ms))
+
+    def ratio(self, candidate, other):
+        return self.ms[candidate.name] / self.ms[other.name]
+
+    def shares(self):
+        """Of the roofline, by name of the row: what heed_bench calls share_of_floor for prefill, of the ceiling for decode."""
+        self._server.ask(do="ceilings")
+        return {result["kernel"]: result["share_of_ceiling" if "gbps" in result else "share_of_floor"]
+                for result in self._server.ask(do="report")["results"]}

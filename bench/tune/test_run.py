@@ -1,0 +1,81 @@
+"""A whole small `./dev tune` on a row of x86_64: test_run.py BUILD. Takes most of a minute."""
+import contextlib
+import io
+import json
+import pathlib
+import re
+import sqlite3
+import sys
+import tempfile
+import unittest
+
+import run
+import tables
+from server import Failed
+from workshop import Workshop
+
+BUILD = pathlib.Path(sys.argv.pop(1))
+ROW = "attention_prefill_f32_d16_contiguous_x86_64"
+
+
+def tune(out, *more):
+    with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.redirect_stderr(io.StringIO()) as bar:
+        status = run.main([str(BUILD), "--case", "seed1", "--row", ROW, "--rounds", "1", "--seconds", "0.01", "--threads", "1",
+                           "--out", str(out), "--table", str(out / "x86_64.json"), *more])
+    return status, said.getvalue(), bar.getvalue()
+
+
+class Run(unittest.TestCase):
+    def test_a_study_its_table_and_its_report(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder, "study")
+            status, said, bar = tune(out, "--trials", "2", "--random")
+            self.assertEqual(status, 0, said)
+            self.assertIn("4/4", bar)
+            with self.assertRaisesRegex(SystemExit, "--resume"):
+                tune(out, "--trials", "3", "--random")
+            status, said, _ = tune(out, "--trials", "3", "--random", "--resume")
+            found = json.loads((out / "found.json").read_text())
+            self.assertEqual(found["trials of each search"], 3)
+            self.assertGreater(found["case"]["default"]["ms"], 0)
+            self.assertEqual({"Mullapudi2016", "Adams2019"} - set(found["case"]) - set(found["reasons"]), set())
+            self.assertIn("Importance", (out / "report.html").read_text())
+            with contextlib.closing(sqlite3.connect(out / "study.db")) as database:
+                self.assertEqual(database.execute("select count(*) from trials").fetchone(), (6,))
+            for row, entry in tables.load(out / "x86_64.json").items():
+                self.assertEqual((row, entry["case"]), (ROW, "seed1"))
+                self.assertGreater(entry["gain"], 1)
+
+
+class Rows(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.workshop = Workshop(BUILD, pathlib.Path(folder.name, "row"), ROW, 1)
+
+    def test_a_parameter_that_is_not_allowed(self):
+        with self.assertRaisesRegex(Failed, "generation: kv_block = 100 is not allowed: masked_block"):
+            self.workshop.candidate({"kv_block": 100})
+
+    def test_the_registry_says_the_blocks(self):
+        candidate = self.workshop.candidate({"row_block": 16, "masked_block": 32, "kv_block": 64})
+        fields = candidate.line.read_text().split(", ")
+        self.assertEqual(fields[9:11], ["16", "64"])
+        self.assertGreater(int(fields[11]), 0)
+
+    def test_cmake_knows_the_names(self):
+        text = pathlib.Path(__file__).parents[2].joinpath("cmake/HeedTuned.cmake").read_text()
+        known = re.search(r"set\(_heed_parameters (.*?)\)", text, re.S)[1].split()
+        decode = Workshop(BUILD, self.workshop.folder, "attention_decode_f32_d16_gqa_contiguous_x86_64", 1)
+        self.assertEqual(sorted({*self.workshop.parameters(), *decode.parameters()}), known)
+
+    def test_l2_moves_the_start(self):
+        self.assertLess(self.workshop.parameters(8192)["kv_block"]["default"], self.workshop.parameters()["kv_block"]["default"])
+
+    def test_an_unknown_row(self):
+        with self.assertRaisesRegex(SystemExit, "no row of the table is named x"):
+            Workshop(BUILD, self.workshop.folder, "x", 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,160 @@
+"""What the scripts of `./dev tune` make of parameters, races, studies and tables. No row is made."""
+import html.parser
+import json
+import pathlib
+import tempfile
+import unittest
+
+import optuna
+
+import plots
+import race
+import report
+import run
+import space
+import study
+import tables
+from server import Failed, Server
+
+PARAMETERS = {"lanes": {"default": 16, "values": [4, 8, 16]},
+              "row_block": {"default": 48, "multiple_of": "lanes", "unit": 16, "most_factor": 6},
+              "masked_block": {"default": 48, "values": [16, 32, 48]},
+              "kv_block": {"default": 144, "multiple_of": "masked_block", "unit": 48, "most_factor": 8}}
+LINE_SERVER = ["python3", "-c", "import json, sys\nfor line in sys.stdin:\n  r = json.loads(line)\n"
+               "  if r['do'] == 'die': sys.exit(3)\n"
+               "  print(json.dumps({'error': 'no'} if r['do'] == 'refuse' else {'ms': 1}), flush=True)"]
+
+
+class Space(unittest.TestCase):
+    def test_what_is_sampled_gives_the_values_again(self):
+        start = space.start(PARAMETERS)
+        trial = optuna.trial.FixedTrial(space.sampled(PARAMETERS, start))
+        self.assertEqual(space.suggest(trial, PARAMETERS), start)
+
+    def test_multiples_follow_the_value_of_their_unit(self):
+        trial = optuna.trial.FixedTrial({"lanes": 8, "row_block/lanes": 5, "masked_block": 32, "kv_block/masked_block": 2})
+        self.assertEqual(space.suggest(trial, PARAMETERS), {"lanes": 8, "row_block": 40, "masked_block": 32, "kv_block": 64})
+
+    def test_a_unit_that_is_no_parameter(self):
+        parameters = {"row_block": PARAMETERS["row_block"]}
+        self.assertEqual(space.suggest(optuna.trial.FixedTrial({"row_block/lanes": 2}), parameters), {"row_block": 32})
+
+    def test_sizes(self):
+        self.assertEqual([space.bytes_of(text) for text in ("256K", "1M", "4096")], [262144, 1048576, 4096])
+
+
+class Requests(unittest.TestCase):
+    def test_answers_refusals_and_death(self):
+        with Server(LINE_SERVER) as server:
+            self.assertEqual(server.ask(do="time")["ms"], 1)
+            with self.assertRaisesRegex(Failed, "refuse: no"):
+                server.ask(do="refuse")
+            with self.assertRaisesRegex(Failed, "die: exit status 3"):
+                server.ask(do="die")
+
+
+class Rounds(unittest.TestCase):
+    def test_only_what_is_clearly_slower_is_hopeless(self):
+        self.assertTrue(race.hopeless(1, 1.3))
+        self.assertFalse(race.hopeless(1, 1.1))
+        self.assertTrue(race.hopeless(2, 1.1))
+        self.assertFalse(race.hopeless(9, 5))
+
+
+class FakeBench:
+    """Instead of a row: the further from 96 keys the slower; some cannot be made."""
+
+    def __init__(self):
+        self.tried = []
+
+    def attempt(self, trial, values, _best):
+        self.tried.append(values)
+        if values["row_block"] > 32:
+            raise Failed("generation: too many rows")
+        value = 1 + abs(values["kv_block"] - 96) / 96
+        trial.report(value, 1)
+        if value > 1.8:
+            raise optuna.TrialPruned
+        return value
+
+
+class Studies(unittest.TestCase):
+    def setUp(self):
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self.storage = optuna.storages.InMemoryStorage()
+
+    def search(self, kind="tpe", resume=False):
+        return study.Search(self.storage, kind, ["row", "case"], PARAMETERS, [space.start(PARAMETERS)], resume)
+
+    def test_a_study_goes_on(self):
+        search, bench = self.search(), FakeBench()
+        for _ in range(15):
+            study.take_trial(search, bench)
+        self.assertEqual(bench.tried[0], space.start(PARAMETERS))
+        with self.assertRaisesRegex(SystemExit, "--resume"):
+            self.search()
+        again = self.search(resume=True)
+        self.assertEqual(len(again.ended()), 15)
+        self.assertEqual(again.best(3), search.best(3))
+
+    def test_no_point_is_tried_twice_and_failures_keep_their_reason(self):
+        search, bench = self.search("random"), FakeBench()
+        for _ in range(25):
+            study.take_trial(search, bench)
+        self.assertEqual(len(bench.tried), len({json.dumps(values) for values in bench.tried}))
+        reasons = {trial.user_attrs["failure"] for trial in search.ended() if "failure" in trial.user_attrs}
+        self.assertEqual(reasons, {"generation: too many rows"})
+        self.assertTrue(all(trial.user_attrs["values"]["row_block"] <= 32 for trial in search.timed()))
+
+    def test_the_page_holds_together(self):
+        searches = [self.search(), self.search("random")]
+        for _ in range(12):
+            for search in searches:
+                study.take_trial(search, FakeBench())
+        ran = {"default": {"ms": 2.0, "share": 0.5}, "tpe": {"ms": 1.5, "share": 0.6}, "random": {"ms": 1.6, "share": 0.55}}
+        values = {search.kind: search.best()[0] for search in searches}
+        page = report.page({"row": "a_row"}, searches, space.start(PARAMETERS),
+                           {"case": ran, "held_out": ran, "values": values, "reasons": {"Adams2019": "an <error>"}})
+        self.assertIn("an &lt;error&gt;", page)
+        self.assertIn("1.333", page)
+        self.assertIn("too many rows", page)
+        self.assertEqual(page.count("<svg"), page.count("</svg>"))
+        self.assertNotIn("http://", page.replace("http://www.w3.org/2000/svg", ""))
+        html.parser.HTMLParser().feed(page)
+
+
+class Outcomes(unittest.TestCase):
+    def test_gate(self):
+        entry = {"share": 0.5}
+        held = {"case": {"default": {"ms": 1.0, **entry}, "tpe": {"ms": 1.02, **entry}, "random": {"ms": 1.1, **entry}}}
+        self.assertEqual(run.gate(held), [])
+        held["case"]["tpe"]["ms"] = 1.05
+        self.assertEqual(len(run.gate(held)), 1)
+        held["case"]["random"]["ms"] = 1.04
+        self.assertEqual(len(run.gate(held)), 2)
+
+    def test_another_case_has_the_same_shape_of_rows(self):
+        case = {"kind": "prefill", "head_dim": 128, "head_dim_v": 128, "mask": "none"}
+        cases = [{**case, "case": "masked", "mask": "bias_full"}, {**case, "case": "mine"}, {**case, "case": "small", "head_dim": 64},
+                 {**case, "case": "other"}]
+        self.assertEqual(run.another_case(cases, "mine"), "other")
+        self.assertIsNone(run.another_case(cases, "small"))
+
+    def test_a_table_keeps_its_other_rows(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "tuned", "avx2.json")
+            tables.store(path, "b", {"parameters": {"kv_block": 96}, "gain": 1.1})
+            tables.store(path, "a", {"parameters": {"kv_block": 48}})
+            tables.store(path, "b", {"parameters": {"kv_block": 144}})
+            self.assertEqual(tables.load(path), {"a": {"parameters": {"kv_block": 48}}, "b": {"parameters": {"kv_block": 144}}})
+
+
+class Plots(unittest.TestCase):
+    def test_nothing_and_one_point(self):
+        self.assertIn("No trial", plots.history({"a": []}, 0, ""))
+        self.assertIn("<svg", plots.history({"a": [(0, 1.0)]}, 1, ""))
+        self.assertIn("Nothing", plots.bars({}))
+
+
+if __name__ == "__main__":
+    unittest.main()
