@@ -38,7 +38,7 @@ std::vector<Parameter> prefill_parameters(const C &config) {
 
 std::vector<Parameter> decode_parameters(const C &config) {
     std::vector<Parameter> list = {one_of("masked_block", &C::masked_block, masked_blocks),
-                                   multiple("kv_block", &C::kv_block, "masked_block", &C::masked_block, 32),
+                                   multiple("kv_block", &C::kv_block, "masked_block", &C::masked_block, 16),
                                    one_of("key_tile", &C::key_tile, {1, 2, 4, 8}),
                                    one_of("value_keys", &C::value_keys, {8, 16, 32, 64, 128, 256})};
     if (!config.any_head_dim()) {

@@ -35,13 +35,14 @@ def checked(workshop, case, candidates, seconds):
 
 
 def race_all(workshop, case, candidates, rounds, seconds):
-    """Milliseconds and share of the roofline by name."""
+    """Milliseconds, share of the roofline and speed against PLAIN in the median round, by name."""
     with workshop.program(list(candidates.values())) as server:
         race = Race(server, case, workshop.fields, seconds)
         for _ in range(rounds):
             race.round(list(candidates.values()))
         shares = race.shares()
-        return {name: {"ms": race.ms[c.name], "share": shares[c.name]} for name, c in candidates.items()}
+        return {name: {"ms": race.ms[c.name], "share": shares[c.name], "paired": race.paired_speed(c, candidates[PLAIN])}
+                for name, c in candidates.items()}
 
 
 def finals(workshop, searches, case, held_out, rounds, seconds):

@@ -1,4 +1,6 @@
 """Candidates timed in turns: each round times every one, and minima count, so that a slow moment of the machine meets all."""
+import statistics
+
 from server import Failed
 
 # After so many rounds a candidate may be so much slower than the best; noise of a shared machine is below that.
@@ -17,6 +19,7 @@ class Race:
         self._request = {"case": case, "dtype": fields["dtype"], "kv": fields.get("kv_dtype", ""),
                          "cold": fields["phase"] == "decode"}
         self.ms = {}
+        self._rounds = []
 
     def check(self, candidate, oracle):
         """Raises Failed unless random problems come out alike."""
@@ -25,12 +28,17 @@ class Race:
             raise Failed(f"wrong result: {found}")
 
     def round(self, candidates):
-        for name in {candidate.name: None for candidate in candidates}:
-            ms = self._server.ask(do="time", row=name, seconds=self._seconds, **self._request)["ms"]
-            self.ms[name] = min(ms, self.ms.get(name, ms))
+        names = list({candidate.name: None for candidate in candidates})
+        self._rounds.append({name: self._server.ask(do="time", row=name, seconds=self._seconds, **self._request)["ms"]
+                             for name in names})
+        self.ms = {name: min(ms, self.ms.get(name, ms)) for name, ms in self._rounds[-1].items()}
 
     def ratio(self, candidate, other):
         return self.ms[candidate.name] / self.ms[other.name]
+
+    def paired_speed(self, candidate, other):
+        """How many times as fast as another in the median round."""
+        return statistics.median(ms[other.name] / ms[candidate.name] for ms in self._rounds)
 
     def shares(self):
         """Of the roofline, by name of the row: what heed_bench calls share_of_floor for prefill, of the ceiling for decode."""

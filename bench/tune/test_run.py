@@ -10,6 +10,7 @@ import tempfile
 import unittest
 
 import run
+import space
 import tables
 from server import Failed
 from workshop import Workshop
@@ -58,6 +59,8 @@ class Rows(unittest.TestCase):
             self.workshop.candidate({"kv_block": 100})
 
     def test_the_registry_says_the_blocks(self):
+        start = space.start(self.workshop.parameters())
+        self.assertEqual(self.workshop.candidate(start).name, self.workshop.candidate().name)
         candidate = self.workshop.candidate({"row_block": 16, "masked_block": 32, "kv_block": 64})
         fields = candidate.line.read_text().split(", ")
         self.assertEqual(fields[9:11], ["16", "64"])

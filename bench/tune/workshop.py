@@ -11,8 +11,8 @@ import signal
 import subprocess
 import tempfile
 
+import space
 from server import Failed, Server
-from space import as_arguments
 
 CPU_SECONDS = 120  # of one program that a candidate is made by
 
@@ -52,6 +52,7 @@ class Workshop:
         self.row, self.folder, self.threads = row, folder, threads
         self.generator_hash = hashlib.sha256(pathlib.Path(self.parts["generator"]).read_bytes()).hexdigest()
         folder.mkdir(parents=True, exist_ok=True)
+        self.defaults = space.start(self.parameters())
 
     def parameters(self, l2_bytes=None):
         """Of the row, as heed_generate lists them."""
@@ -60,8 +61,10 @@ class Workshop:
                               "parameters"))
 
     def candidate(self, values=None, schedule=None):
-        """The row with these parameters, or by another schedule. Raises Failed."""
-        options = as_arguments(values or {}) + ([f"schedule={schedule}"] if schedule else [])
+        """The row with these parameters, or by another schedule. Raises Failed. What the schedule chooses by itself is left out, so
+        that its own choice has one name."""
+        changes = {name: value for name, value in (values or {}).items() if value != self.defaults.get(name)}
+        options = space.as_arguments(changes) + ([f"schedule={schedule}"] if schedule else [])
         key = hashlib.sha256(" ".join([self.generator_hash, *self.arguments, *options]).encode()).hexdigest()[:12]
         name = f"t{key}_{self.row}"
         folder = self.folder / "rows" / key
