@@ -26,11 +26,11 @@ AXES = (
 
 
 def kernels(command):
-    """Of each row the values on the axes."""
+    """Of each row the values on the axes. Rows that differ in their blocks of work are equal."""
     lines = subprocess.run([command, "kernels"], check=True, capture_output=True, text=True).stdout.splitlines()
     for line in lines[1:]:
         name, phase, dtype, kv_dtype, *dims, features = re.split(" {2,}", line)[:7]
-        storage, isa = re.search(r"_(contiguous|paged)_(\w+)$", name).groups()
+        storage, isa = re.search(r"_(contiguous|paged)_(\w+?)(?:_wide)?$", name).groups()
         types = dtype if kv_dtype == dtype else f"{dtype} / int8"
         yield phase, types, tuple(ANY if dim == "any" else int(dim) for dim in dims), features, storage, isa
 
@@ -76,7 +76,7 @@ def main():
     parser.add_argument("--check", type=pathlib.Path, metavar="README")
     parser.add_argument("--update", type=pathlib.Path, metavar="README")
     options = parser.parse_args()
-    found, readme = table(kernels(options.heed)), options.check or options.update
+    found, readme = table(list(dict.fromkeys(kernels(options.heed)))), options.check or options.update
     if readme is None:
         print(found, end="")
         return

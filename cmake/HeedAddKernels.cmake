@@ -99,6 +99,10 @@ function(_heed_add_variants target isa phase dtype kv_dtype head_dim logits feat
                 # Several ISAs may be served by one row.
                 _heed_once(${target} heed_add_rows PHASE ${phase} DTYPE ${dtype} ${options} HEAD_DIM ${head_dim}
                            FEATURES ${row_features} STORAGE ${storage} ISA ${row_isa})
+                if(phase STREQUAL "decode" AND row_isa STREQUAL "sm80" AND head_dim MATCHES "^(64|80|96|128)$" AND NOT of_logits AND NOT score_mod)
+                    _heed_once(${target} heed_add_rows PHASE decode DTYPE ${dtype} ${options} HEAD_DIM ${head_dim}
+                               FEATURES gqa STORAGE ${storage} ISA sm80 SCHEDULE wide)
+                endif()
             endforeach()
         endforeach()
     endforeach()

@@ -55,7 +55,7 @@ macro(_heed_check_arguments call)
 endmacro()
 
 # heed_add_rows(<target> PHASE p... HEAD_DIM d|dxdv|any ... ISA i... [DTYPE f32|f16|bf16 ...] [KV_DTYPE i8]
-#                  [FEATURES f...] [STORAGE contiguous|paged ...] [SCHEDULE x86|default|cuda] [EXTRA_FEATURES halide-target-features]
+#                  [FEATURES f...] [STORAGE contiguous|paged ...] [SCHEDULE x86|default|cuda|wide] [EXTRA_FEATURES halide-target-features]
 #                  [SCORE_MOD file.cpp])
 # Adds one row for each combination of the listed values. DTYPE: f32 (default). KV_DTYPE: as DTYPE, or i8. FEATURES: none (default),
 # or of alibi, bias, dropout, gqa, mask, softcap, joined by _ in this order; every row computes causal, window, positions, lengths,
@@ -218,7 +218,7 @@ function(_heed_add_generated_row target name generator)
     if(HEED_EXTRA_FEATURES AND NOT ARGN MATCHES "extra_features=")
         set(features extra_features=${HEED_EXTRA_FEATURES})
     endif()
-    if(name MATCHES "_sm[0-9]+$")
+    if(name MATCHES "_sm[0-9]+(_wide)?$")
         if(NOT HEED_CUDA)
             message(FATAL_ERROR "${target}: the row ${name} needs HEED_CUDA")
         endif()

@@ -117,6 +117,10 @@ std::string cuda_error(const std::string &isa, const AttentionConfig &config) {
         return "phase = decode without the feature gqa is not allowed with CUDA";
     }
     if (config.dtype == ElementType::f32 && isa == "sm80") return "dtype = f32 is not allowed with isa=sm80: f16, bf16";
+    if (config.wide_group &&
+        (isa != "sm80" || config.phase != Phase::decode || config.any_head_dim() || widest > 128)) {
+        return "schedule = wide is not allowed here: decode rows of sm80, head dims of up to 128";
+    }
     return config.error();
 }
 

@@ -70,14 +70,16 @@ heed_add_op_rows(heed_kernels OP layer_norm DTYPE f32 f16 bf16 ISA x86_64 avx2)
 
 # CUDA, tensor cores. Head dims of common models; `any` serves the rest up to 256 from zero-padded tiles. Rows that change each logit
 # own half as many query rows per warp, for their registers. Decode rows are bound by memory: wasted rows of a tile cost nothing, so that
-# all of them pack groups.
+# all of them pack groups; those of the schedule `wide` have 32 rows, for groups of more than 16 heads.
 if(HEED_CUDA)
     heed_add_rows(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 64 80 96 128 192x128 256 any
         FEATURES none alibi_bias_mask_softcap ISA sm80)
     heed_add_rows(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 64 128 STORAGE paged ISA sm80)
     heed_add_rows(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE contiguous paged ISA sm80)
+    heed_add_rows(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE contiguous paged ISA sm80 SCHEDULE wide)
     heed_add_rows(heed_kernels PHASE prefill DTYPE f16 bf16 KV_DTYPE i8 HEAD_DIM 128 STORAGE paged ISA sm80)
     heed_add_rows(heed_kernels PHASE decode DTYPE f16 bf16 KV_DTYPE i8 HEAD_DIM 64 128 FEATURES gqa STORAGE paged ISA sm80)
+    heed_add_rows(heed_kernels PHASE decode DTYPE f16 bf16 KV_DTYPE i8 HEAD_DIM 64 128 FEATURES gqa STORAGE paged ISA sm80 SCHEDULE wide)
     # f32 arithmetic: for f32, and for f16 and bf16 before sm_80.
     heed_add_rows(heed_kernels PHASE prefill HEAD_DIM 64 128 any FEATURES none alibi_bias_mask_softcap ISA sm75)
     # General rows for everything else.

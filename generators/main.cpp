@@ -9,7 +9,8 @@
 //                 [kv_dtype=i8] isa=I out=DIR
 //   heed_generate runtime=FILE.o
 //
-// isa=sm75 and sm80, CUDA compute capabilities, take ptxas=PROGRAM fatbinary=PROGRAM capabilities="80 90 .." besides.
+// isa=sm75 and sm80, CUDA compute capabilities, take [schedule=cuda|wide] ptxas=PROGRAM fatbinary=PROGRAM
+// capabilities="80 90 .." besides.
 //
 // NAME=N, of rows of the CPU: a speed parameter instead of what the schedule chooses; parameters=list prints those of
 // the row and makes nothing. l2_bytes: what the schedule takes a core's L2 for.
@@ -96,7 +97,7 @@ Row row_of(Options &options) {
     row.config.kv_dtype = element_type(options.choice("kv_dtype", dtype, {dtype, "i8"}));
     row.config.paged = options.choice("storage", "contiguous", {"contiguous", "paged"}) == "paged";
     row.isa = options.choice("isa", "", {"x86_64", "avx2", "avx512", "avx512bf16", "amx", "sm75", "sm80"});
-    row.schedule = is_cuda_isa(row.isa) ? options.choice("schedule", "cuda", {"cuda"})
+    row.schedule = is_cuda_isa(row.isa) ? options.choice("schedule", "cuda", {"cuda", "wide"})
                    : has_bf16_dots(row.isa)
                        ? options.choice("schedule", "x86", {"x86"})
                        : options.choice("schedule", "x86", {"x86", "default", "Mullapudi2016", "Adams2019"});
@@ -112,6 +113,7 @@ Row row_of(Options &options) {
                                                    : "none, for this generator has no score function"));
     }
     if (is_cuda_isa(row.isa)) {
+        row.config.wide_group = row.schedule == "wide";
         fit_cuda_tiles(row.isa, row.config);
         if (const std::string error = cuda_error(row.isa, row.config); !error.empty()) throw BadInput(error);
         return row;

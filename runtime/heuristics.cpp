@@ -19,7 +19,7 @@ constexpr int32_t splits_of_long_cache = 32;
 constexpr double flops_per_thread = 1 << 20;
 
 // Larger is better, compared in order.
-using Rank = std::tuple<bool, int, int, bool, bool, int>;
+using Rank = std::tuple<bool, int, int, bool, bool, int, int, int>;
 
 int count_bits(uint32_t bits) { return __builtin_popcount(bits); }
 
@@ -28,8 +28,13 @@ Rank rank(const Kernel &row, const RowRequest &request) {
     const bool several_rows = request.q_len > 1 || request.group_size > 1;
     const bool packs_as_asked = several_rows == ((row.features & feature_gqa) != 0);
     const bool stores_as_asked = (row.kv_storage == HEED_KV_PAGED) == (request.kv_storage == HEED_KV_PAGED);
+    // How often the keys of a head are read.
+    const bool packs = (row.features & feature_gqa) != 0;
+    const int64_t rows = int64_t{request.any_q_len ? 1 : request.q_len} * (packs ? request.group_size : 1),
+                  block = std::max(row.row_block, 1);
+    const auto reads = static_cast<int>(std::min<int64_t>((rows + block - 1) / block, INT32_MAX));
     return Rank(row.phase == preferred_phase(request), exact_dims, static_cast<int>(row.isa), stores_as_asked,
-                packs_as_asked, -count_bits(row.features & ~request.features));
+                packs_as_asked, -count_bits(row.features & ~request.features), -reads, -row.row_block);
 }
 
 const char *phase_name(Phase phase) { return phase == Phase::decode ? "decode" : "prefill"; }
@@ -86,6 +91,8 @@ std::string why_less(const Kernel &row, const Kernel &best, const RowRequest &re
     if (std::get<3>(mine) != std::get<3>(theirs)) return "could serve, but looks keys up in a page table";
     if (std::get<4>(mine) != std::get<4>(theirs)) return "could serve, but its rows of work do not fit the group";
     if (std::get<5>(mine) != std::get<5>(theirs)) return "could serve, but has features that are not asked for";
+    if (std::get<6>(mine) != std::get<6>(theirs)) return "could serve, but reads the keys more often";
+    if (std::get<7>(mine) != std::get<7>(theirs)) return "could serve, but has more rows of work than are asked for";
     return "could serve, but comes later in the table";
 }
 

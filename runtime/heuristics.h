@@ -23,7 +23,8 @@ struct RowChoice {
 };
 
 // The best row that can serve the request: preferred phase, then exact head dims, then ISA, storage, group,
-// fewest extra features, table order. `forced` is a row's name or NULL: that row or none.
+// fewest extra features, fewest reads of the keys, fewest rows of work, table order. `forced` is a row's name or NULL:
+// that row or none.
 RowChoice choose_row(const KernelTable &table, const RowRequest &request, uint32_t isas, const char *forced);
 
 // How a decode row partitions the keys: split s covers [s * split_len, (s + 1) * split_len).

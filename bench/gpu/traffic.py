@@ -15,7 +15,7 @@ from decode_cases import CACHE_BYTES, DecodeCall, DecodeCase
 from driver import Driver, NoDevice
 
 SECTOR = 32
-ROWS = 16  # query rows of a tile: more heads on one head of keys read it once for each such part
+ROWS = 32  # query rows of a tile: more heads on one head of keys read it once for each such part
 
 
 class Counter:
@@ -83,7 +83,7 @@ def main(arguments):
     parser.add_argument("library", type=pathlib.Path, help="libheed.so")
     parser.add_argument("--out", type=pathlib.Path, help="the JSON file")
     parser.add_argument("--tiny", action="store_true", help="short caches")
-    parser.add_argument("--most", type=float, help="fail where 16 heads of queries or fewer share keys, and a step "
+    parser.add_argument("--most", type=float, help="fail where 32 heads of queries or fewer share keys, and a step "
                         "moves more than this times the least sectors")
     options = parser.parse_args(arguments)
     try:

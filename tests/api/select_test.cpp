@@ -40,8 +40,8 @@ protected:
     std::string choose(int32_t q_len, int32_t head_dim, uint32_t features, uint32_t isas,
                        const char *forced = nullptr) {
         const heed::KernelTable table = {rows.data(), static_cast<int32_t>(rows.size())};
-        const heed::RowRequest request = {HEED_CPU, HEED_F32,           HEED_F32, head_dim, head_dim,
-                                          features, HEED_KV_CONTIGUOUS, q_len,    1,        false};
+        const heed::RowRequest request = {HEED_CPU, HEED_F32,           HEED_F32, head_dim,   head_dim,
+                                          features, HEED_KV_CONTIGUOUS, q_len,    group_size, false};
         choice = heed::choose_row(table, request, isas, forced);
         return choice.row == nullptr ? "" : choice.row->name;
     }
@@ -56,6 +56,7 @@ protected:
         row("decode_any_avx2", heed::Isa::avx2, 0, 0, heed::Phase::decode),
     };
     heed::RowChoice choice;
+    int32_t group_size = 1;
 };
 
 TEST_F(ChooseRow, RefusalNamesTheCallThatAddsARow) {
@@ -81,6 +82,23 @@ TEST_F(ChooseRow, DecodeRowsThatFitTheGroup) {
     EXPECT_EQ(choose(2, 64, 0, all), "decode_any_gqa_avx2");
     rows.erase(rows.end() - 2);
     EXPECT_EQ(choose(1, 64, 0, all), "decode_any_gqa_avx2");
+}
+
+// As few passes over the keys as can be, in as small a block of rows.
+TEST_F(ChooseRow, RowBlockThatFitsTheGroup) {
+    rows = {row("rows_16", heed::Isa::avx2, 64, heed::feature_gqa, heed::Phase::decode),
+            row("rows_32", heed::Isa::avx2, 64, heed::feature_gqa, heed::Phase::decode)};
+    rows[0].row_block = 16;
+    rows[1].row_block = 32;
+    group_size = 16;
+    EXPECT_EQ(choose(1, 64, 0, all), "rows_16");
+    EXPECT_THAT(choice.candidates, HasSubstr("rows_32: could serve, but has more rows of work than are asked for"));
+    group_size = 17;
+    EXPECT_EQ(choose(1, 64, 0, all), "rows_32");
+    EXPECT_THAT(choice.candidates, HasSubstr("rows_16: could serve, but reads the keys more often"));
+    group_size = 8;
+    EXPECT_EQ(choose(2, 64, 0, all), "rows_16");
+    EXPECT_EQ(choose(3, 64, 0, all), "rows_32");
 }
 
 TEST_F(ChooseRow, NoRowGivesAReasonPerCandidate) {

@@ -13,7 +13,7 @@ TYPES = ("f32", "f16", "bf16", "f32_kvi8", "f16_kvi8", "bf16_kvi8")
 def rows(*kernels):
     """Those of CPUs."""
     names = (p.stem for kernel in kernels for p in DIR.glob(f"{kernel}_*.inc"))
-    return sorted(name for name in names if not re.search(r"_sm\d+$", name))
+    return sorted(name for name in names if not re.search(r"_sm\d+(_wide)?$", name))
 
 
 ROWS = rows("attention_prefill", "attention_decode")
