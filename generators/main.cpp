@@ -4,7 +4,7 @@
 //   heed_generate name=N phase=prefill|decode dtype=f32|f16|bf16 [kv_dtype=i8] head_dim=D|any [head_dim_v=D]
 //                 [features=alibi_bias_dropout_gqa_mask_softcap] [storage=contiguous|paged] isa=I
 //                 [schedule=x86|default] [extra_features=asan,..] [score_mod=NAME] out=DIR
-//   heed_generate name=N op=attention_probs|dropout_mask|kv_append|kv_copy|merge_states|rope dtype=f32|f16|bf16|u8
+//   heed_generate name=N op=attention_backward|attention_probs|dropout_mask|kv_append|kv_copy|merge_states|rope dtype=f32|f16|bf16|u8
 //                 [kv_dtype=i8] isa=I out=DIR
 //   heed_generate runtime=FILE.o
 //
@@ -170,7 +170,7 @@ void generate_op(Options &options) {
     row.name = options.get("name");
     row.op =
         options.choice("op", "",
-                       {"attention_probs", "clip", "dropout_mask", "key_padding", "kv_append", "kv_copy", "layer_norm",
+                       {"attention_backward", "attention_probs", "clip", "dropout_mask", "key_padding", "kv_append", "kv_copy", "layer_norm",
                         "linear", "linear_rows", "merge_splits", "merge_states", "put_words", "rope", "sequences"});
     row.rows = std::stoi(
         options.choice("rows", "0", {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "16", "32"}));
