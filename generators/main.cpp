@@ -4,8 +4,8 @@
 //   heed_generate name=N phase=prefill|decode dtype=f32|f16|bf16 [kv_dtype=i8] head_dim=D|any [head_dim_v=D]
 //                 [features=alibi_bias_dropout_gqa_mask_softcap] [storage=contiguous|paged] isa=I
 //                 [schedule=x86|default] [extra_features=asan,..] [score_mod=NAME] out=DIR
-//   heed_generate name=N op=attention_backward|attention_probs|dropout_mask|kv_append|kv_copy|merge_states|rope dtype=f32|f16|bf16|u8
-//                 [kv_dtype=i8] isa=I out=DIR
+//   heed_generate name=N op=attention_backward|attention_probs|dropout_mask|kv_append|kv_copy|merge_states|rope
+//                 dtype=f32|f16|bf16|u8 [kv_dtype=i8] isa=I out=DIR
 //   heed_generate runtime=FILE.o
 //
 // isa=sm75 and sm80, CUDA compute capabilities, take ptxas=PROGRAM fatbinary=PROGRAM capabilities="80 90 .." besides.
