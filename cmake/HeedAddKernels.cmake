@@ -15,7 +15,8 @@ include_guard(GLOBAL)
 # SCORE_MOD: all rows of the call have the score function that the file defines (heed/user_score.h), and serve the problems that name it.
 # TUNED: speed parameters by row, as ./dev tune writes them (schedules/tuned), instead of those that the schedules choose; each of its rows
 # must be one of <target>.
-# OPS: attention_probs dropout_mask kv_append kv_copy layer_norm linear merge_states rope, or layers: all that <heed/layer.h> needs.
+# OPS: attention_backward (CPU) attention_probs dropout_mask kv_append kv_copy layer_norm linear merge_states rope, or layers: all that
+# <heed/layer.h> needs.
 # An ISA serves what it has instructions for: f32 with amx becomes AVX-512 rows, with sm80 sm75 rows.
 function(heed_add_kernels target)
     cmake_parse_arguments(PARSE_ARGV 1 arg "" "SCORE_MOD;TUNED" "PHASES;DTYPES;HEAD_DIMS;FEATURES;ISAS;OPS")
@@ -28,7 +29,8 @@ function(heed_add_kernels target)
     _heed_check_list("${call}" DTYPES f32 f16 bf16)
     _heed_check_list("${call}" ISAS x86_64 avx2 avx512 avx512bf16 amx sm75 sm80)
     _heed_check_list("${call}" FEATURES causal gqa lse sinks varlen window paged int8 alibi bias dropout mask softcap)
-    _heed_check_list("${call}" OPS attention_probs dropout_mask kv_append kv_copy layer_norm linear merge_states rope layers)
+    _heed_check_list("${call}" OPS attention_backward attention_probs dropout_mask kv_append kv_copy layer_norm linear merge_states rope
+                      layers)
     if(NOT TARGET ${target})
         heed_add_kernel_library(${target})
     endif()
@@ -165,6 +167,13 @@ function(_heed_add_ops_of target isa dtype op features)
     endif()
     if(op STREQUAL "linear")
         _heed_add_linear(${target} ${isa} ${dtype})
+    elseif(op STREQUAL "attention_backward") # of floats, whatever the dtype
+        if(isa MATCHES "^(amx|avx512)")
+            set(row_isa avx512)
+        endif()
+        if(NOT cuda)
+            _heed_once(${target} heed_add_op_rows OP attention_backward DTYPE f32 ISA ${row_isa})
+        endif()
     elseif(op STREQUAL "dropout_mask")
         if(NOT cuda)
             _heed_once(${target} heed_add_op_rows OP dropout_mask DTYPE u8 ISA ${row_isa})

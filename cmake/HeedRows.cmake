@@ -145,7 +145,7 @@ function(_heed_add_row target phase dtype kv_dtype head_dim features storage isa
     _heed_add_generated_row(${target} ${name} ${generator} ${options} ${tuned})
 endfunction()
 
-# heed_add_op_rows(<target> OP attention_probs|dropout_mask|kv_append|kv_copy|layer_norm|linear|linear_rows|merge_states|rope ...
+# heed_add_op_rows(<target> OP attention_backward|attention_probs|dropout_mask|kv_append|kv_copy|layer_norm|linear|linear_rows|merge_states|rope ...
 #                     DTYPE f32|f16|bf16|u8 ... ISA i... [KV_DTYPE i8] [ROWS n...] [EXTRA_FEATURES halide-target-features])
 # Adds one row {op}_{dtype}[_kv{dtype}][_r{rows}]_{isa} for each combination: the operations around attention. ROWS, of
 # linear and linear_rows: rows of the register tile, 1..12; of amx 16 or 32.

@@ -49,6 +49,10 @@ std::string AttentionConfig::error() const {
     if (!power_of_two(dot_lanes) || dot_lanes < 4 || dot_lanes > 16) {
         return out_of_range("dot_lanes", dot_lanes, "4, 8 or 16");
     }
+    return "";
+}
+
+std::string AttentionConfig::block_error() const {
     if (phase == Phase::prefill && row_block % lanes != 0) {
         return out_of_range("row_block", row_block, "a multiple of lanes");
     }

@@ -91,6 +91,8 @@ struct AttentionConfig {
 
     // Empty when valid; else a sentence with the parameter, its value and what is allowed.
     std::string error() const;
+    // The same of the blocks and tiles of a row of the CPU.
+    std::string block_error() const;
 
 private:
     std::string prefill_error() const;

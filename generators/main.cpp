@@ -5,8 +5,8 @@
 //                 [features=alibi_bias_dropout_gqa_mask_softcap] [storage=contiguous|paged] isa=I
 //                 [schedule=x86|default|Mullapudi2016|Adams2019] [l2_bytes=N] [extra_features=asan,..] [score_mod=NAME]
 //                 [parameters=list] [NAME=N ..] out=DIR
-//   heed_generate name=N op=attention_probs|dropout_mask|kv_append|kv_copy|merge_states|rope dtype=f32|f16|bf16|u8
-//                 [kv_dtype=i8] isa=I out=DIR
+//   heed_generate name=N op=attention_backward|attention_probs|dropout_mask|kv_append|kv_copy|merge_states|rope
+//                 dtype=f32|f16|bf16|u8 [kv_dtype=i8] isa=I out=DIR
 //   heed_generate runtime=FILE.o
 //
 // isa=sm75 and sm80, CUDA compute capabilities, take [schedule=cuda|wide] ptxas=PROGRAM fatbinary=PROGRAM
@@ -132,8 +132,8 @@ Row row_of(Options &options) {
     if (options.has("l2_bytes")) machine.l2_bytes = options.number("l2_bytes");
     fit_tiles(machine, row.config);
     read_parameters(options, row.config);
-    if (const std::string error = row.config.error(); !error.empty()) {
-        throw BadInput(error);
+    for (const std::string &error : {row.config.error(), row.config.block_error()}) {
+        if (!error.empty()) throw BadInput(error);
     }
     return row;
 }
@@ -181,10 +181,10 @@ void write_module(const Halide::Module &module, const std::string &base) {
 void generate_op(Options &options) {
     OpRow row;
     row.name = options.get("name");
-    row.op =
-        options.choice("op", "",
-                       {"attention_probs", "clip", "dropout_mask", "key_padding", "kv_append", "kv_copy", "layer_norm",
-                        "linear", "linear_rows", "merge_splits", "merge_states", "put_words", "rope", "sequences"});
+    row.op = options.choice("op", "",
+                            {"attention_backward", "attention_probs", "clip", "dropout_mask", "key_padding",
+                             "kv_append", "kv_copy", "layer_norm", "linear", "linear_rows", "merge_splits",
+                             "merge_states", "put_words", "rope", "sequences"});
     row.rows = std::stoi(
         options.choice("rows", "0", {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "16", "32"}));
     row.dtype = options.choice("dtype", "", {"f32", "f16", "bf16", "u8", "i32"});

@@ -42,6 +42,8 @@ std::string OpRow::error() const {
     if (has_bf16_dots(isa) && (!is_linear() || dtype != "bf16")) {
         return "isa = '" + isa + "' is not allowed with op=" + op + ", dtype=" + dtype;
     }
+    if (op == "attention_backward" && dtype != "f32")
+        return "dtype = " + dtype + " is not allowed with op=" + op + ": f32";
     const bool bytes = op == "dropout_mask" || op == "key_padding" || op == "kv_copy",
                words = op == "put_words" || op == "sequences";
     if (bytes != (dtype == "u8") || words != (dtype == "i32"))
@@ -50,9 +52,13 @@ std::string OpRow::error() const {
 }
 
 std::string OpRow::registry_line() const {
-    const int columns = rows > 0 ? linear_tile(machine_of(target), rows).columns : 0;
-    return "HEED_OP(" + name + ", " + op + ", " + dtype + ", " + kv_dtype + ", " + isa + ", " + std::to_string(rows) +
-           ", " + std::to_string(columns) + ")\n";
+    int tile_rows = rows, columns = rows > 0 ? linear_tile(machine_of(target), rows).columns : 0;
+    if (op == "attention_backward") {
+        tile_rows = BackwardTile::queries;
+        columns = BackwardTile::keys;
+    }
+    return "HEED_OP(" + name + ", " + op + ", " + dtype + ", " + kv_dtype + ", " + isa + ", " +
+           std::to_string(tile_rows) + ", " + std::to_string(columns) + ")\n";
 }
 
 Halide::Module compile_op(const OpRow &row) {
@@ -60,6 +66,10 @@ Halide::Module compile_op(const OpRow &row) {
                              : row.dtype == "bf16" ? ElementType::bf16
                                                    : ElementType::f32;
     const ElementType kv_type = row.kv_dtype == "i8" ? ElementType::i8 : type;
+    if (row.op == "attention_backward") {
+        return compile(row, AttentionBackwardKernel(backward_tile(machine_of(row.target))),
+                       schedule_attention_backward_x86);
+    }
     if (row.op == "attention_probs") {
         return compile(row, AttentionProbsKernel(type, kv_type), schedule_attention_probs_x86);
     }

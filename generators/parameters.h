@@ -22,7 +22,7 @@ struct Parameter {
 // Those that mean something in this row; one that others are multiples of stands before them.
 std::vector<Parameter> parameters_of(const AttentionConfig &config);
 
-// Throws BadInput for a value that is not allowed; which values go together is for config.error() to say.
+// Throws BadInput for a value that is not allowed; which values go together is for config.block_error() to say.
 void read_parameters(Options &options, AttentionConfig &config);
 
 // {"NAME": {"default": N, "values": [N, ..]}, "NAME": {"default": N, "multiple_of": NAME, "most_factor": N}, ..}

@@ -1,34 +1,17 @@
 #include "halide_bridge.h"
 
 #include <HalideRuntime.h>
-#include <immintrin.h>
 
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 
+#include "float_environment.h"
 #include "halide_arguments.h"
 #include "thread_pool.h"
 
 namespace heed {
 namespace {
-
-// Round to nearest, denormals kept, all exceptions masked: the state in which a process starts.
-constexpr unsigned int default_mxcsr = 0x1f80;
-
-// Gives equal bits whatever the calling thread or a worker has set, and puts its state back, sticky flags included.
-class DefaultFloatEnvironment {
-public:
-    DefaultFloatEnvironment() : saved_(_mm_getcsr()) {
-        if (saved_ != default_mxcsr) _mm_setcsr(default_mxcsr);
-    }
-    ~DefaultFloatEnvironment() { _mm_setcsr(saved_); }
-    DefaultFloatEnvironment(const DefaultFloatEnvironment &) = delete;
-    DefaultFloatEnvironment &operator=(const DefaultFloatEnvironment &) = delete;
-
-private:
-    const unsigned int saved_;
-};
 
 // What this thread is doing for which call. Parallel loops inside an item run serially.
 struct ThreadState {

@@ -183,6 +183,13 @@ struct Kernel {
 //                 row i, position offset, mode, MaskForm, BiasForm, alibi_symmetric int32; scale, softcap, slope, sink
 //                 float; scratch outputs scores f32 (key), row_max, row_sum f32 (); probs f32 (key), and unless dtype
 //                 is f32 the same in dtype
+//   attention_backward  one tile of gradients, rows queries x columns keys (OpKernel), all f32 but the mask: q (d, i),
+//                 dout (d, i), k (d, j), k and v transposed (j, d), lse (i), delta (i), mask uint8 (j, i), bias (j, i),
+//                 dq, dk, dv as they are; BackwardForm, careful, first query, first key, kv_len, visible begin, end,
+//                 position offset, MaskForm, has_bias, alibi_symmetric int32; scale, softcap, slope, dropout scale
+//                 float; dropout seed, offset, threshold, element of the first logit, elements of a row uint64; outputs
+//                 weights, score_grads, logit_grads (j, i); dq, dk, dv, which may be the ones above. Rows are dense,
+//                 d a multiple of two vectors of any row, 32. See generators/attention_backward.h
 //   linear_rows   x (k, row); tiles f32 (row of tile, k, tile), tiles of OpKernel::rows rows; rows behind the last one
 //                 repeat it
 //   linear        tiles, weight (lane, k, panel), panels of OpKernel::columns columns, bias f32 (column), clip float
@@ -230,7 +237,8 @@ enum class Op : int32_t {
     sequences,
     merge_splits,
     clip,
-    key_padding
+    key_padding,
+    attention_backward
 };
 
 constexpr int num_put_words = 256;
@@ -243,7 +251,7 @@ struct OpKernel {
     heed_dtype dtype, kv_dtype;
     Isa isa;
     int (*call)(void **args);
-    int32_t rows = 0, columns = 0;  // linear and linear_rows: the register tile
+    int32_t rows = 0, columns = 0;  // linear and linear_rows: the register tile; attention_backward: the tile
 };
 
 struct KernelTable {

@@ -11,12 +11,6 @@ heed_status not_built(const char *function) {
 
 extern "C" {
 
-size_t heed_attention_backward_workspace_bytes(const heed_plan *) { return 0; }
-
-heed_status heed_attention_backward(const heed_plan *, const heed_args *, const heed_gradients *) {
-    return not_built("heed_attention_backward");
-}
-
 heed_status heed_layer_backward(const heed_layer *, const heed_layer_args *, const heed_layer_gradients *) {
     return not_built("heed_layer_backward");
 }

@@ -1,6 +1,7 @@
 #pragma once
 // How the operations around attention run: serial, on a block of rows that the runtime hands to one of its threads.
 
+#include "attention_backward.h"
 #include "attention_probs.h"
 #include "dropout_mask.h"
 #include "kv_append.h"
@@ -17,6 +18,9 @@ void schedule_rope_x86(RopeKernel &kernel, const Machine &machine);
 void schedule_kv_append_x86(KvAppendKernel &kernel, const Machine &machine);
 void schedule_merge_states_x86(MergeStatesKernel &kernel, const Machine &machine);
 void schedule_dropout_mask_x86(DropoutMaskKernel &kernel, const Machine &machine);
+
+BackwardTile backward_tile(const Machine &machine);
+void schedule_attention_backward_x86(AttentionBackwardKernel &kernel, const Machine &machine);
 
 // Two vectors of columns. Rows that need no spill: up to 12 with 32 vector registers, 6 with 16.
 LinearTile linear_tile(const Machine &machine, int rows);

@@ -28,6 +28,8 @@ const char *op_name(Op op) {
         return "dropout_mask";
     case Op::attention_probs:
         return "attention_probs";
+    case Op::attention_backward:
+        return "attention_backward";
     case Op::linear_rows:
         return "linear_rows";
     case Op::linear:

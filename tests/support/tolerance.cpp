@@ -202,6 +202,10 @@ double random_sum_bound(double sizes, double squares) {
     return std::min(sizes, 6 / std::sqrt(3.0) * std::sqrt(squares));
 }
 
+double rounding_bound(heed_dtype dtype, double x) {
+    return relative_rounding(dtype) * std::fabs(x) + subnormal_half_step(dtype);
+}
+
 double lse_bound(const Attention &a, double ref, double max_logit) {
     return 8 * eps * std::max(1.0, std::fabs(ref)) + logit_factor(a) * max_logit * eps;
 }

@@ -64,6 +64,8 @@ double out_bound(const Attention &a, double ref, double max_logit, double max_v,
 // Of parts with this sum of sizes and this sum of squares, each off by up to one part in one: the less of all at once
 // and 6 standard deviations.
 double random_sum_bound(double sizes, double squares);
+// What rounding a float to the dtype may change: half a unit of a normal number, half the smallest subnormal.
+double rounding_bound(heed_dtype dtype, double x);
 double lse_bound(const Attention &a, double ref, double max_logit);
 
 // Bounds with a derivation of their own.

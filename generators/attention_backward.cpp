@@ -1,0 +1,138 @@
+#include "attention_backward.h"
+
+namespace heed {
+
+using namespace Halide;
+
+namespace {
+
+// exp(x) of a weight, which is at most 1: by rounding x may be above 0. NaN stays NaN.
+Expr weight_of(const Expr &x) {
+    Expr positive = reinterpret<uint32_t>(x) - Expr(1u) < Expr(0x7f800000u);
+    return exp2_nonpositive(select(positive, 0.f, x) * log2_e);
+}
+
+void rows_of(Internal::Dimension d, Internal::Dimension rows, int columns, int num_rows) {
+    d.set_bounds(0, d.extent() / columns * columns);
+    rows.set_bounds(0, num_rows);
+}
+
+template <typename Buffer>
+void block(Buffer buffer) {
+    buffer.dim(0).set_bounds(0, BackwardTile::keys);
+    buffer.dim(1).set_bounds(0, BackwardTile::queries);
+    buffer.dim(1).set_stride(BackwardTile::keys);
+}
+
+}  // namespace
+
+AttentionBackwardKernel::AttentionBackwardKernel(const BackwardTile &tile) : tile(tile) {
+    dots.over = RDom(0, k_lanes.dim(1).extent(), "over_d");
+    weight_dots.over = RDom(0, v_lanes.dim(1).extent(), "over_d_of_v");
+    dots.sum(j, i) += q(dots.over, i) * k_lanes(j, dots.over);
+    weight_dots.sum(j, i) += dout(weight_dots.over, i) * v_lanes(j, weight_dots.over);
+    scores(j, i) = dots.sum(j, i);
+    weight_grads(j, i) = weight_dots.sum(j, i);
+    define_grads();
+
+    // 0 for who does not see it.
+    auto part = [&](const Expr &factor, const Expr &element) {
+        return select(careful != 0 && is_zero(factor), 0.f, factor * element);
+    };
+    dv_tile.over = RDom(0, BackwardTile::queries, "over_rows_of_v");
+    dk_tile.over = RDom(0, BackwardTile::queries, "over_rows_of_k");
+    dq_tile.over = RDom(0, BackwardTile::keys, "over_keys");
+    dv_tile.sum(d, j) += part(grads(j, dv_tile.over)[0], dout(d, dv_tile.over));
+    dk_tile.sum(d, j) += part(grads(j, dk_tile.over)[1], q(d, dk_tile.over));
+    dq_tile.sum(d, i) += part(grads(dq_tile.over, i)[1], k(d, dq_tile.over));
+    dv(d, j) = dv_before(d, j) + dv_tile.sum(d, j);
+    dk(d, j) = dk_before(d, j) + dk_tile.sum(d, j);
+    dq(d, i) = dq_before(d, i) + dq_tile.sum(d, i);
+    state_buffer_contract();
+}
+
+void AttentionBackwardKernel::define_grads() {
+    Expr plain = form == backward_plain, key = first_key + j, row = first_query + i;
+    Expr raw = scores(j, i) * scale;
+    Expr capped = select(softcap > 0.f, soft_capped(raw, softcap), raw), tangent = capped / softcap;
+    Expr added = select(has_bias != 0, bias(j, i), 0.f);
+    Expr logit =
+        capped + (added + alibi(slope, token_distance(key, row, position_offset), cast<uint8_t>(alibi_symmetric)));
+    Expr visible = key >= first_visible(row, visible_begin) && key < end_visible(row, visible_end, kv_len) &&
+                   (mask_form == no_mask || mask_allows(mask(j, i), mask_form)) && !is_negative_infinity(added);
+    Expr seen = plain || visible;
+    weights(j, i) = select(seen, weight_of(select(plain, raw, logit) - lse(i)), 0.f);
+    Expr weight = weights(j, i);
+
+    Expr element = first_element + cast<uint64_t>(i) * row_elements + cast<uint64_t>(j);
+    const DropoutStream stream = DropoutStream::of(dropout_seed, dropout_offset);
+    Expr word = philox_word(stream.seed_lo, stream.seed_hi, stream.offset_lo, stream.offset_hi, element);
+    dropout(j, i) = select(dropout_keeps(word, dropout_threshold), dropout_scale, 0.f);
+    Expr kept = select(form != backward_dropped, 1.f, dropout(j, i));
+    Expr dropped = form == backward_dropped && is_zero(kept);
+    Expr weight_grad = select(dropped, 0.f, weight_grads(j, i) * kept);
+    Expr logit_grad = select(seen, weight * (weight_grad - delta(i)), 0.f);
+    Expr score_grad = select(plain || softcap <= 0.f, logit_grad, logit_grad * (1.f - tangent * tangent));
+    grads(j, i) = Tuple(select(dropped, 0.f, weight * kept), score_grad, logit_grad);
+}
+
+void AttentionBackwardKernel::state_buffer_contract() {
+    for (const ImageParam &rows : {q, dout, dq_before}) {
+        rows_of(rows.dim(0), rows.dim(1), tile.columns, BackwardTile::queries);
+    }
+    for (const ImageParam &rows : {k, dk_before, dv_before}) {
+        rows_of(rows.dim(0), rows.dim(1), tile.columns, BackwardTile::keys);
+    }
+    for (const ImageParam &lanes : {k_lanes, v_lanes}) {
+        lanes.dim(0).set_bounds(0, BackwardTile::keys);
+        lanes.dim(1).set_min(0).set_stride(BackwardTile::keys);
+    }
+    for (const ImageParam &of_rows : {lse, delta}) of_rows.dim(0).set_bounds(0, BackwardTile::queries);
+    block(mask);
+    block(bias);
+    std::vector<OutputImageParam> tiles = grads.output_buffers();  // of the extents of the first
+    block(tiles[0]);
+    for (OutputImageParam &output : tiles) output.dim(1).set_stride(BackwardTile::keys);
+    for (const auto &[output, before] : {std::pair{&dq, &dq_before}, {&dk, &dk_before}, {&dv, &dv_before}}) {
+        OutputImageParam buffer = output->output_buffer();
+        rows_of(buffer.dim(0), buffer.dim(1), tile.columns, output == &dq ? BackwardTile::queries : BackwardTile::keys);
+        before->dim(0).set_extent(buffer.dim(0).extent());
+    }
+}
+
+std::vector<Argument> AttentionBackwardKernel::arguments() const {
+    return {q,
+            dout,
+            k,
+            k_lanes,
+            v_lanes,
+            lse,
+            delta,
+            mask,
+            bias,
+            dq_before,
+            dk_before,
+            dv_before,
+            form,
+            careful,
+            first_query,
+            first_key,
+            kv_len,
+            visible_begin,
+            visible_end,
+            position_offset,
+            mask_form,
+            has_bias,
+            alibi_symmetric,
+            scale,
+            softcap,
+            slope,
+            dropout_scale,
+            dropout_seed,
+            dropout_offset,
+            dropout_threshold,
+            first_element,
+            row_elements};
+}
+
+}  // namespace heed

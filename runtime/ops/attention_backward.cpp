@@ -1,0 +1,296 @@
+// heed_attention_backward: checks, the workspace and the order of the steps.
+#include "ops/attention_backward.h"
+
+#include <algorithm>
+#include <cinttypes>
+
+#include "heuristics.h"
+#include "inputs.h"
+#include "kernel_call.h"
+#include "ops/op_rows.h"
+#include "ranges.h"
+#include "scratch.h"
+#include "status.h"
+
+namespace heed {
+namespace {
+
+constexpr const char *function = "heed_attention_backward";
+
+// Tasks that a problem is cut into by ranges of keys, where it has fewer heads of keys.
+constexpr int64_t wanted_tasks = 8;
+
+heed_status check_supported(const heed_plan &plan) {
+    const heed_problem &p = plan.problem;
+    if (p.device != HEED_CPU) return fail(HEED_UNSUPPORTED, "device is HEED_CUDA; %s runs on the CPU only", function);
+    if (p.kv_dtype == HEED_I8) return fail(HEED_UNSUPPORTED, "kv_dtype is i8; %s needs k and v in dtype", function);
+    if (p.kv_storage == HEED_KV_PAGED) {
+        return fail(HEED_UNSUPPORTED, "kv_storage is paged; %s serves contiguous and varlen keys", function);
+    }
+    if (p.score_mod[0] != '\0') {
+        return fail(HEED_UNSUPPORTED, "score_mod is %s; %s has no gradient of score functions", p.score_mod, function);
+    }
+    if (!p.want_lse) {
+        return fail(HEED_INVALID_ARGUMENT, "want_lse is false; %s recomputes the weights from lse", function);
+    }
+    return HEED_OK;
+}
+
+// Whether several logits share an element of the bias.
+bool shares_bias(const heed_problem &p, const ProblemViews &views) {
+    const View view = dbias_view(p, views);
+    return !std::equal(view.extent, view.extent + 4, views.bias.extent);
+}
+
+bool is_bias_shared_along(const BackwardCall &call, int axis) {
+    const View &bias = call.plan.views.bias;
+    return call.gradients.dbias.data != nullptr && bias.extent[axis] > 1 && bias.stride[axis] == 0;
+}
+
+class Parts {
+public:
+    int64_t append(Size bytes) {
+        const int64_t offset = total.value;
+        const Size padded = bytes + (scratch_alignment - 1);
+        total = total + padded.value / scratch_alignment * scratch_alignment;
+        total.fits &= padded.fits;
+        return offset;
+    }
+    Size total;
+};
+
+// Rows of a head, of all sequences: whole blocks, and at most one that is not full for each.
+Size rows_of_head(const heed_problem &p, int32_t block) {
+    if (p.q_storage == HEED_Q_VARLEN) return Size{p.total_q} + int64_t{p.batch} * block;
+    return Size{p.batch} * round_up(p.max_q_len, block);
+}
+
+heed_status read_sequences(const BackwardCall &call, double *pairs) {
+    const heed_problem &p = call.plan.problem;
+    const int32_t block = call.layout.tile->rows;
+    BackwardSequence *const sequences = call.at<BackwardSequence>(call.layout.sequences);
+    SequenceReader reader(p, call.args);
+    heed_status status = reader.start();
+    int64_t first_row = 0;
+    for (int32_t b = 0; !status && b < p.batch; b++) {
+        Sequence place;
+        status = reader.next(&place);
+        if (status) break;
+        const int64_t num_rows = round_up(place.q_len, block);
+        sequences[b] = {place, visible_range(p, place), first_row, num_rows};
+        first_row += num_rows;
+        *pairs += static_cast<double>(place.q_len) * place.kv_len * p.num_heads;
+    }
+    return status ? status : reader.finish();
+}
+
+heed_status check_output(const char *name, const heed_tensor &tensor, heed_dtype dtype, const View &view,
+                         MemoryRanges *ranges) {
+    if (tensor.data == nullptr) return HEED_OK;
+    const Shape shape = {{view.extent[0], view.extent[1], view.extent[2], view.extent[3]}};
+    const heed_layout layout = {{view.stride[0], view.stride[1], view.stride[2], view.stride[3]}};
+    View written;
+    const heed_status status = view.span == 0 ? HEED_OK : make_view(name, shape, layout, Access::write, &written);
+    return status ? status : ranges->add(name, tensor, dtype, view.span, Access::write);
+}
+
+heed_status check_wanted(const char *name, const heed_tensor &tensor, const char *field, bool has) {
+    if (tensor.data == nullptr || has) return HEED_OK;
+    return fail(HEED_INVALID_ARGUMENT, "%s.data is not NULL; the problem's %s is false", name, field);
+}
+
+heed_status check_memory(const heed_plan &plan, const heed_args &args, const heed_gradients &gradients,
+                         const BackwardLayout &layout) {
+    const heed_problem &p = plan.problem;
+    const ProblemViews &views = plan.views;
+    heed_status status = check_wanted("dbias", gradients.dbias, "has_bias", p.has_bias);
+    if (!status) status = check_wanted("dsink", gradients.dsink, "has_sink", p.has_sink);
+    MemoryRanges ranges;
+    if (!status) status = check_output("dq", gradients.dq, p.dtype, views.q, &ranges);
+    if (!status) status = check_output("dk", gradients.dk, p.dtype, views.k, &ranges);
+    if (!status) status = check_output("dv", gradients.dv, p.dtype, views.v, &ranges);
+    if (!status) status = check_output("dbias", gradients.dbias, p.bias_dtype, dbias_view(p, views), &ranges);
+    const View per_head = {{1, 1, 1, p.num_heads}, {0, 0, 0, 1}, p.num_heads};
+    if (!status) status = check_output("dsink", gradients.dsink, HEED_F32, per_head, &ranges);
+    if (status) return status;
+    if (args.workspace_bytes < static_cast<size_t>(layout.total)) {
+        return fail(HEED_WORKSPACE_TOO_SMALL, "workspace_bytes is %zu; %s needs %" PRId64, args.workspace_bytes,
+                    function, layout.total);
+    }
+    status =
+        ranges.add("workspace", args.workspace, layout.total / scratch_alignment, scratch_alignment, Access::write);
+    if (!status) status = ranges.add("out", args.out, p.dtype, views.out.span, Access::read);
+    if (!status) status = ranges.add("lse", args.lse, HEED_F32, views.lse.span, Access::read);
+    if (!status) status = ranges.add("dout", gradients.dout, p.dtype, views.out.span, Access::read);
+    return status ? status : add_inputs(p, views, args, Reads::all, &ranges);
+}
+
+// Zeros where no key is computed: behind kv_len.
+void clear_keys(const BackwardCall &call, const heed_tensor &tensor, const View &view) {
+    if (tensor.data == nullptr) return;
+    const int64_t bytes = dtype_bytes(call.plan.problem.dtype);
+    for (int64_t b = 0; b < view.extent[0]; b++) {
+        for (int64_t j = 0; j < view.extent[1]; j++) {
+            for (int64_t g = 0; g < view.extent[2]; g++) {
+                const int64_t index = b * view.stride[0] + j * view.stride[1] + g * view.stride[2];
+                char *const row = static_cast<char *>(tensor.data) + index * bytes;
+                std::fill(row, row + view.extent[3] * bytes, char{0});
+            }
+        }
+    }
+}
+
+// The tasks in classes: those of a class share elements of dbias and run one after the other.
+class TaskClasses {
+public:
+    explicit TaskClasses(const BackwardCall &call)
+        : call_(call), extent_{call.plan.problem.batch, call.plan.problem.num_kv_heads, call.layout.num_ranges},
+          shared_{is_bias_shared_along(call, 0), is_bias_shared_along(call, 1), is_bias_shared_along(call, 3)} {}
+
+    int64_t count() const { return classes(0) * classes(1) * classes(2); }
+
+    // Calls run(sequence, kv head, range) -> int for the tasks of a class.
+    template <typename Run>
+    int for_each(int64_t index, const Run &run) const {
+        const int64_t first[3] = {index / (classes(1) * classes(2)), index / classes(2) % classes(1),
+                                  index % classes(2)};
+        for (int64_t b = first[0]; b < end(first, 0); b++) {
+            for (int64_t g = first[1]; g < end(first, 1); g++) {
+                for (int64_t r = first[2]; r < end(first, 2); r++) {
+                    const int code = run(call_.sequence(b), static_cast<int32_t>(g), static_cast<int32_t>(r));
+                    if (code != 0) return code;
+                }
+            }
+        }
+        return 0;
+    }
+
+private:
+    const BackwardCall &call_;
+    const int64_t extent_[3];
+    const bool shared_[3];
+
+    int64_t classes(int n) const { return shared_[n] ? 1 : extent_[n]; }
+    int64_t end(const int64_t (&first)[3], int n) const { return shared_[n] ? extent_[n] : first[n] + 1; }
+};
+
+heed_status run(const BackwardCall &call, double pairs) {
+    const heed_problem &p = call.plan.problem;
+    const int32_t limit = call.args.num_threads == 0 ? p.max_threads : call.args.num_threads;
+    const int32_t threads = choose_threads(2 * pairs * (3.0 * p.head_dim + 2.0 * p.head_dim_v), limit);
+    heed_execution execution = {};
+    execution.pool = call.args.pool;
+    const int64_t num_heads = int64_t{p.batch} * p.num_heads;
+    const auto pack = [&](int64_t index, int32_t, char(&)[512]) {
+        pack_queries(call, call.sequence(index / p.num_heads), static_cast<int32_t>(index % p.num_heads));
+        return 0;
+    };
+    heed_status status = run_op(function, &execution, threads, num_heads, pack);
+    if (status) return status;
+    clear_keys(call, call.gradients.dk, call.plan.views.k);
+    clear_keys(call, call.gradients.dv, call.plan.views.v);
+    if (call.gradients.dbias.data != nullptr) clear_bias(call);
+
+    const TaskClasses classes(call);
+    const auto keys = [&](int64_t index, int32_t item, char(&message)[512]) {
+        void *const scratch = call.at<char>(call.layout.threads + item * call.layout.scratch_bytes);
+        return classes.for_each(index, [&](const BackwardSequence &sequence, int32_t kv_head, int32_t range) {
+            return run_backward_keys(call, sequence, kv_head, range, scratch, message);
+        });
+    };
+    status = run_op(function, &execution, threads, classes.count(), keys);
+    if (status) return status;
+    const auto store = [&](int64_t index, int32_t, char(&)[512]) {
+        store_queries(call, call.sequence(index / p.num_heads), static_cast<int32_t>(index % p.num_heads));
+        return 0;
+    };
+    status = run_op(function, &execution, threads, num_heads, store);
+    if (status) return status;
+    store_sinks(call);
+    if (call.gradients.dbias.data != nullptr) store_bias(call);
+    return HEED_OK;
+}
+
+}  // namespace
+
+View dbias_view(const heed_problem &p, const ProblemViews &views) {
+    View view = views.bias;
+    if (!p.has_bias) return View{};
+    for (int n = 0; n < 4; n++) {
+        if (view.stride[n] == 0 && view.extent[n] > 1) view.extent[n] = 1;
+    }
+    return view;
+}
+
+heed_status lay_out_backward(const heed_plan &plan, BackwardLayout *layout) {
+    const heed_problem &p = plan.problem;
+    *layout = BackwardLayout{};
+    heed_status status = check_supported(plan);
+    if (!status) status = find_op_row(Op::attention_backward, HEED_F32, HEED_F32, &layout->tile);
+    if (status) return status;
+    const int32_t block = layout->tile->rows, keys = layout->tile->columns;
+    layout->head_dim = static_cast<int32_t>(round_up(p.head_dim, backward_row_multiple));
+    layout->head_dim_v = static_cast<int32_t>(round_up(p.head_dim_v, backward_row_multiple));
+    layout->sums_bias = p.has_bias && shares_bias(p, plan.views);
+    const int64_t tasks = std::max<int64_t>(1, int64_t{p.num_kv_heads} * (p.batch_invariant ? 1 : p.batch));
+    const int64_t blocks = (int64_t{p.max_kv_len} + keys - 1) / keys;
+    const int64_t ranges = std::clamp<int64_t>(wanted_tasks / tasks, 1, std::max<int64_t>(1, blocks));
+    layout->blocks_per_range = static_cast<int32_t>((blocks + ranges - 1) / ranges);
+    layout->num_ranges = static_cast<int32_t>(
+        layout->blocks_per_range == 0 ? 1 : (blocks + layout->blocks_per_range - 1) / layout->blocks_per_range);
+
+    const Size rows = rows_of_head(p, block) * p.num_heads;
+    Size elements = {1};
+    const View dbias = dbias_view(p, plan.views);
+    for (const int64_t extent : dbias.extent) elements = elements * extent;
+    constexpr int64_t width = sizeof(float);
+    Parts parts;
+    layout->num_rows = rows.value;
+    layout->sequences = parts.append(Size{p.batch} * int64_t{sizeof(BackwardSequence)});
+    layout->q = parts.append(rows * layout->head_dim * width);
+    layout->dout = parts.append(rows * layout->head_dim_v * width);
+    layout->lse = parts.append(rows * width);
+    layout->delta = parts.append(rows * width);
+    layout->special = parts.append(Size{rows.value / block + 1});
+    layout->dq = parts.append(rows * layout->head_dim * width * layout->num_ranges);
+    layout->dsink = parts.append(Size{p.batch} * p.num_heads * int64_t{sizeof(double)});
+    layout->dbias = parts.append(layout->sums_bias ? elements * width : Size{});
+    layout->scratch_bytes = round_up(backward_scratch_bytes(p, *layout), scratch_alignment);
+    layout->threads = parts.append(Size{p.max_threads} * layout->scratch_bytes);
+    layout->total = parts.total.value;
+    if (parts.total.fits) return HEED_OK;
+    return fail(HEED_UNSUPPORTED, "the workspace of %s is beyond 2^63-1 bytes", function);
+}
+
+}  // namespace heed
+
+extern "C" {
+
+size_t heed_attention_backward_workspace_bytes(const heed_plan *plan) {
+    heed::BackwardLayout layout;
+    if (plan == nullptr) return 0;
+    return heed::lay_out_backward(*plan, &layout) == HEED_OK ? static_cast<size_t>(layout.total) : 0;
+}
+
+heed_status heed_attention_backward(const heed_plan *plan, const heed_args *args, const heed_gradients *gradients) {
+    heed_status status = heed::check_call(heed::function, plan, args);
+    if (!status && gradients == nullptr) {
+        status = heed::fail(HEED_INVALID_ARGUMENT, "%s: gradients is NULL", heed::function);
+    }
+    if (!status) {
+        status = heed::check_struct_size("heed_gradients", gradients->struct_size, sizeof(heed_gradients));
+    }
+    heed::BackwardLayout layout;
+    if (!status) status = heed::lay_out_backward(*plan, &layout);
+    if (status) return status;
+    const heed_args own_args = *args;
+    const heed_gradients own_gradients = *gradients;
+    status = heed::check_memory(*plan, own_args, own_gradients, layout);
+    if (status) return status;
+    const heed::BackwardCall call = {*plan, own_args, own_gradients, layout};
+    double pairs = 0;
+    status = heed::read_sequences(call, &pairs);
+    return status ? status : heed::run(call, pairs);
+}
+
+}  // extern "C"

@@ -1,0 +1,99 @@
+// A tile of the gradients on x86: five products of the same shape, rows x columns accumulators in registers over all of
+// the reduction, whose left operand is broadcast from memory and whose right one is two vectors:
+//
+//   rows x columns of (queries x keys): scores and weight_grads over d, then the elementwise part, by columns of keys
+//   rows x columns of (keys x d): dv and dk over the queries
+//   rows x columns of (queries x d): dq over the keys
+//
+// The tile of register accumulators as in linear_x86.cpp. Of a block with head_dim 128 the operands take 360 KiB: they
+// stay in L2; the two vectors' columns of the right operand, 16 KiB, and the rows of the left one in L1.
+#include "ops.h"
+
+namespace heed {
+
+using namespace Halide;
+
+namespace {
+
+class BackwardSchedule {
+public:
+    BackwardSchedule(AttentionBackwardKernel &kernel, const Machine &machine)
+        : kn(kernel), rows(kernel.tile.rows), columns(kernel.tile.columns), lanes(machine.lanes) {}
+
+    void apply() {
+        Var jo{"jo"}, io{"io"};
+        kn.grads.bound(kn.j, 0, BackwardTile::keys)
+            .bound(kn.i, 0, BackwardTile::queries)
+            .tile(kn.j, kn.i, jo, io, kn.j, kn.i, columns, rows)
+            .reorder(kn.j, kn.i, io, jo)
+            .vectorize(kn.j, lanes);
+        dots(kn.dots, kn.scores, io);
+        dots(kn.weight_dots, kn.weight_grads, io);
+        for (Func f : {kn.weights, kn.dropout}) {
+            f.compute_at(kn.grads, kn.i)
+                .store_in(MemoryType::Register)
+                .bound_extent(kn.j, columns)
+                .bound_extent(kn.i, 1)
+                .vectorize(kn.j, lanes);
+        }
+        kn.grads.specialize(kn.form == backward_plain);
+        kn.grads.specialize(kn.form == backward_scored);
+        products(kn.dv_tile, kn.dv, kn.j, BackwardTile::keys);
+        products(kn.dk_tile, kn.dk, kn.j, BackwardTile::keys);
+        products(kn.dq_tile, kn.dq, kn.i, BackwardTile::queries);
+    }
+
+private:
+    AttentionBackwardKernel &kn;
+    const int rows, columns, lanes;
+
+    void dots(AttentionBackwardKernel::Product &product, Func &copy, const Var &level) {
+        copy.compute_at(kn.grads, level)
+            .store_in(MemoryType::Register)
+            .bound_extent(kn.j, columns)
+            .bound_extent(kn.i, rows)
+            .vectorize(kn.j, lanes)
+            .unroll(kn.j)
+            .unroll(kn.i);
+        in_registers(product.sum.compute_at(kn.grads, level), product.over, kn.j, kn.i);
+    }
+
+    void products(AttentionBackwardKernel::Product &product, Func &out, const Var &row, int num_rows) {
+        Var dt{"dt"}, rt{"rt"};
+        out.bound(row, 0, num_rows)
+            .tile(kn.d, row, dt, rt, kn.d, row, columns, rows, TailStrategy::RoundUp)
+            .reorder(kn.d, row, rt, dt)
+            .vectorize(kn.d, lanes)
+            .unroll(kn.d)
+            .unroll(row);
+        in_registers(product.sum.compute_at(out, rt), product.over, kn.d, row);
+        out.specialize(kn.careful == 0);
+    }
+
+    void in_registers(Func &sum, const RDom &over, const Var &column, const Var &row) {
+        sum.store_in(MemoryType::Register)
+            .bound_extent(column, columns)
+            .bound_extent(row, rows)
+            .vectorize(column, lanes)
+            .unroll(column)
+            .unroll(row)
+            .update()
+            .reorder(column, row, over)
+            .vectorize(column, lanes)
+            .unroll(column)
+            .unroll(row);
+    }
+};
+
+}  // namespace
+
+// Rows that need no spill, see linear_x86.cpp; they divide the block.
+BackwardTile backward_tile(const Machine &machine) {
+    return {machine.vector_registers == 32 ? 12 : machine.has_fma ? 6 : 4, 2 * machine.lanes};
+}
+
+void schedule_attention_backward_x86(AttentionBackwardKernel &kernel, const Machine &machine) {
+    BackwardSchedule(kernel, machine).apply();
+}
+
+}  // namespace heed
