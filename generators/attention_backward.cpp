@@ -35,9 +35,9 @@ AttentionBackwardKernel::AttentionBackwardKernel(const BackwardTile &tile) : til
     weight_grads(j, i) = weight_dots.sum(j, i);
     define_grads();
 
-    // 0 for who does not see it.
+    // 0 for who does not see it; one multiplication and addition in either case, so that both round alike.
     auto part = [&](const Expr &factor, const Expr &element) {
-        return select(careful != 0 && is_zero(factor), 0.f, factor * element);
+        return factor * select(careful != 0 && is_zero(factor), 0.f, element);
     };
     dv_tile.over = RDom(0, BackwardTile::queries, "over_rows_of_v");
     dk_tile.over = RDom(0, BackwardTile::queries, "over_rows_of_k");

@@ -1,0 +1,131 @@
+// What gradients cost: heed_backward_bench THREADS DTYPE ROUNDS [CASE ...]. Times forward and backward of named cases
+// in turns, by wall clock and by CPU time (of all threads, which a busy machine changes less), and prints the minima
+// and their ratios. The arithmetic is 2.5 times that of forward where head_dim_v is head_dim: five products, not two.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "cases.h"
+#include "element.h"
+#include "heed/heed.hpp"
+#include "heed/ops.h"
+#include "machine.h"
+
+namespace {
+
+using heed_bench::Case;
+
+// Elements of about N(0,1) in a type.
+class Elements {
+public:
+    Elements(heed_dtype dtype, int64_t count)
+        : dtype_(dtype), count_(count), bytes_(static_cast<size_t>(count * heed_test::element_bytes(dtype))) {
+        for (int64_t i = 0; i < count; i++) {
+            const float x = 1.4f * std::sin(0.7f * static_cast<float>(i % 99991));
+            if (dtype == HEED_F32) {
+                reinterpret_cast<float *>(bytes_.data())[i] = x;
+            } else {
+                reinterpret_cast<uint16_t *>(bytes_.data())[i] = heed_test::to_bits(dtype, x);
+            }
+        }
+    }
+    heed_tensor tensor() { return {bytes_.data(), count_, dtype_}; }
+
+private:
+    const heed_dtype dtype_;
+    const int64_t count_;
+    std::vector<char> bytes_;
+};
+
+struct Seconds {
+    double wall = INFINITY, cpu = INFINITY;
+
+    template <typename Call>
+    void time(const Call &call) {
+        const double cpu_start = process_seconds(), start = heed_bench::wall_seconds();
+        heed::check(call());
+        wall = std::min(wall, heed_bench::wall_seconds() - start);
+        cpu = std::min(cpu, process_seconds() - cpu_start);
+    }
+
+    static double process_seconds() {
+        timespec now = {};
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+        return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+    }
+};
+
+void run(const Case &c, int threads, int rounds) {
+    heed_problem problem = heed_bench::make_problem(c, threads);
+    problem.want_lse = true;
+    heed_plan *plan = nullptr;
+    heed::check(heed_plan_create(&problem, &plan));
+    Elements q(c.dtype, q_elements(c)), k(c.dtype, k_elements(c)), v(c.dtype, v_elements(c)),
+        out(c.dtype, out_elements(c)), dout(c.dtype, out_elements(c)), dq(c.dtype, q_elements(c)),
+        dk(c.dtype, k_elements(c)), dv(c.dtype, v_elements(c)), lse(HEED_F32, int64_t{c.batch} * c.num_heads * c.q_len);
+    const size_t bytes = std::max(heed_plan_workspace_bytes(plan), heed_attention_backward_workspace_bytes(plan));
+    void *const workspace = std::aligned_alloc(128, (bytes + 127) / 128 * 128);
+    heed_args args;
+    heed_args_init(&args);
+    args.q = q.tensor();
+    args.k = k.tensor();
+    args.v = v.tensor();
+    args.out = out.tensor();
+    args.lse = lse.tensor();
+    args.workspace = workspace;
+    args.workspace_bytes = bytes;
+    heed_gradients gradients = {};
+    gradients.struct_size = sizeof(gradients);
+    gradients.dout = dout.tensor();
+    gradients.dq = dq.tensor();
+    gradients.dk = dk.tensor();
+    gradients.dv = dv.tensor();
+    Seconds forward, backward;
+    for (int round = 0; round < rounds; round++) {
+        forward.time([&] { return heed_execute(plan, &args); });
+        backward.time([&] { return heed_attention_backward(plan, &args, &gradients); });
+    }
+    std::printf("%-16s %-4s forward %8.2f ms (CPU %8.2f)  backward %8.2f ms (CPU %8.2f)  ratio %.2f (CPU %.2f)  %s\n",
+                c.name.c_str(), heed_test::dtype_name(c.dtype), forward.wall * 1e3, forward.cpu * 1e3,
+                backward.wall * 1e3, backward.cpu * 1e3, backward.wall / forward.wall, backward.cpu / forward.cpu,
+                heed_plan_kernel_name(plan));
+    std::free(workspace);
+    heed_plan_destroy(plan);
+}
+
+heed_dtype dtype_of(const std::string &name) {
+    for (const heed_dtype dtype : {HEED_F32, HEED_F16, HEED_BF16}) {
+        if (name == heed_test::dtype_name(dtype)) return dtype;
+    }
+    throw std::invalid_argument("DTYPE is " + name + "; it must be f32, f16 or bf16");
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+    if (argc < 4) {
+        std::fprintf(stderr, "usage: heed_backward_bench THREADS f32|f16|bf16 ROUNDS [CASE ...]\n");
+        return 2;
+    }
+    try {
+        const int threads = std::atoi(argv[1]), rounds = std::atoi(argv[3]);
+        const heed_dtype dtype = dtype_of(argv[2]);
+        std::vector<std::string> names(argv + 4, argv + argc);
+        if (names.empty()) names = {"p2k_gqa", "p1k_d64_full"};
+        heed_bench::restrict_process(threads);
+        for (const Case &c : heed_bench::all_cases()) {
+            if (std::find(names.begin(), names.end(), c.name) == names.end()) continue;
+            if (c.mask != heed_bench::CaseMask::none) throw std::invalid_argument(c.name + " has a mask or bias");
+            run(heed_bench::in_types(c, dtype, dtype), threads, rounds);
+        }
+        return 0;
+    } catch (const std::exception &error) {
+        std::fprintf(stderr, "heed_backward_bench: %s\n", error.what());
+        return 1;
+    }
+}
