@@ -184,7 +184,7 @@ class Explain(Test):
         self.assertEqual(len({row["name"] for row in rows}), len(rows))
         for row in rows:
             self.assertTrue(row["name"].startswith(f"attention_{row['phase']}_"), row)
-            self.assertTrue(row["name"].endswith(row["isa"]) or row["schedule"] == "default", row)
+            self.assertTrue(row["name"].endswith((row["isa"], row["schedule"])), row)
             self.assertEqual(row["supported"], row["unsupported_reason"] == "")
             self.assertEqual(row["score_mod"], "")
 
