@@ -78,7 +78,7 @@ def inspect_x86(arguments, base):
     print("LOOPS\n" + "\n".join(loop_nest(base.with_suffix(".stmt").read_text())))
     fields = base.with_suffix(".inc").read_text().split(", ")
     print(f"\nSCRATCH of a task: {fields[11]} bytes; rows of a task: {fields[9]}, keys of a block: {fields[10]}")
-    work, function, body = hot_loop(profile_row.instructions_of(base.with_suffix(".s").read_text()))
+    work, function, body = hot_loop(profile_row.instructions_of(profile_row.assembly_of(arguments.build, arguments.row)))
     if not work:
         sys.exit("no loop of the row holds arithmetic on vectors")
     mix = collections.Counter(i.opcode for i in body)

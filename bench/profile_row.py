@@ -3,8 +3,8 @@
     profile_row.py BUILD CASE [--dtype f32|f16|bf16] [--kernel NAME] [--threads N] [--loops N]
 
 Samples heed_bench with perf (by cycles where the machine counts them, else by time) and finds the stage of each sample:
-the row's assembly, which Halide labels by stage, beside its object file, which has the same instructions at known
-offsets. With llvm-mca on the PATH, also its report of the hottest loop: bounds by port, latency and dispatch."""
+the row's assembly, which is made anew and which Halide labels by stage, beside its object file, which has the same
+instructions at known offsets. With llvm-mca on the PATH, also its report of the hottest loop: bounds by port, latency and dispatch."""
 import argparse
 import collections
 import json
@@ -32,6 +32,18 @@ def stage_of(label):
     """'16_for_value_tile_full.s1.pairs_full$x.outer' is value_tile_full."""
     match = re.search(r"(?:for|produce|consume|if|then|next)_?(?:bb\d+_)?([A-Za-z]\w*?)(?:\.s\d+|$|\.|\")", label)
     return match[1] if match else None
+
+
+def assembly_of(build, row):
+    """Of a row of the build's table, by its generator."""
+    parts = json.loads((build / "tune.json").read_text())
+    rows = dict(line.split(" ", 1) for line in pathlib.Path(parts["rows"]).read_text().splitlines())
+    if row not in rows:
+        sys.exit(f"{row}: its arguments for heed_generate are not in {parts['rows']}")
+    arguments = [argument for argument in rows[row].split() if argument != "|"]
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([parts["generator"], f"name={row}", *arguments, "assembly=yes", f"out={folder}"], check=True)
+        return pathlib.Path(folder, f"{row}.s").read_text()
 
 
 def instructions_of(assembly):
@@ -150,7 +162,7 @@ def main():
         results = json.loads(pathlib.Path(report).read_text())
     kernel = arguments.kernel or results["results"][0]["kernel"]
     base = arguments.build / "heed_kernels.dir" / kernel
-    listing = instructions_of(base.with_suffix(".s").read_text())
+    listing = instructions_of(assembly_of(arguments.build, kernel))
     stages, blocks = attribute(samples, listing, offsets_of(base.with_suffix(".o")))
     total = sum(count for stage, count in stages.items() if stage != "outside of the kernel")
     if total == 0:

@@ -141,7 +141,8 @@ function(_heed_add_row target phase dtype kv_dtype head_dim features storage isa
     list(PREPEND options phase=${phase} dtype=${dtype} head_dim=${head_dim_k} head_dim_v=${head_dim_v} features=${features}
          storage=${storage} isa=${isa})
     list(JOIN options " " arguments)
-    set_property(TARGET ${target} APPEND PROPERTY HEED_ROW_ARGUMENTS "${name} ${arguments}")
+    list(JOIN tuned " " tuned_arguments)
+    set_property(TARGET ${target} APPEND PROPERTY HEED_ROW_ARGUMENTS "${name} ${arguments} | ${tuned_arguments}")
     _heed_add_generated_row(${target} ${name} ${generator} ${options} ${tuned})
 endfunction()
 
@@ -235,7 +236,7 @@ function(_heed_add_generated_row target name generator)
     endif()
     add_custom_command(
         OUTPUT ${dir}/${name}.o ${dir}/${name}.inc
-        BYPRODUCTS ${dir}/${name}.h ${dir}/${name}.s ${dir}/${name}.stmt ${device_files}
+        BYPRODUCTS ${dir}/${name}.h ${dir}/${name}.stmt ${device_files}
         COMMAND ${command}
         DEPENDS ${generator}
         COMMENT "Generating ${name}"

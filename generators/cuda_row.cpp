@@ -54,7 +54,6 @@ cuda::AttentionTile tile_of(const std::string &isa, const AttentionConfig &confi
 void write(const cuda::DeviceBinary &binary, int shared_bytes, const std::string &base) {
     binary.module.compile({{OutputFileType::object, base + ".o"},
                            {OutputFileType::c_header, base + ".h"},
-                           {OutputFileType::assembly, base + ".s"},
                            {OutputFileType::stmt, base + ".stmt"}});
     std::ofstream limits(base + ".limits");
     for (const auto &[capability, statistics] : binary.statistics) {

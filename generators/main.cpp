@@ -4,9 +4,9 @@
 //   heed_generate name=N phase=prefill|decode dtype=f32|f16|bf16 [kv_dtype=i8] head_dim=D|any [head_dim_v=D]
 //                 [features=alibi_bias_dropout_gqa_mask_softcap] [storage=contiguous|paged] isa=I
 //                 [schedule=x86|default|Mullapudi2016|Adams2019] [l2_bytes=N] [extra_features=asan,..] [score_mod=NAME]
-//                 [parameters=list] [NAME=N ..] out=DIR
+//                 [parameters=list] [NAME=N ..] [assembly=yes] out=DIR
 //   heed_generate name=N op=attention_backward|attention_probs|dropout_mask|kv_append|kv_copy|merge_states|rope
-//                 dtype=f32|f16|bf16|u8 [kv_dtype=i8] isa=I out=DIR
+//                 dtype=f32|f16|bf16|u8 [kv_dtype=i8] isa=I [assembly=yes] out=DIR
 //   heed_generate runtime=FILE.o
 //
 // isa=sm75 and sm80, CUDA compute capabilities, take [schedule=cuda|wide] ptxas=PROGRAM fatbinary=PROGRAM
@@ -15,11 +15,12 @@
 // NAME=N, of rows of the CPU: a speed parameter instead of what the schedule chooses; parameters=list prints those of
 // the row and makes nothing. l2_bytes: what the schedule takes a core's L2 for.
 //
-// Writes N.o, N.h, N.s (assembly), N.stmt (lowered code), N.inc (the line of the registry). Exit status 1 and a message
-// on bad input or a warning of the compiler.
+// Writes N.o, N.h, N.stmt (lowered code), N.inc (the line of the registry) and, of rows of the CPU when asked for, N.s
+// (assembly: a third of the time again). Exit status 1 and a message on bad input or a warning of the compiler.
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <sstream>
 
@@ -171,11 +172,14 @@ void write_registry_line(const Row &row, int64_t scratch, const std::string &pat
     }
 }
 
-void write_module(const Halide::Module &module, const std::string &base) {
-    module.compile({{OutputFileType::object, base + ".o"},
-                    {OutputFileType::c_header, base + ".h"},
-                    {OutputFileType::assembly, base + ".s"},
-                    {OutputFileType::stmt, base + ".stmt"}});
+bool wants_assembly(Options &options) { return options.choice("assembly", "no", {"no", "yes"}) == "yes"; }
+
+void write_module(const Halide::Module &module, bool assembly, const std::string &base) {
+    std::map<OutputFileType, std::string> files = {{OutputFileType::object, base + ".o"},
+                                                   {OutputFileType::c_header, base + ".h"},
+                                                   {OutputFileType::stmt, base + ".stmt"}};
+    if (assembly) files[OutputFileType::assembly] = base + ".s";
+    module.compile(files);
 }
 
 void generate_op(Options &options) {
@@ -202,8 +206,9 @@ void generate_op(Options &options) {
     if (is_cuda_isa(row.isa)) {
         generate_cuda_op(row.name, row.op, row.isa, element_type(row.dtype), row.kv_dtype == "i8", options, base);
     } else {
+        const bool assembly = wants_assembly(options);
         options.refuse_unknown();
-        write_module(compile_op(row), base);
+        write_module(compile_op(row), assembly, base);
     }
     std::ofstream file(base + ".inc");
     file << row.registry_line();
@@ -225,6 +230,7 @@ void generate(Options &options) {
         write_registry_line(row, 0, base + ".inc");
         return;
     }
+    const bool assembly = wants_assembly(options);
     options.refuse_unknown();
 
     const bool tuned = row.schedule == "x86";
@@ -261,7 +267,7 @@ void generate(Options &options) {
     if (row.config.bf16_tiles && (tiles.lowered != 4 || dots.lowered != 0)) {
         throw BadInput("of 4 products of bf16, " + std::to_string(tiles.lowered) + " became matrix tiles");
     }
-    write_module(module, base);
+    write_module(module, assembly, base);
     write_registry_line(row, tuned ? scratch.per_task() : -1, base + ".inc");
 }
 

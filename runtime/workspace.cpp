@@ -14,18 +14,9 @@ namespace {
 // Beyond its partial results a decode row allocates a few small arrays at its root.
 constexpr int64_t decode_root_slack = 32768;
 
-// Appends a part of `bytes` to the workspace; where it begins.
-int64_t append(Size *total, Size bytes) {
-    const int64_t offset = total->value;
-    const Size padded = bytes + (scratch_alignment - 1);
-    *total = *total + padded.value / scratch_alignment * scratch_alignment;
-    total->fits &= padded.fits;
-    return offset;
-}
-
 int64_t append_lse(const heed_problem &p, const ProblemViews &views, Size *total) {
     const Size rows = {p.want_lse ? 0 : views.q.extent[0] * views.q.extent[2]};
-    return append(total, rows * views.q.extent[1] * int64_t{sizeof(float)});
+    return append_part(total, rows * views.q.extent[1] * int64_t{sizeof(float)});
 }
 
 Size lay_out_device(const heed_plan &plan, WorkspaceLayout *layout) {
@@ -34,11 +25,11 @@ Size lay_out_device(const heed_plan &plan, WorkspaceLayout *layout) {
     const Size sequences = {is_uniform(p) ? 0 : p.batch}, tables = {copies_pages(p) ? p.batch : 0};
     const Size tokens = {plan.splits.num_splits > 1 ? views.out.extent[0] * views.out.extent[1] : 0};
     Size total;
-    layout->tasks = append(&total, sequences * num_sequence_fields * int64_t{sizeof(int32_t)});
-    layout->pages = append(&total, tables * copied_pages(p) * int64_t{sizeof(int32_t)});
+    layout->tasks = append_part(&total, sequences * num_sequence_fields * int64_t{sizeof(int32_t)});
+    layout->pages = append_part(&total, tables * copied_pages(p) * int64_t{sizeof(int32_t)});
     layout->lse = append_lse(p, views, &total);
-    layout->states = append(&total, tokens * p.num_heads * plan.splits.num_splits * state_floats(p.head_dim_v) *
-                                        int64_t{sizeof(float)});
+    layout->states = append_part(&total, tokens * p.num_heads * plan.splits.num_splits * state_floats(p.head_dim_v) *
+                                             int64_t{sizeof(float)});
     return total;
 }
 
@@ -56,11 +47,11 @@ Size lay_out_host(const heed_plan &plan, WorkspaceLayout *layout) {
                tasks = {max_tasks(p, *plan.row)};
     layout->slice_bytes = ScratchSlice::bytes_for(std::max(plan.row->scratch_per_thread, int64_t{0}));
     Size total;
-    layout->tasks = append(&total, tasks * num_task_fields * int64_t{sizeof(int32_t)});
+    layout->tasks = append_part(&total, tasks * num_task_fields * int64_t{sizeof(int32_t)});
     layout->lse = append_lse(p, plan.views, &total);
-    layout->slices = append(&total, root);
+    layout->slices = append_part(&total, root);
     layout->root_bytes = total.value - layout->slices;
-    append(&total, Size{p.max_threads} * layout->slice_bytes);
+    append_part(&total, Size{p.max_threads} * layout->slice_bytes);
     return total;
 }
 
@@ -88,6 +79,14 @@ bool is_for_few_rows(const Kernel &decode, const heed_problem &p) {
 int32_t state_floats(int32_t head_dim_v) { return static_cast<int32_t>(round_up(head_dim_v, 8)) + 8; }
 
 int32_t copied_pages(const heed_problem &p) { return static_cast<int32_t>(round_up(p.max_pages_per_seq, 2)); }
+
+int64_t append_part(Size *total, Size bytes) {
+    const int64_t offset = total->value;
+    const Size padded = bytes + (scratch_alignment - 1);
+    *total = *total + padded.value / scratch_alignment * scratch_alignment;
+    total->fits &= padded.fits;
+    return offset;
+}
 
 bool lay_out_workspace(heed_plan *plan) {
     const heed_problem &p = plan->problem;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "heed/heed.h"
+#include "view.h"
 
 namespace heed {
 
@@ -10,6 +11,9 @@ int32_t state_floats(int32_t head_dim_v);
 
 // CUDA: entries of a row of the copy of the page table.
 int32_t copied_pages(const heed_problem &problem);
+
+// Appends a part of `bytes`, padded to scratch_alignment; where it begins.
+int64_t append_part(Size *total, Size bytes);
 
 // Fills plan->workspace from its problem, row and splits; false when 64 bits do not hold it.
 bool lay_out_workspace(heed_plan *plan);

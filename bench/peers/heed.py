@@ -1,37 +1,27 @@
 """Heed's side: heed_bench as a child that answers requests, heed_linear_bench for each round of a dense layer."""
-import json
+import pathlib
 import subprocess
 import sys
 
 from data import Cannot
 
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
-class Heed:
-    """heed_bench --serve. Its server.h has the requests."""
+import heed_server
 
+
+class Heed(heed_server.Server):
     def __init__(self, program, threads):
-        self._child = subprocess.Popen([program, "--serve", "--threads", str(threads)], stdin=subprocess.PIPE,
-                                       stdout=subprocess.PIPE, text=True)
-        self.pid = self._child.pid
+        super().__init__([program, "--serve", "--threads", threads])
 
     def ask(self, **request):
         """The answer. Raises Cannot where heed_bench refuses."""
         try:
-            self._child.stdin.write(json.dumps(request) + "\n")
-            self._child.stdin.flush()
-        except BrokenPipeError:
-            pass  # it ended: there is no answer either
-        line = self._child.stdout.readline()
-        if not line:
-            sys.exit(f"heed_bench ended with status {self._child.wait()} on {request}")
-        answer = json.loads(line)
-        if "error" in answer:
-            raise Cannot(answer["error"])
-        return answer
-
-    def close(self):
-        self._child.stdin.close()
-        self._child.wait()
+            return super().ask(**request)
+        except heed_server.Refused as reason:
+            raise Cannot(str(reason)) from reason
+        except heed_server.Ended as reason:
+            sys.exit(f"heed_bench: {reason} on {request}")
 
 
 class HeedCalls:

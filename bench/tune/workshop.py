@@ -45,7 +45,7 @@ class Workshop:
         rows = dict(line.split(" ", 1) for line in pathlib.Path(self.parts["rows"]).read_text().splitlines())
         if row not in rows:
             raise SystemExit(f"no row of the table is named {row}")
-        self.arguments = rows[row].split()
+        self.arguments = rows[row].partition(" | ")[0].split()  # behind it: those of schedules/tuned
         self.fields = dict(argument.split("=", 1) for argument in self.arguments)
         if self.fields["isa"].startswith("sm"):
             raise SystemExit(f"{row}: rows of CUDA have no speed parameters")
@@ -73,7 +73,7 @@ class Workshop:
             folder.mkdir(parents=True, exist_ok=True)
             with self.lock(fcntl.LOCK_SH):
                 run([self.parts["generator"], f"name={name}", *self.arguments, *options, f"out={folder}"], "generation")
-            for kind in ("s", "stmt", "h"):
+            for kind in ("stmt", "h"):
                 (folder / f"{name}.{kind}").unlink(missing_ok=True)
         return found
 

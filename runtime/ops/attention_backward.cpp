@@ -11,6 +11,7 @@
 #include "ranges.h"
 #include "scratch.h"
 #include "status.h"
+#include "workspace.h"
 
 namespace heed {
 namespace {
@@ -46,18 +47,6 @@ bool is_bias_shared_along(const BackwardCall &call, int axis) {
     const View &bias = call.plan.views.bias;
     return call.gradients.dbias.data != nullptr && bias.extent[axis] > 1 && bias.stride[axis] == 0;
 }
-
-class Parts {
-public:
-    int64_t append(Size bytes) {
-        const int64_t offset = total.value;
-        const Size padded = bytes + (scratch_alignment - 1);
-        total = total + padded.value / scratch_alignment * scratch_alignment;
-        total.fits &= padded.fits;
-        return offset;
-    }
-    Size total;
-};
 
 // Rows of a head, of all sequences: whole blocks, and at most one that is not full for each.
 Size rows_of_head(const heed_problem &p, int32_t block) {
@@ -125,12 +114,13 @@ heed_status check_memory(const heed_plan &plan, const heed_args &args, const hee
     return status ? status : add_inputs(p, views, args, Reads::all, &ranges);
 }
 
-// Zeros where no key is computed: behind kv_len.
+// Zeros for the keys of no block: behind kv_len.
 void clear_keys(const BackwardCall &call, const heed_tensor &tensor, const View &view) {
-    if (tensor.data == nullptr) return;
-    const int64_t bytes = dtype_bytes(call.plan.problem.dtype);
+    const heed_problem &p = call.plan.problem;
+    if (tensor.data == nullptr || p.kv_storage == HEED_KV_VARLEN) return;
+    const int64_t bytes = dtype_bytes(p.dtype);
     for (int64_t b = 0; b < view.extent[0]; b++) {
-        for (int64_t j = 0; j < view.extent[1]; j++) {
+        for (int64_t j = call.sequence(b).place.kv_len; j < view.extent[1]; j++) {
             for (int64_t g = 0; g < view.extent[2]; g++) {
                 const int64_t index = b * view.stride[0] + j * view.stride[1] + g * view.stride[2];
                 char *const row = static_cast<char *>(tensor.data) + index * bytes;
@@ -244,21 +234,21 @@ heed_status lay_out_backward(const heed_plan &plan, BackwardLayout *layout) {
     const View dbias = dbias_view(p, plan.views);
     for (const int64_t extent : dbias.extent) elements = elements * extent;
     constexpr int64_t width = sizeof(float);
-    Parts parts;
+    Size total;
     layout->num_rows = rows.value;
-    layout->sequences = parts.append(Size{p.batch} * int64_t{sizeof(BackwardSequence)});
-    layout->q = parts.append(rows * layout->head_dim * width);
-    layout->dout = parts.append(rows * layout->head_dim_v * width);
-    layout->lse = parts.append(rows * width);
-    layout->delta = parts.append(rows * width);
-    layout->special = parts.append(Size{rows.value / block + 1});
-    layout->dq = parts.append(rows * layout->head_dim * width * layout->num_ranges);
-    layout->dsink = parts.append(Size{p.batch} * p.num_heads * int64_t{sizeof(double)});
-    layout->dbias = parts.append(layout->sums_bias ? elements * width : Size{});
+    layout->sequences = append_part(&total, Size{p.batch} * int64_t{sizeof(BackwardSequence)});
+    layout->q = append_part(&total, rows * layout->head_dim * width);
+    layout->dout = append_part(&total, rows * layout->head_dim_v * width);
+    layout->lse = append_part(&total, rows * width);
+    layout->delta = append_part(&total, rows * width);
+    layout->special = append_part(&total, Size{rows.value / block + 1});
+    layout->dq = append_part(&total, rows * layout->head_dim * width * layout->num_ranges);
+    layout->dsink = append_part(&total, Size{p.batch} * p.num_heads * int64_t{sizeof(double)});
+    layout->dbias = append_part(&total, layout->sums_bias ? elements * width : Size{});
     layout->scratch_bytes = round_up(backward_scratch_bytes(p, *layout), scratch_alignment);
-    layout->threads = parts.append(Size{p.max_threads} * layout->scratch_bytes);
-    layout->total = parts.total.value;
-    if (parts.total.fits) return HEED_OK;
+    layout->threads = append_part(&total, Size{p.max_threads} * layout->scratch_bytes);
+    layout->total = total.value;
+    if (total.fits) return HEED_OK;
     return fail(HEED_UNSUPPORTED, "the workspace of %s is beyond 2^63-1 bytes", function);
 }
 

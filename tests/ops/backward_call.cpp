@@ -7,13 +7,6 @@
 
 namespace heed_test {
 
-std::vector<float> random_dout(const Attention &a, uint64_t seed) {
-    Rng rng(seed);
-    std::vector<float> dout(static_cast<size_t>(a.num_outputs()));
-    for (float &x : dout) x = round_to(a.dtype, rng.normal());
-    return dout;
-}
-
 BackwardCall::BackwardCall(const Attention &a, const CallOptions &options, const std::vector<float> &dout)
     : forward(a, options), gradients(), a_(a), options_(options), given_dout_(dout), storage_(lay_out(a, options)) {
     gradients.struct_size = sizeof(gradients);

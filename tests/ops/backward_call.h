@@ -46,7 +46,4 @@ private:
     heed_tensor make(GuardedBuffer *buffer, int64_t span, heed_dtype dtype) const;
 };
 
-// N(0,1) in the type.
-std::vector<float> random_dout(const Attention &a, uint64_t seed = 77);
-
 }  // namespace heed_test

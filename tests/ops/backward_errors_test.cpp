@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "backward_call.h"
+#include "backward_cases.h"
 #include "heed/ops.h"
 
 namespace heed_test {
