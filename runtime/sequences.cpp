@@ -4,6 +4,7 @@
 #include <cinttypes>
 #include <limits>
 
+#include "read_once.h"
 #include "status.h"
 
 namespace heed {
@@ -11,17 +12,14 @@ namespace {
 
 constexpr int64_t min_int32 = std::numeric_limits<int32_t>::min(), max_int32 = std::numeric_limits<int32_t>::max();
 
-// The caller's memory may change while it is read: each value is read once.
-using Metadata = const volatile int32_t *;
-
-heed_status check_pages(const heed_problem &p, Metadata table, int32_t b, int32_t kv_len) {
+heed_status check_pages(const heed_problem &p, const int32_t *table, int32_t b, int32_t kv_len) {
     const int64_t pages = (int64_t{kv_len} + p.page_size - 1) / p.page_size;
     if (pages > p.max_pages_per_seq) {
         return fail(HEED_INVALID_ARGUMENT, "kv_lens[%d] is %d; max_pages_per_seq %d pages of %d tokens hold less", b,
                     kv_len, p.max_pages_per_seq, p.page_size);
     }
     for (int64_t i = 0; i < pages; i++) {
-        const int32_t page = table[int64_t{b} * p.max_pages_per_seq + i];
+        const int32_t page = read_once(table[int64_t{b} * p.max_pages_per_seq + i]);
         if (page < 0 || page >= p.num_pages) {
             return fail(HEED_INVALID_ARGUMENT,
                         "page_table[%d][%" PRId64 "] is %d; it must be 0 or more, below num_pages, %d", b, i, page,
@@ -34,13 +32,13 @@ heed_status check_pages(const heed_problem &p, Metadata table, int32_t b, int32_
 }  // namespace
 
 heed_status SequenceReader::Segments::start() const {
-    const int32_t first = sums[0];
+    const int32_t first = read_once(sums[0]);
     if (first == 0) return HEED_OK;
     return fail(HEED_INVALID_ARGUMENT, "%s[0] is %d; it must be 0", name, first);
 }
 
 heed_status SequenceReader::Segments::next(int32_t b, int32_t *begin, int32_t *length) {
-    const int32_t next_end = sums[b + 1], most = std::min(longest, total - end);
+    const int32_t next_end = read_once(sums[b + 1]), most = std::min(longest, total - end);
     if (next_end < end || next_end - end > most) {
         return fail(HEED_INVALID_ARGUMENT, "%s[%d] is %d behind %d; it must grow by 0..%d (%s is %d, %d tokens in all)",
                     name, b + 1, next_end, end, most, longest_name, longest, total);
@@ -71,7 +69,7 @@ heed_status SequenceReader::read_lengths(Sequence *seq) const {
     const heed_problem &p = problem_;
     const int32_t b = seq->index;
     if (p.has_kv_lens) {
-        seq->kv_len = *static_cast<Metadata>(args_.kv_lens + b);
+        seq->kv_len = read_once(args_.kv_lens[b]);
         if (seq->kv_len < 0 || seq->kv_len > p.max_kv_len) {
             return fail(HEED_INVALID_ARGUMENT, "kv_lens[%d] is %d; it must be 0..%d, the plan's max_kv_len", b,
                         seq->kv_len, p.max_kv_len);
@@ -81,7 +79,7 @@ heed_status SequenceReader::read_lengths(Sequence *seq) const {
         if (const heed_status status = check_pages(p, args_.page_table, b, seq->kv_len)) return status;
     }
     if (p.position == HEED_BOTTOM_RIGHT) seq->q_offset = int64_t{seq->kv_len} - seq->q_len;
-    if (p.position == HEED_EXPLICIT) seq->q_offset = *static_cast<Metadata>(args_.q_offsets + b);
+    if (p.position == HEED_EXPLICIT) seq->q_offset = read_once(args_.q_offsets[b]);
     return HEED_OK;
 }
 

@@ -34,7 +34,7 @@ private:
     // Walks prefix sums: segment after segment, inside [0, total) whatever the memory holds.
     struct Segments {
         const char *name, *longest_name;
-        const volatile int32_t *sums;
+        const int32_t *sums;
         int32_t longest, total;
         int32_t end = 0;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "read_once.h"
 #include "workspace.h"
 
 namespace heed {
@@ -63,7 +64,7 @@ private:
     // The pages that are in use, read again: the kernel clamps them.
     heed_status put_pages(const Sequence &sequence) {
         const heed_problem &p = plan_.problem;
-        const volatile int32_t *const ids = args_.page_table + int64_t{sequence.index} * p.max_pages_per_seq;
+        const int32_t *const ids = args_.page_table + int64_t{sequence.index} * p.max_pages_per_seq;
         char *const to = static_cast<char *>(args_.workspace) + plan_.workspace.pages +
                          int64_t{sequence.index} * copied_pages(p) * int64_t{sizeof(int32_t)};
         const int64_t pages = (int64_t{sequence.kv_len} + p.page_size - 1) / p.page_size;
@@ -72,7 +73,7 @@ private:
             const int64_t count = std::min<int64_t>(pages - first, num_put_words);
             uint64_t words[num_put_words / 2] = {};
             for (int64_t i = 0; i < count; i++) {
-                words[i / 2] |= uint64_t{static_cast<uint32_t>(ids[first + i])} << (i % 2 * 32);
+                words[i / 2] |= uint64_t{static_cast<uint32_t>(read_once(ids[first + i]))} << (i % 2 * 32);
             }
             status = put(words, static_cast<int32_t>((count + 1) / 2 * 2), to + first * int64_t{sizeof(int32_t)});
         }

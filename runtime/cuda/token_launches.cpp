@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <iterator>
 
+#include "read_once.h"
 #include "status.h"
 
 namespace heed::cuda {
@@ -23,7 +24,7 @@ heed_status TokenMoves::add(const TokenSegment &segment) {
     const int64_t most = max_elements / token_elements;
     const auto row_of = [&](int64_t t) {
         if (segment.positions == nullptr) return segment.table_row + t;
-        const int64_t position = static_cast<const volatile int32_t *>(segment.positions)[t];
+        const int64_t position = read_once(segment.positions[t]);
         return std::clamp<int64_t>(position, 0, move_.rotation->table_rows - 1);
     };
     int64_t begin = 0, first_row = row_of(0);

@@ -5,6 +5,7 @@
 #include "layer/cache.h"
 #include "layer/forward.h"
 #include "ranges.h"
+#include "read_once.h"
 #include "scratch.h"
 
 namespace heed {
@@ -85,7 +86,7 @@ heed_status add_scores(const Forward &f, MemoryRanges *ranges) {
 
 heed_status read_lens(const char *name, const int32_t *lens, int32_t batch, int32_t most, int32_t *copy) {
     for (int32_t b = 0; b < batch; b++) {
-        copy[b] = lens == nullptr ? most : static_cast<const volatile int32_t *>(lens)[b];
+        copy[b] = lens == nullptr ? most : read_once(lens[b]);
         if (copy[b] >= 0 && copy[b] <= most) continue;
         return fail(HEED_INVALID_ARGUMENT, "%s[%d] is %d; it must be 0..%d", name, b, copy[b], most);
     }

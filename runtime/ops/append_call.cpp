@@ -5,6 +5,7 @@
 
 #include "ops/op_rows.h"
 #include "ops/op_run.h"
+#include "read_once.h"
 
 namespace heed {
 namespace {
@@ -51,11 +52,11 @@ heed_status check_memory(const heed_kv_append_args &a, AppendCall *call) {
 
 heed_status read_lengths(const heed_kv_append_args &a, AppendCall *call) {
     const int64_t capacity = capacity_of(a.cache);
-    const volatile int32_t *const kv_lens = a.cache.kv_lens, *const new_lens = a.new_lens;
     if (const heed_status status = call->lengths.allocate("heed_kv_append", a.cache.batch, &call->memory))
         return status;
     for (int32_t b = 0; b < a.cache.batch; b++) {
-        const AppendLengths lens = {kv_lens[b], new_lens != nullptr ? new_lens[b] : a.new_len};
+        const AppendLengths lens = {read_once(a.cache.kv_lens[b]),
+                                    a.new_lens != nullptr ? read_once(a.new_lens[b]) : a.new_len};
         if (lens.new_len < 0 || lens.new_len > a.new_len) {
             return fail(HEED_INVALID_ARGUMENT, "new_lens[%d] is %d; it must be 0..%d, the new_len", b, lens.new_len,
                         a.new_len);
@@ -96,7 +97,7 @@ heed_status for_segments(const AppendCall &call, int32_t b, const Visit &visit) 
 // Each entry of the page table is read once.
 heed_status read_page(const heed_kv_append_args &a, AppendSegment *segment) {
     const int64_t entry = int64_t{segment->sequence} * a.cache.max_pages_per_seq + segment->block;
-    const int32_t page = static_cast<const volatile int32_t *>(a.cache.page_table)[entry];
+    const int32_t page = read_once(a.cache.page_table[entry]);
     if (page < 0 || page >= a.cache.num_pages) {
         return fail(HEED_INVALID_ARGUMENT,
                     "cache.page_table[%d][%" PRId64 "] is %d; it must be 0 or more, below num_pages, %d",
@@ -149,7 +150,7 @@ heed_status check_slots(AppendCall *call) {
 // Positions of the tokens that are appended.
 heed_status check_positions(const heed_kv_append_args &a, const AppendCall &call) {
     if (call.rotation.num_pairs == 0) return HEED_OK;
-    const volatile int32_t *const positions = call.rotation.positions;
+    const int32_t *const positions = call.rotation.positions;
     const int32_t limit = a.rope->max_position;
     for (int32_t b = 0; b < a.cache.batch; b++) {
         const AppendLengths lens = call.lengths[b];
@@ -159,7 +160,7 @@ heed_status check_positions(const heed_kv_append_args &a, const AppendCall &call
                         limit, b, lens.kv_len, lens.kv_len + lens.new_len - 1);
         }
         for (int32_t t = 0; positions != nullptr && t < lens.new_len; t++) {
-            const int32_t position = positions[int64_t{b} * a.new_len + t];
+            const int32_t position = read_once(positions[int64_t{b} * a.new_len + t]);
             if (position >= 0 && position < limit) continue;
             return fail(HEED_INVALID_ARGUMENT,
                         "rope.positions[%d][%d] is %d; it must be 0 or more, below max_position, %d", b, t, position,

@@ -8,6 +8,7 @@
 #include "ops/heap_array.h"
 #include "ops/kv_cache.h"
 #include "ops/op_run.h"
+#include "read_once.h"
 
 namespace heed {
 namespace {
@@ -64,8 +65,9 @@ heed_status check_range(const heed_kv_view &view, const KvCache &cache, int32_t 
 heed_status read_ranges(const heed_kv_view &view, const heed_kv_range *ranges, int32_t num_ranges, CopyCall *call) {
     if (const heed_status status = call->ranges.allocate("heed_kv_copy", num_ranges)) return status;
     for (int32_t i = 0; i < num_ranges; i++) {
-        const volatile heed_kv_range &source = ranges[i];
-        const heed_kv_range range = {source.from, source.to, source.begin, source.count};
+        const heed_kv_range &source = ranges[i];
+        const heed_kv_range range = {read_once(source.from), read_once(source.to), read_once(source.begin),
+                                     read_once(source.count)};
         if (const heed_status status = check_range(view, call->cache, i, range)) return status;
         if (range.count > 0) call->ranges[call->num_ranges++] = range;
     }

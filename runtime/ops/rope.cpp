@@ -5,6 +5,7 @@
 #include "cuda/token_launches.h"
 #include "ops/op_run.h"
 #include "ops/rope_call.h"
+#include "read_once.h"
 
 namespace heed {
 namespace {
@@ -37,10 +38,10 @@ heed_status check_memory(const heed_rope_args &a, RopeCall *call) {
 
 // The kernel clamps what it reads again: a change meanwhile gives wrong numbers, no access outside.
 heed_status check_positions(const heed_rope_args &a, const Rotation &rotation) {
-    const volatile int32_t *const positions = rotation.positions;
+    const int32_t *const positions = rotation.positions;
     if (positions == nullptr) return HEED_OK;
     for (int64_t i = 0; i < int64_t{a.batch} * a.len; i++) {
-        const int32_t position = positions[i];
+        const int32_t position = read_once(positions[i]);
         if (position >= 0 && position < a.tables.max_position) continue;
         return fail(HEED_INVALID_ARGUMENT,
                     "tables.positions[%" PRId64 "][%" PRId64 "] is %d; it must be 0 or more, below max_position, %d",

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "../support/element.h"
 #include "../support/plan.h"
 #include "heed/heed.h"
 #include "stub_kernels.h"
@@ -139,9 +140,7 @@ struct Attempt {
     heed_args args;
 };
 
-inline bool same_bits(const std::vector<float> &a, const std::vector<float> &b) {
-    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
+using heed_test::same_bits;
 
 // Restores the stub's behaviour after each test.
 class ApiTest : public ::testing::Test {

@@ -1,6 +1,7 @@
 #include "stub_attention.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -22,14 +23,26 @@ T &element(const halide_buffer_t &buffer, std::initializer_list<int32_t> index) 
     return reinterpret_cast<T *>(buffer.host)[offset_of(buffer, index)];
 }
 
-// 16-bit elements are read and written as bf16 by every row: the runtime does not look into them.
+// Elements along d of a tensor, times a factor. 16-bit ones are read and written as bf16 by every row: the runtime does
+// not look into them.
+struct Vector {
+    const halide_buffer_t &buffer;
+    int64_t offset;  // of element 0
+    float factor = 1;
+
+    float operator[](int32_t d) const {
+        const int64_t index = offset + int64_t{d} * buffer.dim[0].stride;
+        if (buffer.type.bits == 8) return static_cast<float>(reinterpret_cast<int8_t *>(buffer.host)[index]) * factor;
+        if (buffer.type.bits == 32) return reinterpret_cast<float *>(buffer.host)[index];
+        const uint32_t bits = uint32_t{reinterpret_cast<uint16_t *>(buffer.host)[index]} << 16;
+        float value = 0;
+        std::memcpy(&value, &bits, sizeof(value));
+        return value;
+    }
+};
+
 float load(const halide_buffer_t &buffer, std::initializer_list<int32_t> index) {
-    if (buffer.type.bits == 8) return element<int8_t>(buffer, index);
-    if (buffer.type.bits == 32) return element<float>(buffer, index);
-    const uint32_t bits = uint32_t{element<uint16_t>(buffer, index)} << 16;
-    float value = 0;
-    std::memcpy(&value, &bits, sizeof(value));
-    return value;
+    return Vector{buffer, offset_of(buffer, index)}[0];
 }
 
 void store(const halide_buffer_t &buffer, std::initializer_list<int32_t> index, float value) {
@@ -63,8 +76,8 @@ private:
     const halide_buffer_t &buffer(heed::Argument index) const { return buffer_at(args_, index); }
     int32_t field(heed::TaskField index) const { return task_[index]; }
 
-    // Element d of key or value j. As in the generated rows no page id leaves the pool.
-    float key(heed::Argument tensor, heed::Argument scale, int32_t d, int32_t j) const {
+    // Key or value j. As in the generated rows no page id leaves the pool.
+    Vector key(heed::Argument tensor, heed::Argument scale, int32_t j) const {
         const int32_t page_size = scalar_at<int32_t>(args_, heed::arg_page_size), head = field(heed::task_kv_head);
         const halide_buffer_t &keys = buffer(tensor);
         int32_t page = field(heed::task_kv_batch), slot = field(heed::task_first_key) + j;
@@ -73,8 +86,8 @@ private:
             page = std::clamp(page, 0, keys.dim[3].extent - 1);
             slot = j % page_size;
         }
-        const float value = load(keys, {d, head, slot, page});
-        return keys.type.bits == 8 ? value * load(buffer(scale), {head, slot, page}) : value;
+        return {keys, offset_of(keys, {0, head, slot, page}),
+                keys.type.bits == 8 ? load(buffer(scale), {head, slot, page}) : 1};
     }
 
     float bias_at(int32_t j, int32_t i, int32_t h) const {
@@ -95,12 +108,13 @@ private:
     }
 
     float logit(int32_t j, int32_t i, int32_t h) const {
-        const halide_buffer_t &q = buffer(heed::arg_q);
+        const halide_buffer_t &queries = buffer(heed::arg_q);
+        const int32_t token = field(heed::task_first_q) + i, batch = field(heed::task_q_batch);
+        const Vector q = {queries, offset_of(queries, {0, h, token, batch})};
+        const Vector k = key(heed::arg_k, heed::arg_k_scale, j);
+        const int32_t head_dim = queries.dim[0].extent;
         float dot = 0;
-        for (int32_t d = 0; d < q.dim[0].extent; d++) {
-            dot += load(q, {d, h, field(heed::task_first_q) + i, field(heed::task_q_batch)}) *
-                   key(heed::arg_k, heed::arg_k_scale, d, j);
-        }
+        for (int32_t d = 0; d < head_dim; d++) dot += q[d] * k[d];
         float x = dot * scalar_at<float>(args_, heed::arg_scale);
         const float softcap = scalar_at<float>(args_, heed::arg_softcap);
         if (softcap > 0) x = softcap * std::tanh(x / softcap);
@@ -126,13 +140,15 @@ private:
         }
         const halide_buffer_t &out = buffer(heed::arg_out);
         const int32_t token = field(heed::task_first_q) + i, batch = field(heed::task_q_batch);
-        for (int32_t d = 0; d < out.dim[0].extent; d++) {
-            float sum = 0;
-            for (int32_t j = 0; j < kv_len; j++) {
-                if (weights[j] > 0) sum += weights[j] * key(heed::arg_v, heed::arg_v_scale, d, j);
-            }
-            store(out, {d, h, token, batch}, empty ? 0 : sum / row_sum);
+        const int32_t head_dim_v = out.dim[0].extent;
+        std::array<float, 640> sums = {};
+        for (int32_t j = 0; j < kv_len; j++) {
+            if (!(weights[j] > 0)) continue;
+            const Vector v = key(heed::arg_v, heed::arg_v_scale, j);
+            for (int32_t d = 0; d < head_dim_v; d++) sums[static_cast<size_t>(d)] += weights[j] * v[d];
         }
+        for (int32_t d = 0; d < head_dim_v; d++)
+            store(out, {d, h, token, batch}, empty ? 0 : sums[static_cast<size_t>(d)] / row_sum);
         store(buffer(heed::arg_lse), {0, h, token, batch}, row_max + std::log(row_sum));
     }
 

@@ -162,7 +162,7 @@ TEST_F(Threads, CallersPoolOfWrongItems) {
 }
 
 TEST_F(Threads, ResultsDoNotDependOnThreads) {
-    heed_problem problem = make_problem(60, 5, 33, 2, 1);
+    heed_problem problem = make_problem(20, 5, 33, 2, 1);
     problem.max_threads = 8;
     problem.want_lse = true;
     Attempt first(problem);

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
+#include <vector>
 
 #include "heed/heed.h"
 
@@ -27,5 +29,10 @@ float quantize_row(const float *row, int32_t n, int8_t *codes);
 
 // "f32", "f16", "bf16", "i8"; others "?".
 const char *dtype_name(heed_dtype dtype);
+
+// Bit for bit.
+inline bool same_bits(const std::vector<float> &a, const std::vector<float> &b) {
+    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+}
 
 }  // namespace heed_test
