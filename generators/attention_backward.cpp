@@ -12,9 +12,18 @@ Expr weight_of(const Expr &x) {
     return exp2_nonpositive(select(positive, 0.f, x) * log2_e);
 }
 
-void rows_of(Internal::Dimension d, Internal::Dimension rows, int columns, int num_rows) {
-    d.set_bounds(0, d.extent() / columns * columns);
-    rows.set_bounds(0, num_rows);
+// All elements of rows in chunks.
+RDom elements(const Expr &count) {
+    RDom over(0, BackwardTile::chunk, 0, (count + BackwardTile::chunk - 1) / BackwardTile::chunk, "over_elements");
+    over.where(over.y * BackwardTile::chunk + over.x < count);
+    return over;
+}
+
+template <typename Buffer>
+void chunks_of(Buffer buffer, int num_rows) {
+    buffer.dim(0).set_bounds(0, BackwardTile::chunk);
+    buffer.dim(1).set_bounds(0, num_rows).set_stride(BackwardTile::chunk);
+    buffer.dim(2).set_min(0).set_stride(BackwardTile::chunk * num_rows);
 }
 
 template <typename Buffer>
@@ -27,10 +36,14 @@ void block(Buffer buffer) {
 }  // namespace
 
 AttentionBackwardKernel::AttentionBackwardKernel(const BackwardTile &tile) : tile(tile) {
-    dots.over = RDom(0, k_lanes.dim(1).extent(), "over_d");
-    weight_dots.over = RDom(0, v_lanes.dim(1).extent(), "over_d_of_v");
-    dots.sum(j, i) += q(dots.over, i) * k_lanes(j, dots.over);
-    weight_dots.sum(j, i) += dout(weight_dots.over, i) * v_lanes(j, weight_dots.over);
+    auto dot = [&](Product &product, const ImageParam &rows, const ImageParam &lanes) {
+        product.over = elements(lanes.dim(1).extent());
+        const RVar element = product.over.x, chunk = product.over.y;
+        Expr d = unsafe_promise_clamped(chunk * BackwardTile::chunk + element, 0, lanes.dim(1).extent() - 1);
+        product.sum(j, i) += rows(element, i, chunk) * lanes(j, d);
+    };
+    dot(dots, q, k_lanes);
+    dot(weight_dots, dout, v_lanes);
     scores(j, i) = dots.sum(j, i);
     weight_grads(j, i) = weight_dots.sum(j, i);
     define_grads();
@@ -42,12 +55,12 @@ AttentionBackwardKernel::AttentionBackwardKernel(const BackwardTile &tile) : til
     dv_tile.over = RDom(0, BackwardTile::queries, "over_rows_of_v");
     dk_tile.over = RDom(0, BackwardTile::queries, "over_rows_of_k");
     dq_tile.over = RDom(0, BackwardTile::keys, "over_keys");
-    dv_tile.sum(d, j) += part(grads(j, dv_tile.over)[0], dout(d, dv_tile.over));
-    dk_tile.sum(d, j) += part(grads(j, dk_tile.over)[1], q(d, dk_tile.over));
-    dq_tile.sum(d, i) += part(grads(dq_tile.over, i)[1], k(d, dq_tile.over));
-    dv(d, j) = dv_before(d, j) + dv_tile.sum(d, j);
-    dk(d, j) = dk_before(d, j) + dk_tile.sum(d, j);
-    dq(d, i) = dq_before(d, i) + dq_tile.sum(d, i);
+    dv_tile.sum(c, j, x) += part(grads(j, dv_tile.over)[0], dout(c, dv_tile.over, x));
+    dk_tile.sum(c, j, x) += part(grads(j, dk_tile.over)[1], q(c, dk_tile.over, x));
+    dq_tile.sum(c, i, x) += part(grads(dq_tile.over, i)[1], k(c, dq_tile.over, x));
+    dv(c, j, x) = dv_before(c, j, x) + dv_tile.sum(c, j, x);
+    dk(c, j, x) = dk_before(c, j, x) + dk_tile.sum(c, j, x);
+    dq(c, i, x) = dq_before(c, i, x) + dq_tile.sum(c, i, x);
     state_buffer_contract();
 }
 
@@ -77,12 +90,8 @@ void AttentionBackwardKernel::define_grads() {
 }
 
 void AttentionBackwardKernel::state_buffer_contract() {
-    for (const ImageParam &rows : {q, dout, dq_before}) {
-        rows_of(rows.dim(0), rows.dim(1), tile.columns, BackwardTile::queries);
-    }
-    for (const ImageParam &rows : {k, dk_before, dv_before}) {
-        rows_of(rows.dim(0), rows.dim(1), tile.columns, BackwardTile::keys);
-    }
+    for (const ImageParam &rows : {q, dout, dq_before}) chunks_of(rows, BackwardTile::queries);
+    for (const ImageParam &rows : {k, dk_before, dv_before}) chunks_of(rows, BackwardTile::keys);
     for (const ImageParam &lanes : {k_lanes, v_lanes}) {
         lanes.dim(0).set_bounds(0, BackwardTile::keys);
         lanes.dim(1).set_min(0).set_stride(BackwardTile::keys);
@@ -95,8 +104,8 @@ void AttentionBackwardKernel::state_buffer_contract() {
     for (OutputImageParam &output : tiles) output.dim(1).set_stride(BackwardTile::keys);
     for (const auto &[output, before] : {std::pair{&dq, &dq_before}, {&dk, &dk_before}, {&dv, &dv_before}}) {
         OutputImageParam buffer = output->output_buffer();
-        rows_of(buffer.dim(0), buffer.dim(1), tile.columns, output == &dq ? BackwardTile::queries : BackwardTile::keys);
-        before->dim(0).set_extent(buffer.dim(0).extent());
+        chunks_of(buffer, output == &dq ? BackwardTile::queries : BackwardTile::keys);
+        before->dim(2).set_extent(buffer.dim(2).extent());
     }
 }
 

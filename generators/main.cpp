@@ -33,6 +33,7 @@
 #include "lane_sums.h"
 #include "op_row.h"
 #include "options.h"
+#include "own_tanh.h"
 #include "parameters.h"
 #include "prefetch_rows.h"
 #include "schedules.h"
@@ -107,7 +108,7 @@ Row row_of(Options &options) {
     row.config.head_dim_v = head_dim_of(options.get("head_dim_v", options.get("head_dim")));
     read_features(options.get("features", "none"), row.config);
     row.score_mod = options.get("score_mod", "none");
-    row.config.score_mod = score_mod();
+    row.config.score_mod = with_own_tanh(score_mod());
     if (row.config.has_score_mod() != (row.score_mod != "none")) {
         throw BadInput("score_mod = '" + row.score_mod + "' is not allowed: " +
                        (row.config.has_score_mod() ? "a name, for this generator has a score function"

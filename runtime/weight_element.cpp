@@ -18,8 +18,8 @@ float float_of(uint32_t bits) {
 // The exponent moves by a product with 2^112: subnormals become normal floats.
 float from_f16(uint16_t half) {
     const uint32_t sign = (half & 0x8000u) << 16, magnitude = half & 0x7fffu;
-    if (magnitude >= 0x7c00u) return float_of(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
-    return float_of(sign | bits_of(float_of(magnitude << 13) * 0x1p112f));
+    const uint32_t finite = bits_of(float_of(magnitude << 13) * 0x1p112f);
+    return float_of(sign | (magnitude < 0x7c00u ? finite : 0x7f800000u | (magnitude & 0x3ffu) << 13));
 }
 
 // Shifts right by `count` (1..31) and rounds the rest half to even.
@@ -56,6 +56,17 @@ float load_element(const void *data, int64_t i, heed_dtype dtype) {
     if (dtype == HEED_F32) return static_cast<const float *>(data)[i];
     const uint16_t half = static_cast<const uint16_t *>(data)[i];
     return dtype == HEED_F16 ? from_f16(half) : float_of(static_cast<uint32_t>(half) << 16);
+}
+
+void load_elements(const void *data, heed_dtype dtype, int32_t count, float *to) {
+    const auto *const halves = static_cast<const uint16_t *>(data);
+    if (dtype == HEED_F32) {
+        std::memcpy(to, data, static_cast<size_t>(count) * sizeof(float));
+    } else if (dtype == HEED_F16) {
+        for (int32_t i = 0; i < count; i++) to[i] = from_f16(halves[i]);
+    } else {
+        for (int32_t i = 0; i < count; i++) to[i] = float_of(static_cast<uint32_t>(halves[i]) << 16);
+    }
 }
 
 void store_element(void *data, int64_t i, heed_dtype dtype, float x) {

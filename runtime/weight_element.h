@@ -1,4 +1,4 @@
-// Single elements of tensors as floats, for work on weights that is done once.
+// Elements of tensors as floats, for work on weights that is done once and on rows around the kernels.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,9 @@ namespace heed {
 
 // Element i of f32, f16 or bf16 data.
 float load_element(const void *data, int64_t i, heed_dtype dtype);
+
+// `count` elements from `data` on.
+void load_elements(const void *data, heed_dtype dtype, int32_t count, float *to);
 
 // Rounded to the nearest, ties to even; NaN stays NaN.
 void store_element(void *data, int64_t i, heed_dtype dtype, float x);

@@ -2,11 +2,11 @@
 // the reduction, whose left operand is broadcast from memory and whose right one is two vectors:
 //
 //   rows x columns of (queries x keys): scores and weight_grads over d, then the elementwise part, by columns of keys
-//   rows x columns of (keys x d): dv and dk over the queries
-//   rows x columns of (queries x d): dq over the keys
+//   rows x columns of (keys x elements): dv and dk over the queries
+//   rows x columns of (queries x elements): dq over the keys
 //
 // The tile of register accumulators as in linear_x86.cpp. Of a block with head_dim 128 the operands take 360 KiB: they
-// stay in L2; the two vectors' columns of the right operand, 16 KiB, and the rows of the left one in L1.
+// stay in L2; the two vectors' columns of the right operand, at most 16 KiB, and the rows of the left one in L1.
 #include "ops.h"
 
 namespace heed {
@@ -59,18 +59,21 @@ private:
     }
 
     void products(AttentionBackwardKernel::Product &product, Func &out, const Var &row, int num_rows) {
-        Var dt{"dt"}, rt{"rt"};
-        out.bound(row, 0, num_rows)
-            .tile(kn.d, row, dt, rt, kn.d, row, columns, rows, TailStrategy::RoundUp)
-            .reorder(kn.d, row, rt, dt)
-            .vectorize(kn.d, lanes)
-            .unroll(kn.d)
+        Var ct{"ct"}, rt{"rt"};
+        out.bound(kn.c, 0, BackwardTile::chunk)
+            .bound(row, 0, num_rows)
+            .tile(kn.c, row, ct, rt, kn.c, row, columns, rows)
+            .reorder(kn.c, row, rt, ct, kn.x)
+            .vectorize(kn.c, lanes)
+            .unroll(kn.c)
             .unroll(row);
-        in_registers(product.sum.compute_at(out, rt), product.over, kn.d, row);
+        in_registers(product.sum.compute_at(out, rt), product.over, kn.c, row);
         out.specialize(kn.careful == 0);
     }
 
     void in_registers(Func &sum, const RDom &over, const Var &column, const Var &row) {
+        std::vector<VarOrRVar> loops = {column, row, over[0]};
+        if (over.dimensions() == 2) loops.emplace_back(over[1]);
         sum.store_in(MemoryType::Register)
             .bound_extent(column, columns)
             .bound_extent(row, rows)
@@ -78,7 +81,7 @@ private:
             .unroll(column)
             .unroll(row)
             .update()
-            .reorder(column, row, over)
+            .reorder(loops)
             .vectorize(column, lanes)
             .unroll(column)
             .unroll(row);

@@ -7,6 +7,7 @@
 #include "heuristics.h"
 #include "inputs.h"
 #include "kernel_call.h"
+#include "ops/backward_rows.h"
 #include "ops/op_rows.h"
 #include "ranges.h"
 #include "scratch.h"
@@ -219,8 +220,8 @@ heed_status lay_out_backward(const heed_plan &plan, BackwardLayout *layout) {
     if (!status) status = find_op_row(Op::attention_backward, HEED_F32, HEED_F32, &layout->tile);
     if (status) return status;
     const int32_t block = layout->tile->rows, keys = layout->tile->columns;
-    layout->head_dim = static_cast<int32_t>(round_up(p.head_dim, backward_row_multiple));
-    layout->head_dim_v = static_cast<int32_t>(round_up(p.head_dim_v, backward_row_multiple));
+    layout->head_dim = static_cast<int32_t>(round_up(p.head_dim, backward_chunk));
+    layout->head_dim_v = static_cast<int32_t>(round_up(p.head_dim_v, backward_chunk));
     layout->sums_bias = p.has_bias && shares_bias(p, plan.views);
     const int64_t tasks = std::max<int64_t>(1, int64_t{p.num_kv_heads} * (p.batch_invariant ? 1 : p.batch));
     const int64_t blocks = (int64_t{p.max_kv_len} + keys - 1) / keys;

@@ -12,9 +12,6 @@
 
 namespace heed {
 
-// Elements of rows in the workspace are a multiple of this: two vectors of any row.
-constexpr int32_t backward_row_multiple = 32;
-
 struct BackwardSequence {
     Sequence place;
     VisibleRange visible;
@@ -23,7 +20,8 @@ struct BackwardSequence {
 
 // Offsets in bytes, each a multiple of 128.
 //   sequences    BackwardSequence [batch]
-//   q, dout      f32 [rows][elements]  rows of a sequence: [num_heads][whole blocks of rows], zeros behind the last
+//   q, dout      f32 [rows][elements]  rows of a sequence: [num_heads][whole blocks of rows, in chunks], zeros behind
+//                                      the last
 //   lse, delta   f32 [rows]            delta = dout . out. Rows that see no key: 1e30 and 0
 //   special      uint8 [blocks]        a row of the block is not finite
 //   dq           f32 [num_ranges][rows][elements]

@@ -16,14 +16,22 @@ namespace {
 
 constexpr float no_key = 1e30f;  // as lse: every weight is 0
 
-// 0 where out is: a row without keys may meet anything in dout.
-double dot_with_out(const float *dout, const void *out, heed_dtype dtype, int32_t count) {
-    double sum = 0;
-    for (int32_t d = 0; d < count; d++) {
-        const float x = load_element(out, d, dtype);
-        if (x != 0) sum += static_cast<double>(x) * static_cast<double>(dout[d]);
+// 0 where out is: a row without keys may meet anything in dout. Eight sums, so that the compiler can use vectors.
+double dot_with_out(ChunkedRow dout, const void *out, heed_dtype dtype, int32_t count) {
+    double sums[8] = {};
+    for (int32_t d = 0; d < count; d += backward_chunk) {
+        float x[backward_chunk] = {};
+        load_elements(static_cast<const char *>(out) + d * dtype_bytes(dtype), dtype,
+                      std::min(backward_chunk, count - d), x);
+        for (int32_t n = 0; n < backward_chunk; n += 8) {
+            for (int32_t c = 0; c < 8; c++) {
+                const double product = static_cast<double>(x[n + c]) * static_cast<double>(dout.data[n + c]);
+                sums[c] += x[n + c] == 0 ? 0 : product;
+            }
+        }
+        dout.data += dout.stride;
     }
-    return sum;
+    return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
 int64_t index_of(const View &view, int64_t a, int64_t b, int64_t c) {
@@ -36,24 +44,39 @@ const char *element_at(const heed_tensor &tensor, heed_dtype dtype, int64_t inde
 
 }  // namespace
 
-bool load_row(const void *from, heed_dtype dtype, int32_t count, int32_t padded, float *to) {
-    if (dtype == HEED_F32) {
-        std::memcpy(to, from, static_cast<size_t>(count) * sizeof(float));
-    } else {
-        for (int32_t d = 0; d < count; d++) to[d] = load_element(from, d, dtype);
-    }
-    std::fill(to + count, to + padded, 0.0f);
+bool load_row(const void *from, heed_dtype dtype, int32_t count, ChunkedRow to) {
     uint32_t largest = 0;
-    for (int32_t d = 0; d < count; d++) {
-        uint32_t bits = 0;
-        std::memcpy(&bits, to + d, sizeof(bits));
-        largest = std::max(largest, bits & 0x7fffffffu);
+    for (int32_t d = 0; d < count; d += backward_chunk) {
+        const int32_t elements = std::min(backward_chunk, count - d);
+        load_elements(static_cast<const char *>(from) + d * dtype_bytes(dtype), dtype, elements, to.data);
+        std::fill(to.data + elements, to.data + backward_chunk, 0.0f);
+        uint32_t bits[backward_chunk];
+        std::memcpy(bits, to.data, sizeof(bits));
+        for (const uint32_t element : bits) largest = std::max(largest, element & 0x7fffffffu);
+        to.data += to.stride;
     }
     return largest < 0x7f800000u;
 }
 
-void store_row(const float *from, float factor, heed_dtype dtype, int32_t count, void *to) {
-    for (int32_t d = 0; d < count; d++) store_element(to, d, dtype, factor * from[d]);
+void clear_row(ChunkedRow row, int32_t count) {
+    for (int32_t d = 0; d < count; d += backward_chunk) {
+        std::fill(row.data, row.data + backward_chunk, 0.0f);
+        row.data += row.stride;
+    }
+}
+
+void store_row(ChunkedRow from, float factor, heed_dtype dtype, int32_t count, void *to) {
+    for (int32_t d = 0; d < count; d += backward_chunk) {
+        const int32_t elements = std::min(backward_chunk, count - d);
+        float scaled[backward_chunk];
+        for (int32_t c = 0; c < backward_chunk; c++) scaled[c] = factor * from.data[c];
+        if (dtype == HEED_F32) {
+            std::memcpy(static_cast<float *>(to) + d, scaled, static_cast<size_t>(elements) * sizeof(float));
+        } else {
+            for (int32_t c = 0; c < elements; c++) store_element(to, d + c, dtype, scaled[c]);
+        }
+        from.data += from.stride;
+    }
 }
 
 void pack_queries(const BackwardCall &call, const BackwardSequence &sequence, int32_t head) {
@@ -68,8 +91,8 @@ void pack_queries(const BackwardCall &call, const BackwardSequence &sequence, in
     std::fill(special, special + sequence.num_rows / block, uint8_t{0});
     double sink_grad = 0;
     for (int64_t i = 0; i < sequence.num_rows; i++) {
-        float *const q = call.at<float>(layout.q) + (first + i) * layout.head_dim;
-        float *const dout = call.at<float>(layout.dout) + (first + i) * layout.head_dim_v;
+        const ChunkedRow q = ChunkedRow::at(call.at<float>(layout.q), first + i, block, layout.head_dim);
+        const ChunkedRow dout = ChunkedRow::at(call.at<float>(layout.dout), first + i, block, layout.head_dim_v);
         const int64_t token = sequence.place.first_q + i;
         const bool exists = i < sequence.place.q_len;
         if (exists) {
@@ -78,15 +101,13 @@ void pack_queries(const BackwardCall &call, const BackwardSequence &sequence, in
         if (!exists || lse[i] == -std::numeric_limits<float>::infinity()) {
             lse[i] = no_key;
             delta[i] = 0;
-            std::fill(q, q + layout.head_dim, 0.0f);
-            std::fill(dout, dout + layout.head_dim_v, 0.0f);
+            clear_row(q, p.head_dim);
+            clear_row(dout, p.head_dim_v);
             continue;
         }
         const int64_t q_index = index_of(views.q, batch, token, head), index = index_of(views.out, batch, token, head);
-        const bool finite_q =
-            load_row(element_at(call.args.q, p.dtype, q_index), p.dtype, p.head_dim, layout.head_dim, q);
-        const bool finite_dout =
-            load_row(element_at(call.gradients.dout, p.dtype, index), p.dtype, p.head_dim_v, layout.head_dim_v, dout);
+        const bool finite_q = load_row(element_at(call.args.q, p.dtype, q_index), p.dtype, p.head_dim, q);
+        const bool finite_dout = load_row(element_at(call.gradients.dout, p.dtype, index), p.dtype, p.head_dim_v, dout);
         if (!finite_q || !finite_dout) special[i / block] = 1;
         const double product = dot_with_out(dout, element_at(call.args.out, p.dtype, index), p.dtype, p.head_dim_v);
         delta[i] = static_cast<float>(product);
@@ -105,14 +126,15 @@ void store_queries(const BackwardCall &call, const BackwardSequence &sequence, i
     const BackwardLayout &layout = call.layout;
     const View &view = call.plan.views.q;
     const int64_t batch = p.q_storage == HEED_Q_VARLEN ? 0 : sequence.place.index, first = call.row_of(sequence, head);
+    float *const sums = call.at<float>(layout.dq);
+    for (int64_t r = 1; r < layout.num_ranges; r++) {
+        float *const sum = sums + first * layout.head_dim;
+        const float *const part = sum + r * layout.num_rows * layout.head_dim;
+        for (int64_t n = 0; n < sequence.num_rows * layout.head_dim; n++) sum[n] += part[n];
+    }
     for (int64_t i = 0; i < sequence.place.q_len; i++) {
-        float *const sum = call.at<float>(layout.dq) + (first + i) * layout.head_dim;
-        for (int64_t r = 1; r < layout.num_ranges; r++) {
-            const float *const part = sum + r * layout.num_rows * layout.head_dim;
-            for (int32_t d = 0; d < p.head_dim; d++) sum[d] += part[d];
-        }
         const int64_t index = index_of(view, batch, sequence.place.first_q + i, head);
-        store_row(sum, p.scale, p.dtype, p.head_dim,
+        store_row(ChunkedRow::at(sums, first + i, layout.tile->rows, layout.head_dim), p.scale, p.dtype, p.head_dim,
                   static_cast<char *>(call.gradients.dq.data) + index * dtype_bytes(p.dtype));
     }
 }

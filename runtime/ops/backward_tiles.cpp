@@ -18,8 +18,13 @@ enum Form : int32_t { plain, scored, dropped };
 
 int32_t narrow(int64_t x) { return static_cast<int32_t>(x); }
 
-KernelBuffer rows_buffer(float *data, int32_t elements, int32_t rows) {
-    return {data, HEED_F32, 2, {elements, rows}, {1, elements}};
+KernelBuffer buffer_of(float *data, int32_t columns, int32_t rows) {
+    return {data, HEED_F32, 2, {columns, rows}, {1, columns}};
+}
+
+KernelBuffer chunks_of(float *data, int32_t elements, int32_t rows) {
+    constexpr int32_t chunk = backward_chunk;
+    return {data, HEED_F32, 3, {chunk, rows, elements / chunk}, {1, chunk, chunk * rows}};
 }
 
 // What a thread needs for a block of keys: offsets in floats.
@@ -102,30 +107,35 @@ private:
                kv_head_ * view.stride[2];
     }
 
-    // Rows of k or v as they are, and transposed; whether all are finite.
+    // Rows of k or v in chunks, and transposed; whether all are finite.
     bool load_keys(const heed_tensor &tensor, const View &view, int32_t key, int32_t elements, int32_t padded,
                    float *rows, float *lanes) const {
         bool finite = true;
         const int32_t count = count_at(key);
         const int64_t bytes = dtype_bytes(p_.dtype);
-        std::fill(rows + int64_t{count} * padded, rows + int64_t{keys_} * padded, 0.0f);
-        for (int32_t j = 0; j < count; j++) {
-            const char *const from = static_cast<const char *>(tensor.data) + offset(view, key + j) * bytes;
-            finite &= load_row(from, p_.dtype, elements, padded, rows + int64_t{j} * padded);
+        for (int32_t j = 0; j < keys_; j++) {
+            const ChunkedRow row = ChunkedRow::at(rows, j, keys_, padded);
+            if (j < count) {
+                const char *const from = static_cast<const char *>(tensor.data) + offset(view, key + j) * bytes;
+                finite &= load_row(from, p_.dtype, elements, row);
+            } else {
+                clear_row(row, elements);
+            }
         }
-        for (int64_t j = 0; j < keys_; j++) {
-            for (int64_t d = 0; d < elements; d++) lanes[d * keys_ + j] = rows[j * padded + d];
+        for (int64_t d = 0; d < elements; d++) {
+            const float *const column = rows + d / backward_chunk * backward_chunk * keys_ + d % backward_chunk;
+            for (int64_t j = 0; j < keys_; j++) lanes[d * keys_ + j] = column[j * backward_chunk];
         }
         return finite;
     }
 
     void store_keys(const heed_tensor &tensor, const View &view, int32_t key, int32_t elements, int32_t padded,
-                    const float *rows, float factor) const {
+                    float *rows, float factor) const {
         if (tensor.data == nullptr) return;
         const int64_t bytes = dtype_bytes(p_.dtype);
         for (int32_t j = 0; j < count_at(key); j++) {
             char *const to = static_cast<char *>(tensor.data) + offset(view, key + j) * bytes;
-            store_row(rows + int64_t{j} * padded, factor, p_.dtype, elements, to);
+            store_row(ChunkedRow::at(rows, j, keys_, padded), factor, p_.dtype, elements, to);
         }
     }
 
@@ -224,16 +234,16 @@ private:
         load_logit_inputs(head, row, key);
         const int64_t first = call_.row_of(seq_, head) + row;
         const auto rows_of = [&](int64_t at, int32_t elements) {
-            return rows_buffer(call_.at<float>(at) + first * elements, elements, queries_);
+            return chunks_of(call_.at<float>(at) + first * elements, elements, queries_);
         };
-        const auto keys_of = [&](float *data, int32_t elements) { return rows_buffer(data, elements, keys_); };
-        const auto lanes_of = [&](float *data, int32_t elements) { return rows_buffer(data, keys_, elements); };
-        const auto tile_of = [&](float *data) { return rows_buffer(data, keys_, queries_); };
+        const auto keys_of = [&](float *data, int32_t elements) { return chunks_of(data, elements, keys_); };
+        const auto lanes_of = [&](float *data, int32_t elements) { return buffer_of(data, keys_, elements); };
+        const auto tile_of = [&](float *data) { return buffer_of(data, keys_, queries_); };
         const int32_t head_dim = layout_.head_dim, head_dim_v = layout_.head_dim_v;
         const KernelBuffer lse = {call_.at<float>(layout_.lse) + first, HEED_F32, 1, {queries_}, {1}};
         const KernelBuffer delta = {call_.at<float>(layout_.delta) + first, HEED_F32, 1, {queries_}, {1}};
         const KernelBuffer mask = {mask_, HEED_U8, 2, {keys_, queries_}, {1, keys_}};
-        const KernelBuffer dq = rows_buffer(dq_of(head) + int64_t{row} * layout_.head_dim, layout_.head_dim, queries_);
+        const KernelBuffer dq = chunks_of(dq_of(head) + int64_t{row} * layout_.head_dim, layout_.head_dim, queries_);
         const KernelBuffer dk = keys_of(dk_, head_dim), dv = keys_of(dv_, head_dim_v);
         const bool special_rows = call_.at<uint8_t>(layout_.special)[first / queries_] != 0;
         const int32_t form = form_of(row, key), careful = special_rows || special_keys_, form_of_mask = mask_form(p_),

@@ -38,4 +38,26 @@ TEST(Fork, Case58_ChildrenOfABusyProcessCompute) {
     busy.join();
 }
 
+// The parent's pool, which a child must not take for its own, has threads that the child lacks.
+TEST(Fork, ChildrenHaveWorkersOfTheirOwn) {
+    stub::behaviour.record = false;
+    heed_problem problem = make_problem(2, 16, 64, 4, 2);
+    problem.max_threads = 4;
+    Attempt run(problem);
+    ASSERT_EQ(run.execute(), HEED_OK);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        std::atomic<int> entered{0};
+        stub::behaviour.inside = [&](int) {
+            entered++;
+            const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+            while (entered < 2 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+            if (entered < 2) heed_test::exit_child(child_failed);
+        };
+        heed_test::exit_child(run.execute() == HEED_OK ? child_ok : child_wrong);
+    }
+    EXPECT_EQ(heed_test::wait_for_child(child, std::chrono::seconds(3)), child_ok);
+}
+
 }  // namespace

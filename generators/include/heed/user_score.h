@@ -64,7 +64,7 @@ struct ScoreMod {
 
     // Each is optional.
     // The logit in natural units, behind scale, softcap, bias and ALiBi; float in, float out. -inf and NaN must not
-    // come from numbers: what hides a key is `visible`.
+    // come from numbers: what hides a key is `visible`. exp, log and tanh are computed in vectors, tanh to 4e-7.
     std::function<Halide::Expr(const Halide::Expr &logit, const ScorePlace &, const ScoreBuffers &)> logit;
 
     // Whether query i may see key j: bool; beside causal, window, mask and lengths.
