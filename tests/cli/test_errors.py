@@ -163,6 +163,8 @@ class Errors(RefusalTest):
         for command, words in [
             (["--kernel", "attention_none"], ("attention_none", "heed kernels")),
             (["--threads", "0"], ('--threads is "0"', "1..1024")),
+            (["--threads", "1025"], ('--threads is "1025"', "1..1024")),
+            (["--kernel"], ('--kernel ""', "--kernel NAME")),
             (["--threads", "2x"], ('--threads is "2x"',)),
             (["--repeat"], ('--repeat is ""',)),
             (["--repeat", "-1"], ('--repeat is "-1"',)),
@@ -171,6 +173,10 @@ class Errors(RefusalTest):
         ]:
             with self.subTest(command):
                 self.assert_refused(2, *words, command=command)
+        done = self.call("check", self.folder, "--repeat", "2")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn('--repeat "2" is no option', done.stderr)
+        self.assertEqual(self.call("run", self.folder, "--device", "cpu").returncode, 0)
         for words in [], ["walk"], ["run"], ["run", self.folder, self.folder], ["kernels", "x"], ["--help", "x"]:
             with self.subTest(words):
                 done = self.call(*words)

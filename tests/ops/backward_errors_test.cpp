@@ -63,6 +63,15 @@ TEST_F(BackwardErrors, Tensors) {
     call.gradients.dq.data = call.forward.args.q.data;
     expect_error(&call, HEED_INVALID_ARGUMENT, "dq overlaps q");
     call.gradients = good;
+    call.gradients.dq.data = call.forward.args.out.data;
+    expect_error(&call, HEED_INVALID_ARGUMENT, "dq overlaps out");
+    call.gradients = good;
+    call.gradients.dq.data = call.forward.args.lse.data;
+    expect_error(&call, HEED_INVALID_ARGUMENT, "overlaps");
+    call.gradients = good;
+    call.gradients.dv.data = const_cast<void *>(call.gradients.dout.data);
+    expect_error(&call, HEED_INVALID_ARGUMENT, "overlaps");
+    call.gradients = good;
     call.gradients.dbias = good.dq;
     expect_error(&call, HEED_INVALID_ARGUMENT, "has_bias is false");
     call.gradients = good;

@@ -172,6 +172,36 @@ TEST_P(Backward, BatchesChangeNoBitWhereAsked) {
     expect_same(run(alone, options, dout), expected);
 }
 
+// Windows that leave whole blocks of keys and of queries out.
+TEST_P(Backward, BlocksThatNoWindowReaches) {
+    Attention a = backward_attention({1, 2, 1, 230, 230, 24, 24}, "causal");
+    a.window_left = 20;
+    expect_correct(a, CallOptions().with_threads(0));
+}
+
+TEST_P(Backward, DropoutOfEverythingGivesZeros) {
+    Attention a = backward_attention({1, 2, 1, 9, 20, 24, 24}, "dropout");
+    a.dropout_p = 1;
+    const BackwardResult result = run(a, CallOptions(), random_dout(a));
+    for (const auto part : {&BackwardResult::dq, &BackwardResult::dk, &BackwardResult::dv}) {
+        for (const float x : result.*part) ASSERT_EQ(x, 0);
+    }
+}
+
+// What a row holds, keys that it does not see do not meet.
+TEST_P(Backward, NaNOfARowStaysWithItsKeys) {
+    Attention a = backward_attention({1, 2, 1, 60, 60, 24, 24}, "causal");
+    const BackwardResult expected = run(a, CallOptions(), random_dout(a));
+    const int32_t row = 30;
+    a.q_row(0, row, 0)[5] = std::numeric_limits<float>::quiet_NaN();
+    const BackwardResult got = run(a, CallOptions(), random_dout(a));
+    for (auto n = static_cast<size_t>(a.k_index(0, row + 1, 0)); n < got.dk.size(); n++) {
+        ASSERT_EQ(got.dk[n], expected.dk[n]) << n;
+        ASSERT_EQ(got.dv[n], expected.dv[n]) << n;
+    }
+    ASSERT_TRUE(std::isnan(got.dk[0]));
+}
+
 // Rows that see no key, with anything in dout, q and, where a sink gives them an lse, the lot.
 TEST_P(Backward, RowsWithoutKeysGiveZeros) {
     for (const bool with_sink : {false, true}) {
