@@ -18,7 +18,7 @@ namespace heed {
 
 // The block of a tile, and the register tile of its products: rows x columns accumulators; columns divide a chunk.
 struct BackwardTile {
-    static constexpr int queries = 96, keys = 96, chunk = 32;
+    static constexpr int queries = 48, keys = 96, chunk = 32;
     int rows, columns;
 };
 
