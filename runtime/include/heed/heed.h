@@ -235,7 +235,7 @@ typedef struct heed_kernel_info_t {
     int64_t code_bytes;           /* machine code, 0 when not recorded */
     const char *name;     /* attention_{phase}_{dtype}[_kv{dtype}]_d{D|any}[x{Dv}][_{features}][_score_{score_mod}]
                              _{storage}_{isa} */
-    const char *schedule; /* "x86" or "default", the readable one of tests */
+    const char *schedule; /* "x86"; "cuda", "wide"; "default", the readable one of tests */
     const char *unsupported_reason; /* "" when supported */
     const char *score_mod;          /* the user's score function in the row, "" for none */
 } heed_kernel_info_t;
