@@ -15,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 
+import build_parts
+
 MODELS = ("znver4", "sapphirerapids", "icelake-server")  # for llvm-mca, the first that it knows
 NOP = re.compile(r"^(nop\w?|xchg\s+%ax,%ax|data16|cs nop\w?)")
 
@@ -36,13 +38,10 @@ def stage_of(label):
 
 def assembly_of(build, row):
     """Of a row of the build's table, by its generator."""
-    parts = json.loads((build / "tune.json").read_text())
-    rows = dict(line.split(" ", 1) for line in pathlib.Path(parts["rows"]).read_text().splitlines())
-    if row not in rows:
-        sys.exit(f"{row}: its arguments for heed_generate are not in {parts['rows']}")
-    arguments = [argument for argument in rows[row].split() if argument != "|"]
+    parts = build_parts.parts_of(build)
+    arguments, tuned = build_parts.arguments_of(parts, row)
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([parts["generator"], f"name={row}", *arguments, "assembly=yes", f"out={folder}"], check=True)
+        subprocess.run([parts["generator"], f"name={row}", *arguments, *tuned, "assembly=yes", f"out={folder}"], check=True)
         return pathlib.Path(folder, f"{row}.s").read_text()
 
 

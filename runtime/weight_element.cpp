@@ -1,5 +1,7 @@
 #include "weight_element.h"
 
+#include <algorithm>
+
 namespace heed {
 namespace {
 
@@ -21,6 +23,8 @@ float from_f16(uint16_t half) {
     const uint32_t finite = bits_of(float_of(magnitude << 13) * 0x1p112f);
     return float_of(sign | (magnitude < 0x7c00u ? finite : 0x7f800000u | (magnitude & 0x3ffu) << 13));
 }
+
+float from_bf16(uint16_t half) { return float_of(static_cast<uint32_t>(half) << 16); }
 
 // Shifts right by `count` (1..31) and rounds the rest half to even.
 uint32_t rounded_shift(uint32_t x, uint32_t count) {
@@ -55,17 +59,17 @@ uint16_t to_bf16(float x) {
 float load_element(const void *data, int64_t i, heed_dtype dtype) {
     if (dtype == HEED_F32) return static_cast<const float *>(data)[i];
     const uint16_t half = static_cast<const uint16_t *>(data)[i];
-    return dtype == HEED_F16 ? from_f16(half) : float_of(static_cast<uint32_t>(half) << 16);
+    return dtype == HEED_F16 ? from_f16(half) : from_bf16(half);
 }
 
-void load_elements(const void *data, heed_dtype dtype, int32_t count, float *to) {
+void load_elements(const void *data, heed_dtype dtype, int64_t count, float *to) {
     const auto *const halves = static_cast<const uint16_t *>(data);
     if (dtype == HEED_F32) {
-        std::memcpy(to, data, static_cast<size_t>(count) * sizeof(float));
+        std::copy_n(static_cast<const float *>(data), count, to);
     } else if (dtype == HEED_F16) {
-        for (int32_t i = 0; i < count; i++) to[i] = from_f16(halves[i]);
+        std::transform(halves, halves + count, to, from_f16);
     } else {
-        for (int32_t i = 0; i < count; i++) to[i] = float_of(static_cast<uint32_t>(halves[i]) << 16);
+        std::transform(halves, halves + count, to, from_bf16);
     }
 }
 

@@ -12,7 +12,7 @@ namespace heed {
 float load_element(const void *data, int64_t i, heed_dtype dtype);
 
 // `count` elements from `data` on.
-void load_elements(const void *data, heed_dtype dtype, int32_t count, float *to);
+void load_elements(const void *data, heed_dtype dtype, int64_t count, float *to);
 
 // Rounded to the nearest, ties to even; NaN stays NaN.
 void store_element(void *data, int64_t i, heed_dtype dtype, float x);

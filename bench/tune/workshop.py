@@ -12,7 +12,9 @@ import subprocess
 import tempfile
 
 import space
-from server import Failed, Server
+from server import Failed, Server  # whose import lets the next one find the folder above
+
+import build_parts
 
 CPU_SECONDS = 120  # of one program that a candidate is made by
 
@@ -41,11 +43,8 @@ class Workshop:
     """Processes may share a folder, whose parent has the lock: one of them measures at a time, and then none compiles."""
 
     def __init__(self, build, folder, row, threads):
-        self.parts = json.loads((build / "tune.json").read_text())
-        rows = dict(line.split(" ", 1) for line in pathlib.Path(self.parts["rows"]).read_text().splitlines())
-        if row not in rows:
-            raise SystemExit(f"no row of the table is named {row}")
-        self.arguments = rows[row].partition(" | ")[0].split()  # behind it: those of schedules/tuned
+        self.parts = build_parts.parts_of(build)
+        self.arguments, _ = build_parts.arguments_of(self.parts, row)
         self.fields = dict(argument.split("=", 1) for argument in self.arguments)
         if self.fields["isa"].startswith("sm"):
             raise SystemExit(f"{row}: rows of CUDA have no speed parameters")

@@ -174,8 +174,8 @@ heed_status keep_floats(const std::vector<float> &values, const LayerDevice &dev
 heed_status take_floats(const char *name, const heed_tensor &tensor, heed_dtype dtype, int64_t outer, int64_t inner,
                         const LayerDevice &device, LayerFloats *floats) {
     if (const heed_status status = check_tensor({name, &tensor, {outer, inner}, 2}, dtype)) return status;
-    std::vector<float> values;
-    for (int64_t i = 0; i < outer * inner; i++) values.push_back(load_element(tensor.data, i, dtype));
+    std::vector<float> values(static_cast<size_t>(outer * inner));
+    load_elements(tensor.data, dtype, outer * inner, values.data());
     return keep_floats(values, device, floats);
 }
 

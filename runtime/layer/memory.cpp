@@ -91,7 +91,7 @@ int64_t lay_out_memory(const heed_layer &layer, const LayerSizes &sizes, void *w
     } else {
         take_scratch(layer, sizes, &parts, m);
     }
-    m->plan = workspace == nullptr ? nullptr : static_cast<char *>(workspace) + parts.total();
+    m->plan = parts.take(0, 1);
     m->plan_bytes = bytes > static_cast<size_t>(parts.total()) ? bytes - static_cast<size_t>(parts.total()) : 0;
     return parts.total();
 }

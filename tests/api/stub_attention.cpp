@@ -6,6 +6,8 @@
 #include <cstring>
 #include <limits>
 
+#include "validate.h"
+
 namespace stub {
 namespace {
 
@@ -141,7 +143,7 @@ private:
         const halide_buffer_t &out = buffer(heed::arg_out);
         const int32_t token = field(heed::task_first_q) + i, batch = field(heed::task_q_batch);
         const int32_t head_dim_v = out.dim[0].extent;
-        std::array<float, 640> sums = {};
+        std::array<float, heed::max_head_dim> sums = {};
         for (int32_t j = 0; j < kv_len; j++) {
             if (!(weights[j] > 0)) continue;
             const Vector v = key(heed::arg_v, heed::arg_v_scale, j);

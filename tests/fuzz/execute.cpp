@@ -1,6 +1,7 @@
 // Bytes -> a small attention problem with data, storage, layouts and now and then a fault of the caller's. Success is
 // held against the fp64 reference, element by element; a failure writes nothing; nothing is touched outside the
 // tensors.
+#include "describe.h"
 #include "execute_case.h"
 #include "rows.h"
 #include "tolerance.h"
@@ -18,10 +19,11 @@ std::string read_row(ByteReader *bytes) {
 // Few outputs prove little each; there are many inputs.
 constexpr Trust any_case = {false, false};
 
-void check_results(const Attention &a, const Call &call) {
+void check_results(const ExecuteCase &c, const Call &call) {
+    const Attention &a = c.attention;
     const Reference reference = compute_reference_as_held(a, false);
     const Verdict verdict = judge(a, reference, call.out(), call.lse(), any_case);
-    require(verdict.ok, call.kernel() + ": " + verdict.complaint);
+    require(verdict.ok, call.kernel() + ": " + verdict.complaint + "\n" + describe(a, c.options));
 }
 
 }  // namespace
@@ -46,6 +48,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             "the answer is " + std::string(heed_status_name(expected)) + ", not " + heed_status_name(status));
     require(call.canaries_intact(), "nothing is written outside of the outputs");
     if (status != HEED_OK) require(call.outputs_untouched(), "a failed call writes nothing");
-    if (c.fault == ExecuteCase::Fault::none) check_results(a, call);
+    if (c.fault == ExecuteCase::Fault::none) check_results(c, call);
     return 0;
 }
