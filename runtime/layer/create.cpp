@@ -60,9 +60,8 @@ struct Widths {
 };
 
 heed_status check_widths(const heed_layer_config &c, Widths *widths) {
-    int64_t q = 0, out = 0;
-    if (!checked_mul(c.num_heads, c.head_dim, &q) || !checked_mul(c.num_heads, c.head_dim_v, &out) ||
-        q > INT32_MAX / 4 || out > INT32_MAX / 4) {
+    const int64_t q = int64_t{c.num_heads} * c.head_dim, out = int64_t{c.num_heads} * c.head_dim_v;
+    if (q > INT32_MAX / 4 || out > INT32_MAX / 4) {
         return fail(HEED_UNSUPPORTED, "%d heads of %d and %d elements are beyond 2^29 columns", c.num_heads, c.head_dim,
                     c.head_dim_v);
     }

@@ -234,17 +234,17 @@ heed_status pack_linear(const char *name, heed_dtype dtype, int32_t dim_in, int3
     if (const heed_status status = find_linear_rows(dtype, w)) return status;
     w->num_panels = narrow((int64_t{dim_out} + w->columns - 1) / w->columns);
     const int64_t panels = int64_t{w->num_panels} + 1, bytes = dtype_bytes(dtype);
-    int64_t elements = 0, panel_elements = 0;
     const Isa isa = w->tiles[0]->isa;
     const int64_t unit = isa == Isa::amx ? 32 : isa == Isa::avx512bf16 ? 2 : 1;
     w->k_step = unit > 1 ? 2 : 1;
     w->k_steps = narrow((dim_in + unit - 1) / unit * unit / w->k_step);
     w->steps_are_inner = isa == Isa::amx;
-    if (!checked_mul(int64_t{w->k_steps} * w->k_step, w->columns, &panel_elements) ||
-        panel_elements > std::numeric_limits<int32_t>::max() || !checked_mul(panel_elements, panels, &elements)) {
+    const int64_t panel_elements = int64_t{w->k_steps} * w->k_step * w->columns;
+    if (panel_elements > std::numeric_limits<int32_t>::max()) {
         return fail(HEED_UNSUPPORTED, "%s: dim_in is %d; a panel of %d columns is beyond 2^31-1 elements", name, dim_in,
                     w->columns);
     }
+    const int64_t elements = panel_elements * panels;
     heed_status status = w->panels.allocate(name, elements * bytes);
     if (!status) status = w->bias.allocate(name, panels * w->columns);
     if (status) return status;

@@ -177,6 +177,21 @@ TEST_P(Dropped, Case56_RowsWithAllKeysDropped) {
     }
 }
 
+// NaN logits are NaN in the denominator, whatever dropout does to the numerator.
+TEST_P(Dropped, Case56_NanLogitsOfDroppedKeys) {
+    Attention a = causal(23, 23);
+    a.dropout_p = 1;
+    for (int32_t b = 0; b < a.batch; b++) {
+        for (int32_t g = 0; g < a.num_kv_heads; g++) a.k_row(b, 7, g)[5] = nan_value;
+    }
+    const Result result = expect_correct(a, options(), {false, false});
+    const int64_t row_elements = int64_t{a.num_heads} * 64;
+    for (size_t n = 0; n < result.out.size(); n++) {
+        const int64_t i = static_cast<int64_t>(n) / row_elements % a.q_len;
+        ASSERT_TRUE(i < 7 ? result.out[n] == 0 : std::isnan(result.out[n])) << result.out[n] << " in query " << i;
+    }
+}
+
 // out = sum w v kept / (1 - p) has the mean of no dropout and the variance p / (1 - p) sum w^2 v^2.
 TEST_P(Dropped, Case56_MeanOverSeedsIsTheUndropped) {
     Attention a = row().attention({1, 1, 1, 1, 40, 64, 64}, Data::normal, 56);

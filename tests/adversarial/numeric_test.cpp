@@ -172,6 +172,17 @@ TEST_P(Numerics, Case19_NanAndInfInVisibleKeys) {
     }
 }
 
+// Such a logit weighs nothing, as a bias of -inf: query 0, which sees key 0 only, is a row without keys.
+TEST_P(Numerics, Case19_LogitsOfMinusInfinity) {
+    Attention a = causal(23, 23);
+    if (a.int8_kv) return;  // its codes hold no infinity
+    for (float &x : a.q) x = std::fabs(x) + 1;
+    for (int32_t b = 0; b < a.batch; b++) {
+        for (int32_t g = 0; g < a.num_kv_heads; g++) a.k_row(b, 0, g)[5] = -inf_value;
+    }
+    expect_close(a, expect_runs(a, options()), Trust::peaked());
+}
+
 TEST_P(NumericScores, Case20_MaskedKeyHoldsNan) {
     Rng rng(20);
     Attention a = normal(5, block() + 9);

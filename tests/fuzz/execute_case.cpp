@@ -94,11 +94,10 @@ void read_features(ByteReader *bytes, Rng *rng, Attention *a) {
     a->dropout_offset = bytes->flag() ? rng->bits() : 0;
 }
 
-// Numbers that spread where they may not: into other rows, or out of keys that nobody sees. What a row of NaN logits is
-// when dropout drops all its keys, 0 or NaN, the contract leaves open.
+// Numbers that spread where they may not: into other rows, or out of keys that nobody sees.
 void read_special_values(ByteReader *bytes, Attention *a) {
     for (int32_t n = bytes->between(0, 3); n > 0; n--) {
-        std::vector<float> *const tensor = a->dropout_p > 0 ? &a->v : bytes->one_of({&a->q, &a->k, &a->v});
+        std::vector<float> *const tensor = bytes->one_of({&a->q, &a->k, &a->v});
         const float value = tensor == &a->q ? nan : bytes->one_of({nan, infinity, -infinity});
         const size_t at = bytes->get<uint16_t>();
         if (!tensor->empty()) (*tensor)[at % tensor->size()] = value;

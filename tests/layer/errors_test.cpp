@@ -55,6 +55,11 @@ TEST(LayerErrors, Config) {
         {[](auto &c) { c.rotary_dim = 8; }, "max_position is 0"},
         {[](auto &c) { c.max_batch = 0; }, "max_batch is 0"},
         {[](auto &c) { c.max_q_len = -1; }, "max_q_len is -1"},
+        {[](auto &c) { c.max_kv_len = -1; }, "max_kv_len is -1"},
+        {[](auto &c) { c.num_heads = 1 << 26; }, "67108864 heads of 16 and 12 elements are beyond 2^29 columns",
+         HEED_UNSUPPORTED},
+        {[](auto &c) { c.num_heads = 1 << 28, c.head_dim = 1; }, "heads of 1 and 12 elements are beyond 2^29 columns",
+         HEED_UNSUPPORTED},
         {[](auto &c) { c.max_threads = 1025; }, "max_threads is 1025"},
     };
     for (const Case &c : cases) {
@@ -250,16 +255,7 @@ TEST(LayerErrors, Caches) {
         EXPECT_REFUSED(heed_cache_create(layer.get(), &config, &cache), HEED_INVALID_ARGUMENT, c.sentence);
         EXPECT_EQ(cache, nullptr);
     }
-    SmallLayer wider;
-    wider.drop_kv_head();
-    const heed::Layer other = wider.make();
-    heed::Cache others(other, cache_config(HEED_KV_PAGED));
-    GuardedCall call(layer, HEED_F32, 2, 5), of_three(layer, HEED_F32, 3, 5);
-    call.args.cache = others.get();
-    EXPECT_REFUSED(
-        call.status(), HEED_INVALID_ARGUMENT,
-        "cache is of f32 layers with 1 kv heads of 16 and 12 elements and holds 40 tokens; this f32 layer has 2 "
-        "kv heads of 16 and 12 elements");
+    GuardedCall of_three(layer, HEED_F32, 3, 5);
     heed::Cache own(layer, cache_config(HEED_KV_PAGED));
     of_three.args.cache = own.get();
     EXPECT_REFUSED(of_three.status(), HEED_INVALID_ARGUMENT, "cache has 2 sequences; batch is 3");
@@ -269,6 +265,33 @@ TEST(LayerErrors, Caches) {
     EXPECT_REFUSED(heed_cache_fork(own.get(), 0, 2), HEED_INVALID_ARGUMENT, "to is 2");
     EXPECT_REFUSED(heed_cache_reset(nullptr), HEED_INVALID_ARGUMENT, "cache is NULL");
     EXPECT_REFUSED(heed_cache_view(own.get(), nullptr), HEED_INVALID_ARGUMENT, "view is NULL");
+}
+
+TEST(LayerErrors, CachesOfOtherLayers) {
+    const heed::Layer layer = SmallLayer().make();
+    GuardedCall call(layer, HEED_F32, 2, 5);
+    SmallLayer one_head, short_keys, short_values, halves(HEED_BF16), longer;
+    one_head.drop_kv_head();
+    short_keys.shorten_heads(8, 12);
+    short_values.shorten_heads(16, 8);
+    longer.config.max_kv_len = 48;
+    const std::pair<const SmallLayer *, const char *> cases[] = {
+        {&one_head, "of f32 layers with 1 kv heads of 16 and 12 elements and holds 40 tokens"},
+        {&short_keys, "of f32 layers with 2 kv heads of 8 and 12 elements and holds 40 tokens"},
+        {&short_values, "of f32 layers with 2 kv heads of 16 and 8 elements and holds 40 tokens"},
+        {&halves, "of bf16 layers with 2 kv heads of 16 and 12 elements and holds 40 tokens"},
+        {&longer, "of f32 layers with 2 kv heads of 16 and 12 elements and holds 48 tokens"},
+    };
+    for (const auto &[small, sentence] : cases) {
+        const heed::Layer other = small->make();
+        heed::CacheConfig config = cache_config(HEED_KV_PAGED, small->config.dtype);
+        config.capacity = small->config.max_kv_len;
+        heed::Cache cache(other, config);
+        call.args.cache = cache.get();
+        EXPECT_REFUSED(call.status(), HEED_INVALID_ARGUMENT,
+                       std::string("cache is ") + sentence +
+                           "; this f32 layer has 2 kv heads of 16 and 12 elements and takes up to 40 tokens");
+    }
 }
 
 TEST(LayerErrors, CrossAttention) {

@@ -99,6 +99,17 @@ struct SmallLayer {
         for (heed_tensor *tensor : {&weights.wk, &weights.wv, &weights.bk}) tensor->size /= 2;
     }
 
+    // Shorter heads, of the leading elements.
+    void shorten_heads(int32_t dim, int32_t dim_v) {
+        config.head_dim = dim;
+        config.head_dim_v = dim_v;
+        weights.wq.size = int64_t{heads} * dim * dim_in;
+        weights.wk.size = int64_t{kv_heads} * dim * dim_in;
+        weights.wv.size = int64_t{kv_heads} * dim_v * dim_in;
+        weights.wo.size = int64_t{dim_out} * heads * dim_v;
+        weights.bk.size = int64_t{kv_heads} * dim;
+    }
+
     heed::Layer make() const {
         enter_test_device();
         return heed::Layer(config, weights);

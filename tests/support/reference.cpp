@@ -114,11 +114,15 @@ void solve_row(const Attention &a, int32_t b, int32_t h, int32_t i, const std::v
     std::vector<double> weights(visible.size()), squares(static_cast<size_t>(a.head_dim_v));
     double max = sink_of(a, h), max_logit = 0, max_v = 0;
     int32_t num_visible = 0, num_kept = 0;
+    // Logits of -inf, of an infinite element of k, weigh nothing; where all are, the row is as one without keys.
+    bool weightless = max == -infinity;
     for (int32_t j = 0; j < a.kv_len; j++) {
         if (!visible[static_cast<size_t>(j)]) continue;
         const Logit x = logit(a, b, h, i, j);
         weights[static_cast<size_t>(j)] = x.value;
         num_visible++;
+        if (x.value == -infinity) continue;
+        weightless = false;
         max = std::max(max, x.value);
         max_logit = std::max(max_logit, x.size);
         max_v = std::max(max_v, v_of_key[first_key + static_cast<size_t>(j)]);
@@ -133,9 +137,10 @@ void solve_row(const Attention &a, int32_t b, int32_t h, int32_t i, const std::v
     for (int32_t j = 0; j < a.kv_len; j++) {
         if (!visible[static_cast<size_t>(j)]) continue;
         double &weight = weights[static_cast<size_t>(j)];
-        weight = std::exp(weight - max);
+        weight = weightless ? 0 : std::exp(weight - max);
         sum += weight;
     }
+    if (weightless) sum = 1;
     const double keep_scale = a.dropout_p < 1 ? 1 / (1 - static_cast<double>(a.dropout_p)) : 0;
     ref->max_v[row] = max_v *= keep_scale;
     for (int32_t j = 0; j < a.kv_len; j++) {
@@ -155,6 +160,7 @@ void solve_row(const Attention &a, int32_t b, int32_t h, int32_t i, const std::v
         rounding[d] = random_sum_bound(rounding[d], squares[static_cast<size_t>(d)]);
     }
     ref->num_kept[row] = num_kept;
+    if (std::isnan(sum)) std::fill_n(out, a.head_dim_v, sum);  // also where no key is kept
     double *effect = ref->key_effect.data() + first_key;
     double max_out = 0, max_rounding = 0;
     for (int32_t d = 0; d < a.head_dim_v; d++) {
@@ -166,7 +172,7 @@ void solve_row(const Attention &a, int32_t b, int32_t h, int32_t i, const std::v
         const double prob = weights[static_cast<size_t>(j)];
         if (visible[static_cast<size_t>(j)] && prob >= 0) effect[j] = std::max(effect[j], prob * max_v / bound);
     }
-    ref->lse[row] = max + std::log(sum);
+    if (!weightless) ref->lse[row] = max + std::log(sum);
 }
 
 // The order of a naive sum: n elements from the middle or the start, upwards or downwards.

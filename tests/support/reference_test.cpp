@@ -117,5 +117,18 @@ TEST(Reference, ComputesOnValuesAsTheTypesHoldThem) {
     EXPECT_TRUE(std::isnan(compute_reference(a, false).out[0]));
 }
 
+TEST(Reference, LogitsOfMinusInfinityWeighNothing) {
+    Attention a = quarters();
+    a.k[0] = -INFINITY;
+    Reference ref = compute_reference(a, false);
+    EXPECT_EQ(ref.out[0], static_cast<double>(a.v[1]));
+    std::fill(a.k.begin(), a.k.end(), -INFINITY);
+    ref = compute_reference(a, false);
+    EXPECT_EQ(ref.out[0], 0);
+    EXPECT_EQ(ref.lse[0], -INFINITY);
+    a.v[0] = NAN;
+    EXPECT_TRUE(std::isnan(compute_reference(a, false).out[0]));
+}
+
 }  // namespace
 }  // namespace heed_test

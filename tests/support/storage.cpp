@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <stdexcept>
+#include <string>
 
 #include "call.h"
 #include "element.h"
@@ -48,10 +49,13 @@ std::vector<int32_t> shuffled(int32_t n, Rng *rng) {
 }
 
 // All bytes of the keys and values of a page's tokens, its identity where equal pages are shared.
-std::vector<float> contents(const Attention &a, int32_t b, int32_t begin, int32_t end) {
-    std::vector<float> values(a.k.begin() + a.k_index(b, begin, 0), a.k.begin() + a.k_index(b, end, 0));
-    values.insert(values.end(), a.v.begin() + a.v_index(b, begin, 0), a.v.begin() + a.v_index(b, end, 0));
-    return values;
+std::string contents(const Attention &a, int32_t b, int32_t begin, int32_t end) {
+    const auto bytes = [](const std::vector<float> &values, int64_t first, int64_t last) {
+        return std::string(reinterpret_cast<const char *>(values.data() + first),
+                           reinterpret_cast<const char *>(values.data() + last));
+    };
+    return bytes(a.k, a.k_index(b, begin, 0), a.k_index(b, end, 0)) +
+           bytes(a.v, a.v_index(b, begin, 0), a.v_index(b, end, 0));
 }
 
 void place_pages(const Attention &a, const CallOptions &options, Storage *storage) {
@@ -61,7 +65,7 @@ void place_pages(const Attention &a, const CallOptions &options, Storage *storag
     Rng rng(options.page_seed);
     const int32_t num_pages = a.batch * columns + unused_pages;
     const std::vector<int32_t> ids = shuffled(num_pages, &rng);
-    std::map<std::vector<float>, int32_t> known;
+    std::map<std::string, int32_t> known;
     Placement &kv = storage->kv;
     kv = {num_pages, size, a.kv_len, {}};
     kv.slots.assign(static_cast<size_t>(a.batch) * static_cast<size_t>(a.kv_len), {-1, 0});

@@ -32,6 +32,9 @@ TEST(Storage, PagesHoldTheTokens) {
     const Storage shared = lay_out(a, options);
     EXPECT_EQ(shared.page_table[0], shared.page_table[4]);
     EXPECT_NE(shared.page_table[1], shared.page_table[5]);
+    a.v_row(1, 0, 0)[1] = std::numeric_limits<float>::quiet_NaN();  // equal to no number
+    const Storage poisoned = lay_out(a, options);
+    EXPECT_NE(poisoned.page_table[0], poisoned.page_table[4]);
 }
 
 TEST(Storage, VarlenTokensAreAdjacent) {
