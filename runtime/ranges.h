@@ -23,7 +23,7 @@ private:
         const char *name;
         uintptr_t begin, end;
     };
-    static constexpr int32_t max_written = 8;
+    static constexpr int32_t max_written = 24;
     Range written_[max_written];
     int32_t num_written_ = 0;
 };

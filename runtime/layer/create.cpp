@@ -87,22 +87,14 @@ heed_status pack_projection(const heed_layer &layer, const heed_tensor &weight, 
                             int32_t dim_in, int32_t heads, int32_t head_dim, heed_linear_weights *packed) {
     const heed_dtype dtype = layer.config.dtype;
     const void *data = bytes_at(weight, dtype, column * dim_in);
-    const int32_t dim_out = heads * head_dim;
-    const WeightSource source = layer.config.weight_layout == HEED_WEIGHTS_EINSUM
-                                    ? WeightSource{data, head_dim, dim_in, int64_t{dim_in} * head_dim, 1, 0, head_dim}
-                                    : WeightSource::row_major(data, dim_in, dim_out, dim_in);
-    return pack(layer, dim_in, dim_out, source, bytes_at(bias, dtype, column), packed);
+    const WeightSource source = projection_source(layer.config, data, dim_in, heads, head_dim);
+    return pack(layer, dim_in, heads * head_dim, source, bytes_at(bias, dtype, column), packed);
 }
 
 // y[o] = sum over (h, e) of heads[h, e] * wo: [dim_out, H*E], or [H, dim_out, E].
 heed_status pack_output(const heed_layer_weights &w, heed_layer *layer) {
     const heed_layer_config &c = layer->config;
-    const int32_t dim_in = c.num_heads * c.head_dim_v;
-    const WeightSource source =
-        c.weight_layout == HEED_WEIGHTS_EINSUM
-            ? WeightSource{w.wo.data, c.dim_out, c.head_dim_v, 0, c.head_dim_v, int64_t{c.dim_out} * c.head_dim_v, 1}
-            : WeightSource::row_major(w.wo.data, dim_in, c.dim_out, dim_in);
-    return pack(*layer, dim_in, c.dim_out, source, w.bo.data, &layer->out);
+    return pack(*layer, c.num_heads * c.head_dim_v, c.dim_out, output_source(c, w.wo.data), w.bo.data, &layer->out);
 }
 
 heed_status check_projections(const heed_layer_config &c, const heed_layer_weights &w, const Widths &n) {
@@ -272,6 +264,20 @@ heed_status create_layer(const heed_layer_config &config, const heed_layer_weigh
 }
 
 }  // namespace
+
+WeightSource projection_source(const heed_layer_config &c, const void *data, int32_t dim_in, int32_t heads,
+                               int32_t head_dim) {
+    if (c.weight_layout != HEED_WEIGHTS_EINSUM) {
+        return WeightSource::row_major(data, dim_in, heads * head_dim, dim_in);
+    }
+    return {data, head_dim, dim_in, int64_t{dim_in} * head_dim, 1, 0, head_dim};
+}
+
+WeightSource output_source(const heed_layer_config &c, const void *data) {
+    const int32_t dim_in = c.num_heads * c.head_dim_v;
+    if (c.weight_layout != HEED_WEIGHTS_EINSUM) return WeightSource::row_major(data, dim_in, c.dim_out, dim_in);
+    return {data, c.dim_out, c.head_dim_v, 0, c.head_dim_v, int64_t{c.dim_out} * c.head_dim_v, 1};
+}
 
 }  // namespace heed
 

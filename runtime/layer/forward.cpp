@@ -38,22 +38,38 @@ heed_status clear_padding(const Forward &f, const int32_t *q_lens) {
     return status;
 }
 
+}  // namespace
+
+heed_status project_inputs(const Forward &f, const LayerRun &run, const void *x, const void *memory) {
+    const bool cross = f.config().cross;
+    const heed_status status = project(run, x, f.a.batch, f.a.q_len, true, !cross);
+    if (status || !cross || !f.projects_kv()) return status;
+    return project(run, memory, f.a.batch, f.a.memory_len, false, true);
+}
+
+heed_status shape_heads(const Forward &f, const LayerRun &run) {
+    const heed_layer_args &a = f.a;
+    const bool rotates = f.config().rotary_dim > 0;
+    heed_status status = normalise(run, true, int64_t{a.batch} * a.q_len);
+    if (!status && f.projects_kv()) status = normalise(run, false, int64_t{a.batch} * f.sizes.new_tokens);
+    if (!status && rotates) status = rotate(run, run.memory.q, f.config().num_heads, a.batch, a.q_len);
+    if (!status && rotates && a.cache == nullptr) {
+        status = rotate(run, run.memory.k, f.config().num_kv_heads, a.batch, a.q_len);
+    }
+    return status;
+}
+
+namespace {
+
 // Everything behind the checks. On failure the caller takes back what joined the cache.
 heed_status run_forward(Forward *f, const LayerRun &run) {
     const heed_layer_config &c = f->config();
     const heed_layer_args &a = f->a;
-    const int64_t rows = int64_t{a.batch} * a.q_len, new_rows = int64_t{a.batch} * f->sizes.new_tokens;
     fill_lengths(*f, run.memory);
     heed_status status = fill_scores(f, run.memory);
     if (!status && a.cache != nullptr && !c.cross) status = a.cache->reserve(run.memory.new_lens);
-    if (!status) status = project(run, a.x.data, a.batch, a.q_len, true, !c.cross);
-    if (!status && c.cross && f->projects_kv()) {
-        status = project(run, a.memory.data, a.batch, a.memory_len, false, true);
-    }
-    if (!status) status = normalise(run, true, rows);
-    if (!status && f->projects_kv()) status = normalise(run, false, new_rows);
-    if (!status && c.rotary_dim > 0) status = rotate(run, true, a.batch, a.q_len);
-    if (!status && c.rotary_dim > 0 && a.cache == nullptr) status = rotate(run, false, a.batch, a.q_len);
+    if (!status) status = project_inputs(*f, run, a.x.data, a.memory.data);
+    if (!status) status = shape_heads(*f, run);
     if (!status && a.cache != nullptr && !c.cross) status = append(run, a.cache, a.q_len);
     const heed_args args = attention_args(*f, run.memory);
     if (!status) status = heed_execute(f->plan.get(), &args);

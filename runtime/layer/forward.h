@@ -5,6 +5,7 @@
 
 #include "cuda/contexts.h"
 #include "layer/layer.h"
+#include "layer/steps.h"
 
 namespace heed {
 
@@ -16,6 +17,7 @@ struct Forward {
     HeapArray<uint8_t> combined = {};  // CPU: mask and key padding, where there is a bias too
     heed_tensor mask = {}, bias = {};
     std::shared_ptr<const heed_plan> plan = nullptr;
+    bool wants_lse = false;  // for gradients
 
     const heed_layer_config &config() const { return layer.config; }
     bool on_cuda() const { return layer.device.is_cuda(); }
@@ -59,6 +61,17 @@ heed_status resolve_sizes(Forward *f, const LayerMemory &memory);
 
 // The tensors that attention does not check itself: y, probs, x, memory, masks, lengths, workspace.
 heed_status check_tensors(const Forward &f);
+
+// The part of check_tensors that is read, and the workspace.
+heed_status add_inputs(const Forward &f, MemoryRanges *ranges);
+
+// ---- forward.cpp
+
+// q, k and v of x and memory into the workspace, as the projections leave them.
+heed_status project_inputs(const Forward &f, const LayerRun &run, const void *x, const void *memory);
+
+// Their norms and rotations.
+heed_status shape_heads(const Forward &f, const LayerRun &run);
 
 // ---- forward_inputs.cpp
 

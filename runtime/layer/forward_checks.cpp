@@ -189,16 +189,22 @@ heed_status check_tensors(const Forward &f) {
         const heed_dtype dtype = a.probs.dtype == HEED_F32 ? HEED_F32 : c.dtype;
         status = ranges.add("probs", a.probs, dtype, scores, Access::write);
     }
-    if (!status) status = add_workspace(f.layer, a.execution, f.sizes.combined, &ranges);
-    if (!status) status = add_lengths(a, &ranges);
-    if (!status) status = ranges.add("x", a.x, c.dtype, rows * c.dim_in, Access::read);
+    return status ? status : add_inputs(f, &ranges);
+}
+
+heed_status add_inputs(const Forward &f, MemoryRanges *ranges) {
+    const heed_layer_config &c = f.config();
+    const heed_layer_args &a = f.a;
+    heed_status status = add_workspace(f.layer, a.execution, f.sizes.combined, ranges);
+    if (!status) status = add_lengths(a, ranges);
+    if (!status) status = ranges->add("x", a.x, c.dtype, int64_t{a.batch} * a.q_len * c.dim_in, Access::read);
     if (!status && a.memory.data != nullptr) {
-        status = ranges.add("memory", a.memory, c.dtype, int64_t{a.batch} * a.memory_len * c.dim_memory, Access::read);
+        status = ranges->add("memory", a.memory, c.dtype, int64_t{a.batch} * a.memory_len * c.dim_memory, Access::read);
     }
     if (!status && a.key_padding.data != nullptr) {
-        status = ranges.add("key_padding", a.key_padding, HEED_U8, int64_t{a.batch} * f.longest, Access::read);
+        status = ranges->add("key_padding", a.key_padding, HEED_U8, int64_t{a.batch} * f.longest, Access::read);
     }
-    return status ? status : add_scores(f, &ranges);
+    return status ? status : add_scores(f, ranges);
 }
 
 }  // namespace heed

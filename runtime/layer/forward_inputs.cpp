@@ -125,6 +125,7 @@ heed_status make_plan(Forward *f) {
     p.has_alibi = !f->layer.alibi_slopes.empty();
     p.alibi_symmetric = c.alibi_symmetric;
     p.has_kv_lens = a.kv_lens != nullptr || (!c.cross && a.q_lens != nullptr);
+    p.want_lse = f->wants_lse;
     p.dropout_p = a.training ? c.dropout_p : 0;
     // New tokens stand behind the past ones; a query of cross attention stands where its own length puts it.
     p.cuda_capability = f->layer.device.capability;

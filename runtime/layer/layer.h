@@ -35,6 +35,11 @@ namespace heed {
 // Fills in what 0 stands for, then checks every field.
 heed_status resolve_config(const heed_layer_config &config, heed_layer_config *resolved);
 
+// Where a config's weights lie in the caller's memory: those of `heads` heads of one projection, and wo.
+WeightSource projection_source(const heed_layer_config &config, const void *data, int32_t dim_in, int32_t heads,
+                               int32_t head_dim);
+WeightSource output_source(const heed_layer_config &config, const void *data);
+
 // The attention problem of the layer's largest call, without dropout and without anything that a call brings.
 void init_problem(const heed_layer_config &config, heed_problem *problem);
 

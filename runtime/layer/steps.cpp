@@ -91,18 +91,19 @@ heed_status normalise(const LayerRun &run, bool is_q, int64_t tokens) {
     return run_op(run.name, &run.execution, op_threads(&run.execution, moved), (rows + share - 1) / share, block);
 }
 
-heed_status rotate(const LayerRun &run, bool is_q, int32_t batch, int32_t len) {
+heed_status rotate(const LayerRun &run, void *x, int32_t num_heads, int32_t batch, int32_t len, float *sin) {
     const heed_layer_config &c = run.layer.config;
     heed_rope_args args = {};
     args.struct_size = sizeof(args);
     args.dtype = c.dtype;
     args.batch = batch;
     args.len = len;
-    args.num_heads = is_q ? c.num_heads : c.num_kv_heads;
+    args.num_heads = num_heads;
     args.head_dim = c.head_dim;
-    args.x = {is_q ? run.memory.q : run.memory.k, int64_t{batch} * len * args.num_heads * c.head_dim, c.dtype};
+    args.x = {x, int64_t{batch} * len * num_heads * c.head_dim, c.dtype};
     args.out = args.x;
     args.tables = tables_of(run.layer);
+    if (sin != nullptr) args.tables.sin.data = sin;
     args.tables.positions = run.memory.positions;
     args.execution = run.execution;
     RopeCall call;

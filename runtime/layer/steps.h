@@ -22,8 +22,9 @@ heed_status project_out(const LayerRun &run, int32_t batch, int32_t len, void *y
 // Layer norm of q or k [tokens] in the workspace, in place; nothing for a layer without norm.
 heed_status normalise(const LayerRun &run, bool is_q, int64_t tokens);
 
-// Rotates q or k [batch, len] in the workspace in place, by the workspace's positions.
-heed_status rotate(const LayerRun &run, bool is_q, int32_t batch, int32_t len);
+// Rotates x [batch, len, num_heads, head_dim] in place, by the workspace's positions; `sin` instead of the layer's
+// table where it is not NULL.
+heed_status rotate(const LayerRun &run, void *x, int32_t num_heads, int32_t batch, int32_t len, float *sin = nullptr);
 
 // Appends new_lens[b] of `len` projected tokens to the cache, whose slots are reserved; rotates keys on their way.
 heed_status append(const LayerRun &run, heed_cache *cache, int32_t len);

@@ -45,16 +45,19 @@ KernelBuffer x_tiles(const heed_linear_weights &w, float *data, int32_t rows, in
     return {data, tile_dtype(w), 3, {rows, k, num_tiles}, {of_row, of_step, rows * k}};
 }
 
-void pack_panel(const WeightSource &source, heed_linear_weights *w, int64_t panel) {
-    const int64_t bytes = dtype_bytes(w->dtype);
-    char *const first = w->panels.data() + panel * w->k_steps * w->columns * w->k_step * bytes;
-    for (int64_t k = 0; k < w->dim_in; k++) {
-        const char *const column = static_cast<const char *>(source.data) + source.column_offset(k) * bytes;
-        char *to = first + (k / w->k_step * w->columns * w->k_step + k % w->k_step) * bytes;
-        for (int64_t lane = 0; lane < w->columns; lane++, to += w->k_step * bytes) {
-            const int64_t n = panel * w->columns + lane;
-            if (n >= w->dim_out) continue;
-            std::memcpy(to, column + source.row_offset(n) * bytes, static_cast<size_t>(bytes));
+template <typename T>
+void pack_panel(const WeightSource &source, const heed_linear_weights &w, int64_t panel, T *panels) {
+    constexpr int64_t lanes = 16;  // whose offsets are computed once for all of k
+    const int64_t first = panel * w.columns, behind = std::min(first + w.columns, int64_t{w.dim_out});
+    for (int64_t n = first; n < behind; n += lanes) {
+        const int64_t count = std::min(lanes, behind - n);
+        int64_t offsets[lanes];
+        for (int64_t lane = 0; lane < count; lane++) offsets[lane] = source.row_offset(n + lane);
+        T *const column = panels + (first * w.k_steps + n - first) * w.k_step;
+        for (int64_t k = 0; k < w.dim_in; k++) {
+            const T *const row = static_cast<const T *>(source.data) + source.column_offset(k);
+            T *const to = column + k / w.k_step * w.columns * w.k_step + k % w.k_step;
+            for (int64_t lane = 0; lane < count; lane++) to[lane * w.k_step] = row[offsets[lane]];
         }
     }
 }
@@ -227,7 +230,7 @@ private:
 }  // namespace
 
 heed_status pack_linear(const char *name, heed_dtype dtype, int32_t dim_in, int32_t dim_out, const WeightSource &weight,
-                        const void *bias, heed_linear_weights *w) {
+                        const void *bias, heed_linear_weights *w, const heed_execution *execution) {
     w->dtype = dtype;
     w->dim_in = dim_in;
     w->dim_out = dim_out;
@@ -251,7 +254,16 @@ heed_status pack_linear(const char *name, heed_dtype dtype, int32_t dim_in, int3
     // Columns behind dim_out, and elements behind dim_in.
     const int64_t zeros = dim_in % unit == 0 ? 2 * panel_elements : elements;
     std::memset(w->panels.data() + (elements - zeros) * bytes, 0, static_cast<size_t>(zeros * bytes));
-    for (int64_t panel = 0; panel < w->num_panels; panel++) pack_panel(weight, w, panel);
+    const auto pack = [&](int64_t panel, int32_t, char(&)[512]) {
+        void *const to = w->panels.data();
+        if (dtype == HEED_F32) pack_panel(weight, *w, panel, static_cast<float *>(to));
+        if (dtype != HEED_F32) pack_panel(weight, *w, panel, static_cast<uint16_t *>(to));
+        return 0;
+    };
+    const int32_t threads =
+        execution == nullptr ? 1 : op_threads(execution, 2.0 * static_cast<double>(elements * bytes));
+    status = run_op(name, execution, threads, w->num_panels, pack);
+    if (status) return status;
     for (int64_t n = 0; n < panels * w->columns; n++) {
         w->bias[n] = bias != nullptr && n < dim_out ? load_element(bias, n, dtype) : 0;
     }

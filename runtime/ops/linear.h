@@ -47,9 +47,10 @@ struct WeightSource {
     int64_t column_offset(int64_t k) const { return k / k_block * k_outer + k % k_block * k_inner; }
 };
 
-// `bias` [dim_out] of dtype, or NULL. UNSUPPORTED without rows for this machine, OUT_OF_MEMORY.
+// `bias` [dim_out] of dtype, or NULL. On the execution's threads, or on the caller's without one. UNSUPPORTED without
+// rows for this machine, OUT_OF_MEMORY.
 heed_status pack_linear(const char *name, heed_dtype dtype, int32_t dim_in, int32_t dim_out, const WeightSource &weight,
-                        const void *bias, heed_linear_weights *weights);
+                        const void *bias, heed_linear_weights *weights, const heed_execution *execution = nullptr);
 
 // Columns [first_column, first_column + num_heads * head_dim) of the weights' output, written to `out` as
 // [batch, len, num_heads, head_dim].

@@ -250,11 +250,6 @@ TEST(Status, LongSentencesAreCut) {
     EXPECT_THAT(heed_last_error(), ::testing::EndsWith("xxx..."));
 }
 
-TEST(Status, FunctionsWithoutKernelsSaySo) {
-    EXPECT_EQ(heed_layer_backward(nullptr, nullptr, nullptr), HEED_UNSUPPORTED);
-    EXPECT_THAT(heed_last_error(), HasSubstr("heed_layer_backward is not built yet"));
-}
-
 TEST(Status, OperationsWithoutRowsNameThem) {
     using heed::Op;
     const std::pair<Op, const char *> ops[] = {{Op::rope, "rope"},

@@ -80,5 +80,27 @@ TEST(Allocation, Case59_FirstCallsSurviveEveryFailure) {
     }
 }
 
+TEST(Allocation, Case59_GradientsSurviveEveryFailure) {
+    const SmallLayer small;
+    const heed::Layer layer = small.make(), undisturbed = small.make();
+    GuardedCall call(layer, HEED_F32, 2, 20), expected(undisturbed, HEED_F32, 2, 20);
+    const Elements dy(HEED_F32, 2 * 20 * SmallLayer::dim_out, 8);
+    const std::vector<float> ones(std::max(call.x.size(), small.wq.size()), 1.0f);
+    std::vector<float> dx = ones, dwq = ones;
+    heed::LayerGradients gradients;
+    gradients.dy = dy.tensor();
+    gradients.dx = heed::tensor(dx.data(), call.x.size());
+    gradients.dweights.wq = heed::tensor(dwq.data(), small.wq.size());
+    call.args.execution.num_threads = expected.args.execution.num_threads = 1;
+    call.args.x = expected.args.x = call.x.tensor();
+    expect_survives_every_failure([&] { return heed_layer_backward(layer.get(), &call.args, &gradients); },
+                                  [&] { return dx == ones && dwq == ones; });
+    const std::vector<float> found_dx = dx, found_dwq = dwq;
+    dx = dwq = ones;
+    EXPECT_EQ(heed_layer_backward(undisturbed.get(), &expected.args, &gradients), HEED_OK) << heed_last_error();
+    EXPECT_EQ(dx, found_dx);
+    EXPECT_EQ(dwq, found_dwq);
+}
+
 }  // namespace
 }  // namespace heed_test

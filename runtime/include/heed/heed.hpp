@@ -114,6 +114,13 @@ struct LayerWeights : heed_layer_weights {
 struct LayerArgs : heed_layer_args {
     LayerArgs() : heed_layer_args() { struct_size = sizeof(heed_layer_args); }
 };
+// heed_layer_gradients that ask for none; set dy and what is wanted.
+struct LayerGradients : heed_layer_gradients {
+    LayerGradients() : heed_layer_gradients() {
+        struct_size = sizeof(heed_layer_gradients);
+        dweights.struct_size = sizeof(heed_layer_weights);
+    }
+};
 // heed_cache_config.
 struct CacheConfig : heed_cache_config {
     CacheConfig() : heed_cache_config() { struct_size = sizeof(heed_cache_config); }

@@ -183,10 +183,16 @@ typedef struct heed_layer_gradients {
     uint32_t struct_size;
     heed_tensor dy;                 /* input, as y */
     heed_tensor dx, dmemory, dbias; /* as x, memory, bias */
-    heed_layer_weights dweights;    /* as the weights */
+    heed_layer_weights dweights;    /* as the weights, each of the layer's dtype or f32; set its struct_size */
 } heed_layer_gradients;
 
-/* Gradients of heed_layer_forward with the same args. */
+/* Gradients of heed_layer_forward with the same args, of which y and probs are not used: the activations are computed
+ * anew from x and memory. Layers on the CPU, calls without a cache; no gradients of slopes and RoPE tables. A clipped
+ * projection has gradient 0. Rows of x and dy behind q_lens, and of memory where kv_lens or key_padding hide it, are
+ * not read as numbers; their gradients are 0. The bits do not depend on threads. Memory: the workspace of a forward
+ * call, and from the heap a few times the activations, the weights asked for and heed_attention_backward's workspace. A
+ * failed call leaves the gradients as they were (but for HEED_INTERNAL). Errors: INVALID_ARGUMENT, WORKSPACE_TOO_SMALL,
+ * UNSUPPORTED, OUT_OF_MEMORY, INTERNAL. */
 HEED_API heed_status heed_layer_backward(const heed_layer *layer, const heed_layer_args *args,
                                          const heed_layer_gradients *gradients);
 

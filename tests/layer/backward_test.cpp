@@ -1,0 +1,149 @@
+// What heed_layer_backward refuses, and what holds for its gradients whatever the layer. Their values: gradients_test.
+#include <functional>
+
+#include "small_layer.h"
+
+namespace heed_test {
+namespace {
+
+using testing::HasSubstr;
+
+// A backward call of a layer's: dx and gradients of wq and bk.
+class BackwardCall {
+public:
+    BackwardCall(const heed::Layer &layer, heed_dtype dtype)
+        : layer_(layer), forward_(layer, dtype, 2, 20), dy_(dtype, 2 * 20 * SmallLayer::dim_out, 8), dx(dtype, 0, 0),
+          dwq(dtype, 0, 0), dbk(dtype, 0, 0), args(forward_.args) {
+        args.x = forward_.x.tensor();
+        args.y = {};
+        gradients.dy = dy_.tensor();
+        fill(&dx, static_cast<size_t>(args.x.size), &gradients.dx);
+        fill(&dwq, SmallLayer::heads * SmallLayer::head_dim * SmallLayer::dim_in, &gradients.dweights.wq);
+        fill(&dbk, SmallLayer::kv_heads * SmallLayer::head_dim, &gradients.dweights.bk);
+    }
+
+    heed_status status() { return heed_layer_backward(layer_.get(), &args, &gradients); }
+    void run() { ASSERT_EQ(status(), HEED_OK) << heed_last_error(); }
+
+    // Answers `wanted` with a sentence that has `sentence`, and writes nothing.
+    void refuse(heed_status wanted, const char *sentence) {
+        const std::vector<float> before = all();
+        EXPECT_EQ(status(), wanted) << sentence;
+        EXPECT_THAT(heed_last_error(), HasSubstr(sentence));
+        EXPECT_EQ(all(), before) << sentence;
+    }
+    // Of all three.
+    std::vector<float> all() const {
+        std::vector<float> values;
+        for (const Elements *elements : {&dx, &dwq, &dbk}) {
+            for (size_t i = 0; i < elements->size(); i++) values.push_back((*elements)[i]);
+        }
+        return values;
+    }
+
+private:
+    static void fill(Elements *elements, size_t count, heed_tensor *tensor) {
+        for (size_t i = 0; i < count; i++) elements->push(0);
+        *tensor = elements->tensor();
+    }
+
+    const heed::Layer &layer_;
+    GuardedCall forward_;
+    const Elements dy_;
+
+public:
+    Elements dx, dwq, dbk;
+    heed::LayerArgs &args;
+    heed::LayerGradients gradients;
+};
+
+TEST(LayerBackward, Refusals) {
+    const heed::Layer layer = SmallLayer().make();
+    const Elements other(HEED_F32, 2 * 20 * SmallLayer::dim_in, 9);
+    heed::Cache cache(layer, cache_config(HEED_KV_PAGED));
+    struct Case {
+        std::function<void(BackwardCall &)> change;
+        const char *sentence;
+        heed_status status = HEED_INVALID_ARGUMENT;
+    };
+    const heed_tensor some = other.tensor();
+    const Case cases[] = {
+        {[](auto &c) { c.args.struct_size = 3; }, "heed_layer_args.struct_size is 3"},
+        {[](auto &c) { c.gradients.struct_size = 3; }, "heed_layer_gradients.struct_size is 3"},
+        {[](auto &c) { c.gradients.dweights.struct_size = 0; }, "heed_layer_gradients.dweights.struct_size is 0"},
+        {[](auto &c) { c.args.batch = 4; }, "batch is 4"},
+        {[&](auto &c) { c.args.cache = cache.get(); }, "without a cache", HEED_UNSUPPORTED},
+        {[](auto &c) { c.args.execution.workspace = nullptr; }, "execution.workspace is NULL"},
+        {[](auto &c) { c.args.execution.workspace_bytes = 128; }, "workspace_bytes is 128", HEED_WORKSPACE_TOO_SMALL},
+        {[](auto &c) { c.args.x = {}; }, "x is NULL"},
+        {[](auto &c) { c.gradients.dy = {}; }, "dy is NULL"},
+        {[](auto &c) { c.gradients.dx = c.args.x; }, "dx overlaps x"},
+        {[](auto &c) { c.gradients.dx.size--; }, "dx.size is 1919"},
+        {[](auto &c) { c.gradients.dweights.wq.size++; }, "dweights.wq has 3073 elements; the layer's weight has 3072"},
+        {[](auto &c) { c.gradients.dweights.wq = c.gradients.dx, c.gradients.dweights.wq.size = 3072; }, "dweights.wq"},
+        {[&](auto &c) { c.gradients.dmemory = some; }, "dmemory is not NULL; a self attention layer attends to x"},
+        {[&](auto &c) { c.gradients.dbias = some; }, "dbias is not NULL; the call has no bias"},
+        {[&](auto &c) { c.gradients.dweights.wqkv = some; }, "dweights.wqkv is not NULL; the layer's weight_layout"},
+        {[&](auto &c) { c.gradients.dweights.q_norm_bias = some; },
+         "dweights.q_norm_bias is not NULL; the layer's qk_norm"},
+        {[&](auto &c) { c.gradients.dweights.sink = some; }, "dweights.sink is not NULL; the layer has no sink"},
+        {[&](auto &c) { c.gradients.dweights.alibi_slopes = some; },
+         "dweights.alibi_slopes is not NULL; layers have no"},
+        {[&](auto &c) { c.gradients.dweights.rope_sin = some; }, "dweights.rope_sin is not NULL; layers have no"},
+    };
+    for (const Case &c : cases) {
+        BackwardCall call(layer, HEED_F32);
+        c.change(call);
+        call.refuse(c.status, c.sentence);
+    }
+    heed_layer_args args = {};
+    heed_layer_gradients gradients = {};
+    EXPECT_EQ(heed_layer_backward(nullptr, &args, &gradients), HEED_INVALID_ARGUMENT);
+    EXPECT_EQ(heed_layer_backward(layer.get(), nullptr, &gradients), HEED_INVALID_ARGUMENT);
+    EXPECT_EQ(heed_layer_backward(layer.get(), &args, nullptr), HEED_INVALID_ARGUMENT);
+}
+
+TEST(LayerBackward, EmptyCallsAddNothing) {
+    const heed::Layer layer = SmallLayer().make();
+    BackwardCall call(layer, HEED_F32);
+    call.args.q_len = 0;
+    call.run();
+    EXPECT_EQ(call.all(), std::vector<float>(call.all().size(), 0.0f));
+}
+
+// A second call doubles what the first one found: gradients are summed.
+TEST(LayerBackward, GradientsAreSummed) {
+    const heed::Layer layer = SmallLayer().make();
+    BackwardCall call(layer, HEED_F32);
+    call.run();
+    std::vector<float> expected = call.all();
+    for (float &x : expected) x += x;
+    call.run();
+    EXPECT_EQ(call.all(), expected);
+}
+
+TEST(LayerBackward, NarrowTypesAreNearF32) {
+    const heed::Layer wide = SmallLayer().make();
+    BackwardCall full(wide, HEED_F32);
+    full.run();
+    for (const heed_dtype dtype : {HEED_F16, HEED_BF16}) {
+        const heed::Layer layer = SmallLayer(dtype).make();
+        BackwardCall call(layer, dtype);
+        call.run();
+        expect_near(call.all(), full.all(), dtype == HEED_F16 ? 0x1p-8 : 0x1p-5);
+    }
+}
+
+// Weight gradients of a narrow layer may be summed in f32.
+TEST(LayerBackward, NarrowGradientsInF32) {
+    const heed::Layer layer = SmallLayer(HEED_BF16).make();
+    BackwardCall narrow(layer, HEED_BF16), wide(layer, HEED_BF16);
+    std::vector<float> dwq(narrow.dwq.size());
+    wide.gradients.dweights.wq = heed::tensor(dwq.data(), dwq.size());
+    narrow.run();
+    wide.run();
+    for (size_t i = 0; i < dwq.size(); i++) ASSERT_EQ(dwq[i], narrow.dwq[i]);
+}
+
+}  // namespace
+}  // namespace heed_test
