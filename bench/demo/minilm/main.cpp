@@ -93,7 +93,8 @@ public:
         }
         runs_.push_back(std::move(run));
         if (!options_.out.empty()) {
-            write_npy(options_.out + "/" + name + ".npy", embeddings.data(), embeddings.rows(), embeddings.cols());
+            heed_demo::write_npy(options_.out + "/" + name + ".npy", embeddings.data(), embeddings.rows(),
+                                 embeddings.cols());
         }
         return embeddings;
     }

@@ -126,6 +126,26 @@ struct CacheConfig : heed_cache_config {
     CacheConfig() : heed_cache_config() { struct_size = sizeof(heed_cache_config); }
 };
 
+// Packed weights of a dense layer on the CPU, owned. `weight` [dim_out, dim_in], `bias` [dim_out] or data NULL.
+class LinearWeights {
+public:
+    LinearWeights(int32_t dim_in, int32_t dim_out, const heed_tensor &weight, const heed_tensor &bias = {}) {
+        heed_linear_weights *weights = nullptr;
+        const heed_tensor *const given = bias.data == nullptr ? nullptr : &bias;
+        check(heed_linear_pack(weight.dtype, dim_in, dim_out, &weight, 0, given, &weights));
+        weights_.reset(weights);
+    }
+
+    void run(const heed_linear_args &args) const { check(heed_linear(weights_.get(), &args)); }
+    const heed_linear_weights *get() const noexcept { return weights_.get(); }
+
+private:
+    struct Destroy {
+        void operator()(heed_linear_weights *weights) const noexcept { heed_linear_weights_destroy(weights); }
+    };
+    std::unique_ptr<heed_linear_weights, Destroy> weights_;
+};
+
 // A layer, owned. Movable; forward may run in many threads at once, each with its own workspace, cache and outputs.
 class Layer {
 public:
@@ -136,6 +156,9 @@ public:
     }
 
     void forward(const heed_layer_args &args) const { check(heed_layer_forward(layer_.get(), &args)); }
+    void backward(const heed_layer_args &args, const heed_layer_gradients &gradients) const {
+        check(heed_layer_backward(layer_.get(), &args, &gradients));
+    }
     // Cross attention: memory [batch, memory_len, dim_memory] into the cache; memory_lens [batch] or NULL.
     void prepare(heed_cache *cache, int32_t batch, int32_t memory_len, const heed_tensor &memory,
                  const int32_t *memory_lens, const heed_execution &execution) const {

@@ -206,6 +206,25 @@ HEED_API heed_status heed_linear(const heed_linear_weights *weights, const heed_
 
 /* ---- Gradients ------------------------------------------------------------------------------------------------ */
 
+/* Gradients of y = x W^T + bias, by heed_linear's kernels. All tensors are packed; data NULL = that gradient is not
+ * wanted, and what only it reads may be NULL. dx is written; dweight and dbias are summed into, as batches of a step
+ * add up. Sums over rows are in f32 within a call, results round to the tensors' types. The CPU; memory from the heap:
+ * W, x and dy in the kernels' order, and dweight once. The bits do not depend on threads. */
+typedef struct heed_linear_backward_args {
+    uint32_t struct_size;
+    heed_dtype dtype;
+    int32_t num_rows, dim_in, dim_out; /* num_rows >= 0, dims >= 1 */
+    heed_tensor x;                     /* [num_rows, dim_in], for dweight */
+    heed_tensor weight;                /* [dim_out, dim_in], for dx */
+    heed_tensor dy;                    /* [num_rows, dim_out] */
+    heed_tensor dx;                    /* [num_rows, dim_in] of dtype */
+    heed_tensor dweight, dbias;        /* [dim_out, dim_in] and [dim_out], of dtype or f32 */
+    heed_execution execution;
+} heed_linear_backward_args;
+
+/* As heed_linear_backward_args says. */
+HEED_API heed_status heed_linear_backward(const heed_linear_backward_args *args);
+
 /* Gradients of one heed_execute, recomputed from lse. Layouts as the forward tensors': dq as q, dk as k, dv as v (each
  * may be packed or strided, but not broadcast), dout as out, dbias as bias (summed over broadcast axes), of bias_dtype.
  * data NULL = that gradient is not wanted. Every element of an output is written: 0 where no row sees the key, where

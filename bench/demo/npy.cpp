@@ -3,7 +3,7 @@
 #include <fstream>
 #include <stdexcept>
 
-namespace minilm {
+namespace heed_demo {
 
 void write_npy(const std::string &path, const float *values, int64_t rows, int64_t columns) {
     std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (" + std::to_string(rows) + ", " +
@@ -20,4 +20,4 @@ void write_npy(const std::string &path, const float *values, int64_t rows, int64
     if (!file.flush()) throw std::runtime_error("cannot write " + path);
 }
 
-}  // namespace minilm
+}  // namespace heed_demo
