@@ -1,11 +1,13 @@
 // What gradients cost: heed_backward_bench THREADS DTYPE ROUNDS [CASE ...]. Times forward and backward of named cases
 // in turns, by wall clock and by CPU time (of all threads, which a busy machine changes less), and prints the minima
 // and their ratios. The arithmetic is 2.5 times that of forward where head_dim_v is head_dim: five products, not two.
+// ROUNDS 0, for peers/backward.py: a round for each line of input, answered with the milliseconds of both.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <iostream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -85,11 +87,21 @@ void run(const Case &c, int threads, int rounds) {
     gradients.dq = dq.tensor();
     gradients.dk = dk.tensor();
     gradients.dv = dv.tensor();
+    const auto time_round = [&](Seconds *forward, Seconds *backward) {
+        forward->time([&] { return heed_execute(plan, &args); });
+        backward->time([&] { return heed_attention_backward(plan, &args, &gradients); });
+    };
     Seconds forward, backward;
-    for (int round = 0; round < rounds; round++) {
-        forward.time([&] { return heed_execute(plan, &args); });
-        backward.time([&] { return heed_attention_backward(plan, &args, &gradients); });
+    std::string line;
+    while (rounds == 0 && std::getline(std::cin, line)) {
+        Seconds one[2];
+        time_round(&one[0], &one[1]);
+        std::cout << one[0].wall * 1e3 << ' ' << one[1].wall * 1e3 << std::endl;
     }
+    for (int round = 0; round < rounds; round++) {
+        time_round(&forward, &backward);
+    }
+    if (rounds == 0) return;
     std::printf("%-16s %-4s forward %8.2f ms (CPU %8.2f)  backward %8.2f ms (CPU %8.2f)  ratio %.2f (CPU %.2f)  %s\n",
                 c.name.c_str(), heed_test::dtype_name(c.dtype), forward.wall * 1e3, forward.cpu * 1e3,
                 backward.wall * 1e3, backward.cpu * 1e3, backward.wall / forward.wall, backward.cpu / forward.cpu,

@@ -167,9 +167,12 @@ function(_heed_add_ops_of target isa dtype op features)
     endif()
     if(op STREQUAL "linear")
         _heed_add_linear(${target} ${isa} ${dtype})
-    elseif(op STREQUAL "attention_backward") # of floats, whatever the dtype
+    elseif(op STREQUAL "attention_backward") # of floats, whatever the dtype; bf16 has tiles of its own
         if(isa MATCHES "^(amx|avx512)")
             set(row_isa avx512)
+        endif()
+        if(isa STREQUAL "amx" AND dtype STREQUAL "bf16")
+            _heed_once(${target} heed_add_op_rows OP attention_backward DTYPE bf16 ISA amx)
         endif()
         if(NOT cuda)
             _heed_once(${target} heed_add_op_rows OP attention_backward DTYPE f32 ISA ${row_isa})

@@ -149,7 +149,7 @@ endfunction()
 # heed_add_op_rows(<target> OP attention_backward|attention_probs|dropout_mask|kv_append|kv_copy|layer_norm|linear|linear_rows|merge_states|rope ...
 #                     DTYPE f32|f16|bf16|u8 ... ISA i... [KV_DTYPE i8] [ROWS n...] [EXTRA_FEATURES halide-target-features])
 # Adds one row {op}_{dtype}[_kv{dtype}][_r{rows}]_{isa} for each combination: the operations around attention. ROWS, of
-# linear and linear_rows: rows of the register tile, 1..12; of amx 16 or 32.
+# linear and linear_rows: rows of the register tile, 1..12; of amx 16 or 32. attention_backward: f32, of amx bf16.
 function(heed_add_op_rows target)
     cmake_parse_arguments(PARSE_ARGV 1 arg "" "KV_DTYPE;EXTRA_FEATURES" "OP;DTYPE;ISA;ROWS")
     _heed_check_arguments("heed_add_op_rows(${target})" OP DTYPE ISA)

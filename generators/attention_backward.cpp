@@ -6,12 +6,6 @@ using namespace Halide;
 
 namespace {
 
-// exp(x) of a weight, which is at most 1: by rounding x may be above 0. NaN stays NaN.
-Expr weight_of(const Expr &x) {
-    Expr positive = reinterpret<uint32_t>(x) - Expr(1u) < Expr(0x7f800000u);
-    return exp2_nonpositive(select(positive, 0.f, x) * log2_e);
-}
-
 // All elements of rows in chunks.
 RDom elements(const Expr &count) {
     RDom over(0, BackwardTile::chunk, 0, (count + BackwardTile::chunk - 1) / BackwardTile::chunk, "over_elements");
@@ -35,7 +29,8 @@ void block(Buffer buffer) {
 
 }  // namespace
 
-AttentionBackwardKernel::AttentionBackwardKernel(const BackwardTile &tile) : tile(tile) {
+AttentionBackwardKernel::AttentionBackwardKernel(const BackwardTile &tile)
+    : BackwardLogits(Order::keys_first), tile(tile) {
     auto dot = [&](Product &product, const ImageParam &rows, const ImageParam &lanes) {
         product.over = elements(lanes.dim(1).extent());
         const RVar element = product.over.x, chunk = product.over.y;
@@ -46,7 +41,8 @@ AttentionBackwardKernel::AttentionBackwardKernel(const BackwardTile &tile) : til
     dot(weight_dots, dout, v_lanes);
     scores(j, i) = dots.sum(j, i);
     weight_grads(j, i) = weight_dots.sum(j, i);
-    define_grads();
+    const Gradients found = gradients(scores(j, i), weight_grads(j, i));
+    grads(j, i) = Tuple(found.weight, found.score, found.logit);
 
     // 0 for who does not see it; one multiplication and addition in either case, so that both round alike.
     auto part = [&](const Expr &factor, const Expr &element) {
@@ -62,31 +58,6 @@ AttentionBackwardKernel::AttentionBackwardKernel(const BackwardTile &tile) : til
     dk(c, j, x) = dk_before(c, j, x) + dk_tile.sum(c, j, x);
     dq(c, i, x) = dq_before(c, i, x) + dq_tile.sum(c, i, x);
     state_buffer_contract();
-}
-
-void AttentionBackwardKernel::define_grads() {
-    Expr plain = form == backward_plain, key = first_key + j, row = first_query + i;
-    Expr raw = scores(j, i) * scale;
-    Expr capped = select(softcap > 0.f, soft_capped(raw, softcap), raw), tangent = capped / softcap;
-    Expr added = select(has_bias != 0, bias(j, i), 0.f);
-    Expr logit =
-        capped + (added + alibi(slope, token_distance(key, row, position_offset), cast<uint8_t>(alibi_symmetric)));
-    Expr visible = key >= first_visible(row, visible_begin) && key < end_visible(row, visible_end, kv_len) &&
-                   (mask_form == no_mask || mask_allows(mask(j, i), mask_form)) && !is_negative_infinity(added);
-    Expr seen = plain || visible;
-    weights(j, i) = select(seen, weight_of(select(plain, raw, logit) - lse(i)), 0.f);
-    Expr weight = weights(j, i);
-
-    Expr element = first_element + cast<uint64_t>(i) * row_elements + cast<uint64_t>(j);
-    const DropoutStream stream = DropoutStream::of(dropout_seed, dropout_offset);
-    Expr word = philox_word(stream.seed_lo, stream.seed_hi, stream.offset_lo, stream.offset_hi, element);
-    dropout(j, i) = select(dropout_keeps(word, dropout_threshold), dropout_scale, 0.f);
-    Expr kept = select(form != backward_dropped, 1.f, dropout(j, i));
-    Expr dropped = form == backward_dropped && is_zero(kept);
-    Expr weight_grad = select(dropped, 0.f, weight_grads(j, i) * kept);
-    Expr logit_grad = select(seen, weight * (weight_grad - delta(i)), 0.f);
-    Expr score_grad = select(plain || softcap <= 0.f, logit_grad, logit_grad * (1.f - tangent * tangent));
-    grads(j, i) = Tuple(select(dropped, 0.f, weight * kept), score_grad, logit_grad);
 }
 
 void AttentionBackwardKernel::state_buffer_contract() {
@@ -110,38 +81,12 @@ void AttentionBackwardKernel::state_buffer_contract() {
 }
 
 std::vector<Argument> AttentionBackwardKernel::arguments() const {
-    return {q,
-            dout,
-            k,
-            k_lanes,
-            v_lanes,
-            lse,
-            delta,
-            mask,
-            bias,
-            dq_before,
-            dk_before,
-            dv_before,
-            form,
-            careful,
-            first_query,
-            first_key,
-            kv_len,
-            visible_begin,
-            visible_end,
-            position_offset,
-            mask_form,
-            has_bias,
-            alibi_symmetric,
-            scale,
-            softcap,
-            slope,
-            dropout_scale,
-            dropout_seed,
-            dropout_offset,
-            dropout_threshold,
-            first_element,
-            row_elements};
+    std::vector<Argument> all = {q, dout, k, k_lanes, v_lanes};
+    const auto add = [&](const std::vector<Argument> &more) { all.insert(all.end(), more.begin(), more.end()); };
+    add(row_arguments());
+    add({dq_before, dk_before, dv_before, form, careful});
+    add(scalar_arguments());
+    return all;
 }
 
 }  // namespace heed

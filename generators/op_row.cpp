@@ -18,8 +18,10 @@ Halide::Module compile(const OpRow &row, Kernel kernel, void (*schedule)(Kernel 
     if (row.isa == "amx") pipeline.add_custom_lowering_pass(&tiles, [] {});
     pipeline.add_custom_lowering_pass(&dots, [] {});
     Halide::Module module = pipeline.compile_to_module(kernel.arguments(), row.name, row.target);
-    if (row.isa == "amx" && row.op == "linear" && tiles.lowered != 1) {
-        throw BadInput("the product of " + row.name + " did not become matrix tiles");
+    const int products = row.isa != "amx" ? 0 : row.op == "linear" ? 1 : row.op == "attention_backward" ? 5 : 0;
+    if (tiles.lowered != products) {
+        throw BadInput(std::to_string(tiles.lowered) + " of the " + std::to_string(products) + " products of " +
+                       row.name + " became matrix tiles");
     }
     return module;
 }
@@ -39,11 +41,12 @@ std::string OpRow::error() const {
     if (isa == "sm80" && dtype == "f32") return "dtype = f32 is not allowed with isa=sm80: f16, bf16";
     if ((is_linear() && !is_cuda_isa(isa)) != (rows > 0) || (isa == "amx" ? rows % 16 != 0 || rows > 32 : rows > 12))
         return "rows = " + std::to_string(rows) + " is not allowed with op=" + op + ", isa=" + isa;
-    if (has_bf16_dots(isa) && (!is_linear() || dtype != "bf16")) {
+    const bool has_tiles = op == "attention_backward" && isa == "amx";
+    if (has_bf16_dots(isa) && ((!is_linear() && !has_tiles) || dtype != "bf16")) {
         return "isa = '" + isa + "' is not allowed with op=" + op + ", dtype=" + dtype;
     }
-    if (op == "attention_backward" && dtype != "f32")
-        return "dtype = " + dtype + " is not allowed with op=" + op + ": f32";
+    if (op == "attention_backward" && dtype != (has_tiles ? "bf16" : "f32"))
+        return "dtype = " + dtype + " is not allowed with op=" + op + ", isa=" + isa;
     const bool bytes = op == "dropout_mask" || op == "key_padding" || op == "kv_copy",
                words = op == "put_words" || op == "sequences";
     if (bytes != (dtype == "u8") || words != (dtype == "i32"))
@@ -54,8 +57,8 @@ std::string OpRow::error() const {
 std::string OpRow::registry_line() const {
     int tile_rows = rows, columns = rows > 0 ? linear_tile(machine_of(target), rows).columns : 0;
     if (op == "attention_backward") {
-        tile_rows = BackwardTile::queries;
-        columns = BackwardTile::keys;
+        tile_rows = isa == "amx" ? BackwardTilesBlock::queries : BackwardTile::queries;
+        columns = isa == "amx" ? BackwardTilesBlock::keys : BackwardTile::keys;
     }
     return "HEED_OP(" + name + ", " + op + ", " + dtype + ", " + kv_dtype + ", " + isa + ", " +
            std::to_string(tile_rows) + ", " + std::to_string(columns) + ")\n";
@@ -66,6 +69,9 @@ Halide::Module compile_op(const OpRow &row) {
                              : row.dtype == "bf16" ? ElementType::bf16
                                                    : ElementType::f32;
     const ElementType kv_type = row.kv_dtype == "i8" ? ElementType::i8 : type;
+    if (row.op == "attention_backward" && row.isa == "amx") {
+        return compile(row, AttentionBackwardTilesKernel(), schedule_attention_backward_amx);
+    }
     if (row.op == "attention_backward") {
         return compile(row, AttentionBackwardKernel(backward_tile(machine_of(row.target))),
                        schedule_attention_backward_x86);

@@ -189,7 +189,8 @@ struct Kernel {
 //                 position offset, MaskForm, has_bias, alibi_symmetric int32; scale, softcap, slope, dropout scale
 //                 float; dropout seed, offset, threshold, element of the first logit, elements of a row uint64; outputs
 //                 weights, score_grads, logit_grads (j, i); dq, dk, dv, which may be the ones above. Rows are dense,
-//                 d a multiple of two vectors of any row, 32. See generators/attention_backward.h
+//                 d a multiple of two vectors of any row, 32. See generators/attention_backward.h; in bf16, on matrix
+//                 tiles, the operands are words of two, and there is no `careful`: attention_backward_tiles.h
 //   linear_rows   x (k, row); tiles f32 (row of tile, k, tile), tiles of OpKernel::rows rows; rows behind the last one
 //                 repeat it
 //   linear        tiles, weight (lane, k, panel), panels of OpKernel::columns columns, bias f32 (column), clip float

@@ -2,6 +2,7 @@
 // How the operations around attention run: serial, on a block of rows that the runtime hands to one of its threads.
 
 #include "attention_backward.h"
+#include "attention_backward_tiles.h"
 #include "attention_probs.h"
 #include "dropout_mask.h"
 #include "kv_append.h"
@@ -21,6 +22,7 @@ void schedule_dropout_mask_x86(DropoutMaskKernel &kernel, const Machine &machine
 
 BackwardTile backward_tile(const Machine &machine);
 void schedule_attention_backward_x86(AttentionBackwardKernel &kernel, const Machine &machine);
+void schedule_attention_backward_amx(AttentionBackwardTilesKernel &kernel, const Machine &machine);
 
 // Two vectors of columns. Rows that need no spill: up to 12 with 32 vector registers, 6 with 16.
 LinearTile linear_tile(const Machine &machine, int rows);

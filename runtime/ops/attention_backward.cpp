@@ -217,7 +217,10 @@ heed_status lay_out_backward(const heed_plan &plan, BackwardLayout *layout) {
     const heed_problem &p = plan.problem;
     *layout = BackwardLayout{};
     heed_status status = check_supported(plan);
-    if (!status) status = find_op_row(Op::attention_backward, HEED_F32, HEED_F32, &layout->tile);
+    if (status) return status;
+    if (p.dtype != HEED_BF16 || find_op_row(Op::attention_backward, HEED_BF16, HEED_BF16, &layout->tile)) {
+        status = find_op_row(Op::attention_backward, HEED_F32, HEED_F32, &layout->tile);
+    }
     if (status) return status;
     const int32_t block = layout->tile->rows, keys = layout->tile->columns;
     layout->head_dim = static_cast<int32_t>(round_up(p.head_dim, backward_chunk));

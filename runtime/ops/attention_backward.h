@@ -21,10 +21,10 @@ struct BackwardSequence {
 // Offsets in bytes, each a multiple of 128.
 //   sequences    BackwardSequence [batch]
 //   q, dout      f32 [rows][elements]  rows of a sequence: [num_heads][whole blocks of rows, in chunks], zeros behind
-//                                      the last
+//                                      the last; of tiles of bf16 each block twice, as words and as pairs of rows
 //   lse, delta   f32 [rows]            delta = dout . out. Rows that see no key: 1e30 and 0
 //   special      uint8 [blocks]        a row of the block is not finite
-//   dq           f32 [num_ranges][rows][elements]
+//   dq           f32 [num_ranges][rows][elements]  of tiles of bf16 by blocks [elements][rows of the block]
 //   dsink        f64 [batch][num_heads]
 //   dbias        f32 [elements of bias]  where several tiles meet in an element
 //   threads      scratch_bytes for each of max_threads
@@ -36,6 +36,9 @@ struct BackwardLayout {
     bool sums_bias;
     int64_t sequences, q, dout, lse, delta, special, dq, dsink, dbias, threads;
     int64_t scratch_bytes, total;
+
+    // Whether q and dout are words of bf16 (backward_words.h) and dq lies by columns.
+    bool has_words() const { return tile->dtype == HEED_BF16; }
 };
 
 // UNSUPPORTED with a sentence where this version has no gradients for the problem.

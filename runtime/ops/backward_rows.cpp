@@ -8,6 +8,7 @@
 
 #include "float_environment.h"
 #include "ops/attention_backward.h"
+#include "ops/backward_words.h"
 #include "status.h"
 #include "weight_element.h"
 
@@ -79,6 +80,45 @@ void store_row(ChunkedRow from, float factor, heed_dtype dtype, int32_t count, v
     }
 }
 
+namespace {
+
+// The rows of a head on their way into the workspace: floats in chunks, or words of bf16 by pairs of rows.
+class QueryRows {
+public:
+    QueryRows(const BackwardCall &call, int64_t data, int32_t count, int32_t padded)
+        : layout_(call.layout), data_(call.at<float>(data)), dtype_(call.plan.problem.dtype), count_(count),
+          padded_(padded) {}
+
+    // Row `row` of all; from NULL: zeros. `numbers` is the row as floats.
+    bool set(int64_t row, const char *from, ChunkedRow *numbers) {
+        const int32_t block = layout_.tile->rows;
+        if (!layout_.has_words()) {
+            *numbers = ChunkedRow::at(data_, row, block, padded_);
+            if (from != nullptr) return load_row(from, dtype_, count_, *numbers);
+            clear_row(*numbers, count_);
+            return true;
+        }
+        *numbers = {floats_, backward_chunk};
+        if (from != nullptr) load_row(from, dtype_, count_, *numbers);
+        const auto *const bits = reinterpret_cast<const uint16_t *>(from);
+        const uint16_t *const before = before_;
+        before_ = bits;
+        if (row % 2 == 0) return true;  // with the next one
+        return WordBlock::at(data_, row, block, padded_)
+            .set(static_cast<int32_t>(row % block) - 1, before, bits, count_, padded_);
+    }
+
+private:
+    const BackwardLayout &layout_;
+    float *const data_;
+    const heed_dtype dtype_;
+    const int32_t count_, padded_;
+    const uint16_t *before_ = nullptr;
+    float floats_[640 + backward_chunk];
+};
+
+}  // namespace
+
 void pack_queries(const BackwardCall &call, const BackwardSequence &sequence, int32_t head) {
     const DefaultFloatEnvironment environment;
     const heed_problem &p = call.plan.problem;
@@ -89,27 +129,33 @@ void pack_queries(const BackwardCall &call, const BackwardSequence &sequence, in
     float *const lse = call.at<float>(layout.lse) + first, *const delta = call.at<float>(layout.delta) + first;
     uint8_t *const special = call.at<uint8_t>(layout.special) + first / block;
     std::fill(special, special + sequence.num_rows / block, uint8_t{0});
+    QueryRows q_rows(call, layout.q, p.head_dim, layout.head_dim);
+    QueryRows dout_rows(call, layout.dout, p.head_dim_v, layout.head_dim_v);
     double sink_grad = 0;
     for (int64_t i = 0; i < sequence.num_rows; i++) {
-        const ChunkedRow q = ChunkedRow::at(call.at<float>(layout.q), first + i, block, layout.head_dim);
-        const ChunkedRow dout = ChunkedRow::at(call.at<float>(layout.dout), first + i, block, layout.head_dim_v);
+        ChunkedRow q, dout;
         const int64_t token = sequence.place.first_q + i;
         const bool exists = i < sequence.place.q_len;
         if (exists) {
             lse[i] = static_cast<const float *>(call.args.lse.data)[index_of(views.lse, batch, head, token)];
         }
-        if (!exists || lse[i] == -std::numeric_limits<float>::infinity()) {
+        const bool empty = !exists || lse[i] == -std::numeric_limits<float>::infinity();
+        const char *q_from = nullptr, *dout_from = nullptr, *out_from = nullptr;
+        if (!empty) {
+            const int64_t index = index_of(views.out, batch, token, head);
+            q_from = element_at(call.args.q, p.dtype, index_of(views.q, batch, token, head));
+            dout_from = element_at(call.gradients.dout, p.dtype, index);
+            out_from = element_at(call.args.out, p.dtype, index);
+        }
+        const bool finite_q = q_rows.set(first + i, q_from, &q),
+                   finite_dout = dout_rows.set(first + i, dout_from, &dout);
+        if (!finite_q || !finite_dout) special[i / block] = 1;
+        if (empty) {
             lse[i] = no_key;
             delta[i] = 0;
-            clear_row(q, p.head_dim);
-            clear_row(dout, p.head_dim_v);
             continue;
         }
-        const int64_t q_index = index_of(views.q, batch, token, head), index = index_of(views.out, batch, token, head);
-        const bool finite_q = load_row(element_at(call.args.q, p.dtype, q_index), p.dtype, p.head_dim, q);
-        const bool finite_dout = load_row(element_at(call.gradients.dout, p.dtype, index), p.dtype, p.head_dim_v, dout);
-        if (!finite_q || !finite_dout) special[i / block] = 1;
-        const double product = dot_with_out(dout, element_at(call.args.out, p.dtype, index), p.dtype, p.head_dim_v);
+        const double product = dot_with_out(dout, out_from, p.dtype, p.head_dim_v);
         delta[i] = static_cast<float>(product);
         if (p.has_sink) {
             const double sink = call.args.sink[head];
@@ -125,17 +171,27 @@ void store_queries(const BackwardCall &call, const BackwardSequence &sequence, i
     const heed_problem &p = call.plan.problem;
     const BackwardLayout &layout = call.layout;
     const View &view = call.plan.views.q;
+    const int32_t block = layout.tile->rows, width = layout.head_dim;
     const int64_t batch = p.q_storage == HEED_Q_VARLEN ? 0 : sequence.place.index, first = call.row_of(sequence, head);
     float *const sums = call.at<float>(layout.dq);
     for (int64_t r = 1; r < layout.num_ranges; r++) {
-        float *const sum = sums + first * layout.head_dim;
-        const float *const part = sum + r * layout.num_rows * layout.head_dim;
-        for (int64_t n = 0; n < sequence.num_rows * layout.head_dim; n++) sum[n] += part[n];
+        float *const sum = sums + first * width;
+        const float *const part = sum + r * layout.num_rows * width;
+        for (int64_t n = 0; n < sequence.num_rows * width; n++) sum[n] += part[n];
     }
-    for (int64_t i = 0; i < sequence.place.q_len; i++) {
+    const auto store = [&](int64_t i, ChunkedRow row) {
         const int64_t index = index_of(view, batch, sequence.place.first_q + i, head);
-        store_row(ChunkedRow::at(sums, first + i, layout.tile->rows, layout.head_dim), p.scale, p.dtype, p.head_dim,
+        store_row(row, p.scale, p.dtype, p.head_dim,
                   static_cast<char *>(call.gradients.dq.data) + index * dtype_bytes(p.dtype));
+    };
+    for (int64_t begin = 0; begin < sequence.place.q_len; begin += block) {
+        // The rows of a block by columns go through its place for q, which nobody reads any more.
+        float *const rows = call.at<float>(layout.q) + (first + begin) * width;
+        if (layout.has_words()) transpose_block(sums + (first + begin) * width, block, width, rows);
+        for (int64_t i = begin; i < std::min<int64_t>(begin + block, sequence.place.q_len); i++) {
+            store(i, layout.has_words() ? ChunkedRow{rows + (i - begin) * width, backward_chunk}
+                                        : ChunkedRow::at(sums, first + i, block, width));
+        }
     }
 }
 

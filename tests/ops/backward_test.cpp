@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <limits>
 
+#include "amx_emulator.h"
 #include "backward_call.h"
 #include "backward_cases.h"
 #include "element.h"
@@ -28,6 +29,11 @@ protected:
     void TearDown() override {
         heed::limit_op_isa(heed::highest_cpu_isa);
         if (worst_ > 0) std::printf("largest error / bound: %.3f\n", worst_);
+    }
+
+    // In the type whose rows the ISA has: AMX multiplies bf16.
+    static Attention attention(const Shape &shape, const std::string &name) {
+        return backward_attention(shape, name, GetParam() == Isa::amx ? HEED_BF16 : HEED_F32);
     }
 
     void expect_near(const std::vector<float> &got, const std::vector<double> &value, const std::vector<double> &bound,
@@ -54,7 +60,8 @@ protected:
                 continue;
             }
             first = result;
-            const GradientReference ref = compute_gradients(a, call.inputs());
+            const GradientReference ref =
+                compute_gradients(a, call.inputs(), GetParam() == Isa::amx && a.dtype == HEED_BF16);
             expect_near(result.dq, ref.value.dq, ref.bound.dq, "dq");
             expect_near(result.dk, ref.value.dk, ref.bound.dk, "dk");
             expect_near(result.dv, ref.value.dv, ref.bound.dv, "dv");
@@ -85,7 +92,7 @@ private:
 TEST_P(Backward, EveryFeatureOnSmallShapes) {
     for (const BackwardCase &c : backward_cases()) {
         SCOPED_TRACE(c.name);
-        expect_correct(backward_attention(small_backward_shape, c.name), CallOptions());
+        expect_correct(attention(small_backward_shape, c.name), CallOptions());
     }
 }
 
@@ -93,19 +100,19 @@ TEST_P(Backward, EveryFeatureOnSmallShapes) {
 TEST_P(Backward, EveryFeatureOverBlocks) {
     for (const BackwardCase &c : backward_cases()) {
         SCOPED_TRACE(c.name);
-        expect_correct(backward_attention({2, 4, 2, 101, 203, 40, 57}, c.name), CallOptions());
+        expect_correct(attention({2, 4, 2, 101, 203, 40, 57}, c.name), CallOptions());
     }
 }
 
 TEST_P(Backward, WholeBlocks) {
     for (const int32_t head_dim : {32, 64, 128}) {
-        expect_correct(backward_attention({1, 2, 1, 96, 192, head_dim, head_dim}, "plain"), CallOptions());
+        expect_correct(attention({1, 2, 1, 96, 192, head_dim, head_dim}, "plain"), CallOptions());
     }
 }
 
 TEST_P(Backward, HeadDims) {
     for (const int32_t head_dim : {1, 31, 33, 96, 256, 640}) {
-        expect_correct(backward_attention({1, 2, 1, 5, 7, head_dim, 641 - head_dim}, "causal"), CallOptions());
+        expect_correct(attention({1, 2, 1, 5, 7, head_dim, 641 - head_dim}, "causal"), CallOptions());
     }
 }
 
@@ -125,7 +132,7 @@ TEST_P(Backward, SixteenBits) {
 TEST_P(Backward, RaggedBatches) {
     for (const char *const name : {"plain", "bottom_right", "all"}) {
         SCOPED_TRACE(name);
-        Attention a = backward_attention({3, 4, 2, 60, 130, 24, 24}, name);
+        Attention a = attention({3, 4, 2, 60, 130, 24, 24}, name);
         a.q_lens = {60, 0, 7};
         a.kv_lens = {130, 20, 0};
         expect_correct(a, CallOptions().with_storage(HEED_Q_VARLEN, HEED_KV_VARLEN));
@@ -135,14 +142,14 @@ TEST_P(Backward, RaggedBatches) {
 
 TEST_P(Backward, Layouts) {
     for (const Layout layout : {Layout::bshd, Layout::bhsd, Layout::sbhd, Layout::padded}) {
-        expect_correct(backward_attention({2, 4, 2, 19, 33, 24, 40}, "causal"), CallOptions().with_layout(layout));
+        expect_correct(attention({2, 4, 2, 19, 33, 24, 40}, "causal"), CallOptions().with_layout(layout));
     }
 }
 
 TEST_P(Backward, ThreadsAndRepeatsChangeNoBit) {
     for (const char *const name : {"causal", "bias_of_heads", "all"}) {
         SCOPED_TRACE(name);
-        const Attention a = backward_attention({2, 2, 1, 101, 500, 40, 40}, name);
+        const Attention a = attention({2, 2, 1, 101, 500, 40, 40}, name);
         const BackwardResult one = expect_correct(a, CallOptions());
         for (const int32_t threads : {2, 3, 8}) {
             BackwardCall call(a, CallOptions().with_threads(threads), random_dout(a));
@@ -157,7 +164,7 @@ TEST_P(Backward, ThreadsAndRepeatsChangeNoBit) {
 
 // The bits of a sequence's gradients are those of the sequence alone.
 TEST_P(Backward, BatchesChangeNoBitWhereAsked) {
-    const Attention batch = backward_attention({2, 2, 1, 101, 500, 40, 40}, "causal");
+    const Attention batch = attention({2, 2, 1, 101, 500, 40, 40}, "causal");
     Attention alone = batch;
     alone.batch = 1;
     for (std::vector<float> *const tensor : {&alone.q, &alone.k, &alone.v}) tensor->resize(tensor->size() / 2);
@@ -174,13 +181,13 @@ TEST_P(Backward, BatchesChangeNoBitWhereAsked) {
 
 // Windows that leave whole blocks of keys and of queries out.
 TEST_P(Backward, BlocksThatNoWindowReaches) {
-    Attention a = backward_attention({1, 2, 1, 230, 230, 24, 24}, "causal");
+    Attention a = attention({1, 2, 1, 230, 230, 24, 24}, "causal");
     a.window_left = 20;
     expect_correct(a, CallOptions().with_threads(0));
 }
 
 TEST_P(Backward, DropoutOfEverythingGivesZeros) {
-    Attention a = backward_attention({1, 2, 1, 9, 20, 24, 24}, "dropout");
+    Attention a = attention({1, 2, 1, 9, 20, 24, 24}, "dropout");
     a.dropout_p = 1;
     const BackwardResult result = run(a, CallOptions(), random_dout(a));
     for (const auto part : {&BackwardResult::dq, &BackwardResult::dk, &BackwardResult::dv}) {
@@ -190,7 +197,7 @@ TEST_P(Backward, DropoutOfEverythingGivesZeros) {
 
 // What a row holds, keys that it does not see do not meet.
 TEST_P(Backward, NaNOfARowStaysWithItsKeys) {
-    Attention a = backward_attention({1, 2, 1, 60, 60, 24, 24}, "causal");
+    Attention a = attention({1, 2, 1, 60, 60, 24, 24}, "causal");
     const BackwardResult expected = run(a, CallOptions(), random_dout(a));
     const int32_t row = 30;
     a.q_row(0, row, 0)[5] = std::numeric_limits<float>::quiet_NaN();
@@ -205,7 +212,7 @@ TEST_P(Backward, NaNOfARowStaysWithItsKeys) {
 // Rows that see no key, with anything in dout, q and, where a sink gives them an lse, the lot.
 TEST_P(Backward, RowsWithoutKeysGiveZeros) {
     for (const bool with_sink : {false, true}) {
-        Attention a = backward_attention({1, 2, 1, 60, 20, 24, 24}, "bottom_right");
+        Attention a = attention({1, 2, 1, 60, 20, 24, 24}, "bottom_right");
         if (with_sink) a.sink = {0.5f, -0.5f};
         std::vector<float> dout = random_dout(a);
         const BackwardResult clean = run(a, CallOptions(), dout);
@@ -224,7 +231,7 @@ TEST_P(Backward, RowsWithoutKeysGiveZeros) {
 TEST_P(Backward, HiddenNaNStaysOut) {
     for (const char *const name : {"causal", "mask"}) {
         SCOPED_TRACE(name);
-        Attention a = backward_attention({1, 2, 1, 60, 120, 24, 24}, name);
+        Attention a = attention({1, 2, 1, 60, 120, 24, 24}, name);
         const int32_t key = 50;
         if (a.mask.used) {
             for (int32_t i = 0; i < a.q_len; i++) a.mask.at(0, 0, i, key) = 0;
@@ -246,12 +253,12 @@ TEST_P(Backward, HiddenNaNStaysOut) {
 }
 
 TEST_P(Backward, NoKeysGiveZeros) {
-    const Attention a = backward_attention({2, 2, 1, 5, 0, 24, 24}, "plain");
+    const Attention a = attention({2, 2, 1, 5, 0, 24, 24}, "plain");
     for (const float x : run(a, CallOptions(), random_dout(a)).dq) ASSERT_EQ(x, 0);
 }
 
 TEST_P(Backward, GradientsThatAreNotWanted) {
-    const Attention a = backward_attention({1, 2, 1, 21, 33, 24, 24}, "all");
+    const Attention a = attention({1, 2, 1, 21, 33, 24, 24}, "all");
     BackwardCall some(a, CallOptions(), random_dout(a));
     ASSERT_EQ(some.prepare(), HEED_OK);
     some.gradients.dq.data = some.gradients.dv.data = some.gradients.dbias.data = some.gradients.dsink.data = nullptr;
@@ -259,7 +266,20 @@ TEST_P(Backward, GradientsThatAreNotWanted) {
     ASSERT_EQ(some.result().dk, run(a, CallOptions(), random_dout(a)).dk);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ops, Backward, testing::Values(Isa::x86_64, Isa::avx2, Isa::avx512),
+// Each ISA has a row that runs: not another's.
+TEST_P(Backward, RowsOfTheIsa) {
+    const heed_dtype dtype = GetParam() == Isa::amx ? HEED_BF16 : HEED_F32;
+    const heed::OpKernel *row = nullptr;
+    ASSERT_EQ(heed::find_op_row(heed::Op::attention_backward, dtype, dtype, &row), HEED_OK) << heed_last_error();
+    EXPECT_EQ(row->isa, GetParam());
+}
+
+std::vector<Isa> isas() {
+    emulate_amx();
+    return {Isa::x86_64, Isa::avx2, Isa::avx512, Isa::amx};
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, Backward, testing::ValuesIn(isas()),
                          [](const auto &isa) { return std::string(isa_name(static_cast<heed_isa>(isa.param))); });
 
 }  // namespace

@@ -242,12 +242,13 @@ HEED_API size_t heed_attention_backward_workspace_bytes(const struct heed_plan *
 /* `args` holds the forward call's tensors: q, k, v, out, lse and its metadata, seed and offset, and a workspace of
  * heed_attention_backward_workspace_bytes(plan).
  *
- * Every forward feature on the CPU in f32, f16 and bf16, sums in f32; UNSUPPORTED: int8 and paged keys, score_mod,
- * CUDA. Needs want_lse. Weights are exp(x - lse): their relative error is about 2^-23 (|x| + |lse|), so that rows whose
- * lse a bias of the size of FLT_MAX has made huge have no meaningful gradients. Keys that a row does not see change no
- * bit of its gradients, whatever they hold. The bits of a result do not depend on threads; with batch_invariant, those
- * of dq, dk and dv not on the batch either. Outputs and workspace may overlap nothing, in no interleaved way either.
- * Nothing is allocated. Errors: INVALID_ARGUMENT, UNSUPPORTED, WORKSPACE_TOO_SMALL, INTERNAL. */
+ * Every forward feature on the CPU in f32, f16 and bf16, sums in f32; on matrix tiles (bf16, AMX) weights and their
+ * gradients round to bf16 before they multiply dout, q and k. UNSUPPORTED: int8 and paged keys, score_mod, CUDA. Needs
+ * want_lse. Weights are exp(x - lse): their relative error is about 2^-23 (|x| + |lse|), so that rows whose lse a bias
+ * of the size of FLT_MAX has made huge have no meaningful gradients. Keys that a row does not see change no bit of its
+ * gradients, whatever they hold. The bits of a result do not depend on threads; with batch_invariant, those of dq, dk
+ * and dv not on the batch either. Outputs and workspace may overlap nothing, in no interleaved way either. Nothing is
+ * allocated. Errors: INVALID_ARGUMENT, UNSUPPORTED, WORKSPACE_TOO_SMALL, INTERNAL. */
 HEED_API heed_status heed_attention_backward(const struct heed_plan *plan, const struct heed_args *args,
                                              const heed_gradients *gradients);
 
