@@ -5,7 +5,7 @@ from server import Failed
 
 AUTOSCHEDULERS = ("Mullapudi2016", "Adams2019")
 PLAIN = "default"
-MOST_FINALISTS = 3  # of each search: a single best trial may be a lucky one
+MOST_FINALISTS = 5  # of each search: a single best trial may be a lucky one
 
 
 def autoscheduled(workshop):

@@ -34,7 +34,8 @@ class Race:
         self.ms = {name: min(ms, self.ms.get(name, ms)) for name, ms in self._rounds[-1].items()}
 
     def ratio(self, candidate, other):
-        return self.ms[candidate.name] / self.ms[other.name]
+        """Of the times: by the fastest rounds or by the median of the pairs, whichever is worse. Luck seldom has both."""
+        return max(self.ms[candidate.name] / self.ms[other.name], 1 / self.paired_speed(candidate, other))
 
     def paired_speed(self, candidate, other):
         """How many times as fast as another in the median round."""

@@ -1,6 +1,6 @@
 """Studies of a row: Optuna's trials in an SQLite file, which processes may share and continue.
 
-A trial's value is the candidate's time over that of the schedule's own choice, timed in turns; small is good."""
+A trial's value is the candidate's time over that of the schedule's own choice (Race.ratio), timed in turns; small is good."""
 import time
 
 import optuna
@@ -68,11 +68,14 @@ class Bench:
         with self.workshop.program([candidate, oracle, *rivals]) as server:
             race = Race(server, self.case, self.workshop.fields, self.seconds)
             race.check(candidate, oracle)
-            for n in range(1, self.rounds + 1):
+            for n in range(1, 2 * self.rounds + 1):
                 race.round([candidate, *rivals])
                 trial.report(race.ratio(candidate, plain), n)
                 if best and hopeless(n, race.ratio(candidate, rivals[-1])):
                     raise optuna.TrialPruned
+                # Twice the rounds for what seems the best so far: a lucky one would mislead the sampler.
+                if n >= self.rounds and best and race.ratio(candidate, rivals[-1]) > 1:
+                    break
         trial.set_user_attr("ms", race.ms[candidate.name])
         return race.ratio(candidate, plain)
 

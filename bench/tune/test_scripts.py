@@ -3,6 +3,7 @@ import html.parser
 import json
 import pathlib
 import tempfile
+import types
 import unittest
 
 import optuna
@@ -59,6 +60,25 @@ class Rounds(unittest.TestCase):
         self.assertFalse(race.hopeless(1, 1.1))
         self.assertTrue(race.hopeless(2, 1.1))
         self.assertFalse(race.hopeless(9, 5))
+
+
+class Times(unittest.TestCase):
+    def test_a_lucky_round_counts_for_little(self):
+        class Clock:
+            """Answers with these times, one after another."""
+            def __init__(self, times):
+                self.times = iter(times)
+
+            def ask(self, **_request):
+                return {"ms": next(self.times)}
+
+        one, other = types.SimpleNamespace(name="one"), types.SimpleNamespace(name="other")
+        timed = race.Race(Clock([9, 18, 10, 10, 10, 10]), "case", {"dtype": "f32", "phase": "prefill"}, 0.1)
+        for _ in range(3):
+            timed.round([one, other])
+        self.assertEqual(timed.paired_speed(one, other), 1)
+        self.assertEqual(timed.ratio(one, other), 1)  # not 0.9, as the fastest rounds say
+        self.assertAlmostEqual(timed.ratio(other, one), 10 / 9)
 
 
 class FakeBench:

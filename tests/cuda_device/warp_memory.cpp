@@ -40,12 +40,25 @@ void load_lanes(uint32_t bytes, uint32_t mask, const uint8_t *const *from, uint3
     }
 }
 
-// Returns the lanes whose bytes another lane has overwritten: which one wins is not defined.
+// Whether a later lane stores other bytes at the lane's address. (Stores are aligned: overlaps are whole.)
+bool is_overwritten(int lane, uint32_t bytes, uint32_t mask, uint8_t *const *to, const uint8_t (*from)[16]) {
+    bool result = false;
+    for_each_lane(mask, [&](int other) {
+        result |= other > lane && to[other] == to[lane] && std::memcmp(from[other], from[lane], bytes) != 0;
+    });
+    return result;
+}
+
+// Returns the lanes whose bytes another lane has overwritten: which one wins is not defined. Other bytes may also be of
+// another block at the same time, which is no fault: packed sequences that overlap share rows of the output.
 template <uint32_t bytes>
 uint32_t store_lanes(uint32_t mask, uint8_t *const *to, const uint8_t (*from)[16]) {
     for_each_lane(mask, [&](int lane) { std::memcpy(to[lane], from[lane], bytes); });
     uint32_t lost = 0;
-    for_each_lane(mask, [&](int lane) { lost |= uint32_t{std::memcmp(to[lane], from[lane], bytes) != 0} << lane; });
+    for_each_lane(mask, [&](int lane) {
+        if (std::memcmp(to[lane], from[lane], bytes) != 0 && is_overwritten(lane, bytes, mask, to, from))
+            lost |= uint32_t{1} << lane;
+    });
     return lost;
 }
 
