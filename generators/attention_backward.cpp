@@ -48,9 +48,9 @@ AttentionBackwardKernel::AttentionBackwardKernel(const BackwardTile &tile)
     auto part = [&](const Expr &factor, const Expr &element) {
         return factor * select(careful != 0 && is_zero(factor), 0.f, element);
     };
-    dv_tile.over = RDom(0, BackwardTile::queries, "over_rows_of_v");
-    dk_tile.over = RDom(0, BackwardTile::queries, "over_rows_of_k");
-    dq_tile.over = RDom(0, BackwardTile::keys, "over_keys");
+    dv_tile.over = RDom(0, num_rows, "over_rows_of_v");
+    dk_tile.over = RDom(0, num_rows, "over_rows_of_k");
+    dq_tile.over = RDom(0, num_keys, "over_keys");
     dv_tile.sum(c, j, x) += part(grads(j, dv_tile.over)[0], dout(c, dv_tile.over, x));
     dk_tile.sum(c, j, x) += part(grads(j, dk_tile.over)[1], q(c, dk_tile.over, x));
     dq_tile.sum(c, i, x) += part(grads(dq_tile.over, i)[1], k(c, dq_tile.over, x));
@@ -70,12 +70,16 @@ void AttentionBackwardKernel::state_buffer_contract() {
     for (const ImageParam &of_rows : {lse, delta}) of_rows.dim(0).set_bounds(0, BackwardTile::queries);
     block(mask);
     block(bias);
-    std::vector<OutputImageParam> tiles = grads.output_buffers();  // of the extents of the first
-    block(tiles[0]);
+    // What is written has the extents of the tile, in whole register tiles.
+    std::vector<OutputImageParam> tiles = grads.output_buffers();  // of the bounds of the first
+    tiles[0].dim(0).set_min(0);
+    tiles[0].dim(1).set_min(0);
     for (OutputImageParam &output : tiles) output.dim(1).set_stride(BackwardTile::keys);
     for (const auto &[output, before] : {std::pair{&dq, &dq_before}, {&dk, &dk_before}, {&dv, &dv_before}}) {
         OutputImageParam buffer = output->output_buffer();
-        chunks_of(buffer, output == &dq ? BackwardTile::queries : BackwardTile::keys);
+        buffer.dim(0).set_bounds(0, BackwardTile::chunk);
+        buffer.dim(1).set_min(0).set_stride(BackwardTile::chunk);
+        buffer.dim(2).set_min(0).set_stride(before->dim(2).stride());
         before->dim(2).set_extent(buffer.dim(2).extent());
     }
 }
@@ -84,7 +88,7 @@ std::vector<Argument> AttentionBackwardKernel::arguments() const {
     std::vector<Argument> all = {q, dout, k, k_lanes, v_lanes};
     const auto add = [&](const std::vector<Argument> &more) { all.insert(all.end(), more.begin(), more.end()); };
     add(row_arguments());
-    add({dq_before, dk_before, dv_before, form, careful});
+    add({dq_before, dk_before, dv_before, form, careful, num_rows, num_keys});
     add(scalar_arguments());
     return all;
 }

@@ -15,7 +15,9 @@
 
 namespace heed {
 
-// The block of a tile, and the register tile of its products: rows x columns accumulators; columns divide a chunk.
+// The block of a tile, and the register tile of its products: rows x columns accumulators. A tile may have fewer
+// queries and keys than the block: what it writes has whole register tiles, of at most 12 rows and a chunk of columns,
+// which all others divide.
 struct BackwardTile {
     static constexpr int queries = 48, keys = 96, chunk = 32;
     int rows, columns;
@@ -37,7 +39,8 @@ struct AttentionBackwardKernel : BackwardLogits {
     Halide::ImageParam k_lanes{Halide::Float(32), 2, "kt"};  // (j, d)
     Halide::ImageParam v_lanes{Halide::Float(32), 2, "vt"};  // (j, d of v)
     Halide::ImageParam dq_before{Halide::Float(32), 3, "dq_before"}, dk_before{Halide::Float(32), 3, "dk_before"},
-        dv_before{Halide::Float(32), 3, "dv_before"};  // may be dq, dk and dv themselves
+        dv_before{Halide::Float(32), 3, "dv_before"};                   // may be dq, dk and dv themselves
+    Halide::Param<int32_t> num_rows{"num_rows"}, num_keys{"num_keys"};  // that the sums go over
     Halide::Param<int32_t> careful{"careful"};  // a key or row is NaN or infinite: it must not reach who cannot see it
 
     Halide::Var c{"c"}, x{"x"};

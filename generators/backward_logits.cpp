@@ -16,16 +16,16 @@ Expr weight_of(const Expr &x) {
 
 BackwardLogits::Gradients BackwardLogits::gradients(const Expr &score, const Expr &grad_of_weight) {
     const std::vector<Expr> here(at.begin(), at.end());
-    Expr plain = form == backward_plain, key = first_key + j, row = first_query + i;
+    Expr plain = form == backward_plain, unchanged = form < backward_scored, key = first_key + j, row = first_query + i;
     Expr raw = score * scale;
     Expr capped = select(softcap > 0.f, soft_capped(raw, softcap), raw), tangent = capped / softcap;
     Expr added = select(has_bias != 0, bias(here), 0.f);
     Expr logit =
         capped + (added + alibi(slope, token_distance(key, row, position_offset), cast<uint8_t>(alibi_symmetric)));
-    Expr visible = key >= first_visible(row, visible_begin) && key < end_visible(row, visible_end, kv_len) &&
-                   (mask_form == no_mask || mask_allows(mask(here), mask_form)) && !is_negative_infinity(added);
-    Expr seen = plain || visible;
-    weights(at) = select(seen, weight_of(select(plain, raw, logit) - lse(i)), 0.f);
+    Expr in_range = key >= first_visible(row, visible_begin) && key < end_visible(row, visible_end, kv_len);
+    Expr allowed = (mask_form == no_mask || mask_allows(mask(here), mask_form)) && !is_negative_infinity(added);
+    Expr seen = plain || (in_range && (unchanged || allowed));
+    weights(at) = select(seen, weight_of(select(unchanged, raw, logit) - lse(i)), 0.f);
     Expr weight = weights(here);
 
     Expr element = first_element + cast<uint64_t>(i) * row_elements + cast<uint64_t>(j);
@@ -36,7 +36,7 @@ BackwardLogits::Gradients BackwardLogits::gradients(const Expr &score, const Exp
     Expr dropped = form == backward_dropped && is_zero(kept);
     Expr weight_grad = select(dropped, 0.f, grad_of_weight * kept);
     Expr logit_grad = select(seen, weight * (weight_grad - delta(i)), 0.f);
-    Expr score_grad = select(plain || softcap <= 0.f, logit_grad, logit_grad * (1.f - tangent * tangent));
+    Expr score_grad = select(unchanged || softcap <= 0.f, logit_grad, logit_grad * (1.f - tangent * tangent));
     return {select(dropped, 0.f, weight * kept), score_grad, logit_grad};
 }
 

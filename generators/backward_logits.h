@@ -6,8 +6,9 @@
 
 namespace heed {
 
-// How much of the logits' path a tile takes: plain tiles see all keys and change no logit.
-enum BackwardForm { backward_plain, backward_scored, backward_dropped };
+// How much of the logits' path a tile takes: plain tiles see all keys and change no logit; positioned ones change none,
+// but positions say who sees what.
+enum BackwardForm { backward_plain, backward_positioned, backward_scored, backward_dropped };
 
 // A block of query rows i against a block of keys j. Tiles are in the order of `at`.
 struct BackwardLogits {

@@ -31,8 +31,8 @@ void schedule_attention_backward_amx(AttentionBackwardTilesKernel &kn, const Mac
             .bound_extent(kn.j, 1)
             .vectorize(kn.i, machine.lanes);
     }
-    kn.grads.specialize(kn.form == backward_plain);
-    kn.grads.specialize(kn.form == backward_scored);
+    for (const BackwardForm form : {backward_plain, backward_positioned, backward_scored})
+        kn.grads.specialize(kn.form == form);
     kn.grad_words.compute_root()
         .store_in(MemoryType::Stack)
         .bound_extent(kn.i, Block::queries)

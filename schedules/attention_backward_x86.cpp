@@ -22,9 +22,7 @@ public:
 
     void apply() {
         Var jo{"jo"}, io{"io"};
-        kn.grads.bound(kn.j, 0, BackwardTile::keys)
-            .bound(kn.i, 0, BackwardTile::queries)
-            .tile(kn.j, kn.i, jo, io, kn.j, kn.i, columns, rows)
+        kn.grads.tile(kn.j, kn.i, jo, io, kn.j, kn.i, columns, rows, TailStrategy::RoundUp)
             .reorder(kn.j, kn.i, io, jo)
             .vectorize(kn.j, lanes);
         dots(kn.dots, kn.scores, io);
@@ -36,11 +34,11 @@ public:
                 .bound_extent(kn.i, 1)
                 .vectorize(kn.j, lanes);
         }
-        kn.grads.specialize(kn.form == backward_plain);
-        kn.grads.specialize(kn.form == backward_scored);
-        products(kn.dv_tile, kn.dv, kn.j, BackwardTile::keys);
-        products(kn.dk_tile, kn.dk, kn.j, BackwardTile::keys);
-        products(kn.dq_tile, kn.dq, kn.i, BackwardTile::queries);
+        for (const BackwardForm form : {backward_plain, backward_positioned, backward_scored})
+            kn.grads.specialize(kn.form == form);
+        products(kn.dv_tile, kn.dv, kn.j);
+        products(kn.dk_tile, kn.dk, kn.j);
+        products(kn.dq_tile, kn.dq, kn.i);
     }
 
 private:
@@ -58,11 +56,10 @@ private:
         in_registers(product.sum.compute_at(kn.grads, level), product.over, kn.j, kn.i);
     }
 
-    void products(AttentionBackwardKernel::Product &product, Func &out, const Var &row, int num_rows) {
+    void products(AttentionBackwardKernel::Product &product, Func &out, const Var &row) {
         Var ct{"ct"}, rt{"rt"};
         out.bound(kn.c, 0, BackwardTile::chunk)
-            .bound(row, 0, num_rows)
-            .tile(kn.c, row, ct, rt, kn.c, row, columns, rows)
+            .tile(kn.c, row, ct, rt, kn.c, row, columns, rows, TailStrategy::RoundUp)
             .reorder(kn.c, row, rt, ct, kn.x)
             .vectorize(kn.c, lanes)
             .unroll(kn.c)

@@ -5,6 +5,7 @@ import json
 import pathlib
 import re
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -19,11 +20,21 @@ BUILD = pathlib.Path(sys.argv.pop(1))
 ROW = "attention_prefill_f32_d16_contiguous_x86_64"
 
 
+def arguments(out, *more):
+    return [str(BUILD), "--case", "seed1", "--row", ROW, "--rounds", "1", "--seconds", "0.01", "--threads", "1",
+            "--out", str(out), "--table", str(out / "x86_64.json"), *more]
+
+
 def tune(out, *more):
     with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.redirect_stderr(io.StringIO()) as bar:
-        status = run.main([str(BUILD), "--case", "seed1", "--row", ROW, "--rounds", "1", "--seconds", "0.01", "--threads", "1",
-                           "--out", str(out), "--table", str(out / "x86_64.json"), *more])
+        status = run.main(arguments(out, *more))
     return status, said.getvalue(), bar.getvalue()
+
+
+def states(out):
+    """Of the trials in the study's file."""
+    with contextlib.closing(sqlite3.connect(out / "study.db")) as database:
+        return [state for state, in database.execute("select state from trials")]
 
 
 class Run(unittest.TestCase):
@@ -41,11 +52,22 @@ class Run(unittest.TestCase):
             self.assertGreater(found["case"]["default"]["ms"], 0)
             self.assertEqual({"Mullapudi2016", "Adams2019"} - set(found["case"]) - set(found["reasons"]), set())
             self.assertIn("Importance", (out / "report.html").read_text())
-            with contextlib.closing(sqlite3.connect(out / "study.db")) as database:
-                self.assertEqual(database.execute("select count(*) from trials").fetchone(), (6,))
+            self.assertEqual(len(states(out)), 6)
             for row, entry in tables.load(out / "x86_64.json").items():
                 self.assertEqual((row, entry["case"]), (ROW, "seed1"))
                 self.assertGreater(entry["gain"], 1)
+
+    def test_two_processes_on_one_study(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder, "study")
+            tune(out, "--trials", "1")
+            command = [sys.executable, "-B", run.__file__, *arguments(out, "--trials", "6", "--resume")]
+            both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(2)]
+            said = [process.communicate()[0] for process in both]
+            self.assertEqual([process.returncode for process in both], [0, 0], said)
+            self.assertEqual(set(states(out)) - {"COMPLETE", "PRUNED"}, set())
+            self.assertIn(len(states(out)), (6, 7))  # each ends its trial
+            self.assertGreaterEqual(json.loads((out / "found.json").read_text())["trials of each search"], 6)
 
 
 class Rows(unittest.TestCase):

@@ -12,7 +12,7 @@ namespace heed {
 namespace {
 
 // BackwardForm of the generator.
-enum Form : int32_t { plain, scored, dropped };
+enum Form : int32_t { plain, positioned, scored, dropped };
 
 constexpr int64_t line = 32;  // floats that parts of the scratch are rounded up to
 
@@ -95,9 +95,9 @@ int BackwardKeys::run_block(int32_t key, char (&message)[512]) {
     return 0;
 }
 
-BackwardKeys::TileScalars BackwardKeys::scalars_of(int32_t head, int32_t row, int32_t key) const {
+BackwardKeys::TileScalars BackwardKeys::scalars_of(int32_t head, int32_t row, int32_t key, int32_t count) const {
     TileScalars s = {};
-    s.form = form_of(row, key);
+    s.form = form_of(row, key, count);
     s.row = row;
     s.key = key;
     s.form_of_mask = mask_form(p_);
@@ -150,19 +150,24 @@ void BackwardKeys::store_keys(const heed_tensor &tensor, const View &view, int32
 
 int64_t BackwardKeys::last_row(int32_t row) const { return std::min(seq_.place.q_len, row + queries_) - 1; }
 
-// Whether some row of the block sees some key of the block, masks apart; and whether each sees all.
+// Whether some row of the block sees some key of the block, masks apart; and whether each sees `count` of them.
 bool BackwardKeys::sees(int32_t row, int32_t key) const {
     return last_row(row) + seq_.visible.end > key && int64_t{row} + seq_.visible.begin < int64_t{key} + keys_;
 }
-bool BackwardKeys::sees_all(int32_t row, int32_t key) const {
-    return key + keys_ <= seq_.place.kv_len && int64_t{row} + seq_.visible.end >= int64_t{key} + keys_ &&
+bool BackwardKeys::sees_all(int32_t row, int32_t key, int32_t count) const {
+    return key + count <= seq_.place.kv_len && int64_t{row} + seq_.visible.end >= int64_t{key} + count &&
            last_row(row) + seq_.visible.begin <= key;
 }
 
-int32_t BackwardKeys::form_of(int32_t row, int32_t key) const {
+int32_t BackwardKeys::seen_at(int32_t row, int32_t key) const {
+    return static_cast<int32_t>(std::min<int64_t>(count_at(key), last_row(row) + seq_.visible.end - key));
+}
+
+int32_t BackwardKeys::form_of(int32_t row, int32_t key, int32_t count) const {
     if (p_.dropout_p > 0) return dropped;
     const bool changes = p_.has_mask || p_.has_bias || p_.has_alibi || p_.softcap != 0;
-    return changes || !sees_all(row, key) ? scored : plain;
+    if (changes) return scored;
+    return sees_all(row, key, count) ? plain : positioned;
 }
 
 // The tile of a mask or bias, visit(index in the tensor, index in the tile), rows and keys that do not exist apart.

@@ -40,12 +40,17 @@ protected:
         float softcap, slope, dropout_scale;
         uint64_t dropout_threshold, element, row_elements;
     };
-    TileScalars scalars_of(int32_t head, int32_t row, int32_t key) const;
+    // A tile that every row sees `count` keys of needs no positions.
+    TileScalars scalars_of(int32_t head, int32_t row, int32_t key, int32_t count) const;
 
     // First packed row of a block of rows.
     int64_t packed_row(int32_t head, int32_t row) const { return call_.row_of(seq_, head) + row; }
     float *dq_of(int32_t head) const;
     bool special_rows(int32_t head, int32_t row) const;
+
+    // The last row of a block that exists; how many keys, from the block's first on, some row of the other block sees.
+    int64_t last_row(int32_t row) const;
+    int32_t seen_at(int32_t row, int32_t key) const;
 
     // Keys of the block that exist, and where a row of k or v lies.
     int32_t count_at(int32_t key) const;
@@ -61,10 +66,9 @@ private:
     int64_t offset(const View &view, int32_t key) const;
     void store_keys(const heed_tensor &tensor, const View &view, int32_t key, int32_t elements, int32_t padded,
                     float *rows, float factor) const;
-    int64_t last_row(int32_t row) const;
     bool sees(int32_t row, int32_t key) const;
-    bool sees_all(int32_t row, int32_t key) const;
-    int32_t form_of(int32_t row, int32_t key) const;
+    bool sees_all(int32_t row, int32_t key, int32_t count) const;
+    int32_t form_of(int32_t row, int32_t key, int32_t count) const;
     template <typename Visit>
     void for_each_logit(const View &view, int32_t head, int32_t row, int32_t key, Visit visit) const;
     void load_logit_inputs(int32_t head, int32_t row, int32_t key) const;

@@ -9,6 +9,9 @@ KernelBuffer buffer_of(float *data, int32_t columns, int32_t rows) {
     return {data, HEED_F32, 2, {columns, rows}, {1, columns}};
 }
 
+// What a tile computes are multiples of these, of all ISAs' register tiles.
+constexpr int32_t row_unit = 12, column_unit = 32;
+
 class FloatTiles : public BackwardKeys {
 public:
     // Offsets of what a thread needs for a block of keys, in floats.
@@ -73,15 +76,28 @@ private:
 
     int call_tile(int32_t head, int32_t row, int32_t key, char (&message)[512]) override {
         const int64_t first = packed_row(head, row);
+        const bool wants_bias = call_.gradients.dbias.data != nullptr;  // of every logit
+        const int32_t num_rows = static_cast<int32_t>(last_row(row)) + 1 - row,
+                      num_keys = wants_bias ? count_at(key) : seen_at(row, key);
+        const auto rows = static_cast<int32_t>(round_up(num_rows, row_unit)),
+                   key_rows = static_cast<int32_t>(round_up(num_keys, row_unit)),
+                   columns = static_cast<int32_t>(round_up(key_rows, column_unit));
         const auto rows_of = [&](int64_t at, int32_t elements) {
             return chunked_buffer(call_.at<float>(at) + first * elements, elements, queries_);
         };
         const auto lanes_of = [&](float *data, int32_t elements) { return buffer_of(data, keys_, elements); };
+        const auto grads_of = [&](float *data) { return KernelBuffer{data, HEED_F32, 2, {columns, rows}, {1, keys_}}; };
+        const auto written = [](KernelBuffer buffer, int32_t extent) {
+            buffer.extent[1] = extent;
+            return buffer;
+        };
         const int32_t head_dim = layout_.head_dim, head_dim_v = layout_.head_dim_v;
         const KernelBuffer dq = chunked_buffer(dq_of(head) + int64_t{row} * head_dim, head_dim, queries_);
         const KernelBuffer dk = chunked_buffer(dk_, head_dim, keys_), dv = chunked_buffer(dv_, head_dim_v, keys_);
         const int32_t careful = special_keys_ || special_rows(head, row);
-        const TileScalars s = scalars_of(head, row, key);
+        const TileScalars s = scalars_of(head, row, key, count_at(key));
+        // Without softcap both gradients are the same numbers, and one place less stays in the L1 cache.
+        const bool one_place = !wants_bias && p_.softcap == 0;
         return call_op_kernel(*layout_.tile,
                               {rows_of(layout_.q, head_dim),
                                rows_of(layout_.dout, head_dim_v),
@@ -97,6 +113,8 @@ private:
                                dv,
                                s.form,
                                careful,
+                               num_rows,
+                               num_keys,
                                s.row,
                                s.key,
                                seq_.place.kv_len,
@@ -115,12 +133,12 @@ private:
                                s.dropout_threshold,
                                s.element,
                                s.row_elements,
-                               logits(grads_[0], HEED_F32),
-                               logits(grads_[1], HEED_F32),
-                               logits(logit_grads_, HEED_F32),
-                               dq,
-                               dk,
-                               dv},
+                               grads_of(grads_[0]),
+                               grads_of(grads_[1]),
+                               grads_of(one_place ? grads_[1] : logit_grads_),
+                               written(dq, rows),
+                               written(dk, key_rows),
+                               written(dv, key_rows)},
                               message);
     }
 };

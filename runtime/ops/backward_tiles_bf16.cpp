@@ -99,7 +99,7 @@ private:
         const KernelBuffer dk = chunked_buffer(dk_, head_dim, keys_), dv = chunked_buffer(dv_, head_dim_v, keys_);
         const KernelBuffer k_columns = {
             k_columns_, HEED_I32, 3, {columns, chunk, head_dim / chunk}, {1, columns, chunk * columns}};
-        const TileScalars s = scalars_of(head, row, key);
+        const TileScalars s = scalars_of(head, row, key, keys_);
         const int code =
             call_op_kernel(*layout_.tile,
                            {words(layout_.q, first, head_dim),

@@ -81,13 +81,14 @@ TEST_P(Shapes, SeveralBlocks) {
     shape.num_kv_heads = 2;
     shape.q_len = 2 * std::max(row().info.row_block, 16) + 3;
     shape.kv_len = 2 * row().info.kv_block + 41;
-    Attention a = row().attention(shape, Data::normal, 5);
-    a.position = HEED_BOTTOM_RIGHT;
-    expect_correct(a, options());
-    a.causal = true;
-    expect_correct(a, options());
-    a.window_left = 70;
-    expect_correct(a, options());
+    enum Visibility { all, causal, windowed };
+    for (const Visibility visibility : some<Visibility>({all, causal, windowed}, 1)) {
+        Attention a = row().attention(shape, Data::normal, 5);
+        a.position = HEED_BOTTOM_RIGHT;
+        a.causal = visibility != all;
+        a.window_left = visibility == windowed ? 70 : -1;
+        expect_correct(a, options());
+    }
 }
 
 TEST_P(Shapes, PeakedData) {

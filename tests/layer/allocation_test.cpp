@@ -1,6 +1,6 @@
 // Layers, caches and weights survive the failure of any allocation; forward makes none once a shape has been seen.
 #include "replaced_malloc.h"
-#include "small_layer.h"
+#include "training_call.h"
 #include "weights_bytes.h"
 
 namespace heed_test {
@@ -81,25 +81,15 @@ TEST(Allocation, Case59_FirstCallsSurviveEveryFailure) {
 }
 
 TEST(Allocation, Case59_GradientsSurviveEveryFailure) {
-    const SmallLayer small;
-    const heed::Layer layer = small.make(), undisturbed = small.make();
-    GuardedCall call(layer, HEED_F32, 2, 20), expected(undisturbed, HEED_F32, 2, 20);
-    const Elements dy(HEED_F32, 2 * 20 * SmallLayer::dim_out, 8);
-    const std::vector<float> ones(std::max(call.x.size(), small.wq.size()), 1.0f);
-    std::vector<float> dx = ones, dwq = ones;
-    heed::LayerGradients gradients;
-    gradients.dy = dy.tensor();
-    gradients.dx = heed::tensor(dx.data(), call.x.size());
-    gradients.dweights.wq = heed::tensor(dwq.data(), small.wq.size());
-    call.args.execution.num_threads = expected.args.execution.num_threads = 1;
-    call.args.x = expected.args.x = call.x.tensor();
-    expect_survives_every_failure([&] { return heed_layer_backward(layer.get(), &call.args, &gradients); },
-                                  [&] { return dx == ones && dwq == ones; });
-    const std::vector<float> found_dx = dx, found_dwq = dwq;
-    dx = dwq = ones;
-    EXPECT_EQ(heed_layer_backward(undisturbed.get(), &expected.args, &gradients), HEED_OK) << heed_last_error();
-    EXPECT_EQ(dx, found_dx);
-    EXPECT_EQ(dwq, found_dwq);
+    for (const bool cross : {false, true}) {
+        const TrainedLayer weights(cross);
+        const heed::Layer layer = weights.make(), undisturbed = weights.make();
+        TrainingCall call(weights, layer), expected(weights, undisturbed);
+        call.args.execution.num_threads = expected.args.execution.num_threads = 1;
+        expect_survives_every_failure([&] { return call.status(); }, [&] { return call.untouched(); });
+        ASSERT_EQ(expected.status(), HEED_OK) << heed_last_error();
+        for (size_t n = 0; n < call.count(); n++) EXPECT_EQ(call.result(n), expected.result(n)) << n;
+    }
 }
 
 }  // namespace

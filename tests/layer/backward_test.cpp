@@ -1,7 +1,7 @@
 // What heed_layer_backward refuses, and what holds for its gradients whatever the layer. Their values: gradients_test.
 #include <functional>
 
-#include "small_layer.h"
+#include "training_call.h"
 
 namespace heed_test {
 namespace {
@@ -132,6 +132,79 @@ TEST(LayerBackward, NarrowTypesAreNearF32) {
         call.run();
         expect_near(call.all(), full.all(), dtype == HEED_F16 ? 0x1p-8 : 0x1p-5);
     }
+}
+
+// Asked for alone, each gradient has the bits that it has among all; the others are left alone.
+TEST(LayerBackward, EachGradientAlone) {
+    for (const bool cross : {false, true}) {
+        const TrainedLayer weights(cross);
+        const heed::Layer layer = weights.make();
+        TrainingCall all(weights, layer), one(weights, layer);
+        ASSERT_EQ(all.status(), HEED_OK) << heed_last_error();
+        for (size_t n = 0; n < all.count(); n++) {
+            one.reset();
+            one.ask_only(n);
+            ASSERT_EQ(one.status(), HEED_OK) << heed_last_error();
+            EXPECT_EQ(one.result(n), all.result(n)) << n;
+            EXPECT_NE(one.result(n), std::vector<float>(one.result(n).size(), 1.0f)) << n;
+            EXPECT_EQ(one.result((n + 1) % one.count()),
+                      std::vector<float>(one.result((n + 1) % one.count()).size(), 1.0f));
+        }
+    }
+}
+
+// Tokens of the memory that key padding hides, or that lie behind kv_lens, may be NaN: their gradients are 0.
+TEST(LayerBackward, HiddenTokensOfTheMemory) {
+    const TrainedLayer weights(true);
+    const heed::Layer layer = weights.make();
+    TrainingCall call(weights, layer), poisoned(weights, layer);
+    ASSERT_EQ(call.status(), HEED_OK) << heed_last_error();
+    std::vector<float> memory(static_cast<size_t>(call.args.memory.size));
+    std::memcpy(memory.data(), call.args.memory.data, memory.size() * sizeof(float));
+    const auto is_hidden = [](size_t token) { return token == 3 || token == 17 || token >= 17 + 9; };
+    for (size_t i = 0; i < memory.size(); i++) {
+        if (is_hidden(i / SmallLayer::dim_in)) memory[i] = std::nanf("");
+    }
+    poisoned.args.memory = heed::tensor(memory.data(), memory.size());
+    ASSERT_EQ(poisoned.status(), HEED_OK) << heed_last_error();
+    for (size_t n = 0; n < call.count(); n++) EXPECT_EQ(poisoned.result(n), call.result(n)) << n;
+    const std::vector<float> &dmemory = call.result(2);
+    ASSERT_EQ(dmemory.size(), memory.size());
+    for (size_t i = 0; i < memory.size(); i++) {
+        if (!is_hidden(i / SmallLayer::dim_in)) continue;
+        ASSERT_EQ(dmemory[i], 1.0f) << i;
+    }
+}
+
+// An empty memory: outputs are zero, and only bo learns.
+TEST(LayerBackward, EmptyMemory) {
+    const TrainedLayer weights(true);
+    const heed::Layer layer = weights.make();
+    TrainingCall call(weights, layer);
+    call.args.memory_len = 0;
+    call.args.memory = call.args.key_padding = call.args.bias = {};
+    call.args.kv_lens = nullptr;
+    call.gradients.dmemory = call.gradients.dbias = {};
+    ASSERT_EQ(call.status(), HEED_OK) << heed_last_error();
+    constexpr size_t bo = 3 + 7;
+    for (size_t n = 0; n < call.count(); n++) {
+        const bool unchanged = call.result(n) == std::vector<float>(call.result(n).size(), 1.0f);
+        EXPECT_EQ(unchanged, n != bo) << n;
+    }
+}
+
+TEST(LayerBackward, RefusalsOfTheBias) {
+    const TrainedLayer weights(false);
+    const heed::Layer layer = weights.make();
+    TrainingCall call(weights, layer);
+    call.gradients.dbias.size--;
+    EXPECT_EQ(call.status(), HEED_INVALID_ARGUMENT);
+    EXPECT_THAT(heed_last_error(), HasSubstr("dbias.size is 1599"));
+    call.gradients.dbias.size++;
+    call.gradients.dbias.dtype = HEED_F16;
+    EXPECT_EQ(call.status(), HEED_INVALID_ARGUMENT);
+    EXPECT_THAT(heed_last_error(), HasSubstr("dbias.dtype"));
+    EXPECT_TRUE(call.untouched());
 }
 
 // Weight gradients of a narrow layer may be summed in f32.

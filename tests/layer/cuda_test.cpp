@@ -104,6 +104,18 @@ TEST_F(CudaLayer, ScoresAreTheCpus) {
     EXPECT_TRUE(call.y_untouched());
 }
 
+TEST_F(CudaLayer, GradientsAreOfTheCpu) {
+    const SmallLayer small;
+    const heed::Layer layer = small.make();
+    GuardedCall call(layer, HEED_F32, 2, 20);
+    const Elements dy(HEED_F32, call.args.y.size, 8);
+    heed::LayerGradients gradients;
+    gradients.dy = dy.tensor();
+    call.args.x = call.x.tensor();
+    EXPECT_EQ(heed_layer_backward(layer.get(), &call.args, &gradients), HEED_UNSUPPORTED);
+    EXPECT_STREQ(heed_last_error(), "device is HEED_CUDA; heed_layer_backward runs on the CPU only");
+}
+
 TEST_F(CudaLayer, DropsWhatTheCpuDrops) {
     for (const heed_dtype dtype : {HEED_F32, HEED_F16, HEED_BF16}) {
         if (!has_rows(dtype, dtype, HEED_KV_CONTIGUOUS, HEED_FEATURE_DROPOUT)) continue;

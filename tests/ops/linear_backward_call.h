@@ -1,0 +1,102 @@
+// Calls of heed_linear_backward and their sums in double.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "attention.h"
+#include "element.h"
+#include "heed/heed.hpp"
+
+namespace heed_test::ops {
+
+struct LinearSizes {
+    int32_t rows, dim_in, dim_out;
+};
+
+// Elements as the type holds them, with their bits.
+struct TypedValues {
+    TypedValues(heed_dtype type, int64_t count, uint64_t seed) : dtype(type) {
+        Rng rng(seed);
+        for (int64_t i = 0; i < count; i++) push(rng.normal());
+    }
+    void push(float x) {
+        values.push_back(round_to(dtype, x));
+        bits.push_back(dtype == HEED_F32 ? uint16_t{0} : to_bits(dtype, x));
+    }
+    heed_tensor tensor() const {
+        return dtype == HEED_F32 ? heed::tensor(values.data(), values.size())
+                                 : heed::tensor(bits.data(), bits.size(), dtype);
+    }
+    float operator[](size_t i) const { return dtype == HEED_F32 ? values[i] : from_bits(dtype, bits[i]); }
+    heed_dtype dtype;
+    std::vector<float> values;
+    std::vector<uint16_t> bits;
+};
+
+// A call with all gradients, dweight and dbias on top of ones.
+struct LinearBackward {
+    LinearBackward(const LinearSizes &s, heed_dtype dtype)
+        : size(s), x(dtype, int64_t{s.rows} * s.dim_in, 1), weight(dtype, int64_t{s.dim_out} * s.dim_in, 2),
+          dy(dtype, int64_t{s.rows} * s.dim_out, 3), dx(dtype, int64_t{s.rows} * s.dim_in, 4), dweight(dtype, 0, 0),
+          dbias(dtype, 0, 0) {
+        for (int64_t i = 0; i < int64_t{s.dim_out} * s.dim_in; i++) dweight.push(1);
+        for (int32_t i = 0; i < s.dim_out; i++) dbias.push(1);
+        args.struct_size = sizeof(args);
+        args.dtype = dtype;
+        args.num_rows = s.rows;
+        args.dim_in = s.dim_in;
+        args.dim_out = s.dim_out;
+        args.x = x.tensor();
+        args.weight = weight.tensor();
+        args.dy = dy.tensor();
+        args.dx = dx.tensor();
+        args.dweight = dweight.tensor();
+        args.dbias = dbias.tensor();
+    }
+
+    // sum of a(i) b(i), i below n, on top of `start`, within the rounding of float sums and of the type.
+    template <typename A, typename B>
+    void expect_sum(float got, float start, int32_t n, const A &a, const B &b) const {
+        double sum = 0, size_of_sum = std::fabs(static_cast<double>(start));
+        for (int32_t i = 0; i < n; i++) {
+            const double product = static_cast<double>(a(i)) * static_cast<double>(b(i));
+            sum += product;
+            size_of_sum += std::fabs(product);
+        }
+        const double rounding = args.dtype == HEED_F32 ? 0 : args.dtype == HEED_F16 ? 0x1p-11 : 0x1p-8;
+        const double expected = sum + static_cast<double>(start);
+        const double bound = 0x1p-22 * size_of_sum + 1.01 * rounding * (std::fabs(sum) + std::fabs(expected));
+        ASSERT_LE(std::fabs(static_cast<double>(got) - expected), bound);
+    }
+    void expect_correct() const {
+        const auto at = [](const TypedValues &values, int32_t row, int32_t width, int32_t column) {
+            return values[static_cast<size_t>(row) * static_cast<size_t>(width) + static_cast<size_t>(column)];
+        };
+        const auto one = [](int32_t) { return 1.0f; };
+        for (int32_t n = 0; n < size.dim_out; n++) {
+            const auto dy_of = [&](int32_t row) { return at(dy, row, size.dim_out, n); };
+            expect_sum(dbias[static_cast<size_t>(n)], 1, size.rows, dy_of, one);
+            for (int32_t k = 0; k < size.dim_in; k++) {
+                const auto x_of = [&](int32_t row) { return at(x, row, size.dim_in, k); };
+                expect_sum(at(dweight, n, size.dim_in, k), 1, size.rows, dy_of, x_of);
+            }
+        }
+        for (int32_t row = 0; row < size.rows; row++) {
+            for (int32_t k = 0; k < size.dim_in; k++) {
+                const auto dy_of = [&](int32_t n) { return at(dy, row, size.dim_out, n); };
+                const auto weight_of = [&](int32_t n) { return at(weight, n, size.dim_in, k); };
+                expect_sum(at(dx, row, size.dim_in, k), 0, size.dim_out, dy_of, weight_of);
+            }
+        }
+    }
+
+    const LinearSizes size;
+    const TypedValues x, weight, dy;
+    TypedValues dx, dweight, dbias;
+    heed_linear_backward_args args = {};
+};
+
+}  // namespace heed_test::ops
