@@ -11,6 +11,9 @@ namespace {
 constexpr const char *name = "heed_layer_backward";
 
 heed_status backward(const heed_layer &layer, const heed_layer_args &a, const heed_layer_gradients &g) {
+    if (layer.device.is_cuda()) {
+        return fail(HEED_UNSUPPORTED, "device is HEED_CUDA; heed_layer_backward runs on the CPU only");
+    }
     Forward f = {layer, a};
     f.wants_lse = true;
     heed_status status = check_sizes(f);

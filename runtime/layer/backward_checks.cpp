@@ -120,9 +120,6 @@ heed_status copy_rows(const Backward &b, const void *data, int64_t bytes, HeapAr
 heed_status check_gradients(const Forward &f, const heed_layer_gradients &g) {
     const heed_layer_config &c = f.config();
     const heed_layer_args &a = f.a;
-    if (c.device == HEED_CUDA) {
-        return fail(HEED_UNSUPPORTED, "device is HEED_CUDA; heed_layer_backward runs on the CPU only");
-    }
     if (a.cache != nullptr) {
         return fail(HEED_UNSUPPORTED, "cache is not NULL; heed_layer_backward serves calls without a cache");
     }

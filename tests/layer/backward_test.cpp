@@ -176,6 +176,22 @@ TEST(LayerBackward, HiddenTokensOfTheMemory) {
     }
 }
 
+// Lengths and a padding that hide the same tokens are the same call.
+TEST(LayerBackward, LengthsAndPaddingHideAlike) {
+    TrainedLayer weights(true);
+    weights.config.causal = false;  // which counts positions from the last key
+    const heed::Layer layer = weights.make();
+    TrainingCall lengths(weights, layer), padded(weights, layer);
+    std::vector<uint8_t> padding(TrainingCall::batch * TrainingCall::memory_len, 1);
+    std::fill(padding.begin() + TrainingCall::memory_len + 9, padding.end(), uint8_t{0});
+    lengths.args.key_padding = {};
+    padded.args.kv_lens = nullptr;
+    padded.args.key_padding = heed::tensor(padding.data(), padding.size());
+    ASSERT_EQ(lengths.status(), HEED_OK) << heed_last_error();
+    ASSERT_EQ(padded.status(), HEED_OK) << heed_last_error();
+    for (size_t n = 0; n < lengths.count(); n++) expect_near(padded.result(n), lengths.result(n), 1e-5);
+}
+
 // An empty memory: outputs are zero, and only bo learns.
 TEST(LayerBackward, EmptyMemory) {
     const TrainedLayer weights(true);
