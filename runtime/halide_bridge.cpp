@@ -181,10 +181,10 @@ int call_kernel(const Kernel &row, KernelCall &call, KernelContext &context) {
 }
 
 // An op row allocates nothing: its context has no slices.
-int call_op_kernel(const OpKernel &row, std::initializer_list<OpArgument> arguments, char (&message)[512]) {
+int call_op_kernel(const OpKernel &row, const OpArgument *arguments, int num_arguments, char (&message)[512]) {
     KernelContext context = {};
     void *user_context = &context;
-    OpArguments packed(arguments.begin(), static_cast<int>(arguments.size()), &user_context, HEED_CPU);
+    OpArguments packed(arguments, num_arguments, &user_context, HEED_CPU);
     const DefaultFloatEnvironment environment;
     const int code = row.call(packed.argv());
     if (code != 0) std::snprintf(message, sizeof(message), "%s", context.message);

@@ -77,6 +77,9 @@ constexpr int max_op_arguments = 160, max_op_buffers = 24;
 
 // Runs an op row on the calling thread, in the order of arguments that kernel.h states, and returns 0 or its negative
 // code; `message` then holds its sentence. The floating-point environment as in call_kernel.
-int call_op_kernel(const OpKernel &row, std::initializer_list<OpArgument> arguments, char (&message)[512]);
+int call_op_kernel(const OpKernel &row, const OpArgument *arguments, int num_arguments, char (&message)[512]);
+inline int call_op_kernel(const OpKernel &row, std::initializer_list<OpArgument> arguments, char (&message)[512]) {
+    return call_op_kernel(row, arguments.begin(), static_cast<int>(arguments.size()), message);
+}
 
 }  // namespace heed

@@ -14,19 +14,13 @@ namespace {
 // BackwardForm of the generator.
 enum Form : int32_t { plain, positioned, scored, dropped };
 
-constexpr int64_t line = 32;  // floats that parts of the scratch are rounded up to
-
 // Parts of the scratch one behind the other.
 struct SharedParts {
     int64_t dk, dv, logit_grads, bias, mask, total = 0;
 
     explicit SharedParts(const BackwardLayout &layout) {
         const int64_t keys = layout.tile->columns, logits = keys * layout.tile->rows;
-        const auto take = [&](int64_t count) {
-            const int64_t at = total;
-            total += round_up(count, line);
-            return at;
-        };
+        const auto take = [&](int64_t count) { return take_floats(count, &total); };
         dk = take(keys * layout.head_dim);
         dv = take(keys * layout.head_dim_v);
         logit_grads = take(logits);
@@ -36,6 +30,12 @@ struct SharedParts {
 };
 
 }  // namespace
+
+int64_t take_floats(int64_t count, int64_t *total) {
+    const int64_t at = *total;
+    *total += round_up(count, 32);
+    return at;
+}
 
 KernelBuffer chunked_buffer(float *data, int32_t elements, int32_t rows) {
     constexpr int32_t chunk = backward_chunk;
@@ -95,22 +95,33 @@ int BackwardKeys::run_block(int32_t key, char (&message)[512]) {
     return 0;
 }
 
-BackwardKeys::TileScalars BackwardKeys::scalars_of(int32_t head, int32_t row, int32_t key, int32_t count) const {
-    TileScalars s = {};
-    s.form = form_of(row, key, count);
-    s.row = row;
-    s.key = key;
-    s.form_of_mask = mask_form(p_);
-    s.has_bias = p_.has_bias;
-    s.symmetric = p_.alibi_symmetric;
-    s.softcap = kernel_softcap(p_.softcap);
-    s.slope = p_.has_alibi ? call_.args.alibi_slopes[head] : 0;
-    s.dropout_scale = p_.dropout_p < 1 ? 1 / (1 - p_.dropout_p) : 0;
-    s.dropout_threshold = dropout_threshold(p_.dropout_p);
-    s.row_elements = static_cast<uint64_t>(p_.max_kv_len);
-    const int64_t rows_before = (int64_t{seq_.place.index} * p_.num_heads + head) * p_.max_q_len + row;
-    s.element = static_cast<uint64_t>(rows_before) * s.row_elements + static_cast<uint64_t>(key);
-    return s;
+int BackwardKeys::call_kernel(const TilePlace &tile, Arguments operands, Arguments sums, Arguments own,
+                              Arguments outputs, char (&message)[512]) const {
+    const int64_t first = packed_row(tile.head, tile.row);
+    const KernelBuffer lse = {call_.at<float>(layout_.lse) + first, HEED_F32, 1, {queries_}, {1}},
+                       delta = {call_.at<float>(layout_.delta) + first, HEED_F32, 1, {queries_}, {1}},
+                       mask = logits(mask_, HEED_U8), bias = logits(bias_, HEED_F32);
+    const int32_t form = form_of(tile.row, tile.key, tile.count), form_of_mask = mask_form(p_), has_bias = p_.has_bias,
+                  symmetric = p_.alibi_symmetric;
+    const float softcap = kernel_softcap(p_.softcap), slope = p_.has_alibi ? call_.args.alibi_slopes[tile.head] : 0,
+                dropout_scale = p_.dropout_p < 1 ? 1 / (1 - p_.dropout_p) : 0;
+    const uint64_t threshold = dropout_threshold(p_.dropout_p), row_elements = static_cast<uint64_t>(p_.max_kv_len);
+    const int64_t rows_before = (int64_t{seq_.place.index} * p_.num_heads + tile.head) * p_.max_q_len + tile.row;
+    const uint64_t element = static_cast<uint64_t>(rows_before) * row_elements + static_cast<uint64_t>(tile.key);
+
+    OpArgument all[48];
+    OpArgument *end = all;
+    const auto add = [&](Arguments arguments) { end = std::copy(arguments.begin(), arguments.end(), end); };
+    add(operands);
+    add({lse, delta, mask, bias});
+    add(sums);
+    add({form});
+    add(own);
+    add({tile.row, tile.key, seq_.place.kv_len, seq_.visible.begin, seq_.visible.end, seq_.visible.position_offset,
+         form_of_mask, has_bias, symmetric, p_.scale, softcap, slope, dropout_scale, call_.args.dropout_seed,
+         call_.args.dropout_offset, threshold, element, row_elements});
+    add(outputs);
+    return call_op_kernel(*layout_.tile, all, static_cast<int>(end - all), message);
 }
 
 float *BackwardKeys::dq_of(int32_t head) const {

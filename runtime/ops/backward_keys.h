@@ -34,14 +34,14 @@ protected:
     float *dk_, *dv_, *bias_, *logit_grads_;
     uint8_t *mask_;
 
-    // What a tile is told beside its operands.
-    struct TileScalars {
-        int32_t form, row, key, form_of_mask, has_bias, symmetric;
-        float softcap, slope, dropout_scale;
-        uint64_t dropout_threshold, element, row_elements;
+    // A tile whose rows all see the first `count` of its keys needs no positions.
+    struct TilePlace {
+        int32_t head, row, key, count;
     };
-    // A tile that every row sees `count` keys of needs no positions.
-    TileScalars scalars_of(int32_t head, int32_t row, int32_t key, int32_t count) const;
+    // `operands` in front of lse, `sums` dq, dk and dv as they are, `own` behind the form: see kernel.h.
+    using Arguments = std::initializer_list<OpArgument>;
+    int call_kernel(const TilePlace &tile, Arguments operands, Arguments sums, Arguments own, Arguments outputs,
+                    char (&message)[512]) const;
 
     // First packed row of a block of rows.
     int64_t packed_row(int32_t head, int32_t row) const { return call_.row_of(seq_, head) + row; }
@@ -74,6 +74,9 @@ private:
     void load_logit_inputs(int32_t head, int32_t row, int32_t key) const;
     void add_bias_grads(int32_t head, int32_t row, int32_t key) const;
 };
+
+// Where `count` floats begin behind the `*total` taken so far, in steps of 128 bytes.
+int64_t take_floats(int64_t count, int64_t *total);
 
 // [chunks][rows][32] floats.
 KernelBuffer chunked_buffer(float *data, int32_t elements, int32_t rows);

@@ -20,11 +20,7 @@ public:
 
         Scratch(const heed_problem &p, const BackwardLayout &layout) : total(shared_scratch(layout)) {
             const int64_t keys = layout.tile->columns;
-            const auto take = [&](int64_t count) {
-                const int64_t at = total;
-                total += round_up(count, 32);
-                return at;
-            };
+            const auto take = [&](int64_t count) { return take_floats(count, &total); };
             k = take(keys * layout.head_dim);
             v = take(keys * layout.head_dim_v);
             k_lanes = take(keys * p.head_dim);
@@ -95,51 +91,16 @@ private:
         const KernelBuffer dq = chunked_buffer(dq_of(head) + int64_t{row} * head_dim, head_dim, queries_);
         const KernelBuffer dk = chunked_buffer(dk_, head_dim, keys_), dv = chunked_buffer(dv_, head_dim_v, keys_);
         const int32_t careful = special_keys_ || special_rows(head, row);
-        const TileScalars s = scalars_of(head, row, key, count_at(key));
         // Without softcap both gradients are the same numbers, and one place less stays in the L1 cache.
         const bool one_place = !wants_bias && p_.softcap == 0;
-        return call_op_kernel(*layout_.tile,
-                              {rows_of(layout_.q, head_dim),
-                               rows_of(layout_.dout, head_dim_v),
-                               chunked_buffer(k_, head_dim, keys_),
-                               lanes_of(k_lanes_, p_.head_dim),
-                               lanes_of(v_lanes_, p_.head_dim_v),
-                               KernelBuffer{call_.at<float>(layout_.lse) + first, HEED_F32, 1, {queries_}, {1}},
-                               KernelBuffer{call_.at<float>(layout_.delta) + first, HEED_F32, 1, {queries_}, {1}},
-                               logits(mask_, HEED_U8),
-                               logits(bias_, HEED_F32),
-                               dq,
-                               dk,
-                               dv,
-                               s.form,
-                               careful,
-                               num_rows,
-                               num_keys,
-                               s.row,
-                               s.key,
-                               seq_.place.kv_len,
-                               seq_.visible.begin,
-                               seq_.visible.end,
-                               seq_.visible.position_offset,
-                               s.form_of_mask,
-                               s.has_bias,
-                               s.symmetric,
-                               p_.scale,
-                               s.softcap,
-                               s.slope,
-                               s.dropout_scale,
-                               call_.args.dropout_seed,
-                               call_.args.dropout_offset,
-                               s.dropout_threshold,
-                               s.element,
-                               s.row_elements,
-                               grads_of(grads_[0]),
-                               grads_of(grads_[1]),
-                               grads_of(one_place ? grads_[1] : logit_grads_),
-                               written(dq, rows),
-                               written(dk, key_rows),
-                               written(dv, key_rows)},
-                              message);
+        return call_kernel({head, row, key, count_at(key)},
+                           {rows_of(layout_.q, head_dim), rows_of(layout_.dout, head_dim_v),
+                            chunked_buffer(k_, head_dim, keys_), lanes_of(k_lanes_, p_.head_dim),
+                            lanes_of(v_lanes_, p_.head_dim_v)},
+                           {dq, dk, dv}, {careful, num_rows, num_keys},
+                           {grads_of(grads_[0]), grads_of(grads_[1]), grads_of(one_place ? grads_[1] : logit_grads_),
+                            written(dq, rows), written(dk, key_rows), written(dv, key_rows)},
+                           message);
     }
 };
 

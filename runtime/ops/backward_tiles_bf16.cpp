@@ -19,11 +19,7 @@ public:
 
         explicit Scratch(const BackwardLayout &layout) : total(shared_scratch(layout)) {
             const int64_t keys = layout.tile->columns;
-            const auto take = [&](int64_t count) {
-                const int64_t at = total;
-                total += round_up(count / 2, 32);
-                return at;
-            };
+            const auto take = [&](int64_t count) { return take_floats(count / 2, &total); };
             k = take(keys * layout.head_dim);
             v = take(keys * layout.head_dim_v);
             k_columns = take(keys * layout.head_dim);
@@ -99,49 +95,14 @@ private:
         const KernelBuffer dk = chunked_buffer(dk_, head_dim, keys_), dv = chunked_buffer(dv_, head_dim_v, keys_);
         const KernelBuffer k_columns = {
             k_columns_, HEED_I32, 3, {columns, chunk, head_dim / chunk}, {1, columns, chunk * columns}};
-        const TileScalars s = scalars_of(head, row, key, keys_);
-        const int code =
-            call_op_kernel(*layout_.tile,
-                           {words(layout_.q, first, head_dim),
-                            words(layout_.dout, first, head_dim_v),
-                            pairs(layout_.q, first, head_dim),
-                            pairs(layout_.dout, first, head_dim_v),
-                            rows(k_, head_dim),
-                            rows(v_, head_dim_v),
-                            k_columns,
-                            KernelBuffer{call_.at<float>(layout_.lse) + first, HEED_F32, 1, {queries_}, {1}},
-                            KernelBuffer{call_.at<float>(layout_.delta) + first, HEED_F32, 1, {queries_}, {1}},
-                            logits(mask_, HEED_U8),
-                            logits(bias_, HEED_F32),
-                            dq,
-                            dk,
-                            dv,
-                            s.form,
-                            s.row,
-                            s.key,
-                            seq_.place.kv_len,
-                            seq_.visible.begin,
-                            seq_.visible.end,
-                            seq_.visible.position_offset,
-                            s.form_of_mask,
-                            s.has_bias,
-                            s.symmetric,
-                            p_.scale,
-                            s.softcap,
-                            s.slope,
-                            s.dropout_scale,
-                            call_.args.dropout_seed,
-                            call_.args.dropout_offset,
-                            s.dropout_threshold,
-                            s.element,
-                            s.row_elements,
-                            logits(weights_, HEED_BF16),
-                            logits(score_grads_, HEED_BF16),
-                            logits(logit_grads_, HEED_F32),
-                            dq,
-                            dk,
-                            dv},
-                           message);
+        const int code = call_kernel(
+            {head, row, key, keys_},
+            {words(layout_.q, first, head_dim), words(layout_.dout, first, head_dim_v),
+             pairs(layout_.q, first, head_dim), pairs(layout_.dout, first, head_dim_v), rows(k_, head_dim),
+             rows(v_, head_dim_v), k_columns},
+            {dq, dk, dv}, {},
+            {logits(weights_, HEED_BF16), logits(score_grads_, HEED_BF16), logits(logit_grads_, HEED_F32), dq, dk, dv},
+            message);
         if (code != 0) return code;
         if (special_keys_) add_special_keys(dq_data);
         if (special_rows(head, row)) add_special_rows(first);

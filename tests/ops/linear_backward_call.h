@@ -31,6 +31,7 @@ struct TypedValues {
                                  : heed::tensor(bits.data(), bits.size(), dtype);
     }
     float operator[](size_t i) const { return dtype == HEED_F32 ? values[i] : from_bits(dtype, bits[i]); }
+    bool operator==(const TypedValues &other) const { return values == other.values && bits == other.bits; }
     heed_dtype dtype;
     std::vector<float> values;
     std::vector<uint16_t> bits;
