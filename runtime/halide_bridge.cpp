@@ -142,10 +142,10 @@ int run_parallel(void *user_context, halide_task_t task, int min, int size, uint
     return loop.error.load();
 }
 
-// Keeps the first sentence: later ones are consequences. Two failing tasks may mix bytes of their sentences, no more.
+// Keeps the first sentence: later ones are consequences. Tasks that fail at once leave it to the one that comes first.
 void keep_error(void *user_context, const char *message) {
     auto *context = static_cast<KernelContext *>(user_context);
-    if (context == nullptr || context->message[0] != '\0') return;
+    if (context == nullptr || context->has_message.exchange(true)) return;
     std::snprintf(context->message, sizeof(context->message), "%s", message);
 }
 

@@ -1,6 +1,7 @@
 // Calls generated kernels. Only halide_bridge, halide_arguments and cuda/ know Halide's runtime.
 #pragma once
 
+#include <atomic>
 #include <initializer_list>
 
 #include "kernel.h"
@@ -46,7 +47,8 @@ struct KernelContext {
     const heed_parallel_for *pool;  // NULL = the shared pool
     int32_t tasks_together = 1;     // consecutive tasks that read the same keys: one thread takes them as they come
     bool heap_scratch;              // scratch that a slice cannot hold comes from the heap
-    char message[512];              // the kernel's sentence when it fails
+    std::atomic<bool> has_message{false};
+    char message[512];  // the kernel's sentence when it fails; written by the thread that sets has_message
     cuda::Launches *launches = nullptr;
 };
 

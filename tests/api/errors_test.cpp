@@ -1,6 +1,9 @@
 // Failing kernels and exhausted scratch become statuses with sentences; nothing aborts, nothing prints.
 #include <HalideRuntime.h>
 
+#include <atomic>
+#include <thread>
+
 #include "fixture.h"
 #include "halide_bridge.h"
 #include "ops/op_rows.h"
@@ -95,6 +98,24 @@ TEST_F(Errors, TheFirstSentenceOfAKernelIsKept) {
     halide_error(&context, "the cause");
     halide_error(&context, "a consequence");
     EXPECT_STREQ(context.message, "the cause");
+}
+
+TEST_F(Errors, OneSentenceIsKeptOfTasksThatFailAtOnce) {
+    heed::install_halide_handlers();
+    for (int round = 0; round < 200; round++) {
+        heed::KernelContext context = {};
+        std::atomic<int> waiting{2};
+        const auto fail_with = [&](const char *sentence) {
+            waiting.fetch_sub(1);
+            while (waiting.load() > 0) std::this_thread::yield();
+            halide_error(&context, sentence);
+        };
+        std::thread other(fail_with, "the other thread's sentence");
+        fail_with("this thread's");
+        other.join();
+        EXPECT_THAT(context.message, ::testing::AnyOf(::testing::StrEq("the other thread's sentence"),
+                                                      ::testing::StrEq("this thread's")));
+    }
 }
 
 TEST_F(Errors, FailingOperationsAreInternal) {
