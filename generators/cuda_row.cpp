@@ -7,6 +7,9 @@
 #include "attention_cuda_tiles.h"
 #include "cuda/attention_cuda.h"
 #include "cuda/attention_program.h"
+#include "cuda/backward_bias.h"
+#include "cuda/backward_rows.h"
+#include "cuda/backward_tiles.h"
 #include "cuda/device_binary.h"
 #include "cuda/layer_rows.h"
 #include "cuda/linear_cores.h"
@@ -71,6 +74,11 @@ struct CudaOp {
 
 // By operation, int8 keys, and capability.
 const std::map<std::string, CudaOp> cuda_ops = {
+    {"attention_backward_sm75",
+     {cuda::backward_tile_threads, cuda::backward_tiles_module, cuda::backward_tile_shared_bytes()}},
+    {"attention_backward_bias_sm75", {cuda::bias_threads, cuda::backward_bias_module, cuda::bias_shared_bytes}},
+    {"attention_backward_sinks_sm75", {cuda::backward_threads, cuda::backward_sinks_module, cuda::sinks_shared_bytes}},
+    {"attention_backward_stats_sm75", {cuda::backward_threads, cuda::backward_stats_module}},
     {"attention_probs_sm75",
      {cuda::probs_threads, [](auto &name, ElementType type,
                               auto &target) { return cuda::attention_probs_module(name, type, type, target); }}},

@@ -105,6 +105,8 @@ if(HEED_CUDA)
     # own type too; linear for sm80 has tensor cores, its sm75 rows multiply in f32 whatever the type and take what is not aligned.
     heed_add_op_rows(heed_kernels OP rope merge_states attention_probs linear DTYPE f32 f16 bf16 ISA sm75)
     heed_add_op_rows(heed_kernels OP attention_probs DTYPE f32 f16 bf16 KV_DTYPE i8 ISA sm75)
+    heed_add_op_rows(heed_kernels OP attention_backward attention_backward_bias attention_backward_sinks attention_backward_stats
+        DTYPE f32 f16 bf16 ISA sm75)
     heed_add_op_rows(heed_kernels OP linear DTYPE f16 bf16 ISA sm80)
     heed_add_op_rows(heed_kernels OP kv_append DTYPE f32 f16 bf16 KV_DTYPE i8 ISA sm75)
     heed_add_op_rows(heed_kernels OP kv_copy DTYPE u8 ISA sm75)

@@ -187,7 +187,8 @@ void generate_op(Options &options) {
     OpRow row;
     row.name = options.get("name");
     row.op = options.choice("op", "",
-                            {"attention_backward", "attention_probs", "clip", "dropout_mask", "key_padding",
+                            {"attention_backward", "attention_backward_bias", "attention_backward_sinks",
+                             "attention_backward_stats", "attention_probs", "clip", "dropout_mask", "key_padding",
                              "kv_append", "kv_copy", "layer_norm", "linear", "linear_rows", "merge_splits",
                              "merge_states", "put_words", "rope", "sequences"});
     row.rows = std::stoi(

@@ -28,15 +28,18 @@ Halide::Module compile(const OpRow &row, Kernel kernel, void (*schedule)(Kernel 
 
 }  // namespace
 
+bool OpRow::is_cuda_only() const {
+    return op == "attention_backward_bias" || op == "attention_backward_sinks" || op == "attention_backward_stats" ||
+           op == "clip" || op == "key_padding" || op == "kv_copy" || op == "put_words" || op == "sequences";
+}
+
 std::string OpRow::error() const {
     const bool codes = kv_dtype == "i8";
     const std::string wanted_kv = op == "kv_append" ? "i8" : dtype;
     if (kv_dtype != wanted_kv && !(op == "attention_probs" && codes)) {
         return "kv_dtype = '" + kv_dtype + "' is not allowed with op=" + op + ": " + wanted_kv;
     }
-    if (is_cuda_isa(isa)
-            ? !has_cuda_op(op, isa, codes)
-            : op == "clip" || op == "key_padding" || op == "kv_copy" || op == "put_words" || op == "sequences")
+    if (is_cuda_isa(isa) ? !has_cuda_op(op, isa, codes) : is_cuda_only())
         return "isa = '" + isa + "' is not allowed with op=" + op;
     if (isa == "sm80" && dtype == "f32") return "dtype = f32 is not allowed with isa=sm80: f16, bf16";
     if ((is_linear() && !is_cuda_isa(isa)) != (rows > 0) || (isa == "amx" ? rows % 16 != 0 || rows > 32 : rows > 12))
@@ -45,7 +48,7 @@ std::string OpRow::error() const {
     if (has_bf16_dots(isa) && ((!is_linear() && !has_tiles) || dtype != "bf16")) {
         return "isa = '" + isa + "' is not allowed with op=" + op + ", dtype=" + dtype;
     }
-    if (op == "attention_backward" && dtype != (has_tiles ? "bf16" : "f32"))
+    if (op == "attention_backward" && !is_cuda_isa(isa) && dtype != (has_tiles ? "bf16" : "f32"))
         return "dtype = " + dtype + " is not allowed with op=" + op + ", isa=" + isa;
     const bool bytes = op == "dropout_mask" || op == "key_padding" || op == "kv_copy",
                words = op == "put_words" || op == "sequences";
@@ -56,7 +59,7 @@ std::string OpRow::error() const {
 
 std::string OpRow::registry_line() const {
     int tile_rows = rows, columns = rows > 0 ? linear_tile(machine_of(target), rows).columns : 0;
-    if (op == "attention_backward") {
+    if (op == "attention_backward" && !is_cuda_isa(isa)) {
         tile_rows = isa == "amx" ? BackwardTilesBlock::queries : BackwardTile::queries;
         columns = isa == "amx" ? BackwardTilesBlock::keys : BackwardTile::keys;
     }

@@ -15,6 +15,7 @@ struct OpRow {
     // Why such a row cannot exist; empty when it can.
     std::string error() const;
     bool is_linear() const { return op == "linear" || op == "linear_rows"; }
+    bool is_cuda_only() const;
     // The line of the registry.
     std::string registry_line() const;
 };

@@ -215,6 +215,16 @@ struct Kernel {
 //                 uniform and q_len, visible begin, end and position offset of every sequence then, mode, MaskForm,
 //                 BiasForm, alibi_symmetric, f32 result; scale, softcap float; uint64 device_status, address of the
 //                 result, its strides in bytes (batch, head, row); an output uint8 (1), as above
+//   CUDA attention_backward and attention_backward_*  launches with the same arguments: q, k, v, out, lse, dout, mask,
+//                 bias, bias_16, sink, slopes, tasks as in attention rows, dq, dk, dv, and dbias of extent 1 along the
+//                 axes that share it; int32 batch, max_q_len, max_kv_len, uniform, visible begin, end and position
+//                 offset of every sequence then, MaskForm, BiasForm, alibi_symmetric, BackwardSide, all_keys (zeros for
+//                 keys behind a sequence's last), rows of stats, rows of the side for a fault; scale, softcap, dropout
+//                 scale float; dropout seed, offset, threshold, addresses of stats f32 (2: lse in log2 and delta, row,
+//                 head, sequence), of faults int32 (block of rows, head of the side, sequence) or 0, of dsink uint64;
+//                 an output uint8 (1), as above. _stats writes stats, which the others read, _bias dbias, _sinks
+//                 dsink; the first dk and dv or dq, where there are faults of blocks that have one. See
+//                 generators/cuda/backward_inputs.h
 //   merge_splits  CUDA: states, sink f32 (head), num_splits int32; out, lse: the results of a decode row of splits
 //   layer_norm    x (d, row), weight, bias f32 (d), epsilon float; scratch outputs mean, factor f32 (row); out as x
 //                 or x itself
@@ -240,7 +250,10 @@ enum class Op : int32_t {
     merge_splits,
     clip,
     key_padding,
-    attention_backward
+    attention_backward,
+    attention_backward_bias,
+    attention_backward_sinks,
+    attention_backward_stats
 };
 
 constexpr int num_put_words = 256;

@@ -85,7 +85,8 @@ private:
     DeviceCode code;
     RowElements elements;
     Expr i, head, kv_head, lane, sequence, begin, end, slope, sink;
-    Expr field[num_sequence_fields], q_row, out_row;
+    SequenceFields field;
+    Expr q_row, out_row;
     Registers row_max, row_sum, factor;
 
     Expr row_of(const DeviceTensor &tensor, int size) {
@@ -95,23 +96,11 @@ private:
     }
 
     void read_sequence() {
-        const Expr same[] = {in.uniform_q_len,  0, in.max_kv_len, 0, in.visible_begin, in.visible_end,
-                             in.position_offset};
-        const Registers fields = code.registers("fields", Int(32), num_sequence_fields);
-        code.when(
-            in.uniform != 0,
-            [&] {
-                for (int f = 0; f <= field_position_offset; f++) code.set(fields, f, same[f]);
-            },
-            [&] {
-                const Expr line = in.table.address() + element_bytes(sequence, num_sequence_fields, 4);
-                for (int f = 0; f <= field_position_offset; f++) {
-                    code.set(fields, f, load_i32(line + cast<uint64_t>(4 * f)));
-                }
-            });
-        for (int f = 0; f <= field_position_offset; f++) field[f] = code.let("field", fields[f]);
-        begin = code.let("begin", first_visible(i, field[field_visible_begin]));
-        end = code.let("end", end_visible(i, field[field_visible_end], field[field_kv_len]));
+        field = read_sequence_fields(
+            code, in.table, sequence, in.uniform,
+            {in.uniform_q_len, 0, in.max_kv_len, 0, in.visible_begin, in.visible_end, in.position_offset});
+        begin = code.let("begin", first_visible(i, field.visible_begin));
+        end = code.let("end", end_visible(i, field.visible_end, field.kv_len));
     }
 
     void read_head() {
@@ -119,7 +108,7 @@ private:
         kv_head = code.let("kv_head", quotient(head, quotient(in.q.extent(1), in.k.extent(1))));
         q_row = code.let("q_row", in.q.address() + element_bytes(sequence, in.q.stride(3), size) +
                                       element_bytes(head, in.q.stride(1), size) +
-                                      element_bytes(field[field_first_q] + i, in.q.stride(2), size));
+                                      element_bytes(field.first_q + i, in.q.stride(2), size));
         out_row = code.let("result_row", in.out + cast<uint64_t>(sequence) * in.out_batch +
                                              cast<uint64_t>(head) * in.out_head + cast<uint64_t>(i) * in.out_row);
         const Registers of_head = code.registers("of_head", Float(32), 2);
@@ -162,7 +151,7 @@ private:
     Expr score(const Expr &j) {
         const Registers result = code.registers("score", Int(32), 1);
         code.set(result, 0, select(in.mode == masked_scores || in.mode == probabilities, INT32_MIN + 0x7f800000, 0));
-        code.when(j < field[field_kv_len] && i < field[field_q_len], [&] {
+        code.when(j < field.kv_len && i < field.q_len, [&] {
             const Expr raw = code.let("raw", dot(find_key(j)) * in.scale);
             const Registers capped = code.registers("capped", Float(32), 1);
             code.set(capped, 0, raw);
@@ -183,7 +172,7 @@ private:
     Slot find_key(const Expr &j) {
         const Registers at = code.registers("page_and_slot", Int(32), 2);
         code.set(at, 0, sequence);
-        code.set(at, 1, field[field_first_key] + j);
+        code.set(at, 1, field.first_key + j);
         code.when(in.page_size > 0, [&] {
             const Expr page = code.let("page", quotient(j, in.page_size));
             const Expr entry = element_bytes(sequence, in.page_table.stride(1), 4) +
@@ -239,7 +228,7 @@ private:
                          elements.load(row_of(in.bias_16, 2) + element_bytes(j, in.bias_16.stride(0), 2), 1)[0]);
             });
         }
-        const Expr distance = token_distance(j, i, field[field_position_offset]);
+        const Expr distance = token_distance(j, i, field.position_offset);
         code.when(!is_negative_infinity(added[0]), [&] {
             code.set(result, 0, bits(capped + (added[0] + alibi(slope, distance, cast<uint8_t>(in.symmetric)))));
         });
@@ -252,7 +241,7 @@ private:
         code.when(pass == 1, [&] { code.set(row_sum, 0, row_sum[0] + weight()); });
         code.when(pass == 2, [&] {
             const Registers value = code.registers("value", Int(32), 1);
-            code.set(value, 0, select(i < field[field_q_len], bits(x), 0));
+            code.set(value, 0, select(i < field.q_len, bits(x), 0));
             code.when(in.mode == probabilities, [&] { code.set(value, 0, bits(strict_float(weight() * factor[0]))); });
             const Expr result = code.let("result", value[0]);
             code.when(

@@ -56,27 +56,16 @@ ProgramBuilder::Query ProgramBuilder::query_of(const Expr &row) const {
 }
 
 void ProgramBuilder::read_sequence() {
-    Registers fields = code.registers("fields", Int(32), num_sequence_fields);
-    code.when(
-        in.uniform != 0,
-        [&] {
-            const Expr same[] = {in.max_q_len,      0, in.max_kv_len, 0, in.visible_begin, in.visible_end,
-                                 in.position_offset};
-            for (int i = field_q_len; i <= field_position_offset; i++) code.set(fields, i, same[i]);
-        },
-        [&] {
-            Expr at = in.sequences.address() + cast<uint64_t>(sequence) * (4 * num_sequence_fields);
-            for (int i = field_q_len; i <= field_position_offset; i++) {
-                code.set(fields, i, load_i32(at + cast<uint64_t>(4 * i)));
-            }
-        });
-    q_len = code.let("q_len", fields[field_q_len]);
-    first_q = code.let("first_q", fields[field_first_q]);
-    kv_len = code.let("kv_len", fields[field_kv_len]);
-    first_key = code.let("first_key", fields[field_first_key]);
-    visible_begin = code.let("visible_begin", fields[field_visible_begin]);
-    visible_end = code.let("visible_end", fields[field_visible_end]);
-    position_offset = code.let("position_offset", fields[field_position_offset]);
+    const SequenceFields fields =
+        read_sequence_fields(code, in.sequences, sequence, in.uniform,
+                             {in.max_q_len, 0, in.max_kv_len, 0, in.visible_begin, in.visible_end, in.position_offset});
+    q_len = fields.q_len;
+    first_q = fields.first_q;
+    kv_len = fields.kv_len;
+    first_key = fields.first_key;
+    visible_begin = fields.visible_begin;
+    visible_end = fields.visible_end;
+    position_offset = fields.position_offset;
     num_rows = cfg.packs_group ? code.let("num_rows", q_len * in.group_size) : q_len;
 }
 

@@ -18,4 +18,8 @@ heed_status OpSession::open(const heed_execution &execution, Op op, heed_dtype d
     return best_cuda_op_row(op, dtype, kv_dtype, std::min(limit, context_.capability()), &row_);
 }
 
+heed_status OpSession::find(Op op, heed_dtype dtype, heed_dtype kv_dtype, const OpKernel **row) const {
+    return best_cuda_op_row(op, dtype, kv_dtype, context_.capability(), row);
+}
+
 }  // namespace heed::cuda

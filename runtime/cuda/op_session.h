@@ -18,6 +18,9 @@ public:
     heed_status open(const heed_execution &execution, Op op, heed_dtype dtype, heed_dtype kv_dtype,
                      int limit = INT_MAX);
 
+    // Another row for the same chip, as open() finds one.
+    heed_status find(Op op, heed_dtype dtype, heed_dtype kv_dtype, const OpKernel **row) const;
+
     const OpKernel &row() const { return *row_; }
     Launches &launches() { return *launches_; }
 

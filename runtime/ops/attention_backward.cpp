@@ -2,12 +2,12 @@
 #include "ops/attention_backward.h"
 
 #include <algorithm>
-#include <cinttypes>
 
+#include "cuda/backward.h"
 #include "heuristics.h"
-#include "inputs.h"
 #include "kernel_call.h"
 #include "ops/backward_rows.h"
+#include "ops/gradient_checks.h"
 #include "ops/op_rows.h"
 #include "ranges.h"
 #include "scratch.h"
@@ -17,26 +17,10 @@
 namespace heed {
 namespace {
 
-constexpr const char *function = "heed_attention_backward";
+constexpr const char *function = backward_function;
 
 // Tasks that a problem is cut into by ranges of keys, where it has fewer heads of keys.
 constexpr int64_t wanted_tasks = 8;
-
-heed_status check_supported(const heed_plan &plan) {
-    const heed_problem &p = plan.problem;
-    if (p.device != HEED_CPU) return fail(HEED_UNSUPPORTED, "device is HEED_CUDA; %s runs on the CPU only", function);
-    if (p.kv_dtype == HEED_I8) return fail(HEED_UNSUPPORTED, "kv_dtype is i8; %s needs k and v in dtype", function);
-    if (p.kv_storage == HEED_KV_PAGED) {
-        return fail(HEED_UNSUPPORTED, "kv_storage is paged; %s serves contiguous and varlen keys", function);
-    }
-    if (p.score_mod[0] != '\0') {
-        return fail(HEED_UNSUPPORTED, "score_mod is %s; %s has no gradient of score functions", p.score_mod, function);
-    }
-    if (!p.want_lse) {
-        return fail(HEED_INVALID_ARGUMENT, "want_lse is false; %s recomputes the weights from lse", function);
-    }
-    return HEED_OK;
-}
 
 // Whether several logits share an element of the bias.
 bool shares_bias(const heed_problem &p, const ProblemViews &views) {
@@ -72,47 +56,6 @@ heed_status read_sequences(const BackwardCall &call, double *pairs) {
         *pairs += static_cast<double>(place.q_len) * place.kv_len * p.num_heads;
     }
     return status ? status : reader.finish();
-}
-
-heed_status check_output(const char *name, const heed_tensor &tensor, heed_dtype dtype, const View &view,
-                         MemoryRanges *ranges) {
-    if (tensor.data == nullptr) return HEED_OK;
-    const Shape shape = {{view.extent[0], view.extent[1], view.extent[2], view.extent[3]}};
-    const heed_layout layout = {{view.stride[0], view.stride[1], view.stride[2], view.stride[3]}};
-    View written;
-    const heed_status status = view.span == 0 ? HEED_OK : make_view(name, shape, layout, Access::write, &written);
-    return status ? status : ranges->add(name, tensor, dtype, view.span, Access::write);
-}
-
-heed_status check_wanted(const char *name, const heed_tensor &tensor, const char *field, bool has) {
-    if (tensor.data == nullptr || has) return HEED_OK;
-    return fail(HEED_INVALID_ARGUMENT, "%s.data is not NULL; the problem's %s is false", name, field);
-}
-
-heed_status check_memory(const heed_plan &plan, const heed_args &args, const heed_gradients &gradients,
-                         const BackwardLayout &layout) {
-    const heed_problem &p = plan.problem;
-    const ProblemViews &views = plan.views;
-    heed_status status = check_wanted("dbias", gradients.dbias, "has_bias", p.has_bias);
-    if (!status) status = check_wanted("dsink", gradients.dsink, "has_sink", p.has_sink);
-    MemoryRanges ranges;
-    if (!status) status = check_output("dq", gradients.dq, p.dtype, views.q, &ranges);
-    if (!status) status = check_output("dk", gradients.dk, p.dtype, views.k, &ranges);
-    if (!status) status = check_output("dv", gradients.dv, p.dtype, views.v, &ranges);
-    if (!status) status = check_output("dbias", gradients.dbias, p.bias_dtype, dbias_view(p, views), &ranges);
-    const View per_head = {{1, 1, 1, p.num_heads}, {0, 0, 0, 1}, p.num_heads};
-    if (!status) status = check_output("dsink", gradients.dsink, HEED_F32, per_head, &ranges);
-    if (status) return status;
-    if (args.workspace_bytes < static_cast<size_t>(layout.total)) {
-        return fail(HEED_WORKSPACE_TOO_SMALL, "workspace_bytes is %zu; %s needs %" PRId64, args.workspace_bytes,
-                    function, layout.total);
-    }
-    status =
-        ranges.add("workspace", args.workspace, layout.total / scratch_alignment, scratch_alignment, Access::write);
-    if (!status) status = ranges.add("out", args.out, p.dtype, views.out.span, Access::read);
-    if (!status) status = ranges.add("lse", args.lse, HEED_F32, views.lse.span, Access::read);
-    if (!status) status = ranges.add("dout", gradients.dout, p.dtype, views.out.span, Access::read);
-    return status ? status : add_inputs(p, views, args, Reads::all, &ranges);
 }
 
 // Zeros for the keys of no block: behind kv_len.
@@ -204,20 +147,10 @@ heed_status run(const BackwardCall &call, double pairs) {
 
 }  // namespace
 
-View dbias_view(const heed_problem &p, const ProblemViews &views) {
-    View view = views.bias;
-    if (!p.has_bias) return View{};
-    for (int n = 0; n < 4; n++) {
-        if (view.stride[n] == 0 && view.extent[n] > 1) view.extent[n] = 1;
-    }
-    return view;
-}
-
 heed_status lay_out_backward(const heed_plan &plan, BackwardLayout *layout) {
     const heed_problem &p = plan.problem;
     *layout = BackwardLayout{};
-    heed_status status = check_supported(plan);
-    if (status) return status;
+    heed_status status = HEED_OK;
     if (p.dtype != HEED_BF16 || find_op_row(Op::attention_backward, HEED_BF16, HEED_BF16, &layout->tile)) {
         status = find_op_row(Op::attention_backward, HEED_F32, HEED_F32, &layout->tile);
     }
@@ -256,14 +189,39 @@ heed_status lay_out_backward(const heed_plan &plan, BackwardLayout *layout) {
     return fail(HEED_UNSUPPORTED, "the workspace of %s is beyond 2^63-1 bytes", function);
 }
 
+namespace {
+
+heed_status run_on_cpu(const heed_plan &plan, const heed_args &args, const heed_gradients &gradients,
+                       const BackwardLayout &layout) {
+    const BackwardCall call = {plan, args, gradients, layout};
+    double pairs = 0;
+    const heed_status status = read_sequences(call, &pairs);
+    return status ? status : run(call, pairs);
+}
+
+struct Layouts {
+    BackwardLayout cpu;
+    CudaBackwardLayout cuda;
+    int64_t total;
+};
+
+heed_status lay_out(const heed_plan &plan, Layouts *layouts) {
+    const bool on_cuda = plan.problem.device == HEED_CUDA;
+    heed_status status = check_gradients_supported(plan);
+    if (status) return status;
+    status = on_cuda ? lay_out_backward_on_cuda(plan, &layouts->cuda) : lay_out_backward(plan, &layouts->cpu);
+    layouts->total = on_cuda ? layouts->cuda.total : layouts->cpu.total;
+    return status;
+}
+
+}  // namespace
 }  // namespace heed
 
 extern "C" {
 
 size_t heed_attention_backward_workspace_bytes(const heed_plan *plan) {
-    heed::BackwardLayout layout;
-    if (plan == nullptr) return 0;
-    return heed::lay_out_backward(*plan, &layout) == HEED_OK ? static_cast<size_t>(layout.total) : 0;
+    heed::Layouts layouts = {};
+    return plan == nullptr || heed::lay_out(*plan, &layouts) ? 0 : static_cast<size_t>(layouts.total);
 }
 
 heed_status heed_attention_backward(const heed_plan *plan, const heed_args *args, const heed_gradients *gradients) {
@@ -274,17 +232,15 @@ heed_status heed_attention_backward(const heed_plan *plan, const heed_args *args
     if (!status) {
         status = heed::check_struct_size("heed_gradients", gradients->struct_size, sizeof(heed_gradients));
     }
-    heed::BackwardLayout layout;
-    if (!status) status = heed::lay_out_backward(*plan, &layout);
+    heed::Layouts layouts = {};
+    if (!status) status = heed::lay_out(*plan, &layouts);
     if (status) return status;
     const heed_args own_args = *args;
     const heed_gradients own_gradients = *gradients;
-    status = heed::check_memory(*plan, own_args, own_gradients, layout);
+    status = heed::check_gradients_memory(*plan, own_args, own_gradients, layouts.total);
     if (status) return status;
-    const heed::BackwardCall call = {*plan, own_args, own_gradients, layout};
-    double pairs = 0;
-    status = heed::read_sequences(call, &pairs);
-    return status ? status : heed::run(call, pairs);
+    if (plan->problem.device == HEED_CPU) return heed::run_on_cpu(*plan, own_args, own_gradients, layouts.cpu);
+    return heed::run_backward_on_cuda(*plan, own_args, own_gradients, layouts.cuda);
 }
 
 }  // extern "C"

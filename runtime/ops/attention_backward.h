@@ -41,11 +41,8 @@ struct BackwardLayout {
     bool has_words() const { return tile->dtype == HEED_BF16; }
 };
 
-// UNSUPPORTED with a sentence where this version has no gradients for the problem.
+// UNSUPPORTED with a sentence where there is no row for the type.
 heed_status lay_out_backward(const heed_plan &plan, BackwardLayout *layout);
-
-// The view of dbias: extent 1 where the bias does not move.
-View dbias_view(const heed_problem &problem, const ProblemViews &views);
 
 struct BackwardCall {
     const heed_plan &plan;

@@ -5,6 +5,7 @@
 #include "dropout.h"
 #include "float_environment.h"
 #include "ops/backward_rows.h"
+#include "ops/gradient_checks.h"
 #include "status.h"
 #include "weight_element.h"
 

@@ -9,6 +9,7 @@
 #include "float_environment.h"
 #include "ops/attention_backward.h"
 #include "ops/backward_words.h"
+#include "ops/gradient_checks.h"
 #include "status.h"
 #include "weight_element.h"
 

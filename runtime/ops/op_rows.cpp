@@ -12,7 +12,7 @@
 namespace heed {
 namespace {
 
-std::atomic<Isa> highest_isa{highest_cpu_isa};
+std::atomic<Isa> highest_isa{highest_cpu_isa}, highest_cuda{highest_cuda_isa};
 
 const char *op_name(Op op) {
     switch (op) {
@@ -30,6 +30,12 @@ const char *op_name(Op op) {
         return "attention_probs";
     case Op::attention_backward:
         return "attention_backward";
+    case Op::attention_backward_bias:
+        return "attention_backward_bias";
+    case Op::attention_backward_sinks:
+        return "attention_backward_sinks";
+    case Op::attention_backward_stats:
+        return "attention_backward_stats";
     case Op::linear_rows:
         return "linear_rows";
     case Op::linear:
@@ -79,6 +85,7 @@ heed_status best_cuda_op_row(Op op, heed_dtype dtype, heed_dtype kv_dtype, int c
     for (int32_t i = 0; i < heed_kernel_table.num_ops; i++) {
         const OpKernel &r = heed_kernel_table.ops[i];
         if (r.op != op || r.dtype != dtype || r.kv_dtype != kv_dtype || !is_cuda(r.isa)) continue;
+        if (r.isa > highest_cuda.load(std::memory_order_relaxed)) continue;
         if (required_capability(r.isa) > capability || (*row != nullptr && r.isa < (*row)->isa)) continue;
         *row = &r;
     }
@@ -116,6 +123,6 @@ heed_status find_linear_rows(heed_dtype dtype, heed_linear_weights *w) {
     return fail(HEED_UNSUPPORTED, "this program's kernel library has no row of linear_rows for %s", dtype_name(dtype));
 }
 
-void limit_op_isa(Isa isa) { highest_isa.store(isa, std::memory_order_relaxed); }
+void limit_op_isa(Isa isa) { (is_cuda(isa) ? highest_cuda : highest_isa).store(isa, std::memory_order_relaxed); }
 
 }  // namespace heed

@@ -17,9 +17,9 @@ heed_status best_cuda_op_row(Op op, heed_dtype dtype, heed_dtype kv_dtype, int c
 // The register tiles of linear for the best ISA: fills tiles, row_tiles, num_tiles and columns.
 heed_status find_linear_rows(heed_dtype dtype, heed_linear_weights *weights);
 
-// Rows above `isa` are passed over from now on, in the whole process: so that tests run every row. highest_cpu_isa:
-// none.
-constexpr Isa highest_cpu_isa = Isa::amx;
+// Rows of the CPU, or of CUDA, above `isa` are passed over from now on, in the whole process: so that tests run every
+// row. highest_cpu_isa, highest_cuda_isa: none.
+constexpr Isa highest_cpu_isa = Isa::amx, highest_cuda_isa = Isa::sm80;
 void limit_op_isa(Isa isa);
 
 }  // namespace heed

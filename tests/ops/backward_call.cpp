@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "device.h"
 #include "element.h"
 #include "heed/ops.h"
 
@@ -38,7 +39,24 @@ heed_status BackwardCall::backward() {
     heed_args args = forward.args;
     args.workspace = workspace_.data();
     args.workspace_bytes = workspace_.bytes();
-    return heed_attention_backward(forward.plan(), &args, &gradients);
+    if (test_device() == HEED_CPU) return heed_attention_backward(forward.plan(), &args, &gradients);
+
+    DeviceMirror mirror;
+    heed_gradients on_device = gradients;
+    for (heed_tensor *tensor : {&on_device.dq, &on_device.dk, &on_device.dv, &on_device.dbias, &on_device.dsink}) {
+        if (tensor->data == nullptr) continue;
+        mirror.add(tensor->data, static_cast<size_t>(tensor->size * element_bytes(tensor->dtype)), true);
+        tensor->data = mirror.on_device(tensor->data);
+    }
+    mirror.add(gradients.dout.data, dout_.bytes(), false);
+    on_device.dout.data = mirror.on_device(gradients.dout.data);
+    mirror.add(workspace_.data(), workspace_.bytes(), true);
+    const auto run = [&](heed_args own) {
+        own.workspace = mirror.on_device(workspace_.data());
+        own.workspace_bytes = workspace_.bytes();
+        return heed_attention_backward(forward.plan(), &own, &on_device);
+    };
+    return forward.run_on_device(run, &mirror);
 }
 
 GradientInputs BackwardCall::inputs() const {

@@ -101,8 +101,10 @@ public:
     bool canaries_intact() const;
     bool outputs_untouched() const;
 
-private:
+    // On CUDA: run(args) with copies of this call's tensors on the device, which come back with those of `also`.
     heed_status run_on_device(const std::function<heed_status(const heed_args &)> &run, DeviceMirror *also = nullptr);
+
+private:
     Extents q_extents(int32_t head_dim) const;
     Extents kv_extents(int32_t head_dim) const;
     Extents lse_extents() const;

@@ -1,0 +1,68 @@
+#include "backward_block.h"
+
+#include "../ceil_div.h"
+#include "../score_mod.h"
+
+namespace heed::cuda {
+
+using namespace Halide;
+
+namespace {
+
+// Of 64-bit values, in 32 bits.
+Expr between(const Expr &x, const Expr &least, const Expr &most) { return cast<int32_t>(max(min(x, most), least)); }
+
+}  // namespace
+
+Expr BackwardBlock::num_blocks(int rows) const {
+    const Expr blocks = ceil_div(select(is_keys, in.max_kv_len, in.max_q_len), rows);
+    return in.batch * select(is_keys, in.k.extent(1), in.q.extent(1)) * blocks;
+}
+
+void BackwardBlock::locate(const Expr &block, int rows) {
+    const Expr heads = select(is_keys, in.k.extent(1), in.q.extent(1));
+    const Expr blocks = code.let("blocks", ceil_div(select(is_keys, in.max_kv_len, in.max_q_len), rows));
+    const Expr line = code.let("line", quotient(block, blocks));
+    first_row = code.let("first_row", (block - line * blocks) * rows);
+    sequence = code.let("sequence", quotient(line, heads));
+    head = code.let("head", line - sequence * heads);
+    fields = in.read_sequence(code, sequence);
+    num_rows = select(is_keys, fields.kv_len, fields.q_len);
+    stored_rows = code.let("stored_rows", select(is_keys && in.all_keys != 0, in.max_kv_len, num_rows));
+    num_heads = select(is_keys, quotient(in.q.extent(1), in.k.extent(1)), 1);
+
+    // Key j and query i meet where i + visible_begin <= j < i + visible_end: both bounds of either move with the other.
+    const auto wide = [](const Expr &x) { return cast<int64_t>(x); };
+    const Expr last = min(first_row + rows, num_rows) - 1;
+    const Expr none = cast<int64_t>(0), q_len = wide(fields.q_len), kv_len = wide(fields.kv_len);
+    const Expr above_first = wide(first_row) - fields.visible_end + 1, above_last = wide(last) - fields.visible_end + 1,
+               below_first = wide(first_row) - fields.visible_begin + 1,
+               below_last = wide(last) - fields.visible_begin + 1;
+    const auto choose = [&](const char *name, const Expr &queries, const Expr &keys, const Expr &most) {
+        return code.let(name, select(first_row < num_rows, between(select(is_keys, queries, keys), none, most), 0));
+    };
+    const Expr most = select(is_keys, q_len, kv_len);
+    begin_other = choose("begin_other", above_first, wide(first_row) + fields.visible_begin, most);
+    end_other = choose("end_other", below_last, wide(last) + fields.visible_end, most);
+    full_begin = choose("full_begin", above_last, wide(last) + fields.visible_begin, most);
+    full_end = choose("full_end", below_first, wide(first_row) + fields.visible_end, most);
+}
+
+Expr BackwardBlock::other_head(const Expr &h) const {
+    const Expr group = quotient(in.q.extent(1), in.k.extent(1));
+    return select(is_keys, head * group + h, quotient(head, group));
+}
+
+BackwardBlock::Rows BackwardBlock::rows(const DeviceTensor &of_keys, const DeviceTensor &of_queries, const Expr &keys,
+                                        const Expr &of_head) const {
+    const auto first = [&](const DeviceTensor &tensor, const Expr &token) {
+        return tensor_row(tensor, sequence, of_head, token, size);
+    };
+    const auto row_bytes = [&](const DeviceTensor &tensor) { return cast<int64_t>(tensor.stride(2)) * size; };
+    return {select(keys, first(of_keys, fields.first_key), first(of_queries, fields.first_q)),
+            select(keys, row_bytes(of_keys), row_bytes(of_queries)),
+            select(keys, of_keys.extent(0), of_queries.extent(0)),
+            select(keys, of_keys.address(), of_queries.address()) != cast<uint64_t>(0)};
+}
+
+}  // namespace heed::cuda

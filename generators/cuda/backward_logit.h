@@ -1,0 +1,43 @@
+#pragma once
+// One logit of attention's gradients as device code: the formulas of generators/backward_logits.h, with loads of its
+// own.
+
+#include "backward_inputs.h"
+#include "row_elements.h"
+
+namespace heed::cuda {
+
+// Of a head of a sequence.
+struct BackwardHead {
+    Halide::Expr sequence, head, slope;
+    SequenceFields fields;
+};
+
+// What the products of a logit make: the weight behind dropout, the gradient of scale * q.k and that of the logit.
+struct LogitGradients {
+    Halide::Expr weight, score, logit;
+};
+
+class BackwardLogit {
+public:
+    BackwardLogit(ElementType type, const BackwardInputs &in, DeviceCode &code)
+        : in(in), code(code), elements(type, code) {}
+
+    // 0 without slopes.
+    Halide::Expr load_slope(const Halide::Expr &head);
+    // Of query i and key j, which need not exist, from q.k and dout.v. Hidden products may be anything.
+    LogitGradients gradients(const BackwardHead &at, const Halide::Expr &i, const Halide::Expr &j,
+                             const Halide::Expr &dot, const Halide::Expr &weight_dot, const Halide::Expr &lse_log2,
+                             const Halide::Expr &delta);
+
+private:
+    const BackwardInputs &in;
+    DeviceCode &code;
+    RowElements elements;
+
+    Halide::Expr element_of(const DeviceTensor &tensor, const BackwardHead &at, const Halide::Expr &i,
+                            const Halide::Expr &j, int size);
+    Halide::Expr factor_of_dropout(const BackwardHead &at, const Halide::Expr &i, const Halide::Expr &j);
+};
+
+}  // namespace heed::cuda

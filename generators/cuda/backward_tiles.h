@@ -1,0 +1,18 @@
+#pragma once
+// Attention's gradients without tensor cores: products in f32, of any type, for head dims of any size
+// (runtime/kernel.h: CUDA attention_backward). It also serves where tensor cores' sums are no numbers: a factor of 0
+// hides whatever it multiplies.
+
+#include <string>
+
+#include "../element_type.h"
+#include "Halide.h"
+
+namespace heed::cuda {
+
+constexpr int backward_tile_threads = 128;  // of a block
+int backward_tile_shared_bytes();
+
+Halide::Module backward_tiles_module(const std::string &name, ElementType type, const Halide::Target &target);
+
+}  // namespace heed::cuda

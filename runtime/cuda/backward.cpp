@@ -1,0 +1,159 @@
+#include "cuda/backward.h"
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "cuda/op_session.h"
+#include "cuda/sequence_table.h"
+#include "kernel_call.h"
+#include "make_call.h"
+#include "ops/gradient_checks.h"
+#include "ops/op_rows.h"
+#include "status.h"
+#include "workspace.h"
+
+namespace heed {
+namespace {
+
+// A launch numbers its rows, and its blocks, with 32 bits.
+constexpr int64_t max_rows = int64_t{1} << 30;
+constexpr int32_t row_block = 64;   // blocks of rows of any kernel divide it
+constexpr int64_t stat_floats = 2;  // of a row
+enum Side : int32_t { side_keys, side_queries };
+
+class Backward {
+public:
+    Backward(const heed_plan &plan, const heed_args &args, const heed_gradients &gradients,
+             const CudaBackwardLayout &layout)
+        : plan_(plan), p_(plan.problem), args_(args), gradients_(gradients), layout_(layout),
+          call_(make_call(plan, args)) {}
+
+    heed_status run() {
+        heed_status status = check_sequences(plan_, args_);
+        heed_execution execution = {};
+        execution.stream = args_.stream;
+        if (!status) status = session_.open(execution, Op::attention_backward, p_.dtype, p_.dtype);
+        if (!status) status = put_sequences(plan_, args_, &session_.launches());
+        const bool has_queries = p_.batch > 0 && p_.max_q_len > 0, has_keys = p_.batch > 0 && p_.max_kv_len > 0;
+        if (!status && has_queries) status = launch(Op::attention_backward_stats);
+        if (!status && has_keys && (gradients_.dk.data != nullptr || gradients_.dv.data != nullptr)) {
+            status = launch(Op::attention_backward, side_keys);
+        }
+        if (!status && has_queries && gradients_.dq.data != nullptr) {
+            status = launch(Op::attention_backward, side_queries);
+        }
+        if (!status && gradients_.dbias.data != nullptr && plan_.views.bias.span > 0) {
+            status = launch(Op::attention_backward_bias);
+        }
+        if (!status && gradients_.dsink.data != nullptr) status = launch(Op::attention_backward_sinks);
+        return status;
+    }
+
+private:
+    const heed_plan &plan_;
+    const heed_problem &p_;
+    const heed_args &args_;
+    const heed_gradients &gradients_;
+    const CudaBackwardLayout &layout_;
+    const KernelCall call_;
+    cuda::OpSession session_;
+
+    static KernelBuffer like(KernelBuffer buffer, const heed_tensor &tensor) {
+        buffer.data = tensor.data;
+        return buffer;
+    }
+
+    heed_status launch(Op op, Side side = side_keys) {
+        const OpKernel *row = nullptr;
+        if (const heed_status status = session_.find(op, p_.dtype, p_.dtype, &row)) return status;
+        const KernelBuffer dout = like(call_.out, gradients_.dout), dq = like(call_.q, gradients_.dq),
+                           dk = like(call_.k, gradients_.dk), dv = like(call_.v, gradients_.dv);
+        // By its address: it has the bias' type.
+        KernelBuffer dbias = {nullptr, HEED_U8, 4, {}, {}};
+        if (p_.has_bias) dbias = kernel_buffer(gradients_.dbias.data, HEED_U8, dbias_view(p_, plan_.views));
+        const int32_t symmetric = p_.alibi_symmetric, side_number = side,
+                      all_keys = p_.kv_storage == HEED_KV_CONTIGUOUS, no_rows = 1;
+        const uint64_t stats = cuda::address_of(static_cast<char *>(args_.workspace) + layout_.stats), no_faults = 0,
+                       dsink = cuda::address_of(gradients_.dsink.data);
+        const KernelBuffer written = cuda::named(args_.workspace);
+        const std::initializer_list<OpArgument> arguments = {call_.q,
+                                                             call_.k,
+                                                             call_.v,
+                                                             call_.out,
+                                                             call_.lse,
+                                                             dout,
+                                                             call_.mask,
+                                                             call_.bias,
+                                                             call_.bias_16,
+                                                             call_.sink,
+                                                             call_.alibi_slopes,
+                                                             call_.tasks,
+                                                             dq,
+                                                             dk,
+                                                             dv,
+                                                             dbias,
+                                                             p_.batch,
+                                                             p_.max_q_len,
+                                                             p_.max_kv_len,
+                                                             call_.uniform,
+                                                             call_.visible_begin,
+                                                             call_.visible_end,
+                                                             call_.position_offset,
+                                                             call_.mask_form,
+                                                             call_.bias_form,
+                                                             symmetric,
+                                                             side_number,
+                                                             all_keys,
+                                                             layout_.stat_rows,
+                                                             no_rows,
+                                                             call_.scale,
+                                                             call_.softcap,
+                                                             call_.dropout_scale,
+                                                             call_.dropout_seed,
+                                                             call_.dropout_offset,
+                                                             call_.dropout_threshold,
+                                                             stats,
+                                                             no_faults,
+                                                             dsink,
+                                                             written};
+        return cuda::launch_op(*row, arguments.begin(), static_cast<int>(arguments.size()), session_.launches());
+    }
+};
+
+// Rows of all heads of a side, in whole blocks.
+heed_status check_rows(const heed_problem &p, const char *heads_name, int32_t heads, const char *len_name,
+                       int32_t len) {
+    int64_t rows = 0;
+    if (checked_mul(int64_t{p.batch} * heads, round_up(len, row_block), &rows) && rows <= max_rows) return HEED_OK;
+    return fail(HEED_UNSUPPORTED, "batch * %s * %s is %d * %d * %d; %s on CUDA serves up to 2^30", heads_name, len_name,
+                p.batch, heads, len, backward_function);
+}
+
+}  // namespace
+
+heed_status lay_out_backward_on_cuda(const heed_plan &plan, CudaBackwardLayout *layout) {
+    const heed_problem &p = plan.problem;
+    *layout = CudaBackwardLayout{};
+    heed_status status = check_rows(p, "num_heads", p.num_heads, "max_q_len", p.max_q_len);
+    if (!status) status = check_rows(p, "num_kv_heads", p.num_kv_heads, "max_kv_len", p.max_kv_len);
+    for (const Op op : {Op::attention_backward, Op::attention_backward_bias, Op::attention_backward_sinks,
+                        Op::attention_backward_stats}) {
+        const OpKernel *row = nullptr;
+        if (!status) status = find_cuda_op_row(op, p.dtype, p.dtype, &row);
+    }
+    if (status) return status;
+    Size total;
+    append_part(&total, Size{is_uniform(p) ? 0 : p.batch} * num_sequence_fields * int64_t{sizeof(int32_t)});
+    layout->stat_rows = static_cast<int32_t>(round_up(p.max_q_len, row_block));
+    const Size rows = Size{p.batch} * p.num_heads * layout->stat_rows;
+    layout->stats = append_part(&total, rows * stat_floats * int64_t{sizeof(float)});
+    layout->total = total.value;
+    return HEED_OK;
+}
+
+heed_status run_backward_on_cuda(const heed_plan &plan, const heed_args &args, const heed_gradients &gradients,
+                                 const CudaBackwardLayout &layout) {
+    return Backward(plan, args, gradients, layout).run();
+}
+
+}  // namespace heed
