@@ -8,6 +8,7 @@
 #include "cuda/attention_cuda.h"
 #include "cuda/attention_program.h"
 #include "cuda/backward_bias.h"
+#include "cuda/backward_cores.h"
 #include "cuda/backward_rows.h"
 #include "cuda/backward_tiles.h"
 #include "cuda/device_binary.h"
@@ -72,11 +73,27 @@ struct CudaOp {
     int shared_bytes = 0;
 };
 
-// By operation, int8 keys, and capability.
+template <cuda::BackwardSide side, int head_dim>
+CudaOp backward_op() {
+    const cuda::BackwardTile tile = backward_tile_cuda(head_dim);
+    return {tile.threads(),
+            [](auto &name, ElementType type, auto &target) {
+                return cuda::backward_cores_module(name, type, side, backward_tile_cuda(head_dim), target);
+            },
+            cuda::backward_cores_shared_bytes(side, tile)};
+}
+
+// By operation with its head dim, int8 keys, and capability.
 const std::map<std::string, CudaOp> cuda_ops = {
     {"attention_backward_sm75",
      {cuda::backward_tile_threads, cuda::backward_tiles_module, cuda::backward_tile_shared_bytes()}},
     {"attention_backward_bias_sm75", {cuda::bias_threads, cuda::backward_bias_module, cuda::bias_shared_bytes}},
+    {"attention_backward_keys_d64_sm80", backward_op<cuda::backward_keys, 64>()},
+    {"attention_backward_keys_d128_sm80", backward_op<cuda::backward_keys, 128>()},
+    {"attention_backward_keys_d256_sm80", backward_op<cuda::backward_keys, 256>()},
+    {"attention_backward_queries_d64_sm80", backward_op<cuda::backward_queries, 64>()},
+    {"attention_backward_queries_d128_sm80", backward_op<cuda::backward_queries, 128>()},
+    {"attention_backward_queries_d256_sm80", backward_op<cuda::backward_queries, 256>()},
     {"attention_backward_sinks_sm75", {cuda::backward_threads, cuda::backward_sinks_module, cuda::sinks_shared_bytes}},
     {"attention_backward_stats_sm75", {cuda::backward_threads, cuda::backward_stats_module}},
     {"attention_probs_sm75",
@@ -149,6 +166,8 @@ void generate_cuda_attention(const std::string &name, const std::string &isa, co
     write(cuda::assemble(module, {capability, tile.threads(), tile.blocks}, toolkit, base),
           cuda::attention_shared_bytes(config, tile), base);
 }
+
+int backward_rows_cuda(int head_dim) { return backward_tile_cuda(head_dim).rows(); }
 
 bool has_cuda_op(const std::string &op, const std::string &isa, bool codes) {
     return cuda_ops.count(key_of(op, isa, codes)) != 0;

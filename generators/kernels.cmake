@@ -107,6 +107,7 @@ if(HEED_CUDA)
     heed_add_op_rows(heed_kernels OP attention_probs DTYPE f32 f16 bf16 KV_DTYPE i8 ISA sm75)
     heed_add_op_rows(heed_kernels OP attention_backward attention_backward_bias attention_backward_sinks attention_backward_stats
         DTYPE f32 f16 bf16 ISA sm75)
+    heed_add_op_rows(heed_kernels OP attention_backward_keys attention_backward_queries DTYPE f16 bf16 HEAD_DIM 64 128 256 ISA sm80)
     heed_add_op_rows(heed_kernels OP linear DTYPE f16 bf16 ISA sm80)
     heed_add_op_rows(heed_kernels OP kv_append DTYPE f32 f16 bf16 KV_DTYPE i8 ISA sm75)
     heed_add_op_rows(heed_kernels OP kv_copy DTYPE u8 ISA sm75)

@@ -187,12 +187,29 @@ void generate_op(Options &options) {
     OpRow row;
     row.name = options.get("name");
     row.op = options.choice("op", "",
-                            {"attention_backward", "attention_backward_bias", "attention_backward_sinks",
-                             "attention_backward_stats", "attention_probs", "clip", "dropout_mask", "key_padding",
-                             "kv_append", "kv_copy", "layer_norm", "linear", "linear_rows", "merge_splits",
-                             "merge_states", "put_words", "rope", "sequences"});
+                            {"attention_backward",
+                             "attention_backward_bias",
+                             "attention_backward_keys",
+                             "attention_backward_queries",
+                             "attention_backward_sinks",
+                             "attention_backward_stats",
+                             "attention_probs",
+                             "clip",
+                             "dropout_mask",
+                             "key_padding",
+                             "kv_append",
+                             "kv_copy",
+                             "layer_norm",
+                             "linear",
+                             "linear_rows",
+                             "merge_splits",
+                             "merge_states",
+                             "put_words",
+                             "rope",
+                             "sequences"});
     row.rows = std::stoi(
         options.choice("rows", "0", {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "16", "32"}));
+    row.head_dim = std::stoi(options.choice("head_dim", "0", {"0", "64", "128", "256"}));
     row.dtype = options.choice("dtype", "", {"f32", "f16", "bf16", "u8", "i32"});
     row.kv_dtype = options.get("kv_dtype", row.dtype);
     row.isa = options.choice("isa", "", {"x86_64", "avx2", "avx512", "avx512bf16", "amx", "sm75", "sm80"});
@@ -206,7 +223,7 @@ void generate_op(Options &options) {
         throw BadInput(error);
     }
     if (is_cuda_isa(row.isa)) {
-        generate_cuda_op(row.name, row.op, row.isa, element_type(row.dtype), row.kv_dtype == "i8", options, base);
+        generate_cuda_op(row.name, row.kernel(), row.isa, element_type(row.dtype), row.kv_dtype == "i8", options, base);
     } else {
         const bool assembly = wants_assembly(options);
         options.refuse_unknown();

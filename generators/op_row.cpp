@@ -29,8 +29,8 @@ Halide::Module compile(const OpRow &row, Kernel kernel, void (*schedule)(Kernel 
 }  // namespace
 
 bool OpRow::is_cuda_only() const {
-    return op == "attention_backward_bias" || op == "attention_backward_sinks" || op == "attention_backward_stats" ||
-           op == "clip" || op == "key_padding" || op == "kv_copy" || op == "put_words" || op == "sequences";
+    return op.rfind("attention_backward_", 0) == 0 || op == "clip" || op == "key_padding" || op == "kv_copy" ||
+           op == "put_words" || op == "sequences";
 }
 
 std::string OpRow::error() const {
@@ -39,7 +39,7 @@ std::string OpRow::error() const {
     if (kv_dtype != wanted_kv && !(op == "attention_probs" && codes)) {
         return "kv_dtype = '" + kv_dtype + "' is not allowed with op=" + op + ": " + wanted_kv;
     }
-    if (is_cuda_isa(isa) ? !has_cuda_op(op, isa, codes) : is_cuda_only())
+    if (is_cuda_isa(isa) ? !has_cuda_op(kernel(), isa, codes) : is_cuda_only())
         return "isa = '" + isa + "' is not allowed with op=" + op;
     if (isa == "sm80" && dtype == "f32") return "dtype = f32 is not allowed with isa=sm80: f16, bf16";
     if ((is_linear() && !is_cuda_isa(isa)) != (rows > 0) || (isa == "amx" ? rows % 16 != 0 || rows > 32 : rows > 12))
@@ -62,6 +62,10 @@ std::string OpRow::registry_line() const {
     if (op == "attention_backward" && !is_cuda_isa(isa)) {
         tile_rows = isa == "amx" ? BackwardTilesBlock::queries : BackwardTile::queries;
         columns = isa == "amx" ? BackwardTilesBlock::keys : BackwardTile::keys;
+    }
+    if (head_dim > 0) {
+        tile_rows = backward_rows_cuda(head_dim);
+        columns = head_dim;
     }
     return "HEED_OP(" + name + ", " + op + ", " + dtype + ", " + kv_dtype + ", " + isa + ", " +
            std::to_string(tile_rows) + ", " + std::to_string(columns) + ")\n";

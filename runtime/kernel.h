@@ -219,12 +219,13 @@ struct Kernel {
 //                 bias, bias_16, sink, slopes, tasks as in attention rows, dq, dk, dv, and dbias of extent 1 along the
 //                 axes that share it; int32 batch, max_q_len, max_kv_len, uniform, visible begin, end and position
 //                 offset of every sequence then, MaskForm, BiasForm, alibi_symmetric, BackwardSide, all_keys (zeros for
-//                 keys behind a sequence's last), rows of stats, rows of the side for a fault; scale, softcap, dropout
+//                 keys behind a sequence's last), rows of stats; scale, softcap, dropout
 //                 scale float; dropout seed, offset, threshold, addresses of stats f32 (2: lse in log2 and delta, row,
-//                 head, sequence), of faults int32 (block of rows, head of the side, sequence) or 0, of dsink uint64;
+//                 head, sequence), of dsink uint64;
 //                 an output uint8 (1), as above. _stats writes stats, which the others read, _bias dbias, _sinks
-//                 dsink; the first dk and dv or dq, where there are faults of blocks that have one. See
-//                 generators/cuda/backward_inputs.h
+//                 dsink, the first dk and dv or dq. See
+//                 generators/cuda/backward_inputs.h. On tensor cores dk and dv are the business of _keys, dq that of
+//                 _queries (OpKernel: rows of a block, largest head dim)
 //   merge_splits  CUDA: states, sink f32 (head), num_splits int32; out, lse: the results of a decode row of splits
 //   layer_norm    x (d, row), weight, bias f32 (d), epsilon float; scratch outputs mean, factor f32 (row); out as x
 //                 or x itself
@@ -252,6 +253,8 @@ enum class Op : int32_t {
     key_padding,
     attention_backward,
     attention_backward_bias,
+    attention_backward_keys,
+    attention_backward_queries,
     attention_backward_sinks,
     attention_backward_stats
 };
@@ -266,7 +269,7 @@ struct OpKernel {
     heed_dtype dtype, kv_dtype;
     Isa isa;
     int (*call)(void **args);
-    int32_t rows = 0, columns = 0;  // linear and linear_rows: the register tile; attention_backward: the tile
+    int32_t rows = 0, columns = 0;  // linear and linear_rows: the register tile; attention_backward*: the tile
 };
 
 struct KernelTable {

@@ -6,6 +6,8 @@
 //   keys     X1 = k, X2 = v;     Y1 = q, Y2 = dout; sums dk and dv, over all heads of the group
 //   queries  X1 = q, X2 = dout;  Y1 = k, Y2 = v;    sum dq
 
+#include <utility>
+
 #include "backward_logit.h"
 
 namespace heed::cuda {
@@ -16,8 +18,9 @@ public:
     BackwardBlock(const BackwardInputs &in, DeviceCode &code, const Halide::Expr &is_keys, int size)
         : in(in), code(code), is_keys(is_keys), size(size) {}
 
-    // Blocks of `rows` rows of the side, in all; a host's expression.
-    Halide::Expr num_blocks(int rows) const;
+    // For launches of blocks of `rows` rows: what the host computes, and the number of blocks in all.
+    std::vector<std::pair<std::string, Halide::Expr>> host_values(int rows) const;
+    Halide::Expr num_blocks() const;
     // Sets what stands below. Neighbouring blocks belong to the same head.
     void locate(const Halide::Expr &block, int rows);
 
@@ -37,6 +40,7 @@ public:
     // whether there is such a tensor.
     struct Rows {
         Halide::Expr address, row_bytes, length, exists;
+        Halide::Expr whole, pairs;  // of 16 bytes, or of pairs of elements, whatever head and token
 
         Halide::Expr row(const Halide::Expr &number) const {
             return address + Halide::cast<uint64_t>(Halide::cast<int64_t>(number) * row_bytes);
@@ -53,7 +57,10 @@ private:
     DeviceCode &code;
     const Halide::Expr is_keys;
     const int size;
+    const Halide::Expr blocks_of_head = Halide::Internal::Variable::make(Halide::Int(32), "blocks_of_head"),
+                       group_size = Halide::Internal::Variable::make(Halide::Int(32), "group_size");
 
+    Halide::Expr heads() const { return select(is_keys, in.k.extent(1), in.q.extent(1)); }
     Rows rows(const DeviceTensor &of_keys, const DeviceTensor &of_queries, const Halide::Expr &keys,
               const Halide::Expr &of_head) const;
 };

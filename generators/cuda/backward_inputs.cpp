@@ -18,11 +18,11 @@ std::vector<Argument> BackwardInputs::arguments(ElementType type) const {
         result.emplace_back(t.name, Argument::InputBuffer, types[result.size()], t.dimensions, ArgumentEstimates());
     }
     for (const auto &param : {batch, max_q_len, max_kv_len, uniform, visible_begin, visible_end, position_offset,
-                              mask_form, bias_form, symmetric, side, all_keys, stat_rows, faulty_rows}) {
+                              mask_form, bias_form, symmetric, side, all_keys, stat_rows}) {
         result.emplace_back(param);
     }
     for (const auto &param : {scale, softcap, dropout_scale}) result.emplace_back(param);
-    for (const auto &param : {dropout_seed, dropout_offset, dropout_threshold, stats, faults, dsink}) {
+    for (const auto &param : {dropout_seed, dropout_offset, dropout_threshold, stats, dsink}) {
         result.emplace_back(param);
     }
     return result;

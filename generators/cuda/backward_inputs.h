@@ -30,13 +30,11 @@ struct BackwardInputs {
     Halide::Param<int32_t> side{"side"};
     Halide::Param<int32_t> all_keys{"all_keys"};    // not 0: keys behind a sequence's last one, up to max_kv_len, get 0
     Halide::Param<int32_t> stat_rows{"stat_rows"};  // rows of `stats` of a head
-    Halide::Param<int32_t> faulty_rows{"faulty_rows"};  // of the side that share an element of `faults`
     Halide::Param<float> scale{"scale"}, softcap{"softcap"}, dropout_scale{"dropout_scale"};
     Halide::Param<uint64_t> dropout_seed{"dropout_seed"}, dropout_offset{"dropout_offset"},
         dropout_threshold{"dropout_threshold"};
-    // Addresses: of `stats` (row, head, sequence); of int32 (block of rows, head, sequence), not 0 where sums of
-    // tensor cores are no numbers, or 0 for sums of all blocks; of dsink.
-    Halide::Param<uint64_t> stats{"stats"}, faults{"faults"}, dsink{"dsink"};
+    // Addresses: of `stats` (row, head, sequence), of dsink.
+    Halide::Param<uint64_t> stats{"stats"}, dsink{"dsink"};
 
     std::vector<DeviceTensor> tensors() const;
     std::vector<Halide::Argument> arguments(ElementType type) const;

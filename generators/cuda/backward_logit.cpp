@@ -28,7 +28,8 @@ Expr BackwardLogit::factor_of_dropout(const BackwardHead &at, const Expr &i, con
     code.set(factor, 0, 1.f);
     const auto wide = [](const Expr &x) { return cast<uint64_t>(x); };
     code.when(in.dropout_threshold != wide(0), [&] {
-        const DropoutStream stream = DropoutStream::of(in.dropout_seed, in.dropout_offset);
+        const DropoutStream stream =
+            DropoutStream::of(in.dropout_seed ^ wide(at.zero), in.dropout_offset ^ wide(at.zero));
         const Expr line = wide(at.sequence) * wide(in.q.extent(1)) + wide(at.head);
         const Expr element = code.let("element", (line * wide(in.max_q_len) + wide(i)) * wide(in.max_kv_len) + wide(j));
         const Expr word = philox_word(stream.seed_lo, stream.seed_hi, stream.offset_lo, stream.offset_hi, element);

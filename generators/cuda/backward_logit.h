@@ -7,10 +7,12 @@
 
 namespace heed::cuda {
 
-// Of a head of a sequence.
+// Of a head of a sequence. `zero` is 0, but a compiler must not know it where it has no registers for what it could
+// compute before a loop.
 struct BackwardHead {
     Halide::Expr sequence, head, slope;
     SequenceFields fields;
+    Halide::Expr zero = 0;
 };
 
 // What the products of a logit make: the weight behind dropout, the gradient of scale * q.k and that of the logit.

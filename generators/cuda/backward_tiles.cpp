@@ -33,11 +33,17 @@ public:
         const Expr number = Launch::block(name), block = code.let("block", quotient(number, chunks));
         first_column = code.let("first_column", (number - block * chunks) * width);
         at.locate(block, edge);
-        code.when(at.first_row < at.stored_rows && is_wanted(), [&] { run(); });
+        code.when(at.first_row < at.stored_rows, [&] { run(); });
         const Expr columns = select(in.side == backward_keys, max(in.q.extent(0), in.v.extent(0)), in.q.extent(0));
-        const Launch launch = {
-            name,         at.num_blocks(edge) * chunks,           backward_tile_threads, backward_tile_shared_bytes(),
-            in.tensors(), {{"chunks", ceil_div(columns, width)}}, code.finish()};
+        auto host_values = at.host_values(edge);
+        host_values.emplace_back("chunks", ceil_div(columns, width));
+        const Launch launch = {name,
+                               at.num_blocks() * chunks,
+                               backward_tile_threads,
+                               backward_tile_shared_bytes(),
+                               in.tensors(),
+                               host_values,
+                               code.finish()};
         return launch_module(name, Func("gradients_written"), {UInt(8)}, 1, in.arguments(type), launch, target);
     }
 
@@ -52,21 +58,6 @@ private:
     Expr thread, row, column;  // row: the first of this thread's; column: its first, the next are 16 further
     Expr first_column, shared, head, stats;
     Registers scores, weight_grads, sums[2];
-
-    // Without faults every block, else those whose rows have one.
-    Expr is_wanted() {
-        const Registers wanted = code.registers("wanted", Int(32), 1);
-        code.set(wanted, 0, 1);
-        code.when(in.faults != cast<uint64_t>(0), [&] {
-            const Expr keys = in.side == backward_keys;
-            const Expr rows = select(keys, in.max_kv_len, in.max_q_len);
-            const Expr blocks = quotient(rows + in.faulty_rows - 1, in.faulty_rows);
-            const Expr line = at.sequence * select(keys, in.k.extent(1), in.q.extent(1)) + at.head;
-            const Expr fault = line * blocks + quotient(at.first_row, in.faulty_rows);
-            code.set(wanted, 0, load_i32(in.faults + bytes_of(fault, 4)));
-        });
-        return code.let("is_wanted", wanted[0] != 0);
-    }
 
     void run() {
         shared = code.let("shared", shared_begin());

@@ -1,7 +1,6 @@
 #pragma once
 // Attention's gradients without tensor cores: products in f32, of any type, for head dims of any size
-// (runtime/kernel.h: CUDA attention_backward). It also serves where tensor cores' sums are no numbers: a factor of 0
-// hides whatever it multiplies.
+// (runtime/kernel.h: CUDA attention_backward).
 
 #include <string>
 

@@ -37,10 +37,10 @@ public:
         const bool has_queries = p_.batch > 0 && p_.max_q_len > 0, has_keys = p_.batch > 0 && p_.max_kv_len > 0;
         if (!status && has_queries) status = launch(Op::attention_backward_stats);
         if (!status && has_keys && (gradients_.dk.data != nullptr || gradients_.dv.data != nullptr)) {
-            status = launch(Op::attention_backward, side_keys);
+            status = launch_sums(side_keys);
         }
         if (!status && has_queries && gradients_.dq.data != nullptr) {
-            status = launch(Op::attention_backward, side_queries);
+            status = launch_sums(side_queries);
         }
         if (!status && gradients_.dbias.data != nullptr && plan_.views.bias.span > 0) {
             status = launch(Op::attention_backward_bias);
@@ -63,17 +63,30 @@ private:
         return buffer;
     }
 
+    // On tensor cores where there is a row for them.
+    heed_status launch_sums(Side side) {
+        const OpKernel *const cores =
+            find_backward_cores(side == side_keys ? Op::attention_backward_keys : Op::attention_backward_queries,
+                                p_.dtype, std::max(p_.head_dim, p_.head_dim_v), session_.capability());
+        return cores == nullptr ? launch(Op::attention_backward, side) : launch(*cores, side);
+    }
+
     heed_status launch(Op op, Side side = side_keys) {
         const OpKernel *row = nullptr;
-        if (const heed_status status = session_.find(op, p_.dtype, p_.dtype, &row)) return status;
+        const heed_status status = session_.find(op, p_.dtype, p_.dtype, &row);
+        return status ? status : launch(*row, side);
+    }
+
+    heed_status launch(const OpKernel &row, Side side) {
         const KernelBuffer dout = like(call_.out, gradients_.dout), dq = like(call_.q, gradients_.dq),
                            dk = like(call_.k, gradients_.dk), dv = like(call_.v, gradients_.dv);
         // By its address: it has the bias' type.
         KernelBuffer dbias = {nullptr, HEED_U8, 4, {}, {}};
         if (p_.has_bias) dbias = kernel_buffer(gradients_.dbias.data, HEED_U8, dbias_view(p_, plan_.views));
         const int32_t symmetric = p_.alibi_symmetric, side_number = side,
-                      all_keys = p_.kv_storage == HEED_KV_CONTIGUOUS, no_rows = 1;
-        const uint64_t stats = cuda::address_of(static_cast<char *>(args_.workspace) + layout_.stats), no_faults = 0,
+                      all_keys = p_.kv_storage == HEED_KV_CONTIGUOUS;
+        char *const workspace = static_cast<char *>(args_.workspace);
+        const uint64_t stats = cuda::address_of(workspace + layout_.stats),
                        dsink = cuda::address_of(gradients_.dsink.data);
         const KernelBuffer written = cuda::named(args_.workspace);
         const std::initializer_list<OpArgument> arguments = {call_.q,
@@ -105,7 +118,7 @@ private:
                                                              side_number,
                                                              all_keys,
                                                              layout_.stat_rows,
-                                                             no_rows,
+
                                                              call_.scale,
                                                              call_.softcap,
                                                              call_.dropout_scale,
@@ -113,10 +126,10 @@ private:
                                                              call_.dropout_offset,
                                                              call_.dropout_threshold,
                                                              stats,
-                                                             no_faults,
+
                                                              dsink,
                                                              written};
-        return cuda::launch_op(*row, arguments.begin(), static_cast<int>(arguments.size()), session_.launches());
+        return cuda::launch_op(row, arguments.begin(), static_cast<int>(arguments.size()), session_.launches());
     }
 };
 

@@ -21,6 +21,7 @@ public:
     // Another row for the same chip, as open() finds one.
     heed_status find(Op op, heed_dtype dtype, heed_dtype kv_dtype, const OpKernel **row) const;
 
+    int capability() const { return context_.capability(); }  // of the chip
     const OpKernel &row() const { return *row_; }
     Launches &launches() { return *launches_; }
 

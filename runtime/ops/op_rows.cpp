@@ -32,6 +32,10 @@ const char *op_name(Op op) {
         return "attention_backward";
     case Op::attention_backward_bias:
         return "attention_backward_bias";
+    case Op::attention_backward_keys:
+        return "attention_backward_keys";
+    case Op::attention_backward_queries:
+        return "attention_backward_queries";
     case Op::attention_backward_sinks:
         return "attention_backward_sinks";
     case Op::attention_backward_stats:
@@ -80,13 +84,21 @@ heed_status find_op_row(Op op, heed_dtype dtype, heed_dtype kv_dtype, const OpKe
                 dtype_name(dtype), dtype_name(kv_dtype));
 }
 
+namespace {
+
+bool runs_on_chip(const OpKernel &row, int capability) {
+    return is_cuda(row.isa) && row.isa <= highest_cuda.load(std::memory_order_relaxed) &&
+           required_capability(row.isa) <= capability;
+}
+
+}  // namespace
+
 heed_status best_cuda_op_row(Op op, heed_dtype dtype, heed_dtype kv_dtype, int capability, const OpKernel **row) {
     *row = nullptr;
     for (int32_t i = 0; i < heed_kernel_table.num_ops; i++) {
         const OpKernel &r = heed_kernel_table.ops[i];
-        if (r.op != op || r.dtype != dtype || r.kv_dtype != kv_dtype || !is_cuda(r.isa)) continue;
-        if (r.isa > highest_cuda.load(std::memory_order_relaxed)) continue;
-        if (required_capability(r.isa) > capability || (*row != nullptr && r.isa < (*row)->isa)) continue;
+        if (r.op != op || r.dtype != dtype || r.kv_dtype != kv_dtype || !runs_on_chip(r, capability)) continue;
+        if (*row != nullptr && r.isa < (*row)->isa) continue;
         *row = &r;
     }
     if (*row != nullptr) return HEED_OK;
@@ -98,6 +110,16 @@ heed_status best_cuda_op_row(Op op, heed_dtype dtype, heed_dtype kv_dtype, int c
 
 heed_status find_cuda_op_row(Op op, heed_dtype dtype, heed_dtype kv_dtype, const OpKernel **row) {
     return best_cuda_op_row(op, dtype, kv_dtype, INT_MAX, row);
+}
+
+const OpKernel *find_backward_cores(Op op, heed_dtype dtype, int32_t head_dim, int capability) {
+    const OpKernel *best = nullptr;
+    for (int32_t i = 0; i < heed_kernel_table.num_ops; i++) {
+        const OpKernel &row = heed_kernel_table.ops[i];
+        if (row.op != op || row.dtype != dtype || row.columns < head_dim || !runs_on_chip(row, capability)) continue;
+        if (best == nullptr || row.columns < best->columns) best = &row;
+    }
+    return best;
 }
 
 heed_status find_linear_rows(heed_dtype dtype, heed_linear_weights *w) {

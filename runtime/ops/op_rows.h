@@ -14,6 +14,9 @@ heed_status find_op_row(Op op, heed_dtype dtype, heed_dtype kv_dtype, const OpKe
 heed_status find_cuda_op_row(Op op, heed_dtype dtype, heed_dtype kv_dtype, const OpKernel **row);
 heed_status best_cuda_op_row(Op op, heed_dtype dtype, heed_dtype kv_dtype, int capability, const OpKernel **row);
 
+// The row of attention_backward_keys or _queries for the narrowest heads that are not narrower than head_dim, or NULL.
+const OpKernel *find_backward_cores(Op op, heed_dtype dtype, int32_t head_dim, int capability);
+
 // The register tiles of linear for the best ISA: fills tiles, row_tiles, num_tiles and columns.
 heed_status find_linear_rows(heed_dtype dtype, heed_linear_weights *weights);
 

@@ -67,8 +67,8 @@ protected:
                 continue;
             }
             first = result;
-            const GradientReference ref =
-                compute_gradients(a, call.inputs(), GetParam() == Isa::amx && a.dtype == HEED_BF16);
+            const bool tiles = (GetParam() == Isa::amx && a.dtype == HEED_BF16) || GetParam() == Isa::sm80;
+            const GradientReference ref = compute_gradients(a, call.inputs(), tiles ? a.dtype : HEED_F32);
             expect_near(result.dq, ref.value.dq, ref.bound.dq, "dq");
             expect_near(result.dk, ref.value.dk, ref.bound.dk, "dk");
             expect_near(result.dv, ref.value.dv, ref.bound.dv, "dv");
@@ -276,14 +276,20 @@ TEST_P(Backward, GradientsThatAreNotWanted) {
 
 // Each ISA has a row that runs: not another's.
 TEST_P(Backward, RowsOfTheIsa) {
-    const auto find = test_device() == HEED_CPU ? heed::find_op_row : heed::find_cuda_op_row;
     const heed::OpKernel *row = nullptr;
-    ASSERT_EQ(find(heed::Op::attention_backward, dtype(), dtype(), &row), HEED_OK) << heed_last_error();
+    if (GetParam() == Isa::sm80) {
+        row = heed::find_backward_cores(heed::Op::attention_backward_keys, dtype(), 100, 90);
+        ASSERT_NE(row, nullptr);
+        EXPECT_EQ(row->columns, 128);
+    } else {
+        const auto find = test_device() == HEED_CPU ? heed::find_op_row : heed::find_cuda_op_row;
+        ASSERT_EQ(find(heed::Op::attention_backward, dtype(), dtype(), &row), HEED_OK) << heed_last_error();
+    }
     EXPECT_EQ(row->isa, GetParam());
 }
 
 std::vector<Isa> isas() {
-    if (test_device() == HEED_CUDA) return {Isa::sm75};
+    if (test_device() == HEED_CUDA) return {Isa::sm75, Isa::sm80};
     emulate_amx();
     return {Isa::x86_64, Isa::avx2, Isa::avx512, Isa::amx};
 }

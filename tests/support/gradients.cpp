@@ -11,6 +11,8 @@ namespace {
 
 constexpr double eps = 0x1p-23, flushed = 0x1p-126;
 
+double factor_rounding(heed_dtype type) { return type == HEED_F32 ? 0 : 1.01 * (type == HEED_F16 ? 0x1p-11 : 0x1p-8); }
+
 struct Dot {
     double sum = 0, size = 0;
 };
@@ -32,10 +34,10 @@ struct Logit {
 
 class Solver {
 public:
-    Solver(const Attention &a, const GradientInputs &in, const Reference &ref, bool rounds_factors,
+    Solver(const Attention &a, const GradientInputs &in, const Reference &ref, heed_dtype factors,
            GradientReference *result)
-        : a_(a), in_(in), ref_(ref), factor_rounding_(rounds_factors ? 1.01 * 0x1p-8 : 0), value_(result->value),
-          bound_(result->bound),
+        : a_(a), in_(in), ref_(ref), factor_rounding_(factor_rounding(factors)),
+          factor_step_(factors == HEED_F16 ? 0x1p-25 : 0), value_(result->value), bound_(result->bound),
           scale_(std::isnan(a.scale) ? 1 / std::sqrt(static_cast<double>(a.head_dim)) : static_cast<double>(a.scale)),
           factor_(std::max(1.0, std::sqrt(static_cast<double>(a.head_dim)) / 5)) {
         for (Gradients *g : {&value_, &bound_}) {
@@ -83,7 +85,7 @@ private:
     const Attention &a_;
     const GradientInputs &in_;
     const Reference &ref_;
-    const double factor_rounding_;
+    const double factor_rounding_, factor_step_;
     Gradients &value_, &bound_;
     const double scale_, factor_;
 
@@ -105,7 +107,7 @@ private:
 
     void add_values(int32_t b, int32_t h, int32_t j, const double *dout, double weight, double error) {
         const auto first = static_cast<size_t>(a_.v_index(b, j, h / a_.group_size()));
-        error += factor_rounding_ * weight;
+        error += factor_rounding_ * weight + factor_step_;
         for (int32_t d = 0; d < a_.head_dim_v; d++) {
             value_.dv[first + static_cast<size_t>(d)] += weight * dout[d];
             bound_.dv[first + static_cast<size_t>(d)] += error * std::fabs(dout[d]);
@@ -116,7 +118,7 @@ private:
         const int64_t g = h / a_.group_size();
         const float *const q = a_.q_row(b, i, h), *const k = a_.k_row(b, j, g);
         const auto of_q = static_cast<size_t>(a_.q_index(b, i, h)), of_k = static_cast<size_t>(a_.k_index(b, j, g));
-        error += (8 * eps + factor_rounding_) * std::fabs(grad);
+        error += (8 * eps + factor_rounding_) * std::fabs(grad) + factor_step_ * std::fabs(scale_);
         for (size_t d = 0; d < static_cast<size_t>(a_.head_dim); d++) {
             value_.dq[of_q + d] += grad * static_cast<double>(k[d]);
             value_.dk[of_k + d] += grad * static_cast<double>(q[d]);
@@ -128,10 +130,10 @@ private:
 
 }  // namespace
 
-GradientReference compute_gradients(const Attention &a, const GradientInputs &inputs, bool rounds_factors) {
+GradientReference compute_gradients(const Attention &a, const GradientInputs &inputs, heed_dtype factors) {
     const Reference ref = compute_reference_as_held(a, false);
     GradientReference result;
-    Solver solver(a, inputs, ref, rounds_factors, &result);
+    Solver solver(a, inputs, ref, factors, &result);
     for (int32_t b = 0; b < a.batch; b++) {
         for (int32_t h = 0; h < a.num_heads; h++) {
             for (int32_t i = 0; i < a.q_len_of(b); i++) solver.row(b, h, i);

@@ -22,12 +22,12 @@ struct GradientInputs {
 //   dp = dout.v   off by e * max(|dp|, 4 |products|_2), as a logit's dot product; so is delta = dout.out
 //   p (dp - delta), times the slope of softcap, right to 16 e
 // and each sum by 8 e of the sum of its terms' sizes. Weights below 2^-126 may be 0. Then the rounding to the type.
-// `rounds_factors`: matrix tiles of bf16 round the weight of dv and the factor of dq and dk to 8 bits, 2^-8 of each
-// term, and take numbers below 2^-126 for 0.
+// `factors`: the type to which matrix tiles round the weight of dv and the factor of dq and dk: bf16 to 8 bits, 2^-8 of
+// each term, numbers below 2^-126 to 0; f16 to 11 bits or multiples of 2^-24.
 struct GradientReference {
     Gradients value, bound;
 };
 
-GradientReference compute_gradients(const Attention &a, const GradientInputs &inputs, bool rounds_factors = false);
+GradientReference compute_gradients(const Attention &a, const GradientInputs &inputs, heed_dtype factors = HEED_F32);
 
 }  // namespace heed_test
