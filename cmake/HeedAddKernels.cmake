@@ -15,7 +15,7 @@ include_guard(GLOBAL)
 # SCORE_MOD: all rows of the call have the score function that the file defines (heed/user_score.h), and serve the problems that name it.
 # TUNED: speed parameters by row, as ./dev tune writes them (schedules/tuned), instead of those that the schedules choose; each of its rows
 # must be one of <target>.
-# OPS: attention_backward (CPU) attention_probs dropout_mask kv_append kv_copy layer_norm linear merge_states rope, or layers: all that
+# OPS: attention_backward attention_probs dropout_mask kv_append kv_copy layer_norm linear merge_states rope, or layers: all that
 # <heed/layer.h> needs.
 # An ISA serves what it has instructions for: f32 with amx becomes AVX-512 rows, with sm80 sm75 rows.
 function(heed_add_kernels target)
@@ -174,7 +174,9 @@ function(_heed_add_ops_of target isa dtype op features)
         if(isa STREQUAL "amx" AND dtype STREQUAL "bf16")
             _heed_once(${target} heed_add_op_rows OP attention_backward DTYPE bf16 ISA amx)
         endif()
-        if(NOT cuda)
+        if(cuda)
+            _heed_add_cuda_backward(${target} ${isa} ${dtype})
+        else()
             _heed_once(${target} heed_add_op_rows OP attention_backward DTYPE f32 ISA ${row_isa})
         endif()
     elseif(op STREQUAL "dropout_mask")
@@ -193,6 +195,16 @@ function(_heed_add_ops_of target isa dtype op features)
         if(op STREQUAL "attention_probs" AND "int8" IN_LIST features)
             _heed_once(${target} heed_add_op_rows OP ${op} DTYPE ${dtype} KV_DTYPE i8 ISA ${row_isa})
         endif()
+    endif()
+endfunction()
+
+# Tensor cores serve head dims up to each of three.
+function(_heed_add_cuda_backward target isa dtype)
+    _heed_once(${target} heed_add_op_rows OP attention_backward attention_backward_bias attention_backward_sinks
+               attention_backward_stats DTYPE ${dtype} ISA sm75)
+    if(isa STREQUAL "sm80" AND NOT dtype STREQUAL "f32")
+        _heed_once(${target} heed_add_op_rows OP attention_backward_keys attention_backward_queries DTYPE ${dtype}
+                   HEAD_DIM 64 128 256 ISA sm80)
     endif()
 endfunction()
 

@@ -75,10 +75,10 @@ struct CudaOp {
 
 template <cuda::BackwardSide side, int head_dim>
 CudaOp backward_op() {
-    const cuda::BackwardTile tile = backward_tile_cuda(head_dim);
+    const cuda::BackwardTile tile = backward_tile_cuda(side, head_dim);
     return {tile.threads(),
             [](auto &name, ElementType type, auto &target) {
-                return cuda::backward_cores_module(name, type, side, backward_tile_cuda(head_dim), target);
+                return cuda::backward_cores_module(name, type, side, backward_tile_cuda(side, head_dim), target);
             },
             cuda::backward_cores_shared_bytes(side, tile)};
 }
@@ -166,8 +166,6 @@ void generate_cuda_attention(const std::string &name, const std::string &isa, co
     write(cuda::assemble(module, {capability, tile.threads(), tile.blocks}, toolkit, base),
           cuda::attention_shared_bytes(config, tile), base);
 }
-
-int backward_rows_cuda(int head_dim) { return backward_tile_cuda(head_dim).rows(); }
 
 bool has_cuda_op(const std::string &op, const std::string &isa, bool codes) {
     return cuda_ops.count(key_of(op, isa, codes)) != 0;

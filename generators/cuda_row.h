@@ -22,9 +22,6 @@ void fit_cuda_tiles(const std::string &isa, AttentionConfig &config);
 void generate_cuda_attention(const std::string &name, const std::string &isa, const AttentionConfig &config,
                              Options &options, const std::string &base);
 // Whether a CUDA row of the operation can be made. `codes`: keys are int8.
-// Rows of its side that a block of attention_backward_keys or _queries has.
-int backward_rows_cuda(int head_dim);
-
 bool has_cuda_op(const std::string &op, const std::string &isa, bool codes);
 
 void generate_cuda_op(const std::string &name, const std::string &op, const std::string &isa, ElementType type,

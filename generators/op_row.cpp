@@ -63,10 +63,7 @@ std::string OpRow::registry_line() const {
         tile_rows = isa == "amx" ? BackwardTilesBlock::queries : BackwardTile::queries;
         columns = isa == "amx" ? BackwardTilesBlock::keys : BackwardTile::keys;
     }
-    if (head_dim > 0) {
-        tile_rows = backward_rows_cuda(head_dim);
-        columns = head_dim;
-    }
+    if (head_dim > 0) columns = head_dim;
     return "HEED_OP(" + name + ", " + op + ", " + dtype + ", " + kv_dtype + ", " + isa + ", " +
            std::to_string(tile_rows) + ", " + std::to_string(columns) + ")\n";
 }

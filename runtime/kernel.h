@@ -225,7 +225,7 @@ struct Kernel {
 //                 an output uint8 (1), as above. _stats writes stats, which the others read, _bias dbias, _sinks
 //                 dsink, the first dk and dv or dq. See
 //                 generators/cuda/backward_inputs.h. On tensor cores dk and dv are the business of _keys, dq that of
-//                 _queries (OpKernel: rows of a block, largest head dim)
+//                 _queries (OpKernel::columns: the largest head dim)
 //   merge_splits  CUDA: states, sink f32 (head), num_splits int32; out, lse: the results of a decode row of splits
 //   layer_norm    x (d, row), weight, bias f32 (d), epsilon float; scratch outputs mean, factor f32 (row); out as x
 //                 or x itself

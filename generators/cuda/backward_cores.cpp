@@ -90,6 +90,9 @@ void BackwardCoresProgram::make_registers() {
     for (int n = 0; n < num_sums; n++) {
         sums[n] = code.registers("sums", Float(32), 4 * tile.m_tiles * out_tiles);
     }
+    if (tile.own_in_registers) {
+        own_rows = code.registers("own_rows", UInt(128), 2 * tile.m_tiles * tile.head_dim / 16);
+    }
     if (side == backward_queries) row_stats = code.registers("row_stats", Float(32), 4 * tile.m_tiles);
 }
 
@@ -134,6 +137,7 @@ void BackwardCoresProgram::run_steps(const Expr &pass) {
         load_step(0, 0);
     });
     code.run(commit_copies());
+    if (tile.own_in_registers) code.when(num_steps > 0, [&] { hold_own_rows(); });
     code.loop("step", num_steps, [&](const Expr &step) {
         code.run(wait_copies(0));
         code.run(barrier());
@@ -142,6 +146,18 @@ void BackwardCoresProgram::run_steps(const Expr &pass) {
         code.run(commit_copies());
         compute(step_of(step), code.let("stage", buffer * shared.stage), pass);
     });
+}
+
+void BackwardCoresProgram::hold_own_rows() {
+    code.run(wait_copies(0));
+    code.run(barrier());
+    for (int operand = 0; operand < 2; operand++) {
+        for (int m = 0; m < tile.m_tiles; m++) {
+            for (int k = 0; k < tile.head_dim / 16; k++) {
+                code.set(own_rows, own_index(operand, m, k), load_own(operand, m, k));
+            }
+        }
+    }
 }
 
 BackwardCoresProgram::Step BackwardCoresProgram::step_of(const Expr &number) {

@@ -15,9 +15,10 @@ namespace heed::cuda {
 struct BackwardTile {
     int head_dim;  // the largest that the kernel serves, of q and k and of v
     int warps = 4;
-    int column_groups = 1;  // 2: two warps own the same rows, each all scores and half of the sums' columns
-    int m_tiles = 1;        // tiles of 16 rows of its side that a warp owns
-    int others = 32;        // rows of the other side of a step, a multiple of 16
+    int column_groups = 1;          // 2: two warps own the same rows, each all scores and half of the sums' columns
+    int m_tiles = 1;                // tiles of 16 rows of its side that a warp owns
+    int others = 32;                // rows of the other side of a step, a multiple of 16
+    bool own_in_registers = false;  // else fragments of the own rows are read from shared memory in each step
 
     int rows() const { return 16 * m_tiles * warps / column_groups; }
     int threads() const { return 32 * warps; }

@@ -55,8 +55,10 @@ private:
 
     Registers scores, weight_grads, sums[2];
     Registers weights, score_grads;  // packed, in pairs of columns
+    Registers own_rows;              // with own_in_registers: fragments of X1, then of X2
     Registers row_stats;             // queries: lse in log2 and delta of each row
     int score_index(int m, int n) const { return m * score_tiles + n; }
+    int own_index(int operand, int m, int k) const { return (operand * tile.m_tiles + m) * (tile.head_dim / 16) + k; }
     int pair_index(int r, int n) const { return r * score_tiles + n; }
 
     void locate_anew();
@@ -70,6 +72,7 @@ private:
     };
     void run_passes();
     void run_steps(const Expr &pass);
+    void hold_own_rows();
     Step step_of(const Expr &number);
     void load_step(const Expr &number, const Expr &buffer);
     void load_rows(const BackwardBlock::Rows &rows, const Expr &first, const Expr &existing, int count, const Expr &to);
@@ -79,6 +82,7 @@ private:
     void compute(const Step &step, const Expr &stage, const Expr &pass);
     void clear_what_is_no_number(const Expr &stage);
     void show_what_is_no_number();
+    Expr load_own(int operand, int m, int k) const;
     void multiply(int operand, const Expr &stage, const Registers &result);
     void accumulate(int operand, const Expr &stage, const Registers &factors, const Registers &sum);
     void add_product(const Registers &tiles, int index, const Expr &a, const Expr &b, bool first);

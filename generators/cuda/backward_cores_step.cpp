@@ -70,15 +70,19 @@ void BackwardCoresProgram::add_product(const Registers &tiles, int index, const 
     for (int i = 0; i < 4; i++) code.set(tiles, 4 * index + i, float_of(sum, i));
 }
 
+Expr BackwardCoresProgram::load_own(int operand, int m, int k) const {
+    return load_matrices(left_at + ((operand * tile.rows() + m * 16) * shared.row + k * 32));
+}
+
 // X . Y: operand 0 is X1 and Y1. For each 16 elements all tiles in turn: consecutive products do not depend on each
 // other.
 void BackwardCoresProgram::multiply(int operand, const Expr &stage, const Registers &result) {
     const Expr right = code.let("right", right_at + stage + operand * tile.others * shared.row);
-    const int left = operand * tile.rows() * shared.row;
     for (int k = 0; k < tile.head_dim / 16; k++) {
         std::vector<Expr> x;
         for (int m = 0; m < tile.m_tiles; m++) {
-            x.push_back(code.let("x", load_matrices(left_at + (left + m * 16 * shared.row + k * 32))));
+            x.push_back(
+                code.let("x", tile.own_in_registers ? own_rows[own_index(operand, m, k)] : load_own(operand, m, k)));
         }
         for (int n = 0; n < score_tiles; n += 2) {
             const Expr pair = code.let("y", load_matrices(right + (n * 8 * shared.row + k * 32)));

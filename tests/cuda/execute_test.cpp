@@ -211,17 +211,6 @@ TEST_F(CudaExecute, ChipsBelowTheRow) {
     EXPECT_EQ(narrow.execute(), HEED_OK) << heed_last_error();
 }
 
-TEST_F(CudaExecute, GradientsAreOfTheCpu) {
-    heed_problem problem = cuda_problem();
-    problem.want_lse = true;
-    CudaCall call(problem);
-    EXPECT_EQ(heed_attention_backward_workspace_bytes(call.plan.get()), 0u);
-    heed_gradients gradients = {};
-    gradients.struct_size = sizeof(gradients);
-    EXPECT_EQ(heed_attention_backward(call.plan.get(), &call.args, &gradients), HEED_UNSUPPORTED);
-    EXPECT_STREQ(heed_last_error(), "device is HEED_CUDA; heed_attention_backward runs on the CPU only");
-}
-
 TEST_F(CudaExecute, UniformProblems) {
     heed_problem problem = cuda_problem(3, 100, 130);
     problem.position = HEED_BOTTOM_RIGHT;

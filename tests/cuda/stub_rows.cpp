@@ -12,6 +12,7 @@ Behaviour behaviour;
 thread_local Call last_call;
 SequencesCall last_sequences;
 MergeCall last_merge;
+std::vector<heed::Op> operations;
 
 const char *const cpu_row = "attention_prefill_f32_dany_contiguous_x86_64";
 const char *const f16_row = "attention_prefill_f16_d64_contiguous_sm80";
@@ -141,6 +142,7 @@ int merge_splits(void **args) {
 template <heed::Op op>
 int operation(void **args) {
     static void *state = nullptr;
+    operations.push_back(op);
     halide_buffer_t none = {};
     none.device_interface = halide_cuda_device_interface();
     return launch(scalar_at<void *>(args, 0), &state, "operation", &none, 0, 1);
@@ -168,6 +170,20 @@ const OpKernel ops[] = {
     {"kv_copy_u8_sm75", heed::Op::kv_copy, HEED_U8, HEED_U8, Isa::sm75, operation<heed::Op::kv_copy>},
     {"attention_probs_f16_sm75", heed::Op::attention_probs, HEED_F16, HEED_F16, Isa::sm75,
      operation<heed::Op::attention_probs>},
+    {"attention_backward_f16_sm75", heed::Op::attention_backward, HEED_F16, HEED_F16, Isa::sm75,
+     operation<heed::Op::attention_backward>},
+    {"attention_backward_bias_f16_sm75", heed::Op::attention_backward_bias, HEED_F16, HEED_F16, Isa::sm75,
+     operation<heed::Op::attention_backward_bias>},
+    {"attention_backward_sinks_f16_sm75", heed::Op::attention_backward_sinks, HEED_F16, HEED_F16, Isa::sm75,
+     operation<heed::Op::attention_backward_sinks>},
+    {"attention_backward_stats_f16_sm75", heed::Op::attention_backward_stats, HEED_F16, HEED_F16, Isa::sm75,
+     operation<heed::Op::attention_backward_stats>},
+    {"attention_backward_queries_f16_d64_sm80", heed::Op::attention_backward_queries, HEED_F16, HEED_F16, Isa::sm80,
+     operation<heed::Op::attention_backward_queries>, 0, 64},
+    {"attention_backward_keys_f16_d128_sm80", heed::Op::attention_backward_keys, HEED_F16, HEED_F16, Isa::sm80,
+     operation<heed::Op::attention_backward_queries>, 0, 128},
+    {"attention_backward_keys_f16_d64_sm80", heed::Op::attention_backward_keys, HEED_F16, HEED_F16, Isa::sm80,
+     operation<heed::Op::attention_backward_keys>, 0, 64},
 };
 
 template <int index>

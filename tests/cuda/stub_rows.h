@@ -49,6 +49,7 @@ extern Behaviour behaviour;
 extern thread_local Call last_call;
 extern SequencesCall last_sequences;
 extern MergeCall last_merge;
+extern std::vector<heed::Op> operations;  // that ran, of those without a record of their own
 
 extern const char *const cpu_row;     // f32, any head dim, every feature, paged
 extern const char *const f16_row;     // sm80, head_dim 64, plain

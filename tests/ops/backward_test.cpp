@@ -215,6 +215,20 @@ TEST_P(Backward, NaNOfARowStaysWithItsKeys) {
         ASSERT_EQ(got.dv[n], expected.dv[n]) << n;
     }
     ASSERT_TRUE(std::isnan(got.dk[0]));
+
+    // In dout: delta and so all of dk, and where it meets dv.
+    a = attention({1, 2, 1, 60, 60, 24, 24}, "causal");
+    std::vector<float> dout = random_dout(a);
+    dout[static_cast<size_t>(a.out_index(0, row, 0) + 5)] = std::numeric_limits<float>::infinity();
+    const BackwardResult with_infinity = run(a, CallOptions(), dout);
+    for (auto n = static_cast<size_t>(a.k_index(0, row + 1, 0)); n < got.dk.size(); n++) {
+        ASSERT_EQ(with_infinity.dk[n], expected.dk[n]) << n;
+        ASSERT_EQ(with_infinity.dv[n], expected.dv[n]) << n;
+    }
+    for (int32_t key = 0; key <= row; key++) {
+        ASSERT_FALSE(std::isfinite(with_infinity.dk[static_cast<size_t>(a.k_index(0, key, 0))])) << key;
+        ASSERT_FALSE(std::isfinite(with_infinity.dv[static_cast<size_t>(a.v_index(0, key, 0) + 5)])) << key;
+    }
 }
 
 // Rows that see no key, with anything in dout, q and, where a sink gives them an lse, the lot.

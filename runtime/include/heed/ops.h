@@ -236,19 +236,25 @@ typedef struct heed_gradients {
     heed_tensor dbias, dsink; /* outputs; dsink f32 [num_heads] */
 } heed_gradients;
 
-/* 0 where backward is not supported; else about twice q and out in f32 and dq in f32, up to 8 times where
- * batch * num_kv_heads is below 8, never the scores. */
+/* 0 where backward is not supported; else on the CPU about twice q and out in f32 and dq in f32, up to 8 times where
+ * batch * num_kv_heads is below 8, on CUDA two floats for each row of a head; never the scores. */
 HEED_API size_t heed_attention_backward_workspace_bytes(const struct heed_plan *plan);
 /* `args` holds the forward call's tensors: q, k, v, out, lse and its metadata, seed and offset, and a workspace of
  * heed_attention_backward_workspace_bytes(plan).
  *
- * Every forward feature on the CPU in f32, f16 and bf16, sums in f32; on matrix tiles (bf16, AMX) weights and their
- * gradients round to bf16 before they multiply dout, q and k. UNSUPPORTED: int8 and paged keys, score_mod, CUDA. Needs
+ * Every forward feature in f32, f16 and bf16, sums in f32; on matrix tiles (AMX: bf16, CUDA from sm_80 on: f16, bf16)
+ * weights and their gradients round to the type before they multiply dout, q and k: in f16 gradients of scores beyond
+ * 65504 are infinite, below 2^-25 lost, as loss scaling knows. UNSUPPORTED: int8 and paged keys, score_mod. Needs
  * want_lse. Weights are exp(x - lse): their relative error is about 2^-23 (|x| + |lse|), so that rows whose lse a bias
  * of the size of FLT_MAX has made huge have no meaningful gradients. Keys that a row does not see change no bit of its
  * gradients, whatever they hold. The bits of a result do not depend on threads; with batch_invariant, those of dq, dk
  * and dv not on the batch either. Outputs and workspace may overlap nothing, in no interleaved way either. Nothing is
- * allocated. Errors: INVALID_ARGUMENT, UNSUPPORTED, WORKSPACE_TOO_SMALL, INTERNAL. */
+ * allocated.
+ *
+ * On CUDA: asynchronous on args->stream, launches only, and may be captured into a graph; dbias is summed by a simple
+ * kernel, slower than the others. A row of dout that is not finite makes dv of the keys that it sees NaN on tensor
+ * cores, in f32 arithmetic at the element alone. Errors: INVALID_ARGUMENT, UNSUPPORTED, NO_DEVICE, WORKSPACE_TOO_SMALL,
+ * INTERNAL. */
 HEED_API heed_status heed_attention_backward(const struct heed_plan *plan, const struct heed_args *args,
                                              const heed_gradients *gradients);
 
