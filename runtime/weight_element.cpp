@@ -48,10 +48,10 @@ uint16_t to_f16(float x) {
     return static_cast<uint16_t>(sign | half);
 }
 
+// Without a branch: compilers make vectors of it.
 uint16_t to_bf16(float x) {
-    const uint32_t bits = bits_of(x);
-    if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>(bits >> 16 | 0x40u);
-    return static_cast<uint16_t>(rounded_shift(bits, 16));
+    const uint32_t bits = bits_of(x), rounded = bits + 0x7fffu + (bits >> 16 & 1u);
+    return static_cast<uint16_t>(((bits & 0x7fffffffu) > 0x7f800000u ? bits | 0x400000u : rounded) >> 16);
 }
 
 }  // namespace
@@ -70,6 +70,17 @@ void load_elements(const void *data, heed_dtype dtype, int64_t count, float *to)
         std::transform(halves, halves + count, to, from_f16);
     } else {
         std::transform(halves, halves + count, to, from_bf16);
+    }
+}
+
+void store_elements(const float *from, heed_dtype dtype, int64_t count, void *data) {
+    auto *const halves = static_cast<uint16_t *>(data);
+    if (dtype == HEED_F32) {
+        std::copy_n(from, count, static_cast<float *>(data));
+    } else if (dtype == HEED_F16) {
+        std::transform(from, from + count, halves, to_f16);
+    } else {
+        std::transform(from, from + count, halves, to_bf16);
     }
 }
 

@@ -15,6 +15,7 @@ float load_element(const void *data, int64_t i, heed_dtype dtype);
 void load_elements(const void *data, heed_dtype dtype, int64_t count, float *to);
 
 // Rounded to the nearest, ties to even; NaN stays NaN.
+void store_elements(const float *from, heed_dtype dtype, int64_t count, void *data);
 void store_element(void *data, int64_t i, heed_dtype dtype, float x);
 
 }  // namespace heed

@@ -1,4 +1,4 @@
-"""libheed.so through ctypes: the structs of heed.h and types.h, plans, execute."""
+"""libheed.so through ctypes: the structs of heed.h, types.h and ops.h, plans, execute, gradients."""
 import ctypes
 import math
 from ctypes import POINTER, Structure, c_bool, c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
@@ -47,6 +47,11 @@ class Args(Structure):
     ]
 
 
+class Gradients(Structure):
+    _fields_ = [("struct_size", c_uint32), ("dout", Tensor), ("dq", Tensor), ("dk", Tensor), ("dv", Tensor),
+                ("dbias", Tensor), ("dsink", Tensor)]
+
+
 class HeedError(Exception):
     """A call of the library failed."""
 
@@ -64,6 +69,8 @@ class Heed:
                 ("heed_plan_workspace_bytes", (c_void_p,), c_size_t),
                 ("heed_plan_kernel_name", (c_void_p,), c_char_p),
                 ("heed_execute", (c_void_p, POINTER(Args)), c_int32),
+                ("heed_attention_backward_workspace_bytes", (c_void_p,), c_size_t),
+                ("heed_attention_backward", (c_void_p, POINTER(Args), POINTER(Gradients)), c_int32),
                 ("heed_last_error", (), c_char_p),
                 ("heed_status_name", (c_int32,), c_char_p),
                 ("heed_version", (), c_char_p)):
@@ -111,6 +118,13 @@ class Plan:
         status = self._heed.heed_execute(self._plan, ctypes.byref(args))
         if status != 0:
             self._heed.check(status)
+
+    @property
+    def backward_workspace_bytes(self):
+        return self._heed.heed_attention_backward_workspace_bytes(self._plan)
+
+    def backward(self, args, gradients):
+        self._heed.check(self._heed.heed_attention_backward(self._plan, ctypes.byref(args), ctypes.byref(gradients)))
 
     def destroy(self):
         self._heed.heed_plan_destroy(self._plan)

@@ -69,6 +69,35 @@ class Torch:
             options["attn_mask"] = mask.view(1, 1, case.length, case.length)
         return lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
 
+    def gradients(self, backend, case, buffers):
+        """Gradients of SDPA's q, k and v by autograd as a call, behind one forward call; or a string: why not."""
+        torch, dtype = self._torch, self._dtypes[case.dtype]
+        shapes = {"q": (case.num_heads, case.head_dim), "k": (case.num_kv_heads, case.head_dim),
+                  "v": (case.num_kv_heads, case.head_dim_v), "dout": (case.num_heads, case.head_dim_v)}
+        views = {name: self._view(buffers[name], dtype, case, *shape).detach() for name, shape in shapes.items()}
+        inputs = [views[name].requires_grad_() for name in "qkv"]
+        try:
+            with torch.enable_grad(), self.only(backend):
+                out = torch.nn.functional.scaled_dot_product_attention(*inputs, is_causal=case.causal,
+                                                                       enable_gqa=case.num_heads != case.num_kv_heads)
+
+            def call():
+                return torch.autograd.grad(out, inputs, views["dout"], retain_graph=True)
+            call()
+            torch.cuda.synchronize()
+            return call
+        except (RuntimeError, TypeError, AttributeError) as error:
+            return str(error).splitlines()[0][:400]
+
+    def gradient_differences(self, call, case, buffers):
+        """Of dq, dk and dv: name, the largest difference to ours, and the largest magnitude in theirs."""
+        shapes = ((case.num_heads, case.head_dim), (case.num_kv_heads, case.head_dim), (case.num_kv_heads, case.head_dim_v))
+        for name, theirs, shape in zip(("dq", "dk", "dv"), call(), shapes):
+            ours = self._view(buffers[name], self._dtypes[case.dtype], case, *shape)
+            heads = range(shape[0])  # in parts: f32 copies of all would take memory
+            error = max((ours[:, h].float() - theirs[:, h].float()).abs().max().item() for h in heads)
+            yield name, error, max(theirs[:, h].float().abs().max().item() for h in heads)
+
     def decoding(self, case, buffers):
         """SDPA of one query of each sequence as a call; or a string: why not."""
         if case.page_size or case.kv_dtype != case.dtype:

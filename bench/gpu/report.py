@@ -52,7 +52,7 @@ class Report:
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "phases": options.only, "tiny": options.tiny}
         self.tests, self.sanitizer, self.startup, self.no_jit = [], [], [], []
-        self.ceilings, self.results, self.decode, self.peers_skipped = {}, [], [], []
+        self.ceilings, self.results, self.decode, self.gradients, self.peers_skipped = {}, [], [], [], []
         self.failures, self.not_run = [], []
         self.seconds = {}
 
@@ -76,6 +76,11 @@ class Report:
         self.peers_skipped += skipped
         print(row_text(entries, skipped), flush=True)
 
+    def add_gradients(self, entries, skipped):
+        self.gradients += entries
+        self.peers_skipped += skipped
+        print(row_text(entries, skipped), flush=True)
+
     def exit_status(self):
         return 1 if self.failures else 4 if any(entry["for_lack_of_time"] for entry in self.not_run) else 0
 
@@ -83,14 +88,15 @@ class Report:
         content = {"machine": self.facts, "seconds": self.seconds, "failures": self.failures, "not_run": self.not_run,
                    "tests": self.tests, "sanitizer": self.sanitizer, "tests_without_ptx_jit": self.no_jit,
                    "startup": self.startup, "ceilings": self.ceilings, "against": against(self.results),
-                   "results": self.results, "decode": self.decode, "peers_skipped": self.peers_skipped}
+                   "results": self.results, "decode": self.decode, "gradients": self.gradients,
+                   "gradients_against": against(self.gradients), "peers_skipped": self.peers_skipped}
         path = pathlib.Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(dump(content), encoding="utf-8")
 
     def print_end(self, path):
         print(f"\nceilings: {json.dumps(self.ceilings)}")
-        for peer, numbers in against(self.results).items():
+        for peer, numbers in {**against(self.results), **against(self.gradients)}.items():
             print(f"speed against {peer}: {json.dumps(numbers)}")
         for line in self.startup:
             print(f"start of {line['case']}, PTX JIT {'on' if line['ptx_jit'] else 'off'}: context {line['context_ms']} ms, "

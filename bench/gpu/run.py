@@ -11,6 +11,7 @@ import time
 
 import bench
 import decode
+import gradients
 import sanitizer
 import startup
 import tests
@@ -19,7 +20,7 @@ from heed_api import Heed, HeedError
 from report import Report, ask_smi
 
 HERE = pathlib.Path(__file__).resolve().parent
-PHASES = {"tests": 210, "sanitizer": 130, "startup": 40, "bench": 90, "decode": 70}  # shares of the time
+PHASES = {"tests": 190, "sanitizer": 120, "startup": 30, "bench": 80, "decode": 60, "gradients": 60}  # shares of the time
 NO_DEVICE_HELP = """heed: {reason}.
 This command needs an NVIDIA GPU of compute capability 7.5 or newer and a driver for CUDA 13 (580 or newer).
 - On a machine with a GPU: `nvidia-smi` must list it. In a container: start it with `--gpus all`.
@@ -92,7 +93,7 @@ def run_phases(driver, heed, options, report):
                 startup.run(options.library, programs, options, left, report)
             else:
                 driver.make_context()
-                {"bench": bench, "decode": decode}[phase].run(driver, heed, options, left, report)
+                {"bench": bench, "decode": decode, "gradients": gradients}[phase].run(driver, heed, options, left, report)
         except (DriverError, HeedError, RuntimeError, OSError) as error:  # the other phases go on
             report.fail(f"{phase}: {type(error).__name__}: {error}")
         report.seconds[phase] = round(time.monotonic() - start, 1)

@@ -12,6 +12,7 @@ import cases
 import data
 import decode
 import decode_cases
+import gradients
 import gtest
 import heed_api
 import run
@@ -32,7 +33,8 @@ def struct_fields(header, name):
 class Mirror(unittest.TestCase):
     def test_fields_are_those_of_the_headers(self):
         for header, name, kind in (("heed.h", "heed_problem", heed_api.Problem), ("heed.h", "heed_args", heed_api.Args),
-                                   ("types.h", "heed_tensor", heed_api.Tensor), ("types.h", "heed_layout", heed_api.Layout)):
+                                   ("types.h", "heed_tensor", heed_api.Tensor), ("types.h", "heed_layout", heed_api.Layout),
+                                   ("ops.h", "heed_gradients", heed_api.Gradients)):
             self.assertEqual([field[0] for field in kind._fields_], struct_fields(header, name), name)
 
     def test_enum_values(self):
@@ -102,6 +104,20 @@ class Decoding(unittest.TestCase):
                  "i8": {"k": data.Tile([1] * 7, b"", 7), "v": data.Tile([1, 2, 3, 4, 5, 6, 7], b"", 7),
                         "scale": data.Tile.of_floats([2.0] * 7, "f32")}}
         self.assertEqual([round(x, 6) for x in decode.exact_row(case, tiles, 0, 0)[0]], [6, 8])
+
+
+class Gradients(unittest.TestCase):
+    def test_exact_dq(self):
+        case = cases.Case("", "f16", 1, 1, 1, 2, 1, 1, False)
+        tiles = {"q": data.Tile.of_floats([0.0, 0], "f16"), "k": data.Tile.of_floats([1.0, 3], "f16"),
+                 "v": data.Tile.of_floats([2.0, 6], "f16"), "dout": data.Tile.of_floats([1.0, 1], "f16")}
+        # Weights of a half, gradients of weights 2 and 6, delta 4: -1 * 1 + 1 * 3.
+        self.assertAlmostEqual(gradients.exact_dq(case, tiles, 0, 0)[0][0], 2)
+
+    def test_cases(self):
+        found = list(gradients.all_cases(False))
+        self.assertEqual(len(found), 2 * 2 * 2 * 3 * 2)
+        self.assertEqual(gradients.elements_of(found[0])["dk"], found[0].elements()["k"])
 
 
 class Programs(unittest.TestCase):

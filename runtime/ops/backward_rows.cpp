@@ -18,20 +18,20 @@ namespace {
 
 constexpr float no_key = 1e30f;  // as lse: every weight is 0
 
-// 0 where out is: a row without keys may meet anything in dout. Eight sums, so that the compiler can use vectors.
-double dot_with_out(ChunkedRow dout, const void *out, heed_dtype dtype, int32_t count) {
-    double sums[8] = {};
+// 0 where out is: a row without keys may meet anything in dout. Eight sums, so that compilers make vectors of it.
+float dot_with_out(const char *dout, const char *out, heed_dtype dtype, int32_t count) {
+    float sums[8] = {};
     for (int32_t d = 0; d < count; d += backward_chunk) {
-        float x[backward_chunk] = {};
-        load_elements(static_cast<const char *>(out) + d * dtype_bytes(dtype), dtype,
-                      std::min(backward_chunk, count - d), x);
+        float x[backward_chunk] = {}, y[backward_chunk] = {};
+        const int32_t elements = std::min(backward_chunk, count - d);
+        load_elements(out + d * dtype_bytes(dtype), dtype, elements, x);
+        load_elements(dout + d * dtype_bytes(dtype), dtype, elements, y);
         for (int32_t n = 0; n < backward_chunk; n += 8) {
             for (int32_t c = 0; c < 8; c++) {
-                const double product = static_cast<double>(x[n + c]) * static_cast<double>(dout.data[n + c]);
+                const float product = x[n + c] * y[n + c];
                 sums[c] += x[n + c] == 0 ? 0 : product;
             }
         }
-        dout.data += dout.stride;
     }
     return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
@@ -72,11 +72,7 @@ void store_row(ChunkedRow from, float factor, heed_dtype dtype, int32_t count, v
         const int32_t elements = std::min(backward_chunk, count - d);
         float scaled[backward_chunk];
         for (int32_t c = 0; c < backward_chunk; c++) scaled[c] = factor * from.data[c];
-        if (dtype == HEED_F32) {
-            std::memcpy(static_cast<float *>(to) + d, scaled, static_cast<size_t>(elements) * sizeof(float));
-        } else {
-            for (int32_t c = 0; c < elements; c++) store_element(to, d + c, dtype, scaled[c]);
-        }
+        store_elements(scaled, dtype, elements, static_cast<char *>(to) + d * dtype_bytes(dtype));
         from.data += from.stride;
     }
 }
@@ -90,17 +86,15 @@ public:
         : layout_(call.layout), data_(call.at<float>(data)), dtype_(call.plan.problem.dtype), count_(count),
           padded_(padded) {}
 
-    // Row `row` of all; from NULL: zeros. `numbers` is the row as floats.
-    bool set(int64_t row, const char *from, ChunkedRow *numbers) {
+    // Row `row` of all; from NULL: zeros.
+    bool set(int64_t row, const char *from) {
         const int32_t block = layout_.tile->rows;
         if (!layout_.has_words()) {
-            *numbers = ChunkedRow::at(data_, row, block, padded_);
-            if (from != nullptr) return load_row(from, dtype_, count_, *numbers);
-            clear_row(*numbers, count_);
+            const ChunkedRow to = ChunkedRow::at(data_, row, block, padded_);
+            if (from != nullptr) return load_row(from, dtype_, count_, to);
+            clear_row(to, count_);
             return true;
         }
-        *numbers = {floats_, backward_chunk};
-        if (from != nullptr) load_row(from, dtype_, count_, *numbers);
         const auto *const bits = reinterpret_cast<const uint16_t *>(from);
         const uint16_t *const before = before_;
         before_ = bits;
@@ -115,7 +109,6 @@ private:
     const heed_dtype dtype_;
     const int32_t count_, padded_;
     const uint16_t *before_ = nullptr;
-    float floats_[640 + backward_chunk];
 };
 
 }  // namespace
@@ -134,7 +127,6 @@ void pack_queries(const BackwardCall &call, const BackwardSequence &sequence, in
     QueryRows dout_rows(call, layout.dout, p.head_dim_v, layout.head_dim_v);
     double sink_grad = 0;
     for (int64_t i = 0; i < sequence.num_rows; i++) {
-        ChunkedRow q, dout;
         const int64_t token = sequence.place.first_q + i;
         const bool exists = i < sequence.place.q_len;
         if (exists) {
@@ -148,19 +140,17 @@ void pack_queries(const BackwardCall &call, const BackwardSequence &sequence, in
             dout_from = element_at(call.gradients.dout, p.dtype, index);
             out_from = element_at(call.args.out, p.dtype, index);
         }
-        const bool finite_q = q_rows.set(first + i, q_from, &q),
-                   finite_dout = dout_rows.set(first + i, dout_from, &dout);
+        const bool finite_q = q_rows.set(first + i, q_from), finite_dout = dout_rows.set(first + i, dout_from);
         if (!finite_q || !finite_dout) special[i / block] = 1;
         if (empty) {
             lse[i] = no_key;
             delta[i] = 0;
             continue;
         }
-        const double product = dot_with_out(dout, out_from, p.dtype, p.head_dim_v);
-        delta[i] = static_cast<float>(product);
+        delta[i] = dot_with_out(dout_from, out_from, p.dtype, p.head_dim_v);
         if (p.has_sink) {
             const double sink = call.args.sink[head];
-            sink_grad -= std::exp(sink - static_cast<double>(lse[i])) * product;
+            sink_grad -= std::exp(sink - static_cast<double>(lse[i])) * static_cast<double>(delta[i]);
         }
     }
     call.at<double>(layout.dsink)[int64_t{sequence.place.index} * p.num_heads + head] = sink_grad;

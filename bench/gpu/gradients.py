@@ -1,0 +1,171 @@
+"""Times Heed's gradients beside those of PyTorch's backends (flash: FlashAttention-2) on the same data."""
+import contextlib
+import ctypes
+import math
+import operator
+import random
+import statistics
+
+import bench
+import cases
+import data
+import heed_api
+import peers
+from driver import Timer
+
+INPUTS, OUTPUTS = ("q", "k", "v", "dout"), ("out", "dq", "dk", "dv")
+FLOPS = 2.5  # of the forward's
+
+
+def all_cases(tiny):
+    """The grid of prefill up to 8k tokens."""
+    for dtype in ("f16", "bf16"):
+        for case in cases.grid(dtype, tiny):
+            if case.length <= 8192 and (not tiny or dtype == "f16" or case.causal):
+                yield case
+
+
+def elements_of(case):
+    """Of each tensor: gradients are like what they are of."""
+    sizes = case.elements()
+    return {**sizes, "dout": sizes["out"], **{"d" + name: sizes[name] for name in "qkv"}}
+
+
+class Inputs:
+    """Buffers that serve every case of a type, filled once."""
+
+    def __init__(self, chosen, dtype, floats, driver, allocate):
+        mine = [elements_of(case) for case in chosen if case.dtype == dtype]
+        self.tiles = {name: data.Tile.of_floats(floats[name], dtype) for name in INPUTS}
+        self.buffers = {}
+        for name in INPUTS + OUTPUTS:
+            elements = max(sizes[name] for sizes in mine)
+            self.buffers[name] = data.Buffer(*allocate(elements * heed_api.ELEMENT_BYTES[dtype]))
+            if name in self.tiles:
+                driver.upload(self.buffers[name].address, self.tiles[name].bytes_of(elements))
+
+
+class Ours:
+    """Heed on a case, behind a forward call: a call."""
+
+    def __init__(self, heed, case, buffers, driver, stream):
+        self._driver = driver
+        problem = case.problem(heed)
+        problem.want_lse = True
+        self._plan = heed_api.Plan(heed, problem)
+        self._args, self._gradients = args, gradients = heed.args(), heed_api.Gradients()
+        gradients.struct_size = ctypes.sizeof(gradients)
+        for name, elements in elements_of(case).items():
+            tensor = heed_api.Tensor(buffers[name].address, elements, heed_api.DTYPES[case.dtype])
+            setattr(args if name in ("q", "k", "v", "out") else gradients, name, tensor)
+        rows = case.tokens * case.num_heads
+        self._lse = driver.allocate(4 * rows)
+        args.lse = heed_api.Tensor(self._lse, rows, heed_api.DTYPES["f32"])
+        bytes_needed = self._plan.backward_workspace_bytes
+        self._workspace = driver.allocate(max(self._plan.workspace_bytes, bytes_needed))
+        args.workspace, args.workspace_bytes, args.stream = self._workspace, self._plan.workspace_bytes, stream
+        self._plan.execute(args)
+        args.workspace_bytes = bytes_needed
+
+    def __call__(self):
+        self._plan.backward(self._args, self._gradients)
+
+    def destroy(self):
+        self._driver.free(self._workspace)
+        self._driver.free(self._lse)
+        self._plan.destroy()
+
+
+def exact_dq(case, tiles, query, head):
+    """A row of dq of the first sequence in doubles, and how far a right result may be from it."""
+    scale, kv_head = 1 / math.sqrt(case.head_dim), head // (case.num_heads // case.num_kv_heads)
+
+    def row(name, token, heads, of_head, width):
+        return tiles[name].row((token * heads + of_head) * width, width)
+    q = row("q", query, case.num_heads, head, case.head_dim)
+    dout = row("dout", query, case.num_heads, head, case.head_dim_v)
+    logits, grads, keys = [], [], []
+    for key in case.visible(query) or range(case.length):
+        keys.append(row("k", key, case.num_kv_heads, kv_head, case.head_dim))
+        v = row("v", key, case.num_kv_heads, kv_head, case.head_dim_v)
+        logits.append(scale * sum(map(operator.mul, q, keys[-1])))
+        grads.append(sum(map(operator.mul, dout, v)))
+    largest = max(logits)
+    weights = [math.exp(logit - largest) for logit in logits]
+    total = sum(weights)
+    weights = [weight / total for weight in weights]
+    delta = sum(map(operator.mul, weights, grads))
+    dq, size = [0.0] * case.head_dim, [0.0] * case.head_dim
+    for k, weight, grad in zip(keys, weights, grads):
+        factor = scale * weight * (grad - delta)
+        # out is rounded to the type, and with it delta.
+        sizes = scale * weight * (abs(grad - delta) + math.sqrt(sum(map(operator.mul, dout, dout))))
+        dq = [x + factor * y for x, y in zip(dq, k)]
+        size = [x + sizes * abs(y) for x, y in zip(size, k)]
+    unit = {"f16": 2.0**-11, "bf16": 2.0**-8}[case.dtype]
+    return dq, [2 * unit * (s + abs(x)) + 1e-5 for x, s in zip(dq, size)]
+
+
+def fault_of(case, ours, inputs, driver, stream):
+    """ "" when a row of dq, drawn by the case's name, is right; runs the case on outputs of NaN."""
+    size = heed_api.ELEMENT_BYTES[case.dtype]
+    for name in ("dq", "dk", "dv"):
+        driver.fill(inputs.buffers[name].address, 0xff, elements_of(case)[name] * size)
+    ours()
+    driver.synchronize(stream)
+    draw = random.Random(case.name)
+    query, head = draw.randrange(case.length // 2, case.length), draw.randrange(case.num_heads)
+    first = (query * case.num_heads + head) * case.head_dim
+    got = data.decode(driver.download(inputs.buffers["dq"].address + first * size, case.head_dim * size), case.dtype)
+    for n, (x, y, bound) in enumerate(zip(got, *exact_dq(case, inputs.tiles, query, head))):
+        if not abs(x - y) <= bound:
+            return f"dq of row {query} of head {head}, element {n} is {x:g}, expected {y:g} within {bound:g}"
+    return ""
+
+
+def measure(case, ours, inputs, torch, timer, options, left):
+    """Entries of the results for a case, one per peer; faults; and peers that did not run."""
+    calls, skipped, faults = {"ours": (ours, contextlib.nullcontext)}, [], []
+    for backend in peers.BACKENDS if not isinstance(torch, peers.NoTorch) else ():
+        call = torch.gradients(backend, case, inputs.buffers)
+        if isinstance(call, str):
+            skipped.append({"case": case.name, "dtype": case.dtype, "peer": backend, "reason": call})
+            continue
+        for name, error, size in torch.gradient_differences(call, case, inputs.buffers):
+            unit = {"f16": 2.0**-11, "bf16": 2.0**-8}[case.dtype]
+            if not error <= 16 * unit * size:
+                faults.append(f"{name} differs from {backend} by {error:g} of {size:g}")
+        calls["backward of " + backend] = (call, contextlib.nullcontext)
+    times = bench.time_all(calls, timer, 2 if options.tiny else bench.ROUNDS, 0 if options.tiny else bench.MIN_MS, left)
+    best = min(times["ours"])
+    entry = {"case": case.name, "dtype": case.dtype, "ours_ms": best, "ours_ms_median": statistics.median(times["ours"]),
+             "rounds": len(times["ours"]), "tflops": FLOPS * case.flops() / best * 1e-9, "share_of_ceiling": None}
+    entries = []
+    for peer in list(calls)[1:] or [None]:
+        theirs = min(times[peer]) if peer else None
+        entries.append({**entry, "peer": peer, "peer_ms": theirs, "ratio": theirs / best if peer else None})
+    return entries, faults, skipped
+
+
+def run(driver, heed, options, left, report):
+    """Measures until `left()` seconds are 0; fills the report."""
+    stream = driver.make_stream()
+    module, reason = peers.find_torch()
+    torch = peers.Torch(module, stream) if module else peers.NoTorch(driver, reason)
+    timer = Timer(driver, stream)
+    with torch.on_stream():
+        chosen = list(all_cases(options.tiny))
+        floats = {name: data.make_floats(seed, options.tiny) for seed, name in enumerate(INPUTS)}
+        inputs = {dtype: Inputs(chosen, dtype, floats, driver, torch.allocate) for dtype in ("f16", "bf16")}
+        for case in chosen:
+            if left() <= 0:
+                report.no_time(f"gradients: {case.name} {case.dtype}")
+                continue
+            mine = inputs[case.dtype]
+            ours = Ours(heed, case, mine.buffers, driver, stream)
+            fault = fault_of(case, ours, mine, driver, stream)
+            entries, faults, skipped = measure(case, ours, mine, torch, timer, options, left)
+            ours.destroy()
+            report.add_gradients(entries, skipped)
+            for text in ([fault] if fault else []) + faults:
+                report.fail(f"gradients: {case.name} {case.dtype}: {text}")
