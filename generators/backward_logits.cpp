@@ -36,7 +36,8 @@ BackwardLogits::Gradients BackwardLogits::gradients(const Expr &score, const Exp
     Expr dropped = form == backward_dropped && is_zero(kept);
     Expr weight_grad = select(dropped, 0.f, grad_of_weight * kept);
     Expr logit_grad = select(seen, weight * (weight_grad - delta(i)), 0.f);
-    Expr score_grad = select(unchanged || softcap <= 0.f, logit_grad, logit_grad * (1.f - tangent * tangent));
+    Expr as_logit = unchanged || softcap <= 0.f || !seen;  // a tangent that is not seen may be NaN
+    Expr score_grad = select(as_logit, logit_grad, logit_grad * (1.f - tangent * tangent));
     return {select(dropped, 0.f, weight * kept), score_grad, logit_grad};
 }
 

@@ -165,7 +165,9 @@ LogitGradients BackwardCoresProgram::of_logit(const BackwardHead &head, const Ex
     Expr grad = weight * (weight_dot - delta);
     if (form == Form::positioned) {
         const SequenceFields &f = head.fields;
-        const Expr seen = code.let("seen", cast<int32_t>(j >= first_visible(i, f.visible_begin) &&
+        // Queries behind q_len have no weights; as own rows they are not stored.
+        const Expr exists = side == backward_keys ? i < f.q_len : Internal::const_true();
+        const Expr seen = code.let("seen", cast<int32_t>(exists && j >= first_visible(i, f.visible_begin) &&
                                                          j < end_visible(i, f.visible_end, f.kv_len)));
         weight = select(seen != 0, weight, 0.f);
         grad = select(seen != 0, grad, 0.f);

@@ -1,7 +1,9 @@
 #include "cuda/backward.h"
 
 #include <algorithm>
+#include <cinttypes>
 #include <initializer_list>
+#include <limits>
 
 #include "cuda/op_session.h"
 #include "cuda/sequence_table.h"
@@ -16,6 +18,7 @@ namespace heed {
 namespace {
 
 // A launch numbers its rows, and its blocks, with 32 bits.
+constexpr int64_t max_int32 = std::numeric_limits<int32_t>::max();
 constexpr int64_t max_rows = int64_t{1} << 30;
 constexpr int32_t row_block = 64;   // blocks of rows of any kernel divide it
 constexpr int64_t stat_floats = 2;  // of a row
@@ -30,6 +33,7 @@ public:
 
     heed_status run() {
         heed_status status = check_sequences(plan_, args_);
+        if (!status && gradients_.dbias.data != nullptr) status = check_bias();
         heed_execution execution = {};
         execution.stream = args_.stream;
         if (!status) status = session_.open(execution, Op::attention_backward, p_.dtype, p_.dtype);
@@ -57,6 +61,18 @@ private:
     const CudaBackwardLayout &layout_;
     const KernelCall call_;
     cuda::OpSession session_;
+
+    // A launch numbers the elements of dbias with 32 bits.
+    heed_status check_bias() const {
+        const View view = dbias_view(p_, plan_.views);
+        Size elements = {1};
+        for (const int64_t extent : view.extent) elements = elements * extent;
+        if (elements.at_most(max_int32)) return HEED_OK;
+        return fail(HEED_UNSUPPORTED,
+                    "dbias of [%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "] counts more than 2^31-1 elements; "
+                    "%s on CUDA serves no more",
+                    view.extent[0], view.extent[1], view.extent[2], view.extent[3], backward_function);
+    }
 
     static KernelBuffer like(KernelBuffer buffer, const heed_tensor &tensor) {
         buffer.data = tensor.data;
@@ -142,6 +158,17 @@ heed_status check_rows(const heed_problem &p, const char *heads_name, int32_t he
                 p.batch, heads, len, backward_function);
 }
 
+// Without queries a plan has no kernel whose limits it checks, and yet dk and dv are written.
+heed_status check_strides(const char *name, const View &view) {
+    for (int n = 0; n < 4; n++) {
+        if (view.stride[n] > max_int32) {
+            return fail(HEED_UNSUPPORTED, "%s_layout.stride[%d] is %" PRId64 "; %s on CUDA serves up to 2^31-1", name,
+                        n, view.stride[n], backward_function);
+        }
+    }
+    return HEED_OK;
+}
+
 }  // namespace
 
 heed_status lay_out_backward_on_cuda(const heed_plan &plan, CudaBackwardLayout *layout) {
@@ -149,6 +176,8 @@ heed_status lay_out_backward_on_cuda(const heed_plan &plan, CudaBackwardLayout *
     *layout = CudaBackwardLayout{};
     heed_status status = check_rows(p, "num_heads", p.num_heads, "max_q_len", p.max_q_len);
     if (!status) status = check_rows(p, "num_kv_heads", p.num_kv_heads, "max_kv_len", p.max_kv_len);
+    if (!status) status = check_strides("k", plan.views.k);
+    if (!status) status = check_strides("v", plan.views.v);
     for (const Op op : {Op::attention_backward, Op::attention_backward_bias, Op::attention_backward_sinks,
                         Op::attention_backward_stats}) {
         const OpKernel *row = nullptr;

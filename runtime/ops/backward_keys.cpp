@@ -110,6 +110,10 @@ int BackwardKeys::call_kernel(const TilePlace &tile, Arguments operands, Argumen
     const int64_t rows_before = (int64_t{seq_.place.index} * p_.num_heads + tile.head) * p_.max_q_len + tile.row;
     const uint64_t element = static_cast<uint64_t>(rows_before) * row_elements + static_cast<uint64_t>(tile.key);
 
+    // Rows behind the last see nothing that it does not: a key of none may hold NaN.
+    const auto kv_len =
+        static_cast<int32_t>(std::min<int64_t>(seq_.place.kv_len, last_row(tile.row) + seq_.visible.end));
+
     OpArgument all[48];
     OpArgument *end = all;
     const auto add = [&](Arguments arguments) { end = std::copy(arguments.begin(), arguments.end(), end); };
@@ -118,8 +122,8 @@ int BackwardKeys::call_kernel(const TilePlace &tile, Arguments operands, Argumen
     add(sums);
     add({form});
     add(own);
-    add({tile.row, tile.key, seq_.place.kv_len, seq_.visible.begin, seq_.visible.end, seq_.visible.position_offset,
-         form_of_mask, has_bias, symmetric, p_.scale, softcap, slope, dropout_scale, call_.args.dropout_seed,
+    add({tile.row, tile.key, kv_len, seq_.visible.begin, seq_.visible.end, seq_.visible.position_offset, form_of_mask,
+         has_bias, symmetric, p_.scale, softcap, slope, dropout_scale, call_.args.dropout_seed,
          call_.args.dropout_offset, threshold, element, row_elements});
     add(outputs);
     return call_op_kernel(*layout_.tile, all, static_cast<int>(end - all), message);

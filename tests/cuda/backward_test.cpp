@@ -142,6 +142,21 @@ TEST_F(CudaBackward, Refusals) {
     BackwardCall keys(problem);
     keys.expect_refused(HEED_UNSUPPORTED, "batch * num_kv_heads * max_kv_len is 1048576 * 2 * 1024");
 
+    problem = backward_problem();
+    problem.max_q_len = 0;
+    problem.k_layout = {{int64_t{1} << 31, 128, 64, 1}};
+    BackwardCall strides(problem);
+    strides.expect_refused(HEED_UNSUPPORTED, "k_layout.stride[0] is 2147483648");
+
+    problem = backward_problem(1);
+    problem.max_q_len = problem.max_kv_len = 1 << 15;
+    problem.has_bias = true;
+    BackwardCall bias(problem);
+    bias.args.bias.size = int64_t{1} << 32;
+    bias.gradients.dbias = BackwardCall::tensor(25, HEED_F32);
+    bias.gradients.dbias.size = int64_t{1} << 32;
+    bias.expect_refused(HEED_UNSUPPORTED, "dbias of [1, 4, 32768, 32768] counts more than 2^31-1 elements");
+
     BackwardCall call(backward_problem());
     call.args.workspace_bytes--;
     call.expect_refused(HEED_WORKSPACE_TOO_SMALL, "workspace_bytes is");

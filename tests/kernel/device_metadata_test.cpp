@@ -80,7 +80,7 @@ TEST_P(DeviceMetadata, FaultsAreReported) {
     const Attention a = mixed();
     for (const auto &c : cases) {
         if (!row().serves(c.kv_storage)) continue;
-        for (const int32_t value : c.values) {
+        for (const int32_t value : some(c.values, c.values.size())) {
             Call call(a, stored({HEED_Q_VARLEN, c.kv_storage}));
             call.problem.metadata_on_device = true;
             ASSERT_EQ(call.prepare(), HEED_OK) << heed_last_error();
@@ -89,6 +89,7 @@ TEST_P(DeviceMetadata, FaultsAreReported) {
             EXPECT_EQ(call.device_status & 7, c.kind) << "[" << c.at << "] = " << value;
             EXPECT_LT(call.device_status >> 3, a.batch);
             EXPECT_TRUE(call.canaries_intact()) << "[" << c.at << "] = " << value;
+            if (slow_device() && &c != cases) continue;
             call.device_status = 77;  // what is there stays
             ASSERT_EQ(call.execute(), HEED_OK) << heed_last_error();
             EXPECT_EQ(call.device_status, 77);

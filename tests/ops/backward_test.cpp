@@ -117,6 +117,12 @@ TEST_P(Backward, WholeBlocks) {
     }
 }
 
+TEST_P(Backward, WideHeadsOverBlocks) {
+    for (const int32_t head_dim : {128, 256}) {
+        expect_correct(attention({1, 4, 2, 70, 70, head_dim, head_dim}, "all"), CallOptions());
+    }
+}
+
 TEST_P(Backward, HeadDims) {
     const int32_t most = test_device() == HEED_CPU ? 640 : 256;
     for (const int32_t head_dim : {1, 31, 33, 96, 256, most}) {
@@ -146,6 +152,20 @@ TEST_P(Backward, RaggedBatches) {
         expect_correct(a, CallOptions().with_storage(HEED_Q_VARLEN, HEED_KV_VARLEN));
         expect_correct(a, CallOptions().with_storage(HEED_Q_VARLEN, HEED_KV_CONTIGUOUS));
     }
+}
+
+TEST_P(Backward, MetadataOnDevice) {
+    if (test_device() == HEED_CPU) GTEST_SKIP() << "metadata of CPU plans is on the host";
+    Attention a = attention({3, 4, 2, 60, 130, 24, 24}, "bottom_right");
+    a.q_lens = {60, 0, 7};
+    a.kv_lens = {130, 20, 0};
+    const CallOptions options = CallOptions().with_storage(HEED_Q_VARLEN, HEED_KV_VARLEN);
+    BackwardCall call(a, options, random_dout(a));
+    call.forward.problem.metadata_on_device = true;
+    ASSERT_EQ(call.prepare(), HEED_OK) << heed_last_error();
+    ASSERT_EQ(call.backward(), HEED_OK) << heed_last_error();
+    EXPECT_EQ(call.forward.device_status, 0);
+    expect_same(call.result(), run(a, options, random_dout(a)));
 }
 
 TEST_P(Backward, Layouts) {
@@ -205,23 +225,26 @@ TEST_P(Backward, DropoutOfEverythingGivesZeros) {
 
 // What a row holds, keys that it does not see do not meet.
 TEST_P(Backward, NaNOfARowStaysWithItsKeys) {
-    Attention a = attention({1, 2, 1, 60, 60, 24, 24}, "causal");
-    const BackwardResult expected = run(a, CallOptions(), random_dout(a));
     const int32_t row = 30;
-    a.q_row(0, row, 0)[5] = std::numeric_limits<float>::quiet_NaN();
-    const BackwardResult got = run(a, CallOptions(), random_dout(a));
-    for (auto n = static_cast<size_t>(a.k_index(0, row + 1, 0)); n < got.dk.size(); n++) {
-        ASSERT_EQ(got.dk[n], expected.dk[n]) << n;
-        ASSERT_EQ(got.dv[n], expected.dv[n]) << n;
+    for (const float softcap : {0.f, 2.f}) {
+        Attention capped = attention({1, 2, 1, 60, 60, 24, 24}, "causal");
+        capped.softcap = softcap;
+        const BackwardResult clean = run(capped, CallOptions(), random_dout(capped));
+        capped.q_row(0, row, 0)[5] = std::numeric_limits<float>::quiet_NaN();
+        const BackwardResult with_nan = run(capped, CallOptions(), random_dout(capped));
+        for (auto n = static_cast<size_t>(capped.k_index(0, row + 1, 0)); n < clean.dk.size(); n++) {
+            ASSERT_EQ(with_nan.dk[n], clean.dk[n]) << n;
+            ASSERT_EQ(with_nan.dv[n], clean.dv[n]) << n;
+        }
+        ASSERT_TRUE(std::isnan(with_nan.dk[0]));
     }
-    ASSERT_TRUE(std::isnan(got.dk[0]));
-
     // In dout: delta and so all of dk, and where it meets dv.
-    a = attention({1, 2, 1, 60, 60, 24, 24}, "causal");
+    const Attention a = attention({1, 2, 1, 60, 60, 24, 24}, "causal");
     std::vector<float> dout = random_dout(a);
+    const BackwardResult expected = run(a, CallOptions(), dout);
     dout[static_cast<size_t>(a.out_index(0, row, 0) + 5)] = std::numeric_limits<float>::infinity();
     const BackwardResult with_infinity = run(a, CallOptions(), dout);
-    for (auto n = static_cast<size_t>(a.k_index(0, row + 1, 0)); n < got.dk.size(); n++) {
+    for (auto n = static_cast<size_t>(a.k_index(0, row + 1, 0)); n < expected.dk.size(); n++) {
         ASSERT_EQ(with_infinity.dk[n], expected.dk[n]) << n;
         ASSERT_EQ(with_infinity.dv[n], expected.dv[n]) << n;
     }
@@ -249,27 +272,33 @@ TEST_P(Backward, RowsWithoutKeysGiveZeros) {
     }
 }
 
-// What a masked key or a key of a later row holds changes no bit of the rows that do not see it.
+// What a masked key, a key of a later row or of none holds changes no bit of the rows that do not see it.
 TEST_P(Backward, HiddenNaNStaysOut) {
-    for (const char *const name : {"causal", "mask"}) {
-        SCOPED_TRACE(name);
-        Attention a = attention({1, 2, 1, 60, 120, 24, 24}, name);
-        const int32_t key = 50;
+    const struct {
+        const char *name;
+        float softcap;
+        int32_t key, head_dim;
+    } cases[] = {{"causal", 0, 50, 24}, {"causal", 2, 50, 24}, {"causal", 0, 62, 24}, {"causal", 2, 62, 24},
+                 {"mask", 0, 50, 24},   {"mask", 2, 50, 24},   {"mask", 0, 50, 128},  {"mask", 0, 50, 256}};
+    for (const auto &c : cases) {
+        SCOPED_TRACE(c.name);
+        Attention a = attention({1, 2, 1, 60, 120, c.head_dim, c.head_dim}, c.name);
+        a.softcap = c.softcap;
         if (a.mask.used) {
-            for (int32_t i = 0; i < a.q_len; i++) a.mask.at(0, 0, i, key) = 0;
+            for (int32_t i = 0; i < a.q_len; i++) a.mask.at(0, 0, i, c.key) = 0;
         }
         const BackwardResult expected = run(a, CallOptions(), random_dout(a));
-        a.k_row(0, key, 0)[5] = std::numeric_limits<float>::quiet_NaN();
-        a.v_row(0, key, 0)[2] = std::numeric_limits<float>::infinity();
+        a.k_row(0, c.key, 0)[5] = std::numeric_limits<float>::quiet_NaN();
+        a.v_row(0, c.key, 0)[2] = std::numeric_limits<float>::infinity();
         const BackwardResult got = run(a, CallOptions(), random_dout(a));
-        const int32_t rows = a.mask.used ? a.q_len : key;  // that do not see the key
+        const int32_t rows = a.mask.used ? a.q_len : std::min(c.key, a.q_len);  // that do not see the key
         for (int64_t n = 0; n < a.q_index(0, rows, 0); n++) {
             ASSERT_EQ(got.dq[static_cast<size_t>(n)], expected.dq[static_cast<size_t>(n)]) << n;
         }
-        if (!a.mask.used) continue;
-        for (int32_t d = 0; d < 24; d++) {
-            ASSERT_EQ(got.dk[static_cast<size_t>(a.k_index(0, key, 0) + d)], 0);
-            ASSERT_EQ(got.dv[static_cast<size_t>(a.v_index(0, key, 0) + d)], 0);
+        if (rows < a.q_len) continue;
+        for (int32_t d = 0; d < c.head_dim; d++) {
+            ASSERT_EQ(got.dk[static_cast<size_t>(a.k_index(0, c.key, 0) + d)], 0) << c.key;
+            ASSERT_EQ(got.dv[static_cast<size_t>(a.v_index(0, c.key, 0) + d)], 0) << c.key;
         }
     }
 }

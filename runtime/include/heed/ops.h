@@ -228,7 +228,7 @@ HEED_API heed_status heed_linear_backward(const heed_linear_backward_args *args)
 /* Gradients of one heed_execute, recomputed from lse. Layouts as the forward tensors': dq as q, dk as k, dv as v (each
  * may be packed or strided, but not broadcast), dout as out, dbias as bias (summed over broadcast axes), of bias_dtype.
  * data NULL = that gradient is not wanted. Every element of an output is written: 0 where no row sees the key, where
- * the row sees no key, behind kv_lens. */
+ * the row sees no key, behind kv_lens; but nothing of dbias for problems without queries or keys. */
 typedef struct heed_gradients {
     uint32_t struct_size;
     heed_tensor dout;         /* input */
@@ -237,7 +237,8 @@ typedef struct heed_gradients {
 } heed_gradients;
 
 /* 0 where backward is not supported; else on the CPU about twice q and out in f32 and dq in f32, up to 8 times where
- * batch * num_kv_heads is below 8, on CUDA two floats for each row of a head; never the scores. */
+ * batch * num_kv_heads is below 8, on CUDA 8 bytes for each of batch * num_heads * (max_q_len rounded up to 64) rows
+ * and 32 for each sequence of own lengths; never the scores. */
 HEED_API size_t heed_attention_backward_workspace_bytes(const struct heed_plan *plan);
 /* `args` holds the forward call's tensors: q, k, v, out, lse and its metadata, seed and offset, and a workspace of
  * heed_attention_backward_workspace_bytes(plan).
@@ -252,8 +253,9 @@ HEED_API size_t heed_attention_backward_workspace_bytes(const struct heed_plan *
  * allocated.
  *
  * On CUDA: asynchronous on args->stream, launches only, and may be captured into a graph; dbias is summed by a simple
- * kernel, slower than the others. A row of dout that is not finite makes dv of the keys that it sees NaN on tensor
- * cores, in f32 arithmetic at the element alone. Errors: INVALID_ARGUMENT, UNSUPPORTED, NO_DEVICE, WORKSPACE_TOO_SMALL,
+ * kernel, slower than the others. A row of dout, or of v, that is not finite makes dv of the keys that it sees, or
+ * its own, NaN on tensor cores; in f32 arithmetic at most the elements that it reaches. dbias serves up to 2^31-1
+ * elements. Errors: INVALID_ARGUMENT, UNSUPPORTED, NO_DEVICE, WORKSPACE_TOO_SMALL,
  * INTERNAL. */
 HEED_API heed_status heed_attention_backward(const struct heed_plan *plan, const struct heed_args *args,
                                              const heed_gradients *gradients);
