@@ -15,8 +15,8 @@ include_guard(GLOBAL)
 # SCORE_MOD: all rows of the call have the score function that the file defines (heed/user_score.h), and serve the problems that name it.
 # TUNED: speed parameters by row, as ./dev tune writes them (schedules/tuned), instead of those that the schedules choose; each of its rows
 # must be one of <target>.
-# OPS: attention_backward attention_probs dropout_mask kv_append kv_copy layer_norm linear merge_states rope, or layers: all that
-# <heed/layer.h> needs.
+# OPS: attention_backward attention_probs dropout_mask kv_append kv_copy layer_norm linear merge_states rope; layers: all that
+# <heed/layer.h> needs but for gradients; layer_gradients: what heed_layer_backward needs beside.
 # An ISA serves what it has instructions for: f32 with amx becomes AVX-512 rows, with sm80 sm75 rows.
 function(heed_add_kernels target)
     cmake_parse_arguments(PARSE_ARGV 1 arg "" "SCORE_MOD;TUNED" "PHASES;DTYPES;HEAD_DIMS;FEATURES;ISAS;OPS")
@@ -30,7 +30,7 @@ function(heed_add_kernels target)
     _heed_check_list("${call}" ISAS x86_64 avx2 avx512 avx512bf16 amx sm75 sm80)
     _heed_check_list("${call}" FEATURES causal gqa lse sinks varlen window paged int8 alibi bias dropout mask softcap)
     _heed_check_list("${call}" OPS attention_backward attention_probs dropout_mask kv_append kv_copy layer_norm linear merge_states rope
-                      layers)
+                      layers layer_gradients)
     if(NOT TARGET ${target})
         heed_add_kernel_library(${target})
     endif()
@@ -155,6 +155,18 @@ function(_heed_add_ops_of target isa dtype op features)
         foreach(each attention_probs dropout_mask kv_append kv_copy layer_norm linear merge_states rope)
             _heed_add_ops_of(${target} ${isa} ${dtype} ${each} "${features}")
         endforeach()
+        if(isa MATCHES "^sm")
+            _heed_once(${target} heed_add_op_rows OP clip DTYPE ${dtype} ISA sm75)
+            _heed_once(${target} heed_add_op_rows OP key_padding DTYPE u8 ISA sm75)
+        endif()
+        return()
+    endif()
+    if(op STREQUAL "layer_gradients")
+        _heed_add_ops_of(${target} ${isa} ${dtype} attention_backward "${features}")
+        if(isa MATCHES "^sm")
+            _heed_once(${target} heed_add_op_rows OP add clip_gradient column_sums copy_rows layer_norm_gradient transpose
+                       DTYPE ${dtype} ISA sm75)
+        endif()
         return()
     endif()
     set(cuda FALSE)

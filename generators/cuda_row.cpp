@@ -12,12 +12,16 @@
 #include "cuda/backward_rows.h"
 #include "cuda/backward_tiles.h"
 #include "cuda/device_binary.h"
+#include "cuda/gradient_rows.h"
+#include "cuda/layer_program.h"
 #include "cuda/layer_rows.h"
 #include "cuda/linear_cores.h"
 #include "cuda/linear_tiles.h"
+#include "cuda/matrix_moves.h"
 #include "cuda/merge_rows.h"
 #include "cuda/merge_splits.h"
 #include "cuda/metadata_ops.h"
+#include "cuda/norm_rows.h"
 #include "cuda/probs_rows.h"
 #include "cuda/token_moves.h"
 
@@ -85,6 +89,7 @@ CudaOp backward_op() {
 
 // By operation with its head dim, int8 keys, and capability.
 const std::map<std::string, CudaOp> cuda_ops = {
+    {"add_sm75", {cuda::layer_threads, cuda::add_module}},
     {"attention_backward_sm75",
      {cuda::backward_tile_threads, cuda::backward_tiles_module, cuda::backward_tile_shared_bytes()}},
     {"attention_backward_bias_sm75", {cuda::bias_threads, cuda::backward_bias_module, cuda::bias_shared_bytes}},
@@ -104,13 +109,17 @@ const std::map<std::string, CudaOp> cuda_ops = {
       [](auto &name, ElementType type, auto &target) {
           return cuda::attention_probs_module(name, type, ElementType::i8, target);
       }}},
+    {"clip_gradient_sm75", {cuda::layer_threads, cuda::clip_gradient_module}},
     {"clip_sm75", {cuda::layer_threads, cuda::clip_module}},
+    {"column_sums_sm75", {cuda::layer_threads, cuda::column_sums_module, cuda::column_sums_shared_bytes}},
+    {"copy_rows_sm75", {cuda::layer_threads, cuda::copy_rows_module}},
     {"key_padding_sm75",
      {cuda::layer_threads,
       [](auto &name, ElementType, auto &target) { return cuda::key_padding_module(name, target); }}},
     {"kv_append_kvi8_sm75", {cuda::move_threads, cuda::kv_append_module}},
     {"kv_copy_sm75",
      {cuda::move_threads, [](auto &name, ElementType, auto &target) { return cuda::kv_copy_module(name, target); }}},
+    {"layer_norm_gradient_sm75", {cuda::layer_threads, cuda::layer_norm_gradient_module}},
     {"layer_norm_sm75", {cuda::layer_threads, cuda::layer_norm_module}},
     {"linear_sm75", {cuda::linear_threads, cuda::linear_module, cuda::linear_shared_bytes()}},
     {"linear_sm80", {cuda::core_threads, cuda::linear_cores_module, cuda::linear_cores_shared_bytes()}},
@@ -121,6 +130,7 @@ const std::map<std::string, CudaOp> cuda_ops = {
     {"sequences_sm75",
      {cuda::sequences_threads,
       [](auto &name, ElementType, auto &target) { return cuda::sequences_module(name, target); }}},
+    {"transpose_sm75", {cuda::layer_threads, cuda::transpose_module, cuda::transpose_shared_bytes()}},
 };
 
 std::string key_of(const std::string &op, const std::string &isa, bool codes) {

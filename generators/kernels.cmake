@@ -114,6 +114,8 @@ if(HEED_CUDA)
     # Of whole layers, whose linear rows have no clip on CUDA.
     heed_add_op_rows(heed_kernels OP layer_norm clip DTYPE f32 f16 bf16 ISA sm75)
     heed_add_op_rows(heed_kernels OP key_padding DTYPE u8 ISA sm75)
+    # Of their gradients, which reach the projections by linear on transposed operands.
+    heed_add_op_rows(heed_kernels OP add clip_gradient column_sums copy_rows layer_norm_gradient transpose DTYPE f32 f16 bf16 ISA sm75)
 endif()
 
 _heed_check_own_tuned(heed_kernels)

@@ -187,7 +187,8 @@ void generate_op(Options &options) {
     OpRow row;
     row.name = options.get("name");
     row.op = options.choice("op", "",
-                            {"attention_backward",
+                            {"add",
+                             "attention_backward",
                              "attention_backward_bias",
                              "attention_backward_keys",
                              "attention_backward_queries",
@@ -195,18 +196,23 @@ void generate_op(Options &options) {
                              "attention_backward_stats",
                              "attention_probs",
                              "clip",
+                             "clip_gradient",
+                             "column_sums",
+                             "copy_rows",
                              "dropout_mask",
                              "key_padding",
                              "kv_append",
                              "kv_copy",
                              "layer_norm",
+                             "layer_norm_gradient",
                              "linear",
                              "linear_rows",
                              "merge_splits",
                              "merge_states",
                              "put_words",
                              "rope",
-                             "sequences"});
+                             "sequences",
+                             "transpose"});
     row.rows = std::stoi(
         options.choice("rows", "0", {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "16", "32"}));
     row.head_dim = std::stoi(options.choice("head_dim", "0", {"0", "64", "128", "256"}));

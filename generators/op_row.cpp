@@ -29,8 +29,11 @@ Halide::Module compile(const OpRow &row, Kernel kernel, void (*schedule)(Kernel 
 }  // namespace
 
 bool OpRow::is_cuda_only() const {
-    return op.rfind("attention_backward_", 0) == 0 || op == "clip" || op == "key_padding" || op == "kv_copy" ||
-           op == "put_words" || op == "sequences";
+    for (const char *name : {"add", "clip", "clip_gradient", "column_sums", "copy_rows", "key_padding", "kv_copy",
+                             "layer_norm_gradient", "put_words", "sequences", "transpose"}) {
+        if (op == name) return true;
+    }
+    return op.rfind("attention_backward_", 0) == 0;
 }
 
 std::string OpRow::error() const {

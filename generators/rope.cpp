@@ -7,7 +7,7 @@ using namespace Halide;
 RopeKernel::RopeKernel(ElementType type) : type(type), x(stored_type(type), 4, "x") {
     Expr row = clamp(positions(token) + position_step * token, 0, cos.dim(1).extent() - 1);
     Expr a = to_float(type, x(n, 0, head, token)), b = to_float(type, x(n, 1, head, token));
-    Expr c = cos(n, row), s = sin(n, row);
+    Expr c = cos(n, row), s = sin(n, row) * direction;
     rotated(n, part, head, token) = mux(part, {a * c - b * s, b * c + a * s});
     out(n, part, head, token) = from_float(type, rotated(n, part, head, token));
 

@@ -1,5 +1,6 @@
 #pragma once
-// RoPE on a block of rows: pairs (a, b) become (a cos - b sin, b cos + a sin).
+// RoPE on a block of rows: pairs (a, b) become (a cos - b sin, b cos + a sin), with sin times `direction`: 1, or -1 to
+// rotate back.
 //
 // A row of rotary_dim elements is seen as (n, part): pair n, part 0 = a, part 1 = b. Half-split pairs have strides
 // (1, rotary_dim / 2), interleaved ones (2, 1). out may be x itself: each pair is read before it is written.
@@ -16,6 +17,7 @@ struct RopeKernel {
     Halide::ImageParam positions{Halide::Int(32), 1, "positions"};
     // Token t reads table row positions(t) + position_step * t, clamped into the table.
     Halide::Param<int32_t> position_step{"position_step"};
+    Halide::Param<float> direction{"direction"};
 
     Halide::Var n{"n"}, part{"part"}, head{"head"}, token{"token"};
     Halide::Func rotated{"rotated"}, out{"out"};
@@ -26,7 +28,7 @@ struct RopeKernel {
     Halide::Expr is_half_split() const { return has_strides(1, Halide::Expr()); }
     Halide::Expr is_interleaved() const { return has_strides(2, 1); }
 
-    std::vector<Halide::Argument> arguments() const { return {x, cos, sin, positions, position_step}; }
+    std::vector<Halide::Argument> arguments() const { return {x, cos, sin, positions, position_step, direction}; }
     Halide::Pipeline pipeline() const { return Halide::Pipeline(out); }
 
 private:

@@ -171,8 +171,8 @@ struct Kernel {
 // Operations around attention, on one block of rows: serial, without scratch. Buffers list dimensions innermost first,
 // all mins are 0, strides are below 2^31. Inputs, scalars, then outputs, behind the user context:
 //   rope          x (pair, part, head, token), cos, sin f32 (pair, table row), positions int32 (token),
-//                 position_step int32; out as x. Pair strides (1, pairs) or (2, 1). Token t reads the table row
-//                 positions[t] + position_step * t. out may be x.
+//                 position_step int32, direction float (1, or -1 to rotate back); out as x. Pair strides (1, pairs) or
+//                 (2, 1). Token t reads the table row positions[t] + position_step * t. out may be x.
 //   kv_append     x (d, head, token); codes int8 (d, head, token), scale f32 (head, token)
 //   merge_states  x (d, row, state), lse f32 (row, state), sink f32 (row); scratch outputs row_max f32 (row),
 //                 row_sum f32 (row), weights f32 (row, state); lse f32 (row), out (d, row)
@@ -202,8 +202,9 @@ struct Kernel {
 //   CUDA rope, kv_append, kv_copy  a launch for up to num_move_segments runs of tokens: move_segment_words uint64 of
 //                 each, addresses of its first token in source, destination and scales, and tokens | table row << 32;
 //                 int32 runs, tokens of the longest, heads, elements of a row, pairs to rotate, interleaved, wide (16
-//                 bytes at a time); uint64 strides in bytes (token and head of the source, of the destination),
-//                 addresses of cos and sin; an output uint8 (1) that only names the device. kv_copy moves bytes.
+//                 bytes at a time); direction float as above; uint64 strides in bytes (token and head of the source, of
+//                 the destination), addresses of cos and sin; an output uint8 (1) that only names the device. kv_copy
+//                 moves bytes.
 //   CUDA merge_states  a launch: merge_state_words uint64 for max_merge_states states, addresses of out and lse; int32
 //                 states, rows, q_len, heads, head_dim, wide; uint64 strides in bytes (batch, token and head of outs,
 //                 of out), addresses of out, lse, sink (the last two may be 0); an output uint8 (1), as above
@@ -236,6 +237,23 @@ struct Kernel {
 //                 result; uint64 addresses of the padding uint8 (key, sequence) and of a mask or 0, the mask's strides
 //                 (batch, head, row, key), address of the result (key, line): uint8 as the mask, or f32 0 and minus
 //                 infinity; an output uint8 (1), as above
+//   Gradients of layers, CUDA alone, each with an output uint8 (1), as above. Matrices are (column, row).
+//   add           int32 rows, columns, row block, column block, from_placed, f32 source, f32 destination; uint64 outer
+//                 and inner stride of rows, of columns, addresses of source and destination. Adds element (row, column)
+//                 to number row / block * outer + row % block * inner + the same of the column; the source is packed,
+//                 or placed alike
+//   clip_gradient int32 elements, wide; limit float; uint64 addresses of what was clipped and of its gradient, which
+//                 becomes 0 from the limit on
+//   column_sums   int32 rows, columns, rows of a slice, adds, f32 source, f32 destination; uint64 row stride of the
+//                 source, addresses of source and destination (column, slice); adds: one slice, on top of what is there
+//   copy_rows     int32 rows, columns, wide, true hides; uint64 row strides in bytes of source and destination, their
+//                 addresses, address of a padding uint8 (row) or 0: zeros for hidden rows
+//   layer_norm_gradient  int32 rows, elements of a row, wide; epsilon float; uint64 addresses of x, weight f32, dy,
+//   which
+//                 becomes dx, and of products f32 (element, row): dy times the normalised x
+//   transpose     int32 rows, columns, columns of the destination, zeros behind the rows; uint64 row strides in bytes
+//   of
+//                 source and destination, their addresses
 enum class Op : int32_t {
     rope,
     kv_append,
@@ -251,6 +269,12 @@ enum class Op : int32_t {
     merge_splits,
     clip,
     key_padding,
+    add,
+    clip_gradient,
+    column_sums,
+    copy_rows,
+    layer_norm_gradient,
+    transpose,
     attention_backward,
     attention_backward_bias,
     attention_backward_keys,

@@ -5,8 +5,7 @@
 #include "../ceil_div.h"
 #include "index_math.h"
 #include "intrinsics.h"
-#include "launch.h"
-#include "row_elements.h"
+#include "layer_program.h"
 
 namespace heed::cuda {
 
@@ -17,94 +16,6 @@ namespace {
 constexpr int32_t infinity_bits = 0x7f800000, sign_bit = std::numeric_limits<int32_t>::min();
 
 Expr bits(const Expr &x) { return reinterpret<int32_t>(x); }
-
-// One launch of threads that write where an address says, from parameters in this order.
-class LayerProgram {
-protected:
-    LayerProgram(const std::string &name, ElementType type) : name(name), elements(type, code) {}
-
-    template <typename T>
-    Param<T> parameter(const std::string &parameter_name) {
-        const Param<T> result(parameter_name);
-        arguments.emplace_back(result);
-        return result;
-    }
-
-    Module launch(const Expr &blocks, const Target &target) {
-        const Launch launch = {name, blocks, layer_threads, 0, {}, {}, code.finish()};
-        return launch_module(name, Func("written"), {UInt(8)}, 1, arguments, launch, target);
-    }
-
-    const std::string name;
-    DeviceCode code;
-    RowElements elements;
-
-private:
-    std::vector<Argument> arguments;
-};
-
-class NormProgram : LayerProgram {
-public:
-    NormProgram(const std::string &name, ElementType type) : LayerProgram(name, type) {}
-
-    Module module(const Target &target) {
-        constexpr int warps = layer_threads / 32;
-        const Expr thread = Launch::thread(name);
-        const Expr row = code.let("row", Launch::block(name) * warps + thread / 32);
-        code.when(row < rows, [&] {
-            lane = code.let("lane", thread % 32);
-            first = code.let("first", x + cast<uint64_t>(row) * bytes_of(length, elements.size()));
-            code.when(
-                wide != 0, [&] { normalise(elements.width()); }, [&] { normalise(1); });
-        });
-        return launch(ceil_div(rows, warps), target);
-    }
-
-private:
-    const Param<int32_t> rows = parameter<int32_t>("rows"), length = parameter<int32_t>("length");
-    const Param<int32_t> wide = parameter<int32_t>("wide");  // 1: rows are whole chunks of 16 bytes
-    const Param<float> epsilon = parameter<float>("epsilon");
-    const Param<uint64_t> x = parameter<uint64_t>("x_first"), weight = parameter<uint64_t>("weight_first"),
-                          bias = parameter<uint64_t>("bias_first");  // addresses
-    Expr lane, first;
-
-    void normalise(int width) {
-        const Expr mean =
-            code.let("mean", strict_float(sum(width, [](const Expr &value) { return value; }) / cast<float>(length)));
-        const Expr squares = sum(width, [&](const Expr &value) { return (value - mean) * (value - mean); });
-        const Expr factor = code.let("factor", strict_float(1.f / sqrt(squares / cast<float>(length) + epsilon)));
-        each_group(width, [&](const Expr &e, Elements values) {
-            const Elements w = load_floats(code, weight + bytes_of(e, 4), width),
-                           b = load_floats(code, bias + bytes_of(e, 4), width);
-            for (size_t i = 0; i < values.size(); i++) {
-                values[i] = code.let("y", (values[i] - mean) * factor * w[i] + b[i]);
-            }
-            elements.store(first + bytes_of(e, elements.size()), values);
-        });
-    }
-
-    // body(first element, values) for this lane's groups of `width` elements of the row.
-    void each_group(int width, const std::function<void(const Expr &, const Elements &)> &body) {
-        code.loop("round", ceil_div(length, 32 * width), [&](const Expr &round) {
-            const Expr e = code.let("e", (round * 32 + lane) * width);
-            code.when(e < length, [&] { body(e, elements.load(first + bytes_of(e, elements.size()), width)); });
-        });
-    }
-
-    // Of all elements of the row, the same in all lanes.
-    Expr sum(int width, const std::function<Expr(const Expr &)> &term) {
-        const Registers total = code.registers("total", Float(32), 1);
-        code.set(total, 0, 0.f);
-        each_group(width, [&](const Expr &, const Elements &values) {
-            for (const Expr &value : values) code.set(total, 0, total[0] + term(value));
-        });
-        for (const int mask : {1, 2, 4, 8, 16}) {
-            const Expr other = code.let("other", from_lane(total[0], mask));
-            code.set(total, 0, total[0] + other);
-        }
-        return code.let("sum", total[0]);
-    }
-};
 
 class ClipProgram : LayerProgram {
 public:
@@ -190,10 +101,6 @@ private:
 };
 
 }  // namespace
-
-Module layer_norm_module(const std::string &name, ElementType type, const Target &target) {
-    return NormProgram(name, type).module(target);
-}
 
 Module clip_module(const std::string &name, ElementType type, const Target &target) {
     return ClipProgram(name, type).module(target);

@@ -20,6 +20,15 @@ Elements load_floats(DeviceCode &code, const Expr &address, int count) {
     return result;
 }
 
+void store_floats(DeviceCode &code, const Expr &address, const Elements &values) {
+    const size_t step = values.size() % 4 == 0 ? 4 : 1;
+    for (size_t i = 0; i < values.size(); i += step) {
+        const Expr at = address + cast<uint64_t>(static_cast<int>(4 * i));
+        code.run(step == 1 ? store_f32(at, values[i])
+                           : store_fragment(at, fragment(values[i], values[i + 1], values[i + 2], values[i + 3])));
+    }
+}
+
 Elements RowElements::load(const Expr &address, int count) {
     if (type == ElementType::f32) return load_floats(code, address, count);
     if (count == 1) return {code.let("x", to_float(type, cast<uint16_t>(load_u16(address))))};

@@ -29,5 +29,6 @@ private:
 
 // `count` floats; 16 bytes at a time where the count allows, which the address must then allow too.
 Elements load_floats(DeviceCode &code, const Halide::Expr &address, int count);
+void store_floats(DeviceCode &code, const Halide::Expr &address, const Elements &values);
 
 }  // namespace heed::cuda

@@ -121,7 +121,8 @@ private:
     }
 
     // The same arithmetic in every kernel that rotates: one product rounded, the other not.
-    void rotate_pair(const Expr &a, const Expr &b, const Expr &c, const Expr &s, Expr *first, Expr *second) {
+    void rotate_pair(const Expr &a, const Expr &b, const Expr &c, const Expr &sin, Expr *first, Expr *second) {
+        const Expr s = sin * in.direction;
         *first = code.let("rotated", fma(a, c, -(b * s)));
         *second = code.let("rotated", fma(b, c, a * s));
     }

@@ -9,6 +9,7 @@ std::vector<Argument> MoveInputs::arguments() const {
     for (const Param<int32_t> &param : {segments, max_tokens, num_heads, row_length, num_pairs, interleaved, wide}) {
         result.emplace_back(param);
     }
+    result.emplace_back(direction);
     for (const Param<uint64_t> &param : {from_token, from_head, to_token, to_head, cos, sin}) {
         result.emplace_back(param);
     }

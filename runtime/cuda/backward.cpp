@@ -169,6 +169,18 @@ heed_status check_strides(const char *name, const View &view) {
     return HEED_OK;
 }
 
+// False when 64 bits do not hold them.
+bool append_parts(const heed_problem &p, int64_t table_rows, CudaBackwardLayout *layout) {
+    Size total;
+    append_part(&total, Size{table_rows} * num_sequence_fields * int64_t{sizeof(int32_t)});
+    const int64_t stat_rows = round_up(p.max_q_len, row_block);
+    layout->stat_rows = static_cast<int32_t>(stat_rows);
+    const Size rows = Size{p.batch} * p.num_heads * stat_rows;
+    layout->stats = append_part(&total, rows * stat_floats * int64_t{sizeof(float)});
+    layout->total = total.value;
+    return total.fits;
+}
+
 }  // namespace
 
 heed_status lay_out_backward_on_cuda(const heed_plan &plan, CudaBackwardLayout *layout) {
@@ -183,14 +195,13 @@ heed_status lay_out_backward_on_cuda(const heed_plan &plan, CudaBackwardLayout *
         const OpKernel *row = nullptr;
         if (!status) status = find_cuda_op_row(op, p.dtype, p.dtype, &row);
     }
-    if (status) return status;
-    Size total;
-    append_part(&total, Size{is_uniform(p) ? 0 : p.batch} * num_sequence_fields * int64_t{sizeof(int32_t)});
-    layout->stat_rows = static_cast<int32_t>(round_up(p.max_q_len, row_block));
-    const Size rows = Size{p.batch} * p.num_heads * layout->stat_rows;
-    layout->stats = append_part(&total, rows * stat_floats * int64_t{sizeof(float)});
-    layout->total = total.value;
-    return HEED_OK;
+    if (!status) append_parts(p, is_uniform(p) ? 0 : p.batch, layout);
+    return status;
+}
+
+int64_t most_backward_bytes_on_cuda(const heed_problem &largest) {
+    CudaBackwardLayout layout = {};
+    return append_parts(largest, largest.batch, &layout) ? layout.total : -1;
 }
 
 heed_status run_backward_on_cuda(const heed_plan &plan, const heed_args &args, const heed_gradients &gradients,

@@ -12,6 +12,10 @@ struct CudaBackwardLayout {
     int64_t stats, total;
 };
 
+// Bytes that suffice for every dense problem that is at most as large as this one in batch and max_q_len; -1 when 64
+// bits do not hold them.
+int64_t most_backward_bytes_on_cuda(const heed_problem &largest);
+
 // NO_DEVICE without rows, UNSUPPORTED beyond what a launch can number.
 heed_status lay_out_backward_on_cuda(const heed_plan &plan, CudaBackwardLayout *layout);
 

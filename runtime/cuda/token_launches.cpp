@@ -82,12 +82,13 @@ heed_status TokenMoves::flush() {
     const uint64_t last[] = {word(from_.token_stride), word(from_.head_stride), word(to_.token_stride),
                              word(to_.head_stride),    address_of(r.cos),       address_of(r.sin)};
     const KernelBuffer moved = named(to_.data);
-    OpArgument arguments[std::size(words_) + 7 + std::size(last) + 1];
+    OpArgument arguments[std::size(words_) + 8 + std::size(last) + 1];
     OpArgument *next = std::copy(std::begin(words_), std::end(words_), arguments);
     for (const int32_t *x : std::initializer_list<const int32_t *>{
              &count_, &max_tokens_, &move_.num_heads, &move_.row_length, &r.num_pairs, &interleaved, &wide}) {
         *next++ = *x;
     }
+    *next++ = r.direction;
     next = std::copy(std::begin(last), std::end(last), next);
     *next++ = moved;
     const heed_status status = launch_op(*move_.row, arguments, static_cast<int>(next - arguments), launches_);

@@ -4,34 +4,63 @@
 #include <new>
 
 #include "ranges.h"
+#include "scratch.h"
 
 namespace heed {
 namespace {
 
 constexpr const char *name = "heed_layer_backward";
 
-heed_status backward(const heed_layer &layer, const heed_layer_args &a, const heed_layer_gradients &g) {
-    if (layer.device.is_cuda()) {
-        return fail(HEED_UNSUPPORTED, "device is HEED_CUDA; heed_layer_backward runs on the CPU only");
+// Behind the forward's part of the workspace on CUDA, else of the heap.
+heed_status take_gradients(Backward *b, HeapArray<char> *heap) {
+    const heed_layer &layer = b->f.layer;
+    const heed_execution &execution = b->run.execution;
+    const auto attention_bytes = static_cast<int64_t>(heed_attention_backward_workspace_bytes(b->f.plan.get()));
+    const auto lay_out = [&](void *base) {
+        return lay_out_gradients(layer, b->f.sizes, wants_of(*b), attention_bytes, base, &b->m);
+    };
+    const int64_t bytes = lay_out(nullptr);
+    if (b->f.on_cuda()) {
+        if (bytes > b->f.gradient_bytes) {
+            return fail(HEED_INTERNAL, "%s: the layer's workspace is too small for its own largest call", name);
+        }
+        lay_out(static_cast<char *>(execution.workspace) + layer.workspace_bytes + b->f.sizes.combined);
+        return HEED_OK;
     }
+    const heed_status status = heap->allocate(name, bytes + scratch_alignment);
+    if (status) return status;
+    const auto rest = reinterpret_cast<uintptr_t>(heap->data()) % static_cast<uintptr_t>(scratch_alignment);
+    lay_out(heap->data() + scratch_alignment - rest);
+    return HEED_OK;
+}
+
+heed_status backward(const heed_layer &layer, const heed_layer_args &a, const heed_layer_gradients &g) {
     Forward f = {layer, a};
     f.wants_lse = true;
+    f.gradient_bytes = static_cast<int64_t>(layer.backward_workspace_bytes - layer.workspace_bytes);
     heed_status status = check_sizes(f);
     if (status || a.batch == 0 || a.q_len == 0) return status;
-    status = check_workspace(layer, a.execution);
+    status = check_workspace(layer.backward_workspace_bytes, a.execution);
+    if (!status) status = check_gradient_rows(layer);
     if (status) return status;
+    cuda::ScopedContext context;
+    HeapArray<char> lists, gradients;
     LayerRun run = {name, layer, a.execution, {}};
+    status = enter_context(layer, a.execution, &context);
+    if (!status) status = take_lists(layer, name, {a.batch, a.q_len, 0, 0}, &lists, &run.memory);
+    if (status) return status;
     const auto lay_out = [&](const LayerSizes &sizes) {
-        lay_out_memory(layer, sizes, a.execution.workspace, a.execution.workspace_bytes, &run.memory);
+        lay_out_memory(layer, sizes, a.execution.workspace, layer.workspace_bytes + sizes.combined, &run.memory);
     };
     lay_out({a.batch, 0, 0, 0});  // the lengths, which lie in front
+    Backward b = {f, run, g};
     status = read_lengths(f, run.memory);
     if (!status) status = resolve_sizes(&f, run.memory);
-    if (!status) status = check_gradients(f, g);
+    if (!status) status = check_gradients(&b);
     if (!status) status = make_plan(&f);
+    if (!status) status = take_gradients(&b, &gradients);
     if (status) return status;
     lay_out(f.sizes);
-    Backward b = {f, run, g};
     status = take_sources(&b);
     if (!status) status = recompute(&b);
     if (!status) status = output_gradients(&b);
@@ -44,6 +73,10 @@ heed_status backward(const heed_layer &layer, const heed_layer_args &a, const he
 
 }  // namespace
 }  // namespace heed
+
+extern "C" size_t heed_layer_backward_workspace_bytes(const heed_layer *layer) {
+    return layer == nullptr ? 0 : layer->backward_workspace_bytes;
+}
 
 extern "C" heed_status heed_layer_backward(const heed_layer *layer, const heed_layer_args *args,
                                            const heed_layer_gradients *gradients) {

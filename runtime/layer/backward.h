@@ -3,6 +3,7 @@
 #pragma once
 
 #include "layer/forward.h"
+#include "layer/gradient_memory.h"
 #include "ops/linear_backward.h"
 
 namespace heed {
@@ -10,38 +11,47 @@ namespace heed {
 // x with the projections that read it, or memory with its own: [rows, dim_in] -> [rows, dim_out].
 struct ProjectedSource {
     LinearRows size = {};
-    const void *data = nullptr;  // the caller's rows, or `copy`
-    HeapArray<char> copy;        // with zeros where the call hides rows
-    HeapArray<char> dy;          // gradients of the projections, side by side: of q, k and v, as far as they read it
-    HeapArray<char> dx, dweight;
+    const void *data = nullptr;  // the caller's rows, or the copy
+    SourceMemory m = {};
 };
 
 struct Backward {
     Forward &f;
     const LayerRun &run;
     const heed_layer_gradients &g;
+    GradientMemory m = {};
     ProjectedSource x = {}, memory = {};  // self attention: x alone
-    const void *dy = nullptr;             // the caller's, or dy_copy
-    HeapArray<char> dy_copy = {};
-    HeapArray<char> q_projected = {}, k_projected = {};  // as projected, where a norm or clipping follows
-    HeapArray<char> dattention = {}, dwo = {}, dq = {}, dk = {}, dv = {}, dbias = {};
-    HeapArray<float> lse = {}, dsink = {};
-    HeapArray<float> dq_norm_weight = {}, dq_norm_bias = {}, dk_norm_weight = {}, dk_norm_bias = {};
+    const void *dy = nullptr;             // the caller's, or the copy
+    View dbias = {};                      // span 0: not wanted
 
     const heed_layer_config &config() const { return f.config(); }
     bool cross() const { return config().cross; }
-    GradientRun gradient_run() const { return {run.name, config().dtype, run.execution}; }
+    GradientRun gradient_run() const { return {run.name, config().dtype, run.execution, m.scratch}; }
     int64_t rows() const { return int64_t{f.a.batch} * f.a.q_len; }
     int64_t key_rows() const { return int64_t{f.a.batch} * f.sizes.new_tokens; }
 };
 
 // ---- backward_checks.cpp
 
-// The gradient tensors, and what layers have no gradients of.
-heed_status check_gradients(const Forward &f, const heed_layer_gradients &g);
+// What every gradient needs on CUDA has a row.
+heed_status check_gradient_rows(const heed_layer &layer);
+
+// The gradient tensors, and what layers have no gradients of; on CUDA the workspace, with the memory of dbias.
+heed_status check_gradients(Backward *b);
+
+GradientWants wants_of(const Backward &b);
+
+// ---- backward_sources.cpp
 
 // x, memory and dy with zeros for what q_lens, kv_lens and key_padding hide: it may be NaN.
 heed_status take_sources(Backward *b);
+
+// [rows, columns], packed.
+heed_status copy_matrix(const Backward &b, const void *from, int64_t rows, int64_t columns, void *to);
+
+// Rows of `columns` elements into columns [at, at + columns) of `to`, whose rows have `width`.
+heed_status copy_columns(const Backward &b, const void *from, int64_t rows, int64_t columns, char *to, int64_t at,
+                         int64_t width);
 
 // ---- backward_attention.cpp
 
@@ -62,12 +72,14 @@ heed_status head_gradients(Backward *b);
 // dx and dweight of a source.
 heed_status source_gradients(Backward *b, ProjectedSource *source);
 
+// ---- backward_sums.cpp
+
 // Everything into the caller's tensors.
 heed_status add_gradients(Backward *b);
 
 // ---- backward_norm.cpp
 
-// Layer norm of x [rows, length]: dy becomes dx; dweight and dbias [length] are written.
+// Layer norm of x [rows, length]: dy becomes dx; dweight and dbias [length] are written. products [rows, length]: CUDA.
 struct NormGradient {
     const void *x;
     void *dy;
@@ -75,7 +87,8 @@ struct NormGradient {
     int32_t length;
     const float *weight;
     float epsilon;
-    float *dweight, *dbias;
+    NormMemory sums;
+    float *products;
 };
 heed_status norm_gradients(const GradientRun &run, const NormGradient &n);
 

@@ -1,9 +1,10 @@
-// What a backward call must fulfil, and the rows that it may read.
+// What a backward call must fulfil.
 #include <cinttypes>
-#include <cstring>
 
 #include "layer/backward.h"
+#include "ops/op_rows.h"
 #include "ranges.h"
+#include "scratch.h"
 
 namespace heed {
 namespace {
@@ -86,38 +87,65 @@ private:
     MemoryRanges &ranges_;
 };
 
-heed_status check_dbias(const Forward &f, const heed_layer_gradients &g, MemoryRanges *ranges) {
-    const heed_layer_args &a = f.a;
-    if (g.dbias.data == nullptr) return HEED_OK;
-    if (a.bias.data == nullptr) return refuse("dbias", g.dbias, "the call has no bias");
-    Shape shape = {{a.batch, f.config().num_heads, a.q_len, f.longest}};
+heed_status check_dbias(Backward *b, MemoryRanges *ranges) {
+    const heed_layer_args &a = b->f.a;
+    const heed_tensor &dbias = b->g.dbias;
+    if (dbias.data == nullptr) return HEED_OK;
+    if (a.bias.data == nullptr) return refuse("dbias", dbias, "the call has no bias");
+    Shape shape = {{a.batch, b->config().num_heads, a.q_len, b->f.longest}};
     for (int n = 0; n < 4; n++) {
         if (a.bias_shape[n] == 1) shape.extent[n] = 1;
     }
-    View view;
-    const heed_status status = make_view("dbias", shape, a.bias_layout, Access::write, &view);
-    return status ? status : ranges->add("dbias", g.dbias, a.bias.dtype, view.span, Access::write);
+    const heed_status status = make_view("dbias", shape, a.bias_layout, Access::write, &b->dbias);
+    return status ? status : ranges->add("dbias", dbias, a.bias.dtype, b->dbias.span, Access::write);
 }
 
-// Clears what `hidden(b, t)` says of [batch, len, bytes].
-template <typename Hidden>
-void clear_rows(int32_t batch, int32_t len, int64_t bytes, const Hidden &hidden, char *rows) {
-    for (int64_t b = 0; b < batch; b++) {
-        for (int32_t t = 0; t < len; t++) {
-            if (hidden(b, t)) std::memset(rows + (b * len + t) * bytes, 0, static_cast<size_t>(bytes));
-        }
+// On CUDA the gradients' memory is of the workspace.
+heed_status find_workspace(Backward *b) {
+    const heed_layer &layer = b->f.layer;
+    const heed_execution &execution = b->f.a.execution;
+    if (!layer.device.is_cuda()) return HEED_OK;
+    int64_t needed = 0;
+    b->f.gradient_bytes += round_up(wants_of(*b).dbias_bytes, scratch_alignment);
+    const int64_t more = b->f.gradient_bytes + b->f.sizes.combined;
+    if (checked_add(static_cast<int64_t>(layer.workspace_bytes), more, &needed) &&
+        static_cast<uint64_t>(needed) <= execution.workspace_bytes) {
+        return HEED_OK;
     }
-}
-
-heed_status copy_rows(const Backward &b, const void *data, int64_t bytes, HeapArray<char> *copy) {
-    const heed_status status = copy->allocate(b.run.name, bytes);
-    if (!status) std::memcpy(copy->data(), data, static_cast<size_t>(bytes));
-    return status;
+    return fail(HEED_WORKSPACE_TOO_SMALL,
+                "execution.workspace_bytes is %zu; with dbias, and with mask, key_padding and bias together, "
+                "heed_layer_backward needs %" PRId64,
+                execution.workspace_bytes, needed);
 }
 
 }  // namespace
 
-heed_status check_gradients(const Forward &f, const heed_layer_gradients &g) {
+GradientWants wants_of(const Backward &b) {
+    const heed_layer_gradients &g = b.g;
+    const heed_layer_weights &w = g.dweights;
+    GradientWants wants;
+    wants.dx = g.dx.data != nullptr;
+    wants.dmemory = g.dmemory.data != nullptr;
+    wants.dwo = w.wo.data != nullptr;
+    wants.projections = w.wqkv.data != nullptr || w.wq.data != nullptr || w.wk.data != nullptr || w.wv.data != nullptr;
+    wants.dbias_bytes = b.dbias.span * dtype_bytes(b.f.a.bias.dtype);
+    return wants;
+}
+
+heed_status check_gradient_rows(const heed_layer &layer) {
+    const heed_dtype dtype = layer.config.dtype;
+    heed_status status = HEED_OK;
+    for (const Op op : {Op::add, Op::clip_gradient, Op::column_sums, Op::copy_rows, Op::layer_norm_gradient,
+                        Op::transpose, Op::attention_backward}) {
+        const OpKernel *row = nullptr;
+        if (!status && layer.device.is_cuda()) status = find_cuda_op_row(op, dtype, dtype, &row);
+    }
+    return status;
+}
+
+heed_status check_gradients(Backward *b) {
+    const Forward &f = b->f;
+    const heed_layer_gradients &g = b->g;
     const heed_layer_config &c = f.config();
     const heed_layer_args &a = f.a;
     if (a.cache != nullptr) {
@@ -133,7 +161,8 @@ heed_status check_gradients(const Forward &f, const heed_layer_gradients &g) {
         const int64_t elements = int64_t{a.batch} * a.memory_len * c.dim_memory;
         status = ranges.add("dmemory", g.dmemory, c.dtype, elements, Access::write);
     }
-    if (!status) status = check_dbias(f, g, &ranges);
+    if (!status) status = check_dbias(b, &ranges);
+    if (!status) status = find_workspace(b);
     WeightChecks weights(f.layer, &ranges);
     weights.status = status;
     weights.add_projections(g.dweights);
@@ -141,43 +170,6 @@ heed_status check_gradients(const Forward &f, const heed_layer_gradients &g) {
     status = weights.status;
     if (!status) status = ranges.add("dy", g.dy, c.dtype, rows * c.dim_out, Access::read);
     return status ? status : add_inputs(f, &ranges);
-}
-
-heed_status take_sources(Backward *b) {
-    const heed_layer_config &c = b->config();
-    const heed_layer_args &a = b->f.a;
-    const LayerMemory &m = b->run.memory;
-    const int64_t bytes = dtype_bytes(c.dtype);
-    const auto *const padding = static_cast<const uint8_t *>(a.key_padding.data);
-    const int32_t q_columns = c.num_heads * c.head_dim;
-    const int32_t kv_columns = c.num_kv_heads * (c.head_dim + c.head_dim_v);
-    b->x.size = {b->rows(), c.dim_in, q_columns + (c.cross ? 0 : kv_columns)};
-    b->x.data = a.x.data;
-    b->dy = b->g.dy.data;
-    heed_status status = HEED_OK;
-    if (a.q_lens != nullptr) {
-        const auto behind = [&](int64_t n, int32_t t) { return t >= m.new_lens[n]; };
-        status = copy_rows(*b, b->x.data, b->rows() * c.dim_in * bytes, &b->x.copy);
-        if (!status) status = copy_rows(*b, b->dy, b->rows() * c.dim_out * bytes, &b->dy_copy);
-        if (status) return status;
-        clear_rows(a.batch, a.q_len, c.dim_in * bytes, behind, b->x.copy.data());
-        clear_rows(a.batch, a.q_len, c.dim_out * bytes, behind, b->dy_copy.data());
-        b->x.data = b->x.copy.data();
-        b->dy = b->dy_copy.data();
-    }
-    if (!c.cross) return status;
-    b->memory.size = {b->key_rows(), c.dim_memory, kv_columns};
-    b->memory.data = a.memory.data;
-    if (a.kv_lens == nullptr && padding == nullptr) return status;
-    const auto hidden = [&](int64_t n, int32_t t) {
-        const bool padded = padding != nullptr && (padding[n * a.memory_len + t] != 0) == c.mask_true_hides;
-        return padded || t >= m.kv_lens[n];
-    };
-    status = copy_rows(*b, b->memory.data, b->key_rows() * c.dim_memory * bytes, &b->memory.copy);
-    if (status) return status;
-    clear_rows(a.batch, a.memory_len, c.dim_memory * bytes, hidden, b->memory.copy.data());
-    b->memory.data = b->memory.copy.data();
-    return HEED_OK;
 }
 
 }  // namespace heed

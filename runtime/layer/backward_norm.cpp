@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "cuda/gradient_launches.h"
 #include "layer/backward.h"
 #include "weight_element.h"
 
@@ -62,8 +63,8 @@ heed_status weight_gradients(const GradientRun &run, const NormGradient &n, cons
             }
         }
         for (int64_t i = 0; i < count; i++) {
-            n.dweight[first + i] = static_cast<float>(weights[static_cast<size_t>(i)]);
-            n.dbias[first + i] = static_cast<float>(biases[static_cast<size_t>(i)]);
+            n.sums.dweight[first + i] = static_cast<float>(weights[static_cast<size_t>(i)]);
+            n.sums.dbias[first + i] = static_cast<float>(biases[static_cast<size_t>(i)]);
         }
         return 0;
     };
@@ -71,9 +72,24 @@ heed_status weight_gradients(const GradientRun &run, const NormGradient &n, cons
     return run_op(run.name, &run.execution, op_threads(&run.execution, moved), (n.length + width - 1) / width, block);
 }
 
+heed_status gradients_on_cuda(const GradientRun &run, const NormGradient &n) {
+    auto *const scratch = static_cast<float *>(run.scratch);
+    const auto sum = [&](const void *from, heed_dtype dtype, float *to) {
+        return cuda::launch_column_sums(run.execution,
+                                        {from, dtype, n.length, n.rows, n.length, to, HEED_F32, false, scratch});
+    };
+    heed_status status = sum(n.dy, run.dtype, n.sums.dbias);  // before dy is dx
+    if (!status) {
+        status = cuda::launch_norm_gradient(run.execution, run.dtype,
+                                            {n.x, n.dy, n.rows, n.length, n.weight, n.epsilon, n.products});
+    }
+    return status ? status : sum(n.products, HEED_F32, n.sums.dweight);
+}
+
 }  // namespace
 
 heed_status norm_gradients(const GradientRun &run, const NormGradient &n) {
+    if (run.on_cuda()) return gradients_on_cuda(run, n);
     constexpr int64_t share = 8;
     const int64_t bytes = n.length * int64_t{dtype_bytes(run.dtype)};
     const double moved = 3.0 * static_cast<double>(n.rows * bytes);

@@ -6,6 +6,7 @@
 
 #include "cuda/contexts.h"
 #include "cuda/linear_launches.h"
+#include "layer/gradient_memory.h"
 #include "layer/layer.h"
 #include "ops/op_rows.h"
 #include "ranges.h"
@@ -259,6 +260,7 @@ heed_status create_layer(const heed_layer_config &config, const heed_layer_weigh
     if (!status) status = enter_device(layer->config, &context, &layer->device);
     if (!status) status = take_weights(weights, layer.get());
     if (!status) status = largest_workspace(*layer, &layer->workspace_bytes);
+    if (!status) status = largest_backward_workspace(*layer, &layer->backward_workspace_bytes);
     if (!status) *result = layer.release();
     return status;
 }

@@ -84,7 +84,7 @@ heed_status forward(const heed_layer &layer, const heed_layer_args &a) {
     Forward f = {layer, a};
     heed_status status = check_sizes(f);
     if (status || a.batch == 0 || a.q_len == 0) return status;
-    status = check_workspace(layer, a.execution);
+    status = check_workspace(layer.workspace_bytes, a.execution);
     if (status) return status;
     cuda::ScopedContext context;
     HeapArray<char> lists;

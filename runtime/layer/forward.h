@@ -17,7 +17,8 @@ struct Forward {
     HeapArray<uint8_t> combined = {};  // CPU: mask and key padding, where there is a bias too
     heed_tensor mask = {}, bias = {};
     std::shared_ptr<const heed_plan> plan = nullptr;
-    bool wants_lse = false;  // for gradients
+    bool wants_lse = false;      // for gradients
+    int64_t gradient_bytes = 0;  // CUDA: of a backward call's workspace behind the forward's
 
     const heed_layer_config &config() const { return layer.config; }
     bool on_cuda() const { return layer.device.is_cuda(); }
@@ -41,7 +42,7 @@ heed_status read_lens(const char *name, const int32_t *lens, int32_t batch, int3
 
 // Device and threads.
 heed_status check_run(const heed_layer &layer, const heed_execution &execution);
-heed_status check_workspace(const heed_layer &layer, const heed_execution &execution);
+heed_status check_workspace(size_t needed, const heed_execution &execution);
 
 // On CUDA the execution's context, which must be the layer's, is current while `context` lives.
 heed_status enter_context(const heed_layer &layer, const heed_execution &execution, cuda::ScopedContext *context);

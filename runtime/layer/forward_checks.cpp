@@ -93,18 +93,17 @@ heed_status read_lens(const char *name, const int32_t *lens, int32_t batch, int3
     return HEED_OK;
 }
 
-heed_status check_workspace(const heed_layer &layer, const heed_execution &execution) {
+heed_status check_workspace(size_t needed, const heed_execution &execution) {
     if (execution.workspace == nullptr) {
-        return fail(HEED_INVALID_ARGUMENT, "execution.workspace is NULL; it must point to %zu bytes",
-                    layer.workspace_bytes);
+        return fail(HEED_INVALID_ARGUMENT, "execution.workspace is NULL; it must point to %zu bytes", needed);
     }
     if (reinterpret_cast<uintptr_t>(execution.workspace) % scratch_alignment != 0) {
         return fail(HEED_INVALID_ARGUMENT, "execution.workspace is at %p; it must be aligned to %d bytes",
                     execution.workspace, static_cast<int>(scratch_alignment));
     }
-    if (execution.workspace_bytes >= layer.workspace_bytes) return HEED_OK;
+    if (execution.workspace_bytes >= needed) return HEED_OK;
     return fail(HEED_WORKSPACE_TOO_SMALL, "execution.workspace_bytes is %zu; the layer needs %zu",
-                execution.workspace_bytes, layer.workspace_bytes);
+                execution.workspace_bytes, needed);
 }
 
 heed_status add_workspace(const heed_layer &layer, const heed_execution &execution, int64_t more,
@@ -146,7 +145,7 @@ heed_status check_sizes(const Forward &f) {
 heed_status read_lengths(const Forward &f, const LayerMemory &m) {
     const heed_layer_args &a = f.a;
     MemoryRanges ranges;
-    heed_status status = add_workspace(f.layer, a.execution, 0, &ranges);
+    heed_status status = add_workspace(f.layer, a.execution, f.gradient_bytes, &ranges);
     if (!status) status = add_lengths(a, &ranges);
     if (!status) status = read_lens("q_lens", a.q_lens, a.batch, a.q_len, m.new_lens);
     if (status) return status;
@@ -195,7 +194,7 @@ heed_status check_tensors(const Forward &f) {
 heed_status add_inputs(const Forward &f, MemoryRanges *ranges) {
     const heed_layer_config &c = f.config();
     const heed_layer_args &a = f.a;
-    heed_status status = add_workspace(f.layer, a.execution, f.sizes.combined, ranges);
+    heed_status status = add_workspace(f.layer, a.execution, f.sizes.combined + f.gradient_bytes, ranges);
     if (!status) status = add_lengths(a, ranges);
     if (!status) status = ranges->add("x", a.x, c.dtype, int64_t{a.batch} * a.q_len * c.dim_in, Access::read);
     if (!status && a.memory.data != nullptr) {

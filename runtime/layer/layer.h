@@ -26,7 +26,7 @@ struct heed_layer {
     heed::LayerFloats q_norm_weight, q_norm_bias, k_norm_weight, k_norm_bias;
     heed::LayerFloats rope_cos, rope_sin, alibi_slopes, sink;
     const heed::OpKernel *norm = nullptr;  // CPU
-    size_t workspace_bytes = 0;
+    size_t workspace_bytes = 0, backward_workspace_bytes = 0;
     mutable heed::PlanCache plans;
 };
 

@@ -2,40 +2,12 @@
 #include <algorithm>
 
 #include "layer/layer.h"
-#include "scratch.h"
+#include "layer/parts.h"
 #include "status.h"
 #include "workspace.h"
 
 namespace heed {
 namespace {
-
-// Parts one behind the other, 128-byte aligned; saturates.
-class Parts {
-public:
-    explicit Parts(void *base) : base_(static_cast<char *>(base)) {}
-
-    void *take(int64_t count, int64_t size) {
-        int64_t bytes = 0;
-        char *const part = base_ == nullptr ? nullptr : base_ + total_;
-        if (!checked_mul(count, size, &bytes) || bytes < 0 || bytes > largest || total_ > largest - bytes) {
-            total_ = largest;
-        } else {
-            total_ += round_up(bytes, scratch_alignment);
-        }
-        return part;
-    }
-    template <typename T>
-    void take(int64_t count, T **part) {
-        *part = static_cast<T *>(take(count, sizeof(T)));
-    }
-    int64_t total() const { return total_; }
-
-    static constexpr int64_t largest = int64_t{1} << 62;  // where the total stays
-
-private:
-    char *const base_;
-    int64_t total_ = 0;
-};
 
 // Arrays of heed_kv_append: lengths of each sequence, and segments of at least a token.
 constexpr int64_t append_entry_bytes = 48, append_slack = 256;

@@ -21,7 +21,7 @@ heed_status check_prepare(const heed_layer &layer, const heed_cache *cache, int3
         return fail(HEED_INVALID_ARGUMENT, "batch is %d; cache has %d sequences", batch, cache->batch);
     }
     if (!status) status = check_int("batch", batch, 0, c.max_batch);
-    if (!status) status = check_workspace(layer, execution);
+    if (!status) status = check_workspace(layer.workspace_bytes, execution);
     MemoryRanges ranges;
     if (!status) status = add_workspace(layer, execution, 0, &ranges);
     if (!status && memory_lens != nullptr) status = ranges.add("memory_lens", memory_lens, batch, 4, Access::read);

@@ -91,7 +91,7 @@ heed_status normalise(const LayerRun &run, bool is_q, int64_t tokens) {
     return run_op(run.name, &run.execution, op_threads(&run.execution, moved), (rows + share - 1) / share, block);
 }
 
-heed_status rotate(const LayerRun &run, void *x, int32_t num_heads, int32_t batch, int32_t len, float *sin) {
+heed_status rotate(const LayerRun &run, void *x, int32_t num_heads, int32_t batch, int32_t len, float direction) {
     const heed_layer_config &c = run.layer.config;
     heed_rope_args args = {};
     args.struct_size = sizeof(args);
@@ -103,11 +103,11 @@ heed_status rotate(const LayerRun &run, void *x, int32_t num_heads, int32_t batc
     args.x = {x, int64_t{batch} * len * num_heads * c.head_dim, c.dtype};
     args.out = args.x;
     args.tables = tables_of(run.layer);
-    if (sin != nullptr) args.tables.sin.data = sin;
     args.tables.positions = run.memory.positions;
     args.execution = run.execution;
     RopeCall call;
     const heed_status status = prepare_rope(args, &call);
+    call.rotation.direction = direction;
     return status ? status : run_rope(args, call);
 }
 

@@ -22,9 +22,8 @@ heed_status project_out(const LayerRun &run, int32_t batch, int32_t len, void *y
 // Layer norm of q or k [tokens] in the workspace, in place; nothing for a layer without norm.
 heed_status normalise(const LayerRun &run, bool is_q, int64_t tokens);
 
-// Rotates x [batch, len, num_heads, head_dim] in place, by the workspace's positions; `sin` instead of the layer's
-// table where it is not NULL.
-heed_status rotate(const LayerRun &run, void *x, int32_t num_heads, int32_t batch, int32_t len, float *sin = nullptr);
+// Rotates x [batch, len, num_heads, head_dim] in place, by the workspace's positions; direction -1 rotates back.
+heed_status rotate(const LayerRun &run, void *x, int32_t num_heads, int32_t batch, int32_t len, float direction = 1);
 
 // Appends new_lens[b] of `len` projected tokens to the cache, whose slots are reserved; rotates keys on their way.
 heed_status append(const LayerRun &run, heed_cache *cache, int32_t len);

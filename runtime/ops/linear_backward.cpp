@@ -4,6 +4,7 @@
 #include <array>
 #include <cinttypes>
 
+#include "cuda/gradient_launches.h"
 #include "weight_element.h"
 
 namespace heed {
@@ -45,6 +46,21 @@ heed_status multiply(const GradientRun &run, const heed_linear_weights &w, const
     return run_linear({run.name, x, packed(w.dim_in), &piece, 1, &run.execution}, scratch.data());
 }
 
+// Lines of as many elements as a launch likes.
+heed_status add_on_cuda(const GradientRun &run, const void *from, int64_t count, void *to, heed_dtype to_dtype) {
+    constexpr int64_t most = int64_t{1} << 30;
+    heed_status status = HEED_OK;
+    for (int64_t first = 0; first < count && !status; first += most) {
+        const int64_t columns = std::min(most, count - first);
+        const auto width = static_cast<int32_t>(columns);
+        const WeightSource place =
+            WeightSource::row_major(static_cast<char *>(to) + first * dtype_bytes(to_dtype), width, 1, width);
+        status = cuda::launch_add(run.execution, {static_cast<const char *>(from) + first * dtype_bytes(run.dtype),
+                                                  run.dtype, place, to_dtype, 1, columns});
+    }
+    return status;
+}
+
 }  // namespace
 
 WeightSource transposed(const WeightSource &w) {
@@ -52,12 +68,14 @@ WeightSource transposed(const WeightSource &w) {
 }
 
 WeightSource unpacked(const heed_linear_weights &w) {
+    if (w.device == HEED_CUDA) return WeightSource::row_major(w.device_weight, w.dim_in, w.dim_out, w.row_stride);
     const int64_t step = int64_t{w.columns} * w.k_step;
     return {w.panels.data(), w.columns, w.k_step, w.k_steps * step, w.k_step, step, 1};
 }
 
 heed_status linear_input_gradient(const GradientRun &run, const LinearRows &r, const void *dy,
                                   const WeightSource &weight, void *dx) {
+    if (run.on_cuda()) return cuda::launch_input_gradient(run, r, dy, weight, dx);
     heed_linear_weights w;
     const heed_status status =
         pack_linear(run.name, run.dtype, r.dim_out, r.dim_in, transposed(weight), nullptr, &w, &run.execution);
@@ -66,6 +84,7 @@ heed_status linear_input_gradient(const GradientRun &run, const LinearRows &r, c
 
 heed_status linear_weight_gradient(const GradientRun &run, const LinearRows &r, const void *dy, const void *x,
                                    void *dweight) {
+    if (run.on_cuda()) return cuda::launch_weight_gradient(run, r, dy, x, dweight);
     if (r.rows > INT32_MAX) {
         return fail(HEED_UNSUPPORTED, "%s: %" PRId64 " rows are beyond 2^31-1", run.name, r.rows);
     }
@@ -84,6 +103,11 @@ heed_status add_column_sums(const GradientRun &run, const void *dy, const Column
                             heed_dtype to_dtype) {
     constexpr int64_t share = 64;
     const int64_t bytes = dtype_bytes(run.dtype);
+    if (run.on_cuda()) {
+        const char *const from = static_cast<const char *>(dy) + range.first * bytes;
+        return cuda::launch_column_sums(run.execution, {from, run.dtype, range.width, range.rows, range.count, to,
+                                                        to_dtype, true, static_cast<float *>(run.scratch)});
+    }
     const auto block = [&](int64_t index, int32_t, char(&)[512]) {
         const int64_t first = index * share, count = std::min(share, range.count - first);
         std::array<double, share> sums = {};
@@ -106,6 +130,7 @@ heed_status add_column_sums(const GradientRun &run, const void *dy, const Column
 
 heed_status add_elements(const GradientRun &run, const void *from, int64_t count, void *to, heed_dtype to_dtype) {
     constexpr int64_t share = 1 << 14;
+    if (run.on_cuda()) return add_on_cuda(run, from, count, to, to_dtype);
     const auto block = [&](int64_t index, int32_t, char(&)[512]) {
         const int64_t end = std::min((index + 1) * share, count);
         if (run.dtype == HEED_F32 && to_dtype == HEED_F32) {
@@ -126,6 +151,7 @@ heed_status add_elements(const GradientRun &run, const void *from, int64_t count
 heed_status add_matrix(const GradientRun &run, const void *from, int32_t dim_out, int32_t dim_in,
                        const WeightSource &place, heed_dtype to_dtype) {
     auto *const to = static_cast<char *>(const_cast<void *>(place.data));
+    if (run.on_cuda()) return cuda::launch_add(run.execution, {from, run.dtype, place, to_dtype, dim_out, dim_in});
     if (place.n_outer == 0 && place.k_outer == 0 && place.k_inner == 1 && place.n_inner == dim_in) {
         return add_elements(run, from, int64_t{dim_out} * dim_in, to, to_dtype);
     }

@@ -16,6 +16,9 @@ struct GradientRun {
     const char *name;
     heed_dtype dtype;
     const heed_execution &execution;
+    void *scratch = nullptr;  // CUDA: of what the functions below need, on the device
+
+    bool on_cuda() const { return runs_on_cuda(&execution); }
 };
 
 // x [rows, dim_in] and dy [rows, dim_out], packed.
@@ -24,7 +27,7 @@ struct LinearRows {
     int32_t dim_in, dim_out;
 };
 
-// dx [rows, dim_in] = dy W.
+// dx [rows, dim_in] = dy W. Scratch: cuda::linear_gradient_scratch(), also of the next.
 heed_status linear_input_gradient(const GradientRun &run, const LinearRows &r, const void *dy,
                                   const WeightSource &weight, void *dx);
 
@@ -38,7 +41,8 @@ struct ColumnRange {
     int32_t width, first, count;
 };
 
-// to[n] += sum of column n of the range of dy over the rows, in double; `to` is of to_dtype.
+// to[n] += sum of column n of the range of dy over the rows, in double, on CUDA in f32; `to` is of to_dtype. Scratch:
+// cuda::column_sums_scratch() floats.
 heed_status add_column_sums(const GradientRun &run, const void *dy, const ColumnRange &range, void *to,
                             heed_dtype to_dtype);
 

@@ -56,6 +56,18 @@ const char *op_name(Op op) {
         return "clip";
     case Op::key_padding:
         return "key_padding";
+    case Op::add:
+        return "add";
+    case Op::clip_gradient:
+        return "clip_gradient";
+    case Op::column_sums:
+        return "column_sums";
+    case Op::copy_rows:
+        return "copy_rows";
+    case Op::layer_norm_gradient:
+        return "layer_norm_gradient";
+    case Op::transpose:
+        return "transpose";
     }
     return "?";
 }

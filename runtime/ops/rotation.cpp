@@ -38,7 +38,7 @@ int rotate_pairs(const Rotation &r, const Rows &x, const Rows &out, const TableP
         const_cast<int32_t *>(listed ? place.positions : &zero), HEED_I32, 1, {num_tokens}, {listed ? 1 : 0}};
     const int32_t position_step = listed ? 0 : 1;
     return call_op_kernel(*r.row,
-                          {pair_buffer(r, x, num_heads, num_tokens), cos, sin, positions, position_step,
+                          {pair_buffer(r, x, num_heads, num_tokens), cos, sin, positions, position_step, r.direction,
                            pair_buffer(r, out, num_heads, num_tokens)},
                           message);
 }

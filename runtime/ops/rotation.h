@@ -15,6 +15,7 @@ struct Rotation {
     const float *cos, *sin;  // [table_rows, num_pairs]
     int64_t table_rows;
     const int32_t *positions;  // [batch, len] or NULL
+    float direction = 1;       // -1: rotates back
 };
 
 // Fields of the tables, without pointers. `name` is the struct's place in the arguments.

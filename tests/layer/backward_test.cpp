@@ -16,19 +16,19 @@ public:
           dwq(dtype, 0, 0), dbk(dtype, 0, 0), args(forward_.args) {
         args.x = forward_.x.tensor();
         args.y = {};
+        args.execution.workspace_bytes = heed_layer_backward_workspace_bytes(layer.get());
         gradients.dy = dy_.tensor();
         fill(&dx, static_cast<size_t>(args.x.size), &gradients.dx);
         fill(&dwq, SmallLayer::heads * SmallLayer::head_dim * SmallLayer::dim_in, &gradients.dweights.wq);
         fill(&dbk, SmallLayer::kv_heads * SmallLayer::head_dim, &gradients.dweights.bk);
     }
 
-    heed_status status() { return heed_layer_backward(layer_.get(), &args, &gradients); }
-    void run() { ASSERT_EQ(status(), HEED_OK) << heed_last_error(); }
+    void run() { ASSERT_EQ(call_backward(layer_.get(), &args, &gradients), HEED_OK) << heed_last_error(); }
 
-    // Answers `wanted` with a sentence that has `sentence`, and writes nothing.
+    // Answers `wanted` with a sentence that has `sentence`, and touches no tensor.
     void refuse(heed_status wanted, const char *sentence) {
         const std::vector<float> before = all();
-        EXPECT_EQ(status(), wanted) << sentence;
+        EXPECT_EQ(heed_layer_backward(layer_.get(), &args, &gradients), wanted) << sentence;
         EXPECT_THAT(heed_last_error(), HasSubstr(sentence));
         EXPECT_EQ(all(), before) << sentence;
     }

@@ -2,6 +2,7 @@
 #include <thread>
 
 #include "cuda_layer.h"
+#include "training_call.h"
 
 namespace heed_test {
 namespace {
@@ -28,6 +29,27 @@ TEST_F(CudaLayer, ForwardIsCapturedIntoAGraph) {
         const std::vector<float> y = call.wait();
         other.enqueue();
         EXPECT_EQ(y, other.wait());
+    }
+}
+
+// A graph of a backward call adds to the gradients at each replay what the call adds.
+TEST_F(CudaLayer, BackwardIsCapturedIntoAGraph) {
+    for (const bool cross : {false, true}) {
+        const TrainedLayer weights(cross);
+        const heed::Layer layer = weights.make();
+        TrainingCall captured(weights, layer), twice(weights, layer);
+        const CudaDevice &device = CudaDevice::get();
+        const heed_status status = captured.status(
+            [&](const heed_layer *l, const heed_layer_args *args, const heed_layer_gradients *gradients) {
+                heed_status result = HEED_OK;
+                void *const stream = args->execution.stream;
+                void *const graph = device.capture(stream, [&] { result = heed_layer_backward(l, args, gradients); });
+                for (int repeat = 0; repeat < 2; repeat++) device.replay(graph, stream);
+                return result;
+            });
+        ASSERT_EQ(status, HEED_OK) << heed_last_error();
+        for (int repeat = 0; repeat < 2; repeat++) ASSERT_EQ(twice.status(), HEED_OK) << heed_last_error();
+        for (size_t n = 0; n < captured.count(); n++) EXPECT_EQ(captured.result(n), twice.result(n)) << n;
     }
 }
 

@@ -1,5 +1,6 @@
 // Layers on CUDA give what the same layer on the CPU gives.
 #include "cuda_layer.h"
+#include "training_call.h"
 
 namespace heed_test {
 namespace {
@@ -104,16 +105,62 @@ TEST_F(CudaLayer, ScoresAreTheCpus) {
     EXPECT_TRUE(call.y_untouched());
 }
 
-TEST_F(CudaLayer, GradientsAreOfTheCpu) {
-    const SmallLayer small;
-    const heed::Layer layer = small.make();
-    GuardedCall call(layer, HEED_F32, 2, 20);
-    const Elements dy(HEED_F32, call.args.y.size, 8);
-    heed::LayerGradients gradients;
-    gradients.dy = dy.tensor();
-    call.args.x = call.x.tensor();
-    EXPECT_EQ(heed_layer_backward(layer.get(), &call.args, &gradients), HEED_UNSUPPORTED);
-    EXPECT_STREQ(heed_last_error(), "device is HEED_CUDA; heed_layer_backward runs on the CPU only");
+// Of every input of layers with all that they know: key padding hides tokens beside a mask and a bias, whose gradient
+// has gaps, which stay as they are.
+TEST_F(CudaLayer, GradientsAreTheCpus) {
+    for (const bool cross : {false, true}) {
+        for (const heed_qk_norm norm : {HEED_QK_NORM_HEAD, HEED_QK_NORM_MODEL}) {
+            TrainedLayer weights(cross, norm);
+            const heed::Layer cuda = weights.make();
+            weights.config.device = HEED_CPU;
+            const heed::Layer cpu(weights.config, weights.weights);
+            TrainingCall ours(weights, cuda), theirs(weights, cpu);
+            theirs.args.execution.device = HEED_CPU;
+            const int32_t q_len = TrainingCall::q_len, keys = cross ? TrainingCall::memory_len : q_len;
+            const int64_t line = keys + 3, lines = SmallLayer::heads * q_len;
+            const Elements bias(HEED_F32, lines * line, 51);
+            std::vector<float> dbias[2];
+            std::vector<uint8_t> mask(static_cast<size_t>(2 * q_len * keys)), padding(static_cast<size_t>(2 * keys), 1);
+            Rng rng(52);
+            for (uint8_t &x : mask) x = rng.chance(0.8);
+            padding[5] = 0;
+            for (TrainingCall *call : {&ours, &theirs}) {
+                std::vector<float> &gradient = dbias[call == &theirs];
+                gradient.assign(bias.size(), 1);
+                call->args.mask = heed::tensor(mask.data(), mask.size());
+                call->args.mask_shape[1] = 1;
+                call->args.key_padding = heed::tensor(padding.data(), padding.size());
+                call->args.bias = bias.tensor();
+                call->args.bias_layout = {{0, line * q_len, line, 1}};
+                call->gradients.dbias = heed::tensor(gradient.data(), gradient.size());
+            }
+            ours.args.execution.workspace_bytes =
+                heed_layer_backward_workspace_bytes(cuda.get()) + mask.size() * 4 + 128;
+            ASSERT_EQ(ours.status(), HEED_OK) << heed_last_error();
+            ASSERT_EQ(heed_layer_backward(cpu.get(), &theirs.args, &theirs.gradients), HEED_OK) << heed_last_error();
+            expect_near(dbias[0], dbias[1], 4 * f32_bound);
+            EXPECT_EQ(dbias[0][static_cast<size_t>(line - 1)], 1);
+            for (size_t n = 0; n < ours.count(); n++) {
+                SCOPED_TRACE(n);
+                expect_near(ours.result(n), theirs.result(n), 4 * f32_bound);
+            }
+        }
+    }
+}
+
+TEST_F(CudaLayer, GradientsNeedRoomForTheBias) {
+    const TrainedLayer weights(false);
+    const heed::Layer layer = weights.make();
+    TrainingCall call(weights, layer);
+    const size_t bytes = heed_layer_backward_workspace_bytes(layer.get());
+    EXPECT_GT(bytes, heed_layer_workspace_bytes(layer.get()));
+    call.args.execution.workspace_bytes = bytes;
+    EXPECT_EQ(heed_layer_backward(layer.get(), &call.args, &call.gradients), HEED_WORKSPACE_TOO_SMALL);
+    EXPECT_THAT(heed_last_error(), HasSubstr("heed_layer_backward needs " + std::to_string(bytes + 6400)));
+    call.args.execution.workspace_bytes = bytes - 1;
+    EXPECT_EQ(heed_layer_backward(layer.get(), &call.args, &call.gradients), HEED_WORKSPACE_TOO_SMALL);
+    EXPECT_THAT(heed_last_error(), HasSubstr("the layer needs " + std::to_string(bytes)));
+    EXPECT_TRUE(call.untouched());
 }
 
 TEST_F(CudaLayer, DropsWhatTheCpuDrops) {

@@ -18,10 +18,11 @@ public:
         args.batch = batch;
         args.q_len = q_len;
         workspace_.attach(args.execution);
+        args.execution.device = test_device();
         gradients_.dy = file.find("dy");
     }
 
-    static constexpr int32_t max_threads = 3;
+    static constexpr int32_t max_threads = 3;  // on CUDA: calls
     heed::LayerArgs args;
 
     // The gradient of the tensor `name` goes to `to`, on top of ones.
@@ -58,7 +59,7 @@ public:
         for (int32_t num_threads = 1; num_threads <= max_threads; num_threads++) {
             for (auto &[name, gradient] : found_) std::fill(gradient.begin(), gradient.end(), 1.0f);
             args.execution.num_threads = num_threads;
-            ASSERT_EQ(heed_layer_backward(layer_.get(), &args, &gradients_), HEED_OK) << heed_last_error();
+            ASSERT_EQ(call_backward(layer_.get(), &args, &gradients_), HEED_OK) << heed_last_error();
             if (num_threads == 1) first = found_;
             EXPECT_EQ(found_, first) << num_threads << " threads";
         }
@@ -107,8 +108,15 @@ private:
     std::map<std::string, std::vector<float>> found_;
 };
 
-heed::LayerConfig config_of(const FormFile &file, int32_t num_heads, int32_t num_kv_heads) {
+heed::LayerConfig on_device() {
+    enter_test_device();
     heed::LayerConfig config;
+    config.device = test_device();
+    return config;
+}
+
+heed::LayerConfig config_of(const FormFile &file, int32_t num_heads, int32_t num_kv_heads) {
+    heed::LayerConfig config = on_device();
     config.max_batch = file.extent("x", 0);
     config.max_q_len = file.extent("x", 1);
     config.dim_in = file.extent("x", 2);
@@ -163,7 +171,7 @@ TEST(Gradients, FusedGroupedQuery) { fused("fused_gqa", 2, 1, NAN); }
 TEST(Gradients, FusedMultiQuery) { fused("fused_mqa", 1, 1.5f, 1); }
 
 heed::LayerConfig paper_config(const FormFile &file) {
-    heed::LayerConfig config;
+    heed::LayerConfig config = on_device();
     config.weight_layout = HEED_WEIGHTS_EINSUM;
     config.max_batch = file.extent("X", 0);
     config.max_q_len = file.extent("X", 1);

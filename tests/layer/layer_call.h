@@ -1,6 +1,8 @@
 // Layers on the device of the tests: on CUDA with copies of a call's tensors and a workspace there.
 #pragma once
 
+#include <functional>
+
 #include "on_device.h"
 #include "rows.h"
 
@@ -25,6 +27,29 @@ inline heed_status call_forward(const heed_layer *layer, const heed_layer_args *
     for (heed_tensor *tensor : {&a.x, &a.memory, &a.mask, &a.bias, &a.key_padding}) device.read(tensor);
     move_workspace(&device, &a.execution);
     return device.run([&] { return heed_layer_forward(layer, &a); });
+}
+
+// On CUDA with a workspace that has room for dbias. `run` may do more than the call.
+using RunBackward =
+    std::function<heed_status(const heed_layer *, const heed_layer_args *, const heed_layer_gradients *)>;
+inline heed_status call_backward(const heed_layer *layer, const heed_layer_args *args,
+                                 const heed_layer_gradients *gradients, const RunBackward &run = heed_layer_backward) {
+    if (test_device() == HEED_CPU) return run(layer, args, gradients);
+    heed_layer_args a = *args;
+    heed_layer_gradients g = *gradients;
+    heed_layer_weights &w = g.dweights;
+    OnDevice device;
+    for (heed_tensor *tensor :
+         {&g.dx, &g.dmemory, &g.dbias, &w.wq, &w.wk, &w.wv, &w.wqkv, &w.wo, &w.bq, &w.bk, &w.bv, &w.bqkv, &w.bo,
+          &w.q_norm_weight, &w.q_norm_bias, &w.k_norm_weight, &w.k_norm_bias, &w.sink}) {
+        device.written(tensor);
+    }
+    for (heed_tensor *tensor : {&a.x, &a.memory, &a.mask, &a.bias, &a.key_padding, &g.dy}) device.read(tensor);
+    const auto dbias_bytes = static_cast<size_t>((g.dbias.size * element_bytes(g.dbias.dtype) + 127) / 128 * 128);
+    a.execution.workspace_bytes =
+        std::max(a.execution.workspace_bytes, heed_layer_backward_workspace_bytes(layer)) + dbias_bytes;
+    move_workspace(&device, &a.execution);
+    return device.run([&] { return run(layer, &a, &g); });
 }
 
 inline heed_status call_prepare(const heed_layer *layer, heed_cache *cache, int32_t batch, int32_t memory_len,

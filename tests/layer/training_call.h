@@ -27,15 +27,18 @@ struct TrainedLayer : SmallLayer {
         &heed_layer_weights::sink,
     };
 
-    explicit TrainedLayer(bool cross) {
+    explicit TrainedLayer(bool cross, heed_qk_norm norm = HEED_QK_NORM_HEAD) {
         config.cross = cross;
         config.clip_qkv = 1.5f;
-        config.qk_norm = HEED_QK_NORM_HEAD;
+        config.qk_norm = norm;
         if (!cross) add_rope();
         add(&heed_layer_weights::bq, heads * head_dim);
         add(&heed_layer_weights::bv, kv_heads * head_dim_v);
         add(&heed_layer_weights::bo, dim_out);
-        for (int n = 8; n < 12; n++) add(weight_members[n], head_dim);
+        for (int n = 8; n < 12; n++) {
+            const bool of_head = norm == HEED_QK_NORM_HEAD;
+            add(weight_members[n], of_head ? head_dim : (n < 10 ? heads : kv_heads) * head_dim);
+        }
         add(&heed_layer_weights::sink, heads);
     }
 
@@ -84,7 +87,9 @@ public:
     TrainingCall(const TrainingCall &) = delete;
     TrainingCall &operator=(const TrainingCall &) = delete;
 
-    heed_status status() const { return heed_layer_backward(layer_.get(), &args, &gradients); }
+    heed_status status(const RunBackward &run = heed_layer_backward) const {
+        return call_backward(layer_.get(), &args, &gradients, run);
+    }
     bool untouched() const {
         return std::all_of(results_.begin(), results_.end(), [](const std::vector<float> &result) {
             return result == std::vector<float>(result.size(), 1.0f);

@@ -167,6 +167,7 @@ public:
     // CPU. On CUDA the caller takes so many bytes of device memory.
     Workspace make_workspace() const { return Workspace(workspace_bytes()); }
     size_t workspace_bytes() const noexcept { return heed_layer_workspace_bytes(layer_.get()); }
+    size_t backward_workspace_bytes() const noexcept { return heed_layer_backward_workspace_bytes(layer_.get()); }
     const heed_layer *get() const noexcept { return layer_.get(); }
 
 private:

@@ -13,10 +13,10 @@
  * CUDA (device HEED_CUDA): a layer lives in the context that is current when it is created, and so do its caches and
  * the streams of its calls; it is destroyed before that context. Weights are host memory: they are copied to memory of
  * the layer's on the device, and creation waits for that. The tensors of a call and its workspace are device memory;
- * arrays of int32 are host memory that forward has read when it returns. forward and prepare only launch on
- * execution.stream: they wait for nothing, allocate nothing on the device (lists of lengths come from the heap), and
- * may be captured into a graph, which then holds the lengths: a replay writes the same slots of a cache again. A
- * cache's lengths and pages change when a call returns, its tensors when the stream gets there; copies of
+ * arrays of int32 are host memory that forward has read when it returns. forward, prepare and backward only
+ * launch on execution.stream: they wait for nothing, allocate nothing on the device (lists of lengths come from the
+ * heap), and may be captured into a graph, which then holds the lengths: a replay writes the same slots of a cache
+ * again. A cache's lengths and pages change when a call returns, its tensors when the stream gets there; copies of
  * heed_cache_fork and of shared pages run on the stream of the cache's last call, which must exist until then. */
 #ifndef HEED_LAYER_H
 #define HEED_LAYER_H
@@ -186,13 +186,19 @@ typedef struct heed_layer_gradients {
     heed_layer_weights dweights;    /* as the weights, each of the layer's dtype or f32; set its struct_size */
 } heed_layer_gradients;
 
+/* Bytes that a backward call's execution.workspace needs, for the largest call of the config: on the CPU those of a
+ * forward call, on CUDA more. 0 for NULL. */
+HEED_API size_t heed_layer_backward_workspace_bytes(const heed_layer *layer);
+
 /* Gradients of heed_layer_forward with the same args, of which y and probs are not used: the activations are computed
- * anew from x and memory. Layers on the CPU, calls without a cache; no gradients of slopes and RoPE tables. A clipped
- * projection has gradient 0. Rows of x and dy behind q_lens, and of memory where kv_lens or key_padding hide it, are
- * not read as numbers; their gradients are 0. The bits do not depend on threads. Memory: the workspace of a forward
- * call, and from the heap a few times the activations, the weights asked for and heed_attention_backward's workspace. A
- * failed call leaves the gradients as they were (but for HEED_INTERNAL). Errors: INVALID_ARGUMENT, WORKSPACE_TOO_SMALL,
- * UNSUPPORTED, OUT_OF_MEMORY, INTERNAL. */
+ * anew from x and memory. Calls without a cache; no gradients of slopes and RoPE tables. A clipped projection has
+ * gradient 0. Rows of x and dy behind q_lens, and of memory where kv_lens or key_padding hide it, are not read as
+ * numbers; their gradients are 0. The bits depend neither on threads nor on repeats. Memory on the CPU: the workspace
+ * of a forward call, and from the heap a few times the activations, the weights asked for and heed_attention_backward's
+ * workspace. On CUDA all of it lies in the workspace, which needs as much more as dbias spans, in bytes rounded up to
+ * 128, and what a forward call needs for mask, key_padding and bias together; the call only launches, as forward does,
+ * and may be captured into a graph. A failed call leaves the gradients as they were (but for HEED_INTERNAL). Errors:
+ * INVALID_ARGUMENT, WORKSPACE_TOO_SMALL, UNSUPPORTED, OUT_OF_MEMORY, NO_DEVICE, INTERNAL. */
 HEED_API heed_status heed_layer_backward(const heed_layer *layer, const heed_layer_args *args,
                                          const heed_layer_gradients *gradients);
 

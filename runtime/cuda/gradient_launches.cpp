@@ -1,0 +1,177 @@
+#include "cuda/gradient_launches.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <initializer_list>
+
+#include "cuda/linear_launches.h"
+#include "cuda/op_session.h"
+#include "status.h"
+#include "view.h"
+
+namespace heed::cuda {
+namespace {
+
+constexpr int64_t max_count = int64_t{1} << 30;  // rows, or elements, that a launch numbers with 32 bits
+constexpr int64_t slice_rows = 128;              // of sums over columns
+
+heed_status launch(const heed_execution &execution, Op op, heed_dtype dtype,
+                   std::initializer_list<OpArgument> arguments) {
+    OpSession session;
+    const heed_status status = session.open(execution, op, dtype, dtype);
+    if (status) return status;
+    return launch_op(session.row(), arguments.begin(), static_cast<int>(arguments.size()), session.launches());
+}
+
+// Blocks of rows_per_block x columns_per_block.
+heed_status check_blocks(int64_t rows, int64_t columns, int64_t rows_per_block, int64_t columns_per_block) {
+    const int64_t down = (rows + rows_per_block - 1) / rows_per_block,
+                  across = (columns + columns_per_block - 1) / columns_per_block;
+    if (rows <= max_count && columns <= max_count && down * across <= INT32_MAX) return HEED_OK;
+    return fail(HEED_UNSUPPORTED,
+                "a gradient is a matrix of %" PRId64 " rows and %" PRId64 " columns; CUDA serves 2^30 "
+                "of each, and 2^31 blocks of %" PRId64 " x %" PRId64,
+                rows, columns, rows_per_block, columns_per_block);
+}
+
+int32_t narrow(int64_t x) { return static_cast<int32_t>(x); }
+uint64_t word(int64_t x) { return static_cast<uint64_t>(x); }
+
+}  // namespace
+
+heed_status launch_transpose(const heed_execution &execution, heed_dtype dtype, const MatrixMove &m,
+                             int64_t to_columns) {
+    if (const heed_status status = check_blocks(to_columns, m.columns, 32, 32)) return status;
+    const int64_t bytes = dtype_bytes(dtype);
+    return launch(execution, Op::transpose, dtype,
+                  {narrow(m.rows), narrow(m.columns), narrow(to_columns), word(m.from_stride * bytes),
+                   word(m.to_stride * bytes), address_of(m.from), address_of(m.to), named(m.to)});
+}
+
+heed_status launch_copy_rows(const heed_execution &execution, heed_dtype dtype, const MatrixMove &m,
+                             const RowPadding &padding) {
+    if (const heed_status status = check_blocks(m.rows, m.columns, 8, m.columns)) return status;
+    const int64_t bytes = dtype_bytes(dtype);
+    const uint64_t from_stride = word(m.from_stride * bytes), to_stride = word(m.to_stride * bytes);
+    const uint64_t all = from_stride | to_stride | word(m.columns * bytes) | address_of(m.from) | address_of(m.to);
+    const int32_t wide = all % 16 == 0, true_hides = padding.true_hides;
+    return launch(execution, Op::copy_rows, dtype,
+                  {narrow(m.rows), narrow(m.columns), wide, true_hides, from_stride, to_stride, address_of(m.from),
+                   address_of(m.to), address_of(padding.bytes), named(m.to)});
+}
+
+heed_status launch_add(const heed_execution &execution, const MatrixSum &s) {
+    if (const heed_status status = check_blocks(s.rows, s.columns, 1, 256)) return status;
+    const heed_dtype dtype = s.from_dtype == HEED_F32 ? s.to_dtype : s.from_dtype;
+    const WeightSource &place = s.place;
+    void *const to = const_cast<void *>(place.data);
+    const int32_t placed = s.from_placed, from_f32 = s.from_dtype == HEED_F32, to_f32 = s.to_dtype == HEED_F32;
+    return launch(execution, Op::add, dtype,
+                  {narrow(s.rows), narrow(s.columns), place.n_block, place.k_block, placed, from_f32, to_f32,
+                   word(place.n_outer), word(place.n_inner), word(place.k_outer), word(place.k_inner),
+                   address_of(s.from), address_of(to), named(to)});
+}
+
+int64_t column_sums_scratch(int64_t rows, int64_t columns) {
+    return rows <= slice_rows ? 0 : (rows + slice_rows - 1) / slice_rows * columns;
+}
+
+heed_status launch_column_sums(const heed_execution &execution, const ColumnSums &sums) {
+    ColumnSums s = sums;
+    const auto sum_slices = [&](int64_t rows_of_slice) {
+        if (const heed_status status = check_blocks(s.rows, s.columns, rows_of_slice, 32)) return status;
+        const heed_dtype dtype = s.from_dtype == HEED_F32 ? s.to_dtype : s.from_dtype;
+        const int32_t adds = s.adds, from_f32 = s.from_dtype == HEED_F32, to_f32 = s.to_dtype == HEED_F32;
+        return launch(execution, Op::column_sums, dtype,
+                      {narrow(s.rows), narrow(s.columns), narrow(rows_of_slice), adds, from_f32, to_f32,
+                       word(s.from_stride), address_of(s.from), address_of(s.to), named(s.to)});
+    };
+    if (s.rows > slice_rows) {
+        s.to = s.scratch;
+        s.to_dtype = HEED_F32;
+        s.adds = false;
+        if (const heed_status status = sum_slices(slice_rows)) return status;
+        s = sums;
+        s.from = s.scratch;
+        s.from_dtype = HEED_F32;
+        s.from_stride = s.columns;
+        s.rows = (sums.rows + slice_rows - 1) / slice_rows;
+    }
+    return sum_slices(s.rows);
+}
+
+heed_status launch_clip_gradient(const heed_execution &execution, heed_dtype dtype, const void *x, void *gradient,
+                                 int64_t elements, float limit) {
+    const int64_t bytes = dtype_bytes(dtype), most = max_count - 16;  // a multiple of 16 bytes
+    heed_status status = HEED_OK;
+    for (int64_t first = 0; first < elements && !status; first += most) {
+        const int64_t count = std::min(elements - first, most);
+        const char *const from = static_cast<const char *>(x) + first * bytes;
+        char *const to = static_cast<char *>(gradient) + first * bytes;
+        const int32_t wide = (address_of(from) | address_of(to) | word(count * bytes)) % 16 == 0;
+        status = launch(execution, Op::clip_gradient, dtype,
+                        {narrow(count), wide, limit, address_of(from), address_of(to), named(to)});
+    }
+    return status;
+}
+
+heed_status launch_norm_gradient(const heed_execution &execution, heed_dtype dtype, const NormGradientRows &n) {
+    if (const heed_status status = check_blocks(n.rows, n.length, 8, n.length)) return status;
+    const uint64_t row_bytes = word(int64_t{n.length} * dtype_bytes(dtype));
+    const int32_t wide = (address_of(n.x) | address_of(n.dy) | row_bytes) % 16 == 0;
+    return launch(execution, Op::layer_norm_gradient, dtype,
+                  {narrow(n.rows), n.length, wide, n.epsilon, address_of(n.x), address_of(n.weight), address_of(n.dy),
+                   address_of(n.products), named(n.dy)});
+}
+
+namespace {
+
+// out [rows, columns] = x [rows, depth] y^T, y [columns, depth].
+heed_status multiply(const GradientRun &run, const void *x, const void *y, void *out, int64_t rows, int64_t columns,
+                     int64_t depth) {
+    heed_linear_weights w;
+    w.dtype = run.dtype;
+    w.device = HEED_CUDA;
+    w.device_weight = y;
+    w.dim_in = narrow(depth);
+    w.dim_out = narrow(columns);
+    w.row_stride = depth;
+    const auto packed = [&](int64_t width) { return View{{1, rows, 1, width}, {0, width, 0, 1}, rows * width}; };
+    const LinearPiece piece = {&w, 0, out, packed(columns), no_clip};
+    return launch_linear({run.name, x, packed(depth), &piece, 1, &run.execution});
+}
+
+// Rows on which tensor cores multiply: whole chunks of 16 bytes.
+int64_t whole_chunks(int64_t rows) { return round_up(rows, 8); }
+
+}  // namespace
+
+int64_t linear_gradient_scratch(const LinearRows &r) {
+    const int64_t turned_weight = int64_t{r.dim_in} * r.dim_out,
+                  turned_rows = whole_chunks(r.rows) * (int64_t{r.dim_in} + r.dim_out);
+    return std::max(turned_weight, turned_rows);
+}
+
+heed_status launch_input_gradient(const GradientRun &run, const LinearRows &r, const void *dy,
+                                  const WeightSource &weight, void *dx) {
+    const MatrixMove turn = {weight.data, weight.n_inner, run.scratch, r.dim_out, r.dim_out, r.dim_in};
+    const heed_status status = launch_transpose(run.execution, run.dtype, turn, r.dim_out);
+    return status ? status : multiply(run, dy, run.scratch, dx, r.rows, r.dim_in, r.dim_out);
+}
+
+heed_status launch_weight_gradient(const GradientRun &run, const LinearRows &r, const void *dy, const void *x,
+                                   void *dweight) {
+    const int64_t depth = whole_chunks(r.rows);
+    char *const columns_of_dy = static_cast<char *>(run.scratch), *const columns_of_x =
+                                                                      columns_of_dy +
+                                                                      depth * r.dim_out * dtype_bytes(run.dtype);
+    heed_status status =
+        launch_transpose(run.execution, run.dtype, {dy, r.dim_out, columns_of_dy, depth, r.rows, r.dim_out}, depth);
+    if (!status) {
+        status =
+            launch_transpose(run.execution, run.dtype, {x, r.dim_in, columns_of_x, depth, r.rows, r.dim_in}, depth);
+    }
+    return status ? status : multiply(run, columns_of_dy, columns_of_x, dweight, r.dim_out, r.dim_in, depth);
+}
+
+}  // namespace heed::cuda
