@@ -84,10 +84,11 @@ ThreadPool::~ThreadPool() {
     work_ready_.notify_all();
     for (int32_t i = 0; i < num_workers_; i++) {
         // A child that was made without fork handlers has no such threads.
-        if (getpid() == owner_)
+        if (getpid() == owner_) {
             workers_[i].join();
-        else
+        } else {
             workers_[i].detach();
+        }
     }
 }
 

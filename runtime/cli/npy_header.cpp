@@ -72,7 +72,7 @@ private:
         const char quote = peek();
         const size_t end = text_.find(quote, at_ + 1);
         if ((quote != '\'' && quote != '"') || end == std::string::npos) fail("lacks a quoted word");
-        const std::string word = text_.substr(at_ + 1, end - at_ - 1);
+        std::string word = text_.substr(at_ + 1, end - at_ - 1);
         at_ = end + 1;
         return word;
     }

@@ -44,7 +44,8 @@ heed_status ScopedContext::look_up_capability() {
         look_at(device_capability_major, &major);
         look_at(device_capability_minor, &minor);
         if (status) return status;
-        words[0] = static_cast<uint64_t>(10 * major + minor);
+        const int capability = 10 * major + minor;
+        words[0] = static_cast<uint64_t>(capability);
         capabilities.insert(id_, words);
     }
     capability_ = static_cast<int>(words[0]);

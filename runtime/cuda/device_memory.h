@@ -18,7 +18,7 @@ public:
     // Copies from host memory to its start, in the context that is current, and waits.
     heed_status fill(const void *from, size_t bytes);
 
-    void *data() const { return reinterpret_cast<void *>(address_); }
+    void *data() const { return pointer_of(address_); }
 
 private:
     const Driver *driver_ = nullptr;

@@ -16,6 +16,11 @@ using Module = struct CUmod_st *;
 using Function = struct CUfunc_st *;
 using DeviceAddress = unsigned long long;
 
+// An address of a device, or a handle, that the driver or a table has as an integer.
+inline void *pointer_of(uint64_t word) {
+    return reinterpret_cast<void *>(word);  // NOLINT(performance-no-int-to-ptr): the host reads nothing through it
+}
+
 constexpr int success = 0, error_out_of_memory = 2, error_no_device = 100, error_invalid_context = 201,
               error_invalid_handle = 400, error_context_is_destroyed = 709;
 constexpr int capture_relaxed = 2;

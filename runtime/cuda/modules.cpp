@@ -21,7 +21,7 @@ private:
     int mode_ = capture_relaxed;
 };
 
-Function function_of(const ContextWords &words) { return reinterpret_cast<Function>(static_cast<uintptr_t>(words[0])); }
+Function function_of(const ContextWords &words) { return static_cast<Function>(pointer_of(words[0])); }
 
 }  // namespace
 

@@ -44,7 +44,7 @@ public:
             if (status || launches_ == nullptr) continue;
             if (copies_pages(plan_.problem)) status = put_pages(sequence);
             if (status) continue;
-            pack_sequence(plan_.problem, sequence, words_ + num_lines_ * words_per_sequence);
+            pack_sequence(plan_.problem, sequence, words_ + int64_t{num_lines_} * words_per_sequence);
             num_lines_++;
             if (num_lines_ == sequences_per_launch || b == plan_.problem.batch - 1) status = flush();
         }

@@ -49,7 +49,7 @@ heed_status TokenMoves::add_run(const TokenSegment &segment, int64_t first, int6
     from_ = {segment.from.at(first, 0), segment.from.token_stride, segment.from.head_stride};
     to_ = {segment.to.at(first, 0), segment.to.token_stride, segment.to.head_stride};
     float *const scales = segment.scales == nullptr ? nullptr : segment.scales + first * move_.num_heads;
-    uint64_t *const words = words_ + count_ * move_segment_words;
+    uint64_t *const words = words_ + int64_t{count_} * move_segment_words;
     words[0] = address_of(from_.data);
     words[1] = address_of(to_.data);
     words[2] = address_of(scales);

@@ -7,15 +7,14 @@ namespace heed {
 
 heed_status PlanCache::find(const heed_problem &problem, std::shared_ptr<const heed_plan> *plan) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto same = [&](const Entry &entry) {
-        return std::memcmp(entry.problem.data(), &problem, sizeof(problem)) == 0;
-    };
+    std::array<unsigned char, sizeof(problem)> bytes;
+    std::memcpy(bytes.data(), &problem, sizeof(problem));
+    const auto same = [&](const Entry &entry) { return entry.problem == bytes; };
     auto found = std::find_if(entries_.begin(), entries_.end(), same);
     if (found == entries_.end()) {
         heed_plan *created = nullptr;
         if (const heed_status status = heed_plan_create(&problem, &created)) return status;
-        Entry entry = {{}, {created, heed_plan_destroy}};
-        std::memcpy(entry.problem.data(), &problem, sizeof(problem));
+        Entry entry = {bytes, {created, heed_plan_destroy}};
         entries_.reserve(most_plans);
         if (entries_.size() == most_plans) entries_.pop_back();
         found = entries_.insert(entries_.end(), std::move(entry));

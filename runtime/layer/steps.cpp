@@ -33,7 +33,8 @@ heed_status multiply(const LayerRun &run, const LinearCall &call) {
 
 heed_status project(const LayerRun &run, const void *x, int32_t batch, int32_t len, bool with_q, bool with_kv) {
     const heed_layer_config &c = run.layer.config;
-    const float clip = c.clip_qkv > 0 ? c.clip_qkv : no_clip;
+    float clip = no_clip;
+    if (c.clip_qkv > 0) clip = c.clip_qkv;
     LinearPiece pieces[3];
     int32_t count = 0;
     if (with_q) {

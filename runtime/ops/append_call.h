@@ -25,9 +25,9 @@ struct AppendCall {
     explicit AppendCall(const heed_execution &execution)
         : memory(execution.device == HEED_CUDA ? heed_execution{} : execution) {}
 
-    KvCache cache;
-    View k_new, v_new;
-    Rotation rotation;  // num_pairs 0: keys are copied
+    KvCache cache = {};
+    View k_new = {}, v_new = {};
+    Rotation rotation = {};  // num_pairs 0: keys are copied
     const OpKernel *quantise = nullptr;
     int32_t tokens_per_segment = 1;
     OpMemory memory;

@@ -64,7 +64,7 @@ private:
         const int32_t count = count_at(key);
         std::memset(rows, 0, sizeof(uint16_t) * static_cast<size_t>(keys_ * padded));
         for (int32_t j = 0; j < count; j++) {
-            uint16_t *const row = rows + j * padded;
+            uint16_t *const row = rows + int64_t{j} * padded;
             std::memcpy(row, row_at(tensor, view, key + j), sizeof(uint16_t) * static_cast<size_t>(elements));
             finite = all_finite(row, elements) && finite;
         }
@@ -111,8 +111,8 @@ private:
 
     // dq of the rows that see them.
     void add_special_keys(float *dq) const {
-        for (int32_t j = 0; j < keys_; j++) {
-            for (int32_t d = 0; d < p_.head_dim; d++) {
+        for (int64_t j = 0; j < keys_; j++) {
+            for (int64_t d = 0; d < p_.head_dim; d++) {
                 const uint16_t bits = k_[j * layout_.head_dim + d];
                 if (is_special(bits))
                     add_products(score_grads_ + j * queries_, queries_, 1, bits, dq + d * queries_, 1);
@@ -128,7 +128,8 @@ private:
             for (int32_t i = 0; i < queries_; i++) {
                 for (int32_t d = 0; d < elements; d++) {
                     const uint16_t bits = block.get(i, d);
-                    float *const column = to + d / backward_chunk * backward_chunk * keys_ + d % backward_chunk;
+                    float *const column =
+                        to + int64_t{d / backward_chunk} * backward_chunk * keys_ + d % backward_chunk;
                     if (is_special(bits)) add_products(grads + i, keys_, queries_, bits, column, backward_chunk);
                 }
             }

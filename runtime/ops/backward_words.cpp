@@ -34,8 +34,8 @@ bool WordBlock::set(int32_t row, const uint16_t *first, const uint16_t *second, 
         const auto bytes = sizeof(uint16_t) * static_cast<size_t>(std::clamp(count - d, 0, chunk));
         if (first != nullptr) std::memcpy(a, first + d, bytes);
         if (second != nullptr) std::memcpy(b, second + d, bytes);
-        uint32_t *const to = words + d / 2 * rows + row;
-        for (int32_t c = 0; c < chunk / 2; c++) {
+        uint32_t *const to = words + int64_t{d / 2} * rows + row;
+        for (int64_t c = 0; c < chunk / 2; c++) {
             to[c * rows] = word(a[2 * c], a[2 * c + 1]);
             to[c * rows + 1] = word(b[2 * c], b[2 * c + 1]);
         }

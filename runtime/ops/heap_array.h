@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <memory>
 #include <type_traits>
 
 #include "heed/heed.h"
@@ -16,18 +17,21 @@ namespace heed {
 class OpMemory {
 public:
     explicit OpMemory(const heed_execution &execution)
-        : next_(reinterpret_cast<uintptr_t>(execution.workspace)), end_(next_ + execution.workspace_bytes) {}
+        : next_(execution.workspace), left_(next_ == nullptr ? 0 : execution.workspace_bytes) {}
 
     // 64-byte aligned; NULL where less is left.
     void *take(int64_t bytes) {
-        const uintptr_t begin = (next_ + 63) & ~uintptr_t{63};
-        if (next_ == 0 || begin > end_ || static_cast<uintptr_t>(bytes) > end_ - begin) return nullptr;
-        next_ = begin + static_cast<uintptr_t>(bytes);
-        return reinterpret_cast<void *>(begin);
+        const auto size = static_cast<size_t>(bytes);
+        void *const taken = std::align(64, size, next_, left_);
+        if (taken == nullptr) return nullptr;
+        next_ = static_cast<char *>(taken) + size;
+        left_ -= size;
+        return taken;
     }
 
 private:
-    uintptr_t next_, end_;
+    void *next_;
+    size_t left_;
 };
 
 // The workspace as memory that is written.

@@ -188,7 +188,7 @@ heed_status list_states(const heed_merge_args &a, uint64_t *words) {
     if (a.num_states > max_merge_states) {
         return fail(HEED_UNSUPPORTED, "num_states is %d; CUDA merges up to %d at once", a.num_states, max_merge_states);
     }
-    for (int32_t n = 0; n < a.num_states; n++) {
+    for (int64_t n = 0; n < a.num_states; n++) {
         words[merge_state_words * n] = address_of(a.outs[n].data);
         words[merge_state_words * n + 1] = address_of(a.lses[n].data);
     }
@@ -199,7 +199,7 @@ heed_status list_states(const heed_merge_args &a, uint64_t *words) {
 bool is_wide(const heed_merge_args &a, const MergeCall &call, const uint64_t *words) {
     const auto size = static_cast<uint64_t>(dtype_bytes(a.dtype));
     uint64_t bits = address_of(a.out.data) | static_cast<uint64_t>(a.head_dim_v) * size;
-    for (int32_t n = 0; n < a.num_states; n++) bits |= words[merge_state_words * n];
+    for (int64_t n = 0; n < a.num_states; n++) bits |= words[merge_state_words * n];
     for (int i = 0; i < 3; i++) bits |= static_cast<uint64_t>(call.outs.stride[i] | call.out.stride[i]) * size;
     return bits % 16 == 0;
 }
