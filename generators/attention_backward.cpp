@@ -35,7 +35,7 @@ AttentionBackwardKernel::AttentionBackwardKernel(const BackwardTile &tile)
         product.over = elements(lanes.dim(1).extent());
         const RVar element = product.over.x, chunk = product.over.y;
         Expr d = unsafe_promise_clamped(chunk * BackwardTile::chunk + element, 0, lanes.dim(1).extent() - 1);
-        product.sum(j, i) += rows(element, i, chunk) * lanes(j, d);
+        product.sum(j, i) += rows(element, i, chunk) * lanes(j % BackwardTile::chunk, d, j / BackwardTile::chunk);
     };
     dot(dots, q, k_lanes);
     dot(weight_dots, dout, v_lanes);
@@ -64,8 +64,9 @@ void AttentionBackwardKernel::state_buffer_contract() {
     for (const ImageParam &rows : {q, dout, dq_before}) chunks_of(rows, BackwardTile::queries);
     for (const ImageParam &rows : {k, dk_before, dv_before}) chunks_of(rows, BackwardTile::keys);
     for (const ImageParam &lanes : {k_lanes, v_lanes}) {
-        lanes.dim(0).set_bounds(0, BackwardTile::keys);
-        lanes.dim(1).set_min(0).set_stride(BackwardTile::keys);
+        lanes.dim(0).set_bounds(0, BackwardTile::chunk);
+        lanes.dim(1).set_min(0).set_stride(BackwardTile::chunk);
+        lanes.dim(2).set_bounds(0, BackwardTile::keys / BackwardTile::chunk);
     }
     for (const ImageParam &of_rows : {lse, delta}) of_rows.dim(0).set_bounds(0, BackwardTile::queries);
     block(mask);

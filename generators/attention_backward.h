@@ -36,8 +36,8 @@ struct AttentionBackwardKernel : BackwardLogits {
     Halide::ImageParam q{Halide::Float(32), 3, "q"};         // (c, i, x): element c of chunk x
     Halide::ImageParam dout{Halide::Float(32), 3, "dout"};   // (c, i, x), of v's elements
     Halide::ImageParam k{Halide::Float(32), 3, "k"};         // (c, j, x)
-    Halide::ImageParam k_lanes{Halide::Float(32), 2, "kt"};  // (j, d)
-    Halide::ImageParam v_lanes{Halide::Float(32), 2, "vt"};  // (j, d of v)
+    Halide::ImageParam k_lanes{Halide::Float(32), 3, "kt"};  // (c, d, x): key c of chunk x
+    Halide::ImageParam v_lanes{Halide::Float(32), 3, "vt"};  // (c, d of v, x)
     Halide::ImageParam dq_before{Halide::Float(32), 3, "dq_before"}, dk_before{Halide::Float(32), 3, "dk_before"},
         dv_before{Halide::Float(32), 3, "dv_before"};                   // may be dq, dk and dv themselves
     Halide::Param<int32_t> num_rows{"num_rows"}, num_keys{"num_keys"};  // that the sums go over

@@ -281,7 +281,9 @@ void generate(Options &options) {
     if (row.config.bf16_dots) pipeline.add_custom_lowering_pass(&dots, [] {});
     LowerLaneSums lane_sums;
     pipeline.add_custom_lowering_pass(&lane_sums, [] {});
-    PrefetchRows prefetch({"dots_full.s0.k", "value_tile_full.s1"}, kernel.prefetched_keys());
+    const Halide::Expr keys = kernel.prefetched_keys();
+    PrefetchRows prefetch({"dots_full.s0.k", "value_tile_full.s1"},
+                          {{"k", "k", keys * PrefetchRows::stride("k")}, {"v", "v", keys * PrefetchRows::stride("v")}});
     if (tuned && row.config.prefetch_keys > 0) pipeline.add_custom_lowering_pass(&prefetch, [] {});
     pipeline.add_custom_lowering_pass(&scratch, [] {});
     Halide::Module module = pipeline.compile_to_module(kernel.arguments(), row.name, row.target);

@@ -5,6 +5,7 @@
 #include "cuda_row.h"
 #include "ops.h"
 #include "options.h"
+#include "prefetch_rows.h"
 
 namespace heed {
 namespace {
@@ -15,6 +16,14 @@ Halide::Module compile(const OpRow &row, Kernel kernel, void (*schedule)(Kernel 
     LowerBf16Tiles tiles;
     LowerBf16Dots dots;
     Halide::Pipeline pipeline = kernel.pipeline();
+    // The next block of query rows, which lies behind this one.
+    const auto block = [](const std::string &rows) {
+        return PrefetchRows::stride(rows) * Halide::Internal::Variable::make(Halide::Int(32), rows + ".extent.2");
+    };
+    PrefetchRows prefetch({"dk_tile.s1", "dv_tile.s1"}, {{"q", "q", block("q")},
+                                                         {"q", "dq_before", block("q")},
+                                                         {"dout", "dout", block("dout")}});
+    if (row.op == "attention_backward") pipeline.add_custom_lowering_pass(&prefetch, [] {});
     if (row.isa == "amx") pipeline.add_custom_lowering_pass(&tiles, [] {});
     pipeline.add_custom_lowering_pass(&dots, [] {});
     Halide::Module module = pipeline.compile_to_module(kernel.arguments(), row.name, row.target);

@@ -19,7 +19,7 @@ public:
 private:
     using IRVisitor::visit;
     void visit(const Load *op) override {
-        if ((op->name == "k" || op->name == "v") && op->index.as<Ramp>() != nullptr) loads.push_back(op);
+        if (op->index.as<Ramp>() != nullptr) loads.push_back(op);
         IRVisitor::visit(op);
     }
     void visit(const Let *op) override { op->value.accept(this); }  // its name does not reach the prefetch
@@ -33,9 +33,9 @@ bool starts_line(const Load *load) {
 }
 
 // The third argument of the intrinsic: into all levels of the cache.
-Stmt prefetch(const Load *load, const Expr &index) {
-    Expr address = reinterpret(UInt(64), Variable::make(Handle(), load->name)) +
-                   cast<uint64_t>(cast<int64_t>(index) * load->type.bytes());
+Stmt prefetch(const std::string &rows, int element_bytes, const Expr &index) {
+    Expr address = reinterpret(UInt(64), Variable::make(Handle(), rows)) +
+                   cast<uint64_t>(cast<int64_t>(index) * element_bytes);
     return Evaluate::make(
         Call::make(Int(32), "llvm.prefetch.p0", {reinterpret(Handle(), address), 0, 3, 1}, Call::Extern));
 }
@@ -66,8 +66,11 @@ Stmt PrefetchRows::with_prefetches(const Expr &value, Stmt result) {
         std::ostringstream line;
         line << load->name << load->index;
         if (!starts_line(load) || !seen.insert(line.str()).second) continue;
-        Expr row = Variable::make(Int(32), load->name + ".stride.2");
-        result = Block::make(prefetch(load, load->index.as<Ramp>()->base + keys * row), result);
+        for (const Ahead &next : ahead) {
+            if (next.input != load->name) continue;
+            const Expr index = load->index.as<Ramp>()->base + next.distance;
+            result = Block::make(prefetch(next.rows, load->type.bytes(), index), result);
+        }
     }
     return result;
 }

@@ -1,7 +1,7 @@
 #pragma once
-// Lowering pass: loops over the keys of a block ask for the rows of k and v some keys ahead. Left alone, the
-// prefetchers of the cache fall behind where much is computed per row, and start anew with every block (one thread,
-// four query rows, keys of bf16 in DRAM that gives 41 GB/s: 20 GB/s without this pass, 27 GB/s with it).
+// Lowering pass: loops ask for rows of their inputs that they, or those behind them, read later. Left alone, the
+// prefetchers of the cache fall behind where much is computed per row, and start anew with every block (decoding with
+// one thread, four query rows, keys of bf16 in DRAM that gives 41 GB/s: 20 GB/s without this pass, 27 GB/s with it).
 
 #include <set>
 #include <string>
@@ -11,12 +11,23 @@
 
 namespace heed {
 
-// In each loop whose name contains one of `loops`: once per cache line of the inputs k and v that an iteration reads as
-// whole vectors, PREFETCHT0 `keys` rows (dimension 2) further on. An address outside of the input does no harm.
-// (Halide's own prefetch bypasses L2, which tasks that share keys need.)
+// In each loop whose name contains one of `loops`: once per cache line of an input that an iteration reads as whole
+// vectors, PREFETCHT0 for each entry of that input. An address outside of `rows` does no harm. (Halide's own prefetch
+// bypasses L2, which tasks that share keys need.)
 class PrefetchRows : public Halide::Internal::IRMutator {
 public:
-    PrefetchRows(std::vector<std::string> loops, Halide::Expr keys) : loops(std::move(loops)), keys(std::move(keys)) {}
+    struct Ahead {
+        std::string input, rows;  // the element of `rows` in the place of the input's, a vector of equal type,
+        Halide::Expr distance;    // and so many elements behind it, Int(32)
+    };
+
+    PrefetchRows(std::vector<std::string> loops, std::vector<Ahead> ahead)
+        : loops(std::move(loops)), ahead(std::move(ahead)) {}
+
+    // Rows of dimension 2 of an input.
+    static Halide::Expr stride(const std::string &input) {
+        return Halide::Internal::Variable::make(Halide::Int(32), input + ".stride.2");
+    }
 
 protected:
     using IRMutator::visit;
@@ -28,7 +39,7 @@ private:
     Halide::Internal::Stmt with_prefetches(const Halide::Expr &value, Halide::Internal::Stmt result);
 
     const std::vector<std::string> loops;
-    const Halide::Expr keys;
+    const std::vector<Ahead> ahead;
     bool in_loop = false;
     std::set<std::string> seen;  // lines of the innermost loop
 };

@@ -21,16 +21,16 @@ public:
         : kn(kernel), rows(kernel.tile.rows), columns(kernel.tile.columns), lanes(machine.lanes) {}
 
     void apply() {
-        Var jo{"jo"}, io{"io"};
-        kn.grads.tile(kn.j, kn.i, jo, io, kn.j, kn.i, columns, rows, TailStrategy::RoundUp)
-            .reorder(kn.j, kn.i, io, jo)
+        Var jx{"jx"}, io{"io"};
+        kn.grads.tile(kn.j, kn.i, jx, io, kn.j, kn.i, BackwardTile::chunk, rows, TailStrategy::RoundUp)
+            .reorder(kn.j, kn.i, io, jx)
             .vectorize(kn.j, lanes);
-        dots(kn.dots, kn.scores, io);
-        dots(kn.weight_dots, kn.weight_grads, io);
+        dots(kn.dots, kn.scores, jx);
+        dots(kn.weight_dots, kn.weight_grads, jx);
         for (Func f : {kn.weights, kn.dropout}) {
             f.compute_at(kn.grads, kn.i)
                 .store_in(MemoryType::Register)
-                .bound_extent(kn.j, columns)
+                .bound_extent(kn.j, BackwardTile::chunk)
                 .bound_extent(kn.i, 1)
                 .vectorize(kn.j, lanes);
         }
@@ -45,15 +45,20 @@ private:
     AttentionBackwardKernel &kn;
     const int rows, columns, lanes;
 
+    // All rows of a tile's columns, one product after the other: the columns of one operand stay in L1.
     void dots(AttentionBackwardKernel::Product &product, Func &copy, const Var &level) {
+        Var it{"it"}, jt{"jt"};
         copy.compute_at(kn.grads, level)
-            .store_in(MemoryType::Register)
-            .bound_extent(kn.j, columns)
-            .bound_extent(kn.i, rows)
+            .store_in(MemoryType::Stack)
+            .bound_extent(kn.j, BackwardTile::chunk)
+            .bound_storage(kn.i, BackwardTile::queries)
+            .tile(kn.j, kn.i, jt, it, kn.j, kn.i, columns, rows, TailStrategy::RoundUp)
+            .reorder(kn.j, kn.i, it, jt)
+            .unroll(jt)
             .vectorize(kn.j, lanes)
             .unroll(kn.j)
             .unroll(kn.i);
-        in_registers(product.sum.compute_at(kn.grads, level), product.over, kn.j, kn.i);
+        in_registers(product.sum.compute_at(copy, it), product.over, kn.j, kn.i);
     }
 
     void products(AttentionBackwardKernel::Product &product, Func &out, const Var &row) {

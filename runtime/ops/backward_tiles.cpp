@@ -5,10 +5,6 @@
 namespace heed {
 namespace {
 
-KernelBuffer buffer_of(float *data, int32_t columns, int32_t rows) {
-    return {data, HEED_F32, 2, {columns, rows}, {1, columns}};
-}
-
 // What a tile computes are multiples of these, of all ISAs' register tiles.
 constexpr int32_t row_unit = 12, column_unit = 32;
 
@@ -50,7 +46,7 @@ private:
         load(call_.args.v, views.v, key, p_.head_dim_v, layout_.head_dim_v, v_, v_lanes_);
     }
 
-    // Rows of k or v in chunks, and transposed; whether all are finite.
+    // Rows of k or v in chunks of elements, and transposed in chunks of keys; whether all are finite.
     bool load(const heed_tensor &tensor, const View &view, int32_t key, int32_t elements, int32_t padded, float *rows,
               float *lanes) const {
         bool finite = true;
@@ -65,7 +61,10 @@ private:
         }
         for (int64_t d = 0; d < elements; d++) {
             const float *const column = rows + d / backward_chunk * backward_chunk * keys_ + d % backward_chunk;
-            for (int64_t j = 0; j < keys_; j++) lanes[d * keys_ + j] = column[j * backward_chunk];
+            for (int64_t j = 0; j < keys_; j++) {
+                const int64_t chunk = j / backward_chunk;
+                lanes[(chunk * elements + d) * backward_chunk + j % backward_chunk] = column[j * backward_chunk];
+            }
         }
         return finite;
     }
@@ -81,7 +80,10 @@ private:
         const auto rows_of = [&](int64_t at, int32_t elements) {
             return chunked_buffer(call_.at<float>(at) + first * elements, elements, queries_);
         };
-        const auto lanes_of = [&](float *data, int32_t elements) { return buffer_of(data, keys_, elements); };
+        const auto lanes_of = [&](float *data, int32_t elements) {
+            constexpr int32_t chunk = backward_chunk;
+            return KernelBuffer{data, HEED_F32, 3, {chunk, elements, keys_ / chunk}, {1, chunk, chunk * elements}};
+        };
         const auto grads_of = [&](float *data) { return KernelBuffer{data, HEED_F32, 2, {columns, rows}, {1, keys_}}; };
         const auto written = [](KernelBuffer buffer, int32_t extent) {
             buffer.extent[1] = extent;

@@ -1,6 +1,12 @@
 // heed_linear_backward: checks of the caller's arguments, and the order of the steps.
+#include <algorithm>
+#include <cinttypes>
+
+#include "cuda/gradient_launches.h"
 #include "ops/linear_backward.h"
+#include "ops/op_rows.h"
 #include "ranges.h"
+#include "scratch.h"
 
 namespace heed {
 namespace {
@@ -9,6 +15,50 @@ constexpr const char *function = "heed_linear_backward";
 
 heed_dtype dtype_of_sum(const heed_tensor &tensor, heed_dtype dtype) {
     return tensor.dtype == HEED_F32 ? HEED_F32 : dtype;
+}
+
+heed_status check_fields(const heed_linear_backward_args &a) {
+    heed_status status = check_execution(&a.execution);
+    if (!status) status = check_float_dtype("dtype", a.dtype);
+    if (!status) status = check_int("num_rows", a.num_rows, 0, INT32_MAX);
+    if (!status) status = check_int("dim_in", a.dim_in, 1, INT32_MAX);
+    return status ? status : check_int("dim_out", a.dim_out, 1, INT32_MAX);
+}
+
+// Of what is added to the caller's tensors once it is whole; behind it, on CUDA, GradientRun::scratch.
+int64_t dweight_bytes(const heed_linear_backward_args &a) {
+    const int64_t elements = a.dweight.data == nullptr ? 0 : int64_t{a.dim_out} * a.dim_in;
+    return round_up(elements * dtype_bytes(a.dtype), scratch_alignment);
+}
+
+// False beyond 2^63-1 bytes.
+bool find_workspace(const heed_linear_backward_args &a, int64_t *bytes) {
+    int64_t products = 0;
+    *bytes = 0;
+    if (!runs_on_cuda(&a.execution)) return true;
+    const int64_t elements = cuda::linear_gradient_scratch({a.num_rows, a.dim_in, a.dim_out}),
+                  sums = cuda::column_sums_scratch(a.num_rows, a.dim_out) * int64_t{sizeof(float)};
+    if (!checked_mul(elements, dtype_bytes(a.dtype), &products) ||
+        !checked_add(dweight_bytes(a), std::max(products, sums) + scratch_alignment - 1, bytes)) {
+        return false;
+    }
+    *bytes = *bytes / scratch_alignment * scratch_alignment;
+    return true;
+}
+
+heed_status check_workspace(const heed_linear_backward_args &a, MemoryRanges *ranges) {
+    const heed_execution &e = a.execution;
+    int64_t needed = 0;
+    if (!find_workspace(a, &needed)) {
+        return fail(HEED_UNSUPPORTED, "the workspace of %s is beyond 2^63-1 bytes", function);
+    }
+    if (needed == 0) return HEED_OK;
+    if (e.workspace_bytes < static_cast<size_t>(needed)) {
+        return fail(HEED_WORKSPACE_TOO_SMALL, "execution.workspace_bytes is %zu; %s needs %" PRId64 " on CUDA",
+                    e.workspace_bytes, function, needed);
+    }
+    return ranges->add("execution.workspace", e.workspace, needed / scratch_alignment, scratch_alignment,
+                       Access::write);
 }
 
 heed_status check_memory(const heed_linear_backward_args &a) {
@@ -28,26 +78,41 @@ heed_status check_memory(const heed_linear_backward_args &a) {
     if (a.dx.data != nullptr) add("weight", a.weight, a.dtype, weights, Access::read);
     if (a.dweight.data != nullptr) add("x", a.x, a.dtype, inputs, Access::read);
     add("dy", a.dy, a.dtype, outputs, Access::read);
+    return status || a.num_rows == 0 ? status : check_workspace(a, &ranges);
+}
+
+heed_status check_rows(const heed_linear_backward_args &a) {
+    heed_status status = HEED_OK;
+    for (const Op op : {Op::add, Op::column_sums, Op::linear, Op::transpose}) {
+        const OpKernel *row = nullptr;
+        if (!status && runs_on_cuda(&a.execution)) status = find_cuda_op_row(op, a.dtype, a.dtype, &row);
+    }
     return status;
 }
 
 // What may fail for want of memory comes first.
 heed_status linear_backward(const heed_linear_backward_args &a) {
-    const GradientRun run = {function, a.dtype, a.execution};
+    GradientRun run = {function, a.dtype, a.execution};
     const LinearRows size = {a.num_rows, a.dim_in, a.dim_out};
-    HeapArray<char> dweight;
+    HeapArray<char> heap;
+    char *dweight = static_cast<char *>(a.execution.workspace);
     heed_status status = HEED_OK;
-    if (a.dweight.data != nullptr) {
-        status = dweight.allocate(function, int64_t{a.dim_out} * a.dim_in * dtype_bytes(a.dtype));
-        if (!status) status = linear_weight_gradient(run, size, a.dy.data, a.x.data, dweight.data());
+    if (run.on_cuda()) {
+        run.scratch = dweight + dweight_bytes(a);
+    } else if (a.dweight.data != nullptr) {
+        status = heap.allocate(function, dweight_bytes(a));
+        dweight = heap.data();
+    }
+    if (!status && a.dweight.data != nullptr) {
+        status = linear_weight_gradient(run, size, a.dy.data, a.x.data, dweight);
     }
     if (!status && a.dx.data != nullptr) {
         const WeightSource weight = WeightSource::row_major(a.weight.data, a.dim_in, a.dim_out, a.dim_in);
         status = linear_input_gradient(run, size, a.dy.data, weight, a.dx.data);
     }
     if (!status && a.dweight.data != nullptr) {
-        status = add_elements(run, dweight.data(), int64_t{a.dim_out} * a.dim_in, a.dweight.data,
-                              dtype_of_sum(a.dweight, a.dtype));
+        status =
+            add_elements(run, dweight, int64_t{a.dim_out} * a.dim_in, a.dweight.data, dtype_of_sum(a.dweight, a.dtype));
     }
     if (status || a.dbias.data == nullptr) return status;
     return add_column_sums(run, a.dy.data, {a.num_rows, a.dim_out, 0, a.dim_out}, a.dbias.data,
@@ -57,18 +122,24 @@ heed_status linear_backward(const heed_linear_backward_args &a) {
 }  // namespace
 }  // namespace heed
 
-extern "C" heed_status heed_linear_backward(const heed_linear_backward_args *args) {
+extern "C" {
+
+size_t heed_linear_backward_workspace_bytes(const heed_linear_backward_args *args) {
+    int64_t bytes = 0;
+    if (args == nullptr || heed::check_fields(*args) || !heed::find_workspace(*args, &bytes)) return 0;
+    return static_cast<size_t>(bytes);
+}
+
+heed_status heed_linear_backward(const heed_linear_backward_args *args) {
     if (args == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_linear_backward: args is NULL");
     heed_status status =
         heed::check_struct_size("heed_linear_backward_args", args->struct_size, sizeof(heed_linear_backward_args));
     if (status) return status;
     const heed_linear_backward_args a = *args;
-    status = heed::check_execution(&a.execution);
-    if (!status) status = heed::refuse_cuda(heed::function, &a.execution);
-    if (!status) status = heed::check_float_dtype("dtype", a.dtype);
-    if (!status) status = heed::check_int("num_rows", a.num_rows, 0, INT32_MAX);
-    if (!status) status = heed::check_int("dim_in", a.dim_in, 1, INT32_MAX);
-    if (!status) status = heed::check_int("dim_out", a.dim_out, 1, INT32_MAX);
+    status = heed::check_fields(a);
+    if (!status) status = heed::check_rows(a);
     if (!status) status = heed::check_memory(a);
     return status || a.num_rows == 0 ? status : heed::linear_backward(a);
 }
+
+}  // extern "C"

@@ -9,6 +9,7 @@
 #include "attention.h"
 #include "element.h"
 #include "heed/heed.hpp"
+#include "on_device.h"
 
 namespace heed_test::ops {
 
@@ -56,6 +57,18 @@ struct LinearBackward {
         args.dx = dx.tensor();
         args.dweight = dweight.tensor();
         args.dbias = dbias.tensor();
+    }
+
+    // On CUDA with copies of the tensors and the workspace there.
+    heed_status run() {
+        if (test_device() == HEED_CPU) return heed_linear_backward(&args);
+        heed_linear_backward_args a = args;
+        OnDevice device;
+        for (heed_tensor *tensor : {&a.dx, &a.dweight, &a.dbias}) device.written(tensor);
+        for (heed_tensor *tensor : {&a.x, &a.weight, &a.dy}) device.read(tensor);
+        a.execution.device = HEED_CUDA;
+        device.workspace(&a.execution, heed_linear_backward_workspace_bytes(&a));
+        return device.run(&a.execution, [&] { return heed_linear_backward(&a); });
     }
 
     // sum of a(i) b(i), i below n, on top of `start`, within the rounding of float sums, n + 1 of each product's part

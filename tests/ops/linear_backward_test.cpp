@@ -16,7 +16,7 @@ TEST(LinearBackwardTest, MatchesTheSums) {
     for (const heed_dtype dtype : {HEED_F32, HEED_F16, HEED_BF16}) {
         for (const LinearSizes &shape : shapes) {
             LinearBackward call(shape, dtype);
-            ASSERT_EQ(heed_linear_backward(&call.args), HEED_OK) << heed_last_error();
+            ASSERT_EQ(call.run(), HEED_OK) << heed_last_error();
             call.expect_correct();
             if (testing::Test::HasFatalFailure())
                 FAIL() << shape.rows << " rows, " << shape.dim_in << " -> " << shape.dim_out;
@@ -32,7 +32,7 @@ TEST(LinearBackwardTest, BitsDoNotDependOnThreadsOrOnWhatElseIsWanted) {
     input.args.dweight = input.args.dbias = input.args.x = {};
     weights.args.dx = weights.args.weight = {};
     for (LinearBackward *call : {&all, &two, &input, &weights}) {
-        ASSERT_EQ(heed_linear_backward(&call->args), HEED_OK) << heed_last_error();
+        ASSERT_EQ(call->run(), HEED_OK) << heed_last_error();
     }
     EXPECT_EQ(two.dx.values, all.dx.values);
     EXPECT_EQ(two.dweight.values, all.dweight.values);
@@ -54,7 +54,6 @@ TEST(LinearBackwardTest, Refusals) {
         {[](auto &a) { a.num_rows = -1; }, "num_rows is -1"},
         {[](auto &a) { a.dim_in = 0; }, "dim_in is 0"},
         {[](auto &a) { a.dim_out = 0; }, "dim_out is 0"},
-        {[](auto &a) { a.execution.device = HEED_CUDA; }, "no CUDA kernels", HEED_NO_DEVICE},
         {[](auto &a) { a.execution.num_threads = -1; }, "num_threads is -1"},
         {[](auto &a) { a.dy = {}; }, "dy is NULL"},
         {[](auto &a) { a.x = {}; }, "x is NULL"},
@@ -66,6 +65,10 @@ TEST(LinearBackwardTest, Refusals) {
     };
     for (const Case &c : cases) {
         LinearBackward call({33, 64, 31}, HEED_F32), before({33, 64, 31}, HEED_F32);
+        call.args.execution.device = test_device();
+        const size_t bytes = heed_linear_backward_workspace_bytes(&call.args);
+        const heed::Workspace workspace(bytes);
+        workspace.attach(call.args.execution);
         c.change(call.args);
         EXPECT_EQ(heed_linear_backward(&call.args), c.status) << c.sentence;
         EXPECT_THAT(heed_last_error(), HasSubstr(c.sentence));
@@ -74,8 +77,22 @@ TEST(LinearBackwardTest, Refusals) {
         EXPECT_EQ(call.dbias.values, before.dbias.values);
     }
     EXPECT_EQ(heed_linear_backward(nullptr), HEED_INVALID_ARGUMENT);
+    EXPECT_EQ(heed_linear_backward_workspace_bytes(nullptr), 0U);
     LinearBackward none({0, 4, 4}, HEED_F32);
     EXPECT_EQ(heed_linear_backward(&none.args), HEED_OK) << heed_last_error();
+}
+
+TEST(LinearBackwardTest, WorkspaceOnCuda) {
+    LinearBackward call({33, 64, 31}, HEED_F16);
+    EXPECT_EQ(heed_linear_backward_workspace_bytes(&call.args), 0U);
+    if (test_device() == HEED_CPU) GTEST_SKIP() << "for CUDA";
+    call.args.execution.device = HEED_CUDA;
+    // dweight, and 40 rows of dy and of x by columns: each rounded up.
+    EXPECT_EQ(heed_linear_backward_workspace_bytes(&call.args), 31U * 64 * 2 + 7680);
+    call.args.execution.workspace = &call;
+    call.args.execution.workspace_bytes = 11519;
+    EXPECT_EQ(heed_linear_backward(&call.args), HEED_WORKSPACE_TOO_SMALL);
+    EXPECT_THAT(heed_last_error(), HasSubstr("execution.workspace_bytes is 11519; heed_linear_backward needs 11648"));
 }
 
 }  // namespace

@@ -208,8 +208,9 @@ HEED_API heed_status heed_linear(const heed_linear_weights *weights, const heed_
 
 /* Gradients of y = x W^T + bias, by heed_linear's kernels. All tensors are packed; data NULL = that gradient is not
  * wanted, and what only it reads may be NULL. dx is written; dweight and dbias are summed into, as batches of a step
- * add up. Sums over rows are in f32 within a call, results round to the tensors' types. The CPU; memory from the heap:
- * W, x and dy in the kernels' order, and dweight once. The bits do not depend on threads. */
+ * add up. Sums over rows are in f32 within a call, results round to the tensors' types. The bits do not depend on
+ * threads. Memory: W, x and dy in the kernels' order, and dweight once, on the CPU from the heap, on CUDA from the
+ * execution's workspace. CUDA launches on the execution's stream, as heed_linear does. */
 typedef struct heed_linear_backward_args {
     uint32_t struct_size;
     heed_dtype dtype;
@@ -221,6 +222,10 @@ typedef struct heed_linear_backward_args {
     heed_tensor dweight, dbias;        /* [dim_out, dim_in] and [dim_out], of dtype or f32 */
     heed_execution execution;
 } heed_linear_backward_args;
+
+/* Bytes of execution.workspace that the call needs, 128-byte aligned: on the CPU none, on CUDA by dtype, num_rows, dims
+ * and what is wanted. 0 for NULL and for arguments that the call refuses. */
+HEED_API size_t heed_linear_backward_workspace_bytes(const heed_linear_backward_args *args);
 
 /* As heed_linear_backward_args says. */
 HEED_API heed_status heed_linear_backward(const heed_linear_backward_args *args);
