@@ -47,14 +47,16 @@ AttentionBackwardTilesKernel::AttentionBackwardTilesKernel() : BackwardLogits(Or
     grads(i, j) = Tuple(to_bf16(found.weight), to_bf16(found.score), found.logit);
     grad_words(i, p) = bf16_pair(grads(i, 2 * p)[1], grads(i, 2 * p + 1)[1]);
 
-    const auto product = [&](Func &sum, const ImageParam &pairs, int grad, const char *name) {
+    weight_pairs(p, j) = bf16_pair(grads(2 * p, j)[0], grads(2 * p + 1, j)[0]);
+    grad_pairs(p, j) = bf16_pair(grads(2 * p, j)[1], grads(2 * p + 1, j)[1]);
+
+    const auto product = [&](Func &sum, const ImageParam &pairs, const Func &of_queries, const char *name) {
         RDom over(0, Block::queries / 2, name);
         sum(c, j, x) = 0.f;
-        sum(c, j, x) = bf16_dot(sum(c, j, x), pair_of(pairs(c, over, x)),
-                                bf16_pair(grads(2 * over, j)[grad], grads(2 * over + 1, j)[grad]));
+        sum(c, j, x) = bf16_dot(sum(c, j, x), pair_of(pairs(c, over, x)), of_queries(over, j));
     };
-    product(dv_tile, dout_pairs, 0, "over_rows_of_v");
-    product(dk_tile, q_pairs, 1, "over_rows_of_k");
+    product(dv_tile, dout_pairs, weight_pairs, "over_rows_of_v");
+    product(dk_tile, q_pairs, grad_pairs, "over_rows_of_k");
     RDom over(0, Block::keys / 2, "over_keys");
     dq_tile(i, c, x) = 0.f;
     dq_tile(i, c, x) = bf16_dot(dq_tile(i, c, x), grad_words(i, over), pair_of(k_columns(over, c, x)));

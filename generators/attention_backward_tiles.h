@@ -34,6 +34,7 @@ struct AttentionBackwardTilesKernel : BackwardLogits {
     Halide::Func scores{"scores"}, weight_grads{"weight_grads"};  // (i, j)
     Halide::Func grads{"grads"};            // (i, j): weights and score_grads as bf16, logit_grads
     Halide::Func grad_words{"grad_words"};  // (i, p): score_grads of two keys
+    Halide::Func weight_pairs{"weight_pairs"}, grad_pairs{"grad_pairs"};  // (p, j): weights, score_grads of two queries
     Halide::Func dq_tile{"dq_tile"}, dk_tile{"dk_tile"}, dv_tile{"dv_tile"};  // (i, c, x), (c, j, x), (c, j, x)
     Halide::Func dq{"dq"}, dk{"dk"}, dv{"dv"};
 

@@ -61,9 +61,9 @@ heed_add_op_rows(heed_kernels OP dropout_mask DTYPE u8 ISA x86_64 avx2)
 heed_add_op_rows(heed_kernels OP attention_probs DTYPE f32 f16 bf16 ISA x86_64 avx2)
 heed_add_op_rows(heed_kernels OP attention_probs DTYPE f32 f16 bf16 KV_DTYPE i8 ISA x86_64 avx2)
 
-# Gradients: a tile of floats, whatever the type of the tensors; of bf16 matrix tiles where there are any.
+# Gradients: a tile of floats, whatever the type of the tensors; of bf16 dot products or matrix tiles where there are any.
 heed_add_op_rows(heed_kernels OP attention_backward DTYPE f32 ISA x86_64 avx2 avx512)
-heed_add_op_rows(heed_kernels OP attention_backward DTYPE bf16 ISA amx)
+heed_add_op_rows(heed_kernels OP attention_backward DTYPE bf16 ISA avx512bf16 amx)
 
 # Dense layers, f32 and 16 bits: a full register tile, and two smaller ones for few rows. Sums in f32.
 heed_add_op_rows(heed_kernels OP linear linear_rows DTYPE bf16 ROWS 16 32 ISA amx)

@@ -10,20 +10,32 @@
 namespace heed {
 namespace {
 
+// Of attention_backward: the next block of query rows, which lies behind this one, and its dq. As words a block lies
+// there twice, and the loops read the second one.
+std::vector<PrefetchRows::Ahead> next_queries(bool are_words) {
+    const auto block = [](const std::string &rows) {
+        return PrefetchRows::stride(rows) * Halide::Internal::Variable::make(Halide::Int(32), rows + ".extent.2");
+    };
+    if (!are_words) {
+        return {{"q", "q", block("q")}, {"q", "dq_before", block("q")}, {"dout", "dout", block("dout")}};
+    }
+    std::vector<PrefetchRows::Ahead> ahead;
+    for (const int half : {1, 2}) {
+        ahead.push_back({"q_pairs", "q_pairs", half * block("q_pairs")});
+        ahead.push_back({"q_pairs", "dq_before", (half + 1) * block("q_pairs")});
+        ahead.push_back({"dout_pairs", "dout_pairs", half * block("dout_pairs")});
+    }
+    return ahead;
+}
+
 template <typename Kernel>
 Halide::Module compile(const OpRow &row, Kernel kernel, void (*schedule)(Kernel &, const Machine &)) {
     schedule(kernel, machine_of(row.target));
     LowerBf16Tiles tiles;
     LowerBf16Dots dots;
     Halide::Pipeline pipeline = kernel.pipeline();
-    // The next block of query rows, which lies behind this one.
-    const auto block = [](const std::string &rows) {
-        return PrefetchRows::stride(rows) * Halide::Internal::Variable::make(Halide::Int(32), rows + ".extent.2");
-    };
-    PrefetchRows prefetch({"dk_tile.s1", "dv_tile.s1"}, {{"q", "q", block("q")},
-                                                         {"q", "dq_before", block("q")},
-                                                         {"dout", "dout", block("dout")}});
-    if (row.op == "attention_backward") pipeline.add_custom_lowering_pass(&prefetch, [] {});
+    PrefetchRows prefetch({"dk_tile.s1", "dv_tile.s1"}, next_queries(row.dtype == "bf16"));
+    if (row.op == "attention_backward" && row.isa != "amx") pipeline.add_custom_lowering_pass(&prefetch, [] {});
     if (row.isa == "amx") pipeline.add_custom_lowering_pass(&tiles, [] {});
     pipeline.add_custom_lowering_pass(&dots, [] {});
     Halide::Module module = pipeline.compile_to_module(kernel.arguments(), row.name, row.target);
@@ -56,11 +68,11 @@ std::string OpRow::error() const {
     if (isa == "sm80" && dtype == "f32") return "dtype = f32 is not allowed with isa=sm80: f16, bf16";
     if ((is_linear() && !is_cuda_isa(isa)) != (rows > 0) || (isa == "amx" ? rows % 16 != 0 || rows > 32 : rows > 12))
         return "rows = " + std::to_string(rows) + " is not allowed with op=" + op + ", isa=" + isa;
-    const bool has_tiles = op == "attention_backward" && isa == "amx";
-    if (has_bf16_dots(isa) && ((!is_linear() && !has_tiles) || dtype != "bf16")) {
+    const bool has_words = op == "attention_backward" && has_bf16_dots(isa);
+    if (has_bf16_dots(isa) && ((!is_linear() && !has_words) || dtype != "bf16")) {
         return "isa = '" + isa + "' is not allowed with op=" + op + ", dtype=" + dtype;
     }
-    if (op == "attention_backward" && !is_cuda_isa(isa) && dtype != (has_tiles ? "bf16" : "f32"))
+    if (op == "attention_backward" && !is_cuda_isa(isa) && dtype != (has_words ? "bf16" : "f32"))
         return "dtype = " + dtype + " is not allowed with op=" + op + ", isa=" + isa;
     const bool bytes = op == "dropout_mask" || op == "key_padding" || op == "kv_copy",
                words = op == "put_words" || op == "sequences";
@@ -72,8 +84,8 @@ std::string OpRow::error() const {
 std::string OpRow::registry_line() const {
     int tile_rows = rows, columns = rows > 0 ? linear_tile(machine_of(target), rows).columns : 0;
     if (op == "attention_backward" && !is_cuda_isa(isa)) {
-        tile_rows = isa == "amx" ? BackwardTilesBlock::queries : BackwardTile::queries;
-        columns = isa == "amx" ? BackwardTilesBlock::keys : BackwardTile::keys;
+        tile_rows = has_bf16_dots(isa) ? BackwardTilesBlock::queries : BackwardTile::queries;
+        columns = has_bf16_dots(isa) ? BackwardTilesBlock::keys : BackwardTile::keys;
     }
     if (head_dim > 0) columns = head_dim;
     return "HEED_OP(" + name + ", " + op + ", " + dtype + ", " + kv_dtype + ", " + isa + ", " +
@@ -85,8 +97,9 @@ Halide::Module compile_op(const OpRow &row) {
                              : row.dtype == "bf16" ? ElementType::bf16
                                                    : ElementType::f32;
     const ElementType kv_type = row.kv_dtype == "i8" ? ElementType::i8 : type;
-    if (row.op == "attention_backward" && row.isa == "amx") {
-        return compile(row, AttentionBackwardTilesKernel(), schedule_attention_backward_amx);
+    if (row.op == "attention_backward" && has_bf16_dots(row.isa)) {
+        return compile(row, AttentionBackwardTilesKernel(),
+                       row.isa == "amx" ? schedule_attention_backward_amx : schedule_attention_backward_dots_x86);
     }
     if (row.op == "attention_backward") {
         return compile(row, AttentionBackwardKernel(backward_tile(machine_of(row.target))),

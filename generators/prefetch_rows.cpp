@@ -34,8 +34,8 @@ bool starts_line(const Load *load) {
 
 // The third argument of the intrinsic: into all levels of the cache.
 Stmt prefetch(const std::string &rows, int element_bytes, const Expr &index) {
-    Expr address = reinterpret(UInt(64), Variable::make(Handle(), rows)) +
-                   cast<uint64_t>(cast<int64_t>(index) * element_bytes);
+    Expr address =
+        reinterpret(UInt(64), Variable::make(Handle(), rows)) + cast<uint64_t>(cast<int64_t>(index) * element_bytes);
     return Evaluate::make(
         Call::make(Int(32), "llvm.prefetch.p0", {reinterpret(Handle(), address), 0, 3, 1}, Call::Extern));
 }

@@ -23,6 +23,7 @@ void schedule_dropout_mask_x86(DropoutMaskKernel &kernel, const Machine &machine
 BackwardTile backward_tile(const Machine &machine);
 void schedule_attention_backward_x86(AttentionBackwardKernel &kernel, const Machine &machine);
 void schedule_attention_backward_amx(AttentionBackwardTilesKernel &kernel, const Machine &machine);
+void schedule_attention_backward_dots_x86(AttentionBackwardTilesKernel &kernel, const Machine &machine);
 
 // Two vectors of columns. Rows that need no spill: up to 12 with 32 vector registers, 6 with 16.
 LinearTile linear_tile(const Machine &machine, int rows);

@@ -35,10 +35,10 @@ protected:
         if (worst_ > 0) std::printf("largest error / bound: %.3f\n", worst_);
     }
 
+    static bool has_bf16_rows() { return GetParam() == Isa::avx512bf16 || GetParam() == Isa::amx; }
+
     // In the type whose rows the ISA has.
-    static heed_dtype dtype() {
-        return GetParam() == Isa::amx ? HEED_BF16 : GetParam() == Isa::sm80 ? HEED_F16 : HEED_F32;
-    }
+    static heed_dtype dtype() { return has_bf16_rows() ? HEED_BF16 : GetParam() == Isa::sm80 ? HEED_F16 : HEED_F32; }
     static Attention attention(const Shape &shape, const std::string &name) {
         return backward_attention(shape, name, dtype());
     }
@@ -67,8 +67,9 @@ protected:
                 continue;
             }
             first = result;
-            const bool tiles = (GetParam() == Isa::amx && a.dtype == HEED_BF16) || GetParam() == Isa::sm80;
-            const GradientReference ref = compute_gradients(a, call.inputs(), tiles ? a.dtype : HEED_F32);
+            const bool of_bf16 = has_bf16_rows() && a.dtype == HEED_BF16;
+            const bool narrow = of_bf16 || GetParam() == Isa::sm80;  // weights and gradients of logits
+            const GradientReference ref = compute_gradients(a, call.inputs(), narrow ? a.dtype : HEED_F32);
             expect_near(result.dq, ref.value.dq, ref.bound.dq, "dq");
             expect_near(result.dk, ref.value.dk, ref.bound.dk, "dk");
             expect_near(result.dv, ref.value.dv, ref.bound.dv, "dv");
@@ -334,7 +335,7 @@ TEST_P(Backward, RowsOfTheIsa) {
 std::vector<Isa> isas() {
     if (test_device() == HEED_CUDA) return {Isa::sm75, Isa::sm80};
     emulate_amx();
-    return {Isa::x86_64, Isa::avx2, Isa::avx512, Isa::amx};
+    return {Isa::x86_64, Isa::avx2, Isa::avx512, Isa::avx512bf16, Isa::amx};
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, Backward, testing::ValuesIn(isas()),
