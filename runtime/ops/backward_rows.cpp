@@ -18,14 +18,24 @@ namespace {
 
 constexpr float no_key = 1e30f;  // as lse: every weight is 0
 
+// Elements of a chunk as floats, zeros behind the last. Copies of a constant size become vectors.
+void load_chunk(const char *from, heed_dtype dtype, int32_t elements, float *to) {
+    if (dtype == HEED_F32 && elements == backward_chunk) {
+        std::memcpy(to, from, backward_chunk * sizeof(float));
+        return;
+    }
+    load_elements(from, dtype, elements, to);
+    std::fill(to + elements, to + backward_chunk, 0.0f);
+}
+
 // 0 where out is: a row without keys may meet anything in dout. Eight sums, so that compilers make vectors of it.
 float dot_with_out(const char *dout, const char *out, heed_dtype dtype, int32_t count) {
     float sums[8] = {};
     for (int32_t d = 0; d < count; d += backward_chunk) {
-        float x[backward_chunk] = {}, y[backward_chunk] = {};
+        float x[backward_chunk], y[backward_chunk];
         const int32_t elements = std::min(backward_chunk, count - d);
-        load_elements(out + d * dtype_bytes(dtype), dtype, elements, x);
-        load_elements(dout + d * dtype_bytes(dtype), dtype, elements, y);
+        load_chunk(out + d * dtype_bytes(dtype), dtype, elements, x);
+        load_chunk(dout + d * dtype_bytes(dtype), dtype, elements, y);
         for (int32_t n = 0; n < backward_chunk; n += 8) {
             for (int32_t c = 0; c < 8; c++) {
                 const float product = x[n + c] * y[n + c];
@@ -50,8 +60,7 @@ bool load_row(const void *from, heed_dtype dtype, int32_t count, ChunkedRow to) 
     uint32_t largest = 0;
     for (int32_t d = 0; d < count; d += backward_chunk) {
         const int32_t elements = std::min(backward_chunk, count - d);
-        load_elements(static_cast<const char *>(from) + d * dtype_bytes(dtype), dtype, elements, to.data);
-        std::fill(to.data + elements, to.data + backward_chunk, 0.0f);
+        load_chunk(static_cast<const char *>(from) + d * dtype_bytes(dtype), dtype, elements, to.data);
         uint32_t bits[backward_chunk];
         std::memcpy(bits, to.data, sizeof(bits));
         for (const uint32_t element : bits) largest = std::max(largest, element & 0x7fffffffu);
@@ -72,7 +81,12 @@ void store_row(ChunkedRow from, float factor, heed_dtype dtype, int32_t count, v
         const int32_t elements = std::min(backward_chunk, count - d);
         float scaled[backward_chunk];
         for (int32_t c = 0; c < backward_chunk; c++) scaled[c] = factor * from.data[c];
-        store_elements(scaled, dtype, elements, static_cast<char *>(to) + d * dtype_bytes(dtype));
+        char *const place = static_cast<char *>(to) + d * dtype_bytes(dtype);
+        if (dtype == HEED_F32 && elements == backward_chunk) {
+            std::memcpy(place, scaled, sizeof(scaled));
+        } else {
+            store_elements(scaled, dtype, elements, place);
+        }
         from.data += from.stride;
     }
 }
