@@ -1,6 +1,7 @@
 #pragma once
-// One tile of the gradients of attention in bf16 on matrix tiles (AMX): the steps of attention_backward.h as five
-// products of bf16_tiles.h, c(n, m) = sum over pairs p of b(n, p) a(p, m), with weights and gradients rounded to bf16:
+// One tile of the gradients of attention in bf16, on matrix tiles (AMX, bf16_tiles.h) or dot products (bf16_dots.h):
+// the steps of attention_backward.h as five products, c(n, m) = sum over pairs p of b(n, p) a(p, m), with weights and
+// gradients rounded to bf16:
 //
 //   scores (i, j)        of q_words (i, p) and k_rows (p, j)          keys are rows: what follows is transposed for
 //   weight_grads (i, j)  of dout_words (i, p) and v_rows (p, j)       free, as pairs of queries side by side

@@ -184,14 +184,15 @@ struct Kernel {
 //                 float; scratch outputs scores f32 (key), row_max, row_sum f32 (); probs f32 (key), and unless dtype
 //                 is f32 the same in dtype
 //   attention_backward  one tile of gradients, rows queries x columns keys (OpKernel), all f32 but the mask: q (d, i),
-//                 dout (d, i), k (d, j), k and v transposed (j, d), lse (i), delta (i), mask uint8 (j, i), bias (j, i),
-//                 dq, dk, dv as they are; BackwardForm, careful, queries and keys of the tile, first query, first key,
-//                 kv_len, visible begin, end, position offset, MaskForm, has_bias, alibi_symmetric int32; scale,
-//                 softcap, slope, dropout scale float; dropout seed, offset, threshold, element of the first logit,
-//                 elements of a row uint64; outputs weights, score_grads, logit_grads (j, i); dq, dk, dv, which may be
-//                 the ones above: multiples of 12 rows and 32 columns that hold the tile. Rows are dense,
-//                 d a multiple of two vectors of any row, 32. See generators/attention_backward.h; in bf16, on matrix
-//                 tiles, the operands are words of two, and no `careful` and no extents: attention_backward_tiles.h
+//                 dout (d, i), k (d, j), k and v transposed (j of 32, d, chunk of j), lse (i), delta (i), mask uint8
+//                 (j, i), bias (j, i), dq, dk, dv as they are; BackwardForm, careful, queries and keys of the tile,
+//                 first query, first key, kv_len, visible begin, end, position offset, MaskForm, has_bias,
+//                 alibi_symmetric int32; scale, softcap, slope, dropout scale float; dropout seed, offset, threshold,
+//                 element of the first logit, elements of a row uint64; outputs weights, score_grads, logit_grads
+//                 (j, i); dq, dk, dv, which may be the ones above: multiples of 12 rows and 32 columns that hold the
+//                 tile. Rows are dense, d a multiple of two vectors of any row, 32. See
+//                 generators/attention_backward.h; in bf16 the operands are words of two, and no `careful` and no
+//                 extents: attention_backward_tiles.h
 //   linear_rows   x (k, row); tiles f32 (row of tile, k, tile), tiles of OpKernel::rows rows; rows behind the last one
 //                 repeat it
 //   linear        tiles, weight (lane, k, panel), panels of OpKernel::columns columns, bias f32 (column), clip float

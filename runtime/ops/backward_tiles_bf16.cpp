@@ -1,6 +1,6 @@
-// Tiles of gradients in bf16 on matrix tiles, see attention_backward_tiles.h of the generators. A tile multiplies every
-// row with every key; where a row or key holds NaN or infinities, which are zeros there, what they give to those that
-// see them is added here, one by one.
+// Tiles of gradients in bf16 from words of two, see attention_backward_tiles.h of the generators. A tile multiplies
+// every row with every key; where a row or key holds NaN or infinities, which are zeros there, what they give to those
+// that see them is added here, one by one.
 #include <cstring>
 
 #include "ops/backward_keys.h"
