@@ -86,7 +86,7 @@ heed_status largest_workspace(const heed_layer &layer, size_t *bytes) {
             "blocks of query rows beyond 2^31-1 elements",
             c.max_batch, c.max_q_len, c.max_kv_len);
     }
-    *bytes = static_cast<size_t>(total);
+    *bytes = static_cast<size_t>(round_up(total, scratch_alignment));
     return HEED_OK;
 }
 
