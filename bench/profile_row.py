@@ -41,7 +41,7 @@ def assembly_of(build, row):
     parts = build_parts.parts_of(build)
     arguments, tuned = build_parts.arguments_of(parts, row)
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([parts["generator"], f"name={row}", *arguments, *tuned, "assembly=yes", f"out={folder}"], check=True)
+        subprocess.run([parts["generator"], f"name={row}", *arguments, *tuned, "write=assembly", f"out={folder}"], check=True)
         return pathlib.Path(folder, f"{row}.s").read_text()
 
 

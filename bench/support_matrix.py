@@ -1,13 +1,12 @@
-"""The kernels of a build as a table of Markdown: support_matrix.py HEED [--check README | --update README].
+"""The default table's kernels as a table of Markdown: support_matrix.py TABLE [--check README | --update README].
 
-HEED is the command `heed`, whose `heed kernels` is read. Kernels that differ in one axis only share a line. In the README the
+TABLE has their names, those of all instruction sets: heed_kernels.dir/table.txt of a build. Kernels that differ in one axis only share a line. In the README the
 table lies between the lines BEGIN and END.
 """
 
 import argparse
 import pathlib
 import re
-import subprocess
 import sys
 
 BEGIN, END = "<!-- ./dev matrix writes this table -->\n", "<!-- end of the table -->\n"
@@ -25,14 +24,16 @@ AXES = (
 )
 
 
-def kernels(command):
-    """Of each row the values on the axes. Rows that differ in their blocks of work are equal."""
-    lines = subprocess.run([command, "kernels"], check=True, capture_output=True, text=True).stdout.splitlines()
-    for line in lines[1:]:
-        name, phase, dtype, kv_dtype, *dims, features = re.split(" {2,}", line)[:7]
-        storage, isa = re.search(r"_(contiguous|paged)_(\w+?)(?:_wide)?$", name).groups()
-        types = dtype if kv_dtype == dtype else f"{dtype} / int8"
-        yield phase, types, tuple(ANY if dim == "any" else int(dim) for dim in dims), features, storage, isa
+NAME = re.compile(r"attention_(prefill|decode)_(f32|f16|bf16)(_kvi8)?_d([0-9x]+|any)_(?:([a-z_]+)_)?(contiguous|paged)_(\w+?)(?:_wide)?")
+
+
+def kernels(table):
+    """Of each kernel of attention the values on the axes. Kernels that differ in their blocks of work are equal."""
+    for name in table.read_text().splitlines():
+        if match := NAME.fullmatch(name):
+            phase, dtype, codes, dims, features, storage, isa = match.groups()
+            dims = [ANY if dim == "any" else int(dim) for dim in dims.split("x")]
+            yield phase, f"{dtype} / int8" if codes else dtype, (dims[0], dims[-1]), features or "-", storage, isa
 
 
 def order(axis, value):
@@ -72,11 +73,11 @@ def table(rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("heed")
+    parser.add_argument("table", type=pathlib.Path)
     parser.add_argument("--check", type=pathlib.Path, metavar="README")
     parser.add_argument("--update", type=pathlib.Path, metavar="README")
     options = parser.parse_args()
-    found, readme = table(list(dict.fromkeys(kernels(options.heed)))), options.check or options.update
+    found, readme = table(list(dict.fromkeys(kernels(options.table)))), options.check or options.update
     if readme is None:
         print(found, end="")
         return

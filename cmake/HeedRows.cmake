@@ -3,22 +3,7 @@
 #
 # HEED_ROW_FILTER, a regular expression, keeps only the rows whose names match: for work on a few rows.
 include_guard(GLOBAL)
-# CUDA rows (ISA sm75, sm80) are assembled ahead of time by ptxas and fatbinary of the CUDA toolkit (or of the Python package
-# nvidia-cuda-nvcc). HEED_CUDA is ON where both are found; nothing else of the toolkit is needed, to build or to run.
-find_program(HEED_PTXAS ptxas HINTS ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin)
-find_program(HEED_FATBINARY fatbinary HINTS ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin)
-set(HEED_CUDA_CAPABILITIES "75 80 90 100 120" CACHE STRING
-    "Compute capabilities with machine code of their own; PTX serves later ones")
-if(HEED_PTXAS AND HEED_FATBINARY)
-    option(HEED_CUDA "CUDA rows can be made" ON)
-else()
-    option(HEED_CUDA "CUDA rows can be made" OFF)
-endif()
-if(HEED_CUDA)
-    message(STATUS "CUDA rows: on (${HEED_PTXAS})")
-else()
-    message(STATUS "CUDA rows: off; they need the programs ptxas and fatbinary (HEED_PTXAS, HEED_FATBINARY)")
-endif()
+include(${CMAKE_CURRENT_LIST_DIR}/HeedCuda.cmake)
 
 set(HEED_EXTRA_FEATURES "" CACHE STRING "Halide target features of every row of the CPU: asan, tsan, check_unsafe_promises")
 set(HEED_KERNEL_CACHE "" CACHE PATH "Folder where generated objects are kept and found again, by the contents of what made them")
@@ -26,16 +11,19 @@ set(_heed_generate_script ${CMAKE_CURRENT_LIST_DIR}/HeedGenerate.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/HeedTuned.cmake)
 set(HEED_ROW_FILTER "" CACHE STRING "Build only the kernel rows whose names match this regular expression")
 
-# heed_add_kernel_library(<target>): an empty table.
+# heed_add_kernel_library(<target> [ISAS isa...]): an empty table. ISAS: kernels of other ISAs are left out when they are added.
 function(heed_add_kernel_library target)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "ISAS")
     set(dir ${CMAKE_CURRENT_BINARY_DIR}/${target}.dir)
     file(MAKE_DIRECTORY ${dir})
     set(rows $<TARGET_PROPERTY:${target},HEED_ROWS>)
     file(GENERATE OUTPUT ${dir}/kernel_table.inc
          CONTENT "$<$<BOOL:${rows}>:#include \"$<JOIN:${rows},.inc\"\n#include \">.inc\">\n")
+    # All that were added, made or left out.
+    file(GENERATE OUTPUT ${dir}/table.txt CONTENT "$<JOIN:$<TARGET_PROPERTY:${target},HEED_TABLE>,\n>\n")
     file(GENERATE OUTPUT ${dir}/rows.txt CONTENT "$<JOIN:$<TARGET_PROPERTY:${target},HEED_ROW_ARGUMENTS>,\n>\n")
     add_library(${target} STATIC ${HEED_KERNEL_TABLE_SOURCE})
-    set_target_properties(${target} PROPERTIES HEED_DIR ${dir} HEED_ROWS "")
+    set_target_properties(${target} PROPERTIES HEED_DIR ${dir} HEED_ROWS "" HEED_ISAS "${arg_ISAS}")
     target_include_directories(${target} PRIVATE ${dir})
     target_link_libraries(${target} PRIVATE heed::kernel_interface)
     add_custom_target(${target}_rows)
@@ -210,7 +198,15 @@ endfunction()
 
 # One object and registry line, from the arguments of a generator.
 function(_heed_add_generated_row target name generator)
-    if(HEED_ROW_FILTER AND NOT name MATCHES "${HEED_ROW_FILTER}")
+    string(REGEX MATCH "_(x86_64|avx2|avx512|avx512bf16|amx|sm75|sm80)(_[A-Za-z0-9]+)?$" isa ${name})
+    set(isa ${CMAKE_MATCH_1})
+    get_target_property(isas ${target} HEED_ISAS)
+    set_property(TARGET ${target} APPEND PROPERTY HEED_TABLE ${name})
+    if((HEED_ROW_FILTER AND NOT name MATCHES "${HEED_ROW_FILTER}") OR (isas AND NOT isa IN_LIST isas))
+        return()
+    endif()
+    # Attention on 16 bits in f32 arithmetic is for chips without sm80 rows.
+    if(isas AND name MATCHES "^attention_(prefill|decode)_b?f16_.*_sm75$" AND NOT 75 IN_LIST HEED_CUDA_ARCHS)
         return()
     endif()
     get_target_property(dir ${target} HEED_DIR)
@@ -220,31 +216,35 @@ function(_heed_add_generated_row target name generator)
     endif()
     set(features "")
     set(device_options "")
-    set(device_files "")
     if(HEED_EXTRA_FEATURES AND NOT ARGN MATCHES "extra_features=")
         set(features extra_features=${HEED_EXTRA_FEATURES})
     endif()
-    if(name MATCHES "_sm[0-9]+(_wide)?$")
-        if(NOT HEED_CUDA)
-            message(FATAL_ERROR "${target}: the row ${name} needs HEED_CUDA")
-        endif()
-        set(device_options ptxas=${HEED_PTXAS} fatbinary=${HEED_FATBINARY} "capabilities=${HEED_CUDA_CAPABILITIES}")
-        set(device_files ${dir}/${name}.ptx ${dir}/${name}.fatbin ${dir}/${name}.limits)
+    set(files ${dir}/${name}.stmt)
+    set(listing write=stmt)
+    if(isa MATCHES "^sm")
+        heed_require_cuda("${target}: the row ${name}" ${isa})
+        list(JOIN HEED_CUDA_ARCHS " " capabilities)
+        set(device_options ptxas=${HEED_PTXAS} fatbinary=${HEED_FATBINARY} "capabilities=${capabilities}")
+        set(files ${dir}/${name}.limits)
+        set(listing write=cubin)
     endif()
-    set(command ${generator} name=${name} ${ARGN} ${features} ${device_options} out=${dir})
+    # What only tests and tools read.
+    set(listing "$<$<BOOL:$<TARGET_PROPERTY:${target},HEED_LISTINGS>>:${listing}>")
+    set(command ${generator} name=${name} ${ARGN} ${features} ${device_options} ${listing} out=${dir})
     if(HEED_KERNEL_CACHE)
         list(JOIN ARGN "|" options)
-        list(APPEND options ${features} ${device_options})
+        list(APPEND options ${features} ${device_options} ${listing})
         list(JOIN options "|" options)
         set(command ${CMAKE_COMMAND} -DGENERATOR=$<TARGET_FILE:${generator}> -DNAME=${name} -DOUT=${dir}
             -DCACHE=${HEED_KERNEL_CACHE} "-DOPTIONS=${options}" -P ${_heed_generate_script})
     endif()
     add_custom_command(
         OUTPUT ${dir}/${name}.o ${dir}/${name}.inc
-        BYPRODUCTS ${dir}/${name}.h ${dir}/${name}.stmt ${device_files}
+        BYPRODUCTS ${files}
         COMMAND ${command}
         DEPENDS ${generator}
         COMMENT "Generating ${name}"
+        COMMAND_EXPAND_LISTS
         VERBATIM)
     set_source_files_properties(${dir}/${name}.o PROPERTIES GENERATED TRUE EXTERNAL_OBJECT TRUE)
     target_sources(${target} PRIVATE ${dir}/${name}.o ${dir}/${name}.inc)

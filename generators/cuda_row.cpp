@@ -1,7 +1,9 @@
 #include "cuda_row.h"
 
+#include <cstdlib>
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "attention_cuda_tiles.h"
@@ -41,7 +43,12 @@ Target cuda_target() {
 }
 
 cuda::Toolkit toolkit_of(Options &options, int least) {
-    cuda::Toolkit toolkit{options.get("ptxas"), options.get("fatbinary"), {}};
+    const std::set<std::string> more = options.set_of("write", {"ptx", "cubin"});
+    cuda::Toolkit toolkit{options.get("ptxas"), options.get("fatbinary"), {}, more.count("ptx") != 0,
+                          more.count("cubin") != 0};
+    // The SLP vectorizer finds nothing in unrolled warp programs and takes three quarters of LLVM's time to see that:
+    // at a depth of 1 the PTX of every kernel is the same.
+    setenv("HL_LLVM_ARGS", "-slp-recursion-max-depth=1", 1);
     std::istringstream list(options.get("capabilities"));
     for (int capability = 0; list >> capability;) {
         if (capability >= least) toolkit.capabilities.push_back(capability);
@@ -60,9 +67,7 @@ cuda::AttentionTile tile_of(const std::string &isa, const AttentionConfig &confi
 }
 
 void write(const cuda::DeviceBinary &binary, int shared_bytes, const std::string &base) {
-    binary.module.compile({{OutputFileType::object, base + ".o"},
-                           {OutputFileType::c_header, base + ".h"},
-                           {OutputFileType::stmt, base + ".stmt"}});
+    binary.module.compile({{OutputFileType::object, base + ".o"}});
     std::ofstream limits(base + ".limits");
     for (const auto &[capability, statistics] : binary.statistics) {
         limits << "sm_" << capability << " registers " << statistics.registers << " spill_bytes "

@@ -17,8 +17,8 @@ std::string cuda_error(const std::string &isa, const AttentionConfig &config);
 // Fills the tile sizes of a CUDA row.
 void fit_cuda_tiles(const std::string &isa, AttentionConfig &config);
 
-// Makes `base`.o, .h, .s, .stmt, .ptx, .fatbin, the .cubin files and .limits: what ptxas says of registers, spills and
-// shared memory. Options read: ptxas, fatbinary (programs), capabilities (e.g. "80 90"). Throws with a sentence.
+// Makes `base`.o and .limits: what ptxas says of registers, spills and shared memory. Options read: ptxas, fatbinary
+// (programs), capabilities (e.g. "80 90"), write. Throws with a sentence.
 void generate_cuda_attention(const std::string &name, const std::string &isa, const AttentionConfig &config,
                              Options &options, const std::string &base);
 // Whether a CUDA row of the operation can be made. `codes`: keys are int8.

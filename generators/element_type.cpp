@@ -43,6 +43,8 @@ Expr to_float(ElementType type, const Expr &stored) {
     return Expr();
 }
 
+Expr bits(const Expr &x) { return reinterpret<int32_t>(x); }
+
 // No test for NaN here: of the result of an operation in the default float mode the compiler assumes that it is none.
 // Limits of integers do the same. The NaNs of arithmetic are quiet.
 Expr from_float(ElementType type, const Expr &value) {

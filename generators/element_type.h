@@ -1,11 +1,16 @@
 #pragma once
 // Element types of tensors. Kernels compute in float; f16 and bf16 elements are 16-bit patterns in buffers.
 
+#include <cstdint>
 #include <string>
 
 #include "Halide.h"
 
 namespace heed {
+
+// Bits of a float.
+constexpr int32_t infinity_bits = 0x7f800000, negative_infinity_bits = INT32_MIN + infinity_bits;
+Halide::Expr bits(const Halide::Expr &x);
 
 enum class ElementType { f32, f16, bf16, i8 };
 

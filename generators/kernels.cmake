@@ -10,15 +10,16 @@
 # - Head dims: those of common models; `any` serves the rest of 1..640 and other pairs of head_dim and head_dim_v, from padded copies
 #   of blocks of v, in decode of k as well. Each pair of types has general rows with every feature, so that nothing the API allows lacks a row.
 # - A decode row with gqa works on four rows (heads of a group, positions) at once, one without on one row: its waste would be fourfold.
-# - x86_64 (no FMA, no conversion of f16) has general rows only beyond f32.
-heed_add_kernel_library(heed_kernels)
+# - x86_64 serves machines without AVX2, from before 2013: general rows only.
+heed_add_kernel_library(heed_kernels ISAS ${heed_table_isas})
 
 # f32, keys in place.
-heed_add_rows(heed_kernels PHASE prefill HEAD_DIM 16 32 64 96 128 256 any
-    FEATURES none alibi_bias_mask_softcap ISA x86_64 avx2 avx512)
-heed_add_rows(heed_kernels PHASE prefill HEAD_DIM 80 128x64 192x128 FEATURES none alibi_bias_mask_softcap ISA avx2 avx512)
-heed_add_rows(heed_kernels PHASE decode HEAD_DIM 16 32 64 96 128 256 any
-    FEATURES none gqa alibi_bias_gqa_mask_softcap ISA x86_64 avx2 avx512)
+heed_add_rows(heed_kernels PHASE prefill HEAD_DIM any FEATURES none alibi_bias_mask_softcap ISA x86_64 avx2 avx512)
+heed_add_rows(heed_kernels PHASE prefill HEAD_DIM 16 32 64 80 96 128 256 128x64 192x128
+    FEATURES none alibi_bias_mask_softcap ISA avx2 avx512)
+heed_add_rows(heed_kernels PHASE decode HEAD_DIM any FEATURES none gqa alibi_bias_gqa_mask_softcap ISA x86_64 avx2 avx512)
+heed_add_rows(heed_kernels PHASE decode HEAD_DIM 16 32 64 96 128 256
+    FEATURES none gqa alibi_bias_gqa_mask_softcap ISA avx2 avx512)
 
 # f16 and bf16; f32 in pages.
 heed_add_rows(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 64 128
@@ -75,47 +76,45 @@ heed_add_op_rows(heed_kernels OP layer_norm DTYPE f32 f16 bf16 ISA x86_64 avx2)
 # CUDA, tensor cores. Head dims of common models; `any` serves the rest up to 256 from zero-padded tiles. Rows that change each logit
 # own half as many query rows per warp, for their registers. Decode rows are bound by memory: wasted rows of a tile cost nothing, so that
 # all of them pack groups; those of the schedule `wide` have 32 rows, for groups of more than 16 heads.
-if(HEED_CUDA)
-    heed_add_rows(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 64 80 96 128 192x128 256 any
-        FEATURES none alibi_bias_mask_softcap ISA sm80)
-    heed_add_rows(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 64 128 STORAGE paged ISA sm80)
-    heed_add_rows(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE contiguous paged ISA sm80)
-    heed_add_rows(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE contiguous paged ISA sm80 SCHEDULE wide)
-    heed_add_rows(heed_kernels PHASE prefill DTYPE f16 bf16 KV_DTYPE i8 HEAD_DIM 128 STORAGE paged ISA sm80)
-    heed_add_rows(heed_kernels PHASE decode DTYPE f16 bf16 KV_DTYPE i8 HEAD_DIM 64 128 FEATURES gqa STORAGE paged ISA sm80)
-    heed_add_rows(heed_kernels PHASE decode DTYPE f16 bf16 KV_DTYPE i8 HEAD_DIM 64 128 FEATURES gqa STORAGE paged ISA sm80 SCHEDULE wide)
-    # f32 arithmetic: for f32, and for f16 and bf16 before sm_80.
-    heed_add_rows(heed_kernels PHASE prefill HEAD_DIM 64 128 any FEATURES none alibi_bias_mask_softcap ISA sm75)
-    # General rows for everything else.
-    foreach(isa sm75 sm80)
-        set(dtypes f16 bf16)
-        if(isa STREQUAL "sm75")
-            list(PREPEND dtypes f32)
-        endif()
-        heed_add_rows(heed_kernels PHASE prefill DTYPE ${dtypes} HEAD_DIM any
-            FEATURES alibi_bias_dropout_mask_softcap STORAGE paged ISA ${isa})
-        heed_add_rows(heed_kernels PHASE prefill DTYPE ${dtypes} KV_DTYPE i8 HEAD_DIM any
-            FEATURES alibi_bias_dropout_mask_softcap STORAGE paged ISA ${isa})
-        heed_add_rows(heed_kernels PHASE decode DTYPE ${dtypes} HEAD_DIM any
-            FEATURES alibi_bias_dropout_gqa_mask_softcap STORAGE paged ISA ${isa})
-        heed_add_rows(heed_kernels PHASE decode DTYPE ${dtypes} KV_DTYPE i8 HEAD_DIM any
-            FEATURES alibi_bias_dropout_gqa_mask_softcap STORAGE paged ISA ${isa})
-    endforeach()
-    # Operations around attention, as on CPUs: for sm75 and all later chips. kv_copy moves bytes; rope serves appends to a cache of its
-    # own type too; linear for sm80 has tensor cores, its sm75 rows multiply in f32 whatever the type and take what is not aligned.
-    heed_add_op_rows(heed_kernels OP rope merge_states attention_probs linear DTYPE f32 f16 bf16 ISA sm75)
-    heed_add_op_rows(heed_kernels OP attention_probs DTYPE f32 f16 bf16 KV_DTYPE i8 ISA sm75)
-    heed_add_op_rows(heed_kernels OP attention_backward attention_backward_bias attention_backward_sinks attention_backward_stats
-        DTYPE f32 f16 bf16 ISA sm75)
-    heed_add_op_rows(heed_kernels OP attention_backward_keys attention_backward_queries DTYPE f16 bf16 HEAD_DIM 64 128 256 ISA sm80)
-    heed_add_op_rows(heed_kernels OP linear DTYPE f16 bf16 ISA sm80)
-    heed_add_op_rows(heed_kernels OP kv_append DTYPE f32 f16 bf16 KV_DTYPE i8 ISA sm75)
-    heed_add_op_rows(heed_kernels OP kv_copy DTYPE u8 ISA sm75)
-    # Of whole layers, whose linear rows have no clip on CUDA.
-    heed_add_op_rows(heed_kernels OP layer_norm clip DTYPE f32 f16 bf16 ISA sm75)
-    heed_add_op_rows(heed_kernels OP key_padding DTYPE u8 ISA sm75)
-    # Of their gradients, which reach the projections by linear on transposed operands.
-    heed_add_op_rows(heed_kernels OP add clip_gradient column_sums copy_rows layer_norm_gradient transpose DTYPE f32 f16 bf16 ISA sm75)
-endif()
+heed_add_rows(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 64 80 96 128 192x128 256 any
+    FEATURES none alibi_bias_mask_softcap ISA sm80)
+heed_add_rows(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 64 128 STORAGE paged ISA sm80)
+heed_add_rows(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE contiguous paged ISA sm80)
+heed_add_rows(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE contiguous paged ISA sm80 SCHEDULE wide)
+heed_add_rows(heed_kernels PHASE prefill DTYPE f16 bf16 KV_DTYPE i8 HEAD_DIM 128 STORAGE paged ISA sm80)
+heed_add_rows(heed_kernels PHASE decode DTYPE f16 bf16 KV_DTYPE i8 HEAD_DIM 64 128 FEATURES gqa STORAGE paged ISA sm80)
+heed_add_rows(heed_kernels PHASE decode DTYPE f16 bf16 KV_DTYPE i8 HEAD_DIM 64 128 FEATURES gqa STORAGE paged ISA sm80 SCHEDULE wide)
+# f32 arithmetic: for f32, and for f16 and bf16 before sm_80.
+heed_add_rows(heed_kernels PHASE prefill HEAD_DIM 64 128 any FEATURES none alibi_bias_mask_softcap ISA sm75)
+# General rows for everything else.
+foreach(isa sm75 sm80)
+    set(dtypes f16 bf16)
+    if(isa STREQUAL "sm75")
+        list(PREPEND dtypes f32)
+    endif()
+    heed_add_rows(heed_kernels PHASE prefill DTYPE ${dtypes} HEAD_DIM any
+        FEATURES alibi_bias_dropout_mask_softcap STORAGE paged ISA ${isa})
+    heed_add_rows(heed_kernels PHASE prefill DTYPE ${dtypes} KV_DTYPE i8 HEAD_DIM any
+        FEATURES alibi_bias_dropout_mask_softcap STORAGE paged ISA ${isa})
+    heed_add_rows(heed_kernels PHASE decode DTYPE ${dtypes} HEAD_DIM any
+        FEATURES alibi_bias_dropout_gqa_mask_softcap STORAGE paged ISA ${isa})
+    heed_add_rows(heed_kernels PHASE decode DTYPE ${dtypes} KV_DTYPE i8 HEAD_DIM any
+        FEATURES alibi_bias_dropout_gqa_mask_softcap STORAGE paged ISA ${isa})
+endforeach()
+# Operations around attention, as on CPUs: for sm75 and all later chips. kv_copy moves bytes; rope serves appends to a cache of its
+# own type too; linear for sm80 has tensor cores, its sm75 rows multiply in f32 whatever the type and take what is not aligned.
+heed_add_op_rows(heed_kernels OP rope merge_states attention_probs linear DTYPE f32 f16 bf16 ISA sm75)
+heed_add_op_rows(heed_kernels OP attention_probs DTYPE f32 f16 bf16 KV_DTYPE i8 ISA sm75)
+heed_add_op_rows(heed_kernels OP attention_backward attention_backward_bias attention_backward_sinks attention_backward_stats
+    DTYPE f32 f16 bf16 ISA sm75)
+heed_add_op_rows(heed_kernels OP attention_backward_keys attention_backward_queries DTYPE f16 bf16 HEAD_DIM 64 128 256 ISA sm80)
+heed_add_op_rows(heed_kernels OP linear DTYPE f16 bf16 ISA sm80)
+heed_add_op_rows(heed_kernels OP kv_append DTYPE f32 f16 bf16 KV_DTYPE i8 ISA sm75)
+heed_add_op_rows(heed_kernels OP kv_copy DTYPE u8 ISA sm75)
+# Of whole layers, whose linear rows have no clip on CUDA.
+heed_add_op_rows(heed_kernels OP layer_norm clip DTYPE f32 f16 bf16 ISA sm75)
+heed_add_op_rows(heed_kernels OP key_padding DTYPE u8 ISA sm75)
+# Of their gradients, which reach the projections by linear on transposed operands.
+heed_add_op_rows(heed_kernels OP add clip_gradient column_sums copy_rows layer_norm_gradient transpose DTYPE f32 f16 bf16 ISA sm75)
 
 _heed_check_own_tuned(heed_kernels)

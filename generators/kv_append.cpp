@@ -6,7 +6,7 @@ using namespace Halide;
 
 namespace {
 
-constexpr int32_t infinity_bits = 0x7f800000, nan_bits = 0x7fc00000;
+constexpr int32_t nan_bits = 0x7fc00000;
 constexpr float largest_code = 127.f;
 
 }  // namespace

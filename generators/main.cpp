@@ -4,9 +4,9 @@
 //   heed_generate name=N phase=prefill|decode dtype=f32|f16|bf16 [kv_dtype=i8] head_dim=D|any [head_dim_v=D]
 //                 [features=alibi_bias_dropout_gqa_mask_softcap] [storage=contiguous|paged] isa=I
 //                 [schedule=x86|default|Mullapudi2016|Adams2019] [l2_bytes=N] [extra_features=asan,..] [score_mod=NAME]
-//                 [parameters=list] [NAME=N ..] [assembly=yes] out=DIR
+//                 [parameters=list] [NAME=N ..] [write=..] out=DIR
 //   heed_generate name=N op=attention_backward|attention_probs|dropout_mask|kv_append|kv_copy|merge_states|rope
-//                 dtype=f32|f16|bf16|u8 [kv_dtype=i8] isa=I [assembly=yes] out=DIR
+//                 dtype=f32|f16|bf16|u8 [kv_dtype=i8] isa=I [write=..] out=DIR
 //   heed_generate runtime=FILE.o
 //
 // isa=sm75 and sm80, CUDA compute capabilities, take [schedule=cuda|wide] ptxas=PROGRAM fatbinary=PROGRAM
@@ -15,13 +15,16 @@
 // NAME=N, of rows of the CPU: a speed parameter instead of what the schedule chooses; parameters=list prints those of
 // the row and makes nothing. l2_bytes: what the schedule takes a core's L2 for.
 //
-// Writes N.o, N.h, N.stmt (lowered code), N.inc (the line of the registry) and, of rows of the CPU when asked for, N.s
-// (assembly: a third of the time again). Exit status 1 and a message on bad input or a warning of the compiler.
+// Writes N.o, N.inc (the line of the registry) and, for CUDA, N.limits: registers, spills and shared memory by ptxas.
+// write=LIST, joined by commas, asks for more: stmt (lowered code) and assembly (a third of the time again) for the CPU,
+// ptx and cubin (N.sm_XX.cubin for each capability) for CUDA. Exit status 1 and a message on bad input or a warning of
+// the compiler.
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <map>
 #include <memory>
+#include <set>
 #include <sstream>
 
 #include "attention_kernel.h"
@@ -173,13 +176,10 @@ void write_registry_line(const Row &row, int64_t scratch, const std::string &pat
     }
 }
 
-bool wants_assembly(Options &options) { return options.choice("assembly", "no", {"no", "yes"}) == "yes"; }
-
-void write_module(const Halide::Module &module, bool assembly, const std::string &base) {
-    std::map<OutputFileType, std::string> files = {{OutputFileType::object, base + ".o"},
-                                                   {OutputFileType::c_header, base + ".h"},
-                                                   {OutputFileType::stmt, base + ".stmt"}};
-    if (assembly) files[OutputFileType::assembly] = base + ".s";
+void write_module(const Halide::Module &module, const std::set<std::string> &more, const std::string &base) {
+    std::map<OutputFileType, std::string> files = {{OutputFileType::object, base + ".o"}};
+    if (more.count("stmt") != 0) files[OutputFileType::stmt] = base + ".stmt";
+    if (more.count("assembly") != 0) files[OutputFileType::assembly] = base + ".s";
     module.compile(files);
 }
 
@@ -231,9 +231,9 @@ void generate_op(Options &options) {
     if (is_cuda_isa(row.isa)) {
         generate_cuda_op(row.name, row.kernel(), row.isa, element_type(row.dtype), row.kv_dtype == "i8", options, base);
     } else {
-        const bool assembly = wants_assembly(options);
+        const std::set<std::string> more = options.set_of("write", {"stmt", "assembly"});
         options.refuse_unknown();
-        write_module(compile_op(row), assembly, base);
+        write_module(compile_op(row), more, base);
     }
     std::ofstream file(base + ".inc");
     file << row.registry_line();
@@ -255,7 +255,7 @@ void generate(Options &options) {
         write_registry_line(row, 0, base + ".inc");
         return;
     }
-    const bool assembly = wants_assembly(options);
+    const std::set<std::string> more = options.set_of("write", {"stmt", "assembly"});
     options.refuse_unknown();
 
     const bool tuned = row.schedule == "x86";
@@ -294,7 +294,7 @@ void generate(Options &options) {
     if (row.config.bf16_tiles && (tiles.lowered != 4 || dots.lowered != 0)) {
         throw BadInput("of 4 products of bf16, " + std::to_string(tiles.lowered) + " became matrix tiles");
     }
-    write_module(module, assembly, base);
+    write_module(module, more, base);
     write_registry_line(row, tuned ? scratch.per_task() : -1, base + ".inc");
 }
 

@@ -8,10 +8,9 @@ using namespace Halide;
 
 namespace {
 
-constexpr int32_t negative_infinity_bits = INT32_MIN + 0x7f800000, one_bits = 0x3f800000;
+constexpr int32_t one_bits = 0x3f800000;
 
-Expr bits(const Expr &x) { return reinterpret<int32_t>(x); }
-Expr is_nan_value(const Expr &x) { return (bits(x) & 0x7fffffff) > 0x7f800000; }
+Expr is_nan_value(const Expr &x) { return (bits(x) & 0x7fffffff) > infinity_bits; }
 
 // A logit that takes part in a maximum: no key counts as the lowest finite one.
 Expr logit_or_lowest(const Expr &x) { return select(is_negative_infinity(x), lowest_logit(), x); }

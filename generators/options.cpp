@@ -1,8 +1,21 @@
 #include "options.h"
 
 #include <limits>
+#include <sstream>
 
 namespace heed {
+namespace {
+
+void check_allowed(const std::string &key, const std::string &value, const std::vector<std::string> &allowed) {
+    std::string list;
+    for (const std::string &a : allowed) {
+        if (a == value) return;
+        list += (list.empty() ? "" : ", ") + a;
+    }
+    throw BadInput(key + " = '" + value + "' is not allowed: " + list);
+}
+
+}  // namespace
 
 Options::Options(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
@@ -26,14 +39,18 @@ std::string Options::get(const std::string &key, const std::string &fallback) {
 std::string Options::choice(const std::string &key, const std::string &fallback,
                             const std::vector<std::string> &allowed) {
     const std::string value = get(key, fallback);
-    std::string list;
-    for (const std::string &a : allowed) {
-        if (a == value) {
-            return value;
-        }
-        list += (list.empty() ? "" : ", ") + a;
+    check_allowed(key, value, allowed);
+    return value;
+}
+
+std::set<std::string> Options::set_of(const std::string &key, const std::vector<std::string> &allowed) {
+    std::set<std::string> result;
+    std::istringstream values_of(has(key) ? get(key) : "");
+    for (std::string value; std::getline(values_of, value, ',');) {
+        check_allowed(key, value, allowed);
+        result.insert(value);
     }
-    throw BadInput(key + " = '" + value + "' is not allowed: " + list);
+    return result;
 }
 
 int Options::number(const std::string &key) {

@@ -2,6 +2,7 @@
 // The key=value arguments of heed_generate.
 
 #include <map>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -21,6 +22,8 @@ public:
     // An empty fallback: the key is required.
     std::string get(const std::string &key, const std::string &fallback = "");
     std::string choice(const std::string &key, const std::string &fallback, const std::vector<std::string> &allowed);
+    // Values joined by commas; none where the key is missing.
+    std::set<std::string> set_of(const std::string &key, const std::vector<std::string> &allowed);
     // Required; 1..2^31-1, or 0.
     int number(const std::string &key);
     // Of what was neither asked for by get nor by choice.

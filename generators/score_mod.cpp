@@ -2,15 +2,13 @@
 
 #include <limits>
 
+#include "element_type.h"
+
 namespace heed {
 
 using namespace Halide;
 
 namespace {
-
-Expr bits(const Expr &x) { return reinterpret<int32_t>(x); }
-
-constexpr int32_t negative_infinity_bits = INT32_MIN + 0x7f800000;
 
 // -inf <= x <= the float with these bits, as one comparison of bits: of x < c the default float mode may make !(x >=
 // c), which holds for NaN, and it may assume that a product is not infinite.

@@ -50,7 +50,7 @@ def stage(build, sanitizer, to):
         put(sanitizer / file, to / "sanitizer")
     for script in pathlib.Path(__file__).parent.glob("*.py"):
         put(script, to / "bench/gpu")
-    rows = sorted(file.stem for file in (build / "heed_kernels.dir").glob("*.fatbin"))
+    rows = sorted(file.stem for file in (build / "heed_kernels.dir").glob("*.limits"))
     changed = [line[3:] for line in answer("git", "status", "--porcelain").splitlines()]
     manifest = {"commit": answer("git", "rev-parse", "HEAD"), "changed_files": len(changed), "rows": rows,
                 "compiler": answer("g++", "--version").splitlines()[0],

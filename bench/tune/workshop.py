@@ -72,8 +72,6 @@ class Workshop:
             folder.mkdir(parents=True, exist_ok=True)
             with self.lock(fcntl.LOCK_SH):
                 run([self.parts["generator"], f"name={name}", *self.arguments, *options, f"out={folder}"], "generation")
-            for kind in ("stmt", "h"):
-                (folder / f"{name}.{kind}").unlink(missing_ok=True)
         return found
 
     def oracle(self):

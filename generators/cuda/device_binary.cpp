@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <list>
 #include <regex>
 #include <sstream>
 #include <stdexcept>
@@ -112,27 +113,56 @@ std::string kernel_source(const Module &module) {
     return source;
 }
 
+// A file that goes with this object, unless it is kept.
+class Scratch {
+public:
+    Scratch(std::string path, const std::string &text, bool kept) : path(std::move(path)), kept(kept) {
+        if (!text.empty()) std::ofstream(this->path) << text;
+    }
+    ~Scratch() {
+        if (!kept) std::remove(path.c_str());
+    }
+    Scratch(const Scratch &) = delete;
+    Scratch &operator=(const Scratch &) = delete;
+
+    const std::string path;
+
+private:
+    const bool kept;
+};
+
+std::string with_target(std::string ptx, const std::string &from, const std::string &to) {
+    const std::string line = ".target sm_" + from + "\n";
+    return ptx.replace(ptx.find(line), line.size(), ".target sm_" + to + "\n");
+}
+
 }  // namespace
 
 DeviceBinary assemble(const Module &module, const RewriteOptions &options, const Toolkit &toolkit,
                       const std::string &base) {
     DeviceBinary binary{module, {}};
-    const std::string ptx_path = base + ".ptx", image_path = base + ".fatbin";
-    std::ofstream(ptx_path) << rewrite_ptx(kernel_source(module), options).text;
+    const std::string text = rewrite_ptx(kernel_source(module), options).text, newest_path = base + ".newest.ptx",
+                      image_path = base + ".fatbin";
+    const std::string least = std::to_string(options.capability), newest = std::to_string(toolkit.capabilities.back());
+    const Scratch ptx(base + ".ptx", text, toolkit.keeps_ptx);
+    const Scratch newest_ptx(newest_path, with_target(text, least, newest), false);
+    const Scratch image(image_path, "", false);
     // Uncompressed, so that tools may read it.
     std::string images;
+    std::list<Scratch> cubins;
     for (int capability : toolkit.capabilities) {
-        const std::string sm = std::to_string(capability), cubin = base + ".sm_" + sm + ".cubin";
-        const std::string said =
-            run(quoted(toolkit.ptxas) + " -v -O3 -arch=sm_" + sm + " " + quoted(ptx_path) + " -o " + quoted(cubin));
+        const std::string sm = std::to_string(capability);
+        const Scratch &cubin = cubins.emplace_back(base + ".sm_" + sm + ".cubin", "", toolkit.keeps_cubins);
+        const std::string said = run(quoted(toolkit.ptxas) + " -v -O3 -arch=sm_" + sm + " " + quoted(ptx.path) +
+                                     " -o " + quoted(cubin.path));
         BinaryStatistics &statistics = binary.statistics[capability];
         statistics.registers = number(said, R"(Used (\d+) registers)");
         statistics.spill_bytes =
             number(said, R"((\d+) bytes spill stores)") + number(said, R"((\d+) bytes spill loads)");
-        images += " --image3=kind=elf,sm=" + sm + ",file=" + quoted(cubin);
+        images += " --image3=kind=elf,sm=" + sm + ",file=" + quoted(cubin.path);
     }
     run(quoted(toolkit.fatbinary) + " --64 --compress=false --create=" + quoted(image_path) + images +
-        " --image3=kind=ptx,sm=" + std::to_string(options.capability) + ",file=" + quoted(ptx_path));
+        " --image3=kind=ptx,sm=" + newest + ",file=" + quoted(newest_path));
     binary.module = with_image(module, contents(image_path));
     return binary;
 }

@@ -11,8 +11,6 @@ using namespace Halide;
 
 namespace {
 
-constexpr int32_t infinity_bits = 0x7f800000;
-
 // Elements of the row's type, or f32 where a parameter says so.
 class GradientProgram : protected LayerProgram {
 protected:

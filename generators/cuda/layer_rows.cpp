@@ -13,9 +13,7 @@ using namespace Halide;
 
 namespace {
 
-constexpr int32_t infinity_bits = 0x7f800000, sign_bit = std::numeric_limits<int32_t>::min();
-
-Expr bits(const Expr &x) { return reinterpret<int32_t>(x); }
+constexpr int32_t sign_bit = std::numeric_limits<int32_t>::min();
 
 class ClipProgram : LayerProgram {
 public:

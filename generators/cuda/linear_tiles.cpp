@@ -9,9 +9,9 @@ using namespace Halide;
 
 namespace {
 
-constexpr int k_step = 16, side = linear_edge / 16;  // a thread has side x side results
-constexpr int shared_row = 4 * (linear_edge + 4);    // bytes of one k: a multiple of 16 that spreads over the banks
-constexpr int shared_tile = k_step * shared_row;     // of x; behind it that of W
+constexpr int tile_k = 16, side = linear_edge / 16;  // a thread has side x side results
+constexpr int tile_row = 4 * (linear_edge + 4);    // bytes of one k: a multiple of 16 that spreads over the banks
+constexpr int shared_tile = tile_k * tile_row;     // of x; behind it that of W
 
 class LinearProgram {
 public:
@@ -22,11 +22,11 @@ public:
         locate();
         sums = code.registers("sums", Float(32), side * side);
         for (int i = 0; i < side * side; i++) code.set(sums, i, 0.f);
-        code.loop("step", ceil_div(in.dim_in, k_step), [&](const Expr &step) {
+        code.loop("step", ceil_div(in.dim_in, tile_k), [&](const Expr &step) {
             code.run(barrier());
-            load_tiles(code.let("k", step * k_step + thread % k_step));
+            load_tiles(code.let("k", step * tile_k + thread % tile_k));
             code.run(barrier());
-            for (int k = 0; k < k_step; k++) multiply(k);
+            for (int k = 0; k < tile_k; k++) multiply(k);
         });
         for (int i = 0; i < side; i++) store_row(i);
         const Expr blocks = rows.num_blocks(linear_edge, linear_edge);
@@ -51,7 +51,7 @@ private:
         shared = code.let("shared", shared_begin());
         block = rows.block(name, linear_edge, linear_edge);
         for (int i = 0; i < side; i++) {
-            const Expr of_tile = thread / k_step + i * (linear_edge / side);
+            const Expr of_tile = thread / tile_k + i * (linear_edge / side);
             const Expr row = code.let("row", min(block.first_row + of_tile, in.num_rows - 1));
             const Expr column = code.let("column", min(block.first_column + of_tile, in.columns - 1));
             x_rows[i] = rows.x(row);
@@ -72,7 +72,7 @@ private:
             x[i] = code.let("x_bits", load(x_rows[i] + at));
             w[i] = code.let("w_bits", load(w_rows[i] + at));
         }
-        const Expr to = code.let("to", shared + thread % k_step * shared_row + thread / k_step * 4);
+        const Expr to = code.let("to", shared + thread % tile_k * tile_row + thread / tile_k * 4);
         for (int i = 0; i < side; i++) {
             const int behind = i * (linear_edge / side) * 4;
             code.run(store_shared_u32(to + behind, x[i]));
@@ -81,7 +81,7 @@ private:
     }
 
     void multiply(int k) {
-        const Expr at = shared + k * shared_row;
+        const Expr at = shared + k * tile_row;
         const Expr x = code.let("x_four", load_shared_fragment(at + thread / 16 * 16));
         const Expr w = code.let("w_four", load_shared_fragment(at + shared_tile + thread % 16 * 16));
         for (int i = 0; i < side; i++) {

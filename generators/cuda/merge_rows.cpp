@@ -14,9 +14,7 @@ using namespace Halide;
 
 namespace {
 
-constexpr int32_t negative_infinity_bits = INT32_MIN + 0x7f800000, one_bits = 0x3f800000;
-
-Expr bits(const Expr &x) { return reinterpret<int32_t>(x); }
+constexpr int32_t one_bits = 0x3f800000;
 
 // A logit that takes part in a maximum: no key counts as the lowest finite one.
 Expr logit_or_lowest(const Expr &x) { return select(is_negative_infinity(x), lowest_logit(), x); }

@@ -14,15 +14,15 @@ using namespace Halide;
 
 namespace {
 
-struct MergeInputs {
+struct SplitInputs {
     DeviceTensor states{"states", 4}, sink{"sink", 1}, out, lse;
     Param<int32_t> num_splits{"num_splits"};
 };
 
 // Each thread has its columns, and finds the maximum of the row by itself: a warp reads it as one word.
-class MergeProgram {
+class SplitProgram {
 public:
-    MergeProgram(const MergeInputs &in, ElementType type, const Expr &block, const Expr &thread)
+    SplitProgram(const SplitInputs &in, ElementType type, const Expr &block, const Expr &thread)
         : in(in), type(type), block(block), thread(thread) {}
 
     Internal::Stmt build() {
@@ -50,7 +50,7 @@ public:
     }
 
 private:
-    const MergeInputs &in;
+    const SplitInputs &in;
     const ElementType type;
     const Expr block, thread;
     DeviceCode code;
@@ -111,7 +111,7 @@ private:
 
 Module merge_splits_module(const std::string &name, ElementType type, const Target &target) {
     Func merged("merged");
-    MergeInputs in;
+    SplitInputs in;
     in.out = {merged.name() + ".0", 4};
     in.lse = {merged.name() + ".1", 4};
     const std::vector<Argument> arguments = {{"states", Argument::InputBuffer, Float(32), 4, ArgumentEstimates()},
@@ -122,7 +122,7 @@ Module merge_splits_module(const std::string &name, ElementType type, const Targ
     launch.blocks = in.out.extent(1) * in.out.extent(2) * in.out.extent(3);
     launch.threads = merge_splits_threads;
     launch.tensors = {in.states, in.sink, in.out, in.lse};
-    launch.program = MergeProgram(in, type, Launch::block(name), Launch::thread(name)).build();
+    launch.program = SplitProgram(in, type, Launch::block(name), Launch::thread(name)).build();
     return launch_module(name, merged, {stored_type(type), Float(32)}, 4, arguments, launch, target);
 }
 

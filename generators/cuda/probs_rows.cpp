@@ -14,8 +14,6 @@ using namespace Halide;
 
 namespace {
 
-Expr bits(const Expr &x) { return reinterpret<int32_t>(x); }
-
 struct ProbsInputs {
     DeviceTensor q{"q", 4}, k{"k", 4}, k_scale{"k_scale", 3}, mask{"mask", 4}, bias{"bias", 4}, bias_16{"bias_16", 4},
         sink{"sink", 1}, slopes{"alibi_slopes", 1}, page_table{"page_table", 2}, table{"tasks", 2};

@@ -12,7 +12,7 @@ namespace {
 // A weight of -0, which no exponential gives: the key is hidden, or dropped.
 constexpr uint32_t hidden_weight_16 = 0x8000, hidden_weight_32 = 0x80000000;
 
-Expr bits(const Expr &x) { return reinterpret<uint32_t>(x); }
+Expr unsigned_bits(const Expr &x) { return reinterpret<uint32_t>(x); }
 
 }  // namespace
 
@@ -128,7 +128,7 @@ void ProgramBuilder::softmax(const Expr &buffer, bool careful) {
     }
     // Mostly no maximum grows: then every factor is exactly 1.
     Expr grows = 0;
-    for (int r = 0; r < rows_of_thread(); r++) grows = grows | cast<int32_t>(bits(factors[r]) != bits(1.f));
+    for (int r = 0; r < rows_of_thread(); r++) grows = grows | cast<int32_t>(unsigned_bits(factors[r]) != unsigned_bits(1.f));
     code.when(any_lane(code.let("grows", grows)) != 0, [&] { rescale(); });
 }
 
@@ -185,7 +185,7 @@ void ProgramBuilder::store_weights(int r, int n, const Expr &first, const Expr &
     Expr at = weights_at(r) + (8 * n + 2 * quad) * size;
     if (size == 4) {
         for (int e = 0; e < 2; e++) {
-            code.run(store_shared_u32(at + 4 * e, select(hidden[e], Expr(hidden_weight_32), bits(both[e]))));
+            code.run(store_shared_u32(at + 4 * e, select(hidden[e], Expr(hidden_weight_32), unsigned_bits(both[e]))));
         }
         return;
     }
@@ -213,7 +213,7 @@ std::vector<Expr> ProgramBuilder::two_elements(const Expr &address) {
 
 // NaN and infinities: the exponent has all bits set.
 Expr ProgramBuilder::is_finite(const Expr &value) const {
-    return (bits(value) & Expr(0x7f800000u)) != Expr(0x7f800000u);
+    return (unsigned_bits(value) & Expr(0x7f800000u)) != Expr(0x7f800000u);
 }
 
 // Of four 16-bit elements.

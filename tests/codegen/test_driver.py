@@ -20,9 +20,9 @@ class Driver(unittest.TestCase):
     def test_writes_all_files(self):
         result, files = self.run_driver()
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertEqual(files, ["k.h", "k.inc", "k.o", "k.stmt"])
-        result, files = self.run_driver(assembly="yes")
-        self.assertIn("k.s", files, result.stderr)
+        self.assertEqual(files, ["k.inc", "k.o"])
+        result, files = self.run_driver(write="stmt,assembly")
+        self.assertEqual(files, ["k.inc", "k.o", "k.s", "k.stmt"], result.stderr)
 
     def test_refusals(self):
         cases = [
@@ -45,7 +45,7 @@ class Driver(unittest.TestCase):
             ({"row_block": "48", "masked_block": "64", "kv_block": "512"}, ["kv_block", "512", "16384 logits"]),
             ({"prefetch_keys": "8"}, ["unknown", "prefetch_keys"]),
             ({"l2_bytes": "-1"}, ["l2_bytes", "'-1'"]),
-            ({"assembly": "all"}, ["assembly", "'all'", "no, yes"]),
+            ({"write": "stmt,all"}, ["write", "'all'", "stmt, assembly"]),
             ({"parameters": "all"}, ["parameters", "'all'", "list"]),
         ]
         for changes, words in cases:

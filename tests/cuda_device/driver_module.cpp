@@ -9,10 +9,11 @@ using namespace heed::device;
 
 namespace {
 
-CUresult check_program(const Program &program) {
+// `any_chip`: machine code for this chip stands for the program, whatever its .target.
+CUresult check_program(const Program &program, bool any_chip) {
     const int capability = state().capability;
     if (program.version > 90) return report(cuda_unsupported_ptx_version, "the driver knows PTX up to version 9.0");
-    if (program.target > capability || (program.exact_target && program.target != capability))
+    if (!any_chip && (program.target > capability || (program.exact_target && program.target != capability)))
         return report(cuda_no_binary_for_gpu, "the PTX is for sm_" + std::to_string(program.target) +
                                                   ", the device is sm_" + std::to_string(capability));
     for (const Kernel &kernel : program.kernels)
@@ -29,8 +30,9 @@ CUresult load_module(CUmodule *module, const void *image) {
         try {
             Module made;
             made.context = &context;
-            made.program = std::make_shared<Program>(parse_ptx(find_ptx(image, &code)));
-            code = check_program(*made.program);
+            bool any_chip = false;
+            made.program = std::make_shared<Program>(parse_ptx(find_ptx(image, &code, &any_chip)));
+            code = check_program(*made.program, any_chip);
             if (code == cuda_success) *module = reinterpret_cast<CUmodule>(state().modules.add(made));
             return code;
         } catch (const ParseError &error) {

@@ -18,12 +18,12 @@ T read(const uint8_t *at) {
 // The container: magic, u16 version, u16 bytes of this header, u64 bytes of what follows. An entry: u16 kind (1: PTX,
 // 2: ELF), u16 version, u32 bytes of its header, u64 bytes of the payload, u32 bytes when compressed (0: it is not),
 // ..., at 28 u32 architecture.
-std::string find_in_fatbin(const uint8_t *image, CUresult *code) {
+std::string find_in_fatbin(const uint8_t *image, CUresult *code, bool *any_chip) {
     const uint8_t *at = image + read<uint16_t>(image + 6);
     const uint8_t *const end = at + read<uint64_t>(image + 8);
     std::string best;
-    int best_architecture = 0;
-    bool compressed = false;
+    const int capability = state().capability;
+    bool compressed = false, has_ptx = false, runs = false;
     while (end - at >= 64) {
         const auto kind = read<uint16_t>(at);
         const uint64_t header = read<uint32_t>(at + 4), payload = read<uint64_t>(at + 8);
@@ -33,9 +33,13 @@ std::string find_in_fatbin(const uint8_t *image, CUresult *code) {
             *code = cuda_invalid_image;
             throw ParseError("an entry of the fatbin is larger than the fatbin");
         }
-        if (kind == 1 && architecture <= state().capability && architecture > best_architecture) {
+        // Machine code runs on later chips of the same generation, PTX on all later ones.
+        const bool serves = architecture <= capability && (kind == 1 || architecture / 10 == capability / 10);
+        runs |= serves;
+        *any_chip |= serves && kind != 1;
+        if (kind == 1) {
             compressed = read<uint32_t>(at + 16) != 0;
-            best_architecture = architecture;
+            has_ptx = true;
             const char *text = reinterpret_cast<const char *>(at + header);
             best = std::string(text, strnlen(text, payload));
         }
@@ -44,7 +48,9 @@ std::string find_in_fatbin(const uint8_t *image, CUresult *code) {
     *code = cuda_invalid_image;
     if (compressed) throw ParseError("the PTX in the fatbin is compressed: make it with --compress=false");
     *code = cuda_no_binary_for_gpu;
-    if (best_architecture == 0) throw ParseError("the fatbin has no PTX for sm_" + std::to_string(state().capability));
+    if (!runs) throw ParseError("the fatbin has no code for sm_" + std::to_string(capability));
+    *code = cuda_invalid_image;
+    if (!has_ptx) throw ParseError("the fatbin has no PTX, which this device runs in place of machine code");
     return best;
 }
 
@@ -69,7 +75,7 @@ std::string replace(const std::string &text) {
 
 }  // namespace
 
-std::string find_ptx(const void *image, CUresult *code) {
+std::string find_ptx(const void *image, CUresult *code, bool *any_chip) {
     const auto *bytes = static_cast<const uint8_t *>(image);
     const bool is_fatbin = bytes[0] == 0x50 && bytes[1] == 0xed && bytes[2] == 0x55 && bytes[3] == 0xba &&
                            read<uint32_t>(bytes) == fatbin_magic;
@@ -77,7 +83,7 @@ std::string find_ptx(const void *image, CUresult *code) {
         *code = cuda_invalid_image;
         throw ParseError("the image is a cubin, and this device needs PTX");
     }
-    const std::string text = is_fatbin ? find_in_fatbin(bytes, code) : std::string(static_cast<const char *>(image));
+    const std::string text = is_fatbin ? find_in_fatbin(bytes, code, any_chip) : std::string(static_cast<const char *>(image));
     *code = cuda_invalid_ptx;
     return state().replaces ? replace(text) : text;
 }

@@ -145,8 +145,10 @@ void destroy_context(CUcontext handle);
 // Whether the calling thread must not do what a capture cannot have beside it; breaks the captures that forbid it.
 bool breaks_capture();
 
-// The PTX of an image: text, or the best one of a fatbin. Throws ParseError; `*code` says what to return then.
-std::string find_ptx(const void *image, CUresult *code);
+// The PTX of an image: text, or that of a fatbin, for a chip that PTX or machine code of it serves. *any_chip: machine
+// code does, so that the PTX, which is for later chips, counts whatever its .target. Throws ParseError; `*code` says what
+// to return then.
+std::string find_ptx(const void *image, CUresult *code, bool *any_chip);
 
 // Runs `f` under the mutex.
 template <typename F>

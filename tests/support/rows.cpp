@@ -5,6 +5,7 @@
 #include <cstring>
 #include <mutex>
 #include <set>
+#include <sstream>
 #include <tuple>
 
 #include "amx_emulator.h"
@@ -118,8 +119,15 @@ const char *isa_name(heed_isa isa) {
 }
 
 std::vector<heed_isa> isas_of_device() {
-    if (test_device() == HEED_CUDA) return {HEED_SM75, HEED_SM80};
-    return {HEED_X86_64, HEED_AVX2, HEED_AVX512, HEED_AVX512_BF16, HEED_AMX};
+    std::vector<heed_isa> isas;
+    std::istringstream table(HEED_TABLE_ISAS);
+    for (std::string name; table >> name;) {
+        for (int isa = HEED_X86_64; isa <= HEED_SM80; isa++) {
+            const auto found = static_cast<heed_isa>(isa);
+            if (name == isa_name(found) && is_cuda(found) == (test_device() == HEED_CUDA)) isas.push_back(found);
+        }
+    }
+    return isas;
 }
 
 bool machine_has(heed_isa isa) {

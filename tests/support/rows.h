@@ -63,6 +63,7 @@ bool rounds_weights(const heed_kernel_info_t &row);
 double most_flushed(const heed_kernel_info_t &row, int32_t kv_len);
 
 const char *isa_name(heed_isa isa);
+// Those of the tested device that the build was asked to make kernels for.
 std::vector<heed_isa> isas_of_device();
 
 // By CPUID, or the CUDA driver's word, without asking the library.

@@ -1,0 +1,71 @@
+"""What kernels and programs may cost: budgets.py BUILD [--update]
+
+Checks a build against budgets.json: of each instruction set the number of kernels of the default table, the bytes of their objects
+and the seconds that making them took (by 1.5 times: machines differ), the bytes of libheed.so and of the command heed, and how many
+commands ./dev demo runs. --update writes what it finds into budgets.json; the reason belongs beside the number, in "reasons"."""
+import argparse
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+LIST = pathlib.Path(__file__).with_name("budgets.json")
+ISA = re.compile(r"_(x86_64|avx2|avx512|avx512bf16|amx|sm75|sm80)(_[a-z]+)?$")
+SLACK = {"seconds": 1.5, "bytes": 1.03}
+
+
+def seconds_of_edges(build):
+    """Of each output of the last build, from ninja's log."""
+    seconds = {}
+    for line in (build / ".ninja_log").read_text().splitlines()[1:]:
+        begin, end, _, output, _ = line.split("\t")
+        seconds[pathlib.Path(output).name] = (int(end) - int(begin)) / 1000
+    return seconds
+
+
+def archs_of(build):
+    cache = (build / "CMakeCache.txt").read_text()
+    return re.search(r"^HEED_CUDA_ARCHS:\w+=(.*)", cache, re.M)[1].replace(";", " ")
+
+
+def measure(build):
+    seconds, found = seconds_of_edges(build), {}
+    for line in (build / "heed_kernels.dir").glob("*.inc"):
+        match = ISA.search(line.stem)
+        if not match:
+            continue
+        isa = match[1] + (f" ({archs_of(build)})" if match[1].startswith("sm") else "")
+        of_isa = found.setdefault(isa, {"kernels": 0, "bytes": 0, "seconds": 0})
+        of_isa["kernels"] += 1
+        of_isa["bytes"] += line.with_suffix(".o").stat().st_size
+        of_isa["seconds"] = round(of_isa["seconds"] + seconds.get(f"{line.stem}.o", 0), 1)
+    demo = subprocess.run(["ninja", "-C", build, "-t", "commands", "heed_minilm"], check=True, capture_output=True, text=True)
+    found["command heed"] = {"bytes": (build / "runtime/cli/heed").stat().st_size}
+    found["demo"] = {"commands": len(demo.stdout.splitlines())}
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--update", action="store_true")
+    arguments = parser.parse_args()
+    found = measure(arguments.build)
+    budgets = json.loads(LIST.read_text()) if LIST.exists() else {"reasons": {}}
+    if arguments.update:
+        LIST.write_text(json.dumps({**budgets, **found}, indent=1) + "\n")
+        budgets = {**budgets, **found}
+    wrong = []
+    for what, costs in found.items():
+        for name, value in costs.items():
+            budget = budgets.get(what, {}).get(name)
+            if budget is None or value > budget * SLACK.get(name, 1):
+                wrong.append(f"{what}: {value} {name}, the budget is {budget}")
+            print(f"{what}: {value} {name} of {budget}")
+    print("\n".join(wrong), file=sys.stderr)
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
