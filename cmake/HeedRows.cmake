@@ -1,5 +1,5 @@
 # Makes kernels ahead of time: one object per row, all in one static library, with a table that the runtime enumerates. A program
-# links exactly one kernel library. heed_add_kernels() (HeedAddKernels.cmake) knows which rows a program needs; these take a row's axes.
+# links exactly one kernel library, which brings the runtime along. heed_add_kernels() (HeedAddKernels.cmake) knows which rows a program needs; these take a row's axes.
 #
 # HEED_ROW_FILTER, a regular expression, keeps only the rows whose names match: for work on a few rows.
 include_guard(GLOBAL)
@@ -26,7 +26,7 @@ set(_heed_generate_script ${CMAKE_CURRENT_LIST_DIR}/HeedGenerate.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/HeedTuned.cmake)
 set(HEED_ROW_FILTER "" CACHE STRING "Build only the kernel rows whose names match this regular expression")
 
-# heed_add_kernel_library(<target>): an empty table.
+# heed_add_kernel_library(<target>): an empty table, which programs link with the runtime that it brings along.
 function(heed_add_kernel_library target)
     set(dir ${CMAKE_CURRENT_BINARY_DIR}/${target}.dir)
     file(MAKE_DIRECTORY ${dir})
@@ -37,7 +37,10 @@ function(heed_add_kernel_library target)
     add_library(${target} STATIC ${HEED_KERNEL_TABLE_SOURCE})
     set_target_properties(${target} PROPERTIES HEED_DIR ${dir} HEED_ROWS "")
     target_include_directories(${target} PRIVATE ${dir})
-    target_link_libraries(${target} PRIVATE heed::kernel_interface)
+    # The rows refer to the runtime and the runtime to the table. Wherever a program names the two, the kernel library stands before
+    # the runtime, and the linker takes the table, with all rows, before anything has asked for it.
+    target_link_libraries(${target} PRIVATE heed::kernel_interface INTERFACE heed::runtime)
+    target_link_options(${target} INTERFACE LINKER:-u,heed_kernel_table)
     add_custom_target(${target}_rows)
     add_dependencies(${target} ${target}_rows)
 endfunction()
