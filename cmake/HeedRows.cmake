@@ -1,5 +1,6 @@
 # Makes kernels ahead of time: one object per row, all in one static library, with a table that the runtime enumerates. A program
-# links exactly one kernel library, which brings the runtime along. heed_add_kernels() (HeedAddKernels.cmake) knows which rows a program needs; these take a row's axes.
+# links exactly one kernel library, which brings the runtime along. heed_add_kernels() (HeedAddKernels.cmake) knows which rows a program
+# needs; these take a row's axes.
 #
 # HEED_ROW_FILTER, a regular expression, keeps only the rows whose names match: for work on a few rows.
 include_guard(GLOBAL)
