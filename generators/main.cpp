@@ -28,6 +28,7 @@
 #include "autoscheduler.h"
 #include "bf16_dots.h"
 #include "bf16_tiles.h"
+#include "check_score_mod.h"
 #include "cuda_row.h"
 #include "keep_tiles.h"
 #include "lane_sums.h"
@@ -91,6 +92,22 @@ ElementType element_type(const std::string &name) {
     return ElementType::f32;
 }
 
+// What the generator was linked with, which rows name exactly when it is there.
+ScoreMod own_score_mod(const std::string &name, bool on_cuda) {
+    try {
+        const ScoreMod mod = score_mod();
+        const bool empty = !mod.logit && !mod.visible && !mod.block_visible;
+        if (empty != (name == "none")) {
+            throw BadInput(empty ? "heed::score_mod() sets none of ScoreMod's logit, visible and block_visible"
+                                 : "rows of this generator must name it");
+        }
+        check_score_mod(mod, on_cuda);
+        return with_own_tanh(mod);
+    } catch (const std::exception &error) {
+        throw BadInput("score_mod = '" + name + "' is not allowed: " + error.what());
+    }
+}
+
 Row row_of(Options &options) {
     Row row;
     row.name = options.get("name");
@@ -108,12 +125,7 @@ Row row_of(Options &options) {
     row.config.head_dim_v = head_dim_of(options.get("head_dim_v", options.get("head_dim")));
     read_features(options.get("features", "none"), row.config);
     row.score_mod = options.get("score_mod", "none");
-    row.config.score_mod = with_own_tanh(score_mod());
-    if (row.config.has_score_mod() != (row.score_mod != "none")) {
-        throw BadInput("score_mod = '" + row.score_mod + "' is not allowed: " +
-                       (row.config.has_score_mod() ? "a name, for this generator has a score function"
-                                                   : "none, for this generator has no score function"));
-    }
+    row.config.score_mod = own_score_mod(row.score_mod, is_cuda_isa(row.isa));
     if (is_cuda_isa(row.isa)) {
         row.config.wide_group = row.schedule == "wide";
         fit_cuda_tiles(row.isa, row.config);
