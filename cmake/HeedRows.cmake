@@ -1,5 +1,6 @@
 # Makes kernels ahead of time: one object per row, all in one static library, with a table that the runtime enumerates. A program
-# links exactly one kernel library. heed_add_kernels() (HeedAddKernels.cmake) knows which rows a program needs; these take a row's axes.
+# links exactly one kernel library, which brings the runtime along. heed_add_kernels() (HeedAddKernels.cmake) knows which rows a program
+# needs; these take a row's axes.
 #
 # HEED_ROW_FILTER, a regular expression, keeps only the rows whose names match: for work on a few rows.
 include_guard(GLOBAL)
@@ -8,10 +9,12 @@ include(${CMAKE_CURRENT_LIST_DIR}/HeedCuda.cmake)
 set(HEED_EXTRA_FEATURES "" CACHE STRING "Halide target features of every row of the CPU: asan, tsan, check_unsafe_promises")
 set(HEED_KERNEL_CACHE "" CACHE PATH "Folder where generated objects are kept and found again, by the contents of what made them")
 set(_heed_generate_script ${CMAKE_CURRENT_LIST_DIR}/HeedGenerate.cmake)
+include(${CMAKE_CURRENT_LIST_DIR}/HeedChecks.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/HeedTuned.cmake)
 set(HEED_ROW_FILTER "" CACHE STRING "Build only the kernel rows whose names match this regular expression")
 
-# heed_add_kernel_library(<target> [ISAS isa...]): an empty table. ISAS: kernels of other ISAs are left out when they are added.
+# heed_add_kernel_library(<target> [ISAS isa...]): an empty table, which programs link with the runtime that it brings along. ISAS:
+# kernels of other ISAs are left out when they are added.
 function(heed_add_kernel_library target)
     cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "ISAS")
     set(dir ${CMAKE_CURRENT_BINARY_DIR}/${target}.dir)
@@ -25,22 +28,13 @@ function(heed_add_kernel_library target)
     add_library(${target} STATIC ${HEED_KERNEL_TABLE_SOURCE})
     set_target_properties(${target} PROPERTIES HEED_DIR ${dir} HEED_ROWS "" HEED_ISAS "${arg_ISAS}")
     target_include_directories(${target} PRIVATE ${dir})
-    target_link_libraries(${target} PRIVATE heed::kernel_interface)
+    # The rows refer to the runtime and the runtime to the table. Wherever a program names the two, the kernel library stands before
+    # the runtime, and the linker takes the table, with all rows, before anything has asked for it.
+    target_link_libraries(${target} PRIVATE heed::kernel_interface INTERFACE heed::runtime)
+    target_link_options(${target} INTERFACE LINKER:-u,heed_kernel_table)
     add_custom_target(${target}_rows)
     add_dependencies(${target} ${target}_rows)
 endfunction()
-
-# Of the arguments that the calling function has parsed: none unknown, each required one there.
-macro(_heed_check_arguments call)
-    if(arg_UNPARSED_ARGUMENTS)
-        message(FATAL_ERROR "${call}: unknown arguments ${arg_UNPARSED_ARGUMENTS}")
-    endif()
-    foreach(required ${ARGN})
-        if(NOT arg_${required})
-            message(FATAL_ERROR "${call}: ${required} is missing")
-        endif()
-    endforeach()
-endmacro()
 
 # heed_add_rows(<target> PHASE p... HEAD_DIM d|dxdv|any ... ISA i... [DTYPE f32|f16|bf16 ...] [KV_DTYPE i8]
 #                  [FEATURES f...] [STORAGE contiguous|paged ...] [SCHEDULE x86|default|cuda|wide] [EXTRA_FEATURES halide-target-features]
@@ -50,9 +44,21 @@ endmacro()
 # sinks, GQA and lse. STORAGE: contiguous (default) serves contiguous and varlen keys, paged serves all. SCORE_MOD: a file that defines
 # heed::score_mod() (heed/user_score.h); the rows have the file's name, without folder and extension, in theirs.
 function(heed_add_rows target)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "" "KV_DTYPE;SCHEDULE;EXTRA_FEATURES;SCORE_MOD"
-                          "PHASE;DTYPE;HEAD_DIM;FEATURES;STORAGE;ISA")
-    _heed_check_arguments("heed_add_rows(${target})" PHASE HEAD_DIM ISA)
+    set(lists PHASE DTYPE HEAD_DIM FEATURES STORAGE ISA)
+    set(others KV_DTYPE SCHEDULE EXTRA_FEATURES SCORE_MOD)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "${others}" "${lists}")
+    set(call "heed_add_rows(${target})")
+    _heed_check_keywords("${call}" "${lists}" "${others}")
+    _heed_check_required("${call}" PHASE HEAD_DIM ISA)
+    _heed_check_values("${call}" PHASE prefill decode)
+    _heed_check_values("${call}" DTYPE f32 f16 bf16)
+    _heed_check_values("${call}" KV_DTYPE f32 f16 bf16 i8)
+    _heed_check_values("${call}" STORAGE contiguous paged)
+    _heed_check_values("${call}" ISA ${_heed_cpu_isas} ${_heed_cuda_isas})
+    _heed_check_values("${call}" SCHEDULE x86 default Mullapudi2016 Adams2019 cuda wide)
+    _heed_check_head_dims("${call}" HEAD_DIM "${arg_ISA}")
+    _heed_check_features("${call}" "${arg_PHASE}")
+    _heed_check_file("${call}" SCORE_MOD)
     foreach(optional FEATURES=none DTYPE=f32 STORAGE=contiguous)
         string(REPLACE "=" ";" optional ${optional})
         list(GET optional 0 key)
@@ -141,8 +147,18 @@ endfunction()
 # linear and linear_rows: rows of the register tile, 1..12; of amx 16 or 32. HEAD_DIM, of attention_backward_keys and _queries (sm80):
 # the largest served, 64, 128 or 256. attention_backward of the CPU: f32, of avx512bf16 and amx bf16. More operations of CUDA: generators/op_row.cpp.
 function(heed_add_op_rows target)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "" "KV_DTYPE;EXTRA_FEATURES" "OP;DTYPE;ISA;ROWS;HEAD_DIM")
-    _heed_check_arguments("heed_add_op_rows(${target})" OP DTYPE ISA)
+    set(lists OP DTYPE ISA ROWS HEAD_DIM)
+    set(others KV_DTYPE EXTRA_FEATURES)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "${others}" "${lists}")
+    set(call "heed_add_op_rows(${target})")
+    _heed_check_keywords("${call}" "${lists}" "${others}")
+    _heed_check_required("${call}" OP DTYPE ISA)
+    _heed_check_values("${call}" OP ${_heed_ops})
+    _heed_check_values("${call}" DTYPE f32 f16 bf16 u8 i32)
+    _heed_check_values("${call}" KV_DTYPE f32 f16 bf16 i8)
+    _heed_check_values("${call}" ISA ${_heed_cpu_isas} ${_heed_cuda_isas})
+    _heed_check_values("${call}" ROWS 1 2 3 4 5 6 7 8 9 10 11 12 16 32)
+    _heed_check_values("${call}" HEAD_DIM 64 128 256)
     if(NOT arg_ROWS AND NOT arg_HEAD_DIM)
         set(arg_ROWS 0)
     endif()

@@ -26,9 +26,6 @@ std::string AttentionConfig::error() const {
     if ((head_dim == 0) != (head_dim_v == 0)) {
         return out_of_range("head_dim_v", head_dim_v, "0 exactly when head_dim is 0");
     }
-    if (score_mod.buffers.size() > max_score_buffers) {
-        return out_of_range("score_mod.buffers.size()", static_cast<int>(score_mod.buffers.size()), "at most 4");
-    }
     if (dtype == ElementType::i8 || (kv_dtype != dtype && kv_dtype != ElementType::i8)) {
         return std::string("kv_dtype = ") + name_of(kv_dtype) + " with dtype = " + name_of(dtype) +
                " is not allowed: dtype f32, f16 or bf16, kv_dtype the same or i8";

@@ -35,10 +35,11 @@ AttentionArguments::AttentionArguments(const AttentionConfig &cfg)
     }
 }
 
-ScoreBuffers AttentionArguments::own_score_buffers() const {
+ScoreBuffers AttentionArguments::own_score_buffers(const std::vector<ScoreElement> &elements) const {
     std::vector<ScoreBuffers::Buffer> buffers;
-    for (const ImageParam &words : score_buffers) {
-        buffers.push_back({[words](const Expr &index) { return words(index); }, words.dim(0).extent()});
+    for (size_t n = 0; n < score_buffers.size(); n++) {
+        const ImageParam words = score_buffers[n];
+        buffers.push_back({[words](const Expr &index) { return words(index); }, words.dim(0).extent(), elements[n]});
     }
     return ScoreBuffers(buffers);
 }
@@ -50,7 +51,7 @@ AttentionKernel::AttentionKernel(const AttentionConfig &cfg) : AttentionArgument
 
 AttentionInputs AttentionKernel::inputs() const {
     AttentionInputs in;
-    in.score_buffers = own_score_buffers();
+    in.score_buffers = own_score_buffers(config.score_mod.buffers);
     in.q = q;
     in.mask = mask;
     in.bias = bias;

@@ -43,7 +43,7 @@ struct AttentionArguments {
     std::vector<Halide::Argument> arguments() const;
 
 protected:
-    ScoreBuffers own_score_buffers() const;
+    ScoreBuffers own_score_buffers(const std::vector<ScoreElement> &elements) const;
 };
 
 struct AttentionKernel : AttentionArguments {

@@ -19,7 +19,10 @@
 // write=LIST, joined by commas, asks for more: stmt (lowered code) and assembly (a third of the time again) for the CPU,
 // ptx and cubin (N.sm_XX.cubin for each capability) for CUDA. Exit status 1 and a message on bad input or a warning of
 // the compiler.
+#include <unistd.h>
+
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -31,6 +34,7 @@
 #include "autoscheduler.h"
 #include "bf16_dots.h"
 #include "bf16_tiles.h"
+#include "check_score_mod.h"
 #include "cuda_row.h"
 #include "keep_tiles.h"
 #include "lane_sums.h"
@@ -94,6 +98,22 @@ ElementType element_type(const std::string &name) {
     return ElementType::f32;
 }
 
+// What the generator was linked with, which rows name exactly when it is there.
+ScoreMod own_score_mod(const std::string &name, bool on_cuda) {
+    try {
+        const ScoreMod mod = score_mod();
+        const bool empty = !mod.logit && !mod.visible && !mod.block_visible;
+        if (empty != (name == "none")) {
+            throw BadInput(empty ? "heed::score_mod() sets none of ScoreMod's logit, visible and block_visible"
+                                 : "rows of this generator must name it");
+        }
+        check_score_mod(mod, on_cuda);
+        return with_own_tanh(mod);
+    } catch (const std::exception &error) {
+        throw BadInput("score_mod = '" + name + "' is not allowed: " + error.what());
+    }
+}
+
 Row row_of(Options &options) {
     Row row;
     row.name = options.get("name");
@@ -111,12 +131,7 @@ Row row_of(Options &options) {
     row.config.head_dim_v = head_dim_of(options.get("head_dim_v", options.get("head_dim")));
     read_features(options.get("features", "none"), row.config);
     row.score_mod = options.get("score_mod", "none");
-    row.config.score_mod = with_own_tanh(score_mod());
-    if (row.config.has_score_mod() != (row.score_mod != "none")) {
-        throw BadInput("score_mod = '" + row.score_mod + "' is not allowed: " +
-                       (row.config.has_score_mod() ? "a name, for this generator has a score function"
-                                                   : "none, for this generator has no score function"));
-    }
+    row.config.score_mod = own_score_mod(row.score_mod, is_cuda_isa(row.isa));
     if (is_cuda_isa(row.isa)) {
         row.config.wide_group = row.schedule == "wide";
         fit_cuda_tiles(row.isa, row.config);
@@ -313,10 +328,20 @@ public:
     void error(const char *message) override { throw BadInput(message); }
 };
 
+// Halide allocates millions of small nodes. A large cache of free ones in the thread and a heap that is not given back take a
+// fifth of a kernel's time away. glibc reads this once, at the start of a process.
+void tune_malloc(char **argv) {
+    if (std::getenv("GLIBC_TUNABLES") != nullptr) return;
+    setenv("GLIBC_TUNABLES",
+           "glibc.malloc.tcache_count=60000:glibc.malloc.trim_threshold=2000000000:glibc.malloc.top_pad=100000000", 1);
+    execv("/proc/self/exe", argv);  // returns where it fails: the kernel is made all the same
+}
+
 }  // namespace
 }  // namespace heed
 
 int main(int argc, char **argv) {
+    heed::tune_malloc(argv);
     static heed::StrictReporter reporter;
     Halide::set_custom_compile_time_error_reporter(&reporter);
     try {

@@ -58,13 +58,13 @@ Module attention_module(const std::string &name, const AttentionConfig &config, 
 
     std::vector<DeviceTensor> score_buffers;
     std::vector<ScoreBuffers::Buffer> read;
-    for (const ImageParam &words : args.score_buffers) {
-        const DeviceTensor tensor = {words.name(), 1};
+    for (size_t n = 0; n < args.score_buffers.size(); n++) {
+        const DeviceTensor tensor = {args.score_buffers[n].name(), 1};
         score_buffers.push_back(tensor);
         read.push_back({[tensor](const Expr &index) {
                             return load_i32(tensor.address() + cast<uint64_t>(index) * cast<uint64_t>(4));
                         },
-                        tensor.extent(0)});
+                        tensor.extent(0), config.score_mod.buffers[n]});
     }
     in.score_buffers = ScoreBuffers(read);
 

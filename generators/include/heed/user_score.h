@@ -7,6 +7,7 @@
 // Everything here is Halide code that is run once, when the kernels are generated; it needs no other header.
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "Halide.h"
@@ -25,7 +26,11 @@ struct ScoreBlock {
     Halide::Expr b, first_h, last_h, first_i, last_i, first_j, last_j, first_p, last_p;
 };
 
-// What heed_args.score_buffers points to. An index outside [0, size) reads the first or the last element.
+// Of a buffer.
+enum class ScoreElement { i32, f32 };
+
+// What heed_args.score_buffers points to. An index, int32, outside [0, size) reads the first or the last element. A
+// buffer that ScoreMod::buffers does not declare, or declares as another type, is refused.
 class ScoreBuffers {
 public:
     // One of them, as kernels read it.
@@ -33,26 +38,22 @@ public:
         // Of an element, as int32.
         std::function<Halide::Expr(const Halide::Expr &)> bits;
         Halide::Expr size;  // elements, int32, >= 1
+        ScoreElement element;
     };
 
     ScoreBuffers() = default;
     explicit ScoreBuffers(std::vector<Buffer> buffers) : buffers(std::move(buffers)) {}
 
-    Halide::Expr i32(int buffer, const Halide::Expr &index) const {
-        const Buffer &b = buffers.at(buffer);
-        return b.bits(Halide::clamp(index, 0, b.size - 1));
-    }
-    Halide::Expr f32(int buffer, const Halide::Expr &index) const {
-        return Halide::reinterpret<float>(i32(buffer, index));
-    }
-    Halide::Expr size(int buffer) const { return buffers.at(buffer).size; }
+    Halide::Expr i32(int buffer, const Halide::Expr &index) const;
+    Halide::Expr f32(int buffer, const Halide::Expr &index) const;
+    Halide::Expr size(int buffer) const;
 
 private:
+    const Buffer &declared(const std::string &call, int buffer) const;
+    Halide::Expr bits(ScoreElement element, int buffer, const Halide::Expr &index) const;
+
     std::vector<Buffer> buffers;
 };
-
-// Of a buffer.
-enum class ScoreElement { i32, f32 };
 
 // HEED_MAX_SCORE_BUFFERS.
 constexpr int max_score_buffers = 4;
@@ -65,6 +66,7 @@ struct ScoreMod {
     // Each is optional.
     // The logit in natural units, behind scale, softcap, bias and ALiBi; float in, float out. -inf and NaN must not
     // come from numbers: what hides a key is `visible`. exp, log and tanh are computed in vectors, tanh to 4e-7.
+    // Kernels of CUDA lack sin, cos, tan, and any Func, Buffer or print of yours.
     std::function<Halide::Expr(const Halide::Expr &logit, const ScorePlace &, const ScoreBuffers &)> logit;
 
     // Whether query i may see key j: bool; beside causal, window, mask and lengths.
