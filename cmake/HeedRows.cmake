@@ -11,7 +11,8 @@ set(HEED_KERNEL_CACHE "" CACHE PATH "Folder where generated objects are kept and
 set(_heed_generate_script ${CMAKE_CURRENT_LIST_DIR}/HeedGenerate.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/HeedChecks.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/HeedTuned.cmake)
-set(HEED_ROW_FILTER "" CACHE STRING "Build only the kernel rows whose names match this regular expression")
+set(HEED_ROW_FILTER "" CACHE STRING "Make only the kernels whose names match this regular expression")
+set(HEED_ROW_EXCLUDE "" CACHE STRING "Make no kernels of the default table whose names match this regular expression")
 
 # heed_add_kernel_library(<target> [ISAS isa...]): an empty table, which programs link with the runtime that it brings along. ISAS:
 # kernels of other ISAs are left out when they are added.
@@ -218,7 +219,9 @@ function(_heed_add_generated_row target name generator)
     set(isa ${CMAKE_MATCH_1})
     get_target_property(isas ${target} HEED_ISAS)
     set_property(TARGET ${target} APPEND PROPERTY HEED_TABLE ${name})
-    if((HEED_ROW_FILTER AND NOT name MATCHES "${HEED_ROW_FILTER}") OR (isas AND NOT isa IN_LIST isas))
+    if((HEED_ROW_FILTER AND NOT name MATCHES "${HEED_ROW_FILTER}") OR (isas AND NOT isa IN_LIST isas)
+       OR (isas AND HEED_ROW_EXCLUDE AND name MATCHES "${HEED_ROW_EXCLUDE}")
+       OR (isas AND heed_superseded AND name MATCHES "${heed_superseded}"))
         return()
     endif()
     # Attention on 16 bits in f32 arithmetic is for chips without sm80 rows.

@@ -7,12 +7,12 @@
 #include "kernel_call.h"
 #include "status.h"
 #include "tasks.h"
+#include "view.h"
 #include "workspace.h"
 
 namespace heed {
 namespace {
 
-constexpr int64_t max_int32 = std::numeric_limits<int32_t>::max();
 
 // Kernels index with 32 bits: Halide asks that extents, their products and extent * stride stay below 2^31.
 heed_status check_kernel_limits(const char *name, const View &view) {

@@ -6,11 +6,12 @@
 
 #include "read_once.h"
 #include "status.h"
+#include "view.h"
 
 namespace heed {
 namespace {
 
-constexpr int64_t min_int32 = std::numeric_limits<int32_t>::min(), max_int32 = std::numeric_limits<int32_t>::max();
+constexpr int64_t min_int32 = std::numeric_limits<int32_t>::min();
 
 heed_status check_pages(const heed_problem &p, const int32_t *table, int32_t b, int32_t kv_len) {
     const int64_t pages = (int64_t{kv_len} + p.page_size - 1) / p.page_size;

@@ -10,7 +10,6 @@
 namespace heed {
 namespace {
 
-constexpr int64_t max_int32 = std::numeric_limits<int32_t>::max();
 
 // The task of a sequence's first row of its first head. num_kv_batches: indices of k and v along their batch axis.
 void fill_task(const heed_problem &p, const Sequence &seq, int64_t num_kv_batches, int32_t task[num_task_fields]) {

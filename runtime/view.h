@@ -1,9 +1,13 @@
 // Strided views: the caller's layouts after validation.
 #pragma once
 
+#include <cstdint>
+
 #include "heed/heed.h"
 
 namespace heed {
+
+constexpr int64_t max_int32 = INT32_MAX;
 
 // Checked 64-bit arithmetic: false on overflow.
 inline bool checked_add(int64_t a, int64_t b, int64_t *sum) { return !__builtin_add_overflow(a, b, sum); }

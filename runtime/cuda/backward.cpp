@@ -12,13 +12,13 @@
 #include "ops/gradient_checks.h"
 #include "ops/op_rows.h"
 #include "status.h"
+#include "view.h"
 #include "workspace.h"
 
 namespace heed {
 namespace {
 
 // A launch numbers its rows, and its blocks, with 32 bits.
-constexpr int64_t max_int32 = std::numeric_limits<int32_t>::max();
 constexpr int64_t max_rows = int64_t{1} << 30;
 constexpr int32_t row_block = 64;   // blocks of rows of any kernel divide it
 constexpr int64_t stat_floats = 2;  // of a row

@@ -12,7 +12,6 @@
 namespace heed::cuda {
 namespace {
 
-constexpr int64_t max_count = int64_t{1} << 30;  // rows, or elements, that a launch numbers with 32 bits
 constexpr int64_t slice_rows = 128;              // of sums over columns
 
 heed_status launch(const heed_execution &execution, Op op, heed_dtype dtype,

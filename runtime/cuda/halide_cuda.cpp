@@ -46,6 +46,8 @@ bool gather(const size_t *sizes, void **arguments, const int8_t *is_buffer, void
 
 using namespace heed::cuda;
 
+// Kernels may be in a library of their own.
+#pragma GCC visibility push(default)
 extern "C" {
 
 // *state is a static of the row's object, NULL at first. What stands there stays for the life of the process.
@@ -93,3 +95,4 @@ int halide_copy_to_device(void *user_context, halide_buffer_t *buffer, const hal
 }
 
 }  // extern "C"
+#pragma GCC visibility pop

@@ -6,6 +6,8 @@
 
 namespace heed::cuda {
 
+constexpr int64_t max_count = int64_t{1} << 30;  // rows, or elements, that a launch numbers with 32 bits
+
 // Generated host code finds it through its user context (KernelContext::launches) when it calls halide_cuda_run.
 struct Launches {
     const Driver &driver;

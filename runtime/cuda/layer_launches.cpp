@@ -10,7 +10,6 @@
 namespace heed::cuda {
 namespace {
 
-constexpr int64_t max_count = int64_t{1} << 30;  // what a launch numbers with 32 bits
 
 heed_status launch(OpSession *session, std::initializer_list<OpArgument> arguments) {
     return launch_op(session->row(), arguments.begin(), static_cast<int>(arguments.size()), session->launches());

@@ -53,7 +53,7 @@ int run_block(const MaskCall &call, uint8_t *keep, int64_t index, char (&message
     return call_op_kernel(*call.row, {call.seed, call.offset, first, row_length, call.threshold, block}, message);
 }
 
-heed_status check_call(const heed_problem *problem, const heed_tensor *keep, const heed_layout *layout,
+heed_status check_mask_call(const heed_problem *problem, const heed_tensor *keep, const heed_layout *layout,
                        const heed_execution *execution, MaskCall *call) {
     ProblemViews views;
     heed_status status = check_problem(problem, &call->problem, &views);
@@ -76,7 +76,7 @@ extern "C" heed_status heed_dropout_mask(const heed_problem *problem, uint64_t s
                                          const heed_tensor *keep, const heed_layout *keep_layout,
                                          const heed_execution *execution) {
     heed::MaskCall call;
-    heed_status status = heed::check_call(problem, keep, keep_layout, execution, &call);
+    heed_status status = heed::check_mask_call(problem, keep, keep_layout, execution, &call);
     if (status || call.keep.span == 0) return status;
     status = heed::find_op_row(heed::Op::dropout_mask, HEED_U8, HEED_U8, &call.row);
     if (status) return status;

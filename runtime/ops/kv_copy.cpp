@@ -135,7 +135,7 @@ heed_status order_ranges(const heed_execution *execution, CopyCall *call) {
     return first == 0 ? HEED_OK : find_memory(execution, call);
 }
 
-heed_status check_call(const heed_kv_view &view, const heed_kv_range *ranges, int32_t num_ranges,
+heed_status check_copy_call(const heed_kv_view &view, const heed_kv_range *ranges, int32_t num_ranges,
                        const heed_execution *execution, CopyCall *call) {
     heed_status status = check_execution(execution);
     if (!status) status = check_int("num_ranges", num_ranges, 0, INT32_MAX);
@@ -283,6 +283,6 @@ extern "C" heed_status heed_kv_copy(const heed_kv_view *cache, const heed_kv_ran
     if (cache == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_kv_copy: cache is NULL");
     const heed_kv_view view = *cache;
     heed::CopyCall call;
-    const heed_status status = heed::check_call(view, ranges, num_ranges, execution, &call);
+    const heed_status status = heed::check_copy_call(view, ranges, num_ranges, execution, &call);
     return status ? status : heed::copy(call, execution);
 }

@@ -5,11 +5,11 @@
 #include <cstdio>
 
 #include "ops/op_rows.h"
+#include "view.h"
 
 namespace heed {
 namespace {
 
-constexpr int64_t max_int32 = INT32_MAX;
 
 // A row as (pair, part) of each head and token.
 KernelBuffer pair_buffer(const Rotation &r, const Rows &rows, int32_t num_heads, int32_t num_tokens) {

@@ -1,0 +1,1 @@
+// The target of GoogleTest's precompiled header needs a source.
