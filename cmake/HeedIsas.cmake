@@ -1,7 +1,7 @@
 # HEED_ISAS: for which instruction sets of CPUs the default table has kernels. heed_isas: those; heed_table_isas: and of CUDA what
-# HEED_CUDA_ARCHS serves. heed_superseded: kernels that no plan of this machine would choose, because better ones are there.
+# HEED_CUDA_ARCHS serves.
 include_guard(GLOBAL)
-set(HEED_ISAS native CACHE STRING "native (what plans on this machine choose), all, or a list of native;x86_64;avx2;avx512;avx512bf16;amx")
+set(HEED_ISAS native CACHE STRING "native (what this machine runs, x86_64 where it has no more), all, or a list of native;x86_64;avx2;avx512;avx512bf16;amx")
 set(heed_cpu_isas x86_64 avx2 avx512 avx512bf16 amx)
 
 # What the runtime would run here, by the runtime's own code.
@@ -17,7 +17,6 @@ function(_heed_find_native_isas result)
 endfunction()
 
 set(heed_isas "")
-set(heed_superseded "")
 foreach(isa IN LISTS HEED_ISAS)
     if(isa STREQUAL "all")
         list(APPEND heed_isas ${heed_cpu_isas})
@@ -30,9 +29,6 @@ foreach(isa IN LISTS HEED_ISAS)
         if("avx2" IN_LIST native) # which has every kernel that x86_64 has
             list(REMOVE_ITEM native x86_64)
         endif()
-        if("avx512" IN_LIST native)
-            set(heed_superseded "^(attention_(prefill|decode|backward)|linear(_rows)?)_.*_avx2$")
-        endif()
         list(APPEND heed_isas ${native})
     elseif(isa IN_LIST heed_cpu_isas)
         list(APPEND heed_isas ${isa})
@@ -41,13 +37,11 @@ foreach(isa IN LISTS HEED_ISAS)
     endif()
 endforeach()
 list(REMOVE_DUPLICATES heed_isas)
-if("avx2" IN_LIST HEED_ISAS OR "all" IN_LIST HEED_ISAS)
-    set(heed_superseded "")
-endif()
 set(heed_table_isas ${heed_isas})
 if(HEED_CUDA)
     list(APPEND heed_table_isas sm75)
-    if(NOT heed_newest_arch LESS 80)
+    list(GET heed_cuda_archs -1 newest)
+    if(NOT newest LESS 80)
         list(APPEND heed_table_isas sm80)
     endif()
 endif()

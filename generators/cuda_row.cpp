@@ -44,8 +44,8 @@ Target cuda_target() {
 
 cuda::Toolkit toolkit_of(Options &options, int least) {
     const std::set<std::string> more = options.set_of("write", {"ptx", "cubin"});
-    cuda::Toolkit toolkit{options.get("ptxas"), options.get("fatbinary"), {}, more.count("ptx") != 0,
-                          more.count("cubin") != 0};
+    cuda::Toolkit toolkit{
+        options.get("ptxas"), options.get("fatbinary"), {}, more.count("ptx") != 0, more.count("cubin") != 0};
     // The SLP vectorizer finds nothing in unrolled warp programs and takes three quarters of LLVM's time to see that:
     // at a depth of 1 the PTX of every kernel is the same.
     setenv("HL_LLVM_ARGS", "-slp-recursion-max-depth=1", 1);

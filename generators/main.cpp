@@ -16,9 +16,9 @@
 // the row and makes nothing. l2_bytes: what the schedule takes a core's L2 for.
 //
 // Writes N.o, N.inc (the line of the registry) and, for CUDA, N.limits: registers, spills and shared memory by ptxas.
-// write=LIST, joined by commas, asks for more: stmt (lowered code) and assembly (a third of the time again) for the CPU,
-// ptx and cubin (N.sm_XX.cubin for each capability) for CUDA. Exit status 1 and a message on bad input or a warning of
-// the compiler.
+// write=LIST, joined by commas, asks for more: stmt (lowered code) and assembly (a third of the time again) for the
+// CPU, ptx and cubin (N.sm_XX.cubin for each capability) for CUDA. Exit status 1 and a message on bad input or a
+// warning of the compiler.
 #include <unistd.h>
 
 #include <cstdio>
@@ -328,8 +328,8 @@ public:
     void error(const char *message) override { throw BadInput(message); }
 };
 
-// Halide allocates millions of small nodes. A large cache of free ones in the thread and a heap that is not given back take a
-// fifth of a kernel's time away. glibc reads this once, at the start of a process.
+// Halide allocates millions of small nodes. A large cache of free ones in the thread and a heap that is not given back
+// take a fifth of a kernel's time away. glibc reads this once, at the start of a process.
 void tune_malloc(char **argv) {
     if (std::getenv("GLIBC_TUNABLES") != nullptr) return;
     setenv("GLIBC_TUNABLES",

@@ -13,7 +13,6 @@
 namespace heed {
 namespace {
 
-
 // Kernels index with 32 bits: Halide asks that extents, their products and extent * stride stay below 2^31.
 heed_status check_kernel_limits(const char *name, const View &view) {
     Size elements = {1};

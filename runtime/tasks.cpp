@@ -10,7 +10,6 @@
 namespace heed {
 namespace {
 
-
 // The task of a sequence's first row of its first head. num_kv_batches: indices of k and v along their batch axis.
 void fill_task(const heed_problem &p, const Sequence &seq, int64_t num_kv_batches, int32_t task[num_task_fields]) {
     const VisibleRange visible = visible_range(p, seq);

@@ -17,7 +17,7 @@ from server import Failed
 from workshop import Workshop
 
 BUILD = pathlib.Path(sys.argv.pop(1))
-ROW = "attention_prefill_f32_d16_contiguous_x86_64"
+ROW = "attention_prefill_f32_dany_contiguous_x86_64"
 
 
 def arguments(out, *more):

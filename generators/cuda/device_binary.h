@@ -28,8 +28,8 @@ struct DeviceBinary {
     std::map<int, BinaryStatistics> statistics;  // by capability
 };
 
-// `base`: path of the files it makes; base.ptx and base.sm_80.cubin stay when the toolkit keeps them. Throws std::runtime_error with the
-// output of the program that failed, or when the module does not hold exactly one kernel.
+// `base`: path of the files it makes; base.ptx and base.sm_80.cubin stay when the toolkit keeps them. Throws
+// std::runtime_error with the output of the program that failed, or when the module does not hold exactly one kernel.
 DeviceBinary assemble(const Halide::Module &module, const RewriteOptions &options, const Toolkit &toolkit,
                       const std::string &base);
 

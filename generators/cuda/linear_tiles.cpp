@@ -10,8 +10,8 @@ using namespace Halide;
 namespace {
 
 constexpr int tile_k = 16, side = linear_edge / 16;  // a thread has side x side results
-constexpr int tile_row = 4 * (linear_edge + 4);    // bytes of one k: a multiple of 16 that spreads over the banks
-constexpr int shared_tile = tile_k * tile_row;     // of x; behind it that of W
+constexpr int tile_row = 4 * (linear_edge + 4);      // bytes of one k: a multiple of 16 that spreads over the banks
+constexpr int shared_tile = tile_k * tile_row;       // of x; behind it that of W
 
 class LinearProgram {
 public:

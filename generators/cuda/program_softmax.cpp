@@ -128,7 +128,8 @@ void ProgramBuilder::softmax(const Expr &buffer, bool careful) {
     }
     // Mostly no maximum grows: then every factor is exactly 1.
     Expr grows = 0;
-    for (int r = 0; r < rows_of_thread(); r++) grows = grows | cast<int32_t>(unsigned_bits(factors[r]) != unsigned_bits(1.f));
+    for (int r = 0; r < rows_of_thread(); r++)
+        grows = grows | cast<int32_t>(unsigned_bits(factors[r]) != unsigned_bits(1.f));
     code.when(any_lane(code.let("grows", grows)) != 0, [&] { rescale(); });
 }
 

@@ -12,7 +12,7 @@
 namespace heed::cuda {
 namespace {
 
-constexpr int64_t slice_rows = 128;              // of sums over columns
+constexpr int64_t slice_rows = 128;  // of sums over columns
 
 heed_status launch(const heed_execution &execution, Op op, heed_dtype dtype,
                    std::initializer_list<OpArgument> arguments) {

@@ -10,7 +10,6 @@
 namespace heed::cuda {
 namespace {
 
-
 heed_status launch(OpSession *session, std::initializer_list<OpArgument> arguments) {
     return launch_op(session->row(), arguments.begin(), static_cast<int>(arguments.size()), session->launches());
 }

@@ -54,7 +54,7 @@ int run_block(const MaskCall &call, uint8_t *keep, int64_t index, char (&message
 }
 
 heed_status check_mask_call(const heed_problem *problem, const heed_tensor *keep, const heed_layout *layout,
-                       const heed_execution *execution, MaskCall *call) {
+                            const heed_execution *execution, MaskCall *call) {
     ProblemViews views;
     heed_status status = check_problem(problem, &call->problem, &views);
     if (!status) status = check_execution(execution);

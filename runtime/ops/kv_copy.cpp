@@ -136,7 +136,7 @@ heed_status order_ranges(const heed_execution *execution, CopyCall *call) {
 }
 
 heed_status check_copy_call(const heed_kv_view &view, const heed_kv_range *ranges, int32_t num_ranges,
-                       const heed_execution *execution, CopyCall *call) {
+                            const heed_execution *execution, CopyCall *call) {
     heed_status status = check_execution(execution);
     if (!status) status = check_int("num_ranges", num_ranges, 0, INT32_MAX);
     if (!status) status = check_cache(view, &call->cache);

@@ -10,7 +10,6 @@
 namespace heed {
 namespace {
 
-
 // A row as (pair, part) of each head and token.
 KernelBuffer pair_buffer(const Rotation &r, const Rows &rows, int32_t num_heads, int32_t num_tokens) {
     const int64_t bytes = dtype_bytes(r.dtype);

@@ -83,7 +83,8 @@ std::string find_ptx(const void *image, CUresult *code, bool *any_chip) {
         *code = cuda_invalid_image;
         throw ParseError("the image is a cubin, and this device needs PTX");
     }
-    const std::string text = is_fatbin ? find_in_fatbin(bytes, code, any_chip) : std::string(static_cast<const char *>(image));
+    const std::string text =
+        is_fatbin ? find_in_fatbin(bytes, code, any_chip) : std::string(static_cast<const char *>(image));
     *code = cuda_invalid_ptx;
     return state().replaces ? replace(text) : text;
 }

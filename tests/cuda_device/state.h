@@ -146,8 +146,8 @@ void destroy_context(CUcontext handle);
 bool breaks_capture();
 
 // The PTX of an image: text, or that of a fatbin, for a chip that PTX or machine code of it serves. *any_chip: machine
-// code does, so that the PTX, which is for later chips, counts whatever its .target. Throws ParseError; `*code` says what
-// to return then.
+// code does, so that the PTX, which is for later chips, counts whatever its .target. Throws ParseError; `*code` says
+// what to return then.
 std::string find_ptx(const void *image, CUresult *code, bool *any_chip);
 
 // Runs `f` under the mutex.

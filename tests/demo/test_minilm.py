@@ -1,6 +1,6 @@
 """heed_minilm against the NumPy model, and against broken files.
 
-usage: test_minilm.py HEED_MINILM PREPARE.py WORK_FOLDER"""
+usage: test_minilm.py HEED_MINILM PREPARE.py WORK_FOLDER [SENTENCES]   (the first of the book; default: all)"""
 
 import json
 import math
@@ -14,6 +14,7 @@ from compare_embeddings import EMBEDDING_BOUND, largest_difference
 from reference import Model, erf
 
 PROGRAM, PREPARE, WORK = (Path(argument) for argument in sys.argv[1:4])
+MOST_SENTENCES = int(sys.argv[4]) if len(sys.argv) > 4 else None
 SETS = ("sentences", "passages", "queries")
 
 
@@ -24,7 +25,11 @@ def run_program(folder: Path, *options: str) -> subprocess.CompletedProcess:
 class Embeddings(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
-        subprocess.run([sys.executable, PREPARE, "--out", WORK], check=True)
+        WORK.mkdir(parents=True, exist_ok=True)
+        lines = PREPARE.with_name("alice.txt").read_text(encoding="utf-8").splitlines()
+        book = WORK / "book.txt"
+        book.write_text("\n".join(lines[:MOST_SENTENCES]) + "\n", encoding="utf-8")
+        subprocess.run([sys.executable, PREPARE, "--out", WORK, "--book", book], check=True)
         assets = json.loads((WORK / "assets.json").read_text(encoding="utf-8"))
         model = Model(Path(assets["weights"]))
         cls.expected = {name: np.array([model.embed(piece["ids"]) for piece in assets[name]]) for name in SETS}

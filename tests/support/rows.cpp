@@ -99,20 +99,6 @@ std::vector<Row> on_cpu(std::vector<Row> rows) {
     return test_device() == HEED_CPU ? std::move(rows) : std::vector<Row>();
 }
 
-namespace {
-
-bool has_bf16_dots(heed_isa isa) { return isa == HEED_AVX512_BF16 || isa == HEED_AMX; }
-
-}  // namespace
-
-bool rounds_weights(const heed_kernel_info_t &row) {
-    return has_bf16_dots(row.isa) || (is_cuda(row.isa) && row.dtype != HEED_F32);
-}
-
-double most_flushed(const heed_kernel_info_t &row, int32_t kv_len) {
-    return has_bf16_dots(row.isa) ? 0x1p-126 * (kv_len + 1) : 0;
-}
-
 const char *isa_name(heed_isa isa) {
     const char *const names[] = {"x86_64", "avx2", "avx512", "avx512bf16", "amx", "sm75", "sm80"};
     return names[isa];
