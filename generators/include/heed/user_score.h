@@ -44,8 +44,11 @@ public:
     ScoreBuffers() = default;
     explicit ScoreBuffers(std::vector<Buffer> buffers) : buffers(std::move(buffers)) {}
 
+    // Element `index` of buffer number `buffer`, which is declared as i32.
     Halide::Expr i32(int buffer, const Halide::Expr &index) const;
+    // Element `index` of buffer number `buffer`, which is declared as f32.
     Halide::Expr f32(int buffer, const Halide::Expr &index) const;
+    // The elements of buffer number `buffer`: int32, 1 or more.
     Halide::Expr size(int buffer) const;
 
 private:
