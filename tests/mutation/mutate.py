@@ -91,7 +91,7 @@ class Workshop:
         copy_tree(self.source)
         self.run(["cmake", "-S", self.source, "-B", self.build, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={self.halide}",
                   "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_FLAGS_RELEASE=-O1", f"-DHEED_ROW_FILTER={ROWS}",
-                  "-DHEED_CUDA=OFF", "-DHEED_BUILD_BENCH=OFF", f"-DHEED_PYTHON={sys.executable}"])
+                  "-DHEED_CUDA=OFF", "-DHEED_BUILD_BENCH=OFF", "-DHEED_BUILD_DEMO=OFF", f"-DHEED_PYTHON={sys.executable}"])
 
     def run(self, command):
         with open(self.log, "w") as log:
