@@ -99,6 +99,10 @@ refuse_call("SCHEDULE fast is not allowed" heed_add_rows PHASE decode HEAD_DIM 6
 refuse_call("heed_add_op_rows(refused_kernels): OP cosine is not allowed" heed_add_op_rows OP cosine DTYPE f32 ISA avx2)
 refuse_call("ROWS 13 is not allowed; it must be of 1, 2" heed_add_op_rows OP linear DTYPE f32 ISA avx2 ROWS 13)
 
+if(NOT AGAIN)
+    return()
+endif()
+
 # Every object of the second build was made by the first: no entry is added, none is written again.
 file(GLOB before ${WORK_DIR}/cache/*/*)
 foreach(entry IN LISTS before)
