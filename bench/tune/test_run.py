@@ -1,4 +1,4 @@
-"""A whole small `./dev tune` on a row of x86_64: test_run.py BUILD. Takes most of a minute."""
+"""A whole small `./dev tune` on a kernel of AVX2: test_run.py BUILD. Takes most of a minute."""
 import contextlib
 import io
 import json
@@ -17,12 +17,12 @@ from server import Failed
 from workshop import Workshop
 
 BUILD = pathlib.Path(sys.argv.pop(1))
-ROW = "attention_prefill_f32_dany_contiguous_x86_64"
+ROW = "attention_prefill_f32_d16_contiguous_avx2"
 
 
 def arguments(out, *more):
     return [str(BUILD), "--case", "seed1", "--row", ROW, "--rounds", "1", "--seconds", "0.01", "--threads", "1",
-            "--out", str(out), "--table", str(out / "x86_64.json"), *more]
+            "--out", str(out), "--table", str(out / "avx2.json"), *more]
 
 
 def tune(out, *more):
@@ -53,7 +53,7 @@ class Run(unittest.TestCase):
             self.assertEqual({"Mullapudi2016", "Adams2019"} - set(found["case"]) - set(found["reasons"]), set())
             self.assertIn("Importance", (out / "report.html").read_text())
             self.assertEqual(len(states(out)), 6)
-            for row, entry in tables.load(out / "x86_64.json").items():
+            for row, entry in tables.load(out / "avx2.json").items():
                 self.assertEqual((row, entry["case"]), (ROW, "seed1"))
                 self.assertGreater(entry["gain"], 1)
 
@@ -91,7 +91,7 @@ class Rows(unittest.TestCase):
     def test_cmake_knows_the_names(self):
         text = pathlib.Path(__file__).parents[2].joinpath("cmake/HeedTuned.cmake").read_text()
         known = re.search(r"set\(_heed_parameters (.*?)\)", text, re.S)[1].split()
-        decode = Workshop(BUILD, self.workshop.folder, "attention_decode_f32_d16_gqa_contiguous_x86_64", 1)
+        decode = Workshop(BUILD, self.workshop.folder, "attention_decode_f32_d16_gqa_contiguous_avx2", 1)
         self.assertEqual(sorted({*self.workshop.parameters(), *decode.parameters()}), known)
 
     def test_l2_moves_the_start(self):
