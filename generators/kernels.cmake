@@ -9,11 +9,17 @@
 #   serves every storage. Prefill with f16, bf16 or int8 keys converts each block anyway, so that it has paged rows only.
 # - Head dims: those of common models; `any` serves the rest of 1..640 and other pairs of head_dim and head_dim_v, from padded copies
 #   of blocks of v, in decode of k as well. Each pair of types has general rows with every feature, so that nothing the API allows lacks a row.
-# - A decode row with gqa works on four rows (heads of a group, positions) at once, one without on one row: its waste would be fourfold.
 #   A head dim lacks a row that the one of `any` serves within 2 %: f32 of 80 with a mask (AVX2, Zen 3: 1.36 against 1.44 of the plain
-#   row's time; plain rows of `any` take 1.15 to 1.34 times that of a row of the head dim, and stay beside it).
+#   row's time). Plain rows of `any` take 1.15 to 1.34 times as long as a row of the head dim, so that both are there.
+# - A decode row with gqa works on four rows (heads of a group, positions) at once, one without on one row: its waste would be fourfold.
 # - x86_64 serves machines without AVX2, from before 2013: general rows only.
-heed_add_kernel_library(heed_kernels ISAS ${heed_table_isas})
+# - Attention on 16 bits in f32 arithmetic is for chips before sm_80.
+set(HEED_ROW_EXCLUDE "" CACHE STRING "Make no kernels of the default table whose names match this regular expression")
+set(excluded ${HEED_ROW_EXCLUDE})
+if(NOT 75 IN_LIST heed_cuda_archs)
+    list(APPEND excluded "^attention_(prefill|decode)_b?f16_.*_sm75$")
+endif()
+heed_add_kernel_library(heed_kernels ISAS ${heed_table_isas} EXCLUDE ${excluded})
 
 # f32, keys in place.
 heed_add_rows(heed_kernels PHASE prefill HEAD_DIM any FEATURES none alibi_bias_mask_softcap ISA x86_64 avx2 avx512)
