@@ -145,7 +145,7 @@ endfunction()
 #                     [EXTRA_FEATURES halide-target-features])
 # Adds one row {op}_{dtype}[_kv{dtype}][_r{rows}][_d{head_dim}]_{isa} for each combination: the operations around attention. ROWS, of
 # linear and linear_rows: rows of the register tile, 1..12; of amx 16 or 32. HEAD_DIM, of attention_backward_keys and _queries (sm80):
-# the largest served, 64, 128 or 256. attention_backward of the CPU: f32, of avx512bf16 and amx bf16. More operations of CUDA: generators/op_row.cpp.
+# the largest served, 64, 128 or 256. attention_backward of the CPU: f32, of avx512bf16 and amx bf16. More operations of CUDA: generators/driver/op_row.cpp.
 function(heed_add_op_rows target)
     set(lists OP DTYPE ISA ROWS HEAD_DIM)
     set(others KV_DTYPE EXTRA_FEATURES)

@@ -2,8 +2,6 @@
 
 #include <HalideRuntimeCuda.h>
 
-#include <iterator>
-
 namespace heed {
 namespace {
 
@@ -41,76 +39,16 @@ void HalideBuffer::set(const KernelBuffer &buffer, heed_device device) {
     raw.dim = dimensions;
 }
 
-AttentionArguments::AttentionArguments(KernelCall &call, void **user_context, heed_device device) {
-    const struct {
-        Argument argument;
-        const KernelBuffer *buffer;
-    } buffers[] = {
-        {arg_q, &call.q},
-        {arg_k, &call.k},
-        {arg_v, &call.v},
-        {arg_k_scale, &call.k_scale},
-        {arg_v_scale, &call.v_scale},
-        {arg_mask, &call.mask},
-        {arg_bias, &call.bias},
-        {arg_bias_16, &call.bias_16},
-        {arg_sink, &call.sink},
-        {arg_alibi_slopes, &call.alibi_slopes},
-        {arg_page_table, &call.page_table},
-        {arg_tasks, &call.tasks},
-        {arg_states, &call.states},
-    };
-    static_assert(std::size(buffers) == num_buffers, "a place for each buffer");
-    for (int i = 0; i < num_buffers; i++) {
-        buffers_[i].set(*buffers[i].buffer, device);
-        argv_[buffers[i].argument] = &buffers_[i].raw;
-    }
-    int next = 0;
-    const auto add = [&](const KernelBuffer &buffer) {
-        HalideBuffer &place = buffers_[num_buffers + next];
-        place.set(buffer, device);
-        argv_[arg_out + next++] = &place.raw;
-    };
-    for (int i = 0; i < call.num_score_buffers; i++) add(call.score_buffers[i]);
-    add(call.out);
-    add(call.lse);
-    argv_[arg_user_context] = user_context;
-    set_scalars(call);
-}
-
-void AttentionArguments::set_scalars(KernelCall &call) {
-    argv_[arg_batch] = &call.batch;
-    argv_[arg_max_q_len] = &call.max_q_len;
-    argv_[arg_max_kv_len] = &call.max_kv_len;
-    argv_[arg_scale] = &call.scale;
-    argv_[arg_softcap] = &call.softcap;
-    argv_[arg_split_len] = &call.split_len;
-    argv_[arg_num_splits] = &call.num_splits;
-    argv_[arg_page_size] = &call.page_size;
-    argv_[arg_mask_form] = &call.mask_form;
-    argv_[arg_bias_form] = &call.bias_form;
-    argv_[arg_alibi_symmetric] = &call.alibi_symmetric;
-    argv_[arg_dropout_seed] = &call.dropout_seed;
-    argv_[arg_dropout_offset] = &call.dropout_offset;
-    argv_[arg_dropout_threshold] = &call.dropout_threshold;
-    argv_[arg_dropout_scale] = &call.dropout_scale;
-    argv_[arg_uniform] = &call.uniform;
-    argv_[arg_visible_begin] = &call.visible_begin;
-    argv_[arg_visible_end] = &call.visible_end;
-    argv_[arg_position_offset] = &call.position_offset;
-    argv_[arg_device_status] = &call.device_status;
-}
-
-OpArguments::OpArguments(const OpArgument *arguments, int num_arguments, void **user_context, heed_device device) {
+HalideArguments::HalideArguments(const ArgumentList &list, void **user_context, heed_device device) {
     argv_[0] = user_context;
     int num_buffers = 0;
-    for (int i = 0; i < num_arguments; i++) {
-        if (arguments[i].buffer == nullptr) {
-            argv_[1 + i] = const_cast<void *>(arguments[i].scalar);
+    for (int i = 0; i < list.count(); i++) {
+        if (list[i].buffer == nullptr) {
+            argv_[1 + i] = const_cast<void *>(list[i].scalar);
             continue;
         }
         HalideBuffer &buffer = buffers_[num_buffers++];
-        buffer.set(*arguments[i].buffer, device);
+        buffer.set(*list[i].buffer, device);
         argv_[1 + i] = &buffer.raw;
     }
 }

@@ -15,36 +15,18 @@ struct HalideBuffer {
     halide_buffer_t raw = {};
 };
 
-// Points into `call`, which it outlives not, and at `user_context`.
-class AttentionArguments {
+// Points into what the list names and at `user_context`.
+class HalideArguments {
 public:
-    AttentionArguments(KernelCall &call, void **user_context, heed_device device);
-    AttentionArguments(const AttentionArguments &) = delete;
-    AttentionArguments &operator=(const AttentionArguments &) = delete;
+    HalideArguments(const ArgumentList &list, void **user_context, heed_device device);
+    HalideArguments(const HalideArguments &) = delete;
+    HalideArguments &operator=(const HalideArguments &) = delete;
 
     void **argv() { return argv_; }
 
 private:
-    static constexpr int num_buffers = 13;  // beside those of a score_mod, out and lse
-    void set_scalars(KernelCall &call);
-
-    HalideBuffer buffers_[num_buffers + max_score_buffers + 2];
-    void *argv_[num_arguments + max_score_buffers] = {};
-};
-
-// The same for an op row.
-class OpArguments {
-public:
-    // At most max_op_arguments arguments, of which at most max_op_buffers are buffers.
-    OpArguments(const OpArgument *arguments, int num_arguments, void **user_context, heed_device device);
-    OpArguments(const OpArguments &) = delete;
-    OpArguments &operator=(const OpArguments &) = delete;
-
-    void **argv() { return argv_; }
-
-private:
-    HalideBuffer buffers_[max_op_buffers];
-    void *argv_[1 + max_op_arguments];
+    HalideBuffer buffers_[max_buffer_arguments];
+    void *argv_[1 + max_kernel_arguments];
 };
 
 }  // namespace heed

@@ -168,25 +168,27 @@ void install_halide_handlers() {
     installed.store(true, std::memory_order_release);
 }
 
-int call_kernel(const Kernel &row, KernelCall &call, KernelContext &context) {
+int call_kernel(const Kernel &row, const KernelCall &call, KernelContext &context) {
     for (int32_t i = 0; i < context.num_threads; i++) {
         ScratchSlice::create(slice_memory(context, i), context.slice_bytes + (i == 0 ? context.root_bytes : 0));
     }
     context.message[0] = '\0';
     void *user_context = &context;
-    AttentionArguments arguments(call, &user_context, HEED_CPU);
+    ArgumentList list;
+    call.list_to(&list);
+    HalideArguments arguments(list, &user_context, HEED_CPU);
     const DefaultFloatEnvironment environment;
     const ScopedThreadState state({&context, slice_at(context, 0), false});
     return row.call(arguments.argv());
 }
 
 // An op row allocates nothing: its context has no slices.
-int call_op_kernel(const OpKernel &row, const OpArgument *arguments, int num_arguments, char (&message)[512]) {
+int call_op_kernel(const OpKernel &row, const ArgumentList &list, char (&message)[512]) {
     KernelContext context = {};
     void *user_context = &context;
-    OpArguments packed(arguments, num_arguments, &user_context, HEED_CPU);
+    HalideArguments arguments(list, &user_context, HEED_CPU);
     const DefaultFloatEnvironment environment;
-    const int code = row.call(packed.argv());
+    const int code = row.call(arguments.argv());
     if (code != 0) std::snprintf(message, sizeof(message), "%s", context.message);
     return code;
 }

@@ -2,37 +2,11 @@
 #pragma once
 
 #include <atomic>
-#include <initializer_list>
 
-#include "kernel.h"
+#include "kernel_arguments.h"
 #include "scratch.h"
 
 namespace heed {
-
-// One buffer argument, dimensions innermost first.
-struct KernelBuffer {
-    void *data;
-    heed_dtype dtype;
-    int32_t num_dims;
-    int32_t extent[4], stride[4];
-};
-
-// The arguments of an attention row, see kernel.h.
-struct KernelCall {
-    KernelBuffer q, k, v, k_scale, v_scale, mask, bias, bias_16, sink, alibi_slopes, page_table, tasks, states, out,
-        lse;
-    KernelBuffer score_buffers[max_score_buffers];
-    int32_t num_score_buffers;
-    int32_t batch, max_q_len, max_kv_len;
-    float scale, softcap;
-    int32_t split_len, num_splits, page_size;
-    int32_t mask_form, bias_form;
-    uint8_t alibi_symmetric;
-    uint64_t dropout_seed, dropout_offset, dropout_threshold;
-    float dropout_scale;
-    int32_t uniform, visible_begin, visible_end, position_offset;  // CUDA rows, and the next
-    uint64_t device_status;
-};
 
 namespace cuda {
 struct Launches;
@@ -61,27 +35,16 @@ void install_halide_handlers();
 
 // Runs the row and returns 0 or its negative code. Runs under the default floating-point environment (round to nearest,
 // denormals kept, no traps) and leaves the caller's as it was.
-int call_kernel(const Kernel &row, KernelCall &call, KernelContext &context);
+int call_kernel(const Kernel &row, const KernelCall &call, KernelContext &context);
 
-// One argument of an op row.
-struct OpArgument {
-    const KernelBuffer *buffer = nullptr;
-    const void *scalar = nullptr;  // when there is no buffer
-
-    OpArgument() = default;
-    OpArgument(const KernelBuffer &buffer) : buffer(&buffer) {}
-    OpArgument(const int32_t &scalar) : scalar(&scalar) {}
-    OpArgument(const uint64_t &scalar) : scalar(&scalar) {}
-    OpArgument(const float &scalar) : scalar(&scalar) {}
-};
-
-constexpr int max_op_arguments = 160, max_op_buffers = 24;
-
-// Runs an op row on the calling thread, in the order of arguments that kernel.h states, and returns 0 or its negative
-// code; `message` then holds its sentence. The floating-point environment as in call_kernel.
-int call_op_kernel(const OpKernel &row, const OpArgument *arguments, int num_arguments, char (&message)[512]);
-inline int call_op_kernel(const OpKernel &row, std::initializer_list<OpArgument> arguments, char (&message)[512]) {
-    return call_op_kernel(row, arguments.begin(), static_cast<int>(arguments.size()), message);
+// Runs an op row on the calling thread and returns 0 or its negative code; `message` then holds its sentence. The
+// floating-point environment as in call_kernel.
+int call_op_kernel(const OpKernel &row, const ArgumentList &arguments, char (&message)[512]);
+template <typename Arguments>
+int call_op_kernel(const OpKernel &row, const Arguments &arguments, char (&message)[512]) {
+    ArgumentList list;
+    arguments.list_to(&list);
+    return call_op_kernel(row, list, message);
 }
 
 }  // namespace heed

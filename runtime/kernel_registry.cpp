@@ -96,6 +96,25 @@ std::string feature_names(uint32_t bits) {
     return names;
 }
 
+const char *foreign_kernel(const KernelTable &table) {
+    for (int32_t i = 0; i < table.count; i++) {
+        if (table.rows[i].arguments_hash != attention_arguments_hash) return table.rows[i].name;
+    }
+    for (int32_t i = 0; i < table.num_ops; i++) {
+        const OpKernel &row = table.ops[i];
+        if (row.arguments_hash != op_arguments_hash(row.op, is_cuda(row.isa), row.dtype == HEED_BF16)) return row.name;
+    }
+    return nullptr;
+}
+
+heed_status check_kernel_library() {
+    static const char *const name = foreign_kernel(heed_kernel_table);
+    if (name == nullptr) return HEED_OK;
+    return fail(HEED_UNSUPPORTED,
+                "kernel %s takes other arguments than this runtime passes: generate the kernel library with Heed %s",
+                name, heed_version());
+}
+
 int32_t required_capability(Isa isa) { return isa == Isa::sm80 ? 80 : 75; }
 
 std::string why_not(const Kernel &row, const RowRequest &request, uint32_t isas) {

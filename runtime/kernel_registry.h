@@ -28,7 +28,13 @@ uint32_t cuda_isas(int32_t capability);
 // Why the row cannot serve the request on a machine with these ISAs; empty when it can.
 std::string why_not(const Kernel &row, const RowRequest &request, uint32_t isas);
 
-// Names of feature bits, each behind a space.
+// The name of the first kernel that was generated for another argument list than this runtime passes, or NULL.
+const char *foreign_kernel(const KernelTable &table);
+
+// UNSUPPORTED, with its name, when this program's kernel library has such a kernel.
+heed_status check_kernel_library();
+
+// Names of feature bits, each after a space.
 std::string feature_names(uint32_t bits);
 
 // The compute capability that a CUDA row needs, as cuda_isas has it.

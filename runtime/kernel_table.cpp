@@ -2,10 +2,8 @@
 // row.
 #include "kernel.h"
 
-#define HEED_KERNEL(name, phase, dtype, kv_dtype, head_dim, head_dim_v, features, storage, isa, row_block, kv_block,   \
-                    scratch, schedule, score_mod, score_buffers)                                                       \
-    extern "C" int name##_argv(void **args);
-#define HEED_OP(name, op, dtype, kv_dtype, isa, rows, columns) extern "C" int name##_argv(void **args);
+#define HEED_KERNEL(name, ...) extern "C" int name##_argv(void **args);
+#define HEED_OP(name, ...) extern "C" int name##_argv(void **args);
 #include "kernel_table.inc"
 #undef HEED_KERNEL
 #undef HEED_OP
@@ -13,7 +11,7 @@
 namespace {
 
 #define HEED_KERNEL(name, phase, dtype, kv_dtype, head_dim, head_dim_v, features, storage, isa, row_block, kv_block,   \
-                    scratch, schedule, score_mod, score_buffers)                                                       \
+                    scratch, schedule, score_mod, score_buffers, arguments_hash)                                       \
     {#name,                                                                                                            \
      heed::Phase::phase,                                                                                               \
      heed::token::dtype,                                                                                               \
@@ -30,19 +28,20 @@ namespace {
      name##_argv,                                                                                                      \
      0,                                                                                                                \
      score_mod,                                                                                                        \
-     score_buffers},
-#define HEED_OP(name, op, dtype, kv_dtype, isa, rows, columns)
-// Behind the last row of each kind stands an empty one: a library may lack a kind.
+     score_buffers,                                                                                                    \
+     arguments_hash},
+#define HEED_OP(name, ...)
+// After the last row of each kind is an empty one: a library may lack a kind.
 constexpr heed::Kernel rows[] = {
 #include "kernel_table.inc"
     {}};
 #undef HEED_KERNEL
 #undef HEED_OP
 
-#define HEED_KERNEL(name, phase, dtype, kv_dtype, head_dim, head_dim_v, features, storage, isa, row_block, kv_block,   \
-                    scratch, schedule, score_mod, score_buffers)
-#define HEED_OP(name, op, dtype, kv_dtype, isa, rows, columns)                                                         \
-    {#name, heed::Op::op, heed::token::dtype, heed::token::kv_dtype, heed::Isa::isa, name##_argv, rows, columns},
+#define HEED_KERNEL(name, ...)
+#define HEED_OP(name, op, dtype, kv_dtype, isa, rows, columns, arguments_hash)                                         \
+    {#name,      heed::Op::op, heed::token::dtype, heed::token::kv_dtype, heed::Isa::isa,                              \
+     name##_argv, rows,         columns,            arguments_hash},
 constexpr heed::OpKernel ops[] = {
 #include "kernel_table.inc"
     {}};

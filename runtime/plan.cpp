@@ -105,6 +105,7 @@ bool verbose() {
 }
 
 heed_status create_plan(const heed_problem *problem, std::unique_ptr<heed_plan> *result) {
+    if (const heed_status status = check_kernel_library()) return status;
     auto plan = std::make_unique<heed_plan>();
     if (const heed_status status = validate_problem(problem, &plan->problem, &plan->views)) return status;
     resolve_defaults(&plan->problem);

@@ -1,12 +1,12 @@
 // The checks of a problem, in a fixed order; none of them touches tensor data.
 #pragma once
 
+#include "generators/contract/fields.h"
 #include "heed/heed.h"
 #include "view.h"
 
 namespace heed {
 
-constexpr int32_t max_head_dim = 640;
 constexpr int32_t max_thread_limit = 1024;
 
 // The views of every tensor that the problem names; absent ones have span 0. kv_scale: [1, pages, slots, kv heads].

@@ -6,13 +6,14 @@
 //   dv, dk, dq              by chunks of 32 elements, 8 KiB, which join the sums of all tiles
 //
 // At head_dim 128 a tile's operands take 130 KiB and its sums 96 KiB: they stay in L2.
-#include "ops.h"
+#include "generators/lowering/bf16_tiles.h"
+#include "schedules/ops.h"
 
 namespace heed {
 
 using namespace Halide;
 
-void schedule_attention_backward_amx(AttentionBackwardTilesKernel &kn, const Machine &machine) {
+Passes schedule_attention_backward_amx(AttentionBackwardTilesKernel &kn, const Machine &machine) {
     using Block = BackwardTilesBlock;
     Var io("io");
     const auto matrix = [](Func &sum) { sum.store_in(MemoryType::Stack).update().unscheduled(); };
@@ -47,6 +48,9 @@ void schedule_attention_backward_amx(AttentionBackwardTilesKernel &kn, const Mac
     product(kn.dv, kn.dv_tile, kn.c, Block::chunk, kn.j, Block::keys);
     product(kn.dk, kn.dk_tile, kn.c, Block::chunk, kn.j, Block::keys);
     product(kn.dq, kn.dq_tile, kn.i, Block::queries, kn.c, Block::chunk);
+    Passes passes;
+    passes.add_exactly<LowerBf16Tiles>(5, "products of gradients that become matrix tiles");
+    return passes;
 }
 
 }  // namespace heed

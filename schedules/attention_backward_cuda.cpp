@@ -1,4 +1,4 @@
-#include "attention_cuda_tiles.h"
+#include "schedules/attention_cuda_tiles.h"
 
 namespace heed {
 
@@ -13,7 +13,7 @@ namespace heed {
 // A warp of 16 rows reads each fragment of the other side for them alone: 32 would need 256 accumulators for dk and dv
 // at d128. Both sides together do five useful products of 64 x 32 x 128 in 2304 cycles, at most 264 TFLOP/s of an H100.
 // 255 registers leave room for nothing more; 99 KB of shared memory are all that sm_86 has.
-cuda::BackwardTile backward_tile_cuda(cuda::BackwardSide side, int head_dim) {
+cuda::BackwardTile backward_tile_cuda(BackwardSide side, int head_dim) {
     cuda::BackwardTile tile;
     tile.head_dim = head_dim;
     if (head_dim <= 64) {
@@ -23,7 +23,7 @@ cuda::BackwardTile backward_tile_cuda(cuda::BackwardSide side, int head_dim) {
         tile.column_groups = 2;
         tile.others = 16;
     } else {
-        tile.own_in_registers = side == cuda::backward_queries;
+        tile.own_in_registers = side == backward_queries;
     }
     return tile;
 }

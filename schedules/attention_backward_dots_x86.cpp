@@ -3,7 +3,9 @@
 // from memory; between them the elementwise part, by vectors of queries. A step of a register tile loads 2 vectors and
 // 8 words for 16 instructions. Of a block with head_dim 128 the operands take 130 KiB and the sums 96 KiB: they stay in
 // L2; the vectors of a product, at most 16 KiB, in L1.
-#include "ops.h"
+#include "generators/lowering/bf16_dots.h"
+#include "generators/lowering/prefetch_rows.h"
+#include "schedules/ops.h"
 
 namespace heed {
 
@@ -87,8 +89,21 @@ private:
 
 }  // namespace
 
-void schedule_attention_backward_dots_x86(AttentionBackwardTilesKernel &kernel, const Machine &machine) {
+// The next block of query rows and its dq are asked for while this one is at work. As words a block is there twice, and
+// the loops read the second one.
+Passes schedule_attention_backward_dots_x86(AttentionBackwardTilesKernel &kernel, const Machine &machine) {
     DotsSchedule(kernel, machine).apply();
+    const Expr q = PrefetchRows::all_rows("q_pairs"), dout = PrefetchRows::all_rows("dout_pairs");
+    std::vector<PrefetchRows::Ahead> ahead;
+    for (const int half : {1, 2}) {
+        ahead.push_back({"q_pairs", "q_pairs", half * q});
+        ahead.push_back({"q_pairs", "dq_before", (half + 1) * q});
+        ahead.push_back({"dout_pairs", "dout_pairs", half * dout});
+    }
+    Passes passes;
+    passes.add<PrefetchRows>(std::vector<std::string>{"dk_tile.s1", "dv_tile.s1"}, ahead);
+    passes.add<LowerBf16Dots>();
+    return passes;
 }
 
 }  // namespace heed

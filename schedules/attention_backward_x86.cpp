@@ -7,7 +7,8 @@
 //
 // The tile of register accumulators as in linear_x86.cpp. Of a block with head_dim 128 the operands take 360 KiB: they
 // stay in L2; the two vectors' columns of the right operand, at most 16 KiB, and the rows of the left one in L1.
-#include "ops.h"
+#include "generators/lowering/prefetch_rows.h"
+#include "schedules/ops.h"
 
 namespace heed {
 
@@ -97,8 +98,14 @@ BackwardTile backward_tile(const Machine &machine) {
     return {machine.vector_registers == 32 ? 12 : machine.has_fma ? 6 : 4, 2 * machine.lanes};
 }
 
-void schedule_attention_backward_x86(AttentionBackwardKernel &kernel, const Machine &machine) {
+// The next block of query rows, which is after this one, and its dq are asked for while this one is at work.
+Passes schedule_attention_backward_x86(AttentionBackwardKernel &kernel, const Machine &machine) {
     BackwardSchedule(kernel, machine).apply();
+    Passes passes;
+    passes.add<PrefetchRows>(std::vector<std::string>{"dk_tile.s1", "dv_tile.s1"}, std::vector<PrefetchRows::Ahead>{{"q", "q", PrefetchRows::all_rows("q")},
+                                                                             {"q", "dq_before", PrefetchRows::all_rows("q")},
+                                                                             {"dout", "dout", PrefetchRows::all_rows("dout")}});
+    return passes;
 }
 
 }  // namespace heed

@@ -1,9 +1,9 @@
 #pragma once
 // How attention runs on NVIDIA GPUs.
 
-#include "attention_config.h"
-#include "cuda/attention_tile.h"
-#include "cuda/backward_cores.h"
+#include "generators/attention/config.h"
+#include "generators/cuda/attention_tile.h"
+#include "generators/cuda/backward_cores.h"
 
 namespace heed {
 
@@ -11,6 +11,6 @@ namespace heed {
 cuda::AttentionTile prefill_tile_cuda(const AttentionConfig &config, bool tensor_cores);
 cuda::AttentionTile decode_tile_cuda(const AttentionConfig &config, bool tensor_cores);
 // Of gradients on tensor cores; head_dim is 64, 128 or 256.
-cuda::BackwardTile backward_tile_cuda(cuda::BackwardSide side, int head_dim);
+cuda::BackwardTile backward_tile_cuda(BackwardSide side, int head_dim);
 
 }  // namespace heed

@@ -9,7 +9,7 @@
 // loop.
 #include <algorithm>
 
-#include "task_schedule.h"
+#include "schedules/task_schedule.h"
 
 namespace heed {
 
@@ -69,7 +69,7 @@ private:
     }
 
     void task_stages() {
-        in_frame(st.fields).bound(st.d, 0, TaskField::count).unroll(st.d);
+        in_frame(st.fields).bound(st.d, 0, num_task_fields).unroll(st.d);
         in_frame(st.block_range);
         in_frame(st.row_range).bound_extent(st.row, cfg.row_block);
         Func &q = cfg.pads_rows() ? padded_rows(st.q_padded.rows, st.q_padded, cfg.head_dim)
@@ -199,8 +199,9 @@ private:
 
 }  // namespace
 
-void schedule_attention_decode_x86(AttentionStages &stages, const AttentionConfig &config) {
+Passes schedule_attention_decode_x86(AttentionStages &stages, const AttentionConfig &config) {
     DecodeSchedule(stages, config).apply();
+    return x86_attention_passes(stages, config);
 }
 
 }  // namespace heed

@@ -1,12 +1,12 @@
 // All stages at root. The bounds of the keys come from lengths in memory, so the range of each scratch coordinate is
 // stated here: what a schedule elsewhere knows from its loops.
-#include "schedules.h"
+#include "schedules/schedules.h"
 
 namespace heed {
 
 using namespace Halide;
 
-void schedule_attention_default(AttentionStages &st, const AttentionConfig &config) {
+Passes schedule_attention_default(AttentionStages &st, const AttentionConfig &config) {
     st.fields.compute_root();
     st.row_range.compute_root();
     st.block_range.compute_root();
@@ -35,6 +35,9 @@ void schedule_attention_default(AttentionStages &st, const AttentionConfig &conf
         st.split_factor.compute_root();
         st.merged.compute_root();
     }
+    Passes passes;
+    add_attention_passes(&passes, config, {});
+    return passes;
 }
 
 }  // namespace heed

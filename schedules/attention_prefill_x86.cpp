@@ -13,7 +13,7 @@
 //
 // With matrix tiles (AMX) each product is one stage of plain loops that LowerBf16Tiles replaces. It reads copies of the
 // block: k, which then may lie anywhere, and v transposed.
-#include "task_schedule.h"
+#include "schedules/task_schedule.h"
 
 namespace heed {
 
@@ -64,7 +64,7 @@ private:
 
     void queries() {
         const int rows = cfg.row_block, lanes = cfg.lanes;
-        in_frame(st.fields).bound(st.d, 0, TaskField::count).unroll(st.d);
+        in_frame(st.fields).bound(st.d, 0, num_task_fields).unroll(st.d);
         in_frame(st.block_range);
         in_frame(st.row_range).bound_extent(st.row, rows).vectorize(st.row, lanes);
         if (cfg.pads_queries()) {
@@ -270,8 +270,9 @@ private:
 
 }  // namespace
 
-void schedule_attention_prefill_x86(AttentionStages &stages, const AttentionConfig &config) {
+Passes schedule_attention_prefill_x86(AttentionStages &stages, const AttentionConfig &config) {
     PrefillSchedule(stages, config).apply();
+    return x86_attention_passes(stages, config);
 }
 
 }  // namespace heed

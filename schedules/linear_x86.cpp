@@ -8,7 +8,9 @@
 // (8) vectors for 24 (12) FMAs: bound by arithmetic; so are dot products of bf16, which step by two. Small tiles serve
 // few rows, which wait for the memory of W. With AMX the sums are two by two of its tiles (LowerBf16Tiles), in memory
 // only behind the last step.
-#include "ops.h"
+#include "generators/lowering/bf16_dots.h"
+#include "generators/lowering/bf16_tiles.h"
+#include "schedules/ops.h"
 
 namespace heed {
 
@@ -19,13 +21,14 @@ LinearTile linear_tile(const Machine &machine, int rows) {
 }
 
 // Vectors along k are loaded and scattered to their tile, one row after the other.
-void schedule_linear_rows_x86(LinearRowsKernel &kernel, const Machine &machine) {
+Passes schedule_linear_rows_x86(LinearRowsKernel &kernel, const Machine &machine) {
     kernel.tiles.bound(kernel.r, 0, kernel.tile.rows)
         .reorder(kernel.k, kernel.r, kernel.t)
         .vectorize(kernel.k, machine.lanes, TailStrategy::GuardWithIf);
+    return {};
 }
 
-void schedule_linear_x86(LinearKernel &kernel, const Machine &machine) {
+Passes schedule_linear_x86(LinearKernel &kernel, const Machine &machine) {
     const LinearTile &tile = kernel.tile;
     kernel.out.split(kernel.c, kernel.panel, kernel.lane, tile.columns, TailStrategy::GuardWithIf)
         .split(kernel.row, kernel.t, kernel.r, tile.rows, TailStrategy::GuardWithIf)
@@ -38,7 +41,9 @@ void schedule_linear_x86(LinearKernel &kernel, const Machine &machine) {
     if (tile.bf16_tiles) {
         kernel.out.partition(kernel.t, Partition::Never).partition(kernel.panel, Partition::Never);
         kernel.sum.store_in(MemoryType::Stack).update().unscheduled();
-        return;
+        Passes passes;
+        passes.add_exactly<LowerBf16Tiles>(1, "products of linear that become matrix tiles");
+        return passes;
     }
     kernel.sum.store_in(MemoryType::Register)
         .vectorize(kernel.lane, machine.lanes)
@@ -49,6 +54,9 @@ void schedule_linear_x86(LinearKernel &kernel, const Machine &machine) {
         .vectorize(kernel.lane, machine.lanes)
         .unroll(kernel.lane)
         .unroll(kernel.r);
+    Passes passes;
+    if (tile.bf16_dots) passes.add<LowerBf16Dots>();
+    return passes;
 }
 
 }  // namespace heed

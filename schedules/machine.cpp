@@ -1,4 +1,4 @@
-#include "machine.h"
+#include "schedules/machine.h"
 
 #include <algorithm>
 
@@ -15,6 +15,8 @@ Machine machine_of(const Target &target) {
             target.has_feature(Target::AVX512_SapphireRapids),
             1 << 20};
 }
+
+std::vector<std::string> all_isas() { return {"x86_64", "avx2", "avx512", "avx512bf16", "amx", "sm75", "sm80"}; }
 
 bool has_bf16_dots(const std::string &isa) { return isa == "avx512bf16" || isa == "amx"; }
 

@@ -1,7 +1,7 @@
 // Operations around attention on x86. All but the dropout mask are bound by memory: vectors along the elements of a
 // row, one pass, no scratch beyond registers and the stack frame. A kernel is called for a block of rows that stays in
 // the L1 cache.
-#include "ops.h"
+#include "schedules/ops.h"
 
 namespace heed {
 
@@ -9,7 +9,7 @@ using namespace Halide;
 
 // Both parts of a vector of pairs are computed before either is stored: out may be x. Interleaved pairs leave as one
 // dense store of both parts.
-void schedule_rope_x86(RopeKernel &kernel, const Machine &machine) {
+Passes schedule_rope_x86(RopeKernel &kernel, const Machine &machine) {
     Var no{"no"}, ni{"ni"};
     const int lanes = machine.lanes;
     kernel.out.bound(kernel.part, 0, 2)
@@ -29,9 +29,10 @@ void schedule_rope_x86(RopeKernel &kernel, const Machine &machine) {
     kernel.out.specialize(kernel.is_half_split());
     kernel.out.specialize(kernel.is_interleaved());
     kernel.out.specialize_fail("the pairs are neither half-split nor interleaved");
+    return {};
 }
 
-void schedule_kv_append_x86(KvAppendKernel &kernel, const Machine &machine) {
+Passes schedule_kv_append_x86(KvAppendKernel &kernel, const Machine &machine) {
     RVar outer{"outer"}, inner{"inner"};
     Var lane{"lane"};
     const int lanes = machine.lanes;
@@ -47,10 +48,11 @@ void schedule_kv_append_x86(KvAppendKernel &kernel, const Machine &machine) {
         .update()
         .reorder(lane, outer)
         .vectorize(lane);
+    return {};
 }
 
 // The statistics run along rows; the sums hold four vectors of a row in registers over all states.
-void schedule_merge_states_x86(MergeStatesKernel &kernel, const Machine &machine) {
+Passes schedule_merge_states_x86(MergeStatesKernel &kernel, const Machine &machine) {
     const int lanes = machine.lanes, tile = 4 * lanes;
     for (Func f : {kernel.row_max, kernel.row_sum}) {
         f.vectorize(kernel.row, lanes, TailStrategy::GuardWithIf)
@@ -72,11 +74,12 @@ void schedule_merge_states_x86(MergeStatesKernel &kernel, const Machine &machine
         .update()
         .reorder(kernel.d, kernel.over_states)
         .vectorize(kernel.d, lanes, TailStrategy::GuardWithIf);
+    return {};
 }
 
 // A counter gives four bytes: a vector of counters per step, its words interleaved into the row's scratch, from where
 // the row is copied at its own alignment.
-void schedule_dropout_mask_x86(DropoutMaskKernel &kernel, const Machine &machine) {
+Passes schedule_dropout_mask_x86(DropoutMaskKernel &kernel, const Machine &machine) {
     constexpr int tile = 256;
     const int lanes = machine.lanes;
     Var jt{"jt"}, ji{"ji"}, kc{"kc"}, kw{"kw"}, kct{"kct"};
@@ -95,10 +98,11 @@ void schedule_dropout_mask_x86(DropoutMaskKernel &kernel, const Machine &machine
     kernel.words.compute_at(kernel.kept, kct)
         .store_in(MemoryType::Register)
         .vectorize(kernel.counter, lanes, TailStrategy::RoundUp);
+    return {};
 }
 
 // Rows lie in the L1 cache: three passes of vectors.
-void schedule_layer_norm_x86(LayerNormKernel &kernel, const Machine &machine) {
+Passes schedule_layer_norm_x86(LayerNormKernel &kernel, const Machine &machine) {
     const int lanes = machine.lanes;
     const auto by_lanes = [&](Func &total, Func &consumer) {
         RVar outer{"outer"}, inner{"inner"};
@@ -116,10 +120,11 @@ void schedule_layer_norm_x86(LayerNormKernel &kernel, const Machine &machine) {
     by_lanes(kernel.sum, kernel.mean);
     by_lanes(kernel.squares, kernel.factor);
     kernel.out.vectorize(kernel.d, lanes, TailStrategy::GuardWithIf);
+    return {};
 }
 
 // Row after row of k as whole vectors; the rest takes a fraction of that.
-void schedule_attention_probs_x86(AttentionProbsKernel &kernel, const Machine &machine) {
+Passes schedule_attention_probs_x86(AttentionProbsKernel &kernel, const Machine &machine) {
     RVar outer{"outer"}, inner{"inner"};
     const int lanes = machine.lanes;
     kernel.dot.compute_at(kernel.scores, kernel.j).store_in(MemoryType::Register).bound_extent(kernel.j, 1);
@@ -135,6 +140,7 @@ void schedule_attention_probs_x86(AttentionProbsKernel &kernel, const Machine &m
         .vectorize(kernel.u);
     kernel.probs.vectorize(kernel.j, lanes, TailStrategy::GuardWithIf);
     kernel.probs_16.vectorize(kernel.j, lanes, TailStrategy::GuardWithIf);
+    return {};
 }
 
 }  // namespace heed

@@ -1,7 +1,7 @@
 #pragma once
 // What the x86 schedules share: scratch of one task, the parallel unit of work, inside its loop `task_loop`.
 
-#include "schedules.h"
+#include "schedules/schedules.h"
 
 namespace heed {
 

@@ -1,56 +1,33 @@
-#include "attention_cuda.h"
+#include "generators/cuda/attention_cuda.h"
 
-#include "../attention_kernel.h"
-#include "../ceil_div.h"
-#include "attention_program.h"
-#include "intrinsics.h"
+#include "generators/attention/kernel.h"
+#include "generators/common/ceil_div.h"
+#include "generators/cuda/attention_program.h"
+#include "generators/cuda/intrinsics.h"
 
 namespace heed::cuda {
 
 using namespace Halide;
+
+namespace {
+
+DeviceTensor tensor(const ImageParam &param) { return {param.name(), param.dimensions()}; }
+
+}  // namespace
 
 Module attention_module(const std::string &name, const AttentionConfig &config, const AttentionTile &tile,
                         const Target &target) {
     const AttentionArguments args(config);
     Func attention("attention");
     const std::string out = attention.name();
-    ProgramInputs in{{"q", 4},
-                     {"k", 4},
-                     {"v", 4},
-                     {"k_scale", 3},
-                     {"v_scale", 3},
-                     {"mask", 4},
-                     {"bias", 4},
-                     {"bias_16", 4},
-                     {"sink", 1},
-                     {"alibi", 1},
-                     {"page_table", 2},
-                     {"tasks", 2},
-                     {"states", 4},
-                     {out + ".0", 4},
-                     {out + ".1", 4},
-                     args.max_q_len,
-                     args.max_kv_len,
-                     args.scale,
-                     args.softcap,
-                     args.split_len,
-                     args.num_splits,
-                     args.page_size,
-                     args.mask_form,
-                     args.bias_form,
-                     args.alibi_symmetric,
-                     args.dropout_seed,
-                     args.dropout_offset,
-                     args.dropout_threshold,
-                     args.dropout_scale,
-                     args.device_status,
-                     args.uniform,
-                     args.visible_begin,
-                     args.visible_end,
-                     args.position_offset,
-                     {},
-                     {},
-                     {}};
+#define HEED_TENSOR(name, element, dims) in.name = tensor(args.name);
+#define HEED_VALUE(name, type) in.name = args.name;
+    ProgramInputs in;
+    HEED_ATTENTION(HEED_TENSOR, HEED_VALUE, HEED_IGNORE)
+    in.out = {out + ".0", 4};
+    in.lse = {out + ".1", 4};
+#undef HEED_TENSOR
+#undef HEED_VALUE
 
     auto host_value = [](const std::string &value) { return Internal::Variable::make(Int(32), value); };
     in.row_blocks = host_value("row_blocks");
@@ -79,11 +56,11 @@ Module attention_module(const std::string &name, const AttentionConfig &config, 
     launch.shared_bytes = attention_shared_bytes(config, tile);
     launch.tensors = {in.q,          in.k,         in.v,       in.k_scale, in.v_scale,
                       in.mask,       in.bias,      in.bias_16, in.sink,    in.alibi_slopes,
-                      in.page_table, in.sequences, in.states,  in.out,     in.lse};
+                      in.page_table, in.tasks, in.states,  in.out,     in.lse};
     launch.tensors.insert(launch.tensors.end(), score_buffers.begin(), score_buffers.end());
     launch.program = attention_program(config, tile, in, Launch::block(name), Launch::thread(name));
 
-    return launch_module(name, attention, {stored_type(config.dtype), Float(32)}, 4, args.arguments(), launch, target);
+    return launch_module(name, attention, args.output_types(), args.arguments(), launch, target);
 }
 
 }  // namespace heed::cuda

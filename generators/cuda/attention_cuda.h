@@ -1,9 +1,9 @@
 #pragma once
 // A CUDA attention row: the arguments of every attention kernel around a program for the device.
 
-#include "../attention_config.h"
-#include "attention_tile.h"
-#include "launch.h"
+#include "generators/attention/config.h"
+#include "generators/cuda/attention_tile.h"
+#include "generators/cuda/launch.h"
 
 namespace heed::cuda {
 

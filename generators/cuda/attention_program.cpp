@@ -1,9 +1,9 @@
 // The block of query rows: its shared memory, and the order of loads, barriers and steps.
-#include "attention_program.h"
+#include "generators/cuda/attention_program.h"
 
 #include <limits>
 
-#include "program_builder.h"
+#include "generators/cuda/program_builder.h"
 
 namespace heed::cuda {
 
@@ -14,7 +14,7 @@ namespace {
 constexpr int row_padding = 16;  // bytes
 
 int padded_depth(int head_dim, int multiple) {
-    const int least = head_dim == 0 ? AttentionConfig::max_cuda_head_dim : head_dim;
+    const int least = head_dim == 0 ? max_cuda_head_dim : head_dim;
     return (least + multiple - 1) / multiple * multiple;
 }
 

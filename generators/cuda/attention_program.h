@@ -11,21 +11,16 @@
 // A thread holds of each tile of 16 rows two rows, g and g + 8 (g = lane / 4), so that a row's maximum and sum are
 // those of four lanes.
 
-#include "../attention_config.h"
-#include "attention_tile.h"
-#include "device_code.h"
-#include "device_tensor.h"
+#include "generators/attention/stages.h"
+#include "generators/cuda/attention_tile.h"
+#include "generators/cuda/device_code.h"
+#include "generators/cuda/device_tensor.h"
 
 namespace heed::cuda {
 
+#define HEED_TENSOR_MEMBER(name, element, dims) DeviceTensor name;
 struct ProgramInputs {
-    DeviceTensor q, k, v, k_scale, v_scale, mask, bias, bias_16, sink, alibi_slopes, page_table, sequences, states, out,
-        lse;
-    Halide::Expr max_q_len, max_kv_len, scale, softcap, split_len, num_splits, page_size;
-    Halide::Expr mask_form, bias_form, alibi_symmetric;
-    Halide::Expr dropout_seed, dropout_offset, dropout_threshold, dropout_scale;
-    Halide::Expr device_status;  // an address or 0
-    Halide::Expr uniform, visible_begin, visible_end, position_offset;
+    HEED_ATTENTION(HEED_TENSOR_MEMBER, HEED_EXPR_MEMBER, HEED_TENSOR_MEMBER)
     ScoreBuffers score_buffers;
     Halide::Expr row_blocks, group_size;  // blocks of rows of max_q_len queries; query heads of a head of K and V
 };

@@ -1,11 +1,11 @@
-#include "backward_bias.h"
+#include "generators/cuda/backward_bias.h"
 
-#include "../ceil_div.h"
-#include "../score_mod.h"
-#include "backward_logit.h"
-#include "block_sum.h"
-#include "intrinsics.h"
-#include "launch.h"
+#include "generators/common/ceil_div.h"
+#include "generators/attention/score_mod.h"
+#include "generators/cuda/backward_logit.h"
+#include "generators/cuda/block_sum.h"
+#include "generators/cuda/intrinsics.h"
+#include "generators/cuda/launch.h"
 
 namespace heed::cuda {
 
@@ -49,13 +49,13 @@ public:
         const Expr blocks = select(whole_block, num_elements, (num_elements + bias_threads - 1) / bias_threads);
         const Launch launch = {name, cast<int32_t>(blocks), bias_threads, bias_shared_bytes, in.tensors(),
                                {},   code.finish()};
-        return launch_module(name, Func("bias_written"), {UInt(8)}, 1, in.arguments(type), launch, target);
+        return launch_module(name, Func("bias_written"), in.output_types(), in.arguments(), launch, target);
     }
 
 private:
     const std::string name;
     const ElementType type;
-    const BackwardInputs in;
+    const BackwardInputs in{type};
     DeviceCode code;
     RowElements elements;
     BackwardLogit logit;

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "../element_type.h"
+#include "generators/common/element_type.h"
 #include "Halide.h"
 
 namespace heed::cuda {

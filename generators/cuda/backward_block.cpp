@@ -1,7 +1,7 @@
-#include "backward_block.h"
+#include "generators/cuda/backward_block.h"
 
-#include "../ceil_div.h"
-#include "../score_mod.h"
+#include "generators/common/ceil_div.h"
+#include "generators/attention/score_mod.h"
 
 namespace heed::cuda {
 

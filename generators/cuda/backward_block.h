@@ -8,7 +8,7 @@
 
 #include <utility>
 
-#include "backward_logit.h"
+#include "generators/cuda/backward_logit.h"
 
 namespace heed::cuda {
 

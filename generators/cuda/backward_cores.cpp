@@ -1,9 +1,9 @@
 // Loads, the steps over the other side, and what is stored.
-#include "backward_cores.h"
+#include "generators/cuda/backward_cores.h"
 
-#include "../ceil_div.h"
-#include "backward_cores_program.h"
-#include "launch.h"
+#include "generators/common/ceil_div.h"
+#include "generators/cuda/backward_cores_program.h"
+#include "generators/cuda/launch.h"
 
 namespace heed::cuda {
 
@@ -47,7 +47,7 @@ Module BackwardCoresProgram::module(const Target &target) {
                            tile.threads(), Shared(side, tile).bytes,
                            in.tensors(),   at.host_values(tile.rows()),
                            code.finish()};
-    return launch_module(name, Func("gradients_written"), {UInt(8)}, 1, in.arguments(type), launch, target);
+    return launch_module(name, Func("gradients_written"), in.output_types(), in.arguments(), launch, target);
 }
 
 // What was not needed meanwhile is found again, rather than kept.
@@ -77,7 +77,7 @@ void BackwardCoresProgram::choose_addresses() {
         code.let("transposed_at", shared_at + (in_matrix + odd * 8) * shared.row + upper * 16 + first_column * 2);
     code.when(thread == 0, [&] { code.run(store_shared_u32(shared_at + shared.zero, Expr(0u))); });
     plain = code.let("plain", cast<int32_t>(in.mask_form == no_mask && in.bias_form == no_bias && in.softcap <= 0.f &&
-                                            in.slopes.address() == cast<uint64_t>(0) &&
+                                            in.alibi_slopes.address() == cast<uint64_t>(0) &&
                                             in.dropout_threshold == cast<uint64_t>(0)));
     unit = code.let("unit", in.scale * log2_e);
 }

@@ -5,9 +5,9 @@
 
 #include <string>
 
-#include "../element_type.h"
+#include "generators/common/element_type.h"
 #include "Halide.h"
-#include "backward_inputs.h"
+#include "generators/cuda/backward_inputs.h"
 
 namespace heed::cuda {
 

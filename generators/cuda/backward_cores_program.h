@@ -2,10 +2,10 @@
 // Private to attention's gradients on tensor cores: what loads and stores (backward_cores.cpp) and products
 // (backward_cores_step.cpp) share.
 
-#include "../score_mod.h"
-#include "backward_block.h"
-#include "backward_cores.h"
-#include "intrinsics.h"
+#include "generators/attention/score_mod.h"
+#include "generators/cuda/backward_block.h"
+#include "generators/cuda/backward_cores.h"
+#include "generators/cuda/intrinsics.h"
 
 namespace heed::cuda {
 
@@ -38,7 +38,7 @@ private:
     const Shared shared;
     const int score_tiles, out_tiles;  // of 8 columns, of this warp's scores and of each of its sums
     const int num_sums;
-    const BackwardInputs in;
+    const BackwardInputs in{type};
     DeviceCode code;
     RowElements elements;
     BackwardLogit logit;

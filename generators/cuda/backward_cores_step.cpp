@@ -1,5 +1,5 @@
 // One step: a block of rows of each side.
-#include "backward_cores_program.h"
+#include "generators/cuda/backward_cores_program.h"
 
 namespace heed::cuda {
 

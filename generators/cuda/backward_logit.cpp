@@ -1,8 +1,8 @@
-#include "backward_logit.h"
+#include "generators/cuda/backward_logit.h"
 
-#include "../dropout.h"
-#include "../score_mod.h"
-#include "intrinsics.h"
+#include "generators/attention/dropout.h"
+#include "generators/attention/score_mod.h"
+#include "generators/cuda/intrinsics.h"
 
 namespace heed::cuda {
 
@@ -11,8 +11,8 @@ using namespace Halide;
 Expr BackwardLogit::load_slope(const Expr &head) {
     const Registers slope = code.registers("slope", Float(32), 1);
     code.set(slope, 0, 0.f);
-    code.when(in.slopes.address() != cast<uint64_t>(0),
-              [&] { code.set(slope, 0, load_f32(in.slopes.address() + element_bytes(head, in.slopes.stride(0), 4))); });
+    code.when(in.alibi_slopes.address() != cast<uint64_t>(0),
+              [&] { code.set(slope, 0, load_f32(in.alibi_slopes.address() + element_bytes(head, in.alibi_slopes.stride(0), 4))); });
     return code.let("slope", slope[0]);
 }
 
@@ -69,7 +69,7 @@ LogitGradients BackwardLogit::gradients(const BackwardHead &at, const Expr &i, c
         code.set(x, 1, 1.f - tangent * tangent);
     });
     const Expr distance = token_distance(j, i, f.position_offset);
-    const Expr logit = code.let("logit", x[0] + (added[0] + alibi(at.slope, distance, cast<uint8_t>(in.symmetric))));
+    const Expr logit = code.let("logit", x[0] + (added[0] + alibi(at.slope, distance, cast<uint8_t>(in.alibi_symmetric))));
     const Expr is_seen = seen[0] != 0;
     const Expr weight = code.let("weight", select(is_seen, exp2(fma(logit, log2_e, -lse_log2)), 0.f));
     const Expr kept = factor_of_dropout(at, i, j), dropped = is_zero(kept);

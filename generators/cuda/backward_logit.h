@@ -1,9 +1,9 @@
 #pragma once
-// One logit of attention's gradients as device code: the formulas of generators/backward_logits.h, with loads of its
+// One logit of attention's gradients as device code: the formulas of generators/attention/backward_logits.h, with loads of its
 // own.
 
-#include "backward_inputs.h"
-#include "row_elements.h"
+#include "generators/cuda/backward_inputs.h"
+#include "generators/cuda/row_elements.h"
 
 namespace heed::cuda {
 

@@ -1,12 +1,12 @@
-#include "backward_rows.h"
+#include "generators/cuda/backward_rows.h"
 
-#include "../ceil_div.h"
-#include "../score_mod.h"
-#include "backward_inputs.h"
-#include "block_sum.h"
-#include "intrinsics.h"
-#include "launch.h"
-#include "row_elements.h"
+#include "generators/common/ceil_div.h"
+#include "generators/attention/score_mod.h"
+#include "generators/cuda/backward_inputs.h"
+#include "generators/cuda/block_sum.h"
+#include "generators/cuda/intrinsics.h"
+#include "generators/cuda/launch.h"
+#include "generators/cuda/row_elements.h"
 
 namespace heed::cuda {
 
@@ -47,13 +47,13 @@ public:
         });
         const Expr blocks = ceil_div(in.batch * heads * in.stat_rows, warps);
         const Launch launch = {name, blocks, backward_threads, 0, in.tensors(), {}, code.finish()};
-        return launch_module(name, Func("stats_written"), {UInt(8)}, 1, in.arguments(type), launch, target);
+        return launch_module(name, Func("stats_written"), in.output_types(), in.arguments(), launch, target);
     }
 
 private:
     const std::string name;
     const ElementType type;
-    const BackwardInputs in;
+    const BackwardInputs in{type};
     DeviceCode code;
     RowElements elements;
 
@@ -86,7 +86,7 @@ Module backward_stats_module(const std::string &name, ElementType type, const Ta
 }
 
 Module backward_sinks_module(const std::string &name, ElementType type, const Target &target) {
-    const BackwardInputs in;
+    const BackwardInputs in{type};
     DeviceCode code;
     const Expr thread = Launch::thread(name), head = Launch::block(name), shared = code.let("shared", shared_begin());
     const Expr sink = code.let("sink", load_f32(in.sink.address() + element_bytes(head, in.sink.stride(0), 4)));
@@ -106,7 +106,7 @@ Module backward_sinks_module(const std::string &name, ElementType type, const Ta
     sum_over_block(code, sum, thread, backward_threads, shared);
     code.when(thread == 0, [&] { code.run(store_f32(in.dsink + bytes_of(head, 4), sum[0])); });
     const Launch launch = {name, in.q.extent(1), backward_threads, sinks_shared_bytes, in.tensors(), {}, code.finish()};
-    return launch_module(name, Func("sinks_written"), {UInt(8)}, 1, in.arguments(type), launch, target);
+    return launch_module(name, Func("sinks_written"), in.output_types(), in.arguments(), launch, target);
 }
 
 }  // namespace heed::cuda

@@ -1,10 +1,10 @@
-#include "backward_tiles.h"
+#include "generators/cuda/backward_tiles.h"
 
-#include "../ceil_div.h"
-#include "../score_mod.h"
-#include "backward_block.h"
-#include "intrinsics.h"
-#include "launch.h"
+#include "generators/common/ceil_div.h"
+#include "generators/attention/score_mod.h"
+#include "generators/cuda/backward_block.h"
+#include "generators/cuda/intrinsics.h"
+#include "generators/cuda/launch.h"
 
 namespace heed::cuda {
 
@@ -44,13 +44,13 @@ public:
                                in.tensors(),
                                host_values,
                                code.finish()};
-        return launch_module(name, Func("gradients_written"), {UInt(8)}, 1, in.arguments(type), launch, target);
+        return launch_module(name, Func("gradients_written"), in.output_types(), in.arguments(), launch, target);
     }
 
 private:
     const std::string name;
     const ElementType type;
-    const BackwardInputs in;
+    const BackwardInputs in{type};
     DeviceCode code;
     RowElements elements;
     BackwardLogit logit;

@@ -1,8 +1,8 @@
 #pragma once
 // Sums over the threads of a block.
 
-#include "device_code.h"
-#include "intrinsics.h"
+#include "generators/cuda/device_code.h"
+#include "generators/cuda/intrinsics.h"
 
 namespace heed::cuda {
 

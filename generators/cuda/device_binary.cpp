@@ -1,4 +1,4 @@
-#include "device_binary.h"
+#include "generators/cuda/device_binary.h"
 
 #include <cstdio>
 #include <cstring>

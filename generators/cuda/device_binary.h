@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "Halide.h"
-#include "ptx_rewriter.h"
+#include "generators/cuda/ptx_rewriter.h"
 
 namespace heed::cuda {
 

@@ -1,4 +1,4 @@
-#include "device_code.h"
+#include "generators/cuda/device_code.h"
 
 namespace heed::cuda {
 

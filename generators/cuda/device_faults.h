@@ -1,9 +1,9 @@
 #pragma once
 // What kernels report of metadata in device memory (heed_execute: device_status).
 
-#include "device_code.h"
-#include "index_math.h"
-#include "intrinsics.h"
+#include "generators/cuda/device_code.h"
+#include "generators/cuda/index_math.h"
+#include "generators/cuda/intrinsics.h"
 
 namespace heed::cuda {
 

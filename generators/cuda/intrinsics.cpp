@@ -1,4 +1,4 @@
-#include "intrinsics.h"
+#include "generators/cuda/intrinsics.h"
 
 namespace heed::cuda {
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "../element_type.h"
+#include "generators/common/element_type.h"
 #include "Halide.h"
 
 namespace heed::cuda {

@@ -1,4 +1,4 @@
-#include "launch.h"
+#include "generators/cuda/launch.h"
 
 #include <stdexcept>
 
@@ -66,12 +66,13 @@ Stmt DeviceTensor::define(const Stmt &body) const {
     return LetStmt::make(name + ".address", get(UInt(64), "device", {buffer}), result);
 }
 
-Module launch_module(const std::string &name, Func output, const std::vector<Type> &types, int dimensions,
+Module launch_module(const std::string &name, Func output, const std::vector<OutputType> &types,
                      const std::vector<Argument> &arguments, const Launch &launch, const Target &target) {
     std::vector<Var> vars;
+    const int dimensions = types[0].dimensions;
     for (int i = 0; i < dimensions; i++) vars.emplace_back("x" + std::to_string(i));
     std::vector<Expr> values;
-    for (const Type &type : types) values.push_back(make_zero(type));
+    for (const OutputType &type : types) values.push_back(make_zero(type.type));
     output(vars) = Tuple(values);
     // Some loops over blocks and threads, for the launch to replace.
     output.gpu_single_thread();

@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "Halide.h"
-#include "device_tensor.h"
+#include "generators/common/kernel_arguments.h"
+#include "generators/cuda/device_tensor.h"
 
 namespace heed::cuda {
 
@@ -26,11 +27,10 @@ struct Launch {
 };
 
 // The module of a kernel whose host side takes `arguments` and then the outputs of `output`. Defines and schedules
-// `output`, a Func of these types and dimensions whose values are the launch's business; outputs behind the first may
-// have any strides. Not assembled yet: see
-// device_binary.h.
-Halide::Module launch_module(const std::string &name, Halide::Func output, const std::vector<Halide::Type> &types,
-                             int dimensions, const std::vector<Halide::Argument> &arguments, const Launch &launch,
+// `output`, a Func of these types whose values are the launch's business; outputs after the first may have any strides.
+// Not assembled yet: see device_binary.h.
+Halide::Module launch_module(const std::string &name, Halide::Func output, const std::vector<OutputType> &types,
+                             const std::vector<Halide::Argument> &arguments, const Launch &launch,
                              const Halide::Target &target);
 
 }  // namespace heed::cuda

@@ -4,8 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "launch.h"
-#include "row_elements.h"
+#include "generators/contract/cuda_layer_arguments.h"
+#include "generators/cuda/launch_arguments.h"
+#include "generators/cuda/row_elements.h"
 
 namespace heed::cuda {
 
@@ -15,25 +16,16 @@ class LayerProgram {
 protected:
     LayerProgram(const std::string &name, ElementType type) : name(name), elements(type, code) {}
 
-    // Arguments of the kernel in the order of these calls.
-    template <typename T>
-    Halide::Param<T> parameter(const std::string &parameter_name) {
-        const Halide::Param<T> result(parameter_name);
-        arguments.emplace_back(result);
-        return result;
-    }
-
-    Halide::Module launch(const Halide::Expr &blocks, const Halide::Target &target, int shared_bytes = 0) {
+    template <typename Inputs>
+    Halide::Module launch(const Inputs &in, const Halide::Expr &blocks, const Halide::Target &target,
+                          int shared_bytes = 0) {
         const Launch launch = {name, blocks, layer_threads, shared_bytes, {}, {}, code.finish()};
-        return launch_module(name, Halide::Func("written"), {Halide::UInt(8)}, 1, arguments, launch, target);
+        return launch_module(name, Halide::Func("written"), in.output_types(), in.arguments(), launch, target);
     }
 
     const std::string name;
     DeviceCode code;
     RowElements elements;
-
-private:
-    std::vector<Halide::Argument> arguments;
 };
 
 }  // namespace heed::cuda

@@ -1,7 +1,7 @@
-#include "linear_cores.h"
+#include "generators/cuda/linear_cores.h"
 
-#include "../ceil_div.h"
-#include "linear_inputs.h"
+#include "generators/common/ceil_div.h"
+#include "generators/cuda/linear_inputs.h"
 
 namespace heed::cuda {
 
@@ -10,8 +10,8 @@ using namespace Halide;
 namespace {
 
 constexpr int k_step = 64, chunks = k_step / 8;         // of 16 bytes
-constexpr int shared_row = 2 * k_step + 16;             // bytes; eight rows of a matrix lie in different banks
-constexpr int shared_weights = core_rows * shared_row;  // behind x
+constexpr int staged_row = 2 * k_step + 16;             // bytes; eight rows of a matrix lie in different banks
+constexpr int shared_weights = core_rows * staged_row;  // behind x
 constexpr int rows_at_once = core_threads / chunks;     // that the block loads
 constexpr int m_tiles = 2, n_tiles = core_columns / 8;  // of a warp
 
@@ -33,7 +33,7 @@ public:
         for (int i = 0; i < 2 * m_tiles; i++) store_row(i / 2, i % 2);
         const Expr blocks = rows.num_blocks(core_rows, core_columns);
         const Launch launch = {name, blocks, core_threads, linear_cores_shared_bytes(), {}, {}, code.finish()};
-        return launch_module(name, Func("multiplied"), {UInt(8)}, 1, in.arguments(), launch, target);
+        return launch_module(name, Func("multiplied"), in.output_types(), in.arguments(), launch, target);
     }
 
 private:
@@ -63,8 +63,8 @@ private:
             const Expr column = block.first_column + thread / chunks + i * rows_at_once;
             w_rows[i] = rows.weight(code.let("column", min(column, in.columns - 1)));
         }
-        x_at = code.let("x_at", shared + (warp * 32 + lane % 16) * shared_row + lane / 16 * 16);
-        w_at = code.let("w_at", shared + shared_weights + (lane % 8 + lane / 16 * 8) * shared_row + lane / 8 % 2 * 16);
+        x_at = code.let("x_at", shared + (warp * 32 + lane % 16) * staged_row + lane / 16 * 16);
+        w_at = code.let("w_at", shared + shared_weights + (lane % 8 + lane / 16 * 8) * staged_row + lane / 8 % 2 * 16);
     }
 
     // Behind the last k stand zeros.
@@ -72,12 +72,12 @@ private:
         const Expr k = code.let("k", step * k_step + thread % chunks * 8);
         const Expr on = code.let("on", cast<int32_t>(k < in.dim_in));
         const Expr at = code.let("at", cast<uint64_t>(k) * cast<uint64_t>(2));
-        const Expr to = code.let("to", shared + thread / chunks * shared_row + thread % chunks * 16);
+        const Expr to = code.let("to", shared + thread / chunks * staged_row + thread % chunks * 16);
         std::vector<Expr> loaded;
         for (const Expr &row : x_rows) loaded.push_back(code.let("x_chunk", load_fragment_if(row + at, on)));
         for (const Expr &row : w_rows) loaded.push_back(code.let("w_chunk", load_fragment_if(row + at, on)));
         for (size_t i = 0; i < loaded.size(); i++) {
-            const int behind = static_cast<int>(i) * rows_at_once * shared_row;
+            const int behind = static_cast<int>(i) * rows_at_once * staged_row;
             code.run(store_shared_fragment(to + behind, loaded[i]));
         }
     }
@@ -85,10 +85,10 @@ private:
     void multiply(int k) {
         Expr x[m_tiles];
         for (int m = 0; m < m_tiles; m++) {
-            x[m] = code.let("x_fragment", load_matrices(x_at + (m * 16 * shared_row + k * 32)));
+            x[m] = code.let("x_fragment", load_matrices(x_at + (m * 16 * staged_row + k * 32)));
         }
         for (int n = 0; n < n_tiles; n += 2) {
-            const Expr pair = code.let("w_fragments", load_matrices(w_at + (n * 8 * shared_row + k * 32)));
+            const Expr pair = code.let("w_fragments", load_matrices(w_at + (n * 8 * staged_row + k * 32)));
             for (int i = 0; i < 2 * m_tiles; i++) {
                 const int at = i % m_tiles * n_tiles + n + i / m_tiles;
                 code.set(sums, at,
@@ -117,6 +117,6 @@ Module linear_cores_module(const std::string &name, ElementType type, const Targ
     return CoreProgram(name, type).module(target);
 }
 
-int linear_cores_shared_bytes() { return (core_rows + core_columns) * shared_row; }
+int linear_cores_shared_bytes() { return (core_rows + core_columns) * staged_row; }
 
 }  // namespace heed::cuda

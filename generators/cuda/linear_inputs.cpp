@@ -1,6 +1,6 @@
-#include "linear_inputs.h"
+#include "generators/cuda/linear_inputs.h"
 
-#include "../ceil_div.h"
+#include "generators/common/ceil_div.h"
 
 namespace heed::cuda {
 
@@ -22,18 +22,18 @@ Expr LinearRows::place(const Expr &row, const Expr &first, const Expr &batch, co
     return code.let("place", first + cast<uint64_t>(b) * batch + cast<uint64_t>(row - b * in.len) * token);
 }
 
-Expr LinearRows::x(const Expr &row) { return place(row, in.x, in.x_batch, in.x_token); }
-Expr LinearRows::out(const Expr &row) { return place(row, in.out, in.out_batch, in.out_token); }
+Expr LinearRows::x(const Expr &row) { return place(row, in.x_first, in.x_batch, in.x_token); }
+Expr LinearRows::out(const Expr &row) { return place(row, in.out_first, in.out_batch, in.out_token); }
 Expr LinearRows::weight(const Expr &column) {
-    return code.let("w_row", in.weight + cast<uint64_t>(in.first_column + column) * in.weight_row);
+    return code.let("w_row", in.weight_first + cast<uint64_t>(in.first_column + column) * in.weight_row);
 }
 
 void LinearRows::store(const Expr &row_of_out, const Expr &column, const Expr &sum) {
     const int size = elements.size();
     const Registers result = code.registers("result", Float(32), 1);
     code.set(result, 0, sum);
-    code.when(in.bias != cast<uint64_t>(0), [&] {
-        const Expr at = in.bias + cast<uint64_t>(in.first_column + column) * cast<uint64_t>(size);
+    code.when(in.bias_first != cast<uint64_t>(0), [&] {
+        const Expr at = in.bias_first + cast<uint64_t>(in.first_column + column) * cast<uint64_t>(size);
         code.set(result, 0, sum + elements.load(at, 1)[0]);
     });
     const Expr head = code.let("head", quotient(column, in.head_dim));

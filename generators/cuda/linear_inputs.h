@@ -4,30 +4,15 @@
 #include <string>
 #include <vector>
 
-#include "index_math.h"
-#include "intrinsics.h"
-#include "launch.h"
-#include "row_elements.h"
+#include "generators/contract/cuda_arguments.h"
+#include "generators/cuda/index_math.h"
+#include "generators/cuda/intrinsics.h"
+#include "generators/cuda/launch_arguments.h"
+#include "generators/cuda/row_elements.h"
 
 namespace heed::cuda {
 
-struct LinearInputs {
-    Halide::Param<int32_t> num_rows{"num_rows"}, len{"len"}, dim_in{"dim_in"};
-    Halide::Param<int32_t> first_column{"first_column"}, columns{"columns"},
-        head_dim{"head_dim"};                                                      // columns of this launch
-    Halide::Param<uint64_t> x{"x_first"}, x_batch{"x_batch"}, x_token{"x_token"};  // addresses; strides in bytes
-    Halide::Param<uint64_t> weight{"weight_first"}, weight_row{"weight_row"}, bias{"bias_first"};  // bias may be 0
-    Halide::Param<uint64_t> out{"out_first"}, out_batch{"out_batch"}, out_token{"out_token"}, out_head{"out_head"};
-
-    std::vector<Halide::Argument> arguments() const {
-        std::vector<Halide::Argument> result;
-        for (const auto &param : {num_rows, len, dim_in, first_column, columns, head_dim}) result.emplace_back(param);
-        for (const auto &param : {x, x_batch, x_token, weight, weight_row, bias, out, out_batch, out_token, out_head}) {
-            result.emplace_back(param);
-        }
-        return result;
-    }
-};
+HEED_LAUNCH_ARGUMENTS(LinearInputs, HEED_CUDA_LINEAR)
 
 // The first of the rows and columns of the launch whose results a block makes.
 struct LinearBlock {

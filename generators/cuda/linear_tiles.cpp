@@ -1,7 +1,7 @@
-#include "linear_tiles.h"
+#include "generators/cuda/linear_tiles.h"
 
-#include "../ceil_div.h"
-#include "linear_inputs.h"
+#include "generators/common/ceil_div.h"
+#include "generators/cuda/linear_inputs.h"
 
 namespace heed::cuda {
 
@@ -31,7 +31,7 @@ public:
         for (int i = 0; i < side; i++) store_row(i);
         const Expr blocks = rows.num_blocks(linear_edge, linear_edge);
         const Launch launch = {name, blocks, linear_threads, linear_shared_bytes(), {}, {}, code.finish()};
-        return launch_module(name, Func("multiplied"), {UInt(8)}, 1, in.arguments(), launch, target);
+        return launch_module(name, Func("multiplied"), in.output_types(), in.arguments(), launch, target);
     }
 
 private:

@@ -1,9 +1,9 @@
-#include "matrix_moves.h"
+#include "generators/cuda/matrix_moves.h"
 
-#include "../ceil_div.h"
-#include "index_math.h"
-#include "intrinsics.h"
-#include "layer_program.h"
+#include "generators/common/ceil_div.h"
+#include "generators/cuda/index_math.h"
+#include "generators/cuda/intrinsics.h"
+#include "generators/cuda/layer_program.h"
 
 namespace heed::cuda {
 
@@ -12,13 +12,15 @@ using namespace Halide;
 namespace {
 
 // A tile goes through shared memory, whose lines are a word longer than the tile: no two lanes meet in a bank.
+HEED_LAUNCH_ARGUMENTS(TransposeInputs, HEED_CUDA_TRANSPOSE)
+
 class TransposeProgram : LayerProgram {
 public:
     TransposeProgram(const std::string &name, ElementType type) : LayerProgram(name, type) {}
 
     Module module(const Target &target) {
         constexpr int step = layer_threads / transpose_tile;
-        const Expr across = ceil_div(columns, transpose_tile), thread = Launch::thread(name);
+        const Expr across = ceil_div(in.columns, transpose_tile), thread = Launch::thread(name);
         const Expr band = code.let("band", quotient(Launch::block(name), across));
         const Expr first_row = code.let("first_row", band * transpose_tile),
                    first_column = code.let("first_column", (Launch::block(name) - band * across) * transpose_tile);
@@ -29,28 +31,24 @@ public:
         };
         for (int skip = 0; skip < transpose_tile; skip += step) {
             const Expr row = first_row + y + skip, column = first_column + x;
-            code.when(row < rows && column < columns, [&] {
-                const Expr at = place(from, row, from_stride, column);
+            code.when(row < in.rows && column < in.columns, [&] {
+                const Expr at = place(in.from_first, row, in.from_stride, column);
                 code.run(store_shared_u32(word(y + skip, x), code.let("bits", load(at))));
             });
-            code.when(row >= rows, [&] { code.run(store_shared_u32(word(y + skip, x), cast<uint32_t>(0))); });
+            code.when(row >= in.rows, [&] { code.run(store_shared_u32(word(y + skip, x), cast<uint32_t>(0))); });
         }
         code.run(barrier());
         for (int skip = 0; skip < transpose_tile; skip += step) {
             const Expr row = first_column + y + skip, column = first_row + x;
-            code.when(row < columns && column < to_columns, [&] {
-                store(place(to, row, to_stride, column), code.let("bits", load_shared_u32(word(x, y + skip))));
+            code.when(row < in.columns && column < in.to_columns, [&] {
+                store(place(in.to_first, row, in.to_stride, column), code.let("bits", load_shared_u32(word(x, y + skip))));
             });
         }
-        return launch(ceil_div(to_columns, transpose_tile) * across, target, transpose_shared_bytes());
+        return launch(in, ceil_div(in.to_columns, transpose_tile) * across, target, transpose_shared_bytes());
     }
 
 private:
-    const Param<int32_t> rows = parameter<int32_t>("rows"), columns = parameter<int32_t>("columns");
-    const Param<int32_t> to_columns = parameter<int32_t>("to_columns");  // rows or more
-    const Param<uint64_t> from_stride = parameter<uint64_t>("from_stride"),
-                          to_stride = parameter<uint64_t>("to_stride");  // in bytes
-    const Param<uint64_t> from = parameter<uint64_t>("from_first"), to = parameter<uint64_t>("to_first");
+    const TransposeInputs in;
 
     Expr place(const Expr &first, const Expr &row, const Expr &stride, const Expr &column) {
         return first + cast<uint64_t>(row) * stride + bytes_of(column, elements.size());
@@ -61,6 +59,8 @@ private:
     }
 };
 
+HEED_LAUNCH_ARGUMENTS(CopyInputs, HEED_CUDA_COPY_ROWS)
+
 class CopyRowsProgram : LayerProgram {
 public:
     CopyRowsProgram(const std::string &name, ElementType type) : LayerProgram(name, type) {}
@@ -69,35 +69,29 @@ public:
         constexpr int warps = layer_threads / 32;
         const Expr thread = Launch::thread(name);
         const Expr row = code.let("row", Launch::block(name) * warps + thread / 32);
-        code.when(row < rows, [&] {
+        code.when(row < in.rows, [&] {
             const Registers hidden = code.registers("hidden", Int(32), 1);
             code.set(hidden, 0, 0);
-            code.when(padding != cast<uint64_t>(0), [&] {
-                const Expr byte = code.let("byte", load_u8(padding + cast<uint64_t>(row)));
-                code.set(hidden, 0, cast<int32_t>((byte != cast<uint32_t>(0)) == (true_hides != 0)));
+            code.when(in.padding_first != cast<uint64_t>(0), [&] {
+                const Expr byte = code.let("byte", load_u8(in.padding_first + cast<uint64_t>(row)));
+                code.set(hidden, 0, cast<int32_t>((byte != cast<uint32_t>(0)) == (in.true_hides != 0)));
             });
             const Expr lane = code.let("lane", thread % 32);
             code.when(
-                wide != 0, [&] { copy(row, lane, elements.width(), hidden); }, [&] { copy(row, lane, 1, hidden); });
+                in.wide != 0, [&] { copy(row, lane, elements.width(), hidden); }, [&] { copy(row, lane, 1, hidden); });
         });
-        return launch(ceil_div(rows, warps), target);
+        return launch(in, ceil_div(in.rows, warps), target);
     }
 
 private:
-    const Param<int32_t> rows = parameter<int32_t>("rows"), columns = parameter<int32_t>("columns");
-    const Param<int32_t> wide = parameter<int32_t>("wide");  // 1: rows are whole chunks of 16 bytes, and lie so
-    const Param<int32_t> true_hides = parameter<int32_t>("true_hides");
-    const Param<uint64_t> from_stride = parameter<uint64_t>("from_stride"),
-                          to_stride = parameter<uint64_t>("to_stride");  // in bytes
-    const Param<uint64_t> from = parameter<uint64_t>("from_first"), to = parameter<uint64_t>("to_first"),
-                          padding = parameter<uint64_t>("padding_first");  // uint8 (row), or 0
+    const CopyInputs in;
 
     void copy(const Expr &row, const Expr &lane, int width, const Registers &hidden) {
-        const Expr from_row = code.let("from_row", from + cast<uint64_t>(row) * from_stride),
-                   to_row = code.let("to_row", to + cast<uint64_t>(row) * to_stride);
-        code.loop("round", ceil_div(columns, 32 * width), [&](const Expr &round) {
+        const Expr from_row = code.let("from_row", in.from_first + cast<uint64_t>(row) * in.from_stride),
+                   to_row = code.let("to_row", in.to_first + cast<uint64_t>(row) * in.to_stride);
+        code.loop("round", ceil_div(in.columns, 32 * width), [&](const Expr &round) {
             const Expr e = code.let("e", (round * 32 + lane) * width), offset = bytes_of(e, elements.size());
-            code.when(e < columns, [&] {
+            code.when(e < in.columns, [&] {
                 code.when(
                     hidden[0] != 0,
                     [&] { elements.store(to_row + offset, Elements(static_cast<size_t>(width), Expr(0.f))); },

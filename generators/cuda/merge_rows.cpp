@@ -1,12 +1,13 @@
-#include "merge_rows.h"
+#include "generators/cuda/merge_rows.h"
 
-#include "../ceil_div.h"
-#include "../score_mod.h"
-#include "index_math.h"
-#include "intrinsics.h"
-#include "launch.h"
-#include "launch_words.h"
-#include "row_elements.h"
+#include "generators/common/ceil_div.h"
+#include "generators/attention/score_mod.h"
+#include "generators/contract/cuda_arguments.h"
+#include "generators/cuda/index_math.h"
+#include "generators/cuda/intrinsics.h"
+#include "generators/cuda/launch_arguments.h"
+#include "generators/cuda/launch_words.h"
+#include "generators/cuda/row_elements.h"
 
 namespace heed::cuda {
 
@@ -19,24 +20,7 @@ constexpr int32_t one_bits = 0x3f800000;
 // A logit that takes part in a maximum: no key counts as the lowest finite one.
 Expr logit_or_lowest(const Expr &x) { return select(is_negative_infinity(x), lowest_logit(), x); }
 
-struct MergeInputs {
-    LaunchWords words{max_merge_states, merge_state_words};  // addresses of each state's out and lse
-    Param<int32_t> num_states{"num_states"}, num_rows{"num_rows"}, q_len{"q_len"}, num_heads{"num_heads"};
-    Param<int32_t> head_dim{"head_dim"};
-    Param<int32_t> wide{"wide"};  // 1: addresses, strides and lengths allow 16 bytes at a time
-    Param<uint64_t> from_batch{"from_batch"}, from_token{"from_token"}, from_head{"from_head"};  // strides in bytes
-    Param<uint64_t> to_batch{"to_batch"}, to_token{"to_token"}, to_head{"to_head"};
-    Param<uint64_t> out{"out"}, lse{"lse"}, sink{"sink"};  // addresses; lse and sink may be 0
-
-    std::vector<Argument> arguments() const {
-        std::vector<Argument> result(words.params().begin(), words.params().end());
-        for (const auto &param : {num_states, num_rows, q_len, num_heads, head_dim, wide}) result.emplace_back(param);
-        for (const auto &param : {from_batch, from_token, from_head, to_batch, to_token, to_head, out, lse, sink}) {
-            result.emplace_back(param);
-        }
-        return result;
-    }
-};
+HEED_LAUNCH_ARGUMENTS(MergeInputs, HEED_CUDA_MERGE_STATES)
 
 class MergeProgram {
 public:
@@ -58,12 +42,13 @@ public:
             {"row_items", in.head_dim / select(in.wide != 0, elements.width(), 1)}};
         const Launch launch = {
             name, ceil_div(in.num_rows * row_items, merge_threads), merge_threads, 0, {}, host_values, code.finish()};
-        return launch_module(name, Func("merged"), {UInt(8)}, 1, in.arguments(), launch, target);
+        return launch_module(name, Func("merged"), in.output_types(), in.arguments(), launch, target);
     }
 
 private:
     const std::string name;
     const MergeInputs in;
+    const LaunchWords states{in.word};
     DeviceCode code;
     RowElements elements;
     Expr from, to, lse_row;  // of the thread's row: bytes from the first one, index
@@ -89,7 +74,7 @@ private:
     // body(address of the state's out, its lse) for each state.
     void for_states(const std::function<void(const Expr &, const Expr &)> &body) {
         code.loop("state", in.num_states, [&](const Expr &n) {
-            const std::vector<Expr> words = in.words.find(code, n);
+            const std::vector<Expr> words = states.find(code, n);
             body(words[0], code.let("state_lse", load_f32(words[1] + bytes_of(lse_row, 4))));
         });
     }

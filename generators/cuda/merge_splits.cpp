@@ -1,12 +1,13 @@
-#include "merge_splits.h"
+#include "generators/cuda/merge_splits.h"
 
-#include "../ceil_div.h"
-#include "../score_mod.h"
-#include "device_code.h"
-#include "device_tensor.h"
-#include "index_math.h"
-#include "intrinsics.h"
-#include "launch.h"
+#include "generators/common/ceil_div.h"
+#include "generators/attention/score_mod.h"
+#include "generators/contract/cuda_arguments.h"
+#include "generators/cuda/device_code.h"
+#include "generators/cuda/device_tensor.h"
+#include "generators/cuda/index_math.h"
+#include "generators/cuda/intrinsics.h"
+#include "generators/cuda/launch_arguments.h"
 
 namespace heed::cuda {
 
@@ -14,9 +15,10 @@ using namespace Halide;
 
 namespace {
 
-struct SplitInputs {
-    DeviceTensor states{"states", 4}, sink{"sink", 1}, out, lse;
-    Param<int32_t> num_splits{"num_splits"};
+HEED_LAUNCH_ARGUMENTS(SplitArguments, HEED_CUDA_MERGE_SPLITS)
+
+struct SplitInputs : SplitArguments {
+    DeviceTensor out, lse;
 };
 
 // Each thread has its columns, and finds the maximum of the row by itself: a warp reads it as one word.
@@ -111,19 +113,14 @@ private:
 
 Module merge_splits_module(const std::string &name, ElementType type, const Target &target) {
     Func merged("merged");
-    SplitInputs in;
-    in.out = {merged.name() + ".0", 4};
-    in.lse = {merged.name() + ".1", 4};
-    const std::vector<Argument> arguments = {{"states", Argument::InputBuffer, Float(32), 4, ArgumentEstimates()},
-                                             {"sink", Argument::InputBuffer, Float(32), 1, ArgumentEstimates()},
-                                             in.num_splits};
+    const SplitInputs in = {SplitArguments({type}), {merged.name() + ".0", 4}, {merged.name() + ".1", 4}};
     Launch launch;
     launch.name = name;
     launch.blocks = in.out.extent(1) * in.out.extent(2) * in.out.extent(3);
     launch.threads = merge_splits_threads;
     launch.tensors = {in.states, in.sink, in.out, in.lse};
     launch.program = SplitProgram(in, type, Launch::block(name), Launch::thread(name)).build();
-    return launch_module(name, merged, {stored_type(type), Float(32)}, 4, arguments, launch, target);
+    return launch_module(name, merged, in.output_types(), in.arguments(), launch, target);
 }
 
 }  // namespace heed::cuda

@@ -1,27 +1,34 @@
-#include "metadata_ops.h"
+#include "generators/cuda/metadata_ops.h"
 
 #include <limits>
 
-#include "../ceil_div.h"
-#include "device_faults.h"
-#include "launch.h"
-#include "sequence_field.h"
+#include "generators/common/ceil_div.h"
+#include "generators/cuda/device_faults.h"
+#include "generators/contract/cuda_arguments.h"
+#include "generators/cuda/launch_arguments.h"
+#include "generators/cuda/sequence_field.h"
 
 namespace heed::cuda {
 
 using namespace Halide;
 
+namespace {
+
+HEED_LAUNCH_ARGUMENTS(PutInputs, HEED_CUDA_PUT_WORDS)
+
+}  // namespace
+
 Module put_words_module(const std::string &name, const Target &target) {
     Func words("words");
     const DeviceTensor out{words.name(), 1};
-    std::vector<Argument> arguments;
+    const PutInputs in;
     DeviceCode code;
     for (int i = 0; i < num_put_words / 2; i++) {
-        Param<uint64_t> word("word" + std::to_string(i));
-        arguments.emplace_back(word);
-        code.when(2 * i < out.extent(0), [&] { code.run(store_u64(out.address() + cast<uint64_t>(8 * i), word)); });
+        code.when(2 * i < out.extent(0),
+                  [&] { code.run(store_u64(out.address() + cast<uint64_t>(8 * i), in.word.words[i])); });
     }
-    return launch_module(name, words, {Int(32)}, 1, arguments, {name, 1, 1, 0, {out}, {}, code.finish()}, target);
+    return launch_module(name, words, in.output_types(), in.arguments(), {name, 1, 1, 0, {out}, {}, code.finish()},
+                         target);
 }
 
 namespace {
@@ -29,14 +36,7 @@ namespace {
 // heed_position.
 enum Position { top_left, bottom_right, explicit_offsets };
 
-struct SequenceInputs {
-    DeviceTensor cu_seqlens_q{"cu_seqlens_q", 1}, cu_seqlens_kv{"cu_seqlens_kv", 1}, kv_lens{"kv_lens", 1},
-        q_offsets{"q_offsets", 1};
-    Param<int32_t> batch{"batch"}, max_q_len{"max_q_len"}, max_kv_len{"max_kv_len"}, total_q{"total_q"},
-        total_kv{"total_kv"}, given{"given"}, position{"position"}, causal{"causal"}, window_left{"window_left"},
-        window_right{"window_right"};
-    Param<uint64_t> status{"status"};
-};
+HEED_LAUNCH_ARGUMENTS(SequenceInputs, HEED_CUDA_SEQUENCES)
 
 class SequenceProgram {
 public:
@@ -48,11 +48,11 @@ public:
             fields = code.registers("fields", Int(32), num_sequence_fields);
             fault = code.registers("fault", Int(32), 1);
             code.set(fault, 0, 0);
-            read_segment(in.cu_seqlens_q, 1, in.max_q_len, in.total_q, field_q_len, field_first_q);
-            read_segment(in.cu_seqlens_kv, 2, in.max_kv_len, in.total_kv, field_kv_len, field_first_key);
+            read_segment(in.cu_seqlens_q, 1, in.max_q_len, in.total_q, sequence_q_len, sequence_first_q);
+            read_segment(in.cu_seqlens_kv, 2, in.max_kv_len, in.total_kv, sequence_kv_len, sequence_first_key);
             read_kv_len();
             find_visible();
-            for (int i = 0; i <= field_position_offset; i++) {
+            for (int i = 0; i <= sequence_position_offset; i++) {
                 Expr at = table.address() + cast<uint64_t>(b) * cast<uint64_t>(4 * num_sequence_fields);
                 code.run(store_u32(at + cast<uint64_t>(4 * i), cast<uint32_t>(fields[i])));
             }
@@ -94,7 +94,7 @@ private:
     void read_kv_len() {
         code.when(is_given(3), [&] {
             Expr count = element(in.kv_lens, b);
-            code.set(fields, field_kv_len, clamp(count, 0, in.max_kv_len));
+            code.set(fields, sequence_kv_len, clamp(count, 0, in.max_kv_len));
             report_unless(count >= 0 && count <= in.max_kv_len, 3);
         });
     }
@@ -104,8 +104,8 @@ private:
     void find_visible() {
         const Expr least = cast<int64_t>(std::numeric_limits<int32_t>::min());
         const Expr most = cast<int64_t>(std::numeric_limits<int32_t>::max());
-        Expr kv_len = code.let("kv_len", cast<int64_t>(fields[field_kv_len]));
-        Expr q_len = code.let("q_len", cast<int64_t>(fields[field_q_len]));
+        Expr kv_len = code.let("kv_len", cast<int64_t>(fields[sequence_kv_len]));
+        Expr q_len = code.let("q_len", cast<int64_t>(fields[sequence_q_len]));
         Registers offset = code.registers("offset", Int(64), 1);
         code.set(offset, 0, select(in.position == bottom_right, kv_len - q_len, cast<int64_t>(0)));
         code.when(is_given(4), [&] { code.set(offset, 0, cast<int64_t>(element(in.q_offsets, b))); });
@@ -114,9 +114,9 @@ private:
         Expr right = select(in.causal != 0, cast<int64_t>(0), cast<int64_t>(in.window_right));
         Expr end =
             select(in.causal != 0 || in.window_right >= 0, clamp(p + right + cast<int64_t>(1), -q_len, kv_len), kv_len);
-        code.set(fields, field_visible_begin, cast<int32_t>(begin));
-        code.set(fields, field_visible_end, cast<int32_t>(end));
-        code.set(fields, field_position_offset, cast<int32_t>(clamp(p, least, most)));
+        code.set(fields, sequence_visible_begin, cast<int32_t>(begin));
+        code.set(fields, sequence_visible_end, cast<int32_t>(end));
+        code.set(fields, sequence_position_offset, cast<int32_t>(clamp(p, least, most)));
     }
 };
 
@@ -127,18 +127,11 @@ Module sequences_module(const std::string &name, const Target &target) {
     Func func("sequences");
     const DeviceTensor table{func.name(), 2};
     const SequenceInputs in;
-    std::vector<Argument> arguments;
-    std::vector<DeviceTensor> tensors{in.cu_seqlens_q, in.cu_seqlens_kv, in.kv_lens, in.q_offsets, table};
-    for (int i = 0; i < 4; i++)
-        arguments.emplace_back(tensors[i].name, Argument::InputBuffer, Int(32), 1, ArgumentEstimates());
-    for (const Param<int32_t> &param : {in.batch, in.max_q_len, in.max_kv_len, in.total_q, in.total_kv, in.given,
-                                        in.position, in.causal, in.window_left, in.window_right}) {
-        arguments.emplace_back(param);
-    }
-    arguments.emplace_back(in.status);
+    std::vector<DeviceTensor> tensors = in.tensors();
+    tensors.push_back(table);
     Expr sequence = Launch::block(name) * threads + Launch::thread(name);
     return launch_module(
-        name, func, {Int(32)}, 2, arguments,
+        name, func, in.output_types(), in.arguments(),
         {name, ceil_div(in.batch, threads), threads, 0, tensors, {}, SequenceProgram(in, table, sequence).build()},
         target);
 }

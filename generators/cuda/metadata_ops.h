@@ -7,7 +7,6 @@
 
 namespace heed::cuda {
 
-constexpr int num_put_words = 256;
 constexpr int sequences_threads = 128;  // of a block of the second kernel
 
 // 32-bit words from the host to device memory as parameters of the launch: 64-bit scalars word0, word1, .. of two words

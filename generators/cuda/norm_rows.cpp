@@ -1,9 +1,9 @@
-#include "norm_rows.h"
+#include "generators/cuda/norm_rows.h"
 
-#include "../ceil_div.h"
-#include "index_math.h"
-#include "intrinsics.h"
-#include "layer_program.h"
+#include "generators/common/ceil_div.h"
+#include "generators/cuda/index_math.h"
+#include "generators/cuda/intrinsics.h"
+#include "generators/cuda/layer_program.h"
 
 namespace heed::cuda {
 
@@ -11,39 +11,41 @@ using namespace Halide;
 
 namespace {
 
-// n = (x - mean) * factor of a row x; the parameters that both kernels begin with.
+// n = (x - mean) * factor of a row x, of either kernel.
+HEED_LAUNCH_ARGUMENTS(NormInputs, HEED_CUDA_LAYER_NORM)
+HEED_LAUNCH_ARGUMENTS(NormGradientInputs, HEED_CUDA_LAYER_NORM_GRADIENT)
+
+template <typename Inputs>
 class NormRows : LayerProgram {
 public:
     NormRows(const std::string &name, ElementType type) : LayerProgram(name, type) {}
 
     // y = n * weight + bias
     Module forward(const Target &target) {
-        const Param<uint64_t> bias = parameter<uint64_t>("bias_first");
         each_row([&](int width) {
             const Moments m = moments(width);
             each_group(width, [&](const Expr &e) {
                 Elements values = load(x_row, e, width);
-                const Elements w = load_floats(code, weight + bytes_of(e, 4), width),
-                               b = load_floats(code, bias + bytes_of(e, 4), width);
+                const Elements w = load_floats(code, in.weight_first + bytes_of(e, 4), width),
+                               b = load_floats(code, in.bias_first + bytes_of(e, 4), width);
                 for (size_t i = 0; i < values.size(); i++) {
                     values[i] = code.let("y", (values[i] - m.mean) * m.factor * w[i] + b[i]);
                 }
                 elements.store(at(x_row, e), values);
             });
         });
-        return launch(ceil_div(rows, warps), target);
+        return launch(in, ceil_div(in.rows, warps), target);
     }
 
     // dx = factor * (g - mean(g) - n * mean(g * n)), g = dy * weight (Ba, Kiros, Hinton 2016, arXiv:1607.06450)
     Module backward(const Target &target) {
-        const Param<uint64_t> dy = parameter<uint64_t>("dy_first"), products = parameter<uint64_t>("products_first");
         each_row([&](int width) {
-            const Expr dy_row = code.let("dy_row", dy + row_offset);
+            const Expr dy_row = code.let("dy_row", in.dy_first + row_offset);
             const Moments m = moments(width);
             const auto normal = [&](const Expr &value) { return (value - m.mean) * m.factor; };
             const auto weighted = [&](const Expr &e) {
                 Elements g = load(dy_row, e, width);
-                const Elements w = load_floats(code, weight + bytes_of(e, 4), width);
+                const Elements w = load_floats(code, in.weight_first + bytes_of(e, 4), width);
                 for (size_t i = 0; i < g.size(); i++) g[i] = g[i] * w[i];
                 return g;
             };
@@ -62,26 +64,22 @@ public:
                     dx.push_back(code.let("dx", m.factor * (g[i] - mean_g - n * mean_gn)));
                     product.push_back(code.let("product", of_y[i] * n));
                 }
-                const Expr element = cast<uint64_t>(row) * cast<uint64_t>(length) + cast<uint64_t>(e);
-                store_floats(code, products + element * cast<uint64_t>(4), product);
+                const Expr element = cast<uint64_t>(row) * cast<uint64_t>(in.length) + cast<uint64_t>(e);
+                store_floats(code, in.products_first + element * cast<uint64_t>(4), product);
                 elements.store(at(dy_row, e), dx);
             });
         });
-        return launch(ceil_div(rows, warps), target);
+        return launch(in, ceil_div(in.rows, warps), target);
     }
 
 private:
+    const Inputs in;
     static constexpr int warps = layer_threads / 32;
 
     struct Moments {
         Expr mean, factor;
     };
 
-    const Param<int32_t> rows = parameter<int32_t>("rows"), length = parameter<int32_t>("length");
-    const Param<int32_t> wide = parameter<int32_t>("wide");  // 1: rows are whole chunks of 16 bytes
-    const Param<float> epsilon = parameter<float>("epsilon");
-    const Param<uint64_t> x = parameter<uint64_t>("x_first"),
-                          weight = parameter<uint64_t>("weight_first");  // addresses
     Expr row, lane, row_offset, x_row;
 
     Expr at(const Expr &first, const Expr &e) { return first + bytes_of(e, elements.size()); }
@@ -91,20 +89,20 @@ private:
     void each_row(const std::function<void(int)> &body) {
         const Expr thread = Launch::thread(name);
         row = code.let("row", Launch::block(name) * warps + thread / 32);
-        code.when(row < rows, [&] {
+        code.when(row < in.rows, [&] {
             lane = code.let("lane", thread % 32);
-            row_offset = code.let("row_offset", cast<uint64_t>(row) * bytes_of(length, elements.size()));
-            x_row = code.let("x_row", x + row_offset);
+            row_offset = code.let("row_offset", cast<uint64_t>(row) * bytes_of(in.length, elements.size()));
+            x_row = code.let("x_row", in.x_first + row_offset);
             code.when(
-                wide != 0, [&] { body(elements.width()); }, [&] { body(1); });
+                in.wide != 0, [&] { body(elements.width()); }, [&] { body(1); });
         });
     }
 
     // body(first element) for this lane's groups of `width` elements of the row.
     void each_group(int width, const std::function<void(const Expr &)> &body) {
-        code.loop("round", ceil_div(length, 32 * width), [&](const Expr &round) {
+        code.loop("round", ceil_div(in.length, 32 * width), [&](const Expr &round) {
             const Expr e = code.let("e", (round * 32 + lane) * width);
-            code.when(e < length, [&] { body(e); });
+            code.when(e < in.length, [&] { body(e); });
         });
     }
 
@@ -119,7 +117,7 @@ private:
             const Expr other = code.let("other", from_lane(total[0], mask));
             code.set(total, 0, total[0] + other);
         }
-        return code.let("mean", strict_float(total[0] / cast<float>(length)));
+        return code.let("mean", strict_float(total[0] / cast<float>(in.length)));
     }
 
     Moments moments(int width) {
@@ -129,18 +127,18 @@ private:
             for (Expr &value : values) value = (value - center) * (value - center);
             return values;
         });
-        return {center, code.let("factor", strict_float(1.f / sqrt(variance + epsilon)))};
+        return {center, code.let("factor", strict_float(1.f / sqrt(variance + in.epsilon)))};
     }
 };
 
 }  // namespace
 
 Module layer_norm_module(const std::string &name, ElementType type, const Target &target) {
-    return NormRows(name, type).forward(target);
+    return NormRows<NormInputs>(name, type).forward(target);
 }
 
 Module layer_norm_gradient_module(const std::string &name, ElementType type, const Target &target) {
-    return NormRows(name, type).backward(target);
+    return NormRows<NormGradientInputs>(name, type).backward(target);
 }
 
 }  // namespace heed::cuda

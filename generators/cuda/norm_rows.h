@@ -3,12 +3,12 @@
 
 #include <string>
 
-#include "../element_type.h"
+#include "generators/common/element_type.h"
 #include "Halide.h"
 
 namespace heed::cuda {
 
-// The formulas of generators/layer_norm.cpp, in place.
+// The formulas of generators/ops/layer_norm.cpp, in place.
 Halide::Module layer_norm_module(const std::string &name, ElementType type, const Halide::Target &target);
 
 // dy becomes dx; the products of dy with the normalised row, whose sums over rows are the weight's gradient, are f32.

@@ -1,12 +1,13 @@
-#include "probs_rows.h"
+#include "generators/cuda/probs_rows.h"
 
-#include "../attention_probs.h"
-#include "../ceil_div.h"
-#include "device_faults.h"
-#include "intrinsics.h"
-#include "launch.h"
-#include "row_elements.h"
-#include "sequence_field.h"
+#include "generators/attention/probs.h"
+#include "generators/common/ceil_div.h"
+#include "generators/cuda/device_faults.h"
+#include "generators/contract/cuda_arguments.h"
+#include "generators/cuda/intrinsics.h"
+#include "generators/cuda/launch_arguments.h"
+#include "generators/cuda/row_elements.h"
+#include "generators/cuda/sequence_field.h"
 
 namespace heed::cuda {
 
@@ -14,48 +15,12 @@ using namespace Halide;
 
 namespace {
 
-struct ProbsInputs {
-    DeviceTensor q{"q", 4}, k{"k", 4}, k_scale{"k_scale", 3}, mask{"mask", 4}, bias{"bias", 4}, bias_16{"bias_16", 4},
-        sink{"sink", 1}, slopes{"alibi_slopes", 1}, page_table{"page_table", 2}, table{"tasks", 2};
-    Param<int32_t> sequences{"sequences"}, first_sequence{"first_sequence"};  // of this launch
-    Param<int32_t> max_q_len{"max_q_len"}, max_kv_len{"max_kv_len"}, page_size{"page_size"};
-    // Not 0: no table is read; every sequence has uniform_q_len queries, max_kv_len keys and these values.
-    Param<int32_t> uniform{"uniform"}, uniform_q_len{"uniform_q_len"}, visible_begin{"visible_begin"},
-        visible_end{"visible_end"}, position_offset{"position_offset"};
-    Param<int32_t> mode{"mode"}, mask_form{"mask_form"}, bias_form{"bias_form"}, symmetric{"alibi_symmetric"};
-    Param<int32_t> as_f32{"as_f32"};  // the result is f32 rather than in the type of q
-    Param<float> scale{"scale"}, softcap{"softcap"};
-    Param<uint64_t> device_status{"device_status"};                                                // an address or 0
-    Param<uint64_t> out{"out"}, out_batch{"out_batch"}, out_head{"out_head"}, out_row{"out_row"};  // strides in bytes
-
-    std::vector<DeviceTensor> tensors() const {
-        return {q, k, k_scale, mask, bias, bias_16, sink, slopes, page_table, table};
-    }
-    std::vector<Argument> arguments(ElementType type, ElementType kv_type) const {
-        const Type types[] = {stored_type(type), stored_type(kv_type),
-                              Float(32),         UInt(8),
-                              Float(32),         UInt(16),
-                              Float(32),         Float(32),
-                              Int(32),           Int(32)};
-        std::vector<Argument> result;
-        for (const DeviceTensor &t : tensors()) {
-            result.emplace_back(t.name, Argument::InputBuffer, types[result.size()], t.dimensions, ArgumentEstimates());
-        }
-        for (const auto &param :
-             {sequences, first_sequence, max_q_len, max_kv_len, page_size, uniform, uniform_q_len, visible_begin,
-              visible_end, position_offset, mode, mask_form, bias_form, symmetric, as_f32}) {
-            result.emplace_back(param);
-        }
-        for (const auto &param : {scale, softcap}) result.emplace_back(param);
-        for (const auto &param : {device_status, out, out_batch, out_head, out_row}) result.emplace_back(param);
-        return result;
-    }
-};
+HEED_LAUNCH_ARGUMENTS(ProbsInputs, HEED_CUDA_ATTENTION_PROBS)
 
 class ProbsProgram {
 public:
     ProbsProgram(const std::string &name, ElementType type, ElementType kv_type)
-        : name(name), type(type), kv_type(kv_type), elements(type, code) {}
+        : name(name), type(type), kv_type(kv_type), in({type, kv_type}), elements(type, code) {}
 
     Module module(const Target &target) {
         constexpr int warps = probs_threads / 32;
@@ -73,7 +38,7 @@ public:
         });
         const Expr blocks = ceil_div(in.sequences * in.q.extent(1) * in.max_q_len, warps);
         const Launch launch = {name, blocks, probs_threads, 0, in.tensors(), {}, code.finish()};
-        return launch_module(name, Func("probs"), {UInt(8)}, 1, in.arguments(type, kv_type), launch, target);
+        return launch_module(name, Func("probs"), in.output_types(), in.arguments(), launch, target);
     }
 
 private:
@@ -95,7 +60,7 @@ private:
 
     void read_sequence() {
         field = read_sequence_fields(
-            code, in.table, sequence, in.uniform,
+            code, in.tasks, sequence, in.uniform,
             {in.uniform_q_len, 0, in.max_kv_len, 0, in.visible_begin, in.visible_end, in.position_offset});
         begin = code.let("begin", first_visible(i, field.visible_begin));
         end = code.let("end", end_visible(i, field.visible_end, field.kv_len));
@@ -112,7 +77,7 @@ private:
         const Registers of_head = code.registers("of_head", Float(32), 2);
         code.set(of_head, 0, negative_infinity());
         code.set(of_head, 1, 0.f);
-        const DeviceTensor tensors[] = {in.sink, in.slopes};
+        const DeviceTensor tensors[] = {in.sink, in.alibi_slopes};
         for (int n = 0; n < 2; n++) {
             code.when(tensors[n].address() != cast<uint64_t>(0), [&] {
                 code.set(of_head, n, load_f32(tensors[n].address() + element_bytes(head, tensors[n].stride(0), 4)));
@@ -228,7 +193,7 @@ private:
         }
         const Expr distance = token_distance(j, i, field.position_offset);
         code.when(!is_negative_infinity(added[0]), [&] {
-            code.set(result, 0, bits(capped + (added[0] + alibi(slope, distance, cast<uint8_t>(in.symmetric)))));
+            code.set(result, 0, bits(capped + (added[0] + alibi(slope, distance, cast<uint8_t>(in.alibi_symmetric)))));
         });
     }
 

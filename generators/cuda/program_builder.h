@@ -6,9 +6,9 @@
 #include <functional>
 #include <vector>
 
-#include "attention_program.h"
-#include "index_math.h"
-#include "intrinsics.h"
+#include "generators/cuda/attention_program.h"
+#include "generators/cuda/index_math.h"
+#include "generators/cuda/intrinsics.h"
 
 namespace heed::cuda {
 

@@ -7,8 +7,8 @@
 // transposed, they are two columns of two keys: two tiles of the output share 16 columns, in turns.
 #include <limits>
 
-#include "../score_mod.h"
-#include "program_builder.h"
+#include "generators/attention/score_mod.h"
+#include "generators/cuda/program_builder.h"
 
 namespace heed::cuda {
 

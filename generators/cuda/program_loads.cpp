@@ -1,6 +1,6 @@
 // Rows of Q, K and V from global to shared memory.
-#include "device_faults.h"
-#include "program_builder.h"
+#include "generators/cuda/device_faults.h"
+#include "generators/cuda/program_builder.h"
 
 namespace heed::cuda {
 

@@ -1,6 +1,6 @@
 // One block of keys: the logits, what changes and what hides them.
-#include "../score_mod.h"
-#include "program_builder.h"
+#include "generators/attention/score_mod.h"
+#include "generators/cuda/program_builder.h"
 
 namespace heed::cuda {
 

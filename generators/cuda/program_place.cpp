@@ -1,9 +1,9 @@
 // Where a block stands: its rows, its sequence, the keys that it sees, their addresses, its registers.
-#include "../ceil_div.h"
-#include "../score_mod.h"
-#include "index_math.h"
-#include "program_builder.h"
-#include "sequence_field.h"
+#include "generators/common/ceil_div.h"
+#include "generators/attention/score_mod.h"
+#include "generators/cuda/index_math.h"
+#include "generators/cuda/program_builder.h"
+#include "generators/cuda/sequence_field.h"
 
 namespace heed::cuda {
 
@@ -57,7 +57,7 @@ ProgramBuilder::Query ProgramBuilder::query_of(const Expr &row) const {
 
 void ProgramBuilder::read_sequence() {
     const SequenceFields fields =
-        read_sequence_fields(code, in.sequences, sequence, in.uniform,
+        read_sequence_fields(code, in.tasks, sequence, in.uniform,
                              {in.max_q_len, 0, in.max_kv_len, 0, in.visible_begin, in.visible_end, in.position_offset});
     q_len = fields.q_len;
     first_q = fields.first_q;

@@ -1,6 +1,6 @@
 // What a row's state makes of it: out and lse.
-#include "../score_mod.h"
-#include "program_builder.h"
+#include "generators/attention/score_mod.h"
+#include "generators/cuda/program_builder.h"
 
 namespace heed::cuda {
 

@@ -1,6 +1,6 @@
 // A user's score function: its logits, what it hides, blocks of keys that it skips.
-#include "../score_mod.h"
-#include "program_builder.h"
+#include "generators/attention/score_mod.h"
+#include "generators/cuda/program_builder.h"
 
 namespace heed::cuda {
 

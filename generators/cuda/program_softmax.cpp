@@ -1,7 +1,7 @@
 // One block of keys: the online softmax, and the values by its weights.
-#include "../dropout.h"
-#include "../score_mod.h"
-#include "program_builder.h"
+#include "generators/attention/dropout.h"
+#include "generators/attention/score_mod.h"
+#include "generators/cuda/program_builder.h"
 
 namespace heed::cuda {
 

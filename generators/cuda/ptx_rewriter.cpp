@@ -1,4 +1,4 @@
-#include "ptx_rewriter.h"
+#include "generators/cuda/ptx_rewriter.h"
 
 #include <regex>
 #include <set>
@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "intrinsics.h"
+#include "generators/cuda/intrinsics.h"
 
 namespace heed::cuda {
 

@@ -1,6 +1,6 @@
-#include "row_elements.h"
+#include "generators/cuda/row_elements.h"
 
-#include "intrinsics.h"
+#include "generators/cuda/intrinsics.h"
 
 namespace heed::cuda {
 

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "../element_type.h"
-#include "device_code.h"
+#include "generators/common/element_type.h"
+#include "generators/cuda/device_code.h"
 
 namespace heed::cuda {
 

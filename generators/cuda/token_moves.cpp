@@ -1,12 +1,12 @@
-#include "token_moves.h"
+#include "generators/cuda/token_moves.h"
 
 #include <functional>
 
-#include "../ceil_div.h"
-#include "index_math.h"
-#include "intrinsics.h"
-#include "row_elements.h"
-#include "token_segments.h"
+#include "generators/common/ceil_div.h"
+#include "generators/cuda/index_math.h"
+#include "generators/cuda/intrinsics.h"
+#include "generators/cuda/row_elements.h"
+#include "generators/cuda/token_segments.h"
 
 namespace heed::cuda {
 
@@ -182,7 +182,7 @@ private:
         });
     }
 
-    // generators/kv_append.cpp has the same arithmetic for CPUs.
+    // generators/ops/kv_append.cpp has the same arithmetic for CPUs.
     Expr store_scale(const Expr &row, const Expr &lane, const Expr &largest) {
         const Expr scale = code.let("scale", select(largest >= 0x7f800000, 0x7fc00000,
                                                     bits_of(strict_float(reinterpret<float>(largest) / 127.f))));
@@ -209,7 +209,7 @@ private:
 
     Module module(const Target &target) {
         const Launch launch = {name, in.segments * segment_blocks, move_threads, 0, {}, host_values, code.finish()};
-        return launch_module(name, Func("moved"), {UInt(8)}, 1, in.arguments(), launch, target);
+        return launch_module(name, Func("moved"), in.output_types(), in.arguments(), launch, target);
     }
 };
 

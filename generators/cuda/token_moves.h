@@ -1,15 +1,14 @@
 #pragma once
-// Kernels that move rows of heads from tokens to tokens (runtime/kernel.h: rope, kv_append and kv_copy on CUDA). One
-// launch moves up to num_segments segments, runs of neighbouring tokens, whose places travel as its parameters.
+// Kernels that move rows of heads from tokens to tokens (HEED_CUDA_MOVE_TOKENS: rope, kv_append and kv_copy). One
+// launch moves up to num_move_segments segments, runs of neighbouring tokens, whose places travel as its parameters.
 
 #include <string>
 
-#include "../element_type.h"
+#include "generators/common/element_type.h"
 #include "Halide.h"
 
 namespace heed::cuda {
 
-constexpr int num_segments = 32, segment_words = 4;
 constexpr int move_threads = 256;  // of a block
 
 // Copies rows, the first 2 * num_pairs elements rotated by tables.

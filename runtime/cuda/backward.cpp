@@ -21,8 +21,6 @@ namespace {
 // A launch numbers its rows, and its blocks, with 32 bits.
 constexpr int64_t max_rows = int64_t{1} << 30;
 constexpr int32_t row_block = 64;   // blocks of rows of any kernel divide it
-constexpr int64_t stat_floats = 2;  // of a row
-enum Side : int32_t { side_keys, side_queries };
 
 class Backward {
 public:
@@ -41,10 +39,10 @@ public:
         const bool has_queries = p_.batch > 0 && p_.max_q_len > 0, has_keys = p_.batch > 0 && p_.max_kv_len > 0;
         if (!status && has_queries) status = launch(Op::attention_backward_stats);
         if (!status && has_keys && (gradients_.dk.data != nullptr || gradients_.dv.data != nullptr)) {
-            status = launch_sums(side_keys);
+            status = launch_sums(backward_keys);
         }
         if (!status && has_queries && gradients_.dq.data != nullptr) {
-            status = launch_sums(side_queries);
+            status = launch_sums(backward_queries);
         }
         if (!status && gradients_.dbias.data != nullptr && plan_.views.bias.span > 0) {
             status = launch(Op::attention_backward_bias);
@@ -80,72 +78,63 @@ private:
     }
 
     // On tensor cores where there is a row for them.
-    heed_status launch_sums(Side side) {
+    heed_status launch_sums(BackwardSide side) {
         const OpKernel *const cores =
-            find_backward_cores(side == side_keys ? Op::attention_backward_keys : Op::attention_backward_queries,
+            find_backward_cores(side == backward_keys ? Op::attention_backward_keys : Op::attention_backward_queries,
                                 p_.dtype, std::max(p_.head_dim, p_.head_dim_v), session_.capability());
         return cores == nullptr ? launch(Op::attention_backward, side) : launch(*cores, side);
     }
 
-    heed_status launch(Op op, Side side = side_keys) {
+    heed_status launch(Op op, BackwardSide side = backward_keys) {
         const OpKernel *row = nullptr;
         const heed_status status = session_.find(op, p_.dtype, p_.dtype, &row);
         return status ? status : launch(*row, side);
     }
 
-    heed_status launch(const OpKernel &row, Side side) {
-        const KernelBuffer dout = like(call_.out, gradients_.dout), dq = like(call_.q, gradients_.dq),
-                           dk = like(call_.k, gradients_.dk), dv = like(call_.v, gradients_.dv);
-        // By its address: it has the bias' type.
-        KernelBuffer dbias = {nullptr, HEED_U8, 4, {}, {}};
-        if (p_.has_bias) dbias = kernel_buffer(gradients_.dbias.data, HEED_U8, dbias_view(p_, plan_.views));
-        const int32_t symmetric = p_.alibi_symmetric, side_number = side,
-                      all_keys = p_.kv_storage == HEED_KV_CONTIGUOUS;
-        char *const workspace = static_cast<char *>(args_.workspace);
-        const uint64_t stats = cuda::address_of(workspace + layout_.stats),
-                       dsink = cuda::address_of(gradients_.dsink.data);
-        const KernelBuffer written = cuda::named(args_.workspace);
-        const std::initializer_list<OpArgument> arguments = {call_.q,
-                                                             call_.k,
-                                                             call_.v,
-                                                             call_.out,
-                                                             call_.lse,
-                                                             dout,
-                                                             call_.mask,
-                                                             call_.bias,
-                                                             call_.bias_16,
-                                                             call_.sink,
-                                                             call_.alibi_slopes,
-                                                             call_.tasks,
-                                                             dq,
-                                                             dk,
-                                                             dv,
-                                                             dbias,
-                                                             p_.batch,
-                                                             p_.max_q_len,
-                                                             p_.max_kv_len,
-                                                             call_.uniform,
-                                                             call_.visible_begin,
-                                                             call_.visible_end,
-                                                             call_.position_offset,
-                                                             call_.mask_form,
-                                                             call_.bias_form,
-                                                             symmetric,
-                                                             side_number,
-                                                             all_keys,
-                                                             layout_.stat_rows,
-
-                                                             call_.scale,
-                                                             call_.softcap,
-                                                             call_.dropout_scale,
-                                                             call_.dropout_seed,
-                                                             call_.dropout_offset,
-                                                             call_.dropout_threshold,
-                                                             stats,
-
-                                                             dsink,
-                                                             written};
-        return cuda::launch_op(row, arguments.begin(), static_cast<int>(arguments.size()), session_.launches());
+    heed_status launch(const OpKernel &row, BackwardSide side) {
+        cuda::BackwardArguments arguments;
+        arguments.q = call_.q;
+        arguments.k = call_.k;
+        arguments.v = call_.v;
+        arguments.out = call_.out;
+        arguments.lse = call_.lse;
+        arguments.dout = like(call_.out, gradients_.dout);
+        arguments.mask = call_.mask;
+        arguments.bias = call_.bias;
+        arguments.bias_16 = call_.bias_16;
+        arguments.sink = call_.sink;
+        arguments.alibi_slopes = call_.alibi_slopes;
+        arguments.tasks = call_.tasks;
+        arguments.dq = like(call_.q, gradients_.dq);
+        arguments.dk = like(call_.k, gradients_.dk);
+        arguments.dv = like(call_.v, gradients_.dv);
+        arguments.dbias = {nullptr, HEED_U8, 4, {}, {}};
+        if (p_.has_bias) {
+            arguments.dbias = kernel_buffer(gradients_.dbias.data, HEED_U8, dbias_view(p_, plan_.views));
+        }
+        arguments.batch = p_.batch;
+        arguments.max_q_len = p_.max_q_len;
+        arguments.max_kv_len = p_.max_kv_len;
+        arguments.uniform = call_.uniform;
+        arguments.visible_begin = call_.visible_begin;
+        arguments.visible_end = call_.visible_end;
+        arguments.position_offset = call_.position_offset;
+        arguments.mask_form = call_.mask_form;
+        arguments.bias_form = call_.bias_form;
+        arguments.alibi_symmetric = call_.alibi_symmetric;
+        arguments.side = side;
+        arguments.all_keys = p_.kv_storage == HEED_KV_CONTIGUOUS;
+        arguments.stat_rows = layout_.stat_rows;
+        arguments.scale = call_.scale;
+        arguments.softcap = call_.softcap;
+        arguments.dropout_scale = call_.dropout_scale;
+        arguments.dropout_seed = call_.dropout_seed;
+        arguments.dropout_offset = call_.dropout_offset;
+        arguments.dropout_threshold = call_.dropout_threshold;
+        arguments.stats = cuda::address_of(static_cast<char *>(args_.workspace) + layout_.stats);
+        arguments.dsink = cuda::address_of(gradients_.dsink.data);
+        arguments.named = cuda::named(args_.workspace);
+        return cuda::launch_op(row, arguments, session_.launches());
     }
 };
 
@@ -176,7 +165,7 @@ bool append_parts(const heed_problem &p, int64_t table_rows, CudaBackwardLayout 
     const int64_t stat_rows = round_up(p.max_q_len, row_block);
     layout->stat_rows = static_cast<int32_t>(stat_rows);
     const Size rows = Size{p.batch} * p.num_heads * stat_rows;
-    layout->stats = append_part(&total, rows * stat_floats * int64_t{sizeof(float)});
+    layout->stats = append_part(&total, rows * backward_stat_bytes);
     layout->total = total.value;
     return total.fits;
 }

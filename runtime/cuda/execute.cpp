@@ -5,8 +5,6 @@
 // context is not the current one. Nothing is allocated, copied or waited for.
 #include "cuda/execute.h"
 
-#include <iterator>
-
 #include "cuda/contexts.h"
 #include "cuda/launches.h"
 #include "cuda/sequence_table.h"
@@ -22,12 +20,17 @@ using cuda::Launches;
 // Ragged tensors have one batch index.
 heed_status launch_merge(const heed_plan &plan, KernelCall call, Launches *launches) {
     if (plan.problem.q_storage == HEED_Q_VARLEN) call.out.extent[3] = call.lse.extent[3] = call.states.extent[3] = 1;
-    const OpArgument arguments[] = {call.states, call.sink, call.num_splits, call.out, call.lse};
-    return cuda::launch_op(*plan.merge_row, arguments, static_cast<int>(std::size(arguments)), *launches);
+    cuda::MergeSplitsArguments arguments;
+    arguments.states = call.states;
+    arguments.sink = call.sink;
+    arguments.num_splits = call.num_splits;
+    arguments.out = call.out;
+    arguments.lse = call.lse;
+    return cuda::launch_op(*plan.merge_row, arguments, *launches);
 }
 
 heed_status launch_attention(const heed_plan &plan, const heed_args &args, Launches *launches) {
-    KernelCall call = make_call(plan, args);
+    const KernelCall call = make_call(plan, args);
     const heed_status status = cuda::launch_kernel(*plan.row, call, *launches);
     return status || plan.merge_row == nullptr ? status : launch_merge(plan, call, launches);
 }

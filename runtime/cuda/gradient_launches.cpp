@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cinttypes>
-#include <initializer_list>
 
 #include "cuda/linear_launches.h"
 #include "cuda/op_session.h"
@@ -14,12 +13,12 @@ namespace {
 
 constexpr int64_t slice_rows = 128;  // of sums over columns
 
-heed_status launch(const heed_execution &execution, Op op, heed_dtype dtype,
-                   std::initializer_list<OpArgument> arguments) {
+template <typename Arguments>
+heed_status launch(const heed_execution &execution, Op op, heed_dtype dtype, const Arguments &arguments) {
     OpSession session;
     const heed_status status = session.open(execution, op, dtype, dtype);
     if (status) return status;
-    return launch_op(session.row(), arguments.begin(), static_cast<int>(arguments.size()), session.launches());
+    return launch_op(session.row(), arguments, session.launches());
 }
 
 // Blocks of rows_per_block x columns_per_block.
@@ -42,9 +41,16 @@ heed_status launch_transpose(const heed_execution &execution, heed_dtype dtype, 
                              int64_t to_columns) {
     if (const heed_status status = check_blocks(to_columns, m.columns, 32, 32)) return status;
     const int64_t bytes = dtype_bytes(dtype);
-    return launch(execution, Op::transpose, dtype,
-                  {narrow(m.rows), narrow(m.columns), narrow(to_columns), word(m.from_stride * bytes),
-                   word(m.to_stride * bytes), address_of(m.from), address_of(m.to), named(m.to)});
+    TransposeArguments arguments;
+    arguments.rows = narrow(m.rows);
+    arguments.columns = narrow(m.columns);
+    arguments.to_columns = narrow(to_columns);
+    arguments.from_stride = word(m.from_stride * bytes);
+    arguments.to_stride = word(m.to_stride * bytes);
+    arguments.from_first = address_of(m.from);
+    arguments.to_first = address_of(m.to);
+    arguments.named = named(m.to);
+    return launch(execution, Op::transpose, dtype, arguments);
 }
 
 heed_status launch_copy_rows(const heed_execution &execution, heed_dtype dtype, const MatrixMove &m,
@@ -53,10 +59,18 @@ heed_status launch_copy_rows(const heed_execution &execution, heed_dtype dtype, 
     const int64_t bytes = dtype_bytes(dtype);
     const uint64_t from_stride = word(m.from_stride * bytes), to_stride = word(m.to_stride * bytes);
     const uint64_t all = from_stride | to_stride | word(m.columns * bytes) | address_of(m.from) | address_of(m.to);
-    const int32_t wide = all % 16 == 0, true_hides = padding.true_hides;
-    return launch(execution, Op::copy_rows, dtype,
-                  {narrow(m.rows), narrow(m.columns), wide, true_hides, from_stride, to_stride, address_of(m.from),
-                   address_of(m.to), address_of(padding.bytes), named(m.to)});
+    CopyRowsArguments arguments;
+    arguments.rows = narrow(m.rows);
+    arguments.columns = narrow(m.columns);
+    arguments.wide = all % 16 == 0;
+    arguments.true_hides = padding.true_hides;
+    arguments.from_stride = from_stride;
+    arguments.to_stride = to_stride;
+    arguments.from_first = address_of(m.from);
+    arguments.to_first = address_of(m.to);
+    arguments.padding_first = address_of(padding.bytes);
+    arguments.named = named(m.to);
+    return launch(execution, Op::copy_rows, dtype, arguments);
 }
 
 heed_status launch_add(const heed_execution &execution, const MatrixSum &s) {
@@ -64,11 +78,22 @@ heed_status launch_add(const heed_execution &execution, const MatrixSum &s) {
     const heed_dtype dtype = s.from_dtype == HEED_F32 ? s.to_dtype : s.from_dtype;
     const WeightSource &place = s.place;
     void *const to = const_cast<void *>(place.data);
-    const int32_t placed = s.from_placed, from_f32 = s.from_dtype == HEED_F32, to_f32 = s.to_dtype == HEED_F32;
-    return launch(execution, Op::add, dtype,
-                  {narrow(s.rows), narrow(s.columns), place.n_block, place.k_block, placed, from_f32, to_f32,
-                   word(place.n_outer), word(place.n_inner), word(place.k_outer), word(place.k_inner),
-                   address_of(s.from), address_of(to), named(to)});
+    AddArguments arguments;
+    arguments.rows = narrow(s.rows);
+    arguments.columns = narrow(s.columns);
+    arguments.row_block = place.n_block;
+    arguments.column_block = place.k_block;
+    arguments.from_placed = s.from_placed;
+    arguments.from_is_f32 = s.from_dtype == HEED_F32;
+    arguments.to_is_f32 = s.to_dtype == HEED_F32;
+    arguments.row_outer = word(place.n_outer);
+    arguments.row_inner = word(place.n_inner);
+    arguments.column_outer = word(place.k_outer);
+    arguments.column_inner = word(place.k_inner);
+    arguments.from_first = address_of(s.from);
+    arguments.to_first = address_of(to);
+    arguments.named = named(to);
+    return launch(execution, Op::add, dtype, arguments);
 }
 
 int64_t column_sums_scratch(int64_t rows, int64_t columns) {
@@ -80,10 +105,18 @@ heed_status launch_column_sums(const heed_execution &execution, const ColumnSums
     const auto sum_slices = [&](int64_t rows_of_slice) {
         if (const heed_status status = check_blocks(s.rows, s.columns, rows_of_slice, 32)) return status;
         const heed_dtype dtype = s.from_dtype == HEED_F32 ? s.to_dtype : s.from_dtype;
-        const int32_t adds = s.adds, from_f32 = s.from_dtype == HEED_F32, to_f32 = s.to_dtype == HEED_F32;
-        return launch(execution, Op::column_sums, dtype,
-                      {narrow(s.rows), narrow(s.columns), narrow(rows_of_slice), adds, from_f32, to_f32,
-                       word(s.from_stride), address_of(s.from), address_of(s.to), named(s.to)});
+        ColumnSumsArguments arguments;
+        arguments.rows = narrow(s.rows);
+        arguments.columns = narrow(s.columns);
+        arguments.slice_rows = narrow(rows_of_slice);
+        arguments.adds = s.adds;
+        arguments.from_is_f32 = s.from_dtype == HEED_F32;
+        arguments.to_is_f32 = s.to_dtype == HEED_F32;
+        arguments.from_stride = word(s.from_stride);
+        arguments.from_first = address_of(s.from);
+        arguments.to_first = address_of(s.to);
+        arguments.named = named(s.to);
+        return launch(execution, Op::column_sums, dtype, arguments);
     };
     if (s.rows > slice_rows) {
         s.to = s.scratch;
@@ -107,9 +140,14 @@ heed_status launch_clip_gradient(const heed_execution &execution, heed_dtype dty
         const int64_t count = std::min(elements - first, most);
         const char *const from = static_cast<const char *>(x) + first * bytes;
         char *const to = static_cast<char *>(gradient) + first * bytes;
-        const int32_t wide = (address_of(from) | address_of(to) | word(count * bytes)) % 16 == 0;
-        status = launch(execution, Op::clip_gradient, dtype,
-                        {narrow(count), wide, limit, address_of(from), address_of(to), named(to)});
+        ClipGradientArguments arguments;
+        arguments.count = narrow(count);
+        arguments.wide = (address_of(from) | address_of(to) | word(count * bytes)) % 16 == 0;
+        arguments.limit = limit;
+        arguments.x_first = address_of(from);
+        arguments.gradient_first = address_of(to);
+        arguments.named = named(to);
+        status = launch(execution, Op::clip_gradient, dtype, arguments);
     }
     return status;
 }
@@ -117,10 +155,17 @@ heed_status launch_clip_gradient(const heed_execution &execution, heed_dtype dty
 heed_status launch_norm_gradient(const heed_execution &execution, heed_dtype dtype, const NormGradientRows &n) {
     if (const heed_status status = check_blocks(n.rows, n.length, 8, n.length)) return status;
     const uint64_t row_bytes = word(int64_t{n.length} * dtype_bytes(dtype));
-    const int32_t wide = (address_of(n.x) | address_of(n.dy) | row_bytes) % 16 == 0;
-    return launch(execution, Op::layer_norm_gradient, dtype,
-                  {narrow(n.rows), n.length, wide, n.epsilon, address_of(n.x), address_of(n.weight), address_of(n.dy),
-                   address_of(n.products), named(n.dy)});
+    LayerNormGradientArguments arguments;
+    arguments.rows = narrow(n.rows);
+    arguments.length = n.length;
+    arguments.wide = (address_of(n.x) | address_of(n.dy) | row_bytes) % 16 == 0;
+    arguments.epsilon = n.epsilon;
+    arguments.x_first = address_of(n.x);
+    arguments.weight_first = address_of(n.weight);
+    arguments.dy_first = address_of(n.dy);
+    arguments.products_first = address_of(n.products);
+    arguments.named = named(n.dy);
+    return launch(execution, Op::layer_norm_gradient, dtype, arguments);
 }
 
 namespace {

@@ -6,10 +6,13 @@
 namespace heed::cuda {
 namespace {
 
-heed_status run(const char *name, int (*call)(void **), void **argv, const KernelContext &context) {
-    Launches &launches = *context.launches;
+heed_status run(const char *name, int (*call)(void **), const ArgumentList &list, Launches &launches) {
+    KernelContext context = {};
+    context.launches = &launches;
+    void *user_context = &context;
+    HalideArguments arguments(list, &user_context, HEED_CUDA);
     launches.count = 0;
-    const int code = call(argv);
+    const int code = call(arguments.argv());
     if (launches.status) return launches.status;
     if (code != 0) {
         return fail(HEED_INTERNAL, "kernel %s failed with code %d: %s", name, code,
@@ -21,20 +24,14 @@ heed_status run(const char *name, int (*call)(void **), void **argv, const Kerne
 
 }  // namespace
 
-heed_status launch_kernel(const Kernel &row, KernelCall &call, Launches &launches) {
-    KernelContext context = {};
-    context.launches = &launches;
-    void *user_context = &context;
-    AttentionArguments arguments(call, &user_context, HEED_CUDA);
-    return run(row.name, row.call, arguments.argv(), context);
+heed_status launch_kernel(const Kernel &row, const KernelCall &call, Launches &launches) {
+    ArgumentList list;
+    call.list_to(&list);
+    return run(row.name, row.call, list, launches);
 }
 
-heed_status launch_op(const OpKernel &row, const OpArgument *arguments, int num_arguments, Launches &launches) {
-    KernelContext context = {};
-    context.launches = &launches;
-    void *user_context = &context;
-    OpArguments packed(arguments, num_arguments, &user_context, HEED_CUDA);
-    return run(row.name, row.call, packed.argv(), context);
+heed_status launch_op(const OpKernel &row, const ArgumentList &list, Launches &launches) {
+    return run(row.name, row.call, list, launches);
 }
 
 }  // namespace heed::cuda

@@ -18,8 +18,14 @@ struct Launches {
 };
 
 // Run a row's host code, which makes one launch.
-heed_status launch_kernel(const Kernel &row, KernelCall &call, Launches &launches);
-heed_status launch_op(const OpKernel &row, const OpArgument *arguments, int num_arguments, Launches &launches);
+heed_status launch_kernel(const Kernel &row, const KernelCall &call, Launches &launches);
+heed_status launch_op(const OpKernel &row, const ArgumentList &arguments, Launches &launches);
+template <typename Arguments>
+heed_status launch_op(const OpKernel &row, const Arguments &arguments, Launches &launches) {
+    ArgumentList list;
+    arguments.list_to(&list);
+    return launch_op(row, list, launches);
+}
 
 inline uint64_t address_of(const void *data) { return reinterpret_cast<uintptr_t>(data); }
 

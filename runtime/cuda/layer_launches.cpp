@@ -1,21 +1,11 @@
 #include "cuda/layer_launches.h"
 
 #include <algorithm>
-#include <initializer_list>
-#include <iterator>
 
 #include "cuda/op_session.h"
 #include "status.h"
 
 namespace heed::cuda {
-namespace {
-
-heed_status launch(OpSession *session, std::initializer_list<OpArgument> arguments) {
-    return launch_op(session->row(), arguments.begin(), static_cast<int>(arguments.size()), session->launches());
-}
-
-}  // namespace
-
 heed_status launch_clip(const heed_execution &execution, heed_dtype dtype, void *data, int64_t elements, float limit) {
     OpSession session;
     heed_status status = session.open(execution, Op::clip, dtype, dtype);
@@ -23,8 +13,13 @@ heed_status launch_clip(const heed_execution &execution, heed_dtype dtype, void 
     for (int64_t first = 0; first < elements && !status; first += most) {
         const auto count = static_cast<int32_t>(std::min(elements - first, most));
         char *const at = static_cast<char *>(data) + first * bytes;
-        const int32_t wide = (address_of(at) | static_cast<uint64_t>(count * bytes)) % 16 == 0;
-        status = launch(&session, {count, wide, limit, address_of(at), named(at)});
+        ClipArguments arguments;
+        arguments.count = count;
+        arguments.wide = (address_of(at) | static_cast<uint64_t>(count * bytes)) % 16 == 0;
+        arguments.limit = limit;
+        arguments.x_first = address_of(at);
+        arguments.named = named(at);
+        status = launch_op(session.row(), arguments, session.launches());
     }
     return status;
 }
@@ -37,9 +32,16 @@ heed_status launch_norm(const heed_execution &execution, heed_dtype dtype, const
     OpSession session;
     if (const heed_status status = session.open(execution, Op::layer_norm, dtype, dtype)) return status;
     const auto row_bytes = static_cast<uint64_t>(norm.length * int64_t{dtype_bytes(dtype)});
-    const int32_t rows = static_cast<int32_t>(norm.rows), wide = (address_of(norm.data) | row_bytes) % 16 == 0;
-    return launch(&session, {rows, norm.length, wide, norm.epsilon, address_of(norm.data), address_of(norm.weight),
-                             address_of(norm.bias), named(norm.data)});
+    LayerNormArguments arguments;
+    arguments.rows = static_cast<int32_t>(norm.rows);
+    arguments.length = norm.length;
+    arguments.wide = (address_of(norm.data) | row_bytes) % 16 == 0;
+    arguments.epsilon = norm.epsilon;
+    arguments.x_first = address_of(norm.data);
+    arguments.weight_first = address_of(norm.weight);
+    arguments.bias_first = address_of(norm.bias);
+    arguments.named = named(norm.data);
+    return launch_op(session.row(), arguments, session.launches());
 }
 
 heed_status launch_key_padding(const heed_execution &execution, const KeyPadding &p) {
@@ -51,10 +53,23 @@ heed_status launch_key_padding(const heed_execution &execution, const KeyPadding
     }
     OpSession session;
     if (const heed_status status = session.open(execution, Op::key_padding, HEED_U8, HEED_U8)) return status;
-    const int32_t lines = static_cast<int32_t>(p.lines), hides = p.true_hides, as_bias = p.as_bias;
     const auto stride = [&](int axis) { return static_cast<uint64_t>(p.mask == nullptr ? 0 : p.view.stride[axis]); };
-    return launch(&session, {lines, p.heads, p.rows, p.keys, hides, as_bias, address_of(p.padding), address_of(p.mask),
-                             stride(0), stride(1), stride(2), stride(3), address_of(p.out), named(p.out)});
+    KeyPaddingArguments arguments;
+    arguments.lines = static_cast<int32_t>(p.lines);
+    arguments.heads = p.heads;
+    arguments.rows = p.rows;
+    arguments.keys = p.keys;
+    arguments.true_hides = p.true_hides;
+    arguments.as_bias = p.as_bias;
+    arguments.padding_first = address_of(p.padding);
+    arguments.mask_first = address_of(p.mask);
+    arguments.mask_batch = stride(0);
+    arguments.mask_head = stride(1);
+    arguments.mask_row = stride(2);
+    arguments.mask_key = stride(3);
+    arguments.out_first = address_of(p.out);
+    arguments.named = named(p.out);
+    return launch_op(session.row(), arguments, session.launches());
 }
 
 heed_status launch_clear(const Driver &driver, Stream stream, void *data, int64_t bytes) {

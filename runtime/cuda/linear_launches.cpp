@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
 
 #include "cuda/op_session.h"
 #include "kernel_registry.h"
@@ -25,18 +24,25 @@ heed_status launch_piece(const LinearCall &call, const LinearPiece &piece, OpSes
                   columns = piece.view.extent[2] * piece.view.extent[3];
     if (const heed_status status = check_size(rows, columns)) return status;
     const auto narrow = [](int64_t x) { return static_cast<int32_t>(x); };
-    const int32_t sizes[] = {narrow(rows),    narrow(call.view.extent[1]), w.dim_in, piece.first_column,
-                             narrow(columns), narrow(piece.view.extent[3])};
-    const uint64_t places[] = {address_of(call.x),          bytes(call.view.stride[0]),  bytes(call.view.stride[1]),
-                               address_of(w.device_weight), bytes(w.row_stride),         address_of(w.device_bias),
-                               address_of(piece.out),       bytes(piece.view.stride[0]), bytes(piece.view.stride[1]),
-                               bytes(piece.view.stride[2])};
-    const KernelBuffer multiplied = named(piece.out);
-    OpArgument arguments[max_op_arguments];
-    OpArgument *next = std::copy(std::begin(sizes), std::end(sizes), arguments);
-    next = std::copy(std::begin(places), std::end(places), next);
-    *next++ = multiplied;
-    return launch_op(session->row(), arguments, static_cast<int>(next - arguments), session->launches());
+    LinearArguments arguments;
+    arguments.num_rows = narrow(rows);
+    arguments.len = narrow(call.view.extent[1]);
+    arguments.dim_in = w.dim_in;
+    arguments.first_column = piece.first_column;
+    arguments.columns = narrow(columns);
+    arguments.head_dim = narrow(piece.view.extent[3]);
+    arguments.x_first = address_of(call.x);
+    arguments.x_batch = bytes(call.view.stride[0]);
+    arguments.x_token = bytes(call.view.stride[1]);
+    arguments.weight_first = address_of(w.device_weight);
+    arguments.weight_row = bytes(w.row_stride);
+    arguments.bias_first = address_of(w.device_bias);
+    arguments.out_first = address_of(piece.out);
+    arguments.out_batch = bytes(piece.view.stride[0]);
+    arguments.out_token = bytes(piece.view.stride[1]);
+    arguments.out_head = bytes(piece.view.stride[2]);
+    arguments.named = named(piece.out);
+    return launch_op(session->row(), arguments, session->launches());
 }
 
 // Whether rows of x and of the weights are whole chunks of 16 bytes, which rows for tensor cores need.

@@ -1,8 +1,6 @@
 #include "cuda/probs.h"
 
 #include <algorithm>
-#include <initializer_list>
-#include <iterator>
 
 #include "cuda/op_session.h"
 #include "cuda/sequence_table.h"
@@ -28,29 +26,42 @@ heed_status launch(const heed_plan &plan, const KernelCall &call, int32_t first,
                    const heed_tensor &out, const View &probs, cuda::OpSession *session) {
     const heed_problem &p = plan.problem;
     const bool no_queries = needs_no_kernel(p, plan.views);
-    const int32_t uniform = no_queries || call.uniform, uniform_q_len = no_queries ? 0 : p.max_q_len,
-                  symmetric = p.alibi_symmetric, as_f32 = out.dtype == HEED_F32, form = mode;
-    uint64_t words[5] = {call.device_status, cuda::address_of(out.data)};
-    for (int i = 0; i < 3; i++) words[2 + i] = static_cast<uint64_t>(probs.stride[i] * dtype_bytes(out.dtype));
-
-    const KernelBuffer written = cuda::named(out.data);
-    OpArgument arguments[max_op_arguments];
-    OpArgument *next = arguments;
-    for (const KernelBuffer *x : {&call.q, &call.k, &call.k_scale, &call.mask, &call.bias, &call.bias_16, &call.sink,
-                                  &call.alibi_slopes, &call.page_table, &call.tasks}) {
-        *next++ = *x;
-    }
-    for (const int32_t *x : std::initializer_list<const int32_t *>{
-             &count, &first, &p.max_q_len, &p.max_kv_len, &call.page_size, &uniform, &uniform_q_len,
-             &call.visible_begin, &call.visible_end, &call.position_offset, &form, &call.mask_form, &call.bias_form,
-             &symmetric, &as_f32}) {
-        *next++ = *x;
-    }
-    *next++ = call.scale;
-    *next++ = call.softcap;
-    next = std::copy(std::begin(words), std::end(words), next);
-    *next++ = written;
-    return cuda::launch_op(session->row(), arguments, static_cast<int>(next - arguments), session->launches());
+    const auto stride = [&](int axis) { return static_cast<uint64_t>(probs.stride[axis] * dtype_bytes(out.dtype)); };
+    cuda::AttentionProbsArguments arguments;
+    arguments.q = call.q;
+    arguments.k = call.k;
+    arguments.k_scale = call.k_scale;
+    arguments.mask = call.mask;
+    arguments.bias = call.bias;
+    arguments.bias_16 = call.bias_16;
+    arguments.sink = call.sink;
+    arguments.alibi_slopes = call.alibi_slopes;
+    arguments.page_table = call.page_table;
+    arguments.tasks = call.tasks;
+    arguments.sequences = count;
+    arguments.first_sequence = first;
+    arguments.max_q_len = p.max_q_len;
+    arguments.max_kv_len = p.max_kv_len;
+    arguments.page_size = call.page_size;
+    arguments.uniform = no_queries || call.uniform;
+    arguments.uniform_q_len = no_queries ? 0 : p.max_q_len;
+    arguments.visible_begin = call.visible_begin;
+    arguments.visible_end = call.visible_end;
+    arguments.position_offset = call.position_offset;
+    arguments.mode = mode;
+    arguments.mask_form = call.mask_form;
+    arguments.bias_form = call.bias_form;
+    arguments.alibi_symmetric = call.alibi_symmetric;
+    arguments.as_f32 = out.dtype == HEED_F32;
+    arguments.scale = call.scale;
+    arguments.softcap = call.softcap;
+    arguments.device_status = call.device_status;
+    arguments.out = cuda::address_of(out.data);
+    arguments.out_batch = stride(0);
+    arguments.out_head = stride(1);
+    arguments.out_row = stride(2);
+    arguments.named = cuda::named(out.data);
+    return cuda::launch_op(session->row(), arguments, session->launches());
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ public:
             if (status || launches_ == nullptr) continue;
             if (copies_pages(plan_.problem)) status = put_pages(sequence);
             if (status) continue;
-            pack_sequence(plan_.problem, sequence, words_ + int64_t{num_lines_} * words_per_sequence);
+            pack_sequence(plan_.problem, sequence, words_.word + int64_t{num_lines_} * words_per_sequence);
             num_lines_++;
             if (num_lines_ == sequences_per_launch || b == plan_.problem.batch - 1) status = flush();
         }
@@ -52,7 +52,7 @@ public:
     }
 
 private:
-    // Words behind the last line are not written.
+    // Words after the last line are not written.
     heed_status flush() {
         const int32_t words = num_lines_ * num_sequence_fields;
         char *const to = next_;
@@ -71,21 +71,20 @@ private:
         heed_status status = HEED_OK;
         for (int64_t first = 0; !status && first < pages; first += num_put_words) {
             const int64_t count = std::min<int64_t>(pages - first, num_put_words);
-            uint64_t words[num_put_words / 2] = {};
+            PutWords words;
             for (int64_t i = 0; i < count; i++) {
-                words[i / 2] |= uint64_t{static_cast<uint32_t>(read_once(ids[first + i]))} << (i % 2 * 32);
+                words.word[i / 2] |= uint64_t{static_cast<uint32_t>(read_once(ids[first + i]))} << (i % 2 * 32);
             }
             status = put(words, static_cast<int32_t>((count + 1) / 2 * 2), to + first * int64_t{sizeof(int32_t)});
         }
         return status;
     }
 
-    heed_status put(const uint64_t (&words)[num_put_words / 2], int32_t count, char *to) {
-        const KernelBuffer out = {to, HEED_I32, 1, {count}, {1}};
-        OpArgument arguments[num_put_words / 2 + 1];
-        for (int i = 0; i < num_put_words / 2; i++) arguments[i] = OpArgument(words[i]);
-        arguments[num_put_words / 2] = OpArgument(out);
-        return cuda::launch_op(*plan_.table_row, arguments, num_put_words / 2 + 1, *launches_);
+    heed_status put(const PutWords &words, int32_t count, char *to) {
+        cuda::PutWordsArguments arguments;
+        arguments.word = words;
+        arguments.out = {to, HEED_I32, 1, {count}, {1}};
+        return cuda::launch_op(*plan_.table_row, arguments, *launches_);
     }
 
     const heed_plan &plan_;
@@ -93,7 +92,7 @@ private:
     SequenceReader reader_;
     Launches *const launches_;
     char *next_;  // on the device
-    uint64_t words_[num_put_words / 2] = {};
+    PutWords words_;
     int32_t num_lines_ = 0;
 };
 
@@ -107,21 +106,28 @@ heed_status launch_sequences(const heed_plan &plan, const heed_args &args, Launc
     const heed_problem &p = plan.problem;
     const bool ragged_q = p.q_storage == HEED_Q_VARLEN, ragged_kv = p.kv_storage == HEED_KV_VARLEN,
                offsets = p.position == HEED_EXPLICIT;
-    const int32_t has = (ragged_q ? 1 : 0) | (ragged_kv ? 2 : 0) | (p.has_kv_lens ? 4 : 0) | (offsets ? 8 : 0);
-    const KernelBuffer cu_seqlens_q = device_array(args.cu_seqlens_q, ragged_q, p.batch + 1),
-                       cu_seqlens_kv = device_array(args.cu_seqlens_kv, ragged_kv, p.batch + 1),
-                       kv_lens = device_array(args.kv_lens, p.has_kv_lens, p.batch),
-                       q_offsets = device_array(args.q_offsets, offsets, p.batch), table = sequence_table(plan, args);
-    const int32_t position = p.position, causal = p.causal;
-    int32_t max_kv_len = p.max_kv_len;
+    cuda::SequencesArguments arguments;
+    arguments.cu_seqlens_q = device_array(args.cu_seqlens_q, ragged_q, p.batch + 1);
+    arguments.cu_seqlens_kv = device_array(args.cu_seqlens_kv, ragged_kv, p.batch + 1);
+    arguments.kv_lens = device_array(args.kv_lens, p.has_kv_lens, p.batch);
+    arguments.q_offsets = device_array(args.q_offsets, offsets, p.batch);
+    arguments.batch = p.batch;
+    arguments.max_q_len = p.max_q_len;
+    arguments.max_kv_len = p.max_kv_len;
     if (p.kv_storage == HEED_KV_PAGED) {
-        max_kv_len = static_cast<int32_t>(std::min(int64_t{max_kv_len}, int64_t{p.max_pages_per_seq} * p.page_size));
+        const int64_t held = int64_t{p.max_pages_per_seq} * p.page_size;
+        arguments.max_kv_len = static_cast<int32_t>(std::min(int64_t{p.max_kv_len}, held));
     }
-    const uint64_t fault = reinterpret_cast<uintptr_t>(args.device_status);
-    const OpArgument arguments[] = {cu_seqlens_q,  cu_seqlens_kv,  kv_lens,    q_offsets, p.batch,  p.max_q_len,
-                                    max_kv_len,    p.total_q,      p.total_kv, has,       position, causal,
-                                    p.window_left, p.window_right, fault,      table};
-    return cuda::launch_op(*plan.table_row, arguments, static_cast<int>(std::size(arguments)), *launches);
+    arguments.total_q = p.total_q;
+    arguments.total_kv = p.total_kv;
+    arguments.given = (ragged_q ? 1 : 0) | (ragged_kv ? 2 : 0) | (p.has_kv_lens ? 4 : 0) | (offsets ? 8 : 0);
+    arguments.position = p.position;
+    arguments.causal = p.causal;
+    arguments.window_left = p.window_left;
+    arguments.window_right = p.window_right;
+    arguments.status = reinterpret_cast<uintptr_t>(args.device_status);
+    arguments.table = sequence_table(plan, args);
+    return cuda::launch_op(*plan.table_row, arguments, *launches);
 }
 
 }  // namespace

@@ -1,8 +1,6 @@
 #include "cuda/token_launches.h"
 
 #include <algorithm>
-#include <initializer_list>
-#include <iterator>
 
 #include "read_once.h"
 #include "status.h"
@@ -49,7 +47,7 @@ heed_status TokenMoves::add_run(const TokenSegment &segment, int64_t first, int6
     from_ = {segment.from.at(first, 0), segment.from.token_stride, segment.from.head_stride};
     to_ = {segment.to.at(first, 0), segment.to.token_stride, segment.to.head_stride};
     float *const scales = segment.scales == nullptr ? nullptr : segment.scales + first * move_.num_heads;
-    uint64_t *const words = words_ + int64_t{count_} * move_segment_words;
+    uint64_t *const words = arguments_.word.word + int64_t{count_} * move_segment_words;
     words[0] = address_of(from_.data);
     words[1] = address_of(to_.data);
     words[2] = address_of(scales);
@@ -77,21 +75,22 @@ bool TokenMoves::is_wide() const {
 heed_status TokenMoves::flush() {
     if (count_ == 0) return HEED_OK;
     const Rotation none = {}, &r = move_.rotation != nullptr ? *move_.rotation : none;
-    const int32_t interleaved = r.interleaved, wide = is_wide();
-    const auto word = [](auto x) { return static_cast<uint64_t>(x); };
-    const uint64_t last[] = {word(from_.token_stride), word(from_.head_stride), word(to_.token_stride),
-                             word(to_.head_stride),    address_of(r.cos),       address_of(r.sin)};
-    const KernelBuffer moved = named(to_.data);
-    OpArgument arguments[std::size(words_) + 8 + std::size(last) + 1];
-    OpArgument *next = std::copy(std::begin(words_), std::end(words_), arguments);
-    for (const int32_t *x : std::initializer_list<const int32_t *>{
-             &count_, &max_tokens_, &move_.num_heads, &move_.row_length, &r.num_pairs, &interleaved, &wide}) {
-        *next++ = *x;
-    }
-    *next++ = r.direction;
-    next = std::copy(std::begin(last), std::end(last), next);
-    *next++ = moved;
-    const heed_status status = launch_op(*move_.row, arguments, static_cast<int>(next - arguments), launches_);
+    arguments_.segments = count_;
+    arguments_.max_tokens = max_tokens_;
+    arguments_.num_heads = move_.num_heads;
+    arguments_.row_length = move_.row_length;
+    arguments_.num_pairs = r.num_pairs;
+    arguments_.interleaved = r.interleaved;
+    arguments_.wide = is_wide();
+    arguments_.direction = r.direction;
+    arguments_.from_token = static_cast<uint64_t>(from_.token_stride);
+    arguments_.from_head = static_cast<uint64_t>(from_.head_stride);
+    arguments_.to_token = static_cast<uint64_t>(to_.token_stride);
+    arguments_.to_head = static_cast<uint64_t>(to_.head_stride);
+    arguments_.cos = address_of(r.cos);
+    arguments_.sin = address_of(r.sin);
+    arguments_.named = named(to_.data);
+    const heed_status status = launch_op(*move_.row, arguments_, launches_);
     count_ = max_tokens_ = 0;
     from_addresses_ = to_addresses_ = 0;
     return status;

@@ -38,7 +38,7 @@ private:
     const TokenMove move_;
     Launches &launches_;
     Rows from_ = {}, to_ = {};  // of the last segment
-    uint64_t words_[num_move_segments * move_segment_words] = {};
+    MoveTokensArguments arguments_;
     uint64_t from_addresses_ = 0, to_addresses_ = 0;  // all of them, or-ed
     int32_t count_ = 0, max_tokens_ = 0;
 };

@@ -82,11 +82,15 @@ heed_status normalise(const LayerRun &run, bool is_q, int64_t tokens) {
         const auto vector = [&](const LayerFloats &values) {
             return KernelBuffer{values.data(), HEED_F32, 1, {length}, {1}};
         };
-        const KernelBuffer x = {data + first * length * bytes, c.dtype, 2, {length, count}, {1, length}};
-        const KernelBuffer mean = {run.memory.norm + 2 * first, HEED_F32, 1, {count}, {1}};
-        const KernelBuffer factor = {run.memory.norm + 2 * first + count, HEED_F32, 1, {count}, {1}};
-        const KernelBuffer scale = vector(weight), shift = vector(bias);
-        return call_op_kernel(*layer.norm, {x, scale, shift, c.qk_norm_epsilon, mean, factor, x}, message);
+        LayerNormArguments arguments;
+        arguments.x = {data + first * length * bytes, c.dtype, 2, {length, count}, {1, length}};
+        arguments.weight = vector(weight);
+        arguments.bias = vector(bias);
+        arguments.epsilon = c.qk_norm_epsilon;
+        arguments.mean = {run.memory.norm + 2 * first, HEED_F32, 1, {count}, {1}};
+        arguments.factor = {run.memory.norm + 2 * first + count, HEED_F32, 1, {count}, {1}};
+        arguments.out = arguments.x;
+        return call_op_kernel(*layer.norm, arguments, message);
     };
     const double moved = 2.0 * static_cast<double>(rows * length * bytes);
     return run_op(run.name, &run.execution, op_threads(&run.execution, moved), (rows + share - 1) / share, block);

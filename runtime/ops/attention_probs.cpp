@@ -79,15 +79,7 @@ KernelBuffer line_of(bool used, const heed_tensor &tensor, heed_dtype dtype, con
     return {bytes_at(tensor, dtype, index), dtype, 1, {width}, {narrow(view.stride[3])}};
 }
 
-// Everything of one query row that a kernel call reads.
-struct RowInputs {
-    KernelBuffer q, k, k_scale, mask, bias, bias_16, pages;
-    int32_t kv_len, kv_batch, first_key, page_size, begin, end, row, position_offset;
-    int32_t mode, mask_form, bias_form, alibi_symmetric;
-    float scale, softcap, slope, sink;
-};
-
-void set_keys(const ProbsCall &call, const int32_t *task, RowInputs *row) {
+void set_keys(const ProbsCall &call, const int32_t *task, AttentionProbsArguments *row) {
     static const float one = 1;
     static const int32_t no_page = 0;
     const heed_problem &p = call.plan.problem;
@@ -109,14 +101,14 @@ void set_keys(const ProbsCall &call, const int32_t *task, RowInputs *row) {
     }
     const bool paged = p.kv_storage == HEED_KV_PAGED;
     const int32_t *table = paged ? call.args.page_table + int64_t{task[task_sequence]} * p.max_pages_per_seq : &no_page;
-    row->pages = {const_cast<int32_t *>(table), HEED_I32, 1, {paged ? p.max_pages_per_seq : 1}, {1}};
+    row->page_table = {const_cast<int32_t *>(table), HEED_I32, 1, {paged ? p.max_pages_per_seq : 1}, {1}};
     row->page_size = paged ? p.page_size : 0;
     row->kv_len = task[task_kv_len];
     row->kv_batch = task[task_kv_batch];
     row->first_key = task[task_first_key];
 }
 
-void set_scores(const ProbsCall &call, const int32_t *task, int32_t i, RowInputs *row) {
+void set_scores(const ProbsCall &call, const int32_t *task, int32_t i, AttentionProbsArguments *row) {
     static const float zero = 0;
     const heed_problem &p = call.plan.problem;
     const ProblemViews &views = call.plan.views;
@@ -140,12 +132,12 @@ void set_scores(const ProbsCall &call, const int32_t *task, int32_t i, RowInputs
     row->sink = p.has_sink ? call.args.sink[h] : -std::numeric_limits<float>::infinity();
 }
 
-RowInputs row_inputs(const ProbsCall &call, const int32_t *task, int32_t i) {
+AttentionProbsArguments row_inputs(const ProbsCall &call, const int32_t *task, int32_t i) {
     const heed_problem &p = call.plan.problem;
     const View &q = call.plan.views.q;
     const int64_t index = task[task_q_batch] * q.stride[0] + (int64_t{task[task_first_q]} + i) * q.stride[1] +
                           task[task_head] * q.stride[2];
-    RowInputs row = {};
+    AttentionProbsArguments row;
     row.q = {bytes_at(call.args.q, p.dtype, index), p.dtype, 1, {p.head_dim}, {1}};
     set_keys(call, task, &row);
     set_scores(call, task, i, &row);
@@ -178,43 +170,15 @@ int run_row(const ProbsCall &call, int64_t index, float *scratch, char (&message
         fill_row(call, result, exists);
         return 0;
     }
-    const RowInputs r = row_inputs(call, task, i);
+    AttentionProbsArguments arguments = row_inputs(call, task, i);
     float stats[2];
     const bool wide = call.out.dtype == HEED_F32;
     void *const spare = scratch + width;
-    const KernelBuffer scores = {scratch, HEED_F32, 1, {width}, {1}};
-    const KernelBuffer row_max = {stats, HEED_F32, 0, {}, {}}, row_sum = {stats + 1, HEED_F32, 0, {}, {}};
-    const KernelBuffer probs = {wide ? result : spare, HEED_F32, 1, {width}, {1}};
-    const KernelBuffer probs_16 = {wide ? spare : result, p.dtype, 1, {width}, {1}};
-    // (f32 rows have no last argument and do not look at it.)
-    const std::initializer_list<OpArgument> arguments = {r.q,
-                                                         r.k,
-                                                         r.k_scale,
-                                                         r.mask,
-                                                         r.bias,
-                                                         r.bias_16,
-                                                         r.pages,
-                                                         r.kv_len,
-                                                         r.kv_batch,
-                                                         r.first_key,
-                                                         r.page_size,
-                                                         r.begin,
-                                                         r.end,
-                                                         r.row,
-                                                         r.position_offset,
-                                                         r.mode,
-                                                         r.mask_form,
-                                                         r.bias_form,
-                                                         r.alibi_symmetric,
-                                                         r.scale,
-                                                         r.softcap,
-                                                         r.slope,
-                                                         r.sink,
-                                                         scores,
-                                                         row_max,
-                                                         row_sum,
-                                                         probs,
-                                                         probs_16};
+    arguments.scores = {scratch, HEED_F32, 1, {width}, {1}};
+    arguments.row_max = {stats, HEED_F32, 0, {}, {}};
+    arguments.row_sum = {stats + 1, HEED_F32, 0, {}, {}};
+    arguments.probs = {wide ? result : spare, HEED_F32, 1, {width}, {1}};
+    arguments.probs_16 = {wide ? spare : result, p.dtype, 1, {width}, {1}};  // f32 rows do not look at it
     return call_op_kernel(*call.row, arguments, message);
 }
 

@@ -12,9 +12,6 @@
 namespace heed {
 namespace {
 
-// BackwardForm of the generator.
-enum Form : int32_t { plain, positioned, scored, dropped };
-
 // Parts of the scratch one behind the other.
 struct SharedParts {
     int64_t dk, dv, logit_grads, bias, mask, total = 0;
@@ -96,38 +93,39 @@ int BackwardKeys::run_block(int32_t key, char (&message)[512]) {
     return 0;
 }
 
-int BackwardKeys::call_kernel(const TilePlace &tile, Arguments operands, Arguments sums, Arguments own,
-                              Arguments outputs, char (&message)[512]) const {
+template <typename Arguments>
+void BackwardKeys::set_logits(const TilePlace &tile, Arguments *arguments) const {
+    Arguments &a = *arguments;
     const int64_t first = packed_row(tile.head, tile.row);
-    const KernelBuffer lse = {call_.at<float>(layout_.lse) + first, HEED_F32, 1, {queries_}, {1}},
-                       delta = {call_.at<float>(layout_.delta) + first, HEED_F32, 1, {queries_}, {1}},
-                       mask = logits(mask_, HEED_U8), bias = logits(bias_, HEED_F32);
-    const int32_t form = form_of(tile.row, tile.key, tile.count), form_of_mask = mask_form(p_), has_bias = p_.has_bias,
-                  symmetric = p_.alibi_symmetric;
-    const float softcap = kernel_softcap(p_.softcap), slope = p_.has_alibi ? call_.args.alibi_slopes[tile.head] : 0,
-                dropout_scale = p_.dropout_p < 1 ? 1 / (1 - p_.dropout_p) : 0;
-    const uint64_t threshold = dropout_threshold(p_.dropout_p), row_elements = static_cast<uint64_t>(p_.max_kv_len);
+    a.lse = {call_.at<float>(layout_.lse) + first, HEED_F32, 1, {queries_}, {1}};
+    a.delta = {call_.at<float>(layout_.delta) + first, HEED_F32, 1, {queries_}, {1}};
+    a.mask = logits(mask_, HEED_U8);
+    a.bias = logits(bias_, HEED_F32);
+    a.form = form_of(tile.row, tile.key, tile.count);
+    a.first_query = tile.row;
+    a.first_key = tile.key;
+    // Rows after the last see nothing that it does not: a key of none may hold NaN.
+    a.kv_len = static_cast<int32_t>(std::min<int64_t>(seq_.place.kv_len, last_row(tile.row) + seq_.visible.end));
+    a.visible_begin = seq_.visible.begin;
+    a.visible_end = seq_.visible.end;
+    a.position_offset = seq_.visible.position_offset;
+    a.mask_form = mask_form(p_);
+    a.has_bias = p_.has_bias;
+    a.alibi_symmetric = p_.alibi_symmetric;
+    a.scale = p_.scale;
+    a.softcap = kernel_softcap(p_.softcap);
+    a.slope = p_.has_alibi ? call_.args.alibi_slopes[tile.head] : 0;
+    a.dropout_scale = p_.dropout_p < 1 ? 1 / (1 - p_.dropout_p) : 0;
+    a.dropout_seed = call_.args.dropout_seed;
+    a.dropout_offset = call_.args.dropout_offset;
+    a.dropout_threshold = dropout_threshold(p_.dropout_p);
     const int64_t rows_before = (int64_t{seq_.place.index} * p_.num_heads + tile.head) * p_.max_q_len + tile.row;
-    const uint64_t element = static_cast<uint64_t>(rows_before) * row_elements + static_cast<uint64_t>(tile.key);
-
-    // Rows behind the last see nothing that it does not: a key of none may hold NaN.
-    const auto kv_len =
-        static_cast<int32_t>(std::min<int64_t>(seq_.place.kv_len, last_row(tile.row) + seq_.visible.end));
-
-    OpArgument all[48];
-    OpArgument *end = all;
-    const auto add = [&](Arguments arguments) { end = std::copy(arguments.begin(), arguments.end(), end); };
-    add(operands);
-    add({lse, delta, mask, bias});
-    add(sums);
-    add({form});
-    add(own);
-    add({tile.row, tile.key, kv_len, seq_.visible.begin, seq_.visible.end, seq_.visible.position_offset, form_of_mask,
-         has_bias, symmetric, p_.scale, softcap, slope, dropout_scale, call_.args.dropout_seed,
-         call_.args.dropout_offset, threshold, element, row_elements});
-    add(outputs);
-    return call_op_kernel(*layout_.tile, all, static_cast<int>(end - all), message);
+    a.row_elements = static_cast<uint64_t>(p_.max_kv_len);
+    a.first_element = static_cast<uint64_t>(rows_before) * a.row_elements + static_cast<uint64_t>(tile.key);
 }
+
+template void BackwardKeys::set_logits(const TilePlace &, BackwardTileArguments *) const;
+template void BackwardKeys::set_logits(const TilePlace &, BackwardTileBf16Arguments *) const;
 
 float *BackwardKeys::dq_of(int32_t head) const {
     const int64_t row = range_ * layout_.num_rows + call_.row_of(seq_, head);
@@ -180,10 +178,10 @@ int32_t BackwardKeys::seen_at(int32_t row, int32_t key) const {
 }
 
 int32_t BackwardKeys::form_of(int32_t row, int32_t key, int32_t count) const {
-    if (p_.dropout_p > 0) return dropped;
+    if (p_.dropout_p > 0) return backward_dropped;
     const bool changes = p_.has_mask || p_.has_bias || p_.has_alibi || p_.softcap != 0;
-    if (changes) return scored;
-    return sees_all(row, key, count) ? plain : positioned;
+    if (changes) return backward_scored;
+    return sees_all(row, key, count) ? backward_plain : backward_positioned;
 }
 
 // The tile of a mask or bias, visit(index in the tensor, index in the tile), rows and keys that do not exist apart.

@@ -38,10 +38,10 @@ protected:
     struct TilePlace {
         int32_t head, row, key, count;
     };
-    // `operands` in front of lse, `sums` dq, dk and dv as they are, `own` behind the form: see kernel.h.
-    using Arguments = std::initializer_list<OpArgument>;
-    int call_kernel(const TilePlace &tile, Arguments operands, Arguments sums, Arguments own, Arguments outputs,
-                    char (&message)[512]) const;
+    // The logits of a tile, for BackwardTileArguments and BackwardTileBf16Arguments: lse to bias, form, and from
+    // first_query on.
+    template <typename Arguments>
+    void set_logits(const TilePlace &tile, Arguments *arguments) const;
 
     // First packed row of a block of rows.
     int64_t packed_row(int32_t head, int32_t row) const { return call_.row_of(seq_, head) + row; }

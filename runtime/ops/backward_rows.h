@@ -3,11 +3,10 @@
 
 #include <cstdint>
 
+#include "generators/contract/fields.h"
 #include "heed/heed.h"
 
 namespace heed {
-
-constexpr int32_t backward_chunk = 32;
 
 // Of a block of rows, [chunks][rows of the block][backward_chunk].
 struct ChunkedRow {

@@ -6,7 +6,6 @@ namespace heed {
 namespace {
 
 // What a tile computes are multiples of these, of all ISAs' register tiles.
-constexpr int32_t row_unit = 12, column_unit = 32;
 
 class FloatTiles : public BackwardKeys {
 public:
@@ -74,9 +73,9 @@ private:
         const bool wants_bias = call_.gradients.dbias.data != nullptr;  // of every logit
         const int32_t num_rows = static_cast<int32_t>(last_row(row)) + 1 - row,
                       num_keys = wants_bias ? count_at(key) : seen_at(row, key);
-        const auto rows = static_cast<int32_t>(round_up(num_rows, row_unit)),
-                   key_rows = static_cast<int32_t>(round_up(num_keys, row_unit)),
-                   columns = static_cast<int32_t>(round_up(key_rows, column_unit));
+        const auto rows = static_cast<int32_t>(round_up(num_rows, backward_row_unit)),
+                   key_rows = static_cast<int32_t>(round_up(num_keys, backward_row_unit)),
+                   columns = static_cast<int32_t>(round_up(key_rows, backward_chunk));
         const auto rows_of = [&](int64_t at, int32_t elements) {
             return chunked_buffer(call_.at<float>(at) + first * elements, elements, queries_);
         };
@@ -90,19 +89,28 @@ private:
             return buffer;
         };
         const int32_t head_dim = layout_.head_dim, head_dim_v = layout_.head_dim_v;
-        const KernelBuffer dq = chunked_buffer(dq_of(head) + int64_t{row} * head_dim, head_dim, queries_);
-        const KernelBuffer dk = chunked_buffer(dk_, head_dim, keys_), dv = chunked_buffer(dv_, head_dim_v, keys_);
-        const int32_t careful = special_keys_ || special_rows(head, row);
+        BackwardTileArguments arguments;
+        arguments.q = rows_of(layout_.q, head_dim);
+        arguments.dout = rows_of(layout_.dout, head_dim_v);
+        arguments.k = chunked_buffer(k_, head_dim, keys_);
+        arguments.k_lanes = lanes_of(k_lanes_, p_.head_dim);
+        arguments.v_lanes = lanes_of(v_lanes_, p_.head_dim_v);
+        set_logits({head, row, key, count_at(key)}, &arguments);
+        arguments.dq_before = chunked_buffer(dq_of(head) + int64_t{row} * head_dim, head_dim, queries_);
+        arguments.dk_before = chunked_buffer(dk_, head_dim, keys_);
+        arguments.dv_before = chunked_buffer(dv_, head_dim_v, keys_);
+        arguments.careful = special_keys_ || special_rows(head, row);
+        arguments.num_rows = num_rows;
+        arguments.num_keys = num_keys;
         // Without softcap both gradients are the same numbers, and one place less stays in the L1 cache.
         const bool one_place = !wants_bias && p_.softcap == 0;
-        return call_kernel({head, row, key, count_at(key)},
-                           {rows_of(layout_.q, head_dim), rows_of(layout_.dout, head_dim_v),
-                            chunked_buffer(k_, head_dim, keys_), lanes_of(k_lanes_, p_.head_dim),
-                            lanes_of(v_lanes_, p_.head_dim_v)},
-                           {dq, dk, dv}, {careful, num_rows, num_keys},
-                           {grads_of(grads_[0]), grads_of(grads_[1]), grads_of(one_place ? grads_[1] : logit_grads_),
-                            written(dq, rows), written(dk, key_rows), written(dv, key_rows)},
-                           message);
+        arguments.weights = grads_of(grads_[0]);
+        arguments.score_grads = grads_of(grads_[1]);
+        arguments.logit_grads = grads_of(one_place ? grads_[1] : logit_grads_);
+        arguments.dq = written(arguments.dq_before, rows);
+        arguments.dk = written(arguments.dk_before, key_rows);
+        arguments.dv = written(arguments.dv_before, key_rows);
+        return call_op_kernel(*layout_.tile, arguments, message);
     }
 };
 

@@ -90,19 +90,26 @@ private:
         const int64_t first = packed_row(head, row);
         const int32_t head_dim = layout_.head_dim, head_dim_v = layout_.head_dim_v, columns = half(keys_);
         float *const dq_data = dq_of(head) + int64_t{row} * head_dim;
-        const KernelBuffer dq = {
-            dq_data, HEED_F32, 3, {queries_, chunk, head_dim / chunk}, {1, queries_, chunk * queries_}};
-        const KernelBuffer dk = chunked_buffer(dk_, head_dim, keys_), dv = chunked_buffer(dv_, head_dim_v, keys_);
-        const KernelBuffer k_columns = {
+        BackwardTileBf16Arguments arguments;
+        arguments.q_words = words(layout_.q, first, head_dim);
+        arguments.dout_words = words(layout_.dout, first, head_dim_v);
+        arguments.q_pairs = pairs(layout_.q, first, head_dim);
+        arguments.dout_pairs = pairs(layout_.dout, first, head_dim_v);
+        arguments.k_rows = rows(k_, head_dim);
+        arguments.v_rows = rows(v_, head_dim_v);
+        arguments.k_columns = {
             k_columns_, HEED_I32, 3, {columns, chunk, head_dim / chunk}, {1, columns, chunk * columns}};
-        const int code = call_kernel(
-            {head, row, key, keys_},
-            {words(layout_.q, first, head_dim), words(layout_.dout, first, head_dim_v),
-             pairs(layout_.q, first, head_dim), pairs(layout_.dout, first, head_dim_v), rows(k_, head_dim),
-             rows(v_, head_dim_v), k_columns},
-            {dq, dk, dv}, {},
-            {logits(weights_, HEED_BF16), logits(score_grads_, HEED_BF16), logits(logit_grads_, HEED_F32), dq, dk, dv},
-            message);
+        set_logits({head, row, key, keys_}, &arguments);
+        arguments.dq = {dq_data, HEED_F32, 3, {queries_, chunk, head_dim / chunk}, {1, queries_, chunk * queries_}};
+        arguments.dk = chunked_buffer(dk_, head_dim, keys_);
+        arguments.dv = chunked_buffer(dv_, head_dim_v, keys_);
+        arguments.dq_before = arguments.dq;
+        arguments.dk_before = arguments.dk;
+        arguments.dv_before = arguments.dv;
+        arguments.weights = logits(weights_, HEED_BF16);
+        arguments.score_grads = logits(score_grads_, HEED_BF16);
+        arguments.logit_grads = logits(logit_grads_, HEED_F32);
+        const int code = call_op_kernel(*layout_.tile, arguments, message);
         if (code != 0) return code;
         if (special_keys_) add_special_keys(dq_data);
         if (special_rows(head, row)) add_special_rows(first);

@@ -40,17 +40,21 @@ int run_block(const MaskCall &call, uint8_t *keep, int64_t index, char (&message
     const int64_t i = line % call.row_blocks * call.rows_per_block, head = line / call.row_blocks;
     const int64_t b = head / p.num_heads, h = head % p.num_heads;
     const View &v = call.keep;
-    // Every element has an index of 64 bits: the mask's span is at least their number.
-    const auto first = static_cast<uint64_t>((head * p.max_q_len + i) * p.max_kv_len + j);
-    const auto row_length = static_cast<uint64_t>(p.max_kv_len);
     const auto columns = static_cast<int32_t>(std::min<int64_t>(call.columns_per_block, p.max_kv_len - j));
     const auto rows = static_cast<int32_t>(std::min<int64_t>(call.rows_per_block, p.max_q_len - i));
-    const KernelBuffer block = {keep + b * v.stride[0] + h * v.stride[1] + i * v.stride[2] + j,
+    DropoutMaskArguments arguments;
+    arguments.seed = call.seed;
+    arguments.offset = call.offset;
+    // 64 bits hold it: the mask's span is at least the number of its elements.
+    arguments.first = static_cast<uint64_t>((head * p.max_q_len + i) * p.max_kv_len + j);
+    arguments.row_length = static_cast<uint64_t>(p.max_kv_len);
+    arguments.threshold = call.threshold;
+    arguments.keep = {keep + b * v.stride[0] + h * v.stride[1] + i * v.stride[2] + j,
                                 HEED_U8,
                                 2,
                                 {columns, rows},
                                 {1, rows > 1 ? static_cast<int32_t>(v.stride[2]) : 0}};
-    return call_op_kernel(*call.row, {call.seed, call.offset, first, row_length, call.threshold, block}, message);
+    return call_op_kernel(*call.row, arguments, message);
 }
 
 heed_status check_mask_call(const heed_problem *problem, const heed_tensor *keep, const heed_layout *layout,

@@ -30,8 +30,11 @@ int quantise_rows(const AppendCall &call, const Rows &x, const Slots &to, heed_d
                 const auto token = static_cast<int32_t>(tokens > 1 ? rows.token_stride / bytes : 0);
                 return KernelBuffer{rows.at(t, h), type, 3, {head_dim, heads, tokens}, {1, head, token}};
             };
-            const KernelBuffer scale = {to.scales.at(t, h), HEED_F32, 2, {heads, tokens}, {1, num_heads}};
-            return call_op_kernel(*call.quantise, {buffer(x, dtype), buffer(to.elements, HEED_I8), scale}, message);
+            KvAppendArguments arguments;
+            arguments.x = buffer(x, dtype);
+            arguments.codes = buffer(to.elements, HEED_I8);
+            arguments.scale = {to.scales.at(t, h), HEED_F32, 2, {heads, tokens}, {1, num_heads}};
+            return call_op_kernel(*call.quantise, arguments, message);
         });
 }
 

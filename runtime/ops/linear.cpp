@@ -165,11 +165,10 @@ private:
                            (span.first_token + (sequences ? 0 : first)) * call_.view.stride[1];
         const char *x = static_cast<const char *>(call_.x) + at * dtype_bytes(first_.dtype);
         const int64_t stride = row_stride(call_.view);
-        const KernelBuffer from = {const_cast<char *>(x), first_.dtype, 2, {first_.dim_in, count}, {1, narrow(stride)}};
-        const int32_t steps = first_.k_steps;
-        float *const to = scratch_ + t * rows * steps;
-        const KernelBuffer tiles = x_tiles(first_, to, rows, 1);
-        return call_op_kernel(*first_.row_tiles[tile], {from, tiles}, message);
+        LinearRowsArguments arguments;
+        arguments.x = {const_cast<char *>(x), first_.dtype, 2, {first_.dim_in, count}, {1, narrow(stride)}};
+        arguments.tiles = x_tiles(first_, scratch_ + t * rows * first_.k_steps, rows, 1);
+        return call_op_kernel(*first_.row_tiles[tile], arguments, message);
     }
 
     int multiply_panels(const RowSpan &span, int32_t tile, int64_t begin, int64_t end, char (&message)[512]) const {
@@ -212,18 +211,20 @@ private:
         const int32_t panel = column / width, panels = (end - begin + width - 1) / width;
         const int64_t bytes = dtype_bytes(w.dtype), lead = column % width;
         const int32_t num_tiles = (span.num_rows + rows - 1) / rows;
-        const KernelBuffer x = x_tiles(w, scratch_, rows, num_tiles);
+        LinearArguments arguments;
+        arguments.x = x_tiles(w, scratch_, rows, num_tiles);
         char *const weight =
             const_cast<char *>(w.panels.data()) + (int64_t{panel} * k * width + lead) * w.k_step * bytes;
-        const KernelBuffer panel_buffer = {
+        arguments.weight = {
             weight, w.k_step == 2 ? HEED_I32 : w.dtype, 3, {width, k, panels}, {1, width, k * width}};
         float *const bias = const_cast<float *>(w.bias.data()) + column;
-        const KernelBuffer bias_buffer = {bias, HEED_F32, 1, {panels * width}, {1}};
+        arguments.bias = {bias, HEED_F32, 1, {panels * width}, {1}};
         const int64_t at = span.first_sequence * view.stride[0] + span.first_token * view.stride[1] +
                            run.head * view.stride[2] + begin;
         char *const out = static_cast<char *>(run.piece->out) + at * bytes;
-        const KernelBuffer out_buffer = {out, w.dtype, 2, {end - begin, span.num_rows}, {1, narrow(row_stride(view))}};
-        return call_op_kernel(*w.tiles[tile], {x, panel_buffer, bias_buffer, run.piece->clip, out_buffer}, message);
+        arguments.clip = run.piece->clip;
+        arguments.out = {out, w.dtype, 2, {end - begin, span.num_rows}, {1, narrow(row_stride(view))}};
+        return call_op_kernel(*w.tiles[tile], arguments, message);
     }
 };
 

@@ -147,19 +147,21 @@ int call_kernel_rows(const heed_merge_args &a, const MergeCall &call, const Bloc
     const auto column = [&](float *data, int32_t rows) { return KernelBuffer{data, HEED_F32, 1, {rows}, {1}}; };
     const int32_t rows = stride > INT32_MAX ? 1 : at.rows;
     for (int32_t r = 0; r < at.rows; r += rows) {
-        const KernelBuffer x = {
-            s.x + int64_t{r} * states * d * bytes, a.dtype, 3, {d, rows, states}, {1, rows > 1 ? states * d : 0, d}};
         const auto plane = [&](float *data) {
             return KernelBuffer{data + r, HEED_F32, 2, {rows, states}, {1, at.rows}};
         };
         char *const first = call.along_heads ? out.at(0, at.h + r) : out.at(r, at.h);
-        const KernelBuffer merged = {first, a.dtype, 2, {d, rows}, {1, rows > 1 ? static_cast<int32_t>(stride) : 0}};
-        const int code =
-            call_op_kernel(*call.row,
-                           {x, plane(s.lse), column(s.sink + r, rows), column(s.row_max + r, rows),
-                            column(s.row_sum + r, rows), plane(s.weights), column(s.merged_lse + r, rows), merged},
-                           message);
-        if (code) return code;
+        MergeStatesArguments arguments;
+        arguments.x = {
+            s.x + int64_t{r} * states * d * bytes, a.dtype, 3, {d, rows, states}, {1, rows > 1 ? states * d : 0, d}};
+        arguments.lse = plane(s.lse);
+        arguments.sink = column(s.sink + r, rows);
+        arguments.row_max = column(s.row_max + r, rows);
+        arguments.row_sum = column(s.row_sum + r, rows);
+        arguments.weights = plane(s.weights);
+        arguments.merged_lse = column(s.merged_lse + r, rows);
+        arguments.out = {first, a.dtype, 2, {d, rows}, {1, rows > 1 ? static_cast<int32_t>(stride) : 0}};
+        if (const int code = call_op_kernel(*call.row, arguments, message)) return code;
     }
     store_lse(a, call, at, s.merged_lse);
     return 0;
@@ -183,7 +185,6 @@ heed_status merge(const heed_merge_args &a, const MergeCall &call) {
     return run_op("heed_merge_states", &a.execution, threads, num_blocks, block);
 }
 
-// Addresses of each state's out and lse.
 heed_status list_states(const heed_merge_args &a, uint64_t *words) {
     if (a.num_states > max_merge_states) {
         return fail(HEED_UNSUPPORTED, "num_states is %d; CUDA merges up to %d at once", a.num_states, max_merge_states);
@@ -206,8 +207,8 @@ bool is_wide(const heed_merge_args &a, const MergeCall &call, const uint64_t *wo
 
 // One launch for all rows.
 heed_status merge_on_cuda(const heed_merge_args &a, const MergeCall &call) {
-    uint64_t words[max_merge_states * merge_state_words] = {};
-    if (const heed_status status = list_states(a, words)) return status;
+    cuda::MergeStatesArguments arguments;
+    if (const heed_status status = list_states(a, arguments.word.word)) return status;
     int64_t num_rows = 0, elements = 0;
     if (!checked_mul(int64_t{a.batch} * a.q_len, a.num_heads, &num_rows) ||
         !checked_mul(num_rows, a.head_dim_v, &elements) || elements > (int64_t{1} << 30)) {
@@ -216,23 +217,26 @@ heed_status merge_on_cuda(const heed_merge_args &a, const MergeCall &call) {
     }
     cuda::OpSession session;
     if (const heed_status status = session.open(a.execution, Op::merge_states, a.dtype, a.dtype)) return status;
-    const auto rows = static_cast<int32_t>(num_rows);
-    const int32_t wide = is_wide(a, call, words);
-    uint64_t last[9];  // strides of outs and out in bytes, addresses
-    for (int i = 0; i < 3; i++) {
-        last[i] = static_cast<uint64_t>(call.outs.stride[i] * dtype_bytes(a.dtype));
-        last[3 + i] = static_cast<uint64_t>(call.out.stride[i] * dtype_bytes(a.dtype));
-    }
-    last[6] = address_of(a.out.data);
-    last[7] = address_of(a.lse.data);
-    last[8] = address_of(a.sink);
-    const KernelBuffer merged = cuda::named(a.out.data);
-    OpArgument arguments[max_op_arguments];
-    OpArgument *next = std::copy(std::begin(words), std::end(words), arguments);
-    for (const int32_t *x : {&a.num_states, &rows, &a.q_len, &a.num_heads, &a.head_dim_v, &wide}) *next++ = *x;
-    next = std::copy(std::begin(last), std::end(last), next);
-    *next++ = merged;
-    return cuda::launch_op(session.row(), arguments, static_cast<int>(next - arguments), session.launches());
+    const auto stride = [&](const View &view, int axis) {
+        return static_cast<uint64_t>(view.stride[axis] * dtype_bytes(a.dtype));
+    };
+    arguments.num_states = a.num_states;
+    arguments.num_rows = static_cast<int32_t>(num_rows);
+    arguments.q_len = a.q_len;
+    arguments.num_heads = a.num_heads;
+    arguments.head_dim = a.head_dim_v;
+    arguments.wide = is_wide(a, call, arguments.word.word);
+    arguments.from_batch = stride(call.outs, 0);
+    arguments.from_token = stride(call.outs, 1);
+    arguments.from_head = stride(call.outs, 2);
+    arguments.to_batch = stride(call.out, 0);
+    arguments.to_token = stride(call.out, 1);
+    arguments.to_head = stride(call.out, 2);
+    arguments.out = address_of(a.out.data);
+    arguments.lse = address_of(a.lse.data);
+    arguments.sink = address_of(a.sink);
+    arguments.named = cuda::named(a.out.data);
+    return cuda::launch_op(session.row(), arguments, session.launches());
 }
 
 }  // namespace

@@ -14,68 +14,11 @@ namespace {
 
 std::atomic<Isa> highest_isa{highest_cpu_isa}, highest_cuda{highest_cuda_isa};
 
-const char *op_name(Op op) {
-    switch (op) {
-    case Op::rope:
-        return "rope";
-    case Op::kv_append:
-        return "kv_append";
-    case Op::kv_copy:
-        return "kv_copy";
-    case Op::merge_states:
-        return "merge_states";
-    case Op::dropout_mask:
-        return "dropout_mask";
-    case Op::attention_probs:
-        return "attention_probs";
-    case Op::attention_backward:
-        return "attention_backward";
-    case Op::attention_backward_bias:
-        return "attention_backward_bias";
-    case Op::attention_backward_keys:
-        return "attention_backward_keys";
-    case Op::attention_backward_queries:
-        return "attention_backward_queries";
-    case Op::attention_backward_sinks:
-        return "attention_backward_sinks";
-    case Op::attention_backward_stats:
-        return "attention_backward_stats";
-    case Op::linear_rows:
-        return "linear_rows";
-    case Op::linear:
-        return "linear";
-    case Op::layer_norm:
-        return "layer_norm";
-    case Op::put_words:
-        return "put_words";
-    case Op::sequences:
-        return "sequences";
-    case Op::merge_splits:
-        return "merge_splits";
-    case Op::clip:
-        return "clip";
-    case Op::key_padding:
-        return "key_padding";
-    case Op::add:
-        return "add";
-    case Op::clip_gradient:
-        return "clip_gradient";
-    case Op::column_sums:
-        return "column_sums";
-    case Op::copy_rows:
-        return "copy_rows";
-    case Op::layer_norm_gradient:
-        return "layer_norm_gradient";
-    case Op::transpose:
-        return "transpose";
-    }
-    return "?";
-}
-
 }  // namespace
 
 heed_status find_op_row(Op op, heed_dtype dtype, heed_dtype kv_dtype, const OpKernel **row) {
     *row = nullptr;
+    if (const heed_status status = check_kernel_library()) return status;
     const OpKernel *lacking = nullptr;
     for (int32_t i = 0; i < heed_kernel_table.num_ops; i++) {
         const OpKernel &candidate = heed_kernel_table.ops[i];
@@ -107,6 +50,7 @@ bool runs_on_chip(const OpKernel &row, int capability) {
 
 heed_status best_cuda_op_row(Op op, heed_dtype dtype, heed_dtype kv_dtype, int capability, const OpKernel **row) {
     *row = nullptr;
+    if (const heed_status status = check_kernel_library()) return status;
     for (int32_t i = 0; i < heed_kernel_table.num_ops; i++) {
         const OpKernel &r = heed_kernel_table.ops[i];
         if (r.op != op || r.dtype != dtype || r.kv_dtype != kv_dtype || !runs_on_chip(r, capability)) continue;

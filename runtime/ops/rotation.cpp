@@ -32,14 +32,16 @@ int rotate_pairs(const Rotation &r, const Rows &x, const Rows &out, const TableP
     const auto table = [&](const float *data) {
         return KernelBuffer{const_cast<float *>(data + offset), HEED_F32, 2, {r.num_pairs, rows}, {1, r.num_pairs}};
     };
-    const KernelBuffer cos = table(r.cos), sin = table(r.sin);
-    const KernelBuffer positions = {
+    RopeArguments arguments;
+    arguments.x = pair_buffer(r, x, num_heads, num_tokens);
+    arguments.cos = table(r.cos);
+    arguments.sin = table(r.sin);
+    arguments.positions = {
         const_cast<int32_t *>(listed ? place.positions : &zero), HEED_I32, 1, {num_tokens}, {listed ? 1 : 0}};
-    const int32_t position_step = listed ? 0 : 1;
-    return call_op_kernel(*r.row,
-                          {pair_buffer(r, x, num_heads, num_tokens), cos, sin, positions, position_step, r.direction,
-                           pair_buffer(r, out, num_heads, num_tokens)},
-                          message);
+    arguments.position_step = listed ? 0 : 1;
+    arguments.direction = r.direction;
+    arguments.out = pair_buffer(r, out, num_heads, num_tokens);
+    return call_op_kernel(*r.row, arguments, message);
 }
 
 }  // namespace

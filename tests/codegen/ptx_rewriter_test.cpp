@@ -1,9 +1,9 @@
 // The rewriter replaces each call of an intrinsic by its instructions, and refuses what it does not know.
-#include "cuda/ptx_rewriter.h"
+#include "generators/cuda/ptx_rewriter.h"
 
 #include <gtest/gtest.h>
 
-#include "cuda/intrinsics.h"
+#include "generators/cuda/intrinsics.h"
 
 namespace heed::cuda {
 namespace {

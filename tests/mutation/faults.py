@@ -16,8 +16,8 @@ def fault(name, words, file, old, new, **tests):
 
 SEQUENCES, TASKS, MAKE_CALL = "runtime/sequences.cpp", "runtime/tasks.cpp", "runtime/make_call.cpp"
 BRIDGE, RANGES, POOL = "runtime/halide_bridge.cpp", "runtime/ranges.cpp", "runtime/thread_pool.cpp"
-SCORE_MOD, STAGES, BLOCKS = "generators/score_mod.cpp", "generators/attention_stages.cpp", "generators/attention_blocks.cpp"
-VALUES, OUTPUTS = "generators/attention_values.cpp", "generators/attention_outputs.cpp"
+SCORE_MOD, STAGES, BLOCKS = "generators/attention/score_mod.cpp", "generators/attention/stages.cpp", "generators/attention/blocks.cpp"
+VALUES, OUTPUTS = "generators/attention/values.cpp", "generators/attention/outputs.cpp"
 DECODE = "schedules/attention_decode_x86.cpp"
 
 SOFTCAP = """    if (cfg.has_softcap) {
@@ -140,10 +140,10 @@ ALGORITHM = [
     fault("split_maxima_ignored", "splits are merged without their maxima", OUTPUTS,
           "exp2_nonpositive(of_split(S::row_max, st.sp) - row_max);", "exp2_nonpositive(0.f * row_max);",
           kernel="*Sinks.Splits*", adversarial="*Case24*"),
-    fault("page_stride", "pages are taken for one token longer", "generators/kv_source.cpp",
+    fault("page_stride", "pages are taken for one token longer", "generators/attention/kv_source.cpp",
           "cast<double>(page_size));", "cast<double>(page_size + 1));",
           kernel="*Pages.*", adversarial="*Case48*"),
-    fault("stale_scratch", "the padding of copied rows holds what was there before", "generators/kv_source.cpp",
+    fault("stale_scratch", "the padding of copied rows holds what was there before", "generators/attention/kv_source.cpp",
           "rows(args) = cast(value.type(), 0);", "rows(args) = undef(value.type());",
           kernel="*Shapes.KeyLengths*:*HeadDims.*", adversarial="*Case21*"),
 ]

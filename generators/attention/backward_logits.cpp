@@ -1,0 +1,44 @@
+#include "generators/attention/backward_logits.h"
+
+namespace heed {
+
+using namespace Halide;
+
+namespace {
+
+// exp(x) of a weight, which is at most 1: by rounding x may be above 0. NaN stays NaN.
+Expr weight_of(const Expr &x) {
+    Expr positive = reinterpret<uint32_t>(x) - Expr(1u) < Expr(0x7f800000u);
+    return exp2_nonpositive(select(positive, 0.f, x) * log2_e);
+}
+
+}  // namespace
+
+BackwardLogits::Gradients BackwardLogits::gradients(const Expr &score, const Expr &grad_of_weight) {
+    const std::vector<Expr> here(at.begin(), at.end());
+    Expr plain = form == backward_plain, unchanged = form < backward_scored, key = first_key + j, row = first_query + i;
+    Expr raw = score * scale;
+    Expr capped = select(softcap > 0.f, soft_capped(raw, softcap), raw), tangent = capped / softcap;
+    Expr added = select(has_bias != 0, bias(here), 0.f);
+    Expr logit =
+        capped + (added + alibi(slope, token_distance(key, row, position_offset), cast<uint8_t>(alibi_symmetric)));
+    Expr in_range = key >= first_visible(row, visible_begin) && key < end_visible(row, visible_end, kv_len);
+    Expr allowed = (mask_form == no_mask || mask_allows(mask(here), mask_form)) && !is_negative_infinity(added);
+    Expr seen = plain || (in_range && (unchanged || allowed));
+    weights(at) = select(seen, weight_of(select(unchanged, raw, logit) - lse(i)), 0.f);
+    Expr weight = weights(here);
+
+    Expr element = first_element + cast<uint64_t>(i) * row_elements + cast<uint64_t>(j);
+    const DropoutStream stream = DropoutStream::of(dropout_seed, dropout_offset);
+    Expr word = philox_word(stream.seed_lo, stream.seed_hi, stream.offset_lo, stream.offset_hi, element);
+    dropout(at) = select(dropout_keeps(word, dropout_threshold), dropout_scale, 0.f);
+    Expr kept = select(form != backward_dropped, 1.f, dropout(here));
+    Expr dropped = form == backward_dropped && is_zero(kept);
+    Expr weight_grad = select(dropped, 0.f, grad_of_weight * kept);
+    Expr logit_grad = select(seen, weight * (weight_grad - delta(i)), 0.f);
+    Expr as_logit = unchanged || softcap <= 0.f || !seen;  // a tangent that is not seen may be NaN
+    Expr score_grad = select(as_logit, logit_grad, logit_grad * (1.f - tangent * tangent));
+    return {select(dropped, 0.f, weight * kept), score_grad, logit_grad};
+}
+
+}  // namespace heed

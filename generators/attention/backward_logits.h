@@ -1,0 +1,35 @@
+#pragma once
+// The elementwise part of a tile of attention's gradients: from scores and the gradients of weights to those of logits.
+
+#include "generators/attention/dropout.h"
+#include "generators/contract/fields.h"
+#include "generators/contract/operation_arguments.h"
+#include "generators/common/kernel_arguments.h"
+#include "generators/attention/score_mod.h"
+
+namespace heed {
+
+// A block of query rows i against a block of keys j. Tiles are in the order of `at`.
+struct BackwardLogits {
+    Halide::Var i{"i"}, j{"j"};
+    const std::vector<Halide::Var> at;
+
+    ArgumentTypes types;
+    HEED_BACKWARD_ROWS(HEED_IMAGE_MEMBER)
+    HEED_PARAM_MEMBER(form, int32_t)
+    HEED_BACKWARD_VALUES(HEED_PARAM_MEMBER)
+
+    Halide::Func weights{"weights"}, dropout{"dropout"};  // before dropout; its factor
+
+    enum class Order { keys_first, queries_first };
+    explicit BackwardLogits(Order order)
+        : at(order == Order::keys_first ? std::vector<Halide::Var>{j, i} : std::vector<Halide::Var>{i, j}) {}
+
+    struct Gradients {
+        Halide::Expr weight, score, logit;  // the weight behind dropout
+    };
+    // Once, of q k^T and dout v^T at (i, j).
+    Gradients gradients(const Halide::Expr &score, const Halide::Expr &weight_grad);
+};
+
+}  // namespace heed

@@ -1,0 +1,101 @@
+#pragma once
+// Every compile-time choice of an attention kernel, in two groups: what may change a bit of a result, and what may not.
+
+#include <string>
+
+#include "generators/common/element_type.h"
+#include "generators/contract/fields.h"
+#include "heed/user_score.h"
+
+namespace heed {
+
+enum class Phase { prefill, decode };
+
+struct AttentionConfig {
+    // Changes results: what is computed, and the tree of the sums.
+    Phase phase = Phase::prefill;
+    int head_dim = 128;                       // elements of a q/k row, 1..640; 0 = given at run time
+    int head_dim_v = 128;                     // elements of a v/out row, 1..640; 0 exactly when head_dim is 0
+    ElementType dtype = ElementType::f32;     // of q, out and, beside f32, bias
+    ElementType kv_dtype = ElementType::f32;  // of k and v: dtype or i8
+    bool paged = false;                       // keys are found through a page table (or stand in place: see kernel.h)
+    bool has_bias = false, has_mask = false, has_softcap = false, has_alibi = false, has_dropout = false;
+    ScoreMod score_mod;        // a user's own
+    bool bf16_dots = false;    // q . k, in prefill weights . v too, are dot products of pairs of bf16
+    bool bf16_tiles = false;   // with bf16_dots in prefill: of matrix tiles (AMX), whose operands are copies of k and v
+    bool packs_group = false;  // decode: a block of rows holds several heads of a group
+    bool wide_group = false;   // CUDA decode: of more rows, for groups of many heads
+    int row_block = 48;        // query rows that share one decision where key blocks begin
+    int kv_block = 128;        // keys of one softmax step where all rows see all keys
+    int masked_block = 16;     // the same where some row does not see some key
+    int dot_lanes = 16;        // decode: partial sums of a dot product; prefill: not used
+
+    // Changes speed only.
+    int lanes = 16;          // floats of a vector register, and edge of the transposed tiles
+    int key_tile = 8;        // keys of one register tile
+    int value_tile = 8;      // prefill: values of d of one register tile
+    int product_unroll = 1;  // prefill, blocks that all rows see: elements of d, or pairs, in one step of a tile
+    int value_unroll = 1;    // prefill, blocks that all rows see: keys in one step of a tile
+    int value_keys = 32;     // decode: keys of one visit to the accumulators of a tile of values
+    int value_rows = 1;      // decode: rows of that tile
+    int value_vectors = 1;   // decode: vectors along d of that tile, or the next smaller divisor of a row's
+    int prefetch_keys = 0;   // decode: how far ahead rows of k and v are asked for, 0 = not
+
+    static constexpr int max_block_logits = 16384;
+
+    bool any_head_dim() const { return head_dim == 0; }
+
+    // Rows pass through a zero-padded copy where their length is no multiple of a vector.
+    bool pads_rows() const { return head_dim % lanes != 0 || head_dim_v % lanes != 0 || any_head_dim(); }
+
+    // The same of q only: its vectors hold pairs with bf16_dots.
+    bool pads_queries() const { return bf16_dots ? head_dim % (2 * lanes) != 0 : pads_rows(); }
+
+    // Vector elements of a row of q.
+    int query_elements() const { return bf16_dots ? head_dim / 2 : head_dim; }
+
+    // Blocks of k and v pass through a copy in float. Prefill reads each element once per register tile of rows, as a
+    // scalar: where it must be converted or found through a page table, that is done once per block. Only v is read
+    // behind the end of a row there: by whole register tiles.
+    bool copies_k() const { return phase == Phase::prefill ? converts_kv() : pads_rows(); }
+    bool copies_v() const { return !bf16_dots && (pads_rows() || (phase == Phase::prefill && converts_kv())); }
+    bool converts_kv() const { return !bf16_dots && (paged || kv_dtype != ElementType::f32); }
+    bool has_kv_scales() const { return kv_dtype == ElementType::i8; }
+
+    // Elements that scratch holds for a row of `length` elements (0: of any length): whole vectors.
+    int padded(int length) const { return length == 0 ? max_head_dim : (length + lanes - 1) / lanes * lanes; }
+
+    // Elements of a state before its output: the slots of the softmax, in decode a whole vector of them.
+    int state_slots() const { return phase == Phase::prefill ? 4 : dot_lanes; }
+
+    bool has_score_mod() const { return score_mod.logit || score_mod.visible || score_mod.block_visible; }
+
+    // Whether each logit reads an element of a tensor, or asks the user's function, to know if its key is seen.
+    bool per_logit() const { return has_bias || has_mask || score_mod.visible; }
+
+    // Whether some logit changes between q . k and the softmax.
+    bool modifies_logits() const { return has_bias || has_softcap || has_alibi || has_kv_scales() || score_mod.logit; }
+
+    // Whether a block of values is tested for NaN and infinities before rows that do not see all of its keys.
+    bool tests_values() const { return phase == Phase::prefill && !has_dropout && !has_kv_scales(); }
+
+    // Whether the products are stored before they become logits.
+    bool has_raw_logits() const { return (modifies_logits() || rounds_weights()) && !bf16_tiles; }
+
+    // Whether weights round to bf16. Not in decode: conversions of v are shared by few products there, and the error of
+    // the output stays that of its own rounding.
+    bool rounds_weights() const { return bf16_dots && phase == Phase::prefill; }
+
+    // Tensor cores: head dims up to here, general rows are padded to it.
+
+    // Empty when valid; else a sentence with the parameter, its value and what is allowed.
+    std::string error() const;
+    // The same of the blocks and tiles of a row of the CPU.
+    std::string block_error() const;
+
+private:
+    std::string prefill_error() const;
+    std::string decode_error() const;
+};
+
+}  // namespace heed

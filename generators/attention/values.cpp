@@ -1,0 +1,123 @@
+// The algorithm on one block of keys, its last part: weighted values.
+#include "generators/attention/builder.h"
+#include "generators/lowering/bf16_dots.h"
+#include "generators/attention/dropout.h"
+
+namespace heed {
+
+using namespace Halide;
+
+// The element of the dropout mask is the contract's: it depends on the problem, not on tiles, splits or threads.
+void AttentionBuilder::define_dropout(BlockChain &chain) {
+    if (!cfg.has_dropout) {
+        return;
+    }
+    auto wide = [](const Expr &x) { return cast<uint64_t>(x); };
+    Expr row = (wide(field(task_sequence)) * wide(in.num_heads) + wide(head(st.row))) * wide(in.max_q_len) +
+               wide(position(st.row));
+    Expr element = row * wide(in.max_kv_len) + wide(key_position(chain, st.k));
+    const DropoutStream stream = DropoutStream::of(in.dropout_seed, in.dropout_offset);
+    Expr word = philox_word(stream.seed_lo, stream.seed_hi, stream.offset_lo, stream.offset_hi, element);
+    Expr keeps = dropout_keeps(word, in.dropout_threshold);
+    Args at = in_block({st.row, st.k});
+    chain.kept(vars(at)) = hides(chain) ? chain.visible(at) && keeps : keeps;
+}
+
+// A hidden or dropped key is left out, not multiplied by 0: its value may be NaN. Where keys may be hidden and a block
+// holds only numbers, which is known before (special_end), the product with 0 leaves them out as well.
+void AttentionBuilder::define_values(BlockChain &chain) {
+    Args at = in_block({st.row, st.d});
+    const bool splits_loop = hides(chain) && cfg.tests_values();
+    chain.numbers = RDom(0, cfg.rounds_weights() ? chain.block / 2 : chain.block, "numbers" + chain.suffix);
+    if (splits_loop) {
+        define_special_end(chain);
+        if (!cfg.bf16_tiles) chain.numbers.where(chain.numbers < chain.number_end(in_block({})));
+    }
+    if (cfg.has_kv_scales()) {
+        Args each = in_block({st.row, st.k});
+        chain.value_weights(vars(each)) = chain.weights(each) * in.v.scale(kv_head(), slot(chain, st.k));
+    }
+    Func &sum = cfg.bf16_tiles ? chain.block_out : chain.value_tile;
+    sum(vars(at)) = 0.f;
+    Expr so_far = sum(at), number = chain.numbers;
+    Expr with = cfg.rounds_weights()
+                    ? bf16_dot(so_far, chain.weight_pairs(in_block({st.row, number}))[0], value_pair(chain, number))
+                    : so_far + value_weight(chain, number) * element(chain, in.v, chain.v_rows, st.d, number);
+    sum(vars(at)) = cfg.has_dropout ? select(chain.kept(in_block({st.row, number})), with, so_far)
+                    : splits_loop   ? with
+                                    : if_visible(chain, number, with, so_far);
+    if (splits_loop) {
+        chain.specials = RDom(0, chain.block, "specials" + chain.suffix);
+        chain.specials.where(chain.specials < chain.special_end(in_block({})));
+        // The value is hidden, not the product: both loops must round alike, as an FMA where there is one.
+        Expr k = chain.specials, value = element(chain, in.v, chain.v_rows, st.d, k), none = 0.f;
+        if (cfg.bf16_tiles) {
+            none = -0.f;  // adds nothing, whatever the sum
+            value = select(is_special(in.v.stored(st.d, kv_head(), slot(chain, k))), value, none);
+        }
+        sum(vars(at)) = so_far + value_weight(chain, k) * if_visible(chain, k, value, none);
+    }
+    if (!cfg.bf16_tiles) chain.block_out(vars(at)) = chain.value_tile(at);
+}
+
+// Element st.d of two keys. Tiles multiply every key of a block: where some may be hidden, its specials are zeros here.
+Expr AttentionBuilder::value_pair(BlockChain &chain, const Expr &pair) const {
+    auto value = [&](const Expr &d, const Expr &k) { return in.v.stored(d, kv_head(), slot(chain, k)); };
+    Expr first = 2 * st.k, second = 2 * st.k + 1;
+    if (cfg.bf16_tiles) {
+        auto factor = [&](const Expr &k) {
+            Expr bits = value(st.d, k);
+            return chain.special_end.defined() ? select(is_special(bits), cast(bits.type(), 0), bits) : bits;
+        };
+        Func words("v_words" + chain.suffix);
+        words(vars(in_block({st.d, st.k}))) = bf16_pair(factor(first), factor(second));
+        chain.v_lanes(vars(in_block({st.k, st.d}))) =
+            chain.v_tiles.define(cfg, words, st.k, st.d, {st.kb, st.t, st.sp});
+        return chain.v_lanes(in_block({pair, st.d}));
+    }
+    chain.v_pairs(vars(in_block({st.e, st.k}))) =
+        select(st.e % 2 == 0, value(st.e / 2, first), value(st.e / 2, second));
+    auto half = [&](int i) { return chain.v_pairs(in_block({2 * st.d + i, pair})); };
+    return bf16_pair(half(0), half(1));
+}
+
+// What multiplies the values of a key.
+Expr AttentionBuilder::value_weight(const BlockChain &chain, const Expr &key) const {
+    Args at = in_block({st.row, key});
+    if (!cfg.rounds_weights()) return cfg.has_kv_scales() ? chain.value_weights(at) : chain.weights(at);
+    Expr both = chain.weight_pairs(in_block({st.row, key / 2}))[0];
+    return select(key % 2 == 0, bf16_half(both, 0), bf16_half(both, 1));
+}
+
+// All bits of the exponent: of NaN and infinities.
+Expr AttentionBuilder::exponent_of_specials(const Type &type) {
+    return cast(type, type.bits() == 16 ? 0x7f80 : 0x7f800000);
+}
+
+Expr AttentionBuilder::is_special(const Expr &bits) {
+    Expr exponent = exponent_of_specials(bits.type());
+    return (bits & exponent) == exponent;
+}
+
+// Whether some value of the block is NaN or infinite: the largest exponent, first by lanes.
+void AttentionBuilder::define_special_end(BlockChain &chain) {
+    const int lanes = cfg.lanes;
+    chain.values = RDom({{0, padded(head_dim_v) / lanes}, {0, chain.block}}, "values" + chain.suffix);
+    Expr d = chain.values.x * lanes + st.u, key = chain.values.y;
+    Expr bits = cfg.bf16_dots ? in.v.stored(d, kv_head(), slot(chain, key))
+                              : reinterpret<uint32_t>(element(chain, in.v, chain.v_rows, d, key));
+    Expr exponent = exponent_of_specials(bits.type());
+    Args by_lane = in_block({st.u});
+    chain.exponents(vars(by_lane)) = cast(bits.type(), 0);
+    chain.exponents(vars(by_lane)) = max(chain.exponents(by_lane), bits & exponent);
+    Expr largest = chain.exponents(in_block({0}));
+    for (int u = 1; u < lanes; u++) largest = max(largest, chain.exponents(in_block({u})));
+    chain.special_end(vars(in_block({}))) = select(largest == exponent, chain.block, 0);
+    if (cfg.bf16_tiles) return;
+    Expr end = cfg.bf16_dots              ? Expr(chain.block / 2)
+               : chain.seen_end.defined() ? Expr(chain.seen_end(in_block({})))
+                                          : Expr(chain.block);
+    chain.number_end(vars(in_block({}))) = select(largest == exponent, 0, end);
+}
+
+}  // namespace heed

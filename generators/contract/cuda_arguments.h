@@ -1,0 +1,192 @@
+#pragma once
+// The arguments of operations on CUDA, each one launch. Addresses are of device memory; strides are in bytes unless
+// said. `named` is an output of one byte that only names the device: the kernel writes to addresses it was given.
+// wide: 1 when addresses, strides and lengths allow 16 bytes at a time.
+#include "generators/contract/arguments.h"
+#include "generators/contract/fields.h"
+
+namespace heed {
+
+using PutWords = Words<num_put_words / 2, 1>;                     // two words of 32 bits each, low half first
+using MoveSegments = Words<num_move_segments, move_segment_words>;  // addresses of its first token in source,
+                                                                    // destination and scales; tokens | table row << 32
+using MergeStates = Words<max_merge_states, merge_state_words>;     // addresses of out and lse
+
+}  // namespace heed
+
+// Metadata of the host goes to the device as parameters of a launch: out (word) has any even extent up to num_put_words.
+#define HEED_CUDA_PUT_WORDS(INPUT, VALUE, OUTPUT)                                                                      \
+    VALUE(word, PutWords)                                                                                              \
+    OUTPUT(out, i32, 1)
+
+// From lengths, prefix sums and offsets on the device to the table of SequenceField. given: bits 0..3, which of the four
+// inputs there are; position: heed_position; status: an address or 0. See generators/cuda/metadata_ops.h.
+#define HEED_CUDA_SEQUENCES(INPUT, VALUE, OUTPUT)                                                                      \
+    INPUT(cu_seqlens_q, i32, 1)                                                                                        \
+    INPUT(cu_seqlens_kv, i32, 1)                                                                                       \
+    INPUT(kv_lens, i32, 1)                                                                                             \
+    INPUT(q_offsets, i32, 1)                                                                                           \
+    VALUE(batch, int32_t)                                                                                              \
+    VALUE(max_q_len, int32_t)                                                                                          \
+    VALUE(max_kv_len, int32_t)                                                                                         \
+    VALUE(total_q, int32_t)                                                                                            \
+    VALUE(total_kv, int32_t)                                                                                           \
+    VALUE(given, int32_t)                                                                                              \
+    VALUE(position, int32_t)                                                                                           \
+    VALUE(causal, int32_t)                                                                                             \
+    VALUE(window_left, int32_t)                                                                                        \
+    VALUE(window_right, int32_t)                                                                                       \
+    VALUE(status, uint64_t)                                                                                            \
+    OUTPUT(table, i32, 2)
+
+// rope, kv_append, kv_copy: up to num_move_segments runs of tokens, the longest of max_tokens. The first 2 * num_pairs
+// elements of a row are rotated by the tables cos and sin f32 (pair, table row); direction 1, or -1 to rotate back.
+// kv_copy moves bytes.
+#define HEED_CUDA_MOVE_TOKENS(INPUT, VALUE, OUTPUT)                                                                    \
+    VALUE(word, MoveSegments)                                                                                          \
+    VALUE(segments, int32_t)                                                                                           \
+    VALUE(max_tokens, int32_t)                                                                                         \
+    VALUE(num_heads, int32_t)                                                                                          \
+    VALUE(row_length, int32_t)                                                                                         \
+    VALUE(num_pairs, int32_t)                                                                                          \
+    VALUE(interleaved, int32_t)                                                                                        \
+    VALUE(wide, int32_t)                                                                                               \
+    VALUE(direction, float)                                                                                            \
+    VALUE(from_token, uint64_t)                                                                                        \
+    VALUE(from_head, uint64_t)                                                                                         \
+    VALUE(to_token, uint64_t)                                                                                          \
+    VALUE(to_head, uint64_t)                                                                                           \
+    VALUE(cos, uint64_t)                                                                                               \
+    VALUE(sin, uint64_t)                                                                                               \
+    OUTPUT(named, u8, 1)
+
+// from_*: strides of the states' outs, to_*: of out; lse and sink may be 0.
+#define HEED_CUDA_MERGE_STATES(INPUT, VALUE, OUTPUT)                                                                   \
+    VALUE(word, MergeStates)                                                                                           \
+    VALUE(num_states, int32_t)                                                                                         \
+    VALUE(num_rows, int32_t)                                                                                           \
+    VALUE(q_len, int32_t)                                                                                              \
+    VALUE(num_heads, int32_t)                                                                                          \
+    VALUE(head_dim, int32_t)                                                                                           \
+    VALUE(wide, int32_t)                                                                                               \
+    VALUE(from_batch, uint64_t)                                                                                        \
+    VALUE(from_token, uint64_t)                                                                                        \
+    VALUE(from_head, uint64_t)                                                                                         \
+    VALUE(to_batch, uint64_t)                                                                                          \
+    VALUE(to_token, uint64_t)                                                                                          \
+    VALUE(to_head, uint64_t)                                                                                           \
+    VALUE(out, uint64_t)                                                                                               \
+    VALUE(lse, uint64_t)                                                                                               \
+    VALUE(sink, uint64_t)                                                                                              \
+    OUTPUT(named, u8, 1)
+
+// The results of a decode kernel of several splits: states, out and lse as in HEED_ATTENTION.
+#define HEED_CUDA_MERGE_SPLITS(INPUT, VALUE, OUTPUT)                                                                   \
+    INPUT(states, f32, 4)                                                                                              \
+    INPUT(sink, f32, 1)                                                                                                \
+    VALUE(num_splits, int32_t)                                                                                         \
+    OUTPUT(out, own, 4)                                                                                                \
+    OUTPUT(lse, f32, 4)
+
+// A piece of the output, `columns` columns from first_column on; bias_first may be 0.
+#define HEED_CUDA_LINEAR(INPUT, VALUE, OUTPUT)                                                                         \
+    VALUE(num_rows, int32_t)                                                                                           \
+    VALUE(len, int32_t)                                                                                                \
+    VALUE(dim_in, int32_t)                                                                                             \
+    VALUE(first_column, int32_t)                                                                                       \
+    VALUE(columns, int32_t)                                                                                            \
+    VALUE(head_dim, int32_t)                                                                                           \
+    VALUE(x_first, uint64_t)                                                                                           \
+    VALUE(x_batch, uint64_t)                                                                                           \
+    VALUE(x_token, uint64_t)                                                                                           \
+    VALUE(weight_first, uint64_t)                                                                                      \
+    VALUE(weight_row, uint64_t)                                                                                        \
+    VALUE(bias_first, uint64_t)                                                                                        \
+    VALUE(out_first, uint64_t)                                                                                         \
+    VALUE(out_batch, uint64_t)                                                                                         \
+    VALUE(out_token, uint64_t)                                                                                         \
+    VALUE(out_head, uint64_t)                                                                                          \
+    OUTPUT(named, u8, 1)
+
+// `sequences` sequences from first_sequence on; tensors as in HEED_ATTENTION. uniform: not 0: no table is read; every
+// sequence has uniform_q_len queries, max_kv_len keys and the next three. mode: ProbsMode; as_f32: the result is f32
+// rather than in the type of q; device_status: an address or 0.
+#define HEED_CUDA_ATTENTION_PROBS(INPUT, VALUE, OUTPUT)                                                                \
+    INPUT(q, own, 4)                                                                                                   \
+    INPUT(k, keys, 4)                                                                                                  \
+    INPUT(k_scale, f32, 3)                                                                                             \
+    INPUT(mask, u8, 4)                                                                                                 \
+    INPUT(bias, f32, 4)                                                                                                \
+    INPUT(bias_16, u16, 4)                                                                                             \
+    INPUT(sink, f32, 1)                                                                                                \
+    INPUT(alibi_slopes, f32, 1)                                                                                        \
+    INPUT(page_table, i32, 2)                                                                                          \
+    INPUT(tasks, i32, 2)                                                                                               \
+    VALUE(sequences, int32_t)                                                                                          \
+    VALUE(first_sequence, int32_t)                                                                                     \
+    VALUE(max_q_len, int32_t)                                                                                          \
+    VALUE(max_kv_len, int32_t)                                                                                         \
+    VALUE(page_size, int32_t)                                                                                          \
+    VALUE(uniform, int32_t)                                                                                            \
+    VALUE(uniform_q_len, int32_t)                                                                                      \
+    VALUE(visible_begin, int32_t)                                                                                      \
+    VALUE(visible_end, int32_t)                                                                                        \
+    VALUE(position_offset, int32_t)                                                                                    \
+    VALUE(mode, int32_t)                                                                                               \
+    VALUE(mask_form, int32_t)                                                                                          \
+    VALUE(bias_form, int32_t)                                                                                          \
+    VALUE(alibi_symmetric, int32_t)                                                                                    \
+    VALUE(as_f32, int32_t)                                                                                             \
+    VALUE(scale, float)                                                                                                \
+    VALUE(softcap, float)                                                                                              \
+    VALUE(device_status, uint64_t)                                                                                     \
+    VALUE(out, uint64_t)                                                                                               \
+    VALUE(out_batch, uint64_t)                                                                                         \
+    VALUE(out_head, uint64_t)                                                                                          \
+    VALUE(out_row, uint64_t)                                                                                           \
+    OUTPUT(named, u8, 1)
+
+// attention_backward and attention_backward_*: tensors as in HEED_ATTENTION; dbias has the bias' type and extent 1 along
+// the axes that share it: its address alone counts. side: BackwardSide; all_keys: not 0: keys after a sequence's last,
+// up to max_kv_len, get zeros. stats: address of f32 (2, row, head, sequence), lse in log2 and delta, stat_rows rows a
+// head; dsink: an address. _stats writes stats, which the others read, _bias dbias, _sinks dsink, attention_backward dk
+// and dv or dq; on tensor cores _keys makes dk and dv, _queries dq (OpKernel::columns: the largest head dim).
+#define HEED_CUDA_ATTENTION_BACKWARD(INPUT, VALUE, OUTPUT)                                                             \
+    INPUT(q, own, 4)                                                                                                   \
+    INPUT(k, own, 4)                                                                                                   \
+    INPUT(v, own, 4)                                                                                                   \
+    INPUT(out, own, 4)                                                                                                 \
+    INPUT(lse, f32, 4)                                                                                                 \
+    INPUT(dout, own, 4)                                                                                                \
+    INPUT(mask, u8, 4)                                                                                                 \
+    INPUT(bias, f32, 4)                                                                                                \
+    INPUT(bias_16, u16, 4)                                                                                             \
+    INPUT(sink, f32, 1)                                                                                                \
+    INPUT(alibi_slopes, f32, 1)                                                                                        \
+    INPUT(tasks, i32, 2)                                                                                               \
+    INPUT(dq, own, 4)                                                                                                  \
+    INPUT(dk, own, 4)                                                                                                  \
+    INPUT(dv, own, 4)                                                                                                  \
+    INPUT(dbias, u8, 4)                                                                                                \
+    VALUE(batch, int32_t)                                                                                              \
+    VALUE(max_q_len, int32_t)                                                                                          \
+    VALUE(max_kv_len, int32_t)                                                                                         \
+    VALUE(uniform, int32_t)                                                                                            \
+    VALUE(visible_begin, int32_t)                                                                                      \
+    VALUE(visible_end, int32_t)                                                                                        \
+    VALUE(position_offset, int32_t)                                                                                    \
+    VALUE(mask_form, int32_t)                                                                                          \
+    VALUE(bias_form, int32_t)                                                                                          \
+    VALUE(alibi_symmetric, int32_t)                                                                                    \
+    VALUE(side, int32_t)                                                                                               \
+    VALUE(all_keys, int32_t)                                                                                           \
+    VALUE(stat_rows, int32_t)                                                                                          \
+    VALUE(scale, float)                                                                                                \
+    VALUE(softcap, float)                                                                                              \
+    VALUE(dropout_scale, float)                                                                                        \
+    VALUE(dropout_seed, uint64_t)                                                                                      \
+    VALUE(dropout_offset, uint64_t)                                                                                    \
+    VALUE(dropout_threshold, uint64_t)                                                                                 \
+    VALUE(stats, uint64_t)                                                                                             \
+    VALUE(dsink, uint64_t)                                                                                             \
+    OUTPUT(named, u8, 1)

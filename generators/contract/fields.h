@@ -1,0 +1,77 @@
+#pragma once
+// Numbers that generators and the runtime share.
+
+#include <cstdint>
+
+namespace heed {
+
+constexpr int32_t max_head_dim = 640, max_cuda_head_dim = 256;
+
+// What a kernel can serve beyond the plain problem, as bits; it serves problems without these too. gqa: a decode kernel
+// that works on several rows (heads of a group, positions) at once; it serves any group, and so does one without it.
+enum Feature : uint32_t {
+    feature_bias = 1 << 0,
+    feature_mask = 1 << 1,
+    feature_gqa = 1 << 2,
+    feature_softcap = 1 << 3,
+    feature_alibi = 1 << 4,
+    feature_dropout = 1 << 5
+};
+
+// Any non-zero element of a mask is true.
+enum MaskForm : int32_t { no_mask, mask_true_attends, mask_true_hides };
+enum BiasForm : int32_t { no_bias, bias_of_f32, bias_of_dtype };
+
+// heed_probs_mode.
+enum ProbsMode : int32_t { raw_scores, soft_capped_scores, masked_scores, probabilities };
+
+// The columns of the task table: a block of rows of one head. Row i of a sequence sees the keys j in
+// [max(0, i + visible_begin), min(kv_len, i + visible_end)) and is at position i + position_offset; visible_end is at
+// least -q_len.
+enum TaskField {
+    task_sequence,
+    task_head,  // prefill: query head; decode: first query head of the group
+    task_kv_head,
+    task_first_row,  // prefill: query position in the sequence; decode: position * group_size + head of the group
+    task_q_len,
+    task_q_batch,  // batch index and first token of the sequence in q and out
+    task_first_q,
+    task_kv_len,
+    task_kv_batch,  // strided storage: page and first slot of the sequence
+    task_first_key,
+    task_visible_begin,
+    task_visible_end,
+    task_position_offset,
+    num_task_fields
+};
+
+// The columns of CUDA's table of sequences, with the meaning that TaskField gives them.
+enum SequenceField {
+    sequence_q_len,
+    sequence_first_q,
+    sequence_kv_len,
+    sequence_first_key,
+    sequence_visible_begin,
+    sequence_visible_end,
+    sequence_position_offset,
+    sequence_padding,  // 8 fields: one 32-byte sector
+    num_sequence_fields
+};
+
+// How much of the logits' path a tile of gradients takes: plain tiles see all keys and change no logit; positioned ones
+// change none, but positions say who sees what.
+enum BackwardForm : int32_t { backward_plain, backward_positioned, backward_scored, backward_dropped };
+
+// Gradients are sums along one side of the score matrix: of keys (dk and dv), over the queries that see them, and of
+// queries (dq), over the keys that they see.
+enum BackwardSide : int32_t { backward_keys, backward_queries };
+
+constexpr int backward_chunk = 32;     // elements of a chunk of a row of gradients' operands, and the unit of columns
+constexpr int backward_row_unit = 12;  // a tile of gradients is written in multiples of so many rows
+constexpr int backward_stat_bytes = 8;  // of a row of `stats`: lse in log2, then delta = dout . out
+
+constexpr int num_put_words = 256;  // of 32 bits
+constexpr int num_move_segments = 32, move_segment_words = 4;
+constexpr int max_merge_states = 64, merge_state_words = 2;
+
+}  // namespace heed

@@ -1,0 +1,76 @@
+#include "generators/driver/autoscheduler.h"
+
+#include <dlfcn.h>
+
+#include <filesystem>
+
+namespace heed {
+
+using namespace Halide;
+
+namespace {
+
+constexpr int batch = 1, heads = 32, kv_heads = 8, keys = 2048, dummy = 1, threads = 2;
+
+void estimate_inputs(AttentionKernel &kernel, int queries, int tasks) {
+    const AttentionConfig &c = kernel.config;
+    const int row = c.any_head_dim() ? 128 : c.head_dim, row_v = c.any_head_dim() ? 128 : c.head_dim_v;
+    const int logits[] = {c.has_bias || c.has_mask ? keys : dummy, c.has_bias || c.has_mask ? queries : dummy};
+    kernel.q.set_estimates({{0, row}, {0, heads}, {0, queries}, {0, batch}});
+    kernel.k.set_estimates({{0, row}, {0, kv_heads}, {0, keys}, {0, batch}});
+    kernel.v.set_estimates({{0, row_v}, {0, kv_heads}, {0, keys}, {0, batch}});
+    for (ImageParam *scales : {&kernel.k_scale, &kernel.v_scale}) {
+        scales->set_estimates({{0, kv_heads}, {0, keys}, {0, batch}});
+    }
+    for (ImageParam *matrix : {&kernel.mask, &kernel.bias, &kernel.bias_16}) {
+        matrix->set_estimates({{0, logits[0]}, {0, logits[1]}, {0, heads}, {0, batch}});
+    }
+    for (ImageParam *per_head : {&kernel.sink, &kernel.alibi_slopes}) per_head->set_estimates({{0, heads}});
+    for (ImageParam &words : kernel.score_buffers) words.set_estimates({{0, keys}});
+    kernel.page_table.set_estimates({{0, dummy}, {0, batch}});
+    kernel.tasks.set_estimates({{0, static_cast<int>(num_task_fields)}, {0, tasks}});
+    kernel.states.set_estimates({{0, dummy}, {0, dummy}, {0, dummy}, {0, dummy}});
+}
+
+void estimate_scalars(AttentionKernel &kernel, int queries) {
+    kernel.batch.set_estimate(batch);
+    kernel.max_q_len.set_estimate(queries);
+    kernel.max_kv_len.set_estimate(keys);
+    kernel.scale.set_estimate(0.1f);
+    kernel.softcap.set_estimate(0);
+    kernel.split_len.set_estimate(keys);
+    kernel.num_splits.set_estimate(1);
+    for (Param<int32_t> *unused : {&kernel.page_size, &kernel.mask_form, &kernel.bias_form, &kernel.uniform,
+                                   &kernel.visible_begin, &kernel.visible_end, &kernel.position_offset}) {
+        unused->set_estimate(0);
+    }
+    kernel.alibi_symmetric.set_estimate(0);
+    for (Param<uint64_t> *unused :
+         {&kernel.dropout_seed, &kernel.dropout_offset, &kernel.dropout_threshold, &kernel.device_status}) {
+        unused->set_estimate(0);
+    }
+    kernel.dropout_scale.set_estimate(1);
+}
+
+// Plugins lie beside libHalide.
+std::string plugin(const std::string &name) {
+    Dl_info halide;
+    if (dladdr(reinterpret_cast<void *>(&Halide::load_plugin), &halide) == 0) return name;
+    return std::filesystem::path(halide.dli_fname).parent_path() / ("libautoschedule_" + name + ".so");
+}
+
+}  // namespace
+
+void apply_autoscheduler(const std::string &name, AttentionKernel &kernel, Pipeline &pipeline, const Target &target) {
+    const AttentionConfig &c = kernel.config;
+    const int queries = c.phase == Phase::prefill ? keys : 1;
+    estimate_inputs(kernel, queries, heads * ((queries + c.row_block - 1) / c.row_block));
+    estimate_scalars(kernel, queries);
+    kernel.stages.out.set_estimates({{0, c.any_head_dim() ? 128 : c.head_dim_v}, {0, heads}, {0, queries}, {0, batch}});
+    load_plugin(plugin(name == "Adams2019" ? "adams2019" : "mullapudi2016"));
+    AutoschedulerParams params = {name, {{"parallelism", std::to_string(threads)}}};
+    if (name == "Adams2019") params.extra["beam_size"] = "1";
+    pipeline.apply_autoscheduler(target, params);
+}
+
+}  // namespace heed

@@ -1,0 +1,56 @@
+#include "generators/driver/cuda_target.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+namespace heed {
+
+using Halide::OutputFileType;
+using Halide::Target;
+
+namespace {
+
+// The SLP vectorizer finds nothing in unrolled warp programs and takes three quarters of LLVM's time to see that: at a
+// depth of 1 the PTX of every kernel is the same. Halide reads this where it starts LLVM.
+void spare_the_vectorizer() { setenv("HL_LLVM_ARGS", "-slp-recursion-max-depth=1", 1); }
+
+}  // namespace
+
+bool is_cuda_isa(const std::string &isa) { return isa == "sm75" || isa == "sm80"; }
+int capability_of(const std::string &isa) { return isa == "sm80" ? 80 : 75; }
+
+Target cuda_target() {
+    spare_the_vectorizer();
+    // Halide knows capabilities up to 8.6; the rewriter and ptxas decide what the code is assembled for.
+    return Target(Target::Linux, Target::X86, 64,
+                  {Target::NoRuntime, Target::NoBoundsQuery, Target::UserContext, Target::SSE41, Target::LargeBuffers,
+                   Target::CUDA, Target::CUDACapability70});
+}
+
+cuda::Toolkit read_toolkit(Options &options, const std::string &isa) {
+    const std::set<std::string> more = options.set_of("write", {"ptx", "cubin"});
+    cuda::Toolkit toolkit{
+        options.get("ptxas"), options.get("fatbinary"), {}, more.count("ptx") != 0, more.count("cubin") != 0};
+    std::istringstream list(options.get("capabilities"));
+    for (int capability = 0; list >> capability;) {
+        if (capability >= capability_of(isa)) toolkit.capabilities.push_back(capability);
+    }
+    if (toolkit.capabilities.empty()) {
+        throw BadInput("capabilities = '" + options.get("capabilities") + "' is not allowed: at least one of " +
+                       std::to_string(capability_of(isa)) + " or more");
+    }
+    return toolkit;
+}
+
+void write_cuda_kernel(const cuda::DeviceBinary &binary, int shared_bytes, const std::string &base) {
+    binary.module.compile({{OutputFileType::object, base + ".o"}});
+    std::ofstream limits(base + ".limits");
+    for (const auto &[capability, statistics] : binary.statistics) {
+        limits << "sm_" << capability << " registers " << statistics.registers << " spill_bytes "
+               << statistics.spill_bytes << " shared_bytes " << shared_bytes << "\n";
+    }
+    if (!limits.flush()) throw BadInput("cannot write " + base + ".limits");
+}
+
+}  // namespace heed

@@ -1,0 +1,23 @@
+#pragma once
+// What makes machine code of CUDA kernels: the target, the tools, the files.
+
+#include <string>
+
+#include "generators/cuda/device_binary.h"
+#include "generators/driver/options.h"
+
+namespace heed {
+
+// Whether an ISA of the table is a CUDA compute capability, and which one.
+bool is_cuda_isa(const std::string &isa);
+int capability_of(const std::string &isa);
+
+Halide::Target cuda_target();
+
+// Options read: ptxas, fatbinary (programs), capabilities (e.g. "80 90", of which those from `isa` on count), write.
+cuda::Toolkit read_toolkit(Options &options, const std::string &isa);
+
+// `base`.o and `base`.limits: what ptxas says of registers, spills and shared memory.
+void write_cuda_kernel(const cuda::DeviceBinary &binary, int shared_bytes, const std::string &base);
+
+}  // namespace heed

@@ -1,0 +1,17 @@
+#pragma once
+// The files of a kernel.
+
+#include <set>
+#include <string>
+
+#include "Halide.h"
+
+namespace heed {
+
+// `base`.o, and of `more` stmt and assembly: `base`.stmt, `base`.s.
+void write_module(const Halide::Module &module, const std::set<std::string> &more, const std::string &base);
+
+// `base`.inc: the line of the registry.
+void write_registry_line(const std::string &line, const std::string &base);
+
+}  // namespace heed

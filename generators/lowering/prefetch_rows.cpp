@@ -1,0 +1,78 @@
+#include "generators/lowering/prefetch_rows.h"
+
+#include <algorithm>
+#include <sstream>
+
+namespace heed {
+
+using namespace Halide;
+using namespace Halide::Internal;
+
+namespace {
+
+constexpr int line_bytes = 64;
+
+class VectorsOfInputs : public IRVisitor {
+public:
+    std::vector<const Load *> loads;
+
+private:
+    using IRVisitor::visit;
+    void visit(const Load *op) override {
+        if (op->index.as<Ramp>() != nullptr) loads.push_back(op);
+        IRVisitor::visit(op);
+    }
+    void visit(const Let *op) override { op->value.accept(this); }  // its name does not reach the prefetch
+};
+
+// Of several vectors in a line, the first one. Rows start with one.
+bool starts_line(const Load *load) {
+    const Add *sum = load->index.as<Ramp>()->base.as<Add>();
+    const IntImm *offset = sum != nullptr ? sum->b.as<IntImm>() : nullptr;
+    return offset == nullptr || offset->value * load->type.bytes() % line_bytes == 0;
+}
+
+// The third argument of the intrinsic: into all levels of the cache.
+Stmt prefetch(const std::string &rows, int element_bytes, const Expr &index) {
+    Expr address =
+        reinterpret(UInt(64), Variable::make(Handle(), rows)) + cast<uint64_t>(cast<int64_t>(index) * element_bytes);
+    return Evaluate::make(
+        Call::make(Int(32), "llvm.prefetch.p0", {reinterpret(Handle(), address), 0, 3, 1}, Call::Extern));
+}
+
+}  // namespace
+
+Stmt PrefetchRows::visit(const For *op) {
+    const bool outside = in_loop;
+    in_loop = std::any_of(loops.begin(), loops.end(),
+                          [&](const std::string &loop) { return op->name.find(loop) != std::string::npos; });
+    seen.clear();
+    Stmt result = IRMutator::visit(op);
+    in_loop = outside;
+    return result;
+}
+
+Stmt PrefetchRows::visit(const LetStmt *op) {
+    Stmt result = LetStmt::make(op->name, op->value, mutate(op->body));
+    return in_loop ? with_prefetches(op->value, result) : result;
+}
+
+Stmt PrefetchRows::visit(const Store *op) { return in_loop ? with_prefetches(op->value, op) : op; }
+
+Stmt PrefetchRows::with_prefetches(const Expr &value, Stmt result) {
+    VectorsOfInputs inputs;
+    value.accept(&inputs);
+    for (const Load *load : inputs.loads) {
+        std::ostringstream line;
+        line << load->name << load->index;
+        if (!starts_line(load) || !seen.insert(line.str()).second) continue;
+        for (const Ahead &next : ahead) {
+            if (next.input != load->name) continue;
+            const Expr index = load->index.as<Ramp>()->base + next.distance;
+            result = Block::make(prefetch(next.rows, load->type.bytes(), index), result);
+        }
+    }
+    return result;
+}
+
+}  // namespace heed
