@@ -14,9 +14,15 @@ include(${CMAKE_CURRENT_LIST_DIR}/HeedTuned.cmake)
 set(HEED_ROW_FILTER "" CACHE STRING "Make only the kernels whose names match this regular expression")
 
 # heed_add_kernel_library(<target> [ISAS isa...] [EXCLUDE regex...]): an empty table, which programs link with the runtime that it brings
-# along. Kernels of other ISAs, and those whose names match a regex, are left out when they are added.
+# along. Kernels of other ISAs, and those whose names match a regex, are left out when they are added. Without ISAS all are
+# allowed; EXCLUDE without a regex leaves out nothing.
 function(heed_add_kernel_library target)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "ISAS;EXCLUDE")
+    set(lists ISAS EXCLUDE)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "${lists}")
+    set(call "heed_add_kernel_library(${target})")
+    list(REMOVE_ITEM arg_KEYWORDS_MISSING_VALUES EXCLUDE)
+    _heed_check_keywords("${call}" "${lists}" "")
+    _heed_check_values("${call}" ISAS ${_heed_cpu_isas} ${_heed_cuda_isas})
     set(dir ${CMAKE_CURRENT_BINARY_DIR}/${target}.dir)
     file(MAKE_DIRECTORY ${dir})
     set(rows $<TARGET_PROPERTY:${target},HEED_ROWS>)
