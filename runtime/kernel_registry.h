@@ -28,7 +28,7 @@ uint32_t cuda_isas(int32_t capability);
 // Why the row cannot serve the request on a machine with these ISAs; empty when it can.
 std::string why_not(const Kernel &row, const RowRequest &request, uint32_t isas);
 
-// Names of feature bits, each behind a space.
+// Names of feature bits, each after a space.
 std::string feature_names(uint32_t bits);
 
 // The compute capability that a CUDA row needs, as cuda_isas has it.

@@ -32,7 +32,7 @@ namespace {
      score_mod,                                                                                                        \
      score_buffers},
 #define HEED_OP(name, op, dtype, kv_dtype, isa, rows, columns)
-// Behind the last row of each kind stands an empty one: a library may lack a kind.
+// An empty row comes after the last one of each kind: a library may lack a kind.
 constexpr heed::Kernel rows[] = {
 #include "kernel_table.inc"
     {}};
