@@ -1,8 +1,10 @@
-"""What kernels and programs may cost: budgets.py BUILD [--update]
+"""What kernels and programs may cost, against a list: budgets.py BUILD [--update]
 
-Checks a build against budgets.json: of each instruction set the number of kernels of the default table, the bytes of their objects
-and the seconds that making them took (by 1.5 times: machines differ), the bytes of libheed.so and of the command heed, and how many
-commands ./dev demo runs. --update writes what it finds into budgets.json; the reason belongs beside the number, in "reasons"."""
+Checks the build of ./dev test --ci against budgets.json: of each instruction set (of CUDA with the chips that have machine code) the
+number of kernels in the default table, the bytes of their objects and the seconds that making them took; the bytes of the command heed;
+the number of commands that build the demo. Exit status 1 when a number is exceeded, or not in the list: SLACK is how far bytes, of other
+compilers, and seconds, of other machines, may exceed theirs. --update writes what it finds; who raises a number writes the reason into
+"reasons" of budgets.json, under the same name."""
 import argparse
 import json
 import pathlib
