@@ -7,10 +7,12 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
 #include "cpu.h"
+#include "rows.h"
 
 namespace heed_test {
 namespace {
@@ -212,6 +214,8 @@ bool emulated = false;
 bool amx_is_emulated() { return emulated; }
 
 void emulate_amx() {
+    const std::vector<heed_isa> built = isas_of_device();
+    if (std::find(built.begin(), built.end(), HEED_AMX) == built.end()) return;
     if (heed::cpu_supports(heed::Isa::amx) || !heed::cpu_supports(heed::Isa::avx512bf16)) return;
     struct sigaction action = {};
     action.sa_sigaction = on_illegal_instruction;
