@@ -1,7 +1,7 @@
 """The default table's kernels as a table of Markdown: support_matrix.py TABLE [--check README | --update README].
 
-TABLE has their names, those of all instruction sets: heed_kernels.dir/table.txt of a build. Kernels that differ in one axis only share a line. In the README the
-table lies between the lines BEGIN and END.
+TABLE has their names, those of all instruction sets: heed_kernels.dir/table.txt of a build. Kernels that differ in one axis only share a
+line. In the README the table is between the lines BEGIN and END.
 """
 
 import argparse

@@ -9,14 +9,14 @@ include_guard(GLOBAL)
 # Adds the rows to the kernel library <target>, which it makes when there is none. HEAD_DIMS: 128, 128x64 (head_dim x head_dim_v),
 # any (1..640; CUDA: 1..256). FEATURES:
 #   causal gqa lse sinks varlen window    in every row: naming them adds nothing
-#   paged                                 keys behind page tables
-#   int8                                  int8 keys and values, beside those of the dtype
-#   alibi bias dropout mask softcap       a second row for each that has all the named ones, beside the plain one
+#   paged                                 keys that page tables find
+#   int8                                  int8 keys and values, in addition to those of the dtype
+#   alibi bias dropout mask softcap       for each plain row a second one, which has all the named ones
 # SCORE_MOD: all rows of the call have the score function that the file defines (heed/user_score.h), and serve the problems that name it.
 # TUNED: speed parameters by row, as ./dev tune writes them (schedules/tuned), instead of those that the schedules choose; each of its rows
 # must be one of <target>.
 # OPS: attention_backward attention_probs dropout_mask kv_append kv_copy layer_norm linear merge_states rope; layers: all that
-# <heed/layer.h> needs but for gradients; layer_gradients: what heed_layer_backward needs beside.
+# <heed/layer.h> needs except for gradients; layer_gradients: what heed_layer_backward needs in addition.
 # An ISA serves what it has instructions for: f32 with amx becomes AVX-512 rows, with sm80 sm75 rows.
 function(heed_add_kernels target)
     set(lists PHASES DTYPES HEAD_DIMS FEATURES ISAS OPS)

@@ -1,5 +1,5 @@
-# What heed_add_kernels(), heed_add_rows() and heed_add_op_rows() refuse while CMake configures: each check stops with the word that is
-# wrong and with what is allowed. `call` is the call of the user's; arguments are those that the calling function has parsed into arg_*.
+# What heed_add_kernels(), heed_add_kernel_library(), heed_add_rows() and heed_add_op_rows() refuse while CMake configures: each check stops
+# with the word that is wrong and with what is allowed. `call` is the call of the user's; arguments are those that the calling function has parsed into arg_*.
 include_guard(GLOBAL)
 
 set(_heed_cpu_isas x86_64 avx2 avx512 avx512bf16 amx)
@@ -8,12 +8,12 @@ set(_heed_ops add attention_backward attention_backward_bias attention_backward_
     attention_backward_stats attention_probs clip clip_gradient column_sums copy_rows dropout_mask key_padding kv_append kv_copy
     layer_norm layer_norm_gradient linear linear_rows merge_splits merge_states put_words rope sequences transpose)
 
-# _heed_check_keywords(<call> <lists> <others>): every word belongs to a keyword and each keyword that stands there has a value. No value
-# of a list is in capitals, so that such a word is a keyword that nobody knows.
+# _heed_check_keywords(<call> <lists> <others>): every word belongs to a keyword, and each keyword of the call has a value. No value of
+# a list is in capitals, so that such a word is a keyword that nobody knows.
 function(_heed_check_keywords call lists others)
-    list(JOIN lists ", " known)
-    list(JOIN others ", " known_others)
-    set(known "the keywords are ${known}, ${known_others}")
+    set(known ${lists} ${others})
+    list(JOIN known ", " known)
+    set(known "the keywords are ${known}")
     foreach(key IN LISTS lists)
         foreach(value IN LISTS arg_${key})
             if(value MATCHES "^[A-Z][A-Z0-9_]*$")
@@ -26,8 +26,8 @@ function(_heed_check_keywords call lists others)
         message(FATAL_ERROR "${call}: ${word} belongs to no keyword; ${known}")
     endif()
     if(arg_KEYWORDS_MISSING_VALUES)
-        list(JOIN arg_KEYWORDS_MISSING_VALUES ", " empty)
-        message(FATAL_ERROR "${call}: no value stands behind ${empty}")
+        list(GET arg_KEYWORDS_MISSING_VALUES 0 key)
+        message(FATAL_ERROR "${call}: ${key} has no value")
     endif()
 endfunction()
 

@@ -2,7 +2,8 @@
 # links exactly one kernel library, which brings the runtime along. heed_add_kernels() (HeedAddKernels.cmake) knows which rows a program
 # needs; these take a row's axes.
 #
-# HEED_ROW_FILTER, a regular expression, keeps only the rows whose names match: for work on a few rows.
+# HEED_ROW_FILTER, a regular expression, keeps only the rows whose names match: for work on a few rows. HEED_LISTED_LIBRARIES names the
+# kernel libraries whose rows have, next to their objects, what only tests and tools read: lowered code, and machine code of chips.
 include_guard(GLOBAL)
 include(${CMAKE_CURRENT_LIST_DIR}/HeedCuda.cmake)
 
@@ -14,9 +15,15 @@ include(${CMAKE_CURRENT_LIST_DIR}/HeedTuned.cmake)
 set(HEED_ROW_FILTER "" CACHE STRING "Make only the kernels whose names match this regular expression")
 
 # heed_add_kernel_library(<target> [ISAS isa...] [EXCLUDE regex...]): an empty table, which programs link with the runtime that it brings
-# along. Kernels of other ISAs, and those whose names match a regex, are left out when they are added.
+# along. Kernels of other ISAs, and those whose names match a regex, are left out when they are added. Without ISAS all are
+# allowed; EXCLUDE without a regex leaves out nothing.
 function(heed_add_kernel_library target)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "ISAS;EXCLUDE")
+    set(lists ISAS EXCLUDE)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "${lists}")
+    set(call "heed_add_kernel_library(${target})")
+    list(REMOVE_ITEM arg_KEYWORDS_MISSING_VALUES EXCLUDE)
+    _heed_check_keywords("${call}" "${lists}" "")
+    _heed_check_values("${call}" ISAS ${_heed_cpu_isas} ${_heed_cuda_isas})
     set(dir ${CMAKE_CURRENT_BINARY_DIR}/${target}.dir)
     file(MAKE_DIRECTORY ${dir})
     set(rows $<TARGET_PROPERTY:${target},HEED_ROWS>)
@@ -238,17 +245,22 @@ function(_heed_add_generated_row target name isa generator)
     if(HEED_EXTRA_FEATURES AND NOT ARGN MATCHES "extra_features=")
         set(features extra_features=${HEED_EXTRA_FEATURES})
     endif()
-    set(files ${dir}/${name}.stmt)
-    set(listing write=stmt)
+    set(files "")
+    set(listing "")
     if(isa MATCHES "^sm")
         heed_require_cuda("${target}: the row ${name}" ${isa})
         list(JOIN heed_cuda_archs " " capabilities)
         set(device_options ptxas=${HEED_PTXAS} fatbinary=${HEED_FATBINARY} "capabilities=${capabilities}")
         set(files ${dir}/${name}.limits)
-        set(listing write=cubin)
     endif()
-    # What only tests and tools read.
-    set(listing "$<$<BOOL:$<TARGET_PROPERTY:${target},HEED_LISTINGS>>:${listing}>")
+    if(target IN_LIST HEED_LISTED_LIBRARIES)
+        if(isa MATCHES "^sm")
+            set(listing write=cubin)
+        else()
+            set(listing write=stmt)
+            set(files ${dir}/${name}.stmt)
+        endif()
+    endif()
     set(command ${generator} name=${name} ${ARGN} ${features} ${device_options} ${listing} out=${dir})
     if(HEED_KERNEL_CACHE)
         list(JOIN ARGN "|" options)
@@ -263,7 +275,6 @@ function(_heed_add_generated_row target name isa generator)
         COMMAND ${command}
         DEPENDS ${generator}
         COMMENT "Generating ${name}"
-        COMMAND_EXPAND_LISTS
         VERBATIM)
     set_source_files_properties(${dir}/${name}.o PROPERTIES GENERATED TRUE EXTERNAL_OBJECT TRUE)
     target_sources(${target} PRIVATE ${dir}/${name}.o ${dir}/${name}.inc)

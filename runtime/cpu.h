@@ -6,9 +6,12 @@
 
 namespace heed {
 
+// Those of CPUs, a later one has all that an earlier one has.
+inline constexpr Isa cpu_isas[] = {Isa::x86_64, Isa::avx2, Isa::avx512, Isa::avx512bf16, Isa::amx};
+
 bool cpu_supports(Isa isa);  // false for CUDA
 
-// The words that feature bits stand in: CPUID leaf 1, leaf 7, subleaf 1 of leaf 7, and XCR0, which says what state the
+// The words that have the feature bits: CPUID leaf 1, leaf 7, subleaf 1 of leaf 7, and XCR0, which says what state the
 // system saves. What a CPU lacks is 0.
 struct CpuWords {
     uint32_t leaf1_ecx, leaf7_ebx, leaf7_ecx, leaf7_edx, leaf7_1_eax, xcr0;

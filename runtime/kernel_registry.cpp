@@ -74,7 +74,7 @@ const char *machine_reason(Isa isa) {
 
 uint32_t machine_isas() {
     uint32_t isas = 0;
-    for (const Isa isa : {Isa::x86_64, Isa::avx2, Isa::avx512, Isa::avx512bf16, Isa::amx}) {
+    for (const Isa isa : cpu_isas) {
         if (cpu_supports(isa)) isas |= 1u << static_cast<int>(isa);
     }
     return isas;

@@ -5,7 +5,7 @@
 
 namespace heed {
 
-// Where a sequence lies and what its rows see.
+// Where a sequence is and what its rows see.
 struct Sequence {
     int32_t index;
     int32_t q_len, first_q, kv_len, first_key;

@@ -16,7 +16,7 @@ struct MatrixMove {
     int64_t rows, columns;  // of `from`
 };
 
-// to [columns, to_columns], zeros behind column `rows` of it.
+// to [columns, to_columns], zeros from column `rows` of it on.
 heed_status launch_transpose(const heed_execution &execution, heed_dtype dtype, const MatrixMove &move,
                              int64_t to_columns);
 
@@ -30,8 +30,8 @@ struct RowPadding {
 heed_status launch_copy_rows(const heed_execution &execution, heed_dtype dtype, const MatrixMove &move,
                              const RowPadding &padding = {});
 
-// place.data += from, where elements of `to_dtype` lie as `place` says; `from` lies alike, or is packed. One of the
-// types is f32, or they are the same.
+// place.data += from, where elements of `to_dtype` are placed as `place` says, those of `from` alike, or packed. One of
+// the types is f32, or they are the same.
 struct MatrixSum {
     const void *from;
     heed_dtype from_dtype;

@@ -50,7 +50,7 @@ using namespace heed::cuda;
 #pragma GCC visibility push(default)
 extern "C" {
 
-// *state is a static of the row's object, NULL at first. What stands there stays for the life of the process.
+// *state is a static of the row's object, NULL at first. An image stays there for the life of the process.
 int halide_cuda_initialize_kernels(void *, void **state, const char *source, int) {
     if (__atomic_load_n(state, __ATOMIC_ACQUIRE) != nullptr) return halide_error_code_success;
     auto *fresh = new (std::nothrow) Image(source);

@@ -10,6 +10,10 @@ function(build dir)
     run(${CMAKE_COMMAND} -S ${SOURCE_DIR} -B ${dir} -G ${GENERATOR} -DCMAKE_BUILD_TYPE=Release ${CUDA}
         -DCMAKE_PREFIX_PATH=${WORK_DIR}/install -DHalide_DIR=${HALIDE_DIR} -DHEED_KERNEL_CACHE=${WORK_DIR}/cache)
     run(${CMAKE_COMMAND} --build ${dir})
+    execute_process(COMMAND ${CMAKE_COMMAND} --build ${dir} OUTPUT_VARIABLE output)
+    if(output MATCHES "Generating")
+        message(FATAL_ERROR "a build of what is built generates kernels: ${output}")
+    endif()
     run(${dir}/own_kernels)
     run(${dir}/own_layer)
     run(${dir}/own_score)
@@ -41,21 +45,23 @@ run(${CC} ${SOURCE_DIR}/one_key.c -o ${WORK_DIR}/by_pkg_config ${flags} -lm)
 string(REGEX MATCH "-L([^;]+)" folder "${flags}")
 run(${CMAKE_COMMAND} -E env LD_LIBRARY_PATH=${CMAKE_MATCH_1} ${WORK_DIR}/by_pkg_config)
 
-# The project does not configure with a definition, and says why.
-function(refuse words what definition)
-    execute_process(COMMAND ${CMAKE_COMMAND} -S ${SOURCE_DIR} -B ${WORK_DIR}/refused -G ${GENERATOR} ${CUDA} -UTUNED -UREFUSED "${definition}"
-        -DCMAKE_PREFIX_PATH=${WORK_DIR}/install -DHalide_DIR=${HALIDE_DIR} RESULT_VARIABLE result OUTPUT_QUIET ERROR_VARIABLE error)
+# The project in a folder does not configure with a definition, and says why.
+function(refuse words source definition)
+    get_filename_component(name ${source} NAME)
+    execute_process(COMMAND ${CMAKE_COMMAND} -S ${source} -B ${WORK_DIR}/refused_${name} -G ${GENERATOR} ${CUDA} -UTUNED -UREFUSED
+        "${definition}" -DCMAKE_PREFIX_PATH=${WORK_DIR}/install -DHalide_DIR=${HALIDE_DIR}
+        RESULT_VARIABLE result OUTPUT_QUIET ERROR_VARIABLE error)
     string(REGEX REPLACE "[ \n]+" " " error "${error}")
     string(FIND "${error}" "${words}" place)
     if(result EQUAL 0 OR place LESS 0)
-        message(FATAL_ERROR "${what} is to be refused (${words}): ${error}")
+        message(FATAL_ERROR "${definition} is to be refused (${words}): ${error}")
     endif()
 endfunction()
 
 # Tables that tune what is not there.
 function(refuse_table words table)
     file(WRITE ${WORK_DIR}/table.json "${table}")
-    refuse("${words}" "${table}" -DTUNED=${WORK_DIR}/table.json)
+    refuse("${words}" ${SOURCE_DIR} -DTUNED=${WORK_DIR}/table.json)
 endfunction()
 set(row attention_prefill_f32_d80_contiguous_x86_64)
 refuse_table("no row of my_kernels is named nonsense" [[{"nonsense": {"parameters": {"kv_block": 96}}}]])
@@ -66,15 +72,14 @@ refuse_table("table.json: failed parsing" "{")
 
 # Calls with a word that is wrong.
 function(refuse_call words)
-    list(JOIN ARGN " " call)
-    refuse("${words}" "${call}" "-DREFUSED=${ARGN}")
+    refuse("${words}" ${SOURCE_DIR} "-DREFUSED=${ARGN}")
 endfunction()
 set(good PHASES prefill DTYPES f32 ISAS avx2)
 set(keywords "the keywords are PHASES, DTYPES, HEAD_DIMS, FEATURES, ISAS, OPS, SCORE_MOD, TUNED")
 refuse_call("heed_add_kernels(refused_kernels): HEADDIMS is no keyword; ${keywords}" heed_add_kernels ${good} HEADDIMS 64)
 refuse_call("HEADDIMS belongs to no keyword; ${keywords}" heed_add_kernels HEADDIMS 64 ${good})
-refuse_call("no value stands behind HEAD_DIMS" heed_add_kernels ${good} HEAD_DIMS)
-refuse_call("no value stands behind SCORE_MOD" heed_add_kernels ${good} HEAD_DIMS 64 SCORE_MOD)
+refuse_call("HEAD_DIMS has no value" heed_add_kernels ${good} HEAD_DIMS)
+refuse_call("SCORE_MOD has no value" heed_add_kernels ${good} HEAD_DIMS 64 SCORE_MOD)
 refuse_call("HEAD_DIMS is missing" heed_add_kernels ${good})
 refuse_call("PHASES is missing" heed_add_kernels DTYPES f32 HEAD_DIMS 64 ISAS avx2 OPS rope)
 refuse_call("PHASES both is not allowed; it must be of prefill, decode" heed_add_kernels DTYPES f32 HEAD_DIMS 64 ISAS avx2 PHASES both)
@@ -98,6 +103,16 @@ refuse_call("FEATURES bias_gqa is not allowed with PHASE prefill" heed_add_rows 
 refuse_call("SCHEDULE fast is not allowed" heed_add_rows PHASE decode HEAD_DIM 64 ISA avx2 SCHEDULE fast)
 refuse_call("heed_add_op_rows(refused_kernels): OP cosine is not allowed" heed_add_op_rows OP cosine DTYPE f32 ISA avx2)
 refuse_call("ROWS 13 is not allowed; it must be of 1, 2" heed_add_op_rows OP linear DTYPE f32 ISA avx2 ROWS 13)
+set(library "heed_add_kernel_library(refused_kernels)")
+refuse_call("${library}: ISA is no keyword; the keywords are ISAS, EXCLUDE" heed_add_kernel_library ISAS avx2 ISA amx)
+refuse_call("${library}: ISA belongs to no keyword; the keywords are ISAS, EXCLUDE" heed_add_kernel_library ISA avx2)
+refuse_call("${library}: ISAS has no value" heed_add_kernel_library ISAS EXCLUDE _paged_)
+refuse_call("${library}: ISAS neon is not allowed; it must be of x86_64, avx2" heed_add_kernel_library ISAS avx2 neon)
+
+# Heed itself for instruction sets that there are not.
+set(allowed "it must be native, all, or a list of native, x86_64, avx2, avx512, avx512bf16, amx")
+refuse("HEED_ISAS is '', which is no instruction set; ${allowed}" ${HEED_DIR} -DHEED_ISAS=)
+refuse("HEED_ISAS has 'neon'; ${allowed}" ${HEED_DIR} "-DHEED_ISAS=avx2;neon")
 
 if(NOT AGAIN)
     return()

@@ -21,9 +21,9 @@ T read(const uint8_t *at) {
 std::string find_in_fatbin(const uint8_t *image, CUresult *code, bool *any_chip) {
     const uint8_t *at = image + read<uint16_t>(image + 6);
     const uint8_t *const end = at + read<uint64_t>(image + 8);
-    std::string best;
+    std::string ptx;
     const int capability = state().capability;
-    bool compressed = false, has_ptx = false, runs = false;
+    bool compressed = false, runs = false;
     while (end - at >= 64) {
         const auto kind = read<uint16_t>(at);
         const uint64_t header = read<uint32_t>(at + 4), payload = read<uint64_t>(at + 8);
@@ -39,9 +39,8 @@ std::string find_in_fatbin(const uint8_t *image, CUresult *code, bool *any_chip)
         *any_chip |= serves && kind != 1;
         if (kind == 1) {
             compressed = read<uint32_t>(at + 16) != 0;
-            has_ptx = true;
             const char *text = reinterpret_cast<const char *>(at + header);
-            best = std::string(text, strnlen(text, payload));
+            ptx = std::string(text, strnlen(text, payload));
         }
         at += header + payload;
     }
@@ -50,8 +49,8 @@ std::string find_in_fatbin(const uint8_t *image, CUresult *code, bool *any_chip)
     *code = cuda_no_binary_for_gpu;
     if (!runs) throw ParseError("the fatbin has no code for sm_" + std::to_string(capability));
     *code = cuda_invalid_image;
-    if (!has_ptx) throw ParseError("the fatbin has no PTX, which this device runs in place of machine code");
-    return best;
+    if (ptx.empty()) throw ParseError("the fatbin has no PTX, which this device runs in place of machine code");
+    return ptx;
 }
 
 std::string replace(const std::string &text) {

@@ -12,7 +12,7 @@
 #include <cstring>
 
 #include "cpu.h"
-#include "kernel.h"
+#include "rows.h"
 
 namespace heed_test {
 namespace {
@@ -209,17 +209,14 @@ void on_illegal_instruction(int signal_number, siginfo_t *, void *context) {
 
 bool emulated = false;
 
-bool library_has_amx() {
-    const auto is_amx = [](const heed::Kernel &row) { return row.isa == heed::Isa::amx; };
-    return std::any_of(heed_kernel_table.rows, heed_kernel_table.rows + heed_kernel_table.count, is_amx);
-}
-
 }  // namespace
 
 bool amx_is_emulated() { return emulated; }
 
 void emulate_amx() {
-    if (heed::cpu_supports(heed::Isa::amx) || !heed::cpu_supports(heed::Isa::avx512bf16) || !library_has_amx()) return;
+    const std::vector<heed_isa> built = isas_of_device();
+    if (std::find(built.begin(), built.end(), HEED_AMX) == built.end()) return;
+    if (heed::cpu_supports(heed::Isa::amx) || !heed::cpu_supports(heed::Isa::avx512bf16)) return;
     struct sigaction action = {};
     action.sa_sigaction = on_illegal_instruction;
     action.sa_flags = SA_SIGINFO | SA_NODEFER;

@@ -4,7 +4,8 @@
 
 namespace heed_test {
 
-// Makes rows of HEED_AMX run where rows of HEED_AVX512_BF16 do and the kernel library has any. Before threads start.
+// Makes rows of HEED_AMX run where rows of HEED_AVX512_BF16 do, in builds that have them for the tested device. Before
+// threads start.
 void emulate_amx();
 bool amx_is_emulated();
 

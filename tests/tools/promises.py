@@ -4,8 +4,9 @@
 
 REPORTS is the folder that ./dev test writes: ctest.junit, and TEST.xml of each program of GoogleTest. A promise is a test of
 CTest or, of a program of GoogleTest, "TEST SUITE.NAME", without shards and without parameters. promises.txt lists those that
-./dev test --ci runs everywhere; a line that ends with an instruction set is asked for only where the machine has it. Exit status
-1 when one of the list did not run. One that ran and is not in the list is named: --update adds those, and removes nothing."""
+./dev test --ci runs everywhere; a line that ends with [avx512], [avx512bf16] or [amx] is asked for only where the machine has that
+instruction set. Exit status 1 when one of the list did not run. One that ran and is not in the list is named: --update adds those,
+and removes nothing."""
 import argparse
 import pathlib
 import re
@@ -36,10 +37,10 @@ def ran(reports):
     return names
 
 
-def machine_isas():
-    """Instruction sets as /proc/cpuinfo names them."""
+def machine_has():
+    """Of each instruction set that a line may end with, whether this machine has it."""
     flags = re.search(r"^flags\s*:(.*)", pathlib.Path("/proc/cpuinfo").read_text(), re.M)[1].split()
-    return {"avx512": "avx512f", "avx512bf16": "avx512_bf16", "amx": "amx_bf16"}, set(flags)
+    return {isa: flag in flags for isa, flag in (("avx512", "avx512f"), ("avx512bf16", "avx512_bf16"), ("amx", "amx_bf16"))}
 
 
 def main():
@@ -49,12 +50,11 @@ def main():
     arguments = parser.parse_args()
     found = ran(arguments.reports)
     lines = LIST.read_text().splitlines() if LIST.exists() else []
-    names, flags = machine_isas()
-    asked, known = set(), set()
+    has, asked, known = machine_has(), set(), set()
     for line in lines:
         name, _, isa = line.partition(" [")
         known.add(name)
-        if not isa or names[isa.rstrip("]")] in flags:
+        if not isa or has[isa.rstrip("]")]:
             asked.add(name)
     missing, new = sorted(asked - found), sorted(found - known)
     if arguments.update:
