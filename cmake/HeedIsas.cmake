@@ -6,7 +6,7 @@ set(HEED_ISAS native CACHE STRING "native (what this machine runs, x86_64 where 
 # What the runtime would run here, by the runtime's own code.
 function(_heed_find_native_isas result)
     try_run(code compiled SOURCES ${PROJECT_SOURCE_DIR}/cmake/native_isas.cpp ${PROJECT_SOURCE_DIR}/runtime/cpu.cpp
-        CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${PROJECT_SOURCE_DIR}/runtime;${PROJECT_SOURCE_DIR}/runtime/include"
+        CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${PROJECT_SOURCE_DIR};${PROJECT_SOURCE_DIR}/runtime;${PROJECT_SOURCE_DIR}/runtime/include"
         CXX_STANDARD 17 CXX_STANDARD_REQUIRED ON
         COMPILE_OUTPUT_VARIABLE log RUN_OUTPUT_VARIABLE isas)
     if(NOT compiled OR NOT code EQUAL 0)
