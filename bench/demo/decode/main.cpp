@@ -1,5 +1,6 @@
 // Incremental decoding through Heed's layers with 8, 4, 2 and 1 heads of keys and values: time per step against the
 // bytes of the cache.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -16,10 +17,6 @@
 namespace heed_decode {
 namespace {
 
-const char usage[] =
-    "usage: heed_decode [--device cpu|cuda] [--out FILE.svg] [--batch N] [--prompt N] [--steps N] [--threads N]\n"
-    "  cuda: in f16, on the first GPU; exit status 3 without one\n";
-
 struct Options {
     Sizes sizes;
     heed_device device = HEED_CPU;
@@ -28,30 +25,25 @@ struct Options {
 
 Options parse(int argc, char **argv) {
     Options options;
-    for (int i = 1; i < argc; i++) {
-        const std::string name = argv[i];
-        if (i + 1 == argc) throw std::invalid_argument(name + " needs a value");
-        const std::string value = argv[++i];
-        if (name == "--out") {
-            options.out = value;
-            continue;
-        }
-        if (name == "--device") {
-            if (value != "cpu" && value != "cuda")
-                throw std::invalid_argument("--device " + value + " is not cpu or cuda");
-            options.device = value == "cuda" ? HEED_CUDA : HEED_CPU;
-            options.sizes.dtype = value == "cuda" ? HEED_F16 : HEED_F32;
-            continue;
-        }
-        int32_t *const field = name == "--batch"     ? &options.sizes.batch
-                               : name == "--prompt"  ? &options.sizes.prompt_len
-                               : name == "--steps"   ? &options.sizes.steps
-                               : name == "--threads" ? &options.sizes.threads
-                                                     : nullptr;
-        if (field == nullptr) throw std::invalid_argument("unknown argument " + name);
-        const long number = std::strtol(value.c_str(), nullptr, 10);
-        if (number < 1 || number > 1 << 20) throw std::invalid_argument(name + " " + value + " is not in 1..2^20");
-        *field = static_cast<int32_t>(number);
+    Sizes &sizes = options.sizes;
+    CLI::App app{"Incremental decoding with 8, 4, 2 and 1 heads of keys and values."};
+    app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->always_capture_default();
+    const auto set_device = [&](const std::string &name) {
+        options.device = name == "cuda" ? HEED_CUDA : HEED_CPU;
+        sizes.dtype = name == "cuda" ? HEED_F16 : HEED_F32;
+    };
+    app.add_option_function<std::string>("--device", set_device,
+                                         "cuda: in f16, on the first GPU; exit status 3 without one; default: cpu")
+        ->check(CLI::IsMember({"cpu", "cuda"}));
+    app.add_option("--out", options.out, "plot, as SVG");
+    app.add_option("--batch", sizes.batch)->check(CLI::Range(1, 1 << 20));
+    app.add_option("--prompt", sizes.prompt_len)->check(CLI::Range(1, 1 << 20));
+    app.add_option("--steps", sizes.steps)->check(CLI::Range(1, 1 << 20));
+    app.add_option("--threads", sizes.threads)->check(CLI::Range(1, 1024));
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError &error) {
+        std::exit(app.exit(error) == 0 ? 0 : 2);
     }
     return options;
 }
@@ -162,9 +154,6 @@ int main(int argc, char **argv) {
     try {
         heed_decode::run_all(heed_decode::parse(argc, argv));
         return 0;
-    } catch (const std::invalid_argument &error) {
-        std::fprintf(stderr, "heed_decode: %s\n%s", error.what(), heed_decode::usage);
-        return 2;
     } catch (const heed_decode::NoDevice &error) {
         std::fprintf(stderr, "heed_decode: HEED_NO_DEVICE: --device cuda: %s\n", error.what());
         return 3;
