@@ -6,13 +6,15 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <stdexcept>
 #include <string>
 
 #include "ceilings.h"
 #include "decoder.h"
-#include "plot.h"
+#include "result.h"
 
 namespace heed_decode {
 namespace {
@@ -35,7 +37,7 @@ Options parse(int argc, char **argv) {
     app.add_option_function<std::string>("--device", set_device,
                                          "cuda: in f16, on the first GPU; exit status 3 without one; default: cpu")
         ->check(CLI::IsMember({"cpu", "cuda"}));
-    app.add_option("--out", options.out, "plot, as SVG");
+    app.add_option("--out", options.out, "file for the results, as JSON");
     app.add_option("--batch", sizes.batch)->check(CLI::Range(1, 1 << 20));
     app.add_option("--prompt", sizes.prompt_len)->check(CLI::Range(1, 1 << 20));
     app.add_option("--steps", sizes.steps)->check(CLI::Range(1, 1 << 20));
@@ -123,6 +125,25 @@ double read_gbps(const Device &device, const Options &options) {
     return best;
 }
 
+// What plot.py draws.
+void write_results(const std::string &path, const Sizes &sizes, const std::vector<Result> &results, double bandwidth) {
+    nlohmann::ordered_json json = {{"batch", sizes.batch},
+                                   {"bandwidth_gbps", bandwidth},
+                                   {"paper_us", {paper_multi_head_us, paper_multi_query_us}},
+                                   {"results", nlohmann::ordered_json::array()}};
+    for (const Result &r : results) {
+        json["results"].push_back({{"kv_heads", r.num_kv_heads},
+                                   {"prompt_seconds", r.prompt_seconds},
+                                   {"step_ms", r.step_ms},
+                                   {"attention_ms", r.attention_ms},
+                                   {"cache_gigabytes", r.cache_gigabytes}});
+    }
+    std::ofstream file(path);
+    file << json.dump(1) << '\n';
+    if (!file.flush()) throw std::runtime_error("cannot write " + path);
+    std::printf("  results: %s\n", path.c_str());
+}
+
 void run_all(const Options &options) {
     const Sizes &sizes = options.sizes;
     const Device device(options.device);
@@ -142,9 +163,7 @@ void run_all(const Options &options) {
         results.push_back(run(device, sizes, weights, num_kv_heads));
     }
     print(sizes, results, bandwidth);
-    if (options.out.empty()) return;
-    write_plot(options.out, results, sizes.batch, bandwidth);
-    std::printf("  plot: %s\n", options.out.c_str());
+    if (!options.out.empty()) write_results(options.out, sizes, results, bandwidth);
 }
 
 }  // namespace
