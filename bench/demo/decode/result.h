@@ -1,3 +1,4 @@
+// What heed_decode measures, and what the paper did.
 #pragma once
 
 namespace heed_decode {
