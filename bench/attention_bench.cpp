@@ -199,17 +199,13 @@ int run_all(const Options &options) {
 int main(int argc, char **argv) {
     try {
         const heed_bench::Options options = heed_bench::parse_options(argc, argv);
-        if (options.help) {
-            std::fputs(heed_bench::usage, stdout);
-            return 0;
-        }
         if (options.serve) {
             heed_bench::restrict_process(options.threads);
             return heed_bench::serve(options);
         }
         return heed_bench::run_all(options);
     } catch (const std::invalid_argument &error) {
-        std::fprintf(stderr, "heed_bench: %s\n%s", error.what(), heed_bench::usage);
+        std::fprintf(stderr, "heed_bench: %s\n", error.what());
         return 2;
     } catch (const std::exception &error) {
         std::fprintf(stderr, "heed_bench: %s\n", error.what());

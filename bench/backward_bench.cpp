@@ -2,13 +2,13 @@
 // in turns, by wall clock and by CPU time (of all threads, which a busy machine changes less), and prints the minima
 // and their ratios. The arithmetic is 2.5 times that of forward where head_dim_v is head_dim: five products, not two.
 // ROUNDS 0, for peers/backward.py: a round for each line of input, answered with the milliseconds of both.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <iostream>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -110,29 +110,30 @@ void run(const Case &c, int threads, int rounds) {
     heed_plan_destroy(plan);
 }
 
-heed_dtype dtype_of(const std::string &name) {
-    for (const heed_dtype dtype : {HEED_F32, HEED_F16, HEED_BF16}) {
-        if (name == heed_test::dtype_name(dtype)) return dtype;
-    }
-    throw std::invalid_argument("DTYPE is " + name + "; it must be f32, f16 or bf16");
-}
-
 }  // namespace
 
 int main(int argc, char **argv) {
-    if (argc < 4) {
-        std::fprintf(stderr, "usage: heed_backward_bench THREADS f32|f16|bf16 ROUNDS [CASE ...]\n");
-        return 2;
+    int threads = 1, rounds = 0;
+    heed_dtype dtype = HEED_F32;
+    std::vector<std::string> names = {"p2k_gqa", "p1k_d64_full"}, all_names;
+    for (const Case &c : heed_bench::all_cases()) {
+        if (c.mask == heed_bench::CaseMask::none) all_names.push_back(c.name);
     }
+    CLI::App app{"What gradients cost: forward and backward of named cases in turns."};
+    app.add_option("THREADS", threads)->required()->check(CLI::Range(1, 1024));
+    const auto set_dtype = [&](const std::string &name) {
+        dtype = name == "f32" ? HEED_F32 : name == "f16" ? HEED_F16 : HEED_BF16;
+    };
+    app.add_option_function<std::string>("DTYPE", set_dtype)->required()->check(CLI::IsMember({"f32", "f16", "bf16"}));
+    app.add_option("ROUNDS", rounds, "0: one for each line of input, answered with the milliseconds of both")
+        ->required()
+        ->check(CLI::Range(0, 1000000));
+    app.add_option("CASE", names, "cases without a mask or bias")->check(CLI::IsMember(all_names));
+    CLI11_PARSE(app, argc, argv);
     try {
-        const int threads = std::atoi(argv[1]), rounds = std::atoi(argv[3]);
-        const heed_dtype dtype = dtype_of(argv[2]);
-        std::vector<std::string> names(argv + 4, argv + argc);
-        if (names.empty()) names = {"p2k_gqa", "p1k_d64_full"};
         heed_bench::restrict_process(threads);
         for (const Case &c : heed_bench::all_cases()) {
             if (std::find(names.begin(), names.end(), c.name) == names.end()) continue;
-            if (c.mask != heed_bench::CaseMask::none) throw std::invalid_argument(c.name + " has a mask or bias");
             run(heed_bench::in_types(c, dtype, dtype), threads, rounds);
         }
         return 0;

@@ -4,17 +4,19 @@
 
 Writes FOLDER/prefill_{f32,bf16}.svg (GFLOP/s over q_len = kv_len) and FOLDER/decode.svg (GB/s of keys and values over
 kv_len, cold), each with ours, the peers and the ceiling, and prints the slope of log(time) over log(length), 2 and 1 for
-work that grows as it must, and the bytes of the workspace, which must not grow with q_len * kv_len."""
+work that grows as it must, and the bytes of the workspace, which must not grow with q_len * kv_len. Needs matplotlib."""
 import collections
-import html
 import json
 import math
 import pathlib
+import statistics
 import sys
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 400, 64, 150, 40, 48
+import matplotlib.pyplot as plt
+
+plt.switch_backend("svg")
 COLOURS = {"Heed": "#c0392b", "Heed bf16": "#e67e22", "torch_sdpa": "#2980b9", "ort_gqa": "#27ae60",
-           "ort_attention": "#16a085", "openvino_sdpa": "#8e44ad", "openvino_cache": "#8e44ad", "ceiling": "#7f8c8d"}
+           "ort_attention": "#16a085", "openvino_sdpa": "#8e44ad", "openvino_cache": "#8e44ad"}
 
 
 def length_of(case):
@@ -45,47 +47,28 @@ def summary(seconds, workspace):
 
 def slope(seconds):
     """Least squares of log(time) over log(length), over the longer half."""
-    points = [(math.log(length), math.log(time)) for length, time in sorted(seconds.items())]
-    points = points[len(points) // 2 - 1:]
-    mean_x = sum(x for x, _ in points) / len(points)
-    mean_y = sum(y for _, y in points) / len(points)
-    return sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x, _ in points)
+    points = sorted(seconds.items())
+    lengths, times = zip(*points[len(points) // 2 - 1:])
+    return statistics.linear_regression([math.log(x) for x in lengths], [math.log(x) for x in times]).slope
 
 
 def label(length):
     return str(length) if length < 1024 else f"{length // 1024}k"
 
 
-def svg(title, unit, series, ceiling):
+def draw(path, title, unit, series, ceiling):
+    figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
+    for name, line in series.items():
+        axes.plot(*zip(*sorted(line.items())), color=COLOURS.get(name, "black"), marker=".", label=name)
+    axes.axhline(ceiling, color="#7f8c8d", linestyle="--", label="ceiling")
     lengths = sorted(set().union(*series.values()))
-    top = 1.08 * max([ceiling] + [rate for line in series.values() for rate in line.values()])
-
-    def x(length):
-        return LEFT + (WIDTH - LEFT - RIGHT) * math.log(length / lengths[0]) / math.log(lengths[-1] / lengths[0])
-
-    def y(rate):
-        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * rate / top
-
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" font-family="sans-serif" '
-             f'font-size="12"><rect width="100%" height="100%" fill="white"/>'
-             f'<text x="{LEFT}" y="22" font-size="14">{html.escape(title)}</text>']
-    for length in lengths:
-        parts.append(f'<text x="{x(length):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{label(length)}</text>')
-    step = 10 ** math.floor(math.log10(top / 2))
-    step *= 2 if top / step > 8 else 1
-    for tick in range(0, int(top / step) + 1):
-        at = y(tick * step)
-        parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}" stroke="#eee"/>'
-                     f'<text x="{LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{tick * step:g}</text>')
-    parts.append(f'<text x="14" y="{HEIGHT / 2}" transform="rotate(-90 14 {HEIGHT / 2})" text-anchor="middle">{unit}</text>')
-    lines = {**series, "ceiling": {length: ceiling for length in (lengths[0], lengths[-1])}}
-    for at, (name, line) in enumerate(lines.items()):
-        colour = COLOURS.get(name, "black")
-        points = " ".join(f"{x(length):.1f},{y(rate):.1f}" for length, rate in sorted(line.items()))
-        dash = ' stroke-dasharray="5 4"' if name == "ceiling" else ""
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>'
-                     f'<text x="{WIDTH - RIGHT + 10}" y="{TOP + 18 * at + 10}" fill="{colour}">{name}</text>')
-    return "".join(parts) + "</svg>\n"
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(lengths, [label(length) for length in lengths])
+    axes.set(title=title, ylabel=unit, ylim=(0, None))
+    axes.grid(axis="y", alpha=0.3)
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    figure.savefig(path)
+    plt.close(figure)
 
 
 def main(results_file, folder):
@@ -97,7 +80,7 @@ def main(results_file, folder):
         series, seconds, workspace = series_of(results, "len_", dtype, "gflops")
         ceiling = ceilings["gflops"][ceilings["best_unit"][dtype]]
         title = f"Causal prefill, {dtype}, 8/2 heads of 128; {where}"
-        (folder / f"prefill_{dtype}.svg").write_text(svg(title, "GFLOP/s", series, ceiling))
+        draw(folder / f"prefill_{dtype}.svg", title, "GFLOP/s", series, ceiling)
         print(f"prefill {dtype}: {summary(seconds, workspace)}")
     both = {}
     for dtype, name in (("f32", "Heed"), ("bf16", "Heed bf16")):
@@ -107,7 +90,7 @@ def main(results_file, folder):
             both.update(series)
         print(f"decode {dtype}: {summary(seconds, workspace)}")
     title = f"Decode, cold, 8/2 heads of 128; {where}; peers: f32"
-    (folder / "decode.svg").write_text(svg(title, "GB/s of keys and values", both, ceilings["dram_gbps"]))
+    draw(folder / "decode.svg", title, "GB/s of keys and values", both, ceilings["dram_gbps"])
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 // Times heed_linear: heed_linear_bench ROWS DIM_IN DIM_OUT f32|f16|bf16 THREADS SECONDS. Prints the fastest call in ms.
 // bench/peers runs it beside PyTorch's linear.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <random>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -19,19 +19,6 @@ struct Arguments {
     heed_dtype dtype;
     double seconds;
 };
-
-Arguments parse(char **argv) {
-    const std::string dtype = argv[4];
-    if (dtype != "f32" && dtype != "f16" && dtype != "bf16") throw std::invalid_argument("dtype is " + dtype);
-    return {std::atoi(argv[1]),
-            std::atoi(argv[2]),
-            std::atoi(argv[3]),
-            std::atoi(argv[5]),
-            dtype == "f32"   ? HEED_F32
-            : dtype == "f16" ? HEED_F16
-                             : HEED_BF16,
-            std::atof(argv[6])};
-}
 
 // Elements of at most about 0.5 of any dtype.
 class Elements {
@@ -91,12 +78,20 @@ double fastest_ms(const Arguments &a) {
 }  // namespace
 
 int main(int argc, char **argv) {
-    if (argc != 7) {
-        std::fprintf(stderr, "usage: heed_linear_bench ROWS DIM_IN DIM_OUT f32|f16|bf16 THREADS SECONDS\n");
-        return 2;
-    }
+    Arguments a = {};
+    CLI::App app{"Times heed_linear; prints the fastest call in ms."};
+    app.add_option("ROWS", a.rows)->required()->check(CLI::Range(1, 1 << 24));
+    app.add_option("DIM_IN", a.dim_in)->required()->check(CLI::Range(1, 1 << 24));
+    app.add_option("DIM_OUT", a.dim_out)->required()->check(CLI::Range(1, 1 << 24));
+    const auto set_dtype = [&](const std::string &name) {
+        a.dtype = name == "f32" ? HEED_F32 : name == "f16" ? HEED_F16 : HEED_BF16;
+    };
+    app.add_option_function<std::string>("DTYPE", set_dtype)->required()->check(CLI::IsMember({"f32", "f16", "bf16"}));
+    app.add_option("THREADS", a.threads)->required()->check(CLI::Range(1, 1024));
+    app.add_option("SECONDS", a.seconds)->required()->check(CLI::Range(0., 1e6));
+    CLI11_PARSE(app, argc, argv);
     try {
-        std::printf("%.5f\n", fastest_ms(parse(argv)));
+        std::printf("%.5f\n", fastest_ms(a));
         return 0;
     } catch (const std::exception &error) {
         std::fprintf(stderr, "heed_linear_bench: %s\n", error.what());

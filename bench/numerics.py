@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Errors of Heed against fp64 on the inputs that peers are measured on. Needs numpy and the built `heed` command.
+"""Errors of Heed against fp64 on the inputs that peers are measured on. Needs numpy, ml_dtypes and the built
+`heed` command.
 
 numerics.py HEED [--dtype f32|f16|bf16] [--kernel ROW] [--threads N] [--json FILE] [CASE ...]
 
@@ -15,34 +16,31 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
-
-
-def round_to_bf16(x):
-    """float32 whose low 16 bits are 0, nearest to x, ties to even. Finite x only."""
-    bits = np.ascontiguousarray(x, dtype=np.float32).view(np.uint32)
-    return ((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000).astype(np.uint32).view(np.float32)
 
 
 @dataclass(frozen=True)
 class Dtype:
-    """An element type: how float32 values are rounded to it, and how the command's files store rounded ones."""
+    """An element type, and that which the command's files store it as."""
     name: str
-    rounded: Callable
-    to_file: Callable
-    from_file: Callable
+    element: type
+    stored: type
+
+    def rounded(self, x):
+        return x.astype(self.element).astype(np.float32)
+
+    def to_file(self, x):
+        return x.astype(self.element).view(self.stored)
+
+    def from_file(self, x):
+        return x.view(self.element).astype(np.float32)
 
 
-DTYPES = {dtype.name: dtype for dtype in (
-    Dtype("f32", lambda x: x.astype(np.float32), lambda x: x, lambda x: x),
-    Dtype("f16", lambda x: x.astype(np.float16).astype(np.float32), lambda x: x.astype(np.float16),
-          lambda x: x.astype(np.float32)),
-    Dtype("bf16", round_to_bf16, lambda x: (x.view(np.uint32) >> 16).astype(np.uint16),
-          lambda x: (x.astype(np.uint32) << 16).view(np.float32)),
-)}
+DTYPES = {dtype.name: dtype for dtype in (Dtype("f32", np.float32, np.float32), Dtype("f16", np.float16, np.float16),
+                                          Dtype("bf16", ml_dtypes.bfloat16, np.uint16))}
 
 
 @dataclass(frozen=True)

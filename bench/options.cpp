@@ -2,84 +2,15 @@
 
 #include <fnmatch.h>
 
-#include <functional>
-#include <map>
+#include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <sstream>
-#include <stdexcept>
 
 #include "element_types.h"
 
 namespace heed_bench {
 
-const char *const usage =
-    R"(heed_bench [options]: attention on the named cases, checked once against fp64, beside the machine's ceilings
-  --threads N        threads per call and per ceiling (2)
-  --rounds N         times that every case comes round, in mixed order; minima count (5)
-  --min-time S       seconds per case and round, at least one call (0.2)
-  --filter A,B,...   cases by name; patterns as in file names: d4k_*
-  --suite main|rag|small|lengths   one suite only
-  --dtype f32,f16,bf16       element types (f32)
-  --kv i8            int8 keys and values
-  --rows best|all|NAME,...   the row that the plan chooses, every row that serves the case, or rows by name
-  --isa NAME         that instruction set's version of the chosen row: x86_64, avx2, avx512, ...
-  --pages standard|4k|huge   memory of the tensors
-  --json FILE        results, machine and ceilings
-  --list             print the cases and leave
-  --serve            answer requests on stdin instead, for ./dev bench --peers
-  --benchmark_*      any flag of Google Benchmark
-)";
-
 namespace {
-
-int positive(const std::string &option, const std::string &text) {
-    size_t end = 0;
-    int value = 0;
-    try {
-        value = std::stoi(text, &end);
-    } catch (const std::exception &) {
-        end = 0;
-    }
-    if (end != text.size() || text.empty() || value < 1) {
-        throw std::invalid_argument(option + " is \"" + text + "\", not a positive number");
-    }
-    return value;
-}
-
-double seconds(const std::string &option, const std::string &text) {
-    try {
-        const double value = std::stod(text);
-        if (value > 0) {
-            return value;
-        }
-    } catch (const std::exception &) {
-    }
-    throw std::invalid_argument(option + " is \"" + text + "\", not a time in seconds");
-}
-
-std::string one_of(const std::string &option, const std::string &text, const std::vector<std::string> &allowed) {
-    std::string names;
-    for (const std::string &name : allowed) {
-        if (name == text) {
-            return text;
-        }
-        names += " " + name;
-    }
-    throw std::invalid_argument(option + " is \"" + text + "\", not one of:" + names);
-}
-
-Pages pages_of(const std::string &option, const std::string &text) {
-    one_of(option, text, {"standard", "4k", "huge"});
-    return text == "huge" ? Pages::huge : (text == "4k" ? Pages::small : Pages::standard);
-}
-
-std::vector<heed_dtype> dtypes_of(const std::string &option, const std::string &text) {
-    std::vector<heed_dtype> dtypes;
-    std::istringstream names(text);
-    for (std::string name; std::getline(names, name, ',');) {
-        dtypes.push_back(dtype_of(one_of(option, name, {"f32", "f16", "bf16"})));
-    }
-    return dtypes;
-}
 
 bool matches(const std::string &filter, const std::string &name) {
     std::istringstream patterns(filter);
@@ -95,44 +26,48 @@ bool matches(const std::string &filter, const std::string &name) {
 
 Options parse_options(int argc, char **argv) {
     Options o;
-    using Setter = std::function<void(const std::string &name, const std::string &value)>;
-    const std::map<std::string, Setter> setters = {
-        {"--threads", [&](auto &name, auto &value) { o.threads = positive(name, value); }},
-        {"--rounds", [&](auto &name, auto &value) { o.rounds = positive(name, value); }},
-        {"--min-time", [&](auto &name, auto &value) { o.min_time = seconds(name, value); }},
-        {"--filter", [&](auto &, auto &value) { o.filter = value; }},
-        {"--suite",
-         [&](auto &name, auto &value) {
-             o.suite = one_of(name, value, {"main", "rag", "small", "lengths"});
-         }},
-        {"--dtype", [&](auto &name, auto &value) { o.dtypes = dtypes_of(name, value); }},
-        {"--kv", [&](auto &name, auto &value) { o.int8_kv = one_of(name, value, {"i8"}) == "i8"; }},
-        {"--rows", [&](auto &, auto &value) { o.rows = value; }},
-        {"--isa", [&](auto &, auto &value) { o.isa = value; }},
-        {"--pages", [&](auto &name, auto &value) { o.pages = pages_of(name, value); }},
-        {"--json", [&](auto &, auto &value) { o.json = value; }},
+    CLI::App app{"Attention on the named cases, checked once against fp64, beside the machine's ceilings."};
+    app.failure_message(CLI::FailureMessage::help);
+    app.footer("Any --benchmark_* is for Google Benchmark.");
+    app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->always_capture_default();
+    app.add_option("--threads", o.threads, "threads per call and per ceiling")->check(CLI::Range(1, 1024));
+    app.add_option("--rounds", o.rounds, "times that every case comes round, in mixed order; minima count")
+        ->check(CLI::Range(1, 1000000));
+    app.add_option("--min-time", o.min_time, "seconds per case and round, at least one call")
+        ->check(CLI::Range(1e-6, 1e6));
+    app.add_option("--filter", o.filter, "cases by name, A,B,...; patterns as in file names: d4k_*");
+    app.add_option("--suite", o.suite, "one suite only")->check(CLI::IsMember({"main", "rag", "small", "lengths"}));
+    const auto set_dtypes = [&](const std::vector<std::string> &names) {
+        o.dtypes.clear();
+        for (const std::string &name : names) o.dtypes.push_back(dtype_of(name));
     };
-    for (int i = 1; i < argc; i++) {
-        const std::string argument = argv[i];
-        const size_t equals = argument.find('=');
-        const std::string name = argument.substr(0, equals);
-        if (name.compare(0, 12, "--benchmark_") == 0) {
-            o.benchmark_flags.push_back(argument);
-        } else if (name == "--list") {
-            o.list = true;
-        } else if (name == "--serve") {
-            o.serve = true;
-        } else if (name == "--help" || name == "-h") {
-            o.help = true;
-        } else if (setters.count(name) == 0) {
-            throw std::invalid_argument("unknown option " + argument);
-        } else if (equals != std::string::npos) {
-            setters.at(name)(name, argument.substr(equals + 1));
-        } else if (i + 1 < argc) {
-            setters.at(name)(name, argv[++i]);
-        } else {
-            throw std::invalid_argument(name + " needs a value");
+    app.add_option_function<std::vector<std::string>>("--dtype", set_dtypes, "element types, A,B,...; default: f32")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->check(CLI::IsMember({"f32", "f16", "bf16"}));
+    app.add_option_function<std::string>(
+           "--kv", [&](const auto &) { o.int8_kv = true; }, "int8 keys and values")
+        ->check(CLI::IsMember({"i8"}));
+    app.add_option("--rows", o.rows,
+                   "best, the row that the plan chooses; all, every row that serves the case; or names A,B,...");
+    app.add_option("--isa", o.isa, "that instruction set's version of the chosen row: x86_64, avx2, avx512, ...");
+    const auto set_pages = [&](const std::string &name) {
+        o.pages = name == "huge" ? Pages::huge : name == "4k" ? Pages::small : Pages::standard;
+    };
+    app.add_option_function<std::string>("--pages", set_pages, "memory of the tensors; default: standard")
+        ->check(CLI::IsMember({"standard", "4k", "huge"}));
+    app.add_option("--json", o.json, "file for results, machine and ceilings");
+    app.add_flag("--list", o.list, "print the cases and leave");
+    app.add_flag("--serve", o.serve, "answer requests on stdin instead, for ./dev bench --peers");
+    app.allow_extras();
+    try {
+        app.parse(argc, argv);
+        o.benchmark_flags = app.remaining();
+        for (const std::string &flag : o.benchmark_flags) {
+            if (flag.compare(0, 12, "--benchmark_") != 0) throw CLI::ExtrasError({flag});
         }
+    } catch (const CLI::ParseError &error) {
+        std::exit(app.exit(error) == 0 ? 0 : 2);
     }
     return o;
 }

@@ -22,13 +22,10 @@ struct Options {
     Pages pages = Pages::standard;
     bool list = false;
     bool serve = false;
-    bool help = false;
     std::vector<std::string> benchmark_flags;  // --benchmark_*, for Google Benchmark
 };
 
-extern const char *const usage;
-
-// Throws std::invalid_argument with a sentence.
+// Ends the process where --help is asked for (status 0) and where the command line is wrong (2).
 Options parse_options(int argc, char **argv);
 
 // In each of the types.

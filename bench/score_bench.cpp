@@ -1,10 +1,10 @@
 // What blocks that a score function hides are worth: heed_score_bench [THREADS]. Causal self-attention over 8192 tokens
 // that hold 1, 4, 16 or 64 documents (tests/score/mods/document.cpp) in turns with plain causal attention, which sees
 // all tokens. A token sees its own document, so that 1/n of the logits of n documents is visible.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <vector>
 
@@ -57,7 +57,10 @@ struct Run {
 }  // namespace
 
 int main(int argc, char **argv) {
-    const int32_t threads = argc > 1 ? std::atoi(argv[1]) : 1;
+    int32_t threads = 1;
+    CLI::App app{"What blocks that a score function hides are worth."};
+    app.add_option("THREADS", threads)->check(CLI::Range(1, 1024));
+    CLI11_PARSE(app, argc, argv);
     try {
         heed_bench::restrict_process(threads);
         std::vector<float> tokens(size_t{len} * num_heads * head_dim);

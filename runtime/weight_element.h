@@ -1,4 +1,5 @@
-// Elements of tensors as floats, for work on weights that is done once and on rows around the kernels.
+// Elements of tensors as floats, for work on weights that is done once and on rows around the kernels: the only
+// conversion of f16 and bf16 in the runtime.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@ float load_element(const void *data, int64_t i, heed_dtype dtype);
 // `count` elements from `data` on.
 void load_elements(const void *data, heed_dtype dtype, int64_t count, float *to);
 
-// Rounded to the nearest, ties to even; NaN stays NaN.
+// Rounded to the nearest, ties to even, infinite above the largest; NaN stays NaN.
 void store_elements(const float *from, heed_dtype dtype, int64_t count, void *data);
 void store_element(void *data, int64_t i, heed_dtype dtype, float x);
 

@@ -1,13 +1,18 @@
 """What a search found, as one HTML page without anything outside of it."""
+import base64
 import collections
 import html
+import io
 
+import matplotlib.pyplot as plt
 import optuna
+import optuna.visualization.matplotlib as plots
 
-import plots
 from finals import PLAIN, speed
 
-STYLE = """body{font:15px/1.45 sans-serif;max-width:820px;margin:2em auto;color:#1f2328}table{border-collapse:collapse}
+plt.switch_backend("agg")
+
+STYLE = """body{font:15px/1.45 sans-serif;max-width:820px;margin:2em auto;color:#1f2328}table{border-collapse:collapse}img{max-width:100%}
 td,th{border:1px solid #d0d7de;padding:3px 9px;text-align:left}code,pre{background:#f6f8fa}pre{padding:8px;white-space:pre-wrap}"""
 NAMES = {PLAIN: "schedule's own choice", "tpe": "search (TPE)", "random": "random search"}
 
@@ -23,18 +28,28 @@ def table(header, rows):
     return "<table>" + cells("th", header) + "".join(cells("td", row) for row in rows) + "</table>"
 
 
+def picture(axes):
+    file = io.BytesIO()
+    axes.figure.savefig(file, format="svg", bbox_inches="tight")
+    plt.close(axes.figure)
+    return f'<img src="data:image/svg+xml;base64,{base64.b64encode(file.getvalue()).decode()}">'
+
+
 def importances(search):
-    """By parameter; {} where there are too few trials to tell."""
-    try:
-        return optuna.importance.get_param_importances(search.study, evaluator=optuna.importance.PedAnovaImportanceEvaluator())
-    except (ValueError, RuntimeError):
-        return {}
+    return picture(plots.plot_param_importances(search.study, evaluator=optuna.importance.PedAnovaImportanceEvaluator()))
 
 
 def history(searches):
-    series = {named(s.kind): [(t.number, t.value) for t in s.timed()] for s in searches}
-    return plots.history(series, max(len(s.ended()) for s in searches),
-                         "time over that of the schedule's own choice; lines: best so far")
+    timed = [search for search in searches if search.timed()]
+    if not timed:
+        return "<p>No trial was timed to its end.</p>"
+    axes = plots.plot_optimization_history([search.study for search in timed], target_name="time")
+    axes.set_ylabel("time over that of the schedule's own choice")
+    handles, labels = axes.get_legend_handles_labels()
+    for search in timed:
+        labels = [label.replace(search.study.study_name, named(search.kind)) for label in labels]
+    axes.legend(handles, labels)
+    return picture(axes)
 
 
 def outcomes(searches):
@@ -74,9 +89,7 @@ def page(facts, searches, defaults, found):
              race_table(found["held_out"]) if found["held_out"] else "<p>No case was held out.</p>",
              "<h2>History</h2>", history(searches), outcomes(searches),
              "<h2>Importance of the parameters</h2><p>PED-ANOVA over the timed trials of the search.</p>",
-             plots.bars(importances(searches[0])),
-             "<h2>Share of the roofline</h2>",
-             plots.bars({named(name): 100 * entry["share"] for name, entry in race.items()}, "{:.1f} %"),
+             importances(searches[0]),
              "<h2>Halide's autoschedulers</h2><p>Their rows stand in the table above where they are right; else, their words:</p>"]
     parts += [f"<h3>{html.escape(name)}</h3><pre>{html.escape(reason)}</pre>" for name, reason in found["reasons"].items()]
     parts += ["<h2>Failures</h2>", failures(searches)]

@@ -72,7 +72,7 @@ double run_on_cuda(const Case &c, const heed::Plan &plan, int32_t repeat, Execut
 }  // namespace
 
 Execution execute(const Case &c, const Options &options) {
-    if (!options.kernel.empty()) force_kernel(options.kernel);
+    if (options.kernel) force_kernel(*options.kernel);
     heed_problem problem = c.problem;
     problem.device = options.device;
     problem.max_threads = options.threads;

@@ -1,6 +1,7 @@
 // One case run through the public API.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "case_folder.h"
@@ -10,8 +11,8 @@ namespace heed_cli {
 struct Options {
     std::string case_dir;
     heed_device device = HEED_CPU;
-    std::string kernel;   // empty: the plan chooses
-    int32_t threads = 0;  // 0: the CPUs of this process
+    std::optional<std::string> kernel;  // none: the plan chooses
+    int32_t threads = 0;                // 0: the CPUs of this process
     int32_t repeat = 1;
 };
 

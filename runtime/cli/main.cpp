@@ -1,9 +1,8 @@
 // The command `heed`.
-#include <charconv>
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <new>
 #include <string>
-#include <vector>
 
 #include "commands.h"
 #include "heed/heed.hpp"
@@ -14,65 +13,56 @@ namespace {
 
 using namespace heed_cli;
 
-constexpr char usage[] = R"(usage: heed kernels
-       heed run CASE_DIR [--device cpu|cuda] [--kernel NAME] [--threads N] [--repeat N]
-       heed check CASE_DIR [--device cpu|cuda] [--kernel NAME] [--threads N]
-       heed --help | --version
+struct CommandLine {
+    CLI::App app{"Attention kernels, generated ahead of time.", "heed"};
+    CLI::App *kernels, *run, *check;
+    CLI::Option *run_dir;
+    Options options;
 
-kernels  lists the kernels: what each serves, whether this machine can run it
-run      computes the case, writes out.npy and lse.npy into CASE_DIR, prints the kernel and its speed
-check    computes the case and compares it with a reference in fp64; exit status 1 when an error exceeds its bound
-
-CASE_DIR holds problem.json, q.npy, k.npy, v.npy and, as used, mask, bias, kv_lens, q_offsets, ... .npy
---device cuda   on the first CUDA device; default: cpu
---kernel NAME   this kernel or none
---threads N     at most N threads, 1..1024; default: the CPUs of this process
---repeat N      run N times, 1..1000000, and tell the fastest; default 1
-
-Exit status: 0 success, 2 invalid input, 3 unsupported or no device, 1 anything else. Where run fails it leaves no
-out.npy and lse.npy, not even older ones.
-)";
-
-int32_t parse_count(const std::string &option, const std::string &text, int32_t most) {
-    int32_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > most) {
-        throw InvalidInput(option + " is \"" + text + "\"; it must be 1.." + std::to_string(most));
+    CommandLine() {
+        app.set_version_flag("--version", std::string("heed ") + heed_version());
+        app.failure_message(CLI::FailureMessage::help);
+        app.require_subcommand(0, 1);
+        app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+        app.footer("\nExit status: 0 success, 2 invalid input, 3 unsupported or no device, 1 anything else.\n"
+                   "heed COMMAND --help: the options of a command.");
+        kernels =
+            app.add_subcommand("kernels", "Lists the kernels: what each serves, whether this machine can run it.");
+        run =
+            app.add_subcommand("run", "Computes the case, writes out.npy and lse.npy into CASE_DIR, prints the kernel "
+                                      "and its speed. Where it fails it leaves neither, not even older ones.");
+        check = app.add_subcommand("check", "Computes the case and compares it with a reference in fp64; exit status 1 "
+                                            "when an error exceeds its bound.");
+        run_dir = add_options(run);
+        run->add_option("--repeat", options.repeat, "run as often and tell the fastest; default: 1")
+            ->check(CLI::Range(1, 1000000));
+        add_options(check);
     }
-    return value;
-}
 
-// Words after the subcommand. case_dir is set even when something after or before it is wrong.
-void parse_options(const std::vector<std::string> &words, bool with_repeat, Options &options) {
-    std::vector<std::string> folders;
-    std::vector<std::pair<std::string, std::string>> settings;
-    for (size_t n = 0; n < words.size(); n++) {
-        if (words[n].rfind("--", 0) != 0) {
-            folders.push_back(words[n]);
-        } else {
-            settings.emplace_back(words[n], n + 1 < words.size() ? words[n + 1] : "");
-            n++;
-        }
+private:
+    // Returns CASE_DIR.
+    CLI::Option *add_options(CLI::App *command) {
+        CLI::Option *const dir =
+            command->add_option("CASE_DIR", options.case_dir,
+                                "problem.json, q.npy, k.npy, v.npy and, as used, mask, bias, kv_lens, ... .npy");
+        const auto set_device = [this](const std::string &name) {
+            options.device = name == "cuda" ? HEED_CUDA : HEED_CPU;
+        };
+        command->add_option_function<std::string>("--device", set_device, "cuda: the first CUDA device; default: cpu")
+            ->check(CLI::IsMember({"cpu", "cuda"}));
+        command->add_option("--kernel", options.kernel, "this kernel or none")->type_name("NAME");
+        command->add_option("--threads", options.threads, "at most; default: the CPUs of this process")
+            ->check(CLI::Range(1, 1024));
+        return dir->required();
     }
-    if (folders.size() != 1) {
-        throw InvalidInput(std::to_string(folders.size()) + " case folders given; there must be 1, see heed --help");
-    }
-    options.case_dir = folders[0];
-    for (const auto &[name, value] : settings) {
-        if (name == "--kernel" && !value.empty()) {
-            options.kernel = value;
-        } else if (name == "--device" && (value == "cpu" || value == "cuda")) {
-            options.device = value == "cuda" ? HEED_CUDA : HEED_CPU;
-        } else if (name == "--threads") {
-            options.threads = parse_count(name, value, 1024);
-        } else if (name == "--repeat" && with_repeat) {
-            options.repeat = parse_count(name, value, 1000000);
-        } else {
-            throw InvalidInput(name + " \"" + value +
-                               "\" is no option; there are --device cpu|cuda, --kernel NAME, --threads N" +
-                               (with_repeat ? ", --repeat N" : ""));
-        }
-    }
+};
+
+int run_command(CommandLine *line, int argc, char **argv) {
+    line->app.parse(argc, argv);
+    if (line->kernels->parsed()) return list_kernels();
+    if (line->run->parsed()) return run_case(line->options);
+    if (line->check->parsed()) return check_case(line->options);
+    throw CLI::RequiredError::Subcommand(1);
 }
 
 int exit_status_of(heed_status status) {
@@ -80,32 +70,16 @@ int exit_status_of(heed_status status) {
     return status == HEED_UNSUPPORTED || status == HEED_NO_DEVICE ? exit_unsupported : exit_internal;
 }
 
-int run_command(const std::vector<std::string> &words, Options &options) {
-    const std::string command = words.empty() ? "" : words[0];
-    const std::vector<std::string> rest(words.begin() + (words.empty() ? 0 : 1), words.end());
-    if (command == "run" || command == "check") {
-        parse_options(rest, command == "run", options);
-        return command == "run" ? run_case(options) : check_case(options);
-    }
-    if (words.size() == 1 && command == "kernels") return list_kernels();
-    if (words.size() == 1 && (command == "--help" || command == "--version")) {
-        if (command == "--help") std::fputs(usage, stdout);
-        if (command == "--version") std::printf("heed %s\n", heed_version());
-        return exit_ok;
-    }
-    std::string line = "heed";
-    for (const std::string &word : words) line += " " + word;
-    throw InvalidInput("no such command: " + line + "\n" + usage);
-}
-
 int report(int status, const char *sentence) {
     std::fprintf(stderr, "heed: %s\n", sentence);
     return status;
 }
 
-int run_and_report(const std::vector<std::string> &words, Options &options) {
+int run_and_report(CommandLine *line, int argc, char **argv) {
     try {
-        return run_command(words, options);
+        return run_command(line, argc, argv);
+    } catch (const CLI::ParseError &error) {
+        return line->app.exit(error) == 0 ? exit_ok : exit_invalid;
     } catch (const InvalidInput &error) {
         return report(exit_invalid, error.what());
     } catch (const heed::Error &error) {
@@ -120,12 +94,12 @@ int run_and_report(const std::vector<std::string> &words, Options &options) {
 }  // namespace
 
 int main(int argc, char **argv) {
-    const std::vector<std::string> words(argv + 1, argv + argc);
-    Options options;
-    const int status = run_and_report(words, options);
-    if (status == exit_ok || words.empty() || words[0] != "run" || options.case_dir.empty()) return status;
+    int status = exit_internal;
     try {
-        remove_outputs(options.case_dir);
+        CommandLine line;
+        status = run_and_report(&line, argc, argv);
+        if (status == exit_ok || !line.run->parsed()) return status;
+        for (const std::string &folder : line.run_dir->results()) remove_outputs(folder);
     } catch (const std::exception &error) {
         return report(status, error.what());
     }

@@ -5,6 +5,7 @@
 
 #include "ops/backward_keys.h"
 #include "ops/backward_words.h"
+#include "weight_element.h"
 
 namespace heed {
 namespace {
@@ -149,9 +150,9 @@ private:
     static void add_products(const uint16_t *factors, int32_t count, int64_t factor_stride, uint16_t element, float *to,
                              int64_t to_stride) {
         for (int32_t n = 0; n < count; n++) {
-            const float factor = float_of_bf16(factors[n * factor_stride]);
+            const float factor = load_element(factors, n * factor_stride, HEED_BF16);
             if (factor == 0) continue;
-            to[n * to_stride] += factor * float_of_bf16(element);
+            to[n * to_stride] += factor * load_element(&element, 0, HEED_BF16);
         }
     }
 };

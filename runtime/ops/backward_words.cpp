@@ -18,13 +18,6 @@ bool all_finite(const uint16_t *row, int32_t count) {
     return largest < 0x7f80u;
 }
 
-float float_of_bf16(uint16_t bits) {
-    const uint32_t wide = uint32_t{bits} << 16;
-    float x;
-    std::memcpy(&x, &wide, sizeof(x));
-    return x;
-}
-
 bool WordBlock::set(int32_t row, const uint16_t *first, const uint16_t *second, int32_t count, int32_t padded) const {
     constexpr int32_t chunk = backward_chunk;
     bool finite = true;

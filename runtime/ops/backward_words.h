@@ -29,7 +29,6 @@ struct WordBlock {
 // Whether all are finite.
 bool all_finite(const uint16_t *row, int32_t count);
 
-float float_of_bf16(uint16_t bits);
 inline bool is_special(uint16_t bits) { return (bits & 0x7f80u) == 0x7f80u; }
 
 // Rows [rows][elements] of a block that lies by columns, [elements][rows].

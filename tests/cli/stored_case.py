@@ -1,32 +1,23 @@
 """One problem's data and the files that a storage keeps it in."""
 
+import ml_dtypes
 import numpy as np
 
 from case_folder import from_layout, to_layout
 
 GARBAGE_PAGE = 2**31 - 1
-
-
-def to_bf16(values):
-    """Bits of the nearest bf16, ties to even."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-
-
-def from_bf16(bits):
-    return (bits.astype(np.uint32) << 16).view(np.float32)
+TYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
 
 def encode(values, dtype):
-    if dtype == "bf16":
-        return to_bf16(values)
-    return values.astype({"f32": np.float32, "f16": np.float16}[dtype])
+    """As the files store a type: bf16 as its bits."""
+    encoded = values.astype(TYPES[dtype])
+    return encoded.view(np.uint16) if dtype == "bf16" else encoded
 
 
 def decode(array, dtype):
-    if dtype == "bf16":
-        return from_bf16(array)
-    return array.view(np.float16).astype(np.float32) if dtype == "f16" else array
+    """Values or bits of a type as float32."""
+    return array.view(TYPES[dtype]).astype(np.float32)
 
 
 class StoredCase:

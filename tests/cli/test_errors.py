@@ -162,26 +162,30 @@ class Errors(RefusalTest):
     def test_command_line(self):
         for command, words in [
             (["--kernel", "attention_none"], ("attention_none", "heed kernels")),
-            (["--threads", "0"], ('--threads is "0"', "1..1024")),
-            (["--threads", "1025"], ('--threads is "1025"', "1..1024")),
-            (["--kernel"], ('--kernel ""', "--kernel NAME")),
-            (["--threads", "2x"], ('--threads is "2x"',)),
-            (["--repeat"], ('--repeat is ""',)),
-            (["--repeat", "-1"], ('--repeat is "-1"',)),
-            (["--device", "gpu"], ('--device "gpu"', "cpu|cuda")),
-            (["--fast", "1"], ("--fast", "--threads N")),
+            (["--threads", "0"], ("--threads: Value 0", "1 to 1024")),
+            (["--threads", "1025"], ("--threads: Value 1025", "1 to 1024")),
+            (["--kernel"], ("--kernel: 1 required NAME",)),
+            (["--kernel", ""], ('--kernel is ""', "heed kernels")),
+            (["--threads", "2x"], ("--threads: Value 2x", "1 to 1024")),
+            (["--repeat"], ("--repeat: 1 required", "1 - 1000000")),
+            (["--repeat", "-1"], ("--repeat: Value -1", "1 to 1000000")),
+            (["--device", "gpu"], ("--device: gpu", "{cpu,cuda}")),
+            (["--fast", "1"], ("not expected", "--fast", "--threads")),
+            ([self.folder], ("not expected", self.folder)),
         ]:
             with self.subTest(command):
+                self.leave_stale_outputs()
                 self.assert_refused(2, *words, command=command)
         done = self.call("check", self.folder, "--repeat", "2")
         self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn('--repeat "2" is no option', done.stderr)
+        self.assertIn("not expected: 2 --repeat", done.stderr)
         self.assertEqual(self.call("run", self.folder, "--device", "cpu").returncode, 0)
-        for words in [], ["walk"], ["run"], ["run", self.folder, self.folder], ["kernels", "x"], ["--help", "x"]:
+        for words, named in ([], "subcommand is required"), (["walk"], "walk"), (["run"], "CASE_DIR is required"), (["kernels", "x"], "x"):
             with self.subTest(words):
                 done = self.call(*words)
                 self.assertEqual((done.returncode, done.stdout), (2, ""))
-                self.assertIn("heed", done.stderr)
+                self.assertIn(named, done.stderr)
+                self.assertIn("Usage: heed", done.stderr)
 
     def test_no_device(self):
         # Without a driver, or in a build without CUDA rows.

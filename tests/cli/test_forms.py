@@ -8,7 +8,7 @@ import numpy as np
 
 import oracle
 from case_folder import CliTest, Shape, main
-from stored_case import StoredCase, encode
+from stored_case import StoredCase, decode, encode
 
 DTYPES = "f32", "f16", "bf16"
 STORAGES = ("dense", "contiguous"), ("dense", "paged"), ("varlen", "varlen"), ("varlen", "contiguous"), ("varlen", "paged")
@@ -29,7 +29,7 @@ class Forms(CliTest):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertEqual(self.outputs(), ["lse.npy", "out.npy"])
         if "bias" in arrays and arrays["bias"].dtype == np.uint16:
-            arrays["bias"] = (arrays["bias"].astype(np.uint32) << 16).view(np.float32)
+            arrays["bias"] = decode(arrays["bias"], "bf16")
         expected = oracle.attend(case.problem, case.q, case.k, case.v, q_lens=case.q_lens, kv_lens=case.kv_lens,
                                  **arrays)
         self.assertEqual(np.load(self.folder / "out.npy").dtype, case.files["q"].dtype)

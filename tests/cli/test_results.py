@@ -146,7 +146,7 @@ class Results(CliTest):
         q, k, v = make_qkv(Shape(q_len=200, kv_len=200))
         self.write({"causal": True}, q=q, k=k, v=v)
         results = []
-        for words in ("--threads", "1"), ("--threads", "3", "--repeat", "4"):
+        for words in ("--threads", "1"), ("--threads", "2", "--threads", "3", "--repeat", "4"):
             self.assertEqual(self.call("run", self.folder, *words).returncode, 0)
             results.append([(self.folder / name).read_bytes() for name in self.outputs()])
         self.assertEqual(results[0], results[1])
@@ -167,7 +167,13 @@ class Results(CliTest):
 
 class Words(CliTest):
     def test_help_and_version(self):
-        self.assertIn("heed run CASE_DIR [--device cpu|cuda] [--kernel NAME] [--threads N] [--repeat N]", self.call("--help").stdout)
+        for words, named in [((), ("kernels", "run", "check", "Exit status")),
+                             (("run",), ("CASE_DIR", "--device", "{cpu,cuda}", "--kernel NAME", "--threads", "--repeat")),
+                             (("check",), ("CASE_DIR", "--device", "{cpu,cuda}", "--kernel NAME", "--threads"))]:
+            done = self.call(*words, "--help")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            for word in named:
+                self.assertIn(word, done.stdout)
         self.assertRegex(self.call("--version").stdout, r"^heed \d+\.\d+\.\d+\n$")
 
     def test_kernels(self):

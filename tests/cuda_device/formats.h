@@ -1,6 +1,7 @@
 // The bits of f16 and bf16, and how values are rounded to them.
 #pragma once
 
+#include <Eigen/Core>
 #include <cstdint>
 #include <cstring>
 
@@ -30,29 +31,17 @@ inline float flush(float value) {
     return bits_float((bits & 0x7f800000) == 0 ? bits & 0x80000000 : bits);
 }
 
-inline float half_to_float(uint16_t half) {
-    const uint32_t magnitude = (half & 0x7fffu) << 13;
-    const uint32_t scaled = float_bits(bits_float(magnitude) * 0x1p112f);  // exact, subnormals too
-    const uint32_t special = magnitude | 0x7f800000;
-    return bits_float((magnitude >= 0x0f800000 ? special : scaled) | (half & 0x8000u) << 16);
-}
+inline float half_to_float(uint16_t half) { return static_cast<float>(Eigen::numext::bit_cast<Eigen::half>(half)); }
 
 inline float brain_to_float(uint16_t brain) { return bits_float(static_cast<uint32_t>(brain) << 16); }
 
 // Both to the nearest, ties to even.
 inline uint16_t float_to_half(float value) {
-    const uint32_t bits = float_bits(value), magnitude = bits & 0x7fffffff, sign = (bits & 0x80000000) >> 16;
-    const uint32_t normal = (magnitude + 0xc8000fffu + ((magnitude >> 13) & 1)) >> 13;
-    const uint32_t subnormal = float_bits(bits_float(magnitude) + 0.5f) - 0x3f000000;
-    const uint32_t finite = magnitude < 0x38800000 ? subnormal : normal;
-    const uint32_t rounded = magnitude >= 0x47800000 ? 0x7c00 : finite;
-    return static_cast<uint16_t>(magnitude > 0x7f800000 ? half_nan_bits : rounded | sign);
+    return value != value ? half_nan_bits : Eigen::numext::bit_cast<uint16_t>(Eigen::half(value));
 }
 
 inline uint16_t float_to_brain(float value) {
-    const uint32_t bits = float_bits(value);
-    const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-    return static_cast<uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? half_nan_bits : rounded);
+    return value != value ? half_nan_bits : Eigen::numext::bit_cast<uint16_t>(Eigen::bfloat16(value));
 }
 
 // To odd: a result that is not exact has its last bit set, so that one more rounding, to at most 22 bits, is right.

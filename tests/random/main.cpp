@@ -1,8 +1,10 @@
 // Random problems against the reference, half with seeds that are always the same, half with new ones.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <random>
 
 #include "amx_emulator.h"
@@ -15,24 +17,19 @@ namespace {
 
 using namespace heed_test;
 
-constexpr char usage[] =
-    R"(usage: heed_random_tests [--problems N] [--seed S] [--cases FOLDER] [--no-shrink] [--digest]
-
-Draws N problems (1000), half with the seeds 0, 1, ..., half with new ones, solves each with the linked kernels and
-compares with a reference in fp64. The first one that fails is made as small as it gets and written into FOLDER
-(random_failures) as a case for `heed check`.
---seed S     this problem only
---no-shrink  only say which problem fails
---digest     a line for each problem of the fixed seeds: seed, kernel, hash of the result
-)";
+constexpr char purpose[] =
+    "Draws problems, half with the seeds 0, 1, ..., half with new ones, solves each with the linked kernels and "
+    "compares "
+    "with a reference in fp64. The first one that fails is made as small as it gets and written as a case for `heed "
+    "check`.";
 
 // A problem takes some 10 ms; where instructions are emulated or sanitizers watch, a hundred times that.
 constexpr unsigned seconds_per_problem = 120;
 
 struct Options {
     int64_t problems = 1000;
-    bool one_seed = false, no_shrink = false, digest = false;
-    uint64_t seed = 0;
+    bool no_shrink = false, digest = false;
+    std::optional<uint64_t> seed;
     std::string cases = "random_failures";
 };
 
@@ -43,27 +40,22 @@ struct Progress {
     bool isa_ran[16] = {};
 };
 
-bool parse(int argc, char **argv, Options *options) {
-    for (int n = 1; n < argc; n++) {
-        const std::string name = argv[n], value = n + 1 < argc ? argv[n + 1] : "";
-        if (name == "--digest" || name == "--no-shrink") {
-            (name == "--digest" ? options->digest : options->no_shrink) = true;
-            continue;
-        }
-        if (value.empty()) return false;
-        n++;
-        if (name == "--problems") {
-            options->problems = std::atoll(value.c_str());
-        } else if (name == "--seed") {
-            options->one_seed = true;
-            options->seed = std::strtoull(value.c_str(), nullptr, 10);
-        } else if (name == "--cases") {
-            options->cases = value;
-        } else {
-            return false;
-        }
+Options parse(int argc, char **argv) {
+    Options options;
+    CLI::App app{purpose};
+    app.option_defaults()->always_capture_default();
+    app.add_option("--problems", options.problems)->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+    app.add_option("--seed", options.seed, "this problem only");
+    app.add_option("--cases", options.cases, "folder for the failing problem");
+    app.add_flag("--no-shrink", options.no_shrink, "only say which problem fails");
+    app.add_flag("--digest", options.digest,
+                 "a line for each problem of the fixed seeds: seed, kernel, hash of the result");
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError &error) {
+        std::exit(app.exit(error) == 0 ? 0 : 2);
     }
-    return options->problems > 0;
+    return options;
 }
 
 class Test {
@@ -75,7 +67,7 @@ public:
             std::printf("no row of the kernel table runs here\n");
             return 1;
         }
-        if (options_.one_seed) return all_right(options_.seed, 1) ? 0 : 1;
+        if (options_.seed) return all_right(*options_.seed, 1) ? 0 : 1;
         const auto fixed = static_cast<uint64_t>(options_.problems + 1) / 2,
                    fresh = static_cast<uint64_t>(options_.problems) / 2;
         const uint64_t first_fresh = 1'000'000 + std::random_device()() % 1'000'000'000;
@@ -104,7 +96,7 @@ private:
         progress_->kernel[0] = '\0';
         alarm(seconds_per_problem);
         const RandomProblem problem = draw_problem(seed, rows_);
-        if (options_.one_seed) std::printf("%s\n", describe(problem).c_str());
+        if (options_.seed) std::printf("%s\n", describe(problem).c_str());
         const Solution solution = solve(problem);
         std::snprintf(progress_->kernel, sizeof(progress_->kernel), "%s", solution.kernel.c_str());
         if (options_.digest) print_digest(seed, solution);
@@ -203,11 +195,7 @@ private:
 }  // namespace
 
 int main(int argc, char **argv) {
-    Options options;
-    if (!parse(argc, argv, &options)) {
-        std::fputs(usage, stderr);
-        return 2;
-    }
+    const Options options = parse(argc, argv);
     setenv("HEED_TEST_ALL_ROWS", "1", 0);  // plans choose from all rows
     emulate_amx();
     return Test(options).run();

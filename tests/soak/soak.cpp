@@ -1,5 +1,6 @@
 // Mixed calls from many threads on shared plans, each thread with its own tensors and workspaces: every result has the
 // bits of a call alone, and memory does not grow.
+#include <CLI/CLI.hpp>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -182,12 +183,9 @@ int soak(double seconds) {
 
 int main(int argc, char **argv) {
     double minutes = 30;
-    const bool given = argc == 3 && std::string(argv[1]) == "--minutes";
-    if (given) minutes = std::atof(argv[2]);
-    if ((argc != 1 && !given) || !(minutes > 0)) {
-        std::fputs("usage: heed_soak [--minutes 30]\n", stderr);
-        return 2;
-    }
+    CLI::App app{"Mixed calls from many threads on shared plans."};
+    app.add_option("--minutes", minutes)->capture_default_str()->check(CLI::Range(0.01, 1e5));
+    CLI11_PARSE(app, argc, argv);
     emulate_amx();
     return soak(60 * minutes);
 }

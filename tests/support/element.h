@@ -1,4 +1,4 @@
-// Element types: rounding to f16 and bf16 and back. Round half to even; NaN stays NaN.
+// Element types: rounding to f16 and bf16 and back, by Eigen. Round half to even; NaN stays NaN.
 #pragma once
 
 #include <cstdint>

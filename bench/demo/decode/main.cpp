@@ -1,24 +1,23 @@
 // Incremental decoding through Heed's layers with 8, 4, 2 and 1 heads of keys and values: time per step against the
 // bytes of the cache.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <stdexcept>
 #include <string>
 
 #include "ceilings.h"
 #include "decoder.h"
-#include "plot.h"
+#include "result.h"
 
 namespace heed_decode {
 namespace {
-
-const char usage[] =
-    "usage: heed_decode [--device cpu|cuda] [--out FILE.svg] [--batch N] [--prompt N] [--steps N] [--threads N]\n"
-    "  cuda: in f16, on the first GPU; exit status 3 without one\n";
 
 struct Options {
     Sizes sizes;
@@ -28,30 +27,25 @@ struct Options {
 
 Options parse(int argc, char **argv) {
     Options options;
-    for (int i = 1; i < argc; i++) {
-        const std::string name = argv[i];
-        if (i + 1 == argc) throw std::invalid_argument(name + " needs a value");
-        const std::string value = argv[++i];
-        if (name == "--out") {
-            options.out = value;
-            continue;
-        }
-        if (name == "--device") {
-            if (value != "cpu" && value != "cuda")
-                throw std::invalid_argument("--device " + value + " is not cpu or cuda");
-            options.device = value == "cuda" ? HEED_CUDA : HEED_CPU;
-            options.sizes.dtype = value == "cuda" ? HEED_F16 : HEED_F32;
-            continue;
-        }
-        int32_t *const field = name == "--batch"     ? &options.sizes.batch
-                               : name == "--prompt"  ? &options.sizes.prompt_len
-                               : name == "--steps"   ? &options.sizes.steps
-                               : name == "--threads" ? &options.sizes.threads
-                                                     : nullptr;
-        if (field == nullptr) throw std::invalid_argument("unknown argument " + name);
-        const long number = std::strtol(value.c_str(), nullptr, 10);
-        if (number < 1 || number > 1 << 20) throw std::invalid_argument(name + " " + value + " is not in 1..2^20");
-        *field = static_cast<int32_t>(number);
+    Sizes &sizes = options.sizes;
+    CLI::App app{"Incremental decoding with 8, 4, 2 and 1 heads of keys and values."};
+    app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->always_capture_default();
+    const auto set_device = [&](const std::string &name) {
+        options.device = name == "cuda" ? HEED_CUDA : HEED_CPU;
+        sizes.dtype = name == "cuda" ? HEED_F16 : HEED_F32;
+    };
+    app.add_option_function<std::string>("--device", set_device,
+                                         "cuda: in f16, on the first GPU; exit status 3 without one; default: cpu")
+        ->check(CLI::IsMember({"cpu", "cuda"}));
+    app.add_option("--out", options.out, "file for the results, as JSON");
+    app.add_option("--batch", sizes.batch)->check(CLI::Range(1, 1 << 20));
+    app.add_option("--prompt", sizes.prompt_len)->check(CLI::Range(1, 1 << 20));
+    app.add_option("--steps", sizes.steps)->check(CLI::Range(1, 1 << 20));
+    app.add_option("--threads", sizes.threads)->check(CLI::Range(1, 1024));
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError &error) {
+        std::exit(app.exit(error) == 0 ? 0 : 2);
     }
     return options;
 }
@@ -131,6 +125,25 @@ double read_gbps(const Device &device, const Options &options) {
     return best;
 }
 
+// What plot.py draws.
+void write_results(const std::string &path, const Sizes &sizes, const std::vector<Result> &results, double bandwidth) {
+    nlohmann::ordered_json json = {{"batch", sizes.batch},
+                                   {"bandwidth_gbps", bandwidth},
+                                   {"paper_us", {paper_multi_head_us, paper_multi_query_us}},
+                                   {"results", nlohmann::ordered_json::array()}};
+    for (const Result &r : results) {
+        json["results"].push_back({{"kv_heads", r.num_kv_heads},
+                                   {"prompt_seconds", r.prompt_seconds},
+                                   {"step_ms", r.step_ms},
+                                   {"attention_ms", r.attention_ms},
+                                   {"cache_gigabytes", r.cache_gigabytes}});
+    }
+    std::ofstream file(path);
+    file << json.dump(1) << '\n';
+    if (!file.flush()) throw std::runtime_error("cannot write " + path);
+    std::printf("  results: %s\n", path.c_str());
+}
+
 void run_all(const Options &options) {
     const Sizes &sizes = options.sizes;
     const Device device(options.device);
@@ -150,9 +163,7 @@ void run_all(const Options &options) {
         results.push_back(run(device, sizes, weights, num_kv_heads));
     }
     print(sizes, results, bandwidth);
-    if (options.out.empty()) return;
-    write_plot(options.out, results, sizes.batch, bandwidth);
-    std::printf("  plot: %s\n", options.out.c_str());
+    if (!options.out.empty()) write_results(options.out, sizes, results, bandwidth);
 }
 
 }  // namespace
@@ -162,9 +173,6 @@ int main(int argc, char **argv) {
     try {
         heed_decode::run_all(heed_decode::parse(argc, argv));
         return 0;
-    } catch (const std::invalid_argument &error) {
-        std::fprintf(stderr, "heed_decode: %s\n%s", error.what(), heed_decode::usage);
-        return 2;
     } catch (const heed_decode::NoDevice &error) {
         std::fprintf(stderr, "heed_decode: HEED_NO_DEVICE: --device cuda: %s\n", error.what());
         return 3;

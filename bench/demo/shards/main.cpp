@@ -1,15 +1,14 @@
-// Attention over a cache that lies on several machines: mpirun -n RANKS heed_shards [--kv-len N] [--heads N]
-// [--kv-heads N] [--head-dim N]. Each rank has a part of the keys and values, attends to it, and the partial states
-// (out, lse) are summed by an MPI reduction whose operator is heed_merge_states: what a token costs on the wire does
-// not grow with the length of the cache. Rank 0 then does the same alone and compares.
+// Attention over a cache that lies on several machines: mpirun -n RANKS heed_shards. Each rank has a part of the keys
+// and values, attends to it, and the partial states (out, lse) are summed by an MPI reduction whose operator is
+// heed_merge_states: what a token costs on the wire does not grow with the length of the cache. Rank 0 then does the
+// same alone and compares.
 #include <mpi.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <stdexcept>
-#include <string>
 #include <vector>
 
 #include "heed/heed.hpp"
@@ -107,26 +106,10 @@ std::vector<float> attend(int32_t begin, int32_t end) {
     return state;
 }
 
-void parse(int argc, char **argv) {
-    for (int i = 1; i < argc; i += 2) {
-        const std::string name = argv[i];
-        int32_t *const field = name == "--kv-len"     ? &sizes.kv_len
-                               : name == "--heads"    ? &sizes.num_heads
-                               : name == "--kv-heads" ? &sizes.num_kv_heads
-                               : name == "--head-dim" ? &sizes.head_dim
-                                                      : nullptr;
-        if (field == nullptr || i + 1 == argc) throw std::invalid_argument("unknown argument, or no value: " + name);
-        const long value = std::strtol(argv[i + 1], nullptr, 10);
-        if (value < 1 || value > 1 << 24) throw std::invalid_argument(name + " " + argv[i + 1] + " is not in 1..2^24");
-        *field = static_cast<int32_t>(value);
-    }
-}
-
-int run(int argc, char **argv) {
+int run() {
     int rank = 0, ranks = 1;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    parse(argc, argv);
     // A rank may have no key: its state is the empty one.
     const auto share = [&](int r) { return static_cast<int32_t>(int64_t{sizes.kv_len} * r / ranks); };
     const std::vector<float> partial = attend(share(rank), share(rank + 1));
@@ -161,9 +144,16 @@ int run(int argc, char **argv) {
 }  // namespace
 
 int main(int argc, char **argv) {
+    CLI::App app{"Attention over a cache that lies on several machines, run by mpirun."};
+    app.option_defaults()->always_capture_default();
+    app.add_option("--kv-len", sizes.kv_len)->check(CLI::Range(1, 1 << 24));
+    app.add_option("--heads", sizes.num_heads)->check(CLI::Range(1, 1 << 24));
+    app.add_option("--kv-heads", sizes.num_kv_heads)->check(CLI::Range(1, 1 << 24));
+    app.add_option("--head-dim", sizes.head_dim)->check(CLI::Range(1, 1 << 24));
+    CLI11_PARSE(app, argc, argv);
     MPI_Init(&argc, &argv);
     try {
-        const int status = run(argc, argv);
+        const int status = run();
         MPI_Finalize();
         return status;
     } catch (const std::exception &error) {

@@ -1,12 +1,10 @@
 // Trains a character-level decoder on an excerpt of a book, with multi-head, grouped-query and multi-query attention.
-// heed_train [--steps N] [--threads N] [--text FILE] [--gradients FOLDER]: the last writes what one batch gives, and
-// ends. Exits with 1 unless the loss of each on held-out text ends below a bigram model's, or with few steps below its
+// Exits with 1 unless the loss of each on held-out text ends below a bigram model's, or with few steps below its
 // start.
+#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <stdexcept>
 
 #include "model.h"
 
@@ -23,21 +21,16 @@ struct Options {
 
 Options parse(int argc, char **argv) {
     Options options;
-    for (int i = 1; i < argc; i++) {
-        const std::string name = argv[i];
-        if (i + 1 == argc) throw std::runtime_error(name + " needs a value");
-        const char *const value = argv[++i];
-        const int number = std::atoi(value);
-        if (name == "--text") {
-            options.text = value;
-        } else if (name == "--gradients") {
-            options.gradients = value;
-        } else if ((name == "--steps" || name == "--threads") && number > 0) {
-            (name == "--steps" ? options.steps : options.threads) = number;
-        } else {
-            throw std::runtime_error(name + " " + value +
-                                     ": there are --steps N, --threads N, --text FILE, --gradients FOLDER");
-        }
+    CLI::App app{"Trains a character-level decoder with multi-head, grouped-query and multi-query attention."};
+    app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->always_capture_default();
+    app.add_option("--steps", options.steps)->check(CLI::Range(1, 1 << 20));
+    app.add_option("--threads", options.threads)->check(CLI::Range(1, 1024));
+    app.add_option("--text", options.text, "file to learn from");
+    app.add_option("--gradients", options.gradients, "folder: write what one batch gives, and end");
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError &error) {
+        std::exit(app.exit(error) == 0 ? 0 : 2);
     }
     return options;
 }

@@ -1,8 +1,5 @@
-// A plot of milliseconds per token over kv heads, as SVG.
+// What heed_decode measures, and what the paper did.
 #pragma once
-
-#include <string>
-#include <vector>
 
 namespace heed_decode {
 
@@ -15,8 +12,5 @@ struct Result {
 // From Shazeer, arXiv 1911.02150, table 3: microseconds per token of incremental decoding on a TPUv2, with 8 heads of
 // keys and values and with one.
 constexpr double paper_multi_head_us = 46, paper_multi_query_us = 3.8;
-
-// batch: sequences of a step. bandwidth: GB/s at which the cache could be read at most.
-void write_plot(const std::string &path, const std::vector<Result> &results, int batch, double bandwidth);
 
 }  // namespace heed_decode
