@@ -42,6 +42,11 @@ static_assert(uint32_t{feature_bias} == HEED_FEATURE_BIAS && uint32_t{feature_ma
 static_assert(static_cast<int>(raw_scores) == HEED_PROBS_SCORES && static_cast<int>(soft_capped_scores) == HEED_PROBS_SOFTCAP &&
               static_cast<int>(masked_scores) == HEED_PROBS_MASKED && static_cast<int>(probabilities) == HEED_PROBS_SOFTMAX);
 
+// Places of attention's arguments in args, without score buffers.
+#define HEED_PLACE(name, ...) arg_##name,
+enum Argument { arg_user_context, HEED_ATTENTION(HEED_PLACE, HEED_PLACE, HEED_PLACE) num_arguments };
+#undef HEED_PLACE
+
 constexpr int max_score_buffers = HEED_MAX_SCORE_BUFFERS;
 
 struct Kernel {

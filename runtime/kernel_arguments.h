@@ -99,9 +99,4 @@ struct KernelCall {
     }
 };
 
-// Places of attention's arguments in args, without score buffers.
-#define HEED_PLACE(name, ...) arg_##name,
-enum Argument { arg_user_context, HEED_ATTENTION(HEED_PLACE, HEED_PLACE, HEED_PLACE) num_arguments };
-#undef HEED_PLACE
-
 }  // namespace heed

@@ -17,21 +17,25 @@ Expr weight_of(const Expr &x) {
 BackwardLogits::Gradients BackwardLogits::gradients(const Expr &score, const Expr &grad_of_weight) {
     const std::vector<Expr> here(at.begin(), at.end());
     Expr plain = form == backward_plain, unchanged = form < backward_scored, key = first_key + j, row = first_query + i;
-    Expr raw = score * scale;
-    Expr capped = select(softcap > 0.f, soft_capped(raw, softcap), raw), tangent = capped / softcap;
-    Expr added = select(has_bias != 0, bias(here), 0.f);
-    Expr logit =
-        capped + (added + alibi(slope, token_distance(key, row, position_offset), cast<uint8_t>(alibi_symmetric)));
+    LogitChanges changes;
+    changes.scale = scale;
+    changes.softcap_on = softcap > 0.f;
+    changes.softcap = softcap;
+    changes.bias = select(has_bias != 0, bias(here), 0.f);
+    changes.slope = slope;
+    changes.distance = token_distance(key, row, position_offset);
+    changes.symmetric = cast<uint8_t>(alibi_symmetric);
+    const ChangedLogit logit = changed_logit(score, changes, LogitUnits::natural);
+    Expr tangent = logit.capped / softcap;
     Expr in_range = key >= first_visible(row, visible_begin) && key < end_visible(row, visible_end, kv_len);
-    Expr allowed = (mask_form == no_mask || mask_allows(mask(here), mask_form)) && !is_negative_infinity(added);
+    Expr allowed = is_visible({Expr(), mask_form != no_mask, mask(here), mask_form, changes.bias, Expr()});
     Expr seen = plain || (in_range && (unchanged || allowed));
-    weights(at) = select(seen, weight_of(select(unchanged, raw, logit) - lse(i)), 0.f);
+    weights(at) = select(seen, weight_of(select(unchanged, logit.scaled, logit.value) - lse(i)), 0.f);
     Expr weight = weights(here);
 
     Expr element = first_element + cast<uint64_t>(i) * row_elements + cast<uint64_t>(j);
     const DropoutStream stream = DropoutStream::of(dropout_seed, dropout_offset);
-    Expr word = philox_word(stream.seed_lo, stream.seed_hi, stream.offset_lo, stream.offset_hi, element);
-    dropout(at) = select(dropout_keeps(word, dropout_threshold), dropout_scale, 0.f);
+    dropout(at) = select(is_kept(stream, dropout_threshold, element), dropout_scale, 0.f);
     Expr kept = select(form != backward_dropped, 1.f, dropout(here));
     Expr dropped = form == backward_dropped && is_zero(kept);
     Expr weight_grad = select(dropped, 0.f, grad_of_weight * kept);

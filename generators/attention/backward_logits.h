@@ -5,7 +5,7 @@
 #include "generators/contract/fields.h"
 #include "generators/contract/operation_arguments.h"
 #include "generators/common/kernel_arguments.h"
-#include "generators/attention/score_mod.h"
+#include "generators/attention/logits.h"
 
 namespace heed {
 

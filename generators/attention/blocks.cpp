@@ -3,7 +3,7 @@
 #include "generators/attention/builder.h"
 #include "generators/lowering/bf16_dots.h"
 #include "generators/lowering/lane_sums.h"
-#include "generators/attention/score_mod.h"
+#include "generators/attention/logits.h"
 #include "generators/lowering/skip_blocks.h"
 
 namespace heed {
@@ -64,24 +64,25 @@ void AttentionBuilder::define_visibility(BlockChain &chain) {
     if (!hides(chain)) {
         return;
     }
-    Expr pos = key_position(chain, st.k), seen;
+    Expr pos = key_position(chain, st.k);
     Args at = in_block({st.row, st.k});
-    auto require = [&](const Expr &condition) { seen = seen.defined() ? seen && condition : condition; };
+    LogitVisibility visibility;
     if (chain.ranged) {
         Tuple range = st.row_range(st.row, st.t, st.sp);
-        require(pos >= range[0] && pos < range[1]);
+        visibility.in_range = pos >= range[0] && pos < range[1];
     }
     if (cfg.has_mask) {
-        Expr element = by_rows(chain.mask_rows, chain.mask_tiles, per_logit(in.mask, pos, chain.ranged));
-        require(select(st.mask_on, mask_allows(element, in.mask_form), Internal::const_true()));
+        visibility.mask_on = st.mask_on;
+        visibility.mask = by_rows(chain.mask_rows, chain.mask_tiles, per_logit(in.mask, pos, chain.ranged));
+        visibility.mask_form = in.mask_form;
     }
     if (cfg.has_bias) {
         Expr element = by_rows(chain.bias_rows, chain.bias_tiles, bias(pos, chain.ranged));
         chain.biases(vars(at)) = select(st.bias_on, element, 0.f);
-        require(!is_negative_infinity(chain.biases(at)));
+        visibility.bias = chain.biases(at);
     }
-    if (cfg.score_mod.visible) require(cfg.score_mod.visible(place(pos), in.score_buffers));
-    chain.visible(vars(at)) = seen;
+    if (cfg.score_mod.visible) visibility.user = cfg.score_mod.visible(place(pos), in.score_buffers);
+    chain.visible(vars(at)) = is_visible(visibility);
 }
 
 Expr AttentionBuilder::if_visible(const BlockChain &chain, const Expr &k, const Expr &value,
@@ -145,39 +146,35 @@ void AttentionBuilder::define_products(BlockChain &chain) {
     chain.product(vars(at)) = lane_sum(of_key);
 }
 
-// In units of log2: what changes a logit, in the contract's order. Softcap and bias in natural units are scaled alike.
 void AttentionBuilder::define_logits(BlockChain &chain) {
     Args at = in_block({st.row, st.k});
-    Expr logit = chain.product(at);
+    Expr product = chain.product(at);
     if (cfg.has_raw_logits()) {
-        chain.raw_logits(vars(at)) = logit;
-        logit = chain.raw_logits(at);
+        chain.raw_logits(vars(at)) = product;
+        product = chain.raw_logits(at);
     }
-    if (cfg.bf16_dots) logit = logit * (in.scale * log2_e);
-    if (cfg.has_kv_scales()) {
-        logit = logit * in.k.scale(kv_head(), slot(chain, st.k));
-    }
+    LogitChanges changes;
+    if (cfg.bf16_dots) changes.scale = in.scale;
+    if (cfg.has_kv_scales()) changes.key_scale = in.k.scale(kv_head(), slot(chain, st.k));
     if (cfg.has_softcap) {
-        logit = select(st.softcap_on, soft_capped(logit, in.softcap * log2_e), logit);
+        changes.softcap_on = st.softcap_on;
+        changes.softcap = in.softcap;
     }
-    Expr bias;
+    if (cfg.has_bias) changes.bias = chain.biases(at);
     if (cfg.has_alibi) {
         // Exact up to 2^24 tokens; the part of a row is apart from its keys, so that it is computed once per block.
         Expr to_first_key = token_distance(key_position(chain, 0), position(st.row), field(task_position_offset));
-        Expr distance = to_first_key + cast<float>(st.k);
-        bias = alibi(in.alibi_slopes(head(st.row)), distance, in.alibi_symmetric);
-    }
-    if (cfg.has_bias) {
-        bias = bias.defined() ? chain.biases(at) + bias : chain.biases(at);
-    }
-    if (bias.defined()) {
-        logit = add_bias(logit, bias);
+        changes.slope = in.alibi_slopes(head(st.row));
+        changes.distance = to_first_key + cast<float>(st.k);
+        changes.symmetric = in.alibi_symmetric;
     }
     if (cfg.score_mod.logit) {
-        Expr own = cfg.score_mod.logit(logit * ln_2, place(key_position(chain, st.k)), in.score_buffers);
-        logit = add_bias(0.f, own);
+        changes.user = [&](const Expr &logit) {
+            return cfg.score_mod.logit(logit, place(key_position(chain, st.k)), in.score_buffers);
+        };
     }
-    chain.logits(vars(at)) = if_visible(chain, st.k, logit, lowest_logit());
+    chain.logits(vars(at)) =
+        if_visible(chain, st.k, changed_logit(product, changes, LogitUnits::log2).value, lowest_logit());
 }
 
 void AttentionBuilder::define_softmax(BlockChain &chain) {

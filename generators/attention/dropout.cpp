@@ -35,13 +35,12 @@ std::array<Expr, 4> philox_words(const DropoutStream &stream, const Expr &counte
     return c;
 }
 
-Expr philox_word(const Expr &seed_lo, const Expr &seed_hi, const Expr &offset_lo, const Expr &offset_hi,
-                 const Expr &e) {
-    const std::array<Expr, 4> words = philox_words({seed_lo, seed_hi, offset_lo, offset_hi}, e >> 2);
-    Expr within = low(e) & 3;
-    return select(within == 0, words[0], within == 1, words[1], within == 2, words[2], words[3]);
-}
-
 Expr dropout_keeps(const Expr &word, const Expr &threshold) { return high(threshold) == 0 && word >= low(threshold); }
+
+Expr is_kept(const DropoutStream &stream, const Expr &threshold, const Expr &e) {
+    const std::array<Expr, 4> words = philox_words(stream, e >> 2);
+    Expr within = low(e) & 3;
+    return dropout_keeps(select(within == 0, words[0], within == 1, words[1], within == 2, words[2], words[3]), threshold);
+}
 
 }  // namespace heed

@@ -20,12 +20,11 @@ struct DropoutStream {
 // all four: a kernel whose lanes run along keys should compute it once per four of them.
 std::array<Halide::Expr, 4> philox_words(const DropoutStream &stream, const Halide::Expr &counter);
 
-// The word of element e. For lanes that run along query rows, where each lane has a counter of its own.
-Halide::Expr philox_word(const Halide::Expr &seed_lo, const Halide::Expr &seed_hi, const Halide::Expr &offset_lo,
-                         const Halide::Expr &offset_hi, const Halide::Expr &e);
-
 // Whether an element with this word is kept: word >= threshold, with threshold = round(p * 2^32) in uint64, 0..2^32 (p
 // = 1 keeps none). Compares in 32 bits per lane; the 33rd bit of the threshold is a test outside the vector.
 Halide::Expr dropout_keeps(const Halide::Expr &word, const Halide::Expr &threshold);
+
+// Whether element e is kept. For lanes that run along query rows, where each lane has a counter of its own.
+Halide::Expr is_kept(const DropoutStream &stream, const Halide::Expr &threshold, const Halide::Expr &e);
 
 }  // namespace heed

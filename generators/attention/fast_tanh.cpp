@@ -1,6 +1,6 @@
 #include "generators/attention/fast_tanh.h"
 
-#include "generators/attention/score_mod.h"
+#include "generators/attention/logits.h"
 
 namespace heed {
 

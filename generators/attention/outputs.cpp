@@ -1,6 +1,6 @@
 // The last part of the algorithm: splits merged, rows normalised and written where they belong.
 #include "generators/attention/builder.h"
-#include "generators/attention/score_mod.h"
+#include "generators/attention/logits.h"
 
 namespace heed {
 

@@ -21,24 +21,27 @@ AttentionProbsKernel::AttentionProbsKernel(ElementType dtype, ElementType kv_dty
     Expr slot = unsafe_promise_clamped(select(page_size > 0, paged.slot, first_key + pos), 0, k.dim(1).extent() - 1);
     Expr page = unsafe_promise_clamped(select(page_size > 0, paged.page, kv_batch), 0, k.dim(2).extent() - 1);
     dot(j) += to_float(dtype, q(over_d)) * to_float(kv_dtype, k(over_d, slot, page));
-    Expr raw = dot(j) * scale;
-    if (kv_dtype == ElementType::i8) raw = raw * k_scale(slot, page);
-
-    Expr capped = select(softcap > 0.f, soft_capped(raw, softcap), raw);
     Expr stored = unsafe_promise_clamped(j, 0, mask.dim(0).extent() - 1);
     Expr element = bias(stored);
     if (dtype != ElementType::f32) {
         element = select(bias_form == bias_of_dtype, to_float(dtype, bias_16(stored)), element);
     }
-    Expr added = select(bias_form == no_bias, 0.f, element);
-    Expr biased =
-        capped + (added + alibi(slope, token_distance(pos, row, position_offset), cast<uint8_t>(alibi_symmetric)));
-    Expr visible = j >= begin && j < end && (mask_form == no_mask || mask_allows(mask(stored), mask_form)) &&
-                   !is_negative_infinity(added);
+    LogitChanges changes;
+    changes.scale = scale;
+    if (kv_dtype == ElementType::i8) changes.key_scale = k_scale(slot, page);
+    changes.softcap_on = softcap > 0.f;
+    changes.softcap = softcap;
+    changes.bias = select(bias_form == no_bias, 0.f, element);
+    changes.slope = slope;
+    changes.distance = token_distance(pos, row, position_offset);
+    changes.symmetric = cast<uint8_t>(alibi_symmetric);
+    const ChangedLogit logit = changed_logit(dot(j), changes, LogitUnits::natural);
+    const Expr visible =
+        is_visible({j >= begin && j < end, mask_form != no_mask, mask(stored), mask_form, changes.bias, Expr()});
     // Selected as bits: the default float mode may assume that no value is infinite.
     auto bits = [](const Expr &x) { return reinterpret<int32_t>(x); };
-    Expr masked = select(visible, bits(biased), bits(minus_infinity()));
-    Expr unmasked = select(j < kv_len, bits(select(mode == raw_scores, raw, capped)), 0);
+    Expr masked = select(visible, bits(logit.value), bits(minus_infinity()));
+    Expr unmasked = select(j < kv_len, bits(select(mode == raw_scores, logit.scaled, logit.capped)), 0);
     scores(j) = reinterpret<float>(select(mode >= masked_scores, masked, unmasked));
 
     Expr each = scores(over_keys);

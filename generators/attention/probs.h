@@ -4,7 +4,7 @@
 #include "generators/contract/operation_arguments.h"
 #include "generators/common/kernel_arguments.h"
 #include "generators/attention/kv_source.h"
-#include "generators/attention/score_mod.h"
+#include "generators/attention/logits.h"
 
 namespace heed {
 

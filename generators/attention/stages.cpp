@@ -4,7 +4,7 @@
 #include "generators/attention/builder.h"
 #include "generators/lowering/bf16_dots.h"
 #include "generators/common/ceil_div.h"
-#include "generators/attention/score_mod.h"
+#include "generators/attention/logits.h"
 
 namespace heed {
 

@@ -17,8 +17,7 @@ void AttentionBuilder::define_dropout(BlockChain &chain) {
                wide(position(st.row));
     Expr element = row * wide(in.max_kv_len) + wide(key_position(chain, st.k));
     const DropoutStream stream = DropoutStream::of(in.dropout_seed, in.dropout_offset);
-    Expr word = philox_word(stream.seed_lo, stream.seed_hi, stream.offset_lo, stream.offset_hi, element);
-    Expr keeps = dropout_keeps(word, in.dropout_threshold);
+    Expr keeps = is_kept(stream, in.dropout_threshold, element);
     Args at = in_block({st.row, st.k});
     chain.kept(vars(at)) = hides(chain) ? chain.visible(at) && keeps : keeps;
 }

@@ -51,7 +51,8 @@ inline const char *op_name(Op op) {
         HEED_OPERATIONS(HEED_OP_TEXT)
 #undef HEED_OP_TEXT
     };
-    return names[static_cast<int>(op)];
+    const int number = static_cast<int>(op);
+    return number >= 0 && number < num_operations ? names[number] : "?";
 }
 
 constexpr uint64_t attention_arguments_hash = HEED_LIST_HASH(HEED_ATTENTION);

@@ -2,7 +2,7 @@
 // Private to attention's gradients on tensor cores: what loads and stores (backward_cores.cpp) and products
 // (backward_cores_step.cpp) share.
 
-#include "generators/attention/score_mod.h"
+#include "generators/attention/logits.h"
 #include "generators/cuda/backward_block.h"
 #include "generators/cuda/backward_cores.h"
 #include "generators/cuda/intrinsics.h"

@@ -1,7 +1,7 @@
 #include "generators/cuda/backward_logit.h"
 
 #include "generators/attention/dropout.h"
-#include "generators/attention/score_mod.h"
+#include "generators/attention/logits.h"
 #include "generators/cuda/intrinsics.h"
 
 namespace heed::cuda {
@@ -32,8 +32,7 @@ Expr BackwardLogit::factor_of_dropout(const BackwardHead &at, const Expr &i, con
             DropoutStream::of(in.dropout_seed ^ wide(at.zero), in.dropout_offset ^ wide(at.zero));
         const Expr line = wide(at.sequence) * wide(in.q.extent(1)) + wide(at.head);
         const Expr element = code.let("element", (line * wide(in.max_q_len) + wide(i)) * wide(in.max_kv_len) + wide(j));
-        const Expr word = philox_word(stream.seed_lo, stream.seed_hi, stream.offset_lo, stream.offset_hi, element);
-        code.set(factor, 0, select(dropout_keeps(word, in.dropout_threshold), in.dropout_scale, 0.f));
+        code.set(factor, 0, select(is_kept(stream, in.dropout_threshold, element), in.dropout_scale, 0.f));
     });
     return code.let("kept", factor[0]);
 }

@@ -7,7 +7,7 @@
 // transposed, they are two columns of two keys: two tiles of the output share 16 columns, in turns.
 #include <limits>
 
-#include "generators/attention/score_mod.h"
+#include "generators/attention/logits.h"
 #include "generators/cuda/program_builder.h"
 
 namespace heed::cuda {

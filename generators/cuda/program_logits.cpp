@@ -1,5 +1,5 @@
 // One block of keys: the logits, what changes and what hides them.
-#include "generators/attention/score_mod.h"
+#include "generators/attention/logits.h"
 #include "generators/cuda/program_builder.h"
 
 namespace heed::cuda {

@@ -1,5 +1,5 @@
 // What a row's state makes of it: out and lse.
-#include "generators/attention/score_mod.h"
+#include "generators/attention/logits.h"
 #include "generators/cuda/program_builder.h"
 
 namespace heed::cuda {

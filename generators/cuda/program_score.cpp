@@ -1,5 +1,5 @@
 // A user's score function: its logits, what it hides, blocks of keys that it skips.
-#include "generators/attention/score_mod.h"
+#include "generators/attention/logits.h"
 #include "generators/cuda/program_builder.h"
 
 namespace heed::cuda {

@@ -1,6 +1,6 @@
 // One block of keys: the online softmax, and the values by its weights.
 #include "generators/attention/dropout.h"
-#include "generators/attention/score_mod.h"
+#include "generators/attention/logits.h"
 #include "generators/cuda/program_builder.h"
 
 namespace heed::cuda {
@@ -29,9 +29,8 @@ void ProgramBuilder::find_kept(const Expr &start) {
             first = code.let("first_element", first);
             for (int n = 0; n < key_tiles; n++) {
                 for (int e = 0; e < 2; e++) {
-                    Expr word = philox_word(stream.seed_lo, stream.seed_hi, stream.offset_lo, stream.offset_hi,
-                                            first + wide(8 * n + e));
-                    Expr drops = select(dropout_keeps(word, in.dropout_threshold), Expr(0u), Expr(1u << (2 * n + e)));
+                    Expr keeps = heed::is_kept(stream, in.dropout_threshold, first + wide(8 * n + e));
+                    Expr drops = select(keeps, Expr(0u), Expr(1u << (2 * n + e)));
                     code.set(kept, r, kept[r] & ~drops);
                 }
             }

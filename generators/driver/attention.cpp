@@ -10,7 +10,7 @@
 #include "generators/cuda/attention_cuda.h"
 #include "generators/cuda/attention_program.h"
 #include "generators/driver/autoscheduler.h"
-#include "generators/driver/check_score_mod.h"
+#include "generators/attention/check_score_mod.h"
 #include "generators/driver/cuda_target.h"
 #include "generators/driver/output.h"
 #include "generators/driver/parameters.h"

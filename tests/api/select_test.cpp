@@ -3,6 +3,7 @@
 
 #include "fixture.h"
 #include "heuristics.h"
+#include "kernel_registry.h"
 
 namespace {
 
@@ -63,6 +64,18 @@ TEST_F(ChooseRow, RefusalNamesTheCallThatAddsARow) {
     EXPECT_EQ(choose(8, 72, heed::feature_mask | heed::feature_alibi, up_to_avx2), "");
     EXPECT_THAT(choice.reason, HasSubstr("In CMake, heed_add_kernels(<target> PHASES prefill DTYPES f32 HEAD_DIMS 72 "
                                          "FEATURES mask alibi ISAS avx2) adds one."));
+}
+
+// A kernel library of another version of Heed: its kernels take other arguments.
+TEST(KernelLibrary, EveryKernelTakesTheArgumentsThatTheRuntimePasses) {
+    EXPECT_EQ(heed::foreign_kernel(heed_kernel_table), nullptr);
+    heed::Kernel kernels[2] = {heed_kernel_table.rows[0], heed_kernel_table.rows[1]};
+    kernels[1].arguments_hash++;
+    EXPECT_STREQ(heed::foreign_kernel({kernels, 2}), kernels[1].name);
+    heed::OpKernel ops[] = {{"rope_f32_avx2", heed::Op::rope, HEED_F32, HEED_F32, heed::Isa::avx2, nullptr}};
+    EXPECT_EQ(heed::foreign_kernel({kernels, 1, ops, 1}), nullptr);
+    ops[0].arguments_hash = heed::op_arguments_hash(heed::Op::rope, true, false);
+    EXPECT_STREQ(heed::foreign_kernel({kernels, 1, ops, 1}), "rope_f32_avx2");
 }
 
 TEST_F(ChooseRow, Case61_Ranks) {

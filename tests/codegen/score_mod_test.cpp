@@ -1,5 +1,5 @@
 // What a user can get wrong in a score function is refused with the field of user_score.h and what it must be.
-#include "generators/driver/check_score_mod.h"
+#include "generators/attention/check_score_mod.h"
 
 #include <gtest/gtest.h>
 

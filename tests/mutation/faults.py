@@ -16,17 +16,15 @@ def fault(name, words, file, old, new, **tests):
 
 SEQUENCES, TASKS, MAKE_CALL = "runtime/sequences.cpp", "runtime/tasks.cpp", "runtime/make_call.cpp"
 BRIDGE, RANGES, POOL = "runtime/halide_bridge.cpp", "runtime/ranges.cpp", "runtime/thread_pool.cpp"
-SCORE_MOD, STAGES, BLOCKS = "generators/attention/score_mod.cpp", "generators/attention/stages.cpp", "generators/attention/blocks.cpp"
+LOGITS, STAGES, BLOCKS = "generators/attention/logits.cpp", "generators/attention/stages.cpp", "generators/attention/blocks.cpp"
 VALUES, OUTPUTS = "generators/attention/values.cpp", "generators/attention/outputs.cpp"
 DECODE = "schedules/attention_decode_x86.cpp"
 
-SOFTCAP = """    if (cfg.has_softcap) {
-        logit = select(st.softcap_on, soft_capped(logit, in.softcap * log2_e), logit);
-    }
+SOFTCAP = """    if (c.softcap.defined()) capped = select(c.softcap_on, soft_capped(scaled, in_units(c.softcap)), scaled);
 """
-BIAS = """    if (bias.defined()) {
-        logit = add_bias(logit, bias);
-    }
+BIAS = """    if (added.defined()) value = log2 ? add_bias(capped, added) : capped + added;
+"""
+LATE_SOFTCAP = """    if (c.softcap.defined()) value = select(c.softcap_on, soft_capped(value, in_units(c.softcap)), value);
 """
 
 RUNTIME = [
@@ -87,23 +85,23 @@ RUNTIME = [
 ]
 
 ALGORITHM = [
-    fault("base_2_lse", "lse is a logarithm to base 2", SCORE_MOD,
+    fault("base_2_lse", "lse is a logarithm to base 2", LOGITS,
           "bits(select(none, max, new_max) * ln_2 + log(total));", "bits(select(none, max, new_max) + log(total) * log2_e);",
           kernel="*Shapes.KeyLengths*", adversarial="*Case22*"),
-    fault("lse_of_empty_row", "a row without keys has a finite lse", SCORE_MOD,
+    fault("lse_of_empty_row", "a row without keys has a finite lse", LOGITS,
           "select(no_key, bits(sink), is_nan", "select(no_key, bits(lowest_logit()), is_nan",
           kernel="*Sinks.RowsWithoutKeys*:*Visibility.WindowsThat*", adversarial="*Case23*:*Case05*"),
-    fault("sink_not_in_the_sum", "the sink moves the maximum and adds nothing", SCORE_MOD,
+    fault("sink_not_in_the_sum", "the sink moves the maximum and adds nothing", LOGITS,
           "sum * key_factor + exp2_nonpositive(sink_logit - new_max)", "sum * key_factor",
           kernel="*Sinks.InCompany*:*Sinks.Splits*"),
-    fault("alibi_sign", "ALiBi rewards distance", SCORE_MOD,
+    fault("alibi_sign", "ALiBi rewards distance", LOGITS,
           "min(distance, -distance), distance);", "min(distance, -distance), -distance);",
           kernel="*Alibi.InCompany*:*Alibi.EveryPosition*", adversarial="*Case57*"),
     Fault("tail_guard_left_out", "rows look behind the last key",
-          ((SCORE_MOD, "return min(i + visible_end, kv_len); }", "return i + visible_end + 0 * kv_len; }"),
+          ((LOGITS, "return min(i + visible_end, kv_len); }", "return i + visible_end + 0 * kv_len; }"),
            (STAGES, "prefill ? kv_len : min(split_begin", "prefill ? kv_len + 1 : min(split_begin")),
           {"kernel": "*Shapes.KeyLengths*:*Poison.BeyondTheLengths*", "adversarial": "*Case45*:*Case48*"}),
-    fault("mask_convention", "mask_true_hides is not looked at", SCORE_MOD,
+    fault("mask_convention", "mask_true_hides is not looked at", LOGITS,
           "return (mask != cast<uint8_t>(0)) != (form == mask_true_hides); }",
           "return (mask != cast<uint8_t>(0)) && form == form; }",
           kernel="*Masks.*", adversarial="*Case10*"),
@@ -114,10 +112,10 @@ ALGORITHM = [
           "min(split_begin + in.split_len, kv_len);", "min(split_begin + in.split_len - 1, kv_len);",
           kernel="*Sinks.Splits*", adversarial="*Case24*"),
     Fault("softcap_after_bias", "softcap comes after bias and ALiBi",
-          ((BLOCKS, SOFTCAP, ""), (BLOCKS, BIAS, BIAS + SOFTCAP)),
+          ((LOGITS, SOFTCAP, ""), (LOGITS, BIAS, BIAS + LATE_SOFTCAP)),
           {"kernel": "*Softcaps.InCompany*:*RandomScores*", "adversarial": "*Case11*"}),
-    fault("bias_hides_nothing", "a bias of -inf is a low bias", BLOCKS,
-          "require(!is_negative_infinity(chain.biases(at)));", "require(Internal::const_true());",
+    fault("bias_hides_nothing", "a bias of -inf is a low bias", LOGITS,
+          "require(!is_negative_infinity(v.bias));", "require(Internal::const_true());",
           kernel="*HidingBias*:*BiasWithHidden*", adversarial="*Case04*:*Case11*"),
     fault("old_sum_kept", "the sum is not rescaled when the maximum grows", BLOCKS,
           "state(S::row_sum) * old_factor + block", "state(S::row_sum) + block",

@@ -122,13 +122,17 @@ TEST_P(DropoutMaskTest, Case43_IndicesBeyond32Bits) {
     ASSERT_EQ(heed::find_op_row(heed::Op::dropout_mask, HEED_U8, HEED_U8, &row), HEED_OK);
     for (const uint64_t first : {(uint64_t{1} << 32) - 133, (uint64_t{1} << 34) - 7, (uint64_t{1} << 62) + 3}) {
         const Tensor mask(HEED_U8, {1, 1, 3, 301});
-        const heed::KernelBuffer keep = {mask.tensor().data, HEED_U8, 2, {301, 3}, {1, 301}};
-        const uint64_t row_length = (uint64_t{1} << 33) + 1, threshold = uint64_t{1} << 30;
+        heed::DropoutMaskArguments arguments;
+        arguments.seed = seed;
+        arguments.offset = offset;
+        arguments.first = first;
+        arguments.row_length = (uint64_t{1} << 33) + 1;
+        arguments.threshold = uint64_t{1} << 30;
+        arguments.keep = {mask.tensor().data, HEED_U8, 2, {301, 3}, {1, 301}};
         char message[512] = "";
-        ASSERT_EQ(heed::call_op_kernel(*row, {seed, offset, first, row_length, threshold, keep}, message), 0)
-            << message;
+        ASSERT_EQ(heed::call_op_kernel(*row, arguments, message), 0) << message;
         mask.for_each([&](int64_t b, int64_t h, int64_t i, int64_t j) {
-            const uint64_t e = first + static_cast<uint64_t>(i) * row_length + static_cast<uint64_t>(j);
+            const uint64_t e = first + static_cast<uint64_t>(i) * arguments.row_length + static_cast<uint64_t>(j);
             ASSERT_EQ(mask.at<uint8_t>(b, h, i, j), kept(e, 0.25f, seed, offset));
         });
     }

@@ -1,4 +1,4 @@
-#include "generators/driver/check_score_mod.h"
+#include "generators/attention/check_score_mod.h"
 
 #include <set>
 #include <sstream>

@@ -1,4 +1,4 @@
-#include "generators/attention/score_mod.h"
+#include "generators/attention/logits.h"
 
 #include <limits>
 
@@ -83,6 +83,35 @@ Expr alibi(const Expr &slope, const Expr &distance, const Expr &symmetric) {
 Expr add_bias(const Expr &logit, const Expr &bias) {
     Expr lowest = reinterpret<float>(Expr(lowest_bias_in_log2));
     return logit + select(at_most(bias, lowest_bias_in_log2), lowest, bias) * log2_e;
+}
+
+ChangedLogit changed_logit(const Expr &product, const LogitChanges &c, LogitUnits units) {
+    const bool log2 = units == LogitUnits::log2;
+    const auto in_units = [&](const Expr &x) { return log2 ? x * log2_e : x; };
+    Expr scaled = product;
+    if (c.scale.defined()) scaled = scaled * in_units(c.scale);
+    if (c.key_scale.defined()) scaled = scaled * c.key_scale;
+    Expr capped = scaled;
+    if (c.softcap.defined()) capped = select(c.softcap_on, soft_capped(scaled, in_units(c.softcap)), scaled);
+    Expr added = c.bias;
+    if (c.slope.defined()) {
+        const Expr of_place = alibi(c.slope, c.distance, c.symmetric);
+        added = added.defined() ? added + of_place : of_place;
+    }
+    Expr value = capped;
+    if (added.defined()) value = log2 ? add_bias(capped, added) : capped + added;
+    if (c.user) value = log2 ? add_bias(0.f, c.user(value * ln_2)) : c.user(value);
+    return {scaled, capped, value};
+}
+
+Expr is_visible(const LogitVisibility &v) {
+    Expr seen;
+    const auto require = [&](const Expr &condition) { seen = seen.defined() ? seen && condition : condition; };
+    if (v.in_range.defined()) require(v.in_range);
+    if (v.mask.defined()) require(select(v.mask_on, mask_allows(v.mask, v.mask_form), Internal::const_true()));
+    if (v.bias.defined()) require(!is_negative_infinity(v.bias));
+    if (v.user.defined()) require(v.user);
+    return seen;
 }
 
 Expr mask_allows(const Expr &mask, const Expr &form) { return (mask != cast<uint8_t>(0)) != (form == mask_true_hides); }

@@ -1,6 +1,8 @@
 #pragma once
-// What happens to a logit between q.k and the softmax, as Expr functions shared by every algorithm form.
-// Logits are held in units of log2: scale * log2(e) is folded into q, so that the softmax needs exp2 only.
+// What happens to a logit between q.k and the softmax: changed_logit() and is_visible() are the contract's order, for
+// forward, probabilities and gradients on CPUs; CUDA programs call the functions of one element in the same order.
+
+#include <functional>
 
 #include "Halide.h"
 #include "generators/contract/fields.h"
@@ -43,6 +45,34 @@ Halide::Expr alibi(const Halide::Expr &slope, const Halide::Expr &distance, cons
 
 // Logit plus an additive bias in natural units. A finite bias as low as -FLT_MAX stays finite, NaN stays NaN.
 Halide::Expr add_bias(const Halide::Expr &logit, const Halide::Expr &bias);
+
+// What changes the logits of a kernel, in this order. Undefined: the kernel has no such thing.
+struct LogitChanges {
+    Halide::Expr scale;                        // of q.k, unless it is folded into q
+    Halide::Expr key_scale;                    // of int8 keys
+    Halide::Expr softcap_on, softcap;          // bool; the cap
+    Halide::Expr bias;                         // 0 where the call has none
+    Halide::Expr slope, distance, symmetric;   // ALiBi: see alibi()
+    std::function<Halide::Expr(const Halide::Expr &)> user;  // a score function, of the logit in natural units
+};
+
+// The softmax of the forward pass is in units of log2, so that it needs exp2 only.
+enum class LogitUnits { natural, log2 };
+
+struct ChangedLogit {
+    Halide::Expr scaled, capped, value;
+};
+ChangedLogit changed_logit(const Halide::Expr &product, const LogitChanges &changes, LogitUnits units);
+
+// What hides a key, each where it is defined.
+struct LogitVisibility {
+    Halide::Expr in_range;                  // causal, window, lengths
+    Halide::Expr mask_on, mask, mask_form;  // bool; the mask's byte; MaskForm
+    Halide::Expr bias;                      // minus infinity hides
+    Halide::Expr user;                      // a score function's `visible`
+};
+// Undefined where nothing can hide it.
+Halide::Expr is_visible(const LogitVisibility &visibility);
 
 // Whether the mask byte lets the query attend, by the convention of `form`.
 Halide::Expr mask_allows(const Halide::Expr &mask, const Halide::Expr &form);
