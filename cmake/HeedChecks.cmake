@@ -4,9 +4,6 @@ include_guard(GLOBAL)
 
 set(_heed_cpu_isas x86_64 avx2 avx512 avx512bf16 amx)
 set(_heed_cuda_isas sm75 sm80)
-set(_heed_ops add attention_backward attention_backward_bias attention_backward_keys attention_backward_queries attention_backward_sinks
-    attention_backward_stats attention_probs clip clip_gradient column_sums copy_rows dropout_mask key_padding kv_append kv_copy
-    layer_norm layer_norm_gradient linear linear_rows merge_splits merge_states put_words rope sequences transpose)
 
 # _heed_check_keywords(<call> <lists> <others>): every word belongs to a keyword, and each keyword of the call has a value. No value of
 # a list is in capitals, so that such a word is a keyword that nobody knows.

@@ -62,26 +62,6 @@ heed_add_rows(heed_kernels PHASE decode DTYPE f32 f16 bf16 HEAD_DIM any
 heed_add_rows(heed_kernels PHASE decode DTYPE f32 f16 bf16 KV_DTYPE i8 HEAD_DIM any
     FEATURES alibi_bias_dropout_gqa_mask_softcap STORAGE paged ISA x86_64 avx2 avx512)
 
-# Operations around attention. They are bound by memory: AVX-512 rows would add code and no speed. A row per element type; kv_append
-# exists for int8 caches only, where it quantises: into a cache of its own type tokens go by rope and memcpy. The rotary
-# dimension, the kind of pairs, the number of states, strides and dropout_p are run-time values.
-heed_add_op_rows(heed_kernels OP rope merge_states DTYPE f32 f16 bf16 ISA x86_64 avx2)
-heed_add_op_rows(heed_kernels OP kv_append DTYPE f32 f16 bf16 KV_DTYPE i8 ISA x86_64 avx2)
-heed_add_op_rows(heed_kernels OP dropout_mask DTYPE u8 ISA x86_64 avx2)
-heed_add_op_rows(heed_kernels OP attention_probs DTYPE f32 f16 bf16 ISA x86_64 avx2)
-heed_add_op_rows(heed_kernels OP attention_probs DTYPE f32 f16 bf16 KV_DTYPE i8 ISA x86_64 avx2)
-
-# Gradients: a tile of floats, whatever the type of the tensors; of bf16 dot products or matrix tiles where there are any.
-heed_add_op_rows(heed_kernels OP attention_backward DTYPE f32 ISA x86_64 avx2 avx512)
-heed_add_op_rows(heed_kernels OP attention_backward DTYPE bf16 ISA avx512bf16 amx)
-
-# Dense layers, f32 and 16 bits: a full register tile, and two smaller ones for few rows. Sums in f32.
-heed_add_op_rows(heed_kernels OP linear linear_rows DTYPE bf16 ROWS 16 32 ISA amx)
-heed_add_op_rows(heed_kernels OP linear linear_rows DTYPE bf16 ROWS 4 8 12 ISA avx512bf16)
-heed_add_op_rows(heed_kernels OP linear linear_rows DTYPE f32 f16 bf16 ROWS 4 8 12 ISA avx512)
-heed_add_op_rows(heed_kernels OP linear linear_rows DTYPE f32 f16 bf16 ROWS 2 4 6 ISA x86_64 avx2)
-heed_add_op_rows(heed_kernels OP layer_norm DTYPE f32 f16 bf16 ISA x86_64 avx2)
-
 # CUDA, tensor cores. Head dims of common models; `any` serves the rest up to 256 from zero-padded tiles. Rows that change each logit
 # own half as many query rows per warp, for their registers. Decode rows are bound by memory: wasted rows of a tile cost nothing, so that
 # all of them pack groups; those of the schedule `wide` have 32 rows, for groups of more than 16 heads.
@@ -110,20 +90,6 @@ foreach(isa sm75 sm80)
     heed_add_rows(heed_kernels PHASE decode DTYPE ${dtypes} KV_DTYPE i8 HEAD_DIM any
         FEATURES alibi_bias_dropout_gqa_mask_softcap STORAGE paged ISA ${isa})
 endforeach()
-# Operations around attention, as on CPUs: for sm75 and all later chips. kv_copy moves bytes; rope serves appends to a cache of its
-# own type too; linear for sm80 has tensor cores, its sm75 rows multiply in f32 whatever the type and take what is not aligned.
-heed_add_op_rows(heed_kernels OP rope merge_states attention_probs linear DTYPE f32 f16 bf16 ISA sm75)
-heed_add_op_rows(heed_kernels OP attention_probs DTYPE f32 f16 bf16 KV_DTYPE i8 ISA sm75)
-heed_add_op_rows(heed_kernels OP attention_backward attention_backward_bias attention_backward_sinks attention_backward_stats
-    DTYPE f32 f16 bf16 ISA sm75)
-heed_add_op_rows(heed_kernels OP attention_backward_keys attention_backward_queries DTYPE f16 bf16 HEAD_DIM 64 128 256 ISA sm80)
-heed_add_op_rows(heed_kernels OP linear DTYPE f16 bf16 ISA sm80)
-heed_add_op_rows(heed_kernels OP kv_append DTYPE f32 f16 bf16 KV_DTYPE i8 ISA sm75)
-heed_add_op_rows(heed_kernels OP kv_copy DTYPE u8 ISA sm75)
-# Of whole layers, whose linear rows have no clip on CUDA.
-heed_add_op_rows(heed_kernels OP layer_norm clip DTYPE f32 f16 bf16 ISA sm75)
-heed_add_op_rows(heed_kernels OP key_padding DTYPE u8 ISA sm75)
-# Of their gradients, which reach the projections by linear on transposed operands.
-heed_add_op_rows(heed_kernels OP add clip_gradient column_sums copy_rows layer_norm_gradient transpose DTYPE f32 f16 bf16 ISA sm75)
 
+heed_add_all_operations(heed_kernels) # cmake/HeedOperations.cmake
 _heed_check_own_tuned(heed_kernels)
