@@ -20,7 +20,7 @@ namespace {
 class DecodeSchedule : TaskSchedule {
 public:
     DecodeSchedule(AttentionStages &stages, const AttentionConfig &config)
-        : TaskSchedule(stages, config, LoopLevel(stages.split_state, stages.task)) {}
+        : TaskSchedule(stages, config, LoopLevel(stages.decode.split_state, stages.task)) {}
 
     void apply() {
         outputs();
@@ -39,7 +39,7 @@ private:
     void outputs() {
         if (!cfg.any_head_dim()) {
             st.out.bound(st.d, 0, cfg.head_dim_v);
-            st.split_state.bound(st.x, 0, cfg.state_slots() + cfg.padded(cfg.head_dim_v));
+            st.decode.split_state.bound(st.x, 0, cfg.state_slots() + cfg.padded(cfg.head_dim_v));
         }
         // Each row of out belongs to one task: no race, though Halide cannot prove it.
         const RVar row = st.results.x, t = st.results.y;
@@ -50,19 +50,19 @@ private:
             .partition(t, Partition::Never)
             .vectorize(st.d, cfg.lanes, TailStrategy::GuardWithIf);
         one_row(st.row_result.compute_at(st.out, row).store_in(MemoryType::Register));
-        one_row(st.split_max.compute_at(st.out, row).store_in(MemoryType::Register));
-        one_row(st.split_factor.compute_at(st.merged, st.over_splits.x).store_in(MemoryType::Register));
-        one_row(st.merged.compute_at(st.out, row).store_in(MemoryType::Heap))
+        one_row(st.decode.split_max.compute_at(st.out, row).store_in(MemoryType::Register));
+        one_row(st.decode.split_factor.compute_at(st.decode.merged, st.decode.over_splits.x).store_in(MemoryType::Register));
+        one_row(st.decode.merged.compute_at(st.out, row).store_in(MemoryType::Heap))
             .bound_storage(st.x, cfg.padded(cfg.head_dim_v) + cfg.lanes)
             .vectorize(st.x, cfg.lanes, TailStrategy::GuardWithIf)
             .update()
-            .reorder(st.x, st.over_splits)
+            .reorder(st.x, st.decode.over_splits)
             .vectorize(st.x, cfg.lanes, TailStrategy::GuardWithIf);
-        st.split_state.compute_root()
+        st.decode.split_state.compute_root()
             .reorder_storage(st.x, st.row, st.task)
             .reorder(st.x, st.row, st.task)
             .bound(st.row, 0, cfg.row_block)
-            .bound(st.task, 0, st.num_split_tasks)
+            .bound(st.task, 0, st.decode.num_split_tasks)
             .parallel(st.task)
             .partition(st.task, Partition::Never)
             .vectorize(st.x, cfg.lanes, TailStrategy::GuardWithIf);
@@ -130,8 +130,8 @@ private:
         if (cfg.has_kv_scales()) {
             per_logit(ch.value_weights);
         }
-        of_block(ch.sum_lanes, ch).bound_extent(st.u, lanes).bound_extent(st.row, rows).vectorize(st.u);
-        ch.sum_lanes.update().reorder(st.u, ch.lane_keys, st.row).vectorize(st.u);
+        of_block(ch.decode.sum_lanes, ch).bound_extent(st.u, lanes).bound_extent(st.row, rows).vectorize(st.u);
+        ch.decode.sum_lanes.update().reorder(st.u, ch.decode.lane_keys, st.row).vectorize(st.u);
         of_block(ch.block_sum, ch).bound_extent(st.row, rows);
         values(ch);
     }
@@ -140,7 +140,7 @@ private:
 
     void dot_products(BlockChain &ch) {
         const int lanes = cfg.dot_lanes, rows = cfg.row_block, tile = cfg.key_tile;
-        one_task(ch.dots.compute_at(dot_consumer(ch), ko).store_in(MemoryType::Register))
+        one_task(ch.decode.dots.compute_at(dot_consumer(ch), ko).store_in(MemoryType::Register))
             .bound_extent(st.u, lanes)
             .bound_extent(st.row, rows)
             .bound_extent(st.k, lanes)
@@ -150,7 +150,7 @@ private:
             .vectorize(st.u)
             .unroll(st.row)
             .unroll(kt);
-        one_task(ch.dot_tile.compute_at(ch.dots, ko).store_in(MemoryType::Register))
+        one_task(ch.decode.dot_tile.compute_at(ch.decode.dots, ko).store_in(MemoryType::Register))
             .bound_extent(st.u, lanes)
             .bound_extent(st.row, rows)
             .bound_extent(st.k, tile)
@@ -166,9 +166,9 @@ private:
         // (measured: 1.9x on keys in L3). The sums of the next keys start while those of the last ones wait for their
         // FMAs.
         if (cfg.any_head_dim()) {
-            ch.dot_tile.update().reorder(st.u, st.row, st.k, ch.over_d);
+            ch.decode.dot_tile.update().reorder(st.u, st.row, st.k, ch.over_d);
         } else {
-            ch.dot_tile.update().reorder(st.u, st.row, ch.over_d, st.k).unroll(ch.over_d.x);
+            ch.decode.dot_tile.update().reorder(st.u, st.row, ch.over_d, st.k).unroll(ch.over_d.x);
         }
     }
 

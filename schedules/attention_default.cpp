@@ -12,12 +12,12 @@ Passes schedule_attention_default(AttentionStages &st, const AttentionConfig &co
     st.block_range.compute_root();
     st.q_rows.compute_root();
     if (config.phase == Phase::prefill) {
-        st.q_lanes.compute_root();
+        st.prefill.q_lanes.compute_root();
     }
     for (BlockChain *chain : {&st.full, &st.masked}) {
         for (Func *f : {&chain->slots, &chain->biases, &chain->visible, &chain->kept, &chain->raw_logits,
-                        &chain->value_weights, &chain->k_rows.rows, &chain->v_rows.rows, &chain->exponents,
-                        &chain->special_end, &chain->number_end, &chain->seen_end, &chain->d_end}) {
+                        &chain->value_weights, &chain->k_rows.rows, &chain->v_rows.rows, &chain->prefill.exponents,
+                        &chain->prefill.special_end, &chain->prefill.number_end, &chain->prefill.seen_end, &chain->prefill.d_end}) {
             if (f->defined()) f->compute_root();
         }
         for (Func *f : {&chain->product, &chain->logits, &chain->block_max, &chain->weights, &chain->block_sum,
@@ -28,12 +28,12 @@ Passes schedule_attention_default(AttentionStages &st, const AttentionConfig &co
     st.state.compute_root();
     st.row_result.compute_root();
     if (config.phase == Phase::prefill) {
-        st.out_rows.compute_root();
+        st.prefill.out_rows.compute_root();
     } else {
-        st.split_state.compute_root();
-        st.split_max.compute_root();
-        st.split_factor.compute_root();
-        st.merged.compute_root();
+        st.decode.split_state.compute_root();
+        st.decode.split_max.compute_root();
+        st.decode.split_factor.compute_root();
+        st.decode.merged.compute_root();
     }
     Passes passes;
     add_attention_passes(&passes, config, {});

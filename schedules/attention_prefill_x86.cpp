@@ -51,12 +51,12 @@ private:
             .partition(st.results.y, Partition::Never)
             .vectorize(st.d, lanes, TailStrategy::GuardWithIf);
         in_frame(st.row_result).bound_extent(st.row, rows).vectorize(st.row, lanes);
-        along_d(in_workspace(st.out_rows), st.d, cfg.head_dim_v)
+        along_d(in_workspace(st.prefill.out_rows), st.d, cfg.head_dim_v)
             .bound_extent(st.row, rows)
             .tile(st.d, st.row, db, ro, dv, rv, lanes, lanes, TailStrategy::RoundUp)
             .vectorize(dv)
             .unroll(rv);
-        tiles(st.out_tiles, st.out_rows, db);
+        tiles(st.prefill.out_tiles, st.prefill.out_rows, db);
         along_d(in_workspace(st.state), st.x, cfg.head_dim_v, cfg.state_slots())
             .bound_extent(st.row, rows)
             .vectorize(st.row, lanes);
@@ -71,12 +71,12 @@ private:
             const int elements = cfg.bf16_dots ? 2 * cfg.padded(cfg.query_elements()) : cfg.head_dim;
             padded_rows(in_workspace(st.q_padded.rows), st.q_padded, elements).bound_extent(st.row, rows);
         }
-        along_d(in_workspace(st.q_lanes), st.d, cfg.query_elements())
+        along_d(in_workspace(st.prefill.q_lanes), st.d, cfg.query_elements())
             .bound_extent(st.row, rows)
             .tile(st.row, st.d, ro, db, rv, dv, lanes, lanes, TailStrategy::RoundUp)
             .vectorize(rv)
             .unroll(dv);
-        tiles(st.q_tiles, st.q_lanes, ro);
+        tiles(st.prefill.q_tiles, st.prefill.q_lanes, ro);
     }
 
     void tiles(TransposedTiles &t, Func &consumer, const Var &level) {
@@ -126,16 +126,16 @@ private:
             return of_block_rows(f, ch).bound_extent(st.k, ch.block).vectorize(st.row, lanes);
         };
         if (cfg.has_bias) {
-            by_squares(ch.biases, ch.bias_tiles, ch.bias_rows, ch).specialize(st.bias_on);
+            by_squares(ch.biases, ch.prefill.bias_tiles, ch.prefill.bias_rows, ch).specialize(st.bias_on);
             if (cfg.dtype != ElementType::f32) {
-                ch.bias_rows.specialize(st.bias_is_16 && st.bias_16_dense);
-                ch.bias_rows.specialize(st.bias_is_16);
+                ch.prefill.bias_rows.specialize(st.bias_is_16 && st.prefill.bias_16_dense);
+                ch.prefill.bias_rows.specialize(st.bias_is_16);
             }
-            ch.bias_rows.specialize(st.bias_dense);
+            ch.prefill.bias_rows.specialize(st.prefill.bias_dense);
         }
         if (cfg.has_mask) {
-            by_squares(ch.visible, ch.mask_tiles, ch.mask_rows, ch).specialize(st.mask_on);
-            ch.mask_rows.specialize(st.mask_dense);
+            by_squares(ch.visible, ch.prefill.mask_tiles, ch.prefill.mask_rows, ch).specialize(st.mask_on);
+            ch.prefill.mask_rows.specialize(st.prefill.mask_dense);
         } else if (cfg.per_logit()) {
             per_logit(ch.visible);
         }
@@ -153,11 +153,11 @@ private:
             .vectorize(st.row, lanes)
             .unroll(st.row)
             .update()
-            .reorder(st.row, cfg.bf16_dots ? ch.pairs : ch.keys)
+            .reorder(st.row, cfg.bf16_dots ? ch.bf16.pairs : ch.keys)
             .vectorize(st.row, lanes)
             .unroll(st.row);
         if (cfg.bf16_dots) {
-            of_block_rows(ch.weight_pairs, ch).bound_extent(st.k, ch.block / 2).vectorize(st.row, lanes).unroll(st.row);
+            of_block_rows(ch.bf16.weight_pairs, ch).bound_extent(st.k, ch.block / 2).vectorize(st.row, lanes).unroll(st.row);
         } else {
             per_logit(ch.weights).unroll(st.row);
         }
@@ -183,9 +183,9 @@ private:
             .unroll(st.row)
             .unroll(kt);
         register_tile(ch.product.compute_at(tiles_of_keys, ko), ch.over_d, st.k, tile,
-                      ch.d_end.defined() ? 1 : cfg.product_unroll);
-        if (ch.d_end.defined()) {
-            one_task(ch.d_end.compute_at(tiles_of_keys, ko).store_in(MemoryType::Register)).bound_extent(st.kb, 1);
+                      ch.prefill.d_end.defined() ? 1 : cfg.product_unroll);
+        if (ch.prefill.d_end.defined()) {
+            one_task(ch.prefill.d_end.compute_at(tiles_of_keys, ko).store_in(MemoryType::Register)).bound_extent(st.kb, 1);
         }
         along_d(of_block_in_workspace(ch.block_out, ch), st.d, cfg.head_dim_v)
             .bound_extent(st.row, cfg.row_block)
@@ -204,16 +204,16 @@ private:
 
     void tile_operands(BlockChain &ch) {
         padded_block(ch.k_rows, ch, 2 * cfg.padded(cfg.query_elements()));
-        along_d(of_block_in_workspace(ch.v_lanes, ch), st.d, cfg.head_dim_v)
+        along_d(of_block_in_workspace(ch.bf16.v_lanes, ch), st.d, cfg.head_dim_v)
             .bound_extent(st.k, ch.block / 2)
             .tile(st.k, st.d, ko, db, kt, dv, cfg.lanes, cfg.lanes)
             .vectorize(kt)
             .unroll(dv);
-        tiles(ch.v_tiles, ch.v_lanes, ko);
+        tiles(ch.bf16.v_tiles, ch.bf16.v_lanes, ko);
     }
 
     void values(BlockChain &ch) {
-        const bool splits_loop = ch.special_end.defined();
+        const bool splits_loop = ch.prefill.special_end.defined();
         Func &sum = cfg.bf16_tiles ? ch.block_out : ch.value_tile;
         if (cfg.bf16_tiles) {
             tile_operands(ch);
@@ -223,25 +223,25 @@ private:
                           splits_loop || ch.ranged ? 1 : cfg.value_unroll);
         }
         if (cfg.bf16_dots && !cfg.bf16_tiles) {
-            of_block_in_workspace(ch.v_pairs, ch)
+            of_block_in_workspace(ch.bf16.v_pairs, ch)
                 .bound_extent(st.k, ch.block / 2)
                 .bound_extent(st.e, 2 * cfg.head_dim_v)
                 .vectorize(st.e, cfg.head_dim_v % (2 * cfg.lanes) == 0 ? 4 * cfg.lanes : 2 * cfg.lanes)
                 .unroll(st.e);
         }
         if (!splits_loop) return;
-        of_block(ch.special_end, ch);
-        if (ch.number_end.defined()) of_block(ch.number_end, ch);
-        of_block(ch.exponents, ch)
+        of_block(ch.prefill.special_end, ch);
+        if (ch.prefill.number_end.defined()) of_block(ch.prefill.number_end, ch);
+        of_block(ch.prefill.exponents, ch)
             .bound_extent(st.u, cfg.lanes)
             .vectorize(st.u, cfg.lanes)
             .update()
-            .reorder(st.u, ch.values.x, ch.values.y)
+            .reorder(st.u, ch.prefill.values.x, ch.prefill.values.y)
             .vectorize(st.u, cfg.lanes);
-        if (!cfg.any_head_dim()) ch.exponents.update().unroll(ch.values.x);
+        if (!cfg.any_head_dim()) ch.prefill.exponents.update().unroll(ch.prefill.values.x);
         sum.update(1)
-            .reorder(st.row, st.d, ch.specials)
-            .partition(ch.specials, Partition::Never)
+            .reorder(st.row, st.d, ch.prefill.specials)
+            .partition(ch.prefill.specials, Partition::Never)
             .vectorize(st.row, cfg.lanes)
             .unroll(st.row);
         if (!cfg.bf16_tiles) sum.update(1).unroll(st.d);

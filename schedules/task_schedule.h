@@ -57,7 +57,7 @@ protected:
     // Copies of k and v, and where the keys of a block are.
     void keys_of_block(BlockChain &ch) {
         of_block(ch.first_key, ch);
-        if (ch.seen_end.defined()) of_block(ch.seen_end, ch);
+        if (ch.prefill.seen_end.defined()) of_block(ch.prefill.seen_end, ch);
         if (cfg.paged) {
             of_block(ch.slots, ch).bound_extent(st.k, ch.block).vectorize(st.k, cfg.lanes);
         }

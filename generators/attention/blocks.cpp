@@ -73,11 +73,11 @@ void AttentionBuilder::define_visibility(BlockChain &chain) {
     }
     if (cfg.has_mask) {
         visibility.mask_on = st.mask_on;
-        visibility.mask = by_rows(chain.mask_rows, chain.mask_tiles, per_logit(in.mask, pos, chain.ranged));
+        visibility.mask = by_rows(chain.prefill.mask_rows, chain.prefill.mask_tiles, per_logit(in.mask, pos, chain.ranged));
         visibility.mask_form = in.mask_form;
     }
     if (cfg.has_bias) {
-        Expr element = by_rows(chain.bias_rows, chain.bias_tiles, bias(pos, chain.ranged));
+        Expr element = by_rows(chain.prefill.bias_rows, chain.prefill.bias_tiles, bias(pos, chain.ranged));
         chain.biases(vars(at)) = select(st.bias_on, element, 0.f);
         visibility.bias = chain.biases(at);
     }
@@ -124,13 +124,13 @@ void AttentionBuilder::define_products(BlockChain &chain) {
         Expr steps = cfg.bf16_tiles ? Expr(cfg.padded(pairs)) : cfg.bf16_dots ? Expr(pairs) : head_dim;
         chain.over_d = RDom(0, steps, "over_d" + chain.suffix);
         Expr d = chain.over_d;
-        if (chain.seen_end.defined()) {
-            Expr seen = st.kq * cfg.key_tile < chain.seen_end(in_block({}));
-            chain.d_end(vars(in_block({st.kq}))) = select(seen, head_dim, 0);
-            chain.over_d.where(d < chain.d_end(in_block({st.k / cfg.key_tile})));
+        if (chain.prefill.seen_end.defined()) {
+            Expr seen = st.kq * cfg.key_tile < chain.prefill.seen_end(in_block({}));
+            chain.prefill.d_end(vars(in_block({st.kq}))) = select(seen, head_dim, 0);
+            chain.over_d.where(d < chain.prefill.d_end(in_block({st.k / cfg.key_tile})));
         }
         chain.product(vars(at)) = 0.f;
-        chain.product(vars(at)) = add(chain.product(at), st.q_lanes(st.row, d, st.t), d);
+        chain.product(vars(at)) = add(chain.product(at), st.prefill.q_lanes(st.row, d, st.t), d);
         return;
     }
     const int lanes = cfg.dot_lanes;
@@ -138,11 +138,11 @@ void AttentionBuilder::define_products(BlockChain &chain) {
     chain.over_d = RDom(0, steps / lanes, "over_d" + chain.suffix);
     Expr d = chain.over_d * lanes + st.u;
     Args per_lane = in_block({st.u, st.row, st.k});
-    chain.dot_tile(vars(per_lane)) = 0.f;
-    chain.dot_tile(vars(per_lane)) = add(chain.dot_tile(per_lane), st.q_rows(d, st.row, st.t), d);
-    chain.dots(vars(per_lane)) = chain.dot_tile(per_lane);
+    chain.decode.dot_tile(vars(per_lane)) = 0.f;
+    chain.decode.dot_tile(vars(per_lane)) = add(chain.decode.dot_tile(per_lane), st.q_rows(d, st.row, st.t), d);
+    chain.decode.dots(vars(per_lane)) = chain.decode.dot_tile(per_lane);
     std::vector<Expr> of_key;
-    for (int u = 0; u < lanes; u++) of_key.push_back(chain.dots(in_block({u, st.row, st.k})));
+    for (int u = 0; u < lanes; u++) of_key.push_back(chain.decode.dots(in_block({u, st.row, st.k})));
     chain.product(vars(at)) = lane_sum(of_key);
 }
 
@@ -194,18 +194,18 @@ void AttentionBuilder::define_softmax(BlockChain &chain) {
         return;
     }
     const int lanes = cfg.dot_lanes;
-    chain.lane_keys = RDom(0, chain.block / lanes, "lane_keys" + chain.suffix);
-    chain.over_u = RDom(0, lanes, "over_u" + chain.suffix);
-    chain.sum_lanes(vars(in_block({st.u, st.row}))) +=
-        chain.weights(in_block({st.row, chain.lane_keys * lanes + st.u}));
-    chain.block_sum(vars(per_row)) += chain.sum_lanes(in_block({Expr(chain.over_u), st.row}));
+    chain.decode.lane_keys = RDom(0, chain.block / lanes, "lane_keys" + chain.suffix);
+    chain.decode.over_u = RDom(0, lanes, "over_u" + chain.suffix);
+    chain.decode.sum_lanes(vars(in_block({st.u, st.row}))) +=
+        chain.weights(in_block({st.row, chain.decode.lane_keys * lanes + st.u}));
+    chain.block_sum(vars(per_row)) += chain.decode.sum_lanes(in_block({Expr(chain.decode.over_u), st.row}));
 }
 
 void AttentionBuilder::define_weight_pairs(BlockChain &chain) {
-    chain.pairs = RDom(0, chain.block / 2, "pairs" + chain.suffix);
+    chain.bf16.pairs = RDom(0, chain.block / 2, "pairs" + chain.suffix);
     Expr first = chain.weights(in_block({st.row, 2 * st.k})), second = chain.weights(in_block({st.row, 2 * st.k + 1}));
-    chain.weight_pairs(vars(in_block({st.row, st.k}))) = {bf16_pair(to_bf16(first), to_bf16(second)), first + second};
-    chain.block_sum(vars(in_block({st.row}))) += chain.weight_pairs(in_block({st.row, Expr(chain.pairs)}))[1];
+    chain.bf16.weight_pairs(vars(in_block({st.row, st.k}))) = {bf16_pair(to_bf16(first), to_bf16(second)), first + second};
+    chain.block_sum(vars(in_block({st.row}))) += chain.bf16.weight_pairs(in_block({st.row, Expr(chain.bf16.pairs)}))[1];
 }
 
 // One step of the online softmax. Each slot depends on the old values of row_max and row_sum only, and precedes

@@ -10,31 +10,31 @@ void AttentionBuilder::define_prefill_outputs() {
     using S = AttentionStages;
     auto state = [&](const Expr &x) { return st.state(st.row, x, st.t, 0); };
     define_row_result(state(S::row_max), state(S::row_sum));
-    st.out_lanes(st.row, st.d, st.t) = state(cfg.state_slots() + st.d) * st.row_result(st.row, st.t)[0];
-    st.out_rows(st.d, st.row, st.t) = st.out_tiles.define(cfg, st.out_lanes, st.d, st.row, {st.t});
-    define_out(st.out_rows(st.d, st.row, st.t));
+    st.prefill.out_lanes(st.row, st.d, st.t) = state(cfg.state_slots() + st.d) * st.row_result(st.row, st.t)[0];
+    st.prefill.out_rows(st.d, st.row, st.t) = st.prefill.out_tiles.define(cfg, st.prefill.out_lanes, st.d, st.row, {st.t});
+    define_out(st.prefill.out_rows(st.d, st.row, st.t));
 }
 
 void AttentionBuilder::define_decode_outputs() {
     using S = AttentionStages;
     task_table = in.tasks;  // the merge is another loop over the tasks
-    st.num_split_tasks = in.num_tasks * in.num_splits;
+    st.decode.num_split_tasks = in.num_tasks * in.num_splits;
     Expr split = st.task / in.num_tasks, t = st.task - split * in.num_tasks;
-    st.split_state(st.row, st.x, st.task) =
+    st.decode.split_state(st.row, st.x, st.task) =
         st.state(st.row, st.x, clamp(t, 0, in.num_tasks - 1), clamp(split, 0, in.num_splits - 1));
 
     auto of_split = [&](const Expr &x, const Expr &sp) {
-        return st.split_state(st.row, x, clamp(sp * in.num_tasks + st.t, 0, st.num_split_tasks - 1));
+        return st.decode.split_state(st.row, x, clamp(sp * in.num_tasks + st.t, 0, st.decode.num_split_tasks - 1));
     };
-    st.over_splits = RDom(0, in.num_splits, "over_splits");
-    st.split_max(st.row, st.t) = lowest_logit();
-    Expr each = st.over_splits, row_max = st.split_max(st.row, st.t);
-    st.split_max(st.row, st.t) = max(row_max, of_split(S::row_max, each));
-    st.split_factor(st.sp, st.row, st.t) = exp2_nonpositive(of_split(S::row_max, st.sp) - row_max);
-    st.merged(st.x, st.row, st.t) += of_split(st.x, each) * st.split_factor(each, st.row, st.t);
-    define_row_result(row_max, st.merged(S::row_sum, st.row, st.t));
+    st.decode.over_splits = RDom(0, in.num_splits, "over_splits");
+    st.decode.split_max(st.row, st.t) = lowest_logit();
+    Expr each = st.decode.over_splits, row_max = st.decode.split_max(st.row, st.t);
+    st.decode.split_max(st.row, st.t) = max(row_max, of_split(S::row_max, each));
+    st.decode.split_factor(st.sp, st.row, st.t) = exp2_nonpositive(of_split(S::row_max, st.sp) - row_max);
+    st.decode.merged(st.x, st.row, st.t) += of_split(st.x, each) * st.decode.split_factor(each, st.row, st.t);
+    define_row_result(row_max, st.decode.merged(S::row_sum, st.row, st.t));
     Tuple result = st.row_result(st.row, st.t);
-    define_out(st.merged(cfg.state_slots() + st.d, st.row, st.t) * result[0] / result[2]);
+    define_out(st.decode.merged(cfg.state_slots() + st.d, st.row, st.t) * result[0] / result[2]);
 }
 
 void AttentionBuilder::define_row_result(const Expr &row_max, const Expr &row_sum) {

@@ -22,9 +22,9 @@ void AttentionBuilder::build() {
     st.mask_on = in.mask_form != no_mask;
     st.bias_on = in.bias_form != no_bias;
     st.bias_is_16 = in.bias_form == bias_of_dtype;
-    st.mask_dense = in.mask_stride == 1;
-    st.bias_dense = in.bias_stride == 1;
-    st.bias_16_dense = in.bias_16_stride == 1;
+    st.prefill.mask_dense = in.mask_stride == 1;
+    st.prefill.bias_dense = in.bias_stride == 1;
+    st.prefill.bias_16_dense = in.bias_16_stride == 1;
     st.fields(st.d, st.t) = in.tasks(st.d, st.t);
     task_table = st.fields;
     define_queries();
@@ -84,7 +84,7 @@ void AttentionBuilder::define_queries() {
     };
     st.q_rows(st.d, st.row, st.t) = cfg.bf16_dots ? bf16_pair(element(2 * st.d), element(2 * st.d + 1)) : element(st.d);
     if (prefill) {
-        st.q_lanes(st.row, st.d, st.t) = st.q_tiles.define(cfg, st.q_rows, st.row, st.d, {st.t});
+        st.prefill.q_lanes(st.row, st.d, st.t) = st.prefill.q_tiles.define(cfg, st.q_rows, st.row, st.d, {st.t});
     }
 }
 
@@ -120,7 +120,7 @@ Expr AttentionBuilder::first_key(const BlockChain &chain, const Expr &step) cons
 void AttentionBuilder::define_first_key(BlockChain &chain) {
     chain.first_key(vars(in_block({}))) = first_key(chain, st.kb);
     if (prefill && chain.ranged && !cfg.bf16_dots) {
-        chain.seen_end(vars(in_block({}))) = min(range(4) - chain.first_key(in_block({})), chain.block);
+        chain.prefill.seen_end(vars(in_block({}))) = min(range(4) - chain.first_key(in_block({})), chain.block);
     }
 }
 
@@ -175,25 +175,32 @@ Expr TransposedTiles::define(const AttentionConfig &config, const Func &in, cons
     return steps.back()(with_rest({i % lanes + lanes * (j % lanes), i / lanes, j / lanes}));
 }
 
+PrefillBlock::PrefillBlock(const std::string &suffix)
+    : seen_end("seen_end" + suffix), d_end("d_end" + suffix), mask_rows("mask_rows" + suffix),
+      bias_rows("bias_rows" + suffix), mask_tiles("mask_tiles" + suffix), bias_tiles("bias_tiles" + suffix),
+      exponents("exponents" + suffix), special_end("special_end" + suffix), number_end("number_end" + suffix) {}
+
+DecodeBlock::DecodeBlock(const std::string &suffix)
+    : dot_tile("dot_tile" + suffix), dots("dots" + suffix), sum_lanes("sum_lanes" + suffix) {}
+
+Bf16Block::Bf16Block(const std::string &suffix)
+    : weight_pairs("weight_pairs" + suffix), v_pairs("v_pairs" + suffix), v_tiles("v_tiles" + suffix),
+      v_lanes("v_lanes" + suffix) {}
+
 BlockChain::BlockChain(const std::string &suffix, int block, bool ranged)
-    : first_key("first_key" + suffix), seen_end("seen_end" + suffix), d_end("d_end" + suffix), slots("slots" + suffix),
-      mask_rows("mask_rows" + suffix), bias_rows("bias_rows" + suffix), mask_tiles("mask_tiles" + suffix),
-      bias_tiles("bias_tiles" + suffix), biases("biases" + suffix), visible("visible" + suffix),
-      product("product" + suffix), dot_tile("dot_tile" + suffix), dots("dots" + suffix),
-      raw_logits("raw_logits" + suffix), logits("logits" + suffix), weights("weights" + suffix),
-      block_max("block_max" + suffix), block_sum("block_sum" + suffix), sum_lanes("sum_lanes" + suffix),
+    : first_key("first_key" + suffix), slots("slots" + suffix), biases("biases" + suffix), visible("visible" + suffix),
+      product("product" + suffix), raw_logits("raw_logits" + suffix), logits("logits" + suffix),
+      weights("weights" + suffix), block_max("block_max" + suffix), block_sum("block_sum" + suffix),
       kept("kept" + suffix), value_weights("value_weights" + suffix), value_tile("value_tile" + suffix),
-      block_out("block_out" + suffix), k_rows("k_rows" + suffix), v_rows("v_rows" + suffix),
-      weight_pairs("weight_pairs" + suffix), v_pairs("v_pairs" + suffix), v_tiles("v_tiles" + suffix),
-      v_lanes("v_lanes" + suffix), exponents("exponents" + suffix), special_end("special_end" + suffix),
-      number_end("number_end" + suffix), suffix(suffix), block(block), ranged(ranged) {}
+      block_out("block_out" + suffix), k_rows("k_rows" + suffix), v_rows("v_rows" + suffix), prefill(suffix),
+      decode(suffix), bf16(suffix), suffix(suffix), block(block), ranged(ranged) {}
 
 AttentionStages::AttentionStages(const AttentionConfig &config)
     : full("_full", config.kv_block, false), masked("_masked", config.masked_block, true) {}
 
 void build_attention(const AttentionConfig &config, const AttentionInputs &in, AttentionStages &stages) {
     AttentionBuilder(config, in, stages).build();
-    stages.prefetched_keys =
+    stages.decode.prefetched_keys =
         config.paged ? select(in.page_size > 0, 0, config.prefetch_keys) : Expr(config.prefetch_keys);
 }
 

@@ -53,46 +53,84 @@ private:
     std::string name;
 };
 
-// Logits, softmax numerators and weighted values of one block of keys; (.., kb, t, sp) throughout. A stage that the
-// config does not need stays undefined.
+// One block of keys; (.., kb, t, sp) throughout. A stage that the config does not need is undefined.
+struct PrefillBlock {
+    Halide::Func seen_end;                   // f32 arithmetic, (): after the last key that some row sees
+    Halide::Func d_end;                      // (k / key_tile): elements, all or none, to multiply
+    Halide::Func mask_rows, bias_rows;       // (k, row): elements of the mask, of the bias as floats
+    TransposedTiles mask_tiles, bias_tiles;  // the same by rows
+    Halide::Func exponents;                  // (u): the largest exponent of a value, by lanes
+    Halide::Func special_end;                // (): keys, none or all, whose values are multiplied with care
+    Halide::Func number_end;                 // (): the part of `numbers` that the plain loop multiplies, or none
+    Halide::RDom values, specials;
+
+    explicit PrefillBlock(const std::string &suffix);
+};
+
+struct DecodeBlock {
+    Halide::Func dot_tile;   // (u, row, k): scaled q . k, summed per lane u of d
+    Halide::Func dots;       // (u, row, k): the same, copied from the registers of a tile
+    Halide::Func sum_lanes;  // (u, row): the weights summed per lane u of the keys
+    Halide::RDom lane_keys, over_u;
+
+    explicit DecodeBlock(const std::string &suffix);
+};
+
+// Operands of dot products of bf16 and of matrix tiles.
+struct Bf16Block {
+    Halide::Func weight_pairs;  // (row, k / 2): the weights of two keys as bf16, and their sum
+    Halide::Func v_pairs;       // (e = 2 d + k % 2, k / 2): values, those of two keys side by side
+    TransposedTiles v_tiles;    // matrix tiles
+    Halide::Func v_lanes;       // matrix tiles, (k / 2, d): values, those of two keys as one word
+    Halide::RDom pairs;
+
+    explicit Bf16Block(const std::string &suffix);
+};
+
+// Logits, softmax numerators and weighted values of one block of keys.
 struct BlockChain {
-    Halide::Func first_key;                  // (): position of the block's first key
-    Halide::Func seen_end;                   // prefill but of bf16_dots, (): behind the last key that some row sees
-    Halide::Func d_end;                      // prefill, (k / key_tile): elements, all or none, to multiply
-    Halide::Func slots;                      // (k): slot and page of a key, paged storage
-    Halide::Func mask_rows, bias_rows;       // prefill, (k, row): elements of the mask, of the bias as floats
-    TransposedTiles mask_tiles, bias_tiles;  // prefill
-    Halide::Func biases;                     // (row, k): elements of the bias as floats
+    Halide::Func first_key;             // (): position of the block's first key
+    Halide::Func slots;                 // (k): slot and page of a key, paged storage
+    Halide::Func biases;                // (row, k): elements of the bias as floats
     Halide::Func visible;               // (row, k): whether the row may attend to the key; only where some row may not
     Halide::Func product;               // (row, k): scaled q . k
-    Halide::Func dot_tile;              // decode, (u, row, k): the same, summed per lane u of d
-    Halide::Func dots;                  // decode, (u, row, k): the same, copied from the registers of a tile
     Halide::Func raw_logits;            // (row, k): where logits are modified, before that
     Halide::Func logits, weights;       // (row, k)
     Halide::Func block_max, block_sum;  // (row)
-    Halide::Func sum_lanes;             // decode, (u, row): the weights summed per lane u of the keys
     Halide::Func kept;                  // (row, k): visible and not dropped
     Halide::Func value_weights;         // (row, k): the weights times the scales of v
     Halide::Func value_tile;            // (row, d): weighted sum of values
     Halide::Func block_out;             // (row, d): the same, copied from the registers of a tile
     PaddedRows k_rows, v_rows;          // (d, k): used when the config copies k and v; bf16_tiles: k as stored
-    Halide::Func weight_pairs;          // rounds_weights, (row, k / 2): the weights of two keys as bf16, and their sum
-    Halide::Func v_pairs;      // rounds_weights, (e = 2 d + k % 2, k / 2): values, those of two keys side by side
-    TransposedTiles v_tiles;   // bf16_tiles
-    Halide::Func v_lanes;      // bf16_tiles, (k / 2, d): values, those of two keys as one word
-    Halide::Func exponents;    // prefill, (u): the largest exponent of a value, by lanes
-    Halide::Func special_end;  // prefill, (): keys, none or all, whose values are multiplied with care
-    Halide::Func number_end;   // prefill, (): the part of `numbers` that the plain loop multiplies, or none
     Halide::RDom over_d, keys, numbers;
-    Halide::RDom lane_keys, over_u;  // decode
-    Halide::RDom values, specials;   // prefill
-    Halide::RDom pairs;              // rounds_weights
-    Halide::RDom steps;              // (slot of the state, block of keys)
+    Halide::RDom steps;  // (slot of the state, block of keys)
+    PrefillBlock prefill;
+    DecodeBlock decode;
+    Bf16Block bf16;
 
     BlockChain(const std::string &suffix, int block, bool ranged);
     const std::string suffix;
     const int block;    // keys of a block
     const bool ranged;  // whether the range of visible keys is tested
+};
+
+struct PrefillStages {
+    TransposedTiles q_tiles{"q_tiles"};
+    Halide::Func q_lanes{"q_lanes"};                     // (row, d, t)
+    Halide::Expr mask_dense, bias_dense, bias_16_dense;  // its keys are neighbours in memory
+    Halide::Func out_lanes{"out_lanes"};                 // (row, d, t)
+    TransposedTiles out_tiles{"out_tiles"};
+    Halide::Func out_rows{"out_rows"};  // (d, row, t)
+};
+
+struct DecodeStages {
+    Halide::Func split_state{"split_state"};    // (row, x, task): each split's state, complete; t innermost
+    Halide::Expr num_split_tasks;               // values of (t, sp)
+    Halide::Expr prefetched_keys;               // how far ahead rows of k and v are asked for
+    Halide::Func split_max{"split_max"};        // (row, t): of all splits of a row
+    Halide::Func split_factor{"split_factor"};  // (sp, row, t)
+    Halide::Func merged{"merged"};              // (x, row, t): the splits of a row as one
+    Halide::RDom over_splits;
 };
 
 struct AttentionStages {
@@ -106,33 +144,20 @@ struct AttentionStages {
     Halide::Var u{"u"}, kq{"kq"}, e{"e"}, ti{"tile_i"}, tj{"tile_j"}, s{"s"}, h{"h"}, b{"b"}, task{"task"};
 
     Halide::Func fields{"fields"};            // (d, t): the task's line of the table
-    PaddedRows q_padded{"q_padded"};          // (d, row, t): scaled, zeros behind head_dim
+    PaddedRows q_padded{"q_padded"};          // (d, row, t): scaled, zeros after head_dim
     Halide::Func q_rows{"q_rows"};            // (d, row, t): scaled; with bf16_dots pairs of elements, not scaled
-    TransposedTiles q_tiles{"q_tiles"};       // prefill
-    Halide::Func q_lanes{"q_lanes"};          // prefill, (row, d, t)
     Halide::Func row_range{"row_range"};      // (row, t, sp): first visible key, end of the visible keys
     Halide::Func block_range{"block_range"};  // (t, sp): first key of `full`, its steps; left steps, steps of `masked`,
                                               // end of the keys that some row sees
     BlockChain full, masked;
     // What a row can do and a problem may not ask for: tested once per block of keys.
     Halide::Expr softcap_on, mask_on, bias_on, bias_is_16;
-    Halide::Expr mask_dense, bias_dense, bias_16_dense;  // prefill: its keys lie side by side
-    Halide::Func state{"state"};                         // (row, x, t, sp)
-
-    Halide::Func split_state{"split_state"};    // decode, (row, x, task): each split's state, complete; t innermost
-    Halide::Expr num_split_tasks;               // decode: values of (t, sp)
-    Halide::Expr prefetched_keys;               // decode: how far ahead rows of k and v are asked for
-    Halide::Func split_max{"split_max"};        // decode, (row, t): of all splits of a row
-    Halide::Func split_factor{"split_factor"};  // decode, (sp, row, t)
-    Halide::Func merged{"merged"};              // decode, (x, row, t): the splits of a row as one
-    Halide::RDom over_splits;
-
-    Halide::Func row_result{"row_result"};   // (row, t): factor of the output, lse; decode: and its divisor
-    Halide::Func out_lanes{"out_lanes"};     // prefill, (row, d, t)
-    TransposedTiles out_tiles{"out_tiles"};  // prefill
-    Halide::Func out_rows{"out_rows"};       // prefill, (d, row, t)
-    Halide::RDom results;                    // (row, task): where `out` is written
-    Halide::Func out{"attention"};           // (d, h, s, b): out and lse. One Func, so that one loop nest makes both
+    Halide::Func state{"state"};            // (row, x, t, sp)
+    Halide::Func row_result{"row_result"};  // (row, t): factor of the output, lse; decode: and its divisor
+    Halide::RDom results;                   // (row, task): where `out` is written
+    Halide::Func out{"attention"};          // (d, h, s, b): out and lse. One Func, so that one loop nest makes both
+    PrefillStages prefill;
+    DecodeStages decode;
 };
 
 // Fills `stages`, by reference: a copy would rename its Funcs.

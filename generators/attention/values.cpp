@@ -30,7 +30,7 @@ void AttentionBuilder::define_values(BlockChain &chain) {
     chain.numbers = RDom(0, cfg.rounds_weights() ? chain.block / 2 : chain.block, "numbers" + chain.suffix);
     if (splits_loop) {
         define_special_end(chain);
-        if (!cfg.bf16_tiles) chain.numbers.where(chain.numbers < chain.number_end(in_block({})));
+        if (!cfg.bf16_tiles) chain.numbers.where(chain.numbers < chain.prefill.number_end(in_block({})));
     }
     if (cfg.has_kv_scales()) {
         Args each = in_block({st.row, st.k});
@@ -40,16 +40,16 @@ void AttentionBuilder::define_values(BlockChain &chain) {
     sum(vars(at)) = 0.f;
     Expr so_far = sum(at), number = chain.numbers;
     Expr with = cfg.rounds_weights()
-                    ? bf16_dot(so_far, chain.weight_pairs(in_block({st.row, number}))[0], value_pair(chain, number))
+                    ? bf16_dot(so_far, chain.bf16.weight_pairs(in_block({st.row, number}))[0], value_pair(chain, number))
                     : so_far + value_weight(chain, number) * element(chain, in.v, chain.v_rows, st.d, number);
     sum(vars(at)) = cfg.has_dropout ? select(chain.kept(in_block({st.row, number})), with, so_far)
                     : splits_loop   ? with
                                     : if_visible(chain, number, with, so_far);
     if (splits_loop) {
-        chain.specials = RDom(0, chain.block, "specials" + chain.suffix);
-        chain.specials.where(chain.specials < chain.special_end(in_block({})));
+        chain.prefill.specials = RDom(0, chain.block, "specials" + chain.suffix);
+        chain.prefill.specials.where(chain.prefill.specials < chain.prefill.special_end(in_block({})));
         // The value is hidden, not the product: both loops must round alike, as an FMA where there is one.
-        Expr k = chain.specials, value = element(chain, in.v, chain.v_rows, st.d, k), none = 0.f;
+        Expr k = chain.prefill.specials, value = element(chain, in.v, chain.v_rows, st.d, k), none = 0.f;
         if (cfg.bf16_tiles) {
             none = -0.f;  // adds nothing, whatever the sum
             value = select(is_special(in.v.stored(st.d, kv_head(), slot(chain, k))), value, none);
@@ -66,17 +66,17 @@ Expr AttentionBuilder::value_pair(BlockChain &chain, const Expr &pair) const {
     if (cfg.bf16_tiles) {
         auto factor = [&](const Expr &k) {
             Expr bits = value(st.d, k);
-            return chain.special_end.defined() ? select(is_special(bits), cast(bits.type(), 0), bits) : bits;
+            return chain.prefill.special_end.defined() ? select(is_special(bits), cast(bits.type(), 0), bits) : bits;
         };
         Func words("v_words" + chain.suffix);
         words(vars(in_block({st.d, st.k}))) = bf16_pair(factor(first), factor(second));
-        chain.v_lanes(vars(in_block({st.k, st.d}))) =
-            chain.v_tiles.define(cfg, words, st.k, st.d, {st.kb, st.t, st.sp});
-        return chain.v_lanes(in_block({pair, st.d}));
+        chain.bf16.v_lanes(vars(in_block({st.k, st.d}))) =
+            chain.bf16.v_tiles.define(cfg, words, st.k, st.d, {st.kb, st.t, st.sp});
+        return chain.bf16.v_lanes(in_block({pair, st.d}));
     }
-    chain.v_pairs(vars(in_block({st.e, st.k}))) =
+    chain.bf16.v_pairs(vars(in_block({st.e, st.k}))) =
         select(st.e % 2 == 0, value(st.e / 2, first), value(st.e / 2, second));
-    auto half = [&](int i) { return chain.v_pairs(in_block({2 * st.d + i, pair})); };
+    auto half = [&](int i) { return chain.bf16.v_pairs(in_block({2 * st.d + i, pair})); };
     return bf16_pair(half(0), half(1));
 }
 
@@ -84,7 +84,7 @@ Expr AttentionBuilder::value_pair(BlockChain &chain, const Expr &pair) const {
 Expr AttentionBuilder::value_weight(const BlockChain &chain, const Expr &key) const {
     Args at = in_block({st.row, key});
     if (!cfg.rounds_weights()) return cfg.has_kv_scales() ? chain.value_weights(at) : chain.weights(at);
-    Expr both = chain.weight_pairs(in_block({st.row, key / 2}))[0];
+    Expr both = chain.bf16.weight_pairs(in_block({st.row, key / 2}))[0];
     return select(key % 2 == 0, bf16_half(both, 0), bf16_half(both, 1));
 }
 
@@ -101,22 +101,22 @@ Expr AttentionBuilder::is_special(const Expr &bits) {
 // Whether some value of the block is NaN or infinite: the largest exponent, first by lanes.
 void AttentionBuilder::define_special_end(BlockChain &chain) {
     const int lanes = cfg.lanes;
-    chain.values = RDom({{0, padded(head_dim_v) / lanes}, {0, chain.block}}, "values" + chain.suffix);
-    Expr d = chain.values.x * lanes + st.u, key = chain.values.y;
+    chain.prefill.values = RDom({{0, padded(head_dim_v) / lanes}, {0, chain.block}}, "values" + chain.suffix);
+    Expr d = chain.prefill.values.x * lanes + st.u, key = chain.prefill.values.y;
     Expr bits = cfg.bf16_dots ? in.v.stored(d, kv_head(), slot(chain, key))
                               : reinterpret<uint32_t>(element(chain, in.v, chain.v_rows, d, key));
     Expr exponent = exponent_of_specials(bits.type());
     Args by_lane = in_block({st.u});
-    chain.exponents(vars(by_lane)) = cast(bits.type(), 0);
-    chain.exponents(vars(by_lane)) = max(chain.exponents(by_lane), bits & exponent);
-    Expr largest = chain.exponents(in_block({0}));
-    for (int u = 1; u < lanes; u++) largest = max(largest, chain.exponents(in_block({u})));
-    chain.special_end(vars(in_block({}))) = select(largest == exponent, chain.block, 0);
+    chain.prefill.exponents(vars(by_lane)) = cast(bits.type(), 0);
+    chain.prefill.exponents(vars(by_lane)) = max(chain.prefill.exponents(by_lane), bits & exponent);
+    Expr largest = chain.prefill.exponents(in_block({0}));
+    for (int u = 1; u < lanes; u++) largest = max(largest, chain.prefill.exponents(in_block({u})));
+    chain.prefill.special_end(vars(in_block({}))) = select(largest == exponent, chain.block, 0);
     if (cfg.bf16_tiles) return;
     Expr end = cfg.bf16_dots              ? Expr(chain.block / 2)
-               : chain.seen_end.defined() ? Expr(chain.seen_end(in_block({})))
+               : chain.prefill.seen_end.defined() ? Expr(chain.prefill.seen_end(in_block({})))
                                           : Expr(chain.block);
-    chain.number_end(vars(in_block({}))) = select(largest == exponent, 0, end);
+    chain.prefill.number_end(vars(in_block({}))) = select(largest == exponent, 0, end);
 }
 
 }  // namespace heed
