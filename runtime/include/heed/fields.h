@@ -1,0 +1,99 @@
+/* The fields of heed_problem as lists, for programs that handle them by name: bindings, files, command lines. heed.h
+ * says what each field means. C99 and C++17.
+ *
+ * An entry is X(name, initial, least, most, allowed): heed_problem_init sets the field to `initial`, and
+ * heed_plan_create refuses values outside of least..most with a message that ends with the text `allowed`; a field
+ * whose initial value is NaN may be NaN. Rules between fields, and limits of this version, come on top.
+ *
+ *   #define PRINT_FIELD(name, initial, least, most, allowed) printf("%s: %s\n", #name, allowed);
+ *   HEED_PROBLEM_FIELDS(PRINT_FIELD) */
+#ifndef HEED_FIELDS_H
+#define HEED_FIELDS_H
+
+#include <float.h>
+#include <math.h>
+
+#include "heed.h"
+
+/* Which keys a query sees and what its logits are. heed_layer_config has the same fields. */
+#define HEED_LOGIT_FIELDS(X)                                                                                           \
+    X(causal, false, 0, 1, "0 or 1")                                                                                   \
+    X(window_left, -1, -1, INT32_MAX, "-1 (unlimited) or 0..2147483647")                                               \
+    X(window_right, -1, -1, INT32_MAX, "-1 (unlimited) or 0..2147483647")                                              \
+    X(scale, NAN, -FLT_MAX, FLT_MAX, "finite, or NaN for 1/sqrt(head_dim)")                                            \
+    X(softcap, 0, 0, FLT_MAX, "0 (off) or finite and positive")                                                        \
+    X(mask_true_hides, false, 0, 1, "0 or 1")                                                                          \
+    X(alibi_symmetric, false, 0, 1, "0 or 1")
+
+/* What else is said by name in every interface. */
+#define HEED_CALL_FIELDS(X)                                                                                            \
+    X(position, HEED_TOP_LEFT, HEED_TOP_LEFT, HEED_EXPLICIT,                                                           \
+      "HEED_TOP_LEFT (0), HEED_BOTTOM_RIGHT (1) or HEED_EXPLICIT (2)")                                                 \
+    X(num_splits, 0, 0, INT32_MAX, "0..2147483647")                                                                    \
+    X(batch_invariant, false, 0, 1, "0 or 1")
+
+/* What an interface says by name or in a way of its own. */
+#define HEED_OPTION_FIELDS(X)                                                                                          \
+    X(dropout_p, 0, 0, 1, "0..1")                                                                                      \
+    X(max_q_len, 0, 0, INT32_MAX, "0..2147483647")                                                                     \
+    X(max_kv_len, 0, 0, INT32_MAX, "0..2147483647")                                                                    \
+    X(max_threads, 0, 0, 1024, "0..1024")                                                                              \
+    X(cuda_capability, 0, 0, INT32_MAX, "0..2147483647")
+
+/* What Python's keywords set. */
+#define HEED_NAMED_FIELDS(X)                                                                                           \
+    HEED_LOGIT_FIELDS(X)                                                                                               \
+    HEED_CALL_FIELDS(X)                                                                                                \
+    HEED_OPTION_FIELDS(X)
+
+/* What the tensors of a call tell. */
+#define HEED_TENSOR_FIELDS(X)                                                                                          \
+    X(device, HEED_CPU, HEED_CPU, HEED_CUDA, "HEED_CPU (0) or HEED_CUDA (1)")                                          \
+    X(dtype, HEED_F32, HEED_F32, HEED_BF16, "HEED_F32 (0), HEED_F16 (1) or HEED_BF16 (2)")                             \
+    X(kv_dtype, HEED_F32, HEED_F32, HEED_I8, "dtype or HEED_I8 (3)")                                                   \
+    X(batch, 0, 0, INT32_MAX, "0..2147483647")                                                                         \
+    X(num_heads, 0, 0, INT32_MAX, "0..2147483647")                                                                     \
+    X(num_kv_heads, 0, 1, INT32_MAX, "at least 1")                                                                     \
+    X(head_dim, 0, 1, INT32_MAX, "1..640")                                                                             \
+    X(head_dim_v, 0, 1, INT32_MAX, "1..640")                                                                           \
+    X(total_q, 0, 0, INT32_MAX, "0..2147483647")                                                                       \
+    X(total_kv, 0, 0, INT32_MAX, "0..2147483647")                                                                      \
+    X(num_pages, 0, 0, INT32_MAX, "0..2147483647")                                                                     \
+    X(page_size, 0, 0, INT32_MAX, "0..2147483647")                                                                     \
+    X(max_pages_per_seq, 0, 0, INT32_MAX, "0..2147483647")                                                             \
+    X(q_storage, HEED_Q_DENSE, HEED_Q_DENSE, HEED_Q_VARLEN, "HEED_Q_DENSE (0) or HEED_Q_VARLEN (1)")                   \
+    X(kv_storage, HEED_KV_CONTIGUOUS, HEED_KV_CONTIGUOUS, HEED_KV_PAGED,                                               \
+      "HEED_KV_CONTIGUOUS (0), HEED_KV_VARLEN (1) or HEED_KV_PAGED (2)")                                               \
+    X(has_mask, false, 0, 1, "0 or 1")                                                                                 \
+    X(has_bias, false, 0, 1, "0 or 1")                                                                                 \
+    X(has_sink, false, 0, 1, "0 or 1")                                                                                 \
+    X(has_alibi, false, 0, 1, "0 or 1")                                                                                \
+    X(has_kv_lens, false, 0, 1, "0 or 1")                                                                              \
+    X(want_lse, false, 0, 1, "0 or 1")                                                                                 \
+    X(metadata_on_device, false, 0, 1, "0 or 1")                                                                       \
+    X(bias_dtype, HEED_F32, INT32_MIN, INT32_MAX, "HEED_F32 (0) or dtype")
+
+/* All that have a range. */
+#define HEED_PROBLEM_FIELDS(X) HEED_TENSOR_FIELDS(X) HEED_NAMED_FIELDS(X)
+
+/* The fields without a range, as X(name): zero at first, checked as a whole. With struct_size and HEED_PROBLEM_FIELDS
+ * these are all fields of heed_problem. */
+#define HEED_OTHER_FIELDS(X)                                                                                           \
+    X(q_layout)                                                                                                        \
+    X(k_layout)                                                                                                        \
+    X(v_layout)                                                                                                        \
+    X(out_layout)                                                                                                      \
+    X(lse_layout)                                                                                                      \
+    X(mask_shape)                                                                                                      \
+    X(bias_shape)                                                                                                      \
+    X(mask_layout)                                                                                                     \
+    X(bias_layout)                                                                                                     \
+    X(score_mod)
+
+/* The words for a heed_position, as X(value, word). */
+#define HEED_POSITION_WORDS(X)                                                                                         \
+    X(HEED_TOP_LEFT, "top_left")                                                                                       \
+    X(HEED_BOTTOM_RIGHT, "bottom_right")                                                                               \
+    X(HEED_EXPLICIT, "explicit")
+
+#endif
