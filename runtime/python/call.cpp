@@ -7,6 +7,7 @@
 
 #include "errors.h"
 #include "fields.h"
+#include "heed/fields.h"
 
 namespace nb = nanobind;
 
@@ -16,26 +17,13 @@ namespace {
 constexpr size_t in_problem(size_t offset) { return offsetof(AttentionCall::Settings, problem) + offset; }
 constexpr size_t in_args(size_t offset) { return offsetof(AttentionCall::Settings, args) + offset; }
 
-constexpr Field setting_fields[] = {
-    {"position", Kind::position, in_problem(offsetof(heed_problem, position))},
-    {"causal", Kind::boolean, in_problem(offsetof(heed_problem, causal))},
-    {"window_left", Kind::int32, in_problem(offsetof(heed_problem, window_left))},
-    {"window_right", Kind::int32, in_problem(offsetof(heed_problem, window_right))},
-    {"scale", Kind::real, in_problem(offsetof(heed_problem, scale))},
-    {"softcap", Kind::real, in_problem(offsetof(heed_problem, softcap))},
-    {"mask_true_hides", Kind::boolean, in_problem(offsetof(heed_problem, mask_true_hides))},
-    {"alibi_symmetric", Kind::boolean, in_problem(offsetof(heed_problem, alibi_symmetric))},
-    {"batch_invariant", Kind::boolean, in_problem(offsetof(heed_problem, batch_invariant))},
-    {"dropout_p", Kind::real, in_problem(offsetof(heed_problem, dropout_p))},
-    {"num_splits", Kind::int32, in_problem(offsetof(heed_problem, num_splits))},
-    {"max_threads", Kind::int32, in_problem(offsetof(heed_problem, max_threads))},
-    {"cuda_capability", Kind::int32, in_problem(offsetof(heed_problem, cuda_capability))},
-    {"max_q_len", Kind::int32, in_problem(offsetof(heed_problem, max_q_len))},
-    {"max_kv_len", Kind::int32, in_problem(offsetof(heed_problem, max_kv_len))},
-    {"score_mod", Kind::text, in_problem(offsetof(heed_problem, score_mod))},
-    {"dropout_seed", Kind::uint64, in_args(offsetof(heed_args, dropout_seed))},
-    {"dropout_offset", Kind::uint64, in_args(offsetof(heed_args, dropout_offset))},
-};
+#define HEED_IN_PROBLEM(name, ...)                                                                                     \
+    {#name, kind_of(decltype(heed_problem::name)()), in_problem(offsetof(heed_problem, name))},
+#define HEED_IN_ARGS(name) {#name, kind_of(decltype(heed_args::name)()), in_args(offsetof(heed_args, name))},
+constexpr Field setting_fields[] = {HEED_NAMED_FIELDS(HEED_IN_PROBLEM) HEED_IN_PROBLEM(score_mod)
+                                        HEED_IN_ARGS(dropout_seed) HEED_IN_ARGS(dropout_offset)};
+#undef HEED_IN_PROBLEM
+#undef HEED_IN_ARGS
 
 struct Metadata {
     const char *name, *axes;

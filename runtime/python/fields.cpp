@@ -6,6 +6,7 @@
 #include <nanobind/stl/string.h>
 
 #include "errors.h"
+#include "heed/fields.h"
 
 namespace nb = nanobind;
 
@@ -17,8 +18,9 @@ struct Name {
     int32_t value;
 };
 
-constexpr Name position_names[] = {
-    {"top_left", HEED_TOP_LEFT}, {"bottom_right", HEED_BOTTOM_RIGHT}, {"explicit", HEED_EXPLICIT}};
+#define HEED_NAME(value, word) {word, value},
+constexpr Name position_names[] = {HEED_POSITION_WORDS(HEED_NAME)};
+#undef HEED_NAME
 constexpr Name weight_layout_names[] = {
     {"separate", HEED_WEIGHTS_SEPARATE}, {"fused", HEED_WEIGHTS_FUSED}, {"einsum", HEED_WEIGHTS_EINSUM}};
 constexpr Name qk_norm_names[] = {

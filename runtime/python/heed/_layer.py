@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from . import _arrays, _heed
 from ._errors import InvalidArgument
 from ._heed import LayerCache
+from ._keywords import LogitKeywords
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 ArrayT = TypeVar("ArrayT")
 
 
-class Config(TypedDict, total=False):
+class Config(LogitKeywords, total=False):
     """Keywords of Layer; heed_layer_config in layer.h says what each means."""
 
     device: Literal["cpu", "cuda"]
@@ -29,14 +30,7 @@ class Config(TypedDict, total=False):
     head_dim_v: int
     cross: bool
     weight_layout: Literal["separate", "fused", "einsum"]
-    scale: float
-    softcap: float
     position: Literal["top_left", "bottom_right"]
-    causal: bool
-    window_left: int
-    window_right: int
-    mask_true_hides: bool
-    alibi_symmetric: bool
     dropout_p: float
     clip_qkv: float
     qk_norm: Literal["none", "model", "head"]
