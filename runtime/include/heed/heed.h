@@ -84,7 +84,7 @@ typedef struct heed_problem {
     /* Mask and bias are indexed [batch, num_heads, q_len, kv_len]; each entry of the shape is the full extent or 1
      * (broadcast), 0 = full. Packed means packed in that shape. kv_len here is max_kv_len. */
     int32_t mask_shape[4], bias_shape[4];
-    heed_layout mask_layout, bias_layout;
+    heed_layout mask_layout, bias_layout; /* strides of mask and bias in their shapes */
 
     int32_t cuda_capability; /* CUDA: 10 * major + minor of the chip, e.g. 90; 0: 80 or newer is taken for granted until
                                 the first execute looks at the chip */
