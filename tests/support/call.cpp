@@ -157,17 +157,11 @@ heed_problem make_problem(const Attention &a, const CallOptions &options) {
     p.max_q_len = a.q_len;
     p.max_kv_len = a.kv_len;
     p.position = a.position;
-    p.causal = a.causal;
-    p.window_left = a.window_left;
-    p.window_right = a.window_right;
-    p.scale = a.scale;
-    p.softcap = a.softcap;
+    copy_logit_fields(a, &p);
     p.has_mask = a.mask.used;
-    p.mask_true_hides = a.mask_true_hides;
     p.has_bias = a.bias.used;
     p.has_sink = !a.sink.empty();
     p.has_alibi = !a.alibi_slopes.empty();
-    p.alibi_symmetric = a.alibi_symmetric;
     p.has_kv_lens = options.kv_storage == HEED_KV_PAGED || !storage.kv_lens.empty();
     p.dropout_p = a.dropout_p;
     p.want_lse = options.want_lse;
