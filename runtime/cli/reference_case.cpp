@@ -107,8 +107,9 @@ void copy_lengths(const Case &c, Attention &a) {
 
 void copy_score_forms(const Case &c, Attention &a) {
     const heed_problem &p = c.problem;
-    a.sink = values_of<float>(c, "sink");
-    a.alibi_slopes = values_of<float>(c, "alibi_slopes");
+#define HEED_READ(name, ...) a.name = values_of<float>(c, #name);
+    HEED_HEAD_ARRAYS(HEED_READ)
+#undef HEED_READ
     a.dropout_p = p.dropout_p;
     a.dropout_seed = c.dropout_seed;
     a.dropout_offset = c.dropout_offset;

@@ -31,13 +31,9 @@ struct Metadata {
     const int32_t *heed_args::*pointer;
 };
 
-constexpr Metadata metadata[] = {
-    {"cu_seqlens_q", "[batch + 1]", 1, &heed_args::cu_seqlens_q},
-    {"cu_seqlens_kv", "[batch + 1]", 1, &heed_args::cu_seqlens_kv},
-    {"kv_lens", "[batch]", 1, &heed_args::kv_lens},
-    {"q_offsets", "[batch]", 1, &heed_args::q_offsets},
-    {"page_table", "[batch, max_pages_per_seq]", 2, &heed_args::page_table},
-};
+#define HEED_ROW(name, rank, axes) {#name, axes, rank, &heed_args::name},
+constexpr Metadata metadata[] = {HEED_METADATA_ARRAYS(HEED_ROW)};
+#undef HEED_ROW
 
 bool is_metadata(const Array &array) {
     return std::any_of(std::begin(metadata), std::end(metadata),
@@ -200,10 +196,11 @@ void AttentionCall::set_scores() {
         refuse("bias has elements of %s; they must be float32, or %s, as q's", dtype_name(p.bias_dtype),
                dtype_name(p.dtype));
     }
-    args.sink = find_per_head("sink");
-    args.alibi_slopes = find_per_head("alibi_slopes");
-    p.has_sink = find("sink") != nullptr;
-    p.has_alibi = find("alibi_slopes") != nullptr;
+#define HEED_FIND(name, used)                                                                                          \
+    args.name = find_per_head(#name);                                                                                  \
+    p.used = find(#name) != nullptr;
+    HEED_HEAD_ARRAYS(HEED_FIND)
+#undef HEED_FIND
     if (p.score_mod != nullptr) set_score_buffers();
 }
 

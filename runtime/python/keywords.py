@@ -1,4 +1,4 @@
-"""Writes _keywords.py, the types of the keywords that are fields of heed_problem: keywords.py OUT."""
+"""Writes _keywords.py, the keywords that are fields of heed_problem or heed_args: keywords.py OUT."""
 import pathlib
 import sys
 
@@ -9,15 +9,25 @@ TYPES = {"bool": "bool", "int32_t": "int", "float": "float",
          "heed_position": "Literal[" + ", ".join(f'"{entry.initial}"' for entry in headers.entries("HEED_POSITION_WORDS")) + "]"}
 
 
-def typed_dict(name, doc, fields, suffix):
+def typed_dict(name, doc, types):
+    return "\n".join([f"class {name}(TypedDict, total=False):", f'    """{doc}"""', "",
+                      *(f"    {field}: {kind}" for field, kind in types.items()), ""])
+
+
+def typed(fields, suffix=""):
     types = {field.name: TYPES.get(field.type) for field in headers.struct("heed_problem")}
-    lines = [f"    {entry.name}: {types[entry.name]}{suffix}" for entry in headers.entries(fields)]
-    return "\n".join([f"class {name}(TypedDict, total=False):", f'    """{doc}"""', "", *lines, ""])
+    return {entry.name: types[entry.name] + suffix for entry in headers.entries(fields)}
 
 
+def names(arrays):
+    return [entry.name for entry in headers.entries(arrays)]
+
+
+metadata, head_arrays = names("HEED_METADATA_ARRAYS"), names("HEED_HEAD_ARRAYS")
 pathlib.Path(sys.argv[1]).write_text("\n".join([
-    '"""Keywords that are fields of heed_problem, as heed.h and fields.h have them. Made by keywords.py."""', "",
-    "from __future__ import annotations", "", "from typing import Literal, TypedDict", "", "",
-    typed_dict("LogitKeywords", "Which keys a query sees and what its logits are.", "HEED_LOGIT_FIELDS", ""), "",
-    typed_dict("ProblemKeywords", "Keywords of attention; None is as if not given.", "HEED_NAMED_FIELDS", " | None")]),
-    encoding="utf-8")
+    '"""Keywords that are fields of heed_problem or heed_args, as heed.h and fields.h have them. Made by keywords.py."""', "",
+    "from __future__ import annotations", "", "from typing import Any, Literal, TypedDict", "",
+    f"METADATA = frozenset({tuple(metadata)})", f"HEAD_ARRAYS = frozenset({tuple(head_arrays)})", "", "",
+    typed_dict("LogitKeywords", "Which keys a query sees and what its logits are.", typed("HEED_LOGIT_FIELDS")), "",
+    typed_dict("CallKeywords", "Keywords of attention; None is as if not given.",
+               {**typed("HEED_NAMED_FIELDS", " | None"), **dict.fromkeys(metadata + head_arrays, "Any")})]), encoding="utf-8")

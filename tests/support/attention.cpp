@@ -279,7 +279,9 @@ uint64_t content_hash(const Attention &a) {
 #undef HEED_ADD
     hash.add(a.mask.shape.data(), 4);
     hash.add(a.bias.shape.data(), 4);
-    for (const auto *values : {&a.q, &a.k, &a.v, &a.bias.data, &a.sink, &a.alibi_slopes}) hash.add(*values);
+#define HEED_ADDRESS(name, ...) , &a.name
+    for (const auto *values : { &a.q, &a.k, &a.v, &a.bias.data HEED_HEAD_ARRAYS(HEED_ADDRESS) }) hash.add(*values);
+#undef HEED_ADDRESS
     hash.add(a.mask.data);
     for (const auto *lens : {&a.q_lens, &a.kv_lens, &a.q_offsets}) hash.add(*lens);
     return hash.value();

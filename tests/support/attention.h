@@ -59,9 +59,16 @@ void copy_logit_fields(const From &from, To *to) {
 #undef HEED_COPY
 }
 
+// [num_heads] each; empty: none.
+struct HeadArrays {
+#define HEED_DECLARE(name, ...) std::vector<float> name;
+    HEED_HEAD_ARRAYS(HEED_DECLARE)
+#undef HEED_DECLARE
+};
+
 // q, k, v are packed [batch, len, heads, head_dim]; out is indexed alike. kv_len is the capacity of k and v. How they
 // are stored is up to the call; all of it sees the values as their types hold them, see hold_in_types.
-struct Attention : Shape, LogitFields {
+struct Attention : Shape, LogitFields, HeadArrays {
     heed_dtype dtype = HEED_F32;
     bool int8_kv = false;  // k and v are codes with a scale per row; else they are of dtype
     // Not of the problem but of the row that runs it, for the bounds: weights are rounded to dtype before they meet v.
@@ -76,7 +83,6 @@ struct Attention : Shape, LogitFields {
     std::vector<int32_t> q_lens, kv_lens, q_offsets;
     PerLogit<uint8_t> mask;
     PerLogit<float> bias;
-    std::vector<float> sink, alibi_slopes;  // empty: none
 
     heed_dtype kv_dtype() const { return int8_kv ? HEED_I8 : dtype; }
     int32_t q_len_of(int64_t b) const { return q_lens.empty() ? q_len : q_lens[static_cast<size_t>(b)]; }

@@ -39,8 +39,9 @@ std::string scores(const Attention &a) {
 #undef HEED_DESCRIBE
     text << shape_of("mask", a.mask);
     text << shape_of(a.bias_dtype == HEED_F32 ? "bias" : "bias of 16 bits", a.bias);
-    if (!a.sink.empty()) text << ", sink";
-    if (!a.alibi_slopes.empty()) text << ", alibi";
+#define HEED_DESCRIBE(name, ...) text << (a.name.empty() ? "" : ", " #name);
+    HEED_HEAD_ARRAYS(HEED_DESCRIBE)
+#undef HEED_DESCRIBE
     if (a.dropout_p > 0) {
         text << ", dropout " << a.dropout_p << " of seed " << a.dropout_seed << " and offset " << a.dropout_offset;
     }

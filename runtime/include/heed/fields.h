@@ -1,7 +1,7 @@
-/* The fields of heed_problem as lists, for programs that handle them by name: bindings, files, command lines. heed.h
- * says what each field means. C99 and C++17.
+/* The fields of heed_problem and the arrays of heed_args as lists, for programs that handle them by name: bindings,
+ * files, command lines. heed.h says what each field means. C99 and C++17.
  *
- * An entry is X(name, initial, least, most, allowed): heed_problem_init sets the field to `initial`, and
+ * An entry for a field is X(name, initial, least, most, allowed): heed_problem_init sets the field to `initial`, and
  * heed_plan_create refuses values outside of least..most with a message that ends with the text `allowed`; a field
  * whose initial value is NaN may be NaN. Rules between fields, and limits of this version, come on top.
  *
@@ -89,6 +89,20 @@
     X(mask_layout)                                                                                                     \
     X(bias_layout)                                                                                                     \
     X(score_mod)
+
+/* Arrays of heed_args. Metadata, of int32, as X(name, rank, axes): */
+#define HEED_METADATA_ARRAYS(X)                                                                                        \
+    X(cu_seqlens_q, 1, "[batch + 1]")                                                                                  \
+    X(cu_seqlens_kv, 1, "[batch + 1]")                                                                                 \
+    X(kv_lens, 1, "[batch]")                                                                                           \
+    X(q_offsets, 1, "[batch]")                                                                                         \
+    X(page_table, 2, "[batch, max_pages_per_seq]")
+
+/* One float of each head, [num_heads], as X(name, used): execute gets the array when the field `used` of heed_problem
+ * is true. */
+#define HEED_HEAD_ARRAYS(X)                                                                                            \
+    X(sink, has_sink)                                                                                                  \
+    X(alibi_slopes, has_alibi)
 
 /* The words for a heed_position, as X(value, word). */
 #define HEED_POSITION_WORDS(X)                                                                                         \
