@@ -343,7 +343,7 @@ TEST_F(Problem, StoragesTypesAndModifiersAreServed) {
         {"bf16", [](heed_problem &p) { p.dtype = p.kv_dtype = p.bias_dtype = HEED_BF16, p.has_bias = true; }},
         {"softcap", [](heed_problem &p) { p.softcap = 30; }},
         {"sink", [](heed_problem &p) { p.has_sink = true; }},
-        {"alibi", [](heed_problem &p) { p.has_alibi = p.alibi_symmetric = true; }},
+        {"alibi", [](heed_problem &p) { p.has_alibi = true; }},
         {"dropout", [](heed_problem &p) { p.dropout_p = 1; }},
     };
     for (const auto &[name, change] : cases) {
@@ -351,6 +351,14 @@ TEST_F(Problem, StoragesTypesAndModifiersAreServed) {
         change(problem);
         EXPECT_TRUE(make_plan(problem)) << name;
     }
+    const auto expect_served = [&](const char *name, auto heed_problem::*field, double most) {
+        problem = make_problem(2, 8, 16);
+        problem.has_mask = problem.has_alibi = true;
+        EXPECT_TRUE(set_field(&(problem.*field), most) && make_plan(problem)) << name;
+    };
+#define HEED_SERVE(name, initial, least, most, allowed) expect_served(#name, &heed_problem::name, most);
+    HEED_LOGIT_FIELDS(HEED_SERVE)
+#undef HEED_SERVE
 }
 
 // This program's table has no CUDA rows.
