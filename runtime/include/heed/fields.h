@@ -1,12 +1,13 @@
-/* The fields of heed_problem and the arrays of heed_args as lists, for programs that handle them by name: bindings,
- * files, command lines. heed.h says what each field means. C99 and C++17.
- *
- * An entry for a field is X(name, initial, least, most, allowed): heed_problem_init sets the field to `initial`, and
- * heed_plan_create refuses values outside of least..most with a message that ends with the text `allowed`; a field
- * whose initial value is NaN may be NaN. Rules between fields, and limits of this version, come on top.
+/* Lists of the fields of heed_problem and of the arrays of heed_args, for programs that handle them by name: bindings,
+ * files, command lines. heed.h says what each means. C99 and C++17.
  *
  *   #define PRINT_FIELD(name, initial, least, most, allowed) printf("%s: %s\n", #name, allowed);
- *   HEED_PROBLEM_FIELDS(PRINT_FIELD) */
+ *   HEED_PROBLEM_FIELDS(PRINT_FIELD)
+ *
+ * An entry for a field is X(name, initial, least, most, allowed): heed_problem_init sets the field to `initial`, and
+ * heed_plan_create refuses values outside of least..most with a message that ends with the text `allowed`. A field
+ * whose initial value is NaN may be NaN. heed_plan_create also checks rules between fields and this version's limits.
+ */
 #ifndef HEED_FIELDS_H
 #define HEED_FIELDS_H
 
@@ -15,7 +16,7 @@
 
 #include "heed.h"
 
-/* Which keys a query sees and what its logits are. heed_layer_config has the same fields. */
+/* Fields that say which keys a query sees and what its logits are. heed_layer_config has the same fields. */
 #define HEED_LOGIT_FIELDS(X)                                                                                           \
     X(causal, false, 0, 1, "0 or 1")                                                                                   \
     X(window_left, -1, -1, INT32_MAX, "-1 (unlimited) or 0..2147483647")                                               \
@@ -25,14 +26,14 @@
     X(mask_true_hides, false, 0, 1, "0 or 1")                                                                          \
     X(alibi_symmetric, false, 0, 1, "0 or 1")
 
-/* What else is said by name in every interface. */
+/* The other fields that problem.json and Python take by name. */
 #define HEED_CALL_FIELDS(X)                                                                                            \
     X(position, HEED_TOP_LEFT, HEED_TOP_LEFT, HEED_EXPLICIT,                                                           \
       "HEED_TOP_LEFT (0), HEED_BOTTOM_RIGHT (1) or HEED_EXPLICIT (2)")                                                 \
     X(num_splits, 0, 0, INT32_MAX, "0..2147483647")                                                                    \
     X(batch_invariant, false, 0, 1, "0 or 1")
 
-/* What an interface says by name or in a way of its own. */
+/* Fields that Python takes by name; the command takes them in ways of its own, or not at all. */
 #define HEED_OPTION_FIELDS(X)                                                                                          \
     X(dropout_p, 0, 0, 1, "0..1")                                                                                      \
     X(max_q_len, 0, 0, INT32_MAX, "0..2147483647")                                                                     \
@@ -40,13 +41,13 @@
     X(max_threads, 0, 0, 1024, "0..1024")                                                                              \
     X(cuda_capability, 0, 0, INT32_MAX, "0..2147483647")
 
-/* What Python's keywords set. */
+/* All fields that Python takes by name. */
 #define HEED_NAMED_FIELDS(X)                                                                                           \
     HEED_LOGIT_FIELDS(X)                                                                                               \
     HEED_CALL_FIELDS(X)                                                                                                \
     HEED_OPTION_FIELDS(X)
 
-/* What the tensors of a call tell. */
+/* Fields that Python and the command read off the tensors of a call. */
 #define HEED_TENSOR_FIELDS(X)                                                                                          \
     X(device, HEED_CPU, HEED_CPU, HEED_CUDA, "HEED_CPU (0) or HEED_CUDA (1)")                                          \
     X(dtype, HEED_F32, HEED_F32, HEED_BF16, "HEED_F32 (0), HEED_F16 (1) or HEED_BF16 (2)")                             \
@@ -73,11 +74,11 @@
     X(metadata_on_device, false, 0, 1, "0 or 1")                                                                       \
     X(bias_dtype, HEED_F32, INT32_MIN, INT32_MAX, "HEED_F32 (0) or dtype")
 
-/* All that have a range. */
+/* All fields with a range. */
 #define HEED_PROBLEM_FIELDS(X) HEED_TENSOR_FIELDS(X) HEED_NAMED_FIELDS(X)
 
-/* The fields without a range, as X(name): zero at first, checked as a whole. With struct_size and HEED_PROBLEM_FIELDS
- * these are all fields of heed_problem. */
+/* The fields without a range, as X(name); heed_problem_init sets them to zero. These, HEED_PROBLEM_FIELDS and
+ * struct_size are all fields of heed_problem. */
 #define HEED_OTHER_FIELDS(X)                                                                                           \
     X(q_layout)                                                                                                        \
     X(k_layout)                                                                                                        \
@@ -90,7 +91,7 @@
     X(bias_layout)                                                                                                     \
     X(score_mod)
 
-/* Arrays of heed_args. Metadata, of int32, as X(name, rank, axes): */
+/* The metadata of heed_args, arrays of int32, as X(name, rank, axes). */
 #define HEED_METADATA_ARRAYS(X)                                                                                        \
     X(cu_seqlens_q, 1, "[batch + 1]")                                                                                  \
     X(cu_seqlens_kv, 1, "[batch + 1]")                                                                                 \
@@ -98,8 +99,8 @@
     X(q_offsets, 1, "[batch]")                                                                                         \
     X(page_table, 2, "[batch, max_pages_per_seq]")
 
-/* One float of each head, [num_heads], as X(name, used): execute gets the array when the field `used` of heed_problem
- * is true. */
+/* The arrays of heed_args with a float for each head, [num_heads], as X(name, used): execute reads the array when the
+ * field `used` of heed_problem is true. */
 #define HEED_HEAD_ARRAYS(X)                                                                                            \
     X(sink, has_sink)                                                                                                  \
     X(alibi_slopes, has_alibi)
