@@ -20,12 +20,10 @@ struct Name {
 
 #define HEED_NAME(value, word) {word, value},
 constexpr Name position_names[] = {HEED_POSITION_WORDS(HEED_NAME)};
+constexpr Name weight_layout_names[] = {HEED_WEIGHT_LAYOUT_WORDS(HEED_NAME)};
+constexpr Name qk_norm_names[] = {HEED_QK_NORM_WORDS(HEED_NAME)};
+constexpr Name device_names[] = {HEED_DEVICE_WORDS(HEED_NAME)};
 #undef HEED_NAME
-constexpr Name weight_layout_names[] = {
-    {"separate", HEED_WEIGHTS_SEPARATE}, {"fused", HEED_WEIGHTS_FUSED}, {"einsum", HEED_WEIGHTS_EINSUM}};
-constexpr Name qk_norm_names[] = {
-    {"none", HEED_QK_NORM_NONE}, {"model", HEED_QK_NORM_MODEL}, {"head", HEED_QK_NORM_HEAD}};
-constexpr Name device_names[] = {{"cpu", HEED_CPU}, {"cuda", HEED_CUDA}};
 
 [[noreturn]] void refuse_value(const char *field, nb::handle value, const char *allowed) {
     refuse("%s is %.200s; it must be %s", field, nb::cast<std::string>(nb::repr(value)).c_str(), allowed);

@@ -17,30 +17,13 @@ namespace nb = nanobind;
 namespace heed::python {
 namespace {
 
-// The fields of heed_layer_config besides those of HEED_LOGIT_FIELDS, struct_size and dtype.
-#define HEED_LAYER_FIELDS(X)                                                                                           \
-    X(device)                                                                                                          \
-    X(dim_in)                                                                                                          \
-    X(dim_memory)                                                                                                      \
-    X(dim_out)                                                                                                         \
-    X(num_heads)                                                                                                       \
-    X(num_kv_heads)                                                                                                    \
-    X(head_dim)                                                                                                        \
-    X(head_dim_v)                                                                                                      \
-    X(cross)                                                                                                           \
-    X(weight_layout)                                                                                                   \
-    X(position)                                                                                                        \
-    X(dropout_p)                                                                                                       \
-    X(clip_qkv)                                                                                                        \
-    X(qk_norm)                                                                                                         \
-    X(qk_norm_epsilon)                                                                                                 \
-    X(rotary_dim)                                                                                                      \
-    X(rope_interleaved)                                                                                                \
-    X(max_position)                                                                                                    \
-    X(max_batch)                                                                                                       \
-    X(max_q_len)                                                                                                       \
-    X(max_kv_len)                                                                                                      \
-    X(max_threads)
+// Does not compile when the lists lack a field of heed_layer_config.
+[[maybe_unused]] void expect_every_field(const heed_layer_config &config) {
+#define HEED_NAME(name, ...) , name
+    [[maybe_unused]] const auto &[struct_size, dtype HEED_LAYER_FIELDS(HEED_NAME) HEED_LOGIT_FIELDS(HEED_NAME)] =
+        config;
+#undef HEED_NAME
+}
 
 #define HEED_IN_CONFIG(name, ...)                                                                                      \
     {#name, kind_of(decltype(heed_layer_config::name)()), offsetof(heed_layer_config, name)},

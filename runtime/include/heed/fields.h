@@ -1,5 +1,5 @@
-/* Lists of the fields of heed_problem and of the arrays of heed_args, for programs that handle them by name: bindings,
- * files, command lines. heed.h says what each means. C99 and C++17.
+/* Lists of the fields of heed_problem and heed_layer_config and of the arrays of heed_args, for programs that handle
+ * them by name: bindings, files, command lines. heed.h says what each means. C99 and C++17.
  *
  *   #define PRINT_FIELD(name, initial, least, most, allowed) printf("%s: %s\n", #name, allowed);
  *   HEED_PROBLEM_FIELDS(PRINT_FIELD)
@@ -105,10 +105,52 @@
     X(sink, has_sink)                                                                                                  \
     X(alibi_slopes, has_alibi)
 
-/* The words for a heed_position, as X(value, word). */
+/* The other fields of heed_layer_config, as X(name), without struct_size and dtype. */
+#define HEED_LAYER_FIELDS(X)                                                                                           \
+    X(device)                                                                                                          \
+    X(dim_in)                                                                                                          \
+    X(dim_memory)                                                                                                      \
+    X(dim_out)                                                                                                         \
+    X(num_heads)                                                                                                       \
+    X(num_kv_heads)                                                                                                    \
+    X(head_dim)                                                                                                        \
+    X(head_dim_v)                                                                                                      \
+    X(cross)                                                                                                           \
+    X(weight_layout)                                                                                                   \
+    X(position)                                                                                                        \
+    X(dropout_p)                                                                                                       \
+    X(clip_qkv)                                                                                                        \
+    X(qk_norm)                                                                                                         \
+    X(qk_norm_epsilon)                                                                                                 \
+    X(rotary_dim)                                                                                                      \
+    X(rope_interleaved)                                                                                                \
+    X(max_position)                                                                                                    \
+    X(max_batch)                                                                                                       \
+    X(max_q_len)                                                                                                       \
+    X(max_kv_len)                                                                                                      \
+    X(max_threads)
+
+/* The words for a heed_position in problem.json and Python, as X(value, word). */
 #define HEED_POSITION_WORDS(X)                                                                                         \
     X(HEED_TOP_LEFT, "top_left")                                                                                       \
     X(HEED_BOTTOM_RIGHT, "bottom_right")                                                                               \
     X(HEED_EXPLICIT, "explicit")
+
+/* The words for a heed_device in Python, as X(value, word). */
+#define HEED_DEVICE_WORDS(X)                                                                                           \
+    X(HEED_CPU, "cpu")                                                                                                 \
+    X(HEED_CUDA, "cuda")
+
+/* The words for a heed_weight_layout in Python, as X(value, word). */
+#define HEED_WEIGHT_LAYOUT_WORDS(X)                                                                                    \
+    X(HEED_WEIGHTS_SEPARATE, "separate")                                                                               \
+    X(HEED_WEIGHTS_FUSED, "fused")                                                                                     \
+    X(HEED_WEIGHTS_EINSUM, "einsum")
+
+/* The words for a heed_qk_norm in Python, as X(value, word). */
+#define HEED_QK_NORM_WORDS(X)                                                                                          \
+    X(HEED_QK_NORM_NONE, "none")                                                                                       \
+    X(HEED_QK_NORM_MODEL, "model")                                                                                     \
+    X(HEED_QK_NORM_HEAD, "head")
 
 #endif
