@@ -4,6 +4,7 @@
 #include <iterator>
 #include <limits>
 
+#include "heed/fields.h"
 #include "scratch.h"
 #include "status.h"
 
@@ -23,8 +24,9 @@ heed_status add_arrays(const heed_problem &p, const heed_args &args, MemoryRange
         {p.has_kv_lens, "kv_lens", args.kv_lens, p.batch},
         {p.position == HEED_EXPLICIT, "q_offsets", args.q_offsets, p.batch},
         {p.kv_storage == HEED_KV_PAGED, "page_table", args.page_table, int64_t{p.batch} * p.max_pages_per_seq},
-        {p.has_sink, "sink", args.sink, p.num_heads},
-        {p.has_alibi, "alibi_slopes", args.alibi_slopes, p.num_heads},
+#define HEED_HEAD_ARRAY(name, used) {p.used, #name, args.name, p.num_heads},
+        HEED_HEAD_ARRAYS(HEED_HEAD_ARRAY)
+#undef HEED_HEAD_ARRAY
     };
     constexpr int64_t width = 4;  // int32 and float
     for (const auto &array : arrays) {

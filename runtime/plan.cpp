@@ -5,12 +5,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <new>
 
 #include "cpu.h"
 #include "halide_bridge.h"
+#include "heed/fields.h"
 #include "ops/op_rows.h"
 #include "plan_limits.h"
 #include "sequences.h"
@@ -146,9 +146,9 @@ heed_status heed_problem_init(heed_problem *problem) {
     if (problem == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_problem_init: problem is NULL");
     std::memset(problem, 0, sizeof(*problem));
     problem->struct_size = sizeof(*problem);
-    problem->scale = std::numeric_limits<float>::quiet_NaN();
-    problem->window_left = -1;
-    problem->window_right = -1;
+#define HEED_SET(name, initial, ...) problem->name = initial;
+    HEED_PROBLEM_FIELDS(HEED_SET)
+#undef HEED_SET
     return HEED_OK;
 }
 

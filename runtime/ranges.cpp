@@ -1,6 +1,7 @@
 #include "ranges.h"
 
 #include <cinttypes>
+#include <cmath>
 #include <cstring>
 
 #include "status.h"
@@ -96,6 +97,12 @@ bool same_layout(const View &a, const View &b) {
         if (a.extent[i] != b.extent[i] || (a.extent[i] > 1 && a.stride[i] != b.stride[i])) return false;
     }
     return true;
+}
+
+heed_status check_range(const char *name, double value, int digits, double initial, double least, double most,
+                        const char *allowed) {
+    if (std::isnan(value) ? std::isnan(initial) : value >= least && value <= most) return HEED_OK;
+    return fail(HEED_INVALID_ARGUMENT, "%s is %.*g; it must be %s", name, digits, value, allowed);
 }
 
 heed_status check_flag(const char *name, const bool *flag) {

@@ -1,6 +1,9 @@
 // The memory of one call: NULL rules, capacities, alignment, and that what is written overlaps nothing else.
 #pragma once
 
+#include <cstring>
+#include <type_traits>
+
 #include "heed/heed.h"
 #include "view.h"
 
@@ -34,6 +37,21 @@ bool same_layout(const View &a, const View &b);
 // Whether views in one allocation, b `distance` elements behind a, alternate along one dimension: each of its indices
 // holds first a part of one and then a part of the other.
 bool interleave(const View &a, const View &b, int64_t distance);
+
+// A number is in least..most, or a NaN as `initial`; else the message is "<name> is <value>; it must be <allowed>",
+// with `digits` digits of the value.
+heed_status check_range(const char *name, double value, int digits, double initial, double least, double most,
+                        const char *allowed);
+
+// The same of a field in untrusted memory with its entry of heed/fields.h: a flag is read as a byte.
+template <class T>
+heed_status check_field(const char *name, const T &field, double initial, double least, double most,
+                        const char *allowed) {
+    std::conditional_t<std::is_same_v<T, bool>, unsigned char, T> value;
+    std::memcpy(&value, &field, sizeof(field));
+    const int digits = std::is_floating_point_v<T> ? 6 : 10;
+    return check_range(name, static_cast<double>(value), digits, initial, least, most, allowed);
+}
 
 // A flag of an argument struct, as a byte: it comes from untrusted memory.
 heed_status check_flag(const char *name, const bool *flag);

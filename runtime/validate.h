@@ -14,8 +14,9 @@ struct ProblemViews {
     View q, k, v, out, lse, mask, bias, kv_scale;
 };
 
-// Copies `problem` (any struct version) into `copy` and checks, in this order: struct size, enums, flags; dims and
-// scalars; strides, spans and self-overlap (fills `views`); then what is legal but not built: UNSUPPORTED.
+// Copies `problem` (any struct version) into `copy` and checks, in this order: struct size; the range of each field,
+// see heed/fields.h; rules between fields; strides, spans and self-overlap (fills `views`); then what is legal but not
+// built: UNSUPPORTED.
 heed_status validate_problem(const heed_problem *problem, heed_problem *copy, ProblemViews *views);
 
 // The same without the last step: what every function asks of a problem, whether attention is built for it or not.

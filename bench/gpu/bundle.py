@@ -1,7 +1,7 @@
 """Packs what a bare machine with a GPU needs: bundle.py BUILD_FOLDER SANITIZER_FOLDER OUT_FOLDER.
 
 OUT_FOLDER/heed-gpu.tar.xz: bin (test programs), lib/libheed.so, sanitizer
-(compute-sanitizer), bench/gpu, manifest.json. The tool is NVIDIA's: the bundle is for runs, not for publication."""
+(compute-sanitizer), bench/gpu, the headers that it reads, manifest.json. The tool is NVIDIA's: the bundle is for runs, not for publication."""
 import json
 import lzma
 import pathlib
@@ -50,6 +50,9 @@ def stage(build, sanitizer, to):
         put(sanitizer / file, to / "sanitizer")
     for script in pathlib.Path(__file__).parent.glob("*.py"):
         put(script, to / "bench/gpu")
+    put(ROOT / "runtime/headers.py", to / "runtime")
+    for header in (ROOT / "runtime/include/heed").glob("*.h"):
+        put(header, to / "runtime/include/heed")
     rows = sorted(file.stem for file in (build / "heed_kernels.dir").glob("*.limits"))
     changed = [line[3:] for line in answer("git", "status", "--porcelain").splitlines()]
     manifest = {"commit": answer("git", "rev-parse", "HEAD"), "changed_files": len(changed), "rows": rows,

@@ -1,55 +1,39 @@
-"""libheed.so through ctypes: the structs of heed.h, types.h and ops.h, plans, execute, gradients."""
+"""libheed.so through ctypes: the structs of heed.h, types.h and ops.h as the headers declare them, plans, execute, gradients."""
 import ctypes
 import math
+import pathlib
+import sys
 from ctypes import POINTER, Structure, c_bool, c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
-CUDA = 1
-DTYPES = {"f32": 0, "f16": 1, "bf16": 2}
-I8, U8 = 3, 4
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "runtime"))
+import headers
+
+CUDA = headers.VALUES["HEED_CUDA"]
+DTYPES = {name: headers.VALUES[f"HEED_{name.upper()}"] for name in ("f32", "f16", "bf16")}
+I8, U8 = headers.VALUES["HEED_I8"], headers.VALUES["HEED_U8"]
 ELEMENT_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
-VARLEN, PAGED = 1, 2  # HEED_Q_VARLEN, HEED_KV_VARLEN; HEED_KV_PAGED
+VARLEN, PAGED = headers.VALUES["HEED_Q_VARLEN"], headers.VALUES["HEED_KV_PAGED"]  # HEED_KV_VARLEN is HEED_Q_VARLEN
+TYPES = {"bool": c_bool, "float": c_float, "int32_t": c_int32, "int64_t": c_int64, "uint32_t": c_uint32, "uint64_t": c_uint64,
+         "size_t": c_size_t, **dict.fromkeys(headers.ENUMS, c_int32)}
 
 
-class Layout(Structure):
-    _fields_ = [("stride", c_int64 * 4)]
+def structure(name):
+    """A class with the fields of the struct; later structs may have fields of it."""
+    def type_of(field):
+        if field.is_pointer:
+            return c_char_p if field.type == "const char" else c_void_p
+        kind = TYPES[field.type]
+        return kind * (headers.VALUES.get(field.count) or int(field.count)) if field.count else kind
+
+    TYPES[name] = type(name, (Structure,), {"_fields_": [(field.name, type_of(field)) for field in headers.struct(name)]})
+    return TYPES[name]
 
 
-class Tensor(Structure):
-    _fields_ = [("data", c_void_p), ("size", c_int64), ("dtype", c_int32)]
-
-
-class Problem(Structure):
-    _fields_ = [
-        ("struct_size", c_uint32), ("device", c_int32), ("dtype", c_int32), ("kv_dtype", c_int32),
-        ("batch", c_int32), ("num_heads", c_int32), ("num_kv_heads", c_int32), ("head_dim", c_int32),
-        ("head_dim_v", c_int32), ("max_q_len", c_int32), ("max_kv_len", c_int32), ("total_q", c_int32),
-        ("total_kv", c_int32), ("num_pages", c_int32), ("page_size", c_int32), ("max_pages_per_seq", c_int32),
-        ("position", c_int32), ("causal", c_bool), ("window_left", c_int32), ("window_right", c_int32),
-        ("scale", c_float), ("softcap", c_float), ("q_storage", c_int32), ("kv_storage", c_int32),
-        ("has_mask", c_bool), ("mask_true_hides", c_bool), ("has_bias", c_bool), ("has_sink", c_bool),
-        ("has_alibi", c_bool), ("alibi_symmetric", c_bool), ("has_kv_lens", c_bool), ("want_lse", c_bool),
-        ("batch_invariant", c_bool), ("metadata_on_device", c_bool),
-        ("dropout_p", c_float), ("num_splits", c_int32), ("max_threads", c_int32), ("bias_dtype", c_int32),
-        ("q_layout", Layout), ("k_layout", Layout), ("v_layout", Layout), ("out_layout", Layout),
-        ("lse_layout", Layout), ("mask_shape", c_int32 * 4), ("bias_shape", c_int32 * 4), ("mask_layout", Layout),
-        ("bias_layout", Layout), ("cuda_capability", c_int32), ("score_mod", c_char_p),
-    ]
-
-
-class Args(Structure):
-    _fields_ = [
-        ("struct_size", c_uint32), ("num_threads", c_int32), ("q", Tensor), ("k", Tensor), ("v", Tensor),
-        ("out", Tensor), ("lse", Tensor), ("mask", Tensor), ("bias", Tensor), ("k_scale", Tensor), ("v_scale", Tensor),
-        ("cu_seqlens_q", c_void_p), ("cu_seqlens_kv", c_void_p), ("kv_lens", c_void_p), ("q_offsets", c_void_p),
-        ("page_table", c_void_p), ("sink", c_void_p), ("alibi_slopes", c_void_p), ("dropout_seed", c_uint64),
-        ("dropout_offset", c_uint64), ("score_buffers", Tensor * 4), ("workspace", c_void_p), ("workspace_bytes", c_size_t), ("pool", c_void_p),
-        ("stream", c_void_p), ("device_status", c_void_p),
-    ]
-
-
-class Gradients(Structure):
-    _fields_ = [("struct_size", c_uint32), ("dout", Tensor), ("dq", Tensor), ("dk", Tensor), ("dv", Tensor),
-                ("dbias", Tensor), ("dsink", Tensor)]
+Layout = structure("heed_layout")
+Tensor = structure("heed_tensor")
+Problem = structure("heed_problem")
+Args = structure("heed_args")
+Gradients = structure("heed_gradients")
 
 
 class HeedError(Exception):

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <type_traits>
 
 #include "case_arrays.h"
+#include "heed/fields.h"
 
 namespace heed_cli {
 namespace {
@@ -50,8 +52,9 @@ heed_args make_args(const Case &c, Array &out, Array &lse) {
     const auto view = [&](const char *name, heed_dtype dtype) {
         return c.has(name) ? view_of(c.arrays.at(name), dtype) : heed_tensor{nullptr, 0, dtype};
     };
-    const auto int32s = [&](const char *name) { return c.has(name) ? c.arrays.at(name).as<int32_t>() : nullptr; };
-    const auto floats = [&](const char *name) { return c.has(name) ? c.arrays.at(name).as<float>() : nullptr; };
+    const auto set = [&](const char *name, auto *pointer) {
+        if (c.has(name)) *pointer = c.arrays.at(name).as<std::remove_reference_t<decltype(**pointer)>>();
+    };
     heed_args args;
     heed_args_init(&args);
     args.q = view("q", p.dtype);
@@ -63,13 +66,10 @@ heed_args make_args(const Case &c, Array &out, Array &lse) {
     args.v_scale = view_of(c.v_scale, HEED_F32);
     args.out = view_of(out, p.dtype);
     args.lse = view_of(lse, HEED_F32);
-    args.cu_seqlens_q = int32s("cu_seqlens_q");
-    args.cu_seqlens_kv = int32s("cu_seqlens_kv");
-    args.kv_lens = int32s("kv_lens");
-    args.q_offsets = int32s("q_offsets");
-    args.page_table = int32s("page_table");
-    args.sink = floats("sink");
-    args.alibi_slopes = floats("alibi_slopes");
+#define HEED_SET(name, ...) set(#name, &args.name);
+    HEED_METADATA_ARRAYS(HEED_SET)
+    HEED_HEAD_ARRAYS(HEED_SET)
+#undef HEED_SET
     args.dropout_seed = c.dropout_seed;
     args.dropout_offset = c.dropout_offset;
     return args;

@@ -5,15 +5,17 @@
 
 #include "case_arrays.h"
 #include "case_call.h"
+#include "heed/fields.h"
 #include "invalid_input.h"
 #include "problem_json.h"
 
 namespace heed_cli {
 namespace {
 
-constexpr const char *optional_names[] = {"mask",         "bias",          "kv_lens",    "q_offsets",
-                                          "cu_seqlens_q", "cu_seqlens_kv", "page_table", "sink",
-                                          "alibi_slopes", "k_scale",       "v_scale"};
+#define HEED_NAME(name, ...) #name,
+constexpr const char *optional_names[] = {"mask", "bias", "k_scale", "v_scale",
+                                          HEED_METADATA_ARRAYS(HEED_NAME) HEED_HEAD_ARRAYS(HEED_NAME)};
+#undef HEED_NAME
 
 const Array &require(const Case &c, const std::string &name, const std::string &reason) {
     const auto found = c.arrays.find(name);
@@ -182,8 +184,9 @@ void read_features(Case &c) {
         return true;
     };
     p.has_kv_lens = rows("kv_lens", ElementType::i32, p.batch);
-    p.has_sink = rows("sink", ElementType::f32, p.num_heads);
-    p.has_alibi = rows("alibi_slopes", ElementType::f32, p.num_heads);
+#define HEED_READ(name, used) p.used = rows(#name, ElementType::f32, p.num_heads);
+    HEED_HEAD_ARRAYS(HEED_READ)
+#undef HEED_READ
     if (p.position == HEED_EXPLICIT) {
         require(c, "q_offsets", "position \"explicit\" needs it");
         rows("q_offsets", ElementType::i32, p.batch);

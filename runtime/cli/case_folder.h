@@ -1,9 +1,8 @@
 // A case folder: problem.json beside one .npy file per tensor. The meaning of its keys is that of heed_problem.
 //
 // {"dtype": "f32", "kv_dtype": null, "layout": {"q": "bshd", "k": "bshd", "v": "bshd", "out": "bshd"},
-//  "position": "top_left", "causal": false, "window_left": -1, "window_right": -1, "scale": null, "softcap": 0,
-//  "mask_true_hides": false, "alibi_symmetric": false, "q_storage": "dense", "kv_storage": "contiguous",
-//  "max_q_len": null, "dropout": {"p": 0, "seed": 0, "offset": 0}, "num_splits": 0, "batch_invariant": false}
+//  "q_storage": "dense", "kv_storage": "contiguous", "max_q_len": null, "dropout": {"p": 0, "seed": 0, "offset": 0}}
+// and the fields of HEED_CALL_FIELDS and HEED_LOGIT_FIELDS (heed/fields.h); null is a NaN, positions are words.
 //
 // These are the defaults. Dimensions come from the arrays. A layout names the axes of the array in order: batch,
 // sequence position, head, dim; varlen tensors have no b, it is skipped; of paged ones b is the page, s the place in

@@ -7,6 +7,7 @@
 
 #include "case_call.h"
 #include "device.h"
+#include "heed/fields.h"
 #include "heed/heed.hpp"
 #include "invalid_input.h"
 
@@ -49,7 +50,9 @@ double run_on_cuda(const Case &c, const heed::Plan &plan, int32_t repeat, Execut
     expect_device(execution->kernel);
     const heed_test::CudaDevice &device = heed_test::CudaDevice::get();
     heed_test::DeviceMirror mirror;
-    for (const char *name : {"q", "k", "v", "mask", "bias", "sink", "alibi_slopes"}) {  // metadata is the host's
+#define HEED_NAME(name, ...) , #name
+    for (const char *name : { "q", "k", "v", "mask", "bias" HEED_HEAD_ARRAYS(HEED_NAME) }) {  // metadata is the host's
+#undef HEED_NAME
         if (c.has(name)) add(&mirror, c.arrays.at(name));
     }
     add(&mirror, c.k_scale);

@@ -6,6 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "heed/fields.h"
 #include "invalid_input.h"
 
 namespace heed_cli {
@@ -21,8 +22,9 @@ struct Word {
 
 constexpr Word<heed_dtype> dtypes[] = {{"f32", HEED_F32}, {"f16", HEED_F16}, {"bf16", HEED_BF16}};
 constexpr Word<heed_dtype> kv_dtypes[] = {{"f32", HEED_F32}, {"f16", HEED_F16}, {"bf16", HEED_BF16}, {"i8", HEED_I8}};
-constexpr Word<heed_position> positions[] = {
-    {"top_left", HEED_TOP_LEFT}, {"bottom_right", HEED_BOTTOM_RIGHT}, {"explicit", HEED_EXPLICIT}};
+#define HEED_WORD(value, word) {word, value},
+constexpr Word<heed_position> positions[] = {HEED_POSITION_WORDS(HEED_WORD)};
+#undef HEED_WORD
 constexpr Word<heed_q_storage> q_storages[] = {{"dense", HEED_Q_DENSE}, {"varlen", HEED_Q_VARLEN}};
 constexpr Word<heed_kv_storage> kv_storages[] = {
     {"contiguous", HEED_KV_CONTIGUOUS}, {"varlen", HEED_KV_VARLEN}, {"paged", HEED_KV_PAGED}};
@@ -67,8 +69,10 @@ public:
         }
     }
 
-    void take(const std::string &key, float &value, bool null_allowed = false) {
+    // null is a NaN, where that is the value before.
+    void take(const std::string &key, float &value) {
         const json *found = find(key);
+        const bool null_allowed = std::isnan(value);
         if (found == nullptr || (null_allowed && found->is_null())) return;
         if (!found->is_number() || std::fabs(found->get<double>()) > std::numeric_limits<float>::max()) {
             fail(key, *found, null_allowed ? "null or a finite number" : "a finite number");
@@ -90,6 +94,8 @@ public:
         }
         fail(key, *found, "one of " + allowed);
     }
+
+    void take(const std::string &key, heed_position &value) { take(key, positions, value); }
 
     void take_layout(const std::string &key, std::string &axes) {
         const json *found = find(key);
@@ -140,6 +146,11 @@ const char *word_of(const Word<T> (&words)[n], T value) {
     throw InvalidInput("the case has a value that problem.json has no word for");
 }
 
+json json_of(bool value) { return value; }
+json json_of(int32_t value) { return value; }
+json json_of(float value) { return std::isnan(value) ? json(nullptr) : json(value); }
+json json_of(heed_position value) { return word_of(positions, value); }
+
 }  // namespace
 
 Case read_problem_json(const std::filesystem::path &path) {
@@ -160,14 +171,10 @@ Case read_problem_json(const std::filesystem::path &path) {
         layout.take_layout("out", c.layouts.out);
         layout.finish();
     }
-    fields.take("position", positions, p.position);
-    fields.take("causal", p.causal);
-    fields.take("window_left", p.window_left);
-    fields.take("window_right", p.window_right);
-    fields.take("scale", p.scale, true);
-    fields.take("softcap", p.softcap);
-    fields.take("mask_true_hides", p.mask_true_hides);
-    fields.take("alibi_symmetric", p.alibi_symmetric);
+#define HEED_TAKE(name, ...) fields.take(#name, p.name);
+    HEED_CALL_FIELDS(HEED_TAKE)
+    HEED_LOGIT_FIELDS(HEED_TAKE)
+#undef HEED_TAKE
     fields.take("q_storage", q_storages, p.q_storage);
     fields.take("kv_storage", kv_storages, p.kv_storage);
     fields.take("max_q_len", p.max_q_len, true);
@@ -178,8 +185,6 @@ Case read_problem_json(const std::filesystem::path &path) {
         dropout.take("offset", c.dropout_offset);
         dropout.finish();
     }
-    fields.take("num_splits", p.num_splits);
-    fields.take("batch_invariant", p.batch_invariant);
     fields.finish();
     return c;
 }
@@ -190,22 +195,15 @@ void write_problem_json(const std::filesystem::path &path, const Case &c) {
         {"dtype", word_of(dtypes, p.dtype)},
         {"kv_dtype", word_of(kv_dtypes, p.kv_dtype)},
         {"layout", {{"q", c.layouts.q}, {"k", c.layouts.k}, {"v", c.layouts.v}, {"out", c.layouts.out}}},
-        {"position", word_of(positions, p.position)},
-        {"causal", p.causal},
-        {"window_left", p.window_left},
-        {"window_right", p.window_right},
-        {"scale", nullptr},
-        {"softcap", p.softcap},
-        {"mask_true_hides", p.mask_true_hides},
-        {"alibi_symmetric", p.alibi_symmetric},
         {"q_storage", word_of(q_storages, p.q_storage)},
         {"kv_storage", word_of(kv_storages, p.kv_storage)},
         {"max_q_len", nullptr},
         {"dropout", {{"p", p.dropout_p}, {"seed", c.dropout_seed}, {"offset", c.dropout_offset}}},
-        {"num_splits", p.num_splits},
-        {"batch_invariant", p.batch_invariant},
     };
-    if (!std::isnan(p.scale)) root["scale"] = p.scale;
+#define HEED_WRITE(name, ...) root[#name] = json_of(p.name);
+    HEED_CALL_FIELDS(HEED_WRITE)
+    HEED_LOGIT_FIELDS(HEED_WRITE)
+#undef HEED_WRITE
     if (p.q_storage == HEED_Q_VARLEN) root["max_q_len"] = p.max_q_len;
     std::ofstream out(path, std::ios::trunc);
     out << root.dump(1) << '\n';

@@ -107,11 +107,9 @@ void copy_lengths(const Case &c, Attention &a) {
 
 void copy_score_forms(const Case &c, Attention &a) {
     const heed_problem &p = c.problem;
-    a.softcap = p.softcap;
-    a.sink = values_of<float>(c, "sink");
-    a.alibi_slopes = values_of<float>(c, "alibi_slopes");
-    a.alibi_symmetric = p.alibi_symmetric;
-    a.mask_true_hides = p.mask_true_hides;
+#define HEED_READ(name, ...) a.name = values_of<float>(c, #name);
+    HEED_HEAD_ARRAYS(HEED_READ)
+#undef HEED_READ
     a.dropout_p = p.dropout_p;
     a.dropout_seed = c.dropout_seed;
     a.dropout_offset = c.dropout_offset;
@@ -141,10 +139,7 @@ Attention attention_of(const Case &c) {
     a.dtype = p.dtype;
     a.int8_kv = p.kv_dtype == HEED_I8;
     a.position = p.position;
-    a.causal = p.causal;
-    a.window_left = p.window_left;
-    a.window_right = p.window_right;
-    a.scale = p.scale;
+    heed_test::copy_logit_fields(p, &a);
     a.q_offsets = values_of<int32_t>(c, "q_offsets");
     copy_score_forms(c, a);
     const Placement q = place_queries(c, a), kv = place_keys(c, a);

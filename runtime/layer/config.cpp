@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "cpu.h"
+#include "heed/fields.h"
 #include "layer/layer.h"
 #include "ranges.h"
 #include "validate.h"
@@ -14,10 +14,16 @@ namespace {
 
 heed_status check_flags(const heed_layer_config &c) {
     heed_status status = check_flag("cross", &c.cross);
-    if (!status) status = check_flag("causal", &c.causal);
-    if (!status) status = check_flag("mask_true_hides", &c.mask_true_hides);
-    if (!status) status = check_flag("alibi_symmetric", &c.alibi_symmetric);
     return status ? status : check_flag("rope_interleaved", &c.rope_interleaved);
+}
+
+heed_status check_logit_fields(const heed_layer_config &c) {
+    heed_status status = HEED_OK;
+#define HEED_CHECK(name, ...)                                                                                          \
+    if (!status) status = check_field(#name, c.name, __VA_ARGS__);
+    HEED_LOGIT_FIELDS(HEED_CHECK)
+#undef HEED_CHECK
+    return status;
 }
 
 heed_status check_heads(heed_layer_config *c) {
@@ -107,11 +113,9 @@ void init_problem(const heed_layer_config &c, heed_problem *p) {
     p->head_dim_v = c.head_dim_v;
     p->max_q_len = c.max_q_len;
     p->max_kv_len = c.max_kv_len;
-    p->causal = c.causal;
-    p->window_left = c.window_left;
-    p->window_right = c.window_right;
-    p->scale = c.scale;
-    p->softcap = c.softcap;
+#define HEED_COPY(name, ...) p->name = c.name;
+    HEED_LOGIT_FIELDS(HEED_COPY)
+#undef HEED_COPY
     p->max_threads = c.max_threads;
 }
 
@@ -119,6 +123,7 @@ heed_status resolve_config(const heed_layer_config &config, heed_layer_config *c
     heed_status status =
         check_struct_size("heed_layer_config", config.struct_size, sizeof(heed_layer_config), "heed_layer_config_init");
     if (!status) status = check_flags(config);
+    if (!status) status = check_logit_fields(config);
     if (status) return status;
     std::memcpy(c, &config, sizeof(config));
     status = check_float_dtype("dtype", c->dtype);
@@ -136,9 +141,9 @@ extern "C" heed_status heed_layer_config_init(heed_layer_config *config) {
     if (config == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_layer_config_init: config is NULL");
     std::memset(config, 0, sizeof(*config));
     config->struct_size = sizeof(*config);
-    config->scale = std::numeric_limits<float>::quiet_NaN();
-    config->window_left = -1;
-    config->window_right = -1;
+#define HEED_SET(name, initial, ...) config->name = initial;
+    HEED_LOGIT_FIELDS(HEED_SET)
+#undef HEED_SET
     config->position = HEED_BOTTOM_RIGHT;
     config->qk_norm_epsilon = 1e-5f;
     return HEED_OK;

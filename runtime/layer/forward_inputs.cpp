@@ -34,7 +34,6 @@ void set_scores(const Forward &f, heed_problem *p) {
     const bool padding = a.key_padding.data != nullptr, mask = a.mask.data != nullptr, bias = a.bias.data != nullptr;
     const int32_t per_key[4] = {0, 1, 1, 0};
     p->has_mask = mask || padding;
-    p->mask_true_hides = f.config().mask_true_hides;
     p->has_bias = bias || (mask && padding);
     if (mask) {
         std::copy_n(a.mask_shape, 4, p->mask_shape);
@@ -123,7 +122,6 @@ heed_status make_plan(Forward *f) {
     p.max_kv_len = f->longest;
     p.has_sink = !f->layer.sink.empty();
     p.has_alibi = !f->layer.alibi_slopes.empty();
-    p.alibi_symmetric = c.alibi_symmetric;
     p.has_kv_lens = a.kv_lens != nullptr || (!c.cross && a.q_lens != nullptr);
     p.want_lse = f->wants_lse;
     p.dropout_p = a.training ? c.dropout_p : 0;

@@ -7,6 +7,7 @@
 
 #include "errors.h"
 #include "fields.h"
+#include "heed/fields.h"
 
 namespace nb = nanobind;
 
@@ -16,26 +17,13 @@ namespace {
 constexpr size_t in_problem(size_t offset) { return offsetof(AttentionCall::Settings, problem) + offset; }
 constexpr size_t in_args(size_t offset) { return offsetof(AttentionCall::Settings, args) + offset; }
 
-constexpr Field setting_fields[] = {
-    {"position", Kind::position, in_problem(offsetof(heed_problem, position))},
-    {"causal", Kind::boolean, in_problem(offsetof(heed_problem, causal))},
-    {"window_left", Kind::int32, in_problem(offsetof(heed_problem, window_left))},
-    {"window_right", Kind::int32, in_problem(offsetof(heed_problem, window_right))},
-    {"scale", Kind::real, in_problem(offsetof(heed_problem, scale))},
-    {"softcap", Kind::real, in_problem(offsetof(heed_problem, softcap))},
-    {"mask_true_hides", Kind::boolean, in_problem(offsetof(heed_problem, mask_true_hides))},
-    {"alibi_symmetric", Kind::boolean, in_problem(offsetof(heed_problem, alibi_symmetric))},
-    {"batch_invariant", Kind::boolean, in_problem(offsetof(heed_problem, batch_invariant))},
-    {"dropout_p", Kind::real, in_problem(offsetof(heed_problem, dropout_p))},
-    {"num_splits", Kind::int32, in_problem(offsetof(heed_problem, num_splits))},
-    {"max_threads", Kind::int32, in_problem(offsetof(heed_problem, max_threads))},
-    {"cuda_capability", Kind::int32, in_problem(offsetof(heed_problem, cuda_capability))},
-    {"max_q_len", Kind::int32, in_problem(offsetof(heed_problem, max_q_len))},
-    {"max_kv_len", Kind::int32, in_problem(offsetof(heed_problem, max_kv_len))},
-    {"score_mod", Kind::text, in_problem(offsetof(heed_problem, score_mod))},
-    {"dropout_seed", Kind::uint64, in_args(offsetof(heed_args, dropout_seed))},
-    {"dropout_offset", Kind::uint64, in_args(offsetof(heed_args, dropout_offset))},
-};
+#define HEED_IN_PROBLEM(name, ...)                                                                                     \
+    {#name, kind_of(decltype(heed_problem::name)()), in_problem(offsetof(heed_problem, name))},
+#define HEED_IN_ARGS(name) {#name, kind_of(decltype(heed_args::name)()), in_args(offsetof(heed_args, name))},
+constexpr Field setting_fields[] = {HEED_NAMED_FIELDS(HEED_IN_PROBLEM) HEED_IN_PROBLEM(score_mod)
+                                        HEED_IN_ARGS(dropout_seed) HEED_IN_ARGS(dropout_offset)};
+#undef HEED_IN_PROBLEM
+#undef HEED_IN_ARGS
 
 struct Metadata {
     const char *name, *axes;
@@ -43,13 +31,9 @@ struct Metadata {
     const int32_t *heed_args::*pointer;
 };
 
-constexpr Metadata metadata[] = {
-    {"cu_seqlens_q", "[batch + 1]", 1, &heed_args::cu_seqlens_q},
-    {"cu_seqlens_kv", "[batch + 1]", 1, &heed_args::cu_seqlens_kv},
-    {"kv_lens", "[batch]", 1, &heed_args::kv_lens},
-    {"q_offsets", "[batch]", 1, &heed_args::q_offsets},
-    {"page_table", "[batch, max_pages_per_seq]", 2, &heed_args::page_table},
-};
+#define HEED_ROW(name, rank, axes) {#name, axes, rank, &heed_args::name},
+constexpr Metadata metadata[] = {HEED_METADATA_ARRAYS(HEED_ROW)};
+#undef HEED_ROW
 
 bool is_metadata(const Array &array) {
     return std::any_of(std::begin(metadata), std::end(metadata),
@@ -212,10 +196,11 @@ void AttentionCall::set_scores() {
         refuse("bias has elements of %s; they must be float32, or %s, as q's", dtype_name(p.bias_dtype),
                dtype_name(p.dtype));
     }
-    args.sink = find_per_head("sink");
-    args.alibi_slopes = find_per_head("alibi_slopes");
-    p.has_sink = find("sink") != nullptr;
-    p.has_alibi = find("alibi_slopes") != nullptr;
+#define HEED_FIND(name, used)                                                                                          \
+    args.name = find_per_head(#name);                                                                                  \
+    p.used = find(#name) != nullptr;
+    HEED_HEAD_ARRAYS(HEED_FIND)
+#undef HEED_FIND
     if (p.score_mod != nullptr) set_score_buffers();
 }
 

@@ -9,10 +9,10 @@ namespace heed::python {
 
 class AttentionCall {
 public:
-    // `arrays`: q, k, v and what else there is of out, lse, mask, bias, k_scale, v_scale, sink, alibi_slopes,
-    // score_buffers[n], metadata, device_status and workspace. `fields`: fields of heed_problem and the dropout's seed
-    // and offset. Shapes must fit together; all that one struct alone can tell is left to heed_plan_create and
-    // heed_execute.
+    // `arrays`: q, k, v and what else there is of out, lse, mask, bias, k_scale, v_scale, score_buffers[n],
+    // device_status, workspace, HEED_METADATA_ARRAYS and HEED_HEAD_ARRAYS. `fields`: fields of heed_problem and the
+    // dropout's seed and offset. Shapes must fit together; all that one struct alone can tell is left to
+    // heed_plan_create and heed_execute.
     AttentionCall(const nanobind::dict &arrays, const nanobind::dict &fields);
 
     const Array *find(const char *name) const;  // NULL when not given

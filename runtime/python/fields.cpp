@@ -6,6 +6,7 @@
 #include <nanobind/stl/string.h>
 
 #include "errors.h"
+#include "heed/fields.h"
 
 namespace nb = nanobind;
 
@@ -17,13 +18,12 @@ struct Name {
     int32_t value;
 };
 
-constexpr Name position_names[] = {
-    {"top_left", HEED_TOP_LEFT}, {"bottom_right", HEED_BOTTOM_RIGHT}, {"explicit", HEED_EXPLICIT}};
-constexpr Name weight_layout_names[] = {
-    {"separate", HEED_WEIGHTS_SEPARATE}, {"fused", HEED_WEIGHTS_FUSED}, {"einsum", HEED_WEIGHTS_EINSUM}};
-constexpr Name qk_norm_names[] = {
-    {"none", HEED_QK_NORM_NONE}, {"model", HEED_QK_NORM_MODEL}, {"head", HEED_QK_NORM_HEAD}};
-constexpr Name device_names[] = {{"cpu", HEED_CPU}, {"cuda", HEED_CUDA}};
+#define HEED_NAME(value, word) {word, value},
+constexpr Name position_names[] = {HEED_POSITION_WORDS(HEED_NAME)};
+constexpr Name weight_layout_names[] = {HEED_WEIGHT_LAYOUT_WORDS(HEED_NAME)};
+constexpr Name qk_norm_names[] = {HEED_QK_NORM_WORDS(HEED_NAME)};
+constexpr Name device_names[] = {HEED_DEVICE_WORDS(HEED_NAME)};
+#undef HEED_NAME
 
 [[noreturn]] void refuse_value(const char *field, nb::handle value, const char *allowed) {
     refuse("%s is %.200s; it must be %s", field, nb::cast<std::string>(nb::repr(value)).c_str(), allowed);

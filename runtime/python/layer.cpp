@@ -10,43 +10,25 @@
 #include "errors.h"
 #include "execution.h"
 #include "fields.h"
+#include "heed/fields.h"
 
 namespace nb = nanobind;
 
 namespace heed::python {
 namespace {
 
-constexpr Field config_fields[] = {
-    {"device", Kind::device, offsetof(heed_layer_config, device)},
-    {"dim_in", Kind::int32, offsetof(heed_layer_config, dim_in)},
-    {"dim_memory", Kind::int32, offsetof(heed_layer_config, dim_memory)},
-    {"dim_out", Kind::int32, offsetof(heed_layer_config, dim_out)},
-    {"num_heads", Kind::int32, offsetof(heed_layer_config, num_heads)},
-    {"num_kv_heads", Kind::int32, offsetof(heed_layer_config, num_kv_heads)},
-    {"head_dim", Kind::int32, offsetof(heed_layer_config, head_dim)},
-    {"head_dim_v", Kind::int32, offsetof(heed_layer_config, head_dim_v)},
-    {"cross", Kind::boolean, offsetof(heed_layer_config, cross)},
-    {"weight_layout", Kind::weight_layout, offsetof(heed_layer_config, weight_layout)},
-    {"scale", Kind::real, offsetof(heed_layer_config, scale)},
-    {"softcap", Kind::real, offsetof(heed_layer_config, softcap)},
-    {"position", Kind::position, offsetof(heed_layer_config, position)},
-    {"causal", Kind::boolean, offsetof(heed_layer_config, causal)},
-    {"window_left", Kind::int32, offsetof(heed_layer_config, window_left)},
-    {"window_right", Kind::int32, offsetof(heed_layer_config, window_right)},
-    {"mask_true_hides", Kind::boolean, offsetof(heed_layer_config, mask_true_hides)},
-    {"alibi_symmetric", Kind::boolean, offsetof(heed_layer_config, alibi_symmetric)},
-    {"dropout_p", Kind::real, offsetof(heed_layer_config, dropout_p)},
-    {"clip_qkv", Kind::real, offsetof(heed_layer_config, clip_qkv)},
-    {"qk_norm", Kind::qk_norm, offsetof(heed_layer_config, qk_norm)},
-    {"qk_norm_epsilon", Kind::real, offsetof(heed_layer_config, qk_norm_epsilon)},
-    {"rotary_dim", Kind::int32, offsetof(heed_layer_config, rotary_dim)},
-    {"rope_interleaved", Kind::boolean, offsetof(heed_layer_config, rope_interleaved)},
-    {"max_position", Kind::int32, offsetof(heed_layer_config, max_position)},
-    {"max_batch", Kind::int32, offsetof(heed_layer_config, max_batch)},
-    {"max_q_len", Kind::int32, offsetof(heed_layer_config, max_q_len)},
-    {"max_kv_len", Kind::int32, offsetof(heed_layer_config, max_kv_len)},
-    {"max_threads", Kind::int32, offsetof(heed_layer_config, max_threads)},
-};
+// Does not compile when the lists lack a field of heed_layer_config.
+[[maybe_unused]] void expect_every_field(const heed_layer_config &config) {
+#define HEED_NAME(name, ...) , name
+    [[maybe_unused]] const auto &[struct_size, dtype HEED_LAYER_FIELDS(HEED_NAME) HEED_LOGIT_FIELDS(HEED_NAME)] =
+        config;
+#undef HEED_NAME
+}
+
+#define HEED_IN_CONFIG(name, ...)                                                                                      \
+    {#name, kind_of(decltype(heed_layer_config::name)()), offsetof(heed_layer_config, name)},
+constexpr Field config_fields[] = {HEED_LAYER_FIELDS(HEED_IN_CONFIG) HEED_LOGIT_FIELDS(HEED_IN_CONFIG)};
+#undef HEED_IN_CONFIG
 
 constexpr Field call_fields[] = {
     {"training", Kind::boolean, offsetof(heed_layer_args, training)},

@@ -226,13 +226,15 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Dropped);
 
 class Sloped : public Modified {
 protected:
-    Attention sloped(int32_t q_len, int32_t kv_len) const {
+    Attention sloped(int32_t q_len, int32_t kv_len, bool symmetric = false) const {
         Shape many = shape(q_len, kv_len);
         many.num_heads = 12;
         many.num_kv_heads = 4;
         Attention a = row().attention(many, Data::normal, 57);
         a.position = HEED_BOTTOM_RIGHT;
-        for (int32_t h = 0; h < 12; h++) a.alibi_slopes.push_back(std::exp2(-8.0f * static_cast<float>(h + 1) / 12));
+        std::vector<float> slopes;
+        for (int32_t h = 0; h < 12; h++) slopes.push_back(std::exp2(-8.0f * static_cast<float>(h + 1) / 12));
+        add_alibi(&a, slopes, symmetric);
         return a;
     }
 };
@@ -240,9 +242,8 @@ protected:
 TEST_P(Sloped, Case13_AlibiIsUsed) {
     Attention a = causal(5, block() + 9), sloped = a, symmetric = a;
     a.causal = sloped.causal = symmetric.causal = false;
-    sloped.alibi_slopes.assign(4, 0.25f);
-    symmetric.alibi_slopes = sloped.alibi_slopes;
-    symmetric.alibi_symmetric = true;
+    add_alibi(&sloped, std::vector<float>(4, 0.25f));
+    add_alibi(&symmetric, sloped.alibi_slopes, true);
     a.position = sloped.position = symmetric.position = HEED_EXPLICIT;
     a.q_offsets = sloped.q_offsets = symmetric.q_offsets = {5, 9};
     expect_separate({a, sloped, symmetric});
@@ -253,8 +254,7 @@ TEST_P(Sloped, Case57_TwelveHeadsFromTheBottomRight) {
     for (const auto &[q_len, kv_len] : some(lengths)) {
         for (const bool symmetric : {false, true}) {
             for (const bool is_causal : {false, true}) {
-                Attention a = sloped(q_len, kv_len);
-                a.alibi_symmetric = symmetric;
+                Attention a = sloped(q_len, kv_len, symmetric);
                 a.causal = is_causal;
                 expect_correct(a, options(), {false, true});
             }

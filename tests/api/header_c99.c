@@ -1,5 +1,5 @@
-/* heed.h is C99: this file is compiled with -std=c99 -pedantic. */
-#include <heed/heed.h>
+/* The headers are C99: this file is compiled with -std=c99 -pedantic. */
+#include <heed/fields.h>
 
 /* Runs attention over one key from C; returns the status. */
 heed_status run_from_c(float *out);
@@ -14,6 +14,9 @@ heed_status run_from_c(float *out) {
     heed_args args;
     heed_plan *plan = NULL;
     heed_status status = heed_problem_init(&problem);
+#define HEED_SET(name, initial, least, most, allowed) problem.name = initial;
+    HEED_PROBLEM_FIELDS(HEED_SET)
+#undef HEED_SET
     problem.batch = problem.num_heads = problem.num_kv_heads = problem.max_q_len = problem.max_kv_len = 1;
     problem.head_dim = problem.head_dim_v = 4;
     problem.max_threads = 1;

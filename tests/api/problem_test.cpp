@@ -4,10 +4,14 @@
 #include <limits>
 
 #include "fixture.h"
+#include "heed/fields.h"
 
 namespace {
 
+using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 class Problem : public ApiTest {
 protected:
@@ -111,17 +115,47 @@ TEST_F(Problem, IllegalStorageCombinations) {
 }
 
 TEST_F(Problem, NegativeCounts) {
-    int32_t heed_problem::*const counts[] = {
-        &heed_problem::batch,      &heed_problem::num_heads, &heed_problem::num_kv_heads, &heed_problem::head_dim,
-        &heed_problem::head_dim_v, &heed_problem::max_q_len, &heed_problem::max_kv_len,   &heed_problem::total_q,
-        &heed_problem::num_splits, &heed_problem::num_pages, &heed_problem::max_threads};
-    for (int32_t heed_problem::*count : counts) {
+    const std::pair<int32_t heed_problem::*, const char *> counts[] = {
+        {&heed_problem::batch, "0..2147483647"},     {&heed_problem::num_heads, "0..2147483647"},
+        {&heed_problem::max_q_len, "0..2147483647"}, {&heed_problem::max_kv_len, "0..2147483647"},
+        {&heed_problem::total_q, "0..2147483647"},   {&heed_problem::num_pages, "0..2147483647"},
+        {&heed_problem::head_dim, "1..640"},         {&heed_problem::head_dim_v, "1..640"},
+        {&heed_problem::max_threads, "0..1024"},     {&heed_problem::num_splits, "0..2147483647"},
+        {&heed_problem::num_kv_heads, "at least 1"}};
+    for (const auto &[count, allowed] : counts) {
         for (int32_t value : {-1, std::numeric_limits<int32_t>::min()}) {
             problem = make_problem(2, 8, 16);
             problem.*count = value;
-            expect(HEED_INVALID_ARGUMENT, " is " + std::to_string(value) + "; it must be 0..2147483647");
+            expect(HEED_INVALID_ARGUMENT, " is " + std::to_string(value) + "; it must be " + allowed);
         }
     }
+}
+
+// Sets a field to a number, which its type may be too small for.
+template <class T>
+bool set_field(T *field, double number) {
+    using Held =
+        std::conditional_t<std::is_enum_v<T>, int32_t, std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>>;
+    using Limits = std::numeric_limits<Held>;
+    if (!Limits::has_infinity && (number < double{Limits::lowest()} || number > double{Limits::max()})) return false;
+    const auto value = static_cast<Held>(number);
+    std::memcpy(static_cast<void *>(field), &value, sizeof(value));
+    return true;
+}
+
+TEST_F(Problem, EveryFieldIsInItsRange) {
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    const auto expect_refusal = [&](const char *name, auto heed_problem::*field, double number, const char *allowed) {
+        problem = make_problem(2, 8, 16);
+        if (!set_field(&(problem.*field), number)) return;
+        make_plan(problem, HEED_INVALID_ARGUMENT);
+        EXPECT_THAT(heed_last_error(), AllOf(StartsWith(std::string(name) + " is "), EndsWith(allowed)));
+    };
+#define HEED_REFUSE(name, initial, least, most, allowed)                                                               \
+    expect_refusal(#name, &heed_problem::name, least == -FLT_MAX ? -infinity : double{least} - 1, allowed);            \
+    expect_refusal(#name, &heed_problem::name, most == FLT_MAX ? infinity : double{most} + 1, allowed);
+    HEED_PROBLEM_FIELDS(HEED_REFUSE)
+#undef HEED_REFUSE
 }
 
 TEST_F(Problem, Case31_HeadCounts) {
@@ -309,7 +343,7 @@ TEST_F(Problem, StoragesTypesAndModifiersAreServed) {
         {"bf16", [](heed_problem &p) { p.dtype = p.kv_dtype = p.bias_dtype = HEED_BF16, p.has_bias = true; }},
         {"softcap", [](heed_problem &p) { p.softcap = 30; }},
         {"sink", [](heed_problem &p) { p.has_sink = true; }},
-        {"alibi", [](heed_problem &p) { p.has_alibi = p.alibi_symmetric = true; }},
+        {"alibi", [](heed_problem &p) { p.has_alibi = true; }},
         {"dropout", [](heed_problem &p) { p.dropout_p = 1; }},
     };
     for (const auto &[name, change] : cases) {
@@ -317,6 +351,14 @@ TEST_F(Problem, StoragesTypesAndModifiersAreServed) {
         change(problem);
         EXPECT_TRUE(make_plan(problem)) << name;
     }
+    const auto expect_served = [&](const char *name, auto heed_problem::*field, double most) {
+        problem = make_problem(2, 8, 16);
+        problem.has_mask = problem.has_alibi = true;
+        EXPECT_TRUE(set_field(&(problem.*field), most) && make_plan(problem)) << name;
+    };
+#define HEED_SERVE(name, initial, least, most, allowed) expect_served(#name, &heed_problem::name, most);
+    HEED_LOGIT_FIELDS(HEED_SERVE)
+#undef HEED_SERVE
 }
 
 // This program's table has no CUDA rows.

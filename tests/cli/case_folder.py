@@ -10,6 +10,9 @@ import unittest
 
 import numpy as np
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "runtime"))
+import headers
+
 
 @dataclasses.dataclass
 class Shape:

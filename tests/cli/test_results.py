@@ -7,7 +7,14 @@ import unittest
 import numpy as np
 
 import oracle
-from case_folder import CliTest, Shape, from_layout, main, make_qkv, to_layout
+from case_folder import CliTest, Shape, from_layout, headers, main, make_qkv, to_layout
+
+
+def default_fields():
+    """What problem.json takes by the lists of fields.h, at its defaults."""
+    words = {"false": False, "NAN": None, **{entry.name: entry.initial for entry in headers.entries("HEED_POSITION_WORDS")}}
+    listed = headers.entries("HEED_CALL_FIELDS") + headers.entries("HEED_LOGIT_FIELDS")
+    return {entry.name: words[entry.initial] if entry.initial in words else int(entry.initial) for entry in listed}
 
 
 class Results(CliTest):
@@ -118,10 +125,8 @@ class Results(CliTest):
     def test_explicit_defaults(self):
         self.assert_result(Shape(), {
             "dtype": "f32", "kv_dtype": None, "layout": {"q": "bshd", "k": "bshd", "v": "bshd", "out": "bshd"},
-            "position": "top_left", "causal": False, "window_left": -1, "window_right": -1, "scale": None,
-            "softcap": 0, "mask_true_hides": False, "alibi_symmetric": False, "q_storage": "dense",
-            "kv_storage": "contiguous", "max_q_len": None, "dropout": {"p": 0, "seed": 0, "offset": 0},
-            "num_splits": 0, "batch_invariant": False})
+            "q_storage": "dense", "kv_storage": "contiguous", "max_q_len": None,
+            "dropout": {"p": 0, "seed": 0, "offset": 0}, **default_fields()})
 
     def test_no_keys_and_no_queries(self):
         for shape in Shape(kv_len=0), Shape(q_len=0), Shape(batch=0):

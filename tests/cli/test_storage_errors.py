@@ -3,10 +3,12 @@
 
 import numpy as np
 
-from case_folder import RefusalTest, Shape, main
+from case_folder import RefusalTest, Shape, headers, main
 from stored_case import StoredCase
 
 SHAPE = Shape(batch=2, q_len=5, kv_len=20)
+FLAGS = {field.name for field in headers.struct("heed_problem") if field.type == "bool"} & {
+    entry.name for entry in headers.entries("HEED_LOGIT_FIELDS")}
 
 
 class StorageErrors(RefusalTest):
@@ -173,8 +175,8 @@ class StorageErrors(RefusalTest):
             ({"dropout": {"p": "half"}}, 'dropout.p is "half"', "finite"),
             ({"dropout": {"seed": 2**64}}, "dropout.seed", "0..2^64-1"),
             ({"dropout": {"offset": 0.5}}, "dropout.offset is 0.5", "0..2^64-1"),
-            ({"alibi_symmetric": 1}, "alibi_symmetric is 1", "true or false"),
             ({"num_splits": -1}, "num_splits is -1"), ({"batch_invariant": "yes"}, 'batch_invariant is "yes"'),
+            *(({name: 1}, f"{name} is 1", "true or false") for name in sorted(FLAGS)),
         ]:
             case.problem = problem
             self.refuse(case, *words)

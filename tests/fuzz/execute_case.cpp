@@ -86,8 +86,9 @@ void read_features(ByteReader *bytes, Rng *rng, Attention *a) {
         for (int32_t h = 0; h < a->num_heads; h++) a->sink.push_back(rng->chance(0.2) ? -infinity : rng->normal());
     }
     if (bytes->flag()) {
-        a->alibi_symmetric = bytes->flag();
-        for (int32_t h = 0; h < a->num_heads; h++) a->alibi_slopes.push_back(rng->normal() * 0.1f);
+        std::vector<float> slopes;
+        for (int32_t h = 0; h < a->num_heads; h++) slopes.push_back(rng->normal() * 0.1f);
+        add_alibi(a, slopes, bytes->flag());
     }
     a->dropout_p = bytes->one_of({0.0f, 0.0f, 0.3f, 1.0f});
     a->dropout_seed = rng->bits();

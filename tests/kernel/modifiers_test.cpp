@@ -132,26 +132,23 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Softcaps);
 
 class Alibi : public Modifiers {
 protected:
-    Attention sloped(int32_t q_len, int32_t kv_len) const {
+    Attention sloped(int32_t q_len, int32_t kv_len, bool symmetric) const {
         Attention a = attention(q_len, kv_len);
-        a.alibi_slopes = {0.05f, 0.025f, -0.03f, 0};
+        add_alibi(&a, {0.05f, 0.025f, -0.03f, 0}, symmetric);
         return a;
     }
 };
 
 TEST_P(Alibi, InCompany) {
     for (const bool symmetric : {false, true}) {
-        Attention a = sloped(13, block() + 37);
-        a.alibi_symmetric = symmetric;
-        expect_in_company(a);
+        expect_in_company(sloped(13, block() + 37, symmetric));
     }
 }
 
 TEST_P(Alibi, EveryPosition) {
     for (const bool symmetric : {false, true}) {
         for (const int32_t q_len : {1, 33}) {
-            Attention a = sloped(q_len, 20);  // fewer and more queries than keys
-            a.alibi_symmetric = symmetric;
+            Attention a = sloped(q_len, 20, symmetric);  // fewer and more queries than keys
             a.position = HEED_TOP_LEFT;
             expect_correct(a, options());
             a.position = HEED_BOTTOM_RIGHT;
@@ -165,8 +162,7 @@ TEST_P(Alibi, EveryPosition) {
 }
 
 TEST_P(Alibi, VarlenPositionsAreTheSequencesOwn) {
-    Attention a = sloped(20, block() + 9);
-    a.alibi_symmetric = true;
+    Attention a = sloped(20, block() + 9, true);
     a.position = HEED_BOTTOM_RIGHT;
     a.q_lens = {20, 3};
     a.kv_lens = {block() + 9, 11};

@@ -139,8 +139,9 @@ Attention random_case(const Row &row, Rng *rng, CallOptions *options) {
     }
     if (row.has(HEED_FEATURE_SOFTCAP) && rng->chance(0.4)) a.softcap = static_cast<float>(rng->between(1, 50));
     if (row.has(HEED_FEATURE_ALIBI) && rng->chance(0.4)) {
-        for (int32_t h = 0; h < a.num_heads; h++) a.alibi_slopes.push_back(0.02f * rng->normal());
-        a.alibi_symmetric = rng->chance(0.5);
+        std::vector<float> slopes;
+        for (int32_t h = 0; h < a.num_heads; h++) slopes.push_back(0.02f * rng->normal());
+        add_alibi(&a, slopes, rng->chance(0.5));
     }
     if (row.has(HEED_FEATURE_DROPOUT) && rng->chance(0.4)) {
         a.dropout_p = static_cast<float>(rng->between(1, 9)) / 10;
@@ -185,8 +186,7 @@ TEST_P(AlibiScores, FarOffsets) {
             a.position = HEED_EXPLICIT;
             a.q_offsets = {offset, offset == highest ? lowest : -offset};
             const float unit = 1 / (static_cast<float>(std::abs(int64_t{offset})) + 64);
-            a.alibi_slopes = {unit, -unit, 2 * unit, -3 * unit};
-            a.alibi_symmetric = symmetric;
+            add_alibi(&a, {unit, -unit, 2 * unit, -3 * unit}, symmetric);
             expect_correct(a, options());
         }
     }

@@ -1,6 +1,7 @@
 // What heed_layer_prepare and the functions of caches refuse: handles that are NULL, memory that does not fit.
 #include <optional>
 
+#include "heed/fields.h"
 #include "small_layer.h"
 
 namespace heed_test {
@@ -8,12 +9,12 @@ namespace {
 
 using testing::HasSubstr;
 
-void expect_refused(heed_status status, heed_status wanted, const char *sentence) {
+void expect_refused(heed_status status, heed_status wanted, const std::string &sentence) {
     EXPECT_EQ(status, wanted);
     EXPECT_THAT(heed_last_error(), HasSubstr(sentence));
 }
 
-void expect_invalid(heed_status status, const char *sentence) {
+void expect_invalid(heed_status status, const std::string &sentence) {
     expect_refused(status, HEED_INVALID_ARGUMENT, sentence);
 }
 
@@ -33,18 +34,18 @@ TEST(LayerHandles, NullNamesItself) {
 }
 
 TEST(LayerHandles, FlagsAndNumbersOfTheConfig) {
-    const std::pair<bool heed_layer_config::*, const char *> flags[] = {
-        {&heed_layer_config::causal, "causal is 2"},
-        {&heed_layer_config::cross, "cross is 2"},
-        {&heed_layer_config::mask_true_hides, "mask_true_hides is 2"},
-        {&heed_layer_config::alibi_symmetric, "alibi_symmetric is 2"},
-        {&heed_layer_config::rope_interleaved, "rope_interleaved is 2"}};
     heed_layer *layer = nullptr;
-    for (const auto &[flag, sentence] : flags) {
+    const auto expect_refusal = [&](const std::string &name, auto heed_layer_config::*field) {
+        if (!std::is_same_v<decltype(field), bool heed_layer_config::*>) return;
         SmallLayer small;
-        std::memset(&(small.config.*flag), 2, 1);
-        expect_invalid(heed_layer_create(&small.config, &small.weights, &layer), sentence);
-    }
+        std::memset(&(small.config.*field), 2, 1);
+        expect_invalid(heed_layer_create(&small.config, &small.weights, &layer), name + " is 2");
+    };
+    expect_refusal("cross", &heed_layer_config::cross);
+    expect_refusal("rope_interleaved", &heed_layer_config::rope_interleaved);
+#define HEED_REFUSE(name, ...) expect_refusal(#name, &heed_layer_config::name);
+    HEED_LOGIT_FIELDS(HEED_REFUSE)
+#undef HEED_REFUSE
     SmallLayer norm, rotary, cross;
     norm.config.qk_norm_epsilon = INFINITY;
     expect_invalid(heed_layer_create(&norm.config, &norm.weights, &layer), "qk_norm_epsilon is inf");

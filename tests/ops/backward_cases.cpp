@@ -38,12 +38,11 @@ void softcap(Attention *a) { a->softcap = 1.5f; }
 void sinks(Attention *a) {
     for (int32_t h = 0; h < a->num_heads; h++) a->sink.push_back(0.5f - static_cast<float>(h));
 }
+template <bool symmetric>
 void alibi(Attention *a) {
-    for (int32_t h = 0; h < a->num_heads; h++) a->alibi_slopes.push_back(0.25f / static_cast<float>(h + 1));
-}
-void symmetric_alibi(Attention *a) {
-    alibi(a);
-    a->alibi_symmetric = true;
+    std::vector<float> slopes;
+    for (int32_t h = 0; h < a->num_heads; h++) slopes.push_back(0.25f / static_cast<float>(h + 1));
+    add_alibi(a, slopes, symmetric);
 }
 void dropout(Attention *a) {
     a->dropout_p = 0.3f;
@@ -56,7 +55,7 @@ void all_at_once(Attention *a) {
     bias<1, 0, 0, 0>(a);
     softcap(a);
     sinks(a);
-    symmetric_alibi(a);
+    alibi<true>(a);
     dropout(a);
     lengths(a);
     a->scale = -0.3f;
@@ -78,8 +77,8 @@ const std::vector<BackwardCase> &backward_cases() {
                                                     {"bias_of_rows", bias<1, 1, 0, 1>},
                                                     {"softcap", softcap},
                                                     {"sinks", sinks},
-                                                    {"alibi", alibi},
-                                                    {"symmetric_alibi", symmetric_alibi},
+                                                    {"alibi", alibi<false>},
+                                                    {"symmetric_alibi", alibi<true>},
                                                     {"dropout", dropout},
                                                     {"all", all_at_once}};
     return cases;

@@ -7,11 +7,12 @@ import unittest
 
 import numpy as np
 
-from support import Shape, StoredCase, Test, dense_results, from_bits, heed, make_qkv, oracle, typed
+from support import Shape, StoredCase, Test, dense_results, from_bits, headers, heed, make_qkv, oracle, typed
 
 DTYPES = "f32", "f16", "bf16"
 STORAGES = ("dense", "contiguous"), ("dense", "paged"), ("varlen", "varlen"), ("varlen", "contiguous"), ("varlen", "paged")
 SHAPE = Shape(batch=3, q_len=7, kv_len=37)
+FLAGS = [entry.name for entry in headers.entries("HEED_LOGIT_FIELDS") if entry.initial == "false"]
 METADATA = "cu_seqlens_q", "cu_seqlens_kv", "kv_lens", "page_table", "k_scale", "v_scale"
 
 
@@ -54,9 +55,9 @@ class Forms(Test):
         self.assert_options({}, mask=mask)
         self.assert_options({}, mask=mask[0, 0])
         self.assert_options({}, mask=np.broadcast_to(mask[:, :1, :1], full))
-        self.assert_options({"mask_true_hides": True}, mask=mask[:1].astype(np.uint8))
         self.assert_options({}, alibi_slopes=slopes)
-        self.assert_options({"alibi_symmetric": True, "position": "bottom_right"}, alibi_slopes=slopes)
+        for flag in FLAGS:
+            self.assert_options({flag: True, "position": "bottom_right"}, mask=mask[:1].astype(np.uint8), alibi_slopes=slopes)
         self.assert_options({}, sink=slopes)
         self.assert_options({}, kv_lens=[3, 0, 37])
         self.assert_options({"causal": True, "position": "explicit"}, q_offsets=[4, -3, 40])

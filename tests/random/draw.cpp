@@ -126,9 +126,15 @@ private:
         return chance(0.7) ? rng_.between(0, 80) : one_of<int32_t>({0, 1, kv_block_, a_.kv_len, int32_max});
     }
 
+    void draw_flag(bool *flag) { *flag = chance(0.5); }
+    template <class T>
+    void draw_flag(T *) {}  // a number, drawn on its own
+
     void draw_visibility() {
         a_.position = one_of<heed_position>({HEED_TOP_LEFT, HEED_BOTTOM_RIGHT, HEED_EXPLICIT});
-        a_.causal = chance(0.5);
+#define HEED_DRAW(name, ...) draw_flag(&a_.name);
+        HEED_LOGIT_FIELDS(HEED_DRAW)
+#undef HEED_DRAW
         a_.window_left = window();
         a_.window_right = window();
         for (int32_t b = 0; b < a_.batch && a_.position == HEED_EXPLICIT; b++) {
@@ -143,7 +149,6 @@ private:
         const auto wanted = [&](uint32_t feature) { return (features & feature) != 0 && chance(0.4); };
         if (chance(0.25)) a_.scale = chance(0.2) ? 0 : 0.3f * rng_.normal();
         if (wanted(HEED_FEATURE_SOFTCAP)) a_.softcap = chance(0.5) ? rng_.between(1, 50) : 0.1f * rng_.between(1, 20);
-        a_.mask_true_hides = chance(0.5);
         p_.mask = wanted(HEED_FEATURE_MASK);
         p_.mask_axes = axes();
         p_.mask_density = chance(0.1) ? rng_.below(2) : 0.1 * rng_.between(1, 9);
@@ -153,7 +158,6 @@ private:
         if (chance(0.5)) a_.bias_dtype = a_.dtype;
         p_.sink = chance(0.3);
         p_.alibi = wanted(HEED_FEATURE_ALIBI);
-        a_.alibi_symmetric = chance(0.5);
         if (!wanted(HEED_FEATURE_DROPOUT)) return;
         a_.dropout_p = chance(0.1) ? 1 : 0.1f * static_cast<float>(rng_.between(1, 9));
         a_.dropout_seed = chance(0.1) ? ~uint64_t{0} : rng_.bits();

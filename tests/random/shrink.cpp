@@ -56,8 +56,7 @@ std::vector<Step> omissions() {
         [](RandomProblem *p) { p->options.kv_storage = HEED_KV_CONTIGUOUS; },
         [](RandomProblem *p) { p->settings.kv_lens.clear(); },
         [](RandomProblem *p) { p->settings.q_lens.clear(); },
-        [](RandomProblem *p) { p->mask = p->settings.mask_true_hides = false; },
-        [](RandomProblem *p) { p->settings.mask_true_hides = false; },
+        [](RandomProblem *p) { p->mask = false; },
         [](RandomProblem *p) {
             p->mask_axes = {1, 1, 1, 0};
         },
@@ -68,24 +67,27 @@ std::vector<Step> omissions() {
         },
         [](RandomProblem *p) { p->settings.bias_dtype = HEED_F32; },
         [](RandomProblem *p) { p->sink = false; },
-        [](RandomProblem *p) { p->alibi = p->settings.alibi_symmetric = false; },
-        [](RandomProblem *p) { p->settings.alibi_symmetric = false; },
-        [](RandomProblem *p) { p->settings.softcap = 0; },
-        [](RandomProblem *p) { p->settings.scale = std::numeric_limits<float>::quiet_NaN(); },
+        [](RandomProblem *p) { p->alibi = false; },
         [](RandomProblem *p) {
             p->settings.dropout_p = 0;
             p->settings.dropout_seed = p->settings.dropout_offset = 0;
         },
         [](RandomProblem *p) { p->settings.dropout_seed = p->settings.dropout_offset = 0; },
-        [](RandomProblem *p) { p->settings.window_left = -1; },
-        [](RandomProblem *p) { p->settings.window_right = -1; },
-        [](RandomProblem *p) { p->settings.causal = false; },
         [](RandomProblem *p) {
             p->settings.position = HEED_TOP_LEFT;
             p->settings.q_offsets.clear();
         },
         [](RandomProblem *p) { p->data = Data::normal; },
     };
+}
+
+// Each field that says how logits are made at its default.
+std::vector<Step> defaults() {
+    std::vector<Step> steps;
+#define HEED_RESET(name, initial, ...) steps.push_back([](RandomProblem *p) { p->settings.name = initial; });
+    HEED_LOGIT_FIELDS(HEED_RESET)
+#undef HEED_RESET
+    return steps;
 }
 
 // Sizes to cut, down to `least`.
@@ -138,7 +140,7 @@ std::vector<Step> cuts() {
 
 RandomProblem shrink(const RandomProblem &problem, const std::function<bool(const RandomProblem &)> &fails) {
     std::vector<Step> steps = omissions();
-    for (const Step &cut : cuts()) steps.push_back(cut);
+    for (const auto &more : {defaults(), cuts()}) steps.insert(steps.end(), more.begin(), more.end());
     RandomProblem smallest = problem;
     for (bool smaller = true; smaller;) {
         smaller = false;

@@ -1,6 +1,7 @@
 // The shrinker on predicates in place of kernels, and the draw.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <set>
 
 #include "shrink.h"
@@ -70,6 +71,7 @@ TEST(Draw, ReachesEveryField) {
     const char *const positions[] = {"top_left", "bottom_right", "explicit"};
     const char *const storages[] = {"contiguous", "varlen", "paged"};
     const char *const dtypes[] = {"f32", "f16", "bf16"};
+    const LogitFields plain;
     for (uint64_t seed = 0; seed < 1000; seed++) {
         const RandomProblem p = draw_problem(seed, rows_of_every_kind());
         const Attention &a = p.settings;
@@ -80,15 +82,16 @@ TEST(Draw, ReachesEveryField) {
         note(a.num_heads > a.num_kv_heads && a.num_kv_heads > 1, "gqa");
         note(a.batch == 0 || a.q_len == 0, "empty");
         note(a.kv_len == 0, "no keys");
-        note(a.causal, "causal");
+#define HEED_NOTE(name, initial, ...) note(std::memcmp(&a.name, &plain.name, sizeof(a.name)) != 0, #name);
+        HEED_LOGIT_FIELDS(HEED_NOTE)
+#undef HEED_NOTE
         note(a.window_left >= 0 && a.window_right >= 0, "window");
         note(a.scale == 0, "scale 0");
         note(a.scale < 0, "negative scale");
-        note(a.softcap > 0, "softcap");
         note(p.mask && a.mask_true_hides, "hiding mask");
         note(p.bias && a.bias_dtype != HEED_F32, "bias of 16 bits");
         note(p.sink, "sink");
-        note(p.alibi && a.alibi_symmetric, "symmetric alibi");
+        note(p.alibi, "alibi");
         note(a.dropout_p == 1, "all dropped");
         note(a.dropout_p > 0 && a.dropout_p < 1, "dropout");
         note(!p.options.want_lse, "no lse");
@@ -105,7 +108,9 @@ TEST(Draw, ReachesEveryField) {
         note(p.poison, "poison");
         note(!p.options.kernel.empty(), "forced");
     }
-    EXPECT_EQ(reached.size(), 9u + 30u) << testing::PrintToString(reached);
+#define HEED_COUNT(name, ...) +1u
+    EXPECT_EQ(reached.size(), 9u + 28u HEED_LOGIT_FIELDS(HEED_COUNT)) << testing::PrintToString(reached);
+#undef HEED_COUNT
 }
 
 }  // namespace

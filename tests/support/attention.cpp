@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "device.h"
 #include "element.h"
@@ -179,6 +181,11 @@ int64_t Attention::position_of(int64_t b, int64_t i) const {
     return i;
 }
 
+int64_t Attention::alibi_distance(int64_t b, int64_t i, int64_t j) const {
+    const int64_t distance = j - position_of(b, i);
+    return alibi_symmetric ? -std::abs(distance) : distance;
+}
+
 void add_mask(Attention *a, std::array<int32_t, 4> shape, double density, Rng *rng) {
     a->mask.used = true;
     a->mask.shape = resolve(*a, shape);
@@ -195,6 +202,11 @@ void add_bias(Attention *a, std::array<int32_t, 4> shape, Rng *rng) {
     a->bias.shape = resolve(*a, shape);
     a->bias.data.resize(count(a->bias.shape[0], a->bias.shape[1], a->bias.shape[2], a->bias.shape[3]));
     for (float &element : a->bias.data) element = round_to(a->bias_dtype, rng->normal());
+}
+
+void add_alibi(Attention *a, std::vector<float> slopes, bool symmetric) {
+    a->alibi_slopes = std::move(slopes);
+    a->alibi_symmetric = symmetric;
 }
 
 void make_exact_set(Attention *a, int32_t first_key) {
@@ -256,21 +268,20 @@ uint64_t content_hash(const Attention &a) {
                                a.rounds_weights,
                                a.bias_dtype,
                                a.position,
-                               a.causal,
-                               a.window_left,
-                               a.window_right,
-                               a.mask_true_hides,
-                               a.alibi_symmetric,
                                a.mask.used,
                                a.bias.used,
                                static_cast<int64_t>(a.dropout_seed),
                                static_cast<int64_t>(a.dropout_offset)};
-    const float scalars[] = {a.scale, a.softcap, a.dropout_p};
     hash.add(numbers, sizeof(numbers) / sizeof(numbers[0]));
-    hash.add(scalars, 3);
+    hash.add(&a.dropout_p, 1);
+#define HEED_ADD(name, ...) hash.add(&a.name, 1);
+    HEED_LOGIT_FIELDS(HEED_ADD)
+#undef HEED_ADD
     hash.add(a.mask.shape.data(), 4);
     hash.add(a.bias.shape.data(), 4);
-    for (const auto *values : {&a.q, &a.k, &a.v, &a.bias.data, &a.sink, &a.alibi_slopes}) hash.add(*values);
+#define HEED_ADDRESS(name, ...) , &a.name
+    for (const auto *values : { &a.q, &a.k, &a.v, &a.bias.data HEED_HEAD_ARRAYS(HEED_ADDRESS) }) hash.add(*values);
+#undef HEED_ADDRESS
     hash.add(a.mask.data);
     for (const auto *lens : {&a.q_lens, &a.kv_lens, &a.q_offsets}) hash.add(*lens);
     return hash.value();

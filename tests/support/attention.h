@@ -3,10 +3,9 @@
 
 #include <array>
 #include <cstdint>
-#include <limits>
 #include <vector>
 
-#include "heed/heed.h"
+#include "heed/fields.h"
 
 namespace heed_test {
 
@@ -45,9 +44,31 @@ struct PerLogit {
     T &at(int64_t b, int64_t h, int64_t i, int64_t j) { return data[static_cast<size_t>(index(b, h, i, j))]; }
 };
 
+// The fields of heed_problem that say how logits are made, at their defaults.
+struct LogitFields {
+#define HEED_DECLARE(name, initial, ...) decltype(heed_problem::name) name = initial;
+    HEED_LOGIT_FIELDS(HEED_DECLARE)
+#undef HEED_DECLARE
+};
+
+// Between structs that have these fields.
+template <class From, class To>
+void copy_logit_fields(const From &from, To *to) {
+#define HEED_COPY(name, ...) to->name = from.name;
+    HEED_LOGIT_FIELDS(HEED_COPY)
+#undef HEED_COPY
+}
+
+// [num_heads] each; empty: none.
+struct HeadArrays {
+#define HEED_DECLARE(name, ...) std::vector<float> name;
+    HEED_HEAD_ARRAYS(HEED_DECLARE)
+#undef HEED_DECLARE
+};
+
 // q, k, v are packed [batch, len, heads, head_dim]; out is indexed alike. kv_len is the capacity of k and v. How they
 // are stored is up to the call; all of it sees the values as their types hold them, see hold_in_types.
-struct Attention : Shape {
+struct Attention : Shape, LogitFields, HeadArrays {
     heed_dtype dtype = HEED_F32;
     bool int8_kv = false;  // k and v are codes with a scale per row; else they are of dtype
     // Not of the problem but of the row that runs it, for the bounds: weights are rounded to dtype before they meet v.
@@ -55,11 +76,6 @@ struct Attention : Shape {
     bool rounds_weights = false;
     heed_dtype bias_dtype = HEED_F32;
     heed_position position = HEED_TOP_LEFT;
-    bool causal = false;
-    int32_t window_left = -1, window_right = -1;
-    float scale = std::numeric_limits<float>::quiet_NaN();
-    float softcap = 0;
-    bool mask_true_hides = false, alibi_symmetric = false;
     float dropout_p = 0;
     uint64_t dropout_seed = 0, dropout_offset = 0;
     std::vector<float> q, k, v;
@@ -67,12 +83,13 @@ struct Attention : Shape {
     std::vector<int32_t> q_lens, kv_lens, q_offsets;
     PerLogit<uint8_t> mask;
     PerLogit<float> bias;
-    std::vector<float> sink, alibi_slopes;  // empty: none
 
     heed_dtype kv_dtype() const { return int8_kv ? HEED_I8 : dtype; }
     int32_t q_len_of(int64_t b) const { return q_lens.empty() ? q_len : q_lens[static_cast<size_t>(b)]; }
     int32_t kv_len_of(int64_t b) const { return kv_lens.empty() ? kv_len : kv_lens[static_cast<size_t>(b)]; }
     int64_t position_of(int64_t b, int64_t i) const;  // p(i)
+    // What ALiBi multiplies by the slope: j - p(i), or -|j - p(i)|.
+    int64_t alibi_distance(int64_t b, int64_t i, int64_t j) const;
 
     int64_t group_size() const { return num_heads / num_kv_heads; }
     int64_t num_outputs() const { return num_rows() * head_dim_v; }
@@ -112,6 +129,7 @@ void hold_in_types(Attention *a);
 // probability `density`, by the problem's own convention. The bias is N(0,1).
 void add_mask(Attention *a, std::array<int32_t, 4> shape, double density, Rng *rng);
 void add_bias(Attention *a, std::array<int32_t, 4> shape, Rng *rng);
+void add_alibi(Attention *a, std::vector<float> slopes, bool symmetric = false);
 
 // Values of q = 0 and v so chosen that each output row names the keys it sees, from first_key on as many as
 // keys_per_run: all visible keys weigh 1/n, and with `bits` keys per lane, lane j / bits of key first_key + j holds

@@ -157,17 +157,12 @@ heed_problem make_problem(const Attention &a, const CallOptions &options) {
     p.max_q_len = a.q_len;
     p.max_kv_len = a.kv_len;
     p.position = a.position;
-    p.causal = a.causal;
-    p.window_left = a.window_left;
-    p.window_right = a.window_right;
-    p.scale = a.scale;
-    p.softcap = a.softcap;
+    copy_logit_fields(a, &p);
     p.has_mask = a.mask.used;
-    p.mask_true_hides = a.mask_true_hides;
     p.has_bias = a.bias.used;
-    p.has_sink = !a.sink.empty();
-    p.has_alibi = !a.alibi_slopes.empty();
-    p.alibi_symmetric = a.alibi_symmetric;
+#define HEED_USE(name, used) p.used = !a.name.empty();
+    HEED_HEAD_ARRAYS(HEED_USE)
+#undef HEED_USE
     p.has_kv_lens = options.kv_storage == HEED_KV_PAGED || !storage.kv_lens.empty();
     p.dropout_p = a.dropout_p;
     p.want_lse = options.want_lse;
@@ -264,14 +259,19 @@ void Call::make_inputs() {
 }
 
 void Call::make_metadata() {
-    const Flush flush = options_.flush;
-    if (problem.has_kv_lens) args.kv_lens = place(storage_.kv_lens, flush, &kv_lens_);
-    if (!a_.q_offsets.empty()) args.q_offsets = place(a_.q_offsets, flush, &q_offsets_);
-    if (!storage_.cu_seqlens_q.empty()) args.cu_seqlens_q = place(storage_.cu_seqlens_q, flush, &cu_seqlens_q_);
-    if (!storage_.cu_seqlens_kv.empty()) args.cu_seqlens_kv = place(storage_.cu_seqlens_kv, flush, &cu_seqlens_kv_);
-    if (!storage_.page_table.empty()) args.page_table = place(storage_.page_table, flush, &page_table_);
-    if (!a_.sink.empty()) args.sink = place(a_.sink, flush, &sink_);
-    if (!a_.alibi_slopes.empty()) args.alibi_slopes = place(a_.alibi_slopes, flush, &alibi_slopes_);
+    const auto put = [&](bool used, const auto &values, auto **pointer, std::vector<GuardedBuffer> *buffers) {
+        if (used) *pointer = place(values, options_.flush, &buffers->emplace_back());
+    };
+    metadata_.clear();
+    head_arrays_.clear();
+    put(problem.has_kv_lens, storage_.kv_lens, &args.kv_lens, &metadata_);
+    put(!a_.q_offsets.empty(), a_.q_offsets, &args.q_offsets, &metadata_);
+    put(!storage_.cu_seqlens_q.empty(), storage_.cu_seqlens_q, &args.cu_seqlens_q, &metadata_);
+    put(!storage_.cu_seqlens_kv.empty(), storage_.cu_seqlens_kv, &args.cu_seqlens_kv, &metadata_);
+    put(!storage_.page_table.empty(), storage_.page_table, &args.page_table, &metadata_);
+#define HEED_PUT(name, ...) put(!a_.name.empty(), a_.name, &args.name, &head_arrays_);
+    HEED_HEAD_ARRAYS(HEED_PUT)
+#undef HEED_PUT
     args.dropout_seed = a_.dropout_seed;
     args.dropout_offset = a_.dropout_offset;
 }
@@ -304,17 +304,16 @@ heed_status Call::prepare() {
 heed_status Call::run_on_device(const std::function<heed_status(const heed_args &)> &run, DeviceMirror *also) {
     DeviceMirror mirror;
     const CudaDevice &device = CudaDevice::get();
-    for (GuardedBuffer *input : {&q_, &k_, &v_, &k_scale_, &v_scale_, &mask_, &bias_, &sink_, &alibi_slopes_}) {
+    for (GuardedBuffer *input : {&q_, &k_, &v_, &k_scale_, &v_scale_, &mask_, &bias_}) {
         mirror.add(input->data(), input->bytes(), false);
     }
+    for (const GuardedBuffer &input : head_arrays_) mirror.add(input.data(), input.bytes(), false);
     for (const heed_tensor &words : args.score_buffers) {
         if (words.data != nullptr) mirror.add(words.data, static_cast<size_t>(words.size) * sizeof(int32_t), false);
     }
     for (GuardedBuffer *output : {&out_, &lse_, &workspace_}) mirror.add(output->data(), output->bytes(), true);
     if (problem.metadata_on_device) {
-        for (GuardedBuffer *metadata : {&kv_lens_, &q_offsets_, &cu_seqlens_q_, &cu_seqlens_kv_, &page_table_}) {
-            mirror.add(metadata->data(), metadata->bytes(), false);
-        }
+        for (const GuardedBuffer &input : metadata_) mirror.add(input.data(), input.bytes(), false);
         mirror.add(&device_status, sizeof(device_status), true);
     }
     const heed_args device_args = on_device(mirror, args);

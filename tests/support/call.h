@@ -122,7 +122,7 @@ private:
     Plan plan_;
     bool device_guards_intact_ = true;
     GuardedBuffer q_, k_, v_, k_scale_, v_scale_, out_, lse_, mask_, bias_, workspace_;
-    GuardedBuffer kv_lens_, q_offsets_, cu_seqlens_q_, cu_seqlens_kv_, page_table_, sink_, alibi_slopes_;
+    std::vector<GuardedBuffer> metadata_, head_arrays_;
 };
 
 // The problem as the API sees it, with layouts and switches of the options.

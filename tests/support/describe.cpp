@@ -1,6 +1,6 @@
 #include "describe.h"
 
-#include <cmath>
+#include <cstring>
 #include <sstream>
 
 #include "element.h"
@@ -22,17 +22,26 @@ std::string shape_of(const char *name, const PerLogit<T> &values) {
     return values.used ? list(name, {values.shape.begin(), values.shape.end()}) : "";
 }
 
+// Where the field is not at its default.
+template <class T>
+void describe_field(const char *name, T value, T initial, std::ostringstream *text) {
+    if (std::memcmp(&value, &initial, sizeof(value)) != 0) *text << ", " << name << ' ' << value;
+}
+
 std::string scores(const Attention &a) {
-    const char *const positions[] = {"top_left", "bottom_right", "explicit"};
+#define HEED_WORD(value, word) word,
+    const char *const positions[] = {HEED_POSITION_WORDS(HEED_WORD)};
+#undef HEED_WORD
     std::ostringstream text;
-    text << ", " << positions[a.position] << (a.causal ? " causal" : "");
-    if (a.window_left != -1 || a.window_right != -1) text << ", window " << a.window_left << "/" << a.window_right;
-    if (!std::isnan(a.scale)) text << ", scale " << a.scale;
-    if (a.softcap > 0) text << ", softcap " << a.softcap;
-    text << shape_of(a.mask_true_hides ? "hiding mask" : "mask", a.mask);
+    text << ", " << positions[a.position];
+#define HEED_DESCRIBE(name, initial, ...) describe_field(#name, a.name, LogitFields().name, &text);
+    HEED_LOGIT_FIELDS(HEED_DESCRIBE)
+#undef HEED_DESCRIBE
+    text << shape_of("mask", a.mask);
     text << shape_of(a.bias_dtype == HEED_F32 ? "bias" : "bias of 16 bits", a.bias);
-    if (!a.sink.empty()) text << ", sink";
-    if (!a.alibi_slopes.empty()) text << (a.alibi_symmetric ? ", symmetric alibi" : ", alibi");
+#define HEED_DESCRIBE(name, ...) text << (a.name.empty() ? "" : ", " #name);
+    HEED_HEAD_ARRAYS(HEED_DESCRIBE)
+#undef HEED_DESCRIBE
     if (a.dropout_p > 0) {
         text << ", dropout " << a.dropout_p << " of seed " << a.dropout_seed << " and offset " << a.dropout_offset;
     }

@@ -9,6 +9,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "heed/fields.h"
+
 namespace heed_test {
 namespace {
 
@@ -235,13 +237,11 @@ heed_args on_device(const DeviceMirror &mirror, const heed_args &args) {
         tensor->data = mirror.on_device(tensor->data);
     }
     for (heed_tensor &words : result.score_buffers) words.data = mirror.on_device(words.data);
-    for (const int32_t **metadata :
-         {&result.cu_seqlens_q, &result.cu_seqlens_kv, &result.kv_lens, &result.q_offsets, &result.page_table}) {
-        *metadata = mirror.on_device(*metadata);
-    }
     result.device_status = mirror.on_device(args.device_status);
-    result.sink = mirror.on_device(args.sink);
-    result.alibi_slopes = mirror.on_device(args.alibi_slopes);
+#define HEED_MOVE(name, ...) result.name = mirror.on_device(args.name);
+    HEED_METADATA_ARRAYS(HEED_MOVE)
+    HEED_HEAD_ARRAYS(HEED_MOVE)
+#undef HEED_MOVE
     result.workspace = mirror.on_device(args.workspace);
     result.stream = CudaDevice::get().stream();
     return result;

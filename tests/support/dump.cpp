@@ -95,8 +95,9 @@ void dump_case(const std::string &folder, const Attention &a, const CallOptions 
     add("cu_seqlens_q", ElementType::i32, {p.batch + 1}, args.cu_seqlens_q);
     add("cu_seqlens_kv", ElementType::i32, {p.batch + 1}, args.cu_seqlens_kv);
     add("page_table", ElementType::i32, {p.batch, p.max_pages_per_seq}, args.page_table);
-    add("sink", ElementType::f32, {p.num_heads}, args.sink);
-    add("alibi_slopes", ElementType::f32, {p.num_heads}, args.alibi_slopes);
+#define HEED_ADD(name, ...) add(#name, ElementType::f32, {p.num_heads}, args.name);
+    HEED_HEAD_ARRAYS(HEED_ADD)
+#undef HEED_ADD
     std::filesystem::create_directories(folder);
     heed_cli::write_case(folder, c);
 }

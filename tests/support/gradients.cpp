@@ -98,9 +98,7 @@ private:
         }
         if (a_.bias.used) x += static_cast<double>(a_.bias.at(b, h, i, j));
         if (!a_.alibi_slopes.empty()) {
-            const auto distance = static_cast<double>(j - a_.position_of(b, i));
-            const double alibi = a_.alibi_slopes[static_cast<size_t>(h)];
-            x += a_.alibi_symmetric ? -alibi * std::fabs(distance) : alibi * distance;
+            x += double{a_.alibi_slopes[static_cast<size_t>(h)]} * static_cast<double>(a_.alibi_distance(b, i, j));
         }
         return {x, slope};
     }

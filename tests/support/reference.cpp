@@ -49,13 +49,10 @@ double bias_of(const Attention &a, int32_t b, int32_t h, int32_t i, int32_t j) {
     return a.bias.used ? static_cast<double>(a.bias.at(b, h, i, j)) : 0;
 }
 
-// slope * (j - p(i)), or -slope * |j - p(i)|.
 template <class Number>
 Number alibi_of(const Attention &a, int32_t b, int32_t h, int32_t i, int32_t j) {
     if (a.alibi_slopes.empty()) return 0;
-    const int64_t distance = j - a.position_of(b, i);
-    const auto slope = static_cast<Number>(a.alibi_slopes[static_cast<size_t>(h)]);
-    return a.alibi_symmetric ? -slope * static_cast<Number>(std::abs(distance)) : slope * static_cast<Number>(distance);
+    return static_cast<Number>(a.alibi_slopes[static_cast<size_t>(h)]) * static_cast<Number>(a.alibi_distance(b, i, j));
 }
 
 struct Logit {

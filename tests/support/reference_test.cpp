@@ -99,8 +99,7 @@ TEST(Reference, QueryLengthsAndPositions) {
     a.causal = true;
     const Reference ref = compute_reference(a, false);
     EXPECT_EQ(ref.num_visible, (std::vector<int32_t>{0, 1, 2, 0, 0, 0, 4, 0, 0}));
-    a.alibi_slopes = {1};
-    a.alibi_symmetric = true;
+    add_alibi(&a, {1}, true);
     std::fill(a.q.begin(), a.q.end(), 0.0f);
     const float last = static_cast<float>(compute_reference(a, false).lse[6]);  // distances 3, 2, 1, 0
     EXPECT_FLOAT_EQ(last, std::log(1 + std::exp(-1.0f) + std::exp(-2.0f) + std::exp(-3.0f)));

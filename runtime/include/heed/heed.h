@@ -31,7 +31,8 @@ extern "C" {
 
 /* ---- The problem: everything that is fixed while a plan lives ------------------------------------------------- */
 
-/* Filled by heed_problem_init, then by the caller. Counts are 0..2^31-1. A plan copies it. */
+/* Filled by heed_problem_init, then by the caller. Counts are 0..2^31-1. A plan copies it. <heed/fields.h> lists the
+ * fields with their defaults and ranges. */
 typedef struct heed_problem {
     uint32_t struct_size; /* sizeof(heed_problem), set by heed_problem_init; 0 is an error */
     heed_device device;   /* where the tensors are and the kernel runs */
@@ -53,14 +54,14 @@ typedef struct heed_problem {
     int32_t window_left, window_right; /* tokens seen before and after p(i), inclusive; -1 = unlimited */
     float scale;                       /* finite (0 and negative too), or NaN = 1/sqrt(head_dim), the default */
     float softcap;                     /* 0 = off, else finite and > 0 */
-    heed_q_storage q_storage;
-    heed_kv_storage kv_storage; /* varlen keys: with varlen queries only */
+    heed_q_storage q_storage;          /* of q and out */
+    heed_kv_storage kv_storage;        /* varlen keys: with varlen queries only */
 
-    bool has_mask;        /* execute gets mask; likewise the next three */
-    bool mask_true_hides; /* a true mask element hides the key; default: true = may attend */
-    bool has_bias;
-    bool has_sink;
-    bool has_alibi;
+    bool has_mask;           /* execute gets mask */
+    bool mask_true_hides;    /* a true mask element hides the key; default: true = may attend */
+    bool has_bias;           /* execute gets bias */
+    bool has_sink;           /* execute gets sink */
+    bool has_alibi;          /* execute gets alibi_slopes */
     bool alibi_symmetric;    /* -slope * |j - p(i)| instead of slope * (j - p(i)) */
     bool has_kv_lens;        /* contiguous: execute gets kv_lens; false: every sequence has max_kv_len keys */
     bool want_lse;           /* execute writes lse */
@@ -83,7 +84,7 @@ typedef struct heed_problem {
     /* Mask and bias are indexed [batch, num_heads, q_len, kv_len]; each entry of the shape is the full extent or 1
      * (broadcast), 0 = full. Packed means packed in that shape. kv_len here is max_kv_len. */
     int32_t mask_shape[4], bias_shape[4];
-    heed_layout mask_layout, bias_layout;
+    heed_layout mask_layout, bias_layout; /* strides of mask and bias in their shapes */
 
     int32_t cuda_capability; /* CUDA: 10 * major + minor of the chip, e.g. 90; 0: 80 or newer is taken for granted until
                                 the first execute looks at the chip */

@@ -3,51 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from . import _arrays, _heed
 from ._errors import InvalidArgument
+from ._keywords import HEAD_ARRAYS, METADATA, CallKeywords
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 ArrayT = TypeVar("ArrayT")
 PROBS_MODES = "scores", "softcap", "masked", "softmax"  # heed_probs_mode
-METADATA = frozenset(("cu_seqlens_q", "cu_seqlens_kv", "kv_lens", "q_offsets", "page_table"))
-ARRAYS = METADATA | {"mask", "bias", "k_scale", "v_scale", "sink", "alibi_slopes", "device_status", "workspace"}
+ARRAYS = METADATA | HEAD_ARRAYS | {"mask", "bias", "k_scale", "v_scale", "device_status", "workspace"}
 
 
-class Options(TypedDict, total=False):
+class Options(CallKeywords, total=False):
     """Keywords of attention; None is as if not given."""
 
-    position: Literal["top_left", "bottom_right", "explicit"] | None
-    causal: bool | None
-    window_left: int | None
-    window_right: int | None
-    scale: float | None
-    softcap: float | None
-    mask_true_hides: bool | None
-    alibi_symmetric: bool | None
-    batch_invariant: bool | None
-    dropout_p: float | None
     dropout_seed: int | None
     dropout_offset: int | None
-    num_splits: int | None
-    max_threads: int | None
-    cuda_capability: int | None
-    max_q_len: int | None
-    max_kv_len: int | None
     mask: Any
     bias: Any
-    sink: Any
-    alibi_slopes: Any
     k_scale: Any
     v_scale: Any
-    cu_seqlens_q: Any
-    cu_seqlens_kv: Any
-    kv_lens: Any
-    q_offsets: Any
-    page_table: Any
     device_status: Any
     workspace: Any
     score_mod: str | None

@@ -4,50 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _arrays, _heed
 from ._errors import InvalidArgument
 from ._heed import LayerCache
+from ._keywords import LayerKeywords
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 ArrayT = TypeVar("ArrayT")
-
-
-class Config(TypedDict, total=False):
-    """Keywords of Layer; heed_layer_config in layer.h says what each means."""
-
-    device: Literal["cpu", "cuda"]
-    dim_in: int
-    dim_memory: int
-    dim_out: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    head_dim_v: int
-    cross: bool
-    weight_layout: Literal["separate", "fused", "einsum"]
-    scale: float
-    softcap: float
-    position: Literal["top_left", "bottom_right"]
-    causal: bool
-    window_left: int
-    window_right: int
-    mask_true_hides: bool
-    alibi_symmetric: bool
-    dropout_p: float
-    clip_qkv: float
-    qk_norm: Literal["none", "model", "head"]
-    qk_norm_epsilon: float
-    rotary_dim: int
-    rope_interleaved: bool
-    max_position: int
-    max_batch: int
-    max_q_len: int
-    max_kv_len: int
-    max_threads: int
 
 
 class Layer:
@@ -67,7 +34,7 @@ class Layer:
     Read-only in use: threads may share a layer, each with its own cache.
     """
 
-    def __init__(self, weights: Mapping[str, Any], **config: Unpack[Config]):
+    def __init__(self, weights: Mapping[str, Any], **config: Unpack[LayerKeywords]):
         named = {name: _arrays.without_gradient(name, weight) for name, weight in weights.items()}
         with _arrays.device_of(named.values() if config.get("device") == "cuda" else ()):
             if config.get("device") == "cuda":
@@ -75,7 +42,7 @@ class Layer:
             self._layer = _heed.Layer(dict(config), named)
 
     @classmethod
-    def from_safetensors(cls, path: str | os.PathLike[str], names: Mapping[str, str], **config: Unpack[Config]) -> Layer:
+    def from_safetensors(cls, path: str | os.PathLike[str], names: Mapping[str, str], **config: Unpack[LayerKeywords]) -> Layer:
         """With weights of a safetensors file: names maps wq and so on to the names in the file."""
         tensors = _heed.stored_tensors(os.fspath(path), list(names.values()))
         return cls(dict(zip(names, tensors)), **config)
