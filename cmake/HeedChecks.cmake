@@ -4,6 +4,7 @@ include_guard(GLOBAL)
 
 set(_heed_cpu_isas x86_64 avx2 avx512 avx512bf16 amx)
 set(_heed_cuda_isas sm75 sm80)
+set(_heed_features alibi bias dropout gqa mask softcap) # of kernels, in the order of their names
 
 # _heed_check_keywords(<call> <lists> <others>): every word belongs to a keyword, and each keyword of the call has a value. No value of
 # a list is in capitals, so that such a word is a keyword that nobody knows.
@@ -79,9 +80,10 @@ function(_heed_check_features call phases)
         list(SORT sorted)
         list(REMOVE_DUPLICATES sorted)
         list(JOIN sorted "_" sorted)
-        if(NOT value STREQUAL sorted OR NOT value MATCHES "^(none|((alibi|bias|dropout|gqa|mask|softcap)(_|$))+)$" OR value MATCHES "_$")
-            message(FATAL_ERROR "${call}: FEATURES ${value} is not allowed; it must be none, or of alibi, bias, dropout, gqa, mask, softcap, "
-                                "joined by _ in this order")
+        list(JOIN _heed_features "|" any)
+        if(NOT value STREQUAL sorted OR NOT value MATCHES "^(none|((${any})(_|$))+)$" OR value MATCHES "_$")
+            list(JOIN _heed_features ", " allowed)
+            message(FATAL_ERROR "${call}: FEATURES ${value} is not allowed; it must be none, or of ${allowed}, joined by _ in this order")
         endif()
         if(value MATCHES "gqa" AND "prefill" IN_LIST phases)
             message(FATAL_ERROR "${call}: FEATURES ${value} is not allowed with PHASE prefill; gqa is of decode only")

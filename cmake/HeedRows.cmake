@@ -48,7 +48,7 @@ endfunction()
 #                  [FEATURES f...] [STORAGE contiguous|paged ...] [SCHEDULE x86|default|cuda|wide] [EXTRA_FEATURES halide-target-features]
 #                  [SCORE_MOD file.cpp])
 # Adds one row for each combination of the listed values. DTYPE: f32 (default). KV_DTYPE: as DTYPE, or i8. FEATURES: none (default),
-# or of alibi, bias, dropout, gqa, mask, softcap, joined by _ in this order; every row computes causal, window, positions, lengths,
+# or of _heed_features, joined by _ in this order; every row computes causal, window, positions, lengths,
 # sinks, GQA and lse. STORAGE: contiguous (default) serves contiguous and varlen keys, paged serves all. SCORE_MOD: a file that defines
 # heed::score_mod() (heed/user_score.h); the rows have the file's name, without folder and extension, in theirs.
 function(heed_add_rows target)

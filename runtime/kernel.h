@@ -36,9 +36,7 @@ constexpr heed_dtype f32 = HEED_F32, f16 = HEED_F16, bf16 = HEED_BF16, i8 = HEED
 constexpr heed_kv_storage contiguous = HEED_KV_CONTIGUOUS, varlen = HEED_KV_VARLEN, paged = HEED_KV_PAGED;
 }  // namespace token
 
-static_assert(uint32_t{feature_bias} == HEED_FEATURE_BIAS && uint32_t{feature_mask} == HEED_FEATURE_MASK &&
-              uint32_t{feature_gqa} == HEED_FEATURE_GQA && uint32_t{feature_softcap} == HEED_FEATURE_SOFTCAP &&
-              uint32_t{feature_alibi} == HEED_FEATURE_ALIBI && uint32_t{feature_dropout} == HEED_FEATURE_DROPOUT);
+static_assert(uint32_t{feature_bias} == HEED_FEATURE_BIAS && uint32_t{feature_dropout} == HEED_FEATURE_DROPOUT);
 static_assert(static_cast<int>(raw_scores) == HEED_PROBS_SCORES && static_cast<int>(soft_capped_scores) == HEED_PROBS_SOFTCAP &&
               static_cast<int>(masked_scores) == HEED_PROBS_MASKED && static_cast<int>(probabilities) == HEED_PROBS_SOFTMAX);
 

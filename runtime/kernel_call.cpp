@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "dropout.h"
 #include "ranges.h"
 #include "status.h"
 
@@ -50,9 +51,14 @@ heed_status check_call(const char *function, const heed_plan *plan, const heed_a
     return HEED_OK;
 }
 
-float kernel_softcap(float softcap) {
-    if (softcap == 0) return 0;
-    return std::clamp(softcap, 0x1p-100f, std::numeric_limits<float>::max() / 2);
-}
+// Kernels scale the cap by log2(e) and divide by it: kept normal. Below 2^-100 every cap flattens the logits alike.
+LogitValues::LogitValues(const heed_problem &p)
+    : mask_form(heed::mask_form(p)), bias_form(heed::bias_form(p)), alibi_symmetric(p.alibi_symmetric), scale(p.scale),
+      softcap(p.softcap == 0 ? 0 : std::clamp(p.softcap, 0x1p-100f, std::numeric_limits<float>::max() / 2)) {}
+
+DropoutValues::DropoutValues(const heed_problem &p, const heed_args &args)
+    : dropout_seed(args.dropout_seed), dropout_offset(args.dropout_offset),
+      dropout_threshold(heed::dropout_threshold(p.dropout_p)),
+      dropout_scale(p.dropout_p < 1 ? 1 / (1 - p.dropout_p) : 0) {}
 
 }  // namespace heed

@@ -22,7 +22,32 @@ BiasForm bias_form(const heed_problem &problem);
 // What is true of every call with a plan, before any tensor is looked at: struct size, threads, pool.
 heed_status check_call(const char *function, const heed_plan *plan, const heed_args *args);
 
-// Kernels scale the cap by log2(e) and divide by it: kept normal. Below 2^-100 every cap flattens the logits alike.
-float kernel_softcap(float softcap);
+// HEED_LOGIT_VALUES of a problem.
+struct LogitValues {
+    HEED_LOGIT_VALUES(HEED_VALUE_FIELD)
+
+    explicit LogitValues(const heed_problem &problem);
+
+    // Whether the gradient of q k^T is another than the logit's.
+    bool cap_logits() const { return softcap != 0; }
+};
+
+// HEED_DROPOUT_VALUES of a call.
+struct DropoutValues {
+    HEED_DROPOUT_VALUES(HEED_VALUE_FIELD)
+
+    DropoutValues(const heed_problem &problem, const heed_args &args);
+};
+
+#define HEED_SET_VALUE(name, type) arguments->name = values.name;
+template <typename Arguments>
+void set_values(const LogitValues &values, Arguments *arguments) {
+    HEED_LOGIT_VALUES(HEED_SET_VALUE)
+}
+template <typename Arguments>
+void set_values(const DropoutValues &values, Arguments *arguments) {
+    HEED_DROPOUT_VALUES(HEED_SET_VALUE)
+}
+#undef HEED_SET_VALUE
 
 }  // namespace heed

@@ -25,11 +25,11 @@ const char *storage_name(heed_kv_storage storage) {
 constexpr struct {
     uint32_t bit;
     const char *name;
-} features[] = {{feature_bias, "bias"},
-                {feature_mask, "mask"},
-                {feature_softcap, "softcap"},
-                {feature_alibi, "alibi"},
-                {feature_dropout, "dropout"}};
+} features[] = {
+#define HEED_NAMED_FEATURE(name, bit) {feature_##name, #name},
+    HEED_FEATURES(HEED_NAMED_FEATURE)
+#undef HEED_NAMED_FEATURE
+};
 
 // "needs X, has Y" for a head dim that differs; empty when the row takes it.
 std::string head_dim_reason(const char *name, const Kernel &row, int32_t row_dim, int32_t asked) {

@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "cuda/sequence_table.h"
-#include "dropout.h"
 #include "kernel_call.h"
 #include "sequences.h"
 #include "workspace.h"
@@ -134,8 +133,6 @@ void fill_tensors(const heed_plan &plan, const heed_args &args, KernelCall *call
     call->mask = per_logit_buffer(p, p.has_mask, args.mask, HEED_U8, views.mask, unused.may_attend);
     call->bias = per_logit_buffer(p, p.has_bias && !bias_is_16, args.bias, HEED_F32, views.bias, unused.zero);
     call->bias_16 = per_logit_buffer(p, bias_is_16, args.bias, HEED_F16, views.bias, unused.zero);
-    call->bias_form = bias_form(p);
-    call->mask_form = mask_form(p);
     call->sink = per_head_buffer(p, p.has_sink, args.sink, unused.no_sink);
     call->alibi_slopes = per_head_buffer(p, p.has_alibi, args.alibi_slopes, unused.zero);
     const int32_t pages = paged ? p.max_pages_per_seq : 1;
@@ -165,16 +162,11 @@ KernelCall make_call(const heed_plan &plan, const heed_args &args) {
     call.batch = p.batch;
     call.max_q_len = p.max_q_len;
     call.max_kv_len = p.max_kv_len;
-    call.scale = p.scale;
-    call.softcap = kernel_softcap(p.softcap);
+    set_values(LogitValues(p), &call);
+    set_values(DropoutValues(p, args), &call);
     call.split_len = static_cast<int32_t>(plan.splits.split_len);
     call.num_splits = plan.splits.num_splits;
     call.page_size = p.kv_storage == HEED_KV_PAGED ? p.page_size : 0;
-    call.alibi_symmetric = p.alibi_symmetric;
-    call.dropout_seed = args.dropout_seed;
-    call.dropout_offset = args.dropout_offset;
-    call.dropout_threshold = dropout_threshold(p.dropout_p);
-    call.dropout_scale = p.dropout_p < 1 ? 1 / (1 - p.dropout_p) : 0;
     return call;
 }
 

@@ -42,7 +42,7 @@ int row_bytes(const AttentionConfig &config) { return config.head_dim * stored_t
 // One row of floats is so little arithmetic that the prefetchers of the cache keep up and instructions only delay them
 // (measured: 68 against 61 GB/s of 74). Copies are read once in their order as well.
 bool prefetches(const AttentionConfig &config) {
-    return !config.copies_k() && !config.copies_v() && (config.packs_group || config.kv_dtype != ElementType::f32);
+    return !config.copies_k() && !config.copies_v() && (config.has_gqa || config.kv_dtype != ElementType::f32);
 }
 
 // Prefill: k and v of a block, as they are read, in half of L2; the tasks' own scratch has the other half.
@@ -88,8 +88,8 @@ void fit_tiles(const Machine &machine, AttentionConfig &config) {
         }
         fit_blocks(machine, config);
     } else {
-        config.key_tile = config.packs_group && !config.any_head_dim() ? 1 : 4;
-        config.row_block = config.packs_group ? 4 : 1;
+        config.key_tile = config.has_gqa && !config.any_head_dim() ? 1 : 4;
+        config.row_block = config.has_gqa ? 4 : 1;
         config.kv_block = config.any_head_dim() ? 64 : 256;
         config.value_rows =
             config.any_head_dim() || machine.vector_registers == 32 ? config.row_block : std::min(2, config.row_block);

@@ -17,16 +17,11 @@ Expr weight_of(const Expr &x) {
 BackwardLogits::Gradients BackwardLogits::gradients(const Expr &score, const Expr &grad_of_weight) {
     const std::vector<Expr> here(at.begin(), at.end());
     Expr plain = form == backward_plain, unchanged = form < backward_scored, key = first_key + j, row = first_query + i;
-    LogitChanges changes;
-    changes.scale = scale;
-    changes.softcap_on = softcap > 0.f;
-    changes.softcap = softcap;
-    changes.bias = select(has_bias != 0, bias(here), 0.f);
+    LogitChanges changes = logit_changes(*this);
+    changes.bias = select(bias_form != no_bias, bias(here), 0.f);
     changes.slope = slope;
     changes.distance = token_distance(key, row, position_offset);
-    changes.symmetric = cast<uint8_t>(alibi_symmetric);
     const ChangedLogit logit = changed_logit(score, changes, LogitUnits::natural);
-    Expr tangent = logit.capped / softcap;
     Expr in_range = key >= first_visible(row, visible_begin) && key < end_visible(row, visible_end, kv_len);
     Expr allowed = is_visible({Expr(), mask_form != no_mask, mask(here), mask_form, changes.bias, Expr()});
     Expr seen = plain || (in_range && (unchanged || allowed));
@@ -40,8 +35,7 @@ BackwardLogits::Gradients BackwardLogits::gradients(const Expr &score, const Exp
     Expr dropped = form == backward_dropped && is_zero(kept);
     Expr weight_grad = select(dropped, 0.f, grad_of_weight * kept);
     Expr logit_grad = select(seen, weight * (weight_grad - delta(i)), 0.f);
-    Expr as_logit = unchanged || softcap <= 0.f || !seen;  // a tangent that is not seen may be NaN
-    Expr score_grad = select(as_logit, logit_grad, logit_grad * (1.f - tangent * tangent));
+    Expr score_grad = scaled_gradient(logit_grad, logit, changes, unchanged || !seen);  // a hidden logit may be NaN
     return {select(dropped, 0.f, weight * kept), score_grad, logit_grad};
 }
 

@@ -153,20 +153,16 @@ void AttentionBuilder::define_logits(BlockChain &chain) {
         chain.raw_logits(vars(at)) = product;
         product = chain.raw_logits(at);
     }
-    LogitChanges changes;
-    if (cfg.bf16_dots) changes.scale = in.scale;
+    LogitChanges changes = logit_changes(in);
+    if (!cfg.bf16_dots) changes.scale = Expr();  // q is scaled
+    if (!cfg.has_softcap) changes.softcap = Expr();
     if (cfg.has_kv_scales()) changes.key_scale = in.k.scale(kv_head(), slot(chain, st.k));
-    if (cfg.has_softcap) {
-        changes.softcap_on = st.softcap_on;
-        changes.softcap = in.softcap;
-    }
     if (cfg.has_bias) changes.bias = chain.biases(at);
     if (cfg.has_alibi) {
         // Exact up to 2^24 tokens; the part of a row is apart from its keys, so that it is computed once per block.
         Expr to_first_key = token_distance(key_position(chain, 0), position(st.row), field(task_position_offset));
         changes.slope = in.alibi_slopes(head(st.row));
         changes.distance = to_first_key + cast<float>(st.k);
-        changes.symmetric = in.alibi_symmetric;
     }
     if (cfg.score_mod.logit) {
         changes.user = [&](const Expr &logit) {

@@ -23,7 +23,7 @@ struct AttentionConfig {
     ScoreMod score_mod;        // a user's own
     bool bf16_dots = false;    // q . k, in prefill weights . v too, are dot products of pairs of bf16
     bool bf16_tiles = false;   // with bf16_dots in prefill: of matrix tiles (AMX), whose operands are copies of k and v
-    bool packs_group = false;  // decode: a block of rows holds several heads of a group
+    bool has_gqa = false;  // decode: a block of rows holds several heads of a group
     bool wide_group = false;   // CUDA decode: of more rows, for groups of many heads
     int row_block = 48;        // query rows that share one decision where key blocks begin
     int kv_block = 128;        // keys of one softmax step where all rows see all keys

@@ -104,6 +104,11 @@ ChangedLogit changed_logit(const Expr &product, const LogitChanges &c, LogitUnit
     return {scaled, capped, value};
 }
 
+Expr scaled_gradient(const Expr &of_value, const ChangedLogit &logit, const LogitChanges &c, const Expr &as_is) {
+    Expr tangent = logit.capped / c.softcap;
+    return select(as_is || !c.softcap_on, of_value, of_value * (1.f - tangent * tangent));
+}
+
 Expr is_visible(const LogitVisibility &v) {
     Expr seen;
     const auto require = [&](const Expr &condition) { seen = seen.defined() ? seen && condition : condition; };

@@ -59,10 +59,26 @@ struct LogitChanges {
 // The softmax of the forward pass is in units of log2, so that it needs exp2 only.
 enum class LogitUnits { natural, log2 };
 
+// What HEED_LOGIT_VALUES says, as members of `in`.
+template <typename Values>
+LogitChanges logit_changes(const Values &in) {
+    LogitChanges changes;
+    changes.scale = in.scale;
+    changes.softcap_on = in.softcap > 0.f;
+    changes.softcap = in.softcap;
+    changes.symmetric = in.alibi_symmetric;
+    return changes;
+}
+
 struct ChangedLogit {
     Halide::Expr scaled, capped, value;
 };
 ChangedLogit changed_logit(const Halide::Expr &product, const LogitChanges &changes, LogitUnits units);
+
+// The gradient of `scaled` from that of `value`, in natural units and without a score function; `as_is`: the softcap was
+// passed by.
+Halide::Expr scaled_gradient(const Halide::Expr &of_value, const ChangedLogit &logit, const LogitChanges &changes,
+                             const Halide::Expr &as_is);
 
 // What hides a key, each where it is defined.
 struct LogitVisibility {

@@ -26,15 +26,11 @@ AttentionProbsKernel::AttentionProbsKernel(ElementType dtype, ElementType kv_dty
     if (dtype != ElementType::f32) {
         element = select(bias_form == bias_of_dtype, to_float(dtype, bias_16(stored)), element);
     }
-    LogitChanges changes;
-    changes.scale = scale;
+    LogitChanges changes = logit_changes(*this);
     if (kv_dtype == ElementType::i8) changes.key_scale = k_scale(slot, page);
-    changes.softcap_on = softcap > 0.f;
-    changes.softcap = softcap;
     changes.bias = select(bias_form == no_bias, 0.f, element);
     changes.slope = slope;
     changes.distance = token_distance(pos, row, position_offset);
-    changes.symmetric = cast<uint8_t>(alibi_symmetric);
     const ChangedLogit logit = changed_logit(dot(j), changes, LogitUnits::natural);
     const Expr visible =
         is_visible({j >= begin && j < end, mask_form != no_mask, mask(stored), mask_form, changes.bias, Expr()});

@@ -36,5 +36,21 @@ constexpr uint64_t hash_of(const char *text) {
 #define HEED_OUTPUT_TEXT(name, element, dims) "out " #name " " #element " " #dims ";"
 #define HEED_LIST_HASH(LIST) ::heed::hash_of("" LIST(HEED_INPUT_TEXT, HEED_VALUE_TEXT, HEED_OUTPUT_TEXT))
 
+// What changes and hides logits, the same for every kernel of attention: mask_form, bias_form: MaskForm, BiasForm;
+// alibi_symmetric: 0 or 1; softcap: 0 = off, else such that it and its multiple by log2(e) are normal numbers.
+#define HEED_LOGIT_VALUES(VALUE)                                                                                       \
+    VALUE(mask_form, int32_t)                                                                                          \
+    VALUE(bias_form, int32_t)                                                                                          \
+    VALUE(alibi_symmetric, uint8_t)                                                                                    \
+    VALUE(scale, float)                                                                                                \
+    VALUE(softcap, float)
+
+// An element is dropped when its word of 32 bits is below dropout_threshold; dropout_scale: 1 / (1 - p), 0 for p = 1.
+#define HEED_DROPOUT_VALUES(VALUE)                                                                                     \
+    VALUE(dropout_seed, uint64_t)                                                                                      \
+    VALUE(dropout_offset, uint64_t)                                                                                    \
+    VALUE(dropout_threshold, uint64_t)                                                                                 \
+    VALUE(dropout_scale, float)
+
 #define HEED_IGNORE(...)
 #define HEED_NO_ARGUMENTS(INPUT, VALUE, OUTPUT)

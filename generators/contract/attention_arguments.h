@@ -10,13 +10,8 @@
 //   page_table       (page in sequence, sequence); on CUDA ids are clamped
 //   tasks            (num_task_fields, num_tasks), TaskField: a block of row_block rows of one head each. CUDA:
 //                    (num_sequence_fields, batch), SequenceField: kernels make their blocks themselves
-//   scale            log2(e) is folded in by the kernel
-//   softcap          0 = off, else such that softcap and its multiple by log2(e) are normal numbers
 //   split_len, num_splits  decode: split s covers the keys [s * split_len, (s + 1) * split_len), split_len a multiple
 //                    of kv_block, num_splits * split_len >= max_kv_len; prefill: 0 and 1
-//   mask_form, bias_form   MaskForm, BiasForm
-//   alibi_symmetric  0 or 1
-//   dropout_threshold, dropout_scale  an element is dropped when its word of 32 bits is below; 1 / (1 - p), 0 for p = 1
 //   uniform          CUDA, and the next three. 1: no table is read: every sequence has max_q_len queries and max_kv_len
 //                    keys from its batch index's first token on, and these values of SequenceField
 //   device_status    CUDA: an address for the first fault of the page table, or 0
@@ -51,18 +46,11 @@
     VALUE(batch, int32_t)                                                                                              \
     VALUE(max_q_len, int32_t)                                                                                          \
     VALUE(max_kv_len, int32_t)                                                                                         \
-    VALUE(scale, float)                                                                                                \
-    VALUE(softcap, float)                                                                                              \
+    HEED_LOGIT_VALUES(VALUE)                                                                                           \
+    HEED_DROPOUT_VALUES(VALUE)                                                                                         \
     VALUE(split_len, int32_t)                                                                                          \
     VALUE(num_splits, int32_t)                                                                                         \
     VALUE(page_size, int32_t)                                                                                          \
-    VALUE(mask_form, int32_t)                                                                                          \
-    VALUE(bias_form, int32_t)                                                                                          \
-    VALUE(alibi_symmetric, uint8_t)                                                                                    \
-    VALUE(dropout_seed, uint64_t)                                                                                      \
-    VALUE(dropout_offset, uint64_t)                                                                                    \
-    VALUE(dropout_threshold, uint64_t)                                                                                 \
-    VALUE(dropout_scale, float)                                                                                        \
     VALUE(uniform, int32_t)                                                                                            \
     VALUE(visible_begin, int32_t)                                                                                      \
     VALUE(visible_end, int32_t)                                                                                        \

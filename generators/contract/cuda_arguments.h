@@ -133,12 +133,8 @@ using MergeStates = Words<max_merge_states, merge_state_words>;     // addresses
     VALUE(visible_end, int32_t)                                                                                        \
     VALUE(position_offset, int32_t)                                                                                    \
     VALUE(mode, int32_t)                                                                                               \
-    VALUE(mask_form, int32_t)                                                                                          \
-    VALUE(bias_form, int32_t)                                                                                          \
-    VALUE(alibi_symmetric, int32_t)                                                                                    \
+    HEED_LOGIT_VALUES(VALUE)                                                                                           \
     VALUE(as_f32, int32_t)                                                                                             \
-    VALUE(scale, float)                                                                                                \
-    VALUE(softcap, float)                                                                                              \
     VALUE(device_status, uint64_t)                                                                                     \
     VALUE(out, uint64_t)                                                                                               \
     VALUE(out_batch, uint64_t)                                                                                         \
@@ -175,18 +171,11 @@ using MergeStates = Words<max_merge_states, merge_state_words>;     // addresses
     VALUE(visible_begin, int32_t)                                                                                      \
     VALUE(visible_end, int32_t)                                                                                        \
     VALUE(position_offset, int32_t)                                                                                    \
-    VALUE(mask_form, int32_t)                                                                                          \
-    VALUE(bias_form, int32_t)                                                                                          \
-    VALUE(alibi_symmetric, int32_t)                                                                                    \
+    HEED_LOGIT_VALUES(VALUE)                                                                                           \
+    HEED_DROPOUT_VALUES(VALUE)                                                                                         \
     VALUE(side, int32_t)                                                                                               \
     VALUE(all_keys, int32_t)                                                                                           \
     VALUE(stat_rows, int32_t)                                                                                          \
-    VALUE(scale, float)                                                                                                \
-    VALUE(softcap, float)                                                                                              \
-    VALUE(dropout_scale, float)                                                                                        \
-    VALUE(dropout_seed, uint64_t)                                                                                      \
-    VALUE(dropout_offset, uint64_t)                                                                                    \
-    VALUE(dropout_threshold, uint64_t)                                                                                 \
     VALUE(stats, uint64_t)                                                                                             \
     VALUE(dsink, uint64_t)                                                                                             \
     OUTPUT(named, u8, 1)

@@ -7,15 +7,15 @@ namespace heed {
 
 constexpr int32_t max_head_dim = 640, max_cuda_head_dim = 256;
 
-// What a kernel can serve beyond the plain problem, as bits; it serves problems without these too. gqa: a decode kernel
-// that works on several rows (heads of a group, positions) at once; it serves any group, and so does one without it.
+// What a kernel can serve beyond the plain problem, with its bit; it serves problems without these too. gqa: a decode
+// kernel that works on several rows (heads of a group, positions) at once; it serves any group, and so does one without
+// it.
+#define HEED_FEATURES(X) X(bias, 0) X(mask, 1) X(gqa, 2) X(softcap, 3) X(alibi, 4) X(dropout, 5)
+
 enum Feature : uint32_t {
-    feature_bias = 1 << 0,
-    feature_mask = 1 << 1,
-    feature_gqa = 1 << 2,
-    feature_softcap = 1 << 3,
-    feature_alibi = 1 << 4,
-    feature_dropout = 1 << 5
+#define HEED_FEATURE_BIT(name, bit) feature_##name = 1u << bit,
+    HEED_FEATURES(HEED_FEATURE_BIT)
+#undef HEED_FEATURE_BIT
 };
 
 // Any non-zero element of a mask is true.

@@ -62,11 +62,7 @@
     VALUE(row, int32_t)                                                                                                \
     VALUE(position_offset, int32_t)                                                                                    \
     VALUE(mode, int32_t)                                                                                               \
-    VALUE(mask_form, int32_t)                                                                                          \
-    VALUE(bias_form, int32_t)                                                                                          \
-    VALUE(alibi_symmetric, int32_t)                                                                                    \
-    VALUE(scale, float)                                                                                                \
-    VALUE(softcap, float)                                                                                              \
+    HEED_LOGIT_VALUES(VALUE)                                                                                           \
     VALUE(slope, float)                                                                                                \
     VALUE(sink, float)                                                                                                 \
     OUTPUT(scores, f32, 1)                                                                                             \
@@ -115,16 +111,9 @@
     VALUE(visible_begin, int32_t)                                                                                      \
     VALUE(visible_end, int32_t)                                                                                        \
     VALUE(position_offset, int32_t)                                                                                    \
-    VALUE(mask_form, int32_t)                                                                                          \
-    VALUE(has_bias, int32_t)                                                                                           \
-    VALUE(alibi_symmetric, int32_t)                                                                                    \
-    VALUE(scale, float)                                                                                                \
-    VALUE(softcap, float)                                                                                              \
+    HEED_LOGIT_VALUES(VALUE)                                                                                           \
+    HEED_DROPOUT_VALUES(VALUE)                                                                                         \
     VALUE(slope, float)                                                                                                \
-    VALUE(dropout_scale, float)                                                                                        \
-    VALUE(dropout_seed, uint64_t)                                                                                      \
-    VALUE(dropout_offset, uint64_t)                                                                                    \
-    VALUE(dropout_threshold, uint64_t)                                                                                 \
     VALUE(first_element, uint64_t)                                                                                     \
     VALUE(row_elements, uint64_t)
 

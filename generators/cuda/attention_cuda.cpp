@@ -47,7 +47,7 @@ Module attention_module(const std::string &name, const AttentionConfig &config, 
 
     Launch launch;
     launch.name = name;
-    const bool packs = config.packs_group;
+    const bool packs = config.has_gqa;
     launch.host_values = {
         {"group_size", in.q.extent(1) / in.k.extent(1)},
         {"row_blocks", ceil_div(packs ? args.max_q_len * in.group_size : args.max_q_len, tile.rows())}};

@@ -4,7 +4,7 @@
 // pass through shared memory in blocks of kv_block, copied while the tensor cores work on the one before; one
 // accumulator, rescaled when a running maximum grows.
 //
-// Decode (packs_group): a row is a query head of a group at a position, row = position * group_size + head of the
+// Decode (has_gqa): a row is a query head of a group at a position, row = position * group_size + head of the
 // group, so that a block of 16 rows reads a head of K and V once for all of them. The keys are shared out twice: over
 // splits, blocks of the grid that leave states for merge_splits.h, and over the warps of a block (key_groups).
 //

@@ -68,7 +68,7 @@ LogitGradients BackwardLogit::gradients(const BackwardHead &at, const Expr &i, c
         code.set(x, 1, 1.f - tangent * tangent);
     });
     const Expr distance = token_distance(j, i, f.position_offset);
-    const Expr logit = code.let("logit", x[0] + (added[0] + alibi(at.slope, distance, cast<uint8_t>(in.alibi_symmetric))));
+    const Expr logit = code.let("logit", x[0] + (added[0] + alibi(at.slope, distance, in.alibi_symmetric)));
     const Expr is_seen = seen[0] != 0;
     const Expr weight = code.let("weight", select(is_seen, exp2(fma(logit, log2_e, -lse_log2)), 0.f));
     const Expr kept = factor_of_dropout(at, i, j), dropped = is_zero(kept);

@@ -193,7 +193,7 @@ private:
         }
         const Expr distance = token_distance(j, i, field.position_offset);
         code.when(!is_negative_infinity(added[0]), [&] {
-            code.set(result, 0, bits(capped + (added[0] + alibi(slope, distance, cast<uint8_t>(in.alibi_symmetric)))));
+            code.set(result, 0, bits(capped + (added[0] + alibi(slope, distance, in.alibi_symmetric))));
         });
     }
 

@@ -91,7 +91,7 @@ private:
     Query query_of(const Expr &row) const;  // of a row of the sequence
     std::vector<Query> queries;             // decode: of this thread's rows
     Expr row(int r) const { return first_row + warp_rows + group + 8 * r; }
-    Query query(int r) const { return cfg.packs_group ? queries[r] : query_of(row(r)); }
+    Query query(int r) const { return cfg.has_gqa ? queries[r] : query_of(row(r)); }
     Expr key(const Expr &start, int n, int e) const;  // position of its column e of tile n
     Expr first_key_of_warp() const { return key_group * tile.keys_of_warp(); }
     void reset();

@@ -56,10 +56,10 @@ void ProgramBuilder::copy_chunk(const Expr &to, const Expr &from, const Expr &by
 // `scale`, its sign goes to Q.
 void ProgramBuilder::load_queries() {
     const int threads = tile.threads();
-    Expr rows = code.let("q_rows", row_address(in.q, sequence, cfg.packs_group ? 0 : head,
-                                               cfg.packs_group ? first_q : first_q + first_row, size));
+    Expr rows = code.let("q_rows", row_address(in.q, sequence, cfg.has_gqa ? 0 : head,
+                                               cfg.has_gqa ? first_q : first_q + first_row, size));
     auto address = [&](const Expr &at) {
-        if (!cfg.packs_group) return rows + element_bytes(at, in.q.stride(2), size);
+        if (!cfg.has_gqa) return rows + element_bytes(at, in.q.stride(2), size);
         const Query query = query_of(first_row + at);
         return code.let("q_row", rows + element_bytes(query.position, in.q.stride(2), size) +
                                      element_bytes(query.head, in.q.stride(1), size));

@@ -138,9 +138,9 @@ void ProgramBuilder::add_alibi(const Expr &start) {
         auto slope_of = [&](const Expr &head) {
             return code.let("slope", load_f32(slopes + element_bytes(head, in.alibi_slopes.stride(0), 4)));
         };
-        Expr slope = cfg.packs_group ? Expr() : slope_of(head);
+        Expr slope = cfg.has_gqa ? Expr() : slope_of(head);
         for (int r = 0; r < rows_of_thread(); r++) {
-            if (cfg.packs_group) slope = slope_of(query(r).head);
+            if (cfg.has_gqa) slope = slope_of(query(r).head);
             Expr to_first = code.let("to_first", token_distance(key(start, 0, 0), query(r).position, position_offset));
             change_row(r, [&](const Expr &x, int n, int e) {
                 return add_bias(x, alibi(slope, to_first + cast<float>(8 * n + e), in.alibi_symmetric));

@@ -28,7 +28,7 @@ void ProgramBuilder::locate() {
 // side by side.
 void ProgramBuilder::locate_block() {
     Expr task = code.let("task", quotient(block, in.row_blocks));
-    if (cfg.packs_group) {
+    if (cfg.has_gqa) {
         Expr num_heads = in.k.extent(1);
         first_row = code.let("first_row", (block - task * in.row_blocks) * tile.rows());
         Expr part = code.let("part", quotient(task, num_heads));
@@ -50,7 +50,7 @@ void ProgramBuilder::locate_block() {
 }
 
 ProgramBuilder::Query ProgramBuilder::query_of(const Expr &row) const {
-    if (!cfg.packs_group) return {row, head};
+    if (!cfg.has_gqa) return {row, head};
     Expr position = quotient(row, in.group_size);
     return {position, (kv_head - position) * in.group_size + row};
 }
@@ -66,7 +66,7 @@ void ProgramBuilder::read_sequence() {
     visible_begin = fields.visible_begin;
     visible_end = fields.visible_end;
     position_offset = fields.position_offset;
-    num_rows = cfg.packs_group ? code.let("num_rows", q_len * in.group_size) : q_len;
+    num_rows = cfg.has_gqa ? code.let("num_rows", q_len * in.group_size) : q_len;
 }
 
 // What a row sees moves with its position. Blocks of keys start at multiples of kv_block, and so do splits.
@@ -74,7 +74,7 @@ void ProgramBuilder::choose_keys() {
     Expr first = query_of(first_row).position;
     Expr last = code.let("last_row", query_of(min(first_row + tile.rows(), num_rows) - 1).position);
     Expr seen_begin = first_visible(first, visible_begin), seen_end = end_visible(last, visible_end, kv_len);
-    if (cfg.packs_group) {
+    if (cfg.has_gqa) {
         Expr split_begin = code.let("split_begin", split * in.split_len);
         seen_begin = max(seen_begin, split_begin);
         seen_end = min(seen_end, split_begin + in.split_len);

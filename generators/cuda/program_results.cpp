@@ -100,7 +100,7 @@ void ProgramBuilder::store_results() {
     Expr pairs = code.let("pairs", cast<int32_t>(in_pairs(in.out)));
     for (int r = 0; r < rows_of_thread(); r++) {
         code.when(row(r) < num_rows, [&] {
-            if (!cfg.packs_group) return store_result(r, pairs);
+            if (!cfg.has_gqa) return store_result(r, pairs);
             code.when(
                 in.num_splits == 1, [&] { store_result(r, pairs); }, [&] { store_state(r); });
         });

@@ -26,8 +26,8 @@ void ProgramBuilder::apply_score_mod(const Expr &start) {
 
 // Uniform over the block: all rows, and all keys of block j that some row may see.
 Expr ProgramBuilder::is_seen_block(const Expr &j) const {
-    const Expr first_h = cfg.packs_group ? kv_head * in.group_size : head;
-    const Expr last_h = cfg.packs_group ? first_h + in.group_size - 1 : head;
+    const Expr first_h = cfg.has_gqa ? kv_head * in.group_size : head;
+    const Expr last_h = cfg.has_gqa ? first_h + in.group_size - 1 : head;
     const Expr first_i = query_of(first_row).position;
     const Expr last_i = query_of(min(first_row + tile.rows(), num_rows) - 1).position;
     const Expr first_j = key_start(j), last_j = min(first_j + tile.kv_block, kv_len) - 1;

@@ -36,7 +36,7 @@ std::string cuda_error(const std::string &isa, const AttentionConfig &config) {
         return "head_dim = " + std::to_string(widest) + " is not allowed with CUDA: 1.." +
                std::to_string(max_cuda_head_dim) + ", or any";
     }
-    if (config.phase == Phase::decode && !config.packs_group) {
+    if (config.phase == Phase::decode && !config.has_gqa) {
         return "phase = decode without the feature gqa is not allowed with CUDA";
     }
     if (config.dtype == ElementType::f32 && isa == "sm80") return "dtype = f32 is not allowed with isa=sm80: f16, bf16";
@@ -73,20 +73,25 @@ struct Row {
     AttentionConfig config;
 };
 
+std::string feature_words() {
+    std::string words;
+#define HEED_ADD_WORD(name, bit) words += " " #name;
+    HEED_FEATURES(HEED_ADD_WORD)
+#undef HEED_ADD_WORD
+    return words;
+}
+
 void read_features(const std::string &text, AttentionConfig &config) {
     std::istringstream features(text == "none" ? "" : text);
     for (std::string feature; std::getline(features, feature, '_');) {
-        bool *const flag = feature == "alibi"                                  ? &config.has_alibi
-                           : feature == "bias"                                 ? &config.has_bias
-                           : feature == "dropout"                              ? &config.has_dropout
-                           : feature == "mask"                                 ? &config.has_mask
-                           : feature == "softcap"                              ? &config.has_softcap
-                           : feature == "gqa" && config.phase == Phase::decode ? &config.packs_group
-                                                                               : nullptr;
-        if (flag == nullptr) {
-            throw BadInput("features = '" + text +
-                           "' is not allowed: none, or of alibi, bias, dropout, gqa (decode only), mask, softcap, "
-                           "joined by _");
+        bool *flag = nullptr;
+#define HEED_FIND_FLAG(name, bit)                                                                                      \
+    if (feature == #name) flag = &config.has_##name;
+        HEED_FEATURES(HEED_FIND_FLAG)
+#undef HEED_FIND_FLAG
+        if (flag == nullptr || (feature == "gqa" && config.phase == Phase::prefill)) {
+            throw BadInput("features = '" + text + "' is not allowed: none, or joined by _ of" + feature_words() +
+                           "; gqa in decode only");
         }
         *flag = true;
     }
@@ -181,9 +186,10 @@ std::string score_mod_fields(const Row &row) {
 std::string registry_line(const Row &row, int64_t scratch) {
     const AttentionConfig &c = row.config;
     std::ostringstream line;
-    const uint32_t features = c.has_bias * feature_bias | c.has_mask * feature_mask |
-                              c.packs_group * feature_gqa | c.has_softcap * feature_softcap |
-                              c.has_alibi * feature_alibi | c.has_dropout * feature_dropout;
+    uint32_t features = 0;
+#define HEED_ADD_BIT(name, bit) features |= c.has_##name ? uint32_t{feature_##name} : 0;
+    HEED_FEATURES(HEED_ADD_BIT)
+#undef HEED_ADD_BIT
     line << "HEED_KERNEL(" << row.name << ", " << (c.phase == Phase::prefill ? "prefill" : "decode") << ", "
          << name_of(c.dtype) << ", " << name_of(c.kv_dtype) << ", " << c.head_dim << ", " << c.head_dim_v << ", "
          << features << ", " << (c.paged ? "paged" : "contiguous") << ", " << row.isa << ", " << c.row_block << ", "

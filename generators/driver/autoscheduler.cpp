@@ -33,22 +33,15 @@ void estimate_inputs(AttentionKernel &kernel, int queries, int tasks) {
 }
 
 void estimate_scalars(AttentionKernel &kernel, int queries) {
+#define HEED_ESTIMATE(name, type) kernel.name.set_estimate(0);
+    HEED_ATTENTION(HEED_IGNORE, HEED_ESTIMATE, HEED_IGNORE)
+#undef HEED_ESTIMATE
     kernel.batch.set_estimate(batch);
     kernel.max_q_len.set_estimate(queries);
     kernel.max_kv_len.set_estimate(keys);
     kernel.scale.set_estimate(0.1f);
-    kernel.softcap.set_estimate(0);
     kernel.split_len.set_estimate(keys);
     kernel.num_splits.set_estimate(1);
-    for (Param<int32_t> *unused : {&kernel.page_size, &kernel.mask_form, &kernel.bias_form, &kernel.uniform,
-                                   &kernel.visible_begin, &kernel.visible_end, &kernel.position_offset}) {
-        unused->set_estimate(0);
-    }
-    kernel.alibi_symmetric.set_estimate(0);
-    for (Param<uint64_t> *unused :
-         {&kernel.dropout_seed, &kernel.dropout_offset, &kernel.dropout_threshold, &kernel.device_status}) {
-        unused->set_estimate(0);
-    }
     kernel.dropout_scale.set_estimate(1);
 }
 

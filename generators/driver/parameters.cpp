@@ -43,7 +43,7 @@ std::vector<Parameter> decode_parameters(const C &config) {
                                    one_of("value_keys", &C::value_keys, {8, 16, 32, 64, 128, 256})};
     if (!config.any_head_dim()) {
         list.push_back(one_of("value_vectors", &C::value_vectors, {1, 2, 4, 8}));
-        if (config.packs_group) {
+        if (config.has_gqa) {
             list.push_back(one_of("value_rows", &C::value_rows, {1, 2, 4, 8}));
             list.push_back(multiple("row_block", &C::row_block, "value_rows", &C::value_rows, 4));
         }

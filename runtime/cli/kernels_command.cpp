@@ -3,6 +3,7 @@
 #include <string>
 
 #include "commands.h"
+#include "generators/contract/fields.h"
 #include "heed/heed.hpp"
 
 namespace heed_cli {
@@ -17,15 +18,14 @@ std::string dim_text(int32_t dim) { return dim == 0 ? "any" : std::to_string(dim
 
 // As the names of rows have them, "alibi_bias_gqa"; "-" for none.
 std::string features_text(uint32_t features) {
-    constexpr struct {
-        uint32_t bit;
-        const char *word;
-    } words[] = {{HEED_FEATURE_ALIBI, "alibi"}, {HEED_FEATURE_BIAS, "bias"}, {HEED_FEATURE_DROPOUT, "dropout"},
-                 {HEED_FEATURE_GQA, "gqa"},     {HEED_FEATURE_MASK, "mask"}, {HEED_FEATURE_SOFTCAP, "softcap"}};
+    std::vector<std::string> words;
+#define HEED_ADD_WORD(name, bit)                                                                                       \
+    if (features & heed::feature_##name) words.emplace_back(#name);
+    HEED_FEATURES(HEED_ADD_WORD)
+#undef HEED_ADD_WORD
+    std::sort(words.begin(), words.end());
     std::string text;
-    for (const auto &[bit, word] : words) {
-        if (features & bit) text += (text.empty() ? "" : "_") + std::string(word);
-    }
+    for (const std::string &word : words) text += (text.empty() ? "" : "_") + word;
     return text.empty() ? "-" : text;
 }
 

@@ -4,6 +4,7 @@
 
 #include "cuda/op_session.h"
 #include "cuda/sequence_table.h"
+#include "kernel_call.h"
 #include "make_call.h"
 #include "status.h"
 #include "validate.h"
@@ -49,12 +50,8 @@ heed_status launch(const heed_plan &plan, const KernelCall &call, int32_t first,
     arguments.visible_end = call.visible_end;
     arguments.position_offset = call.position_offset;
     arguments.mode = mode;
-    arguments.mask_form = call.mask_form;
-    arguments.bias_form = call.bias_form;
-    arguments.alibi_symmetric = call.alibi_symmetric;
     arguments.as_f32 = out.dtype == HEED_F32;
-    arguments.scale = call.scale;
-    arguments.softcap = call.softcap;
+    set_values(LogitValues(p), &arguments);
     arguments.device_status = call.device_status;
     arguments.out = cuda::address_of(out.data);
     arguments.out_batch = stride(0);

@@ -123,11 +123,7 @@ void set_scores(const ProbsCall &call, const int32_t *task, int32_t i, Attention
     row->row = i;
     row->position_offset = task[task_position_offset];
     row->mode = call.mode;
-    row->mask_form = mask_form(p);
-    row->bias_form = bias_form(p);
-    row->alibi_symmetric = p.alibi_symmetric;
-    row->scale = p.scale;
-    row->softcap = kernel_softcap(p.softcap);
+    set_values(LogitValues(p), row);
     row->slope = p.has_alibi ? call.args.alibi_slopes[h] : 0;
     row->sink = p.has_sink ? call.args.sink[h] : -std::numeric_limits<float>::infinity();
 }

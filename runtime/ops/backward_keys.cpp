@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "dropout.h"
 #include "float_environment.h"
 #include "ops/backward_rows.h"
 #include "ops/gradient_checks.h"
@@ -44,7 +43,7 @@ int64_t BackwardKeys::shared_scratch(const BackwardLayout &layout) { return Shar
 
 BackwardKeys::BackwardKeys(const BackwardCall &call, const BackwardSequence &sequence, int32_t kv_head, int32_t range,
                            float *scratch, bool rows_first)
-    : call_(call), p_(call.plan.problem), layout_(call.layout), seq_(sequence), kv_head_(kv_head), range_(range),
+    : call_(call), p_(call.plan.problem), layout_(call.layout), seq_(sequence), values_(p_), kv_head_(kv_head), range_(range),
       queries_(layout_.tile->rows), keys_(layout_.tile->columns),
       kv_batch_(p_.kv_storage == HEED_KV_CONTIGUOUS ? sequence.place.index : 0), stride_i_(rows_first ? 1 : keys_),
       stride_j_(rows_first ? queries_ : 1) {
@@ -109,16 +108,9 @@ void BackwardKeys::set_logits(const TilePlace &tile, Arguments *arguments) const
     a.visible_begin = seq_.visible.begin;
     a.visible_end = seq_.visible.end;
     a.position_offset = seq_.visible.position_offset;
-    a.mask_form = mask_form(p_);
-    a.has_bias = p_.has_bias;
-    a.alibi_symmetric = p_.alibi_symmetric;
-    a.scale = p_.scale;
-    a.softcap = kernel_softcap(p_.softcap);
+    set_values(values_, &a);
+    set_values(DropoutValues(p_, call_.args), &a);
     a.slope = p_.has_alibi ? call_.args.alibi_slopes[tile.head] : 0;
-    a.dropout_scale = p_.dropout_p < 1 ? 1 / (1 - p_.dropout_p) : 0;
-    a.dropout_seed = call_.args.dropout_seed;
-    a.dropout_offset = call_.args.dropout_offset;
-    a.dropout_threshold = dropout_threshold(p_.dropout_p);
     const int64_t rows_before = (int64_t{seq_.place.index} * p_.num_heads + tile.head) * p_.max_q_len + tile.row;
     a.row_elements = static_cast<uint64_t>(p_.max_kv_len);
     a.first_element = static_cast<uint64_t>(rows_before) * a.row_elements + static_cast<uint64_t>(tile.key);
@@ -179,7 +171,7 @@ int32_t BackwardKeys::seen_at(int32_t row, int32_t key) const {
 
 int32_t BackwardKeys::form_of(int32_t row, int32_t key, int32_t count) const {
     if (p_.dropout_p > 0) return backward_dropped;
-    const bool changes = p_.has_mask || p_.has_bias || p_.has_alibi || p_.softcap != 0;
+    const bool changes = p_.has_mask || p_.has_bias || p_.has_alibi || values_.cap_logits();
     if (changes) return backward_scored;
     return sees_all(row, key, count) ? backward_plain : backward_positioned;
 }

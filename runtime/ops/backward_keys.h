@@ -29,6 +29,7 @@ protected:
     const heed_problem &p_;
     const BackwardLayout &layout_;
     const BackwardSequence &seq_;
+    const LogitValues values_;
     const int32_t kv_head_, range_, queries_, keys_;
 
     float *dk_, *dv_, *bias_, *logit_grads_;

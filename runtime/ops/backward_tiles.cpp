@@ -102,8 +102,8 @@ private:
         arguments.careful = special_keys_ || special_rows(head, row);
         arguments.num_rows = num_rows;
         arguments.num_keys = num_keys;
-        // Without softcap both gradients are the same numbers, and one place less stays in the L1 cache.
-        const bool one_place = !wants_bias && p_.softcap == 0;
+        // Where nothing caps the logits both gradients are the same numbers, and one place less stays in the L1 cache.
+        const bool one_place = !wants_bias && !values_.cap_logits();
         arguments.weights = grads_of(grads_[0]);
         arguments.score_grads = grads_of(grads_[1]);
         arguments.logit_grads = grads_of(one_place ? grads_[1] : logit_grads_);

@@ -46,29 +46,10 @@ void copy_first(const Buffer &buffer, T *value) {
     *value = *static_cast<const T *>(buffer.data);
 }
 
-template <typename T>
-void copy_scalar(void **args, int index, T *value) {
-    *value = scalar_at<T>(args, index);
-}
-
-void record_buffers(void **args, Call *call) {
-    const std::pair<heed::Argument, Buffer *> buffers[] = {
-        {heed::arg_q, &call->q},
-        {heed::arg_k, &call->k},
-        {heed::arg_v, &call->v},
-        {heed::arg_k_scale, &call->k_scale},
-        {heed::arg_v_scale, &call->v_scale},
-        {heed::arg_mask, &call->mask},
-        {heed::arg_bias, &call->bias},
-        {heed::arg_bias_16, &call->bias_16},
-        {heed::arg_sink, &call->sink},
-        {heed::arg_alibi_slopes, &call->alibi_slopes},
-        {heed::arg_page_table, &call->page_table},
-        {heed::arg_tasks, &call->tasks},
-        {heed::arg_out, &call->out},
-        {heed::arg_lse, &call->lse},
-    };
-    for (const auto &[argument, buffer] : buffers) *buffer = describe(buffer_at(args, argument));
+void record_arguments(void **args, Call *call) {
+#define HEED_RECORD_BUFFER(name, element, dims) call->name = describe(buffer_at(args, heed::arg_##name));
+#define HEED_RECORD_VALUE(name, type) call->name = scalar_at<type>(args, heed::arg_##name);
+    HEED_ATTENTION(HEED_RECORD_BUFFER, HEED_RECORD_VALUE, HEED_RECORD_BUFFER)
     copy_first(call->mask, &call->first_mask);
     copy_first(call->bias, &call->first_bias);
     copy_first(call->bias_16, &call->first_bias_16);
@@ -86,22 +67,7 @@ void record_buffers(void **args, Call *call) {
 void record(const char *row, void **args) {
     Call call = {};
     call.row = row;
-    record_buffers(args, &call);
-    copy_scalar(args, heed::arg_batch, &call.batch);
-    copy_scalar(args, heed::arg_max_q_len, &call.max_q_len);
-    copy_scalar(args, heed::arg_max_kv_len, &call.max_kv_len);
-    copy_scalar(args, heed::arg_scale, &call.scale);
-    copy_scalar(args, heed::arg_softcap, &call.softcap);
-    copy_scalar(args, heed::arg_split_len, &call.split_len);
-    copy_scalar(args, heed::arg_num_splits, &call.num_splits);
-    copy_scalar(args, heed::arg_page_size, &call.page_size);
-    copy_scalar(args, heed::arg_mask_form, &call.mask_form);
-    copy_scalar(args, heed::arg_bias_form, &call.bias_form);
-    copy_scalar(args, heed::arg_alibi_symmetric, &call.alibi_symmetric);
-    copy_scalar(args, heed::arg_dropout_seed, &call.dropout_seed);
-    copy_scalar(args, heed::arg_dropout_offset, &call.dropout_offset);
-    copy_scalar(args, heed::arg_dropout_threshold, &call.dropout_threshold);
-    copy_scalar(args, heed::arg_dropout_scale, &call.dropout_scale);
+    record_arguments(args, &call);
     last_call = call;
 }
 

@@ -22,19 +22,18 @@ struct Buffer {
 
 using Task = std::array<int32_t, heed::num_task_fields>;
 
+#define HEED_RECORDED_BUFFER(name, element, dims) Buffer name;
+#define HEED_RECORDED_VALUE(name, type) type name;
+
 // The arguments of the last call.
 struct Call {
     std::string row;
-    Buffer q, k, v, k_scale, v_scale, mask, bias, bias_16, sink, alibi_slopes, page_table, tasks, out, lse;
+    HEED_ATTENTION(HEED_RECORDED_BUFFER, HEED_RECORDED_VALUE, HEED_RECORDED_BUFFER)
     std::vector<Task> task_table;
     uint8_t first_mask;
     float first_bias, first_sink, first_slope;
     uint16_t first_bias_16;
     int32_t first_page;
-    int32_t batch, max_q_len, max_kv_len, split_len, num_splits, page_size, mask_form, bias_form;
-    float scale, softcap, dropout_scale;
-    uint8_t alibi_symmetric;
-    uint64_t dropout_seed, dropout_offset, dropout_threshold;
 };
 
 // What the next calls do. `record` and `inside` are for tests with one call at a time.

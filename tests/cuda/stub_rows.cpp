@@ -45,30 +45,9 @@ Buffer buffer_at(void **args, int index) {
 void record(const char *row, void **args) {
     Call call = {};
     call.row = row;
-    const std::pair<heed::Argument, Buffer *> buffers[] = {
-        {heed::arg_q, &call.q},         {heed::arg_k, &call.k},
-        {heed::arg_v, &call.v},         {heed::arg_mask, &call.mask},
-        {heed::arg_bias, &call.bias},   {heed::arg_sink, &call.sink},
-        {heed::arg_tasks, &call.tasks}, {heed::arg_alibi_slopes, &call.alibi_slopes},
-        {heed::arg_out, &call.out},     {heed::arg_page_table, &call.page_table},
-        {heed::arg_lse, &call.lse},     {heed::arg_states, &call.states},
-    };
-    for (const auto &[argument, buffer] : buffers) *buffer = buffer_at(args, argument);
-    const std::pair<heed::Argument, int32_t *> scalars[] = {
-        {heed::arg_batch, &call.batch},
-        {heed::arg_max_q_len, &call.max_q_len},
-        {heed::arg_max_kv_len, &call.max_kv_len},
-        {heed::arg_split_len, &call.split_len},
-        {heed::arg_num_splits, &call.num_splits},
-        {heed::arg_page_size, &call.page_size},
-        {heed::arg_mask_form, &call.mask_form},
-        {heed::arg_bias_form, &call.bias_form},
-        {heed::arg_uniform, &call.uniform},
-        {heed::arg_visible_begin, &call.visible_begin},
-        {heed::arg_visible_end, &call.visible_end},
-        {heed::arg_position_offset, &call.position_offset},
-    };
-    for (const auto &[argument, value] : scalars) *value = scalar_at<int32_t>(args, argument);
+#define HEED_RECORD_BUFFER(name, element, dims) call.name = buffer_at(args, heed::arg_##name);
+#define HEED_RECORD_VALUE(name, type) call.name = scalar_at<type>(args, heed::arg_##name);
+    HEED_ATTENTION(HEED_RECORD_BUFFER, HEED_RECORD_VALUE, HEED_RECORD_BUFFER)
     last_call = call;
 }
 

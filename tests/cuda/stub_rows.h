@@ -17,12 +17,13 @@ struct Buffer {
     std::vector<int32_t> extents, strides;
 };
 
+#define HEED_RECORDED_BUFFER(name, element, dims) Buffer name;
+#define HEED_RECORDED_VALUE(name, type) type name;
+
 // The arguments of the last call of an attention row.
 struct Call {
     std::string row;
-    Buffer q, k, v, mask, bias, sink, alibi_slopes, page_table, tasks, states, out, lse;
-    int32_t batch, max_q_len, max_kv_len, split_len, num_splits, page_size, mask_form, bias_form;
-    int32_t uniform, visible_begin, visible_end, position_offset;
+    HEED_ATTENTION(HEED_RECORDED_BUFFER, HEED_RECORDED_VALUE, HEED_RECORDED_BUFFER)
 };
 
 // And of the row `sequences`.
