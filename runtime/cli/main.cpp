@@ -7,7 +7,6 @@
 
 #include "commands.h"
 #include "heed/heed.hpp"
-#include "invalid_input.h"
 #include "output_files.h"
 
 namespace {
@@ -15,22 +14,23 @@ namespace {
 using namespace heed_cli;
 
 constexpr char usage[] = R"(usage: heed kernels
-       heed run CASE_DIR [--device cpu|cuda] [--kernel NAME] [--threads N] [--repeat N]
-       heed check CASE_DIR [--device cpu|cuda] [--kernel NAME] [--threads N]
+       heed run CASE [--device cpu|cuda] [--kernel NAME] [--threads N] [--repeat N]
+       heed check CASE [--device cpu|cuda] [--kernel NAME] [--threads N]
        heed --help | --version
 
 kernels  lists the kernels: what each serves, whether this machine can run it
-run      computes the case, writes out.npy and lse.npy into CASE_DIR, prints the kernel and its speed
+run      computes the case, writes out and lse into NAME.out.safetensors, prints the kernel and its speed
 check    computes the case and compares it with a reference in fp64; exit status 1 when an error exceeds its bound
 
-CASE_DIR holds problem.json, q.npy, k.npy, v.npy and, as used, mask, bias, kv_lens, q_offsets, ... .npy
+CASE is a file NAME.safetensors: arrays q, k, v and, as used, mask, bias, kv_lens, q_offsets, ...; the problem is JSON in
+its __metadata__ under "heed_problem". heed.save_case of the Python package writes one.
 --device cuda   on the first CUDA device; default: cpu
 --kernel NAME   this kernel or none
 --threads N     at most N threads, 1..1024; default: the CPUs of this process
 --repeat N      run N times, 1..1000000, and tell the fastest; default 1
 
 Exit status: 0 success, 2 invalid input, 3 unsupported or no device, 1 anything else. Where run fails it leaves no
-out.npy and lse.npy, not even older ones.
+NAME.out.safetensors, not even an older one.
 )";
 
 int32_t parse_count(const std::string &option, const std::string &text, int32_t most) {
@@ -42,22 +42,22 @@ int32_t parse_count(const std::string &option, const std::string &text, int32_t 
     return value;
 }
 
-// Words after the subcommand. case_dir is set even when something after or before it is wrong.
+// Words after the subcommand. case_path is set even when something after or before it is wrong.
 void parse_options(const std::vector<std::string> &words, bool with_repeat, Options &options) {
-    std::vector<std::string> folders;
+    std::vector<std::string> cases;
     std::vector<std::pair<std::string, std::string>> settings;
     for (size_t n = 0; n < words.size(); n++) {
         if (words[n].rfind("--", 0) != 0) {
-            folders.push_back(words[n]);
+            cases.push_back(words[n]);
         } else {
             settings.emplace_back(words[n], n + 1 < words.size() ? words[n + 1] : "");
             n++;
         }
     }
-    if (folders.size() != 1) {
-        throw InvalidInput(std::to_string(folders.size()) + " case folders given; there must be 1, see heed --help");
+    if (cases.size() != 1) {
+        throw InvalidInput(std::to_string(cases.size()) + " cases given; there must be 1, see heed --help");
     }
-    options.case_dir = folders[0];
+    options.case_path = cases[0];
     for (const auto &[name, value] : settings) {
         if (name == "--kernel" && !value.empty()) {
             options.kernel = value;
@@ -123,9 +123,9 @@ int main(int argc, char **argv) {
     const std::vector<std::string> words(argv + 1, argv + argc);
     Options options;
     const int status = run_and_report(words, options);
-    if (status == exit_ok || words.empty() || words[0] != "run" || options.case_dir.empty()) return status;
+    if (status == exit_ok || words.empty() || words[0] != "run" || options.case_path.empty()) return status;
     try {
-        remove_outputs(options.case_dir);
+        remove_outputs(options.case_path);
     } catch (const std::exception &error) {
         return report(status, error.what());
     }

@@ -11,7 +11,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "cli"))
 
 import heed
 import oracle
-from case_folder import Shape, make_qkv
+from case_file import Shape, make_qkv
 from stored_case import StoredCase
 
 __all__ = ["NUMPY_TYPES", "Shape", "StoredCase", "Test", "dense_results", "from_bits", "heed", "make_qkv", "oracle", "typed"]

@@ -1,4 +1,4 @@
-"""Score functions, of tests/score/mods, against the same as mask and bias; takes an extension module whose table has them."""
+"""Score functions, of docs/examples/score, against the same as mask and bias; takes an extension module whose table has them."""
 
 import importlib.util
 import sys
