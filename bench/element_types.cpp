@@ -1,6 +1,5 @@
 #include "element_types.h"
 
-#include <cmath>
 #include <stdexcept>
 
 #include "element.h"
@@ -28,10 +27,6 @@ heed_dtype dtype_of(const std::string &name) {
         }
     }
     throw std::invalid_argument("\"" + name + "\" is no element type: f32, f16, bf16, i8");
-}
-
-double rounding(heed_dtype dtype) {
-    return dtype == HEED_F16 ? std::ldexp(1.0, -11) : (dtype == HEED_BF16 ? std::ldexp(1.0, -8) : 0);
 }
 
 std::vector<float> widened(heed_dtype dtype, const void *data, int64_t first, int64_t count) {
