@@ -196,9 +196,7 @@ void read_features(Case &c) {
     if (c.has("bias")) {
         p.has_bias = true;
         std::vector<ElementType> allowed = {ElementType::f32};
-        for (const ElementType type : {element_type(p.dtype)}) {
-            if (type != ElementType::f32) allowed.push_back(type);
-        }
+        if (p.dtype != HEED_F32) allowed.push_back(element_type(p.dtype));
         require_type("bias", c.arrays.at("bias"), allowed);
         p.bias_dtype = c.arrays.at("bias").type == ElementType::f32 ? HEED_F32 : p.dtype;
         read_score_tensor(c, "bias", p.bias_shape, p.bias_layout);
@@ -212,7 +210,7 @@ Case read_case(const std::filesystem::path &path) {
     std::error_code error;
     if (std::filesystem::is_directory(path, error)) {
         throw InvalidInput(name +
-                           " is a folder; a case is one safetensors file, which of an old case folder is made by: " +
+                           " is a folder; a case is one safetensors file, and an old case folder becomes one by: " +
                            "python -m heed.convert_case " + name + " FILE");
     }
     TensorFile file = read_tensors(path);
