@@ -15,6 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr uint64_t most_header_bytes = 1 << 20;  // the tree of its JSON takes up to a hundred times as many
+
 struct TypeName {
     ElementType type;
     const char *name;
@@ -54,6 +56,10 @@ heed::SafetensorsHeader read_header(std::ifstream &in, uint64_t file_bytes, cons
         const std::string start = read_bytes(in, std::min(file_bytes, heed::safetensors_prefix), file);
         const auto *bytes = reinterpret_cast<const unsigned char *>(start.data());
         const uint64_t length = heed::safetensors_header_bytes(bytes, file_bytes);
+        if (length > most_header_bytes) {
+            throw std::runtime_error("its header has " + std::to_string(length) + " bytes; at most " +
+                                     std::to_string(most_header_bytes) + " are read");
+        }
         *data = heed::safetensors_prefix + length;
         return heed::read_safetensors_header(read_bytes(in, length, file).data(), length, file_bytes - *data);
     } catch (const InvalidInput &) {

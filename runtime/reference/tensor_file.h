@@ -44,7 +44,7 @@ struct TensorFile {
     std::map<std::string, Array> arrays;
 };
 
-// Trusts nothing in the file: allocates no more than a few times what the file holds. Throws InvalidInput.
+// Trusts nothing in the file: allocates no more than its size and what a header of 1 MiB takes. Throws InvalidInput.
 TensorFile read_tensors(const std::filesystem::path &path);
 
 // Larger elements first, from a multiple of 64 bytes on and without gaps, so that each array is aligned. Throws

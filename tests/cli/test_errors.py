@@ -179,6 +179,14 @@ class Errors(RefusalTest):
         self.assert_refused(2, "its tensors overlap", call_options={
             "preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_DATA, (2**28, 2**28))})
 
+    def test_headers_that_are_long(self):
+        metadata = {"heed_problem": "{}", "x": "y" * 2**20}
+        self.case.write_bytes(tensor_bytes(metadata, self.arrays))
+        self.assert_refused(2, "its header has", "at most 1048576 are read")
+        metadata["x"] = "y" * (2**20 - 1000)
+        self.case.write_bytes(tensor_bytes(metadata, self.arrays))
+        self.assertEqual(self.call("run", self.case).returncode, 0)
+
     def test_empty_arrays_with_huge_extents(self):
         shape = [2**31 - 1, 2**31 - 1, 2**31 - 1, 0]
         arrays = {name: {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]} for name in "qkv"}
