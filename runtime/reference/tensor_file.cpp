@@ -145,7 +145,7 @@ void write_tensors(const fs::path &path, const TensorFile &file) {
     std::stable_sort(arrays.begin(), arrays.end(), [](const auto *a, const auto *b) {
         return element_bytes(a->second.type) > element_bytes(b->second.type);
     });
-    nlohmann::ordered_json header;
+    nlohmann::json header;
     header["__metadata__"] = file.metadata;
     uint64_t end = 0;
     for (const auto *array : arrays) {
