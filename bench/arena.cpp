@@ -36,7 +36,7 @@ void put(float x, Numbers numbers, void *at) {
     } else if (element_type(numbers) == HEED_F32) {
         std::memcpy(at, &x, sizeof x);
     } else {
-        const uint16_t bits = heed_test::to_bits(element_type(numbers), x);
+        const uint16_t bits = heed_reference::to_bits(element_type(numbers), x);
         std::memcpy(at, &bits, sizeof bits);
     }
 }
@@ -44,7 +44,7 @@ void put(float x, Numbers numbers, void *at) {
 // Repeated with a prime period, so that no two tensors of a case, and no two copies, are alike.
 void fill(char *data, int64_t elements, Numbers numbers) {
     constexpr int64_t period = 4000037;
-    const int64_t element = heed_test::element_bytes(element_type(numbers));
+    const int64_t element = heed_reference::element_bytes(element_type(numbers));
     std::mt19937 random(1234);
     std::normal_distribution<float> normal;
     for (int64_t i = 0; i < std::min(period, elements); i++) {
@@ -87,7 +87,7 @@ void Demand::include(const Case &c) {
     need(numbers_of(c.dtype), p.bias + aligned(bias_elements(c)));
     need(numbers_of(c.kv_dtype), p.k + p.num_copies * p.kv_step);
     need(Numbers::scales, p.num_copies * p.scale_step);
-    out_bytes = std::max(out_bytes, out_elements(c) * heed_test::element_bytes(c.dtype));
+    out_bytes = std::max(out_bytes, out_elements(c) * heed_reference::element_bytes(c.dtype));
 }
 
 void Arena::Unmap::operator()(void *memory) const { munmap(memory, bytes); }
@@ -110,14 +110,14 @@ Arena::Memory Arena::map(int64_t size, Pages pages) {
 Arena::Arena(const Demand &demand, Pages pages) : out_(map(demand.out_bytes, pages)) {
     for (size_t i = 0; i < num_numbers; i++) {
         const auto numbers = static_cast<Numbers>(i);
-        inputs_[i] = map(demand.elements[i] * heed_test::element_bytes(element_type(numbers)), pages);
+        inputs_[i] = map(demand.elements[i] * heed_reference::element_bytes(element_type(numbers)), pages);
         fill(static_cast<char *>(inputs_[i].get()), demand.elements[i], numbers);
     }
 }
 
 const void *Arena::input(Numbers numbers, int64_t offset) const {
     const char *begin = static_cast<const char *>(inputs_[static_cast<size_t>(numbers)].get());
-    return begin + offset * heed_test::element_bytes(element_type(numbers));
+    return begin + offset * heed_reference::element_bytes(element_type(numbers));
 }
 
 }  // namespace heed_bench

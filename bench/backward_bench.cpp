@@ -26,13 +26,13 @@ using heed_bench::Case;
 class Elements {
 public:
     Elements(heed_dtype dtype, int64_t count)
-        : dtype_(dtype), count_(count), bytes_(static_cast<size_t>(count * heed_test::element_bytes(dtype))) {
+        : dtype_(dtype), count_(count), bytes_(static_cast<size_t>(count * heed_reference::element_bytes(dtype))) {
         for (int64_t i = 0; i < count; i++) {
             const float x = 1.4f * std::sin(0.7f * static_cast<float>(i % 99991));
             if (dtype == HEED_F32) {
                 reinterpret_cast<float *>(bytes_.data())[i] = x;
             } else {
-                reinterpret_cast<uint16_t *>(bytes_.data())[i] = heed_test::to_bits(dtype, x);
+                reinterpret_cast<uint16_t *>(bytes_.data())[i] = heed_reference::to_bits(dtype, x);
             }
         }
     }
@@ -103,7 +103,7 @@ void run(const Case &c, int threads, int rounds) {
     }
     if (rounds == 0) return;
     std::printf("%-16s %-4s forward %8.2f ms (CPU %8.2f)  backward %8.2f ms (CPU %8.2f)  ratio %.2f (CPU %.2f)  %s\n",
-                c.name.c_str(), heed_test::dtype_name(c.dtype), forward.wall * 1e3, forward.cpu * 1e3,
+                c.name.c_str(), heed_reference::dtype_name(c.dtype), forward.wall * 1e3, forward.cpu * 1e3,
                 backward.wall * 1e3, backward.cpu * 1e3, backward.wall / forward.wall, backward.cpu / forward.cpu,
                 heed_plan_kernel_name(plan));
     std::free(workspace);

@@ -226,8 +226,9 @@ double nominal_pairs(const Case &c) {
 double nominal_flops(const Case &c) { return 2 * nominal_pairs(c) * (c.head_dim + c.head_dim_v); }
 
 double kv_bytes(const Case &c) {
-    const int64_t scale_bytes = 2 * scale_elements(c) * heed_test::element_bytes(HEED_F32);
-    return static_cast<double>((k_elements(c) + v_elements(c)) * heed_test::element_bytes(c.kv_dtype) + scale_bytes);
+    const int64_t scale_bytes = 2 * scale_elements(c) * heed_reference::element_bytes(HEED_F32);
+    return static_cast<double>((k_elements(c) + v_elements(c)) * heed_reference::element_bytes(c.kv_dtype) +
+                               scale_bytes);
 }
 
 heed_problem make_problem(const Case &c, int threads) {

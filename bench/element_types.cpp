@@ -1,6 +1,5 @@
 #include "element_types.h"
 
-#include <cmath>
 #include <stdexcept>
 
 #include "element.h"
@@ -23,15 +22,11 @@ std::vector<float> widen_all(const void *data, int64_t first, int64_t count, con
 
 heed_dtype dtype_of(const std::string &name) {
     for (const heed_dtype dtype : {HEED_F32, HEED_F16, HEED_BF16, HEED_I8}) {
-        if (name == heed_test::dtype_name(dtype)) {
+        if (name == heed_reference::dtype_name(dtype)) {
             return dtype;
         }
     }
     throw std::invalid_argument("\"" + name + "\" is no element type: f32, f16, bf16, i8");
-}
-
-double rounding(heed_dtype dtype) {
-    return dtype == HEED_F16 ? std::ldexp(1.0, -11) : (dtype == HEED_BF16 ? std::ldexp(1.0, -8) : 0);
 }
 
 std::vector<float> widened(heed_dtype dtype, const void *data, int64_t first, int64_t count) {
@@ -39,7 +34,7 @@ std::vector<float> widened(heed_dtype dtype, const void *data, int64_t first, in
     case HEED_F16:
     case HEED_BF16:
         return widen_all<uint16_t>(data, first, count,
-                                   [dtype](uint16_t bits) { return heed_test::from_bits(dtype, bits); });
+                                   [dtype](uint16_t bits) { return heed_reference::from_bits(dtype, bits); });
     case HEED_I8:
         return widen_all<int8_t>(data, first, count, [](int8_t x) { return static_cast<float>(x); });
     default:

@@ -1,4 +1,5 @@
-// Elements of every type that a tensor of a case may have, by name and as floats. Conversions are those of the tests.
+// Elements of every type that a tensor of a case may have, by name and as floats. Conversions are those of the
+// reference.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +12,6 @@ namespace heed_bench {
 
 // f32, f16, bf16 or i8; throws std::invalid_argument for another name.
 heed_dtype dtype_of(const std::string &name);
-
-// Half a unit in the last place of 1: what rounding to the type may change, relative; 0 for f32.
-double rounding(heed_dtype dtype);
 
 // `count` elements from element `first` on, as floats.
 std::vector<float> widened(heed_dtype dtype, const void *data, int64_t first, int64_t count);

@@ -26,6 +26,7 @@ import numpy as np
 class Dtype:
     """An element type, and that which the command's files store it as."""
     name: str
+    in_file: str
     element: type
     stored: type
 
@@ -39,8 +40,9 @@ class Dtype:
         return x.view(self.element).astype(np.float32)
 
 
-DTYPES = {dtype.name: dtype for dtype in (Dtype("f32", np.float32, np.float32), Dtype("f16", np.float16, np.float16),
-                                          Dtype("bf16", ml_dtypes.bfloat16, np.uint16))}
+DTYPES = {dtype.name: dtype for dtype in (
+    Dtype("f32", "F32", np.float32, np.float32), Dtype("f16", "F16", np.float16, np.float16),
+    Dtype("bf16", "BF16", ml_dtypes.bfloat16, np.uint16))}
 
 
 @dataclass(frozen=True)
@@ -95,19 +97,40 @@ def reference(case, q, k, v, b, h):
     return weights @ values / weights.sum(1, keepdims=True)
 
 
+def write_case(path, problem, dtype, tensors):
+    """See docs/reference/case-file.md."""
+    header, end = {"__metadata__": {"heed_problem": json.dumps(problem)}}, 0
+    arrays = {name: dtype.to_file(tensor) for name, tensor in tensors.items()}
+    for name, array in arrays.items():
+        header[name] = {"dtype": dtype.in_file, "shape": array.shape, "data_offsets": [end, end + array.nbytes]}
+        end += array.nbytes
+    text = json.dumps(header).encode()
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for array in arrays.values():
+            file.write(array.tobytes())
+
+
+def read_out(path, dtype):
+    content = path.read_bytes()
+    begin = 8 + int.from_bytes(content[:8], "little")
+    out = json.loads(content[8:begin])["out"]
+    first, last = out["data_offsets"]
+    stored = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}[out["dtype"]]
+    return dtype.from_file(np.frombuffer(content[begin + first:begin + last], stored).reshape(out["shape"]))
+
+
 def run_heed(options, case, dtype, folder, q, k, v):
     layout = {name: "bhsd" for name in ("q", "k", "v", "out")}
     problem = {"dtype": dtype.name, "layout": layout, "position": "bottom_right", "causal": case.causal}
-    (folder / "problem.json").write_text(json.dumps(problem))
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
-        np.save(folder / f"{name}.npy", dtype.to_file(tensor))
-    command = [options.heed, "run", str(folder), "--threads", str(options.threads)]
+    write_case(folder / "case.safetensors", problem, dtype, {"q": q, "k": k, "v": v})
+    command = [options.heed, "run", str(folder / "case.safetensors"), "--threads", str(options.threads)]
     if options.kernel:
         command += ["--kernel", options.kernel]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}: exit status {done.returncode}\n{done.stderr}{done.stdout}")
-    return dtype.from_file(np.load(folder / "out.npy"))
+    return read_out(folder / "case.out.safetensors", dtype)
 
 
 def errors_of(options, case):

@@ -53,8 +53,8 @@ std::string display_name(const Result &result) {
 }
 
 std::string types_name(const Case &c) {
-    return std::string(heed_test::dtype_name(c.dtype)) +
-           (c.kv_dtype == c.dtype ? "" : std::string("/") + heed_test::dtype_name(c.kv_dtype));
+    return std::string(heed_reference::dtype_name(c.dtype)) +
+           (c.kv_dtype == c.dtype ? "" : std::string("/") + heed_reference::dtype_name(c.kv_dtype));
 }
 
 Standing standing(const Result &result, const Ceilings &ceilings) {

@@ -28,7 +28,7 @@ nlohmann::ordered_json ceilings_json(const Ceilings &ceilings) {
         }
     }
     for (const heed_dtype dtype : {HEED_F32, HEED_F16, HEED_BF16}) {
-        json["best_unit"][heed_test::dtype_name(dtype)] = unit_name(best_unit(dtype));
+        json["best_unit"][heed_reference::dtype_name(dtype)] = unit_name(best_unit(dtype));
     }
     json["l2_gbps"] = ceilings.l2_gbps;
     json["l3_gbps"] = ceilings.l3_gbps;
@@ -42,8 +42,8 @@ nlohmann::ordered_json ceilings_json(const Ceilings &ceilings) {
 nlohmann::ordered_json result_json(const Result &result, const Ceilings &ceilings) {
     const Standing s = standing(result, ceilings);
     return {{"case", result.problem_case.name},
-            {"dtype", heed_test::dtype_name(result.problem_case.dtype)},
-            {"kv_dtype", heed_test::dtype_name(result.problem_case.kv_dtype)},
+            {"dtype", heed_reference::dtype_name(result.problem_case.dtype)},
+            {"kv_dtype", heed_reference::dtype_name(result.problem_case.kv_dtype)},
             {"temperature", temperature(result)},
             {"kernel", result.kernel},
             {"num_splits", result.num_splits},

@@ -1,6 +1,6 @@
 // What blocks that a score function hides are worth: heed_score_bench [THREADS]. Causal self-attention over 8192 tokens
-// that hold 1, 4, 16 or 64 documents (tests/score/mods/document.cpp) in turns with plain causal attention, which sees
-// all tokens. A token sees its own document, so that 1/n of the logits of n documents is visible.
+// that hold 1, 4, 16 or 64 documents (docs/examples/score/document.cpp) in turns with plain causal attention, which
+// sees all tokens. A token sees its own document, so that 1/n of the logits of n documents is visible.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>

@@ -9,9 +9,10 @@
 #include "element.h"
 #include "element_types.h"
 #include "entry.h"
+#include "heed/heed.hpp"
+#include "kernel_difference.h"
 #include "report_json.h"
 #include "rows.h"
-#include "same_results.h"
 
 namespace heed_bench {
 
@@ -124,7 +125,7 @@ private:
         const heed_dtype dtype = dtype_of(request.value("dtype", "f32"));
         const std::string kv = request.value("kv", ""), row = request.value("row", ""), isa = request.value("isa", "");
         const Case c = in_types(find_case(request.at("case")), dtype, kv.empty() ? dtype : dtype_of(kv));
-        const std::string group = c.name + " " + heed_test::dtype_name(dtype),
+        const std::string group = c.name + " " + heed_reference::dtype_name(dtype),
                           key = group + " " + kv + " " + row + " " + isa;
         if (group != current_) {
             prepared_.clear();
@@ -162,9 +163,9 @@ private:
     }
 
     static Json compare(const Json &request) {
-        for (const heed_test::Row &row : heed_test::supported_rows()) {
-            if (row.name == request.at("row")) {
-                return {{"difference", heed_test::difference(row, request.at("with"))}};
+        for (const heed_kernel_info_t &kernel : heed::kernels()) {
+            if (kernel.supported && kernel.name == request.at("row")) {
+                return {{"difference", heed_reference::kernel_difference(kernel, request.at("with"))}};
             }
         }
         throw std::invalid_argument("no row " + request.at("row").get<std::string>() + " runs here");

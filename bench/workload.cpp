@@ -103,7 +103,8 @@ void Workload::run(int64_t copy) {
 
 CheckResult Workload::check() {
     // All bits set: NaN in every type.
-    std::memset(arena_.out(), 0xff, static_cast<size_t>(out_elements(case_) * heed_test::element_bytes(case_.dtype)));
+    std::memset(arena_.out(), 0xff,
+                static_cast<size_t>(out_elements(case_) * heed_reference::element_bytes(case_.dtype)));
     run(0);
     return compare_sampled_rows(case_, args_);
 }

@@ -13,8 +13,7 @@ import tarfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIMIT = 60 << 20
-PROGRAMS = ("tests/kernel/heed_kernel_tests", "tests/adversarial/heed_adversarial_tests", "tests/ops/heed_device_ops_tests",
-            "tests/layer/heed_device_layer_tests")
+PROGRAMS = "heed_kernel_tests", "heed_adversarial_tests", "heed_device_ops_tests", "heed_device_layer_tests"
 SANITIZER = ("bin/compute-sanitizer", "lib/libsanitizer-collection.so", "lib/libsanitizer-public.so",
              "lib/libInterceptorInjectionTarget.so", "lib/libTreeLauncherPlaceholder.so", "lib/libTreeLauncherTargetInjection.so",
              "lib/libTreeLauncherTargetUpdatePreloadInjection.so")
@@ -43,7 +42,7 @@ def newest_glibc(files):
 def stage(build, sanitizer, to):
     shutil.rmtree(to, ignore_errors=True)
     for program in PROGRAMS:
-        put(build / program, to / "bin", strip=True)
+        put(next(build.glob(f"*/*/{program}")), to / "bin", strip=True)
     put((build / "runtime/libheed.so").resolve(), to / "lib", strip=True)
     next((to / "lib").glob("libheed.so.*")).rename(to / "lib/libheed.so")
     for file in SANITIZER:

@@ -99,7 +99,7 @@ class Driver:
 
     @property
     def emulated(self):
-        """The device of tests/cuda_device."""
+        """The emulated device of the tests."""
         return "emulated" in self.name
 
     @property

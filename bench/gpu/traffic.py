@@ -90,7 +90,7 @@ def main(arguments):
     try:
         driver = Driver()
         if not driver.emulated:
-            raise NoDevice("the driver is not the emulated device of tests/cuda_device, which counts")
+            raise NoDevice("the driver is not the emulated device of the tests, which counts")
         counter = Counter()
     except NoDevice as error:
         print(f"traffic.py: {error}", file=sys.stderr)

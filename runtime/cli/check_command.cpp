@@ -6,10 +6,10 @@
 namespace heed_cli {
 
 int check_case(const Options &options) {
-    const Case c = read_case(options.case_dir);
+    const Case c = heed_reference::read_case(options.case_path);
     const Execution execution = execute(c, options);
-    const CaseVerdict result = judge_case(c, execution.kernel, execution.out, execution.lse);
-    const heed_test::Verdict &verdict = result.verdict;
+    const heed_reference::CaseVerdict result = judge_case(c, execution.kernel, execution.out, execution.lse);
+    const heed_reference::Verdict &verdict = result.verdict;
     std::printf("kernel   %s\n", execution.kernel.empty() ? "none, the problem is empty" : execution.kernel.c_str());
     std::printf("out      largest error %.3g, its bound %.3g; largest error / bound %.3f\n", result.worst_error,
                 result.worst_bound, verdict.out_ratio);

@@ -10,10 +10,10 @@ enum ExitStatus { exit_ok = 0, exit_internal = 1, exit_invalid = 2, exit_unsuppo
 // A table of the kernels: what each serves, whether this machine can run it.
 int list_kernels();
 
-// Runs a case folder, writes out.npy and lse.npy into it. When it throws, neither is there.
+// Runs a case and writes its results into outputs_of(case_path). When it throws, that file is not there.
 int run_case(const Options &options);
 
-// Runs a case folder and compares out and lse with the fp64 reference. exit_internal when an error exceeds its bound.
+// Runs a case and compares out and lse with the fp64 reference. exit_internal when an error exceeds its bound.
 // Writes no file.
 int check_case(const Options &options);
 

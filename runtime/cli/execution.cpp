@@ -6,10 +6,9 @@
 #include <limits>
 
 #include "case_call.h"
-#include "device.h"
+#include "cuda_device.h"
 #include "heed/fields.h"
 #include "heed/heed.hpp"
-#include "invalid_input.h"
 
 namespace heed_cli {
 namespace {
@@ -35,7 +34,7 @@ double fastest(int32_t repeat, Run run) {
     return best;
 }
 
-void add(heed_test::DeviceMirror *mirror, const Array &array) {
+void add(heed_reference::DeviceMirror *mirror, const Array &array) {
     mirror->add(const_cast<unsigned char *>(array.data.data()), array.data.size(), false);
 }
 
@@ -48,8 +47,8 @@ void expect_device(const std::string &kernel) {
 
 double run_on_cuda(const Case &c, const heed::Plan &plan, int32_t repeat, Execution *execution, const heed_args &args) {
     expect_device(execution->kernel);
-    const heed_test::CudaDevice &device = heed_test::CudaDevice::get();
-    heed_test::DeviceMirror mirror;
+    const heed_reference::CudaDevice &device = heed_reference::CudaDevice::get();
+    heed_reference::DeviceMirror mirror;
 #define HEED_NAME(name, ...) , #name
     for (const char *name : { "q", "k", "v", "mask", "bias" HEED_HEAD_ARRAYS(HEED_NAME) }) {  // metadata is the host's
 #undef HEED_NAME
@@ -60,7 +59,7 @@ double run_on_cuda(const Case &c, const heed::Plan &plan, int32_t repeat, Execut
     for (Array *output : {&execution->out, &execution->lse}) {
         mirror.add(output->data.data(), output->data.size(), true);
     }
-    const heed_test::DeviceBuffer workspace(plan.workspace_bytes(), 0, false);
+    const heed_reference::DeviceBuffer workspace(plan.workspace_bytes(), 0, false);
     heed_args device_args = on_device(mirror, args);
     device_args.workspace = workspace.data();
     device_args.workspace_bytes = plan.workspace_bytes();

@@ -4,12 +4,17 @@
 #include <optional>
 #include <string>
 
-#include "case_folder.h"
+#include "case_file.h"
+#include "invalid_input.h"
 
 namespace heed_cli {
 
+using heed_reference::Array;
+using heed_reference::Case;
+using heed_reference::InvalidInput;
+
 struct Options {
-    std::string case_dir;
+    std::string case_path;
     heed_device device = HEED_CPU;
     std::optional<std::string> kernel;  // none: the plan chooses
     int32_t threads = 0;                // 0: the CPUs of this process

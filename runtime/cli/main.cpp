@@ -6,7 +6,6 @@
 
 #include "commands.h"
 #include "heed/heed.hpp"
-#include "invalid_input.h"
 #include "output_files.h"
 
 namespace {
@@ -16,7 +15,7 @@ using namespace heed_cli;
 struct CommandLine {
     CLI::App app{"Attention kernels, generated ahead of time.", "heed"};
     CLI::App *kernels, *run, *check;
-    CLI::Option *run_dir;
+    CLI::Option *run_path;
     Options options;
 
     CommandLine() {
@@ -29,22 +28,23 @@ struct CommandLine {
         kernels =
             app.add_subcommand("kernels", "Lists the kernels: what each serves, whether this machine can run it.");
         run =
-            app.add_subcommand("run", "Computes the case, writes out.npy and lse.npy into CASE_DIR, prints the kernel "
-                                      "and its speed. Where it fails it leaves neither, not even older ones.");
+            app.add_subcommand("run", "Computes the case, writes out and lse into NAME.out.safetensors, prints the kernel and "
+                                      "its speed. Where it fails it leaves no such file, not even an older one.");
         check = app.add_subcommand("check", "Computes the case and compares it with a reference in fp64; exit status 1 "
                                             "when an error exceeds its bound.");
-        run_dir = add_options(run);
+        run_path = add_options(run);
         run->add_option("--repeat", options.repeat, "run as often and tell the fastest; default: 1")
             ->check(CLI::Range(1, 1000000));
         add_options(check);
     }
 
 private:
-    // Returns CASE_DIR.
+    // Returns CASE.
     CLI::Option *add_options(CLI::App *command) {
-        CLI::Option *const dir =
-            command->add_option("CASE_DIR", options.case_dir,
-                                "problem.json, q.npy, k.npy, v.npy and, as used, mask, bias, kv_lens, ... .npy");
+        CLI::Option *const path =
+            command->add_option("CASE", options.case_path,
+                                "a file NAME.safetensors: arrays q, k, v and, as used, mask, bias, kv_lens, ...; the problem "
+                                "is JSON in its __metadata__ under \"heed_problem\"");
         const auto set_device = [this](const std::string &name) {
             options.device = name == "cuda" ? HEED_CUDA : HEED_CPU;
         };
@@ -53,7 +53,7 @@ private:
         command->add_option("--kernel", options.kernel, "this kernel or none")->type_name("NAME");
         command->add_option("--threads", options.threads, "at most; default: the CPUs of this process")
             ->check(CLI::Range(1, 1024));
-        return dir->required();
+        return path->required();
     }
 };
 
@@ -99,7 +99,7 @@ int main(int argc, char **argv) {
         CommandLine line;
         status = run_and_report(&line, argc, argv);
         if (status == exit_ok || !line.run->parsed()) return status;
-        for (const std::string &folder : line.run_dir->results()) remove_outputs(folder);
+        for (const std::string &path : line.run_path->results()) remove_outputs(path);
     } catch (const std::exception &error) {
         return report(status, error.what());
     }

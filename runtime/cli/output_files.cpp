@@ -8,8 +8,7 @@ namespace heed_cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char *names[] = {"out.npy", "lse.npy"};
+using heed_reference::InvalidInput;
 
 fs::path partial(const fs::path &path) {
     fs::path name = path;
@@ -28,27 +27,28 @@ std::string remove_file(const fs::path &path) {
 
 }  // namespace
 
-void remove_outputs(const fs::path &folder) {
-    std::string complaint;
-    for (const char *name : names) {
-        for (const fs::path &path : {folder / name, partial(folder / name)}) {
-            const std::string reason = remove_file(path);
-            if (complaint.empty()) complaint = reason;
-        }
-    }
-    if (!complaint.empty()) throw InvalidInput(complaint);
+fs::path outputs_of(const fs::path &case_path) {
+    fs::path path = case_path;
+    if (path.extension() == ".safetensors") path.replace_extension();
+    return path += ".out.safetensors";
 }
 
-void write_outputs(const fs::path &folder, const Array &out, const Array &lse) {
-    const Array *arrays[] = {&out, &lse};
+void remove_outputs(const fs::path &case_path) {
+    const fs::path path = outputs_of(case_path);
+    const std::string first = remove_file(path), second = remove_file(partial(path));
+    if (!first.empty() || !second.empty()) throw InvalidInput(first.empty() ? second : first);
+}
+
+void write_outputs(const fs::path &case_path, const heed_reference::Array &out, const heed_reference::Array &lse) {
+    const fs::path path = outputs_of(case_path);
     try {
-        for (int n = 0; n < 2; n++) write_npy(partial(folder / names[n]), *arrays[n]);
-        for (const char *name : names) fs::rename(partial(folder / name), folder / name);
+        heed_reference::write_tensors(partial(path), {{}, {{"out", out}, {"lse", lse}}});
+        fs::rename(partial(path), path);
     } catch (const fs::filesystem_error &error) {
-        remove_outputs(folder);
+        remove_outputs(case_path);
         throw InvalidInput(error.path2().string() + ": cannot be written: " + error.code().message());
     } catch (...) {
-        remove_outputs(folder);
+        remove_outputs(case_path);
         throw;
     }
 }

@@ -1,17 +1,21 @@
-// The files that `heed run` leaves in a case folder: both or none, never a part of one.
+// The file that `heed run` writes: whole or not at all.
 #pragma once
 
 #include <filesystem>
 
-#include "npy.h"
+#include "tensor_file.h"
 
 namespace heed_cli {
 
-// Removes out.npy, lse.npy and what an interrupted run left of them. When one cannot be removed, throws InvalidInput
-// after all others are gone.
-void remove_outputs(const std::filesystem::path &folder);
+// NAME.out.safetensors for a case NAME.safetensors, or NAME.
+std::filesystem::path outputs_of(const std::filesystem::path &case_path);
 
-// Throws InvalidInput; then neither file is there.
-void write_outputs(const std::filesystem::path &folder, const Array &out, const Array &lse);
+// Removes the outputs of the case and what an interrupted run left of them. Throws InvalidInput when one cannot be
+// removed, after the other is gone.
+void remove_outputs(const std::filesystem::path &case_path);
+
+// The arrays out and lse. Throws InvalidInput; then the file is not there.
+void write_outputs(const std::filesystem::path &case_path, const heed_reference::Array &out,
+                   const heed_reference::Array &lse);
 
 }  // namespace heed_cli

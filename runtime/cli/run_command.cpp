@@ -1,16 +1,16 @@
 #include <cstdio>
 
+#include "case_sequences.h"
 #include "commands.h"
 #include "output_files.h"
-#include "sequences.h"
 
 namespace heed_cli {
 
 int run_case(const Options &options) {
-    remove_outputs(options.case_dir);
-    const Case c = read_case(options.case_dir);
+    remove_outputs(options.case_path);
+    const Case c = heed_reference::read_case(options.case_path);
     const Execution execution = execute(c, options);
-    write_outputs(options.case_dir, execution.out, execution.lse);
+    write_outputs(options.case_path, execution.out, execution.lse);
     const heed_problem &p = c.problem;
     const double flops = 2.0 * static_cast<double>(visible_pairs(c)) * (double{1} * p.head_dim + p.head_dim_v);
     std::printf("kernel   %s\n", execution.kernel.empty() ? "none, the problem is empty" : execution.kernel.c_str());

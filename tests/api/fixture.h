@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "../support/element.h"
+#include "../../runtime/reference/element.h"
 #include "../support/plan.h"
 #include "heed/heed.h"
 #include "stub_kernels.h"
@@ -140,7 +140,7 @@ struct Attempt {
     heed_args args;
 };
 
-using heed_test::same_bits;
+using heed_reference::same_bits;
 
 // Restores the stub's behaviour after each test.
 class ApiTest : public ::testing::Test {

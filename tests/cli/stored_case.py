@@ -1,9 +1,9 @@
-"""One problem's data and the files that a storage keeps it in."""
+"""One problem's data and the arrays that a storage keeps it in."""
 
 import ml_dtypes
 import numpy as np
 
-from case_folder import from_layout, to_layout
+from case_file import from_layout, to_layout
 
 GARBAGE_PAGE = 2**31 - 1
 TYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
@@ -23,7 +23,7 @@ def decode(array, dtype):
 class StoredCase:
     """Makes data of a shape, whose q_len and kv_len are the longest, and stores it.
 
-    problem, files: what the case folder holds. q, k, v: the values that these mean, [batch, position, head, dim] with
+    problem, files: what the case file holds, bf16 as its bits. q, k, v: the values that these mean, [batch, position, head, dim] with
     max_q_len and max_kv_len positions; garbage behind each sequence's own. full: the extents of mask and bias.
     """
 
@@ -49,7 +49,7 @@ class StoredCase:
         return self.random.standard_normal(extents, dtype=np.float32)
 
     def store(self, name, array, varlen, without=""):
-        """A file's array from one with the axes b, s, h, d, but those of `without`; varlen arrays have no b."""
+        """A stored array from one with the axes b, s, h, d, but those of `without`; varlen arrays have no b."""
         axes = "".join(axis for axis in "bshd" if axis not in without)
         order = [axes.index(axis) for axis in self.layout[name[0]] if axis not in without]
         array = np.ascontiguousarray(array.transpose(order))
@@ -112,9 +112,8 @@ class StoredCase:
             values[b, :self.kv_lens[b]] = rows[slot]
         return values
 
-    def read_results(self, folder):
-        """out and lse as the oracle has them, 0 and -inf behind each sequence's own queries."""
-        out, lse = np.load(folder / "out.npy"), np.load(folder / "lse.npy")
+    def as_the_oracle(self, out, lse):
+        """Results in its form, 0 and -inf behind each sequence's own queries."""
         layout = self.layout["out"]
         if not self.q_varlen:
             return decode(from_layout(out, layout), self.dtype), lse

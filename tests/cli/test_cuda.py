@@ -5,7 +5,7 @@ import unittest
 
 import numpy as np
 
-from case_folder import CliTest, Shape, main, make_qkv
+from case_file import CliTest, Shape, main, make_qkv
 
 
 class Cuda(CliTest):
@@ -15,15 +15,14 @@ class Cuda(CliTest):
         self.tensors = {name: array.astype(np.float16) for name, array in zip("qkv", make_qkv(self.shape))}
 
     def assert_good(self, problem, **arrays):
-        self.start_afresh()
-        self.write({"dtype": "f16", **problem}, **self.tensors, **arrays)
-        done = self.call("check", self.folder, "--device", "cuda")
+        self.write_afresh({"dtype": "f16", **problem}, **self.tensors, **arrays)
+        done = self.call("check", self.case, "--device", "cuda")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertRegex(done.stdout, r"kernel   attention_prefill_f16_\S*_sm(75|80)\n")
-        done = self.call("run", self.folder, "--device", "cuda", "--repeat", 2)
+        done = self.call("run", self.case, "--device", "cuda", "--repeat", 2)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(self.outputs(), ["lse.npy", "out.npy"])
-        self.assertTrue(np.isfinite(np.load(self.folder / "out.npy").astype(np.float32)).all())
+        self.assertEqual(self.outputs(), ["case.out.safetensors"])
+        self.assertTrue(np.isfinite(self.results()[0].astype(np.float32)).all())
 
     def test_dense(self):
         self.assert_good({"causal": True})

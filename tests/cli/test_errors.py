@@ -9,7 +9,7 @@ import unittest
 
 import numpy as np
 
-from case_folder import RefusalTest, Shape, main, make_qkv
+from case_file import RefusalTest, Shape, entry, file_bytes, main, make_qkv, tensor_bytes
 
 
 class Errors(RefusalTest):
@@ -21,7 +21,7 @@ class Errors(RefusalTest):
         self.leave_stale_outputs()
 
     def test_unknown_keys(self):
-        self.assert_problem_refused({"casual": True}, "problem.json", '"casual"', "causal")
+        self.assert_problem_refused({"casual": True}, "problem: ", '"casual"', "causal")
         self.assert_problem_refused({"layout": {"mask": "bshd"}}, '"layout.mask"', "q, k, v, out")
         self.assert_problem_refused({"dropout": {"rate": 0}}, '"dropout.rate"')
 
@@ -44,7 +44,7 @@ class Errors(RefusalTest):
             ([], ("it is []", "object")),
         ]:
             with self.subTest(problem):
-                self.assert_problem_refused(problem, "problem.json", *words)
+                self.assert_problem_refused(problem, "problem: ", *words)
 
     def test_values_that_the_library_refuses(self):
         self.assert_problem_refused({"window_left": -3}, "window_left is -3", "-1")
@@ -53,27 +53,47 @@ class Errors(RefusalTest):
         self.assert_problem_refused({"dropout": {"p": 1.1}}, "dropout_p is 1.1")
 
     def test_corrupt_json(self):
-        for text in ("", "{", '{"causal": true,}', '{"causal": NaN}', '{"scale": 1e999}', '{"dtype": "\udc80"}',
-                     "[" * 9999):
+        for text in ("", "{", '{"causal": true,}', '{"causal": NaN}', '{"scale": 1e999}', '{"dtype": "f32" "f16"}', "\0",
+                     '{"dtype": "f32"}\0', "[" * 9999):
             with self.subTest(text[:20]):
-                (self.folder / "problem.json").write_text(text, errors="surrogateescape")
-                self.assert_refused(2, "problem.json")
+                self.case.write_bytes(tensor_bytes({"heed_problem": text}, self.arrays))
+                self.assert_refused(2, "problem: ")
 
-    def test_missing_files(self):
-        for name in "problem.json", "q.npy", "k.npy", "v.npy":
+    def test_no_problem(self):
+        for metadata in {}, {"problem": "{}"}, {"heed_problem": {}}, {"heed_problem": None}:
+            self.case.write_bytes(tensor_bytes(metadata, self.arrays))
+            self.assert_refused(2, "case.safetensors is no case", '"heed_problem"', "problem as JSON")
+        self.case.write_bytes(file_bytes({"q": entry(self.q, 0)}, self.q.tobytes()))
+        self.assert_refused(2, "case.safetensors is no case", '"heed_problem"')
+
+    def test_missing_arrays(self):
+        for name in "q", "k", "v":
             with self.subTest(name):
-                content = (self.folder / name).read_bytes()
-                (self.folder / name).unlink()
-                self.assert_refused(2, name)
-                (self.folder / name).mkdir()
-                self.assert_refused(2, name)
-                (self.folder / name).rmdir()
-                (self.folder / name).write_bytes(content)
-        self.assert_problem_refused({"position": "explicit"}, "q_offsets.npy is missing", "explicit")
-        self.assert_problem_refused({"q_storage": "varlen"}, "q.npy", "3 axes, shd")
+                array = self.arrays[name]
+                self.write({}, without=[name])
+                self.assert_refused(2, f"{name} is missing")
+                self.write({}, **{name: array})
+        self.assert_problem_refused({"position": "explicit"}, "q_offsets is missing", "explicit")
+        self.assert_problem_refused({"q_storage": "varlen"}, "q has", "3 axes, shd")
 
-    def test_files_without_a_use(self):
+    def test_arrays_without_a_use(self):
         self.assert_array_refused("q_offsets", np.zeros(2, np.int32), "position \"explicit\"")
+        self.write({}, without=["q_offsets"], maks=np.zeros(2, np.int32))
+        self.assert_refused(2, 'unknown array "maks"', "arrays are q, k, v, mask")
+
+    def test_files_that_are_none(self):
+        self.case.unlink()
+        self.assert_refused(2, "case.safetensors: no readable file")
+        os.mkfifo(self.case)
+        self.assert_refused(2, "case.safetensors: no readable file")
+
+    def test_old_case_folder(self):
+        """Its error names the command that converts it; tests/python runs that."""
+        self.case.unlink()
+        self.case.mkdir()
+        (self.case / "problem.json").write_text("{}")
+        self.assert_refused(2, f"{self.case} is a folder", f"python -m heed.convert_case {self.case} FILE")
+        self.assertEqual(self.call("check", self.case).returncode, 2)
 
     def test_shapes(self):
         shape = self.shape
@@ -88,8 +108,8 @@ class Errors(RefusalTest):
             for extents in (2, 4, 5, 36), (3, 4, 5, 37), (5, 37), (2, 0, 5, 37):
                 self.assert_array_refused(name, np.zeros(extents, dtype), "(2, 4, 5, 37)", "1 in place")
             self.write({}, **{name: np.zeros(shape.full(), dtype)})
-            self.assertEqual(self.call("run", self.folder).returncode, 0)
-            (self.folder / f"{name}.npy").unlink()
+            self.assertEqual(self.call("run", self.case).returncode, 0)
+            self.write({}, without=[name])
         self.assert_array_refused("kv_lens", np.zeros(3, np.int32), "(3,)", "(2,)")
 
     def test_num_heads_is_no_multiple(self):
@@ -100,16 +120,17 @@ class Errors(RefusalTest):
         self.assert_refused(2, "num_kv_heads is 0")
 
     def test_element_types(self):
-        self.assert_array_refused("q", self.q.astype(np.float64), "<f8", "float32")
-        self.assert_array_refused("q", self.q.astype(np.float16), "float16", "float32")
-        self.assert_array_refused("q", self.q.astype(">f4"), ">f4")
-        self.assert_array_refused("q", np.array([[{}]], dtype=object), "|O")
+        self.assert_array_refused("q", self.q.astype(np.float64), "F64", "one of F32, F16, BF16")
+        self.assert_array_refused("q", self.q.astype(np.float16), "F16", "F32")
         self.write({}, q=self.q)
-        self.assert_array_refused("mask", np.zeros(self.shape.full(), np.float32), "float32", "bool or uint8")
-        (self.folder / "mask.npy").unlink()
-        self.assert_array_refused("kv_lens", np.zeros(2, np.float32), "float32", "int32")
+        for dtype in "F8_E4M3", "f32", "":
+            header = {"__metadata__": {"heed_problem": "{}"}, "q": {**entry(np.zeros(8, np.int8), 0), "dtype": dtype}}
+            self.case.write_bytes(file_bytes(header, bytes(8)))
+            self.assert_refused(2, f"q holds {dtype}; it must hold one of F32, F16, BF16, U8, I8, BOOL, I32, I64")
+        self.assert_array_refused("mask", np.zeros(self.shape.full(), np.float32), "F32", "BOOL or U8")
+        self.write({}, without=["mask"])
+        self.assert_array_refused("kv_lens", np.zeros(2, np.float32), "F32", "I32")
         self.assert_array_refused("kv_lens", np.array([5, 2**31]), "2147483648", "fit int32")
-        self.assert_array_refused("q", np.asfortranarray(self.q), "Fortran")
 
     def test_lengths_out_of_range(self):
         for value in -1, 38:
@@ -125,38 +146,51 @@ class Errors(RefusalTest):
         if row in self.call("kernels").stdout:
             self.assert_refused(3, row, "dtype is f32", command=["--kernel", row])
 
-    def test_broken_npy(self):
-        good = (self.folder / "k.npy").read_bytes()
-        header = good[10:128].decode()
+    def test_broken_files(self):
+        """What tests/layer asks of the reader of headers, in short."""
+        good = self.case.read_bytes()
+        text = good[8:8 + int.from_bytes(good[:8], "little")].decode()
+        data = good[8 + len(text):]
 
-        def with_header(text, version=1):
-            return b"\x93NUMPY" + bytes([version, 0]) + struct.pack("<H", len(text)) + text.encode() + good[128:]
+        def with_header(old, new):
+            self.assertIn(old, text)
+            return file_bytes(text.replace(old, new, 1).encode(), data)
 
         for broken, word in [
-            (b"", "header"), (good[:7], "header"), (good[:60], "header"), (good[:-1], "bytes"), (good + b"x", "bytes"),
-            (b"PK" + good[2:], "magic"), (with_header(header, 3), "version is 3"),
-            (good[:8] + b"\xff\xff" + good[10:128], "header"),
-            (b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + good[12:], "header"),
-            (with_header(header.replace("37", "-37")), "whole number"),
-            (with_header(header.replace("37", "9" * 30)), "2^63"),
-            (with_header(header.replace("37", "9" * 18)), "bytes"),
-            (with_header(header.replace("37", "3 7")), "lacks"),
-            (with_header(header.replace("'shape'", "'shipe'")), "shipe"),
-            (with_header(header.replace("False", "Maybe")), "fortran_order"),
-            (with_header(header.replace("}", "} {")), "goes on"),
-            (with_header("{" * 50), "lacks"), (with_header("{'descr"), "lacks"), (with_header("{}"), "must have"),
-            (with_header("{'descr': '<f4', 'shape': (" + "1, " * 40 + "), 'fortran_order': False}"), "32 extents"),
+            (b"", "at least 8"), (good[:7], "at least 8"), (good[:60], "its header claims"), (good[:-1], "rise within"),
+            (b"\xff" * 8 + good[8:], "its header claims 18446744073709551615 bytes"),
+            (struct.pack("<Q", 0) + good[8:], "no JSON object"), (file_bytes(b"[]"), "no JSON object"),
+            (file_bytes(b"{" * 9999), "its header"), (file_bytes(text.encode() + b"}", data), "no JSON object"),
+            (with_header("37", "-37"), "extents must be integers from 0 on"), (with_header("37", "9" * 30), "extents"),
+            (with_header("37", "9" * 18), "whose product"), (with_header("37", "38"), "bytes"),
+            (with_header('"shape"', '"shipe"'), "needs dtype, shape"), (with_header('"k"', '"q"'), "twice"),
+            (with_header("[2, 5", "[[2, 5]"), "nests"),
+            (with_header("[2, 5, ", "[" + "1, " * 10 + "2, 5, "), "at most 8"),
         ]:
             with self.subTest(broken[:150]):
-                (self.folder / "k.npy").write_bytes(broken)
-                self.assert_refused(2, "k.npy", word)
+                self.case.write_bytes(broken)
+                self.assert_refused(2, word)
+
+    def test_tensors_that_overlap(self):
+        """Memory is bounded by the file: its bytes cannot be named again and again."""
+        array = np.zeros(2**20, np.int8)
+        header = {"__metadata__": {"heed_problem": "{}"}, **{f"x{n}": entry(array, 0) for n in range(2000)}}
+        self.case.write_bytes(file_bytes(header, array.tobytes()))
+        self.assert_refused(2, "its tensors overlap", call_options={
+            "preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_DATA, (2**28, 2**28))})
+
+    def test_headers_that_are_long(self):
+        metadata = {"heed_problem": "{}", "x": "y" * 2**20}
+        self.case.write_bytes(tensor_bytes(metadata, self.arrays))
+        self.assert_refused(2, "its header has", "at most 1048576 are read")
+        metadata["x"] = "y" * (2**20 - 1000)
+        self.case.write_bytes(tensor_bytes(metadata, self.arrays))
+        self.assertEqual(self.call("run", self.case).returncode, 0)
 
     def test_empty_arrays_with_huge_extents(self):
-        extents = (2**31 - 1, 2**31 - 1, 2**31 - 1, 0)
-        text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {extents}, }}"
-        for name in "q", "k", "v":
-            content = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode()
-            (self.folder / f"{name}.npy").write_bytes(content)
+        shape = [2**31 - 1, 2**31 - 1, 2**31 - 1, 0]
+        arrays = {name: {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]} for name in "qkv"}
+        self.case.write_bytes(file_bytes({"__metadata__": {"heed_problem": "{}"}, **arrays}))
         self.assert_refused(2, "2147483647")
 
     def test_command_line(self):
@@ -176,11 +210,11 @@ class Errors(RefusalTest):
             with self.subTest(command):
                 self.leave_stale_outputs()
                 self.assert_refused(2, *words, command=command)
-        done = self.call("check", self.folder, "--repeat", "2")
+        done = self.call("check", self.case, "--repeat", "2")
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("not expected: 2 --repeat", done.stderr)
-        self.assertEqual(self.call("run", self.folder, "--device", "cpu").returncode, 0)
-        for words, named in ([], "subcommand is required"), (["walk"], "walk"), (["run"], "CASE_DIR is required"), (["kernels", "x"], "x"):
+        self.assertEqual(self.call("run", self.case, "--device", "cpu").returncode, 0)
+        for words, named in ([], "subcommand is required"), (["walk"], "walk"), (["run"], "CASE is required"), (["kernels", "x"], "x"):
             with self.subTest(words):
                 done = self.call(*words)
                 self.assertEqual((done.returncode, done.stdout), (2, ""))
@@ -196,8 +230,8 @@ class Errors(RefusalTest):
             self.assert_refused(3, "CUDA", command=["--device", "cuda"], call_options={"env": environment})
 
     def test_output_that_cannot_be_written(self):
-        # The limit is below the size of out.npy; restore_signals would make it a deadly signal.
-        self.assert_refused(2, "out.npy", "cannot be written", call_options={
+        # The limit is below the size of the results; restore_signals would make it a deadly signal.
+        self.assert_refused(2, "case.out.safetensors", "cannot be written", call_options={
             "preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (150, 150)), "restore_signals": False})
 
     @unittest.skipIf(os.geteuid() == 0, "root may write everywhere")
@@ -206,22 +240,22 @@ class Errors(RefusalTest):
             (self.folder / name).unlink()
         self.folder.chmod(0o555)
         self.addCleanup(self.folder.chmod, 0o755)
-        self.assert_refused(2, "out.npy", "cannot be written")
+        self.assert_refused(2, "case.out.safetensors", "cannot be written")
 
-    def test_folder_that_is_none(self):
+    def test_file_that_is_missing(self):
         done = self.call("run", self.folder / "missing")
         self.assertEqual(done.returncode, 2)
         self.assertIn("missing", done.stderr)
-        self.assertFalse((self.folder / "missing").exists())
+        self.assertFalse(list(self.folder.glob("missing*")))
 
     def test_output_name_is_taken_by_a_folder(self):
-        (self.folder / "out.npy").unlink()
-        (self.folder / "out.npy").mkdir()
-        done = self.call("run", self.folder)
+        self.out.unlink()
+        self.out.mkdir()
+        done = self.call("run", self.case)
         self.assertEqual(done.returncode, 2)
-        self.assertIn("out.npy is a folder", done.stderr)
-        self.assertEqual(self.outputs(), ["out.npy"])
-        self.assertEqual(os.listdir(self.folder / "out.npy"), [])
+        self.assertIn("case.out.safetensors is a folder", done.stderr)
+        self.assertEqual(self.outputs(), ["case.out.safetensors"])
+        self.assertEqual(os.listdir(self.out), [])
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `heed run` and `heed check` compute on good case folders."""
+"""What `heed run` and `heed check` compute on good cases."""
 
 import re
 import unittest
@@ -7,32 +7,32 @@ import unittest
 import numpy as np
 
 import oracle
-from case_folder import CliTest, Shape, from_layout, headers, main, make_qkv, to_layout
+from case_file import CliTest, Shape, entry, file_bytes, from_layout, headers, main, make_qkv, to_layout
 
 
 def default_fields():
-    """What problem.json takes by the lists of fields.h, at its defaults."""
-    words = {"false": False, "NAN": None, **{entry.name: entry.initial for entry in headers.entries("HEED_POSITION_WORDS")}}
+    """What the problem takes by the lists of fields.h, at its defaults."""
+    words = {"false": False, "NAN": None, **{word.name: word.initial for word in headers.entries("HEED_POSITION_WORDS")}}
     listed = headers.entries("HEED_CALL_FIELDS") + headers.entries("HEED_LOGIT_FIELDS")
-    return {entry.name: words[entry.initial] if entry.initial in words else int(entry.initial) for entry in listed}
+    return {field.name: words[field.initial] if field.initial in words else int(field.initial) for field in listed}
 
 
 class Results(CliTest):
     def assert_result(self, shape, problem, **arrays):
-        """Runs and checks the case: every element of out.npy and lse.npy, and what is printed."""
+        """Runs and checks the case: every element of out and lse, and what is printed."""
         q, k, v = make_qkv(shape)
         layout = {"q": "bshd", "k": "bshd", "v": "bshd", "out": "bshd", **problem.get("layout", {})}
-        self.write(problem, q=to_layout(q, layout["q"]), k=to_layout(k, layout["k"]), v=to_layout(v, layout["v"]),
-                   **arrays)
-        done = self.call("run", self.folder, "--threads", 2)
+        self.write_afresh(problem, q=to_layout(q, layout["q"]), k=to_layout(k, layout["k"]), v=to_layout(v, layout["v"]),
+                          **arrays)
+        done = self.call("run", self.case, "--threads", 2)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertRegex(done.stdout, r"kernel +attention_(prefill|decode)_f32_\w+\n")
         self.assertRegex(done.stdout, r"time +[0-9.]+ ms")
         self.assertRegex(done.stdout, r"speed +[0-9.]+ GFLOP/s")
-        self.assertEqual(self.outputs(), ["lse.npy", "out.npy"])
+        self.assertEqual(self.outputs(), ["case.out.safetensors"])
 
         expected = oracle.attend(problem, q, k, v, **arrays)
-        out, lse = np.load(self.folder / "out.npy"), np.load(self.folder / "lse.npy")
+        out, lse = self.results()
         self.assertEqual((out.dtype, lse.dtype), (np.float32, np.float32))
         self.assertEqual(out.shape, to_layout(expected.out, layout["out"]).shape)
         self.assertEqual(lse.shape, expected.lse.shape)
@@ -42,7 +42,7 @@ class Results(CliTest):
         self.assertTrue((np.abs(out - expected.out) <= expected.out_bound).all())
         self.assertTrue((np.abs(lse[~empty] - expected.lse[~empty]) <= expected.lse_bound[~empty]).all())
 
-        done = self.call("check", self.folder)
+        done = self.call("check", self.case)
         self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
         self.assertIn("verdict  good", done.stdout)
         return expected
@@ -74,7 +74,7 @@ class Results(CliTest):
     def test_rows_without_keys(self):
         expected = self.assert_result(Shape(q_len=9, kv_len=4), {"causal": True, "position": "bottom_right"})
         self.assertTrue(np.isneginf(expected.lse[:, :, :5]).all())
-        self.assertTrue((np.load(self.folder / "out.npy")[:, :5] == 0).all())
+        self.assertTrue((self.results()[0][:, :5] == 0).all())
 
     def test_window(self):
         self.assert_result(Shape(q_len=40, kv_len=64), {"window_left": 7, "window_right": 3})
@@ -133,27 +133,43 @@ class Results(CliTest):
             with self.subTest(shape):
                 q, k, v = make_qkv(shape)
                 self.write({}, q=q, k=k, v=v)
-                done = self.call("run", self.folder)
+                done = self.call("run", self.case)
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
-                out, lse = np.load(self.folder / "out.npy"), np.load(self.folder / "lse.npy")
+                out, lse = self.results()
                 self.assertEqual(out.shape, (shape.batch, shape.q_len, shape.num_heads, shape.head_dim_v))
                 self.assertTrue((out == 0).all() and np.isneginf(lse).all())
-                self.assertEqual(self.call("check", self.folder).returncode, 0)
+                self.assertEqual(self.call("check", self.case).returncode, 0)
 
-    def test_npy_version_2(self):
-        q, k, v = make_qkv(Shape())
-        self.write({}, q=q, k=k, v=v)
-        with open(self.folder / "q.npy", "wb") as file:
-            np.lib.format.write_array(file, q, version=(2, 0))
-        self.assertEqual(self.call("run", self.folder).returncode, 0)
+    def test_where_the_data_are_is_free(self):
+        """Other metadata, tensors in any order, unaligned, with gaps."""
+        arrays = dict(zip("vkq", reversed(make_qkv(Shape()))))
+        self.write({}, **arrays)
+        self.assertEqual(self.call("run", self.case).returncode, 0)
+        expected = self.results()
+        header, data = {"__metadata__": {"format": "np", "heed_problem": "{}"}}, b""
+        for name, array in arrays.items():
+            data += b"?"
+            header[name] = entry(array, len(data))
+            data += array.tobytes()
+        self.case.write_bytes(file_bytes(header, data))
+        self.assertEqual(self.call("run", self.case).returncode, 0)
+        for one, other in zip(expected, self.results()):
+            self.assertTrue(np.array_equal(one, other))
+
+    def test_names_of_outputs(self):
+        for name, out in ("a.b.safetensors", "a.b.out.safetensors"), ("plain", "plain.out.safetensors"):
+            self.write({}, **dict(zip("qkv", make_qkv(Shape()))))
+            self.case.rename(self.folder / name)
+            self.assertEqual(self.call("run", name, cwd=self.folder).returncode, 0)
+            self.assertIn(out, self.outputs())
 
     def test_threads_and_repeats_leave_the_bits(self):
         q, k, v = make_qkv(Shape(q_len=200, kv_len=200))
         self.write({"causal": True}, q=q, k=k, v=v)
         results = []
         for words in ("--threads", "1"), ("--threads", "2", "--threads", "3", "--repeat", "4"):
-            self.assertEqual(self.call("run", self.folder, *words).returncode, 0)
-            results.append([(self.folder / name).read_bytes() for name in self.outputs()])
+            self.assertEqual(self.call("run", self.case, *words).returncode, 0)
+            results.append(self.out.read_bytes())
         self.assertEqual(results[0], results[1])
 
     def test_forced_kernel_runs(self):
@@ -165,7 +181,7 @@ class Results(CliTest):
         for row in rows:
             with self.subTest(row):
                 for command in "run", "check":
-                    done = self.call(command, self.folder, "--kernel", row)
+                    done = self.call(command, self.case, "--kernel", row)
                     self.assertEqual(done.returncode, 0, done.stderr)
                     self.assertIn(f"kernel   {row}\n", done.stdout)
 
@@ -173,8 +189,8 @@ class Results(CliTest):
 class Words(CliTest):
     def test_help_and_version(self):
         for words, named in [((), ("kernels", "run", "check", "Exit status")),
-                             (("run",), ("CASE_DIR", "--device", "{cpu,cuda}", "--kernel NAME", "--threads", "--repeat")),
-                             (("check",), ("CASE_DIR", "--device", "{cpu,cuda}", "--kernel NAME", "--threads"))]:
+                             (("run",), ("CASE", "--device", "{cpu,cuda}", "--kernel NAME", "--threads", "--repeat")),
+                             (("check",), ("CASE", "--device", "{cpu,cuda}", "--kernel NAME", "--threads"))]:
             done = self.call(*words, "--help")
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             for word in named:

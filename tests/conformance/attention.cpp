@@ -9,10 +9,10 @@
 namespace heed_conformance {
 namespace {
 
-// Writes the case as a folder for `heed run`.
-void dump_case(const heed_cli::Case &c, const std::filesystem::path &folder) {
-    std::filesystem::create_directories(folder);
-    heed_cli::write_case(folder, c);
+// Writes the case as a file for `heed run`.
+void dump_case(const heed_reference::Case &c, const std::filesystem::path &path) {
+    std::filesystem::create_directories(path.parent_path());
+    heed_reference::write_case(path, c);
 }
 
 // Everything of one case that a kernel computes, by ONNX's names.
@@ -20,7 +20,7 @@ class Runner {
 public:
     Runner(const OnnxCase &onnx, Outcome &outcome) : onnx_(onnx), case_(adapt_attention(onnx)), outcome_(outcome) {}
 
-    const heed_cli::Case &call() const { return case_.call; }
+    const heed_reference::Case &call() const { return case_.call; }
 
     // False when the row does not serve the problem.
     bool run(const std::string &kernel) {
@@ -51,10 +51,10 @@ private:
     }
 
     void execute(const std::string &kernel, const heed_plan *plan) {
-        const heed_cli::Case &c = case_.call;
-        Array out = heed_cli::make_out(c), lse = heed_cli::make_lse(c);
+        const heed_reference::Case &c = case_.call;
+        Array out = heed_reference::make_out(c), lse = heed_reference::make_lse(c);
         const heed::Workspace workspace(heed_plan_workspace_bytes(plan));
-        heed_args args = heed_cli::make_args(c, out, lse);
+        heed_args args = heed_reference::make_args(c, out, lse);
         workspace.attach(args);
         expect_ok(kernel, heed_execute(plan, &args));
         for (const auto &[output, expected] : case_.outputs) {
@@ -84,7 +84,7 @@ private:
 Outcome run_attention(const OnnxCase &onnx, const Options &options) {
     Outcome outcome;
     Runner runner(onnx, outcome);
-    if (!options.dump.empty()) dump_case(runner.call(), options.dump / onnx.name);
+    if (!options.dump.empty()) dump_case(runner.call(), options.dump / (onnx.name + ".safetensors"));
     if (!runner.run(options.kernel)) {
         outcome.faults.push_back({options.kernel, heed_last_error()});
         return outcome;

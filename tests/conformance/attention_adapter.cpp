@@ -9,9 +9,9 @@
 namespace heed_conformance {
 namespace {
 
-using heed_cli::Case;
-using heed_cli::ElementType;
-using heed_cli::InvalidInput;
+using heed_reference::Case;
+using heed_reference::ElementType;
+using heed_reference::InvalidInput;
 
 // ONNX does the softmax in softmax_precision, or the inputs' type; fp32 keeps the tolerance of each.
 const std::set<std::string> attributes = {"is_causal",        "scale",
@@ -23,11 +23,11 @@ const std::set<std::string> inputs = {"Q", "K", "V", "attn_mask", "past_key", "p
 
 // The bytes of an element that hides a key.
 std::vector<unsigned char> hiding_element(ElementType type) {
-    std::vector<unsigned char> bytes(heed_cli::element_bytes(type), 0);
+    std::vector<unsigned char> bytes(heed_reference::element_bytes(type), 0);
     const float infinity = -std::numeric_limits<float>::infinity();
     const uint16_t half_infinity = type == ElementType::f16 ? 0xfc00 : 0xff80;
     if (type == ElementType::f32) std::memcpy(bytes.data(), &infinity, sizeof(infinity));
-    if (type == ElementType::f16 || type == ElementType::u16) {
+    if (type == ElementType::f16 || type == ElementType::bf16) {
         std::memcpy(bytes.data(), &half_infinity, sizeof(half_infinity));
     }
     return bytes;
@@ -36,13 +36,13 @@ std::vector<unsigned char> hiding_element(ElementType type) {
 // Four axes, ones in front; keys beyond a short last axis are hidden.
 Array expand_mask(const Array &mask, int64_t kv_len) {
     if (mask.shape.empty() || mask.shape.size() > 4) {
-        throw InvalidInput("attn_mask has shape " + heed_cli::shape_text(mask.shape));
+        throw InvalidInput("attn_mask has shape " + heed_reference::shape_text(mask.shape));
     }
     std::vector<int64_t> shape(4 - mask.shape.size(), 1);
     shape.insert(shape.end(), mask.shape.begin(), mask.shape.end());
     const int64_t len = shape[3];
     shape[3] = std::max(len, kv_len);
-    Array expanded = heed_cli::make_array(mask.type, shape);
+    Array expanded = heed_reference::make_array(mask.type, shape);
     const std::vector<unsigned char> hidden = hiding_element(mask.type);
     const auto bytes = static_cast<int64_t>(hidden.size());
     for (int64_t i = 0; i < expanded.size(); i++) {
@@ -60,11 +60,12 @@ Array join_past(const Array &past, const Array &tokens, const std::string &axes)
     const int64_t heads = tokens.shape[heads_outside ? 1 : 2], new_len = tokens.shape[heads_outside ? 2 : 1];
     if (past.type != tokens.type || past.shape.size() != 4 ||
         past.shape != std::vector<int64_t>{batch, heads, past.shape[2], dim}) {
-        throw InvalidInput("the past has shape " + heed_cli::shape_text(past.shape) + ", the new tokens " +
-                           heed_cli::shape_text(tokens.shape));
+        throw InvalidInput("the past has shape " + heed_reference::shape_text(past.shape) + ", the new tokens " +
+                           heed_reference::shape_text(tokens.shape));
     }
-    const int64_t past_len = past.shape[2], bytes = dim * static_cast<int64_t>(heed_cli::element_bytes(past.type));
-    Array joined = heed_cli::make_array(past.type, {batch, heads, past_len + new_len, dim});
+    const int64_t past_len = past.shape[2],
+                  bytes = dim * static_cast<int64_t>(heed_reference::element_bytes(past.type));
+    Array joined = heed_reference::make_array(past.type, {batch, heads, past_len + new_len, dim});
     unsigned char *to = joined.data.data();
     for (int64_t b = 0; b < batch; b++) {
         for (int64_t h = 0; h < heads; h++) {
@@ -98,8 +99,8 @@ void set_positions(const OnnxCase &onnx, Case &c) {
     const Array &q = c.arrays.at("q");
     const int64_t batch = q.shape[0], q_len = q.shape[c.layouts.q.find('s')];
     c.problem.position = HEED_EXPLICIT;
-    if (lens != nullptr) c.arrays["kv_lens"] = heed_cli::to_int32(*lens, "nonpad_kv_seqlen");
-    Array offsets = heed_cli::make_array(ElementType::i32, {batch});
+    if (lens != nullptr) c.arrays["kv_lens"] = heed_reference::to_int32(*lens, "nonpad_kv_seqlen");
+    Array offsets = heed_reference::make_array(ElementType::i32, {batch});
     for (int64_t b = 0; b < batch; b++) {
         const int64_t offset = past != nullptr ? past->shape[2] : c.arrays.at("kv_lens").as<int32_t>()[b] - q_len;
         offsets.as<int32_t>()[b] = static_cast<int32_t>(offset);
@@ -133,7 +134,7 @@ AttentionCase adapt_attention(const OnnxCase &onnx) {
         const int64_t kv_len = c.arrays["k"].shape[c.layouts.k.find('s')];
         c.arrays[mask->type == ElementType::boolean ? "mask" : "bias"] = expand_mask(*mask, kv_len);
     }
-    heed_cli::complete_case(c);
+    heed_reference::complete_case(c);
 
     adapted.outputs = onnx.outputs;
     adapted.outputs.at("Y") = split_heads(onnx.outputs.at("Y"), num_heads);

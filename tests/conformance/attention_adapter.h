@@ -2,14 +2,14 @@
 // pads a short mask; causal, windows, lengths and positions stay fields of the problem.
 #pragma once
 
-#include "case_folder.h"
+#include "case_file.h"
 #include "onnx_case.h"
 
 namespace heed_conformance {
 
 struct AttentionCase {
-    heed_cli::Case call;
-    // What to expect, by ONNX's names. Y has four axes, as heed_cli::make_out() of `call` has.
+    heed_reference::Case call;
+    // What to expect, by ONNX's names. Y has four axes, as heed_reference::make_out() of `call` has.
     std::map<std::string, Array> outputs;
     heed_probs_mode probs_mode = HEED_PROBS_SCORES;  // of qk_matmul_output
 };

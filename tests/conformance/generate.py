@@ -1,10 +1,10 @@
-"""Writes ONNX's own test cases of Attention and RotaryEmbedding as folders that heed_conformance reads.
+"""Writes ONNX's own test cases of Attention and RotaryEmbedding as files that heed_conformance reads.
 
 usage: generate.py OUT
 
-OUT/attention/NAME and OUT/rotary/NAME hold case.json (opset, attributes, tolerances of ONNX's runner), inputs/*.npy and
-outputs/*.npy, named as in the operator's schema. bfloat16 is written as its bits in uint16. Cases whose names end in
-_expanded are the same data for a graph of smaller operators, and left out."""
+OUT/attention/NAME.safetensors and OUT/rotary/NAME.safetensors hold the arrays inputs/* and outputs/*, named as in the
+operator's schema, and as JSON in __metadata__.onnx opset, attributes and the tolerances of ONNX's runner. Cases whose names
+end in _expanded are the same data for a graph of smaller operators, and left out."""
 
 import json
 import shutil
@@ -19,31 +19,39 @@ from onnx.backend.test.case.node import collect_testcases
 # The meaning of Attention was corrected in place: the data of older releases contradicts it.
 ONNX_RELEASE = "1.23."
 FOLDERS = {"Attention": "attention", "RotaryEmbedding": "rotary"}
+TYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "int8": "I8", "uint8": "U8", "bool": "BOOL", "int32": "I32",
+         "int64": "I64"}
 
 
-def write_arrays(folder: Path, formal: list, names: list[str], arrays: list[np.ndarray]) -> None:
+def named(prefix: str, formal: list, names: list[str], arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
     """Arrays come for the names that are not empty, which stand at the places of the formal parameters."""
-    folder.mkdir()
-    present = [parameter.name for parameter, name in zip(formal, names) if name]
-    for name, array in zip(present, arrays, strict=True):
-        plain = array.view(np.uint16) if array.dtype.name == "bfloat16" else array
-        np.save(folder / f"{name}.npy", np.ascontiguousarray(plain), allow_pickle=False)
+    present = [f"{prefix}/{parameter.name}" for parameter, name in zip(formal, names) if name]
+    return dict(zip(present, arrays, strict=True))
 
 
-def write_case(folder: Path, case: onnx.backend.test.case.test_case.TestCase) -> None:
+def write_tensors(path: Path, metadata: dict[str, str], arrays: dict[str, np.ndarray]) -> None:
+    header, end = {"__metadata__": metadata}, 0
+    for name, array in arrays.items():
+        header[name] = {"dtype": TYPES[array.dtype.name], "shape": array.shape, "data_offsets": [end, end + array.nbytes]}
+        end += array.nbytes
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(array.tobytes() for array in arrays.values()))
+
+
+def write_case(path: Path, case: onnx.backend.test.case.test_case.TestCase) -> None:
     (node,), ((inputs, outputs),) = case.model.graph.node, case.data_sets
     opset = case.model.opset_import[0].version
     schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
-    folder.mkdir(parents=True)
-    write_arrays(folder / "inputs", schema.inputs, node.input, inputs)
-    write_arrays(folder / "outputs", schema.outputs, node.output, outputs)
     description = {
         "opset": opset,
         "rtol": case.rtol,
         "atol": case.atol,
         "attributes": {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute},
     }
-    (folder / "case.json").write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_tensors(path, {"onnx": json.dumps(description)},
+                  {**named("inputs", schema.inputs, node.input, inputs),
+                   **named("outputs", schema.outputs, node.output, outputs)})
 
 
 def main(out: Path) -> None:
@@ -57,7 +65,7 @@ def main(out: Path) -> None:
     for case in cases:
         nodes = case.model.graph.node
         if len(nodes) == 1 and nodes[0].op_type in FOLDERS and "_expanded" not in case.name:
-            write_case(out / FOLDERS[nodes[0].op_type] / case.name, case)
+            write_case(out / FOLDERS[nodes[0].op_type] / f"{case.name}.safetensors", case)
     for folder in FOLDERS.values():
         print(f"{folder}: {len(list((out / folder).iterdir()))} cases")
 

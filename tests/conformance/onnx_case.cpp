@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "element.h"
@@ -13,28 +12,20 @@ namespace heed_conformance {
 namespace {
 
 namespace fs = std::filesystem;
-using heed_cli::ElementType;
-using heed_cli::InvalidInput;
-
-std::map<std::string, Array> read_arrays(const fs::path &folder) {
-    std::map<std::string, Array> arrays;
-    for (const fs::directory_entry &entry : fs::directory_iterator(folder)) {
-        arrays[entry.path().stem().string()] = heed_cli::read_npy(entry.path());
-    }
-    return arrays;
-}
+using heed_reference::ElementType;
+using heed_reference::InvalidInput;
 
 double value_at(const Array &array, int64_t index) {
     const heed_dtype dtype = dtype_of(array);
     if (dtype == HEED_F32) return array.as<float>()[index];
-    return heed_test::from_bits(dtype, array.as<uint16_t>()[index]);
+    return heed_reference::from_bits(dtype, array.as<uint16_t>()[index]);
 }
 
 // "(1, 0, 2, 5)"
 std::string place_of(const Array &array, int64_t index) {
     std::vector<int64_t> place(array.shape.size());
     for (size_t axis = place.size(); axis-- > 0; index /= array.shape[axis]) place[axis] = index % array.shape[axis];
-    return heed_cli::shape_text(place);
+    return heed_reference::shape_text(place);
 }
 
 std::string number_text(double value) {
@@ -77,17 +68,18 @@ void OnnxCase::expect_only(const std::set<std::string> &known_inputs,
     }
 }
 
-OnnxCase read_onnx_case(const fs::path &folder) {
-    std::ifstream in(folder / "case.json");
-    if (!in.is_open()) throw InvalidInput((folder / "case.json").string() + ": no readable file");
-    const nlohmann::json description = nlohmann::json::parse(in);
+OnnxCase read_onnx_case(const fs::path &path) {
+    heed_reference::TensorFile file = heed_reference::read_tensors(path);
+    const nlohmann::json description = nlohmann::json::parse(file.metadata["onnx"]);
     OnnxCase onnx;
-    onnx.name = folder.filename().string();
+    onnx.name = path.stem().string();
     onnx.rtol = description.at("rtol");
     onnx.atol = description.at("atol");
     onnx.attributes = description.at("attributes").get<std::map<std::string, double>>();
-    onnx.inputs = read_arrays(folder / "inputs");
-    onnx.outputs = read_arrays(folder / "outputs");
+    for (auto &[name, array] : file.arrays) {
+        const size_t slash = name.find('/');
+        (name.substr(0, slash) == "inputs" ? onnx.inputs : onnx.outputs)[name.substr(slash + 1)] = std::move(array);
+    }
     return onnx;
 }
 
@@ -97,17 +89,17 @@ heed_dtype dtype_of(const Array &array) {
         return HEED_F32;
     case ElementType::f16:
         return HEED_F16;
-    case ElementType::u16:
+    case ElementType::bf16:
         return HEED_BF16;
     default:
-        throw InvalidInput(std::string("a tensor holds ") + heed_cli::element_name(array.type));
+        throw InvalidInput(std::string("a tensor holds ") + heed_reference::element_name(array.type));
     }
 }
 
 Array split_heads(const Array &array, int32_t num_heads) {
     if (array.shape.size() == 4) return array;
     if (array.shape.size() != 3 || num_heads < 1 || array.shape[2] % num_heads != 0) {
-        throw InvalidInput("a tensor has shape " + heed_cli::shape_text(array.shape) + " and " +
+        throw InvalidInput("a tensor has shape " + heed_reference::shape_text(array.shape) + " and " +
                            std::to_string(num_heads) + " heads");
     }
     Array split = array;
@@ -118,7 +110,7 @@ Array split_heads(const Array &array, int32_t num_heads) {
 const char *axes_of(const Array &array) { return array.shape.size() == 3 ? "bshd" : "bhsd"; }
 
 Array make_nan(const Array &like, const std::vector<int64_t> &shape) {
-    Array array = heed_cli::make_array(like.type, shape);
+    Array array = heed_reference::make_array(like.type, shape);
     std::fill(array.data.begin(), array.data.end(), static_cast<unsigned char>(0xff));  // a NaN in each type
     return array;
 }
@@ -126,8 +118,8 @@ Array make_nan(const Array &like, const std::vector<int64_t> &shape) {
 std::string compare(const OnnxCase &onnx, const std::string &output, const Array &got, const Array &expected,
                     double *worst) {
     if (got.type != expected.type || got.shape != expected.shape) {
-        return output + " holds " + heed_cli::element_name(got.type) + heed_cli::shape_text(got.shape) + ", expected " +
-               heed_cli::element_name(expected.type) + heed_cli::shape_text(expected.shape);
+        return output + " holds " + heed_reference::element_name(got.type) + heed_reference::shape_text(got.shape) +
+               ", expected " + heed_reference::element_name(expected.type) + heed_reference::shape_text(expected.shape);
     }
     const double rtol = dtype_of(expected) == HEED_BF16 ? std::max(onnx.rtol, std::ldexp(1, -6)) : onnx.rtol;
     int64_t wrong = 0, first = 0;

@@ -8,11 +8,11 @@
 #include <string>
 
 #include "heed/heed.h"
-#include "npy.h"
+#include "tensor_file.h"
 
 namespace heed_conformance {
 
-using heed_cli::Array;
+using heed_reference::Array;
 
 struct OnnxCase {
     std::string name;
@@ -30,15 +30,15 @@ struct OnnxCase {
 };
 
 // Throws InvalidInput or nlohmann::json::exception.
-OnnxCase read_onnx_case(const std::filesystem::path &folder);
+OnnxCase read_onnx_case(const std::filesystem::path &path);
 
-// 16-bit patterns without a type of their own are bfloat16. Throws InvalidInput for types that Heed does not compute.
+// Throws InvalidInput for types that Heed does not compute.
 heed_dtype dtype_of(const Array &array);
 
 // [batch, len, num_heads * dim] seen as [batch, len, num_heads, dim]; an array of four axes as it is.
 Array split_heads(const Array &array, int32_t num_heads);
 
-// Axes of split_heads' result, as in heed_cli::Layouts: ONNX has the heads outside where they have an axis.
+// Axes of split_heads' result, as in heed_reference::Layouts: ONNX has the heads outside where they have an axis.
 const char *axes_of(const Array &array);
 
 // An array of the same type and the shape, each element NaN.

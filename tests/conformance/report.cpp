@@ -10,17 +10,17 @@ namespace fs = std::filesystem;
 
 std::vector<fs::path> list_cases(const Options &options) {
     const fs::path folder = options.cases / options.operator_name;
-    if (!options.case_name.empty()) return {folder / options.case_name};
-    std::vector<fs::path> folders;
-    for (const fs::directory_entry &entry : fs::directory_iterator(folder)) folders.push_back(entry.path());
-    std::sort(folders.begin(), folders.end());
-    return folders;
+    if (!options.case_name.empty()) return {folder / (options.case_name + ".safetensors")};
+    std::vector<fs::path> files;
+    for (const fs::directory_entry &entry : fs::directory_iterator(folder)) files.push_back(entry.path());
+    std::sort(files.begin(), files.end());
+    return files;
 }
 
 // What cannot be read, adapted or planned is a fault as a wrong result is.
-Outcome run_guarded(const fs::path &folder, const Options &options, const RunCase &run_case) {
+Outcome run_guarded(const fs::path &file, const Options &options, const RunCase &run_case) {
     try {
-        return run_case(read_onnx_case(folder), options);
+        return run_case(read_onnx_case(file), options);
     } catch (const std::exception &error) {
         Outcome outcome;
         outcome.faults.push_back({options.kernel, error.what()});
@@ -40,22 +40,22 @@ void print_failure(const std::string &name, const Outcome &outcome, const Option
 }  // namespace
 
 bool run_cases(const Options &options, size_t wanted, const RunCase &run_case) {
-    const std::vector<fs::path> folders = list_cases(options);
+    const std::vector<fs::path> files = list_cases(options);
     size_t passed = 0;
     Outcome total;
-    for (const fs::path &folder : folders) {
-        const Outcome outcome = run_guarded(folder, options, run_case);
+    for (const fs::path &file : files) {
+        const Outcome outcome = run_guarded(file, options, run_case);
         for (const auto &[isa, runs] : outcome.runs) total.runs[isa] += runs;
         total.worst = std::max(total.worst, outcome.worst);
         passed += outcome.faults.empty() ? 1 : 0;
-        if (!outcome.faults.empty()) print_failure(folder.filename().string(), outcome, options);
+        if (!outcome.faults.empty()) print_failure(file.stem().string(), outcome, options);
     }
     std::string runs;
     for (const auto &[isa, count] : total.runs) runs += ", " + std::to_string(count) + " runs on " + isa;
     std::printf("%s: %zu of %zu cases pass%s, worst error %.2g of the tolerance\n", options.operator_name.c_str(),
                 passed, wanted, runs.c_str(), total.worst);
-    if (folders.size() != wanted) std::printf("FAILED: there are %zu cases\n", folders.size());
-    return passed == wanted && folders.size() == wanted;
+    if (files.size() != wanted) std::printf("FAILED: there are %zu cases\n", files.size());
+    return passed == wanted && files.size() == wanted;
 }
 
 }  // namespace heed_conformance

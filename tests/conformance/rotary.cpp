@@ -47,7 +47,7 @@ Outcome run_rotary(const OnnxCase &onnx, const Options &) {
     args.tables.cos = view_of(cos);
     args.tables.sin = view_of(sin);
     if (const Array *ids = onnx.find_input("position_ids")) {
-        positions = heed_cli::to_int32(*ids, "position_ids");
+        positions = heed_reference::to_int32(*ids, "position_ids");
         args.tables.positions = positions.as<int32_t>();
         args.tables.max_position = static_cast<int32_t>(cos.shape[0]);
     }

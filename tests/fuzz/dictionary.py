@@ -1,4 +1,4 @@
-"""Prints a fuzz target's words, and of case_folder the keys of problem.json that fields.h lists: dictionary.py TARGET."""
+"""Prints a fuzz target's words, and of case_file the keys of the problem that fields.h lists: dictionary.py TARGET."""
 import pathlib
 import sys
 
@@ -8,6 +8,6 @@ import headers
 
 target = sys.argv[1]
 print((FOLDER / f"{target}.dict").read_text(encoding="latin-1"), end="")
-if target == "case_folder":
+if target == "case_file":
     for entry in headers.entries("HEED_CALL_FIELDS") + headers.entries("HEED_LOGIT_FIELDS"):
-        print(rf'"\"{entry.name}\":"')
+        print(rf'"\\\"{entry.name}\\\":"')

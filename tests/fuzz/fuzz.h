@@ -7,6 +7,8 @@
 #include <initializer_list>
 #include <string>
 
+#include "reference_names.h"
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 namespace heed_test {

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "attention.h"
 #include "guard.h"
 #include "heed/heed.hpp"
 #include "layer_call.h"
+#include "make_attention.h"
 
 namespace heed_test {
 

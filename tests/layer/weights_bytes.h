@@ -9,6 +9,7 @@
 
 #include "heed/heed.h"
 #include "memory_file.h"
+#include "reference_names.h"
 
 namespace heed_test {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "attention.h"
+#include "make_attention.h"
 
 namespace heed_test {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "attention.h"
+#include "make_attention.h"
 
 namespace heed_test {
 

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <vector>
 
-#include "attention.h"
 #include "element.h"
 #include "heed/heed.hpp"
+#include "make_attention.h"
 #include "on_device.h"
 
 namespace heed_test::ops {

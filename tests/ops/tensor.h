@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "attention.h"
 #include "call.h"
 #include "device.h"
 #include "element.h"
 #include "guard.h"
+#include "make_attention.h"
 #include "ops/op_rows.h"
 #include "rows.h"
 

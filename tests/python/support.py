@@ -11,10 +11,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "cli"))
 
 import heed
 import oracle
-from case_folder import Shape, headers, make_qkv
+from case_file import Shape, headers, make_qkv, read_tensors
 from stored_case import StoredCase
 
-__all__ = ["NUMPY_TYPES", "Shape", "StoredCase", "Test", "dense_results", "from_bits", "headers", "heed", "make_qkv", "oracle",
+__all__ = ["NUMPY_TYPES", "Shape", "StoredCase", "Test", "dense_results", "from_bits", "headers", "heed", "make_qkv", "oracle", "read_tensors",
            "typed"]
 
 NUMPY_TYPES = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}

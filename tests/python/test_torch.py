@@ -1,6 +1,8 @@
 """heed.attention on PyTorch's tensors, the registered operator and scaled_dot_product_attention; needs torch."""
 
 import itertools
+import pathlib
+import tempfile
 import unittest
 
 import numpy as np
@@ -8,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import heed.torch
-from support import Shape, Test, heed, make_qkv, oracle
+from support import Shape, Test, heed, make_qkv, oracle, read_tensors
 
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 SHAPE = Shape(batch=3, q_len=7, kv_len=37)
@@ -179,6 +181,21 @@ class Sdpa(Test):
                 (heed.InvalidArgument, "k has elements of float16; they must be float32", (q, k.half(), v.half()), {})):
             with self.subTest(sentence=sentence):
                 self.assert_refused(kind, sentence, sdpa, *arguments, **options)
+
+
+class SaveCase(Test):
+    def test_elements(self):
+        """A case has the tensors' elements, also of bf16, which NumPy has not, and of views."""
+        for dtype in DTYPES.values():
+            q, k, v = (tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in tensors(dtype))
+            with tempfile.TemporaryDirectory() as folder:
+                path = pathlib.Path(folder, "case.safetensors")
+                heed.save_case(path, q, k, v, kv_lens=torch.tensor([1, 2, 3]), causal=True)
+                stored = read_tensors(path)
+            self.assertEqual(stored["kv_lens"].tolist(), [1, 2, 3])
+            for name, tensor in zip("qkv", (q, k, v)):
+                bits = tensor.view(torch.int16).numpy().view(np.uint16) if dtype == torch.bfloat16 else tensor.numpy()
+                self.assert_equal(bits, stored[name])
 
 
 if __name__ == "__main__":

@@ -142,7 +142,7 @@ private:
         const RandomProblem smallest =
             shrink(problem, [this](const RandomProblem &candidate) { return fails(candidate); });
         std::printf("smallest: %s\n", describe(smallest).c_str());
-        write(smallest, options_.cases + "/seed_" + std::to_string(seed));
+        write(smallest, options_.cases + "/seed_" + std::to_string(seed) + ".safetensors");
     }
 
     static bool fails(const RandomProblem &problem) {
@@ -152,24 +152,24 @@ private:
                 }).good;
     }
 
-    static void write(const RandomProblem &problem, const std::string &folder) {
+    static void write(const RandomProblem &problem, const std::string &path) {
         const Attention a = attention_of(problem);
         const ChildEnd end = run_in_child(false, [&] {
             const ForcedKernel forced(problem.options.kernel);
-            dump_case(folder, a, problem.options);
+            dump_case(path, a, problem.options);
             return true;
         });
         if (!end.good) {
-            std::printf("no case folder: %s\n", end.words.c_str());
+            std::printf("no case: %s\n", end.words.c_str());
             return;
         }
         RandomProblem as_written = problem;
-        as_written.options = as_in_folder(a, problem.options);
+        as_written.options = as_in_case(a, problem.options);
         as_written.padded_lse = as_written.padded_scores = as_written.zero_strides = as_written.shared_kv = false;
-        std::printf("case: heed check %s", folder.c_str());
+        std::printf("case: heed check %s", path.c_str());
         if (!problem.options.kernel.empty()) std::printf(" --kernel %s", problem.options.kernel.c_str());
         std::printf(" --threads %d%s\n", std::max(problem.options.num_threads, 1),
-                    fails(as_written) ? "" : "  (the folder, without layouts and storage, does not show it)");
+                    fails(as_written) ? "" : "  (the case, without layouts and storage, does not show it)");
     }
 
     // Too many refusals prove nothing: problems are drawn for rows that are here.

@@ -26,7 +26,7 @@ void fit(RandomProblem *p) {
     }
 }
 
-// Pages as a case folder says them: their places are max_kv_len.
+// Pages as a case file says them: their places are max_kv_len.
 void fill_pages(RandomProblem *p) {
     const int32_t size = p->options.page_size;
     p->options.spare_columns = 0;

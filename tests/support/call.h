@@ -6,13 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "attention.h"
+#include "cuda_device.h"
 #include "guard.h"
+#include "make_attention.h"
 #include "storage.h"
 
 namespace heed_test {
-
-class DeviceMirror;
 
 // Strides of [batch, len, heads, head_dim]; of paged tensors these are page and place in the page.
 enum class Layout {

@@ -5,37 +5,26 @@
 #include <filesystem>
 #include <stdexcept>
 
-#include "case_folder.h"
+#include "case_arrays.h"
+#include "case_file.h"
 
 namespace heed_test {
 namespace {
 
-using heed_cli::ElementType;
 using Extent = std::vector<int64_t>;
 
-heed_cli::Array array_of(ElementType type, const Extent &shape, const void *data) {
-    heed_cli::Array array = heed_cli::make_array(type, shape);
+Array array_of(ElementType type, const Extent &shape, const void *data) {
+    Array array = make_array(type, shape);
     if (!array.data.empty()) std::memcpy(array.data.data(), data, array.data.size());
     return array;
 }
 
-heed_cli::Array array_of(const heed_tensor &tensor, const Extent &shape) {
-    switch (tensor.dtype) {
-    case HEED_F16:
-        return array_of(ElementType::f16, shape, tensor.data);
-    case HEED_BF16:
-        return array_of(ElementType::u16, shape, tensor.data);
-    case HEED_I8:
-        return array_of(ElementType::i8, shape, tensor.data);
-    case HEED_U8:
-        return array_of(ElementType::u8, shape, tensor.data);
-    default:
-        return array_of(ElementType::f32, shape, tensor.data);
-    }
+Array array_of(const heed_tensor &tensor, const Extent &shape) {
+    return array_of(element_type(tensor.dtype), shape, tensor.data);
 }
 
-// max_kv_len as a folder with these keys means it.
-int32_t capacity_in_folder(const Attention &a, const CallOptions &options) {
+// max_kv_len as a case with these keys means it.
+int32_t capacity_in_case(const Attention &a, const CallOptions &options) {
     if (options.kv_storage == HEED_KV_PAGED) return lay_out(a, options).max_pages_per_seq * options.page_size;
     if (options.kv_storage == HEED_KV_CONTIGUOUS) return a.kv_len;
     int32_t longest = 0;
@@ -58,7 +47,7 @@ Extent kv_extent(const heed_problem &p, int32_t head_dim) {
 
 }  // namespace
 
-CallOptions as_in_folder(const Attention &a, const CallOptions &options) {
+CallOptions as_in_case(const Attention &a, const CallOptions &options) {
     CallOptions plain = options;
     plain.with_layout(Layout::packed);
     plain.q_storage = a.q_lens.empty() ? HEED_Q_DENSE : HEED_Q_VARLEN;
@@ -66,14 +55,14 @@ CallOptions as_in_folder(const Attention &a, const CallOptions &options) {
     plain.offset = 0;
     plain.want_lse = true;
     const bool illegal = plain.q_storage == HEED_Q_DENSE && plain.kv_storage == HEED_KV_VARLEN;
-    if (illegal || capacity_in_folder(a, plain) != a.kv_len) plain.kv_storage = HEED_KV_CONTIGUOUS;
+    if (illegal || capacity_in_case(a, plain) != a.kv_len) plain.kv_storage = HEED_KV_CONTIGUOUS;
     return plain;
 }
 
-void dump_case(const std::string &folder, const Attention &a, const CallOptions &options) {
-    Call call(a, as_in_folder(a, options));
+void dump_case(const std::filesystem::path &path, const Attention &a, const CallOptions &options) {
+    Call call(a, as_in_case(a, options));
     if (call.prepare() != HEED_OK) throw std::runtime_error(heed_last_error());
-    heed_cli::Case c = {};
+    Case c = {};
     c.problem = call.problem;
     c.dropout_seed = a.dropout_seed;
     c.dropout_offset = a.dropout_offset;
@@ -98,8 +87,8 @@ void dump_case(const std::string &folder, const Attention &a, const CallOptions 
 #define HEED_ADD(name, ...) add(#name, ElementType::f32, {p.num_heads}, args.name);
     HEED_HEAD_ARRAYS(HEED_ADD)
 #undef HEED_ADD
-    std::filesystem::create_directories(folder);
-    heed_cli::write_case(folder, c);
+    if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path());
+    write_case(path, c);
 }
 
 }  // namespace heed_test

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "attention.h"
+#include "reference_names.h"
 
 namespace heed_test {
 

@@ -6,10 +6,9 @@
 #include <vector>
 
 #include "call.h"
+#include "kernel_facts.h"
 
 namespace heed_test {
-
-inline bool is_cuda(heed_isa isa) { return isa == HEED_SM75 || isa == HEED_SM80; }
 
 struct Row {
     std::string name;
@@ -54,13 +53,6 @@ std::vector<Row> only(std::vector<Row> rows, Predicate predicate) {
     rows.erase(std::remove_if(rows.begin(), rows.end(), [&](const Row &row) { return !predicate(row); }), rows.end());
     return rows;
 }
-
-// Whether the row rounds weights to the I/O type before they meet v.
-bool rounds_weights(const heed_kernel_info_t &row);
-
-// How much a result may lack where the row takes subnormal numbers for 0: dot products of bf16 do, operands and sums,
-// of each visible key.
-double most_flushed(const heed_kernel_info_t &row, int32_t kv_len);
 
 const char *isa_name(heed_isa isa);
 // Those of the tested device that the build was asked to make kernels for.

@@ -126,11 +126,11 @@ void Device::copy_out(void *to, const void *from, size_t bytes) const {
 
 DeviceValues::DeviceValues(const Device &device, heed_dtype dtype, size_t size)
     : device_(device), dtype_(dtype), size_(size),
-      data_(device.allocate(size * static_cast<size_t>(heed_test::element_bytes(dtype)))) {}
+      data_(device.allocate(size * static_cast<size_t>(heed_reference::element_bytes(dtype)))) {}
 
 void DeviceValues::assign(const std::vector<float> &values) const {
     const HostValues host(values, dtype_);
-    const size_t bytes = values.size() * static_cast<size_t>(heed_test::element_bytes(dtype_));
+    const size_t bytes = values.size() * static_cast<size_t>(heed_reference::element_bytes(dtype_));
     device_.copy_in(data_, host.tensor().data, bytes);
 }
 
@@ -138,7 +138,7 @@ void DeviceValues::read(std::vector<float> *values) const {
     if (dtype_ == HEED_F32) return device_.copy_out(values->data(), data_, values->size() * sizeof(float));
     std::vector<uint16_t> bits(values->size());
     device_.copy_out(bits.data(), data_, bits.size() * sizeof(uint16_t));
-    for (size_t i = 0; i < bits.size(); i++) (*values)[i] = heed_test::from_bits(dtype_, bits[i]);
+    for (size_t i = 0; i < bits.size(); i++) (*values)[i] = heed_reference::from_bits(dtype_, bits[i]);
 }
 
 HostValues::HostValues(const std::vector<float> &values, heed_dtype type) : dtype(type) {
@@ -146,7 +146,7 @@ HostValues::HostValues(const std::vector<float> &values, heed_dtype type) : dtyp
         wide = values;
         return;
     }
-    for (const float x : values) narrow.push_back(heed_test::to_bits(type, x));
+    for (const float x : values) narrow.push_back(heed_reference::to_bits(type, x));
 }
 
 heed_tensor HostValues::tensor() const {

@@ -5,6 +5,7 @@ KVCache                   keys and values of growing sequences, contiguous or in
 attention_probs           what attention makes of q and k: scores, or their softmax
 rope, merge_states, linear  rotary embedding, attention over parts of the keys to attention over all, dense layers
 Layer                     projections, attention and cache, from weights or a safetensors file
+save_case(path, q, k, v, ...)  the same call as a file, for the command heed
 kernels(), explain(...)   the kernels of this build; which one a call would run, and why
 heed.torch                scaled_dot_product_attention for PyTorch, with torch.compile
 heed.transformers         attn_implementation="heed" for models of Hugging Face
@@ -16,6 +17,7 @@ from typing import Any
 
 from . import _heed
 from ._attention import attention, attention_probs, explain
+from ._case_file import save_case
 from ._errors import Error, Internal, InvalidArgument, NoDevice, OutOfMemory, Unsupported, WorkspaceTooSmall
 from ._heed import LayerCache, __version__
 from ._kv_cache import KVCache
@@ -25,7 +27,7 @@ from ._ops import LinearWeights, linear, merge_states, rope
 __all__ = [
     "Error", "Internal", "InvalidArgument", "KVCache", "Layer", "LayerCache", "LinearWeights", "NoDevice", "OutOfMemory",
     "Unsupported", "WorkspaceTooSmall", "__version__", "attention", "attention_probs", "explain", "kernels", "linear",
-    "merge_states", "rope",
+    "merge_states", "rope", "save_case",
 ]
 
 

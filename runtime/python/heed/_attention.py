@@ -80,7 +80,7 @@ def attention(q: Any, k: Any, v: Any, *, return_lse: bool = False, out: Any = No
     Raises heed.InvalidArgument (a ValueError), heed.Unsupported (a NotImplementedError) and the other subclasses of
     heed.Error, before anything is written. Thread-safe; the interpreter's lock is free while it computes.
     """
-    arrays, fields = _split(q, k, v, options)
+    arrays, fields = split(q, k, v, options)
     q_shape, v_shape = _arrays.shape_of("q", q), _arrays.shape_of("v", v)
     for name, array in (("out", out), ("lse", lse)):
         _arrays.check_writable(name, array)
@@ -99,7 +99,7 @@ def attention(q: Any, k: Any, v: Any, *, return_lse: bool = False, out: Any = No
 
 def explain(q: Any, k: Any, v: Any, *, return_lse: bool = False, **options: Unpack[Options]) -> str:
     """The plan that attention would run: the kernel and why, splits, workspace; each other candidate and why not."""
-    arrays, fields = _split(q, k, v, options)
+    arrays, fields = split(q, k, v, options)
     q_shape, v_shape = _arrays.shape_of("q", q), _arrays.shape_of("v", v)
     arrays["out"] = _arrays.empty(q, (*q_shape[:-1], *v_shape[-1:]))
     if return_lse:
@@ -123,7 +123,7 @@ def attention_probs(q: ArrayT, k: Any, *, mode: Literal["scores", "softcap", "ma
         raise InvalidArgument(f"dtype is {dtype!r}; it must be 'float32' or None")
     if options.get("k_scale") is not None:
         options = {**options, "v_scale": options["k_scale"]}
-    arrays, fields = _split(q, k, k, options)
+    arrays, fields = split(q, k, k, options)
     _arrays.check_writable("out", out)
     with _arrays.launch(q, stream) as (handle, allocate):
         def empty(shape: tuple[int, ...]) -> Any:
@@ -133,7 +133,7 @@ def attention_probs(q: ArrayT, k: Any, *, mode: Literal["scores", "softcap", "ma
     return _arrays.finished(q, result) if out is None else result
 
 
-def _split(q: Any, k: Any, v: Any, options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def split(q: Any, k: Any, v: Any, options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arrays, metadata on the host as int32, and the plain fields."""
     if options.get("score_buffers") is not None and options.get("score_mod") is None:
         raise InvalidArgument("score_buffers is given without score_mod; it must be None")

@@ -1,0 +1,18 @@
+#include "kernel_facts.h"
+
+namespace heed_reference {
+namespace {
+
+bool has_bf16_dots(heed_isa isa) { return isa == HEED_AVX512_BF16 || isa == HEED_AMX; }
+
+}  // namespace
+
+bool rounds_weights(const heed_kernel_info_t &kernel) {
+    return has_bf16_dots(kernel.isa) || (is_cuda(kernel.isa) && kernel.dtype != HEED_F32);
+}
+
+double most_flushed(const heed_kernel_info_t &kernel, int32_t kv_len) {
+    return has_bf16_dots(kernel.isa) ? 0x1p-126 * (kv_len + 1) : 0;
+}
+
+}  // namespace heed_reference

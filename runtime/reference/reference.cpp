@@ -1,0 +1,319 @@
+#include "reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "element.h"
+#include "philox.h"
+#include "tolerance.h"
+
+namespace heed_reference {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+// sum = a . b, squares = the sum of the squared products.
+struct Dot {
+    double sum, squares;
+};
+
+// Eight partial sums let the compiler use vectors; products of floats are exact in double.
+Dot dot(const float *a, const float *b, int32_t n) {
+    double sums[8] = {}, squares[8] = {};
+    int32_t d = 0;
+    for (; d + 8 <= n; d += 8) {
+        for (int32_t u = 0; u < 8; u++) {
+            const double product = static_cast<double>(a[d + u]) * static_cast<double>(b[d + u]);
+            sums[u] += product;
+            squares[u] += product * product;
+        }
+    }
+    for (; d < n; d++) {
+        const double product = static_cast<double>(a[d]) * static_cast<double>(b[d]);
+        sums[0] += product;
+        squares[0] += product * product;
+    }
+    const auto total = [](const double *x) {
+        return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]));
+    };
+    return {total(sums), total(squares)};
+}
+
+double scale_of(const Attention &a) {
+    return std::isnan(a.scale) ? 1 / std::sqrt(static_cast<double>(a.head_dim)) : static_cast<double>(a.scale);
+}
+
+double bias_of(const Attention &a, int32_t b, int32_t h, int32_t i, int32_t j) {
+    return a.bias.used ? static_cast<double>(a.bias.at(b, h, i, j)) : 0;
+}
+
+template <class Number>
+Number alibi_of(const Attention &a, int32_t b, int32_t h, int32_t i, int32_t j) {
+    if (a.alibi_slopes.empty()) return 0;
+    return static_cast<Number>(a.alibi_slopes[static_cast<size_t>(h)]) * static_cast<Number>(a.alibi_distance(b, i, j));
+}
+
+struct Logit {
+    double value;
+    // What the rounding errors of any float evaluation scale with, in units of 2^-23.
+    // Of the dot product: |value|, or where it is larger 4 times the root of the sum of the squared products. Partial
+    // sums reach that size, however small the whole is; the largest of many logits is about as large.
+    // softcap: y = softcap * tanh(x / softcap) passes an error of x on times dy/dx = 1 - (y / softcap)^2, and is itself
+    // right to 4 units of its value.
+    // ALiBi: the product is rounded, and the sum, which may cancel: each half a unit of |slope * (j - p)|. So is,
+    // twice, a difference of more than 2^24 tokens.
+    double size;
+};
+
+Logit logit(const Attention &a, int32_t b, int32_t h, int32_t i, int32_t j) {
+    const Dot product = dot(a.q_row(b, i, h), a.k_row(b, j, h / a.group_size()), a.head_dim);
+    double x = scale_of(a) * product.sum;
+    double size = std::max(std::fabs(x), 4 * std::fabs(scale_of(a)) * std::sqrt(product.squares));
+    if (a.softcap > 0) {
+        const double tanh = std::tanh(x / a.softcap);
+        x = a.softcap * tanh;
+        size = (1 - tanh * tanh) * size + 4 * std::fabs(x);
+    }
+    const double alibi = alibi_of<double>(a, b, h, i, j);
+    x += bias_of(a, b, h, i, j) + alibi;
+    const bool rounds = std::abs(j - a.position_of(b, i)) > 1 << 24;
+    return {x, std::max(std::fabs(x), size) + (rounds ? 2 : 1) * std::fabs(alibi)};
+}
+
+double sink_of(const Attention &a, int32_t h) { return a.sink.empty() ? -infinity : a.sink[static_cast<size_t>(h)]; }
+
+// The largest |v| of every key, [batch, num_kv_heads, kv_len].
+std::vector<double> largest_v(const Attention &a) {
+    std::vector<double> largest;
+    for (int32_t b = 0; b < a.batch; b++) {
+        for (int32_t g = 0; g < a.num_kv_heads; g++) {
+            for (int32_t j = 0; j < a.kv_len; j++) {
+                float max = 0;
+                for (int32_t d = 0; d < a.head_dim_v; d++) max = std::max(max, std::fabs(a.v_row(b, j, g)[d]));
+                largest.push_back(static_cast<double>(max));
+            }
+        }
+    }
+    return largest;
+}
+
+// One query row. `weights` holds the logits of the visible keys first, then their weights.
+void solve_row(const Attention &a, int32_t b, int32_t h, int32_t i, const std::vector<double> &v_of_key,
+               Reference *ref) {
+    const std::vector<uint8_t> visible = visible_keys(a, b, h, i);
+    const auto row = static_cast<size_t>(a.lse_index(b, h, i));
+    const int64_t g = h / a.group_size();
+    const auto first_key = static_cast<size_t>((int64_t{b} * a.num_kv_heads + g) * a.kv_len);
+    double *out = ref->out.data() + a.out_index(b, i, h);
+    double *rounding = ref->weight_rounding.data() + a.out_index(b, i, h);
+    std::vector<double> weights(visible.size()), squares(static_cast<size_t>(a.head_dim_v));
+    double max = sink_of(a, h), max_logit = 0, max_v = 0;
+    int32_t num_visible = 0, num_kept = 0;
+    // Logits of -inf, of an infinite element of k, weigh nothing; where all are, the row is as one without keys.
+    bool weightless = max == -infinity;
+    for (int32_t j = 0; j < a.kv_len; j++) {
+        if (!visible[static_cast<size_t>(j)]) continue;
+        const Logit x = logit(a, b, h, i, j);
+        weights[static_cast<size_t>(j)] = x.value;
+        num_visible++;
+        if (x.value == -infinity) continue;
+        weightless = false;
+        max = std::max(max, x.value);
+        max_logit = std::max(max_logit, x.size);
+        max_v = std::max(max_v, v_of_key[first_key + static_cast<size_t>(j)]);
+    }
+    ref->max_logit[row] = max_logit;
+    ref->max_v[row] = max_v;
+    ref->num_visible[row] = num_visible;
+    ref->lse[row] = sink_of(a, h);
+    if (num_visible == 0) return;
+
+    double sum = a.sink.empty() ? 0 : std::exp(sink_of(a, h) - max);
+    for (int32_t j = 0; j < a.kv_len; j++) {
+        if (!visible[static_cast<size_t>(j)]) continue;
+        double &weight = weights[static_cast<size_t>(j)];
+        weight = weightless ? 0 : std::exp(weight - max);
+        sum += weight;
+    }
+    if (weightless) sum = 1;
+    const double keep_scale = a.dropout_p < 1 ? 1 / (1 - static_cast<double>(a.dropout_p)) : 0;
+    ref->max_v[row] = max_v *= keep_scale;
+    for (int32_t j = 0; j < a.kv_len; j++) {
+        if (!visible[static_cast<size_t>(j)]) continue;
+        double &prob = weights[static_cast<size_t>(j)];
+        prob = dropout_keeps(a, b, h, i, j) ? prob / sum : -1;
+        if (prob < 0) continue;
+        num_kept++;
+        for (int32_t d = 0; d < a.head_dim_v; d++) {
+            const double part = prob * keep_scale * static_cast<double>(a.v_row(b, j, g)[d]);
+            out[d] += part;
+            rounding[d] += std::fabs(part);
+            squares[static_cast<size_t>(d)] += part * part;
+        }
+    }
+    for (int32_t d = 0; d < a.head_dim_v; d++) {
+        rounding[d] = random_sum_bound(rounding[d], squares[static_cast<size_t>(d)]);
+    }
+    ref->num_kept[row] = num_kept;
+    if (std::isnan(sum)) std::fill_n(out, a.head_dim_v, sum);  // also where no key is kept
+    double *effect = ref->key_effect.data() + first_key;
+    double max_out = 0, max_rounding = 0;
+    for (int32_t d = 0; d < a.head_dim_v; d++) {
+        max_out = std::max(max_out, std::fabs(out[d]));
+        max_rounding = std::max(max_rounding, rounding[d]);
+    }
+    const double bound = out_bound(a, max_out, max_logit, max_v, max_rounding);
+    for (int32_t j = 0; j < a.kv_len; j++) {
+        const double prob = weights[static_cast<size_t>(j)];
+        if (visible[static_cast<size_t>(j)] && prob >= 0) effect[j] = std::max(effect[j], prob * max_v / bound);
+    }
+    if (!weightless) ref->lse[row] = max + std::log(sum);
+}
+
+// The order of a naive sum: n elements from the middle or the start, upwards or downwards.
+struct Order {
+    bool from_middle, downwards;
+    int64_t operator()(int64_t index, int64_t n) const {
+        const int64_t at = (index + (from_middle ? n / 2 : 0)) % n;
+        return downwards ? n - 1 - at : at;
+    }
+};
+constexpr Order orders[] = {{false, false}, {false, true}, {true, false}, {true, true}};
+
+// One query row as a plain loop in the I/O type has it. k_columns is [head_dim][kv_len], so that the sums over head_dim
+// run in order and still in vectors.
+void naive_row(const Attention &a, int32_t b, int32_t h, int32_t i, const Order &order,
+               const std::vector<float> &k_columns, std::vector<float> *out) {
+    const std::vector<uint8_t> visible = visible_keys(a, b, h, i);
+    const auto n = static_cast<size_t>(a.kv_len);
+    const int64_t g = h / a.group_size();
+    const auto scale = static_cast<float>(scale_of(a));
+    std::vector<float> weights(n);
+    for (int32_t index = 0; index < a.head_dim; index++) {
+        const int64_t d = order(index, a.head_dim);
+        const float q = a.q_row(b, i, h)[d], *k = k_columns.data() + static_cast<size_t>(d) * n;
+        for (size_t j = 0; j < n; j++) weights[j] += q * k[j];
+    }
+    float max = a.sink.empty() ? -std::numeric_limits<float>::infinity() : a.sink[static_cast<size_t>(h)];
+    for (size_t j = 0; j < n; j++) {
+        if (!visible[j]) continue;
+        float x = weights[j] * scale;
+        if (a.softcap > 0) x = a.softcap * std::tanh(x / a.softcap);
+        const auto key = static_cast<int32_t>(j);
+        x = round_to(a.dtype, x + static_cast<float>(bias_of(a, b, h, i, key)) + alibi_of<float>(a, b, h, i, key));
+        weights[j] = x;
+        max = std::max(max, x);
+    }
+    float sum = a.sink.empty() ? 0 : std::exp(a.sink[static_cast<size_t>(h)] - max);
+    const float keep_scale = 1 / (1 - a.dropout_p);
+    out->assign(static_cast<size_t>(a.head_dim_v), 0.0f);
+    for (size_t index = 0; index < n; index++) {
+        const auto j = static_cast<size_t>(order(static_cast<int64_t>(index), a.kv_len));
+        if (!visible[j]) continue;
+        weights[j] = std::exp(weights[j] - max);
+        sum += weights[j];
+    }
+    for (size_t index = 0; index < n; index++) {
+        const auto j = static_cast<size_t>(order(static_cast<int64_t>(index), a.kv_len));
+        if (!visible[j] || !dropout_keeps(a, b, h, i, static_cast<int32_t>(j))) continue;
+        const float prob = round_to(a.dtype, weights[j] / sum * keep_scale),
+                    *v = a.v_row(b, static_cast<int64_t>(j), g);
+        for (size_t d = 0; d < out->size(); d++) (*out)[d] += prob * v[d];
+    }
+    for (float &x : *out) x = round_to(a.dtype, x);
+}
+
+// k of one head as [head_dim][kv_len].
+std::vector<float> columns_of(const Attention &a, int32_t b, int64_t g) {
+    std::vector<float> columns(static_cast<size_t>(a.head_dim) * static_cast<size_t>(a.kv_len));
+    for (int64_t j = 0; j < a.kv_len; j++) {
+        const float *k = a.k_row(b, j, g);
+        for (int64_t d = 0; d < a.head_dim; d++) columns[static_cast<size_t>(d * a.kv_len + j)] = k[d];
+    }
+    return columns;
+}
+
+void run_baseline(const Attention &a, Reference *ref) {
+    double max = 0, squares = 0, count = 0;
+    std::vector<float> out;
+    for (int32_t b = 0; b < a.batch; b++) {
+        for (int32_t h = 0; h < a.num_heads; h++) {
+            const std::vector<float> k_columns = columns_of(a, b, h / a.group_size());
+            for (int32_t i = 0; i < a.q_len_of(b); i++) {
+                if (ref->num_visible[static_cast<size_t>(a.lse_index(b, h, i))] == 0) continue;
+                const double *expected = ref->out.data() + a.out_index(b, i, h);
+                for (const Order &order : orders) {
+                    naive_row(a, b, h, i, order, k_columns, &out);
+                    for (size_t d = 0; d < out.size(); d++) {
+                        const double error = std::fabs(static_cast<double>(out[d]) - expected[d]);
+                        if (!std::isfinite(error)) continue;
+                        max = std::max(max, error);
+                        squares += error * error;
+                        count++;
+                    }
+                }
+            }
+        }
+    }
+    ref->naive_max_error = max;
+    ref->naive_rms_error = count > 0 ? std::sqrt(squares / count) : 0;
+}
+
+}  // namespace
+
+// The mask is indexed by the longest lengths of a call, never by a sequence's own.
+bool dropout_keeps(const Attention &a, int32_t b, int32_t h, int32_t i, int32_t j) {
+    if (a.dropout_p == 0) return true;
+    const auto n = [](int32_t x) { return static_cast<uint64_t>(x); };
+    const uint64_t e = ((n(b) * n(a.num_heads) + n(h)) * n(a.q_len) + n(i)) * n(a.kv_len) + n(j);
+    return dropout_keeps(e, a.dropout_p, a.dropout_seed, a.dropout_offset);
+}
+
+Reference compute_reference(const Attention &given, bool with_baseline) {
+    Attention a = given;
+    hold_in_types(&a);
+    return compute_reference_as_held(a, with_baseline);
+}
+
+Reference compute_reference_as_held(const Attention &a, bool with_baseline) {
+    Reference ref;
+    const auto rows = static_cast<size_t>(a.num_rows());
+    ref.out.assign(static_cast<size_t>(a.num_outputs()), 0.0);
+    ref.weight_rounding = ref.out;
+    ref.lse.assign(rows, -infinity);
+    ref.max_logit.assign(rows, 0.0);
+    ref.max_v.assign(rows, 0.0);
+    ref.num_visible.assign(rows, 0);
+    ref.num_kept.assign(rows, 0);
+    ref.key_effect.assign(static_cast<size_t>(int64_t{a.batch} * a.num_kv_heads * a.kv_len), -1.0);
+    const std::vector<double> v_of_key = largest_v(a);
+    for (int32_t b = 0; b < a.batch; b++) {
+        for (int32_t h = 0; h < a.num_heads; h++) {
+            for (int32_t i = 0; i < a.q_len_of(b); i++) solve_row(a, b, h, i, v_of_key, &ref);
+        }
+    }
+    ref.naive_max_error = ref.naive_rms_error = std::numeric_limits<double>::quiet_NaN();
+    if (with_baseline) run_baseline(a, &ref);
+    return ref;
+}
+
+std::shared_ptr<const Reference> reference_of(const Attention &a) {
+    constexpr int64_t max_cached = int64_t{1} << 24;  // numbers
+    static std::map<uint64_t, std::shared_ptr<const Reference>> cache;
+    static int64_t cached = 0;
+    const uint64_t key = content_hash(a);
+    const auto found = cache.find(key);
+    if (found != cache.end()) return found->second;
+    auto ref = std::make_shared<const Reference>(compute_reference(a, needs_baseline(a)));
+    if (cached > max_cached) {
+        cache.clear();
+        cached = 0;
+    }
+    cached += static_cast<int64_t>(2 * ref->out.size() + 4 * ref->lse.size() + ref->key_effect.size());
+    cache[key] = ref;
+    return ref;
+}
+
+}  // namespace heed_reference
