@@ -134,7 +134,7 @@ Attention attention_of(const Case &c) {
     a.dtype = p.dtype;
     a.int8_kv = p.kv_dtype == HEED_I8;
     a.position = p.position;
-    heed_test::copy_logit_fields(p, &a);
+    heed_reference::copy_logit_fields(p, &a);
     a.q_offsets = values_of<int32_t>(c, "q_offsets");
     copy_score_forms(c, a);
     const Placement q = place_queries(c, a), kv = place_keys(c, a);

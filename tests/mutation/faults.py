@@ -14,7 +14,7 @@ def fault(name, words, file, old, new, **tests):
     return Fault(name, words, ((file, old, new),), tests)
 
 
-SEQUENCES, TASKS, MAKE_CALL = "runtime/sequences.cpp", "runtime/tasks.cpp", "runtime/make_call.cpp"
+SEQUENCES, TASKS, KERNEL_CALL = "runtime/sequences.cpp", "runtime/tasks.cpp", "runtime/kernel_call.cpp"
 BRIDGE, RANGES, POOL = "runtime/halide_bridge.cpp", "runtime/ranges.cpp", "runtime/thread_pool.cpp"
 LOGITS, STAGES, BLOCKS = "generators/attention/logits.cpp", "generators/attention/stages.cpp", "generators/attention/blocks.cpp"
 VALUES, OUTPUTS = "generators/attention/values.cpp", "generators/attention/outputs.cpp"
@@ -56,8 +56,8 @@ RUNTIME = [
     fault("scale_of_head_dim_v", "the default scale follows head_dim_v", "runtime/plan.cpp",
           "std::sqrt(static_cast<float>(p->head_dim));", "std::sqrt(static_cast<float>(p->head_dim_v));",
           api="*ScaleDefault*", kernel="*HeadDims.Different*"),
-    fault("dropout_scale_left_out", "kept weights are not scaled by 1 / (1 - p)", MAKE_CALL,
-          "call.dropout_scale = p.dropout_p < 1 ? 1 / (1 - p.dropout_p) : 0;", "call.dropout_scale = 1;",
+    fault("dropout_scale_left_out", "kept weights are not scaled by 1 / (1 - p)", KERNEL_CALL,
+          "dropout_scale(p.dropout_p < 1 ? 1 / (1 - p.dropout_p) : 0)", "dropout_scale(1)",
           kernel="*Dropout.Values*", adversarial="*Case56*"),
     fault("codes_are_fine", "a failing kernel passes for a good one", "runtime/execute.cpp",
           "if (code == 0) return HEED_OK;", "if (code <= 0) return HEED_OK;", api="Errors.*"),
@@ -148,12 +148,12 @@ ALGORITHM = [
 
 SCHEDULES = [
     fault("racy_merge", "several splits add to one sum at once", DECODE,
-          ".reorder(st.x, st.over_splits)\n            .vectorize(st.x, cfg.lanes, TailStrategy::GuardWithIf);",
-          ".allow_race_conditions()\n            .vectorize(st.over_splits, 4, TailStrategy::GuardWithIf);",
+          ".reorder(st.x, st.decode.over_splits)\n            .vectorize(st.x, cfg.lanes, TailStrategy::GuardWithIf);",
+          ".allow_race_conditions()\n            .vectorize(st.decode.over_splits, 4, TailStrategy::GuardWithIf);",
           kernel="*Sinks.Splits*", adversarial="*Case24*"),
     fault("racy_sum", "all keys of a lane add to its sum at once", DECODE,
-          "ch.sum_lanes.update().reorder(st.u, ch.lane_keys, st.row).vectorize(st.u);",
-          "ch.sum_lanes.update().allow_race_conditions().reorder(ch.lane_keys, st.u, st.row).vectorize(ch.lane_keys.x);",
+          "ch.decode.sum_lanes.update().reorder(st.u, ch.decode.lane_keys, st.row).vectorize(st.u);",
+          "ch.decode.sum_lanes.update().allow_race_conditions().reorder(ch.decode.lane_keys, st.u, st.row).vectorize(ch.decode.lane_keys.x);",
           kernel="*Shapes.KeyLengths*", adversarial="*Case22*"),
 ]
 
