@@ -37,8 +37,10 @@ constexpr heed_kv_storage contiguous = HEED_KV_CONTIGUOUS, varlen = HEED_KV_VARL
 }  // namespace token
 
 static_assert(uint32_t{feature_bias} == HEED_FEATURE_BIAS && uint32_t{feature_dropout} == HEED_FEATURE_DROPOUT);
-static_assert(static_cast<int>(raw_scores) == HEED_PROBS_SCORES && static_cast<int>(soft_capped_scores) == HEED_PROBS_SOFTCAP &&
-              static_cast<int>(masked_scores) == HEED_PROBS_MASKED && static_cast<int>(probabilities) == HEED_PROBS_SOFTMAX);
+static_assert(static_cast<int>(raw_scores) == HEED_PROBS_SCORES &&
+              static_cast<int>(soft_capped_scores) == HEED_PROBS_SOFTCAP &&
+              static_cast<int>(masked_scores) == HEED_PROBS_MASKED &&
+              static_cast<int>(probabilities) == HEED_PROBS_SOFTMAX);
 
 // Places of attention's arguments in args, without score buffers.
 #define HEED_PLACE(name, ...) arg_##name,

@@ -40,8 +40,8 @@ constexpr heed::Kernel rows[] = {
 
 #define HEED_KERNEL(name, ...)
 #define HEED_OP(name, op, dtype, kv_dtype, isa, rows, columns, arguments_hash)                                         \
-    {#name,      heed::Op::op, heed::token::dtype, heed::token::kv_dtype, heed::Isa::isa,                              \
-     name##_argv, rows,         columns,            arguments_hash},
+    {#name, heed::Op::op, heed::token::dtype, heed::token::kv_dtype, heed::Isa::isa, name##_argv,                      \
+     rows,  columns,      arguments_hash},
 constexpr heed::OpKernel ops[] = {
 #include "kernel_table.inc"
     {}};

@@ -102,9 +102,10 @@ BackwardTile backward_tile(const Machine &machine) {
 Passes schedule_attention_backward_x86(AttentionBackwardKernel &kernel, const Machine &machine) {
     BackwardSchedule(kernel, machine).apply();
     Passes passes;
-    passes.add<PrefetchRows>(std::vector<std::string>{"dk_tile.s1", "dv_tile.s1"}, std::vector<PrefetchRows::Ahead>{{"q", "q", PrefetchRows::all_rows("q")},
-                                                                             {"q", "dq_before", PrefetchRows::all_rows("q")},
-                                                                             {"dout", "dout", PrefetchRows::all_rows("dout")}});
+    passes.add<PrefetchRows>(std::vector<std::string>{"dk_tile.s1", "dv_tile.s1"},
+                             std::vector<PrefetchRows::Ahead>{{"q", "q", PrefetchRows::all_rows("q")},
+                                                              {"q", "dq_before", PrefetchRows::all_rows("q")},
+                                                              {"dout", "dout", PrefetchRows::all_rows("dout")}});
     return passes;
 }
 

@@ -12,8 +12,7 @@ cuda::AttentionTile decode_tile_cuda(const AttentionConfig &config, bool tensor_
     cuda::AttentionTile tile;
     tile.tensor_cores = tensor_cores;
     tile.m_tiles = 1;
-    const int widest =
-        config.any_head_dim() ? max_cuda_head_dim : std::max(config.head_dim, config.head_dim_v);
+    const int widest = config.any_head_dim() ? max_cuda_head_dim : std::max(config.head_dim, config.head_dim_v);
     if (!tensor_cores) {
         // Shared memory: 64 KiB on sm_75. f32 at depth 256: 16 rows of each of Q, K and V, 50 KB.
         tile.key_groups = tile.column_groups = 2;

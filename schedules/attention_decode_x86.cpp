@@ -51,7 +51,8 @@ private:
             .vectorize(st.d, cfg.lanes, TailStrategy::GuardWithIf);
         one_row(st.row_result.compute_at(st.out, row).store_in(MemoryType::Register));
         one_row(st.decode.split_max.compute_at(st.out, row).store_in(MemoryType::Register));
-        one_row(st.decode.split_factor.compute_at(st.decode.merged, st.decode.over_splits.x).store_in(MemoryType::Register));
+        one_row(st.decode.split_factor.compute_at(st.decode.merged, st.decode.over_splits.x)
+                    .store_in(MemoryType::Register));
         one_row(st.decode.merged.compute_at(st.out, row).store_in(MemoryType::Heap))
             .bound_storage(st.x, cfg.padded(cfg.head_dim_v) + cfg.lanes)
             .vectorize(st.x, cfg.lanes, TailStrategy::GuardWithIf)

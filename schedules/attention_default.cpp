@@ -15,9 +15,10 @@ Passes schedule_attention_default(AttentionStages &st, const AttentionConfig &co
         st.prefill.q_lanes.compute_root();
     }
     for (BlockChain *chain : {&st.full, &st.masked}) {
-        for (Func *f : {&chain->slots, &chain->biases, &chain->visible, &chain->kept, &chain->raw_logits,
-                        &chain->value_weights, &chain->k_rows.rows, &chain->v_rows.rows, &chain->prefill.exponents,
-                        &chain->prefill.special_end, &chain->prefill.number_end, &chain->prefill.seen_end, &chain->prefill.d_end}) {
+        for (Func *f :
+             {&chain->slots, &chain->biases, &chain->visible, &chain->kept, &chain->raw_logits, &chain->value_weights,
+              &chain->k_rows.rows, &chain->v_rows.rows, &chain->prefill.exponents, &chain->prefill.special_end,
+              &chain->prefill.number_end, &chain->prefill.seen_end, &chain->prefill.d_end}) {
             if (f->defined()) f->compute_root();
         }
         for (Func *f : {&chain->product, &chain->logits, &chain->block_max, &chain->weights, &chain->block_sum,

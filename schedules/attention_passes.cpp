@@ -38,9 +38,9 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
         const auto ahead = [&](const std::string &rows) {
             return PrefetchRows::Ahead{rows, rows, st.decode.prefetched_keys * PrefetchRows::stride(rows)};
         };
-        passes.add<PrefetchRows>(
-            std::vector<std::string>{st.full.decode.dots.name() + ".s0." + st.k.name(), st.full.value_tile.name() + ".s1"},
-            std::vector<PrefetchRows::Ahead>{ahead("k"), ahead("v")});
+        passes.add<PrefetchRows>(std::vector<std::string>{st.full.decode.dots.name() + ".s0." + st.k.name(),
+                                                          st.full.value_tile.name() + ".s1"},
+                                 std::vector<PrefetchRows::Ahead>{ahead("k"), ahead("v")});
     }
     return passes;
 }

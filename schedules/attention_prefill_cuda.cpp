@@ -16,8 +16,7 @@ namespace heed {
 cuda::AttentionTile prefill_tile_cuda(const AttentionConfig &config, bool tensor_cores) {
     cuda::AttentionTile tile;
     tile.tensor_cores = tensor_cores;
-    const int widest =
-        config.any_head_dim() ? max_cuda_head_dim : std::max(config.head_dim, config.head_dim_v);
+    const int widest = config.any_head_dim() ? max_cuda_head_dim : std::max(config.head_dim, config.head_dim_v);
     const bool gathers = config.has_softcap || config.has_alibi || config.has_bias || config.has_mask;
     if (!tensor_cores) {
         // Shared memory: 64 KiB on sm_75. f32 at depth 256: 32 rows of Q, 8 of K and V, 50 KB.

@@ -157,7 +157,10 @@ private:
             .vectorize(st.row, lanes)
             .unroll(st.row);
         if (cfg.bf16_dots) {
-            of_block_rows(ch.bf16.weight_pairs, ch).bound_extent(st.k, ch.block / 2).vectorize(st.row, lanes).unroll(st.row);
+            of_block_rows(ch.bf16.weight_pairs, ch)
+                .bound_extent(st.k, ch.block / 2)
+                .vectorize(st.row, lanes)
+                .unroll(st.row);
         } else {
             per_logit(ch.weights).unroll(st.row);
         }
@@ -185,7 +188,8 @@ private:
         register_tile(ch.product.compute_at(tiles_of_keys, ko), ch.over_d, st.k, tile,
                       ch.prefill.d_end.defined() ? 1 : cfg.product_unroll);
         if (ch.prefill.d_end.defined()) {
-            one_task(ch.prefill.d_end.compute_at(tiles_of_keys, ko).store_in(MemoryType::Register)).bound_extent(st.kb, 1);
+            one_task(ch.prefill.d_end.compute_at(tiles_of_keys, ko).store_in(MemoryType::Register))
+                .bound_extent(st.kb, 1);
         }
         along_d(of_block_in_workspace(ch.block_out, ch), st.d, cfg.head_dim_v)
             .bound_extent(st.row, cfg.row_block)

@@ -5,14 +5,14 @@
 #include "generators/attention/backward.h"
 #include "generators/attention/backward_tiles.h"
 #include "generators/attention/probs.h"
+#include "generators/lowering/passes.h"
 #include "generators/ops/dropout_mask.h"
 #include "generators/ops/kv_append.h"
 #include "generators/ops/layer_norm.h"
 #include "generators/ops/linear.h"
-#include "schedules/machine.h"
 #include "generators/ops/merge_states.h"
-#include "generators/lowering/passes.h"
 #include "generators/ops/rope.h"
+#include "schedules/machine.h"
 
 namespace heed {
 

@@ -33,9 +33,9 @@ struct AttentionBackwardKernel : BackwardLogits {
     };
 
     BackwardTile tile;
-    Halide::ImageParam q{Halide::Float(32), 3, "q"};         // (c, i, x): element c of chunk x
-    Halide::ImageParam dout{Halide::Float(32), 3, "dout"};   // (c, i, x), of v's elements
-    Halide::ImageParam k{Halide::Float(32), 3, "k"};         // (c, j, x)
+    Halide::ImageParam q{Halide::Float(32), 3, "q"};              // (c, i, x): element c of chunk x
+    Halide::ImageParam dout{Halide::Float(32), 3, "dout"};        // (c, i, x), of v's elements
+    Halide::ImageParam k{Halide::Float(32), 3, "k"};              // (c, j, x)
     Halide::ImageParam k_lanes{Halide::Float(32), 3, "k_lanes"};  // (c, d, x): key c of chunk x
     Halide::ImageParam v_lanes{Halide::Float(32), 3, "v_lanes"};  // (c, d of v, x)
     Halide::ImageParam dq_before{Halide::Float(32), 3, "dq_before"}, dk_before{Halide::Float(32), 3, "dk_before"},

@@ -2,10 +2,10 @@
 // The elementwise part of a tile of attention's gradients: from scores and the gradients of weights to those of logits.
 
 #include "generators/attention/dropout.h"
+#include "generators/attention/logits.h"
+#include "generators/common/kernel_arguments.h"
 #include "generators/contract/fields.h"
 #include "generators/contract/operation_arguments.h"
-#include "generators/common/kernel_arguments.h"
-#include "generators/attention/logits.h"
 
 namespace heed {
 

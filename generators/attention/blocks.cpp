@@ -1,9 +1,9 @@
 // The algorithm on one block of keys: visibility, logits, softmax, and the step that adds it all to the state of the
 // rows.
 #include "generators/attention/builder.h"
+#include "generators/attention/logits.h"
 #include "generators/lowering/bf16_dots.h"
 #include "generators/lowering/lane_sums.h"
-#include "generators/attention/logits.h"
 #include "generators/lowering/skip_blocks.h"
 
 namespace heed {
@@ -48,9 +48,9 @@ Expr AttentionBuilder::block_visible(const BlockChain &chain, const Expr &step) 
     Expr first_h = field(task_head), last_h = prefill ? first_h : first_h + group_size - 1;
     Expr first_i = position(0), last_i = position(cfg.row_block - 1), offset = field(task_position_offset);
     Expr first_j = first_key(chain, step), last_j = min(first_j + chain.block, range(4)) - 1;
-    return cfg.score_mod.block_visible({field(task_sequence), first_h, last_h, first_i, last_i, first_j, last_j,
-                                        first_i + offset, last_i + offset},
-                                       in.score_buffers);
+    return cfg.score_mod.block_visible(
+        {field(task_sequence), first_h, last_h, first_i, last_i, first_j, last_j, first_i + offset, last_i + offset},
+        in.score_buffers);
 }
 
 // Prefill, whose lanes are rows, copies vectors of keys and transposes them.
@@ -73,7 +73,8 @@ void AttentionBuilder::define_visibility(BlockChain &chain) {
     }
     if (cfg.has_mask) {
         visibility.mask_on = st.mask_on;
-        visibility.mask = by_rows(chain.prefill.mask_rows, chain.prefill.mask_tiles, per_logit(in.mask, pos, chain.ranged));
+        visibility.mask =
+            by_rows(chain.prefill.mask_rows, chain.prefill.mask_tiles, per_logit(in.mask, pos, chain.ranged));
         visibility.mask_form = in.mask_form;
     }
     if (cfg.has_bias) {
@@ -200,7 +201,8 @@ void AttentionBuilder::define_softmax(BlockChain &chain) {
 void AttentionBuilder::define_weight_pairs(BlockChain &chain) {
     chain.bf16.pairs = RDom(0, chain.block / 2, "pairs" + chain.suffix);
     Expr first = chain.weights(in_block({st.row, 2 * st.k})), second = chain.weights(in_block({st.row, 2 * st.k + 1}));
-    chain.bf16.weight_pairs(vars(in_block({st.row, st.k}))) = {bf16_pair(to_bf16(first), to_bf16(second)), first + second};
+    chain.bf16.weight_pairs(vars(in_block({st.row, st.k}))) = {bf16_pair(to_bf16(first), to_bf16(second)),
+                                                               first + second};
     chain.block_sum(vars(in_block({st.row}))) += chain.bf16.weight_pairs(in_block({st.row, Expr(chain.bf16.pairs)}))[1];
 }
 

@@ -20,15 +20,15 @@ struct AttentionConfig {
     ElementType kv_dtype = ElementType::f32;  // of k and v: dtype or i8
     bool paged = false;                       // keys are found through a page table (or stand in place: see kernel.h)
     bool has_bias = false, has_mask = false, has_softcap = false, has_alibi = false, has_dropout = false;
-    ScoreMod score_mod;        // a user's own
-    bool bf16_dots = false;    // q . k, in prefill weights . v too, are dot products of pairs of bf16
-    bool bf16_tiles = false;   // with bf16_dots in prefill: of matrix tiles (AMX), whose operands are copies of k and v
-    bool has_gqa = false;  // decode: a block of rows holds several heads of a group
-    bool wide_group = false;   // CUDA decode: of more rows, for groups of many heads
-    int row_block = 48;        // query rows that share one decision where key blocks begin
-    int kv_block = 128;        // keys of one softmax step where all rows see all keys
-    int masked_block = 16;     // the same where some row does not see some key
-    int dot_lanes = 16;        // decode: partial sums of a dot product; prefill: not used
+    ScoreMod score_mod;       // a user's own
+    bool bf16_dots = false;   // q . k, in prefill weights . v too, are dot products of pairs of bf16
+    bool bf16_tiles = false;  // with bf16_dots in prefill: of matrix tiles (AMX), whose operands are copies of k and v
+    bool has_gqa = false;     // decode: a block of rows holds several heads of a group
+    bool wide_group = false;  // CUDA decode: of more rows, for groups of many heads
+    int row_block = 48;       // query rows that share one decision where key blocks begin
+    int kv_block = 128;       // keys of one softmax step where all rows see all keys
+    int masked_block = 16;    // the same where some row does not see some key
+    int dot_lanes = 16;       // decode: partial sums of a dot product; prefill: not used
 
     // Changes speed only.
     int lanes = 16;          // floats of a vector register, and edge of the transposed tiles

@@ -40,7 +40,8 @@ Expr dropout_keeps(const Expr &word, const Expr &threshold) { return high(thresh
 Expr is_kept(const DropoutStream &stream, const Expr &threshold, const Expr &e) {
     const std::array<Expr, 4> words = philox_words(stream, e >> 2);
     Expr within = low(e) & 3;
-    return dropout_keeps(select(within == 0, words[0], within == 1, words[1], within == 2, words[2], words[3]), threshold);
+    return dropout_keeps(select(within == 0, words[0], within == 1, words[1], within == 2, words[2], words[3]),
+                         threshold);
 }
 
 }  // namespace heed

@@ -48,11 +48,11 @@ Halide::Expr add_bias(const Halide::Expr &logit, const Halide::Expr &bias);
 
 // What changes the logits of a kernel, in this order. Undefined: the kernel has no such thing.
 struct LogitChanges {
-    Halide::Expr scale;                        // of q.k, unless it is folded into q
-    Halide::Expr key_scale;                    // of int8 keys
-    Halide::Expr softcap_on, softcap;          // bool; the cap
-    Halide::Expr bias;                         // 0 where the call has none
-    Halide::Expr slope, distance, symmetric;   // ALiBi: see alibi()
+    Halide::Expr scale;                                      // of q.k, unless it is folded into q
+    Halide::Expr key_scale;                                  // of int8 keys
+    Halide::Expr softcap_on, softcap;                        // bool; the cap
+    Halide::Expr bias;                                       // 0 where the call has none
+    Halide::Expr slope, distance, symmetric;                 // ALiBi: see alibi()
     std::function<Halide::Expr(const Halide::Expr &)> user;  // a score function, of the logit in natural units
 };
 
@@ -75,8 +75,8 @@ struct ChangedLogit {
 };
 ChangedLogit changed_logit(const Halide::Expr &product, const LogitChanges &changes, LogitUnits units);
 
-// The gradient of `scaled` from that of `value`, in natural units and without a score function; `as_is`: the softcap was
-// passed by.
+// The gradient of `scaled` from that of `value`, in natural units and without a score function; `as_is`: the softcap
+// was passed by.
 Halide::Expr scaled_gradient(const Halide::Expr &of_value, const ChangedLogit &logit, const LogitChanges &changes,
                              const Halide::Expr &as_is);
 

@@ -11,7 +11,8 @@ void AttentionBuilder::define_prefill_outputs() {
     auto state = [&](const Expr &x) { return st.state(st.row, x, st.t, 0); };
     define_row_result(state(S::row_max), state(S::row_sum));
     st.prefill.out_lanes(st.row, st.d, st.t) = state(cfg.state_slots() + st.d) * st.row_result(st.row, st.t)[0];
-    st.prefill.out_rows(st.d, st.row, st.t) = st.prefill.out_tiles.define(cfg, st.prefill.out_lanes, st.d, st.row, {st.t});
+    st.prefill.out_rows(st.d, st.row, st.t) =
+        st.prefill.out_tiles.define(cfg, st.prefill.out_lanes, st.d, st.row, {st.t});
     define_out(st.prefill.out_rows(st.d, st.row, st.t));
 }
 

@@ -11,7 +11,8 @@ Expr minus_infinity() { return reinterpret<float>(Expr(INT32_MIN + 0x7f800000));
 }  // namespace
 
 AttentionProbsKernel::AttentionProbsKernel(ElementType dtype, ElementType kv_dtype)
-    : AttentionProbsArguments({dtype, kv_dtype}), over_d(0, q.dim(0).extent(), "over_d"), over_keys(0, kv_len, "over_keys") {
+    : AttentionProbsArguments({dtype, kv_dtype}), over_d(0, q.dim(0).extent(), "over_d"),
+      over_keys(0, kv_len, "over_keys") {
     Expr pos = clamp(j, 0, max(kv_len, 1) - 1);
     Func pages("pages");
     Var page_of_sequence, sequence;

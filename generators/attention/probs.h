@@ -1,10 +1,10 @@
 #pragma once
 // Attention scores or probabilities of one query row, for looking into a model: what heed_attention_probs writes.
 
-#include "generators/contract/operation_arguments.h"
-#include "generators/common/kernel_arguments.h"
 #include "generators/attention/kv_source.h"
 #include "generators/attention/logits.h"
+#include "generators/common/kernel_arguments.h"
+#include "generators/contract/operation_arguments.h"
 
 namespace heed {
 

@@ -2,9 +2,9 @@
 #include "generators/attention/stages.h"
 
 #include "generators/attention/builder.h"
-#include "generators/lowering/bf16_dots.h"
-#include "generators/common/ceil_div.h"
 #include "generators/attention/logits.h"
+#include "generators/common/ceil_div.h"
+#include "generators/lowering/bf16_dots.h"
 
 namespace heed {
 
@@ -49,13 +49,9 @@ void AttentionBuilder::build() {
     }
 }
 
-Expr AttentionBuilder::num_rows() const {
-    return prefill ? field(task_q_len) : field(task_q_len) * group_size;
-}
+Expr AttentionBuilder::num_rows() const { return prefill ? field(task_q_len) : field(task_q_len) * group_size; }
 
-Expr AttentionBuilder::packed_row(const Expr &row) const {
-    return min(field(task_first_row) + row, num_rows() - 1);
-}
+Expr AttentionBuilder::packed_row(const Expr &row) const { return min(field(task_first_row) + row, num_rows() - 1); }
 
 Expr AttentionBuilder::position(const Expr &row) const {
     return inside(prefill ? packed_row(row) : packed_row(row) / group_size, in.max_q_len);
@@ -136,11 +132,9 @@ void AttentionBuilder::define_slots(BlockChain &chain) {
     // Behind the end, where no table entry may be read, the last key stands in.
     Expr pos = clamp(key_position(chain, st.k), 0, max(field(task_kv_len), 1) - 1);
     KeySlot paged = in.page_table.slot(pos, inside(field(task_sequence), in.batch));
-    Expr in_place =
-        field(task_first_key) + select(in.paged, 0, pos);  // in the buffer, where nothing reads it too
-    chain.slots(vars(in_block({st.k}))) = {
-        select(in.paged, paged.slot, inside(in_place, in.num_slots)),
-        select(in.paged, paged.page, inside(field(task_kv_batch), in.num_kv_pages))};
+    Expr in_place = field(task_first_key) + select(in.paged, 0, pos);  // in the buffer, where nothing reads it too
+    chain.slots(vars(in_block({st.k}))) = {select(in.paged, paged.slot, inside(in_place, in.num_slots)),
+                                           select(in.paged, paged.page, inside(field(task_kv_batch), in.num_kv_pages))};
 }
 
 KeySlot AttentionBuilder::slot(const BlockChain &chain, const Expr &k) const {

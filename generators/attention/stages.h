@@ -2,8 +2,8 @@
 // The algorithm: named stages of blocked attention with an online softmax. Schedules may touch what this struct names,
 // only that.
 //
-// A task is one block of query rows of one head: the unit of parallel work. A table (contract/fields.h: TaskField) says which
-// rows and which keys, so that dense, ragged and paged batches run alike. Coordinates, the same in every stage:
+// A task is one block of query rows of one head: the unit of parallel work. A table (contract/fields.h: TaskField) says
+// which rows and which keys, so that dense, ragged and paged batches run alike. Coordinates, the same in every stage:
 //   row  query row in the block. Prefill: a query position; decode: a packed (position, head of the group) pair, so
 //        that all heads of a group share k and v
 //   t    task      sp  split of the keys (prefill has one)
@@ -19,9 +19,9 @@
 
 #include "Halide.h"
 #include "generators/attention/config.h"
+#include "generators/attention/kv_source.h"
 #include "generators/contract/attention_arguments.h"
 #include "generators/contract/fields.h"
-#include "generators/attention/kv_source.h"
 
 namespace heed {
 

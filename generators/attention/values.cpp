@@ -1,7 +1,7 @@
 // The algorithm on one block of keys, its last part: weighted values.
 #include "generators/attention/builder.h"
-#include "generators/lowering/bf16_dots.h"
 #include "generators/attention/dropout.h"
+#include "generators/lowering/bf16_dots.h"
 
 namespace heed {
 
@@ -39,9 +39,10 @@ void AttentionBuilder::define_values(BlockChain &chain) {
     Func &sum = cfg.bf16_tiles ? chain.block_out : chain.value_tile;
     sum(vars(at)) = 0.f;
     Expr so_far = sum(at), number = chain.numbers;
-    Expr with = cfg.rounds_weights()
-                    ? bf16_dot(so_far, chain.bf16.weight_pairs(in_block({st.row, number}))[0], value_pair(chain, number))
-                    : so_far + value_weight(chain, number) * element(chain, in.v, chain.v_rows, st.d, number);
+    Expr with =
+        cfg.rounds_weights()
+            ? bf16_dot(so_far, chain.bf16.weight_pairs(in_block({st.row, number}))[0], value_pair(chain, number))
+            : so_far + value_weight(chain, number) * element(chain, in.v, chain.v_rows, st.d, number);
     sum(vars(at)) = cfg.has_dropout ? select(chain.kept(in_block({st.row, number})), with, so_far)
                     : splits_loop   ? with
                                     : if_visible(chain, number, with, so_far);
@@ -113,9 +114,9 @@ void AttentionBuilder::define_special_end(BlockChain &chain) {
     for (int u = 1; u < lanes; u++) largest = max(largest, chain.prefill.exponents(in_block({u})));
     chain.prefill.special_end(vars(in_block({}))) = select(largest == exponent, chain.block, 0);
     if (cfg.bf16_tiles) return;
-    Expr end = cfg.bf16_dots              ? Expr(chain.block / 2)
+    Expr end = cfg.bf16_dots                      ? Expr(chain.block / 2)
                : chain.prefill.seen_end.defined() ? Expr(chain.prefill.seen_end(in_block({})))
-                                          : Expr(chain.block);
+                                                  : Expr(chain.block);
     chain.prefill.number_end(vars(in_block({}))) = select(largest == exponent, 0, end);
 }
 

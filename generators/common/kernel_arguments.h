@@ -57,8 +57,7 @@ void check_outputs(const Halide::Module &module, const std::vector<OutputType> &
 
 }  // namespace heed
 
-#define HEED_IMAGE_MEMBER(name, element, dims)                                                                         \
-    Halide::ImageParam name{types.of(::heed::Element::element), dims, #name};
+#define HEED_IMAGE_MEMBER(name, element, dims) Halide::ImageParam name{types.of(::heed::Element::element), dims, #name};
 #define HEED_PARAM_MEMBER(name, T) ::heed::ParameterOf<T>::type name = ::heed::ParameterOf<T>::make(#name);
 #define HEED_ADD_ARGUMENT(name, ...) ::heed::add_argument(&list, name);
 #define HEED_ADD_OUTPUT(name, element, dims) list.push_back({types.of(::heed::Element::element), dims});

@@ -7,20 +7,21 @@
 
 namespace heed {
 
-using PutWords = Words<num_put_words / 2, 1>;                     // two words of 32 bits each, low half first
+using PutWords = Words<num_put_words / 2, 1>;                       // two words of 32 bits each, low half first
 using MoveSegments = Words<num_move_segments, move_segment_words>;  // addresses of its first token in source,
                                                                     // destination and scales; tokens | table row << 32
 using MergeStates = Words<max_merge_states, merge_state_words>;     // addresses of out and lse
 
 }  // namespace heed
 
-// Metadata of the host goes to the device as parameters of a launch: out (word) has any even extent up to num_put_words.
+// Metadata of the host goes to the device as parameters of a launch: out (word) has any even extent up to
+// num_put_words.
 #define HEED_CUDA_PUT_WORDS(INPUT, VALUE, OUTPUT)                                                                      \
     VALUE(word, PutWords)                                                                                              \
     OUTPUT(out, i32, 1)
 
-// From lengths, prefix sums and offsets on the device to the table of SequenceField. given: bits 0..3, which of the four
-// inputs there are; position: heed_position; status: an address or 0. See generators/cuda/metadata_ops.h.
+// From lengths, prefix sums and offsets on the device to the table of SequenceField. given: bits 0..3, which of the
+// four inputs there are; position: heed_position; status: an address or 0. See generators/cuda/metadata_ops.h.
 #define HEED_CUDA_SEQUENCES(INPUT, VALUE, OUTPUT)                                                                      \
     INPUT(cu_seqlens_q, i32, 1)                                                                                        \
     INPUT(cu_seqlens_kv, i32, 1)                                                                                       \
@@ -142,11 +143,12 @@ using MergeStates = Words<max_merge_states, merge_state_words>;     // addresses
     VALUE(out_row, uint64_t)                                                                                           \
     OUTPUT(named, u8, 1)
 
-// attention_backward and attention_backward_*: tensors as in HEED_ATTENTION; dbias has the bias' type and extent 1 along
-// the axes that share it: its address alone counts. side: BackwardSide; all_keys: not 0: keys after a sequence's last,
-// up to max_kv_len, get zeros. stats: address of f32 (2, row, head, sequence), lse in log2 and delta, stat_rows rows a
-// head; dsink: an address. _stats writes stats, which the others read, _bias dbias, _sinks dsink, attention_backward dk
-// and dv or dq; on tensor cores _keys makes dk and dv, _queries dq (OpKernel::columns: the largest head dim).
+// attention_backward and attention_backward_*: tensors as in HEED_ATTENTION; dbias has the bias' type and extent 1
+// along the axes that share it: its address alone counts. side: BackwardSide; all_keys: not 0: keys after a sequence's
+// last, up to max_kv_len, get zeros. stats: address of f32 (2, row, head, sequence), lse in log2 and delta, stat_rows
+// rows a head; dsink: an address. _stats writes stats, which the others read, _bias dbias, _sinks dsink,
+// attention_backward dk and dv or dq; on tensor cores _keys makes dk and dv, _queries dq (OpKernel::columns: the
+// largest head dim).
 #define HEED_CUDA_ATTENTION_BACKWARD(INPUT, VALUE, OUTPUT)                                                             \
     INPUT(q, own, 4)                                                                                                   \
     INPUT(k, own, 4)                                                                                                   \

@@ -66,8 +66,8 @@ enum BackwardForm : int32_t { backward_plain, backward_positioned, backward_scor
 // queries (dq), over the keys that they see.
 enum BackwardSide : int32_t { backward_keys, backward_queries };
 
-constexpr int backward_chunk = 32;     // elements of a chunk of a row of gradients' operands, and the unit of columns
-constexpr int backward_row_unit = 12;  // a tile of gradients is written in multiples of so many rows
+constexpr int backward_chunk = 32;      // elements of a chunk of a row of gradients' operands, and the unit of columns
+constexpr int backward_row_unit = 12;   // a tile of gradients is written in multiples of so many rows
 constexpr int backward_stat_bytes = 8;  // of a row of `stats`: lse in log2, then delta = dout . out
 
 constexpr int num_put_words = 256;  // of 32 bits

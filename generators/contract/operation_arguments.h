@@ -4,8 +4,8 @@
 #include "generators/contract/arguments.h"
 
 // x, out (pair, part, head, token), cos, sin (pair, table row), positions (token). Pair strides are (1, pairs) or
-// (2, 1). Token t reads the table row positions[t] + position_step * t, clamped into the table. direction is 1, or -1 to
-// rotate back. out may be x.
+// (2, 1). Token t reads the table row positions[t] + position_step * t, clamped into the table. direction is 1, or -1
+// to rotate back. out may be x.
 #define HEED_ROPE(INPUT, VALUE, OUTPUT)                                                                                \
     INPUT(x, own, 4)                                                                                                   \
     INPUT(cos, f32, 2)                                                                                                 \
@@ -76,9 +76,9 @@
     INPUT(x, own, 2)                                                                                                   \
     OUTPUT(tiles, step, 3)
 
-// x: tiles as linear_rows leaves them; weight (lane, k, panel), panels of OpKernel::columns columns; bias (column); clip:
-// out is clamped to [-clip, clip], infinity = off, NaN stays NaN; out (column, row). Whole panels are read: of bias and
-// weight too.
+// x: tiles as linear_rows leaves them; weight (lane, k, panel), panels of OpKernel::columns columns; bias (column);
+// clip: out is clamped to [-clip, clip], infinity = off, NaN stays NaN; out (column, row). Whole panels are read: of
+// bias and weight too.
 #define HEED_LINEAR(INPUT, VALUE, OUTPUT)                                                                              \
     INPUT(x, step, 3)                                                                                                  \
     INPUT(weight, panel, 3)                                                                                            \

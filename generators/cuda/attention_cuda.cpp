@@ -54,8 +54,8 @@ Module attention_module(const std::string &name, const AttentionConfig &config, 
     launch.blocks = in.row_blocks * args.batch * (packs ? in.k.extent(1) * args.num_splits : in.q.extent(1));
     launch.threads = tile.threads();
     launch.shared_bytes = attention_shared_bytes(config, tile);
-    launch.tensors = {in.q,          in.k,         in.v,       in.k_scale, in.v_scale,
-                      in.mask,       in.bias,      in.bias_16, in.sink,    in.alibi_slopes,
+    launch.tensors = {in.q,          in.k,     in.v,       in.k_scale, in.v_scale,
+                      in.mask,       in.bias,  in.bias_16, in.sink,    in.alibi_slopes,
                       in.page_table, in.tasks, in.states,  in.out,     in.lse};
     launch.tensors.insert(launch.tensors.end(), score_buffers.begin(), score_buffers.end());
     launch.program = attention_program(config, tile, in, Launch::block(name), Launch::thread(name));

@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "generators/common/element_type.h"
 #include "Halide.h"
+#include "generators/common/element_type.h"
 #include "generators/cuda/backward_inputs.h"
 
 namespace heed::cuda {

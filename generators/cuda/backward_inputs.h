@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "generators/common/element_type.h"
+#include "generators/contract/cuda_arguments.h"
 #include "generators/cuda/device_code.h"
 #include "generators/cuda/device_tensor.h"
-#include "generators/contract/cuda_arguments.h"
 #include "generators/cuda/launch_arguments.h"
 #include "generators/cuda/sequence_field.h"
 

@@ -11,8 +11,9 @@ using namespace Halide;
 Expr BackwardLogit::load_slope(const Expr &head) {
     const Registers slope = code.registers("slope", Float(32), 1);
     code.set(slope, 0, 0.f);
-    code.when(in.alibi_slopes.address() != cast<uint64_t>(0),
-              [&] { code.set(slope, 0, load_f32(in.alibi_slopes.address() + element_bytes(head, in.alibi_slopes.stride(0), 4))); });
+    code.when(in.alibi_slopes.address() != cast<uint64_t>(0), [&] {
+        code.set(slope, 0, load_f32(in.alibi_slopes.address() + element_bytes(head, in.alibi_slopes.stride(0), 4)));
+    });
     return code.let("slope", slope[0]);
 }
 

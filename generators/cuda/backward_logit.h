@@ -1,6 +1,6 @@
 #pragma once
-// One logit of attention's gradients as device code: the formulas of generators/attention/backward_logits.h, with loads of its
-// own.
+// One logit of attention's gradients as device code: the formulas of generators/attention/backward_logits.h, with loads
+// of its own.
 
 #include "generators/cuda/backward_inputs.h"
 #include "generators/cuda/row_elements.h"

@@ -1,7 +1,7 @@
 #include "generators/cuda/backward_rows.h"
 
-#include "generators/common/ceil_div.h"
 #include "generators/attention/logits.h"
+#include "generators/common/ceil_div.h"
 #include "generators/cuda/backward_inputs.h"
 #include "generators/cuda/block_sum.h"
 #include "generators/cuda/intrinsics.h"

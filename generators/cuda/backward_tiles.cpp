@@ -1,7 +1,7 @@
 #include "generators/cuda/backward_tiles.h"
 
-#include "generators/common/ceil_div.h"
 #include "generators/attention/logits.h"
+#include "generators/common/ceil_div.h"
 #include "generators/cuda/backward_block.h"
 #include "generators/cuda/intrinsics.h"
 #include "generators/cuda/launch.h"

@@ -53,11 +53,13 @@ public:
         const Expr row = code.let("row", quotient(block, across));
         const Expr column = code.let("column", (block - row * across) * layer_threads + Launch::thread(name));
         code.when(column < in.columns, [&] {
-            const Expr placed = code.let("placed", offset(row, in.row_block, in.row_outer, in.row_inner) +
-                                                       offset(column, in.column_block, in.column_outer, in.column_inner));
+            const Expr placed =
+                code.let("placed", offset(row, in.row_block, in.row_outer, in.row_inner) +
+                                       offset(column, in.column_block, in.column_outer, in.column_inner));
             const Expr packed = cast<uint64_t>(row) * cast<uint64_t>(in.columns) + cast<uint64_t>(column);
             const Expr index = code.let("index", select(in.from_placed != 0, placed, packed));
-            const Expr sum = load_either(in.to_first, placed, in.to_is_f32) + load_either(in.from_first, index, in.from_is_f32);
+            const Expr sum =
+                load_either(in.to_first, placed, in.to_is_f32) + load_either(in.from_first, index, in.from_is_f32);
             store_either(in.to_first, placed, in.to_is_f32, sum);
         });
         return launch(in, in.rows * across, target);
@@ -80,7 +82,8 @@ public:
 
     Module module(const Target &target) {
         constexpr int warps = layer_threads / 32;
-        const Expr across = ceil_div(in.columns, sum_columns), block = Launch::block(name), thread = Launch::thread(name);
+        const Expr across = ceil_div(in.columns, sum_columns), block = Launch::block(name),
+                   thread = Launch::thread(name);
         const Expr slice = code.let("slice", quotient(block, across)), lane = code.let("lane", thread % 32),
                    warp = code.let("warp", thread / 32), shared = code.let("shared", shared_begin());
         const Expr column = code.let("column", (block - slice * across) * sum_columns + lane);

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "generators/common/element_type.h"
 #include "Halide.h"
+#include "generators/common/element_type.h"
 
 namespace heed::cuda {
 

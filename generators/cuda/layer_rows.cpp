@@ -75,7 +75,8 @@ private:
         const Registers hidden = code.registers("hidden", Int(32), 1);
         code.set(hidden, 0, cast<int32_t>(hides(code.let("byte", load_u8(at_padding)))));
         code.when(in.mask_first != cast<uint64_t>(0), [&] {
-            const Expr at = in.mask_first + times(b, in.mask_batch) + times(h, in.mask_head) + times(i, in.mask_row) + times(j, in.mask_key);
+            const Expr at = in.mask_first + times(b, in.mask_batch) + times(h, in.mask_head) + times(i, in.mask_row) +
+                            times(j, in.mask_key);
             code.set(hidden, 0, hidden[0] | cast<int32_t>(hides(code.let("byte", load_u8(at)))));
         });
         const Expr element = code.let("element", times(line, cast<uint64_t>(in.keys)) + cast<uint64_t>(j));

@@ -41,7 +41,8 @@ public:
         for (int skip = 0; skip < transpose_tile; skip += step) {
             const Expr row = first_column + y + skip, column = first_row + x;
             code.when(row < in.columns && column < in.to_columns, [&] {
-                store(place(in.to_first, row, in.to_stride, column), code.let("bits", load_shared_u32(word(x, y + skip))));
+                store(place(in.to_first, row, in.to_stride, column),
+                      code.let("bits", load_shared_u32(word(x, y + skip))));
             });
         }
         return launch(in, ceil_div(in.to_columns, transpose_tile) * across, target, transpose_shared_bytes());

@@ -1,7 +1,7 @@
 #include "generators/cuda/merge_rows.h"
 
-#include "generators/common/ceil_div.h"
 #include "generators/attention/logits.h"
+#include "generators/common/ceil_div.h"
 #include "generators/contract/cuda_arguments.h"
 #include "generators/cuda/index_math.h"
 #include "generators/cuda/intrinsics.h"

@@ -1,7 +1,7 @@
 #include "generators/cuda/merge_splits.h"
 
-#include "generators/common/ceil_div.h"
 #include "generators/attention/logits.h"
+#include "generators/common/ceil_div.h"
 #include "generators/contract/cuda_arguments.h"
 #include "generators/cuda/device_code.h"
 #include "generators/cuda/device_tensor.h"

@@ -3,8 +3,8 @@
 #include <limits>
 
 #include "generators/common/ceil_div.h"
-#include "generators/cuda/device_faults.h"
 #include "generators/contract/cuda_arguments.h"
+#include "generators/cuda/device_faults.h"
 #include "generators/cuda/launch_arguments.h"
 #include "generators/cuda/sequence_field.h"
 

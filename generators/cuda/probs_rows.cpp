@@ -2,8 +2,8 @@
 
 #include "generators/attention/probs.h"
 #include "generators/common/ceil_div.h"
-#include "generators/cuda/device_faults.h"
 #include "generators/contract/cuda_arguments.h"
+#include "generators/cuda/device_faults.h"
 #include "generators/cuda/intrinsics.h"
 #include "generators/cuda/launch_arguments.h"
 #include "generators/cuda/row_elements.h"
@@ -192,9 +192,8 @@ private:
             });
         }
         const Expr distance = token_distance(j, i, field.position_offset);
-        code.when(!is_negative_infinity(added[0]), [&] {
-            code.set(result, 0, bits(capped + (added[0] + alibi(slope, distance, in.alibi_symmetric))));
-        });
+        code.when(!is_negative_infinity(added[0]),
+                  [&] { code.set(result, 0, bits(capped + (added[0] + alibi(slope, distance, in.alibi_symmetric)))); });
     }
 
     void take(const Expr &pass, const Expr &j, const Expr &x) {

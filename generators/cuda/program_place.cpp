@@ -1,6 +1,6 @@
 // Where a block stands: its rows, its sequence, the keys that it sees, their addresses, its registers.
-#include "generators/common/ceil_div.h"
 #include "generators/attention/logits.h"
+#include "generators/common/ceil_div.h"
 #include "generators/cuda/index_math.h"
 #include "generators/cuda/program_builder.h"
 #include "generators/cuda/sequence_field.h"

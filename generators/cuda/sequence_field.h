@@ -1,8 +1,8 @@
 #pragma once
 
+#include "generators/contract/fields.h"
 #include "generators/cuda/device_code.h"
 #include "generators/cuda/device_tensor.h"
-#include "generators/contract/fields.h"
 #include "generators/cuda/index_math.h"
 #include "generators/cuda/intrinsics.h"
 
@@ -30,8 +30,9 @@ inline SequenceFields read_sequence_fields(DeviceCode &code, const DeviceTensor 
             }
         });
     const auto field = [&](int f) { return code.let("field", fields[f]); };
-    return {field(sequence_q_len),         field(sequence_first_q),     field(sequence_kv_len),         field(sequence_first_key),
-            field(sequence_visible_begin), field(sequence_visible_end), field(sequence_position_offset)};
+    return {field(sequence_q_len),          field(sequence_first_q),       field(sequence_kv_len),
+            field(sequence_first_key),      field(sequence_visible_begin), field(sequence_visible_end),
+            field(sequence_position_offset)};
 }
 
 }  // namespace heed::cuda

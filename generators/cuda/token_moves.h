@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "generators/common/element_type.h"
 #include "Halide.h"
+#include "generators/common/element_type.h"
 
 namespace heed::cuda {
 

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "generators/cuda/device_code.h"
 #include "generators/contract/cuda_arguments.h"
+#include "generators/cuda/device_code.h"
 #include "generators/cuda/launch_arguments.h"
 #include "generators/cuda/launch_words.h"
 #include "generators/cuda/token_moves.h"

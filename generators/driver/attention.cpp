@@ -4,13 +4,13 @@
 #include <cstdio>
 #include <sstream>
 
+#include "generators/attention/check_score_mod.h"
 #include "generators/attention/fast_tanh.h"
 #include "generators/attention/kernel.h"
 #include "generators/contract/operations.h"
 #include "generators/cuda/attention_cuda.h"
 #include "generators/cuda/attention_program.h"
 #include "generators/driver/autoscheduler.h"
-#include "generators/attention/check_score_mod.h"
 #include "generators/driver/cuda_target.h"
 #include "generators/driver/output.h"
 #include "generators/driver/parameters.h"

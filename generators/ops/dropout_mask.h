@@ -2,8 +2,8 @@
 // Rows of a dropout mask as bytes: 1 = kept.
 
 #include "generators/attention/dropout.h"
-#include "generators/contract/operation_arguments.h"
 #include "generators/common/kernel_arguments.h"
+#include "generators/contract/operation_arguments.h"
 
 namespace heed {
 

@@ -12,8 +12,7 @@ constexpr float largest_code = 127.f;
 }  // namespace
 
 // Divisions are strict: a product with a reciprocal is not the quotient that the contract names.
-KvAppendKernel::KvAppendKernel(ElementType type)
-    : KvAppendArguments({type}), over_d(0, x.dim(0).extent(), "over_d") {
+KvAppendKernel::KvAppendKernel(ElementType type) : KvAppendArguments({type}), over_d(0, x.dim(0).extent(), "over_d") {
     Expr bits = reinterpret<int32_t>(to_float(type, x(over_d, head, token)));
     magnitude(head, token) = 0;
     magnitude(head, token) = max(magnitude(head, token), bits & 0x7fffffff);

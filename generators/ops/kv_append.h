@@ -2,8 +2,8 @@
 // Rows on their way into an int8 cache: per row of head_dim elements scale = max|x| / 127, code = x / scale rounded
 // half to even. A row of zeros has scale 0 and codes 0; a row with NaN or infinity has scale NaN and codes 0.
 
-#include "generators/contract/operation_arguments.h"
 #include "generators/common/kernel_arguments.h"
+#include "generators/contract/operation_arguments.h"
 
 namespace heed {
 

@@ -2,8 +2,8 @@
 // Layer norm of rows: out = (x - mean) / sqrt(variance + epsilon) * weight + bias, the variance as the mean of squared
 // differences, in float. Ba et al., arXiv 1607.06450.
 
-#include "generators/contract/operation_arguments.h"
 #include "generators/common/kernel_arguments.h"
+#include "generators/contract/operation_arguments.h"
 
 namespace heed {
 

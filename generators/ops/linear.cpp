@@ -1,7 +1,7 @@
 #include "generators/ops/linear.h"
 
-#include "generators/lowering/bf16_dots.h"
 #include "generators/common/ceil_div.h"
+#include "generators/lowering/bf16_dots.h"
 
 namespace heed {
 

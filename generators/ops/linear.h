@@ -9,8 +9,8 @@
 // 0 behind an odd end. With bf16_tiles (AMX) the steps, those of W filled up with zeros to a multiple of 16, of a row
 // of a tile of x lie side by side.
 
-#include "generators/contract/operation_arguments.h"
 #include "generators/common/kernel_arguments.h"
+#include "generators/contract/operation_arguments.h"
 
 namespace heed {
 

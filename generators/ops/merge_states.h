@@ -5,8 +5,8 @@
 // A state without keys (lse_n = -inf) changes no bit, whatever its x holds; a single state comes out bit by bit.
 // Without any key out = +0. NaN in lse or sink gives NaN in that row.
 
-#include "generators/contract/operation_arguments.h"
 #include "generators/common/kernel_arguments.h"
+#include "generators/contract/operation_arguments.h"
 
 namespace heed {
 

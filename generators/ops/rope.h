@@ -5,8 +5,8 @@
 // A row of rotary_dim elements is seen as (n, part): pair n, part 0 = a, part 1 = b. Half-split pairs have strides
 // (1, rotary_dim / 2), interleaved ones (2, 1). out may be x itself: each pair is read before it is written.
 
-#include "generators/contract/operation_arguments.h"
 #include "generators/common/kernel_arguments.h"
+#include "generators/contract/operation_arguments.h"
 
 namespace heed {
 

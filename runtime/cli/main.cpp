@@ -27,9 +27,9 @@ struct CommandLine {
                    "heed COMMAND --help: the options of a command.");
         kernels =
             app.add_subcommand("kernels", "Lists the kernels: what each serves, whether this machine can run it.");
-        run =
-            app.add_subcommand("run", "Computes the case, writes out and lse into NAME.out.safetensors, prints the kernel and "
-                                      "its speed. Where it fails it leaves no such file, not even an older one.");
+        run = app.add_subcommand(
+            "run", "Computes the case, writes out and lse into NAME.out.safetensors, prints the kernel and "
+                   "its speed. Where it fails it leaves no such file, not even an older one.");
         check = app.add_subcommand("check", "Computes the case and compares it with a reference in fp64; exit status 1 "
                                             "when an error exceeds its bound.");
         run_path = add_options(run);
@@ -41,10 +41,10 @@ struct CommandLine {
 private:
     // Returns CASE.
     CLI::Option *add_options(CLI::App *command) {
-        CLI::Option *const path =
-            command->add_option("CASE", options.case_path,
-                                "a file NAME.safetensors: arrays q, k, v and, as used, mask, bias, kv_lens, ...; the problem "
-                                "is JSON in its __metadata__ under \"heed_problem\"");
+        CLI::Option *const path = command->add_option(
+            "CASE", options.case_path,
+            "a file NAME.safetensors: arrays q, k, v and, as used, mask, bias, kv_lens, ...; the problem "
+            "is JSON in its __metadata__ under \"heed_problem\"");
         const auto set_device = [this](const std::string &name) {
             options.device = name == "cuda" ? HEED_CUDA : HEED_CPU;
         };

@@ -20,7 +20,7 @@ namespace {
 
 // A launch numbers its rows, and its blocks, with 32 bits.
 constexpr int64_t max_rows = int64_t{1} << 30;
-constexpr int32_t row_block = 64;   // blocks of rows of any kernel divide it
+constexpr int32_t row_block = 64;  // blocks of rows of any kernel divide it
 
 class Backward {
 public:

@@ -43,8 +43,8 @@ int64_t BackwardKeys::shared_scratch(const BackwardLayout &layout) { return Shar
 
 BackwardKeys::BackwardKeys(const BackwardCall &call, const BackwardSequence &sequence, int32_t kv_head, int32_t range,
                            float *scratch, bool rows_first)
-    : call_(call), p_(call.plan.problem), layout_(call.layout), seq_(sequence), values_(p_), kv_head_(kv_head), range_(range),
-      queries_(layout_.tile->rows), keys_(layout_.tile->columns),
+    : call_(call), p_(call.plan.problem), layout_(call.layout), seq_(sequence), values_(p_), kv_head_(kv_head),
+      range_(range), queries_(layout_.tile->rows), keys_(layout_.tile->columns),
       kv_batch_(p_.kv_storage == HEED_KV_CONTIGUOUS ? sequence.place.index : 0), stride_i_(rows_first ? 1 : keys_),
       stride_j_(rows_first ? queries_ : 1) {
     const SharedParts at(layout_);

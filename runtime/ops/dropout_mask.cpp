@@ -50,10 +50,10 @@ int run_block(const MaskCall &call, uint8_t *keep, int64_t index, char (&message
     arguments.row_length = static_cast<uint64_t>(p.max_kv_len);
     arguments.threshold = call.threshold;
     arguments.keep = {keep + b * v.stride[0] + h * v.stride[1] + i * v.stride[2] + j,
-                                HEED_U8,
-                                2,
-                                {columns, rows},
-                                {1, rows > 1 ? static_cast<int32_t>(v.stride[2]) : 0}};
+                      HEED_U8,
+                      2,
+                      {columns, rows},
+                      {1, rows > 1 ? static_cast<int32_t>(v.stride[2]) : 0}};
     return call_op_kernel(*call.row, arguments, message);
 }
 

@@ -215,8 +215,7 @@ private:
         arguments.x = x_tiles(w, scratch_, rows, num_tiles);
         char *const weight =
             const_cast<char *>(w.panels.data()) + (int64_t{panel} * k * width + lead) * w.k_step * bytes;
-        arguments.weight = {
-            weight, w.k_step == 2 ? HEED_I32 : w.dtype, 3, {width, k, panels}, {1, width, k * width}};
+        arguments.weight = {weight, w.k_step == 2 ? HEED_I32 : w.dtype, 3, {width, k, panels}, {1, width, k * width}};
         float *const bias = const_cast<float *>(w.bias.data()) + column;
         arguments.bias = {bias, HEED_F32, 1, {panels * width}, {1}};
         const int64_t at = span.first_sequence * view.stride[0] + span.first_token * view.stride[1] +

@@ -14,8 +14,8 @@ namespace {
 
 constexpr const char *problem_key = "heed_problem";
 #define HEED_NAME(name, ...) #name,
-constexpr const char *names[] = {"q",    "k",       "v",       "mask",
-                                 "bias", "k_scale", "v_scale", HEED_METADATA_ARRAYS(HEED_NAME) HEED_HEAD_ARRAYS(HEED_NAME)};
+constexpr const char *names[] = {
+    "q", "k", "v", "mask", "bias", "k_scale", "v_scale", HEED_METADATA_ARRAYS(HEED_NAME) HEED_HEAD_ARRAYS(HEED_NAME)};
 #undef HEED_NAME
 
 const Array &require(const Case &c, const std::string &name, const std::string &reason) {
