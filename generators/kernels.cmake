@@ -3,7 +3,7 @@
 # Pruning rule. A row is compiled for what changes its inner loops: phase, element types, head dims, storage of the keys, and what
 # happens to each logit. All else is decided at run time outside the inner loops and costs nothing there: causal, window, position,
 # lengths, ragged batches, group size, strides, scale, sinks, lse.
-# - Logits: a plain row, and one row with alibi, bias, mask and softcap that serves any of them (softcap is tested per block of keys,
+# - Logits: a plain row, and one row with alibi, bias, mask and the cap that serves any of them (the cap is tested per block of keys,
 #   the others cost a few operations per logit). Dropout, ten rounds of a generator per logit, stands in general rows only.
 # - Storage: `contiguous` reads keys in place (contiguous and varlen). `paged` finds them through a table of slots per block and
 #   serves every storage. Prefill with f16, bf16 or int8 keys converts each block anyway, so that it has paged rows only.

@@ -56,6 +56,14 @@ LogitValues::LogitValues(const heed_problem &p)
     : mask_form(heed::mask_form(p)), bias_form(heed::bias_form(p)), alibi_symmetric(p.alibi_symmetric), scale(p.scale),
       softcap(p.softcap == 0 ? 0 : std::clamp(p.softcap, 0x1p-100f, std::numeric_limits<float>::max() / 2)) {}
 
+bool LogitValues::cap_logits() const { return softcap != 0; }
+
+uint32_t features_of(const heed_problem &p) {
+    return (p.has_bias ? feature_bias : 0u) | (p.has_mask ? feature_mask : 0u) |
+           (p.softcap != 0 ? feature_softcap : 0u) | (p.has_alibi ? feature_alibi : 0u) |
+           (p.dropout_p != 0 ? feature_dropout : 0u);
+}
+
 DropoutValues::DropoutValues(const heed_problem &p, const heed_args &args)
     : dropout_seed(args.dropout_seed), dropout_offset(args.dropout_offset),
       dropout_threshold(heed::dropout_threshold(p.dropout_p)),

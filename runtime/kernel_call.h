@@ -29,8 +29,11 @@ struct LogitValues {
     explicit LogitValues(const heed_problem &problem);
 
     // Whether the gradient of q k^T is another than the logit's.
-    bool cap_logits() const { return softcap != 0; }
+    bool cap_logits() const;
 };
+
+// The features that a problem asks of its kernel.
+uint32_t features_of(const heed_problem &problem);
 
 // HEED_DROPOUT_VALUES of a call.
 struct DropoutValues {

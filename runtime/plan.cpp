@@ -11,6 +11,7 @@
 #include "cpu.h"
 #include "halide_bridge.h"
 #include "heed/fields.h"
+#include "kernel_call.h"
 #include "ops/op_rows.h"
 #include "plan_limits.h"
 #include "sequences.h"
@@ -21,19 +22,13 @@ namespace heed {
 namespace {
 
 RowRequest request_of(const heed_problem &p) {
-    uint32_t features = 0;
-    if (p.has_bias) features |= feature_bias;
-    if (p.has_mask) features |= feature_mask;
-    if (p.softcap != 0) features |= feature_softcap;
-    if (p.has_alibi) features |= feature_alibi;
-    if (p.dropout_p != 0) features |= feature_dropout;
     const bool any_q_len = p.batch_invariant && p.q_storage == HEED_Q_VARLEN;
     return {p.device,
             p.dtype,
             p.kv_dtype,
             p.head_dim,
             p.head_dim_v,
-            features,
+            features_of(p),
             p.kv_storage,
             p.max_q_len,
             p.num_heads / p.num_kv_heads,

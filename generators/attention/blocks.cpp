@@ -156,7 +156,7 @@ void AttentionBuilder::define_logits(BlockChain &chain) {
     }
     LogitChanges changes = logit_changes(in);
     if (!cfg.bf16_dots) changes.scale = Expr();  // q is scaled
-    if (!cfg.has_softcap) changes.softcap = Expr();
+    if (!cfg.has_softcap) changes.cap = Expr();
     if (cfg.has_kv_scales()) changes.key_scale = in.k.scale(kv_head(), slot(chain, st.k));
     if (cfg.has_bias) changes.bias = chain.biases(at);
     if (cfg.has_alibi) {

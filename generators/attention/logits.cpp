@@ -92,7 +92,7 @@ ChangedLogit changed_logit(const Expr &product, const LogitChanges &c, LogitUnit
     if (c.scale.defined()) scaled = scaled * in_units(c.scale);
     if (c.key_scale.defined()) scaled = scaled * c.key_scale;
     Expr capped = scaled;
-    if (c.softcap.defined()) capped = select(c.softcap_on, soft_capped(scaled, in_units(c.softcap)), scaled);
+    if (c.cap.defined()) capped = select(c.cap_on, soft_capped(scaled, in_units(c.cap)), scaled);
     Expr added = c.bias;
     if (c.slope.defined()) {
         const Expr of_place = alibi(c.slope, c.distance, c.symmetric);
@@ -105,8 +105,8 @@ ChangedLogit changed_logit(const Expr &product, const LogitChanges &c, LogitUnit
 }
 
 Expr scaled_gradient(const Expr &of_value, const ChangedLogit &logit, const LogitChanges &c, const Expr &as_is) {
-    Expr tangent = logit.capped / c.softcap;
-    return select(as_is || !c.softcap_on, of_value, of_value * (1.f - tangent * tangent));
+    Expr tangent = logit.capped / c.cap;
+    return select(as_is || !c.cap_on, of_value, of_value * (1.f - tangent * tangent));
 }
 
 Expr is_visible(const LogitVisibility &v) {

@@ -50,7 +50,7 @@ Halide::Expr add_bias(const Halide::Expr &logit, const Halide::Expr &bias);
 struct LogitChanges {
     Halide::Expr scale;                                      // of q.k, unless it is folded into q
     Halide::Expr key_scale;                                  // of int8 keys
-    Halide::Expr softcap_on, softcap;                        // bool; the cap
+    Halide::Expr cap_on, cap;                                // bool; softcap
     Halide::Expr bias;                                       // 0 where the call has none
     Halide::Expr slope, distance, symmetric;                 // ALiBi: see alibi()
     std::function<Halide::Expr(const Halide::Expr &)> user;  // a score function, of the logit in natural units
@@ -64,8 +64,8 @@ template <typename Values>
 LogitChanges logit_changes(const Values &in) {
     LogitChanges changes;
     changes.scale = in.scale;
-    changes.softcap_on = in.softcap > 0.f;
-    changes.softcap = in.softcap;
+    changes.cap_on = in.softcap > 0.f;
+    changes.cap = in.softcap;
     changes.symmetric = in.alibi_symmetric;
     return changes;
 }

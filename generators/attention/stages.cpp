@@ -18,7 +18,7 @@ AttentionBuilder::AttentionBuilder(const AttentionConfig &config, const Attentio
 }
 
 void AttentionBuilder::build() {
-    st.softcap_on = logit_changes(in).softcap_on;
+    st.softcap_on = logit_changes(in).cap_on;
     st.mask_on = in.mask_form != no_mask;
     st.bias_on = in.bias_form != no_bias;
     st.bias_is_16 = in.bias_form == bias_of_dtype;

@@ -59,24 +59,25 @@ LogitGradients BackwardLogit::gradients(const BackwardHead &at, const Expr &i, c
         }
         code.set(seen, 0, select(is_negative_infinity(added[0]), 0, seen[0]));
     });
-    const Expr raw = code.let("raw", dot * in.scale);
+    const LogitChanges changes = logit_changes(in);
+    const Expr raw = code.let("raw", dot * changes.scale);
     code.set(x, 0, raw);
     code.set(x, 1, 1.f);
-    code.when(in.softcap > 0.f, [&] {
-        const Expr capped = code.let("capped", soft_capped(raw, in.softcap));
-        const Expr tangent = code.let("tangent", capped / in.softcap);
+    code.when(changes.cap_on, [&] {
+        const Expr capped = code.let("capped", soft_capped(raw, changes.cap));
+        const Expr tangent = code.let("tangent", capped / changes.cap);
         code.set(x, 0, capped);
         code.set(x, 1, 1.f - tangent * tangent);
     });
     const Expr distance = token_distance(j, i, f.position_offset);
-    const Expr logit = code.let("logit", x[0] + (added[0] + alibi(at.slope, distance, in.alibi_symmetric)));
+    const Expr logit = code.let("logit", x[0] + (added[0] + alibi(at.slope, distance, changes.symmetric)));
     const Expr is_seen = seen[0] != 0;
     const Expr weight = code.let("weight", select(is_seen, exp2(fma(logit, log2_e, -lse_log2)), 0.f));
     const Expr kept = factor_of_dropout(at, i, j), dropped = is_zero(kept);
     const Expr weight_grad = code.let("weight_grad", select(dropped, 0.f, weight_dot * kept));
     const Expr logit_grad = code.let("logit_grad", select(is_seen, weight * (weight_grad - delta), 0.f));
     return {code.let("kept_weight", select(dropped, 0.f, weight * kept)),
-            code.let("score_grad", select(is_seen && in.softcap > 0.f, logit_grad * x[1], logit_grad)), logit_grad};
+            code.let("score_grad", select(is_seen && changes.cap_on, logit_grad * x[1], logit_grad)), logit_grad};
 }
 
 }  // namespace heed::cuda

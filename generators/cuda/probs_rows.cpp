@@ -118,8 +118,8 @@ private:
             const Expr raw = code.let("raw", dot(find_key(j)) * in.scale);
             const Registers capped = code.registers("capped", Float(32), 1);
             code.set(capped, 0, raw);
-            code.when(in.softcap > 0.f && in.mode != raw_scores,
-                      [&] { code.set(capped, 0, soft_capped(raw, in.softcap)); });
+            code.when(logit_changes(in).cap_on && in.mode != raw_scores,
+                      [&] { code.set(capped, 0, soft_capped(raw, logit_changes(in).cap)); });
             code.when(
                 in.mode < masked_scores, [&] { code.set(result, 0, bits(capped[0])); },
                 [&] { code.when(is_visible(j), [&] { add_biases(j, capped[0], result); }); });
@@ -193,7 +193,7 @@ private:
         }
         const Expr distance = token_distance(j, i, field.position_offset);
         code.when(!is_negative_infinity(added[0]),
-                  [&] { code.set(result, 0, bits(capped + (added[0] + alibi(slope, distance, in.alibi_symmetric)))); });
+                  [&] { code.set(result, 0, bits(capped + (added[0] + alibi(slope, distance, logit_changes(in).symmetric)))); });
     }
 
     void take(const Expr &pass, const Expr &j, const Expr &x) {

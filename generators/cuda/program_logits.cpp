@@ -127,8 +127,9 @@ void ProgramBuilder::scale_logits(const Expr &buffer) {
         scale_all([](const Expr &x) { return x; });
         return;
     }
+    const LogitChanges changes = logit_changes(in);
     code.when(
-        in.softcap > 0, [&] { scale_all([&](const Expr &x) { return soft_capped(x, in.softcap * log2_e); }); },
+        changes.cap_on, [&] { scale_all([&](const Expr &x) { return soft_capped(x, changes.cap * log2_e); }); },
         [&] { scale_all([](const Expr &x) { return x; }); });
 }
 
@@ -143,7 +144,7 @@ void ProgramBuilder::add_alibi(const Expr &start) {
             if (cfg.has_gqa) slope = slope_of(query(r).head);
             Expr to_first = code.let("to_first", token_distance(key(start, 0, 0), query(r).position, position_offset));
             change_row(r, [&](const Expr &x, int n, int e) {
-                return add_bias(x, alibi(slope, to_first + cast<float>(8 * n + e), in.alibi_symmetric));
+                return add_bias(x, alibi(slope, to_first + cast<float>(8 * n + e), logit_changes(in).symmetric));
             });
         }
     });

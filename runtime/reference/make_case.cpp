@@ -14,13 +14,7 @@ heed_problem problem_of(const Attention &a) {
     p.dtype = a.dtype;
     p.kv_dtype = a.kv_dtype();
     p.position = a.position;
-    p.causal = a.causal;
-    p.window_left = a.window_left;
-    p.window_right = a.window_right;
-    p.scale = a.scale;
-    p.softcap = a.softcap;
-    p.mask_true_hides = a.mask_true_hides;
-    p.alibi_symmetric = a.alibi_symmetric;
+    copy_logit_fields(a, &p);
     p.dropout_p = a.dropout_p;
     return p;
 }

@@ -20,11 +20,11 @@ LOGITS, STAGES, BLOCKS = "generators/attention/logits.cpp", "generators/attentio
 VALUES, OUTPUTS = "generators/attention/values.cpp", "generators/attention/outputs.cpp"
 DECODE = "schedules/attention_decode_x86.cpp"
 
-SOFTCAP = """    if (c.softcap.defined()) capped = select(c.softcap_on, soft_capped(scaled, in_units(c.softcap)), scaled);
+SOFTCAP = """    if (c.cap.defined()) capped = select(c.cap_on, soft_capped(scaled, in_units(c.cap)), scaled);
 """
 BIAS = """    if (added.defined()) value = log2 ? add_bias(capped, added) : capped + added;
 """
-LATE_SOFTCAP = """    if (c.softcap.defined()) value = select(c.softcap_on, soft_capped(value, in_units(c.softcap)), value);
+LATE_SOFTCAP = """    if (c.cap.defined()) value = select(c.cap_on, soft_capped(value, in_units(c.cap)), value);
 """
 
 RUNTIME = [

@@ -67,7 +67,7 @@ struct ScoreMod {
     std::vector<ScoreElement> buffers;
 
     // Each is optional.
-    // The logit in natural units, behind scale, softcap, bias and ALiBi; float in, float out. -inf and NaN must not
+    // The logit in natural units, after all that the problem's own fields change; float in, float out. -inf and NaN must not
     // come from numbers: what hides a key is `visible`. exp, log and tanh are computed in vectors, tanh to 4e-7.
     // Kernels of CUDA lack sin, cos, tan, and any Func, Buffer or print of yours.
     std::function<Halide::Expr(const Halide::Expr &logit, const ScorePlace &, const ScoreBuffers &)> logit;
