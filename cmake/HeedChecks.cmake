@@ -4,7 +4,14 @@ include_guard(GLOBAL)
 
 set(_heed_cpu_isas x86_64 avx2 avx512 avx512bf16 amx)
 set(_heed_cuda_isas sm75 sm80)
-set(_heed_features alibi bias dropout gqa mask softcap) # of kernels, in the order of their names
+
+# The features of kernels, in the order of their names: HEED_FEATURES of the contract.
+find_path(_heed_contract fields.h PATHS ${CMAKE_CURRENT_LIST_DIR}/../generators/contract ${CMAKE_CURRENT_LIST_DIR}/contract
+          NO_CACHE NO_DEFAULT_PATH REQUIRED)
+file(STRINGS ${_heed_contract}/fields.h _heed_features REGEX "define HEED_FEATURES")
+string(REGEX MATCHALL "X\\([a-z]+," _heed_features "${_heed_features}")
+list(TRANSFORM _heed_features REPLACE "X\\(([a-z]+)," "\\1")
+list(SORT _heed_features)
 
 # _heed_check_keywords(<call> <lists> <others>): every word belongs to a keyword, and each keyword of the call has a value. No value of
 # a list is in capitals, so that such a word is a keyword that nobody knows.

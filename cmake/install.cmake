@@ -21,7 +21,7 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/heed-config.cmake ${CMAKE_CURRENT_BINA
               cmake/HeedRows.cmake cmake/HeedChecks.cmake cmake/HeedOperations.cmake cmake/HeedCuda.cmake cmake/HeedAddKernels.cmake cmake/HeedTuned.cmake
               cmake/HeedGenerate.cmake runtime/kernel_table.cpp
         DESTINATION ${heed_package_dir})
-install(DIRECTORY schedules/tuned DESTINATION ${heed_package_dir})
+install(DIRECTORY schedules/tuned generators/contract DESTINATION ${heed_package_dir})
 
 if(NOT HEED_BUILD_TABLE)
     return()
