@@ -80,12 +80,12 @@ def main():
     results = []
     for dtype in options.dtype.split(","):
         for case in CASES:
-            contestants = {"heed": Ours(options.bench, options.threads, dtype, case), "pytorch": Theirs(dtype, case)}
-            best = {name: [float("inf")] * 2 for name in contestants}
+            libraries = {"heed": Ours(options.bench, options.threads, dtype, case), "pytorch": Theirs(dtype, case)}
+            best = {name: [float("inf")] * 2 for name in libraries}
             for _ in range(options.rounds):
-                for name, contestant in contestants.items():
-                    best[name] = [min(pair) for pair in zip(best[name], contestant.round())]
-            contestants["heed"].close()
+                for name, library in libraries.items():
+                    best[name] = [min(pair) for pair in zip(best[name], library.round())]
+            libraries["heed"].close()
             ours, theirs = best["heed"], best["pytorch"]
             print(f"{case:14} {dtype:4} backward: heed {ours[1]:8.2f} ms, {gflop(case) / ours[1] * 1e3:6.1f} GFLOP/s, {ours[1] / ours[0]:.2f} of "
                   f"forward; PyTorch {theirs[1]:8.2f} ms, {theirs[1] / theirs[0]:.2f}; ratio {theirs[1] / ours[1]:.2f}", flush=True)

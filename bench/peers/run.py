@@ -43,10 +43,10 @@ def main():
     os.sched_setaffinity(0, hello["cpus"])
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(options.threads)
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy's, for checks
-    from contest import Contest  # its libraries read the environment
+    from comparison import Comparison  # its libraries read the environment
     import report
 
-    contest, foreign, outcomes = Contest(heed, hello, options), ForeignCpu(heed.pid), []
+    comparison, foreign, outcomes = Comparison(heed, hello, options), ForeignCpu(heed.pid), []
 
     def save():
         """Ceilings are measured again: bandwidths swing from minute to minute. The larger ones count."""
@@ -65,7 +65,7 @@ def main():
         if at % 20 == 0:
             save()
         print(f"{at + 1}/{len(measurements)} {measurement.title()}", file=sys.stderr, flush=True)
-        outcomes.append(contest.run(measurement))
+        outcomes.append(comparison.run(measurement))
     machine, heed_report = save()
     heed.close()
     print(f"{machine['cpu']}, {options.threads} threads, {machine['date']}; other processes used "

@@ -8,25 +8,25 @@ PLAIN = "default"
 MOST_FINALISTS = 5  # of each search: a single best trial may be a lucky one
 
 
-def autoscheduled(workshop):
+def autoscheduled(builder):
     """Candidates by name, and why others are none."""
     candidates, reasons = {}, {}
     for name in AUTOSCHEDULERS:
         try:
-            candidates[name] = workshop.candidate(schedule=name)
+            candidates[name] = builder.candidate(schedule=name)
         except Failed as failure:
             reasons[name] = str(failure)
     return candidates, reasons
 
 
-def checked(workshop, case, candidates, seconds):
+def checked(builder, case, candidates, seconds):
     """Those that are right and run, and why others do not: each in a program of its own, for it may crash."""
     good, reasons = {}, {}
     for name, candidate in candidates.items():
         try:
-            with workshop.program([candidate, workshop.oracle()]) as server:
-                race = Race(server, case, workshop.fields, seconds)
-                race.check(candidate, workshop.oracle())
+            with builder.program([candidate, builder.oracle()]) as server:
+                race = Race(server, case, builder.fields, seconds)
+                race.check(candidate, builder.oracle())
                 race.round([candidate])
             good[name] = candidate
         except Failed as failure:
@@ -34,10 +34,10 @@ def checked(workshop, case, candidates, seconds):
     return good, reasons
 
 
-def race_all(workshop, case, candidates, rounds, seconds):
+def race_all(builder, case, candidates, rounds, seconds):
     """Milliseconds, share of the roofline and speed against PLAIN in the median round, by name."""
-    with workshop.program(list(candidates.values())) as server:
-        race = Race(server, case, workshop.fields, seconds)
+    with builder.program(list(candidates.values())) as server:
+        race = Race(server, case, builder.fields, seconds)
         for _ in range(rounds):
             race.round(list(candidates.values()))
         shares = race.shares()
@@ -45,13 +45,13 @@ def race_all(workshop, case, candidates, rounds, seconds):
                 for name, c in candidates.items()}
 
 
-def finals(workshop, searches, case, held_out, rounds, seconds):
+def finals(builder, searches, case, held_out, rounds, seconds):
     """{"values": by search, "case": race, "held_out": race or None, "reasons": of what has no time}"""
-    rivals, reasons = autoscheduled(workshop)
-    rivals, wrong = checked(workshop, case, rivals, seconds)
+    rivals, reasons = autoscheduled(builder)
+    rivals, wrong = checked(builder, case, rivals, seconds)
     finalists = {(search.kind, n): values for search in searches for n, values in enumerate(search.best(MOST_FINALISTS))}
-    field = {PLAIN: workshop.candidate(), **rivals, **{key: workshop.candidate(v) for key, v in finalists.items()}}
-    measured = race_all(workshop, case, field, rounds, seconds)
+    field = {PLAIN: builder.candidate(), **rivals, **{key: builder.candidate(v) for key, v in finalists.items()}}
+    measured = race_all(builder, case, field, rounds, seconds)
     winners = {}
     for search in searches:
         keys = [key for key in finalists if key[0] == search.kind]
@@ -64,7 +64,7 @@ def finals(workshop, searches, case, held_out, rounds, seconds):
     if held_out:
         pair = {PLAIN: field[PLAIN], **{kind: field[key] for kind, key in winners.items()}}
         try:
-            result["held_out"] = race_all(workshop, held_out, pair, rounds, seconds)
+            result["held_out"] = race_all(builder, held_out, pair, rounds, seconds)
         except Failed as failure:
             result["reasons"][held_out] = str(failure)
     return result

@@ -21,7 +21,7 @@ import tables
 from finals import PLAIN, finals, speed
 from report import page
 from study import SAMPLERS, Bench, Search, take_trial
-from workshop import Workshop
+from trial_builder import TrialBuilder
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LEAST_GAIN = 1.01  # by the fastest rounds and by the median of the pairs; below that a difference is noise
@@ -83,8 +83,8 @@ def machine():
     return "unknown"
 
 
-def table_of(options, workshop):
-    return options.table or ROOT / "schedules/tuned" / f"{workshop.fields['isa']}.json"
+def table_of(options, builder):
+    return options.table or ROOT / "schedules/tuned" / f"{builder.fields['isa']}.json"
 
 
 def gate(found):
@@ -98,13 +98,13 @@ def gate(found):
     return wrong
 
 
-def store(options, workshop, found, trials):
+def store(options, builder, found, trials):
     """Into the table, where that is a gain. What was done, in words."""
     race = found["case"]
     gain = min(speed(race, "tpe"), race["tpe"]["paired"]) if "tpe" in race else 0
     if options.gate or gain < LEAST_GAIN:
         return "no table was written: " + ("a gate" if options.gate else "the schedule's own choice stands")
-    path = table_of(options, workshop)
+    path = table_of(options, builder)
     held_out = {"held_out": round(speed(found["held_out"], "tpe"), 3)} if found["held_out"] else {}
     tables.store(path, options.row, {"parameters": found["values"]["tpe"], "machine": machine(),
                                      "date": datetime.date.today().isoformat(), "case": options.case, "trials": trials,
@@ -116,28 +116,28 @@ def main(arguments):
     options = parsed(arguments)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-    workshop = Workshop(options.build, options.out, options.row, options.threads)
-    parameters = workshop.parameters(options.l2 and space.bytes_of(options.l2))
+    builder = TrialBuilder(options.build, options.out, options.row, options.threads)
+    parameters = builder.parameters(options.l2 and space.bytes_of(options.l2))
     storage = optuna.storages.RDBStorage(f"sqlite:///{options.out}/study.db", engine_kwargs={"connect_args": {"timeout": 60}})
     kinds = SAMPLERS if options.random else SAMPLERS[:1]
     facts = [options.row, options.case, f"l2={options.l2}" if options.l2 else "own"]
     starts = [space.start(parameters)]
-    if not options.l2 and options.row in (tuned := tables.load(table_of(options, workshop))):
+    if not options.l2 and options.row in (tuned := tables.load(table_of(options, builder))):
         starts.append({**starts[0], **tuned[options.row]["parameters"]})
     searches = [Search(storage, kind, facts, parameters, starts, options.resume) for kind in kinds]
-    search_all(searches, Bench(workshop, options.case, options.rounds, options.seconds), options)
+    search_all(searches, Bench(builder, options.case, options.rounds, options.seconds), options)
 
-    with workshop.program([workshop.candidate()]) as server:
+    with builder.program([builder.candidate()]) as server:
         held_out = options.held_out or another_case(server.ask(do="hello")["cases"], options.case)
-    found = finals(workshop, searches, options.case, held_out, 2 * options.rounds, options.seconds)
+    found = finals(builder, searches, options.case, held_out, 2 * options.rounds, options.seconds)
     trials = len(searches[0].ended())
-    outcome = store(options, workshop, found, trials)
+    outcome = store(options, builder, found, trials)
     wrong = gate(found) if options.gate else []
     summary = {"row": options.row, "case": options.case, "held out": held_out, "machine": machine(),
                "date": datetime.date.today().isoformat(), "threads": options.threads, "trials of each search": trials,
                "start": f"machine facts with an L2 of {options.l2}" if options.l2 else "the schedule's own choice",
                "outcome": "; ".join([outcome, *wrong])}
-    (options.out / "report.html").write_text(page(summary, searches, space.start(workshop.parameters()), found))
+    (options.out / "report.html").write_text(page(summary, searches, space.start(builder.parameters()), found))
     (options.out / "found.json").write_text(json.dumps({**summary, **found}, indent=2) + "\n")
     for name, entry in found["case"].items():
         print(f"{name:14} {entry['ms']:10.4f} ms  {speed(found['case'], name):6.3f} of {PLAIN}  "

@@ -58,15 +58,15 @@ class Search:
 class Bench:
     """How candidates are tried: rounds of `seconds` each on a case."""
 
-    def __init__(self, workshop, case, rounds, seconds):
-        self.workshop, self.case, self.rounds, self.seconds = workshop, case, rounds, seconds
+    def __init__(self, builder, case, rounds, seconds):
+        self.builder, self.case, self.rounds, self.seconds = builder, case, rounds, seconds
 
     def attempt(self, trial, values, best):
         """The value; `best`: the best points so far. Raises Failed, or optuna.TrialPruned."""
-        candidate, plain, oracle = self.workshop.candidate(values), self.workshop.candidate(), self.workshop.oracle()
-        rivals = [plain] + [self.workshop.candidate(point) for point in best]
-        with self.workshop.program([candidate, oracle, *rivals]) as server:
-            race = Race(server, self.case, self.workshop.fields, self.seconds)
+        candidate, plain, oracle = self.builder.candidate(values), self.builder.candidate(), self.builder.oracle()
+        rivals = [plain] + [self.builder.candidate(point) for point in best]
+        with self.builder.program([candidate, oracle, *rivals]) as server:
+            race = Race(server, self.case, self.builder.fields, self.seconds)
             race.check(candidate, oracle)
             for n in range(1, 2 * self.rounds + 1):
                 race.round([candidate, *rivals])

@@ -14,7 +14,7 @@ import run
 import space
 import tables
 from server import Failed
-from workshop import Workshop
+from trial_builder import TrialBuilder
 
 BUILD = pathlib.Path(sys.argv.pop(1))
 ROW = "attention_prefill_f32_d16_contiguous_avx2"
@@ -74,16 +74,16 @@ class Rows(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        self.workshop = Workshop(BUILD, pathlib.Path(folder.name, "row"), ROW, 1)
+        self.builder = TrialBuilder(BUILD, pathlib.Path(folder.name, "row"), ROW, 1)
 
     def test_a_parameter_that_is_not_allowed(self):
         with self.assertRaisesRegex(Failed, "generation: kv_block = 100 is not allowed: masked_block"):
-            self.workshop.candidate({"kv_block": 100})
+            self.builder.candidate({"kv_block": 100})
 
     def test_the_registry_says_the_blocks(self):
-        start = space.start(self.workshop.parameters())
-        self.assertEqual(self.workshop.candidate(start).name, self.workshop.candidate().name)
-        candidate = self.workshop.candidate({"row_block": 16, "masked_block": 32, "kv_block": 64})
+        start = space.start(self.builder.parameters())
+        self.assertEqual(self.builder.candidate(start).name, self.builder.candidate().name)
+        candidate = self.builder.candidate({"row_block": 16, "masked_block": 32, "kv_block": 64})
         fields = candidate.line.read_text().split(", ")
         self.assertEqual(fields[9:11], ["16", "64"])
         self.assertGreater(int(fields[11]), 0)
@@ -91,15 +91,15 @@ class Rows(unittest.TestCase):
     def test_cmake_knows_the_names(self):
         text = pathlib.Path(__file__).parents[2].joinpath("cmake/HeedTuned.cmake").read_text()
         known = re.search(r"set\(_heed_parameters (.*?)\)", text, re.S)[1].split()
-        decode = Workshop(BUILD, self.workshop.folder, "attention_decode_f32_d16_gqa_contiguous_avx2", 1)
-        self.assertEqual(sorted({*self.workshop.parameters(), *decode.parameters()}), known)
+        decode = TrialBuilder(BUILD, self.builder.folder, "attention_decode_f32_d16_gqa_contiguous_avx2", 1)
+        self.assertEqual(sorted({*self.builder.parameters(), *decode.parameters()}), known)
 
     def test_l2_moves_the_start(self):
-        self.assertLess(self.workshop.parameters(8192)["kv_block"]["default"], self.workshop.parameters()["kv_block"]["default"])
+        self.assertLess(self.builder.parameters(8192)["kv_block"]["default"], self.builder.parameters()["kv_block"]["default"])
 
     def test_an_unknown_row(self):
         with self.assertRaisesRegex(SystemExit, "no row of the table is named x"):
-            Workshop(BUILD, self.workshop.folder, "x", 1)
+            TrialBuilder(BUILD, self.builder.folder, "x", 1)
 
 
 if __name__ == "__main__":

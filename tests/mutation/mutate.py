@@ -80,7 +80,7 @@ class Seeded:
             path.write_text(text)
 
 
-class Workshop:
+class TrialBuilder:
     def __init__(self, folder, halide):
         self.source, self.build = folder / "source", folder / "build"
         self.halide = halide
@@ -140,31 +140,31 @@ def bare(pattern):
     return pattern.strip("*")
 
 
-def catch(workshop, fault):
+def catch(builder, fault):
     """The tests that notice."""
     caught = set()
     tests = {**fault.tests, "random": ""}
-    with Seeded(fault, workshop.source):
+    with Seeded(fault, builder.source):
         try:
-            workshop.make(tests)
+            builder.make(tests)
         except RuntimeError as error:
             print(f"{fault.name}: does not build; {error}")
             return []
         for program, names in tests.items():
-            caught |= workshop.failing_tests(program, names)
+            caught |= builder.failing_tests(program, names)
     return sorted(caught)
 
 
-def check_baseline(workshop, faults):
+def check_baseline(builder, faults):
     """Without a fault every test that is asked must pass."""
     programs = {"random": ""}
     for fault in faults:
         for program, names in fault.tests.items():
             programs[program] = ":".join(sorted(set(programs.get(program, "").split(":")) | set(names.split(":"))))
-    workshop.make(programs)
+    builder.make(programs)
     failing = {}
     for program, names in programs.items():
-        failed = workshop.failing_tests(program, names.strip(":"))
+        failed = builder.failing_tests(program, names.strip(":"))
         if failed:
             failing[program] = sorted(failed)
     if failing:
@@ -197,15 +197,15 @@ def write_table(results):
     TABLE.write_text(head + table(results))
 
 
-def run(workshop, faults, baseline):
-    workshop.prepare()
+def run(builder, faults, baseline):
+    builder.prepare()
     results = read_table()
     if baseline:
-        check_baseline(workshop, faults)
+        check_baseline(builder, faults)
     missed = []
     for fault in faults:
         start = time.monotonic()
-        results[fault.name] = caught = catch(workshop, fault)
+        results[fault.name] = caught = catch(builder, fault)
         write_table(results)
         if len(caught) < ENOUGH:
             missed.append(fault.name)
@@ -235,7 +235,7 @@ def main():
     if wrong or options.check:
         print("\n".join(wrong) or f"{len(faults)} faults apply")
         return 1 if wrong else 0
-    return 1 if run(Workshop(options.build.resolve(), options.halide), faults, not options.no_baseline) else 0
+    return 1 if run(TrialBuilder(options.build.resolve(), options.halide), faults, not options.no_baseline) else 0
 
 
 if __name__ == "__main__":

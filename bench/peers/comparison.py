@@ -27,7 +27,7 @@ class Outcome:
     quiet_rounds: int = 0
 
 
-class Contest:
+class Comparison:
     def __init__(self, heed, hello, options):
         self._heed, self._options = heed, options
         self._cases = {case["case"]: case for case in hello["cases"]}

@@ -39,7 +39,7 @@ def run(command, what):
     return done.stdout
 
 
-class Workshop:
+class TrialBuilder:
     """Processes may share a folder, whose parent has the lock: one of them measures at a time, and then none compiles."""
 
     def __init__(self, build, folder, row, threads):
