@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _arrays
-from ._attention import METADATA, Options, split
+from ._attention import Options, split
 from ._errors import InvalidArgument
+from ._keywords import METADATA
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
