@@ -28,7 +28,7 @@ enum class Isa : int32_t {
     sm80 = HEED_SM80
 };
 
-constexpr bool is_cuda(Isa isa) { return isa == Isa::sm75 || isa == Isa::sm80; }
+constexpr heed_device device_of(Isa isa) { return isa == Isa::sm75 || isa == Isa::sm80 ? HEED_CUDA : HEED_CPU; }
 
 // The plain tokens of generated table lines: HEED_KERNEL(name, prefill, f32, f32, 64, 64, 0, contiguous, avx2, ...).
 namespace token {
@@ -39,8 +39,10 @@ constexpr heed_kv_storage contiguous = HEED_KV_CONTIGUOUS, varlen = HEED_KV_VARL
 static_assert(uint32_t{feature_bias} == HEED_FEATURE_BIAS && uint32_t{feature_mask} == HEED_FEATURE_MASK &&
               uint32_t{feature_gqa} == HEED_FEATURE_GQA && uint32_t{feature_softcap} == HEED_FEATURE_SOFTCAP &&
               uint32_t{feature_alibi} == HEED_FEATURE_ALIBI && uint32_t{feature_dropout} == HEED_FEATURE_DROPOUT);
-static_assert(static_cast<int>(raw_scores) == HEED_PROBS_SCORES && static_cast<int>(soft_capped_scores) == HEED_PROBS_SOFTCAP &&
-              static_cast<int>(masked_scores) == HEED_PROBS_MASKED && static_cast<int>(probabilities) == HEED_PROBS_SOFTMAX);
+static_assert(static_cast<int>(raw_scores) == HEED_PROBS_SCORES &&
+              static_cast<int>(soft_capped_scores) == HEED_PROBS_SOFTCAP &&
+              static_cast<int>(masked_scores) == HEED_PROBS_MASKED &&
+              static_cast<int>(probabilities) == HEED_PROBS_SOFTMAX);
 
 // Places of attention's arguments in args, without score buffers.
 #define HEED_PLACE(name, ...) arg_##name,
@@ -74,7 +76,7 @@ struct OpKernel {
     Isa isa;
     int (*call)(void **args);
     int32_t rows = 0, columns = 0;  // linear and linear_rows: the register tile; attention_backward*: the tile
-    uint64_t arguments_hash = op_arguments_hash(op, is_cuda(isa), dtype == HEED_BF16);
+    uint64_t arguments_hash = op_arguments_hash(op, device_of(isa) == HEED_CUDA, dtype == HEED_BF16);
 };
 
 struct KernelTable {

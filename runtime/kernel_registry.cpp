@@ -22,6 +22,8 @@ const char *storage_name(heed_kv_storage storage) {
     return "?";
 }
 
+constexpr bool is_cuda(Isa isa) { return device_of(isa) == HEED_CUDA; }
+
 constexpr struct {
     uint32_t bit;
     const char *name;
@@ -118,7 +120,7 @@ heed_status check_kernel_library() {
 int32_t required_capability(Isa isa) { return isa == Isa::sm80 ? 80 : 75; }
 
 std::string why_not(const Kernel &row, const RowRequest &request, uint32_t isas) {
-    if (is_cuda(row.isa) != (request.device == HEED_CUDA)) {
+    if (device_of(row.isa) != request.device) {
         return is_cuda(row.isa) ? "device is HEED_CPU, the row runs on CUDA"
                                 : "device is HEED_CUDA, the row runs on a CPU";
     }

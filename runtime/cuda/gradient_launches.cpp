@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cinttypes>
 
-#include "cuda/linear_launches.h"
 #include "cuda/op_session.h"
 #include "status.h"
 #include "view.h"
@@ -32,7 +31,6 @@ heed_status check_blocks(int64_t rows, int64_t columns, int64_t rows_per_block, 
                 rows, columns, rows_per_block, columns_per_block);
 }
 
-int32_t narrow(int64_t x) { return static_cast<int32_t>(x); }
 uint64_t word(int64_t x) { return static_cast<uint64_t>(x); }
 
 }  // namespace
@@ -152,7 +150,7 @@ heed_status launch_clip_gradient(const heed_execution &execution, heed_dtype dty
     return status;
 }
 
-heed_status launch_norm_gradient(const heed_execution &execution, heed_dtype dtype, const NormGradientRows &n) {
+heed_status launch_norm_gradient(const heed_execution &execution, heed_dtype dtype, const NormGradient &n) {
     if (const heed_status status = check_blocks(n.rows, n.length, 8, n.length)) return status;
     const uint64_t row_bytes = word(int64_t{n.length} * dtype_bytes(dtype));
     LayerNormGradientArguments arguments;
@@ -166,56 +164,6 @@ heed_status launch_norm_gradient(const heed_execution &execution, heed_dtype dty
     arguments.products_first = address_of(n.products);
     arguments.named = named(n.dy);
     return launch(execution, Op::layer_norm_gradient, dtype, arguments);
-}
-
-namespace {
-
-// out [rows, columns] = x [rows, depth] y^T, y [columns, depth].
-heed_status multiply(const GradientRun &run, const void *x, const void *y, void *out, int64_t rows, int64_t columns,
-                     int64_t depth) {
-    heed_linear_weights w;
-    w.dtype = run.dtype;
-    w.device = HEED_CUDA;
-    w.device_weight = y;
-    w.dim_in = narrow(depth);
-    w.dim_out = narrow(columns);
-    w.row_stride = depth;
-    const auto packed = [&](int64_t width) { return View{{1, rows, 1, width}, {0, width, 0, 1}, rows * width}; };
-    const LinearPiece piece = {&w, 0, out, packed(columns), no_clip};
-    return launch_linear({run.name, x, packed(depth), &piece, 1, &run.execution});
-}
-
-// Rows on which tensor cores multiply: whole chunks of 16 bytes.
-int64_t whole_chunks(int64_t rows) { return round_up(rows, 8); }
-
-}  // namespace
-
-int64_t linear_gradient_scratch(const LinearRows &r) {
-    const int64_t turned_weight = int64_t{r.dim_in} * r.dim_out,
-                  turned_rows = whole_chunks(r.rows) * (int64_t{r.dim_in} + r.dim_out);
-    return std::max(turned_weight, turned_rows);
-}
-
-heed_status launch_input_gradient(const GradientRun &run, const LinearRows &r, const void *dy,
-                                  const WeightSource &weight, void *dx) {
-    const MatrixMove turn = {weight.data, weight.n_inner, run.scratch, r.dim_out, r.dim_out, r.dim_in};
-    const heed_status status = launch_transpose(run.execution, run.dtype, turn, r.dim_out);
-    return status ? status : multiply(run, dy, run.scratch, dx, r.rows, r.dim_in, r.dim_out);
-}
-
-heed_status launch_weight_gradient(const GradientRun &run, const LinearRows &r, const void *dy, const void *x,
-                                   void *dweight) {
-    const int64_t depth = whole_chunks(r.rows);
-    char *const columns_of_dy = static_cast<char *>(run.scratch), *const columns_of_x =
-                                                                      columns_of_dy +
-                                                                      depth * r.dim_out * dtype_bytes(run.dtype);
-    heed_status status =
-        launch_transpose(run.execution, run.dtype, {dy, r.dim_out, columns_of_dy, depth, r.rows, r.dim_out}, depth);
-    if (!status) {
-        status =
-            launch_transpose(run.execution, run.dtype, {x, r.dim_in, columns_of_x, depth, r.rows, r.dim_in}, depth);
-    }
-    return status ? status : multiply(run, columns_of_dy, columns_of_x, dweight, r.dim_out, r.dim_in, depth);
 }
 
 }  // namespace heed::cuda

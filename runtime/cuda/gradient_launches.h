@@ -2,19 +2,9 @@
 // strides of their rows are in elements.
 #pragma once
 
-#include "cuda/driver.h"
-#include "heed/heed.h"
-#include "ops/linear_backward.h"
+#include "ops/steps.h"
 
 namespace heed::cuda {
-
-struct MatrixMove {
-    const void *from;
-    int64_t from_stride;
-    void *to;
-    int64_t to_stride;
-    int64_t rows, columns;  // of `from`
-};
 
 // to [columns, to_columns], zeros from column `rows` of it on.
 heed_status launch_transpose(const heed_execution &execution, heed_dtype dtype, const MatrixMove &move,
@@ -59,25 +49,7 @@ heed_status launch_column_sums(const heed_execution &execution, const ColumnSums
 heed_status launch_clip_gradient(const heed_execution &execution, heed_dtype dtype, const void *x, void *gradient,
                                  int64_t elements, float limit);
 
-// Layer norm of packed rows: dy becomes dx, products [rows, length] are dy times the normalised x.
-struct NormGradientRows {
-    const void *x;
-    void *dy;
-    int64_t rows;
-    int32_t length;
-    const float *weight;
-    float epsilon;
-    float *products;
-};
-heed_status launch_norm_gradient(const heed_execution &execution, heed_dtype dtype, const NormGradientRows &norm);
-
-// Elements of the scratch of the two below.
-int64_t linear_gradient_scratch(const LinearRows &r);
-
-// The gradients of ops/linear_backward.h, whose scratch is memory of the device. The weight is row-major.
-heed_status launch_input_gradient(const GradientRun &run, const LinearRows &r, const void *dy,
-                                  const WeightSource &weight, void *dx);
-heed_status launch_weight_gradient(const GradientRun &run, const LinearRows &r, const void *dy, const void *x,
-                                   void *dweight);
+// dy becomes dx, products [rows, length] are dy times the normalised x; sums are not written.
+heed_status launch_norm_gradient(const heed_execution &execution, heed_dtype dtype, const NormGradient &norm);
 
 }  // namespace heed::cuda

@@ -72,9 +72,13 @@ heed_status launch_key_padding(const heed_execution &execution, const KeyPadding
     return launch_op(session.row(), arguments, session.launches());
 }
 
-heed_status launch_clear(const Driver &driver, Stream stream, void *data, int64_t bytes) {
-    const int code = driver.memset_async(address_of(data), 0, static_cast<size_t>(bytes), stream);
-    return check(driver, code, "cuMemsetD8Async");
+heed_status launch_clear(const heed_execution &execution, void *data, int64_t bytes) {
+    const char *reason = nullptr;
+    const Driver *const driver = find_driver(&reason);
+    if (driver == nullptr) return fail(HEED_NO_DEVICE, "execution.device is HEED_CUDA; %s", reason);
+    const auto stream = static_cast<Stream>(execution.stream);
+    return check(*driver, driver->memset_async(address_of(data), 0, static_cast<size_t>(bytes), stream),
+                 "cuMemsetD8Async");
 }
 
 }  // namespace heed::cuda

@@ -50,10 +50,10 @@ int run_block(const MaskCall &call, uint8_t *keep, int64_t index, char (&message
     arguments.row_length = static_cast<uint64_t>(p.max_kv_len);
     arguments.threshold = call.threshold;
     arguments.keep = {keep + b * v.stride[0] + h * v.stride[1] + i * v.stride[2] + j,
-                                HEED_U8,
-                                2,
-                                {columns, rows},
-                                {1, rows > 1 ? static_cast<int32_t>(v.stride[2]) : 0}};
+                      HEED_U8,
+                      2,
+                      {columns, rows},
+                      {1, rows > 1 ? static_cast<int32_t>(v.stride[2]) : 0}};
     return call_op_kernel(*call.row, arguments, message);
 }
 
@@ -62,7 +62,7 @@ heed_status check_mask_call(const heed_problem *problem, const heed_tensor *keep
     ProblemViews views;
     heed_status status = check_problem(problem, &call->problem, &views);
     if (!status) status = check_execution(execution);
-    if (!status) status = refuse_cuda("heed_dropout_mask", execution);
+    if (!status) status = backend_of(execution).check_serves_host_memory("heed_dropout_mask");
     if (status) return status;
     if (keep == nullptr) return fail(HEED_INVALID_ARGUMENT, "heed_dropout_mask: keep is NULL");
     const heed_problem &p = call->problem;

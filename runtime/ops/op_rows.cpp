@@ -42,7 +42,7 @@ heed_status find_op_row(Op op, heed_dtype dtype, heed_dtype kv_dtype, const OpKe
 namespace {
 
 bool runs_on_chip(const OpKernel &row, int capability) {
-    return is_cuda(row.isa) && row.isa <= highest_cuda.load(std::memory_order_relaxed) &&
+    return device_of(row.isa) == HEED_CUDA && row.isa <= highest_cuda.load(std::memory_order_relaxed) &&
            required_capability(row.isa) <= capability;
 }
 
@@ -101,6 +101,8 @@ heed_status find_linear_rows(heed_dtype dtype, heed_linear_weights *w) {
     return fail(HEED_UNSUPPORTED, "this program's kernel library has no row of linear_rows for %s", dtype_name(dtype));
 }
 
-void limit_op_isa(Isa isa) { (is_cuda(isa) ? highest_cuda : highest_isa).store(isa, std::memory_order_relaxed); }
+void limit_op_isa(Isa isa) {
+    (device_of(isa) == HEED_CUDA ? highest_cuda : highest_isa).store(isa, std::memory_order_relaxed);
+}
 
 }  // namespace heed
