@@ -51,19 +51,23 @@ struct Backend {
 
     // The kernel of an operation that suits the machine best.
     virtual heed_status find_kernel(Op op, heed_dtype dtype, heed_dtype kv_dtype, const OpKernel **kernel) const = 0;
-    // For operations that the kernel library has for CUDA, and the runtime itself has for the CPU.
+    // Whether the kernel library has what steps launch on CUDA; on the CPU they are part of the runtime.
     virtual heed_status check_launches(std::initializer_list<Op> ops, heed_dtype dtype) const = 0;
-    // For API functions that only one of the devices serves.
+    // NO_DEVICE where the API function works in host memory alone.
     virtual heed_status check_serves_host_memory(const char *function) const = 0;
 
     // ---- Plans
 
-    // NO_DEVICE where the kernel library has nothing for the device.
+    // NO_DEVICE where the kernel library has no attention for the device.
     virtual heed_status check_library() const = 0;
     // Bit 1 << isa for each that the problem's machine has.
     virtual uint32_t isas(const heed_problem &problem) const = 0;
     // Whether the machine of a layer may run kernels of an ISA of this device.
     virtual bool may_run(Isa isa) const = 0;
+    // Why this machine cannot run them, "" when it can. Lives as long as the library.
+    virtual const char *why_not_run(Isa isa) const = 0;
+    // Of kernels for any head dims.
+    virtual int32_t largest_head_dim() const = 0;
     // The kernels that run before and after the plan's.
     virtual heed_status find_kernels_around(heed_plan *plan) const = 0;
     virtual heed_status check_limits(const heed_plan &plan) const = 0;
@@ -92,6 +96,7 @@ struct Backend {
 
     // ---- Operations
 
+    // The kernel, as far as rope() and append() do not look for it.
     virtual heed_status find_rotation(heed_dtype dtype, Rotation *rotation) const = 0;
     virtual heed_status rope(const heed_rope_args &args, const RopeCall &call) const = 0;
     // What is left of the execution's workspace for lists that the host reads.
@@ -154,18 +159,21 @@ struct Backend {
     virtual heed_status clear(const heed_execution &execution, void *data, int64_t bytes) const = 0;
     // How much of a temporary is of a call's workspace: all, or nothing where it is of the heap.
     virtual int64_t workspace_share(int64_t bytes) const = 0;
+    // Memory of `bytes`: of `heap`, or of the temporary's part of the workspace.
     virtual heed_status take_temporary(const Temporary &temporary, int64_t bytes, HeapArray<char> *heap,
                                        char **memory) const = 0;
     // Memory for lists that the host reads: of the workspace, where the host reads it, or of `lists`.
     virtual heed_status take_lists(const char *name, int64_t bytes, HeapArray<char> *lists) const = 0;
     virtual Parts &list_parts(Parts &workspace, Parts &lists) const = 0;
-    // Scratch of the steps of a layer.
+    // What the steps of a layer need beside their tensors.
     virtual void take_scratch(const heed_layer &layer, const LayerSizes &sizes, Parts *parts,
                               LayerMemory *memory) const = 0;
 
     // ---- Steps of layers
 
+    // What these take stands in ops/steps.h.
     virtual heed_status norm(const StepRun &run, const NormRows &norm) const = 0;
+    // Floats of NormGradient::products.
     virtual int64_t norm_gradient_scratch(int64_t elements) const = 0;
     virtual heed_status norm_gradients(const StepRun &run, const NormGradient &norm) const = 0;
     // Clears the gradient where x has reached the limit.

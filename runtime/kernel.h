@@ -69,6 +69,11 @@ struct Kernel {
     uint64_t arguments_hash = attention_arguments_hash;  // of the list that the row was generated for
 };
 
+// Of the list that this runtime passes to an operation.
+constexpr uint64_t expected_hash(Op op, Isa isa, heed_dtype dtype) {
+    return op_arguments_hash(op, device_of(isa) == HEED_CUDA, dtype == HEED_BF16);
+}
+
 struct OpKernel {
     const char *name;
     Op op;
@@ -76,7 +81,7 @@ struct OpKernel {
     Isa isa;
     int (*call)(void **args);
     int32_t rows = 0, columns = 0;  // linear and linear_rows: the register tile; attention_backward*: the tile
-    uint64_t arguments_hash = op_arguments_hash(op, device_of(isa) == HEED_CUDA, dtype == HEED_BF16);
+    uint64_t arguments_hash = expected_hash(op, isa, dtype);  // of the list that the row was generated for
 };
 
 struct KernelTable {

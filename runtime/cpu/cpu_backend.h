@@ -13,6 +13,8 @@ struct CpuBackend final : Backend {
     heed_status check_library() const override;
     uint32_t isas(const heed_problem &problem) const override;
     bool may_run(Isa isa) const override;
+    const char *why_not_run(Isa isa) const override;
+    int32_t largest_head_dim() const override;
     heed_status find_kernels_around(heed_plan *plan) const override;
     heed_status check_limits(const heed_plan &plan) const override;
     bool needs_no_kernel(const heed_problem &problem, const ProblemViews &views) const override;

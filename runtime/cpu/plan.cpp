@@ -59,9 +59,19 @@ heed_status CpuBackend::check_serves_host_memory(const char *) const { return HE
 
 heed_status CpuBackend::check_library() const { return HEED_OK; }
 
-uint32_t CpuBackend::isas(const heed_problem &) const { return machine_isas(); }
+uint32_t CpuBackend::isas(const heed_problem &) const {
+    uint32_t isas = 0;
+    for (const Isa isa : cpu_isas) {
+        if (cpu_supports(isa)) isas |= 1u << static_cast<int>(isa);
+    }
+    return isas;
+}
 
 bool CpuBackend::may_run(Isa isa) const { return cpu_supports(isa); }
+
+const char *CpuBackend::why_not_run(Isa isa) const { return cpu_supports(isa) ? "" : isa_reason(isa); }
+
+int32_t CpuBackend::largest_head_dim() const { return max_head_dim; }
 
 heed_status CpuBackend::find_kernels_around(heed_plan *) const { return HEED_OK; }
 

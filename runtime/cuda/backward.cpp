@@ -5,6 +5,7 @@
 
 #include "cuda/call.h"
 #include "cuda/cuda_backend.h"
+#include "cuda/op_rows.h"
 #include "cuda/op_session.h"
 #include "cuda/sequence_table.h"
 #include "kernel_call.h"

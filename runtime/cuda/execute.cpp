@@ -7,6 +7,7 @@
 #include "cuda/contexts.h"
 #include "cuda/cuda_backend.h"
 #include "cuda/launches.h"
+#include "cuda/op_rows.h"
 #include "cuda/sequence_table.h"
 #include "status.h"
 #include "workspace.h"

@@ -2,10 +2,8 @@
 #include "layer/layer.h"
 
 #include "cuda/cuda_backend.h"
-#include "cuda/gradient_launches.h"
-#include "cuda/layer_launches.h"
+#include "cuda/op_session.h"
 #include "layer/parts.h"
-#include "ops/op_rows.h"
 #include "ops/steps.h"
 
 namespace heed {
@@ -43,7 +41,12 @@ heed_status CudaBackend::fill(const void *from, int64_t bytes, OwnedMemory *memo
 }
 
 heed_status CudaBackend::clear(const heed_execution &execution, void *data, int64_t bytes) const {
-    return cuda::launch_clear(execution, data, bytes);
+    const char *reason = nullptr;
+    const cuda::Driver *const driver = cuda::find_driver(&reason);
+    if (driver == nullptr) return fail(HEED_NO_DEVICE, "execution.device is HEED_CUDA; %s", reason);
+    const auto stream = static_cast<cuda::Stream>(execution.stream);
+    return cuda::check(*driver, driver->memset_async(cuda::address_of(data), 0, static_cast<size_t>(bytes), stream),
+                       "cuMemsetD8Async");
 }
 
 int64_t CudaBackend::workspace_share(int64_t bytes) const { return bytes; }
@@ -66,58 +69,51 @@ Parts &CudaBackend::list_parts(Parts &, Parts &lists) const { return lists; }
 void CudaBackend::take_scratch(const heed_layer &, const LayerSizes &, Parts *, LayerMemory *) const {}
 
 heed_status CudaBackend::norm(const StepRun &run, const NormRows &norm) const {
-    return cuda::launch_norm(run.execution, run.dtype, norm);
-}
-
-int64_t CudaBackend::norm_gradient_scratch(int64_t elements) const { return elements; }
-
-heed_status CudaBackend::norm_gradients(const StepRun &run, const NormGradient &n) const {
-    auto *const scratch = static_cast<float *>(run.scratch);
-    const auto sum = [&](const void *from, heed_dtype dtype, float *to) {
-        return cuda::launch_column_sums(run.execution,
-                                        {from, dtype, n.length, n.rows, n.length, to, HEED_F32, false, scratch});
-    };
-    heed_status status = sum(n.dy, run.dtype, n.sums.dbias);  // before dy is dx
-    if (!status) status = cuda::launch_norm_gradient(run.execution, run.dtype, n);
-    return status ? status : sum(n.products, HEED_F32, n.sums.dweight);
-}
-
-heed_status CudaBackend::clip_gradient(const StepRun &run, const void *x, int64_t count, float limit,
-                                       void *gradient) const {
-    return cuda::launch_clip_gradient(run.execution, run.dtype, x, gradient, count, limit);
-}
-
-heed_status CudaBackend::key_padding(const heed_execution &execution, const KeyPadding &padding) const {
-    return cuda::launch_key_padding(execution, padding);
-}
-
-heed_status CudaBackend::copy_rows(const StepRun &run, const MatrixMove &move) const {
-    return move.rows == 0 ? HEED_OK : cuda::launch_copy_rows(run.execution, run.dtype, move);
-}
-
-heed_status CudaBackend::copy_visible(const StepRun &run, const HiddenRows &s, char *to) const {
-    const int64_t bytes = s.columns * dtype_bytes(run.dtype);
-    heed_status status = cuda::launch_copy_rows(run.execution, run.dtype,
-                                                {s.data, s.columns, to, s.columns, int64_t{s.batch} * s.len, s.columns},
-                                                {s.padding, s.true_hides});
-    for (int64_t n = 0; n < s.batch && !status; n++) {
-        const int64_t hidden = s.len - s.lens[n];
-        if (hidden > 0) status = clear(run.execution, to + (n * s.len + s.lens[n]) * bytes, hidden * bytes);
+    if (norm.rows > cuda::max_count) {
+        return fail(HEED_UNSUPPORTED, "%lld rows of q or k are to be normalised; CUDA serves 2^30",
+                    static_cast<long long>(norm.rows));
     }
-    return status;
+    cuda::OpSession session;
+    if (const heed_status status = session.open(run.execution, Op::layer_norm, run.dtype, run.dtype)) return status;
+    const auto row_bytes = static_cast<uint64_t>(norm.length * int64_t{dtype_bytes(run.dtype)});
+    cuda::LayerNormArguments arguments;
+    arguments.rows = static_cast<int32_t>(norm.rows);
+    arguments.length = norm.length;
+    arguments.wide = (cuda::address_of(norm.data) | row_bytes) % 16 == 0;
+    arguments.epsilon = norm.epsilon;
+    arguments.x_first = cuda::address_of(norm.data);
+    arguments.weight_first = cuda::address_of(norm.weight);
+    arguments.bias_first = cuda::address_of(norm.bias);
+    arguments.named = cuda::named(norm.data);
+    return cuda::launch_op(session.row(), arguments, session.launches());
 }
 
-heed_status CudaBackend::copy_weight(const StepRun &run, const heed_linear_weights &w, char *to) const {
-    return copy_rows(run, {w.device_weight, w.row_stride, to, w.dim_in, w.dim_out, w.dim_in});
-}
-
-heed_status CudaBackend::add_view(const StepRun &run, const void *from, const View &view, void *to) const {
-    const int64_t *const extent = view.extent, *const stride = view.stride;
-    const WeightSource place = {
-        to,       static_cast<int32_t>(extent[1]), static_cast<int32_t>(extent[3]), stride[0], stride[1], stride[2],
-        stride[3]};
-    return cuda::launch_add(run.execution,
-                            {from, run.dtype, place, run.dtype, extent[0] * extent[1], extent[2] * extent[3], true});
+heed_status CudaBackend::key_padding(const heed_execution &execution, const KeyPadding &p) const {
+    int64_t elements = 0;
+    // Blocks of a launch; a block has 256 keys of a line or fewer.
+    if (!checked_mul(p.lines, p.keys / 256 + 1, &elements) || elements > INT32_MAX) {
+        return fail(HEED_UNSUPPORTED, "key_padding joins %lld lines of %d keys; CUDA serves 2^31 blocks of 256 keys",
+                    static_cast<long long>(p.lines), p.keys);
+    }
+    cuda::OpSession session;
+    if (const heed_status status = session.open(execution, Op::key_padding, HEED_U8, HEED_U8)) return status;
+    const auto stride = [&](int axis) { return static_cast<uint64_t>(p.mask == nullptr ? 0 : p.view.stride[axis]); };
+    cuda::KeyPaddingArguments arguments;
+    arguments.lines = static_cast<int32_t>(p.lines);
+    arguments.heads = p.heads;
+    arguments.rows = p.rows;
+    arguments.keys = p.keys;
+    arguments.true_hides = p.true_hides;
+    arguments.as_bias = p.as_bias;
+    arguments.padding_first = cuda::address_of(p.padding);
+    arguments.mask_first = cuda::address_of(p.mask);
+    arguments.mask_batch = stride(0);
+    arguments.mask_head = stride(1);
+    arguments.mask_row = stride(2);
+    arguments.mask_key = stride(3);
+    arguments.out_first = cuda::address_of(p.out);
+    arguments.named = cuda::named(p.out);
+    return cuda::launch_op(session.row(), arguments, session.launches());
 }
 
 }  // namespace heed

@@ -3,10 +3,10 @@
 #include <cstring>
 
 #include "cuda/cuda_backend.h"
-#include "cuda/layer_launches.h"
+#include "cuda/op_rows.h"
 #include "cuda/op_session.h"
-#include "kernel_registry.h"
 #include "layer/owned_memory.h"
+#include "ops/linear.h"
 #include "status.h"
 
 namespace heed {
@@ -45,6 +45,25 @@ heed_status launch_piece(const LinearCall &call, const LinearPiece &piece, OpSes
     arguments.out_head = bytes(piece.view.stride[2]);
     arguments.named = named(piece.out);
     return launch_op(session->row(), arguments, session->launches());
+}
+
+// Clamps elements to [-limit, limit]; NaN stays.
+heed_status launch_clip(const heed_execution &execution, heed_dtype dtype, void *data, int64_t elements, float limit) {
+    OpSession session;
+    heed_status status = session.open(execution, Op::clip, dtype, dtype);
+    const int64_t bytes = dtype_bytes(dtype), most = max_count - 16;  // a multiple of 16 bytes
+    for (int64_t first = 0; first < elements && !status; first += most) {
+        const auto count = static_cast<int32_t>(std::min(elements - first, most));
+        char *const at = static_cast<char *>(data) + first * bytes;
+        ClipArguments arguments;
+        arguments.count = count;
+        arguments.wide = (address_of(at) | static_cast<uint64_t>(count * bytes)) % 16 == 0;
+        arguments.limit = limit;
+        arguments.x_first = address_of(at);
+        arguments.named = named(at);
+        status = launch_op(session.row(), arguments, session.launches());
+    }
+    return status;
 }
 
 // Whether rows of x and of the weights are whole chunks of 16 bytes, which rows for tensor cores need.

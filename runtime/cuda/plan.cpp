@@ -3,6 +3,8 @@
 #include <cinttypes>
 
 #include "cuda/cuda_backend.h"
+#include "cuda/driver.h"
+#include "cuda/op_rows.h"
 #include "ops/op_rows.h"
 #include "plan.h"
 #include "plan_limits.h"
@@ -56,9 +58,25 @@ heed_status CudaBackend::check_library() const {
     return fail(HEED_NO_DEVICE, "device is HEED_CUDA; this program's kernel library has no CUDA rows");
 }
 
-uint32_t CudaBackend::isas(const heed_problem &problem) const { return cuda_isas(problem.cuda_capability); }
+// A chip that the problem does not name is 8.0 or newer.
+uint32_t CudaBackend::isas(const heed_problem &problem) const {
+    const int32_t capability = problem.cuda_capability;
+    uint32_t isas = 0;
+    for (const Isa isa : {Isa::sm75, Isa::sm80}) {
+        if (capability == 0 || capability >= required_capability(isa)) isas |= 1u << static_cast<int>(isa);
+    }
+    return isas;
+}
 
 bool CudaBackend::may_run(Isa) const { return true; }
+
+const char *CudaBackend::why_not_run(Isa isa) const {
+    const char *reason = nullptr;
+    if (cuda::find_driver(&reason) == nullptr) return reason;
+    return cuda::best_capability() >= required_capability(isa) ? "" : isa_reason(isa);
+}
+
+int32_t CudaBackend::largest_head_dim() const { return max_cuda_head_dim; }
 
 // What brings the metadata into its form, and what merges its splits.
 heed_status CudaBackend::find_kernels_around(heed_plan *plan) const {

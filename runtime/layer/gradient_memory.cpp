@@ -26,7 +26,7 @@ void take_source(const LinearRows &r, int64_t element, bool dx, bool dweight, Pa
 }
 
 // What the steps need beside the tensors, whose sizes fit.
-void take_step_scratch(const heed_layer &layer, const LayerSizes &sizes, int64_t element, Parts *parts,
+void take_scratch(const heed_layer &layer, const LayerSizes &sizes, int64_t element, Parts *parts,
                        GradientMemory *m) {
     const heed_layer_config &c = layer.config;
     const LinearRows of_x = rows_of_x(c, sizes), of_memory = rows_of_memory(c, sizes);
@@ -79,7 +79,7 @@ int64_t lay_out_gradients(const heed_layer &layer, const LayerSizes &sizes, cons
     for (float **part : {&m->k_norm.dweight, &m->k_norm.dbias}) parts.take(layer.k_norm_weight.size, part);
     parts.take({std::max(of_x.dim_out, of_memory.dim_out), std::max(of_x.dim_in, of_memory.dim_in), element},
                &m->weight);
-    if (parts.total() < Parts::largest) take_step_scratch(layer, sizes, element, &parts, m);
+    if (parts.total() < Parts::largest) take_scratch(layer, sizes, element, &parts, m);
     parts.take(attention_bytes, &m->attention);
     return parts.total();
 }
