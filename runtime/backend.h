@@ -173,8 +173,6 @@ struct Backend {
 
     // What these take stands in ops/steps.h.
     virtual heed_status norm(const StepRun &run, const NormRows &norm) const = 0;
-    // Floats of NormGradient::products.
-    virtual int64_t norm_gradient_scratch(int64_t elements) const = 0;
     virtual heed_status norm_gradients(const StepRun &run, const NormGradient &norm) const = 0;
     // Clears the gradient where x has reached the limit.
     virtual heed_status clip_gradient(const StepRun &run, const void *x, int64_t count, float limit,

@@ -1,12 +1,12 @@
 // heed_attention_backward on the CPU: the workspace and the order of the steps.
-#include "ops/attention_backward.h"
+#include "cpu/attention_backward.h"
 
 #include <algorithm>
 
+#include "cpu/backward_rows.h"
 #include "cpu/cpu_backend.h"
 #include "heuristics.h"
 #include "kernel_call.h"
-#include "ops/backward_rows.h"
 #include "ops/gradient_checks.h"
 #include "ops/op_rows.h"
 #include "scratch.h"

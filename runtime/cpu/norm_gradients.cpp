@@ -74,8 +74,6 @@ heed_status weight_gradients(const StepRun &run, const NormGradient &n, const He
 
 }  // namespace
 
-int64_t CpuBackend::norm_gradient_scratch(int64_t) const { return 0; }
-
 heed_status CpuBackend::norm_gradients(const StepRun &run, const NormGradient &n) const {
     constexpr int64_t share = 8;
     const int64_t bytes = n.length * int64_t{dtype_bytes(run.dtype)};

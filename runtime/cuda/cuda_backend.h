@@ -70,7 +70,6 @@ struct CudaBackend final : Backend {
     void take_scratch(const heed_layer &layer, const LayerSizes &sizes, Parts *parts,
                       LayerMemory *memory) const override;
     heed_status norm(const StepRun &run, const NormRows &norm) const override;
-    int64_t norm_gradient_scratch(int64_t elements) const override;
     heed_status norm_gradients(const StepRun &run, const NormGradient &norm) const override;
     heed_status clip_gradient(const StepRun &run, const void *x, int64_t count, float limit,
                               void *gradient) const override;

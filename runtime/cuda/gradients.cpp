@@ -258,8 +258,6 @@ heed_status CudaBackend::add_column_sums(const StepRun &run, const void *dy, con
                                                     true, static_cast<float *>(run.scratch)});
 }
 
-int64_t CudaBackend::norm_gradient_scratch(int64_t elements) const { return elements; }
-
 heed_status CudaBackend::norm_gradients(const StepRun &run, const NormGradient &n) const {
     auto *const scratch = static_cast<float *>(run.scratch);
     const auto sum = [&](const void *from, heed_dtype dtype, float *to) {

@@ -26,8 +26,7 @@ void take_source(const LinearRows &r, int64_t element, bool dx, bool dweight, Pa
 }
 
 // What the steps need beside the tensors, whose sizes fit.
-void take_scratch(const heed_layer &layer, const LayerSizes &sizes, int64_t element, Parts *parts,
-                       GradientMemory *m) {
+void take_scratch(const heed_layer &layer, const LayerSizes &sizes, int64_t element, Parts *parts, GradientMemory *m) {
     const heed_layer_config &c = layer.config;
     const LinearRows of_x = rows_of_x(c, sizes), of_memory = rows_of_memory(c, sizes);
     const LinearRows of_out = {of_x.rows, c.num_heads * c.head_dim_v, c.dim_out};
@@ -45,7 +44,7 @@ void take_scratch(const heed_layer &layer, const LayerSizes &sizes, int64_t elem
                                 int64_t{sizes.batch} * sizes.new_tokens * c.num_kv_heads * c.head_dim};
     for (int n = 0; n < 2; n++) {
         if (lengths[n] == 0) continue;
-        products = std::max(products, backend.norm_gradient_scratch(elements[n]));
+        products = std::max(products, backend.workspace_share(elements[n]));
         needs_sums(elements[n] / lengths[n], lengths[n]);
     }
     parts->take(products, &m->products);

@@ -22,7 +22,7 @@ struct GradientMemory {
     float *lse, *dsink;
     NormMemory q_norm, k_norm;
     char *weight;     // of the projections of a source, row-major, one behind the other
-    float *products;  // scratch of the gradients of norms
+    float *products;  // CUDA: scratch of the gradients of norms
     char *scratch;    // StepRun::scratch
     char *attention;  // workspace of heed_attention_backward
 };

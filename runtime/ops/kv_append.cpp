@@ -5,7 +5,7 @@
 namespace heed {
 namespace {
 
-heed_status append(const heed_kv_append_args &a, const AppendCall &call) {
+heed_status run_append(const heed_kv_append_args &a, const AppendCall &call) {
     if (const heed_status status = backend_of(a.execution.device).append(a, call)) return status;
     for (int32_t b = 0; b < a.cache.batch; b++) a.cache.kv_lens[b] = call.lengths[b].kv_len + call.lengths[b].new_len;
     return HEED_OK;
@@ -28,5 +28,5 @@ extern "C" heed_status heed_kv_append(const heed_kv_append_args *args) {
     }
     heed::AppendCall call(a.execution);
     const heed_status status = heed::check_append(a, &call);
-    return status ? status : heed::append(a, call);
+    return status ? status : heed::run_append(a, call);
 }

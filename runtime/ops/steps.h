@@ -78,7 +78,7 @@ struct NormGradient {
     const float *weight;
     float epsilon;
     NormMemory sums;
-    float *products;  // norm_gradient_scratch() floats
+    float *products;  // CUDA: scratch [rows, length]
 };
 
 // A key padding [batch, keys], alone or joined with a mask, for every line (sequence * heads + head) * rows + row.
