@@ -6,8 +6,8 @@
 namespace heed {
 namespace {
 
-constexpr CpuBackend cpu_backend;
-constexpr CudaBackend cuda_backend;
+constexpr CpuBackend cpu_backend{};
+constexpr CudaBackend cuda_backend{};
 
 }  // namespace
 

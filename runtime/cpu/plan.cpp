@@ -119,8 +119,8 @@ Size CpuBackend::lay_out(const heed_plan &plan, WorkspaceLayout *layout) const {
 void CpuBackend::widen(heed_problem *) const {}
 
 std::string CpuBackend::describe(const heed_plan &plan) const {
-    const std::string text = "for " + std::to_string(plan.problem.max_threads) + " threads (" +
-                             std::to_string(plan.workspace.slice_bytes) + " each)\n";
+    std::string text = "for " + std::to_string(plan.problem.max_threads) + " threads (" +
+                       std::to_string(plan.workspace.slice_bytes) + " each)\n";
     if (plan.row->scratch_per_thread >= 0) return text;
     return text + "scratch: from the heap, this row's need is not bounded\n";
 }
