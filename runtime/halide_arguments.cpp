@@ -1,7 +1,5 @@
 #include "halide_arguments.h"
 
-#include <HalideRuntimeCuda.h>
-
 namespace heed {
 namespace {
 
@@ -24,32 +22,35 @@ halide_type_t halide_type(heed_dtype dtype) {
 
 }  // namespace
 
-void HalideBuffer::set(const KernelBuffer &buffer, heed_device device) {
+void HalideBuffer::set(const KernelBuffer &buffer) {
     for (int32_t i = 0; i < buffer.num_dims; i++) {
         dimensions[i] = halide_dimension_t(0, buffer.extent[i], buffer.stride[i]);
     }
-    if (device == HEED_CUDA) {
-        raw.device = reinterpret_cast<uintptr_t>(buffer.data);
-        raw.device_interface = halide_cuda_device_interface();
-    } else {
-        raw.host = static_cast<uint8_t *>(buffer.data);
-    }
+    raw.host = static_cast<uint8_t *>(buffer.data);
     raw.type = halide_type(buffer.dtype);
     raw.dimensions = buffer.num_dims;
     raw.dim = dimensions;
 }
 
-HalideArguments::HalideArguments(const ArgumentList &list, void **user_context, heed_device device) {
+HalideArguments::HalideArguments(const ArgumentList &list, void **user_context) {
     argv_[0] = user_context;
-    int num_buffers = 0;
     for (int i = 0; i < list.count(); i++) {
         if (list[i].buffer == nullptr) {
             argv_[1 + i] = const_cast<void *>(list[i].scalar);
             continue;
         }
-        HalideBuffer &buffer = buffers_[num_buffers++];
-        buffer.set(*list[i].buffer, device);
+        HalideBuffer &buffer = buffers_[num_buffers_++];
+        buffer.set(*list[i].buffer);
         argv_[1 + i] = &buffer.raw;
+    }
+}
+
+void HalideArguments::move_to(const halide_device_interface_t *device) {
+    for (int i = 0; i < num_buffers_; i++) {
+        halide_buffer_t &raw = buffers_[i].raw;
+        raw.device = reinterpret_cast<uintptr_t>(raw.host);
+        raw.host = nullptr;
+        raw.device_interface = device;
     }
 }
 

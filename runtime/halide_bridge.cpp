@@ -176,7 +176,7 @@ int call_kernel(const Kernel &row, const KernelCall &call, KernelContext &contex
     void *user_context = &context;
     ArgumentList list;
     call.list_to(&list);
-    HalideArguments arguments(list, &user_context, HEED_CPU);
+    HalideArguments arguments(list, &user_context);
     const DefaultFloatEnvironment environment;
     const ScopedThreadState state({&context, slice_at(context, 0), false});
     return row.call(arguments.argv());
@@ -186,7 +186,7 @@ int call_kernel(const Kernel &row, const KernelCall &call, KernelContext &contex
 int call_op_kernel(const OpKernel &row, const ArgumentList &list, char (&message)[512]) {
     KernelContext context = {};
     void *user_context = &context;
-    HalideArguments arguments(list, &user_context, HEED_CPU);
+    HalideArguments arguments(list, &user_context);
     const DefaultFloatEnvironment environment;
     const int code = row.call(arguments.argv());
     if (code != 0) std::snprintf(message, sizeof(message), "%s", context.message);

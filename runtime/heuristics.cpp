@@ -4,6 +4,7 @@
 #include <cstring>
 #include <tuple>
 
+#include "backend.h"
 #include "cpu.h"
 #include "status.h"
 #include "view.h"
@@ -125,10 +126,12 @@ RowChoice choose_row(const KernelTable &table, const RowRequest &request, uint32
         if (choice.row == nullptr || rank(row, request) > rank(*choice.row, request)) choice.row = &row;
     }
     int32_t elsewhere = 0;
+    heed_device other = request.device;
     for (int32_t i = 0; i < table.count; i++) {
         const Kernel &row = table.rows[i];
-        if (is_cuda(row.isa) != (request.device == HEED_CUDA)) {
+        if (device_of(row.isa) != request.device) {
             elsewhere++;
+            other = device_of(row.isa);
             continue;
         }
         std::string verdict = why_not(row, request, isas);
@@ -137,8 +140,8 @@ RowChoice choose_row(const KernelTable &table, const RowRequest &request, uint32
         choice.candidates += std::string("  ") + row.name + ": " + verdict + "\n";
     }
     if (elsewhere > 0) {
-        choice.candidates += "  not looked at: " + std::to_string(elsewhere) +
-                             (request.device == HEED_CUDA ? " rows of the CPU\n" : " rows of CUDA\n");
+        choice.candidates +=
+            "  not looked at: " + std::to_string(elsewhere) + " rows of " + backend_of(other).name() + "\n";
     }
     if (choice.row == nullptr) {
         choice.status = HEED_UNSUPPORTED;

@@ -28,7 +28,7 @@ enum class Isa : int32_t {
     sm80 = HEED_SM80
 };
 
-constexpr bool is_cuda(Isa isa) { return isa == Isa::sm75 || isa == Isa::sm80; }
+constexpr heed_device device_of(Isa isa) { return isa == Isa::sm75 || isa == Isa::sm80 ? HEED_CUDA : HEED_CPU; }
 
 // The plain tokens of generated table lines: HEED_KERNEL(name, prefill, f32, f32, 64, 64, 0, contiguous, avx2, ...).
 namespace token {
@@ -67,6 +67,11 @@ struct Kernel {
     uint64_t arguments_hash = attention_arguments_hash;  // of the list that the row was generated for
 };
 
+// Of the list that this runtime passes to an operation.
+constexpr uint64_t expected_hash(Op op, Isa isa, heed_dtype dtype) {
+    return op_arguments_hash(op, device_of(isa) == HEED_CUDA, dtype == HEED_BF16);
+}
+
 struct OpKernel {
     const char *name;
     Op op;
@@ -74,7 +79,7 @@ struct OpKernel {
     Isa isa;
     int (*call)(void **args);
     int32_t rows = 0, columns = 0;  // linear and linear_rows: the register tile; attention_backward*: the tile
-    uint64_t arguments_hash = op_arguments_hash(op, is_cuda(isa), dtype == HEED_BF16);
+    uint64_t arguments_hash = expected_hash(op, isa, dtype);  // of the list that the row was generated for
 };
 
 struct KernelTable {

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cpu.h"
-#include "cuda/driver.h"
+#include "backend.h"
 #include "status.h"
 
 namespace heed {
@@ -33,15 +32,16 @@ constexpr struct {
 
 // "needs X, has Y" for a head dim that differs; empty when the row takes it.
 std::string head_dim_reason(const char *name, const Kernel &row, int32_t row_dim, int32_t asked) {
-    if (row_dim == 0 && is_cuda(row.isa) && asked > max_cuda_head_dim) {
-        return std::string(name) + " is " + std::to_string(asked) + ", the row serves up to " +
-               std::to_string(max_cuda_head_dim);
+    const int32_t largest = backend_of(device_of(row.isa)).largest_head_dim();
+    if (row_dim == 0 && asked > largest) {
+        return std::string(name) + " is " + std::to_string(asked) + ", the row serves up to " + std::to_string(largest);
     }
     if (row_dim == 0 || row_dim == asked) return "";
     return std::string(name) + " is " + std::to_string(asked) + ", the row has " + std::to_string(row_dim);
 }
 
-// Why a machine that lacks this ISA cannot run its rows.
+}  // namespace
+
 const char *isa_reason(Isa isa) {
     switch (isa) {
     case Isa::x86_64:
@@ -62,32 +62,6 @@ const char *isa_reason(Isa isa) {
     return "unknown ISA";
 }
 
-// Why the row cannot run on this machine, "" when it can. Lives as long as the library.
-const char *machine_reason(Isa isa) {
-    if (!is_cuda(isa)) return cpu_supports(isa) ? "" : isa_reason(isa);
-    const char *reason = nullptr;
-    if (cuda::find_driver(&reason) == nullptr) return reason;
-    return cuda::best_capability() >= required_capability(isa) ? "" : isa_reason(isa);
-}
-
-}  // namespace
-
-uint32_t machine_isas() {
-    uint32_t isas = 0;
-    for (const Isa isa : cpu_isas) {
-        if (cpu_supports(isa)) isas |= 1u << static_cast<int>(isa);
-    }
-    return isas;
-}
-
-uint32_t cuda_isas(int32_t capability) {
-    uint32_t isas = 0;
-    for (const Isa isa : {Isa::sm75, Isa::sm80}) {
-        if (capability == 0 || capability >= required_capability(isa)) isas |= 1u << static_cast<int>(isa);
-    }
-    return isas;
-}
-
 std::string feature_names(uint32_t bits) {
     std::string names;
     for (const auto &feature : features) {
@@ -102,7 +76,7 @@ const char *foreign_kernel(const KernelTable &table) {
     }
     for (int32_t i = 0; i < table.num_ops; i++) {
         const OpKernel &row = table.ops[i];
-        if (row.arguments_hash != op_arguments_hash(row.op, is_cuda(row.isa), row.dtype == HEED_BF16)) return row.name;
+        if (row.arguments_hash != expected_hash(row.op, row.isa, row.dtype)) return row.name;
     }
     return nullptr;
 }
@@ -115,12 +89,10 @@ heed_status check_kernel_library() {
                 name, heed_version());
 }
 
-int32_t required_capability(Isa isa) { return isa == Isa::sm80 ? 80 : 75; }
-
 std::string why_not(const Kernel &row, const RowRequest &request, uint32_t isas) {
-    if (is_cuda(row.isa) != (request.device == HEED_CUDA)) {
-        return is_cuda(row.isa) ? "device is HEED_CPU, the row runs on CUDA"
-                                : "device is HEED_CUDA, the row runs on a CPU";
+    if (device_of(row.isa) != request.device) {
+        return request.device == HEED_CPU ? "device is HEED_CPU, the row runs on CUDA"
+                                          : "device is HEED_CUDA, the row runs on a CPU";
     }
     if ((isas & (1u << static_cast<int>(row.isa))) == 0) return isa_reason(row.isa);
     if (row.dtype != request.dtype) {
@@ -174,7 +146,7 @@ heed_status heed_kernel_info(int32_t index, heed_kernel_info_t *info) {
     result.isa = static_cast<heed_isa>(row.isa);
     result.row_block = row.row_block;
     result.kv_block = row.kv_block;
-    result.unsupported_reason = heed::machine_reason(row.isa);
+    result.unsupported_reason = heed::backend_of(heed::device_of(row.isa)).why_not_run(row.isa);
     result.supported = result.unsupported_reason[0] == '\0';
     result.scratch_bytes = row.scratch_per_thread;
     result.code_bytes = row.code_bytes;

@@ -19,11 +19,8 @@ struct RowRequest {
     const char *score_mod = "";
 };
 
-// Bit 1 << isa for each ISA that the CPU has.
-uint32_t machine_isas();
-
-// The same for a CUDA chip of this compute capability, 10 * major + minor; 0: 8.0 or newer.
-uint32_t cuda_isas(int32_t capability);
+// Why a machine that lacks this ISA cannot run its rows.
+const char *isa_reason(Isa isa);
 
 // Why the row cannot serve the request on a machine with these ISAs; empty when it can.
 std::string why_not(const Kernel &row, const RowRequest &request, uint32_t isas);
@@ -36,8 +33,5 @@ heed_status check_kernel_library();
 
 // Names of feature bits, each after a space.
 std::string feature_names(uint32_t bits);
-
-// The compute capability that a CUDA row needs, as cuda_isas has it.
-int32_t required_capability(Isa isa);
 
 }  // namespace heed

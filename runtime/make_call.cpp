@@ -1,12 +1,8 @@
 #include "make_call.h"
 
 #include <cstring>
-#include <limits>
 
-#include "cuda/sequence_table.h"
 #include "kernel_call.h"
-#include "sequences.h"
-#include "workspace.h"
 
 namespace heed {
 namespace {
@@ -47,83 +43,11 @@ KernelBuffer lse_buffer(const heed_plan &plan, const heed_args &args, char *work
     return buffer;
 }
 
-// What stands for tensors that a problem does not use. On CUDA nothing does.
-struct Unused {
-    const uint8_t *may_attend;
-    const float *zero, *no_sink;
-    const int32_t *no_page;
-};
-
-Unused unused_on(heed_device device) {
-    static const uint8_t may_attend = 1;
-    static const float zero = 0, no_sink = -std::numeric_limits<float>::infinity();
-    static const int32_t no_page = 0;
-    if (device == HEED_CUDA) return {};
-    return {&may_attend, &zero, &no_sink, &no_page};
-}
-
-// As CUDA rows get a tensor: with a batch extent, along which ragged ones do not move.
-KernelBuffer with_batch(KernelBuffer buffer, const View &view, int32_t batch) {
-    if (buffer.extent[3] != batch) buffer.stride[3] = 0;
-    buffer.extent[3] = batch;
-    if (view.span == 0) {  // k or v of no keys: a view without strides
-        buffer.data = nullptr;
-        buffer.stride[0] = 1;
-    }
-    return buffer;
-}
-
-// The same of scales.
-KernelBuffer scales_with_batch(KernelBuffer buffer, int32_t batch) {
-    if (buffer.extent[2] != batch) buffer.stride[2] = 0;
-    buffer.extent[2] = batch;
-    return buffer;
-}
-
-// Packed; ragged tokens do not move with the batch index.
-KernelBuffer states_buffer(const heed_plan &plan, const heed_args &args) {
-    const heed_problem &p = plan.problem;
-    if (plan.splits.num_splits == 1) return {nullptr, HEED_F32, 4, {}, {1}};
-    const int32_t floats = state_floats(p.head_dim_v), states = p.num_heads * plan.splits.num_splits;
-    const int32_t of_sequence = p.q_storage == HEED_Q_VARLEN ? 0 : states * floats * p.max_q_len;
-    return {static_cast<char *>(args.workspace) + plan.workspace.states,
-            HEED_F32,
-            4,
-            {floats, states, static_cast<int32_t>(plan.views.out.extent[1]), p.batch},
-            {1, floats, states * floats, of_sequence}};
-}
-
-void fit_to_cuda(const heed_plan &plan, const heed_args &args, KernelCall *call) {
-    const heed_problem &p = plan.problem;
-    const ProblemViews &views = plan.views;
-    const int32_t kv_batch = p.kv_storage == HEED_KV_PAGED ? p.num_pages : p.batch;
-    call->q = with_batch(call->q, views.q, p.batch);
-    call->k = with_batch(kernel_buffer(args.k.data, p.kv_dtype, views.k), views.k, kv_batch);
-    call->v = with_batch(kernel_buffer(args.v.data, p.kv_dtype, views.v), views.v, kv_batch);
-    call->k_scale = scales_with_batch(call->k_scale, kv_batch);
-    call->v_scale = scales_with_batch(call->v_scale, kv_batch);
-    call->out = with_batch(call->out, views.out, p.batch);
-    call->lse = with_batch(call->lse, views.out, p.batch);
-    call->states = states_buffer(plan, args);
-    const VisibleRange visible = visible_range(p, uniform_sequence(p));
-    call->tasks = sequence_table(plan, args);
-    call->uniform = plan.table_row == nullptr;
-    call->visible_begin = visible.begin;
-    call->visible_end = visible.end;
-    call->position_offset = visible.position_offset;
-    call->device_status = p.metadata_on_device ? reinterpret_cast<uintptr_t>(args.device_status) : 0;
-    if (copies_pages(p)) {
-        call->page_table.data = static_cast<char *>(args.workspace) + plan.workspace.pages;
-        call->page_table.stride[1] = copied_pages(p);
-    }
-}
-
-void fill_tensors(const heed_plan &plan, const heed_args &args, KernelCall *call) {
+void fill_tensors(const heed_plan &plan, const heed_args &args, const Unused &unused, KernelCall *call) {
     const heed_problem &p = plan.problem;
     const ProblemViews &views = plan.views;
     const bool bias_is_16 = bias_form(p) == bias_of_dtype;
     const bool paged = p.kv_storage == HEED_KV_PAGED;
-    const Unused unused = unused_on(p.device);
     call->q = kernel_buffer(args.q.data, p.dtype, views.q);
     const KernelViews kv = kernel_views(p, views);
     call->k = kernel_buffer(args.k.data, p.kv_dtype, kv.k);
@@ -140,7 +64,6 @@ void fill_tensors(const heed_plan &plan, const heed_args &args, KernelCall *call
     call->page_table = {const_cast<void *>(table), HEED_I32, 2, {pages, p.batch}, {1, paged ? pages : 0}};
     call->out = kernel_buffer(args.out.data, p.dtype, views.out);
     call->lse = lse_buffer(plan, args, static_cast<char *>(args.workspace));
-    if (p.device == HEED_CUDA) fit_to_cuda(plan, args, call);
 }
 
 // Words of 32 bits: what they are the row knows.
@@ -154,10 +77,10 @@ void fill_score_buffers(const char *types, const heed_args &args, KernelCall *ca
 
 }  // namespace
 
-KernelCall make_call(const heed_plan &plan, const heed_args &args) {
+KernelCall make_call(const heed_plan &plan, const heed_args &args, const Unused &unused) {
     const heed_problem &p = plan.problem;
     KernelCall call = {};
-    fill_tensors(plan, args, &call);
+    fill_tensors(plan, args, unused, &call);
     fill_score_buffers(plan.row->score_buffers, args, &call);
     call.batch = p.batch;
     call.max_q_len = p.max_q_len;

@@ -8,13 +8,12 @@
 #include <memory>
 #include <new>
 
+#include "backend.h"
 #include "cpu.h"
 #include "halide_bridge.h"
 #include "heed/fields.h"
 #include "kernel_call.h"
-#include "ops/op_rows.h"
 #include "plan_limits.h"
-#include "sequences.h"
 #include "status.h"
 #include "workspace.h"
 
@@ -41,23 +40,6 @@ void resolve_defaults(heed_problem *p) {
     if (p->max_threads == 0) p->max_threads = std::min(cpu_count(), max_thread_limit);
 }
 
-std::string describe_cuda(const heed_plan &plan) {
-    const heed_problem &p = plan.problem;
-    std::string text = "of device memory\n";
-    if (plan.table_row == nullptr) {
-        text += "metadata: none is read, all sequences are alike\n";
-    } else if (p.metadata_on_device) {
-        text += "metadata: on the device, read by " + std::string(plan.table_row->name) + "\n";
-    } else {
-        text += "metadata: from the host, " + std::to_string(num_host_launches(p)) + " launches of " +
-                plan.table_row->name + "\n";
-        if (copies_pages(p)) text += "page table: from the host, one launch for each 256 pages of a sequence\n";
-    }
-    if (plan.merge_row != nullptr) text += "splits: merged by " + std::string(plan.merge_row->name) + "\n";
-    if (p.cuda_capability > 0) return text;
-    return text + "compute capability: 8.0 or newer is taken for granted, the first execute looks at the chip\n";
-}
-
 std::string describe_plan(const heed_plan &plan, const RowChoice &choice) {
     const heed_problem &p = plan.problem;
     std::string text = std::string(plan.row->name) + ": " + choice.reason + "\n";
@@ -70,28 +52,8 @@ std::string describe_plan(const heed_plan &plan, const RowChoice &choice) {
         text += "splits: 1, prefill rows do not split the keys (num_splits " + std::to_string(p.num_splits) + ")\n";
     }
     if (p.batch_invariant) text += "batch_invariant: row and splits do not depend on batch or other sequences\n";
-    text += "workspace: " + std::to_string(plan.workspace.total) + " bytes ";
-    if (p.device == HEED_CUDA) return text + describe_cuda(plan) + "candidates:\n" + choice.candidates;
-    text +=
-        "for " + std::to_string(p.max_threads) + " threads (" + std::to_string(plan.workspace.slice_bytes) + " each)\n";
-    if (plan.row->scratch_per_thread < 0) text += "scratch: from the heap, this row's need is not bounded\n";
+    text += "workspace: " + std::to_string(plan.workspace.total) + " bytes " + backend_of(p.device).describe(plan);
     return text + "candidates:\n" + choice.candidates;
-}
-
-bool has_cuda_rows() {
-    const Kernel *const rows = heed_kernel_table.rows;
-    return std::any_of(rows, rows + heed_kernel_table.count, [](const Kernel &row) { return is_cuda(row.isa); });
-}
-
-// The rows around an attention row on CUDA: what brings the metadata into its form, and what merges its splits.
-heed_status find_rows_around(heed_plan *plan) {
-    const heed_problem &p = plan->problem;
-    if (!is_uniform(p)) {
-        const Op op = p.metadata_on_device ? Op::sequences : Op::put_words;
-        if (const heed_status status = find_cuda_op_row(op, HEED_I32, HEED_I32, &plan->table_row)) return status;
-    }
-    return plan->splits.num_splits == 1 ? HEED_OK
-                                        : find_cuda_op_row(Op::merge_splits, p.dtype, p.dtype, &plan->merge_row);
 }
 
 bool verbose() {
@@ -104,11 +66,9 @@ heed_status create_plan(const heed_problem *problem, std::unique_ptr<heed_plan> 
     auto plan = std::make_unique<heed_plan>();
     if (const heed_status status = validate_problem(problem, &plan->problem, &plan->views)) return status;
     resolve_defaults(&plan->problem);
-    const bool on_cuda = plan->problem.device == HEED_CUDA;
-    if (on_cuda && !has_cuda_rows()) {
-        return fail(HEED_NO_DEVICE, "device is HEED_CUDA; this program's kernel library has no CUDA rows");
-    }
-    const uint32_t isas = on_cuda ? cuda_isas(plan->problem.cuda_capability) : machine_isas();
+    const Backend &backend = backend_of(plan->problem.device);
+    if (const heed_status status = backend.check_library()) return status;
+    const uint32_t isas = backend.isas(plan->problem);
     const RowChoice choice =
         choose_row(heed_kernel_table, request_of(plan->problem), isas, std::getenv("HEED_FORCE_KERNEL"));
     if (choice.row == nullptr) return fail(choice.status, "%s", choice.reason.c_str());
@@ -117,9 +77,7 @@ heed_status create_plan(const heed_problem *problem, std::unique_ptr<heed_plan> 
     plan->splits = choice.row->phase == Phase::decode
                        ? choose_splits(plan->problem.max_kv_len, choice.row->kv_block, plan->problem.num_splits)
                        : Splits{1, 0};
-    if (on_cuda) {
-        if (const heed_status status = find_rows_around(plan.get())) return status;
-    }
+    if (const heed_status status = backend.find_kernels_around(plan.get())) return status;
     if (const heed_status status = check_limits(*plan)) return status;
     if (!lay_out_workspace(plan.get())) {
         return fail(HEED_UNSUPPORTED, "the workspace of num_splits %d and max_threads %d is beyond 2^63-1 bytes",

@@ -8,4 +8,10 @@ namespace heed {
 // UNSUPPORTED for a plan, with row and splits, whose tensors or tables are beyond what its row can index.
 heed_status check_limits(const heed_plan &plan);
 
+// Single strides that must stay 32 bits wide, where indices have 64.
+heed_status check_stride_limits(const char *name, const View &view);
+
+// Kernels add a query's index to a number of keys that its sequence has: pages hold that many at most.
+heed_status check_lengths(const heed_plan &plan);
+
 }  // namespace heed

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "backend.h"
 #include "heed/fields.h"
 #include "ranges.h"
 #include "status.h"
@@ -148,9 +149,7 @@ heed_status validate_problem(const heed_problem *problem, heed_problem *copy, Pr
 bool is_empty_problem(const heed_problem &problem) { return problem.batch == 0 || problem.max_q_len == 0; }
 
 bool needs_no_kernel(const heed_problem &problem, const ProblemViews &views) {
-    if (problem.device == HEED_CUDA) return is_empty_problem(problem) || views.q.span == 0;
-    const bool no_pages = problem.kv_storage == HEED_KV_PAGED && problem.max_pages_per_seq == 0;
-    return is_empty_problem(problem) || problem.max_kv_len == 0 || no_pages || views.k.span == 0 || views.q.span == 0;
+    return backend_of(problem.device).needs_no_kernel(problem, views);
 }
 
 }  // namespace heed

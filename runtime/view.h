@@ -9,6 +9,8 @@ namespace heed {
 
 constexpr int64_t max_int32 = INT32_MAX;
 
+inline int32_t narrow(int64_t x) { return static_cast<int32_t>(x); }  // which fits
+
 // Checked 64-bit arithmetic: false on overflow.
 inline bool checked_add(int64_t a, int64_t b, int64_t *sum) { return !__builtin_add_overflow(a, b, sum); }
 inline bool checked_mul(int64_t a, int64_t b, int64_t *product) { return !__builtin_mul_overflow(a, b, product); }

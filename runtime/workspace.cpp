@@ -2,64 +2,19 @@
 
 #include <algorithm>
 
-#include "cpu.h"
+#include "backend.h"
 #include "plan.h"
 #include "scratch.h"
-#include "sequences.h"
 #include "tasks.h"
 
 namespace heed {
 namespace {
 
-// Beyond its partial results a decode row allocates a few small arrays at its root.
-constexpr int64_t decode_root_slack = 32768;
-
-int64_t append_lse(const heed_problem &p, const ProblemViews &views, Size *total) {
-    const Size rows = {p.want_lse ? 0 : views.q.extent[0] * views.q.extent[2]};
-    return append_part(total, rows * views.q.extent[1] * int64_t{sizeof(float)});
-}
-
-Size lay_out_device(const heed_plan &plan, WorkspaceLayout *layout) {
-    const heed_problem &p = plan.problem;
-    const ProblemViews &views = plan.views;
-    const Size sequences = {is_uniform(p) ? 0 : p.batch}, tables = {copies_pages(p) ? p.batch : 0};
-    const Size tokens = {plan.splits.num_splits > 1 ? views.out.extent[0] * views.out.extent[1] : 0};
-    Size total;
-    layout->tasks = append_part(&total, sequences * num_sequence_fields * int64_t{sizeof(int32_t)});
-    layout->pages = append_part(&total, tables * copied_pages(p) * int64_t{sizeof(int32_t)});
-    layout->lse = append_lse(p, views, &total);
-    layout->states = append_part(&total, tokens * p.num_heads * plan.splits.num_splits * state_floats(p.head_dim_v) *
-                                             int64_t{sizeof(float)});
-    return total;
-}
-
-// The state (a vector of slots and an out row) of every split of every task's row_block rows, as the decode rows
-// allocate them.
-Size decode_root_bytes(const heed_plan &plan) {
-    const int64_t row_bytes = 4 * (round_up(plan.problem.head_dim_v, 16) + 32);
-    const Size tasks = {max_tasks(plan.problem, *plan.row)};
-    return tasks * plan.row->row_block * plan.splits.num_splits * row_bytes + decode_root_slack;
-}
-
-Size lay_out_host(const heed_plan &plan, WorkspaceLayout *layout) {
-    const heed_problem &p = plan.problem;
-    const Size root = plan.row->phase == Phase::decode ? decode_root_bytes(plan) : Size{},
-               tasks = {max_tasks(p, *plan.row)};
-    layout->slice_bytes = ScratchSlice::bytes_for(std::max(plan.row->scratch_per_thread, int64_t{0}));
-    Size total;
-    layout->tasks = append_part(&total, tasks * num_task_fields * int64_t{sizeof(int32_t)});
-    layout->lse = append_lse(p, plan.views, &total);
-    layout->slices = append_part(&total, root);
-    layout->root_bytes = total.value - layout->slices;
-    append_part(&total, Size{p.max_threads} * layout->slice_bytes);
-    return total;
-}
-
 // Whether a layer's call of a row's dtypes and head dims could run it on the problem's device.
 bool serves(const Kernel &row, const heed_problem &p) {
     const bool head_dims =
         (row.head_dim == 0 || row.head_dim == p.head_dim) && (row.head_dim_v == 0 || row.head_dim_v == p.head_dim_v);
-    const bool runs = p.device == HEED_CUDA ? is_cuda(row.isa) : cpu_supports(row.isa);
+    const bool runs = device_of(row.isa) == p.device && backend_of(p.device).may_run(row.isa);
     return head_dims && row.dtype == p.dtype && row.kv_dtype == p.kv_dtype && row.score_mod[0] == '\0' && runs;
 }
 
@@ -88,12 +43,17 @@ int64_t append_part(Size *total, Size bytes) {
     return offset;
 }
 
+int64_t append_lse(const heed_problem &p, const ProblemViews &views, Size *total) {
+    const Size rows = {p.want_lse ? 0 : views.q.extent[0] * views.q.extent[2]};
+    return append_part(total, rows * views.q.extent[1] * int64_t{sizeof(float)});
+}
+
 bool lay_out_workspace(heed_plan *plan) {
     const heed_problem &p = plan->problem;
     WorkspaceLayout &layout = plan->workspace;
     layout = WorkspaceLayout{};
     if (needs_no_kernel(p, plan->views)) return true;
-    const Size total = p.device == HEED_CUDA ? lay_out_device(*plan, &layout) : lay_out_host(*plan, &layout);
+    const Size total = backend_of(p.device).lay_out(*plan, &layout);
     layout.total = total.value;
     return total.fits;
 }
@@ -101,12 +61,7 @@ bool lay_out_workspace(heed_plan *plan) {
 int64_t most_workspace_bytes(const heed_problem &largest) {
     heed_plan plan = {};
     heed_problem problem = largest;
-    if (problem.device == HEED_CUDA) {  // a table of sequences, and the longest of pages
-        problem.kv_storage = HEED_KV_PAGED;
-        problem.has_kv_lens = true;
-        problem.num_pages = problem.page_size = 1;
-        problem.max_pages_per_seq = problem.max_kv_len;
-    }
+    backend_of(problem.device).widen(&problem);
     int64_t most = 0;
     for (int32_t i = 0; i < heed_kernel_table.count; i++) {
         const Kernel &row = heed_kernel_table.rows[i];

@@ -6,6 +6,8 @@
 
 namespace heed {
 
+struct ProblemViews;
+
 // CUDA: floats of the state of a split of a row, a whole number of sectors of 32 bytes in front of its last two.
 int32_t state_floats(int32_t head_dim_v);
 
@@ -14,6 +16,9 @@ int32_t copied_pages(const heed_problem &problem);
 
 // Appends a part of `bytes`, padded to scratch_alignment; where it begins.
 int64_t append_part(Size *total, Size bytes);
+
+// Room for an lse that the caller does not want.
+int64_t append_lse(const heed_problem &problem, const ProblemViews &views, Size *total);
 
 // Fills plan->workspace from its problem, row and splits; false when 64 bits do not hold it.
 bool lay_out_workspace(heed_plan *plan);

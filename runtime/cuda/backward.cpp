@@ -1,14 +1,14 @@
-#include "cuda/backward.h"
-
 #include <algorithm>
 #include <cinttypes>
 #include <initializer_list>
 #include <limits>
 
+#include "cuda/call.h"
+#include "cuda/cuda_backend.h"
+#include "cuda/op_rows.h"
 #include "cuda/op_session.h"
 #include "cuda/sequence_table.h"
 #include "kernel_call.h"
-#include "make_call.h"
 #include "ops/gradient_checks.h"
 #include "ops/op_rows.h"
 #include "status.h"
@@ -22,12 +22,18 @@ namespace {
 constexpr int64_t max_rows = int64_t{1} << 30;
 constexpr int32_t row_block = 64;  // blocks of rows of any kernel divide it
 
+// Offsets in bytes, each a multiple of 128; in front of them the table of sequences.
+struct CudaBackwardLayout {
+    int32_t stat_rows;
+    int64_t stats, total;
+};
+
 class Backward {
 public:
     Backward(const heed_plan &plan, const heed_args &args, const heed_gradients &gradients,
              const CudaBackwardLayout &layout)
         : plan_(plan), p_(plan.problem), args_(args), gradients_(gradients), layout_(layout),
-          call_(make_call(plan, args)) {}
+          call_(make_cuda_call(plan, args)) {}
 
     heed_status run() {
         heed_status status = check_sequences(plan_, args_);
@@ -163,9 +169,8 @@ bool append_parts(const heed_problem &p, int64_t table_rows, CudaBackwardLayout 
     return total.fits;
 }
 
-}  // namespace
-
-heed_status lay_out_backward_on_cuda(const heed_plan &plan, CudaBackwardLayout *layout) {
+// NO_DEVICE without rows, UNSUPPORTED beyond what a launch can number.
+heed_status find_layout(const heed_plan &plan, CudaBackwardLayout *layout) {
     const heed_problem &p = plan.problem;
     *layout = CudaBackwardLayout{};
     heed_status status = check_rows(p, "num_heads", p.num_heads, "max_q_len", p.max_q_len);
@@ -181,14 +186,25 @@ heed_status lay_out_backward_on_cuda(const heed_plan &plan, CudaBackwardLayout *
     return status;
 }
 
-int64_t most_backward_bytes_on_cuda(const heed_problem &largest) {
-    CudaBackwardLayout layout = {};
-    return append_parts(largest, largest.batch, &layout) ? layout.total : -1;
+}  // namespace
+
+heed_status CudaBackend::backward_workspace(const heed_plan &plan, int64_t *bytes) const {
+    CudaBackwardLayout layout;
+    const heed_status status = find_layout(plan, &layout);
+    *bytes = layout.total;
+    return status;
 }
 
-heed_status run_backward_on_cuda(const heed_plan &plan, const heed_args &args, const heed_gradients &gradients,
-                                 const CudaBackwardLayout &layout) {
-    return Backward(plan, args, gradients, layout).run();
+heed_status CudaBackend::attention_backward(const heed_plan &plan, const heed_args &args,
+                                            const heed_gradients &gradients) const {
+    CudaBackwardLayout layout;
+    const heed_status status = find_layout(plan, &layout);
+    return status ? status : Backward(plan, args, gradients, layout).run();
+}
+
+int64_t CudaBackend::most_backward_bytes(const heed_problem &largest) const {
+    CudaBackwardLayout layout = {};
+    return append_parts(largest, largest.batch, &layout) ? layout.total : -1;
 }
 
 }  // namespace heed

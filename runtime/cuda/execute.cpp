@@ -3,12 +3,12 @@
 // `sequences` or once per 32 sequences for `put_words` (and once per 256 pages of a sequence in use), and behind it
 // once for `merge_splits` where there are several splits; cuCtxPushCurrent and cuCtxPopCurrent where the stream's
 // context is not the current one. Nothing is allocated, copied or waited for.
-#include "cuda/execute.h"
-
+#include "cuda/call.h"
 #include "cuda/contexts.h"
+#include "cuda/cuda_backend.h"
 #include "cuda/launches.h"
+#include "cuda/op_rows.h"
 #include "cuda/sequence_table.h"
-#include "make_call.h"
 #include "status.h"
 #include "workspace.h"
 
@@ -30,7 +30,7 @@ heed_status launch_merge(const heed_plan &plan, KernelCall call, Launches *launc
 }
 
 heed_status launch_attention(const heed_plan &plan, const heed_args &args, Launches *launches) {
-    const KernelCall call = make_call(plan, args);
+    const KernelCall call = make_cuda_call(plan, args);
     const heed_status status = cuda::launch_kernel(*plan.row, call, *launches);
     return status || plan.merge_row == nullptr ? status : launch_merge(plan, call, launches);
 }
@@ -46,7 +46,7 @@ heed_status check_chip(const heed_plan &plan, int capability) {
 
 }  // namespace
 
-heed_status execute_on_cuda(const heed_plan &plan, const heed_args &args) {
+heed_status CudaBackend::execute(const heed_plan &plan, const heed_args &args) const {
     const heed_problem &p = plan.problem;
     if (needs_no_kernel(p, plan.views)) {
         return check_sequences(plan, args);

@@ -1,5 +1,7 @@
 #include "cuda/launches.h"
 
+#include <HalideRuntimeCuda.h>
+
 #include "halide_arguments.h"
 #include "status.h"
 
@@ -10,7 +12,8 @@ heed_status run(const char *name, int (*call)(void **), const ArgumentList &list
     KernelContext context = {};
     context.launches = &launches;
     void *user_context = &context;
-    HalideArguments arguments(list, &user_context, HEED_CUDA);
+    HalideArguments arguments(list, &user_context);
+    arguments.move_to(halide_cuda_device_interface());
     launches.count = 0;
     const int code = call(arguments.argv());
     if (launches.status) return launches.status;

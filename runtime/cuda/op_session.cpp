@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ops/op_rows.h"
+#include "cuda/op_rows.h"
 #include "status.h"
 
 namespace heed::cuda {

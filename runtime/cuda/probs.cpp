@@ -1,11 +1,12 @@
-#include "cuda/probs.h"
-
 #include <algorithm>
 
+#include "cuda/call.h"
+#include "cuda/cuda_backend.h"
 #include "cuda/op_session.h"
 #include "cuda/sequence_table.h"
+#include "inputs.h"
 #include "kernel_call.h"
-#include "make_call.h"
+#include "ops/probs_call.h"
 #include "status.h"
 #include "validate.h"
 
@@ -23,11 +24,14 @@ heed_status check_size(const heed_problem &p) {
 }
 
 // Sequences [first, first + count).
-heed_status launch(const heed_plan &plan, const KernelCall &call, int32_t first, int32_t count, heed_probs_mode mode,
-                   const heed_tensor &out, const View &probs, cuda::OpSession *session) {
-    const heed_problem &p = plan.problem;
-    const bool no_queries = needs_no_kernel(p, plan.views);
-    const auto stride = [&](int axis) { return static_cast<uint64_t>(probs.stride[axis] * dtype_bytes(out.dtype)); };
+heed_status launch(const ProbsCall &probs, const KernelCall &call, int32_t first, int32_t count,
+                   cuda::OpSession *session) {
+    const heed_problem &p = probs.plan.problem;
+    const heed_tensor &out = probs.out;
+    const bool no_queries = needs_no_kernel(p, probs.plan.views);
+    const auto stride = [&](int axis) {
+        return static_cast<uint64_t>(probs.probs.stride[axis] * dtype_bytes(out.dtype));
+    };
     cuda::AttentionProbsArguments arguments;
     arguments.q = call.q;
     arguments.k = call.k;
@@ -49,7 +53,7 @@ heed_status launch(const heed_plan &plan, const KernelCall &call, int32_t first,
     arguments.visible_begin = call.visible_begin;
     arguments.visible_end = call.visible_end;
     arguments.position_offset = call.position_offset;
-    arguments.mode = mode;
+    arguments.mode = probs.mode;
     arguments.as_f32 = out.dtype == HEED_F32;
     set_values(LogitValues(p), &arguments);
     arguments.device_status = call.device_status;
@@ -63,8 +67,13 @@ heed_status launch(const heed_plan &plan, const KernelCall &call, int32_t first,
 
 }  // namespace
 
-heed_status probs_on_cuda(const heed_plan &plan, const heed_args &args, heed_probs_mode mode, const heed_tensor &out,
-                          const View &probs) {
+heed_status CudaBackend::add_probs_workspace(const heed_plan &plan, const heed_args &args, MemoryRanges *ranges) const {
+    return add_workspace(plan, args, ranges);
+}
+
+heed_status CudaBackend::attention_probs(const ProbsCall &probs) const {
+    const heed_plan &plan = probs.plan;
+    const heed_args &args = probs.args;
     const heed_problem &p = plan.problem;
     heed_status status = check_size(p);
     if (!status) status = check_sequences(plan, args);
@@ -74,11 +83,11 @@ heed_status probs_on_cuda(const heed_plan &plan, const heed_args &args, heed_pro
     if (!status) status = session.open(execution, Op::attention_probs, p.dtype, p.kv_dtype);
     if (status) return status;
     if (!needs_no_kernel(p, plan.views)) status = put_sequences(plan, args, &session.launches());
-    const KernelCall call = make_call(plan, args);
+    const KernelCall call = make_cuda_call(plan, args);
     const auto most = static_cast<int32_t>(std::min<int64_t>(max_rows / (int64_t{p.num_heads} * p.max_q_len), p.batch));
     for (int64_t first = 0; first < p.batch && !status; first += most) {
         const auto count = static_cast<int32_t>(std::min<int64_t>(p.batch - first, most));
-        status = launch(plan, call, static_cast<int32_t>(first), count, mode, out, probs, &session);
+        status = launch(probs, call, static_cast<int32_t>(first), count, &session);
     }
     return status;
 }

@@ -4,34 +4,29 @@
 #include <new>
 
 #include "ranges.h"
-#include "scratch.h"
 
 namespace heed {
 namespace {
 
 constexpr const char *name = "heed_layer_backward";
 
-// Behind the forward's part of the workspace on CUDA, else of the heap.
+// What the steps of every gradient launch.
+constexpr std::initializer_list<Op> gradient_ops = {
+    Op::add,       Op::clip_gradient,     Op::column_sums, Op::copy_rows, Op::layer_norm_gradient,
+    Op::transpose, Op::attention_backward};
+
 heed_status take_gradients(Backward *b, HeapArray<char> *heap) {
     const heed_layer &layer = b->f.layer;
-    const heed_execution &execution = b->run.execution;
     const auto attention_bytes = static_cast<int64_t>(heed_attention_backward_workspace_bytes(b->f.plan.get()));
     const auto lay_out = [&](void *base) {
         return lay_out_gradients(layer, b->f.sizes, wants_of(*b), attention_bytes, base, &b->m);
     };
-    const int64_t bytes = lay_out(nullptr);
-    if (b->f.on_cuda()) {
-        if (bytes > b->f.gradient_bytes) {
-            return fail(HEED_INTERNAL, "%s: the layer's workspace is too small for its own largest call", name);
-        }
-        lay_out(static_cast<char *>(execution.workspace) + layer.workspace_bytes + b->f.sizes.combined);
-        return HEED_OK;
-    }
-    const heed_status status = heap->allocate(name, bytes + scratch_alignment);
-    if (status) return status;
-    const auto rest = reinterpret_cast<uintptr_t>(heap->data()) % static_cast<uintptr_t>(scratch_alignment);
-    lay_out(heap->data() + scratch_alignment - rest);
-    return HEED_OK;
+    const int64_t forward_bytes = static_cast<int64_t>(layer.workspace_bytes) + b->f.sizes.combined;
+    char *base = nullptr;
+    const heed_status status = b->f.backend().take_temporary(
+        {name, b->run.execution, forward_bytes, b->f.gradient_bytes}, lay_out(nullptr), heap, &base);
+    if (!status) lay_out(base);
+    return status;
 }
 
 heed_status backward(const heed_layer &layer, const heed_layer_args &a, const heed_layer_gradients &g) {
@@ -41,12 +36,12 @@ heed_status backward(const heed_layer &layer, const heed_layer_args &a, const he
     heed_status status = check_sizes(f);
     if (status || a.batch == 0 || a.q_len == 0) return status;
     status = check_workspace(layer.backward_workspace_bytes, a.execution);
-    if (!status) status = check_gradient_rows(layer);
+    if (!status) status = f.backend().check_launches(gradient_ops, layer.config.dtype);
     if (status) return status;
     cuda::ScopedContext context;
     HeapArray<char> lists, gradients;
     LayerRun run = {name, layer, a.execution, {}};
-    status = enter_context(layer, a.execution, &context);
+    status = f.backend().enter_call(layer.device, a.execution, &context);
     if (!status) status = take_lists(layer, name, {a.batch, a.q_len, 0, 0}, &lists, &run.memory);
     if (status) return status;
     const auto lay_out = [&](const LayerSizes &sizes) {

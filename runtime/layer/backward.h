@@ -4,7 +4,7 @@
 
 #include "layer/forward.h"
 #include "layer/gradient_memory.h"
-#include "ops/linear_backward.h"
+#include "ops/steps.h"
 
 namespace heed {
 
@@ -26,15 +26,12 @@ struct Backward {
 
     const heed_layer_config &config() const { return f.config(); }
     bool cross() const { return config().cross; }
-    GradientRun gradient_run() const { return {run.name, config().dtype, run.execution, m.scratch}; }
+    StepRun step_run() const { return {run.name, config().dtype, run.execution, m.scratch}; }
     int64_t rows() const { return int64_t{f.a.batch} * f.a.q_len; }
     int64_t key_rows() const { return int64_t{f.a.batch} * f.sizes.new_tokens; }
 };
 
 // ---- backward_checks.cpp
-
-// What every gradient needs on CUDA has a row.
-heed_status check_gradient_rows(const heed_layer &layer);
 
 // The gradient tensors, and what layers have no gradients of; on CUDA the workspace, with the memory of dbias.
 heed_status check_gradients(Backward *b);
@@ -45,13 +42,6 @@ GradientWants wants_of(const Backward &b);
 
 // x, memory and dy with zeros for what q_lens, kv_lens and key_padding hide: it may be NaN.
 heed_status take_sources(Backward *b);
-
-// [rows, columns], packed.
-heed_status copy_matrix(const Backward &b, const void *from, int64_t rows, int64_t columns, void *to);
-
-// Rows of `columns` elements into columns [at, at + columns) of `to`, whose rows have `width`.
-heed_status copy_columns(const Backward &b, const void *from, int64_t rows, int64_t columns, char *to, int64_t at,
-                         int64_t width);
 
 // ---- backward_attention.cpp
 
@@ -76,20 +66,5 @@ heed_status source_gradients(Backward *b, ProjectedSource *source);
 
 // Everything into the caller's tensors.
 heed_status add_gradients(Backward *b);
-
-// ---- backward_norm.cpp
-
-// Layer norm of x [rows, length]: dy becomes dx; dweight and dbias [length] are written. products [rows, length]: CUDA.
-struct NormGradient {
-    const void *x;
-    void *dy;
-    int64_t rows;
-    int32_t length;
-    const float *weight;
-    float epsilon;
-    NormMemory sums;
-    float *products;
-};
-heed_status norm_gradients(const GradientRun &run, const NormGradient &n);
 
 }  // namespace heed

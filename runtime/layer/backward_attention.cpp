@@ -20,10 +20,10 @@ heed_status recompute(Backward *b) {
     heed_status status = fill_scores(&b->f, m);
     if (!status) status = project_inputs(b->f, b->run, b->x.data, b->memory.data);
     if (!status && (c.qk_norm != HEED_QK_NORM_NONE || c.clip_qkv > 0)) {
-        status = copy_matrix(*b, m.q, b->rows(), int64_t{c.num_heads} * c.head_dim, b->m.q_projected);
-        if (!status) {
-            status = copy_matrix(*b, m.k, b->key_rows(), int64_t{c.num_kv_heads} * c.head_dim, b->m.k_projected);
-        }
+        const int64_t q = int64_t{c.num_heads} * c.head_dim, k = int64_t{c.num_kv_heads} * c.head_dim;
+        const StepRun run = b->step_run();
+        status = run.backend().copy_rows(run, {m.q, q, b->m.q_projected, q, b->rows(), q});
+        if (!status) status = run.backend().copy_rows(run, {m.k, k, b->m.k_projected, k, b->key_rows(), k});
     }
     if (!status) status = shape_heads(b->f, b->run);
     const heed_args args = args_with_lse(*b);
@@ -33,10 +33,12 @@ heed_status recompute(Backward *b) {
 heed_status output_gradients(Backward *b) {
     const heed_layer_config &c = b->config();
     const LinearRows size = {b->rows(), c.num_heads * c.head_dim_v, c.dim_out};
-    const GradientRun run = b->gradient_run();
-    const heed_status status = linear_input_gradient(run, size, b->dy, unpacked(b->f.layer.out), b->m.dattention);
+    const StepRun run = b->step_run();
+    const Backend &backend = run.backend();
+    const heed_status status =
+        backend.input_gradient(run, size, b->dy, backend.unpacked(b->f.layer.out), b->m.dattention);
     if (status || b->g.dweights.wo.data == nullptr) return status;
-    return linear_weight_gradient(run, size, b->dy, b->run.memory.attention, b->m.dwo);
+    return backend.weight_gradient(run, size, b->dy, b->run.memory.attention, b->m.dwo);
 }
 
 heed_status attention_gradients(Backward *b) {

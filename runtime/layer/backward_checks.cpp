@@ -2,7 +2,6 @@
 #include <cinttypes>
 
 #include "layer/backward.h"
-#include "ops/op_rows.h"
 #include "ranges.h"
 #include "scratch.h"
 
@@ -100,13 +99,12 @@ heed_status check_dbias(Backward *b, MemoryRanges *ranges) {
     return status ? status : ranges->add("dbias", dbias, a.bias.dtype, b->dbias.span, Access::write);
 }
 
-// On CUDA the gradients' memory is of the workspace.
+// The gradients' memory, as far as it is of the workspace.
 heed_status find_workspace(Backward *b) {
     const heed_layer &layer = b->f.layer;
     const heed_execution &execution = b->f.a.execution;
-    if (!layer.device.is_cuda()) return HEED_OK;
     int64_t needed = 0;
-    b->f.gradient_bytes += round_up(wants_of(*b).dbias_bytes, scratch_alignment);
+    b->f.gradient_bytes += b->f.backend().workspace_share(round_up(wants_of(*b).dbias_bytes, scratch_alignment));
     const int64_t more = b->f.gradient_bytes + b->f.sizes.combined;
     if (checked_add(static_cast<int64_t>(layer.workspace_bytes), more, &needed) &&
         static_cast<uint64_t>(needed) <= execution.workspace_bytes) {
@@ -130,17 +128,6 @@ GradientWants wants_of(const Backward &b) {
     wants.projections = w.wqkv.data != nullptr || w.wq.data != nullptr || w.wk.data != nullptr || w.wv.data != nullptr;
     wants.dbias_bytes = b.dbias.span * dtype_bytes(b.f.a.bias.dtype);
     return wants;
-}
-
-heed_status check_gradient_rows(const heed_layer &layer) {
-    const heed_dtype dtype = layer.config.dtype;
-    heed_status status = HEED_OK;
-    for (const Op op : {Op::add, Op::clip_gradient, Op::column_sums, Op::copy_rows, Op::layer_norm_gradient,
-                        Op::transpose, Op::attention_backward}) {
-        const OpKernel *row = nullptr;
-        if (!status && layer.device.is_cuda()) status = find_cuda_op_row(op, dtype, dtype, &row);
-    }
-    return status;
 }
 
 heed_status check_gradients(Backward *b) {

@@ -8,7 +8,6 @@
 
 #include "cuda/contexts.h"
 #include "layer/layer.h"
-#include "ops/op_rows.h"
 #include "ranges.h"
 
 namespace {
@@ -55,7 +54,7 @@ heed_kv_view heed_cache::view() const {
 heed_status heed_cache::copy(const heed_kv_range &range) const {
     const heed_kv_view memory = view();
     heed_execution execution = {};
-    execution.device = device.is_cuda() ? HEED_CUDA : HEED_CPU;
+    execution.device = device.kind;
     execution.stream = stream;
     return heed_kv_copy(&memory, &range, 1, &execution);
 }
@@ -151,7 +150,8 @@ heed_status allocate(heed_cache *cache) {
     heed_status status = HEED_OK;
     const auto take = [&](int64_t head_dim, int64_t element_bytes, OwnedMemory *memory) {
         if (status) return;
-        status = memory->allocate("heed_cache_create", cache->device, elements(*cache, head_dim) * element_bytes);
+        const int64_t bytes = elements(*cache, head_dim) * element_bytes;
+        status = cache->device.backend().allocate("heed_cache_create", cache->device, bytes, memory);
     };
     take(cache->head_dim, dtype_bytes(cache->dtype), &cache->k);
     take(cache->head_dim_v, dtype_bytes(cache->dtype), &cache->v);
@@ -173,20 +173,19 @@ heed_status allocate(heed_cache *cache) {
 }
 
 // The row that appends to the cache.
-heed_status check_append_row(const heed_layer_config &layer, heed_dtype dtype) {
+heed_status check_append_row(const heed_layer &layer, heed_dtype dtype) {
+    const Backend &backend = layer.device.backend();
+    if (dtype != HEED_I8) return backend.check_launches({Op::rope}, dtype);
     const OpKernel *row = nullptr;
-    if (dtype == HEED_I8) {
-        return (layer.device == HEED_CUDA ? find_cuda_op_row : find_op_row)(Op::kv_append, layer.dtype, HEED_I8, &row);
-    }
-    return layer.device == HEED_CUDA ? find_cuda_op_row(Op::rope, dtype, dtype, &row) : HEED_OK;
+    return backend.find_kernel(Op::kv_append, layer.config.dtype, HEED_I8, &row);
 }
 
 heed_status create_cache(const heed_layer &layer, const heed_cache_config &config, heed_cache **result) {
     const heed_layer_config &c = layer.config;
     heed_status status = check_config(c, config);
-    if (!status) status = check_append_row(c, config.dtype);
+    if (!status) status = check_append_row(layer, config.dtype);
     cuda::ScopedContext context;
-    if (!status) status = layer.device.enter(&context);
+    if (!status) status = layer.device.backend().enter(layer.device, &context);
     if (status) return status;
     auto cache = std::make_unique<heed_cache>();
     cache->device = layer.device;
@@ -208,8 +207,6 @@ heed_status create_cache(const heed_layer &layer, const heed_cache_config &confi
     return status;
 }
 
-const char *name_of(const LayerDevice &device) { return device.is_cuda() ? "CUDA" : "the CPU"; }
-
 heed_status check_sequence(const heed_cache &cache, const char *name, int32_t sequence) {
     return check_int(name, sequence, 0, cache.batch - 1);
 }
@@ -225,7 +222,7 @@ heed_status fork(heed_cache *cache, int32_t from, int32_t to) {
         }
     } else {
         cuda::ScopedContext context;
-        heed_status status = cache->device.enter(&context);
+        heed_status status = cache->device.backend().enter(cache->device, &context);
         if (!status && len > 0) status = cache->copy({from, to, 0, len});
         if (status) return status;
     }
@@ -237,9 +234,9 @@ heed_status fork(heed_cache *cache, int32_t from, int32_t to) {
 
 heed_status check_cache_of(const heed_layer &layer, const heed_cache &cache) {
     const heed_layer_config &c = layer.config;
-    if (cache.device.driver != layer.device.driver) {
-        return fail(HEED_INVALID_ARGUMENT, "cache is of layers on %s; this layer is on %s", name_of(cache.device),
-                    name_of(layer.device));
+    if (cache.device.kind != layer.device.kind) {
+        return fail(HEED_INVALID_ARGUMENT, "cache is of layers on %s; this layer is on %s",
+                    cache.device.backend().name(), layer.device.backend().name());
     }
     if (cache.device.context_id != layer.device.context_id) {
         return fail(HEED_INVALID_ARGUMENT, "cache is of layers of another CUDA context; it must be of this layer's");

@@ -5,10 +5,8 @@
 #include <vector>
 
 #include "cuda/contexts.h"
-#include "cuda/linear_launches.h"
 #include "layer/gradient_memory.h"
 #include "layer/layer.h"
-#include "ops/op_rows.h"
 #include "ranges.h"
 #include "weight_element.h"
 
@@ -74,28 +72,22 @@ const char *bytes_at(const heed_tensor &tensor, heed_dtype dtype, int64_t elemen
     return tensor.data == nullptr ? nullptr : static_cast<const char *>(tensor.data) + element * dtype_bytes(dtype);
 }
 
-heed_status pack(const heed_layer &layer, int32_t dim_in, int32_t dim_out, const WeightSource &weight, const void *bias,
-                 heed_linear_weights *packed) {
-    const heed_dtype dtype = layer.config.dtype;
-    if (layer.device.is_cuda()) {
-        return cuda::upload_linear(create_name, *layer.device.driver, dtype, dim_in, dim_out, weight, bias, packed);
-    }
-    return pack_linear(create_name, dtype, dim_in, dim_out, weight, bias, packed);
-}
-
 // One projection from the given heads: weights and bias from element `column` * dim_in (or `column`) on.
 heed_status pack_projection(const heed_layer &layer, const heed_tensor &weight, const heed_tensor &bias, int64_t column,
                             int32_t dim_in, int32_t heads, int32_t head_dim, heed_linear_weights *packed) {
     const heed_dtype dtype = layer.config.dtype;
     const void *data = bytes_at(weight, dtype, column * dim_in);
     const WeightSource source = projection_source(layer.config, data, dim_in, heads, head_dim);
-    return pack(layer, dim_in, heads * head_dim, source, bytes_at(bias, dtype, column), packed);
+    return layer.device.backend().pack(
+        create_name, layer.device, {dtype, dim_in, heads * head_dim, source, bytes_at(bias, dtype, column)}, packed);
 }
 
 // y[o] = sum over (h, e) of heads[h, e] * wo: [dim_out, H*E], or [H, dim_out, E].
 heed_status pack_output(const heed_layer_weights &w, heed_layer *layer) {
     const heed_layer_config &c = layer->config;
-    return pack(*layer, c.num_heads * c.head_dim_v, c.dim_out, output_source(c, w.wo.data), w.bo.data, &layer->out);
+    const LinearSource source = {c.dtype, c.num_heads * c.head_dim_v, c.dim_out, output_source(c, w.wo.data),
+                                 w.bo.data};
+    return layer->device.backend().pack(create_name, layer->device, source, &layer->out);
 }
 
 heed_status check_projections(const heed_layer_config &c, const heed_layer_weights &w, const Widths &n) {
@@ -160,7 +152,9 @@ heed_status pack_projections(const heed_layer_weights &w, const Widths &n, heed_
 
 heed_status keep_floats(const std::vector<float> &values, const LayerDevice &device, LayerFloats *floats) {
     floats->size = static_cast<int64_t>(values.size());
-    return floats->memory.assign(create_name, device, values.data(), floats->size * int64_t{sizeof(float)});
+    const int64_t bytes = floats->size * int64_t{sizeof(float)};
+    const heed_status status = device.backend().allocate(create_name, device, bytes, &floats->memory);
+    return status ? status : device.backend().fill(values.data(), bytes, &floats->memory);
 }
 
 heed_status take_floats(const char *name, const heed_tensor &tensor, heed_dtype dtype, int64_t outer, int64_t inner,
@@ -169,12 +163,6 @@ heed_status take_floats(const char *name, const heed_tensor &tensor, heed_dtype 
     std::vector<float> values(static_cast<size_t>(outer * inner));
     load_elements(tensor.data, dtype, outer * inner, values.data());
     return keep_floats(values, device, floats);
-}
-
-// The row that serves the operation on the layer's device.
-heed_status find_row(const heed_layer &layer, Op op, const OpKernel **row) {
-    const heed_dtype dtype = layer.config.dtype;
-    return (layer.device.is_cuda() ? find_cuda_op_row : find_op_row)(op, dtype, dtype, row);
 }
 
 heed_status take_norms(const heed_layer_weights &w, const Widths &n, heed_layer *layer) {
@@ -200,7 +188,7 @@ heed_status take_norms(const heed_layer_weights &w, const Widths &n, heed_layer 
     if (!status) status = take_floats("k_norm_weight", w.k_norm_weight, c.dtype, 1, k, device, &layer->k_norm_weight);
     if (!status) status = take_bias("q_norm_bias", w.q_norm_bias, q, &layer->q_norm_bias);
     if (!status) status = take_bias("k_norm_bias", w.k_norm_bias, k, &layer->k_norm_bias);
-    return status ? status : find_row(*layer, Op::layer_norm, &layer->norm);
+    return status ? status : device.backend().find_kernel(Op::layer_norm, c.dtype, c.dtype, &layer->norm);
 }
 
 heed_status take_tables(const heed_layer_weights &w, heed_layer *layer) {
@@ -212,7 +200,7 @@ heed_status take_tables(const heed_layer_weights &w, heed_layer *layer) {
         const int64_t rows = c.max_position, pairs = c.rotary_dim / 2;
         status = take_floats("rope_cos", w.rope_cos, HEED_F32, rows, pairs, device, &layer->rope_cos);
         if (!status) status = take_floats("rope_sin", w.rope_sin, HEED_F32, rows, pairs, device, &layer->rope_sin);
-        if (!status) status = find_row(*layer, Op::rope, &row);
+        if (!status) status = device.backend().find_kernel(Op::rope, c.dtype, c.dtype, &row);
     } else {
         status = check_unused("rope_cos", w.rope_cos, "rotary_dim 0");
         if (!status) status = check_unused("rope_sin", w.rope_sin, "rotary_dim 0");
@@ -223,8 +211,7 @@ heed_status take_tables(const heed_layer_weights &w, heed_layer *layer) {
     if (!status && w.sink.data != nullptr) {
         status = take_floats("sink", w.sink, HEED_F32, 1, c.num_heads, device, &layer->sink);
     }
-    if (!status && device.is_cuda() && c.clip_qkv > 0) status = find_row(*layer, Op::clip, &row);
-    return status;
+    return status || c.clip_qkv <= 0 ? status : device.backend().check_launches({Op::clip}, c.dtype);
 }
 
 // Checks the weights against the config and packs them.
@@ -238,26 +225,12 @@ heed_status take_weights(const heed_layer_weights &w, heed_layer *layer) {
     return status ? status : pack_projections(w, widths, layer);
 }
 
-// The context that is current on this thread becomes the layer's.
-heed_status enter_device(const heed_layer_config &config, cuda::ScopedContext *context, LayerDevice *device) {
-    if (config.device == HEED_CPU) return HEED_OK;
-    const OpKernel *row = nullptr;
-    if (const heed_status status = find_cuda_op_row(Op::linear, config.dtype, config.dtype, &row)) return status;
-    const char *reason = nullptr;
-    device->driver = cuda::find_driver(&reason);
-    if (device->driver == nullptr) return fail(HEED_NO_DEVICE, "device is HEED_CUDA; %s", reason);
-    const heed_status status = context->enter(*device->driver, nullptr);
-    device->context = context->handle();
-    device->context_id = context->id();
-    device->capability = context->capability();
-    return status;
-}
-
 heed_status create_layer(const heed_layer_config &config, const heed_layer_weights &weights, heed_layer **result) {
     auto layer = std::make_unique<heed_layer>();
     cuda::ScopedContext context;
     heed_status status = resolve_config(config, &layer->config);
-    if (!status) status = enter_device(layer->config, &context, &layer->device);
+    layer->device.kind = layer->config.device;
+    if (!status) status = layer->device.backend().open(layer->config.dtype, &context, &layer->device);
     if (!status) status = take_weights(weights, layer.get());
     if (!status) status = largest_workspace(*layer, &layer->workspace_bytes);
     if (!status) status = largest_backward_workspace(*layer, &layer->backward_workspace_bytes);

@@ -1,10 +1,8 @@
 // heed_layer_forward.
 #include "layer/forward.h"
 
-#include <cstring>
 #include <new>
 
-#include "cuda/layer_launches.h"
 #include "layer/cache.h"
 #include "layer/steps.h"
 #include "ranges.h"
@@ -21,12 +19,7 @@ heed_status clear_padding(const Forward &f, const int32_t *q_lens) {
         const int64_t bytes = dtype_bytes(tensor.dtype);
         char *const begin = static_cast<char *>(tensor.data) + first * bytes;
         if (status || count == 0) return;
-        if (f.on_cuda()) {
-            status = cuda::launch_clear(*f.layer.device.driver, static_cast<cuda::Stream>(a.execution.stream), begin,
-                                        count * bytes);
-        } else {
-            std::memset(begin, 0, static_cast<size_t>(count * bytes));
-        }
+        status = f.backend().clear(a.execution, begin, count * bytes);
     };
     for (int32_t b = 0; a.q_lens != nullptr && b < a.batch; b++) {
         const int64_t valid = q_lens[b], rest = a.q_len - valid;
@@ -89,7 +82,7 @@ heed_status forward(const heed_layer &layer, const heed_layer_args &a) {
     cuda::ScopedContext context;
     HeapArray<char> lists;
     LayerRun run = {"heed_layer_forward", layer, a.execution, {}};
-    status = enter_context(layer, a.execution, &context);
+    status = f.backend().enter_call(layer.device, a.execution, &context);
     if (!status) status = take_lists(layer, run.name, {a.batch, a.q_len, 0, 0}, &lists, &run.memory);
     if (status) return status;
     const auto lay_out = [&](const LayerSizes &sizes) {

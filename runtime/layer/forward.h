@@ -14,14 +14,14 @@ struct Forward {
     const heed_layer_args &a;
     int32_t longest = 0;  // keys of the longest sequence, which masks, biases and probabilities are shaped by
     LayerSizes sizes = {};
-    HeapArray<uint8_t> combined = {};  // CPU: mask and key padding, where there is a bias too
+    HeapArray<uint8_t> combined = {};  // mask and key padding, where the workspace has no part for them
     heed_tensor mask = {}, bias = {};
     std::shared_ptr<const heed_plan> plan = nullptr;
     bool wants_lse = false;      // for gradients
     int64_t gradient_bytes = 0;  // CUDA: of a backward call's workspace behind the forward's
 
     const heed_layer_config &config() const { return layer.config; }
-    bool on_cuda() const { return layer.device.is_cuda(); }
+    const Backend &backend() const { return layer.device.backend(); }
     bool combines_masks() const {
         return a.mask.data != nullptr && a.key_padding.data != nullptr && a.bias.data != nullptr;
     }
@@ -43,9 +43,6 @@ heed_status read_lens(const char *name, const int32_t *lens, int32_t batch, int3
 // Device and threads.
 heed_status check_run(const heed_layer &layer, const heed_execution &execution);
 heed_status check_workspace(size_t needed, const heed_execution &execution);
-
-// On CUDA the execution's context, which must be the layer's, is current while `context` lives.
-heed_status enter_context(const heed_layer &layer, const heed_execution &execution, cuda::ScopedContext *context);
 
 // The part of the workspace that the layer may write, with what a call of these sizes needs beyond it.
 heed_status add_workspace(const heed_layer &layer, const heed_execution &execution, int64_t more, MemoryRanges *ranges);

@@ -52,7 +52,7 @@ heed_status find_combined(Forward *f) {
         !checked_add(f->sizes.combined, scratch_alignment - 1, &f->sizes.combined)) {
         f->sizes.combined = INT64_MAX;
     }
-    f->sizes.combined = f->sizes.combined / scratch_alignment * scratch_alignment;
+    f->sizes.combined = f->backend().workspace_share(f->sizes.combined / scratch_alignment * scratch_alignment);
     if (checked_add(f->sizes.combined, static_cast<int64_t>(f->layer.workspace_bytes), &needed) && needed <= given) {
         return HEED_OK;
     }
@@ -112,14 +112,6 @@ heed_status add_workspace(const heed_layer &layer, const heed_execution &executi
     return ranges->add("workspace", execution.workspace, bytes, 1, Access::write);
 }
 
-heed_status enter_context(const heed_layer &layer, const heed_execution &execution, cuda::ScopedContext *context) {
-    if (!layer.device.is_cuda()) return HEED_OK;
-    const auto stream = static_cast<cuda::Stream>(execution.stream);
-    if (const heed_status status = context->enter(*layer.device.driver, stream)) return status;
-    if (context->id() == layer.device.context_id) return HEED_OK;
-    return fail(HEED_INVALID_ARGUMENT, "execution.stream is of another CUDA context; it must be of the layer's");
-}
-
 heed_status check_run(const heed_layer &layer, const heed_execution &execution) {
     const heed_status status = check_execution(&execution);
     if (status) return status;
@@ -175,7 +167,7 @@ heed_status resolve_sizes(Forward *f, const LayerMemory &m) {
     f->longest = a.cache != nullptr ? last : c.cross ? a.memory_len : a.q_len;
     const int32_t new_tokens = !c.cross ? a.q_len : a.cache == nullptr ? a.memory_len : 0;
     f->sizes = {a.batch, a.q_len, f->longest, new_tokens};
-    return f->on_cuda() && f->combines_masks() ? find_combined(f) : HEED_OK;
+    return f->combines_masks() ? find_combined(f) : HEED_OK;
 }
 
 heed_status check_tensors(const Forward &f) {

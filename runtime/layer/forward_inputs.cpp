@@ -1,10 +1,9 @@
 // What a forward call hands to attention: its problem, lengths, positions, masks and biases.
 #include <algorithm>
-#include <limits>
 
-#include "cuda/layer_launches.h"
 #include "layer/cache.h"
 #include "layer/forward.h"
+#include "ops/steps.h"
 #include "view.h"
 
 namespace heed {
@@ -55,39 +54,11 @@ void set_scores(const Forward &f, heed_problem *p) {
     }
 }
 
-// The padding's byte as "hides".
-bool hides(const Forward &f, uint8_t byte) { return (byte != 0) == f.config().mask_true_hides; }
-
-// mask and key padding, for every sequence and key, and for heads and queries as the mask has them.
-heed_status combine_masks(Forward *f) {
+// The mask that joins mask and key padding, or the padding alone as a bias.
+heed_status pad_keys(Forward *f, const LayerMemory &m) {
     const heed_layer_args &a = f->a;
     const heed_layer_config &c = f->config();
-    const auto *const padding = static_cast<const uint8_t *>(a.key_padding.data);
-    const int64_t keys = f->longest;
-    const int64_t heads = f->combined_heads(), rows = f->combined_rows(), lines = a.batch * heads * rows;
-    const Shape shape = {{a.batch, c.num_heads, a.q_len, keys}};
-    View view;
-    heed_status status = make_broadcast_view("mask", shape, a.mask_shape, a.mask_layout, &view);
-    if (!status) status = f->combined.allocate("heed_layer_forward", lines * keys);
-    if (status) return status;
-    const auto *const mask = static_cast<const uint8_t *>(a.mask.data);
-    for (int64_t line = 0; line < lines; line++) {
-        const int64_t i = line % rows, h = line / rows % heads, b = line / rows / heads;
-        for (int64_t j = 0; j < keys; j++) {
-            const int64_t at = b * view.stride[0] + h * view.stride[1] + i * view.stride[2] + j * view.stride[3];
-            const bool hidden = hides(*f, mask[at]) || hides(*f, padding[b * keys + j]);
-            f->combined[line * keys + j] = hidden == c.mask_true_hides;
-        }
-    }
-    f->mask = {f->combined.data(), lines * keys, HEED_U8};
-    return HEED_OK;
-}
-
-// The same on the device, or the padding alone as a bias.
-heed_status launch_padding(Forward *f, const LayerMemory &m) {
-    const heed_layer_args &a = f->a;
-    const heed_layer_config &c = f->config();
-    cuda::KeyPadding padding = {};
+    KeyPadding padding = {};
     padding.padding = a.key_padding.data;
     padding.heads = padding.rows = 1;
     padding.keys = f->longest;
@@ -97,17 +68,20 @@ heed_status launch_padding(Forward *f, const LayerMemory &m) {
         padding.as_bias = true;
         padding.out = m.padding;
         f->bias = {m.padding, int64_t{a.batch} * f->longest, HEED_F32};
-        return cuda::launch_key_padding(a.execution, padding);
+        return f->backend().key_padding(a.execution, padding);
     }
-    const Shape shape = {{a.batch, c.num_heads, a.q_len, f->longest}};
     padding.mask = a.mask.data;
     padding.heads = f->combined_heads();
     padding.rows = f->combined_rows();
     padding.lines *= int64_t{padding.heads} * padding.rows;
-    padding.out = m.combined;
-    f->mask = {m.combined, padding.lines * f->longest, HEED_U8};
-    const heed_status status = make_broadcast_view("mask", shape, a.mask_shape, a.mask_layout, &padding.view);
-    return status ? status : cuda::launch_key_padding(a.execution, padding);
+    const int64_t elements = padding.lines * f->longest;
+    const Shape shape = {{a.batch, c.num_heads, a.q_len, f->longest}};
+    heed_status status = make_broadcast_view("mask", shape, a.mask_shape, a.mask_layout, &padding.view);
+    if (!status && f->sizes.combined < elements) status = f->combined.allocate("heed_layer_forward", elements);
+    if (status) return status;
+    padding.out = f->sizes.combined < elements ? f->combined.data() : m.combined;
+    f->mask = {padding.out, elements, HEED_U8};
+    return f->backend().key_padding(a.execution, padding);
 }
 
 }  // namespace
@@ -161,15 +135,7 @@ heed_status fill_scores(Forward *f, const LayerMemory &m) {
         f->mask = a.key_padding;
         return HEED_OK;
     }
-    if (f->on_cuda()) return launch_padding(f, m);
-    if (a.bias.data != nullptr) return combine_masks(f);
-    const auto *const padding = static_cast<const uint8_t *>(a.key_padding.data);
-    const int64_t width = int64_t{a.batch} * f->longest;
-    for (int64_t i = 0; i < width; i++) {
-        m.padding[i] = hides(*f, padding[i]) ? -std::numeric_limits<float>::infinity() : 0;
-    }
-    f->bias = {m.padding, width, HEED_F32};
-    return HEED_OK;
+    return pad_keys(f, m);
 }
 
 heed_args attention_args(const Forward &f, const LayerMemory &m) {

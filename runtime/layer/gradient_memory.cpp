@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "cuda/backward.h"
-#include "cuda/gradient_launches.h"
 #include "layer/parts.h"
 #include "status.h"
 
@@ -27,17 +25,18 @@ void take_source(const LinearRows &r, int64_t element, bool dx, bool dweight, Pa
     parts->take({dweight ? r.dim_out : 0, r.dim_in, element}, &m->dweight);
 }
 
-// What the launches need beside the tensors, whose sizes fit.
+// What the steps need beside the tensors, whose sizes fit.
 void take_scratch(const heed_layer &layer, const LayerSizes &sizes, int64_t element, Parts *parts, GradientMemory *m) {
     const heed_layer_config &c = layer.config;
     const LinearRows of_x = rows_of_x(c, sizes), of_memory = rows_of_memory(c, sizes);
     const LinearRows of_out = {of_x.rows, c.num_heads * c.head_dim_v, c.dim_out};
     int64_t bytes = 0, products = 0;
+    const Backend &backend = layer.device.backend();
     const auto needs_sums = [&](int64_t rows, int64_t columns) {
-        bytes = std::max(bytes, Parts::product({cuda::column_sums_scratch(rows, columns), sizeof(float)}));
+        bytes = std::max(bytes, Parts::product({backend.column_sums_scratch(rows, columns), sizeof(float)}));
     };
     for (const LinearRows &r : {of_x, of_memory, of_out}) {
-        bytes = std::max(bytes, Parts::product({cuda::linear_gradient_scratch(r), element}));
+        bytes = std::max(bytes, Parts::product({backend.linear_gradient_scratch(r), element}));
         needs_sums(r.rows, r.dim_out);
     }
     const int64_t lengths[] = {layer.q_norm_weight.size, layer.k_norm_weight.size};
@@ -45,7 +44,7 @@ void take_scratch(const heed_layer &layer, const LayerSizes &sizes, int64_t elem
                                 int64_t{sizes.batch} * sizes.new_tokens * c.num_kv_heads * c.head_dim};
     for (int n = 0; n < 2; n++) {
         if (lengths[n] == 0) continue;
-        products = std::max(products, elements[n]);
+        products = std::max(products, backend.workspace_share(elements[n]));
         needs_sums(elements[n] / lengths[n], lengths[n]);
     }
     parts->take(products, &m->products);
@@ -79,22 +78,22 @@ int64_t lay_out_gradients(const heed_layer &layer, const LayerSizes &sizes, cons
     for (float **part : {&m->k_norm.dweight, &m->k_norm.dbias}) parts.take(layer.k_norm_weight.size, part);
     parts.take({std::max(of_x.dim_out, of_memory.dim_out), std::max(of_x.dim_in, of_memory.dim_in), element},
                &m->weight);
-    if (layer.device.is_cuda() && parts.total() < Parts::largest) take_scratch(layer, sizes, element, &parts, m);
+    if (parts.total() < Parts::largest) take_scratch(layer, sizes, element, &parts, m);
     parts.take(attention_bytes, &m->attention);
     return parts.total();
 }
 
 heed_status largest_backward_workspace(const heed_layer &layer, size_t *bytes) {
     const heed_layer_config &c = layer.config;
-    *bytes = layer.workspace_bytes;
-    if (!layer.device.is_cuda()) return HEED_OK;
+    const Backend &backend = layer.device.backend();
     const LayerSizes sizes = {c.max_batch, c.max_q_len, c.max_kv_len, c.cross ? c.max_kv_len : c.max_q_len};
     heed_problem largest;
     init_problem(c, &largest);
     GradientMemory memory = {};
-    const int64_t attention_bytes = most_backward_bytes_on_cuda(largest);
-    const int64_t total = lay_out_gradients(layer, sizes, {}, std::max<int64_t>(attention_bytes, 0), nullptr, &memory);
-    *bytes += static_cast<size_t>(total);
+    const int64_t attention_bytes = backend.most_backward_bytes(largest);
+    const int64_t total = backend.workspace_share(
+        lay_out_gradients(layer, sizes, {}, std::max<int64_t>(attention_bytes, 0), nullptr, &memory));
+    *bytes = layer.workspace_bytes + static_cast<size_t>(total);
     if (attention_bytes >= 0 && total < Parts::largest) return HEED_OK;
     return fail(HEED_UNSUPPORTED,
                 "max_batch is %d, max_q_len is %d, max_kv_len is %d: the workspace of heed_layer_backward is beyond "

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "layer/layer.h"
+#include "ops/steps.h"
 
 namespace heed {
 
@@ -10,10 +11,6 @@ namespace heed {
 // side, and its own.
 struct SourceMemory {
     char *copy, *dy, *dx, *dweight;
-};
-
-struct NormMemory {
-    float *dweight, *dbias;
 };
 
 struct GradientMemory {
@@ -26,7 +23,7 @@ struct GradientMemory {
     NormMemory q_norm, k_norm;
     char *weight;     // of the projections of a source, row-major, one behind the other
     float *products;  // CUDA: scratch of the gradients of norms
-    char *scratch;    // CUDA: GradientRun::scratch
+    char *scratch;    // StepRun::scratch
     char *attention;  // workspace of heed_attention_backward
 };
 

@@ -45,7 +45,7 @@ heed_status prepare(const heed_layer &layer, heed_cache *cache, int32_t batch, i
     const LayerSizes sizes = {batch, 0, memory_len, memory_len};
     cuda::ScopedContext context;
     HeapArray<char> lists;
-    heed_status status = enter_context(layer, execution, &context);
+    heed_status status = layer.device.backend().enter_call(layer.device, execution, &context);
     if (!status) status = take_lists(layer, run.name, sizes, &lists, &run.memory);
     if (status) return status;
     cache->stream = execution.stream;

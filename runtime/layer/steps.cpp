@@ -1,9 +1,8 @@
 #include "layer/steps.h"
 
-#include "cuda/layer_launches.h"
-#include "cuda/linear_launches.h"
 #include "layer/cache.h"
 #include "ops/rope_call.h"
+#include "ops/steps.h"
 
 namespace heed {
 namespace {
@@ -23,12 +22,6 @@ heed_rope_tables tables_of(const heed_layer &layer) {
     return tables;
 }
 
-bool on_cuda(const LayerRun &run) { return run.layer.device.is_cuda(); }
-
-heed_status multiply(const LayerRun &run, const LinearCall &call) {
-    return on_cuda(run) ? cuda::launch_linear(call) : run_linear(call, run.memory.linear);
-}
-
 }  // namespace
 
 heed_status project(const LayerRun &run, const void *x, int32_t batch, int32_t len, bool with_q, bool with_kv) {
@@ -46,18 +39,14 @@ heed_status project(const LayerRun &run, const void *x, int32_t batch, int32_t l
     }
     const View view = packed(batch, len, 1, with_q ? c.dim_in : c.dim_memory);
     const LinearCall call = {run.name, x, view, pieces, count, &run.execution};
-    heed_status status = multiply(run, call);
-    for (int32_t i = 0; on_cuda(run) && c.clip_qkv > 0 && i < count && !status; i++) {
-        status = cuda::launch_clip(run.execution, c.dtype, pieces[i].out, pieces[i].view.span, clip);
-    }
-    return status;
+    return run.backend().linear(call, run.memory.linear);
 }
 
 heed_status project_out(const LayerRun &run, int32_t batch, int32_t len, void *y) {
     const heed_layer_config &c = run.layer.config;
     const LinearPiece piece = {&run.layer.out, 0, y, packed(batch, len, 1, c.dim_out), no_clip};
     const View view = packed(batch, len, 1, int64_t{c.num_heads} * c.head_dim_v);
-    return multiply(run, {run.name, run.memory.attention, view, &piece, 1, &run.execution});
+    return run.backend().linear({run.name, run.memory.attention, view, &piece, 1, &run.execution}, run.memory.linear);
 }
 
 heed_status normalise(const LayerRun &run, bool is_q, int64_t tokens) {
@@ -67,33 +56,11 @@ heed_status normalise(const LayerRun &run, bool is_q, int64_t tokens) {
     const int32_t heads = is_q ? c.num_heads : c.num_kv_heads;
     const bool per_head = c.qk_norm == HEED_QK_NORM_HEAD;
     const int32_t length = per_head ? c.head_dim : heads * c.head_dim;
-    const int64_t rows = per_head ? tokens * heads : tokens, bytes = dtype_bytes(c.dtype);
     const LayerFloats &weight = is_q ? layer.q_norm_weight : layer.k_norm_weight;
     const LayerFloats &bias = is_q ? layer.q_norm_bias : layer.k_norm_bias;
-    char *const data = is_q ? run.memory.q : run.memory.k;
-    if (on_cuda(run)) {
-        return cuda::launch_norm(run.execution, c.dtype,
-                                 {data, rows, length, weight.data(), bias.data(), c.qk_norm_epsilon});
-    }
-    const int32_t share = tokens_per_block(length * bytes);
-    const auto block = [&](int64_t index, int32_t, char(&message)[512]) {
-        const int64_t first = index * share;
-        const auto count = static_cast<int32_t>(rows - first < share ? rows - first : share);
-        const auto vector = [&](const LayerFloats &values) {
-            return KernelBuffer{values.data(), HEED_F32, 1, {length}, {1}};
-        };
-        LayerNormArguments arguments;
-        arguments.x = {data + first * length * bytes, c.dtype, 2, {length, count}, {1, length}};
-        arguments.weight = vector(weight);
-        arguments.bias = vector(bias);
-        arguments.epsilon = c.qk_norm_epsilon;
-        arguments.mean = {run.memory.norm + 2 * first, HEED_F32, 1, {count}, {1}};
-        arguments.factor = {run.memory.norm + 2 * first + count, HEED_F32, 1, {count}, {1}};
-        arguments.out = arguments.x;
-        return call_op_kernel(*layer.norm, arguments, message);
-    };
-    const double moved = 2.0 * static_cast<double>(rows * length * bytes);
-    return run_op(run.name, &run.execution, op_threads(&run.execution, moved), (rows + share - 1) / share, block);
+    return run.backend().norm({run.name, c.dtype, run.execution},
+                              {is_q ? run.memory.q : run.memory.k, per_head ? tokens * heads : tokens, length,
+                               weight.data(), bias.data(), c.qk_norm_epsilon, layer.norm, run.memory.norm});
 }
 
 heed_status rotate(const LayerRun &run, void *x, int32_t num_heads, int32_t batch, int32_t len, float direction) {

@@ -11,6 +11,8 @@ struct LayerRun {
     const heed_layer &layer;
     const heed_execution &execution;
     LayerMemory memory;
+
+    const Backend &backend() const { return layer.device.backend(); }
 };
 
 // k and v of memory [batch, len, dim_memory] into the workspace; q too when `with_q` (self attention).

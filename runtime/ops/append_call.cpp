@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cinttypes>
 
-#include "ops/op_rows.h"
 #include "ops/op_run.h"
 #include "read_once.h"
 
@@ -181,10 +180,7 @@ heed_status check_append(const heed_kv_append_args &a, AppendCall *call) {
     if (!status) status = make_view("v_new", shape, a.v_new_layout, Access::read, &call->v_new);
     if (!status) status = check_memory(a, call);
     if (status) return status;
-    const int64_t token_bytes = int64_t{c.num_kv_heads} * (int64_t{c.head_dim} + c.head_dim_v) * dtype_bytes(a.dtype);
-    const bool on_cuda = a.execution.device == HEED_CUDA;
-    call->tokens_per_segment = on_cuda ? INT32_MAX : tokens_per_block(token_bytes);
-    if (call->cache.quantised && !on_cuda) status = find_op_row(Op::kv_append, a.dtype, HEED_I8, &call->quantise);
+    status = backend_of(a.execution.device).prepare_append(a, call);
     if (!status) status = read_lengths(a, call);
     if (!status) status = list_segments(a, call);
     if (!status) status = check_slots(call);

@@ -1,6 +1,7 @@
 // What heed_kv_append checks, and the private list of what goes where that it makes on the way.
 #pragma once
 
+#include "backend.h"
 #include "ops/heap_array.h"
 #include "ops/kv_cache.h"
 #include "ops/rotation.h"
@@ -21,14 +22,13 @@ struct AppendLengths {
 };
 
 struct AppendCall {
-    // (A workspace on a device is no memory for lists.)
     explicit AppendCall(const heed_execution &execution)
-        : memory(execution.device == HEED_CUDA ? heed_execution{} : execution) {}
+        : memory(backend_of(execution.device).list_memory(execution)) {}
 
     KvCache cache = {};
     View k_new = {}, v_new = {};
-    Rotation rotation = {};  // num_pairs 0: keys are copied
-    const OpKernel *quantise = nullptr;
+    Rotation rotation = {};              // num_pairs 0: keys are copied
+    const OpKernel *quantise = nullptr;  // CPU
     int32_t tokens_per_segment = 1;
     OpMemory memory;
     HeapArray<AppendLengths> lengths;
@@ -36,6 +36,17 @@ struct AppendCall {
     int64_t num_segments = 0;
     int64_t num_tokens = 0;
 };
+
+// Where a segment goes: elements, and scales when quantised.
+struct Slots {
+    Rows elements, scales;
+};
+
+inline Slots slots_of(const heed_tensor &tensor, const View &view, const heed_tensor &scale, const View &scale_view,
+                      const AppendSegment &s) {
+    return {rows_of(tensor.data, view, tensor.dtype, s.block, s.slot),
+            rows_of(scale.data, scale_view, HEED_F32, s.block, s.slot)};
+}
 
 // Everything, before anything is written.
 heed_status check_append(const heed_kv_append_args &args, AppendCall *call);

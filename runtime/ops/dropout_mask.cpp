@@ -62,7 +62,7 @@ heed_status check_mask_call(const heed_problem *problem, const heed_tensor *keep
     ProblemViews views;
     heed_status status = check_problem(problem, &call->problem, &views);
     if (!status) status = check_execution(execution);
-    if (!status) status = refuse_cuda("heed_dropout_mask", execution);
+    if (!status) status = backend_of(execution).check_serves_host_memory("heed_dropout_mask");
     if (status) return status;
     if (keep == nullptr) return fail(HEED_INVALID_ARGUMENT, "heed_dropout_mask: keep is NULL");
     const heed_problem &p = call->problem;

@@ -47,10 +47,23 @@ struct WeightSource {
     int64_t column_offset(int64_t k) const { return k / k_block * k_outer + k % k_block * k_inner; }
 };
 
-// `bias` [dim_out] of dtype, or NULL. On the execution's threads, or on the caller's without one. UNSUPPORTED without
+// The same matrix with n and k exchanged.
+inline WeightSource transposed(const WeightSource &w) {
+    return {w.data, w.k_block, w.n_block, w.k_outer, w.k_inner, w.n_outer, w.n_inner};
+}
+
+// A dense layer of the caller's: `bias` [dim_out] of dtype, or NULL.
+struct LinearSource {
+    heed_dtype dtype;
+    int32_t dim_in, dim_out;
+    WeightSource weight;
+    const void *bias;
+};
+
+// For the CPU. On the execution's threads, or on the caller's without one. UNSUPPORTED without
 // rows for this machine, OUT_OF_MEMORY.
-heed_status pack_linear(const char *name, heed_dtype dtype, int32_t dim_in, int32_t dim_out, const WeightSource &weight,
-                        const void *bias, heed_linear_weights *weights, const heed_execution *execution = nullptr);
+heed_status pack_linear(const char *name, const LinearSource &source, heed_linear_weights *weights,
+                        const heed_execution *execution = nullptr);
 
 // Columns [first_column, first_column + num_heads * head_dim) of the weights' output, written to `out` as
 // [batch, len, num_heads, head_dim].
@@ -73,10 +86,5 @@ struct LinearCall {
     int32_t num_pieces;
     const heed_execution *execution;
 };
-
-// Floats of scratch for num_rows rows of dim_in.
-int64_t linear_scratch(const heed_linear_weights &weights, int64_t num_rows);
-
-heed_status run_linear(const LinearCall &call, float *scratch);
 
 }  // namespace heed

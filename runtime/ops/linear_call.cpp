@@ -4,7 +4,6 @@
 #include <memory>
 #include <new>
 
-#include "cuda/linear_launches.h"
 #include "ops/linear.h"
 #include "ops/rope_call.h"
 #include "ranges.h"
@@ -128,8 +127,8 @@ heed_status take_pieces(const heed_linear_weights &w, const heed_linear_args &a,
 }
 
 heed_status linear(const heed_linear_weights &w, const heed_linear_args &a) {
-    const bool on_cuda = a.execution.device == HEED_CUDA;
-    OpMemory memory(a.execution);
+    const Backend &backend = backend_of(a.execution.device);
+    OpMemory memory = backend.list_memory(a.execution);
     HeapArray<Piece> pieces;
     HeapArray<LinearPiece> run;
     HeapArray<float> scratch;
@@ -146,12 +145,9 @@ heed_status linear(const heed_linear_weights &w, const heed_linear_args &a) {
         }
     }
     const LinearCall call = {"heed_linear", a.x.data, x, run.data(), a.num_outs, &a.execution};
-    if (!status && !on_cuda) {
-        status = scratch.allocate("heed_linear", linear_scratch(w, int64_t{a.batch} * a.len), &memory);
-        if (!status) status = run_linear(call, scratch.data());
-    } else if (!status) {
-        status = cuda::launch_linear(call);
-    }
+    const int64_t floats = backend.linear_scratch(w, int64_t{a.batch} * a.len);
+    if (!status && floats > 0) status = scratch.allocate("heed_linear", floats, &memory);
+    if (!status) status = backend.linear(call, scratch.data());
     for (int32_t i = 0; !status && i < a.num_outs; i++) {
         if (pieces[i].out.rope != nullptr) status = run_rope(rope_of(a, w.dtype, pieces[i]), pieces[i].rope);
     }
@@ -188,7 +184,7 @@ heed_status heed_linear_pack(heed_dtype dtype, int32_t dim_in, int32_t dim_out, 
     if (status) return status;
     const auto source = heed::WeightSource::row_major(weight->data, dim_in, dim_out, stride);
     const void *const bias_data = bias == nullptr ? nullptr : bias->data;
-    status = heed::pack_linear("heed_linear_pack", dtype, dim_in, dim_out, source, bias_data, packed.get());
+    status = heed::pack_linear("heed_linear_pack", {dtype, dim_in, dim_out, source, bias_data}, packed.get());
     if (!status) *weights = packed.release();
     return status;
 }

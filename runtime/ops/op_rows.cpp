@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <climits>
 
 #include "cpu.h"
 #include "kernel_registry.h"
@@ -12,7 +11,7 @@
 namespace heed {
 namespace {
 
-std::atomic<Isa> highest_isa{highest_cpu_isa}, highest_cuda{highest_cuda_isa};
+std::atomic<Isa> highest[] = {highest_cpu_isa, highest_cuda_isa};  // by device
 
 }  // namespace
 
@@ -23,7 +22,7 @@ heed_status find_op_row(Op op, heed_dtype dtype, heed_dtype kv_dtype, const OpKe
     for (int32_t i = 0; i < heed_kernel_table.num_ops; i++) {
         const OpKernel &candidate = heed_kernel_table.ops[i];
         if (candidate.op != op || candidate.dtype != dtype || candidate.kv_dtype != kv_dtype) continue;
-        if (candidate.isa > highest_isa.load(std::memory_order_relaxed)) continue;
+        if (candidate.isa > highest_op_isa(HEED_CPU)) continue;
         if (!cpu_supports(candidate.isa)) {
             lacking = &candidate;
         } else if (*row == nullptr || candidate.isa > (*row)->isa) {
@@ -37,45 +36,6 @@ heed_status find_op_row(Op op, heed_dtype dtype, heed_dtype kv_dtype, const OpKe
     }
     return fail(HEED_UNSUPPORTED, "this program's kernel library has no row of %s for %s, %s", op_name(op),
                 dtype_name(dtype), dtype_name(kv_dtype));
-}
-
-namespace {
-
-bool runs_on_chip(const OpKernel &row, int capability) {
-    return is_cuda(row.isa) && row.isa <= highest_cuda.load(std::memory_order_relaxed) &&
-           required_capability(row.isa) <= capability;
-}
-
-}  // namespace
-
-heed_status best_cuda_op_row(Op op, heed_dtype dtype, heed_dtype kv_dtype, int capability, const OpKernel **row) {
-    *row = nullptr;
-    if (const heed_status status = check_kernel_library()) return status;
-    for (int32_t i = 0; i < heed_kernel_table.num_ops; i++) {
-        const OpKernel &r = heed_kernel_table.ops[i];
-        if (r.op != op || r.dtype != dtype || r.kv_dtype != kv_dtype || !runs_on_chip(r, capability)) continue;
-        if (*row != nullptr && r.isa < (*row)->isa) continue;
-        *row = &r;
-    }
-    if (*row != nullptr) return HEED_OK;
-    return fail(HEED_NO_DEVICE,
-                "device is HEED_CUDA; this program's kernel library has no CUDA row of %s for %s, %s that serves the "
-                "chip and these tensors",
-                op_name(op), dtype_name(dtype), dtype_name(kv_dtype));
-}
-
-heed_status find_cuda_op_row(Op op, heed_dtype dtype, heed_dtype kv_dtype, const OpKernel **row) {
-    return best_cuda_op_row(op, dtype, kv_dtype, INT_MAX, row);
-}
-
-const OpKernel *find_backward_cores(Op op, heed_dtype dtype, int32_t head_dim, int capability) {
-    const OpKernel *best = nullptr;
-    for (int32_t i = 0; i < heed_kernel_table.num_ops; i++) {
-        const OpKernel &row = heed_kernel_table.ops[i];
-        if (row.op != op || row.dtype != dtype || row.columns < head_dim || !runs_on_chip(row, capability)) continue;
-        if (best == nullptr || row.columns < best->columns) best = &row;
-    }
-    return best;
 }
 
 heed_status find_linear_rows(heed_dtype dtype, heed_linear_weights *w) {
@@ -101,6 +61,8 @@ heed_status find_linear_rows(heed_dtype dtype, heed_linear_weights *w) {
     return fail(HEED_UNSUPPORTED, "this program's kernel library has no row of linear_rows for %s", dtype_name(dtype));
 }
 
-void limit_op_isa(Isa isa) { (is_cuda(isa) ? highest_cuda : highest_isa).store(isa, std::memory_order_relaxed); }
+Isa highest_op_isa(heed_device device) { return highest[device].load(std::memory_order_relaxed); }
+
+void limit_op_isa(Isa isa) { highest[device_of(isa)].store(isa, std::memory_order_relaxed); }
 
 }  // namespace heed

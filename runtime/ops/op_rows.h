@@ -10,12 +10,8 @@ namespace heed {
 // *row is the row, or NULL with UNSUPPORTED and a sentence that names the rows that were looked at.
 heed_status find_op_row(Op op, heed_dtype dtype, heed_dtype kv_dtype, const OpKernel **row);
 
-// The same for CUDA: NO_DEVICE. Of rows for several chips the newest, or the newest for a compute capability.
+// The same for CUDA: NO_DEVICE. Of rows for several chips the newest.
 heed_status find_cuda_op_row(Op op, heed_dtype dtype, heed_dtype kv_dtype, const OpKernel **row);
-heed_status best_cuda_op_row(Op op, heed_dtype dtype, heed_dtype kv_dtype, int capability, const OpKernel **row);
-
-// The row of attention_backward_keys or _queries for the narrowest heads that are not narrower than head_dim, or NULL.
-const OpKernel *find_backward_cores(Op op, heed_dtype dtype, int32_t head_dim, int capability);
 
 // The register tiles of linear for the best ISA: fills tiles, row_tiles, num_tiles and columns.
 heed_status find_linear_rows(heed_dtype dtype, heed_linear_weights *weights);
@@ -24,5 +20,6 @@ heed_status find_linear_rows(heed_dtype dtype, heed_linear_weights *weights);
 // row. highest_cpu_isa, highest_cuda_isa: none.
 constexpr Isa highest_cpu_isa = Isa::amx, highest_cuda_isa = Isa::sm80;
 void limit_op_isa(Isa isa);
+Isa highest_op_isa(heed_device device);
 
 }  // namespace heed

@@ -59,12 +59,6 @@ heed_status check_execution(const heed_execution *execution) {
     return HEED_OK;
 }
 
-heed_status refuse_cuda(const char *name, const heed_execution *execution) {
-    if (!runs_on_cuda(execution)) return HEED_OK;
-    return fail(HEED_NO_DEVICE, "execution.device is HEED_CUDA; %s has no CUDA kernels in Heed %s", name,
-                heed_version());
-}
-
 int32_t op_threads(const heed_execution *execution, double bytes) {
     const int32_t asked = execution == nullptr ? 0 : execution->num_threads;
     const int32_t limit = asked > 0 ? asked : std::min(cpu_count(), max_op_threads);

@@ -1,19 +1,12 @@
 // Runs the blocks of one operation on the threads of its heed_execution.
 #pragma once
 
-#include "heed/heed.h"
+#include "backend.h"
 
 namespace heed {
 
 // Device, threads, pool. A NULL execution is one with all fields zero.
 heed_status check_execution(const heed_execution *execution);
-
-inline bool runs_on_cuda(const heed_execution *execution) {
-    return execution != nullptr && execution->device == HEED_CUDA;
-}
-
-// For operations that have no CUDA kernels.
-heed_status refuse_cuda(const char *name, const heed_execution *execution);
 
 // Runs block `index` and returns 0 or a kernel's negative code with its sentence in `message`.
 using OpBlock = int (*)(const void *context, int64_t index, int32_t item, char (&message)[512]);

@@ -1,8 +1,7 @@
 // heed_rope.
 #include <cinttypes>
 
-#include "cuda/op_session.h"
-#include "cuda/token_launches.h"
+#include "backend.h"
 #include "ops/op_run.h"
 #include "ops/rope_call.h"
 #include "read_once.h"
@@ -50,19 +49,6 @@ heed_status check_positions(const heed_rope_args &a, const Rotation &rotation) {
     return HEED_OK;
 }
 
-heed_status rotate_on_cuda(const heed_rope_args &a, const RopeCall &call) {
-    cuda::OpSession session;
-    heed_status status = session.open(a.execution, Op::rope, a.dtype, a.dtype);
-    if (status) return status;
-    cuda::TokenMoves moves({&session.row(), a.num_heads, a.head_dim, &call.rotation}, session.launches());
-    for (int64_t b = 0; b < a.batch && !status; b++) {
-        const int32_t *const positions = call.rotation.positions;
-        status = moves.add({rows_of(a.x.data, call.x, a.dtype, b, 0), rows_of(a.out.data, call.out, a.dtype, b, 0),
-                            nullptr, a.len, positions == nullptr ? nullptr : positions + b * a.len, b * a.len});
-    }
-    return status ? status : moves.flush();
-}
-
 }  // namespace
 
 heed_status prepare_rope(const heed_rope_args &a, RopeCall *call) {
@@ -73,22 +59,7 @@ heed_status prepare_rope(const heed_rope_args &a, RopeCall *call) {
 }
 
 heed_status run_rope(const heed_rope_args &a, const RopeCall &call) {
-    if (call.out.span == 0) return HEED_OK;
-    if (a.execution.device == HEED_CUDA) return rotate_on_cuda(a, call);
-    const int64_t token_bytes = int64_t{a.num_heads} * a.head_dim * dtype_bytes(a.dtype);
-    const int32_t tokens = tokens_per_block(token_bytes);
-    const int64_t blocks_per_sequence = (int64_t{a.len} + tokens - 1) / tokens;
-    const auto block = [&](int64_t index, int32_t, char(&message)[512]) {
-        const int64_t b = index / blocks_per_sequence, t = index % blocks_per_sequence * tokens;
-        const int64_t token = b * a.len + t;
-        const int32_t *positions = call.rotation.positions;
-        return rotate_rows(call.rotation, rows_of(a.x.data, call.x, a.dtype, b, t),
-                           rows_of(a.out.data, call.out, a.dtype, b, t),
-                           {positions == nullptr ? nullptr : positions + token, token},
-                           static_cast<int32_t>(a.len - t < tokens ? a.len - t : tokens), a.num_heads, message);
-    };
-    const double bytes = 2.0 * static_cast<double>(token_bytes) * a.batch * a.len;
-    return run_op("heed_rope", &a.execution, op_threads(&a.execution, bytes), a.batch * blocks_per_sequence, block);
+    return call.out.span == 0 ? HEED_OK : backend_of(a.execution.device).rope(a, call);
 }
 
 }  // namespace heed

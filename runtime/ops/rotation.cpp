@@ -4,7 +4,7 @@
 #include <cinttypes>
 #include <cstdio>
 
-#include "ops/op_rows.h"
+#include "backend.h"
 #include "view.h"
 
 namespace heed {
@@ -87,8 +87,7 @@ heed_status make_rotation(const char *name, heed_device device, const heed_rope_
     if (!status && tables.positions != nullptr) {
         status = ranges->add(positions, tables.positions, num_positions, sizeof(int32_t), Access::read);
     }
-    if (status || device == HEED_CUDA) return status;
-    return find_op_row(Op::rope, dtype, dtype, &rotation->row);
+    return status ? status : backend_of(device).find_rotation(dtype, rotation);
 }
 
 int rotate_rows(const Rotation &r, const Rows &x, const Rows &out, const TablePlace &place, int32_t num_tokens,

@@ -22,7 +22,7 @@ struct Rotation {
 heed_status check_tables(const char *name, const heed_rope_tables &tables, int32_t head_dim);
 
 // The rotation of rows of `dtype` by tables of `table_rows` rows; adds cos, sin and positions ([batch, len]) to
-// `ranges`. On CUDA without a row: see cuda/token_launches.h.
+// `ranges`. The row as Backend::find_rotation() finds it.
 heed_status make_rotation(const char *name, heed_device device, const heed_rope_tables &tables, heed_dtype dtype,
                           int32_t head_dim, int64_t table_rows, int64_t num_positions, MemoryRanges *ranges,
                           Rotation *rotation);

@@ -8,6 +8,7 @@
 #include "amx_emulator.h"
 #include "backward_call.h"
 #include "backward_cases.h"
+#include "cuda/op_rows.h"
 #include "device.h"
 #include "element.h"
 #include "heed/ops.h"

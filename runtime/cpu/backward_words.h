@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "ops/backward_rows.h"
+#include "cpu/backward_rows.h"
 
 namespace heed {
 

@@ -1,13 +1,16 @@
-#include "cuda/linear_launches.h"
-
+// Dense layers on CUDA.
 #include <algorithm>
 #include <cstring>
 
+#include "cuda/cuda_backend.h"
+#include "cuda/op_rows.h"
 #include "cuda/op_session.h"
-#include "kernel_registry.h"
+#include "layer/owned_memory.h"
+#include "ops/linear.h"
 #include "status.h"
 
-namespace heed::cuda {
+namespace heed {
+namespace cuda {
 namespace {
 
 // A launch numbers its rows, and its blocks of 64 x 64 results, with 32 bits.
@@ -23,7 +26,6 @@ heed_status launch_piece(const LinearCall &call, const LinearPiece &piece, OpSes
     const int64_t rows = call.view.extent[0] * call.view.extent[1],
                   columns = piece.view.extent[2] * piece.view.extent[3];
     if (const heed_status status = check_size(rows, columns)) return status;
-    const auto narrow = [](int64_t x) { return static_cast<int32_t>(x); };
     LinearArguments arguments;
     arguments.num_rows = narrow(rows);
     arguments.len = narrow(call.view.extent[1]);
@@ -45,6 +47,25 @@ heed_status launch_piece(const LinearCall &call, const LinearPiece &piece, OpSes
     return launch_op(session->row(), arguments, session->launches());
 }
 
+// Clamps elements to [-limit, limit]; NaN stays.
+heed_status launch_clip(const heed_execution &execution, heed_dtype dtype, void *data, int64_t elements, float limit) {
+    OpSession session;
+    heed_status status = session.open(execution, Op::clip, dtype, dtype);
+    const int64_t bytes = dtype_bytes(dtype), most = max_count - 16;  // a multiple of 16 bytes
+    for (int64_t first = 0; first < elements && !status; first += most) {
+        const auto count = static_cast<int32_t>(std::min(elements - first, most));
+        char *const at = static_cast<char *>(data) + first * bytes;
+        ClipArguments arguments;
+        arguments.count = count;
+        arguments.wide = (address_of(at) | static_cast<uint64_t>(count * bytes)) % 16 == 0;
+        arguments.limit = limit;
+        arguments.x_first = address_of(at);
+        arguments.named = named(at);
+        status = launch_op(session.row(), arguments, session.launches());
+    }
+    return status;
+}
+
 // Whether rows of x and of the weights are whole chunks of 16 bytes, which rows for tensor cores need.
 bool is_wide(const LinearCall &call) {
     const heed_linear_weights &w = *call.pieces[0].weights;
@@ -53,9 +74,14 @@ bool is_wide(const LinearCall &call) {
 }
 
 }  // namespace
+}  // namespace cuda
 
-heed_status upload_linear(const char *name, const Driver &driver, heed_dtype dtype, int32_t dim_in, int32_t dim_out,
-                          const WeightSource &weight, const void *bias, heed_linear_weights *w) {
+// Copied to memory of the current context that the weights own.
+heed_status CudaBackend::pack(const char *name, const LayerDevice &device, const LinearSource &source,
+                              heed_linear_weights *w) const {
+    const heed_dtype dtype = source.dtype;
+    const int32_t dim_in = source.dim_in, dim_out = source.dim_out;
+    const WeightSource &weight = source.weight;
     const int64_t bytes = dtype_bytes(dtype), elements = int64_t{dim_in} * dim_out;
     HeapArray<char> rows;
     heed_status status = rows.allocate(name, elements * bytes);
@@ -71,11 +97,11 @@ heed_status upload_linear(const char *name, const Driver &driver, heed_dtype dty
             std::memcpy(to + k * bytes, from + weight.column_offset(k) * bytes, static_cast<size_t>(bytes));
         }
     }
-    status = w->owned_weight.allocate(driver, static_cast<size_t>(elements * bytes));
+    status = w->owned_weight.allocate(*device.driver, static_cast<size_t>(elements * bytes));
     if (!status) status = w->owned_weight.fill(rows.data(), static_cast<size_t>(elements * bytes));
-    if (!status && bias != nullptr) {
-        status = w->owned_bias.allocate(driver, static_cast<size_t>(dim_out * bytes));
-        if (!status) status = w->owned_bias.fill(bias, static_cast<size_t>(dim_out * bytes));
+    if (!status && source.bias != nullptr) {
+        status = w->owned_bias.allocate(*device.driver, static_cast<size_t>(dim_out * bytes));
+        if (!status) status = w->owned_bias.fill(source.bias, static_cast<size_t>(dim_out * bytes));
     }
     w->dtype = dtype;
     w->dim_in = dim_in;
@@ -87,13 +113,26 @@ heed_status upload_linear(const char *name, const Driver &driver, heed_dtype dty
     return status;
 }
 
-heed_status launch_linear(const LinearCall &call) {
+WeightSource CudaBackend::unpacked(const heed_linear_weights &w) const {
+    return WeightSource::row_major(w.device_weight, w.dim_in, w.dim_out, w.row_stride);
+}
+
+int64_t CudaBackend::linear_scratch(const heed_linear_weights &, int64_t) const { return 0; }
+
+// A launch per piece, and one more per piece that clips.
+heed_status CudaBackend::linear(const LinearCall &call, float *) const {
     const heed_dtype dtype = call.pieces[0].weights->dtype;
-    const int limit = is_wide(call) ? INT_MAX : required_capability(Isa::sm75);
-    OpSession session;
+    const int limit = cuda::is_wide(call) ? INT_MAX : required_capability(Isa::sm75);
+    cuda::OpSession session;
     heed_status status = session.open(*call.execution, Op::linear, dtype, dtype, limit);
-    for (int32_t i = 0; i < call.num_pieces && !status; i++) status = launch_piece(call, call.pieces[i], &session);
+    for (int32_t i = 0; i < call.num_pieces && !status; i++)
+        status = cuda::launch_piece(call, call.pieces[i], &session);
+    for (int32_t i = 0; i < call.num_pieces && !status; i++) {
+        const LinearPiece &piece = call.pieces[i];
+        if (piece.clip == no_clip) continue;
+        status = cuda::launch_clip(*call.execution, dtype, piece.out, piece.view.span, piece.clip);
+    }
     return status;
 }
 
-}  // namespace heed::cuda
+}  // namespace heed

@@ -1,14 +1,14 @@
 // The workspace of gradients: rows of queries into it and out of it.
-#include "ops/backward_rows.h"
+#include "cpu/backward_rows.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
+#include "cpu/attention_backward.h"
+#include "cpu/backward_words.h"
 #include "float_environment.h"
-#include "ops/attention_backward.h"
-#include "ops/backward_words.h"
 #include "ops/gradient_checks.h"
 #include "status.h"
 #include "weight_element.h"

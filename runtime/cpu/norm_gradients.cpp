@@ -6,8 +6,8 @@
 #include <array>
 #include <cmath>
 
-#include "cuda/gradient_launches.h"
-#include "layer/backward.h"
+#include "cpu/cpu_backend.h"
+#include "ops/steps.h"
 #include "weight_element.h"
 
 namespace heed {
@@ -45,7 +45,7 @@ void row_gradient(const Moments &m, const float *x, const float *weight, int32_t
     }
 }
 
-heed_status weight_gradients(const GradientRun &run, const NormGradient &n, const HeapArray<Moments> &moments) {
+heed_status weight_gradients(const StepRun &run, const NormGradient &n, const HeapArray<Moments> &moments) {
     constexpr int64_t width = 64;
     const int64_t bytes = dtype_bytes(run.dtype);
     const auto block = [&](int64_t index, int32_t, char(&)[512]) {
@@ -72,24 +72,9 @@ heed_status weight_gradients(const GradientRun &run, const NormGradient &n, cons
     return run_op(run.name, &run.execution, op_threads(&run.execution, moved), (n.length + width - 1) / width, block);
 }
 
-heed_status gradients_on_cuda(const GradientRun &run, const NormGradient &n) {
-    auto *const scratch = static_cast<float *>(run.scratch);
-    const auto sum = [&](const void *from, heed_dtype dtype, float *to) {
-        return cuda::launch_column_sums(run.execution,
-                                        {from, dtype, n.length, n.rows, n.length, to, HEED_F32, false, scratch});
-    };
-    heed_status status = sum(n.dy, run.dtype, n.sums.dbias);  // before dy is dx
-    if (!status) {
-        status = cuda::launch_norm_gradient(run.execution, run.dtype,
-                                            {n.x, n.dy, n.rows, n.length, n.weight, n.epsilon, n.products});
-    }
-    return status ? status : sum(n.products, HEED_F32, n.sums.dweight);
-}
-
 }  // namespace
 
-heed_status norm_gradients(const GradientRun &run, const NormGradient &n) {
-    if (run.on_cuda()) return gradients_on_cuda(run, n);
+heed_status CpuBackend::norm_gradients(const StepRun &run, const NormGradient &n) const {
     constexpr int64_t share = 8;
     const int64_t bytes = n.length * int64_t{dtype_bytes(run.dtype)};
     const double moved = 3.0 * static_cast<double>(n.rows * bytes);

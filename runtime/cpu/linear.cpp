@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "cpu/cpu_backend.h"
 #include "ops/op_rows.h"
 #include "weight_element.h"
 
@@ -36,8 +37,6 @@ int32_t choose_tile(const heed_linear_weights &w, int32_t num_rows) {
 
 // Of the elements of a tile of x: floats, or pairs of bf16.
 heed_dtype tile_dtype(const heed_linear_weights &w) { return w.k_step == 2 ? HEED_I32 : HEED_F32; }
-
-int32_t narrow(int64_t x) { return static_cast<int32_t>(x); }
 
 // (row, step of k, tile)
 KernelBuffer x_tiles(const heed_linear_weights &w, float *data, int32_t rows, int32_t num_tiles) {
@@ -229,8 +228,10 @@ private:
 
 }  // namespace
 
-heed_status pack_linear(const char *name, heed_dtype dtype, int32_t dim_in, int32_t dim_out, const WeightSource &weight,
-                        const void *bias, heed_linear_weights *w, const heed_execution *execution) {
+heed_status pack_linear(const char *name, const LinearSource &source, heed_linear_weights *w,
+                        const heed_execution *execution) {
+    const heed_dtype dtype = source.dtype;
+    const int32_t dim_in = source.dim_in, dim_out = source.dim_out;
     w->dtype = dtype;
     w->dim_in = dim_in;
     w->dim_out = dim_out;
@@ -256,8 +257,8 @@ heed_status pack_linear(const char *name, heed_dtype dtype, int32_t dim_in, int3
     std::memset(w->panels.data() + (elements - zeros) * bytes, 0, static_cast<size_t>(zeros * bytes));
     const auto pack = [&](int64_t panel, int32_t, char(&)[512]) {
         void *const to = w->panels.data();
-        if (dtype == HEED_F32) pack_panel(weight, *w, panel, static_cast<float *>(to));
-        if (dtype != HEED_F32) pack_panel(weight, *w, panel, static_cast<uint16_t *>(to));
+        if (dtype == HEED_F32) pack_panel(source.weight, *w, panel, static_cast<float *>(to));
+        if (dtype != HEED_F32) pack_panel(source.weight, *w, panel, static_cast<uint16_t *>(to));
         return 0;
     };
     const int32_t threads =
@@ -265,16 +266,28 @@ heed_status pack_linear(const char *name, heed_dtype dtype, int32_t dim_in, int3
     status = run_op(name, execution, threads, w->num_panels, pack);
     if (status) return status;
     for (int64_t n = 0; n < panels * w->columns; n++) {
-        w->bias[n] = bias != nullptr && n < dim_out ? load_element(bias, n, dtype) : 0;
+        w->bias[n] = source.bias != nullptr && n < dim_out ? load_element(source.bias, n, dtype) : 0;
     }
     return HEED_OK;
 }
 
-int64_t linear_scratch(const heed_linear_weights &weights, int64_t num_rows) {
+heed_status CpuBackend::pack(const char *name, const LayerDevice &, const LinearSource &source,
+                             heed_linear_weights *packed) const {
+    return pack_linear(name, source, packed);
+}
+
+WeightSource CpuBackend::unpacked(const heed_linear_weights &w) const {
+    const int64_t step = int64_t{w.columns} * w.k_step;
+    return {w.panels.data(), w.columns, w.k_step, w.k_steps * step, w.k_step, step, 1};
+}
+
+int64_t CpuBackend::linear_scratch(const heed_linear_weights &weights, int64_t num_rows) const {
     // Whole tiles of any size.
     return (block_rows(weights, num_rows) + weights.tiles[0]->rows) * int64_t{weights.k_steps};
 }
 
-heed_status run_linear(const LinearCall &call, float *scratch) { return LinearLoops(call, scratch).run(); }
+heed_status CpuBackend::linear(const LinearCall &call, float *scratch) const {
+    return LinearLoops(call, scratch).run();
+}
 
 }  // namespace heed

@@ -41,9 +41,6 @@ struct BackwardLayout {
     bool has_words() const { return tile->dtype == HEED_BF16; }
 };
 
-// UNSUPPORTED with a sentence where there is no row for the type.
-heed_status lay_out_backward(const heed_plan &plan, BackwardLayout *layout);
-
 struct BackwardCall {
     const heed_plan &plan;
     const heed_args &args;

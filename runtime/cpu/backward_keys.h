@@ -1,8 +1,8 @@
 // A range of key blocks of a head of keys against all rows that see them: what tiles of floats and of bf16 share.
 #pragma once
 
+#include "cpu/attention_backward.h"
 #include "kernel_call.h"
-#include "ops/attention_backward.h"
 
 namespace heed {
 

@@ -1,6 +1,6 @@
 // Tiles of gradients in floats, for tensors of any type.
-#include "ops/backward_keys.h"
-#include "ops/backward_rows.h"
+#include "cpu/backward_keys.h"
+#include "cpu/backward_rows.h"
 
 namespace heed {
 namespace {

@@ -1,9 +1,9 @@
-#include "ops/backward_keys.h"
+#include "cpu/backward_keys.h"
 
 #include <algorithm>
 
+#include "cpu/backward_rows.h"
 #include "float_environment.h"
-#include "ops/backward_rows.h"
 #include "ops/gradient_checks.h"
 #include "status.h"
 #include "weight_element.h"

@@ -1,4 +1,4 @@
-#include "ops/backward_words.h"
+#include "cpu/backward_words.h"
 
 #include <algorithm>
 #include <cstring>

@@ -3,8 +3,8 @@
 // that see them is added here, one by one.
 #include <cstring>
 
-#include "ops/backward_keys.h"
-#include "ops/backward_words.h"
+#include "cpu/backward_keys.h"
+#include "cpu/backward_words.h"
 #include "weight_element.h"
 
 namespace heed {

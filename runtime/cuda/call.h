@@ -1,0 +1,12 @@
+// The arguments of an attention row on CUDA.
+#pragma once
+
+#include "halide_bridge.h"
+#include "plan.h"
+
+namespace heed {
+
+// With the table of sequences, which put_sequences() writes. Addresses are the device's.
+KernelCall make_cuda_call(const heed_plan &plan, const heed_args &args);
+
+}  // namespace heed

@@ -1,0 +1,17 @@
+// Which op row serves a chip.
+#pragma once
+
+#include "kernel.h"
+
+namespace heed {
+
+// The compute capability that a CUDA row needs, 10 * major + minor.
+int32_t required_capability(Isa isa);
+
+// find_cuda_op_row, of rows for chips up to a compute capability.
+heed_status best_cuda_op_row(Op op, heed_dtype dtype, heed_dtype kv_dtype, int capability, const OpKernel **row);
+
+// The row of attention_backward_keys or _queries for the narrowest heads that are not narrower than head_dim, or NULL.
+const OpKernel *find_backward_cores(Op op, heed_dtype dtype, int32_t head_dim, int capability);
+
+}  // namespace heed
