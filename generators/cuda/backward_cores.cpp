@@ -76,9 +76,10 @@ void BackwardCoresProgram::choose_addresses() {
     transposed_at =
         code.let("transposed_at", shared_at + (in_matrix + odd * 8) * shared.row + upper * 16 + first_column * 2);
     code.when(thread == 0, [&] { code.run(store_shared_u32(shared_at + shared.zero, Expr(0u))); });
-    plain = code.let("plain", cast<int32_t>(in.mask_form == no_mask && in.bias_form == no_bias && !logit_changes(in).cap_on &&
-                                            in.alibi_slopes.address() == cast<uint64_t>(0) &&
-                                            in.dropout_threshold == cast<uint64_t>(0)));
+    plain =
+        code.let("plain", cast<int32_t>(in.mask_form == no_mask && in.bias_form == no_bias &&
+                                        !logit_changes(in).cap_on && in.alibi_slopes.address() == cast<uint64_t>(0) &&
+                                        in.dropout_threshold == cast<uint64_t>(0)));
     unit = code.let("unit", in.scale * log2_e);
 }
 

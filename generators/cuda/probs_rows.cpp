@@ -192,8 +192,9 @@ private:
             });
         }
         const Expr distance = token_distance(j, i, field.position_offset);
-        code.when(!is_negative_infinity(added[0]),
-                  [&] { code.set(result, 0, bits(capped + (added[0] + alibi(slope, distance, logit_changes(in).symmetric)))); });
+        code.when(!is_negative_infinity(added[0]), [&] {
+            code.set(result, 0, bits(capped + (added[0] + alibi(slope, distance, logit_changes(in).symmetric))));
+        });
     }
 
     void take(const Expr &pass, const Expr &j, const Expr &x) {

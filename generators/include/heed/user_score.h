@@ -67,9 +67,9 @@ struct ScoreMod {
     std::vector<ScoreElement> buffers;
 
     // Each is optional.
-    // The logit in natural units, after all that the problem's own fields change; float in, float out. -inf and NaN must not
-    // come from numbers: what hides a key is `visible`. exp, log and tanh are computed in vectors, tanh to 4e-7.
-    // Kernels of CUDA lack sin, cos, tan, and any Func, Buffer or print of yours.
+    // The logit in natural units, after all that the problem's own fields change; float in, float out. -inf and NaN
+    // must not come from numbers: what hides a key is `visible`. exp, log and tanh are computed in vectors, tanh to
+    // 4e-7. Kernels of CUDA lack sin, cos, tan, and any Func, Buffer or print of yours.
     std::function<Halide::Expr(const Halide::Expr &logit, const ScorePlace &, const ScoreBuffers &)> logit;
 
     // Whether query i may see key j: bool; beside causal, window, mask and lengths.
