@@ -153,7 +153,7 @@ TEST_F(Problem, EveryFieldIsInItsRange) {
     };
 #define HEED_REFUSE(name, initial, least, most, allowed)                                                               \
     expect_refusal(#name, &heed_problem::name, least == -FLT_MAX ? -infinity : double{least} - 1, allowed);            \
-    expect_refusal(#name, &heed_problem::name, most == FLT_MAX ? infinity : double{most} + 1, allowed);
+    expect_refusal(#name, &heed_problem::name, double{most} == double{FLT_MAX} ? infinity : double{most} + 1, allowed);
     HEED_PROBLEM_FIELDS(HEED_REFUSE)
 #undef HEED_REFUSE
 }
