@@ -1,4 +1,4 @@
-#include "arena.h"
+#include "bench/arena.h"
 
 #include <sys/mman.h>
 
@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "element.h"
-#include "machine.h"
+#include "bench/machine.h"
+#include "runtime/reference/element.h"
 
 namespace heed_bench {
 
@@ -69,10 +69,10 @@ Placement placement(const Case &c) {
     p.num_copies = c.kind == CaseKind::decode
                        ? static_cast<int64_t>(std::ceil(static_cast<double>(cold_bytes()) / kv_bytes(c)))
                        : 1;
-    p.bias = p.q + aligned(q_elements(c));
+    p.bias = p.q + aligned(q_layout(c).elements);
     p.k = c.kv_dtype == c.dtype ? p.bias + aligned(bias_elements(c)) : 0;  // else they have numbers of their own
-    p.v = p.k + aligned(k_elements(c));
-    p.kv_step = p.v + aligned(v_elements(c)) - p.k;
+    p.v = p.k + aligned(k_layout(c).elements);
+    p.kv_step = p.v + aligned(v_layout(c).elements) - p.k;
     p.v_scale = p.k_scale + aligned(scale_elements(c));
     p.scale_step = 2 * aligned(scale_elements(c));
     return p;
@@ -87,7 +87,7 @@ void Demand::include(const Case &c) {
     need(numbers_of(c.dtype), p.bias + aligned(bias_elements(c)));
     need(numbers_of(c.kv_dtype), p.k + p.num_copies * p.kv_step);
     need(Numbers::scales, p.num_copies * p.scale_step);
-    out_bytes = std::max(out_bytes, out_elements(c) * heed_reference::element_bytes(c.dtype));
+    out_bytes = std::max(out_bytes, out_layout(c).elements * heed_reference::element_bytes(c.dtype));
 }
 
 void Arena::Unmap::operator()(void *memory) const { munmap(memory, bytes); }

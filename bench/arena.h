@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "cases.h"
+#include "bench/cases.h"
 
 namespace heed_bench {
 
@@ -22,7 +22,7 @@ Numbers numbers_of(heed_dtype dtype);
 // and 8 L3 sizes at least.
 int64_t cold_bytes();
 
-// Where the inputs of a case lie, in elements of their numbers. Tensors start on a cache line. Copy n of K and V is
+// Where the inputs of a case are, in elements of their numbers. Tensors start on a cache line. Copy n of K and V is
 // n * kv_step further on, and of their scales n * scale_step.
 struct Placement {
     int64_t num_copies;

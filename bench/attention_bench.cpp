@@ -1,4 +1,4 @@
-// heed_bench: rows of the kernel table on the named cases through the public API, timed by Google Benchmark.
+// heed_bench: kernels of the kernel table on the named cases through the public API, timed by Google Benchmark.
 // Rounds are interleaved over the cases and minima kept, because machines are noisy; each result is checked against
 // fp64 before it is timed and set against ceilings of the same run, measured before and after.
 #include <benchmark/benchmark.h>
@@ -12,10 +12,10 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "entry.h"
-#include "report_json.h"
-#include "rows.h"
-#include "server.h"
+#include "bench/entry.h"
+#include "bench/kernel_names.h"
+#include "bench/report_json.h"
+#include "bench/server.h"
 
 namespace heed_bench {
 namespace {
@@ -27,22 +27,22 @@ struct Bench {
     std::vector<std::unique_ptr<Entry>> entries;
 };
 
-// Names of the rows to try on a case, "" for the plan's own choice.
-std::vector<std::string> rows_to_try(const Case &c, const Options &options, const Arena &arena) {
-    std::vector<std::string> rows;
-    if (options.rows == "best") {
+// Names of the kernels to try on a case, "" for the plan's own choice.
+std::vector<std::string> kernels_to_try(const Case &c, const Options &options, const Arena &arena) {
+    std::vector<std::string> kernels;
+    if (options.kernels == "best") {
         std::string reason;
         const auto best = Workload::create(c, "", options.threads, arena, reason);
-        return {best && !options.isa.empty() ? row_for_isa(best->kernel(), options.isa) : ""};
+        return {best && !options.isa.empty() ? kernel_for_isa(best->kernel(), options.isa) : ""};
     }
-    if (options.rows != "all") {
-        std::istringstream names(options.rows);
+    if (options.kernels != "all") {
+        std::istringstream names(options.kernels);
         for (std::string name; std::getline(names, name, ',');) {
-            rows.push_back(name);
+            kernels.push_back(name);
         }
-        return rows;
+        return kernels;
     }
-    return cpu_rows(options.isa);
+    return cpu_kernels(options.isa);
 }
 
 // Checks a case that is ready to run and enters it, decode cases warm and cold.
@@ -61,13 +61,13 @@ void check_and_enter(std::unique_ptr<Workload> workload, Bench &bench) {
     bench.workloads.push_back(std::move(workload));
 }
 
-// A row that cannot serve the case is noted, unless all rows were asked for.
-void add_workload(const Case &c, const std::string &row, const Arena &arena, Bench &bench) {
+// A kernel that cannot serve the case is noted, unless all kernels were asked for.
+void add_workload(const Case &c, const std::string &kernel, const Arena &arena, Bench &bench) {
     const Options &options = bench.run.options;
     std::string reason;
-    auto workload = Workload::create(c, row, options.threads, arena, reason);
+    auto workload = Workload::create(c, kernel, options.threads, arena, reason);
     if (!workload) {
-        if (options.rows != "all") {
+        if (options.kernels != "all") {
             bench.run.skipped.push_back({c.name, reason, false});
         }
         return;
@@ -170,8 +170,8 @@ int run_all(const Options &options) {
     }
     const Arena arena(demand, options.pages);
     for (const Case &c : cases) {
-        for (const std::string &row : rows_to_try(c, options, arena)) {
-            add_workload(c, row, arena, bench);
+        for (const std::string &kernel : kernels_to_try(c, options, arena)) {
+            add_workload(c, kernel, arena, bench);
         }
     }
     run_benchmarks(bench);

@@ -6,17 +6,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <ctime>
 #include <iostream>
 #include <string>
 #include <vector>
 
-#include "cases.h"
-#include "element.h"
+#include "bench/cases.h"
+#include "bench/machine.h"
 #include "heed/heed.hpp"
 #include "heed/ops.h"
-#include "machine.h"
+#include "runtime/reference/element.h"
 
 namespace {
 
@@ -65,22 +64,20 @@ struct Seconds {
 void run(const Case &c, int threads, int rounds) {
     heed_problem problem = heed_bench::make_problem(c, threads);
     problem.want_lse = true;
-    heed_plan *plan = nullptr;
-    heed::check(heed_plan_create(&problem, &plan));
-    Elements q(c.dtype, q_elements(c)), k(c.dtype, k_elements(c)), v(c.dtype, v_elements(c)),
-        out(c.dtype, out_elements(c)), dout(c.dtype, out_elements(c)), dq(c.dtype, q_elements(c)),
-        dk(c.dtype, k_elements(c)), dv(c.dtype, v_elements(c)), lse(HEED_F32, int64_t{c.batch} * c.num_heads * c.q_len);
-    const size_t bytes = std::max(heed_plan_workspace_bytes(plan), heed_attention_backward_workspace_bytes(plan));
-    void *const workspace = std::aligned_alloc(128, (bytes + 127) / 128 * 128);
-    heed_args args;
-    heed_args_init(&args);
+    const heed::Plan plan(problem);
+    Elements q(c.dtype, q_layout(c).elements), k(c.dtype, k_layout(c).elements), v(c.dtype, v_layout(c).elements),
+        out(c.dtype, out_layout(c).elements), dout(c.dtype, out_layout(c).elements), dq(c.dtype, q_layout(c).elements),
+        dk(c.dtype, k_layout(c).elements), dv(c.dtype, v_layout(c).elements),
+        lse(HEED_F32, int64_t{c.batch} * c.num_heads * c.q_len);
+    const heed::Workspace workspace(
+        std::max(plan.workspace_bytes(), heed_attention_backward_workspace_bytes(plan.get())));
+    heed::Args args;
     args.q = q.tensor();
     args.k = k.tensor();
     args.v = v.tensor();
     args.out = out.tensor();
     args.lse = lse.tensor();
-    args.workspace = workspace;
-    args.workspace_bytes = bytes;
+    workspace.attach(args);
     heed_gradients gradients = {};
     gradients.struct_size = sizeof(gradients);
     gradients.dout = dout.tensor();
@@ -88,8 +85,8 @@ void run(const Case &c, int threads, int rounds) {
     gradients.dk = dk.tensor();
     gradients.dv = dv.tensor();
     const auto time_round = [&](Seconds *forward, Seconds *backward) {
-        forward->time([&] { return heed_execute(plan, &args); });
-        backward->time([&] { return heed_attention_backward(plan, &args, &gradients); });
+        forward->time([&] { return heed_execute(plan.get(), &args); });
+        backward->time([&] { return heed_attention_backward(plan.get(), &args, &gradients); });
     };
     Seconds forward, backward;
     std::string line;
@@ -98,16 +95,12 @@ void run(const Case &c, int threads, int rounds) {
         time_round(&one[0], &one[1]);
         std::cout << one[0].wall * 1e3 << ' ' << one[1].wall * 1e3 << std::endl;
     }
-    for (int round = 0; round < rounds; round++) {
-        time_round(&forward, &backward);
-    }
+    for (int round = 0; round < rounds; round++) time_round(&forward, &backward);
     if (rounds == 0) return;
     std::printf("%-16s %-4s forward %8.2f ms (CPU %8.2f)  backward %8.2f ms (CPU %8.2f)  ratio %.2f (CPU %.2f)  %s\n",
                 c.name.c_str(), heed_reference::dtype_name(c.dtype), forward.wall * 1e3, forward.cpu * 1e3,
                 backward.wall * 1e3, backward.cpu * 1e3, backward.wall / forward.wall, backward.cpu / forward.cpu,
-                heed_plan_kernel_name(plan));
-    std::free(workspace);
-    heed_plan_destroy(plan);
+                plan.kernel_name().c_str());
 }
 
 }  // namespace

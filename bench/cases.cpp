@@ -1,8 +1,8 @@
-#include "cases.h"
+#include "bench/cases.h"
 
 #include <algorithm>
 
-#include "element.h"
+#include "runtime/reference/element.h"
 
 namespace heed_bench {
 
@@ -61,6 +61,12 @@ Case decode(const char *name, int32_t batch, int32_t num_kv_heads, int32_t kv_le
 // The ragged list varies this square one.
 Case square_1k(const char *name, int32_t head_dim = 128) { return attention(name, 16, 16, 1024, 1024, head_dim); }
 
+Case in_layout(const char *name, CaseLayout layout, Case c) {
+    c.name = name;
+    c.layout = layout;
+    return c;
+}
+
 std::vector<Case> in_suite(const char *suite, std::vector<Case> cases) {
     for (Case &c : cases) {
         c.suite = suite;
@@ -97,16 +103,49 @@ std::vector<Case> rag_cases() {
                                masked(square_1k("add_11qk"), CaseMask::bias_shared),
                                masked(square_1k("bool_11qk"), CaseMask::mask_shared),
                                masked(square_1k("bool_keypad"), CaseMask::mask_key_padding),
+                               square_1k("d72", 72),
                                square_1k("d80", 80),
                                square_1k("d96", 96),
                                square_1k("d256", 256),
                                value_dim(square_1k("dk128_dv64"), 64),
                                value_dim(square_1k("dk192_dv128", 192), 128),
+                               value_dim(square_1k("dk64_dv111", 64), 111),
                                attention("kv1000", 16, 16, 1024, 1000, 128),
                                causal(attention("q1000_kv1000_causal", 16, 16, 1000, 1000, 128)),
                                causal(attention("causal_4k", 16, 16, 4096, 4096, 128)),
                                windowed(causal(attention("win256_4k", 16, 16, 4096, 4096, 128)), 255),
                            });
+}
+
+// What changes logits, and dropout, on the square one.
+std::vector<Case> logit_cases() {
+    Case alibi = causal(square_1k("alibi")), softcap = causal(square_1k("softcap")), dropout = square_1k("dropout"),
+         temperature = causal(square_1k("temperature"));
+    alibi.has_alibi = true;
+    softcap.softcap = 30;
+    dropout.dropout_p = 0.1f;
+    temperature.temperature_growth = 0.1f;
+    return in_suite("logits", {alibi, softcap, dropout, temperature});
+}
+
+// Masks with the meaning of a flag, compared with the flag.
+std::vector<Case> mask_cases() {
+    const auto square = [](const char *name) { return attention(name, 8, 8, 2048, 2048, 128); };
+    return in_suite("masks", {square("all_2k"), causal(square("causal_2k")), windowed(causal(square("window_2k")), 255),
+                              masked(square("all_2k_mask"), CaseMask::mask_all),
+                              masked(square("padding_2k_mask"), CaseMask::mask_left_padding),
+                              masked(square("causal_2k_mask"), CaseMask::mask_causal),
+                              masked(square("window_2k_mask"), CaseMask::mask_window)});
+}
+
+std::vector<Case> layout_cases() {
+    const Case gqa = causal(attention("", 32, 8, 2048, 2048, 128)), full = attention("", 8, 8, 1024, 1024, 64);
+    return in_suite("layouts", {in_layout("p2k_gqa_outside", CaseLayout::heads_outside, gqa),
+                                in_layout("p2k_gqa_padded", CaseLayout::padded, gqa),
+                                in_layout("p2k_gqa_far", CaseLayout::far, gqa),
+                                in_layout("p1k_d64_outside", CaseLayout::heads_outside, full),
+                                in_layout("p1k_d64_padded", CaseLayout::padded, full),
+                                in_layout("p1k_d64_far", CaseLayout::far, full)});
 }
 
 // 8 heads of 64.
@@ -119,6 +158,17 @@ std::vector<Case> small_cases() {
         }
     }
     return in_suite("small", cases);
+}
+
+// By query heads for a head of keys and values, in both layouts; groups of 1, 4 and 32 are in the main suite as well.
+std::vector<Case> decode_cases() {
+    const auto outside = [](const char *name, int32_t num_kv_heads) {
+        return in_layout(name, CaseLayout::heads_outside, decode("", 1, num_kv_heads, 4096));
+    };
+    return in_suite("decode",
+                    {decode("d4k_g2", 1, 16, 4096), decode("d4k_g8", 1, 4, 4096), decode("d4k_g16", 1, 2, 4096),
+                     outside("d4k_mha_outside", 32), outside("d4k_g2_outside", 16), outside("d4k_gqa_outside", 8),
+                     outside("d4k_g8_outside", 4), outside("d4k_g16_outside", 2), outside("d4k_mqa_outside", 1)});
 }
 
 // One shape at growing lengths, for plots and exponents: 8 heads on 2 of keys and values, of 128.
@@ -135,14 +185,19 @@ std::vector<Case> length_cases() {
     return in_suite("lengths", cases);
 }
 
-// A tensor stored [batch, heads, positions, elements] under the index order [batch, positions, heads, elements].
-heed_layout heads_outside(int64_t heads, int64_t positions, int64_t elements) {
-    return {{heads * positions * elements, elements, positions * elements, 1}};
+TensorLayout laid_out(const Case &c, heed_dtype dtype, int64_t positions, int64_t heads, int64_t elements) {
+    const int64_t bytes = heed_reference::element_bytes(dtype);
+    const bool outside = c.layout == CaseLayout::heads_outside;
+    int64_t head = c.layout == CaseLayout::far ? 4096 / bytes : elements;
+    int64_t position = heads * head + (c.layout == CaseLayout::padded ? 64 / bytes : 0);
+    if (outside) head = positions * elements, position = elements;
+    const int64_t batch = outside ? heads * head : positions * position;
+    return {{{batch, position, head, 1}}, c.batch * batch};
 }
 
 bool has_bias(const Case &c) { return c.mask == CaseMask::bias_full || c.mask == CaseMask::bias_shared; }
 
-bool has_mask(const Case &c) { return c.mask == CaseMask::mask_shared || c.mask == CaseMask::mask_key_padding; }
+bool has_mask(const Case &c) { return c.mask != CaseMask::none && !has_bias(c); }
 
 int64_t mask_or_bias_elements(const Case &c) {
     const std::array<int32_t, 4> shape = mask_shape(c);
@@ -154,7 +209,8 @@ int64_t mask_or_bias_elements(const Case &c) {
 const std::vector<Case> &all_cases() {
     static const std::vector<Case> cases = [] {
         std::vector<Case> all = main_cases();
-        for (const std::vector<Case> &more : {rag_cases(), small_cases(), length_cases()}) {
+        for (const std::vector<Case> &more : {rag_cases(), logit_cases(), layout_cases(), mask_cases(), small_cases(),
+                                              decode_cases(), length_cases()}) {
             all.insert(all.end(), more.begin(), more.end());
         }
         return all;
@@ -173,18 +229,24 @@ const char *kind_name(CaseKind kind) {
 }
 
 const char *mask_name(CaseMask mask) {
-    constexpr std::array<const char *, 5> names = {"none", "bias_full", "bias_shared", "mask_shared",
-                                                   "mask_key_padding"};
+    constexpr std::array<const char *, num_masks> names = {
+        "none",     "bias_full",         "bias_shared", "mask_shared", "mask_key_padding",
+        "mask_all", "mask_left_padding", "mask_causal", "mask_window"};
     return names[static_cast<size_t>(mask)];
 }
 
-int64_t q_elements(const Case &c) { return int64_t{c.batch} * c.num_heads * c.q_len * c.head_dim; }
+const char *layout_name(CaseLayout layout) {
+    constexpr std::array<const char *, num_layouts> names = {"tokens", "heads_outside", "padded", "far"};
+    return names[static_cast<size_t>(layout)];
+}
 
-int64_t k_elements(const Case &c) { return int64_t{c.batch} * c.num_kv_heads * c.kv_len * c.head_dim; }
+TensorLayout q_layout(const Case &c) { return laid_out(c, c.dtype, c.q_len, c.num_heads, c.head_dim); }
 
-int64_t v_elements(const Case &c) { return int64_t{c.batch} * c.num_kv_heads * c.kv_len * c.head_dim_v; }
+TensorLayout k_layout(const Case &c) { return laid_out(c, c.kv_dtype, c.kv_len, c.num_kv_heads, c.head_dim); }
 
-int64_t out_elements(const Case &c) { return int64_t{c.batch} * c.num_heads * c.q_len * c.head_dim_v; }
+TensorLayout v_layout(const Case &c) { return laid_out(c, c.kv_dtype, c.kv_len, c.num_kv_heads, c.head_dim_v); }
+
+TensorLayout out_layout(const Case &c) { return laid_out(c, c.dtype, c.q_len, c.num_heads, c.head_dim_v); }
 
 int64_t bias_elements(const Case &c) { return has_bias(c) ? mask_or_bias_elements(c) : 0; }
 
@@ -195,8 +257,26 @@ int64_t scale_elements(const Case &c) {
 }
 
 std::array<int32_t, 4> mask_shape(const Case &c) {
-    const bool shared = c.mask == CaseMask::bias_shared || c.mask == CaseMask::mask_shared;
-    return {shared ? 1 : c.batch, c.mask == CaseMask::bias_full ? c.num_heads : 1, c.q_len, c.kv_len};
+    const bool of_batch = c.mask == CaseMask::bias_full || c.mask == CaseMask::mask_key_padding;
+    return {of_batch ? c.batch : 1, c.mask == CaseMask::bias_full ? c.num_heads : 1, c.q_len, c.kv_len};
+}
+
+bool mask_is_random(const Case &c) { return c.mask == CaseMask::mask_shared; }
+
+bool mask_shows(const Case &c, int64_t i, int64_t j) {
+    const int64_t position = i + c.kv_len - c.q_len;
+    switch (c.mask) {
+    case CaseMask::mask_key_padding:
+        return j < int64_t{c.kv_len} * 3 / 4;
+    case CaseMask::mask_left_padding:
+        return j >= 5;
+    case CaseMask::mask_causal:
+        return j <= position;
+    case CaseMask::mask_window:
+        return j <= position && j > position - 256;
+    default:
+        return true;
+    }
 }
 
 bool visible(const Case &c, int64_t i, int64_t j) {
@@ -227,8 +307,8 @@ double nominal_flops(const Case &c) { return 2 * nominal_pairs(c) * (c.head_dim 
 
 double kv_bytes(const Case &c) {
     const int64_t scale_bytes = 2 * scale_elements(c) * heed_reference::element_bytes(HEED_F32);
-    return static_cast<double>((k_elements(c) + v_elements(c)) * heed_reference::element_bytes(c.kv_dtype) +
-                               scale_bytes);
+    const int64_t elements = int64_t{c.batch} * c.num_kv_heads * c.kv_len * (c.head_dim + c.head_dim_v);
+    return static_cast<double>(elements * heed_reference::element_bytes(c.kv_dtype) + scale_bytes);
 }
 
 heed_problem make_problem(const Case &c, int threads) {
@@ -244,13 +324,16 @@ heed_problem make_problem(const Case &c, int threads) {
     problem.max_q_len = c.q_len;
     problem.max_kv_len = c.kv_len;
     problem.position = HEED_BOTTOM_RIGHT;
-    problem.causal = c.causal;
-    problem.window_left = c.window_left;
+    copy_logit_fields(c, &problem);
+#define HEED_USE(name, used, ...) problem.used = c.used;
+    HEED_HEAD_ARRAYS(HEED_USE)
+#undef HEED_USE
+    problem.dropout_p = c.dropout_p;
     problem.max_threads = threads;
-    problem.q_layout = heads_outside(c.num_heads, c.q_len, c.head_dim);
-    problem.k_layout = heads_outside(c.num_kv_heads, c.kv_len, c.head_dim);
-    problem.v_layout = heads_outside(c.num_kv_heads, c.kv_len, c.head_dim_v);
-    problem.out_layout = heads_outside(c.num_heads, c.q_len, c.head_dim_v);
+    problem.q_layout = q_layout(c).strides;
+    problem.k_layout = k_layout(c).strides;
+    problem.v_layout = v_layout(c).strides;
+    problem.out_layout = out_layout(c).strides;
     problem.has_bias = has_bias(c);
     problem.has_mask = has_mask(c);
     if (problem.has_bias || problem.has_mask) {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "heed/heed.h"
+#include "runtime/reference/attention.h"
 
 namespace heed_bench {
 
@@ -16,44 +16,74 @@ enum class CaseKind { prefill, decode, seed };
 // seed: tiny, dominated by the cost of a call. An extra tensor, shaped [batch, num_heads, q_len, kv_len] or broadcast:
 enum class CaseMask {
     none,
-    bias_full,        // N(0,1), every axis full
-    bias_shared,      // N(0,1), [1, 1, q_len, kv_len]
-    mask_shared,      // 80 % of the keys visible, key 0 always, [1, 1, q_len, kv_len]
-    mask_key_padding  // the first 3/4 of the keys, [batch, 1, q_len, kv_len]
+    bias_full,         // N(0,1), every axis full
+    bias_shared,       // N(0,1), [1, 1, q_len, kv_len]
+    mask_shared,       // 80 % of the keys visible, key 0 always, [1, 1, q_len, kv_len]
+    mask_key_padding,  // the first 3/4 of the keys, [batch, 1, q_len, kv_len]
+    // [1, 1, q_len, kv_len]: what flags could say
+    mask_all,           // all keys
+    mask_left_padding,  // all but the first 5
+    mask_causal,        // aligned bottom right
+    mask_window         // of them the last 256
 };
+constexpr int num_masks = 9;
 
-// All tensors are laid out [batch, heads, positions, head_dim]. Causal and window are aligned bottom right.
-struct Case {
+// The layout of q, k, v and out in memory.
+enum class CaseLayout {
+    tokens,         // [batch, position, head, element], packed: the API's default
+    heads_outside,  // [batch, head, position, element], packed
+    padded,         // as tokens, 64 bytes between two positions
+    far             // as tokens, 4 KB from each head to the next
+};
+constexpr int num_layouts = 4;
+
+// Causal and window are aligned bottom right. window_left: tokens before the query's own; a peer's "window 256" counts
+// that too: 255 here.
+struct Case : heed_reference::LogitFields {
     std::string name, suite;
     CaseKind kind = CaseKind::prefill;
+    CaseLayout layout = CaseLayout::tokens;
     int32_t batch, num_heads, num_kv_heads, q_len, kv_len, head_dim, head_dim_v;
-    bool causal = false;
-    int32_t window_left = -1;  // tokens before the query's own; a peer's "window 256" counts that too: 255 here
     CaseMask mask = CaseMask::none;
+#define HEED_DECLARE(name, used, ...) bool used = false;
+    HEED_HEAD_ARRAYS(HEED_DECLARE)
+#undef HEED_DECLARE
+    float dropout_p = 0;
     heed_dtype dtype = HEED_F32, kv_dtype = HEED_F32;
 };
 
-// In f32. Suites: "main", "rag" (ragged sizes, masks, other head dims) and "small" (few queries and keys: what a call
-// costs).
+// In f32. Suites: "main", "rag" (ragged sizes, masks, other head dims), "logits" (what changes logits), "layouts",
+// "masks", "small" (few queries and keys: what a call costs), "decode" (groups and layouts) and "lengths".
 const std::vector<Case> &all_cases();
 
 Case in_types(Case c, heed_dtype dtype, heed_dtype kv_dtype);
 
 const char *kind_name(CaseKind kind);
 const char *mask_name(CaseMask mask);
+const char *layout_name(CaseLayout layout);
 
-int64_t q_elements(const Case &c);
-int64_t k_elements(const Case &c);
-int64_t v_elements(const Case &c);
-int64_t out_elements(const Case &c);
+// A tensor's strides of [batch, position, head, element], and the elements from its first to its last one.
+struct TensorLayout {
+    heed_layout strides;
+    int64_t elements;
+    int64_t offset(int64_t b, int64_t position, int64_t head) const {
+        return b * strides.stride[0] + position * strides.stride[1] + head * strides.stride[2];
+    }
+};
+TensorLayout q_layout(const Case &c);
+TensorLayout k_layout(const Case &c);
+TensorLayout v_layout(const Case &c);
+TensorLayout out_layout(const Case &c);
 int64_t bias_elements(const Case &c);  // 0 without one
 int64_t mask_elements(const Case &c);
-int64_t scale_elements(const Case &c);  // of k_scale, likewise v_scale; 0 but for int8 keys
+int64_t scale_elements(const Case &c);  // of k_scale, likewise v_scale; 0 except for int8 keys
 
-// Of its mask or bias; broadcast axes are 1.
+// The shape of its mask or bias; broadcast axes are 1.
 std::array<int32_t, 4> mask_shape(const Case &c);
 
 bool visible(const Case &c, int64_t i, int64_t j);  // by causal and window
+bool mask_is_random(const Case &c);
+bool mask_shows(const Case &c, int64_t i, int64_t j);  // a mask that is not random
 
 // Pairs of query and key that count, over batch and heads: all; half of a causal square; else those that are visible.
 // A mask or bias does not lessen them.

@@ -1,4 +1,4 @@
-#include "ceilings.h"
+#include "bench/ceilings.h"
 
 #include <sys/mman.h>
 
@@ -11,8 +11,8 @@
 #include <new>
 #include <thread>
 
-#include "ceilings_loops.h"
-#include "machine.h"
+#include "bench/ceilings_loops.h"
+#include "bench/machine.h"
 
 namespace heed_bench {
 
@@ -75,7 +75,7 @@ double best_seconds(int tries, int threads, const std::function<void(int)> &item
     return best;
 }
 
-// Of the vectors that go with a unit.
+// The loops of the vectors that go with a unit.
 const IsaLoops &loops_of(Unit unit) {
     switch (unit) {
     case Unit::fma_x86_64:

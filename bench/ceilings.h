@@ -11,8 +11,8 @@
 
 namespace heed_bench {
 
-// Arithmetic that rows are made of, each with a peak of its own: f32 multiply-adds of 128 (no FMA), 256 and 512 bits,
-// pairs of bf16 products summed in f32 (vdpbf16ps), tiles of them (AMX).
+// Arithmetic that kernels are made of, each with a peak of its own: f32 multiply-adds of 128 (no FMA), 256 and 512
+// bits, pairs of bf16 products summed in f32 (vdpbf16ps), tiles of them (AMX).
 enum class Unit { fma_x86_64, fma_avx2, fma_avx512, dot_bf16, tile_bf16 };
 constexpr std::array<Unit, 5> all_units = {Unit::fma_x86_64, Unit::fma_avx2, Unit::fma_avx512, Unit::dot_bf16,
                                            Unit::tile_bf16};
@@ -22,11 +22,11 @@ const char *unit_name(Unit unit);
 // By CPUID and the state that the operating system saves; for tiles it is asked for.
 bool unit_available(Unit unit);
 
-// What a row computes with, by its ISA (as its name has it: "avx512") and element type, and so the ceiling that it is
-// measured by. An ISA that is not told apart here has the best unit of the type.
+// What a kernel computes with, by its ISA (as its name has it: "avx512") and element type, and so the ceiling that it
+// is measured by. An ISA that is not told apart here has the best unit of the type.
 Unit unit_of(const std::string &isa, heed_dtype dtype);
 
-// The fastest arithmetic that this machine has for an element type, whether rows use it or not.
+// The fastest arithmetic that this machine has for an element type, whether kernels use it or not.
 Unit best_unit(heed_dtype dtype);
 
 // A multiply-add counts as 2 FLOPs. 0 where there is no such unit.
@@ -48,7 +48,7 @@ struct DramRead {
 };
 std::vector<DramRead> dram_read_gbps(int threads);
 
-// The same in turns with the calls of a case: bandwidth of a shared machine swings by the minute. Of small pages.
+// The same in turns with the calls of a case: bandwidth of a shared machine swings by the minute. With small pages.
 class DramReader {
 public:
     explicit DramReader(int threads);

@@ -1,7 +1,7 @@
-// Compiled for AVX512_BF16, and like ceilings_loops.cpp without anything that could leave an inline function behind.
+// Compiled for AVX512_BF16, and like ceilings_loops.cpp without anything that could leave an inline function.
 #include <immintrin.h>
 
-#include "ceilings_loops.h"
+#include "bench/ceilings_loops.h"
 
 namespace heed_bench {
 

@@ -1,6 +1,6 @@
-// Compiled once per ISA, with HEED_BENCH_ISA naming it. Includes nothing that could leave an inline function behind:
+// Compiled once per ISA, with HEED_BENCH_ISA naming it. Includes nothing that could leave an inline function:
 // the linker would keep one copy for all, perhaps the one with instructions that the machine lacks.
-#include "ceilings_loops.h"
+#include "bench/ceilings_loops.h"
 
 namespace heed_bench {
 namespace {

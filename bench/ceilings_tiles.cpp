@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "ceilings_loops.h"
+#include "bench/ceilings_loops.h"
 
 namespace heed_bench {
 

@@ -1,8 +1,8 @@
-#include "element_types.h"
+#include "bench/element_types.h"
 
 #include <stdexcept>
 
-#include "element.h"
+#include "runtime/reference/element.h"
 
 namespace heed_bench {
 

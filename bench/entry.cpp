@@ -1,14 +1,14 @@
-#include "entry.h"
+#include "bench/entry.h"
 
 #include <algorithm>
 
-#include "machine.h"
+#include "bench/machine.h"
 
 namespace heed_bench {
 
 namespace {
 
-// Enough calls to make 20 us, beside which reading the clock is nothing.
+// Enough calls to make 20 us, compared with which reading the clock is nothing.
 int64_t calls_of_sample(Workload &workload) {
     double seconds = 1;
     for (int n = 0; n < 3 && (n == 0 || seconds < 0.1); n++) {

@@ -1,10 +1,10 @@
-// One line of the table in the making: a case on a row, warm or cold, and its samples.
+// One line of the table in the making: a case on a kernel, warm or cold, and its samples.
 #pragma once
 
 #include <memory>
 
-#include "report.h"
-#include "workload.h"
+#include "bench/report.h"
+#include "bench/workload.h"
 
 namespace heed_bench {
 

@@ -1,4 +1,4 @@
-#include "machine.h"
+#include "bench/machine.h"
 
 #include <pthread.h>
 #include <sched.h>

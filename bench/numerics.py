@@ -2,11 +2,11 @@
 """Errors of Heed against fp64 on the inputs that peers are measured on. Needs numpy, ml_dtypes and the built
 `heed` command.
 
-numerics.py HEED [--dtype f32|f16|bf16] [--kernel ROW] [--threads N] [--json FILE] [CASE ...]
+numerics.py HEED [--dtype f32|f16|bf16] [--kernel KERNEL] [--threads N] [--json FILE] [CASE ...]
 
 Inputs: numpy's default_rng(1234), standard normal, q then k then v, rounded to dtype; the reference starts from the
 rounded ones. Compared: every element of the seed cases, every second head of the others. Prints the largest and the RMS
-error, beside those of the exact result rounded to dtype (the floor). Exit status 1 when an RMS error is above the
+error, compared with those of the exact result rounded to dtype (the floor). Exit status 1 when an RMS error is above the
 case's limit, which is the level of the best peers.
 """
 

@@ -1,4 +1,4 @@
-#include "options.h"
+#include "bench/options.h"
 
 #include <fnmatch.h>
 
@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "element_types.h"
+#include "bench/element_types.h"
 
 namespace heed_bench {
 
@@ -26,7 +26,7 @@ bool matches(const std::string &filter, const std::string &name) {
 
 Options parse_options(int argc, char **argv) {
     Options o;
-    CLI::App app{"Attention on the named cases, checked once against fp64, beside the machine's ceilings."};
+    CLI::App app{"Attention on the named cases, checked once against fp64, with the machine's ceilings."};
     app.failure_message(CLI::FailureMessage::help);
     app.footer("Any --benchmark_* is for Google Benchmark.");
     app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->always_capture_default();
@@ -36,7 +36,8 @@ Options parse_options(int argc, char **argv) {
     app.add_option("--min-time", o.min_time, "seconds per case and round, at least one call")
         ->check(CLI::Range(1e-6, 1e6));
     app.add_option("--filter", o.filter, "cases by name, A,B,...; patterns as in file names: d4k_*");
-    app.add_option("--suite", o.suite, "one suite only")->check(CLI::IsMember({"main", "rag", "small", "lengths"}));
+    app.add_option("--suite", o.suite, "one suite only")
+        ->check(CLI::IsMember({"main", "rag", "logits", "layouts", "masks", "small", "decode", "lengths"}));
     const auto set_dtypes = [&](const std::vector<std::string> &names) {
         o.dtypes.clear();
         for (const std::string &name : names) o.dtypes.push_back(dtype_of(name));
@@ -48,9 +49,9 @@ Options parse_options(int argc, char **argv) {
     app.add_option_function<std::string>(
            "--kv", [&](const auto &) { o.int8_kv = true; }, "int8 keys and values")
         ->check(CLI::IsMember({"i8"}));
-    app.add_option("--rows", o.rows,
-                   "best, the row that the plan chooses; all, every row that serves the case; or names A,B,...");
-    app.add_option("--isa", o.isa, "that instruction set's version of the chosen row: x86_64, avx2, avx512, ...");
+    app.add_option("--kernels", o.kernels,
+                   "best, the kernel that the plan chooses; all, every kernel that serves the case; or names A,B,...");
+    app.add_option("--isa", o.isa, "that instruction set's version of the chosen kernel: x86_64, avx2, avx512, ...");
     const auto set_pages = [&](const std::string &name) {
         o.pages = name == "huge" ? Pages::huge : name == "4k" ? Pages::small : Pages::standard;
     };

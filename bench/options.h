@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "workload.h"
+#include "bench/workload.h"
 
 namespace heed_bench {
 
@@ -16,7 +16,7 @@ struct Options {
     std::string suite;      // empty: all
     std::vector<heed_dtype> dtypes = {HEED_F32};
     bool int8_kv = false;
-    std::string rows = "best";
+    std::string kernels = "best";
     std::string isa;  // empty: the plan's choice
     std::string json;
     Pages pages = Pages::standard;

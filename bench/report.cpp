@@ -1,10 +1,10 @@
-#include "report.h"
+#include "bench/report.h"
 
 #include <algorithm>
 #include <cstdio>
 
-#include "element.h"
-#include "rows.h"
+#include "bench/kernel_names.h"
+#include "runtime/reference/element.h"
 
 namespace heed_bench {
 
@@ -32,7 +32,7 @@ Memory memory_of(const Result &result, const Ceilings &ceilings) {
     return {"DRAM read", ceilings.dram_gbps};
 }
 
-// Bandwidth of shared machines swings, so that each call stands beside the read next to it: the median of the pairs.
+// Bandwidth of shared machines swings, so that each call is compared with the read next to it: the median of the pairs.
 double share_of_reads(const Result &result) {
     std::vector<double> shares;
     for (size_t i = 0; i < result.seconds.size(); i++) {

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "ceilings.h"
-#include "machine.h"
-#include "options.h"
-#include "workload.h"
+#include "bench/ceilings.h"
+#include "bench/machine.h"
+#include "bench/options.h"
+#include "bench/workload.h"
 
 namespace heed_bench {
 
@@ -44,9 +44,9 @@ std::string types_name(const Case &c);  // "bf16", with keys of another type "bf
 // "", or of decode cases "warm" and "cold".
 const char *temperature(const Result &result);
 
-// How a result stands to the ceiling that it could meet: for GFLOP/s the peak of the row's arithmetic, unit_of(); for
-// decode's GB/s of K and V the bandwidth of DRAM, or of the cache that holds them when warm. The share of cold calls is
-// the median of their shares of the plain reads next to them, and the ceiling follows from it.
+// How a result compares with the ceiling that it could meet: for GFLOP/s the peak of the kernel's arithmetic,
+// unit_of(); for decode's GB/s of K and V the bandwidth of DRAM, or of the cache that holds them when warm. The share
+// of cold calls is the median of their shares of the plain reads next to them, and the ceiling follows from it.
 struct Standing {
     std::string unit, ceiling_name;
     double milliseconds, median_milliseconds, rate, ceiling;

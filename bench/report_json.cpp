@@ -1,9 +1,9 @@
-#include "report_json.h"
+#include "bench/report_json.h"
 
 #include <fstream>
 #include <stdexcept>
 
-#include "element.h"
+#include "runtime/reference/element.h"
 
 namespace heed_bench {
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "report.h"
+#include "bench/report.h"
 
 namespace heed_bench {
 

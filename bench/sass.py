@@ -11,7 +11,7 @@ def instructions(sass):
 
 
 def hottest_loop(sass, opcode):
-    """Of the loops with most of this opcode the smallest, as instructions(); empty where none has it."""
+    """The smallest of the loops with most of this opcode, as instructions(); empty where none has it."""
     code, labels, counts = [], {}, [0]  # counts[i]: of the opcode, before instruction i
     for line in sass.splitlines():
         if match := LABEL.match(line):

@@ -8,8 +8,8 @@
 #include <memory>
 #include <vector>
 
+#include "bench/machine.h"
 #include "heed/heed.hpp"
-#include "machine.h"
 
 namespace {
 
@@ -26,7 +26,7 @@ struct Run {
         workspace.attach(args);
     }
 
-    // 0 documents: the plain row.
+    // 0 documents: the plain kernel.
     static heed::Problem problem(int32_t documents, int32_t threads) {
         heed::Problem p;
         p.batch = 1;

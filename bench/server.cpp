@@ -1,4 +1,4 @@
-#include "server.h"
+#include "bench/server.h"
 
 #include <algorithm>
 #include <iostream>
@@ -6,45 +6,20 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "element.h"
-#include "element_types.h"
-#include "entry.h"
+#include "bench/case_json.h"
+#include "bench/element_types.h"
+#include "bench/entry.h"
+#include "bench/kernel_names.h"
+#include "bench/report_json.h"
 #include "heed/heed.hpp"
-#include "kernel_difference.h"
-#include "report_json.h"
-#include "rows.h"
+#include "runtime/reference/element.h"
+#include "runtime/reference/kernel_difference.h"
 
 namespace heed_bench {
 
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-Json case_json(const Case &c) {
-    return {{"case", c.name},
-            {"suite", c.suite},
-            {"kind", kind_name(c.kind)},
-            {"batch", c.batch},
-            {"num_heads", c.num_heads},
-            {"num_kv_heads", c.num_kv_heads},
-            {"q_len", c.q_len},
-            {"kv_len", c.kv_len},
-            {"head_dim", c.head_dim},
-            {"head_dim_v", c.head_dim_v},
-            {"causal", c.causal},
-            {"window_left", c.window_left},
-            {"mask", mask_name(c.mask)},
-            {"mask_shape", mask_shape(c)}};
-}
-
-Case find_case(const std::string &name) {
-    for (const Case &c : all_cases()) {
-        if (c.name == name) {
-            return c;
-        }
-    }
-    throw std::invalid_argument("no case " + name);
-}
 
 struct Prepared {
     std::unique_ptr<Workload> workload;
@@ -66,6 +41,9 @@ public:
             ceilings_ = measured;
             return ceilings_json(ceilings_);
         }
+        if (what == "add") {
+            return add(case_of(request.at("shape")));
+        }
         if (what == "time") {
             return time(request);
         }
@@ -81,7 +59,7 @@ public:
 private:
     Json hello() const {
         Json cases = Json::array();
-        for (const Case &c : all_cases()) {
+        for (const Case &c : cases_) {
             cases.push_back(case_json(c));
         }
         Json json = {{"machine", machine_json(machine_facts())}};
@@ -89,7 +67,26 @@ private:
         return json;
     }
 
-    // Rows read the same memory: where it lies is no difference between them.
+    Json add(const Case &added) {
+        for (const Case &c : cases_) {
+            if (c.name == added.name) {
+                throw std::invalid_argument("there is a case " + c.name);
+            }
+        }
+        cases_.push_back(added);
+        return case_json(added);
+    }
+
+    const Case &find_case(const std::string &name) const {
+        for (const Case &c : cases_) {
+            if (c.name == name) {
+                return c;
+            }
+        }
+        throw std::invalid_argument("no case " + name);
+    }
+
+    // Kernels read the same memory: where it is makes no difference between them.
     const Arena &arena_of(const Case &c) {
         std::unique_ptr<Arena> &arena = arenas_[types_name(c)];
         if (!arena) {
@@ -100,7 +97,7 @@ private:
         return *arena;
     }
 
-    Prepared prepare(const Case &c, const std::string &row, const std::string &isa) {
+    Prepared prepare(const Case &c, const std::string &kernel, const std::string &isa) {
         const Arena &arena = arena_of(c);
         Prepared prepared{nullptr, {}};
         std::string reason;
@@ -110,9 +107,9 @@ private:
                 throw std::runtime_error(reason);
             }
         };
-        create(row);
+        create(kernel);
         if (!isa.empty()) {
-            create(row_for_isa(prepared.workload->kernel(), isa));
+            create(kernel_for_isa(prepared.workload->kernel(), isa));
         }
         prepared.check = prepared.workload->check();
         if (!(prepared.check.bound_ratio <= 1)) {
@@ -123,17 +120,18 @@ private:
 
     Entry &entry_of(const Json &request) {
         const heed_dtype dtype = dtype_of(request.value("dtype", "f32"));
-        const std::string kv = request.value("kv", ""), row = request.value("row", ""), isa = request.value("isa", "");
+        const std::string kv = request.value("kv", ""), kernel = request.value("kernel", ""),
+                          isa = request.value("isa", "");
         const Case c = in_types(find_case(request.at("case")), dtype, kv.empty() ? dtype : dtype_of(kv));
         const std::string group = c.name + " " + heed_reference::dtype_name(dtype),
-                          key = group + " " + kv + " " + row + " " + isa;
+                          key = group + " " + kv + " " + kernel + " " + isa;
         if (group != current_) {
             prepared_.clear();
             arenas_.clear();
             current_ = group;
         }
         if (prepared_.count(key) == 0) {
-            prepared_.emplace(key, prepare(c, row, isa));
+            prepared_.emplace(key, prepare(c, kernel, isa));
         }
         Prepared &prepared = prepared_.at(key);
         const bool cold = request.value("cold", false) && c.kind == CaseKind::decode;
@@ -163,12 +161,12 @@ private:
     }
 
     static Json compare(const Json &request) {
-        for (const heed_kernel_info_t &kernel : heed::kernels()) {
-            if (kernel.supported && kernel.name == request.at("row")) {
+        for (const heed_kernel_info &kernel : heed::kernels()) {
+            if (kernel.supported && kernel.name == request.at("kernel")) {
                 return {{"difference", heed_reference::kernel_difference(kernel, request.at("with"))}};
             }
         }
-        throw std::invalid_argument("no row " + request.at("row").get<std::string>() + " runs here");
+        throw std::invalid_argument("no kernel " + request.at("kernel").get<std::string>() + " runs here");
     }
 
     Json report() const {
@@ -183,6 +181,7 @@ private:
     }
 
     Options options_;
+    std::vector<Case> cases_ = all_cases();
     DramReader reader_;
     Ceilings ceilings_;
     std::string current_;                                   // case and element type

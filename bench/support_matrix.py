@@ -1,7 +1,7 @@
-"""The default table's kernels as a table of Markdown: support_matrix.py TABLE [--check README | --update README].
+"""The default table's kernels as a table of Markdown: support_matrix.py TABLE [--check PAGE | --update PAGE].
 
 TABLE has their names, those of all instruction sets: heed_kernels.dir/table.txt of a build. Kernels that differ in one axis only share a
-line. In the README the table is between the lines BEGIN and END.
+line. In the page the table is between the lines BEGIN and END.
 """
 
 import argparse
@@ -9,11 +9,11 @@ import pathlib
 import re
 import sys
 
-BEGIN, END = "<!-- ./dev matrix writes this table -->\n", "<!-- end of the table -->\n"
+BEGIN, END = "<!-- ./dev matrix writes this table -->\n\n", "\n<!-- end of the table -->\n"
 ANY = 1 << 30
 ISAS = {"x86_64": "x86_64 (SSE4.1)", "avx2": "AVX2", "avx512": "AVX-512", "avx512bf16": "AVX-512 BF16", "amx": "AMX",
         "sm75": "sm_75", "sm80": "sm_80"}
-# Of each axis its head in the table and the text of each value, in order; head dims and features have texts of their own.
+# For each axis its head in the table and the text of each value, in order; head dims and features have texts of their own.
 AXES = (
     ("phase", {"prefill": "prefill", "decode": "decode"}),
     ("types", {name: name for name in ("f32", "f16", "bf16", "f32 / int8", "f16 / int8", "bf16 / int8")}),
@@ -28,7 +28,7 @@ NAME = re.compile(r"attention_(prefill|decode)_(f32|f16|bf16)(_kvi8)?_d([0-9x]+|
 
 
 def kernels(table):
-    """Of each kernel of attention the values on the axes. Kernels that differ in their blocks of work are equal."""
+    """The values on the axes of each kernel of attention. Kernels that differ in their blocks of work are equal."""
     for name in table.read_text().splitlines():
         if match := NAME.fullmatch(name):
             phase, dtype, codes, dims, features, storage, isa = match.groups()
@@ -41,11 +41,11 @@ def order(axis, value):
     return list(texts).index(value) if texts else value
 
 
-def merged(rows, axis):
-    """Rows that are equal but for `axis` as one, with all that they have there, in order."""
+def merged(kernels, axis):
+    """Kernels that are equal except for `axis` as one, with all that they have there, in order."""
     groups = {}
-    for row in rows:
-        groups.setdefault(row[:axis] + row[axis + 1:], []).append(row[axis])
+    for kernel in kernels:
+        groups.setdefault(kernel[:axis] + kernel[axis + 1:], []).append(kernel[axis])
     return [rest[:axis] + (tuple(sorted(values, key=lambda value: order(axis, value))),) + rest[axis:]
             for rest, values in groups.items()]
 
@@ -59,34 +59,34 @@ def text(axis, value):
     return AXES[axis][1][value]
 
 
-def table(rows):
+def table(kernels):
     """CPUs first, then by phase, types, head dims."""
     for axis in (2, 1, 3, 4, 5, 0):
-        rows = merged(rows, axis)
-    rows.sort(key=lambda row: (row[5][0].startswith("sm"),
-                               *([order(axis, value) for value in row[axis]] for axis in (0, 1, 2, 3))))
+        kernels = merged(kernels, axis)
+    kernels.sort(key=lambda kernel: (kernel[5][0].startswith("sm"),
+                               *([order(axis, value) for value in kernel[axis]] for axis in (0, 1, 2, 3))))
     lines = [[name for name, _ in AXES], ["---"] * len(AXES)]
-    lines += [[("; " if axis in (3, 4) else ", ").join(text(axis, value) for value in row[axis]) for axis in range(len(AXES))]
-              for row in rows]
+    lines += [[("; " if axis in (3, 4) else ", ").join(text(axis, value) for value in kernel[axis]) for axis in range(len(AXES))]
+              for kernel in kernels]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", type=pathlib.Path)
-    parser.add_argument("--check", type=pathlib.Path, metavar="README")
-    parser.add_argument("--update", type=pathlib.Path, metavar="README")
+    parser.add_argument("--check", type=pathlib.Path, metavar="PAGE")
+    parser.add_argument("--update", type=pathlib.Path, metavar="PAGE")
     options = parser.parse_args()
-    found, readme = table(list(dict.fromkeys(kernels(options.table)))), options.check or options.update
-    if readme is None:
+    found, page = table(list(dict.fromkeys(kernels(options.table)))), options.check or options.update
+    if page is None:
         print(found, end="")
         return
-    before, _, rest = readme.read_text().partition(BEGIN)
-    there, _, behind = rest.partition(END)
+    before, _, rest = page.read_text().partition(BEGIN)
+    there, _, after = rest.partition(END)
     if options.update:
-        readme.write_text(before + BEGIN + found + END + behind)
+        page.write_text(before + BEGIN + found + END + after)
     elif there != found:
-        sys.exit(f"the table of kernels in {readme.name} is not that of this build: ./dev matrix writes it\n{found}")
+        sys.exit(f"the table of kernels in {page.name} is not that of this build: ./dev matrix writes it\n{found}")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-#include "workload.h"
+#include "bench/workload.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <random>
 #include <stdexcept>
 
-#include "element.h"
+#include "runtime/reference/element.h"
 
 namespace heed_bench {
 
@@ -18,11 +19,11 @@ heed_tensor tensor(const void *data, int64_t size, heed_dtype dtype) {
 }
 
 // HEED_FORCE_KERNEL for the time of one plan.
-heed_status create_plan(const heed_problem &problem, const std::string &row, heed_plan **plan) {
-    if (row.empty()) {
+heed_status create_plan(const heed_problem &problem, const std::string &kernel, heed_plan **plan) {
+    if (kernel.empty()) {
         return heed_plan_create(&problem, plan);
     }
-    setenv("HEED_FORCE_KERNEL", row.c_str(), 1);
+    setenv("HEED_FORCE_KERNEL", kernel.c_str(), 1);
     const heed_status status = heed_plan_create(&problem, plan);
     unsetenv("HEED_FORCE_KERNEL");
     return status;
@@ -30,11 +31,11 @@ heed_status create_plan(const heed_problem &problem, const std::string &row, hee
 
 }  // namespace
 
-std::unique_ptr<Workload> Workload::create(const Case &c, const std::string &row, int threads, const Arena &arena,
+std::unique_ptr<Workload> Workload::create(const Case &c, const std::string &kernel, int threads, const Arena &arena,
                                            std::string &reason) {
     const heed_problem problem = make_problem(c, threads);
     heed_plan *plan = nullptr;
-    if (create_plan(problem, row, &plan) != HEED_OK) {
+    if (create_plan(problem, kernel, &plan) != HEED_OK) {
         reason = heed_last_error();
         return nullptr;
     }
@@ -51,13 +52,17 @@ Workload::Workload(const Case &c, heed_plan *plan, const Arena &arena)
     }
     heed_args_init(&args_);
     const Numbers numbers = numbers_of(c.dtype);
-    args_.q = tensor(arena_.input(numbers, placement_.q), q_elements(c), c.dtype);
-    args_.out = tensor(arena_.out(), out_elements(c), c.dtype);
+    args_.q = tensor(arena_.input(numbers, placement_.q), q_layout(c).elements, c.dtype);
+    args_.out = tensor(arena_.out(), out_layout(c).elements, c.dtype);
     args_.workspace = workspace_.get();
     args_.workspace_bytes = bytes;
     if (bias_elements(c) > 0) {
         args_.bias = tensor(arena_.input(numbers, placement_.bias), bias_elements(c), c.dtype);
     }
+    for (int32_t h = 0; h < c.num_heads; h++) of_heads_.push_back(std::exp2(-8.f * (h + 1) / c.num_heads));
+#define HEED_SET(name, used, ...) args_.name = c.used ? of_heads_.data() : nullptr;
+    HEED_HEAD_ARRAYS(HEED_SET)
+#undef HEED_SET
     if (mask_elements(c) > 0) {
         args_.mask = tensor(mask_.data(), mask_elements(c), HEED_U8);
     }
@@ -69,17 +74,16 @@ void Workload::make_mask() {
     mask_.resize(static_cast<size_t>(mask_elements(case_)));
     std::mt19937 random(7);
     for (size_t n = 0; n < mask_.size(); n++) {
-        const size_t j = n % static_cast<size_t>(case_.kv_len);
-        mask_[n] = case_.mask == CaseMask::mask_key_padding ? j < static_cast<size_t>(case_.kv_len) * 3 / 4
-                                                            : (j == 0 || random() % 5 != 0);
+        const auto row = static_cast<int64_t>(n) / case_.kv_len, j = static_cast<int64_t>(n) % case_.kv_len;
+        mask_[n] = mask_is_random(case_) ? j == 0 || random() % 5 != 0 : mask_shows(case_, row % case_.q_len, j);
     }
 }
 
 void Workload::point_at(int64_t copy) {
     const Placement &p = placement_;
     const Numbers numbers = numbers_of(case_.kv_dtype);
-    args_.k = tensor(arena_.input(numbers, p.k + copy * p.kv_step), k_elements(case_), case_.kv_dtype);
-    args_.v = tensor(arena_.input(numbers, p.v + copy * p.kv_step), v_elements(case_), case_.kv_dtype);
+    args_.k = tensor(arena_.input(numbers, p.k + copy * p.kv_step), k_layout(case_).elements, case_.kv_dtype);
+    args_.v = tensor(arena_.input(numbers, p.v + copy * p.kv_step), v_layout(case_).elements, case_.kv_dtype);
     if (scale_elements(case_) > 0) {
         const auto scales = [&](int64_t first) {
             const void *data = arena_.input(Numbers::scales, first + copy * p.scale_step);
@@ -104,9 +108,9 @@ void Workload::run(int64_t copy) {
 CheckResult Workload::check() {
     // All bits set: NaN in every type.
     std::memset(arena_.out(), 0xff,
-                static_cast<size_t>(out_elements(case_) * heed_reference::element_bytes(case_.dtype)));
+                static_cast<size_t>(out_layout(case_).elements * heed_reference::element_bytes(case_.dtype)));
     run(0);
-    return compare_sampled_rows(case_, args_);
+    return compare_sampled_queries(case_, args_);
 }
 
 }  // namespace heed_bench

@@ -6,16 +6,16 @@
 #include <string>
 #include <vector>
 
-#include "arena.h"
-#include "cases.h"
-#include "sampled_rows.h"
+#include "bench/arena.h"
+#include "bench/cases.h"
+#include "bench/sampled_queries.h"
 
 namespace heed_bench {
 
 class Workload {
 public:
-    // NULL when no kernel serves it, with the reason. A non-empty `row` is the kernel to use and no other.
-    static std::unique_ptr<Workload> create(const Case &c, const std::string &row, int threads, const Arena &arena,
+    // NULL when no kernel serves it, with the reason. A non-empty `kernel` is the kernel to use and no other.
+    static std::unique_ptr<Workload> create(const Case &c, const std::string &kernel, int threads, const Arena &arena,
                                             std::string &reason);
 
     const Case &problem_case() const { return case_; }
@@ -29,7 +29,7 @@ public:
     // One call on a copy. Throws std::runtime_error with the library's sentence.
     void run(int64_t copy);
 
-    // Runs copy 0 and compares sampled rows with fp64.
+    // Runs copy 0 and compares sampled queries with fp64.
     CheckResult check();
 
 private:
@@ -49,6 +49,7 @@ private:
     const Arena &arena_;
     Placement placement_;
     std::vector<uint8_t> mask_;
+    std::vector<float> of_heads_;  // 2^(-8 (h + 1) / num_heads), as ALiBi has slopes
     std::unique_ptr<void, Free> workspace_;
     heed_args args_;
 };

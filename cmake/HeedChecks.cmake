@@ -1,4 +1,4 @@
-# What heed_add_kernels(), heed_add_kernel_library(), heed_add_rows() and heed_add_op_rows() refuse while CMake configures: each check stops
+# What heed_add_kernels(), heed_add_kernel_library(), heed_add_attention_kernels() and heed_add_op_kernels() refuse while CMake configures: each check stops
 # with the word that is wrong and with what is allowed. `call` is the call of the user's; arguments are those that the calling function has parsed into arg_*.
 include_guard(GLOBAL)
 
@@ -80,7 +80,7 @@ function(_heed_check_head_dims call key isas)
     endforeach()
 endfunction()
 
-# _heed_check_features(<call> <phases>): none, or of the features of rows, joined by _ in their order.
+# _heed_check_features(<call> <phases>): none, or of the features of kernels, joined by _ in their order.
 function(_heed_check_features call phases)
     foreach(value IN LISTS arg_FEATURES)
         string(REPLACE "_" ";" sorted "${value}")

@@ -1,4 +1,4 @@
-# One row, from the cache when it has been generated before: cmake -DGENERATOR=PROGRAM -DNAME=ROW -DOUT=DIR -DCACHE=DIR
+# One kernel, from the cache when it has been generated before: cmake -DGENERATOR=PROGRAM -DNAME=KERNEL -DOUT=DIR -DCACHE=DIR
 # "-DOPTIONS=key=value|..." -P HeedGenerate.cmake. What the generator, the options and, for CUDA, ptxas and fatbinary are decides
 # what comes out, so that their contents are the key. An entry is moved into place whole: builds may share a cache.
 cmake_minimum_required(VERSION 3.28)

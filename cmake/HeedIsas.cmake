@@ -6,7 +6,7 @@ set(HEED_ISAS native CACHE STRING "native (what this machine runs, x86_64 where 
 # What the runtime would run here, by the runtime's own code.
 function(_heed_find_native_isas result)
     try_run(code compiled SOURCES ${PROJECT_SOURCE_DIR}/cmake/native_isas.cpp ${PROJECT_SOURCE_DIR}/runtime/cpu.cpp
-        CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${PROJECT_SOURCE_DIR};${PROJECT_SOURCE_DIR}/runtime;${PROJECT_SOURCE_DIR}/runtime/include"
+        CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${PROJECT_SOURCE_DIR};${PROJECT_SOURCE_DIR}/runtime/include"
         CXX_STANDARD 17 CXX_STANDARD_REQUIRED ON
         COMPILE_OUTPUT_VARIABLE log RUN_OUTPUT_VARIABLE isas)
     if(NOT compiled OR NOT code EQUAL 0)
@@ -52,11 +52,11 @@ endif()
 
 # heed_describe_table(<target>): how many kernels of which instruction sets it has, and how to have more.
 function(heed_describe_table target)
-    get_target_property(rows ${target} HEED_ROWS)
-    list(LENGTH rows number)
+    get_target_property(kernels ${target} HEED_KERNELS)
+    list(LENGTH kernels number)
     set(counts "")
     foreach(isa IN LISTS heed_table_isas)
-        get_property(of_isa TARGET ${target} PROPERTY HEED_ROWS_${isa})
+        get_property(of_isa TARGET ${target} PROPERTY HEED_KERNELS_${isa})
         list(LENGTH of_isa count)
         list(APPEND counts "${count} ${isa}")
     endforeach()

@@ -1,5 +1,5 @@
-# Tables of tuned parameters: {"ROW": {"parameters": {"NAME": N, ...}, ...}, ...}, as ./dev tune writes them. Those of schedules/tuned
-# apply to every row of their names; a table of heed_add_kernels(... TUNED table.json) to that library's, before them.
+# Tables of tuned parameters: {"KERNEL": {"parameters": {"NAME": N, ...}, ...}, ...}, as ./dev tune writes them. Those of schedules/tuned
+# apply to every kernel of their names; a table of heed_add_kernels(... TUNED table.json) to that library's, before them.
 include_guard(GLOBAL)
 
 set(_heed_parameters key_tile kv_block lanes masked_block prefetch_keys product_unroll row_block value_keys value_rows value_tile
@@ -23,7 +23,7 @@ function(_heed_json_members result json)
     set(${result} "${members}" PARENT_SCOPE)
 endfunction()
 
-# _heed_read_tuned(<prefix> <file>): <prefix>_ROWS, and for each row <prefix>_<row>, its arguments of heed_generate. A change of the file
+# _heed_read_tuned(<prefix> <file>): <prefix>_KERNELS, and for each kernel <prefix>_<kernel>, its arguments of heed_generate. A change of the file
 # is a reason to configure again.
 function(_heed_read_tuned prefix file)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
@@ -32,16 +32,16 @@ function(_heed_read_tuned prefix file)
     if(error)
         message(FATAL_ERROR "${file}: ${error}")
     endif()
-    _heed_json_members(rows "${table}")
-    foreach(row IN LISTS rows)
-        string(JSON parameters ERROR_VARIABLE error GET "${table}" ${row} parameters)
+    _heed_json_members(kernels "${table}")
+    foreach(kernel IN LISTS kernels)
+        string(JSON parameters ERROR_VARIABLE error GET "${table}" ${kernel} parameters)
         if(error)
-            message(FATAL_ERROR "${file}: ${row} has no parameters")
+            message(FATAL_ERROR "${file}: ${kernel} has no parameters")
         endif()
-        _heed_tuned_arguments(arguments "${file}: ${row}" "${parameters}")
-        set(${prefix}_${row} "${arguments}" PARENT_SCOPE)
+        _heed_tuned_arguments(arguments "${file}: ${kernel}" "${parameters}")
+        set(${prefix}_${kernel} "${arguments}" PARENT_SCOPE)
     endforeach()
-    set(${prefix}_ROWS "${rows}" PARENT_SCOPE)
+    set(${prefix}_KERNELS "${kernels}" PARENT_SCOPE)
 endfunction()
 
 # {"NAME": N, ...} as NAME=N ...
@@ -62,18 +62,18 @@ function(_heed_tuned_arguments result where parameters)
     set(${result} "${arguments}" PARENT_SCOPE)
 endfunction()
 
-# _heed_tuned_options(<result> <target> <row>): the arguments of a row, and a note that it exists.
-function(_heed_tuned_options result target row)
-    set_property(TARGET ${target} APPEND PROPERTY HEED_TUNABLE_ROWS ${row})
-    get_target_property(options ${target} HEED_TUNED_${row})
+# _heed_tuned_options(<result> <target> <kernel>): the arguments of a kernel, and a note that it exists.
+function(_heed_tuned_options result target kernel)
+    set_property(TARGET ${target} APPEND PROPERTY HEED_TUNABLE_KERNELS ${kernel})
+    get_target_property(options ${target} HEED_TUNED_${kernel})
     if(NOT options)
-        get_property(options GLOBAL PROPERTY HEED_TUNED_${row})
+        get_property(options GLOBAL PROPERTY HEED_TUNED_${kernel})
     endif()
     set(${result} "${options}" PARENT_SCOPE)
 endfunction()
 
-# _heed_use_tuned(<target> <file>): that table for the rows that are added to the target from now on. The end of the folder's CMakeLists.txt
-# is the place where each row of the table must have been one of the target's.
+# _heed_use_tuned(<target> <file>): that table for the kernels that are added to the target from now on. The end of the folder's CMakeLists.txt
+# is the place where each kernel of the table must have been one of the target's.
 function(_heed_use_tuned target file)
     get_filename_component(file ${file} ABSOLUTE)
     get_target_property(files ${target} HEED_TUNED_FILES)
@@ -82,29 +82,29 @@ function(_heed_use_tuned target file)
     endif()
     set_property(TARGET ${target} APPEND PROPERTY HEED_TUNED_FILES ${file})
     _heed_read_tuned(table ${file})
-    get_target_property(earlier ${target} HEED_TUNABLE_ROWS)
-    foreach(row IN LISTS table_ROWS)
-        if(row IN_LIST earlier)
-            message(FATAL_ERROR "${target}: ${file} tunes ${row}, which an earlier call has added without it")
+    get_target_property(earlier ${target} HEED_TUNABLE_KERNELS)
+    foreach(kernel IN LISTS table_KERNELS)
+        if(kernel IN_LIST earlier)
+            message(FATAL_ERROR "${target}: ${file} tunes ${kernel}, which an earlier call has added without it")
         endif()
-        set_property(TARGET ${target} PROPERTY HEED_TUNED_${row} "${table_${row}}")
+        set_property(TARGET ${target} PROPERTY HEED_TUNED_${kernel} "${table_${kernel}}")
     endforeach()
-    cmake_language(EVAL CODE "cmake_language(DEFER CALL _heed_check_tuned [[${target}]] [[${file}]] [[${table_ROWS}]])")
+    cmake_language(EVAL CODE "cmake_language(DEFER CALL _heed_check_tuned [[${target}]] [[${file}]] [[${table_KERNELS}]])")
 endfunction()
 
-function(_heed_check_tuned target file rows)
-    get_target_property(known ${target} HEED_TUNABLE_ROWS)
-    foreach(row IN LISTS rows)
-        if(NOT row IN_LIST known)
-            message(FATAL_ERROR "${file}: no row of ${target} is named ${row}")
+function(_heed_check_tuned target file kernels)
+    get_target_property(known ${target} HEED_TUNABLE_KERNELS)
+    foreach(kernel IN LISTS kernels)
+        if(NOT kernel IN_LIST known)
+            message(FATAL_ERROR "${file}: no kernel of ${target} is named ${kernel}")
         endif()
     endforeach()
 endfunction()
 
-# _heed_check_own_tuned(<target>): the rows of schedules/tuned are rows of the default table.
+# _heed_check_own_tuned(<target>): the kernels of schedules/tuned are kernels of the default table.
 function(_heed_check_own_tuned target)
-    get_property(rows GLOBAL PROPERTY HEED_TUNED_ROWS)
-    _heed_check_tuned(${target} ${_heed_tuned_dir} "${rows}")
+    get_property(kernels GLOBAL PROPERTY HEED_TUNED_KERNELS)
+    _heed_check_tuned(${target} ${_heed_tuned_dir} "${kernels}")
 endfunction()
 
 # Files may come and go.
@@ -112,9 +112,9 @@ set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${_heed_tuned_dir
 foreach(isa x86_64 avx2 avx512 avx512bf16 amx)
     if(EXISTS ${_heed_tuned_dir}/${isa}.json)
         _heed_read_tuned(table ${_heed_tuned_dir}/${isa}.json)
-        set_property(GLOBAL APPEND PROPERTY HEED_TUNED_ROWS ${table_ROWS})
-        foreach(row IN LISTS table_ROWS)
-            set_property(GLOBAL PROPERTY HEED_TUNED_${row} "${table_${row}}")
+        set_property(GLOBAL APPEND PROPERTY HEED_TUNED_KERNELS ${table_KERNELS})
+        foreach(kernel IN LISTS table_KERNELS)
+            set_property(GLOBAL PROPERTY HEED_TUNED_${kernel} "${table_${kernel}}")
         endforeach()
     endif()
 endforeach()

@@ -1,4 +1,4 @@
-"""Prints a Markdown table of the fields of heed_problem, as heed.h and fields.h have them."""
+"""The page of heed_problem's fields, as heed.h and fields.h have them; printed when run."""
 import pathlib
 import sys
 
@@ -16,11 +16,11 @@ def rows():
     return [cells(field, entries[field.name]) for field in headers.struct("heed_problem") if field.name != "struct_size"]
 
 
-def main():
-    print("# The fields of heed_problem\n")
-    for row in (("field", "type", "default", "allowed", "meaning"), ("---",) * 5, *rows()):
-        print("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
+def page():
+    table = ("field", "type", "default", "allowed", "meaning"), ("---",) * 5, *rows()
+    lines = ("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table)
+    return "# The fields of heed_problem\n\n" + "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
-    main()
+    print(page(), end="")

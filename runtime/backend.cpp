@@ -1,7 +1,4 @@
-#include "backend.h"
-
-#include "cpu/cpu_backend.h"
-#include "cuda/cuda_backend.h"
+#include "runtime/backends.h"
 
 namespace heed {
 namespace {

@@ -1,4 +1,4 @@
-#include "cpu.h"
+#include "runtime/cpu.h"
 
 #include <cpuid.h>
 #include <sched.h>
@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <atomic>
 #include <thread>
+
+#include "heed/fields.h"
 
 namespace heed {
 namespace {
@@ -100,50 +102,21 @@ bool cpu_supports(Isa isa) {
     return (bits & (2u << static_cast<int>(isa))) != 0;
 }
 
+bool has_slow_bf16_dots() {
+    // Asked once: in a virtual machine CPUID takes some 20 us.
+    static const bool is_intel = [] {
+        uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+        return __get_cpuid(0, &eax, &ebx, &ecx, &edx) != 0 && ebx == signature_INTEL_ebx;
+    }();
+    return is_intel;
+}
+
 void assume_cpu_supports(Isa isa) {
     cpu_supports(isa);
     detected.fetch_or(2u << static_cast<int>(isa));
 }
 
-const char *isa_requirements(Isa isa) {
-    switch (isa) {
-    case Isa::x86_64:
-        return "SSE4.1";
-    case Isa::avx2:
-        return "AVX2, FMA, F16C";
-    case Isa::avx512:
-        return "AVX-512 F, CD, BW, DQ, VL";
-    case Isa::avx512bf16:
-        return "AVX-512 F, CD, BW, DQ, VL, BF16, IFMA, VBMI, VBMI2, VNNI, BITALG";
-    case Isa::amx:
-        return "those of avx512bf16, AVX-512 FP16, AVX_VNNI, GFNI, AMX_TILE, AMX_BF16, and Linux' permission for tiles";
-    case Isa::sm75:
-        return "CUDA compute capability 7.5";
-    case Isa::sm80:
-        return "CUDA compute capability 8.0";
-    }
-    return "?";
-}
-
-const char *isa_name(Isa isa) {
-    switch (isa) {
-    case Isa::x86_64:
-        return "x86_64";
-    case Isa::avx2:
-        return "avx2";
-    case Isa::avx512:
-        return "avx512";
-    case Isa::avx512bf16:
-        return "avx512bf16";
-    case Isa::amx:
-        return "amx";
-    case Isa::sm75:
-        return "sm75";
-    case Isa::sm80:
-        return "sm80";
-    }
-    return "?";
-}
+const char *target_name(KernelTarget target) { return heed_isa_word(target.value); }
 
 int32_t cpu_count() {
     cpu_set_t set;

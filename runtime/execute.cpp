@@ -1,11 +1,12 @@
 // heed_execute: all checks of pointers.
 #include <cstring>
 
-#include "backend.h"
-#include "inputs.h"
-#include "kernel_call.h"
-#include "plan.h"
-#include "status.h"
+#include "runtime/backend.h"
+#include "runtime/float_environment.h"
+#include "runtime/inputs.h"
+#include "runtime/kernel_call.h"
+#include "runtime/plan.h"
+#include "runtime/status.h"
 
 namespace heed {
 namespace {
@@ -17,7 +18,7 @@ heed_status check_pointers(const heed_plan &plan, const heed_args &args) {
     heed_status status = ranges.add("out", args.out, p.dtype, plan.views.out.span, Access::write);
     if (!status && p.want_lse) status = ranges.add("lse", args.lse, HEED_F32, plan.views.lse.span, Access::write);
     if (!status) status = add_workspace(plan, args, &ranges);
-    if (!status) status = add_score_buffers(*plan.row, args, &ranges);
+    if (!status) status = add_score_buffers(*plan.kernel, args, &ranges);
     return status ? status : add_inputs(p, plan.views, args, Reads::all, &ranges);
 }
 
@@ -34,6 +35,7 @@ heed_status heed_args_init(heed_args *args) {
 }
 
 heed_status heed_execute(const heed_plan *plan, const heed_args *args) {
+    const heed::DefaultFloatEnvironment environment;
     if (const heed_status status = heed::check_call("heed_execute", plan, args)) return status;
     const heed_args call = *args;
     if (heed::is_empty_problem(plan->problem)) return HEED_OK;

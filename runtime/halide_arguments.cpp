@@ -1,4 +1,4 @@
-#include "halide_arguments.h"
+#include "runtime/halide_arguments.h"
 
 namespace heed {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <HalideRuntime.h>
 
-#include "halide_bridge.h"
+#include "runtime/halide_bridge.h"
 
 namespace heed {
 

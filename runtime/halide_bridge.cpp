@@ -1,17 +1,21 @@
-#include "halide_bridge.h"
+#include "runtime/halide_bridge.h"
 
 #include <HalideRuntime.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 
-#include "float_environment.h"
-#include "halide_arguments.h"
-#include "thread_pool.h"
+#include "runtime/float_environment.h"
+#include "runtime/halide_arguments.h"
+#include "runtime/heuristics.h"
+#include "runtime/thread_pool.h"
 
 namespace heed {
 namespace {
+
+constexpr int32_t most_shares = 16;  // of a loop's tasks
 
 // What this thread is doing for which call. Parallel loops inside an item run serially.
 struct ThreadState {
@@ -69,7 +73,14 @@ void release_scratch(void *user_context, void *block) {
     }
 }
 
-// A parallel loop in the hands of some items; item w works in slice w and takes task after task.
+// Consecutive tasks.
+struct TaskShare {
+    alignas(64) std::atomic<int64_t> next{0};
+    int64_t end = 0;
+};
+
+// A parallel loop in the hands of some items; item w works in slice w and takes task after task: of share w, then of
+// the shares after it.
 struct ParallelLoop {
     KernelContext *context;
     void *user_context;
@@ -77,8 +88,20 @@ struct ParallelLoop {
     int32_t min, size;
     uint8_t *closure;
     int32_t num_items, together;
-    std::atomic<int64_t> next{0};
+    int32_t num_shares = 1;
     std::atomic<int32_t> error{0};
+    TaskShare shares[most_shares] = {};
+
+    void share_tasks() {
+        if (context->in_shares) num_shares = std::min(num_items, most_shares);
+        for (int64_t i = 0; i < num_shares; i++) {
+            shares[i].next.store(i * size / num_shares, std::memory_order_relaxed);
+            shares[i].end = (i + 1) * size / num_shares;
+        }
+    }
+    bool is_done() const {
+        return std::all_of(shares, shares + num_shares, [](const TaskShare &s) { return s.next.load() >= s.end; });
+    }
 };
 
 void run_task(ParallelLoop &loop, ScratchSlice *slice, int32_t index) {
@@ -89,10 +112,10 @@ void run_task(ParallelLoop &loop, ScratchSlice *slice, int32_t index) {
     if (code != 0) loop.error.compare_exchange_strong(none, code);
 }
 
-void run_tasks(ParallelLoop &loop, ScratchSlice *slice) {
+void run_share(ParallelLoop &loop, ScratchSlice *slice, TaskShare *share) {
     for (;;) {
-        const int64_t first = loop.next.fetch_add(loop.together, std::memory_order_relaxed);
-        const int64_t end = std::min<int64_t>(loop.size, first + loop.together);
+        const int64_t first = share->next.fetch_add(loop.together, std::memory_order_relaxed);
+        const int64_t end = std::min(share->end, first + loop.together);
         if (first >= end) return;
         for (int64_t index = first; index < end; index++) {
             if (loop.error.load(std::memory_order_relaxed) != 0) return;
@@ -101,13 +124,17 @@ void run_tasks(ParallelLoop &loop, ScratchSlice *slice) {
     }
 }
 
+void run_tasks(ParallelLoop &loop, ScratchSlice *slice, int32_t item) {
+    for (int32_t i = 0; i < loop.num_shares; i++) run_share(loop, slice, &loop.shares[(item + i) % loop.num_shares]);
+}
+
 void run_item(void *item_context, int32_t index) {
     auto &loop = *static_cast<ParallelLoop *>(item_context);
     if (index < 0 || index >= loop.num_items) return;
     ScratchSlice *slice = slice_at(*loop.context, index);
     const DefaultFloatEnvironment environment;
     const ScopedThreadState state({loop.context, slice, true});
-    run_tasks(loop, slice);
+    run_tasks(loop, slice, index);
 }
 
 int run_serially(void *user_context, halide_task_t task, int min, int size, uint8_t *closure) {
@@ -124,10 +151,10 @@ int run_parallel(void *user_context, halide_task_t task, int min, int size, uint
     }
     ParallelLoop loop{context, user_context, task, min, size, closure, 1, 1};
     loop.num_items = size < context->num_threads ? size : context->num_threads;
-    // Only where every item gets its share of them.
-    if (size / context->tasks_together >= 2 * loop.num_items) loop.together = context->tasks_together;
+    loop.together = tasks_at_once(size, loop.num_items, context->tasks_together);
+    loop.share_tasks();
     if (loop.num_items <= 1 || thread_state.inside_item) {
-        run_tasks(loop, thread_state.slice);
+        run_tasks(loop, thread_state.slice, 0);
         return loop.error.load();
     }
     if (context->pool != nullptr) {
@@ -135,7 +162,7 @@ int run_parallel(void *user_context, halide_task_t task, int min, int size, uint
     } else {
         run_on_shared_pool(loop.num_items, run_item, &loop);
     }
-    if (loop.error.load() == 0 && loop.next.load() < loop.size) {
+    if (loop.error.load() == 0 && !loop.is_done()) {
         halide_error(user_context, "the caller's heed_parallel_for returned before it ran its items");
         return halide_error_code_generic_error;
     }
@@ -168,7 +195,7 @@ void install_halide_handlers() {
     installed.store(true, std::memory_order_release);
 }
 
-int call_kernel(const Kernel &row, const KernelCall &call, KernelContext &context) {
+int call_kernel(const Kernel &kernel, const KernelCall &call, KernelContext &context) {
     for (int32_t i = 0; i < context.num_threads; i++) {
         ScratchSlice::create(slice_memory(context, i), context.slice_bytes + (i == 0 ? context.root_bytes : 0));
     }
@@ -179,16 +206,16 @@ int call_kernel(const Kernel &row, const KernelCall &call, KernelContext &contex
     HalideArguments arguments(list, &user_context);
     const DefaultFloatEnvironment environment;
     const ScopedThreadState state({&context, slice_at(context, 0), false});
-    return row.call(arguments.argv());
+    return kernel.call(arguments.argv());
 }
 
-// An op row allocates nothing: its context has no slices.
-int call_op_kernel(const OpKernel &row, const ArgumentList &list, char (&message)[512]) {
+// An op kernel allocates nothing: its context has no slices.
+int call_op_kernel(const OpKernel &kernel, const ArgumentList &list, char (&message)[512]) {
     KernelContext context = {};
     void *user_context = &context;
     HalideArguments arguments(list, &user_context);
     const DefaultFloatEnvironment environment;
-    const int code = row.call(arguments.argv());
+    const int code = kernel.call(arguments.argv());
     if (code != 0) std::snprintf(message, sizeof(message), "%s", context.message);
     return code;
 }

@@ -3,8 +3,8 @@
 
 #include <atomic>
 
-#include "kernel_arguments.h"
-#include "scratch.h"
+#include "runtime/kernel_arguments.h"
+#include "runtime/scratch.h"
 
 namespace heed {
 
@@ -12,14 +12,15 @@ namespace cuda {
 struct Launches;
 }
 
-// What one running kernel may use; lives on the stack of heed_execute. Kernels see it as their user context. CUDA rows
-// use `launches` and `message` only.
+// What one running kernel may use; lives on the stack of heed_execute. Kernels see it as their user context. CUDA
+// kernels use `launches` and `message` only.
 struct KernelContext {
     char *slices;  // num_threads slices of slice_bytes each, the first with root_bytes more
     int64_t slice_bytes, root_bytes;
     int32_t num_threads;
     const heed_parallel_for *pool;  // NULL = the shared pool
     int32_t tasks_together = 1;     // consecutive tasks that read the same keys: one thread takes them as they come
+    bool in_shares = false;         // equal tasks: each thread begins with a share of its own, the same in each call
     bool heap_scratch;              // scratch that a slice cannot hold comes from the heap
     std::atomic<bool> has_message{false};
     char message[512];  // the kernel's sentence when it fails; written by the thread that sets has_message
@@ -33,18 +34,18 @@ constexpr int kernel_out_of_memory = -11;
 // aborts, nothing prints. Idempotent, thread-safe.
 void install_halide_handlers();
 
-// Runs the row and returns 0 or its negative code. Runs under the default floating-point environment (round to nearest,
-// denormals kept, no traps) and leaves the caller's as it was.
-int call_kernel(const Kernel &row, const KernelCall &call, KernelContext &context);
+// Runs the kernel and returns 0 or its negative code. Runs under the default floating-point environment (round to
+// nearest, denormals kept, no traps) and leaves the caller's as it was.
+int call_kernel(const Kernel &kernel, const KernelCall &call, KernelContext &context);
 
-// Runs an op row on the calling thread and returns 0 or its negative code; `message` then holds its sentence. The
+// Runs an op kernel on the calling thread and returns 0 or its negative code; `message` then holds its sentence. The
 // floating-point environment as in call_kernel.
-int call_op_kernel(const OpKernel &row, const ArgumentList &arguments, char (&message)[512]);
+int call_op_kernel(const OpKernel &kernel, const ArgumentList &arguments, char (&message)[512]);
 template <typename Arguments>
-int call_op_kernel(const OpKernel &row, const Arguments &arguments, char (&message)[512]) {
+int call_op_kernel(const OpKernel &kernel, const Arguments &arguments, char (&message)[512]) {
     ArgumentList list;
     arguments.list_to(&list);
-    return call_op_kernel(row, list, message);
+    return call_op_kernel(kernel, list, message);
 }
 
 }  // namespace heed

@@ -1,164 +1,245 @@
-#include "heuristics.h"
+#include "runtime/heuristics.h"
 
 #include <algorithm>
 #include <cstring>
 #include <tuple>
+#include <vector>
 
-#include "backend.h"
-#include "cpu.h"
-#include "status.h"
-#include "view.h"
+#include "runtime/backend.h"
+#include "runtime/cpu.h"
+#include "runtime/near_names.h"
+#include "runtime/status.h"
+#include "runtime/view.h"
 
 namespace heed {
 namespace {
 
-// A split is long enough to hide its merge (one partial row against 512 keys), and a long cache gives 32 of them.
-constexpr int64_t min_split_len = 512, max_split_len = 4096;
+// A split is long enough to hide its merge (up to 16 partial rows against 512 keys, more against 1024: by 512 keys, 32
+// rows of floats take 8 % of the time), and a long cache gives 32 of them.
+constexpr int64_t min_split_len = 512, min_split_of_many_rows = 1024, many_rows = 16, max_split_len = 4096;
 constexpr int32_t splits_of_long_cache = 32;
+
+// So many that the last ones to finish are few compared with all.
+constexpr int32_t tasks_per_thread = 4;
 
 // Waking a thread costs some 5 to 20 us; at 30 to 100 GFLOP/s a core does about this much meanwhile.
 constexpr double flops_per_thread = 1 << 20;
 
+// Or reads so much at 15 to 50 GB/s: steps of decoding compute little with each key.
+constexpr double bytes_per_thread = 1 << 18;
+
 // Larger is better, compared in order.
-using Rank = std::tuple<bool, int, int, bool, bool, int, int, int>;
+using Rank = std::tuple<int, bool, int, int, bool, bool, int, int, int>;
+
+// Prefill is bound by arithmetic: that of dot products where they are slow, ten rounds of a generator per logit.
+bool is_slow(const Kernel &kernel, const KernelRequest &request) {
+    const bool slow_dots = request.slow_bf16_dots && kernel.target == KernelTarget(Isa::avx512bf16);
+    const bool drops_in_vain = (kernel.features & ~request.features & feature_dropout) != 0;
+    return kernel.phase == Phase::prefill && (slow_dots || drops_in_vain);
+}
+
+bool has_own_dims(const Kernel &kernel) { return kernel.head_dim != 0 && kernel.head_dim_v != 0; }
+
+// Prefill kernels serve many queries and, after decode kernels, few.
+int suits_queries(const Kernel &kernel, const KernelRequest &request) {
+    if (kernel.phase == Phase::prefill) return 1;
+    return preferred_phase(kernel, request) == Phase::decode ? 2 : 0;
+}
 
 int count_bits(uint32_t bits) { return __builtin_popcount(bits); }
 
-Rank rank(const Kernel &row, const RowRequest &request) {
-    const int exact_dims = (row.head_dim != 0) + (row.head_dim_v != 0);
+Rank rank(const Kernel &kernel, const KernelRequest &request) {
+    const int exact_dims = (kernel.head_dim != 0) + (kernel.head_dim_v != 0);
     const bool several_rows = request.q_len > 1 || request.group_size > 1;
-    const bool packs_as_asked = several_rows == ((row.features & feature_gqa) != 0);
-    const bool stores_as_asked = (row.kv_storage == HEED_KV_PAGED) == (request.kv_storage == HEED_KV_PAGED);
+    const bool packs_as_asked = several_rows == ((kernel.features & feature_gqa) != 0);
+    const bool stores_as_asked = (kernel.kv_storage == HEED_KV_PAGED) == (request.kv_storage == HEED_KV_PAGED);
     // How often the keys of a head are read.
-    const bool packs = (row.features & feature_gqa) != 0;
+    const bool packs = (kernel.features & feature_gqa) != 0;
     const int64_t rows = int64_t{request.any_q_len ? 1 : request.q_len} * (packs ? request.group_size : 1),
-                  block = std::max(row.row_block, 1);
+                  block = std::max(kernel.row_block, 1);
     const auto reads = static_cast<int>(std::min<int64_t>((rows + block - 1) / block, INT32_MAX));
-    return Rank(row.phase == preferred_phase(request), exact_dims, static_cast<int>(row.isa), stores_as_asked,
-                packs_as_asked, -count_bits(row.features & ~request.features), -reads, -row.row_block);
+    return Rank(suits_queries(kernel, request), !is_slow(kernel, request), exact_dims,
+                static_cast<int>(kernel.target.value), stores_as_asked, packs_as_asked,
+                -count_bits(kernel.features & ~request.features), -reads, -kernel.row_block);
 }
 
 const char *phase_name(Phase phase) { return phase == Phase::decode ? "decode" : "prefill"; }
 
-std::string describe(const Kernel &row, const RowRequest &request) {
-    std::string text = std::string(phase_name(row.phase)) + " (q_len " + std::to_string(request.q_len) +
-                       (request.q_len <= decode_max_q_len ? " <= " : " > ") + std::to_string(decode_max_q_len) +
+std::string describe(const Kernel &kernel, const KernelRequest &request) {
+    const int32_t most = most_decoded_queries(kernel, request.prefills_in_floats);
+    std::string text = std::string(phase_name(kernel.phase)) + " (q_len " + std::to_string(request.q_len) +
+                       (request.q_len <= most ? " <= " : " > ") + std::to_string(most) +
                        (request.any_q_len ? ", batch_invariant" : "") + ")";
-    if (row.phase != preferred_phase(request)) {
-        text += std::string(", though ") + phase_name(preferred_phase(request)) + " is preferred";
-    }
-    text += row.head_dim != 0 && row.head_dim_v != 0 ? ", own head dims" : ", general head dims";
-    return text + ", " + isa_name(row.isa);
+    const Phase preferred = preferred_phase(kernel, request);
+    if (kernel.phase != preferred) text += std::string(", though ") + phase_name(preferred) + " is preferred";
+    text += has_own_dims(kernel) ? ", own head dims" : ", general head dims";
+    return text + ", " + target_name(kernel.target);
 }
 
-const Kernel *find_row(const KernelTable &table, const char *name) {
+const Kernel *find_kernel(const KernelTable &table, const char *name) {
     for (int32_t i = 0; i < table.count; i++) {
-        if (std::strcmp(table.rows[i].name, name) == 0) return &table.rows[i];
+        if (std::strcmp(table.kernels[i].name, name) == 0) return &table.kernels[i];
     }
     return nullptr;
 }
 
-RowChoice force_row(const KernelTable &table, const RowRequest &request, uint32_t isas, const char *name) {
-    RowChoice choice;
-    const Kernel *row = find_row(table, name);
-    if (row == nullptr) {
+KernelChoice force_kernel(const KernelTable &table, const KernelRequest &request, uint32_t targets, const char *name) {
+    KernelChoice choice;
+    const Kernel *kernel = find_kernel(table, name);
+    if (kernel == nullptr) {
+        std::vector<std::string> names;
+        names.reserve(static_cast<size_t>(table.count));
+        for (int32_t i = 0; i < table.count; i++) names.emplace_back(table.kernels[i].name);
         choice.status = HEED_INVALID_ARGUMENT;
-        choice.reason = std::string("HEED_FORCE_KERNEL is \"") + name +
-                        "\"; it must name a row of the kernel table (of " + std::to_string(table.count) +
-                        "), see heed_kernel_info";
+        choice.reason = std::string("HEED_FORCE_KERNEL is \"") + name + "\"; it must name a kernel of the table (of " +
+                        std::to_string(table.count) + "), see `heed kernels` or heed_kernel_get_info" +
+                        near_names(name, names);
         return choice;
     }
-    const std::string reason = why_not(*row, request, isas);
+    const std::string reason = why_not(*kernel, request, targets);
     if (!reason.empty()) {
         choice.status = HEED_UNSUPPORTED;
         choice.reason = std::string("HEED_FORCE_KERNEL is \"") + name + "\", which cannot serve this: " + reason;
         return choice;
     }
-    choice.row = row;
-    choice.reason = "forced by HEED_FORCE_KERNEL: " + describe(*row, request);
+    choice.kernel = kernel;
+    choice.reason = "forced by HEED_FORCE_KERNEL: " + describe(*kernel, request);
     choice.candidates = std::string("  ") + name + ": taken, " + choice.reason + "\n";
     return choice;
 }
 
-// Why `row`, which could serve, lost against `best`.
-std::string why_less(const Kernel &row, const Kernel &best, const RowRequest &request) {
-    const Rank mine = rank(row, request), theirs = rank(best, request);
+// Why `kernel`, which could serve, lost against `best`.
+std::string why_less(const Kernel &kernel, const Kernel &best, const KernelRequest &request) {
+    const Rank mine = rank(kernel, request), theirs = rank(best, request);
     if (std::get<0>(mine) != std::get<0>(theirs)) {
+        if (kernel.phase == best.phase) return "could serve, but is for fewer queries";
         return std::string("could serve, but ") + phase_name(best.phase) + " is preferred";
     }
-    if (std::get<1>(mine) != std::get<1>(theirs)) return "could serve, but has general head dims";
-    if (std::get<2>(mine) != std::get<2>(theirs))
-        return std::string("could serve, but ") + isa_name(best.isa) + " is faster";
-    if (std::get<3>(mine) != std::get<3>(theirs)) return "could serve, but looks keys up in a page table";
-    if (std::get<4>(mine) != std::get<4>(theirs)) return "could serve, but its rows of work do not fit the group";
-    if (std::get<5>(mine) != std::get<5>(theirs)) return "could serve, but has features that are not asked for";
-    if (std::get<6>(mine) != std::get<6>(theirs)) return "could serve, but reads the keys more often";
-    if (std::get<7>(mine) != std::get<7>(theirs)) return "could serve, but has more rows of work than are asked for";
+    if (std::get<1>(mine) != std::get<1>(theirs)) return "could serve, but its arithmetic is slower";
+    if (std::get<2>(mine) != std::get<2>(theirs)) return "could serve, but has general head dims";
+    if (std::get<3>(mine) != std::get<3>(theirs))
+        return std::string("could serve, but ") + target_name(best.target) + " is faster";
+    if (std::get<4>(mine) != std::get<4>(theirs)) return "could serve, but looks keys up in a page table";
+    if (std::get<5>(mine) != std::get<5>(theirs)) return "could serve, but its rows of work do not fit the group";
+    if (std::get<6>(mine) != std::get<6>(theirs)) return "could serve, but has features that are not asked for";
+    if (std::get<7>(mine) != std::get<7>(theirs)) return "could serve, but reads the keys more often";
+    if (std::get<8>(mine) != std::get<8>(theirs)) return "could serve, but has more rows of work than are asked for";
     return "could serve, but comes later in the table";
 }
 
-// The call of CMake that makes a row for the request, for the best of these ISAs.
-std::string line_that_adds(const RowRequest &request, uint32_t isas) {
+// The targets that have kernels of their own for the type: dot products and tiles are of bf16, tensor cores of 16 bits.
+uint32_t targets_of(heed_dtype dtype) {
+    using namespace token;
+    uint32_t targets = x86_64.bit() | avx2.bit() | avx512.bit() | sm75.bit();
+    if (dtype != HEED_F32) targets |= sm80.bit();
+    if (dtype == HEED_BF16) targets |= avx512bf16.bit() | amx.bit();
+    return targets;
+}
+
+// The call of CMake that makes a kernel for the request, for the best of these ISAs.
+std::string line_that_adds(const KernelRequest &request, uint32_t targets) {
     std::string head_dims = std::to_string(request.head_dim), features;
     if (request.head_dim_v != request.head_dim) head_dims += "x" + std::to_string(request.head_dim_v);
     if (request.kv_storage == HEED_KV_PAGED) features += " paged";
     if (request.kv_dtype == HEED_I8) features += " int8";
     features += feature_names(request.features);
-    const auto best = static_cast<Isa>(31 - __builtin_clz(isas | 1));  // x86_64 where there is none
-    return std::string("heed_add_kernels(<target> PHASES ") + phase_name(preferred_phase(request)) + " DTYPES " +
-           dtype_name(request.dtype) + " HEAD_DIMS " + head_dims + (features.empty() ? "" : " FEATURES" + features) +
-           " ISAS " + isa_name(best) +
+    const uint32_t helpful = targets & targets_of(request.dtype);
+    const auto best = static_cast<Isa>(31 - __builtin_clz(helpful | 1));  // x86_64 where there is none
+    Kernel wanted = {};
+    wanted.head_dim = request.head_dim;
+    wanted.head_dim_v = request.head_dim_v;
+    wanted.target = best;
+    return std::string("heed_add_kernels(<target> PHASES ") + phase_name(preferred_phase(wanted, request)) +
+           " DTYPES " + dtype_name(request.dtype) + " HEAD_DIMS " + head_dims +
+           (features.empty() ? "" : " FEATURES" + features) + " ISAS " + target_name(best) +
            (request.score_mod[0] == '\0' ? "" : " SCORE_MOD " + std::string(request.score_mod) + ".cpp") + ")";
 }
 
 }  // namespace
 
-Phase preferred_phase(const RowRequest &request) {
-    return request.q_len <= decode_max_q_len && !request.any_q_len ? Phase::decode : Phase::prefill;
+int32_t most_decoded_queries(const Kernel &kernel, bool prefills_in_floats) {
+    const bool is_avx512 = kernel.target == KernelTarget(Isa::avx512) || kernel.target == KernelTarget(Isa::avx512bf16);
+    return prefills_in_floats && has_own_dims(kernel) && is_avx512 ? 16 : 4;
 }
 
-RowChoice choose_row(const KernelTable &table, const RowRequest &request, uint32_t isas, const char *forced) {
-    if (forced != nullptr && forced[0] != '\0') return force_row(table, request, isas, forced);
-    RowChoice choice;
+Phase preferred_phase(const Kernel &kernel, const KernelRequest &request) {
+    const bool few = request.q_len <= most_decoded_queries(kernel, request.prefills_in_floats) && !request.any_q_len;
+    return few ? Phase::decode : Phase::prefill;
+}
+
+const Kernel *best_kernel(const KernelTable &table, const KernelRequest &request, uint32_t targets) {
+    const Kernel *best = nullptr;
+    Rank best_rank;
     for (int32_t i = 0; i < table.count; i++) {
-        const Kernel &row = table.rows[i];
-        if (!why_not(row, request, isas).empty()) continue;
-        if (choice.row == nullptr || rank(row, request) > rank(*choice.row, request)) choice.row = &row;
+        const Kernel &kernel = table.kernels[i];
+        if (!serves(kernel, request, targets)) continue;
+        const Rank mine = rank(kernel, request);
+        if (best != nullptr && mine <= best_rank) continue;
+        best = &kernel;
+        best_rank = mine;
     }
+    return best;
+}
+
+KernelChoice choose_kernel(const KernelTable &table, const KernelRequest &request, uint32_t targets,
+                           const char *forced) {
+    if (forced != nullptr && forced[0] != '\0') return force_kernel(table, request, targets, forced);
+    KernelChoice choice;
+    choice.kernel = best_kernel(table, request, targets);
     int32_t elsewhere = 0;
     heed_device other = request.device;
     for (int32_t i = 0; i < table.count; i++) {
-        const Kernel &row = table.rows[i];
-        if (device_of(row.isa) != request.device) {
+        const Kernel &kernel = table.kernels[i];
+        if (kernel.target.device() != request.device) {
             elsewhere++;
-            other = device_of(row.isa);
+            other = kernel.target.device();
             continue;
         }
-        std::string verdict = why_not(row, request, isas);
-        if (&row == choice.row) verdict = "taken, " + describe(row, request);
-        if (verdict.empty()) verdict = why_less(row, *choice.row, request);
-        choice.candidates += std::string("  ") + row.name + ": " + verdict + "\n";
+        std::string verdict = why_not(kernel, request, targets);
+        if (&kernel == choice.kernel) verdict = "taken, " + describe(kernel, request);
+        if (verdict.empty()) verdict = why_less(kernel, *choice.kernel, request);
+        choice.candidates += std::string("  ") + kernel.name + ": " + verdict + "\n";
     }
     if (elsewhere > 0) {
         choice.candidates +=
-            "  not looked at: " + std::to_string(elsewhere) + " rows of " + backend_of(other).name() + "\n";
+            "  not looked at: " + std::to_string(elsewhere) + " kernels of " + backend_of(other).name() + "\n";
     }
-    if (choice.row == nullptr) {
+    if (choice.kernel == nullptr) {
         choice.status = HEED_UNSUPPORTED;
-        choice.reason = "no kernel row serves this problem:\n" + choice.candidates + "In CMake, " +
-                        line_that_adds(request, isas) + " adds one.";
+        // The call before the candidates: a long list is cut at its end.
+        choice.reason = "no kernel serves this problem. In CMake, " + line_that_adds(request, targets) +
+                        " adds one.\n" + choice.candidates;
     } else {
-        choice.reason = describe(*choice.row, request);
+        choice.reason = describe(*choice.kernel, request);
     }
     return choice;
 }
 
-Splits choose_splits(int32_t max_kv_len, int32_t kv_block, int32_t requested) {
+Splits choose_splits(int32_t max_kv_len, int32_t kv_block, int32_t requested, int64_t task_rows) {
     const int64_t kv_len = std::max(max_kv_len, 1);
+    const int64_t shortest = task_rows >= many_rows ? min_split_of_many_rows : min_split_len;
     const int64_t wanted = requested > 0 ? (kv_len + requested - 1) / requested
-                                         : std::clamp(kv_len / splits_of_long_cache, min_split_len, max_split_len);
+                                         : std::clamp(kv_len / splits_of_long_cache, shortest, max_split_len);
     const int64_t split_len = round_up(wanted, std::max(kv_block, 1));
     return {static_cast<int32_t>((kv_len + split_len - 1) / split_len), split_len};
+}
+
+TaskShape choose_task_shape(const TaskShapeRequest &request) {
+    int32_t bundles = (request.row_blocks + request.task_blocks - 1) / request.task_blocks;
+    const int64_t heads_and_parts = request.parts * request.num_kv_heads;
+    while (bundles < request.row_blocks && heads_and_parts * bundles < request.num_threads) bundles++;
+    TaskShape shape;
+    shape.row_blocks = (request.row_blocks + bundles - 1) / bundles;
+    if (!request.heads_inside) return shape;
+    const auto fits = [&](int32_t heads) {
+        const int64_t tasks = request.parts * bundles * (request.num_kv_heads / heads);
+        return request.num_kv_heads % heads == 0 && heads * shape.row_blocks <= request.task_blocks &&
+               tasks >= int64_t{tasks_per_thread} * request.num_threads;
+    };
+    for (int32_t heads = 2; heads <= request.num_kv_heads; heads++) {
+        if (fits(heads)) shape.heads = heads;
+    }
+    return shape;
 }
 
 int32_t most_splits(int32_t max_kv_len, int32_t kv_block) {
@@ -170,9 +251,13 @@ int32_t most_splits(int32_t max_kv_len, int32_t kv_block) {
         std::min(by_length, std::max<int64_t>(splits_of_long_cache + 1, max_kv_len / longest + 1)));
 }
 
-int32_t choose_threads(double flops, int32_t limit) {
-    const double worth = std::clamp(flops / flops_per_thread, 1.0, static_cast<double>(limit));
-    return static_cast<int32_t>(worth);
+int32_t tasks_at_once(int32_t num_tasks, int32_t num_threads, int32_t together) {
+    return num_tasks / together >= 2 * num_threads ? together : 1;
+}
+
+int32_t choose_threads(double flops, double bytes, int32_t limit) {
+    const double worth = std::max(flops / flops_per_thread, bytes / bytes_per_thread);
+    return static_cast<int32_t>(std::clamp(worth, 1.0, static_cast<double>(limit)));
 }
 
 }  // namespace heed

@@ -3,44 +3,75 @@
 
 #include <string>
 
-#include "kernel_registry.h"
+#include "runtime/kernel_registry.h"
 
 namespace heed {
 
-// Query rows per sequence up to which decode rows are preferred: they read K and V once for all rows of a group and
-// split the keys over threads; prefill rows make tiles of dozens of rows per head, up to here over nine tenths padding.
-constexpr int32_t decode_max_q_len = 4;
+// Queries per sequence up to which a decode kernel is preferred: it reads K and V once for all rows of a group and
+// splits the keys over threads; prefill kernels make tiles of dozens of rows per head, mostly padding here. 16 of
+// AVX-512's kernels for some head dims where prefill computes in floats too (32 / 8 heads of 128, 2 cores: 8 queries on
+// 16384 keys take 19 ms of decode and 104 of prefill, 16 on 1024 keys 1.8 and 3.4, 32 as much either way); else 4.
+int32_t most_decoded_queries(const Kernel &kernel, bool prefills_in_floats);
 
-// The phase whose rows are preferred.
-Phase preferred_phase(const RowRequest &request);
+// The phase whose kernels are preferred for the head dims of this one.
+Phase preferred_phase(const Kernel &kernel, const KernelRequest &request);
 
-// A row and the reason in words, or no row (NULL) and a status with its sentence.
-struct RowChoice {
-    const Kernel *row = nullptr;
+// A kernel and the reason in words, or no kernel (NULL) and a status with its sentence.
+struct KernelChoice {
+    const Kernel *kernel = nullptr;
     heed_status status = HEED_OK;
     std::string reason;
-    std::string candidates;  // one line per row of the request's device: taken, or why not; the others are counted
+    std::string candidates;  // one line per kernel of the request's device: taken, or why not; the others are counted
 };
 
-// The best row that can serve the request: preferred phase, then exact head dims, then ISA, storage, group,
-// fewest extra features, fewest reads of the keys, fewest rows of work, table order. `forced` is a row's name or NULL:
-// that row or none.
-RowChoice choose_row(const KernelTable &table, const RowRequest &request, uint32_t isas, const char *forced);
+// The best kernel that can serve the request, or NULL: preferred phase, then exact head dims, then ISA, storage, group,
+// fewest extra features, fewest reads of the keys, fewest rows of work, table order. Allocates nothing.
+const Kernel *best_kernel(const KernelTable &table, const KernelRequest &request, uint32_t targets);
 
-// How a decode row partitions the keys: split s covers [s * split_len, (s + 1) * split_len).
+// The same with all the words. `forced` is a kernel's name, NULL or "": that kernel or none.
+KernelChoice choose_kernel(const KernelTable &table, const KernelRequest &request, uint32_t targets,
+                           const char *forced);
+
+// How a decode kernel partitions the keys: split s covers [s * split_len, (s + 1) * split_len).
 struct Splits {
     int32_t num_splits;
     int64_t split_len;  // a multiple of kv_block; num_splits * split_len >= max_kv_len
 };
 
-// From max_kv_len alone (never from batch, threads or lengths), so that a sequence gives the same bits in any batch and
-// on any machine. `requested` > 0 is the caller's num_splits; fewer come back where blocks run out.
-Splits choose_splits(int32_t max_kv_len, int32_t kv_block, int32_t requested);
+// From max_kv_len and the rows of a task alone (never from batch, threads or lengths), so that a sequence gives the
+// same bits in any batch and on any machine. `requested` > 0 is the caller's num_splits; fewer come back where blocks
+// run out.
+Splits choose_splits(int32_t max_kv_len, int32_t kv_block, int32_t requested, int64_t task_rows = 1);
 
-// At least choose_splits(kv_len, kv_block, 0).num_splits of every kv_len up to max_kv_len.
+// How many heads of keys and values a task of a decode kernel has, and how many blocks of rows of each.
+struct TaskShape {
+    int32_t heads = 1, row_blocks = 1;
+
+    int32_t blocks() const { return heads * row_blocks; }
+};
+
+struct TaskShapeRequest {
+    int32_t task_blocks;   // the kernel's limit
+    int32_t num_kv_heads;  // of a sequence
+    int32_t row_blocks;    // of a head
+    bool heads_inside;     // the heads of a token are neighbours in memory
+    int64_t parts;         // sequences times splits of the keys
+    int32_t num_threads;
+};
+
+// All blocks of rows of a head, so that its keys are read once. Several heads where they are neighbours: then keys are
+// read in their order in memory (32 heads of 128 floats: 17 GB/s by single heads, 29 GB/s by all, of 30). Less of both
+// where threads would lack tasks: results do not depend on the shape.
+TaskShape choose_task_shape(const TaskShapeRequest &request);
+
+// At least choose_splits(kv_len, kv_block, 0, any rows).num_splits of every kv_len up to max_kv_len.
 int32_t most_splits(int32_t max_kv_len, int32_t kv_block);
 
-// Threads that pay for a call of this many floating-point operations, 1..limit.
-int32_t choose_threads(double flops, int32_t limit);
+// How many of the tasks that read the same keys, `together` of them side by side, a thread takes at once: all, or 1
+// where not every thread would get its share.
+int32_t tasks_at_once(int32_t num_tasks, int32_t num_threads, int32_t together);
+
+// Threads that pay for a call of this many floating-point operations and bytes of keys and values, 1..limit.
+int32_t choose_threads(double flops, double bytes, int32_t limit);
 
 }  // namespace heed

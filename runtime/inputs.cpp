@@ -1,37 +1,45 @@
-#include "inputs.h"
+#include "runtime/inputs.h"
 
 #include <cinttypes>
+#include <cstring>
 #include <iterator>
 #include <limits>
 
 #include "heed/fields.h"
-#include "scratch.h"
-#include "status.h"
+#include "runtime/scratch.h"
+#include "runtime/status.h"
 
 namespace heed {
 namespace {
 
-// The arrays without a heed_tensor: their lengths follow from the problem.
+// What the plan does not read would be ignored in silence.
+heed_status check_undeclared(const char *name, const void *data) {
+    if (data == nullptr) return HEED_OK;
+    return fail(HEED_INVALID_ARGUMENT, "%s is given; it must be NULL, as the plan's problem declares none", name);
+}
+
+// The arrays without a heed_tensor: their lengths follow from the problem. Metadata may be given for several plans.
 heed_status add_arrays(const heed_problem &p, const heed_args &args, MemoryRanges *ranges) {
     const struct {
-        bool used;
+        bool used, is_metadata;
         const char *name;
         const void *data;
         int64_t count;
     } arrays[] = {
-        {p.q_storage == HEED_Q_VARLEN, "cu_seqlens_q", args.cu_seqlens_q, int64_t{p.batch} + 1},
-        {p.kv_storage == HEED_KV_VARLEN, "cu_seqlens_kv", args.cu_seqlens_kv, int64_t{p.batch} + 1},
-        {p.has_kv_lens, "kv_lens", args.kv_lens, p.batch},
-        {p.position == HEED_EXPLICIT, "q_offsets", args.q_offsets, p.batch},
-        {p.kv_storage == HEED_KV_PAGED, "page_table", args.page_table, int64_t{p.batch} * p.max_pages_per_seq},
-#define HEED_HEAD_ARRAY(name, used) {p.used, #name, args.name, p.num_heads},
+        {p.q_storage == HEED_Q_VARLEN, true, "cu_seqlens_q", args.cu_seqlens_q, int64_t{p.batch} + 1},
+        {p.kv_storage == HEED_KV_VARLEN, true, "cu_seqlens_kv", args.cu_seqlens_kv, int64_t{p.batch} + 1},
+        {p.has_kv_lens, true, "kv_lens", args.kv_lens, p.batch},
+        {p.position == HEED_EXPLICIT, true, "q_offsets", args.q_offsets, p.batch},
+        {p.kv_storage == HEED_KV_PAGED, true, "page_table", args.page_table, int64_t{p.batch} * p.max_pages_per_seq},
+#define HEED_HEAD_ARRAY(name, used, ...) {p.used, false, #name, args.name, p.num_heads},
         HEED_HEAD_ARRAYS(HEED_HEAD_ARRAY)
 #undef HEED_HEAD_ARRAY
     };
     constexpr int64_t width = 4;  // int32 and float
     for (const auto &array : arrays) {
-        if (!array.used) continue;
-        const heed_status status = ranges->add(array.name, array.data, array.count, width, Access::read);
+        heed_status status = HEED_OK;
+        if (array.used) status = ranges->add(array.name, array.data, array.count, width, Access::read);
+        if (!array.used && !array.is_metadata) status = check_undeclared(array.name, array.data);
         if (status) return status;
     }
     return HEED_OK;
@@ -70,23 +78,31 @@ heed_status add_inputs(const heed_problem &p, const ProblemViews &views, const h
         {p.has_bias, "bias", args.bias, p.bias_dtype, views.bias},
     };
     for (const auto &t : tensors) {
-        if (!t.used) continue;
-        const heed_status status = ranges->add(t.name, t.tensor, t.dtype, t.view.span, Access::read);
+        const bool of_values = &t.tensor == &args.v || &t.tensor == &args.v_scale;
+        if (!t.used && of_values && !values) continue;  // read by another call with these args
+        const heed_status status = t.used ? ranges->add(t.name, t.tensor, t.dtype, t.view.span, Access::read)
+                                          : check_undeclared(t.name, t.tensor.data);
         if (status) return status;
     }
     return add_arrays(p, args, ranges);
 }
 
-heed_status add_score_buffers(const Kernel &row, const heed_args &args, MemoryRanges *ranges) {
+heed_status add_score_buffers(const Kernel &kernel, const heed_args &args, MemoryRanges *ranges) {
     constexpr const char *names[] = {"score_buffers[0]", "score_buffers[1]", "score_buffers[2]", "score_buffers[3]"};
     static_assert(std::size(names) == max_score_buffers, "a name for each buffer");
-    for (int32_t i = 0; row.score_buffers[i] != '\0'; i++) {
+    const auto count = static_cast<int32_t>(std::strlen(kernel.score_buffers));
+    for (int32_t i = count; i < max_score_buffers; i++) {
+        if (args.score_buffers[i].data == nullptr) continue;
+        return fail(HEED_INVALID_ARGUMENT, "%s is given; it must be NULL, as the problem's score_mod reads %d buffers",
+                    names[i], count);
+    }
+    for (int32_t i = 0; i < count; i++) {
         const heed_tensor &tensor = args.score_buffers[i];
         if (tensor.size < 1 || tensor.size > std::numeric_limits<int32_t>::max()) {
             return fail(HEED_INVALID_ARGUMENT, "%s.size is %" PRId64 "; it must be 1..2147483647", names[i],
                         tensor.size);
         }
-        const heed_dtype dtype = row.score_buffers[i] == 'f' ? HEED_F32 : HEED_I32;
+        const heed_dtype dtype = kernel.score_buffers[i] == 'f' ? HEED_F32 : HEED_I32;
         const heed_status status = ranges->add(names[i], tensor, dtype, tensor.size, Access::read);
         if (status) return status;
     }

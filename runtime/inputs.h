@@ -1,9 +1,9 @@
 // The tensors and arrays that a problem reads, and its workspace.
 #pragma once
 
-#include "plan.h"
-#include "ranges.h"
-#include "validate.h"
+#include "runtime/plan.h"
+#include "runtime/ranges.h"
+#include "runtime/validate.h"
 
 namespace heed {
 
@@ -17,7 +17,7 @@ heed_status add_workspace(const heed_plan &plan, const heed_args &args, MemoryRa
 heed_status add_inputs(const heed_problem &problem, const ProblemViews &views, const heed_args &args, Reads reads,
                        MemoryRanges *ranges);
 
-// The buffers that the row's score_mod reads: type, size, alignment, no overlap with what `ranges` holds as written.
-heed_status add_score_buffers(const Kernel &row, const heed_args &args, MemoryRanges *ranges);
+// The buffers that the kernel's score_mod reads: type, size, alignment, no overlap with what `ranges` holds as written.
+heed_status add_score_buffers(const Kernel &kernel, const heed_args &args, MemoryRanges *ranges);
 
 }  // namespace heed

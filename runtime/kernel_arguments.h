@@ -1,7 +1,7 @@
 // The lists of generators/contract as structs: callers fill arguments by name, kernels get them in the list's order.
 #pragma once
 
-#include "kernel.h"
+#include "runtime/kernel.h"
 
 namespace heed {
 
@@ -53,12 +53,23 @@ private:
         void list_to(ArgumentList *list) const { LIST(HEED_LIST_FIELD, HEED_LIST_FIELD, HEED_LIST_FIELD) }             \
     };
 
+HEED_ARGUMENTS(AddArguments, HEED_ADD)
 HEED_ARGUMENTS(AttentionProbsArguments, HEED_ATTENTION_PROBS)
+HEED_ARGUMENTS(BackwardBiasArguments, HEED_BACKWARD_BIAS)
+HEED_ARGUMENTS(BackwardRepairArguments, HEED_BACKWARD_REPAIR)
+HEED_ARGUMENTS(BackwardRowsArguments, HEED_BACKWARD_ROWS_OF)
+HEED_ARGUMENTS(BackwardSinksArguments, HEED_BACKWARD_SINKS)
+HEED_ARGUMENTS(BackwardStatsArguments, HEED_BACKWARD_STATS)
+HEED_ARGUMENTS(BackwardStoreArguments, HEED_BACKWARD_STORE)
 HEED_ARGUMENTS(BackwardTileArguments, HEED_ATTENTION_BACKWARD)
 HEED_ARGUMENTS(BackwardTileBf16Arguments, HEED_ATTENTION_BACKWARD_BF16)
+HEED_ARGUMENTS(BackwardWordsArguments, HEED_BACKWARD_WORDS)
+HEED_ARGUMENTS(ColumnSumsArguments, HEED_COLUMN_SUMS)
 HEED_ARGUMENTS(DropoutMaskArguments, HEED_DROPOUT_MASK)
 HEED_ARGUMENTS(KvAppendArguments, HEED_KV_APPEND)
 HEED_ARGUMENTS(LayerNormArguments, HEED_LAYER_NORM)
+HEED_ARGUMENTS(LayerNormGradientArguments, HEED_LAYER_NORM_GRADIENT)
+HEED_ARGUMENTS(LayerNormSumsArguments, HEED_LAYER_NORM_SUMS)
 HEED_ARGUMENTS(LinearArguments, HEED_LINEAR)
 HEED_ARGUMENTS(LinearRowsArguments, HEED_LINEAR_ROWS)
 HEED_ARGUMENTS(MergeStatesArguments, HEED_MERGE_STATES)
@@ -80,13 +91,13 @@ HEED_ARGUMENTS(LinearArguments, HEED_CUDA_LINEAR)
 HEED_ARGUMENTS(MergeSplitsArguments, HEED_CUDA_MERGE_SPLITS)
 HEED_ARGUMENTS(MergeStatesArguments, HEED_CUDA_MERGE_STATES)
 HEED_ARGUMENTS(MoveTokensArguments, HEED_CUDA_MOVE_TOKENS)
-HEED_ARGUMENTS(PutWordsArguments, HEED_CUDA_PUT_WORDS)
+HEED_ARGUMENTS(WriteMetadataArguments, HEED_CUDA_WRITE_METADATA)
 HEED_ARGUMENTS(SequencesArguments, HEED_CUDA_SEQUENCES)
 HEED_ARGUMENTS(TransposeArguments, HEED_CUDA_TRANSPOSE)
 
 }  // namespace cuda
 
-// The arguments of an attention row.
+// The arguments of an attention kernel.
 struct KernelCall {
     HEED_ATTENTION(HEED_BUFFER_FIELD, HEED_VALUE_FIELD, HEED_BUFFER_FIELD)
     KernelBuffer score_buffers[max_score_buffers] = {};

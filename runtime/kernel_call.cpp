@@ -1,11 +1,11 @@
-#include "kernel_call.h"
+#include "runtime/kernel_call.h"
 
 #include <algorithm>
 #include <limits>
 
-#include "dropout.h"
-#include "ranges.h"
-#include "status.h"
+#include "runtime/dropout.h"
+#include "runtime/ranges.h"
+#include "runtime/status.h"
 
 namespace heed {
 
@@ -13,9 +13,21 @@ KernelBuffer kernel_buffer(void *data, heed_dtype dtype, const View &view) {
     KernelBuffer buffer = {data, dtype, 4, {}, {}};
     for (int32_t i = 0; i < 4; i++) {
         buffer.extent[i] = static_cast<int32_t>(view.extent[3 - i]);
-        buffer.stride[i] = static_cast<int32_t>(view.stride[3 - i]);
+        buffer.stride[i] = narrow_stride(view.stride[3 - i]);
     }
     return buffer;
+}
+
+void set_keys(const KeyRows &k, const KeyRows &v, heed_dtype dtype, KernelCall *call) {
+    const auto wide = [](int64_t stride) { return static_cast<uint64_t>(stride); };
+    call->k = kernel_buffer(k.data, dtype, k.view);
+    call->k_head_stride = wide(k.view.stride[2]);
+    call->k_slot_stride = wide(k.view.stride[1]);
+    call->k_page_stride = wide(k.view.stride[0]);
+    call->v = kernel_buffer(v.data, dtype, v.view);
+    call->v_head_stride = wide(v.view.stride[2]);
+    call->v_slot_stride = wide(v.view.stride[1]);
+    call->v_page_stride = wide(v.view.stride[0]);
 }
 
 KernelViews kernel_views(const heed_problem &p, const ProblemViews &views) {
@@ -52,16 +64,17 @@ heed_status check_call(const char *function, const heed_plan *plan, const heed_a
 }
 
 // Kernels scale the cap by log2(e) and divide by it: kept normal. Below 2^-100 every cap flattens the logits alike.
-LogitValues::LogitValues(const heed_problem &p)
-    : mask_form(heed::mask_form(p)), bias_form(heed::bias_form(p)), alibi_symmetric(p.alibi_symmetric), scale(p.scale),
-      softcap(p.softcap == 0 ? 0 : std::clamp(p.softcap, 0x1p-100f, std::numeric_limits<float>::max() / 2)) {}
-
-bool LogitValues::cap_logits() const { return softcap != 0; }
+LogitValues::LogitValues(const heed_problem &p) : mask_form(heed::mask_form(p)), bias_form(heed::bias_form(p)) {
+#define HEED_TAKE(name, type) name = p.name;
+    HEED_LOGIT_NUMBERS(HEED_TAKE)
+#undef HEED_TAKE
+    if (softcap != 0) softcap = std::clamp(softcap, 0x1p-100f, std::numeric_limits<float>::max() / 2);
+}
 
 uint32_t features_of(const heed_problem &p) {
     return (p.has_bias ? feature_bias : 0u) | (p.has_mask ? feature_mask : 0u) |
-           (p.softcap != 0 ? feature_softcap : 0u) | (p.has_alibi ? feature_alibi : 0u) |
-           (p.dropout_p != 0 ? feature_dropout : 0u);
+           (p.softcap != 0 || p.has_temperature || p.temperature_growth != 0 ? feature_softcap : 0u) |
+           (p.has_alibi ? feature_alibi : 0u) | (p.dropout_p != 0 ? feature_dropout : 0u);
 }
 
 DropoutValues::DropoutValues(const heed_problem &p, const heed_args &args)

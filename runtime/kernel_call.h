@@ -1,10 +1,18 @@
 // From a plan's problem and a call's tensors to what kernels take; shared by attention and its probabilities.
 #pragma once
 
-#include "halide_bridge.h"
-#include "plan.h"
+#include <algorithm>
+
+#include "heed/fields.h"
+#include "runtime/halide_bridge.h"
+#include "runtime/kernel_arguments.h"
+#include "runtime/plan.h"
 
 namespace heed {
+
+// A stride in a buffer. Larger ones, which only k, v and their scales have, are arguments of their own:
+// HEED_WIDE_STRIDES.
+inline int32_t narrow_stride(int64_t stride) { return static_cast<int32_t>(std::min(stride, max_int32)); }
 
 // Reverses a view into a kernel's dimension order.
 KernelBuffer kernel_buffer(void *data, heed_dtype dtype, const View &view);
@@ -15,6 +23,14 @@ struct KernelViews {
     View k, v;
 };
 KernelViews kernel_views(const heed_problem &problem, const ProblemViews &views);
+
+// Where a kernel reads keys or values.
+struct KeyRows {
+    void *data;
+    const View &view;  // of KernelViews
+};
+// k and v of a call, and their strides.
+void set_keys(const KeyRows &k, const KeyRows &v, heed_dtype dtype, KernelCall *call);
 
 MaskForm mask_form(const heed_problem &problem);
 BiasForm bias_form(const heed_problem &problem);
@@ -27,9 +43,6 @@ struct LogitValues {
     HEED_LOGIT_VALUES(HEED_VALUE_FIELD)
 
     explicit LogitValues(const heed_problem &problem);
-
-    // Whether the gradient of q k^T is another than the logit's.
-    bool cap_logits() const;
 };
 
 // The features that a problem asks of its kernel.
@@ -46,6 +59,13 @@ struct DropoutValues {
 template <typename Arguments>
 void set_values(const LogitValues &values, Arguments *arguments) {
     HEED_LOGIT_VALUES(HEED_SET_VALUE)
+}
+// HEED_HEAD_VALUES of a head of a call.
+template <typename Arguments>
+void set_head_values(const heed_problem &p, const heed_args &args, int64_t head, Arguments *arguments) {
+#define HEED_SET_OF_HEAD(name, used, otherwise) arguments->name = p.used ? args.name[head] : (otherwise);
+    HEED_LOGIT_ARRAYS(HEED_SET_OF_HEAD)
+#undef HEED_SET_OF_HEAD
 }
 template <typename Arguments>
 void set_values(const DropoutValues &values, Arguments *arguments) {

@@ -1,10 +1,11 @@
-#include "kernel_registry.h"
+#include "runtime/kernel_registry.h"
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
-#include "backend.h"
-#include "status.h"
+#include "runtime/backend.h"
+#include "runtime/status.h"
 
 namespace heed {
 namespace {
@@ -30,34 +31,86 @@ constexpr struct {
 #undef HEED_NAMED_FEATURE
 };
 
-// "needs X, has Y" for a head dim that differs; empty when the row takes it.
-std::string head_dim_reason(const char *name, const Kernel &row, int32_t row_dim, int32_t asked) {
-    const int32_t largest = backend_of(device_of(row.isa)).largest_head_dim();
-    if (row_dim == 0 && asked > largest) {
-        return std::string(name) + " is " + std::to_string(asked) + ", the row serves up to " + std::to_string(largest);
+// For a kernel of exactly this head dim, or for any.
+bool takes_head_dim(const Kernel &kernel, int32_t kernel_dim, int32_t asked) {
+    return kernel_dim == 0 ? asked <= backend_of(kernel.target.device()).largest_head_dim() : kernel_dim == asked;
+}
+
+std::string head_dim_reason(const char *name, const Kernel &kernel, int32_t kernel_dim, int32_t asked) {
+    const std::string is = std::string(name) + " is " + std::to_string(asked) + ", the kernel ";
+    if (kernel_dim != 0) return is + "has " + std::to_string(kernel_dim);
+    return is + "serves up to " + std::to_string(backend_of(kernel.target.device()).largest_head_dim());
+}
+
+// What a request asks for and a kernel has not, in the order of complaints.
+enum class Mismatch {
+    none,
+    device,
+    target,
+    dtype,
+    kv_dtype,
+    score_mod,
+    kv_storage,
+    features,
+    head_dim,
+    head_dim_v,
+    keys
+};
+
+// Blocks that the kernel packs: whole ones, and at most one that is not full per sequence.
+int64_t packed_blocks(const Kernel &kernel, const KernelRequest &request) {
+    return kernel.packed_bytes == 0 ? 0 : request.keys / kernel.kv_block + request.sequences;
+}
+
+// A copy of gigabytes: other kernels read more keys than that where they are.
+int64_t most_packed_blocks(const Kernel &kernel) {
+    return std::numeric_limits<int32_t>::max() / std::max<int64_t>(kernel.packed_bytes / 2, 1);
+}
+
+Mismatch mismatch(const Kernel &kernel, const KernelRequest &request, uint32_t targets) {
+    if (kernel.target.device() != request.device) return Mismatch::device;
+    if ((targets & kernel.target.bit()) == 0) return Mismatch::target;
+    if (kernel.dtype != request.dtype) return Mismatch::dtype;
+    if (kernel.kv_dtype != request.kv_dtype) return Mismatch::kv_dtype;
+    if (std::strcmp(kernel.score_mod, request.score_mod) != 0) return Mismatch::score_mod;
+    if (kernel.kv_storage != HEED_KV_PAGED && request.kv_storage == HEED_KV_PAGED) return Mismatch::kv_storage;
+    if ((request.features & ~kernel.features) != 0) return Mismatch::features;
+    if (!takes_head_dim(kernel, kernel.head_dim, request.head_dim)) return Mismatch::head_dim;
+    if (!takes_head_dim(kernel, kernel.head_dim_v, request.head_dim_v)) return Mismatch::head_dim_v;
+    if (packed_blocks(kernel, request) > most_packed_blocks(kernel)) return Mismatch::keys;
+    return Mismatch::none;
+}
+
+// What heed_kernel_get_info and heed_op_get_info are asked for.
+template <typename Info>
+heed_status check_info(const char *function, const char *name, int32_t index, int32_t count, const Info *info) {
+    if (info == nullptr) return fail(HEED_INVALID_ARGUMENT, "%s: info is NULL", function);
+    if (info->struct_size != sizeof(Info)) {
+        return fail(HEED_INVALID_ARGUMENT, "%s.struct_size is %u; it must be %zu", name, info->struct_size,
+                    sizeof(Info));
     }
-    if (row_dim == 0 || row_dim == asked) return "";
-    return std::string(name) + " is " + std::to_string(asked) + ", the row has " + std::to_string(row_dim);
+    if (index >= 0 && index < count) return HEED_OK;
+    return fail(HEED_INVALID_ARGUMENT, "%s: index is %d; it must be 0..%d", function, index, count - 1);
 }
 
 }  // namespace
 
-const char *isa_reason(Isa isa) {
-    switch (isa) {
-    case Isa::x86_64:
+const char *target_reason(KernelTarget target) {
+    switch (target.value) {
+    case HEED_X86_64:
         return "this CPU lacks SSE4.1";
-    case Isa::avx2:
+    case HEED_AVX2:
         return "this CPU or system lacks AVX2, FMA or F16C";
-    case Isa::avx512:
+    case HEED_AVX512:
         return "this CPU or system lacks AVX-512 F, CD, BW, DQ or VL";
-    case Isa::avx512bf16:
+    case HEED_AVX512_BF16:
         return "this CPU or system lacks AVX-512 BF16, IFMA, VBMI, VBMI2, VNNI or BITALG";
-    case Isa::amx:
+    case HEED_AMX:
         return "this CPU or system lacks AMX_TILE, AMX_BF16 or AVX-512 FP16, or refuses the use of tiles";
-    case Isa::sm75:
-        return "the row needs compute capability 7.5, the chip has less";
-    case Isa::sm80:
-        return "the row needs compute capability 8.0, the chip has less";
+    case HEED_SM75:
+        return "the kernel needs compute capability 7.5, the chip has less";
+    case HEED_SM80:
+        return "the kernel needs compute capability 8.0, the chip has less";
     }
     return "unknown ISA";
 }
@@ -72,11 +125,11 @@ std::string feature_names(uint32_t bits) {
 
 const char *foreign_kernel(const KernelTable &table) {
     for (int32_t i = 0; i < table.count; i++) {
-        if (table.rows[i].arguments_hash != attention_arguments_hash) return table.rows[i].name;
+        if (table.kernels[i].arguments_hash != attention_arguments_hash) return table.kernels[i].name;
     }
     for (int32_t i = 0; i < table.num_ops; i++) {
-        const OpKernel &row = table.ops[i];
-        if (row.arguments_hash != expected_hash(row.op, row.isa, row.dtype)) return row.name;
+        const OpKernel &kernel = table.ops[i];
+        if (kernel.arguments_hash != expected_hash(kernel.op, kernel.target, kernel.dtype)) return kernel.name;
     }
     return nullptr;
 }
@@ -89,32 +142,46 @@ heed_status check_kernel_library() {
                 name, heed_version());
 }
 
-std::string why_not(const Kernel &row, const RowRequest &request, uint32_t isas) {
-    if (device_of(row.isa) != request.device) {
-        return request.device == HEED_CPU ? "device is HEED_CPU, the row runs on CUDA"
-                                          : "device is HEED_CUDA, the row runs on a CPU";
+bool serves(const Kernel &kernel, const KernelRequest &request, uint32_t targets) {
+    return mismatch(kernel, request, targets) == Mismatch::none;
+}
+
+std::string why_not(const Kernel &kernel, const KernelRequest &request, uint32_t targets) {
+    switch (mismatch(kernel, request, targets)) {
+    case Mismatch::none:
+        return "";
+    case Mismatch::device:
+        return std::string("device is ") + backend_of(request.device).name() + ", the kernel runs on " +
+               backend_of(kernel.target.device()).name();
+    case Mismatch::target:
+        return target_reason(kernel.target);
+    case Mismatch::dtype:
+        return std::string("dtype is ") + dtype_name(request.dtype) + ", the kernel has " + dtype_name(kernel.dtype);
+    case Mismatch::kv_dtype:
+        return std::string("kv_dtype is ") + dtype_name(request.kv_dtype) + ", the kernel has " +
+               dtype_name(kernel.kv_dtype);
+    case Mismatch::score_mod:
+        return std::string("score_mod is \"") + request.score_mod + "\", the kernel has \"" + kernel.score_mod + "\"";
+    case Mismatch::kv_storage:
+        return std::string("kv_storage is ") + storage_name(request.kv_storage) + ", the kernel has " +
+               storage_name(kernel.kv_storage);
+    case Mismatch::features:
+        for (const auto &feature : features) {
+            if (request.features & ~kernel.features & feature.bit) {
+                return std::string("the kernel has no ") + feature.name;
+            }
+        }
+        break;
+    case Mismatch::head_dim:
+        return head_dim_reason("head_dim", kernel, kernel.head_dim, request.head_dim);
+    case Mismatch::head_dim_v:
+        return head_dim_reason("head_dim_v", kernel, kernel.head_dim_v, request.head_dim_v);
+    case Mismatch::keys:
+        return "batch, num_kv_heads and max_kv_len are up to " + std::to_string(packed_blocks(kernel, request)) +
+               " blocks of " + std::to_string(kernel.kv_block) + " keys, the kernel packs up to " +
+               std::to_string(most_packed_blocks(kernel));
     }
-    if ((isas & (1u << static_cast<int>(row.isa))) == 0) return isa_reason(row.isa);
-    if (row.dtype != request.dtype) {
-        return std::string("dtype is ") + dtype_name(request.dtype) + ", the row has " + dtype_name(row.dtype);
-    }
-    if (row.kv_dtype != request.kv_dtype) {
-        return std::string("kv_dtype is ") + dtype_name(request.kv_dtype) + ", the row has " + dtype_name(row.kv_dtype);
-    }
-    if (std::strcmp(row.score_mod, request.score_mod) != 0) {
-        return std::string("score_mod is \"") + request.score_mod + "\", the row has \"" + row.score_mod + "\"";
-    }
-    if (row.kv_storage != HEED_KV_PAGED && request.kv_storage == HEED_KV_PAGED) {
-        return std::string("kv_storage is ") + storage_name(request.kv_storage) + ", the row has " +
-               storage_name(row.kv_storage);
-    }
-    const uint32_t missing = request.features & ~row.features;
-    for (const auto &feature : features) {
-        if (missing & feature.bit) return std::string("the row has no ") + feature.name;
-    }
-    std::string reason = head_dim_reason("head_dim", row, row.head_dim, request.head_dim);
-    if (reason.empty()) reason = head_dim_reason("head_dim_v", row, row.head_dim_v, request.head_dim_v);
-    return reason;
+    return "?";
 }
 
 }  // namespace heed
@@ -123,36 +190,52 @@ extern "C" {
 
 int32_t heed_kernel_count(void) { return heed_kernel_table.count; }
 
-heed_status heed_kernel_info(int32_t index, heed_kernel_info_t *info) {
-    if (info == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_kernel_info: info is NULL");
-    if (info->struct_size != sizeof(heed_kernel_info_t)) {
-        return heed::fail(HEED_INVALID_ARGUMENT, "heed_kernel_info_t.struct_size is %u; it must be %zu",
-                          info->struct_size, sizeof(heed_kernel_info_t));
-    }
-    if (index < 0 || index >= heed_kernel_table.count) {
-        return heed::fail(HEED_INVALID_ARGUMENT, "heed_kernel_info: index is %d; it must be 0..%d", index,
-                          heed_kernel_table.count - 1);
-    }
-    const heed::Kernel &row = heed_kernel_table.rows[index];
-    heed_kernel_info_t result = {};
-    result.struct_size = sizeof(heed_kernel_info_t);
-    result.phase = static_cast<heed_phase>(row.phase);
-    result.dtype = row.dtype;
-    result.kv_dtype = row.kv_dtype;
-    result.head_dim = row.head_dim;
-    result.head_dim_v = row.head_dim_v;
-    result.features = row.features;
-    result.kv_storage = row.kv_storage;
-    result.isa = static_cast<heed_isa>(row.isa);
-    result.row_block = row.row_block;
-    result.kv_block = row.kv_block;
-    result.unsupported_reason = heed::backend_of(heed::device_of(row.isa)).why_not_run(row.isa);
+heed_status heed_kernel_get_info(int32_t index, heed_kernel_info *info) {
+    const heed_status status =
+        heed::check_info("heed_kernel_get_info", "heed_kernel_info", index, heed_kernel_table.count, info);
+    if (status) return status;
+    const heed::Kernel &kernel = heed_kernel_table.kernels[index];
+    heed_kernel_info result = {};
+    result.struct_size = sizeof(heed_kernel_info);
+    result.phase = static_cast<heed_phase>(kernel.phase);
+    result.dtype = kernel.dtype;
+    result.kv_dtype = kernel.kv_dtype;
+    result.head_dim = kernel.head_dim;
+    result.head_dim_v = kernel.head_dim_v;
+    result.features = kernel.features;
+    result.kv_storage = kernel.kv_storage;
+    result.isa = kernel.target.value;
+    result.row_block = kernel.row_block;
+    result.kv_block = kernel.kv_block;
+    result.unsupported_reason = heed::backend_of(kernel.target.device()).why_not_run(kernel.target);
     result.supported = result.unsupported_reason[0] == '\0';
-    result.scratch_bytes = row.scratch_per_thread;
-    result.code_bytes = row.code_bytes;
-    result.name = row.name;
-    result.schedule = row.schedule;
-    result.score_mod = row.score_mod;
+    result.scratch_bytes = kernel.scratch_per_thread;
+    result.code_bytes = kernel.code_bytes;
+    result.name = kernel.name;
+    result.schedule = kernel.schedule;
+    result.score_mod = kernel.score_mod;
+    *info = result;
+    return HEED_OK;
+}
+
+int32_t heed_op_count(void) { return heed_kernel_table.num_ops; }
+
+heed_status heed_op_get_info(int32_t index, heed_op_info *info) {
+    const heed_status status =
+        heed::check_info("heed_op_get_info", "heed_op_info", index, heed_kernel_table.num_ops, info);
+    if (status) return status;
+    const heed::OpKernel &kernel = heed_kernel_table.ops[index];
+    heed_op_info result = {};
+    result.struct_size = sizeof(heed_op_info);
+    result.dtype = kernel.dtype;
+    result.kv_dtype = kernel.kv_dtype;
+    result.isa = kernel.target.value;
+    result.rows = kernel.rows;
+    result.columns = kernel.columns;
+    result.name = kernel.name;
+    result.op = heed::op_name(kernel.op);
+    result.unsupported_reason = heed::backend_of(kernel.target.device()).why_not_run(kernel.target);
+    result.supported = result.unsupported_reason[0] == '\0';
     *info = result;
     return HEED_OK;
 }

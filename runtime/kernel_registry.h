@@ -1,14 +1,14 @@
-// The rows of this program's kernel library.
+// The kernels of this program's kernel library.
 #pragma once
 
 #include <string>
 
-#include "kernel.h"
+#include "runtime/kernel.h"
 
 namespace heed {
 
-// What a problem asks of a row.
-struct RowRequest {
+// What a problem asks of a kernel.
+struct KernelRequest {
     heed_device device;
     heed_dtype dtype, kv_dtype;
     int32_t head_dim, head_dim_v;
@@ -17,13 +17,19 @@ struct RowRequest {
     int32_t q_len, group_size;
     bool any_q_len;  // the choice must not follow q_len: other sequences' lengths are part of it
     const char *score_mod = "";
+    int64_t keys = 0, sequences = 0;  // of all heads, at most
+    bool slow_bf16_dots = false;      // of the machine
+    bool prefills_in_floats = false;  // the machine has no faster arithmetic for it; keys are not int8
 };
 
-// Why a machine that lacks this ISA cannot run its rows.
-const char *isa_reason(Isa isa);
+// Why a machine that lacks this target cannot run its kernels.
+const char *target_reason(KernelTarget target);
 
-// Why the row cannot serve the request on a machine with these ISAs; empty when it can.
-std::string why_not(const Kernel &row, const RowRequest &request, uint32_t isas);
+// Whether the kernel can serve the request on a machine with these targets.
+bool serves(const Kernel &kernel, const KernelRequest &request, uint32_t targets);
+
+// Why the kernel cannot serve the request on a machine with these targets; empty when it can.
+std::string why_not(const Kernel &kernel, const KernelRequest &request, uint32_t targets);
 
 // The name of the first kernel that was generated for another argument list than this runtime passes, or NULL.
 const char *foreign_kernel(const KernelTable &table);

@@ -1,8 +1,8 @@
-#include "make_call.h"
+#include "runtime/make_call.h"
 
 #include <cstring>
 
-#include "kernel_call.h"
+#include "runtime/kernel_call.h"
 
 namespace heed {
 namespace {
@@ -25,7 +25,7 @@ KernelBuffer scale_buffer(const heed_problem &p, const heed_tensor &tensor, cons
     KernelBuffer buffer = {const_cast<float *>(element), HEED_F32, 3, {extent(2), extent(1), extent(0)}, {1}};
     if (p.kv_dtype != HEED_I8) return buffer;
     buffer.data = tensor.data;
-    for (int i = 0; i < 3; i++) buffer.stride[i] = static_cast<int32_t>(view.stride[3 - i]);
+    for (int i = 0; i < 3; i++) buffer.stride[i] = narrow_stride(view.stride[3 - i]);
     return buffer;
 }
 
@@ -50,15 +50,16 @@ void fill_tensors(const heed_plan &plan, const heed_args &args, const Unused &un
     const bool paged = p.kv_storage == HEED_KV_PAGED;
     call->q = kernel_buffer(args.q.data, p.dtype, views.q);
     const KernelViews kv = kernel_views(p, views);
-    call->k = kernel_buffer(args.k.data, p.kv_dtype, kv.k);
-    call->v = kernel_buffer(args.v.data, p.kv_dtype, kv.v);
+    set_keys({args.k.data, kv.k}, {args.v.data, kv.v}, p.kv_dtype, call);
     call->k_scale = scale_buffer(p, args.k_scale, views.kv_scale, kv.k, unused.zero);
     call->v_scale = scale_buffer(p, args.v_scale, views.kv_scale, kv.k, unused.zero);
+    call->k_scale_page_stride = call->v_scale_page_stride = static_cast<uint64_t>(views.kv_scale.stride[1]);
     call->mask = per_logit_buffer(p, p.has_mask, args.mask, HEED_U8, views.mask, unused.may_attend);
     call->bias = per_logit_buffer(p, p.has_bias && !bias_is_16, args.bias, HEED_F32, views.bias, unused.zero);
     call->bias_16 = per_logit_buffer(p, bias_is_16, args.bias, HEED_F16, views.bias, unused.zero);
-    call->sink = per_head_buffer(p, p.has_sink, args.sink, unused.no_sink);
-    call->alibi_slopes = per_head_buffer(p, p.has_alibi, args.alibi_slopes, unused.zero);
+#define HEED_FILL(name, used, ...) call->name = per_head_buffer(p, p.used, args.name, unused.name);
+    HEED_HEAD_ARRAYS(HEED_FILL)
+#undef HEED_FILL
     const int32_t pages = paged ? p.max_pages_per_seq : 1;
     const void *table = paged ? args.page_table : unused.no_page;
     call->page_table = {const_cast<void *>(table), HEED_I32, 2, {pages, p.batch}, {1, paged ? pages : 0}};
@@ -66,7 +67,7 @@ void fill_tensors(const heed_plan &plan, const heed_args &args, const Unused &un
     call->lse = lse_buffer(plan, args, static_cast<char *>(args.workspace));
 }
 
-// Words of 32 bits: what they are the row knows.
+// Words of 32 bits: what they are the kernel knows.
 void fill_score_buffers(const char *types, const heed_args &args, KernelCall *call) {
     call->num_score_buffers = static_cast<int32_t>(std::strlen(types));
     for (int32_t i = 0; i < call->num_score_buffers; i++) {
@@ -81,7 +82,7 @@ KernelCall make_call(const heed_plan &plan, const heed_args &args, const Unused 
     const heed_problem &p = plan.problem;
     KernelCall call = {};
     fill_tensors(plan, args, unused, &call);
-    fill_score_buffers(plan.row->score_buffers, args, &call);
+    fill_score_buffers(plan.kernel->score_buffers, args, &call);
     call.batch = p.batch;
     call.max_q_len = p.max_q_len;
     call.max_kv_len = p.max_kv_len;
@@ -89,6 +90,8 @@ KernelCall make_call(const heed_plan &plan, const heed_args &args, const Unused 
     set_values(DropoutValues(p, args), &call);
     call.split_len = static_cast<int32_t>(plan.splits.split_len);
     call.num_splits = plan.splits.num_splits;
+    call.blocks_per_task = plan.task_shape.blocks();
+    call.wants_lse = p.want_lse ? 1 : 0;
     call.page_size = p.kv_storage == HEED_KV_PAGED ? p.page_size : 0;
     return call;
 }

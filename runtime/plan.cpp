@@ -1,26 +1,41 @@
-#include "plan.h"
+#include "runtime/plan.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <new>
 
-#include "backend.h"
-#include "cpu.h"
-#include "halide_bridge.h"
 #include "heed/fields.h"
-#include "kernel_call.h"
-#include "plan_limits.h"
-#include "status.h"
-#include "workspace.h"
+#include "runtime/backend.h"
+#include "runtime/cpu.h"
+#include "runtime/float_environment.h"
+#include "runtime/halide_bridge.h"
+#include "runtime/kernel_call.h"
+#include "runtime/plan_limits.h"
+#include "runtime/status.h"
+#include "runtime/tasks.h"
+#include "runtime/workspace.h"
 
 namespace heed {
 namespace {
 
-RowRequest request_of(const heed_problem &p) {
+int64_t most_keys(const heed_problem &p) {
+    const Size of_head = p.kv_storage == HEED_KV_VARLEN ? Size{p.total_kv} : Size{p.batch} * p.max_kv_len;
+    const Size keys = of_head * p.num_kv_heads;
+    return keys.fits ? keys.value : std::numeric_limits<int64_t>::max();
+}
+
+// As far as CPUs are concerned.
+bool prefills_in_floats(const heed_problem &p) {
+    const bool dots = cpu_supports(Isa::avx512bf16) && !has_slow_bf16_dots();
+    return p.kv_dtype == p.dtype && (p.dtype != HEED_BF16 || !(dots || cpu_supports(Isa::amx)));
+}
+
+KernelRequest request_of(const heed_problem &p) {
     const bool any_q_len = p.batch_invariant && p.q_storage == HEED_Q_VARLEN;
     return {p.device,
             p.dtype,
@@ -32,7 +47,11 @@ RowRequest request_of(const heed_problem &p) {
             p.max_q_len,
             p.num_heads / p.num_kv_heads,
             any_q_len,
-            p.score_mod == nullptr ? "" : p.score_mod};
+            p.score_mod == nullptr ? "" : p.score_mod,
+            most_keys(p),
+            int64_t{p.batch} * p.num_kv_heads,
+            has_slow_bf16_dots(),
+            prefills_in_floats(p)};
 }
 
 void resolve_defaults(heed_problem *p) {
@@ -40,18 +59,32 @@ void resolve_defaults(heed_problem *p) {
     if (p->max_threads == 0) p->max_threads = std::min(cpu_count(), max_thread_limit);
 }
 
-std::string describe_plan(const heed_plan &plan, const RowChoice &choice) {
+// For a decode kernel, for one head of keys and values; 1 where tasks are single blocks.
+int64_t rows_of_task(const heed_problem &p, const Kernel &kernel) {
+    if (kernel.task_blocks == 1) return 1;
+    const int64_t rows = int64_t{p.max_q_len} * (p.num_heads / p.num_kv_heads);
+    return std::min(rows, int64_t{kernel.row_block} * kernel.task_blocks);
+}
+
+// The plan's choice in words.
+KernelChoice choice_of(const heed_plan &plan) {
+    const char *const forced = plan.forced ? plan.kernel->name : nullptr;
+    return choose_kernel(heed_kernel_table, request_of(plan.problem), plan.targets, forced);
+}
+
+std::string describe_plan(const heed_plan &plan) {
     const heed_problem &p = plan.problem;
-    std::string text = std::string(plan.row->name) + ": " + choice.reason + "\n";
+    const KernelChoice choice = choice_of(plan);
+    std::string text = std::string(plan.kernel->name) + ": " + choice.reason + "\n";
     if (needs_no_kernel(p, plan.views)) text += "empty problem: answered without a kernel\n";
-    if (plan.row->phase == Phase::decode) {
+    if (plan.kernel->phase == Phase::decode) {
         text += "splits: " + std::to_string(plan.splits.num_splits) + " of " + std::to_string(plan.splits.split_len) +
                 " keys, from max_kv_len " + std::to_string(p.max_kv_len) +
                 (p.num_splits > 0 ? " and num_splits " + std::to_string(p.num_splits) : "") + "\n";
     } else if (p.num_splits > 1) {
-        text += "splits: 1, prefill rows do not split the keys (num_splits " + std::to_string(p.num_splits) + ")\n";
+        text += "splits: 1, prefill kernels do not split the keys (num_splits " + std::to_string(p.num_splits) + ")\n";
     }
-    if (p.batch_invariant) text += "batch_invariant: row and splits do not depend on batch or other sequences\n";
+    if (p.batch_invariant) text += "batch_invariant: kernel and splits do not depend on batch or other sequences\n";
     text += "workspace: " + std::to_string(plan.workspace.total) + " bytes " + backend_of(p.device).describe(plan);
     return text + "candidates:\n" + choice.candidates;
 }
@@ -61,31 +94,43 @@ bool verbose() {
     return value != nullptr && std::strcmp(value, "1") == 0;
 }
 
+// The sentence of a refusal comes from choose_kernel.
+heed_status find_kernel(heed_plan *plan) {
+    const KernelRequest request = request_of(plan->problem);
+    const char *const forced = std::getenv("HEED_FORCE_KERNEL");
+    plan->forced = forced != nullptr && forced[0] != '\0';
+    if (!plan->forced) plan->kernel = best_kernel(heed_kernel_table, request, plan->targets);
+    if (plan->kernel == nullptr) {
+        const KernelChoice choice = choose_kernel(heed_kernel_table, request, plan->targets, forced);
+        if (choice.kernel == nullptr) return fail(choice.status, "%s", choice.reason.c_str());
+        plan->kernel = choice.kernel;
+    }
+    plan->problem.score_mod = plan->kernel->score_mod;  // which lives on
+    return HEED_OK;
+}
+
 heed_status create_plan(const heed_problem *problem, std::unique_ptr<heed_plan> *result) {
     if (const heed_status status = check_kernel_library()) return status;
     auto plan = std::make_unique<heed_plan>();
-    if (const heed_status status = validate_problem(problem, &plan->problem, &plan->views)) return status;
+    if (const heed_status status = check_problem(problem, &plan->problem, &plan->views)) return status;
     resolve_defaults(&plan->problem);
     const Backend &backend = backend_of(plan->problem.device);
     if (const heed_status status = backend.check_library()) return status;
-    const uint32_t isas = backend.isas(plan->problem);
-    const RowChoice choice =
-        choose_row(heed_kernel_table, request_of(plan->problem), isas, std::getenv("HEED_FORCE_KERNEL"));
-    if (choice.row == nullptr) return fail(choice.status, "%s", choice.reason.c_str());
-    plan->row = choice.row;
-    plan->problem.score_mod = choice.row->score_mod;  // which lives on
-    plan->splits = choice.row->phase == Phase::decode
-                       ? choose_splits(plan->problem.max_kv_len, choice.row->kv_block, plan->problem.num_splits)
+    plan->targets = backend.targets(plan->problem);
+    if (const heed_status status = find_kernel(plan.get())) return status;
+    plan->splits = plan->kernel->phase == Phase::decode
+                       ? choose_splits(plan->problem.max_kv_len, plan->kernel->kv_block, plan->problem.num_splits,
+                                       rows_of_task(plan->problem, *plan->kernel))
                        : Splits{1, 0};
+    plan->task_shape = task_shape(plan->problem, plan->views, *plan->kernel, plan->splits.num_splits);
     if (const heed_status status = backend.find_kernels_around(plan.get())) return status;
     if (const heed_status status = check_limits(*plan)) return status;
     if (!lay_out_workspace(plan.get())) {
         return fail(HEED_UNSUPPORTED, "the workspace of num_splits %d and max_threads %d is beyond 2^63-1 bytes",
                     plan->problem.num_splits, plan->problem.max_threads);
     }
-    plan->explain = describe_plan(*plan, choice);
     install_halide_handlers();
-    if (verbose()) std::fprintf(stderr, "heed: %s: %s\n", plan->row->name, choice.reason.c_str());
+    if (verbose()) std::fprintf(stderr, "heed: %s: %s\n", plan->kernel->name, choice_of(*plan).reason.c_str());
     *result = std::move(plan);
     return HEED_OK;
 }
@@ -106,6 +151,7 @@ heed_status heed_problem_init(heed_problem *problem) {
 }
 
 heed_status heed_plan_create(const heed_problem *problem, heed_plan **plan) {
+    const heed::DefaultFloatEnvironment environment;
     if (plan == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_plan_create: plan is NULL");
     *plan = nullptr;
     try {
@@ -126,10 +172,19 @@ size_t heed_plan_workspace_bytes(const heed_plan *plan) {
     return plan == nullptr ? 0 : static_cast<size_t>(plan->workspace.total);
 }
 
-const char *heed_plan_kernel_name(const heed_plan *plan) { return plan == nullptr ? "" : plan->row->name; }
+const char *heed_plan_kernel_name(const heed_plan *plan) { return plan == nullptr ? "" : plan->kernel->name; }
 
 int32_t heed_plan_num_splits(const heed_plan *plan) { return plan == nullptr ? 0 : plan->splits.num_splits; }
 
-const char *heed_plan_explain(const heed_plan *plan) { return plan == nullptr ? "" : plan->explain.c_str(); }
+const char *heed_plan_explain(const heed_plan *plan) {
+    if (plan == nullptr) return "";
+    try {
+        const std::lock_guard<std::mutex> lock(plan->explain_mutex);
+        if (plan->explain.empty()) plan->explain = heed::describe_plan(*plan);
+        return plan->explain.c_str();
+    } catch (const std::exception &) {
+        return "";
+    }
+}
 
 }  // extern "C"

@@ -1,18 +1,18 @@
-#include "plan_limits.h"
+#include "runtime/plan_limits.h"
 
 #include <algorithm>
 #include <cinttypes>
 
-#include "backend.h"
-#include "status.h"
-#include "view.h"
+#include "runtime/backend.h"
+#include "runtime/status.h"
+#include "runtime/view.h"
 
 namespace heed {
 namespace {
 
 heed_status check_page_table(const heed_problem &p) {
     if (p.kv_storage != HEED_KV_PAGED || int64_t{p.batch} * p.max_pages_per_seq <= max_int32) return HEED_OK;
-    return fail(HEED_UNSUPPORTED, "page_table of [%d, %d] is beyond 2^31-1 elements; no row serves that", p.batch,
+    return fail(HEED_UNSUPPORTED, "page_table of [%d, %d] is beyond 2^31-1 elements; no kernel serves that", p.batch,
                 p.max_pages_per_seq);
 }
 
@@ -21,7 +21,7 @@ heed_status check_page_table(const heed_problem &p) {
 heed_status check_stride_limits(const char *name, const View &view) {
     for (int i = 0; i < 4; i++) {
         if (view.stride[i] > max_int32) {
-            return fail(HEED_UNSUPPORTED, "%s_layout.stride[%d] is %" PRId64 "; no row serves strides past 2^31-1",
+            return fail(HEED_UNSUPPORTED, "%s_layout.stride[%d] is %" PRId64 "; no kernel serves strides past 2^31-1",
                         name, i, view.stride[i]);
         }
     }

@@ -1,11 +1,11 @@
-// The sizes that rows can serve: their arithmetic is 32 bits wide in places.
+// The sizes that kernels can serve: their arithmetic is 32 bits wide in places.
 #pragma once
 
-#include "plan.h"
+#include "runtime/plan.h"
 
 namespace heed {
 
-// UNSUPPORTED for a plan, with row and splits, whose tensors or tables are beyond what its row can index.
+// UNSUPPORTED for a plan, with kernel and splits, whose tensors or tables are beyond what its kernel can index.
 heed_status check_limits(const heed_plan &plan);
 
 // Single strides that must stay 32 bits wide, where indices have 64.

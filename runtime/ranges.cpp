@@ -1,19 +1,19 @@
-#include "ranges.h"
+#include "runtime/ranges.h"
 
 #include <cinttypes>
 #include <cmath>
 #include <cstring>
 
-#include "status.h"
-#include "validate.h"
+#include "runtime/status.h"
+#include "runtime/validate.h"
 
 namespace heed {
 namespace {
 
 heed_status check_capacity(const char *name, const heed_tensor &tensor, heed_dtype dtype, int64_t span) {
     if (tensor.dtype != dtype) {
-        return fail(HEED_INVALID_ARGUMENT, "%s.dtype is %d; it must be %s (%d)", name, static_cast<int>(tensor.dtype),
-                    dtype_name(dtype), static_cast<int>(dtype));
+        return fail(HEED_INVALID_ARGUMENT, "%s.dtype is %s (%d); it must be %s (%d)", name, dtype_name(tensor.dtype),
+                    static_cast<int>(tensor.dtype), dtype_name(dtype), static_cast<int>(dtype));
     }
     if (tensor.data != nullptr && tensor.size < span) {
         return fail(HEED_INVALID_ARGUMENT, "%s.size is %" PRId64 "; its layout spans %" PRId64 " elements", name,
@@ -92,6 +92,11 @@ bool interleave(const View &a, const View &b, int64_t distance) {
     return false;
 }
 
+heed_status invalid_dtype(const char *name, heed_dtype value, const char *allowed) {
+    return fail(HEED_INVALID_ARGUMENT, "%s is %s (%d); it must be %s", name, dtype_name(value), static_cast<int>(value),
+                allowed);
+}
+
 bool same_layout(const View &a, const View &b) {
     for (int i = 0; i < 4; i++) {
         if (a.extent[i] != b.extent[i] || (a.extent[i] > 1 && a.stride[i] != b.stride[i])) return false;
@@ -130,14 +135,10 @@ heed_status check_struct_size(const char *name, uint32_t struct_size, size_t kno
 
 heed_status check_float_dtype(const char *name, heed_dtype dtype) {
     if (dtype == HEED_F32 || dtype == HEED_F16 || dtype == HEED_BF16) return HEED_OK;
-    return fail(HEED_INVALID_ARGUMENT, "%s is %d; it must be HEED_F32 (0), HEED_F16 (1) or HEED_BF16 (2)", name,
-                static_cast<int>(dtype));
+    return fail(HEED_INVALID_ARGUMENT, "%s is %s (%d); it must be HEED_F32 (0), HEED_F16 (1) or HEED_BF16 (2)", name,
+                dtype_name(dtype), static_cast<int>(dtype));
 }
 
-heed_status check_head_dim(const char *name, int32_t head_dim) {
-    if (head_dim < 1) return check_int(name, head_dim, 1, max_head_dim);
-    if (head_dim <= max_head_dim) return HEED_OK;
-    return fail(HEED_UNSUPPORTED, "%s is %d; at most %d is supported", name, head_dim, max_head_dim);
-}
+heed_status check_head_dim(const char *name, int32_t head_dim) { return check_int(name, head_dim, 1, max_head_dim); }
 
 }  // namespace heed

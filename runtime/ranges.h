@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "heed/heed.h"
-#include "view.h"
+#include "runtime/view.h"
 
 namespace heed {
 
@@ -34,7 +34,7 @@ private:
 // The layouts name the same elements: equal strides wherever there is more than one element.
 bool same_layout(const View &a, const View &b);
 
-// Whether views in one allocation, b `distance` elements behind a, alternate along one dimension: each of its indices
+// Whether views in one allocation, b `distance` elements after a, alternate along one dimension: each of its indices
 // holds first a part of one and then a part of the other.
 bool interleave(const View &a, const View &b, int64_t distance);
 
@@ -43,12 +43,18 @@ bool interleave(const View &a, const View &b, int64_t distance);
 heed_status check_range(const char *name, double value, int digits, double initial, double least, double most,
                         const char *allowed);
 
+// Refuses an element type, by its name.
+heed_status invalid_dtype(const char *name, heed_dtype value, const char *allowed);
+
 // The same of a field in untrusted memory with its entry of heed/fields.h: a flag is read as a byte.
 template <class T>
 heed_status check_field(const char *name, const T &field, double initial, double least, double most,
                         const char *allowed) {
     std::conditional_t<std::is_same_v<T, bool>, unsigned char, T> value;
     std::memcpy(&value, &field, sizeof(field));
+    if constexpr (std::is_same_v<T, heed_dtype>) {
+        if (value < least || value > most) return invalid_dtype(name, value, allowed);
+    }
     const int digits = std::is_floating_point_v<T> ? 6 : 10;
     return check_range(name, static_cast<double>(value), digits, initial, least, most, allowed);
 }
@@ -65,7 +71,7 @@ heed_status check_struct_size(const char *name, uint32_t struct_size, size_t kno
 // HEED_F32, HEED_F16 or HEED_BF16.
 heed_status check_float_dtype(const char *name, heed_dtype dtype);
 
-// 1..640: a legal value above is UNSUPPORTED.
+// 1..640.
 heed_status check_head_dim(const char *name, int32_t head_dim);
 
 }  // namespace heed

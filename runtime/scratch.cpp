@@ -1,9 +1,9 @@
-#include "scratch.h"
+#include "runtime/scratch.h"
 
 #include <algorithm>
 #include <new>
 
-#include "view.h"
+#include "runtime/view.h"
 
 namespace heed {
 namespace {
@@ -27,7 +27,7 @@ ScratchSlice *ScratchSlice::create(void *memory, int64_t bytes) {
 void *ScratchSlice::allocate(size_t bytes) {
     const int64_t room = size_ - top_;
     if (num_blocks_ == max_blocks || bytes > static_cast<size_t>(room)) return nullptr;
-    // An empty block takes room as well: its address must lie inside the slice.
+    // An empty block takes room as well: its address must be inside the slice.
     const int64_t padded = round_up(std::max<int64_t>(static_cast<int64_t>(bytes), 1), scratch_alignment);
     if (padded > room) return nullptr;
     begin_[num_blocks_++] = top_;

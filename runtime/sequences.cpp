@@ -1,12 +1,12 @@
-#include "sequences.h"
+#include "runtime/sequences.h"
 
 #include <algorithm>
 #include <cinttypes>
 #include <limits>
 
-#include "read_once.h"
-#include "status.h"
-#include "view.h"
+#include "runtime/read_once.h"
+#include "runtime/status.h"
+#include "runtime/view.h"
 
 namespace heed {
 namespace {
@@ -41,7 +41,7 @@ heed_status SequenceReader::Segments::start() const {
 heed_status SequenceReader::Segments::next(int32_t b, int32_t *begin, int32_t *length) {
     const int32_t next_end = read_once(sums[b + 1]), most = std::min(longest, total - end);
     if (next_end < end || next_end - end > most) {
-        return fail(HEED_INVALID_ARGUMENT, "%s[%d] is %d behind %d; it must grow by 0..%d (%s is %d, %d tokens in all)",
+        return fail(HEED_INVALID_ARGUMENT, "%s[%d] is %d after %d; it must grow by 0..%d (%s is %d, %d tokens in all)",
                     name, b + 1, next_end, end, most, longest_name, longest, total);
     }
     *begin = end;

@@ -1,19 +1,19 @@
 // From the caller's metadata on the host to what each sequence is.
 #pragma once
 
-#include "kernel.h"
+#include "runtime/kernel.h"
 
 namespace heed {
 
-// Where a sequence is and what its rows see.
+// Where a sequence is and what its queries see.
 struct Sequence {
     int32_t index;
     int32_t q_len, first_q, kv_len, first_key;
     int64_t q_offset;
 };
 
-// Causal, window and position folded into the range that row i sees, [max(0, i + begin), min(kv_len, i + end)), and its
-// position, i + position_offset.
+// Causal, window and position folded into the range that query i sees, [max(0, i + begin), min(kv_len, i + end)), and
+// its position, i + position_offset.
 struct VisibleRange {
     int32_t begin, end, position_offset;
 };
@@ -59,8 +59,8 @@ Sequence uniform_sequence(const heed_problem &problem);
 // CUDA: whether execute takes the page table to the device.
 bool copies_pages(const heed_problem &problem);
 
-// CUDA: sequences that one launch of put_words takes to the device, and launches for all of the problem.
-constexpr int32_t sequences_per_launch = num_put_words / num_sequence_fields;
+// CUDA: sequences that one launch of write_metadata takes to the device, and launches for all of the problem.
+constexpr int32_t sequences_per_launch = num_metadata_words / num_sequence_fields;
 int32_t num_host_launches(const heed_problem &problem);
 
 }  // namespace heed

@@ -1,12 +1,14 @@
-#include "status.h"
+#include "runtime/status.h"
 
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
 
+#include "heed/fields.h"
+
 namespace {
 
-// Holds a reason per row of a table of some fifty rows.
+// Holds a reason per kernel of a table of some fifty kernels.
 thread_local char last_error[8192] = "";
 
 }  // namespace
@@ -24,20 +26,14 @@ heed_status fail(heed_status status, const char *format, ...) {
     return status;
 }
 
-const char *dtype_name(heed_dtype dtype) {
-    switch (dtype) {
-    case HEED_F32:
-        return "f32";
-    case HEED_F16:
-        return "f16";
-    case HEED_BF16:
-        return "bf16";
-    case HEED_I8:
-        return "i8";
-    case HEED_U8:
-        return "u8";
-    case HEED_I32:
-        return "i32";
+const char *dtype_name(heed_dtype dtype) { return heed_dtype_word(dtype); }
+
+const char *device_name(heed_device device) {
+    switch (device) {
+    case HEED_CPU:
+        return "HEED_CPU";
+    case HEED_CUDA:
+        return "HEED_CUDA";
     }
     return "?";
 }

@@ -1,4 +1,4 @@
-// The sentence behind heed_last_error, and how every check reports.
+// The sentence of heed_last_error, and how every check reports.
 #pragma once
 
 #include "heed/heed.h"
@@ -18,6 +18,9 @@ heed_status fail(heed_status status, const char *, const Arguments &...) {
 
 // "f32" and so on; "?" for values outside the enum.
 const char *dtype_name(heed_dtype dtype);
+
+// "HEED_CPU" or "HEED_CUDA"; "?" for values outside the enum.
+const char *device_name(heed_device device);
 
 // Bytes of one element; the dtype must be one of the enum.
 int64_t dtype_bytes(heed_dtype dtype);

@@ -1,11 +1,12 @@
-#include "tasks.h"
+#include "runtime/tasks.h"
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
-#include "kernel_call.h"
-#include "sequences.h"
-#include "view.h"
+#include "runtime/kernel_call.h"
+#include "runtime/sequences.h"
+#include "runtime/view.h"
 
 namespace heed {
 namespace {
@@ -17,6 +18,7 @@ void fill_task(const heed_problem &p, const Sequence &seq, int64_t num_kv_batche
     task[task_head] = 0;
     task[task_kv_head] = 0;
     task[task_first_row] = 0;
+    task[task_num_blocks] = task[task_head_blocks] = 1;
     task[task_q_len] = seq.q_len;
     task[task_q_batch] = p.q_storage == HEED_Q_VARLEN ? 0 : seq.index;
     task[task_first_q] = seq.first_q;
@@ -26,57 +28,157 @@ void fill_task(const heed_problem &p, const Sequence &seq, int64_t num_kv_batche
     task[task_visible_begin] = visible.begin;
     task[task_visible_end] = visible.end;
     task[task_position_offset] = visible.position_offset;
+    task[task_first_block] = 0;
+    task[task_swept] = 0;
 }
 
-int32_t *write_tasks(const heed_problem &p, const Kernel &row, const Sequence &seq, int64_t num_kv_batches,
-                     int32_t *tasks) {
-    const bool decode = row.phase == Phase::decode;
-    const int32_t group_size = p.num_heads / p.num_kv_heads, num_rows = seq.q_len * (decode ? group_size : 1);
-    int32_t task[num_task_fields];
-    fill_task(p, seq, num_kv_batches, task);
-    for (int32_t head = 0; head < p.num_heads; head += decode ? group_size : 1) {
-        task[task_head] = head;
-        task[task_kv_head] = head / group_size;
-        for (int32_t first = 0; first < num_rows; first += row.row_block) {
-            task[task_first_row] = first;
-            tasks = std::copy(task, task + num_task_fields, tasks);
+// The blocks of keys that some query of the task's sequence sees, after those of the sequences before.
+void write_key_blocks(int32_t kv_block, int32_t *task, int32_t *key_blocks, Workload *work) {
+    const KeyRange seen = seen_keys(task);
+    const int32_t begin = seen.begin / kv_block;
+    const int32_t end = task[task_q_len] == 0 ? begin : std::max((seen.end + kv_block - 1) / kv_block, begin);
+    task[task_first_block] = work->num_key_blocks - begin;
+    for (int32_t block = begin; block < end; block++) {
+        int32_t *const line = key_blocks + int64_t{work->num_key_blocks++} * num_key_block_fields;
+        line[block_sequence] = task[task_sequence];
+        line[block_first] = block * kv_block;
+        line[block_kv_len] = task[task_kv_len];
+        line[block_kv_batch] = task[task_kv_batch];
+        line[block_first_key] = task[task_first_key];
+    }
+}
+
+// Whether all heads read the same elements of mask and bias.
+bool heads_share_masks(const heed_problem &p, const ProblemViews &views) {
+    return (!p.has_mask || views.mask.stride[1] == 0) && (!p.has_bias || views.bias.stride[1] == 0);
+}
+
+// Into how many parts the blocks of rows of a sequence fall: all heads' tasks of the last, largest ones come first. The
+// fewer tasks a thread has, the smaller must be those that end the call. Tasks of a head that follow each other find
+// its keys in the cache.
+int32_t parts_of_rows(const heed_problem &p, const Kernel &kernel) {
+    constexpr int64_t enough_tasks = 64;  // of a thread: the last ones hardly count
+    if (kernel.phase == Phase::decode) return 1;
+    const int64_t of_thread = std::max<int64_t>(max_tasks(p, kernel) / std::max(p.max_threads, 1), 1);
+    return static_cast<int32_t>(enough_tasks / of_thread + 1);
+}
+
+class TaskWriter {
+public:
+    TaskWriter(const heed_problem &p, const ProblemViews &views, const Kernel &kernel, const TaskShape &shape,
+               const TaskTables &tables, Workload *work)
+        : p_(p), kernel_(kernel), shape_(shape), tables_(tables), work_(*work),
+          num_kv_batches_(kernel_views(p, views).k.extent[0]), sweeps_(sweeps(kernel) && tables.swept_tasks != nullptr),
+          masked_(p.has_mask || p.has_bias), heads_share_(heads_share_masks(p, views)),
+          parts_(parts_of_rows(p, kernel)) {
+        if (sweeps_ && !masked_) tables_.swept_tasks[work_.num_swept++] = 0;
+    }
+
+    void write(const Sequence &seq) {
+        const bool decode = kernel_.phase == Phase::decode;
+        const int32_t group_size = p_.num_heads / p_.num_kv_heads, num_rows = seq.q_len * (decode ? group_size : 1);
+        const int32_t num_blocks = (num_rows + kernel_.row_block - 1) / kernel_.row_block;
+        int32_t task[num_task_fields];
+        fill_task(p_, seq, num_kv_batches_, task);
+        if (kernel_.packed_bytes > 0) write_key_blocks(kernel_.kv_block, task, tables_.key_blocks, &work_);
+        if (num_blocks == 0) return;
+        const int32_t first_swept = work_.num_swept, parts = std::clamp(num_blocks, 1, parts_);
+        if (sweeps_ && masked_) work_.num_swept += num_blocks * (heads_share_ ? 1 : p_.num_heads);
+        for (int32_t part = parts - 1; part >= 0; part--) {
+            const int64_t begin = int64_t{num_blocks} * part / parts, end = int64_t{num_blocks} * (part + 1) / parts;
+            for (int32_t head = 0; head < p_.num_heads; head += decode ? shape_.heads * group_size : 1) {
+                task[task_head] = head;
+                task[task_kv_head] = head / group_size;
+                for (int64_t n = begin; n < end; n += shape_.row_blocks) {
+                    const auto block = static_cast<int32_t>(decode ? n : begin + end - 1 - n);
+                    task[task_first_row] = block * kernel_.row_block;
+                    task[task_head_blocks] = std::min(shape_.row_blocks, num_blocks - block);
+                    task[task_num_blocks] = shape_.heads * task[task_head_blocks];
+                    if (sweeps_ && masked_) {
+                        task[task_swept] = first_swept + (heads_share_ ? 0 : head * num_blocks) + block;
+                        tables_.swept_tasks[task[task_swept]] = work_.num_tasks;
+                    }
+                    std::copy(task, task + num_task_fields,
+                              tables_.tasks + int64_t{work_.num_tasks++} * num_task_fields);
+                }
+            }
         }
     }
-    return tasks;
-}
+
+private:
+    const heed_problem &p_;
+    const Kernel &kernel_;
+    const TaskShape &shape_;
+    const TaskTables &tables_;
+    Workload &work_;
+    const int64_t num_kv_batches_;
+    const bool sweeps_, masked_, heads_share_;
+    const int32_t parts_;
+};
 
 }  // namespace
 
-int64_t max_tasks(const heed_problem &p, const Kernel &row) {
-    const bool decode = row.phase == Phase::decode;
-    const int64_t group = decode ? p.num_heads / p.num_kv_heads : 1, heads = decode ? p.num_kv_heads : p.num_heads;
-    const int64_t rows = p.max_q_len * group;
-    if (rows > max_int32 - row.row_block) return -1;
-    int64_t blocks = (rows + row.row_block - 1) / row.row_block * p.batch;
+KeyRange seen_keys(const int32_t task[num_task_fields]) {
+    const int64_t last_end = int64_t{task[task_q_len]} - 1 + task[task_visible_end];
+    return {std::max(task[task_visible_begin], 0),
+            static_cast<int32_t>(std::clamp<int64_t>(last_end, 0, task[task_kv_len]))};
+}
+
+TaskShape task_shape(const heed_problem &p, const ProblemViews &views, const Kernel &kernel, int32_t num_splits) {
+    const int64_t rows = int64_t{p.max_q_len} * (p.num_heads / p.num_kv_heads), block = kernel.row_block;
+    if (kernel.task_blocks == 1 || rows == 0 || rows > max_int32 - block) return {};
+    const bool heads_inside = views.k.stride[2] < views.k.stride[1] && views.v.stride[2] < views.v.stride[1];
+    return choose_task_shape({kernel.task_blocks, p.num_kv_heads, static_cast<int32_t>((rows + block - 1) / block),
+                              heads_inside, int64_t{p.batch} * num_splits, p.max_threads});
+}
+
+int64_t max_tasks(const heed_problem &p, const Kernel &kernel, const TaskShape &shape) {
+    const bool decode = kernel.phase == Phase::decode;
+    const int64_t group = decode ? p.num_heads / p.num_kv_heads : 1,
+                  heads = decode ? p.num_kv_heads / shape.heads : p.num_heads;
+    const int64_t rows = p.max_q_len * group, task_rows = int64_t{kernel.row_block} * shape.row_blocks;
+    if (rows > max_int32 - task_rows) return -1;
+    int64_t blocks = (rows + task_rows - 1) / task_rows * p.batch;
     if (p.q_storage == HEED_Q_VARLEN) {
         // Whole blocks, and at most one that is not full per sequence.
-        blocks = std::min(blocks, int64_t{p.total_q} * group / row.row_block + p.batch);
+        blocks = std::min(blocks, int64_t{p.total_q} * group / task_rows + p.batch);
     }
     const Size tasks = Size{blocks} * heads;
     return tasks.at_most(max_int32 / num_task_fields) ? tasks.value : -1;
 }
 
-heed_status resolve_tasks(const heed_problem &p, const ProblemViews &views, const Kernel &row, const heed_args &args,
-                          int32_t *tasks, Workload *work) {
-    const int64_t num_kv_batches = kernel_views(p, views).k.extent[0];
+int64_t max_key_blocks(const heed_problem &p, const Kernel &kernel) {
+    if (kernel.packed_bytes == 0) return 0;
+    const auto blocks_of = [&](int64_t keys) { return (keys + kernel.kv_block - 1) / kernel.kv_block; };
+    int64_t blocks = blocks_of(p.max_kv_len) * p.batch;
+    // Whole blocks, and at most one that is not full per sequence.
+    if (p.kv_storage == HEED_KV_VARLEN) blocks = std::min(blocks, int64_t{p.total_kv} / kernel.kv_block + p.batch);
+    return blocks <= max_int32 / num_key_block_fields ? blocks : -1;
+}
+
+int64_t max_swept_tasks(const heed_problem &p, const ProblemViews &views, const Kernel &kernel) {
+    if (!sweeps(kernel)) return 0;
+    if (!p.has_mask && !p.has_bias) return 1;
+    const int64_t tasks = max_tasks(p, kernel);
+    return heads_share_masks(p, views) ? tasks / p.num_heads : tasks;
+}
+
+heed_status resolve_tasks(const heed_problem &p, const ProblemViews &views, const Kernel &kernel, const heed_args &args,
+                          const TaskTables &tables, Workload *work, const TaskShape &shape) {
+    const bool only_checks = tables.tasks == nullptr;
     SequenceReader reader(p, args);
     heed_status status = reader.start();
-    int32_t *next_task = tasks;
+    std::optional<TaskWriter> writer;
+    if (!only_checks) writer.emplace(p, views, kernel, shape, tables, work);
     for (int32_t b = 0; !status && b < p.batch; b++) {
         Sequence seq;
         status = reader.next(&seq);
-        if (status || tasks == nullptr) continue;
+        if (status || only_checks) continue;
         work->pairs += static_cast<double>(seq.q_len) * seq.kv_len * p.num_heads;
-        next_task = write_tasks(p, row, seq, num_kv_batches, next_task);
+        if (seq.q_len > 0) work->keys += static_cast<double>(seq.kv_len) * p.num_kv_heads;
+        writer->write(seq);
     }
-    if (!status) status = reader.finish();
-    if (!status && tasks != nullptr) work->num_tasks = static_cast<int32_t>((next_task - tasks) / num_task_fields);
-    return status;
+    return status ? status : reader.finish();
 }
 
 }  // namespace heed

@@ -1,13 +1,13 @@
-#include "validate.h"
+#include "runtime/validate.h"
 
 #include <cinttypes>
 #include <cmath>
 #include <cstring>
 
-#include "backend.h"
 #include "heed/fields.h"
-#include "ranges.h"
-#include "status.h"
+#include "runtime/backend.h"
+#include "runtime/ranges.h"
+#include "runtime/status.h"
 
 namespace heed {
 namespace {
@@ -44,10 +44,10 @@ heed_status check_ranges(const heed_problem &p) {
 
 heed_status check_types(const heed_problem &p) {
     if (p.kv_dtype != p.dtype && p.kv_dtype != HEED_I8) {
-        return invalid_int("kv_dtype", p.kv_dtype, "dtype or HEED_I8 (3)");
+        return invalid_dtype("kv_dtype", p.kv_dtype, "dtype or HEED_I8 (3)");
     }
     if (p.has_bias && p.bias_dtype != HEED_F32 && p.bias_dtype != p.dtype) {
-        return invalid_int("bias_dtype", p.bias_dtype, "HEED_F32 (0) or dtype");
+        return invalid_dtype("bias_dtype", p.bias_dtype, "HEED_F32 (0) or dtype");
     }
     return HEED_OK;
 }
@@ -121,15 +121,6 @@ heed_status check_views(const heed_problem &p, ProblemViews *views) {
     return status;
 }
 
-// What the contract allows and this version has no kernels for.
-heed_status check_built(const heed_problem &p) {
-    if (p.head_dim > max_head_dim || p.head_dim_v > max_head_dim) {
-        return fail(HEED_UNSUPPORTED, "head_dim is %d and head_dim_v is %d; at most %d is supported", p.head_dim,
-                    p.head_dim_v, max_head_dim);
-    }
-    return HEED_OK;
-}
-
 }  // namespace
 
 heed_status check_problem(const heed_problem *problem, heed_problem *copy, ProblemViews *views) {
@@ -139,11 +130,6 @@ heed_status check_problem(const heed_problem *problem, heed_problem *copy, Probl
     if (!status) status = check_storage(*copy);
     if (!status) status = check_dims(*copy);
     return status ? status : check_views(*copy, views);
-}
-
-heed_status validate_problem(const heed_problem *problem, heed_problem *copy, ProblemViews *views) {
-    const heed_status status = check_problem(problem, copy, views);
-    return status ? status : check_built(*copy);
 }
 
 bool is_empty_problem(const heed_problem &problem) { return problem.batch == 0 || problem.max_q_len == 0; }

@@ -3,7 +3,7 @@
 
 #include "generators/contract/fields.h"
 #include "heed/heed.h"
-#include "view.h"
+#include "runtime/view.h"
 
 namespace heed {
 
@@ -15,11 +15,7 @@ struct ProblemViews {
 };
 
 // Copies `problem` (any struct version) into `copy` and checks, in this order: struct size; the range of each field,
-// see heed/fields.h; rules between fields; strides, spans and self-overlap (fills `views`); then what is legal but not
-// built: UNSUPPORTED.
-heed_status validate_problem(const heed_problem *problem, heed_problem *copy, ProblemViews *views);
-
-// The same without the last step: what every function asks of a problem, whether attention is built for it or not.
+// see heed/fields.h; rules between fields; strides, spans and self-overlap (fills `views`).
 heed_status check_problem(const heed_problem *problem, heed_problem *copy, ProblemViews *views);
 
 // There is no row to compute: batch or q_len is 0.

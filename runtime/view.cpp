@@ -1,9 +1,9 @@
-#include "view.h"
+#include "runtime/view.h"
 
 #include <algorithm>
 #include <cinttypes>
 
-#include "status.h"
+#include "runtime/status.h"
 
 namespace heed {
 namespace {
@@ -31,7 +31,7 @@ heed_status check_strides(const char *name, const Shape &shape, const heed_layou
     }
     if (shape.extent[3] > 1 && layout.stride[3] == 0) {
         return fail(HEED_INVALID_ARGUMENT,
-                    "%s_layout.stride[3] is 0 beside other strides; it must be 1, or all four 0 for a packed tensor",
+                    "%s_layout.stride[3] is 0 with other strides; it must be 1, or all four 0 for a packed tensor",
                     name);
     }
     if (shape.extent[3] > 1 && layout.stride[3] != 1) {

@@ -1,4 +1,4 @@
-#include "weight_element.h"
+#include "runtime/weight_element.h"
 
 #include <algorithm>
 

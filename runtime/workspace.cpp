@@ -1,30 +1,30 @@
-#include "workspace.h"
+#include "runtime/workspace.h"
 
 #include <algorithm>
 
-#include "backend.h"
-#include "plan.h"
-#include "scratch.h"
-#include "tasks.h"
+#include "runtime/backend.h"
+#include "runtime/plan.h"
+#include "runtime/scratch.h"
+#include "runtime/tasks.h"
 
 namespace heed {
 namespace {
 
-// Whether a layer's call of a row's dtypes and head dims could run it on the problem's device.
-bool serves(const Kernel &row, const heed_problem &p) {
-    const bool head_dims =
-        (row.head_dim == 0 || row.head_dim == p.head_dim) && (row.head_dim_v == 0 || row.head_dim_v == p.head_dim_v);
-    const bool runs = device_of(row.isa) == p.device && backend_of(p.device).may_run(row.isa);
-    return head_dims && row.dtype == p.dtype && row.kv_dtype == p.kv_dtype && row.score_mod[0] == '\0' && runs;
+// Whether a layer's call of a kernel's dtypes and head dims could run it on the problem's device.
+bool serves(const Kernel &kernel, const heed_problem &p) {
+    const bool head_dims = (kernel.head_dim == 0 || kernel.head_dim == p.head_dim) &&
+                           (kernel.head_dim_v == 0 || kernel.head_dim_v == p.head_dim_v);
+    const bool runs = kernel.target.device() == p.device && backend_of(p.device).may_run(kernel.target);
+    return head_dims && kernel.dtype == p.dtype && kernel.kv_dtype == p.kv_dtype && kernel.score_mod[0] == '\0' && runs;
 }
 
-// Whether a prefill row serves all that the decode row does: then the latter gets few queries only.
-bool is_for_few_rows(const Kernel &decode, const heed_problem &p) {
+// Whether a prefill kernel serves all that the decode kernel does: then the latter gets few queries only.
+bool is_for_few_queries(const Kernel &decode, const heed_problem &p) {
     for (int32_t i = 0; i < heed_kernel_table.count; i++) {
-        const Kernel &row = heed_kernel_table.rows[i];
-        const bool covers = (decode.features & ~row.features & ~uint32_t{feature_gqa}) == 0 &&
-                            (row.kv_storage == HEED_KV_PAGED || decode.kv_storage != HEED_KV_PAGED);
-        if (row.phase == Phase::prefill && covers && serves(row, p)) return true;
+        const Kernel &kernel = heed_kernel_table.kernels[i];
+        const bool covers = (decode.features & ~kernel.features & ~uint32_t{feature_gqa}) == 0 &&
+                            (kernel.kv_storage == HEED_KV_PAGED || decode.kv_storage != HEED_KV_PAGED);
+        if (kernel.phase == Phase::prefill && covers && serves(kernel, p)) return true;
     }
     return false;
 }
@@ -64,15 +64,21 @@ int64_t most_workspace_bytes(const heed_problem &largest) {
     backend_of(problem.device).widen(&problem);
     int64_t most = 0;
     for (int32_t i = 0; i < heed_kernel_table.count; i++) {
-        const Kernel &row = heed_kernel_table.rows[i];
-        if (!serves(row, largest)) continue;
-        const bool few_rows = row.phase == Phase::decode && is_for_few_rows(row, largest);
-        problem.max_q_len = few_rows ? std::min(largest.max_q_len, decode_max_q_len) : largest.max_q_len;
+        const Kernel &kernel = heed_kernel_table.kernels[i];
+        if (!serves(kernel, largest)) continue;
+        const bool few_queries = kernel.phase == Phase::decode && is_for_few_queries(kernel, largest);
+        const int32_t most_queries = most_decoded_queries(kernel, true);
+        problem.max_q_len = few_queries ? std::min(largest.max_q_len, most_queries) : largest.max_q_len;
         if (check_problem(&problem, &plan.problem, &plan.views) != HEED_OK) return -1;
-        plan.row = &row;
-        const bool splits = row.phase == Phase::decode;
-        plan.splits = {splits ? most_splits(largest.max_kv_len, row.kv_block) : 1, 0};
-        if (max_tasks(plan.problem, row) < 0 || !lay_out_workspace(&plan)) return -1;
+        plan.kernel = &kernel;
+        if (sweeps(kernel)) {  // the most: each head has a mask of its own
+            plan.problem.has_mask = true;
+            plan.views.mask.stride[1] = 1;
+        }
+        const bool splits = kernel.phase == Phase::decode;
+        plan.splits = {splits ? most_splits(largest.max_kv_len, kernel.kv_block) : 1, 0};
+        plan.task_shape = task_shape(plan.problem, plan.views, kernel, plan.splits.num_splits);
+        if (max_tasks(plan.problem, kernel, plan.task_shape) < 0 || !lay_out_workspace(&plan)) return -1;
         most = std::max(most, plan.workspace.total);
     }
     return most;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "heed/heed.h"
-#include "view.h"
+#include "runtime/view.h"
 
 namespace heed {
 
@@ -20,12 +20,12 @@ int64_t append_part(Size *total, Size bytes);
 // Room for an lse that the caller does not want.
 int64_t append_lse(const heed_problem &problem, const ProblemViews &views, Size *total);
 
-// Fills plan->workspace from its problem, row and splits; false when 64 bits do not hold it.
+// Fills plan->workspace from its problem, kernel and splits; false when 64 bits do not hold it.
 bool lay_out_workspace(heed_plan *plan);
 
 // Bytes that suffice for every dense problem that is at most as large as this one in batch, max_q_len and max_kv_len,
-// with any features and key storage, no num_splits asked and no row forced; -1 when 64 bits do not hold it, or a row no
-// table of its tasks.
+// with any features and key storage, no num_splits asked and no kernel forced; -1 when 64 bits do not hold it, or a
+// kernel no table of its tasks.
 int64_t most_workspace_bytes(const heed_problem &largest);
 
 }  // namespace heed

@@ -25,7 +25,7 @@ public:
     WorkspaceUse(const WorkspaceUse &) = delete;
     WorkspaceUse &operator=(const WorkspaceUse &) = delete;
 
-    // Another call works in it. Of two calls that begin at once both may see the other.
+    // Another call works in it. Two calls that begin at once may both see the other.
     bool shared() const { return shared_; }
 
 private:

@@ -7,7 +7,7 @@
 //
 // At head_dim 128 a tile's operands take 130 KiB and its sums 96 KiB: they stay in L2.
 #include "generators/lowering/bf16_tiles.h"
-#include "schedules/ops.h"
+#include "schedules/attention_backward.h"
 
 namespace heed {
 

@@ -1,11 +1,11 @@
 // A tile of the gradients of bf16 on dot products of pairs: the five products of attention_backward_tiles.h, each in
 // register tiles of 8 rows and two vectors, 16 accumulators over all of the reduction, whose left operand is broadcast
 // from memory; between them the elementwise part, by vectors of queries. A step of a register tile loads 2 vectors and
-// 8 words for 16 instructions. Of a block with head_dim 128 the operands take 130 KiB and the sums 96 KiB: they stay in
+// 8 words for 16 instructions. With head_dim 128 the operands of a block take 130 KiB and the sums 96 KiB: they stay in
 // L2; the vectors of a product, at most 16 KiB, in L1.
 #include "generators/lowering/bf16_dots.h"
 #include "generators/lowering/prefetch_rows.h"
-#include "schedules/ops.h"
+#include "schedules/attention_backward.h"
 
 namespace heed {
 
@@ -91,7 +91,7 @@ private:
 
 // The next block of query rows and its dq are asked for while this one is at work. As words a block is there twice, and
 // the loops read the second one.
-Passes schedule_attention_backward_dots_x86(AttentionBackwardTilesKernel &kernel, const Machine &machine) {
+Passes schedule_attention_backward_dots(AttentionBackwardTilesKernel &kernel, const Machine &machine) {
     DotsSchedule(kernel, machine).apply();
     const Expr q = PrefetchRows::all_rows("q_pairs"), dout = PrefetchRows::all_rows("dout_pairs");
     std::vector<PrefetchRows::Ahead> ahead;

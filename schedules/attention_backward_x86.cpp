@@ -5,10 +5,12 @@
 //   rows x columns of (keys x elements): dv and dk over the queries
 //   rows x columns of (queries x elements): dq over the keys
 //
-// The tile of register accumulators as in linear_x86.cpp. Of a block with head_dim 128 the operands take 360 KiB: they
+// The tile of register accumulators as in linear_x86.cpp. With head_dim 128 the operands of a block take 360 KiB: they
 // stay in L2; the two vectors' columns of the right operand, at most 16 KiB, and the rows of the left one in L1.
+#include "generators/attention/backward.h"
 #include "generators/lowering/prefetch_rows.h"
-#include "schedules/ops.h"
+#include "schedules/attention_backward.h"
+#include "schedules/operation.h"
 
 namespace heed {
 
@@ -71,7 +73,7 @@ private:
             .unroll(kn.c)
             .unroll(row);
         in_registers(product.sum.compute_at(out, rt), product.over, kn.c, row);
-        out.specialize(kn.careful == 0);
+        out.specialize(kn.hides_nonfinite == 0);
     }
 
     void in_registers(Func &sum, const RDom &over, const Var &column, const Var &row) {
@@ -91,22 +93,35 @@ private:
     }
 };
 
-}  // namespace
-
 // Rows that need no spill, see linear_x86.cpp; they divide the block.
 BackwardTile backward_tile(const Machine &machine) {
     return {machine.vector_registers == 32 ? 12 : machine.has_fma ? 6 : 4, 2 * machine.lanes};
 }
 
 // The next block of query rows, which is after this one, and its dq are asked for while this one is at work.
-Passes schedule_attention_backward_x86(AttentionBackwardKernel &kernel, const Machine &machine) {
-    BackwardSchedule(kernel, machine).apply();
+OpModule make_in_floats(const OpSpec &spec) {
+    AttentionBackwardKernel kernel(backward_tile(spec.machine()), spec.score_mod);
+    BackwardSchedule(kernel, spec.machine()).apply();
     Passes passes;
     passes.add<PrefetchRows>(std::vector<std::string>{"dk_tile.s1", "dv_tile.s1"},
                              std::vector<PrefetchRows::Ahead>{{"q", "q", PrefetchRows::all_rows("q")},
                                                               {"q", "dq_before", PrefetchRows::all_rows("q")},
                                                               {"dout", "dout", PrefetchRows::all_rows("dout")}});
-    return passes;
+    return compile(spec, kernel, passes, BackwardTile::queries, BackwardTile::keys);
+}
+
+OpModule make_in_bf16(const OpSpec &spec) {
+    AttentionBackwardTilesKernel kernel(spec.score_mod);
+    const Machine machine = spec.machine();
+    const Passes passes = machine.has_bf16_tiles ? schedule_attention_backward_amx(kernel, machine)
+                                                 : schedule_attention_backward_dots(kernel, machine);
+    return compile(spec, kernel, passes, BackwardTilesBlock::queries, BackwardTilesBlock::keys);
+}
+
+}  // namespace
+
+OpModule make_attention_backward(const OpSpec &spec) {
+    return spec.type() == ElementType::bf16 ? make_in_bf16(spec) : make_in_floats(spec);
 }
 
 }  // namespace heed

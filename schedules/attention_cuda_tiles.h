@@ -10,7 +10,7 @@ namespace heed {
 // On tensor cores (f16 and bf16, sm_80), or in f32 arithmetic.
 cuda::AttentionTile prefill_tile_cuda(const AttentionConfig &config, bool tensor_cores);
 cuda::AttentionTile decode_tile_cuda(const AttentionConfig &config, bool tensor_cores);
-// Of gradients on tensor cores; head_dim is 64, 128 or 256.
+// For gradients on tensor cores; head_dim is 64, 128 or 256.
 cuda::BackwardTile backward_tile_cuda(BackwardSide side, int head_dim);
 
 }  // namespace heed

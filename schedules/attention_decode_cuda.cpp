@@ -39,7 +39,7 @@ cuda::AttentionTile decode_tile_cuda(const AttentionConfig &config, bool tensor_
         tile.kv_block = 32;
         tile.stages = 4;
     }
-    // Addresses of pages take registers: with 4 blocks these rows spill on sm_120.
+    // Addresses of pages take registers: with 4 blocks these kernels spill on sm_120.
     tile.blocks = widest <= 64 && !config.paged ? 4 : 3;
     if (config.wide_group && widest > 64 && config.paged) tile.blocks = 2;
     return tile;

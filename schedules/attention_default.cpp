@@ -6,6 +6,14 @@ namespace heed {
 
 using namespace Halide;
 
+namespace {
+
+void sights_at_root(KeySights &sights) {
+    for (KeySights::Source *source : sights.defined()) source->words.compute_root();
+}
+
+}  // namespace
+
 Passes schedule_attention_default(AttentionStages &st, const AttentionConfig &config) {
     st.fields.compute_root();
     st.row_range.compute_root();
@@ -14,16 +22,27 @@ Passes schedule_attention_default(AttentionStages &st, const AttentionConfig &co
     if (config.phase == Phase::prefill) {
         st.prefill.q_lanes.compute_root();
     }
-    for (BlockChain *chain : {&st.full, &st.masked}) {
-        for (Func *f :
-             {&chain->slots, &chain->biases, &chain->visible, &chain->kept, &chain->raw_logits, &chain->value_weights,
-              &chain->k_rows.rows, &chain->v_rows.rows, &chain->prefill.exponents, &chain->prefill.special_end,
-              &chain->prefill.number_end, &chain->prefill.seen_end, &chain->prefill.d_end}) {
+    if (config.sweeps()) {
+        MaskSweep &sweep = st.sweep;
+        sights_at_root(sweep.sights);
+        sights_at_root(sweep.block.keys);
+        for (Func *f : {&sweep.fields, &sweep.bias_read, &sweep.seen_range, &sweep.num_chunks, &sweep.lane_ends,
+                        &sweep.ends, &sweep.as_is_keys, &sweep.results, &sweep.class_fields, &sweep.block_range,
+                        &sweep.block.some_seen, &sweep.block.all_as_is, &sweep.classes}) {
+            if (f->defined()) f->compute_root();
+        }
+    }
+    for (BlockChain *chain : st.chains) {
+        sights_at_root(chain->sights.keys);
+        for (Func *f : {&chain->slots, &chain->biases, &chain->visible, &chain->kept, &chain->raw_logits,
+                        &chain->value_weights, &chain->k_rows.rows, &chain->v_rows.rows, &chain->prefill.exponents,
+                        &chain->prefill.nonfinite_end, &chain->prefill.number_end, &chain->prefill.seen_end,
+                        &chain->prefill.d_end, &chain->sights.some_seen, &chain->sights.all_as_is}) {
             if (f->defined()) f->compute_root();
         }
         for (Func *f : {&chain->product, &chain->logits, &chain->block_max, &chain->weights, &chain->block_sum,
                         &chain->value_tile, &chain->block_out}) {
-            f->compute_root();
+            if (f->defined()) f->compute_root();
         }
     }
     st.state.compute_root();

@@ -10,7 +10,7 @@ namespace heed {
 // step.
 void add_attention_passes(Passes *passes, const AttentionConfig &config, const std::vector<std::string> &loops);
 
-// Of the x86 schedules, whose loops over blocks of keys end where a task's work ends: of both chains, one each.
+// For the x86 schedules, whose loops over blocks of keys end where a task's work ends: of both chains, one each.
 Passes x86_attention_passes(const AttentionStages &stages, const AttentionConfig &config);
 
 }  // namespace heed

@@ -12,7 +12,7 @@
 //                             register tile: row_block rows x value_tile values of d, over the keys
 //
 // With matrix tiles (AMX) each product is one stage of plain loops that LowerBf16Tiles replaces. It reads copies of the
-// block: k, which then may lie anywhere, and v transposed.
+// block: k, which then may be anywhere, and v transposed.
 #include "schedules/task_schedule.h"
 
 namespace heed {
@@ -29,8 +29,9 @@ public:
     void apply() {
         outputs();
         queries();
-        chain(st.full, 0);
-        chain(st.masked, 1);
+        sweep();
+        if (cfg.packs_kv()) packed();
+        for (size_t n = 0; n < st.chains.size(); n++) chain(*st.chains[n], static_cast<int>(n));
     }
 
 private:
@@ -68,7 +69,8 @@ private:
         in_frame(st.block_range);
         in_frame(st.row_range).bound_extent(st.row, rows).vectorize(st.row, lanes);
         if (cfg.pads_queries()) {
-            const int elements = cfg.bf16_dots ? 2 * cfg.padded(cfg.query_elements()) : cfg.head_dim;
+            const int elements =
+                cfg.bf16_dots && !cfg.any_head_dim() ? 2 * cfg.padded(cfg.query_elements()) : cfg.head_dim;
             padded_rows(in_workspace(st.q_padded.rows), st.q_padded, elements).bound_extent(st.row, rows);
         }
         along_d(in_workspace(st.prefill.q_lanes), st.d, cfg.query_elements())
@@ -79,15 +81,60 @@ private:
         tiles(st.prefill.q_tiles, st.prefill.q_lanes, ro);
     }
 
+    // Blocks of all heads are the tasks.
+    void packed() {
+        PackedBlocks &p = st.packed;
+        Var task("packed_task");
+        auto by_task = [&](Func &f) -> Func & {
+            return f.compute_root()
+                .bound(p.block, 0, p.num_blocks)
+                .bound(p.head, 0, p.num_heads)
+                .fuse(p.head, p.block, task)
+                .parallel(task);
+        };
+        by_task(p.k)
+            .bound(st.e, 0, 2 * cfg.lanes)
+            .bound(st.k, 0, cfg.kv_block)
+            .bound(p.c, 0, cfg.packed_row() / (2 * cfg.lanes))
+            .reorder(st.e, p.c, st.k, task)
+            .vectorize(st.e)
+            .unroll(p.c);
+        if (p.over_d.defined()) {
+            p.k.update()
+                .allow_race_conditions()  // each element of a row is its own
+                .fuse(p.head, p.block, task)
+                .parallel(task)
+                .reorder(p.over_d.x, st.k, task)
+                .vectorize(p.over_d.x, cfg.lanes);
+        }
+        by_task(p.v)
+            .bound(p.p, 0, cfg.lanes)
+            .bound(st.d, 0, cfg.head_dim_v)
+            .bound(p.c, 0, cfg.kv_block / (2 * cfg.lanes))
+            .split(st.d, db, dv, cfg.lanes)
+            .reorder(p.p, dv, db, p.c, task)
+            .vectorize(p.p)
+            .unroll(dv);
+        tiles(p.v_tiles, p.v, db);
+        const std::pair<Func, Func> slots[] = {{p.k_slots, p.k}, {p.v_slots, p.v}};
+        for (auto [of_keys, consumer] : slots) {
+            if (!of_keys.defined()) continue;
+            of_keys.compute_at(consumer, task)
+                .store_in(MemoryType::Register)
+                .bound_extent(st.k, cfg.kv_block)
+                .vectorize(st.k, cfg.lanes);
+        }
+    }
+
     void tiles(TransposedTiles &t, Func &consumer, const Var &level) {
         const int elements = cfg.lanes * cfg.lanes;
         for (size_t n = 0; n < t.steps.size(); n++) {
-            one_task(t.steps[n])
+            for (const Var &arg : t.steps[n].args()) {
+                t.steps[n].bound_extent(arg, arg.name() == st.e.name() ? elements : 1);
+            }
+            t.steps[n]
                 .compute_at(consumer, level)
                 .store_in(MemoryType::Register)
-                .bound_extent(st.e, elements)
-                .bound_extent(st.ti, 1)
-                .bound_extent(st.tj, 1)
                 .vectorize(st.e, n == 0 ? cfg.lanes : 2 * cfg.lanes)
                 .unroll(st.e);
         }
@@ -125,42 +172,61 @@ private:
         auto per_logit = [&](Func &f) -> Func & {
             return of_block_rows(f, ch).bound_extent(st.k, ch.block).vectorize(st.row, lanes);
         };
-        if (cfg.has_bias) {
+        if (ch.biases.defined()) {
             by_squares(ch.biases, ch.prefill.bias_tiles, ch.prefill.bias_rows, ch).specialize(st.bias_on);
-            if (cfg.dtype != ElementType::f32) {
+            if (cfg.has_bias_16()) {
                 ch.prefill.bias_rows.specialize(st.bias_is_16 && st.prefill.bias_16_dense);
                 ch.prefill.bias_rows.specialize(st.bias_is_16);
             }
             ch.prefill.bias_rows.specialize(st.prefill.bias_dense);
         }
-        if (cfg.has_mask) {
+        if (ch.prefill.mask_rows.defined()) {
             by_squares(ch.visible, ch.prefill.mask_tiles, ch.prefill.mask_rows, ch).specialize(st.mask_on);
             ch.prefill.mask_rows.specialize(st.prefill.mask_dense);
-        } else if (cfg.per_logit()) {
+        } else if (ch.visible.defined() && cfg.per_logit()) {
             per_logit(ch.visible);
         }
         if (cfg.has_dropout) {
             per_logit(ch.kept);
         }
-        of_block_rows(ch.block_max, ch)
-            .vectorize(st.row, lanes)
-            .unroll(st.row)
-            .update()
-            .reorder(st.row, ch.keys)
-            .vectorize(st.row, lanes)
-            .unroll(st.row);
-        of_block_rows(ch.block_sum, ch)
-            .vectorize(st.row, lanes)
-            .unroll(st.row)
-            .update()
-            .reorder(st.row, cfg.bf16_dots ? ch.bf16.pairs : ch.keys)
-            .vectorize(st.row, lanes)
-            .unroll(st.row);
+        auto by_rows = [&](Func &f, std::vector<VarOrRVar> loops) {
+            of_block_rows(f, ch).vectorize(st.row, lanes).unroll(st.row);
+            loops.insert(loops.begin(), st.row);
+            f.update().reorder(loops).vectorize(st.row, lanes).unroll(st.row);
+        };
+        if (cfg.packs_kv()) {
+            by_rows(ch.bf16.max_parts, {st.x, ch.bf16.part_keys.x});
+            by_rows(ch.bf16.sum_parts, {st.x, ch.bf16.pairs.x});
+            for (Func *parts : {&ch.bf16.max_parts, &ch.bf16.sum_parts}) {
+                parts->bound_extent(st.x, Bf16Block::parts).unroll(st.x).update().unroll(st.x);
+            }
+            by_rows(ch.bf16.exact_sum, {ch.bf16.exact.x});
+            of_block(ch.bf16.again_end, ch);
+            of_block(ch.bf16.reference_sizes, ch)
+                .bound_extent(st.u, lanes)
+                .vectorize(st.u, lanes)
+                .update()
+                .vectorize(st.u, lanes)
+                .unroll(ch.bf16.sized_rows.x);
+            for (Func *f : {&ch.bf16.reference, &ch.block_sum}) {
+                of_block_rows(*f, ch).vectorize(st.row, lanes).unroll(st.row);
+            }
+        } else {
+            by_rows(ch.block_max, {ch.keys.x});
+            by_rows(ch.block_sum, {cfg.bf16_dots ? ch.bf16.pairs.x : ch.keys.x});
+        }
         if (cfg.bf16_dots) {
             of_block_rows(ch.bf16.weight_pairs, ch)
                 .bound_extent(st.k, ch.block / 2)
                 .vectorize(st.row, lanes)
                 .unroll(st.row);
+            if (cfg.packs_kv()) {
+                ch.bf16.weight_pairs.update()
+                    .reorder(st.row, ch.bf16.again.x)
+                    .partition(ch.bf16.again.x, Partition::Never)
+                    .vectorize(st.row, lanes)
+                    .unroll(st.row);
+            }
         } else {
             per_logit(ch.weights).unroll(st.row);
         }
@@ -169,6 +235,8 @@ private:
         }
         if (cfg.modifies_logits() || (cfg.bf16_dots && cfg.per_logit())) {
             per_logit(ch.logits);
+            // What depends on the row alone then leaves the loop over the keys.
+            if (cfg.has_softcap) ch.logits.unroll(st.row);
             if (cfg.has_softcap) ch.logits.specialize(st.softcap_on);
         }
         if (cfg.bf16_tiles) {
@@ -206,35 +274,35 @@ private:
         return of_block_in_workspace(f, ch).bound_extent(st.row, cfg.row_block);
     }
 
-    void tile_operands(BlockChain &ch) {
-        padded_block(ch.k_rows, ch, 2 * cfg.padded(cfg.query_elements()));
-        along_d(of_block_in_workspace(ch.bf16.v_lanes, ch), st.d, cfg.head_dim_v)
-            .bound_extent(st.k, ch.block / 2)
-            .tile(st.k, st.d, ko, db, kt, dv, cfg.lanes, cfg.lanes)
-            .vectorize(kt)
-            .unroll(dv);
-        tiles(ch.bf16.v_tiles, ch.bf16.v_lanes, ko);
-    }
-
     void values(BlockChain &ch) {
-        const bool splits_loop = ch.prefill.special_end.defined();
-        Func &sum = cfg.bf16_tiles ? ch.block_out : ch.value_tile;
-        if (cfg.bf16_tiles) {
-            tile_operands(ch);
+        const bool splits_loop = ch.prefill.nonfinite_end.defined();
+        Func &sum = cfg.packs_kv() ? ch.block_out : ch.value_tile;
+        if (cfg.packs_kv()) {
+            if (splits_loop) {
+                of_block_in_workspace(ch.bf16.v_numbers, ch)
+                    .bound_extent(st.packed.p, cfg.lanes)
+                    .bound_extent(st.d, cfg.head_dim_v)
+                    .bound_extent(st.packed.c, ch.block / 32)
+                    .vectorize(st.packed.p);
+            }
         } else {
-            // Two steps at once keep LLVM from folding the test of visibility into a masked FMA.
+            // Two steps at once keep LLVM from folding a test of each product into it, as a masked FMA or as no FMA.
+            const bool tests = ch.tested || cfg.has_dropout;
             register_tile(ch.value_tile.compute_at(ch.block_out, db), ch.numbers, st.d, cfg.value_tile,
-                          splits_loop || ch.ranged ? 1 : cfg.value_unroll);
+                          splits_loop || ch.ranged || !tests ? 1 : cfg.value_unroll);
         }
         if (cfg.bf16_dots && !cfg.bf16_tiles) {
-            of_block_in_workspace(ch.bf16.v_pairs, ch)
-                .bound_extent(st.k, ch.block / 2)
-                .bound_extent(st.e, 2 * cfg.head_dim_v)
-                .vectorize(st.e, cfg.head_dim_v % (2 * cfg.lanes) == 0 ? 4 * cfg.lanes : 2 * cfg.lanes)
-                .unroll(st.e);
+            const int vector = cfg.head_dim_v % (2 * cfg.lanes) == 0 && !cfg.any_head_dim() ? 4 : 2;
+            Func &pairs = of_block_in_workspace(ch.bf16.v_pairs, ch).bound_extent(st.k, ch.block / 2);
+            pairs.vectorize(st.e, vector * cfg.lanes, TailStrategy::RoundUp);
+            if (cfg.any_head_dim()) {
+                pairs.bound_storage(st.e, 2 * cfg.padded(0));
+            } else {
+                pairs.bound_extent(st.e, 2 * cfg.head_dim_v).unroll(st.e);
+            }
         }
         if (!splits_loop) return;
-        of_block(ch.prefill.special_end, ch);
+        of_block(ch.prefill.nonfinite_end, ch);
         if (ch.prefill.number_end.defined()) of_block(ch.prefill.number_end, ch);
         of_block(ch.prefill.exponents, ch)
             .bound_extent(st.u, cfg.lanes)
@@ -242,10 +310,10 @@ private:
             .update()
             .reorder(st.u, ch.prefill.values.x, ch.prefill.values.y)
             .vectorize(st.u, cfg.lanes);
-        if (!cfg.any_head_dim()) ch.prefill.exponents.update().unroll(ch.prefill.values.x);
+        if (!cfg.any_head_dim() && !cfg.packs_kv()) ch.prefill.exponents.update().unroll(ch.prefill.values.x);
         sum.update(1)
-            .reorder(st.row, st.d, ch.prefill.specials)
-            .partition(ch.prefill.specials, Partition::Never)
+            .reorder(st.row, st.d, ch.prefill.nonfinites)
+            .partition(ch.prefill.nonfinites, Partition::Never)
             .vectorize(st.row, cfg.lanes)
             .unroll(st.row);
         if (!cfg.bf16_tiles) sum.update(1).unroll(st.d);

@@ -59,14 +59,20 @@ void fit_blocks(const Machine &machine, AttentionConfig &config) {
 
 // Prefill holds rows x key_tile accumulators, one column of rows of q and a broadcast in registers:
 //   32 registers: 3 x 8 + 3 (the broadcast folds into the FMA);  16 registers: 3 x 4 + 3 + 1;
-//   without FMA 2 x 4 + 2 + product. With matrix tiles the products are stages of their own: 64 rows share the copy of
-//   a block of k and the transposed one of v, and 32 masked keys are one step along the 16 pairs of a tile.
-// Decode: lanes run along d; a tile of 4 keys x 1 row, or 1 key x 4 rows where the heads of a group share k: as a loop
-//   over keys, which LLVM cannot reorder, k streams in its order in memory (4 keys, interleaved: 1.35x the time).
-//   Rows are asked for 8 KiB ahead, so many as DRAM delivers while one is on its way, and at most 32 keys: what lies
-//   behind the last key of a split, of 512 keys at least, is read in vain.
+//   without FMA 2 x 4 + 2 + product. With matrix tiles the products are stages of their own: the logits, weights,
+//   queries and sums of 32 rows of head_dim 128 fill L1 (16 + 8 + 8 + 16 of 48 KiB), through which packed k and v
+//   stream; 32 masked keys are one step along the 16 pairs of a tile. Measured, Xeon with AMX, p2k_gqa: 32 rows 19.4
+//   ms, 64 rows 21.2; bert_8x512, of head_dim 64: 6.4, 6.0.
+// Decode: lanes run along d. Kernels without a mask, a bias or int8 keys, whose conversion bounds them: tasks of
+// several blocks of rows (the most: their queries
+//   and states stay in a quarter of L2), blocks of 16 keys, of 32 for several rows, so that k and v take turns soon and
+//   a block stays in L1 for all rows of its head (one row of floats, 256 / 32 / 16 keys: 17 / 22 / 25 GB/s); a tile of
+//   4 keys x 4 rows; the next block is asked for. The others: one block of rows, a tile of 4 keys x 1 row, or 1 key x 4
+//   rows, where k streams in its order in memory (4 keys, interleaved and without prefetches: 1.35x the time); rows are
+//   asked for 8 KiB ahead, so many as DRAM delivers while one is on its way, and at most 32 keys: what follows the last
+//   key of a split, of 512 keys at least, is read in vain.
 // Blocks of keys in prefill: a masked step multiplies the keys that are seen only, so that it may be long, as the
-//   diagonal of an AVX-512 row is. Run-time head dims: the copies of a block of k and v stay within half of L2 at
+//   diagonal of an AVX-512 kernel is. Run-time head dims: the copies of a block of k and v stay within half of L2 at
 //   head_dim 640 (2 x 96 x 640 floats, 480 KiB).
 // Values of decode: 32 registers hold tiles of four rows of 4 vectors or one of 8, and v, which is converted once for
 //   four rows; 16 registers: two rows of 4 vectors or one of 8. Run-time head dims: one vector of all rows.
@@ -75,7 +81,7 @@ void fit_tiles(const Machine &machine, AttentionConfig &config) {
     config.dot_lanes = machine.lanes;
     if (config.phase == Phase::prefill) {
         config.key_tile = config.value_tile = machine.vector_registers == 32 ? 8 : 4;
-        config.product_unroll = config.any_head_dim() ? 1 : config.bf16_dots ? 4 : config.head_dim % 2 == 0 ? 2 : 1;
+        config.product_unroll = config.bf16_dots ? 4 : !config.any_head_dim() && config.head_dim % 2 == 0 ? 2 : 1;
         config.value_unroll = config.bf16_dots ? 1 : 2;
         config.row_block = machine.lanes * (machine.has_fma ? 3 : 2);
         if (!config.bf16_dots) {
@@ -83,18 +89,25 @@ void fit_tiles(const Machine &machine, AttentionConfig &config) {
             config.masked_block = 48;
         }
         if (config.bf16_tiles) {
-            config.row_block = 64;
+            config.row_block = config.head_dim > 64 ? 32 : 64;
             config.masked_block = 32;
         }
         fit_blocks(machine, config);
     } else {
-        config.key_tile = config.has_gqa && !config.any_head_dim() ? 1 : 4;
+        const bool wide = machine.vector_registers == 32;
+        const bool shares_keys = !config.sweeps() && !config.has_score_mod() && !config.has_kv_scales();
+        config.task_blocks = !shares_keys ? 1 : config.any_head_dim() ? 16 : 32;
+        config.key_tile = !config.has_gqa || config.any_head_dim() ? 4 : !shares_keys ? 1 : wide ? 4 : 2;
         config.row_block = config.has_gqa ? 4 : 1;
-        config.kv_block = config.any_head_dim() ? 64 : 256;
+        config.kv_block = shares_keys ? (config.has_gqa ? 32 : 16) : config.any_head_dim() ? 64 : 256;
         config.value_rows =
             config.any_head_dim() || machine.vector_registers == 32 ? config.row_block : std::min(2, config.row_block);
         config.value_vectors = config.any_head_dim() ? 1 : config.value_rows == 1 ? 8 : 4;
-        if (prefetches(config)) config.prefetch_keys = std::min(32, 8192 / row_bytes(config));
+        if (shares_keys && !config.copies_k() && !config.copies_v()) {
+            config.prefetch_keys = config.kv_block;
+        } else if (prefetches(config)) {
+            config.prefetch_keys = std::min(32, 8192 / row_bytes(config));
+        }
     }
 }
 

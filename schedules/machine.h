@@ -25,8 +25,8 @@ Machine machine_of(const Halide::Target &target);
 // The names of instruction sets and CUDA compute capabilities that kernels are made for.
 std::vector<std::string> all_isas();
 
-// "x86_64" (SSE4.1), "avx2" (with FMA and F16C), "avx512" (F, CD, VL, DQ, BW), "avx512bf16" (BF16 and what its chips
-// have besides), "amx" (AMX_BF16 likewise); anything else: an invalid target.
+// "x86_64" (SSE4.1), "avx2" (with FMA and F16C), "avx512" (F, CD, VL, DQ, BW), "avx512bf16" (BF16 and what else its
+// chips have), "amx" (AMX_BF16 likewise); anything else: an invalid target.
 Halide::Target target_of_isa(const std::string &isa);
 
 // Whether the instruction set multiplies pairs of bf16.

@@ -1,4 +1,4 @@
-"""Times Heed beside PyTorch's backends on the same data, and what the device can do at most."""
+"""Times Heed and PyTorch's backends on the same data, and what the device can do at most."""
 import contextlib
 import ctypes
 import math
@@ -15,21 +15,40 @@ MIN_MS = 5.0  # of one timing: short calls are repeated
 ROUNDS = 8
 
 
-class Inputs:
-    """Buffers that serve every case of a type, filled once."""
+def start(driver):
+    """A stream, PyTorch on it or what replaces it, and a timer."""
+    stream = driver.make_stream()
+    module, reason = peers.find_torch()
+    return stream, peers.Torch(module, stream) if module else peers.NoTorch(driver, reason), Timer(driver, stream)
 
-    def __init__(self, chosen, dtype, floats, mask, driver, allocate):
-        mine = [case for case in chosen if case.dtype == dtype]
-        self.tiles = {name: data.Tile.of_floats(floats[name], dtype) for name in "qkv"}
-        self.tiles["mask"] = mask
-        sizes = {name: max(case.elements()[name] for case in mine) for name in ("q", "k", "v", "out")}
-        sizes["mask"] = max((case.length**2 for case in mine if case.mask), default=0)
-        self.buffers = {}
-        for name, elements in sizes.items():
+
+def run_cases(phase, chosen, measured, left, report):
+    """Measures until `left()` seconds are 0. `measured` gives the faults of a case, "" for none."""
+    for case in chosen:
+        if left() <= 0:
+            report.no_time(f"{phase}: {case.name} {case.dtype}")
+            continue
+        for fault in filter(None, measured(case)):
+            report.fail(f"{phase}: {case.name} {case.dtype}: {fault}")
+
+
+def sizes_of(case):
+    """Elements of each tensor."""
+    return {**case.elements(), "mask": case.length**2 if case.mask else 0}
+
+
+class Inputs:
+    """Buffers that serve every case of a type; those with a tile are filled, once."""
+
+    def __init__(self, chosen, sizes_of, dtype, tiles, driver, allocate):
+        mine = [sizes_of(case) for case in chosen if case.dtype == dtype]
+        self.tiles, self.buffers = tiles, {}
+        for name in mine[0]:
+            elements = max(sizes[name] for sizes in mine)
             size = elements * (1 if name == "mask" else heed_api.ELEMENT_BYTES[dtype])
             self.buffers[name] = data.Buffer(*allocate(size))
-            if name != "out":
-                driver.upload(self.buffers[name].address, self.tiles[name].bytes_of(elements))
+            if name in tiles:
+                driver.upload(self.buffers[name].address, tiles[name].bytes_of(elements))
 
 
 class Ours:
@@ -71,11 +90,7 @@ def fault_of(case, ours, inputs, driver, stream):
     query, head = draw.randrange(sequence[1] // 2, sequence[1]), draw.randrange(case.num_heads)
     first = ((sequence[0] + query) * case.num_heads + head) * case.head_dim_v
     got = data.decode(driver.download(out + first * size, case.head_dim_v * size), case.dtype)
-    expected, bounds = data.exact_row(case, inputs.tiles, sequence, query, head)
-    for n, (x, y, bound) in enumerate(zip(got, expected, bounds)):
-        if not abs(x - y) <= bound:
-            return f"row {query} of head {head}, element {n} is {x:g}, expected {y:g} within {bound:g}"
-    return ""
+    return data.first_fault(f"row {query} of head {head}", got, *data.exact_row(case, inputs.tiles, sequence, query, head))
 
 
 def time_all(calls, timer, rounds, min_ms, left):
@@ -94,6 +109,10 @@ def time_all(calls, timer, rounds, min_ms, left):
             with context():
                 times[name].append(timer.time(call, repeats[name]))
     return times
+
+
+def time_case(calls, timer, tiny, left):
+    return time_all(calls, timer, 2 if tiny else ROUNDS, 0 if tiny else MIN_MS, left)
 
 
 def ceilings(driver, torch, timer, stream, tiny):
@@ -133,11 +152,10 @@ def measure(case, ours, inputs, torch, timer, ceiling, options, left):
                 continue
             error, size = torch.difference(backend, call, case, inputs.buffers)
             differences[backend] = error
-            unit = {"f16": 2.0**-11, "bf16": 2.0**-8}[case.dtype]
-            if not error <= 8 * unit * size:
+            if not error <= 8 * data.UNITS[case.dtype] * size:
                 faults.append(f"differs from {backend} by {error:g}")
             calls[backend] = (call, lambda backend=backend: torch.only(backend))
-    times = time_all(calls, timer, 2 if options.tiny else ROUNDS, 0 if options.tiny else MIN_MS, left)
+    times = time_case(calls, timer, options.tiny, left)
     best = min(times["ours"])
     tflops = case.flops() / best * 1e-9
     entry = {"case": case.name, "dtype": case.dtype, "kernel": ours.kernel, "ours_ms": best,
@@ -153,31 +171,26 @@ def measure(case, ours, inputs, torch, timer, ceiling, options, left):
 
 
 def run(driver, heed, options, left, report):
-    """Measures until `left()` seconds are 0; fills the report."""
-    stream = driver.make_stream()
-    module, reason = peers.find_torch()
-    torch = peers.Torch(module, stream) if module else peers.NoTorch(driver, reason)
+    """Fills the report, until `left()` seconds are 0."""
+    stream, torch, timer = start(driver)
     report.facts["torch"] = torch.version
-    timer = Timer(driver, stream)
     with torch.on_stream():
         report.ceilings, missing = ceilings(driver, torch, timer, stream, options.tiny)
         for what, why in missing:
             report.not_there(what, why)
         chosen = list(cases.all_cases(options.tiny))
-        floats = {name: data.make_floats(seed, options.tiny) for seed, name in enumerate("qkv")}
-        mask = data.make_mask(options.tiny)
-        inputs = {dtype: Inputs(chosen, dtype, floats, mask, driver, torch.allocate)
-                  for dtype in sorted({case.dtype for case in chosen})}
-        for case in chosen:
-            if left() <= 0:
-                report.no_time(f"bench: {case.name} {case.dtype}")
-                continue
+        inputs = {}
+        for dtype in sorted({case.dtype for case in chosen}):
+            tiles = {**data.make_tiles("qkv", dtype, options.tiny), "mask": data.make_mask(options.tiny)}
+            inputs[dtype] = Inputs(chosen, sizes_of, dtype, tiles, driver, torch.allocate)
+
+        def measured(case):
             mine = inputs[case.dtype]
             ours = Ours(heed, case, mine.buffers, driver, stream)
             fault = fault_of(case, ours, mine, driver, stream)
             ceiling = report.ceilings.get("matmul_tflops", {}).get(case.dtype)
             entries, faults, skipped = measure(case, ours, mine, torch, timer, ceiling, options, left)
             ours.destroy()
-            report.add_results(entries, skipped)
-            for text in ([fault] if fault else []) + faults:
-                report.fail(f"bench: {case.name} {case.dtype}: {text}")
+            report.add(report.results, entries, skipped)
+            return [fault, *faults]
+        run_cases("bench", chosen, measured, left, report)

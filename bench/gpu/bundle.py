@@ -52,9 +52,9 @@ def stage(build, sanitizer, to):
     put(ROOT / "runtime/headers.py", to / "runtime")
     for header in (ROOT / "runtime/include/heed").glob("*.h"):
         put(header, to / "runtime/include/heed")
-    rows = sorted(file.stem for file in (build / "heed_kernels.dir").glob("*.limits"))
+    kernels = sorted(file.stem for file in (build / "heed_kernels.dir").glob("*.limits"))
     changed = [line[3:] for line in answer("git", "status", "--porcelain").splitlines()]
-    manifest = {"commit": answer("git", "rev-parse", "HEAD"), "changed_files": len(changed), "rows": rows,
+    manifest = {"commit": answer("git", "rev-parse", "HEAD"), "changed_files": len(changed), "kernels": kernels,
                 "compiler": answer("g++", "--version").splitlines()[0],
                 "glibc": newest_glibc([*(to / "bin").iterdir(), *(to / "lib").iterdir()])}
     (to / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
@@ -62,7 +62,7 @@ def stage(build, sanitizer, to):
 
 
 def pack(folder, archive):
-    """One archive, with a dictionary of 64 MiB: the same kernels stand in each program and the library."""
+    """One archive, with a dictionary of 64 MiB: the same kernels are in each program and the library."""
     archive.parent.mkdir(parents=True, exist_ok=True)
     with lzma.open(archive, "wb", preset=9) as stream:
         with tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as tar:
@@ -82,7 +82,7 @@ def main():
     shutil.rmtree(out, ignore_errors=True)
     pack(folder, archive)
     packed, unpacked = size_of(out) / 2**20, size_of(folder) / 2**20
-    print(f"{archive}: {packed:.1f} MiB, {unpacked:.1f} MiB unpacked, {len(manifest['rows'])} kernels; "
+    print(f"{archive}: {packed:.1f} MiB, {unpacked:.1f} MiB unpacked, {len(manifest['kernels'])} kernels; "
           f"needs glibc {manifest['glibc']} and python3")
     if size_of(out) > LIMIT:
         sys.exit(f"{out} is larger than {LIMIT >> 20} MiB")

@@ -25,7 +25,7 @@ class Case:
         return sum(self.lengths) if self.lengths else self.batch * self.length
 
     def elements(self):
-        """Of q, k, v and out."""
+        """The elements of q, k, v and out."""
         return {"q": self.tokens * self.num_heads * self.head_dim, "k": self.tokens * self.num_kv_heads * self.head_dim,
                 "v": self.tokens * self.num_kv_heads * self.head_dim_v,
                 "out": self.tokens * self.num_heads * self.head_dim_v}

@@ -9,6 +9,7 @@ import struct
 
 TILE = 262139
 TINY_TILE = 4093
+UNITS = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-18}  # half a unit in the last place; of f32 what sums in it keep
 WIDEST = 640  # elements that a read past the tile's end may need
 
 
@@ -57,6 +58,11 @@ def make_mask(tiny):
     return Tile.of_bytes([generator.getrandbits(1) for _ in range(TINY_TILE if tiny else TILE)])
 
 
+def make_tiles(names, dtype, tiny):
+    """For each name a tile of a type."""
+    return {name: Tile.of_floats(make_floats(seed, tiny), dtype) for seed, name in enumerate(names)}
+
+
 class Buffer:
     """Memory on the device; `tensor` is PyTorch's, of bytes, when PyTorch allocated it."""
 
@@ -87,8 +93,15 @@ def exact_row(case, tiles, sequence, query, head):
         out = [o + p * x for o, x in zip(out, v)]
         size = [s + p * abs(x) for s, x in zip(size, v)]
     # Probabilities and the result are rounded to the type: half a unit each, and as much again for sums.
-    unit = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-18}[case.dtype]
-    return out, [2 * unit * (s + abs(o)) + 1e-6 for o, s in zip(out, size)]
+    return out, [2 * UNITS[case.dtype] * (s + abs(o)) + 1e-6 for o, s in zip(out, size)]
+
+
+def first_fault(what, got, expected, bounds):
+    """ "" where every element is within its bound."""
+    for n, (x, y, bound) in enumerate(zip(got, expected, bounds)):
+        if not abs(x - y) <= bound:
+            return f"{what}, element {n} is {x:g}, expected {y:g} within {bound:g}"
+    return ""
 
 
 def decode(raw, dtype):

@@ -1,4 +1,4 @@
-"""Times decoding beside PyTorch's backends and a kernel that only reads, in turns."""
+"""Times decoding, PyTorch's backends and a kernel that only reads, in turns."""
 import contextlib
 import math
 import operator
@@ -10,7 +10,6 @@ import data
 import heed_api
 import peers
 from decode_cases import CACHE_BYTES, DecodeCall, DecodeCase
-from driver import Timer
 from read_kernel import ReadKernel
 
 EXACT_KV_LEN = 8192  # longest caches of which a row is computed here
@@ -62,7 +61,7 @@ class Memory:
 
     @property
     def cache_bytes(self):
-        """Of the buffer of k, and of v."""
+        """The bytes of the buffer of k; that of v has as many."""
         return self._largest["k"]
 
     def addresses(self):
@@ -92,7 +91,7 @@ class Memory:
 
 
 def block_of(case, sequence, token):
-    """Of the cache: a page, or a sequence's whole part."""
+    """The number of a token's block of the cache: a page, or a sequence's whole part."""
     return token // case.block_len * case.batch + sequence if case.page_size else sequence
 
 
@@ -124,8 +123,7 @@ def exact_row(case, tiles, sequence, head):
         v = cache["v"].row(place * case.head_dim, case.head_dim)
         out = [o + share * x for o, x in zip(out, v)]
         size = [s + share * abs(x) for s, x in zip(size, v)]
-    unit = {"f16": 2.0**-11, "bf16": 2.0**-8}[case.dtype]
-    return out, [2 * unit * (s + abs(o)) + 1e-6 for o, s in zip(out, size)]
+    return out, [2 * data.UNITS[case.dtype] * (s + abs(o)) + 1e-6 for o, s in zip(out, size)]
 
 
 def fault_of(case, call, memory, driver, stream):
@@ -139,10 +137,7 @@ def fault_of(case, call, memory, driver, stream):
     got = data.decode(driver.download(out + (sequence * case.num_heads + head) * size, size), case.dtype)
     if case.kv_len > EXACT_KV_LEN:
         return "" if all(map(math.isfinite, got)) else f"sequence {sequence}, head {head} is not finite"
-    for n, (x, y, bound) in enumerate(zip(got, *exact_row(case, memory.tiles, sequence, head))):
-        if not abs(x - y) <= bound:
-            return f"sequence {sequence}, head {head}, element {n} is {x:g}, expected {y:g} within {bound:g}"
-    return ""
+    return data.first_fault(f"sequence {sequence}, head {head}", got, *exact_row(case, memory.tiles, sequence, head))
 
 
 def measure(case, call, memory, torch, reader, timer, options, left):
@@ -158,7 +153,7 @@ def measure(case, call, memory, torch, reader, timer, options, left):
             skipped.append({"case": case.name, "dtype": case.dtype, "peer": backend, "reason": reason})
         else:
             calls[backend] = (theirs, lambda backend=backend: torch.only(backend))
-    times = bench.time_all(calls, timer, 2 if options.tiny else bench.ROUNDS, 0 if options.tiny else bench.MIN_MS, left)
+    times = bench.time_case(calls, timer, options.tiny, left)
     best = {name: min(values) for name, values in times.items()}
     backends = {name: ms for name, ms in best.items() if name in peers.BACKENDS}
     fastest = min(backends, key=backends.get, default=None)
@@ -177,11 +172,9 @@ def row_text(entry):
 
 
 def run(driver, heed, options, left, report):
-    """Measures until `left()` seconds are 0; fills the report."""
-    stream = driver.make_stream()
-    module, reason = peers.find_torch()
-    torch = peers.Torch(module, stream) if module else peers.NoTorch(driver, reason)
-    timer, reader = Timer(driver, stream), ReadKernel(driver, stream, options.tiny)
+    """Fills the report, until `left()` seconds are 0."""
+    stream, torch, timer = bench.start(driver)
+    reader = ReadKernel(driver, stream, options.tiny)
     with torch.on_stream():
         chosen = []
         for case in all_cases(options.tiny):
@@ -190,15 +183,13 @@ def run(driver, heed, options, left, report):
             else:
                 report.not_there(f"decode: {case.name}", "the device's memory is too small")
         memory = Memory(chosen, driver, torch, options.tiny)
-        for case in in_order(chosen):
-            if left() <= 0:
-                report.no_time(f"decode: {case.name} {case.dtype}")
-                continue
+
+        def measured(case):
             try:
                 call = DecodeCall(heed, case, memory.addresses(), driver, stream)
             except heed_api.HeedError as error:
                 report.not_there(f"decode: {case.name}", str(error).splitlines()[0])
-                continue
+                return []
             memory.hold(case)
             fault = fault_of(case, call, memory, driver, stream)
             entry, skipped = measure(case, call, memory, torch, reader, timer, options, left)
@@ -206,5 +197,5 @@ def run(driver, heed, options, left, report):
             report.decode.append(entry)
             report.peers_skipped += skipped
             print(row_text(entry), flush=True)
-            if fault:
-                report.fail(f"decode: {case.name} {case.dtype}: {fault}")
+            return [fault]
+        bench.run_cases("decode", in_order(chosen), measured, left, report)

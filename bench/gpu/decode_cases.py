@@ -9,7 +9,7 @@ CACHE_BYTES = {"f16": 2, "bf16": 2, "i8": 1}
 
 @dataclasses.dataclass(frozen=True)
 class DecodeCase:
-    """K and V head by head, [batch or page][kv head][token][head_dim]; pages of a sequence lie apart."""
+    """K and V head by head, [batch or page][kv head][token][head_dim]; pages of a sequence are apart."""
     dtype: str
     kv_dtype: str
     batch: int
@@ -26,7 +26,7 @@ class DecodeCase:
 
     @property
     def pages(self):
-        """Of a sequence."""
+        """The pages of a sequence."""
         return -(-self.kv_len // self.page_size) if self.page_size else 0
 
     @property
@@ -38,7 +38,7 @@ class DecodeCase:
         return self.page_size or self.kv_len
 
     def cache_elements(self):
-        """Of k, and of v."""
+        """The elements of k; v has as many."""
         return self.blocks * self.num_kv_heads * self.block_len * self.head_dim
 
     def minimum_bytes(self):

@@ -1,4 +1,4 @@
-"""Times Heed's gradients beside those of PyTorch's backends (flash: FlashAttention-2) on the same data."""
+"""Times Heed's gradients and those of PyTorch's backends (flash: FlashAttention-2) on the same data."""
 import contextlib
 import ctypes
 import math
@@ -11,9 +11,7 @@ import cases
 import data
 import heed_api
 import peers
-from driver import Timer
 
-INPUTS, OUTPUTS = ("q", "k", "v", "dout"), ("out", "dq", "dk", "dv")
 FLOPS = 2.5  # of the forward's
 
 
@@ -26,27 +24,13 @@ def all_cases(tiny):
 
 
 def elements_of(case):
-    """Of each tensor: gradients are like what they are of."""
+    """The elements of each tensor: a gradient has as many as its tensor."""
     sizes = case.elements()
     return {**sizes, "dout": sizes["out"], **{"d" + name: sizes[name] for name in "qkv"}}
 
 
-class Inputs:
-    """Buffers that serve every case of a type, filled once."""
-
-    def __init__(self, chosen, dtype, floats, driver, allocate):
-        mine = [elements_of(case) for case in chosen if case.dtype == dtype]
-        self.tiles = {name: data.Tile.of_floats(floats[name], dtype) for name in INPUTS}
-        self.buffers = {}
-        for name in INPUTS + OUTPUTS:
-            elements = max(sizes[name] for sizes in mine)
-            self.buffers[name] = data.Buffer(*allocate(elements * heed_api.ELEMENT_BYTES[dtype]))
-            if name in self.tiles:
-                driver.upload(self.buffers[name].address, self.tiles[name].bytes_of(elements))
-
-
 class Ours:
-    """Heed on a case, behind a forward call: a call."""
+    """Heed on a case, after a forward call: a call."""
 
     def __init__(self, heed, case, buffers, driver, stream):
         self._driver = driver
@@ -102,8 +86,7 @@ def exact_dq(case, tiles, query, head):
         sizes = scale * weight * (abs(grad - delta) + math.sqrt(sum(map(operator.mul, dout, dout))))
         dq = [x + factor * y for x, y in zip(dq, k)]
         size = [x + sizes * abs(y) for x, y in zip(size, k)]
-    unit = {"f16": 2.0**-11, "bf16": 2.0**-8}[case.dtype]
-    return dq, [2 * unit * (s + abs(x)) + 1e-5 for x, s in zip(dq, size)]
+    return dq, [2 * data.UNITS[case.dtype] * (s + abs(x)) + 1e-5 for x, s in zip(dq, size)]
 
 
 def fault_of(case, ours, inputs, driver, stream):
@@ -117,10 +100,7 @@ def fault_of(case, ours, inputs, driver, stream):
     query, head = draw.randrange(case.length // 2, case.length), draw.randrange(case.num_heads)
     first = (query * case.num_heads + head) * case.head_dim
     got = data.decode(driver.download(inputs.buffers["dq"].address + first * size, case.head_dim * size), case.dtype)
-    for n, (x, y, bound) in enumerate(zip(got, *exact_dq(case, inputs.tiles, query, head))):
-        if not abs(x - y) <= bound:
-            return f"dq of row {query} of head {head}, element {n} is {x:g}, expected {y:g} within {bound:g}"
-    return ""
+    return data.first_fault(f"dq of row {query} of head {head}", got, *exact_dq(case, inputs.tiles, query, head))
 
 
 def measure(case, ours, inputs, torch, timer, options, left):
@@ -132,11 +112,10 @@ def measure(case, ours, inputs, torch, timer, options, left):
             skipped.append({"case": case.name, "dtype": case.dtype, "peer": backend, "reason": call})
             continue
         for name, error, size in torch.gradient_differences(call, case, inputs.buffers):
-            unit = {"f16": 2.0**-11, "bf16": 2.0**-8}[case.dtype]
-            if not error <= 16 * unit * size:
+            if not error <= 16 * data.UNITS[case.dtype] * size:
                 faults.append(f"{name} differs from {backend} by {error:g} of {size:g}")
         calls["backward of " + backend] = (call, contextlib.nullcontext)
-    times = bench.time_all(calls, timer, 2 if options.tiny else bench.ROUNDS, 0 if options.tiny else bench.MIN_MS, left)
+    times = bench.time_case(calls, timer, options.tiny, left)
     best = min(times["ours"])
     entry = {"case": case.name, "dtype": case.dtype, "ours_ms": best, "ours_ms_median": statistics.median(times["ours"]),
              "rounds": len(times["ours"]), "tflops": FLOPS * case.flops() / best * 1e-9, "share_of_ceiling": None}
@@ -148,24 +127,21 @@ def measure(case, ours, inputs, torch, timer, options, left):
 
 
 def run(driver, heed, options, left, report):
-    """Measures until `left()` seconds are 0; fills the report."""
-    stream = driver.make_stream()
-    module, reason = peers.find_torch()
-    torch = peers.Torch(module, stream) if module else peers.NoTorch(driver, reason)
-    timer = Timer(driver, stream)
+    """Fills the report, until `left()` seconds are 0."""
+    stream, torch, timer = bench.start(driver)
     with torch.on_stream():
         chosen = list(all_cases(options.tiny))
-        floats = {name: data.make_floats(seed, options.tiny) for seed, name in enumerate(INPUTS)}
-        inputs = {dtype: Inputs(chosen, dtype, floats, driver, torch.allocate) for dtype in ("f16", "bf16")}
-        for case in chosen:
-            if left() <= 0:
-                report.no_time(f"gradients: {case.name} {case.dtype}")
-                continue
+        inputs = {}
+        for dtype in ("f16", "bf16"):
+            tiles = data.make_tiles(("q", "k", "v", "dout"), dtype, options.tiny)
+            inputs[dtype] = bench.Inputs(chosen, elements_of, dtype, tiles, driver, torch.allocate)
+
+        def measured(case):
             mine = inputs[case.dtype]
             ours = Ours(heed, case, mine.buffers, driver, stream)
             fault = fault_of(case, ours, mine, driver, stream)
             entries, faults, skipped = measure(case, ours, mine, torch, timer, options, left)
             ours.destroy()
-            report.add_gradients(entries, skipped)
-            for text in ([fault] if fault else []) + faults:
-                report.fail(f"gradients: {case.name} {case.dtype}: {text}")
+            report.add(report.gradients, entries, skipped)
+            return [fault, *faults]
+        bench.run_cases("gradients", chosen, measured, left, report)

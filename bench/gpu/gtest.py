@@ -14,7 +14,7 @@ BEGAN = re.compile(r"^\[ RUN +\] (\S+)$")
 
 @dataclasses.dataclass
 class Run:
-    """Of one process; results: {test: "OK", "FAILED" or "SKIPPED"}."""
+    """The tests of one process; results: {test: "OK", "FAILED" or "SKIPPED"}."""
     results: dict
     exit_status: int  # None: it was stopped at its time limit
     seconds: float
@@ -79,14 +79,14 @@ def workers():
 
 
 def device_environment(tiny, **more):
-    """For test programs: CUDA rows; on the emulated device smaller sizes."""
+    """For test programs: CUDA kernels; on the emulated device smaller sizes."""
     return {**os.environ, "HEED_TEST_DEVICE": "cuda", **({"HEED_TEST_SLOW": "1"} if tiny else {}), **more}
 
 
-# Tests that run each row on a few small tiles: several blocks, ragged sequences, masks and biases. And, for the kernel
-# that reads metadata on the device, one row's tests of it.
-SMALL_GRID = "Rows/Shapes.SeveralBlocks/*:Rows/StoredTokens.MixedBatch/*:Rows/StorageScores.CornersOfMaskAndBias/*"
-OF_ONE_ROW = ("Rows/DeviceMetadata.GivesTheBitsOfHostMetadata/*", "Rows/DeviceMetadata.FaultsAreReported/*")
+# Tests that run each kernel on a few small tiles: several blocks, ragged sequences, masks and biases. And, for the kernel
+# that reads metadata on the device, one kernel's tests of it.
+SMALL_GRID = "Kernels/Shapes.SeveralBlocks/*:Kernels/StoredTokens.MixedBatch/*:Kernels/StorageScores.CornersOfMaskAndBias/*"
+OF_ONE_KERNEL = ("Kernels/DeviceMetadata.GivesTheBitsOfHostMetadata/*", "Kernels/DeviceMetadata.FaultsAreReported/*")
 SMALL_GRID_PROGRAM = "heed_kernel_tests"
 # What other programs have for compute-sanitizer: whole layers and their caches, graphs. No call of the driver fails in them.
 ALSO_SANITIZED = {"heed_device_layer_tests": "CudaLayer.*:Kinds/LayerCache.*-CudaLayer.MemoryComesBack",
@@ -94,19 +94,19 @@ ALSO_SANITIZED = {"heed_device_layer_tests": "CudaLayer.*:Kinds/LayerCache.*-Cud
 
 
 def small_grid(program, environment, tiny):
-    """[[tests of a row]]."""
-    rows = {}
+    """[[tests of a kernel]]."""
+    kernels = {}
     for test in list_tests(program, environment, SMALL_GRID.split(":", maxsplit=1)[0] if tiny else SMALL_GRID):
-        rows.setdefault(test.split("/")[-1], []).append(test)
-    chosen = list(rows.values())
+        kernels.setdefault(test.split("/")[-1], []).append(test)
+    chosen = list(kernels.values())
     if tiny or not chosen:
         return chosen[:2]
-    for pattern in OF_ONE_ROW:
+    for pattern in OF_ONE_KERNEL:
         chosen[0] += list_tests(program, environment, pattern)[:1]
     return chosen
 
 
-def split(rows, count):
-    """The rows' tests in at most `count` parts, each row in one part."""
-    parts = [[test for row in rows[n::count] for test in row] for n in range(count)]
+def split(kernels, count):
+    """The kernels' tests in at most `count` parts, each kernel in one part."""
+    parts = [[test for kernel in kernels[n::count] for test in kernel] for n in range(count)]
     return [part for part in parts if part]

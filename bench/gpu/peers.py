@@ -1,4 +1,4 @@
-"""What stands beside Heed: PyTorch's attention backends and matrix product, where there is a PyTorch with CUDA."""
+"""What Heed is compared with: PyTorch's attention backends and matrix product, where there is a PyTorch with CUDA."""
 import contextlib
 import warnings
 
@@ -70,7 +70,7 @@ class Torch:
         return lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
 
     def gradients(self, backend, case, buffers):
-        """Gradients of SDPA's q, k and v by autograd as a call, behind one forward call; or a string: why not."""
+        """Gradients of SDPA's q, k and v by autograd as a call, after one forward call; or a string: why not."""
         torch, dtype = self._torch, self._dtypes[case.dtype]
         shapes = {"q": (case.num_heads, case.head_dim), "k": (case.num_kv_heads, case.head_dim),
                   "v": (case.num_kv_heads, case.head_dim_v), "dout": (case.num_heads, case.head_dim_v)}
@@ -90,7 +90,7 @@ class Torch:
             return str(error).splitlines()[0][:400]
 
     def gradient_differences(self, call, case, buffers):
-        """Of dq, dk and dv: name, the largest difference to ours, and the largest magnitude in theirs."""
+        """For dq, dk and dv: name, the largest difference to ours, and the largest magnitude in theirs."""
         shapes = ((case.num_heads, case.head_dim), (case.num_kv_heads, case.head_dim), (case.num_kv_heads, case.head_dim_v))
         for name, theirs, shape in zip(("dq", "dk", "dv"), call(), shapes):
             ours = self._view(buffers[name], self._dtypes[case.dtype], case, *shape)

@@ -71,13 +71,9 @@ class Report:
         """The end of a process's output, on stderr."""
         print(f"---- {title}\n{output[-6000:]}\n----", file=sys.stderr, flush=True)
 
-    def add_results(self, entries, skipped):
-        self.results += entries
-        self.peers_skipped += skipped
-        print(row_text(entries, skipped), flush=True)
-
-    def add_gradients(self, entries, skipped):
-        self.gradients += entries
+    def add(self, to, entries, skipped):
+        """Entries of a case, to `results` or `gradients`."""
+        to += entries
         self.peers_skipped += skipped
         print(row_text(entries, skipped), flush=True)
 
@@ -109,7 +105,7 @@ class Report:
 
 
 def against(results):
-    """Of each peer: how our speed compares."""
+    """For each peer, how our speed compares."""
     numbers = {}
     for peer in sorted({entry["peer"] for entry in results if entry["peer"]}):
         ratios = [entry["ratio"] for entry in results if entry["peer"] == peer]

@@ -30,7 +30,7 @@ This command needs an NVIDIA GPU of compute capability 7.5 or newer and a driver
 
 def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bundle", type=pathlib.Path, help="the unpacked bundle; default: the one this script lies in")
+    parser.add_argument("--bundle", type=pathlib.Path, help="the unpacked bundle; default: the one this script is in")
     parser.add_argument("--library", type=pathlib.Path, help="libheed.so; default: the bundle's")
     parser.add_argument("--only", help=f"phases, of {','.join(PHASES)}")
     parser.add_argument("--seconds", type=float, default=540, help="for all phases together")

@@ -1,4 +1,4 @@
-"""compute-sanitizer's four tools on a small grid of every CUDA row, on layers and graphs."""
+"""compute-sanitizer's four tools on a small grid of every CUDA kernel, on layers and graphs."""
 import json
 import re
 import shutil
@@ -27,7 +27,7 @@ def complaints(output):
     return said[:12]
 
 
-def judge(tool, parts, runs):
+def verdict_of(tool, parts, runs):
     """The tool's line."""
     line = {"tool": tool, "tests": sum(map(len, parts)), "passed": 0, "errors": 0, "not_run": 0, "seconds": 0.0,
             "complaints": []}
@@ -58,8 +58,8 @@ def run(bundle, programs, driver_emulated, options, left, report):
                          "there are no test programs" if program is None else "there is no compute-sanitizer")
         return
     environment = gtest.device_environment(True)
-    rows = gtest.small_grid(program, environment, options.tiny)
-    work = [(tool, program, part) for part in gtest.split(rows, PARTS) for tool in TOOLS]
+    kernels = gtest.small_grid(program, environment, options.tiny)
+    work = [(tool, program, part) for part in gtest.split(kernels, PARTS) for tool in TOOLS]
     for other in programs:
         if other.name in gtest.ALSO_SANITIZED:
             part = gtest.list_tests(other, environment, gtest.ALSO_SANITIZED[other.name])
@@ -78,7 +78,7 @@ def run(bundle, programs, driver_emulated, options, left, report):
             report.not_there(f"sanitizer: {tool}", "compute-sanitizer says: Device not supported")
             report.log(f"sanitizer: {tool}", refused[0].output)
             continue
-        line = judge(tool, parts, mine)
+        line = verdict_of(tool, parts, mine)
         print(json.dumps(line), flush=True)
         report.sanitizer.append(line)
         if line["errors"]:

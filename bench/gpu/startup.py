@@ -22,7 +22,7 @@ NO_JIT = {"CUDA_DISABLE_PTX_JIT": "1"}
 
 
 def startup_cases(tiny):
-    """Small problems on rows of each kind: half types, masks, f32."""
+    """Small problems on kernels of each kind: half types, masks, f32."""
     length = 40 if tiny else 512
     return {case.name: case for case in (
         cases.Case("f16_d128", "f16", 1, 2, 2, length, 128, 128, True),
@@ -46,8 +46,8 @@ def probe(library, name, tiny):
     driver.synchronize(stream)
     step("context_ms")
     case = startup_cases(tiny)[name]
-    floats = {tensor: data.make_floats(seed, True) for seed, tensor in enumerate("qkv")}
-    inputs = bench.Inputs([case], case.dtype, floats, data.make_mask(True), driver, lambda size: (driver.allocate(size), None))
+    tiles = {**data.make_tiles("qkv", case.dtype, True), "mask": data.make_mask(True)}
+    inputs = bench.Inputs([case], bench.sizes_of, case.dtype, tiles, driver, lambda size: (driver.allocate(size), None))
     heed = Heed(library)
     driver.synchronize(stream)
     step("inputs_ms")
@@ -110,7 +110,7 @@ def run(library, programs, options, left, report):
         pattern = ":".join(sum(gtest.small_grid(kernel_tests[0], environment, options.tiny), []))
         report.no_jit = tests.run_programs(kernel_tests, pattern, environment, left, report, "tests without PTX JIT")
     else:
-        report.not_there("tests of every row with CUDA_DISABLE_PTX_JIT=1",
+        report.not_there("tests of every kernel with CUDA_DISABLE_PTX_JIT=1",
                          "no time was left" if kernel_tests else "there are no test programs", time=bool(kernel_tests))
 
 

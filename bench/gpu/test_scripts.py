@@ -121,15 +121,15 @@ class Gradients(unittest.TestCase):
 
 
 class Programs(unittest.TestCase):
-    OUTPUT = ("[ RUN      ] Rows/S.A/row\n[       OK ] Rows/S.A/row (12 ms)\n[ RUN      ] Rows/S.B/row\n"
-              "[  FAILED  ] Rows/S.B/row, where GetParam() = row (3 ms)\n[  SKIPPED ] S.C (0 ms)\n[  FAILED  ] 1 test.\n")
+    OUTPUT = ("[ RUN      ] Kernels/S.A/kernel\n[       OK ] Kernels/S.A/kernel (12 ms)\n[ RUN      ] Kernels/S.B/kernel\n"
+              "[  FAILED  ] Kernels/S.B/kernel, where GetParam() = kernel (3 ms)\n[  SKIPPED ] S.C (0 ms)\n[  FAILED  ] 1 test.\n")
 
     def shell(self, text, seconds=20.0):
         return gtest.run(["sh", "-c", text], dict(os.environ), seconds)
 
     def test_results(self):
-        self.assertEqual(gtest.parse(self.OUTPUT), {"Rows/S.A/row": "OK", "Rows/S.B/row": "FAILED", "S.C": "SKIPPED"})
-        line = tests.summary("p", ["Rows/S.A/row", "Rows/S.B/row", "S.C", "S.D"], [gtest.Run(gtest.parse(self.OUTPUT), 1, 1, "")])
+        self.assertEqual(gtest.parse(self.OUTPUT), {"Kernels/S.A/kernel": "OK", "Kernels/S.B/kernel": "FAILED", "S.C": "SKIPPED"})
+        line = tests.summary("p", ["Kernels/S.A/kernel", "Kernels/S.B/kernel", "S.C", "S.D"], [gtest.Run(gtest.parse(self.OUTPUT), 1, 1, "")])
         self.assertEqual([line[key] for key in ("passed", "failed", "skipped", "not_run")], [1, 1, 1, 1])
 
     def test_a_program_that_dies(self):
@@ -150,8 +150,8 @@ class Programs(unittest.TestCase):
 class Sanitizer(unittest.TestCase):
     GOOD = "[       OK ] S.A (1 ms)\n========= ERROR SUMMARY: 0 errors\n"
 
-    def judged(self, output, status=0):
-        return sanitizer.judge("memcheck", [["S.A"]], [gtest.Run(gtest.parse(output), status, 1, output)])
+    def verdict(self, output, status=0):
+        return sanitizer.verdict_of("memcheck", [["S.A"]], [gtest.Run(gtest.parse(output), status, 1, output)])
 
     def test_summaries(self):
         self.assertEqual(sanitizer.errors_of(self.GOOD), 0)
@@ -159,13 +159,13 @@ class Sanitizer(unittest.TestCase):
         self.assertEqual(sanitizer.errors_of("========= RACECHECK SUMMARY: 3 hazards displayed (2 errors, 1 warning)"), 3)
         self.assertIsNone(sanitizer.errors_of("========= Error: no device"))
 
-    def test_judgements(self):
-        self.assertEqual([self.judged(self.GOOD)[key] for key in ("passed", "errors", "not_run")], [1, 0, 0])
-        bad = self.judged("[       OK ] S.A (1 ms)\n========= Invalid __global__ read\n========= ERROR SUMMARY: 1 error\n", 99)
+    def test_verdicts(self):
+        self.assertEqual([self.verdict(self.GOOD)[key] for key in ("passed", "errors", "not_run")], [1, 0, 0])
+        bad = self.verdict("[       OK ] S.A (1 ms)\n========= Invalid __global__ read\n========= ERROR SUMMARY: 1 error\n", 99)
         self.assertEqual((bad["errors"], bad["complaints"][0]), (1, "========= Invalid __global__ read"))
-        self.assertEqual(self.judged("[  FAILED  ] S.A (1 ms)\n========= ERROR SUMMARY: 0 errors\n", 1)["errors"], 1)
-        self.assertEqual(self.judged("========= Error: it broke\n", 255)["errors"], 1)
-        stopped = self.judged("", None)
+        self.assertEqual(self.verdict("[  FAILED  ] S.A (1 ms)\n========= ERROR SUMMARY: 0 errors\n", 1)["errors"], 1)
+        self.assertEqual(self.verdict("========= Error: it broke\n", 255)["errors"], 1)
+        stopped = self.verdict("", None)
         self.assertEqual([stopped[key] for key in ("errors", "not_run")], [0, 1])
 
 

@@ -1,4 +1,4 @@
-"""The test programs of the bundle on the CUDA rows."""
+"""The test programs of the bundle on the CUDA kernels."""
 import json
 
 import gtest
@@ -50,7 +50,7 @@ def run(programs, options, left, report):
     environment = gtest.device_environment(options.tiny)
     if options.tiny:
         programs = [program for program in programs if program.name == gtest.SMALL_GRID_PROGRAM]
-        pattern = ":".join(test for row in gtest.small_grid(programs[0], environment, True) for test in row)
+        pattern = ":".join(test for kernel in gtest.small_grid(programs[0], environment, True) for test in kernel)
     else:
         pattern = "*"
     report.tests = run_programs(programs, pattern, environment, left, report)

@@ -54,7 +54,7 @@ def tensors_of(case, driver):
 
 
 def sector_minimum(case):
-    """Bytes of keys and values as warps of one head touch them at least: the scales of a token's heads lie side by side,
+    """Bytes of keys and values as warps of one head touch them at least: the scales of a token's heads are side by side,
     so that each head's warps touch the sector that others touch too."""
     scales = 2 * case.batch * case.kv_len * case.num_kv_heads if case.kv_dtype == "i8" else 0
     return case.minimum_bytes() + scales * (min(4 * case.num_kv_heads, SECTOR) - 4)

@@ -1,4 +1,4 @@
-"""Heed's gradients beside PyTorch's, in turns: backward.py HEED_BACKWARD_BENCH [--rounds 20] [--threads 2] [--json FILE].
+"""Heed's gradients compared with PyTorch's, in turns: backward.py HEED_BACKWARD_BENCH [--rounds 20] [--threads 2] [--json FILE].
 
 A round times forward and backward of one library, then of the other; the fastest of all rounds count. PyTorch's backward
 is autograd's of scaled_dot_product_attention, for q, k and v at once, from a graph that is kept."""
@@ -8,9 +8,10 @@ import os
 import subprocess
 import time
 
-CASES = {  # num_heads, num_kv_heads, len, head_dim, causal; batch 1, as heed_bench has them
-    "p2k_gqa": (32, 8, 2048, 128, True),
-    "p1k_d64_full": (8, 8, 1024, 64, False),
+CASES = {  # batch, num_heads, num_kv_heads, len, head_dim, causal, as heed_bench has them
+    "p2k_gqa": (1, 32, 8, 2048, 128, True),
+    "p1k_d64_full": (1, 8, 8, 1024, 64, False),
+    "bert_8x512": (8, 12, 12, 512, 64, False),
 }
 DTYPES = {"f32": "float32", "bf16": "bfloat16"}
 
@@ -44,11 +45,11 @@ class Theirs:
         import torch
 
         self._torch = torch
-        num_heads, num_kv_heads, length, head_dim, self._causal = CASES[case]
+        batch, num_heads, num_kv_heads, length, head_dim, self._causal = CASES[case]
         self._gqa = num_heads != num_kv_heads
 
         def tensor(heads):  # [batch, len, heads, head_dim] in memory, as ours
-            x = torch.randn(1, length, heads, head_dim, dtype=getattr(torch, DTYPES[dtype])).transpose(1, 2)
+            x = torch.randn(batch, length, heads, head_dim, dtype=getattr(torch, DTYPES[dtype])).transpose(1, 2)
             return x.requires_grad_()
 
         self._inputs = [tensor(num_heads), tensor(num_kv_heads), tensor(num_kv_heads)]
@@ -68,9 +69,9 @@ class Theirs:
 
 
 def gflop(case):
-    """Of the five products of backward."""
-    num_heads, _, length, head_dim, causal = CASES[case]
-    return 5 * 2e-9 * num_heads * length * length * head_dim / (2 if causal else 1)
+    """The FLOPs of the five products of backward."""
+    batch, num_heads, _, length, head_dim, causal = CASES[case]
+    return 5 * 2e-9 * batch * num_heads * length * length * head_dim / (2 if causal else 1)
 
 
 def main():

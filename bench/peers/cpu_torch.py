@@ -1,6 +1,6 @@
 """Makes the torch of the Python that runs this start without the GPU packages that it links.
 
-On a CPU nothing calls those 3 GB. One small library stands in for all of them: it has the symbols that torch's libraries
+On a CPU nothing calls those 3 GB. One small library replaces all of them: it has the symbols that torch's libraries
 miss, and every function answers 100, cudaErrorNoDevice, or its name. Needs gcc and binutils.
 """
 import pathlib

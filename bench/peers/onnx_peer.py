@@ -1,4 +1,4 @@
-"""ONNX Runtime: com.microsoft's GroupQueryAttention, and ONNX's Attention of opset 23."""
+"""ONNX Runtime: com.microsoft's GroupQueryAttention, ONNX's Attention of opset 23, and Gemm."""
 import numpy as np
 import onnx
 import onnxruntime
@@ -12,15 +12,17 @@ LARGEST_SCORES = 2 << 30  # bytes of f32; several such matrices are alive at onc
 
 
 class Model:
-    """One node, its inputs and outputs on the CPU in numpy's memory."""
+    """One node, its inputs and outputs on the CPU in numpy's memory; its constants are the model's."""
 
-    def __init__(self, node, dtype, threads, inputs, outputs):
+    def __init__(self, node, dtype, threads, inputs, outputs, constants=None):
         types = {np.dtype(np.int32): TensorProto.INT32, np.dtype(bool): TensorProto.BOOL}
 
         def declare(arrays):
             return [helper.make_tensor_value_info(name, types.get(x.dtype, TYPES[dtype]), x.shape) for name, x in arrays.items()]
 
-        graph = helper.make_graph([node], "attention", declare(inputs), declare(outputs))
+        held = [helper.make_tensor(name, types.get(x.dtype, TYPES[dtype]), x.shape, x.tobytes(), raw=True)
+                for name, x in (constants or {}).items()]
+        graph = helper.make_graph([node], "peer", declare(inputs), declare(outputs), held)
         opsets = [helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)]
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = threads, 1, 3
@@ -56,6 +58,7 @@ def refuse_large_scores(op, case):
 
 def gqa(data, threads):
     case = data.case
+    data.refuse("GroupQueryAttention", "has_alibi", "dropout_p", "temperature_growth")
     if data.dtype == "f16":  # f32 goes block by block
         refuse_large_scores("GroupQueryAttention in f16", case)
     causal_as_op = case["causal"] or case["q_len"] == 1
@@ -63,11 +66,13 @@ def gqa(data, threads):
         raise Cannot("GroupQueryAttention is causal, has one head dim and no mask")
     batch, q_len, kv_len = case["batch"], case["q_len"], case["kv_len"]
     past_len = kv_len - q_len
+    if past_len and q_len > 1 and batch > 1:
+        raise Cannot("GroupQueryAttention takes several queries after a past in batches of 1 only")
     kv_shape = (batch, case["num_kv_heads"], kv_len, case["head_dim"])
     window = {"local_window_size": case["window_left"] + 1} if case["window_left"] >= 0 else {}
     node = helper.make_node("GroupQueryAttention", ["q", "k", "v", "past_k", "past_v", "last", "total"],
                             ["out", "present_k", "present_v"], domain="com.microsoft", num_heads=case["num_heads"],
-                            kv_num_heads=case["num_kv_heads"], **window)
+                            kv_num_heads=case["num_kv_heads"], softcap=float(case["softcap"]), **window)
     # With a past, past and present are one buffer: the op puts the new tokens in place.
     past_k, past_v = (x[0] if past_len else x[0][:, :, :0] for x in (data.k, data.v))
     inputs = {"q": heads_inside(data.q), "k": heads_inside(data.k[0][:, :, past_len:]),
@@ -89,14 +94,26 @@ def gqa(data, threads):
 
 def attention(data, threads):
     case = data.case
+    data.refuse("Attention", "dropout_p", "temperature_growth")
     refuse_large_scores("Attention", case)
     inputs = {"q": data.q, "k": data.k[0], "v": data.v[0]}
     if data.mask is not None:
         inputs["mask"] = data.mask if data.mask.dtype == bool else stored(data.mask, data.dtype)
-    node = helper.make_node("Attention", list(inputs), ["out"], is_causal=int(data.causal))
+    node = helper.make_node("Attention", list(inputs), ["out"], is_causal=int(data.causal),
+                            softcap=float(case["softcap"]))
     outputs = {"out": np.zeros(data.out_shape, data.q.dtype)}
     model = Model(node, data.dtype, threads, inputs, outputs)
     calls = [model.call({"k": k, "v": v}) for k, v in zip(data.k, data.v)]
     calls[0]()
     data.check(outputs["out"].astype(np.float32))
     return Calls(calls)
+
+
+def linear(data, threads):
+    node = helper.make_node("Gemm", ["x", "weight", "bias"], ["y"], transB=1)
+    outputs = {"y": np.zeros((len(data.x), len(data.weight)), data.x.dtype)}
+    model = Model(node, data.dtype, threads, {"x": data.x}, outputs, {"weight": data.weight, "bias": data.bias})
+    call = model.call({})
+    call()
+    data.check(outputs["y"].astype(np.float32))
+    return Calls([call])

@@ -58,6 +58,7 @@ def sdpa(data, threads):
     parameters = [opset13.parameter(x.shape, TYPES[data.dtype]) for x in arrays]
     q, k, v = parameters
     keys = (repeated(k, data, data.case["head_dim"]), repeated(v, data, data.case["head_dim_v"]))
+    data.refuse("scaled_dot_product_attention", "softcap", "dropout_p", "temperature_growth")
     if data.mask is None:
         out = opset13.scaled_dot_product_attention(q, *keys, causal=data.causal)
     else:
@@ -75,7 +76,7 @@ def sdpa(data, threads):
 
 
 def cached(new, name, dtype, beams):
-    """A state with `new` tokens behind those that it holds, [batch, kv_heads, -, head_dim]; and what stores it."""
+    """A state with `new` tokens after those that it holds, [batch, kv_heads, -, head_dim]; and what stores it."""
     batch, kv_heads, _, head_dim = (dim.get_length() if dim.is_static else -1 for dim in new.get_partial_shape())
     info = VariableInfo()
     info.data_shape, info.data_type = openvino.PartialShape([batch, kv_heads, -1, head_dim]), TYPES[dtype]
@@ -143,3 +144,15 @@ def decode(data, threads, cache_type=None):
     sequences[0].call()
     data.check(result_of(sequences[0].request))
     return Calls([sequence.call for sequence in sequences], before_round=rewind)
+
+
+def linear(data, threads):
+    x = opset13.parameter(data.x.shape, TYPES[data.dtype])
+    weight, bias = (openvino.op.Constant(tensor(part)) for part in (data.weight, data.bias))
+    out = output_in_f32(opset13.add(opset13.matmul(x, weight, False, True), bias), data)
+    model = compiled(openvino.Model([out], [x], "linear"), data.dtype, threads)
+    request = model.create_infer_request()
+    request.set_input_tensor(0, tensor(data.x))
+    request.infer()
+    data.check(result_of(request))
+    return Calls([request.infer], keep=[data])

@@ -7,11 +7,12 @@ SLOW = 0.5  # seconds
 
 
 class Calls:
-    """A peer made ready for a case: functions to call in turns, one for each copy of k and v. `before_round`, not timed,
-    undoes what calls leave behind. `keep`: arrays that the functions read and do not own."""
+    """A library made ready for a measurement: functions to call in turns, one for each copy of k and v. `before_round`, not timed,
+    undoes what calls leave. `keep`: arrays that the functions read and do not own. `kernel`: what runs, where it is
+    ours."""
 
-    def __init__(self, functions, before_round=lambda: None, keep=None):
-        self._functions, self._keep = functions, keep
+    def __init__(self, functions, before_round=lambda: None, keep=None, kernel=""):
+        self._functions, self._keep, self.kernel = functions, keep, kernel
         self._before_round = before_round
         self._next = 0
         self._calls_per_sample = 1  # until a call was timed
@@ -53,19 +54,28 @@ def wait_until_quiet(most_seconds):
             return
 
 
-class ForeignCpu:
-    """The share of the machine that others used since the start: not this process, its ended children and `child`."""
+def children():
+    """Process ids of those that this process started and that live."""
+    pid = os.getpid()
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+        return file.read().split()
 
-    def __init__(self, child):
-        self._child = child
+
+class ForeignCpu:
+    """The share of the machine that others used since the start: not this process and its children."""
+
+    def __init__(self):
         self._start, self._foreign = time.time(), self._foreign_seconds()
 
-    def _foreign_seconds(self):
+    @staticmethod
+    def _foreign_seconds():
         used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
         own = sum(usage.ru_utime + usage.ru_stime for usage in used)
-        with open(f"/proc/{self._child}/stat", encoding="ascii") as file:
-            user, system = map(int, file.read().rpartition(")")[2].split()[11:13])
-        return machine_seconds() - own - (user + system) / os.sysconf("SC_CLK_TCK")
+        for child in children():
+            with open(f"/proc/{child}/stat", encoding="ascii") as file:
+                user, system = map(int, file.read().rpartition(")")[2].split()[11:13])
+            own += (user + system) / os.sysconf("SC_CLK_TCK")
+        return machine_seconds() - own
 
     def share(self):
         foreign = self._foreign_seconds() - self._foreign

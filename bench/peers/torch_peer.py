@@ -23,18 +23,38 @@ def sdpa(data):
     if mask is not None:
         mask = torch.from_numpy(mask) if mask.dtype == bool else tensor(stored(mask, data.dtype))
     grouped = data.group_size > 1
+    softcap, dropout = data.case["softcap"], data.case["dropout_p"]
+    factor = None if data.query_factor is None else tensor(stored(data.query_factor, data.dtype))
+    hidden = torch.ones(data.case["q_len"], data.case["kv_len"], dtype=torch.bool).triu(1) if softcap and data.causal else None
+
+    def call_with_softcap(query, copy):
+        """sdpa has none: what models of transformers run."""
+        groups, scale = data.group_size, data.case["head_dim"] ** -0.5
+        logits = query @ k[copy].repeat_interleave(groups, 1).transpose(2, 3) * scale
+        logits = softcap * torch.tanh(logits / softcap)
+        if hidden is not None:
+            logits = logits.masked_fill(hidden, -torch.inf)
+        if mask is not None:
+            logits = logits.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else logits + mask
+        weights = torch.softmax(logits, -1)
+        return (torch.dropout(weights, dropout, True) if dropout else weights) @ v[copy].repeat_interleave(groups, 1)
 
     def call(copy):
-        return torch.nn.functional.scaled_dot_product_attention(q, k[copy], v[copy], attn_mask=mask, is_causal=data.causal,
-                                                                enable_gqa=grouped)
+        query = q if factor is None else q * factor
+        if softcap:
+            return call_with_softcap(query, copy)
+        return torch.nn.functional.scaled_dot_product_attention(query, k[copy], v[copy], attn_mask=mask, is_causal=data.causal,
+                                                                enable_gqa=grouped, dropout_p=dropout)
 
     data.check(call(0).float().numpy())
     return Calls([lambda copy=copy: call(copy) for copy in range(len(k))])
 
 
-def linear(shape, dtype):
-    rows, dim_in, dim_out = shape
-    random = np.random.default_rng(7)
-    x, weight, bias = (tensor(stored(random.random(size, dtype=np.float32) - 0.5, dtype))
-                       for size in ((rows, dim_in), (dim_out, dim_in), (dim_out,)))
-    return Calls([lambda: torch.nn.functional.linear(x, weight, bias)])
+def linear(data):
+    x, weight, bias = (tensor(part) for part in (data.x, data.weight, data.bias))
+
+    def call():
+        return torch.nn.functional.linear(x, weight, bias)
+
+    data.check(call().float().numpy())
+    return Calls([call])

@@ -1,4 +1,4 @@
-"""What a search found, measured once more beside the schedule's own choice, what random search found and what Halide's
+"""What a search found, measured once more with the schedule's own choice, what random search found and what Halide's
 autoschedulers make of the pipeline: in turns, more rounds, on the case of the search and on one held out of it."""
 from race import Race
 from server import Failed

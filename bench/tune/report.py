@@ -83,14 +83,14 @@ def parameter_table(defaults, values):
 def page(facts, searches, defaults, found):
     """`facts`: what the page says of the run, by name; `found`: of finals()."""
     race = found["case"]
-    parts = [f"<h1>{html.escape(facts['row'])}</h1>", table(["", ""], [[name, value] for name, value in facts.items()]),
+    parts = [f"<h1>{html.escape(facts['kernel'])}</h1>", table(["", ""], [[name, value] for name, value in facts.items()]),
              "<h2>Best against default</h2>", race_table(race), parameter_table(defaults, found["values"]),
              "<h2>Held-out case</h2>",
              race_table(found["held_out"]) if found["held_out"] else "<p>No case was held out.</p>",
              "<h2>History</h2>", history(searches), outcomes(searches),
              "<h2>Importance of the parameters</h2><p>PED-ANOVA over the timed trials of the search.</p>",
              importances(searches[0]),
-             "<h2>Halide's autoschedulers</h2><p>Their rows stand in the table above where they are right; else, their words:</p>"]
+             "<h2>Halide's autoschedulers</h2><p>Their kernels are in the table above where they are right; else, their words:</p>"]
     parts += [f"<h3>{html.escape(name)}</h3><pre>{html.escape(reason)}</pre>" for name, reason in found["reasons"].items()]
     parts += ["<h2>Failures</h2>", failures(searches)]
-    return f"<!doctype html><meta charset=utf-8><title>{html.escape(facts['row'])}</title><style>{STYLE}</style>" + "\n".join(parts)
+    return f"<!doctype html><meta charset=utf-8><title>{html.escape(facts['kernel'])}</title><style>{STYLE}</style>" + "\n".join(parts)

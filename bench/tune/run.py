@@ -1,12 +1,6 @@
-"""Searches the speed parameters of one row of the kernel table, on one case.
-
-    run.py BUILD --case p2k_gqa --row NAME [--trials 200] [--minutes N] [--resume] [--random] [--held-out CASE]
-
-Each trial generates the row, checks it against the default schedule and times it in turns with the schedule's own choice
-and the best so far. Trials are kept in OUT/study.db: --resume continues them, also beside other processes. What beats the
-schedule's own choice goes into the table of the row's ISA, which the next build reads; OUT/report.html says all."""
-import argparse
+"""The run of `./dev tune`; arguments.py says what it does."""
 import datetime
+import difflib
 import json
 import pathlib
 import sys
@@ -18,54 +12,65 @@ import tqdm
 
 import space
 import tables
-from finals import PLAIN, finals, speed
+from arguments import GATE_SPEED, parsed
+from finals import MOST_FINALISTS, PLAIN, finals, speed
 from report import page
+from server import Failed, Server
 from study import SAMPLERS, Bench, Search, take_trial
 from trial_builder import TrialBuilder
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LEAST_GAIN = 1.01  # by the fastest rounds and by the median of the pairs; below that a difference is noise
-GATE_L2, GATE_SPEED = "256K", 0.97
 
 
-def parsed(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build", type=pathlib.Path)
-    parser.add_argument("--case", required=True, help="of heed_bench --list")
-    parser.add_argument("--row", required=True, help="a row of the table, on this machine's instructions")
-    parser.add_argument("--trials", type=int, default=200, help="of each search, with those of earlier runs and other processes")
-    parser.add_argument("--minutes", type=float, help="stop after these, whatever the trials")
-    parser.add_argument("--resume", action="store_true", help="continue the study in OUT, or join a process that runs it")
-    parser.add_argument("--random", action="store_true", help="random search too, trial by trial in turns with the search")
-    parser.add_argument("--held-out", help="a case that the search does not see; unless given, the first like its own")
-    parser.add_argument("--l2", help="start where the schedule would with an L2 of this size: 256K")
-    parser.add_argument("--gate", action="store_true",
-                        help=f"--random --l2 {GATE_L2}; fails below {GATE_SPEED} of the speed of the schedule's own choice, or "
-                             "when random search finds as good a point; writes no table")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=5, help="of a trial; the finals have twice as many")
-    parser.add_argument("--seconds", type=float, default=0.2, help="per round and candidate, at least two calls")
-    parser.add_argument("--table", type=pathlib.Path, help="schedules/tuned/ISA.json unless given")
-    parser.add_argument("--out", type=pathlib.Path, help="BUILD/tune/ROW unless given")
-    options = parser.parse_args(arguments)
-    if options.gate:
-        options.random, options.l2 = True, options.l2 or GATE_L2
-    options.out = options.out or options.build / "tune" / options.row
-    return options
+def seconds_of_finals(num_searches, options):
+    """About what finals() takes: each candidate in each round, on the case and on the one held out."""
+    candidates = 1 + 2 + MOST_FINALISTS * num_searches
+    return 2 * options.rounds * options.seconds * (candidates + 1 + num_searches)
 
 
-def search_all(searches, bench, options):
-    """Until each search has its trials, or the time is over: their trials alternate, for the machine changes with time."""
-    deadline = time.monotonic() + 60 * options.minutes if options.minutes else float("inf")
+def search_all(searches, bench, options, deadline):
+    """Until each search has its trials, or there is time for no more than the finals: their trials alternate, for the machine
+    changes with time."""
+    longest = 0  # seconds of a trial
+    last = deadline - seconds_of_finals(len(searches), options)
     counts = [min(len(search.ended()), options.trials) for search in searches]
     with tqdm.tqdm(total=options.trials * len(searches), initial=sum(counts), unit="trial") as bar:
-        while time.monotonic() < deadline and min(counts) < options.trials:
+        while min(counts) < options.trials:
             for search in searches:
-                if len(search.ended()) < options.trials:
+                started = time.monotonic()
+                # The finals build programs as two trials do.
+                if len(search.ended()) < options.trials and (longest == 0 or started + 3 * longest < last):
                     take_trial(search, bench)
+                    longest = max(longest, time.monotonic() - started)
+            if time.monotonic() + 3 * longest >= last:
+                break
             counts = [min(len(search.ended()), options.trials) for search in searches]
             bar.update(sum(counts) - bar.n)
             bar.set_postfix({search.kind: f"{search.best_value():.3f}" for search in searches})
+
+
+def check_case(cases, option, name):
+    """A sentence and the end for a case that heed_bench has not."""
+    names = [case["case"] for case in cases]
+    if name not in names:
+        near = difflib.get_close_matches(name, names, 3, 0)
+        raise SystemExit(f"{option} is {name}; it must be a case of `heed_bench --list`; near names: {', '.join(near)}")
+
+
+def kernel_of_case(options):
+    """The kernel that the plan chooses, of the whole table."""
+    program = options.build / "bench/heed_bench"
+    if not program.exists():
+        raise SystemExit(f"--kernel is missing, and {program}, which knows the kernel of a case, is not built")
+    with Server([program, "--serve", "--threads", options.threads]) as server:
+        check_case(server.ask(do="hello")["cases"], "--case", options.case)
+        try:
+            kernel = server.ask(do="time", case=options.case, dtype=options.dtype, seconds=0)["kernel"]
+        except Failed as reason:
+            raise SystemExit(f"--case is {options.case}, in {options.dtype}: {reason}") from reason
+    print(f"{options.case} in {options.dtype} uses {kernel}", flush=True)
+    return kernel
 
 
 def another_case(cases, name):
@@ -101,46 +106,60 @@ def gate(found):
 def store(options, builder, found, trials):
     """Into the table, where that is a gain. What was done, in words."""
     race = found["case"]
-    gain = min(speed(race, "tpe"), race["tpe"]["paired"]) if "tpe" in race else 0
-    if options.gate or gain < LEAST_GAIN:
-        return "no table was written: " + ("a gate" if options.gate else "the schedule's own choice stands")
+    if options.gate:
+        return "no table was written: this is a gate"
+    if "tpe" not in race:
+        return "no table was written: no trial was timed to its end"
+    fastest, median = speed(race, "tpe"), race["tpe"]["paired"]
+    gain = min(fastest, median)
+    if gain < LEAST_GAIN:
+        return (f"no table was written: the search's best is {fastest:.3f} times as fast as the schedule's own choice by the fastest "
+                f"rounds and {median:.3f} by the median round; both must be {LEAST_GAIN}")
     path = table_of(options, builder)
     held_out = {"held_out": round(speed(found["held_out"], "tpe"), 3)} if found["held_out"] else {}
-    tables.store(path, options.row, {"parameters": found["values"]["tpe"], "machine": machine(),
+    tables.store(path, options.kernel, {"parameters": found["values"]["tpe"], "machine": machine(),
                                      "date": datetime.date.today().isoformat(), "case": options.case, "trials": trials,
                                      "gain": round(gain, 3), **held_out})
     return f"written to {path.name}: the next build has it"
 
 
 def main(arguments):
+    started = time.monotonic()
     options = parsed(arguments)
+    deadline = started + 60 * options.minutes if options.minutes else float("inf")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-    builder = TrialBuilder(options.build, options.out, options.row, options.threads)
+    options.kernel = options.kernel or kernel_of_case(options)
+    options.out = options.out or options.build / "tune" / options.kernel
+    builder = TrialBuilder(options.build, options.out, options.kernel, options.threads)
+    with builder.program([builder.candidate()]) as server:
+        cases = server.ask(do="hello")["cases"]
+    check_case(cases, "--case", options.case)
+    held_out = options.held_out or another_case(cases, options.case)
+    if held_out:
+        check_case(cases, "--held-out", held_out)
     parameters = builder.parameters(options.l2 and space.bytes_of(options.l2))
     storage = optuna.storages.RDBStorage(f"sqlite:///{options.out}/study.db", engine_kwargs={"connect_args": {"timeout": 60}})
     kinds = SAMPLERS if options.random else SAMPLERS[:1]
-    facts = [options.row, options.case, f"l2={options.l2}" if options.l2 else "own"]
+    facts = [options.kernel, options.case, f"l2={options.l2}" if options.l2 else "own"]
     starts = [space.start(parameters)]
-    if not options.l2 and options.row in (tuned := tables.load(table_of(options, builder))):
-        starts.append({**starts[0], **tuned[options.row]["parameters"]})
+    if not options.l2 and options.kernel in (tuned := tables.load(table_of(options, builder))):
+        starts.append({**starts[0], **tuned[options.kernel]["parameters"]})
     searches = [Search(storage, kind, facts, parameters, starts, options.resume) for kind in kinds]
-    search_all(searches, Bench(builder, options.case, options.rounds, options.seconds), options)
-
-    with builder.program([builder.candidate()]) as server:
-        held_out = options.held_out or another_case(server.ask(do="hello")["cases"], options.case)
+    search_all(searches, Bench(builder, options.case, options.rounds, options.seconds), options, deadline)
     found = finals(builder, searches, options.case, held_out, 2 * options.rounds, options.seconds)
     trials = len(searches[0].ended())
     outcome = store(options, builder, found, trials)
     wrong = gate(found) if options.gate else []
-    summary = {"row": options.row, "case": options.case, "held out": held_out, "machine": machine(),
+    summary = {"kernel": options.kernel, "case": options.case, "held out": held_out, "machine": machine(),
                "date": datetime.date.today().isoformat(), "threads": options.threads, "trials of each search": trials,
                "start": f"machine facts with an L2 of {options.l2}" if options.l2 else "the schedule's own choice",
                "outcome": "; ".join([outcome, *wrong])}
     (options.out / "report.html").write_text(page(summary, searches, space.start(builder.parameters()), found))
     (options.out / "found.json").write_text(json.dumps({**summary, **found}, indent=2) + "\n")
     for name, entry in found["case"].items():
-        print(f"{name:14} {entry['ms']:10.4f} ms  {speed(found['case'], name):6.3f} of {PLAIN}  "
+        print(f"{name:14} {entry['ms']:10.4f} ms  {speed(found['case'], name):6.3f} of {PLAIN} "
+              f"({entry['paired']:.3f} in the median round)  "
               f"{100 * entry['share']:5.1f} % of the roofline")
     print(f"{summary['outcome']}\n{options.out / 'report.html'}")
     return 1 if wrong else 0

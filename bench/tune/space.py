@@ -1,4 +1,4 @@
-"""The speed parameters of a row, as heed_generate lists them, and points of their space.
+"""The speed parameters of a kernel, as heed_generate lists them, and points of their space.
 
 A parameter is one of some values, or a multiple of another one. What a study samples for the latter is the factor, so
 that most points are such as the generator takes. `values` are the parameters' own: {"lanes": 16, "row_block": 48}."""

@@ -1,4 +1,4 @@
-"""Studies of a row: Optuna's trials in an SQLite file, which processes may share and continue.
+"""Studies of a kernel: Optuna's trials in an SQLite file, which processes may share and continue.
 
 A trial's value is the candidate's time over that of the schedule's own choice (Race.ratio), timed in turns; small is good."""
 import time

@@ -13,15 +13,16 @@ import unittest
 import run
 import space
 import tables
+from arguments import parsed
 from server import Failed
 from trial_builder import TrialBuilder
 
 BUILD = pathlib.Path(sys.argv.pop(1))
-ROW = "attention_prefill_f32_d16_contiguous_avx2"
+KERNEL = "attention_prefill_f32_d16_contiguous_avx2"
 
 
 def arguments(out, *more):
-    return [str(BUILD), "--case", "seed1", "--row", ROW, "--rounds", "1", "--seconds", "0.01", "--threads", "1",
+    return [str(BUILD), "--case", "seed1", "--kernel", KERNEL, "--rounds", "1", "--seconds", "0.01", "--threads", "1",
             "--out", str(out), "--table", str(out / "avx2.json"), *more]
 
 
@@ -32,7 +33,7 @@ def tune(out, *more):
 
 
 def states(out):
-    """Of the trials in the study's file."""
+    """The states of the trials in the study's file."""
     with contextlib.closing(sqlite3.connect(out / "study.db")) as database:
         return [state for state, in database.execute("select state from trials")]
 
@@ -53,8 +54,8 @@ class Run(unittest.TestCase):
             self.assertEqual({"Mullapudi2016", "Adams2019"} - set(found["case"]) - set(found["reasons"]), set())
             self.assertIn("Importance", (out / "report.html").read_text())
             self.assertEqual(len(states(out)), 6)
-            for row, entry in tables.load(out / "avx2.json").items():
-                self.assertEqual((row, entry["case"]), (ROW, "seed1"))
+            for kernel, entry in tables.load(out / "avx2.json").items():
+                self.assertEqual((kernel, entry["case"]), (KERNEL, "seed1"))
                 self.assertGreater(entry["gain"], 1)
 
     def test_two_processes_on_one_study(self):
@@ -70,11 +71,24 @@ class Run(unittest.TestCase):
             self.assertGreaterEqual(json.loads((out / "found.json").read_text())["trials of each search"], 4)
 
 
-class Rows(unittest.TestCase):
+class KernelOfACase(unittest.TestCase):
+    def test_is_the_plans_own_choice(self):
+        for dtype in ("f32", "bf16"):
+            with self.subTest(dtype), contextlib.redirect_stdout(io.StringIO()) as said:
+                kernel = run.kernel_of_case(parsed([str(BUILD), "--case", "seed1", "--dtype", dtype, "--threads", "1"]))
+                self.assertRegex(kernel, f"^attention_prefill_{dtype}_d[0-9a-z]+")
+                self.assertIn(f"seed1 in {dtype} uses {kernel}", said.getvalue())
+
+    def test_an_unknown_case(self):
+        with self.assertRaisesRegex(SystemExit, "--case is seed11; .* near names: seed1"):
+            run.kernel_of_case(parsed([str(BUILD), "--case", "seed11"]))
+
+
+class Kernels(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        self.builder = TrialBuilder(BUILD, pathlib.Path(folder.name, "row"), ROW, 1)
+        self.builder = TrialBuilder(BUILD, pathlib.Path(folder.name, "kernel"), KERNEL, 1)
 
     def test_a_parameter_that_is_not_allowed(self):
         with self.assertRaisesRegex(Failed, "generation: kv_block = 100 is not allowed: masked_block"):
@@ -97,8 +111,8 @@ class Rows(unittest.TestCase):
     def test_l2_moves_the_start(self):
         self.assertLess(self.builder.parameters(8192)["kv_block"]["default"], self.builder.parameters()["kv_block"]["default"])
 
-    def test_an_unknown_row(self):
-        with self.assertRaisesRegex(SystemExit, "no row of the table is named x"):
+    def test_an_unknown_kernel(self):
+        with self.assertRaisesRegex(SystemExit, "no kernel of the table is named x"):
             TrialBuilder(BUILD, self.builder.folder, "x", 1)
 
 

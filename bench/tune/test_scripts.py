@@ -1,8 +1,11 @@
-"""What the scripts of `./dev tune` make of parameters, races, studies and tables. No row is made."""
+"""What the scripts of `./dev tune` make of parameters, races, studies and tables. No kernel is made."""
+import contextlib
 import html.parser
+import io
 import json
 import pathlib
 import tempfile
+import time
 import types
 import unittest
 
@@ -81,7 +84,7 @@ class Times(unittest.TestCase):
 
 
 class FakeBench:
-    """Instead of a row: the further from 96 keys the slower; some cannot be made."""
+    """Instead of a kernel: the further from 96 keys the slower; some cannot be made."""
 
     def __init__(self):
         self.tried = []
@@ -108,7 +111,7 @@ class Studies(unittest.TestCase):
         self.storage = optuna.storages.InMemoryStorage()
 
     def search(self, kind="tpe", resume=False):
-        return study.Search(self.storage, kind, ["row", "case"], PARAMETERS, [space.start(PARAMETERS)], resume)
+        return study.Search(self.storage, kind, ["kernel", "case"], PARAMETERS, [space.start(PARAMETERS)], resume)
 
     def test_a_study_goes_on(self):
         search, bench = self.search(), FakeBench()
@@ -130,6 +133,16 @@ class Studies(unittest.TestCase):
         self.assertEqual(reasons, {"generation: too many rows"})
         self.assertTrue(all(trial.user_attrs["values"]["row_block"] <= 32 for trial in search.timed()))
 
+    def test_time_is_left_for_the_finals(self):
+        options = types.SimpleNamespace(trials=50, rounds=2, seconds=0.5)
+        search = self.search()
+        with contextlib.redirect_stderr(io.StringIO()):
+            run.search_all([search], FlatBench(), options, time.monotonic() + run.seconds_of_finals(1, options))
+            self.assertEqual(len(search.ended()), 1)
+            run.search_all([search], FlatBench(), options, float("inf"))
+        self.assertEqual(len(search.ended()), 50)
+        self.assertGreaterEqual(run.seconds_of_finals(1, options), 2 * 2 * 0.5 * 8)
+
     def test_the_page_holds_together(self):
         searches = [self.search(), self.search("random")]
         for _ in range(12):
@@ -137,7 +150,7 @@ class Studies(unittest.TestCase):
                 study.take_trial(search, FakeBench())
         ran = {"default": {"ms": 2.0, "share": 0.5}, "tpe": {"ms": 1.5, "share": 0.6}, "random": {"ms": 1.6, "share": 0.55}}
         values = {search.kind: search.best()[0] for search in searches}
-        page = report.page({"row": "a_row"}, searches, space.start(PARAMETERS),
+        page = report.page({"kernel": "a_row"}, searches, space.start(PARAMETERS),
                            {"case": ran, "held_out": ran, "values": values, "reasons": {"Adams2019": "an <error>"}})
         self.assertIn("an &lt;error&gt;", page)
         self.assertIn("1.333", page)
@@ -165,6 +178,19 @@ class Outcomes(unittest.TestCase):
         held["case"]["random"]["ms"] = 1.04
         self.assertEqual(len(run.gate(held)), 2)
 
+    def test_a_gain_by_one_measure_only_is_none(self):
+        options = types.SimpleNamespace(gate=False)
+        race = {"default": {"ms": 1.22}, "tpe": {"ms": 1.0, "paired": 0.998}}
+        said = run.store(options, None, {"case": race}, 3)
+        self.assertIn("1.220 times as fast as the schedule's own choice by the fastest rounds and 0.998 by the median round", said)
+        del race["tpe"]
+        self.assertEqual(run.store(options, None, {"case": race}, 3), "no table was written: no trial was timed to its end")
+
+    def test_an_unknown_case_is_a_sentence(self):
+        run.check_case([{"case": "p2k_gqa"}], "--case", "p2k_gqa")
+        with self.assertRaisesRegex(SystemExit, "--case is p2k_gpa; it must be a case of `heed_bench --list`; near names: p2k_gqa"):
+            run.check_case([{"case": "p2k_gqa"}], "--case", "p2k_gpa")
+
     def test_another_case_has_the_same_shape_of_rows(self):
         case = {"kind": "prefill", "head_dim": 128, "head_dim_v": 128, "mask": "none"}
         cases = [{**case, "case": "masked", "mask": "bias_full"}, {**case, "case": "mine"}, {**case, "case": "small", "head_dim": 64},
@@ -172,7 +198,7 @@ class Outcomes(unittest.TestCase):
         self.assertEqual(run.another_case(cases, "mine"), "other")
         self.assertIsNone(run.another_case(cases, "small"))
 
-    def test_a_table_keeps_its_other_rows(self):
+    def test_a_table_keeps_its_other_kernels(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "tuned", "avx2.json")
             tables.store(path, "b", {"parameters": {"kv_block": 96}, "gain": 1.1})

@@ -1,6 +1,6 @@
-"""What a trial is made in: candidates for a row, each generated once, and programs that hold some of them.
+"""What a trial is made in: candidates for a kernel, each generated once, and programs that hold some of them.
 
-A program is heed_bench with a table of these rows and nothing else; `parts` (tune.json of a build) say what it is made of."""
+A program is heed_bench with a table of these kernels and nothing else; `parts` (tune.json of a build) say what it is made of."""
 import contextlib
 import fcntl
 import hashlib
@@ -20,7 +20,7 @@ CPU_SECONDS = 120  # of one program that a candidate is made by
 
 
 class Candidate:
-    """A row of the table that was made: its name there, object file and line of the registry."""
+    """A kernel of the table that was made: its name there, object file and line of the registry."""
 
     def __init__(self, folder, name):
         self.name, self.object, self.line = name, folder / f"{name}.o", folder / f"{name}.inc"
@@ -42,31 +42,31 @@ def run(command, what):
 class TrialBuilder:
     """Processes may share a folder, whose parent has the lock: one of them measures at a time, and then none compiles."""
 
-    def __init__(self, build, folder, row, threads):
+    def __init__(self, build, folder, kernel, threads):
         self.parts = build_parts.parts_of(build)
-        self.arguments, _ = build_parts.arguments_of(self.parts, row)
+        self.arguments, _ = build_parts.arguments_of(self.parts, kernel)
         self.fields = dict(argument.split("=", 1) for argument in self.arguments)
         if self.fields["isa"].startswith("sm"):
-            raise SystemExit(f"{row}: rows of CUDA have no speed parameters")
-        self.row, self.folder, self.threads = row, folder, threads
+            raise SystemExit(f"{kernel}: kernels of CUDA have no speed parameters")
+        self.kernel, self.folder, self.threads = kernel, folder, threads
         self.generator_hash = hashlib.sha256(pathlib.Path(self.parts["generator"]).read_bytes()).hexdigest()
         folder.mkdir(parents=True, exist_ok=True)
         self.defaults = space.start(self.parameters())
 
     def parameters(self, l2_bytes=None):
-        """Of the row, as heed_generate lists them."""
+        """The parameters of the kernel, as heed_generate lists them."""
         l2 = [f"l2_bytes={l2_bytes}"] if l2_bytes else []
-        return json.loads(run([self.parts["generator"], f"name={self.row}", *self.arguments, *l2, "parameters=list"],
+        return json.loads(run([self.parts["generator"], f"name={self.kernel}", *self.arguments, *l2, "parameters=list"],
                               "parameters"))
 
     def candidate(self, values=None, schedule=None):
-        """The row with these parameters, or by another schedule. Raises Failed. What the schedule chooses by itself is left out, so
+        """The kernel with these parameters, or by another schedule. Raises Failed. What the schedule chooses by itself is left out, so
         that its own choice has one name."""
         changes = {name: value for name, value in (values or {}).items() if value != self.defaults.get(name)}
         options = space.as_arguments(changes) + ([f"schedule={schedule}"] if schedule else [])
         key = hashlib.sha256(" ".join([self.generator_hash, *self.arguments, *options]).encode()).hexdigest()[:12]
-        name = f"t{key}_{self.row}"
-        folder = self.folder / "rows" / key
+        name = f"t{key}_{self.kernel}"
+        folder = self.folder / "kernels" / key
         found = Candidate(folder, name)
         if not found.line.exists():
             folder.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ class TrialBuilder:
         return found
 
     def oracle(self):
-        """By the default schedule; where the row has none, for its instructions, what the schedule chooses by itself."""
+        """By the default schedule; where the kernel has none, for its instructions, what the schedule chooses by itself."""
         return self.candidate() if self.fields["isa"] in ("avx512bf16", "amx") else self.candidate(schedule="default")
 
     @contextlib.contextmanager

@@ -29,8 +29,8 @@ void block(Buffer buffer) {
 
 }  // namespace
 
-AttentionBackwardKernel::AttentionBackwardKernel(const BackwardTile &tile)
-    : BackwardLogits(Order::keys_first), tile(tile) {
+AttentionBackwardKernel::AttentionBackwardKernel(const BackwardTile &tile, const ScoreMod &score_mod)
+    : BackwardLogits(Order::keys_first, score_mod), tile(tile) {
     auto dot = [&](Product &product, const ImageParam &rows, const ImageParam &lanes) {
         product.over = elements(lanes.dim(1).extent());
         const RVar element = product.over.x, chunk = product.over.y;
@@ -46,7 +46,7 @@ AttentionBackwardKernel::AttentionBackwardKernel(const BackwardTile &tile)
 
     // 0 for who does not see it; one multiplication and addition in either case, so that both round alike.
     auto part = [&](const Expr &factor, const Expr &element) {
-        return factor * select(careful != 0 && is_zero(factor), 0.f, element);
+        return factor * select(hides_nonfinite != 0 && is_zero(factor), 0.f, element);
     };
     dv_tile.over = RDom(0, num_rows, "over_rows_of_v");
     dk_tile.over = RDom(0, num_rows, "over_rows_of_k");

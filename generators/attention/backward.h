@@ -1,7 +1,7 @@
 #pragma once
 // One tile of the gradients of attention: a block of query rows against a block of keys (Dao, arXiv 2307.08691, section
 // 3.2). Everything is float; the runtime makes the operands and loops over the tiles. Rows of q, dout, k and of the
-// gradients lie in chunks of 32 elements, (element of the chunk, row, chunk), zeros behind the last element: all
+// gradients are in chunks of 32 elements, (element of the chunk, row, chunk), zeros after the last element: all
 // strides are constants then, for any head_dim.
 //
 //   weights = exp(logits - lse)            what the softmax gave, recomputed; after dropout
@@ -41,7 +41,8 @@ struct AttentionBackwardKernel : BackwardLogits {
     Halide::ImageParam dq_before{Halide::Float(32), 3, "dq_before"}, dk_before{Halide::Float(32), 3, "dk_before"},
         dv_before{Halide::Float(32), 3, "dv_before"};                   // may be dq, dk and dv themselves
     Halide::Param<int32_t> num_rows{"num_rows"}, num_keys{"num_keys"};  // that the sums go over
-    Halide::Param<int32_t> careful{"careful"};  // a key or row is NaN or infinite: it must not reach who cannot see it
+    Halide::Param<int32_t> hides_nonfinite{
+        "hides_nonfinite"};  // a key or row is NaN or infinite: it must not reach who cannot see it
 
     Halide::Var c{"c"}, x{"x"};
     Product dots{"dots"}, weight_dots{"weight_dots"};                    // (j, i): q k^T, dout v^T
@@ -50,7 +51,7 @@ struct AttentionBackwardKernel : BackwardLogits {
     Product dq_tile{"dq_tile"}, dk_tile{"dk_tile"}, dv_tile{"dv_tile"};  // (c, i, x), (c, j, x), (c, j, x)
     Halide::Func dq{"dq"}, dk{"dk"}, dv{"dv"};
 
-    explicit AttentionBackwardKernel(const BackwardTile &tile);
+    AttentionBackwardKernel(const BackwardTile &tile, const ScoreMod &score_mod);
 
     HEED_ARGUMENT_FUNCTIONS(HEED_ATTENTION_BACKWARD)
     Halide::Pipeline pipeline() const { return Halide::Pipeline({grads, dq, dk, dv}); }

@@ -4,26 +4,39 @@ namespace heed {
 
 using namespace Halide;
 
-namespace {
-
-// exp(x) of a weight, which is at most 1: by rounding x may be above 0. NaN stays NaN.
 Expr weight_of(const Expr &x) {
     Expr positive = reinterpret<uint32_t>(x) - Expr(1u) < Expr(0x7f800000u);
     return exp2_nonpositive(select(positive, 0.f, x) * log2_e);
 }
 
-}  // namespace
+ScoreBuffers BackwardLogits::score_buffers() const {
+    const ImageParam given[] = {score_buffer_0, score_buffer_1, score_buffer_2, score_buffer_3};
+    std::vector<ScoreBuffers::Buffer> buffers;
+    for (size_t n = 0; n < score_mod.buffers.size(); n++) {
+        ImageParam words = given[n];
+        words.dim(0).set_min(0);
+        buffers.push_back(
+            {[words](const Expr &index) { return words(index); }, words.dim(0).extent(), score_mod.buffers[n]});
+    }
+    return ScoreBuffers(buffers);
+}
 
 BackwardLogits::Gradients BackwardLogits::gradients(const Expr &score, const Expr &grad_of_weight) {
     const std::vector<Expr> here(at.begin(), at.end());
     Expr plain = form == backward_plain, unchanged = form < backward_scored, key = first_key + j, row = first_query + i;
     LogitChanges changes = logit_changes(*this);
     changes.bias = select(bias_form != no_bias, bias(here), 0.f);
-    changes.slope = slope;
+    changes.set_of_head(*this);
+    changes.position = token_position(row, position_offset);
     changes.distance = token_distance(key, row, position_offset);
-    const ChangedLogit logit = changed_logit(score, changes, LogitUnits::natural);
+    const ScorePlace place = {sequence, head, row, key, row + position_offset};
+    const ScoreBuffers buffers = score_buffers();
+    const ChangedLogit before_user = changed_logit(score, changes, LogitUnits::natural);
+    ChangedLogit logit = before_user;
+    if (score_mod.logit) logit.value = score_mod.logit(before_user.value, place, buffers);
     Expr in_range = key >= first_visible(row, visible_begin) && key < end_visible(row, visible_end, kv_len);
-    Expr allowed = is_visible({Expr(), mask_form != no_mask, mask(here), mask_form, changes.bias, Expr()});
+    Expr of_user = score_mod.visible ? score_mod.visible(place, buffers) : Expr();
+    Expr allowed = is_visible({Expr(), mask_form != no_mask, mask(here), mask_form, changes.bias, of_user});
     Expr seen = plain || (in_range && (unchanged || allowed));
     weights(at) = select(seen, weight_of(select(unchanged, logit.scaled, logit.value) - lse(i)), 0.f);
     Expr weight = weights(here);
@@ -34,7 +47,9 @@ BackwardLogits::Gradients BackwardLogits::gradients(const Expr &score, const Exp
     Expr kept = select(form != backward_dropped, 1.f, dropout(here));
     Expr dropped = form == backward_dropped && is_zero(kept);
     Expr weight_grad = select(dropped, 0.f, grad_of_weight * kept);
-    Expr logit_grad = select(seen, weight * (weight_grad - delta(i)), 0.f);
+    Expr value_grad = weight * (weight_grad - delta(i));
+    if (score_mod.logit) value_grad *= score_mod.logit_derivative(before_user.value, place, buffers);
+    Expr logit_grad = select(seen, value_grad, 0.f);
     Expr score_grad = scaled_gradient(logit_grad, logit, changes, unchanged || !seen);  // a hidden logit may be NaN
     return {select(dropped, 0.f, weight * kept), score_grad, logit_grad};
 }

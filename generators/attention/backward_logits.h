@@ -5,9 +5,13 @@
 #include "generators/attention/logits.h"
 #include "generators/common/kernel_arguments.h"
 #include "generators/contract/fields.h"
-#include "generators/contract/operation_arguments.h"
+#include "generators/contract/operations.h"
+#include "heed/user_score.h"
 
 namespace heed {
+
+// exp(x) of a weight, which is at most 1: by rounding x may be above 0. NaN stays NaN.
+Halide::Expr weight_of(const Halide::Expr &x);
 
 // A block of query rows i against a block of keys j. Tiles are in the order of `at`.
 struct BackwardLogits {
@@ -19,17 +23,23 @@ struct BackwardLogits {
     HEED_PARAM_MEMBER(form, int32_t)
     HEED_BACKWARD_VALUES(HEED_PARAM_MEMBER)
 
+    const ScoreMod score_mod;  // with its derivative
+
     Halide::Func weights{"weights"}, dropout{"dropout"};  // before dropout; its factor
 
     enum class Order { keys_first, queries_first };
-    explicit BackwardLogits(Order order)
-        : at(order == Order::keys_first ? std::vector<Halide::Var>{j, i} : std::vector<Halide::Var>{i, j}) {}
+    BackwardLogits(Order order, const ScoreMod &score_mod)
+        : at(order == Order::keys_first ? std::vector<Halide::Var>{j, i} : std::vector<Halide::Var>{i, j}),
+          score_mod(score_mod) {}
 
     struct Gradients {
-        Halide::Expr weight, score, logit;  // the weight behind dropout
+        Halide::Expr weight, score, logit;  // the weight after dropout
     };
     // Once, of q k^T and dout v^T at (i, j).
     Gradients gradients(const Halide::Expr &score, const Halide::Expr &weight_grad);
+
+private:
+    ScoreBuffers score_buffers() const;
 };
 
 }  // namespace heed

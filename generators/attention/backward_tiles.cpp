@@ -35,7 +35,8 @@ void rows(ImageParam buffer, int num_rows) {
 
 }  // namespace
 
-AttentionBackwardTilesKernel::AttentionBackwardTilesKernel() : BackwardLogits(Order::queries_first) {
+AttentionBackwardTilesKernel::AttentionBackwardTilesKernel(const ScoreMod &score_mod)
+    : BackwardLogits(Order::queries_first, score_mod) {
     const auto dot = [&](Func &sum, const ImageParam &words, const ImageParam &keys, const char *name) {
         RDom over(0, keys.dim(0).extent(), name);
         sum(i, j) = 0.f;

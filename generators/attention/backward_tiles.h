@@ -9,7 +9,7 @@
 //   dk (c, j, x)         of q_pairs (c, pair of queries, x) and score_grads
 //   dq (i, c, x)         of score_grads, by pairs of keys, and k_columns (pair of keys, c, x)
 //
-// A word is two bf16, the first in its lower half. Elements lie in chunks of 32, zeros behind the last. In q_pairs,
+// A word is two bf16, the first in its lower half. Elements are in chunks of 32, zeros after the last. In q_pairs,
 // dout_pairs and k_columns NaN and infinities are zeros: a tile multiplies every query with every key, seen or not;
 // the caller adds what they give.
 
@@ -39,7 +39,7 @@ struct AttentionBackwardTilesKernel : BackwardLogits {
     Halide::Func dq_tile{"dq_tile"}, dk_tile{"dk_tile"}, dv_tile{"dv_tile"};  // (i, c, x), (c, j, x), (c, j, x)
     Halide::Func dq{"dq"}, dk{"dk"}, dv{"dv"};
 
-    AttentionBackwardTilesKernel();
+    explicit AttentionBackwardTilesKernel(const ScoreMod &score_mod);
 
     HEED_ARGUMENT_FUNCTIONS(HEED_ATTENTION_BACKWARD_BF16)
     Halide::Pipeline pipeline() const { return Halide::Pipeline({grads, dq, dk, dv}); }

@@ -2,6 +2,7 @@
 // rows.
 #include "generators/attention/builder.h"
 #include "generators/attention/logits.h"
+#include "generators/common/ceil_div.h"
 #include "generators/lowering/bf16_dots.h"
 #include "generators/lowering/lane_sums.h"
 #include "generators/lowering/skip_blocks.h"
@@ -10,9 +11,26 @@ namespace heed {
 
 using namespace Halide;
 
-AttentionBuilder::Args AttentionBuilder::in_block(const AttentionStages &st, Args first) {
+AttentionBuilder::Args AttentionBuilder::of_rows(Args first) const {
+    if (!prefill) first.emplace_back(st.rb);
+    first.emplace_back(st.t);
+    return first;
+}
+
+AttentionBuilder::Args AttentionBuilder::of_state(Args first) const {
+    first = of_rows(std::move(first));
+    first.emplace_back(st.sp);
+    return first;
+}
+
+AttentionBuilder::Args AttentionBuilder::in_step(Args first) const {
     first.insert(first.end(), {st.kb, st.t, st.sp});
     return first;
+}
+
+AttentionBuilder::Args AttentionBuilder::in_block(Args first) const {
+    if (!prefill) first.emplace_back(st.rb);
+    return in_step(std::move(first));
 }
 
 AttentionBuilder::Vars AttentionBuilder::vars(const Args &args) {
@@ -24,14 +42,16 @@ AttentionBuilder::Vars AttentionBuilder::vars(const Args &args) {
 }
 
 Expr AttentionBuilder::per_logit(const Func &tensor, const Expr &pos, bool may_lie_outside) const {
-    Expr key = may_lie_outside ? clamp(pos, 0, in.max_kv_len - 1) : inside(pos, in.max_kv_len);
-    Expr sequence = inside(field(task_sequence), in.batch);
-    return tensor(key, position(st.row), head(st.row), sequence);
+    return of_row(tensor, st.row, may_lie_outside ? clamp(pos, 0, in.max_kv_len - 1) : inside(pos, in.max_kv_len));
+}
+
+Expr AttentionBuilder::of_row(const Func &tensor, const Expr &row, const Expr &key) const {
+    return tensor(key, position(row), head(row), inside(field(task_sequence), in.batch));
 }
 
 Expr AttentionBuilder::bias(const Expr &pos, bool may_lie_outside) const {
     Expr element = per_logit(in.bias, pos, may_lie_outside);
-    if (cfg.dtype != ElementType::f32) {
+    if (cfg.has_bias_16()) {
         Expr element_16 = to_float(cfg.dtype, per_logit(in.bias_16, pos, may_lie_outside));
         element = select(st.bias_is_16, element_16, element);
     }
@@ -47,7 +67,7 @@ ScorePlace AttentionBuilder::place(const Expr &pos) const {
 Expr AttentionBuilder::block_visible(const BlockChain &chain, const Expr &step) const {
     Expr first_h = field(task_head), last_h = prefill ? first_h : first_h + group_size - 1;
     Expr first_i = position(0), last_i = position(cfg.row_block - 1), offset = field(task_position_offset);
-    Expr first_j = first_key(chain, step), last_j = min(first_j + chain.block, range(4)) - 1;
+    Expr first_j = first_key(chain, step), last_j = min(first_j + chain.block, range(seen_end)) - 1;
     return cfg.score_mod.block_visible(
         {field(task_sequence), first_h, last_h, first_i, last_i, first_j, last_j, first_i + offset, last_i + offset},
         in.score_buffers);
@@ -68,16 +88,16 @@ void AttentionBuilder::define_visibility(BlockChain &chain) {
     Args at = in_block({st.row, st.k});
     LogitVisibility visibility;
     if (chain.ranged) {
-        Tuple range = st.row_range(st.row, st.t, st.sp);
+        Tuple range = st.row_range(of_state({st.row}));
         visibility.in_range = pos >= range[0] && pos < range[1];
     }
-    if (cfg.has_mask) {
+    if (cfg.has_mask && chain.tested) {
         visibility.mask_on = st.mask_on;
         visibility.mask =
             by_rows(chain.prefill.mask_rows, chain.prefill.mask_tiles, per_logit(in.mask, pos, chain.ranged));
         visibility.mask_form = in.mask_form;
     }
-    if (cfg.has_bias) {
+    if (cfg.has_bias && chain.tested) {
         Expr element = by_rows(chain.prefill.bias_rows, chain.prefill.bias_tiles, bias(pos, chain.ranged));
         chain.biases(vars(at)) = select(st.bias_on, element, 0.f);
         visibility.bias = chain.biases(at);
@@ -93,10 +113,11 @@ Expr AttentionBuilder::if_visible(const BlockChain &chain, const Expr &k, const 
 
 void AttentionBuilder::define_copies(BlockChain &chain) {
     Vars args = vars(in_block({st.d, st.k}));
-    if (cfg.bf16_tiles) {
-        chain.k_rows.define(args, head_dim, cfg.pads_queries(),
-                            [&](const Expr &d) { return in.k.stored(d, kv_head(), slot(chain, st.k)); });
-    }
+    auto bits = [&](const KvSource &source) {
+        return [&](const Expr &d) { return source.stored(d, kv_head(), slot(chain, st.k)); };
+    };
+    if (cfg.copies_bits()) chain.k_rows.define(args, head_dim, cfg.pads_queries(), bits(in.k));
+    if (cfg.copies_bits()) chain.v_rows.define(args, head_dim_v, true, bits(in.v));
     auto from = [&](const KvSource &source) {
         return [&](const Expr &d) { return source.element(d, kv_head(), slot(chain, st.k)); };
     };
@@ -111,18 +132,20 @@ Expr AttentionBuilder::element(const BlockChain &chain, const KvSource &source, 
 }
 
 void AttentionBuilder::define_products(BlockChain &chain) {
+    if (cfg.packs_kv()) return define_packed_product(chain);
     Args at = in_block({st.row, st.k});
     auto stored = [&](const Expr &d) {
-        return cfg.bf16_tiles ? Expr(chain.k_rows.rows(in_block({d, st.k})))
-                              : in.k.stored(d, kv_head(), slot(chain, st.k));
+        return cfg.copies_bits() ? Expr(chain.k_rows.rows(in_block({d, st.k})))
+                                 : in.k.stored(d, kv_head(), slot(chain, st.k));
     };
     auto add = [&](const Expr &so_far, const Expr &q, const Expr &d) {
         return cfg.bf16_dots ? bf16_dot(so_far, q, bf16_pair(stored(2 * d), stored(2 * d + 1)))
                              : so_far + q * element(chain, in.k, chain.k_rows, d, st.k);
     };
     if (prefill) {
-        const int pairs = cfg.query_elements();
-        Expr steps = cfg.bf16_tiles ? Expr(cfg.padded(pairs)) : cfg.bf16_dots ? Expr(pairs) : head_dim;
+        Expr pairs =
+            cfg.any_head_dim() ? ceil_div(head_dim, 2 * cfg.product_unroll) * cfg.product_unroll : head_dim / 2;
+        Expr steps = cfg.bf16_dots ? pairs : head_dim;
         chain.over_d = RDom(0, steps, "over_d" + chain.suffix);
         Expr d = chain.over_d;
         if (chain.prefill.seen_end.defined()) {
@@ -140,7 +163,7 @@ void AttentionBuilder::define_products(BlockChain &chain) {
     Expr d = chain.over_d * lanes + st.u;
     Args per_lane = in_block({st.u, st.row, st.k});
     chain.decode.dot_tile(vars(per_lane)) = 0.f;
-    chain.decode.dot_tile(vars(per_lane)) = add(chain.decode.dot_tile(per_lane), st.q_rows(d, st.row, st.t), d);
+    chain.decode.dot_tile(vars(per_lane)) = add(chain.decode.dot_tile(per_lane), st.q_rows(of_rows({d, st.row})), d);
     chain.decode.dots(vars(per_lane)) = chain.decode.dot_tile(per_lane);
     std::vector<Expr> of_key;
     for (int u = 0; u < lanes; u++) of_key.push_back(chain.decode.dots(in_block({u, st.row, st.k})));
@@ -150,19 +173,24 @@ void AttentionBuilder::define_products(BlockChain &chain) {
 void AttentionBuilder::define_logits(BlockChain &chain) {
     Args at = in_block({st.row, st.k});
     Expr product = chain.product(at);
+    const bool scales_products = cfg.bf16_dots && cfg.has_raw_logits();
     if (cfg.has_raw_logits()) {
-        chain.raw_logits(vars(at)) = product;
+        // Whoever reads a scaled logit gets the same rounded number: the difference of equal ones is 0 at any size.
+        chain.raw_logits(vars(at)) = scales_products ? product * (in.scale * log16_e) : product;
         product = chain.raw_logits(at);
     }
     LogitChanges changes = logit_changes(in);
-    if (!cfg.bf16_dots) changes.scale = Expr();  // q is scaled
-    if (!cfg.has_softcap) changes.cap = Expr();
+    if (scales_products || !cfg.bf16_dots) changes.scale = Expr();  // they are scaled, or q is
+    if (!cfg.has_softcap) changes.leave_out_cap();
     if (cfg.has_kv_scales()) changes.key_scale = in.k.scale(kv_head(), slot(chain, st.k));
-    if (cfg.has_bias) changes.bias = chain.biases(at);
+    if (cfg.has_bias && chain.tested) changes.bias = chain.biases(at);
+#define HEED_SET_OF_HEAD(name, ...) changes.name = in.name(head(st.row));
+    HEED_HEAD_INPUTS(HEED_SET_OF_HEAD)
+#undef HEED_SET_OF_HEAD
+    changes.position = token_position(position(st.row), field(task_position_offset));
     if (cfg.has_alibi) {
         // Exact up to 2^24 tokens; the part of a row is apart from its keys, so that it is computed once per block.
         Expr to_first_key = token_distance(key_position(chain, 0), position(st.row), field(task_position_offset));
-        changes.slope = in.alibi_slopes(head(st.row));
         changes.distance = to_first_key + cast<float>(st.k);
     }
     if (cfg.score_mod.logit) {
@@ -171,16 +199,17 @@ void AttentionBuilder::define_logits(BlockChain &chain) {
         };
     }
     chain.logits(vars(at)) =
-        if_visible(chain, st.k, changed_logit(product, changes, LogitUnits::log2).value, lowest_logit());
+        if_visible(chain, st.k, changed_logit(product, changes, LogitUnits::log16).value, lowest_logit());
 }
 
 void AttentionBuilder::define_softmax(BlockChain &chain) {
     Args at = in_block({st.row, st.k}), per_row = in_block({st.row});
+    if (cfg.packs_kv()) return define_packed_weights(chain);
     chain.keys = RDom(0, chain.block, "keys" + chain.suffix);
     Args at_key = in_block({st.row, Expr(chain.keys)});
     chain.block_max(vars(per_row)) = lowest_logit();
     chain.block_max(vars(per_row)) = max(chain.block_max(per_row), chain.logits(at_key));
-    Expr weight = exp2_nonpositive(chain.logits(at) - chain.block_max(per_row));
+    Expr weight = exp16_nonpositive(chain.logits(at) - chain.block_max(per_row));
     chain.weights(vars(at)) = if_visible(chain, st.k, weight, 0.f);
     if (cfg.rounds_weights()) {
         define_weight_pairs(chain);
@@ -192,10 +221,8 @@ void AttentionBuilder::define_softmax(BlockChain &chain) {
     }
     const int lanes = cfg.dot_lanes;
     chain.decode.lane_keys = RDom(0, chain.block / lanes, "lane_keys" + chain.suffix);
-    chain.decode.over_u = RDom(0, lanes, "over_u" + chain.suffix);
     chain.decode.sum_lanes(vars(in_block({st.u, st.row}))) +=
         chain.weights(in_block({st.row, chain.decode.lane_keys * lanes + st.u}));
-    chain.block_sum(vars(per_row)) += chain.decode.sum_lanes(in_block({Expr(chain.decode.over_u), st.row}));
 }
 
 void AttentionBuilder::define_weight_pairs(BlockChain &chain) {
@@ -213,26 +240,61 @@ void AttentionBuilder::define_step(BlockChain &chain) {
     const int slots = cfg.state_slots();
     // No step of `full` may exist unless the keys fill a block.
     Expr full_keys = prefill ? in.max_kv_len : min(in.split_len, in.max_kv_len);
-    Expr masked_steps = prefill ? Expr(max_masked_steps()) : in.split_len / cfg.masked_block + 2;
-    Expr max_steps = chain.ranged ? masked_steps : full_keys / cfg.kv_block;
+    Expr ranged_steps = prefill ? Expr(max_masked_steps()) : in.split_len / cfg.masked_block + 2;
+    Expr max_steps = chain.ranged ? ranged_steps : full_keys / cfg.kv_block;
+    const bool classed = has_classes(chain);
     Expr outputs = prefill ? head_dim_v : padded(head_dim_v);
-    chain.steps = RDom({{0, slots + outputs}, {0, max_steps}}, "steps" + chain.suffix);
+    Region region{{0, slots + outputs}, {0, max_steps}};
+    if (!prefill) region.emplace_back(0, blocks_per_task());
+    chain.steps = RDom(region, "steps" + chain.suffix);
     Expr slot = chain.steps.x, step = chain.steps.y;
-    chain.steps.where(step < range(chain.ranged ? 3 : 1));
-    if (cfg.score_mod.block_visible) chain.steps.where(block_test(block_visible(chain, step)));
+    const int part = chain.ranged ? masked_steps : !classed ? full_steps : chain.tested ? mixed_steps : plain_steps;
+    chain.steps.where(step < range(part));
+    Expr test;
+    if (cfg.score_mod.block_visible) test = block_visible(chain, step);
+    if (classed) {
+        Expr in_class = chain.first_key(step, st.t, st.sp)[1] == (chain.tested ? mixed_block : plain_block);
+        test = test.defined() ? in_class && test : in_class;
+    }
+    if (test.defined()) chain.steps.where(block_test(test));
 
-    auto state = [&](const Expr &x) { return st.state(st.row, x, st.t, st.sp); };
-    auto block = [&](const Func &f, Args first) {
-        first.insert(first.end(), {step, st.t, st.sp});
-        return f(first);
+    if (cfg.task_blocks > 1) chain.steps.where(chain.steps.z < field(task_num_blocks));
+    auto here = [&](Args first, const Args &rest) {
+        if (!prefill) first.emplace_back(chain.steps.z);
+        first.insert(first.end(), rest.begin(), rest.end());
+        return first;
     };
+    auto state = [&](const Expr &x) { return st.state(here({st.row, x}, {st.t, st.sp})); };
+    auto block = [&](const Func &f, const Args &first) { return f(here(first, {step, st.t, st.sp})); };
+    Expr element = clamp(slot - slots, 0, outputs - 1), block_out = block(chain.block_out, {st.row, element});
+    if (cfg.packs_kv()) {
+        Tuple reference = chain.bf16.reference(st.row, step, st.t, st.sp);
+        auto with_block = [&](const Expr &before, const Expr &sum) { return before * reference[1] + sum; };
+        auto new_sum = [&](S::Slot of, const Func &sum) {
+            return with_block(state(slot_of(of)), block(sum, {st.row}));
+        };
+        st.state(st.row, slot, st.t, st.sp) =
+            select(slot >= slots, likely(with_block(state(slot), block_out)), slot == slot_of(S::row_sum),
+                   new_sum(S::row_sum, chain.block_sum), slot == slot_of(S::exact_sum),
+                   new_sum(S::exact_sum, chain.bf16.exact_sum), reference[0]);
+        return;
+    }
     Expr old_max = state(S::row_max), block_max = block(chain.block_max, {st.row}), new_max = max(old_max, block_max);
-    Expr old_factor = exp2_nonpositive(old_max - new_max), new_factor = exp2_nonpositive(block_max - new_max);
+    const auto with_block = [&](const Expr &sum) {
+        return state(slot) * state(S::old_factor) + sum * state(S::new_factor);
+    };
+    Expr new_out = with_block(block_out);
+    if (!prefill) {
+        Expr lane = clamp(slot - cfg.dot_lanes, 0, cfg.dot_lanes - 1);
+        Expr factor = exp16_nonpositive(select(slot == S::old_factor, old_max, block_max) - new_max);
+        st.state(here({st.row, slot}, {st.t, st.sp})) =
+            select(slot >= slots, likely(new_out), slot >= cfg.dot_lanes,
+                   with_block(block(chain.decode.sum_lanes, {lane, st.row})), slot <= S::new_factor, factor, new_max);
+        return;
+    }
+    Expr old_factor = exp16_nonpositive(old_max - new_max), new_factor = exp16_nonpositive(block_max - new_max);
     Expr new_sum = state(S::row_sum) * old_factor + block(chain.block_sum, {st.row}) * new_factor;
-    Expr element = clamp(slot - slots, 0, outputs - 1);
-    Expr new_out =
-        state(slot) * state(S::old_factor) + block(chain.block_out, {st.row, element}) * state(S::new_factor);
-    st.state(st.row, slot, st.t, st.sp) =
+    st.state(here({st.row, slot}, {st.t, st.sp})) =
         select(slot >= slots, likely(new_out), slot == S::old_factor, old_factor, slot == S::new_factor, new_factor,
                slot == S::row_sum, new_sum, new_max);
 }
@@ -241,6 +303,7 @@ void AttentionBuilder::define_step(BlockChain &chain) {
 // kv_block.
 int AttentionBuilder::max_masked_steps() const {
     auto steps = [&](int keys) { return (keys + cfg.masked_block - 1) / cfg.masked_block; };
+    if (cfg.packs_kv()) return steps(2 * cfg.kv_block + cfg.row_block) + 2;  // both ends of aligned blocks
     return steps(cfg.row_block) + steps(cfg.kv_block + cfg.row_block);
 }
 

@@ -20,14 +20,19 @@ private:
     AttentionStages &st;
     const bool prefill;
     Expr group_size, head_dim, head_dim_v;
-    Halide::Func task_table;  // where the part at hand reads its task
+    Halide::Func task_table, range_table;  // where the part at hand reads its task, its block_range
+    Expr row_block;                        // decode: which block of the task's rows the part at hand works on
 
     // A single value for bounds inference, inside a dimension: what the task table says has been validated.
     static Expr inside(const Expr &x, const Expr &extent) { return Halide::unsafe_promise_clamped(x, 0, extent - 1); }
 
-    // ---- rows: which query position and head a row is. Rows behind the last one repeat it.
+    // ---- rows: which query position and head a row is. Rows after the last one repeat it.
     Expr field(int column) const { return task_table(column, st.t); }
     Expr num_rows() const;
+    Expr blocks_per_task() const;
+    // The block of rows at hand: its head of keys and values, counted from the task's first one, and its first row.
+    Expr head_of_block() const;
+    Expr first_row() const;
     Expr packed_row(const Expr &row) const;
     Expr position(const Expr &row) const;
     Expr head(const Expr &row) const;
@@ -37,23 +42,67 @@ private:
 
     // ---- which keys
     void define_ranges();
-    Expr range(int component) const { return st.block_range(st.t, st.sp)[component]; }
+    // The components of block_range.
+    enum { full_begin, full_steps, left_steps, masked_steps, seen_end, plain_steps, mixed_steps };
+    Expr range(int component) const { return range_table(st.t, st.sp)[component]; }
+    struct Range {
+        Expr seen_begin, seen_end, full_begin, full_end;
+    };
+    std::pair<Expr, Expr> seen_by(const Expr &i) const;
+    Range seen_by_position() const;
+    Halide::Tuple blocks_of(const Expr &swept) const;
     void define_first_key(BlockChain &chain);
+    bool has_classes(const BlockChain &chain) const { return cfg.sweeps() && !chain.ranged; }
+    Expr first_key(const BlockChain &chain) const {
+        Halide::FuncRef first = chain.first_key(in_step({}));
+        return has_classes(chain) ? Expr(first[0]) : Expr(first);
+    }
     Expr first_key(const BlockChain &chain, const Expr &step) const;
     Expr key_position(const BlockChain &chain, const Expr &k) const;
     KeySlot slot(const BlockChain &chain, const Expr &k) const;
     void define_slots(BlockChain &chain);
+    Halide::Tuple looked_up(const Expr &pos, const Expr &sequence, const Expr &first_key, const Expr &kv_batch) const;
     Expr bias(const Expr &pos, bool may_lie_outside) const;
     Expr by_rows(Halide::Func &rows, TransposedTiles &tiles, const Expr &element) const;
     void define_visibility(BlockChain &chain);
-    bool hides(const BlockChain &chain) const { return chain.ranged || cfg.per_logit(); }
+    bool hides(const BlockChain &chain) const {
+        return chain.ranged || (chain.tested ? cfg.per_logit() : static_cast<bool>(cfg.score_mod.visible));
+    }
     ScorePlace place(const Expr &pos) const;
     Expr block_visible(const BlockChain &chain, const Expr &step) const;
+    Expr of_row(const Halide::Func &tensor, const Expr &row, const Expr &key) const;
     Expr per_logit(const Halide::Func &tensor, const Expr &pos, bool may_lie_outside) const;
 
+    // ---- packed keys and values
+    void define_packed();
+    Expr packed_key(const BlockChain &chain) const;
+    Expr packed_block(const BlockChain &chain) const;
+    void define_packed_product(BlockChain &chain);
+    void define_packed_values(BlockChain &chain);
+    void define_packed_weights(BlockChain &chain);
+
+    // ---- what mask and bias hide
+    struct Sight {
+        Expr some, as_is;
+    };
+    void define_sights(KeySights &sights, const Expr &asked, int chunks, const std::function<Expr(Expr)> &first,
+                       const Args &rest);
+    Sight sight(const KeySights &sights, const Args &at) const;
+    void define_bias_read();
+    void define_sweep();
+    void define_ends();
+    void define_classes();
+    Range narrowed(const Range &range, const Expr &swept) const;
+    std::pair<Expr, Expr> steps_by_class(const Range &range, const Expr &full_steps, const Expr &swept) const;
+    Expr class_of_block(BlockSights &sights, const Expr &first);
+
     // ---- one block of keys
-    static Args in_block(const AttentionStages &st, Args first);
-    Args in_block(Args first) const { return in_block(st, std::move(first)); }
+    // The coordinates of a stage: of the rows of a task; of a split's; of a block of keys of all or of one block of
+    // rows.
+    Args of_rows(Args first) const;
+    Args of_state(Args first) const;
+    Args in_step(Args first) const;
+    Args in_block(Args first) const;
     static Vars vars(const Args &args);
     Expr if_visible(const BlockChain &chain, const Expr &k, const Expr &value, const Expr &otherwise) const;
     Expr element(const BlockChain &chain, const KvSource &source, const PaddedRows &rows, const Expr &d,
@@ -67,16 +116,19 @@ private:
     void define_values(BlockChain &chain);
     Expr value_weight(const BlockChain &chain, const Expr &key) const;
     Expr value_pair(BlockChain &chain, const Expr &pair) const;
-    static Expr exponent_of_specials(const Halide::Type &type);
-    static Expr is_special(const Expr &bits);
-    void define_special_end(BlockChain &chain);
+    // Element d of key k of the block, as v stores it.
+    Expr value_bits(const BlockChain &chain, const Expr &d, const Expr &k) const;
+    static Expr exponent_of_nonfinites(const Halide::Type &type);
+    static Expr is_nonfinite(const Expr &bits);
+    void define_nonfinite_end(BlockChain &chain);
+    int slot_of(AttentionStages::Slot slot) const { return AttentionStages::place(cfg, slot); }
     void define_step(BlockChain &chain);
     int max_masked_steps() const;
 
     // ---- the results of a row
     void define_prefill_outputs();
     void define_decode_outputs();
-    void define_row_result(const Expr &row_max, const Expr &row_sum);
+    void define_row_result(const Expr &row_max, const Expr &row_sum, const Expr &exact_sum);
     void define_out(const Expr &value);
 };
 

@@ -169,6 +169,7 @@ void check_score_mod(const ScoreMod &mod, bool on_cuda) {
     const Expr logit = trial.of_type(Float(32), "logit");
     trial.require("logit", mod.logit, Float(32), "as the logit is: 0.5f and not 0.5, cast<float>(..) of integers",
                   logit, place);
+    trial.require("logit_derivative", mod.logit_derivative, Float(32), "as the logit is", logit, place);
     trial.require("visible", mod.visible, Bool(), "as comparisons do", place);
     trial.require("block_visible", mod.block_visible, Bool(), "as comparisons do", block);
 }

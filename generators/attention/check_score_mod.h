@@ -1,5 +1,5 @@
 #pragma once
-// A user's score function is tried before rows are made of it: what is wrong with it is said in the words of
+// A user's score function is tried before kernels are made of it: what is wrong with it is said in the words of
 // user_score.h.
 
 #include "heed/user_score.h"

@@ -20,7 +20,7 @@ std::string AttentionConfig::error() const {
     } dims[] = {{"head_dim", head_dim}, {"head_dim_v", head_dim_v}};
     for (const auto &dim : dims) {
         if (dim.value < 0 || dim.value > max_head_dim) {
-            return out_of_range(dim.name, dim.value, "1..640, or 0 for a row with run-time head dims");
+            return out_of_range(dim.name, dim.value, "1..640, or 0 for a kernel with run-time head dims");
         }
     }
     if ((head_dim == 0) != (head_dim_v == 0)) {
@@ -33,7 +33,10 @@ std::string AttentionConfig::error() const {
     if (bf16_dots && (dtype != ElementType::bf16 || kv_dtype != dtype || has_dropout)) {
         return "bf16_dots are not allowed but with bf16, without dropout";
     }
-    if (bf16_dots && (any_head_dim() || head_dim % 16 != 0 || head_dim_v % 16 != 0)) {
+    if (bf16_dots && any_head_dim() && (bf16_tiles || phase != Phase::prefill)) {
+        return "bf16_dots with head_dim any are not allowed but in prefill, and not as matrix tiles";
+    }
+    if (bf16_dots && (head_dim % 16 != 0 || head_dim_v % 16 != 0)) {
         return out_of_range("head_dim", head_dim % 16 != 0 ? head_dim : head_dim_v, "a multiple of 16 with bf16_dots");
     }
     if (bf16_tiles && (!rounds_weights() || row_block % 16 != 0 || masked_block % 32 != 0)) {
@@ -60,8 +63,7 @@ std::string AttentionConfig::block_error() const {
         return out_of_range("masked_block", masked_block, "a multiple of lanes");
     }
     if (row_block * kv_block > max_block_logits) {
-        return out_of_range("kv_block", kv_block,
-                            "with row_block at most 16384 logits, which stand in the stack frame");
+        return out_of_range("kv_block", kv_block, "with row_block at most 16384 logits, which are in the stack frame");
     }
     if (key_tile < 1 || masked_block % key_tile != 0 || (phase == Phase::decode && lanes % key_tile != 0)) {
         return out_of_range("key_tile", key_tile, "a divisor of masked_block, in decode of lanes");
@@ -73,7 +75,10 @@ std::string AttentionConfig::prefill_error() const {
     if (value_tile < 1 || padded(head_dim_v) % value_tile != 0) {
         return out_of_range("value_tile", value_tile, "a divisor of head_dim_v in whole vectors");
     }
-    if (product_unroll < 1 || (any_head_dim() ? product_unroll > 1 : query_elements() % product_unroll != 0)) {
+    const bool whole_steps = copies_bits()    ? lanes % std::max(product_unroll, 1) == 0
+                             : any_head_dim() ? product_unroll == 1
+                                              : query_elements() % std::max(product_unroll, 1) == 0;
+    if (product_unroll < 1 || !whole_steps) {
         return out_of_range("product_unroll", product_unroll, "a divisor of the elements of a row, or pairs of them");
     }
     if (value_unroll < 1 || kv_block % value_unroll != 0) {

@@ -16,9 +16,9 @@ struct AttentionConfig {
     Phase phase = Phase::prefill;
     int head_dim = 128;                       // elements of a q/k row, 1..640; 0 = given at run time
     int head_dim_v = 128;                     // elements of a v/out row, 1..640; 0 exactly when head_dim is 0
-    ElementType dtype = ElementType::f32;     // of q, out and, beside f32, bias
+    ElementType dtype = ElementType::f32;     // of q, out and, if not f32, bias
     ElementType kv_dtype = ElementType::f32;  // of k and v: dtype or i8
-    bool paged = false;                       // keys are found through a page table (or stand in place: see kernel.h)
+    bool paged = false;                       // keys are found through a page table (or are in place: see kernel.h)
     bool has_bias = false, has_mask = false, has_softcap = false, has_alibi = false, has_dropout = false;
     ScoreMod score_mod;       // a user's own
     bool bf16_dots = false;   // q . k, in prefill weights . v too, are dot products of pairs of bf16
@@ -40,6 +40,7 @@ struct AttentionConfig {
     int value_rows = 1;      // decode: rows of that tile
     int value_vectors = 1;   // decode: vectors along d of that tile, or the next smaller divisor of a row's
     int prefetch_keys = 0;   // decode: how far ahead rows of k and v are asked for, 0 = not
+    int task_blocks = 1;     // decode: the most blocks of rows that a task has
 
     static constexpr int max_block_logits = 16384;
 
@@ -49,29 +50,53 @@ struct AttentionConfig {
     bool pads_rows() const { return head_dim % lanes != 0 || head_dim_v % lanes != 0 || any_head_dim(); }
 
     // The same of q only: its vectors hold pairs with bf16_dots.
-    bool pads_queries() const { return bf16_dots ? head_dim % (2 * lanes) != 0 : pads_rows(); }
+    bool pads_queries() const { return any_head_dim() || (bf16_dots ? head_dim % (2 * lanes) != 0 : pads_rows()); }
 
     // Vector elements of a row of q.
     int query_elements() const { return bf16_dots ? head_dim / 2 : head_dim; }
 
     // Blocks of k and v pass through a copy in float. Prefill reads each element once per register tile of rows, as a
     // scalar: where it must be converted or found through a page table, that is done once per block. Only v is read
-    // behind the end of a row there: by whole register tiles.
+    // after the end of a row there: by whole register tiles.
     bool copies_k() const { return phase == Phase::prefill ? converts_kv() : pads_rows(); }
     bool copies_v() const { return !bf16_dots && (pads_rows() || (phase == Phase::prefill && converts_kv())); }
     bool converts_kv() const { return !bf16_dots && (paged || kv_dtype != ElementType::f32); }
+    // Decode with pages: the places of the keys of a block and of the next one are looked up together.
+    bool looks_up_ahead() const { return paged && task_blocks > 1 && prefetch_keys > 0; }
     bool has_kv_scales() const { return kv_dtype == ElementType::i8; }
 
     // Elements that scratch holds for a row of `length` elements (0: of any length): whole vectors.
     int padded(int length) const { return length == 0 ? max_head_dim : (length + lanes - 1) / lanes * lanes; }
 
-    // Elements of a state before its output: the slots of the softmax, in decode a whole vector of them.
-    int state_slots() const { return phase == Phase::prefill ? 4 : dot_lanes; }
+    // Whether blocks of k and v pass through a copy as they are stored, with zeros after a row's last element.
+    bool copies_bits() const { return bf16_dots && any_head_dim(); }
+
+    // Whether k and v are packed first, once per head of keys and values, in the order in which matrix tiles read them.
+    bool packs_kv() const { return bf16_tiles; }
+
+    // Elements to which packed rows of k are padded: whole rows of a tile.
+    int packed_row() const { return (head_dim + 31) / 32 * 32; }
+
+    // Bytes of a packed block of keys and values; 0 where they are not packed.
+    int packed_bytes() const { return packs_kv() ? kv_block * (packed_row() + head_dim_v) * 2 : 0; }
+
+    // Elements of a state before its output: the slots of the softmax, in decode a whole vector of them and the sum of
+    // the weights by lanes.
+    int state_slots() const { return packs_kv() ? 3 : phase == Phase::prefill ? 4 : 2 * dot_lanes; }
 
     bool has_score_mod() const { return score_mod.logit || score_mod.visible || score_mod.block_visible; }
 
     // Whether each logit reads an element of a tensor, or asks the user's function, to know if its key is seen.
     bool per_logit() const { return has_bias || has_mask || score_mod.visible; }
+
+    bool has_bias_16() const { return has_bias && dtype != ElementType::f32; }
+
+    // Whether a sweep over the tensors of bias and mask tells first which blocks of keys are hidden, or seen as they
+    // are.
+    bool sweeps() const { return has_bias || has_mask; }
+
+    // Keys of the sweep's vectors: of bytes, where a block has so many.
+    int swept_keys() const { return kv_block >= 4 * lanes ? 4 * lanes : lanes; }
 
     // Whether some logit changes between q . k and the softmax.
     bool modifies_logits() const { return has_bias || has_softcap || has_alibi || has_kv_scales() || score_mod.logit; }
@@ -86,11 +111,9 @@ struct AttentionConfig {
     // the output stays that of its own rounding.
     bool rounds_weights() const { return bf16_dots && phase == Phase::prefill; }
 
-    // Tensor cores: head dims up to here, general rows are padded to it.
-
     // Empty when valid; else a sentence with the parameter, its value and what is allowed.
     std::string error() const;
-    // The same of the blocks and tiles of a row of the CPU.
+    // The same of the blocks and tiles of a kernel of the CPU.
     std::string block_error() const;
 
 private:

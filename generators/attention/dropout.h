@@ -1,5 +1,5 @@
 #pragma once
-// Philox4x32-10, the counter-based generator behind dropout, as Expr functions. One mask for every kernel: element e of
+// Philox4x32-10, the counter-based generator of dropout, as Expr functions. One mask for every kernel: element e of
 // the flattened [batch, num_heads, max_q_len, max_kv_len] mask is word e & 3 of counter (e >> 2, offset) under the key
 // seed. All words are uint32, e is uint64; integers only, so that every ISA and vector width gives the same bits.
 

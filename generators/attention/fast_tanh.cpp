@@ -23,10 +23,12 @@ protected:
 }  // namespace
 
 ScoreMod with_fast_tanh(ScoreMod mod) {
-    if (!mod.logit) return mod;
-    mod.logit = [logit = mod.logit](const Expr &x, const ScorePlace &place, const ScoreBuffers &buffers) {
-        return ReplaceTanh().mutate(logit(x, place, buffers));
-    };
+    for (auto *function : {&mod.logit, &mod.logit_derivative}) {
+        if (!*function) continue;
+        *function = [given = *function](const Expr &x, const ScorePlace &place, const ScoreBuffers &buffers) {
+            return ReplaceTanh().mutate(given(x, place, buffers));
+        };
+    }
     return mod;
 }
 

@@ -52,14 +52,18 @@ AttentionInputs AttentionKernel::inputs() const {
 #define HEED_SET_INPUT(name, type) in.name = name;
     HEED_ATTENTION(HEED_IGNORE, HEED_SET_INPUT, HEED_IGNORE)
 #undef HEED_SET_INPUT
+#define HEED_SET_INPUT(name, ...) in.name = name;
+    HEED_HEAD_INPUTS(HEED_SET_INPUT)
+#undef HEED_SET_INPUT
     in.score_buffers = own_score_buffers(config.score_mod.buffers);
     in.q = q;
     in.mask = mask;
     in.bias = bias;
     in.bias_16 = bias_16;
     in.sink = sink;
-    in.alibi_slopes = alibi_slopes;
     in.tasks = tasks;
+    in.key_blocks = key_blocks;
+    in.swept_tasks = swept_tasks;
     in.k = {k, k_scale, config.kv_dtype};
     in.v = {v, v_scale, config.kv_dtype};
     in.page_table = {page_table, page_table.dim(0).extent(), page_size_of(page_size), k.dim(3).extent()};
@@ -68,6 +72,8 @@ AttentionInputs AttentionKernel::inputs() const {
     in.bias_stride = bias.dim(0).stride();
     in.bias_16_stride = bias_16.dim(0).stride();
     in.num_tasks = tasks.dim(1).extent();
+    in.num_key_blocks = key_blocks.dim(1).extent();
+    in.num_swept = swept_tasks.dim(0).extent();
     in.num_heads = q.dim(1).extent();
     in.q_capacity = q.dim(2).extent();
     in.q_batch = q.dim(3).extent();
@@ -89,17 +95,23 @@ void AttentionKernel::state_buffer_contract() {
     dense_rows(v_scale, 0);
     dense_rows(out, config.head_dim_v);
     lse.dim(0).set_stride(0);
-    for (const ImageParam &param : {mask, bias, bias_16, sink, alibi_slopes}) {
+#define HEED_LISTED(name, ...) , name
+    const std::vector<ImageParam> per_head = { sink HEED_HEAD_INPUTS(HEED_LISTED) };
+#undef HEED_LISTED
+    for (const ImageParam &param : {mask, bias, bias_16}) any_strides(param);
+    for (ImageParam param : per_head) {
+        param.dim(0).set_extent(q.dim(1).extent());
         any_strides(param);
     }
     tasks.dim(0).set_bounds(0, num_task_fields);
     tasks.dim(1).set_min(0);
+    key_blocks.dim(0).set_min(0);
+    key_blocks.dim(1).set_min(0);
+    swept_tasks.dim(0).set_min(0);
     page_table.dim(0).set_min(0);
     page_table.dim(1).set_min(0);
 
     // One extent per meaning.
-    sink.dim(0).set_extent(q.dim(1).extent());
-    alibi_slopes.dim(0).set_extent(q.dim(1).extent());
     page_table.dim(1).set_extent(batch);
     for (ImageParam param : {mask, bias, bias_16}) {
         param.dim(0).set_extent(max_kv_len);

@@ -1,8 +1,8 @@
 #pragma once
 // From a key to memory: how k and v are read, and how rows of any length become rows of whole vectors.
 //
-// A key lies in one slot of one page. Strided storage: a page is a sequence of the buffer, or the buffer is one page of
-// all sequences end to end; the slot is the key's position behind the first one of its sequence. Paged storage: the
+// A key is in one slot of one page. Strided storage: a page is a sequence of the buffer, or the buffer is one page of
+// all sequences end to end; the slot is the key's position after the first one of its sequence. Paged storage: the
 // page table of the sequence names the pages, in the order of the keys.
 
 #include <functional>
@@ -37,12 +37,12 @@ struct KvSource {
 };
 
 // Strided storage: the slot of the key at `position` of a sequence that starts at slot `first`. A trusted position is
-// known to lie inside the buffer of `num_slots`: plan and execute have validated lengths against it and the kernel
+// known to be inside the buffer of `num_slots`: plan and execute have validated lengths against it and the kernel
 // reads a private copy of them. Another one is clamped: some other key of the buffer is read instead.
 Halide::Expr trusted_slot(const Halide::Expr &first, const Halide::Expr &position, const Halide::Expr &num_slots);
 Halide::Expr clamped_slot(const Halide::Expr &first, const Halide::Expr &position, const Halide::Expr &num_slots);
 
-// The size of a page. Without pages (0) it is so large that every position lies in the first entry of the table, the
+// The size of a page. Without pages (0) it is so large that every position is in the first entry of the table, the
 // only one that then exists.
 Halide::Expr page_size_of(const Halide::Expr &page_size);
 
@@ -51,11 +51,11 @@ struct PageTable {
     Halide::Func pages;                                    // (page in sequence, sequence)
     Halide::Expr max_pages_per_seq, page_size, num_pages;  // of the table, of a page in slots, of the buffer
 
-    // The slot of the key at `position`, which lies in [0, kv_len) of `sequence`.
+    // The slot of the key at `position`, which is in [0, kv_len) of `sequence`.
     KeySlot slot(const Halide::Expr &position, const Halide::Expr &sequence) const;
 };
 
-// A copy of rows. Where rows have no whole number of vectors, zeros stand behind their end, so that consumers
+// A copy of rows. Where rows have no whole number of vectors, zeros follow their end, so that consumers
 // may read whole vectors and read nothing outside a row.
 struct PaddedRows {
     Halide::Func rows;

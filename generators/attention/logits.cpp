@@ -19,40 +19,109 @@ Expr at_most(const Expr &x, uint32_t first) {
 constexpr uint32_t behind_minus_126 = 0xc2fc0001u;     // the float next below -126
 constexpr uint32_t lowest_bias_in_log2 = 0xff317216u;  // -2.3586e38: times log2(e) it is just above -FLT_MAX
 
-}  // namespace
+// What the logits of a query are multiplied by. Rounded as written, and not joined with other products: schedules have
+// the same bits, and the quotient finds whole numbers.
+Expr query_factor(const LogitChanges &c) {
+    Expr tokens = max(c.position, 0.f) + cast<float>(c.temperature_shift);
+    Expr intervals = floor(tokens / cast<float>(c.temperature_interval));
+    Expr temperature = c.temperature * (1.f + c.temperature_growth * log(1.f + intervals));
+    return strict_float(c.scale.defined() ? c.scale * temperature : temperature);
+}
 
-Expr lowest_logit() { return std::numeric_limits<float>::lowest(); }
+// What a natural logit is multiplied by.
+float unit_of(LogitUnits units) {
+    return units == LogitUnits::natural ? 1.f : units == LogitUnits::log2 ? log2_e : log16_e;
+}
 
-Expr exp2_nonpositive(const Expr &x) {
+Expr in_units(const Expr &natural, LogitUnits units) {
+    return units == LogitUnits::natural ? natural : natural * unit_of(units);
+}
+
+// The powers that `octaves` times x are: 2^x and 16^x. The product is exact, and joins each of its sums in an FMA.
+struct Power {
+    float octaves;
+
+    Expr exponent(const Expr &x) const { return octaves == 1 ? x : x * octaves; }
+    // The bits of the float next below -126 / octaves, a power of 2.
+    uint32_t behind_least() const { return behind_minus_126 - (octaves == 1 ? 0u : 2u << 23); }
+    Expr from(const Expr &x, const Expr &whole) const;
+    // To nearest by truncation, which each ISA has; round() is no single instruction of AVX-512 in Halide 21.
+    Expr nonpositive(const Expr &x) const { return from(x, cast<int32_t>(exponent(x) - 0.5f)); }
+    Expr any(const Expr &x) const { return from(x, cast<int32_t>(exponent(x) + select(x > 0.f, 0.5f, -0.5f))); }
+};
+constexpr Power power_of_2 = {1}, power_of_16 = {4};
+
+// With an integer next to the exponent.
+Expr Power::from(const Expr &x, const Expr &whole) const {
     // Least maximal relative error of 1 + f * q(f) over [-0.5, 0.5], q of degree 5: 8e-8 in float arithmetic.
     const float q[] = {0x1.62e430p-1f, 0x1.ebfbdcp-3f,  0x1.c6aeeap-5f,
                        0x1.3b2d4cp-7f, 0x1.5f3dbcp-10f, 0x1.41fae0p-13f};
-    // To nearest by truncation, which each ISA has; round() is no single instruction of AVX-512 in Halide 21.
-    Expr whole = cast<int32_t>(x - 0.5f), f = x - cast<float>(whole);
-    Expr p = q[5];
+    Expr f = exponent(x) - cast<float>(whole), p = q[5];
     for (int i = 4; i >= 0; i--) {
         p = p * f + q[i];
     }
     p = p * f + 1.f;
     Expr scaled = reinterpret<float>(bits(p) + (whole << 23));
-    return select(at_most(x, behind_minus_126), 0.f, scaled);
+    return select(at_most(x, behind_least()), 0.f, scaled);
+}
+
+// The largest float instead of an infinity.
+Expr kept_finite(const Expr &x) {
+    Expr size = min(bits(x) & 0x7fffffff, 0x7f7fffff);  // of bits: the default float mode may assume x is finite
+    return reinterpret<float>(size | (bits(x) & Expr(INT32_MIN)));
+}
+
+// A score function's minus infinity is the lowest logit: `visible` hides keys.
+Expr user_logit(const std::function<Expr(const Expr &)> &user, const Expr &logit, LogitUnits units) {
+    if (units == LogitUnits::natural) return user(logit);
+    if (units == LogitUnits::log2) return add_bias(0.f, user(logit * ln_2));
+    Expr found = user(logit * ln_16);
+    return in_units(select(is_negative_infinity(found), lowest_logit(), found), units);
+}
+
+}  // namespace
+
+Expr lowest_logit() { return std::numeric_limits<float>::lowest(); }
+
+Expr exp2_nonpositive(const Expr &x) { return power_of_2.nonpositive(x); }
+Expr exp2_any(const Expr &x) { return power_of_2.any(x); }
+Expr exp16_nonpositive(const Expr &x) { return power_of_16.nonpositive(x); }
+Expr exp16_any(const Expr &x) { return power_of_16.any(x); }
+
+// 4 x + 128 in fixed point: its whole part is the exponent, its fraction u - 1 the mantissa of 2^floor(x) * u, of which
+// a polynomial makes 2^(x - floor(x) - 1). What is too small becomes 0. A NaN becomes all ones, and in the result minus
+// infinity, which makes NaN of the sums that it is a term of.
+Expr bf16_weight(const Expr &logit, const Expr &reference) {
+    // Least maximal relative error of a polynomial of degree 3 for 2^(u - 2) over [1, 2]: 7.5e-5. Half a unit of bf16
+    // on top of it rounds what is then cut off.
+    const float q[] = {0x1.cefc4cp-3f + 0x1p-9f, 0x1.e93d46p-3f, -0x1.065aa8p-8f, 0x1.3f96a4p-5f}, point = 0x1p23f;
+    Expr scaled = logit * (4 * point) - (reference * (4 * point) - 128 * point);
+    // False for NaN. strict_float() would keep the product and the difference from being an FMA.
+    Expr too_small =
+        Internal::Call::make(Bool(), Internal::Call::strict_lt, {scaled, point}, Internal::Call::PureIntrinsic);
+    Expr fixed = cast<uint32_t>(select(too_small, point, scaled));
+    Expr u = (fixed & Expr(0x007fffffu)) | Expr(0x3f800000u), f = reinterpret<float>(u), p = q[3];
+    for (int i = 2; i >= 0; i--) p = p * f + q[i];
+    return reinterpret<uint32_t>(p) + (fixed - u);
 }
 
 Expr is_negative_infinity(const Expr &x) { return bits(x) == negative_infinity_bits; }
 
 Expr is_zero(const Expr &x) { return bits(x) == 0; }
 
-RowResult with_sink(const Expr &max, const Expr &sum, const Expr &sink) {
+RowResult with_sink(const Expr &max, const Expr &sum, const Expr &sink, LogitUnits units) {
+    const bool log16 = units == LogitUnits::log16;
+    const auto power = [&](const Expr &x) { return log16 ? exp16_nonpositive(x) : exp2_nonpositive(x); };
     Expr none = is_negative_infinity(sink), no_key = is_zero(sum);
-    Expr sink_logit = add_bias(0.f, sink), new_max = Halide::max(max, sink_logit);
-    Expr key_factor = select(none, 1.f, exp2_nonpositive(max - new_max));
-    Expr total = select(none, sum, sum * key_factor + exp2_nonpositive(sink_logit - new_max));
+    Expr sink_logit = log16 ? in_units(sink, units) : add_bias(0.f, sink), new_max = Halide::max(max, sink_logit);
+    Expr key_factor = select(none, 1.f, power(max - new_max));
+    Expr total = select(none, sum, sum * key_factor + power(sink_logit - new_max));
 
     // The logarithm of 0 is never taken and a NaN is passed on as bits: the default float mode may assume neither
     // happens.
     Expr total_bits = bits(total), is_nan = (total_bits & 0x7fffffff) > 0x7f800000;
-    Expr finite = bits(select(none, max, new_max) * ln_2 + log(total));
-    Expr lse = reinterpret<float>(select(no_key, bits(sink), is_nan, total_bits, finite));
+    Expr largest = kept_finite(select(none, max, new_max) * (log16 ? ln_16 : ln_2));  // by rounding it may pass FLT_MAX
+    Expr lse = reinterpret<float>(select(no_key, bits(sink), is_nan, total_bits, bits(largest + log(total))));
     return {select(no_key, 0.f, key_factor), select(no_key, 1.f, total), lse};
 }
 
@@ -68,6 +137,8 @@ Expr soft_capped(const Expr &logit, const Expr &cap) {
     Expr large = reinterpret<float>(bits(1.f - 2.f * e / (1.f + e)) | sign);
     return cap * select(bits(size) < 0x3f200000, small, large);
 }
+
+Expr token_position(const Expr &i, const Expr &offset) { return cast<float>(i) + cast<float>(offset); }
 
 // In halves of 16 bits, whose differences are exact in float.
 Expr token_distance(const Expr &key, const Expr &row, const Expr &offset) {
@@ -85,28 +156,46 @@ Expr add_bias(const Expr &logit, const Expr &bias) {
     return logit + select(at_most(bias, lowest_bias_in_log2), lowest, bias) * log2_e;
 }
 
+Expr LogitChanges::capped(const Expr &logit, LogitUnits units) const {
+    return soft_capped(logit, in_units(softcap, units));
+}
+
+Expr LogitChanges::bias_of_place(const Expr &slope, const Expr &at) const { return alibi(slope, at, alibi_symmetric); }
+
 ChangedLogit changed_logit(const Expr &product, const LogitChanges &c, LogitUnits units) {
-    const bool log2 = units == LogitUnits::log2;
-    const auto in_units = [&](const Expr &x) { return log2 ? x * log2_e : x; };
-    Expr scaled = product;
-    if (c.scale.defined()) scaled = scaled * in_units(c.scale);
-    if (c.key_scale.defined()) scaled = scaled * c.key_scale;
-    Expr capped = scaled;
-    if (c.cap.defined()) capped = select(c.cap_on, soft_capped(scaled, in_units(c.cap)), scaled);
+    const auto add = [&](const Expr &x, const Expr &natural) {
+        return units == LogitUnits::log2 ? add_bias(x, natural) : x + in_units(natural, units);
+    };
+    const auto scaled_by = [&](const Expr &factor) {
+        // One factor, so that every reader of a logit rounds it alike.
+        Expr in_one = !factor.defined()            ? Expr()
+                      : units == LogitUnits::log16 ? strict_float(in_units(factor, units))
+                                                   : in_units(factor, units);
+        Expr x = factor.defined() ? product * in_one : product;
+        return c.key_scale.defined() ? x * c.key_scale : x;
+    };
+    Expr scaled = scaled_by(c.scale), capped = scaled;
+    if (c.softcap.defined()) {
+        Expr tempered = c.scale.defined() ? scaled_by(query_factor(c)) : scaled * query_factor(c);
+        capped = select(c.cap_on(), c.capped(tempered, units), tempered);
+    }
     Expr added = c.bias;
-    if (c.slope.defined()) {
-        const Expr of_place = alibi(c.slope, c.distance, c.symmetric);
+    if (c.distance.defined()) {
+        const Expr of_place = c.bias_of_place(c.alibi_slopes, c.distance);
         added = added.defined() ? added + of_place : of_place;
     }
     Expr value = capped;
-    if (added.defined()) value = log2 ? add_bias(capped, added) : capped + added;
-    if (c.user) value = log2 ? add_bias(0.f, c.user(value * ln_2)) : c.user(value);
+    if (added.defined()) value = add(capped, added);
+    if (c.user) value = user_logit(c.user, value, units);
     return {scaled, capped, value};
 }
 
 Expr scaled_gradient(const Expr &of_value, const ChangedLogit &logit, const LogitChanges &c, const Expr &as_is) {
-    Expr tangent = logit.capped / c.cap;
-    return select(as_is || !c.cap_on, of_value, of_value * (1.f - tangent * tangent));
+    Expr tangent = c.tangent(logit.capped);
+    Expr of_tempered = select(c.cap_on(), of_value * (1.f - tangent * tangent), of_value);
+    LogitChanges unscaled = c;
+    unscaled.scale = Expr();
+    return select(as_is, of_value, of_tempered * query_factor(unscaled));
 }
 
 Expr is_visible(const LogitVisibility &v) {

@@ -5,36 +5,56 @@
 #include <functional>
 
 #include "Halide.h"
+#include "generators/contract/arguments.h"
 #include "generators/contract/fields.h"
 
 namespace heed {
 
 constexpr float log2_e = 1.44269504088896340736f;
 constexpr float ln_2 = 0.69314718055994530942f;
+constexpr float log16_e = log2_e / 4;  // exact quotient and product, so that both bases round alike
+constexpr float ln_16 = 4 * ln_2;
 
-// The value that stands for "no key seen yet" in a running maximum. Finite, so that a difference of two of them is 0,
+// The value that means "no key seen yet" in a running maximum. Finite, so that a difference of two of them is 0,
 // not NaN.
 Halide::Expr lowest_logit();
 
-// 2^x for x <= 0; relative error below 1.3e-7; exactly 1 at 0; exactly 0 below -126; NaN stays NaN.
+// 2^x for x <= 0; relative error below 1.3e-7; exactly 1 at 0; exactly 0 below -126; NaN stays NaN. exp2_any: x <= 126.
 Halide::Expr exp2_nonpositive(const Halide::Expr &x);
+Halide::Expr exp2_any(const Halide::Expr &x);
+// The same of 16^x: 2^(4 x) in as many instructions.
+Halide::Expr exp16_nonpositive(const Halide::Expr &x);
+Halide::Expr exp16_any(const Halide::Expr &x);
+
+// In its upper 16 bits 16^(logit - reference) as bf16, rounded, of a difference below 32: relative error 8e-5 before it
+// is rounded; 0 below 2^-127; minus infinity of NaN.
+Halide::Expr bf16_weight(const Halide::Expr &logit, const Halide::Expr &reference);
 
 // Bits of a float: comparisons of bits survive the default float mode, which may delete tests for infinity and NaN.
 Halide::Expr is_negative_infinity(const Halide::Expr &x);
 Halide::Expr is_zero(const Halide::Expr &x);
 
-// What the running maximum (in log2) and the sum relative to it make of a row: its accumulated output is multiplied by
-// `scale` and divided by `total`; lse is the natural logarithm of its softmax denominator. The sink, a raw logit in
-// natural units, joins the denominator; minus infinity is none, scale is 1 then. A row that sees no key has sum 0: its
-// scale is 0, its total 1 and lse = sink.
+// The units of logits. The softmax of the forward pass has powers of 2 only. log16, of CPUs: every float as a natural
+// logit, bias or sink stays finite in it, and so does what they sum up to on the way; in log2, of CUDA programs, they
+// must be below FLT_MAX / log2(e).
+enum class LogitUnits { natural, log2, log16 };
+
+// What the running maximum (in the units) and the sum relative to it make of a row: its accumulated output is
+// multiplied by `scale` and divided by `total`; lse is the natural logarithm of its softmax denominator. The sink, a
+// raw logit in natural units, joins the denominator; minus infinity is none, scale is 1 then. A row that sees no key
+// has sum 0: its scale is 0, its total 1 and lse = sink.
 struct RowResult {
     Halide::Expr scale, total, lse;
     Halide::Expr factor() const { return scale / total; }  // rounds once more than a division of each element
 };
-RowResult with_sink(const Halide::Expr &max, const Halide::Expr &sum, const Halide::Expr &sink);
+RowResult with_sink(const Halide::Expr &max, const Halide::Expr &sum, const Halide::Expr &sink,
+                    LogitUnits units = LogitUnits::log2);
 
 // cap * tanh(logit / cap), both in the same units; cap > 0. Relative error below 4e-7; NaN stays NaN.
 Halide::Expr soft_capped(const Halide::Expr &logit, const Halide::Expr &cap);
+
+// i + offset as a float: exact up to 2^24 tokens.
+Halide::Expr token_position(const Halide::Expr &i, const Halide::Expr &offset);
 
 // key - (row + offset) of any three 32-bit integers as a float, rounded once: the difference may need 34 bits.
 Halide::Expr token_distance(const Halide::Expr &key, const Halide::Expr &row, const Halide::Expr &offset);
@@ -43,30 +63,49 @@ Halide::Expr token_distance(const Halide::Expr &key, const Halide::Expr &row, co
 // never positive for slope > 0. Press et al., arXiv 2108.12409.
 Halide::Expr alibi(const Halide::Expr &slope, const Halide::Expr &distance, const Halide::Expr &symmetric);
 
-// Logit plus an additive bias in natural units. A finite bias as low as -FLT_MAX stays finite, NaN stays NaN.
+// Logit in log2 plus an additive bias in natural units. A finite bias as low as -FLT_MAX stays finite, NaN stays NaN.
 Halide::Expr add_bias(const Halide::Expr &logit, const Halide::Expr &bias);
 
-// What changes the logits of a kernel, in this order. Undefined: the kernel has no such thing.
+#define HEED_EXPR_MEMBER(name, type) Halide::Expr name;
+#define HEED_SET_CHANGE(name, type) name = in.name;
+
+// What changes the logits of a kernel. Undefined: the kernel has no such thing.
 struct LogitChanges {
-    Halide::Expr scale;                                      // of q.k, unless it is folded into q
+    HEED_LOGIT_NUMBERS(HEED_EXPR_MEMBER)                     // scale: of q.k, unless it is folded into q
+    HEED_HEAD_VALUES(HEED_EXPR_MEMBER)                       // of the query's head
     Halide::Expr key_scale;                                  // of int8 keys
-    Halide::Expr cap_on, cap;                                // bool; softcap
     Halide::Expr bias;                                       // 0 where the call has none
-    Halide::Expr slope, distance, symmetric;                 // ALiBi: see alibi()
+    Halide::Expr position;                                   // p(i), float
+    Halide::Expr distance;                                   // of ALiBi: see alibi()
     std::function<Halide::Expr(const Halide::Expr &)> user;  // a score function, of the logit in natural units
+
+    // The numbers that `in` has as members.
+    template <typename Values>
+    void set_numbers(const Values &in) {
+        HEED_LOGIT_NUMBERS(HEED_SET_CHANGE)
+    }
+    // The same of the values of one head.
+    template <typename Values>
+    void set_of_head(const Values &in) {
+        HEED_HEAD_VALUES(HEED_SET_CHANGE)
+    }
+    // The kernel has no softcap and no temperature.
+    void leave_out_cap() { softcap = Halide::Expr(); }
+
+    Halide::Expr cap_on() const { return softcap > 0.f; }
+    // As specialize() needs it: the value that it may put in.
+    Halide::Expr cap_off() const { return softcap == 0.f; }
+    // A capped logit in the units, and the tanh in it of what it gave.
+    Halide::Expr capped(const Halide::Expr &logit, LogitUnits units) const;
+    Halide::Expr tangent(const Halide::Expr &capped) const { return capped / softcap; }
+    // ALiBi's bias of a key at the distance, in natural units.
+    Halide::Expr bias_of_place(const Halide::Expr &slope, const Halide::Expr &at) const;
 };
 
-// The softmax of the forward pass is in units of log2, so that it needs exp2 only.
-enum class LogitUnits { natural, log2 };
-
-// What HEED_LOGIT_VALUES says, as members of `in`.
 template <typename Values>
 LogitChanges logit_changes(const Values &in) {
     LogitChanges changes;
-    changes.scale = in.scale;
-    changes.cap_on = in.softcap > 0.f;
-    changes.cap = in.softcap;
-    changes.symmetric = in.alibi_symmetric;
+    changes.set_numbers(in);
     return changes;
 }
 

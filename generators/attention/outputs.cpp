@@ -7,9 +7,9 @@ namespace heed {
 using namespace Halide;
 
 void AttentionBuilder::define_prefill_outputs() {
-    using S = AttentionStages;
     auto state = [&](const Expr &x) { return st.state(st.row, x, st.t, 0); };
-    define_row_result(state(S::row_max), state(S::row_sum));
+    Expr row_max = state(slot_of(AttentionStages::row_max)), row_sum = state(slot_of(AttentionStages::row_sum));
+    define_row_result(row_max, row_sum, cfg.packs_kv() ? state(slot_of(AttentionStages::exact_sum)) : row_sum);
     st.prefill.out_lanes(st.row, st.d, st.t) = state(cfg.state_slots() + st.d) * st.row_result(st.row, st.t)[0];
     st.prefill.out_rows(st.d, st.row, st.t) =
         st.prefill.out_tiles.define(cfg, st.prefill.out_lanes, st.d, st.row, {st.t});
@@ -19,46 +19,64 @@ void AttentionBuilder::define_prefill_outputs() {
 void AttentionBuilder::define_decode_outputs() {
     using S = AttentionStages;
     task_table = in.tasks;  // the merge is another loop over the tasks
+    st.decode.blocks_per_task = blocks_per_task();
     st.decode.num_split_tasks = in.num_tasks * in.num_splits;
     Expr split = st.task / in.num_tasks, t = st.task - split * in.num_tasks;
-    st.decode.split_state(st.row, st.x, st.task) =
-        st.state(st.row, st.x, clamp(t, 0, in.num_tasks - 1), clamp(split, 0, in.num_splits - 1));
+    st.decode.split_state(st.row, st.x, st.rb, st.task) =
+        st.state(st.row, st.x, st.rb, clamp(t, 0, in.num_tasks - 1), clamp(split, 0, in.num_splits - 1));
 
     auto of_split = [&](const Expr &x, const Expr &sp) {
-        return st.decode.split_state(st.row, x, clamp(sp * in.num_tasks + st.t, 0, st.decode.num_split_tasks - 1));
+        Expr task = clamp(sp * in.num_tasks + st.t, 0, st.decode.num_split_tasks - 1);
+        return st.decode.split_state(st.row, x, st.rb, task);
     };
     st.decode.over_splits = RDom(0, in.num_splits, "over_splits");
-    st.decode.split_max(st.row, st.t) = lowest_logit();
-    Expr each = st.decode.over_splits, row_max = st.decode.split_max(st.row, st.t);
-    st.decode.split_max(st.row, st.t) = max(row_max, of_split(S::row_max, each));
-    st.decode.split_factor(st.sp, st.row, st.t) = exp2_nonpositive(of_split(S::row_max, st.sp) - row_max);
-    st.decode.merged(st.x, st.row, st.t) += of_split(st.x, each) * st.decode.split_factor(each, st.row, st.t);
-    define_row_result(row_max, st.decode.merged(S::row_sum, st.row, st.t));
-    Tuple result = st.row_result(st.row, st.t);
-    define_out(st.decode.merged(cfg.state_slots() + st.d, st.row, st.t) * result[0] / result[2]);
+    st.decode.split_max(st.row, st.rb, st.t) = lowest_logit();
+    Expr each = st.decode.over_splits, row_max = st.decode.split_max(st.row, st.rb, st.t);
+    st.decode.split_max(st.row, st.rb, st.t) = max(row_max, of_split(S::row_max, each));
+    st.decode.split_factor(st.sp, st.row, st.rb, st.t) = exp16_nonpositive(of_split(S::row_max, st.sp) - row_max);
+    st.decode.merged(st.x, st.row, st.rb, st.t) +=
+        of_split(st.x, each) * st.decode.split_factor(each, st.row, st.rb, st.t);
+    Expr row_sum = 0.f;
+    for (int u = 0; u < cfg.dot_lanes; u++) row_sum += st.decode.merged(cfg.dot_lanes + u, st.row, st.rb, st.t);
+    define_row_result(row_max, row_sum, row_sum);
+    Tuple result = st.row_result(st.row, st.rb, st.t);
+    define_out(st.decode.merged(cfg.state_slots() + st.d, st.row, st.rb, st.t) * result[0] / result[2]);
 }
 
-void AttentionBuilder::define_row_result(const Expr &row_max, const Expr &row_sum) {
-    const RowResult result = with_sink(row_max, row_sum, in.sink(head(st.row)));
+// exact_sum: of the weights before they were rounded for the products, of which row_sum is the sum.
+void AttentionBuilder::define_row_result(const Expr &row_max, const Expr &row_sum, const Expr &exact_sum) {
+    const Expr sink = in.sink(head(st.row));
+    const RowResult result = with_sink(row_max, row_sum, sink, LogitUnits::log16),
+                    exact = with_sink(row_max, exact_sum, sink, LogitUnits::log16);
     Expr dropout_scale = cfg.has_dropout ? in.dropout_scale : Expr(1.f);
     if (prefill) {
-        st.row_result(st.row, st.t) = {result.factor() * dropout_scale, result.lse};
+        st.row_result(st.row, st.t) = {result.factor() * dropout_scale, exact.lse};
     } else {
-        st.row_result(st.row, st.t) = {result.scale * dropout_scale, result.lse, result.total};
+        st.row_result(st.row, st.rb, st.t) = {result.scale * dropout_scale, exact.lse, result.total};
     }
 }
 
-// `value` in (d, row, t). A task writes the rows that exist; no two tasks write the same one.
+// `value` in (d, row, t), in decode (d, row, rb, t). A task writes the rows that exist; no two tasks write the same
+// one.
 void AttentionBuilder::define_out(const Expr &value) {
-    st.results = RDom({{0, cfg.row_block}, {0, in.num_tasks}}, "results");
-    Expr row = st.results.x, t = st.results.y;
-    auto here = [&](const Expr &e) { return Internal::substitute({{st.row.name(), row}, {st.t.name(), t}}, e); };
-    st.results.where(here(field(task_first_row) + st.row < num_rows()));
+    st.results = RDom({{0, cfg.row_block}, {0, in.num_tasks * blocks_per_task()}}, "results");
+    Expr row = st.results.x, place = st.results.y, t = place, block = 0;
+    if (cfg.task_blocks > 1) {
+        // Not by %, of which bounds inference knows the range alone.
+        Expr task = place / in.blocks_per_task;
+        t = inside(task, in.num_tasks);
+        block = clamp(place - task * in.blocks_per_task, 0, in.blocks_per_task - 1);
+    }
+    auto here = [&](const Expr &e) {
+        return Internal::substitute({{st.row.name(), row}, {st.rb.name(), block}, {st.t.name(), t}}, e);
+    };
+    st.results.where(here(first_row() + st.row < num_rows()));
+    if (cfg.task_blocks > 1) st.results.where(here(st.rb < field(task_num_blocks)));
     Expr token = inside(field(task_first_q) + position(st.row), in.q_capacity);
     Expr sequence = inside(field(task_q_batch), in.q_batch);
     st.out(st.d, st.h, st.s, st.b) = Tuple(undef(stored_type(cfg.dtype)), undef<float>());
     st.out(st.d, here(head(st.row)), here(token), here(sequence)) = {from_float(cfg.dtype, here(value)),
-                                                                     here(Expr(st.row_result(st.row, st.t)[1]))};
+                                                                     here(Expr(st.row_result(of_rows({st.row}))[1]))};
 }
 
 }  // namespace heed

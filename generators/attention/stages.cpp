@@ -18,19 +18,26 @@ AttentionBuilder::AttentionBuilder(const AttentionConfig &config, const Attentio
 }
 
 void AttentionBuilder::build() {
-    st.softcap_on = logit_changes(in).cap_on;
+    st.softcap_on = logit_changes(in).cap_on();
     st.mask_on = in.mask_form != no_mask;
     st.bias_on = in.bias_form != no_bias;
     st.bias_is_16 = in.bias_form == bias_of_dtype;
+    st.num_swept = in.num_swept;
     st.prefill.mask_dense = in.mask_stride == 1;
     st.prefill.bias_dense = in.bias_stride == 1;
     st.prefill.bias_16_dense = in.bias_16_stride == 1;
     st.fields(st.d, st.t) = in.tasks(st.d, st.t);
     task_table = st.fields;
+    range_table = st.block_range;
+    row_block = cfg.task_blocks > 1 ? Expr(st.rb) : Expr(0);
     define_queries();
+    if (cfg.sweeps()) define_sweep();
     define_ranges();
-    st.state(st.row, st.x, st.t, st.sp) = select(st.x == AttentionStages::row_max, lowest_logit(), 0.f);
-    for (BlockChain *chain : {&st.full, &st.masked}) {
+    if (cfg.packs_kv()) define_packed();
+    st.state(vars(of_state({st.row, st.x}))) = select(st.x == slot_of(AttentionStages::row_max), lowest_logit(), 0.f);
+    if (cfg.sweeps()) st.chains.push_back(&st.plain);
+    st.chains.insert(st.chains.end(), {&st.full, &st.masked});
+    for (BlockChain *chain : st.chains) {
         define_first_key(*chain);
         define_slots(*chain);
         define_visibility(*chain);
@@ -51,18 +58,31 @@ void AttentionBuilder::build() {
 
 Expr AttentionBuilder::num_rows() const { return prefill ? field(task_q_len) : field(task_q_len) * group_size; }
 
-Expr AttentionBuilder::packed_row(const Expr &row) const { return min(field(task_first_row) + row, num_rows() - 1); }
+Expr AttentionBuilder::blocks_per_task() const { return cfg.task_blocks > 1 ? Expr(in.blocks_per_task) : Expr(1); }
+
+// Blocks after the last one repeat it.
+Expr AttentionBuilder::head_of_block() const {
+    return cfg.task_blocks > 1 ? min(row_block, field(task_num_blocks) - 1) / field(task_head_blocks) : Expr(0);
+}
+
+Expr AttentionBuilder::first_row() const {
+    if (cfg.task_blocks == 1) return field(task_first_row);
+    Expr block = min(row_block, field(task_num_blocks) - 1);
+    return field(task_first_row) + (block - head_of_block() * field(task_head_blocks)) * cfg.row_block;
+}
+
+Expr AttentionBuilder::packed_row(const Expr &row) const { return min(first_row() + row, num_rows() - 1); }
 
 Expr AttentionBuilder::position(const Expr &row) const {
     return inside(prefill ? packed_row(row) : packed_row(row) / group_size, in.max_q_len);
 }
 
 Expr AttentionBuilder::head(const Expr &row) const {
-    Expr first = field(task_head);
+    Expr first = field(task_head) + head_of_block() * group_size;
     return inside(prefill ? first : first + packed_row(row) % group_size, in.num_heads);
 }
 
-Expr AttentionBuilder::kv_head() const { return inside(field(task_kv_head), in.num_kv_heads); }
+Expr AttentionBuilder::kv_head() const { return inside(field(task_kv_head) + head_of_block(), in.num_kv_heads); }
 
 Expr AttentionBuilder::padded(const Expr &length) const {
     return cfg.pads_rows() ? ceil_div(length, cfg.lanes) * cfg.lanes : length;
@@ -72,82 +92,127 @@ void AttentionBuilder::define_queries() {
     auto in_place = [&](const Expr &d) {
         Expr token = inside(field(task_first_q) + position(st.row), in.q_capacity);
         Expr stored = in.q(d, head(st.row), token, inside(field(task_q_batch), in.q_batch));
-        return cfg.bf16_dots ? stored : to_float(cfg.dtype, stored) * (in.scale * log2_e);
+        return cfg.bf16_dots ? stored : to_float(cfg.dtype, stored) * (in.scale * log16_e);
     };
-    if (cfg.pads_queries()) st.q_padded.define({st.d, st.row, st.t}, head_dim, true, in_place);
+    if (cfg.pads_queries()) st.q_padded.define(vars(of_rows({st.d, st.row})), head_dim, true, in_place);
     auto element = [&](const Expr &d) {
-        return cfg.pads_queries() ? Expr(st.q_padded.rows(d, st.row, st.t)) : in_place(d);
+        return cfg.pads_queries() ? Expr(st.q_padded.rows(of_rows({d, st.row}))) : in_place(d);
     };
-    st.q_rows(st.d, st.row, st.t) = cfg.bf16_dots ? bf16_pair(element(2 * st.d), element(2 * st.d + 1)) : element(st.d);
+    st.q_rows(vars(of_rows({st.d, st.row}))) =
+        cfg.bf16_dots ? bf16_pair(element(2 * st.d), element(2 * st.d + 1)) : element(st.d);
     if (prefill) {
         st.prefill.q_lanes(st.row, st.d, st.t) = st.prefill.q_tiles.define(cfg, st.q_rows, st.row, st.d, {st.t});
     }
 }
 
-void AttentionBuilder::define_ranges() {
+// The key that the query at position `i` of its sequence sees first, and the one after the last that it sees.
+std::pair<Expr, Expr> AttentionBuilder::seen_by(const Expr &i) const {
     Expr kv_len = field(task_kv_len);
     Expr split_begin = prefill ? Expr(0) : st.sp * in.split_len;
     Expr split_end = prefill ? kv_len : min(split_begin + in.split_len, kv_len);
-    auto first = [&](const Expr &row) {
-        return max(first_visible(position(row), field(task_visible_begin)), split_begin);
-    };
-    auto end = [&](const Expr &row) {
-        return min(end_visible(position(row), field(task_visible_end), kv_len), split_end);
-    };
-    st.row_range(st.row, st.t, st.sp) = {first(st.row), end(st.row)};
+    return {max(first_visible(i, field(task_visible_begin)), split_begin),
+            min(end_visible(i, field(task_visible_end), kv_len), split_end)};
+}
 
-    // Visibility moves with the position, which grows with the row.
-    const int last_row = cfg.row_block - 1;
-    Expr seen_begin = min(first(0), split_end), seen_end = max(end(last_row), seen_begin);
-    Expr full_begin = clamp(first(last_row), seen_begin, seen_end);
-    Expr full_steps = max(end(0) - full_begin, 0) / cfg.kv_block;
-    Expr left_steps = ceil_div(full_begin - seen_begin, cfg.masked_block);
-    Expr right_steps = ceil_div(seen_end - (full_begin + full_steps * cfg.kv_block), cfg.masked_block);
-    st.block_range(st.t, st.sp) = {full_begin, full_steps, left_steps, left_steps + right_steps, seen_end};
+// As far as positions tell. Visibility moves with the position, which grows with the row. Where a task may have several
+// blocks of rows, those of a sequence go through the same blocks of keys, however they are distributed: their results
+// do not depend on it.
+AttentionBuilder::Range AttentionBuilder::seen_by_position() const {
+    const bool one_block = cfg.task_blocks == 1;
+    const auto first = seen_by(one_block ? position(0) : Expr(0)),
+               last = seen_by(one_block ? position(cfg.row_block - 1) : max(field(task_q_len), 1) - 1);
+    Expr kv_len = field(task_kv_len);
+    Expr split_end = prefill ? kv_len : min((st.sp + 1) * in.split_len, kv_len);
+    Range range;
+    range.seen_begin = min(first.first, split_end);
+    range.seen_end = max(last.second, range.seen_begin);
+    range.full_begin = clamp(last.first, range.seen_begin, range.seen_end);
+    range.full_end = first.second;
+    return range;
+}
+
+void AttentionBuilder::define_ranges() {
+    const auto seen = seen_by(position(st.row));
+    st.row_range(vars(of_state({st.row}))) = {seen.first, seen.second};
+    Expr swept = prefill && cfg.sweeps() ? inside(field(task_swept), in.num_swept) : Expr(st.t);
+    st.block_range(st.t, st.sp) = blocks_of(swept);
+}
+
+// `swept`: where the sweep's results are.
+Tuple AttentionBuilder::blocks_of(const Expr &swept) const {
+    Range range = seen_by_position();
+    if (cfg.sweeps()) range = narrowed(range, swept);
+    // Steps over packed keys are whole blocks of them, or whole parts of a block.
+    if (cfg.packs_kv()) range.full_begin = ceil_div(range.full_begin, cfg.kv_block) * cfg.kv_block;
+    Expr full = max(range.full_end - range.full_begin, 0) / cfg.kv_block;
+    if (cfg.packs_kv()) {
+        Expr aligned = range.seen_begin / cfg.masked_block * cfg.masked_block;
+        range.seen_begin = select(range.seen_begin < range.seen_end, aligned, range.seen_end);
+        range.full_begin = select(full > 0, range.full_begin, range.seen_begin);
+    }
+    Expr left = ceil_div(range.full_begin - range.seen_begin, cfg.masked_block);
+    Expr right = ceil_div(range.seen_end - (range.full_begin + full * cfg.kv_block), cfg.masked_block);
+    std::vector<Expr> parts{range.full_begin, full, left, left + right, range.seen_end};
+    if (cfg.sweeps()) {
+        const auto [plain, mixed] = steps_by_class(range, full, swept);
+        parts.insert(parts.end(), {plain, mixed});
+    }
+    return Tuple(parts);
 }
 
 // No step of `full` exists unless the keys fill a block: the clamp makes any step safe.
 Expr AttentionBuilder::first_key(const BlockChain &chain, const Expr &step) const {
-    Expr behind_full = range(0) + range(1) * cfg.kv_block, left = range(2);
-    return chain.ranged ? (step - left) * cfg.masked_block + select(step < left, range(0), behind_full)
-                        : max(min(range(0) + step * cfg.kv_block, in.max_kv_len - cfg.kv_block), 0);
+    Expr behind_full = range(full_begin) + range(full_steps) * cfg.kv_block, left = range(left_steps);
+    if (cfg.packs_kv() && !chain.ranged) return range(full_begin) + step * cfg.kv_block;
+    return chain.ranged ? (step - left) * cfg.masked_block + select(step < left, range(full_begin), behind_full)
+                        : max(min(range(full_begin) + step * cfg.kv_block, in.max_kv_len - cfg.kv_block), 0);
 }
 
 void AttentionBuilder::define_first_key(BlockChain &chain) {
-    chain.first_key(vars(in_block({}))) = first_key(chain, st.kb);
+    Expr first = first_key(chain, st.kb);
+    if (has_classes(chain)) {
+        Expr found = prefill ? cast<int>(st.sweep.classes(st.kb, inside(field(task_swept), in.num_swept), st.sp))
+                             : class_of_block(chain.sights, first);
+        chain.first_key(vars(in_step({}))) = {first, select(range(mixed_steps) > 0, found, plain_block)};
+    } else {
+        chain.first_key(vars(in_step({}))) = first;
+    }
     if (prefill && chain.ranged && !cfg.bf16_dots) {
-        chain.prefill.seen_end(vars(in_block({}))) = min(range(4) - chain.first_key(in_block({})), chain.block);
+        chain.prefill.seen_end(vars(in_step({}))) = min(range(seen_end) - first_key(chain), chain.block);
     }
 }
 
-Expr AttentionBuilder::key_position(const BlockChain &chain, const Expr &k) const {
-    return chain.first_key(in_block({})) + k;
-}
+Expr AttentionBuilder::key_position(const BlockChain &chain, const Expr &k) const { return first_key(chain) + k; }
 
 // Paged storage looks each key up once per block, for all rows and for both k and v.
 void AttentionBuilder::define_slots(BlockChain &chain) {
-    if (!cfg.paged) {
-        return;
-    }
-    // Behind the end, where no table entry may be read, the last key stands in.
+    if (!cfg.paged || cfg.packs_kv()) return;
+    // After the end, where no table entry may be read, this is the last key.
     Expr pos = clamp(key_position(chain, st.k), 0, max(field(task_kv_len), 1) - 1);
-    KeySlot paged = in.page_table.slot(pos, inside(field(task_sequence), in.batch));
-    Expr in_place = field(task_first_key) + select(in.paged, 0, pos);  // in the buffer, where nothing reads it too
-    chain.slots(vars(in_block({st.k}))) = {select(in.paged, paged.slot, inside(in_place, in.num_slots)),
-                                           select(in.paged, paged.page, inside(field(task_kv_batch), in.num_kv_pages))};
+    chain.slots(vars(in_step({st.k}))) =
+        looked_up(pos, field(task_sequence), field(task_first_key), field(task_kv_batch));
+}
+
+// The slot and page of the key at `pos` of a sequence, in pages or in place.
+Tuple AttentionBuilder::looked_up(const Expr &pos, const Expr &sequence, const Expr &first_key,
+                                  const Expr &kv_batch) const {
+    KeySlot paged = in.page_table.slot(pos, inside(sequence, in.batch));
+    Expr in_place = first_key + select(in.paged, 0, pos);  // in the buffer, where nothing reads it too
+    return {select(in.paged, paged.slot, inside(in_place, in.num_slots)),
+            select(in.paged, paged.page, inside(kv_batch, in.num_kv_pages))};
 }
 
 KeySlot AttentionBuilder::slot(const BlockChain &chain, const Expr &k) const {
     if (cfg.paged) {
-        Tuple found = chain.slots(in_block({k}));
+        Tuple found = chain.slots(in_step({k}));
         return {inside(found[0], in.num_slots), inside(found[1], in.num_kv_pages)};
     }
-    Expr first = field(task_first_key) + chain.first_key(in_block({}));
+    Expr first = field(task_first_key) + first_key(chain);
     return {chain.ranged ? clamped_slot(first, k, in.num_slots) : trusted_slot(first, k, in.num_slots),
             inside(field(task_kv_batch), in.num_kv_pages)};
 }
 
-Expr TransposedTiles::define(const AttentionConfig &config, const Func &in, const Var &i, const Var &j,
+Expr TransposedTiles::define(const AttentionConfig &config, const Func &in, const Expr &i, const Expr &j,
                              const std::vector<Var> &rest) {
     const int lanes = config.lanes, elements = lanes * lanes;
     Var e("e"), ti("tile_i"), tj("tile_j");
@@ -172,25 +237,27 @@ Expr TransposedTiles::define(const AttentionConfig &config, const Func &in, cons
 PrefillBlock::PrefillBlock(const std::string &suffix)
     : seen_end("seen_end" + suffix), d_end("d_end" + suffix), mask_rows("mask_rows" + suffix),
       bias_rows("bias_rows" + suffix), mask_tiles("mask_tiles" + suffix), bias_tiles("bias_tiles" + suffix),
-      exponents("exponents" + suffix), special_end("special_end" + suffix), number_end("number_end" + suffix) {}
+      exponents("exponents" + suffix), nonfinite_end("nonfinite_end" + suffix), number_end("number_end" + suffix) {}
 
 DecodeBlock::DecodeBlock(const std::string &suffix)
     : dot_tile("dot_tile" + suffix), dots("dots" + suffix), sum_lanes("sum_lanes" + suffix) {}
 
 Bf16Block::Bf16Block(const std::string &suffix)
-    : weight_pairs("weight_pairs" + suffix), v_pairs("v_pairs" + suffix), v_tiles("v_tiles" + suffix),
-      v_lanes("v_lanes" + suffix) {}
+    : weight_pairs("weight_pairs" + suffix), v_pairs("v_pairs" + suffix), v_numbers("v_numbers" + suffix),
+      reference("reference" + suffix), max_parts("max_parts" + suffix), sum_parts("sum_parts" + suffix),
+      exact_sum("exact_sum" + suffix), reference_sizes("reference_sizes" + suffix), again_end("again_end" + suffix) {}
 
-BlockChain::BlockChain(const std::string &suffix, int block, bool ranged)
+BlockChain::BlockChain(const std::string &suffix, int block, bool ranged, bool tested)
     : first_key("first_key" + suffix), slots("slots" + suffix), biases("biases" + suffix), visible("visible" + suffix),
       product("product" + suffix), raw_logits("raw_logits" + suffix), logits("logits" + suffix),
       weights("weights" + suffix), block_max("block_max" + suffix), block_sum("block_sum" + suffix),
       kept("kept" + suffix), value_weights("value_weights" + suffix), value_tile("value_tile" + suffix),
       block_out("block_out" + suffix), k_rows("k_rows" + suffix), v_rows("v_rows" + suffix), prefill(suffix),
-      decode(suffix), bf16(suffix), suffix(suffix), block(block), ranged(ranged) {}
+      decode(suffix), bf16(suffix), sights(suffix), suffix(suffix), block(block), ranged(ranged), tested(tested) {}
 
 AttentionStages::AttentionStages(const AttentionConfig &config)
-    : full("_full", config.kv_block, false), masked("_masked", config.masked_block, true) {}
+    : plain("_plain", config.kv_block, false, false), full("_full", config.kv_block, false, true),
+      masked("_masked", config.masked_block, true, true) {}
 
 void build_attention(const AttentionConfig &config, const AttentionInputs &in, AttentionStages &stages) {
     AttentionBuilder(config, in, stages).build();

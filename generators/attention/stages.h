@@ -6,13 +6,18 @@
 // which rows and which keys, so that dense, ragged and paged batches run alike. Coordinates, the same in every stage:
 //   row  query row in the block. Prefill: a query position; decode: a packed (position, head of the group) pair, so
 //        that all heads of a group share k and v
+//   rb   decode: block of rows of the task; a task may have several, of several heads: they take turns with each block
+//        of keys, so that these are read from memory once and in their order
 //   t    task      sp  split of the keys (prefill has one)
 //   k    key in a block      kb  block of keys      d  element of a head      x  slot of the state
 //
 // The keys that a block of rows may see form one range. Its middle, visible to all rows, goes through the chain `full`
 // in blocks of kv_block without a test of the range; its two ends go through the chain `masked` in blocks of
-// masked_block. Online softmax: Milakov and Gimelshein, arXiv 1805.02867; the blocked form: Dao et al., arXiv
-// 2205.14135; splits of the keys merged at the end: Dao et al., "Flash-Decoding" (2023).
+// masked_block. A mask, and a bias of minus infinity, narrow the range: a sweep over their elements comes first. In the
+// middle it tells the blocks apart: `full` leaves out what no row sees, and what all rows see as if there were neither
+// mask nor bias goes through the chain `plain`, before. Online softmax: Milakov and Gimelshein, arXiv 1805.02867; the
+// blocked form: Dao et al., arXiv 2205.14135; splits of the keys merged at the end: Dao et al., "Flash-Decoding"
+// (2023).
 
 #include <string>
 #include <vector>
@@ -20,23 +25,27 @@
 #include "Halide.h"
 #include "generators/attention/config.h"
 #include "generators/attention/kv_source.h"
+#include "generators/attention/logits.h"
 #include "generators/contract/attention_arguments.h"
 #include "generators/contract/fields.h"
 
 namespace heed {
 
-#define HEED_EXPR_MEMBER(name, type) Halide::Expr name;
+#define HEED_FUNC_MEMBER(name, ...) Halide::Func name;
 
 // What a kernel reads; dimensions innermost first: contract/attention_arguments.h.
 struct AttentionInputs {
-    Halide::Func q, mask, bias, bias_16, sink, alibi_slopes, tasks;
+    Halide::Func q, mask, bias, bias_16, sink, tasks;
+    HEED_HEAD_INPUTS(HEED_FUNC_MEMBER)
+    Halide::Func key_blocks, swept_tasks;
     ScoreBuffers score_buffers;
     KvSource k, v;
     PageTable page_table;
     Halide::Expr paged;  // whether the page table is used, else storage is strided
     HEED_ATTENTION(HEED_IGNORE, HEED_EXPR_MEMBER, HEED_IGNORE)
     Halide::Expr mask_stride, bias_stride, bias_16_stride;  // from key to key
-    Halide::Expr num_tasks, q_batch, q_capacity, num_heads, num_kv_heads, num_slots, num_kv_pages;
+    Halide::Expr num_tasks, num_key_blocks, num_swept, q_batch, q_capacity, num_heads, num_kv_heads, num_slots,
+        num_kv_pages;
     Halide::Expr head_dim, head_dim_v;
 };
 
@@ -46,11 +55,25 @@ struct TransposedTiles {
     std::vector<Halide::Func> steps;  // (e, ti, tj, rest...)
 
     explicit TransposedTiles(const std::string &name) : name(name) {}
-    Halide::Expr define(const AttentionConfig &config, const Halide::Func &in, const Halide::Var &i,
-                        const Halide::Var &j, const std::vector<Halide::Var> &rest);
+    Halide::Expr define(const AttentionConfig &config, const Halide::Func &in, const Halide::Expr &i,
+                        const Halide::Expr &j, const std::vector<Halide::Var> &rest);
 
 private:
     std::string name;
+};
+
+// k and v in the order in which matrix tiles read them, made once per head of keys and values and shared by all blocks
+// of rows of all heads of its group. In blocks of kv_block keys: contract/fields.h, KeyBlockField. After the last key
+// of a sequence the last one is taken.
+struct PackedBlocks {
+    Halide::Var c{"chunk"}, p{"pair"}, block{"block"}, head{"kv_head"};
+    Halide::Func k_slots{"k_slots"}, v_slots{"v_slots"};  // (k, block): slot and page, paged storage
+    Halide::Func k{"packed_k"};  // (e, k, c, block, head): element 32 c + e, zeros after the last
+    Halide::RDom over_d;         // of rows that are no whole number of chunks
+    TransposedTiles v_tiles{"packed_v_tiles"};
+    Halide::Func v{
+        "packed_v"};  // (p, d, c, block, head): elements of the keys 32 c + 2 p and 32 c + 2 p + 1, as a pair
+    Halide::Expr num_blocks, num_heads;
 };
 
 // One block of keys; (.., kb, t, sp) throughout. A stage that the config does not need is undefined.
@@ -60,9 +83,9 @@ struct PrefillBlock {
     Halide::Func mask_rows, bias_rows;       // (k, row): elements of the mask, of the bias as floats
     TransposedTiles mask_tiles, bias_tiles;  // the same by rows
     Halide::Func exponents;                  // (u): the largest exponent of a value, by lanes
-    Halide::Func special_end;                // (): keys, none or all, whose values are multiplied with care
+    Halide::Func nonfinite_end;              // (): keys, none or all, of a block with values that are NaN or infinite
     Halide::Func number_end;                 // (): the part of `numbers` that the plain loop multiplies, or none
-    Halide::RDom values, specials;
+    Halide::RDom values, nonfinites;
 
     explicit PrefillBlock(const std::string &suffix);
 };
@@ -71,25 +94,99 @@ struct DecodeBlock {
     Halide::Func dot_tile;   // (u, row, k): scaled q . k, summed per lane u of d
     Halide::Func dots;       // (u, row, k): the same, copied from the registers of a tile
     Halide::Func sum_lanes;  // (u, row): the weights summed per lane u of the keys
-    Halide::RDom lane_keys, over_u;
+    Halide::RDom lane_keys;
 
     explicit DecodeBlock(const std::string &suffix);
+};
+
+// What the rows of a task see of vectors of keys, by what may hide them.
+struct KeySights {
+    struct Source {
+        Halide::Func words;  // (u, .., t, sp)
+        Halide::RDom over;   // (row, chunk of keys)
+
+        explicit Source(const std::string &name) : words(name) {}
+    };
+    Source mask;           // the least and the most byte of the rows
+    Source bias, bias_16;  // not 0: some row is not hidden; some row has a bias
+    Halide::Expr bias_read;
+
+    explicit KeySights(const std::string &suffix);
+    std::vector<Source *> defined();
+};
+
+// The same of a block of keys.
+struct BlockSights {
+    KeySights keys;                     // (u, kb, t, sp)
+    Halide::Func some_seen, all_as_is;  // (kb, t, sp): 1: some row sees some key; all rows see all keys, without a bias
+
+    explicit BlockSights(const std::string &suffix);
+};
+
+enum BlockClass { hidden_block, mixed_block, plain_block };
+
+// The sweep over the keys of a task, in chunks of swept_keys. In prefill it is made once for all heads that share mask
+// and bias, with the classes of the blocks of `full`: t is a line of swept_tasks then.
+struct MaskSweep {
+    // Keys that some row sees, that all rows see without a bias; first keys are negated, so that all are maxima. Then
+    // how many keys all rows see without a bias, whether the sweep looked, and whether at the bias too.
+    enum Result {
+        seen_first,
+        seen_last,
+        as_is_first,
+        as_is_last,
+        num_ends,
+        as_is_count = num_ends,
+        looked,
+        looked_at_bias,
+        num_results
+    };
+    static_assert(num_results == num_sweep_results);
+
+    Halide::Func fields{"swept_fields"};    // (d, t): prefill: of the line's task
+    Halide::Func seen_range{"seen_range"};  // (t, sp): first key that some row may see by its position, end of the keys
+    Halide::Expr mask_read;                 // whether the mask is read
+    Halide::Func bias_read{"bias_read"};    // (t, sp): whether the bias is
+    Halide::Func num_chunks{"num_chunks"};  // (t, sp)
+    KeySights sights{"_swept"};             // (u, kb = chunk, t, sp)
+    Halide::Func lane_ends{"lane_ends"};    // (u, e = End or as_is_count, t, sp)
+    Halide::Func ends{"ends"};              // (e, t, sp): the same of all lanes
+    Halide::Func as_is_keys{"as_is_keys"};  // (t, sp): as_is_count
+    Halide::Func results{"swept"};          // (e = Result, t, sp)
+    Halide::RDom chunks, over_u;
+
+    Halide::Func class_fields{"class_fields"};  // prefill, as `fields`
+    Halide::Func block_range{"swept_blocks"};   // (t, sp): see AttentionStages
+    BlockSights block{"_swept_block"};
+    Halide::Func classes{"classes"};  // (kb, t, sp): BlockClass of the blocks of `full`, where it has steps
+    Halide::RDom steps;
 };
 
 // Operands of dot products of bf16 and of matrix tiles.
 struct Bf16Block {
     Halide::Func weight_pairs;  // (row, k / 2): the weights of two keys as bf16, and their sum
     Halide::Func v_pairs;       // (e = 2 d + k % 2, k / 2): values, those of two keys side by side
-    TransposedTiles v_tiles;    // matrix tiles
-    Halide::Func v_lanes;       // matrix tiles, (k / 2, d): values, those of two keys as one word
+    Halide::Func v_numbers;  // matrix tiles where keys may be hidden: the block of packed.v without NaN and infinities
     Halide::RDom pairs;
+    // Matrix tiles, (row): what weights are relative to, and what that multiplies the sums before this block by. It
+    // stays where it is until a logit is far above it, so that products add up in place.
+    Halide::Func reference;
+    Halide::Func max_parts, sum_parts;  // (row, x): of every parts-th key, of every parts-th pair
+    Halide::RDom part_keys;
+    Halide::Func exact_sum;  // (row): of weights that are not rounded, where the call wants lse
+    Halide::RDom exact;
+    // Where a reference is huge, the weights of the block are computed again, from exact differences.
+    Halide::Func reference_sizes;  // (u): the largest of the rows, by lanes
+    Halide::Func again_end;        // (): pairs of the block, all or none
+    Halide::RDom sized_rows, again;
+    static constexpr int parts = 4;  // sums at once: an addition takes four cycles and more
 
     explicit Bf16Block(const std::string &suffix);
 };
 
 // Logits, softmax numerators and weighted values of one block of keys.
 struct BlockChain {
-    Halide::Func first_key;             // (): position of the block's first key
+    Halide::Func first_key;             // (): position of the block's first key; with a sweep its BlockClass
     Halide::Func slots;                 // (k): slot and page of a key, paged storage
     Halide::Func biases;                // (row, k): elements of the bias as floats
     Halide::Func visible;               // (row, k): whether the row may attend to the key; only where some row may not
@@ -101,17 +198,21 @@ struct BlockChain {
     Halide::Func value_weights;         // (row, k): the weights times the scales of v
     Halide::Func value_tile;            // (row, d): weighted sum of values
     Halide::Func block_out;             // (row, d): the same, copied from the registers of a tile
-    PaddedRows k_rows, v_rows;          // (d, k): used when the config copies k and v; bf16_tiles: k as stored
+    PaddedRows k_rows, v_rows;          // (d, k): used when the config copies k and v
     Halide::RDom over_d, keys, numbers;
-    Halide::RDom steps;  // (slot of the state, block of keys)
+    Halide::RDom steps;  // (slot of the state, block of keys), in decode also (block of rows)
     PrefillBlock prefill;
     DecodeBlock decode;
     Bf16Block bf16;
+    BlockSights sights;  // decode: prefill has its class from the sweep
 
-    BlockChain(const std::string &suffix, int block, bool ranged);
+    BlockChain(const std::string &suffix, int block, bool ranged, bool tested);
+    // The loop of `state` whose steps compute what a block of keys is for a block of rows.
+    Halide::RVar block_loop() const { return steps.dimensions() > 2 ? steps.z : steps.y; }
     const std::string suffix;
     const int block;    // keys of a block
     const bool ranged;  // whether the range of visible keys is tested
+    const bool tested;  // whether mask and bias are
 };
 
 struct PrefillStages {
@@ -124,34 +225,42 @@ struct PrefillStages {
 };
 
 struct DecodeStages {
-    Halide::Func split_state{"split_state"};    // (row, x, task): each split's state, complete; t innermost
+    Halide::Func split_state{"split_state"};    // (row, x, rb, task): each split's state, complete; t innermost
     Halide::Expr num_split_tasks;               // values of (t, sp)
+    Halide::Expr blocks_per_task;               // values of rb
     Halide::Expr prefetched_keys;               // how far ahead rows of k and v are asked for
-    Halide::Func split_max{"split_max"};        // (row, t): of all splits of a row
-    Halide::Func split_factor{"split_factor"};  // (sp, row, t)
-    Halide::Func merged{"merged"};              // (x, row, t): the splits of a row as one
+    Halide::Func split_max{"split_max"};        // (row, rb, t): of all splits of a row
+    Halide::Func split_factor{"split_factor"};  // (sp, row, rb, t)
+    Halide::Func merged{"merged"};              // (x, row, rb, t): the splits of a row as one
     Halide::RDom over_splits;
 };
 
 struct AttentionStages {
-    // Slots of the state: the two factors of the step at hand and what the softmax carries along. From
-    // config.state_slots() on follow the outputs.
-    enum Slot { old_factor, new_factor, row_sum, row_max };
+    // Slots of the state: the two factors of the step at hand and what the softmax carries along. Packed keys have no
+    // factors, but a sum of weights that are not rounded. From config.state_slots() on follow the outputs.
+    enum Slot { old_factor, new_factor, row_sum, row_max, exact_sum };
+    static int place(const AttentionConfig &config, Slot slot) { return slot - (config.packs_kv() ? row_sum : 0); }
 
     explicit AttentionStages(const AttentionConfig &config);
 
-    Halide::Var row{"row"}, t{"t"}, sp{"sp"}, k{"k"}, kb{"kb"}, d{"d"}, x{"x"};
+    Halide::Var row{"row"}, rb{"row_block"}, t{"t"}, sp{"sp"}, k{"k"}, kb{"kb"}, d{"d"}, x{"x"};
     Halide::Var u{"u"}, kq{"kq"}, e{"e"}, ti{"tile_i"}, tj{"tile_j"}, s{"s"}, h{"h"}, b{"b"}, task{"task"};
 
     Halide::Func fields{"fields"};            // (d, t): the task's line of the table
     PaddedRows q_padded{"q_padded"};          // (d, row, t): scaled, zeros after head_dim
     Halide::Func q_rows{"q_rows"};            // (d, row, t): scaled; with bf16_dots pairs of elements, not scaled
-    Halide::Func row_range{"row_range"};      // (row, t, sp): first visible key, end of the visible keys
+    Halide::Func row_range{"row_range"};      // (row, t, sp), in decode (row, rb, t, sp): first visible key, end of
+                                              // the visible keys
     Halide::Func block_range{"block_range"};  // (t, sp): first key of `full`, its steps; left steps, steps of `masked`,
-                                              // end of the keys that some row sees
-    BlockChain full, masked;
-    // What a row can do and a problem may not ask for: tested once per block of keys.
+                                              // end of the keys that some row sees; with a sweep steps of `plain`,
+                                              // of `full`
+    PackedBlocks packed;                      // when the config packs k and v
+    MaskSweep sweep;
+    BlockChain plain, full, masked;
+    std::vector<BlockChain *> chains;  // those in use, as `state` goes through them
+    // What a kernel can do and a problem may not ask for: tested once per block of keys.
     Halide::Expr softcap_on, mask_on, bias_on, bias_is_16;
+    Halide::Expr num_swept;                 // lines of the sweep
     Halide::Func state{"state"};            // (row, x, t, sp)
     Halide::Func row_result{"row_result"};  // (row, t): factor of the output, lse; decode: and its divisor
     Halide::RDom results;                   // (row, task): where `out` is written

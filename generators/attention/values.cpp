@@ -23,58 +23,51 @@ void AttentionBuilder::define_dropout(BlockChain &chain) {
 }
 
 // A hidden or dropped key is left out, not multiplied by 0: its value may be NaN. Where keys may be hidden and a block
-// holds only numbers, which is known before (special_end), the product with 0 leaves them out as well.
+// holds only numbers, which is known before (nonfinite_end), the product with 0 leaves them out as well.
 void AttentionBuilder::define_values(BlockChain &chain) {
+    if (cfg.packs_kv()) return define_packed_values(chain);
     Args at = in_block({st.row, st.d});
     const bool splits_loop = hides(chain) && cfg.tests_values();
     chain.numbers = RDom(0, cfg.rounds_weights() ? chain.block / 2 : chain.block, "numbers" + chain.suffix);
     if (splits_loop) {
-        define_special_end(chain);
-        if (!cfg.bf16_tiles) chain.numbers.where(chain.numbers < chain.prefill.number_end(in_block({})));
+        define_nonfinite_end(chain);
+        chain.numbers.where(chain.numbers < chain.prefill.number_end(in_block({})));
     }
     if (cfg.has_kv_scales()) {
         Args each = in_block({st.row, st.k});
         chain.value_weights(vars(each)) = chain.weights(each) * in.v.scale(kv_head(), slot(chain, st.k));
     }
-    Func &sum = cfg.bf16_tiles ? chain.block_out : chain.value_tile;
-    sum(vars(at)) = 0.f;
-    Expr so_far = sum(at), number = chain.numbers;
+    chain.value_tile(vars(at)) = 0.f;
+    Expr so_far = chain.value_tile(at), number = chain.numbers;
     Expr with =
         cfg.rounds_weights()
             ? bf16_dot(so_far, chain.bf16.weight_pairs(in_block({st.row, number}))[0], value_pair(chain, number))
             : so_far + value_weight(chain, number) * element(chain, in.v, chain.v_rows, st.d, number);
-    sum(vars(at)) = cfg.has_dropout ? select(chain.kept(in_block({st.row, number})), with, so_far)
-                    : splits_loop   ? with
-                                    : if_visible(chain, number, with, so_far);
+    chain.value_tile(vars(at)) = cfg.has_dropout ? select(chain.kept(in_block({st.row, number})), with, so_far)
+                                 : splits_loop   ? with
+                                                 : if_visible(chain, number, with, so_far);
     if (splits_loop) {
-        chain.prefill.specials = RDom(0, chain.block, "specials" + chain.suffix);
-        chain.prefill.specials.where(chain.prefill.specials < chain.prefill.special_end(in_block({})));
-        // The value is hidden, not the product: both loops must round alike, as an FMA where there is one.
-        Expr k = chain.prefill.specials, value = element(chain, in.v, chain.v_rows, st.d, k), none = 0.f;
-        if (cfg.bf16_tiles) {
-            none = -0.f;  // adds nothing, whatever the sum
-            value = select(is_special(in.v.stored(st.d, kv_head(), slot(chain, k))), value, none);
-        }
-        sum(vars(at)) = so_far + value_weight(chain, k) * if_visible(chain, k, value, none);
+        chain.prefill.nonfinites = RDom(0, chain.block, "nonfinites" + chain.suffix);
+        chain.prefill.nonfinites.where(chain.prefill.nonfinites < chain.prefill.nonfinite_end(in_block({})));
+        // The value is hidden, not the product: both loops must round alike, as an FMA where there is one. Dot products
+        // of bf16 add the second key of a pair first (VDPBF16PS, Intel SDM).
+        Expr in_order = chain.prefill.nonfinites,
+             k = cfg.rounds_weights() ? in_order / 2 * 2 + (1 - in_order % 2) : in_order;
+        Expr value = cfg.copies_bits() ? to_float(cfg.dtype, value_bits(chain, st.d, k))
+                                       : element(chain, in.v, chain.v_rows, st.d, k);
+        chain.value_tile(vars(at)) = so_far + value_weight(chain, k) * if_visible(chain, k, value, 0.f);
     }
-    if (!cfg.bf16_tiles) chain.block_out(vars(at)) = chain.value_tile(at);
+    chain.block_out(vars(at)) = chain.value_tile(at);
 }
 
-// Element st.d of two keys. Tiles multiply every key of a block: where some may be hidden, its specials are zeros here.
+Expr AttentionBuilder::value_bits(const BlockChain &chain, const Expr &d, const Expr &k) const {
+    return cfg.copies_bits() ? Expr(chain.v_rows.rows(in_block({d, k}))) : in.v.stored(d, kv_head(), slot(chain, k));
+}
+
+// Element st.d of two keys.
 Expr AttentionBuilder::value_pair(BlockChain &chain, const Expr &pair) const {
-    auto value = [&](const Expr &d, const Expr &k) { return in.v.stored(d, kv_head(), slot(chain, k)); };
+    auto value = [&](const Expr &d, const Expr &k) { return value_bits(chain, d, k); };
     Expr first = 2 * st.k, second = 2 * st.k + 1;
-    if (cfg.bf16_tiles) {
-        auto factor = [&](const Expr &k) {
-            Expr bits = value(st.d, k);
-            return chain.prefill.special_end.defined() ? select(is_special(bits), cast(bits.type(), 0), bits) : bits;
-        };
-        Func words("v_words" + chain.suffix);
-        words(vars(in_block({st.d, st.k}))) = bf16_pair(factor(first), factor(second));
-        chain.bf16.v_lanes(vars(in_block({st.k, st.d}))) =
-            chain.bf16.v_tiles.define(cfg, words, st.k, st.d, {st.kb, st.t, st.sp});
-        return chain.bf16.v_lanes(in_block({pair, st.d}));
-    }
     chain.bf16.v_pairs(vars(in_block({st.e, st.k}))) =
         select(st.e % 2 == 0, value(st.e / 2, first), value(st.e / 2, second));
     auto half = [&](int i) { return chain.bf16.v_pairs(in_block({2 * st.d + i, pair})); };
@@ -85,35 +78,35 @@ Expr AttentionBuilder::value_pair(BlockChain &chain, const Expr &pair) const {
 Expr AttentionBuilder::value_weight(const BlockChain &chain, const Expr &key) const {
     Args at = in_block({st.row, key});
     if (!cfg.rounds_weights()) return cfg.has_kv_scales() ? chain.value_weights(at) : chain.weights(at);
-    Expr both = chain.bf16.weight_pairs(in_block({st.row, key / 2}))[0];
+    Args pair = in_block({st.row, key / 2});
+    Expr both = cfg.packs_kv() ? Expr(chain.bf16.weight_pairs(pair)) : chain.bf16.weight_pairs(pair)[0];
     return select(key % 2 == 0, bf16_half(both, 0), bf16_half(both, 1));
 }
 
 // All bits of the exponent: of NaN and infinities.
-Expr AttentionBuilder::exponent_of_specials(const Type &type) {
+Expr AttentionBuilder::exponent_of_nonfinites(const Type &type) {
     return cast(type, type.bits() == 16 ? 0x7f80 : 0x7f800000);
 }
 
-Expr AttentionBuilder::is_special(const Expr &bits) {
-    Expr exponent = exponent_of_specials(bits.type());
+Expr AttentionBuilder::is_nonfinite(const Expr &bits) {
+    Expr exponent = exponent_of_nonfinites(bits.type());
     return (bits & exponent) == exponent;
 }
 
 // Whether some value of the block is NaN or infinite: the largest exponent, first by lanes.
-void AttentionBuilder::define_special_end(BlockChain &chain) {
+void AttentionBuilder::define_nonfinite_end(BlockChain &chain) {
     const int lanes = cfg.lanes;
     chain.prefill.values = RDom({{0, padded(head_dim_v) / lanes}, {0, chain.block}}, "values" + chain.suffix);
     Expr d = chain.prefill.values.x * lanes + st.u, key = chain.prefill.values.y;
-    Expr bits = cfg.bf16_dots ? in.v.stored(d, kv_head(), slot(chain, key))
-                              : reinterpret<uint32_t>(element(chain, in.v, chain.v_rows, d, key));
-    Expr exponent = exponent_of_specials(bits.type());
+    Expr bits =
+        cfg.bf16_dots ? value_bits(chain, d, key) : reinterpret<uint32_t>(element(chain, in.v, chain.v_rows, d, key));
+    Expr exponent = exponent_of_nonfinites(bits.type());
     Args by_lane = in_block({st.u});
     chain.prefill.exponents(vars(by_lane)) = cast(bits.type(), 0);
     chain.prefill.exponents(vars(by_lane)) = max(chain.prefill.exponents(by_lane), bits & exponent);
     Expr largest = chain.prefill.exponents(in_block({0}));
     for (int u = 1; u < lanes; u++) largest = max(largest, chain.prefill.exponents(in_block({u})));
-    chain.prefill.special_end(vars(in_block({}))) = select(largest == exponent, chain.block, 0);
-    if (cfg.bf16_tiles) return;
+    chain.prefill.nonfinite_end(vars(in_block({}))) = select(largest == exponent, chain.block, 0);
     Expr end = cfg.bf16_dots                      ? Expr(chain.block / 2)
                : chain.prefill.seen_end.defined() ? Expr(chain.prefill.seen_end(in_block({})))
                                                   : Expr(chain.block);

@@ -18,6 +18,13 @@ const char *name_of(ElementType type) {
     return "?";
 }
 
+ElementType element_type_of(const std::string &name) {
+    for (ElementType type : {ElementType::f16, ElementType::bf16, ElementType::i8}) {
+        if (name == name_of(type)) return type;
+    }
+    return ElementType::f32;
+}
+
 Type stored_type(ElementType type) {
     switch (type) {
     case ElementType::f32:
@@ -50,7 +57,7 @@ Expr bits(const Expr &x) { return reinterpret<int32_t>(x); }
 Expr from_float(ElementType type, const Expr &value) {
     Expr bits = reinterpret<uint32_t>(value), magnitude = bits & Expr(0x7fffffffu);
     if (type == ElementType::f16) {
-        // (The conversion in integers, where there is no instruction, turns NaN into infinity.) 0 but for NaN:
+        // (The conversion in integers, where there is no instruction, turns NaN into infinity.) 0 except for NaN:
         Expr payload = (max(magnitude, Expr(0x7f800000u)) - Expr(0x7f800000u)) >> 13;
         return reinterpret<uint16_t>(cast(Float(16), value)) | cast<uint16_t>(payload);
     }

@@ -15,6 +15,8 @@ Halide::Expr bits(const Halide::Expr &x);
 enum class ElementType { f32, f16, bf16, i8 };
 
 const char *name_of(ElementType type);
+// f32 for names of no type.
+ElementType element_type_of(const std::string &name);
 
 // How a buffer holds it: Float(32), UInt(16) or Int(8).
 Halide::Type stored_type(ElementType type);

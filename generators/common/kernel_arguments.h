@@ -62,7 +62,7 @@ void check_outputs(const Halide::Module &module, const std::vector<OutputType> &
 #define HEED_ADD_ARGUMENT(name, ...) ::heed::add_argument(&list, name);
 #define HEED_ADD_OUTPUT(name, element, dims) list.push_back({types.of(::heed::Element::element), dims});
 
-// Of a class with `types` and a member of each input's name.
+// For a class with `types` and a member of each input's name.
 #define HEED_ARGUMENT_FUNCTIONS(LIST)                                                                                  \
     std::vector<Halide::Argument> arguments() const {                                                                  \
         std::vector<Halide::Argument> list;                                                                            \

@@ -36,14 +36,28 @@ constexpr uint64_t hash_of(const char *text) {
 #define HEED_OUTPUT_TEXT(name, element, dims) "out " #name " " #element " " #dims ";"
 #define HEED_LIST_HASH(LIST) ::heed::hash_of("" LIST(HEED_INPUT_TEXT, HEED_VALUE_TEXT, HEED_OUTPUT_TEXT))
 
-// What changes and hides logits, the same for every kernel of attention: mask_form, bias_form: MaskForm, BiasForm;
-// alibi_symmetric: 0 or 1; softcap: 0 = off, else such that it and its multiple by log2(e) are normal numbers.
+// What changes and hides logits, the same for every kernel of attention. HEED_LOGIT_NUMBERS: fields of
+// heed_problem, by their names; softcap: 0 = off, else such that it and its multiple by log2(e) are normal numbers.
+#define HEED_LOGIT_NUMBERS(VALUE)                                                                                      \
+    VALUE(alibi_symmetric, uint8_t)                                                                                    \
+    VALUE(scale, float)                                                                                                \
+    VALUE(temperature_growth, float)                                                                                   \
+    VALUE(temperature_interval, int32_t)                                                                               \
+    VALUE(temperature_shift, int32_t)                                                                                  \
+    VALUE(softcap, float)
+// mask_form, bias_form: MaskForm, BiasForm.
 #define HEED_LOGIT_VALUES(VALUE)                                                                                       \
     VALUE(mask_form, int32_t)                                                                                          \
     VALUE(bias_form, int32_t)                                                                                          \
-    VALUE(alibi_symmetric, uint8_t)                                                                                    \
-    VALUE(scale, float)                                                                                                \
-    VALUE(softcap, float)
+    HEED_LOGIT_NUMBERS(VALUE)
+
+// What changes logits by head, (head) of any stride: in lists of whole calls, and in those of one head.
+#define HEED_HEAD_INPUTS(INPUT)                                                                                        \
+    INPUT(temperature, f32, 1)                                                                                         \
+    INPUT(alibi_slopes, f32, 1)
+#define HEED_HEAD_VALUES(VALUE)                                                                                        \
+    VALUE(temperature, float)                                                                                          \
+    VALUE(alibi_slopes, float)
 
 // An element is dropped when its word of 32 bits is below dropout_threshold; dropout_scale: 1 / (1 - p), 0 for p = 1.
 #define HEED_DROPOUT_VALUES(VALUE)                                                                                     \

@@ -7,7 +7,7 @@
 
 namespace heed {
 
-using PutWords = Words<num_put_words / 2, 1>;                       // two words of 32 bits each, low half first
+using MetadataWords = Words<num_metadata_words / 2, 1>;             // two words of 32 bits each, low half first
 using MoveSegments = Words<num_move_segments, move_segment_words>;  // addresses of its first token in source,
                                                                     // destination and scales; tokens | table row << 32
 using MergeStates = Words<max_merge_states, merge_state_words>;     // addresses of out and lse
@@ -15,9 +15,9 @@ using MergeStates = Words<max_merge_states, merge_state_words>;     // addresses
 }  // namespace heed
 
 // Metadata of the host goes to the device as parameters of a launch: out (word) has any even extent up to
-// num_put_words.
-#define HEED_CUDA_PUT_WORDS(INPUT, VALUE, OUTPUT)                                                                      \
-    VALUE(word, PutWords)                                                                                              \
+// num_metadata_words.
+#define HEED_CUDA_WRITE_METADATA(INPUT, VALUE, OUTPUT)                                                                 \
+    VALUE(word, MetadataWords)                                                                                         \
     OUTPUT(out, i32, 1)
 
 // From lengths, prefix sums and offsets on the device to the table of SequenceField. given: bits 0..3, which of the
@@ -89,7 +89,8 @@ using MergeStates = Words<max_merge_states, merge_state_words>;     // addresses
     OUTPUT(out, own, 4)                                                                                                \
     OUTPUT(lse, f32, 4)
 
-// A piece of the output, `columns` columns from first_column on; bias_first may be 0.
+// A piece of the output, `columns` columns from first_column on; bias_first may be 0. out_is_f32: out is f32 rather
+// than in the type of x.
 #define HEED_CUDA_LINEAR(INPUT, VALUE, OUTPUT)                                                                         \
     VALUE(num_rows, int32_t)                                                                                           \
     VALUE(len, int32_t)                                                                                                \
@@ -97,6 +98,7 @@ using MergeStates = Words<max_merge_states, merge_state_words>;     // addresses
     VALUE(first_column, int32_t)                                                                                       \
     VALUE(columns, int32_t)                                                                                            \
     VALUE(head_dim, int32_t)                                                                                           \
+    VALUE(out_is_f32, int32_t)                                                                                         \
     VALUE(x_first, uint64_t)                                                                                           \
     VALUE(x_batch, uint64_t)                                                                                           \
     VALUE(x_token, uint64_t)                                                                                           \

@@ -25,9 +25,9 @@ enum BiasForm : int32_t { no_bias, bias_of_f32, bias_of_dtype };
 // heed_probs_mode.
 enum ProbsMode : int32_t { raw_scores, soft_capped_scores, masked_scores, probabilities };
 
-// The columns of the task table: a block of rows of one head. Row i of a sequence sees the keys j in
-// [max(0, i + visible_begin), min(kv_len, i + visible_end)) and is at position i + position_offset; visible_end is at
-// least -q_len.
+// The columns of the task table: a block of rows of one head, in decode blocks of rows of one or more heads. Row i of a
+// sequence sees the keys j in [max(0, i + visible_begin), min(kv_len, i + visible_end)) and is at position i +
+// position_offset; visible_end is at least -q_len.
 enum TaskField {
     task_sequence,
     task_head,  // prefill: query head; decode: first query head of the group
@@ -42,8 +42,19 @@ enum TaskField {
     task_visible_begin,
     task_visible_end,
     task_position_offset,
+    task_first_block,  // kernels that pack: key j of the sequence is in the block task_first_block + j / kv_block
+    task_swept,        // kernels that sweep over mask and bias: the line of swept_tasks for the rows of the task
+    task_num_blocks,   // decode: blocks of rows of the task; those of a head of keys and values, from task_first_row
+    task_head_blocks,  // on, are this many, those of the next head follow
     num_task_fields
 };
+
+// The columns of the table of blocks of keys that a kernel packs: kv_block keys of a sequence, from the position
+// block_first on, which is a multiple of kv_block below kv_len. The others as in TaskField.
+enum KeyBlockField { block_sequence, block_first, block_kv_len, block_kv_batch, block_first_key, num_key_block_fields };
+
+// Words that a sweep over mask and bias leaves of a line of swept_tasks, before a byte for each block of keys.
+constexpr int num_sweep_results = 7;
 
 // The columns of CUDA's table of sequences, with the meaning that TaskField gives them.
 enum SequenceField {
@@ -66,11 +77,14 @@ enum BackwardForm : int32_t { backward_plain, backward_positioned, backward_scor
 // queries (dq), over the keys that they see.
 enum BackwardSide : int32_t { backward_keys, backward_queries };
 
-constexpr int backward_chunk = 32;      // elements of a chunk of a row of gradients' operands, and the unit of columns
-constexpr int backward_row_unit = 12;   // a tile of gradients is written in multiples of so many rows
-constexpr int backward_stat_bytes = 8;  // of a row of `stats`: lse in log2, then delta = dout . out
+constexpr int backward_chunk = 32;     // elements of a chunk of a row of gradients' operands, and the unit of columns
+constexpr int backward_row_unit = 12;  // a tile of gradients is written in multiples of so many rows
+constexpr float backward_no_key = 1e30f;  // as lse of a row: it sees nothing, every weight is 0
+constexpr int backward_stat_bytes = 8;    // of a row of `stats`: lse in log2, then delta = dout . out
 
-constexpr int num_put_words = 256;  // of 32 bits
+constexpr int sum_columns = 64;  // that column_sums and layer_norm_sums have at most
+
+constexpr int num_metadata_words = 256;  // of 32 bits
 constexpr int num_move_segments = 32, move_segment_words = 4;
 constexpr int max_merge_states = 64, merge_state_words = 2;
 

@@ -1,5 +1,5 @@
 #pragma once
-// A CUDA attention row: the arguments of every attention kernel around a program for the device.
+// A CUDA attention kernel: the arguments of every attention kernel around a program for the device.
 
 #include "generators/attention/config.h"
 #include "generators/cuda/attention_tile.h"

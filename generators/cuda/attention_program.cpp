@@ -84,12 +84,12 @@ Internal::Stmt ProgramBuilder::build() {
         if (tile.tensor_cores) {
             run_pipeline();
         } else {
-            run_carefully();
+            run_key_by_key();
         }
         if (tile.tensor_cores && !codes_on_cores) {
             // On tensor cores a weight of 0 does not hide a NaN or an infinity in V: then all is done again.
             Expr nan = code.let("result_is_nan", barrier_any(some_result_is_nan()));
-            code.when(nan != 0, [&] { run_carefully(); });
+            code.when(nan != 0, [&] { run_key_by_key(); });
         }
         // What the loops did not need is found again, rather than kept.
         thread = code.let("thread", thread_index());
@@ -101,7 +101,7 @@ Internal::Stmt ProgramBuilder::build() {
     return code.finish();
 }
 
-// Each block's keys are found before a barrier that stands before the block's load.
+// Each block's keys are found before a barrier that is before the block's load.
 void ProgramBuilder::load_first_blocks() {
     for (int j = 0; j < std::max(tile.stages - 1, 1); j++) {
         if (cfg.paged) {
@@ -131,9 +131,9 @@ void ProgramBuilder::run_pipeline() {
     code.loop("key_block", num_blocks, [&](const Expr &j) { tile.stages == 1 ? step_single(j) : step_pipelined(j); });
 }
 
-void ProgramBuilder::run_carefully() {
+void ProgramBuilder::run_key_by_key() {
     reset();
-    code.loop("careful_block", num_blocks, [&](const Expr &j) { when_seen(j, [&] { careful_step(j); }); });
+    code.loop("block_key_by_key", num_blocks, [&](const Expr &j) { when_seen(j, [&] { step_key_by_key(j); }); });
 }
 
 void ProgramBuilder::reset() {
@@ -192,7 +192,7 @@ void ProgramBuilder::step_pipelined(const Expr &j) {
 
 // One buffer, nothing overlaps, and V is multiplied key by key for the rows that see the key. Where V holds numbers
 // only it gives the bits of the other steps.
-void ProgramBuilder::careful_step(const Expr &j) {
+void ProgramBuilder::step_key_by_key(const Expr &j) {
     const Expr outer = thread;
     thread = code.let("thread", thread_index());  // for addresses that do not stay in registers over a step
     code.run(barrier());
@@ -218,7 +218,7 @@ void ProgramBuilder::careful_step(const Expr &j) {
     softmax(0, true);
     code.run(barrier());
     if (tile.tensor_cores) multiply_values(0, true);
-    multiply_values_carefully();
+    multiply_values_key_by_key();
     thread = outer;
 }
 

@@ -9,7 +9,7 @@ using namespace Halide;
 
 namespace {
 
-// Of 64-bit values, in 32 bits.
+// A 64-bit value between bounds, in 32 bits.
 Expr between(const Expr &x, const Expr &least, const Expr &most) { return cast<int32_t>(max(min(x, most), least)); }
 
 }  // namespace

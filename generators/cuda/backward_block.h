@@ -21,7 +21,7 @@ public:
     // For launches of blocks of `rows` rows: what the host computes, and the number of blocks in all.
     std::vector<std::pair<std::string, Halide::Expr>> host_values(int rows) const;
     Halide::Expr num_blocks() const;
-    // Sets what stands below. Neighbouring blocks belong to the same head.
+    // Sets what is below. Neighbouring blocks belong to the same head.
     void locate(const Halide::Expr &block, int rows);
 
     Halide::Expr sequence, head;          // head of the side

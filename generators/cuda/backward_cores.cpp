@@ -66,7 +66,7 @@ void BackwardCoresProgram::find_lane() {
 }
 
 // What lane l reads of four 8x8 matrices is row l % 8 of matrix l / 8. Left operands, and transposed right ones: the
-// second matrix lies 8 rows below the first, the third 8 columns to its right; right operands: the other way round.
+// second matrix is 8 rows below the first, the third 8 columns to its right; right operands: the other way round.
 void BackwardCoresProgram::choose_addresses() {
     find_lane();
     shared_at = code.let("shared", shared_begin());
@@ -78,7 +78,7 @@ void BackwardCoresProgram::choose_addresses() {
     code.when(thread == 0, [&] { code.run(store_shared_u32(shared_at + shared.zero, Expr(0u))); });
     plain =
         code.let("plain", cast<int32_t>(in.mask_form == no_mask && in.bias_form == no_bias &&
-                                        !logit_changes(in).cap_on && in.alibi_slopes.address() == cast<uint64_t>(0) &&
+                                        !logit_changes(in).cap_on() && in.alibi_slopes.address() == cast<uint64_t>(0) &&
                                         in.dropout_threshold == cast<uint64_t>(0)));
     unit = code.let("unit", in.scale * log2_e);
 }
@@ -184,7 +184,7 @@ void BackwardCoresProgram::load_step(const Expr &number, const Expr &buffer) {
     });
 }
 
-// Rows from `first` on, of which `existing` exist in all; zeros behind the last one and behind the last element.
+// Rows from `first` on, of which `existing` exist in all; zeros after the last one and after the last element.
 void BackwardCoresProgram::load_rows(const BackwardBlock::Rows &rows, const Expr &first, const Expr &existing,
                                      int count, const Expr &to) {
     const Expr from = code.let("from", rows.row(first)), left = code.let("left", existing - first),
@@ -224,7 +224,7 @@ void BackwardCoresProgram::load_rows(const BackwardBlock::Rows &rows, const Expr
         });
 }
 
-// Of rows that exist: NaN or infinite, by what a hidden row holds or what the problem asks for.
+// For rows that exist: NaN or infinite, by what a hidden row holds or what the problem asks for.
 Expr BackwardCoresProgram::some_sum_is_no_number() {
     const Registers found = code.registers("found", Int(32), 1);
     code.set(found, 0, 0);
@@ -250,7 +250,7 @@ void BackwardCoresProgram::store(const BackwardBlock::Rows &to, const Registers 
                 for (int n = 0; n < out_tiles; n++) {
                     Expr x[2];
                     for (int e = 0; e < 2; e++) {
-                        // Rows behind the last one met others all the same, as zeros.
+                        // Rows after the last one met others all the same, as zeros.
                         const Expr value = sum[4 * (r / 2 * out_tiles + n) + r % 2 * 2 + e] * factor;
                         x[e] = code.let("x", select(row < at.num_rows, value, 0.f));
                     }

@@ -12,7 +12,7 @@ namespace heed::cuda {
 class BackwardCoresProgram {
 public:
     // Shared memory: two stages of rows of the other side, Y1, Y2 and their stats (keys), then the own rows, X1 and X2.
-    // Rows are 16 bytes longer than their elements, so that eight rows of a matrix lie in different banks.
+    // Rows are 16 bytes longer than their elements, so that eight rows of a matrix are in different banks.
     struct Shared {
         int row;         // bytes
         int stats, own;  // where stats begin in a stage; own rows
@@ -44,7 +44,7 @@ private:
     BackwardLogit logit;
     BackwardBlock at;
 
-    // ---- Where this thread stands. Rows r: even ones are row `group` of a tile, odd ones group + 8
+    // ---- Where this thread is. Rows r: even ones are row `group` of a tile, odd ones group + 8
     Expr thread, lane, group, quad;  // group = lane / 4, quad = lane % 4
     Expr warp_rows, first_column;    // of this warp in the block, of its sums
     Expr shared_at, left_at, right_at, transposed_at;

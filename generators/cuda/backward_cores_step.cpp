@@ -25,7 +25,7 @@ void BackwardCoresProgram::compute(const Step &step, const Expr &stage, const Ex
     if (side == backward_keys) accumulate(1, stage, weights, sums[1]);
 }
 
-// Of a step's rows of the other side, once their scores are known: NaN and infinities become 0.
+// For a step's rows of the other side, once their scores are known: NaN and infinities become 0.
 void BackwardCoresProgram::clear_what_is_no_number(const Expr &stage) {
     const uint32_t exponent = type == ElementType::f16 ? 0x7c00 : 0x7f80;
     const auto is_number = [&](const Expr &word, int shift) {
@@ -165,7 +165,7 @@ LogitGradients BackwardCoresProgram::of_logit(const BackwardHead &head, const Ex
     Expr grad = weight * (weight_dot - delta);
     if (form == Form::positioned) {
         const SequenceFields &f = head.fields;
-        // Queries behind q_len have no weights; as own rows they are not stored.
+        // Queries after q_len have no weights; as own rows they are not stored.
         const Expr exists = side == backward_keys ? i < f.q_len : Internal::const_true();
         const Expr seen = code.let("seen", cast<int32_t>(exists && j >= first_visible(i, f.visible_begin) &&
                                                          j < end_visible(i, f.visible_end, f.kv_len)));

@@ -1,6 +1,6 @@
 #pragma once
 // What every kernel of attention's gradients on CUDA is told (HEED_CUDA_ATTENTION_BACKWARD), and where its
-// rows lie.
+// rows are.
 
 #include <vector>
 
@@ -20,7 +20,7 @@ struct BackwardInputs : BackwardArguments {
     explicit BackwardInputs(ElementType type) : BackwardArguments({type}) {}
 
     SequenceFields read_sequence(DeviceCode &code, const Halide::Expr &sequence) const;
-    // Of row 0 of a head of a sequence.
+    // The statistics of row 0 of a head of a sequence.
     Halide::Expr stats_of(const Halide::Expr &sequence, const Halide::Expr &head) const;
 };
 

@@ -63,21 +63,21 @@ LogitGradients BackwardLogit::gradients(const BackwardHead &at, const Expr &i, c
     const Expr raw = code.let("raw", dot * changes.scale);
     code.set(x, 0, raw);
     code.set(x, 1, 1.f);
-    code.when(changes.cap_on, [&] {
-        const Expr capped = code.let("capped", soft_capped(raw, changes.cap));
-        const Expr tangent = code.let("tangent", capped / changes.cap);
+    code.when(changes.cap_on(), [&] {
+        const Expr capped = code.let("capped", changes.capped(raw, LogitUnits::natural));
+        const Expr tangent = code.let("tangent", changes.tangent(capped));
         code.set(x, 0, capped);
         code.set(x, 1, 1.f - tangent * tangent);
     });
     const Expr distance = token_distance(j, i, f.position_offset);
-    const Expr logit = code.let("logit", x[0] + (added[0] + alibi(at.slope, distance, changes.symmetric)));
+    const Expr logit = code.let("logit", x[0] + (added[0] + changes.bias_of_place(at.slope, distance)));
     const Expr is_seen = seen[0] != 0;
     const Expr weight = code.let("weight", select(is_seen, exp2(fma(logit, log2_e, -lse_log2)), 0.f));
     const Expr kept = factor_of_dropout(at, i, j), dropped = is_zero(kept);
     const Expr weight_grad = code.let("weight_grad", select(dropped, 0.f, weight_dot * kept));
     const Expr logit_grad = code.let("logit_grad", select(is_seen, weight * (weight_grad - delta), 0.f));
     return {code.let("kept_weight", select(dropped, 0.f, weight * kept)),
-            code.let("score_grad", select(is_seen && changes.cap_on, logit_grad * x[1], logit_grad)), logit_grad};
+            code.let("score_grad", select(is_seen && changes.cap_on(), logit_grad * x[1], logit_grad)), logit_grad};
 }
 
 }  // namespace heed::cuda

@@ -7,7 +7,7 @@
 
 namespace heed::cuda {
 
-// Of a head of a sequence. `zero` is 0, but a compiler must not know it where it has no registers for what it could
+// For a head of a sequence. `zero` is 0, but a compiler must not know it where it has no registers for what it could
 // compute before a loop.
 struct BackwardHead {
     Halide::Expr sequence, head, slope;
@@ -15,7 +15,7 @@ struct BackwardHead {
     Halide::Expr zero = 0;
 };
 
-// What the products of a logit make: the weight behind dropout, the gradient of scale * q.k and that of the logit.
+// What the products of a logit make: the weight after dropout, the gradient of scale * q.k and that of the logit.
 struct LogitGradients {
     Halide::Expr weight, score, logit;
 };
@@ -27,7 +27,7 @@ public:
 
     // 0 without slopes.
     Halide::Expr load_slope(const Halide::Expr &head);
-    // Of query i and key j, which need not exist, from q.k and dout.v. Hidden products may be anything.
+    // For query i and key j, which need not exist, from q.k and dout.v. Hidden products may be anything.
     LogitGradients gradients(const BackwardHead &at, const Halide::Expr &i, const Halide::Expr &j,
                              const Halide::Expr &dot, const Halide::Expr &weight_dot, const Halide::Expr &lse_log2,
                              const Halide::Expr &delta);

@@ -137,7 +137,7 @@ private:
 
     Expr number(const Expr &address) { return code.let("number", reinterpret<float>(load_shared_u32(address))); }
 
-    // From products to weights and gradients of scores, in the squares behind the first two.
+    // From products to weights and gradients of scores, in the squares after the first two.
     void change(const BackwardHead &of_logits, const Expr &first) {
         const Expr keys = in.side == backward_keys;
         for (int a = 0; a < rows_of_thread; a++) {
@@ -193,7 +193,7 @@ private:
                     const Expr of_row = code.let("of_row", to.row(r));
                     for (int b = 0; b < results_of_thread; b++) {
                         const Expr d = first_column + column + 16 * b;
-                        // Rows behind the last one met others all the same, as zeros.
+                        // Rows after the last one met others all the same, as zeros.
                         const Expr x = select(r < at.num_rows, result[a * results_of_thread + b] * factor, 0.f);
                         code.when(d < to.length,
                                   [&] { elements.store(of_row + bytes_of(d, elements.size()), {code.let("x", x)}); });

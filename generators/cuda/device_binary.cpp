@@ -94,8 +94,7 @@ Module with_image(const Module &module, const std::string &image) {
         patched += patch.patched;
         result.append(function);
     }
-    if (patched != 1)
-        throw std::runtime_error("the image's size stands in " + std::to_string(patched) + " places, not 1");
+    if (patched != 1) throw std::runtime_error("the image's size is in " + std::to_string(patched) + " places, not 1");
     result.set_any_strict_float(module.any_strict_float());
     result.set_conceptual_code_stmt(module.get_conceptual_stmt());
     return result;
@@ -163,7 +162,9 @@ DeviceBinary assemble(const Module &module, const RewriteOptions &options, const
     }
     run(quoted(toolkit.fatbinary) + " --64 --compress=false --create=" + quoted(image_path) + images +
         " --image3=kind=ptx,sm=" + newest + ",file=" + quoted(newest_path));
-    binary.module = with_image(module, contents(image_path));
+    const std::string bytes = contents(image_path);
+    binary.module = with_image(module, bytes);
+    binary.image_bytes = static_cast<int64_t>(bytes.size());
     return binary;
 }
 

@@ -26,6 +26,7 @@ struct BinaryStatistics {
 struct DeviceBinary {
     Halide::Module module;
     std::map<int, BinaryStatistics> statistics;  // by capability
+    int64_t image_bytes = 0;
 };
 
 // `base`: path of the files it makes; base.ptx and base.sm_80.cubin stay when the toolkit keeps them. Throws

@@ -1,7 +1,7 @@
 #pragma once
 // Writes device code: statements in the order in which a thread runs them, as Halide IR. Expressions are Halide's own
 // (score_mod.h serves here too) and intrinsics.h; what an expression reads from Registers it reads where the statement
-// that uses it stands.
+// that uses it is.
 
 #include <functional>
 #include <string>
@@ -36,7 +36,7 @@ public:
     Halide::Internal::Stmt finish();
 
 private:
-    // Makes a statement from the one behind it.
+    // Makes a statement from the one after it.
     using Step = std::function<Halide::Internal::Stmt(const Halide::Internal::Stmt &)>;
     std::vector<Step> steps;
 

@@ -11,7 +11,7 @@ using namespace Halide;
 
 namespace {
 
-// Elements of the row's type, or f32 where a parameter says so.
+// Elements of the kernel's type, or f32 where a parameter says so.
 class GradientProgram : protected LayerProgram {
 protected:
     GradientProgram(const std::string &name, ElementType type) : LayerProgram(name, type), type(type) {}
@@ -40,38 +40,6 @@ protected:
 
 private:
     const ElementType type;
-};
-
-HEED_LAUNCH_ARGUMENTS(AddInputs, HEED_CUDA_ADD)
-
-class AddProgram : GradientProgram {
-public:
-    AddProgram(const std::string &name, ElementType type) : GradientProgram(name, type) {}
-
-    Module module(const Target &target) {
-        const Expr across = ceil_div(in.columns, layer_threads), block = Launch::block(name);
-        const Expr row = code.let("row", quotient(block, across));
-        const Expr column = code.let("column", (block - row * across) * layer_threads + Launch::thread(name));
-        code.when(column < in.columns, [&] {
-            const Expr placed =
-                code.let("placed", offset(row, in.row_block, in.row_outer, in.row_inner) +
-                                       offset(column, in.column_block, in.column_outer, in.column_inner));
-            const Expr packed = cast<uint64_t>(row) * cast<uint64_t>(in.columns) + cast<uint64_t>(column);
-            const Expr index = code.let("index", select(in.from_placed != 0, placed, packed));
-            const Expr sum =
-                load_either(in.to_first, placed, in.to_is_f32) + load_either(in.from_first, index, in.from_is_f32);
-            store_either(in.to_first, placed, in.to_is_f32, sum);
-        });
-        return launch(in, in.rows * across, target);
-    }
-
-private:
-    const AddInputs in;
-
-    Expr offset(const Expr &i, const Expr &block, const Expr &outer, const Expr &inner) {
-        const Expr whole = code.let("whole", quotient(i, block));
-        return cast<uint64_t>(whole) * outer + cast<uint64_t>(i - whole * block) * inner;
-    }
 };
 
 HEED_LAUNCH_ARGUMENTS(SumInputs, HEED_CUDA_COLUMN_SUMS)
@@ -120,52 +88,10 @@ private:
     const SumInputs in;
 };
 
-HEED_LAUNCH_ARGUMENTS(ClipGradientInputs, HEED_CUDA_CLIP_GRADIENT)
-
-class ClipGradientProgram : LayerProgram {
-public:
-    ClipGradientProgram(const std::string &name, ElementType type) : LayerProgram(name, type) {}
-
-    Module module(const Target &target) {
-        const Expr item = code.let("item", Launch::block(name) * layer_threads + Launch::thread(name));
-        const Expr width = select(in.wide != 0, elements.width(), 1);
-        code.when(item < in.count / width, [&] {
-            code.when(
-                in.wide != 0, [&] { clear(item, elements.width()); }, [&] { clear(item, 1); });
-        });
-        return launch(in, ceil_div(in.count / width, layer_threads), target);
-    }
-
-private:
-    const ClipGradientInputs in;
-
-    // Compares bits: the default float mode may assume that no value is NaN or infinite.
-    void clear(const Expr &item, int width) {
-        const auto at = [&](const Expr &first) { return first + bytes_of(item, width * elements.size()); };
-        const Elements values = elements.load(at(in.x_first), width);
-        Elements result = elements.load(at(in.gradient_first), width);
-        for (size_t i = 0; i < result.size(); i++) {
-            const Expr magnitude = reinterpret<int32_t>(values[i]) & 0x7fffffff;
-            const Expr clipped = magnitude >= reinterpret<int32_t>(in.limit) && magnitude <= infinity_bits;
-            const Expr kept = select(clipped, 0, reinterpret<int32_t>(result[i]));
-            result[i] = code.let("kept", reinterpret<float>(kept));
-        }
-        elements.store(at(in.gradient_first), result);
-    }
-};
-
 }  // namespace
-
-Module add_module(const std::string &name, ElementType type, const Target &target) {
-    return AddProgram(name, type).module(target);
-}
 
 Module column_sums_module(const std::string &name, ElementType type, const Target &target) {
     return ColumnSumsProgram(name, type).module(target);
-}
-
-Module clip_gradient_module(const std::string &name, ElementType type, const Target &target) {
-    return ClipGradientProgram(name, type).module(target);
 }
 
 }  // namespace heed::cuda

@@ -1,5 +1,5 @@
 #pragma once
-// Kernels that finish gradients of a layer (runtime/kernel.h: add, column_sums and clip_gradient).
+// The kernel column_sums of gradients of layers.
 
 #include <string>
 
@@ -12,13 +12,7 @@ constexpr int sum_columns = 32;  // of a block of column_sums: a lane each
 
 constexpr int column_sums_shared_bytes = 256 / 32 * sum_columns * 4;
 
-// to += from, a matrix whose element may lie anywhere; a thread per element.
-Halide::Module add_module(const std::string &name, ElementType type, const Halide::Target &target);
-
 // Sums of columns over slices of rows, in f32 and an order of their own: warps over rows in turn, then the warps.
 Halide::Module column_sums_module(const std::string &name, ElementType type, const Halide::Target &target);
-
-// Zero where what was clipped has reached the limit. A thread has 16 bytes, or one element.
-Halide::Module clip_gradient_module(const std::string &name, ElementType type, const Halide::Target &target);
 
 }  // namespace heed::cuda

@@ -5,12 +5,9 @@
 
 namespace heed::cuda {
 
-// a / b and a % b of Int(32) of which none is negative, b not 0: cheaper than signed ones.
+// a / b of Int(32) of which none is negative, b not 0: cheaper than signed ones.
 inline Halide::Expr quotient(const Halide::Expr &a, const Halide::Expr &b) {
     return Halide::cast<int32_t>(Halide::cast<uint32_t>(a) / Halide::cast<uint32_t>(b));
-}
-inline Halide::Expr remainder(const Halide::Expr &a, const Halide::Expr &b) {
-    return Halide::cast<int32_t>(Halide::cast<uint32_t>(a) % Halide::cast<uint32_t>(b));
 }
 
 // To an element of a tensor, UInt(64).
@@ -19,7 +16,7 @@ inline Halide::Expr element_bytes(const Halide::Expr &index, const Halide::Expr 
                                   Halide::cast<int64_t>(size));
 }
 
-// Of `count` elements, UInt(64).
+// The bytes of `count` elements, UInt(64).
 inline Halide::Expr bytes_of(const Halide::Expr &count, int size) {
     return Halide::cast<uint64_t>(count) * Halide::cast<uint64_t>(size);
 }

@@ -6,7 +6,7 @@ using namespace Halide;
 
 namespace {
 
-// Reads or writes memory, or works with other lanes: stays where it stands.
+// Reads or writes memory, or works with other lanes: stays where it is.
 Expr ordered(const char *name, Type type, const std::vector<Expr> &args) {
     return Internal::Call::make(type, name, args, Internal::Call::Extern);
 }

@@ -38,7 +38,7 @@ Expr negate_signs(const Expr &fragment, const Expr &mask);  // xor of each regis
 Expr neighbouring_codes(ElementType type, const Expr &two_words);
 Expr alternate_codes(const Expr &two_words);
 
-// ---- Where the thread stands, read anew: what is computed from these does not stay in registers from earlier on
+// ---- Where the thread is, read anew: what is computed from these does not stay in registers from earlier on
 Expr thread_index();
 Expr block_index();
 

@@ -17,7 +17,7 @@ struct Launch {
     int threads;          // of a block
     int shared_bytes = 0;
     std::vector<DeviceTensor> tensors;  // arguments that `program` or `blocks` use
-    // Int(32) values that the host computes, in order; variables of these names pass them to what stands behind.
+    // Int(32) values that the host computes, in order; variables of these names pass them to what is after.
     std::vector<std::pair<std::string, Halide::Expr>> host_values;
     Halide::Internal::Stmt program;  // of one thread
 

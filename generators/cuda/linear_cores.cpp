@@ -10,8 +10,8 @@ using namespace Halide;
 namespace {
 
 constexpr int k_step = 64, chunks = k_step / 8;         // of 16 bytes
-constexpr int staged_row = 2 * k_step + 16;             // bytes; eight rows of a matrix lie in different banks
-constexpr int shared_weights = core_rows * staged_row;  // behind x
+constexpr int staged_row = 2 * k_step + 16;             // bytes; eight rows of a matrix are in different banks
+constexpr int shared_weights = core_rows * staged_row;  // after x
 constexpr int rows_at_once = core_threads / chunks;     // that the block loads
 constexpr int m_tiles = 2, n_tiles = core_columns / 8;  // of a warp
 
@@ -48,7 +48,7 @@ private:
     Expr x_rows[core_rows / rows_at_once], w_rows[core_columns / rows_at_once];  // that this thread loads
     Registers sums;
 
-    // Rows and columns behind the last repeat it: their results are not stored.
+    // Rows and columns after the last repeat it: their results are not stored.
     void locate() {
         thread = Launch::thread(name);
         lane = code.let("lane", thread % 32);
@@ -67,7 +67,7 @@ private:
         w_at = code.let("w_at", shared + shared_weights + (lane % 8 + lane / 16 * 8) * staged_row + lane / 8 % 2 * 16);
     }
 
-    // Behind the last k stand zeros.
+    // Zeros follow the last k.
     void load_tiles(const Expr &step) {
         const Expr k = code.let("k", step * k_step + thread % chunks * 8);
         const Expr on = code.let("on", cast<int32_t>(k < in.dim_in));

@@ -37,9 +37,13 @@ void LinearRows::store(const Expr &row_of_out, const Expr &column, const Expr &s
         code.set(result, 0, sum + elements.load(at, 1)[0]);
     });
     const Expr head = code.let("head", quotient(column, in.head_dim));
-    elements.store(row_of_out + cast<uint64_t>(head) * in.out_head +
-                       cast<uint64_t>(column - head * in.head_dim) * cast<uint64_t>(size),
-                   {result[0]});
+    const Expr first = row_of_out + cast<uint64_t>(head) * in.out_head;
+    const Expr element = cast<uint64_t>(column - head * in.head_dim);
+    const auto place = [&](int bytes) { return first + element * cast<uint64_t>(bytes); };
+    if (size == 4) return elements.store(place(4), {result[0]});
+    code.when(
+        in.out_is_f32 != 0, [&] { code.run(store_f32(place(4), result[0])); },
+        [&] { elements.store(place(size), {result[0]}); });
 }
 
 }  // namespace heed::cuda

@@ -19,7 +19,7 @@ struct LinearBlock {
     Halide::Expr first_row, first_column;
 };
 
-// Where rows of x, W and out lie, and which of them are a block's.
+// Where rows of x, W and out are, and which of them are a block's.
 class LinearRows {
 public:
     LinearRows(const LinearInputs &in, DeviceCode &code, RowElements &elements)

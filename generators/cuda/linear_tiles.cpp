@@ -11,7 +11,7 @@ namespace {
 
 constexpr int tile_k = 16, side = linear_edge / 16;  // a thread has side x side results
 constexpr int tile_row = 4 * (linear_edge + 4);      // bytes of one k: a multiple of 16 that spreads over the banks
-constexpr int shared_tile = tile_k * tile_row;       // of x; behind it that of W
+constexpr int shared_tile = tile_k * tile_row;       // of x; after it that of W
 
 class LinearProgram {
 public:
@@ -59,7 +59,7 @@ private:
         }
     }
 
-    // Rows and columns behind the last repeat it: their results are not stored. Behind the last k stand zeros.
+    // Rows and columns after the last repeat it: their results are not stored. Zeros follow the last k.
     void load_tiles(const Expr &k) {
         const Expr on = code.let("on", cast<int32_t>(k < in.dim_in)),
                    at = code.let("at", cast<uint64_t>(k) * cast<uint64_t>(elements.size()));

@@ -60,56 +60,10 @@ private:
     }
 };
 
-HEED_LAUNCH_ARGUMENTS(CopyInputs, HEED_CUDA_COPY_ROWS)
-
-class CopyRowsProgram : LayerProgram {
-public:
-    CopyRowsProgram(const std::string &name, ElementType type) : LayerProgram(name, type) {}
-
-    Module module(const Target &target) {
-        constexpr int warps = layer_threads / 32;
-        const Expr thread = Launch::thread(name);
-        const Expr row = code.let("row", Launch::block(name) * warps + thread / 32);
-        code.when(row < in.rows, [&] {
-            const Registers hidden = code.registers("hidden", Int(32), 1);
-            code.set(hidden, 0, 0);
-            code.when(in.padding_first != cast<uint64_t>(0), [&] {
-                const Expr byte = code.let("byte", load_u8(in.padding_first + cast<uint64_t>(row)));
-                code.set(hidden, 0, cast<int32_t>((byte != cast<uint32_t>(0)) == (in.true_hides != 0)));
-            });
-            const Expr lane = code.let("lane", thread % 32);
-            code.when(
-                in.wide != 0, [&] { copy(row, lane, elements.width(), hidden); }, [&] { copy(row, lane, 1, hidden); });
-        });
-        return launch(in, ceil_div(in.rows, warps), target);
-    }
-
-private:
-    const CopyInputs in;
-
-    void copy(const Expr &row, const Expr &lane, int width, const Registers &hidden) {
-        const Expr from_row = code.let("from_row", in.from_first + cast<uint64_t>(row) * in.from_stride),
-                   to_row = code.let("to_row", in.to_first + cast<uint64_t>(row) * in.to_stride);
-        code.loop("round", ceil_div(in.columns, 32 * width), [&](const Expr &round) {
-            const Expr e = code.let("e", (round * 32 + lane) * width), offset = bytes_of(e, elements.size());
-            code.when(e < in.columns, [&] {
-                code.when(
-                    hidden[0] != 0,
-                    [&] { elements.store(to_row + offset, Elements(static_cast<size_t>(width), Expr(0.f))); },
-                    [&] { elements.copy(from_row + offset, to_row + offset, width); });
-            });
-        });
-    }
-};
-
 }  // namespace
 
 Module transpose_module(const std::string &name, ElementType type, const Target &target) {
     return TransposeProgram(name, type).module(target);
-}
-
-Module copy_rows_module(const std::string &name, ElementType type, const Target &target) {
-    return CopyRowsProgram(name, type).module(target);
 }
 
 }  // namespace heed::cuda

@@ -1,5 +1,5 @@
 #pragma once
-// Kernels that move matrices for the gradients of dense layers (runtime/kernel.h: transpose and copy_rows).
+// The kernel that transposes matrices for the gradients of dense layers.
 
 #include <string>
 
@@ -12,10 +12,7 @@ constexpr int transpose_tile = 32;  // rows and columns that a block turns
 
 constexpr int transpose_shared_bytes() { return transpose_tile * (transpose_tile + 1) * 4; }
 
-// to [columns, to_columns] of from [rows, columns], zeros behind column `rows` of it.
+// to [columns, to_columns] of from [rows, columns], zeros after column `rows` of it.
 Halide::Module transpose_module(const std::string &name, ElementType type, const Halide::Target &target);
-
-// Rows, with zeros in the place of those that a key padding hides; a warp per row.
-Halide::Module copy_rows_module(const std::string &name, ElementType type, const Halide::Target &target);
 
 }  // namespace heed::cuda

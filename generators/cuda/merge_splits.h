@@ -1,5 +1,5 @@
 #pragma once
-// Merges what the splits of a CUDA decode row left (runtime/kernel.h: merge_splits): one block per row of out.
+// Merges what the splits of a CUDA decode kernel left (runtime/kernel.h: merge_splits): one block per row of out.
 
 #include <string>
 

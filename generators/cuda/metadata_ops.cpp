@@ -14,16 +14,16 @@ using namespace Halide;
 
 namespace {
 
-HEED_LAUNCH_ARGUMENTS(PutInputs, HEED_CUDA_PUT_WORDS)
+HEED_LAUNCH_ARGUMENTS(MetadataInputs, HEED_CUDA_WRITE_METADATA)
 
 }  // namespace
 
-Module put_words_module(const std::string &name, const Target &target) {
+Module write_metadata_module(const std::string &name, const Target &target) {
     Func words("words");
     const DeviceTensor out{words.name(), 1};
-    const PutInputs in;
+    const MetadataInputs in;
     DeviceCode code;
-    for (int i = 0; i < num_put_words / 2; i++) {
+    for (int i = 0; i < num_metadata_words / 2; i++) {
         code.when(2 * i < out.extent(0),
                   [&] { code.run(store_u64(out.address() + cast<uint64_t>(8 * i), in.word.words[i])); });
     }

@@ -118,8 +118,8 @@ private:
             const Expr raw = code.let("raw", dot(find_key(j)) * in.scale);
             const Registers capped = code.registers("capped", Float(32), 1);
             code.set(capped, 0, raw);
-            code.when(logit_changes(in).cap_on && in.mode != raw_scores,
-                      [&] { code.set(capped, 0, soft_capped(raw, logit_changes(in).cap)); });
+            code.when(logit_changes(in).cap_on() && in.mode != raw_scores,
+                      [&] { code.set(capped, 0, logit_changes(in).capped(raw, LogitUnits::natural)); });
             code.when(
                 in.mode < masked_scores, [&] { code.set(result, 0, bits(capped[0])); },
                 [&] { code.when(is_visible(j), [&] { add_biases(j, capped[0], result); }); });
@@ -131,7 +131,7 @@ private:
         Expr page, slot;
     };
 
-    // Where key j of the sequence lies. Ids of pages are clamped and reported: memory of the caller may hold anything.
+    // Where key j of the sequence is. Ids of pages are clamped and reported: memory of the caller may hold anything.
     Slot find_key(const Expr &j) {
         const Registers at = code.registers("page_and_slot", Int(32), 2);
         code.set(at, 0, sequence);
@@ -193,7 +193,7 @@ private:
         }
         const Expr distance = token_distance(j, i, field.position_offset);
         code.when(!is_negative_infinity(added[0]), [&] {
-            code.set(result, 0, bits(capped + (added[0] + alibi(slope, distance, logit_changes(in).symmetric))));
+            code.set(result, 0, bits(capped + (added[0] + logit_changes(in).bias_of_place(slope, distance))));
         });
     }
 

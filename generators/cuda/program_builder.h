@@ -18,21 +18,21 @@ public:
                    const Expr &thread);
     Halide::Internal::Stmt build();
 
-    // Elements of a row in shared memory, zeros behind the head dim: whole tiles of each warp.
+    // Elements of a row in shared memory, zeros after the head dim: whole tiles of each warp.
     static int depth_of(const AttentionConfig &config);
     static int depth_v_of(const AttentionConfig &config, const AttentionTile &tile);
 
     // Shared memory: addresses (of keys that are found through pages), the buffers of scales, Q, the buffers of K,
-    // those of V. Rows are 16 bytes longer than their elements, so that eight rows of a matrix lie in different banks.
-    // Careful steps put their weights in the place of K, and warps that share rows their states in the place of K and
-    // V.
+    // those of V. Rows are 16 bytes longer than their elements, so that eight rows of a matrix are in different banks.
+    // Steps key by key put their weights in the place of K, and warps that share rows their states in the place of K
+    // and V.
     struct Shared {
         int found_key;                        // bytes of a key: addresses of its rows of K and V, offset of its scales
         int scale_buffer;                     // bytes of one buffer: the scales of a block of K, then those of V
         int q_row, k_row, v_row, weight_row;  // bytes
         int k_buffer, v_buffer;               // bytes of one buffer
         int scales, q, k, v, bytes;           // begin of the scales, of Q, K and V, size of all
-        int states;                           // where states begin behind the maxima and sums
+        int states;                           // where states begin after the maxima and sums
     };
     static constexpr int bytes_of_row_state = 12;  // maximum, sum, unit of the output
     static Shared shared_of(const AttentionConfig &config, const AttentionTile &tile);
@@ -43,7 +43,7 @@ private:
     const AttentionTile &tile;
     const ProgramInputs &in;
     const int size, kv_size;         // bytes of an element of Q, of K and V
-    const int depth, depth_v;        // elements of a row of Q and K, of V; zeros behind the head dim
+    const int depth, depth_v;        // elements of a row of Q and K, of V; zeros after the head dim
     const int key_tiles, out_tiles;  // tiles of 8 columns of this warp's logits, of its output
     const int result_tiles;          // of the output that this warp stores
     const bool codes_on_cores;       // int8 keys on tensor cores
@@ -51,7 +51,7 @@ private:
     Expr block, thread;
     DeviceCode code;
 
-    // ---- Where this block stands
+    // ---- Where this block is
     Expr lane, warp, group, quad;             // group = lane / 4, quad = lane % 4
     Expr warp_rows, column_group, key_group;  // first row of this warp in the block; which part of output, keys is its
     Expr head, kv_head, sequence, split, first_row, head_dim, head_dim_v;
@@ -131,12 +131,12 @@ private:
     // ---- All blocks of keys: with loads under way, or one thing after the other and V key by key
     void load_first_blocks();
     void run_pipeline();
-    void run_carefully();
+    void run_key_by_key();
 
     // ---- One block of keys
     void step_single(const Expr &j);
     void step_pipelined(const Expr &j);
-    void careful_step(const Expr &j);
+    void step_key_by_key(const Expr &j);
     Expr q_fragment(int m, int k, bool in_registers);
     void multiply(ElementType type, const Registers &tiles, int index, const Expr &a, const Expr &b, bool first);
     void multiply_keys(const Expr &buffer, bool q_in_registers);
@@ -155,7 +155,7 @@ private:
     Expr is_seen_block(const Expr &j) const;
     void when_seen(const Expr &j, const std::function<void()> &step);
     void hide(const Expr &start);
-    void softmax(const Expr &buffer, bool careful);
+    void softmax(const Expr &buffer, bool stores_weights);
     void find_kept(const Expr &start);
     Expr is_kept(int r, int n, int e) const;
     Expr over_quad(Expr x, const std::function<Expr(const Expr &, const Expr &)> &combine);
@@ -165,12 +165,12 @@ private:
     void rescale();
     Expr packed_weights(int m, int k) const;
     Expr stored_weights(int m, int k) const;
-    void multiply_values(const Expr &buffer, bool careful);
+    void multiply_values(const Expr &buffer, bool finite_only);
     Expr is_finite(const Expr &value) const;
     Expr finite_or_zero(const Expr &four) const;
     void store_weights(int r, int n, const Expr &first, const Expr &second);
     Expr weights_at(int r) const;
-    void multiply_values_carefully();
+    void multiply_values_key_by_key();
 
     // ---- Results
     Expr some_result_is_nan();

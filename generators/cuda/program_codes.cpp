@@ -2,8 +2,8 @@
 // from shared memory into fragments; logits are multiplied by the scales of K, weights by those of V in units of the
 // largest such product of the row: f16 keeps them as well as weights alone, whatever the range of the scales.
 //
-// A load of matrices gives a thread four neighbouring codes of a row where it gives two 16-bit elements. Of K they are
-// columns 2 * quad, + 1, + 8 and + 9 of a fragment once Q's columns are in the order of query_column(). Of V,
+// A load of matrices gives a thread four neighbouring codes of a row where it gives two 16-bit elements. Those of K are
+// columns 2 * quad, + 1, + 8 and + 9 of a fragment once Q's columns are in the order of query_column(). Those of V,
 // transposed, they are two columns of two keys: two tiles of the output share 16 columns, in turns.
 #include <limits>
 
@@ -14,7 +14,7 @@ namespace heed::cuda {
 
 using namespace Halide;
 
-// Where Q's element d stands in shared memory: in each 16 the even pairs, then the odd ones.
+// Where Q's element d is in shared memory: in each 16 the even pairs, then the odd ones.
 Expr ProgramBuilder::query_column(const Expr &d) const {
     if (!codes_on_cores) return d;
     Expr pair = d % 16 / 2;
@@ -45,7 +45,7 @@ Expr ProgramBuilder::scale_at(int of_values, const Expr &buffer, const Expr &in_
     return shared_at + shared.scales + buffer * shared.scale_buffer + (of_values * tile.kv_block + in_block) * 4;
 }
 
-// Thread t those of key t of block j, 0 behind the last key. The scales of K and V have the same strides.
+// Thread t those of key t of block j, 0 after the last key. The scales of K and V have the same strides.
 void ProgramBuilder::load_scales(const Expr &rows, const Expr &j, const Expr &to) {
     code.when(thread < tile.kv_block, [&] {
         Expr in_rows = cfg.paged ? load_shared_u64(found_key(j, thread) + 16)
@@ -59,7 +59,7 @@ void ProgramBuilder::load_scales(const Expr &rows, const Expr &j, const Expr &to
     });
 }
 
-// Of this thread's columns of logits: column e of tile n is number 2 * n + e.
+// For this thread's columns of logits: column e of tile n is number 2 * n + e.
 std::vector<Expr> ProgramBuilder::scales_of_columns(int of_values, const Expr &buffer) {
     Expr first = code.let("scales_at", scale_at(of_values, buffer, first_key_of_warp() + quad * 2));
     std::vector<Expr> result;

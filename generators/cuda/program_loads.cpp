@@ -52,7 +52,7 @@ void ProgramBuilder::copy_chunk(const Expr &to, const Expr &from, const Expr &by
     }
 }
 
-// Zeros behind the last query and behind head_dim. Where the kernel scales logits in the exponent, by the size of
+// Zeros after the last query and after head_dim. Where the kernel scales logits in the exponent, by the size of
 // `scale`, its sign goes to Q.
 void ProgramBuilder::load_queries() {
     const int threads = tile.threads();
@@ -105,7 +105,7 @@ Expr ProgramBuilder::found_key(const Expr &j, const Expr &in_block) const {
     return shared_at + (j % 2 * tile.kv_block + in_block) * shared.found_key;
 }
 
-// Where the keys of block j lie: thread t finds that of key t. Keys behind the last one take its place. Ids of pages
+// Where the keys of block j are: thread t finds that of key t. Keys after the last one take its place. Ids of pages
 // are clamped and reported: memory of the caller may hold anything.
 void ProgramBuilder::find_keys(const Expr &j) {
     code.when(thread < tile.kv_block && is_key_block(j), [&] {
@@ -151,13 +151,13 @@ struct ProgramBuilder::Rows {
     Expr to;
 };
 
-// Of element 0 of a key of block j.
+// The address of element 0 of a key of block j.
 Expr ProgramBuilder::key_address(const Rows &rows, const Expr &j, const Expr &in_block) const {
     if (cfg.paged) return load_shared_u64(found_key(j, in_block) + rows.found);
     return rows.address + element_bytes(key_start(j) + in_block, rows.tensor.stride(2), kv_size);
 }
 
-// The keys of block j of a tensor; zeros behind the last key and behind the last element.
+// The keys of block j of a tensor; zeros after the last key and after the last element.
 void ProgramBuilder::load_rows(const Rows &rows, const Expr &j) {
     code.when(
         rows.whole != 0, [&] { load_whole_rows(rows, j); }, [&] { load_elements(rows, j); });

@@ -129,7 +129,7 @@ void ProgramBuilder::scale_logits(const Expr &buffer) {
     }
     const LogitChanges changes = logit_changes(in);
     code.when(
-        changes.cap_on, [&] { scale_all([&](const Expr &x) { return soft_capped(x, changes.cap * log2_e); }); },
+        changes.cap_on(), [&] { scale_all([&](const Expr &x) { return changes.capped(x, LogitUnits::log2); }); },
         [&] { scale_all([](const Expr &x) { return x; }); });
 }
 
@@ -144,14 +144,14 @@ void ProgramBuilder::add_alibi(const Expr &start) {
             if (cfg.has_gqa) slope = slope_of(query(r).head);
             Expr to_first = code.let("to_first", token_distance(key(start, 0, 0), query(r).position, position_offset));
             change_row(r, [&](const Expr &x, int n, int e) {
-                return add_bias(x, alibi(slope, to_first + cast<float>(8 * n + e), logit_changes(in).symmetric));
+                return add_bias(x, logit_changes(in).bias_of_place(slope, to_first + cast<float>(8 * n + e)));
             });
         }
     });
 }
 
-// Address of the element of row r and key 0 of a tensor over [batch, num_heads, q_len, kv_len]. Rows behind the last
-// query take its elements, keys behind the last key those of the last one: they exist.
+// Address of the element of row r and key 0 of a tensor over [batch, num_heads, q_len, kv_len]. Rows after the last
+// query take its elements, keys after the last key those of the last one: they exist.
 Expr ProgramBuilder::per_logit_row(const Tensor &tensor, int r, int bytes) {
     return code.let("row_elements", tensor.address() + element_bytes(sequence, tensor.stride(3), bytes) +
                                         element_bytes(query(r).head, tensor.stride(2), bytes) +

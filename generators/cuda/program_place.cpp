@@ -1,4 +1,4 @@
-// Where a block stands: its rows, its sequence, the keys that it sees, their addresses, its registers.
+// Where a block is: its rows, its sequence, the keys that it sees, their addresses, its registers.
 #include "generators/attention/logits.h"
 #include "generators/common/ceil_div.h"
 #include "generators/cuda/index_math.h"
@@ -24,7 +24,7 @@ void ProgramBuilder::locate() {
 }
 
 // Prefill: blocks of one head follow each other, so that they share its keys in the L2 cache; the last rows, which see
-// most keys under a causal mask, come first. Decode: blocks that read the same keys, then the heads, whose keys lie
+// most keys under a causal mask, come first. Decode: blocks that read the same keys, then the heads, whose keys are
 // side by side.
 void ProgramBuilder::locate_block() {
     Expr task = code.let("task", quotient(block, in.row_blocks));
@@ -104,7 +104,7 @@ void ProgramBuilder::choose_addresses() {
         v_scales = code.let("v_scales", scale_row(in.v_scale));
     }
 
-    // What lane l reads of four 8x8 matrices is row l % 8 of matrix l / 8. Q and V: the second matrix lies 8 rows
+    // What lane l reads of four 8x8 matrices is row l % 8 of matrix l / 8. Q and V: the second matrix is 8 rows
     // below the first, the third 8 columns to its right; K: the other way round.
     Expr in_matrix = lane % 8, odd = (lane / 8) % 2, upper = lane / 16;
     q_at = code.let("q_at", begin + shared.q + (warp_rows + in_matrix + odd * 8) * shared.q_row + upper * 16);

@@ -16,7 +16,7 @@ Expr ProgramBuilder::some_result_is_nan() {
     return code.let("nan_found", found[0]);
 }
 
-// Of codes two tiles share 16 columns, in turns.
+// For codes two tiles share 16 columns, in turns.
 int ProgramBuilder::column_of_pair(int pair) const { return codes_on_cores ? pair / 2 * 16 + pair % 2 * 2 : pair * 8; }
 
 // Element e of a pair of neighbouring columns, which begins at first_column() + column_of_pair(pair).
@@ -34,7 +34,7 @@ void ProgramBuilder::sum_quads() {
 }
 
 // The warps that share rows leave their states in shared memory; each then makes a part of the columns of their sum.
-// Fragments lie as the lanes hold them.
+// Fragments are as the lanes hold them.
 void ProgramBuilder::merge_key_groups() {
     constexpr int fragment_bytes = 16, tile_bytes = 32 * fragment_bytes;
     const int warps = tile.row_groups() * tile.column_groups, rows = tile.rows();

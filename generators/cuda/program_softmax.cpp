@@ -58,8 +58,8 @@ Expr ProgramBuilder::largest_logit(int r) {
     return code.let("largest", over_quad(largest, maximum));
 }
 
-// 2 to the power of (x - maximum) * unit. 16-bit rows fold the factor into one fma, whose rounding of base changes all
-// weights of a row alike; f32 rows do not, so that the weight of the largest is exactly 1.
+// 2 to the power of (x - maximum) * unit. 16-bit kernels fold the factor into one fma, whose rounding of base changes
+// all weights of a row alike; f32 kernels do not, so that the weight of the largest is exactly 1.
 Expr ProgramBuilder::exponential(const Expr &x, const Expr &base) const {
     return exp2(size == 4 ? (x - base) * unit : fma(x, unit, -base));
 }
@@ -86,7 +86,7 @@ void ProgramBuilder::subtract_huge_maxima(const std::vector<Expr> &old_max) {
 
 // A thread sums its own columns; lanes of a row are summed once, for the results. Weights are packed to 16 bits; those
 // that dropout drops count in the sum only.
-void ProgramBuilder::softmax(const Expr &buffer, bool careful) {
+void ProgramBuilder::softmax(const Expr &buffer, bool stores_weights) {
     std::vector<Expr> old_max, value_scales;
     if (codes_on_cores) value_scales = scales_of_columns(1, buffer);
     for (int r = 0; r < rows_of_thread(); r++) {
@@ -112,7 +112,7 @@ void ProgramBuilder::softmax(const Expr &buffer, bool careful) {
         code.set(row_sum, r, sum);
         if (codes_on_cores) scale_weights(r, weight, value_scales);
         for (int n = 0; n < key_tiles; n++) {
-            if (careful) {
+            if (stores_weights) {
                 store_weights(r, n, weight[2 * n], weight[2 * n + 1]);
             } else {
                 Expr pair = codes_on_cores ? pack(ElementType::f16, weight[2 * n], weight[2 * n + 1])
@@ -121,7 +121,7 @@ void ProgramBuilder::softmax(const Expr &buffer, bool careful) {
             }
         }
     }
-    if (careful) {
+    if (stores_weights) {
         rescale();
         return;
     }
@@ -154,20 +154,20 @@ Expr ProgramBuilder::stored_weights(int m, int k) const {
     return load_matrices(shared_at + shared.k + row * shared.weight_row + (lane / 16) * 16 + k * 32);
 }
 
-// `careful`: weights come from shared memory, and of the values only the finite ones count.
-void ProgramBuilder::multiply_values(const Expr &buffer, bool careful) {
+// `finite_only`: weights come from shared memory, and of the values only the finite ones count.
+void ProgramBuilder::multiply_values(const Expr &buffer, bool finite_only) {
     if (codes_on_cores) return multiply_value_codes(buffer);
     Expr at = code.let("v_buffer", v_at + buffer * shared.v_buffer);
     for (int k = 0; k < tile.keys_of_warp() / 16; k++) {
         std::vector<Expr> p;
         for (int m = 0; m < tile.m_tiles; m++) {
-            p.push_back(code.let("weight_fragment", careful ? stored_weights(m, k) : packed_weights(m, k)));
+            p.push_back(code.let("weight_fragment", finite_only ? stored_weights(m, k) : packed_weights(m, k)));
         }
         for (int n = 0; n < out_tiles; n += 2) {
             Expr both = code.let("v_fragments", load_matrices_transposed(at + (k * 16 * shared.v_row + n * 16)));
             for (int i = 0; i < 2; i++) {
                 Expr values = i == 0 ? low_half(both) : high_half(both);
-                if (careful) values = code.let("finite_values", finite_or_zero(values));
+                if (finite_only) values = code.let("finite_values", finite_or_zero(values));
                 for (int m = 0; m < tile.m_tiles; m++)
                     multiply(cfg.dtype, out, out_index(m, n + i), p[m], values, false);
             }
@@ -216,7 +216,7 @@ Expr ProgramBuilder::is_finite(const Expr &value) const {
     return (unsigned_bits(value) & Expr(0x7f800000u)) != Expr(0x7f800000u);
 }
 
-// Of four 16-bit elements.
+// For four 16-bit elements.
 Expr ProgramBuilder::finite_or_zero(const Expr &four) const {
     const uint32_t exponent = cfg.dtype == ElementType::f16 ? 0x7c00 : 0x7f80;
     auto of_word = [&](const Expr &word) {
@@ -229,7 +229,7 @@ Expr ProgramBuilder::finite_or_zero(const Expr &four) const {
 
 // Without tensor cores all products, else those that they left out: of values that are no numbers. A hidden key is
 // skipped, not multiplied by 0.
-void ProgramBuilder::multiply_values_carefully() {
+void ProgramBuilder::multiply_values_key_by_key() {
     Expr columns = code.let("columns", shared_at + shared.v + first_key_of_warp() * shared.v_row +
                                            quad * (2 * kv_size) + column_group * (8 * out_tiles * kv_size));
     code.loop("key", tile.keys_of_warp(), [&](const Expr &key) {

@@ -73,7 +73,7 @@ const std::string &operand(const std::vector<std::string> &registers, size_t par
     return registers[part];
 }
 
-// The template with the operands of the call: $0 .. $9 and $r, with .0 or .1 behind them in 128-bit values.
+// The template with the operands of the call: $0 .. $9 and $r, with .0 or .1 after them in 128-bit values.
 std::string expand(const IntrinsicCall &call) {
     const auto found = intrinsic_templates().find(call.name);
     if (found == intrinsic_templates().end()) refuse("call of an unknown function", call.name);

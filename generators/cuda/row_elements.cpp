@@ -56,16 +56,4 @@ void RowElements::store(const Expr &address, const Elements &values) {
     code.run(store_fragment(address, fragment(word[0], word[1], word[2], word[3])));
 }
 
-void RowElements::copy(const Expr &from, const Expr &to, int count) {
-    if (count > 1) {
-        code.run(store_fragment(to, load_fragment(from)));
-    } else if (size() == 4) {
-        code.run(store_u32(to, cast<uint32_t>(load_i32(from))));
-    } else if (size() == 2) {
-        code.run(store_u16(to, load_u16(from)));
-    } else {
-        code.run(store_u8(to, load_u8(from)));
-    }
-}
-
 }  // namespace heed::cuda

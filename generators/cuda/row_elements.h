@@ -20,7 +20,6 @@ public:
     // 1 or width() elements at an address that is a multiple of their bytes.
     Elements load(const Halide::Expr &address, int count);
     void store(const Halide::Expr &address, const Elements &values);
-    void copy(const Halide::Expr &from, const Halide::Expr &to, int count);
 
 private:
     const ElementType type;

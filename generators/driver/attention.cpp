@@ -4,14 +4,13 @@
 #include <cstdio>
 #include <sstream>
 
-#include "generators/attention/check_score_mod.h"
-#include "generators/attention/fast_tanh.h"
 #include "generators/attention/kernel.h"
 #include "generators/contract/operations.h"
 #include "generators/cuda/attention_cuda.h"
 #include "generators/cuda/attention_program.h"
 #include "generators/driver/autoscheduler.h"
 #include "generators/driver/cuda_target.h"
+#include "generators/driver/linked_score_mod.h"
 #include "generators/driver/output.h"
 #include "generators/driver/parameters.h"
 #include "generators/lowering/scratch_bytes.h"
@@ -42,7 +41,7 @@ std::string cuda_error(const std::string &isa, const AttentionConfig &config) {
     if (config.dtype == ElementType::f32 && isa == "sm80") return "dtype = f32 is not allowed with isa=sm80: f16, bf16";
     if (config.wide_group &&
         (isa != "sm80" || config.phase != Phase::decode || config.any_head_dim() || widest > 128)) {
-        return "schedule = wide is not allowed here: decode rows of sm80, head dims of up to 128";
+        return "schedule = wide is not allowed here: decode kernels of sm80, head dims of up to 128";
     }
     return config.error();
 }
@@ -67,7 +66,7 @@ int head_dim_of(const std::string &text) {
     return value;
 }
 
-struct Row {
+struct AttentionSpec {
     std::string name, isa, schedule, score_mod;
     Target target;
     AttentionConfig config;
@@ -97,144 +96,113 @@ void read_features(const std::string &text, AttentionConfig &config) {
     }
 }
 
-ElementType type_of(const std::string &name) {
-    for (ElementType type : {ElementType::f16, ElementType::bf16, ElementType::i8}) {
-        if (name == name_of(type)) return type;
-    }
-    return ElementType::f32;
-}
-
-// What the generator was linked with, which rows name exactly when it is there.
-ScoreMod linked_score_mod(const std::string &name, bool on_cuda) {
-    try {
-        const ScoreMod mod = score_mod();
-        const bool empty = !mod.logit && !mod.visible && !mod.block_visible;
-        if (empty != (name == "none")) {
-            throw BadInput(empty ? "heed::score_mod() sets none of ScoreMod's logit, visible and block_visible"
-                                 : "rows of this generator must name it");
-        }
-        check_score_mod(mod, on_cuda);
-        return with_fast_tanh(mod);
-    } catch (const std::exception &error) {
-        throw BadInput("score_mod = '" + name + "' is not allowed: " + error.what());
-    }
-}
-
-Row row_of(Options &options) {
-    Row row;
-    row.name = options.get("name");
+AttentionSpec spec_of(Options &options) {
+    AttentionSpec spec;
+    spec.name = options.get("name");
     const std::string dtype = options.choice("dtype", "f32", {"f32", "f16", "bf16"});
-    row.config.dtype = type_of(dtype);
-    row.config.kv_dtype = type_of(options.choice("kv_dtype", dtype, {dtype, "i8"}));
-    row.config.paged = options.choice("storage", "contiguous", {"contiguous", "paged"}) == "paged";
-    row.isa = options.choice("isa", "", all_isas());
-    row.schedule = is_cuda_isa(row.isa) ? options.choice("schedule", "cuda", {"cuda", "wide"})
-                   : has_bf16_dots(row.isa)
-                       ? options.choice("schedule", "x86", {"x86"})
-                       : options.choice("schedule", "x86", {"x86", "default", "Mullapudi2016", "Adams2019"});
-    row.config.phase = options.choice("phase", "", {"prefill", "decode"}) == "prefill" ? Phase::prefill : Phase::decode;
-    row.config.head_dim = head_dim_of(options.get("head_dim"));
-    row.config.head_dim_v = head_dim_of(options.get("head_dim_v", options.get("head_dim")));
-    read_features(options.get("features", "none"), row.config);
-    row.score_mod = options.get("score_mod", "none");
-    row.config.score_mod = linked_score_mod(row.score_mod, is_cuda_isa(row.isa));
-    if (is_cuda_isa(row.isa)) {
-        row.config.wide_group = row.schedule == "wide";
-        fit_cuda_tiles(row.isa, row.config);
-        if (const std::string error = cuda_error(row.isa, row.config); !error.empty()) throw BadInput(error);
-        return row;
+    spec.config.dtype = element_type_of(dtype);
+    spec.config.kv_dtype = element_type_of(options.choice("kv_dtype", dtype, {dtype, "i8"}));
+    spec.config.paged = options.choice("storage", "contiguous", {"contiguous", "paged"}) == "paged";
+    spec.isa = options.choice("isa", "", all_isas());
+    spec.schedule = is_cuda_isa(spec.isa) ? options.choice("schedule", "cuda", {"cuda", "wide"})
+                    : has_bf16_dots(spec.isa)
+                        ? options.choice("schedule", "x86", {"x86"})
+                        : options.choice("schedule", "x86", {"x86", "default", "Mullapudi2016", "Adams2019"});
+    spec.config.phase =
+        options.choice("phase", "", {"prefill", "decode"}) == "prefill" ? Phase::prefill : Phase::decode;
+    spec.config.head_dim = head_dim_of(options.get("head_dim"));
+    spec.config.head_dim_v = head_dim_of(options.get("head_dim_v", options.get("head_dim")));
+    read_features(options.get("features", "none"), spec.config);
+    spec.score_mod = options.get("score_mod", "none");
+    spec.config.score_mod = linked_score_mod(spec.score_mod, is_cuda_isa(spec.isa));
+    if (is_cuda_isa(spec.isa)) {
+        spec.config.wide_group = spec.schedule == "wide";
+        fit_cuda_tiles(spec.isa, spec.config);
+        if (const std::string error = cuda_error(spec.isa, spec.config); !error.empty()) throw BadInput(error);
+        return spec;
     }
-    row.target = target_of_isa(row.isa);
-    row.config.bf16_dots = has_bf16_dots(row.isa);
-    row.config.bf16_tiles = row.isa == "amx";
-    if (row.config.per_logit()) {
-        // A mask broadcast over heads and batch has few elements but extents whose product passes 2^31.
-        row.target.set_feature(Target::LargeBuffers);
-    }
+    // A cache has more than 2^31 elements; of a mask that is broadcast over heads and batch the extents' product does.
+    spec.target = target_of_isa(spec.isa).with_feature(Target::LargeBuffers);
+    spec.config.bf16_dots = has_bf16_dots(spec.isa);
+    spec.config.bf16_tiles = spec.isa == "amx";
     if (const std::string extra = options.get("extra_features", "none"); extra != "none") {
-        row.target = Target(row.target.to_string() + "-" + extra);
+        spec.target = Target(spec.target.to_string() + "-" + extra);
     }
-    Machine machine = machine_of(row.target);
+    Machine machine = machine_of(spec.target);
     if (options.has("l2_bytes")) machine.l2_bytes = options.number("l2_bytes");
-    fit_tiles(machine, row.config);
-    read_parameters(options, row.config);
-    for (const std::string &error : {row.config.error(), row.config.block_error()}) {
+    fit_tiles(machine, spec.config);
+    read_parameters(options, spec.config);
+    for (const std::string &error : {spec.config.error(), spec.config.block_error()}) {
         if (!error.empty()) throw BadInput(error);
     }
-    return row;
+    return spec;
 }
 
-Passes schedule(const Row &row, AttentionKernel &kernel, Halide::Pipeline &pipeline) {
-    if (row.schedule == "default") return schedule_attention_default(kernel.stages, row.config);
-    if (row.schedule == "x86") {
-        const bool prefill = row.config.phase == Phase::prefill;
-        return (prefill ? schedule_attention_prefill_x86 : schedule_attention_decode_x86)(kernel.stages, row.config);
+Passes schedule(const AttentionSpec &spec, AttentionKernel &kernel, Halide::Pipeline &pipeline) {
+    if (spec.schedule == "default") return schedule_attention_default(kernel.stages, spec.config);
+    if (spec.schedule == "x86") {
+        const bool prefill = spec.config.phase == Phase::prefill;
+        return (prefill ? schedule_attention_prefill_x86 : schedule_attention_decode_x86)(kernel.stages, spec.config);
     }
-    apply_autoscheduler(row.schedule, kernel, pipeline, row.target);
+    apply_autoscheduler(spec.schedule, kernel, pipeline, spec.target);
     Passes passes;
-    add_attention_passes(&passes, row.config, {});
+    add_attention_passes(&passes, spec.config, {});
     return passes;
 }
 
-// Its name, "" for none, and a letter for the type of each buffer.
-std::string score_mod_fields(const Row &row) {
-    std::string types;
-    for (const ScoreElement element : row.config.score_mod.buffers) types += element == ScoreElement::f32 ? 'f' : 'i';
-    return "\"" + (row.config.has_score_mod() ? row.score_mod : "") + "\", \"" + types + "\"";
-}
-
-std::string registry_line(const Row &row, int64_t scratch) {
-    const AttentionConfig &c = row.config;
+std::string registry_line(const AttentionSpec &spec, int64_t scratch, int64_t code_bytes) {
+    const AttentionConfig &c = spec.config;
     std::ostringstream line;
     uint32_t features = 0;
 #define HEED_ADD_BIT(name, bit) features |= c.has_##name ? uint32_t{feature_##name} : 0;
     HEED_FEATURES(HEED_ADD_BIT)
 #undef HEED_ADD_BIT
-    line << "HEED_KERNEL(" << row.name << ", " << (c.phase == Phase::prefill ? "prefill" : "decode") << ", "
+    line << "HEED_KERNEL(" << spec.name << ", " << (c.phase == Phase::prefill ? "prefill" : "decode") << ", "
          << name_of(c.dtype) << ", " << name_of(c.kv_dtype) << ", " << c.head_dim << ", " << c.head_dim_v << ", "
-         << features << ", " << (c.paged ? "paged" : "contiguous") << ", " << row.isa << ", " << c.row_block << ", "
-         << c.kv_block << ", " << scratch << ", \"" << row.schedule << "\", " << score_mod_fields(row) << ", "
-         << attention_arguments_hash << "u)\n";
+         << features << ", " << (c.paged ? "paged" : "contiguous") << ", " << spec.isa << ", " << c.row_block << ", "
+         << c.kv_block << ", " << scratch << ", \"" << spec.schedule << "\", "
+         << score_mod_fields(spec.score_mod, spec.config.score_mod) << ", " << attention_arguments_hash << "u, "
+         << c.packed_bytes() << ", " << c.task_blocks << ", " << code_bytes << ")\n";
     return line.str();
 }
 
-void generate_on_cuda(const Row &row, Options &options, const std::string &base) {
-    const cuda::Toolkit toolkit = read_toolkit(options, row.isa);
+void generate_on_cuda(const AttentionSpec &spec, Options &options, const std::string &base) {
+    const cuda::Toolkit toolkit = read_toolkit(options, spec.isa);
     options.refuse_unknown();
-    const cuda::AttentionTile tile = tile_of(row.isa, row.config);
-    const Halide::Module module = cuda::attention_module(row.name, row.config, tile, cuda_target());
-    const cuda::RewriteOptions rewrite = {capability_of(row.isa), tile.threads(), tile.blocks};
-    write_cuda_kernel(cuda::assemble(module, rewrite, toolkit, base), cuda::attention_shared_bytes(row.config, tile),
-                      base);
-    write_registry_line(registry_line(row, 0), base);
+    const cuda::AttentionTile tile = tile_of(spec.isa, spec.config);
+    const Halide::Module module = cuda::attention_module(spec.name, spec.config, tile, cuda_target());
+    const cuda::RewriteOptions rewrite = {capability_of(spec.isa), tile.threads(), tile.blocks};
+    const cuda::DeviceBinary binary = cuda::assemble(module, rewrite, toolkit, base);
+    write_cuda_kernel(binary, cuda::attention_shared_bytes(spec.config, tile), base);
+    write_registry_line(registry_line(spec, 0, binary.image_bytes), base);
 }
 
 }  // namespace
 
 void generate_attention(Options &options) {
-    const Row row = row_of(options);
-    const bool on_cuda = is_cuda_isa(row.isa);
+    const AttentionSpec spec = spec_of(options);
+    const bool on_cuda = is_cuda_isa(spec.isa);
     if (!on_cuda && options.choice("parameters", "none", {"none", "list"}) == "list") {
         options.refuse_unknown();
-        std::puts(describe_parameters(row.config).c_str());
+        std::puts(describe_parameters(spec.config).c_str());
         return;
     }
-    const std::string base = options.get("out") + "/" + row.name;
-    if (on_cuda) return generate_on_cuda(row, options, base);
+    const std::string base = options.get("out") + "/" + spec.name;
+    if (on_cuda) return generate_on_cuda(spec, options, base);
     const std::set<std::string> more = options.set_of("write", {"stmt", "assembly"});
     options.refuse_unknown();
 
-    AttentionKernel kernel(row.config);
+    AttentionKernel kernel(spec.config);
     Halide::Pipeline pipeline = kernel.pipeline();
-    const Passes passes = schedule(row, kernel, pipeline);
+    const Passes passes = schedule(spec, kernel, pipeline);
     passes.add_to(pipeline);
     ScratchBytes scratch;
     pipeline.add_custom_lowering_pass(&scratch, [] {});
-    const Halide::Module module = pipeline.compile_to_module(kernel.arguments(), row.name, row.target);
+    const Halide::Module module = pipeline.compile_to_module(kernel.arguments(), spec.name, spec.target);
     check_outputs(module, kernel.output_types());
     passes.check();
-    write_module(module, more, base);
-    write_registry_line(registry_line(row, row.schedule == "x86" ? scratch.per_task() : -1), base);
+    const int64_t code_bytes = write_module(module, more, base);
+    write_registry_line(registry_line(spec, spec.schedule == "x86" ? scratch.per_task() : -1, code_bytes), base);
 }
 
 }  // namespace heed

@@ -25,10 +25,15 @@ void estimate_inputs(AttentionKernel &kernel, int queries, int tasks) {
     for (ImageParam *matrix : {&kernel.mask, &kernel.bias, &kernel.bias_16}) {
         matrix->set_estimates({{0, logits[0]}, {0, logits[1]}, {0, heads}, {0, batch}});
     }
-    for (ImageParam *per_head : {&kernel.sink, &kernel.alibi_slopes}) per_head->set_estimates({{0, heads}});
+#define HEED_ESTIMATE(name, ...) kernel.name.set_estimates({{0, heads}});
+    HEED_ESTIMATE(sink)
+    HEED_HEAD_INPUTS(HEED_ESTIMATE)
+#undef HEED_ESTIMATE
     for (ImageParam &words : kernel.score_buffers) words.set_estimates({{0, keys}});
     kernel.page_table.set_estimates({{0, dummy}, {0, batch}});
     kernel.tasks.set_estimates({{0, static_cast<int>(num_task_fields)}, {0, tasks}});
+    kernel.key_blocks.set_estimates({{0, dummy}, {0, dummy}});
+    kernel.swept_tasks.set_estimates({{0, dummy}});
     kernel.states.set_estimates({{0, dummy}, {0, dummy}, {0, dummy}, {0, dummy}});
 }
 
@@ -42,10 +47,11 @@ void estimate_scalars(AttentionKernel &kernel, int queries) {
     kernel.scale.set_estimate(0.1f);
     kernel.split_len.set_estimate(keys);
     kernel.num_splits.set_estimate(1);
+    kernel.blocks_per_task.set_estimate(1);
     kernel.dropout_scale.set_estimate(1);
 }
 
-// Plugins lie beside libHalide.
+// Plugins are next to libHalide.
 std::string plugin(const std::string &name) {
     Dl_info halide;
     if (dladdr(reinterpret_cast<void *>(&Halide::load_plugin), &halide) == 0) return name;

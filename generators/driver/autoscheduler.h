@@ -1,5 +1,5 @@
 #pragma once
-// Halide's own autoschedulers on the pipeline of a row: what schedules/ is measured against.
+// Halide's own autoschedulers on the pipeline of a kernel: what schedules/ is measured against.
 
 #include <string>
 

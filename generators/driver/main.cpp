@@ -1,19 +1,19 @@
-// heed_generate: makes one row of the kernel table, or the Halide runtime that the rows share. The only place where
+// heed_generate: makes one kernel of the table, or the Halide runtime that the kernels share. The only place where
 // what meets how.
 //
 //   heed_generate name=N phase=prefill|decode dtype=f32|f16|bf16 [kv_dtype=i8] head_dim=D|any [head_dim_v=D]
 //                 [features=alibi_bias_dropout_gqa_mask_softcap] [storage=contiguous|paged] isa=I
 //                 [schedule=x86|default|Mullapudi2016|Adams2019] [l2_bytes=N] [extra_features=asan,..] [score_mod=NAME]
 //                 [parameters=list] [NAME=N ..] [write=..] out=DIR
-//   heed_generate name=N op=attention_backward|attention_probs|dropout_mask|kv_append|kv_copy|merge_states|rope
-//                 dtype=f32|f16|bf16|u8 [kv_dtype=i8] isa=I [write=..] out=DIR
+//   heed_generate name=N op=O dtype=T [kv_dtype=i8] isa=I [rows=N] [head_dim=D] [extra_features=asan,..] [write=..]
+//                 out=DIR                               of the table in contract/operations.h
 //   heed_generate runtime=FILE.o
 //
 // isa=sm75 and sm80, CUDA compute capabilities, take [schedule=cuda|wide] ptxas=PROGRAM fatbinary=PROGRAM
-// capabilities="80 90 .." besides.
+// and capabilities="80 90 ..".
 //
-// NAME=N, of rows of the CPU: a speed parameter instead of what the schedule chooses; parameters=list prints those of
-// the row and makes nothing. l2_bytes: what the schedule takes a core's L2 for.
+// NAME=N, of kernels of the CPU: a speed parameter instead of what the schedule chooses; parameters=list prints those
+// of the kernel and makes nothing. l2_bytes: what the schedule takes a core's L2 for.
 //
 // Writes N.o, N.inc (the line of the registry) and, for CUDA, N.limits: registers, spills and shared memory by ptxas.
 // write=LIST, joined by commas, asks for more: stmt (lowered code) and assembly (a third of the time again) for the
@@ -31,8 +31,8 @@
 namespace heed {
 namespace {
 
-// A warning (a stage that no schedule names, a bound that cannot be proved) is an error, but for three: x86_64 has no
-// instruction that converts f16, Halide's integer code does; autoschedulers do not know the cost of intrinsics that
+// A warning (a stage that no schedule names, a bound that cannot be proved) is an error, except for three: x86_64 has
+// no instruction that converts f16, Halide's integer code does; autoschedulers do not know the cost of intrinsics that
 // passes of ours replace; and of code for ThreadSanitizer Halide says that it may report what the schedules allow.
 class StrictReporter : public Halide::CompileTimeErrorReporter {
 public:

@@ -23,7 +23,7 @@ public:
     std::set<std::string> set_of(const std::string &key, const std::vector<std::string> &allowed);
     // Required; 1..2^31-1, or 0.
     int number(const std::string &key);
-    // Of what was neither asked for by get nor by choice.
+    // Refuses what was neither asked for by get nor by choice.
     void refuse_unknown() const;
 
 private:

@@ -8,8 +8,8 @@
 
 namespace heed {
 
-// `base`.o, and of `more` stmt and assembly: `base`.stmt, `base`.s.
-void write_module(const Halide::Module &module, const std::set<std::string> &more, const std::string &base);
+// `base`.o, and of `more` stmt and assembly: `base`.stmt, `base`.s. The bytes of its machine code.
+int64_t write_module(const Halide::Module &module, const std::set<std::string> &more, const std::string &base);
 
 // `base`.inc: the line of the registry.
 void write_registry_line(const std::string &line, const std::string &base);

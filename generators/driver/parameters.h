@@ -1,6 +1,6 @@
 #pragma once
-// The speed parameters of an attention row of the CPU: what its schedule chooses by itself and an argument name=value
-// of heed_generate, a tuner's, may override. They change sums by rounding only.
+// The speed parameters of an attention kernel of the CPU: what its schedule chooses by itself and an argument
+// name=value of heed_generate, a tuner's, may override. They change sums by rounding only.
 
 #include <string>
 #include <vector>
@@ -19,7 +19,7 @@ struct Parameter {
     int most_factor;
 };
 
-// Those that mean something in this row; one that others are multiples of stands before them.
+// Those that mean something in this kernel; one that others are multiples of comes before them.
 std::vector<Parameter> parameters_of(const AttentionConfig &config);
 
 // Throws BadInput for a value that is not allowed; which values go together is for config.block_error() to say.

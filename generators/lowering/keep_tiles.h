@@ -2,8 +2,8 @@
 // Lowering pass: register tiles keep their stack slots to themselves.
 //
 // Halide gives the slot of an array that is no longer needed to a later one, of any shape. LLVM keeps a tile in
-// registers only where all that ever lies in its slot is addressed by constants: so a tile ends where the loop that its
-// storage is hoisted to ends, not behind its last use.
+// registers only where all that is ever in its slot is addressed by constants: so a tile ends where the loop that its
+// storage is hoisted to ends, not after its last use.
 
 #include <string>
 #include <vector>

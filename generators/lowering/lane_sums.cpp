@@ -16,7 +16,7 @@ Expr scalar_sum(std::vector<Expr> values) {
     return values[0];
 }
 
-// Row `key` of a square of values lies in `buffer` from first + key * stride on.
+// Row `key` of a square of values is in `buffer` from first + key * stride on.
 struct Square {
     int lanes;
     std::string buffer;
@@ -40,7 +40,7 @@ struct Square {
         return Let::make(a, partial_sums(key, 2 * left), sum);
     }
 
-    // Of each group of 2 * left elements the half that starts at `from`; x and y take turns in units of 128 bits, or
+    // For each group of 2 * left elements the half that starts at `from`; x and y take turns in units of 128 bits, or
     // follow each other where a group is larger.
     Expr halves(const Expr &x, const Expr &y, int left, int from) const {
         const int unit = left >= 4 ? lanes : 4;
@@ -56,7 +56,7 @@ struct Square {
     }
 };
 
-// Operand i must start i elements behind operand 0.
+// Operand i must start i elements after operand 0.
 Square square_of(const std::vector<Expr> &operands) {
     Square square;
     square.lanes = static_cast<int>(operands.size());
@@ -70,7 +70,7 @@ Square square_of(const std::vector<Expr> &operands) {
         }
         if (index == nullptr || index->lanes != square.lanes || load->name != square.buffer ||
             !can_prove(index->base == square.first + i) || !can_prove(index->stride == square.stride)) {
-            throw CompileError("lane_sum of values that do not lie side by side");
+            throw CompileError("lane_sum of values that are not side by side");
         }
     }
     return square;

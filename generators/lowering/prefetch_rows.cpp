@@ -25,19 +25,35 @@ private:
     void visit(const Let *op) override { op->value.accept(this); }  // its name does not reach the prefetch
 };
 
-// Of several vectors in a line, the first one. Rows start with one.
+// The same index of a later key.
+class LaterKeys : public IRMutator {
+public:
+    explicit LaterKeys(const PrefetchRows::Ahead &ahead) : ahead(ahead) {}
+
+private:
+    using IRMutator::visit;
+    const PrefetchRows::Ahead &ahead;
+    Expr visit(const Load *op) override {
+        if (op->name.rfind(ahead.table, 0) != 0) return IRMutator::visit(op);
+        const Expr keys = make_const(op->index.type(), ahead.keys);
+        return Load::make(op->type, op->name, op->index + keys, op->image, op->param, op->predicate,
+                          ModulusRemainder());
+    }
+};
+
+// The first one of several vectors in a line. Rows start with one.
 bool starts_line(const Load *load) {
     const Add *sum = load->index.as<Ramp>()->base.as<Add>();
     const IntImm *offset = sum != nullptr ? sum->b.as<IntImm>() : nullptr;
     return offset == nullptr || offset->value * load->type.bytes() % line_bytes == 0;
 }
 
-// The third argument of the intrinsic: into all levels of the cache.
+// The third argument of the intrinsic: into L2.
 Stmt prefetch(const std::string &rows, int element_bytes, const Expr &index) {
     Expr address =
         reinterpret(UInt(64), Variable::make(Handle(), rows)) + cast<uint64_t>(cast<int64_t>(index) * element_bytes);
     return Evaluate::make(
-        Call::make(Int(32), "llvm.prefetch.p0", {reinterpret(Handle(), address), 0, 3, 1}, Call::Extern));
+        Call::make(Int(32), "llvm.prefetch.p0", {reinterpret(Handle(), address), 0, 2, 1}, Call::Extern));
 }
 
 }  // namespace
@@ -68,7 +84,8 @@ Stmt PrefetchRows::with_prefetches(const Expr &value, Stmt result) {
         if (!starts_line(load) || !seen.insert(line.str()).second) continue;
         for (const Ahead &next : ahead) {
             if (next.input != load->name) continue;
-            const Expr index = load->index.as<Ramp>()->base + next.distance;
+            Expr index = load->index.as<Ramp>()->base;
+            index = next.keys == 0 ? index + next.distance : LaterKeys(next).mutate(index);
             result = Block::make(prefetch(next.rows, load->type.bytes(), index), result);
         }
     }

@@ -1,5 +1,5 @@
 #pragma once
-// Lowering pass: loops ask for rows of their inputs that they, or those behind them, read later. Left alone, the
+// Lowering pass: loops ask for rows of their inputs that they, or those after them, read later. Left alone, the
 // prefetchers of the cache fall behind where much is computed per row, and start anew with every block (decoding with
 // one thread, four query rows, keys of bf16 in DRAM that gives 41 GB/s: 20 GB/s without this pass, 27 GB/s with it).
 
@@ -12,13 +12,16 @@
 namespace heed {
 
 // In each loop whose name contains one of `loops`: once per cache line of an input that an iteration reads as whole
-// vectors, PREFETCHT0 for each entry of that input. An address outside of `rows` does no harm. (Halide's own prefetch
-// bypasses L2, which tasks that share keys need.)
+// vectors, PREFETCHT1 for each entry of that input: into L2, as L1 is too small for a block of keys and the next one.
+// An address outside of `rows` does no harm. (Halide's own prefetch bypasses L2, which tasks that share keys need.)
 class PrefetchRows : public Halide::Internal::IRMutator {
 public:
     struct Ahead {
         std::string input, rows;  // the element of `rows` in the place of the input's, a vector of equal type,
-        Halide::Expr distance;    // and so many elements behind it, Int(32)
+        Halide::Expr distance;    // and so many elements after it, Int(32) or Int(64)
+        // Where a table says where a key is, in buffers whose names begin so: the place of the key so many later.
+        std::string table = "";
+        int keys = 0;
     };
 
     PrefetchRows(std::vector<std::string> loops, std::vector<Ahead> ahead)

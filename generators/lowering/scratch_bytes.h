@@ -11,7 +11,7 @@ namespace heed {
 // to 128 bytes.
 class ScratchBytes : public Halide::Internal::IRMutator {
 public:
-    // -1: some size is not a constant, the row needs a heap.
+    // -1: some size is not a constant, the kernel needs a heap.
     int64_t per_task() const { return constant ? most : -1; }
 
 protected:

@@ -43,16 +43,32 @@ Stmt SkipBlocks::visit(const For *op) {
     if (!asked) return IRMutator::visit(op);
     FindTest test;
     op->body.accept(&test);
-    if (!test.condition.defined() || varies_in(op->body, test.condition)) {
-        throw CompileError("SkipBlocks: the loop over " + op->name + " has no test of a block that stands outside");
-    }
+    if (!test.condition.defined())
+        throw CompileError("SkipBlocks: the loop over " + op->name + " has no test of a block");
     depth++;
-    Stmt step = IfThenElse::make(test.condition, mutate(op->body));
+    Stmt step = guarded(op->body, test.condition);
     depth--;
     return For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api, step);
 }
 
-// Of a step that is not skipped the test holds.
+Stmt SkipBlocks::guarded(const Stmt &body, const Expr &condition) {
+    if (!varies_in(body, condition)) return IfThenElse::make(condition, mutate(body));
+    if (const auto *let = body.as<LetStmt>()) {
+        return LetStmt::make(let->name, let->value, guarded(let->body, condition));
+    }
+    if (const auto *stage = body.as<ProducerConsumer>(); stage != nullptr && !stage->is_producer) {
+        return ProducerConsumer::make(stage->name, false, guarded(stage->body, condition));
+    }
+    if (const auto *block = body.as<Block>()) return Block::make(block->first, guarded(block->rest, condition));
+    if (const auto *memory = body.as<Allocate>()) {
+        return Allocate::make(memory->name, memory->type, memory->memory_type, memory->extents, memory->condition,
+                              guarded(memory->body, condition), memory->new_expr, memory->free_function,
+                              memory->padding);
+    }
+    throw CompileError("SkipBlocks: no part of a step has a test of a block that comes before it");
+}
+
+// The test of a step that is not skipped holds.
 Stmt SkipBlocks::visit(const IfThenElse *op) {
     return depth > 0 && tested(op->condition).defined() ? mutate(op->then_case) : IRMutator::visit(op);
 }

@@ -10,8 +10,8 @@ namespace heed {
 // The condition, marked for the pass.
 Halide::Expr block_test(const Halide::Expr &condition);
 
-// Lowering pass, behind TrimLoops: in each loop whose name contains one of `loops`, the marked condition guards the
-// body. It may read what stands outside of the loop only. Marks elsewhere become their conditions.
+// Lowering pass, after TrimLoops: in each loop whose name contains one of `loops`, the marked condition guards the
+// body, from where on all that it reads has been computed. Marks elsewhere become their conditions.
 class SkipBlocks : public Halide::Internal::IRMutator {
 public:
     explicit SkipBlocks(std::vector<std::string> loops) : loops(std::move(loops)) {}
@@ -23,6 +23,8 @@ protected:
     Halide::Expr visit(const Halide::Internal::Call *op) override;
 
 private:
+    Halide::Internal::Stmt guarded(const Halide::Internal::Stmt &body, const Halide::Expr &condition);
+
     const std::vector<std::string> loops;
     int depth = 0;  // of guarded loops around
 };

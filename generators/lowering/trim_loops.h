@@ -11,9 +11,9 @@
 
 namespace heed {
 
-// For every loop over a variable whose name contains `loops`: if it is serial and each store of the loop, but for those
-// of the stages that every step computes anew, stands behind the same `variable < bound`, with a bound that the loop
-// leaves unchanged, the extent becomes min(extent, bound). Any other loop of that name is an error
+// For every loop over a variable whose name contains `loops`: if it is serial and each store of the loop, except for
+// those of the stages that every step computes anew, is guarded by the same `variable < bound`, with a bound that the
+// loop leaves unchanged, the extent becomes min(extent, bound). Any other loop of that name is an error
 // (Halide::CompileError): its steps would read keys that do not exist. A partitioned loop is one, so a schedule keeps
 // Halide from it with partition(Partition::Never).
 class TrimLoops : public Halide::Internal::IRMutator {

@@ -2,6 +2,7 @@
 
 #include "generators/common/ceil_div.h"
 #include "generators/lowering/bf16_dots.h"
+#include "generators/ops/clip.h"
 
 namespace heed {
 
@@ -9,17 +10,11 @@ using namespace Halide;
 
 namespace {
 
-// Compares bits: the default float mode may assume that no value is NaN or infinite.
-Expr clipped(const Expr &value, const Expr &limit) {
-    Expr bits = reinterpret<int32_t>(value), magnitude = bits & 0x7fffffff;
-    Expr beyond = magnitude > reinterpret<int32_t>(limit) && magnitude <= 0x7f800000;
-    return reinterpret<float>(select(beyond, reinterpret<int32_t>(limit) | (bits & Expr(INT32_MIN)), bits));
-}
-
-// Rows of a tile of x side by side, or steps.
-void lay_out(Internal::Dimension rows, Internal::Dimension steps, const LinearTile &tile) {
-    rows.set_stride(tile.bf16_tiles ? steps.extent() : Expr(1));
-    steps.set_stride(tile.bf16_tiles ? 1 : tile.rows);
+// A tile of x: the steps of a row's block side by side, the rows of a block, the blocks.
+void lay_out(Internal::Dimension steps, Internal::Dimension rows, Internal::Dimension blocks, const LinearTile &tile) {
+    steps.set_bounds(0, linear_step_block).set_stride(1);
+    rows.set_bounds(0, tile.rows).set_stride(linear_step_block);
+    blocks.set_min(0).set_stride(linear_step_block * tile.rows);
 }
 
 }  // namespace
@@ -27,24 +22,27 @@ void lay_out(Internal::Dimension rows, Internal::Dimension steps, const LinearTi
 LinearRowsKernel::LinearRowsKernel(ElementType type, const LinearTile &tile)
     : LinearRowsArguments({type, type, tile.bf16_dots}), tile(tile) {
     Expr length = x.dim(0).extent(), row = min(t * tile.rows + r, x.dim(1).extent() - 1);
-    auto element = [&](const Expr &at) { return select(at < length, x(min(at, length - 1), row), cast(x.type(), 0)); };
-    Expr first = tile.bf16_tiles ? element(2 * k) : x(2 * k, row);
-    tiles(r, k, t) =
-        tile.bf16_dots ? reinterpret<int32_t>(bf16_pair(first, element(2 * k + 1))) : to_float(type, x(k, row));
-    OutputImageParam buffer = tiles.output_buffer();
+    Expr k = block * linear_step_block + step;
+    auto element = [&](const Expr &at) {
+        return select(likely(at < length), x(min(likely(at), length - 1), row), cast(x.type(), 0));
+    };
+    tiles(step, r, block, t) = tile.bf16_dots ? reinterpret<int32_t>(bf16_pair(element(2 * k), element(2 * k + 1)))
+                                              : to_float(type, element(k));
     x.dim(0).set_min(0);
     x.dim(1).set_min(0);
-    buffer.dim(0).set_bounds(0, tile.rows);
-    Expr steps = tile.bf16_tiles ? buffer.dim(1).extent() : tile.bf16_dots ? ceil_div(length, 2) : length;
-    buffer.dim(1).set_bounds(0, steps);
-    lay_out(buffer.dim(0), buffer.dim(1), tile);
-    buffer.dim(2).set_min(0);
+    OutputImageParam buffer = tiles.output_buffer();
+    lay_out(buffer.dim(0), buffer.dim(1), buffer.dim(2), tile);
+    buffer.dim(3).set_min(0);
 }
 
 LinearKernel::LinearKernel(ElementType type, const LinearTile &tile)
-    : LinearArguments({type, type, tile.bf16_dots}), tile(tile), over_k(0, weight.dim(1).extent(), "over_k") {
-    sum(lane, r, panel, t) = 0.f;
-    Expr so_far = sum(lane, r, panel, t), of_x = x(r, over_k, t), of_weight = weight(lane, over_k, panel);
+    : LinearArguments({type, type, tile.bf16_dots}), tile(tile),
+      over_k(0, linear_step_block, 0, x.dim(2).extent(), "over_k") {
+    // Panels at once reach past the last one, and their sums go nowhere.
+    Expr read_panel = tile.panels == 1 ? Expr(panel) : min(panel, weight.dim(2).extent() - 1);
+    sum(lane, r, panel, t) = before(lane, r, read_panel, t);
+    Expr so_far = sum(lane, r, panel, t), of_x = x(over_k.x, r, over_k.y, t);
+    Expr of_weight = weight(lane, over_k.y * linear_step_block + over_k.x, read_panel);
     sum(lane, r, panel, t) = tile.bf16_dots
                                  ? bf16_dot(so_far, reinterpret<uint32_t>(of_weight), reinterpret<uint32_t>(of_x))
                                  : so_far + of_x * to_float(type, of_weight);
@@ -52,13 +50,13 @@ LinearKernel::LinearKernel(ElementType type, const LinearTile &tile)
     out(c, row) = from_float(type, clipped(value, clip));
 
     OutputImageParam buffer = out.output_buffer();
-    x.dim(0).set_bounds(0, tile.rows);
-    x.dim(1).set_bounds(0, weight.dim(1).extent());
-    lay_out(x.dim(0), x.dim(1), tile);
-    x.dim(2).set_min(0);
+    lay_out(x.dim(0), x.dim(1), x.dim(2), tile);
+    x.dim(3).set_min(0);
     weight.dim(0).set_bounds(0, tile.columns);
-    weight.dim(1).set_min(0).set_stride(tile.columns);
+    weight.dim(1).set_bounds(0, x.dim(2).extent() * linear_step_block).set_stride(tile.columns);
     weight.dim(2).set_min(0);
+    before.dim(0).set_bounds(0, tile.columns).set_stride(1);
+    for (int axis : {1, 2, 3}) before.dim(axis).set_min(0);
     bias.dim(0).set_min(0);
     buffer.dim(0).set_min(0);
     buffer.dim(1).set_min(0);

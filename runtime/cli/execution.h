@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "case_file.h"
-#include "invalid_input.h"
+#include "runtime/reference/case_file.h"
+#include "runtime/reference/invalid_input.h"
 
 namespace heed_cli {
 

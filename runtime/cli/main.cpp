@@ -4,9 +4,9 @@
 #include <new>
 #include <string>
 
-#include "commands.h"
 #include "heed/heed.hpp"
-#include "output_files.h"
+#include "runtime/cli/commands.h"
+#include "runtime/cli/output_files.h"
 
 namespace {
 
@@ -17,6 +17,8 @@ struct CommandLine {
     CLI::App *kernels, *run, *check;
     CLI::Option *run_path;
     Options options;
+    KernelFilter filter;
+    bool wants_template = false;
 
     CommandLine() {
         app.set_version_flag("--version", std::string("heed ") + heed_version());
@@ -26,7 +28,17 @@ struct CommandLine {
         app.footer("\nExit status: 0 success, 2 invalid input, 3 unsupported or no device, 1 anything else.\n"
                    "heed COMMAND --help: the options of a command.");
         kernels =
-            app.add_subcommand("kernels", "Lists the kernels: what each serves, whether this machine can run it.");
+            app.add_subcommand("kernels", "Lists the kernels of attention and of operations: what each serves, whether "
+                                          "this machine can run it.");
+        kernels->add_option("--isa", filter.isa, "only kernels of this instruction set")
+            ->type_name("ISA")
+            ->check(CLI::IsMember(isa_words));
+        kernels->add_option("--dtype", filter.dtype, "only kernels for tensors of this type")
+            ->type_name("TYPE")
+            ->check(CLI::IsMember(dtype_words));
+        kernels->add_option("--name", filter.name, "only kernels whose names have this part")->type_name("PART");
+        kernels->add_flag("--here", filter.here, "only kernels that this machine can run");
+        kernels->add_flag("--json", filter.json, "as one JSON object");
         run = app.add_subcommand(
             "run", "Computes the case, writes out and lse into NAME.out.safetensors, prints the kernel and "
                    "its speed. Where it fails it leaves no such file, not even an older one.");
@@ -35,7 +47,9 @@ struct CommandLine {
         run_path = add_options(run);
         run->add_option("--repeat", options.repeat, "run as often and tell the fastest; default: 1")
             ->check(CLI::Range(1, 1000000));
-        add_options(check);
+        run->add_flag("--template", wants_template,
+                      "print the problem of a case as JSON with all defaults; run nothing");
+        add_options(check)->required();
     }
 
 private:
@@ -53,13 +67,15 @@ private:
         command->add_option("--kernel", options.kernel, "this kernel or none")->type_name("NAME");
         command->add_option("--threads", options.threads, "at most; default: the CPUs of this process")
             ->check(CLI::Range(1, 1024));
-        return path->required();
+        return path;
     }
 };
 
 int run_command(CommandLine *line, int argc, char **argv) {
     line->app.parse(argc, argv);
-    if (line->kernels->parsed()) return list_kernels();
+    if (line->kernels->parsed()) return list_kernels(line->filter);
+    if (line->run->parsed() && line->wants_template) return print_template();
+    if (line->run->parsed() && line->run_path->empty()) throw CLI::RequiredError("CASE");
     if (line->run->parsed()) return run_case(line->options);
     if (line->check->parsed()) return check_case(line->options);
     throw CLI::RequiredError::Subcommand(1);

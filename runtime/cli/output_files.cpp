@@ -1,8 +1,8 @@
-#include "output_files.h"
+#include "runtime/cli/output_files.h"
 
 #include <string>
 
-#include "invalid_input.h"
+#include "runtime/reference/invalid_input.h"
 
 namespace heed_cli {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "tensor_file.h"
+#include "runtime/reference/tensor_file.h"
 
 namespace heed_cli {
 

@@ -1,10 +1,18 @@
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
-#include "case_sequences.h"
-#include "commands.h"
-#include "output_files.h"
+#include "runtime/cli/commands.h"
+#include "runtime/cli/output_files.h"
+#include "runtime/reference/case_sequences.h"
+#include "runtime/reference/problem_json.h"
 
 namespace heed_cli {
+
+int print_template() {
+    const std::string problem = heed_reference::write_problem_json(heed_reference::read_problem_json("{}"));
+    std::printf("%s\n", nlohmann::json::parse(problem).dump(2).c_str());
+    return exit_ok;
+}
 
 int run_case(const Options &options) {
     remove_outputs(options.case_path);

@@ -1,17 +1,17 @@
 // heed_attention_backward on the CPU: the workspace and the order of the steps.
-#include "cpu/attention_backward.h"
+#include "runtime/cpu/attention_backward.h"
 
 #include <algorithm>
 
-#include "cpu/backward_rows.h"
-#include "cpu/cpu_backend.h"
-#include "heuristics.h"
-#include "kernel_call.h"
-#include "ops/gradient_checks.h"
-#include "ops/op_rows.h"
-#include "scratch.h"
-#include "status.h"
-#include "workspace.h"
+#include "runtime/backends.h"
+#include "runtime/cpu/backward_keys.h"
+#include "runtime/heuristics.h"
+#include "runtime/kernel_call.h"
+#include "runtime/ops/gradient_checks.h"
+#include "runtime/ops/op_kernels.h"
+#include "runtime/scratch.h"
+#include "runtime/status.h"
+#include "runtime/workspace.h"
 
 namespace heed {
 namespace {
@@ -38,24 +38,25 @@ Size rows_of_head(const heed_problem &p, int32_t block) {
 
 heed_status read_sequences(const BackwardCall &call, double *pairs) {
     const heed_problem &p = call.plan.problem;
-    const int32_t block = call.layout.tile->rows;
+    const int32_t block = call.layout.tile->rows, keys = call.layout.tile->columns;
     BackwardSequence *const sequences = call.at<BackwardSequence>(call.layout.sequences);
     SequenceReader reader(p, call.args);
     heed_status status = reader.start();
-    int64_t first_row = 0;
+    int64_t first_row = 0, first_key_block = 0;
     for (int32_t b = 0; !status && b < p.batch; b++) {
         Sequence place;
         status = reader.next(&place);
         if (status) break;
         const int64_t num_rows = round_up(place.q_len, block);
-        sequences[b] = {place, visible_range(p, place), first_row, num_rows};
+        sequences[b] = {place, visible_range(p, place), first_row, num_rows, first_key_block};
         first_row += num_rows;
+        first_key_block += (place.kv_len + keys - 1) / keys;
         *pairs += static_cast<double>(place.q_len) * place.kv_len * p.num_heads;
     }
     return status ? status : reader.finish();
 }
 
-// Zeros for the keys of no block: behind kv_len.
+// Zeros for the keys of no block: after kv_len.
 void clear_keys(const BackwardCall &call, const heed_tensor &tensor, const View &view) {
     const heed_problem &p = call.plan.problem;
     if (tensor.data == nullptr || p.kv_storage == HEED_KV_VARLEN) return;
@@ -105,51 +106,101 @@ private:
     int64_t end(const int64_t (&first)[3], int n) const { return shared_[n] ? extent_[n] : first[n] + 1; }
 };
 
+// Calls step(sequence, head, message) -> int for every head of queries.
+template <typename Step>
+heed_status run_heads(const BackwardCall &call, const heed_execution &execution, int32_t threads, const Step &step) {
+    const heed_problem &p = call.plan.problem;
+    const auto task = [&](int64_t index, int32_t, char(&message)[512]) {
+        return step(call, call.sequence(index / p.num_heads), static_cast<int32_t>(index % p.num_heads), message);
+    };
+    return run_op(backward_function, &execution, threads, int64_t{p.batch} * p.num_heads, task);
+}
+
+heed_status run_keys(const BackwardCall &call, const heed_execution &execution, int32_t threads) {
+    const TaskClasses classes(call);
+    heed_status status = HEED_OK;
+    for (int32_t step = 0; !status && step < call.layout.num_ranges; step++) {
+        const auto keys = [&](int64_t index, int32_t item, char(&message)[512]) {
+            void *const scratch = call.at<char>(call.layout.threads + item * call.layout.scratch_bytes);
+            return classes.for_each(index, [&](const BackwardSequence &sequence, int32_t kv_head, int32_t range) {
+                return run_backward_keys(call, sequence, {kv_head, range, step}, scratch, message);
+            });
+        };
+        status = run_op(backward_function, &execution, threads, classes.count(), keys);
+    }
+    return status;
+}
+
 heed_status run(const BackwardCall &call, double pairs) {
     const heed_problem &p = call.plan.problem;
     const int32_t limit = call.args.num_threads == 0 ? p.max_threads : call.args.num_threads;
-    const int32_t threads = choose_threads(2 * pairs * (3.0 * p.head_dim + 2.0 * p.head_dim_v), limit);
+    const int32_t threads = choose_threads(2 * pairs * (3.0 * p.head_dim + 2.0 * p.head_dim_v), 0, limit);
     heed_execution execution = {};
     execution.pool = call.args.pool;
-    const int64_t num_heads = int64_t{p.batch} * p.num_heads;
-    const auto pack = [&](int64_t index, int32_t, char(&)[512]) {
-        pack_queries(call, call.sequence(index / p.num_heads), static_cast<int32_t>(index % p.num_heads));
-        return 0;
-    };
-    heed_status status = run_op(backward_function, &execution, threads, num_heads, pack);
+    heed_status status = run_heads(call, execution, threads, pack_queries);
     if (status) return status;
     clear_keys(call, call.gradients.dk, call.plan.views.k);
     clear_keys(call, call.gradients.dv, call.plan.views.v);
     if (call.gradients.dbias.data != nullptr) clear_bias(call);
+    status = run_keys(call, execution, threads);
+    if (!status) status = run_heads(call, execution, threads, store_queries);
+    if (!status && call.gradients.dsink.data != nullptr) {
+        const auto sinks = [&](int64_t head, int32_t, char(&message)[512]) {
+            return store_sink(call, static_cast<int32_t>(head), message);
+        };
+        status = run_op(backward_function, &execution, 1, p.num_heads, sinks);
+    }
+    if (status || call.gradients.dbias.data == nullptr) return status;
+    const auto bias = [&](int64_t, int32_t, char(&message)[512]) { return store_bias(call, message); };
+    return run_op(backward_function, &execution, 1, 1, bias);
+}
 
-    const TaskClasses classes(call);
-    const auto keys = [&](int64_t index, int32_t item, char(&message)[512]) {
-        void *const scratch = call.at<char>(call.layout.threads + item * call.layout.scratch_bytes);
-        return classes.for_each(index, [&](const BackwardSequence &sequence, int32_t kv_head, int32_t range) {
-            return run_backward_keys(call, sequence, kv_head, range, scratch, message);
-        });
+// For bf16 in bf16, unless floats are faster.
+heed_status find_tile(const heed_problem &p, const OpKernel **tile) {
+    const auto find = [&](heed_dtype dtype, const OpKernel **kernel) {
+        return find_scored_kernel(Op::attention_backward, dtype, p.score_mod, kernel);
     };
-    status = run_op(backward_function, &execution, threads, classes.count(), keys);
-    if (status) return status;
-    const auto store = [&](int64_t index, int32_t, char(&)[512]) {
-        store_queries(call, call.sequence(index / p.num_heads), static_cast<int32_t>(index % p.num_heads));
-        return 0;
+    if (p.dtype == HEED_BF16 && !find(HEED_BF16, tile)) {
+        if (!floats_are_faster(**tile)) return HEED_OK;
+        const OpKernel *floats = nullptr;
+        if (!find(HEED_F32, &floats) && floats->target == KernelTarget(Isa::avx512)) *tile = floats;
+        return HEED_OK;
+    }
+    return find(HEED_F32, tile);
+}
+
+heed_status find_kernels(const heed_problem &p, BackwardLayout *layout) {
+    heed_status status = find_tile(p, &layout->tile);
+    const auto find = [&](Op op, heed_dtype dtype, const OpKernel **kernel) {
+        if (!status) status = find_op_kernel(op, dtype, dtype, kernel);
     };
-    status = run_op(backward_function, &execution, threads, num_heads, store);
-    if (status) return status;
-    store_sinks(call);
-    if (call.gradients.dbias.data != nullptr) store_bias(call);
+    find(Op::attention_backward_stats, p.dtype, &layout->stats);
+    if (!status) {
+        find(layout->has_words() ? Op::attention_backward_words : Op::attention_backward_rows, p.dtype, &layout->rows);
+        if (layout->has_words()) find(Op::attention_backward_repair, HEED_BF16, &layout->repair);
+    }
+    find(Op::attention_backward_store, p.dtype, &layout->store);
+    if (p.has_bias) find(Op::attention_backward_bias, HEED_F32, &layout->bias);
+    if (p.has_sink) find(Op::attention_backward_sinks, HEED_F32, &layout->sinks);
+    return status;
+}
+
+// Kernels address the rows of a block in 32 bits.
+heed_status check_strides(const ProblemViews &views) {
+    for (const View *view : {&views.q, &views.k, &views.v, &views.out}) {
+        if (view->stride[1] > max_int32 || view->extent[3] > max_int32) {
+            return fail(HEED_UNSUPPORTED, "%s serves rows that are at most 2^31-1 elements apart", backward_function);
+        }
+    }
     return HEED_OK;
 }
 
-// UNSUPPORTED with a sentence where there is no row for the type.
+// UNSUPPORTED with a sentence where there is no kernel for the type.
 heed_status find_layout(const heed_plan &plan, BackwardLayout *layout) {
     const heed_problem &p = plan.problem;
     *layout = BackwardLayout{};
-    heed_status status = HEED_OK;
-    if (p.dtype != HEED_BF16 || find_op_row(Op::attention_backward, HEED_BF16, HEED_BF16, &layout->tile)) {
-        status = find_op_row(Op::attention_backward, HEED_F32, HEED_F32, &layout->tile);
-    }
+    heed_status status = check_strides(plan.views);
+    if (!status) status = find_kernels(p, layout);
     if (status) return status;
     const int32_t block = layout->tile->rows, keys = layout->tile->columns;
     layout->head_dim = static_cast<int32_t>(round_up(p.head_dim, backward_chunk));
@@ -162,21 +213,24 @@ heed_status find_layout(const heed_plan &plan, BackwardLayout *layout) {
     layout->num_ranges = static_cast<int32_t>(
         layout->blocks_per_range == 0 ? 1 : (blocks + layout->blocks_per_range - 1) / layout->blocks_per_range);
 
+    const int64_t row_blocks = (int64_t{p.max_q_len} + block - 1) / block;
+    layout->blocks_per_segment = static_cast<int32_t>((row_blocks + layout->num_ranges - 1) / layout->num_ranges);
+
     const Size rows = rows_of_head(p, block) * p.num_heads;
     Size elements = {1};
     const View dbias = dbias_view(p, plan.views);
     for (const int64_t extent : dbias.extent) elements = elements * extent;
     constexpr int64_t width = sizeof(float);
     Size total;
-    layout->num_rows = rows.value;
     layout->sequences = append_part(&total, Size{p.batch} * int64_t{sizeof(BackwardSequence)});
     layout->q = append_part(&total, rows * layout->head_dim * width);
     layout->dout = append_part(&total, rows * layout->head_dim_v * width);
     layout->lse = append_part(&total, rows * width);
     layout->delta = append_part(&total, rows * width);
-    layout->special = append_part(&total, Size{rows.value / block + 1});
-    layout->dq = append_part(&total, rows * layout->head_dim * width * layout->num_ranges);
-    layout->dsink = append_part(&total, Size{p.batch} * p.num_heads * int64_t{sizeof(double)});
+    layout->nonfinite = append_part(&total, Size{rows.value / block + 1});
+    layout->dq = append_part(&total, rows * layout->head_dim * width);
+    const Size key_rows = Size{layout->num_ranges > 1 ? blocks : 0} * keys * p.batch * p.num_kv_heads;
+    layout->keys = append_part(&total, key_rows * (layout->head_dim + layout->head_dim_v) * width);
     layout->dbias = append_part(&total, layout->sums_bias ? elements * width : Size{});
     layout->scratch_bytes = round_up(backward_scratch_bytes(p, *layout), scratch_alignment);
     layout->threads = append_part(&total, Size{p.max_threads} * layout->scratch_bytes);
@@ -193,6 +247,8 @@ heed_status CpuBackend::backward_workspace(const heed_plan &plan, int64_t *bytes
     *bytes = layout.total;
     return status;
 }
+
+bool CpuBackend::has_score_gradients() const { return true; }
 
 heed_status CpuBackend::attention_backward(const heed_plan &plan, const heed_args &args,
                                            const heed_gradients &gradients) const {

@@ -1,14 +1,17 @@
-// The gradients of one heed_execute, tile by tile: what the steps share.
+// The gradients of one heed_execute, tile by tile: what the steps share. All arithmetic is the kernels'; the order of
+// tiles is here.
 //
-// A tile is a block of query rows against a block of keys (the row's own sizes). A task is a head of keys of a sequence
-// and a range of its key blocks: for each block of keys it makes dk and dv from all rows of all heads of the group that
-// see it, and adds to dq. Ranges have a dq of their own, added up in order behind the last task: the bits depend on the
-// problem, never on threads.
+// A tile is a block of queries against a block of keys (the kernel's own sizes). A task is a head of keys of a
+// sequence and a range of its key blocks: for each block of keys it makes dk and dv from all rows of all heads of the
+// group that see it, and adds to dq. Where heads are few there are several ranges, and as many segments of the rows: in
+// step s range r meets segment r + s, so that no two tasks add to the same dq at a time, and dk and dv wait in the
+// workspace from step to step. The bits depend on the problem, never on threads.
 #pragma once
 
-#include "ops/op_run.h"
-#include "plan.h"
-#include "sequences.h"
+#include "runtime/kernel_arguments.h"
+#include "runtime/ops/op_run.h"
+#include "runtime/plan.h"
+#include "runtime/sequences.h"
 
 namespace heed {
 
@@ -16,28 +19,28 @@ struct BackwardSequence {
     Sequence place;
     VisibleRange visible;
     int64_t first_row, num_rows;  // of the packed rows of a head: whole blocks
+    int64_t first_key_block;      // of all sequences' of a head
 };
 
 // Offsets in bytes, each a multiple of 128.
 //   sequences    BackwardSequence [batch]
-//   q, dout      f32 [rows][elements]  rows of a sequence: [num_heads][whole blocks of rows, in chunks], zeros behind
+//   q, dout      f32 [rows][elements]  rows of a sequence: [num_heads][whole blocks of rows, in chunks], zeros after
 //                                      the last; of tiles of bf16 each block twice, as words and as pairs of rows
 //   lse, delta   f32 [rows]            delta = dout . out. Rows that see no key: 1e30 and 0
-//   special      uint8 [blocks]        a row of the block is not finite
-//   dq           f32 [num_ranges][rows][elements]  of tiles of bf16 by blocks [elements][rows of the block]
-//   dsink        f64 [batch][num_heads]
+//   nonfinite    uint8 [blocks]        a row of the block is not finite
+//   dq           f32 [rows][elements]  of tiles of bf16 by blocks [elements][rows of the block]
+//   keys         f32 [blocks of keys][elements of dk, then of dv]  of several ranges
 //   dbias        f32 [elements of bias]  where several tiles meet in an element
 //   threads      scratch_bytes for each of max_threads
 struct BackwardLayout {
-    const OpKernel *tile;
-    int32_t head_dim, head_dim_v;  // padded
-    int64_t num_rows;              // of all sequences and heads
-    int32_t num_ranges, blocks_per_range;
+    const OpKernel *tile, *stats, *rows, *store, *bias, *sinks, *repair;  // rows: or words
+    int32_t head_dim, head_dim_v;                                         // padded
+    int32_t num_ranges, blocks_per_range, blocks_per_segment;
     bool sums_bias;
-    int64_t sequences, q, dout, lse, delta, special, dq, dsink, dbias, threads;
+    int64_t sequences, q, dout, lse, delta, nonfinite, dq, keys, dbias, threads;
     int64_t scratch_bytes, total;
 
-    // Whether q and dout are words of bf16 (backward_words.h) and dq lies by columns.
+    // Whether q and dout are words of bf16 (generators/attention/backward_words.h) and dq is by columns.
     bool has_words() const { return tile->dtype == HEED_BF16; }
 };
 
@@ -58,19 +61,31 @@ struct BackwardCall {
     }
 };
 
-// Packs the rows of a head: q, dout, lse, delta and its share of dsink.
-void pack_queries(const BackwardCall &call, const BackwardSequence &sequence, int32_t head);
-// The sum over ranges, in the caller's dq.
-void store_queries(const BackwardCall &call, const BackwardSequence &sequence, int32_t head);
-void store_sinks(const BackwardCall &call);
-void clear_bias(const BackwardCall &call);
-void store_bias(const BackwardCall &call);
+// logit_grads of a tile, (key, row) of any strides, and where it is.
+struct BiasTile {
+    KernelBuffer grads;
+    int64_t sequence, head, row, key;
+};
 
-// Of one thread.
+// 0 or a kernel's negative code with its sentence, as all below.
+// Packs the rows of a head: q, dout, lse, delta.
+int pack_queries(const BackwardCall &call, const BackwardSequence &sequence, int32_t head, char (&message)[512]);
+// The sums in the caller's dq.
+int store_queries(const BackwardCall &call, const BackwardSequence &sequence, int32_t head, char (&message)[512]);
+// The sum of a head over all sequences.
+int store_sink(const BackwardCall &call, int32_t head, char (&message)[512]);
+void clear_bias(const BackwardCall &call);
+int add_bias_tile(const BackwardCall &call, const BiasTile &tile, char (&message)[512]);
+int store_bias(const BackwardCall &call, char (&message)[512]);
+
+// For one thread.
 int64_t backward_scratch_bytes(const heed_problem &problem, const BackwardLayout &layout);
 
-// A range of key blocks of a sequence, in `scratch` of layout.scratch_bytes. 0 or a kernel's negative code.
-int run_backward_keys(const BackwardCall &call, const BackwardSequence &sequence, int32_t kv_head, int32_t range,
-                      void *scratch, char (&message)[512]);
+// A task in a step, in `scratch` of layout.scratch_bytes.
+struct KeysTask {
+    int32_t kv_head, range, step;
+};
+int run_backward_keys(const BackwardCall &call, const BackwardSequence &sequence, const KeysTask &task, void *scratch,
+                      char (&message)[512]);
 
 }  // namespace heed

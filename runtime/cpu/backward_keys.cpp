@@ -1,17 +1,17 @@
-#include "cpu/backward_keys.h"
+#include "runtime/cpu/backward_keys.h"
 
 #include <algorithm>
+#include <limits>
 
-#include "cpu/backward_rows.h"
-#include "float_environment.h"
-#include "ops/gradient_checks.h"
-#include "status.h"
-#include "weight_element.h"
+#include "runtime/ops/gradient_checks.h"
+#include "runtime/status.h"
+#include "runtime/view.h"
+#include "runtime/weight_element.h"
 
 namespace heed {
 namespace {
 
-// Parts of the scratch one behind the other.
+// Parts of the scratch one after the other.
 struct SharedParts {
     int64_t dk, dv, logit_grads, bias, mask, total = 0;
 
@@ -34,17 +34,12 @@ int64_t take_floats(int64_t count, int64_t *total) {
     return at;
 }
 
-KernelBuffer chunked_buffer(float *data, int32_t elements, int32_t rows) {
-    constexpr int32_t chunk = backward_chunk;
-    return {data, HEED_F32, 3, {chunk, rows, elements / chunk}, {1, chunk, chunk * rows}};
-}
-
 int64_t BackwardKeys::shared_scratch(const BackwardLayout &layout) { return SharedParts(layout).total; }
 
-BackwardKeys::BackwardKeys(const BackwardCall &call, const BackwardSequence &sequence, int32_t kv_head, int32_t range,
+BackwardKeys::BackwardKeys(const BackwardCall &call, const BackwardSequence &sequence, const KeysTask &task,
                            float *scratch, bool rows_first)
-    : call_(call), p_(call.plan.problem), layout_(call.layout), seq_(sequence), values_(p_), kv_head_(kv_head),
-      range_(range), queries_(layout_.tile->rows), keys_(layout_.tile->columns),
+    : call_(call), p_(call.plan.problem), layout_(call.layout), seq_(sequence), values_(p_), task_(task),
+      queries_(layout_.tile->rows), keys_(layout_.tile->columns),
       kv_batch_(p_.kv_storage == HEED_KV_CONTIGUOUS ? sequence.place.index : 0), stride_i_(rows_first ? 1 : keys_),
       stride_j_(rows_first ? queries_ : 1) {
     const SharedParts at(layout_);
@@ -53,15 +48,19 @@ BackwardKeys::BackwardKeys(const BackwardCall &call, const BackwardSequence &seq
     logit_grads_ = scratch + at.logit_grads;
     bias_ = scratch + at.bias;
     mask_ = reinterpret_cast<uint8_t *>(scratch + at.mask);
+    const int64_t segment = (task.range + task.step) % layout_.num_ranges,
+                  rows = int64_t{layout_.blocks_per_segment} * queries_;
+    first_row_ = narrow(std::min<int64_t>(seq_.place.q_len, segment * rows));
+    end_row_ = narrow(std::min<int64_t>(seq_.place.q_len, (segment + 1) * rows));
 }
 
 int BackwardKeys::run(char (&message)[512]) {
     const int32_t group = p_.num_heads / p_.num_kv_heads;
-    for (int32_t h = 0; h < group; h++) {
-        float *const dq = dq_of(kv_head_ * group + h);
-        std::fill(dq, dq + seq_.num_rows * layout_.head_dim, 0.0f);
+    for (int32_t h = 0; h < group && task_.step == 0 && first_row_ < end_row_; h++) {
+        float *const dq = dq_at(task_.kv_head * group + h, first_row_);
+        std::fill(dq, dq + round_up(end_row_ - first_row_, queries_) * layout_.head_dim, 0.0f);
     }
-    const int64_t per_range = int64_t{layout_.blocks_per_range} * keys_, first = range_ * per_range,
+    const int64_t per_range = int64_t{layout_.blocks_per_range} * keys_, first = task_.range * per_range,
                   end = std::min<int64_t>(seq_.place.kv_len, first + per_range);
     for (int64_t key = first; key < end; key += keys_) {
         if (const int code = run_block(static_cast<int32_t>(key), message)) return code;
@@ -69,26 +68,42 @@ int BackwardKeys::run(char (&message)[512]) {
     return 0;
 }
 
+// For several ranges in the workspace, from step to step.
+void BackwardKeys::place_sums(int32_t key) {
+    if (layout_.num_ranges > 1) {
+        const int64_t block = seq_.first_key_block * p_.num_kv_heads +
+                              int64_t{task_.kv_head} * ((seq_.place.kv_len + keys_ - 1) / keys_) + key / keys_;
+        dk_ = call_.at<float>(layout_.keys) + block * keys_ * (layout_.head_dim + layout_.head_dim_v);
+        dv_ = dk_ + int64_t{keys_} * layout_.head_dim;
+    }
+    if (task_.step > 0) return;
+    std::fill(dk_, dk_ + int64_t{keys_} * layout_.head_dim, 0.0f);
+    std::fill(dv_, dv_ + int64_t{keys_} * layout_.head_dim_v, 0.0f);
+}
+
 int BackwardKeys::run_block(int32_t key, char (&message)[512]) {
-    const ProblemViews &views = call_.plan.views;
-    {
-        const DefaultFloatEnvironment environment;
-        load_keys(key);
-        std::fill(dk_, dk_ + int64_t{keys_} * layout_.head_dim, 0.0f);
-        std::fill(dv_, dv_ + int64_t{keys_} * layout_.head_dim_v, 0.0f);
-    }
+    place_sums(key);
     const int32_t group = p_.num_heads / p_.num_kv_heads;
-    for (int32_t h = kv_head_ * group; h < (kv_head_ + 1) * group; h++) {
-        for (int32_t row = 0; row < seq_.place.q_len; row += queries_) {
-            if (!sees(row, key)) continue;
-            load_logit_inputs(h, row, key);
-            if (const int code = call_tile(h, row, key, message)) return code;
-            add_bias_grads(h, row, key);
-        }
+    bool loaded = false;
+    for (int32_t h = 0; h < group; h++) {
+        if (const int code = run_head(task_.kv_head * group + h, key, &loaded, message)) return code;
     }
-    const DefaultFloatEnvironment environment;
-    store_keys(call_.gradients.dk, views.k, key, p_.head_dim, layout_.head_dim, dk_, p_.scale);
-    store_keys(call_.gradients.dv, views.v, key, p_.head_dim_v, layout_.head_dim_v, dv_, 1);
+    if (task_.step + 1 < layout_.num_ranges) return 0;
+    const ProblemViews &views = call_.plan.views;
+    const int code = store_keys(call_.gradients.dk, views.k, key, p_.head_dim, dk_, p_.scale, message);
+    return code != 0 ? code : store_keys(call_.gradients.dv, views.v, key, p_.head_dim_v, dv_, 1, message);
+}
+
+int BackwardKeys::run_head(int32_t head, int32_t key, bool *loaded, char (&message)[512]) {
+    for (int32_t row = first_row_; row < end_row_; row += queries_) {
+        if (!sees(row, key)) continue;
+        int code = *loaded ? 0 : load_keys(key, message);
+        *loaded = true;
+        load_logit_inputs(head, row, key);
+        if (code == 0) code = call_tile(head, row, key, message);
+        if (code == 0) code = add_bias_grads(head, row, key, message);
+        if (code != 0) return code;
+    }
     return 0;
 }
 
@@ -100,6 +115,15 @@ void BackwardKeys::set_logits(const TilePlace &tile, Arguments *arguments) const
     a.delta = {call_.at<float>(layout_.delta) + first, HEED_F32, 1, {queries_}, {1}};
     a.mask = logits(mask_, HEED_U8);
     a.bias = logits(bias_, HEED_F32);
+    KernelBuffer *const score_buffers[] = {&a.score_buffer_0, &a.score_buffer_1, &a.score_buffer_2, &a.score_buffer_3};
+    for (int n = 0; n < max_score_buffers; n++) {
+        static int32_t none = 0;
+        const heed_tensor &given = call_.args.score_buffers[n];
+        const bool read = layout_.tile->score_buffers[0] != '\0' && given.data != nullptr;
+        *score_buffers[n] = {read ? given.data : &none, HEED_I32, 1, {read ? narrow(given.size) : 1}, {1}};
+    }
+    a.sequence = seq_.place.index;
+    a.head = tile.head;
     a.form = form_of(tile.row, tile.key, tile.count);
     a.first_query = tile.row;
     a.first_key = tile.key;
@@ -110,7 +134,7 @@ void BackwardKeys::set_logits(const TilePlace &tile, Arguments *arguments) const
     a.position_offset = seq_.visible.position_offset;
     set_values(values_, &a);
     set_values(DropoutValues(p_, call_.args), &a);
-    a.slope = p_.has_alibi ? call_.args.alibi_slopes[tile.head] : 0;
+    set_head_values(p_, call_.args, tile.head, &a);
     const int64_t rows_before = (int64_t{seq_.place.index} * p_.num_heads + tile.head) * p_.max_q_len + tile.row;
     a.row_elements = static_cast<uint64_t>(p_.max_kv_len);
     a.first_element = static_cast<uint64_t>(rows_before) * a.row_elements + static_cast<uint64_t>(tile.key);
@@ -119,24 +143,16 @@ void BackwardKeys::set_logits(const TilePlace &tile, Arguments *arguments) const
 template void BackwardKeys::set_logits(const TilePlace &, BackwardTileArguments *) const;
 template void BackwardKeys::set_logits(const TilePlace &, BackwardTileBf16Arguments *) const;
 
-float *BackwardKeys::dq_of(int32_t head) const {
-    const int64_t row = range_ * layout_.num_rows + call_.row_of(seq_, head);
-    return call_.at<float>(layout_.dq) + row * layout_.head_dim;
-}
-
-bool BackwardKeys::special_rows(int32_t head, int32_t row) const {
-    return call_.at<uint8_t>(layout_.special)[packed_row(head, row) / queries_] != 0;
+bool BackwardKeys::nonfinite_rows(int32_t head, int32_t row) const {
+    return call_.at<uint8_t>(layout_.nonfinite)[packed_row(head, row) / queries_] != 0;
 }
 
 int32_t BackwardKeys::count_at(int32_t key) const { return std::min(keys_, seq_.place.kv_len - key); }
 
-int64_t BackwardKeys::offset(const View &view, int32_t key) const {
-    return kv_batch_ * view.stride[0] + (int64_t{seq_.place.first_key} + key) * view.stride[1] +
-           kv_head_ * view.stride[2];
-}
-
-const char *BackwardKeys::row_at(const heed_tensor &tensor, const View &view, int32_t key) const {
-    return static_cast<const char *>(tensor.data) + offset(view, key) * dtype_bytes(p_.dtype);
+TensorRows BackwardKeys::rows_at(const heed_tensor &tensor, const View &view, int32_t key, int32_t elements) const {
+    const int64_t offset = kv_batch_ * view.stride[0] + (int64_t{seq_.place.first_key} + key) * view.stride[1] +
+                           task_.kv_head * view.stride[2];
+    return {static_cast<char *>(tensor.data) + offset * dtype_bytes(p_.dtype), view.stride[1], elements, count_at(key)};
 }
 
 KernelBuffer BackwardKeys::logits(void *data, heed_dtype dtype) const {
@@ -145,13 +161,11 @@ KernelBuffer BackwardKeys::logits(void *data, heed_dtype dtype) const {
     return {data, dtype, 2, {inner, outer}, {1, inner}};
 }
 
-void BackwardKeys::store_keys(const heed_tensor &tensor, const View &view, int32_t key, int32_t elements,
-                              int32_t padded, float *rows, float factor) const {
-    if (tensor.data == nullptr) return;
-    for (int32_t j = 0; j < count_at(key); j++) {
-        store_row(ChunkedRow::at(rows, j, keys_, padded), factor, p_.dtype, elements,
-                  const_cast<char *>(row_at(tensor, view, key + j)));
-    }
+int BackwardKeys::store_keys(const heed_tensor &tensor, const View &view, int32_t key, int32_t elements, float *rows,
+                             float factor, char (&message)[512]) const {
+    if (tensor.data == nullptr) return 0;
+    const KernelBuffer sums = chunked_buffer(rows, narrow(round_up(elements, backward_chunk)), keys_);
+    return store_rows(*layout_.store, sums, factor, p_.dtype, rows_at(tensor, view, key, elements), message);
 }
 
 int64_t BackwardKeys::last_row(int32_t row) const { return std::min(seq_.place.q_len, row + queries_) - 1; }
@@ -171,8 +185,7 @@ int32_t BackwardKeys::seen_at(int32_t row, int32_t key) const {
 
 int32_t BackwardKeys::form_of(int32_t row, int32_t key, int32_t count) const {
     if (p_.dropout_p > 0) return backward_dropped;
-    const bool changes = p_.has_mask || p_.has_bias || p_.has_alibi || values_.cap_logits();
-    if (changes) return backward_scored;
+    if (features_of(p_) != 0 || layout_.tile->score_mod[0] != '\0') return backward_scored;
     return sees_all(row, key, count) ? backward_plain : backward_positioned;
 }
 
@@ -187,45 +200,31 @@ void BackwardKeys::for_each_logit(const View &view, int32_t head, int32_t row, i
     }
 }
 
+// Rows that do not exist see no key: one that all others do not see may hold NaN.
 void BackwardKeys::load_logit_inputs(int32_t head, int32_t row, int32_t key) const {
-    const DefaultFloatEnvironment environment;
     const int64_t elements = int64_t{keys_} * queries_;
     if (p_.has_mask) {
         const auto *const mask = static_cast<const uint8_t *>(call_.args.mask.data);
-        std::fill(mask_, mask_ + elements, uint8_t{0});
+        std::fill(mask_, mask_ + elements, uint8_t{p_.mask_true_hides});
         for_each_logit(call_.plan.views.mask, head, row, key,
                        [&](int64_t from, int64_t to) { mask_[to] = mask[from]; });
     }
     if (p_.has_bias) {
-        std::fill(bias_, bias_ + elements, 0.0f);
+        std::fill(bias_, bias_ + elements, -std::numeric_limits<float>::infinity());
         for_each_logit(call_.plan.views.bias, head, row, key, [&](int64_t from, int64_t to) {
             bias_[to] = load_element(call_.args.bias.data, from, p_.bias_dtype);
         });
     }
 }
 
-void BackwardKeys::add_bias_grads(int32_t head, int32_t row, int32_t key) const {
-    if (call_.gradients.dbias.data == nullptr) return;
-    const DefaultFloatEnvironment environment;
-    const View view = dbias_view(p_, call_.plan.views);
-    View to = view;  // of the element: the sums are packed
-    if (layout_.sums_bias) {
-        int64_t stride = 1;
-        for (int n = 3; n >= 0; n--) {
-            to.stride[n] = view.extent[n] == 1 ? 0 : stride;
-            stride *= view.extent[n];
-        }
-    } else {
-        for (int n = 0; n < 4; n++) to.stride[n] = view.extent[n] == 1 ? 0 : view.stride[n];
-    }
-    float *const sums = call_.at<float>(layout_.dbias);
-    for_each_logit(to, head, row, key, [&](int64_t index, int64_t from) {
-        if (layout_.sums_bias) {
-            sums[index] += logit_grads_[from];
-        } else {
-            store_element(call_.gradients.dbias.data, index, p_.bias_dtype, logit_grads_[from]);
-        }
-    });
+int BackwardKeys::add_bias_grads(int32_t head, int32_t row, int32_t key, char (&message)[512]) const {
+    if (call_.gradients.dbias.data == nullptr) return 0;
+    const KernelBuffer grads = {logit_grads_,
+                                HEED_F32,
+                                2,
+                                {count_at(key), narrow(last_row(row)) + 1 - row},
+                                {narrow(stride_j_), narrow(stride_i_)}};
+    return add_bias_tile(call_, {grads, seq_.place.index, head, row, key}, message);
 }
 
 int64_t backward_scratch_bytes(const heed_problem &problem, const BackwardLayout &layout) {
@@ -233,11 +232,11 @@ int64_t backward_scratch_bytes(const heed_problem &problem, const BackwardLayout
     return floats * int64_t{sizeof(float)};
 }
 
-int run_backward_keys(const BackwardCall &call, const BackwardSequence &sequence, int32_t kv_head, int32_t range,
-                      void *scratch, char (&message)[512]) {
+int run_backward_keys(const BackwardCall &call, const BackwardSequence &sequence, const KeysTask &task, void *scratch,
+                      char (&message)[512]) {
     auto *const floats = static_cast<float *>(scratch);
-    return call.layout.has_words() ? run_bf16_tiles(call, sequence, kv_head, range, floats, message)
-                                   : run_float_tiles(call, sequence, kv_head, range, floats, message);
+    return call.layout.has_words() ? run_bf16_tiles(call, sequence, task, floats, message)
+                                   : run_float_tiles(call, sequence, task, floats, message);
 }
 
 }  // namespace heed

@@ -1,258 +1,211 @@
-// The workspace of gradients: rows of queries into it and out of it.
-#include "cpu/backward_rows.h"
+#include "runtime/cpu/backward_rows.h"
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <limits>
-
-#include "cpu/attention_backward.h"
-#include "cpu/backward_words.h"
-#include "float_environment.h"
-#include "ops/gradient_checks.h"
-#include "status.h"
-#include "weight_element.h"
+#include "runtime/halide_bridge.h"
+#include "runtime/ops/gradient_checks.h"
+#include "runtime/status.h"
+#include "runtime/view.h"
 
 namespace heed {
 namespace {
 
-constexpr float no_key = 1e30f;  // as lse: every weight is 0
+constexpr int32_t chunk = backward_chunk, infinite = 0x7f800000;
 
-// Elements of a chunk as floats, zeros behind the last. Copies of a constant size become vectors.
-void load_chunk(const char *from, heed_dtype dtype, int32_t elements, float *to) {
-    if (dtype == HEED_F32 && elements == backward_chunk) {
-        std::memcpy(to, from, backward_chunk * sizeof(float));
-        return;
-    }
-    load_elements(from, dtype, elements, to);
-    std::fill(to + elements, to + backward_chunk, 0.0f);
+KernelBuffer lse_buffer(const float *lse, int32_t rows) {
+    static const float seen = 0;  // by every key
+    return {const_cast<float *>(lse == nullptr ? &seen : lse), HEED_F32, 1, {rows}, {lse == nullptr ? 0 : 1}};
 }
 
-// 0 where out is: a row without keys may meet anything in dout. Eight sums, so that compilers make vectors of it.
-float dot_with_out(const char *dout, const char *out, heed_dtype dtype, int32_t count) {
-    float sums[8] = {};
-    for (int32_t d = 0; d < count; d += backward_chunk) {
-        float x[backward_chunk], y[backward_chunk];
-        const int32_t elements = std::min(backward_chunk, count - d);
-        load_chunk(out + d * dtype_bytes(dtype), dtype, elements, x);
-        load_chunk(dout + d * dtype_bytes(dtype), dtype, elements, y);
-        for (int32_t n = 0; n < backward_chunk; n += 8) {
-            for (int32_t c = 0; c < 8; c++) {
-                const float product = x[n + c] * y[n + c];
-                sums[c] += x[n + c] == 0 ? 0 : product;
-            }
-        }
-    }
-    return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+KernelBuffer one_integer(int32_t *to) { return {to, HEED_I32, 1, {1}, {1}}; }
+
+// A result that is not wanted.
+KernelBuffer no_words(int32_t dims, int32_t columns, int32_t rows) {
+    static int32_t none = 0;
+    if (dims == 2) return {&none, HEED_I32, 2, {columns, 0}, {1, columns}};
+    return {&none, HEED_I32, 3, {columns, rows, 0}, {1, columns, columns * rows}};
 }
 
 int64_t index_of(const View &view, int64_t a, int64_t b, int64_t c) {
     return a * view.stride[0] + b * view.stride[1] + c * view.stride[2];
 }
 
-const char *element_at(const heed_tensor &tensor, heed_dtype dtype, int64_t index) {
-    return static_cast<const char *>(tensor.data) + index * dtype_bytes(dtype);
-}
-
-}  // namespace
-
-bool load_row(const void *from, heed_dtype dtype, int32_t count, ChunkedRow to) {
-    uint32_t largest = 0;
-    for (int32_t d = 0; d < count; d += backward_chunk) {
-        const int32_t elements = std::min(backward_chunk, count - d);
-        load_chunk(static_cast<const char *>(from) + d * dtype_bytes(dtype), dtype, elements, to.data);
-        uint32_t bits[backward_chunk];
-        std::memcpy(bits, to.data, sizeof(bits));
-        for (const uint32_t element : bits) largest = std::max(largest, element & 0x7fffffffu);
-        to.data += to.stride;
-    }
-    return largest < 0x7f800000u;
-}
-
-void clear_row(ChunkedRow row, int32_t count) {
-    for (int32_t d = 0; d < count; d += backward_chunk) {
-        std::fill(row.data, row.data + backward_chunk, 0.0f);
-        row.data += row.stride;
-    }
-}
-
-void store_row(ChunkedRow from, float factor, heed_dtype dtype, int32_t count, void *to) {
-    for (int32_t d = 0; d < count; d += backward_chunk) {
-        const int32_t elements = std::min(backward_chunk, count - d);
-        float scaled[backward_chunk];
-        for (int32_t c = 0; c < backward_chunk; c++) scaled[c] = factor * from.data[c];
-        char *const place = static_cast<char *>(to) + d * dtype_bytes(dtype);
-        if (dtype == HEED_F32 && elements == backward_chunk) {
-            std::memcpy(place, scaled, sizeof(scaled));
-        } else {
-            store_elements(scaled, dtype, elements, place);
-        }
-        from.data += from.stride;
-    }
-}
-
-namespace {
-
-// The rows of a head on their way into the workspace: floats in chunks, or words of bf16 by pairs of rows.
-class QueryRows {
+// A block of query rows of a head.
+class QueryBlock {
 public:
-    QueryRows(const BackwardCall &call, int64_t data, int32_t count, int32_t padded)
-        : layout_(call.layout), data_(call.at<float>(data)), dtype_(call.plan.problem.dtype), count_(count),
-          padded_(padded) {}
+    QueryBlock(const BackwardCall &call, const BackwardSequence &sequence, int32_t head, int64_t begin)
+        : call_(call), p_(call.plan.problem), head_(head),
+          batch_(p_.q_storage == HEED_Q_VARLEN ? 0 : sequence.place.index), token_(sequence.place.first_q + begin),
+          row_(call.row_of(sequence, head) + begin),
+          count_(narrow(std::min<int64_t>(call.layout.tile->rows, sequence.place.q_len - begin))) {}
 
-    // Row `row` of all; from NULL: zeros.
-    bool set(int64_t row, const char *from) {
-        const int32_t block = layout_.tile->rows;
-        if (!layout_.has_words()) {
-            const ChunkedRow to = ChunkedRow::at(data_, row, block, padded_);
-            if (from != nullptr) return load_row(from, dtype_, count_, to);
-            clear_row(to, count_);
-            return true;
+    int pack(char (&message)[512]) const {
+        const BackwardLayout &layout = call_.layout;
+        if (const int code = find_stats(message)) return code;
+        bool finite = true;
+        int code = load(call_.args.q, call_.plan.views.q, p_.head_dim, layout.q, layout.head_dim, &finite, message);
+        if (code == 0) {
+            code = load(call_.gradients.dout, call_.plan.views.out, p_.head_dim_v, layout.dout, layout.head_dim_v,
+                        &finite, message);
         }
-        const auto *const bits = reinterpret_cast<const uint16_t *>(from);
-        const uint16_t *const before = before_;
-        before_ = bits;
-        if (row % 2 == 0) return true;  // with the next one
-        return WordBlock::at(data_, row, block, padded_)
-            .set(static_cast<int32_t>(row % block) - 1, before, bits, count_, padded_);
+        call_.at<uint8_t>(layout.nonfinite)[row_ / layout.tile->rows] = finite ? 0 : 1;
+        return code;
+    }
+
+    int store(char (&message)[512]) const {
+        const BackwardLayout &layout = call_.layout;
+        const int32_t rows = layout.tile->rows, width = layout.head_dim;
+        KernelBuffer sums = chunked_buffer(call_.at<float>(layout.dq) + row_ * width, width, rows);
+        if (layout.has_words()) {
+            sums.stride[0] = rows;
+            sums.stride[1] = 1;
+        }
+        const TensorRows to = rows_of(call_.gradients.dq, call_.plan.views.q, p_.head_dim);
+        return store_rows(*layout.store, sums, p_.scale, p_.dtype, to, message);
     }
 
 private:
-    const BackwardLayout &layout_;
-    float *const data_;
-    const heed_dtype dtype_;
-    const int32_t count_, padded_;
-    const uint16_t *before_ = nullptr;
+    const BackwardCall &call_;
+    const heed_problem &p_;
+    const int64_t head_, batch_, token_, row_;
+    const int32_t count_;
+
+    TensorRows rows_of(const heed_tensor &tensor, const View &view, int32_t elements) const {
+        char *const data =
+            static_cast<char *>(tensor.data) + index_of(view, batch_, token_, head_) * dtype_bytes(p_.dtype);
+        return {data, view.stride[1], elements, count_};
+    }
+
+    int find_stats(char (&message)[512]) const {
+        const BackwardLayout &layout = call_.layout;
+        const View &view = call_.plan.views.lse;
+        const auto *const lse = static_cast<const float *>(call_.args.lse.data) + index_of(view, batch_, head_, token_);
+        const int32_t rows = layout.tile->rows;
+        BackwardStatsArguments arguments;
+        arguments.dout = rows_of(call_.gradients.dout, call_.plan.views.out, p_.head_dim_v).buffer(p_.dtype);
+        arguments.out = rows_of(call_.args.out, call_.plan.views.out, p_.head_dim_v).buffer(p_.dtype);
+        arguments.row_lse = {const_cast<float *>(lse), HEED_F32, 1, {count_}, {narrow(view.stride[2])}};
+        arguments.lse = {call_.at<float>(layout.lse) + row_, HEED_F32, 1, {rows}, {1}};
+        arguments.delta = {call_.at<float>(layout.delta) + row_, HEED_F32, 1, {rows}, {1}};
+        return call_op_kernel(*layout.stats, arguments, message);
+    }
+
+    int load(const heed_tensor &tensor, const View &view, int32_t elements, int64_t to, int32_t padded, bool *finite,
+             char (&message)[512]) const {
+        const BackwardLayout &layout = call_.layout;
+        const int32_t rows = layout.tile->rows;
+        const TensorRows from = rows_of(tensor, view, elements);
+        float *const block = call_.at<float>(to) + row_ * padded;
+        const float *const lse = call_.at<float>(layout.lse) + row_;
+        if (layout.has_words()) {
+            return load_query_words(call_, from, lse, QueryWords::at(block, rows, padded), padded, finite, message);
+        }
+        return load_chunks(call_, from, lse, chunked_buffer(block, padded, rows), {}, finite, message);
+    }
 };
 
-}  // namespace
-
-void pack_queries(const BackwardCall &call, const BackwardSequence &sequence, int32_t head) {
-    const DefaultFloatEnvironment environment;
-    const heed_problem &p = call.plan.problem;
-    const BackwardLayout &layout = call.layout;
-    const ProblemViews &views = call.plan.views;
-    const int64_t batch = p.q_storage == HEED_Q_VARLEN ? 0 : sequence.place.index, first = call.row_of(sequence, head);
-    const int32_t block = layout.tile->rows;
-    float *const lse = call.at<float>(layout.lse) + first, *const delta = call.at<float>(layout.delta) + first;
-    uint8_t *const special = call.at<uint8_t>(layout.special) + first / block;
-    std::fill(special, special + sequence.num_rows / block, uint8_t{0});
-    QueryRows q_rows(call, layout.q, p.head_dim, layout.head_dim);
-    QueryRows dout_rows(call, layout.dout, p.head_dim_v, layout.head_dim_v);
-    double sink_grad = 0;
-    for (int64_t i = 0; i < sequence.num_rows; i++) {
-        const int64_t token = sequence.place.first_q + i;
-        const bool exists = i < sequence.place.q_len;
-        if (exists) {
-            lse[i] = static_cast<const float *>(call.args.lse.data)[index_of(views.lse, batch, head, token)];
-        }
-        const bool empty = !exists || lse[i] == -std::numeric_limits<float>::infinity();
-        const char *q_from = nullptr, *dout_from = nullptr, *out_from = nullptr;
-        if (!empty) {
-            const int64_t index = index_of(views.out, batch, token, head);
-            q_from = element_at(call.args.q, p.dtype, index_of(views.q, batch, token, head));
-            dout_from = element_at(call.gradients.dout, p.dtype, index);
-            out_from = element_at(call.args.out, p.dtype, index);
-        }
-        const bool finite_q = q_rows.set(first + i, q_from), finite_dout = dout_rows.set(first + i, dout_from);
-        if (!finite_q || !finite_dout) special[i / block] = 1;
-        if (empty) {
-            lse[i] = no_key;
-            delta[i] = 0;
-            continue;
-        }
-        delta[i] = dot_with_out(dout_from, out_from, p.dtype, p.head_dim_v);
-        if (p.has_sink) {
-            const double sink = call.args.sink[head];
-            sink_grad -= std::exp(sink - static_cast<double>(lse[i])) * static_cast<double>(delta[i]);
-        }
+// Calls run(QueryBlock) -> int for the blocks of a head's rows.
+template <typename Run>
+int for_each_block(const BackwardCall &call, const BackwardSequence &sequence, int32_t head, const Run &run) {
+    for (int64_t begin = 0; begin < sequence.place.q_len; begin += call.layout.tile->rows) {
+        if (const int code = run(QueryBlock(call, sequence, head, begin))) return code;
     }
-    call.at<double>(layout.dsink)[int64_t{sequence.place.index} * p.num_heads + head] = sink_grad;
-}
-
-void store_queries(const BackwardCall &call, const BackwardSequence &sequence, int32_t head) {
-    if (call.gradients.dq.data == nullptr) return;
-    const DefaultFloatEnvironment environment;
-    const heed_problem &p = call.plan.problem;
-    const BackwardLayout &layout = call.layout;
-    const View &view = call.plan.views.q;
-    const int32_t block = layout.tile->rows, width = layout.head_dim;
-    const int64_t batch = p.q_storage == HEED_Q_VARLEN ? 0 : sequence.place.index, first = call.row_of(sequence, head);
-    float *const sums = call.at<float>(layout.dq);
-    for (int64_t r = 1; r < layout.num_ranges; r++) {
-        float *const sum = sums + first * width;
-        const float *const part = sum + r * layout.num_rows * width;
-        for (int64_t n = 0; n < sequence.num_rows * width; n++) sum[n] += part[n];
-    }
-    const auto store = [&](int64_t i, ChunkedRow row) {
-        const int64_t index = index_of(view, batch, sequence.place.first_q + i, head);
-        store_row(row, p.scale, p.dtype, p.head_dim,
-                  static_cast<char *>(call.gradients.dq.data) + index * dtype_bytes(p.dtype));
-    };
-    for (int64_t begin = 0; begin < sequence.place.q_len; begin += block) {
-        // The rows of a block by columns go through its place for q, which nobody reads any more.
-        float *const rows = call.at<float>(layout.q) + (first + begin) * width;
-        if (layout.has_words()) transpose_block(sums + (first + begin) * width, block, width, rows);
-        for (int64_t i = begin; i < std::min<int64_t>(begin + block, sequence.place.q_len); i++) {
-            store(i, layout.has_words() ? ChunkedRow{rows + (i - begin) * width, backward_chunk}
-                                        : ChunkedRow::at(sums, first + i, block, width));
-        }
-    }
-}
-
-void store_sinks(const BackwardCall &call) {
-    if (call.gradients.dsink.data == nullptr) return;
-    const DefaultFloatEnvironment environment;
-    const heed_problem &p = call.plan.problem;
-    for (int64_t h = 0; h < p.num_heads; h++) {
-        double sum = 0;
-        for (int64_t b = 0; b < p.batch; b++) {
-            if (call.sequence(b).place.q_len > 0) sum += call.at<double>(call.layout.dsink)[b * p.num_heads + h];
-        }
-        static_cast<float *>(call.gradients.dsink.data)[h] = static_cast<float>(sum);
-    }
-}
-
-namespace {
-
-// visit(index in the tensor, index of the element) for each element of dbias.
-template <typename Visit>
-void for_each_bias(const View &view, Visit visit) {
-    int64_t element = 0;
-    for (int64_t b = 0; b < view.extent[0]; b++) {
-        for (int64_t h = 0; h < view.extent[1]; h++) {
-            for (int64_t i = 0; i < view.extent[2]; i++) {
-                const int64_t row = index_of(view, b, h, i);
-                for (int64_t j = 0; j < view.extent[3]; j++) visit(row + j * view.stride[3], element++);
-            }
-        }
-    }
+    return 0;
 }
 
 }  // namespace
 
-void clear_bias(const BackwardCall &call) {
-    const heed_problem &p = call.plan.problem;
-    const heed_tensor &dbias = call.gradients.dbias;
-    const View view = dbias_view(p, call.plan.views);
-    float *const sums = call.at<float>(call.layout.dbias);
-    for_each_bias(view, [&](int64_t index, int64_t element) {
-        if (call.layout.sums_bias) {
-            sums[element] = 0;
-        } else {
-            store_element(dbias.data, index, p.bias_dtype, 0);
-        }
-    });
+KernelBuffer chunked_buffer(float *data, int32_t elements, int32_t rows) {
+    return {data, HEED_F32, 3, {chunk, rows, elements / chunk}, {1, chunk, chunk * rows}};
 }
 
-void store_bias(const BackwardCall &call) {
-    if (!call.layout.sums_bias) return;
-    const DefaultFloatEnvironment environment;
-    const heed_problem &p = call.plan.problem;
-    const float *const sums = call.at<float>(call.layout.dbias);
-    for_each_bias(dbias_view(p, call.plan.views), [&](int64_t index, int64_t element) {
-        store_element(call.gradients.dbias.data, index, p.bias_dtype, sums[element]);
-    });
+int load_chunks(const BackwardCall &call, const TensorRows &rows, const float *lse, KernelBuffer chunks,
+                KernelBuffer lanes, bool *finite, char (&message)[512]) {
+    static float none = 0;
+    for (KernelBuffer *const buffer : {&chunks, &lanes}) {
+        if (buffer->data == nullptr) *buffer = {&none, HEED_F32, 3, {chunk, 0, 0}, {1, chunk, 0}};
+    }
+    int32_t largest = 0;
+    BackwardRowsArguments arguments;
+    arguments.x = rows.buffer(call.plan.problem.dtype);
+    arguments.lse = lse_buffer(lse, rows.count);
+    arguments.chunks = chunks;
+    arguments.lanes = lanes;
+    arguments.largest = one_integer(&largest);
+    const int code = call_op_kernel(*call.layout.rows, arguments, message);
+    *finite = *finite && largest < infinite;
+    return code;
+}
+
+int load_query_words(const BackwardCall &call, const TensorRows &rows, const float *lse, const QueryWords &to,
+                     int32_t padded, bool *finite, char (&message)[512]) {
+    const int32_t block = call.layout.tile->rows, half = block / 2;
+    int32_t largest = 0;
+    BackwardWordsArguments arguments;
+    arguments.x = rows.buffer(HEED_BF16);
+    arguments.lse = lse_buffer(lse, rows.count);
+    arguments.words = {to.words, HEED_I32, 2, {block, padded / 2}, {1, block}};
+    arguments.pairs = {to.pairs, HEED_I32, 3, {chunk, half, padded / chunk}, {1, chunk, chunk * half}};
+    arguments.row_words = no_words(2, padded / 2, 0);
+    arguments.columns = no_words(3, half, chunk);
+    arguments.largest = one_integer(&largest);
+    const int code = call_op_kernel(*call.layout.rows, arguments, message);
+    *finite = *finite && largest < infinite;
+    return code;
+}
+
+int load_key_words(const BackwardCall &call, const TensorRows &rows, uint16_t *row_words, uint16_t *columns,
+                   int32_t padded, bool *finite, char (&message)[512]) {
+    const int32_t block = call.layout.tile->columns, half = block / 2;
+    int32_t largest = 0;
+    BackwardWordsArguments arguments;
+    arguments.x = rows.buffer(HEED_BF16);
+    arguments.lse = lse_buffer(nullptr, rows.count);
+    arguments.words = no_words(2, block, 0);
+    arguments.pairs = no_words(3, chunk, half);
+    arguments.row_words = {row_words, HEED_I32, 2, {padded / 2, block}, {1, padded / 2}};
+    arguments.columns =
+        columns == nullptr ? no_words(3, half, chunk)
+                           : KernelBuffer{columns, HEED_I32, 3, {half, chunk, padded / chunk}, {1, half, half * chunk}};
+    arguments.largest = one_integer(&largest);
+    const int code = call_op_kernel(*call.layout.rows, arguments, message);
+    *finite = *finite && largest < infinite;
+    return code;
+}
+
+int store_rows(const OpKernel &store, const KernelBuffer &sums, float factor, heed_dtype dtype, const TensorRows &rows,
+               char (&message)[512]) {
+    BackwardStoreArguments arguments;
+    arguments.sums = sums;
+    arguments.sums.extent[1] = rows.count;
+    arguments.factor = factor;
+    arguments.out = rows.buffer(dtype);
+    return call_op_kernel(store, arguments, message);
+}
+
+int pack_queries(const BackwardCall &call, const BackwardSequence &sequence, int32_t head, char (&message)[512]) {
+    return for_each_block(call, sequence, head, [&](const QueryBlock &block) { return block.pack(message); });
+}
+
+int store_queries(const BackwardCall &call, const BackwardSequence &sequence, int32_t head, char (&message)[512]) {
+    if (call.gradients.dq.data == nullptr) return 0;
+    return for_each_block(call, sequence, head, [&](const QueryBlock &block) { return block.store(message); });
+}
+
+int store_sink(const BackwardCall &call, int32_t head, char (&message)[512]) {
+    const BackwardLayout &layout = call.layout;
+    float *const dsink = static_cast<float *>(call.gradients.dsink.data) + head;
+    *dsink = 0;
+    for (int64_t b = 0; b < call.plan.problem.batch; b++) {
+        const BackwardSequence &sequence = call.sequence(b);
+        const int64_t first = call.row_of(sequence, head);
+        const int32_t rows = narrow(sequence.num_rows);
+        BackwardSinksArguments arguments;
+        arguments.lse = {call.at<float>(layout.lse) + first, HEED_F32, 1, {rows}, {1}};
+        arguments.delta = {call.at<float>(layout.delta) + first, HEED_F32, 1, {rows}, {1}};
+        arguments.before = arguments.dsink = {dsink, HEED_F32, 1, {1}, {1}};
+        arguments.sink = call.args.sink[head];
+        if (const int code = call_op_kernel(*layout.sinks, arguments, message)) return code;
+    }
+    return 0;
 }
 
 }  // namespace heed

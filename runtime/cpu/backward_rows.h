@@ -1,30 +1,48 @@
-// Rows of tensors as rows of floats in chunks of 32 elements, zeros behind the last, and back.
+// Rows of the caller's tensors as operands of tiles, and sums of tiles as rows of the caller's: what the kernels
+// attention_backward_rows, _words and _store are called with.
 #pragma once
 
-#include <cstdint>
-
-#include "generators/contract/fields.h"
-#include "heed/heed.h"
+#include "runtime/cpu/attention_backward.h"
 
 namespace heed {
 
-// Of a block of rows, [chunks][rows of the block][backward_chunk].
-struct ChunkedRow {
-    float *data;
-    int64_t stride;  // floats from one chunk to the next
+// Rows [first, first + count) of a head: an element's place in the tensor, and how far apart rows are.
+struct TensorRows {
+    void *data;  // of the first row
+    int64_t row_stride;
+    int32_t elements, count;
 
-    // Row `row` of blocks of `block` rows, padded to `elements`, that lie behind each other from `rows` on.
-    static ChunkedRow at(float *rows, int64_t row, int32_t block, int32_t elements) {
-        return {rows + row / block * block * elements + row % block * backward_chunk, int64_t{block} * backward_chunk};
+    KernelBuffer buffer(heed_dtype dtype) const {
+        return {data, dtype, 2, {elements, count}, {1, count > 1 ? narrow(row_stride) : elements}};
     }
 };
 
-// Whether all of the `count` elements are finite.
-bool load_row(const void *from, heed_dtype dtype, int32_t count, ChunkedRow to);
+// [chunks][rows][32] floats.
+KernelBuffer chunked_buffer(float *data, int32_t elements, int32_t rows);
 
-void clear_row(ChunkedRow row, int32_t count);
+// Rows as floats in chunks and, unless `lanes` has no data, transposed in chunks of rows; `chunks` may have no data
+// too. lse: of each row, NULL: of keys. *finite: whether all are; false stays.
+int load_chunks(const BackwardCall &call, const TensorRows &rows, const float *lse, KernelBuffer chunks,
+                KernelBuffer lanes, bool *finite, char (&message)[512]);
 
-// Each element times `factor`.
-void store_row(ChunkedRow from, float factor, heed_dtype dtype, int32_t count, void *to);
+// Rows of bf16 in words of two: those of queries as tiles read them, or those of keys.
+struct QueryWords {
+    uint32_t *words, *pairs;
+
+    // A block of `rows` rows padded to `elements` of which 4 bytes are each element's.
+    static QueryWords at(float *block, int32_t rows, int32_t elements) {
+        auto *const words = reinterpret_cast<uint32_t *>(block);
+        return {words, words + int64_t{rows} * elements / 2};
+    }
+};
+int load_query_words(const BackwardCall &call, const TensorRows &rows, const float *lse, const QueryWords &to,
+                     int32_t padded, bool *finite, char (&message)[512]);
+// columns may be NULL.
+int load_key_words(const BackwardCall &call, const TensorRows &rows, uint16_t *row_words, uint16_t *columns,
+                   int32_t padded, bool *finite, char (&message)[512]);
+
+// rows = factor * the first of `sums` (c, row, chunk).
+int store_rows(const OpKernel &store, const KernelBuffer &sums, float factor, heed_dtype dtype, const TensorRows &rows,
+               char (&message)[512]);
 
 }  // namespace heed

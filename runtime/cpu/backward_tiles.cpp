@@ -1,71 +1,54 @@
 // Tiles of gradients in floats, for tensors of any type.
-#include "cpu/backward_keys.h"
-#include "cpu/backward_rows.h"
+#include "runtime/cpu/backward_keys.h"
+#include "runtime/view.h"
 
 namespace heed {
 namespace {
-
-// What a tile computes are multiples of these, of all ISAs' register tiles.
 
 class FloatTiles : public BackwardKeys {
 public:
     // Offsets of what a thread needs for a block of keys, in floats.
     struct Scratch {
-        int64_t k, v, k_lanes, v_lanes, grads[2], total;
+        int64_t k, k_lanes, v_lanes, grads[2], total;
 
         Scratch(const heed_problem &p, const BackwardLayout &layout) : total(shared_scratch(layout)) {
             const int64_t keys = layout.tile->columns;
             const auto take = [&](int64_t count) { return take_floats(count, &total); };
             k = take(keys * layout.head_dim);
-            v = take(keys * layout.head_dim_v);
             k_lanes = take(keys * p.head_dim);
             v_lanes = take(keys * p.head_dim_v);
             for (int64_t &tile : grads) tile = take(keys * layout.tile->rows);
         }
     };
 
-    FloatTiles(const BackwardCall &call, const BackwardSequence &sequence, int32_t kv_head, int32_t range,
-               float *scratch)
-        : BackwardKeys(call, sequence, kv_head, range, scratch, false) {
+    FloatTiles(const BackwardCall &call, const BackwardSequence &sequence, const KeysTask &task, float *scratch)
+        : BackwardKeys(call, sequence, task, scratch, false) {
         const Scratch at(p_, layout_);
         k_ = scratch + at.k;
-        v_ = scratch + at.v;
         k_lanes_ = scratch + at.k_lanes;
         v_lanes_ = scratch + at.v_lanes;
         for (int n = 0; n < 2; n++) grads_[n] = scratch + at.grads[n];
     }
 
 private:
-    float *k_, *v_, *k_lanes_, *v_lanes_, *grads_[2];
-    bool special_keys_ = false;
+    float *k_, *k_lanes_, *v_lanes_, *grads_[2];
+    bool nonfinite_keys_ = false;
 
-    void load_keys(int32_t key) override {
-        const ProblemViews &views = call_.plan.views;
-        special_keys_ = !load(call_.args.k, views.k, key, p_.head_dim, layout_.head_dim, k_, k_lanes_);
-        load(call_.args.v, views.v, key, p_.head_dim_v, layout_.head_dim_v, v_, v_lanes_);
+    KernelBuffer lanes_of(float *data, int32_t elements) const {
+        constexpr int32_t chunk = backward_chunk;
+        return {data, HEED_F32, 3, {chunk, elements, keys_ / chunk}, {1, chunk, chunk * elements}};
     }
 
-    // Rows of k or v in chunks of elements, and transposed in chunks of keys; whether all are finite.
-    bool load(const heed_tensor &tensor, const View &view, int32_t key, int32_t elements, int32_t padded, float *rows,
-              float *lanes) const {
-        bool finite = true;
-        const int32_t count = count_at(key);
-        for (int32_t j = 0; j < keys_; j++) {
-            const ChunkedRow row = ChunkedRow::at(rows, j, keys_, padded);
-            if (j < count) {
-                finite &= load_row(row_at(tensor, view, key + j), p_.dtype, elements, row);
-            } else {
-                clear_row(row, elements);
-            }
-        }
-        for (int64_t d = 0; d < elements; d++) {
-            const float *const column = rows + d / backward_chunk * backward_chunk * keys_ + d % backward_chunk;
-            for (int64_t j = 0; j < keys_; j++) {
-                const int64_t chunk = j / backward_chunk;
-                lanes[(chunk * elements + d) * backward_chunk + j % backward_chunk] = column[j * backward_chunk];
-            }
-        }
-        return finite;
+    int load_keys(int32_t key, char (&message)[512]) override {
+        const ProblemViews &views = call_.plan.views;
+        bool finite = true, any = true;
+        const int code =
+            load_chunks(call_, rows_at(call_.args.k, views.k, key, p_.head_dim), nullptr,
+                        chunked_buffer(k_, layout_.head_dim, keys_), lanes_of(k_lanes_, p_.head_dim), &finite, message);
+        nonfinite_keys_ = !finite;
+        if (code != 0) return code;
+        return load_chunks(call_, rows_at(call_.args.v, views.v, key, p_.head_dim_v), nullptr, {},
+                           lanes_of(v_lanes_, p_.head_dim_v), &any, message);
     }
 
     int call_tile(int32_t head, int32_t row, int32_t key, char (&message)[512]) override {
@@ -78,10 +61,6 @@ private:
                    columns = static_cast<int32_t>(round_up(key_rows, backward_chunk));
         const auto rows_of = [&](int64_t at, int32_t elements) {
             return chunked_buffer(call_.at<float>(at) + first * elements, elements, queries_);
-        };
-        const auto lanes_of = [&](float *data, int32_t elements) {
-            constexpr int32_t chunk = backward_chunk;
-            return KernelBuffer{data, HEED_F32, 3, {chunk, elements, keys_ / chunk}, {1, chunk, chunk * elements}};
         };
         const auto grads_of = [&](float *data) { return KernelBuffer{data, HEED_F32, 2, {columns, rows}, {1, keys_}}; };
         const auto written = [](KernelBuffer buffer, int32_t extent) {
@@ -96,14 +75,15 @@ private:
         arguments.k_lanes = lanes_of(k_lanes_, p_.head_dim);
         arguments.v_lanes = lanes_of(v_lanes_, p_.head_dim_v);
         set_logits({head, row, key, count_at(key)}, &arguments);
-        arguments.dq_before = chunked_buffer(dq_of(head) + int64_t{row} * head_dim, head_dim, queries_);
+        arguments.dq_before = chunked_buffer(dq_at(head, row), head_dim, queries_);
         arguments.dk_before = chunked_buffer(dk_, head_dim, keys_);
         arguments.dv_before = chunked_buffer(dv_, head_dim_v, keys_);
-        arguments.careful = special_keys_ || special_rows(head, row);
+        arguments.hides_nonfinite = nonfinite_keys_ || nonfinite_rows(head, row);
         arguments.num_rows = num_rows;
         arguments.num_keys = num_keys;
-        // Where nothing caps the logits both gradients are the same numbers, and one place less stays in the L1 cache.
-        const bool one_place = !wants_bias && !values_.cap_logits();
+        // Where nothing caps the logits both gradients are the same numbers, and one place less stays in the
+        // L1 cache.
+        const bool one_place = !wants_bias && (features_of(p_) & feature_softcap) == 0;
         arguments.weights = grads_of(grads_[0]);
         arguments.score_grads = grads_of(grads_[1]);
         arguments.logit_grads = grads_of(one_place ? grads_[1] : logit_grads_);
@@ -120,9 +100,9 @@ int64_t float_tiles_scratch(const heed_problem &problem, const BackwardLayout &l
     return FloatTiles::Scratch(problem, layout).total;
 }
 
-int run_float_tiles(const BackwardCall &call, const BackwardSequence &sequence, int32_t kv_head, int32_t range,
-                    float *scratch, char (&message)[512]) {
-    return FloatTiles(call, sequence, kv_head, range, scratch).run(message);
+int run_float_tiles(const BackwardCall &call, const BackwardSequence &sequence, const KeysTask &task, float *scratch,
+                    char (&message)[512]) {
+    return FloatTiles(call, sequence, task, scratch).run(message);
 }
 
 }  // namespace heed

@@ -1,11 +1,8 @@
 // Tiles of gradients in bf16 from words of two, see attention_backward_tiles.h of the generators. A tile multiplies
 // every row with every key; where a row or key holds NaN or infinities, which are zeros there, what they give to those
 // that see them is added here, one by one.
-#include <cstring>
-
-#include "cpu/backward_keys.h"
-#include "cpu/backward_words.h"
-#include "weight_element.h"
+#include "runtime/cpu/backward_keys.h"
+#include "runtime/view.h"
 
 namespace heed {
 namespace {
@@ -28,9 +25,8 @@ public:
         }
     };
 
-    Bf16Tiles(const BackwardCall &call, const BackwardSequence &sequence, int32_t kv_head, int32_t range,
-              float *scratch)
-        : BackwardKeys(call, sequence, kv_head, range, scratch, true) {
+    Bf16Tiles(const BackwardCall &call, const BackwardSequence &sequence, const KeysTask &task, float *scratch)
+        : BackwardKeys(call, sequence, task, scratch, true) {
         const Scratch at(layout_);
         const auto bits = [&](int64_t offset) { return reinterpret_cast<uint16_t *>(scratch + offset); };
         k_ = bits(at.k);
@@ -44,43 +40,33 @@ private:
     uint16_t *k_, *v_;                  // [key][element]
     uint16_t *k_columns_;               // [element][key], numbers only
     uint16_t *weights_, *score_grads_;  // [key][query]
-    bool special_keys_ = false;
+    bool nonfinite_keys_ = false;
 
-    void load_keys(int32_t key) override {
+    int load_keys(int32_t key, char (&message)[512]) override {
         const ProblemViews &views = call_.plan.views;
-        special_keys_ = !load(call_.args.k, views.k, key, p_.head_dim, layout_.head_dim, k_);
-        load(call_.args.v, views.v, key, p_.head_dim_v, layout_.head_dim_v, v_);
-        for (int32_t d = 0; d < layout_.head_dim; d++) {
-            for (int32_t j = 0; j < keys_; j++) {
-                const uint16_t bits = k_[j * layout_.head_dim + d];
-                k_columns_[d * keys_ + j] = is_special(bits) ? uint16_t{0} : bits;
-            }
-        }
+        bool finite = true, any = true;
+        const int code = load_key_words(call_, rows_at(call_.args.k, views.k, key, p_.head_dim), k_, k_columns_,
+                                        layout_.head_dim, &finite, message);
+        nonfinite_keys_ = !finite;
+        if (code != 0) return code;
+        return load_key_words(call_, rows_at(call_.args.v, views.v, key, p_.head_dim_v), v_, nullptr,
+                              layout_.head_dim_v, &any, message);
     }
 
-    // Whether all are finite.
-    bool load(const heed_tensor &tensor, const View &view, int32_t key, int32_t elements, int32_t padded,
-              uint16_t *rows) const {
-        bool finite = true;
-        const int32_t count = count_at(key);
-        std::memset(rows, 0, sizeof(uint16_t) * static_cast<size_t>(keys_ * padded));
-        for (int32_t j = 0; j < count; j++) {
-            uint16_t *const row = rows + int64_t{j} * padded;
-            std::memcpy(row, row_at(tensor, view, key + j), sizeof(uint16_t) * static_cast<size_t>(elements));
-            finite = all_finite(row, elements) && finite;
-        }
-        return finite;
+    QueryWords words_of(int64_t at, int64_t first, int32_t elements) const {
+        return QueryWords::at(call_.at<float>(at) + first * elements, queries_, elements);
     }
-
     KernelBuffer words(int64_t at, int64_t first, int32_t elements) const {
-        const WordBlock block = WordBlock::at(call_.at<float>(at), first, queries_, elements);
-        return {block.words, HEED_I32, 2, {queries_, half(elements)}, {1, queries_}};
+        return {words_of(at, first, elements).words, HEED_I32, 2, {queries_, half(elements)}, {1, queries_}};
     }
     KernelBuffer pairs(int64_t at, int64_t first, int32_t elements) const {
         constexpr int32_t chunk = backward_chunk;
-        const WordBlock block = WordBlock::at(call_.at<float>(at), first, queries_, elements);
         const int32_t rows = half(queries_);
-        return {block.pairs, HEED_I32, 3, {chunk, rows, elements / chunk}, {1, chunk, chunk * rows}};
+        return {words_of(at, first, elements).pairs,
+                HEED_I32,
+                3,
+                {chunk, rows, elements / chunk},
+                {1, chunk, chunk * rows}};
     }
     KernelBuffer rows(uint16_t *data, int32_t elements) const {
         return {data, HEED_I32, 2, {half(elements), keys_}, {1, half(elements)}};
@@ -90,7 +76,7 @@ private:
         constexpr int32_t chunk = backward_chunk;
         const int64_t first = packed_row(head, row);
         const int32_t head_dim = layout_.head_dim, head_dim_v = layout_.head_dim_v, columns = half(keys_);
-        float *const dq_data = dq_of(head) + int64_t{row} * head_dim;
+        float *const dq_data = dq_at(head, row);
         BackwardTileBf16Arguments arguments;
         arguments.q_words = words(layout_.q, first, head_dim);
         arguments.dout_words = words(layout_.dout, first, head_dim_v);
@@ -110,50 +96,55 @@ private:
         arguments.weights = logits(weights_, HEED_BF16);
         arguments.score_grads = logits(score_grads_, HEED_BF16);
         arguments.logit_grads = logits(logit_grads_, HEED_F32);
-        const int code = call_op_kernel(*layout_.tile, arguments, message);
-        if (code != 0) return code;
-        if (special_keys_) add_special_keys(dq_data);
-        if (special_rows(head, row)) add_special_rows(first);
-        return 0;
+        int code = call_op_kernel(*layout_.tile, arguments, message);
+        if (code == 0 && nonfinite_keys_) code = repair_queries(dq_data, message);
+        if (code == 0 && nonfinite_rows(head, row)) code = repair_keys(first, message);
+        return code;
     }
 
-    // dq of the rows that see them.
-    void add_special_keys(float *dq) const {
-        for (int64_t j = 0; j < keys_; j++) {
-            for (int64_t d = 0; d < p_.head_dim; d++) {
-                const uint16_t bits = k_[j * layout_.head_dim + d];
-                if (is_special(bits))
-                    add_products(score_grads_ + j * queries_, queries_, 1, bits, dq + d * queries_, 1);
-            }
-        }
+    // Places of a matrix (n, element) or (element, m) as attention_backward_repair has them: an element is a half of a
+    // pair of a chunk.
+    struct Elements {
+        void *data;
+        int32_t half, pair, chunk, count;  // strides; chunks
+    };
+
+    int repair(const KernelBuffer &factors, const Elements &from, int32_t from_stride, const Elements &to,
+               int32_t to_stride, char (&message)[512]) const {
+        constexpr int32_t pairs = backward_chunk / 2;
+        BackwardRepairArguments arguments;
+        arguments.factors = factors;
+        arguments.elements = {from.data,
+                              HEED_BF16,
+                              4,
+                              {2, pairs, from.count, factors.extent[1]},
+                              {from.half, from.pair, from.chunk, from_stride}};
+        arguments.before = arguments.sums = {
+            to.data, HEED_F32, 4, {factors.extent[0], 2, pairs, to.count}, {to_stride, to.half, to.pair, to.chunk}};
+        return call_op_kernel(*layout_.repair, arguments, message);
     }
 
-    // dk and dv of the keys that they see.
-    void add_special_rows(int64_t first) const {
-        const WordBlock q = WordBlock::at(call_.at<float>(layout_.q), first, queries_, layout_.head_dim);
-        const WordBlock dout = WordBlock::at(call_.at<float>(layout_.dout), first, queries_, layout_.head_dim_v);
-        const auto add = [&](const WordBlock &block, int32_t elements, const uint16_t *grads, float *to) {
-            for (int32_t i = 0; i < queries_; i++) {
-                for (int32_t d = 0; d < elements; d++) {
-                    const uint16_t bits = block.get(i, d);
-                    float *const column =
-                        to + int64_t{d / backward_chunk} * backward_chunk * keys_ + d % backward_chunk;
-                    if (is_special(bits)) add_products(grads + i, keys_, queries_, bits, column, backward_chunk);
-                }
-            }
+    // dq of the rows that see such keys.
+    int repair_queries(float *dq, char (&message)[512]) const {
+        constexpr int32_t chunk = backward_chunk;
+        const int32_t head_dim = layout_.head_dim, count = head_dim / chunk;
+        const Elements keys = {k_, 1, 2, chunk, count}, to = {dq, queries_, 2 * queries_, chunk * queries_, count};
+        const KernelBuffer factors = {score_grads_, HEED_BF16, 2, {queries_, keys_}, {1, queries_}};
+        return repair(factors, keys, head_dim, to, 1, message);
+    }
+
+    // dk and dv of the keys that see such rows.
+    int repair_keys(int64_t first, char (&message)[512]) const {
+        constexpr int32_t chunk = backward_chunk;
+        const auto add = [&](int64_t at, int32_t elements, uint16_t *grads, float *sums) {
+            const int32_t count = elements / chunk;
+            const Elements rows = {words_of(at, first, elements).words, 1, 2 * queries_, chunk * queries_, count},
+                           to = {sums, 1, 2, chunk * keys_, count};
+            const KernelBuffer factors = {grads, HEED_BF16, 2, {keys_, queries_}, {queries_, 1}};
+            return repair(factors, rows, 2, to, chunk, message);
         };
-        add(q, p_.head_dim, score_grads_, dk_);
-        add(dout, p_.head_dim_v, weights_, dv_);
-    }
-
-    // to[n] += factors[n] * element, where the factor is not 0.
-    static void add_products(const uint16_t *factors, int32_t count, int64_t factor_stride, uint16_t element, float *to,
-                             int64_t to_stride) {
-        for (int32_t n = 0; n < count; n++) {
-            const float factor = load_element(factors, n * factor_stride, HEED_BF16);
-            if (factor == 0) continue;
-            to[n * to_stride] += factor * load_element(&element, 0, HEED_BF16);
-        }
+        const int code = add(layout_.q, layout_.head_dim, score_grads_, dk_);
+        return code != 0 ? code : add(layout_.dout, layout_.head_dim_v, weights_, dv_);
     }
 };
 
@@ -161,9 +152,9 @@ private:
 
 int64_t bf16_tiles_scratch(const BackwardLayout &layout) { return Bf16Tiles::Scratch(layout).total; }
 
-int run_bf16_tiles(const BackwardCall &call, const BackwardSequence &sequence, int32_t kv_head, int32_t range,
-                   float *scratch, char (&message)[512]) {
-    return Bf16Tiles(call, sequence, kv_head, range, scratch).run(message);
+int run_bf16_tiles(const BackwardCall &call, const BackwardSequence &sequence, const KeysTask &task, float *scratch,
+                   char (&message)[512]) {
+    return Bf16Tiles(call, sequence, task, scratch).run(message);
 }
 
 }  // namespace heed

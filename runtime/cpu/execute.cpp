@@ -1,23 +1,30 @@
 // heed_execute on the CPU: all checks of values, the private copy of the metadata, then one kernel call.
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
-#include "cpu/cpu_backend.h"
-#include "halide_bridge.h"
-#include "heuristics.h"
-#include "make_call.h"
-#include "plan.h"
-#include "status.h"
-#include "tasks.h"
-#include "workspace_use.h"
+#include "runtime/backends.h"
+#include "runtime/cpu/dense_rows.h"
+#include "runtime/halide_bridge.h"
+#include "runtime/heuristics.h"
+#include "runtime/make_call.h"
+#include "runtime/plan.h"
+#include "runtime/status.h"
+#include "runtime/tasks.h"
+#include "runtime/workspace_use.h"
 
 namespace heed {
 namespace {
 
 constexpr uint8_t may_attend = 1;
-constexpr float zero = 0, no_sink = -std::numeric_limits<float>::infinity();
+constexpr float zero = 0;
 constexpr int32_t no_page = 0;
-constexpr Unused unused = {&may_attend, &zero, &no_sink, &no_page};
+#define HEED_DECLARE(name, used, otherwise) constexpr float no_##name = otherwise;
+HEED_HEAD_ARRAYS(HEED_DECLARE)
+#undef HEED_DECLARE
+#define HEED_ADDRESS(name, ...) , &no_##name
+constexpr Unused unused = {&may_attend, &zero, &no_page HEED_HEAD_ARRAYS(HEED_ADDRESS)};
+#undef HEED_ADDRESS
 
 // The answer without keys: out = +0, lse = -inf, or the sink.
 void fill_without_keys(const heed_plan &plan, const heed_args &args) {
@@ -41,41 +48,61 @@ void fill_without_keys(const heed_plan &plan, const heed_args &args) {
     }
 }
 
-// Tasks of a decode row that stand side by side and read the same keys: the blocks of rows of one head of k and v.
+// Tasks of a decode kernel that are side by side and read the same keys: the blocks of rows of one head of k and v.
 int32_t tasks_together(const heed_plan &plan) {
     const heed_problem &p = plan.problem;
-    if (plan.row->phase != Phase::decode || p.q_storage == HEED_Q_VARLEN) return 1;
+    if (plan.kernel->phase != Phase::decode || p.q_storage == HEED_Q_VARLEN) return 1;
     const int32_t rows = p.max_q_len * (p.num_heads / p.num_kv_heads);
-    return (rows + plan.row->row_block - 1) / plan.row->row_block;
+    const int32_t task_rows = plan.kernel->row_block * plan.task_shape.row_blocks;
+    return (rows + task_rows - 1) / task_rows;
 }
 
 heed_status run_kernel(const heed_plan &plan, const heed_args &args, const Workload &work) {
     const heed_problem &p = plan.problem;
     char *const workspace = static_cast<char *>(args.workspace);
     const double flops = 2 * work.pairs * (p.head_dim + p.head_dim_v);
+    const double bytes = work.keys * (p.head_dim + p.head_dim_v) * static_cast<double>(dtype_bytes(p.kv_dtype));
     KernelContext context;
     context.slices = workspace + plan.workspace.slices;
     context.slice_bytes = plan.workspace.slice_bytes;
     context.root_bytes = plan.workspace.root_bytes;
-    context.num_threads = choose_threads(flops, args.num_threads == 0 ? p.max_threads : args.num_threads);
+    context.num_threads = choose_threads(flops, bytes, args.num_threads == 0 ? p.max_threads : args.num_threads);
     context.pool = args.pool;
     context.tasks_together = tasks_together(plan);
-    context.heap_scratch = plan.row->scratch_per_thread < 0;
+    context.in_shares = plan.kernel->phase == Phase::decode;
+    context.heap_scratch = plan.kernel->scratch_per_thread < 0;
     KernelCall call = make_call(plan, args, unused);
     call.tasks = {
         workspace + plan.workspace.tasks, HEED_I32, 2, {num_task_fields, work.num_tasks}, {1, num_task_fields}};
-    const int code = call_kernel(*plan.row, call, context);
+    const int32_t key_blocks = plan.kernel->packed_bytes > 0 ? work.num_key_blocks : 1;
+    call.key_blocks = {workspace + plan.workspace.key_blocks,
+                       HEED_I32,
+                       2,
+                       {num_key_block_fields, key_blocks},
+                       {1, num_key_block_fields}};
+    const int32_t swept = std::max(work.num_swept, 1);
+    call.swept_tasks = {workspace + plan.workspace.swept_tasks, HEED_I32, 1, {swept}, {1}};
+    if (makes_rows_dense(plan)) {
+        heed_execution execution = {};
+        execution.num_threads = context.num_threads;
+        execution.pool = args.pool;
+        const heed_status status = make_rows_dense(plan, execution, workspace + plan.workspace.dense_rows, &call);
+        if (status) return status;
+    }
+    const int code = call_kernel(*plan.kernel, call, context);
     if (code == 0) return HEED_OK;
     const bool heap_exhausted = context.heap_scratch && code == kernel_out_of_memory;
     return fail(heap_exhausted ? HEED_OUT_OF_MEMORY : HEED_INTERNAL, "kernel %s failed with code %d: %s",
-                plan.row->name, code, context.message[0] != '\0' ? context.message : "no message");
+                plan.kernel->name, code, context.message[0] != '\0' ? context.message : "no message");
 }
 
 }  // namespace
 
 heed_status CpuBackend::execute(const heed_plan &plan, const heed_args &args) const {
     const bool no_kernel = needs_no_kernel(plan.problem, plan.views);
-    char *const tasks = static_cast<char *>(args.workspace) + plan.workspace.tasks;
+    const auto table = [&](int64_t offset) {
+        return no_kernel ? nullptr : reinterpret_cast<int32_t *>(static_cast<char *>(args.workspace) + offset);
+    };
 #ifndef NDEBUG
     const WorkspaceUse use(args.workspace);
     if (!no_kernel && use.shared()) {
@@ -84,8 +111,10 @@ heed_status CpuBackend::execute(const heed_plan &plan, const heed_args &args) co
     }
 #endif
     Workload work;
-    const heed_status status = resolve_tasks(plan.problem, plan.views, *plan.row, args,
-                                             no_kernel ? nullptr : reinterpret_cast<int32_t *>(tasks), &work);
+    const TaskTables tables = {table(plan.workspace.tasks), table(plan.workspace.key_blocks),
+                               table(plan.workspace.swept_tasks)};
+    const heed_status status =
+        resolve_tasks(plan.problem, plan.views, *plan.kernel, args, tables, &work, plan.task_shape);
     if (status) return status;
     if (no_kernel) {
         fill_without_keys(plan, args);

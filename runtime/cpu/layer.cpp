@@ -2,38 +2,49 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 
-#include "cpu/cpu_backend.h"
-#include "layer/layer.h"
-#include "layer/parts.h"
-#include "ops/steps.h"
-#include "weight_element.h"
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+#include "runtime/backends.h"
+#include "runtime/layer/layer.h"
+#include "runtime/layer/parts.h"
+#include "runtime/ops/steps.h"
+#include "runtime/weight_element.h"
 
 namespace heed {
 namespace {
 
 // Arrays of heed_kv_append: lengths of each sequence, and segments of at least a token.
 constexpr int64_t append_entry_bytes = 48, append_slack = 256;
+constexpr size_t huge_page = 2 << 20;
 
 }  // namespace
 
-heed_status CpuBackend::open(heed_dtype, cuda::ScopedContext *, LayerDevice *) const { return HEED_OK; }
+heed_status CpuBackend::open(heed_dtype, DeviceScope *, LayerDevice *) const { return HEED_OK; }
 
-heed_status CpuBackend::enter(const LayerDevice &, cuda::ScopedContext *) const { return HEED_OK; }
+heed_status CpuBackend::enter(const LayerDevice &, DeviceScope *) const { return HEED_OK; }
 
-heed_status CpuBackend::enter_call(const LayerDevice &, const heed_execution &, cuda::ScopedContext *) const {
+heed_status CpuBackend::enter_call(const LayerDevice &, const heed_execution &, DeviceScope *) const { return HEED_OK; }
+
+// In huge pages where the system has them.
+heed_status CpuBackend::allocate(const char *name, const LayerDevice &, int64_t bytes, OwnedMemory *memory) const {
+    const auto size = static_cast<size_t>(bytes), alignment = size < huge_page ? 64 : huge_page;
+    const size_t whole = (size / alignment + 1) * alignment;
+    memory->reset(std::aligned_alloc(alignment, whole), &std::free);
+    if (*memory == nullptr) return fail(HEED_OUT_OF_MEMORY, "%s: no memory for %" PRId64 " bytes", name, bytes);
+#if defined(__linux__)
+    if (alignment == huge_page) madvise(memory->get(), whole, MADV_HUGEPAGE);
+#endif
     return HEED_OK;
 }
 
-heed_status CpuBackend::allocate(const char *name, const LayerDevice &, int64_t bytes, OwnedMemory *memory) const {
-    if (memory->host.allocate(static_cast<size_t>(bytes))) return HEED_OK;
-    return fail(HEED_OUT_OF_MEMORY, "%s: no memory for %" PRId64 " bytes", name, bytes);
-}
-
-heed_status CpuBackend::fill(const void *from, int64_t bytes, OwnedMemory *memory) const {
-    std::memcpy(memory->host.data(), from, static_cast<size_t>(bytes));
+heed_status CpuBackend::fill(const LayerDevice &, const void *from, int64_t bytes, void *to) const {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
     return HEED_OK;
 }
 
@@ -61,9 +72,9 @@ Parts &CpuBackend::list_parts(Parts &workspace, Parts &) const { return workspac
 void CpuBackend::take_scratch(const heed_layer &layer, const LayerSizes &sizes, Parts *parts, LayerMemory *m) const {
     const heed_layer_config &c = layer.config;
     const int64_t batch = sizes.batch, rows = batch * sizes.q_len, new_rows = batch * sizes.new_tokens;
-    parts->take(std::max({linear_scratch(layer.q, std::max<int64_t>(rows, 1)),
-                          linear_scratch(layer.k, std::max<int64_t>(new_rows, 1)),
-                          linear_scratch(layer.out, std::max<int64_t>(rows, 1))}),
+    parts->take(std::max({linear_scratch(layer.q, std::max<int64_t>(rows, 1), c.max_threads),
+                          linear_scratch(layer.k, std::max<int64_t>(new_rows, 1), c.max_threads),
+                          linear_scratch(layer.out, std::max<int64_t>(rows, 1), c.max_threads)}),
                 &m->linear);
     const int64_t norm_rows = c.qk_norm == HEED_QK_NORM_NONE ? 0 : std::max(rows, new_rows);
     m->norm = static_cast<float *>(parts->take(norm_rows, c.num_heads * int64_t{2 * sizeof(float)}));

@@ -1,73 +1,31 @@
-// Dense layers: packing of weights, and the loops around the kernels.
-#include "ops/linear.h"
-
+// Dense layers on packed weights: the loops around the kernels.
 #include <algorithm>
-#include <cstring>
 #include <limits>
 
-#include "cpu/cpu_backend.h"
-#include "ops/op_rows.h"
-#include "weight_element.h"
+#include "runtime/backends.h"
+#include "runtime/cpu/linear_blocks.h"
+#include "runtime/ops/linear.h"
 
 namespace heed {
 namespace {
 
-// Rows of x whose tiles are in memory at once, as far as they fit: W is read once for all of them, and what lies in the
-// L3 cache feeds a full tile with 4 bytes a cycle.
-constexpr int32_t most_rows = 384;
-constexpr int64_t tiles_bytes = 6 << 20;
-
-int32_t block_rows(const heed_linear_weights &w, int64_t num_rows) {
-    const int64_t fitting = std::clamp<int64_t>(tiles_bytes / (int64_t{4} * w.k_steps), w.tiles[0]->rows, most_rows);
-    return static_cast<int32_t>(std::min(num_rows, fitting / w.tiles[0]->rows * w.tiles[0]->rows));
-}
-
-// The tile for a number of rows: reading a panel costs as much as two rows of arithmetic.
-int32_t choose_tile(const heed_linear_weights &w, int32_t num_rows) {
-    const auto cost = [&](int32_t i) {
-        const int64_t rows = w.tiles[i]->rows;
-        return (num_rows + rows - 1) / rows * (rows + 2);
-    };
-    int32_t best = 0;
-    for (int32_t i = 1; i < w.num_tiles; i++) {
-        if (cost(i) < cost(best)) best = i;
-    }
-    return best;
-}
-
-// Of the elements of a tile of x: floats, or pairs of bf16.
-heed_dtype tile_dtype(const heed_linear_weights &w) { return w.k_step == 2 ? HEED_I32 : HEED_F32; }
-
-// (row, step of k, tile)
+// (step of a block, row, block, tile), as floats or pairs of bf16.
 KernelBuffer x_tiles(const heed_linear_weights &w, float *data, int32_t rows, int32_t num_tiles) {
-    const int32_t k = w.k_steps, of_row = w.steps_are_inner ? k : 1, of_step = w.steps_are_inner ? 1 : rows;
-    return {data, tile_dtype(w), 3, {rows, k, num_tiles}, {of_row, of_step, rows * k}};
+    constexpr int32_t step_block = linear_step_block;
+    return {data,
+            w.k_step == 2 ? HEED_I32 : HEED_F32,
+            4,
+            {step_block, rows, w.k_steps / step_block, num_tiles},
+            {1, step_block, rows * step_block, rows * w.k_steps}};
 }
 
-template <typename T>
-void pack_panel(const WeightSource &source, const heed_linear_weights &w, int64_t panel, T *panels) {
-    constexpr int64_t lanes = 16;  // whose offsets are computed once for all of k
-    const int64_t first = panel * w.columns, behind = std::min(first + w.columns, int64_t{w.dim_out});
-    for (int64_t n = first; n < behind; n += lanes) {
-        const int64_t count = std::min(lanes, behind - n);
-        int64_t offsets[lanes];
-        for (int64_t lane = 0; lane < count; lane++) offsets[lane] = source.row_offset(n + lane);
-        T *const column = panels + (first * w.k_steps + n - first) * w.k_step;
-        for (int64_t k = 0; k < w.dim_in; k++) {
-            const T *const row = static_cast<const T *>(source.data) + source.column_offset(k);
-            T *const to = column + k / w.k_step * w.columns * w.k_step + k % w.k_step;
-            for (int64_t lane = 0; lane < count; lane++) to[lane * w.k_step] = row[offsets[lane]];
-        }
-    }
-}
-
-// Rows that lie in one line: all of x and out, or those of one sequence.
+// Rows that are in one line: all of x and out, or those of one sequence.
 struct RowSpan {
     int64_t first_sequence, first_token;
     int32_t num_rows;
 };
 
-// Consecutive columns of a piece that lie in one line: all of them, or one head.
+// Consecutive columns of a piece that are in one line: all of them, or one head.
 struct ColumnRun {
     const LinearPiece *piece;
     int32_t head, num_columns;
@@ -98,17 +56,42 @@ bool in_one_line(const View &view) {
 
 int64_t row_stride(const View &view) { return view.extent[1] == 1 ? view.stride[0] : view.stride[1]; }
 
+// Rows whose tiles are at `tiles`, and what the thread that works on them has.
+struct PackedRows {
+    RowSpan span;
+    int32_t tile;  // of the weights
+    float *tiles, *own;
+};
+
+// Whole panels of a piece's columns, from `column` of its weights on, for out from `column` of its run on.
+struct PanelRange {
+    const ColumnRun &run;
+    int32_t begin, end;  // columns of the run
+};
+
+constexpr int32_t most_columns = 32;  // of a panel
+alignas(64) const float zeros[most_panels * most_columns] = {};
+
 class LinearLoops {
 public:
     LinearLoops(const LinearCall &call, float *scratch)
-        : call_(call), scratch_(scratch), first_(*call.pieces[0].weights) {}
+        : call_(call), first_(*call.pieces[0].weights), own_(first_, call.view.extent[0] * call.view.extent[1]),
+          scratch_(scratch), tiles_(scratch + limit() * own_.floats()) {
+        for (int32_t i = 0; i < call.num_pieces; i++) num_runs_ += num_runs(call.pieces[i]);
+        for (int32_t i = 0; i < num_runs_; i++) {
+            num_panels_ += num_panels(run_at(call, i));
+        }
+        weight_bytes_ = bytes_of(first_, num_panels_);
+    }
 
     heed_status run() {
         bool one_line = in_one_line(call_.view);
         for (int32_t i = 0; i < call_.num_pieces; i++) one_line = one_line && in_one_line(call_.pieces[i].view);
         const int64_t sequences = call_.view.extent[0], len = call_.view.extent[1];
         const int64_t lines = one_line ? 1 : sequences, rows = one_line ? sequences * len : len;
-        const int32_t block = block_rows(first_, rows);
+        const int64_t own = own_tiles(first_, weight_bytes_), enough = is_small(weight_bytes_) ? 1 : own;
+        by_tiles_ = own > 0 && rows >= 2 * enough * limit() * tile_rows(0);
+        const int64_t block = by_tiles_ ? most_span : block_rows(first_, rows);
         for (int64_t line = 0; line < lines; line++) {
             for (int64_t row = 0; row < rows; row += block) {
                 const int64_t sequence = one_line && len == 1 ? row : line, token = one_line && len == 1 ? 0 : row;
@@ -120,57 +103,105 @@ public:
     }
 
 private:
-    const LinearCall &call_;
-    float *const scratch_;
-    const heed_linear_weights &first_;
+    static constexpr int64_t most_span = 1 << 30;  // of rows
 
-    double flops(const RowSpan &span) const {
-        double columns = 0;
-        for (int32_t i = 0; i < call_.num_pieces; i++) {
-            columns += static_cast<double>(call_.pieces[i].view.extent[2] * call_.pieces[i].view.extent[3]);
-        }
-        return 2.0 * span.num_rows * first_.dim_in * columns;
+    const LinearCall &call_;
+    const heed_linear_weights &first_;
+    const ThreadScratch own_;
+    float *const scratch_, *const tiles_;
+    int32_t num_runs_ = 0;
+    int64_t num_panels_ = 0, weight_bytes_ = 0;  // of all pieces
+    bool by_tiles_ = false;                      // a task packs its own
+
+    int32_t limit() const { return op_threads(call_.execution, std::numeric_limits<double>::infinity()); }
+    int32_t tile_rows(int32_t tile) const { return first_.tiles[tile]->rows; }
+    int32_t num_tiles(const PackedRows &rows) const {
+        return (rows.span.num_rows + tile_rows(rows.tile) - 1) / tile_rows(rows.tile);
     }
 
     heed_status run_rows(const RowSpan &span) const {
-        const int32_t tile = choose_tile(first_, span.num_rows), rows = first_.tiles[tile]->rows;
-        const int32_t num_tiles = (span.num_rows + rows - 1) / rows;
-        const int64_t tile_floats = int64_t{rows} * first_.k_steps;
+        const PackedRows rows = {span, call_.out_is_f32 ? 0 : choose_tile(first_, span.num_rows), tiles_, nullptr};
         // (Arithmetic in terms of bytes: a core computes some 8 operations while it moves one.)
-        const int32_t threads = op_threads(call_.execution, flops(span) / 8);
-        const auto pack = [&](int64_t t, int32_t, char(&message)[512]) { return pack_tile(span, tile, t, message); };
-        const int32_t packers = op_threads(call_.execution, 4.0 * static_cast<double>(num_tiles * tile_floats));
-        heed_status status = run_op(call_.name, call_.execution, packers, num_tiles, pack);
-        if (status) return status;
-
-        int64_t panels = 0;
-        int32_t runs = 0;
-        for (int32_t i = 0; i < call_.num_pieces; i++) runs += num_runs(call_.pieces[i]);
-        for (int32_t i = 0; i < runs; i++) panels += num_panels(run_at(call_, i));
-        // Several tasks a thread, each of several panels.
-        const int64_t share = std::clamp<int64_t>(panels / (int64_t{8} * threads), 1, 16);
-        const auto multiply = [&](int64_t index, int32_t, char(&message)[512]) {
-            const int64_t begin = index * share, end = std::min(panels, begin + share);
-            return multiply_panels(span, tile, begin, end, message);
-        };
-        return run_op(call_.name, call_.execution, threads, (panels + share - 1) / share, multiply);
+        const double flops = 2.0 * span.num_rows * first_.dim_in * static_cast<double>(num_panels_ * first_.columns);
+        const int32_t threads = op_threads(call_.execution, std::max(flops / 8, static_cast<double>(weight_bytes_)));
+        return by_tiles_ ? run_tiles(rows, threads) : run_panels(rows, threads);
     }
 
-    int pack_tile(const RowSpan &span, int32_t tile, int64_t t, char (&message)[512]) const {
-        const int32_t rows = first_.tiles[tile]->rows, first = narrow(t) * rows;
-        const int32_t count = std::min(rows, span.num_rows - first);
+    // A task has some tiles, in its thread's memory, and all panels.
+    heed_status run_tiles(const PackedRows &rows, int32_t threads) const {
+        const int64_t tiles = num_tiles(rows),
+                      share = std::clamp<int64_t>(tiles / (int64_t{4} * threads), 1, own_tiles(first_, weight_bytes_));
+        const auto task = [&](int64_t index, int32_t item, char(&message)[512]) {
+            PackedRows some = tiles_of(rows, index * share, share);
+            some.own = scratch_ + item * own_.floats();
+            some.tiles = some.own + own_.sums + own_.wide;
+            for (int32_t t = 0; t < num_tiles(some); t++) {
+                if (const int code = pack_tile(some, t, message)) return code;
+            }
+            return multiply_panels(some, 0, num_panels_, message);
+        };
+        return run_op(call_.name, call_.execution, threads, (tiles + share - 1) / share, task);
+    }
+
+    // A task has some panels and some tiles, which all are packed first.
+    heed_status run_panels(const PackedRows &rows, int32_t threads) const {
+        const int64_t tiles = num_tiles(rows);
+        const auto pack = [&](int64_t t, int32_t, char(&message)[512]) { return pack_tile(rows, t, message); };
+        const int32_t packers = op_threads(call_.execution, 4.0 * rows.span.num_rows * first_.k_steps);
+        const heed_status status = run_op(call_.name, call_.execution, packers, tiles, pack);
+        if (status) return status;
+
+        // Some eight tasks a thread, of x that stays in the L2 cache while a task's panels pass.
+        const int64_t at_once = tile_rows(rows.tile) == 1 ? linear_row_panels : 1;
+        const int64_t least = (tiles + block_tiles(first_) - 1) / block_tiles(first_);
+        const int64_t share =
+            std::clamp<int64_t>(num_panels_ * least / (int64_t{8} * threads) / at_once * at_once, at_once, most_panels);
+        const int64_t shares = (num_panels_ + share - 1) / share;
+        const int64_t parts = std::clamp<int64_t>(int64_t{4} * threads / shares, std::min(least, tiles), tiles),
+                      part = (tiles + parts - 1) / parts;
+        const auto multiply = [&](int64_t index, int32_t item, char(&message)[512]) {
+            const int64_t begin = index / parts * share, end = std::min(num_panels_, begin + share);
+            PackedRows some = tiles_of(rows, index % parts * part, part);
+            some.own = scratch_ + item * own_.floats();
+            return multiply_panels(some, begin, end, message);
+        };
+        return run_op(call_.name, call_.execution, threads, shares * parts, multiply);
+    }
+
+    // One tile reads each step of x and W once, whatever their order.
+    bool in_blocks(const PackedRows &rows) const {
+        return rows.tile == 0 && num_tiles(rows) > (converts(first_) ? 3 : 1) && sums_in_blocks(first_);
+    }
+
+    const OpKernel &result_kernel(const PackedRows &rows) const {
+        return call_.out_is_f32 ? *first_.sums : *first_.tiles[rows.tile];
+    }
+
+    // Tiles [first, first + count), as far as there are any.
+    PackedRows tiles_of(const PackedRows &rows, int64_t first, int64_t count) const {
+        const int64_t before = std::min<int64_t>(first * tile_rows(rows.tile), rows.span.num_rows);
+        const int64_t num_rows = std::min<int64_t>(rows.span.num_rows - before, count * tile_rows(rows.tile));
         const bool sequences = call_.view.extent[1] == 1;
-        const int64_t at = (span.first_sequence + (sequences ? first : 0)) * call_.view.stride[0] +
-                           (span.first_token + (sequences ? 0 : first)) * call_.view.stride[1];
+        return {{rows.span.first_sequence + (sequences ? before : 0), rows.span.first_token + (sequences ? 0 : before),
+                 narrow(num_rows)},
+                rows.tile,
+                rows.tiles + before * first_.k_steps,
+                rows.own};
+    }
+
+    int pack_tile(const PackedRows &rows, int64_t t, char (&message)[512]) const {
+        const PackedRows one = tiles_of(rows, t, 1);
+        const int64_t at = one.span.first_sequence * call_.view.stride[0] + one.span.first_token * call_.view.stride[1];
         const char *x = static_cast<const char *>(call_.x) + at * dtype_bytes(first_.dtype);
         const int64_t stride = row_stride(call_.view);
         LinearRowsArguments arguments;
-        arguments.x = {const_cast<char *>(x), first_.dtype, 2, {first_.dim_in, count}, {1, narrow(stride)}};
-        arguments.tiles = x_tiles(first_, scratch_ + t * rows * first_.k_steps, rows, 1);
-        return call_op_kernel(*first_.row_tiles[tile], arguments, message);
+        arguments.x = {const_cast<char *>(x), first_.dtype, 2, {first_.dim_in, one.span.num_rows}, {1, narrow(stride)}};
+        arguments.tiles = x_tiles(first_, one.tiles, tile_rows(rows.tile), 1);
+        return call_op_kernel(*first_.row_tiles[rows.tile], arguments, message);
     }
 
-    int multiply_panels(const RowSpan &span, int32_t tile, int64_t begin, int64_t end, char (&message)[512]) const {
+    int multiply_panels(const PackedRows &rows, int64_t begin, int64_t end, char (&message)[512]) const {
+        if (rows.span.num_rows == 0) return 0;
         int64_t passed = 0;
         for (int32_t i = 0; passed < end; i++) {
             const ColumnRun run = run_at(call_, i);
@@ -178,112 +209,148 @@ private:
             const int64_t from = std::max(begin, passed) - passed, to = std::min(end, passed + count) - passed;
             passed += count;
             if (from >= to) continue;
-            if (const int code = multiply_run(span, tile, run, narrow(from), narrow(to), message)) return code;
+            if (const int code = multiply_run(rows, run, narrow(from), narrow(to), message)) return code;
         }
         return 0;
     }
 
     // Panels [from, to) of a run. The columns of its first panel may begin inside a panel of the weights: a kernel call
-    // of its own, whose panel lies that much further on.
-    int multiply_run(const RowSpan &span, int32_t tile, const ColumnRun &run, int32_t from, int32_t to,
+    // of its own, whose panel is that much further on.
+    int multiply_run(const PackedRows &rows, const ColumnRun &run, int32_t from, int32_t to,
                      char (&message)[512]) const {
         const int32_t width = run.piece->weights->columns;
         const int32_t first = run.piece->first_column + run.head * narrow(run.piece->view.extent[3]);
         const int32_t lead = first % width;
         if (from == 0 && lead > 0) {
-            const int code = multiply(span, tile, run, 0, std::min(width - lead, run.num_columns), message);
+            const int code = multiply(rows, run, 0, std::min(width - lead, run.num_columns), message);
             if (code != 0) return code;
             from = 1;
         }
         if (from >= to) return 0;
         const int32_t begin = from * width - lead, end = std::min(to * width - lead, run.num_columns);
-        return multiply(span, tile, run, begin, end, message);
+        return multiply(rows, run, begin, end, message);
     }
 
     // Columns [begin, end) of a run: of one panel, or from a panel's first column on.
-    int multiply(const RowSpan &span, int32_t tile, const ColumnRun &run, int32_t begin, int32_t end,
-                 char (&message)[512]) const {
-        const heed_linear_weights &w = *run.piece->weights;
-        const View &view = run.piece->view;
-        const int32_t rows = w.tiles[tile]->rows, width = w.columns, k = w.k_steps;
-        const int32_t column = run.piece->first_column + run.head * narrow(view.extent[3]) + begin;
-        const int32_t panel = column / width, panels = (end - begin + width - 1) / width;
-        const int64_t bytes = dtype_bytes(w.dtype), lead = column % width;
-        const int32_t num_tiles = (span.num_rows + rows - 1) / rows;
+    int multiply(const PackedRows &rows, const ColumnRun &run, int32_t begin, int32_t end, char (&message)[512]) const {
+        if (!in_blocks(rows)) {
+            const LinearArguments arguments = result_of(rows, {run, begin, end});
+            return call_op_kernel(result_kernel(rows), arguments, message);
+        }
+        const int64_t of_panel = int64_t{num_tiles(rows)} * tile_rows(0) * first_.columns;
+        const int32_t share = narrow(std::clamp<int64_t>(own_.sums / of_panel, 1, most_panels)) * first_.columns;
+        for (int32_t from = begin; from < end; from += share) {
+            if (const int code = multiply_blocks(rows, {run, from, std::min(end, from + share)}, message)) return code;
+        }
+        return 0;
+    }
+
+    // Block after block of steps into the thread's sums, the last one, or of converted weights no step, into out.
+    int multiply_blocks(const PackedRows &rows, const PanelRange &range, char (&message)[512]) const {
+        const heed_linear_weights &w = first_;
+        const KBlocks blocks(w);
+        const int32_t tile = tile_rows(0), width = w.columns, pitch = panels_in(range) * width;
+        const KernelBuffer before = {
+            rows.own, HEED_F32, 4, {width, tile, panels_in(range), num_tiles(rows)}, {1, pitch, width, tile * pitch}};
+        LinearArguments result = result_of(rows, range), partial = result;
+        partial.bias = {const_cast<float *>(zeros), HEED_F32, 1, {pitch}, {1}};
+        partial.clip = no_clip;
+        partial.out = {rows.own, HEED_F32, 2, {pitch, num_tiles(rows) * tile}, {1, pitch}};
+        for (int32_t step = 0; step < w.k_steps; step += blocks.steps) {
+            const int32_t steps = std::min(blocks.steps, w.k_steps - step);
+            const bool last = step + steps == w.k_steps && !converts(w);
+            LinearArguments &some = last ? result : partial;
+            take_steps(rows, range, step, steps, &some);
+            const int code = last          ? call_op_kernel(result_kernel(rows), some, message)
+                             : converts(w) ? multiply_converted(rows, some, message)
+                                           : call_op_kernel(*w.sums, some, message);
+            if (code != 0 || last) return code;
+            partial.before = result.before = before;
+        }
+        take_steps(rows, range, 0, 0, &result);
+        return call_op_kernel(result_kernel(rows), result, message);
+    }
+
+    // Some panels after others, of which the steps become floats first.
+    int multiply_converted(const PackedRows &rows, const LinearArguments &all, char (&message)[512]) const {
+        const int32_t width = first_.columns, steps = all.weight.extent[1], panel = steps * width;
+        float *const wide = rows.own + own_.sums;
+        for (int32_t first = 0; first < all.weight.extent[2]; first += narrow(converted_panels)) {
+            const int32_t count = std::min(narrow(converted_panels), all.weight.extent[2] - first);
+            for (int32_t n = 0; n < count; n++) {
+                const int64_t at = int64_t{first + n} * all.weight.stride[2] * dtype_bytes(first_.dtype);
+                char *const weight = static_cast<char *>(all.weight.data) + at;
+                if (const int code = to_floats(weight, panel, wide + int64_t{n} * panel, message)) return code;
+            }
+            LinearArguments some = all;
+            some.weight = {wide, HEED_F32, 3, {width, steps, count}, {1, width, panel}};
+            some.before.data = static_cast<float *>(all.before.data) + int64_t{first} * all.before.stride[2];
+            some.before.extent[2] = count;
+            some.bias.extent[0] = count * width;
+            some.out.data = static_cast<float *>(all.out.data) + int64_t{first} * width;
+            some.out.extent[0] = count * width;
+            if (const int code = call_op_kernel(*first_.sums, some, message)) return code;
+        }
+        return 0;
+    }
+
+    // What packs a tile of one row copies: whole linear_step_blocks.
+    int to_floats(char *from, int32_t count, float *to, char (&message)[512]) const {
+        constexpr int32_t block = linear_step_block;
+        LinearRowsArguments arguments;
+        arguments.x = {from, first_.dtype, 2, {count, 1}, {1, count}};
+        arguments.tiles = {to, HEED_F32, 4, {block, 1, count / block, 1}, {1, block, block, count}};
+        return call_op_kernel(*first_.row_tiles[first_.num_tiles - 1], arguments, message);
+    }
+
+    int32_t panels_in(const PanelRange &range) const {
+        return (range.end - range.begin + first_.columns - 1) / first_.columns;
+    }
+
+    // For all steps.
+    LinearArguments result_of(const PackedRows &rows, const PanelRange &range) const {
+        const LinearPiece &piece = *range.run.piece;
+        const View &view = piece.view;
+        const int32_t column = piece.first_column + range.run.head * narrow(view.extent[3]) + range.begin;
+        const int32_t panels = panels_in(range), tile = tile_rows(rows.tile);
         LinearArguments arguments;
-        arguments.x = x_tiles(w, scratch_, rows, num_tiles);
-        char *const weight =
-            const_cast<char *>(w.panels.data()) + (int64_t{panel} * k * width + lead) * w.k_step * bytes;
-        arguments.weight = {weight, w.k_step == 2 ? HEED_I32 : w.dtype, 3, {width, k, panels}, {1, width, k * width}};
-        float *const bias = const_cast<float *>(w.bias.data()) + column;
-        arguments.bias = {bias, HEED_F32, 1, {panels * width}, {1}};
-        const int64_t at = span.first_sequence * view.stride[0] + span.first_token * view.stride[1] +
-                           run.head * view.stride[2] + begin;
-        char *const out = static_cast<char *>(run.piece->out) + at * bytes;
-        arguments.clip = run.piece->clip;
-        arguments.out = {out, w.dtype, 2, {end - begin, span.num_rows}, {1, narrow(row_stride(view))}};
-        return call_op_kernel(*w.tiles[tile], arguments, message);
+        take_steps(rows, range, 0, first_.k_steps, &arguments);
+        arguments.before = {
+            const_cast<float *>(zeros), HEED_F32, 4, {first_.columns, tile, panels, num_tiles(rows)}, {1, 0, 0, 0}};
+        float *const bias = const_cast<float *>(piece.weights->bias.data()) + column;
+        arguments.bias = {bias, HEED_F32, 1, {panels * first_.columns}, {1}};
+        arguments.clip = piece.clip;
+        const int64_t at = rows.span.first_sequence * view.stride[0] + rows.span.first_token * view.stride[1] +
+                           range.run.head * view.stride[2] + range.begin;
+        const heed_dtype dtype = call_.out_is_f32 ? HEED_F32 : first_.dtype;
+        char *const out = static_cast<char *>(piece.out) + at * dtype_bytes(dtype);
+        arguments.out = {out, dtype, 2, {range.end - range.begin, rows.span.num_rows}, {1, narrow(row_stride(view))}};
+        return arguments;
+    }
+
+    // Steps [step, step + steps) of x and of the weights.
+    void take_steps(const PackedRows &rows, const PanelRange &range, int32_t step, int32_t steps,
+                    LinearArguments *arguments) const {
+        const LinearPiece &piece = *range.run.piece;
+        const heed_linear_weights &w = *piece.weights;
+        const int32_t width = w.columns, k = w.k_steps;
+        const int32_t column = piece.first_column + range.run.head * narrow(piece.view.extent[3]) + range.begin;
+        const int64_t bytes = dtype_bytes(w.dtype), at = (int64_t{column / width} * k + step) * width + column % width;
+        const int32_t tile = tile_rows(rows.tile);
+        arguments->x = x_tiles(w, rows.tiles + int64_t{step} * tile, tile, num_tiles(rows));
+        arguments->x.extent[2] = steps / linear_step_block;
+        arguments->weight = {const_cast<char *>(w.panels.data()) + at * w.k_step * bytes,
+                             w.k_step == 2 ? HEED_I32 : w.dtype,
+                             3,
+                             {width, steps, panels_in(range)},
+                             {1, width, k * width}};
     }
 };
 
 }  // namespace
 
-heed_status pack_linear(const char *name, const LinearSource &source, heed_linear_weights *w,
-                        const heed_execution *execution) {
-    const heed_dtype dtype = source.dtype;
-    const int32_t dim_in = source.dim_in, dim_out = source.dim_out;
-    w->dtype = dtype;
-    w->dim_in = dim_in;
-    w->dim_out = dim_out;
-    if (const heed_status status = find_linear_rows(dtype, w)) return status;
-    w->num_panels = narrow((int64_t{dim_out} + w->columns - 1) / w->columns);
-    const int64_t panels = int64_t{w->num_panels} + 1, bytes = dtype_bytes(dtype);
-    const Isa isa = w->tiles[0]->isa;
-    const int64_t unit = isa == Isa::amx ? 32 : isa == Isa::avx512bf16 ? 2 : 1;
-    w->k_step = unit > 1 ? 2 : 1;
-    w->k_steps = narrow((dim_in + unit - 1) / unit * unit / w->k_step);
-    w->steps_are_inner = isa == Isa::amx;
-    const int64_t panel_elements = int64_t{w->k_steps} * w->k_step * w->columns;
-    if (panel_elements > std::numeric_limits<int32_t>::max()) {
-        return fail(HEED_UNSUPPORTED, "%s: dim_in is %d; a panel of %d columns is beyond 2^31-1 elements", name, dim_in,
-                    w->columns);
-    }
-    const int64_t elements = panel_elements * panels;
-    heed_status status = w->panels.allocate(name, elements * bytes);
-    if (!status) status = w->bias.allocate(name, panels * w->columns);
-    if (status) return status;
-    // Columns behind dim_out, and elements behind dim_in.
-    const int64_t zeros = dim_in % unit == 0 ? 2 * panel_elements : elements;
-    std::memset(w->panels.data() + (elements - zeros) * bytes, 0, static_cast<size_t>(zeros * bytes));
-    const auto pack = [&](int64_t panel, int32_t, char(&)[512]) {
-        void *const to = w->panels.data();
-        if (dtype == HEED_F32) pack_panel(source.weight, *w, panel, static_cast<float *>(to));
-        if (dtype != HEED_F32) pack_panel(source.weight, *w, panel, static_cast<uint16_t *>(to));
-        return 0;
-    };
-    const int32_t threads =
-        execution == nullptr ? 1 : op_threads(execution, 2.0 * static_cast<double>(elements * bytes));
-    status = run_op(name, execution, threads, w->num_panels, pack);
-    if (status) return status;
-    for (int64_t n = 0; n < panels * w->columns; n++) {
-        w->bias[n] = source.bias != nullptr && n < dim_out ? load_element(source.bias, n, dtype) : 0;
-    }
-    return HEED_OK;
-}
-
-heed_status CpuBackend::pack(const char *name, const LayerDevice &, const LinearSource &source,
-                             heed_linear_weights *packed) const {
-    return pack_linear(name, source, packed);
-}
-
-WeightSource CpuBackend::unpacked(const heed_linear_weights &w) const {
-    const int64_t step = int64_t{w.columns} * w.k_step;
-    return {w.panels.data(), w.columns, w.k_step, w.k_steps * step, w.k_step, step, 1};
-}
-
-int64_t CpuBackend::linear_scratch(const heed_linear_weights &weights, int64_t num_rows) const {
-    // Whole tiles of any size.
-    return (block_rows(weights, num_rows) + weights.tiles[0]->rows) * int64_t{weights.k_steps};
+int64_t CpuBackend::linear_scratch(const heed_linear_weights &weights, int64_t num_rows, int32_t num_threads) const {
+    return num_threads * ThreadScratch(weights, num_rows).floats() + shared_floats(weights, num_rows);
 }
 
 heed_status CpuBackend::linear(const LinearCall &call, float *scratch) const {

@@ -1,11 +1,14 @@
 // Gradients of dense layers, y = x W^T + bias, through the kernels of the forward: dx = dy (W^T)^T, dW = dy^T (x^T)^T.
 #include <algorithm>
-#include <array>
 #include <cinttypes>
+#include <limits>
 
-#include "cpu/cpu_backend.h"
-#include "ops/steps.h"
-#include "weight_element.h"
+#include "generators/contract/fields.h"
+#include "runtime/backends.h"
+#include "runtime/halide_bridge.h"
+#include "runtime/ops/op_kernels.h"
+#include "runtime/ops/steps.h"
+#include "runtime/weight_element.h"
 
 namespace heed {
 namespace {
@@ -37,13 +40,49 @@ heed_status transpose(const StepRun &run, const void *from, int64_t rows, int64_
     return run_op(run.name, &run.execution, op_threads(&run.execution, moved), (columns + tile - 1) / tile, block);
 }
 
+// Packed rows as floats.
+heed_status read_floats(const StepRun &run, const void *from, int64_t count, HeapArray<float> *to) {
+    constexpr int64_t share = 1 << 14;
+    if (const heed_status status = to->allocate(run.name, count)) return status;
+    const int64_t bytes = dtype_bytes(run.dtype);
+    const auto block = [&](int64_t index, int32_t, char(&)[512]) {
+        const int64_t first = index * share;
+        load_elements(static_cast<const char *>(from) + first * bytes, run.dtype, std::min(share, count - first),
+                      to->data() + first);
+        return 0;
+    };
+    const double moved = static_cast<double>(count) * (4 + static_cast<double>(bytes));
+    return run_op(run.name, &run.execution, op_threads(&run.execution, moved), (count + share - 1) / share, block);
+}
+
 // out [rows, w.dim_out] = x [rows, w.dim_in] W^T.
-heed_status multiply(const StepRun &run, const heed_linear_weights &w, const void *x, int64_t rows, void *out) {
+heed_status multiply(const StepRun &run, const heed_linear_weights &w, const void *x, int64_t rows, void *out,
+                     bool out_is_f32 = false) {
     const auto packed = [&](int64_t width) { return View{{1, rows, 1, width}, {0, width, 0, 1}, rows * width}; };
     HeapArray<float> scratch;
-    if (const heed_status status = scratch.allocate(run.name, run.backend().linear_scratch(w, rows))) return status;
+    const int32_t threads = op_threads(&run.execution, std::numeric_limits<double>::infinity());
+    const int64_t floats = run.backend().linear_scratch(w, rows, threads);
+    if (const heed_status status = scratch.allocate(run.name, floats)) return status;
     const LinearPiece piece = {&w, 0, out, packed(w.dim_out), no_clip};
-    return run.backend().linear({run.name, x, packed(w.dim_in), &piece, 1, &run.execution}, scratch.data());
+    return run.backend().linear({run.name, x, packed(w.dim_in), &piece, 1, &run.execution, out_is_f32}, scratch.data());
+}
+
+// Whether kernels write f32 sums of products of the type.
+bool has_sums(heed_dtype dtype) {
+    heed_linear_weights weights;
+    return !find_linear_kernels(dtype, &weights) && weights.sums != nullptr && weights.sums->dtype == dtype;
+}
+
+// `to` += `from`, which is of floats or of the type of `to`.
+int add_row(const OpKernel &add, const KernelBuffer &from, const KernelBuffer &to, char (&message)[512]) {
+    static float zero = 0;
+    const bool is_float = from.dtype == HEED_F32;
+    const auto none = [&](heed_dtype dtype) { return KernelBuffer{&zero, dtype, 2, {from.extent[0], 1}, {0, 0}}; };
+    AddArguments arguments;
+    arguments.from = is_float ? from : none(HEED_F32);
+    arguments.from_own = is_float ? none(to.dtype) : from;
+    arguments.before = arguments.sum = to;
+    return call_op_kernel(add, arguments, message);
 }
 
 }  // namespace
@@ -61,9 +100,17 @@ heed_status CpuBackend::input_gradient(const StepRun &run, const LinearRows &r, 
 }
 
 heed_status CpuBackend::weight_gradient(const StepRun &run, const LinearRows &r, const void *dy, const void *x,
-                                        void *dweight) const {
+                                        void *dweight, heed_dtype dweight_dtype) const {
     if (r.rows > INT32_MAX) {
         return fail(HEED_UNSUPPORTED, "%s: %" PRId64 " rows are beyond 2^31-1", run.name, r.rows);
+    }
+    const bool keeps_f32 = dweight_dtype != run.dtype;
+    if (keeps_f32 && !has_sums(run.dtype)) {  // linear rounds what it writes to the type of what it reads
+        HeapArray<float> wide_dy, wide_x;
+        heed_status status = read_floats(run, dy, r.rows * r.dim_out, &wide_dy);
+        if (!status) status = read_floats(run, x, r.rows * r.dim_in, &wide_x);
+        const StepRun floats = {run.name, HEED_F32, run.execution};
+        return status ? status : weight_gradient(floats, r, wide_dy.data(), wide_x.data(), dweight, HEED_F32);
     }
     const auto rows = static_cast<int32_t>(r.rows);
     HeapArray<char> columns;  // of dy
@@ -73,68 +120,74 @@ heed_status CpuBackend::weight_gradient(const StepRun &run, const LinearRows &r,
     if (status) return status;
     const WeightSource of_x = transposed(WeightSource::row_major(x, r.dim_in, rows, r.dim_in));
     status = pack_linear(run.name, {run.dtype, rows, r.dim_in, of_x, nullptr}, &w, &run.execution);
-    return status ? status : multiply(run, w, columns.data(), r.dim_out, dweight);
+    return status ? status : multiply(run, w, columns.data(), r.dim_out, dweight, keeps_f32);
 }
 
 heed_status CpuBackend::add_column_sums(const StepRun &run, const void *dy, const ColumnRange &range, void *to,
                                         heed_dtype to_dtype) const {
-    constexpr int64_t share = 64;
     const int64_t bytes = dtype_bytes(run.dtype);
-    const auto block = [&](int64_t index, int32_t, char(&)[512]) {
-        const int64_t first = index * share, count = std::min(share, range.count - first);
-        std::array<double, share> sums = {};
-        std::array<float, share> values;
-        for (int64_t row = 0; row < range.rows; row++) {
-            const int64_t at = row * range.width + range.first + first;
-            load_elements(static_cast<const char *>(dy) + at * bytes, run.dtype, count, values.data());
-            for (size_t n = 0; n < static_cast<size_t>(count); n++) sums[n] += static_cast<double>(values[n]);
-        }
-        for (int64_t n = 0; n < count; n++) {
-            const float sum = load_element(to, first + n, to_dtype) + static_cast<float>(sums[static_cast<size_t>(n)]);
-            store_element(to, first + n, to_dtype, sum);
-        }
-        return 0;
+    const OpKernel *column_sums = nullptr, *add = nullptr;
+    heed_status status = find_op_kernel(Op::column_sums, run.dtype, run.dtype, &column_sums);
+    if (!status) status = find_op_kernel(Op::add, to_dtype, to_dtype, &add);
+    if (status) return status;
+    const auto block = [&](int64_t index, int32_t, char(&message)[512]) {
+        const int64_t first = index * sum_columns;
+        const auto count = static_cast<int32_t>(std::min<int64_t>(sum_columns, range.count - first));
+        const char *const columns = static_cast<const char *>(dy) + (range.first + first) * bytes;
+        float sums[sum_columns];
+        ColumnSumsArguments arguments;
+        arguments.x = {
+            const_cast<char *>(columns), run.dtype, 2, {count, static_cast<int32_t>(range.rows)}, {1, range.width}};
+        arguments.sums = {sums, HEED_F32, 1, {count}, {1}};
+        if (const int code = call_op_kernel(*column_sums, arguments, message)) return code;
+        char *const place = static_cast<char *>(to) + first * dtype_bytes(to_dtype);
+        return add_row(*add, {sums, HEED_F32, 2, {count, 1}, {1, count}}, {place, to_dtype, 2, {count, 1}, {1, count}},
+                       message);
     };
     const auto moved = static_cast<double>(range.rows * range.count * bytes);
-    return run_op(run.name, &run.execution, op_threads(&run.execution, moved), (range.count + share - 1) / share,
-                  block);
+    return run_op(run.name, &run.execution, op_threads(&run.execution, moved),
+                  (range.count + sum_columns - 1) / sum_columns, block);
 }
 
-heed_status CpuBackend::add_elements(const StepRun &run, const void *from, int64_t count, void *to,
-                                     heed_dtype to_dtype) const {
+heed_status CpuBackend::add_elements(const StepRun &run, const heed_tensor &from, void *to, heed_dtype to_dtype) const {
     constexpr int64_t share = 1 << 14;
-    const auto block = [&](int64_t index, int32_t, char(&)[512]) {
-        const int64_t end = std::min((index + 1) * share, count);
-        if (run.dtype == HEED_F32 && to_dtype == HEED_F32) {
-            const auto *const source = static_cast<const float *>(from);
-            auto *const target = static_cast<float *>(to);
-            for (int64_t i = index * share; i < end; i++) target[i] += source[i];
-            return 0;
-        }
-        for (int64_t i = index * share; i < end; i++) {
-            store_element(to, i, to_dtype, load_element(to, i, to_dtype) + load_element(from, i, run.dtype));
-        }
-        return 0;
+    const OpKernel *add = nullptr;
+    if (const heed_status status = find_op_kernel(Op::add, to_dtype, to_dtype, &add)) return status;
+    const auto block = [&](int64_t index, int32_t, char(&message)[512]) {
+        const int64_t first = index * share;
+        const auto count = static_cast<int32_t>(std::min(share, from.size - first));
+        const auto row = [&](void *data, heed_dtype dtype) {
+            char *const place = static_cast<char *>(data) + first * dtype_bytes(dtype);
+            return KernelBuffer{place, dtype, 2, {count, 1}, {1, count}};
+        };
+        return add_row(*add, row(from.data, from.dtype), row(to, to_dtype), message);
     };
-    const double moved = 3.0 * static_cast<double>(count * dtype_bytes(run.dtype));
-    return run_op(run.name, &run.execution, op_threads(&run.execution, moved), (count + share - 1) / share, block);
+    const double moved = 3.0 * static_cast<double>(from.size * dtype_bytes(from.dtype));
+    return run_op(run.name, &run.execution, op_threads(&run.execution, moved), (from.size + share - 1) / share, block);
 }
 
-heed_status CpuBackend::add_matrix(const StepRun &run, const void *from, int32_t dim_out, int32_t dim_in,
+heed_status CpuBackend::add_matrix(const StepRun &run, const heed_tensor &from, int32_t dim_out, int32_t dim_in,
                                    const WeightSource &place, heed_dtype to_dtype) const {
     auto *const to = static_cast<char *>(const_cast<void *>(place.data));
     if (place.n_outer == 0 && place.k_outer == 0 && place.k_inner == 1 && place.n_inner == dim_in) {
-        return add_elements(run, from, int64_t{dim_out} * dim_in, to, to_dtype);
+        return add_elements(run, from, to, to_dtype);
     }
-    const auto block = [&](int64_t n, int32_t, char(&)[512]) {
-        for (int64_t k = 0; k < dim_in; k++) {
-            const int64_t at = place.row_offset(n) + place.column_offset(k);
-            store_element(to, at, to_dtype,
-                          load_element(to, at, to_dtype) + load_element(from, n * dim_in + k, run.dtype));
+    const OpKernel *add = nullptr;
+    if (const heed_status status = find_op_kernel(Op::add, to_dtype, to_dtype, &add)) return status;
+    const int64_t run_length = std::min(place.k_block, dim_in);  // evenly spaced
+    const auto block = [&](int64_t n, int32_t, char(&message)[512]) {
+        for (int64_t k = 0; k < dim_in; k += run_length) {
+            const auto count = static_cast<int32_t>(std::min(run_length, dim_in - k));
+            char *const source = static_cast<char *>(from.data) + (n * dim_in + k) * dtype_bytes(from.dtype);
+            char *const target = to + (place.row_offset(n) + place.column_offset(k)) * dtype_bytes(to_dtype);
+            const KernelBuffer target_row = {target, to_dtype, 2, {count, 1}, {static_cast<int32_t>(place.k_inner), 0}};
+            if (const int code = add_row(*add, {source, from.dtype, 2, {count, 1}, {1, count}}, target_row, message)) {
+                return code;
+            }
         }
         return 0;
     };
-    const double moved = 3.0 * static_cast<double>(int64_t{dim_out} * dim_in * dtype_bytes(run.dtype));
+    const double moved = 3.0 * static_cast<double>(from.size * dtype_bytes(from.dtype));
     return run_op(run.name, &run.execution, op_threads(&run.execution, moved), dim_out, block);
 }
 

@@ -4,19 +4,19 @@
 #include <cstring>
 #include <limits>
 
-#include "cpu/cpu_backend.h"
-#include "ops/heap_array.h"
-#include "ops/merge_call.h"
-#include "ops/op_rows.h"
-#include "ops/op_run.h"
-#include "ops/rows.h"
+#include "runtime/backends.h"
+#include "runtime/ops/heap_array.h"
+#include "runtime/ops/merge_call.h"
+#include "runtime/ops/op_kernels.h"
+#include "runtime/ops/op_run.h"
+#include "runtime/ops/rows.h"
 
 namespace heed {
 namespace {
 
 // A block is rows of one sequence along one axis: positions of a head, or heads of a position.
 struct Blocks : MergeCall {
-    const OpKernel *row = nullptr;
+    const OpKernel *kernel = nullptr;
     bool along_heads = false;
     int32_t rows_per_block = 1;
     int64_t blocks_per_line = 1;
@@ -51,7 +51,7 @@ void plan_blocks(const heed_merge_args &a, Blocks *call) {
     call->scratch_floats = round_up(floats + (call->rows_per_block * row_bytes + 3) / 4, 32);
 }
 
-// Where a block lies: `rows` rows from (b, i, h) on.
+// Where a block is: `rows` rows from (b, i, h) on.
 struct BlockPlace {
     int64_t b, i, h;
     int32_t rows;
@@ -90,7 +90,7 @@ void store_lse(const heed_merge_args &a, const Blocks &call, const BlockPlace &a
     for (int64_t r = 0; r < at.rows; r++) lse[r * (call.along_heads ? a.q_len : 1)] = merged[r];
 }
 
-// Rows of `out` that lie further apart than a kernel's strides reach are written one by one.
+// Rows of `out` that are further apart than a kernel's strides reach are written one by one.
 int call_kernel_rows(const heed_merge_args &a, const Blocks &call, const BlockPlace &at, float *memory,
                      char (&message)[512]) {
     const BlockScratch s(memory, at.rows, a.num_states);
@@ -115,7 +115,7 @@ int call_kernel_rows(const heed_merge_args &a, const Blocks &call, const BlockPl
         arguments.weights = plane(s.weights);
         arguments.merged_lse = column(s.merged_lse + r, rows);
         arguments.out = {first, a.dtype, 2, {d, rows}, {1, rows > 1 ? static_cast<int32_t>(stride) : 0}};
-        if (const int code = call_op_kernel(*call.row, arguments, message)) return code;
+        if (const int code = call_op_kernel(*call.kernel, arguments, message)) return code;
     }
     store_lse(a, call, at, s.merged_lse);
     return 0;
@@ -125,7 +125,7 @@ int call_kernel_rows(const heed_merge_args &a, const Blocks &call, const BlockPl
 
 heed_status CpuBackend::merge_states(const heed_merge_args &a, const MergeCall &checked) const {
     Blocks call = {checked};
-    if (const heed_status status = find_op_row(Op::merge_states, a.dtype, a.dtype, &call.row)) return status;
+    if (const heed_status status = find_op_kernel(Op::merge_states, a.dtype, a.dtype, &call.kernel)) return status;
     plan_blocks(a, &call);
     const double bytes = static_cast<double>(a.batch) * a.q_len * a.num_heads * a.head_dim_v * (a.num_states + 1.0) *
                          static_cast<double>(dtype_bytes(a.dtype));

@@ -2,47 +2,58 @@
 #include <algorithm>
 #include <cinttypes>
 
-#include "cpu.h"
-#include "cpu/cpu_backend.h"
-#include "kernel_call.h"
-#include "ops/op_rows.h"
-#include "plan.h"
-#include "plan_limits.h"
-#include "scratch.h"
-#include "status.h"
-#include "tasks.h"
-#include "workspace.h"
+#include "runtime/backends.h"
+#include "runtime/cpu.h"
+#include "runtime/cpu/dense_rows.h"
+#include "runtime/kernel_call.h"
+#include "runtime/ops/op_kernels.h"
+#include "runtime/plan.h"
+#include "runtime/plan_limits.h"
+#include "runtime/scratch.h"
+#include "runtime/status.h"
+#include "runtime/tasks.h"
+#include "runtime/workspace.h"
 
 namespace heed {
 namespace {
 
-// Beyond its partial results a decode row allocates a few small arrays at its root.
+// Beyond its partial results a decode kernel allocates a few small arrays at its root.
 constexpr int64_t decode_root_slack = 32768;
 
-// The state (a vector of slots and an out row) of every split of every task's row_block rows, as the decode rows
+// The state (a vector of slots and an out row) of every split of every task's row_block rows, as the decode kernels
 // allocate them.
 Size decode_root_bytes(const heed_plan &plan) {
     const int64_t row_bytes = 4 * (round_up(plan.problem.head_dim_v, 16) + 32);
-    const Size tasks = {max_tasks(plan.problem, *plan.row)};
-    return tasks * plan.row->row_block * plan.splits.num_splits * row_bytes + decode_root_slack;
+    const Size tasks = {max_tasks(plan.problem, *plan.kernel, plan.task_shape)};
+    return tasks * plan.task_shape.blocks() * plan.kernel->row_block * plan.splits.num_splits * row_bytes +
+           decode_root_slack;
 }
 
-// Kernels index with 32 bits: Halide asks that extents, their products and extent * stride stay below 2^31.
-heed_status check_kernel_limits(const char *name, const View &view) {
+// The packed keys and values of all heads, as a kernel that packs them allocates them: two arrays.
+Size packed_root_bytes(const heed_plan &plan) {
+    const Size blocks = {max_key_blocks(plan.problem, *plan.kernel)};
+    return blocks * plan.problem.num_kv_heads * plan.kernel->packed_bytes + 4 * scratch_alignment;
+}
+
+// What the sweep over mask and bias leaves for all tasks, two arrays, in addition to `root`.
+Size with_swept_bytes(const heed_plan &plan, const Size &root) {
+    if (!sweeps(*plan.kernel)) return root;
+    const Size lines = {max_swept_tasks(plan.problem, plan.views, *plan.kernel)},
+               swept = lines * (4 * num_sweep_results + plan.problem.max_kv_len / plan.kernel->kv_block);
+    Size total = root + (swept.value + 4 * scratch_alignment);
+    total.fits &= swept.fits;
+    return total;
+}
+
+// Whether a kernel can count the elements.
+heed_status check_extents(const char *name, const View &view) {
     Size elements = {1};
-    for (int i = 3; i >= 0; i--) {
-        elements = elements * view.extent[i];
-        const bool counts = elements.at_most(max_int32);
-        const bool reaches = (Size{view.extent[i]} * view.stride[i]).at_most(max_int32);
-        if (!counts || !reaches || view.span > max_int32) {
-            return fail(HEED_UNSUPPORTED,
-                        "%s of [%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "] %s 2^31-1 elements; no row serves "
-                        "that",
-                        name, view.extent[0], view.extent[1], view.extent[2], view.extent[3],
-                        counts ? "reaches past" : "counts more than");
-        }
-    }
-    return HEED_OK;
+    for (const int64_t extent : view.extent) elements = elements * extent;
+    if (elements.fits) return HEED_OK;
+    return fail(HEED_UNSUPPORTED,
+                "%s of [%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64
+                "] counts more than 2^63-1 elements; no kernel serves that",
+                name, view.extent[0], view.extent[1], view.extent[2], view.extent[3]);
 }
 
 }  // namespace
@@ -50,7 +61,7 @@ heed_status check_kernel_limits(const char *name, const View &view) {
 const char *CpuBackend::name() const { return "the CPU"; }
 
 heed_status CpuBackend::find_kernel(Op op, heed_dtype dtype, heed_dtype kv_dtype, const OpKernel **kernel) const {
-    return find_op_row(op, dtype, kv_dtype, kernel);
+    return find_op_kernel(op, dtype, kv_dtype, kernel);
 }
 
 heed_status CpuBackend::check_launches(std::initializer_list<Op>, heed_dtype) const { return HEED_OK; }
@@ -59,17 +70,19 @@ heed_status CpuBackend::check_serves_host_memory(const char *) const { return HE
 
 heed_status CpuBackend::check_library() const { return HEED_OK; }
 
-uint32_t CpuBackend::isas(const heed_problem &) const {
-    uint32_t isas = 0;
+uint32_t CpuBackend::targets(const heed_problem &) const {
+    uint32_t targets = 0;
     for (const Isa isa : cpu_isas) {
-        if (cpu_supports(isa)) isas |= 1u << static_cast<int>(isa);
+        if (cpu_supports(isa)) targets |= KernelTarget(isa).bit();
     }
-    return isas;
+    return targets;
 }
 
-bool CpuBackend::may_run(Isa isa) const { return cpu_supports(isa); }
+bool CpuBackend::may_run(KernelTarget target) const { return cpu_supports(target.isa()); }
 
-const char *CpuBackend::why_not_run(Isa isa) const { return cpu_supports(isa) ? "" : isa_reason(isa); }
+const char *CpuBackend::why_not_run(KernelTarget target) const {
+    return cpu_supports(target.isa()) ? "" : target_reason(target);
+}
 
 int32_t CpuBackend::largest_head_dim() const { return max_head_dim; }
 
@@ -78,17 +91,15 @@ heed_status CpuBackend::find_kernels_around(heed_plan *) const { return HEED_OK;
 heed_status CpuBackend::check_limits(const heed_plan &plan) const {
     const ProblemViews &views = plan.views;
     const KernelViews kv = kernel_views(plan.problem, views);
-    heed_status status = check_kernel_limits("q", views.q);
-    if (!status) status = check_kernel_limits("k", kv.k);
-    if (!status) status = check_kernel_limits("v", kv.v);
-    if (!status) status = check_kernel_limits("out", views.out);
-    if (!status) status = check_kernel_limits("lse", views.lse);
-    if (!status && plan.problem.kv_dtype == HEED_I8) status = check_kernel_limits("k_scale", views.kv_scale);
+    heed_status status = check_stride_limits("q", views.q);
+    if (!status) status = check_extents("k", kv.k);
+    if (!status) status = check_stride_limits("out", views.out);
+    if (!status) status = check_stride_limits("lse", views.lse);
     if (!status && plan.problem.has_mask) status = check_stride_limits("mask", views.mask);
     if (!status && plan.problem.has_bias) status = check_stride_limits("bias", views.bias);
     if (!status) status = check_lengths(plan);
     if (status) return status;
-    if (max_tasks(plan.problem, *plan.row) < 0) {
+    if (max_tasks(plan.problem, *plan.kernel, plan.task_shape) < 0) {
         return fail(HEED_UNSUPPORTED,
                     "batch is %d, num_heads is %d, max_q_len is %d: their table of blocks of query rows is beyond "
                     "2^31-1 elements",
@@ -104,11 +115,18 @@ bool CpuBackend::needs_no_kernel(const heed_problem &problem, const ProblemViews
 
 Size CpuBackend::lay_out(const heed_plan &plan, WorkspaceLayout *layout) const {
     const heed_problem &p = plan.problem;
-    const Size root = plan.row->phase == Phase::decode ? decode_root_bytes(plan) : Size{},
-               tasks = {max_tasks(p, *plan.row)};
-    layout->slice_bytes = ScratchSlice::bytes_for(std::max(plan.row->scratch_per_thread, int64_t{0}));
+    const bool decode = plan.kernel->phase == Phase::decode, packs = plan.kernel->packed_bytes > 0;
+    const Size root = with_swept_bytes(plan, decode  ? decode_root_bytes(plan)
+                                             : packs ? packed_root_bytes(plan)
+                                                     : Size{});
+    const Size key_blocks = {max_key_blocks(p, *plan.kernel)}, tasks = {max_tasks(p, *plan.kernel, plan.task_shape)},
+               swept = {max_swept_tasks(p, plan.views, *plan.kernel)};
+    layout->slice_bytes = ScratchSlice::bytes_for(std::max(plan.kernel->scratch_per_thread, int64_t{0}));
     Size total;
     layout->tasks = append_part(&total, tasks * num_task_fields * int64_t{sizeof(int32_t)});
+    layout->key_blocks = append_part(&total, key_blocks * num_key_block_fields * int64_t{sizeof(int32_t)});
+    layout->swept_tasks = append_part(&total, swept * int64_t{sizeof(int32_t)});
+    layout->dense_rows = append_part(&total, dense_rows_bytes(plan));
     layout->lse = append_lse(p, plan.views, &total);
     layout->slices = append_part(&total, root);
     layout->root_bytes = total.value - layout->slices;
@@ -121,8 +139,14 @@ void CpuBackend::widen(heed_problem *) const {}
 std::string CpuBackend::describe(const heed_plan &plan) const {
     std::string text = "for " + std::to_string(plan.problem.max_threads) + " threads (" +
                        std::to_string(plan.workspace.slice_bytes) + " each)\n";
-    if (plan.row->scratch_per_thread >= 0) return text;
-    return text + "scratch: from the heap, this row's need is not bounded\n";
+    if (plan.kernel->packed_bytes > 0) {
+        text += "packed keys and values: " + std::to_string(plan.workspace.root_bytes) + " bytes of it\n";
+    }
+    if (makes_rows_dense(plan)) {
+        text += "dense rows of keys and values: " + std::to_string(dense_rows_bytes(plan).value) + " bytes of it\n";
+    }
+    if (plan.kernel->scratch_per_thread >= 0) return text;
+    return text + "scratch: from the heap, this kernel's need is not bounded\n";
 }
 
 }  // namespace heed

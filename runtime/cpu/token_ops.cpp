@@ -1,12 +1,12 @@
 // Tokens on their way on the CPU: rotations, appends to a cache, copies within it.
 #include <algorithm>
 
-#include "cpu/cpu_backend.h"
-#include "ops/append_call.h"
-#include "ops/copy_call.h"
-#include "ops/op_rows.h"
-#include "ops/op_run.h"
-#include "ops/rope_call.h"
+#include "runtime/backends.h"
+#include "runtime/ops/append_call.h"
+#include "runtime/ops/copy_call.h"
+#include "runtime/ops/op_kernels.h"
+#include "runtime/ops/op_run.h"
+#include "runtime/ops/rope_call.h"
 
 namespace heed {
 namespace {
@@ -94,7 +94,7 @@ struct CpuCopies {
 }  // namespace
 
 heed_status CpuBackend::find_rotation(heed_dtype dtype, Rotation *rotation) const {
-    return find_op_row(Op::rope, dtype, dtype, &rotation->row);
+    return find_op_kernel(Op::rope, dtype, dtype, &rotation->kernel);
 }
 
 heed_status CpuBackend::rope(const heed_rope_args &a, const RopeCall &call) const {
@@ -120,7 +120,7 @@ heed_status CpuBackend::prepare_append(const heed_kv_append_args &a, AppendCall 
     const heed_kv_view &c = a.cache;
     const int64_t token_bytes = int64_t{c.num_kv_heads} * (int64_t{c.head_dim} + c.head_dim_v) * dtype_bytes(a.dtype);
     call->tokens_per_segment = tokens_per_block(token_bytes);
-    return call->cache.quantised ? find_op_row(Op::kv_append, a.dtype, HEED_I8, &call->quantise) : HEED_OK;
+    return call->cache.quantised ? find_op_kernel(Op::kv_append, a.dtype, HEED_I8, &call->quantise) : HEED_OK;
 }
 
 heed_status CpuBackend::append(const heed_kv_append_args &a, const AppendCall &call) const {

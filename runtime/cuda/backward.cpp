@@ -3,17 +3,17 @@
 #include <initializer_list>
 #include <limits>
 
-#include "cuda/call.h"
-#include "cuda/cuda_backend.h"
-#include "cuda/op_rows.h"
-#include "cuda/op_session.h"
-#include "cuda/sequence_table.h"
-#include "kernel_call.h"
-#include "ops/gradient_checks.h"
-#include "ops/op_rows.h"
-#include "status.h"
-#include "view.h"
-#include "workspace.h"
+#include "runtime/backends.h"
+#include "runtime/cuda/call.h"
+#include "runtime/cuda/op_kernels.h"
+#include "runtime/cuda/op_session.h"
+#include "runtime/cuda/sequence_table.h"
+#include "runtime/kernel_call.h"
+#include "runtime/ops/gradient_checks.h"
+#include "runtime/ops/op_kernels.h"
+#include "runtime/status.h"
+#include "runtime/view.h"
+#include "runtime/workspace.h"
 
 namespace heed {
 namespace {
@@ -83,7 +83,7 @@ private:
         return buffer;
     }
 
-    // On tensor cores where there is a row for them.
+    // On tensor cores where there is a kernel for them.
     heed_status launch_sums(BackwardSide side) {
         const OpKernel *const cores =
             find_backward_cores(side == backward_keys ? Op::attention_backward_keys : Op::attention_backward_queries,
@@ -92,12 +92,12 @@ private:
     }
 
     heed_status launch(Op op, BackwardSide side = backward_keys) {
-        const OpKernel *row = nullptr;
-        const heed_status status = session_.find(op, p_.dtype, p_.dtype, &row);
-        return status ? status : launch(*row, side);
+        const OpKernel *kernel = nullptr;
+        const heed_status status = session_.find(op, p_.dtype, p_.dtype, &kernel);
+        return status ? status : launch(*kernel, side);
     }
 
-    heed_status launch(const OpKernel &row, BackwardSide side) {
+    heed_status launch(const OpKernel &kernel, BackwardSide side) {
         cuda::BackwardArguments arguments;
         arguments.q = call_.q;
         arguments.k = call_.k;
@@ -133,7 +133,7 @@ private:
         arguments.stats = cuda::address_of(static_cast<char *>(args_.workspace) + layout_.stats);
         arguments.dsink = cuda::address_of(gradients_.dsink.data);
         arguments.named = cuda::named(args_.workspace);
-        return cuda::launch_op(row, arguments, session_.launches());
+        return cuda::launch_op(kernel, arguments, session_.launches());
     }
 };
 
@@ -169,7 +169,7 @@ bool append_parts(const heed_problem &p, int64_t table_rows, CudaBackwardLayout 
     return total.fits;
 }
 
-// NO_DEVICE without rows, UNSUPPORTED beyond what a launch can number.
+// NO_DEVICE without kernels, UNSUPPORTED beyond what a launch can number.
 heed_status find_layout(const heed_plan &plan, CudaBackwardLayout *layout) {
     const heed_problem &p = plan.problem;
     *layout = CudaBackwardLayout{};
@@ -179,8 +179,8 @@ heed_status find_layout(const heed_plan &plan, CudaBackwardLayout *layout) {
     if (!status) status = check_strides("v", plan.views.v);
     for (const Op op : {Op::attention_backward, Op::attention_backward_bias, Op::attention_backward_sinks,
                         Op::attention_backward_stats}) {
-        const OpKernel *row = nullptr;
-        if (!status) status = find_cuda_op_row(op, p.dtype, p.dtype, &row);
+        const OpKernel *kernel = nullptr;
+        if (!status) status = find_cuda_op_kernel(op, p.dtype, p.dtype, &kernel);
     }
     if (!status) append_parts(p, is_uniform(p) ? 0 : p.batch, layout);
     return status;
@@ -194,6 +194,8 @@ heed_status CudaBackend::backward_workspace(const heed_plan &plan, int64_t *byte
     *bytes = layout.total;
     return status;
 }
+
+bool CudaBackend::has_score_gradients() const { return false; }
 
 heed_status CudaBackend::attention_backward(const heed_plan &plan, const heed_args &args,
                                             const heed_gradients &gradients) const {

@@ -1,15 +1,15 @@
-#include "cuda/call.h"
+#include "runtime/cuda/call.h"
 
-#include "cuda/sequence_table.h"
-#include "kernel_call.h"
-#include "make_call.h"
-#include "sequences.h"
-#include "workspace.h"
+#include "runtime/cuda/sequence_table.h"
+#include "runtime/kernel_call.h"
+#include "runtime/make_call.h"
+#include "runtime/sequences.h"
+#include "runtime/workspace.h"
 
 namespace heed {
 namespace {
 
-// As CUDA rows get a tensor: with a batch extent, along which ragged ones do not move.
+// As CUDA kernels get a tensor: with a batch extent, along which ragged ones do not move.
 KernelBuffer with_batch(KernelBuffer buffer, const View &view, int32_t batch) {
     if (buffer.extent[3] != batch) buffer.stride[3] = 0;
     buffer.extent[3] = batch;
@@ -57,7 +57,9 @@ KernelCall make_cuda_call(const heed_plan &plan, const heed_args &args) {
     call.states = states_buffer(plan, args);
     const VisibleRange visible = visible_range(p, uniform_sequence(p));
     call.tasks = sequence_table(plan, args);
-    call.uniform = plan.table_row == nullptr;
+    call.key_blocks = {nullptr, HEED_I32, 2, {1, 1}, {}};
+    call.swept_tasks = {nullptr, HEED_I32, 1, {1}, {}};
+    call.uniform = plan.sequence_kernel == nullptr;
     call.visible_begin = visible.begin;
     call.visible_end = visible.end;
     call.position_offset = visible.position_offset;

@@ -1,8 +1,8 @@
-// The arguments of an attention row on CUDA.
+// The arguments of an attention kernel on CUDA.
 #pragma once
 
-#include "halide_bridge.h"
-#include "plan.h"
+#include "runtime/halide_bridge.h"
+#include "runtime/plan.h"
 
 namespace heed {
 

@@ -10,7 +10,7 @@ namespace heed::cuda {
 
 using ContextWords = std::array<uint64_t, 2>;
 
-// Contexts are known by their id (cuCtxGetId), which no other context of the process ever has: what stands here about a
+// Contexts are known by their id (cuCtxGetId), which no other context of the process ever has: what is here about a
 // destroyed one never matches again. Room for `capacity` contexts; a newer one takes the place of the oldest.
 // Thread-safe without a lock, so that a child of fork never waits. Two threads that insert for one context at once may
 // leave two entries: either is right.

@@ -1,7 +1,7 @@
-#include "cuda/contexts.h"
+#include "runtime/cuda/contexts.h"
 
-#include "cuda/context_table.h"
-#include "status.h"
+#include "runtime/cuda/context_table.h"
+#include "runtime/status.h"
 
 namespace heed::cuda {
 namespace {

@@ -1,7 +1,7 @@
 // The CUDA context in which a call runs.
 #pragma once
 
-#include "cuda/driver.h"
+#include "runtime/cuda/driver.h"
 
 namespace heed::cuda {
 

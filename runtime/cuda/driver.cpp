@@ -1,4 +1,4 @@
-#include "cuda/driver.h"
+#include "runtime/cuda/driver.h"
 
 #include <dlfcn.h>
 
@@ -8,7 +8,7 @@
 #include <cstring>
 #include <new>
 
-#include "status.h"
+#include "runtime/status.h"
 
 namespace heed::cuda {
 namespace {

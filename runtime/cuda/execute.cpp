@@ -1,16 +1,16 @@
 // The driver calls of one heed_execute, once its kernels are loaded: cuCtxGetCurrent, cuStreamGetCtx (unless stream is
-// NULL), cuCtxGetId; cuLaunchKernel once for the attention row, and before it, unless the problem is uniform, once for
-// `sequences` or once per 32 sequences for `put_words` (and once per 256 pages of a sequence in use), and behind it
-// once for `merge_splits` where there are several splits; cuCtxPushCurrent and cuCtxPopCurrent where the stream's
-// context is not the current one. Nothing is allocated, copied or waited for.
-#include "cuda/call.h"
-#include "cuda/contexts.h"
-#include "cuda/cuda_backend.h"
-#include "cuda/launches.h"
-#include "cuda/op_rows.h"
-#include "cuda/sequence_table.h"
-#include "status.h"
-#include "workspace.h"
+// NULL), cuCtxGetId; cuLaunchKernel once for the attention kernel, and before it, unless the problem is uniform, once
+// for `sequences` or once per 32 sequences for `write_metadata` (and once per 256 pages of a sequence in use), and
+// after it once for `merge_splits` where there are several splits; cuCtxPushCurrent and cuCtxPopCurrent where the
+// stream's context is not the current one. Nothing is allocated, copied or waited for.
+#include "runtime/backends.h"
+#include "runtime/cuda/call.h"
+#include "runtime/cuda/contexts.h"
+#include "runtime/cuda/launches.h"
+#include "runtime/cuda/op_kernels.h"
+#include "runtime/cuda/sequence_table.h"
+#include "runtime/status.h"
+#include "runtime/workspace.h"
 
 namespace heed {
 namespace {
@@ -26,22 +26,22 @@ heed_status launch_merge(const heed_plan &plan, KernelCall call, Launches *launc
     arguments.num_splits = call.num_splits;
     arguments.out = call.out;
     arguments.lse = call.lse;
-    return cuda::launch_op(*plan.merge_row, arguments, *launches);
+    return cuda::launch_op(*plan.merge_kernel, arguments, *launches);
 }
 
 heed_status launch_attention(const heed_plan &plan, const heed_args &args, Launches *launches) {
     const KernelCall call = make_cuda_call(plan, args);
-    const heed_status status = cuda::launch_kernel(*plan.row, call, *launches);
-    return status || plan.merge_row == nullptr ? status : launch_merge(plan, call, launches);
+    const heed_status status = cuda::launch_kernel(*plan.kernel, call, *launches);
+    return status || plan.merge_kernel == nullptr ? status : launch_merge(plan, call, launches);
 }
 
 heed_status check_chip(const heed_plan &plan, int capability) {
-    const int32_t required = required_capability(plan.row->isa);
+    const int32_t required = required_capability(plan.kernel->target.capability());
     if (capability >= required) return HEED_OK;
     return fail(HEED_UNSUPPORTED,
                 "kernel %s needs compute capability %d.%d; the chip has %d.%d (heed_problem.cuda_capability tells the "
                 "plan)",
-                plan.row->name, required / 10, required % 10, capability / 10, capability % 10);
+                plan.kernel->name, required / 10, required % 10, capability / 10, capability % 10);
 }
 
 }  // namespace

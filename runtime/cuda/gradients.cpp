@@ -3,26 +3,17 @@
 #include <algorithm>
 #include <cinttypes>
 
-#include "cuda/cuda_backend.h"
-#include "cuda/op_session.h"
-#include "layer/owned_memory.h"
-#include "ops/steps.h"
-#include "status.h"
-#include "view.h"
+#include "runtime/backends.h"
+#include "runtime/cuda/op_session.h"
+#include "runtime/ops/steps.h"
+#include "runtime/status.h"
+#include "runtime/view.h"
 
 namespace heed {
 namespace cuda {
 namespace {
 
 constexpr int64_t slice_rows = 128;  // of sums over columns
-
-template <typename Arguments>
-heed_status launch(const heed_execution &execution, Op op, heed_dtype dtype, const Arguments &arguments) {
-    OpSession session;
-    const heed_status status = session.open(execution, op, dtype, dtype);
-    if (status) return status;
-    return launch_op(session.row(), arguments, session.launches());
-}
 
 // Blocks of rows_per_block x columns_per_block.
 heed_status check_blocks(int64_t rows, int64_t columns, int64_t rows_per_block, int64_t columns_per_block) {
@@ -81,9 +72,10 @@ heed_status launch_copy_rows(const heed_execution &execution, heed_dtype dtype, 
     return launch(execution, Op::copy_rows, dtype, arguments);
 }
 
-// place.data += from, where elements of `to_dtype` are placed as `place` says, those of `from` alike, or packed. One of
-// the types is f32, or they are the same.
+// place.data += from, where elements of `to_dtype` are placed as `place` says, those of `from` alike, or packed. Both
+// types are that of the kernel, or f32.
 struct MatrixSum {
+    heed_dtype kernel;
     const void *from;
     heed_dtype from_dtype;
     WeightSource place;
@@ -93,7 +85,6 @@ struct MatrixSum {
 };
 heed_status launch_add(const heed_execution &execution, const MatrixSum &s) {
     if (const heed_status status = check_blocks(s.rows, s.columns, 1, 256)) return status;
-    const heed_dtype dtype = s.from_dtype == HEED_F32 ? s.to_dtype : s.from_dtype;
     const WeightSource &place = s.place;
     void *const to = const_cast<void *>(place.data);
     AddArguments arguments;
@@ -111,7 +102,7 @@ heed_status launch_add(const heed_execution &execution, const MatrixSum &s) {
     arguments.from_first = address_of(s.from);
     arguments.to_first = address_of(to);
     arguments.named = named(to);
-    return launch(execution, Op::add, dtype, arguments);
+    return launch(execution, Op::add, s.kernel, arguments);
 }
 
 // to [columns] of to_dtype: sums over rows, on top of what is there or not. Types as above.
@@ -180,7 +171,7 @@ namespace {
 
 // out [rows, columns] = x [rows, depth] y^T, y [columns, depth].
 heed_status multiply(const StepRun &run, const void *x, const void *y, void *out, int64_t rows, int64_t columns,
-                     int64_t depth) {
+                     int64_t depth, bool out_is_f32 = false) {
     heed_linear_weights w;
     w.dtype = run.dtype;
     w.device = HEED_CUDA;
@@ -190,7 +181,7 @@ heed_status multiply(const StepRun &run, const void *x, const void *y, void *out
     w.row_stride = depth;
     const auto packed = [&](int64_t width) { return View{{1, rows, 1, width}, {0, width, 0, 1}, rows * width}; };
     const LinearPiece piece = {&w, 0, out, packed(columns), no_clip};
-    return run.backend().linear({run.name, x, packed(depth), &piece, 1, &run.execution}, nullptr);
+    return run.backend().linear({run.name, x, packed(depth), &piece, 1, &run.execution, out_is_f32}, nullptr);
 }
 
 // Rows on which tensor cores multiply: whole chunks of 16 bytes.
@@ -212,7 +203,7 @@ heed_status CudaBackend::input_gradient(const StepRun &run, const LinearRows &r,
 }
 
 heed_status CudaBackend::weight_gradient(const StepRun &run, const LinearRows &r, const void *dy, const void *x,
-                                         void *dweight) const {
+                                         void *dweight, heed_dtype dweight_dtype) const {
     const int64_t depth = whole_chunks(r.rows);
     char *const columns_of_dy = static_cast<char *>(run.scratch), *const columns_of_x =
                                                                       columns_of_dy +
@@ -223,28 +214,30 @@ heed_status CudaBackend::weight_gradient(const StepRun &run, const LinearRows &r
         status = cuda::launch_transpose(run.execution, run.dtype, {x, r.dim_in, columns_of_x, depth, r.rows, r.dim_in},
                                         depth);
     }
-    return status ? status : multiply(run, columns_of_dy, columns_of_x, dweight, r.dim_out, r.dim_in, depth);
+    return status ? status
+                  : multiply(run, columns_of_dy, columns_of_x, dweight, r.dim_out, r.dim_in, depth,
+                             dweight_dtype == HEED_F32);
 }
 
 // Lines of as many elements as a launch likes.
-heed_status CudaBackend::add_elements(const StepRun &run, const void *from, int64_t count, void *to,
+heed_status CudaBackend::add_elements(const StepRun &run, const heed_tensor &from, void *to,
                                       heed_dtype to_dtype) const {
     constexpr int64_t most = int64_t{1} << 30;
     heed_status status = HEED_OK;
-    for (int64_t first = 0; first < count && !status; first += most) {
-        const int64_t columns = std::min(most, count - first);
+    for (int64_t first = 0; first < from.size && !status; first += most) {
+        const int64_t columns = std::min(most, from.size - first);
         const auto width = static_cast<int32_t>(columns);
         const WeightSource place =
             WeightSource::row_major(static_cast<char *>(to) + first * dtype_bytes(to_dtype), width, 1, width);
-        status = cuda::launch_add(run.execution, {static_cast<const char *>(from) + first * dtype_bytes(run.dtype),
-                                                  run.dtype, place, to_dtype, 1, columns});
+        const char *const rest = static_cast<const char *>(from.data) + first * dtype_bytes(from.dtype);
+        status = cuda::launch_add(run.execution, {run.dtype, rest, from.dtype, place, to_dtype, 1, columns});
     }
     return status;
 }
 
-heed_status CudaBackend::add_matrix(const StepRun &run, const void *from, int32_t dim_out, int32_t dim_in,
+heed_status CudaBackend::add_matrix(const StepRun &run, const heed_tensor &from, int32_t dim_out, int32_t dim_in,
                                     const WeightSource &place, heed_dtype to_dtype) const {
-    return cuda::launch_add(run.execution, {from, run.dtype, place, to_dtype, dim_out, dim_in});
+    return cuda::launch_add(run.execution, {run.dtype, from.data, from.dtype, place, to_dtype, dim_out, dim_in});
 }
 
 int64_t CudaBackend::column_sums_scratch(int64_t rows, int64_t columns) const {
@@ -314,8 +307,8 @@ heed_status CudaBackend::add_view(const StepRun &run, const void *from, const Vi
     const WeightSource place = {
         to,       static_cast<int32_t>(extent[1]), static_cast<int32_t>(extent[3]), stride[0], stride[1], stride[2],
         stride[3]};
-    return cuda::launch_add(run.execution,
-                            {from, run.dtype, place, run.dtype, extent[0] * extent[1], extent[2] * extent[3], true});
+    return cuda::launch_add(run.execution, {run.dtype, from, run.dtype, place, run.dtype, extent[0] * extent[1],
+                                            extent[2] * extent[3], true});
 }
 
 }  // namespace heed

@@ -6,14 +6,14 @@
 
 #include <new>
 
-#include "cuda/launches.h"
-#include "cuda/modules.h"
-#include "status.h"
+#include "runtime/cuda/launches.h"
+#include "runtime/cuda/modules.h"
+#include "runtime/status.h"
 
 namespace heed::cuda {
 namespace {
 
-// put_words has the most: its scalars and what its buffer makes of itself.
+// write_metadata has the most: its scalars and what its buffer makes of itself.
 constexpr int max_parameters = 256;
 
 // No function of it is ever called: buffers come with their addresses.
@@ -50,7 +50,7 @@ using namespace heed::cuda;
 #pragma GCC visibility push(default)
 extern "C" {
 
-// *state is a static of the row's object, NULL at first. An image stays there for the life of the process.
+// *state is a static of the kernel's object, NULL at first. An image stays there for the life of the process.
 int halide_cuda_initialize_kernels(void *, void **state, const char *source, int) {
     if (__atomic_load_n(state, __ATOMIC_ACQUIRE) != nullptr) return halide_error_code_success;
     auto *fresh = new (std::nothrow) Image(source);

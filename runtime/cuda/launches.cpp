@@ -1,9 +1,9 @@
-#include "cuda/launches.h"
+#include "runtime/cuda/launches.h"
 
 #include <HalideRuntimeCuda.h>
 
-#include "halide_arguments.h"
-#include "status.h"
+#include "runtime/halide_arguments.h"
+#include "runtime/status.h"
 
 namespace heed::cuda {
 namespace {
@@ -27,14 +27,14 @@ heed_status run(const char *name, int (*call)(void **), const ArgumentList &list
 
 }  // namespace
 
-heed_status launch_kernel(const Kernel &row, const KernelCall &call, Launches &launches) {
+heed_status launch_kernel(const Kernel &kernel, const KernelCall &call, Launches &launches) {
     ArgumentList list;
     call.list_to(&list);
-    return run(row.name, row.call, list, launches);
+    return run(kernel.name, kernel.call, list, launches);
 }
 
-heed_status launch_op(const OpKernel &row, const ArgumentList &list, Launches &launches) {
-    return run(row.name, row.call, list, launches);
+heed_status launch_op(const OpKernel &kernel, const ArgumentList &list, Launches &launches) {
+    return run(kernel.name, kernel.call, list, launches);
 }
 
 }  // namespace heed::cuda

@@ -1,8 +1,8 @@
 // The launches of one heed_execute on CUDA, as generated host code makes them.
 #pragma once
 
-#include "cuda/driver.h"
-#include "halide_bridge.h"
+#include "runtime/cuda/driver.h"
+#include "runtime/halide_bridge.h"
 
 namespace heed::cuda {
 
@@ -13,23 +13,23 @@ struct Launches {
     const Driver &driver;
     Stream stream;                 // of the current context
     uint64_t context_id;           // of the current context
-    int32_t count = 0;             // launches made by the running row
+    int32_t count = 0;             // launches made by the running kernel
     heed_status status = HEED_OK;  // of the first failure, whose sentence is this thread's last error
 };
 
-// Run a row's host code, which makes one launch.
-heed_status launch_kernel(const Kernel &row, const KernelCall &call, Launches &launches);
-heed_status launch_op(const OpKernel &row, const ArgumentList &arguments, Launches &launches);
+// Run a kernel's host code, which makes one launch.
+heed_status launch_kernel(const Kernel &kernel, const KernelCall &call, Launches &launches);
+heed_status launch_op(const OpKernel &kernel, const ArgumentList &arguments, Launches &launches);
 template <typename Arguments>
-heed_status launch_op(const OpKernel &row, const Arguments &arguments, Launches &launches) {
+heed_status launch_op(const OpKernel &kernel, const Arguments &arguments, Launches &launches) {
     ArgumentList list;
     arguments.list_to(&list);
-    return launch_op(row, list, launches);
+    return launch_op(kernel, list, launches);
 }
 
 inline uint64_t address_of(const void *data) { return reinterpret_cast<uintptr_t>(data); }
 
-// An output that only names the device: the row writes to addresses it was given.
+// An output that only names the device: the kernel writes to addresses it was given.
 inline KernelBuffer named(void *data) { return {data, HEED_U8, 1, {1}, {1}}; }
 
 }  // namespace heed::cuda

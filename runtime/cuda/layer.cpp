@@ -1,18 +1,20 @@
 // Memory and steps of layers on CUDA.
-#include "layer/layer.h"
+#include "runtime/layer/layer.h"
 
-#include "cuda/cuda_backend.h"
-#include "cuda/op_session.h"
-#include "layer/parts.h"
-#include "ops/steps.h"
+#include "runtime/backends.h"
+#include "runtime/cuda/op_session.h"
+#include "runtime/layer/parts.h"
+#include "runtime/ops/steps.h"
 
 namespace heed {
 
-heed_status CudaBackend::open(heed_dtype dtype, cuda::ScopedContext *context, LayerDevice *device) const {
+heed_status CudaBackend::open(heed_dtype dtype, DeviceScope *scope, LayerDevice *device) const {
     if (const heed_status status = check_launches({Op::linear}, dtype)) return status;
     const char *reason = nullptr;
     device->driver = cuda::find_driver(&reason);
     if (device->driver == nullptr) return fail(HEED_NO_DEVICE, "device is HEED_CUDA; %s", reason);
+    const auto context = std::make_shared<cuda::ScopedContext>();
+    *scope = context;
     const heed_status status = context->enter(*device->driver, nullptr);
     device->context = context->handle();
     device->context_id = context->id();
@@ -20,12 +22,16 @@ heed_status CudaBackend::open(heed_dtype dtype, cuda::ScopedContext *context, La
     return status;
 }
 
-heed_status CudaBackend::enter(const LayerDevice &device, cuda::ScopedContext *context) const {
+heed_status CudaBackend::enter(const LayerDevice &device, DeviceScope *scope) const {
+    const auto context = std::make_shared<cuda::ScopedContext>();
+    *scope = context;
     return context->enter_context(*device.driver, device.context);
 }
 
 heed_status CudaBackend::enter_call(const LayerDevice &device, const heed_execution &execution,
-                                    cuda::ScopedContext *context) const {
+                                    DeviceScope *scope) const {
+    const auto context = std::make_shared<cuda::ScopedContext>();
+    *scope = context;
     const auto stream = static_cast<cuda::Stream>(execution.stream);
     if (const heed_status status = context->enter(*device.driver, stream)) return status;
     if (context->id() == device.context_id) return HEED_OK;
@@ -33,11 +39,23 @@ heed_status CudaBackend::enter_call(const LayerDevice &device, const heed_execut
 }
 
 heed_status CudaBackend::allocate(const char *, const LayerDevice &device, int64_t bytes, OwnedMemory *memory) const {
-    return memory->device.allocate(*device.driver, static_cast<size_t>(bytes));
+    cuda::DeviceAddress address = 0;
+    const int code = device.driver->mem_alloc(&address, static_cast<size_t>(bytes));
+    if (const heed_status status = cuda::check(*device.driver, code, "cuMemAlloc")) return status;
+    memory->reset(cuda::pointer_of(address), [device](void *data) {
+        cuda::ScopedContext context;
+        if (context.enter_context(*device.driver, device.context)) return;
+        device.driver->mem_free(cuda::address_of(data));
+    });
+    return HEED_OK;
 }
 
-heed_status CudaBackend::fill(const void *from, int64_t bytes, OwnedMemory *memory) const {
-    return memory->device.fill(from, static_cast<size_t>(bytes));
+// A copy from pageable memory returns before it has arrived; it is on the default stream.
+heed_status CudaBackend::fill(const LayerDevice &device, const void *from, int64_t bytes, void *to) const {
+    const cuda::Driver &driver = *device.driver;
+    const int code = driver.memcpy_to_device(cuda::address_of(to), from, static_cast<size_t>(bytes));
+    if (const heed_status status = cuda::check(driver, code, "cuMemcpyHtoD")) return status;
+    return cuda::check(driver, driver.stream_synchronize(nullptr), "cuStreamSynchronize");
 }
 
 heed_status CudaBackend::clear(const heed_execution &execution, void *data, int64_t bytes) const {
@@ -73,8 +91,6 @@ heed_status CudaBackend::norm(const StepRun &run, const NormRows &norm) const {
         return fail(HEED_UNSUPPORTED, "%lld rows of q or k are to be normalised; CUDA serves 2^30",
                     static_cast<long long>(norm.rows));
     }
-    cuda::OpSession session;
-    if (const heed_status status = session.open(run.execution, Op::layer_norm, run.dtype, run.dtype)) return status;
     const auto row_bytes = static_cast<uint64_t>(norm.length * int64_t{dtype_bytes(run.dtype)});
     cuda::LayerNormArguments arguments;
     arguments.rows = static_cast<int32_t>(norm.rows);
@@ -85,7 +101,7 @@ heed_status CudaBackend::norm(const StepRun &run, const NormRows &norm) const {
     arguments.weight_first = cuda::address_of(norm.weight);
     arguments.bias_first = cuda::address_of(norm.bias);
     arguments.named = cuda::named(norm.data);
-    return cuda::launch_op(session.row(), arguments, session.launches());
+    return cuda::launch(run.execution, Op::layer_norm, run.dtype, arguments);
 }
 
 heed_status CudaBackend::key_padding(const heed_execution &execution, const KeyPadding &p) const {
@@ -95,8 +111,6 @@ heed_status CudaBackend::key_padding(const heed_execution &execution, const KeyP
         return fail(HEED_UNSUPPORTED, "key_padding joins %lld lines of %d keys; CUDA serves 2^31 blocks of 256 keys",
                     static_cast<long long>(p.lines), p.keys);
     }
-    cuda::OpSession session;
-    if (const heed_status status = session.open(execution, Op::key_padding, HEED_U8, HEED_U8)) return status;
     const auto stride = [&](int axis) { return static_cast<uint64_t>(p.mask == nullptr ? 0 : p.view.stride[axis]); };
     cuda::KeyPaddingArguments arguments;
     arguments.lines = static_cast<int32_t>(p.lines);
@@ -113,7 +127,7 @@ heed_status CudaBackend::key_padding(const heed_execution &execution, const KeyP
     arguments.mask_key = stride(3);
     arguments.out_first = cuda::address_of(p.out);
     arguments.named = cuda::named(p.out);
-    return cuda::launch_op(session.row(), arguments, session.launches());
+    return cuda::launch(execution, Op::key_padding, HEED_U8, arguments);
 }
 
 }  // namespace heed

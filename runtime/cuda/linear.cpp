@@ -2,12 +2,11 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cuda/cuda_backend.h"
-#include "cuda/op_rows.h"
-#include "cuda/op_session.h"
-#include "layer/owned_memory.h"
-#include "ops/linear.h"
-#include "status.h"
+#include "runtime/backends.h"
+#include "runtime/cuda/op_kernels.h"
+#include "runtime/cuda/op_session.h"
+#include "runtime/ops/linear.h"
+#include "runtime/status.h"
 
 namespace heed {
 namespace cuda {
@@ -23,6 +22,9 @@ heed_status check_size(int64_t num_rows, int64_t columns) {
 heed_status launch_piece(const LinearCall &call, const LinearPiece &piece, OpSession *session) {
     const heed_linear_weights &w = *piece.weights;
     const auto bytes = [&](int64_t elements) { return static_cast<uint64_t>(elements * dtype_bytes(w.dtype)); };
+    const auto out_bytes = [&](int64_t elements) {
+        return static_cast<uint64_t>(elements * dtype_bytes(call.out_is_f32 ? HEED_F32 : w.dtype));
+    };
     const int64_t rows = call.view.extent[0] * call.view.extent[1],
                   columns = piece.view.extent[2] * piece.view.extent[3];
     if (const heed_status status = check_size(rows, columns)) return status;
@@ -33,6 +35,7 @@ heed_status launch_piece(const LinearCall &call, const LinearPiece &piece, OpSes
     arguments.first_column = piece.first_column;
     arguments.columns = narrow(columns);
     arguments.head_dim = narrow(piece.view.extent[3]);
+    arguments.out_is_f32 = call.out_is_f32;
     arguments.x_first = address_of(call.x);
     arguments.x_batch = bytes(call.view.stride[0]);
     arguments.x_token = bytes(call.view.stride[1]);
@@ -40,11 +43,11 @@ heed_status launch_piece(const LinearCall &call, const LinearPiece &piece, OpSes
     arguments.weight_row = bytes(w.row_stride);
     arguments.bias_first = address_of(w.device_bias);
     arguments.out_first = address_of(piece.out);
-    arguments.out_batch = bytes(piece.view.stride[0]);
-    arguments.out_token = bytes(piece.view.stride[1]);
-    arguments.out_head = bytes(piece.view.stride[2]);
+    arguments.out_batch = out_bytes(piece.view.stride[0]);
+    arguments.out_token = out_bytes(piece.view.stride[1]);
+    arguments.out_head = out_bytes(piece.view.stride[2]);
     arguments.named = named(piece.out);
-    return launch_op(session->row(), arguments, session->launches());
+    return session->launch(arguments);
 }
 
 // Clamps elements to [-limit, limit]; NaN stays.
@@ -61,12 +64,12 @@ heed_status launch_clip(const heed_execution &execution, heed_dtype dtype, void 
         arguments.limit = limit;
         arguments.x_first = address_of(at);
         arguments.named = named(at);
-        status = launch_op(session.row(), arguments, session.launches());
+        status = session.launch(arguments);
     }
     return status;
 }
 
-// Whether rows of x and of the weights are whole chunks of 16 bytes, which rows for tensor cores need.
+// Whether rows of x and of the weights are whole chunks of 16 bytes, which kernels for tensor cores need.
 bool is_wide(const LinearCall &call) {
     const heed_linear_weights &w = *call.pieces[0].weights;
     const int64_t elements = call.view.stride[0] | call.view.stride[1] | w.row_stride | w.dim_in;
@@ -97,18 +100,18 @@ heed_status CudaBackend::pack(const char *name, const LayerDevice &device, const
             std::memcpy(to + k * bytes, from + weight.column_offset(k) * bytes, static_cast<size_t>(bytes));
         }
     }
-    status = w->owned_weight.allocate(*device.driver, static_cast<size_t>(elements * bytes));
-    if (!status) status = w->owned_weight.fill(rows.data(), static_cast<size_t>(elements * bytes));
-    if (!status && source.bias != nullptr) {
-        status = w->owned_bias.allocate(*device.driver, static_cast<size_t>(dim_out * bytes));
-        if (!status) status = w->owned_bias.fill(source.bias, static_cast<size_t>(dim_out * bytes));
-    }
+    const auto keep = [&](const void *from, int64_t size, OwnedMemory *memory) {
+        if (!status) status = allocate(name, device, size, memory);
+        if (!status) status = fill(device, from, size, memory->get());
+    };
+    keep(rows.data(), elements * bytes, &w->owned_weight);
+    if (source.bias != nullptr) keep(source.bias, dim_out * bytes, &w->owned_bias);
     w->dtype = dtype;
     w->dim_in = dim_in;
     w->dim_out = dim_out;
     w->device = HEED_CUDA;
-    w->device_weight = w->owned_weight.data();
-    w->device_bias = w->owned_bias.data();
+    w->device_weight = w->owned_weight.get();
+    w->device_bias = w->owned_bias.get();
     w->row_stride = dim_in;
     return status;
 }
@@ -117,12 +120,12 @@ WeightSource CudaBackend::unpacked(const heed_linear_weights &w) const {
     return WeightSource::row_major(w.device_weight, w.dim_in, w.dim_out, w.row_stride);
 }
 
-int64_t CudaBackend::linear_scratch(const heed_linear_weights &, int64_t) const { return 0; }
+int64_t CudaBackend::linear_scratch(const heed_linear_weights &, int64_t, int32_t) const { return 0; }
 
 // A launch per piece, and one more per piece that clips.
 heed_status CudaBackend::linear(const LinearCall &call, float *) const {
     const heed_dtype dtype = call.pieces[0].weights->dtype;
-    const int limit = cuda::is_wide(call) ? INT_MAX : required_capability(Isa::sm75);
+    const int limit = cuda::is_wide(call) ? INT_MAX : required_capability(Capability::sm75);
     cuda::OpSession session;
     heed_status status = session.open(*call.execution, Op::linear, dtype, dtype, limit);
     for (int32_t i = 0; i < call.num_pieces && !status; i++)

@@ -1,8 +1,8 @@
-#include "cuda/cuda_backend.h"
-#include "cuda/op_session.h"
-#include "ops/merge_call.h"
-#include "ops/op_run.h"
-#include "status.h"
+#include "runtime/backends.h"
+#include "runtime/cuda/op_session.h"
+#include "runtime/ops/merge_call.h"
+#include "runtime/ops/op_run.h"
+#include "runtime/status.h"
 
 namespace heed {
 namespace {
@@ -41,8 +41,6 @@ heed_status CudaBackend::merge_states(const heed_merge_args &a, const MergeCall 
         return fail(HEED_UNSUPPORTED, "out has %d x %d x %d x %d elements; CUDA merges up to 2^30", a.batch, a.q_len,
                     a.num_heads, a.head_dim_v);
     }
-    cuda::OpSession session;
-    if (const heed_status status = session.open(a.execution, Op::merge_states, a.dtype, a.dtype)) return status;
     const auto stride = [&](const View &view, int axis) {
         return static_cast<uint64_t>(view.stride[axis] * dtype_bytes(a.dtype));
     };
@@ -62,7 +60,7 @@ heed_status CudaBackend::merge_states(const heed_merge_args &a, const MergeCall 
     arguments.lse = address_of(a.lse.data);
     arguments.sink = address_of(a.sink);
     arguments.named = cuda::named(a.out.data);
-    return cuda::launch_op(session.row(), arguments, session.launches());
+    return cuda::launch(a.execution, Op::merge_states, a.dtype, arguments);
 }
 
 }  // namespace heed

@@ -1,4 +1,4 @@
-#include "cuda/modules.h"
+#include "runtime/cuda/modules.h"
 
 namespace heed::cuda {
 namespace {

@@ -1,14 +1,14 @@
 // Kernel images, loaded once per CUDA context.
 #pragma once
 
-#include "cuda/context_table.h"
-#include "cuda/driver.h"
+#include "runtime/cuda/context_table.h"
+#include "runtime/cuda/driver.h"
 
 namespace heed::cuda {
 
-// A row's image (cubins and PTX in a fat binary) with its one kernel in each context that used it. Lives as long as the
-// process, and the modules as long as their contexts. With more than 32 contexts a process loads an image again for the
-// contexts that come back, and keeps the earlier copy too.
+// A kernel's image (cubins and PTX in a fat binary) with its one kernel in each context that used it. Lives as long as
+// the process, and the modules as long as their contexts. With more than 32 contexts a process loads an image again for
+// the contexts that come back, and keeps the earlier copy too.
 class Image {
 public:
     explicit Image(const void *data) : data_(data) {}

@@ -2,15 +2,15 @@
 #include <algorithm>
 #include <cinttypes>
 
-#include "cuda/cuda_backend.h"
-#include "cuda/driver.h"
-#include "cuda/op_rows.h"
-#include "ops/op_rows.h"
-#include "plan.h"
-#include "plan_limits.h"
-#include "sequences.h"
-#include "status.h"
-#include "workspace.h"
+#include "runtime/backends.h"
+#include "runtime/cuda/driver.h"
+#include "runtime/cuda/op_kernels.h"
+#include "runtime/ops/op_kernels.h"
+#include "runtime/plan.h"
+#include "runtime/plan_limits.h"
+#include "runtime/sequences.h"
+#include "runtime/status.h"
+#include "runtime/workspace.h"
 
 namespace heed {
 namespace {
@@ -34,14 +34,14 @@ heed_status check_states(const heed_plan &plan) {
 const char *CudaBackend::name() const { return "CUDA"; }
 
 heed_status CudaBackend::find_kernel(Op op, heed_dtype dtype, heed_dtype kv_dtype, const OpKernel **kernel) const {
-    return find_cuda_op_row(op, dtype, kv_dtype, kernel);
+    return find_cuda_op_kernel(op, dtype, kv_dtype, kernel);
 }
 
 heed_status CudaBackend::check_launches(std::initializer_list<Op> ops, heed_dtype dtype) const {
     heed_status status = HEED_OK;
     for (const Op op : ops) {
-        const OpKernel *row = nullptr;
-        if (!status) status = find_cuda_op_row(op, dtype, dtype, &row);
+        const OpKernel *kernel = nullptr;
+        if (!status) status = find_cuda_op_kernel(op, dtype, dtype, &kernel);
     }
     return status;
 }
@@ -52,28 +52,28 @@ heed_status CudaBackend::check_serves_host_memory(const char *function) const {
 }
 
 heed_status CudaBackend::check_library() const {
-    const Kernel *const rows = heed_kernel_table.rows;
-    const auto is_of_cuda = [](const Kernel &row) { return device_of(row.isa) == HEED_CUDA; };
-    if (std::any_of(rows, rows + heed_kernel_table.count, is_of_cuda)) return HEED_OK;
-    return fail(HEED_NO_DEVICE, "device is HEED_CUDA; this program's kernel library has no CUDA rows");
+    const Kernel *const kernels = heed_kernel_table.kernels;
+    const auto is_of_cuda = [](const Kernel &kernel) { return kernel.target.device() == HEED_CUDA; };
+    if (std::any_of(kernels, kernels + heed_kernel_table.count, is_of_cuda)) return HEED_OK;
+    return fail(HEED_NO_DEVICE, "device is HEED_CUDA; this program's kernel library has no CUDA kernels");
 }
 
 // A chip that the problem does not name is 8.0 or newer.
-uint32_t CudaBackend::isas(const heed_problem &problem) const {
+uint32_t CudaBackend::targets(const heed_problem &problem) const {
     const int32_t capability = problem.cuda_capability;
-    uint32_t isas = 0;
-    for (const Isa isa : {Isa::sm75, Isa::sm80}) {
-        if (capability == 0 || capability >= required_capability(isa)) isas |= 1u << static_cast<int>(isa);
+    uint32_t targets = 0;
+    for (const Capability own : {Capability::sm75, Capability::sm80}) {
+        if (capability == 0 || capability >= required_capability(own)) targets |= KernelTarget(own).bit();
     }
-    return isas;
+    return targets;
 }
 
-bool CudaBackend::may_run(Isa) const { return true; }
+bool CudaBackend::may_run(KernelTarget) const { return true; }
 
-const char *CudaBackend::why_not_run(Isa isa) const {
+const char *CudaBackend::why_not_run(KernelTarget target) const {
     const char *reason = nullptr;
     if (cuda::find_driver(&reason) == nullptr) return reason;
-    return cuda::best_capability() >= required_capability(isa) ? "" : isa_reason(isa);
+    return cuda::best_capability() >= required_capability(target.capability()) ? "" : target_reason(target);
 }
 
 int32_t CudaBackend::largest_head_dim() const { return max_cuda_head_dim; }
@@ -82,14 +82,15 @@ int32_t CudaBackend::largest_head_dim() const { return max_cuda_head_dim; }
 heed_status CudaBackend::find_kernels_around(heed_plan *plan) const {
     const heed_problem &p = plan->problem;
     if (!is_uniform(p)) {
-        const Op op = p.metadata_on_device ? Op::sequences : Op::put_words;
-        if (const heed_status status = find_cuda_op_row(op, HEED_I32, HEED_I32, &plan->table_row)) return status;
+        const Op op = p.metadata_on_device ? Op::sequences : Op::write_metadata;
+        if (const heed_status status = find_cuda_op_kernel(op, HEED_I32, HEED_I32, &plan->sequence_kernel))
+            return status;
     }
     return plan->splits.num_splits == 1 ? HEED_OK
-                                        : find_cuda_op_row(Op::merge_splits, p.dtype, p.dtype, &plan->merge_row);
+                                        : find_cuda_op_kernel(Op::merge_splits, p.dtype, p.dtype, &plan->merge_kernel);
 }
 
-// Rows on CUDA index with 64 bits: single extents and strides are 32 bits wide, and the number of blocks.
+// Kernels on CUDA index with 64 bits: single extents and strides are 32 bits wide, and the number of blocks.
 heed_status CudaBackend::check_limits(const heed_plan &plan) const {
     const heed_problem &p = plan.problem;
     const ProblemViews &views = plan.views;
@@ -102,22 +103,27 @@ heed_status CudaBackend::check_limits(const heed_plan &plan) const {
     if (!status && p.has_bias) status = check_stride_limits("bias", views.bias);
     if (!status) status = check_lengths(plan);
     if (status) return status;
+    if (p.has_temperature || p.temperature_growth != 0) {
+        return fail(HEED_UNSUPPORTED,
+                    "has_temperature is %d, temperature_growth is %g; kernels on CUDA have no temperature",
+                    p.has_temperature, static_cast<double>(p.temperature_growth));
+    }
     if (!p.want_lse && p.q_storage == HEED_Q_DENSE && int64_t{p.num_heads} * p.max_q_len > max_int32) {
         return fail(HEED_UNSUPPORTED,
                     "num_heads is %d and max_q_len is %d; without lse their product must stay below 2^31", p.num_heads,
                     p.max_q_len);
     }
-    const bool decode = plan.row->phase == Phase::decode;
+    const bool decode = plan.kernel->phase == Phase::decode;
     const int64_t group = decode ? p.num_heads / p.num_kv_heads : 1, heads = p.num_heads / group;
     const int64_t rows = int64_t{p.max_q_len} * group;
-    const int64_t q_blocks = (rows + plan.row->row_block - 1) / plan.row->row_block;
+    const int64_t q_blocks = (rows + plan.kernel->row_block - 1) / plan.kernel->row_block;
     const Size blocks = Size{q_blocks} * (heads * plan.splits.num_splits) * p.batch;
-    if (!blocks.at_most(max_int32) || rows > max_int32 - plan.row->row_block ||
+    if (!blocks.at_most(max_int32) || rows > max_int32 - plan.kernel->row_block ||
         int64_t{p.batch} * num_sequence_fields > max_int32) {
         return fail(HEED_UNSUPPORTED,
                     "batch is %d, num_heads is %d, max_q_len is %d: their blocks of %d query rows in %d splits, or "
                     "fields of sequences, are 2^31 or more",
-                    p.batch, p.num_heads, p.max_q_len, plan.row->row_block, plan.splits.num_splits);
+                    p.batch, p.num_heads, p.max_q_len, plan.kernel->row_block, plan.splits.num_splits);
     }
     return plan.splits.num_splits > 1 ? check_states(plan) : HEED_OK;
 }
@@ -151,16 +157,16 @@ void CudaBackend::widen(heed_problem *problem) const {
 std::string CudaBackend::describe(const heed_plan &plan) const {
     const heed_problem &p = plan.problem;
     std::string text = "of device memory\n";
-    if (plan.table_row == nullptr) {
+    if (plan.sequence_kernel == nullptr) {
         text += "metadata: none is read, all sequences are alike\n";
     } else if (p.metadata_on_device) {
-        text += "metadata: on the device, read by " + std::string(plan.table_row->name) + "\n";
+        text += "metadata: on the device, read by " + std::string(plan.sequence_kernel->name) + "\n";
     } else {
         text += "metadata: from the host, " + std::to_string(num_host_launches(p)) + " launches of " +
-                plan.table_row->name + "\n";
+                plan.sequence_kernel->name + "\n";
         if (copies_pages(p)) text += "page table: from the host, one launch for each 256 pages of a sequence\n";
     }
-    if (plan.merge_row != nullptr) text += "splits: merged by " + std::string(plan.merge_row->name) + "\n";
+    if (plan.merge_kernel != nullptr) text += "splits: merged by " + std::string(plan.merge_kernel->name) + "\n";
     if (p.cuda_capability > 0) return text;
     return text + "compute capability: 8.0 or newer is taken for granted, the first execute looks at the chip\n";
 }

@@ -1,14 +1,14 @@
 #include <algorithm>
 
-#include "cuda/call.h"
-#include "cuda/cuda_backend.h"
-#include "cuda/op_session.h"
-#include "cuda/sequence_table.h"
-#include "inputs.h"
-#include "kernel_call.h"
-#include "ops/probs_call.h"
-#include "status.h"
-#include "validate.h"
+#include "runtime/backends.h"
+#include "runtime/cuda/call.h"
+#include "runtime/cuda/op_session.h"
+#include "runtime/cuda/sequence_table.h"
+#include "runtime/inputs.h"
+#include "runtime/kernel_call.h"
+#include "runtime/ops/probs_call.h"
+#include "runtime/status.h"
+#include "runtime/validate.h"
 
 namespace heed {
 namespace {
@@ -62,10 +62,12 @@ heed_status launch(const ProbsCall &probs, const KernelCall &call, int32_t first
     arguments.out_head = stride(1);
     arguments.out_row = stride(2);
     arguments.named = cuda::named(out.data);
-    return cuda::launch_op(session->row(), arguments, session->launches());
+    return session->launch(arguments);
 }
 
 }  // namespace
+
+bool CudaBackend::multiplies_probs(const ProbsCall &) const { return false; }
 
 heed_status CudaBackend::add_probs_workspace(const heed_plan &plan, const heed_args &args, MemoryRanges *ranges) const {
     return add_workspace(plan, args, ranges);

@@ -1,10 +1,10 @@
-#include "cuda/sequence_table.h"
+#include "runtime/cuda/sequence_table.h"
 
 #include <algorithm>
 #include <iterator>
 
-#include "read_once.h"
-#include "workspace.h"
+#include "runtime/read_once.h"
+#include "runtime/workspace.h"
 
 namespace heed {
 namespace {
@@ -69,9 +69,9 @@ private:
                          int64_t{sequence.index} * copied_pages(p) * int64_t{sizeof(int32_t)};
         const int64_t pages = (int64_t{sequence.kv_len} + p.page_size - 1) / p.page_size;
         heed_status status = HEED_OK;
-        for (int64_t first = 0; !status && first < pages; first += num_put_words) {
-            const int64_t count = std::min<int64_t>(pages - first, num_put_words);
-            PutWords words;
+        for (int64_t first = 0; !status && first < pages; first += num_metadata_words) {
+            const int64_t count = std::min<int64_t>(pages - first, num_metadata_words);
+            MetadataWords words;
             for (int64_t i = 0; i < count; i++) {
                 words.word[i / 2] |= uint64_t{static_cast<uint32_t>(read_once(ids[first + i]))} << (i % 2 * 32);
             }
@@ -80,11 +80,11 @@ private:
         return status;
     }
 
-    heed_status put(const PutWords &words, int32_t count, char *to) {
-        cuda::PutWordsArguments arguments;
+    heed_status put(const MetadataWords &words, int32_t count, char *to) {
+        cuda::WriteMetadataArguments arguments;
         arguments.word = words;
         arguments.out = {to, HEED_I32, 1, {count}, {1}};
-        return cuda::launch_op(*plan_.table_row, arguments, *launches_);
+        return cuda::launch_op(*plan_.sequence_kernel, arguments, *launches_);
     }
 
     const heed_plan &plan_;
@@ -92,7 +92,7 @@ private:
     SequenceReader reader_;
     Launches *const launches_;
     char *next_;  // on the device
-    PutWords words_;
+    MetadataWords words_;
     int32_t num_lines_ = 0;
 };
 
@@ -127,7 +127,7 @@ heed_status launch_sequences(const heed_plan &plan, const heed_args &args, Launc
     arguments.window_right = p.window_right;
     arguments.status = reinterpret_cast<uintptr_t>(args.device_status);
     arguments.table = sequence_table(plan, args);
-    return cuda::launch_op(*plan.table_row, arguments, *launches);
+    return cuda::launch_op(*plan.sequence_kernel, arguments, *launches);
 }
 
 }  // namespace
@@ -138,7 +138,7 @@ KernelBuffer sequence_table(const heed_plan &plan, const heed_args &args) {
 }
 
 heed_status put_sequences(const heed_plan &plan, const heed_args &args, Launches *launches) {
-    if (plan.table_row == nullptr) return HEED_OK;
+    if (plan.sequence_kernel == nullptr) return HEED_OK;
     return plan.problem.metadata_on_device ? launch_sequences(plan, args, launches)
                                            : HostTable(plan, args, launches).write();
 }

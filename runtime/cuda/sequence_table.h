@@ -2,13 +2,13 @@
 // in the workspace.
 #pragma once
 
-#include "cuda/launches.h"
-#include "plan.h"
-#include "sequences.h"
+#include "runtime/cuda/launches.h"
+#include "runtime/plan.h"
+#include "runtime/sequences.h"
 
 namespace heed {
 
-// Where the table lies. Uniform problems (plan.table_row NULL) have none.
+// Where the table is. Uniform problems (plan.sequence_kernel NULL) have none.
 KernelBuffer sequence_table(const heed_plan &plan, const heed_args &args);
 
 // Launches what writes it; INVALID_ARGUMENT for wrong values on the host. Metadata on the device are clamped there.

@@ -1,9 +1,9 @@
-#include "cuda/token_launches.h"
+#include "runtime/cuda/token_launches.h"
 
 #include <algorithm>
 
-#include "read_once.h"
-#include "status.h"
+#include "runtime/read_once.h"
+#include "runtime/status.h"
 
 namespace heed::cuda {
 namespace {
@@ -21,7 +21,7 @@ heed_status TokenMoves::add(const TokenSegment &segment) {
     }
     const int64_t most = max_elements / token_elements;
     const auto row_of = [&](int64_t t) {
-        if (segment.positions == nullptr) return segment.table_row + t;
+        if (segment.positions == nullptr) return segment.table_position + t;
         const int64_t position = read_once(segment.positions[t]);
         return std::clamp<int64_t>(position, 0, move_.rotation->table_rows - 1);
     };
@@ -36,10 +36,10 @@ heed_status TokenMoves::add(const TokenSegment &segment) {
     return HEED_OK;
 }
 
-heed_status TokenMoves::add_run(const TokenSegment &segment, int64_t first, int64_t tokens, int64_t table_row) {
-    if (table_row > UINT32_MAX) {
+heed_status TokenMoves::add_run(const TokenSegment &segment, int64_t first, int64_t tokens, int64_t table_position) {
+    if (table_position > UINT32_MAX) {
         return fail(HEED_UNSUPPORTED, "a token's row of the RoPE tables is %lld; CUDA serves rows below 2^32",
-                    static_cast<long long>(table_row));
+                    static_cast<long long>(table_position));
     }
     if (count_ == num_move_segments) {
         if (const heed_status status = flush()) return status;
@@ -51,7 +51,7 @@ heed_status TokenMoves::add_run(const TokenSegment &segment, int64_t first, int6
     words[0] = address_of(from_.data);
     words[1] = address_of(to_.data);
     words[2] = address_of(scales);
-    words[3] = static_cast<uint64_t>(tokens) | static_cast<uint64_t>(table_row) << 32;
+    words[3] = static_cast<uint64_t>(tokens) | static_cast<uint64_t>(table_position) << 32;
     from_addresses_ |= words[0];
     to_addresses_ |= words[1];
     max_tokens_ = std::max(max_tokens_, static_cast<int32_t>(tokens));
@@ -62,13 +62,13 @@ heed_status TokenMoves::add_run(const TokenSegment &segment, int64_t first, int6
 // Whether 16 bytes of a row can be read at once everywhere, and what they become be written.
 bool TokenMoves::is_wide() const {
     const Rotation none = {}, &r = move_.rotation != nullptr ? *move_.rotation : none;
-    const auto bytes = static_cast<uint64_t>(dtype_bytes(move_.row->dtype));
+    const auto bytes = static_cast<uint64_t>(dtype_bytes(move_.kernel->dtype));
     const auto pair_run = static_cast<uint64_t>(r.num_pairs) * (r.interleaved ? 2 : 1);
     const auto stride = [](int64_t x) { return static_cast<uint64_t>(x); };
     uint64_t from = from_addresses_ | stride(from_.token_stride) | stride(from_.head_stride);
     from |= (static_cast<uint64_t>(move_.row_length) | pair_run) * bytes | address_of(r.cos) | address_of(r.sin);
     uint64_t to = to_addresses_ | stride(to_.token_stride) | stride(to_.head_stride);
-    if (move_.row->op == Op::kv_append) to *= bytes;
+    if (move_.kernel->op == Op::kv_append) to *= bytes;
     return (from | to) % 16 == 0;
 }
 
@@ -90,7 +90,7 @@ heed_status TokenMoves::flush() {
     arguments_.cos = address_of(r.cos);
     arguments_.sin = address_of(r.sin);
     arguments_.named = named(to_.data);
-    const heed_status status = launch_op(*move_.row, arguments_, launches_);
+    const heed_status status = launch_op(*move_.kernel, arguments_, launches_);
     count_ = max_tokens_ = 0;
     from_addresses_ = to_addresses_ = 0;
     return status;

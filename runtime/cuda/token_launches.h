@@ -1,15 +1,15 @@
-// Rows of heads that go from tokens to tokens: launches of the CUDA rows rope, kv_append and kv_copy.
+// Rows of heads that go from tokens to tokens: launches of the CUDA kernels rope, kv_append and kv_copy.
 #pragma once
 
-#include "cuda/launches.h"
-#include "ops/rotation.h"
+#include "runtime/cuda/launches.h"
+#include "runtime/ops/rotation.h"
 
 namespace heed::cuda {
 
 // What all segments of an operation share.
 struct TokenMove {
-    const OpKernel *row;
-    int32_t num_heads, row_length;       // elements of `row`'s dtype
+    const OpKernel *kernel;
+    int32_t num_heads, row_length;       // elements of `kernel`'s dtype
     const Rotation *rotation = nullptr;  // NULL: rows are copied
 };
 
@@ -19,7 +19,7 @@ struct TokenSegment {
     float *scales = nullptr;  // kv_append: of the first token, packed
     int32_t tokens;
     const int32_t *positions = nullptr;  // rows of the tables, on the host, each read once and clamped; NULL: rows
-    int64_t table_row = 0;               // from this one on
+    int64_t table_position = 0;          // from this one on
 };
 
 // Collects segments, all of one operation with the same strides, and launches them together: 32 at a time.
@@ -31,8 +31,8 @@ public:
     heed_status flush();
 
 private:
-    // `tokens` tokens from number `first` of the segment on, with table rows from `table_row` on.
-    heed_status add_run(const TokenSegment &segment, int64_t first, int64_t tokens, int64_t table_row);
+    // `tokens` tokens from number `first` of the segment on, with rows of the tables from `table_position` on.
+    heed_status add_run(const TokenSegment &segment, int64_t first, int64_t tokens, int64_t table_position);
     bool is_wide() const;
 
     const TokenMove move_;

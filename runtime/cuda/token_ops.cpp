@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <cinttypes>
 
-#include "cuda/cuda_backend.h"
-#include "cuda/op_session.h"
-#include "cuda/token_launches.h"
-#include "ops/append_call.h"
-#include "ops/copy_call.h"
-#include "ops/rope_call.h"
+#include "runtime/backends.h"
+#include "runtime/cuda/op_session.h"
+#include "runtime/cuda/token_launches.h"
+#include "runtime/ops/append_call.h"
+#include "runtime/ops/copy_call.h"
+#include "runtime/ops/rope_call.h"
 
 namespace heed {
 namespace {
@@ -25,7 +25,7 @@ struct CudaCopies {
             const bool joined = call.num_heads == 1 || plane.view->stride[2] == plane.view->extent[3];
             const int64_t length = plane.row_bytes * (joined ? call.num_heads : 1);
             if (length > INT32_MAX) return fail(HEED_UNSUPPORTED, "a token of the cache has more than 2^31-1 bytes");
-            cuda::TokenMoves moves({&session->row(), joined ? 1 : call.num_heads, static_cast<int32_t>(length)},
+            cuda::TokenMoves moves({&session->kernel(), joined ? 1 : call.num_heads, static_cast<int32_t>(length)},
                                    session->launches());
             const auto copy = [&](int32_t q, const Rows &from, const Rows &to, int32_t tokens) {
                 if (q == p && !status) status = moves.add({from, to, nullptr, tokens});
@@ -46,7 +46,7 @@ heed_status CudaBackend::rope(const heed_rope_args &a, const RopeCall &call) con
     cuda::OpSession session;
     heed_status status = session.open(a.execution, Op::rope, a.dtype, a.dtype);
     if (status) return status;
-    cuda::TokenMoves moves({&session.row(), a.num_heads, a.head_dim, &call.rotation}, session.launches());
+    cuda::TokenMoves moves({&session.kernel(), a.num_heads, a.head_dim, &call.rotation}, session.launches());
     for (int64_t b = 0; b < a.batch && !status; b++) {
         const int32_t *const positions = call.rotation.positions;
         status = moves.add({rows_of(a.x.data, call.x, a.dtype, b, 0), rows_of(a.out.data, call.out, a.dtype, b, 0),
@@ -70,8 +70,8 @@ heed_status CudaBackend::append(const heed_kv_append_args &a, const AppendCall &
     const Op op = call.cache.quantised ? Op::kv_append : Op::rope;
     heed_status status = session.open(a.execution, op, a.dtype, call.cache.quantised ? HEED_I8 : a.dtype);
     if (status) return status;
-    cuda::TokenMoves k({&session.row(), c.num_kv_heads, c.head_dim, &call.rotation}, session.launches());
-    cuda::TokenMoves v({&session.row(), c.num_kv_heads, c.head_dim_v}, session.launches());
+    cuda::TokenMoves k({&session.kernel(), c.num_kv_heads, c.head_dim, &call.rotation}, session.launches());
+    cuda::TokenMoves v({&session.kernel(), c.num_kv_heads, c.head_dim_v}, session.launches());
     for (int64_t i = 0; i < call.num_segments && !status; i++) {
         const AppendSegment &s = call.segments[i];
         const Slots k_to = slots_of(c.k, call.cache.k, c.k_scale, call.cache.k_scale, s);

@@ -1,9 +1,10 @@
 // heed_layer_backward.
-#include "layer/backward.h"
+#include "runtime/layer/backward.h"
 
 #include <new>
 
-#include "ranges.h"
+#include "runtime/float_environment.h"
+#include "runtime/ranges.h"
 
 namespace heed {
 namespace {
@@ -38,16 +39,16 @@ heed_status backward(const heed_layer &layer, const heed_layer_args &a, const he
     status = check_workspace(layer.backward_workspace_bytes, a.execution);
     if (!status) status = f.backend().check_launches(gradient_ops, layer.config.dtype);
     if (status) return status;
-    cuda::ScopedContext context;
+    DeviceScope scope;
     HeapArray<char> lists, gradients;
     LayerRun run = {name, layer, a.execution, {}};
-    status = f.backend().enter_call(layer.device, a.execution, &context);
+    status = f.backend().enter_call(layer.device, a.execution, &scope);
     if (!status) status = take_lists(layer, name, {a.batch, a.q_len, 0, 0}, &lists, &run.memory);
     if (status) return status;
     const auto lay_out = [&](const LayerSizes &sizes) {
         lay_out_memory(layer, sizes, a.execution.workspace, layer.workspace_bytes + sizes.combined, &run.memory);
     };
-    lay_out({a.batch, 0, 0, 0});  // the lengths, which lie in front
+    lay_out({a.batch, 0, 0, 0});  // the lengths, which are in front
     Backward b = {f, run, g};
     status = read_lengths(f, run.memory);
     if (!status) status = resolve_sizes(&f, run.memory);
@@ -62,7 +63,7 @@ heed_status backward(const heed_layer &layer, const heed_layer_args &a, const he
     if (!status) status = attention_gradients(&b);
     if (!status) status = head_gradients(&b);
     if (!status) status = source_gradients(&b, &b.x);
-    if (!status) status = source_gradients(&b, &b.memory);
+    if (!status) status = source_gradients(&b, &b.context);
     return status ? status : add_gradients(&b);
 }
 
@@ -70,11 +71,13 @@ heed_status backward(const heed_layer &layer, const heed_layer_args &a, const he
 }  // namespace heed
 
 extern "C" size_t heed_layer_backward_workspace_bytes(const heed_layer *layer) {
+    const heed::DefaultFloatEnvironment environment;
     return layer == nullptr ? 0 : layer->backward_workspace_bytes;
 }
 
 extern "C" heed_status heed_layer_backward(const heed_layer *layer, const heed_layer_args *args,
                                            const heed_layer_gradients *gradients) {
+    const heed::DefaultFloatEnvironment environment;
     using heed::fail;
     if (layer == nullptr) return fail(HEED_INVALID_ARGUMENT, "heed_layer_backward: layer is NULL");
     if (args == nullptr) return fail(HEED_INVALID_ARGUMENT, "heed_layer_backward: args is NULL");

@@ -2,13 +2,13 @@
 // is found first and added to the caller's tensors last, so that a call that fails has written nothing.
 #pragma once
 
-#include "layer/forward.h"
-#include "layer/gradient_memory.h"
-#include "ops/steps.h"
+#include "runtime/layer/forward.h"
+#include "runtime/layer/gradient_memory.h"
+#include "runtime/ops/steps.h"
 
 namespace heed {
 
-// x with the projections that read it, or memory with its own: [rows, dim_in] -> [rows, dim_out].
+// x with the projections that read it, or context with its own: [rows, dim_in] -> [rows, dim_out].
 struct ProjectedSource {
     LinearRows size = {};
     const void *data = nullptr;  // the caller's rows, or the copy
@@ -20,13 +20,15 @@ struct Backward {
     const LayerRun &run;
     const heed_layer_gradients &g;
     GradientMemory m = {};
-    ProjectedSource x = {}, memory = {};  // self attention: x alone
-    const void *dy = nullptr;             // the caller's, or the copy
-    View dbias = {};                      // span 0: not wanted
+    ProjectedSource x = {}, context = {};  // self attention: x alone
+    const void *dy = nullptr;              // the caller's, or the copy
+    View dbias = {};                       // span 0: not wanted
 
     const heed_layer_config &config() const { return f.config(); }
     bool cross() const { return config().cross; }
     StepRun step_run() const { return {run.name, config().dtype, run.execution, m.scratch}; }
+    // The type of the sums of dwo and the projections' gradients: f32 where one of the caller's tensors is.
+    heed_dtype dweight_dtype() const;
     int64_t rows() const { return int64_t{f.a.batch} * f.a.q_len; }
     int64_t key_rows() const { return int64_t{f.a.batch} * f.sizes.new_tokens; }
 };
@@ -40,7 +42,7 @@ GradientWants wants_of(const Backward &b);
 
 // ---- backward_sources.cpp
 
-// x, memory and dy with zeros for what q_lens, kv_lens and key_padding hide: it may be NaN.
+// x, context and dy with zeros for what q_lens, kv_lens and key_padding hide: it may be NaN.
 heed_status take_sources(Backward *b);
 
 // ---- backward_attention.cpp

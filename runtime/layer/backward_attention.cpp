@@ -1,5 +1,5 @@
-// The middle of a layer's backward: attention, and the projection behind it.
-#include "layer/backward.h"
+// The middle of a layer's backward: attention, and the projection after it.
+#include "runtime/layer/backward.h"
 
 namespace heed {
 namespace {
@@ -18,7 +18,7 @@ heed_status recompute(Backward *b) {
     const LayerMemory &m = b->run.memory;
     fill_lengths(b->f, m);
     heed_status status = fill_scores(&b->f, m);
-    if (!status) status = project_inputs(b->f, b->run, b->x.data, b->memory.data);
+    if (!status) status = project_inputs(b->f, b->run, b->x.data, b->context.data);
     if (!status && (c.qk_norm != HEED_QK_NORM_NONE || c.clip_qkv > 0)) {
         const int64_t q = int64_t{c.num_heads} * c.head_dim, k = int64_t{c.num_kv_heads} * c.head_dim;
         const StepRun run = b->step_run();
@@ -38,7 +38,7 @@ heed_status output_gradients(Backward *b) {
     const heed_status status =
         backend.input_gradient(run, size, b->dy, backend.unpacked(b->f.layer.out), b->m.dattention);
     if (status || b->g.dweights.wo.data == nullptr) return status;
-    return backend.weight_gradient(run, size, b->dy, b->run.memory.attention, b->m.dwo);
+    return backend.weight_gradient(run, size, b->dy, b->run.memory.attention, b->m.dwo, b->dweight_dtype());
 }
 
 heed_status attention_gradients(Backward *b) {

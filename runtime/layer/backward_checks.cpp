@@ -1,9 +1,9 @@
 // What a backward call must fulfil.
 #include <cinttypes>
 
-#include "layer/backward.h"
-#include "ranges.h"
-#include "scratch.h"
+#include "runtime/layer/backward.h"
+#include "runtime/ranges.h"
+#include "runtime/scratch.h"
 
 namespace heed {
 namespace {
@@ -50,8 +50,8 @@ public:
         expect_if(fused, "dweights.wqkv", w.wqkv, all * c.dim_in);
         expect_if(fused, "dweights.bqkv", w.bqkv, all);
         expect_if(!fused, "dweights.wq", w.wq, q * c.dim_in);
-        expect_if(!fused, "dweights.wk", w.wk, k * c.dim_memory);
-        expect_if(!fused, "dweights.wv", w.wv, v * c.dim_memory);
+        expect_if(!fused, "dweights.wk", w.wk, k * c.dim_context);
+        expect_if(!fused, "dweights.wv", w.wv, v * c.dim_context);
         expect_if(!fused, "dweights.bq", w.bq, q);
         expect_if(!fused, "dweights.bk", w.bk, k);
         expect_if(!fused, "dweights.bv", w.bv, v);
@@ -76,7 +76,9 @@ public:
             status = ranges_.add("dweights.sink", w.sink, HEED_F32, l.config.num_heads, Access::write);
         }
         const char *const none = "layers have no gradients of it";
-        refuse("dweights.alibi_slopes", w.alibi_slopes, none);
+#define HEED_REFUSE(name, ...) refuse("dweights." #name, w.name, none);
+        HEED_LOGIT_ARRAYS(HEED_REFUSE)
+#undef HEED_REFUSE
         refuse("dweights.rope_cos", w.rope_cos, none);
         refuse("dweights.rope_sin", w.rope_sin, none);
     }
@@ -118,14 +120,23 @@ heed_status find_workspace(Backward *b) {
 
 }  // namespace
 
+heed_dtype Backward::dweight_dtype() const {
+    const heed_layer_weights &w = g.dweights;
+    for (const heed_tensor &tensor : {w.wq, w.wk, w.wv, w.wqkv, w.wo}) {
+        if (tensor.data != nullptr && tensor.dtype == HEED_F32) return HEED_F32;
+    }
+    return config().dtype;
+}
+
 GradientWants wants_of(const Backward &b) {
     const heed_layer_gradients &g = b.g;
     const heed_layer_weights &w = g.dweights;
     GradientWants wants;
     wants.dx = g.dx.data != nullptr;
-    wants.dmemory = g.dmemory.data != nullptr;
+    wants.dcontext = g.dcontext.data != nullptr;
     wants.dwo = w.wo.data != nullptr;
     wants.projections = w.wqkv.data != nullptr || w.wq.data != nullptr || w.wk.data != nullptr || w.wv.data != nullptr;
+    wants.dweight_dtype = b.dweight_dtype();
     wants.dbias_bytes = b.dbias.span * dtype_bytes(b.f.a.bias.dtype);
     return wants;
 }
@@ -138,15 +149,19 @@ heed_status check_gradients(Backward *b) {
     if (a.cache != nullptr) {
         return fail(HEED_UNSUPPORTED, "cache is not NULL; heed_layer_backward serves calls without a cache");
     }
+    if (f.packed()) {
+        return fail(HEED_UNSUPPORTED,
+                    "cu_seqlens is not NULL; heed_layer_backward serves padded batches: it must be NULL");
+    }
     heed_status status =
         check_struct_size("heed_layer_gradients.dweights", g.dweights.struct_size, sizeof(heed_layer_weights));
-    if (!status && !c.cross) status = refuse("dmemory", g.dmemory, "a self attention layer attends to x");
+    if (!status && !c.cross) status = refuse("dcontext", g.dcontext, "a self attention layer attends to x");
     MemoryRanges ranges;
     const int64_t rows = int64_t{a.batch} * a.q_len;
     if (!status && g.dx.data != nullptr) status = ranges.add("dx", g.dx, c.dtype, rows * c.dim_in, Access::write);
-    if (!status && g.dmemory.data != nullptr) {
-        const int64_t elements = int64_t{a.batch} * a.memory_len * c.dim_memory;
-        status = ranges.add("dmemory", g.dmemory, c.dtype, elements, Access::write);
+    if (!status && g.dcontext.data != nullptr) {
+        const int64_t elements = int64_t{a.batch} * a.context_len * c.dim_context;
+        status = ranges.add("dcontext", g.dcontext, c.dtype, elements, Access::write);
     }
     if (!status) status = check_dbias(b, &ranges);
     if (!status) status = find_workspace(b);

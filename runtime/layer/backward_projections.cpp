@@ -1,8 +1,16 @@
 // The first end of a layer's backward: heads back to the projections' outputs, and those to inputs and weights.
-#include "layer/backward.h"
+#include "runtime/layer/backward.h"
+#include "runtime/weight_element.h"
 
 namespace heed {
 namespace {
+
+// What clipped elements hold.
+float limit_in_type(const heed_layer_config &c) {
+    uint32_t bits = 0;
+    store_element(&bits, 0, c.dtype, c.clip_qkv);
+    return load_element(&bits, 0, c.dtype);
+}
 
 heed_status norm(const Backward &b, bool is_q) {
     const heed_layer_config &c = b.config();
@@ -59,9 +67,10 @@ heed_status head_gradients(Backward *b) {
     if (status || !(c.clip_qkv > 0)) return status;
     const StepRun run = b->step_run();
     const Backend &backend = run.backend();
-    status = backend.clip_gradient(run, m.q_projected, q, c.clip_qkv, m.dq);
-    if (!status) status = backend.clip_gradient(run, m.k_projected, k, c.clip_qkv, m.dk);
-    return status ? status : backend.clip_gradient(run, b->run.memory.v, v, c.clip_qkv, m.dv);
+    const float limit = limit_in_type(c);
+    status = backend.clip_gradient(run, m.q_projected, q, limit, m.dq);
+    if (!status) status = backend.clip_gradient(run, m.k_projected, k, limit, m.dk);
+    return status ? status : backend.clip_gradient(run, b->run.memory.v, v, limit, m.dv);
 }
 
 heed_status source_gradients(Backward *b, ProjectedSource *s) {
@@ -81,11 +90,11 @@ heed_status source_gradients(Backward *b, ProjectedSource *s) {
     if (is_x) status = copy_columns(m.dq, q, 0);
     if (with_kv && !status) status = copy_columns(m.dk, k, first);
     if (with_kv && !status) status = copy_columns(m.dv, v, first + k);
-    if (!status && (is_x ? b->g.dx : b->g.dmemory).data != nullptr) status = input_gradient(*b, *s);
+    if (!status && (is_x ? b->g.dx : b->g.dcontext).data != nullptr) status = input_gradient(*b, *s);
     const bool of_q = w.wqkv.data != nullptr || w.wq.data != nullptr;
     const bool of_kv = w.wqkv.data != nullptr || w.wk.data != nullptr || w.wv.data != nullptr;
     if (status || !((is_x && of_q) || (with_kv && of_kv))) return status;
-    return run.backend().weight_gradient(run, s->size, s->m.dy, s->data, s->m.dweight);
+    return run.backend().weight_gradient(run, s->size, s->m.dy, s->data, s->m.dweight, b->dweight_dtype());
 }
 
 }  // namespace heed

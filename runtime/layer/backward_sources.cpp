@@ -1,5 +1,5 @@
 // The rows that a backward call may read.
-#include "layer/backward.h"
+#include "runtime/layer/backward.h"
 
 namespace heed {
 heed_status take_sources(Backward *b) {
@@ -20,12 +20,13 @@ heed_status take_sources(Backward *b) {
         b->dy = b->m.dy;
     }
     if (!c.cross) return HEED_OK;
-    b->memory = {{b->key_rows(), c.dim_memory, kv_columns}, a.memory.data, b->m.memory};
+    b->context = {{b->key_rows(), c.dim_context, kv_columns}, a.context.data, b->m.context};
     const void *const padding = a.key_padding.data;
     if (b->key_rows() == 0 || (a.kv_lens == nullptr && padding == nullptr)) return HEED_OK;
-    b->memory.data = b->m.memory.copy;
-    const HiddenRows rows = {a.memory.data, a.batch, a.memory_len, c.dim_memory, m.kv_lens, padding, c.mask_true_hides};
-    return backend.copy_visible(b->step_run(), rows, b->m.memory.copy);
+    b->context.data = b->m.context.copy;
+    const HiddenRows rows = {a.context.data, a.batch, a.context_len,    c.dim_context,
+                             m.kv_lens,      padding, c.mask_true_hides};
+    return backend.copy_visible(b->step_run(), rows, b->m.context.copy);
 }
 
 }  // namespace heed

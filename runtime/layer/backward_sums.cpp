@@ -1,7 +1,7 @@
 // The last end of a layer's backward: what was found joins the caller's tensors.
 #include <utility>
 
-#include "layer/backward.h"
+#include "runtime/layer/backward.h"
 
 namespace heed {
 namespace {
@@ -17,13 +17,13 @@ struct Columns {
 heed_status add_columns(const Backward &b, const ProjectedSource &s, const Columns &columns) {
     const StepRun run = b.step_run();
     const int32_t width = columns.heads * columns.dim, dim_in = s.size.dim_in;
-    const int64_t bytes = dtype_bytes(run.dtype);
     heed_status status = HEED_OK;
     if (columns.dweight.data != nullptr) {
+        const int64_t first = int64_t{columns.at} * dim_in * dtype_bytes(b.dweight_dtype());
+        const heed_tensor sums = {s.m.dweight + first, int64_t{width} * dim_in, b.dweight_dtype()};
         const WeightSource place =
             projection_source(b.config(), columns.dweight.data, dim_in, columns.heads, columns.dim);
-        status = run.backend().add_matrix(run, s.m.dweight + int64_t{columns.at} * dim_in * bytes, width, dim_in, place,
-                                          dtype_of(columns.dweight, run.dtype));
+        status = run.backend().add_matrix(run, sums, width, dim_in, place, dtype_of(columns.dweight, run.dtype));
     }
     if (status || columns.dbias.data == nullptr) return status;
     return run.backend().add_column_sums(run, s.m.dy, {s.size.rows, s.size.dim_out, columns.at, width},
@@ -35,7 +35,7 @@ heed_status add_projections(const Backward &b) {
     const heed_layer_weights &w = b.g.dweights;
     const int32_t q = c.num_heads * c.head_dim, k = c.num_kv_heads * c.head_dim;
     if (c.weight_layout == HEED_WEIGHTS_FUSED) return add_columns(b, b.x, {0, 1, b.x.size.dim_out, w.wqkv, w.bqkv});
-    const ProjectedSource &kv = c.cross ? b.memory : b.x;
+    const ProjectedSource &kv = c.cross ? b.context : b.x;
     const int32_t first = c.cross ? 0 : q;
     heed_status status = add_columns(b, b.x, {0, c.num_heads, c.head_dim, w.wq, w.bq});
     if (status || kv.size.rows == 0) return status;
@@ -48,16 +48,17 @@ heed_status add_projections(const Backward &b) {
 heed_status add_gradients(Backward *b) {
     const heed_layer_config &c = b->config();
     const heed_layer_weights &w = b->g.dweights;
-    const StepRun run = b->step_run(), floats = {run.name, HEED_F32, run.execution, nullptr};
+    const StepRun run = b->step_run();
     const Backend &backend = run.backend();
-    const auto add_floats = [&](const float *from, int64_t count, const heed_tensor &to) {
+    const auto add_floats = [&](float *from, int64_t count, const heed_tensor &to) {
         if (to.data == nullptr) return HEED_OK;
-        return backend.add_elements(floats, from, count, to.data, dtype_of(to, c.dtype));
+        return backend.add_elements(run, {from, count, HEED_F32}, to.data, dtype_of(to, c.dtype));
     };
     heed_status status = add_projections(*b);
     if (!status && w.wo.data != nullptr) {
-        status = backend.add_matrix(run, b->m.dwo, c.dim_out, c.num_heads * c.head_dim_v, output_source(c, w.wo.data),
-                                    dtype_of(w.wo, c.dtype));
+        const int32_t width = c.num_heads * c.head_dim_v;
+        const heed_tensor sums = {b->m.dwo, int64_t{c.dim_out} * width, b->dweight_dtype()};
+        status = backend.add_matrix(run, sums, c.dim_out, width, output_source(c, w.wo.data), dtype_of(w.wo, c.dtype));
     }
     if (!status && w.bo.data != nullptr) {
         status = backend.add_column_sums(run, b->dy, {b->rows(), c.dim_out, 0, c.dim_out}, w.bo.data,
@@ -71,9 +72,10 @@ heed_status add_gradients(Backward *b) {
         if (!status) status = add_floats(b->m.k_norm.dbias, l.k_norm_bias.size, w.k_norm_bias);
     }
     if (!status) status = add_floats(b->m.dsink, c.num_heads, w.sink);
-    for (const auto &[source, to] : {std::pair{&b->x, &b->g.dx}, {&b->memory, &b->g.dmemory}}) {
+    for (const auto &[source, to] : {std::pair{&b->x, &b->g.dx}, {&b->context, &b->g.dcontext}}) {
         if (status || to->data == nullptr || source->size.rows == 0) continue;
-        status = backend.add_elements(run, source->m.dx, source->size.rows * source->size.dim_in, to->data, c.dtype);
+        const heed_tensor found = {source->m.dx, source->size.rows * source->size.dim_in, c.dtype};
+        status = backend.add_elements(run, found, to->data, c.dtype);
     }
     if (status || b->dbias.span == 0) return status;
     const StepRun of_bias = {run.name, b->f.a.bias.dtype, run.execution};

@@ -1,4 +1,4 @@
-#include "layer/cache.h"
+#include "runtime/layer/cache.h"
 
 #include <algorithm>
 #include <cinttypes>
@@ -6,9 +6,9 @@
 #include <new>
 #include <numeric>
 
-#include "cuda/contexts.h"
-#include "layer/layer.h"
-#include "ranges.h"
+#include "runtime/float_environment.h"
+#include "runtime/layer/layer.h"
+#include "runtime/ranges.h"
 
 namespace {
 
@@ -39,13 +39,13 @@ heed_kv_view heed_cache::view() const {
     view.num_pages = num_pages;
     view.page_size = page_size;
     view.max_pages_per_seq = max_pages_per_seq;
-    view.k = {k.data(), elements(*this, head_dim), dtype};
-    view.v = {v.data(), elements(*this, head_dim_v), dtype};
+    view.k = {k.get(), elements(*this, head_dim), dtype};
+    view.v = {v.get(), elements(*this, head_dim_v), dtype};
     view.k_layout = head_by_head(*this, head_dim);
     view.v_layout = head_by_head(*this, head_dim_v);
     const int64_t scales = dtype == HEED_I8 ? elements(*this, 1) : 0;
-    view.k_scale = {k_scale.data(), scales, HEED_F32};
-    view.v_scale = {v_scale.data(), scales, HEED_F32};
+    view.k_scale = {k_scale.get(), scales, HEED_F32};
+    view.v_scale = {v_scale.get(), scales, HEED_F32};
     view.page_table = page_table.data();
     view.kv_lens = const_cast<int32_t *>(kv_lens.data());
     return view;
@@ -172,20 +172,20 @@ heed_status allocate(heed_cache *cache) {
     return HEED_OK;
 }
 
-// The row that appends to the cache.
-heed_status check_append_row(const heed_layer &layer, heed_dtype dtype) {
+// The kernel that appends to the cache.
+heed_status check_append_kernel(const heed_layer &layer, heed_dtype dtype) {
     const Backend &backend = layer.device.backend();
     if (dtype != HEED_I8) return backend.check_launches({Op::rope}, dtype);
-    const OpKernel *row = nullptr;
-    return backend.find_kernel(Op::kv_append, layer.config.dtype, HEED_I8, &row);
+    const OpKernel *kernel = nullptr;
+    return backend.find_kernel(Op::kv_append, layer.config.dtype, HEED_I8, &kernel);
 }
 
 heed_status create_cache(const heed_layer &layer, const heed_cache_config &config, heed_cache **result) {
     const heed_layer_config &c = layer.config;
     heed_status status = check_config(c, config);
-    if (!status) status = check_append_row(layer, config.dtype);
-    cuda::ScopedContext context;
-    if (!status) status = layer.device.backend().enter(layer.device, &context);
+    if (!status) status = check_append_kernel(layer, config.dtype);
+    DeviceScope scope;
+    if (!status) status = layer.device.backend().enter(layer.device, &scope);
     if (status) return status;
     auto cache = std::make_unique<heed_cache>();
     cache->device = layer.device;
@@ -221,8 +221,8 @@ heed_status fork(heed_cache *cache, int32_t from, int32_t to) {
             cache->page_users[static_cast<size_t>(cache->page(from, i))]++;
         }
     } else {
-        cuda::ScopedContext context;
-        heed_status status = cache->device.backend().enter(cache->device, &context);
+        DeviceScope scope;
+        heed_status status = cache->device.backend().enter(cache->device, &scope);
         if (!status && len > 0) status = cache->copy({from, to, 0, len});
         if (status) return status;
     }
@@ -258,6 +258,7 @@ heed_status check_cache_of(const heed_layer &layer, const heed_cache &cache) {
 extern "C" {
 
 heed_status heed_cache_create(const heed_layer *layer, const heed_cache_config *config, heed_cache **cache) {
+    const heed::DefaultFloatEnvironment environment;
     if (cache == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_cache_create: cache is NULL");
     *cache = nullptr;
     if (layer == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_cache_create: layer is NULL");
@@ -286,10 +287,15 @@ heed_status heed_cache_truncate(heed_cache *cache, int32_t sequence, int32_t kv_
 }
 
 heed_status heed_cache_fork(heed_cache *cache, int32_t from, int32_t to) {
+    const heed::DefaultFloatEnvironment environment;
     if (cache == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_cache_fork: cache is NULL");
     heed_status status = heed::check_sequence(*cache, "from", from);
     if (!status) status = heed::check_sequence(*cache, "to", to);
-    return status ? status : heed::fork(cache, from, to);
+    try {
+        return status ? status : heed::fork(cache, from, to);
+    } catch (const std::bad_alloc &) {
+        return heed::fail(HEED_OUT_OF_MEMORY, "heed_cache_fork: out of memory");
+    }
 }
 
 heed_status heed_cache_view(const heed_cache *cache, heed_kv_view *view) {

@@ -5,16 +5,16 @@
 #include <vector>
 
 #include "heed/heed.h"
-#include "layer/owned_memory.h"
+#include "runtime/backend.h"
 
-// Elements lie head by head, [batch or page][head][token][element], so that attention reads each head in one stream.
+// Elements are head by head, [batch or page][head][token][element], so that attention reads each head in one stream.
 struct heed_cache {
     heed_kv_storage storage;
     heed_dtype dtype, layer_dtype;
     int32_t batch, capacity, num_kv_heads, head_dim, head_dim_v;
     int32_t num_pages, page_size, max_pages_per_seq;  // paged, else 0
     heed::LayerDevice device;                         // of the layer that made it
-    void *stream = nullptr;  // CUDA: of the last call that wrote; copies of pages and sequences run behind it
+    void *stream = nullptr;  // CUDA: of the last call that wrote; copies of pages and sequences run after it
     heed::OwnedMemory k, v;
     heed::OwnedMemory k_scale, v_scale;  // f32, of int8
     // On the host, whatever the device.
@@ -33,7 +33,7 @@ struct heed_cache {
 
     heed_status copy(const heed_kv_range &range) const;
 
-    // Makes the slots for new_lens[b] tokens behind kv_lens[b] writable: hands out pages, copies a shared one.
+    // Makes the slots for new_lens[b] tokens after kv_lens[b] writable: hands out pages, copies a shared one.
     // OUT_OF_MEMORY when too few pages are free, before anything changes.
     heed_status reserve(const int32_t *new_lens);
     void truncate(int32_t sequence, int32_t kv_len);

@@ -3,11 +3,11 @@
 #include <cmath>
 #include <cstring>
 
-#include "cpu.h"
 #include "heed/fields.h"
-#include "layer/layer.h"
-#include "ranges.h"
-#include "validate.h"
+#include "runtime/cpu.h"
+#include "runtime/layer/layer.h"
+#include "runtime/ranges.h"
+#include "runtime/validate.h"
 
 namespace heed {
 namespace {
@@ -48,19 +48,19 @@ heed_status check_heads(heed_layer_config *c) {
 }
 
 heed_status check_dims(heed_layer_config *c) {
-    if (c->dim_memory == 0) c->dim_memory = c->dim_in;
+    if (c->dim_context == 0) c->dim_context = c->dim_in;
     if (c->dim_out == 0) c->dim_out = c->dim_in;
     if (!c->cross) c->max_kv_len = std::max(c->max_kv_len, c->max_q_len);
     heed_status status = check_int("dim_in", c->dim_in, 1, INT32_MAX);
-    if (!status) status = check_int("dim_memory", c->dim_memory, 1, INT32_MAX);
+    if (!status) status = check_int("dim_context", c->dim_context, 1, INT32_MAX);
     if (!status) status = check_int("dim_out", c->dim_out, 1, INT32_MAX);
     if (!status) status = check_heads(c);
     if (!status) status = check_int("max_batch", c->max_batch, 1, INT32_MAX);
     if (!status) status = check_int("max_q_len", c->max_q_len, 1, INT32_MAX);
     if (!status) status = check_int("max_kv_len", c->max_kv_len, 1, INT32_MAX);
-    if (!status && !c->cross && c->dim_memory != c->dim_in) {
-        return fail(HEED_INVALID_ARGUMENT, "dim_memory is %d in self attention; it must be 0 or dim_in, which is %d",
-                    c->dim_memory, c->dim_in);
+    if (!status && !c->cross && c->dim_context != c->dim_in) {
+        return fail(HEED_INVALID_ARGUMENT, "dim_context is %d in self attention; it must be 0 or dim_in, which is %d",
+                    c->dim_context, c->dim_in);
     }
     return status;
 }
@@ -97,7 +97,7 @@ heed_status check_attention(const heed_layer_config &c) {
     ProblemViews views;
     init_problem(c, &p);
     p.dropout_p = c.dropout_p;
-    return validate_problem(&p, &copy, &views);
+    return check_problem(&p, &copy, &views);
 }
 
 }  // namespace

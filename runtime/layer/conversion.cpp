@@ -3,9 +3,10 @@
 #include <cstring>
 #include <initializer_list>
 
-#include "ranges.h"
-#include "status.h"
-#include "weight_element.h"
+#include "runtime/float_environment.h"
+#include "runtime/ranges.h"
+#include "runtime/status.h"
+#include "runtime/weight_element.h"
 
 namespace heed {
 namespace {
@@ -50,6 +51,7 @@ extern "C" {
 
 heed_status heed_mha_to_gqa(int32_t num_heads, int32_t num_kv_heads, int32_t head_dim, int32_t dim,
                             const heed_tensor *mha_weight, const heed_tensor *gqa_weight) {
+    const heed::DefaultFloatEnvironment environment;
     int64_t head_elements = 0;
     const heed_status status =
         heed::check_conversion(num_heads, num_kv_heads, head_dim, dim, {"mha_weight", mha_weight, num_heads},
@@ -71,6 +73,7 @@ heed_status heed_mha_to_gqa(int32_t num_heads, int32_t num_kv_heads, int32_t hea
 
 heed_status heed_gqa_to_mha(int32_t num_heads, int32_t num_kv_heads, int32_t head_dim, int32_t dim,
                             const heed_tensor *gqa_weight, const heed_tensor *mha_weight) {
+    const heed::DefaultFloatEnvironment environment;
     int64_t head_elements = 0;
     const heed_status status =
         heed::check_conversion(num_heads, num_kv_heads, head_dim, dim, {"gqa_weight", gqa_weight, num_kv_heads},

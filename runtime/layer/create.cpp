@@ -4,11 +4,11 @@
 #include <new>
 #include <vector>
 
-#include "cuda/contexts.h"
-#include "layer/gradient_memory.h"
-#include "layer/layer.h"
-#include "ranges.h"
-#include "weight_element.h"
+#include "runtime/float_environment.h"
+#include "runtime/layer/gradient_memory.h"
+#include "runtime/layer/layer.h"
+#include "runtime/ranges.h"
+#include "runtime/weight_element.h"
 
 namespace heed {
 namespace {
@@ -119,8 +119,8 @@ heed_status check_projections(const heed_layer_config &c, const heed_layer_weigh
             if (!einsum) expect({name, &tensor, {heads * dim, in}, 2});
         };
         weight("wq", w.wq, h, c.dim_in, d);
-        weight("wk", w.wk, g, c.dim_memory, d);
-        weight("wv", w.wv, g, c.dim_memory, e);
+        weight("wk", w.wk, g, c.dim_context, d);
+        weight("wv", w.wv, g, c.dim_context, e);
         expect_bias("bq", w.bq, n.q);
         expect_bias("bk", w.bk, n.k);
         expect_bias("bv", w.bv, n.v);
@@ -143,9 +143,9 @@ heed_status pack_projections(const heed_layer_weights &w, const Widths &n, heed_
                                heads, head_dim, packed);
     };
     heed_status status = take(w.wq, w.bq, 0, c.dim_in, c.num_heads, c.head_dim, &layer->q);
-    if (!status) status = take(w.wk, w.bk, n.q, c.dim_memory, c.num_kv_heads, c.head_dim, &layer->k);
+    if (!status) status = take(w.wk, w.bk, n.q, c.dim_context, c.num_kv_heads, c.head_dim, &layer->k);
     if (!status) {
-        status = take(w.wv, w.bv, int64_t{n.q} + n.k, c.dim_memory, c.num_kv_heads, c.head_dim_v, &layer->v);
+        status = take(w.wv, w.bv, int64_t{n.q} + n.k, c.dim_context, c.num_kv_heads, c.head_dim_v, &layer->v);
     }
     return status ? status : pack_output(w, layer);
 }
@@ -154,7 +154,7 @@ heed_status keep_floats(const std::vector<float> &values, const LayerDevice &dev
     floats->size = static_cast<int64_t>(values.size());
     const int64_t bytes = floats->size * int64_t{sizeof(float)};
     const heed_status status = device.backend().allocate(create_name, device, bytes, &floats->memory);
-    return status ? status : device.backend().fill(values.data(), bytes, &floats->memory);
+    return status ? status : device.backend().fill(device, values.data(), bytes, floats->data());
 }
 
 heed_status take_floats(const char *name, const heed_tensor &tensor, heed_dtype dtype, int64_t outer, int64_t inner,
@@ -194,23 +194,23 @@ heed_status take_norms(const heed_layer_weights &w, const Widths &n, heed_layer 
 heed_status take_tables(const heed_layer_weights &w, heed_layer *layer) {
     const heed_layer_config &c = layer->config;
     const LayerDevice &device = layer->device;
-    const OpKernel *row = nullptr;
+    const OpKernel *kernel = nullptr;
     heed_status status = HEED_OK;
     if (c.rotary_dim > 0) {
         const int64_t rows = c.max_position, pairs = c.rotary_dim / 2;
         status = take_floats("rope_cos", w.rope_cos, HEED_F32, rows, pairs, device, &layer->rope_cos);
         if (!status) status = take_floats("rope_sin", w.rope_sin, HEED_F32, rows, pairs, device, &layer->rope_sin);
-        if (!status) status = device.backend().find_kernel(Op::rope, c.dtype, c.dtype, &row);
+        if (!status) status = device.backend().find_kernel(Op::rope, c.dtype, c.dtype, &kernel);
     } else {
         status = check_unused("rope_cos", w.rope_cos, "rotary_dim 0");
         if (!status) status = check_unused("rope_sin", w.rope_sin, "rotary_dim 0");
     }
-    if (!status && w.alibi_slopes.data != nullptr) {
-        status = take_floats("alibi_slopes", w.alibi_slopes, HEED_F32, 1, c.num_heads, device, &layer->alibi_slopes);
+#define HEED_TAKE(name, ...)                                                                                           \
+    if (!status && w.name.data != nullptr) {                                                                           \
+        status = take_floats(#name, w.name, HEED_F32, 1, c.num_heads, device, &layer->name);                           \
     }
-    if (!status && w.sink.data != nullptr) {
-        status = take_floats("sink", w.sink, HEED_F32, 1, c.num_heads, device, &layer->sink);
-    }
+    HEED_HEAD_ARRAYS(HEED_TAKE)
+#undef HEED_TAKE
     return status || c.clip_qkv <= 0 ? status : device.backend().check_launches({Op::clip}, c.dtype);
 }
 
@@ -227,10 +227,10 @@ heed_status take_weights(const heed_layer_weights &w, heed_layer *layer) {
 
 heed_status create_layer(const heed_layer_config &config, const heed_layer_weights &weights, heed_layer **result) {
     auto layer = std::make_unique<heed_layer>();
-    cuda::ScopedContext context;
+    DeviceScope scope;
     heed_status status = resolve_config(config, &layer->config);
     layer->device.kind = layer->config.device;
-    if (!status) status = layer->device.backend().open(layer->config.dtype, &context, &layer->device);
+    if (!status) status = layer->device.backend().open(layer->config.dtype, &scope, &layer->device);
     if (!status) status = take_weights(weights, layer.get());
     if (!status) status = largest_workspace(*layer, &layer->workspace_bytes);
     if (!status) status = largest_backward_workspace(*layer, &layer->backward_workspace_bytes);
@@ -259,6 +259,7 @@ WeightSource output_source(const heed_layer_config &c, const void *data) {
 extern "C" {
 
 heed_status heed_layer_create(const heed_layer_config *config, const heed_layer_weights *weights, heed_layer **layer) {
+    const heed::DefaultFloatEnvironment environment;
     if (layer == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_layer_create: layer is NULL");
     *layer = nullptr;
     if (config == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_layer_create: config is NULL");

@@ -1,16 +1,18 @@
 // heed_layer_forward.
-#include "layer/forward.h"
+#include "runtime/layer/forward.h"
 
 #include <new>
 
-#include "layer/cache.h"
-#include "layer/steps.h"
-#include "ranges.h"
+#include "runtime/float_environment.h"
+#include "runtime/layer/cache.h"
+#include "runtime/layer/steps.h"
+#include "runtime/ops/probs_call.h"
+#include "runtime/ranges.h"
 
 namespace heed {
 namespace {
 
-// Rows behind the valid ones are zero, in y and in the probabilities.
+// Rows after the valid ones are zero, in y and in the probabilities.
 heed_status clear_padding(const Forward &f, const int32_t *q_lens) {
     const heed_layer_config &c = f.config();
     const heed_layer_args &a = f.a;
@@ -33,43 +35,43 @@ heed_status clear_padding(const Forward &f, const int32_t *q_lens) {
 
 }  // namespace
 
-heed_status project_inputs(const Forward &f, const LayerRun &run, const void *x, const void *memory) {
+heed_status project_inputs(const Forward &f, const LayerRun &run, const void *x, const void *context) {
     const bool cross = f.config().cross;
-    const heed_status status = project(run, x, f.a.batch, f.a.q_len, true, !cross);
+    const heed_status status = project(run, x, f.lines(), f.line_len, true, !cross);
     if (status || !cross || !f.projects_kv()) return status;
-    return project(run, memory, f.a.batch, f.a.memory_len, false, true);
+    return project(run, context, f.a.batch, f.a.context_len, false, true);
 }
 
 heed_status shape_heads(const Forward &f, const LayerRun &run) {
     const heed_layer_args &a = f.a;
     const bool rotates = f.config().rotary_dim > 0;
-    heed_status status = normalise(run, true, int64_t{a.batch} * a.q_len);
-    if (!status && f.projects_kv()) status = normalise(run, false, int64_t{a.batch} * f.sizes.new_tokens);
-    if (!status && rotates) status = rotate(run, run.memory.q, f.config().num_heads, a.batch, a.q_len);
+    heed_status status = normalise(run, true, f.tokens());
+    if (!status && f.projects_kv()) status = normalise(run, false, f.new_tokens());
+    if (!status && rotates) status = rotate(run, run.memory.q, f.config().num_heads, f.lines(), f.line_len);
     if (!status && rotates && a.cache == nullptr) {
-        status = rotate(run, run.memory.k, f.config().num_kv_heads, a.batch, a.q_len);
+        status = rotate(run, run.memory.k, f.config().num_kv_heads, f.lines(), f.line_len);
     }
     return status;
 }
 
 namespace {
 
-// Everything behind the checks. On failure the caller takes back what joined the cache.
+// Everything after the checks. On failure the caller takes back what joined the cache.
 heed_status run_forward(Forward *f, const LayerRun &run) {
     const heed_layer_config &c = f->config();
     const heed_layer_args &a = f->a;
     fill_lengths(*f, run.memory);
     heed_status status = fill_scores(f, run.memory);
     if (!status && a.cache != nullptr && !c.cross) status = a.cache->reserve(run.memory.new_lens);
-    if (!status) status = project_inputs(*f, run, a.x.data, a.memory.data);
+    if (!status) status = project_inputs(*f, run, a.x.data, a.context.data);
     if (!status) status = shape_heads(*f, run);
     if (!status && a.cache != nullptr && !c.cross) status = append(run, a.cache, a.q_len);
     const heed_args args = attention_args(*f, run.memory);
-    if (!status) status = heed_execute(f->plan.get(), &args);
-    if (!status && a.probs.data != nullptr) {
-        status = heed_attention_probs(f->plan.get(), &args, HEED_PROBS_SOFTMAX, &a.probs, nullptr);
+    if (!status) {
+        status =
+            a.probs.data == nullptr ? heed_execute(f->plan.get(), &args) : execute_with_probs(*f->plan, args, a.probs);
     }
-    if (!status) status = project_out(run, a.batch, a.q_len, a.y.data);
+    if (!status) status = project_out(run, f->lines(), f->line_len, a.y.data);
     return status ? status : clear_padding(*f, run.memory.new_lens);
 }
 
@@ -79,20 +81,21 @@ heed_status forward(const heed_layer &layer, const heed_layer_args &a) {
     if (status || a.batch == 0 || a.q_len == 0) return status;
     status = check_workspace(layer.workspace_bytes, a.execution);
     if (status) return status;
-    cuda::ScopedContext context;
+    DeviceScope scope;
     HeapArray<char> lists;
     LayerRun run = {"heed_layer_forward", layer, a.execution, {}};
-    status = f.backend().enter_call(layer.device, a.execution, &context);
+    status = f.backend().enter_call(layer.device, a.execution, &scope);
     if (!status) status = take_lists(layer, run.name, {a.batch, a.q_len, 0, 0}, &lists, &run.memory);
     if (status) return status;
     const auto lay_out = [&](const LayerSizes &sizes) {
         return lay_out_memory(layer, sizes, a.execution.workspace, a.execution.workspace_bytes, &run.memory);
     };
-    lay_out({a.batch, 0, 0, 0});  // the lengths, which lie in front
+    lay_out({a.batch, 0, 0, 0});  // the lengths, which are in front
     status = read_lengths(f, run.memory);
     if (!status) status = resolve_sizes(&f, run.memory);
     if (!status) status = check_tensors(f);
-    if (!status) status = make_plan(&f);
+    if (status || f.line_len == 0) return status;
+    status = make_plan(&f);
     if (status) return status;
     if (lay_out(f.sizes) > static_cast<int64_t>(layer.workspace_bytes) + f.sizes.combined) {
         return fail(HEED_INTERNAL, "heed_layer_forward: the layer's workspace is too small for its own largest call");
@@ -109,6 +112,7 @@ heed_status forward(const heed_layer &layer, const heed_layer_args &a) {
 }  // namespace heed
 
 extern "C" heed_status heed_layer_forward(const heed_layer *layer, const heed_layer_args *args) {
+    const heed::DefaultFloatEnvironment environment;
     if (layer == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_layer_forward: layer is NULL");
     if (args == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_layer_forward: args is NULL");
     heed_status status = heed::check_struct_size("heed_layer_args", args->struct_size, sizeof(heed_layer_args));

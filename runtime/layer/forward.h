@@ -3,9 +3,8 @@
 
 #include <memory>
 
-#include "cuda/contexts.h"
-#include "layer/layer.h"
-#include "layer/steps.h"
+#include "runtime/layer/layer.h"
+#include "runtime/layer/steps.h"
 
 namespace heed {
 
@@ -14,14 +13,20 @@ struct Forward {
     const heed_layer_args &a;
     int32_t longest = 0;  // keys of the longest sequence, which masks, biases and probabilities are shaped by
     LayerSizes sizes = {};
+    int32_t line_len = 0;  // tokens of x are [lines, line_len]: a line is a sequence, or holds all packed ones
     HeapArray<uint8_t> combined = {};  // mask and key padding, where the workspace has no part for them
     heed_tensor mask = {}, bias = {};
     std::shared_ptr<const heed_plan> plan = nullptr;
     bool wants_lse = false;      // for gradients
-    int64_t gradient_bytes = 0;  // CUDA: of a backward call's workspace behind the forward's
+    int64_t gradient_bytes = 0;  // CUDA: of a backward call's workspace after the forward's
 
     const heed_layer_config &config() const { return layer.config; }
     const Backend &backend() const { return layer.device.backend(); }
+    bool packed() const { return a.cu_seqlens != nullptr; }
+    int32_t lines() const { return packed() ? 1 : a.batch; }
+    int64_t tokens() const { return int64_t{lines()} * line_len; }
+    // Those that k and v are projected of.
+    int64_t new_tokens() const { return packed() ? line_len : int64_t{a.batch} * sizes.new_tokens; }
     bool combines_masks() const {
         return a.mask.data != nullptr && a.key_padding.data != nullptr && a.bias.data != nullptr;
     }
@@ -50,14 +55,14 @@ heed_status add_workspace(const heed_layer &layer, const heed_execution &executi
 // Everything that is known without the tensors: dims, threads, the source of k and v.
 heed_status check_sizes(const Forward &f);
 
-// past, new_lens and, without a cache, kv_lens in the workspace: the call's private copies.
+// past, new_lens and, without a cache, kv_lens or cu_seqlens in the workspace: the call's private copies.
 heed_status read_lengths(const Forward &f, const LayerMemory &memory);
 
-// Fills f->longest and f->sizes; INVALID_ARGUMENT where the cache or the RoPE tables end, WORKSPACE_TOO_SMALL for masks
-// that are joined on CUDA.
+// Fills f->longest, f->sizes and f->line_len; INVALID_ARGUMENT where the cache or the RoPE tables end,
+// WORKSPACE_TOO_SMALL for masks that are joined on CUDA.
 heed_status resolve_sizes(Forward *f, const LayerMemory &memory);
 
-// The tensors that attention does not check itself: y, probs, x, memory, masks, lengths, workspace.
+// The tensors that attention does not check itself: y, probs, x, context, masks, lengths, workspace.
 heed_status check_tensors(const Forward &f);
 
 // The part of check_tensors that is read, and the workspace.
@@ -65,8 +70,8 @@ heed_status add_inputs(const Forward &f, MemoryRanges *ranges);
 
 // ---- forward.cpp
 
-// q, k and v of x and memory into the workspace, as the projections leave them.
-heed_status project_inputs(const Forward &f, const LayerRun &run, const void *x, const void *memory);
+// q, k and v of x and context into the workspace, as the projections leave them.
+heed_status project_inputs(const Forward &f, const LayerRun &run, const void *x, const void *context);
 
 // Their norms and rotations.
 heed_status shape_heads(const Forward &f, const LayerRun &run);

@@ -1,12 +1,13 @@
 // What a forward call must fulfil before anything is computed.
 #include <algorithm>
 #include <cinttypes>
+#include <utility>
 
-#include "layer/cache.h"
-#include "layer/forward.h"
-#include "ranges.h"
-#include "read_once.h"
-#include "scratch.h"
+#include "runtime/layer/cache.h"
+#include "runtime/layer/forward.h"
+#include "runtime/ranges.h"
+#include "runtime/read_once.h"
+#include "runtime/scratch.h"
 
 namespace heed {
 namespace {
@@ -15,15 +16,15 @@ namespace {
 heed_status check_source(const Forward &f) {
     const heed_layer_config &c = f.config();
     const heed_layer_args &a = f.a;
-    if (!c.cross && a.memory.data != nullptr) {
-        return fail(HEED_INVALID_ARGUMENT, "memory is not NULL; a self attention layer attends to x");
+    if (!c.cross && a.context.data != nullptr) {
+        return fail(HEED_INVALID_ARGUMENT, "context is not NULL; a self attention layer attends to x");
     }
-    if (c.cross && a.cache != nullptr && a.memory.data != nullptr) {
-        return fail(HEED_INVALID_ARGUMENT, "cache and memory are both given; cross attention takes one of them");
+    if (c.cross && a.cache != nullptr && a.context.data != nullptr) {
+        return fail(HEED_INVALID_ARGUMENT, "cache and context are both given; cross attention takes one of them");
     }
-    const bool no_tokens = a.batch == 0 || a.q_len == 0 || a.memory_len == 0;
-    if (c.cross && a.cache == nullptr && a.memory.data == nullptr && !no_tokens) {
-        return fail(HEED_INVALID_ARGUMENT, "cache and memory are NULL; cross attention takes one of them");
+    const bool no_tokens = a.batch == 0 || a.q_len == 0 || a.context_len == 0;
+    if (c.cross && a.cache == nullptr && a.context.data == nullptr && !no_tokens) {
+        return fail(HEED_INVALID_ARGUMENT, "cache and context are NULL; cross attention takes one of them");
     }
     if (a.cache == nullptr) return HEED_OK;
     if (a.kv_lens != nullptr) {
@@ -35,15 +36,53 @@ heed_status check_source(const Forward &f) {
     return check_cache_of(f.layer, *a.cache);
 }
 
+// What packed tokens come without.
+heed_status check_packed(const Forward &f) {
+    const heed_layer_args &a = f.a;
+    if (!f.packed()) return HEED_OK;
+    if (f.config().cross) {
+        return fail(HEED_INVALID_ARGUMENT, "cu_seqlens is not NULL; it must be NULL in a layer of cross attention");
+    }
+    const std::pair<const char *, const void *> others[] = {{"cache", a.cache},
+                                                            {"q_lens", a.q_lens},
+                                                            {"kv_lens", a.kv_lens},
+                                                            {"key_padding", a.key_padding.data},
+                                                            {"probs", a.probs.data}};
+    for (const auto &[name, value] : others) {
+        if (value == nullptr) continue;
+        return fail(HEED_INVALID_ARGUMENT, "%s is not NULL; with cu_seqlens it must be NULL", name);
+    }
+    return HEED_OK;
+}
+
 // The call's lengths, which are read.
 heed_status add_lengths(const heed_layer_args &a, MemoryRanges *ranges) {
     heed_status status = HEED_OK;
     if (a.q_lens != nullptr) status = ranges->add("q_lens", a.q_lens, a.batch, 4, Access::read);
     if (!status && a.kv_lens != nullptr) status = ranges->add("kv_lens", a.kv_lens, a.batch, 4, Access::read);
+    if (!status && a.cu_seqlens != nullptr) {
+        status = ranges->add("cu_seqlens", a.cu_seqlens, int64_t{a.batch} + 1, 4, Access::read);
+    }
     return status;
 }
 
-// Memory for the joined mask, behind the layer's own.
+// Reads each prefix sum once, into the private copy; the lengths between them too.
+heed_status read_packed_lengths(const heed_layer_args &a, const LayerMemory &m) {
+    int32_t end = 0;
+    for (int32_t b = 0; b <= a.batch; b++) {
+        const int32_t next = read_once(a.cu_seqlens[b]);
+        if (b == 0 && next != 0) return fail(HEED_INVALID_ARGUMENT, "cu_seqlens[0] is %d; it must be 0", next);
+        if (next < end || next - end > a.q_len) {
+            return fail(HEED_INVALID_ARGUMENT, "cu_seqlens[%d] is %d after %d; it must grow by 0..%d, which is q_len",
+                        b, next, end, a.q_len);
+        }
+        if (b > 0) m.new_lens[b - 1] = m.kv_lens[b - 1] = next - end;
+        m.cu_seqlens[b] = end = next;
+    }
+    return HEED_OK;
+}
+
+// Memory for the joined mask, after the layer's own.
 heed_status find_combined(Forward *f) {
     const int64_t lines = int64_t{f->a.batch} * f->combined_heads() * f->combined_rows();
     const auto given = static_cast<int64_t>(std::min<size_t>(f->a.execution.workspace_bytes, INT64_MAX));
@@ -75,8 +114,9 @@ heed_status add_scores(const Forward &f, MemoryRanges *ranges) {
     }
     if (status || a.bias.data == nullptr) return status;
     if (a.bias.dtype != HEED_F32 && a.bias.dtype != f.config().dtype) {
-        return fail(HEED_INVALID_ARGUMENT, "bias.dtype is %d; it must be f32 (0) or the layer's, which is %s (%d)",
-                    static_cast<int>(a.bias.dtype), dtype_name(f.config().dtype), static_cast<int>(f.config().dtype));
+        return fail(HEED_INVALID_ARGUMENT, "bias.dtype is %s (%d); it must be f32 (0) or the layer's, which is %s (%d)",
+                    dtype_name(a.bias.dtype), static_cast<int>(a.bias.dtype), dtype_name(f.config().dtype),
+                    static_cast<int>(f.config().dtype));
     }
     status = make_broadcast_view("bias", shape, a.bias_shape, a.bias_layout, &view);
     return status ? status : ranges->add("bias", a.bias, a.bias.dtype, view.span, Access::read);
@@ -116,8 +156,8 @@ heed_status check_run(const heed_layer &layer, const heed_execution &execution) 
     const heed_status status = check_execution(&execution);
     if (status) return status;
     if (execution.device != layer.config.device) {
-        return fail(HEED_INVALID_ARGUMENT, "execution.device is %d; it must be the layer's, which is %d",
-                    static_cast<int>(execution.device), static_cast<int>(layer.config.device));
+        return fail(HEED_INVALID_ARGUMENT, "execution.device is %s; it must be the layer's, which is %s",
+                    device_name(execution.device), device_name(layer.config.device));
     }
     if (execution.num_threads <= layer.config.max_threads) return HEED_OK;
     return fail(HEED_INVALID_ARGUMENT, "execution.num_threads is %d; it must be 0 or 1..%d, the layer's max_threads",
@@ -130,7 +170,8 @@ heed_status check_sizes(const Forward &f) {
     if (!status) status = check_flag("training", &f.a.training);
     if (!status) status = check_int("batch", f.a.batch, 0, c.max_batch);
     if (!status) status = check_int("q_len", f.a.q_len, 0, c.max_q_len);
-    if (!status && c.cross && f.a.cache == nullptr) status = check_int("memory_len", f.a.memory_len, 0, c.max_kv_len);
+    if (!status && c.cross && f.a.cache == nullptr) status = check_int("context_len", f.a.context_len, 0, c.max_kv_len);
+    if (!status) status = check_packed(f);
     return status ? status : check_source(f);
 }
 
@@ -139,13 +180,14 @@ heed_status read_lengths(const Forward &f, const LayerMemory &m) {
     MemoryRanges ranges;
     heed_status status = add_workspace(f.layer, a.execution, f.gradient_bytes, &ranges);
     if (!status) status = add_lengths(a, &ranges);
+    if (!status) std::fill_n(m.past, a.batch, 0);
+    if (!status && f.packed()) return read_packed_lengths(a, m);
     if (!status) status = read_lens("q_lens", a.q_lens, a.batch, a.q_len, m.new_lens);
     if (status) return status;
     if (a.cache != nullptr) {
         return read_lens("cache's kv_lens", a.cache->kv_lens.data(), a.batch, a.cache->capacity, m.past);
     }
-    std::fill_n(m.past, a.batch, 0);
-    return read_lens("kv_lens", a.kv_lens, a.batch, f.config().cross ? a.memory_len : a.q_len, m.kv_lens);
+    return read_lens("kv_lens", a.kv_lens, a.batch, f.config().cross ? a.context_len : a.q_len, m.kv_lens);
 }
 
 heed_status resolve_sizes(Forward *f, const LayerMemory &m) {
@@ -161,21 +203,22 @@ heed_status resolve_sizes(Forward *f, const LayerMemory &m) {
         last = std::max(last, static_cast<int32_t>(total));
     }
     if (c.rotary_dim > 0 && last > c.max_position) {
-        return fail(HEED_INVALID_ARGUMENT, "the tokens stand at 0..%d; the layer's max_position is %d", last - 1,
+        return fail(HEED_INVALID_ARGUMENT, "the tokens are at 0..%d; the layer's max_position is %d", last - 1,
                     c.max_position);
     }
-    f->longest = a.cache != nullptr ? last : c.cross ? a.memory_len : a.q_len;
-    const int32_t new_tokens = !c.cross ? a.q_len : a.cache == nullptr ? a.memory_len : 0;
+    f->longest = a.cache != nullptr ? last : c.cross ? a.context_len : a.q_len;
+    const int32_t new_tokens = !c.cross ? a.q_len : a.cache == nullptr ? a.context_len : 0;
     f->sizes = {a.batch, a.q_len, f->longest, new_tokens};
+    f->line_len = f->packed() ? m.cu_seqlens[a.batch] : a.q_len;
     return f->combines_masks() ? find_combined(f) : HEED_OK;
 }
 
 heed_status check_tensors(const Forward &f) {
     const heed_layer_config &c = f.config();
     const heed_layer_args &a = f.a;
-    const int64_t rows = int64_t{a.batch} * a.q_len, scores = rows * c.num_heads * f.longest;
+    const int64_t scores = f.tokens() * c.num_heads * f.longest;
     MemoryRanges ranges;
-    heed_status status = ranges.add("y", a.y, c.dtype, rows * c.dim_out, Access::write);
+    heed_status status = ranges.add("y", a.y, c.dtype, f.tokens() * c.dim_out, Access::write);
     if (!status && a.probs.data != nullptr) {
         const heed_dtype dtype = a.probs.dtype == HEED_F32 ? HEED_F32 : c.dtype;
         status = ranges.add("probs", a.probs, dtype, scores, Access::write);
@@ -188,9 +231,10 @@ heed_status add_inputs(const Forward &f, MemoryRanges *ranges) {
     const heed_layer_args &a = f.a;
     heed_status status = add_workspace(f.layer, a.execution, f.sizes.combined + f.gradient_bytes, ranges);
     if (!status) status = add_lengths(a, ranges);
-    if (!status) status = ranges->add("x", a.x, c.dtype, int64_t{a.batch} * a.q_len * c.dim_in, Access::read);
-    if (!status && a.memory.data != nullptr) {
-        status = ranges->add("memory", a.memory, c.dtype, int64_t{a.batch} * a.memory_len * c.dim_memory, Access::read);
+    if (!status) status = ranges->add("x", a.x, c.dtype, f.tokens() * c.dim_in, Access::read);
+    if (!status && a.context.data != nullptr) {
+        status =
+            ranges->add("context", a.context, c.dtype, int64_t{a.batch} * a.context_len * c.dim_context, Access::read);
     }
     if (!status && a.key_padding.data != nullptr) {
         status = ranges->add("key_padding", a.key_padding, HEED_U8, int64_t{a.batch} * f.longest, Access::read);

@@ -1,10 +1,10 @@
 // What a forward call hands to attention: its problem, lengths, positions, masks and biases.
 #include <algorithm>
 
-#include "layer/cache.h"
-#include "layer/forward.h"
-#include "ops/steps.h"
-#include "view.h"
+#include "runtime/layer/cache.h"
+#include "runtime/layer/forward.h"
+#include "runtime/ops/steps.h"
+#include "runtime/view.h"
 
 namespace heed {
 namespace {
@@ -26,7 +26,7 @@ void set_cache_shape(const heed_cache &cache, bool as_long_as_it_is, int32_t lon
     p->v_layout = view.v_layout;
 }
 
-// Masks and biases as attention takes them: a key padding is a mask, beside a mask a bias, beside both a part of the
+// Masks and biases as attention takes them: a key padding is a mask, with a mask a bias, with both a part of the
 // mask.
 void set_scores(const Forward &f, heed_problem *p) {
     const heed_layer_args &a = f.a;
@@ -94,14 +94,20 @@ heed_status make_plan(Forward *f) {
     p.batch = a.batch;
     p.max_q_len = a.q_len;
     p.max_kv_len = f->longest;
-    p.has_sink = !f->layer.sink.empty();
-    p.has_alibi = !f->layer.alibi_slopes.empty();
+#define HEED_USE(name, used, ...) p.used = !f->layer.name.empty();
+    HEED_HEAD_ARRAYS(HEED_USE)
+#undef HEED_USE
     p.has_kv_lens = a.kv_lens != nullptr || (!c.cross && a.q_lens != nullptr);
     p.want_lse = f->wants_lse;
     p.dropout_p = a.training ? c.dropout_p : 0;
-    // New tokens stand behind the past ones; a query of cross attention stands where its own length puts it.
+    // New tokens follow the past ones; a query of cross attention is where its own length puts it.
     p.cuda_capability = f->layer.device.capability;
     p.position = c.position == HEED_TOP_LEFT ? HEED_TOP_LEFT : HEED_EXPLICIT;
+    if (f->packed()) {
+        p.q_storage = HEED_Q_VARLEN;
+        p.kv_storage = HEED_KV_VARLEN;
+        p.total_q = p.total_kv = f->line_len;
+    }
     if (a.cache != nullptr) set_cache_shape(*a.cache, f->per_key() || p.dropout_p > 0, f->longest, &p);
     set_scores(*f, &p);
     return f->layer.plans.find(p, &f->plan);
@@ -118,10 +124,12 @@ void fill_lengths(const Forward &f, const LayerMemory &m) {
             m.kv_lens[b] = std::min(m.kv_lens[b], q_len);
         }
         m.q_offsets[b] = cross ? m.kv_lens[b] - q_len : past;
-        for (int32_t t = 0; f.config().rotary_dim > 0 && t < a.q_len; t++) {
-            // Tokens behind the valid ones are rotated somehow: on CUDA neighbours go together.
+        const int64_t first = f.packed() ? m.cu_seqlens[b] : int64_t{b} * a.q_len;
+        const int32_t count = f.packed() ? q_len : a.q_len;
+        for (int32_t t = 0; f.config().rotary_dim > 0 && t < count; t++) {
+            // Tokens after the valid ones are rotated somehow: on CUDA neighbours go together.
             const int64_t position = std::min<int64_t>(int64_t{past} + t, f.config().max_position - 1);
-            m.positions[int64_t{b} * a.q_len + t] = static_cast<int32_t>(position);
+            m.positions[first + t] = static_cast<int32_t>(position);
         }
     }
 }
@@ -141,7 +149,7 @@ heed_status fill_scores(Forward *f, const LayerMemory &m) {
 heed_args attention_args(const Forward &f, const LayerMemory &m) {
     const heed_layer_config &c = f.config();
     const heed_layer_args &a = f.a;
-    const int64_t rows = int64_t{a.batch} * a.q_len, keys = int64_t{a.batch} * f.sizes.new_tokens * c.num_kv_heads;
+    const int64_t rows = f.tokens(), keys = f.new_tokens() * c.num_kv_heads;
     heed_args args;
     heed_args_init(&args);
     args.num_threads = a.execution.num_threads;
@@ -160,10 +168,12 @@ heed_args attention_args(const Forward &f, const LayerMemory &m) {
     }
     args.mask = f.mask;
     args.bias = f.bias;
+    args.cu_seqlens_q = args.cu_seqlens_kv = m.cu_seqlens;
     args.kv_lens = m.kv_lens;
     args.q_offsets = m.q_offsets;
-    args.sink = f.layer.sink.data();
-    args.alibi_slopes = f.layer.alibi_slopes.data();
+#define HEED_SET(name, ...) args.name = f.layer.name.data();
+    HEED_HEAD_ARRAYS(HEED_SET)
+#undef HEED_SET
     args.dropout_seed = a.dropout_seed;
     args.dropout_offset = a.dropout_offset;
     args.stream = a.execution.stream;

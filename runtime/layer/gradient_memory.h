@@ -1,27 +1,27 @@
-// Where the gradients of a backward call lie on their way back: in one block, of the heap or, on CUDA, of the
+// Where the gradients of a backward call are on their way back: in one block, of the heap or, on CUDA, of the
 // workspace.
 #pragma once
 
-#include "layer/layer.h"
-#include "ops/steps.h"
+#include "runtime/layer/layer.h"
+#include "runtime/ops/steps.h"
 
 namespace heed {
 
-// x or memory: its copy with zeros in the place of rows that the call hides, the gradients of its projections side by
+// x or context: its copy with zeros in the place of rows that the call hides, the gradients of its projections side by
 // side, and its own.
 struct SourceMemory {
     char *copy, *dy, *dx, *dweight;
 };
 
 struct GradientMemory {
-    SourceMemory x, memory;
+    SourceMemory x, context;
     char *dy;                         // a copy as those of the sources
     char *q_projected, *k_projected;  // as projected, where a norm or clipping follows
-    char *dattention, *dwo, *dbias;   // of attention's output, of the projection behind it, of the bias
+    char *dattention, *dwo, *dbias;   // of attention's output, of the projection after it, of the bias
     char *dq, *dk, *dv;               // of attention's inputs, then of the projections' outputs
     float *lse, *dsink;
     NormMemory q_norm, k_norm;
-    char *weight;     // of the projections of a source, row-major, one behind the other
+    char *weight;     // of the projections of a source, row-major, one after the other
     float *products;  // CUDA: scratch of the gradients of norms
     char *scratch;    // StepRun::scratch
     char *attention;  // workspace of heed_attention_backward
@@ -29,7 +29,8 @@ struct GradientMemory {
 
 // What a call asks for beyond what every call needs.
 struct GradientWants {
-    bool dx = true, dmemory = true, dwo = true, projections = true;
+    bool dx = true, dcontext = true, dwo = true, projections = true;
+    heed_dtype dweight_dtype = HEED_F32;
     int64_t dbias_bytes = 0;
 };
 

@@ -1,10 +1,10 @@
 // A whole attention layer: its config, packed weights and plans.
 #pragma once
 
-#include "heed/heed.h"
-#include "layer/owned_memory.h"
-#include "layer/plans.h"
-#include "ops/linear.h"
+#include "heed/fields.h"
+#include "runtime/backend.h"
+#include "runtime/layer/plans.h"
+#include "runtime/ops/linear.h"
 
 namespace heed {
 
@@ -13,7 +13,7 @@ struct LayerFloats {
     int64_t size = 0;
 
     bool empty() const { return size == 0; }
-    float *data() const { return static_cast<float *>(memory.data()); }
+    float *data() const { return static_cast<float *>(memory.get()); }
 };
 
 }  // namespace heed
@@ -24,7 +24,10 @@ struct heed_layer {
     heed::LayerDevice device;
     heed_linear_weights q, k, v, out;
     heed::LayerFloats q_norm_weight, q_norm_bias, k_norm_weight, k_norm_bias;
-    heed::LayerFloats rope_cos, rope_sin, alibi_slopes, sink;
+    heed::LayerFloats rope_cos, rope_sin;
+#define HEED_DECLARE(name, ...) heed::LayerFloats name;
+    HEED_HEAD_ARRAYS(HEED_DECLARE)
+#undef HEED_DECLARE
     const heed::OpKernel *norm = nullptr;  // CPU
     size_t workspace_bytes = 0, backward_workspace_bytes = 0;
     mutable heed::PlanCache plans;
@@ -32,10 +35,10 @@ struct heed_layer {
 
 namespace heed {
 
-// Fills in what 0 stands for, then checks every field.
+// Fills in what 0 means, then checks every field.
 heed_status resolve_config(const heed_layer_config &config, heed_layer_config *resolved);
 
-// Where a config's weights lie in the caller's memory: those of `heads` heads of one projection, and wo.
+// Where a config's weights are in the caller's memory: those of `heads` heads of one projection, and wo.
 WeightSource projection_source(const heed_layer_config &config, const void *data, int32_t dim_in, int32_t heads,
                                int32_t head_dim);
 WeightSource output_source(const heed_layer_config &config, const void *data);
@@ -46,11 +49,11 @@ void init_problem(const heed_layer_config &config, heed_problem *problem);
 // One forward or prepare call's sizes. kv_len: keys that attention sees at most.
 struct LayerSizes {
     int32_t batch, q_len, kv_len;
-    int32_t new_tokens;    // of k and v that are projected, per sequence: q_len, memory_len or 0
+    int32_t new_tokens;    // of k and v that are projected, per sequence: q_len, context_len or 0
     int64_t combined = 0;  // CUDA: elements of a mask that a key padding joins
 };
 
-// Where the parts of a call's memory lie: in the workspace, on CUDA but for the lists.
+// Where the parts of a call's memory are: in the workspace, on CUDA except for the lists.
 struct LayerMemory {
     char *lists;                                     // CUDA: host memory for all of int32
     char *q, *k, *v, *attention;                     // activations
@@ -58,8 +61,9 @@ struct LayerMemory {
     float *norm;                                     // mean and factor of rows
     float *padding;                                  // [batch, kv_len]: a key padding as a bias
     uint8_t *combined;                               // CUDA: mask and key padding
-    int32_t *positions;                              // [batch, q_len]
+    int32_t *positions;                              // [batch, q_len]; of packed tokens [total]
     int32_t *past, *q_offsets, *kv_lens, *new_lens;  // [batch]
+    int32_t *cu_seqlens;                             // [batch + 1], of packed tokens
     void *append;                                    // scratch of heed_kv_append
     size_t append_bytes;
     void *plan;  // what is left: the workspace of the attention plan

@@ -1,17 +1,18 @@
 // The workspace of a layer: what a call needs, and the most that any call may need.
 #include <algorithm>
 
-#include "layer/layer.h"
-#include "layer/parts.h"
-#include "status.h"
-#include "workspace.h"
+#include "runtime/layer/layer.h"
+#include "runtime/layer/parts.h"
+#include "runtime/status.h"
+#include "runtime/workspace.h"
 
 namespace heed {
 namespace {
 
-// Of the sequences alone in front, so that they lie at one place whatever the rest amounts to.
+// What depends on the sequences alone comes first, so that it is at one place whatever the rest amounts to.
 void lay_out_lists(const LayerSizes &sizes, Parts *parts, LayerMemory *m) {
     for (int32_t **part : {&m->past, &m->q_offsets, &m->kv_lens, &m->new_lens}) parts->take(sizes.batch, part);
+    parts->take(int64_t{sizes.batch} + 1, &m->cu_seqlens);
     parts->take(int64_t{sizes.batch} * sizes.q_len, &m->positions);
 }
 

@@ -1,12 +1,12 @@
-// Parts of one block of memory, one behind the other.
+// Parts of one block of memory, one after the other.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 
-#include "scratch.h"
-#include "view.h"
+#include "runtime/scratch.h"
+#include "runtime/view.h"
 
 namespace heed {
 

@@ -1,4 +1,4 @@
-#include "layer/plans.h"
+#include "runtime/layer/plans.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,22 +1,24 @@
-// heed_layer_prepare: memory into the cache of a cross attention layer.
+// heed_layer_prepare: context into the cache of a cross attention layer.
 #include <algorithm>
 #include <cinttypes>
+#include <new>
 
-#include "layer/cache.h"
-#include "layer/forward.h"
-#include "layer/steps.h"
-#include "ranges.h"
+#include "runtime/float_environment.h"
+#include "runtime/layer/cache.h"
+#include "runtime/layer/forward.h"
+#include "runtime/layer/steps.h"
+#include "runtime/ranges.h"
 
 namespace heed {
 namespace {
 
-heed_status check_prepare(const heed_layer &layer, const heed_cache *cache, int32_t batch, int32_t memory_len,
-                          const heed_tensor *memory, const int32_t *memory_lens, const heed_execution &execution) {
+heed_status check_prepare(const heed_layer &layer, const heed_cache *cache, int32_t batch, int32_t context_len,
+                          const heed_tensor *context, const int32_t *context_lens, const heed_execution &execution) {
     const heed_layer_config &c = layer.config;
     if (!c.cross) return fail(HEED_INVALID_ARGUMENT, "the layer is self attention; heed_layer_prepare is for cross");
     heed_status status = check_cache_of(layer, *cache);
     if (!status) status = check_run(layer, execution);
-    if (!status) status = check_int("memory_len", memory_len, 0, std::min(cache->capacity, c.max_kv_len));
+    if (!status) status = check_int("context_len", context_len, 0, std::min(cache->capacity, c.max_kv_len));
     if (!status && batch != cache->batch) {
         return fail(HEED_INVALID_ARGUMENT, "batch is %d; cache has %d sequences", batch, cache->batch);
     }
@@ -24,9 +26,10 @@ heed_status check_prepare(const heed_layer &layer, const heed_cache *cache, int3
     if (!status) status = check_workspace(layer.workspace_bytes, execution);
     MemoryRanges ranges;
     if (!status) status = add_workspace(layer, execution, 0, &ranges);
-    if (!status && memory_lens != nullptr) status = ranges.add("memory_lens", memory_lens, batch, 4, Access::read);
-    return status ? status
-                  : ranges.add("memory", *memory, c.dtype, int64_t{batch} * memory_len * c.dim_memory, Access::read);
+    if (!status && context_lens != nullptr) status = ranges.add("context_lens", context_lens, batch, 4, Access::read);
+    return status
+               ? status
+               : ranges.add("context", *context, c.dtype, int64_t{batch} * context_len * c.dim_context, Access::read);
 }
 
 // All pages become free before they are handed out again.
@@ -36,31 +39,31 @@ heed_status check_pages(const heed_cache &cache, const int32_t *lens) {
         needed += (int64_t{lens[b]} + cache.page_size - 1) / cache.page_size;
     }
     if (needed <= cache.num_pages) return HEED_OK;
-    return fail(HEED_OUT_OF_MEMORY, "the cache has %d pages; memory needs %" PRId64, cache.num_pages, needed);
+    return fail(HEED_OUT_OF_MEMORY, "the cache has %d pages; context needs %" PRId64, cache.num_pages, needed);
 }
 
-heed_status prepare(const heed_layer &layer, heed_cache *cache, int32_t batch, int32_t memory_len,
-                    const heed_tensor &memory, const int32_t *memory_lens, const heed_execution &execution) {
+heed_status prepare(const heed_layer &layer, heed_cache *cache, int32_t batch, int32_t context_len,
+                    const heed_tensor &context, const int32_t *context_lens, const heed_execution &execution) {
     LayerRun run = {"heed_layer_prepare", layer, execution, {}};
-    const LayerSizes sizes = {batch, 0, memory_len, memory_len};
-    cuda::ScopedContext context;
+    const LayerSizes sizes = {batch, 0, context_len, context_len};
+    DeviceScope scope;
     HeapArray<char> lists;
-    heed_status status = layer.device.backend().enter_call(layer.device, execution, &context);
+    heed_status status = layer.device.backend().enter_call(layer.device, execution, &scope);
     if (!status) status = take_lists(layer, run.name, sizes, &lists, &run.memory);
     if (status) return status;
     cache->stream = execution.stream;
     lay_out_memory(layer, sizes, execution.workspace, execution.workspace_bytes, &run.memory);
-    status = read_lens("memory_lens", memory_lens, batch, memory_len, run.memory.new_lens);
+    status = read_lens("context_lens", context_lens, batch, context_len, run.memory.new_lens);
     if (!status) status = check_pages(*cache, run.memory.new_lens);
-    if (!status && memory_len > 0) {
-        status = project(run, memory.data, batch, memory_len, false, true);
-        if (!status) status = normalise(run, false, int64_t{batch} * memory_len);
+    if (!status && context_len > 0) {
+        status = project(run, context.data, batch, context_len, false, true);
+        if (!status) status = normalise(run, false, int64_t{batch} * context_len);
     }
     if (status) return status;
     // What was projected before is replaced: nothing refers to it but its lengths.
     heed_cache_reset(cache);
     status = cache->reserve(run.memory.new_lens);
-    if (!status && memory_len > 0) status = append(run, cache, memory_len);
+    if (!status && context_len > 0) status = append(run, cache, context_len);
     if (status) heed_cache_reset(cache);
     return status;
 }
@@ -68,17 +71,22 @@ heed_status prepare(const heed_layer &layer, heed_cache *cache, int32_t batch, i
 }  // namespace
 }  // namespace heed
 
-extern "C" heed_status heed_layer_prepare(const heed_layer *layer, heed_cache *cache, int32_t batch, int32_t memory_len,
-                                          const heed_tensor *memory, const int32_t *memory_lens,
+extern "C" heed_status heed_layer_prepare(const heed_layer *layer, heed_cache *cache, int32_t batch,
+                                          int32_t context_len, const heed_tensor *context, const int32_t *context_lens,
                                           const heed_execution *execution) {
+    const heed::DefaultFloatEnvironment environment;
     const char *const missing = layer == nullptr       ? "layer"
                                 : cache == nullptr     ? "cache"
-                                : memory == nullptr    ? "memory"
+                                : context == nullptr   ? "context"
                                 : execution == nullptr ? "execution"
                                                        : nullptr;
     if (missing != nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_layer_prepare: %s is NULL", missing);
     heed_execution run = *execution;
     if (run.num_threads == 0) run.num_threads = layer->config.max_threads;
-    const heed_status status = heed::check_prepare(*layer, cache, batch, memory_len, memory, memory_lens, run);
-    return status ? status : heed::prepare(*layer, cache, batch, memory_len, *memory, memory_lens, run);
+    const heed_status status = heed::check_prepare(*layer, cache, batch, context_len, context, context_lens, run);
+    try {
+        return status ? status : heed::prepare(*layer, cache, batch, context_len, *context, context_lens, run);
+    } catch (const std::bad_alloc &) {
+        return heed::fail(HEED_OUT_OF_MEMORY, "heed_layer_prepare: out of memory");
+    }
 }

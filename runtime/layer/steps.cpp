@@ -1,8 +1,8 @@
-#include "layer/steps.h"
+#include "runtime/layer/steps.h"
 
-#include "layer/cache.h"
-#include "ops/rope_call.h"
-#include "ops/steps.h"
+#include "runtime/layer/cache.h"
+#include "runtime/ops/rope_call.h"
+#include "runtime/ops/steps.h"
 
 namespace heed {
 namespace {
@@ -37,7 +37,7 @@ heed_status project(const LayerRun &run, const void *x, int32_t batch, int32_t l
         pieces[count++] = {&run.layer.k, 0, run.memory.k, packed(batch, len, c.num_kv_heads, c.head_dim), clip};
         pieces[count++] = {&run.layer.v, 0, run.memory.v, packed(batch, len, c.num_kv_heads, c.head_dim_v), clip};
     }
-    const View view = packed(batch, len, 1, with_q ? c.dim_in : c.dim_memory);
+    const View view = packed(batch, len, 1, with_q ? c.dim_in : c.dim_context);
     const LinearCall call = {run.name, x, view, pieces, count, &run.execution};
     return run.backend().linear(call, run.memory.linear);
 }

@@ -1,7 +1,7 @@
 // The steps of a layer between its tensors: projections, norms, rotations, attention.
 #pragma once
 
-#include "layer/layer.h"
+#include "runtime/layer/layer.h"
 
 namespace heed {
 
@@ -15,7 +15,7 @@ struct LayerRun {
     const Backend &backend() const { return layer.device.backend(); }
 };
 
-// k and v of memory [batch, len, dim_memory] into the workspace; q too when `with_q` (self attention).
+// k and v of context [batch, len, dim_context] into the workspace; q too when `with_q` (self attention).
 heed_status project(const LayerRun &run, const void *x, int32_t batch, int32_t len, bool with_q, bool with_kv);
 
 // y [batch, len, dim_out] of the attention output in the workspace.

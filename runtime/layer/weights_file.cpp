@@ -11,9 +11,10 @@
 #include <stdexcept>
 #include <string>
 
-#include "ranges.h"
-#include "safetensors.h"
-#include "status.h"
+#include "runtime/files/safetensors.h"
+#include "runtime/float_environment.h"
+#include "runtime/ranges.h"
+#include "runtime/status.h"
 
 struct heed_weights_file {
     void *memory = nullptr;
@@ -95,6 +96,7 @@ heed_status view_of(const heed_weights_file &file, const char *name, const Safet
 extern "C" {
 
 heed_status heed_weights_open(const char *path, heed_weights_file **file) {
+    const heed::DefaultFloatEnvironment environment;
     if (file == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_weights_open: file is NULL");
     *file = nullptr;
     if (path == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_weights_open: path is NULL");

@@ -1,10 +1,10 @@
-#include "ops/append_call.h"
+#include "runtime/ops/append_call.h"
 
 #include <algorithm>
 #include <cinttypes>
 
-#include "ops/op_run.h"
-#include "read_once.h"
+#include "runtime/ops/op_run.h"
+#include "runtime/read_once.h"
 
 namespace heed {
 namespace {
@@ -155,7 +155,7 @@ heed_status check_positions(const heed_kv_append_args &a, const AppendCall &call
         const AppendLengths lens = call.lengths[b];
         if (positions == nullptr && lens.new_len > 0 && int64_t{lens.kv_len} + lens.new_len > limit) {
             return fail(HEED_INVALID_ARGUMENT,
-                        "rope.max_position is %d; the tokens of sequence %d stand at %d..%d, which must be below it",
+                        "rope.max_position is %d; the tokens of sequence %d are at %d..%d, which must be below it",
                         limit, b, lens.kv_len, lens.kv_len + lens.new_len - 1);
         }
         for (int32_t t = 0; positions != nullptr && t < lens.new_len; t++) {

@@ -1,10 +1,10 @@
 // What heed_kv_append checks, and the private list of what goes where that it makes on the way.
 #pragma once
 
-#include "backend.h"
-#include "ops/heap_array.h"
-#include "ops/kv_cache.h"
-#include "ops/rotation.h"
+#include "runtime/backend.h"
+#include "runtime/ops/heap_array.h"
+#include "runtime/ops/kv_cache.h"
+#include "runtime/ops/rotation.h"
 
 namespace heed {
 

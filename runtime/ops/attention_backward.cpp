@@ -1,9 +1,10 @@
 // heed_attention_backward: checks.
-#include "backend.h"
-#include "kernel_call.h"
-#include "ops/gradient_checks.h"
-#include "ranges.h"
-#include "status.h"
+#include "runtime/backend.h"
+#include "runtime/float_environment.h"
+#include "runtime/kernel_call.h"
+#include "runtime/ops/gradient_checks.h"
+#include "runtime/ranges.h"
+#include "runtime/status.h"
 
 namespace heed {
 namespace {
@@ -19,11 +20,13 @@ heed_status find_workspace(const heed_plan &plan, int64_t *bytes) {
 extern "C" {
 
 size_t heed_attention_backward_workspace_bytes(const heed_plan *plan) {
+    const heed::DefaultFloatEnvironment environment;
     int64_t bytes = 0;
     return plan == nullptr || heed::find_workspace(*plan, &bytes) ? 0 : static_cast<size_t>(bytes);
 }
 
 heed_status heed_attention_backward(const heed_plan *plan, const heed_args *args, const heed_gradients *gradients) {
+    const heed::DefaultFloatEnvironment environment;
     heed_status status = heed::check_call(heed::backward_function, plan, args);
     if (!status && gradients == nullptr) {
         status = heed::fail(HEED_INVALID_ARGUMENT, "%s: gradients is NULL", heed::backward_function);

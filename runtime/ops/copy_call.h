@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "ops/heap_array.h"
-#include "ops/kv_cache.h"
+#include "runtime/ops/heap_array.h"
+#include "runtime/ops/kv_cache.h"
 
 namespace heed {
 

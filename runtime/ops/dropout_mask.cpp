@@ -2,12 +2,13 @@
 #include <algorithm>
 #include <cstring>
 
-#include "dropout.h"
-#include "ops/op_rows.h"
-#include "ops/op_run.h"
-#include "ops/rows.h"
-#include "ranges.h"
-#include "validate.h"
+#include "runtime/dropout.h"
+#include "runtime/float_environment.h"
+#include "runtime/ops/op_kernels.h"
+#include "runtime/ops/op_run.h"
+#include "runtime/ops/rows.h"
+#include "runtime/ranges.h"
+#include "runtime/validate.h"
 
 namespace heed {
 namespace {
@@ -18,7 +19,7 @@ constexpr int64_t block_elements = 16 << 10;
 struct MaskCall {
     heed_problem problem;
     View keep;
-    const OpKernel *row = nullptr;
+    const OpKernel *kernel = nullptr;
     uint64_t seed, offset, threshold;
     int32_t rows_per_block, columns_per_block;
     int64_t row_blocks, column_blocks;  // of one head
@@ -54,7 +55,7 @@ int run_block(const MaskCall &call, uint8_t *keep, int64_t index, char (&message
                       2,
                       {columns, rows},
                       {1, rows > 1 ? static_cast<int32_t>(v.stride[2]) : 0}};
-    return call_op_kernel(*call.row, arguments, message);
+    return call_op_kernel(*call.kernel, arguments, message);
 }
 
 heed_status check_mask_call(const heed_problem *problem, const heed_tensor *keep, const heed_layout *layout,
@@ -79,10 +80,11 @@ heed_status check_mask_call(const heed_problem *problem, const heed_tensor *keep
 extern "C" heed_status heed_dropout_mask(const heed_problem *problem, uint64_t seed, uint64_t offset,
                                          const heed_tensor *keep, const heed_layout *keep_layout,
                                          const heed_execution *execution) {
+    const heed::DefaultFloatEnvironment environment;
     heed::MaskCall call;
     heed_status status = heed::check_mask_call(problem, keep, keep_layout, execution, &call);
     if (status || call.keep.span == 0) return status;
-    status = heed::find_op_row(heed::Op::dropout_mask, HEED_U8, HEED_U8, &call.row);
+    status = heed::find_op_kernel(heed::Op::dropout_mask, HEED_U8, HEED_U8, &call.kernel);
     if (status) return status;
     call.seed = seed;
     call.offset = offset;

@@ -1,12 +1,14 @@
-#include "ops/gradient_checks.h"
+#include "runtime/ops/gradient_checks.h"
+#include "runtime/backend.h"
 
 #include <algorithm>
 #include <cinttypes>
 
-#include "inputs.h"
-#include "ranges.h"
-#include "scratch.h"
-#include "status.h"
+#include "runtime/backend.h"
+#include "runtime/inputs.h"
+#include "runtime/ranges.h"
+#include "runtime/scratch.h"
+#include "runtime/status.h"
 
 namespace heed {
 namespace {
@@ -44,8 +46,8 @@ heed_status check_gradients_supported(const heed_plan &plan) {
     if (p.kv_storage == HEED_KV_PAGED) {
         return fail(HEED_UNSUPPORTED, "kv_storage is paged; %s serves contiguous and varlen keys", backward_function);
     }
-    if (p.score_mod[0] != '\0') {
-        return fail(HEED_UNSUPPORTED, "score_mod is %s; %s has no gradient of score functions", p.score_mod,
+    if (p.score_mod[0] != '\0' && !backend_of(p.device).has_score_gradients()) {
+        return fail(HEED_UNSUPPORTED, "score_mod is %s; %s has no gradient of score functions on CUDA", p.score_mod,
                     backward_function);
     }
     if (!p.want_lse) {
@@ -80,7 +82,8 @@ heed_status check_gradients_memory(const heed_plan &plan, const heed_args &args,
     if (!status) status = ranges.add("out", args.out, p.dtype, views.out.span, Access::read);
     if (!status) status = ranges.add("lse", args.lse, HEED_F32, views.lse.span, Access::read);
     if (!status) status = ranges.add("dout", gradients.dout, p.dtype, views.out.span, Access::read);
-    return status ? status : add_inputs(p, views, args, Reads::all, &ranges);
+    if (!status) status = add_inputs(p, views, args, Reads::all, &ranges);
+    return status ? status : add_score_buffers(*plan.kernel, args, &ranges);
 }
 
 }  // namespace heed

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "heed/ops.h"
-#include "plan.h"
+#include "runtime/plan.h"
 
 namespace heed {
 

@@ -1,15 +1,17 @@
 // An array from the caller's workspace or the heap, whose failure is a value: no exception crosses the C API.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <type_traits>
 
 #include "heed/heed.h"
-#include "ranges.h"
-#include "status.h"
-#include "view.h"
+#include "runtime/ranges.h"
+#include "runtime/status.h"
+#include "runtime/view.h"
 
 namespace heed {
 
@@ -41,6 +43,13 @@ inline heed_status add_workspace(const heed_execution &execution, MemoryRanges *
                        Access::write);
 }
 
+// Starts with a cache line, which vectors of kernels then do not straddle.
+inline void *line_aligned(int64_t bytes) {
+    constexpr int64_t line = 64;
+    if (bytes > std::numeric_limits<int64_t>::max() - line) return nullptr;
+    return std::aligned_alloc(line, static_cast<size_t>(std::max<int64_t>((bytes + line - 1) / line, 1) * line));
+}
+
 template <typename T>
 class HeapArray {
     static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>,
@@ -60,7 +69,7 @@ public:
         if (count >= 0 && checked_mul(count, static_cast<int64_t>(sizeof(T)), &bytes)) {
             if (memory != nullptr) data_ = static_cast<T *>(memory->take(bytes));
             owned_ = data_ == nullptr;
-            if (owned_) data_ = static_cast<T *>(std::malloc(static_cast<size_t>(bytes > 0 ? bytes : 1)));
+            if (owned_) data_ = static_cast<T *>(line_aligned(bytes));
         }
         if (data_ != nullptr) return HEED_OK;
         return fail(HEED_OUT_OF_MEMORY, "%s: no memory for %lld elements of %zu bytes", name,

@@ -1,6 +1,7 @@
 // heed_kv_append.
-#include "backend.h"
-#include "ops/append_call.h"
+#include "runtime/backend.h"
+#include "runtime/float_environment.h"
+#include "runtime/ops/append_call.h"
 
 namespace heed {
 namespace {
@@ -15,6 +16,7 @@ heed_status run_append(const heed_kv_append_args &a, const AppendCall &call) {
 }  // namespace heed
 
 extern "C" heed_status heed_kv_append(const heed_kv_append_args *args) {
+    const heed::DefaultFloatEnvironment environment;
     if (args == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_kv_append: args is NULL");
     if (const heed_status status =
             heed::check_struct_size("heed_kv_append_args", args->struct_size, sizeof(heed_kv_append_args))) {

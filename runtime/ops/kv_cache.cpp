@@ -1,4 +1,4 @@
-#include "ops/kv_cache.h"
+#include "runtime/ops/kv_cache.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -16,8 +16,8 @@ heed_status check_enums(const heed_kv_view &view) {
         return HEED_OK;
     }
     return fail(HEED_INVALID_ARGUMENT,
-                "cache.dtype is %d; it must be HEED_F32 (0), HEED_F16 (1), HEED_BF16 (2) or HEED_I8 (3)",
-                static_cast<int>(view.dtype));
+                "cache.dtype is %s (%d); it must be HEED_F32 (0), HEED_F16 (1), HEED_BF16 (2) or HEED_I8 (3)",
+                dtype_name(view.dtype), static_cast<int>(view.dtype));
 }
 
 bool interleave(const heed_kv_view &view, const KvCache &cache) {

@@ -1,8 +1,8 @@
 // A validated heed_kv_view.
 #pragma once
 
-#include "ops/rows.h"
-#include "ranges.h"
+#include "runtime/ops/rows.h"
+#include "runtime/ranges.h"
 
 namespace heed {
 

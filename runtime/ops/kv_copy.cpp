@@ -2,9 +2,10 @@
 #include <algorithm>
 #include <cinttypes>
 
-#include "ops/copy_call.h"
-#include "ops/op_run.h"
-#include "read_once.h"
+#include "runtime/float_environment.h"
+#include "runtime/ops/copy_call.h"
+#include "runtime/ops/op_run.h"
+#include "runtime/read_once.h"
 
 namespace heed {
 namespace {
@@ -117,6 +118,7 @@ heed_status check_copy_call(const heed_kv_view &view, const heed_kv_range *range
 
 extern "C" heed_status heed_kv_copy(const heed_kv_view *cache, const heed_kv_range *ranges, int32_t num_ranges,
                                     const heed_execution *execution) {
+    const heed::DefaultFloatEnvironment environment;
     if (cache == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_kv_copy: cache is NULL");
     const heed_kv_view view = *cache;
     heed::CopyCall call;

@@ -3,36 +3,37 @@
 
 #include <limits>
 
-#include "cuda/device_memory.h"
-#include "ops/heap_array.h"
-#include "ops/op_run.h"
-#include "ops/rows.h"
+#include "runtime/backend.h"
+#include "runtime/ops/heap_array.h"
+#include "runtime/ops/op_run.h"
+#include "runtime/ops/rows.h"
 
-// On the CPU panels of `columns` columns each, in the order that the rows of the kernel table for this machine read
+// On the CPU panels of `columns` columns each, in the order that the kernels for this machine read
 // them.
 struct heed_linear_weights {
     static constexpr int32_t max_tiles = 4;
     heed_dtype dtype;
     int32_t dim_in, dim_out;
     int32_t columns, num_panels;
-    int32_t k_step;        // elements of k that the rows take at once: 1, or 2 (pairs of bf16)
-    int32_t k_steps;       // of dim_in, rounded up; with AMX to a multiple of 16
-    bool steps_are_inner;  // whether the steps of a row of x lie side by side: with AMX; else the rows of a step
+    int32_t k_step;   // elements of k that the kernels take at once: 1, or 2 (pairs of bf16)
+    int32_t k_steps;  // of dim_in, rounded up to a multiple of linear_step_block
     int32_t num_tiles;
     const heed::OpKernel *tiles[max_tiles];      // linear, by falling rows
     const heed::OpKernel *row_tiles[max_tiles];  // linear_rows for each
-    heed::HeapArray<char> panels;  // [panel][step of k][column][k_step], one panel of zeros behind the last
-    heed::HeapArray<float> bias;   // [column], zeros behind the last
+    const heed::OpKernel *sums =
+        nullptr;  // of the tile with most rows: products of the x that it reads, out f32; NULL: not there
+    heed::HeapArray<char> panels;  // [panel][step of k][column][k_step], one panel of zeros after the last
+    heed::HeapArray<float> bias;   // [column], zeros after the last
 
     heed_device device = HEED_CPU;
     const void *device_weight = nullptr, *device_bias = nullptr;  // CUDA: the caller's; bias may be NULL
     int64_t row_stride = 0;                                       // of device_weight
-    heed::cuda::DeviceMemory owned_weight, owned_bias;            // CUDA: where they are a layer's
+    heed::OwnedMemory owned_weight, owned_bias;                   // CUDA: where they are a layer's
 };
 
 namespace heed {
 
-// Element [n][k] of W, n = n1 * n_block + n0 and k = k1 * k_block + k0, lies at
+// Element [n][k] of W, n = n1 * n_block + n0 and k = k1 * k_block + k0, is at
 // n1 * n_outer + n0 * n_inner + k1 * k_outer + k0 * k_inner.
 struct WeightSource {
     const void *data;
@@ -61,7 +62,7 @@ struct LinearSource {
 };
 
 // For the CPU. On the execution's threads, or on the caller's without one. UNSUPPORTED without
-// rows for this machine, OUT_OF_MEMORY.
+// kernels for this machine, OUT_OF_MEMORY.
 heed_status pack_linear(const char *name, const LinearSource &source, heed_linear_weights *weights,
                         const heed_execution *execution = nullptr);
 
@@ -85,6 +86,7 @@ struct LinearCall {
     const LinearPiece *pieces;
     int32_t num_pieces;
     const heed_execution *execution;
+    bool out_is_f32 = false;  // rather than of the weights' dtype; CPU: weights that have `sums` can do it
 };
 
 }  // namespace heed

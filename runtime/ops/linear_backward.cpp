@@ -2,9 +2,10 @@
 #include <algorithm>
 #include <cinttypes>
 
-#include "ops/steps.h"
-#include "ranges.h"
-#include "scratch.h"
+#include "runtime/float_environment.h"
+#include "runtime/ops/steps.h"
+#include "runtime/ranges.h"
+#include "runtime/scratch.h"
 
 namespace heed {
 namespace {
@@ -25,13 +26,13 @@ heed_status check_fields(const heed_linear_backward_args &a) {
     return status ? status : check_int("dim_out", a.dim_out, 1, INT32_MAX);
 }
 
-// Of what is added to the caller's tensors once it is whole; after it, where that is of the workspace,
+// The bytes of what is added to the caller's tensors once it is whole; after it, where that is of the workspace,
 // StepRun::scratch.
 int64_t dweight_bytes(const heed_linear_backward_args &a) {
     const int64_t elements = a.dweight.data == nullptr ? 0 : int64_t{a.dim_out} * a.dim_in;
     int64_t bytes = 0;
-    const bool fits =
-        checked_mul(elements, dtype_bytes(a.dtype), &bytes) && checked_add(bytes, scratch_alignment - 1, &bytes);
+    const bool fits = checked_mul(elements, dtype_bytes(dtype_of_sum(a.dweight, a.dtype)), &bytes) &&
+                      checked_add(bytes, scratch_alignment - 1, &bytes);
     return (fits ? bytes : INT64_MAX) / scratch_alignment * scratch_alignment;
 }
 
@@ -95,16 +96,16 @@ heed_status linear_backward(const heed_linear_backward_args &a) {
     char *dweight = nullptr;
     heed_status status = backend.take_temporary({function, a.execution, 0, bytes}, bytes, &heap, &dweight);
     run.scratch = dweight + backend.workspace_share(bytes);
+    const heed_tensor sums = {dweight, int64_t{a.dim_out} * a.dim_in, dtype_of_sum(a.dweight, a.dtype)};
     if (!status && a.dweight.data != nullptr) {
-        status = backend.weight_gradient(run, size, a.dy.data, a.x.data, dweight);
+        status = backend.weight_gradient(run, size, a.dy.data, a.x.data, sums.data, sums.dtype);
     }
     if (!status && a.dx.data != nullptr) {
         const WeightSource weight = WeightSource::row_major(a.weight.data, a.dim_in, a.dim_out, a.dim_in);
         status = backend.input_gradient(run, size, a.dy.data, weight, a.dx.data);
     }
     if (!status && a.dweight.data != nullptr) {
-        status = backend.add_elements(run, dweight, int64_t{a.dim_out} * a.dim_in, a.dweight.data,
-                                      dtype_of_sum(a.dweight, a.dtype));
+        status = backend.add_elements(run, sums, a.dweight.data, sums.dtype);
     }
     if (status || a.dbias.data == nullptr) return status;
     return backend.add_column_sums(run, a.dy.data, {a.num_rows, a.dim_out, 0, a.dim_out}, a.dbias.data,
@@ -117,12 +118,14 @@ heed_status linear_backward(const heed_linear_backward_args &a) {
 extern "C" {
 
 size_t heed_linear_backward_workspace_bytes(const heed_linear_backward_args *args) {
+    const heed::DefaultFloatEnvironment environment;
     int64_t bytes = 0;
     if (args == nullptr || heed::check_fields(*args) || !heed::find_workspace(*args, &bytes)) return 0;
     return static_cast<size_t>(bytes);
 }
 
 heed_status heed_linear_backward(const heed_linear_backward_args *args) {
+    const heed::DefaultFloatEnvironment environment;
     if (args == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_linear_backward: args is NULL");
     heed_status status =
         heed::check_struct_size("heed_linear_backward_args", args->struct_size, sizeof(heed_linear_backward_args));

@@ -4,9 +4,10 @@
 #include <memory>
 #include <new>
 
-#include "ops/linear.h"
-#include "ops/rope_call.h"
-#include "ranges.h"
+#include "runtime/float_environment.h"
+#include "runtime/ops/linear.h"
+#include "runtime/ops/rope_call.h"
+#include "runtime/ranges.h"
 
 namespace heed {
 namespace {
@@ -145,7 +146,8 @@ heed_status linear(const heed_linear_weights &w, const heed_linear_args &a) {
         }
     }
     const LinearCall call = {"heed_linear", a.x.data, x, run.data(), a.num_outs, &a.execution};
-    const int64_t floats = backend.linear_scratch(w, int64_t{a.batch} * a.len);
+    const int32_t threads = op_threads(&a.execution, std::numeric_limits<double>::infinity());
+    const int64_t floats = backend.linear_scratch(w, int64_t{a.batch} * a.len, threads);
     if (!status && floats > 0) status = scratch.allocate("heed_linear", floats, &memory);
     if (!status) status = backend.linear(call, scratch.data());
     for (int32_t i = 0; !status && i < a.num_outs; i++) {
@@ -177,6 +179,7 @@ extern "C" {
 
 heed_status heed_linear_pack(heed_dtype dtype, int32_t dim_in, int32_t dim_out, const heed_tensor *weight,
                              int64_t row_stride, const heed_tensor *bias, heed_linear_weights **weights) {
+    const heed::DefaultFloatEnvironment environment;
     const int64_t stride = row_stride == 0 ? dim_in : row_stride;
     std::unique_ptr<heed_linear_weights> packed;
     heed_status status =
@@ -191,6 +194,7 @@ heed_status heed_linear_pack(heed_dtype dtype, int32_t dim_in, int32_t dim_out, 
 
 heed_status heed_linear_on_device(heed_dtype dtype, int32_t dim_in, int32_t dim_out, const heed_tensor *weight,
                                   int64_t row_stride, const heed_tensor *bias, heed_linear_weights **weights) {
+    const heed::DefaultFloatEnvironment environment;
     const int64_t stride = row_stride == 0 ? dim_in : row_stride;
     std::unique_ptr<heed_linear_weights> view;
     const heed_status status =
@@ -210,6 +214,7 @@ heed_status heed_linear_on_device(heed_dtype dtype, int32_t dim_in, int32_t dim_
 void heed_linear_weights_destroy(heed_linear_weights *weights) { delete weights; }
 
 heed_status heed_linear(const heed_linear_weights *weights, const heed_linear_args *args) {
+    const heed::DefaultFloatEnvironment environment;
     if (weights == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_linear: weights is NULL");
     if (args == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_linear: args is NULL");
     heed_status status = heed::check_struct_size("heed_linear_args", args->struct_size, sizeof(heed_linear_args));
@@ -221,9 +226,10 @@ heed_status heed_linear(const heed_linear_weights *weights, const heed_linear_ar
     if (!status) status = heed::check_int("num_outs", a.num_outs, 1, INT32_MAX);
     if (!status && a.outs == nullptr) status = heed::fail(HEED_INVALID_ARGUMENT, "outs is NULL");
     if (!status && a.execution.device != weights->device) {
-        status = heed::fail(HEED_INVALID_ARGUMENT,
-                            "execution.device is %d; the weights are for device %d (CUDA: heed_linear_on_device)",
-                            static_cast<int>(a.execution.device), static_cast<int>(weights->device));
+        status =
+            heed::fail(HEED_INVALID_ARGUMENT,
+                       "execution.device is %s; the weights are for %s (on CUDA they come from heed_linear_on_device)",
+                       heed::device_name(a.execution.device), heed::device_name(weights->device));
     }
     return status ? status : heed::linear(*weights, a);
 }

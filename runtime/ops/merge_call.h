@@ -1,7 +1,7 @@
 // What heed_merge_states has checked.
 #pragma once
 
-#include "view.h"
+#include "runtime/view.h"
 
 namespace heed {
 

@@ -1,11 +1,12 @@
 // heed_merge_states: checks.
 #include <cstdio>
 
-#include "backend.h"
-#include "ops/merge_call.h"
-#include "ops/op_run.h"
-#include "ranges.h"
-#include "status.h"
+#include "runtime/backend.h"
+#include "runtime/float_environment.h"
+#include "runtime/ops/merge_call.h"
+#include "runtime/ops/op_run.h"
+#include "runtime/ranges.h"
+#include "runtime/status.h"
 
 namespace heed {
 namespace {
@@ -54,6 +55,7 @@ heed_status check_memory(const heed_merge_args &a, const MergeCall &call) {
 }  // namespace heed
 
 extern "C" heed_status heed_merge_states(const heed_merge_args *args) {
+    const heed::DefaultFloatEnvironment environment;
     if (args == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_merge_states: args is NULL");
     if (const heed_status status =
             heed::check_struct_size("heed_merge_args", args->struct_size, sizeof(heed_merge_args))) {

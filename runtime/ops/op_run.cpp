@@ -1,13 +1,14 @@
-#include "ops/op_run.h"
+#include "runtime/ops/op_run.h"
 
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
 
-#include "cpu.h"
-#include "halide_bridge.h"
-#include "status.h"
-#include "thread_pool.h"
+#include "runtime/cpu.h"
+#include "runtime/float_environment.h"
+#include "runtime/halide_bridge.h"
+#include "runtime/status.h"
+#include "runtime/thread_pool.h"
 
 namespace heed {
 namespace {
@@ -28,6 +29,7 @@ struct Loop {
 void run_item(void *item_context, int32_t item) {
     auto &loop = *static_cast<Loop *>(item_context);
     if (item < 0 || item >= loop.num_items) return;
+    const DefaultFloatEnvironment environment;
     while (loop.code.load(std::memory_order_relaxed) == 0) {
         const int64_t index = loop.next.fetch_add(1, std::memory_order_relaxed);
         if (index >= loop.num_blocks) return;

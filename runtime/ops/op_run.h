@@ -1,7 +1,7 @@
 // Runs the blocks of one operation on the threads of its heed_execution.
 #pragma once
 
-#include "backend.h"
+#include "runtime/backend.h"
 
 namespace heed {
 

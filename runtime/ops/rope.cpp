@@ -1,10 +1,11 @@
 // heed_rope.
 #include <cinttypes>
 
-#include "backend.h"
-#include "ops/op_run.h"
-#include "ops/rope_call.h"
-#include "read_once.h"
+#include "runtime/backend.h"
+#include "runtime/float_environment.h"
+#include "runtime/ops/op_run.h"
+#include "runtime/ops/rope_call.h"
+#include "runtime/read_once.h"
 
 namespace heed {
 namespace {
@@ -65,6 +66,7 @@ heed_status run_rope(const heed_rope_args &a, const RopeCall &call) {
 }  // namespace heed
 
 extern "C" heed_status heed_rope(const heed_rope_args *args) {
+    const heed::DefaultFloatEnvironment environment;
     if (args == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_rope: args is NULL");
     if (const heed_status status =
             heed::check_struct_size("heed_rope_args", args->struct_size, sizeof(heed_rope_args))) {

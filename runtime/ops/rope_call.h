@@ -1,7 +1,7 @@
 // heed_rope in two steps, for operations that rotate what they have written.
 #pragma once
 
-#include "ops/rotation.h"
+#include "runtime/ops/rotation.h"
 
 namespace heed {
 

@@ -1,11 +1,11 @@
-#include "ops/rotation.h"
+#include "runtime/ops/rotation.h"
 
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 
-#include "backend.h"
-#include "view.h"
+#include "runtime/backend.h"
+#include "runtime/view.h"
 
 namespace heed {
 namespace {
@@ -41,7 +41,7 @@ int rotate_pairs(const Rotation &r, const Rows &x, const Rows &out, const TableP
     arguments.position_step = listed ? 0 : 1;
     arguments.direction = r.direction;
     arguments.out = pair_buffer(r, out, num_heads, num_tokens);
-    return call_op_kernel(*r.row, arguments, message);
+    return call_op_kernel(*r.kernel, arguments, message);
 }
 
 }  // namespace

@@ -1,14 +1,14 @@
 // RoPE on blocks of rows, for heed_rope and for keys on their way into a cache.
 #pragma once
 
-#include "ops/rows.h"
-#include "ranges.h"
+#include "runtime/ops/rows.h"
+#include "runtime/ranges.h"
 
 namespace heed {
 
-// Validated tables and the row that serves them.
+// Validated tables and the kernel that serves them.
 struct Rotation {
-    const OpKernel *row = nullptr;
+    const OpKernel *kernel = nullptr;
     heed_dtype dtype;
     int32_t head_dim, num_pairs;  // num_pairs 0: rows are copied
     bool interleaved;
@@ -22,7 +22,7 @@ struct Rotation {
 heed_status check_tables(const char *name, const heed_rope_tables &tables, int32_t head_dim);
 
 // The rotation of rows of `dtype` by tables of `table_rows` rows; adds cos, sin and positions ([batch, len]) to
-// `ranges`. The row as Backend::find_rotation() finds it.
+// `ranges`. The kernel as Backend::find_rotation() finds it.
 heed_status make_rotation(const char *name, heed_device device, const heed_rope_tables &tables, heed_dtype dtype,
                           int32_t head_dim, int64_t table_rows, int64_t num_positions, MemoryRanges *ranges,
                           Rotation *rotation);

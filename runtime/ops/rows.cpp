@@ -1,4 +1,4 @@
-#include "ops/rows.h"
+#include "runtime/ops/rows.h"
 
 #include <algorithm>
 #include <cstring>

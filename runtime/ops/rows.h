@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include "halide_bridge.h"
-#include "status.h"
-#include "view.h"
+#include "runtime/halide_bridge.h"
+#include "runtime/status.h"
+#include "runtime/view.h"
 
 namespace heed {
 
@@ -33,8 +33,8 @@ constexpr int64_t block_bytes = 16 << 10;
 int32_t tokens_per_block(int64_t token_bytes);
 
 // Calls run(first_token, num_tokens, first_head, num_heads) -> int for parts of a block such that every stride between
-// elements of a part fits a kernel's 32 bits; all tokens and heads in one part but for huge strides. Stops at the first
-// code that is not 0.
+// elements of a part fits a kernel's 32 bits; all tokens and heads in one part except for huge strides. Stops at the
+// first code that is not 0.
 template <typename Run>
 int in_kernel_strides(const Rows &a, const Rows &b, int32_t num_tokens, int32_t num_heads, const Run &run) {
     constexpr int64_t limit = INT32_MAX;

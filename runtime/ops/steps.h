@@ -1,8 +1,8 @@
 // What the steps between tensors take, on any device: those of dense layers' gradients and of whole layers.
 #pragma once
 
-#include "backend.h"
-#include "ops/linear.h"
+#include "runtime/backend.h"
+#include "runtime/ops/linear.h"
 
 namespace heed {
 

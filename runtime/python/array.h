@@ -25,20 +25,28 @@ struct Array {
     int64_t shape[max_rank] = {}, stride[max_rank] = {};
     nanobind::ndarray<nanobind::ro> source;
     nanobind::ndarray<> target;  // of what is written
+    nanobind::object torch;      // of PyTorch's tensors on the CPU, instead of both
 
     int32_t extent(int32_t axis) const { return static_cast<int32_t>(shape[axis]); }
+    // For f32, f16 or bf16: only indices [first, first + count) of the axis, which has them.
+    void keep(int32_t axis, int64_t first, int64_t count);
     std::vector<int64_t> shape_with_last(int64_t last) const;
     bool is_packed() const;
     // INVALID_ARGUMENT unless the shape is `expected`; `axes` names them: "[batch, q_len, num_heads, head_dim]".
     void check_shape(const std::vector<int64_t> &expected, const char *axes) const;
+    // Unless it broadcasts to `full`: fewer axes, or extents of 1.
+    void check_broadcast(const std::vector<int64_t> &full, const char *axes) const;
     void check_rank(int32_t expected, const char *axes) const;
     void check_packed() const;
+    void check_packed(heed_dtype expected) const;  // of this type too
     void check_dtype(heed_dtype expected) const;
+    // The shape, type, device and strides of `other`; strides of extents below 2 do not count.
+    void check_like(const Array &other) const;
     void check_device(const Array &other) const;
     void check_on(heed_device expected) const;  // any of CUDA's
 };
 
-// INVALID_ARGUMENT for what is no array, has more than four dimensions or extents beyond 2^31-1, lies on another
+// INVALID_ARGUMENT for what is no array, has more than four dimensions or extents beyond 2^31-1, is on another
 // device than a CPU or CUDA, cannot be written though it must be, or has elements that Heed has no type for. NumPy
 // arrays of ml_dtypes' bfloat16 are taken too.
 Array import_array(const std::string &name, nanobind::handle object, Access access);
@@ -49,7 +57,7 @@ std::string shape_text(const int64_t *extents, size_t rank);
 // "float32" and so on, as NumPy and PyTorch call it.
 const char *dtype_name(heed_dtype dtype);
 
-// The layout of a tensor with four dimensions: of `array` behind leading extents of 1, or before trailing ones.
+// The layout of a tensor with four dimensions: of `array` after leading extents of 1, or before trailing ones.
 // INVALID_ARGUMENT when all of a last axis is one element: strides of 0 throughout would mean a packed tensor.
 heed_layout layout_of(const Array &array, int32_t trailing = 0);
 

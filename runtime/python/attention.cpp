@@ -1,12 +1,14 @@
-// heed.attention and heed.attention_probs behind their checks: the plan, the workspace, the call without the
+// heed.attention and heed.attention_probs after their checks: the plan, the workspace, the call without the
 // interpreter's lock.
+#include <atomic>
+
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "bindings.h"
-#include "call.h"
-#include "execution.h"
-#include "plan_cache.h"
+#include "runtime/python/attention.h"
+#include "runtime/python/bindings.h"
+#include "runtime/python/execution.h"
+#include "runtime/python/plan_cache.h"
 
 namespace nb = nanobind;
 
@@ -14,9 +16,10 @@ namespace heed::python {
 namespace {
 
 PlanCache plans;
+std::atomic<uint64_t> num_calls{0};
 
 CallWorkspace attach_workspace(AttentionCall *call, const Plan &plan, uint64_t stream, const nb::object &allocate) {
-    CallWorkspace workspace(call->problem().device, plan.workspace_bytes(), call->find("workspace"), allocate);
+    CallWorkspace workspace(call->problem().device, plan.workspace_bytes(), call->given().workspace, allocate);
     workspace.attach(call->args());
     call->args().stream = reinterpret_cast<void *>(stream);
     return workspace;
@@ -24,10 +27,7 @@ CallWorkspace attach_workspace(AttentionCall *call, const Plan &plan, uint64_t s
 
 void attention(const nb::dict &arrays, const nb::dict &fields, uint64_t stream, const nb::object &allocate) {
     AttentionCall call(arrays, fields);
-    const std::shared_ptr<const Plan> plan = plans.find(call.problem());
-    const CallWorkspace workspace = attach_workspace(&call, *plan, stream, allocate);
-    const nb::gil_scoped_release unlocked;
-    plan->execute(call.args());
+    run_attention(&call, stream, allocate);
 }
 
 std::string explain(const nb::dict &arrays, const nb::dict &fields) {
@@ -43,7 +43,7 @@ nb::object attention_probs(const nb::dict &arrays, const nb::dict &fields, int32
     if (probs.is_none()) probs = empty(nb::tuple(nb::cast(shape)));
     const Array result = import_array("probs", probs, Access::write);
     result.check_shape(shape, "[batch, num_heads, q_len, kv_len]");
-    result.check_device(*call.find("q"));
+    result.check_device(*call.given().q);
     const heed_layout layout = layout_of(result);
     const std::shared_ptr<const Plan> plan = plans.find(p);
     const CallWorkspace workspace = attach_workspace(&call, *plan, stream, allocate);
@@ -54,9 +54,20 @@ nb::object attention_probs(const nb::dict &arrays, const nb::dict &fields, int32
 
 }  // namespace
 
+std::shared_ptr<const Plan> find_plan(const heed_problem &problem) { return plans.find(problem); }
+
+void run_attention(AttentionCall *call, uint64_t stream, const nb::object &allocate) {
+    const std::shared_ptr<const Plan> plan = plans.find(call->problem());
+    const CallWorkspace workspace = attach_workspace(call, *plan, stream, allocate);
+    const nb::gil_scoped_release unlocked;
+    plan->execute(call->args());
+    num_calls.fetch_add(1, std::memory_order_relaxed);
+}
+
 void bind_attention(nb::module_ &module) {
     module.def("attention", attention, nb::arg("arrays"), nb::arg("fields"), nb::arg("stream") = 0,
                nb::arg("allocate") = nb::none());
+    module.def("num_calls", [] { return num_calls.load(); });
     module.def("explain", explain, nb::arg("arrays"), nb::arg("fields"));
     module.def("attention_probs", attention_probs, nb::arg("arrays"), nb::arg("fields"), nb::arg("mode"),
                nb::arg("probs").none(), nb::arg("empty"), nb::arg("stream") = 0, nb::arg("allocate") = nb::none());

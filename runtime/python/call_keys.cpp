@@ -1,8 +1,8 @@
 // The keys and values of a call: packed, in pages or contiguous.
 #include <algorithm>
 
-#include "call.h"
-#include "errors.h"
+#include "runtime/python/call.h"
+#include "runtime/python/errors.h"
 
 namespace heed::python {
 
@@ -37,8 +37,8 @@ void AttentionCall::set_contiguous_keys(const Array &k) {
 
 void AttentionCall::set_keys() {
     heed_problem &p = settings_.problem;
-    const Array &k = need("k"), &v = need("v");
-    const Array *cu_seqlens = find("cu_seqlens_kv"), *page_table = find("page_table"), *kv_lens = find("kv_lens");
+    const Array &k = *given_.k, &v = *given_.v;
+    const Array *cu_seqlens = given_.cu_seqlens_kv, *page_table = given_.page_table, *kv_lens = given_.kv_lens;
     if (cu_seqlens != nullptr && page_table != nullptr) {
         refuse("cu_seqlens_kv and page_table are both given; keys are either packed or in pages");
     }
@@ -51,7 +51,7 @@ void AttentionCall::set_keys() {
     }
     k.check_shape(k.shape_with_last(p.head_dim), "one of q's head_dim");
     v.check_rank(k.rank, "as k");
-    v.check_shape(k.shape_with_last(v.shape[v.rank - 1]), "k's but for the last axis");
+    v.check_shape(k.shape_with_last(v.shape[v.rank - 1]), "k's except for the last axis");
     if (k.tensor.dtype != p.dtype && k.tensor.dtype != HEED_I8) {
         refuse("k has elements of %s; they must be %s, as q's, or int8", dtype_name(k.tensor.dtype),
                dtype_name(p.dtype));
@@ -64,25 +64,23 @@ void AttentionCall::set_keys() {
     p.v_layout = layout_of(v);
     settings_.args.k = k.tensor;
     settings_.args.v = v.tensor;
-    set_scale("k_scale", &settings_.args.k_scale);
-    set_scale("v_scale", &settings_.args.v_scale);
+    set_scale("k_scale", given_.k_scale, &settings_.args.k_scale);
+    set_scale("v_scale", given_.v_scale, &settings_.args.v_scale);
     p.has_kv_lens = kv_lens != nullptr;
     if (!p.has_kv_lens && page_table != nullptr) refuse("kv_lens is missing; it must be given with page_table");
     if (p.has_kv_lens) kv_lens->check_shape({p.batch}, "[batch]");
 }
 
-void AttentionCall::set_scale(const char *name, heed_tensor *target) const {
-    const Array *scale = find(name);
+void AttentionCall::set_scale(const char *name, const Array *scale, heed_tensor *target) const {
     if ((scale != nullptr) != (settings_.problem.kv_dtype == HEED_I8)) {
         refuse("%s is %s; it must be there for int8 keys and values, and for no others", name,
                scale != nullptr ? "given" : "missing");
     }
     if (scale == nullptr) return;
-    std::vector<int64_t> shape = need("k").shape_with_last(0);
+    std::vector<int64_t> shape = given_.k->shape_with_last(0);
     shape.pop_back();
     scale->check_shape(shape, "k's without the last axis");
-    scale->check_dtype(HEED_F32);
-    scale->check_packed();
+    scale->check_packed(HEED_F32);
     *target = scale->tensor;
 }
 

@@ -1,4 +1,4 @@
-#include "errors.h"
+#include "runtime/python/errors.h"
 
 #include <cstdarg>
 #include <cstdio>

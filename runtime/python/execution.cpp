@@ -1,13 +1,13 @@
-#include "execution.h"
+#include "runtime/python/execution.h"
 
-#include "errors.h"
+#include "runtime/python/errors.h"
 
 namespace nb = nanobind;
 
 namespace heed::python {
 namespace {
 
-// Of at least `bytes`; it grows to the largest that the thread has needed.
+// At least `bytes` of memory; it grows to the largest that the thread has needed.
 const Workspace &thread_workspace(size_t bytes) {
     thread_local Workspace workspace(0);
     if (workspace.bytes() < bytes) workspace = Workspace(bytes);
@@ -35,8 +35,7 @@ CallWorkspace::CallWorkspace(heed_device device, size_t bytes, const Array *give
         refuse("workspace is missing; for arrays on CUDA that are not PyTorch's it must be %zu bytes there", bytes);
     }
     array_ = given != nullptr ? *given : import_array("workspace", allocate(bytes), Access::write);
-    array_.check_dtype(HEED_U8);
-    array_.check_packed();
+    array_.check_packed(HEED_U8);
     data_ = array_.tensor.data;
     bytes_ = static_cast<size_t>(array_.tensor.size);
 }

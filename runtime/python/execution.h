@@ -1,7 +1,7 @@
 // How a call runs: the device of its arrays, the stream, scratch memory.
 #pragma once
 
-#include "array.h"
+#include "runtime/python/array.h"
 
 namespace heed::python {
 

@@ -1,12 +1,13 @@
-#include "fields.h"
+#include "runtime/python/fields.h"
 
+#include <cfenv>
 #include <cstring>
 #include <string>
 
 #include <nanobind/stl/string.h>
 
-#include "errors.h"
 #include "heed/fields.h"
+#include "runtime/python/errors.h"
 
 namespace nb = nanobind;
 
@@ -31,6 +32,8 @@ constexpr Name device_names[] = {HEED_DEVICE_WORDS(HEED_NAME)};
 
 // Python's, or NumPy's, which was called bool_ once.
 bool is_bool(nb::handle value) {
+    if (PyBool_Check(value.ptr()) != 0) return true;
+    if (PyFloat_CheckExact(value.ptr()) != 0 || PyLong_CheckExact(value.ptr()) != 0) return false;
     const auto name = nb::cast<std::string>(value.type().attr("__name__"));
     return name == "bool" || name == "bool_";
 }
@@ -59,17 +62,27 @@ void store(void *target, const Field &field, T value) {
     std::memcpy(static_cast<char *>(target) + field.offset, &value, sizeof(value));
 }
 
+// To the nearest, whatever the caller's rounding mode. Volatile: the conversion stays between the calls.
+float real(const Field &field, nb::handle value) {
+    const volatile double wide = number<double>(field.name, value, "a number");
+    const int mode = std::fegetround();
+    std::fesetround(FE_TONEAREST);
+    const volatile auto nearest = static_cast<float>(wide);
+    std::fesetround(mode);
+    return nearest;
+}
+
 void set_field(const Field &field, nb::handle value, void *target) {
     switch (field.kind) {
     case Kind::boolean:
         if (!is_bool(value)) refuse_value(field.name, value, "True or False");
-        return store(target, field, nb::cast<bool>(value.attr("__bool__")()));
+        return store(target, field, PyObject_IsTrue(value.ptr()) == 1);
     case Kind::int32:
         return store(target, field, number<int32_t>(field.name, value, "an integer, -2147483648..2147483647"));
     case Kind::uint64:
         return store(target, field, number<uint64_t>(field.name, value, "an integer, 0..2^64-1"));
     case Kind::real:
-        return store(target, field, static_cast<float>(number<double>(field.name, value, "a number")));
+        return store(target, field, real(field, value));
     case Kind::position:
         return store(target, field, named(field.name, value, position_names));
     case Kind::weight_layout:

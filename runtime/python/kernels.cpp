@@ -1,33 +1,14 @@
 // heed.kernels: the table of kernels.
-#include "array.h"
-#include "bindings.h"
+#include "heed/fields.h"
+#include "runtime/python/array.h"
+#include "runtime/python/bindings.h"
 
 namespace nb = nanobind;
 
 namespace heed::python {
 namespace {
 
-const char *isa_name(heed_isa isa) {
-    switch (isa) {
-    case HEED_X86_64:
-        return "x86_64";
-    case HEED_AVX2:
-        return "avx2";
-    case HEED_AVX512:
-        return "avx512";
-    case HEED_AVX512_BF16:
-        return "avx512bf16";
-    case HEED_AMX:
-        return "amx";
-    case HEED_SM75:
-        return "sm75";
-    case HEED_SM80:
-        return "sm80";
-    }
-    return "?";
-}
-
-nb::dict row(const heed_kernel_info_t &info) {
+nb::dict fields_of(const heed_kernel_info &info) {
     nb::dict result;
     result["name"] = info.name;
     result["phase"] = info.phase == HEED_DECODE ? "decode" : "prefill";
@@ -37,7 +18,7 @@ nb::dict row(const heed_kernel_info_t &info) {
     result["head_dim_v"] = info.head_dim_v;
     result["features"] = info.features;
     result["kv_storage"] = info.kv_storage == HEED_KV_PAGED ? "paged" : "contiguous";
-    result["isa"] = isa_name(info.isa);
+    result["isa"] = heed_isa_word(info.isa);
     result["row_block"] = info.row_block;
     result["kv_block"] = info.kv_block;
     result["scratch_bytes"] = info.scratch_bytes;
@@ -49,14 +30,14 @@ nb::dict row(const heed_kernel_info_t &info) {
     return result;
 }
 
-nb::list rows() {
+nb::list list_kernels() {
     nb::list result;
-    for (const heed_kernel_info_t &info : kernels()) result.append(row(info));
+    for (const heed_kernel_info &info : kernels()) result.append(fields_of(info));
     return result;
 }
 
 }  // namespace
 
-void bind_kernels(nb::module_ &module) { module.def("kernels", rows); }
+void bind_kernels(nb::module_ &module) { module.def("kernels", list_kernels); }
 
 }  // namespace heed::python

@@ -20,8 +20,10 @@ def typed(struct, fields, suffix=""):
     return {entry.name: TYPES[types[entry.name]] + suffix for entry in headers.entries(fields)}
 
 
-def typed_dict(name, doc, types):
-    return "\n".join(["", "", f"class {name}(TypedDict, total=False):", f'    """{doc}"""', "",
+def typed_dict(name, doc, structs, types):
+    docs = {field.name: field.doc for struct in structs for field in headers.struct(struct)}
+    lines = [f"    {field}: {docs[field]}" for field in types if docs.get(field)]
+    return "\n".join(["", "", f"class {name}(TypedDict, total=False):", f'    """{doc}', "", *lines, '    """', "",
                       *(f"    {field}: {kind}" for field, kind in types.items()), ""])
 
 
@@ -39,8 +41,8 @@ from __future__ import annotations
 from typing import Any, Literal, TypedDict
 
 ''' + frozen("METADATA", "HEED_METADATA_ARRAYS") + frozen("HEAD_ARRAYS", "HEED_HEAD_ARRAYS")
-    + typed_dict("CallKeywords", "Keywords of attention; heed_problem and heed_args in heed.h say what each means.", {
+    + typed_dict("CallKeywords", "Keywords of attention.", ("heed_problem", "heed_args"), {
         **typed("heed_problem", "HEED_NAMED_FIELDS", " | None"), **{entry.name: "Any" for entry in ARRAYS}})
-    + typed_dict("LayerKeywords", "Keywords of Layer; heed_layer_config in layer.h says what each means.", {
+    + typed_dict("LayerKeywords", "Keywords of Layer.", ("heed_layer_config",), {
         **typed("heed_layer_config", "HEED_LAYER_FIELDS"), **typed("heed_layer_config", "HEED_LOGIT_FIELDS"),
         "position": literal("heed_position", without=["HEED_EXPLICIT"])}), encoding="utf-8")

@@ -3,10 +3,10 @@
 
 #include <nanobind/stl/vector.h>
 
-#include "array.h"
-#include "bindings.h"
-#include "errors.h"
-#include "execution.h"
+#include "runtime/python/array.h"
+#include "runtime/python/bindings.h"
+#include "runtime/python/errors.h"
+#include "runtime/python/execution.h"
 
 namespace nb = nanobind;
 
@@ -20,7 +20,7 @@ public:
         : k_(import_array("k", arrays["k"], Access::write)), v_(import_array("v", arrays["v"], Access::write)),
           kv_lens_(import_array("kv_lens", arrays["kv_lens"], Access::write)) {
         k_.check_rank(4, "[.., .., num_kv_heads, head_dim]");
-        v_.check_shape({k_.shape[0], k_.shape[1], k_.shape[2], v_.shape[3]}, "k's but for the last axis");
+        v_.check_shape({k_.shape[0], k_.shape[1], k_.shape[2], v_.shape[3]}, "k's except for the last axis");
         v_.check_dtype(k_.tensor.dtype);
         v_.check_device(k_);
         kv_lens_.check_rank(1, "[batch]");
@@ -47,8 +47,7 @@ private:
         v_scale_ = import_array("v_scale", arrays["v_scale"], Access::write);
         for (const Array *scale : {&k_scale_, &v_scale_}) {
             scale->check_shape({k_.shape[0], k_.shape[1], k_.shape[2]}, "k's without the last axis");
-            scale->check_dtype(HEED_F32);
-            scale->check_packed();
+            scale->check_packed(HEED_F32);
             scale->check_device(k_);
         }
         view_.k_scale = k_scale_.tensor;
@@ -58,8 +57,7 @@ private:
     void set_pages(nb::handle table) {
         page_table_ = import_array("page_table", table, Access::read);
         page_table_.check_shape({view_.batch, page_table_.shape[1]}, "[batch, max_pages_per_seq]");
-        page_table_.check_dtype(HEED_I32);
-        page_table_.check_packed();
+        page_table_.check_packed(HEED_I32);
         page_table_.check_on(HEED_CPU);
         view_.storage = HEED_KV_PAGED;
         view_.num_pages = k_.extent(0);

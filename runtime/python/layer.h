@@ -8,6 +8,7 @@
 #include <nanobind/nanobind.h>
 
 #include "heed/heed.hpp"
+#include "runtime/python/layer_call.h"
 
 namespace heed::python {
 
@@ -24,7 +25,8 @@ public:
 
     const LayerWeights &weights() const { return weights_; }
     heed_dtype dtype() const;
-    // INVALID_ARGUMENT unless the matrices have the shapes that heed_weight_layout says; dims of `config` are resolved.
+    // INVALID_ARGUMENT unless they have the shapes that heed_layer_weights says, extents of 1 aside; biases of q, k and
+    // v may be [heads, dims]. Dims of `config` are resolved.
     void check_shapes(const heed_layer_config &config) const;
 
 private:
@@ -36,6 +38,20 @@ private:
     LayerWeights weights_;
     std::vector<Shape> shapes_;
     std::vector<nanobind::object> sources_;
+};
+
+// Gradients of a call, by the names of heed_layer_gradients' fields and of the weights.
+class LayerGradientArrays {
+public:
+    LayerGradientArrays(const nanobind::dict &given, const LayerCall &call, const heed_layer_config &config);
+
+    const heed_layer_gradients &gradients() const { return gradients_; }
+    // heed_layer_gradients' dbias, as far as CUDA's workspace must hold it.
+    size_t dbias_bytes() const;
+
+private:
+    heed_layer_gradients gradients_ = {};
+    std::vector<Array> arrays_;
 };
 
 }  // namespace heed::python

@@ -6,10 +6,10 @@
 
 #include <nanobind/stl/vector.h>
 
-#include "array.h"
-#include "bindings.h"
-#include "errors.h"
-#include "execution.h"
+#include "runtime/python/array.h"
+#include "runtime/python/bindings.h"
+#include "runtime/python/errors.h"
+#include "runtime/python/execution.h"
 
 namespace nb = nanobind;
 
@@ -31,14 +31,12 @@ void rope(nb::handle x, nb::handle cos, nb::handle sin, nb::handle positions, nb
         c.check_rank(2, "[max_position, rotary_dim / 2]");
         places = import_array("positions", positions, Access::read);
         places.check_shape({from.shape[0], from.shape[1]}, "[batch, len]");
-        places.check_dtype(HEED_I32);
-        places.check_packed();
+        places.check_packed(HEED_I32);
         places.check_on(HEED_CPU);
     }
     s.check_shape({c.shape, c.shape + c.rank}, "cos's");
     for (const Array *table : {&c, &s}) {
-        table->check_dtype(HEED_F32);
-        table->check_packed();
+        table->check_packed(HEED_F32);
         table->check_device(from);
     }
     to.check_device(from);
@@ -79,8 +77,7 @@ void merge_states(const std::vector<nb::object> &outs, const std::vector<nb::obj
     const auto import_lse = [&](const std::string &name, nb::handle object, Access access) {
         Array array = import_array(name, object, access);
         array.check_shape(lse_shape, "[batch, num_heads, q_len]");
-        array.check_dtype(HEED_F32);
-        array.check_packed();
+        array.check_packed(HEED_F32);
         array.check_device(to);
         return array;
     };
@@ -107,8 +104,7 @@ void merge_states(const std::vector<nb::object> &outs, const std::vector<nb::obj
     if (!sink.is_none()) {
         arrays.push_back(import_array("sink", sink, Access::read));
         arrays.back().check_shape({to.shape[2]}, "[num_heads]");
-        arrays.back().check_dtype(HEED_F32);
-        arrays.back().check_packed();
+        arrays.back().check_packed(HEED_F32);
         arrays.back().check_device(to);
         args.sink = static_cast<const float *>(arrays.back().tensor.data);
     }
@@ -145,8 +141,7 @@ public:
         if (!bias.is_none()) {
             bias_ = import_array("bias", bias, Access::read);
             bias_.check_shape({weight_.shape[0]}, "[dim_out]");
-            bias_.check_dtype(weight_.tensor.dtype);
-            bias_.check_packed();
+            bias_.check_packed(weight_.tensor.dtype);
             bias_.check_device(weight_);
         }
         heed_linear_weights *packed = nullptr;
@@ -167,7 +162,7 @@ public:
         from.check_shape(from.shape_with_last(dim_in()), "[.., dim_in]");
         from.check_dtype(dtype());
         from.check_device(weight_);
-        to.check_shape(from.shape_with_last(dim_out()), "x's but for the last axis, which is dim_out");
+        to.check_shape(from.shape_with_last(dim_out()), "x's except for the last axis, which is dim_out");
         to.check_dtype(dtype());
         to.check_device(weight_);
         heed_linear_out piece = {};
@@ -189,7 +184,7 @@ public:
     }
 
 private:
-    // Of [batch, len, 1, columns].
+    // For [batch, len, 1, columns].
     static heed_layout layout_of_rows(const Array &array) {
         const heed_layout layout = layout_of(array);  // [1, batch or 1, len, columns]
         return {{layout.stride[1], layout.stride[2], 0, layout.stride[3]}};

@@ -1,4 +1,4 @@
-#include "plan_cache.h"
+#include "runtime/python/plan_cache.h"
 
 #include <cstddef>
 #include <cstdlib>

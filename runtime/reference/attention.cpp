@@ -1,11 +1,11 @@
-#include "attention.h"
+#include "runtime/reference/attention.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 
-#include "element.h"
+#include "runtime/reference/element.h"
 
 namespace heed_reference {
 namespace {

@@ -73,8 +73,8 @@ struct HeadArrays {
 struct Attention : Shape, LogitFields, HeadArrays {
     heed_dtype dtype = HEED_F32;
     bool int8_kv = false;  // k and v are codes with a scale per row; else they are of dtype
-    // Not of the problem but of the row that runs it, for the bounds: weights are rounded to dtype before they meet v.
-    // Without a row: where one that serves the problem may.
+    // Not of the problem but of the kernel that runs it, for the bounds: weights are rounded to dtype before they meet
+    // v. Without a kernel: where one that serves the problem may.
     bool rounds_weights = false;
     heed_dtype bias_dtype = HEED_F32;
     heed_position position = HEED_TOP_LEFT;
@@ -119,7 +119,7 @@ void fill(Attention *a, const std::function<float()> &next);
 // Rounds q, k, v and bias to values that their types hold; with int8_kv each row of k and v to codes times a scale.
 void hold_in_types(Attention *a);
 
-// A mask or bias of `shape` (entries 0 stand for the full extent). Each mask element lets its key be seen with
+// A mask or bias of `shape` (an entry of 0 is the full extent). Each mask element lets its key be seen with
 // probability `density`, by the problem's own convention. The bias is N(0,1).
 void add_mask(Attention *a, std::array<int32_t, 4> shape, double density, Rng *rng);
 void add_bias(Attention *a, std::array<int32_t, 4> shape, Rng *rng);

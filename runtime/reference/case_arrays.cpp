@@ -1,10 +1,10 @@
-#include "case_arrays.h"
+#include "runtime/reference/case_arrays.h"
 
 #include <algorithm>
 #include <cstring>
 #include <limits>
 
-#include "invalid_input.h"
+#include "runtime/reference/invalid_input.h"
 
 namespace heed_reference {
 

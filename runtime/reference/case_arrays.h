@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "heed/heed.h"
-#include "tensor_file.h"
+#include "runtime/reference/tensor_file.h"
 
 namespace heed_reference {
 

@@ -1,11 +1,11 @@
-#include "case_call.h"
+#include "runtime/reference/case_call.h"
 
 #include <algorithm>
 #include <limits>
 #include <type_traits>
 
-#include "case_arrays.h"
 #include "heed/fields.h"
+#include "runtime/reference/case_arrays.h"
 
 namespace heed_reference {
 namespace {

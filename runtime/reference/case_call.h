@@ -1,7 +1,7 @@
 // A case as a call of the API: its arguments and the arrays of its results.
 #pragma once
 
-#include "case_file.h"
+#include "runtime/reference/case_file.h"
 
 namespace heed_reference {
 

@@ -1,13 +1,13 @@
-#include "case_file.h"
+#include "runtime/reference/case_file.h"
 
 #include <algorithm>
 #include <limits>
 
-#include "case_arrays.h"
-#include "case_call.h"
 #include "heed/fields.h"
-#include "invalid_input.h"
-#include "problem_json.h"
+#include "runtime/reference/case_arrays.h"
+#include "runtime/reference/case_call.h"
+#include "runtime/reference/invalid_input.h"
+#include "runtime/reference/problem_json.h"
 
 namespace heed_reference {
 namespace {
@@ -180,7 +180,7 @@ void read_features(Case &c) {
         return true;
     };
     p.has_kv_lens = rows("kv_lens", ElementType::i32, p.batch);
-#define HEED_READ(name, used) p.used = rows(#name, ElementType::f32, p.num_heads);
+#define HEED_READ(name, used, ...) p.used = rows(#name, ElementType::f32, p.num_heads);
     HEED_HEAD_ARRAYS(HEED_READ)
 #undef HEED_READ
     if (p.position == HEED_EXPLICIT) {

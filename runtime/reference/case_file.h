@@ -8,7 +8,7 @@
 #include <string>
 
 #include "heed/heed.h"
-#include "tensor_file.h"
+#include "runtime/reference/tensor_file.h"
 
 namespace heed_reference {
 

@@ -1,4 +1,4 @@
-#include "case_sequences.h"
+#include "runtime/reference/case_sequences.h"
 
 #include <algorithm>
 #include <limits>
@@ -20,7 +20,7 @@ bool is_minus_infinity(const Case &c, int64_t index) {
     return bias.as<uint16_t>()[index] == (c.problem.bias_dtype == HEED_F16 ? 0xfc00 : 0xff80);
 }
 
-// Of the keys begin..end-1, those that mask and bias let query i of head h see.
+// Those of the keys begin..end-1 that mask and bias let query i of head h see.
 int64_t count_unmasked(const Case &c, int64_t b, int64_t h, int64_t i, int64_t begin, int64_t end) {
     const heed_problem &p = c.problem;
     int64_t count = 0;

@@ -1,7 +1,7 @@
 // The sequences of a case and what they see. The case is one that heed_execute accepted: lengths are not checked here.
 #pragma once
 
-#include "case_file.h"
+#include "runtime/reference/case_file.h"
 
 namespace heed_reference {
 

@@ -1,4 +1,4 @@
-#include "cuda_device.h"
+#include "runtime/reference/cuda_device.h"
 
 #include <dlfcn.h>
 
@@ -42,6 +42,8 @@ struct CudaDevice::Driver {
     int (*release)(uint64_t);
     int (*copy_to_device)(uint64_t, const void *, size_t);
     int (*copy_to_host)(void *, uint64_t, size_t);
+    int (*copy)(uint64_t, uint64_t, size_t);
+    int (*get_name)(char *, int, int);
     void *context = nullptr, *stream = nullptr;
     int capability = 0;
 
@@ -83,6 +85,8 @@ CudaDevice::CudaDevice() {
     look_up(library, "cuMemFree_v2", &driver->release);
     look_up(library, "cuMemcpyHtoD_v2", &driver->copy_to_device);
     look_up(library, "cuMemcpyDtoH_v2", &driver->copy_to_host);
+    look_up(library, "cuMemcpyDtoD_v2", &driver->copy);
+    look_up(library, "cuDeviceGetName", &driver->get_name);
     int device = 0, major = 0, minor = 0;
     driver->check(init(0), "cuInit");
     driver->check(get_device(&device, 0), "cuDeviceGet");
@@ -93,6 +97,12 @@ CudaDevice::CudaDevice() {
     driver->check(driver->make_stream(&driver->stream, 0), "cuStreamCreate");
     driver->capability = 10 * major + minor;
     driver_ = std::move(driver);
+}
+
+std::string CudaDevice::name() const {
+    char text[256] = "";
+    driver_->check(driver_->get_name(text, sizeof(text), 0), "cuDeviceGetName");
+    return text;
 }
 
 int CudaDevice::capability() const { return driver_->capability; }
@@ -167,6 +177,11 @@ void CudaDevice::copy_to_host(void *to, const void *from, size_t bytes) const {
     if (bytes == 0) return;
     driver_->enter();
     driver_->check(driver_->copy_to_host(to, address_of(from), bytes), "cuMemcpyDtoH");
+}
+
+void CudaDevice::copy(void *to, const void *from, size_t bytes) const {
+    driver_->enter();
+    driver_->check(driver_->copy(address_of(to), address_of(from), bytes), "cuMemcpyDtoD");
 }
 
 DeviceBuffer::DeviceBuffer(size_t bytes, size_t skew, bool guarded)

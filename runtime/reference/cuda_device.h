@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "heed/heed.h"
@@ -16,6 +17,7 @@ class CudaDevice {
 public:
     static CudaDevice &get();
 
+    std::string name() const;
     int capability() const;  // 10 * major + minor
     void *stream() const;
     void synchronize() const;
@@ -23,7 +25,7 @@ public:
     void *make_stream() const;
     void synchronize(void *stream) const;
     void *make_context() const;
-    // Of this thread; NULL: none.
+    // The current context of this thread; NULL: none.
     void set_current(void *context) const;
     size_t free_bytes() const;
 
@@ -36,6 +38,8 @@ public:
     void release(void *data) const;
     void copy_to_device(void *to, const void *from, size_t bytes) const;
     void copy_to_host(void *to, const void *from, size_t bytes) const;
+    // On the device; may still run when it returns.
+    void copy(void *to, const void *from, size_t bytes) const;
 
 private:
     CudaDevice();
@@ -47,10 +51,10 @@ private:
 // Memory on the device.
 class DeviceBuffer {
 public:
-    // What lies around written memory, and what it holds.
+    // What is around written memory, and what it holds.
     static constexpr size_t guard = 256;
 
-    // `bytes` bytes, `skew` bytes behind a multiple of 256, with nothing behind them. `guarded`: between guards.
+    // `bytes` bytes, `skew` bytes after a multiple of 256, with nothing after them. `guarded`: between guards.
     DeviceBuffer(size_t bytes, size_t skew, bool guarded);
     ~DeviceBuffer();
     DeviceBuffer(const DeviceBuffer &) = delete;
@@ -67,7 +71,7 @@ private:
 // Copies of host memory on the device.
 class DeviceMirror {
 public:
-    // Copies `bytes` of host memory, to the same place modulo 16 bytes; what is `written` stands between guards.
+    // Copies `bytes` of host memory, to the same place modulo 16 bytes; what is `written` is between guards.
     void add(void *host, size_t bytes, bool written);
 
     // The copy's address; a pointer to nothing that was added comes back as it is.

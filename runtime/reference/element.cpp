@@ -1,9 +1,11 @@
-#include "element.h"
+#include "runtime/reference/element.h"
 
 #include <Eigen/Core>
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
+
+#include "heed/fields.h"
 
 namespace heed_reference {
 namespace {
@@ -66,19 +68,6 @@ float quantize_row(const float *row, int32_t n, int8_t *codes) {
     return finite ? scale : NAN;
 }
 
-const char *dtype_name(heed_dtype dtype) {
-    switch (dtype) {
-    case HEED_F32:
-        return "f32";
-    case HEED_F16:
-        return "f16";
-    case HEED_BF16:
-        return "bf16";
-    case HEED_I8:
-        return "i8";
-    default:
-        return "?";
-    }
-}
+const char *dtype_name(heed_dtype dtype) { return heed_dtype_word(dtype); }
 
 }  // namespace heed_reference

@@ -27,7 +27,7 @@ float round_to(heed_dtype dtype, float x);
 // max|x| at about 127, and if they hold NaN or infinity the scale is NaN.
 float quantize_row(const float *row, int32_t n, int8_t *codes);
 
-// "f32", "f16", "bf16", "i8"; others "?".
+// "f32" and so on.
 const char *dtype_name(heed_dtype dtype);
 
 // Bit for bit.

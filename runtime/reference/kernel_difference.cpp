@@ -1,15 +1,15 @@
-#include "kernel_difference.h"
+#include "runtime/reference/kernel_difference.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <stdexcept>
 
-#include "attention.h"
-#include "case_call.h"
 #include "heed/heed.hpp"
-#include "make_case.h"
-#include "reference_case.h"
+#include "runtime/reference/attention.h"
+#include "runtime/reference/case_call.h"
+#include "runtime/reference/make_case.h"
+#include "runtime/reference/reference_case.h"
 
 namespace heed_reference {
 namespace {
@@ -22,16 +22,17 @@ float largest(const std::vector<float> &values) {
     return most;
 }
 
-// Both rows sum the same products; they differ in the tree, and where one rounds a product that the other keeps inside
-// an FMA. That moves a logit by at most head_dim / 2 ulp of its partial sums, a weight by as much relatively, and the
-// output by two such steps. An output of 16 bits may then be rounded to the neighbour: a whole unit of the largest v.
+// Both kernels sum the same products; they differ in the tree, and where one rounds a product that the other keeps
+// inside an FMA. That moves a logit by at most head_dim / 2 ulp of its partial sums, a weight by as much relatively,
+// and the output by two such steps. An output of 16 bits may then be rounded to the neighbour: a whole unit of the
+// largest v.
 double allowed(const Attention &a) {
     const double logit = a.head_dim * double{largest(a.q)} * largest(a.k) / std::sqrt(double(a.head_dim));
     const double unit = a.dtype == HEED_F16 ? 0x1p-10 : a.dtype == HEED_BF16 ? 0x1p-7 : 0;
     return std::ldexp((a.head_dim / 2.0 + a.kv_len / 2.0) * (1 + logit) * largest(a.v), -24) + unit * largest(a.v);
 }
 
-Attention random_attention(const heed_kernel_info_t &kernel, Rng *rng) {
+Attention random_attention(const heed_kernel_info &kernel, Rng *rng) {
     const bool paged = kernel.kv_storage == HEED_KV_PAGED;
     Attention a;
     a.batch = rng->between(1, 2);
@@ -100,7 +101,7 @@ std::string first_difference(const char *what, const std::vector<float> &got, co
 
 }  // namespace
 
-std::string kernel_difference(const heed_kernel_info_t &kernel, const std::string &other, int num_calls) {
+std::string kernel_difference(const heed_kernel_info &kernel, const std::string &other, int num_calls) {
     Rng rng(7);
     for (int n = 0; n < num_calls; n++) {
         const Attention a = random_attention(kernel, &rng);

@@ -1,4 +1,4 @@
-#include "kernel_facts.h"
+#include "runtime/reference/kernel_facts.h"
 
 namespace heed_reference {
 namespace {
@@ -7,11 +7,11 @@ bool has_bf16_dots(heed_isa isa) { return isa == HEED_AVX512_BF16 || isa == HEED
 
 }  // namespace
 
-bool rounds_weights(const heed_kernel_info_t &kernel) {
+bool rounds_weights(const heed_kernel_info &kernel) {
     return has_bf16_dots(kernel.isa) || (is_cuda(kernel.isa) && kernel.dtype != HEED_F32);
 }
 
-double most_flushed(const heed_kernel_info_t &kernel, int32_t kv_len) {
+double most_flushed(const heed_kernel_info &kernel, int32_t kv_len) {
     return has_bf16_dots(kernel.isa) ? 0x1p-126 * (kv_len + 1) : 0;
 }
 

@@ -1,9 +1,9 @@
-#include "make_case.h"
+#include "runtime/reference/make_case.h"
 
 #include <cstring>
 
-#include "case_arrays.h"
-#include "placement.h"
+#include "runtime/reference/case_arrays.h"
+#include "runtime/reference/placement.h"
 
 namespace heed_reference {
 namespace {

@@ -1,8 +1,8 @@
 // A case out of a problem of the reference.
 #pragma once
 
-#include "attention.h"
-#include "case_file.h"
+#include "runtime/reference/attention.h"
+#include "runtime/reference/case_file.h"
 
 namespace heed_reference {
 

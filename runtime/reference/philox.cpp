@@ -1,4 +1,4 @@
-#include "philox.h"
+#include "runtime/reference/philox.h"
 
 #include <cmath>
 

@@ -1,8 +1,8 @@
-#include "placement.h"
+#include "runtime/reference/placement.h"
 
 #include <algorithm>
 
-#include "element.h"
+#include "runtime/reference/element.h"
 
 namespace heed_reference {
 namespace {

@@ -1,4 +1,4 @@
-#include "problem_json.h"
+#include "runtime/reference/problem_json.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heed/fields.h"
-#include "invalid_input.h"
+#include "runtime/reference/invalid_input.h"
 
 namespace heed_reference {
 namespace {

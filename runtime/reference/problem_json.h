@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "case_file.h"
+#include "runtime/reference/case_file.h"
 
 namespace heed_reference {
 

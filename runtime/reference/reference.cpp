@@ -1,13 +1,13 @@
-#include "reference.h"
+#include "runtime/reference/reference.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
 
-#include "element.h"
-#include "philox.h"
-#include "tolerance.h"
+#include "runtime/reference/element.h"
+#include "runtime/reference/philox.h"
+#include "runtime/reference/tolerance.h"
 
 namespace heed_reference {
 namespace {
@@ -55,11 +55,20 @@ Number alibi_of(const Attention &a, int32_t b, int32_t h, int32_t i, int32_t j) 
     return static_cast<Number>(a.alibi_slopes[static_cast<size_t>(h)]) * static_cast<Number>(a.alibi_distance(b, i, j));
 }
 
+// What multiplies the logits of a query.
+double temperature_of(const Attention &a, int32_t b, int32_t h, int32_t i) {
+    const int64_t tokens = std::max<int64_t>(a.position_of(b, i), 0) + a.temperature_shift;
+    const double intervals = std::floor(static_cast<double>(tokens) / a.temperature_interval);
+    const double of_head = a.temperature.empty() ? 1 : static_cast<double>(a.temperature[static_cast<size_t>(h)]);
+    return of_head * (1 + static_cast<double>(a.temperature_growth) * std::log1p(intervals));
+}
+
 struct Logit {
     double value;
     // What the rounding errors of any float evaluation scale with, in units of 2^-23.
-    // Of the dot product: |value|, or where it is larger 4 times the root of the sum of the squared products. Partial
+    // dot product: |value|, or where it is larger 4 times the root of the sum of the squared products. Partial
     // sums reach that size, however small the whole is; the largest of many logits is about as large.
+    // temperature: right to 4 units.
     // softcap: y = softcap * tanh(x / softcap) passes an error of x on times dy/dx = 1 - (y / softcap)^2, and is itself
     // right to 4 units of its value.
     // ALiBi: the product is rounded, and the sum, which may cancel: each half a unit of |slope * (j - p)|. So is,
@@ -69,8 +78,10 @@ struct Logit {
 
 Logit logit(const Attention &a, int32_t b, int32_t h, int32_t i, int32_t j) {
     const Dot product = dot(a.q_row(b, i, h), a.k_row(b, j, h / a.group_size()), a.head_dim);
-    double x = scale_of(a) * product.sum;
-    double size = std::max(std::fabs(x), 4 * std::fabs(scale_of(a)) * std::sqrt(product.squares));
+    const double temperature = temperature_of(a, b, h, i), scale = scale_of(a) * temperature;
+    double x = scale * product.sum;
+    double size = std::max(std::fabs(x), 4 * std::fabs(scale) * std::sqrt(product.squares));
+    if (temperature != 1) size += 4 * std::fabs(x);
     if (a.softcap > 0) {
         const double tanh = std::tanh(x / a.softcap);
         x = a.softcap * tanh;
@@ -99,25 +110,73 @@ std::vector<double> largest_v(const Attention &a) {
     return largest;
 }
 
-// One query row. `weights` holds the logits of the visible keys first, then their weights.
-void solve_row(const Attention &a, int32_t b, int32_t h, int32_t i, const std::vector<double> &v_of_key,
-               Reference *ref) {
+// The range that a running sum passes.
+struct SumRange {
+    double sum = 0, least = 0, largest = 0;
+    void add(double x) {
+        sum += x;
+        least = std::min(least, sum);
+        largest = std::max(largest, sum);
+    }
+    double size() const { return largest - least; }
+};
+
+struct Part {
+    SumRange values, differences;
+    double size() const { return std::max(values.size(), differences.size()); }
+};
+
+// What roundings of the weights may change in each element of out: see random_sum_bound. The sum that divides out is of
+// exact weights or of rounded ones: an error of a weight counts v times or v - out times, whichever gives more. Equal
+// weights of a block of keys are rounded alike, wherever the block begins and ends: they are one part, the largest sum
+// over neighbouring keys. Weights within 2^-20 of each other may be equal in float. keep: what the v of each key is
+// multiplied by, 0 of a dropped key, whose v may be no number. Sorts `keys`, the visible ones.
+void sum_weight_roundings(const Attention &a, int32_t b, int64_t g, const std::vector<double> &weights,
+                          const std::vector<double> &keep, const double *out, std::vector<size_t> *keys,
+                          double *rounding) {
+    std::sort(keys->begin(), keys->end(), [&](size_t x, size_t y) { return weights[x] < weights[y]; });
+    std::vector<Part> parts(static_cast<size_t>(a.head_dim_v));
+    std::vector<double> squares(parts.size());
+    for (auto begin = keys->begin(), end = begin; begin != keys->end(); begin = end) {
+        const double most = weights[*begin] * (1 + 0x1p-20);
+        end = std::find_if(begin + 1, keys->end(), [&](size_t key) { return weights[key] > most; });
+        std::sort(begin, end);
+        std::fill(parts.begin(), parts.end(), Part());
+        for (auto key = begin; key != end; key++) {
+            const float *v = a.v_row(b, static_cast<int64_t>(*key), g);
+            for (size_t d = 0; d < parts.size(); d++) {
+                const double value = keep[*key] == 0 ? 0 : keep[*key] * static_cast<double>(v[d]);
+                const double difference = value - out[d];
+                parts[d].values.add(weights[*key] * value);
+                parts[d].differences.add(weights[*key] * difference);
+                rounding[d] += weights[*key] * std::max(std::fabs(value), std::fabs(difference));
+            }
+        }
+        for (size_t d = 0; d < parts.size(); d++) squares[d] += parts[d].size() * parts[d].size();
+    }
+    for (size_t d = 0; d < squares.size(); d++) rounding[d] = random_sum_bound(rounding[d], squares[d]);
+}
+
+// One query. `weights` holds the logits of the visible keys first, then their weights.
+void solve_query(const Attention &a, int32_t b, int32_t h, int32_t i, const std::vector<double> &v_of_key,
+                 Reference *ref) {
     const std::vector<uint8_t> visible = visible_keys(a, b, h, i);
     const auto row = static_cast<size_t>(a.lse_index(b, h, i));
     const int64_t g = h / a.group_size();
     const auto first_key = static_cast<size_t>((int64_t{b} * a.num_kv_heads + g) * a.kv_len);
     double *out = ref->out.data() + a.out_index(b, i, h);
     double *rounding = ref->weight_rounding.data() + a.out_index(b, i, h);
-    std::vector<double> weights(visible.size()), squares(static_cast<size_t>(a.head_dim_v));
+    std::vector<double> weights(visible.size()), keep(visible.size());
+    std::vector<size_t> keys;
     double max = sink_of(a, h), max_logit = 0, max_v = 0;
-    int32_t num_visible = 0, num_kept = 0;
+    int32_t num_kept = 0;
     // Logits of -inf, of an infinite element of k, weigh nothing; where all are, the row is as one without keys.
     bool weightless = max == -infinity;
     for (int32_t j = 0; j < a.kv_len; j++) {
         if (!visible[static_cast<size_t>(j)]) continue;
         const Logit x = logit(a, b, h, i, j);
         weights[static_cast<size_t>(j)] = x.value;
-        num_visible++;
+        keys.push_back(static_cast<size_t>(j));
         if (x.value == -infinity) continue;
         weightless = false;
         max = std::max(max, x.value);
@@ -126,37 +185,26 @@ void solve_row(const Attention &a, int32_t b, int32_t h, int32_t i, const std::v
     }
     ref->max_logit[row] = max_logit;
     ref->max_v[row] = max_v;
-    ref->num_visible[row] = num_visible;
+    ref->num_visible[row] = static_cast<int32_t>(keys.size());
     ref->lse[row] = sink_of(a, h);
-    if (num_visible == 0) return;
+    if (keys.empty()) return;
 
     double sum = a.sink.empty() ? 0 : std::exp(sink_of(a, h) - max);
-    for (int32_t j = 0; j < a.kv_len; j++) {
-        if (!visible[static_cast<size_t>(j)]) continue;
-        double &weight = weights[static_cast<size_t>(j)];
-        weight = weightless ? 0 : std::exp(weight - max);
-        sum += weight;
-    }
+    for (const size_t j : keys) sum += weights[j] = weightless ? 0 : std::exp(weights[j] - max);
     if (weightless) sum = 1;
     const double keep_scale = a.dropout_p < 1 ? 1 / (1 - static_cast<double>(a.dropout_p)) : 0;
     ref->max_v[row] = max_v *= keep_scale;
-    for (int32_t j = 0; j < a.kv_len; j++) {
-        if (!visible[static_cast<size_t>(j)]) continue;
-        double &prob = weights[static_cast<size_t>(j)];
-        prob = dropout_keeps(a, b, h, i, j) ? prob / sum : -1;
-        if (prob < 0) continue;
+    for (const size_t j : keys) {
+        weights[j] /= sum;
+        const auto key = static_cast<int32_t>(j);
+        if (!dropout_keeps(a, b, h, i, key)) continue;
         num_kept++;
-        for (int32_t d = 0; d < a.head_dim_v; d++) {
-            const double part = prob * keep_scale * static_cast<double>(a.v_row(b, j, g)[d]);
-            out[d] += part;
-            rounding[d] += std::fabs(part);
-            squares[static_cast<size_t>(d)] += part * part;
-        }
-    }
-    for (int32_t d = 0; d < a.head_dim_v; d++) {
-        rounding[d] = random_sum_bound(rounding[d], squares[static_cast<size_t>(d)]);
+        keep[j] = keep_scale;
+        const float *v = a.v_row(b, key, g);
+        for (int32_t d = 0; d < a.head_dim_v; d++) out[d] += weights[j] * keep_scale * static_cast<double>(v[d]);
     }
     ref->num_kept[row] = num_kept;
+    if (a.rounds_weights) sum_weight_roundings(a, b, g, weights, keep, out, &keys, rounding);
     if (std::isnan(sum)) std::fill_n(out, a.head_dim_v, sum);  // also where no key is kept
     double *effect = ref->key_effect.data() + first_key;
     double max_out = 0, max_rounding = 0;
@@ -165,9 +213,8 @@ void solve_row(const Attention &a, int32_t b, int32_t h, int32_t i, const std::v
         max_rounding = std::max(max_rounding, rounding[d]);
     }
     const double bound = out_bound(a, max_out, max_logit, max_v, max_rounding);
-    for (int32_t j = 0; j < a.kv_len; j++) {
-        const double prob = weights[static_cast<size_t>(j)];
-        if (visible[static_cast<size_t>(j)] && prob >= 0) effect[j] = std::max(effect[j], prob * max_v / bound);
+    for (const size_t j : keys) {
+        if (keep[j] != 0) effect[j] = std::max(effect[j], weights[j] * max_v / bound);
     }
     if (!weightless) ref->lse[row] = max + std::log(sum);
 }
@@ -182,14 +229,14 @@ struct Order {
 };
 constexpr Order orders[] = {{false, false}, {false, true}, {true, false}, {true, true}};
 
-// One query row as a plain loop in the I/O type has it. k_columns is [head_dim][kv_len], so that the sums over head_dim
+// One query as a plain loop in the I/O type has it. k_columns is [head_dim][kv_len], so that the sums over head_dim
 // run in order and still in vectors.
-void naive_row(const Attention &a, int32_t b, int32_t h, int32_t i, const Order &order,
-               const std::vector<float> &k_columns, std::vector<float> *out) {
+void naive_query(const Attention &a, int32_t b, int32_t h, int32_t i, const Order &order,
+                 const std::vector<float> &k_columns, std::vector<float> *out) {
     const std::vector<uint8_t> visible = visible_keys(a, b, h, i);
     const auto n = static_cast<size_t>(a.kv_len);
     const int64_t g = h / a.group_size();
-    const auto scale = static_cast<float>(scale_of(a));
+    const auto scale = static_cast<float>(scale_of(a) * temperature_of(a, b, h, i));
     std::vector<float> weights(n);
     for (int32_t index = 0; index < a.head_dim; index++) {
         const int64_t d = order(index, a.head_dim);
@@ -245,7 +292,7 @@ void run_baseline(const Attention &a, Reference *ref) {
                 if (ref->num_visible[static_cast<size_t>(a.lse_index(b, h, i))] == 0) continue;
                 const double *expected = ref->out.data() + a.out_index(b, i, h);
                 for (const Order &order : orders) {
-                    naive_row(a, b, h, i, order, k_columns, &out);
+                    naive_query(a, b, h, i, order, k_columns, &out);
                     for (size_t d = 0; d < out.size(); d++) {
                         const double error = std::fabs(static_cast<double>(out[d]) - expected[d]);
                         if (!std::isfinite(error)) continue;
@@ -291,7 +338,7 @@ Reference compute_reference_as_held(const Attention &a, bool with_baseline) {
     const std::vector<double> v_of_key = largest_v(a);
     for (int32_t b = 0; b < a.batch; b++) {
         for (int32_t h = 0; h < a.num_heads; h++) {
-            for (int32_t i = 0; i < a.q_len_of(b); i++) solve_row(a, b, h, i, v_of_key, &ref);
+            for (int32_t i = 0; i < a.q_len_of(b); i++) solve_query(a, b, h, i, v_of_key, &ref);
         }
     }
     ref.naive_max_error = ref.naive_rms_error = std::numeric_limits<double>::quiet_NaN();

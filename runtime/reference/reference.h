@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "attention.h"
+#include "runtime/reference/attention.h"
 
 namespace heed_reference {
 
@@ -14,15 +14,16 @@ namespace heed_reference {
 struct Reference {
     std::vector<double> out;  // [batch, q_len, num_heads, head_dim_v]
     // As out: how much out may change when each weight changes by one part in one, up or down at random: see out_bound.
+    // 0 unless the case rounds weights.
     std::vector<double> weight_rounding;
     std::vector<double> lse;        // natural log
-    std::vector<double> max_logit;  // S: the largest size of a logit that the row sees, what its rounding errors scale
-                                    // with, see Logit in reference.cpp
-    std::vector<double> max_v;      // largest |v| that the row sees, over 1 - dropout_p (Vmax)
+    std::vector<double> max_logit;  // S: the largest size of a logit that the query sees, what its rounding errors
+                                    // scale with, see Logit in reference.cpp
+    std::vector<double> max_v;      // largest |v| that the query sees, over 1 - dropout_p (Vmax)
     std::vector<int32_t> num_visible;
     std::vector<int32_t> num_kept;  // visible keys that dropout leaves
-    // Of each key, [batch, num_kv_heads, kv_len]: how much a change of its v by Vmax shows, over the bound of the
-    // row's largest output; the largest over all rows. -1 where no row sees the key and keeps it.
+    // For each key, [batch, num_kv_heads, kv_len]: how much a change of its v by Vmax shows, over the bound of the
+    // row's largest output; the largest over all rows. -1 where no query sees the key and keeps it.
     std::vector<double> key_effect;
     // Errors of `out` of the naive low-precision baseline: q, k, v, logits, weights and out rounded to the dtype, plain
     // sums in float. Over four orders of summation, the largest |error| and the root of the mean square. NaN where the

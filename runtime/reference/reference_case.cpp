@@ -1,10 +1,10 @@
-#include "reference_case.h"
+#include "runtime/reference/reference_case.h"
 
 #include <algorithm>
 
-#include "case_sequences.h"
-#include "element.h"
-#include "placement.h"
+#include "runtime/reference/case_sequences.h"
+#include "runtime/reference/element.h"
+#include "runtime/reference/placement.h"
 
 namespace heed_reference {
 namespace {

@@ -1,8 +1,8 @@
 // A case and its results in the terms of the reference: dense, each sequence by itself, as float.
 #pragma once
 
-#include "attention.h"
-#include "case_file.h"
+#include "runtime/reference/attention.h"
+#include "runtime/reference/case_file.h"
 
 namespace heed_reference {
 

@@ -1,4 +1,4 @@
-#include "tensor_file.h"
+#include "runtime/reference/tensor_file.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "invalid_input.h"
-#include "safetensors.h"
+#include "runtime/files/safetensors.h"
+#include "runtime/reference/invalid_input.h"
 
 namespace heed_reference {
 namespace {
@@ -29,13 +29,13 @@ constexpr TypeName types[] = {
     {ElementType::i32, "I32", 4}, {ElementType::i64, "I64", 8},
 };
 
-const TypeName &row_of(ElementType type) {
+const TypeName &entry_of(ElementType type) {
     const auto found = std::find_if(std::begin(types), std::end(types), [&](const auto &t) { return t.type == type; });
     if (found == std::end(types)) throw std::logic_error("unknown element type");
     return *found;
 }
 
-// Of a dtype that an array may have.
+// For a dtype that an array may have.
 ElementType type_named(const std::string &dtype, const std::string &array) {
     std::string allowed;
     for (const TypeName &type : types) {
@@ -71,8 +71,8 @@ heed::SafetensorsHeader read_header(std::ifstream &in, uint64_t file_bytes, cons
 
 }  // namespace
 
-size_t element_bytes(ElementType type) { return row_of(type).bytes; }
-const char *element_name(ElementType type) { return row_of(type).name; }
+size_t element_bytes(ElementType type) { return entry_of(type).bytes; }
+const char *element_name(ElementType type) { return entry_of(type).name; }
 
 std::string shape_text(const std::vector<int64_t> &shape) {
     std::string text = "(";

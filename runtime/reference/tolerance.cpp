@@ -1,11 +1,11 @@
-#include "tolerance.h"
+#include "runtime/reference/tolerance.h"
 
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
 #include <cstdio>
 
-#include "element.h"
+#include "runtime/reference/element.h"
 
 namespace heed_reference {
 namespace {
@@ -17,6 +17,8 @@ constexpr double eps = 0x1p-23;
 double relative_rounding(heed_dtype dtype) {
     return dtype == HEED_F16 ? 1.01 * 0x1p-11 : dtype == HEED_BF16 ? 1.01 * 0x1p-8 : 0;
 }
+// u_w of the bounds.
+double rounding_of_weights(heed_dtype dtype) { return relative_rounding(dtype) + (dtype == HEED_BF16 ? 8e-5 : 0); }
 double subnormal_half_step(heed_dtype dtype) { return dtype == HEED_F16 ? 0x1p-25 : dtype == HEED_BF16 ? 0x1p-134 : 0; }
 
 // The error that rounding to the dtype alone may cause at x.
@@ -38,9 +40,9 @@ std::string text(const char *format, double a, double b, double c) {
     return buffer;
 }
 
-class Judge {
+class Comparison {
 public:
-    Judge(const Attention &a, const Reference &ref) : a_(a), ref_(ref) {}
+    Comparison(const Attention &a, const Reference &ref) : a_(a), ref_(ref) {}
 
     Verdict verdict;
 
@@ -62,7 +64,7 @@ public:
         return error <= DBL_MAX && bound > 0 ? error / bound : INFINITY;
     }
 
-    // Of element d of the row r at `ref`.
+    // The bound of element d of the row r at `ref`.
     double bound_of(const double *ref, int32_t d, size_t r) const {
         const double rounding = ref_.weight_rounding[static_cast<size_t>(ref + d - ref_.out.data())];
         return out_bound(a_, ref[d], ref_.max_logit[r], ref_.max_v[r], rounding);
@@ -164,7 +166,7 @@ public:
         if (trust.range && 2 * zeros > elements) complain("MISTRUSTED: the reference is mostly zero");
         if (trust.range && high - low < 100 * bound) {
             complain(
-                text("MISTRUSTED: the outputs lie in %.3g..%.3g, under 100 times the bound %.3g", low, high, bound));
+                text("MISTRUSTED: the outputs are in %.3g..%.3g, under 100 times the bound %.3g", low, high, bound));
         }
         if (!trust.every_key_shows) return;
         for (const double effect : ref_.key_effect) {
@@ -195,7 +197,7 @@ double out_bound(const Attention &a, double ref, double max_logit, double max_v,
     const double lost_weights = a.kv_len * subnormal_half_step(a.dtype) * max_v;
     return relative_rounding(a.dtype) * std::fabs(ref) + subnormal_half_step(a.dtype) +
            (8 + weight_roundings(a) + logit_factor(a) * max_logit) * eps * max_v +
-           (a.rounds_weights ? relative_rounding(a.dtype) * weight_rounding + lost_weights : 0);
+           (a.rounds_weights ? rounding_of_weights(a.dtype) * weight_rounding + lost_weights : 0);
 }
 
 double random_sum_bound(double sizes, double squares) {
@@ -222,20 +224,20 @@ double flushed_exp_bound(int64_t kv_len, double max_v) {
     return static_cast<double>(FLT_MIN) * static_cast<double>(kv_len) * max_v;
 }
 
-Verdict judge(const Attention &a, const Reference &ref, const std::vector<float> &out, const std::vector<float> &lse,
-              const Trust &trust) {
-    Judge judge(a, ref);
+Verdict verdict_of(const Attention &a, const Reference &ref, const std::vector<float> &out,
+                   const std::vector<float> &lse, const Trust &trust) {
+    Comparison comparison(a, ref);
     for (int32_t b = 0; b < a.batch; b++) {
         for (int32_t i = 0; i < a.q_len_of(b); i++) {
             for (int32_t h = 0; h < a.num_heads; h++) {
                 const float *lse_row = lse.empty() ? nullptr : lse.data() + a.lse_index(b, h, i);
-                judge.row(b, i, h, out.data() + a.out_index(b, i, h), lse_row);
+                comparison.row(b, i, h, out.data() + a.out_index(b, i, h), lse_row);
             }
         }
     }
-    judge.baseline();
-    judge.mistrust(trust);
-    return judge.verdict;
+    comparison.baseline();
+    comparison.mistrust(trust);
+    return comparison.verdict;
 }
 
 }  // namespace heed_reference

@@ -1,5 +1,5 @@
 // Case 53: what an append writes is what attention reads.
-#include "adversarial.h"
+#include "tests/adversarial/adversarial.h"
 
 namespace heed_test {
 namespace {
@@ -26,7 +26,7 @@ protected:
                static_cast<size_t>(element_bytes(a.dtype));
     }
 
-    // The tokens behind the first lens[b] become NaN.
+    // The tokens after the first lens[b] become NaN.
     static void forget(const Attention &a, const Placement &kv, const std::vector<int32_t> &lens, int32_t dim,
                        void *data) {
         for (int64_t b = 0; b < a.batch; b++) {
@@ -85,7 +85,7 @@ TEST_P(Appended, Case53_AppendThenAttendIsConcatThenAttend) {
     for (const int32_t new_len : {1, 3, page_size, page_size + 1}) {
         Attention a = causal(new_len, 60);
         a.kv_lens = {60, 25};
-        const CallOptions in_cache = row().paged() ? options().with_pages(page_size) : contiguous();
+        const CallOptions in_cache = kernel().paged() ? options().with_pages(page_size) : contiguous();
         Call whole(a, in_cache), grown(a, in_cache);
         ASSERT_EQ(whole.run(), HEED_OK) << heed_last_error();
         ASSERT_EQ(grown.prepare(), HEED_OK) << heed_last_error();
@@ -96,9 +96,10 @@ TEST_P(Appended, Case53_AppendThenAttendIsConcatThenAttend) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, Appended,
-                         testing::ValuesIn(only(rows_of_64(), [](const Row &row) { return !row.int8_kv(); })),
-                         row_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, Appended,
+                         testing::ValuesIn(only(kernels_of_64(),
+                                                [](const TableKernel &kernel) { return !kernel.int8_kv(); })),
+                         kernel_test_name);
 
 }  // namespace
 }  // namespace heed_test

@@ -1,5 +1,5 @@
 // Cases 1 to 11: rows without keys, causal corners, windows, masks.
-#include "adversarial.h"
+#include "tests/adversarial/adversarial.h"
 
 namespace heed_test {
 namespace {
@@ -34,7 +34,7 @@ TEST_P(Adversarial, Case02_NoQueriesOrBatch) {
     no_batch.batch = 0;
     for (const Shape &empty : {no_batch, shape(0, 5), shape(0, 0)}) {
         for (const bool is_causal : {false, true}) {
-            Attention a = row().attention(empty);
+            Attention a = kernel().attention(empty);
             a.causal = is_causal;
             Call call(a, options());
             ASSERT_EQ(call.prepare(), HEED_OK) << heed_last_error();
@@ -139,7 +139,7 @@ TEST_P(Adversarial, Case07_CausalAroundTiles) {
         Shape small = shape(q_len, kv_len);
         small.batch = 1;
         small.num_heads = small.num_kv_heads;
-        Attention a = row().attention(small);
+        Attention a = kernel().attention(small);
         a.causal = true;
         a.position = HEED_BOTTOM_RIGHT;
         expect_exact_set(a, options());
@@ -227,8 +227,8 @@ TEST_P(AdversarialScores, Case11_HiddenKeysContributeNothing) {
     expect_same_bits(expect_correct(a, options()), expect_correct(zeroed, options()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, Adversarial, testing::ValuesIn(rows_of_64()), row_test_name);
-INSTANTIATE_TEST_SUITE_P(Rows, AdversarialScores, testing::ValuesIn(score_rows_of_64()), row_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, Adversarial, testing::ValuesIn(kernels_of_64()), kernel_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, AdversarialScores, testing::ValuesIn(score_kernels_of_64()), kernel_test_name);
 
 }  // namespace
 }  // namespace heed_test

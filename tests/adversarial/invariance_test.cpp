@@ -1,6 +1,6 @@
 // Siblings of cases 27 and 40: what other sequences of a packed batch, and page tables that do not exist, may not
 // change.
-#include "adversarial.h"
+#include "tests/adversarial/adversarial.h"
 
 namespace heed_test {
 namespace {
@@ -24,7 +24,7 @@ Attention alone(const Attention &all) {
     return a;
 }
 
-// The longest query and the longest cache of a batch choose neither the row nor the splits of the others.
+// The longest query and the longest cache of a batch choose neither the kernel nor the splits of the others.
 TEST(PackedBatchInvariance, Case27_BesideLongerSequences) {
     const struct { int32_t q_len, longest_q_len; } queries[] = {{1, 1}, {1, sized(100, 70)}, {4, 5}};
     for (const auto &[q_len, longest_q_len] : queries) {
@@ -51,10 +51,10 @@ TEST(PackedBatchInvariance, Case27_BesideLongerSequences) {
 
 class ManyKeys : public Adversarial {};
 
-// A row for pages serves strided keys too: 2^23 of them, one row of memory, look nothing up in a table of one entry.
+// A kernel for pages serves strided keys too: 2^23 of them, one row of memory, look nothing up in a table of one entry.
 TEST_P(ManyKeys, Case40_StridedKeysNeedNoPageTable) {
     constexpr int32_t kv_len = 1 << 23;
-    const ForcedKernel forced(row().name);
+    const ForcedKernel forced(kernel().name);
     heed_problem p;
     ASSERT_EQ(heed_problem_init(&p), HEED_OK);
     p.batch = p.num_heads = p.num_kv_heads = p.max_q_len = 1;
@@ -82,14 +82,14 @@ TEST_P(ManyKeys, Case40_StridedKeysNeedNoPageTable) {
     for (const float x : probs) ASSERT_NEAR(x * kv_len, 1, 1e-3);
 }
 
-// Of the CPU, for which the table of a call without pages has one entry.
-std::vector<Row> paged_rows_of_64() {
-    return only(rows_of_64(), [](const Row &row) {
-        return row.paged() && row.info.dtype == HEED_F32 && !row.int8_kv() && !row.cuda();
+// For the CPU, where the table of a call without pages has one entry.
+std::vector<TableKernel> paged_kernels_of_64() {
+    return only(kernels_of_64(), [](const TableKernel &kernel) {
+        return kernel.paged() && kernel.info.dtype == HEED_F32 && !kernel.int8_kv() && !kernel.cuda();
     });
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, ManyKeys, testing::ValuesIn(paged_rows_of_64()), row_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, ManyKeys, testing::ValuesIn(paged_kernels_of_64()), kernel_test_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ManyKeys);
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Cases 30, 32, 34 and 36: heads, head dims, strides, alignment.
-#include "adversarial.h"
+#include "tests/adversarial/adversarial.h"
 
 namespace heed_test {
 namespace {
@@ -12,7 +12,7 @@ TEST_P(Heads, Case30_EachHeadReadsItsGroup) {
     for (const auto &[num_heads, num_kv_heads] : some(heads)) {
         for (const int32_t q_len : {1, 3}) {
             for (const int32_t kv_len : {1, 64}) {
-                Attention a = row().attention({2, num_heads, num_kv_heads, q_len, kv_len, 64, 64}, Data::normal, 30);
+                Attention a = kernel().attention({2, num_heads, num_kv_heads, q_len, kv_len, 64, 64}, Data::normal, 30);
                 if (kv_len > 1) std::fill(a.q.begin(), a.q.end(), 0.0f);
                 for (int32_t b = 0; b < a.batch; b++) {
                     for (int32_t j = 0; j < kv_len; j++) {
@@ -35,7 +35,7 @@ TEST_P(Heads, Case30_EachHeadReadsItsGroup) {
 TEST_P(Heads, Case34_Layouts) {
     const Attention a = causal(37, 37);
     const Result packed = expect_correct(a, options());
-    if (!row().int8_kv()) {
+    if (!kernel().int8_kv()) {
         CallOptions fused = contiguous();
         fused.fused_qkv = true;
         expect_same_bits(expect_runs(a, fused), packed);
@@ -69,9 +69,9 @@ TEST_P(Heads, Case36_ElementAlignment) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, Heads, testing::ValuesIn(rows_of_64()), row_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, Heads, testing::ValuesIn(kernels_of_64()), kernel_test_name);
 
-// Whatever the head dims, the plan finds a row by itself.
+// Whatever the head dims, the plan finds a kernel by itself.
 TEST(HeadDims, Case32_AllAreSupported) {
     const int32_t dims[][2] = {{1, 1},     {3, 3},     {8, 8},     {33, 33},   {40, 40},   {46, 46},   {57, 57},
                                {59, 59},   {80, 80},   {96, 96},   {111, 111}, {120, 120}, {128, 128}, {160, 160},

@@ -1,3 +1,3 @@
-#include "expect.h"
+#include "tests/support/expect.h"
 
 int main(int argc, char **argv) { return heed_test::run_kernel_tests(argc, argv); }

@@ -1,7 +1,7 @@
 // Cases 14 to 23: extreme values, rounding modes of the caller, NaN, lse.
 #include <xmmintrin.h>
 
-#include "adversarial.h"
+#include "tests/adversarial/adversarial.h"
 
 namespace heed_test {
 namespace {
@@ -101,7 +101,7 @@ TEST_P(Subnormals, Case16_SubnormalsAndTheCallersMode) {
             // A subnormal holds fewer bits: half its step for each of the sums and the product.
             const double step = std::numeric_limits<float>::denorm_min();
             const double bound = out_bound(a, ref->out[n], 0, 0, ref->weight_rounding[n]) + step * a.kv_len +
-                                 most_flushed(row().info, a.kv_len);
+                                 most_flushed(kernel().info, a.kv_len);
             ASSERT_LE(std::fabs(static_cast<double>(result.out[n]) - ref->out[n]), bound);
         }
     }
@@ -131,7 +131,7 @@ TEST_P(Numerics, Case17_LogitsSpreadOver104) {
 }
 
 TEST_P(Numerics, Case18_ManyEqualLogits) {
-    Attention a = row().attention({1, 1, 1, 1, sized(131072, 4096), 64, 64}, Data::zero);
+    Attention a = kernel().attention({1, 1, 1, 1, sized(131072, 4096), 64, 64}, Data::zero);
     std::fill(a.v.begin(), a.v.end(), 1.0f);
     const Result result = expect_runs(a, options());
     for (const float x : result.out) ASSERT_LE(std::fabs(static_cast<double>(x) - 1), constant_v_bound(1));
@@ -235,21 +235,22 @@ TEST_P(Numerics, Case23_LseOfAnEmptyRow) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, Numerics, testing::ValuesIn(rows_of_64()), row_test_name);
-INSTANTIATE_TEST_SUITE_P(Rows, Subnormals,
-                         testing::ValuesIn(only(rows_of_64(), [](const Row &row) { return !row.int8_kv(); })),
-                         row_test_name);
-INSTANTIATE_TEST_SUITE_P(Rows, NumericScores, testing::ValuesIn(score_rows_of_64()), row_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, Numerics, testing::ValuesIn(kernels_of_64()), kernel_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, Subnormals,
+                         testing::ValuesIn(only(kernels_of_64(),
+                                                [](const TableKernel &kernel) { return !kernel.int8_kv(); })),
+                         kernel_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, NumericScores, testing::ValuesIn(score_kernels_of_64()), kernel_test_name);
 
 class PaddedLanes : public Adversarial {};
 
 TEST_P(PaddedLanes, Case21_LanesBehindTheHeadDim) {
     Shape odd = shape(5, block() + 9);
     odd.head_dim = odd.head_dim_v = 57;
-    const Attention a = row().attention(odd, Data::normal, 21);
+    const Attention a = kernel().attention(odd, Data::normal, 21);
     const Result packed = expect_correct(a, contiguous());
     Call call(a, contiguous());
-    // Rows of 64 lanes: NaN behind the 57 of the inputs, canaries behind those of out.
+    // Rows of 64 lanes: NaN after the 57 of the inputs, canaries after those of out.
     call.problem.q_layout = call.problem.out_layout = {{a.q_len * a.num_heads * 64, a.num_heads * 64, 64, 1}};
     call.problem.k_layout = call.problem.v_layout = {{a.kv_len * a.num_kv_heads * 64, a.num_kv_heads * 64, 64, 1}};
     ASSERT_EQ(call.run(), HEED_OK) << heed_last_error();
@@ -257,11 +258,11 @@ TEST_P(PaddedLanes, Case21_LanesBehindTheHeadDim) {
     expect_same_bits(call.out(), packed.out, "out");
 }
 
-std::vector<Row> general_rows() {
-    return only(supported_rows(), [](const Row &row) { return row.any_head_dim(); });
+std::vector<TableKernel> general_kernels() {
+    return only(supported_kernels(), [](const TableKernel &kernel) { return kernel.any_head_dim(); });
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, PaddedLanes, testing::ValuesIn(general_rows()), row_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, PaddedLanes, testing::ValuesIn(general_kernels()), kernel_test_name);
 
 }  // namespace
 }  // namespace heed_test

@@ -1,8 +1,8 @@
-// Cases 44 to 51: page tables, lengths and prefix sums that lie, pages that are shared or change.
+// Cases 44 to 51: page tables, lengths and prefix sums that are wrong, pages that are shared or change.
 #include <atomic>
 #include <thread>
 
-#include "adversarial.h"
+#include "tests/adversarial/adversarial.h"
 
 namespace heed_test {
 namespace {
@@ -131,7 +131,7 @@ TEST_P(Paged, Case50_NegativeLengths) {
 
 class ChangingTable : public Paged {};
 
-// Another thread writes anything into the table: results may be wrong, but no access may leave the pool, which lies
+// Another thread writes anything into the table: results may be wrong, but no access may leave the pool, which is
 // between guard pages.
 TEST_P(ChangingTable, Case51_TableChangesDuringTheCall) {
     const Attention a = attention();
@@ -161,31 +161,32 @@ TEST_P(ChangingTable, Case51_TableChangesDuringTheCall) {
     std::printf("[   INFO   ] %d of 10000 calls passed the checks\n", ran);
 }
 
-std::vector<Row> paged_rows() {
-    return only(rows_of_64(), [](const Row &row) { return row.paged(); });
+std::vector<TableKernel> paged_kernels() {
+    return only(kernels_of_64(), [](const TableKernel &kernel) { return kernel.paged(); });
 }
 
 // The table is read by the runtime, the same for all element types.
-std::vector<Row> f32_paged_rows() {
-    return only(paged_rows(), [](const Row &row) { return row.info.dtype == HEED_F32 && !row.any_head_dim(); });
+std::vector<TableKernel> f32_paged_kernels() {
+    return only(paged_kernels(),
+                [](const TableKernel &kernel) { return kernel.info.dtype == HEED_F32 && !kernel.any_head_dim(); });
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, Paged, testing::ValuesIn(paged_rows()), row_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, Paged, testing::ValuesIn(paged_kernels()), kernel_test_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Paged);
-INSTANTIATE_TEST_SUITE_P(Rows, ChangingTable, testing::ValuesIn(f32_paged_rows()), row_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, ChangingTable, testing::ValuesIn(f32_paged_kernels()), kernel_test_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ChangingTable);
 
 class PageSizes : public KernelTest {};
 
 TEST_P(PageSizes, Case48_AroundThePage) {
-    Shape shape = row().shape(64, 64);
+    Shape shape = kernel().shape(64, 64);
     for (const int32_t page_size : {1, 16, 32, 64, 256}) {
         for (const int32_t kv_len : {page_size - 1, page_size, page_size + 1, 3 * page_size}) {
             if (kv_len == 0) continue;
             shape.q_len = 3;
             shape.num_heads = 2;
             shape.kv_len = kv_len;
-            Attention a = row().attention(shape, Data::normal, 48);
+            Attention a = kernel().attention(shape, Data::normal, 48);
             a.causal = true;
             a.position = HEED_BOTTOM_RIGHT;
             // One key proves little.
@@ -196,13 +197,13 @@ TEST_P(PageSizes, Case48_AroundThePage) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, PageSizes,
-                         testing::ValuesIn(only(supported_rows(),
-                                                [](const Row &row) {
-                                                    const int32_t dim = row.info.head_dim;
-                                                    return row.paged() && (dim == 0 || dim == 64 || dim == 256);
+INSTANTIATE_TEST_SUITE_P(Kernels, PageSizes,
+                         testing::ValuesIn(only(supported_kernels(),
+                                                [](const TableKernel &kernel) {
+                                                    const int32_t dim = kernel.info.head_dim;
+                                                    return kernel.paged() && (dim == 0 || dim == 64 || dim == 256);
                                                 })),
-                         row_test_name);
+                         kernel_test_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PageSizes);
 
 class PrefixSums : public Adversarial {};
@@ -232,7 +233,7 @@ TEST_P(PrefixSums, Case49_PrefixSumsThatLie) {
     call.expect_fine();
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, PrefixSums, testing::ValuesIn(rows_of_64()), row_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, PrefixSums, testing::ValuesIn(kernels_of_64()), kernel_test_name);
 
 }  // namespace
 }  // namespace heed_test

@@ -5,9 +5,9 @@
 #include <chrono>
 #include <thread>
 
-#include "adversarial.h"
 #include "heed/heed.hpp"
-#include "wait_for_child.h"
+#include "tests/adversarial/adversarial.h"
+#include "tests/support/wait_for_child.h"
 
 namespace heed_test {
 namespace {
@@ -19,7 +19,7 @@ protected:
 
 // Children start threads of their own and give the parent's bits.
 TEST_P(Forks, Case58_ChildrenOfABusyProcessCompute) {
-    const Attention a = row().attention({4, 8, 2, row().decode() ? 4 : 40, 300, 64, 64}, Data::normal, 58);
+    const Attention a = kernel().attention({4, 8, 2, kernel().decode() ? 4 : 40, 300, 64, 64}, Data::normal, 58);
     const CallOptions threaded = options().with_threads(4);
     Call busy(a, threaded), call(a, threaded);
     ASSERT_EQ(busy.run(), HEED_OK) << heed_last_error();
@@ -42,10 +42,10 @@ TEST_P(Forks, Case58_ChildrenOfABusyProcessCompute) {
     computes.join();
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, Forks,
-                         testing::ValuesIn(only(on_cpu(few_rows_of_64()),
-                                                [](const Row &row) { return row.info.isa != HEED_AMX; })),
-                         row_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, Forks,
+                         testing::ValuesIn(only(on_cpu(few_kernels_of_64()),
+                                                [](const TableKernel &kernel) { return kernel.info.isa != HEED_AMX; })),
+                         kernel_test_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Forks);
 
 // Every instruction set that the machine has, asked for by name, gives the same within the bounds; one that it lacks is
@@ -53,18 +53,18 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Forks);
 TEST(Levels, Case61_EachIsRightOrRefused) {
     int32_t ran = 0;
     for (const int32_t q_len : {1, 9}) {
-        for (const Row &row : all_rows()) {
-            const bool plain = (row.info.features & ~static_cast<uint32_t>(HEED_FEATURE_GQA)) == 0;
-            const bool decode_of_one = row.decode() == (q_len == 1);
-            if (row.info.head_dim != 64 || !plain || !decode_of_one || row.paged()) continue;
-            const Attention a = row.attention({2, 4, 2, q_len, 300, 64, 64}, Data::normal, 61);
-            if (row.info.supported) {
-                expect_correct(a, row.options());
+        for (const TableKernel &kernel : all_kernels()) {
+            const bool plain = (kernel.info.features & ~static_cast<uint32_t>(HEED_FEATURE_GQA)) == 0;
+            const bool decode_of_one = kernel.decode() == (q_len == 1);
+            if (kernel.info.head_dim != 64 || !plain || !decode_of_one || kernel.paged()) continue;
+            const Attention a = kernel.attention({2, 4, 2, q_len, 300, 64, 64}, Data::normal, 61);
+            if (kernel.info.supported) {
+                expect_correct(a, kernel.options());
                 ran++;
             } else {
-                Call call(a, row.options());
-                EXPECT_EQ(call.prepare(), HEED_UNSUPPORTED) << row.name;
-                EXPECT_NE(std::strstr(heed_last_error(), row.info.unsupported_reason), nullptr) << heed_last_error();
+                Call call(a, kernel.options());
+                EXPECT_EQ(call.prepare(), HEED_UNSUPPORTED) << kernel.name;
+                EXPECT_NE(std::strstr(heed_last_error(), kernel.info.unsupported_reason), nullptr) << heed_last_error();
             }
         }
     }

@@ -4,7 +4,7 @@
 #include <memory>
 #include <thread>
 
-#include "adversarial.h"
+#include "tests/adversarial/adversarial.h"
 
 namespace heed_test {
 namespace {
@@ -76,11 +76,11 @@ TEST_P(Splits, Case27_BatchInvariance) {
     const int32_t capacity = 2 * block() + 9;
     const int32_t length = block() + 3;
     Result alone;
-    for (const int32_t batch : {1, 2, 5, sized(16, 3), sized(row().leads() ? 64 : 17, 4)}) {
+    for (const int32_t batch : {1, 2, 5, sized(16, 3), sized(kernel().leads() ? 64 : 17, 4)}) {
         Shape some = shape(2, capacity);
         some.batch = batch;
-        Attention a = row().attention(some, Data::normal, 27);
-        const Attention first = row().attention({1, 4, 2, 2, capacity, 64, 64}, Data::normal, 1);
+        Attention a = kernel().attention(some, Data::normal, 27);
+        const Attention first = kernel().attention({1, 4, 2, 2, capacity, 64, 64}, Data::normal, 1);
         std::copy(first.q.begin(), first.q.end(), a.q.begin());
         std::copy(first.k.begin(), first.k.end(), a.k.begin());
         std::copy(first.v.begin(), first.v.end(), a.v.begin());
@@ -95,8 +95,8 @@ TEST_P(Splits, Case27_BatchInvariance) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, Splits, testing::ValuesIn(rows_of_64()), row_test_name);
-INSTANTIATE_TEST_SUITE_P(Rows, Workers, testing::ValuesIn(on_cpu(rows_of_64())), row_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, Splits, testing::ValuesIn(kernels_of_64()), kernel_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, Workers, testing::ValuesIn(on_cpu(kernels_of_64())), kernel_test_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Workers);
 
 class Concurrency : public Adversarial {};
@@ -104,7 +104,7 @@ class Concurrency : public Adversarial {};
 TEST_P(Concurrency, Case26_ManyRepeats) {
     Shape many = shape(2, 64);
     many.batch = sized(60, 6);
-    const Attention a = row().attention(many, Data::normal, 26);
+    const Attention a = kernel().attention(many, Data::normal, 26);
     std::vector<float> first, first_lse;
     for (const int32_t threads : {1, 2, 3, 8}) {
         Call call(a, options().with_threads(threads));
@@ -123,13 +123,13 @@ TEST_P(Concurrency, Case26_ManyRepeats) {
 TEST_P(Concurrency, Case28_SharedPlan) {
     constexpr int32_t num_threads = 8;
     const int32_t calls = sized(1250, 5);
-    const ForcedKernel forced(row().name);
+    const ForcedKernel forced(kernel().name);
     std::vector<std::unique_ptr<Attention>> data;
     std::vector<std::unique_ptr<Call>> running;
     std::vector<std::vector<float>> expected;
     for (int32_t n = 0; n < num_threads; n++) {
         data.push_back(std::make_unique<Attention>(
-            row().attention({1, 2, 1, 2, 20, 64, 64}, Data::normal, 28 + static_cast<uint64_t>(n))));
+            kernel().attention({1, 2, 1, 2, 20, 64, 64}, Data::normal, 28 + static_cast<uint64_t>(n))));
         running.push_back(std::make_unique<Call>(*data.back(), options().with_threads(2)));
         ASSERT_EQ(running.back()->run(), HEED_OK) << heed_last_error();
         expected.push_back(running.back()->out());
@@ -150,7 +150,7 @@ TEST_P(Concurrency, Case28_SharedPlan) {
     EXPECT_EQ(wrong, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, Concurrency, testing::ValuesIn(few_rows_of_64()), row_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, Concurrency, testing::ValuesIn(few_kernels_of_64()), kernel_test_name);
 
 }  // namespace
 }  // namespace heed_test

@@ -1,6 +1,6 @@
 // Memory: a plan survives the failure of any of its allocations; execute makes none.
-#include "fixture.h"
-#include "replaced_malloc.h"
+#include "tests/api/fixture.h"
+#include "tests/support/replaced_malloc.h"
 
 namespace {
 
@@ -18,6 +18,21 @@ TEST_F(Allocation, Case59_PlanSurvivesEveryFailure) {
                                   [&] { return plan == nullptr && live_blocks == live; });
     heed_plan_destroy(plan);
     EXPECT_TRUE(make_plan(problem));
+}
+
+// A decoder whose keys move with each token makes a plan for each: nothing but the plan itself is allocated.
+TEST_F(Allocation, PlanIsOneAllocation) {
+    make_plan(make_problem(2, 8, 16));  // what the first plan of a process sets up
+    const int64_t before = all_allocations;
+    const PlanPtr plan = make_plan(make_problem(2, 8, 17));
+    EXPECT_EQ(all_allocations, before + 1);
+}
+
+TEST_F(Allocation, ExplainSurvivesEveryFailure) {
+    const PlanPtr plan = make_plan(make_problem(2, 8, 16));
+    expect_survives_every_failure(
+        [&] { return heed_plan_explain(plan.get())[0] == '\0' ? HEED_OUT_OF_MEMORY : HEED_OK; }, [] { return true; });
+    EXPECT_STRNE(heed_plan_explain(plan.get()), "");
 }
 
 TEST_F(Allocation, ExecuteMakesNone) {

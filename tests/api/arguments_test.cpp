@@ -2,8 +2,8 @@
 #include <cmath>
 #include <limits>
 
-#include "fixture.h"
-#include "kernel.h"
+#include "runtime/kernel.h"
+#include "tests/api/fixture.h"
 
 namespace {
 
@@ -124,6 +124,35 @@ TEST_F(Arguments, TensorsThatAreNotUsedAreOneElement) {
     EXPECT_EQ(call.dropout_scale, 1);
 }
 
+TEST_F(Arguments, WhatTheProblemLacksIsRefused) {
+    Attempt run(make_problem(2, 8, 16));
+    std::vector<unsigned char> bytes(1024);
+    const auto expect_refused = [&](const char *name) {
+        EXPECT_EQ(run.execute(), HEED_INVALID_ARGUMENT);
+        EXPECT_EQ(heed_last_error(),
+                  name + std::string(" is given; it must be NULL, as the plan's problem declares none"));
+    };
+#define HEED_REFUSED(name, value)                                                                                      \
+    run.args.name = value;                                                                                             \
+    expect_refused(#name);                                                                                             \
+    run.args.name = {};
+    const heed_tensor tensor = {bytes.data(), 1024, HEED_U8};
+    HEED_REFUSED(mask, tensor)
+    HEED_REFUSED(bias, tensor)
+    HEED_REFUSED(k_scale, tensor)
+    HEED_REFUSED(v_scale, tensor)
+    const std::vector<float> of_heads(4);
+    HEED_REFUSED(sink, of_heads.data())
+    HEED_REFUSED(alibi_slopes, of_heads.data())
+    HEED_REFUSED(temperature, of_heads.data())
+#undef HEED_REFUSED
+    run.args.score_buffers[0] = {bytes.data(), 16, HEED_F32};
+    EXPECT_EQ(run.execute(), HEED_INVALID_ARGUMENT);
+    EXPECT_THAT(heed_last_error(), ::testing::HasSubstr("score_buffers[0] is given; it must be NULL"));
+    run.args.score_buffers[0] = {};
+    EXPECT_EQ(run.execute(), HEED_OK) << heed_last_error();
+}
+
 TEST_F(Arguments, BroadcastMasks) {
     heed_problem problem = make_problem(2, 8, 16);
     problem.has_mask = problem.mask_true_hides = true;
@@ -151,11 +180,11 @@ TEST_F(Arguments, ScaleDefault) {
     EXPECT_EQ(stub::last_call.scale, -3);
 }
 
-TEST_F(Arguments, SplitsOfDecodeRows) {
+TEST_F(Arguments, SplitsOfDecodeKernels) {
     heed_problem problem = make_problem(1, 1, 5000);
     Attempt run(problem);
     ASSERT_EQ(run.execute(), HEED_OK) << heed_last_error();
-    EXPECT_EQ(stub::last_call.row, stub::decode_d64);
+    EXPECT_EQ(stub::last_call.kernel, stub::decode_d64);
     EXPECT_EQ(stub::last_call.split_len, 512);
     EXPECT_EQ(stub::last_call.num_splits, 10);
     EXPECT_EQ(heed_plan_num_splits(run.plan.get()), 10);
@@ -171,14 +200,14 @@ TEST_F(Arguments, SplitsOfDecodeRows) {
     }
 }
 
-TEST_F(Arguments, PrefillRowsDoNotSplit) {
+TEST_F(Arguments, PrefillKernelsDoNotSplit) {
     heed_problem problem = make_problem(1, 8, 5000);
     problem.num_splits = 4;
     Attempt run(problem);
     ASSERT_EQ(run.execute(), HEED_OK) << heed_last_error();
     EXPECT_EQ(stub::last_call.split_len, 0);
     EXPECT_EQ(stub::last_call.num_splits, 1);
-    EXPECT_THAT(heed_plan_explain(run.plan.get()), HasSubstr("prefill rows do not split"));
+    EXPECT_THAT(heed_plan_explain(run.plan.get()), HasSubstr("prefill kernels do not split"));
 }
 
 }  // namespace

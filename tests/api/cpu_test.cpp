@@ -1,14 +1,17 @@
-// Which rows a CPU may run: adversarial case 61, a CPU or a system that lacks a feature, one after the other.
+// Which kernels a CPU may run: adversarial case 61, a CPU or a system that lacks a feature, one after the other.
 #include <gtest/gtest.h>
 
 #include <cstring>
 
-#include "cpu.h"
+#include "runtime/cpu.h"
+#include "runtime/kernel_registry.h"
 
 namespace {
 
+using heed::Capability;
 using heed::CpuWords;
 using heed::Isa;
+using heed::KernelTarget;
 
 // A bit of the words, as the manuals number it, and the first level that it is needed for.
 struct Needed {
@@ -72,26 +75,26 @@ TEST(Cpu, Case61_EachMissingFeatureLeavesTheLevelsBelow) {
 }
 
 TEST(Cpu, TheSystemGrantsTiles) {
-    EXPECT_EQ(heed::isas_of(words_with_all(), granted), levels_below(Isa::sm75));
+    EXPECT_EQ(heed::isas_of(words_with_all(), granted), levels_below(Isa::amx) | KernelTarget(Isa::amx).bit());
     EXPECT_EQ(heed::isas_of(words_with_all(), refused), levels_below(Isa::amx));
     EXPECT_EQ(heed::isas_of({}, must_not_ask), 0u);
 }
 
 TEST(Cpu, EveryLevelHasItsNameAndSaysWhatItNeeds) {
     const struct {
-        Isa isa;
+        KernelTarget target;
         const char *name, *needs;
     } levels[] = {{Isa::x86_64, "x86_64", "SSE4.1"},
-                  {Isa::avx2, "avx2", "AVX2, FMA, F16C"},
-                  {Isa::avx512, "avx512", "AVX-512 F, CD, BW, DQ, VL"},
+                  {Isa::avx2, "avx2", "AVX2, FMA or F16C"},
+                  {Isa::avx512, "avx512", "AVX-512 F, CD, BW, DQ or VL"},
                   {Isa::avx512bf16, "avx512bf16", "BF16"},
                   {Isa::amx, "amx", "AMX_TILE"},
-                  {Isa::sm75, "sm75", "compute capability 7.5"},
-                  {Isa::sm80, "sm80", "compute capability 8.0"},
-                  {static_cast<Isa>(99), "?", "?"}};
+                  {Capability::sm75, "sm75", "compute capability 7.5"},
+                  {Capability::sm80, "sm80", "compute capability 8.0"},
+                  {static_cast<Isa>(99), "?", "unknown"}};
     for (const auto &level : levels) {
-        EXPECT_STREQ(heed::isa_name(level.isa), level.name);
-        EXPECT_NE(std::strstr(heed::isa_requirements(level.isa), level.needs), nullptr) << level.name;
+        EXPECT_STREQ(heed::target_name(level.target), level.name);
+        EXPECT_NE(std::strstr(heed::target_reason(level.target), level.needs), nullptr) << level.name;
     }
 }
 

@@ -4,12 +4,12 @@
 #include <atomic>
 #include <thread>
 
-#include "fixture.h"
-#include "halide_bridge.h"
-#include "ops/op_rows.h"
-#include "scratch.h"
-#include "status.h"
-#include "view.h"
+#include "runtime/halide_bridge.h"
+#include "runtime/ops/op_kernels.h"
+#include "runtime/scratch.h"
+#include "runtime/status.h"
+#include "runtime/view.h"
+#include "tests/api/fixture.h"
 
 namespace {
 
@@ -160,8 +160,8 @@ TEST_F(Errors, ExhaustedScratchIsInternal) {
     EXPECT_EQ(run.execute(), HEED_OK) << heed_last_error();
 }
 
-TEST_F(Errors, RowsWithoutABoundUseTheHeap) {
-    setenv("HEED_FORCE_KERNEL", stub::heap_row, 1);
+TEST_F(Errors, KernelsWithoutABoundUseTheHeap) {
+    setenv("HEED_FORCE_KERNEL", stub::heap_kernel, 1);
     Attempt run(make_problem(2, 8, 16));
     EXPECT_THAT(heed_plan_explain(run.plan.get()), HasSubstr("from the heap"));
     stub::behaviour.scratch_bytes = 1 << 22;
@@ -208,7 +208,7 @@ TEST(ScratchSlice, StackInAnyOrder) {
     EXPECT_EQ(slice->allocate(1), nullptr);
 }
 
-// An address behind the slice would be given back to the heap.
+// An address after the slice would be given back to the heap.
 TEST(ScratchSlice, AnEmptyBlockLiesInside) {
     const int64_t bytes = heed::ScratchSlice::bytes_for(0);
     AlignedBytes memory(static_cast<size_t>(bytes));
@@ -271,7 +271,7 @@ TEST(Status, LongSentencesAreCut) {
     EXPECT_THAT(heed_last_error(), ::testing::EndsWith("xxx..."));
 }
 
-TEST(Status, OperationsWithoutRowsNameThem) {
+TEST(Status, OperationsWithoutKernelsNameThem) {
     using heed::Op;
     const std::pair<Op, const char *> ops[] = {{Op::rope, "rope"},
                                                {Op::kv_append, "kv_append"},
@@ -283,41 +283,41 @@ TEST(Status, OperationsWithoutRowsNameThem) {
                                                {Op::linear_rows, "linear_rows"},
                                                {Op::linear, "linear"},
                                                {Op::layer_norm, "layer_norm"},
-                                               {Op::put_words, "put_words"},
+                                               {Op::write_metadata, "write_metadata"},
                                                {Op::sequences, "sequences"},
                                                {Op::merge_splits, "merge_splits"},
                                                {Op::clip, "clip"},
                                                {Op::key_padding, "key_padding"},
                                                {static_cast<Op>(99), "?"}};
-    const heed::OpKernel *row = nullptr;
+    const heed::OpKernel *kernel = nullptr;
     for (const auto &[op, name] : ops) {
-        EXPECT_EQ(heed::find_op_row(op, HEED_F16, HEED_BF16, &row), HEED_UNSUPPORTED);
-        EXPECT_THAT(heed_last_error(), HasSubstr(std::string("no row of ") + name + " for f16, bf16"));
-        EXPECT_EQ(heed::find_cuda_op_row(op, HEED_F16, HEED_BF16, &row), HEED_NO_DEVICE);
-        EXPECT_THAT(heed_last_error(), HasSubstr(std::string("no CUDA row of ") + name + " for f16, bf16"));
-        EXPECT_EQ(row, nullptr);
+        EXPECT_EQ(heed::find_op_kernel(op, HEED_F16, HEED_BF16, &kernel), HEED_UNSUPPORTED);
+        EXPECT_THAT(heed_last_error(), HasSubstr(std::string("no kernel of ") + name + " for f16, bf16"));
+        EXPECT_EQ(heed::find_cuda_op_kernel(op, HEED_F16, HEED_BF16, &kernel), HEED_NO_DEVICE);
+        EXPECT_THAT(heed_last_error(), HasSubstr(std::string("no CUDA kernel of ") + name + " for f16, bf16"));
+        EXPECT_EQ(kernel, nullptr);
     }
 }
 
-TEST(Status, OperationsWhoseRowsThisCpuCannotRun) {
-    const heed::OpKernel *row = nullptr;
-    heed::limit_op_isa(static_cast<heed::Isa>(20));
-    EXPECT_EQ(heed::find_op_row(heed::Op::rope, HEED_F32, HEED_F32, &row), HEED_UNSUPPORTED);
-    EXPECT_THAT(heed_last_error(), HasSubstr("this CPU cannot run rope_f32_foreign"));
-    heed::limit_op_isa(heed::highest_cpu_isa);
-    EXPECT_EQ(row, nullptr);
+TEST(Status, OperationsWhoseKernelsThisCpuCannotRun) {
+    const heed::OpKernel *kernel = nullptr;
+    heed::limit_op_target(static_cast<heed::Isa>(20));
+    EXPECT_EQ(heed::find_op_kernel(heed::Op::rope, HEED_F32, HEED_F32, &kernel), HEED_UNSUPPORTED);
+    EXPECT_THAT(heed_last_error(), HasSubstr("rope_f32_foreign: "));
+    heed::limit_op_target(heed::highest_cpu_target);
+    EXPECT_EQ(kernel, nullptr);
     const heed_problem problem = make_problem(1, 2, 3);
     EXPECT_EQ(heed_dropout_mask(&problem, 1, 2, nullptr, nullptr, nullptr), HEED_INVALID_ARGUMENT);
     EXPECT_THAT(heed_last_error(), HasSubstr("keep is NULL"));
 }
 
-// A program whose kernel library has no rows of linear says so.
-TEST(Status, LinearWithoutRowsIsUnsupported) {
+// A program whose kernel library has no kernels of linear says so.
+TEST(Status, LinearWithoutKernelsIsUnsupported) {
     float weight = 1;
     const heed_tensor tensor = {&weight, 1, HEED_F32};
     heed_linear_weights *weights = nullptr;
     EXPECT_EQ(heed_linear_pack(HEED_F32, 1, 1, &tensor, 0, nullptr, &weights), HEED_UNSUPPORTED);
-    EXPECT_THAT(heed_last_error(), HasSubstr("no row of linear for f32"));
+    EXPECT_THAT(heed_last_error(), HasSubstr("no kernel of linear for f32"));
     EXPECT_EQ(weights, nullptr);
 }
 

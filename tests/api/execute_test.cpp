@@ -3,8 +3,8 @@
 #include <cmath>
 #include <limits>
 
-#include "fixture.h"
-#include "kernel.h"
+#include "runtime/kernel.h"
+#include "tests/api/fixture.h"
 
 namespace {
 
@@ -76,7 +76,7 @@ TEST_F(Execute, Case39_TypesCapacitiesAlignment) {
         const heed_tensor saved = run.args.*member;
         for (int32_t dtype : {-1, 1, 4, 255}) {
             (run.args.*member).dtype = static_cast<heed_dtype>(dtype);
-            run.expect_refused(HEED_INVALID_ARGUMENT, ".dtype is " + std::to_string(dtype));
+            run.expect_refused(HEED_INVALID_ARGUMENT, "(" + std::to_string(dtype) + "); it must be f32 (0)");
         }
         run.args.*member = saved;
         for (int64_t size : {int64_t{0}, saved.size - 1, std::numeric_limits<int64_t>::min()}) {

@@ -1,4 +1,4 @@
-// One attention problem with its tensors, packed, on the stub rows.
+// One attention problem with its tensors, packed, on the stub kernels.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "../../runtime/reference/element.h"
-#include "../support/plan.h"
 #include "heed/heed.h"
-#include "stub_kernels.h"
+#include "runtime/reference/element.h"
+#include "tests/api/stub_kernels.h"
+#include "tests/support/plan.h"
 
 inline heed_problem make_problem(int32_t batch, int32_t q_len, int32_t kv_len, int32_t num_heads = 4,
                                  int32_t num_kv_heads = 2, int32_t head_dim = 64, int32_t head_dim_v = 64) {
@@ -103,7 +103,7 @@ struct Tensors {
     std::vector<float> q, k, v, k_scale, v_scale, sink, alibi_slopes, out, lse;
 };
 
-// A plan with tensors, arguments and a workspace, ready to run but for metadata, mask and bias.
+// A plan with tensors, arguments and a workspace, ready to run except for metadata, mask and bias.
 struct Attempt {
     explicit Attempt(const heed_problem &p, uint32_t seed = 1)
         : problem(p), plan(make_plan(p)), tensors(p, seed), workspace(heed_plan_workspace_bytes(plan.get())) {

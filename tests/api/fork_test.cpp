@@ -4,8 +4,8 @@
 #include <chrono>
 #include <thread>
 
-#include "fixture.h"
-#include "wait_for_child.h"
+#include "tests/api/fixture.h"
+#include "tests/support/wait_for_child.h"
 
 namespace {
 

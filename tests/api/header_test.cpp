@@ -2,7 +2,7 @@
 #include <heed/heed.hpp>
 #include <type_traits>
 
-#include "fixture.h"
+#include "tests/api/fixture.h"
 
 extern "C" heed_status run_from_c(float *out);
 

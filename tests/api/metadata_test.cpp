@@ -4,9 +4,9 @@
 
 #include <thread>
 
-#include "plan.h"
-#include "ragged.h"
-#include "tasks.h"
+#include "runtime/plan.h"
+#include "runtime/tasks.h"
+#include "tests/api/ragged.h"
 
 namespace {
 
@@ -52,13 +52,13 @@ TEST_F(Metadatas, PrefixSums) {
         }
         for (int32_t value : {first - 1, -1, int32_min, int32_max, first + c.most + 1}) {  // decreasing, too long
             expect_refused_with(run, c.array, 2, value,
-                                name + "[2] is " + to_string(value) + " behind " + to_string(first) +
+                                name + "[2] is " + to_string(value) + " after " + to_string(first) +
                                     "; it must grow by 0..");
             EXPECT_THAT(heed_last_error(), HasSubstr(c.longest + std::string(" is ") + to_string(c.most)));
         }
         expect_refused_with(run, c.array, 3, total - 1,
                             name + "[3] is " + to_string(total - 1) + "; it must be " + to_string(total));
-        expect_refused_with(run, c.array, 3, total + 1, name + "[3] is " + to_string(total + 1) + " behind ");
+        expect_refused_with(run, c.array, 3, total + 1, name + "[3] is " + to_string(total + 1) + " after ");
     }
     run.args.cu_seqlens_q = nullptr;
     expect_refused(run, "cu_seqlens_q is NULL");
@@ -74,7 +74,7 @@ TEST_F(Metadatas, PrefixSumsDoNotWrap) {
     Ragged run(ragged_problem(varlen, lengths), lengths);
     run.metadata.cu_seqlens_q = {0, int32_max, int32_min, 10};
     run.metadata.attach(&run.args);
-    expect_refused(run, "cu_seqlens_q[1] is 2147483647 behind 0");
+    expect_refused(run, "cu_seqlens_q[1] is 2147483647 after 0");
 }
 
 TEST_F(Metadatas, KvLens) {
@@ -196,7 +196,7 @@ private:
     void *const data_;
 };
 
-// A long cache behind ALiBi needs no offset of the caller's: nothing is refused in the caller's name.
+// A long cache with ALiBi needs no offset of the caller's: nothing is refused in the caller's name.
 TEST_F(Metadatas, BottomRightWithAlibiTakesAnyLength) {
     constexpr int32_t kv_len = (1 << 30) + 2;
     heed_problem problem = make_problem(1, 1, kv_len, 1, 1, 1, 1);
@@ -207,7 +207,7 @@ TEST_F(Metadatas, BottomRightWithAlibiTakesAnyLength) {
     heed_args args;
     heed_args_init(&args);
     heed::Workload work;
-    ASSERT_EQ(heed::resolve_tasks(plan->problem, plan->views, *plan->row, args, line.data(), &work), HEED_OK)
+    ASSERT_EQ(heed::resolve_tasks(plan->problem, plan->views, *plan->kernel, args, {line.data()}, &work), HEED_OK)
         << heed_last_error();
     EXPECT_EQ(line[heed::task_position_offset], kv_len - 1);
 }

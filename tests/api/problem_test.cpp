@@ -3,8 +3,8 @@
 #include <cmath>
 #include <limits>
 
-#include "fixture.h"
 #include "heed/fields.h"
+#include "tests/api/fixture.h"
 
 namespace {
 
@@ -26,6 +26,11 @@ protected:
 constexpr int32_t int32_max = std::numeric_limits<int32_t>::max();
 constexpr int64_t int64_max = std::numeric_limits<int64_t>::max();
 constexpr int64_t int64_min = std::numeric_limits<int64_t>::min();
+
+// As messages have it: the name and the number.
+std::string named(heed_dtype dtype) {
+    return heed_dtype_word(dtype) + (" (" + std::to_string(static_cast<int32_t>(dtype)) + ")");
+}
 
 TEST_F(Problem, InitSetsDefaults) {
     heed_problem fresh;
@@ -71,7 +76,7 @@ TEST_F(Problem, Case39_EnumsOutOfRange) {
         expect(HEED_INVALID_ARGUMENT, "device" + is);
         problem = make_problem(2, 8, 16);
         problem.dtype = static_cast<heed_dtype>(value);
-        expect(HEED_INVALID_ARGUMENT, "dtype" + is);
+        expect(HEED_INVALID_ARGUMENT, "dtype is " + named(problem.dtype));
         problem = make_problem(2, 8, 16);
         problem.position = static_cast<heed_position>(value);
         expect(HEED_INVALID_ARGUMENT, "position" + is);
@@ -85,11 +90,11 @@ TEST_F(Problem, Case39_EnumsOutOfRange) {
     for (int32_t value : {-1, 1, 2, 4, 5, 255}) {  // HEED_I8 (3) is legal, see below
         problem = make_problem(2, 8, 16);
         problem.kv_dtype = static_cast<heed_dtype>(value);
-        expect(HEED_INVALID_ARGUMENT, "kv_dtype is " + std::to_string(value));
+        expect(HEED_INVALID_ARGUMENT, "kv_dtype is " + named(problem.kv_dtype));
         problem = make_problem(2, 8, 16);
         problem.has_bias = true;
         problem.bias_dtype = static_cast<heed_dtype>(value);
-        expect(HEED_INVALID_ARGUMENT, "bias_dtype is " + std::to_string(value));
+        expect(HEED_INVALID_ARGUMENT, "(" + std::to_string(value) + "); it must be HEED_F32 (0) or dtype");
     }
 }
 
@@ -182,10 +187,10 @@ TEST_F(Problem, Case33_HeadDims) {
     for (int32_t head_dim : {641, 1024, 65536}) {
         problem = make_problem(2, 8, 16);
         problem.head_dim = head_dim;
-        expect(HEED_UNSUPPORTED, "head_dim is " + std::to_string(head_dim));
+        expect(HEED_INVALID_ARGUMENT, "head_dim is " + std::to_string(head_dim) + "; it must be 1..640");
         problem = make_problem(2, 8, 16);
         problem.head_dim_v = head_dim;
-        expect(HEED_UNSUPPORTED, "head_dim_v is " + std::to_string(head_dim));
+        expect(HEED_INVALID_ARGUMENT, "head_dim_v is " + std::to_string(head_dim) + "; it must be 1..640");
     }
     for (int32_t head_dim : {1, 3, 8, 33, 40, 46, 57, 59, 80, 96, 111, 120, 128, 160, 192, 256, 640}) {
         problem = make_problem(2, 8, 16);
@@ -247,7 +252,7 @@ TEST_F(Problem, SharedKeys) {
     problem.k_layout = problem.v_layout = {{0, 128, 64, 1}};
     EXPECT_TRUE(make_plan(problem));
     problem.v_layout = {};
-    expect(HEED_UNSUPPORTED, "k of [40000, 1000, 2, 64] counts more than 2^31-1 elements");
+    EXPECT_TRUE(make_plan(problem)) << heed_last_error();  // more than 2^31-1 elements of v
 }
 
 // Pages bound the keys of a sequence, whatever max_kv_len says.
@@ -264,7 +269,7 @@ TEST_F(Problem, WideViews) {
     problem = make_problem(1, 8, 3, 2, 2);
     for (int64_t reach : {int64_t{1} << 31, (int64_t{1} << 31) + 64, int64_t{1} << 32, int64_t{1} << 62}) {
         problem.k_layout = {{0, reach / 2, 64, 1}};
-        expect(HEED_UNSUPPORTED, "k of [1, 3, 2, 64] reaches past 2^31-1 elements");
+        EXPECT_TRUE(make_plan(problem)) << heed_last_error();
     }
     problem.k_layout = {{0, int64_max, 64, 1}};
     expect(HEED_INVALID_ARGUMENT, "k of [1, 3, 2, 64] elements reaches beyond 2^63-1");
@@ -276,7 +281,7 @@ TEST_F(Problem, InputStrides) {
     problem.q_layout = {{4096, 512, 64, 2}};
     expect(HEED_UNSUPPORTED, "q_layout.stride[3] is 2");
     problem.q_layout = {{4096, 512, 64, 0}};
-    expect(HEED_INVALID_ARGUMENT, "q_layout.stride[3] is 0 beside other strides");
+    expect(HEED_INVALID_ARGUMENT, "q_layout.stride[3] is 0 with other strides");
     for (int64_t stride : {int64_t{-1}, int64_t{-512}, int64_min}) {
         problem.q_layout = {{4096, stride, 64, 1}};
         expect(HEED_UNSUPPORTED, "q_layout.stride[1] is " + std::to_string(stride));
@@ -361,12 +366,12 @@ TEST_F(Problem, StoragesTypesAndModifiersAreServed) {
 #undef HEED_SERVE
 }
 
-// This program's table has no CUDA rows.
-TEST_F(Problem, NoCudaRows) {
+// This program's table has no CUDA kernels.
+TEST_F(Problem, NoCudaKernels) {
     problem.metadata_on_device = true;
     expect(HEED_INVALID_ARGUMENT, "metadata_on_device is 1 with HEED_CPU");
     problem.device = HEED_CUDA;
-    expect(HEED_NO_DEVICE, "device is HEED_CUDA; this program's kernel library has no CUDA rows");
+    expect(HEED_NO_DEVICE, "device is HEED_CUDA; this program's kernel library has no CUDA kernels");
     EXPECT_TRUE(make_plan(make_problem(2, 8, 16)));  // the next CPU call is fine
 }
 

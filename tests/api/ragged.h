@@ -3,7 +3,7 @@
 
 #include <numeric>
 
-#include "fixture.h"
+#include "tests/api/fixture.h"
 
 struct Lengths {
     std::vector<int32_t> q, kv;  // one of each per sequence; dense queries: all q alike
@@ -46,7 +46,7 @@ inline heed_problem ragged_problem(const Storages &storages, const Lengths &leng
     return problem;
 }
 
-// The arrays of one call. Pages are handed out from the pool's end; entries behind a sequence's pages are garbage.
+// The arrays of one call. Pages are handed out from the pool's end; entries after a sequence's pages are garbage.
 struct Metadata {
     Metadata(const heed_problem &p, const Lengths &lengths)
         : cu_seqlens_q{0}, cu_seqlens_kv{0}, kv_lens(lengths.kv), q_offsets(lengths.q.size(), 0),
@@ -71,7 +71,7 @@ struct Metadata {
     std::vector<int32_t> cu_seqlens_q, cu_seqlens_kv, kv_lens, q_offsets, page_table;
 };
 
-// An attempt with metadata, and where its tokens lie.
+// An attempt with metadata, and where its tokens are.
 struct Ragged : Attempt {
     Ragged(const heed_problem &p, const Lengths &its_lengths, uint32_t seed = 1)
         : Attempt(p, seed), lengths(its_lengths), metadata(p, its_lengths) {

@@ -1,75 +1,84 @@
-// Which row a problem gets, and what the library tells about it.
+// Which kernel a problem gets, and what the library tells about it.
 #include <algorithm>
+#include <thread>
+#include <vector>
 
-#include "fixture.h"
-#include "heuristics.h"
-#include "kernel_registry.h"
+#include "runtime/heuristics.h"
+#include "runtime/kernel_registry.h"
+#include "tests/api/fixture.h"
 
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::StartsWith;
 using ::testing::StrEq;
 
 class Select : public ApiTest {};
 
-std::string row_of(const heed_problem &problem) { return heed_plan_kernel_name(make_plan(problem).get()); }
+std::string kernel_of(const heed_problem &problem) { return heed_plan_kernel_name(make_plan(problem).get()); }
 
 TEST_F(Select, PhaseDimsAndFeatures) {
     heed_problem problem = make_problem(1, 5, 64);
-    EXPECT_EQ(row_of(problem), stub::prefill_d64);
+    EXPECT_EQ(kernel_of(problem), stub::prefill_d64);
     problem.head_dim_v = 63;
-    EXPECT_EQ(row_of(problem), stub::prefill_any);
+    EXPECT_EQ(kernel_of(problem), stub::prefill_any);
     problem.has_mask = true;
-    EXPECT_EQ(row_of(problem), stub::prefill_any_wide);
+    EXPECT_EQ(kernel_of(problem), stub::prefill_any_wide);
     problem = make_problem(1, 4, 64);
-    EXPECT_EQ(row_of(problem), stub::decode_d64);
+    EXPECT_EQ(kernel_of(problem), stub::decode_d64);
     problem.has_bias = true;
-    EXPECT_EQ(row_of(problem), stub::decode_any);
+    EXPECT_EQ(kernel_of(problem), stub::decode_any);
 }
 
 // Pure functions on a table of their own.
-class ChooseRow : public ::testing::Test {
+class ChooseKernel : public ::testing::Test {
 protected:
-    static heed::Kernel row(const char *name, heed::Isa isa, int32_t head_dim, uint32_t features = 0,
-                            heed::Phase phase = heed::Phase::prefill) {
+    static heed::Kernel kernel(const char *name, heed::Isa isa, int32_t head_dim, uint32_t features = 0,
+                               heed::Phase phase = heed::Phase::prefill) {
         return {name, phase, HEED_F32, HEED_F32, head_dim, head_dim, features, HEED_KV_CONTIGUOUS,
                 isa,  8,     64,       0,        "",       nullptr};
     }
 
     std::string choose(int32_t q_len, int32_t head_dim, uint32_t features, uint32_t isas,
                        const char *forced = nullptr) {
-        const heed::KernelTable table = {rows.data(), static_cast<int32_t>(rows.size())};
-        const heed::RowRequest request = {HEED_CPU, HEED_F32,           HEED_F32, head_dim,   head_dim,
-                                          features, HEED_KV_CONTIGUOUS, q_len,    group_size, false};
-        choice = heed::choose_row(table, request, isas, forced);
-        return choice.row == nullptr ? "" : choice.row->name;
+        const heed::KernelTable table = {kernels.data(), static_cast<int32_t>(kernels.size())};
+        heed::KernelRequest request = {HEED_CPU, HEED_F32,           HEED_F32, head_dim,   head_dim,
+                                       features, HEED_KV_CONTIGUOUS, q_len,    group_size, false};
+        request.slow_bf16_dots = slow_bf16_dots;
+        choice = heed::choose_kernel(table, request, isas, forced);
+        return choice.kernel == nullptr ? "" : choice.kernel->name;
     }
 
     static constexpr uint32_t all = 7, up_to_avx2 = 3, none = 0;
-    std::vector<heed::Kernel> rows = {
-        row("any_bias_avx512", heed::Isa::avx512, 0, heed::feature_bias),
-        row("any_avx512", heed::Isa::avx512, 0),
-        row("d64_avx2", heed::Isa::avx2, 64),
-        row("d64_avx512", heed::Isa::avx512, 64),
-        row("any_avx2", heed::Isa::avx2, 0),
-        row("decode_any_avx2", heed::Isa::avx2, 0, 0, heed::Phase::decode),
+    std::vector<heed::Kernel> kernels = {
+        kernel("any_bias_avx512", heed::Isa::avx512, 0, heed::feature_bias),
+        kernel("any_avx512", heed::Isa::avx512, 0),
+        kernel("d64_avx2", heed::Isa::avx2, 64),
+        kernel("d64_avx512", heed::Isa::avx512, 64),
+        kernel("any_avx2", heed::Isa::avx2, 0),
+        kernel("decode_any_avx2", heed::Isa::avx2, 0, 0, heed::Phase::decode),
     };
-    heed::RowChoice choice;
+    heed::KernelChoice choice;
     int32_t group_size = 1;
+    bool slow_bf16_dots = false;
 };
 
-TEST_F(ChooseRow, RefusalNamesTheCallThatAddsARow) {
+TEST_F(ChooseKernel, RefusalNamesTheCallThatAddsAKernel) {
     EXPECT_EQ(choose(8, 72, heed::feature_mask | heed::feature_alibi, up_to_avx2), "");
-    EXPECT_THAT(choice.reason, HasSubstr("In CMake, heed_add_kernels(<target> PHASES prefill DTYPES f32 HEAD_DIMS 72 "
-                                         "FEATURES mask alibi ISAS avx2) adds one."));
+    EXPECT_THAT(choice.reason,
+                StartsWith("no kernel serves this problem. In CMake, heed_add_kernels(<target> PHASES prefill DTYPES "
+                           "f32 HEAD_DIMS 72 FEATURES mask alibi ISAS avx2) adds one.\n"));
+    const uint32_t of_all_isas = heed::KernelTarget(heed::Isa::amx).bit() * 2 - 1;
+    EXPECT_EQ(choose(8, 72, heed::feature_mask, of_all_isas), "");  // f32, of which AMX has no kernels
+    EXPECT_THAT(choice.reason, HasSubstr("ISAS avx512) adds one."));
 }
 
 // A kernel library of another version of Heed: its kernels take other arguments.
 TEST(KernelLibrary, EveryKernelTakesTheArgumentsThatTheRuntimePasses) {
     EXPECT_EQ(heed::foreign_kernel(heed_kernel_table), nullptr);
-    heed::Kernel kernels[2] = {heed_kernel_table.rows[0], heed_kernel_table.rows[1]};
+    heed::Kernel kernels[2] = {heed_kernel_table.kernels[0], heed_kernel_table.kernels[1]};
     kernels[1].arguments_hash++;
     EXPECT_STREQ(heed::foreign_kernel({kernels, 2}), kernels[1].name);
     heed::OpKernel ops[] = {{"rope_f32_avx2", heed::Op::rope, HEED_F32, HEED_F32, heed::Isa::avx2, nullptr}};
@@ -78,7 +87,7 @@ TEST(KernelLibrary, EveryKernelTakesTheArgumentsThatTheRuntimePasses) {
     EXPECT_STREQ(heed::foreign_kernel({kernels, 1, ops, 1}), "rope_f32_avx2");
 }
 
-TEST_F(ChooseRow, Case61_Ranks) {
+TEST_F(ChooseKernel, Case61_Ranks) {
     EXPECT_EQ(choose(100, 64, 0, all), "d64_avx512");
     EXPECT_EQ(choose(100, 64, 0, up_to_avx2), "d64_avx2");
     EXPECT_EQ(choose(100, 65, 0, all), "any_avx512");
@@ -89,20 +98,41 @@ TEST_F(ChooseRow, Case61_Ranks) {
     EXPECT_THAT(choice.reason, HasSubstr("though decode is preferred"));
 }
 
-TEST_F(ChooseRow, DecodeRowsThatFitTheGroup) {
-    rows.push_back(row("decode_any_gqa_avx2", heed::Isa::avx2, 0, heed::feature_gqa, heed::Phase::decode));
+// Prefill is bound by arithmetic, decoding by memory.
+TEST_F(ChooseKernel, SlowDotProducts) {
+    constexpr uint32_t with_dots = 15;
+    kernels.push_back(kernel("d64_dots", heed::Isa::avx512bf16, 64));
+    kernels.push_back(kernel("d80_dots", heed::Isa::avx512bf16, 80));
+    kernels.push_back(kernel("d80_mask_dots", heed::Isa::avx512bf16, 80, heed::feature_mask));
+    kernels.push_back(
+        kernel("any_dropout_mask_avx512", heed::Isa::avx512, 0, heed::feature_dropout | heed::feature_mask));
+    kernels.push_back(kernel("decode_any_dots", heed::Isa::avx512bf16, 0, 0, heed::Phase::decode));
+    for (const bool slow : {false, true}) {
+        slow_bf16_dots = slow;
+        EXPECT_EQ(choose(100, 64, 0, with_dots), slow ? "d64_avx512" : "d64_dots");
+        EXPECT_EQ(choose(100, 80, 0, with_dots), slow ? "any_avx512" : "d80_dots");
+        EXPECT_EQ(choose(100, 80, heed::feature_mask, with_dots), "d80_mask_dots");
+        EXPECT_EQ(choose(1, 64, 0, with_dots), "decode_any_dots");
+    }
+    EXPECT_THAT(choice.candidates, HasSubstr("d64_dots: could serve, but decode is preferred"));
+    choose(100, 64, 0, with_dots);
+    EXPECT_THAT(choice.candidates, HasSubstr("d64_dots: could serve, but its arithmetic is slower"));
+}
+
+TEST_F(ChooseKernel, DecodeKernelsThatFitTheGroup) {
+    kernels.push_back(kernel("decode_any_gqa_avx2", heed::Isa::avx2, 0, heed::feature_gqa, heed::Phase::decode));
     EXPECT_EQ(choose(1, 64, 0, all), "decode_any_avx2");
     EXPECT_EQ(choose(2, 64, 0, all), "decode_any_gqa_avx2");
-    rows.erase(rows.end() - 2);
+    kernels.erase(kernels.end() - 2);
     EXPECT_EQ(choose(1, 64, 0, all), "decode_any_gqa_avx2");
 }
 
 // As few passes over the keys as can be, in as small a block of rows.
-TEST_F(ChooseRow, RowBlockThatFitsTheGroup) {
-    rows = {row("rows_16", heed::Isa::avx2, 64, heed::feature_gqa, heed::Phase::decode),
-            row("rows_32", heed::Isa::avx2, 64, heed::feature_gqa, heed::Phase::decode)};
-    rows[0].row_block = 16;
-    rows[1].row_block = 32;
+TEST_F(ChooseKernel, RowBlockThatFitsTheGroup) {
+    kernels = {kernel("rows_16", heed::Isa::avx2, 64, heed::feature_gqa, heed::Phase::decode),
+               kernel("rows_32", heed::Isa::avx2, 64, heed::feature_gqa, heed::Phase::decode)};
+    kernels[0].row_block = 16;
+    kernels[1].row_block = 32;
     group_size = 16;
     EXPECT_EQ(choose(1, 64, 0, all), "rows_16");
     EXPECT_THAT(choice.candidates, HasSubstr("rows_32: could serve, but has more rows of work than are asked for"));
@@ -114,20 +144,21 @@ TEST_F(ChooseRow, RowBlockThatFitsTheGroup) {
     EXPECT_EQ(choose(3, 64, 0, all), "rows_32");
 }
 
-TEST_F(ChooseRow, NoRowGivesAReasonPerCandidate) {
+TEST_F(ChooseKernel, NoKernelGivesAReasonPerCandidate) {
     EXPECT_EQ(choose(100, 64, heed::feature_bias, up_to_avx2), "");
     EXPECT_EQ(choice.status, HEED_UNSUPPORTED);
-    for (const heed::Kernel &candidate : rows) EXPECT_THAT(choice.reason, HasSubstr(candidate.name));
+    for (const heed::Kernel &candidate : kernels) EXPECT_THAT(choice.reason, HasSubstr(candidate.name));
     EXPECT_THAT(choice.reason, HasSubstr("any_bias_avx512: this CPU or system lacks AVX-512"));
-    EXPECT_THAT(choice.reason, HasSubstr("d64_avx2: the row has no bias"));
+    EXPECT_THAT(choice.reason, HasSubstr("d64_avx2: the kernel has no bias"));
     EXPECT_EQ(choose(100, 64, 0, none), "");
     EXPECT_EQ(choose(100, 64, heed::feature_mask, all), "");
-    EXPECT_THAT(choice.reason, HasSubstr("the row has no mask"));
+    EXPECT_THAT(choice.reason, HasSubstr("the kernel has no mask"));
 }
 
-TEST_F(ChooseRow, EachLevelSaysWhatTheMachineLacks) {
-    rows = {row("oldest", heed::Isa::x86_64, 0), row("older", heed::Isa::avx2, 0), row("old", heed::Isa::avx512, 0),
-            row("new", heed::Isa::avx512bf16, 0), row("newest", heed::Isa::amx, 0)};
+TEST_F(ChooseKernel, EachLevelSaysWhatTheMachineLacks) {
+    kernels = {kernel("oldest", heed::Isa::x86_64, 0), kernel("older", heed::Isa::avx2, 0),
+               kernel("old", heed::Isa::avx512, 0), kernel("new", heed::Isa::avx512bf16, 0),
+               kernel("newest", heed::Isa::amx, 0)};
     EXPECT_EQ(choose(8, 64, 0, none), "");
     for (const char *const reason :
          {"oldest: this CPU lacks SSE4.1", "older: this CPU or system lacks AVX2",
@@ -137,7 +168,7 @@ TEST_F(ChooseRow, EachLevelSaysWhatTheMachineLacks) {
     }
 }
 
-TEST_F(ChooseRow, Forced) {
+TEST_F(ChooseKernel, Forced) {
     EXPECT_EQ(choose(100, 64, 0, all, "any_avx2"), "any_avx2");
     EXPECT_EQ(choose(100, 64, 0, all, "decode_any_avx2"), "decode_any_avx2");
     EXPECT_EQ(choose(100, 64, 0, all, ""), "d64_avx512");
@@ -145,7 +176,7 @@ TEST_F(ChooseRow, Forced) {
     EXPECT_EQ(choice.status, HEED_INVALID_ARGUMENT);
     EXPECT_EQ(choose(100, 65, 0, all, "d64_avx2"), "");
     EXPECT_EQ(choice.status, HEED_UNSUPPORTED);
-    EXPECT_THAT(choice.reason, HasSubstr("head_dim is 65, the row has 64"));
+    EXPECT_THAT(choice.reason, HasSubstr("head_dim is 65, the kernel has 64"));
 }
 
 TEST(Heuristics, SplitsComeFromTheCapacity) {
@@ -172,54 +203,82 @@ TEST(Heuristics, SplitsComeFromTheCapacity) {
 }
 
 TEST(Heuristics, SmallCallsUseFewThreads) {
-    EXPECT_EQ(heed::choose_threads(0, 8), 1);
-    EXPECT_EQ(heed::choose_threads(1e5, 8), 1);
-    EXPECT_EQ(heed::choose_threads(1e20, 8), 8);
-    EXPECT_EQ(heed::choose_threads(1e20, 1), 1);
+    EXPECT_EQ(heed::choose_threads(0, 0, 8), 1);
+    EXPECT_EQ(heed::choose_threads(1e5, 1e5, 8), 1);
+    EXPECT_EQ(heed::choose_threads(1e20, 0, 8), 8);
+    EXPECT_EQ(heed::choose_threads(1e5, 1e6, 8), 3);  // a step of decoding: four heads of 512 keys of 64
+    EXPECT_EQ(heed::choose_threads(1e20, 1e20, 1), 1);
 }
 
-TEST_F(Select, ForceRunsThatRowOrFails) {
+TEST_F(Select, ForceRunsThatKernelOrFails) {
     setenv("HEED_FORCE_KERNEL", stub::prefill_any_wide, 1);
     Attempt run(make_problem(1, 8, 64));
     EXPECT_STREQ(heed_plan_kernel_name(run.plan.get()), stub::prefill_any_wide);
     ASSERT_EQ(run.execute(), HEED_OK);
-    EXPECT_EQ(stub::last_call.row, stub::prefill_any_wide);
+    EXPECT_EQ(stub::last_call.kernel, stub::prefill_any_wide);
 
     setenv("HEED_FORCE_KERNEL", "attention_of_nobody", 1);
     make_plan(make_problem(1, 8, 64), HEED_INVALID_ARGUMENT);
-    EXPECT_THAT(heed_last_error(), HasSubstr("\"attention_of_nobody\"; it must name a row"));
+    EXPECT_THAT(heed_last_error(), HasSubstr("\"attention_of_nobody\"; it must name a kernel"));
+    const std::string misspelt = std::string(stub::f16_kernel) + "x";
+    setenv("HEED_FORCE_KERNEL", misspelt.c_str(), 1);
+    make_plan(make_problem(1, 8, 64), HEED_INVALID_ARGUMENT);
+    EXPECT_THAT(heed_last_error(), HasSubstr("; near names: " + std::string(stub::f16_kernel) + ", "));
 
-    setenv("HEED_FORCE_KERNEL", stub::foreign_row, 1);
+    setenv("HEED_FORCE_KERNEL", stub::foreign_kernel, 1);
     make_plan(make_problem(1, 8, 64), HEED_UNSUPPORTED);
     EXPECT_THAT(heed_last_error(), HasSubstr("cannot serve this"));
 
-    setenv("HEED_FORCE_KERNEL", stub::f16_row, 1);
+    setenv("HEED_FORCE_KERNEL", stub::f16_kernel, 1);
     make_plan(make_problem(1, 8, 64), HEED_UNSUPPORTED);
-    EXPECT_THAT(heed_last_error(), HasSubstr("dtype is f32, the row has f16"));
+    EXPECT_THAT(heed_last_error(), HasSubstr("dtype is f32, the kernel has f16"));
 }
 
 TEST_F(Select, ExplainNamesEveryCandidate) {
     const PlanPtr plan = make_plan(make_problem(1, 8, 64));
     const std::string text = heed_plan_explain(plan.get());
     for (int32_t i = 0; i < heed_kernel_count(); i++) {
-        heed_kernel_info_t info = {};
+        heed_kernel_info info = {};
         info.struct_size = sizeof(info);
-        ASSERT_EQ(heed_kernel_info(i, &info), HEED_OK);
+        ASSERT_EQ(heed_kernel_get_info(i, &info), HEED_OK);
         EXPECT_THAT(text, HasSubstr(std::string("  ") + info.name + ": "));
     }
     EXPECT_THAT(text, HasSubstr(std::string(stub::prefill_d64) + ": taken, prefill (q_len 8 > 4), own head dims"));
     EXPECT_THAT(text, HasSubstr(std::string(stub::prefill_any) + ": could serve, but has general head dims"));
     EXPECT_THAT(text, HasSubstr(std::string(stub::decode_d64) + ": could serve, but prefill is preferred"));
-    EXPECT_THAT(text, HasSubstr(std::string(stub::f16_row) + ": dtype is f32, the row has f16"));
+    EXPECT_THAT(text, HasSubstr(std::string(stub::f16_kernel) + ": dtype is f32, the kernel has f16"));
     EXPECT_THAT(text, HasSubstr("workspace: " + std::to_string(heed_plan_workspace_bytes(plan.get())) +
                                 " bytes for 2 threads"));
+}
+
+// The text is made when somebody asks; what it says is of the plan's creation.
+TEST_F(Select, ExplainIsOfTheCreation) {
+    setenv("HEED_FORCE_KERNEL", stub::prefill_any, 1);
+    const PlanPtr forced = make_plan(make_problem(1, 8, 64));
+    unsetenv("HEED_FORCE_KERNEL");
+    const PlanPtr chosen = make_plan(make_problem(1, 8, 64));
+    setenv("HEED_FORCE_KERNEL", stub::f16_kernel, 1);
+    EXPECT_THAT(heed_plan_explain(forced.get()),
+                StartsWith(std::string(stub::prefill_any) + ": forced by HEED_FORCE_KERNEL"));
+    EXPECT_THAT(heed_plan_explain(chosen.get()), StartsWith(std::string(stub::prefill_d64) + ": prefill"));
+    unsetenv("HEED_FORCE_KERNEL");
+}
+
+TEST_F(Select, ExplainIsThreadSafe) {
+    const PlanPtr plan = make_plan(make_problem(1, 8, 64));
+    const char *texts[4] = {};
+    std::vector<std::thread> threads;
+    for (const char *&text : texts) threads.emplace_back([&] { text = heed_plan_explain(plan.get()); });
+    for (std::thread &thread : threads) thread.join();
+    for (const char *text : texts) EXPECT_EQ(text, texts[0]);
+    EXPECT_STRNE(texts[0], "");
 }
 
 TEST_F(Select, BatchInvariantIsAcceptedAndExplained) {
     heed_problem problem = make_problem(1, 1, 5000);
     problem.batch_invariant = true;
     const PlanPtr one = make_plan(problem);
-    EXPECT_THAT(heed_plan_explain(one.get()), HasSubstr("batch_invariant: row and splits do not depend on batch"));
+    EXPECT_THAT(heed_plan_explain(one.get()), HasSubstr("batch_invariant: kernel and splits do not depend on batch"));
     problem.batch = 60;
     problem.max_threads = 7;
     const PlanPtr many = make_plan(problem);
@@ -227,7 +286,7 @@ TEST_F(Select, BatchInvariantIsAcceptedAndExplained) {
     EXPECT_EQ(heed_plan_num_splits(one.get()), heed_plan_num_splits(many.get()));
 }
 
-TEST_F(Select, VerboseTellsTheRow) {
+TEST_F(Select, VerboseTellsTheKernel) {
     testing::internal::CaptureStderr();
     make_plan(make_problem(1, 8, 64));
     setenv("HEED_VERBOSE", "0", 1);
@@ -241,17 +300,36 @@ TEST_F(Select, VerboseTellsTheRow) {
     EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1);
 }
 
+TEST_F(Select, OperationsOfTheRegistry) {
+    ASSERT_GT(heed_op_count(), 0);
+    heed_op_info info = {};
+    EXPECT_EQ(heed_op_get_info(0, nullptr), HEED_INVALID_ARGUMENT);
+    EXPECT_EQ(heed_op_get_info(0, &info), HEED_INVALID_ARGUMENT);
+    EXPECT_THAT(heed_last_error(), HasSubstr("heed_op_info.struct_size is 0"));
+    info.struct_size = sizeof(info);
+    EXPECT_EQ(heed_op_get_info(heed_op_count(), &info), HEED_INVALID_ARGUMENT);
+    EXPECT_THAT(heed_last_error(), HasSubstr("heed_op_get_info: index is"));
+    for (int32_t i = 0; i < heed_op_count(); i++) {
+        ASSERT_EQ(heed_op_get_info(i, &info), HEED_OK);
+        const heed::OpKernel &kernel = heed_kernel_table.ops[i];
+        EXPECT_STREQ(info.name, kernel.name);
+        EXPECT_STREQ(info.op, heed::op_name(kernel.op));
+        EXPECT_EQ(info.dtype, kernel.dtype);
+        EXPECT_EQ(info.supported, info.unsupported_reason[0] == '\0');
+    }
+}
+
 TEST_F(Select, Registry) {
-    heed_kernel_info_t info = {};
-    EXPECT_EQ(heed_kernel_info(0, nullptr), HEED_INVALID_ARGUMENT);
-    EXPECT_EQ(heed_kernel_info(0, &info), HEED_INVALID_ARGUMENT);
+    heed_kernel_info info = {};
+    EXPECT_EQ(heed_kernel_get_info(0, nullptr), HEED_INVALID_ARGUMENT);
+    EXPECT_EQ(heed_kernel_get_info(0, &info), HEED_INVALID_ARGUMENT);
     EXPECT_THAT(heed_last_error(), HasSubstr("struct_size is 0"));
     info.struct_size = sizeof(info);
-    EXPECT_EQ(heed_kernel_info(-1, &info), HEED_INVALID_ARGUMENT);
-    EXPECT_EQ(heed_kernel_info(heed_kernel_count(), &info), HEED_INVALID_ARGUMENT);
+    EXPECT_EQ(heed_kernel_get_info(-1, &info), HEED_INVALID_ARGUMENT);
+    EXPECT_EQ(heed_kernel_get_info(heed_kernel_count(), &info), HEED_INVALID_ARGUMENT);
     int found = 0;
     for (int32_t i = 0; i < heed_kernel_count(); i++) {
-        ASSERT_EQ(heed_kernel_info(i, &info), HEED_OK);
+        ASSERT_EQ(heed_kernel_get_info(i, &info), HEED_OK);
         EXPECT_EQ(info.struct_size, sizeof(info));
         if (std::string(info.name) == stub::decode_any) {
             found++;
@@ -262,7 +340,7 @@ TEST_F(Select, Registry) {
             EXPECT_TRUE(info.supported);
             EXPECT_THAT(info.unsupported_reason, StrEq(""));
         }
-        if (std::string(info.name) == stub::foreign_row) {
+        if (std::string(info.name) == stub::foreign_kernel) {
             found++;
             EXPECT_FALSE(info.supported);
             EXPECT_THAT(info.unsupported_reason, Not(StrEq("")));
@@ -280,6 +358,30 @@ TEST(Splits, MostSplitsBoundsAllShorterCaches) {
             ASSERT_LE(most, heed::most_splits(kv_len, kv_block)) << kv_len << ", blocks of " << kv_block;
         }
     }
+}
+
+TEST(Heuristics, ManyRowsHaveLongerSplits) {
+    EXPECT_EQ(heed::choose_splits(4096, 32, 0, 15).num_splits, 8);
+    EXPECT_EQ(heed::choose_splits(4096, 32, 0, 16).num_splits, 4);
+    EXPECT_EQ(heed::choose_splits(4096, 32, 5, 16).num_splits, heed::choose_splits(4096, 32, 5, 1).num_splits);
+    EXPECT_EQ(heed::choose_splits(1 << 17, 32, 0, 16).num_splits, 32);
+}
+
+TEST(Heuristics, TasksHaveHeadsAndRowsThatReadTheSameMemoryInItsOrder) {
+    const auto shape = [](heed::TaskShapeRequest request) {
+        const heed::TaskShape s = heed::choose_task_shape(request);
+        return std::vector<int32_t>{s.heads, s.row_blocks};
+    };
+    // {limit, heads, blocks of rows of a head, heads are neighbours, parts, threads}
+    EXPECT_EQ(shape({32, 8, 1, true, 16, 2}), (std::vector<int32_t>{8, 1}));
+    EXPECT_EQ(shape({32, 8, 1, false, 16, 2}), (std::vector<int32_t>{1, 1}));
+    EXPECT_EQ(shape({1, 8, 8, true, 16, 2}), (std::vector<int32_t>{1, 1}));
+    EXPECT_EQ(shape({32, 1, 8, true, 16, 2}), (std::vector<int32_t>{1, 8}));
+    EXPECT_EQ(shape({32, 8, 8, true, 16, 2}), (std::vector<int32_t>{4, 8})) << "at most the limit";
+    EXPECT_EQ(shape({32, 6, 8, true, 16, 2}), (std::vector<int32_t>{3, 8})) << "all tasks have as many heads";
+    EXPECT_EQ(shape({32, 8, 33, true, 16, 2}), (std::vector<int32_t>{1, 17})) << "halves of nearly equal size";
+    EXPECT_EQ(shape({32, 32, 1, true, 8, 16}), (std::vector<int32_t>{4, 1})) << "four tasks for each thread";
+    EXPECT_EQ(shape({32, 1, 8, true, 8, 32}), (std::vector<int32_t>{1, 2})) << "a task for each thread";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "stub_attention.h"
+#include "tests/api/stub_attention.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 #include <cstring>
 #include <limits>
 
-#include "validate.h"
+#include "runtime/validate.h"
 
 namespace stub {
 namespace {
@@ -25,8 +25,8 @@ T &element(const halide_buffer_t &buffer, std::initializer_list<int32_t> index) 
     return reinterpret_cast<T *>(buffer.host)[offset_of(buffer, index)];
 }
 
-// Elements along d of a tensor, times a factor. 16-bit ones are read and written as bf16 by every row: the runtime does
-// not look into them.
+// Elements along d of a tensor, times a factor. 16-bit ones are read and written as bf16 by every kernel: the runtime
+// does not look into them.
 struct Vector {
     const halide_buffer_t &buffer;
     int64_t offset;  // of element 0
@@ -60,13 +60,13 @@ void store(const halide_buffer_t &buffer, std::initializer_list<int32_t> index, 
 // A task, and what its rows share.
 class TaskRows {
 public:
-    TaskRows(const heed::Kernel &row, void **args, int32_t task)
+    TaskRows(const heed::Kernel &kernel, void **args, int32_t task)
         : args_(args), task_(&element<int32_t>(buffer(heed::arg_tasks), {0, task})),
-          group_(row.phase == heed::Phase::decode
+          group_(kernel.phase == heed::Phase::decode
                      ? buffer(heed::arg_q).dim[1].extent / buffer(heed::arg_k).dim[1].extent
                      : 1),
           first_(field(heed::task_first_row)),
-          end_(std::min(first_ + row.row_block, field(heed::task_q_len) * group_)) {}
+          end_(std::min(first_ + kernel.row_block, field(heed::task_q_len) * group_)) {}
 
     void compute(float *weights) const {
         for (int32_t row = first_; row < end_; row++) {
@@ -78,7 +78,7 @@ private:
     const halide_buffer_t &buffer(heed::Argument index) const { return buffer_at(args_, index); }
     int32_t field(heed::TaskField index) const { return task_[index]; }
 
-    // Key or value j. As in the generated rows no page id leaves the pool.
+    // Key or value j. As in the generated kernels no page id leaves the pool.
     Vector key(heed::Argument tensor, heed::Argument scale, int32_t j) const {
         const int32_t page_size = scalar_at<int32_t>(args_, heed::arg_page_size), head = field(heed::task_kv_head);
         const halide_buffer_t &keys = buffer(tensor);
@@ -161,8 +161,8 @@ private:
 
 }  // namespace
 
-void compute_task(const heed::Kernel &row, void **args, int32_t task, float *weights) {
-    TaskRows(row, args, task).compute(weights);
+void compute_task(const heed::Kernel &kernel, void **args, int32_t task, float *weights) {
+    TaskRows(kernel, args, task).compute(weights);
 }
 
 }  // namespace stub

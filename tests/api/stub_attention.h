@@ -5,7 +5,7 @@
 
 #include <initializer_list>
 
-#include "kernel.h"
+#include "runtime/kernel.h"
 
 namespace stub {
 
@@ -19,6 +19,6 @@ T scalar_at(void **args, int index) {
 }
 
 // Computes the rows of one task, dropout apart. `weights` holds max_kv_len floats.
-void compute_task(const heed::Kernel &row, void **args, int32_t task, float *weights);
+void compute_task(const heed::Kernel &kernel, void **args, int32_t task, float *weights);
 
 }  // namespace stub

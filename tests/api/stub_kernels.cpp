@@ -1,11 +1,11 @@
-#include "stub_kernels.h"
+#include "tests/api/stub_kernels.h"
 
 #include <HalideRuntime.h>
 
 #include <algorithm>
 #include <type_traits>
 
-#include "stub_attention.h"
+#include "tests/api/stub_attention.h"
 
 namespace stub {
 
@@ -20,11 +20,11 @@ const char *const prefill_paged = "attention_prefill_f32_dany_features_paged_x86
 const char *const decode_d64 = "attention_decode_f32_d64_contiguous_x86_64";
 const char *const decode_any = "attention_decode_f32_dany_bias_mask_contiguous_x86_64";
 const char *const decode_paged = "attention_decode_f32_dany_features_gqa_paged_x86_64";
-const char *const heap_row = "attention_prefill_f32_dany_bias_mask_heap_contiguous_x86_64";
-const char *const foreign_row = "attention_prefill_f32_d64_contiguous_foreign";
-const char *const f16_row = "attention_prefill_f16_d64_contiguous_x86_64";
-const char *const bf16_row = "attention_prefill_bf16_dany_features_paged_x86_64";
-const char *const int8_row = "attention_prefill_f32_kvi8_dany_features_paged_x86_64";
+const char *const heap_kernel = "attention_prefill_f32_dany_bias_mask_heap_contiguous_x86_64";
+const char *const foreign_kernel = "attention_prefill_f32_d64_contiguous_foreign";
+const char *const f16_kernel = "attention_prefill_f16_d64_contiguous_x86_64";
+const char *const bf16_kernel = "attention_prefill_bf16_dany_features_paged_x86_64";
+const char *const int8_kernel = "attention_prefill_f32_kvi8_dany_features_paged_x86_64";
 
 namespace {
 
@@ -64,20 +64,20 @@ void record_arguments(void **args, Call *call) {
     }
 }
 
-void record(const char *row, void **args) {
+void record(const char *kernel, void **args) {
     Call call = {};
-    call.row = row;
+    call.kernel = kernel;
     record_arguments(args, &call);
     last_call = call;
 }
 
 struct Closure {
-    const Kernel *row;
+    const Kernel *kernel;
     void **args;
 };
 
 int run_task(void *user_context, int task, uint8_t *closure) {
-    const auto [row, args] = *reinterpret_cast<Closure *>(closure);
+    const auto [kernel, args] = *reinterpret_cast<Closure *>(closure);
     if (behaviour.inside) behaviour.inside(task);
     const auto max_kv_len = static_cast<size_t>(scalar_at<int32_t>(args, heed::arg_max_kv_len));
     void *weights = halide_malloc(user_context, sizeof(float) * max_kv_len);
@@ -91,15 +91,15 @@ int run_task(void *user_context, int task, uint8_t *closure) {
         }
         std::fill_n(static_cast<uint8_t *>(extra), behaviour.scratch_bytes, uint8_t{0xff});
     }
-    compute_task(*row, args, task, static_cast<float *>(weights));
+    compute_task(*kernel, args, task, static_cast<float *>(weights));
     halide_free(user_context, weights);  // out of order on purpose
     halide_free(user_context, extra);
     return 0;
 }
 
-int run(const Kernel &row, void **args) {
+int run(const Kernel &kernel, void **args) {
     num_calls++;
-    if (behaviour.record) record(row.name, args);
+    if (behaviour.record) record(kernel.name, args);
     void *user_context = scalar_at<void *>(args, heed::arg_user_context);
     if (behaviour.code != 0) {
         if (behaviour.message != nullptr) halide_error(user_context, behaviour.message);
@@ -112,7 +112,7 @@ int run(const Kernel &row, void **args) {
         if (root == nullptr) return halide_error_code_out_of_memory;
         std::fill_n(static_cast<uint8_t *>(root), bytes, uint8_t{0x5a});
     }
-    Closure closure = {&row, args};
+    Closure closure = {&kernel, args};
     int code = halide_do_par_for(user_context, run_task, 0, buffer_at(args, heed::arg_tasks).dim[1].extent,
                                  reinterpret_cast<uint8_t *>(&closure));
     const auto *bytes = static_cast<const uint8_t *>(root);
@@ -149,52 +149,52 @@ constexpr uint32_t wide = heed::feature_bias | heed::feature_mask;
 constexpr uint32_t every = wide | heed::feature_softcap | heed::feature_alibi | heed::feature_dropout;
 constexpr heed_dtype f32 = HEED_F32, f16 = HEED_F16, bf16 = HEED_BF16, i8 = HEED_I8;
 
-// One function per row: a kernel gets nothing but its arguments.
+// One function per kernel: a kernel gets nothing but its arguments.
 template <int index>
 int kernel(void **args);
 
-constexpr Kernel make_row(const char *name, Phase phase, heed_dtype dtype, heed_dtype kv_dtype, int32_t head_dim,
-                          uint32_t features, heed_kv_storage storage, int32_t row_block, int (*call)(void **)) {
+constexpr Kernel make_kernel(const char *name, Phase phase, heed_dtype dtype, heed_dtype kv_dtype, int32_t head_dim,
+                             uint32_t features, heed_kv_storage storage, int32_t row_block, int (*call)(void **)) {
     return {name,    phase,       dtype,     kv_dtype, head_dim,           head_dim, features,
             storage, Isa::x86_64, row_block, kv_block, scratch_per_thread, "stub",   call};
 }
 
-constexpr Kernel with_heap(Kernel row) {
-    row.scratch_per_thread = -1;
-    return row;
+constexpr Kernel with_heap(Kernel kernel) {
+    kernel.scratch_per_thread = -1;
+    return kernel;
 }
 
-constexpr Kernel of_nowhere(Kernel row) {
-    row.isa = foreign;
-    return row;
+constexpr Kernel of_nowhere(Kernel kernel) {
+    kernel.target = foreign;
+    return kernel;
 }
 
 constexpr auto prefill = Phase::prefill, decode = Phase::decode;
 constexpr auto contiguous = HEED_KV_CONTIGUOUS, paged = HEED_KV_PAGED;
 constexpr int32_t rows8 = prefill_row_block, rows4 = decode_paged_row_block;
 
-const Kernel rows[] = {
-    make_row(prefill_any, prefill, f32, f32, 0, 0, contiguous, rows8, kernel<0>),
-    make_row(prefill_d64, prefill, f32, f32, 64, 0, contiguous, rows8, kernel<1>),
-    make_row(prefill_any_wide, prefill, f32, f32, 0, wide, contiguous, rows8, kernel<2>),
-    make_row(prefill_paged, prefill, f32, f32, 0, every, paged, rows8, kernel<3>),
-    make_row(decode_d64, decode, f32, f32, 64, 0, contiguous, 1, kernel<4>),
-    make_row(decode_any, decode, f32, f32, 0, wide, contiguous, 1, kernel<5>),
-    make_row(decode_paged, decode, f32, f32, 0, every | heed::feature_gqa, paged, rows4, kernel<6>),
-    with_heap(make_row(heap_row, prefill, f32, f32, 0, wide, contiguous, 1, kernel<7>)),
-    of_nowhere(make_row(foreign_row, prefill, f32, f32, 64, 0, contiguous, 1, kernel<8>)),
-    make_row(f16_row, prefill, f16, f16, 64, 0, contiguous, rows8, kernel<9>),
-    make_row(bf16_row, prefill, bf16, bf16, 0, every, paged, rows8, kernel<10>),
-    make_row(int8_row, prefill, f32, i8, 0, every, paged, rows8, kernel<11>),
+const Kernel kernels[] = {
+    make_kernel(prefill_any, prefill, f32, f32, 0, 0, contiguous, rows8, kernel<0>),
+    make_kernel(prefill_d64, prefill, f32, f32, 64, 0, contiguous, rows8, kernel<1>),
+    make_kernel(prefill_any_wide, prefill, f32, f32, 0, wide, contiguous, rows8, kernel<2>),
+    make_kernel(prefill_paged, prefill, f32, f32, 0, every, paged, rows8, kernel<3>),
+    make_kernel(decode_d64, decode, f32, f32, 64, 0, contiguous, 1, kernel<4>),
+    make_kernel(decode_any, decode, f32, f32, 0, wide, contiguous, 1, kernel<5>),
+    make_kernel(decode_paged, decode, f32, f32, 0, every | heed::feature_gqa, paged, rows4, kernel<6>),
+    with_heap(make_kernel(heap_kernel, prefill, f32, f32, 0, wide, contiguous, 1, kernel<7>)),
+    of_nowhere(make_kernel(foreign_kernel, prefill, f32, f32, 64, 0, contiguous, 1, kernel<8>)),
+    make_kernel(f16_kernel, prefill, f16, f16, 64, 0, contiguous, rows8, kernel<9>),
+    make_kernel(bf16_kernel, prefill, bf16, bf16, 0, every, paged, rows8, kernel<10>),
+    make_kernel(int8_kernel, prefill, f32, i8, 0, every, paged, rows8, kernel<11>),
 };
 
 template <int index>
 int kernel(void **args) {
-    return run(rows[index], args);
+    return run(kernels[index], args);
 }
 
 }  // namespace
 }  // namespace stub
 
-extern "C" const heed::KernelTable heed_kernel_table = {stub::rows, std::extent_v<decltype(stub::rows)>, stub::ops,
-                                                        std::extent_v<decltype(stub::ops)>};
+extern "C" const heed::KernelTable heed_kernel_table = {stub::kernels, std::extent_v<decltype(stub::kernels)>,
+                                                        stub::ops, std::extent_v<decltype(stub::ops)>};

@@ -1,5 +1,5 @@
-// A kernel table without generated code: rows whose kernel records its arguments, computes attention by plain loops in
-// Halide's parallel-for and scratch, or fails as told. It tests the runtime alone.
+// A kernel table without generated code: kernels whose kernel records its arguments, computes attention by plain loops
+// in Halide's parallel-for and scratch, or fails as told. It tests the runtime alone.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "kernel.h"
+#include "runtime/kernel.h"
 
 namespace stub {
 
@@ -27,7 +27,7 @@ using Task = std::array<int32_t, heed::num_task_fields>;
 
 // The arguments of the last call.
 struct Call {
-    std::string row;
+    std::string kernel;
     HEED_ATTENTION(HEED_RECORDED_BUFFER, HEED_RECORDED_VALUE, HEED_RECORDED_BUFFER)
     std::vector<Task> task_table;
     uint8_t first_mask;
@@ -50,7 +50,7 @@ extern Behaviour behaviour;
 extern Call last_call;
 extern std::atomic<int64_t> num_calls;
 
-// Row names. `wide` rows serve masks and biases, `paged` ones every feature and storage.
+// Kernel names. `wide` kernels serve masks and biases, `paged` ones every feature and storage.
 extern const char *const prefill_d64;
 extern const char *const prefill_any;
 extern const char *const prefill_any_wide;
@@ -58,11 +58,11 @@ extern const char *const prefill_paged;
 extern const char *const decode_d64;
 extern const char *const decode_any;
 extern const char *const decode_paged;
-extern const char *const heap_row;
-extern const char *const foreign_row;
-extern const char *const f16_row;
-extern const char *const bf16_row;
-extern const char *const int8_row;
+extern const char *const heap_kernel;
+extern const char *const foreign_kernel;
+extern const char *const f16_kernel;
+extern const char *const bf16_kernel;
+extern const char *const int8_kernel;
 
 constexpr int32_t kv_block = 32;
 constexpr int32_t prefill_row_block = 8, decode_paged_row_block = 4;

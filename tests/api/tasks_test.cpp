@@ -1,10 +1,10 @@
-// The task table that kernels get: which rows each task has, where its sequence lies, what its rows see.
+// The task table that kernels get: which rows each task has, where its sequence is, what its rows see.
 #include <numeric>
 #include <random>
 
-#include "plan.h"
-#include "ragged.h"
-#include "tasks.h"
+#include "runtime/plan.h"
+#include "runtime/tasks.h"
+#include "tests/api/ragged.h"
 
 namespace {
 
@@ -13,9 +13,9 @@ using ::testing::ElementsAre;
 
 class Tasks : public ApiTest {
 protected:
-    // The table of one call, on the named row or the plan's own.
-    static std::vector<Task> table(const heed_problem &problem, const Lengths &lengths, const char *row = "") {
-        setenv("HEED_FORCE_KERNEL", row, 1);
+    // The table of one call, on the named kernel or the plan's own.
+    static std::vector<Task> table(const heed_problem &problem, const Lengths &lengths, const char *kernel = "") {
+        setenv("HEED_FORCE_KERNEL", kernel, 1);
         Ragged run(problem, lengths);
         EXPECT_EQ(run.execute(), HEED_OK) << heed_last_error();
         EXPECT_TRUE(run.workspace.surroundings_intact());
@@ -30,28 +30,31 @@ constexpr Storages dense = {HEED_Q_DENSE, HEED_KV_CONTIGUOUS}, dense_paged = {HE
                    varlen_paged = {HEED_Q_VARLEN, HEED_KV_PAGED};
 
 // Columns: sequence, head, kv_head, first_row; q_len, q_batch, first_q; kv_len, kv_batch, first_key; visible_begin,
-// visible_end, position_offset.
+// visible_end, position_offset; first_block, swept; num_blocks, head_blocks.
 
+// Few tasks: those of the last rows, which see most keys, come first in each sequence.
 TEST_F(Tasks, DensePrefill) {
     const Lengths lengths = {{10, 10}, {20, 3}};
     heed_problem problem = ragged_problem(dense, lengths, 2, 1);
     problem.position = HEED_BOTTOM_RIGHT;
     problem.causal = true;
-    EXPECT_THAT(table(problem, lengths), ElementsAre(Task{0, 0, 0, 0, 10, 0, 0, 20, 0, 0, int32_min, 11, 10},  //
-                                                     Task{0, 0, 0, 8, 10, 0, 0, 20, 0, 0, int32_min, 11, 10},
-                                                     Task{0, 1, 0, 0, 10, 0, 0, 20, 0, 0, int32_min, 11, 10},
-                                                     Task{0, 1, 0, 8, 10, 0, 0, 20, 0, 0, int32_min, 11, 10},
-                                                     Task{1, 0, 0, 0, 10, 1, 0, 3, 1, 0, int32_min, -6, -7},
-                                                     Task{1, 0, 0, 8, 10, 1, 0, 3, 1, 0, int32_min, -6, -7},
-                                                     Task{1, 1, 0, 0, 10, 1, 0, 3, 1, 0, int32_min, -6, -7},
-                                                     Task{1, 1, 0, 8, 10, 1, 0, 3, 1, 0, int32_min, -6, -7}));
+    EXPECT_THAT(table(problem, lengths),
+                ElementsAre(Task{0, 0, 0, 8, 10, 0, 0, 20, 0, 0, int32_min, 11, 10, 0, 0, 1, 1},  //
+                            Task{0, 1, 0, 8, 10, 0, 0, 20, 0, 0, int32_min, 11, 10, 0, 0, 1, 1},
+                            Task{0, 0, 0, 0, 10, 0, 0, 20, 0, 0, int32_min, 11, 10, 0, 0, 1, 1},
+                            Task{0, 1, 0, 0, 10, 0, 0, 20, 0, 0, int32_min, 11, 10, 0, 0, 1, 1},
+                            Task{1, 0, 0, 8, 10, 1, 0, 3, 1, 0, int32_min, -6, -7, 0, 0, 1, 1},
+                            Task{1, 1, 0, 8, 10, 1, 0, 3, 1, 0, int32_min, -6, -7, 0, 0, 1, 1},
+                            Task{1, 0, 0, 0, 10, 1, 0, 3, 1, 0, int32_min, -6, -7, 0, 0, 1, 1},
+                            Task{1, 1, 0, 0, 10, 1, 0, 3, 1, 0, int32_min, -6, -7, 0, 0, 1, 1}));
 }
 
 TEST_F(Tasks, WithoutLengthsEverySequenceIsFull) {
     Attempt run(make_problem(2, 8, 16, 1, 1));
     ASSERT_EQ(run.execute(), HEED_OK) << heed_last_error();
-    EXPECT_THAT(stub::last_call.task_table, ElementsAre(Task{0, 0, 0, 0, 8, 0, 0, 16, 0, 0, int32_min, 16, 0},
-                                                        Task{1, 0, 0, 0, 8, 1, 0, 16, 1, 0, int32_min, 16, 0}));
+    EXPECT_THAT(stub::last_call.task_table,
+                ElementsAre(Task{0, 0, 0, 0, 8, 0, 0, 16, 0, 0, int32_min, 16, 0, 0, 0, 1, 1},
+                            Task{1, 0, 0, 0, 8, 1, 0, 16, 1, 0, int32_min, 16, 0, 0, 0, 1, 1}));
 }
 
 // A stride of 0 along the batch: kernels see one index there, and no task names another.
@@ -61,15 +64,16 @@ TEST_F(Tasks, SharedKeysHaveOneBatchIndex) {
     Attempt run(problem);
     ASSERT_EQ(run.execute(), HEED_OK) << heed_last_error();
     EXPECT_EQ(stub::last_call.k.extents[3], 1);
-    EXPECT_THAT(stub::last_call.task_table, ElementsAre(Task{0, 0, 0, 0, 8, 0, 0, 16, 0, 0, int32_min, 16, 0},
-                                                        Task{1, 0, 0, 0, 8, 1, 0, 16, 0, 0, int32_min, 16, 0}));
+    EXPECT_THAT(stub::last_call.task_table,
+                ElementsAre(Task{0, 0, 0, 0, 8, 0, 0, 16, 0, 0, int32_min, 16, 0, 0, 0, 1, 1},
+                            Task{1, 0, 0, 0, 8, 1, 0, 16, 0, 0, int32_min, 16, 0, 0, 0, 1, 1}));
 }
 
 TEST_F(Tasks, DensePaged) {
     const Lengths lengths = {{5, 5}, {9, 0}};
     heed_problem problem = ragged_problem(dense_paged, lengths, 1, 1);
-    EXPECT_THAT(table(problem, lengths), ElementsAre(Task{0, 0, 0, 0, 5, 0, 0, 9, 0, 0, int32_min, 9, 0},
-                                                     Task{1, 0, 0, 0, 5, 1, 0, 0, 0, 0, int32_min, 0, 0}));
+    EXPECT_THAT(table(problem, lengths), ElementsAre(Task{0, 0, 0, 0, 5, 0, 0, 9, 0, 0, int32_min, 9, 0, 0, 0, 1, 1},
+                                                     Task{1, 0, 0, 0, 5, 1, 0, 0, 0, 0, int32_min, 0, 0, 0, 0, 1, 1}));
 }
 
 // The sequence without queries has no task; the window and the position follow each sequence's own lengths.
@@ -79,21 +83,21 @@ TEST_F(Tasks, VarlenPrefill) {
     problem.position = HEED_BOTTOM_RIGHT;
     problem.window_left = 2;
     problem.window_right = 1;
-    EXPECT_THAT(table(problem, lengths), ElementsAre(Task{0, 0, 0, 0, 9, 0, 0, 5, 0, 0, -6, -2, -4},
-                                                     Task{0, 0, 0, 8, 9, 0, 0, 5, 0, 0, -6, -2, -4},
-                                                     Task{2, 0, 0, 0, 1, 0, 9, 0, 0, 9, -3, 0, -1}));
+    EXPECT_THAT(table(problem, lengths), ElementsAre(Task{0, 0, 0, 8, 9, 0, 0, 5, 0, 0, -6, -2, -4, 0, 0, 1, 1},
+                                                     Task{0, 0, 0, 0, 9, 0, 0, 5, 0, 0, -6, -2, -4, 0, 0, 1, 1},
+                                                     Task{2, 0, 0, 0, 1, 0, 9, 0, 0, 9, -3, 0, -1, 0, 0, 1, 1}));
 }
 
 TEST_F(Tasks, VarlenQueriesOnACacheOfEachStorage) {
     const Lengths lengths = {{2, 6}, {7, 12}};
     heed_problem problem = ragged_problem(varlen_contiguous, lengths, 1, 1);
     problem.causal = true;
-    EXPECT_THAT(table(problem, lengths), ElementsAre(Task{0, 0, 0, 0, 2, 0, 0, 7, 0, 0, int32_min, 1, 0},
-                                                     Task{1, 0, 0, 0, 6, 0, 2, 12, 1, 0, int32_min, 1, 0}));
+    EXPECT_THAT(table(problem, lengths), ElementsAre(Task{0, 0, 0, 0, 2, 0, 0, 7, 0, 0, int32_min, 1, 0, 0, 0, 1, 1},
+                                                     Task{1, 0, 0, 0, 6, 0, 2, 12, 1, 0, int32_min, 1, 0, 0, 0, 1, 1}));
     problem = ragged_problem(varlen_paged, lengths, 1, 1);
     problem.causal = true;
-    EXPECT_THAT(table(problem, lengths), ElementsAre(Task{0, 0, 0, 0, 2, 0, 0, 7, 0, 0, int32_min, 1, 0},
-                                                     Task{1, 0, 0, 0, 6, 0, 2, 12, 0, 0, int32_min, 1, 0}));
+    EXPECT_THAT(table(problem, lengths), ElementsAre(Task{0, 0, 0, 0, 2, 0, 0, 7, 0, 0, int32_min, 1, 0, 0, 0, 1, 1},
+                                                     Task{1, 0, 0, 0, 6, 0, 2, 12, 0, 0, int32_min, 1, 0, 0, 0, 1, 1}));
 }
 
 // Rows of decode tasks are the heads of a group, position after position; here 3 of them in blocks of 4.
@@ -103,26 +107,26 @@ TEST_F(Tasks, DecodeBlocksHoldTheHeadsOfAGroup) {
     problem.position = HEED_BOTTOM_RIGHT;
     problem.causal = true;
     EXPECT_THAT(table(problem, lengths, stub::decode_paged),
-                ElementsAre(Task{0, 0, 0, 0, 2, 0, 0, 7, 0, 0, int32_min, 6, 5},  //
-                            Task{0, 0, 0, 4, 2, 0, 0, 7, 0, 0, int32_min, 6, 5},
-                            Task{0, 3, 1, 0, 2, 0, 0, 7, 0, 0, int32_min, 6, 5},
-                            Task{0, 3, 1, 4, 2, 0, 0, 7, 0, 0, int32_min, 6, 5},
-                            Task{1, 0, 0, 0, 1, 0, 2, 12, 0, 0, int32_min, 12, 11},
-                            Task{1, 3, 1, 0, 1, 0, 2, 12, 0, 0, int32_min, 12, 11}));
+                ElementsAre(Task{0, 0, 0, 0, 2, 0, 0, 7, 0, 0, int32_min, 6, 5, 0, 0, 1, 1},  //
+                            Task{0, 0, 0, 4, 2, 0, 0, 7, 0, 0, int32_min, 6, 5, 0, 0, 1, 1},
+                            Task{0, 3, 1, 0, 2, 0, 0, 7, 0, 0, int32_min, 6, 5, 0, 0, 1, 1},
+                            Task{0, 3, 1, 4, 2, 0, 0, 7, 0, 0, int32_min, 6, 5, 0, 0, 1, 1},
+                            Task{1, 0, 0, 0, 1, 0, 2, 12, 0, 0, int32_min, 12, 11, 0, 0, 1, 1},
+                            Task{1, 3, 1, 0, 1, 0, 2, 12, 0, 0, int32_min, 12, 11, 0, 0, 1, 1}));
 }
 
 TEST_F(Tasks, DecodeRowsOfOneRow) {
     const Lengths lengths = {{1, 1}, {7, 12}};
     heed_problem problem = ragged_problem(varlen, lengths, 4, 2);
     EXPECT_THAT(table(problem, lengths, stub::decode_any),
-                ElementsAre(Task{0, 0, 0, 0, 1, 0, 0, 7, 0, 0, int32_min, 7, 0},  //
-                            Task{0, 0, 0, 1, 1, 0, 0, 7, 0, 0, int32_min, 7, 0},
-                            Task{0, 2, 1, 0, 1, 0, 0, 7, 0, 0, int32_min, 7, 0},
-                            Task{0, 2, 1, 1, 1, 0, 0, 7, 0, 0, int32_min, 7, 0},
-                            Task{1, 0, 0, 0, 1, 0, 1, 12, 0, 7, int32_min, 12, 0},
-                            Task{1, 0, 0, 1, 1, 0, 1, 12, 0, 7, int32_min, 12, 0},
-                            Task{1, 2, 1, 0, 1, 0, 1, 12, 0, 7, int32_min, 12, 0},
-                            Task{1, 2, 1, 1, 1, 0, 1, 12, 0, 7, int32_min, 12, 0}));
+                ElementsAre(Task{0, 0, 0, 0, 1, 0, 0, 7, 0, 0, int32_min, 7, 0, 0, 0, 1, 1},  //
+                            Task{0, 0, 0, 1, 1, 0, 0, 7, 0, 0, int32_min, 7, 0, 0, 0, 1, 1},
+                            Task{0, 2, 1, 0, 1, 0, 0, 7, 0, 0, int32_min, 7, 0, 0, 0, 1, 1},
+                            Task{0, 2, 1, 1, 1, 0, 0, 7, 0, 0, int32_min, 7, 0, 0, 0, 1, 1},
+                            Task{1, 0, 0, 0, 1, 0, 1, 12, 0, 7, int32_min, 12, 0, 0, 0, 1, 1},
+                            Task{1, 0, 0, 1, 1, 0, 1, 12, 0, 7, int32_min, 12, 0, 0, 0, 1, 1},
+                            Task{1, 2, 1, 0, 1, 0, 1, 12, 0, 7, int32_min, 12, 0, 0, 0, 1, 1},
+                            Task{1, 2, 1, 1, 1, 0, 1, 12, 0, 7, int32_min, 12, 0, 0, 0, 1, 1}));
 }
 
 // What the contract says that query i of a sequence sees, without lengths of the cache.
@@ -175,7 +179,7 @@ TEST_F(RandomLengths, EveryRowHasOneTask) {
         for (int32_t &offset : run.metadata.q_offsets) offset = below(30) - 15;
         stub::last_call = {};
         ASSERT_EQ(run.execute(), HEED_OK) << heed_last_error();
-        if (stub::last_call.row.empty()) {  // no token at all needs no kernel
+        if (stub::last_call.kernel.empty()) {  // no token at all needs no kernel
             EXPECT_EQ(std::accumulate(lengths.kv.begin(), lengths.kv.end(), 0), 0) << "round " << round;
             continue;
         }
@@ -206,24 +210,24 @@ TEST_F(RandomLengths, EveryRowHasOneTask) {
     }
 }
 
-// A table of max_tasks lines holds any lengths, and what lies behind it stays.
+// A table of max_tasks lines holds any lengths, and what comes after it stays.
 TEST_F(RandomLengths, NeverBeyondMaxTasks) {
     constexpr int32_t behind = 0x5a5a5a5a;
     for (int round = 0; round < 1000 && !HasFailure(); round++) {
         const Lengths lengths = make_lengths(false);
         heed_problem problem = make({HEED_Q_VARLEN, HEED_KV_VARLEN}, lengths);
         problem.max_q_len += below(100);
-        const char *row = round % 2 == 0 ? stub::decode_paged : stub::prefill_paged;
-        setenv("HEED_FORCE_KERNEL", row, 1);
+        const char *kernel = round % 2 == 0 ? stub::decode_paged : stub::prefill_paged;
+        setenv("HEED_FORCE_KERNEL", kernel, 1);
         const PlanPtr plan = make_plan(problem);
-        const int64_t most = heed::max_tasks(problem, *plan->row);
+        const int64_t most = heed::max_tasks(problem, *plan->kernel);
         std::vector<int32_t> lines(static_cast<size_t>(most * heed::num_task_fields) + 1, behind);
         heed_args args;
         heed_args_init(&args);
         const Metadata metadata(problem, lengths);
         metadata.attach(&args);
         heed::Workload work;
-        ASSERT_EQ(heed::resolve_tasks(plan->problem, plan->views, *plan->row, args, lines.data(), &work), HEED_OK)
+        ASSERT_EQ(heed::resolve_tasks(plan->problem, plan->views, *plan->kernel, args, {lines.data()}, &work), HEED_OK)
             << heed_last_error();
         EXPECT_LE(work.num_tasks, most);
         EXPECT_EQ(lines.back(), behind);
@@ -234,8 +238,8 @@ TEST_F(Tasks, MaxTasksIsReached) {
     const Lengths lengths = {{1, 9, 1}, {1, 1, 1}};
     const heed_problem problem = ragged_problem(varlen, lengths, 3, 1);
     const PlanPtr plan = make_plan(problem);
-    ASSERT_EQ(plan->row->name, stub::prefill_any);
-    EXPECT_EQ(heed::max_tasks(problem, *plan->row), 3 * 4);
+    ASSERT_EQ(plan->kernel->name, stub::prefill_any);
+    EXPECT_EQ(heed::max_tasks(problem, *plan->kernel), 3 * 4);
     EXPECT_EQ(table(problem, lengths).size(), 3u * 4);
 }
 
@@ -288,13 +292,38 @@ TEST_F(Tasks, StoragesAgree) {
         problem.causal = problem.has_sink = problem.has_alibi = true;
         problem.window_left = 7;
         problem.softcap = 2;
-        for (const char *row : {stub::prefill_paged, stub::decode_paged}) {
-            setenv("HEED_FORCE_KERNEL", row, 1);
+        for (const char *kernel : {stub::prefill_paged, stub::decode_paged}) {
+            setenv("HEED_FORCE_KERNEL", kernel, 1);
             Ragged run(problem, lengths);
             ASSERT_EQ(run.execute(), HEED_OK) << heed_last_error();
             for (size_t b = 0; b < lengths.q.size(); b++) expect_same_alone(run, b);
         }
     }
+}
+
+// Heads 0..3 of 2 of keys and values and 3 queries: 6 rows each, blocks of 4 rows.
+TEST_F(Tasks, DecodeTasksHaveBlocksOfSeveralHeads) {
+    const heed_problem problem = make_problem(1, 3, 16, 4, 2);
+    heed_problem p;
+    heed::ProblemViews views;
+    ASSERT_EQ(heed::check_problem(&problem, &p, &views), HEED_OK) << heed_last_error();
+    heed::Kernel kernel = {};
+    kernel.phase = heed::Phase::decode;
+    kernel.row_block = 4;
+    heed_args args;
+    heed_args_init(&args);
+    const auto lines = [&](const heed::TaskShape &shape) {
+        std::vector<Task> tasks(static_cast<size_t>(heed::max_tasks(p, kernel, shape)));
+        heed::Workload work;
+        EXPECT_EQ(heed::resolve_tasks(p, views, kernel, args, {tasks.data()->data()}, &work, shape), HEED_OK);
+        EXPECT_EQ(work.num_tasks, static_cast<int32_t>(tasks.size()));
+        return tasks;
+    };
+    EXPECT_THAT(lines({2, 2}), ElementsAre(Task{0, 0, 0, 0, 3, 0, 0, 16, 0, 0, int32_min, 16, 0, 0, 0, 4, 2}));
+    EXPECT_THAT(lines({1, 2}), ElementsAre(Task{0, 0, 0, 0, 3, 0, 0, 16, 0, 0, int32_min, 16, 0, 0, 0, 2, 2},
+                                           Task{0, 2, 1, 0, 3, 0, 0, 16, 0, 0, int32_min, 16, 0, 0, 0, 2, 2}));
+    EXPECT_THAT(lines({2, 1}), ElementsAre(Task{0, 0, 0, 0, 3, 0, 0, 16, 0, 0, int32_min, 16, 0, 0, 0, 2, 1},
+                                           Task{0, 0, 0, 4, 3, 0, 0, 16, 0, 0, int32_min, 16, 0, 0, 0, 2, 1}));
 }
 
 }  // namespace

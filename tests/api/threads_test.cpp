@@ -8,8 +8,8 @@
 #include <set>
 #include <thread>
 
-#include "fixture.h"
-#include "thread_pool.h"
+#include "runtime/thread_pool.h"
+#include "tests/api/fixture.h"
 
 namespace {
 

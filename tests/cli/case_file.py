@@ -95,7 +95,7 @@ class CliTest(unittest.TestCase):
         self.arrays = {}
 
     def write(self, problem, without=(), **arrays):
-        """The case with these arrays, and those of earlier calls but for `without`."""
+        """The case with these arrays, and those of earlier calls except `without`."""
         self.arrays.update(arrays)
         for name in without:
             del self.arrays[name]
@@ -124,7 +124,7 @@ class CliTest(unittest.TestCase):
 
 
 class RefusalTest(CliTest):
-    """Cases that the command refuses; beside them are stale outputs, see leave_stale_outputs."""
+    """Cases that the command refuses; next to them are stale outputs, see leave_stale_outputs."""
 
     def leave_stale_outputs(self):
         for name in self.out.name, self.out.name + ".partial":

@@ -1,4 +1,4 @@
-"""Attention in fp64 from the contract's text, and how far a result may lie from it."""
+"""Attention in fp64 from the contract's text, and how far a result may be from it."""
 
 import dataclasses
 
@@ -46,7 +46,7 @@ def kept_keys(problem, full, b, h, i):
 
 
 def visible_keys(problem, arrays, b, h, i, position):
-    """One bool per position of k: what query i of sequence b, head h, which stands at `position`, sees."""
+    """One bool per position of k: what query i of sequence b, head h, at `position`, sees."""
     j = np.arange(arrays["full"][3])
     visible = j < arrays["kv_lens"][b]
     if problem.get("causal", False):
@@ -67,6 +67,9 @@ def logits_of(problem, arrays, q, k, b, h, i, position, visible):
     """The visible keys' logits, and what the rounding errors of f32 evaluations of them scale with."""
     scale = problem.get("scale")
     scale = 1 / np.sqrt(len(q)) if scale is None else scale
+    intervals = (max(position, 0) + problem.get("temperature_shift", 0)) // problem.get("temperature_interval", 8192)
+    scale = scale * (1 + float(np.float32(problem.get("temperature_growth", 0))) * np.log1p(intervals))
+    scale = scale * float(arrays["temperature"][h] if "temperature" in arrays else 1)
     x = scale * (k @ q)
     # Partial sums of a dot product are larger than the sum: up to 4 standard deviations of a random walk's.
     size = np.maximum(np.abs(x), 4 * abs(scale) * np.sqrt(k**2 @ q**2))
@@ -100,6 +103,9 @@ def attend(problem, q, k, v, **arrays):
     int8 = problem.get("kv_dtype") == "i8"
     has_dropout = problem.get("dropout", {}).get("p", 0) > 0
     u_out, half_step = ROUNDING[problem.get("dtype", "f32")]
+    # Kernels on dot products of bf16 round each weight before it meets v: independent errors, off by 6 standard
+    # deviations in one of 10^9 sums.
+    rounds_weights = problem.get("dtype") == "bf16" and not int8
     c = max(1, np.sqrt(head_dim) / 5) + int8  # roundings of a dot product are a random walk; a scale rounds once more
     for b, h in np.ndindex(batch, num_heads):
         g = h // (num_heads // num_kv_heads)
@@ -128,5 +134,9 @@ def attend(problem, q, k, v, **arrays):
             s, v_max = size.max(), np.abs(values).max() * (factor if has_dropout else 1)
             result.out_bound[b, i, h] = ((8 + int8 + 2 * has_dropout + c * s) * F32_EPS * v_max +
                                          u_out * np.abs(result.out[b, i, h]) + half_step)
+            if rounds_weights:
+                parts = weights[:, None] * values / denominator
+                sizes, squares = np.abs(parts).sum(axis=0), (parts**2).sum(axis=0)
+                result.out_bound[b, i, h] += u_out * np.minimum(sizes, 6 / np.sqrt(3) * np.sqrt(squares))
             result.lse_bound[b, h, i] = 8 * F32_EPS * max(1, abs(result.lse[b, h, i])) + c * s * F32_EPS
     return result

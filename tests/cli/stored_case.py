@@ -24,7 +24,7 @@ class StoredCase:
     """Makes data of a shape, whose q_len and kv_len are the longest, and stores it.
 
     problem, files: what the case file holds, bf16 as its bits. q, k, v: the values that these mean, [batch, position, head, dim] with
-    max_q_len and max_kv_len positions; garbage behind each sequence's own. full: the extents of mask and bias.
+    max_q_len and max_kv_len positions; garbage after each sequence's own. full: the extents of mask and bias.
     """
 
     def __init__(self, shape, problem, q_lens=None, kv_lens=None, page_size=8, seed=1):
@@ -113,7 +113,7 @@ class StoredCase:
         return values
 
     def as_the_oracle(self, out, lse):
-        """Results in its form, 0 and -inf behind each sequence's own queries."""
+        """Results in its form, 0 and -inf after each sequence's own queries."""
         layout = self.layout["out"]
         if not self.q_varlen:
             return decode(from_layout(out, layout), self.dtype), lse

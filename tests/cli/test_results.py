@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """What `heed run` and `heed check` compute on good cases."""
 
+import json
+import pathlib
 import re
 import unittest
 
@@ -176,14 +178,14 @@ class Results(CliTest):
         q, k, v = make_qkv(Shape())
         self.write({}, q=q, k=k, v=v)
         listed = self.call("kernels").stdout
-        rows = re.findall(r"^(attention_prefill_f32_(?:d32|dany)\S*) .* yes$", listed, re.M)
-        self.assertTrue(rows, listed)
-        for row in rows:
-            with self.subTest(row):
+        kernels = re.findall(r"^(attention_prefill_f32_(?:d32|dany)\S*) .* yes$", listed, re.M)
+        self.assertTrue(kernels, listed)
+        for kernel in kernels:
+            with self.subTest(kernel):
                 for command in "run", "check":
-                    done = self.call(command, self.case, "--kernel", row)
+                    done = self.call(command, self.case, "--kernel", kernel)
                     self.assertEqual(done.returncode, 0, done.stderr)
-                    self.assertIn(f"kernel   {row}\n", done.stdout)
+                    self.assertIn(f"kernel   {kernel}\n", done.stdout)
 
 
 class Words(CliTest):
@@ -203,10 +205,36 @@ class Words(CliTest):
         self.assertRegex(done.stdout, r"^name +phase +dtype")
         for phase in "prefill", "decode":
             self.assertRegex(done.stdout, rf"\nattention_{phase}_f32_dany\S* +{phase} +f32 +f32 +any +any ")
-        for line in done.stdout.splitlines()[1:]:
-            name, *_, features = line.split()[:7]
+        kernels, operations = done.stdout.split("\n\n")
+        for line in kernels.splitlines()[1:]:
+            name, *_, features, isa = line.split()[:8]
+            self.assertGreater(int(line.split()[8]), 1000)  # of machine code
             listed = "" if features == "-" else "_" + features
-            self.assertRegex(name, rf"_d[a-z0-9]+{listed}_(contiguous|paged)_")
+            self.assertRegex(name, rf"_d[a-z0-9]+{listed}_(contiguous|paged)_{isa}(_wide)?$")
+        self.assertRegex(operations, r"^name +operation +dtype +kv +rows +columns +isa +here\n")
+        self.assertRegex(operations, r"\nlinear_f32\S* +linear +f32 +f32 +\d+ +\d+ +(x86_64|avx2|avx512) +")
+
+    def test_filters_of_kernels(self):
+        listed = json.loads(self.call("kernels", "--json").stdout)
+        self.assertEqual(set(listed), {"kernels", "operations"})
+        isa = listed["kernels"][0]["isa"]
+        for words, holds in ((("--isa", isa), lambda row: row["isa"] == isa), (("--dtype", "bf16"), lambda row: row["dtype"] == "bf16"),
+                             (("--name", "d64"), lambda row: "d64" in row["name"]), (("--here",), lambda row: row["here"] == "yes")):
+            with self.subTest(words):
+                done = self.call("kernels", "--json", *words)
+                self.assertEqual(json.loads(done.stdout), {kind: [row for row in rows if holds(row)] for kind, rows in listed.items()})
+
+    def test_template(self):
+        done = self.call("run", "--template")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        problem = json.loads(done.stdout)
+        q, k, v = make_qkv(Shape())
+        self.write(problem, q=q, k=k, v=v)
+        self.assertEqual(self.call("run", self.case).returncode, 0)
+        documented = pathlib.Path(__file__).parents[2] / "docs/reference/case-file.md"
+        keys = json.loads(re.search(r"```json\n(.*?)```", documented.read_text(), re.S)[1])
+        self.assertEqual(problem.keys(), keys.keys())
+        self.assertEqual({**problem, "kv_dtype": None}, keys)
 
 
 if __name__ == "__main__":

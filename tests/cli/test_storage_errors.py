@@ -183,7 +183,7 @@ class StorageErrors(RefusalTest):
         case = self.make_case()
         case.problem["kv_dtype"] = "f16"
         half = {name: case.files[name].astype(np.float16) for name in ("k", "v")}
-        self.refuse(case, "kv_dtype is 1", "dtype or HEED_I8", **half)
+        self.refuse(case, "kv_dtype is f16 (1)", "dtype or HEED_I8", **half)
         ragged = StoredCase(SHAPE, {"kv_storage": "varlen"}, None, [20, 9])
         self.refuse(ragged, "kv_storage is HEED_KV_VARLEN with dense queries")
 

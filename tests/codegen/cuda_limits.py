@@ -1,10 +1,10 @@
-"""What ptxas and the machine code say of the CUDA rows, against the table beside this file.
+"""What ptxas and the machine code say of the CUDA kernels, compared with the table next to this file.
 
     cuda_limits.py DIR NVDISASM [--update] [--code CHIP]
 
-DIR holds NAME.limits and NAME.sm_XX.cubin of each row. Prints one line per row and capability: registers, bytes spilled,
+DIR holds NAME.limits and NAME.sm_XX.cubin of each kernel. Prints one line per kernel and capability: registers, bytes spilled,
 shared memory of a block, instructions of the innermost loop with most HMMA (its cold branches included), the HMMA in it,
-instructions of the kernel. Exit status 1 when a line differs from the table, or a row spills. Rows that were not built are
+instructions of the kernel. Exit status 1 when a line differs from the table, or a kernel spills. Kernels that were not built are
 left out; --update writes those that were. --code: looks at the code for one chip only, such as sm_90 (nvdisasm takes half a
 second for each file), and at what ptxas says for all."""
 import argparse
@@ -46,18 +46,18 @@ def measure(directory, nvdisasm, chip):
 
 
 def read_table():
-    rows = {}
+    kernels = {}
     for line in TABLE.read_text().splitlines() if TABLE.exists() else []:
         if not line.startswith("#"):
             name, capability, *values = line.split()
-            rows[name, capability] = [int(value) for value in values]
-    return rows
+            kernels[name, capability] = [int(value) for value in values]
+    return kernels
 
 
-def text_of(rows):
-    width = max(len(name) for name, _ in rows)
-    lines = [f"# {'row':<{width - 2}} {'chip':<7}" + "".join(f"{name:>14}" for name in COLUMNS)]
-    for (name, capability), values in sorted(rows.items()):
+def text_of(kernels):
+    width = max(len(name) for name, _ in kernels)
+    lines = [f"# {'kernel':<{width - 2}} {'chip':<7}" + "".join(f"{name:>14}" for name in COLUMNS)]
+    for (name, capability), values in sorted(kernels.items()):
         lines.append(f"{name:<{width}} {capability:<7}" + "".join(f"{value:>14}" for value in values))
     return "\n".join(lines) + "\n"
 
@@ -65,7 +65,7 @@ def text_of(rows):
 def main(directory, nvdisasm, update, chip):
     measured = measure(directory, nvdisasm, chip)
     if not measured:
-        sys.exit(f"no CUDA row was built in {directory}")
+        sys.exit(f"no CUDA kernel was built in {directory}")
     print(text_of(measured), end="")
     if update:
         TABLE.write_text(text_of({**read_table(), **measured}))

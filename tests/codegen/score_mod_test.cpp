@@ -1,8 +1,11 @@
 // What a user can get wrong in a score function is refused with the field of user_score.h and what it must be.
 #include "generators/attention/check_score_mod.h"
+#include "generators/attention/derivative.h"
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <iterator>
 #include <stdexcept>
 
 namespace heed {
@@ -139,8 +142,58 @@ TEST(ScoreModChecks, RefuseOnCudaWhatItLacks) {
 TEST(ScoreModChecks, NameTheFunctionThatThrows) {
     EXPECT_EQ(
         visible_refusal(
-            {}, [](const ScorePlace &, const ScoreBuffers &) -> Expr { throw std::runtime_error("not this row"); }),
-        "ScoreMod::visible: not this row");
+            {}, [](const ScorePlace &, const ScoreBuffers &) -> Expr { throw std::runtime_error("not this kernel"); }),
+        "ScoreMod::visible: not this kernel");
+}
+
+// Expressions of x at each of some points.
+std::vector<Halide::Buffer<float>> evaluate(const std::vector<Expr> &of_x, const std::vector<float> &points) {
+    Halide::Buffer<float> x(static_cast<int>(points.size()));
+    std::copy(points.begin(), points.end(), x.begin());
+    Halide::Var n("n");
+    std::vector<Halide::Buffer<float>> results;
+    Halide::Func f("f");
+    std::vector<Expr> values;
+    for (const Expr &e : of_x) values.push_back(Halide::Internal::substitute("x", x(n), e));
+    f(n) = Halide::Tuple(values);
+    const Halide::Realization found = f.realize({x.width()});
+    for (size_t i = 0; i < found.size(); i++) results.emplace_back(found[i]);
+    return results;
+}
+
+TEST(ScoreModDerivative, IsTheSlope) {
+    using Function = Expr (*)(const Expr &);
+    const Function functions[] = {
+        [](const Expr &x) { return 3.f * x - x / 2.f + 1.f; },
+        [](const Expr &x) { return x * x / (1.f + x * x); },
+        [](const Expr &x) { return 5.f * Halide::tanh(x / 5.f); },
+        [](const Expr &x) { return Halide::exp(-x * x) + Halide::log(2.f + x * x); },
+        [](const Expr &x) { return Halide::max(x, 0.25f * x) + Halide::min(x, 2.f); },
+        [](const Expr &x) { return Halide::select(x < 0.7f, x * x, 2.f * x); },
+        [](const Expr &x) { return Halide::sqrt(4.f + x) + Halide::abs(x) + Halide::pow(x + 4.f, 1.5f); },
+        [](const Expr &x) { return Halide::sin(x) * Halide::cos(2.f * x) + Halide::atan(x); },
+        [](const Expr &x) { return Halide::clamp(x, -1.f, 1.f) + Halide::floor(x); },
+    };
+    const float step = 0x1p-9f;
+    const std::vector<float> points = {-1.6f, -0.3f, 0.4f, 1.3f, 2.6f};
+    for (size_t n = 0; n < std::size(functions); n++) {
+        const Expr x = Halide::Internal::Variable::make(Halide::Float(32), "x");
+        const auto found =
+            evaluate({functions[n](x + step), functions[n](x - step), derivative(functions[n](x), "x")}, points);
+        for (int i = 0; i < found[0].width(); i++) {
+            const double slope = (static_cast<double>(found[0](i)) - static_cast<double>(found[1](i))) / (2 * step);
+            EXPECT_NEAR(found[2](i), slope, 2e-3 * (1 + std::fabs(slope))) << n << " at " << points[i];
+        }
+    }
+}
+
+TEST(ScoreModDerivative, IsTheUsersWhereGiven) {
+    ScoreMod mod;
+    mod.logit = [](const Expr &logit, const ScorePlace &, const ScoreBuffers &) { return Halide::asin(logit); };
+    EXPECT_THROW(with_derivative(mod).logit_derivative(Expr(1.f), {}, {}), std::runtime_error);
+    mod.logit_derivative = [](const Expr &, const ScorePlace &, const ScoreBuffers &) { return Expr(7.f); };
+    const Expr given = with_derivative(mod).logit_derivative(Expr(1.f), {}, {});
+    EXPECT_TRUE(Halide::Internal::equal(given, Expr(7.f)));
 }
 
 }  // namespace

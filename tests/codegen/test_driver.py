@@ -49,6 +49,27 @@ class Driver(unittest.TestCase):
             ({"write": "stmt,all"}, ["write", "'all'", "stmt, assembly"]),
             ({"parameters": "all"}, ["parameters", "'all'", "list"]),
         ]
+        self.check_refusals(cases)
+
+    def test_refuses_operations_that_the_table_lacks(self):
+        linear = "op=linear, isa=avx2, dtype=f32, kv_dtype=f32"
+        cases = [
+            ({"op": "ropes"}, ["op = 'ropes' is not allowed: add, attention_backward"]),
+            ({"isa": "avx512"}, ["isa = 'avx512' is not allowed with op=rope: x86_64, avx2, sm75"]),
+            ({"dtype": "u8"}, ["dtype = 'u8' is not allowed with op=rope, isa=avx2: f32, f16, bf16"]),
+            ({"dtype": None}, ["dtype", "missing"]),
+            ({"op": "kv_append"}, ["kv_dtype = 'f32' is not allowed with op=kv_append, isa=avx2, dtype=f32: i8"]),
+            ({"op": "linear"}, [f"rows = '0' is not allowed with {linear}: 1, 2, 4, 6"]),
+            ({"op": "linear", "rows": "13"}, [f"rows = '13' is not allowed with {linear}: 1, 2, 4, 6"]),
+            ({"rows": "2"}, ["rows = '2' is not allowed with op=rope"]),
+            ({"head_dim": "64"}, ["head_dim = '64' is not allowed with op=rope"]),
+            ({"op": "clip"}, ["isa = 'avx2' is not allowed with op=clip: sm75"]),
+            ({"colour": "red"}, ["unknown argument colour=red"]),
+        ]
+        rope = {"op": "rope", "dtype": "f32", "phase": None, "head_dim": None}
+        self.check_refusals([({**rope, **changes}, words) for changes, words in cases])
+
+    def check_refusals(self, cases):
         for changes, words in cases:
             with self.subTest(**changes):
                 result, files = self.run_driver(**changes)

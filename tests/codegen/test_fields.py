@@ -1,5 +1,7 @@
-"""The table of heed_problem's fields: every field of the struct is in a list of fields.h and has a meaning."""
+"""What the public headers say: every field of heed_problem is in a list of fields.h and has a meaning; every declaration has a comment
+of Doxygen's."""
 import pathlib
+import re
 import sys
 import unittest
 
@@ -23,6 +25,19 @@ class Fields(unittest.TestCase):
         self.assertEqual(rows["`scale`"][1:4], ("`float`", "`NAN`", "finite, or NaN for 1/sqrt(head_dim)"))
         self.assertEqual(rows["`mask_shape`"][1], "`int32_t[4]`")
         self.assertEqual(rows["`score_mod`"][1], "`const char *`")
+
+    def test_comments_are_doxygens(self):
+        declarations = 0
+        for header in (ROOT / "runtime/include/heed").glob("*.h"):
+            text = header.read_text()
+            for found in re.finditer(r"^(HEED_API|typedef (struct|enum)|#define HEED_\w+\(X\)) .*", text, re.M):
+                declarations += 1
+                before = text[:found.start()]
+                self.assertTrue(before.endswith("*/\n"), f"{header.name}: {found[0]} has no comment")
+                self.assertTrue(before[before.rindex("/*"):].startswith("/**"), f"{header.name}: {found[0]}: /**")
+            for found in re.finditer(r"^.*[;,\w] +/\*(?!\*<).*", text, re.M):
+                self.fail(f"{header.name}: {found[0]}: a comment after its declaration begins with /**<")
+        self.assertGreater(declarations, 80)
 
 
 unittest.main()

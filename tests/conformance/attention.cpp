@@ -1,10 +1,10 @@
-// Attention on every row of the kernel table that serves the case, at least one per ISA of the machine.
-#include "attention_adapter.h"
-#include "call.h"
-#include "case_call.h"
+// Attention on every kernel of the table that serves the case, at least one per ISA of the machine.
 #include "heed/heed.hpp"
-#include "report.h"
-#include "rows.h"
+#include "runtime/reference/case_call.h"
+#include "tests/conformance/attention_adapter.h"
+#include "tests/conformance/report.h"
+#include "tests/support/call.h"
+#include "tests/support/table_kernels.h"
 
 namespace heed_conformance {
 namespace {
@@ -22,7 +22,7 @@ public:
 
     const heed_reference::Case &call() const { return case_.call; }
 
-    // False when the row does not serve the problem.
+    // False when the kernel does not serve the problem.
     bool run(const std::string &kernel) {
         const heed_test::ForcedKernel forced(kernel);
         heed_plan *created = nullptr;
@@ -90,13 +90,13 @@ Outcome run_attention(const OnnxCase &onnx, const Options &options) {
         return outcome;
     }
     if (!options.kernel.empty()) return outcome;
-    for (const heed_test::Row &row : heed_test::supported_rows()) {
-        if (runner.run(row.name)) outcome.runs[heed_test::isa_name(row.info.isa)]++;
+    for (const heed_test::TableKernel &kernel : heed_test::supported_kernels()) {
+        if (runner.run(kernel.name)) outcome.runs[heed_test::isa_name(kernel.info.isa)]++;
     }
     for (const heed_isa isa : {HEED_X86_64, HEED_AVX2, HEED_AVX512}) {
         const std::string name = heed_test::isa_name(isa);
         if (heed_test::machine_has(isa) && outcome.runs[name] == 0) {
-            outcome.faults.push_back({"", "no row for " + name + " serves it"});
+            outcome.faults.push_back({"", "no kernel for " + name + " serves it"});
         }
     }
     return outcome;

@@ -1,10 +1,10 @@
-#include "attention_adapter.h"
+#include "tests/conformance/attention_adapter.h"
 
 #include <algorithm>
 #include <cstring>
 #include <limits>
 
-#include "invalid_input.h"
+#include "runtime/reference/invalid_input.h"
 
 namespace heed_conformance {
 namespace {
@@ -92,7 +92,7 @@ Array with_past(const OnnxCase &onnx, const std::string &input, const std::strin
     return tokens;
 }
 
-// Where the queries stand, and how many keys there are.
+// The positions of the queries, and how many keys there are.
 void set_positions(const OnnxCase &onnx, Case &c) {
     const Array *past = onnx.find_input("past_key"), *lens = onnx.find_input("nonpad_kv_seqlen");
     if (past == nullptr && lens == nullptr) return;

@@ -2,8 +2,8 @@
 // pads a short mask; causal, windows, lengths and positions stay fields of the problem.
 #pragma once
 
-#include "case_file.h"
-#include "onnx_case.h"
+#include "runtime/reference/case_file.h"
+#include "tests/conformance/onnx_case.h"
 
 namespace heed_conformance {
 

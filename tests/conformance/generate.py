@@ -24,7 +24,7 @@ TYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "int8": "I8", "
 
 
 def named(prefix: str, formal: list, names: list[str], arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
-    """Arrays come for the names that are not empty, which stand at the places of the formal parameters."""
+    """Arrays come for the names that are not empty, which are at the places of the formal parameters."""
     present = [f"{prefix}/{parameter.name}" for parameter, name in zip(formal, names) if name]
     return dict(zip(present, arrays, strict=True))
 

@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <exception>
 
-#include "report.h"
+#include "tests/conformance/report.h"
 
 namespace {
 
@@ -12,7 +12,7 @@ constexpr char usage[] = R"(usage: heed_conformance attention|rotary CASES [--ca
 
 Runs ONNX's cases of an operator, which generate.py wrote into the folder CASES.
 --case=NAME    this case alone
---kernel=NAME  attention: this row of the kernel table alone; default: the plan's choice and every row that serves the case
+--kernel=NAME  attention: this kernel of the table alone; default: the plan's choice and every kernel that serves the case
 --dump=DIR     attention: writes each case to DIR/NAME.safetensors, which `heed run` and `heed check` take
 
 Exit status: 0 when every case passes, 1 when one fails, 2 for a wrong command line.

@@ -1,12 +1,12 @@
-#include "onnx_case.h"
+#include "tests/conformance/onnx_case.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "element.h"
-#include "invalid_input.h"
+#include "runtime/reference/element.h"
+#include "runtime/reference/invalid_input.h"
 
 namespace heed_conformance {
 namespace {

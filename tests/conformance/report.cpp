@@ -1,4 +1,4 @@
-#include "report.h"
+#include "tests/conformance/report.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "onnx_case.h"
+#include "tests/conformance/onnx_case.h"
 
 namespace heed_conformance {
 
@@ -14,7 +14,7 @@ struct Options {
     std::string operator_name;  // "attention" or "rotary", the folder below `cases` too
     std::filesystem::path cases;
     std::string case_name;       // empty: all
-    std::string kernel;          // empty: the plan's choice, and every row that serves the case
+    std::string kernel;          // empty: the plan's choice, and every kernel that serves the case
     std::filesystem::path dump;  // empty: none
 };
 

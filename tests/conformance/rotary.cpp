@@ -1,11 +1,11 @@
 // RotaryEmbedding by heed_rope.
-#include "invalid_input.h"
-#include "report.h"
+#include "runtime/reference/invalid_input.h"
+#include "tests/conformance/report.h"
 
 namespace heed_conformance {
 namespace {
 
-// Of packed `axes`, in the documented order: batch, token, head, dim.
+// For packed `axes`, in the documented order: batch, token, head, dim.
 heed_layout layout_of(const Array &array, const std::string &axes) {
     heed_layout layout = {};
     int64_t stride = 1;

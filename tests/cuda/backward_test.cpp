@@ -1,7 +1,7 @@
-// heed_attention_backward on CUDA, on the fake driver: which rows it launches in which order, and what it refuses.
-#include "fake_driver.h"
-#include "fixture.h"
+// heed_attention_backward on CUDA, on the fake driver: which kernels it launches in which order, and what it refuses.
 #include "heed/ops.h"
+#include "tests/cuda/fake_driver.h"
+#include "tests/cuda/fixture.h"
 
 namespace {
 
@@ -74,7 +74,7 @@ TEST_F(CudaBackward, LaunchesWhatIsWanted) {
                                               Op::attention_backward_bias, Op::attention_backward_sinks));
 }
 
-TEST_F(CudaBackward, RowsThatTheChipAndTheHeadsAllow) {
+TEST_F(CudaBackward, KernelsThatTheChipAndTheHeadsAllow) {
     heed_problem problem = backward_problem();
     problem.head_dim = 65;
     BackwardCall wide(problem);
@@ -129,9 +129,9 @@ TEST_F(CudaBackward, NothingToLaunch) {
 TEST_F(CudaBackward, Refusals) {
     heed_problem problem = backward_problem();
     problem.dtype = problem.kv_dtype = HEED_F32;
-    BackwardCall no_row(problem);
-    EXPECT_EQ(no_row.args.workspace_bytes, 0u);
-    no_row.expect_refused(HEED_NO_DEVICE, "no CUDA row of attention_backward for f32, f32");
+    BackwardCall no_kernel(problem);
+    EXPECT_EQ(no_kernel.args.workspace_bytes, 0u);
+    no_kernel.expect_refused(HEED_NO_DEVICE, "no CUDA kernel of attention_backward for f32, f32");
 
     problem = backward_problem(1 << 20);
     problem.max_q_len = 1 << 9;

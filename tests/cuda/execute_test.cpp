@@ -6,10 +6,10 @@
 #include <cstring>
 #include <thread>
 
-#include "fake_driver.h"
-#include "fixture.h"
-#include "halide_bridge.h"
-#include "sequences.h"
+#include "runtime/halide_bridge.h"
+#include "runtime/sequences.h"
+#include "tests/cuda/fake_driver.h"
+#include "tests/cuda/fixture.h"
 
 namespace {
 
@@ -57,7 +57,7 @@ TEST_F(CudaExecute, LaterCallsOnlyLaunch) {
     EXPECT_THAT(calls_of(call), ElementsAre("cuCtxGetCurrent", "cuStreamGetCtx", "cuCtxGetId", "cuLaunchKernel"));
 }
 
-TEST_F(CudaExecute, LaunchesAsTheRowAsks) {
+TEST_F(CudaExecute, LaunchesAsTheKernelAsks) {
     CudaCall call(cuda_problem());
     call.args.stream = &stream;
     std::vector<std::string> launches;
@@ -71,7 +71,7 @@ TEST_F(CudaExecute, LaunchesAsTheRowAsks) {
         EXPECT_EQ(*static_cast<const uint64_t *>(launch.parameters[1]), CudaCall::address(4));  // out
     };
     ASSERT_EQ(call.execute(), HEED_OK) << heed_last_error();
-    EXPECT_THAT(launches, ElementsAre(std::string(stub::f16_row) + " attention"));
+    EXPECT_THAT(launches, ElementsAre(std::string(stub::f16_kernel) + " attention"));
 }
 
 TEST_F(CudaExecute, TheStreamsContextIsUsed) {
@@ -143,7 +143,7 @@ TEST_F(CudaExecute, SharedMemoryIsAskedForOnce) {
     EXPECT_EQ(count(calls_of(call), "cuFuncSetAttribute"), 0);
     stub::behaviour.shared_bytes = 96 << 10;
     EXPECT_EQ(count(calls_of(call), "cuFuncSetAttribute"), 1);
-    EXPECT_EQ(driver.max_shared_bytes[stub::f16_row], 96 << 10);
+    EXPECT_EQ(driver.max_shared_bytes[stub::f16_kernel], 96 << 10);
     EXPECT_EQ(count(calls_of(call), "cuFuncSetAttribute"), 0);
     stub::behaviour.shared_bytes = 64 << 10;
     EXPECT_EQ(count(calls_of(call), "cuFuncSetAttribute"), 0);
@@ -191,10 +191,10 @@ TEST_F(CudaExecute, Case63_Failures) {
     stub::behaviour.launches = 2;
     call.expect_refused(HEED_INTERNAL, "made 2 launches; it must make one");
     stub::behaviour.code = -7;
-    call.expect_refused(HEED_INTERNAL, std::string(stub::f16_row) + " failed with code -7: no message");
+    call.expect_refused(HEED_INTERNAL, std::string(stub::f16_kernel) + " failed with code -7: no message");
 }
 
-TEST_F(CudaExecute, ChipsBelowTheRow) {
+TEST_F(CudaExecute, ChipsBelowTheKernel) {
     driver.capability = 75;
     heed_problem problem = cuda_problem();
     problem.position = HEED_EXPLICIT;
@@ -203,7 +203,7 @@ TEST_F(CudaExecute, ChipsBelowTheRow) {
     call.args.q_offsets = offsets;
     driver.calls.clear();
     call.expect_refused(HEED_UNSUPPORTED,
-                        std::string(stub::f16_row) + " needs compute capability 8.0; the chip has 7.5");
+                        std::string(stub::f16_kernel) + " needs compute capability 8.0; the chip has 7.5");
     EXPECT_EQ(count(driver.calls, "cuLaunchKernel"), 0);
     problem.dtype = problem.kv_dtype = HEED_F32;
     CudaCall narrow(problem);
@@ -285,16 +285,16 @@ TEST_F(CudaExecute, RaggedProblems) {
     Calls images;
     driver.on_launch = [&](const fake::Launch &launch) {
         images.push_back(launch.image);
-        if (launch.image != "put_words") return;
-        auto *to = *static_cast<int32_t **>(launch.parameters[heed::num_put_words / 2]);
-        const int32_t words = *static_cast<const int32_t *>(launch.parameters[heed::num_put_words / 2 + 1]);
+        if (launch.image != "write_metadata") return;
+        auto *to = *static_cast<int32_t **>(launch.parameters[heed::num_metadata_words / 2]);
+        const int32_t words = *static_cast<const int32_t *>(launch.parameters[heed::num_metadata_words / 2 + 1]);
         for (int32_t i = 0; i < words; i++) {
             const auto pair = *static_cast<const uint64_t *>(launch.parameters[i / 2]);
             to[i] = static_cast<int32_t>(pair >> (i % 2 * 32));
         }
     };
     ASSERT_EQ(call.execute(), HEED_OK) << heed_last_error();
-    EXPECT_THAT(images, ElementsAre("put_words", "put_words", "put_words", stub::f16_row));
+    EXPECT_THAT(images, ElementsAre("write_metadata", "write_metadata", "write_metadata", stub::f16_kernel));
     EXPECT_EQ(stub::last_call.uniform, 0);
     EXPECT_EQ(stub::last_call.tasks.device, reinterpret_cast<uintptr_t>(call.args.workspace));
     EXPECT_THAT(stub::last_call.tasks.extents, ElementsAre(heed::num_sequence_fields, 70));
@@ -345,7 +345,7 @@ TEST_F(CudaExecute, MetadataOnTheDevice) {
     Calls images;
     driver.on_launch = [&](const fake::Launch &launch) { images.push_back(launch.image); };
     ASSERT_EQ(call.execute(), HEED_OK) << heed_last_error();
-    EXPECT_THAT(images, ElementsAre("sequences", stub::f16_row));
+    EXPECT_THAT(images, ElementsAre("sequences", stub::f16_kernel));
     const stub::SequencesCall &seen = stub::last_sequences;
     EXPECT_EQ(seen.cu_seqlens_q.device, CudaCall::address(20));
     EXPECT_THAT(seen.cu_seqlens_q.extents, ElementsAre(4));
@@ -370,17 +370,17 @@ TEST_F(CudaExecute, SplitsAreMerged) {
     Calls images;
     driver.on_launch = [&](const fake::Launch &launch) { images.push_back(launch.image); };
     ASSERT_EQ(call.execute(), HEED_OK) << heed_last_error();
-    EXPECT_THAT(images, ElementsAre(stub::decode_row, "merge_splits"));
-    const stub::Call &row = stub::last_call;
-    EXPECT_EQ(row.num_splits, 10);
-    EXPECT_EQ(row.split_len, 512);
-    EXPECT_THAT(row.states.extents, ElementsAre(136, 40, 2, 3));
-    EXPECT_THAT(row.states.strides, ElementsAre(1, 136, 136 * 40, 136 * 40 * 2));
+    EXPECT_THAT(images, ElementsAre(stub::decode_kernel, "merge_splits"));
+    const stub::Call &kernel = stub::last_call;
+    EXPECT_EQ(kernel.num_splits, 10);
+    EXPECT_EQ(kernel.split_len, 512);
+    EXPECT_THAT(kernel.states.extents, ElementsAre(136, 40, 2, 3));
+    EXPECT_THAT(kernel.states.strides, ElementsAre(1, 136, 136 * 40, 136 * 40 * 2));
     const stub::MergeCall &merge = stub::last_merge;
     EXPECT_EQ(merge.num_splits, 10);
-    EXPECT_EQ(merge.states.device, row.states.device);
+    EXPECT_EQ(merge.states.device, kernel.states.device);
     EXPECT_EQ(merge.out.device, CudaCall::address(4));
-    EXPECT_EQ(merge.lse.device, row.lse.device);
+    EXPECT_EQ(merge.lse.device, kernel.lse.device);
     EXPECT_THAT(merge.out.extents, ElementsAre(128, 4, 2, 3));
 }
 
@@ -399,9 +399,9 @@ TEST_F(CudaExecute, PageTableOfTheHost) {
     call.args.kv_lens = lens;
     std::vector<int32_t> counts;
     driver.on_launch = [&](const fake::Launch &launch) {
-        if (launch.image != "put_words") return;
-        counts.push_back(*static_cast<const int32_t *>(launch.parameters[heed::num_put_words / 2 + 1]));
-        EXPECT_EQ(*static_cast<const uint64_t *>(launch.parameters[heed::num_put_words / 2]) % 8, 0u);
+        if (launch.image != "write_metadata") return;
+        counts.push_back(*static_cast<const int32_t *>(launch.parameters[heed::num_metadata_words / 2 + 1]));
+        EXPECT_EQ(*static_cast<const uint64_t *>(launch.parameters[heed::num_metadata_words / 2]) % 8, 0u);
     };
     ASSERT_EQ(call.execute(), HEED_OK) << heed_last_error();
     EXPECT_THAT(counts, ElementsAre(4, 6, 2 * heed::num_sequence_fields));
@@ -410,7 +410,7 @@ TEST_F(CudaExecute, PageTableOfTheHost) {
     EXPECT_EQ(stub::last_call.k.strides[3], 128 * 2 * 8);
 }
 
-// Every kind of metadata that may lie on the device, in each storage of the keys.
+// Every kind of metadata that may be on the device, in each storage of the keys.
 TEST_F(CudaExecute, MetadataOnTheDeviceOfEveryStorage) {
     heed_problem problem = cuda_problem(3, 4, 130);
     problem.head_dim = problem.head_dim_v = 128;
@@ -455,10 +455,10 @@ TEST_F(CudaExecute, LaunchesOfNoCallAreRefused) {
 }
 
 TEST_F(CudaExecute, RegistryAsksTheDriver) {
-    heed_kernel_info_t info = {};
+    heed_kernel_info info = {};
     info.struct_size = sizeof(info);
     for (int32_t i = 0; i < heed_kernel_count(); i++) {
-        ASSERT_EQ(heed_kernel_info(i, &info), HEED_OK);
+        ASSERT_EQ(heed_kernel_get_info(i, &info), HEED_OK);
         EXPECT_TRUE(info.supported) << info.name << info.unsupported_reason;
     }
 }

@@ -1,6 +1,6 @@
 // A machine without a CUDA driver.
-#include "fake_driver.h"
-#include "fixture.h"
+#include "tests/cuda/fake_driver.h"
+#include "tests/cuda/fixture.h"
 
 namespace {
 
@@ -15,9 +15,9 @@ TEST(NoDriver, Case63_ExecuteSaysSo) {
 
 TEST(NoDriver, RegistryTellsWhy) {
     for (int32_t i = 0; i < heed_kernel_count(); i++) {
-        heed_kernel_info_t info = {};
+        heed_kernel_info info = {};
         info.struct_size = sizeof(info);
-        ASSERT_EQ(heed_kernel_info(i, &info), HEED_OK);
+        ASSERT_EQ(heed_kernel_get_info(i, &info), HEED_OK);
         EXPECT_EQ(info.supported, info.isa < HEED_SM75) << info.name;
         EXPECT_THAT(info.unsupported_reason, StrEq(info.supported ? "" : "no CUDA driver (libcuda.so.1) was found"));
     }

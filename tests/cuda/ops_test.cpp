@@ -1,6 +1,6 @@
 // Operations on CUDA, on the fake driver: what they launch, and that the first failure ends them with its status.
-#include "fake_driver.h"
-#include "fixture.h"
+#include "tests/cuda/fake_driver.h"
+#include "tests/cuda/fixture.h"
 
 namespace {
 

@@ -1,9 +1,9 @@
 // Plans for CUDA: pure CPU work. Needs no driver, and loads none.
 #include <algorithm>
 
-#include "fake_driver.h"
-#include "fixture.h"
-#include "workspace.h"
+#include "runtime/workspace.h"
+#include "tests/cuda/fake_driver.h"
+#include "tests/cuda/fixture.h"
 
 namespace {
 
@@ -16,44 +16,46 @@ protected:
         unsetenv("HEED_FORCE_KERNEL");
         EXPECT_FALSE(fake::is_loaded());
     }
-    static std::string row_of(const heed_problem &problem) { return heed_plan_kernel_name(make_plan(problem).get()); }
+    static std::string kernel_of(const heed_problem &problem) {
+        return heed_plan_kernel_name(make_plan(problem).get());
+    }
     static void expect_unsupported(const heed_problem &problem, const std::string &sentence) {
         make_plan(problem, HEED_UNSUPPORTED);
         EXPECT_THAT(heed_last_error(), HasSubstr(sentence));
     }
 };
 
-TEST_F(CudaPlan, EachDeviceHasItsRows) {
+TEST_F(CudaPlan, EachDeviceHasItsKernels) {
     heed_problem problem = cuda_problem();
-    EXPECT_EQ(row_of(problem), stub::f16_row);
+    EXPECT_EQ(kernel_of(problem), stub::f16_kernel);
     problem.has_mask = true;
-    EXPECT_EQ(row_of(problem), stub::f16_wide);
+    EXPECT_EQ(kernel_of(problem), stub::f16_wide);
     problem.dtype = problem.kv_dtype = HEED_F32;
-    EXPECT_EQ(row_of(problem), stub::f32_row);
+    EXPECT_EQ(kernel_of(problem), stub::f32_kernel);
     problem.device = HEED_CPU;
-    EXPECT_EQ(row_of(problem), stub::cpu_row);
+    EXPECT_EQ(kernel_of(problem), stub::cpu_kernel);
 }
 
-TEST_F(CudaPlan, ForcedRowsOfTheOtherDeviceAreRefused) {
+TEST_F(CudaPlan, ForcedKernelsOfTheOtherDeviceAreRefused) {
     heed_problem problem = cuda_problem();
     problem.dtype = problem.kv_dtype = HEED_F32;
-    setenv("HEED_FORCE_KERNEL", stub::cpu_row, 1);
-    expect_unsupported(problem, "device is HEED_CUDA, the row runs on a CPU");
+    setenv("HEED_FORCE_KERNEL", stub::cpu_kernel, 1);
+    expect_unsupported(problem, "device is CUDA, the kernel runs on the CPU");
     problem.device = HEED_CPU;
-    setenv("HEED_FORCE_KERNEL", stub::f32_row, 1);
-    expect_unsupported(problem, "device is HEED_CPU, the row runs on CUDA");
+    setenv("HEED_FORCE_KERNEL", stub::f32_kernel, 1);
+    expect_unsupported(problem, "device is the CPU, the kernel runs on CUDA");
     problem.device = HEED_CUDA;
-    EXPECT_EQ(row_of(problem), stub::f32_row);
+    EXPECT_EQ(kernel_of(problem), stub::f32_kernel);
 }
 
-TEST_F(CudaPlan, ExplainNamesTheRowsOfTheDevice) {
+TEST_F(CudaPlan, ExplainNamesTheKernelsOfTheDevice) {
     const PlanPtr plan = make_plan(cuda_problem());
     const std::string text = heed_plan_explain(plan.get());
-    EXPECT_THAT(text, HasSubstr(std::string("  ") + stub::f16_row + ": taken, prefill (q_len 100 > 4)"));
+    EXPECT_THAT(text, HasSubstr(std::string("  ") + stub::f16_kernel + ": taken, prefill (q_len 100 > 4)"));
     EXPECT_THAT(text, HasSubstr(std::string("  ") + stub::f16_wide + ": could serve, but has general head dims"));
-    EXPECT_THAT(text, HasSubstr(std::string("  ") + stub::f32_row + ": dtype is f16, the row has f32"));
-    EXPECT_THAT(text, Not(HasSubstr(stub::cpu_row)));
-    EXPECT_THAT(text, HasSubstr("  not looked at: 1 rows of the CPU\n"));
+    EXPECT_THAT(text, HasSubstr(std::string("  ") + stub::f32_kernel + ": dtype is f16, the kernel has f32"));
+    EXPECT_THAT(text, Not(HasSubstr(stub::cpu_kernel)));
+    EXPECT_THAT(text, HasSubstr("  not looked at: 1 kernels of the CPU\n"));
     EXPECT_THAT(text, HasSubstr("workspace: " + std::to_string(heed_plan_workspace_bytes(plan.get())) +
                                 " bytes of device memory\n"));
     EXPECT_THAT(text, HasSubstr("metadata: none is read"));
@@ -62,7 +64,8 @@ TEST_F(CudaPlan, ExplainNamesTheRowsOfTheDevice) {
     heed_problem problem = cuda_problem(33);
     problem.has_kv_lens = true;
     problem.cuda_capability = 90;
-    EXPECT_THAT(heed_plan_explain(make_plan(problem).get()), HasSubstr("metadata: from the host, 2 launches of put_"));
+    EXPECT_THAT(heed_plan_explain(make_plan(problem).get()),
+                HasSubstr("metadata: from the host, 2 launches of write_metadata"));
     EXPECT_THAT(heed_plan_explain(make_plan(problem).get()), Not(HasSubstr("taken for granted")));
     problem.metadata_on_device = true;
     EXPECT_THAT(heed_plan_explain(make_plan(problem).get()), HasSubstr("read by sequences_sm75"));
@@ -70,14 +73,14 @@ TEST_F(CudaPlan, ExplainNamesTheRowsOfTheDevice) {
     heed_problem on_cpu = cuda_problem();
     on_cpu.device = HEED_CPU;
     on_cpu.dtype = on_cpu.kv_dtype = HEED_F32;
-    EXPECT_THAT(heed_plan_explain(make_plan(on_cpu).get()), HasSubstr("  not looked at: 4 rows of CUDA\n"));
+    EXPECT_THAT(heed_plan_explain(make_plan(on_cpu).get()), HasSubstr("  not looked at: 4 kernels of CUDA\n"));
 }
 
-// Decode rows are preferred up to the same q_len as on the CPU, and their splits follow max_kv_len alone.
-TEST_F(CudaPlan, DecodeRows) {
+// Decode kernels are preferred up to the same q_len as on the CPU, and their splits follow max_kv_len alone.
+TEST_F(CudaPlan, DecodeKernels) {
     heed_problem problem = cuda_problem(2, 4, 5000);
     problem.head_dim = problem.head_dim_v = 128;
-    EXPECT_EQ(row_of(problem), stub::decode_row);
+    EXPECT_EQ(kernel_of(problem), stub::decode_kernel);
     const PlanPtr plan = make_plan(problem);
     EXPECT_EQ(heed_plan_num_splits(plan.get()), 10);
     EXPECT_THAT(heed_plan_explain(plan.get()), HasSubstr("splits: 10 of 512 keys, from max_kv_len 5000\n"));
@@ -87,58 +90,58 @@ TEST_F(CudaPlan, DecodeRows) {
     problem.num_splits = 1;
     EXPECT_EQ(heed_plan_workspace_bytes(make_plan(problem).get()), lse_bytes);
     problem.max_q_len = 5;
-    EXPECT_EQ(row_of(problem), stub::f16_wide);
+    EXPECT_EQ(kernel_of(problem), stub::f16_wide);
 }
 
 TEST_F(CudaPlan, ComputeCapability) {
     heed_problem problem = cuda_problem();
     for (const int32_t capability : {0, 80, 86, 90, 120}) {
         problem.cuda_capability = capability;
-        EXPECT_EQ(row_of(problem), stub::f16_row) << capability;
+        EXPECT_EQ(kernel_of(problem), stub::f16_kernel) << capability;
     }
     problem.cuda_capability = 75;
-    expect_unsupported(problem, "the row needs compute capability 8.0, the chip has less");
+    expect_unsupported(problem, "the kernel needs compute capability 8.0, the chip has less");
     problem.dtype = problem.kv_dtype = HEED_F32;
-    EXPECT_EQ(row_of(problem), stub::f32_row);
+    EXPECT_EQ(kernel_of(problem), stub::f32_kernel);
     problem.cuda_capability = 70;
-    expect_unsupported(problem, "the row needs compute capability 7.5, the chip has less");
+    expect_unsupported(problem, "the kernel needs compute capability 7.5, the chip has less");
     problem.cuda_capability = -1;
     make_plan(problem, HEED_INVALID_ARGUMENT);
     EXPECT_THAT(heed_last_error(), HasSubstr("cuda_capability is -1"));
 }
 
-TEST_F(CudaPlan, FewQueriesRunPrefillRows) {
+TEST_F(CudaPlan, FewQueriesRunPrefillKernels) {
     heed_problem problem = cuda_problem(2, 1);
     const PlanPtr plan = make_plan(problem);
-    EXPECT_STREQ(heed_plan_kernel_name(plan.get()), stub::f16_row);
+    EXPECT_STREQ(heed_plan_kernel_name(plan.get()), stub::f16_kernel);
     EXPECT_THAT(heed_plan_explain(plan.get()), HasSubstr("though decode is preferred"));
     problem.num_splits = 4;
     EXPECT_EQ(heed_plan_num_splits(make_plan(problem).get()), 1);
 }
 
-TEST_F(CudaPlan, WhatNoRowServes) {
+TEST_F(CudaPlan, WhatNoKernelServes) {
     heed_problem problem = cuda_problem();
     problem.dropout_p = 0.5f;
-    expect_unsupported(problem, std::string(stub::f16_wide) + ": the row has no dropout");
+    expect_unsupported(problem, std::string(stub::f16_wide) + ": the kernel has no dropout");
     problem = cuda_problem();
     problem.head_dim_v = 257;
-    expect_unsupported(problem, std::string(stub::f16_wide) + ": head_dim_v is 257, the row serves up to 256");
+    expect_unsupported(problem, std::string(stub::f16_wide) + ": head_dim_v is 257, the kernel serves up to 256");
     problem.head_dim_v = 256;
-    EXPECT_EQ(row_of(problem), stub::f16_wide);
+    EXPECT_EQ(kernel_of(problem), stub::f16_wide);
     problem = cuda_problem();
     problem.kv_dtype = HEED_I8;
-    expect_unsupported(problem, std::string(stub::f16_wide) + ": kv_dtype is i8, the row has f16");
+    expect_unsupported(problem, std::string(stub::f16_wide) + ": kv_dtype is i8, the kernel has f16");
     problem = cuda_problem();
     problem.kv_storage = HEED_KV_PAGED;
     problem.has_kv_lens = true;
     problem.num_pages = problem.page_size = problem.max_pages_per_seq = 16;
-    expect_unsupported(problem, std::string(stub::f16_wide) + ": kv_storage is paged, the row has contiguous");
+    expect_unsupported(problem, std::string(stub::f16_wide) + ": kv_storage is paged, the kernel has contiguous");
 }
 
 TEST_F(CudaPlan, MetadataOnDeviceIsForCuda) {
     heed_problem problem = cuda_problem();
     problem.metadata_on_device = true;
-    EXPECT_EQ(row_of(problem), stub::f16_row);
+    EXPECT_EQ(kernel_of(problem), stub::f16_kernel);
     problem.device = HEED_CPU;
     make_plan(problem, HEED_INVALID_ARGUMENT);
     EXPECT_THAT(heed_last_error(), HasSubstr("metadata_on_device is 1 with HEED_CPU; it must be 0"));
@@ -163,7 +166,7 @@ TEST_F(CudaPlan, Workspace) {
     EXPECT_EQ(bytes(problem), 0u);
 }
 
-// A layer's workspace on the CPU does not pay for CUDA rows.
+// A layer's workspace on the CPU does not pay for CUDA kernels.
 TEST_F(CudaPlan, MostWorkspaceIsOfTheDevice) {
     heed_problem problem = cuda_problem();
     problem.dtype = problem.kv_dtype = HEED_F32;
@@ -172,7 +175,7 @@ TEST_F(CudaPlan, MostWorkspaceIsOfTheDevice) {
     problem.max_threads = 4;
     EXPECT_GE(heed::most_workspace_bytes(problem), 4 * 1024);
     problem.dtype = problem.kv_dtype = HEED_F16;
-    EXPECT_EQ(heed::most_workspace_bytes(problem), 0);  // no row of the CPU has f16
+    EXPECT_EQ(heed::most_workspace_bytes(problem), 0);  // no kernel of the CPU has f16
 }
 
 TEST_F(CudaPlan, Limits) {
@@ -180,23 +183,23 @@ TEST_F(CudaPlan, Limits) {
     heed_problem problem = cuda_problem(64, 1 << 20, 1 << 20);  // 2^34 elements of q and k
     problem.num_heads = problem.num_kv_heads = 4;
     problem.want_lse = true;
-    EXPECT_EQ(row_of(problem), stub::f16_row);
+    EXPECT_EQ(kernel_of(problem), stub::f16_kernel);
     problem = cuda_problem();
     problem.k_layout = {{limit, 128, 64, 1}};
     expect_unsupported(problem, "k_layout.stride[0] is 2147483648");
     problem.k_layout = {{limit - 1, 128, 64, 1}};
-    EXPECT_EQ(row_of(problem), stub::f16_row);
+    EXPECT_EQ(kernel_of(problem), stub::f16_kernel);
     problem = cuda_problem(1 << 20, 128, 8);
     problem.num_heads = problem.num_kv_heads = 1 << 10;  // 2 blocks of each
     problem.head_dim = problem.head_dim_v = 64;
     problem.want_lse = true;
     expect_unsupported(problem, "their blocks of 64 query rows");
     problem.max_q_len = 64;
-    EXPECT_EQ(row_of(problem), stub::f16_row);
+    EXPECT_EQ(kernel_of(problem), stub::f16_kernel);
     problem = cuda_problem(1, 1 << 30, 1 << 29);
     expect_unsupported(problem, "num_heads is 4 and max_q_len is 1073741824; without lse");
     problem.want_lse = true;
-    EXPECT_EQ(row_of(problem), stub::f16_row);
+    EXPECT_EQ(kernel_of(problem), stub::f16_kernel);
     problem.max_kv_len = 1 << 30;
     expect_unsupported(problem, "together they must stay below 2^31");
 }
@@ -239,7 +242,7 @@ TEST_F(CudaPlan, NoQueries) {
     call.expect_refused(HEED_INVALID_ARGUMENT, "cu_seqlens_kv[2] is 6");
 }
 
-TEST_F(CudaPlan, ProbabilitiesNeedARow) {
+TEST_F(CudaPlan, ProbabilitiesNeedAKernel) {
     heed_problem problem = cuda_problem();
     problem.dtype = problem.kv_dtype = HEED_F32;
     const CudaCall call(problem);

@@ -1,7 +1,7 @@
 // What a process sees of the driver: calls on the CPU never load it, and it does not survive a fork.
-#include "../support/wait_for_child.h"
-#include "fake_driver.h"
-#include "fixture.h"
+#include "tests/cuda/fake_driver.h"
+#include "tests/cuda/fixture.h"
+#include "tests/support/wait_for_child.h"
 
 namespace {
 
@@ -22,9 +22,9 @@ void expect_in_child(const Checks &checks) {
 TEST(CudaProcess, CpuCallsDoNotLoadTheDriver) {
     CudaCall call(cpu_problem());
     EXPECT_EQ(call.execute(), HEED_OK) << heed_last_error();
-    heed_kernel_info_t info = {};
+    heed_kernel_info info = {};
     info.struct_size = sizeof(info);
-    ASSERT_EQ(heed_kernel_info(0, &info), HEED_OK);  // a CPU row
+    ASSERT_EQ(heed_kernel_get_info(0, &info), HEED_OK);  // a CPU kernel
     EXPECT_FALSE(fake::is_loaded());
 }
 
@@ -63,13 +63,13 @@ TEST(CudaProcess, Case63_ErrorsWithoutNames) {
     });
 }
 
-// Of a device that does not tell its capability no row is known to run.
+// No kernel is known to run on a device that does not tell its capability.
 TEST(CudaProcess, DevicesThatDoNotTell) {
     expect_in_child([] {
         fake::driver().fail["cuDeviceGetAttribute"] = 1;
-        heed_kernel_info_t info = {};
+        heed_kernel_info info = {};
         info.struct_size = sizeof(info);
-        EXPECT_EQ(heed_kernel_info(heed_kernel_count() - 1, &info), HEED_OK);
+        EXPECT_EQ(heed_kernel_get_info(heed_kernel_count() - 1, &info), HEED_OK);
         EXPECT_FALSE(info.supported);
     });
 }
@@ -77,9 +77,9 @@ TEST(CudaProcess, DevicesThatDoNotTell) {
 TEST(CudaProcess, SmallDevice) {
     expect_in_child([] {
         fake::driver().capability = 70;
-        heed_kernel_info_t info = {};
+        heed_kernel_info info = {};
         info.struct_size = sizeof(info);
-        EXPECT_EQ(heed_kernel_info(heed_kernel_count() - 1, &info), HEED_OK);
+        EXPECT_EQ(heed_kernel_get_info(heed_kernel_count() - 1, &info), HEED_OK);
         EXPECT_FALSE(info.supported);
         EXPECT_THAT(info.unsupported_reason, HasSubstr("compute capability 7.5"));
     });

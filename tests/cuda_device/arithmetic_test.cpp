@@ -1,8 +1,8 @@
 // Instructions one by one: edge values and what PTX says about them.
 #include <cmath>
 
-#include "device.h"
-#include "formats.h"
+#include "tests/cuda_device/device.h"
+#include "tests/cuda_device/formats.h"
 
 namespace heed::device {
 namespace {

@@ -2,7 +2,7 @@
 #include <array>
 #include <utility>
 
-#include "lane_ops.h"
+#include "tests/cuda_device/lane_ops.h"
 
 namespace heed::device {
 namespace {

@@ -1,5 +1,5 @@
 // What kernels may not do, each done once.
-#include "device.h"
+#include "tests/cuda_device/device.h"
 
 namespace heed::device {
 namespace {

@@ -1,8 +1,8 @@
 // setp without its .and, .or and .xor forms, which the decoder adds.
 #include <cmath>
 
-#include "formats.h"
-#include "lane_ops.h"
+#include "tests/cuda_device/formats.h"
+#include "tests/cuda_device/lane_ops.h"
 
 namespace heed::device {
 namespace {

@@ -2,8 +2,8 @@
 #include <cmath>
 #include <limits>
 
-#include "formats.h"
-#include "lane_ops.h"
+#include "tests/cuda_device/formats.h"
+#include "tests/cuda_device/lane_ops.h"
 
 namespace heed::device {
 namespace {

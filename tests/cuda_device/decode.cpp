@@ -1,7 +1,7 @@
-#include "decode.h"
+#include "tests/cuda_device/decode.h"
 
-#include "lane_ops.h"
-#include "ptx_source.h"
+#include "tests/cuda_device/lane_ops.h"
+#include "tests/cuda_device/ptx_source.h"
 
 namespace heed::device {
 namespace {

@@ -1,7 +1,7 @@
 // What a statement means, as micro-operations. Throws ParseError where it is not understood.
 #pragma once
 
-#include "kernel_builder.h"
+#include "tests/cuda_device/kernel_builder.h"
 
 namespace heed::device {
 

@@ -1,6 +1,6 @@
 // Instructions that a warp or a block executes together.
-#include "decode.h"
-#include "ptx_source.h"
+#include "tests/cuda_device/decode.h"
+#include "tests/cuda_device/ptx_source.h"
 
 namespace heed::device {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "cuda_abi.h"
+#include "tests/cuda_device/cuda_abi.h"
 
 namespace heed::device {
 

@@ -1,5 +1,5 @@
 // Small kernels: control flow, shared memory, what a warp does together.
-#include "device.h"
+#include "tests/cuda_device/device.h"
 
 namespace heed::device {
 namespace {

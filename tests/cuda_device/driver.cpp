@@ -33,7 +33,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "state.h"
+#include "tests/cuda_device/state.h"
 
 using namespace heed::device;
 

@@ -1,7 +1,7 @@
 // Memory of the emulated driver: allocations, copies, fills.
 #include <cstring>
 
-#include "state.h"
+#include "tests/cuda_device/state.h"
 
 using namespace heed::device;
 

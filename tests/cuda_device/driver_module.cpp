@@ -2,14 +2,14 @@
 #include <cstdio>
 #include <cstring>
 
-#include "ptx_parser.h"
-#include "state.h"
+#include "tests/cuda_device/ptx_parser.h"
+#include "tests/cuda_device/state.h"
 
 using namespace heed::device;
 
 namespace {
 
-// `any_chip`: machine code for this chip stands for the program, whatever its .target.
+// `any_chip`: machine code for this chip is taken as the program, whatever its .target.
 CUresult check_program(const Program &program, bool any_chip) {
     const int capability = state().capability;
     if (program.version > 90) return report(cuda_unsupported_ptx_version, "the driver knows PTX up to version 9.0");
@@ -96,7 +96,7 @@ CUresult run(Context &context, const Launch &launch) {
 
 HEED_EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image) { return load_module(module, image); }
 
-// Of the options only the buffer for errors does anything.
+// The only option that does anything is the buffer for errors.
 HEED_EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned count, int *options,
                                         void **values) {
     constexpr int error_log = 5, error_log_bytes = 6;

@@ -1,5 +1,5 @@
 // Streams, captures, graphs and events of the emulated driver.
-#include "state.h"
+#include "tests/cuda_device/state.h"
 
 using namespace heed::device;
 
@@ -27,8 +27,8 @@ bool is_default(CUstream handle) { return reinterpret_cast<uintptr_t>(handle) <=
 
 }  // namespace
 
-// What cuThreadExchangeStreamCaptureMode says: a relaxed thread may do anything; others not beside a capture of their
-// own that is not relaxed, and, unless they are thread-local, beside any thread's global one.
+// What cuThreadExchangeStreamCaptureMode says: a relaxed thread may do anything; others not during a capture of their
+// own that is not relaxed, and, unless they are thread-local, during any thread's global one.
 bool heed::device::breaks_capture() {
     if (thread_capture_mode == capture_relaxed) return false;
     bool broken = false;

@@ -1,7 +1,7 @@
 // The driver around the kernels: modules, contexts, streams, captures, limits, the controls for tests.
 #include <thread>
 
-#include "device.h"
+#include "tests/cuda_device/device.h"
 
 namespace heed::device {
 namespace {

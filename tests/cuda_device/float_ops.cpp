@@ -2,8 +2,8 @@
 // the exact value rounded, which a chip may miss by a few units in the last place.
 #include <cmath>
 
-#include "formats.h"
-#include "lane_ops.h"
+#include "tests/cuda_device/formats.h"
+#include "tests/cuda_device/lane_ops.h"
 
 namespace heed::device {
 namespace {

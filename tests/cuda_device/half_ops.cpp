@@ -1,6 +1,6 @@
 // Arithmetic on f16 and bf16, single and in pairs: computed in double, rounded once.
-#include "formats.h"
-#include "lane_ops.h"
+#include "tests/cuda_device/formats.h"
+#include "tests/cuda_device/lane_ops.h"
 
 namespace heed::device {
 namespace {

@@ -1,7 +1,7 @@
 // Images that cuModuleLoadData takes: PTX text, or a fatbin with PTX in it.
 #include <cstring>
 
-#include "state.h"
+#include "tests/cuda_device/state.h"
 
 namespace heed::device {
 namespace {

@@ -1,5 +1,5 @@
 // Integer arithmetic, selection and copies.
-#include "lane_ops.h"
+#include "tests/cuda_device/lane_ops.h"
 
 namespace heed::device {
 namespace {

@@ -1,9 +1,9 @@
-#include "kernel_builder.h"
+#include "tests/cuda_device/kernel_builder.h"
 
 #include <cstring>
 
-#include "lane_ops.h"
-#include "ptx_source.h"
+#include "tests/cuda_device/lane_ops.h"
+#include "tests/cuda_device/ptx_source.h"
 
 namespace heed::device {
 namespace {

@@ -7,12 +7,12 @@
 #include <utility>
 #include <vector>
 
-#include "program.h"
-#include "ptx_type.h"
+#include "tests/cuda_device/program.h"
+#include "tests/cuda_device/ptx_type.h"
 
 namespace heed::device {
 
-// What a name stands for.
+// What a name means.
 struct Symbol {
     enum Kind { register_, parameter, static_shared, dynamic_shared, local } kind = register_;
     int bits = 0;                       // of a register

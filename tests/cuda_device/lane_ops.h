@@ -5,8 +5,8 @@
 #include <cstring>
 #include <type_traits>
 
-#include "program.h"
-#include "ptx_type.h"
+#include "tests/cuda_device/program.h"
+#include "tests/cuda_device/ptx_type.h"
 
 #pragma GCC diagnostic ignored "-Wunknown-pragmas"  // Clang has no ivdep
 
@@ -113,7 +113,7 @@ struct Lanes<f> {
 template <auto f>
 constexpr LaneOp lanes = &Lanes<f>::run;
 
-// Of a function template: its instance for an integer type of 16, 32 or 64 bits.
+// The instance of a function template for an integer type of 16, 32 or 64 bits.
 #define HEED_PICK_INTEGER(f, type)                                                                                     \
     pick_integer(type, lanes<&f<uint16_t>>, lanes<&f<int16_t>>, lanes<&f<uint32_t>>, lanes<&f<int32_t>>,               \
                  lanes<&f<uint64_t>>, lanes<&f<int64_t>>)

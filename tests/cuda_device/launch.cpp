@@ -1,4 +1,4 @@
-#include "launch.h"
+#include "tests/cuda_device/launch.h"
 
 #include <immintrin.h>
 
@@ -11,7 +11,7 @@
 #include <random>
 #include <thread>
 
-#include "cuda_abi.h"
+#include "tests/cuda_device/cuda_abi.h"
 
 namespace heed::device {
 namespace {
@@ -67,7 +67,7 @@ private:
         } while (pass_barrier());
     }
 
-    // Every warp has exited or stands at a barrier. False where none does.
+    // Every warp has exited or waits at a barrier. False where none does.
     bool pass_barrier() {
         uint32_t votes = 0, lanes = 0;
         const Warp *first = nullptr;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "warp.h"
+#include "tests/cuda_device/warp.h"
 
 namespace heed::device {
 

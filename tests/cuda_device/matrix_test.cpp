@@ -1,6 +1,6 @@
 // ldmatrix, mma and cp.async, and how they fit together.
-#include "device.h"
-#include "formats.h"
+#include "tests/cuda_device/device.h"
+#include "tests/cuda_device/formats.h"
 
 namespace heed::device {
 namespace {

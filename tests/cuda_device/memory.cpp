@@ -1,4 +1,4 @@
-#include "memory.h"
+#include "tests/cuda_device/memory.h"
 
 #include <cstring>
 #include <new>

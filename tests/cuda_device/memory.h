@@ -12,7 +12,7 @@ struct Allocation {
     uint64_t owner = 0;  // id of the context
     std::unique_ptr<uint8_t[]> host;
 
-    // Whether all of [at, at + n) lies inside.
+    // Whether all of [at, at + n) is inside.
     bool holds(uint64_t at, uint64_t n) const { return at >= address && n <= bytes && at - address <= bytes - n; }
     uint8_t *pointer(uint64_t at) const { return host.get() + (at - address); }
 };
@@ -30,7 +30,7 @@ public:
     uint64_t used() const { return bytes_; }
     // The one that holds all of [address, address + bytes); null where none does.
     const Allocation *find(uint64_t address, uint64_t bytes) const;
-    // The one before or behind which `address` is; null where none is near.
+    // The one before or after which `address` is; null where none is near.
     const Allocation *nearest(uint64_t address) const;
 
 private:

@@ -130,7 +130,7 @@ enum Special {
 // Shared memory starts at 1024 in the shared window, as on chips that reserve the first KB; local memory at 256.
 constexpr uint32_t shared_base = 1024;
 constexpr uint32_t local_base = 256;
-// Where generic addresses of shared and local memory are. Allocations lie below.
+// Where generic addresses of shared and local memory are. Allocations are below.
 constexpr uint64_t shared_window = 1ull << 58;
 constexpr uint64_t local_window = 1ull << 59;
 constexpr uint64_t window_bytes = 1ull << 32;

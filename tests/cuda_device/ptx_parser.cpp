@@ -1,12 +1,12 @@
 // The directives of a module and of its kernels; statements go to decode().
-#include "ptx_parser.h"
+#include "tests/cuda_device/ptx_parser.h"
 
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
 
-#include "decode.h"
-#include "ptx_source.h"
+#include "tests/cuda_device/decode.h"
+#include "tests/cuda_device/ptx_source.h"
 
 namespace heed::device {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "program.h"
+#include "tests/cuda_device/program.h"
 
 namespace heed::device {
 

@@ -1,4 +1,4 @@
-#include "ptx_source.h"
+#include "tests/cuda_device/ptx_source.h"
 
 #include <cctype>
 #include <cerrno>

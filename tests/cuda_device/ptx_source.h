@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "program.h"
+#include "tests/cuda_device/program.h"
 
 namespace heed::device {
 

@@ -1,4 +1,4 @@
-#include "ptx_type.h"
+#include "tests/cuda_device/ptx_type.h"
 
 #include <algorithm>
 #include <cctype>

@@ -1,4 +1,4 @@
-#include "shared_memory.h"
+#include "tests/cuda_device/shared_memory.h"
 
 #include <algorithm>
 

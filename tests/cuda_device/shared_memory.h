@@ -24,7 +24,7 @@ public:
     void begin_block();
     void barrier() { epoch_++; }
 
-    // Addresses count from 0. Accesses are of 1, 2, 4, 8 or 16 bytes and lie inside.
+    // Addresses count from 0. Accesses are of 1, 2, 4, 8 or 16 bytes and are inside.
     uint8_t *data(uint32_t at) { return data_.data() + at; }
     uint32_t size() const { return static_cast<uint32_t>(data_.size()); }
     bool read(uint32_t at, uint32_t bytes, Accessor by);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernel_builder.h"
+#include "tests/cuda_device/kernel_builder.h"
 
 namespace heed::device {
 namespace {

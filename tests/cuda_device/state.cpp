@@ -1,4 +1,4 @@
-#include "state.h"
+#include "tests/cuda_device/state.h"
 
 #include <cstdio>
 #include <cstdlib>

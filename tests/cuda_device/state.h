@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "cuda_abi.h"
-#include "launch.h"
+#include "tests/cuda_device/cuda_abi.h"
+#include "tests/cuda_device/launch.h"
 
 namespace heed::device {
 
@@ -130,19 +130,19 @@ CUresult report(CUresult code, const std::string &sentence);
 // False where `text` is not understood.
 bool parse_options(const std::string &text, Options *options);
 
-// Of the device: bytes of shared memory that a block may ask for.
+// Bytes of shared memory that a block may ask for on the device.
 uint32_t max_shared_bytes();
 
 // The calling thread's contexts, innermost last; entries may be null or gone.
 std::vector<CUcontext> &context_stack();
-// The innermost, null where there is none or it is gone; and what it stands for.
+// The innermost, null where there is none or it is gone; and what it means.
 CUcontext current_handle();
 Context *current_context();
 
-// What a destroyed context leaves behind.
+// What a destroyed context leaves.
 void destroy_context(CUcontext handle);
 
-// Whether the calling thread must not do what a capture cannot have beside it; breaks the captures that forbid it.
+// Whether the calling thread must not do what may not happen during a capture; breaks the captures that forbid it.
 bool breaks_capture();
 
 // The PTX of an image: text, or that of a fatbin, for a chip that PTX or machine code of it serves. *any_chip: machine

@@ -1,9 +1,9 @@
-#include "warp.h"
+#include "tests/cuda_device/warp.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "cuda_abi.h"
+#include "tests/cuda_device/cuda_abi.h"
 
 namespace heed::device {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "memory.h"
-#include "program.h"
-#include "shared_memory.h"
+#include "tests/cuda_device/memory.h"
+#include "tests/cuda_device/program.h"
+#include "tests/cuda_device/shared_memory.h"
 
 namespace heed::device {
 

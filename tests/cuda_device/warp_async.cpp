@@ -1,9 +1,9 @@
 // Atomics and asynchronous copies of a warp.
 #include <cstring>
 
-#include "cuda_abi.h"
-#include "formats.h"
-#include "warp.h"
+#include "tests/cuda_device/cuda_abi.h"
+#include "tests/cuda_device/formats.h"
+#include "tests/cuda_device/warp.h"
 
 namespace heed::device {
 

@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "cuda_abi.h"
-#include "warp.h"
+#include "tests/cuda_device/cuda_abi.h"
+#include "tests/cuda_device/warp.h"
 
 namespace heed::device {
 namespace {

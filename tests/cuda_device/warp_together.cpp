@@ -1,9 +1,9 @@
 // What the lanes of a warp do together: matrices, shuffles, votes.
 #include <cstring>
 
-#include "cuda_abi.h"
-#include "formats.h"
-#include "warp.h"
+#include "tests/cuda_device/cuda_abi.h"
+#include "tests/cuda_device/formats.h"
+#include "tests/cuda_device/warp.h"
 
 namespace heed::device {
 namespace {

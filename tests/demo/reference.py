@@ -1,7 +1,7 @@
 """all-MiniLM-L6-v2 in NumPy and fp64, written from the BERT formulas: the oracle for heed_minilm's embeddings.
 
 It shares nothing with the program: own reader for the weights, and every text runs alone, without padding, so that
-there is no mask to get wrong: what a padded batch with key lengths means is exactly this."""
+there are no lengths to get wrong: what a batch of packed tokens means is exactly this."""
 
 import json
 import math

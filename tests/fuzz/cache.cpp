@@ -2,8 +2,8 @@
 // Right ones do what plain loops do; wrong ones are refused and change nothing.
 #include <set>
 
-#include "cache_model.h"
-#include "element.h"
+#include "runtime/reference/element.h"
+#include "tests/fuzz/cache_model.h"
 
 namespace heed_test {
 namespace {

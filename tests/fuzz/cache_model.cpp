@@ -1,6 +1,6 @@
-#include "cache_model.h"
+#include "tests/fuzz/cache_model.h"
 
-#include "element.h"
+#include "runtime/reference/element.h"
 
 namespace heed_test {
 

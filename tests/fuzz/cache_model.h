@@ -1,11 +1,11 @@
-// A small key/value cache in allocations of its exact size, beside a copy that plain loops keep: what the operations on
-// caches must leave behind.
+// A small key/value cache in allocations of its exact size, with a copy that plain loops keep: what the operations on
+// caches must leave.
 #pragma once
 
 #include <vector>
 
-#include "fuzz.h"
 #include "heed/heed.h"
+#include "tests/fuzz/fuzz.h"
 
 namespace heed_test {
 

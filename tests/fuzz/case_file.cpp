@@ -1,12 +1,12 @@
 // Bytes -> a case of `heed run` from anywhere. It is refused with a sentence, by the reader or by the plan, or it runs
 // within the arrays.
-#include "case_file.h"
+#include "runtime/reference/case_file.h"
 
-#include "case_call.h"
-#include "fuzz.h"
 #include "heed/heed.hpp"
-#include "invalid_input.h"
-#include "memory_file.h"
+#include "runtime/reference/case_call.h"
+#include "runtime/reference/invalid_input.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/support/memory_file.h"
 
 namespace heed_test {
 namespace {

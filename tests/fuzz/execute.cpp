@@ -1,19 +1,19 @@
 // Bytes -> a small attention problem with data, storage, layouts and now and then a fault of the caller's. Success is
 // held against the fp64 reference, element by element; a failure writes nothing; nothing is touched outside the
 // tensors.
-#include "describe.h"
-#include "execute_case.h"
-#include "rows.h"
-#include "tolerance.h"
+#include "runtime/reference/tolerance.h"
+#include "tests/fuzz/execute_case.h"
+#include "tests/support/describe.h"
+#include "tests/support/table_kernels.h"
 
 namespace heed_test {
 namespace {
 
-// A row that serves the case, of those that this machine can run; "" leaves the choice to the plan.
-std::string read_row(ByteReader *bytes) {
-    static const std::vector<Row> rows = supported_rows();
-    const size_t choice = bytes->get<uint8_t>() % (2 * rows.size());
-    return choice < rows.size() ? rows[choice].name : "";
+// A kernel that serves the case, of those that this machine can run; "" leaves the choice to the plan.
+std::string read_kernel(ByteReader *bytes) {
+    static const std::vector<TableKernel> kernels = supported_kernels();
+    const size_t choice = bytes->get<uint8_t>() % (2 * kernels.size());
+    return choice < kernels.size() ? kernels[choice].name : "";
 }
 
 // Few outputs prove little each; there are many inputs.
@@ -22,7 +22,7 @@ constexpr Trust any_case = {false, false};
 void check_results(const ExecuteCase &c, const Call &call) {
     const Attention &a = c.attention;
     const Reference reference = compute_reference_as_held(a, false);
-    const Verdict verdict = judge(a, reference, call.out(), call.lse(), any_case);
+    const Verdict verdict = verdict_of(a, reference, call.out(), call.lse(), any_case);
     require(verdict.ok, call.kernel() + ": " + verdict.complaint + "\n" + describe(a, c.options));
 }
 
@@ -32,14 +32,14 @@ void check_results(const ExecuteCase &c, const Call &call) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     using namespace heed_test;
     ByteReader bytes(data, size);
-    const std::string row = read_row(&bytes);
+    const std::string kernel = read_kernel(&bytes);
     ExecuteCase c = read_case(&bytes);
-    c.options.kernel = row;
+    c.options.kernel = kernel;
     const Attention &a = c.attention;
     Call call(a, c.options);
     const heed_status planned = call.prepare();
-    if (planned == HEED_UNSUPPORTED && !row.empty()) return 0;
-    require(planned == HEED_OK, "some row serves every problem");
+    if (planned == HEED_UNSUPPORTED && !kernel.empty()) return 0;
+    require(planned == HEED_OK, "some kernel serves every problem");
     const heed_args sound = call.args;
     const heed_status expected = make_fault(c, &bytes, &call);
     const heed_status status = call.execute();

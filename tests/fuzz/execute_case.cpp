@@ -1,9 +1,9 @@
-#include "execute_case.h"
+#include "tests/fuzz/execute_case.h"
 
 #include <algorithm>
 #include <limits>
 
-#include "element.h"
+#include "runtime/reference/element.h"
 
 namespace heed_test {
 namespace {
@@ -77,9 +77,9 @@ void read_features(ByteReader *bytes, Rng *rng, Attention *a) {
     if (bytes->flag()) {
         a->bias_dtype = bytes->flag() ? HEED_F32 : a->dtype;
         add_bias(a, read_broadcast(bytes), rng);
-        const float special = bytes->one_of({0.0f, -infinity, -2e38f});
-        for (size_t i = 0; special != 0 && i < a->bias.data.size(); i++) {
-            if (rng->chance(0.3)) a->bias.data[i] = round_to(a->bias_dtype, special);
+        const float hiding = bytes->one_of({0.0f, -infinity, -2e38f});
+        for (size_t i = 0; hiding != 0 && i < a->bias.data.size(); i++) {
+            if (rng->chance(0.3)) a->bias.data[i] = round_to(a->bias_dtype, hiding);
         }
     }
     if (bytes->flag()) {
@@ -96,7 +96,7 @@ void read_features(ByteReader *bytes, Rng *rng, Attention *a) {
 }
 
 // Numbers that spread where they may not: into other rows, or out of keys that nobody sees.
-void read_special_values(ByteReader *bytes, Attention *a) {
+void read_nonfinite_values(ByteReader *bytes, Attention *a) {
     for (int32_t n = bytes->between(0, 3); n > 0; n--) {
         std::vector<float> *const tensor = bytes->one_of({&a->q, &a->k, &a->v});
         const float value = tensor == &a->q ? nan : bytes->one_of({nan, infinity, -infinity});
@@ -150,7 +150,7 @@ ExecuteCase read_case(ByteReader *bytes) {
     read_call(bytes, a, &c.options);
     read_visibility(bytes, &a);
     read_features(bytes, &rng, &a);
-    if (!int8_kv) read_special_values(bytes, &a);  // codes of a row with NaN are of no meaning
+    if (!int8_kv) read_nonfinite_values(bytes, &a);  // codes of a row with NaN are of no meaning
     c.fault = bytes->one_of(
         {Fault::none, Fault::metadata, Fault::capacity, Fault::workspace, Fault::alignment, Fault::missing});
     return c;

@@ -1,8 +1,8 @@
 // Bytes -> an attention problem with small sizes, its data and the way it is called.
 #pragma once
 
-#include "call.h"
-#include "fuzz.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/support/call.h"
 
 namespace heed_test {
 

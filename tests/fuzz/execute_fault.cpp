@@ -1,7 +1,7 @@
 // The caller's mistakes, and what the contract says of each.
-#include "execute_case.h"
+#include "tests/fuzz/execute_case.h"
 
-#include "element.h"
+#include "runtime/reference/element.h"
 
 namespace heed_test {
 namespace {

@@ -7,7 +7,7 @@
 #include <initializer_list>
 #include <string>
 
-#include "reference_names.h"
+#include "tests/support/reference_names.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,13 +1,13 @@
 // Runs the corpus of the target `execute` through the C API and the C++ API, which must agree, and prints status and a
-// hash of the results of each input: for builds of the rows that must agree too. Takes the corpus' folder.
+// hash of the results of each input: for builds of the kernels that must agree too. Takes the corpus' folder.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 
-#include "execute_case.h"
 #include "heed/heed.hpp"
+#include "tests/fuzz/execute_case.h"
 
 namespace heed_test {
 namespace {
@@ -31,16 +31,16 @@ struct Answer {
     }
 };
 
-// A row that serves every case of its types.
-std::string general_row(const Attention &a, bool decode) {
+// A kernel that serves every case of its types.
+std::string general_kernel(const Attention &a, bool decode) {
     const char *const dtypes[] = {"f32", "f16", "bf16"};
     return std::string("attention_") + (decode ? "decode_" : "prefill_") + dtypes[a.dtype] +
            (a.int8_kv ? "_kvi8" : "") + "_dany_alibi_bias_dropout_" + (decode ? "gqa_" : "") +
            "mask_softcap_paged_avx2";
 }
 
-heed_status execute_in_cpp(Call *call, const std::string &row) {
-    const ForcedKernel forced(row);
+heed_status execute_in_cpp(Call *call, const std::string &kernel) {
+    const ForcedKernel forced(kernel);
     try {
         heed::Plan(call->problem).execute(call->args);
         return HEED_OK;
@@ -69,9 +69,9 @@ void replay(const fs::path &path) {
     ByteReader bytes(reinterpret_cast<const uint8_t *>(data.data()), data.size());
     const bool decode = bytes.flag();
     ExecuteCase c = read_case(&bytes);
-    const std::string row = c.options.kernel = general_row(c.attention, decode);
+    const std::string kernel = c.options.kernel = general_kernel(c.attention, decode);
     const Answer in_c = answer_of(c, bytes, [](Call *call) { return call->execute(); });
-    const Answer in_cpp = answer_of(c, bytes, [&](Call *call) { return execute_in_cpp(call, row); });
+    const Answer in_cpp = answer_of(c, bytes, [&](Call *call) { return execute_in_cpp(call, kernel); });
     require(in_c.status == in_cpp.status && in_c.hash() == in_cpp.hash(), "C and C++ answer alike");
     std::printf("%s %s %016llx\n", path.filename().c_str(), heed_status_name(in_c.status),
                 static_cast<unsigned long long>(in_c.hash()));

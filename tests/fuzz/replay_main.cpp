@@ -5,7 +5,7 @@
 #include <iterator>
 #include <vector>
 
-#include "fuzz.h"
+#include "tests/fuzz/fuzz.h"
 
 namespace {
 

@@ -3,10 +3,10 @@
 #include <memory>
 #include <set>
 
-#include "element.h"
-#include "fuzz.h"
 #include "heed/heed.h"
-#include "memory_file.h"
+#include "runtime/reference/element.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/support/memory_file.h"
 
 namespace heed_test {
 namespace {
@@ -15,7 +15,7 @@ struct Closer {
     void operator()(heed_weights_file *file) const { heed_weights_close(file); }
 };
 
-// What stands between quotes: each name without escapes is there.
+// What is between quotes: each name without escapes is there.
 std::set<std::string> quoted_words(const std::string &bytes) {
     std::set<std::string> words;
     size_t begin = bytes.find('"');

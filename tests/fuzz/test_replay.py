@@ -1,4 +1,4 @@
-"""Adversarial case 64: one corpus, the same status and bits through the C API, the C++ API, and from rows that check
+"""Adversarial case 64: one corpus, the same status and bits through the C API, the C++ API, and from kernels that check
 every promise that Halide takes for granted. Usage: test_replay.py PLAIN CHECKED CORPUS"""
 import subprocess
 import sys

@@ -5,10 +5,10 @@
 #include <memory>
 #include <vector>
 
-#include "fuzz.h"
 #include "heed/heed.h"
-#include "plan.h"
-#include "tasks.h"
+#include "runtime/plan.h"
+#include "runtime/tasks.h"
+#include "tests/fuzz/fuzz.h"
 
 namespace heed_test {
 namespace {
@@ -36,7 +36,7 @@ void check_plan(const heed_problem &problem, const heed_plan *plan) {
     require(bytes == heed_plan_workspace_bytes(again.get()) && bytes <= std::numeric_limits<int64_t>::max() &&
                 bytes % 128 == 0,
             "one size of the workspace, in units of 128 bytes");
-    require(std::string(heed_plan_kernel_name(plan)) == heed_plan_kernel_name(again.get()), "one row");
+    require(std::string(heed_plan_kernel_name(plan)) == heed_plan_kernel_name(again.get()), "one kernel");
     require(heed_plan_num_splits(plan) >= 1 && heed_plan_explain(plan)[0] != '\0', "splits and an explanation");
 }
 
@@ -89,19 +89,19 @@ void check_task(const heed_problem &p, const Metadata &metadata, const int32_t *
     require(inside(task[heed::task_head], 1, p.num_heads), "a task's head is one of the heads");
     require(task[heed::task_kv_head] == task[heed::task_head] / (p.num_heads / p.num_kv_heads), "and of its group");
     require(inside(task[heed::task_first_q], task[heed::task_q_len], varlen_q ? p.total_q : p.max_q_len),
-            "a task's queries lie in q");
+            "a task's queries are in q");
     require(inside(0, task[heed::task_q_len], p.max_q_len), "and are at most max_q_len");
     require(inside(task[heed::task_first_key], kv_len, varlen_kv ? p.total_kv : p.max_kv_len),
-            "a task's keys lie in k and v");
+            "a task's keys are in k and v");
     require(inside(0, kv_len, p.max_kv_len), "and are at most max_kv_len");
-    require(task[heed::task_visible_end] <= kv_len, "nothing behind the keys is visible");
+    require(task[heed::task_visible_end] <= kv_len, "nothing after the keys is visible");
     require(task[heed::task_q_batch] == (varlen_q ? 0 : sequence), "a task's batch index");
     if (p.kv_storage != HEED_KV_PAGED) return;
     const int64_t pages = (int64_t{kv_len} + p.page_size - 1) / p.page_size;
-    require(pages <= p.max_pages_per_seq, "a task's pages lie in its row of the table");
+    require(pages <= p.max_pages_per_seq, "a task's pages are in its row of the table");
     for (int64_t i = 0; i < pages; i++) {
         const int32_t page = metadata.page_table[static_cast<size_t>(int64_t{sequence} * p.max_pages_per_seq + i)];
-        require(inside(page, 1, p.num_pages), "a page that is read lies in the pool");
+        require(inside(page, 1, p.num_pages), "a page that is read is in the pool");
     }
 }
 
@@ -110,7 +110,7 @@ void check_metadata(const heed_plan &plan, ByteReader *bytes) {
     const heed_problem &p = plan.problem;
     constexpr int64_t most = 4096;
     if (p.batch > most || int64_t{p.batch} * p.max_pages_per_seq > most || p.device != HEED_CPU) return;
-    const int64_t max_tasks = heed::max_tasks(p, *plan.row);
+    const int64_t max_tasks = heed::max_tasks(p, *plan.kernel);
     if (max_tasks > most) return;
     const bool no_kernel = heed::needs_no_kernel(p, plan.views);
     if (no_kernel && max_tasks < 0) return;
@@ -119,7 +119,7 @@ void check_metadata(const heed_plan &plan, ByteReader *bytes) {
     std::vector<int32_t> tasks(static_cast<size_t>(no_kernel ? 0 : max_tasks * heed::num_task_fields));
     heed::Workload work;
     const heed_status status =
-        heed::resolve_tasks(p, plan.views, *plan.row, metadata.args(), no_kernel ? nullptr : tasks.data(), &work);
+        heed::resolve_tasks(p, plan.views, *plan.kernel, metadata.args(), {no_kernel ? nullptr : tasks.data()}, &work);
     require(status == HEED_OK || status == HEED_INVALID_ARGUMENT, "metadata is right or invalid");
     if (status != HEED_OK) return;
     require(work.num_tasks >= 0 && work.num_tasks <= max_tasks, "no more tasks than the workspace holds");

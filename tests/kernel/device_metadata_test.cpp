@@ -1,8 +1,8 @@
-// Lengths, prefix sums and offsets in device memory: the results of the same values on the host, and values that lie
-// lead nowhere.
+// Lengths, prefix sums and offsets in device memory: the results of the same values on the host, and values that are
+// wrong lead nowhere.
 #include <cstring>
 
-#include "storage_cases.h"
+#include "tests/kernel/storage_cases.h"
 
 namespace heed_test {
 namespace {
@@ -44,11 +44,11 @@ TEST_P(DeviceMetadata, GivesTheBitsOfHostMetadata) {
 
 // All sequences in one table, and more than a block of threads.
 TEST_P(DeviceMetadata, ManySequences) {
-    Shape shape = row().shape();
+    Shape shape = kernel().shape();
     shape.batch = sized(1500, 300);
     shape.q_len = 2;
     shape.kv_len = 5;
-    Attention a = row().attention(shape, Data::normal, 91);
+    Attention a = kernel().attention(shape, Data::normal, 91);
     Rng rng(91);
     for (int32_t b = 0; b < a.batch; b++) {
         a.q_lens.push_back(rng.below(3));
@@ -58,7 +58,8 @@ TEST_P(DeviceMetadata, ManySequences) {
     expect_same_bits(on_device(a, varlen), expect_runs(a, varlen));
 }
 
-// Each lie is clamped and reported: nothing but the results is written, and nothing outside of the tensors is read.
+// Each wrong value is clamped and reported: nothing but the results is written, and nothing outside of the tensors is
+// read.
 TEST_P(DeviceMetadata, FaultsAreReported) {
     enum Kind { of_q = 1, of_kv = 2, of_lens = 3, of_pages = 4 };
     const struct {
@@ -79,7 +80,7 @@ TEST_P(DeviceMetadata, FaultsAreReported) {
     };
     const Attention a = mixed();
     for (const auto &c : cases) {
-        if (!row().serves(c.kv_storage)) continue;
+        if (!kernel().serves(c.kv_storage)) continue;
         for (const int32_t value : some(c.values, c.values.size())) {
             Call call(a, stored({HEED_Q_VARLEN, c.kv_storage}));
             call.problem.metadata_on_device = true;
@@ -99,11 +100,11 @@ TEST_P(DeviceMetadata, FaultsAreReported) {
     }
 }
 
-std::vector<Row> cuda_rows() {
-    return only(supported_rows(), [](const Row &row) { return row.cuda(); });
+std::vector<TableKernel> cuda_kernels() {
+    return only(supported_kernels(), [](const TableKernel &kernel) { return kernel.cuda(); });
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, DeviceMetadata, testing::ValuesIn(cuda_rows()), row_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, DeviceMetadata, testing::ValuesIn(cuda_kernels()), kernel_test_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DeviceMetadata);
 
 }  // namespace

@@ -1,7 +1,7 @@
-// Dropout: one mask for all rows, storages, splits and threads, which the reference makes word by word.
+// Dropout: one mask for all kernels, storages, splits and threads, which the reference makes word by word.
 #include <cmath>
 
-#include "expect.h"
+#include "tests/support/expect.h"
 
 namespace heed_test {
 namespace {
@@ -72,7 +72,7 @@ TEST_P(Dropout, StoragesSplitsAndThreads) {
     expect_same_bits(expect_runs(a, options().with_storage(HEED_Q_VARLEN, HEED_KV_VARLEN)), one);
     a.q_lens = {1, 3};  // the mask is that of the longest lengths
     expect_exact_set(a, options().with_storage(HEED_Q_VARLEN, HEED_KV_VARLEN));
-    expect_exact_set(a, options().with_storage(HEED_Q_VARLEN, row().info.kv_storage));
+    expect_exact_set(a, options().with_storage(HEED_Q_VARLEN, kernel().info.kv_storage));
 }
 
 TEST_P(Dropout, ZeroIsOff) {
@@ -106,22 +106,22 @@ TEST_P(Dropout, OneKeyKeptOrDropped) {
     EXPECT_LT(kept, a.q_len);
 }
 
-TEST_P(Dropout, WithEverythingTheRowServes) {
+TEST_P(Dropout, WithEverythingTheKernelServes) {
     Rng rng(72);
     Attention a = attention(9, block() + 37, 0.3f);
     a.sink = {0.5f, -1, 1, 0};
     a.kv_lens = {block() + 30, 13};
-    if (row().has(HEED_FEATURE_MASK)) add_mask(&a, {0, 1, 0, 0}, 0.7, &rng);
-    if (row().has(HEED_FEATURE_BIAS)) add_bias(&a, {1, 0, 0, 0}, &rng);
-    if (row().has(HEED_FEATURE_SOFTCAP)) a.softcap = 5;
-    if (row().has(HEED_FEATURE_ALIBI)) a.alibi_slopes = {0.02f, 0.01f, -0.01f, 0};
+    if (kernel().has(HEED_FEATURE_MASK)) add_mask(&a, {0, 1, 0, 0}, 0.7, &rng);
+    if (kernel().has(HEED_FEATURE_BIAS)) add_bias(&a, {1, 0, 0, 0}, &rng);
+    if (kernel().has(HEED_FEATURE_SOFTCAP)) a.softcap = 5;
+    if (kernel().has(HEED_FEATURE_ALIBI)) a.alibi_slopes = {0.02f, 0.01f, -0.01f, 0};
     expect_correct(a, options());
     a.causal = true;
     a.position = HEED_BOTTOM_RIGHT;
     expect_correct(a, options());
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, Dropout, testing::ValuesIn(rows_with(HEED_FEATURE_DROPOUT)), row_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, Dropout, testing::ValuesIn(kernels_with(HEED_FEATURE_DROPOUT)), kernel_test_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Dropout);
 
 }  // namespace

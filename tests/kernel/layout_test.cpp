@@ -1,7 +1,7 @@
-// Layouts, strides, alignment, guard pages: the same problem gives the same bits wherever its elements lie.
+// Layouts, strides, alignment, guard pages: the same problem gives the same bits wherever its elements are.
 #include <cstring>
 
-#include "expect.h"
+#include "tests/support/expect.h"
 
 namespace heed_test {
 namespace {
@@ -15,7 +15,7 @@ protected:
         return a;
     }
     CallOptions contiguous() const { return options().with_storage(HEED_Q_DENSE, HEED_KV_CONTIGUOUS); }
-    int32_t some_keys() const { return row().info.kv_block + 19; }
+    int32_t some_keys() const { return kernel().info.kv_block + 19; }
 };
 
 TEST_P(Layouts, AllGiveTheSameBits) {
@@ -42,9 +42,9 @@ TEST_P(Layouts, EachTensorHasItsOwn) {
 }
 
 TEST_P(Layouts, StridesOfExtentOneMeanNothing) {
-    Shape shape = row().shape();
+    Shape shape = kernel().shape();
     shape.kv_len = 33;
-    const Attention a = row().attention(shape, Data::normal, 22);  // batch, heads and q_len are 1
+    const Attention a = kernel().attention(shape, Data::normal, 22);  // batch, heads and q_len are 1
     const Result packed = expect_correct(a, options());
     for (const Layout layout : {Layout::bshd, Layout::bhsd, Layout::sbhd, Layout::padded}) {
         CallOptions garbage = options().with_layout(layout);
@@ -102,7 +102,7 @@ TEST_P(Layouts, WithoutLse) {
     expect_same_bits(expect_runs(a, without), with);
 }
 
-// What an execute leaves behind in the workspace is nothing to the next.
+// What an execute leaves in the workspace is nothing to the next.
 TEST_P(Layouts, WorkspaceContentsDoNotMatter) {
     const Attention a = attention(9, some_keys());
     Call call(a, options());
@@ -115,18 +115,76 @@ TEST_P(Layouts, WorkspaceContentsDoNotMatter) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, Layouts, testing::ValuesIn(supported_rows()), row_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, Layouts, testing::ValuesIn(supported_kernels()), kernel_test_name);
+
+// Enough blocks of rows to repay copies of keys and values, where these are apart.
+class CopiedKeys : public Layouts {
+protected:
+    Attention many_rows() const {
+        const int32_t rows = kernel().info.row_block;
+        Attention a = grouped(2 * rows + 5, 8 * rows, 21, 16, 2);
+        a.causal = true;
+        a.position = HEED_BOTTOM_RIGHT;
+        return a;
+    }
+    // Keys in place and copies of them, by several threads too, in `storage`.
+    void expect_one_result(const Attention &a, const CallOptions &storage) const {
+        const Result copied = expect_correct(a, storage);
+        CallOptions other = storage;
+        for (const Layout layout : {Layout::bhsd, Layout::padded}) {
+            expect_same_bits(expect_runs(a, other.with_layout(layout).with_threads(3)), copied);
+        }
+    }
+};
+
+TEST_P(CopiedKeys, OfOneLength) {
+    const Attention a = many_rows();
+    expect_one_result(a, contiguous());
+    Call call(a, contiguous());
+    ASSERT_EQ(call.prepare(), HEED_OK) << heed_last_error();
+    EXPECT_NE(std::string(heed_plan_explain(call.plan())).find("keys and values: "), std::string::npos);
+}
+
+TEST_P(CopiedKeys, OfLengths) {
+    Attention a = many_rows();
+    a.window_left = block();
+    a.kv_lens = {a.kv_len - 3, std::min(block() + 40, a.kv_len)};
+    for (int32_t b = 0; b < a.batch; b++) {
+        for (int32_t j = a.kv_lens[b]; j < a.kv_len; j++) {
+            for (int32_t g = 0; g < a.num_kv_heads; g++) {
+                std::fill_n(a.k_row(b, j, g), a.head_dim, std::nanf(""));
+                std::fill_n(a.v_row(b, j, g), a.head_dim_v, std::nanf(""));
+            }
+        }
+    }
+    expect_one_result(a, contiguous());
+}
+
+TEST_P(CopiedKeys, OfRaggedSequences) {
+    Attention a = many_rows();
+    a.q_lens = {a.q_len, 17};
+    a.kv_lens = {a.kv_len - 3, 40};
+    expect_one_result(a, options().with_storage(HEED_Q_VARLEN, HEED_KV_VARLEN));
+}
+
+std::vector<TableKernel> kernels_that_copy() {
+    return on_cpu(
+        only(supported_kernels(), [](const TableKernel &kernel) { return !kernel.decode() && !kernel.int8_kv(); }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, CopiedKeys, testing::ValuesIn(kernels_that_copy()), kernel_test_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CopiedKeys);
 
 class FusedLayouts : public Layouts {};
 
 TEST_P(FusedLayouts, ViewsOfAFusedQkv) {
     for (const int32_t num_kv_heads : some<int32_t>({4, 2, 1})) {
-        Shape shape = row().shape(57, 57);
+        Shape shape = kernel().shape(57, 57);
         shape.batch = 2;
         shape.num_heads = 4;
         shape.num_kv_heads = num_kv_heads;
         shape.q_len = shape.kv_len = 37;
-        const Attention a = row().attention(shape, Data::normal, 23);
+        const Attention a = kernel().attention(shape, Data::normal, 23);
         const Result packed = expect_correct(a, contiguous());
         CallOptions fused = contiguous();
         fused.fused_qkv = true;
@@ -136,12 +194,14 @@ TEST_P(FusedLayouts, ViewsOfAFusedQkv) {
     }
 }
 
-std::vector<Row> rows_of_one_type_and_head_dim() {
-    return only(supported_rows(),
-                [](const Row &row) { return row.info.head_dim == row.info.head_dim_v && !row.int8_kv(); });
+std::vector<TableKernel> kernels_of_one_type_and_head_dim() {
+    return only(supported_kernels(), [](const TableKernel &kernel) {
+        return kernel.info.head_dim == kernel.info.head_dim_v && !kernel.int8_kv();
+    });
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, FusedLayouts, testing::ValuesIn(rows_of_one_type_and_head_dim()), row_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, FusedLayouts, testing::ValuesIn(kernels_of_one_type_and_head_dim()),
+                         kernel_test_name);
 
 class PerLogitLayouts : public Layouts {};
 
@@ -160,8 +220,8 @@ TEST_P(PerLogitLayouts, PaddedMaskAndBias) {
     expect_same_bits(call.lse(), packed.lse, "lse");
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, PerLogitLayouts, testing::ValuesIn(rows_with(HEED_FEATURE_BIAS | HEED_FEATURE_MASK)),
-                         row_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, PerLogitLayouts,
+                         testing::ValuesIn(kernels_with(HEED_FEATURE_BIAS | HEED_FEATURE_MASK)), kernel_test_name);
 
 }  // namespace
 }  // namespace heed_test

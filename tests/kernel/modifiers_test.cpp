@@ -1,7 +1,7 @@
 // Sinks, softcap, ALiBi and biases of the I/O type: alone, with each other, with causal, windows and masks.
 #include <cmath>
 
-#include "expect.h"
+#include "tests/support/expect.h"
 
 namespace heed_test {
 namespace {
@@ -12,7 +12,7 @@ class Modifiers : public KernelTest {
 protected:
     Attention attention(int32_t q_len, int32_t kv_len) const { return grouped(q_len, kv_len, 81); }
 
-    // The problem as it is, causal, in a window with lengths, and with a mask and bias where the row has them.
+    // The problem as it is, causal, in a window with lengths, and with a mask and bias where the kernel has them.
     void expect_in_company(const Attention &a) {
         expect_correct(a, options());
         Attention b = a;
@@ -24,8 +24,8 @@ protected:
         b.kv_lens = {a.kv_len, a.kv_len / 2};
         expect_correct(b, options());
         Rng rng(82);
-        if (row().has(HEED_FEATURE_MASK)) add_mask(&b, {1, 0, 0, 0}, 0.7, &rng);
-        if (row().has(HEED_FEATURE_BIAS)) add_bias(&b, {0, 1, 0, 0}, &rng);
+        if (kernel().has(HEED_FEATURE_MASK)) add_mask(&b, {1, 0, 0, 0}, 0.7, &rng);
+        if (kernel().has(HEED_FEATURE_BIAS)) add_bias(&b, {0, 1, 0, 0}, &rng);
         if (b.mask.used || b.bias.used) expect_correct(b, options());
     }
 
@@ -91,7 +91,7 @@ TEST_P(Sinks, Splits) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, Sinks, testing::ValuesIn(supported_rows()), row_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, Sinks, testing::ValuesIn(supported_kernels()), kernel_test_name);
 
 class Softcaps : public Modifiers {};
 
@@ -127,7 +127,31 @@ TEST_P(Softcaps, VisibleKeys) {
     expect_exact_set(a, options());
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, Softcaps, testing::ValuesIn(rows_with(HEED_FEATURE_SOFTCAP)), row_test_name);
+// Kernels on CUDA refuse it.
+TEST_P(Softcaps, TemperatureBeforeTheCap) {
+    Attention a = attention(13, block() + 37);
+    a.temperature = {0.5f, 1.2f, -0.8f, 1};
+    a.temperature_growth = 0.1f;
+    a.temperature_interval = 4;
+    a.temperature_shift = 1;
+    if (test_device() == HEED_CUDA) {
+        heed_problem problem = make_problem(a, options());
+        heed_plan *plan = nullptr;
+        EXPECT_EQ(heed_plan_create(&problem, &plan), HEED_UNSUPPORTED);
+        EXPECT_THAT(heed_last_error(), testing::HasSubstr("temperature_growth is 0.1"));
+        return;
+    }
+    expect_in_company(a);
+    a.softcap = 2;
+    expect_in_company(a);
+    a.temperature.clear();
+    expect_in_company(a);
+    a.temperature = {0.5f, 1.2f, -0.8f, 1};
+    a.temperature_growth = 0;
+    expect_in_company(a);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, Softcaps, testing::ValuesIn(kernels_with(HEED_FEATURE_SOFTCAP)), kernel_test_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Softcaps);
 
 class Alibi : public Modifiers {
@@ -166,7 +190,7 @@ TEST_P(Alibi, VarlenPositionsAreTheSequencesOwn) {
     a.position = HEED_BOTTOM_RIGHT;
     a.q_lens = {20, 3};
     a.kv_lens = {block() + 9, 11};
-    for (const heed_kv_storage kv : {HEED_KV_VARLEN, row().info.kv_storage}) {
+    for (const heed_kv_storage kv : {HEED_KV_VARLEN, kernel().info.kv_storage}) {
         expect_correct(a, options().with_storage(HEED_Q_VARLEN, kv));
     }
 }
@@ -188,14 +212,14 @@ TEST_P(Alibi, SlopesOfZeroAreOff) {
     expect_close(a, off);
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, Alibi, testing::ValuesIn(rows_with(HEED_FEATURE_ALIBI)), row_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, Alibi, testing::ValuesIn(kernels_with(HEED_FEATURE_ALIBI)), kernel_test_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Alibi);
 
 class BiasTypes : public Modifiers {};
 
 TEST_P(BiasTypes, EveryBroadcast) {
     Rng rng(83);
-    for (const heed_dtype bias_dtype : {HEED_F32, row().info.dtype}) {
+    for (const heed_dtype bias_dtype : {HEED_F32, kernel().info.dtype}) {
         for (const auto &shape : some(broadcasts(), 4)) {
             Attention a = attention(7, block() + 9);
             a.bias_dtype = bias_dtype;
@@ -208,7 +232,7 @@ TEST_P(BiasTypes, EveryBroadcast) {
 TEST_P(BiasTypes, HiddenKeys) {
     Rng rng(84);
     Attention a = attention(7, block() + 9);
-    a.bias_dtype = row().info.dtype;
+    a.bias_dtype = kernel().info.dtype;
     add_bias(&a, {0, 0, 0, 0}, &rng);
     for (float &x : a.bias.data) {
         if (rng.chance(0.5)) x = -inf_value;
@@ -219,7 +243,7 @@ TEST_P(BiasTypes, HiddenKeys) {
     expect_correct(a, options());
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, BiasTypes, testing::ValuesIn(rows_with(HEED_FEATURE_BIAS)), row_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, BiasTypes, testing::ValuesIn(kernels_with(HEED_FEATURE_BIAS)), kernel_test_name);
 
 }  // namespace
 }  // namespace heed_test

@@ -1,5 +1,5 @@
 // Pages: sizes around the key length, order, sharing.
-#include "storage_cases.h"
+#include "tests/kernel/storage_cases.h"
 
 namespace heed_test {
 namespace {
@@ -29,7 +29,7 @@ TEST_P(Pages, OrderDoesNotMatter) {
     }
 }
 
-// A prefix that two sequences share, and a page that stands twice in one.
+// A prefix that two sequences share, and a page that is twice in one.
 TEST_P(Pages, SharedPages) {
     Attention a = attention({}, {100, 80}, 3, 100);
     for (int32_t j = 0; j < 32; j++) {
@@ -47,9 +47,10 @@ TEST_P(Pages, SharedPages) {
     expect_same_bits(expect_runs(a, shared), separate);
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, Pages,
-                         testing::ValuesIn(only(supported_rows(), [](const Row &row) { return row.paged(); })),
-                         row_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, Pages,
+                         testing::ValuesIn(only(supported_kernels(),
+                                                [](const TableKernel &kernel) { return kernel.paged(); })),
+                         kernel_test_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Pages);
 
 }  // namespace

@@ -2,8 +2,8 @@
 // others.
 #include <cmath>
 
-#include "element.h"
-#include "expect.h"
+#include "runtime/reference/element.h"
+#include "tests/support/expect.h"
 
 namespace heed_test {
 namespace {
@@ -55,21 +55,21 @@ protected:
 };
 
 TEST_P(Poison, BeyondTheLengths) {
-    Attention a = attention(5, row().info.kv_block + 40);
-    a.kv_lens = {row().info.kv_block + 1, 3};
+    Attention a = attention(5, kernel().info.kv_block + 40);
+    a.kv_lens = {kernel().info.kv_block + 1, 3};
     expect_no_change(a);
-    a.kv_lens = {17, row().info.kv_block};
+    a.kv_lens = {17, kernel().info.kv_block};
     expect_no_change(a);
 }
 
 TEST_P(Poison, BeyondCausal) {
-    Attention a = attention(5, row().info.kv_block + 40);
+    Attention a = attention(5, kernel().info.kv_block + 40);
     a.causal = true;  // top left: 5 keys are seen
     expect_no_change(a);
 }
 
 TEST_P(Poison, OutsideTheWindow) {
-    Attention a = attention(5, row().info.kv_block + 40);
+    Attention a = attention(5, kernel().info.kv_block + 40);
     a.position = HEED_BOTTOM_RIGHT;
     a.window_left = 20;
     expect_no_change(a);
@@ -132,14 +132,14 @@ TEST_P(Poison, NanInOneElementOfAValue) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, Poison, testing::ValuesIn(supported_rows()), row_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, Poison, testing::ValuesIn(supported_kernels()), kernel_test_name);
 
 class MaskPoison : public Poison {};
 
 TEST_P(MaskPoison, UnderTheMask) {
     Rng rng(1);
     for (const bool true_hides : {false, true}) {
-        Attention a = attention(5, row().info.kv_block + 40);
+        Attention a = attention(5, kernel().info.kv_block + 40);
         a.mask_true_hides = true_hides;
         add_mask(&a, {1, 1, 1, 0}, 0.6, &rng);
         expect_no_change(a);
@@ -149,7 +149,7 @@ TEST_P(MaskPoison, UnderTheMask) {
 // A hidden key's bias may be anything, and -inf hides a key whatever it holds.
 TEST_P(MaskPoison, UnderAndInTheBias) {
     Rng rng(2);
-    Attention a = attention(5, row().info.kv_block + 40);
+    Attention a = attention(5, kernel().info.kv_block + 40);
     add_bias(&a, {1, 1, 1, 0}, &rng);
     for (float &element : a.bias.data) {
         if (rng.chance(0.4)) element = -inf_value;
@@ -168,10 +168,10 @@ TEST_P(MaskPoison, UnderAndInTheBias) {
 
 TEST_P(MaskPoison, BiasBeyondCausalAndLengths) {
     Rng rng(3);
-    Attention a = attention(5, row().info.kv_block + 40);
+    Attention a = attention(5, kernel().info.kv_block + 40);
     a.causal = true;
     a.position = HEED_BOTTOM_RIGHT;
-    a.kv_lens = {row().info.kv_block + 1, 3};
+    a.kv_lens = {kernel().info.kv_block + 1, 3};
     add_bias(&a, {0, 0, 0, 0}, &rng);
     const Result clean = expect_correct(a, options());
     for (const float poison : {nan_value, inf_value}) {
@@ -198,8 +198,8 @@ TEST_P(MaskPoison, NanInAVisibleBias) {
     expect_close(a, expect_runs(a, options()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, MaskPoison, testing::ValuesIn(rows_with(HEED_FEATURE_BIAS | HEED_FEATURE_MASK)),
-                         row_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, MaskPoison, testing::ValuesIn(kernels_with(HEED_FEATURE_BIAS | HEED_FEATURE_MASK)),
+                         kernel_test_name);
 
 }  // namespace
 }  // namespace heed_test

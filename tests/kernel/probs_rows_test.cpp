@@ -1,15 +1,15 @@
 // heed_attention_probs: rows that see nothing, in every mode and type of result, and what is refused.
 #include <cstring>
 
-#include "element.h"
-#include "expect.h"
+#include "runtime/reference/element.h"
+#include "tests/support/expect.h"
 
 namespace heed_test {
 namespace {
 
 constexpr int32_t q_len = 5, kv_len = 20, num_heads = 4;
 
-// Of three sequences one has no keys; with varlen queries one has no queries.
+// One of three sequences has no keys; with varlen queries one has no queries.
 Attention ragged(heed_dtype dtype, bool varlen) {
     Attention a = make_attention({3, num_heads, 2, q_len, kv_len, 40, 24}, Data::normal, 3, dtype);
     a.kv_lens = {kv_len, 0, 7};
@@ -17,7 +17,8 @@ Attention ragged(heed_dtype dtype, bool varlen) {
     return a;
 }
 
-// Of the sum of a row's weights: each rounds to the type by half a unit, and has an exponential's few units of float.
+// The error of the sum of a row's weights: each rounds to the type by half a unit, and has an exponential's few units
+// of float.
 double sum_bound(heed_dtype dtype) {
     return (dtype == HEED_F32 ? 0x1p-24 : dtype == HEED_F16 ? 0x1p-11 : 0x1p-8) + kv_len * 0x1p-23;
 }
@@ -88,7 +89,8 @@ TEST(ProbsArguments, ErrorsNameTheFieldAndWriteNothing) {
     refused(heed_attention_probs(call.plan(), &call.args, HEED_PROBS_SCORES, nullptr, nullptr), "probs is NULL");
     refused(run(-1, good), "mode is -1; it must be 0..3");
     refused(run(4, good), "mode is 4; it must be 0..3");
-    refused(run(0, {good.data, good.size, HEED_BF16}), "probs.dtype is 2; it must be HEED_F32 (0) or the problem's");
+    refused(run(0, {good.data, good.size, HEED_BF16}),
+            "probs.dtype is bf16 (2); it must be HEED_F32 (0) or the problem's");
     refused(run(0, {good.data, good.size - 1, HEED_F32}), "probs.size is 1199; its layout spans 1200");
     refused(run(0, good, {{400, 100, 10, 1}}), "probs_layout.stride[2] is 10");
     refused(run(0, call.args.q), "probs overlaps q");

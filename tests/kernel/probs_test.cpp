@@ -1,8 +1,8 @@
 // heed_attention_probs against what heed_execute computes: every type, storage and form of scores.
 #include <cmath>
 
-#include "element.h"
-#include "expect.h"
+#include "runtime/reference/element.h"
+#include "tests/support/expect.h"
 
 namespace heed_test {
 namespace {
@@ -47,6 +47,28 @@ protected:
         return values;
     }
 };
+
+// Equal logits and a sink up to the largest float; on CUDA up to FLT_MAX / log2(e), as the contract says.
+TEST_P(Probs, OfHugeLogits) {
+    const Form &form = GetParam();
+    for (const float size : {2.3e38f, -2.3e38f, 2.4e38f, 3e38f, -3e38f, std::numeric_limits<float>::max()}) {
+        if (test_device() == HEED_CUDA && std::fabs(size) > 2.35e38f) continue;
+        Attention a = make_attention({1, 2, 1, 3, 40, 24, 24}, Data::zero, 5, form.dtype, form.int8_kv);
+        a.scale = size;
+        a.sink = {size, -size};
+        for (size_t at = 0; at < a.q.size(); at += 24) a.q[at] = 1;
+        for (size_t at = 0; at < a.k.size(); at += 24) a.k[at] = 1;
+        hold_in_types(&a);
+        Call call(a, CallOptions().with_storage(form.q_storage, form.kv_storage));
+        ASSERT_EQ(call.prepare(), HEED_OK) << heed_last_error();
+        const std::vector<float> found = probs(a, call, HEED_PROBS_SOFTMAX);
+        const size_t of_head = found.size() / 2;
+        for (size_t n = 0; n < found.size(); n++) {
+            const double expected = n < of_head ? 1.0 / 41 : size > 0 ? 1.0 / 40 : 0.0;
+            ASSERT_NEAR(found[n], expected, 1e-6) << size << ", head " << n / of_head;  // not so for NaN
+        }
+    }
+}
 
 TEST_P(Probs, AreThoseOfTheResult) {
     const Attention a = every_feature(GetParam());

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "expect.h"
+#include "tests/support/expect.h"
 
 namespace heed_test {
 namespace {
@@ -13,13 +13,13 @@ protected:
 
     // Large enough that several threads pay: 2^20 operations each.
     Attention work_for_threads(int32_t threads) const {
-        Shape shape = row().shape();
+        Shape shape = kernel().shape();
         shape.num_heads = 8;
         shape.num_kv_heads = 4;
         shape.kv_len = 1000;
         const int64_t per_query = int64_t{2} * shape.num_heads * shape.kv_len * (shape.head_dim + shape.head_dim_v);
         shape.q_len = static_cast<int32_t>((threads << 20) / per_query) + 2;
-        return row().attention(shape, Data::normal, 42);
+        return kernel().attention(shape, Data::normal, 42);
     }
 };
 
@@ -43,7 +43,7 @@ TEST_P(PropertiesOfThreads, ThreadsChangeNoBit) {
 }
 
 TEST_P(Properties, RepetitionChangesNoBit) {
-    const Attention a = attention(9, row().info.kv_block + 30);
+    const Attention a = attention(9, kernel().info.kv_block + 30);
     Call call(a, options());
     ASSERT_EQ(call.run(), HEED_OK) << heed_last_error();
     const std::vector<float> first = call.out(), first_lse = call.lse();
@@ -56,10 +56,10 @@ TEST_P(Properties, RepetitionChangesNoBit) {
 
 TEST_P(Properties, GqaIsMhaWithRepeatedKeys) {
     for (const int32_t q_len : {1, 9}) {
-        const Attention gqa = attention(q_len, row().info.kv_block + 30);
+        const Attention gqa = attention(q_len, kernel().info.kv_block + 30);
         Shape shape = gqa;
         shape.num_kv_heads = shape.num_heads;
-        Attention mha = row().attention(shape, Data::zero);
+        Attention mha = kernel().attention(shape, Data::zero);
         mha.q = gqa.q;
         for (int32_t b = 0; b < gqa.batch; b++) {
             for (int32_t j = 0; j < gqa.kv_len; j++) {
@@ -75,7 +75,7 @@ TEST_P(Properties, GqaIsMhaWithRepeatedKeys) {
 }
 
 TEST_P(Properties, OrderOfKeysDoesNotMatter) {
-    const Attention a = attention(9, row().info.kv_block + 30);
+    const Attention a = attention(9, kernel().info.kv_block + 30);
     Attention permuted = a;
     std::vector<int32_t> order(static_cast<size_t>(a.kv_len));
     std::iota(order.begin(), order.end(), 0);
@@ -95,7 +95,7 @@ TEST_P(Properties, OrderOfKeysDoesNotMatter) {
 
 // With the first element of q at 1, a constant in the first element of every k adds scale * constant to all logits.
 TEST_P(Properties, ConstantAddedToAllLogits) {
-    Attention a = attention(9, row().info.kv_block + 30);
+    Attention a = attention(9, kernel().info.kv_block + 30);
     a.scale = 0.25f;
     for (float &x : a.k) x = std::nearbyint(x);  // so that every type holds the sum
     for (int64_t r = 0; r < a.num_rows(); r++) a.q[static_cast<size_t>(r * a.head_dim)] = 1;
@@ -129,13 +129,13 @@ TEST_P(Properties, ConstantAddedToAllLogits) {
 
 // Three parts of the keys, merged by their lse, are the whole.
 TEST_P(PropertiesOfF32, MergeOfAPartitionIsTheWhole) {
-    const Attention a = attention(5, 2 * row().info.kv_block + 9);
-    const int32_t cuts[] = {0, 7, row().info.kv_block + 1, a.kv_len};
+    const Attention a = attention(5, 2 * kernel().info.kv_block + 9);
+    const int32_t cuts[] = {0, 7, kernel().info.kv_block + 1, a.kv_len};
     std::vector<Result> parts;
     for (size_t n = 0; n < 3; n++) {
         Shape shape = a;
         shape.kv_len = cuts[n + 1] - cuts[n];
-        Attention part = row().attention(shape, Data::zero);
+        Attention part = kernel().attention(shape, Data::zero);
         part.q = a.q;
         for (int32_t b = 0; b < a.batch; b++) {
             std::copy_n(a.k_row(b, cuts[n], 0), int64_t{shape.kv_len} * a.num_kv_heads * a.head_dim,
@@ -168,7 +168,7 @@ TEST_P(PropertiesOfF32, MergeOfAPartitionIsTheWhole) {
 }
 
 TEST_P(Properties, BatchChangesNoBit) {
-    Attention a = attention(7, row().info.kv_block + 30);
+    Attention a = attention(7, kernel().info.kv_block + 30);
     a.causal = true;
     a.position = HEED_BOTTOM_RIGHT;
     a.kv_lens = {a.kv_len - 5, 12};
@@ -177,7 +177,7 @@ TEST_P(Properties, BatchChangesNoBit) {
     const Result both = expect_runs(a, invariant);
     Shape shape = a;
     shape.batch = 1;
-    Attention alone = row().attention(shape, Data::zero);
+    Attention alone = kernel().attention(shape, Data::zero);
     std::copy_n(a.q.begin(), alone.q.size(), alone.q.begin());
     std::copy_n(a.k.begin(), alone.k.size(), alone.k.begin());
     std::copy_n(a.v.begin(), alone.v.size(), alone.v.begin());
@@ -192,24 +192,25 @@ TEST_P(Properties, BatchChangesNoBit) {
 
 // A cache that grows up to its capacity with one plan.
 TEST_P(Properties, LengthsLessThanTheCapacityAreTheShorterProblem) {
-    Attention a = attention(3, row().info.kv_block + 50);
+    Attention a = attention(3, kernel().info.kv_block + 50);
     a.causal = true;
     a.position = HEED_BOTTOM_RIGHT;
-    for (const int32_t kv_len : some<int32_t>({1, 30, row().info.kv_block, a.kv_len})) {
+    for (const int32_t kv_len : some<int32_t>({1, 30, kernel().info.kv_block, a.kv_len})) {
         a.kv_lens = {kv_len, std::max(kv_len - 1, 0)};
         expect_correct(a, options());
     }
 }
 
 // Whose outputs can be merged without the error of their rounding.
-std::vector<Row> f32_rows() {
-    return only(supported_rows(), [](const Row &row) { return row.info.dtype == HEED_F32; });
+std::vector<TableKernel> f32_kernels() {
+    return only(supported_kernels(), [](const TableKernel &kernel) { return kernel.info.dtype == HEED_F32; });
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, Properties, testing::ValuesIn(supported_rows()), row_test_name);
-INSTANTIATE_TEST_SUITE_P(Rows, PropertiesOfThreads, testing::ValuesIn(on_cpu(supported_rows())), row_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, Properties, testing::ValuesIn(supported_kernels()), kernel_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, PropertiesOfThreads, testing::ValuesIn(on_cpu(supported_kernels())),
+                         kernel_test_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PropertiesOfThreads);
-INSTANTIATE_TEST_SUITE_P(Rows, PropertiesOfF32, testing::ValuesIn(f32_rows()), row_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, PropertiesOfF32, testing::ValuesIn(f32_kernels()), kernel_test_name);
 
 }  // namespace
 }  // namespace heed_test

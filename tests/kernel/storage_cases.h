@@ -1,7 +1,7 @@
 // Problems whose tokens can be stored in several ways.
 #pragma once
 
-#include "expect.h"
+#include "tests/support/expect.h"
 
 namespace heed_test {
 
@@ -29,7 +29,7 @@ protected:
     std::vector<StoragePair> legal() const {
         std::vector<StoragePair> all = {
             {HEED_Q_DENSE, HEED_KV_CONTIGUOUS}, {HEED_Q_VARLEN, HEED_KV_CONTIGUOUS}, {HEED_Q_VARLEN, HEED_KV_VARLEN}};
-        if (row().paged()) {
+        if (kernel().paged()) {
             all.push_back({HEED_Q_DENSE, HEED_KV_PAGED});
             all.push_back({HEED_Q_VARLEN, HEED_KV_PAGED});
         }

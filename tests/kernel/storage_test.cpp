@@ -1,7 +1,7 @@
-// Varlen and paged storage: one problem gives the same bits wherever its tokens lie, and nothing but its tokens is
+// Varlen and paged storage: one problem gives the same bits wherever its tokens are, and nothing but its tokens is
 // read.
-#include "element.h"
-#include "storage_cases.h"
+#include "runtime/reference/element.h"
+#include "tests/kernel/storage_cases.h"
 
 namespace heed_test {
 namespace {
@@ -34,7 +34,7 @@ TEST_P(StoredTokens, EachSequenceEqualsItself) {
         Shape shape = a;
         shape.batch = 1;
         shape.q_len = a.q_len_of(b);
-        Attention alone = row().attention(shape, Data::zero);
+        Attention alone = kernel().attention(shape, Data::zero);
         std::copy_n(a.q.begin() + a.q_index(b, 0, 0), alone.q.size(), alone.q.begin());
         std::copy_n(a.k.begin() + a.k_index(b, 0, 0), alone.k.size(), alone.k.begin());
         std::copy_n(a.v.begin() + a.v_index(b, 0, 0), alone.v.size(), alone.v.begin());
@@ -114,7 +114,7 @@ TEST_P(StoredTokens, SplitsAndThreads) {
     }
 }
 
-// Keys behind the lengths, in page tails, in unused pages, in front of the window.
+// Keys after the lengths, in page tails, in unused pages, in front of the window.
 TEST_P(StoredTokens, PoisonWhereNoRowLooks) {
     for (const StoragePair &s : legal()) {
         for (const int32_t page_size : some(page_sizes(s))) {
@@ -150,17 +150,17 @@ TEST_P(StoredTokens, VisibleNanStaysInItsSequence) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, StoredTokens, testing::ValuesIn(supported_rows()), row_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, StoredTokens, testing::ValuesIn(supported_kernels()), kernel_test_name);
 
 class FusedVarlen : public StoredTokens {};
 
 TEST_P(FusedVarlen, FusedVarlenQkv) {
-    Shape shape = row().shape(57, 57);
+    Shape shape = kernel().shape(57, 57);
     shape.batch = 3;
     shape.num_heads = 4;
     shape.num_kv_heads = 2;
     shape.q_len = shape.kv_len = 37;
-    Attention a = row().attention(shape, Data::normal, 62);
+    Attention a = kernel().attention(shape, Data::normal, 62);
     a.q_lens = a.kv_lens = {37, 1, 20};
     CallOptions fused = stored({HEED_Q_VARLEN, HEED_KV_VARLEN});
     const Result packed = expect_correct(a, fused);
@@ -170,16 +170,17 @@ TEST_P(FusedVarlen, FusedVarlenQkv) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, FusedVarlen,
-                         testing::ValuesIn(only(supported_rows(),
-                                                [](const Row &row) {
-                                                    return row.info.head_dim == row.info.head_dim_v && !row.int8_kv();
+INSTANTIATE_TEST_SUITE_P(Kernels, FusedVarlen,
+                         testing::ValuesIn(only(supported_kernels(),
+                                                [](const TableKernel &kernel) {
+                                                    return kernel.info.head_dim == kernel.info.head_dim_v &&
+                                                           !kernel.int8_kv();
                                                 })),
-                         row_test_name);
+                         kernel_test_name);
 
 class StorageScores : public StoredTokens {};
 
-// Of a [batch, ., max_q_len, max_kv_len] tensor each sequence uses its corner.
+// Each sequence uses its corner of a [batch, ., max_q_len, max_kv_len] tensor.
 TEST_P(StorageScores, CornersOfMaskAndBias) {
     Rng rng(63);
     for (const StoragePair &s : some(varlen(), 1)) {
@@ -215,8 +216,8 @@ TEST_P(StorageScores, MasksNameTheKeys) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, StorageScores, testing::ValuesIn(rows_with(HEED_FEATURE_BIAS | HEED_FEATURE_MASK)),
-                         row_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, StorageScores, testing::ValuesIn(kernels_with(HEED_FEATURE_BIAS | HEED_FEATURE_MASK)),
+                         kernel_test_name);
 
 }  // namespace
 }  // namespace heed_test

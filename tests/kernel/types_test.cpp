@@ -1,9 +1,9 @@
 // f16 and bf16 inputs and outputs, int8 keys and values: accuracy, rounding, range.
 #include <cmath>
 
-#include "element.h"
-#include "expect.h"
-#include "reference.h"
+#include "runtime/reference/element.h"
+#include "runtime/reference/reference.h"
+#include "tests/support/expect.h"
 
 namespace heed_test {
 namespace {
@@ -25,7 +25,7 @@ TEST_P(Types, ShortAndLong) {
 TEST_P(Types, ErrorsAreThoseOfRounding) {
     for (const Data data : {Data::normal, Data::peaked}) {
         Attention a = attention(19, block() + 21, data);
-        ASSERT_TRUE(needs_baseline(a) || row().any_head_dim());
+        ASSERT_TRUE(needs_baseline(a) || kernel().any_head_dim());
         expect_correct(a, options(), data == Data::peaked ? Trust::peaked() : Trust());
         a.causal = true;
         a.position = HEED_BOTTOM_RIGHT;
@@ -36,12 +36,12 @@ TEST_P(Types, ErrorsAreThoseOfRounding) {
 TEST_P(Types, SparseIntegers) { expect_correct(attention(7, block() + 21, Data::sparse), options()); }
 
 TEST_P(Types, OddHeadCounts) {
-    Shape shape = row().shape();
+    Shape shape = kernel().shape();
     shape.batch = 3;
     shape.num_heads = 7;
     shape.q_len = 5;
     shape.kv_len = 53;
-    expect_correct(row().attention(shape, Data::normal, 52), options());
+    expect_correct(kernel().attention(shape, Data::normal, 52), options());
 }
 
 // Logits and sums beyond the range of the I/O type.
@@ -59,17 +59,17 @@ TEST_P(Types, IntermediatesAreWide) {
     expect_close(a, expect_runs(a, options()), {false, false});
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, Types,
-                         testing::ValuesIn(only(supported_rows(),
-                                                [](const Row &row) {
-                                                    return row.info.dtype != HEED_F32 || row.int8_kv();
+INSTANTIATE_TEST_SUITE_P(Kernels, Types,
+                         testing::ValuesIn(only(supported_kernels(),
+                                                [](const TableKernel &kernel) {
+                                                    return kernel.info.dtype != HEED_F32 || kernel.int8_kv();
                                                 })),
-                         row_test_name);
+                         kernel_test_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Types);
 
 class Rounding : public Types {};
 
-// Two keys of equal weight whose mean lies halfway between two values of the type: to even, without a detour.
+// Two keys of equal weight whose mean is halfway between two values of the type: to even, without a detour.
 TEST_P(Rounding, HalfToEven) {
     Attention a = attention(2, 2);
     std::fill(a.q.begin(), a.q.end(), 0.0f);
@@ -103,7 +103,7 @@ TEST_P(Rounding, SubnormalOutputs) {
     for (float &x : a.v) x *= unit;
     hold_in_types(&a);
     const Result result = expect_runs(a, options());
-    const double flushed = most_flushed(row().info, a.kv_len);
+    const double flushed = most_flushed(kernel().info, a.kv_len);
     if (flushed == 0) return expect_close(a, result, {false, false});
     const Reference reference = compute_reference(a, false);
     for (size_t i = 0; i < result.out.size(); i++) {
@@ -111,12 +111,12 @@ TEST_P(Rounding, SubnormalOutputs) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, Rounding,
-                         testing::ValuesIn(only(supported_rows(),
-                                                [](const Row &row) {
-                                                    return row.info.dtype != HEED_F32 && !row.int8_kv();
+INSTANTIATE_TEST_SUITE_P(Kernels, Rounding,
+                         testing::ValuesIn(only(supported_kernels(),
+                                                [](const TableKernel &kernel) {
+                                                    return kernel.info.dtype != HEED_F32 && !kernel.int8_kv();
                                                 })),
-                         row_test_name);
+                         kernel_test_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Rounding);
 
 class Int8 : public Types {};
@@ -170,13 +170,14 @@ TEST_P(Int8, AnyCodeAndScale) {
     Attention products = a;  // as they are, off by half a unit of float
     products.int8_kv = false;
     products.dtype = HEED_F32;
-    const Verdict verdict = judge(a, compute_reference(products, false), call.out(), call.lse());
+    const Verdict verdict = verdict_of(a, compute_reference(products, false), call.out(), call.lse());
     EXPECT_TRUE(verdict.ok) << verdict.complaint;
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, Int8,
-                         testing::ValuesIn(only(supported_rows(), [](const Row &row) { return row.int8_kv(); })),
-                         row_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, Int8,
+                         testing::ValuesIn(only(supported_kernels(),
+                                                [](const TableKernel &kernel) { return kernel.int8_kv(); })),
+                         kernel_test_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Int8);
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Which keys a query sees: positions, causal, windows, lengths, masks and biases, named key by key by the output.
-#include "expect.h"
+#include "tests/support/expect.h"
 
 namespace heed_test {
 namespace {
@@ -7,12 +7,12 @@ namespace {
 class Visibility : public KernelTest {
 protected:
     Attention attention(int32_t batch, int32_t q_len, int32_t kv_len) const {
-        Shape shape = row().shape();
+        Shape shape = kernel().shape();
         shape.batch = batch;
         shape.num_heads = 2;
         shape.q_len = q_len;
         shape.kv_len = kv_len;
-        return row().attention(shape, Data::normal, 3);
+        return kernel().attention(shape, Data::normal, 3);
     }
 
     void each_position(Attention *a, const std::vector<int32_t> &offsets) const {
@@ -30,14 +30,14 @@ protected:
 };
 
 TEST_P(Visibility, CausalAtEveryPosition) {
-    const int32_t kv_block = row().info.kv_block;
+    const int32_t kv_block = kernel().info.kv_block;
     const std::vector<std::array<int32_t, 2>> lengths = {{1, 1},
                                                          {5, 2},
                                                          {2, 5},
                                                          {1, kv_block + 1},
                                                          {kv_block + 1, 3},
                                                          {33, kv_block + 2},
-                                                         {row().info.row_block + 1, 2 * kv_block}};
+                                                         {kernel().info.row_block + 1, 2 * kv_block}};
     for (const auto &[q_len, kv_len] : some(lengths, 3)) {
         for (const bool causal : {false, true}) {
             Attention a = attention(1, q_len, kv_len);
@@ -48,7 +48,7 @@ TEST_P(Visibility, CausalAtEveryPosition) {
 }
 
 TEST_P(Visibility, Windows) {
-    const int32_t kv_block = row().info.kv_block;
+    const int32_t kv_block = kernel().info.kv_block;
     Attention a = attention(1, 19, kv_block + 21);
     for (const bool causal : {false, true}) {
         a.causal = causal;
@@ -74,7 +74,7 @@ TEST_P(Visibility, WindowsThatSeeNothing) {
 }
 
 TEST_P(Visibility, KeyLengths) {
-    const int32_t kv_block = row().info.kv_block;
+    const int32_t kv_block = kernel().info.kv_block;
     Attention a = attention(6, 11, kv_block + 37);
     a.kv_lens = {0, 1, 17, kv_block, kv_block + 1, a.kv_len};
     for (const bool causal : {false, true}) {
@@ -112,7 +112,7 @@ TEST_P(Masks, BroadcastInEveryAxis) {
     Rng rng(1);
     for (const auto &shape : some(shapes(), 4)) {
         for (const bool true_hides : {false, true}) {
-            Attention a = attention(2, 5, row().info.kv_block + 9);
+            Attention a = attention(2, 5, kernel().info.kv_block + 9);
             a.mask_true_hides = true_hides;
             add_mask(&a, shape, 0.5, &rng);
             expect_exact_set(a, options());
@@ -123,7 +123,7 @@ TEST_P(Masks, BroadcastInEveryAxis) {
 TEST_P(Masks, HidingBiasBroadcastInEveryAxis) {
     Rng rng(2);
     for (const auto &shape : some(shapes(), 4)) {
-        Attention a = attention(2, 5, row().info.kv_block + 9);
+        Attention a = attention(2, 5, kernel().info.kv_block + 9);
         add_bias(&a, shape, &rng);
         for (float &element : a.bias.data) element = rng.chance(0.5) ? 0 : -std::numeric_limits<float>::infinity();
         expect_exact_set(a, options());
@@ -133,7 +133,7 @@ TEST_P(Masks, HidingBiasBroadcastInEveryAxis) {
 TEST_P(Masks, WithCausalWindowLengthsAndBias) {
     Rng rng(3);
     for (const int32_t q_len : {1, 18}) {
-        Attention a = attention(3, q_len, row().info.kv_block + 37);
+        Attention a = attention(3, q_len, kernel().info.kv_block + 37);
         a.causal = true;
         a.position = HEED_BOTTOM_RIGHT;
         a.window_left = 90;
@@ -149,15 +149,15 @@ TEST_P(Masks, WithCausalWindowLengthsAndBias) {
 TEST_P(Masks, SparseMasks) {
     Rng rng(4);
     for (const double density : {0.0, 0.002, 0.05}) {
-        Attention a = attention(2, 23, std::min(3 * row().info.kv_block, 500));
+        Attention a = attention(2, 23, std::min(3 * kernel().info.kv_block, 500));
         add_mask(&a, {0, 0, 0, 0}, density, &rng);
         expect_exact_set(a, options());
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, Visibility, testing::ValuesIn(supported_rows()), row_test_name);
-INSTANTIATE_TEST_SUITE_P(Rows, Masks, testing::ValuesIn(rows_with(HEED_FEATURE_BIAS | HEED_FEATURE_MASK)),
-                         row_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, Visibility, testing::ValuesIn(supported_kernels()), kernel_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, Masks, testing::ValuesIn(kernels_with(HEED_FEATURE_BIAS | HEED_FEATURE_MASK)),
+                         kernel_test_name);
 
 }  // namespace
 }  // namespace heed_test

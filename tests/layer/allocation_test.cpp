@@ -1,7 +1,7 @@
 // Layers, caches and weights survive the failure of any allocation; forward makes none once a shape has been seen.
-#include "replaced_malloc.h"
-#include "training_call.h"
-#include "weights_bytes.h"
+#include "tests/layer/training_call.h"
+#include "tests/layer/weights_bytes.h"
+#include "tests/support/replaced_malloc.h"
 
 namespace heed_test {
 namespace {
@@ -32,6 +32,14 @@ TEST(Allocation, NoneOnceTheShapesAreKnown) {
                 EXPECT_EQ(during, 0);
             }
         }
+        const int32_t cu_seqlens[] = {0, 13, 20};
+        GuardedCall packed(layer, dtype, 1, 20);
+        packed.args.batch = 2;
+        packed.args.cu_seqlens = cu_seqlens;
+        ASSERT_EQ(packed.status(), HEED_OK) << heed_last_error();
+        const int64_t before = all_allocations;
+        ASSERT_EQ(packed.status(), HEED_OK) << heed_last_error();
+        EXPECT_EQ(all_allocations - before, 0);
     }
 }
 
@@ -71,7 +79,7 @@ TEST(Allocation, Case59_FirstCallsSurviveEveryFailure) {
         GuardedCall call(layer, HEED_F32, 2, 20), expected(undisturbed, HEED_F32, 2, 20);
         call.args.cache = cache.get();
         expected.args.cache = other.get();
-        // Of one thread: what a pool's own threads allocate is not counted here.
+        // With one thread: what a pool's own threads allocate is not counted here.
         call.args.execution.num_threads = 1;
         call.args.x = call.x.tensor();
         expect_survives_every_failure([&] { return heed_layer_forward(layer.get(), &call.args); },

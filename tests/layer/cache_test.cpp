@@ -1,5 +1,5 @@
 // Layers with caches: steps, forks, ended sequences, positions.
-#include "small_layer.h"
+#include "tests/layer/small_layer.h"
 
 namespace heed_test {
 namespace {
@@ -12,7 +12,7 @@ struct Kind {
 
 class LayerCache : public testing::TestWithParam<Kind> {
 protected:
-    void SetUp() override { SKIP_WITHOUT_ROWS(dtype(), dtype(), storage()); }
+    void SetUp() override { SKIP_WITHOUT_KERNELS(dtype(), dtype(), storage()); }
     heed_dtype dtype() const { return GetParam().dtype; }
     heed_kv_storage storage() const { return GetParam().storage; }
     heed::CacheConfig config(int32_t batch = 2) const { return cache_config(storage(), dtype(), batch); }
@@ -57,14 +57,40 @@ TEST_P(LayerCache, StepsEqualBatched) {
 }
 
 TEST_P(LayerCache, StepsEqualBatchedInCodes) {
-    SKIP_WITHOUT_ROWS(dtype(), HEED_I8, storage());
+    SKIP_WITHOUT_KERNELS(dtype(), HEED_I8, storage());
     expect_steps_equal_batched(SmallLayer(dtype()), storage(), HEED_I8, 4.0 / 127);  // codes have 127 steps
 }
 
 // A mask is as wide as the sequences are, not as the cache.
 TEST_P(LayerCache, MaskedStepsEqualBatchedInCodes) {
-    SKIP_WITHOUT_ROWS(dtype(), HEED_I8, storage(), HEED_FEATURE_MASK);
+    SKIP_WITHOUT_KERNELS(dtype(), HEED_I8, storage(), HEED_FEATURE_MASK);
     expect_steps_equal_batched(SmallLayer(dtype()), storage(), HEED_I8, 4.0 / 127, true);
+}
+
+// What another cache of the layer holds: the next call's bits are those of a cache that the layer has filled.
+TEST_P(LayerCache, AppendedFromAnother) {
+    SmallLayer small(dtype());
+    small.add_rope();
+    const heed::Layer layer = small.make();
+    heed::Cache loaded(layer, config());
+    const heed::Cache filled(layer, config()), source(layer, cache_config(HEED_KV_CONTIGUOUS, dtype(), 2));
+    const int32_t lens[] = {9, 4};
+    for (const heed::Cache *cache : {&filled, &source}) {
+        GuardedCall prompt(layer, dtype(), 2, 9);
+        prompt.args.cache = cache->get();
+        prompt.args.q_lens = lens;
+        prompt.run();
+    }
+    heed_execution execution = {};
+    execution.device = test_device();
+    if (test_device() == HEED_CUDA) execution.stream = CudaDevice::get().stream();
+    loaded.append(source.view(), 9, lens, execution);
+    EXPECT_EQ(loaded.view().kv_lens[0], 9);
+    EXPECT_EQ(loaded.view().kv_lens[1], 4);
+    GuardedCall a(layer, dtype(), 2, 2), b(layer, dtype(), 2, 2);
+    a.args.cache = filled.get();
+    b.args.cache = loaded.get();
+    EXPECT_EQ(a.run(), b.run());
 }
 
 TEST(LayerPositions, RopeChangesWhatPositionsMean) {

@@ -2,8 +2,8 @@
 #include <cmath>
 #include <limits>
 
-#include "../ops/tensor.h"
-#include "weight_element.h"
+#include "runtime/weight_element.h"
+#include "tests/ops/tensor.h"
 
 namespace heed_test {
 namespace {
@@ -43,7 +43,7 @@ INSTANTIATE_TEST_SUITE_P(Layer, ConversionTest, testing::Values(HEED_F32, HEED_F
 const Heads all_heads[] = {{1, 1}, {4, 4}, {4, 2}, {8, 1}, {6, 2}, {15, 3}, {32, 4}};
 
 // Zeros of both signs, subnormals, the largest, infinity, and what no short sum is exact for.
-void put_special_values(heed_dtype dtype, Tensor *x) {
+void put_edge_values(heed_dtype dtype, Tensor *x) {
     const float largest = largest_finite(dtype), infinity = std::numeric_limits<float>::infinity();
     const std::vector<float> values = {0.0f,    -0.0f,    6e-8f,    -6e-8f,    1e-45f, -1e-45f, 1.0f / 3,
                                        largest, -largest, infinity, -infinity, 1e-3f,  0.1f};
@@ -76,7 +76,7 @@ TEST_P(ConversionTest, RepeatsEachHeadAndPoolsItBack) {
     for (const Heads &heads : all_heads) {
         for (const Flush flush : {Flush::front, Flush::rear}) {
             Conversion c(heads, GetParam(), flush);
-            put_special_values(GetParam(), &c.gqa);
+            put_edge_values(GetParam(), &c.gqa);
             const auto before = c.gqa.bytes();
             ASSERT_EQ(c.repeat(), HEED_OK) << heed_last_error();
             const auto repeated = c.mha.bytes();
@@ -95,7 +95,7 @@ TEST_P(ConversionTest, RepeatsEachHeadAndPoolsItBack) {
 
 TEST_P(ConversionTest, GroupsOfOneAreTheIdentity) {
     Conversion c({3, 3}, GetParam());
-    put_special_values(GetParam(), &c.mha);
+    put_edge_values(GetParam(), &c.mha);
     ASSERT_EQ(c.pool(), HEED_OK) << heed_last_error();
     EXPECT_EQ(c.gqa.bytes(), c.mha.bytes());
 }
@@ -201,14 +201,14 @@ TEST_P(ElementTest, LoadsEveryPatternAndStoresItBack) {
     }
 }
 
-// Every value, every tie between neighbours, and the floats beside both: among them all borders to zero, to normal
+// Every value, every tie between neighbours, and the floats next to both: among them all borders to zero, to normal
 // numbers and to infinity.
 TEST_P(ElementTest, RoundsHalfToEven) {
     const uint16_t infinity = GetParam() == HEED_F16 ? 0x7c00 : 0x7f80;
     for (uint16_t pattern = 0; pattern < infinity; pattern++) {
         const float low = from_bits(GetParam(), pattern);
         const float high = from_bits(GetParam(), static_cast<uint16_t>(pattern + 1));
-        // Behind the largest value the step is that of its exponent.
+        // After the largest value the step is that of its exponent.
         const float below = pattern == 0 ? 0 : from_bits(GetParam(), static_cast<uint16_t>(pattern - 1));
         const double middle =
             std::isinf(high) ? low + (low - static_cast<double>(below)) / 2 : (static_cast<double>(low) + high) / 2;

@@ -1,7 +1,7 @@
 // Tests of layers on CUDA.
 #pragma once
 
-#include "small_layer.h"
+#include "tests/layer/small_layer.h"
 
 namespace heed_test {
 

@@ -1,15 +1,15 @@
 // Layers on CUDA: on the caller's stream and in its context, in graphs; their memory.
 #include <thread>
 
-#include "cuda_layer.h"
-#include "training_call.h"
+#include "tests/layer/cuda_layer.h"
+#include "tests/layer/training_call.h"
 
 namespace heed_test {
 namespace {
 
 using testing::HasSubstr;
 
-// A graph of a call gives what the call gives, for other tokens too; the first call of a row may be a captured one.
+// A graph of a call gives what the call gives, for other tokens too; the first call of a kernel may be a captured one.
 TEST_F(CudaLayer, ForwardIsCapturedIntoAGraph) {
     SmallLayer small = layer_with_everything(HEED_F32, HEED_QK_NORM_HEAD);
     const Elements weight(HEED_F32, SmallLayer::head_dim, 41);

@@ -1,6 +1,6 @@
 // Layers on CUDA give what the same layer on the CPU gives.
-#include "cuda_layer.h"
-#include "training_call.h"
+#include "tests/layer/cuda_layer.h"
+#include "tests/layer/training_call.h"
 
 namespace heed_test {
 namespace {
@@ -46,7 +46,7 @@ double bound_of(heed_dtype dtype) { return dtype == HEED_F32 ? f32_bound : dtype
 TEST_F(CudaLayer, GivesWhatTheCpuGives) {
     for (const heed_dtype dtype : {HEED_F32, HEED_F16, HEED_BF16}) {
         for (const heed_kv_storage storage : {HEED_KV_CONTIGUOUS, HEED_KV_PAGED}) {
-            if (!has_rows(dtype, dtype, storage, HEED_FEATURE_SOFTCAP)) continue;
+            if (!has_kernels(dtype, dtype, storage, HEED_FEATURE_SOFTCAP)) continue;
             SCOPED_TRACE(std::string(dtype_name(dtype)) + (storage == HEED_KV_PAGED ? " paged" : ""));
             SmallLayer small = layer_with_everything(dtype, HEED_QK_NORM_HEAD);
             const Elements weight(dtype, SmallLayer::head_dim, 41), bias(dtype, SmallLayer::head_dim, 42);
@@ -105,8 +105,8 @@ TEST_F(CudaLayer, ScoresAreTheCpus) {
     EXPECT_TRUE(call.y_untouched());
 }
 
-// Of every input of layers with all that they know: key padding hides tokens beside a mask and a bias, whose gradient
-// has gaps, which stay as they are.
+// Every input of layers with all that they know: key padding hides tokens together with a mask and a bias, whose
+// gradient has gaps, which stay as they are.
 TEST_F(CudaLayer, GradientsAreTheCpus) {
     for (const bool cross : {false, true}) {
         for (const heed_qk_norm norm : {HEED_QK_NORM_HEAD, HEED_QK_NORM_MODEL}) {
@@ -116,7 +116,7 @@ TEST_F(CudaLayer, GradientsAreTheCpus) {
             const heed::Layer cpu(weights.config, weights.weights);
             TrainingCall ours(weights, cuda), theirs(weights, cpu);
             theirs.args.execution.device = HEED_CPU;
-            const int32_t q_len = TrainingCall::q_len, keys = cross ? TrainingCall::memory_len : q_len;
+            const int32_t q_len = TrainingCall::q_len, keys = cross ? TrainingCall::context_len : q_len;
             const int64_t line = keys + 3, lines = SmallLayer::heads * q_len;
             const Elements bias(HEED_F32, lines * line, 51);
             std::vector<float> dbias[2];
@@ -165,7 +165,7 @@ TEST_F(CudaLayer, GradientsNeedRoomForTheBias) {
 
 TEST_F(CudaLayer, DropsWhatTheCpuDrops) {
     for (const heed_dtype dtype : {HEED_F32, HEED_F16, HEED_BF16}) {
-        if (!has_rows(dtype, dtype, HEED_KV_CONTIGUOUS, HEED_FEATURE_DROPOUT)) continue;
+        if (!has_kernels(dtype, dtype, HEED_KV_CONTIGUOUS, HEED_FEATURE_DROPOUT)) continue;
         SmallLayer small(dtype);
         small.config.dropout_p = 0.4f;
         const Twin twin(small);
@@ -185,8 +185,8 @@ TEST_F(CudaLayer, CrossAttentionFromAPreparedCache) {
     small.config.cross = true;
     small.config.causal = false;
     const Twin twin(small);
-    const Elements memory(HEED_F32, 2 * 9 * SmallLayer::dim_in, 31);
-    const heed_tensor tokens = memory.tensor();
+    const Elements context(HEED_F32, 2 * 9 * SmallLayer::dim_in, 31);
+    const heed_tensor tokens = context.tensor();
     const heed::Cache ours(twin.cuda, cache_config(HEED_KV_CONTIGUOUS)), theirs(twin.cpu, cache_config(HEED_KV_PAGED));
     const int32_t lens[] = {9, 4};
     GuardedCall call(twin.cuda, HEED_F32, 2, 5);

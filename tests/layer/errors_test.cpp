@@ -1,7 +1,7 @@
 // What layers refuse, with a sentence that names the field; a refused call changes nothing.
 #include <functional>
 
-#include "small_layer.h"
+#include "tests/layer/small_layer.h"
 
 namespace heed_test {
 namespace {
@@ -32,7 +32,8 @@ TEST(LayerErrors, Config) {
         {[](auto &c) { c.dtype = HEED_I8; }, "dtype is"},
         {[](auto &c) { c.device = static_cast<heed_device>(9); }, "device is 9"},
         {[](auto &c) { c.dim_in = 0; }, "dim_in is 0"},
-        {[](auto &c) { c.dim_memory = 64; }, "dim_memory is 64 in self attention; it must be 0 or dim_in, which is 48"},
+        {[](auto &c) { c.dim_context = 64; },
+         "dim_context is 64 in self attention; it must be 0 or dim_in, which is 48"},
         {[](auto &c) { c.num_heads = 0; }, "num_heads is 0"},
         {[](auto &c) { c.num_kv_heads = 3; }, "num_heads is 4; it must be a multiple of num_kv_heads, which is 3"},
         {[](auto &c) { c.head_dim = 0, c.num_heads = 5, c.num_kv_heads = 5; },
@@ -93,7 +94,7 @@ TEST(LayerErrors, Weights) {
         {[&](auto &s) { s.weights.bq = seven; }, "bq has 7 elements; the layer's shape [64] has 64"},
         {[&](auto &s) { s.weights.bo = seven; }, "bo has 7 elements; the layer's shape [40] has 40"},
         {[](auto &s) { s.weights.wv = {}; }, "wv is NULL"},
-        {[](auto &s) { s.weights.wq.dtype = HEED_F16; }, "wq.dtype is 1; it must be f32 (0)"},
+        {[](auto &s) { s.weights.wq.dtype = HEED_F16; }, "wq.dtype is f16 (1); it must be f32 (0)"},
         {[&](auto &s) { s.weights.wqkv = seven; }, "wqkv is not NULL; a layer with separate projections has none"},
         {[](auto &s) { s.config.weight_layout = HEED_WEIGHTS_FUSED; },
          "wq is not NULL; a layer with HEED_WEIGHTS_FUSED"},
@@ -159,22 +160,22 @@ TEST(LayerErrors, Calls) {
         {[](auto &a) { a.q_lens = negative_lens; }, "q_lens[0] is -1"},
         {[](auto &a) { a.y.size--; }, "y.size is 399"},
         {[](auto &a) { a.y.data = nullptr; }, "y is NULL"},
-        {[](auto &a) { a.y.dtype = HEED_BF16; }, "y.dtype is 2"},
-        {[](auto &a) { a.memory = heed::tensor(floats.data(), 4); }, "memory is not NULL; a self attention layer"},
+        {[](auto &a) { a.y.dtype = HEED_BF16; }, "y.dtype is bf16 (2)"},
+        {[](auto &a) { a.context = heed::tensor(floats.data(), 4); }, "context is not NULL; a self attention layer"},
         {[](auto &a) { a.execution.workspace = nullptr; }, "execution.workspace is NULL"},
         {[](auto &a) { a.execution.workspace_bytes--; }, "execution.workspace_bytes is", HEED_WORKSPACE_TOO_SMALL},
         {[](auto &a) { a.execution.num_threads = -1; }, "execution.num_threads is -1"},
         {[](auto &a) { a.execution.num_threads = 4; }, "execution.num_threads is 4; it must be 0 or 1..3, the layer's"},
         {[](auto &a) { a.execution.device = static_cast<heed_device>(1 - a.execution.device); },
-         "it must be the layer's, which is "},
+         "it must be the layer's, which is HEED_"},
         {[](auto &a) { a.mask = heed::tensor(bytes.data(), 3); }, "mask.size is 3"},
         {[](auto &a) { a.mask = heed::tensor(bytes.data(), bytes.size()), a.mask_shape[1] = 3; },
          "mask_shape[1] is 3; it must be 1, 4 or 0"},
         {[](auto &a) { a.bias = heed::tensor(floats.data(), 3); }, "bias.size is 3"},
         {[](auto &a) { a.bias = heed::tensor(bytes.data(), bytes.size()); },
-         "bias.dtype is 4; it must be f32 (0) or the layer's, which is f32 (0)"},
+         "bias.dtype is u8 (4); it must be f32 (0) or the layer's, which is f32 (0)"},
         {[](auto &a) { a.key_padding = heed::tensor(bytes.data(), 3); }, "key_padding.size is 3"},
-        {[](auto &a) { a.key_padding = heed::tensor(floats.data(), floats.size()); }, "key_padding.dtype is 0"},
+        {[](auto &a) { a.key_padding = heed::tensor(floats.data(), floats.size()); }, "key_padding.dtype is f32 (0)"},
         {[](auto &a) { a.probs = heed::tensor(floats.data(), 3); }, "probs.size is 3"},
         {[](auto &a) { a.mask = a.y, a.mask.dtype = HEED_U8, a.mask_shape[0] = a.mask_shape[1] = 1; },
          "y overlaps mask"},
@@ -196,7 +197,7 @@ TEST(LayerErrors, Calls) {
     GuardedCall call(layer, HEED_F32, 2, 5);
     EXPECT_REFUSED(heed_layer_forward(nullptr, &call.args), HEED_INVALID_ARGUMENT, "layer is NULL");
     EXPECT_REFUSED(heed_layer_forward(layer.get(), nullptr), HEED_INVALID_ARGUMENT, "args is NULL");
-    // y may not lie where x lies, and the workspace not where lengths are read from.
+    // y may not be where x is, and the workspace not where lengths are read from.
     call.args.y = call.x.tensor();
     EXPECT_REFUSED(call.status(), HEED_INVALID_ARGUMENT, "y overlaps x");
     if (test_device() == HEED_CUDA) return;  // whose workspace is no host memory
@@ -221,7 +222,7 @@ TEST(LayerErrors, FullCaches) {
 }
 
 TEST(LayerErrors, FullPools) {
-    SKIP_WITHOUT_ROWS(HEED_F16, HEED_F16, HEED_KV_PAGED);
+    SKIP_WITHOUT_KERNELS(HEED_F16, HEED_F16, HEED_KV_PAGED);
     const heed::Layer layer = SmallLayer(HEED_F16).make();
     heed::CacheConfig few = cache_config(HEED_KV_PAGED, HEED_F16);
     few.num_pages = 5;
@@ -267,6 +268,38 @@ TEST(LayerErrors, Caches) {
     EXPECT_REFUSED(heed_cache_view(own.get(), nullptr), HEED_INVALID_ARGUMENT, "view is NULL");
 }
 
+TEST(LayerErrors, AppendToCaches) {
+    const heed::Layer layer = SmallLayer().make();
+    const heed::Cache source(layer, cache_config(HEED_KV_CONTIGUOUS, HEED_F32, 2));
+    for (const heed_kv_storage storage : {HEED_KV_CONTIGUOUS, HEED_KV_PAGED}) {
+        const heed::Cache cache(layer, cache_config(storage, HEED_F32, 2));
+        heed_kv_view view = source.view();
+        const auto append = [&](int32_t new_len, const int32_t *new_lens) {
+            return heed_cache_append(cache.get(), new_len, new_lens, &view.k, &view.k_layout, &view.v, &view.v_layout,
+                                     nullptr);
+        };
+        const int32_t none[] = {3, -1}, many[] = {4, 0};
+        EXPECT_REFUSED(append(3, none), HEED_INVALID_ARGUMENT, "new_lens[1] is -1; it must be 0..3");
+        EXPECT_REFUSED(append(3, many), HEED_INVALID_ARGUMENT, "new_lens[0] is 4; it must be 0..3");
+        EXPECT_REFUSED(append(-1, nullptr), HEED_INVALID_ARGUMENT, "new_len is -1");
+        EXPECT_REFUSED(append(1 << 20, nullptr), HEED_INVALID_ARGUMENT,
+                       "would have 1048576 tokens; the cache's capacity");
+        view.k.dtype = HEED_F16;
+        EXPECT_REFUSED(append(1, nullptr), HEED_INVALID_ARGUMENT, "k_new.dtype is");
+        view.k = {nullptr, 0, HEED_F32};
+        EXPECT_REFUSED(append(1, nullptr), HEED_INVALID_ARGUMENT, "k_new");
+        EXPECT_REFUSED(heed_cache_append(cache.get(), 1, nullptr, nullptr, nullptr, &view.v, nullptr, nullptr),
+                       HEED_INVALID_ARGUMENT, "heed_cache_append: k_new is NULL");
+        EXPECT_REFUSED(heed_cache_append(cache.get(), 1, nullptr, &view.k, nullptr, nullptr, nullptr, nullptr),
+                       HEED_INVALID_ARGUMENT, "heed_cache_append: v_new is NULL");
+        EXPECT_EQ(cache.view().kv_lens[0], 0);
+        EXPECT_EQ(append(0, nullptr), HEED_OK) << heed_last_error();
+    }
+    const heed_kv_view view = source.view();
+    EXPECT_REFUSED(heed_cache_append(nullptr, 1, nullptr, &view.k, nullptr, &view.v, nullptr, nullptr),
+                   HEED_INVALID_ARGUMENT, "heed_cache_append: cache is NULL");
+}
+
 TEST(LayerErrors, CachesOfOtherLayers) {
     const heed::Layer layer = SmallLayer().make();
     GuardedCall call(layer, HEED_F32, 2, 5);
@@ -301,33 +334,33 @@ TEST(LayerErrors, CrossAttention) {
     const heed::Layer cross = small.make(), self = SmallLayer().make();
     heed::Cache cache(cross, cache_config(HEED_KV_PAGED));
     GuardedCall call(cross, HEED_F32, 2, 5);
-    const Elements memory(HEED_F32, 2 * 9 * SmallLayer::dim_in, 31);
-    call.args.memory_len = 9;
+    const Elements context(HEED_F32, 2 * 9 * SmallLayer::dim_in, 31);
+    call.args.context_len = 9;
     EXPECT_REFUSED(call.status(), HEED_INVALID_ARGUMENT,
-                   "cache and memory are NULL; cross attention takes one of them");
+                   "cache and context are NULL; cross attention takes one of them");
     call.args.cache = cache.get();
-    call.args.memory = memory.tensor();
-    EXPECT_REFUSED(call.status(), HEED_INVALID_ARGUMENT, "cache and memory are both given");
+    call.args.context = context.tensor();
+    EXPECT_REFUSED(call.status(), HEED_INVALID_ARGUMENT, "cache and context are both given");
     call.args.cache = nullptr;
-    call.args.memory_len = 41;
-    EXPECT_REFUSED(call.status(), HEED_INVALID_ARGUMENT, "memory_len is 41; it must be 0..40");
-    call.args.memory_len = 10;
-    EXPECT_REFUSED(call.status(), HEED_INVALID_ARGUMENT, "memory.size is 864");
+    call.args.context_len = 41;
+    EXPECT_REFUSED(call.status(), HEED_INVALID_ARGUMENT, "context_len is 41; it must be 0..40");
+    call.args.context_len = 10;
+    EXPECT_REFUSED(call.status(), HEED_INVALID_ARGUMENT, "context.size is 864");
 
-    const heed_tensor tokens = memory.tensor();
+    const heed_tensor tokens = context.tensor();
     const heed_execution run = call.args.execution;
     const int32_t lens[] = {9, 10};
-    const auto prepare = [&](const heed::Layer &layer, int32_t batch, int32_t len, const int32_t *memory_lens) {
-        return call_prepare(layer.get(), cache.get(), batch, len, &tokens, memory_lens, &run);
+    const auto prepare = [&](const heed::Layer &layer, int32_t batch, int32_t len, const int32_t *context_lens) {
+        return call_prepare(layer.get(), cache.get(), batch, len, &tokens, context_lens, &run);
     };
     EXPECT_EQ(prepare(cross, 2, 9, nullptr), HEED_OK) << heed_last_error();
     EXPECT_REFUSED(prepare(self, 2, 9, nullptr), HEED_INVALID_ARGUMENT, "the layer is self attention");
     EXPECT_REFUSED(prepare(cross, 1, 9, nullptr), HEED_INVALID_ARGUMENT, "batch is 1; cache has 2 sequences");
-    EXPECT_REFUSED(prepare(cross, 2, 10, nullptr), HEED_INVALID_ARGUMENT, "memory.size is 864");
-    EXPECT_REFUSED(prepare(cross, 2, 9, lens), HEED_INVALID_ARGUMENT, "memory_lens[1] is 10; it must be 0..9");
+    EXPECT_REFUSED(prepare(cross, 2, 10, nullptr), HEED_INVALID_ARGUMENT, "context.size is 864");
+    EXPECT_REFUSED(prepare(cross, 2, 9, lens), HEED_INVALID_ARGUMENT, "context_lens[1] is 10; it must be 0..9");
     EXPECT_EQ(cache.view().kv_lens[1], 9);
     EXPECT_REFUSED(heed_layer_prepare(cross.get(), cache.get(), 2, 9, nullptr, nullptr, &run), HEED_INVALID_ARGUMENT,
-                   "memory is NULL");
+                   "context is NULL");
 }
 
 }  // namespace

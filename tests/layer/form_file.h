@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "heed/heed.hpp"
-#include "layer_call.h"
+#include "tests/layer/layer_call.h"
 
 namespace heed_test {
 
@@ -71,9 +71,9 @@ public:
         return values;
     }
 
-    // Of all elements, or of the first sequences. At most twice the root mean square error of the same formulas in
-    // float32 by numpy, whose sums are blocked, and four times the largest one; as much for a result rounded to
-    // float32.
+    // Compares all elements, or those of the first sequences. At most twice the root mean square error of the same
+    // formulas in float32 by numpy, whose sums are blocked, and four times the largest one; as much for a result
+    // rounded to float32.
     void expect(const std::string &name, const std::vector<float> &got) const {
         std::vector<float> expected = columns<float>(name, 0, 0, extent(name, 0));
         ASSERT_TRUE(!got.empty() && expected.size() % got.size() == 0) << name;

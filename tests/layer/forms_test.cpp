@@ -2,7 +2,7 @@
 // (reference.py). Usage: heed_layer_forms_test FOLDER.
 #include <gtest/gtest.h>
 
-#include "form_file.h"
+#include "tests/layer/form_file.h"
 
 namespace heed_test {
 namespace {
@@ -103,7 +103,7 @@ TEST_F(Forms, FusedGroupedQuery) {
     for (const heed_kv_storage storage : f32_storages()) fused("fused_gqa", 2, 1, NAN, storage);
 }
 
-// The functions of the multi-query attention paper: einsum layouts, separate memory, an additive mask, scale 1.
+// The functions of the multi-query attention paper: einsum layouts, separate context, an additive mask, scale 1.
 heed::LayerConfig paper_config(const FormFile &file) {
     heed::LayerConfig config = on_device();
     config.weight_layout = HEED_WEIGHTS_EINSUM;
@@ -132,15 +132,15 @@ void paper(const std::string &name) {
     FormCall call(layer, config.max_batch, config.max_q_len);
     call.args.x = file.find("X");
     call.args.bias = file.find("bias");
-    call.args.memory = file.find("M");
-    call.args.memory_len = config.max_kv_len;
+    call.args.context = file.find("M");
+    call.args.context_len = config.max_kv_len;
     const std::vector<float> once = call.forward(config.dim_in);
     file.expect("y", once);
 
     // Projected once, used for many steps.
-    heed::check(call_prepare(layer.get(), prepared.get(), config.max_batch, config.max_kv_len, &call.args.memory,
+    heed::check(call_prepare(layer.get(), prepared.get(), config.max_batch, config.max_kv_len, &call.args.context,
                              nullptr, &call.args.execution));
-    call.args.memory = {};
+    call.args.context = {};
     call.args.cache = prepared.get();
     for (int32_t step = 0; step < 2; step++) file.expect("y", call.forward(config.dim_in));
 }
@@ -201,7 +201,7 @@ void with_dropout(const std::string &name, int32_t num_heads, int32_t num_kv_hea
     call.args.dropout_seed = 1234567890123;
     call.args.dropout_offset = 77;
     file.expect("y_eval", call.forward(config.dim_in));
-    SKIP_WITHOUT_ROWS(HEED_F32, HEED_F32, HEED_KV_CONTIGUOUS, HEED_FEATURE_DROPOUT);
+    SKIP_WITHOUT_KERNELS(HEED_F32, HEED_F32, HEED_KV_CONTIGUOUS, HEED_FEATURE_DROPOUT);
     call.args.training = true;
     file.expect("y_train", call.forward(config.dim_in));
 }

@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include "form_file.h"
+#include "tests/layer/form_file.h"
 
 namespace heed_test {
 namespace {
@@ -81,7 +81,7 @@ private:
     }
 
     // |g . u - slope| in units of |g|: errors of the elements, each below 3e-6 of the root mean square gradient, add up
-    // by chance to 3e-6 |g|; beside it the ones, to which the gradient was added in float.
+    // by chance to 3e-6 |g|; next to it the ones, to which the gradient was added in float.
     void expect_slopes(const std::string &name, const std::vector<float> &gradient) const {
         const auto directions = file_.columns<float>(name + "_directions", 0, 0, file_.extent(name + "_directions", 0));
         const auto slopes = file_.columns<float>(name + "_slopes", 0, 0, file_.extent(name + "_slopes", 0));
@@ -193,11 +193,11 @@ void paper(const std::string &name) {
     const heed::Layer layer(config, file.weights("P_q", "P_k", "P_v", "P_o"));
     GradientCall call(file, layer, config.max_batch, config.max_q_len);
     call.args.x = file.find("X");
-    call.args.memory = file.find("M");
-    call.args.memory_len = config.max_kv_len;
+    call.args.context = file.find("M");
+    call.args.context_len = config.max_kv_len;
     call.args.bias = file.find("bias");
     call.want("X", &call.gradients().dx);
-    call.want("M", &call.gradients().dmemory);
+    call.want("M", &call.gradients().dcontext);
     call.want("bias", &call.gradients().dbias);
     call.want_weights("P_q", "P_k", "P_v", "P_o");
     call.check();
@@ -235,7 +235,7 @@ TEST(Gradients, GroupedQueryWithDropout) {
     call.check();
 }
 
-// What lies behind q_lens is NaN here.
+// What comes after q_lens is NaN here.
 TEST(Gradients, NormsRopeSinksAndLengths) {
     const FormFile file("modern_gqa");
     heed::LayerConfig config = config_of(file, 4, 2);

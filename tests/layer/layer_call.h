@@ -3,8 +3,8 @@
 
 #include <functional>
 
-#include "on_device.h"
-#include "rows.h"
+#include "tests/support/on_device.h"
+#include "tests/support/table_kernels.h"
 
 namespace heed_test {
 
@@ -24,7 +24,7 @@ inline heed_status call_forward(const heed_layer *layer, const heed_layer_args *
     OnDevice device;
     device.written(&a.y);
     device.written(&a.probs);
-    for (heed_tensor *tensor : {&a.x, &a.memory, &a.mask, &a.bias, &a.key_padding}) device.read(tensor);
+    for (heed_tensor *tensor : {&a.x, &a.context, &a.mask, &a.bias, &a.key_padding}) device.read(tensor);
     move_workspace(&device, &a.execution);
     return device.run([&] { return heed_layer_forward(layer, &a); });
 }
@@ -40,11 +40,11 @@ inline heed_status call_backward(const heed_layer *layer, const heed_layer_args 
     heed_layer_weights &w = g.dweights;
     OnDevice device;
     for (heed_tensor *tensor :
-         {&g.dx, &g.dmemory, &g.dbias, &w.wq, &w.wk, &w.wv, &w.wqkv, &w.wo, &w.bq, &w.bk, &w.bv, &w.bqkv, &w.bo,
+         {&g.dx, &g.dcontext, &g.dbias, &w.wq, &w.wk, &w.wv, &w.wqkv, &w.wo, &w.bq, &w.bk, &w.bv, &w.bqkv, &w.bo,
           &w.q_norm_weight, &w.q_norm_bias, &w.k_norm_weight, &w.k_norm_bias, &w.sink}) {
         device.written(tensor);
     }
-    for (heed_tensor *tensor : {&a.x, &a.memory, &a.mask, &a.bias, &a.key_padding, &g.dy}) device.read(tensor);
+    for (heed_tensor *tensor : {&a.x, &a.context, &a.mask, &a.bias, &a.key_padding, &g.dy}) device.read(tensor);
     const auto dbias_bytes = static_cast<size_t>((g.dbias.size * element_bytes(g.dbias.dtype) + 127) / 128 * 128);
     a.execution.workspace_bytes =
         std::max(a.execution.workspace_bytes, heed_layer_backward_workspace_bytes(layer)) + dbias_bytes;
@@ -52,35 +52,38 @@ inline heed_status call_backward(const heed_layer *layer, const heed_layer_args 
     return device.run([&] { return run(layer, &a, &g); });
 }
 
-inline heed_status call_prepare(const heed_layer *layer, heed_cache *cache, int32_t batch, int32_t memory_len,
-                                const heed_tensor *memory, const int32_t *memory_lens,
+inline heed_status call_prepare(const heed_layer *layer, heed_cache *cache, int32_t batch, int32_t context_len,
+                                const heed_tensor *context, const int32_t *context_lens,
                                 const heed_execution *execution) {
     if (test_device() == HEED_CPU) {
-        return heed_layer_prepare(layer, cache, batch, memory_len, memory, memory_lens, execution);
+        return heed_layer_prepare(layer, cache, batch, context_len, context, context_lens, execution);
     }
-    heed_tensor tokens = *memory;
+    heed_tensor tokens = *context;
     heed_execution run = *execution;
     OnDevice device;
     device.read(&tokens);
     move_workspace(&device, &run);
-    return device.run([&] { return heed_layer_prepare(layer, cache, batch, memory_len, &tokens, memory_lens, &run); });
+    return device.run(
+        [&] { return heed_layer_prepare(layer, cache, batch, context_len, &tokens, context_lens, &run); });
 }
 
-// Whether the program has a row for such a cache, of any head dim and with these features, on the device of the tests.
-inline bool has_rows(heed_dtype dtype, heed_dtype kv_dtype, heed_kv_storage storage, uint32_t features = 0) {
-    const std::vector<Row> rows = rows_with(features);
-    return std::any_of(rows.begin(), rows.end(), [&](const Row &row) {
-        return row.any_head_dim() && row.info.dtype == dtype && row.info.kv_dtype == kv_dtype && row.serves(storage);
+// Whether the program has a kernel for such a cache, of any head dim and with these features, on the device of the
+// tests.
+inline bool has_kernels(heed_dtype dtype, heed_dtype kv_dtype, heed_kv_storage storage, uint32_t features = 0) {
+    const std::vector<TableKernel> kernels = kernels_with(features);
+    return std::any_of(kernels.begin(), kernels.end(), [&](const TableKernel &kernel) {
+        return kernel.any_head_dim() && kernel.info.dtype == dtype && kernel.info.kv_dtype == kv_dtype &&
+               kernel.serves(storage);
     });
 }
 
-// Caches that layers of f32 have on the tested device: paged ones where it has rows for them.
+// Caches that layers of f32 have on the tested device: paged ones where it has kernels for them.
 inline std::vector<heed_kv_storage> f32_storages() {
-    if (!has_rows(HEED_F32, HEED_F32, HEED_KV_PAGED)) return {HEED_KV_CONTIGUOUS};
+    if (!has_kernels(HEED_F32, HEED_F32, HEED_KV_PAGED)) return {HEED_KV_CONTIGUOUS};
     return {HEED_KV_PAGED, HEED_KV_CONTIGUOUS};
 }
 
-#define SKIP_WITHOUT_ROWS(...)                                                                                         \
-    if (!has_rows(__VA_ARGS__)) GTEST_SKIP() << "no row of " #__VA_ARGS__ " is linked for the device"
+#define SKIP_WITHOUT_KERNELS(...)                                                                                      \
+    if (!has_kernels(__VA_ARGS__)) GTEST_SKIP() << "no kernel of " #__VA_ARGS__ " is linked for the device"
 
 }  // namespace heed_test

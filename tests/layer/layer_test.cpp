@@ -1,14 +1,14 @@
 // What holds for a layer whatever its weights: lengths, masks, types, threads.
 #include <thread>
 
-#include "small_layer.h"
+#include "tests/layer/small_layer.h"
 
 namespace heed_test {
 namespace {
 
-// The type whose rows have dropout: on CUDA perhaps not f32.
+// The type whose kernels have dropout: on CUDA perhaps not f32.
 heed_dtype dtype_with_dropout() {
-    return has_rows(HEED_F32, HEED_F32, HEED_KV_PAGED, HEED_FEATURE_DROPOUT) ? HEED_F32 : HEED_F16;
+    return has_kernels(HEED_F32, HEED_F32, HEED_KV_PAGED, HEED_FEATURE_DROPOUT) ? HEED_F32 : HEED_F16;
 }
 
 TEST(Layer, NarrowTypesAreNearF32) {
@@ -21,7 +21,7 @@ TEST(Layer, NarrowTypesAreNearF32) {
     }
 }
 
-// Sequences of their own lengths: each as alone, rows behind it zero, whatever the padding of x holds.
+// Sequences of their own lengths: each as alone, rows after it zero, whatever the padding of x holds.
 TEST(Layer, QueryLengths) {
     const SmallLayer small;
     const heed::Layer layer = small.make();
@@ -174,7 +174,7 @@ TEST(Layer, EmptyCallsTouchNothing) {
 // Any call within the config's sizes runs in the workspace that the layer asks for.
 TEST(Layer, WorkspaceSuffices) {
     const heed_dtype dtype = dtype_with_dropout();
-    SKIP_WITHOUT_ROWS(dtype, dtype, HEED_KV_PAGED, HEED_FEATURE_DROPOUT);
+    SKIP_WITHOUT_KERNELS(dtype, dtype, HEED_KV_PAGED, HEED_FEATURE_DROPOUT);
     SmallLayer small(dtype);
     small.config.max_threads = 2;
     small.config.dropout_p = 0.1f;
@@ -184,7 +184,7 @@ TEST(Layer, WorkspaceSuffices) {
     const heed::Layer layer = small.make();
     Rng rng(21);
     std::vector<uint8_t> mask(3 * 24 * 40, 1);
-    const bool quantised = has_rows(dtype, HEED_I8, HEED_KV_PAGED, HEED_FEATURE_DROPOUT | HEED_FEATURE_MASK);
+    const bool quantised = has_kernels(dtype, HEED_I8, HEED_KV_PAGED, HEED_FEATURE_DROPOUT | HEED_FEATURE_MASK);
     for (int32_t n = 0; n < sized(200, 20); n++) {
         const int32_t batch = rng.between(1, 3), q_len = rng.chance(0.5) ? rng.between(1, 4) : rng.between(1, 24);
         const heed_kv_storage storage = rng.chance(0.5) ? HEED_KV_PAGED : HEED_KV_CONTIGUOUS;
@@ -200,7 +200,7 @@ TEST(Layer, WorkspaceSuffices) {
     }
 }
 
-// Lengths of queries and keys together: a token behind either is no key.
+// Lengths of queries and keys together: a token after either is no key.
 TEST(Layer, QueryAndKeyLengths) {
     const heed::Layer layer = SmallLayer().make();
     const int32_t q_lens[] = {7, 20}, kv_lens[] = {20, 9};
@@ -213,10 +213,10 @@ TEST(Layer, QueryAndKeyLengths) {
     EXPECT_EQ(call.run(), other.run());
 }
 
-// Asking for probabilities changes no bit, dropout's included.
+// With dropout, asking for probabilities changes no bit.
 TEST(Layer, ProbabilitiesAreASideResult) {
     const heed_dtype dtype = dtype_with_dropout();
-    SKIP_WITHOUT_ROWS(dtype, dtype, HEED_KV_CONTIGUOUS, HEED_FEATURE_DROPOUT);
+    SKIP_WITHOUT_KERNELS(dtype, dtype, HEED_KV_CONTIGUOUS, HEED_FEATURE_DROPOUT);
     SmallLayer small(dtype);
     small.config.dropout_p = 0.3f;
     const heed::Layer layer = small.make();

@@ -1,8 +1,8 @@
-// What heed_layer_prepare and the functions of caches refuse: handles that are NULL, memory that does not fit.
+// What heed_layer_prepare and the functions of caches refuse: handles that are NULL, context that does not fit.
 #include <optional>
 
 #include "heed/fields.h"
-#include "small_layer.h"
+#include "tests/layer/small_layer.h"
 
 namespace heed_test {
 namespace {
@@ -68,9 +68,9 @@ protected:
         execution_ = call_->args.execution;
     }
 
-    heed_status prepare(const heed::Cache &cache, int32_t batch = 2, int32_t memory_len = 9,
-                        const int32_t *memory_lens = nullptr) {
-        return heed_layer_prepare(layer_->get(), cache.get(), batch, memory_len, &tokens_, memory_lens, &execution_);
+    heed_status prepare(const heed::Cache &cache, int32_t batch = 2, int32_t context_len = 9,
+                        const int32_t *context_lens = nullptr) {
+        return heed_layer_prepare(layer_->get(), cache.get(), batch, context_len, &tokens_, context_lens, &execution_);
     }
 
     SmallLayer small_;
@@ -88,7 +88,7 @@ TEST_F(Prepare, NullNamesItself) {
     expect_invalid(heed_layer_prepare(layer_->get(), cache.get(), 2, 9, &tokens_, nullptr, nullptr),
                    "execution is NULL");
     tokens_.data = nullptr;
-    expect_invalid(prepare(cache), "memory is NULL");
+    expect_invalid(prepare(cache), "context is NULL");
 }
 
 TEST_F(Prepare, ErrorsLeaveTheCache) {
@@ -107,9 +107,9 @@ TEST_F(Prepare, ErrorsLeaveTheCache) {
     execution_.workspace_bytes--;
     expect_refused(prepare(cache), HEED_WORKSPACE_TOO_SMALL, "execution.workspace_bytes is");
     execution_ = good;
-    expect_invalid(prepare(cache, 2, 41), "memory_len is 41; it must be 0..40");
+    expect_invalid(prepare(cache, 2, 41), "context_len is 41; it must be 0..40");
     expect_invalid(prepare(cache, 2, 9, static_cast<const int32_t *>(good.workspace)),
-                   "workspace overlaps memory_lens");
+                   "workspace overlaps context_lens");
     EXPECT_EQ(cache.view().kv_lens[1], 9);
     EXPECT_EQ(prepare(cache, 2, 0), HEED_OK) << heed_last_error();
     EXPECT_EQ(cache.view().kv_lens[1], 0);
@@ -118,7 +118,7 @@ TEST_F(Prepare, ErrorsLeaveTheCache) {
 TEST_F(Prepare, CachesThatDoNotFit) {
     heed::CacheConfig few = cache_config(HEED_KV_PAGED), many = few;
     few.num_pages = 3;
-    expect_refused(prepare(heed::Cache(*layer_, few)), HEED_OUT_OF_MEMORY, "the cache has 3 pages; memory needs 4");
+    expect_refused(prepare(heed::Cache(*layer_, few)), HEED_OUT_OF_MEMORY, "the cache has 3 pages; context needs 4");
     many.batch = 4;
     expect_invalid(prepare(heed::Cache(*layer_, many), 4, 4), "batch is 4; it must be 0..3");
     SmallLayer other;

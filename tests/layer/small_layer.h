@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "guard.h"
 #include "heed/heed.hpp"
-#include "layer_call.h"
-#include "make_attention.h"
+#include "tests/layer/layer_call.h"
+#include "tests/support/guard.h"
+#include "tests/support/make_attention.h"
 
 namespace heed_test {
 
@@ -150,7 +150,7 @@ public:
         args.x = x.tensor();
         return call_forward(layer_.get(), &args);
     }
-    // More than the layer asks for: on CUDA, for mask and key padding beside a bias.
+    // More than the layer asks for: on CUDA, for mask and key padding together with a bias.
     void add_device_workspace(size_t bytes) {
         if (test_device() == HEED_CUDA) args.execution.workspace_bytes += bytes;
     }

@@ -3,7 +3,7 @@
 
 #include <deque>
 
-#include "small_layer.h"
+#include "tests/layer/small_layer.h"
 
 namespace heed_test {
 
@@ -51,20 +51,20 @@ private:
     std::deque<Elements> others_;
 };
 
-// Two sequences of 20 and 13 queries under a bias; in cross attention over a memory of 17 and 9 tokens, of which key
+// Two sequences of 20 and 13 queries under a bias; in cross attention over a context of 17 and 9 tokens, of which key
 // padding hides two more. Gradients are added to ones.
 class TrainingCall {
 public:
-    static constexpr int32_t batch = 2, q_len = 20, memory_len = 17;
+    static constexpr int32_t batch = 2, q_len = 20, context_len = 17;
 
     TrainingCall(const TrainedLayer &weights, const heed::Layer &layer)
         : layer_(layer), forward_(layer, HEED_F32, batch, q_len), dy_(HEED_F32, batch * q_len * SmallLayer::dim_out, 8),
-          memory_(HEED_F32, batch * memory_len * SmallLayer::dim_in, 9), padding_(batch * memory_len, 1),
+          context_(HEED_F32, batch * context_len * SmallLayer::dim_in, 9), padding_(batch * context_len, 1),
           args(forward_.args) {
         const bool cross = weights.config.cross;
-        const int32_t keys = cross ? memory_len : q_len;
+        const int32_t keys = cross ? context_len : q_len;
         bias_ = Elements(HEED_F32, SmallLayer::heads * q_len * keys, 10);
-        padding_[3] = padding_[memory_len] = 0;
+        padding_[3] = padding_[context_len] = 0;
         args.x = forward_.x.tensor();
         args.y = {};
         args.q_lens = q_lens_;
@@ -74,11 +74,11 @@ public:
         want(&gradients.dx, args.x.size);
         want(&gradients.dbias, args.bias.size);
         if (cross) {
-            args.memory_len = memory_len;
-            args.memory = memory_.tensor();
+            args.context_len = context_len;
+            args.context = context_.tensor();
             args.kv_lens = kv_lens_;
             args.key_padding = heed::tensor(padding_.data(), padding_.size());
-            want(&gradients.dmemory, args.memory.size);
+            want(&gradients.dcontext, args.context.size);
         }
         for (const WeightMember member : TrainedLayer::weight_members) {
             want(&(gradients.dweights.*member), (weights.weights.*member).size);
@@ -98,7 +98,7 @@ public:
     void reset() {
         for (std::vector<float> &result : results_) std::fill(result.begin(), result.end(), 1.0f);
     }
-    // Of the n-th gradient, and how to ask for it or not.
+    // The n-th gradient, and how to ask for it or not.
     size_t count() const { return results_.size(); }
     const std::vector<float> &result(size_t n) const { return results_[n]; }
     void ask_only(size_t wanted) {
@@ -116,10 +116,10 @@ private:
 
     const heed::Layer &layer_;
     GuardedCall forward_;
-    const Elements dy_, memory_;
+    const Elements dy_, context_;
     Elements bias_;
     std::vector<uint8_t> padding_;
-    const int32_t q_lens_[batch] = {q_len, 13}, kv_lens_[batch] = {memory_len, 9};
+    const int32_t q_lens_[batch] = {q_len, 13}, kv_lens_[batch] = {context_len, 9};
     std::deque<std::vector<float>> results_;
     std::vector<heed_tensor *> tensors_;
 

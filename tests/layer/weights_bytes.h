@@ -8,8 +8,8 @@
 #include <string>
 
 #include "heed/heed.h"
-#include "memory_file.h"
-#include "reference_names.h"
+#include "tests/support/memory_file.h"
+#include "tests/support/reference_names.h"
 
 namespace heed_test {
 

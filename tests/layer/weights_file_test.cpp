@@ -1,5 +1,5 @@
 // heed_weights_open and heed_weights_find: the views of good files, and that no bad file opens.
-#include "weights_bytes.h"
+#include "tests/layer/weights_bytes.h"
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>
@@ -9,7 +9,7 @@
 #include <sstream>
 #include <vector>
 
-#include "element.h"
+#include "runtime/reference/element.h"
 
 namespace heed_test {
 namespace {

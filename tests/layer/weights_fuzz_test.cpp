@@ -1,10 +1,10 @@
 // Mutations of good weight files: each is refused, or its tensors are views of the file's data.
-#include "weights_bytes.h"
+#include "tests/layer/weights_bytes.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "element.h"
+#include "runtime/reference/element.h"
 
 namespace heed_test {
 namespace {

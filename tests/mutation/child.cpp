@@ -1,4 +1,4 @@
-#include "child.h"
+#include "tests/mutation/child.h"
 
 #include <dlfcn.h>
 #include <sys/wait.h>
@@ -8,9 +8,9 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "reference.h"
-#include "rows.h"
-#include "tolerance.h"
+#include "runtime/reference/reference.h"
+#include "runtime/reference/tolerance.h"
+#include "tests/support/table_kernels.h"
 
 namespace heed_test {
 namespace {
@@ -23,11 +23,11 @@ Function *device_function(const char *name) {
     return reinterpret_cast<Function *>(address);
 }
 
-Row row_named(const std::string &name) {
-    for (const Row &row : all_rows()) {
-        if (row.name == name) return row;
+TableKernel kernel_named(const std::string &name) {
+    for (const TableKernel &kernel : all_kernels()) {
+        if (kernel.name == name) return kernel;
     }
-    throw std::runtime_error("no row " + name);
+    throw std::runtime_error("no kernel " + name);
 }
 
 Outcome run_here(const std::string &name, const Mutation &mutation, bool tiny, const std::string &device_options) {
@@ -38,9 +38,9 @@ Outcome run_here(const std::string &name, const Mutation &mutation, bool tiny, c
         device_function<void(const char *, const char *, int)>("heed_device_replace")(
             mutation.from.c_str(), mutation.to.c_str(), mutation.occurrence);
     }
-    const Row row = row_named(name);
+    const TableKernel kernel = kernel_named(name);
     const Attention a = mutation_case(name, tiny);
-    Call call(a, row.options());
+    Call call(a, kernel.options());
     heed_status status = HEED_INTERNAL;
     bool intact = true;
     std::string complaint;
@@ -56,7 +56,7 @@ Outcome run_here(const std::string &name, const Mutation &mutation, bool tiny, c
         std::printf("%s\n%s\n%s\n", complaint.c_str(), heed_last_error(), said.c_str());
         return Outcome::fault;
     }
-    const Verdict verdict = judge(a, compute_reference(a, true), call.out(), call.lse());
+    const Verdict verdict = verdict_of(a, compute_reference(a, true), call.out(), call.lse());
     std::printf("%s\n%s\n", verdict.complaint.c_str(), intact ? "" : "written outside of the outputs");
     return verdict.ok && intact ? Outcome::correct : Outcome::wrong;
 }
@@ -64,18 +64,18 @@ Outcome run_here(const std::string &name, const Mutation &mutation, bool tiny, c
 }  // namespace
 
 Attention mutation_case(const std::string &name, bool tiny) {
-    const Row row = row_named(name);
-    Shape shape = row.shape();
+    const TableKernel kernel = kernel_named(name);
+    Shape shape = kernel.shape();
     shape.num_heads = shape.num_kv_heads = 2;
     shape.q_len = tiny ? 2 : 130;
     shape.kv_len = tiny ? 2 : 129;
-    Attention a = row.attention(shape);
+    Attention a = kernel.attention(shape);
     a.causal = true;
     if (!tiny) a.v_row(0, 70, 1)[3] = std::numeric_limits<float>::quiet_NaN();
     return a;
 }
 
-Outcome run_in_child(const std::string &row, const Mutation &mutation, bool tiny, const std::string &device_options,
+Outcome run_in_child(const std::string &kernel, const Mutation &mutation, bool tiny, const std::string &device_options,
                      bool quiet) {
     std::fflush(nullptr);
     const pid_t child = fork();
@@ -86,7 +86,7 @@ Outcome run_in_child(const std::string &row, const Mutation &mutation, bool tiny
         }
         int result = 101;
         try {
-            result = static_cast<int>(run_here(row, mutation, tiny, device_options));
+            result = static_cast<int>(run_here(kernel, mutation, tiny, device_options));
         } catch (const std::exception &error) {
             std::printf("%s\n", error.what());
         }
@@ -96,7 +96,7 @@ Outcome run_in_child(const std::string &row, const Mutation &mutation, bool tiny
     int status = 0;
     waitpid(child, &status, 0);
     if (!WIFEXITED(status) || WEXITSTATUS(status) > static_cast<int>(Outcome::no_occurrence)) {
-        throw std::runtime_error("the run of " + row + " ended with " + std::to_string(status));
+        throw std::runtime_error("the run of " + kernel + " ended with " + std::to_string(status));
     }
     return static_cast<Outcome>(WEXITSTATUS(status));
 }

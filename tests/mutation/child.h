@@ -1,13 +1,13 @@
-// One run of a CUDA row on the emulated device, in a process of its own: a fault leaves no device behind.
+// One run of a CUDA kernel on the emulated device, in a process of its own: a fault leaves no device.
 #pragma once
 
 #include <string>
 
-#include "make_attention.h"
+#include "tests/support/make_attention.h"
 
 namespace heed_test {
 
-// Occurrence n of `from` in the row's PTX is replaced. "": nothing is.
+// Occurrence n of `from` in the kernel's PTX is replaced. "": nothing is.
 struct Mutation {
     std::string from, to;
     int occurrence = 0;
@@ -21,12 +21,12 @@ enum class Outcome {
 };
 
 // `device_options` as heed_device_configure takes them. Prints what the run said where it is not `quiet`.
-Outcome run_in_child(const std::string &row, const Mutation &mutation, bool tiny, const std::string &device_options,
+Outcome run_in_child(const std::string &kernel, const Mutation &mutation, bool tiny, const std::string &device_options,
                      bool quiet);
 
-// A row's own shape, causal. Tiny: two keys (the stride of one is 0), so that every copy of a block must stop short.
+// A kernel's own shape, causal. Tiny: two keys (the stride of one is 0), so that every copy of a block must stop short.
 // Else every warp of a block has queries, there are keys of several blocks, of the last only one, and one head has a
-// NaN in V that half of the rows must not see: it needs the careful pass.
-Attention mutation_case(const std::string &row, bool tiny);
+// NaN in V that half of the rows must not see: it needs the pass key by key.
+Attention mutation_case(const std::string &kernel, bool tiny);
 
 }  // namespace heed_test

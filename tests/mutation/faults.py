@@ -20,18 +20,18 @@ LOGITS, STAGES, BLOCKS = "generators/attention/logits.cpp", "generators/attentio
 VALUES, OUTPUTS = "generators/attention/values.cpp", "generators/attention/outputs.cpp"
 DECODE = "schedules/attention_decode_x86.cpp"
 
-SOFTCAP = """    if (c.cap.defined()) capped = select(c.cap_on, soft_capped(scaled, in_units(c.cap)), scaled);
+SOFTCAP = """        capped = select(c.cap_on(), c.capped(tempered, units), tempered);
 """
-BIAS = """    if (added.defined()) value = log2 ? add_bias(capped, added) : capped + added;
+BIAS = """    if (added.defined()) value = add(capped, added);
 """
-LATE_SOFTCAP = """    if (c.cap.defined()) value = select(c.cap_on, soft_capped(value, in_units(c.cap)), value);
+LATE_SOFTCAP = """    if (c.softcap.defined()) value = select(c.cap_on(), c.capped(value, units), value);
 """
 
 RUNTIME = [
     fault("window_off_by_one", "the left window is a token short", SEQUENCES,
           "seq.q_offset - p.window_left,", "seq.q_offset - p.window_left + 1,",
           api="*VisibleRange*", kernel="*Visibility.Windows*", adversarial="*Case08*"),
-    fault("top_left_for_bottom_right", "BOTTOM_RIGHT stands where TOP_LEFT does", SEQUENCES,
+    fault("top_left_for_bottom_right", "BOTTOM_RIGHT is where TOP_LEFT is", SEQUENCES,
           "seq->q_offset = int64_t{seq->kv_len} - seq->q_len;", "seq->q_offset = 0;",
           kernel="*Visibility.Causal*", adversarial="*Case05*:*Case06*"),
     fault("capacity_for_kv_len", "tasks have the capacity for the number of keys", TASKS,
@@ -78,26 +78,26 @@ RUNTIME = [
           "runtime/float_environment.h",
           "~DefaultFloatEnvironment() { _mm_setcsr(saved_); }", "~DefaultFloatEnvironment() { _mm_setcsr(default_mxcsr); }",
           api="*FloatEnvironment*", adversarial="*Case16*"),
-    fault("splits_by_threads", "the splits of a decode row follow max_threads", "runtime/plan.cpp",
-          "choose_splits(plan->problem.max_kv_len, choice.row->kv_block, plan->problem.num_splits)",
-          "choose_splits(plan->problem.max_kv_len, choice.row->kv_block, plan->problem.max_threads)",
+    fault("splits_by_threads", "the splits of a decode kernel follow max_threads", "runtime/plan.cpp",
+          "choose_splits(plan->problem.max_kv_len, plan->kernel->kv_block, plan->problem.num_splits,",
+          "choose_splits(plan->problem.max_kv_len, plan->kernel->kv_block, plan->problem.max_threads,",
           api="*Splits*:*SplitsOfDecode*", adversarial="*Case25*"),
 ]
 
 ALGORITHM = [
     fault("base_2_lse", "lse is a logarithm to base 2", LOGITS,
-          "bits(select(none, max, new_max) * ln_2 + log(total));", "bits(select(none, max, new_max) + log(total) * log2_e);",
+          "bits(largest + log(total))", "bits(largest * log2_e + log(total) * log2_e)",
           kernel="*Shapes.KeyLengths*", adversarial="*Case22*"),
     fault("lse_of_empty_row", "a row without keys has a finite lse", LOGITS,
           "select(no_key, bits(sink), is_nan", "select(no_key, bits(lowest_logit()), is_nan",
           kernel="*Sinks.RowsWithoutKeys*:*Visibility.WindowsThat*", adversarial="*Case23*:*Case05*"),
     fault("sink_not_in_the_sum", "the sink moves the maximum and adds nothing", LOGITS,
-          "sum * key_factor + exp2_nonpositive(sink_logit - new_max)", "sum * key_factor",
+          "sum * key_factor + power(sink_logit - new_max)", "sum * key_factor",
           kernel="*Sinks.InCompany*:*Sinks.Splits*"),
     fault("alibi_sign", "ALiBi rewards distance", LOGITS,
           "min(distance, -distance), distance);", "min(distance, -distance), -distance);",
           kernel="*Alibi.InCompany*:*Alibi.EveryPosition*", adversarial="*Case57*"),
-    Fault("tail_guard_left_out", "rows look behind the last key",
+    Fault("tail_guard_left_out", "rows look after the last key",
           ((LOGITS, "return min(i + visible_end, kv_len); }", "return i + visible_end + 0 * kv_len; }"),
            (STAGES, "prefill ? kv_len : min(split_begin", "prefill ? kv_len + 1 : min(split_begin")),
           {"kernel": "*Shapes.KeyLengths*:*Poison.BeyondTheLengths*", "adversarial": "*Case45*:*Case48*"}),
@@ -106,13 +106,13 @@ ALGORITHM = [
           "return (mask != cast<uint8_t>(0)) && form == form; }",
           kernel="*Masks.*", adversarial="*Case10*"),
     fault("scale_twice", "the scale is multiplied in twice", STAGES,
-          "stored) * (in.scale * log2_e);", "stored) * (in.scale * in.scale * log2_e);",
+          "stored) * (in.scale * log16_e);", "stored) * (in.scale * in.scale * log16_e);",
           kernel="*Shapes.Scales*:*Shapes.SeveralBlocks*", adversarial="*Case13_Scale*"),
     fault("split_loses_a_key", "the last key of a split is in none", STAGES,
           "min(split_begin + in.split_len, kv_len);", "min(split_begin + in.split_len - 1, kv_len);",
           kernel="*Sinks.Splits*", adversarial="*Case24*"),
     Fault("softcap_after_bias", "softcap comes after bias and ALiBi",
-          ((LOGITS, SOFTCAP, ""), (LOGITS, BIAS, BIAS + LATE_SOFTCAP)),
+          ((LOGITS, SOFTCAP, "        capped = tempered;\n"), (LOGITS, BIAS, BIAS + LATE_SOFTCAP)),
           {"kernel": "*Softcaps.InCompany*:*RandomScores*", "adversarial": "*Case11*"}),
     fault("bias_hides_nothing", "a bias of -inf is a low bias", LOGITS,
           "require(!is_negative_infinity(v.bias));", "require(Internal::const_true());",
@@ -124,7 +124,7 @@ ALGORITHM = [
           ": if_visible(chain, number, with, so_far);", ": with;",
           kernel="*Poison.*", adversarial="*Case20*"),
     fault("hidden_value_in_prefill", "prefill multiplies hidden values by 0 and adds them", VALUES,
-          "value_weight(chain, k) * if_visible(chain, k, value, none);", "value_weight(chain, k) * value;",
+          "value_weight(chain, k) * if_visible(chain, k, value, 0.f);", "value_weight(chain, k) * value;",
           kernel="*Poison.*", adversarial="*Case20*"),
     fault("seed_and_offset_swapped", "Philox takes the offset for the key", VALUES,
           "DropoutStream::of(in.dropout_seed, in.dropout_offset);", "DropoutStream::of(in.dropout_offset, in.dropout_seed);",
@@ -136,7 +136,7 @@ ALGORITHM = [
           "in.v.scale(kv_head(), slot(chain, st.k));", "in.k.scale(kv_head(), slot(chain, st.k));",
           kernel="*Int8.*"),
     fault("split_maxima_ignored", "splits are merged without their maxima", OUTPUTS,
-          "exp2_nonpositive(of_split(S::row_max, st.sp) - row_max);", "exp2_nonpositive(0.f * row_max);",
+          "exp16_nonpositive(of_split(S::row_max, st.sp) - row_max);", "exp16_nonpositive(0.f * row_max);",
           kernel="*Sinks.Splits*", adversarial="*Case24*"),
     fault("page_stride", "pages are taken for one token longer", "generators/attention/kv_source.cpp",
           "cast<double>(page_size));", "cast<double>(page_size + 1));",

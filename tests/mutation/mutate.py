@@ -1,4 +1,4 @@
-"""Seeds faults, one at a time, into a copy of the sources; builds the few rows that show them; runs the tests that
+"""Seeds faults, one at a time, into a copy of the sources; builds the few kernels that show them; runs the tests that
 should notice. A fault is caught when at least two named tests fail.
 
     ./dev mutate                     all faults (minutes), writes the table to tests/mutation/README.md
@@ -20,8 +20,8 @@ from faults import FAULTS
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = Path(__file__).resolve().parent / "README.md"
-# One row of each kind, of AVX2: what changes between instruction sets is in the schedules' numbers.
-ROWS = "|".join([
+# One kernel of each kind, of AVX2: what changes between instruction sets is in the schedules' numbers.
+KERNELS = "|".join([
     "^attention_prefill_f32_d64_contiguous_avx2$",
     "^attention_decode_f32_d64_(gqa_)?contiguous_avx2$",
     "^attention_(prefill|decode)_f32_dany_alibi_bias_dropout_.*_paged_avx2$",
@@ -90,7 +90,7 @@ class TrialBuilder:
         self.source.mkdir(parents=True, exist_ok=True)
         copy_tree(self.source)
         self.run(["cmake", "-S", self.source, "-B", self.build, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={self.halide}",
-                  "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_FLAGS_RELEASE=-O1", f"-DHEED_ROW_FILTER={ROWS}",
+                  "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_FLAGS_RELEASE=-O1", f"-DHEED_KERNEL_FILTER={KERNELS}",
                   "-DHEED_CUDA=OFF", "-DHEED_BUILD_BENCH=OFF", "-DHEED_BUILD_DEMO=OFF", f"-DHEED_PYTHON={sys.executable}"])
 
     def run(self, command):

@@ -3,7 +3,7 @@
 
 #include <tuple>
 
-#include "child.h"
+#include "tests/mutation/child.h"
 
 namespace heed_test {
 namespace {
@@ -19,7 +19,7 @@ using Parameter = std::tuple<const char *, Broken>;
 
 class Mutations : public testing::TestWithParam<Parameter> {
 protected:
-    const std::string row_ = std::get<0>(GetParam());
+    const std::string kernel_ = std::get<0>(GetParam());
     const Broken broken_ = std::get<1>(GetParam());
 
     // The last of the outcomes that were asked for, and the first that is not `correct`.
@@ -27,7 +27,7 @@ protected:
         Outcome outcome = Outcome::correct;
         for (const bool tiny : {true, false}) {
             for (const char *options : {"order=ascending,arrival=early", "order=random:3,arrival=late"}) {
-                outcome = run_in_child(row_, {broken_.from, broken_.to, occurrence}, tiny, options, true);
+                outcome = run_in_child(kernel_, {broken_.from, broken_.to, occurrence}, tiny, options, true);
                 if (outcome != Outcome::correct) return outcome;
             }
         }
@@ -37,7 +37,7 @@ protected:
     // What breaks nothing that this device knows.
     bool harmless(int occurrence) const {
         const struct {
-            const char *row, *broken;
+            const char *kernel, *broken;
             int occurrence;
         } cases[] = {
             // Between the lanes of one warp that store weights and read them: any order of lanes is the same here.
@@ -45,12 +45,13 @@ protected:
             {"attention_prefill_bf16_d80_contiguous_sm80", "barrier", 3},
             {"attention_prefill_f16_d256_alibi_bias_mask_softcap_contiguous_sm80", "barrier", 3},
             {"attention_prefill_f32_d64_contiguous_sm75", "barrier", 3},
-            // Of the blocks that see no key: nothing was copied.
+            // For the blocks that see no key nothing was copied.
             {"attention_prefill_bf16_d80_contiguous_sm80", "commit", 0},
             {"attention_prefill_f16_d256_alibi_bias_mask_softcap_contiguous_sm80", "commit", 0},
         };
         for (const auto &known : cases) {
-            if (row_ == known.row && broken_.name == std::string(known.broken) && occurrence == known.occurrence) {
+            if (kernel_ == known.kernel && broken_.name == std::string(known.broken) &&
+                occurrence == known.occurrence) {
                 return true;
             }
         }
@@ -64,19 +65,19 @@ TEST_P(Mutations, AreNoticed) {
         const Outcome of_this = outcome(n);
         if (of_this == Outcome::no_occurrence) break;
         EXPECT_EQ(of_this == Outcome::correct, harmless(n))
-            << row_ << ": occurrence " << n << " of \"" << broken_.from << '"';
+            << kernel_ << ": occurrence " << n << " of \"" << broken_.from << '"';
         if (of_this != Outcome::correct) noticed++;
     }
     EXPECT_GT(noticed, 0);
 }
 
 // Double buffered; single buffered; two groups of columns.
-const char *const tensor_core_rows[] = {
+const char *const tensor_core_kernels[] = {
     "attention_prefill_f16_d64_contiguous_sm80",
     "attention_prefill_bf16_d80_contiguous_sm80",
     "attention_prefill_f16_d256_alibi_bias_mask_softcap_contiguous_sm80",
 };
-const char *const f32_rows[] = {"attention_prefill_f32_d64_contiguous_sm75"};
+const char *const f32_kernels[] = {"attention_prefill_f32_d64_contiguous_sm75"};
 
 const Broken barriers = {"barrier", "bar.sync 0;", ""};
 const Broken of_tensor_cores[] = {
@@ -97,9 +98,9 @@ std::string test_name(const testing::TestParamInfo<Parameter> &info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(TensorCores, Mutations,
-                         testing::Combine(testing::ValuesIn(tensor_core_rows), testing::ValuesIn(of_tensor_cores)),
+                         testing::Combine(testing::ValuesIn(tensor_core_kernels), testing::ValuesIn(of_tensor_cores)),
                          test_name);
-INSTANTIATE_TEST_SUITE_P(F32, Mutations, testing::Combine(testing::ValuesIn(f32_rows), testing::Values(barriers)),
+INSTANTIATE_TEST_SUITE_P(F32, Mutations, testing::Combine(testing::ValuesIn(f32_kernels), testing::Values(barriers)),
                          test_name);
 
 }  // namespace

@@ -1,8 +1,8 @@
 // The operations around attention survive the failure of any allocation: nothing is written then.
-#include "call.h"
 #include "heed/ops.h"
-#include "linear_backward_call.h"
-#include "replaced_malloc.h"
+#include "tests/ops/linear_backward_call.h"
+#include "tests/support/call.h"
+#include "tests/support/replaced_malloc.h"
 
 namespace heed_test::ops {
 namespace {

@@ -1,8 +1,8 @@
 // heed_kv_append: where tokens go, what int8 codes are, what is refused.
 #include <algorithm>
 
-#include "cache.h"
-#include "device_call.h"
+#include "tests/ops/cache.h"
+#include "tests/ops/device_call.h"
 
 namespace heed_test::ops {
 namespace {
@@ -106,7 +106,7 @@ void expect_appended(Append &append, const Tensor &k_rows, const std::vector<int
 
 TEST_P(AppendTest, TokensGoBehindTheLengths) {
     for (const bool quantised : {false, true}) {
-        if (quantised) expect_row(heed::Op::kv_append, dtype(), HEED_I8);
+        if (quantised) expect_kernel(heed::Op::kv_append, dtype(), HEED_I8);
         for (const bool paged : {false, true}) {
             for (const int32_t new_len : {1, 3, 8, 9, 17}) {
                 CacheShape shape;
@@ -155,7 +155,7 @@ TEST_P(AppendTest, RotatesKeysOnTheirWay) {
     }
 }
 
-TEST_P(AppendTest, QuantisesSpecialRows) {
+TEST_P(AppendTest, QuantisesEdgeRows) {
     CacheShape shape;
     shape.dtype = HEED_I8;
     shape.batch = 1;

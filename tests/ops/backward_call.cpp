@@ -1,10 +1,10 @@
-#include "backward_call.h"
+#include "tests/ops/backward_call.h"
 
 #include <algorithm>
 
-#include "device.h"
-#include "element.h"
 #include "heed/ops.h"
+#include "runtime/reference/element.h"
+#include "tests/support/device.h"
 
 namespace heed_test {
 

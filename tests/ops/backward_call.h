@@ -1,11 +1,11 @@
-// Runs heed_attention_backward behind a heed_execute of the same case, in guarded memory.
+// Runs heed_attention_backward after a heed_execute of the same case, in guarded memory.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "call.h"
-#include "gradients.h"
+#include "tests/support/call.h"
+#include "tests/support/gradients.h"
 
 namespace heed_test {
 

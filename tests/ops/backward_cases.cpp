@@ -1,7 +1,7 @@
-#include "backward_cases.h"
+#include "tests/ops/backward_cases.h"
 
-#include "element.h"
-#include "rows.h"
+#include "runtime/reference/element.h"
+#include "tests/support/table_kernels.h"
 
 namespace heed_test {
 namespace {
@@ -33,6 +33,17 @@ template <int batch, int head, int row, int key>  // 1: the bias does not move a
 void bias(Attention *a) {
     Rng rng(6);
     add_bias(a, {batch, head, row, key}, &rng);
+}
+void temperature(Attention *a) {
+    for (int32_t h = 0; h < a->num_heads; h++) a->temperature.push_back(0.5f + static_cast<float>(h));
+    a->temperature_growth = 0.25f;
+    a->temperature_interval = 2;
+    a->temperature_shift = 1;
+}
+void capped_temperature(Attention *a) {
+    temperature(a);
+    a->softcap = 1.5f;
+    a->scale = -0.3f;
 }
 void softcap(Attention *a) { a->softcap = 1.5f; }
 void sinks(Attention *a) {
@@ -80,7 +91,9 @@ const std::vector<BackwardCase> &backward_cases() {
                                                     {"alibi", alibi<false>},
                                                     {"symmetric_alibi", alibi<true>},
                                                     {"dropout", dropout},
-                                                    {"all", all_at_once}};
+                                                    {"all", all_at_once},
+                                                    {"temperature", temperature, false},
+                                                    {"capped_temperature", capped_temperature, false}};
     return cases;
 }
 

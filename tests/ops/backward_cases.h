@@ -4,18 +4,19 @@
 #include <string>
 #include <vector>
 
-#include "make_attention.h"
+#include "tests/support/make_attention.h"
 
 namespace heed_test {
 
 struct BackwardCase {
     std::string name;
     void (*apply)(Attention *a);
+    bool on_cuda = true;
 };
 
 const std::vector<BackwardCase> &backward_cases();
 
-// Of the case `name`; the bias is f32.
+// For the case `name`; the bias is f32.
 Attention backward_attention(const Shape &shape, const std::string &name, heed_dtype dtype = HEED_F32);
 
 // N(0,1) in the type, indexed as out.

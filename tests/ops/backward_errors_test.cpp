@@ -1,9 +1,10 @@
 // heed_attention_backward refuses what it does not serve, by a sentence, and writes nothing then.
 #include <gmock/gmock.h>
 
-#include "backward_call.h"
-#include "backward_cases.h"
 #include "heed/ops.h"
+#include "tests/ops/backward_call.h"
+#include "tests/ops/backward_cases.h"
+#include "tests/support/device.h"
 
 namespace heed_test {
 namespace {
@@ -22,7 +23,7 @@ protected:
         EXPECT_TRUE(call->outputs_untouched());
     }
 
-    // Of a problem that has no gradients: nothing to allocate, a status with a reason.
+    // For a problem that has no gradients: nothing to allocate, a status with a reason.
     void expect_refused(const CallOptions &options, heed_status status, const char *sentence) {
         BackwardCall call(a_, options, random_dout(a_));
         ASSERT_EQ(call.prepare(), HEED_OK) << heed_last_error();
@@ -86,6 +87,24 @@ TEST_F(BackwardErrors, Workspace) {
     args.workspace_bytes = heed_attention_backward_workspace_bytes(call.forward.plan()) - 1;
     EXPECT_EQ(heed_attention_backward(call.forward.plan(), &args, &call.gradients), HEED_WORKSPACE_TOO_SMALL);
     EXPECT_TRUE(call.outputs_untouched());
+}
+
+// One head of keys is cut into ranges, for threads: each adds to the same sums of dq.
+TEST_F(BackwardErrors, WorkspaceHoldsDqOnce) {
+    if (test_device() == HEED_CUDA) GTEST_SKIP() << "of CPUs";
+    heed_problem p;
+    ASSERT_EQ(heed_problem_init(&p), HEED_OK);
+    p.batch = p.num_kv_heads = p.max_threads = 1;
+    p.num_heads = 8;
+    p.head_dim = p.head_dim_v = 64;
+    p.max_q_len = p.max_kv_len = 1920;  // whole blocks
+    p.want_lse = true;
+    heed_plan *made = nullptr;
+    ASSERT_EQ(heed_plan_create(&p, &made), HEED_OK) << heed_last_error();
+    const Plan plan(made);
+    const size_t row = 64 * sizeof(float), queries = size_t{1920} * 8 * row, keys = size_t{1920} * row;
+    const size_t of_a_thread = size_t{512} << 10;
+    EXPECT_LE(heed_attention_backward_workspace_bytes(plan.get()), 3 * queries + 2 * keys + queries / 16 + of_a_thread);
 }
 
 TEST_F(BackwardErrors, Metadata) {

@@ -3,9 +3,9 @@
 
 #include <cmath>
 
-#include "backward_cases.h"
-#include "gradients.h"
-#include "reference.h"
+#include "runtime/reference/reference.h"
+#include "tests/ops/backward_cases.h"
+#include "tests/support/gradients.h"
 
 namespace heed_test {
 namespace {

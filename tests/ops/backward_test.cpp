@@ -5,41 +5,44 @@
 #include <cstdio>
 #include <limits>
 
-#include "amx_emulator.h"
-#include "backward_call.h"
-#include "backward_cases.h"
-#include "cuda/op_rows.h"
-#include "device.h"
-#include "element.h"
 #include "heed/ops.h"
-#include "ops/op_rows.h"
-#include "rows.h"
-#include "tolerance.h"
+#include "runtime/cuda/op_kernels.h"
+#include "runtime/ops/op_kernels.h"
+#include "runtime/reference/element.h"
+#include "runtime/reference/tolerance.h"
+#include "tests/ops/backward_call.h"
+#include "tests/ops/backward_cases.h"
+#include "tests/support/amx_emulator.h"
+#include "tests/support/device.h"
+#include "tests/support/table_kernels.h"
 
 namespace heed_test {
 namespace {
 
+using heed::Capability;
 using heed::Isa;
 
-// Each instance runs the rows of one ISA.
+// Each instance runs the kernels of one ISA.
 const bool emulated = test_device() == HEED_CUDA;  // each instruction of a warp takes its time
 const Shape over_blocks = emulated ? Shape{2, 4, 2, 35, 67, 40, 57} : Shape{2, 4, 2, 101, 203, 40, 57};
 
-class Backward : public testing::TestWithParam<Isa> {
+class Backward : public testing::TestWithParam<heed::KernelTarget> {
 protected:
     void SetUp() override {
-        if (!machine_has(static_cast<heed_isa>(GetParam()))) GTEST_SKIP() << "this machine lacks it";
-        heed::limit_op_isa(GetParam());
+        if (!machine_has(GetParam().value)) GTEST_SKIP() << "this machine lacks it";
+        heed::limit_op_target(GetParam());
     }
     void TearDown() override {
-        heed::limit_op_isa(test_device() == HEED_CPU ? heed::highest_cpu_isa : heed::highest_cuda_isa);
+        heed::limit_op_target(test_device() == HEED_CPU ? heed::highest_cpu_target : heed::highest_cuda_target);
         if (worst_ > 0) std::printf("largest error / bound: %.3f\n", worst_);
     }
 
-    static bool has_bf16_rows() { return GetParam() == Isa::avx512bf16 || GetParam() == Isa::amx; }
+    static bool has_bf16_kernels() { return GetParam() == Isa::avx512bf16 || GetParam() == Isa::amx; }
 
-    // In the type whose rows the ISA has.
-    static heed_dtype dtype() { return has_bf16_rows() ? HEED_BF16 : GetParam() == Isa::sm80 ? HEED_F16 : HEED_F32; }
+    // In the type whose kernels the ISA has.
+    static heed_dtype dtype() {
+        return has_bf16_kernels() ? HEED_BF16 : GetParam() == Capability::sm80 ? HEED_F16 : HEED_F32;
+    }
     static Attention attention(const Shape &shape, const std::string &name) {
         return backward_attention(shape, name, dtype());
     }
@@ -68,8 +71,8 @@ protected:
                 continue;
             }
             first = result;
-            const bool of_bf16 = has_bf16_rows() && a.dtype == HEED_BF16;
-            const bool narrow = of_bf16 || GetParam() == Isa::sm80;  // weights and gradients of logits
+            const bool of_bf16 = has_bf16_kernels() && a.dtype == HEED_BF16;
+            const bool narrow = of_bf16 || GetParam() == Capability::sm80;  // weights and gradients of logits
             const GradientReference ref = compute_gradients(a, call.inputs(), narrow ? a.dtype : HEED_F32);
             expect_near(result.dq, ref.value.dq, ref.bound.dq, "dq");
             expect_near(result.dk, ref.value.dk, ref.bound.dk, "dk");
@@ -100,6 +103,7 @@ private:
 
 TEST_P(Backward, EveryFeatureOnSmallShapes) {
     for (const BackwardCase &c : backward_cases()) {
+        if (test_device() == HEED_CUDA && !c.on_cuda) continue;
         SCOPED_TRACE(c.name);
         expect_correct(attention(small_backward_shape, c.name), CallOptions());
     }
@@ -108,6 +112,7 @@ TEST_P(Backward, EveryFeatureOnSmallShapes) {
 // Several blocks of queries and of keys, none of them whole.
 TEST_P(Backward, EveryFeatureOverBlocks) {
     for (const BackwardCase &c : backward_cases()) {
+        if (test_device() == HEED_CUDA && !c.on_cuda) continue;
         SCOPED_TRACE(c.name);
         expect_correct(attention(over_blocks, c.name), CallOptions());
     }
@@ -274,33 +279,47 @@ TEST_P(Backward, RowsWithoutKeysGiveZeros) {
     }
 }
 
-// What a masked key, a key of a later row or of none holds changes no bit of the rows that do not see it.
+// What a key holds that a mask or a bias of -inf hides, a key of a later row or of none changes no bit of the rows that
+// do not see it.
 TEST_P(Backward, HiddenNaNStaysOut) {
+    constexpr int32_t q_len = 57;  // no whole tile of rows
     const struct {
         const char *name;
         float softcap;
         int32_t key, head_dim;
     } cases[] = {{"causal", 0, 50, 24}, {"causal", 2, 50, 24}, {"causal", 0, 62, 24}, {"causal", 2, 62, 24},
-                 {"mask", 0, 50, 24},   {"mask", 2, 50, 24},   {"mask", 0, 50, 128},  {"mask", 0, 50, 256}};
+                 {"mask", 0, 50, 24},   {"mask", 2, 50, 24},   {"mask", 0, 50, 128},  {"mask", 0, 50, 256},
+                 {"bias", 0, 50, 24},   {"bias", 2, 50, 24},   {"bias", 0, 50, 128},  {"bias_of_keys", 0, 50, 24}};
     for (const auto &c : cases) {
         SCOPED_TRACE(c.name);
-        Attention a = attention({1, 2, 1, 60, 120, c.head_dim, c.head_dim}, c.name);
+        Attention a = attention({1, 2, 1, q_len, 120, c.head_dim, c.head_dim}, c.name);
         a.softcap = c.softcap;
         if (a.mask.used) {
-            for (int32_t i = 0; i < a.q_len; i++) a.mask.at(0, 0, i, c.key) = 0;
+            a.mask_true_hides = c.softcap > 0;
+            for (int32_t i = 0; i < a.q_len; i++) a.mask.at(0, 0, i, c.key) = a.mask_true_hides;
+        }
+        if (a.bias.used) {
+            for (int32_t h = 0; h < a.num_heads; h++) {
+                for (int32_t i = 0; i < a.q_len; i++)
+                    a.bias.at(0, h, i, c.key) = -std::numeric_limits<float>::infinity();
+            }
         }
         const BackwardResult expected = run(a, CallOptions(), random_dout(a));
-        a.k_row(0, c.key, 0)[5] = std::numeric_limits<float>::quiet_NaN();
-        a.v_row(0, c.key, 0)[2] = std::numeric_limits<float>::infinity();
-        const BackwardResult got = run(a, CallOptions(), random_dout(a));
-        const int32_t rows = a.mask.used ? a.q_len : std::min(c.key, a.q_len);  // that do not see the key
-        for (int64_t n = 0; n < a.q_index(0, rows, 0); n++) {
-            ASSERT_EQ(got.dq[static_cast<size_t>(n)], expected.dq[static_cast<size_t>(n)]) << n;
-        }
-        if (rows < a.q_len) continue;
-        for (int32_t d = 0; d < c.head_dim; d++) {
-            ASSERT_EQ(got.dk[static_cast<size_t>(a.k_index(0, c.key, 0) + d)], 0) << c.key;
-            ASSERT_EQ(got.dv[static_cast<size_t>(a.v_index(0, c.key, 0) + d)], 0) << c.key;
+        const bool hides = a.mask.used || a.bias.used;
+        const int32_t rows = hides ? a.q_len : std::min(c.key, a.q_len);  // that do not see the key
+        constexpr float infinity = std::numeric_limits<float>::infinity();
+        for (const float value : {std::numeric_limits<float>::quiet_NaN(), infinity, -infinity}) {
+            a.k_row(0, c.key, 0)[5] = value;
+            a.v_row(0, c.key, 0)[2] = infinity;
+            const BackwardResult got = run(a, CallOptions(), random_dout(a));
+            for (int64_t n = 0; n < a.q_index(0, rows, 0); n++) {
+                ASSERT_EQ(got.dq[static_cast<size_t>(n)], expected.dq[static_cast<size_t>(n)]) << value << " " << n;
+            }
+            if (rows < a.q_len) continue;
+            for (int32_t d = 0; d < c.head_dim; d++) {
+                ASSERT_EQ(got.dk[static_cast<size_t>(a.k_index(0, c.key, 0) + d)], 0) << value;
+                ASSERT_EQ(got.dv[static_cast<size_t>(a.v_index(0, c.key, 0) + d)], 0) << value;
+            }
         }
     }
 }
@@ -319,28 +338,28 @@ TEST_P(Backward, GradientsThatAreNotWanted) {
     ASSERT_EQ(some.result().dk, run(a, CallOptions(), random_dout(a)).dk);
 }
 
-// Each ISA has a row that runs: not another's.
-TEST_P(Backward, RowsOfTheIsa) {
-    const heed::OpKernel *row = nullptr;
-    if (GetParam() == Isa::sm80) {
-        row = heed::find_backward_cores(heed::Op::attention_backward_keys, dtype(), 100, 90);
-        ASSERT_NE(row, nullptr);
-        EXPECT_EQ(row->columns, 128);
+// Each ISA has a kernel that runs: not another's.
+TEST_P(Backward, KernelsOfTheIsa) {
+    const heed::OpKernel *kernel = nullptr;
+    if (GetParam() == Capability::sm80) {
+        kernel = heed::find_backward_cores(heed::Op::attention_backward_keys, dtype(), 100, 90);
+        ASSERT_NE(kernel, nullptr);
+        EXPECT_EQ(kernel->columns, 128);
     } else {
-        const auto find = test_device() == HEED_CPU ? heed::find_op_row : heed::find_cuda_op_row;
-        ASSERT_EQ(find(heed::Op::attention_backward, dtype(), dtype(), &row), HEED_OK) << heed_last_error();
+        const auto find = test_device() == HEED_CPU ? heed::find_op_kernel : heed::find_cuda_op_kernel;
+        ASSERT_EQ(find(heed::Op::attention_backward, dtype(), dtype(), &kernel), HEED_OK) << heed_last_error();
     }
-    EXPECT_EQ(row->isa, GetParam());
+    EXPECT_EQ(kernel->target, GetParam());
 }
 
-std::vector<Isa> isas() {
-    if (test_device() == HEED_CUDA) return {Isa::sm75, Isa::sm80};
+std::vector<heed::KernelTarget> targets() {
+    if (test_device() == HEED_CUDA) return {Capability::sm75, Capability::sm80};
     emulate_amx();
     return {Isa::x86_64, Isa::avx2, Isa::avx512, Isa::avx512bf16, Isa::amx};
 }
 
-INSTANTIATE_TEST_SUITE_P(Ops, Backward, testing::ValuesIn(isas()),
-                         [](const auto &isa) { return std::string(isa_name(static_cast<heed_isa>(isa.param))); });
+INSTANTIATE_TEST_SUITE_P(Ops, Backward, testing::ValuesIn(targets()),
+                         [](const auto &target) { return std::string(isa_name(target.param.value)); });
 
 }  // namespace
 }  // namespace heed_test

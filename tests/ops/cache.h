@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 
-#include "tensor.h"
+#include "tests/ops/tensor.h"
 
 namespace heed_test::ops {
 

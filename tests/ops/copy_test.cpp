@@ -1,8 +1,8 @@
 // heed_kv_copy: sources are read as they were before the call, whatever the ranges do to one another.
 #include <algorithm>
 
-#include "cache.h"
-#include "device_call.h"
+#include "tests/ops/cache.h"
+#include "tests/ops/device_call.h"
 
 namespace heed_test::ops {
 namespace {

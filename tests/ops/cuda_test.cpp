@@ -1,8 +1,8 @@
 // What the operations refuse on CUDA: the same as on the CPU, with the same sentence, before anything is launched.
 #include <thread>
 
-#include "cache.h"
-#include "device_call.h"
+#include "tests/ops/cache.h"
+#include "tests/ops/device_call.h"
 
 namespace heed_test::ops {
 namespace {

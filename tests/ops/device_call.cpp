@@ -1,8 +1,8 @@
-#include "device_call.h"
+#include "tests/ops/device_call.h"
 
 #include <vector>
 
-#include "on_device.h"
+#include "tests/support/on_device.h"
 
 namespace heed_test::ops {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include "halide_bridge.h"
-#include "tensor.h"
+#include "runtime/halide_bridge.h"
+#include "tests/ops/tensor.h"
 
 namespace heed_test::ops {
 namespace {
@@ -75,16 +75,14 @@ void expect_mask(const heed_problem &p, uint64_t seed, uint64_t offset, const Te
 class DropoutMaskTest : public OpTest {};
 std::vector<OpCase> mask_cases() {
     std::vector<OpCase> cases;
-    for (const heed::Isa isa : op_isas()) cases.push_back({HEED_U8, isa});
+    for (const heed::KernelTarget target : op_targets()) cases.push_back({HEED_U8, target});
     return cases;
 }
-std::string mask_case_name(const testing::TestParamInfo<OpCase> &tested) {
-    return isa_name(static_cast<heed_isa>(tested.param.isa));
-}
+std::string mask_case_name(const testing::TestParamInfo<OpCase> &tested) { return isa_name(tested.param.target.value); }
 INSTANTIATE_TEST_SUITE_P(Ops, DropoutMaskTest, testing::ValuesIn(mask_cases()), mask_case_name);
 
 TEST_P(DropoutMaskTest, MatchesTheScalarGenerator) {
-    expect_row(heed::Op::dropout_mask, HEED_U8, HEED_U8);
+    expect_kernel(heed::Op::dropout_mask, HEED_U8, HEED_U8);
     for (const int32_t kv_len : {1, 2, 3, 5, 31, 64, 255, 256, 257, 259, 1000}) {
         for (const Layout layout : {Layout::packed, Layout::padded, Layout::bhsd}) {
             const heed_problem p = mask_problem(2, 3, 7, kv_len, 0.3f);
@@ -118,8 +116,8 @@ TEST_P(DropoutMaskTest, RowsLongerThanABlock) {
 // there would take minutes.
 TEST_P(DropoutMaskTest, Case43_IndicesBeyond32Bits) {
     const uint64_t seed = ~uint64_t{0}, offset = uint64_t{1} << 63;
-    const heed::OpKernel *row = nullptr;
-    ASSERT_EQ(heed::find_op_row(heed::Op::dropout_mask, HEED_U8, HEED_U8, &row), HEED_OK);
+    const heed::OpKernel *kernel = nullptr;
+    ASSERT_EQ(heed::find_op_kernel(heed::Op::dropout_mask, HEED_U8, HEED_U8, &kernel), HEED_OK);
     for (const uint64_t first : {(uint64_t{1} << 32) - 133, (uint64_t{1} << 34) - 7, (uint64_t{1} << 62) + 3}) {
         const Tensor mask(HEED_U8, {1, 1, 3, 301});
         heed::DropoutMaskArguments arguments;
@@ -130,7 +128,7 @@ TEST_P(DropoutMaskTest, Case43_IndicesBeyond32Bits) {
         arguments.threshold = uint64_t{1} << 30;
         arguments.keep = {mask.tensor().data, HEED_U8, 2, {301, 3}, {1, 301}};
         char message[512] = "";
-        ASSERT_EQ(heed::call_op_kernel(*row, arguments, message), 0) << message;
+        ASSERT_EQ(heed::call_op_kernel(*kernel, arguments, message), 0) << message;
         mask.for_each([&](int64_t b, int64_t h, int64_t i, int64_t j) {
             const uint64_t e = first + static_cast<uint64_t>(i) * arguments.row_length + static_cast<uint64_t>(j);
             ASSERT_EQ(mask.at<uint8_t>(b, h, i, j), kept(e, 0.25f, seed, offset));

@@ -1,24 +1,10 @@
 // What surrounds a call: the caller's floating-point state, the caller's threads.
-#include <xmmintrin.h>
-
-#include "cache.h"
+#include "tests/ops/cache.h"
+#include "tests/ops/linear_backward_call.h"
+#include "tests/support/float_state.h"
 
 namespace heed_test::ops {
 namespace {
-
-constexpr unsigned int default_state = 0x1f80, sticky_flags = 0x3f;
-
-// Calls with the caller's floating-point state set to `state`, which the call must leave as it is.
-template <typename Call>
-void expect_status(const Call &call, unsigned int state, heed_status expected) {
-    const unsigned int before = _mm_getcsr();
-    _mm_setcsr(state);
-    const heed_status status = call();
-    const unsigned int after = _mm_getcsr();
-    _mm_setcsr(before);
-    EXPECT_EQ(status, expected) << heed_last_error();
-    EXPECT_EQ(after & ~sticky_flags, state);
-}
 
 // All results of one round of operations.
 std::vector<std::vector<unsigned char>> run_all(const heed_execution &execution, heed_status expected = HEED_OK,
@@ -61,13 +47,63 @@ std::vector<std::vector<unsigned char>> run_all(const heed_execution &execution,
     return results;
 }
 
+std::vector<float> run_linear(unsigned int state) {
+    LinearBackward call({9, 17, 5}, HEED_BF16, HEED_F32);
+    expect_status([&] { return heed_linear_backward(&call.args); }, state, HEED_OK);
+    return call.dweight.values;
+}
+
+// With the default scale, 1 / sqrt(24), and dropout's 1 / (1 - p), neither of which is a float; out, lse and dq.
+std::vector<std::vector<unsigned char>> run_attention(unsigned int state) {
+    constexpr int32_t q_len = 40, kv_len = 300, head_dim = 24;
+    heed_problem p;
+    EXPECT_EQ(heed_problem_init(&p), HEED_OK);
+    p.batch = p.num_heads = p.num_kv_heads = 1;
+    p.max_q_len = q_len;
+    p.max_kv_len = kv_len;
+    p.head_dim = p.head_dim_v = head_dim;
+    p.dropout_p = 0.3f;
+    p.want_lse = true;
+    heed_plan *plan = nullptr;
+    expect_status([&] { return heed_plan_create(&p, &plan); }, state, HEED_OK);
+    std::unique_ptr<heed_plan, void (*)(heed_plan *)> owner(plan, heed_plan_destroy);
+    const Extents of_queries = {1, q_len, 1, head_dim}, of_keys = {1, kv_len, 1, head_dim};
+    Tensor q(HEED_F32, of_queries), out(HEED_F32, of_queries), dout(HEED_F32, of_queries), dq(HEED_F32, of_queries);
+    Tensor k(HEED_F32, of_keys), v(HEED_F32, of_keys), lse(HEED_F32, {1, 1, q_len, 1});
+    uint64_t seed = 0;
+    for (Tensor *tensor : {&q, &k, &v, &dout}) tensor->fill_normal(seed++);
+    heed_args args;
+    EXPECT_EQ(heed_args_init(&args), HEED_OK);
+    args.q = q.tensor();
+    args.k = k.tensor();
+    args.v = v.tensor();
+    args.out = out.tensor();
+    args.lse = lse.tensor();
+    const auto attach = [&](const heed::Workspace &workspace) { workspace.attach(args); };
+    const heed::Workspace workspace(heed_plan_workspace_bytes(plan));
+    attach(workspace);
+    expect_status([&] { return heed_execute(plan, &args); }, state, HEED_OK);
+    heed_gradients gradients = {};
+    gradients.struct_size = sizeof(gradients);
+    gradients.dout = dout.tensor();
+    gradients.dq = dq.tensor();
+    const heed::Workspace of_backward(heed_attention_backward_workspace_bytes(plan));
+    attach(of_backward);
+    expect_status([&] { return heed_attention_backward(plan, &args, &gradients); }, state, HEED_OK);
+    return {out.bytes(), lse.bytes(), dq.bytes()};
+}
+
 TEST(Environment, TheCallersFloatingPointStateChangesNothing) {
     heed_execution execution = {};
     execution.num_threads = 2;
     const auto expected = run_all(execution);
-    // Flush denormals; round up; round to zero.
-    for (const unsigned int change : {0x8040u, 0x4000u, 0x6000u}) {
-        EXPECT_EQ(run_all(execution, HEED_OK, default_state | change), expected) << change;
+    const auto expected_attention = run_attention(default_state);
+    const auto expected_linear = run_linear(default_state);
+    // Flush denormals; round up; round to zero; exceptions unmasked.
+    for (const unsigned int state : {0x9fc0u, 0x5f80u, 0x7f80u, 0u}) {
+        EXPECT_EQ(run_all(execution, HEED_OK, state), expected) << state;
+        EXPECT_EQ(run_attention(state), expected_attention) << state;
+        EXPECT_EQ(run_linear(state), expected_linear) << state;
     }
 }
 

@@ -1,8 +1,8 @@
 // One graph of attention serves a cache that grows: lengths on the device are read when it runs.
 #include "heed/heed.hpp"
-#include "on_device.h"
-#include "rows.h"
-#include "tensor.h"
+#include "tests/ops/tensor.h"
+#include "tests/support/on_device.h"
+#include "tests/support/table_kernels.h"
 
 namespace heed_test::ops {
 namespace {
@@ -14,11 +14,11 @@ protected:
 
     void SetUp() override {
         if (test_device() == HEED_CPU) GTEST_SKIP() << "for CUDA";
-        const std::vector<Row> rows = rows_for({batch, heads, kv_heads, 1, capacity, dim, dim});
-        const bool linked = std::any_of(rows.begin(), rows.end(), [&](const Row &row) {
-            return row.info.dtype == HEED_F16 && !row.int8_kv() && row.serves(GetParam());
+        const std::vector<TableKernel> kernels = kernels_for({batch, heads, kv_heads, 1, capacity, dim, dim});
+        const bool linked = std::any_of(kernels.begin(), kernels.end(), [&](const TableKernel &kernel) {
+            return kernel.info.dtype == HEED_F16 && !kernel.int8_kv() && kernel.serves(GetParam());
         });
-        if (!linked) GTEST_SKIP() << "no row for this storage is linked for the device";
+        if (!linked) GTEST_SKIP() << "no kernel for this storage is linked for the device";
     }
 
     heed_problem problem(bool on_device) const {

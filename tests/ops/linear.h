@@ -5,9 +5,9 @@
 #include <deque>
 #include <memory>
 
-#include "device_call.h"
-#include "ops/linear.h"
-#include "tensor.h"
+#include "runtime/ops/linear.h"
+#include "tests/ops/device_call.h"
+#include "tests/ops/tensor.h"
 
 namespace heed_test::ops {
 

@@ -6,10 +6,10 @@
 #include <cmath>
 #include <vector>
 
-#include "element.h"
 #include "heed/heed.hpp"
-#include "make_attention.h"
-#include "on_device.h"
+#include "runtime/reference/element.h"
+#include "tests/support/make_attention.h"
+#include "tests/support/on_device.h"
 
 namespace heed_test::ops {
 
@@ -40,10 +40,11 @@ struct TypedValues {
 
 // A call with all gradients, dweight and dbias on top of ones.
 struct LinearBackward {
-    LinearBackward(const LinearSizes &s, heed_dtype dtype)
+    LinearBackward(const LinearSizes &s, heed_dtype dtype) : LinearBackward(s, dtype, dtype) {}
+    LinearBackward(const LinearSizes &s, heed_dtype dtype, heed_dtype dtype_of_sums)
         : size(s), x(dtype, int64_t{s.rows} * s.dim_in, 1), weight(dtype, int64_t{s.dim_out} * s.dim_in, 2),
-          dy(dtype, int64_t{s.rows} * s.dim_out, 3), dx(dtype, int64_t{s.rows} * s.dim_in, 4), dweight(dtype, 0, 0),
-          dbias(dtype, 0, 0) {
+          dy(dtype, int64_t{s.rows} * s.dim_out, 3), dx(dtype, int64_t{s.rows} * s.dim_in, 4),
+          dweight(dtype_of_sums, 0, 0), dbias(dtype_of_sums, 0, 0) {
         for (int64_t i = 0; i < int64_t{s.dim_out} * s.dim_in; i++) dweight.push(1);
         for (int32_t i = 0; i < s.dim_out; i++) dbias.push(1);
         args.struct_size = sizeof(args);
@@ -71,39 +72,42 @@ struct LinearBackward {
         return device.run(&a.execution, [&] { return heed_linear_backward(&a); });
     }
 
-    // sum of a(i) b(i), i below n, on top of `start`, within the rounding of float sums, n + 1 of each product's part
-    // by the standard analysis, and of the type.
+    // got[at] is the sum of a(i) b(i), i below n, on top of `start`, within the rounding of float sums, n + 1 of each
+    // product's part by the standard analysis, and of the type.
     template <typename A, typename B>
-    void expect_sum(float got, float start, int32_t n, const A &a, const B &b) const {
+    void expect_sum(const TypedValues &got, size_t at, float start, int32_t n, const A &a, const B &b) const {
         double sum = 0, size_of_sum = std::fabs(static_cast<double>(start));
         for (int32_t i = 0; i < n; i++) {
             const double product = static_cast<double>(a(i)) * static_cast<double>(b(i));
             sum += product;
             size_of_sum += std::fabs(product);
         }
-        const double rounding = args.dtype == HEED_F32 ? 0 : args.dtype == HEED_F16 ? 0x1p-11 : 0x1p-8;
+        const double rounding = got.dtype == HEED_F32 ? 0 : got.dtype == HEED_F16 ? 0x1p-11 : 0x1p-8;
         const double expected = sum + static_cast<double>(start);
         const double bound = (n + 1) * 0x1p-24 * size_of_sum + 1.01 * rounding * (std::fabs(sum) + std::fabs(expected));
-        ASSERT_LE(std::fabs(static_cast<double>(got) - expected), bound);
+        ASSERT_LE(std::fabs(static_cast<double>(got[at]) - expected), bound);
     }
     void expect_correct() const {
-        const auto at = [](const TypedValues &values, int32_t row, int32_t width, int32_t column) {
-            return values[static_cast<size_t>(row) * static_cast<size_t>(width) + static_cast<size_t>(column)];
+        const auto index = [](int32_t row, int32_t width, int32_t column) {
+            return static_cast<size_t>(row) * static_cast<size_t>(width) + static_cast<size_t>(column);
+        };
+        const auto at = [&](const TypedValues &values, int32_t row, int32_t width, int32_t column) {
+            return values[index(row, width, column)];
         };
         const auto one = [](int32_t) { return 1.0f; };
         for (int32_t n = 0; n < size.dim_out; n++) {
             const auto dy_of = [&](int32_t row) { return at(dy, row, size.dim_out, n); };
-            expect_sum(dbias[static_cast<size_t>(n)], 1, size.rows, dy_of, one);
+            expect_sum(dbias, static_cast<size_t>(n), 1, size.rows, dy_of, one);
             for (int32_t k = 0; k < size.dim_in; k++) {
                 const auto x_of = [&](int32_t row) { return at(x, row, size.dim_in, k); };
-                expect_sum(at(dweight, n, size.dim_in, k), 1, size.rows, dy_of, x_of);
+                expect_sum(dweight, index(n, size.dim_in, k), 1, size.rows, dy_of, x_of);
             }
         }
         for (int32_t row = 0; row < size.rows; row++) {
             for (int32_t k = 0; k < size.dim_in; k++) {
                 const auto dy_of = [&](int32_t n) { return at(dy, row, size.dim_out, n); };
                 const auto weight_of = [&](int32_t n) { return at(weight, n, size.dim_in, k); };
-                expect_sum(at(dx, row, size.dim_in, k), 0, size.dim_out, dy_of, weight_of);
+                expect_sum(dx, index(row, size.dim_in, k), 0, size.dim_out, dy_of, weight_of);
             }
         }
     }

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "linear_backward_call.h"
+#include "tests/ops/linear_backward_call.h"
 
 namespace heed_test::ops {
 namespace {
@@ -22,6 +22,24 @@ TEST(LinearBackwardTest, MatchesTheSums) {
                 FAIL() << shape.rows << " rows, " << shape.dim_in << " -> " << shape.dim_out;
         }
     }
+}
+
+TEST(LinearBackwardTest, SumsInFloatsAreNotRoundedToTheInputsType) {
+    for (const heed_dtype dtype : {HEED_F16, HEED_BF16}) {
+        for (const LinearSizes &shape : shapes) {
+            LinearBackward call(shape, dtype, HEED_F32);
+            ASSERT_EQ(call.run(), HEED_OK) << heed_last_error();
+            call.expect_correct();
+            if (testing::Test::HasFatalFailure())
+                FAIL() << shape.rows << " rows, " << shape.dim_in << " -> " << shape.dim_out;
+        }
+    }
+    TypedValues same(HEED_F16, 0, 0);
+    for (int i = 0; i < 4 * 8; i++) same.push(256);
+    LinearBackward call({4, 8, 8}, HEED_F16, HEED_F32);
+    call.args.x = call.args.dy = same.tensor();  // of which 4 x 256 x 256 is beyond the largest f16
+    ASSERT_EQ(call.run(), HEED_OK) << heed_last_error();
+    for (size_t i = 0; i < 8 * 8; i++) ASSERT_EQ(call.dweight[i], 1 + 262144);
 }
 
 TEST(LinearBackwardTest, BitsDoNotDependOnThreadsOrOnWhatElseIsWanted) {

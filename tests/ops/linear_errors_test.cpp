@@ -1,7 +1,7 @@
 // What heed_linear_pack and heed_linear refuse, and that they write nothing then.
 #include <algorithm>
 
-#include "linear.h"
+#include "tests/ops/linear.h"
 
 namespace heed_test::ops {
 namespace {

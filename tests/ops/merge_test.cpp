@@ -3,8 +3,8 @@
 #include <cmath>
 #include <deque>
 
-#include "device_call.h"
-#include "tensor.h"
+#include "tests/ops/device_call.h"
+#include "tests/ops/tensor.h"
 
 namespace heed_test::ops {
 namespace {
@@ -126,7 +126,7 @@ class MergeTest : public OpTest {};
 INSTANTIATE_TEST_SUITE_P(Ops, MergeTest, testing::ValuesIn(op_cases()), op_case_name);
 
 TEST_P(MergeTest, MatchesTheSum) {
-    expect_row(heed::Op::merge_states, dtype(), dtype());
+    expect_kernel(heed::Op::merge_states, dtype(), dtype());
     for (const int32_t num_states : {1, 2, 7, test_device() == HEED_CUDA ? 64 : 70}) {
         for (const auto &[q_len, num_heads] : {std::make_pair(5, 3), {1, 16}, {33, 2}, {4, 9}}) {
             for (const int32_t head_dim_v : {1, 40, 57, 128}) {
@@ -150,7 +150,7 @@ TEST_P(MergeTest, MatchesTheSum) {
 }
 
 // Values that a round trip through arithmetic could change: zeros of both signs, subnormals, the largest, infinity.
-void put_special_values(Tensor *x) {
+void put_edge_values(Tensor *x) {
     const std::vector<float> values = {0.0f, -0.0f, 6e-8f, -6e-8f, 1e-45f, 65504.0f, INFINITY, -INFINITY, 1.5f};
     size_t next = 0;
     x->for_each(
@@ -161,7 +161,7 @@ TEST_P(MergeTest, ASingleStateKeepsItsBits) {
     MergeShape shape;
     shape.num_states = 1;
     Merge merge(shape, dtype(), 1000);
-    put_special_values(&merge.outs[0]);
+    put_edge_values(&merge.outs[0]);
     merge.lses[0].set(0, 0, 0, 0, -0.0f);
     ASSERT_EQ(merge.run(), HEED_OK) << heed_last_error();
     EXPECT_EQ(merge.out.bytes(), merge.outs[0].bytes());
@@ -181,7 +181,7 @@ TEST_P(MergeTest, AnEmptyStateChangesNoBit) {
                     merge.outs[n].set(b, i, h, d, d % 2 == 0 ? NAN : INFINITY);  // never looked at
                 });
             }
-            put_special_values(&merge.outs[full]);
+            put_edge_values(&merge.outs[full]);
             std::fill(merge.sink.begin(), merge.sink.end(), sink_none);
             if (with_sink) merge.args.sink = merge.sink.data();
             ASSERT_EQ(merge.run(), HEED_OK) << heed_last_error();
@@ -323,12 +323,12 @@ TEST(Merge, ErrorsNameTheFieldAndWriteNothing) {
     };
     const Case cases[] = {
         {"struct_size", invalid, [](Merge &m) { m.args.struct_size = 1; }},
-        {"dtype is 5", invalid, [](Merge &m) { m.args.dtype = HEED_I32; }},
+        {"dtype is i32 (5)", invalid, [](Merge &m) { m.args.dtype = HEED_I32; }},
         {"batch is -1", invalid, [](Merge &m) { m.args.batch = -1; }},
         {"q_len is -2", invalid, [](Merge &m) { m.args.q_len = -2; }},
         {"num_heads is -3", invalid, [](Merge &m) { m.args.num_heads = -3; }},
         {"head_dim_v is 0", invalid, [](Merge &m) { m.args.head_dim_v = 0; }},
-        {"head_dim_v is 1000", HEED_UNSUPPORTED, [](Merge &m) { m.args.head_dim_v = 1000; }},
+        {"head_dim_v is 1000; it must be 1..640", invalid, [](Merge &m) { m.args.head_dim_v = 1000; }},
         {"num_states is 0", invalid, [](Merge &m) { m.args.num_states = 0; }},
         {"outs is NULL", invalid, [](Merge &m) { m.args.outs = nullptr; }},
         {"lses is NULL", invalid, [](Merge &m) { m.args.lses = nullptr; }},

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "device_call.h"
-#include "tensor.h"
+#include "tests/ops/device_call.h"
+#include "tests/ops/tensor.h"
 
 namespace heed_test::ops {
 namespace {
@@ -106,7 +106,7 @@ std::vector<OpCase> half_cases() {
 INSTANTIATE_TEST_SUITE_P(Ops, RopeHalfTest, testing::ValuesIn(half_cases()), op_case_name);
 
 TEST_P(RopeTest, MatchesTheFormula) {
-    expect_row(heed::Op::rope, dtype(), dtype());
+    expect_kernel(heed::Op::rope, dtype(), dtype());
     for (const bool interleaved : {false, true}) {
         for (const bool listed : {false, true}) {
             for (const int32_t rotary_dim : {0, 2, 14, 16, 40, 56, 64, 128}) {
@@ -163,7 +163,7 @@ TEST_P(RopeTest, ThreadsDoNotChangeABit) {
     }
 }
 
-// Rows of one token lie 2^33 bytes apart: no 32-bit stride reaches from head to head.
+// Rows of one token are 2^33 bytes apart: no 32-bit stride reaches from head to head.
 TEST_P(RopeTest, StridesBeyond32Bits) {
     FOR_THE_CPU();
     Rope rope;
@@ -303,7 +303,7 @@ TEST(Rope, ErrorsNameTheFieldAndWriteNothing) {
         {"len", invalid, [](RopeRun &r) { r.args.len = INT32_MIN; }},
         {"num_heads", invalid, [](RopeRun &r) { r.args.num_heads = -3; }},
         {"head_dim", invalid, [](RopeRun &r) { r.args.head_dim = 0; }},
-        {"head_dim", HEED_UNSUPPORTED, [](RopeRun &r) { r.args.head_dim = 641; }},
+        {"head_dim is 641; it must be 1..640", HEED_INVALID_ARGUMENT, [](RopeRun &r) { r.args.head_dim = 641; }},
         {"rotary_dim", invalid, [](RopeRun &r) { r.args.tables.rotary_dim = 41; }},
         {"rotary_dim", invalid, [](RopeRun &r) { r.args.tables.rotary_dim = 58; }},
         {"rotary_dim", invalid, [](RopeRun &r) { r.args.tables.rotary_dim = -2; }},

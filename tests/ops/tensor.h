@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "call.h"
-#include "device.h"
-#include "element.h"
-#include "guard.h"
-#include "make_attention.h"
-#include "ops/op_rows.h"
-#include "rows.h"
+#include "runtime/ops/op_kernels.h"
+#include "runtime/reference/element.h"
+#include "tests/support/call.h"
+#include "tests/support/device.h"
+#include "tests/support/guard.h"
+#include "tests/support/make_attention.h"
+#include "tests/support/table_kernels.h"
 
 namespace heed_test::ops {
 
@@ -103,45 +103,45 @@ inline double half_smallest(heed_dtype dtype) {
     return dtype == HEED_F32 ? 0x1p-150 : dtype == HEED_F16 ? 0x1p-25 : 0x1p-134;
 }
 
-// Every dtype on every ISA of the tested device that op rows exist for.
+// Every dtype on every ISA of the tested device that op kernels exist for.
 struct OpCase {
     heed_dtype dtype;
-    heed::Isa isa;
+    heed::KernelTarget target;
 };
 
-inline std::vector<heed::Isa> op_isas() {
-    if (test_device() == HEED_CUDA) return {heed::Isa::sm75};
-    std::vector<heed::Isa> isas = {heed::Isa::x86_64};
-    if (machine_has(HEED_AVX2)) isas.push_back(heed::Isa::avx2);
-    return isas;
+inline std::vector<heed::KernelTarget> op_targets() {
+    if (test_device() == HEED_CUDA) return {heed::Capability::sm75};
+    std::vector<heed::KernelTarget> targets = {heed::Isa::x86_64};
+    if (machine_has(HEED_AVX2)) targets.push_back(heed::Isa::avx2);
+    return targets;
 }
 
 inline std::vector<OpCase> op_cases() {
     std::vector<OpCase> cases;
-    for (const heed::Isa isa : op_isas()) {
-        for (const heed_dtype dtype : {HEED_F32, HEED_F16, HEED_BF16}) cases.push_back({dtype, isa});
+    for (const heed::KernelTarget target : op_targets()) {
+        for (const heed_dtype dtype : {HEED_F32, HEED_F16, HEED_BF16}) cases.push_back({dtype, target});
     }
     return cases;
 }
 
 inline std::string op_case_name(const testing::TestParamInfo<OpCase> &info) {
-    return std::string(dtype_name(info.param.dtype)) + "_" + isa_name(static_cast<heed_isa>(info.param.isa));
+    return std::string(dtype_name(info.param.dtype)) + "_" + isa_name(info.param.target.value);
 }
 inline void PrintTo(const OpCase &c, std::ostream *stream) { *stream << dtype_name(c.dtype); }
 
-// Runs the rows of one ISA.
+// Runs the kernels of one ISA.
 class OpTest : public testing::TestWithParam<OpCase> {
 protected:
-    void SetUp() override { heed::limit_op_isa(GetParam().isa); }
-    void TearDown() override { heed::limit_op_isa(heed::highest_cpu_isa); }
+    void SetUp() override { heed::limit_op_target(GetParam().target); }
+    void TearDown() override { heed::limit_op_target(heed::highest_cpu_target); }
     heed_dtype dtype() const { return GetParam().dtype; }
 
-    // The row that runs is one of this ISA.
-    void expect_row(heed::Op op, heed_dtype dtype, heed_dtype kv_dtype) const {
-        const heed::OpKernel *row = nullptr;
-        const auto find = test_device() == HEED_CUDA ? heed::find_cuda_op_row : heed::find_op_row;
-        ASSERT_EQ(find(op, dtype, kv_dtype, &row), HEED_OK) << heed_last_error();
-        EXPECT_EQ(row->isa, GetParam().isa) << row->name;
+    // The kernel that runs is one of this ISA.
+    void expect_kernel(heed::Op op, heed_dtype dtype, heed_dtype kv_dtype) const {
+        const heed::OpKernel *kernel = nullptr;
+        const auto find = test_device() == HEED_CUDA ? heed::find_cuda_op_kernel : heed::find_op_kernel;
+        ASSERT_EQ(find(op, dtype, kv_dtype, &kernel), HEED_OK) << heed_last_error();
+        EXPECT_EQ(kernel->target, GetParam().target) << kernel->name;
     }
 };
 

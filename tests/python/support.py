@@ -1,4 +1,4 @@
-"""Calls of the package beside the oracle of tests/cli."""
+"""Calls of the package compared with the oracle of tests/cli."""
 
 import pathlib
 import sys
@@ -31,7 +31,7 @@ def from_bits(array):
 
 
 def dense_results(case, out, lse):
-    """As the oracle has them: 0 and -inf behind each sequence's own queries."""
+    """As the oracle has them: 0 and -inf after each sequence's own queries."""
     out = np.asarray(out).astype(np.float32)
     return case.to_dense(out, lse) if case.q_varlen else (out, lse)
 

@@ -1,5 +1,6 @@
 """heed.attention on NumPy's arrays: results against the oracle, strides, outputs, threads."""
 
+import ctypes
 import itertools
 import sys
 import threading
@@ -173,21 +174,42 @@ class Forms(Test):
         self.assertGreater(steps, 10)
 
 
+class RoundingModes(Test):
+    MODES = 0x400, 0x800, 0xC00  # down, up, to zero: fenv.h of x86
+
+    def test_give_the_same_bits(self):
+        arrays = make_qkv(SHAPE)
+        options = {"softcap": 0.7, "scale": 0.3, "dropout_p": 0.1, "temperature_growth": 0.2, "temperature_interval": 3}
+        expected = heed.attention(*arrays, **options)
+        environment = ctypes.CDLL(None)
+        for mode in self.MODES:
+            with self.subTest(mode):
+                environment.fesetround(mode)
+                try:
+                    out = heed.attention(*arrays, **options)
+                    kept = environment.fegetround()
+                finally:
+                    environment.fesetround(0)
+                self.assertEqual(kept, mode)
+                np.testing.assert_array_equal(out, expected)
+
+
 class Explain(Test):
     def test_names_the_kernel(self):
         text = heed.explain(*make_qkv(SHAPE), causal=True)
-        self.assertRegex(text, r"^attention_prefill_f32_\S+: ")
+        self.assertRegex(text, r"^attention_(prefill|decode)_f32_\S+: ")
         self.assertIn("candidates:", text)
 
     def test_kernels(self):
-        rows = heed.kernels()
-        self.assertGreater(len(rows), 0)
-        self.assertEqual(len({row["name"] for row in rows}), len(rows))
-        for row in rows:
-            self.assertTrue(row["name"].startswith(f"attention_{row['phase']}_"), row)
-            self.assertTrue(row["name"].endswith((row["isa"], row["schedule"])), row)
-            self.assertEqual(row["supported"], row["unsupported_reason"] == "")
-            self.assertEqual(row["score_mod"], "")
+        kernels = heed.kernels()
+        self.assertGreater(len(kernels), 0)
+        self.assertEqual(len({kernel["name"] for kernel in kernels}), len(kernels))
+        for kernel in kernels:
+            self.assertTrue(kernel["name"].startswith(f"attention_{kernel['phase']}_"), kernel)
+            self.assertTrue(kernel["name"].endswith((kernel["isa"], kernel["schedule"])), kernel)
+            self.assertEqual(kernel["supported"], kernel["unsupported_reason"] == "")
+            self.assertEqual(kernel["score_mod"], "")
+            self.assertGreater(kernel["code_bytes"], 1000)
 
 
 if __name__ == "__main__":

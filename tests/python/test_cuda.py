@@ -141,10 +141,10 @@ class Cuda(Test):
     def test_cross_attention(self):
         host, there = self.make_layers(cross=True)
         random = np.random.default_rng(5)
-        x, memory = (random.standard_normal((2, length, 32), dtype=np.float32) for length in (3, 16))
+        x, context = (random.standard_normal((2, length, 32), dtype=np.float32) for length in (3, 16))
         caches = [layer.make_cache(2, 16) for layer in (host, there)]
-        host.prepare(caches[0], memory, [16, 7])
-        there.prepare(caches[1], DeviceArray(memory), [16, 7], workspace=workspace())
+        host.prepare(caches[0], context, [16, 7])
+        there.prepare(caches[1], DeviceArray(context), [16, 7], workspace=workspace())
         y = DeviceArray(np.full_like(x, np.nan))
         there(DeviceArray(x), cache=caches[1], out=y, workspace=workspace())
         self.assert_same(host(x, cache=caches[0]), y.numpy())
@@ -164,10 +164,10 @@ class Cuda(Test):
         self.assert_refused(kind, "device is 'gpu'; it must be one of 'cpu', 'cuda'", heed.Layer, {"wq": x[0]}, device="gpu")
         self.assert_refused(kind, "wq" + sentence, heed.Layer, {name: there for name in ("wq", "wk", "wv", "wo")}, dim_in=32)
         cross, _ = self.make_layers(cross=True)
-        self.assert_refused(kind, "memory" + sentence, cross.prepare, cross.make_cache(1, 4), there)
+        self.assert_refused(kind, "context" + sentence, cross.prepare, cross.make_cache(1, 4), there)
 
     def test_operations(self):
-        """As on the host, but for the last bits."""
+        """As on the host, except for the last bits."""
         random = np.random.default_rng(6)
         x, cos, sin = (random.standard_normal(shape, dtype=np.float32) for shape in ((2, 7, 3, 16), (9, 8), (9, 8)))
         places, out = random.integers(0, 9, (2, 7)), DeviceArray(np.full_like(x, np.nan))

@@ -35,7 +35,7 @@ class Refusals(Test):
         self.refused("dropout_p is nan; it must be 0..1", dropout_p=float("nan"))
         self.refused("position is 'left'; it must be one of 'top_left', 'bottom_right', 'explicit'", position="left")
         self.refused("q_offsets is missing", position="explicit")
-        self.refused("position is 'top_left' beside q_offsets", position="top_left", q_offsets=[1, 2])
+        self.refused("position is 'top_left' with q_offsets", position="top_left", q_offsets=[1, 2])
         self.refused("score_mod is 3; it must be a string", score_mod=3)
         self.refused("score_buffers is given without score_mod", score_buffers=[Q])
         self.refused(r"score_buffers\[1\] has the strides .* it must be packed", score_mod="document",
@@ -64,10 +64,11 @@ class Refusals(Test):
         self.refused(r"k_layout.stride\[1\] is -64", k=K[:, ::-1], v=V, kind=heed.Unsupported)
 
     def test_scores(self):
-        self.refused(r"mask has the shape \[3, 37\]; it must be \[batch, num_heads, q_len, kv_len\] or 1 in any of them",
+        self.refused(r"mask has the shape \[3, 37\]; it must broadcast to \[batch, num_heads, q_len, kv_len\], "
+                     r"which is \[2, 4, 5, 37\]",
                      mask=np.ones((3, 37), bool))
-        self.refused("bias has elements of float16; they must be float32, or float32", bias=np.ones((5, 37), np.float16))
-        self.refused("mask has elements of float32; they must be uint8 or bool", mask=np.ones((5, 37), np.float32))
+        self.refused("bias has elements of float16; they must be float32", bias=np.ones((5, 37), np.float16))
+        self.refused("mask has elements of float32, which may mean several things; .* mask_means must be", mask=np.ones((5, 37), np.float32))
         self.refused(r"sink has the shape \[3\]; it must be \[num_heads\], which is \[4\]", sink=np.ones(3, np.float32))
         self.refused("alibi_slopes has elements of float16; they must be float32", alibi_slopes=np.ones(4, np.float16))
 

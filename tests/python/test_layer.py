@@ -18,7 +18,7 @@ SIZES = {"max_batch": 10, "max_q_len": 128, "max_kv_len": 128}
 
 
 class Form:
-    """Inputs in float32, results in float64, and how far those of NumPy in float32 lie from these."""
+    """Inputs in float32, results in float64, and how far those of NumPy in float32 are from these."""
 
     def __init__(self, form, seed=0):
         inputs, compute = form(np.random.default_rng(seed))
@@ -69,12 +69,12 @@ class LayerTest(Test):
         weights = {f"w{name}": form.inputs[f"P_{name}"] for name in "qkvo"}
         layer = heed.Layer(weights, weight_layout="einsum", dim_in=96, num_heads=6, num_kv_heads=1, head_dim=16,
                            head_dim_v=24, cross=True, scale=1.0, **SIZES)
-        x, memory, bias = (form.inputs[name] for name in ("X", "M", "bias"))
-        self.assert_form(form, "y", layer(x, memory, bias=bias))
+        x, context, bias = (form.inputs[name] for name in ("X", "M", "bias"))
+        self.assert_form(form, "y", layer(x, context, bias=bias))
         cache = layer.make_cache(4, 23)
-        layer.prepare(cache, memory)
+        layer.prepare(cache, context)
         self.assert_form(form, "y", layer(x, cache=cache, bias=bias))
-        layer.prepare(cache, memory, [23, 1, 5, 23])
+        layer.prepare(cache, context, [23, 1, 5, 23])
         self.assertEqual(cache.kv_lens, [23, 1, 5, 23])
 
     def test_dropout(self):
@@ -123,6 +123,25 @@ class LayerTest(Test):
         layer(x, cache=half)
         self.assertEqual(half.kv_lens, [128] * 3)
 
+    def test_packed_tokens(self):
+        form = Form(reference.gqa_8_4)
+        layer = heed.Layer(form.weights(SCRATCH), dim_in=128, num_heads=8, num_kv_heads=4, causal=True, **SIZES)
+        x, lens = form.inputs["x"], [2, 0, 1]
+        padded = layer(x, q_lens=lens)
+        tokens = np.concatenate([x[b, :n] for b, n in enumerate(lens)])
+        y = layer(tokens, cu_seqlens=np.array([0, 2, 2, 3]))
+        np.testing.assert_array_equal(y, np.concatenate([padded[b, :n] for b, n in enumerate(lens)]))
+        self.assertEqual(layer(tokens[:0], cu_seqlens=[0]).shape, (0, y.shape[1]))
+        for sentence, call in (
+                (r"cu_seqlens\[3\] is 2; it must be 3, the tokens of x", lambda: layer(tokens, cu_seqlens=[0, 1, 1, 2])),
+                (r"cu_seqlens\[1\] is -1 after 0; it must grow by 0\.\.4, which is q_len",
+                 lambda: layer(tokens, cu_seqlens=[0, -1, 3])),
+                ("cu_seqlens is empty; it must have batch \\+ 1 elements", lambda: layer(tokens, cu_seqlens=[])),
+                ("x has the shape .* it must (be|have) .*total, dim_in", lambda: layer(x, cu_seqlens=[0, 3])),
+                ("q_lens is not NULL; with cu_seqlens it must be NULL", lambda: layer(tokens, cu_seqlens=[0, 3], q_lens=[3]))):
+            with self.subTest(sentence=sentence):
+                self.assert_refused(heed.InvalidArgument, sentence, call)
+
     def test_types(self):
         for dtype in ("f16", "bf16"):
             form = Form(reference.gqa_as_mqa)
@@ -160,6 +179,50 @@ class LayerTest(Test):
                 self.assert_refused(refused, sentence, make)
         with self.assertRaisesRegex(TypeError, "unknown keyword: heads"):
             heed.Layer(weights, **config, heads=3)
+
+    def test_shapes_of_what_goes_with_scores(self):
+        form = Form(reference.gqa_8_4)
+        layer = heed.Layer(form.weights(SCRATCH), dim_in=128, num_heads=8, num_kv_heads=4, mask_true_hides=True, **SIZES)
+        x = np.random.default_rng(3).standard_normal((2, 12, 128), np.float32)
+        scores = (2, 8, 12, 12)
+        layer(x, key_padding=np.zeros((2, 12), bool), mask=np.zeros((12, 12), bool), bias=np.zeros((8, 1, 12), np.float32),
+              probs=np.empty(scores, np.float32))
+        of_keys, of_scores = r"it must be \[batch, kv_len\], which is \[2, 12\]", r"\[batch, num_heads, q_len, kv_len\]"
+        for name, shape, allowed in (
+                ("key_padding", (12, 2), of_keys), ("key_padding", (24,), of_keys), ("key_padding", (2, 1, 12), of_keys),
+                ("probs", (2, 12, 8, 12), of_scores), ("probs", (16, 12, 12), of_scores), ("probs", (2304,), of_scores),
+                ("mask", (12, 2), of_scores), ("mask", (2, 8, 12), of_scores), ("bias", (2, 8, 12, 0), of_scores)):
+            array = np.zeros(shape, np.float32 if name in ("probs", "bias") else np.uint8)
+            with self.subTest(name=name, shape=shape):
+                self.assert_refused(heed.InvalidArgument, rf"{name} has the shape \{list(shape)}.*{allowed}", layer, x, **{name: array})
+                self.assertFalse(array.any())
+        repeated = np.broadcast_to(np.uint8(0), (5, 7))
+        self.assert_refused(heed.InvalidArgument, r"mask has the shape \[5, 7\]", layer, x, mask=repeated)
+
+        cache = layer.make_cache(2, 20)
+        layer(x[:, :3].copy(), cache=cache, q_lens=[3, 1])
+        cache.truncate(1, 0)
+        self.assert_refused(heed.InvalidArgument, r"key_padding has the shape \[2, 4\]; .* which is \[2, 8\]", layer, x[:, :5].copy(),
+                            cache=cache, key_padding=np.zeros((2, 4), np.uint8))
+        self.assert_refused(heed.InvalidArgument, r"probs has the shape .*; .* which is \[2, 8, 5, 5\]", layer, x[:, :5].copy(),
+                            cache=cache, q_lens=[2, 5], probs=np.empty((2, 5, 8, 5), np.float32))
+        self.assertEqual(cache.kv_lens, [3, 0])
+        layer(x[:, :5].copy(), cache=cache, q_lens=[2, 5], key_padding=np.zeros((2, 5), np.uint8))
+
+    def test_shapes_of_weights_with_one_axis(self):
+        form = Form(reference.gqa_8_4)
+        config = {"dim_in": 128, "num_heads": 8, "num_kv_heads": 4, "rotary_dim": 8, "max_position": 6, "qk_norm": "head", **SIZES}
+        shapes = {"bq": (128,), "bv": (64,), "bo": (128,), "q_norm_weight": (16,), "k_norm_weight": (16,), "sink": (8,),
+                  "rope_cos": (6, 4), "rope_sin": (6, 4)}
+        matrices = {name: form.inputs[name] for name in ("wq", "wk", "wv", "wo")}
+        weights = {**matrices, **{name: np.ones(shape, np.float32) for name, shape in shapes.items()}}
+        heed.Layer(weights, **config)
+        heed.Layer({**weights, "bq": np.ones((8, 16), np.float32), "sink": np.ones((8, 1, 1), np.float32)}, **config)
+        for name, shape, allowed in (("bq", (16, 8), "128"), ("bv", (2, 32), "64"), ("bo", (64, 2), "128"), ("sink", (2, 4), "8"),
+                                     ("q_norm_weight", (4, 4), "16"), ("rope_cos", (4, 6), "6, 4"), ("rope_sin", (24,), "6, 4")):
+            with self.subTest(name=name):
+                self.assert_refused(heed.InvalidArgument, rf"{name} has the shape \[.*; it must be \[{allowed}\]", heed.Layer,
+                                    {**weights, name: np.ones(shape, np.float32)}, **config)
 
 
 if __name__ == "__main__":

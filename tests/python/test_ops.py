@@ -6,7 +6,7 @@ import numpy as np
 
 from support import Shape, Test, heed, make_qkv, oracle, typed
 
-UNITS = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}  # half of what lies between 1 and the next number
+UNITS = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}  # half of the distance from 1 to the next number
 SHAPE = Shape(batch=2, q_len=5, kv_len=19)
 
 
@@ -133,7 +133,7 @@ class Probs(OpsTest):
         rounded = heed.attention_probs(q, k, kv_lens=[3, 19], causal=True, position="bottom_right", dtype="float32")
         self.assert_equal(rounded.astype(np.float16), probs)
         self.assertTrue((rounded[0, ..., 3:] == 0).all())
-        self.assertTrue((rounded[0, :, :2] == 0).all())  # rows in front of all keys
+        self.assertTrue((rounded[0, :, :2] == 0).all())  # rows before all keys
         out = np.empty((2, 4, 5, 19), np.float32)
         self.assertIs(heed.attention_probs(q, k, kv_lens=[3, 19], causal=True, position="bottom_right", out=out), out)
         self.assert_equal(rounded, out)

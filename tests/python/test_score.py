@@ -68,7 +68,7 @@ class Score(Test):
                             heed.attention_probs, q, k, score_mod="document", score_buffers=[DOCUMENTS, LENGTH])
 
     def test_kernels(self):
-        self.assertEqual({row["score_mod"] for row in heed.kernels()} - {""}, set(MODS))
+        self.assertEqual({kernel["score_mod"] for kernel in heed.kernels()} - {""}, set(MODS))
 
 
 if __name__ == "__main__":

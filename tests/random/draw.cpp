@@ -1,8 +1,8 @@
 // The draw: every field of heed_problem, every storage, every odd length.
 #include <algorithm>
 
-#include "device.h"
-#include "problem.h"
+#include "tests/random/problem.h"
+#include "tests/support/device.h"
 
 namespace heed_test {
 namespace {
@@ -11,23 +11,24 @@ constexpr int32_t int32_min = std::numeric_limits<int32_t>::min(), int32_max = s
 
 class Draw {
 public:
-    Draw(uint64_t seed, const std::vector<Row> &rows) : rng_(seed * 0x9e3779b97f4a7c15ull + 1), rows_(rows) {}
+    Draw(uint64_t seed, const std::vector<TableKernel> &kernels)
+        : rng_(seed * 0x9e3779b97f4a7c15ull + 1), kernels_(kernels) {}
 
     RandomProblem problem() {
-        const Row &row = rows_[static_cast<size_t>(rng_.below(static_cast<int32_t>(rows_.size())))];
-        const bool suits_row = chance(0.8);
-        kv_block_ = row.info.kv_block;
-        row_block_ = row.info.row_block;
-        if (suits_row) {
-            of_row(row);
+        const TableKernel &kernel = kernels_[static_cast<size_t>(rng_.below(static_cast<int32_t>(kernels_.size())))];
+        const bool suits_kernel = chance(0.8);
+        kv_block_ = kernel.info.kv_block;
+        row_block_ = kernel.info.row_block;
+        if (suits_kernel) {
+            of_kernel(kernel);
         } else {
             of_any_type();
         }
         draw_lengths();
         limit_work();
-        draw_storage(!suits_row || row.paged());
+        draw_storage(!suits_kernel || kernel.paged());
         draw_visibility();
-        draw_scores(suits_row ? row.info.features : ~0u);
+        draw_scores(suits_kernel ? kernel.info.features : ~0u);
         draw_layouts();
         draw_call();
         return p_;
@@ -41,12 +42,12 @@ private:
         return list[static_cast<size_t>(rng_.below(static_cast<int32_t>(list.size())))];
     }
 
-    void of_row(const Row &row) {
-        const int32_t most = row.most_head_dim();
-        static_cast<Shape &>(a_) = row.shape(head_dim(most), head_dim(most));
-        a_.dtype = row.info.dtype;
-        a_.int8_kv = row.int8_kv();
-        if (chance(0.75)) p_.options.kernel = row.name;
+    void of_kernel(const TableKernel &kernel) {
+        const int32_t most = kernel.most_head_dim();
+        static_cast<Shape &>(a_) = kernel.shape(head_dim(most), head_dim(most));
+        a_.dtype = kernel.info.dtype;
+        a_.int8_kv = kernel.int8_kv();
+        if (chance(0.75)) p_.options.kernel = kernel.name;
     }
 
     void of_any_type() {
@@ -54,7 +55,7 @@ private:
         a_.head_dim_v = chance(0.6) ? a_.head_dim : head_dim(640);
         a_.dtype = one_of<heed_dtype>({HEED_F32, HEED_F16, HEED_BF16});
         a_.int8_kv = chance(0.2);
-        if (chance(0.05)) p_.options.kernel = one_of(rows_).name;
+        if (chance(0.05)) p_.options.kernel = one_of(kernels_).name;
     }
 
     int32_t head_dim(int32_t most) {
@@ -145,6 +146,13 @@ private:
 
     std::array<int32_t, 4> axes() { return {rng_.below(2), rng_.below(2), rng_.below(2), rng_.below(2)}; }
 
+    void draw_temperature() {
+        p_.temperature = chance(0.5);
+        if (chance(0.5)) a_.temperature_growth = 0.2f * rng_.normal();
+        a_.temperature_interval = rng_.between(1, 40);
+        a_.temperature_shift = rng_.below(3);
+    }
+
     void draw_scores(uint32_t features) {
         const auto wanted = [&](uint32_t feature) { return (features & feature) != 0 && chance(0.4); };
         if (chance(0.25)) a_.scale = chance(0.2) ? 0 : 0.3f * rng_.normal();
@@ -158,6 +166,7 @@ private:
         if (chance(0.5)) a_.bias_dtype = a_.dtype;
         p_.sink = chance(0.3);
         p_.alibi = wanted(HEED_FEATURE_ALIBI);
+        if (wanted(HEED_FEATURE_SOFTCAP) && test_device() == HEED_CPU) draw_temperature();
         if (!wanted(HEED_FEATURE_DROPOUT)) return;
         a_.dropout_p = chance(0.1) ? 1 : 0.1f * static_cast<float>(rng_.between(1, 9));
         a_.dropout_seed = chance(0.1) ? ~uint64_t{0} : rng_.bits();
@@ -196,7 +205,7 @@ private:
     }
 
     Rng rng_;
-    const std::vector<Row> &rows_;
+    const std::vector<TableKernel> &kernels_;
     RandomProblem p_;
     Attention &a_ = p_.settings;
     int32_t kv_block_ = 0, row_block_ = 0;
@@ -204,6 +213,8 @@ private:
 
 }  // namespace
 
-RandomProblem draw_problem(uint64_t seed, const std::vector<Row> &rows) { return Draw(seed, rows).problem(); }
+RandomProblem draw_problem(uint64_t seed, const std::vector<TableKernel> &kernels) {
+    return Draw(seed, kernels).problem();
+}
 
 }  // namespace heed_test

@@ -4,11 +4,11 @@
 
 #include <filesystem>
 
-#include "case_file.h"
-#include "dump.h"
-#include "reference.h"
-#include "reference_case.h"
-#include "solve.h"
+#include "runtime/reference/case_file.h"
+#include "runtime/reference/reference.h"
+#include "runtime/reference/reference_case.h"
+#include "tests/random/solve.h"
+#include "tests/support/dump.h"
 
 namespace heed_test {
 namespace {
@@ -35,10 +35,10 @@ void expect_same(const Attention &a, const Attention &from_file) {
 TEST(Dump, FileHoldsTheProblem) {
     const std::filesystem::path path =
         std::filesystem::temp_directory_path() / ("heed_case_" + std::to_string(getpid()) + ".safetensors");
-    const std::vector<Row> rows = supported_rows();
+    const std::vector<TableKernel> kernels = supported_kernels();
     int32_t paged = 0, varlen = 0;
     for (uint64_t seed = 0; seed < 300; seed++) {
-        const RandomProblem problem = draw_problem(seed, rows);
+        const RandomProblem problem = draw_problem(seed, kernels);
         const Solution solution = solve(problem);
         if (solution.kind != Solution::right || !solution.needed_kernel) continue;
         SCOPED_TRACE(describe(problem));

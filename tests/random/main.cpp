@@ -7,11 +7,11 @@
 #include <optional>
 #include <random>
 
-#include "amx_emulator.h"
-#include "child.h"
-#include "dump.h"
-#include "shrink.h"
-#include "solve.h"
+#include "tests/random/child.h"
+#include "tests/random/shrink.h"
+#include "tests/random/solve.h"
+#include "tests/support/amx_emulator.h"
+#include "tests/support/dump.h"
 
 namespace {
 
@@ -60,11 +60,11 @@ Options parse(int argc, char **argv) {
 
 class Test {
 public:
-    explicit Test(const Options &options) : options_(options), rows_(supported_rows()) {}
+    explicit Test(const Options &options) : options_(options), kernels_(supported_kernels()) {}
 
     int run() {
-        if (rows_.empty()) {
-            std::printf("no row of the kernel table runs here\n");
+        if (kernels_.empty()) {
+            std::printf("no kernel of the table runs here\n");
             return 1;
         }
         if (options_.seed) return all_right(*options_.seed, 1) ? 0 : 1;
@@ -95,7 +95,7 @@ private:
         progress_->seed = seed;
         progress_->kernel[0] = '\0';
         alarm(seconds_per_problem);
-        const RandomProblem problem = draw_problem(seed, rows_);
+        const RandomProblem problem = draw_problem(seed, kernels_);
         if (options_.seed) std::printf("%s\n", describe(problem).c_str());
         const Solution solution = solve(problem);
         std::snprintf(progress_->kernel, sizeof(progress_->kernel), "%s", solution.kernel.c_str());
@@ -106,8 +106,8 @@ private:
         }
         progress_->right += solution.kind == Solution::right;
         progress_->refused += solution.kind == Solution::refused;
-        for (const Row &row : rows_) {
-            if (solution.needed_kernel && row.name == solution.kernel) progress_->isa_ran[row.info.isa] = true;
+        for (const TableKernel &kernel : kernels_) {
+            if (solution.needed_kernel && kernel.name == solution.kernel) progress_->isa_ran[kernel.info.isa] = true;
         }
         return true;
     }
@@ -128,13 +128,13 @@ private:
 
     void report(const std::string &end) {
         const uint64_t seed = progress_->seed;
-        RandomProblem problem = draw_problem(seed, rows_);
+        RandomProblem problem = draw_problem(seed, kernels_);
         std::printf("\nthe problem of seed %llu failed (%s): %s\nagain: heed_random_tests --seed %llu\n", 0ull + seed,
                     end.c_str(), describe(problem).c_str(), 0ull + seed);
         if (options_.no_shrink) return;
-        RandomProblem on_its_row = problem;
-        on_its_row.options.kernel = progress_->kernel;
-        if (fails(on_its_row)) problem = on_its_row;
+        RandomProblem on_its_kernel = problem;
+        on_its_kernel.options.kernel = progress_->kernel;
+        if (fails(on_its_kernel)) problem = on_its_kernel;
         if (!fails(problem)) {
             std::printf("it does not fail again on its own\n");
             return;
@@ -172,23 +172,23 @@ private:
                     fails(as_written) ? "" : "  (the case, without layouts and storage, does not show it)");
     }
 
-    // Too many refusals prove nothing: problems are drawn for rows that are here.
+    // Too many refusals prove nothing: problems are drawn for kernels that are here.
     bool enough_ran() const {
         bool enough = 2 * progress_->right >= options_.problems;
         if (!enough) std::printf("too few problems ran\n");
         if (options_.problems < 20 * static_cast<int64_t>(isas_of_device().size())) return enough;
         for (const heed_isa isa : isas_of_device()) {
-            const bool here =
-                std::any_of(rows_.begin(), rows_.end(), [&](const Row &row) { return row.info.isa == isa; });
+            const bool here = std::any_of(kernels_.begin(), kernels_.end(),
+                                          [&](const TableKernel &kernel) { return kernel.info.isa == isa; });
             if (!here || progress_->isa_ran[isa]) continue;
-            std::printf("no row of %s ran\n", isa_name(isa));
+            std::printf("no kernel of %s ran\n", isa_name(isa));
             enough = false;
         }
         return enough;
     }
 
     const Options options_;
-    const std::vector<Row> rows_;
+    const std::vector<TableKernel> kernels_;
     const Shared<Progress> progress_;
 };
 
@@ -196,7 +196,7 @@ private:
 
 int main(int argc, char **argv) {
     const Options options = parse(argc, argv);
-    setenv("HEED_TEST_ALL_ROWS", "1", 0);  // plans choose from all rows
+    setenv("HEED_TEST_ALL_KERNELS", "1", 0);  // plans choose from all kernels
     emulate_amx();
     return Test(options).run();
 }

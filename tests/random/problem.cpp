@@ -1,9 +1,9 @@
-#include "problem.h"
+#include "tests/random/problem.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "describe.h"
+#include "tests/support/describe.h"
 
 namespace heed_test {
 namespace {
@@ -21,6 +21,7 @@ void fill_scores(const RandomProblem &problem, Rng *rng, Attention *a) {
     for (int32_t h = 0; h < a->num_heads; h++) {
         if (problem.sink) a->sink.push_back(rng->chance(0.2) ? -infinity : 4 * rng->normal());
         if (problem.alibi) a->alibi_slopes.push_back(0.05f * rng->normal());
+        if (problem.temperature) a->temperature.push_back(rng->normal());
     }
 }
 
@@ -32,7 +33,7 @@ void share_first_sequence(Attention *a) {
     }
 }
 
-// Of each key of a sequence, whether some row of the group of heads sees it.
+// For each key of a sequence, whether some row of the group of heads sees it.
 std::vector<bool> seen_keys(const Attention &a, int32_t b, int32_t g) {
     std::vector<bool> seen(static_cast<size_t>(a.kv_len), false);
     const auto group_size = static_cast<int32_t>(a.group_size());
@@ -59,7 +60,7 @@ void poison_hidden_keys(Attention *a) {
     }
 }
 
-// Strides of a mask or bias with this shape, 1 where it is broadcast: with gaps behind every row, head and sequence.
+// Strides of a mask or bias with this shape, 1 where it is broadcast: with gaps after every row, head and sequence.
 heed_layout padded_layout(const std::array<int32_t, 4> &shape) {
     heed_layout layout = {{0, 0, 0, 1}};
     int64_t inner = shape[3] + 3;
@@ -70,7 +71,7 @@ heed_layout padded_layout(const std::array<int32_t, 4> &shape) {
     return layout;
 }
 
-// The full shape but for the innermost dimension, where a stride of 0 is not allowed.
+// The full shape except for the innermost dimension, where a stride of 0 is not allowed.
 void broadcast_by_strides(const std::array<int32_t, 4> &shape, int32_t (&api_shape)[4], heed_layout *layout) {
     int64_t inner = shape[3];
     layout->stride[3] = 1;
@@ -138,6 +139,7 @@ std::string describe(const RandomProblem &problem) {
     a.bias.shape = shape(problem.bias_axes);
     if (problem.sink) a.sink.assign(1, 0);
     if (problem.alibi) a.alibi_slopes.assign(1, 0);
+    if (problem.temperature) a.temperature.assign(1, 0);
     std::string text = describe(a, problem.options);
     const char *const data[] = {"normal", "peaked", "sparse", "zero"};
     text += std::string(", ") + data[static_cast<size_t>(problem.data)] + " data";

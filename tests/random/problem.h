@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "call.h"
-#include "rows.h"
+#include "tests/support/call.h"
+#include "tests/support/table_kernels.h"
 
 namespace heed_test {
 
@@ -16,7 +16,7 @@ struct RandomProblem {
     CallOptions options;  // kernel "": the plan chooses
     Data data = Data::normal;
     uint64_t data_seed = 1;
-    bool mask = false, bias = false, sink = false, alibi = false;
+    bool mask = false, bias = false, sink = false, alibi = false, temperature = false;
     std::array<int32_t, 4> mask_axes = {}, bias_axes = {};  // 1: broadcast, 0: full
     double mask_density = 0.5;                              // of keys that a mask lets see
     double hiding_bias = 0;                                 // of elements of the bias that are -inf
@@ -27,9 +27,9 @@ struct RandomProblem {
     int32_t max_threads = 1;  // of the plan; options.num_threads at most, or 0: the plan's default
 };
 
-// Draws from all that the API allows for problems of moderate size. Most problems suit one of `rows`, which then runs
-// by its name or by the plan's choice; the rest is drawn freely. The same for the same rows on every machine.
-RandomProblem draw_problem(uint64_t seed, const std::vector<Row> &rows);
+// Draws from all that the API allows for problems of moderate size. Most problems suit one of `kernels`, which then
+// runs by its name or by the plan's choice; the rest is drawn freely. The same for the same kernels on every machine.
+RandomProblem draw_problem(uint64_t seed, const std::vector<TableKernel> &kernels);
 
 // The problem's data.
 Attention attention_of(const RandomProblem &problem);

@@ -1,4 +1,4 @@
-#include "shrink.h"
+#include "tests/random/shrink.h"
 
 #include <algorithm>
 
@@ -68,6 +68,7 @@ std::vector<Step> omissions() {
         [](RandomProblem *p) { p->settings.bias_dtype = HEED_F32; },
         [](RandomProblem *p) { p->sink = false; },
         [](RandomProblem *p) { p->alibi = false; },
+        [](RandomProblem *p) { p->temperature = false; },
         [](RandomProblem *p) {
             p->settings.dropout_p = 0;
             p->settings.dropout_seed = p->settings.dropout_offset = 0;

@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "problem.h"
+#include "tests/random/problem.h"
 
 namespace heed_test {
 

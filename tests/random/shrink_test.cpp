@@ -4,12 +4,12 @@
 #include <cstring>
 #include <set>
 
-#include "shrink.h"
+#include "tests/random/shrink.h"
 
 namespace heed_test {
 namespace {
 
-std::vector<Row> rows_of_every_kind() { return all_rows(); }
+std::vector<TableKernel> kernels_of_every_kind() { return all_kernels(); }
 
 TEST(Shrink, KeepsWhatTheFailureNeeds) {
     const auto fails = [](const RandomProblem &p) {
@@ -17,7 +17,7 @@ TEST(Shrink, KeepsWhatTheFailureNeeds) {
     };
     int32_t shrunk = 0;
     for (uint64_t seed = 0; seed < 200; seed++) {
-        const RandomProblem problem = draw_problem(seed, rows_of_every_kind());
+        const RandomProblem problem = draw_problem(seed, kernels_of_every_kind());
         if (!fails(problem)) continue;
         const RandomProblem smallest = shrink(problem, fails);
         ASSERT_TRUE(fails(smallest));
@@ -39,7 +39,7 @@ TEST(Shrink, KeepsPagesAndFillsThem) {
     };
     int32_t shrunk = 0;
     for (uint64_t seed = 0; seed < 100; seed++) {
-        const RandomProblem problem = draw_problem(seed, rows_of_every_kind());
+        const RandomProblem problem = draw_problem(seed, kernels_of_every_kind());
         if (!fails(problem)) continue;
         const RandomProblem smallest = shrink(problem, fails);
         EXPECT_EQ(smallest.options.page_size, 4);
@@ -53,7 +53,7 @@ TEST(Shrink, KeepsPagesAndFillsThem) {
 TEST(Shrink, ListsFollowTheBatch) {
     const auto fails = [](const RandomProblem &p) { return p.settings.batch >= 2 && !p.settings.kv_lens.empty(); };
     for (uint64_t seed = 0; seed < 60; seed++) {
-        const RandomProblem problem = draw_problem(seed, rows_of_every_kind());
+        const RandomProblem problem = draw_problem(seed, kernels_of_every_kind());
         if (!fails(problem)) continue;
         const RandomProblem smallest = shrink(problem, fails);
         EXPECT_EQ(smallest.settings.batch, 2);
@@ -62,7 +62,7 @@ TEST(Shrink, ListsFollowTheBatch) {
     }
 }
 
-// Of a thousand problems every field takes values other than its default.
+// In a thousand problems every field takes values other than its default.
 TEST(Draw, ReachesEveryField) {
     std::set<std::string> reached;
     const auto note = [&reached](bool seen, const char *what) {
@@ -73,7 +73,7 @@ TEST(Draw, ReachesEveryField) {
     const char *const dtypes[] = {"f32", "f16", "bf16"};
     const LogitFields plain;
     for (uint64_t seed = 0; seed < 1000; seed++) {
-        const RandomProblem p = draw_problem(seed, rows_of_every_kind());
+        const RandomProblem p = draw_problem(seed, kernels_of_every_kind());
         const Attention &a = p.settings;
         reached.insert({positions[a.position], storages[p.options.kv_storage], dtypes[a.dtype]});
         note(a.int8_kv, "int8");
@@ -92,6 +92,7 @@ TEST(Draw, ReachesEveryField) {
         note(p.bias && a.bias_dtype != HEED_F32, "bias of 16 bits");
         note(p.sink, "sink");
         note(p.alibi, "alibi");
+        note(p.temperature, "temperature");
         note(a.dropout_p == 1, "all dropped");
         note(a.dropout_p > 0 && a.dropout_p < 1, "dropout");
         note(!p.options.want_lse, "no lse");
@@ -109,7 +110,7 @@ TEST(Draw, ReachesEveryField) {
         note(!p.options.kernel.empty(), "forced");
     }
 #define HEED_COUNT(name, ...) +1u
-    EXPECT_EQ(reached.size(), 9u + 28u HEED_LOGIT_FIELDS(HEED_COUNT)) << testing::PrintToString(reached);
+    EXPECT_EQ(reached.size(), 9u + 29u HEED_LOGIT_FIELDS(HEED_COUNT)) << testing::PrintToString(reached);
 #undef HEED_COUNT
 }
 

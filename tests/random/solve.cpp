@@ -1,12 +1,12 @@
-#include "solve.h"
+#include "tests/random/solve.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
-#include "device.h"
-#include "reference.h"
-#include "tolerance.h"
+#include "runtime/reference/reference.h"
+#include "runtime/reference/tolerance.h"
+#include "tests/support/device.h"
 
 namespace heed_test {
 namespace {
@@ -18,31 +18,32 @@ bool same_bits(const std::vector<float> &x, const std::vector<float> &y) {
 }
 
 bool has_rounded_weights(const std::string &kernel) {
-    const std::vector<Row> rows = all_rows();
-    return std::any_of(rows.begin(), rows.end(),
-                       [&](const Row &row) { return row.name == kernel && rounds_weights(row.info); });
+    const std::vector<TableKernel> kernels = all_kernels();
+    return std::any_of(kernels.begin(), kernels.end(),
+                       [&](const TableKernel &entry) { return entry.name == kernel && rounds_weights(entry.info); });
 }
 
 // By the registry's words alone.
-bool serves(const Row &row, const RandomProblem &problem) {
+bool serves(const TableKernel &kernel, const RandomProblem &problem) {
     const Attention &a = problem.settings;
-    const heed_kernel_info_t &info = row.info;
+    const heed_kernel_info &info = kernel.info;
     uint32_t features = 0;
     if (problem.mask) features |= HEED_FEATURE_MASK;
     if (problem.bias) features |= HEED_FEATURE_BIAS;
     if (problem.alibi) features |= HEED_FEATURE_ALIBI;
-    if (a.softcap > 0) features |= HEED_FEATURE_SOFTCAP;
+    if (a.softcap > 0 || problem.temperature || a.temperature_growth != 0) features |= HEED_FEATURE_SOFTCAP;
     if (a.dropout_p > 0) features |= HEED_FEATURE_DROPOUT;
-    const bool dims = row.any_head_dim() ? std::max(a.head_dim, a.head_dim_v) <= row.most_head_dim()
-                                         : info.head_dim == a.head_dim && info.head_dim_v == a.head_dim_v;
+    const bool dims = kernel.any_head_dim() ? std::max(a.head_dim, a.head_dim_v) <= kernel.most_head_dim()
+                                            : info.head_dim == a.head_dim && info.head_dim_v == a.head_dim_v;
     const CallOptions &o = problem.options;
-    return info.supported && dims && info.dtype == a.dtype && info.kv_dtype == a.kv_dtype() && row.has(features) &&
-           row.serves(o.kv_storage) && (o.kernel.empty() || o.kernel == row.name);
+    return info.supported && dims && info.dtype == a.dtype && info.kv_dtype == a.kv_dtype() && kernel.has(features) &&
+           kernel.serves(o.kv_storage) && (o.kernel.empty() || o.kernel == kernel.name);
 }
 
 bool may_be_refused(const RandomProblem &problem) {
-    const std::vector<Row> rows = all_rows();
-    return std::none_of(rows.begin(), rows.end(), [&](const Row &row) { return serves(row, problem); });
+    const std::vector<TableKernel> kernels = all_kernels();
+    return std::none_of(kernels.begin(), kernels.end(),
+                        [&](const TableKernel &kernel) { return serves(kernel, problem); });
 }
 
 class Solver {
@@ -64,7 +65,7 @@ public:
         a_.rounds_weights = has_rounded_weights(solution_.kernel);
         // What a random problem proves is not known before: it may see one key only.
         const Verdict verdict =
-            judge(a_, compute_reference(a_, false), solution_.out, solution_.lse, Trust{false, false});
+            verdict_of(a_, compute_reference(a_, false), solution_.out, solution_.lse, Trust{false, false});
         if (!verdict.ok) return complain(verdict.complaint);
         solution_.kind = Solution::right;
         return solution_;
@@ -99,7 +100,7 @@ private:
         if (status != HEED_OK) {
             complain(std::string("execute says ") + heed_status_name(status) + ": " + heed_last_error());
         } else if (!problem_.options.kernel.empty() && call->kernel() != problem_.options.kernel) {
-            complain("another row ran: " + call->kernel());
+            complain("another kernel ran: " + call->kernel());
         } else if (!call->canaries_intact()) {
             complain("written outside of the outputs");
         } else {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "problem.h"
+#include "tests/random/problem.h"
 
 namespace heed_test {
 
@@ -18,7 +18,7 @@ struct Solution {
 
 // Runs the problem flush with the rear guard page, and flush with the front one on one thread. Right: both succeed,
 // with the same bits, which are within the bounds of the reference, and nothing outside of the outputs has changed.
-// Refused: HEED_UNSUPPORTED with a sentence, and no row of the table could have served. Throws nothing.
+// Refused: HEED_UNSUPPORTED with a sentence, and no kernel of the table could have served. Throws nothing.
 Solution solve(const RandomProblem &problem);
 
 }  // namespace heed_test

@@ -1,4 +1,4 @@
-// Rows with a user's score function against the oracle, which sees the same as a mask and a bias.
+// Kernels with a user's score function against the oracle, which sees the same as a mask and a bias.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -7,10 +7,12 @@
 #include <functional>
 #include <map>
 
-#include "call.h"
-#include "device.h"
-#include "rows.h"
-#include "tolerance.h"
+#include "runtime/reference/tolerance.h"
+#include "tests/ops/backward_call.h"
+#include "tests/ops/backward_cases.h"
+#include "tests/support/call.h"
+#include "tests/support/device.h"
+#include "tests/support/table_kernels.h"
 
 namespace heed_test {
 namespace {
@@ -119,17 +121,22 @@ void make_distance(Case *c, Rng *rng) {
     }
 }
 
+void make_capped(Case *c, Rng *) {
+    c->a.softcap = 2.5f;
+    c->words[0] = {word_of(c->a.softcap)};
+    c->type = HEED_F32;
+}
+
 using MakeCase = void (*)(Case *, Rng *);
-const std::map<std::string, MakeCase> makers = {{"prefix_lm", make_prefix_lm},
-                                                {"document", make_document},
-                                                {"block_sparse", make_block_sparse},
-                                                {"tree", make_tree},
-                                                {"distance", make_distance}};
+const std::map<std::string, MakeCase> makers = {{"prefix_lm", make_prefix_lm},       {"document", make_document},
+                                                {"block_sparse", make_block_sparse}, {"tree", make_tree},
+                                                {"distance", make_distance},         {"capped", make_capped}};
 
 // Prepares the call on the score function instead of what the oracle sees; `masked`: its mask is the call's own.
 heed_status prepare(Call *call, const Case &c, const char *score_mod, bool masked = false) {
     call->problem.has_mask = masked;
     call->problem.has_bias = false;
+    call->problem.softcap = 0;
     call->problem.score_mod = score_mod;
     const heed_status status = call->prepare();
     for (int n = 0; n < HEED_MAX_SCORE_BUFFERS; n++) {
@@ -139,118 +146,121 @@ heed_status prepare(Call *call, const Case &c, const char *score_mod, bool maske
     return status;
 }
 
-std::vector<Row> rows_with_score_mod() {
-    std::vector<Row> rows = supported_rows();
-    rows.erase(std::remove_if(rows.begin(), rows.end(), [](const Row &row) { return row.info.score_mod[0] == '\0'; }),
-               rows.end());
-    return rows;
+std::vector<TableKernel> kernels_with_score_mod() {
+    std::vector<TableKernel> kernels = supported_kernels();
+    kernels.erase(std::remove_if(kernels.begin(), kernels.end(),
+                                 [](const TableKernel &kernel) { return kernel.info.score_mod[0] == '\0'; }),
+                  kernels.end());
+    return kernels;
 }
 
-class ScoreMods : public testing::TestWithParam<Row> {};
+class ScoreMods : public testing::TestWithParam<TableKernel> {};
 
 TEST_P(ScoreMods, EqualMasksAndBiases) {
-    const Row &row = GetParam();
+    const TableKernel &kernel = GetParam();
     Rng rng(3);
     for (int n = 0; n < sized(8, 3); n++) {
-        Shape shape = row.shape();
+        Shape shape = kernel.shape();
         shape.batch = rng.between(1, 2);
         shape.num_kv_heads = rng.between(1, 2);
         shape.num_heads = shape.num_kv_heads * rng.between(1, 3);
         shape.kv_len = rng.between(1, 900);
-        shape.q_len = row.decode() ? rng.between(1, 4) : rng.between(1, 200);
+        shape.q_len = kernel.decode() ? rng.between(1, 4) : rng.between(1, 200);
         Case c;
-        c.a = row.attention(shape, Data::normal, rng.bits());
+        c.a = kernel.attention(shape, Data::normal, rng.bits());
         c.a.position = HEED_BOTTOM_RIGHT;
-        const std::string mod = row.info.score_mod;
+        const std::string mod = kernel.info.score_mod;
         if (mod != "prefix_lm" && mod != "tree") c.a.causal = rng.chance(0.5);
         if (rng.chance(0.3)) c.a.sink.assign(shape.num_heads, 0.5f);
         makers.at(mod)(&c, &rng);
-        Call call(c.a, row.options());
-        ASSERT_EQ(prepare(&call, c, row.info.score_mod), HEED_OK) << heed_last_error();
-        ASSERT_EQ(call.kernel(), row.name);
+        Call call(c.a, kernel.options());
+        ASSERT_EQ(prepare(&call, c, kernel.info.score_mod), HEED_OK) << heed_last_error();
+        ASSERT_EQ(call.kernel(), kernel.name);
         ASSERT_EQ(call.execute(), HEED_OK) << heed_last_error();
         EXPECT_TRUE(call.canaries_intact());
         const Trust few_keys = {false, false};
-        const Verdict verdict = judge(c.a, compute_reference_as_held(c.a, false), call.out(), call.lse(), few_keys);
+        const Verdict verdict =
+            verdict_of(c.a, compute_reference_as_held(c.a, false), call.out(), call.lse(), few_keys);
         EXPECT_TRUE(verdict.ok) << "case " << n << ": " << verdict.summary() << " " << verdict.complaint;
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, ScoreMods, testing::ValuesIn(rows_with_score_mod()),
-                         [](const testing::TestParamInfo<Row> &instance) { return instance.param.name; });
+INSTANTIATE_TEST_SUITE_P(Kernels, ScoreMods, testing::ValuesIn(kernels_with_score_mod()),
+                         [](const testing::TestParamInfo<TableKernel> &instance) { return instance.param.name; });
 
 // A key that a mask hides stays hidden, whatever the score function makes of its logit.
 TEST_P(ScoreMods, LeaveMasksAlone) {
-    const Row &row = GetParam();
-    if ((row.info.features & HEED_FEATURE_MASK) == 0 || std::strcmp(row.info.score_mod, "distance") != 0) {
-        GTEST_SKIP() << "of rows with masks and a score function that changes logits";
+    const TableKernel &kernel = GetParam();
+    if ((kernel.info.features & HEED_FEATURE_MASK) == 0 || std::strcmp(kernel.info.score_mod, "distance") != 0) {
+        GTEST_SKIP() << "of kernels with masks and a score function that changes logits";
     }
     Rng rng(4);
-    Shape shape = row.shape();
+    Shape shape = kernel.shape();
     shape.batch = shape.num_heads = shape.num_kv_heads = 1;
     shape.kv_len = 150;
-    shape.q_len = row.decode() ? 2 : 40;
+    shape.q_len = kernel.decode() ? 2 : 40;
     Case c;
-    c.a = row.attention(shape, Data::normal, rng.bits());
+    c.a = kernel.attention(shape, Data::normal, rng.bits());
     c.a.position = HEED_BOTTOM_RIGHT;
     makers.at("distance")(&c, &rng);
     c.see([&](int32_t, int32_t, int32_t i, int64_t, int32_t) { return i != 1 && rng.chance(0.5); });
-    Call call(c.a, row.options());
+    Call call(c.a, kernel.options());
     ASSERT_EQ(prepare(&call, c, "distance", true), HEED_OK) << heed_last_error();
-    ASSERT_EQ(call.kernel(), row.name);
+    ASSERT_EQ(call.kernel(), kernel.name);
     ASSERT_EQ(call.execute(), HEED_OK) << heed_last_error();
     const Trust few_keys = {false, false};
-    const Verdict verdict = judge(c.a, compute_reference_as_held(c.a, false), call.out(), call.lse(), few_keys);
+    const Verdict verdict = verdict_of(c.a, compute_reference_as_held(c.a, false), call.out(), call.lse(), few_keys);
     EXPECT_TRUE(verdict.ok) << verdict.summary() << " " << verdict.complaint;
 }
 
 // The keys of other documents are not read: of 8 documents 7.
 TEST(ScoreModBlocks, HiddenOnesAreNotReadOnCuda) {
-    if (test_device() != HEED_CUDA) GTEST_SKIP() << "of CUDA rows";
+    if (test_device() != HEED_CUDA) GTEST_SKIP() << "of CUDA kernels";
     int tested = 0;
-    for (const Row &row : rows_with_score_mod()) {
-        if (std::strcmp(row.info.score_mod, "document") != 0 || row.info.dtype != HEED_F16) continue;
+    for (const TableKernel &kernel : kernels_with_score_mod()) {
+        if (std::strcmp(kernel.info.score_mod, "document") != 0 || kernel.info.dtype != HEED_F16) continue;
         Case c;
-        c.a = row.attention({1, 1, 1, row.decode() ? 1 : 32, 2048, 64, 64}, Data::normal, 5);
+        c.a = kernel.attention({1, 1, 1, kernel.decode() ? 1 : 32, 2048, 64, 64}, Data::normal, 5);
         c.a.position = HEED_BOTTOM_RIGHT;
         int64_t sectors[2];
         for (const bool many : {false, true}) {
             c.words[0].assign(2048, 0);
             for (int32_t j = 0; many && j < 2048; j++) c.words[0][static_cast<size_t>(j)] = j / 256;
             c.words[1] = {2048};
-            Call call(c.a, row.options());
+            Call call(c.a, kernel.options());
             ASSERT_EQ(prepare(&call, c, "document"), HEED_OK) << heed_last_error();
             sectors[many] = sectors_read([&] { ASSERT_EQ(call.execute(), HEED_OK) << heed_last_error(); });
         }
         if (sectors[0] < 0) GTEST_SKIP() << "of the emulated device, which counts sectors";
-        EXPECT_LT(sectors[1], sectors[0] / 4) << row.name;
+        EXPECT_LT(sectors[1], sectors[0] / 4) << kernel.name;
         tested++;
     }
     EXPECT_GT(tested, 0);
 }
 
-// On a CPU: the keys and values of the first document lie in memory that may not be read, but for a block's worth at
+// On a CPU: the keys and values of the first document are in memory that may not be read, except a block's worth at
 // its end.
 TEST(ScoreModBlocks, HiddenOnesAreNotRead) {
     constexpr int32_t len = 4096, queries = 96, head_dim = 64;
     constexpr size_t bytes = size_t{len} * head_dim * sizeof(float);
     constexpr size_t unread = len / 2 - 256;  // keys: a block has at most 256, whole pages
-    if (test_device() == HEED_CUDA) GTEST_SKIP() << "of CPU rows";
+    if (test_device() == HEED_CUDA) GTEST_SKIP() << "of CPU kernels";
     int tested = 0;
-    for (const Row &row : rows_with_score_mod()) {
-        if (std::strcmp(row.info.score_mod, "document") != 0 || row.info.dtype != HEED_F32 || row.any_head_dim())
+    for (const TableKernel &kernel : kernels_with_score_mod()) {
+        if (std::strcmp(kernel.info.score_mod, "document") != 0 || kernel.info.dtype != HEED_F32 ||
+            kernel.any_head_dim())
             continue;
         heed_problem p;
         ASSERT_EQ(heed_problem_init(&p), HEED_OK);
         p.batch = p.num_heads = p.num_kv_heads = 1;
         p.head_dim = p.head_dim_v = head_dim;
-        p.max_q_len = row.decode() ? 1 : queries;
+        p.max_q_len = kernel.decode() ? 1 : queries;
         p.max_kv_len = len;
         p.position = HEED_BOTTOM_RIGHT;
         p.num_splits = 1;
         p.max_threads = 1;
         p.score_mod = "document";
-        const ForcedKernel forced(row.name);
+        const ForcedKernel forced(kernel.name);
         heed_plan *made = nullptr;
         ASSERT_EQ(heed_plan_create(&p, &made), HEED_OK) << heed_last_error();
         const Plan plan(made);
@@ -276,12 +286,58 @@ TEST(ScoreModBlocks, HiddenOnesAreNotRead) {
         args.score_buffers[1] = {&length, 1, HEED_I32};
         args.workspace = workspace.data();
         args.workspace_bytes = workspace.bytes();
-        EXPECT_EQ(heed_execute(plan.get(), &args), HEED_OK) << row.name << ": " << heed_last_error();
-        for (int64_t n = 0; n < int64_t{p.max_q_len} * head_dim; n++) ASSERT_EQ(out[n], 1.0f) << row.name;
+        EXPECT_EQ(heed_execute(plan.get(), &args), HEED_OK) << kernel.name << ": " << heed_last_error();
+        for (int64_t n = 0; n < int64_t{p.max_q_len} * head_dim; n++) ASSERT_EQ(out[n], 1.0f) << kernel.name;
         for (void *tensor : memory) munmap(tensor, bytes);
         tested++;
     }
     EXPECT_GT(tested, 0);
+}
+
+// Gradients through a score function are those of the mask, bias or softcap that says the same.
+TEST(ScoreModGradients, EqualMasksBiasesAndSoftcaps) {
+    if (test_device() == HEED_CUDA) GTEST_SKIP() << "of CPU kernels";
+    const struct {
+        const char *mod;
+        heed_dtype dtype;
+        heed_isa isa;
+    } cases[] = {{"capped", HEED_F32, HEED_AVX2},
+                 {"distance", HEED_F32, HEED_AVX2},
+                 {"document", HEED_F32, HEED_AVX2},
+                 {"document", HEED_BF16, HEED_AVX512_BF16}};
+    Rng rng(9);
+    for (const auto &test : cases) {
+        if (!machine_has(test.isa)) continue;
+        for (const int32_t kv_len : {40, 203}) {
+            SCOPED_TRACE(testing::Message() << test.mod << " of " << kv_len << " keys");
+            Case c;
+            c.a = make_attention({2, 4, 2, kv_len / 2, kv_len, 64, 64}, Data::normal, rng.bits(), test.dtype);
+            c.a.position = HEED_BOTTOM_RIGHT;
+            makers.at(test.mod)(&c, &rng);
+            const std::vector<float> dout = random_dout(c.a);
+            BackwardCall call(c.a, CallOptions(), dout);
+            call.forward.problem.has_mask = call.forward.problem.has_bias = false;
+            call.forward.problem.softcap = 0;
+            call.forward.problem.score_mod = test.mod;
+            for (int n = 0; n < HEED_MAX_SCORE_BUFFERS; n++) {
+                call.forward.args.score_buffers[n] = {c.words[n].data(), static_cast<int64_t>(c.words[n].size()),
+                                                      c.type};
+            }
+            ASSERT_EQ(call.prepare(), HEED_OK) << heed_last_error();
+            call.gradients.dbias.data = nullptr;  // the call has no bias of its own
+            ASSERT_EQ(call.backward(), HEED_OK) << heed_last_error();
+            const BackwardResult got = call.result();
+            const GradientReference ref = compute_gradients(c.a, call.inputs(), test.dtype);
+            const auto expect_near = [](const std::vector<float> &result, const std::vector<double> &value,
+                                        const std::vector<double> &bound) {
+                ASSERT_EQ(result.size(), value.size());
+                for (size_t n = 0; n < result.size(); n++) ASSERT_NEAR(result[n], value[n], bound[n]) << n;
+            };
+            expect_near(got.dq, ref.value.dq, ref.bound.dq);
+            expect_near(got.dk, ref.value.dk, ref.bound.dk);
+            expect_near(got.dv, ref.value.dv, ref.bound.dv);
+        }
+    }
 }
 
 // heed_attention_probs would leave the score function out.
@@ -318,11 +374,11 @@ protected:
 TEST_F(ScoreModErrors, NoSuchFunction) {
     Call call(c.a, {});
     EXPECT_EQ(prepare(&call, c, "no_such"), HEED_UNSUPPORTED);
-    EXPECT_NE(std::strstr(heed_last_error(), "score_mod is \"no_such\", the row has \"document\""), nullptr);
+    EXPECT_NE(std::strstr(heed_last_error(), "score_mod is \"no_such\", the kernel has \"document\""), nullptr);
     EXPECT_NE(std::strstr(heed_last_error(), " SCORE_MOD no_such.cpp) adds one."), nullptr);
 }
 
-// A row without one is taken when none is asked for, and a row with one never.
+// A kernel without one is taken when none is asked for, and a kernel with one never.
 TEST_F(ScoreModErrors, NoneIsAskedFor) {
     Call call(c.a, {});
     ASSERT_EQ(prepare(&call, c, nullptr), HEED_OK) << heed_last_error();
@@ -337,7 +393,7 @@ TEST_F(ScoreModErrors, BuffersAreChecked) {
     expect_refusal(&call, "score_buffers[1].size is 0; it must be 1..2147483647");
     call.args.score_buffers[1] = good;
     call.args.score_buffers[1].dtype = HEED_F32;
-    expect_refusal(&call, "score_buffers[1].dtype is 0; it must be i32 (5)");
+    expect_refusal(&call, "score_buffers[1].dtype is f32 (0); it must be i32 (5)");
     call.args.score_buffers[1] = good;
     call.args.score_buffers[0].data = nullptr;
     expect_refusal(&call, "score_buffers[0] is NULL; it must point to 40 elements");

@@ -12,9 +12,9 @@
 #include <unistd.h>
 #include <vector>
 
-#include "amx_emulator.h"
-#include "element.h"
-#include "solve.h"
+#include "runtime/reference/element.h"
+#include "tests/random/solve.h"
+#include "tests/support/amx_emulator.h"
 
 namespace {
 
@@ -108,9 +108,9 @@ private:
 // Problems that the reference confirms.
 std::vector<RandomProblem> choose_problems(uint64_t seed) {
     std::vector<RandomProblem> problems;
-    const std::vector<Row> rows = supported_rows();
-    for (; !rows.empty() && problems.size() < num_problems; seed++) {
-        RandomProblem problem = draw_problem(seed, rows);
+    const std::vector<TableKernel> kernels = supported_kernels();
+    for (; !kernels.empty() && problems.size() < num_problems; seed++) {
+        RandomProblem problem = draw_problem(seed, kernels);
         problem.max_threads = 4;
         problem.options.num_threads = 4;
         const Solution solution = solve(problem);
@@ -154,7 +154,7 @@ void run_thread(uint64_t index, std::vector<std::unique_ptr<Work>> *mine,
 int soak(double seconds) {
     const std::vector<RandomProblem> problems = choose_problems(0);
     if (problems.empty()) {
-        std::printf("no row of the kernel table runs here\n");
+        std::printf("no kernel of the table runs here\n");
         return 1;
     }
     std::vector<std::vector<std::unique_ptr<Work>>> work(num_threads);

@@ -1,6 +1,6 @@
 // Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2: LDTILECFG, TDPBF16PS, TILELOADD,
 // TILERELEASE, TILESTORED, TILEZERO; section 2.1.5, the encoding of VEX.
-#include "amx_emulator.h"
+#include "tests/support/amx_emulator.h"
 
 #include <immintrin.h>
 #include <signal.h>
@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "cpu.h"
-#include "rows.h"
+#include "runtime/cpu.h"
+#include "tests/support/table_kernels.h"
 
 namespace heed_test {
 namespace {
@@ -163,8 +163,8 @@ bool carry_out(const Instruction &in) {
     return true;
 }
 
-// 16 bits of memory to the lowest of a vector register, zeros behind; those beyond its 128 bits stay as they are, which
-// the VPINSRW that follow clear.
+// 16 bits of memory to the lowest of a vector register, zeros after them; those beyond its 128 bits stay as they are,
+// which the VPINSRW that follow clear.
 bool move_word(const Instruction &in, ucontext_t &at) {
     if (in.opcode != 0x6e || !in.in_memory) return false;
     uint32_t(&words)[4] = at.uc_mcontext.fpregs->_xmm[in.reg].element;

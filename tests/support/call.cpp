@@ -1,4 +1,4 @@
-#include "call.h"
+#include "tests/support/call.h"
 
 #if __has_include(<valgrind/memcheck.h>)
 #include <valgrind/memcheck.h>
@@ -9,9 +9,9 @@
 #include <cstring>
 #include <limits>
 
-#include "device.h"
-#include "element.h"
-#include "rows.h"
+#include "runtime/reference/element.h"
+#include "tests/support/device.h"
+#include "tests/support/table_kernels.h"
 
 namespace heed_test {
 namespace {
@@ -160,7 +160,7 @@ heed_problem make_problem(const Attention &a, const CallOptions &options) {
     copy_logit_fields(a, &p);
     p.has_mask = a.mask.used;
     p.has_bias = a.bias.used;
-#define HEED_USE(name, used) p.used = !a.name.empty();
+#define HEED_USE(name, used, ...) p.used = !a.name.empty();
     HEED_HEAD_ARRAYS(HEED_USE)
 #undef HEED_USE
     p.has_kv_lens = options.kv_storage == HEED_KV_PAGED || !storage.kv_lens.empty();
@@ -243,14 +243,14 @@ void Call::make_inputs() {
         make_keys(a_.v, v, v_strides, &args.v, &args.v_scale, &v_, &v_scale_);
     }
     scatter(a_.q, storage_.q, q, q_strides, a_.dtype, args.q.data);
-    if (a_.mask.used) {
+    if (problem.has_mask) {
         const Extents e = per_logit_extents(a_, problem.mask_shape);
         const Strides s(e, problem.mask_layout);
         args.mask = tensor_in(&mask_, span_of(e, s), HEED_U8);
         auto *data = static_cast<uint8_t *>(args.mask.data);
         fill_per_logit(a_.mask, e, s, [&](int64_t to, uint8_t element) { data[to] = element; });
     }
-    if (a_.bias.used) {
+    if (problem.has_bias) {
         const Extents e = per_logit_extents(a_, problem.bias_shape);
         const Strides s(e, problem.bias_layout);
         args.bias = tensor_in(&bias_, span_of(e, s), a_.bias_dtype);

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "cuda_device.h"
-#include "guard.h"
-#include "make_attention.h"
-#include "storage.h"
+#include "runtime/reference/cuda_device.h"
+#include "tests/support/guard.h"
+#include "tests/support/make_attention.h"
+#include "tests/support/storage.h"
 
 namespace heed_test {
 
@@ -18,7 +18,7 @@ enum class Layout {
     bshd,
     bhsd,
     sbhd,
-    padded,  // bshd with gaps behind every head, position and sequence
+    padded,  // bshd with gaps after every head, position and sequence
     packed   // bshd by the all-zero default of heed_layout
 };
 
@@ -36,7 +36,7 @@ struct CallOptions {
     int32_t page_size = 16;
     uint64_t page_seed = 1;     // of the order of the pages
     bool share_pages = false;   // pages of equal keys and values are one page
-    int32_t spare_columns = 1;  // of the page table, behind the longest sequence that fits
+    int32_t spare_columns = 1;  // of the page table, after the longest sequence that fits
     Flush flush = Flush::rear;
     int32_t offset = 0;  // elements between the buffers' starts and the tensors'
     bool want_lse = true;
@@ -53,7 +53,7 @@ struct CallOptions {
     CallOptions &with_pages(int32_t size);  // paged keys
 };
 
-// While it lives, plans use the named row or fail; "" leaves the choice to the plan.
+// While it lives, plans use the named kernel or fail; "" leaves the choice to the plan.
 class ForcedKernel {
 public:
     explicit ForcedKernel(const std::string &name);

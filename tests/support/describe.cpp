@@ -1,9 +1,9 @@
-#include "describe.h"
+#include "tests/support/describe.h"
 
 #include <cstring>
 #include <sstream>
 
-#include "element.h"
+#include "runtime/reference/element.h"
 
 namespace heed_test {
 namespace {
@@ -71,7 +71,7 @@ std::string places(const CallOptions &options) {
 
 std::string describe(const Attention &a, const CallOptions &options) {
     std::ostringstream text;
-    text << (options.kernel.empty() ? "any row" : options.kernel) << ": " << dtype_name(a.dtype)
+    text << (options.kernel.empty() ? "any kernel" : options.kernel) << ": " << dtype_name(a.dtype)
          << (a.int8_kv ? ", int8 keys" : "") << ", batch " << a.batch << ", heads " << a.num_heads << "/"
          << a.num_kv_heads << ", q_len " << a.q_len << ", kv_len " << a.kv_len << ", head_dim " << a.head_dim << "/"
          << a.head_dim_v << list("q_lens", a.q_lens) << list("kv_lens", a.kv_lens) << list("q_offsets", a.q_offsets)

@@ -1,4 +1,4 @@
-#include "device.h"
+#include "tests/support/device.h"
 
 #include <dlfcn.h>
 

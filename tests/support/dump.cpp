@@ -1,12 +1,12 @@
-#include "dump.h"
+#include "tests/support/dump.h"
 
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <stdexcept>
 
-#include "case_arrays.h"
-#include "case_file.h"
+#include "runtime/reference/case_arrays.h"
+#include "runtime/reference/case_file.h"
 
 namespace heed_test {
 namespace {

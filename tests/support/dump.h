@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "call.h"
+#include "tests/support/call.h"
 
 namespace heed_test {
 

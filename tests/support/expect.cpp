@@ -1,4 +1,4 @@
-#include "expect.h"
+#include "tests/support/expect.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,8 +6,8 @@
 #include <cstring>
 #include <thread>
 
-#include "amx_emulator.h"
-#include "describe.h"
+#include "tests/support/amx_emulator.h"
+#include "tests/support/describe.h"
 
 namespace heed_test {
 namespace {
@@ -31,7 +31,7 @@ public:
     void TearDown() override {
         if (GTEST_FLAG_GET(filter) != "*") return;
         for (const heed_isa isa : isas_of_device()) {
-            if (machine_has(isa) && !any_row_ran(isa)) ADD_FAILURE() << "no row of " << isa_name(isa) << " ran";
+            if (machine_has(isa) && !any_kernel_ran(isa)) ADD_FAILURE() << "no kernel of " << isa_name(isa) << " ran";
         }
     }
 };
@@ -54,7 +54,7 @@ Result expect_runs(const Attention &a, const CallOptions &options) {
 
 void expect_close(const Attention &a, const Result &result, const Trust &trust) {
     if (result.status != HEED_OK) return;
-    const Verdict verdict = judge(a, *reference_of(a), result.out, result.lse, trust);
+    const Verdict verdict = verdict_of(a, *reference_of(a), result.out, result.lse, trust);
     note(verdict);
     EXPECT_TRUE(verdict.ok) << verdict.complaint << "\n" << verdict.summary();
 }
@@ -111,14 +111,15 @@ void expect_exact_set(const Attention &given, const CallOptions &options) {
     }
 }
 
-std::string row_test_name(const testing::TestParamInfo<Row> &info) { return info.param.name; }
+std::string kernel_test_name(const testing::TestParamInfo<TableKernel> &info) { return info.param.name; }
 
-void PrintTo(const Row &row, std::ostream *stream) { *stream << row.name; }
+void PrintTo(const TableKernel &kernel, std::ostream *stream) { *stream << kernel.name; }
 
 Attention KernelTest::grouped(int32_t q_len, int32_t kv_len, uint64_t seed, int32_t num_heads, int32_t num_kv_heads,
                               int32_t batch, Data data) const {
-    const Shape dims = row().shape();
-    return row().attention({batch, num_heads, num_kv_heads, q_len, kv_len, dims.head_dim, dims.head_dim_v}, data, seed);
+    const Shape dims = kernel().shape();
+    return kernel().attention({batch, num_heads, num_kv_heads, q_len, kv_len, dims.head_dim, dims.head_dim_v}, data,
+                              seed);
 }
 
 void KernelTest::TearDown() {
@@ -137,9 +138,10 @@ void ReversePool::run(void *context, int32_t num_items, void (*item)(void *, int
 }
 
 int run_kernel_tests(int argc, char **argv) {
-    emulate_amx();  // before the rows of this machine become parameters
+    emulate_amx();  // before the kernels of this machine become parameters
     if (amx_is_emulated()) {
-        std::printf("AMX is emulated: its rows of head_dim 64, 128/64 and 192/128 run; HEED_TEST_ALL_ROWS=1: all\n");
+        std::printf(
+            "AMX is emulated: its kernels of head_dim 64, 128/64 and 192/128 run; HEED_TEST_ALL_KERNELS=1: all\n");
     }
     testing::InitGoogleTest(&argc, argv);
     for (int n = 1; n < argc; n++) {

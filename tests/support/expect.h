@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "call.h"
-#include "device.h"
-#include "rows.h"
-#include "tolerance.h"
+#include "runtime/reference/tolerance.h"
+#include "tests/support/call.h"
+#include "tests/support/device.h"
+#include "tests/support/table_kernels.h"
 
 namespace heed_test {
 
@@ -18,7 +18,7 @@ struct Result {
     std::vector<float> out, lse;
 };
 
-// Runs the case once; expects success, the forced row, intact canaries. On failure status says so and the rest is
+// Runs the case once; expects success, the forced kernel, intact canaries. On failure status says so and the rest is
 // empty.
 Result expect_runs(const Attention &a, const CallOptions &options);
 
@@ -37,29 +37,29 @@ void expect_same_bits(const Result &got, const Result &expected);
 // over as many runs as the number of keys takes.
 void expect_exact_set(const Attention &a, const CallOptions &options);
 
-// A row of the table that names a test's instance.
-std::string row_test_name(const testing::TestParamInfo<Row> &info);
-void PrintTo(const Row &row, std::ostream *stream);
+// A kernel of the table that names a test's instance.
+std::string kernel_test_name(const testing::TestParamInfo<TableKernel> &info);
+void PrintTo(const TableKernel &kernel, std::ostream *stream);
 
 // Prints the largest ratios of error to bound that a test met.
-class KernelTest : public testing::TestWithParam<Row> {
+class KernelTest : public testing::TestWithParam<TableKernel> {
 protected:
     void TearDown() override;
-    const Row &row() const { return GetParam(); }
-    CallOptions options() const { return row().options(); }
-    int32_t block() const { return row().info.kv_block; }
-    // The row's head dims, and `num_heads` heads on `num_kv_heads`.
+    const TableKernel &kernel() const { return GetParam(); }
+    CallOptions options() const { return kernel().options(); }
+    int32_t block() const { return kernel().info.kv_block; }
+    // The kernel's head dims, and `num_heads` heads on `num_kv_heads`.
     Attention grouped(int32_t q_len, int32_t kv_len, uint64_t seed, int32_t num_heads = 4, int32_t num_kv_heads = 2,
                       int32_t batch = 2, Data data = Data::normal) const;
 
-    // The whole list for rows that lead; for each other row up to `count` entries, not the same for all rows. On slow
-    // devices one entry for each row.
+    // The whole list for kernels that lead; for each other kernel up to `count` entries, not the same for all kernels.
+    // On slow devices one entry for each kernel.
     template <class T>
     std::vector<T> some(const std::vector<T> &list, size_t count = 2) const {
         if (slow_device()) count = 1;
-        if ((row().leads() && !slow_device()) || list.size() <= count) return list;
+        if ((kernel().leads() && !slow_device()) || list.size() <= count) return list;
         std::vector<T> chosen;
-        const size_t first = std::hash<std::string>()(row().name);
+        const size_t first = std::hash<std::string>()(kernel().name);
         for (size_t n = 0; n < count; n++) chosen.push_back(list[(first + n * list.size() / count) % list.size()]);
         return chosen;
     }
@@ -78,7 +78,7 @@ private:
     int32_t most_items_ = 0;
 };
 
-// main() of a test program: runs the tests and fails when an ISA of this machine ran no row, unless tests were
+// main() of a test program: runs the tests and fails when an ISA of this machine ran no kernel, unless tests were
 // filtered. Also takes --heed_seed=N (first seed of random tests) and --heed_dump=DIR (random tests write their cases
 // there).
 int run_kernel_tests(int argc, char **argv);

@@ -1,10 +1,10 @@
-#include "gradients.h"
+#include "tests/support/gradients.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "reference.h"
-#include "tolerance.h"
+#include "runtime/reference/reference.h"
+#include "runtime/reference/tolerance.h"
 
 namespace heed_test {
 namespace {
@@ -69,7 +69,8 @@ public:
             const double error = p * eps * ((weight_error + 16) * sizes + dp.size + delta.size) + flushed * sizes;
             add_values(b, h, j, dout, p * kept, (p * eps * (weight_error + 8) + flushed) * kept);
             add_scores(b, h, i, j, grad * x.slope * scale_,
-                       error * std::fabs(scale_) * (a_.softcap > 0 ? 1 : std::fabs(x.slope)));
+                       error * std::fabs(scale_) *
+                           (a_.softcap > 0 ? std::fabs(temperature(b, h, i)) : std::fabs(x.slope)));
             if (!a_.bias.used) continue;
             const auto at = static_cast<size_t>(a_.bias.index(b, h, i, j));
             value_.dbias[at] += grad;
@@ -89,12 +90,20 @@ private:
     Gradients &value_, &bound_;
     const double scale_, factor_;
 
+    double temperature(int32_t b, int32_t h, int32_t i) const {
+        const double of_head = a_.temperature.empty() ? 1 : double{a_.temperature[static_cast<size_t>(h)]};
+        const auto p = static_cast<double>(std::max<int64_t>(a_.position_of(b, i), 0));
+        const double intervals = std::floor((p + a_.temperature_shift) / a_.temperature_interval);
+        return of_head * (1 + double{a_.temperature_growth} * std::log(1 + intervals));
+    }
+
     Logit logit(int32_t b, int32_t h, int32_t i, int32_t j) const {
-        double x = scale_ * dot(a_.q_row(b, i, h), a_.k_row(b, j, h / a_.group_size()), a_.head_dim).sum, slope = 1;
+        double slope = temperature(b, h, i);
+        double x = slope * scale_ * dot(a_.q_row(b, i, h), a_.k_row(b, j, h / a_.group_size()), a_.head_dim).sum;
         if (a_.softcap > 0) {
             const double tanh = std::tanh(x / a_.softcap);
             x = a_.softcap * tanh;
-            slope = 1 - tanh * tanh;
+            slope *= 1 - tanh * tanh;
         }
         if (a_.bias.used) x += static_cast<double>(a_.bias.at(b, h, i, j));
         if (!a_.alibi_slopes.empty()) {

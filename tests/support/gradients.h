@@ -1,10 +1,10 @@
-// The oracle of gradients: fp64 loops over the derivative of the contract's formula, and how far a result may lie off.
+// The oracle of gradients: fp64 loops over the derivative of the contract's formula, and how far a result may be off.
 #pragma once
 
 #include <vector>
 
-#include "attention.h"
-#include "reference_names.h"
+#include "runtime/reference/attention.h"
+#include "tests/support/reference_names.h"
 
 namespace heed_test {
 

@@ -1,4 +1,4 @@
-#include "guard.h"
+#include "tests/support/guard.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

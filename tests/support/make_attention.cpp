@@ -1,11 +1,11 @@
-#include "make_attention.h"
+#include "tests/support/make_attention.h"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <tuple>
 
-#include "device.h"
+#include "tests/support/device.h"
 
 namespace heed_test {
 namespace {
@@ -40,7 +40,7 @@ Attention draw_attention(const Shape &shape, Data data, uint64_t seed, heed_dtyp
 
 }  // namespace
 
-// Rows of several ISAs see the same cases: what was drawn is kept.
+// Kernels of several ISAs see the same cases: what was drawn is kept.
 Attention make_attention(const Shape &shape, Data data, uint64_t seed, heed_dtype dtype, bool int8_kv) {
     using Key = std::tuple<std::array<int32_t, 7>, Data, uint64_t, heed_dtype, bool>;
     constexpr size_t most_kept = size_t{1} << 23;  // numbers

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "attention.h"
-#include "reference_names.h"
+#include "runtime/reference/attention.h"
+#include "tests/support/reference_names.h"
 
 namespace heed_test {
 

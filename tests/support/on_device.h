@@ -5,8 +5,8 @@
 
 #include <memory>
 
-#include "device.h"
-#include "element.h"
+#include "runtime/reference/element.h"
+#include "tests/support/device.h"
 
 namespace heed_test {
 

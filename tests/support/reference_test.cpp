@@ -1,8 +1,8 @@
 // The oracle and the random words of dropout, against values worked out by hand and known answers.
 #include <cmath>
 
-#include "expect.h"
-#include "philox.h"
+#include "runtime/reference/philox.h"
+#include "tests/support/expect.h"
 
 namespace heed_test {
 namespace {

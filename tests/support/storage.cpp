@@ -1,11 +1,11 @@
-#include "storage.h"
+#include "tests/support/storage.h"
 
 #include <algorithm>
 #include <map>
 #include <stdexcept>
 #include <string>
 
-#include "call.h"
+#include "tests/support/call.h"
 
 namespace heed_test {
 namespace {

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "attention.h"
-#include "placement.h"
-#include "reference_names.h"
+#include "runtime/reference/attention.h"
+#include "runtime/reference/placement.h"
+#include "tests/support/reference_names.h"
 
 namespace heed_test {
 
@@ -18,7 +18,7 @@ struct Storage {
     int32_t max_pages_per_seq = 0;
 };
 
-// Dense queries need a.q_lens empty. Pages lie in random order among unused ones; table entries behind a sequence's
+// Dense queries need a.q_lens empty. Pages are in random order among unused ones; table entries after a sequence's
 // pages are 0x7fffffff.
 Storage lay_out(const Attention &a, const CallOptions &options);
 

@@ -1,8 +1,8 @@
 // Element types and storages.
 #include <cmath>
 
-#include "element.h"
-#include "expect.h"
+#include "runtime/reference/element.h"
+#include "tests/support/expect.h"
 
 namespace heed_test {
 namespace {
@@ -19,7 +19,7 @@ TEST(Storage, PagesHoldTheTokens) {
     EXPECT_EQ(storage.page_table[3], garbage_page);
     EXPECT_EQ(storage.page_table[6], garbage_page);
     EXPECT_EQ(storage.kv.at(1, 8).outer, -1);
-    EXPECT_EQ(storage.kv.at(1, 7).outer, storage.page_table[5]);  // behind the length, in the last page
+    EXPECT_EQ(storage.kv.at(1, 7).outer, storage.page_table[5]);  // after the length, in the last page
     EXPECT_EQ(storage.kv.at(1, 7).inner, 3);
     std::vector<int32_t> pages = {storage.page_table[0], storage.page_table[1], storage.page_table[2],
                                   storage.page_table[4], storage.page_table[5]};

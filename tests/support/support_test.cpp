@@ -1,8 +1,8 @@
-// Visible keys, judgements and guards, against values worked out by hand.
+// Visible keys, verdicts and guards, against values worked out by hand.
 #include <cmath>
 
-#include "element.h"
-#include "expect.h"
+#include "runtime/reference/element.h"
+#include "tests/support/expect.h"
 
 namespace heed_test {
 namespace {
@@ -50,22 +50,22 @@ TEST(VisibleKeys, MaskAndBiasByHand) {
     EXPECT_EQ(seen(a, 0), "...x");
 }
 
-class Judgement : public testing::Test {
+class Verdicts : public testing::Test {
 protected:
-    Judgement() : a(make_attention({1, 2, 1, 4, 20, 8, 8})), ref(compute_reference(a, false)) {
+    Verdicts() : a(make_attention({1, 2, 1, 4, 20, 8, 8})), ref(compute_reference(a, false)) {
         for (const double x : ref.out) out.push_back(static_cast<float>(x));
         for (const double x : ref.lse) lse.push_back(static_cast<float>(x));
     }
-    bool good() const { return judge(a, ref, out, lse).ok; }
+    bool good() const { return verdict_of(a, ref, out, lse).ok; }
 
     Attention a;
     Reference ref;
     std::vector<float> out, lse;
 };
 
-TEST_F(Judgement, AcceptsTheReference) { EXPECT_TRUE(good()) << judge(a, ref, out, lse).complaint; }
+TEST_F(Verdicts, AcceptsTheReference) { EXPECT_TRUE(good()) << verdict_of(a, ref, out, lse).complaint; }
 
-TEST_F(Judgement, FindsOneWrongElement) {
+TEST_F(Verdicts, FindsOneWrongElement) {
     const double bound = out_bound(a, ref.out[5], ref.max_logit[0], ref.max_v[0], 0);
     out[5] += static_cast<float>(0.5 * bound);
     EXPECT_TRUE(good());
@@ -75,21 +75,21 @@ TEST_F(Judgement, FindsOneWrongElement) {
     EXPECT_FALSE(good());
 }
 
-TEST_F(Judgement, FindsAWrongLse) {
+TEST_F(Verdicts, FindsAWrongLse) {
     lse[3] *= std::log2(std::exp(1.0f));
     EXPECT_FALSE(good());
     lse[3] = inf_value;
     EXPECT_FALSE(good());
 }
 
-TEST_F(Judgement, AsksForNanWhereTheReferenceHasIt) {
+TEST_F(Verdicts, AsksForNanWhereTheReferenceHasIt) {
     ref.out[5] = std::numeric_limits<double>::quiet_NaN();
     EXPECT_FALSE(good());
     out[5] = std::numeric_limits<float>::quiet_NaN();
     EXPECT_TRUE(good());
 }
 
-TEST_F(Judgement, EmptyRowsAreExact) {
+TEST_F(Verdicts, EmptyRowsAreExact) {
     a.kv_lens = {0};
     ref = compute_reference(a, false);
     std::fill(out.begin(), out.end(), 0.0f);
@@ -102,16 +102,16 @@ TEST_F(Judgement, EmptyRowsAreExact) {
     EXPECT_FALSE(good());
 }
 
-TEST_F(Judgement, MistrustsCasesThatProveLittle) {
+TEST_F(Verdicts, MistrustsCasesThatProveLittle) {
     EXPECT_TRUE(good());
     for (size_t n = 0; n < a.q.size(); n += 8) a.q[n] = 1;
     a.k[0] = 1000;  // one key has all the weight
     ref = compute_reference(a, false);
-    const Verdict blind = judge(a, ref, {ref.out.begin(), ref.out.end()}, {});
+    const Verdict blind = verdict_of(a, ref, {ref.out.begin(), ref.out.end()}, {});
     EXPECT_NE(blind.complaint.find("MISTRUSTED"), std::string::npos) << blind.complaint;
     std::fill(a.v.begin(), a.v.end(), 0.0f);
     ref = compute_reference(a, false);
-    const Verdict zero = judge(a, ref, {ref.out.begin(), ref.out.end()}, {});
+    const Verdict zero = verdict_of(a, ref, {ref.out.begin(), ref.out.end()}, {});
     EXPECT_NE(zero.complaint.find("mostly zero"), std::string::npos) << zero.complaint;
 }
 
@@ -162,7 +162,7 @@ TEST_P(Types, RoundedReferenceIsAcceptedAndARoughOneIsNot) {
     std::vector<float> out, lse;
     for (const double x : ref.out) out.push_back(round_to(dtype, static_cast<float>(x)));
     for (const double x : ref.lse) lse.push_back(static_cast<float>(x));
-    const Verdict verdict = judge(a, ref, out, lse);
+    const Verdict verdict = verdict_of(a, ref, out, lse);
     EXPECT_TRUE(verdict.ok) << verdict.complaint;
     EXPECT_LE(verdict.out_ratio, 1);
     if (dtype == HEED_F32) {  // results that were rounded to 16 bits on their way
@@ -170,7 +170,7 @@ TEST_P(Types, RoundedReferenceIsAcceptedAndARoughOneIsNot) {
     } else {
         for (float &x : out) x = round_to(HEED_BF16, x + 0x1p-7f * x);
     }
-    EXPECT_FALSE(judge(a, ref, out, lse).ok);
+    EXPECT_FALSE(verdict_of(a, ref, out, lse).ok);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Types, testing::Combine(testing::Values(HEED_F32, HEED_F16, HEED_BF16), testing::Bool()));

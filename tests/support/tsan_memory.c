@@ -1,4 +1,4 @@
-/* Names by which rows with the feature `tsan` call what ThreadSanitizer's runtime intercepts under its C names. */
+/* Names by which kernels with the feature `tsan` call what ThreadSanitizer's runtime intercepts under its C names. */
 #include <string.h>
 
 void *__tsan_memcpy(void *to, const void *from, size_t bytes) { return memcpy(to, from, bytes); }

@@ -18,7 +18,7 @@ SLACK = {"seconds": 1.5, "bytes": 1.03}
 
 
 def seconds_of_edges(build):
-    """Of each output of the last build, from ninja's log."""
+    """The seconds of each output of the last build, from ninja's log."""
     seconds = {}
     for line in (build / ".ninja_log").read_text().splitlines()[1:]:
         begin, end, _, output, _ = line.split("\t")

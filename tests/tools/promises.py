@@ -30,7 +30,7 @@ def ran(reports):
         for case in ElementTree.parse(report).iter("testcase"):
             if case.get("status") == "run" and case.find("skipped") is None:
                 suite, test = case.get("classname").split("/")[-1], case.get("name").split("/")[0]
-                # Of a suite with parameters the class is INSTANCE/SUITE, or INSTANCE/SUITE/N with types.
+                # The class of a suite with parameters is INSTANCE/SUITE, or INSTANCE/SUITE/N with types.
                 if suite.isdigit():
                     suite = case.get("classname").split("/")[-2]
                 names.add(f"{plain(report.stem)} {suite}.{test}")
@@ -38,7 +38,7 @@ def ran(reports):
 
 
 def machine_has():
-    """Of each instruction set that a line may end with, whether this machine has it."""
+    """For each instruction set that a line may end with, whether this machine has it."""
     flags = re.search(r"^flags\s*:(.*)", pathlib.Path("/proc/cpuinfo").read_text(), re.M)[1].split()
     return {isa: flag in flags for isa, flag in (("avx512", "avx512f"), ("avx512bf16", "avx512_bf16"), ("amx", "amx_bf16"))}
 

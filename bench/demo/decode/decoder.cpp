@@ -1,4 +1,4 @@
-#include "decoder.h"
+#include "bench/demo/decode/decoder.h"
 
 #include <chrono>
 #include <cmath>

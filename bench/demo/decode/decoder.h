@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "device.h"
+#include "bench/demo/decode/device.h"
 #include "heed/heed.hpp"
 
 namespace heed_decode {

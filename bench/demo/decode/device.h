@@ -1,11 +1,12 @@
-// Where the demo computes, and memory there. A GPU is reached through libcuda.so.1.
+// Where the demo computes, and memory there.
 #pragma once
 
-#include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "heed/heed.hpp"
+#include "runtime/reference/cuda_device.h"
 
 namespace heed_decode {
 
@@ -18,9 +19,6 @@ class Device {
 public:
     // HEED_CUDA: the first device's primary context becomes current on this thread. Throws NoDevice.
     explicit Device(heed_device kind);
-    ~Device();
-    Device(const Device &) = delete;
-    Device &operator=(const Device &) = delete;
 
     heed_device kind() const { return kind_; }
     std::string name() const;
@@ -34,9 +32,8 @@ public:
     void copy_out(void *to, const void *from, size_t bytes) const;
 
 private:
-    struct Driver;
     heed_device kind_;
-    std::unique_ptr<const Driver> driver_;
+    const heed_reference::CudaDevice *cuda_ = nullptr;
 };
 
 // Elements where the demo computes, f32 or f16, to and from floats on the host.

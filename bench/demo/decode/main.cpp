@@ -12,9 +12,9 @@
 #include <stdexcept>
 #include <string>
 
-#include "ceilings.h"
-#include "decoder.h"
-#include "result.h"
+#include "bench/ceilings.h"
+#include "bench/demo/decode/decoder.h"
+#include "bench/demo/decode/result.h"
 
 namespace heed_decode {
 namespace {

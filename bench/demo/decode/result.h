@@ -3,7 +3,7 @@
 
 namespace heed_decode {
 
-// Of one number of kv heads; milliseconds of a step, minima over the steps.
+// The result of one number of kv heads; milliseconds of a step, minima over the steps.
 struct Result {
     int num_kv_heads;
     double prompt_seconds, step_ms, attention_ms, cache_gigabytes;

@@ -1,7 +1,6 @@
-#include "attention.h"
+#include "bench/demo/minilm/attention.h"
 
-#include "parallel.h"
-#include "stopwatch.h"
+#include "bench/demo/minilm/stopwatch.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,11 +8,6 @@
 
 namespace minilm {
 namespace {
-
-template <typename View>
-heed_tensor tensor(const View &view) {
-    return heed::tensor(view.data(), static_cast<size_t>(view.size()));
-}
 
 heed::Layer make_layer(const AttentionBlock &block, size_t max_batch, int threads) {
     heed::LayerConfig config;
@@ -37,9 +31,10 @@ heed::Layer make_layer(const AttentionBlock &block, size_t max_batch, int thread
     return heed::Layer(config, weights);
 }
 
-double valid_flop(const Batch &batch) {
+double flop_of(const Batch &batch) {
     double tokens = 0, pairs = 0;
-    for (const double len : batch.lens) {
+    for (int32_t b = 0; b < batch.batch; b++) {
+        const double len = batch.len(b);
         tokens += len;
         pairs += len * len;
     }
@@ -76,20 +71,20 @@ AttentionBlock::AttentionBlock(const heed::WeightsFile &file, const std::string 
       out(find_linear(file, name + ".attention.output.dense", hidden, hidden)),
       layer(make_layer(*this, max_batch, threads)) {}
 
-void naive_attention(const AttentionBlock &block, const Batch &batch, const Matrix &x, int threads, Matrix &y) {
-    const int64_t len = batch.padded_len;
-    parallel_for(threads, batch.batch, 1, [&](int64_t b, int64_t) {
-        const auto rows = x.middleRows(b * len, len);
+void naive_attention(const AttentionBlock &block, const Batch &batch, const Matrix &x, Pool &pool, Matrix &y) {
+    pool.parallel_for(batch.batch, 1, [&](int64_t index, int64_t, int32_t) {
+        const auto b = static_cast<int32_t>(index);
+        const int32_t len = batch.len(b);
+        const auto rows = x.middleRows(batch.begin(b), len);
         const Matrix q = apply(block.query, rows), k = apply(block.key, rows), v = apply(block.value, rows);
-        const int32_t kv_len = batch.lens[static_cast<size_t>(b)];
         Matrix heads(len, hidden);
-        std::vector<float> probs(static_cast<size_t>(kv_len));
+        std::vector<float> probs(static_cast<size_t>(len));
         for (int64_t h = 0; h < hidden; h += head_dim) {
-            for (int64_t i = 0; i < len; i++) {
-                naive_row(&q(i, h), &k(0, h), &v(0, h), kv_len, probs.data(), &heads(i, h));
+            for (int32_t i = 0; i < len; i++) {
+                naive_row(&q(i, h), &k(0, h), &v(0, h), len, probs.data(), &heads(i, h));
             }
         }
-        y.middleRows(b * len, len) = apply(block.out, heads);
+        y.middleRows(batch.begin(b), len) = apply(block.out, heads);
     });
 }
 
@@ -97,18 +92,25 @@ void MeasuredAttention::run(const AttentionBlock &block, const Batch &batch, con
     const Stopwatch watch;
     run_heed(block, batch, x, y);
     totals_.heed_seconds += watch.seconds();
-    totals_.flop += valid_flop(batch);
+    totals_.flop += flop_of(batch);
     if (with_naive_) run_naive(block, batch, x, y);
 }
 
 void MeasuredAttention::run_heed(const AttentionBlock &block, const Batch &batch, const Matrix &x, Matrix &y) {
     heed::LayerArgs args;
     args.batch = batch.batch;
-    args.q_len = batch.padded_len;
+    args.q_len = batch.longest;
     args.x = tensor(x);
     args.y = tensor(y);
-    args.kv_lens = ignore_key_lengths_ ? nullptr : batch.lens.data();
-    args.execution.num_threads = threads_;
+    args.cu_seqlens = batch.cu_seqlens.data();
+    std::vector<int32_t> equal_pieces;
+    if (ignore_lengths_) {
+        const auto tokens = static_cast<int32_t>(x.rows());
+        for (int32_t b = 0; b <= batch.batch; b++) equal_pieces.push_back(tokens * b / batch.batch);
+        args.cu_seqlens = equal_pieces.data();
+    }
+    args.execution.num_threads = pool_.threads();
+    args.execution.pool = pool_.for_heed();
     workspace_.attach(args.execution);
     block.layer.forward(args);
 }
@@ -117,7 +119,7 @@ void MeasuredAttention::run_naive(const AttentionBlock &block, const Batch &batc
                                   const Matrix &heed_y) {
     naive_y_.resize(heed_y.rows(), heed_y.cols());
     const Stopwatch watch;
-    naive_attention(block, batch, x, threads_, naive_y_);
+    naive_attention(block, batch, x, pool_, naive_y_);
     totals_.naive_seconds += watch.seconds();
     for (Eigen::Index i = 0; i < heed_y.size(); i++) {
         const double naive = naive_y_.data()[i];

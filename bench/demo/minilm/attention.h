@@ -1,6 +1,7 @@
 #pragma once
-#include "model.h"
-#include "text.h"
+#include "bench/demo/minilm/model.h"
+#include "bench/demo/minilm/pool.h"
+#include "bench/demo/minilm/text.h"
 
 #include <utility>
 
@@ -16,23 +17,23 @@ struct AttentionBlock {
 };
 
 // By Eigen and the textbook loops, one sequence at a time: projections; scores, softmax, weighted sum; projection.
-void naive_attention(const AttentionBlock &block, const Batch &batch, const Matrix &x, int threads, Matrix &y);
+void naive_attention(const AttentionBlock &block, const Batch &batch, const Matrix &x, Pool &pool, Matrix &y);
 
 // Sums over the blocks of one run of the encoder.
 struct AttentionTotals {
     double heed_seconds = 0, naive_seconds = 0;
-    double flop = 0;                                   // of valid tokens and of pairs of them
+    double flop = 0;                                   // of tokens and of pairs of them in one piece
     double largest_difference = 0, largest_value = 0;  // of the naive output
 };
 
 // Runs Heed and, when asked, the naive block on the same input; measures both and compares every element.
 class MeasuredAttention {
 public:
-    MeasuredAttention(heed::Workspace workspace, int threads, bool ignore_key_lengths, bool with_naive)
-        : workspace_(std::move(workspace)), threads_(threads), ignore_key_lengths_(ignore_key_lengths),
-          with_naive_(with_naive) {}
+    // `pool` must outlive the object.
+    MeasuredAttention(heed::Workspace workspace, Pool &pool, bool ignore_lengths, bool with_naive)
+        : workspace_(std::move(workspace)), pool_(pool), ignore_lengths_(ignore_lengths), with_naive_(with_naive) {}
 
-    // x and y: [batch * padded_len, hidden].
+    // x and y: [tokens, hidden].
     void run(const AttentionBlock &block, const Batch &batch, const Matrix &x, Matrix &y);
     AttentionTotals take_totals() { return std::exchange(totals_, {}); }
 
@@ -41,8 +42,8 @@ private:
     void run_naive(const AttentionBlock &block, const Batch &batch, const Matrix &x, const Matrix &heed_y);
 
     heed::Workspace workspace_;
-    int threads_;
-    bool ignore_key_lengths_;
+    Pool &pool_;
+    bool ignore_lengths_;
     bool with_naive_;
     Matrix naive_y_;
     AttentionTotals totals_;

@@ -1,7 +1,8 @@
 #pragma once
-#include "attention.h"
-#include "model.h"
-#include "text.h"
+#include "bench/demo/minilm/attention.h"
+#include "bench/demo/minilm/feed_forward.h"
+#include "bench/demo/minilm/model.h"
+#include "bench/demo/minilm/text.h"
 
 #include <vector>
 
@@ -9,31 +10,29 @@ namespace minilm {
 
 struct Layer {
     AttentionBlock attention;
-    LayerNorm attention_norm;
-    Linear up, down;
-    LayerNorm out_norm;
+    FeedForward feed_forward;
 };
 
 // all-MiniLM-L6-v2: a BERT encoder (normalised after each block), mean pooling over the valid tokens, unit length.
 class Encoder {
 public:
-    // `weights` must outlive the encoder. Throws std::runtime_error when a tensor is missing or has another shape.
-    Encoder(const heed::WeightsFile &weights, size_t batch_size, int threads);
+    // `weights` and `pool` must outlive the encoder. Throws std::runtime_error when a tensor is missing or has another
+    // shape.
+    Encoder(const heed::WeightsFile &weights, size_t batch_size, Pool &pool);
 
     // Memory for the attention of one running call of embed.
     heed::Workspace make_workspace() const { return layers_.front().attention.layer.make_workspace(); }
 
     // One unit vector per piece, in the order of `pieces`.
-    Matrix embed(const std::vector<Piece> &pieces, MeasuredAttention &attention) const;
+    Matrix embed(const std::vector<Piece> &pieces, MeasuredAttention &attention);
 
 private:
-    Matrix embed_batch(const Batch &batch, MeasuredAttention &attention) const;
+    Matrix embed_batch(const Batch &batch, MeasuredAttention &attention);
     Matrix embed_tokens(const Batch &batch) const;
-    // x [tokens, hidden] becomes the layer's output. attended [tokens, hidden] is the result of the attention block.
-    void finish_layer(const Layer &layer, const Matrix &attended, Matrix &x) const;
 
     size_t batch_size_;
-    int threads_;
+    Pool &pool_;
+    FeedForwardMemory memory_;
     MatrixView word_embeddings_, position_embeddings_, type_embeddings_;
     LayerNorm embedding_norm_;
     std::vector<Layer> layers_;

@@ -1,4 +1,4 @@
-#include "model.h"
+#include "bench/demo/minilm/model.h"
 
 #include <stdexcept>
 #include <vector>

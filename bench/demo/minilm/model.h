@@ -36,6 +36,11 @@ MatrixView find_matrix(const heed::WeightsFile &file, const std::string &name, i
 Linear find_linear(const heed::WeightsFile &file, const std::string &name, int64_t outputs, int64_t inputs);
 LayerNorm find_norm(const heed::WeightsFile &file, const std::string &name);
 
+template <typename View>
+heed_tensor tensor(const View &view) {
+    return heed::tensor(view.data(), static_cast<size_t>(view.size()));
+}
+
 Matrix apply(const Linear &linear, const Eigen::Ref<const Matrix> &x);
 
 }  // namespace minilm

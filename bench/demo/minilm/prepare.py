@@ -61,7 +61,7 @@ def main() -> None:
 
     model_dir = args.model_dir or find_model_dir()
     tokenizer = Tokenizer.from_file(str(model_dir / "tokenizer.json"))
-    tokenizer.no_padding()  # batches are padded by heed_minilm
+    tokenizer.no_padding()  # heed_minilm needs none
     tokenizer.enable_truncation(MAX_TOKENS)
     title, sentences = read_book(args.book)
     if not sentences:

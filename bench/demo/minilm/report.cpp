@@ -1,4 +1,4 @@
-#include "report.h"
+#include "bench/demo/minilm/report.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -26,8 +26,8 @@ void print_wrapped(const std::string &text, const char *indent) {
 void print_notes(const std::vector<Run> &runs, bool with_naive) {
     std::printf(
         "\nA block: projections to q, k and v, attention, output projection; Heed's is one call of its layer API,\n"
-        "whose first call with a padded shape also makes the plan for it. GFLOP/s counts the work on real tokens\n"
-        "only; padded ones are computed but not counted.\n");
+        "whose first call with a number of tokens also makes the plan for it. Pieces are end to end: nothing is\n"
+        "padded.\n");
     if (!with_naive) return;
     double largest_difference = 0, largest_value = 0;
     for (const Run &run : runs) {
@@ -36,7 +36,7 @@ void print_notes(const std::vector<Run> &runs, bool with_naive) {
     }
     std::printf(
         "The naive block (projections by Eigen, three nested loops, same compiler flags, same threads) ran on the\n"
-        "same padded batches; largest difference from Heed over every element of every layer: %.1e (values up to\n"
+        "same batches; largest difference from Heed over every element of every layer: %.1e (values up to\n"
         "%.1f)\n",
         largest_difference, largest_value);
 }

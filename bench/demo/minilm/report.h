@@ -1,7 +1,7 @@
 #pragma once
-#include "attention.h"
-#include "model.h"
-#include "text.h"
+#include "bench/demo/minilm/attention.h"
+#include "bench/demo/minilm/model.h"
+#include "bench/demo/minilm/text.h"
 
 #include <string>
 #include <vector>
@@ -19,7 +19,7 @@ struct Run {
 // The best `best` sentences for every query, by the dot product of their unit vectors.
 void print_answers(const Assets &assets, const Matrix &sentences, const Matrix &queries, size_t best);
 
-// The table: time, speed, share of the peak, beside the naive blocks when these ran.
+// The table: time, speed, share of the peak, compared with the naive blocks when these ran.
 void print_runs(const std::vector<Run> &runs, double fma_peak_gflops, int threads, bool with_naive);
 
 }  // namespace minilm

@@ -1,4 +1,4 @@
-#include "text.h"
+#include "bench/demo/minilm/text.h"
 
 #include <algorithm>
 #include <fstream>
@@ -48,16 +48,16 @@ std::vector<Batch> make_batches(const std::vector<Piece> &pieces, size_t batch_s
     std::vector<Batch> batches;
     for (size_t first = 0; first < order.size(); first += batch_size) {
         const size_t count = std::min(batch_size, order.size() - first);
-        const size_t padded_len = pieces[order[first + count - 1]].ids.size();
         Batch batch;
         batch.batch = static_cast<int32_t>(count);
-        batch.padded_len = static_cast<int32_t>(padded_len);
-        batch.ids.assign(count * padded_len, 0);
         for (size_t b = 0; b < count; b++) {
             const size_t source = order[first + b];
             const auto &ids = pieces[source].ids;
-            std::copy(ids.begin(), ids.end(), batch.ids.begin() + static_cast<std::ptrdiff_t>(b * padded_len));
-            batch.lens.push_back(static_cast<int32_t>(ids.size()));
+            const auto len = static_cast<int32_t>(ids.size());
+            batch.ids.insert(batch.ids.end(), ids.begin(), ids.end());
+            for (int32_t t = 0; t < len; t++) batch.positions.push_back(t);
+            batch.cu_seqlens.push_back(batch.cu_seqlens.back() + len);
+            batch.longest = std::max(batch.longest, len);
             batch.sources.push_back(source);
         }
         batches.push_back(std::move(batch));

@@ -1,4 +1,4 @@
-// Attention over a cache that lies on several machines: mpirun -n RANKS heed_shards. Each rank has a part of the keys
+// Attention over a cache that is on several machines: mpirun -n RANKS heed_shards. Each rank has a part of the keys
 // and values, attends to it, and the partial states (out, lse) are summed by an MPI reduction whose operator is
 // heed_merge_states: what a token costs on the wire does not grow with the length of the cache. Rank 0 then does the
 // same alone and compares.
@@ -144,7 +144,7 @@ int run() {
 }  // namespace
 
 int main(int argc, char **argv) {
-    CLI::App app{"Attention over a cache that lies on several machines, run by mpirun."};
+    CLI::App app{"Attention over a cache that is on several machines, run by mpirun."};
     app.option_defaults()->always_capture_default();
     app.add_option("--kv-len", sizes.kv_len)->check(CLI::Range(1, 1 << 24));
     app.add_option("--heads", sizes.num_heads)->check(CLI::Range(1, 1 << 24));

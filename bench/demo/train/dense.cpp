@@ -1,4 +1,4 @@
-#include "dense.h"
+#include "bench/demo/train/dense.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-// What stands between Heed's calls: parameters with their gradients, norms, losses, the optimiser.
+// What is between Heed's calls: parameters with their gradients, norms, losses, the optimiser.
 #pragma once
 
 #include <cstddef>

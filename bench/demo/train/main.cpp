@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "model.h"
+#include "bench/demo/train/model.h"
 
 namespace heed_train {
 namespace {
@@ -85,7 +85,7 @@ Outcome train(const Text &text, const Options &options, int32_t num_kv_heads) {
     return outcome;
 }
 
-// Of grouped-query attention.
+// For grouped-query attention.
 int write_gradients(const Text &text, const Options &options) {
     Sizes sizes;
     sizes.threads = options.threads;

@@ -1,9 +1,9 @@
-#include "model.h"
+#include "bench/demo/train/model.h"
 
 #include <algorithm>
 #include <string>
 
-#include "npy.h"
+#include "bench/demo/write_floats.h"
 
 namespace heed_train {
 namespace {
@@ -116,7 +116,7 @@ void Model::forward(const std::vector<int32_t> &inputs, bool training) {
     to_logits_.forward(normal_, &logits_, execution_);
 }
 
-// gradient_ is that of the stream behind the MLP, then that in front of it.
+// gradient_ is that of the stream after the MLP, then that before it.
 void Model::mlp_gradients(Block *block) {
     std::vector<float> of_active, of_input;
     block->down.backward(block->active, gradient_, &of_active, execution_);
@@ -208,7 +208,7 @@ std::vector<int32_t> Model::continue_text(std::vector<int32_t> prompt, int32_t c
     for (int32_t n = 0; n < count; n++) {
         const size_t seen = std::min(prompt.size(), context);
         std::vector<int32_t> inputs(prompt.end() - static_cast<std::ptrdiff_t>(seen), prompt.end());
-        inputs.resize(context);  // what is behind the last character no position in front of it sees
+        inputs.resize(context);  // no position sees what comes after the last character
         forward(inputs, false);
         std::vector<double> weights;
         for (size_t i = 0; i < width; i++) {
@@ -228,7 +228,7 @@ int64_t Model::num_parameters() const {
 
 void Model::write_gradients(const Batch &batch, const std::string &folder) {
     const auto write = [&](const std::string &name, const std::vector<float> &values) {
-        heed_demo::write_npy(folder + "/" + name + ".npy", values.data(), 1, static_cast<int64_t>(values.size()));
+        heed_demo::write_floats(folder + "/" + name + ".f32", values.data(), static_cast<int64_t>(values.size()));
     };
     forward(batch.inputs, false);
     const double loss = cross_entropy(batch.targets, &logits_);

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <memory>
 
-#include "dense.h"
-#include "text.h"
+#include "bench/demo/train/dense.h"
+#include "bench/demo/train/text.h"
 
 namespace heed_train {
 
@@ -25,11 +25,11 @@ public:
     double train(const Batch &batch, const Adam &adam);
     // The mean loss of any number of pieces, without dropout.
     double loss(const Batch &batch);
-    // `count` characters behind the prompt, each drawn from the model.
+    // `count` characters after the prompt, each drawn from the model.
     std::vector<int32_t> continue_text(std::vector<int32_t> prompt, int32_t count, std::mt19937_64 *random);
 
     // For other programs to check: inputs, targets, the loss, and every parameter NAME with its gradient dNAME, without
-    // dropout, as FOLDER/NAME.npy, each one row of f32.
+    // dropout, as FOLDER/NAME.f32.
     void write_gradients(const Batch &batch, const std::string &folder);
 
     int64_t num_parameters() const;
@@ -41,7 +41,7 @@ private:
         Parameter wq, wk, wv, wo;
         Dense up, down;
         std::unique_ptr<heed::Layer> layer;  // of the current weights
-        // Of the last forward: the stream before attention and before the MLP, what the steps read.
+        // From the last forward: the stream before attention and before the MLP, what the steps read.
         std::vector<float> before_attention, attention_in, before_mlp, mlp_in, hidden, active;
     };
 

@@ -1,4 +1,4 @@
-#include "text.h"
+#include "bench/demo/train/text.h"
 
 #include <algorithm>
 #include <cmath>

@@ -8,7 +8,7 @@
 
 namespace heed_train {
 
-// `count` pieces of `length` characters, and the character behind each: [count, length] both.
+// `count` pieces of `length` characters, and the character after each: [count, length] both.
 struct Batch {
     std::vector<int32_t> inputs, targets;
 };

@@ -1,4 +1,4 @@
-// Documents packed into one sequence: a token sees those of its own document. Give `causal` besides for a decoder.
+// Documents packed into one sequence: a token sees those of its own document. For a decoder give `causal` too.
 //   buffers: i32 number of each token's document, growing along a sequence, [batch, len]; i32 len
 #include <heed/user_score.h>
 

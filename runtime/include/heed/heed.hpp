@@ -1,4 +1,5 @@
-// A thin C++17 layer over heed.h: ownership and exceptions, nothing else. Every rule of heed.h holds.
+/// @file
+/// A thin C++17 layer over heed.h: ownership and exceptions, nothing else. Every rule of heed.h holds.
 #ifndef HEED_HEED_HPP
 #define HEED_HEED_HPP
 
@@ -12,7 +13,7 @@
 
 namespace heed {
 
-// A failed call: its status, and heed_last_error() as what().
+/// A failed call: its status, and heed_last_error() as what().
 class Error : public std::runtime_error {
 public:
     Error(heed_status status, const std::string &sentence) : std::runtime_error(sentence), status_(status) {}
@@ -23,35 +24,35 @@ private:
     heed_status status_;
 };
 
-// Throws Error, unless the status is HEED_OK.
+/// Throws Error, unless the status is HEED_OK.
 inline void check(heed_status status) {
     if (status != HEED_OK) throw Error(status, heed_last_error());
 }
 
-// heed_problem with its defaults.
+/// heed_problem with its defaults.
 struct Problem : heed_problem {
     Problem() : heed_problem() { check(heed_problem_init(this)); }
 };
 
-// heed_args with its defaults.
+/// heed_args with its defaults.
 struct Args : heed_args {
     Args() : heed_args() { check(heed_args_init(this)); }
 };
 
-// Views of `size` elements. Heed writes to out and lse only.
+/// Views of `size` elements. Heed writes to out and lse only.
 inline heed_tensor tensor(const float *data, size_t size) {
     return {const_cast<float *>(data), static_cast<int64_t>(size), HEED_F32};
 }
-// Of a mask.
+/// The same for a mask.
 inline heed_tensor tensor(const uint8_t *data, size_t size) {
     return {const_cast<uint8_t *>(data), static_cast<int64_t>(size), HEED_U8};
 }
-// 16-bit patterns: `dtype` is HEED_F16 or HEED_BF16.
+/// 16-bit patterns: `dtype` is HEED_F16 or HEED_BF16.
 inline heed_tensor tensor(const uint16_t *data, size_t size, heed_dtype dtype) {
     return {const_cast<uint16_t *>(data), static_cast<int64_t>(size), dtype};
 }
 
-// Memory for heed_args.workspace, aligned as it must be. One per running call.
+/// Memory for heed_args.workspace, aligned as it must be. One per running call.
 class Workspace {
 public:
     explicit Workspace(size_t bytes) : bytes_(bytes), data_(bytes == 0 ? nullptr : ::operator new(bytes, alignment)) {}
@@ -76,7 +77,7 @@ private:
     std::unique_ptr<void, Free> data_;
 };
 
-// A plan, owned. Movable; execute may run in many threads at once, each with its own workspace and outputs.
+/// A plan, owned. Movable; execute may run in many threads at once, each with its own workspace and outputs.
 class Plan {
 public:
     explicit Plan(const heed_problem &problem) {
@@ -102,31 +103,31 @@ private:
 
 // ---- Whole attention layers, see layer.h ------------------------------------------------------------------------
 
-// heed_layer_config with its defaults.
+/// heed_layer_config with its defaults.
 struct LayerConfig : heed_layer_config {
     LayerConfig() : heed_layer_config() { check(heed_layer_config_init(this)); }
 };
-// heed_layer_weights without any weight.
+/// heed_layer_weights without any weight.
 struct LayerWeights : heed_layer_weights {
     LayerWeights() : heed_layer_weights() { struct_size = sizeof(heed_layer_weights); }
 };
-// heed_layer_args, zeroed but for its size; likewise CacheConfig.
+/// heed_layer_args, zeroed except its size; likewise CacheConfig.
 struct LayerArgs : heed_layer_args {
     LayerArgs() : heed_layer_args() { struct_size = sizeof(heed_layer_args); }
 };
-// heed_layer_gradients that ask for none; set dy and what is wanted.
+/// heed_layer_gradients that ask for none; set dy and what is wanted.
 struct LayerGradients : heed_layer_gradients {
     LayerGradients() : heed_layer_gradients() {
         struct_size = sizeof(heed_layer_gradients);
         dweights.struct_size = sizeof(heed_layer_weights);
     }
 };
-// heed_cache_config.
+/// heed_cache_config, zeroed except its size.
 struct CacheConfig : heed_cache_config {
     CacheConfig() : heed_cache_config() { struct_size = sizeof(heed_cache_config); }
 };
 
-// Packed weights of a dense layer on the CPU, owned. `weight` [dim_out, dim_in], `bias` [dim_out] or data NULL.
+/// Packed weights of a dense layer on the CPU, owned. `weight` [dim_out, dim_in], `bias` [dim_out] or data NULL.
 class LinearWeights {
 public:
     LinearWeights(int32_t dim_in, int32_t dim_out, const heed_tensor &weight, const heed_tensor &bias = {}) {
@@ -146,7 +147,7 @@ private:
     std::unique_ptr<heed_linear_weights, Destroy> weights_;
 };
 
-// A layer, owned. Movable; forward may run in many threads at once, each with its own workspace, cache and outputs.
+/// A layer, owned. Movable; forward may run in many threads at once, each with its own workspace, cache and outputs.
 class Layer {
 public:
     Layer(const heed_layer_config &config, const heed_layer_weights &weights) {
@@ -159,12 +160,12 @@ public:
     void backward(const heed_layer_args &args, const heed_layer_gradients &gradients) const {
         check(heed_layer_backward(layer_.get(), &args, &gradients));
     }
-    // Cross attention: memory [batch, memory_len, dim_memory] into the cache; memory_lens [batch] or NULL.
-    void prepare(heed_cache *cache, int32_t batch, int32_t memory_len, const heed_tensor &memory,
-                 const int32_t *memory_lens, const heed_execution &execution) const {
-        check(heed_layer_prepare(layer_.get(), cache, batch, memory_len, &memory, memory_lens, &execution));
+    /// Cross attention: context [batch, context_len, dim_context] into the cache; context_lens [batch] or NULL.
+    void prepare(heed_cache *cache, int32_t batch, int32_t context_len, const heed_tensor &context,
+                 const int32_t *context_lens, const heed_execution &execution) const {
+        check(heed_layer_prepare(layer_.get(), cache, batch, context_len, &context, context_lens, &execution));
     }
-    // CPU. On CUDA the caller takes so many bytes of device memory.
+    /// CPU. On CUDA the caller takes so many bytes of device memory.
     Workspace make_workspace() const { return Workspace(workspace_bytes()); }
     size_t workspace_bytes() const noexcept { return heed_layer_workspace_bytes(layer_.get()); }
     size_t backward_workspace_bytes() const noexcept { return heed_layer_backward_workspace_bytes(layer_.get()); }
@@ -177,7 +178,7 @@ private:
     std::unique_ptr<heed_layer, Destroy> layer_;
 };
 
-// A cache for layers like `layer`, owned. One call at a time.
+/// A cache for layers like `layer`, owned. One call at a time.
 class Cache {
 public:
     Cache(const Layer &layer, const heed_cache_config &config) {
@@ -189,6 +190,11 @@ public:
     void reset() { check(heed_cache_reset(cache_.get())); }
     void truncate(int32_t sequence, int32_t kv_len) { check(heed_cache_truncate(cache_.get(), sequence, kv_len)); }
     void fork(int32_t from, int32_t to) { check(heed_cache_fork(cache_.get(), from, to)); }
+    // Keys and values of the layouts of `from`, of each sequence its first new_lens[b] tokens.
+    void append(const heed_kv_view &from, int32_t new_len, const int32_t *new_lens, const heed_execution &execution) {
+        check(heed_cache_append(cache_.get(), new_len, new_lens, &from.k, &from.k_layout, &from.v, &from.v_layout,
+                                &execution));
+    }
     heed_kv_view view() const {
         heed_kv_view view = {};
         check(heed_cache_view(cache_.get(), &view));
@@ -203,7 +209,7 @@ private:
     std::unique_ptr<heed_cache, Destroy> cache_;
 };
 
-// A safetensors file, mapped read-only while the object lives.
+/// A safetensors file, mapped read-only while the object lives.
 class WeightsFile {
 public:
     explicit WeightsFile(const std::string &path) {
@@ -212,7 +218,7 @@ public:
         file_.reset(file);
     }
 
-    // A tensor of the file, alive as long as this object.
+    /// A tensor of the file, alive as long as this object.
     struct Tensor {
         heed_tensor tensor;
         std::vector<int64_t> shape;
@@ -233,15 +239,25 @@ private:
     std::unique_ptr<heed_weights_file, Close> file_;
 };
 
-// Every row of the kernel table.
-inline std::vector<heed_kernel_info_t> kernels() {
-    std::vector<heed_kernel_info_t> rows(static_cast<size_t>(heed_kernel_count()));
-    for (size_t i = 0; i < rows.size(); i++) {
-        rows[i].struct_size = sizeof(rows[i]);
-        check(heed_kernel_info(static_cast<int32_t>(i), &rows[i]));
+namespace detail {
+
+template <typename Info>
+std::vector<Info> all_infos(int32_t count, heed_status (*get_info)(int32_t, Info *)) {
+    std::vector<Info> infos(static_cast<size_t>(count));
+    for (size_t i = 0; i < infos.size(); i++) {
+        infos[i].struct_size = sizeof(infos[i]);
+        check(get_info(static_cast<int32_t>(i), &infos[i]));
     }
-    return rows;
+    return infos;
 }
+
+}  // namespace detail
+
+/// Every kernel of the table.
+inline std::vector<heed_kernel_info> kernels() { return detail::all_infos(heed_kernel_count(), heed_kernel_get_info); }
+
+/// The kernels of operations.
+inline std::vector<heed_op_info> operations() { return detail::all_infos(heed_op_count(), heed_op_get_info); }
 
 }  // namespace heed
 

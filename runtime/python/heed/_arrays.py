@@ -6,7 +6,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -30,6 +30,8 @@ def shape_of(name: str, array: Any) -> tuple[int, ...]:
 
 
 def is_on_cuda(array: Any) -> bool:
+    if framework(array) == "torch":
+        return bool(array.is_cuda)
     return hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] == CUDA
 
 
@@ -37,16 +39,57 @@ def empty(like: Any, shape: tuple[int, ...], dtype: str | None = None) -> Any:
     """A new array for Heed to write, of like's framework (NumPy for JAX, see finished), device and, by default, type."""
     kind = framework(like)
     if kind == "torch":
-        torch = sys.modules["torch"]
-        return torch.empty(shape, dtype=getattr(torch, dtype) if dtype else like.dtype, device=like.device)
+        return like.new_empty(shape, dtype=getattr(sys.modules["torch"], dtype)) if dtype else like.new_empty(shape)
     if kind == "numpy" or (kind == "jax" and not is_on_cuda(like)):
         return np.empty(shape, dtype or like.dtype)
     raise Unsupported(f"no arrays like a {type(like).__name__} on DLPack's device {like.__dlpack_device__()} are made here; "
                       f"results must be given, as out, and CUDA's workspace as workspace")
 
 
+def zeros(like: Any, shape: tuple[int, ...], dtype: str | None = None) -> Any:
+    result = empty(like, shape, dtype)
+    result[...] = 0
+    return result
+
+
+def _strides(array: Any) -> tuple[int, ...] | None:
+    """In elements or bytes; None for frameworks whose arrays are packed."""
+    if framework(array) == "torch":
+        return tuple(array.stride())
+    return tuple(array.strides) if isinstance(array, np.ndarray) else None
+
+
+def same_layout(a: Any, b: Any) -> bool:
+    """Whether elements of arrays of one shape and type have the same strides."""
+    of_a, of_b = _strides(a), _strides(b)
+    if of_a is None or of_b is None:
+        return of_a == of_b
+    return all(n < 2 or s == t for n, s, t in zip(a.shape, of_a, of_b))
+
+
+def with_twin(array: Any) -> tuple[Any, Any]:
+    """The array and a new one of the same layout to write; a copy of the array where it has gaps or repeats elements."""
+    kind = framework(array)
+    if kind not in ("torch", "numpy"):
+        return array, empty(array, tuple(array.shape))
+    make = sys.modules["torch"].empty_like if kind == "torch" else np.empty_like
+    twin = make(array)
+    if not same_layout(twin, array):
+        copy = make(array)
+        copy[...] = array
+        array = copy
+    return array, twin
+
+
+def packed(array: Any) -> Any:
+    """The array, or a copy of it without gaps."""
+    if framework(array) == "torch":
+        return array.contiguous()
+    return np.ascontiguousarray(array) if isinstance(array, np.ndarray) else array
+
+
 def lse_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Of q or out."""
+    """The shape of lse, from that of q or out."""
     return (*shape[:-3], shape[-2], shape[-3]) if len(shape) >= 3 else shape
 
 
@@ -80,9 +123,26 @@ def int32_array(name: str, values: Any) -> Any:
     return np.ascontiguousarray(array, dtype=np.int32)
 
 
+def records_gradient(*arrays: Any) -> bool:
+    """Whether PyTorch would record a gradient of one of them. Dynamo traces this."""
+    return any(getattr(array, "requires_grad", False) for array in arrays) and bool(sys.modules["torch"].is_grad_enabled())
+
+
+def detach(arrays: dict[str, Any]) -> bool:
+    """Detaches those that require a gradient, which PyTorch does not export; True, and nothing is done, where it records one."""
+    names = [name for name, array in arrays.items() if getattr(array, "requires_grad", False)]
+    if not names:
+        return False
+    if sys.modules["torch"].is_grad_enabled():
+        return True
+    for name in names:
+        arrays[name] = arrays[name].detach()
+    return False
+
+
 def refuse_gradient(name: str, array: Any) -> None:
-    """Unsupported, if PyTorch would record a gradient of it. Dynamo traces this."""
-    if getattr(array, "requires_grad", False) and sys.modules["torch"].is_grad_enabled():
+    """Unsupported, if PyTorch would record a gradient of it."""
+    if records_gradient(array):
         raise Unsupported(f"{name} requires a gradient, which Heed does not compute; call it under torch.no_grad(), or with "
                           f"{name}.detach()")
 
@@ -93,14 +153,22 @@ def without_gradient(name: str, array: Any) -> Any:
     return array.detach() if getattr(array, "requires_grad", False) else array
 
 
-@contextlib.contextmanager
-def launch(like: Any, stream: Any) -> Iterator[tuple[int, Callable[[int], Any] | None]]:
+_Launch: TypeAlias = "tuple[int, Callable[[int], Any] | None]"
+_on_the_cpu: contextlib.nullcontext[_Launch] = contextlib.nullcontext((0, None))
+
+
+def launch(like: Any, stream: Any) -> contextlib.AbstractContextManager[_Launch]:
     """The stream to launch on, and what allocates a workspace there; memory of PyTorch's belongs to that stream."""
-    if not is_on_cuda(like):
-        if stream is not None:
-            raise InvalidArgument("stream is given for arrays on the CPU; it must be None")
-        yield 0, None
-    elif framework(like) == "torch":
+    if is_on_cuda(like):
+        return _launch_on_cuda(like, stream)
+    if stream is not None:
+        raise InvalidArgument("stream is given for arrays on the CPU; it must be None")
+    return _on_the_cpu
+
+
+@contextlib.contextmanager
+def _launch_on_cuda(like: Any, stream: Any) -> Iterator[_Launch]:
+    if framework(like) == "torch":
         torch = sys.modules["torch"]
         with torch.cuda.device(like.device):
             known = _thread.__dict__.setdefault("devices", set())
@@ -136,7 +204,7 @@ def on_host(array: Any) -> Any:
 
 
 def capability(like: Any) -> int | None:
-    """Of the CUDA device that holds a tensor of PyTorch's."""
+    """The compute capability of the CUDA device that holds a tensor of PyTorch's."""
     if framework(like) != "torch" or not is_on_cuda(like):
         return None
     major, minor = sys.modules["torch"].cuda.get_device_capability(like.device)

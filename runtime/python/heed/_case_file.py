@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _arrays
-from ._attention import Options, split
+from ._attention import Options, detached, split
 from ._errors import InvalidArgument
 from ._keywords import METADATA
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-# Of safetensors, by NumPy's name.
+# The types of safetensors, by NumPy's name.
 TYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "int8": "I8", "uint8": "U8", "bool": "BOOL", "int32": "I32"}
 DTYPES = {"F32": "f32", "F16": "f16", "BF16": "bf16", "I8": "i8"}  # of q, k and v
 HOW_IT_RUNS = frozenset(("max_threads", "cuda_capability", "device_status", "workspace"))
@@ -38,6 +38,7 @@ def save_case(path: str | os.PathLike[str], q: Any, k: Any, v: Any, **options: U
         if options.get(name) is not None:
             raise InvalidArgument(f"{name} is given; a case file has no place for it, it must be None")
     arrays, fields = split(q, k, v, options)
+    arrays = detached(arrays)
     stored = {name: _stored(name, array) for name, array in arrays.items() if name not in HOW_IT_RUNS}
     for name in "mask", "bias":
         if name in stored:

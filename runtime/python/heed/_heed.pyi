@@ -8,6 +8,57 @@ __version__: str
 def attention(
     arrays: dict[str, Any], fields: dict[str, Any], stream: int = 0, allocate: Callable[[int], Any] | None = None
 ) -> None: ...
+def num_calls() -> int: ...
+def set_plain_keys(plain: int, inference: int) -> None: ...
+
+class KeyRun:
+    def __init__(
+        self,
+        batch: int,
+        kv_len: int,
+        first: int,
+        count: int,
+        causal: bool,
+        window_left: int,
+        window_right: int,
+        q_offsets: list[int],
+        kv_lens: list[int],
+    ) -> None: ...
+
+def sdpa(
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: Any,
+    causal: bool,
+    scale: float | None,
+    grouped: bool,
+) -> Any: ...
+def attend_run(
+    query: Any,
+    key: Any,
+    value: Any,
+    run: KeyRun,
+    scale: float | None,
+    softcap: float,
+) -> Any: ...
+def attention_backward(
+    arrays: dict[str, Any],
+    fields: dict[str, Any],
+    gradients: dict[str, Any],
+    stream: int = 0,
+    allocate: Callable[[int], Any] | None = None,
+) -> None: ...
+def linear_backward(
+    arrays: dict[str, Any],
+    num_rows: int,
+    dim_in: int,
+    dim_out: int,
+    stream: int = 0,
+    allocate: Callable[[int], Any] | None = None,
+) -> None: ...
+def dropout_mask(dropout_p: float, seed: int, offset: int, keep: Any) -> None: ...
+def convert_heads(mha: Any, gqa: Any, num_heads: int, num_kv_heads: int, expands: bool) -> None: ...
 def explain(arrays: dict[str, Any], fields: dict[str, Any]) -> str: ...
 def attention_probs(
     arrays: dict[str, Any],
@@ -46,6 +97,8 @@ class StoredTensor:
 class LayerCache:
     @property
     def kv_lens(self) -> list[int]: ...
+    def append(self, k: Any, v: Any, new_lens: Sequence[int], stream: int = 0) -> None: ...
+    def memory(self, bits: bool, cuda_device: int) -> dict[str, Any]: ...
     def reset(self) -> None: ...
     def truncate(self, sequence: int, kv_len: int) -> None: ...
     def fork(self, from_: int, to: int) -> None: ...
@@ -61,11 +114,19 @@ class Layer:
         stream: int = 0,
         allocate: Callable[[int], Any] | None = None,
     ) -> None: ...
+    def backward(
+        self,
+        arrays: dict[str, Any],
+        fields: dict[str, Any],
+        gradients: dict[str, Any],
+        stream: int = 0,
+        allocate: Callable[[int], Any] | None = None,
+    ) -> None: ...
     def prepare(
         self,
         cache: LayerCache,
-        memory: Any,
-        memory_lens: Any,
+        context: Any,
+        context_lens: Any,
         workspace: Any,
         stream: int = 0,
         allocate: Callable[[int], Any] | None = None,

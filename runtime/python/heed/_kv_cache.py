@@ -24,7 +24,7 @@ class KVCache:
 
     dtype: "float32", "float16", "bfloat16" (NumPy: with ml_dtypes), or "int8" with a float32 scale per token and head,
     k_scale and v_scale. like: an array whose framework and device the cache shall have; NumPy by default.
-    kv_lens (int32 [batch]) and page_table (int32 [batch, max_pages_per_seq], -1 = none) lie on the host.
+    kv_lens (int32 [batch]) and page_table (int32 [batch, max_pages_per_seq], -1 = none) are on the host.
     One call at a time.
     """
 
@@ -137,7 +137,7 @@ class KVCache:
             self._free.append(page)
 
     def _reserve(self, new_lens: np.ndarray, stream: int) -> None:
-        """Hands out pages for the new tokens; a shared page that is written to is copied, but for its last user."""
+        """Hands out pages for the new tokens; a shared page that is written to is copied, except for its last user."""
         if self.page_table is None:
             return
         for sequence, new_len in enumerate(new_lens):

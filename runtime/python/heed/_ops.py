@@ -17,7 +17,7 @@ def rope(x: ArrayT, cos: Any, sin: Any, positions: Any = None, *, interleaved: b
 
     x: [batch, len, num_heads, head_dim], float32, float16 or bfloat16. cos, sin: float32 [max_position, rotary_dim / 2]
         with positions int [batch, len], or [batch, len, rotary_dim / 2] without. rotary_dim is at most head_dim; elements
-        behind it are copied. Pairs are elements n and n + rotary_dim / 2, or (interleaved) 2n and 2n + 1.
+        after it are copied. Pairs are elements n and n + rotary_dim / 2, or (interleaved) 2n and 2n + 1.
     stream: as of heed.attention, likewise below.
 
     Raises heed.InvalidArgument for shapes that do not fit, positions outside the tables and an `out` that overlaps an input.

@@ -1,4 +1,4 @@
-"""An old case folder of `heed run`, problem.json beside .npy files, as the one file that a case is now.
+"""An old case folder of `heed run`, problem.json and .npy files, as the one file that a case is now.
 
     python -m heed.convert_case FOLDER FILE
 
@@ -21,7 +21,7 @@ NAMES = {"q", "k", "v", *ARRAYS} - {"device_status", "workspace"}
 def convert(folder: pathlib.Path, file: pathlib.Path) -> None:
     """Raises OSError or ValueError for files that cannot be read or written."""
     problem = (folder / "problem.json").read_text(encoding="utf-8")
-    # There 16-bit patterns stood for bf16, and could for f16.
+    # There 16-bit patterns were bf16, and could be f16.
     types = {**TYPES, "int64": "I64", "uint16": "F16" if json.loads(problem).get("dtype") == "f16" else "BF16"}
     arrays = {}
     for name in sorted(NAMES):

@@ -1,4 +1,5 @@
-// Rows of this project's own, and nothing else: the right row runs, numbers are right, other head dims are refused.
+// Kernels of this project's own, and nothing else: the right kernel runs, numbers are right, other head dims are
+// refused.
 #include <heed/heed.h>
 
 #include <cmath>
@@ -71,10 +72,10 @@ bool refuses(int head_dim) {
 
 // The parameters of tuned.json.
 bool is_tuned(const char *kernel) {
-    heed_kernel_info_t info{};
+    heed_kernel_info info{};
     info.struct_size = sizeof info;
     for (int32_t i = 0; i < heed_kernel_count(); i++) {
-        if (heed_kernel_info(i, &info) == HEED_OK && std::strcmp(info.name, kernel) == 0) {
+        if (heed_kernel_get_info(i, &info) == HEED_OK && std::strcmp(info.name, kernel) == 0) {
             return info.row_block == 16 && info.kv_block == 96;
         }
     }

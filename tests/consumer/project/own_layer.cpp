@@ -1,5 +1,5 @@
-// A layer on rows of this project's own: clipped, normalised and rotated, under a bias and a key padding; its gradient
-// is the slope of its outputs.
+// A layer on kernels of this project's own: clipped, normalised and rotated, under a bias and a key padding; its
+// gradient is the slope of its outputs.
 #include <heed/heed.hpp>
 
 #include <cmath>
@@ -51,7 +51,7 @@ int main() {
     gradients.dy = heed::tensor(dy.data(), dy.size()), gradients.dx = heed::tensor(dx.data(), dx.size());
     layer.backward(args, gradients);
 
-    // Of sum(dy * y), along waves.
+    // The slope of sum(dy * y) along waves.
     const std::vector<float> direction = waves(x.size(), 0.71f), start = x;
     const float step = 1e-3f;
     double found = 0, slope = 0;

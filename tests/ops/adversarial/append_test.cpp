@@ -3,7 +3,7 @@
 #include <functional>
 #include <thread>
 
-#include "../cache.h"
+#include "tests/ops/cache.h"
 
 namespace heed_test::ops {
 namespace {
@@ -103,7 +103,7 @@ constexpr bool races_with_kernels = false;
 constexpr bool races_with_kernels = true;
 #endif
 
-// A thread fills the page table and the positions with anything while calls run; the pool lies between guard pages.
+// A thread fills the page table and the positions with anything while calls run; the pool is between guard pages.
 TEST(Ops, Case51_AppendWhileMetadataChanges) {
     Cache cache(paged_shape());
     Append append(&cache, HEED_F32, 3);
@@ -215,15 +215,16 @@ TEST(Ops, AppendErrorsNameTheField) {
         expect_refusals(
             shape, HEED_F32,
             {{"struct_size is 0", invalid, [](Cache &, Append &a) { a.args.struct_size = 0; }},
-             {"dtype is 3", invalid, [](Cache &, Append &a) { a.args.dtype = HEED_I8; }},
-             {"cache.dtype is 4", invalid, [](Cache &, Append &a) { a.args.cache.dtype = HEED_U8; }},
+             {"dtype is i8 (3)", invalid, [](Cache &, Append &a) { a.args.dtype = HEED_I8; }},
+             {"cache.dtype is u8 (4)", invalid, [](Cache &, Append &a) { a.args.cache.dtype = HEED_U8; }},
              {"cache.dtype is bf16", invalid, [](Cache &, Append &a) { a.args.cache.dtype = HEED_BF16; }},
              {"cache.storage is 1", invalid, [](Cache &, Append &a) { a.args.cache.storage = HEED_KV_VARLEN; }},
              {"new_len is -1", invalid, [](Cache &, Append &a) { a.args.new_len = -1; }},
              {"cache.batch is -1", invalid, [](Cache &, Append &a) { a.args.cache.batch = -1; }},
              {"cache.num_kv_heads is 0", invalid, [](Cache &, Append &a) { a.args.cache.num_kv_heads = 0; }},
              {"cache.head_dim is 0", invalid, [](Cache &, Append &a) { a.args.cache.head_dim = 0; }},
-             {"cache.head_dim_v is 641", HEED_UNSUPPORTED, [](Cache &, Append &a) { a.args.cache.head_dim_v = 641; }},
+             {"cache.head_dim_v is 641; it must be 1..640", HEED_INVALID_ARGUMENT,
+              [](Cache &, Append &a) { a.args.cache.head_dim_v = 641; }},
              {"k_new is NULL", invalid, [](Cache &, Append &a) { a.args.k_new.data = nullptr; }},
              {"v_new.size", invalid, [](Cache &, Append &a) { a.args.v_new.size--; }},
              {"k_new.dtype", invalid, [](Cache &, Append &a) { a.args.k_new.dtype = HEED_F16; }},

@@ -1,0 +1,68 @@
+#pragma once
+// Gradients of attention before and after their tiles: what a row of queries has (stats), rows as operands of tiles,
+// and sums of tiles as the caller's rows. A call works on one block of rows of one head.
+
+#include "generators/common/kernel_arguments.h"
+#include "generators/contract/fields.h"
+#include "generators/contract/operations.h"
+
+namespace heed {
+
+HEED_KERNEL_ARGUMENTS(BackwardStatsArguments, HEED_BACKWARD_STATS)
+HEED_KERNEL_ARGUMENTS(BackwardRowsArguments, HEED_BACKWARD_ROWS_OF)
+HEED_KERNEL_ARGUMENTS(BackwardStoreArguments, HEED_BACKWARD_STORE)
+HEED_KERNEL_ARGUMENTS(BackwardBiasArguments, HEED_BACKWARD_BIAS)
+HEED_KERNEL_ARGUMENTS(BackwardSinksArguments, HEED_BACKWARD_SINKS)
+
+// delta = dout . out, in a sum for each element of a chunk, which then are added in halves; 0 where out is 0: a row
+// whose weights are all 0 may meet anything in dout.
+struct BackwardStatsKernel : BackwardStatsArguments {
+    Halide::Var c{"c"}, row{"row"};
+    Halide::RDom over_chunks;
+    Halide::Func products{"products"};  // (c, row)
+    Halide::Func lse{"lse"}, delta{"delta"};
+
+    explicit BackwardStatsKernel(ElementType type);
+
+    Halide::Pipeline pipeline() const { return Halide::Pipeline({lse, delta}); }
+};
+
+struct BackwardRowsKernel : BackwardRowsArguments {
+    Halide::Var c{"c"}, row{"row"}, chunk{"chunk"}, d{"d"}, u{"u"};
+    Halide::RDom over_rows;                           // row, chunk
+    Halide::Func largest_of_lane{"largest_of_lane"};  // (c)
+    Halide::Func chunks{"chunks"}, lanes{"lanes"}, largest{"largest"};
+
+    explicit BackwardRowsKernel(ElementType type);
+
+    Halide::Pipeline pipeline() const { return Halide::Pipeline({chunks, lanes, largest}); }
+};
+
+struct BackwardStoreKernel : BackwardStoreArguments {
+    Halide::Var d{"d"}, row{"row"};
+    Halide::Func out{"out"};
+
+    explicit BackwardStoreKernel(ElementType type);
+
+    Halide::Pipeline pipeline() const { return Halide::Pipeline(out); }
+};
+
+struct BackwardBiasKernel : BackwardBiasArguments {
+    Halide::Var j{"j"}, i{"i"};
+    Halide::Func sum{"sum"}, dbias{"dbias"};  // (j, i)
+
+    BackwardBiasKernel();
+
+    Halide::Pipeline pipeline() const { return Halide::Pipeline(dbias); }
+};
+
+struct BackwardSinksKernel : BackwardSinksArguments {
+    Halide::Var u{"u"};
+    Halide::Func sum{"sum"}, dsink{"dsink"};  // double, (u)
+
+    BackwardSinksKernel();
+
+    Halide::Pipeline pipeline() const { return Halide::Pipeline(dsink); }
+};
+
+}  // namespace heed

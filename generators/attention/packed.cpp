@@ -1,0 +1,181 @@
+// Packed keys and values: k and v copied once into blocks that matrix tiles read, and the steps over them.
+#include "generators/attention/builder.h"
+#include "generators/attention/logits.h"
+#include "generators/lowering/bf16_dots.h"
+#include "generators/lowering/bf16_product.h"
+#include "generators/lowering/carried.h"
+
+namespace heed {
+
+using namespace Halide;
+
+namespace {
+
+constexpr int edge = tile_edge;
+
+// A row's reference moves when a logit is this much above it, in log16: weights up to 2^8 round as those up to 1 do,
+// and 2^31 of them do not overflow a sum.
+constexpr float reference_slack = 2;
+
+// The bits of 2^20, in log16. What weights are relative to is then rounded to 2^-4 and more, but the logit in an FMA is
+// not; and from 2^103 on its fixed point overflows a float.
+constexpr int32_t huge_reference = 0x49800000;
+
+// Bits 15 and 31 are set where all bits of an exponent are.
+Expr full_exponents(const Expr &word) { return (word & Expr(0x7f807f80u)) + Expr(0x00800080u); }
+
+Expr without_nonfinites(const Expr &word) {
+    const Expr low = Expr(0x7f80u), high = Expr(0x7f800000u);
+    Expr number = select((word & low) == low, word & Expr(0xffff0000u), word);
+    return select((word & high) == high, number & Expr(0x0000ffffu), number);
+}
+
+}  // namespace
+
+void AttentionBuilder::define_packed() {
+    PackedBlocks &packed = st.packed;
+    const Var &block = packed.block, &head = packed.head;
+    packed.num_blocks = in.num_key_blocks;
+    packed.num_heads = in.num_kv_heads;
+    auto block_field = [&](int column) { return in.key_blocks(column, block); };
+    // After the last key, where no table entry may be read, this is the last one.
+    auto position = [&](const Expr &k) {
+        return min(block_field(block_first) + k, max(block_field(block_kv_len), 1) - 1);
+    };
+    auto stored_at = [&](Func &slots, const Expr &k) -> KeySlot {
+        Expr first_key = block_field(block_first_key), kv_batch = block_field(block_kv_batch);
+        if (!cfg.paged) return {inside(first_key + position(k), in.num_slots), inside(kv_batch, in.num_kv_pages)};
+        if (!slots.defined()) {
+            slots(st.k, block) = looked_up(position(st.k), block_field(block_sequence), first_key, kv_batch);
+        }
+        return {inside(slots(k, block)[0], in.num_slots), inside(slots(k, block)[1], in.num_kv_pages)};
+    };
+
+    const std::vector<Var> of_head = {block, head};
+    auto key = [&](const Expr &d) { return in.k.stored(d, head, stored_at(packed.k_slots, st.k)); };
+    if (cfg.packed_row() == cfg.head_dim) {
+        packed.k(st.e, st.k, packed.c, block, head) = key(2 * edge * packed.c + st.e);
+    } else {
+        packed.over_d = RDom(0, cfg.head_dim, "packed_d");
+        Expr d = packed.over_d;
+        packed.k(st.e, st.k, packed.c, block, head) = cast<uint16_t>(0);
+        packed.k(d % (2 * edge), st.k, d / (2 * edge), block, head) = key(d);
+    }
+    Func words("v_words");
+    auto value = [&](const Expr &k) { return in.v.stored(st.d, head, stored_at(packed.v_slots, k)); };
+    words(st.d, st.k, block, head) = bf16_pair(value(2 * st.k), value(2 * st.k + 1));
+    packed.v(packed.p, st.d, packed.c, block, head) =
+        packed.v_tiles.define(cfg, words, edge * packed.c + packed.p, st.d, of_head);
+}
+
+// Where the first key of a step is in its packed block.
+Expr AttentionBuilder::packed_key(const BlockChain &chain) const {
+    return chain.ranged ? first_key(chain) % cfg.kv_block : Expr(0);
+}
+
+Expr AttentionBuilder::packed_block(const BlockChain &chain) const {
+    return inside(field(task_first_block) + first_key(chain) / cfg.kv_block, in.num_key_blocks);
+}
+
+void AttentionBuilder::define_packed_product(BlockChain &chain) {
+    Args at = in_block({st.row, st.k});
+    chain.over_d = RDom({{0, edge}, {0, cfg.packed_row() / (2 * edge)}}, "over_d" + chain.suffix);
+    Expr p = chain.over_d.x, c = chain.over_d.y, key = inside(packed_key(chain) + st.k, cfg.kv_block);
+    auto half = [&](int i) { return st.packed.k(2 * p + i, key, c, packed_block(chain), kv_head()); };
+    chain.product(vars(at)) = 0.f;
+    chain.product(vars(at)) =
+        bf16_dot(chain.product(at), st.prefill.q_lanes(st.row, edge * c + p, st.t), bf16_pair(half(0), half(1)));
+}
+
+// Outputs are divided by the sum of the weights that the products multiply, rounded: so peaked logits lose nothing.
+void AttentionBuilder::define_packed_weights(BlockChain &chain) {
+    Args at = in_block({st.row, st.k}), per_row = in_block({st.row}), part = in_block({st.row, st.x});
+    Bf16Block &b = chain.bf16;
+    auto of_parts = [&](const Func &f, auto combine) {
+        Expr all = f(in_block({st.row, 0}));
+        for (int x = 1; x < b.parts; x++) all = combine(all, f(in_block({st.row, x})));
+        return all;
+    };
+    b.part_keys = RDom(0, chain.block / b.parts, "keys" + chain.suffix);
+    b.max_parts(vars(part)) = lowest_logit();
+    b.max_parts(vars(part)) = max(b.max_parts(part), chain.logits(in_block({st.row, b.parts * b.part_keys + st.x})));
+    Expr block_max = of_parts(b.max_parts, [](const Expr &x, const Expr &y) { return max(x, y); });
+    Expr before = carried(st.row, st.kb), reference = select(block_max > before + reference_slack, block_max, before);
+    b.reference(vars(per_row)) = {reference, exp16_nonpositive(before - reference)};
+
+    Expr from = b.reference(per_row)[0];
+    chain.weights(vars(at)) = if_visible(chain, st.k, bf16_weight(chain.logits(at), from), Expr(0u));
+    auto weight = [&](int i) { return chain.weights(in_block({st.row, 2 * st.k + i})) >> 16; };
+    b.weight_pairs(vars(at)) = bf16_pair(weight(0), weight(1));
+    const auto exact_weight = [&](const Expr &k) {
+        return exp16_any(
+            strict_float(chain.logits(in_block({st.row, k})) - from));  // not as an FMA: see huge_reference
+    };
+    b.sized_rows = RDom(0, cfg.row_block / edge, "sized_rows" + chain.suffix);
+    Expr of_row = bits(b.reference(in_block({b.sized_rows * edge + st.u}))[0]), size = of_row & 0x7fffffff;
+    Args by_lane = in_block({st.u});
+    b.reference_sizes(vars(by_lane)) = 0;
+    b.reference_sizes(vars(by_lane)) = max(b.reference_sizes(by_lane), select(of_row == bits(lowest_logit()), 0, size));
+    Expr largest = b.reference_sizes(in_block({0}));
+    for (int u = 1; u < edge; u++) largest = max(largest, b.reference_sizes(in_block({u})));
+    b.again_end(vars(in_block({}))) = select(largest >= huge_reference, chain.block / 2, 0);
+    b.again = RDom(0, chain.block / 2, "again" + chain.suffix);
+    b.again.where(b.again < b.again_end(in_block({})));
+    const auto rounded = [&](int i) {
+        Expr k = 2 * b.again + i;
+        return if_visible(chain, k, to_bf16(exact_weight(k)), cast<uint16_t>(0));
+    };
+    b.weight_pairs(in_block({st.row, Expr(b.again)})) = bf16_pair(rounded(0), rounded(1));
+
+    b.pairs = RDom(0, chain.block / 2 / b.parts, "pairs" + chain.suffix);
+    Expr pair = b.weight_pairs(in_block({st.row, b.parts * b.pairs + st.x})), ones = Expr(0x3f803f80u);
+    b.sum_parts(vars(part)) = 0.f;
+    b.sum_parts(vars(part)) = bf16_dot(b.sum_parts(part), pair, ones);
+    chain.block_sum(vars(per_row)) = of_parts(b.sum_parts, [](const Expr &x, const Expr &y) { return x + y; });
+
+    b.exact = RDom(0, select(in.wants_lse != 0, chain.block, 0), "exact" + chain.suffix);
+    Expr key = b.exact, exact = exact_weight(key);
+    b.exact_sum(vars(per_row)) = 0.f;
+    b.exact_sum(vars(per_row)) += if_visible(chain, key, exact, 0.f);
+}
+
+// Tiles multiply every key of a block. Where some may be hidden, they read a copy of the block in which NaN and
+// infinities are zeros, and a loop that is empty for blocks of numbers adds those that rows do see.
+void AttentionBuilder::define_packed_values(BlockChain &chain) {
+    const bool hides_values = hides(chain);
+    const int chunks = chain.block / (2 * edge);
+    auto stored = [&](const Expr &p, const Expr &d, const Expr &c) {
+        Expr chunk = inside(packed_key(chain) / (2 * edge) + c, cfg.kv_block / (2 * edge));
+        return Expr(st.packed.v(p, d, chunk, packed_block(chain), kv_head()));
+    };
+    const Var &p = st.packed.p, &c = st.packed.c;
+    if (hides_values) chain.bf16.v_numbers(vars(in_block({p, st.d, c}))) = without_nonfinites(stored(p, st.d, c));
+
+    Args at = in_block({st.row, st.d});
+    chain.numbers = RDom({{0, edge}, {0, chunks}}, "numbers" + chain.suffix);
+    Expr pair = chain.numbers.x, chunk = chain.numbers.y;
+    Expr words = hides_values ? Expr(chain.bf16.v_numbers(in_block({pair, st.d, chunk}))) : stored(pair, st.d, chunk);
+    Expr weights = chain.bf16.weight_pairs(in_block({st.row, edge * chunk + pair}));
+    chain.block_out(vars(at)) = 0.f;
+    chain.block_out(vars(at)) = bf16_dot(chain.block_out(at), weights, words);
+    if (!hides_values) return;
+
+    chain.prefill.values = RDom({{0, cfg.head_dim_v}, {0, chunks}}, "values" + chain.suffix);
+    Args by_lane = in_block({st.u});
+    chain.prefill.exponents(vars(by_lane)) = cast<uint32_t>(0);
+    chain.prefill.exponents(vars(by_lane)) =
+        chain.prefill.exponents(by_lane) | full_exponents(stored(st.u, chain.prefill.values.x, chain.prefill.values.y));
+    Expr some = chain.prefill.exponents(in_block({0}));
+    for (int u = 1; u < edge; u++) some = some | chain.prefill.exponents(in_block({u}));
+    chain.prefill.nonfinite_end(vars(in_block({}))) = select((some & Expr(0x80008000u)) != 0, chain.block, 0);
+
+    chain.prefill.nonfinites = RDom(0, chain.block, "nonfinites" + chain.suffix);
+    Expr k = chain.prefill.nonfinites, nothing = -0.f;  // whatever the sum, -0 adds nothing
+    chain.prefill.nonfinites.where(k < chain.prefill.nonfinite_end(in_block({})));
+    Expr word = stored(k % (2 * edge) / 2, st.d, k / (2 * edge));
+    Expr bits = cast<uint16_t>(word >> (16 * cast<uint32_t>(k % 2)));
+    Expr value = select(is_nonfinite(bits), to_float(cfg.dtype, bits), nothing);
+    chain.block_out(vars(at)) = chain.block_out(at) + value_weight(chain, k) * if_visible(chain, k, value, nothing);
+}
+
+}  // namespace heed

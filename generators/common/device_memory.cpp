@@ -1,0 +1,49 @@
+#include "generators/common/device_memory.h"
+
+namespace heed {
+
+using namespace Halide;
+using Internal::Call;
+
+Expr load_at(const Type &type, const Expr &address, const Expr &index) {
+    return Call::make(type, "heed_load_at", {address, index}, Call::PureExtern);
+}
+Expr load_at_if(const Expr &on, const Type &type, const Expr &address, const Expr &index) {
+    return Call::make(type, "heed_load_at_if", {address, index, cast<int32_t>(on)}, Call::PureExtern);
+}
+Expr float_at(ElementType type, const Expr &address, const Expr &index) {
+    return to_float(type, load_at(stored_type(type), address, index));
+}
+Expr store_at(const Expr &address, const Expr &index, const Expr &value) {
+    return Call::make(UInt(8), "heed_store_at", {address, index, value}, Call::Extern);
+}
+Expr store_at_if(const Expr &on, const Expr &address, const Expr &index, const Expr &value) {
+    return Call::make(UInt(8), "heed_store_at_if", {address, index, value, on}, Call::Extern);
+}
+Expr entry_word(const WordParams &list, const Expr &entry, int w) {
+    std::vector<Expr> args = {entry};
+    for (int i = 0; i < list.entries; i++) args.emplace_back(list.words[i * list.entry_words + w]);
+    return Call::make(UInt(64), "heed_entry_word", args, Call::PureExtern);
+}
+
+Expr fused_on_device(const Expr &x, const Expr &y, const Expr &z) {
+    return Call::make(Float(32), "heed_fma", {x, y, z}, Call::PureExtern);
+}
+Expr exp2_on_device(const Expr &x) { return Call::make(Float(32), "heed_exp2", {x}, Call::PureExtern); }
+
+Expr bytes_of(const Type &type, const Expr &count) { return cast<uint64_t>(count) * cast<uint64_t>(type.bytes()); }
+Expr after(const Expr &address, const Expr &count, const Expr &bytes) {
+    return address + cast<uint64_t>(count) * bytes;
+}
+
+Results::Results() {
+    Var u{"u"};
+    named(u) = undef<uint8_t>();
+}
+
+void Results::add(const Expr &stored) {
+    named(0) += stored;
+    named.update(parts++).allow_race_conditions();
+}
+
+}  // namespace heed

@@ -1,0 +1,44 @@
+#pragma once
+// Tensors at addresses that a kernel is given: an algorithm reads elements and stores results by these calls, which
+// lowering/cuda turns into accesses. Addresses are UInt(64), indices Int(32), in elements.
+
+#include "generators/common/kernel_arguments.h"
+
+namespace heed {
+
+Halide::Expr load_at(const Halide::Type &type, const Halide::Expr &address, const Halide::Expr &index);
+// 0 unless `on`: nothing is read then.
+Halide::Expr load_at_if(const Halide::Expr &on, const Halide::Type &type, const Halide::Expr &address,
+                        const Halide::Expr &index);
+// An element as a float.
+Halide::Expr float_at(ElementType type, const Halide::Expr &address, const Halide::Expr &index);
+// Its value, UInt(8), means nothing; those of several stores may be added. _if: nothing is stored unless `on`.
+Halide::Expr store_at(const Halide::Expr &address, const Halide::Expr &index, const Halide::Expr &value);
+Halide::Expr store_at_if(const Halide::Expr &on, const Halide::Expr &address, const Halide::Expr &index,
+                         const Halide::Expr &value);
+// Word `w` of an entry, Int(32), of a list of words: see lowering/cuda/entry_words.h.
+Halide::Expr entry_word(const WordParams &list, const Halide::Expr &entry, int w);
+
+// x * y + z, rounded once; 2^x, to 2 ulp: subnormal results are 0, NaN stays NaN.
+Halide::Expr fused_on_device(const Halide::Expr &x, const Halide::Expr &y, const Halide::Expr &z);
+Halide::Expr exp2_on_device(const Halide::Expr &x);
+
+// Bytes of `count` elements, and the address after count * bytes, UInt(64).
+Halide::Expr bytes_of(const Halide::Type &type, const Halide::Expr &count);
+Halide::Expr after(const Halide::Expr &address, const Halide::Expr &count, const Halide::Expr &bytes);
+
+// Elements of 16 bytes.
+inline int chunk_of(ElementType type) { return 16 / stored_type(type).bytes(); }
+
+// The output of a kernel whose results go to addresses: a byte that only names the device. The kernel consists of
+// parts, each a definition: store_at() for all of a domain. A part whose domain is empty does nothing.
+struct Results {
+    Halide::Func named{"named"};
+    int parts = 0;
+
+    Results();
+    void add(const Halide::Expr &stored);
+    Halide::Pipeline pipeline() const { return Halide::Pipeline(named); }
+};
+
+}  // namespace heed

@@ -1,0 +1,37 @@
+#pragma once
+// Loops of a matrix product of bf16, recognised: what LowerBf16Tiles makes tiles of.
+
+#include <optional>
+#include <string>
+
+#include "Halide.h"
+
+namespace heed {
+
+constexpr int tile_edge = 16;  // rows of a tile, and its columns of 32 bits
+constexpr int tile_row_bytes = 4 * tile_edge;
+
+inline Halide::Expr long_int(int64_t x) { return Halide::Internal::make_const(Halide::Int(64), x); }
+
+// An operand in memory: the byte at `offset` of `buffer`, and the bytes from one row of a tile to the next. For a and b
+// also the bytes from a tile to the next along the pairs.
+struct TileOperand {
+    std::string buffer;
+    Halide::Expr offset, stride, next_pairs = Halide::Expr();
+};
+
+struct TileProduct {
+    int m = 0, n = 0;
+    Halide::Expr pairs;
+    TileOperand a, b, c;
+    bool adds = false;                 // to what c holds, else to zero
+    std::optional<TileOperand> start;  // what c is cleared to, other than zero
+};
+
+// The product that a nest of loops computes, where it is one that LowerBf16Tiles describes.
+std::optional<TileProduct> recognised(const Halide::Internal::Stmt &update);
+
+// Whether loops clear what a product adds to: to zero, or to floats of another buffer, which become its start.
+bool clears(const Halide::Internal::Stmt &loops, TileProduct *product);
+
+}  // namespace heed

@@ -1,0 +1,56 @@
+#include "generators/lowering/spread_prefetches.h"
+
+#include <algorithm>
+
+namespace heed {
+
+using namespace Halide;
+using namespace Halide::Internal;
+
+namespace {
+
+bool ends_with(const std::string &text, const std::string &end) {
+    return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+Stmt line_prefetch(const SpreadPrefetches::Stream &stream, const Expr &line) {
+    const Expr base = reinterpret(UInt(64), Variable::make(Handle(), stream.buffer));
+    const Expr address = base + cast<uint64_t>(stream.element(line) * stream.element_bytes);
+    const Expr writes = stream.written ? 1 : 0, locality = stream.written ? 3 : 2, data = 1;
+    return Evaluate::make(Call::make(Int(32), "llvm.prefetch.p0",
+                                     {reinterpret(Handle(), address), writes, locality, data}, Call::Extern));
+}
+
+// Those of one iteration.
+Stmt lines_of(const SpreadPrefetches::Stream &stream, const Expr &iteration) {
+    const std::string name = unique_name("line");
+    const Expr first = iteration * stream.lines, count = min(stream.lines, stream.total - first);
+    return For::make(name, 0, count, ForType::Serial, Partition::Never, DeviceAPI::None,
+                     line_prefetch(stream, first + Variable::make(Int(32), name)));
+}
+
+}  // namespace
+
+bool SpreadPrefetches::is_inside() const {
+    return std::all_of(inside.begin(), inside.end(), [&](const std::string &name) {
+        return std::find(around.begin(), around.end(), name) != around.end();
+    });
+}
+
+Stmt SpreadPrefetches::visit(const For *op) {
+    if (!ends_with(op->name, loop) || !is_inside()) {
+        around.push_back(op->name);
+        Stmt result = IRMutator::visit(op);
+        around.pop_back();
+        return result;
+    }
+    found++;
+    const Expr iteration = Variable::make(Int(32), op->name) - op->min;
+    std::vector<Stmt> body;
+    for (const Stream &stream : streams) body.push_back(lines_of(stream, iteration));
+    body.push_back(op->body);
+    return For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api,
+                     Block::make(body));
+}
+
+}  // namespace heed

@@ -1,0 +1,111 @@
+// Sizes of the blocks that dense layers are multiplied in on the CPU.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+
+#include "runtime/ops/linear.h"
+
+namespace heed {
+
+// Rows of x whose tiles are in memory at once, as far as they fit: W is read once for all of them.
+inline constexpr int32_t most_rows = 1536;
+inline constexpr int64_t tiles_bytes = 6 << 20;
+
+// W that is as small stays in half of an L2 cache: a task packs a few tiles of x and multiplies them with all of W
+// while they are in the L1 cache. A task of more rows does so too where all steps are one block.
+inline constexpr int64_t small_weights_bytes = 512 << 10;
+inline constexpr int64_t small_task_tiles = 4;
+
+// A task of more tiles takes the steps of k in blocks, the sums so far in scratch of its thread. Within 1 MiB of L2:
+// 192 rows of x and 512 columns of sums of such a block take 384 KiB each, W's panel, and the next one which is asked
+// for meanwhile, 64 KiB each.
+inline constexpr int64_t k_block_bytes = 2048;  // of a row of x
+inline constexpr int64_t block_x_bytes = 384 << 10, block_sums_bytes = 384 << 10;
+inline constexpr int64_t most_panels = 16;
+inline constexpr int64_t converted_panels = 4;  // at once
+
+inline bool is_small(int64_t weight_bytes) { return weight_bytes <= small_weights_bytes; }
+
+inline int64_t bytes_of(const heed_linear_weights &w, int64_t panels) {
+    return panels * w.k_steps * w.k_step * w.columns * dtype_bytes(w.dtype);
+}
+
+// Blocks of steps that are multiplied one after the other, equal ones except for the last.
+struct KBlocks {
+    int32_t count, steps;  // steps: of a block, whole linear_step_blocks
+
+    explicit KBlocks(const heed_linear_weights &w) {
+        const int32_t most = narrow(k_block_bytes / (int64_t{4} * w.k_step)), all = w.k_steps / linear_step_block;
+        count = (w.k_steps + most - 1) / most;
+        const int32_t each = (all + count - 1) / count;
+        count = (all + each - 1) / each;
+        steps = each * linear_step_block;
+    }
+};
+
+// Elements of W that are converted for each tile that reads them, rather than once for all tiles of a task: that costs
+// 4 operations of the units that multiply for the 24 products of a step of a full tile.
+inline bool converts(const heed_linear_weights &w) { return w.k_step == 1 && w.dtype != HEED_F32; }
+
+inline bool sums_in_blocks(const heed_linear_weights &w) {
+    return w.sums != nullptr && (converts(w) || KBlocks(w).count > 1);
+}
+
+// Tiles of a task.
+inline int64_t block_tiles(const heed_linear_weights &w) {
+    constexpr int64_t most = 32;
+    return std::clamp<int64_t>(block_x_bytes / (int64_t{4} * w.tiles[0]->rows * KBlocks(w).steps), 1, most);
+}
+
+// Tiles that a task packs for itself, at most; 0: x is packed for all tasks before.
+inline int64_t own_tiles(const heed_linear_weights &w, int64_t weight_bytes) {
+    if (is_small(weight_bytes)) return small_task_tiles;
+    return KBlocks(w).count == 1 ? block_tiles(w) : 0;
+}
+
+// Scratch of a thread, in floats, where the call has num_rows.
+struct ThreadScratch {
+    int64_t sums = 0, wide = 0, tiles = 0;
+
+    ThreadScratch(const heed_linear_weights &w, int64_t num_rows) {
+        const int64_t rows = w.tiles[0]->rows;
+        num_rows = std::min(num_rows, block_tiles(w) * rows);
+        const int64_t most = std::max(own_tiles(w, 0), own_tiles(w, std::numeric_limits<int64_t>::max()));
+        if (is_small(bytes_of(w, w.num_panels)) || KBlocks(w).count == 1) {
+            tiles = std::min(most, (num_rows + rows - 1) / rows) * rows * w.k_steps;
+        }
+        if (!sums_in_blocks(w) || num_rows <= rows) return;
+        const int64_t panels = std::min(most_panels, int64_t{w.num_panels} + 1);
+        sums = std::min(block_sums_bytes / 4, (num_rows + rows) * panels * w.columns);
+        if (converts(w)) wide = converted_panels * KBlocks(w).steps * w.columns;
+    }
+    int64_t floats() const { return round_up(tiles + sums + wide, linear_step_block); }
+};
+
+// Whole tiles, or num_rows.
+inline int32_t block_rows(const heed_linear_weights &w, int64_t num_rows) {
+    const int64_t tile = w.tiles[0]->rows,
+                  fitting = std::min<int64_t>(tiles_bytes / (int64_t{4} * w.k_steps), most_rows);
+    return static_cast<int32_t>(std::min(num_rows, std::max<int64_t>(fitting / tile, 1) * tile));
+}
+
+// Floats of the tiles of a block of rows.
+inline int64_t shared_floats(const heed_linear_weights &w, int64_t num_rows) {
+    return (int64_t{block_rows(w, num_rows)} + w.tiles[0]->rows) * w.k_steps;
+}
+
+// The tile for a number of rows: reading a panel costs as much as two rows of arithmetic.
+inline int32_t choose_tile(const heed_linear_weights &w, int32_t num_rows) {
+    const auto cost = [&](int32_t i) {
+        const int64_t rows = w.tiles[i]->rows;
+        return (num_rows + rows - 1) / rows * (rows + 2);
+    };
+    int32_t best = 0;
+    for (int32_t i = 1; i < w.num_tiles; i++) {
+        if (cost(i) < cost(best)) best = i;
+    }
+    return best;
+}
+
+}  // namespace heed

@@ -1,0 +1,110 @@
+// A call of heed_attention_probs on the CPU, and its keys.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+
+#include "runtime/ops/heap_array.h"
+#include "runtime/ops/linear.h"
+#include "runtime/ops/op_kernels.h"
+#include "runtime/ops/probs_call.h"
+#include "runtime/tasks.h"
+
+namespace heed {
+
+inline constexpr const char *probs_name = "heed_attention_probs";
+inline constexpr int64_t chunk_panels = 16;  // that few queries pack at a time
+
+struct HostProbs : ProbsCall {
+    const OpKernel *kernel = nullptr, *products = nullptr, *packs_queries = nullptr;
+    const OpKernel *value_products = nullptr, *packs_weights = nullptr;  // in floats; NULL: not there
+    HeapArray<int32_t> tasks = {};         // one per head of each sequence that has queries
+    HeapArray<int64_t> task_of_head = {};  // [batch][num_heads]: index into tasks, -1 without queries
+    HeapArray<float> keys = {};            // packs_once: [batch][num_kv_heads][panel][step][column], floats or pairs
+    HeapArray<float> values = {};      // with_out: [batch][num_kv_heads][panel][key][column], 0 for what is not finite
+    HeapArray<uint8_t> odd_keys = {};  // with_out: [batch][num_kv_heads][key]: 1, a value is not finite
+    std::atomic<bool> has_odd_keys{false};
+    HeapArray<float> no_bias = {};  // [column]: zeros
+    HeapArray<float> scratch = {};  // ProbsScratch of each item
+
+    int32_t tiles = 1;                  // of a block of rows
+    OpMemory memory{heed_execution{}};  // with_out: the workspace
+
+    int32_t tile_rows() const { return products->rows; }
+    int32_t rows() const { return tiles * tile_rows(); }
+    int64_t num_heads() const { return int64_t{plan.problem.batch} * plan.problem.num_heads; }
+    int64_t num_panels() const {
+        return (int64_t{plan.problem.max_kv_len} + products->columns - 1) / products->columns;
+    }
+    bool in_pairs() const { return products->dtype == HEED_BF16; }
+    int32_t steps() const {
+        const int32_t unit = linear_step_block * (in_pairs() ? 2 : 1);
+        return (plan.problem.head_dim + unit - 1) / unit * linear_step_block;
+    }
+    heed_dtype step_dtype() const { return in_pairs() ? HEED_I32 : HEED_F32; }
+    int64_t panel_floats() const { return int64_t{products->columns} * steps(); }
+    // Few queries would not repay it: packing an element costs what 30 products do.
+    bool packs_once() const {
+        const heed_problem &p = plan.problem;
+        return int64_t{p.max_q_len} * (p.num_heads / p.num_kv_heads) > int64_t{4} * tile_rows();
+    }
+    int64_t value_panels() const {
+        return (int64_t{plan.problem.head_dim_v} + value_products->columns - 1) / value_products->columns;
+    }
+    int64_t value_steps() const { return round_up(plan.problem.max_kv_len, linear_step_block); }
+    int64_t value_floats() const { return value_panels() * value_products->columns * value_steps(); }
+    // Rows of the tiles of weights of a block.
+    int64_t value_rows() const { return round_up(rows(), value_products->rows); }
+    // Whether the floats that values are multiplied with, and the sums, are where the results are; also without values.
+    bool lines_are_out() const { return !with_out || out.dtype == HEED_F32; }
+    bool sums_are_out() const { return !with_out || plan.problem.dtype == HEED_F32; }
+    int64_t kv_head_of(const int32_t *task) const {
+        return int64_t{task[task_sequence]} * plan.problem.num_kv_heads + task[task_kv_head];
+    }
+    const int32_t *task_of(int64_t head) const { return task_of_head[head] < 0 ? nullptr : &tasks[task_of_head[head]]; }
+    float *panels_of(int64_t b, int64_t g) {
+        return keys.data() + (b * plan.problem.num_kv_heads + g) * num_panels() * panel_floats();
+    }
+};
+
+inline char *bytes_at(const heed_tensor &tensor, heed_dtype dtype, int64_t index) {
+    return static_cast<char *>(tensor.data) + index * dtype_bytes(dtype);
+}
+
+// Where token j of the task is in `view`, of k or v, and in that of its scales.
+struct TokenPlace {
+    int64_t element, scale;
+};
+TokenPlace token_place(const HostProbs &call, const int32_t *task, const View &view, int64_t j);
+
+// `dim` elements of k or v at a token's place as floats, int8 ones times their scale.
+void load_token(const HostProbs &call, const heed_tensor &tensor, const heed_tensor &scales, const TokenPlace &at,
+                int32_t dim, float *to);
+
+// Keys [panel * columns, (panel + 1) * columns) of the task side by side, as the products read them; zeros after the
+// last, and after the last element.
+void pack_key_panel(const HostProbs &call, const int32_t *task, int64_t panel, float *to);
+
+// All panels of each head of keys and values, into call->keys.
+heed_status pack_keys(HostProbs *call, const heed_execution &execution);
+
+// The values of each head of keys and values, into call->values.
+heed_status pack_values(HostProbs *call, const heed_execution &execution);
+
+// Rows [first, first + count) of the task whose probabilities are known.
+struct WeightedRows {
+    const int32_t *task;
+    int32_t first, count;
+    int32_t end, width;  // of the keys that count, and of the lines
+    const float *lines = nullptr, *scores = nullptr;
+    int64_t line_stride = 0, score_stride = 0;
+    float *tiles = nullptr, *sums = nullptr;  // scratch
+};
+
+// Their output, by the values.
+int multiply_values(const HostProbs &call, const WeightedRows &rows, char (&message)[512]);
+
+// Zeros to the output of rows that see no key.
+void clear_output(const HostProbs &call, const int32_t *task, int32_t first, int32_t count);
+
+}  // namespace heed

@@ -1,0 +1,135 @@
+#include <cstring>
+#include <limits>
+
+#include "runtime/cpu/probs.h"
+#include "runtime/kernel_call.h"
+#include "runtime/ops/op_run.h"
+#include "runtime/weight_element.h"
+
+namespace heed {
+namespace {
+
+constexpr int64_t share = 64;  // keys of a task
+
+bool is_finite(float x) {
+    constexpr uint32_t infinity = 0x7f800000;
+    uint32_t bits = 0;
+    std::memcpy(&bits, &x, sizeof(bits));
+    return (bits & infinity) != infinity;
+}
+
+// The value of key j of the task.
+void load_value(const HostProbs &call, const int32_t *task, int64_t j, float *to) {
+    const TokenPlace at = token_place(call, task, call.plan.views.v, j);
+    load_token(call, call.args.v, call.args.v_scale, at, call.plan.problem.head_dim_v, to);
+}
+
+// Keys [first, first + share) of the task, as far as the panels reach.
+void pack_share(HostProbs *call, const int32_t *task, int64_t first) {
+    const int64_t width = call->value_products->columns, steps = call->value_steps(), head = call->kv_head_of(task);
+    const int32_t dim = call->plan.problem.head_dim_v;
+    float *const panels = call->values.data() + head * call->value_floats();
+    uint8_t *const odd = call->odd_keys.data() + head * call->plan.problem.max_kv_len;
+    float words[max_head_dim + linear_step_block * 2];
+    for (int64_t j = first; j < std::min(first + share, steps); j++) {
+        std::fill(std::begin(words), std::end(words), 0.f);
+        if (j < task[task_kv_len]) {
+            load_value(*call, task, j, words);
+            odd[j] = !std::all_of(words, words + dim, is_finite);
+            if (odd[j] != 0) {
+                call->has_odd_keys = true;
+                for (int32_t d = 0; d < dim; d++) words[d] = is_finite(words[d]) ? words[d] : 0;
+            }
+        }
+        for (int64_t panel = 0; panel < call->value_panels(); panel++) {
+            std::memcpy(panels + (panel * steps + j) * width, words + panel * width,
+                        static_cast<size_t>(width) * sizeof(float));
+        }
+    }
+}
+
+char *output_row(const HostProbs &call, const int32_t *task, int32_t row) {
+    const int64_t *const stride = call.plan.views.out.stride;
+    const int64_t at =
+        task[task_q_batch] * stride[0] + (int64_t{task[task_first_q]} + row) * stride[1] + task[task_head] * stride[2];
+    return bytes_at(call.args.out, call.plan.problem.dtype, at);
+}
+
+// What is not finite, of keys that a row sees.
+void add_odd_keys(const HostProbs &call, const WeightedRows &rows, float *sums, int64_t stride) {
+    const int32_t dim = call.plan.problem.head_dim_v;
+    const uint8_t *const odd = call.odd_keys.data() + call.kv_head_of(rows.task) * call.plan.problem.max_kv_len;
+    float words[max_head_dim];
+    for (int32_t j = 0; j < rows.end; j++) {
+        if (odd[j] == 0) continue;
+        load_value(call, rows.task, j, words);
+        for (int64_t i = 0; i < rows.count; i++) {
+            if (rows.scores[i * rows.score_stride + j] == -std::numeric_limits<float>::infinity()) continue;
+            const float weight = rows.lines[i * rows.line_stride + j];
+            for (int32_t d = 0; d < dim; d++) {
+                if (!is_finite(words[d])) sums[i * stride + d] += weight * words[d];
+            }
+        }
+    }
+}
+
+}  // namespace
+
+heed_status pack_values(HostProbs *call, const heed_execution &execution) {
+    const heed_problem &p = call->plan.problem;
+    const int64_t shares = (call->value_steps() + share - 1) / share, kv_heads = int64_t{p.batch} * p.num_kv_heads;
+    const int32_t group = p.num_heads / p.num_kv_heads;
+    heed_status status = call->values.allocate(probs_name, kv_heads * call->value_floats(), &call->memory);
+    if (!status) status = call->odd_keys.allocate(probs_name, kv_heads * p.max_kv_len, &call->memory);
+    if (status) return status;
+    const auto pack = [&](int64_t index, int32_t, char(&)[512]) {
+        const int32_t *const task = call->task_of(index / shares * group);
+        const int64_t first = index % shares * share;
+        if (task != nullptr && first < round_up(task[task_kv_len], linear_step_block)) pack_share(call, task, first);
+        return 0;
+    };
+    const double packed = 8.0 * static_cast<double>(kv_heads) * p.max_kv_len * p.head_dim_v;
+    return run_op(probs_name, &execution, op_threads(&execution, packed), kv_heads * shares, pack);
+}
+
+int multiply_values(const HostProbs &call, const WeightedRows &rows, char (&message)[512]) {
+    constexpr int32_t block = linear_step_block;
+    const heed_problem &p = call.plan.problem;
+    const int32_t tile = call.value_products->rows, width = call.value_products->columns;
+    const int32_t steps = narrow(round_up(rows.width, block)), panels = narrow(call.value_panels());
+    const int32_t tiles = (rows.count + tile - 1) / tile;
+    LinearRowsArguments packing;
+    packing.x = {const_cast<float *>(rows.lines), HEED_F32, 2, {rows.width, rows.count}, {1, narrow(rows.line_stride)}};
+    packing.tiles = {
+        rows.tiles, HEED_F32, 4, {block, tile, steps / block, tiles}, {1, block, tile * block, tile * steps}};
+    if (const int code = call_op_kernel(*call.packs_weights, packing, message)) return code;
+
+    char *const out = output_row(call, rows.task, rows.first);
+    const int64_t out_stride = call.plan.views.out.stride[1];
+    float *const sums = call.sums_are_out() ? reinterpret_cast<float *>(out) : rows.sums;
+    const int64_t stride = call.sums_are_out() ? out_stride : p.head_dim_v;
+    float *const values = const_cast<float *>(call.values.data()) + call.kv_head_of(rows.task) * call.value_floats();
+    float *const zeros = const_cast<float *>(call.no_bias.data());
+    LinearArguments product;
+    product.x = packing.tiles;
+    product.weight = {values, HEED_F32, 3, {width, steps, panels}, {1, width, narrow(call.value_steps() * width)}};
+    product.before = {zeros, HEED_F32, 4, {width, tile, panels, tiles}, {1, 0, 0, 0}};
+    product.bias = {zeros, HEED_F32, 1, {panels * width}, {1}};
+    product.clip = std::numeric_limits<float>::infinity();
+    product.out = {sums, HEED_F32, 2, {p.head_dim_v, rows.count}, {1, narrow(stride)}};
+    if (const int code = call_op_kernel(*call.value_products, product, message)) return code;
+    if (call.has_odd_keys) add_odd_keys(call, rows, sums, stride);
+    for (int64_t i = 0; i < rows.count && !call.sums_are_out(); i++) {
+        store_elements(sums + i * stride, p.dtype, p.head_dim_v, out + i * out_stride * dtype_bytes(p.dtype));
+    }
+    return 0;
+}
+
+void clear_output(const HostProbs &call, const int32_t *task, int32_t first, int32_t count) {
+    const heed_problem &p = call.plan.problem;
+    for (int32_t i = first; i < first + count; i++) {
+        std::memset(output_row(call, task, i), 0, static_cast<size_t>(p.head_dim_v * dtype_bytes(p.dtype)));
+    }
+}
+
+}  // namespace heed

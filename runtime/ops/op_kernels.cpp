@@ -1,0 +1,127 @@
+#include "runtime/ops/op_kernels.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "runtime/cpu.h"
+#include "runtime/kernel_registry.h"
+#include "runtime/ops/linear.h"
+#include "runtime/status.h"
+
+namespace heed {
+namespace {
+
+std::atomic<KernelTarget> highest[] = {highest_cpu_target, highest_cuda_target};  // by device
+
+}  // namespace
+
+const OpKernel *find_linear_rows(const OpKernel &tile, heed_dtype dtype) {
+    for (int32_t i = 0; i < heed_kernel_table.num_ops; i++) {
+        const OpKernel &candidate = heed_kernel_table.ops[i];
+        if (candidate.op == Op::linear_rows && candidate.dtype == dtype && candidate.target == tile.target &&
+            candidate.rows == tile.rows) {
+            return &candidate;
+        }
+    }
+    return nullptr;
+}
+
+namespace {
+
+heed_status find_best(Op op, heed_dtype dtype, heed_dtype kv_dtype, const char *score_mod, const OpKernel **kernel) {
+    *kernel = nullptr;
+    if (const heed_status status = check_kernel_library()) return status;
+    const OpKernel *lacking = nullptr;
+    for (int32_t i = 0; i < heed_kernel_table.num_ops; i++) {
+        const OpKernel &candidate = heed_kernel_table.ops[i];
+        if (candidate.op != op || candidate.dtype != dtype || candidate.kv_dtype != kv_dtype ||
+            std::strcmp(candidate.score_mod, score_mod) != 0) {
+            continue;
+        }
+        if (candidate.target > highest_op_target(HEED_CPU)) continue;
+        if (!cpu_supports(candidate.target.isa())) {
+            lacking = &candidate;
+        } else if (*kernel == nullptr || candidate.target > (*kernel)->target) {
+            *kernel = &candidate;
+        }
+    }
+    if (*kernel != nullptr) return HEED_OK;
+    if (lacking != nullptr) {
+        return fail(HEED_UNSUPPORTED, "%s: %s", lacking->name, target_reason(lacking->target));
+    }
+    if (score_mod[0] != '\0') {
+        return fail(HEED_UNSUPPORTED, "this program's kernel library has no kernel of %s for %s with score_mod \"%s\"",
+                    op_name(op), dtype_name(dtype), score_mod);
+    }
+    return fail(HEED_UNSUPPORTED, "this program's kernel library has no kernel of %s for %s, %s", op_name(op),
+                dtype_name(dtype), dtype_name(kv_dtype));
+}
+
+// linear for dtype.
+heed_status find_linear(heed_dtype dtype, const OpKernel **best) {
+    const heed_status status = find_op_kernel(Op::linear, dtype, dtype, best);
+    if (status || !floats_are_faster(**best)) return status;
+    for (int32_t i = 0; i < heed_kernel_table.num_ops; i++) {
+        const OpKernel &candidate = heed_kernel_table.ops[i];
+        const bool in_floats = candidate.target == KernelTarget(Isa::avx512);
+        if (candidate.op == Op::linear && candidate.dtype == dtype && in_floats) *best = &candidate;
+    }
+    return HEED_OK;
+}
+
+// attention_scores for the tile, of elements as linear_rows leaves them.
+const OpKernel *find_sums(const OpKernel &tile, heed_dtype step) {
+    for (int32_t i = 0; i < heed_kernel_table.num_ops; i++) {
+        const OpKernel &candidate = heed_kernel_table.ops[i];
+        if (candidate.op == Op::attention_scores && candidate.dtype == step && candidate.target == tile.target &&
+            candidate.rows == tile.rows && candidate.columns == tile.columns) {
+            return &candidate;
+        }
+    }
+    return nullptr;
+}
+
+}  // namespace
+
+heed_status find_op_kernel(Op op, heed_dtype dtype, heed_dtype kv_dtype, const OpKernel **kernel) {
+    return find_best(op, dtype, kv_dtype, "", kernel);
+}
+
+heed_status find_scored_kernel(Op op, heed_dtype dtype, const char *score_mod, const OpKernel **kernel) {
+    return find_best(op, dtype, dtype, score_mod, kernel);
+}
+
+bool floats_are_faster(const OpKernel &kernel) {
+    const KernelTarget dots = Isa::avx512bf16;
+    return kernel.target == dots && has_slow_bf16_dots() && highest_op_target(HEED_CPU) != dots;
+}
+
+heed_status find_linear_kernels(heed_dtype dtype, heed_linear_weights *w) {
+    const OpKernel *best = nullptr;
+    if (const heed_status status = find_linear(dtype, &best)) return status;
+    w->columns = best->columns;
+    w->num_tiles = 0;
+    for (int32_t i = 0; i < heed_kernel_table.num_ops; i++) {
+        const OpKernel &tile = heed_kernel_table.ops[i];
+        if (tile.op != Op::linear || tile.dtype != dtype || tile.target != best->target) continue;
+        const OpKernel *const packs = find_linear_rows(tile, dtype);
+        if (packs == nullptr || w->num_tiles == w->max_tiles) continue;
+        w->tiles[w->num_tiles] = &tile;
+        w->row_tiles[w->num_tiles++] = packs;
+    }
+    const auto more_rows = [](const OpKernel *a, const OpKernel *b) { return a->rows > b->rows; };
+    std::sort(w->tiles, w->tiles + w->num_tiles, more_rows);
+    std::sort(w->row_tiles, w->row_tiles + w->num_tiles, more_rows);
+    w->k_step = dtype == HEED_BF16 && best->target.isa() >= Isa::avx512bf16 ? 2 : 1;
+    if (w->num_tiles > 0) w->sums = find_sums(*w->tiles[0], w->k_step == 2 ? HEED_BF16 : HEED_F32);
+    if (w->num_tiles > 0) return HEED_OK;
+    return fail(HEED_UNSUPPORTED, "this program's kernel library has no kernel of linear_rows for %s",
+                dtype_name(dtype));
+}
+
+KernelTarget highest_op_target(heed_device device) { return highest[device].load(std::memory_order_relaxed); }
+
+void limit_op_target(KernelTarget target) { highest[target.device()].store(target, std::memory_order_relaxed); }
+
+}  // namespace heed

@@ -1,0 +1,34 @@
+// Which op kernel serves a call: the best ISA of the machine.
+#pragma once
+
+#include "runtime/kernel.h"
+
+struct heed_linear_weights;
+
+namespace heed {
+
+// *kernel is the kernel, or NULL with UNSUPPORTED and a sentence that names the kernels that were looked at.
+heed_status find_op_kernel(Op op, heed_dtype dtype, heed_dtype kv_dtype, const OpKernel **kernel);
+// One with the score function; "" for none.
+heed_status find_scored_kernel(Op op, heed_dtype dtype, const char *score_mod, const OpKernel **kernel);
+
+// The same for CUDA, where kernels for several chips exist the newest; NO_DEVICE.
+heed_status find_cuda_op_kernel(Op op, heed_dtype dtype, heed_dtype kv_dtype, const OpKernel **kernel);
+
+// Whether the kernel takes dot products of bf16 where these are slow and kernels are not limited to them: floats then
+// take 0.6 of the time.
+bool floats_are_faster(const OpKernel &kernel);
+
+// The register tiles of linear for the best ISA: fills tiles, row_tiles, sums, num_tiles, columns and k_step.
+heed_status find_linear_kernels(heed_dtype dtype, heed_linear_weights *weights);
+
+// linear_rows that packs rows of dtype for a tile of linear or attention_scores; NULL without.
+const OpKernel *find_linear_rows(const OpKernel &tile, heed_dtype dtype);
+
+// Kernels of its device above the target are passed over from now on, in the whole process: so that tests run
+// every kernel. highest_cpu_target, highest_cuda_target: none.
+constexpr KernelTarget highest_cpu_target = Isa::amx, highest_cuda_target = Capability::sm80;
+void limit_op_target(KernelTarget target);
+KernelTarget highest_op_target(heed_device device);
+
+}  // namespace heed

@@ -1,0 +1,43 @@
+#pragma once
+// Kernels of operations on CUDA: as schedules/operation.h, for algorithms whose tensors are at addresses (Results). One
+// launch each; most of them are bound by memory: a thread has 16 bytes of a row at a time where the addresses allow.
+
+#include "generators/lowering/cuda/device_memory.h"
+#include "generators/lowering/cuda/entry_words.h"
+#include "generators/lowering/cuda/join_launches.h"
+#include "generators/lowering/cuda/lanes.h"
+#include "generators/lowering/cuda/unsigned_indices.h"
+#include "schedules/operation.h"
+
+namespace heed {
+
+constexpr int cuda_op_threads = 256;  // of a block
+constexpr int kv_append_blocks = 4;   // of an SM: 64 registers
+
+// Each of the kernel's parts makes one launch before they are joined.
+template <typename Kernel>
+Halide::Module compile_cuda(const OpSpec &spec, Kernel &kernel, int threads = cuda_op_threads) {
+    kernel.named.gpu_single_thread();  // what it starts from is nothing, but Halide's checks see a loop
+    Passes passes;
+    passes.add<DistributeLanes>();
+    passes.add_exactly<JoinLaunches>(kernel.parts, "parts of a kernel", kernel.named.name(), threads);
+    passes.add<LowerEntryWords>();
+    passes.add<UnsignedIndices>();
+    passes.add<LowerDeviceMemory>();
+    return compile(spec, kernel, passes).module;
+}
+
+// The makers, of sm75 and later chips.
+Halide::Module add_cuda(const OpSpec &spec);
+Halide::Module clip_cuda(const OpSpec &spec);
+Halide::Module clip_gradient_cuda(const OpSpec &spec);
+Halide::Module copy_rows_cuda(const OpSpec &spec);
+Halide::Module key_padding_cuda(const OpSpec &spec);
+Halide::Module kv_append_cuda(const OpSpec &spec);
+Halide::Module kv_copy_cuda(const OpSpec &spec);
+Halide::Module layer_norm_cuda(const OpSpec &spec);
+Halide::Module layer_norm_gradient_cuda(const OpSpec &spec);
+Halide::Module merge_states_cuda(const OpSpec &spec);
+Halide::Module rope_cuda(const OpSpec &spec);
+
+}  // namespace heed

@@ -1,0 +1,144 @@
+// What the passes for tensors at addresses make of small kernels, and what they refuse.
+#include <gtest/gtest.h>
+
+#include "generators/common/bad_input.h"
+#include "generators/common/device_memory.h"
+#include "generators/cuda/ptx_rewriter.h"
+#include "schedules/cuda/operation.h"
+
+namespace {
+
+using namespace Halide;
+using heed::Results;
+
+// A kernel of addresses and numbers, as the contract's lists make them.
+struct Kernel : Results {
+    Param<uint64_t> from{"from"}, to{"to"};
+    Param<int32_t> count{"count"};
+
+    std::vector<Argument> arguments() const { return {from, to, count}; }
+    std::vector<heed::OutputType> output_types() const { return {{UInt(8), 1}}; }
+};
+
+heed::OpSpec spec(const std::string &name) {
+    heed::OpSpec spec;
+    spec.name = name;
+    spec.target = Target(Target::Linux, Target::X86, 64,
+                         {Target::NoRuntime, Target::NoBoundsQuery, Target::UserContext, Target::LargeBuffers,
+                          Target::CUDA, Target::CUDACapability70});
+    return spec;
+}
+
+// How often each instruction that Halide has not got is in the kernel.
+std::map<std::string, int> instructions(const Module &module) {
+    for (const auto &buffer : module.buffers()) {
+        if (buffer.name().find("gpu_source_kernels") == std::string::npos) continue;
+        const std::string ptx(static_cast<const char *>(buffer.data()), buffer.size_in_bytes());
+        return heed::cuda::rewrite_ptx(ptx, {75, heed::cuda_op_threads, 1}).intrinsics;
+    }
+    return {};
+}
+
+// Copies chunks of `width` elements of 16 bits that begin with element `skip` of a chunk.
+std::map<std::string, int> copied(int width, int skip) {
+    Kernel kernel;
+    RDom all(0, width, 0, kernel.count, "all");
+    const Expr i = all.y * width + all.x + skip;
+    kernel.add(heed::store_at(kernel.to, i, heed::load_at(UInt(16), kernel.from, i)));
+    RVar block{"block"}, thread{"thread"};
+    kernel.named.update()
+        .split(all.y, block, thread, heed::cuda_op_threads, TailStrategy::GuardWithIf)
+        .gpu_blocks(block)
+        .gpu_threads(thread)
+        .unroll(all.x)
+        .never_partition_all();
+    return instructions(heed::compile_cuda(spec("copied"), kernel));
+}
+
+TEST(DeviceMemory, NeighboursAreOneAccess) {
+    const auto found = copied(8, 0);
+    EXPECT_EQ(found.at("heed_load_fragment"), 1);
+    EXPECT_EQ(found.at("heed_store_fragment"), 1);
+    EXPECT_EQ(found.count("heed_load_u16"), 0U);
+    EXPECT_EQ(found.count("heed_store_u16"), 0U);
+}
+
+TEST(DeviceMemory, UnalignedNeighboursAreNot) {
+    const auto found = copied(8, 1);
+    EXPECT_EQ(found.count("heed_load_fragment"), 0U);
+    EXPECT_EQ(found.at("heed_load_u16") + 2 * found.at("heed_load_i32"), 8);
+}
+
+// to[row] = what `combine` makes of 32 elements of a row, by the lanes of a warp.
+Module reduced(const std::function<Expr(Expr, Expr)> &combine) {
+    Kernel kernel;
+    Var row{"row"};
+    Func total{"total"};
+    RDom over(0, 32, "over"), all(0, 32, 0, kernel.count, "all");
+    total(row) = 0.f;
+    total(row) = combine(total(row), heed::load_at(Float(32), kernel.from, row * 32 + over));
+    kernel.add(heed::store_at(kernel.to, all.y * 32 + all.x, total(all.y)));
+    RVar block{"block"}, warp{"warp"}, thread{"thread"}, lanes{"lanes"}, one{"one"};
+    kernel.named.update()
+        .split(all.y, block, warp, heed::cuda_op_threads / 32, TailStrategy::GuardWithIf)
+        .fuse(all.x, warp, thread)
+        .gpu_blocks(block)
+        .gpu_threads(thread)
+        .never_partition_all();
+    total.compute_at(kernel.named, thread)
+        .store_in(MemoryType::Register)
+        .bound_extent(row, 1)
+        .update()
+        .split(over, one, lanes, 32, TailStrategy::GuardWithIf)
+        .never_partition_all();
+    return heed::compile_cuda(spec("reduced"), kernel);
+}
+
+TEST(Lanes, SumsAndMaximaAreFiveExchanges) {
+    for (const bool is_sum : {true, false}) {
+        const auto found =
+            instructions(reduced([&](const Expr &a, const Expr &b) { return is_sum ? a + b : max(a, b); }));
+        int exchanges = 0;
+        for (const auto &[name, count] : found) exchanges += name.rfind("heed_from_lane", 0) == 0 ? count : 0;
+        EXPECT_EQ(exchanges, 5);
+    }
+}
+
+TEST(Lanes, RefuseOtherUpdates) {
+    EXPECT_THROW(reduced([](const Expr &a, const Expr &b) { return a * b; }), heed::BadInput);
+}
+
+TEST(JoinLaunches, RefusesOtherNumbersOfThreads) {
+    Kernel kernel;
+    RDom all(0, kernel.count, "all");
+    kernel.add(heed::store_at(kernel.to, all, heed::load_at(UInt(16), kernel.from, all)));
+    RVar block{"block"}, thread{"thread"};
+    kernel.named.update()
+        .split(all, block, thread, 64, TailStrategy::GuardWithIf)
+        .gpu_blocks(block)
+        .gpu_threads(thread)
+        .never_partition_all();
+    EXPECT_THROW(heed::compile_cuda(spec("copied"), kernel), heed::BadInput);
+}
+
+// One search finds both words of an entry.
+TEST(EntryWords, AreFoundByBranches) {
+    Kernel kernel;
+    const heed::WordParams list("word", 4, 2);
+    RDom all(0, heed::cuda_op_threads, 0, kernel.count, "all");
+    kernel.add(heed::store_at(heed::entry_word(list, all.y, 0), all.x,
+                              heed::load_at(UInt(16), heed::entry_word(list, all.y, 1), all.x)));
+    kernel.named.update().gpu_blocks(all.y).gpu_threads(all.x).never_partition_all();
+    struct WithWords : Kernel {
+        std::vector<Argument> words;
+        std::vector<Argument> arguments() const { return words; }
+    } with;
+    static_cast<Kernel &>(with) = kernel;
+    with.words = kernel.arguments();
+    with.words.insert(with.words.end(), list.words.begin(), list.words.end());
+    const auto found = instructions(heed::compile_cuda(spec("found"), with));
+    EXPECT_EQ(found.at("heed_load_u16"), 1);
+    EXPECT_EQ(found.at("heed_store_u16"), 1);
+}
+
+}  // namespace

@@ -1,0 +1,179 @@
+// Calls that ask for probabilities: their output is the product of these with the values.
+#include "runtime/cpu.h"
+#include "runtime/ops/op_kernels.h"
+#include "tests/layer/small_layer.h"
+
+namespace heed_test {
+namespace {
+
+// Four heads of queries on one of keys and values: enough rows for the products.
+SmallLayer grouped_layer(heed_dtype dtype = HEED_F32) {
+    SmallLayer small(dtype);
+    small.drop_kv_head();
+    return small;
+}
+
+double bound_of(heed_dtype dtype) { return dtype == HEED_F32 ? f32_bound : dtype == HEED_F16 ? 0x1p-9 : 0x1p-6; }
+
+constexpr int32_t batch = 2, len = 20;
+
+struct Weighted {
+    std::vector<float> y, probs;
+};
+
+Weighted run_with_probs(GuardedCall *call, int32_t keys = len) {
+    Weighted result;
+    result.probs.assign(static_cast<size_t>(batch * SmallLayer::heads * call->args.q_len * keys), NAN);
+    call->args.probs = heed::tensor(result.probs.data(), result.probs.size());
+    result.y = call->run();
+    call->args.probs = {};
+    return result;
+}
+
+void expect_same_y(GuardedCall *call, heed_dtype dtype = HEED_F32) {
+    const std::vector<float> y = run_with_probs(call).y;
+    expect_near(y, call->run(), bound_of(dtype));
+}
+
+TEST(LayerProbs, OutputIsThatWithoutThem) {
+    for (const heed_dtype dtype : {HEED_F32, HEED_F16, HEED_BF16}) {
+        for (const int32_t window : {-1, 5}) {
+            SCOPED_TRACE(testing::Message() << dtype_name(dtype) << " window " << window);
+            SmallLayer small = grouped_layer(dtype);
+            small.config.window_left = window;
+            const heed::Layer layer = small.make();
+            GuardedCall call(layer, dtype, batch, len);
+            expect_same_y(&call, dtype);
+        }
+    }
+}
+
+TEST(LayerProbs, OnEveryInstructionSet) {
+    for (const heed::Isa isa : {heed::Isa::x86_64, heed::Isa::avx2, heed::Isa::avx512, heed::Isa::avx512bf16}) {
+        if (!heed::cpu_supports(isa)) continue;
+        heed::limit_op_target(isa);
+        for (const heed_dtype dtype : {HEED_F32, HEED_F16, HEED_BF16}) {
+            SCOPED_TRACE(testing::Message() << dtype_name(dtype) << " " << static_cast<int>(isa));
+            const heed::Layer layer = grouped_layer(dtype).make();
+            GuardedCall call(layer, dtype, batch, len);
+            expect_same_y(&call, dtype);
+        }
+        heed::limit_op_target(heed::highest_cpu_target);
+    }
+}
+
+TEST(LayerProbs, MasksBiasesAndSinks) {
+    Rng rng(3);
+    std::vector<uint8_t> mask(batch * len * len), padding(batch * len);
+    for (uint8_t &x : mask) x = rng.chance(0.5);
+    for (uint8_t &x : padding) x = rng.chance(0.7);
+    std::fill(mask.begin(), mask.begin() + 3 * len, uint8_t{0});  // rows without a key
+    const Elements bias(HEED_F32, SmallLayer::heads * len, 11), sink(HEED_F32, SmallLayer::heads, 12);
+    for (int32_t given = 0; given < 16; given++) {
+        SCOPED_TRACE(given);
+        SmallLayer small = grouped_layer();
+        small.config.causal = false;
+        if (given & 8) small.weights.sink = sink.tensor();
+        const heed::Layer layer = small.make();
+        GuardedCall call(layer, HEED_F32, batch, len);
+        call.args.mask_shape[1] = 1;
+        if (given & 1) call.args.mask = heed::tensor(mask.data(), mask.size());
+        if (given & 2) call.args.key_padding = heed::tensor(padding.data(), padding.size());
+        if (given & 4) {
+            call.args.bias = bias.tensor();
+            call.args.bias_shape[0] = call.args.bias_shape[2] = 1;
+        }
+        expect_same_y(&call);
+    }
+}
+
+TEST(LayerProbs, LengthsOfSequences) {
+    const heed::Layer layer = grouped_layer().make();
+    const int32_t q_lens[] = {7, 20}, kv_lens[] = {20, 0};
+    GuardedCall call(layer, HEED_F32, batch, len);
+    call.args.q_lens = q_lens;
+    expect_same_y(&call);
+    call.args.kv_lens = kv_lens;
+    expect_same_y(&call);
+}
+
+// Contiguous and paged caches, codes too: a prompt and tokens after it.
+TEST(LayerProbs, Caches) {
+    const heed::Layer layer = grouped_layer().make();
+    for (const heed_kv_storage storage : {HEED_KV_CONTIGUOUS, HEED_KV_PAGED}) {
+        for (const heed_dtype dtype : {HEED_F32, HEED_I8}) {
+            heed::Cache first(layer, cache_config(storage, dtype)), second(layer, cache_config(storage, dtype));
+            for (int32_t step = 0; step < 2; step++) {
+                GuardedCall call(layer, HEED_F32, batch, 18, static_cast<uint64_t>(step));
+                call.args.cache = first.get();
+                const std::vector<float> y = run_with_probs(&call, 18 * (step + 1)).y;
+                call.args.cache = second.get();
+                expect_near(y, call.run(), f32_bound);
+            }
+        }
+    }
+}
+
+TEST(LayerProbs, AnyNumberOfThreadsGivesTheSameBits) {
+    SmallLayer small = grouped_layer();
+    small.config.max_threads = 8;
+    const heed::Layer layer = small.make();
+    GuardedCall call(layer, HEED_F32, batch, len);
+    call.args.execution.num_threads = 1;
+    const Weighted one = run_with_probs(&call);
+    for (const int32_t threads : {2, 3, 8}) {
+        call.args.execution.num_threads = threads;
+        const Weighted more = run_with_probs(&call);
+        EXPECT_EQ(one.y, more.y);
+        EXPECT_EQ(one.probs, more.probs);
+    }
+}
+
+// NaN and infinities of values make a row NaN where it sees them, and change no bit elsewhere.
+TEST(LayerProbs, NotANumberStaysWhereItIsSeen) {
+    const heed::Layer layer = grouped_layer().make();
+    GuardedCall call(layer, HEED_F32, batch, len);
+    const std::vector<float> clean = run_with_probs(&call).y;
+    for (int32_t i = 0; i < SmallLayer::dim_in; i++) call.x.set(static_cast<size_t>(13 * SmallLayer::dim_in + i), NAN);
+    std::vector<uint8_t> padding(batch * len, 1);
+    for (const bool hidden : {false, true}) {
+        padding[13] = !hidden;
+        call.args.key_padding = heed::tensor(padding.data(), padding.size());
+        const std::vector<float> y = run_with_probs(&call).y;
+        for (int32_t t = 0; t < batch * len; t++) {
+            const bool is_nan = t == 13 || (!hidden && t > 13 && t < len);
+            const std::vector<float> row = row_of(y, len, 0, t);
+            EXPECT_EQ(std::isnan(row[0]), is_nan) << hidden << t;
+            if (t < 13 || t >= len) {
+                EXPECT_EQ(row, row_of(clean, len, 0, t)) << hidden << t;
+            }
+        }
+    }
+}
+
+// Keys are 0, so that nothing but values is infinite.
+TEST(LayerProbs, InfiniteValuesReachThoseThatSeeThem) {
+    SmallLayer small = grouped_layer();
+    for (size_t i = 0; i < small.wk.size(); i++) small.wk.set(i, 0);
+    for (size_t i = 0; i < small.bk.size(); i++) small.bk.set(i, 0);
+    const heed::Layer layer = small.make();
+    GuardedCall call(layer, HEED_F32, batch, len);
+    for (int32_t i = 0; i < SmallLayer::dim_in; i++) {
+        const float sign = small.wv[static_cast<size_t>(i)] < 0 ? -1.f : 1.f;
+        call.x.set(static_cast<size_t>(5 * SmallLayer::dim_in + i), sign * 3e38f);
+    }
+    std::vector<uint8_t> padding(batch * len, 1);
+    padding[5] = 0;
+    const std::vector<float> seen = run_with_probs(&call).y;
+    call.args.key_padding = heed::tensor(padding.data(), padding.size());
+    const std::vector<float> hidden = run_with_probs(&call).y;
+    for (int32_t t = 0; t < len; t++) {
+        EXPECT_EQ(std::isfinite(row_of(seen, len, 0, t)[0]), t < 5) << t;
+        if (t != 5) {
+            EXPECT_TRUE(std::isfinite(row_of(hidden, len, 0, t)[0])) << t;
+        }
+    }
+}
+
+}  // namespace
+}  // namespace heed_test
