@@ -90,6 +90,20 @@ TEST(Reference, DropoutByHand) {
     }
 }
 
+TEST(Reference, ValuesOfDroppedKeysChangeNothing) {
+    Attention a = quarters();
+    a.dropout_p = 0.5f;
+    a.rounds_weights = true;
+    while (dropout_keeps(0, 0.5f, a.dropout_seed, 0) || !dropout_keeps(1, 0.5f, a.dropout_seed, 0)) a.dropout_seed++;
+    const Reference finite = compute_reference(a, false);
+    for (const float dropped : {NAN, INFINITY}) {
+        a.v[0] = dropped;
+        const Reference ref = compute_reference(a, false);
+        EXPECT_EQ(ref.out, finite.out);
+        EXPECT_EQ(ref.weight_rounding, finite.weight_rounding);
+    }
+}
+
 // Sequences of 3, 0 and 1 queries on 2, 1 and 4 keys.
 TEST(Reference, QueryLengthsAndPositions) {
     Attention a = make_attention({3, 1, 1, 3, 4, 4, 4});
