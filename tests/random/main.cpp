@@ -196,7 +196,7 @@ private:
 
 int main(int argc, char **argv) {
     const Options options = parse(argc, argv);
-    setenv("HEED_TEST_ALL_KERNELS", "1", 0);  // plans choose from all kernels
+    setenv("HEED_TEST_ALL_KERNELS", "1", 1);  // plans choose from all kernels
     emulate_amx();
     return Test(options).run();
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -29,7 +30,6 @@ bool same_bits(float x, float y) { return std::memcmp(&x, &y, sizeof(x)) == 0 ||
 class EveryIsaRan : public testing::Environment {
 public:
     void TearDown() override {
-        if (GTEST_FLAG_GET(filter) != "*") return;
         for (const heed_isa isa : isas_of_device()) {
             if (machine_has(isa) && !any_kernel_ran(isa)) ADD_FAILURE() << "no kernel of " << isa_name(isa) << " ran";
         }
@@ -137,6 +137,35 @@ void ReversePool::run(void *context, int32_t num_items, void (*item)(void *, int
     for (std::thread &thread : threads) thread.join();
 }
 
+namespace {
+
+// Of the tests by name, each on all its kernels, every `parts`th from the one of number `part` on: HEED_TEST_PART is
+// <part>/<parts>. Kernels of one problem follow each other and share what was drawn and the reference.
+void take_part() {
+    const char *const asked = std::getenv("HEED_TEST_PART");
+    int part = 0, parts = 0;
+    if (asked == nullptr || std::sscanf(asked, "%d/%d", &part, &parts) != 2 || parts < 1) return;
+    const testing::UnitTest &all = *testing::UnitTest::GetInstance();
+    std::vector<std::string> names;
+    for (int suite = 0; suite < all.total_test_suite_count(); suite++) {
+        const testing::TestSuite &tests = *all.GetTestSuite(suite);
+        for (int n = 0; n < tests.total_test_count(); n++) {
+            const std::string name = tests.GetTestInfo(n)->name();
+            const size_t end = name.find('/');
+            const std::string pattern =
+                std::string(tests.name()) + "." + name.substr(0, end) + (end < name.size() ? "/*" : "");
+            if (names.empty() || names.back() != pattern) names.push_back(pattern);
+        }
+    }
+    std::string filter;
+    for (size_t n = static_cast<size_t>(part); n < names.size(); n += static_cast<size_t>(parts)) {
+        filter += (filter.empty() ? "" : ":") + names[n];
+    }
+    GTEST_FLAG_SET(filter, filter);
+}
+
+}  // namespace
+
 int run_kernel_tests(int argc, char **argv) {
     emulate_amx();  // before the kernels of this machine become parameters
     if (amx_is_emulated()) {
@@ -155,7 +184,10 @@ int run_kernel_tests(int argc, char **argv) {
             return 2;
         }
     }
-    testing::AddGlobalTestEnvironment(new EveryIsaRan);
+    if (GTEST_FLAG_GET(filter) == "*") {
+        testing::AddGlobalTestEnvironment(new EveryIsaRan);
+        take_part();
+    }
     return RUN_ALL_TESTS();
 }
 
