@@ -28,7 +28,7 @@ constexpr unsigned seconds_per_problem = 120;
 
 struct Options {
     int64_t problems = 1000;
-    bool no_shrink = false, digest = false;
+    bool fixed = false, no_shrink = false, digest = false;
     std::optional<uint64_t> seed;
     std::string cases = "random_failures";
 };
@@ -46,6 +46,7 @@ Options parse(int argc, char **argv) {
     app.option_defaults()->always_capture_default();
     app.add_option("--problems", options.problems)->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
     app.add_option("--seed", options.seed, "this problem only");
+    app.add_flag("--fixed", options.fixed, "no new seeds");
     app.add_option("--cases", options.cases, "folder for the failing problem");
     app.add_flag("--no-shrink", options.no_shrink, "only say which problem fails");
     app.add_flag("--digest", options.digest,
@@ -68,8 +69,8 @@ public:
             return 1;
         }
         if (options_.seed) return all_right(*options_.seed, 1) ? 0 : 1;
-        const auto fixed = static_cast<uint64_t>(options_.problems + 1) / 2,
-                   fresh = static_cast<uint64_t>(options_.problems) / 2;
+        const uint64_t problems = static_cast<uint64_t>(options_.problems), fresh = options_.fixed ? 0 : problems / 2,
+                       fixed = problems - fresh;
         const uint64_t first_fresh = 1'000'000 + std::random_device()() % 1'000'000'000;
         if (options_.digest) return all_right(0, fixed) ? 0 : 1;
         std::printf("seeds 0..%llu and %llu..%llu\n", fixed - 1ull, first_fresh + 0ull, first_fresh + fresh - 1ull);
