@@ -11,7 +11,8 @@ function(_heed_make_list_program root program)
         file(SHA256 ${file} hash)
         string(APPEND hashes ${hash})
     endforeach()
-    if(EXISTS ${program} AND HEED_LIST_HASHES STREQUAL hashes)
+    string(SHA256 hash "${hashes}")
+    if(EXISTS ${program} AND HEED_LIST_HASH STREQUAL hash)
         return()
     endif()
     try_compile(made SOURCES ${sources} CMAKE_FLAGS -DINCLUDE_DIRECTORIES=${root} -DCMAKE_UNITY_BUILD=ON
@@ -19,7 +20,7 @@ function(_heed_make_list_program root program)
     if(NOT made)
         message(FATAL_ERROR "the list of kernels could not be made: ${log}")
     endif()
-    set(HEED_LIST_HASHES ${hashes} CACHE INTERNAL "")
+    set(HEED_LIST_HASH ${hash} CACHE INTERNAL "")
 endfunction()
 
 if(TARGET heed::generate) # of an installation
