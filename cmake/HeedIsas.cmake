@@ -15,6 +15,7 @@ function(_heed_find_native_isas result)
     set(${result} ${isas} PARENT_SCOPE)
 endfunction()
 
+_heed_list(_heed_cpu_isas cpu_isas)
 list(JOIN _heed_cpu_isas ", " allowed)
 set(allowed "it must be native, all, or a list of native, ${allowed}")
 set(heed_isas "")

@@ -18,10 +18,10 @@ configure_package_config_file(cmake/heed-config.cmake.in ${CMAKE_CURRENT_BINARY_
                               INSTALL_DESTINATION ${heed_package_dir})
 write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/heed-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/heed-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/heed-config-version.cmake
-              cmake/HeedKernels.cmake cmake/HeedChecks.cmake cmake/HeedOperations.cmake cmake/HeedCuda.cmake cmake/HeedAddKernels.cmake cmake/HeedTuned.cmake
+              cmake/HeedKernels.cmake cmake/HeedList.cmake cmake/HeedCuda.cmake cmake/HeedAddKernels.cmake cmake/HeedTuned.cmake
               cmake/HeedGenerate.cmake runtime/kernel_table.cpp
         DESTINATION ${heed_package_dir})
-install(DIRECTORY schedules/tuned generators/contract DESTINATION ${heed_package_dir})
+install(DIRECTORY schedules/tuned DESTINATION ${heed_package_dir})
 
 if(NOT HEED_BUILD_TABLE)
     return()

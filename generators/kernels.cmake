@@ -93,5 +93,5 @@ foreach(isa sm75 sm80)
         FEATURES alibi_bias_dropout_gqa_mask_softcap STORAGE paged ISA ${isa})
 endforeach()
 
-heed_add_all_operations(heed_kernels) # cmake/HeedOperations.cmake
+heed_add_all_operations(heed_kernels)
 _heed_check_own_tuned(heed_kernels)

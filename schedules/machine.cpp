@@ -16,8 +16,6 @@ Machine machine_of(const Target &target) {
             1 << 20};
 }
 
-std::vector<std::string> all_isas() { return {"x86_64", "avx2", "avx512", "avx512bf16", "amx", "sm75", "sm80"}; }
-
 bool has_bf16_dots(const std::string &isa) { return isa == "avx512bf16" || isa == "amx"; }
 
 Target target_of_isa(const std::string &isa) {

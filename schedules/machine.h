@@ -3,7 +3,6 @@
 // features.
 
 #include <string>
-#include <vector>
 
 #include "Halide.h"
 #include "generators/attention/config.h"
@@ -21,9 +20,6 @@ struct Machine {
 
 // L2: 1 MiB, which cores with AVX-512 have at least.
 Machine machine_of(const Halide::Target &target);
-
-// The names of instruction sets and CUDA compute capabilities that kernels are made for.
-std::vector<std::string> all_isas();
 
 // "x86_64" (SSE4.1), "avx2" (with FMA and F16C), "avx512" (F, CD, VL, DQ, BW), "avx512bf16" (BF16 and what else its
 // chips have), "amx" (AMX_BF16 likewise); anything else: an invalid target.

@@ -36,7 +36,7 @@ struct OpModule {
     int rows, columns;  // of the tile, where the runtime must know it
 };
 
-#define HEED_DECLARE_MAKER(name, cpu, cuda) OpModule make_##name(const OpSpec &spec);
+#define HEED_DECLARE_MAKER(name, cpu, cuda, ...) OpModule make_##name(const OpSpec &spec);
 HEED_OPERATIONS(HEED_DECLARE_MAKER)
 #undef HEED_DECLARE_MAKER
 

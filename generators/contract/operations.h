@@ -1,5 +1,8 @@
 #pragma once
 // Operations around attention: their arguments on CPUs, their names, their kernels.
+
+#include <initializer_list>
+
 #include "generators/contract/attention_arguments.h"
 #include "generators/contract/cuda_arguments.h"
 #include "generators/contract/cuda_layer_arguments.h"
@@ -271,55 +274,7 @@
     VALUE(sink, float)                                                                                                 \
     OUTPUT(dsink, f32, 1)
 
-// Name, arguments on CPUs, arguments on CUDA.
-#define HEED_OPERATIONS(X)                                                                                             \
-    X(add, HEED_ADD, HEED_CUDA_ADD)                                                                                    \
-    X(attention_backward, HEED_ATTENTION_BACKWARD, HEED_CUDA_ATTENTION_BACKWARD)                                       \
-    X(attention_backward_bias, HEED_BACKWARD_BIAS, HEED_CUDA_ATTENTION_BACKWARD)                                       \
-    X(attention_backward_keys, HEED_NO_ARGUMENTS, HEED_CUDA_ATTENTION_BACKWARD)                                        \
-    X(attention_backward_queries, HEED_NO_ARGUMENTS, HEED_CUDA_ATTENTION_BACKWARD)                                     \
-    X(attention_backward_repair, HEED_BACKWARD_REPAIR, HEED_NO_ARGUMENTS)                                              \
-    X(attention_backward_rows, HEED_BACKWARD_ROWS_OF, HEED_NO_ARGUMENTS)                                               \
-    X(attention_backward_sinks, HEED_BACKWARD_SINKS, HEED_CUDA_ATTENTION_BACKWARD)                                     \
-    X(attention_backward_stats, HEED_BACKWARD_STATS, HEED_CUDA_ATTENTION_BACKWARD)                                     \
-    X(attention_backward_store, HEED_BACKWARD_STORE, HEED_NO_ARGUMENTS)                                                \
-    X(attention_backward_words, HEED_BACKWARD_WORDS, HEED_NO_ARGUMENTS)                                                \
-    X(attention_probs, HEED_ATTENTION_PROBS, HEED_CUDA_ATTENTION_PROBS)                                                \
-    X(attention_scores, HEED_LINEAR, HEED_NO_ARGUMENTS)                                                                \
-    X(clip, HEED_NO_ARGUMENTS, HEED_CUDA_CLIP)                                                                         \
-    X(clip_gradient, HEED_NO_ARGUMENTS, HEED_CUDA_CLIP_GRADIENT)                                                       \
-    X(column_sums, HEED_COLUMN_SUMS, HEED_CUDA_COLUMN_SUMS)                                                            \
-    X(copy_rows, HEED_NO_ARGUMENTS, HEED_CUDA_COPY_ROWS)                                                               \
-    X(dropout_mask, HEED_DROPOUT_MASK, HEED_NO_ARGUMENTS)                                                              \
-    X(key_padding, HEED_NO_ARGUMENTS, HEED_CUDA_KEY_PADDING)                                                           \
-    X(kv_append, HEED_KV_APPEND, HEED_CUDA_MOVE_TOKENS)                                                                \
-    X(kv_copy, HEED_NO_ARGUMENTS, HEED_CUDA_MOVE_TOKENS)                                                               \
-    X(layer_norm, HEED_LAYER_NORM, HEED_CUDA_LAYER_NORM)                                                               \
-    X(layer_norm_gradient, HEED_LAYER_NORM_GRADIENT, HEED_CUDA_LAYER_NORM_GRADIENT)                                    \
-    X(layer_norm_sums, HEED_LAYER_NORM_SUMS, HEED_NO_ARGUMENTS)                                                        \
-    X(linear, HEED_LINEAR, HEED_CUDA_LINEAR)                                                                           \
-    X(linear_rows, HEED_LINEAR_ROWS, HEED_NO_ARGUMENTS)                                                                \
-    X(merge_splits, HEED_NO_ARGUMENTS, HEED_CUDA_MERGE_SPLITS)                                                         \
-    X(merge_states, HEED_MERGE_STATES, HEED_CUDA_MERGE_STATES)                                                         \
-    X(rope, HEED_ROPE, HEED_CUDA_MOVE_TOKENS)                                                                          \
-    X(sequences, HEED_NO_ARGUMENTS, HEED_CUDA_SEQUENCES)                                                               \
-    X(transpose, HEED_NO_ARGUMENTS, HEED_CUDA_TRANSPOSE)                                                               \
-    X(write_metadata, HEED_NO_ARGUMENTS, HEED_CUDA_WRITE_METADATA)
-
-namespace heed {
-
-// Steps of k whose elements are side by side in a tile of x: a vector register of floats or pairs, a row of a tile of
-// AMX.
-constexpr int linear_step_block = 16;
-// Panels at once of linear's kernels for one row.
-constexpr int linear_row_panels = 4;
-
-// The kernels, in lines that cmake/HeedOperations.cmake reads too.
-//
-// OP, DTYPE, ISA, KV_DTYPE, ROWS, HEAD_DIM: as in heed_add_op_kernels(). heed_add_kernels() serves an ISA by the best
-// line of the operation and the dtype up to it. WITH <isa>: and by the line of that ISA too. FOR: dtypes of tensors
-// that the kernel serves where it is not its own. OPS: what heed_add_kernels() may be asked for, with what it BRINGS
-// along.
+// The operations: name, arguments on CPUs, arguments on CUDA, kernels, in the terms of generators/table/operations.h.
 //
 // They are bound by memory: except for products and exponentials, AVX-512 kernels would add code and no speed.
 // attention_scores: linear's products of queries and packed keys; out is f32. kv_append is for int8
@@ -329,63 +284,76 @@ constexpr int linear_row_panels = 4;
 // f32; for one row several panels at once, whose sums hide the latency of each other. CUDA: for sm75 and all later
 // chips; kv_copy moves bytes, rope serves appends to a cache of its own type too; linear of sm80 has tensor cores, its
 // sm75 kernels take what is not aligned.
-inline constexpr const char *op_kernels[] = {
-    "OP rope merge_states layer_norm DTYPE f32 f16 bf16 ISA x86_64 avx2",
-    "OP layer_norm_gradient layer_norm_sums column_sums add DTYPE f32 f16 bf16 ISA x86_64 avx2",
-    "OP attention_probs DTYPE f32 f16 bf16 ISA x86_64 avx2 avx512",
-    "OP attention_scores DTYPE f32 FOR f32 f16 bf16 ROWS 6 ISA x86_64 avx2",
-    "OP attention_scores DTYPE f32 FOR f32 f16 bf16 ROWS 12 ISA avx512",
-    "OP attention_scores DTYPE bf16 ROWS 12 ISA avx512bf16 WITH avx512",
-    "OP attention_scores DTYPE bf16 ROWS 32 ISA amx WITH avx512bf16",
-    "OP kv_append DTYPE f32 f16 bf16 KV_DTYPE i8 ISA x86_64 avx2",
-    "OP dropout_mask DTYPE u8 ISA x86_64 avx2",
-    "OP attention_backward DTYPE f32 FOR f32 f16 bf16 ISA x86_64 avx2 avx512",
-    "OP attention_backward DTYPE bf16 ISA avx512bf16 amx WITH avx512",
-    "OP attention_backward_stats attention_backward_rows DTYPE f32 f16 bf16 ISA x86_64 avx2",
-    "OP attention_backward_store DTYPE f32 f16 bf16 ISA x86_64 avx2",
-    "OP attention_backward_bias attention_backward_sinks DTYPE f32 FOR f32 f16 bf16 ISA x86_64 avx2",
-    "OP attention_backward_words attention_backward_repair DTYPE bf16 ISA avx2",
-    "OP linear linear_rows DTYPE f32 f16 bf16 ROWS 1 2 4 6 ISA x86_64 avx2",
-    "OP linear linear_rows DTYPE f32 f16 bf16 ROWS 1 4 8 12 ISA avx512",
-    "OP linear linear_rows DTYPE bf16 ROWS 1 4 8 12 ISA avx512bf16",
-    "OP linear linear_rows DTYPE bf16 ROWS 16 32 ISA amx WITH avx512bf16",
-    "OP rope merge_states layer_norm attention_probs linear DTYPE f32 f16 bf16 ISA sm75",
-    "OP linear DTYPE f16 bf16 ISA sm80 WITH sm75",
-    "OP attention_probs kv_append DTYPE f32 f16 bf16 KV_DTYPE i8 ISA sm75",
-    "OP kv_copy key_padding DTYPE u8 ISA sm75",
-    "OP write_metadata sequences DTYPE i32 ISA sm75",
-    "OP merge_splits DTYPE f32 f16 bf16 ISA sm75",
-    "OP attention_backward attention_backward_bias DTYPE f32 f16 bf16 ISA sm75",
-    "OP attention_backward_sinks attention_backward_stats DTYPE f32 f16 bf16 ISA sm75",
-    "OP attention_backward_keys attention_backward_queries DTYPE f16 bf16 HEAD_DIM 64 128 256 ISA sm80",
-    "OP clip add clip_gradient column_sums copy_rows layer_norm_gradient transpose DTYPE f32 f16 bf16 ISA sm75",
-    "OPS dropout_mask kv_copy layer_norm merge_states rope",
-    "OPS attention_probs BRINGS attention_scores linear_rows",
-    "OPS kv_append BRINGS rope",
-    "OPS linear BRINGS linear_rows attention_scores",
-    "OPS attention_backward BRINGS attention_backward_bias attention_backward_sinks attention_backward_stats",
-    "OPS attention_backward BRINGS attention_backward_keys attention_backward_queries",
-    "OPS attention_backward BRINGS attention_backward_rows attention_backward_store",
-    "OPS attention_backward BRINGS attention_backward_words attention_backward_repair",
-    "OPS layers BRINGS attention_probs dropout_mask kv_append kv_copy layer_norm linear merge_states rope clip",
-    "OPS layers BRINGS key_padding attention_scores",
-    "OPS layer_gradients BRINGS attention_backward add clip_gradient column_sums copy_rows layer_norm_gradient",
-    "OPS layer_gradients BRINGS layer_norm_sums transpose",
-};
+#define HEED_LINEAR_TILES                                                                                              \
+    kernels(floats, {x86_64, avx2}).rows({1, 2, 4, 6}), kernels(floats, {avx512}).rows({1, 4, 8, 12}),                 \
+        kernels({bf16}, {avx512bf16}).rows({1, 4, 8, 12}), kernels({bf16}, {amx}).rows({16, 32}).with(avx512bf16)
+#define HEED_OPERATIONS(X)                                                                                             \
+    X(add, HEED_ADD, HEED_CUDA_ADD, kernels(floats, {x86_64, avx2, sm75}))                                             \
+    X(attention_backward, HEED_ATTENTION_BACKWARD, HEED_CUDA_ATTENTION_BACKWARD,                                       \
+      kernels({f32}, {x86_64, avx2, avx512}).for_dtypes(floats), kernels({bf16}, {avx512bf16, amx}).with(avx512),      \
+      kernels(floats, {sm75}))                                                                                         \
+    X(attention_backward_bias, HEED_BACKWARD_BIAS, HEED_CUDA_ATTENTION_BACKWARD,                                       \
+      kernels({f32}, {x86_64, avx2}).for_dtypes(floats), kernels(floats, {sm75}))                                      \
+    X(attention_backward_keys, HEED_NO_ARGUMENTS, HEED_CUDA_ATTENTION_BACKWARD,                                        \
+      kernels({f16, bf16}, {sm80}).head_dims({64, 128, 256}))                                                          \
+    X(attention_backward_queries, HEED_NO_ARGUMENTS, HEED_CUDA_ATTENTION_BACKWARD,                                     \
+      kernels({f16, bf16}, {sm80}).head_dims({64, 128, 256}))                                                          \
+    X(attention_backward_repair, HEED_BACKWARD_REPAIR, HEED_NO_ARGUMENTS, kernels({bf16}, {avx2}))                     \
+    X(attention_backward_rows, HEED_BACKWARD_ROWS_OF, HEED_NO_ARGUMENTS, kernels(floats, {x86_64, avx2}))              \
+    X(attention_backward_sinks, HEED_BACKWARD_SINKS, HEED_CUDA_ATTENTION_BACKWARD,                                     \
+      kernels({f32}, {x86_64, avx2}).for_dtypes(floats), kernels(floats, {sm75}))                                      \
+    X(attention_backward_stats, HEED_BACKWARD_STATS, HEED_CUDA_ATTENTION_BACKWARD,                                     \
+      kernels(floats, {x86_64, avx2, sm75}))                                                                           \
+    X(attention_backward_store, HEED_BACKWARD_STORE, HEED_NO_ARGUMENTS, kernels(floats, {x86_64, avx2}))               \
+    X(attention_backward_words, HEED_BACKWARD_WORDS, HEED_NO_ARGUMENTS, kernels({bf16}, {avx2}))                       \
+    X(attention_probs, HEED_ATTENTION_PROBS, HEED_CUDA_ATTENTION_PROBS, kernels(floats, {x86_64, avx2, avx512, sm75}), \
+      kernels(floats, {sm75}).keys(i8))                                                                                \
+    X(attention_scores, HEED_LINEAR, HEED_NO_ARGUMENTS, kernels({f32}, {x86_64, avx2}).rows({6}).for_dtypes(floats),   \
+      kernels({f32}, {avx512}).rows({12}).for_dtypes(floats), kernels({bf16}, {avx512bf16}).rows({12}).with(avx512),   \
+      kernels({bf16}, {amx}).rows({32}).with(avx512bf16))                                                              \
+    X(clip, HEED_NO_ARGUMENTS, HEED_CUDA_CLIP, kernels(floats, {sm75}))                                                \
+    X(clip_gradient, HEED_NO_ARGUMENTS, HEED_CUDA_CLIP_GRADIENT, kernels(floats, {sm75}))                              \
+    X(column_sums, HEED_COLUMN_SUMS, HEED_CUDA_COLUMN_SUMS, kernels(floats, {x86_64, avx2, sm75}))                     \
+    X(copy_rows, HEED_NO_ARGUMENTS, HEED_CUDA_COPY_ROWS, kernels(floats, {sm75}))                                      \
+    X(dropout_mask, HEED_DROPOUT_MASK, HEED_NO_ARGUMENTS, kernels({u8}, {x86_64, avx2}))                               \
+    X(key_padding, HEED_NO_ARGUMENTS, HEED_CUDA_KEY_PADDING, kernels({u8}, {sm75}))                                    \
+    X(kv_append, HEED_KV_APPEND, HEED_CUDA_MOVE_TOKENS, kernels(floats, {x86_64, avx2, sm75}).keys(i8))                \
+    X(kv_copy, HEED_NO_ARGUMENTS, HEED_CUDA_MOVE_TOKENS, kernels({u8}, {sm75}))                                        \
+    X(layer_norm, HEED_LAYER_NORM, HEED_CUDA_LAYER_NORM, kernels(floats, {x86_64, avx2, sm75}))                        \
+    X(layer_norm_gradient, HEED_LAYER_NORM_GRADIENT, HEED_CUDA_LAYER_NORM_GRADIENT,                                    \
+      kernels(floats, {x86_64, avx2, sm75}))                                                                           \
+    X(layer_norm_sums, HEED_LAYER_NORM_SUMS, HEED_NO_ARGUMENTS, kernels(floats, {x86_64, avx2}))                       \
+    X(linear, HEED_LINEAR, HEED_CUDA_LINEAR, HEED_LINEAR_TILES, kernels(floats, {sm75}),                               \
+      kernels({f16, bf16}, {sm80}).with(sm75))                                                                         \
+    X(linear_rows, HEED_LINEAR_ROWS, HEED_NO_ARGUMENTS, HEED_LINEAR_TILES)                                             \
+    X(merge_splits, HEED_NO_ARGUMENTS, HEED_CUDA_MERGE_SPLITS, kernels(floats, {sm75}))                                \
+    X(merge_states, HEED_MERGE_STATES, HEED_CUDA_MERGE_STATES, kernels(floats, {x86_64, avx2, sm75}))                  \
+    X(rope, HEED_ROPE, HEED_CUDA_MOVE_TOKENS, kernels(floats, {x86_64, avx2, sm75}))                                   \
+    X(sequences, HEED_NO_ARGUMENTS, HEED_CUDA_SEQUENCES, kernels({i32}, {sm75}))                                       \
+    X(transpose, HEED_NO_ARGUMENTS, HEED_CUDA_TRANSPOSE, kernels(floats, {sm75}))                                      \
+    X(write_metadata, HEED_NO_ARGUMENTS, HEED_CUDA_WRITE_METADATA, kernels({i32}, {sm75}))
+
+namespace heed {
+
+// Steps of k whose elements are side by side in a tile of x: a vector register of floats or pairs, a row of a tile of
+// AMX.
+constexpr int linear_step_block = 16;
+// Panels at once of linear's kernels for one row.
+constexpr int linear_row_panels = 4;
 
 enum class Op : int32_t {
-#define HEED_OP_NAME(name, cpu, cuda) name,
+#define HEED_OP_NAME(name, cpu, cuda, ...) name,
     HEED_OPERATIONS(HEED_OP_NAME)
 #undef HEED_OP_NAME
 };
 
-#define HEED_COUNT_OP(name, cpu, cuda) +1
+#define HEED_COUNT_OP(name, cpu, cuda, ...) +1
 constexpr int num_operations = HEED_OPERATIONS(HEED_COUNT_OP);
 #undef HEED_COUNT_OP
 
 inline const char *op_name(Op op) {
     static constexpr const char *names[] = {
-#define HEED_OP_TEXT(name, cpu, cuda) #name,
+#define HEED_OP_TEXT(name, cpu, cuda, ...) #name,
         HEED_OPERATIONS(HEED_OP_TEXT)
 #undef HEED_OP_TEXT
     };
@@ -393,13 +361,39 @@ inline const char *op_name(Op op) {
     return number >= 0 && number < num_operations ? names[number] : "?";
 }
 
+// What heed_add_kernels() may be asked for by OPS: an operation or a word for several, and what it brings along.
+struct OpChoice {
+    const char *name;
+    std::initializer_list<Op> brings;
+};
+inline constexpr OpChoice op_choices[] = {
+    {"attention_backward",
+     {Op::attention_backward_bias, Op::attention_backward_keys, Op::attention_backward_queries,
+      Op::attention_backward_repair, Op::attention_backward_rows, Op::attention_backward_sinks,
+      Op::attention_backward_stats, Op::attention_backward_store, Op::attention_backward_words}},
+    {"attention_probs", {Op::attention_scores, Op::linear_rows}},
+    {"dropout_mask", {}},
+    {"kv_append", {Op::rope}},
+    {"kv_copy", {}},
+    {"layer_gradients",
+     {Op::add, Op::attention_backward, Op::clip_gradient, Op::column_sums, Op::copy_rows, Op::layer_norm_gradient,
+      Op::layer_norm_sums, Op::transpose}},
+    {"layer_norm", {}},
+    {"layers",
+     {Op::attention_probs, Op::clip, Op::dropout_mask, Op::key_padding, Op::kv_append, Op::kv_copy, Op::layer_norm,
+      Op::linear, Op::merge_states, Op::rope}},
+    {"linear", {Op::attention_scores, Op::linear_rows}},
+    {"merge_states", {}},
+    {"rope", {}},
+};
+
 constexpr uint64_t attention_arguments_hash = HEED_LIST_HASH(HEED_ATTENTION);
 
 // bf16: attention_backward of CPUs in bf16 has a list of its own.
 constexpr uint64_t op_arguments_hash(Op op, bool on_cuda, bool bf16) {
     if (op == Op::attention_backward && !on_cuda && bf16) return HEED_LIST_HASH(HEED_ATTENTION_BACKWARD_BF16);
     switch (op) {
-#define HEED_OP_HASH(name, cpu, cuda)                                                                                  \
+#define HEED_OP_HASH(name, cpu, cuda, ...)                                                                             \
     case Op::name:                                                                                                     \
         return on_cuda ? HEED_LIST_HASH(cuda) : HEED_LIST_HASH(cpu);
         HEED_OPERATIONS(HEED_OP_HASH)

@@ -14,6 +14,7 @@
 #include "generators/driver/output.h"
 #include "generators/driver/parameters.h"
 #include "generators/lowering/scratch_bytes.h"
+#include "generators/table/words.h"
 #include "schedules/attention_cuda_tiles.h"
 #include "schedules/schedules.h"
 
@@ -103,7 +104,7 @@ AttentionSpec spec_of(Options &options) {
     spec.config.dtype = element_type_of(dtype);
     spec.config.kv_dtype = element_type_of(options.choice("kv_dtype", dtype, {dtype, "i8"}));
     spec.config.paged = options.choice("storage", "contiguous", {"contiguous", "paged"}) == "paged";
-    spec.isa = options.choice("isa", "", all_isas());
+    spec.isa = options.choice("isa", "", table::all_isas());
     spec.schedule = is_cuda_isa(spec.isa) ? options.choice("schedule", "cuda", {"cuda", "wide"})
                     : has_bf16_dots(spec.isa)
                         ? options.choice("schedule", "x86", {"x86"})

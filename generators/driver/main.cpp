@@ -8,6 +8,7 @@
 //   heed_generate name=N op=O dtype=T [kv_dtype=i8] isa=I [rows=N] [head_dim=D] [extra_features=asan,..] [write=..]
 //                 out=DIR                               of the table in contract/operations.h
 //   heed_generate runtime=FILE.o
+//   heed_generate list=..                               what there is to make: table/list.h
 //
 // isa=sm75 and sm80, CUDA compute capabilities, take [schedule=cuda|wide] ptxas=PROGRAM fatbinary=PROGRAM
 // and capabilities="80 90 ..".
@@ -27,6 +28,7 @@
 
 #include "generators/driver/attention.h"
 #include "generators/driver/operation.h"
+#include "generators/table/list.h"
 
 namespace heed {
 namespace {
@@ -59,6 +61,7 @@ void tune_malloc(char **argv) {
 }  // namespace heed
 
 int main(int argc, char **argv) {
+    if (heed::is_asked_for_list(argc, argv)) return heed::print_list(argc, argv);
     heed::tune_malloc(argv);
     static heed::StrictReporter reporter;
     Halide::set_custom_compile_time_error_reporter(&reporter);

@@ -5,8 +5,8 @@
 #include "generators/driver/cuda_forms.h"
 #include "generators/driver/cuda_target.h"
 #include "generators/driver/linked_score_mod.h"
-#include "generators/driver/operation_table.h"
 #include "generators/driver/output.h"
+#include "generators/table/operations.h"
 #include "schedules/operation.h"
 
 namespace heed {
@@ -14,8 +14,7 @@ namespace heed {
 namespace {
 
 OpSpec read_spec(Options &options) {
-    std::vector<std::string> names;
-    for (int op = 0; op < num_operations; op++) names.emplace_back(op_name(static_cast<Op>(op)));
+    const std::vector<std::string> names = table::operation_names();
     OpSpec spec;
     spec.name = options.get("name");
     const std::string op = options.choice("op", "", names);
@@ -24,11 +23,8 @@ OpSpec read_spec(Options &options) {
     spec.dtype = options.get("dtype");
     spec.kv_dtype = options.get("kv_dtype", spec.dtype);
     const std::string rows = options.get("rows", "0"), head_dim = options.get("head_dim", "0");
-    check_kernel(op, {{"isa", spec.isa, ""},
-                      {"dtype", spec.dtype, ""},
-                      {"kv_dtype", spec.kv_dtype, spec.dtype},
-                      {"rows", rows, "0"},
-                      {"head_dim", head_dim, "0"}});
+    const std::string error = table::op_kernel_error({op, spec.dtype, spec.kv_dtype, rows, head_dim, spec.isa});
+    if (!error.empty()) throw BadInput(error);
     spec.rows = std::stoi(rows);
     spec.head_dim = std::stoi(head_dim);
     if (is_cuda_isa(spec.isa)) {
@@ -47,7 +43,7 @@ OpSpec read_spec(Options &options) {
 // For operations that the contract gives arguments on CPUs.
 OpModule make_on_cpu(const OpSpec &spec) {
     switch (spec.op) {
-#define HEED_MAKE(name, cpu, cuda)                                                                                     \
+#define HEED_MAKE(name, cpu, cuda, ...)                                                                                \
     case Op::name:                                                                                                     \
         if constexpr (HEED_LIST_HASH(cpu) != HEED_LIST_HASH(HEED_NO_ARGUMENTS)) return make_##name(spec);              \
         break;

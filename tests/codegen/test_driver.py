@@ -1,4 +1,4 @@
-"""Bad input to heed_generate: exit 1, a message with key, value and what is allowed, and nothing written."""
+"""Bad input to heed_generate: exit 1, a message with key, value and what is allowed, and nothing written. Lists of kernels."""
 import os
 import subprocess
 import sys
@@ -77,6 +77,71 @@ class Driver(unittest.TestCase):
                 for word in words:
                     self.assertIn(word, result.stderr)
                 self.assertEqual(files, [])
+
+
+class Lists(unittest.TestCase):
+    def list_of(self, function, words):
+        return subprocess.run([GENERATE, f"list={function}", "k", *words.split()], capture_output=True, text=True)
+
+    def test_what_serves_a_request(self):
+        cases = [
+            # No dot products with dropout, nor in decode of any; those of tiles for known head dims.
+            ("PHASES prefill decode DTYPES bf16 HEAD_DIMS any ISAS amx FEATURES mask dropout",
+             ["attention_prefill_bf16_dany_paged_avx512bf16", "attention_prefill_bf16_dany_mask_paged_avx512bf16",
+              "attention_prefill_bf16_dany_dropout_mask_paged_avx512", "attention_decode_bf16_dany_contiguous_avx512",
+              "attention_decode_bf16_dany_gqa_contiguous_avx512",
+              "attention_decode_bf16_dany_dropout_gqa_mask_contiguous_avx512"]),
+            ("PHASES prefill DTYPES bf16 HEAD_DIMS 64 72 ISAS amx",
+             ["attention_prefill_bf16_d64_paged_amx", "attention_prefill_bf16_d72_paged_avx512"]),
+            # One kernel for two instruction sets.
+            ("PHASES prefill DTYPES f32 HEAD_DIMS 64x32 ISAS amx avx512 FEATURES paged",
+             ["attention_prefill_f32_d64x32_contiguous_avx512", "attention_prefill_f32_d64x32_paged_avx512"]),
+            ("PHASES prefill DTYPES f16 HEAD_DIMS 64 ISAS avx2 FEATURES int8 causal SCORE_MOD far/near.x.cpp",
+             ["attention_prefill_f16_d64_score_near_paged_avx2", "attention_prefill_f16_kvi8_d64_score_near_paged_avx2"]),
+            ("PHASES decode DTYPES f32 f16 HEAD_DIMS 128 ISAS sm80",
+             ["write_metadata_i32_sm75", "sequences_i32_sm75", "merge_splits_f32_sm75",
+              "attention_decode_f32_d128_gqa_contiguous_sm75", "merge_splits_f16_sm75",
+              "attention_decode_f16_d128_gqa_contiguous_sm80", "attention_decode_f16_d128_gqa_contiguous_sm80_wide"]),
+            ("DTYPES bf16 ISAS amx OPS attention_probs kv_append",
+             ["attention_probs_bf16_avx512", "attention_scores_bf16_r32_amx", "attention_scores_bf16_r12_avx512bf16",
+              "attention_scores_f32_r12_avx512", "linear_rows_bf16_r16_amx", "linear_rows_bf16_r32_amx",
+              *(f"linear_rows_bf16_r{rows}_avx512bf16" for rows in (1, 4, 8, 12)), "kv_append_bf16_kvi8_avx2",
+              "rope_bf16_avx2"]),
+        ]
+        for words, names in cases:
+            with self.subTest(words):
+                result = self.list_of("heed_add_kernels", words)
+                self.assertEqual(result.stderr, "")
+                self.assertEqual([line.split()[0] for line in result.stdout.splitlines()], [f"name={name}" for name in names])
+
+    def test_lines_are_arguments(self):
+        line = "name=attention_decode_f16_kvi8_d64x32_alibi_gqa_paged_avx2_default phase=decode dtype=f16 head_dim=64 " \
+               "head_dim_v=32 features=alibi_gqa storage=paged isa=avx2 kv_dtype=i8 schedule=default extra_features=asan\n"
+        words = "PHASE decode DTYPE f16 HEAD_DIM 64x32 FEATURES alibi_gqa STORAGE paged ISA avx2 KV_DTYPE i8 " \
+                "SCHEDULE default EXTRA_FEATURES asan"
+        self.assertEqual(self.list_of("heed_add_attention_kernels", words).stdout, line)
+        line = "name=linear_f32_r4_avx2 op=linear dtype=f32 rows=4 isa=avx2\n"
+        self.assertEqual(self.list_of("heed_add_op_kernels", "OP linear DTYPE f32 ROWS 4 ISA avx2").stdout, line)
+
+    def test_all_operations(self):
+        lines = self.list_of("heed_add_all_operations", "").stdout.splitlines()
+        self.assertEqual(len(lines), len(set(lines)))
+        self.assertGreater(len(lines), 200)
+        self.assertIn("name=attention_backward_keys_f16_d64_sm80 op=attention_backward_keys dtype=f16 head_dim=64 isa=sm80", lines)
+
+    def test_refusals(self):
+        for function, words, why in [
+            ("heed_add_kernels", "DTYPES f32", "heed_add_kernels(k): ISAS is missing"),
+            ("heed_add_op_kernels", "OP rope DTYPE f32 ISA amx",
+             "heed_add_op_kernels(k): isa = 'amx' is not allowed with op=rope: x86_64, avx2, sm75"),
+            ("heed_add_attention_kernels", "PHASE decode HEAD_DIM 64 ISA avx2 SCORE_MOD 2.cpp",
+             "heed_add_attention_kernels(k): SCORE_MOD 2.cpp is not allowed; its name without extension must be letters"),
+            ("kernels", "", "list = 'kernels' is not allowed: cpu_isas, heed_add_kernels"),
+        ]:
+            with self.subTest(why):
+                result = self.list_of(function, words)
+                self.assertEqual((result.returncode, result.stdout), (1, ""))
+                self.assertTrue(result.stderr.startswith(why), result.stderr)
 
 
 unittest.main()

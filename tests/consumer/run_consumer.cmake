@@ -108,7 +108,7 @@ refuse_call("FEATURES mask_bias is not allowed; it must be none, or of" heed_add
 refuse_call("FEATURES bias_gqa is not allowed with PHASE prefill" heed_add_attention_kernels PHASE prefill HEAD_DIM 64 ISA avx2 FEATURES bias_gqa)
 refuse_call("SCHEDULE fast is not allowed" heed_add_attention_kernels PHASE decode HEAD_DIM 64 ISA avx2 SCHEDULE fast)
 refuse_call("heed_add_op_kernels(refused_kernels): OP cosine is not allowed" heed_add_op_kernels OP cosine DTYPE f32 ISA avx2)
-refuse_call("ROWS 13 is not allowed; it must be of 1, 2, 4" heed_add_op_kernels OP linear DTYPE f32 ISA avx2 ROWS 13)
+refuse_call("rows = '13' is not allowed with op=linear, isa=avx2, dtype=f32, kv_dtype=f32: 1, 2, 4, 6" heed_add_op_kernels OP linear DTYPE f32 ISA avx2 ROWS 13)
 set(library "heed_add_kernel_library(refused_kernels)")
 refuse_call("${library}: ISA is no keyword; the keywords are ISAS, EXCLUDE" heed_add_kernel_library ISAS avx2 ISA amx)
 refuse_call("${library}: ISA belongs to no keyword; the keywords are ISAS, EXCLUDE" heed_add_kernel_library ISA avx2)

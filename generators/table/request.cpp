@@ -1,0 +1,112 @@
+#include "generators/table/request.h"
+
+#include "generators/contract/operations.h"
+
+namespace heed::table {
+
+namespace {
+
+// Dot products of bf16 are in kernels for head dims of whole chunks, in prefill for any.
+bool has_whole_chunks(const AttentionKernel &kernel) {
+    if (kernel.head_dim == "any") return kernel.phase == "prefill";
+    const Words dims = split(kernel.head_dim, 'x');
+    return std::all_of(dims.begin(), dims.end(), [](const std::string &dim) { return std::stoi(dim) % 16 == 0; });
+}
+
+// Whose kernel serves the ISA. Dot products of bf16 exist in kernels of bf16 keys, without dropout; those of tiles in
+// prefill for head dims that are known.
+std::string serving_isa(const AttentionKernel &kernel, const Words &features) {
+    if (kernel.isa == sm80 && kernel.dtype == f32) return sm75;
+    if (kernel.isa != avx512bf16 && kernel.isa != amx) return kernel.isa;
+    const bool has_dots = kernel.dtype == bf16 && kernel.kv_dtype.empty() && has_whole_chunks(kernel);
+    if (!has_dots || contains(features, "dropout")) return avx512;
+    return kernel.phase == "decode" || kernel.head_dim == "any" ? avx512bf16 : kernel.isa;
+}
+
+// Kernels of the CPU that convert each block of keys anyway, and all of int8 keys, serve every storage by their paged
+// form.
+Words storages(const AttentionKernel &kernel, bool paged) {
+    const bool converts = kernel.phase == "prefill" && kernel.dtype != f32 && !is_cuda(kernel.isa);
+    if (converts || !kernel.kv_dtype.empty()) return {"paged"};
+    return paged ? Words{"contiguous", "paged"} : Words{"contiguous"};
+}
+
+// 32 rows of a tile, for groups of more than 16 heads.
+bool has_wide_form(const AttentionKernel &kernel) {
+    return kernel.phase == "decode" && kernel.isa == sm80 && contains({"64", "80", "96", "128"}, kernel.head_dim) &&
+           kernel.features == Words{"gqa"} && kernel.score_mod.empty();
+}
+
+// The kernels with `logits` at the logits.
+void add_kernels(AttentionKernel kernel, const Words &logits, bool paged, Listing &listing) {
+    kernel.isa = serving_isa(kernel, logits);
+    for (const bool gqa : {false, true}) {
+        if (gqa && kernel.phase == "prefill") continue;
+        // Kernels with something at the logits, and those of CUDA, work on the heads of a group at once, or on one.
+        if (!gqa && kernel.phase == "decode" && (!logits.empty() || is_cuda(kernel.isa))) continue;
+        kernel.features = logits;
+        if (gqa) kernel.features.emplace_back("gqa");
+        std::sort(kernel.features.begin(), kernel.features.end());
+        for (const std::string &storage : storages(kernel, paged)) {
+            kernel.storage = storage;
+            kernel.schedule = "";
+            listing.add_attention(kernel);
+            kernel.schedule = "wide";
+            if (has_wide_form(kernel)) listing.add_attention(kernel);
+        }
+    }
+}
+
+// The kernels of one shape: without anything at the logits, and with all that is asked for; general ones with dot
+// products, which have no dropout, also with all of the others.
+void add_variants(const AttentionKernel &kernel, const Request &request, Listing &listing) {
+    Words without_dropout = request.logits;
+    without_dropout.erase(std::remove(without_dropout.begin(), without_dropout.end(), "dropout"),
+                          without_dropout.end());
+    add_kernels(kernel, {}, request.paged, listing);
+    if (kernel.head_dim == "any" && serving_isa(kernel, without_dropout) == avx512bf16) {
+        add_kernels(kernel, without_dropout, request.paged, listing);
+    }
+    add_kernels(kernel, request.logits, request.paged, listing);
+}
+
+void add_operation(const std::string &op, const std::string &isa, const std::string &dtype, const Request &request,
+                   Listing &listing) {
+    const bool scored = op == op_name(Op::attention_backward) && !is_cuda(isa);
+    for (const std::string keys : {"", i8}) {
+        if (keys == i8 && op == op_name(Op::attention_probs) && !request.int8) continue;
+        for (const OpKernel &kernel : serving_op_kernels(op, isa, dtype, keys)) {
+            listing.add_operation(kernel, "", scored ? request.score_mod : "");
+        }
+    }
+    // Gradients of 16-bit layers may be added up in floats.
+    if (op == op_name(Op::add) && dtype != f32 && !is_cuda(isa)) add_operation(op, isa, f32, request, listing);
+}
+
+// An operation, or a word for several, and what it brings along.
+void add_choice(const std::string &name, const std::string &isa, const std::string &dtype, const Request &request,
+                Listing &listing) {
+    add_operation(name, isa, dtype, request, listing);
+    for (const OpChoice &choice : op_choices) {
+        if (name != choice.name) continue;
+        for (const Op op : choice.brings) add_choice(op_name(op), isa, dtype, request, listing);
+    }
+}
+
+}  // namespace
+
+void list_request(const Request &request, Listing &listing) {
+    for (const std::string &isa : request.isas) {
+        for (const std::string &dtype : request.dtypes) {
+            for_each_of({request.phases, request.head_dims}, [&](const Words &of) {
+                AttentionKernel kernel = {of[0], dtype, "", of[1], isa, {}, "", "", "", request.score_mod};
+                add_variants(kernel, request, listing);
+                kernel.kv_dtype = i8;
+                if (request.int8) add_variants(kernel, request, listing);
+            });
+            for (const std::string &op : request.ops) add_choice(op, isa, dtype, request, listing);
+        }
+    }
+}
+
+}  // namespace heed::table
