@@ -111,8 +111,8 @@ template <typename Arguments>
 void BackwardKeys::set_logits(const TilePlace &tile, Arguments *arguments) const {
     Arguments &a = *arguments;
     const int64_t first = packed_row(tile.head, tile.row);
-    a.lse = {call_.at<float>(layout_.lse) + first, HEED_F32, 1, {queries_}, {1}};
-    a.delta = {call_.at<float>(layout_.delta) + first, HEED_F32, 1, {queries_}, {1}};
+    a.lse = packed_buffer(call_.at<float>(layout_.lse) + first, HEED_F32, {queries_});
+    a.delta = packed_buffer(call_.at<float>(layout_.delta) + first, HEED_F32, {queries_});
     a.mask = logits(mask_, HEED_U8);
     a.bias = logits(bias_, HEED_F32);
     KernelBuffer *const score_buffers[] = {&a.score_buffer_0, &a.score_buffer_1, &a.score_buffer_2, &a.score_buffer_3};
@@ -120,7 +120,7 @@ void BackwardKeys::set_logits(const TilePlace &tile, Arguments *arguments) const
         static int32_t none = 0;
         const heed_tensor &given = call_.args.score_buffers[n];
         const bool read = layout_.tile->score_buffers[0] != '\0' && given.data != nullptr;
-        *score_buffers[n] = {read ? given.data : &none, HEED_I32, 1, {read ? narrow(given.size) : 1}, {1}};
+        *score_buffers[n] = packed_buffer(read ? given.data : &none, HEED_I32, {read ? narrow(given.size) : 1});
     }
     a.sequence = seq_.place.index;
     a.head = tile.head;
@@ -156,9 +156,8 @@ TensorRows BackwardKeys::rows_at(const heed_tensor &tensor, const View &view, in
 }
 
 KernelBuffer BackwardKeys::logits(void *data, heed_dtype dtype) const {
-    const bool rows_first = stride_i_ == 1;
-    const int32_t inner = rows_first ? queries_ : keys_, outer = rows_first ? keys_ : queries_;
-    return {data, dtype, 2, {inner, outer}, {1, inner}};
+    if (stride_i_ == 1) return packed_buffer(data, dtype, {queries_, keys_});
+    return packed_buffer(data, dtype, {keys_, queries_});
 }
 
 int BackwardKeys::store_keys(const heed_tensor &tensor, const View &view, int32_t key, int32_t elements, float *rows,

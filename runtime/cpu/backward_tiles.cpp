@@ -36,7 +36,7 @@ private:
 
     KernelBuffer lanes_of(float *data, int32_t elements) const {
         constexpr int32_t chunk = backward_chunk;
-        return {data, HEED_F32, 3, {chunk, elements, keys_ / chunk}, {1, chunk, chunk * elements}};
+        return packed_buffer(data, HEED_F32, {chunk, elements, keys_ / chunk});
     }
 
     int load_keys(int32_t key, char (&message)[512]) override {

@@ -6,6 +6,8 @@
 
 namespace heed {
 
+constexpr int64_t element_share = 1 << 14;  // elements that a thread takes at a time
+
 // Where and how steps run: `name` is the API function of a failure; elements are of `dtype`.
 struct StepRun {
     const char *name;
