@@ -1,10 +1,9 @@
 // heed_layer_create: the caller's weights against the config, packed.
 #include <cinttypes>
 #include <memory>
-#include <new>
 #include <vector>
 
-#include "runtime/float_environment.h"
+#include "runtime/api.h"
 #include "runtime/layer/gradient_memory.h"
 #include "runtime/layer/layer.h"
 #include "runtime/ranges.h"
@@ -259,16 +258,13 @@ WeightSource output_source(const heed_layer_config &c, const void *data) {
 extern "C" {
 
 heed_status heed_layer_create(const heed_layer_config *config, const heed_layer_weights *weights, heed_layer **layer) {
-    const heed::DefaultFloatEnvironment environment;
-    if (layer == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_layer_create: layer is NULL");
-    *layer = nullptr;
-    if (config == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_layer_create: config is NULL");
-    if (weights == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_layer_create: weights is NULL");
-    try {
-        return heed::create_layer(*config, *weights, layer);
-    } catch (const std::bad_alloc &) {
-        return heed::fail(HEED_OUT_OF_MEMORY, "heed_layer_create: out of memory");
-    }
+    return heed::run_api(heed::create_name, [&] {
+        heed_status status = heed::check_given(heed::create_name, "layer", layer);
+        if (!status) *layer = nullptr;
+        if (!status) status = heed::check_given(heed::create_name, "config", config);
+        if (!status) status = heed::check_given(heed::create_name, "weights", weights);
+        return status ? status : heed::create_layer(*config, *weights, layer);
+    });
 }
 
 void heed_layer_destroy(heed_layer *layer) { delete layer; }

@@ -126,9 +126,7 @@ size_t heed_linear_backward_workspace_bytes(const heed_linear_backward_args *arg
 
 heed_status heed_linear_backward(const heed_linear_backward_args *args) {
     const heed::DefaultFloatEnvironment environment;
-    if (args == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_linear_backward: args is NULL");
-    heed_status status =
-        heed::check_struct_size("heed_linear_backward_args", args->struct_size, sizeof(heed_linear_backward_args));
+    heed_status status = heed::check_given("heed_linear_backward", "args", "heed_linear_backward_args", args);
     if (status) return status;
     const heed_linear_backward_args a = *args;
     status = heed::check_fields(a);

@@ -215,9 +215,8 @@ void heed_linear_weights_destroy(heed_linear_weights *weights) { delete weights;
 
 heed_status heed_linear(const heed_linear_weights *weights, const heed_linear_args *args) {
     const heed::DefaultFloatEnvironment environment;
-    if (weights == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_linear: weights is NULL");
-    if (args == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_linear: args is NULL");
-    heed_status status = heed::check_struct_size("heed_linear_args", args->struct_size, sizeof(heed_linear_args));
+    heed_status status = heed::check_given("heed_linear", "weights", weights);
+    if (!status) status = heed::check_given("heed_linear", "args", "heed_linear_args", args);
     if (status) return status;
     const heed_linear_args a = *args;
     status = heed::check_execution(&a.execution);
