@@ -14,10 +14,6 @@ constexpr const char *function = "heed_linear_backward";
 
 constexpr std::initializer_list<Op> linear_gradient_ops = {Op::add, Op::column_sums, Op::linear, Op::transpose};
 
-heed_dtype dtype_of_sum(const heed_tensor &tensor, heed_dtype dtype) {
-    return tensor.dtype == HEED_F32 ? HEED_F32 : dtype;
-}
-
 heed_status check_fields(const heed_linear_backward_args &a) {
     heed_status status = check_execution(&a.execution);
     if (!status) status = check_float_dtype("dtype", a.dtype);
