@@ -1,12 +1,12 @@
 #include "bench/workload.h"
 
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <stdexcept>
 
 #include "runtime/reference/element.h"
+#include "runtime/reference/forced_kernel.h"
 
 namespace heed_bench {
 
@@ -16,17 +16,9 @@ heed_tensor tensor(const void *data, int64_t size, heed_dtype dtype) {
     return {const_cast<void *>(data), size, dtype};  // the API has one type for inputs and outputs
 }
 
-// HEED_FORCE_KERNEL for the time of one plan.
-struct ForcedKernel {
-    explicit ForcedKernel(const std::string &kernel) { setenv("HEED_FORCE_KERNEL", kernel.c_str(), 1); }
-    ~ForcedKernel() { unsetenv("HEED_FORCE_KERNEL"); }
-    ForcedKernel(const ForcedKernel &) = delete;
-    ForcedKernel &operator=(const ForcedKernel &) = delete;
-};
-
 heed::Plan make_plan(const heed_problem &problem, const std::string &kernel) {
     if (kernel.empty()) return heed::Plan(problem);
-    const ForcedKernel forced(kernel);
+    const heed_reference::ForcedKernel forced(kernel);
     return heed::Plan(problem);
 }
 
