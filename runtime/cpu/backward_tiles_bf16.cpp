@@ -9,37 +9,26 @@ namespace {
 
 int32_t half(int32_t x) { return x / 2; }
 
-class Bf16Tiles : public BackwardKeys {
-public:
-    // Offsets of what a thread needs for a block of keys, in floats: two bf16 each.
-    struct Scratch {
-        int64_t k, v, k_columns, grads[2], total;
-
-        explicit Scratch(const BackwardLayout &layout) : total(shared_scratch(layout)) {
-            const int64_t keys = layout.tile->columns;
-            const auto take = [&](int64_t count) { return take_floats(count / 2, &total); };
-            k = take(keys * layout.head_dim);
-            v = take(keys * layout.head_dim_v);
-            k_columns = take(keys * layout.head_dim);
-            for (int64_t &tile : grads) tile = take(keys * layout.tile->rows);
-        }
-    };
-
-    Bf16Tiles(const BackwardCall &call, const BackwardSequence &sequence, const KeysTask &task, float *scratch)
-        : BackwardKeys(call, sequence, task, scratch, true) {
-        const Scratch at(layout_);
-        const auto bits = [&](int64_t offset) { return reinterpret_cast<uint16_t *>(scratch + offset); };
-        k_ = bits(at.k);
-        v_ = bits(at.v);
-        k_columns_ = bits(at.k_columns);
-        weights_ = bits(at.grads[0]);
-        score_grads_ = bits(at.grads[1]);
-    }
-
-private:
+struct Bf16Scratch {
     uint16_t *k_, *v_;                  // [key][element]
     uint16_t *k_columns_;               // [element][key], numbers only
     uint16_t *weights_, *score_grads_;  // [key][query]
+
+    Bf16Scratch(const BackwardLayout &layout, Parts *scratch) {
+        const int64_t keys = layout.tile->columns;
+        scratch->take(keys * layout.head_dim, &k_);
+        scratch->take(keys * layout.head_dim_v, &v_);
+        scratch->take(keys * layout.head_dim, &k_columns_);
+        for (uint16_t **tile : {&weights_, &score_grads_}) scratch->take(keys * layout.tile->rows, tile);
+    }
+};
+
+class Bf16Tiles : public BackwardKeys, private Bf16Scratch {
+public:
+    Bf16Tiles(const BackwardCall &call, const BackwardSequence &sequence, const KeysTask &task, Parts *scratch)
+        : BackwardKeys(call, sequence, task, scratch, true), Bf16Scratch(layout_, scratch) {}
+
+private:
     bool nonfinite_keys_ = false;
 
     int load_keys(int32_t key, char (&message)[512]) override {
@@ -144,9 +133,12 @@ private:
 
 }  // namespace
 
-int64_t bf16_tiles_scratch(const BackwardLayout &layout) { return Bf16Tiles::Scratch(layout).total; }
+void take_bf16_tiles(const BackwardLayout &layout, Parts *scratch) {
+    KeysScratch(layout, scratch);
+    Bf16Scratch(layout, scratch);
+}
 
-int run_bf16_tiles(const BackwardCall &call, const BackwardSequence &sequence, const KeysTask &task, float *scratch,
+int run_bf16_tiles(const BackwardCall &call, const BackwardSequence &sequence, const KeysTask &task, Parts *scratch,
                    char (&message)[512]) {
     return Bf16Tiles(call, sequence, task, scratch).run(message);
 }
