@@ -12,6 +12,7 @@
 
 #include "bench/machine.h"
 #include "runtime/reference/element.h"
+#include "runtime/reference/placement.h"
 
 namespace heed_bench {
 
@@ -33,11 +34,8 @@ void put(float x, Numbers numbers, void *at) {
     }
     if (numbers == Numbers::codes) {
         *static_cast<int8_t *>(at) = static_cast<int8_t>(std::clamp(std::round(code_of_one * x), -127.0, 127.0));
-    } else if (element_type(numbers) == HEED_F32) {
-        std::memcpy(at, &x, sizeof x);
     } else {
-        const uint16_t bits = heed_reference::to_bits(element_type(numbers), x);
-        std::memcpy(at, &bits, sizeof bits);
+        heed_reference::store(at, 0, element_type(numbers), x);
     }
 }
 

@@ -28,12 +28,15 @@ struct Bench {
 };
 
 // Names of the kernels to try on a case, "" for the plan's own choice.
-std::vector<std::string> kernels_to_try(const Case &c, const Options &options, const Arena &arena) {
+std::vector<std::string> kernels_to_try(const Case &c, const Options &options) {
     std::vector<std::string> kernels;
     if (options.kernels == "best") {
-        std::string reason;
-        const auto best = Workload::create(c, "", options.threads, arena, reason);
-        return {best && !options.isa.empty() ? kernel_for_isa(best->kernel(), options.isa) : ""};
+        if (options.isa.empty()) return {""};
+        try {
+            return {kernel_for_isa(heed::Plan(make_problem(c, options.threads)).kernel_name(), options.isa)};
+        } catch (const heed::Error &) {
+            return {""};  // no kernel serves the case
+        }
     }
     if (options.kernels != "all") {
         std::istringstream names(options.kernels);
@@ -64,16 +67,10 @@ void check_and_enter(std::unique_ptr<Workload> workload, Bench &bench) {
 // A kernel that cannot serve the case is noted, unless all kernels were asked for.
 void add_workload(const Case &c, const std::string &kernel, const Arena &arena, Bench &bench) {
     const Options &options = bench.run.options;
-    std::string reason;
-    auto workload = Workload::create(c, kernel, options.threads, arena, reason);
-    if (!workload) {
-        if (options.kernels != "all") {
-            bench.run.skipped.push_back({c.name, reason, false});
-        }
-        return;
-    }
     try {
-        check_and_enter(std::move(workload), bench);
+        check_and_enter(std::make_unique<Workload>(c, kernel, options.threads, arena), bench);
+    } catch (const heed::Error &error) {
+        if (options.kernels != "all") bench.run.skipped.push_back({c.name, error.what(), false});
     } catch (const std::runtime_error &error) {
         bench.run.skipped.push_back({c.name, error.what(), true});
     }
@@ -170,7 +167,7 @@ int run_all(const Options &options) {
     }
     const Arena arena(demand, options.pages);
     for (const Case &c : cases) {
-        for (const std::string &kernel : kernels_to_try(c, options, arena)) {
+        for (const std::string &kernel : kernels_to_try(c, options)) {
             add_workload(c, kernel, arena, bench);
         }
     }

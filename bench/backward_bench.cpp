@@ -12,36 +12,24 @@
 #include <vector>
 
 #include "bench/cases.h"
+#include "bench/element_types.h"
+#include "bench/elements.h"
 #include "bench/machine.h"
 #include "heed/heed.hpp"
 #include "heed/ops.h"
-#include "runtime/reference/element.h"
 
 namespace {
 
 using heed_bench::Case;
 
-// Elements of about N(0,1) in a type.
-class Elements {
-public:
-    Elements(heed_dtype dtype, int64_t count)
-        : dtype_(dtype), count_(count), bytes_(static_cast<size_t>(count * heed_reference::element_bytes(dtype))) {
-        for (int64_t i = 0; i < count; i++) {
-            const float x = 1.4f * std::sin(0.7f * static_cast<float>(i % 99991));
-            if (dtype == HEED_F32) {
-                reinterpret_cast<float *>(bytes_.data())[i] = x;
-            } else {
-                reinterpret_cast<uint16_t *>(bytes_.data())[i] = heed_reference::to_bits(dtype, x);
-            }
-        }
-    }
-    heed_tensor tensor() { return {bytes_.data(), count_, dtype_}; }
+using heed_bench::Elements;
 
-private:
-    const heed_dtype dtype_;
-    const int64_t count_;
-    std::vector<char> bytes_;
-};
+// About N(0,1).
+Elements elements(heed_dtype dtype, int64_t count) {
+    std::vector<float> numbers(static_cast<size_t>(count));
+    for (size_t i = 0; i < numbers.size(); i++) numbers[i] = 1.4f * std::sin(0.7f * static_cast<float>(i % 99991));
+    return {dtype, numbers};
+}
 
 struct Seconds {
     double wall = INFINITY, cpu = INFINITY;
@@ -65,10 +53,10 @@ void run(const Case &c, int threads, int rounds) {
     heed_problem problem = heed_bench::make_problem(c, threads);
     problem.want_lse = true;
     const heed::Plan plan(problem);
-    Elements q(c.dtype, q_layout(c).elements), k(c.dtype, k_layout(c).elements), v(c.dtype, v_layout(c).elements),
-        out(c.dtype, out_layout(c).elements), dout(c.dtype, out_layout(c).elements), dq(c.dtype, q_layout(c).elements),
-        dk(c.dtype, k_layout(c).elements), dv(c.dtype, v_layout(c).elements),
-        lse(HEED_F32, int64_t{c.batch} * c.num_heads * c.q_len);
+    const Elements q = elements(c.dtype, q_layout(c).elements), k = elements(c.dtype, k_layout(c).elements),
+                   v = elements(c.dtype, v_layout(c).elements), out = elements(c.dtype, out_layout(c).elements),
+                   dout = out, dq = q, dk = k, dv = v,
+                   lse = elements(HEED_F32, int64_t{c.batch} * c.num_heads * c.q_len);
     const heed::Workspace workspace(
         std::max(plan.workspace_bytes(), heed_attention_backward_workspace_bytes(plan.get())));
     heed::Args args;
@@ -114,9 +102,7 @@ int main(int argc, char **argv) {
     }
     CLI::App app{"What gradients cost: forward and backward of named cases in turns."};
     app.add_option("THREADS", threads)->required()->check(CLI::Range(1, 1024));
-    const auto set_dtype = [&](const std::string &name) {
-        dtype = name == "f32" ? HEED_F32 : name == "f16" ? HEED_F16 : HEED_BF16;
-    };
+    const auto set_dtype = [&](const std::string &name) { dtype = heed_bench::dtype_of(name); };
     app.add_option_function<std::string>("DTYPE", set_dtype)->required()->check(CLI::IsMember({"f32", "f16", "bf16"}));
     app.add_option("ROUNDS", rounds, "0: one for each line of input, answered with the milliseconds of both")
         ->required()

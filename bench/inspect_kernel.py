@@ -67,12 +67,8 @@ def hot_loop(functions):
 
 def predict(body, cpu):
     """llvm-mca's report and cycles of an iteration; None where it does not know the CPU."""
-    text = "\n".join(i.text for i in body if not i.opcode.startswith("j"))
-    result = subprocess.run(["llvm-mca", f"-mcpu={cpu}", "-bottleneck-analysis", "-iterations=200"], input=text,
-                            capture_output=True, text=True)
-    if result.returncode != 0 or "not a recognized processor" in result.stderr:
-        return None
-    return result.stdout, int(re.search(r"Total Cycles:\s+(\d+)", result.stdout)[1]) / 200
+    report, _ = profile_kernel.mca(body, cpu, "-iterations=200")
+    return report and (report, int(re.search(r"Total Cycles:\s+(\d+)", report)[1]) / 200)
 
 
 def inspect_x86(arguments, base):

@@ -4,11 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "bench/element_types.h"
+#include "bench/elements.h"
 #include "bench/machine.h"
 #include "heed/heed.hpp"
 
@@ -20,38 +21,21 @@ struct Arguments {
     double seconds;
 };
 
-// Elements of at most about 0.5 of any dtype.
-class Elements {
-public:
-    Elements(heed_dtype dtype, int64_t count) : dtype_(dtype) {
-        std::mt19937 bits(7);
-        std::uniform_real_distribution<float> distribution(-0.5f, 0.5f);
-        if (dtype == HEED_F32) {
-            wide_.resize(static_cast<size_t>(count));
-            for (float &x : wide_) x = distribution(bits);
-        } else {
-            narrow_.resize(static_cast<size_t>(count));
-            const uint32_t half = dtype == HEED_F16 ? 0x3800 : 0x3f00;
-            for (uint16_t &x : narrow_) x = static_cast<uint16_t>((bits() & 0x8000) | (half - bits() % 0x200));
-        }
-    }
-    heed_tensor tensor() const {
-        return dtype_ == HEED_F32 ? heed::tensor(wide_.data(), wide_.size())
-                                  : heed::tensor(narrow_.data(), narrow_.size(), dtype_);
-    }
+using heed_bench::Elements;
 
-private:
-    const heed_dtype dtype_;
-    std::vector<float> wide_;
-    std::vector<uint16_t> narrow_;
-};
+Elements elements(heed_dtype dtype, int64_t count) {
+    std::mt19937 bits(7);
+    std::uniform_real_distribution<float> distribution(-0.5f, 0.5f);
+    std::vector<float> numbers(static_cast<size_t>(count));
+    for (float &x : numbers) x = distribution(bits);
+    return {dtype, numbers};
+}
 
 double fastest_ms(const Arguments &a) {
-    const Elements x(a.dtype, int64_t{a.rows} * a.dim_in), w(a.dtype, int64_t{a.dim_out} * a.dim_in),
-        bias(a.dtype, a.dim_out), y(a.dtype, int64_t{a.rows} * a.dim_out);
-    const heed_tensor weight = w.tensor(), bias_tensor = bias.tensor();
-    heed_linear_weights *packed = nullptr;
-    heed::check(heed_linear_pack(a.dtype, a.dim_in, a.dim_out, &weight, 0, &bias_tensor, &packed));
+    const Elements x = elements(a.dtype, int64_t{a.rows} * a.dim_in),
+                   w = elements(a.dtype, int64_t{a.dim_out} * a.dim_in), bias = elements(a.dtype, a.dim_out),
+                   y = elements(a.dtype, int64_t{a.rows} * a.dim_out);
+    const heed::LinearWeights packed(a.dim_in, a.dim_out, w.tensor(), bias.tensor());
     heed_linear_out out = {};
     out.num_heads = 1;
     out.head_dim = a.dim_out;
@@ -68,12 +52,11 @@ double fastest_ms(const Arguments &a) {
     constexpr double slow = 0.5;  // of shorter calls two at least: the first one wakes threads and caches
     for (int n = 0; spent < a.seconds || (n < 2 && spent < slow); n++) {
         const double start = heed_bench::wall_seconds();
-        heed::check(heed_linear(packed, &args));
+        packed.run(args);
         const double seconds = heed_bench::wall_seconds() - start;
         best = std::min(best, seconds);
         spent += seconds;
     }
-    heed_linear_weights_destroy(packed);
     return best * 1e3;
 }
 
@@ -85,9 +68,7 @@ int main(int argc, char **argv) {
     app.add_option("ROWS", a.rows)->required()->check(CLI::Range(1, 1 << 24));
     app.add_option("DIM_IN", a.dim_in)->required()->check(CLI::Range(1, 1 << 24));
     app.add_option("DIM_OUT", a.dim_out)->required()->check(CLI::Range(1, 1 << 24));
-    const auto set_dtype = [&](const std::string &name) {
-        a.dtype = name == "f32" ? HEED_F32 : name == "f16" ? HEED_F16 : HEED_BF16;
-    };
+    const auto set_dtype = [&](const std::string &name) { a.dtype = heed_bench::dtype_of(name); };
     app.add_option_function<std::string>("DTYPE", set_dtype)->required()->check(CLI::IsMember({"f32", "f16", "bf16"}));
     app.add_option("THREADS", a.threads)->required()->check(CLI::Range(1, 1024));
     app.add_option("SECONDS", a.seconds)->required()->check(CLI::Range(0., 1e6));

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Errors of Heed against fp64 on the inputs that peers are measured on. Needs numpy, ml_dtypes and the built
-`heed` command.
+"""Errors of Heed against fp64 on the inputs that peers are measured on. Needs numpy, ml_dtypes and the built package.
 
-numerics.py HEED [--dtype f32|f16|bf16] [--kernel KERNEL] [--threads N] [--json FILE] [CASE ...]
+numerics.py FOLDER_OF_PACKAGE [--dtype f32|f16|bf16] [--kernel KERNEL] [--threads N] [--json FILE] [CASE ...]
 
 Inputs: numpy's default_rng(1234), standard normal, q then k then v, rounded to dtype; the reference starts from the
 rounded ones. Compared: every element of the seed cases, every second head of the others. Prints the largest and the RMS
@@ -12,37 +11,15 @@ case's limit, which is the level of the best peers.
 
 import argparse
 import json
+import os
 import pathlib
-import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
 
-
-@dataclass(frozen=True)
-class Dtype:
-    """An element type, and that which the command's files store it as."""
-    name: str
-    in_file: str
-    element: type
-    stored: type
-
-    def rounded(self, x):
-        return x.astype(self.element).astype(np.float32)
-
-    def to_file(self, x):
-        return x.astype(self.element).view(self.stored)
-
-    def from_file(self, x):
-        return x.view(self.element).astype(np.float32)
-
-
-DTYPES = {dtype.name: dtype for dtype in (
-    Dtype("f32", "F32", np.float32, np.float32), Dtype("f16", "F16", np.float16, np.float16),
-    Dtype("bf16", "BF16", ml_dtypes.bfloat16, np.uint16))}
+DTYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -67,7 +44,7 @@ class Case:
             (self.batch, self.num_kv_heads, self.kv_len, self.head_dim),
             (self.batch, self.num_kv_heads, self.kv_len, self.head_dim_v),
         ]
-        return [dtype.rounded(random.standard_normal(shape, dtype=np.float32)) for shape in shapes]
+        return [random.standard_normal(shape, dtype=np.float32).astype(dtype) for shape in shapes]
 
     def heads(self):
         if self.every_head:
@@ -97,69 +74,37 @@ def reference(case, q, k, v, b, h):
     return weights @ values / weights.sum(1, keepdims=True)
 
 
-def write_case(path, problem, dtype, tensors):
-    """See docs/reference/case-file.md."""
-    header, end = {"__metadata__": {"heed_problem": json.dumps(problem)}}, 0
-    arrays = {name: dtype.to_file(tensor) for name, tensor in tensors.items()}
-    for name, array in arrays.items():
-        header[name] = {"dtype": dtype.in_file, "shape": array.shape, "data_offsets": [end, end + array.nbytes]}
-        end += array.nbytes
-    text = json.dumps(header).encode()
-    with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for array in arrays.values():
-            file.write(array.tobytes())
+def run_heed(options, case, q, k, v):
+    import heed
 
-
-def read_out(path, dtype):
-    content = path.read_bytes()
-    begin = 8 + int.from_bytes(content[:8], "little")
-    out = json.loads(content[8:begin])["out"]
-    first, last = out["data_offsets"]
-    stored = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}[out["dtype"]]
-    return dtype.from_file(np.frombuffer(content[begin + first:begin + last], stored).reshape(out["shape"]))
-
-
-def run_heed(options, case, dtype, folder, q, k, v):
-    layout = {name: "bhsd" for name in ("q", "k", "v", "out")}
-    problem = {"dtype": dtype.name, "layout": layout, "position": "bottom_right", "causal": case.causal}
-    write_case(folder / "case.safetensors", problem, dtype, {"q": q, "k": k, "v": v})
-    command = [options.heed, "run", str(folder / "case.safetensors"), "--threads", str(options.threads)]
-    if options.kernel:
-        command += ["--kernel", options.kernel]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(command)}: exit status {done.returncode}\n{done.stderr}{done.stdout}")
-    return read_out(folder / "case.out.safetensors", dtype)
+    arrays = (x.transpose(0, 2, 1, 3) for x in (q, k, v))
+    out = heed.attention(*arrays, causal=case.causal, position="bottom_right", max_threads=options.threads)
+    return out.transpose(0, 2, 1, 3)
 
 
 def errors_of(options, case):
     dtype = DTYPES[options.dtype]
     q, k, v = case.inputs(dtype)
-    with tempfile.TemporaryDirectory() as folder:
-        out = run_heed(options, case, dtype, pathlib.Path(folder), q, k, v)
-    shape = (case.batch, case.num_heads, case.q_len, case.head_dim_v)
-    if out.shape != shape:
-        sys.exit(f"{case.name}: out has shape {out.shape}, not {shape}")
+    out = run_heed(options, case, q, k, v)
     errors, floors = [], []
     for b, h in case.heads():
         exact = reference(case, q, k, v, b, h)
         errors.append(out[b, h].astype(np.float64) - exact)
-        floors.append(dtype.rounded(exact).astype(np.float64) - exact)
+        floors.append(exact.astype(dtype).astype(np.float64) - exact)
 
     def summary(values):
         values = np.stack(values)
         return float(np.abs(values).max()), float(np.sqrt((values * values).mean()))
 
     (max_error, rms), (max_floor, rms_floor) = summary(errors), summary(floors)
-    limit = case.rms_limit_f32 if dtype.name == "f32" else case.rms_limit_16 * rms_floor
-    return {"case": case.name, "dtype": dtype.name, "max_error": max_error, "rms_error": rms, "max_floor": max_floor,
+    limit = case.rms_limit_f32 if options.dtype == "f32" else case.rms_limit_16 * rms_floor
+    return {"case": case.name, "dtype": options.dtype, "max_error": max_error, "rms_error": rms, "max_floor": max_floor,
             "rms_floor": rms_floor, "rms_limit": limit}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("heed")
+    parser.add_argument("package", help="build/release/python")
     parser.add_argument("cases", nargs="*", metavar="CASE")
     parser.add_argument("--dtype", choices=DTYPES, default="f32")
     parser.add_argument("--kernel")
@@ -169,6 +114,9 @@ def main():
     unknown = set(options.cases) - {case.name for case in CASES}
     if unknown:
         parser.error(f"no case {', '.join(sorted(unknown))}; there are {', '.join(case.name for case in CASES)}")
+    sys.path.insert(0, options.package)
+    if options.kernel:
+        os.environ["HEED_FORCE_KERNEL"] = options.kernel
     print(f"{'case':<14}{'max error':>12}{'rms error':>12}{'rms limit':>12}{'max floor':>12}{'rms floor':>12}")
     results = []
     for case in CASES:

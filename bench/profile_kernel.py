@@ -125,16 +125,23 @@ def print_loops(blocks, listing, total, number):
               ", ".join(f"{count} {opcode}" for opcode, count in mix))
 
 
+def mca(body, chip, *options):
+    """llvm-mca's report on a loop, None where it does not know the chip; and its complaint."""
+    text = "\n".join(i.text for i in body if not i.opcode.startswith("j"))
+    result = subprocess.run(["llvm-mca", f"-mcpu={chip}", "-bottleneck-analysis", *options], input=text, capture_output=True,
+                            text=True)
+    known = result.returncode == 0 and "not a recognized processor" not in result.stderr
+    return result.stdout if known else None, result.stderr
+
+
 def print_mca(blocks, listing):
     function, block = blocks.most_common(1)[0][0]
-    body = "\n".join(i.text for i in listing[function] if i.block == block and not i.opcode.startswith("j"))
     for chip in MODELS:
-        result = subprocess.run(["llvm-mca", f"-mcpu={chip}", "-bottleneck-analysis"], input=body, capture_output=True,
-                                text=True)
-        if result.returncode == 0 and "not a recognized processor" not in result.stderr:
-            print(f"llvm-mca, {chip}, the hottest loop:\n{result.stdout}")
+        report, complaint = mca([i for i in listing[function] if i.block == block], chip)
+        if report is not None:
+            print(f"llvm-mca, {chip}, the hottest loop:\n{report}")
             return
-    print(f"llvm-mca failed: {result.stderr}")
+    print(f"llvm-mca failed: {complaint}")
 
 
 def main():

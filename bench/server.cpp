@@ -99,17 +99,10 @@ private:
 
     Prepared prepare(const Case &c, const std::string &kernel, const std::string &isa) {
         const Arena &arena = arena_of(c);
-        Prepared prepared{nullptr, {}};
-        std::string reason;
-        const auto create = [&](const std::string &name) {
-            prepared.workload = Workload::create(c, name, options_.threads, arena, reason);
-            if (!prepared.workload) {
-                throw std::runtime_error(reason);
-            }
-        };
-        create(kernel);
+        Prepared prepared{std::make_unique<Workload>(c, kernel, options_.threads, arena), {}};
         if (!isa.empty()) {
-            create(kernel_for_isa(prepared.workload->kernel(), isa));
+            const std::string own = kernel_for_isa(prepared.workload->kernel(), isa);
+            prepared.workload = std::make_unique<Workload>(c, own, options_.threads, arena);
         }
         prepared.check = prepared.workload->check();
         if (!(prepared.check.bound_ratio <= 1)) {

@@ -1,61 +1,37 @@
 #include "bench/workload.h"
 
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <stdexcept>
 
 #include "runtime/reference/element.h"
+#include "runtime/reference/forced_kernel.h"
 
 namespace heed_bench {
 
 namespace {
 
-constexpr size_t workspace_alignment = 128;
-
 heed_tensor tensor(const void *data, int64_t size, heed_dtype dtype) {
     return {const_cast<void *>(data), size, dtype};  // the API has one type for inputs and outputs
 }
 
-// HEED_FORCE_KERNEL for the time of one plan.
-heed_status create_plan(const heed_problem &problem, const std::string &kernel, heed_plan **plan) {
-    if (kernel.empty()) {
-        return heed_plan_create(&problem, plan);
-    }
-    setenv("HEED_FORCE_KERNEL", kernel.c_str(), 1);
-    const heed_status status = heed_plan_create(&problem, plan);
-    unsetenv("HEED_FORCE_KERNEL");
-    return status;
+heed::Plan make_plan(const heed_problem &problem, const std::string &kernel) {
+    if (kernel.empty()) return heed::Plan(problem);
+    const heed_reference::ForcedKernel forced(kernel);
+    return heed::Plan(problem);
 }
 
 }  // namespace
 
-std::unique_ptr<Workload> Workload::create(const Case &c, const std::string &kernel, int threads, const Arena &arena,
-                                           std::string &reason) {
-    const heed_problem problem = make_problem(c, threads);
-    heed_plan *plan = nullptr;
-    if (create_plan(problem, kernel, &plan) != HEED_OK) {
-        reason = heed_last_error();
-        return nullptr;
-    }
-    return std::unique_ptr<Workload>(new Workload(c, plan, arena));
-}
-
-Workload::Workload(const Case &c, heed_plan *plan, const Arena &arena)
-    : case_(c), plan_(plan), arena_(arena), placement_(placement(c)) {
+Workload::Workload(const Case &c, const std::string &kernel, int threads, const Arena &arena)
+    : case_(c), plan_(make_plan(make_problem(c, threads), kernel)), arena_(arena), placement_(placement(c)),
+      workspace_(plan_.make_workspace()) {
     make_mask();
-    const size_t bytes = heed_plan_workspace_bytes(plan);
-    if (bytes > 0) {
-        const size_t whole = (bytes + workspace_alignment - 1) / workspace_alignment * workspace_alignment;
-        workspace_.reset(std::aligned_alloc(workspace_alignment, whole));
-    }
-    heed_args_init(&args_);
+    workspace_.attach(args_);
     const Numbers numbers = numbers_of(c.dtype);
     args_.q = tensor(arena_.input(numbers, placement_.q), q_layout(c).elements, c.dtype);
     args_.out = tensor(arena_.out(), out_layout(c).elements, c.dtype);
-    args_.workspace = workspace_.get();
-    args_.workspace_bytes = bytes;
     if (bias_elements(c) > 0) {
         args_.bias = tensor(arena_.input(numbers, placement_.bias), bias_elements(c), c.dtype);
     }
@@ -67,8 +43,6 @@ Workload::Workload(const Case &c, heed_plan *plan, const Arena &arena)
         args_.mask = tensor(mask_.data(), mask_elements(c), HEED_U8);
     }
 }
-
-void Workload::Free::operator()(void *memory) const { std::free(memory); }
 
 void Workload::make_mask() {
     mask_.resize(static_cast<size_t>(mask_elements(case_)));
@@ -93,10 +67,6 @@ void Workload::point_at(int64_t copy) {
         args_.v_scale = scales(p.v_scale);
     }
 }
-
-std::string Workload::kernel() const { return heed_plan_kernel_name(plan_.get()); }
-
-int32_t Workload::num_splits() const { return heed_plan_num_splits(plan_.get()); }
 
 void Workload::run(int64_t copy) {
     point_at(copy);

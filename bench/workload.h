@@ -2,25 +2,24 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "bench/arena.h"
 #include "bench/cases.h"
 #include "bench/sampled_queries.h"
+#include "heed/heed.hpp"
 
 namespace heed_bench {
 
 class Workload {
 public:
-    // NULL when no kernel serves it, with the reason. A non-empty `kernel` is the kernel to use and no other.
-    static std::unique_ptr<Workload> create(const Case &c, const std::string &kernel, int threads, const Arena &arena,
-                                            std::string &reason);
+    // Throws heed::Error when no kernel serves it. A non-empty `kernel` is the kernel to use and no other.
+    Workload(const Case &c, const std::string &kernel, int threads, const Arena &arena);
 
     const Case &problem_case() const { return case_; }
-    std::string kernel() const;
-    int32_t num_splits() const;
+    std::string kernel() const { return plan_.kernel_name(); }
+    int32_t num_splits() const { return plan_.num_splits(); }
     size_t workspace_bytes() const { return args_.workspace_bytes; }
 
     // Copies of K and V; all of them hold different numbers.
@@ -33,25 +32,17 @@ public:
     CheckResult check();
 
 private:
-    struct PlanDeleter {
-        void operator()(heed_plan *plan) const { heed_plan_destroy(plan); }
-    };
-    struct Free {
-        void operator()(void *memory) const;
-    };
-
-    Workload(const Case &c, heed_plan *plan, const Arena &arena);
     void make_mask();
     void point_at(int64_t copy);
 
     Case case_;
-    std::unique_ptr<heed_plan, PlanDeleter> plan_;
+    heed::Plan plan_;
     const Arena &arena_;
     Placement placement_;
     std::vector<uint8_t> mask_;
     std::vector<float> of_heads_;  // 2^(-8 (h + 1) / num_heads), as ALiBi has slopes
-    std::unique_ptr<void, Free> workspace_;
-    heed_args args_;
+    heed::Workspace workspace_;
+    heed::Args args_;
 };
 
 }  // namespace heed_bench

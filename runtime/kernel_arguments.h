@@ -1,6 +1,8 @@
 // The lists of generators/contract as structs: callers fill arguments by name, kernels get them in the list's order.
 #pragma once
 
+#include <initializer_list>
+
 #include "runtime/kernel.h"
 
 namespace heed {
@@ -12,6 +14,18 @@ struct KernelBuffer {
     int32_t num_dims;
     int32_t extent[4], stride[4];
 };
+
+// Elements without gaps.
+inline KernelBuffer packed_buffer(const void *data, heed_dtype dtype, std::initializer_list<int32_t> extents) {
+    KernelBuffer buffer = {const_cast<void *>(data), dtype, 0, {}, {}};
+    int64_t stride = 1;
+    for (const int32_t extent : extents) {
+        buffer.extent[buffer.num_dims] = extent;
+        buffer.stride[buffer.num_dims++] = static_cast<int32_t>(stride);
+        stride *= extent;
+    }
+    return buffer;
+}
 
 // One argument of a kernel: a buffer, or a scalar.
 struct KernelArgument {

@@ -72,7 +72,7 @@ void fill_score_buffers(const char *types, const heed_args &args, KernelCall *ca
     call->num_score_buffers = static_cast<int32_t>(std::strlen(types));
     for (int32_t i = 0; i < call->num_score_buffers; i++) {
         const heed_tensor &tensor = args.score_buffers[i];
-        call->score_buffers[i] = {tensor.data, HEED_I32, 1, {static_cast<int32_t>(tensor.size)}, {1}};
+        call->score_buffers[i] = packed_buffer(tensor.data, HEED_I32, {static_cast<int32_t>(tensor.size)});
     }
 }
 

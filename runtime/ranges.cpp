@@ -133,6 +133,10 @@ heed_status check_struct_size(const char *name, uint32_t struct_size, size_t kno
                 heed_version(), known);
 }
 
+heed_status check_given(const char *function, const char *name, const void *pointer) {
+    return pointer != nullptr ? HEED_OK : fail(HEED_INVALID_ARGUMENT, "%s: %s is NULL", function, name);
+}
+
 heed_status check_float_dtype(const char *name, heed_dtype dtype) {
     if (dtype == HEED_F32 || dtype == HEED_F16 || dtype == HEED_BF16) return HEED_OK;
     return fail(HEED_INVALID_ARGUMENT, "%s is %s (%d); it must be HEED_F32 (0), HEED_F16 (1) or HEED_BF16 (2)", name,

@@ -68,6 +68,16 @@ heed_status check_int(const char *name, int64_t value, int64_t low, int64_t high
 // struct_size of the struct called `name`; init: the function that fills the struct, named when struct_size is 0.
 heed_status check_struct_size(const char *name, uint32_t struct_size, size_t known, const char *init = nullptr);
 
+// Refuses a pointer that is NULL: "<function>: <name> is NULL".
+heed_status check_given(const char *function, const char *name, const void *pointer);
+
+// The same of a struct of type `type`, and its struct_size.
+template <class Struct>
+heed_status check_given(const char *function, const char *name, const char *type, const Struct *pointer) {
+    const heed_status status = check_given(function, name, pointer);
+    return status ? status : check_struct_size(type, pointer->struct_size, sizeof(Struct));
+}
+
 // HEED_F32, HEED_F16 or HEED_BF16.
 heed_status check_float_dtype(const char *name, heed_dtype dtype);
 

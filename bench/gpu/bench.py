@@ -51,14 +51,12 @@ class Inputs:
                 driver.upload(self.buffers[name].address, tiles[name].bytes_of(elements))
 
 
-class Ours:
-    """Heed on a case: a call."""
+class Ours(heed_api.Call):
+    """Heed on a case."""
 
     def __init__(self, heed, case, buffers, driver, stream):
-        self._driver = driver
-        self._plan = heed_api.Plan(heed, case.problem(heed))
-        self.kernel = self._plan.kernel
-        self._args = args = heed.args()
+        super().__init__(heed, case.problem(heed), driver, stream)
+        args = self.args
         for name, elements in case.elements().items():
             setattr(args, name, heed_api.Tensor(buffers[name].address, elements, heed_api.DTYPES[case.dtype]))
         if case.mask:
@@ -67,15 +65,6 @@ class Ours:
             starts = [first for first, _ in case.sequences()] + [case.tokens]
             self._starts = (ctypes.c_int32 * len(starts))(*starts)
             args.cu_seqlens_q = args.cu_seqlens_kv = ctypes.addressof(self._starts)
-        self._workspace = driver.allocate(self._plan.workspace_bytes)
-        args.workspace, args.workspace_bytes, args.stream = self._workspace, self._plan.workspace_bytes, stream
-
-    def __call__(self):
-        self._plan.execute(self._args)
-
-    def destroy(self):
-        self._driver.free(self._workspace)
-        self._plan.destroy()
 
 
 def fault_of(case, ours, inputs, driver, stream):

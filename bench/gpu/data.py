@@ -70,6 +70,29 @@ class Buffer:
         self.address, self.tensor = address, tensor
 
 
+def softmax(logits):
+    """0 without a logit."""
+    largest = max(logits, default=0)
+    weights = [math.exp(logit - largest) for logit in logits]
+    total = sum(weights)
+    return [weight / total for weight in weights]
+
+
+def weighted_sums(weights, rows, width):
+    """The sum of weighted rows, and of their magnitudes."""
+    sums, sizes = [0.0] * width, [0.0] * width
+    for weight, row in zip(weights, rows):
+        sums = [total + weight * x for total, x in zip(sums, row)]
+        sizes = [total + abs(weight * x) for total, x in zip(sizes, row)]
+    return sums, sizes
+
+
+def bounds(dtype, exact, sizes, least):
+    """How far right results may be: weights and the result are rounded to the type, half a unit each, and as much again
+    for sums."""
+    return [2 * UNITS[dtype] * (size + abs(x)) + least for x, size in zip(exact, sizes)]
+
+
 def exact_row(case, tiles, sequence, query, head):
     """Row of `out` in doubles, and how far a right result may be from it, element by element."""
     first_token, length = sequence
@@ -83,17 +106,9 @@ def exact_row(case, tiles, sequence, query, head):
     for key in keys:
         k = tiles["k"].row(((first_token + key) * case.num_kv_heads + kv_head) * case.head_dim, case.head_dim)
         logits.append(sum(map(operator.mul, q, k)) / math.sqrt(case.head_dim))
-    largest = max(logits, default=0)
-    weights = [math.exp(logit - largest) for logit in logits]
-    total = sum(weights) or 1.0
-    out, size = [0.0] * case.head_dim_v, [0.0] * case.head_dim_v
-    for key, weight in zip(keys, weights):
-        v = tiles["v"].row(((first_token + key) * case.num_kv_heads + kv_head) * case.head_dim_v, case.head_dim_v)
-        p = weight / total
-        out = [o + p * x for o, x in zip(out, v)]
-        size = [s + p * abs(x) for s, x in zip(size, v)]
-    # Probabilities and the result are rounded to the type: half a unit each, and as much again for sums.
-    return out, [2 * UNITS[case.dtype] * (s + abs(o)) + 1e-6 for o, s in zip(out, size)]
+    values = (tiles["v"].row(((first_token + key) * case.num_kv_heads + kv_head) * case.head_dim_v, case.head_dim_v) for key in keys)
+    out, size = weighted_sums(softmax(logits), values, case.head_dim_v)
+    return out, bounds(case.dtype, out, size, 1e-6)
 
 
 def first_fault(what, got, expected, bounds):

@@ -115,15 +115,9 @@ def exact_row(case, tiles, sequence, head):
         scales = [cache["scale"].row(scale_place_of(case, sequence, kv_head, token), 1)[0] for token in range(case.kv_len)]
     logits = [scale * sum(map(operator.mul, q, cache["k"].row(place * case.head_dim, case.head_dim))) /
               math.sqrt(case.head_dim) for place, scale in zip(places, scales)]
-    largest = max(logits)
-    weights = [math.exp(logit - largest) for logit in logits]
-    total, out, size = sum(weights), [0.0] * case.head_dim, [0.0] * case.head_dim
-    for place, scale, weight in zip(places, scales, weights):
-        share = weight / total * scale
-        v = cache["v"].row(place * case.head_dim, case.head_dim)
-        out = [o + share * x for o, x in zip(out, v)]
-        size = [s + share * abs(x) for s, x in zip(size, v)]
-    return out, [2 * data.UNITS[case.dtype] * (s + abs(o)) + 1e-6 for o, s in zip(out, size)]
+    values = (cache["v"].row(place * case.head_dim, case.head_dim) for place in places)
+    out, size = data.weighted_sums(map(operator.mul, data.softmax(logits), scales), values, case.head_dim)
+    return out, data.bounds(case.dtype, out, size, 1e-6)
 
 
 def fault_of(case, call, memory, driver, stream):

@@ -62,43 +62,25 @@ class DecodeCase:
         return p
 
 
-class DecodeCall:
+class DecodeCall(heed_api.Call):
     """Heed on a case, its lengths and pages on the device. `tensors`: addresses of q, k, v, out, and of the scales
     k_scale and v_scale of codes."""
 
     def __init__(self, heed, case, tensors, driver, stream):
-        self._driver = driver
         problem = case.problem(heed)
         problem.metadata_on_device = True
-        self._plan = heed_api.Plan(heed, problem)
-        self.kernel = self._plan.kernel
-        self._args = args = heed.args()
-        rows = case.batch * case.num_heads * case.head_dim
-        cache, cache_dtype = case.cache_elements(), problem.kv_dtype
-        args.q = heed_api.Tensor(tensors["q"], rows, problem.dtype)
-        args.out = heed_api.Tensor(tensors["out"], rows, problem.dtype)
-        args.k = heed_api.Tensor(tensors["k"], cache, cache_dtype)
-        args.v = heed_api.Tensor(tensors["v"], cache, cache_dtype)
-        if case.kv_dtype == "i8":
-            args.k_scale = heed_api.Tensor(tensors["k_scale"], cache // case.head_dim, heed_api.DTYPES["f32"])
-            args.v_scale = heed_api.Tensor(tensors["v_scale"], cache // case.head_dim, heed_api.DTYPES["f32"])
-        self._owned = []
+        super().__init__(heed, problem, driver, stream)
+        args, cache = self.args, case.cache_elements()
+        for names, elements, dtype in ((("q", "out"), case.batch * case.num_heads * case.head_dim, problem.dtype),
+                                       (("k", "v"), cache, problem.kv_dtype),
+                                       (("k_scale", "v_scale"), cache // case.head_dim, heed_api.DTYPES["f32"])):
+            for name in names if case.kv_dtype == "i8" or "scale" not in names[0] else ():
+                setattr(args, name, heed_api.Tensor(tensors[name], elements, dtype))
         args.kv_lens = self._upload([case.kv_len] * case.batch)
         args.page_table = self._upload([n * case.batch + b for b in range(case.batch) for n in range(case.pages)])
-        self._owned.append(driver.allocate(self._plan.workspace_bytes))
-        args.workspace, args.workspace_bytes, args.stream = self._owned[-1], self._plan.workspace_bytes, stream
 
     def _upload(self, numbers):
-        address = self._driver.allocate(4 * len(numbers))
-        self._owned.append(address)
+        address = self.allocate(4 * len(numbers))
         if numbers:
             self._driver.upload(address, bytes((ctypes.c_int32 * len(numbers))(*numbers)))
         return address
-
-    def __call__(self):
-        self._plan.execute(self._args)
-
-    def destroy(self):
-        for address in self._owned:
-            self._driver.free(address)
-        self._plan.destroy()

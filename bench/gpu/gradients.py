@@ -29,35 +29,24 @@ def elements_of(case):
     return {**sizes, "dout": sizes["out"], **{"d" + name: sizes[name] for name in "qkv"}}
 
 
-class Ours:
-    """Heed on a case, after a forward call: a call."""
+class Ours(heed_api.Call):
+    """Heed's gradients on a case, after a forward call."""
 
     def __init__(self, heed, case, buffers, driver, stream):
-        self._driver = driver
         problem = case.problem(heed)
         problem.want_lse = True
-        self._plan = heed_api.Plan(heed, problem)
-        self._args, self._gradients = args, gradients = heed.args(), heed_api.Gradients()
-        gradients.struct_size = ctypes.sizeof(gradients)
+        super().__init__(heed, problem, driver, stream)
+        self._gradients = heed_api.Gradients(struct_size=ctypes.sizeof(heed_api.Gradients))
         for name, elements in elements_of(case).items():
             tensor = heed_api.Tensor(buffers[name].address, elements, heed_api.DTYPES[case.dtype])
-            setattr(args if name in ("q", "k", "v", "out") else gradients, name, tensor)
+            setattr(self.args if name in ("q", "k", "v", "out") else self._gradients, name, tensor)
         rows = case.tokens * case.num_heads
-        self._lse = driver.allocate(4 * rows)
-        args.lse = heed_api.Tensor(self._lse, rows, heed_api.DTYPES["f32"])
-        bytes_needed = self._plan.backward_workspace_bytes
-        self._workspace = driver.allocate(max(self._plan.workspace_bytes, bytes_needed))
-        args.workspace, args.workspace_bytes, args.stream = self._workspace, self._plan.workspace_bytes, stream
-        self._plan.execute(args)
-        args.workspace_bytes = bytes_needed
+        self.args.lse = heed_api.Tensor(self.allocate(4 * rows), rows, heed_api.DTYPES["f32"])
+        self.execute()
+        self.take_workspace(heed.heed_attention_backward_workspace_bytes(self.plan))
 
     def __call__(self):
-        self._plan.backward(self._args, self._gradients)
-
-    def destroy(self):
-        self._driver.free(self._workspace)
-        self._driver.free(self._lse)
-        self._plan.destroy()
+        self.heed.check(self.heed.heed_attention_backward(self.plan, ctypes.byref(self.args), ctypes.byref(self._gradients)))
 
 
 def exact_dq(case, tiles, query, head):
@@ -74,19 +63,15 @@ def exact_dq(case, tiles, query, head):
         v = row("v", key, case.num_kv_heads, kv_head, case.head_dim_v)
         logits.append(scale * sum(map(operator.mul, q, keys[-1])))
         grads.append(sum(map(operator.mul, dout, v)))
-    largest = max(logits)
-    weights = [math.exp(logit - largest) for logit in logits]
-    total = sum(weights)
-    weights = [weight / total for weight in weights]
+    weights = data.softmax(logits)
     delta = sum(map(operator.mul, weights, grads))
-    dq, size = [0.0] * case.head_dim, [0.0] * case.head_dim
-    for k, weight, grad in zip(keys, weights, grads):
-        factor = scale * weight * (grad - delta)
-        # out is rounded to the type, and with it delta.
-        sizes = scale * weight * (abs(grad - delta) + math.sqrt(sum(map(operator.mul, dout, dout))))
-        dq = [x + factor * y for x, y in zip(dq, k)]
-        size = [x + sizes * abs(y) for x, y in zip(size, k)]
-    return dq, [2 * data.UNITS[case.dtype] * (s + abs(x)) + 1e-5 for x, s in zip(dq, size)]
+    factors = [scale * weight * (grad - delta) for weight, grad in zip(weights, grads)]
+    # out is rounded to the type, and with it delta.
+    rounding = math.sqrt(sum(map(operator.mul, dout, dout)))
+    sizes = [abs(factor) + scale * weight * rounding for factor, weight in zip(factors, weights)]
+    dq, _ = data.weighted_sums(factors, keys, case.head_dim)
+    _, size = data.weighted_sums(sizes, keys, case.head_dim)
+    return dq, data.bounds(case.dtype, dq, size, 1e-5)
 
 
 def fault_of(case, ours, inputs, driver, stream):

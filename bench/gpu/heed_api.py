@@ -89,27 +89,30 @@ class Heed:
         return self._init(Args, self.heed_args_init)
 
 
-class Plan:
-    """A plan, and execute on given arguments."""
+class Call:
+    """Heed on a problem: a plan, its arguments, and the memory on the device that goes with them."""
 
-    def __init__(self, heed, problem):
-        self._heed, self._plan = heed, c_void_p()
-        heed.check(heed.heed_plan_create(ctypes.byref(problem), ctypes.byref(self._plan)))
-        self.kernel = heed.heed_plan_kernel_name(self._plan).decode()
-        self.workspace_bytes = heed.heed_plan_workspace_bytes(self._plan)
+    def __init__(self, heed, problem, driver, stream):
+        self.heed, self._driver, self._owned, self.plan = heed, driver, [], c_void_p()
+        heed.check(heed.heed_plan_create(ctypes.byref(problem), ctypes.byref(self.plan)))
+        self.kernel = heed.heed_plan_kernel_name(self.plan).decode()
+        self.args = heed.args()
+        self.args.stream = stream
+        self.take_workspace(heed.heed_plan_workspace_bytes(self.plan))
 
-    def execute(self, args):
-        status = self._heed.heed_execute(self._plan, ctypes.byref(args))
-        if status != 0:
-            self._heed.check(status)
+    def allocate(self, size):
+        self._owned.append(self._driver.allocate(size))
+        return self._owned[-1]
 
-    @property
-    def backward_workspace_bytes(self):
-        return self._heed.heed_attention_backward_workspace_bytes(self._plan)
+    def take_workspace(self, size):
+        self.args.workspace, self.args.workspace_bytes = self.allocate(size), size
 
-    def backward(self, args, gradients):
-        self._heed.check(self._heed.heed_attention_backward(self._plan, ctypes.byref(args), ctypes.byref(gradients)))
+    def execute(self):
+        self.heed.check(self.heed.heed_execute(self.plan, ctypes.byref(self.args)))
+
+    __call__ = execute
 
     def destroy(self):
-        self._heed.heed_plan_destroy(self._plan)
-        self._plan = c_void_p()
+        for address in self._owned:
+            self._driver.free(address)
+        self.heed.heed_plan_destroy(self.plan)

@@ -30,16 +30,19 @@ def tensors(batch, kv_len, dtype):
     return torch.randn(batch, HEADS, kv_len, HEAD_DIM, dtype=dtype)
 
 
+def steps(dtype, lengths):
+    """The call over a cache of each length."""
+    q, caches = tensors(1, 1, dtype), [(tensors(1, kv_len, dtype), tensors(1, kv_len, dtype)) for kv_len in lengths]
+    return {name: [lambda f=f, k=k, v=v: f(q, k, v) for k, v in caches]
+            for name, f in (("heed", heed.torch.scaled_dot_product_attention), ("torch", F.scaled_dot_product_attention))}
+
+
 def fixed(dtype):
-    q, k, v = tensors(1, 1, dtype), tensors(1, LONGEST, dtype), tensors(1, LONGEST, dtype)
-    return {name: [lambda f=f: f(q, k, v)] for name, f in (("heed", heed.torch.scaled_dot_product_attention),
-                                                           ("torch", F.scaled_dot_product_attention))}
+    return steps(dtype, [LONGEST])
 
 
 def growing(dtype):
-    q, caches = tensors(1, 1, dtype), [(tensors(1, kv_len, dtype), tensors(1, kv_len, dtype)) for kv_len in range(1, LONGEST + 1)]
-    return {name: [lambda f=f, k=k, v=v: f(q, k, v) for k, v in caches]
-            for name, f in (("heed", heed.torch.scaled_dot_product_attention), ("torch", F.scaled_dot_product_attention))}
+    return steps(dtype, range(1, LONGEST + 1))
 
 
 def layers(dtype, batch, tokens, function):

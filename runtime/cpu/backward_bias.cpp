@@ -111,8 +111,8 @@ int store_bias(const BackwardCall &call, char (&message)[512]) {
     const auto columns = narrow(view.extent[3]), rows = narrow(view.extent[2]);
     return for_each_slice(view, [&](int64_t b, int64_t h) {
         float *const sums = call.at<float>(call.layout.dbias) + element_of(packed, b, h, 0, 0);
-        return store_slice(call, {sums, HEED_F32, 2, {columns, rows}, {1, columns}}, element_of(view, b, h, 0, 0), view,
-                           message);
+        const KernelBuffer grads = packed_buffer(sums, HEED_F32, {columns, rows});
+        return store_slice(call, grads, element_of(view, b, h, 0, 0), view, message);
     });
 }
 

@@ -9,45 +9,22 @@
 #include "runtime/weight_element.h"
 
 namespace heed {
-namespace {
 
-// Parts of the scratch one after the other.
-struct SharedParts {
-    int64_t dk, dv, logit_grads, bias, mask, total = 0;
-
-    explicit SharedParts(const BackwardLayout &layout) {
-        const int64_t keys = layout.tile->columns, logits = keys * layout.tile->rows;
-        const auto take = [&](int64_t count) { return take_floats(count, &total); };
-        dk = take(keys * layout.head_dim);
-        dv = take(keys * layout.head_dim_v);
-        logit_grads = take(logits);
-        bias = take(logits);
-        mask = take(logits / 4);
-    }
-};
-
-}  // namespace
-
-int64_t take_floats(int64_t count, int64_t *total) {
-    const int64_t at = *total;
-    *total += round_up(count, 32);
-    return at;
+KeysScratch::KeysScratch(const BackwardLayout &layout, Parts *scratch) {
+    const int64_t keys = layout.tile->columns, logits = keys * layout.tile->rows;
+    scratch->take(keys * layout.head_dim, &dk_);
+    scratch->take(keys * layout.head_dim_v, &dv_);
+    scratch->take(logits, &logit_grads_);
+    scratch->take(logits, &bias_);
+    scratch->take(logits, &mask_);
 }
 
-int64_t BackwardKeys::shared_scratch(const BackwardLayout &layout) { return SharedParts(layout).total; }
-
 BackwardKeys::BackwardKeys(const BackwardCall &call, const BackwardSequence &sequence, const KeysTask &task,
-                           float *scratch, bool rows_first)
-    : call_(call), p_(call.plan.problem), layout_(call.layout), seq_(sequence), values_(p_), task_(task),
-      queries_(layout_.tile->rows), keys_(layout_.tile->columns),
+                           Parts *scratch, bool rows_first)
+    : KeysScratch(call.layout, scratch), call_(call), p_(call.plan.problem), layout_(call.layout), seq_(sequence),
+      values_(p_), task_(task), queries_(layout_.tile->rows), keys_(layout_.tile->columns),
       kv_batch_(p_.kv_storage == HEED_KV_CONTIGUOUS ? sequence.place.index : 0), stride_i_(rows_first ? 1 : keys_),
       stride_j_(rows_first ? queries_ : 1) {
-    const SharedParts at(layout_);
-    dk_ = scratch + at.dk;
-    dv_ = scratch + at.dv;
-    logit_grads_ = scratch + at.logit_grads;
-    bias_ = scratch + at.bias;
-    mask_ = reinterpret_cast<uint8_t *>(scratch + at.mask);
     const int64_t segment = (task.range + task.step) % layout_.num_ranges,
                   rows = int64_t{layout_.blocks_per_segment} * queries_;
     first_row_ = narrow(std::min<int64_t>(seq_.place.q_len, segment * rows));
@@ -111,8 +88,8 @@ template <typename Arguments>
 void BackwardKeys::set_logits(const TilePlace &tile, Arguments *arguments) const {
     Arguments &a = *arguments;
     const int64_t first = packed_row(tile.head, tile.row);
-    a.lse = {call_.at<float>(layout_.lse) + first, HEED_F32, 1, {queries_}, {1}};
-    a.delta = {call_.at<float>(layout_.delta) + first, HEED_F32, 1, {queries_}, {1}};
+    a.lse = packed_buffer(call_.at<float>(layout_.lse) + first, HEED_F32, {queries_});
+    a.delta = packed_buffer(call_.at<float>(layout_.delta) + first, HEED_F32, {queries_});
     a.mask = logits(mask_, HEED_U8);
     a.bias = logits(bias_, HEED_F32);
     KernelBuffer *const score_buffers[] = {&a.score_buffer_0, &a.score_buffer_1, &a.score_buffer_2, &a.score_buffer_3};
@@ -120,7 +97,7 @@ void BackwardKeys::set_logits(const TilePlace &tile, Arguments *arguments) const
         static int32_t none = 0;
         const heed_tensor &given = call_.args.score_buffers[n];
         const bool read = layout_.tile->score_buffers[0] != '\0' && given.data != nullptr;
-        *score_buffers[n] = {read ? given.data : &none, HEED_I32, 1, {read ? narrow(given.size) : 1}, {1}};
+        *score_buffers[n] = packed_buffer(read ? given.data : &none, HEED_I32, {read ? narrow(given.size) : 1});
     }
     a.sequence = seq_.place.index;
     a.head = tile.head;
@@ -156,9 +133,8 @@ TensorRows BackwardKeys::rows_at(const heed_tensor &tensor, const View &view, in
 }
 
 KernelBuffer BackwardKeys::logits(void *data, heed_dtype dtype) const {
-    const bool rows_first = stride_i_ == 1;
-    const int32_t inner = rows_first ? queries_ : keys_, outer = rows_first ? keys_ : queries_;
-    return {data, dtype, 2, {inner, outer}, {1, inner}};
+    if (stride_i_ == 1) return packed_buffer(data, dtype, {queries_, keys_});
+    return packed_buffer(data, dtype, {keys_, queries_});
 }
 
 int BackwardKeys::store_keys(const heed_tensor &tensor, const View &view, int32_t key, int32_t elements, float *rows,
@@ -228,15 +204,17 @@ int BackwardKeys::add_bias_grads(int32_t head, int32_t row, int32_t key, char (&
 }
 
 int64_t backward_scratch_bytes(const heed_problem &problem, const BackwardLayout &layout) {
-    const int64_t floats = layout.has_words() ? bf16_tiles_scratch(layout) : float_tiles_scratch(problem, layout);
-    return floats * int64_t{sizeof(float)};
+    Parts parts(nullptr);
+    if (layout.has_words()) take_bf16_tiles(layout, &parts);
+    if (!layout.has_words()) take_float_tiles(problem, layout, &parts);
+    return parts.total();
 }
 
 int run_backward_keys(const BackwardCall &call, const BackwardSequence &sequence, const KeysTask &task, void *scratch,
                       char (&message)[512]) {
-    auto *const floats = static_cast<float *>(scratch);
-    return call.layout.has_words() ? run_bf16_tiles(call, sequence, task, floats, message)
-                                   : run_float_tiles(call, sequence, task, floats, message);
+    Parts parts(scratch);
+    return call.layout.has_words() ? run_bf16_tiles(call, sequence, task, &parts, message)
+                                   : run_float_tiles(call, sequence, task, &parts, message);
 }
 
 }  // namespace heed

@@ -4,10 +4,19 @@
 
 #include "runtime/cpu/backward_rows.h"
 #include "runtime/kernel_call.h"
+#include "runtime/layer/parts.h"
 
 namespace heed {
 
-class BackwardKeys {
+// What a thread needs for a block of keys.
+struct KeysScratch {
+    float *dk_, *dv_, *logit_grads_, *bias_;
+    uint8_t *mask_;
+
+    KeysScratch(const BackwardLayout &layout, Parts *scratch);
+};
+
+class BackwardKeys : protected KeysScratch {
 public:
     virtual ~BackwardKeys() = default;
 
@@ -15,11 +24,8 @@ public:
     int run(char (&message)[512]);
 
 protected:
-    // Floats that dk, dv, the bias, the mask and logit_grads of a block take, from the start of a thread's scratch on.
-    static int64_t shared_scratch(const BackwardLayout &layout);
-
     // rows_first: row i of key j of a tile is element i + j * queries; else j + i * keys.
-    BackwardKeys(const BackwardCall &call, const BackwardSequence &sequence, const KeysTask &task, float *scratch,
+    BackwardKeys(const BackwardCall &call, const BackwardSequence &sequence, const KeysTask &task, Parts *scratch,
                  bool rows_first);
 
     // The block of keys at `key` into the scratch, zeros after the last key.
@@ -33,9 +39,6 @@ protected:
     const LogitValues values_;
     const KeysTask task_;
     const int32_t queries_, keys_;
-
-    float *dk_, *dv_, *bias_, *logit_grads_;
-    uint8_t *mask_;
 
     // A tile whose rows all see the first `count` of its keys needs no positions.
     struct TilePlace {
@@ -83,15 +86,12 @@ private:
     int add_bias_grads(int32_t head, int32_t row, int32_t key, char (&message)[512]) const;
 };
 
-// Where `count` floats begin after the `*total` taken so far, in steps of 128 bytes.
-int64_t take_floats(int64_t count, int64_t *total);
-
-// For each kind of tile: floats of a thread's scratch, and a task.
-int64_t float_tiles_scratch(const heed_problem &problem, const BackwardLayout &layout);
-int run_float_tiles(const BackwardCall &call, const BackwardSequence &sequence, const KeysTask &task, float *scratch,
+// For each kind of tile: takes a thread's scratch, and a task.
+void take_float_tiles(const heed_problem &problem, const BackwardLayout &layout, Parts *scratch);
+int run_float_tiles(const BackwardCall &call, const BackwardSequence &sequence, const KeysTask &task, Parts *scratch,
                     char (&message)[512]);
-int64_t bf16_tiles_scratch(const BackwardLayout &layout);
-int run_bf16_tiles(const BackwardCall &call, const BackwardSequence &sequence, const KeysTask &task, float *scratch,
+void take_bf16_tiles(const BackwardLayout &layout, Parts *scratch);
+int run_bf16_tiles(const BackwardCall &call, const BackwardSequence &sequence, const KeysTask &task, Parts *scratch,
                    char (&message)[512]);
 
 }  // namespace heed

@@ -15,13 +15,20 @@ KernelBuffer lse_buffer(const float *lse, int32_t rows) {
     return {const_cast<float *>(lse == nullptr ? &seen : lse), HEED_F32, 1, {rows}, {lse == nullptr ? 0 : 1}};
 }
 
-KernelBuffer one_integer(int32_t *to) { return {to, HEED_I32, 1, {1}, {1}}; }
-
-// A result that is not wanted.
-KernelBuffer no_words(int32_t dims, int32_t columns, int32_t rows) {
+// A result that is not wanted: its last extent is 0.
+KernelBuffer no_words(std::initializer_list<int32_t> extents) {
     static int32_t none = 0;
-    if (dims == 2) return {&none, HEED_I32, 2, {columns, 0}, {1, columns}};
-    return {&none, HEED_I32, 3, {columns, rows, 0}, {1, columns, columns * rows}};
+    return packed_buffer(&none, HEED_I32, extents);
+}
+
+// Calls the kernel that reads rows; *finite stays false.
+template <typename Arguments>
+int load_rows(const BackwardCall &call, Arguments *arguments, bool *finite, char (&message)[512]) {
+    int32_t largest = 0;
+    arguments->largest = packed_buffer(&largest, HEED_I32, {1});
+    const int code = call_op_kernel(*call.layout.rows, *arguments, message);
+    *finite = *finite && largest < infinite;
+    return code;
 }
 
 int64_t index_of(const View &view, int64_t a, int64_t b, int64_t c) {
@@ -83,8 +90,8 @@ private:
         arguments.dout = rows_of(call_.gradients.dout, call_.plan.views.out, p_.head_dim_v).buffer(p_.dtype);
         arguments.out = rows_of(call_.args.out, call_.plan.views.out, p_.head_dim_v).buffer(p_.dtype);
         arguments.row_lse = {const_cast<float *>(lse), HEED_F32, 1, {count_}, {narrow(view.stride[2])}};
-        arguments.lse = {call_.at<float>(layout.lse) + row_, HEED_F32, 1, {rows}, {1}};
-        arguments.delta = {call_.at<float>(layout.delta) + row_, HEED_F32, 1, {rows}, {1}};
+        arguments.lse = packed_buffer(call_.at<float>(layout.lse) + row_, HEED_F32, {rows});
+        arguments.delta = packed_buffer(call_.at<float>(layout.delta) + row_, HEED_F32, {rows});
         return call_op_kernel(*layout.stats, arguments, message);
     }
 
@@ -114,61 +121,48 @@ int for_each_block(const BackwardCall &call, const BackwardSequence &sequence, i
 }  // namespace
 
 KernelBuffer chunked_buffer(float *data, int32_t elements, int32_t rows) {
-    return {data, HEED_F32, 3, {chunk, rows, elements / chunk}, {1, chunk, chunk * rows}};
+    return packed_buffer(data, HEED_F32, {chunk, rows, elements / chunk});
 }
 
 int load_chunks(const BackwardCall &call, const TensorRows &rows, const float *lse, KernelBuffer chunks,
                 KernelBuffer lanes, bool *finite, char (&message)[512]) {
     static float none = 0;
     for (KernelBuffer *const buffer : {&chunks, &lanes}) {
-        if (buffer->data == nullptr) *buffer = {&none, HEED_F32, 3, {chunk, 0, 0}, {1, chunk, 0}};
+        if (buffer->data == nullptr) *buffer = packed_buffer(&none, HEED_F32, {chunk, 0, 0});
     }
-    int32_t largest = 0;
     BackwardRowsArguments arguments;
     arguments.x = rows.buffer(call.plan.problem.dtype);
     arguments.lse = lse_buffer(lse, rows.count);
     arguments.chunks = chunks;
     arguments.lanes = lanes;
-    arguments.largest = one_integer(&largest);
-    const int code = call_op_kernel(*call.layout.rows, arguments, message);
-    *finite = *finite && largest < infinite;
-    return code;
+    return load_rows(call, &arguments, finite, message);
 }
 
 int load_query_words(const BackwardCall &call, const TensorRows &rows, const float *lse, const QueryWords &to,
                      int32_t padded, bool *finite, char (&message)[512]) {
     const int32_t block = call.layout.tile->rows, half = block / 2;
-    int32_t largest = 0;
     BackwardWordsArguments arguments;
     arguments.x = rows.buffer(HEED_BF16);
     arguments.lse = lse_buffer(lse, rows.count);
-    arguments.words = {to.words, HEED_I32, 2, {block, padded / 2}, {1, block}};
-    arguments.pairs = {to.pairs, HEED_I32, 3, {chunk, half, padded / chunk}, {1, chunk, chunk * half}};
-    arguments.row_words = no_words(2, padded / 2, 0);
-    arguments.columns = no_words(3, half, chunk);
-    arguments.largest = one_integer(&largest);
-    const int code = call_op_kernel(*call.layout.rows, arguments, message);
-    *finite = *finite && largest < infinite;
-    return code;
+    arguments.words = packed_buffer(to.words, HEED_I32, {block, padded / 2});
+    arguments.pairs = packed_buffer(to.pairs, HEED_I32, {chunk, half, padded / chunk});
+    arguments.row_words = no_words({padded / 2, 0});
+    arguments.columns = no_words({half, chunk, 0});
+    return load_rows(call, &arguments, finite, message);
 }
 
 int load_key_words(const BackwardCall &call, const TensorRows &rows, uint16_t *row_words, uint16_t *columns,
                    int32_t padded, bool *finite, char (&message)[512]) {
     const int32_t block = call.layout.tile->columns, half = block / 2;
-    int32_t largest = 0;
     BackwardWordsArguments arguments;
     arguments.x = rows.buffer(HEED_BF16);
     arguments.lse = lse_buffer(nullptr, rows.count);
-    arguments.words = no_words(2, block, 0);
-    arguments.pairs = no_words(3, chunk, half);
-    arguments.row_words = {row_words, HEED_I32, 2, {padded / 2, block}, {1, padded / 2}};
-    arguments.columns =
-        columns == nullptr ? no_words(3, half, chunk)
-                           : KernelBuffer{columns, HEED_I32, 3, {half, chunk, padded / chunk}, {1, half, half * chunk}};
-    arguments.largest = one_integer(&largest);
-    const int code = call_op_kernel(*call.layout.rows, arguments, message);
-    *finite = *finite && largest < infinite;
-    return code;
+    arguments.words = no_words({block, 0});
+    arguments.pairs = no_words({chunk, half, 0});
+    arguments.row_words = packed_buffer(row_words, HEED_I32, {padded / 2, block});
+    arguments.columns = columns == nullptr ? no_words({half, chunk, 0})
+                                           : packed_buffer(columns, HEED_I32, {half, chunk, padded / chunk});
+    return load_rows(call, &arguments, finite, message);
 }
 
 int store_rows(const OpKernel &store, const KernelBuffer &sums, float factor, heed_dtype dtype, const TensorRows &rows,
@@ -199,9 +193,9 @@ int store_sink(const BackwardCall &call, int32_t head, char (&message)[512]) {
         const int64_t first = call.row_of(sequence, head);
         const int32_t rows = narrow(sequence.num_rows);
         BackwardSinksArguments arguments;
-        arguments.lse = {call.at<float>(layout.lse) + first, HEED_F32, 1, {rows}, {1}};
-        arguments.delta = {call.at<float>(layout.delta) + first, HEED_F32, 1, {rows}, {1}};
-        arguments.before = arguments.dsink = {dsink, HEED_F32, 1, {1}, {1}};
+        arguments.lse = packed_buffer(call.at<float>(layout.lse) + first, HEED_F32, {rows});
+        arguments.delta = packed_buffer(call.at<float>(layout.delta) + first, HEED_F32, {rows});
+        arguments.before = arguments.dsink = packed_buffer(dsink, HEED_F32, {1});
         arguments.sink = call.args.sink[head];
         if (const int code = call_op_kernel(*layout.sinks, arguments, message)) return code;
     }

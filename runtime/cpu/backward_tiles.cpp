@@ -5,38 +5,29 @@
 namespace heed {
 namespace {
 
-class FloatTiles : public BackwardKeys {
-public:
-    // Offsets of what a thread needs for a block of keys, in floats.
-    struct Scratch {
-        int64_t k, k_lanes, v_lanes, grads[2], total;
+struct FloatScratch {
+    float *k_, *k_lanes_, *v_lanes_, *grads_[2];
 
-        Scratch(const heed_problem &p, const BackwardLayout &layout) : total(shared_scratch(layout)) {
-            const int64_t keys = layout.tile->columns;
-            const auto take = [&](int64_t count) { return take_floats(count, &total); };
-            k = take(keys * layout.head_dim);
-            k_lanes = take(keys * p.head_dim);
-            v_lanes = take(keys * p.head_dim_v);
-            for (int64_t &tile : grads) tile = take(keys * layout.tile->rows);
-        }
-    };
-
-    FloatTiles(const BackwardCall &call, const BackwardSequence &sequence, const KeysTask &task, float *scratch)
-        : BackwardKeys(call, sequence, task, scratch, false) {
-        const Scratch at(p_, layout_);
-        k_ = scratch + at.k;
-        k_lanes_ = scratch + at.k_lanes;
-        v_lanes_ = scratch + at.v_lanes;
-        for (int n = 0; n < 2; n++) grads_[n] = scratch + at.grads[n];
+    FloatScratch(const heed_problem &p, const BackwardLayout &layout, Parts *scratch) {
+        const int64_t keys = layout.tile->columns;
+        scratch->take(keys * layout.head_dim, &k_);
+        scratch->take(keys * p.head_dim, &k_lanes_);
+        scratch->take(keys * p.head_dim_v, &v_lanes_);
+        for (float *&tile : grads_) scratch->take(keys * layout.tile->rows, &tile);
     }
+};
+
+class FloatTiles : public BackwardKeys, private FloatScratch {
+public:
+    FloatTiles(const BackwardCall &call, const BackwardSequence &sequence, const KeysTask &task, Parts *scratch)
+        : BackwardKeys(call, sequence, task, scratch, false), FloatScratch(p_, layout_, scratch) {}
 
 private:
-    float *k_, *k_lanes_, *v_lanes_, *grads_[2];
     bool nonfinite_keys_ = false;
 
     KernelBuffer lanes_of(float *data, int32_t elements) const {
         constexpr int32_t chunk = backward_chunk;
-        return {data, HEED_F32, 3, {chunk, elements, keys_ / chunk}, {1, chunk, chunk * elements}};
+        return packed_buffer(data, HEED_F32, {chunk, elements, keys_ / chunk});
     }
 
     int load_keys(int32_t key, char (&message)[512]) override {
@@ -96,11 +87,12 @@ private:
 
 }  // namespace
 
-int64_t float_tiles_scratch(const heed_problem &problem, const BackwardLayout &layout) {
-    return FloatTiles::Scratch(problem, layout).total;
+void take_float_tiles(const heed_problem &problem, const BackwardLayout &layout, Parts *scratch) {
+    KeysScratch(layout, scratch);
+    FloatScratch(problem, layout, scratch);
 }
 
-int run_float_tiles(const BackwardCall &call, const BackwardSequence &sequence, const KeysTask &task, float *scratch,
+int run_float_tiles(const BackwardCall &call, const BackwardSequence &sequence, const KeysTask &task, Parts *scratch,
                     char (&message)[512]) {
     return FloatTiles(call, sequence, task, scratch).run(message);
 }

@@ -9,37 +9,26 @@ namespace {
 
 int32_t half(int32_t x) { return x / 2; }
 
-class Bf16Tiles : public BackwardKeys {
-public:
-    // Offsets of what a thread needs for a block of keys, in floats: two bf16 each.
-    struct Scratch {
-        int64_t k, v, k_columns, grads[2], total;
-
-        explicit Scratch(const BackwardLayout &layout) : total(shared_scratch(layout)) {
-            const int64_t keys = layout.tile->columns;
-            const auto take = [&](int64_t count) { return take_floats(count / 2, &total); };
-            k = take(keys * layout.head_dim);
-            v = take(keys * layout.head_dim_v);
-            k_columns = take(keys * layout.head_dim);
-            for (int64_t &tile : grads) tile = take(keys * layout.tile->rows);
-        }
-    };
-
-    Bf16Tiles(const BackwardCall &call, const BackwardSequence &sequence, const KeysTask &task, float *scratch)
-        : BackwardKeys(call, sequence, task, scratch, true) {
-        const Scratch at(layout_);
-        const auto bits = [&](int64_t offset) { return reinterpret_cast<uint16_t *>(scratch + offset); };
-        k_ = bits(at.k);
-        v_ = bits(at.v);
-        k_columns_ = bits(at.k_columns);
-        weights_ = bits(at.grads[0]);
-        score_grads_ = bits(at.grads[1]);
-    }
-
-private:
+struct Bf16Scratch {
     uint16_t *k_, *v_;                  // [key][element]
     uint16_t *k_columns_;               // [element][key], numbers only
     uint16_t *weights_, *score_grads_;  // [key][query]
+
+    Bf16Scratch(const BackwardLayout &layout, Parts *scratch) {
+        const int64_t keys = layout.tile->columns;
+        scratch->take(keys * layout.head_dim, &k_);
+        scratch->take(keys * layout.head_dim_v, &v_);
+        scratch->take(keys * layout.head_dim, &k_columns_);
+        for (uint16_t **tile : {&weights_, &score_grads_}) scratch->take(keys * layout.tile->rows, tile);
+    }
+};
+
+class Bf16Tiles : public BackwardKeys, private Bf16Scratch {
+public:
+    Bf16Tiles(const BackwardCall &call, const BackwardSequence &sequence, const KeysTask &task, Parts *scratch)
+        : BackwardKeys(call, sequence, task, scratch, true), Bf16Scratch(layout_, scratch) {}
+
+private:
     bool nonfinite_keys_ = false;
 
     int load_keys(int32_t key, char (&message)[512]) override {
@@ -57,25 +46,20 @@ private:
         return QueryWords::at(call_.at<float>(at) + first * elements, queries_, elements);
     }
     KernelBuffer words(int64_t at, int64_t first, int32_t elements) const {
-        return {words_of(at, first, elements).words, HEED_I32, 2, {queries_, half(elements)}, {1, queries_}};
+        return packed_buffer(words_of(at, first, elements).words, HEED_I32, {queries_, half(elements)});
     }
     KernelBuffer pairs(int64_t at, int64_t first, int32_t elements) const {
         constexpr int32_t chunk = backward_chunk;
-        const int32_t rows = half(queries_);
-        return {words_of(at, first, elements).pairs,
-                HEED_I32,
-                3,
-                {chunk, rows, elements / chunk},
-                {1, chunk, chunk * rows}};
+        return packed_buffer(words_of(at, first, elements).pairs, HEED_I32, {chunk, half(queries_), elements / chunk});
     }
     KernelBuffer rows(uint16_t *data, int32_t elements) const {
-        return {data, HEED_I32, 2, {half(elements), keys_}, {1, half(elements)}};
+        return packed_buffer(data, HEED_I32, {half(elements), keys_});
     }
 
     int call_tile(int32_t head, int32_t row, int32_t key, char (&message)[512]) override {
         constexpr int32_t chunk = backward_chunk;
         const int64_t first = packed_row(head, row);
-        const int32_t head_dim = layout_.head_dim, head_dim_v = layout_.head_dim_v, columns = half(keys_);
+        const int32_t head_dim = layout_.head_dim, head_dim_v = layout_.head_dim_v;
         float *const dq_data = dq_at(head, row);
         BackwardTileBf16Arguments arguments;
         arguments.q_words = words(layout_.q, first, head_dim);
@@ -84,10 +68,9 @@ private:
         arguments.dout_pairs = pairs(layout_.dout, first, head_dim_v);
         arguments.k_rows = rows(k_, head_dim);
         arguments.v_rows = rows(v_, head_dim_v);
-        arguments.k_columns = {
-            k_columns_, HEED_I32, 3, {columns, chunk, head_dim / chunk}, {1, columns, chunk * columns}};
+        arguments.k_columns = packed_buffer(k_columns_, HEED_I32, {half(keys_), chunk, head_dim / chunk});
         set_logits({head, row, key, keys_}, &arguments);
-        arguments.dq = {dq_data, HEED_F32, 3, {queries_, chunk, head_dim / chunk}, {1, queries_, chunk * queries_}};
+        arguments.dq = packed_buffer(dq_data, HEED_F32, {queries_, chunk, head_dim / chunk});
         arguments.dk = chunked_buffer(dk_, head_dim, keys_);
         arguments.dv = chunked_buffer(dv_, head_dim_v, keys_);
         arguments.dq_before = arguments.dq;
@@ -129,7 +112,7 @@ private:
         constexpr int32_t chunk = backward_chunk;
         const int32_t head_dim = layout_.head_dim, count = head_dim / chunk;
         const Elements keys = {k_, 1, 2, chunk, count}, to = {dq, queries_, 2 * queries_, chunk * queries_, count};
-        const KernelBuffer factors = {score_grads_, HEED_BF16, 2, {queries_, keys_}, {1, queries_}};
+        const KernelBuffer factors = packed_buffer(score_grads_, HEED_BF16, {queries_, keys_});
         return repair(factors, keys, head_dim, to, 1, message);
     }
 
@@ -150,9 +133,12 @@ private:
 
 }  // namespace
 
-int64_t bf16_tiles_scratch(const BackwardLayout &layout) { return Bf16Tiles::Scratch(layout).total; }
+void take_bf16_tiles(const BackwardLayout &layout, Parts *scratch) {
+    KeysScratch(layout, scratch);
+    Bf16Scratch(layout, scratch);
+}
 
-int run_bf16_tiles(const BackwardCall &call, const BackwardSequence &sequence, const KeysTask &task, float *scratch,
+int run_bf16_tiles(const BackwardCall &call, const BackwardSequence &sequence, const KeysTask &task, Parts *scratch,
                    char (&message)[512]) {
     return Bf16Tiles(call, sequence, task, scratch).run(message);
 }

@@ -72,16 +72,13 @@ heed_status run_kernel(const heed_plan &plan, const heed_args &args, const Workl
     context.in_shares = plan.kernel->phase == Phase::decode;
     context.heap_scratch = plan.kernel->scratch_per_thread < 0;
     KernelCall call = make_call(plan, args, unused);
-    call.tasks = {
-        workspace + plan.workspace.tasks, HEED_I32, 2, {num_task_fields, work.num_tasks}, {1, num_task_fields}};
+    const auto table = [&](int64_t offset, std::initializer_list<int32_t> extents) {
+        return packed_buffer(workspace + offset, HEED_I32, extents);
+    };
     const int32_t key_blocks = plan.kernel->packed_bytes > 0 ? work.num_key_blocks : 1;
-    call.key_blocks = {workspace + plan.workspace.key_blocks,
-                       HEED_I32,
-                       2,
-                       {num_key_block_fields, key_blocks},
-                       {1, num_key_block_fields}};
-    const int32_t swept = std::max(work.num_swept, 1);
-    call.swept_tasks = {workspace + plan.workspace.swept_tasks, HEED_I32, 1, {swept}, {1}};
+    call.tasks = table(plan.workspace.tasks, {num_task_fields, work.num_tasks});
+    call.key_blocks = table(plan.workspace.key_blocks, {num_key_block_fields, key_blocks});
+    call.swept_tasks = table(plan.workspace.swept_tasks, {std::max(work.num_swept, 1)});
     if (makes_rows_dense(plan)) {
         heed_execution execution = {};
         execution.num_threads = context.num_threads;

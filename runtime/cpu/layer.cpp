@@ -85,38 +85,31 @@ void CpuBackend::take_scratch(const heed_layer &layer, const LayerSizes &sizes, 
 
 heed_status CpuBackend::norm(const StepRun &run, const NormRows &n) const {
     const int64_t bytes = n.length * int64_t{dtype_bytes(run.dtype)};
-    const int32_t share = tokens_per_block(bytes);
-    const auto block = [&](int64_t index, int32_t, char(&message)[512]) {
-        const int64_t first = index * share;
-        const auto count = static_cast<int32_t>(std::min<int64_t>(n.rows - first, share));
-        const auto vector = [&](const float *values) {
-            return KernelBuffer{const_cast<float *>(values), HEED_F32, 1, {n.length}, {1}};
-        };
+    const auto norm = [&](int64_t first, int32_t count, char(&message)[512]) {
         LayerNormArguments arguments;
-        arguments.x = {static_cast<char *>(n.data) + first * bytes, run.dtype, 2, {n.length, count}, {1, n.length}};
-        arguments.weight = vector(n.weight);
-        arguments.bias = vector(n.bias);
+        arguments.x = packed_buffer(static_cast<char *>(n.data) + first * bytes, run.dtype, {n.length, count});
+        arguments.weight = packed_buffer(n.weight, HEED_F32, {n.length});
+        arguments.bias = packed_buffer(n.bias, HEED_F32, {n.length});
         arguments.epsilon = n.epsilon;
-        arguments.mean = {n.scratch + 2 * first, HEED_F32, 1, {count}, {1}};
-        arguments.factor = {n.scratch + 2 * first + count, HEED_F32, 1, {count}, {1}};
+        arguments.mean = packed_buffer(n.scratch + 2 * first, HEED_F32, {count});
+        arguments.factor = packed_buffer(n.scratch + 2 * first + count, HEED_F32, {count});
         arguments.out = arguments.x;
         return call_op_kernel(*n.kernel, arguments, message);
     };
     const double moved = 2.0 * static_cast<double>(n.rows * bytes);
-    return run_op(run.name, &run.execution, op_threads(&run.execution, moved), (n.rows + share - 1) / share, block);
+    return run_shares(run.name, &run.execution, moved, n.rows, tokens_per_block(bytes), norm);
 }
 
 heed_status CpuBackend::clip_gradient(const StepRun &run, const void *x, int64_t count, float limit,
                                       void *gradient) const {
-    constexpr int64_t share = 1 << 14;
-    const auto block = [&](int64_t index, int32_t, char(&)[512]) {
-        for (int64_t i = index * share; i < std::min((index + 1) * share, count); i++) {
+    const auto clip = [&](int64_t first, int32_t elements, char(&)[512]) {
+        for (int64_t i = first; i < first + elements; i++) {
             if (std::fabs(load_element(x, i, run.dtype)) >= limit) store_element(gradient, i, run.dtype, 0);
         }
         return 0;
     };
     const double moved = 2.0 * static_cast<double>(count * dtype_bytes(run.dtype));
-    return run_op(run.name, &run.execution, op_threads(&run.execution, moved), (count + share - 1) / share, block);
+    return run_shares(run.name, &run.execution, moved, count, element_share, clip);
 }
 
 heed_status CpuBackend::key_padding(const heed_execution &, const KeyPadding &p) const {

@@ -12,11 +12,8 @@ namespace {
 // (step of a block, row, block, tile), as floats or pairs of bf16.
 KernelBuffer x_tiles(const heed_linear_weights &w, float *data, int32_t rows, int32_t num_tiles) {
     constexpr int32_t step_block = linear_step_block;
-    return {data,
-            w.k_step == 2 ? HEED_I32 : HEED_F32,
-            4,
-            {step_block, rows, w.k_steps / step_block, num_tiles},
-            {1, step_block, rows * step_block, rows * w.k_steps}};
+    const heed_dtype dtype = w.k_step == 2 ? HEED_I32 : HEED_F32;
+    return packed_buffer(data, dtype, {step_block, rows, w.k_steps / step_block, num_tiles});
 }
 
 // Rows that are in one line: all of x and out, or those of one sequence.
@@ -253,9 +250,9 @@ private:
         const KernelBuffer before = {
             rows.own, HEED_F32, 4, {width, tile, panels_in(range), num_tiles(rows)}, {1, pitch, width, tile * pitch}};
         LinearArguments result = result_of(rows, range), partial = result;
-        partial.bias = {const_cast<float *>(zeros), HEED_F32, 1, {pitch}, {1}};
+        partial.bias = packed_buffer(zeros, HEED_F32, {pitch});
         partial.clip = no_clip;
-        partial.out = {rows.own, HEED_F32, 2, {pitch, num_tiles(rows) * tile}, {1, pitch}};
+        partial.out = packed_buffer(rows.own, HEED_F32, {pitch, num_tiles(rows) * tile});
         for (int32_t step = 0; step < w.k_steps; step += blocks.steps) {
             const int32_t steps = std::min(blocks.steps, w.k_steps - step);
             const bool last = step + steps == w.k_steps && !converts(w);
@@ -283,7 +280,7 @@ private:
                 if (const int code = to_floats(weight, panel, wide + int64_t{n} * panel, message)) return code;
             }
             LinearArguments some = all;
-            some.weight = {wide, HEED_F32, 3, {width, steps, count}, {1, width, panel}};
+            some.weight = packed_buffer(wide, HEED_F32, {width, steps, count});
             some.before.data = static_cast<float *>(all.before.data) + int64_t{first} * all.before.stride[2];
             some.before.extent[2] = count;
             some.bias.extent[0] = count * width;
@@ -298,8 +295,8 @@ private:
     int to_floats(char *from, int32_t count, float *to, char (&message)[512]) const {
         constexpr int32_t block = linear_step_block;
         LinearRowsArguments arguments;
-        arguments.x = {from, first_.dtype, 2, {count, 1}, {1, count}};
-        arguments.tiles = {to, HEED_F32, 4, {block, 1, count / block, 1}, {1, block, block, count}};
+        arguments.x = packed_buffer(from, first_.dtype, {count, 1});
+        arguments.tiles = packed_buffer(to, HEED_F32, {block, 1, count / block, 1});
         return call_op_kernel(*first_.row_tiles[first_.num_tiles - 1], arguments, message);
     }
 
@@ -317,8 +314,7 @@ private:
         take_steps(rows, range, 0, first_.k_steps, &arguments);
         arguments.before = {
             const_cast<float *>(zeros), HEED_F32, 4, {first_.columns, tile, panels, num_tiles(rows)}, {1, 0, 0, 0}};
-        float *const bias = const_cast<float *>(piece.weights->bias.data()) + column;
-        arguments.bias = {bias, HEED_F32, 1, {panels * first_.columns}, {1}};
+        arguments.bias = packed_buffer(piece.weights->bias.data() + column, HEED_F32, {panels * first_.columns});
         arguments.clip = piece.clip;
         const int64_t at = rows.span.first_sequence * view.stride[0] + rows.span.first_token * view.stride[1] +
                            range.run.head * view.stride[2] + range.begin;

@@ -24,8 +24,7 @@ void transpose_tile(const T *from, int64_t from_stride, T *to, int64_t to_stride
 
 // to [columns, rows] of from [rows, columns].
 heed_status transpose(const StepRun &run, const void *from, int64_t rows, int64_t columns, void *to) {
-    const auto block = [&](int64_t index, int32_t, char(&)[512]) {
-        const int64_t first = index * tile, count = std::min(tile, columns - first);
+    const auto turn = [&](int64_t first, int32_t count, char(&)[512]) {
         const auto run_tiles = [&](auto *source, auto *target) {
             for (int64_t row = 0; row < rows; row += tile) {
                 transpose_tile(source + row * columns + first, columns, target + first * rows + row, rows,
@@ -37,22 +36,19 @@ heed_status transpose(const StepRun &run, const void *from, int64_t rows, int64_
         return 0;
     };
     const double moved = 2.0 * static_cast<double>(rows * columns * dtype_bytes(run.dtype));
-    return run_op(run.name, &run.execution, op_threads(&run.execution, moved), (columns + tile - 1) / tile, block);
+    return run_shares(run.name, &run.execution, moved, columns, tile, turn);
 }
 
 // Packed rows as floats.
 heed_status read_floats(const StepRun &run, const void *from, int64_t count, HeapArray<float> *to) {
-    constexpr int64_t share = 1 << 14;
     if (const heed_status status = to->allocate(run.name, count)) return status;
     const int64_t bytes = dtype_bytes(run.dtype);
-    const auto block = [&](int64_t index, int32_t, char(&)[512]) {
-        const int64_t first = index * share;
-        load_elements(static_cast<const char *>(from) + first * bytes, run.dtype, std::min(share, count - first),
-                      to->data() + first);
+    const auto read = [&](int64_t first, int32_t elements, char(&)[512]) {
+        load_elements(static_cast<const char *>(from) + first * bytes, run.dtype, elements, to->data() + first);
         return 0;
     };
     const double moved = static_cast<double>(count) * (4 + static_cast<double>(bytes));
-    return run_op(run.name, &run.execution, op_threads(&run.execution, moved), (count + share - 1) / share, block);
+    return run_shares(run.name, &run.execution, moved, count, element_share, read);
 }
 
 // out [rows, w.dim_out] = x [rows, w.dim_in] W^T.
@@ -130,40 +126,33 @@ heed_status CpuBackend::add_column_sums(const StepRun &run, const void *dy, cons
     heed_status status = find_op_kernel(Op::column_sums, run.dtype, run.dtype, &column_sums);
     if (!status) status = find_op_kernel(Op::add, to_dtype, to_dtype, &add);
     if (status) return status;
-    const auto block = [&](int64_t index, int32_t, char(&message)[512]) {
-        const int64_t first = index * sum_columns;
-        const auto count = static_cast<int32_t>(std::min<int64_t>(sum_columns, range.count - first));
+    const auto add_share = [&](int64_t first, int32_t count, char(&message)[512]) {
         const char *const columns = static_cast<const char *>(dy) + (range.first + first) * bytes;
         float sums[sum_columns];
         ColumnSumsArguments arguments;
         arguments.x = {
             const_cast<char *>(columns), run.dtype, 2, {count, static_cast<int32_t>(range.rows)}, {1, range.width}};
-        arguments.sums = {sums, HEED_F32, 1, {count}, {1}};
+        arguments.sums = packed_buffer(sums, HEED_F32, {count});
         if (const int code = call_op_kernel(*column_sums, arguments, message)) return code;
         char *const place = static_cast<char *>(to) + first * dtype_bytes(to_dtype);
-        return add_row(*add, {sums, HEED_F32, 2, {count, 1}, {1, count}}, {place, to_dtype, 2, {count, 1}, {1, count}},
+        return add_row(*add, packed_buffer(sums, HEED_F32, {count, 1}), packed_buffer(place, to_dtype, {count, 1}),
                        message);
     };
     const auto moved = static_cast<double>(range.rows * range.count * bytes);
-    return run_op(run.name, &run.execution, op_threads(&run.execution, moved),
-                  (range.count + sum_columns - 1) / sum_columns, block);
+    return run_shares(run.name, &run.execution, moved, range.count, sum_columns, add_share);
 }
 
 heed_status CpuBackend::add_elements(const StepRun &run, const heed_tensor &from, void *to, heed_dtype to_dtype) const {
-    constexpr int64_t share = 1 << 14;
     const OpKernel *add = nullptr;
     if (const heed_status status = find_op_kernel(Op::add, to_dtype, to_dtype, &add)) return status;
-    const auto block = [&](int64_t index, int32_t, char(&message)[512]) {
-        const int64_t first = index * share;
-        const auto count = static_cast<int32_t>(std::min(share, from.size - first));
+    const auto add_share = [&](int64_t first, int32_t count, char(&message)[512]) {
         const auto row = [&](void *data, heed_dtype dtype) {
-            char *const place = static_cast<char *>(data) + first * dtype_bytes(dtype);
-            return KernelBuffer{place, dtype, 2, {count, 1}, {1, count}};
+            return packed_buffer(static_cast<char *>(data) + first * dtype_bytes(dtype), dtype, {count, 1});
         };
         return add_row(*add, row(from.data, from.dtype), row(to, to_dtype), message);
     };
     const double moved = 3.0 * static_cast<double>(from.size * dtype_bytes(from.dtype));
-    return run_op(run.name, &run.execution, op_threads(&run.execution, moved), (from.size + share - 1) / share, block);
+    return run_shares(run.name, &run.execution, moved, from.size, element_share, add_share);
 }
 
 heed_status CpuBackend::add_matrix(const StepRun &run, const heed_tensor &from, int32_t dim_out, int32_t dim_in,
@@ -181,9 +170,8 @@ heed_status CpuBackend::add_matrix(const StepRun &run, const heed_tensor &from, 
             char *const source = static_cast<char *>(from.data) + (n * dim_in + k) * dtype_bytes(from.dtype);
             char *const target = to + (place.row_offset(n) + place.column_offset(k)) * dtype_bytes(to_dtype);
             const KernelBuffer target_row = {target, to_dtype, 2, {count, 1}, {static_cast<int32_t>(place.k_inner), 0}};
-            if (const int code = add_row(*add, {source, from.dtype, 2, {count, 1}, {1, count}}, target_row, message)) {
-                return code;
-            }
+            const int code = add_row(*add, packed_buffer(source, from.dtype, {count, 1}), target_row, message);
+            if (code != 0) return code;
         }
         return 0;
     };

@@ -98,8 +98,8 @@ int call_kernel_rows(const heed_merge_args &a, const Blocks &call, const BlockPl
     const int64_t bytes = dtype_bytes(a.dtype), stride = call.out.stride[call.along_heads ? 2 : 1];
     const int32_t d = a.head_dim_v, states = a.num_states;
     const Rows out = rows_of(a.out.data, call.out, a.dtype, at.b, at.i);
-    const auto column = [&](float *data, int32_t rows) { return KernelBuffer{data, HEED_F32, 1, {rows}, {1}}; };
     const int32_t rows = stride > INT32_MAX ? 1 : at.rows;
+    const auto column = [&](float *data) { return packed_buffer(data, HEED_F32, {rows}); };
     for (int32_t r = 0; r < at.rows; r += rows) {
         const auto plane = [&](float *data) {
             return KernelBuffer{data + r, HEED_F32, 2, {rows, states}, {1, at.rows}};
@@ -109,11 +109,11 @@ int call_kernel_rows(const heed_merge_args &a, const Blocks &call, const BlockPl
         arguments.x = {
             s.x + int64_t{r} * states * d * bytes, a.dtype, 3, {d, rows, states}, {1, rows > 1 ? states * d : 0, d}};
         arguments.lse = plane(s.lse);
-        arguments.sink = column(s.sink + r, rows);
-        arguments.row_max = column(s.row_max + r, rows);
-        arguments.row_sum = column(s.row_sum + r, rows);
+        arguments.sink = column(s.sink + r);
+        arguments.row_max = column(s.row_max + r);
+        arguments.row_sum = column(s.row_sum + r);
         arguments.weights = plane(s.weights);
-        arguments.merged_lse = column(s.merged_lse + r, rows);
+        arguments.merged_lse = column(s.merged_lse + r);
         arguments.out = {first, a.dtype, 2, {d, rows}, {1, rows > 1 ? static_cast<int32_t>(stride) : 0}};
         if (const int code = call_op_kernel(*call.kernel, arguments, message)) return code;
     }

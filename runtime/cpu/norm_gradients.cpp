@@ -15,19 +15,16 @@ constexpr int32_t norm_share = 8;  // rows of a task: they stay in the L1 cache
 class NormSteps {
 public:
     NormSteps(const StepRun &run, const NormGradient &norm, const OpKernel &rows, const OpKernel &sums, float *moments)
-        : run_(run), norm_(norm), rows_(rows), sums_(sums), moments_(moments),
-          threads_(op_threads(&run.execution, 3.0 * static_cast<double>(norm.rows * bytes()))) {}
+        : run_(run), norm_(norm), rows_(rows), sums_(sums), moments_(moments) {}
 
     // Mean and factor of each row, or dx.
     heed_status run_rows(bool gives_dx) const {
-        const auto block = [&](int64_t index, int32_t, char(&message)[512]) {
-            const int64_t first = index * norm_share;
-            const auto count = static_cast<int32_t>(std::min<int64_t>(norm_share, norm_.rows - first));
+        const auto rows = [&](int64_t first, int32_t count, char(&message)[512]) {
             float means[norm_share], means_of_n[norm_share];
             LayerNormGradientArguments arguments;
             arguments.x = rows_at(const_cast<void *>(norm_.x), first, 0, norm_.length, count);
             arguments.dy = rows_at(norm_.dy, first, 0, norm_.length, count);
-            arguments.weight = numbers(const_cast<float *>(norm_.weight), norm_.length);
+            arguments.weight = numbers(norm_.weight, norm_.length);
             arguments.epsilon = norm_.epsilon;
             arguments.mean = numbers(mean() + first, count);
             arguments.factor = numbers(factor() + first, count);
@@ -36,14 +33,12 @@ public:
             arguments.dx = rows_at(norm_.dy, first, 0, norm_.length, gives_dx ? count : 0);
             return call_op_kernel(rows_, arguments, message);
         };
-        return run_op(run_.name, &run_.execution, threads_, (norm_.rows + norm_share - 1) / norm_share, block);
+        return run_shares(run_.name, &run_.execution, moved(), norm_.rows, norm_share, rows);
     }
 
     heed_status run_sums() const {
-        const auto block = [&](int64_t index, int32_t, char(&message)[512]) {
-            const int64_t first = index * sum_columns;
-            const auto count = static_cast<int32_t>(std::min<int64_t>(sum_columns, norm_.length - first)),
-                       rows = static_cast<int32_t>(norm_.rows);
+        const auto sums = [&](int64_t first, int32_t count, char(&message)[512]) {
+            const int32_t rows = narrow(norm_.rows);
             LayerNormSumsArguments arguments;
             arguments.x = rows_at(const_cast<void *>(norm_.x), 0, first, count, rows);
             arguments.dy = rows_at(norm_.dy, 0, first, count, rows);
@@ -53,7 +48,7 @@ public:
             arguments.dbias = numbers(norm_.sums.dbias + first, count);
             return call_op_kernel(sums_, arguments, message);
         };
-        return run_op(run_.name, &run_.execution, threads_, (norm_.length + sum_columns - 1) / sum_columns, block);
+        return run_shares(run_.name, &run_.execution, moved(), norm_.length, sum_columns, sums);
     }
 
 private:
@@ -61,13 +56,12 @@ private:
     const NormGradient &norm_;
     const OpKernel &rows_, &sums_;
     float *const moments_;
-    const int32_t threads_;
 
-    int64_t bytes() const { return norm_.length * int64_t{dtype_bytes(run_.dtype)}; }
+    double moved() const { return 3.0 * static_cast<double>(norm_.rows * norm_.length * dtype_bytes(run_.dtype)); }
     float *mean() const { return moments_; }
     float *factor() const { return moments_ + norm_.rows; }
 
-    static KernelBuffer numbers(float *data, int32_t count) { return {data, HEED_F32, 1, {count}, {1}}; }
+    static KernelBuffer numbers(const float *data, int32_t count) { return packed_buffer(data, HEED_F32, {count}); }
     KernelBuffer rows_at(void *data, int64_t row, int64_t column, int32_t columns, int32_t rows) const {
         const int64_t first = (row * norm_.length + column) * dtype_bytes(run_.dtype);
         return {static_cast<char *>(data) + first, run_.dtype, 2, {columns, rows}, {1, norm_.length}};

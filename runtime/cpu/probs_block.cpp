@@ -129,11 +129,7 @@ private:
     KernelBuffer query_tile() const {
         constexpr int32_t block = linear_step_block;
         const int32_t rows = call_.tile_rows(), steps = call_.steps(), tiles = (count_ + rows - 1) / rows;
-        return {scratch_ + at_.queries,
-                call_.step_dtype(),
-                4,
-                {block, rows, steps / block, tiles},
-                {1, block, rows * block, rows * steps}};
+        return packed_buffer(scratch_ + at_.queries, call_.step_dtype(), {block, rows, steps / block, tiles});
     }
 
     int pack_queries(char (&message)[512]) const {
@@ -150,16 +146,15 @@ private:
     // With panels [panel, panel + count) of the keys, which are at `keys`.
     int multiply_panels(float *keys, int32_t panel, int32_t count, char (&message)[512]) {
         const int32_t columns = call_.products->columns, steps = call_.steps(), first = panel * columns;
-        const heed_dtype step = call_.step_dtype();
         LinearArguments arguments;
         arguments.x = query_tile();
-        arguments.weight = {keys, step, 3, {columns, steps, count}, {1, columns, narrow(call_.panel_floats())}};
+        arguments.weight = packed_buffer(keys, call_.step_dtype(), {columns, steps, count});
         arguments.before = {call_.no_bias.data(),
                             HEED_F32,
                             4,
                             {columns, call_.tile_rows(), count, arguments.x.extent[3]},
                             {1, 0, 0, 0}};
-        arguments.bias = {call_.no_bias.data(), HEED_F32, 1, {count * columns}, {1}};
+        arguments.bias = packed_buffer(call_.no_bias.data(), HEED_F32, {count * columns});
         arguments.clip = no_clip;
         float *const out = scratch_ + at_.products + first;
         arguments.out = {out, HEED_F32, 2, {std::min(count * columns, end_ - first), count_}, {1, p_.max_kv_len}};
@@ -178,8 +173,8 @@ private:
         arguments.products = lines(at_.products + int64_t{i} * pitch);
         arguments.scores = lines(scores_of(i));
         arguments.weights = lines(at_.weights);
-        arguments.row_max = {scratch_ + at_.stats, HEED_F32, 1, {count}, {1}};
-        arguments.row_sum = {scratch_ + at_.stats + call_.rows(), HEED_F32, 1, {count}, {1}};
+        arguments.row_max = packed_buffer(scratch_ + at_.stats, HEED_F32, {count});
+        arguments.row_sum = packed_buffer(scratch_ + at_.stats + call_.rows(), HEED_F32, {count});
         // f32 kernels do not look at probs_16.
         const bool is_f32 = call_.out.dtype == HEED_F32;
         arguments.probs = {lines_of(i), HEED_F32, 2, {width, is_f32 || call_.with_out ? count : 0}, {1, line_stride()}};

@@ -100,8 +100,7 @@ int multiply_values(const HostProbs &call, const WeightedRows &rows, char (&mess
     const int32_t tiles = (rows.count + tile - 1) / tile;
     LinearRowsArguments packing;
     packing.x = {const_cast<float *>(rows.lines), HEED_F32, 2, {rows.width, rows.count}, {1, narrow(rows.line_stride)}};
-    packing.tiles = {
-        rows.tiles, HEED_F32, 4, {block, tile, steps / block, tiles}, {1, block, tile * block, tile * steps}};
+    packing.tiles = packed_buffer(rows.tiles, HEED_F32, {block, tile, steps / block, tiles});
     if (const int code = call_op_kernel(*call.packs_weights, packing, message)) return code;
 
     char *const out = output_row(call, rows.task, rows.first);
@@ -114,7 +113,7 @@ int multiply_values(const HostProbs &call, const WeightedRows &rows, char (&mess
     product.x = packing.tiles;
     product.weight = {values, HEED_F32, 3, {width, steps, panels}, {1, width, narrow(call.value_steps() * width)}};
     product.before = {zeros, HEED_F32, 4, {width, tile, panels, tiles}, {1, 0, 0, 0}};
-    product.bias = {zeros, HEED_F32, 1, {panels * width}, {1}};
+    product.bias = packed_buffer(zeros, HEED_F32, {panels * width});
     product.clip = std::numeric_limits<float>::infinity();
     product.out = {sums, HEED_F32, 2, {p.head_dim_v, rows.count}, {1, narrow(stride)}};
     if (const int code = call_op_kernel(*call.value_products, product, message)) return code;

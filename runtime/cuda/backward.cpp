@@ -99,18 +99,11 @@ private:
 
     heed_status launch(const OpKernel &kernel, BackwardSide side) {
         cuda::BackwardArguments arguments;
-        arguments.q = call_.q;
-        arguments.k = call_.k;
+        set_call(call_, &arguments);
         arguments.v = call_.v;
         arguments.out = call_.out;
         arguments.lse = call_.lse;
         arguments.dout = like(call_.out, gradients_.dout);
-        arguments.mask = call_.mask;
-        arguments.bias = call_.bias;
-        arguments.bias_16 = call_.bias_16;
-        arguments.sink = call_.sink;
-        arguments.alibi_slopes = call_.alibi_slopes;
-        arguments.tasks = call_.tasks;
         arguments.dq = like(call_.q, gradients_.dq);
         arguments.dk = like(call_.k, gradients_.dk);
         arguments.dv = like(call_.v, gradients_.dv);
@@ -121,10 +114,6 @@ private:
         arguments.batch = p_.batch;
         arguments.max_q_len = p_.max_q_len;
         arguments.max_kv_len = p_.max_kv_len;
-        arguments.uniform = call_.uniform;
-        arguments.visible_begin = call_.visible_begin;
-        arguments.visible_end = call_.visible_end;
-        arguments.position_offset = call_.position_offset;
         arguments.side = side;
         arguments.all_keys = p_.kv_storage == HEED_KV_CONTIGUOUS;
         arguments.stat_rows = layout_.stat_rows;

@@ -6,6 +6,23 @@
 
 namespace heed {
 
+// What the kernels around attention take of its call.
+template <typename Arguments>
+void set_call(const KernelCall &call, Arguments *arguments) {
+    arguments->q = call.q;
+    arguments->k = call.k;
+    arguments->mask = call.mask;
+    arguments->bias = call.bias;
+    arguments->bias_16 = call.bias_16;
+    arguments->sink = call.sink;
+    arguments->alibi_slopes = call.alibi_slopes;
+    arguments->tasks = call.tasks;
+    arguments->uniform = call.uniform;
+    arguments->visible_begin = call.visible_begin;
+    arguments->visible_end = call.visible_end;
+    arguments->position_offset = call.position_offset;
+}
+
 // With the table of sequences, which put_sequences() writes. Addresses are the device's.
 KernelCall make_cuda_call(const heed_plan &plan, const heed_args &args);
 

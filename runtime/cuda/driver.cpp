@@ -24,38 +24,14 @@ std::atomic<const Found *> found{nullptr};
 
 // The first function that the library lacks, NULL when it has all.
 const char *look_up(void *library, Driver *driver) {
-    const struct {
-        const char *name;
-        void *slot;
-    } symbols[] = {
-        {"cuInit", &driver->init},
-        {"cuGetErrorName", &driver->get_error_name},
-        {"cuGetErrorString", &driver->get_error_string},
-        {"cuDeviceGetCount", &driver->device_get_count},
-        {"cuDeviceGetAttribute", &driver->device_get_attribute},
-        {"cuCtxGetCurrent", &driver->ctx_get_current},
-        {"cuCtxGetDevice", &driver->ctx_get_device},
-        {"cuCtxGetId", &driver->ctx_get_id},
-        {"cuCtxPushCurrent_v2", &driver->ctx_push_current},
-        {"cuCtxPopCurrent_v2", &driver->ctx_pop_current},
-        {"cuStreamGetCtx", &driver->stream_get_ctx},
-        {"cuStreamSynchronize", &driver->stream_synchronize},
-        {"cuMemAlloc_v2", &driver->mem_alloc},
-        {"cuMemFree_v2", &driver->mem_free},
-        {"cuMemcpyHtoD_v2", &driver->memcpy_to_device},
-        {"cuMemsetD8Async", &driver->memset_async},
-        {"cuThreadExchangeStreamCaptureMode", &driver->thread_exchange_stream_capture_mode},
-        {"cuModuleLoadData", &driver->module_load_data},
-        {"cuModuleUnload", &driver->module_unload},
-        {"cuModuleGetFunction", &driver->module_get_function},
-        {"cuFuncSetAttribute", &driver->func_set_attribute},
-        {"cuLaunchKernel", &driver->launch_kernel},
-    };
-    for (const auto &symbol : symbols) {
-        void *const address = dlsym(library, symbol.name);
-        if (address == nullptr) return symbol.name;
-        std::memcpy(symbol.slot, &address, sizeof(address));
+#define HEED_LOOK_UP(name, symbol, ...)                                                                                \
+    if (void *const address = dlsym(library, symbol)) {                                                                \
+        std::memcpy(&driver->name, &address, sizeof(address));                                                         \
+    } else {                                                                                                           \
+        return symbol;                                                                                                 \
     }
+    HEED_DRIVER_FUNCTIONS(HEED_LOOK_UP)
+#undef HEED_LOOK_UP
     return nullptr;
 }
 
@@ -121,6 +97,12 @@ const Driver *find_driver(const char **reason) {
     const Found *result = find();
     *reason = result == nullptr ? "no memory is left to load the CUDA driver" : result->reason;
     return (*reason)[0] == '\0' ? &result->driver : nullptr;
+}
+
+heed_status open_driver(const char *field, const Driver **driver) {
+    const char *reason = nullptr;
+    *driver = find_driver(&reason);
+    return *driver != nullptr ? HEED_OK : fail(HEED_NO_DEVICE, "%s is HEED_CUDA; %s", field, reason);
 }
 
 int best_capability() {

@@ -27,31 +27,37 @@ constexpr int capture_relaxed = 2;
 constexpr int function_max_dynamic_shared_bytes = 8;
 constexpr int device_capability_major = 75, device_capability_minor = 76;
 
+// name, symbol, parameters. ctx_get_device is of the current context.
+#define HEED_DRIVER_FUNCTIONS(X)                                                                                       \
+    X(init, "cuInit", (unsigned flags))                                                                                \
+    X(get_error_name, "cuGetErrorName", (int code, const char **name))                                                 \
+    X(get_error_string, "cuGetErrorString", (int code, const char **text))                                             \
+    X(device_get_count, "cuDeviceGetCount", (int *count))                                                              \
+    X(device_get_attribute, "cuDeviceGetAttribute", (int *value, int attribute, int device))                           \
+    X(ctx_get_current, "cuCtxGetCurrent", (Context * context))                                                         \
+    X(ctx_get_device, "cuCtxGetDevice", (int *device))                                                                 \
+    X(ctx_get_id, "cuCtxGetId", (Context context, unsigned long long *id))                                             \
+    X(ctx_push_current, "cuCtxPushCurrent_v2", (Context context))                                                      \
+    X(ctx_pop_current, "cuCtxPopCurrent_v2", (Context * context))                                                      \
+    X(stream_get_ctx, "cuStreamGetCtx", (Stream stream, Context * context))                                            \
+    X(stream_synchronize, "cuStreamSynchronize", (Stream stream))                                                      \
+    X(mem_alloc, "cuMemAlloc_v2", (DeviceAddress * address, size_t bytes))                                             \
+    X(mem_free, "cuMemFree_v2", (DeviceAddress address))                                                               \
+    X(memcpy_to_device, "cuMemcpyHtoD_v2", (DeviceAddress to, const void *from, size_t bytes))                         \
+    X(memset_async, "cuMemsetD8Async", (DeviceAddress to, unsigned char value, size_t bytes, Stream stream))           \
+    X(thread_exchange_stream_capture_mode, "cuThreadExchangeStreamCaptureMode", (int *mode))                           \
+    X(module_load_data, "cuModuleLoadData", (Module * module, const void *image))                                      \
+    X(module_unload, "cuModuleUnload", (Module module))                                                                \
+    X(module_get_function, "cuModuleGetFunction", (Function * function, Module module, const char *name))              \
+    X(func_set_attribute, "cuFuncSetAttribute", (Function function, int attribute, int value))                         \
+    X(launch_kernel, "cuLaunchKernel",                                                                                 \
+      (Function function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned threads_x,                 \
+       unsigned threads_y, unsigned threads_z, unsigned shared_bytes, Stream stream, void **arguments, void **extra))
+
 struct Driver {
-    int (*init)(unsigned flags);
-    int (*get_error_name)(int code, const char **name);
-    int (*get_error_string)(int code, const char **text);
-    int (*device_get_count)(int *count);
-    int (*device_get_attribute)(int *value, int attribute, int device);
-    int (*ctx_get_current)(Context *context);
-    int (*ctx_get_device)(int *device);  // of the current context
-    int (*ctx_get_id)(Context context, unsigned long long *id);
-    int (*ctx_push_current)(Context context);
-    int (*ctx_pop_current)(Context *context);
-    int (*stream_get_ctx)(Stream stream, Context *context);
-    int (*stream_synchronize)(Stream stream);
-    int (*mem_alloc)(DeviceAddress *address, size_t bytes);
-    int (*mem_free)(DeviceAddress address);
-    int (*memcpy_to_device)(DeviceAddress to, const void *from, size_t bytes);
-    int (*memset_async)(DeviceAddress to, unsigned char value, size_t bytes, Stream stream);
-    int (*thread_exchange_stream_capture_mode)(int *mode);
-    int (*module_load_data)(Module *module, const void *image);
-    int (*module_unload)(Module module);
-    int (*module_get_function)(Function *function, Module module, const char *name);
-    int (*func_set_attribute)(Function function, int attribute, int value);
-    int (*launch_kernel)(Function function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned threads_x,
-                         unsigned threads_y, unsigned threads_z, unsigned shared_bytes, Stream stream, void **arguments,
-                         void **extra);
+#define HEED_DECLARE(name, symbol, parameters) int(*name) parameters;
+    HEED_DRIVER_FUNCTIONS(HEED_DECLARE)
+#undef HEED_DECLARE
 };
 
 // The driver, initialised; NULL where none serves this process, *reason then says why and lives as long as the library.
@@ -59,6 +65,9 @@ struct Driver {
 // child of fork never waits for a thread that it lacks. (The driver itself does not survive a fork: its calls then
 // fail with its own error.)
 const Driver *find_driver(const char **reason);
+
+// find_driver, or NO_DEVICE, whose sentence names the caller's `field` that asks for CUDA.
+heed_status open_driver(const char *field, const Driver **driver);
 
 // The highest compute capability (10 * major + minor) of the devices; 0 without a driver.
 int best_capability();

@@ -51,9 +51,8 @@ heed_status CudaBackend::execute(const heed_plan &plan, const heed_args &args) c
     if (needs_no_kernel(p, plan.views)) {
         return check_sequences(plan, args);
     }
-    const char *reason = nullptr;
-    const cuda::Driver *const driver = cuda::find_driver(&reason);
-    if (driver == nullptr) return fail(HEED_NO_DEVICE, "device is HEED_CUDA; %s", reason);
+    const cuda::Driver *driver = nullptr;
+    if (const heed_status status = cuda::open_driver("device", &driver)) return status;
     const auto stream = static_cast<cuda::Stream>(args.stream);
     cuda::ScopedContext context;
     heed_status status = context.enter(*driver, stream);

@@ -172,13 +172,9 @@ namespace {
 // out [rows, columns] = x [rows, depth] y^T, y [columns, depth].
 heed_status multiply(const StepRun &run, const void *x, const void *y, void *out, int64_t rows, int64_t columns,
                      int64_t depth, bool out_is_f32 = false) {
+    const auto dim_in = static_cast<int32_t>(depth), dim_out = static_cast<int32_t>(columns);
     heed_linear_weights w;
-    w.dtype = run.dtype;
-    w.device = HEED_CUDA;
-    w.device_weight = y;
-    w.dim_in = static_cast<int32_t>(depth);
-    w.dim_out = static_cast<int32_t>(columns);
-    w.row_stride = depth;
+    refer_to({run.dtype, dim_in, dim_out, WeightSource::row_major(y, dim_in, dim_out, depth), nullptr}, &w);
     const auto packed = [&](int64_t width) { return View{{1, rows, 1, width}, {0, width, 0, 1}, rows * width}; };
     const LinearPiece piece = {&w, 0, out, packed(columns), no_clip};
     return run.backend().linear({run.name, x, packed(depth), &piece, 1, &run.execution, out_is_f32}, nullptr);
@@ -222,17 +218,12 @@ heed_status CudaBackend::weight_gradient(const StepRun &run, const LinearRows &r
 // Lines of as many elements as a launch likes.
 heed_status CudaBackend::add_elements(const StepRun &run, const heed_tensor &from, void *to,
                                       heed_dtype to_dtype) const {
-    constexpr int64_t most = int64_t{1} << 30;
-    heed_status status = HEED_OK;
-    for (int64_t first = 0; first < from.size && !status; first += most) {
-        const int64_t columns = std::min(most, from.size - first);
-        const auto width = static_cast<int32_t>(columns);
+    return cuda::launch_pieces(from.size, [&](int64_t first, int32_t count) {
         const WeightSource place =
-            WeightSource::row_major(static_cast<char *>(to) + first * dtype_bytes(to_dtype), width, 1, width);
+            WeightSource::row_major(static_cast<char *>(to) + first * dtype_bytes(to_dtype), count, 1, count);
         const char *const rest = static_cast<const char *>(from.data) + first * dtype_bytes(from.dtype);
-        status = cuda::launch_add(run.execution, {run.dtype, rest, from.dtype, place, to_dtype, 1, columns});
-    }
-    return status;
+        return cuda::launch_add(run.execution, {run.dtype, rest, from.dtype, place, to_dtype, 1, count});
+    });
 }
 
 heed_status CudaBackend::add_matrix(const StepRun &run, const heed_tensor &from, int32_t dim_out, int32_t dim_in,
@@ -264,22 +255,19 @@ heed_status CudaBackend::norm_gradients(const StepRun &run, const NormGradient &
 
 heed_status CudaBackend::clip_gradient(const StepRun &run, const void *x, int64_t elements, float limit,
                                        void *gradient) const {
-    const int64_t bytes = dtype_bytes(run.dtype), most = cuda::max_count - 16;  // a multiple of 16 bytes
-    heed_status status = HEED_OK;
-    for (int64_t first = 0; first < elements && !status; first += most) {
-        const int64_t count = std::min(elements - first, most);
+    const int64_t bytes = dtype_bytes(run.dtype);
+    return cuda::launch_pieces(elements, [&](int64_t first, int32_t count) {
         const char *const from = static_cast<const char *>(x) + first * bytes;
         char *const to = static_cast<char *>(gradient) + first * bytes;
         cuda::ClipGradientArguments arguments;
-        arguments.count = narrow(count);
+        arguments.count = count;
         arguments.wide = (cuda::address_of(from) | cuda::address_of(to) | cuda::word(count * bytes)) % 16 == 0;
         arguments.limit = limit;
         arguments.x_first = cuda::address_of(from);
         arguments.gradient_first = cuda::address_of(to);
         arguments.named = cuda::named(to);
-        status = cuda::launch(run.execution, Op::clip_gradient, run.dtype, arguments);
-    }
-    return status;
+        return cuda::launch(run.execution, Op::clip_gradient, run.dtype, arguments);
+    });
 }
 
 heed_status CudaBackend::copy_rows(const StepRun &run, const MatrixMove &move) const {

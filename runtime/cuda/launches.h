@@ -1,6 +1,8 @@
 // The launches of one heed_execute on CUDA, as generated host code makes them.
 #pragma once
 
+#include <algorithm>
+
 #include "runtime/cuda/driver.h"
 #include "runtime/halide_bridge.h"
 
@@ -28,6 +30,18 @@ heed_status launch_op(const OpKernel &kernel, const Arguments &arguments, Launch
 }
 
 inline uint64_t address_of(const void *data) { return reinterpret_cast<uintptr_t>(data); }
+
+// Calls launch(first, count) for pieces of `elements` that a launch can number, whole chunks of 16 bytes but for the
+// last, until one fails.
+template <typename Launch>
+heed_status launch_pieces(int64_t elements, const Launch &launch) {
+    constexpr int64_t most = max_count - 16;
+    heed_status status = HEED_OK;
+    for (int64_t first = 0; first < elements && !status; first += most) {
+        status = launch(first, static_cast<int32_t>(std::min(elements - first, most)));
+    }
+    return status;
+}
 
 // An output that only names the device: the kernel writes to addresses it was given.
 inline KernelBuffer named(void *data) { return {data, HEED_U8, 1, {1}, {1}}; }

@@ -10,9 +10,7 @@ namespace heed {
 
 heed_status CudaBackend::open(heed_dtype dtype, DeviceScope *scope, LayerDevice *device) const {
     if (const heed_status status = check_launches({Op::linear}, dtype)) return status;
-    const char *reason = nullptr;
-    device->driver = cuda::find_driver(&reason);
-    if (device->driver == nullptr) return fail(HEED_NO_DEVICE, "device is HEED_CUDA; %s", reason);
+    if (const heed_status status = cuda::open_driver("device", &device->driver)) return status;
     const auto context = std::make_shared<cuda::ScopedContext>();
     *scope = context;
     const heed_status status = context->enter(*device->driver, nullptr);
@@ -59,9 +57,8 @@ heed_status CudaBackend::fill(const LayerDevice &device, const void *from, int64
 }
 
 heed_status CudaBackend::clear(const heed_execution &execution, void *data, int64_t bytes) const {
-    const char *reason = nullptr;
-    const cuda::Driver *const driver = cuda::find_driver(&reason);
-    if (driver == nullptr) return fail(HEED_NO_DEVICE, "execution.device is HEED_CUDA; %s", reason);
+    const cuda::Driver *driver = nullptr;
+    if (const heed_status status = cuda::open_driver("execution.device", &driver)) return status;
     const auto stream = static_cast<cuda::Stream>(execution.stream);
     return cuda::check(*driver, driver->memset_async(cuda::address_of(data), 0, static_cast<size_t>(bytes), stream),
                        "cuMemsetD8Async");

@@ -53,10 +53,9 @@ heed_status launch_piece(const LinearCall &call, const LinearPiece &piece, OpSes
 // Clamps elements to [-limit, limit]; NaN stays.
 heed_status launch_clip(const heed_execution &execution, heed_dtype dtype, void *data, int64_t elements, float limit) {
     OpSession session;
-    heed_status status = session.open(execution, Op::clip, dtype, dtype);
-    const int64_t bytes = dtype_bytes(dtype), most = max_count - 16;  // a multiple of 16 bytes
-    for (int64_t first = 0; first < elements && !status; first += most) {
-        const auto count = static_cast<int32_t>(std::min(elements - first, most));
+    if (const heed_status status = session.open(execution, Op::clip, dtype, dtype)) return status;
+    const int64_t bytes = dtype_bytes(dtype);
+    return launch_pieces(elements, [&](int64_t first, int32_t count) {
         char *const at = static_cast<char *>(data) + first * bytes;
         ClipArguments arguments;
         arguments.count = count;
@@ -64,9 +63,8 @@ heed_status launch_clip(const heed_execution &execution, heed_dtype dtype, void 
         arguments.limit = limit;
         arguments.x_first = address_of(at);
         arguments.named = named(at);
-        status = session.launch(arguments);
-    }
-    return status;
+        return session.launch(arguments);
+    });
 }
 
 // Whether rows of x and of the weights are whole chunks of 16 bytes, which kernels for tensor cores need.
@@ -106,13 +104,8 @@ heed_status CudaBackend::pack(const char *name, const LayerDevice &device, const
     };
     keep(rows.data(), elements * bytes, &w->owned_weight);
     if (source.bias != nullptr) keep(source.bias, dim_out * bytes, &w->owned_bias);
-    w->dtype = dtype;
-    w->dim_in = dim_in;
-    w->dim_out = dim_out;
-    w->device = HEED_CUDA;
-    w->device_weight = w->owned_weight.get();
-    w->device_bias = w->owned_bias.get();
-    w->row_stride = dim_in;
+    const auto packed = WeightSource::row_major(w->owned_weight.get(), dim_in, dim_out, dim_in);
+    refer_to({dtype, dim_in, dim_out, packed, w->owned_bias.get()}, w);
     return status;
 }
 

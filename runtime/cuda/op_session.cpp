@@ -9,9 +9,8 @@ namespace heed::cuda {
 
 heed_status OpSession::open(const heed_execution &execution, Op op, heed_dtype dtype, heed_dtype kv_dtype, int limit) {
     if (const heed_status status = best_cuda_op_kernel(op, dtype, kv_dtype, limit, &kernel_)) return status;
-    const char *reason = nullptr;
-    const Driver *const driver = find_driver(&reason);
-    if (driver == nullptr) return fail(HEED_NO_DEVICE, "execution.device is HEED_CUDA; %s", reason);
+    const Driver *driver = nullptr;
+    if (const heed_status status = open_driver("execution.device", &driver)) return status;
     const auto stream = static_cast<Stream>(execution.stream);
     if (const heed_status status = context_.enter(*driver, stream)) return status;
     launches_.emplace(Launches{*driver, stream, context_.id()});

@@ -33,16 +33,9 @@ heed_status launch(const ProbsCall &probs, const KernelCall &call, int32_t first
         return static_cast<uint64_t>(probs.probs.stride[axis] * dtype_bytes(out.dtype));
     };
     cuda::AttentionProbsArguments arguments;
-    arguments.q = call.q;
-    arguments.k = call.k;
+    set_call(call, &arguments);
     arguments.k_scale = call.k_scale;
-    arguments.mask = call.mask;
-    arguments.bias = call.bias;
-    arguments.bias_16 = call.bias_16;
-    arguments.sink = call.sink;
-    arguments.alibi_slopes = call.alibi_slopes;
     arguments.page_table = call.page_table;
-    arguments.tasks = call.tasks;
     arguments.sequences = count;
     arguments.first_sequence = first;
     arguments.max_q_len = p.max_q_len;
@@ -50,9 +43,6 @@ heed_status launch(const ProbsCall &probs, const KernelCall &call, int32_t first
     arguments.page_size = call.page_size;
     arguments.uniform = no_queries || call.uniform;
     arguments.uniform_q_len = no_queries ? 0 : p.max_q_len;
-    arguments.visible_begin = call.visible_begin;
-    arguments.visible_end = call.visible_end;
-    arguments.position_offset = call.position_offset;
     arguments.mode = probs.mode;
     arguments.as_f32 = out.dtype == HEED_F32;
     set_values(LogitValues(p), &arguments);

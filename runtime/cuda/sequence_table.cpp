@@ -83,7 +83,7 @@ private:
     heed_status put(const MetadataWords &words, int32_t count, char *to) {
         cuda::WriteMetadataArguments arguments;
         arguments.word = words;
-        arguments.out = {to, HEED_I32, 1, {count}, {1}};
+        arguments.out = packed_buffer(to, HEED_I32, {count});
         return cuda::launch_op(*plan_.sequence_kernel, arguments, *launches_);
     }
 
@@ -98,7 +98,7 @@ private:
 
 // Arrays that the problem has not are NULL.
 KernelBuffer device_array(const int32_t *data, bool used, int32_t extent) {
-    return {used ? const_cast<int32_t *>(data) : nullptr, HEED_I32, 1, {extent}, {1}};
+    return packed_buffer(used ? data : nullptr, HEED_I32, {extent});
 }
 
 // Metadata on the device.
@@ -134,7 +134,7 @@ heed_status launch_sequences(const heed_plan &plan, const heed_args &args, Launc
 
 KernelBuffer sequence_table(const heed_plan &plan, const heed_args &args) {
     char *const table = static_cast<char *>(args.workspace) + plan.workspace.tasks;
-    return {table, HEED_I32, 2, {num_sequence_fields, plan.problem.batch}, {1, num_sequence_fields}};
+    return packed_buffer(table, HEED_I32, {num_sequence_fields, plan.problem.batch});
 }
 
 heed_status put_sequences(const heed_plan &plan, const heed_args &args, Launches *launches) {

@@ -1,9 +1,7 @@
 // heed_layer_backward.
 #include "runtime/layer/backward.h"
 
-#include <new>
-
-#include "runtime/float_environment.h"
+#include "runtime/api.h"
 #include "runtime/ranges.h"
 
 namespace heed {
@@ -77,22 +75,12 @@ extern "C" size_t heed_layer_backward_workspace_bytes(const heed_layer *layer) {
 
 extern "C" heed_status heed_layer_backward(const heed_layer *layer, const heed_layer_args *args,
                                            const heed_layer_gradients *gradients) {
-    const heed::DefaultFloatEnvironment environment;
-    using heed::fail;
-    if (layer == nullptr) return fail(HEED_INVALID_ARGUMENT, "heed_layer_backward: layer is NULL");
-    if (args == nullptr) return fail(HEED_INVALID_ARGUMENT, "heed_layer_backward: args is NULL");
-    if (gradients == nullptr) return fail(HEED_INVALID_ARGUMENT, "heed_layer_backward: gradients is NULL");
-    heed_status status = heed::check_struct_size("heed_layer_args", args->struct_size, sizeof(heed_layer_args));
-    if (!status) {
-        status = heed::check_struct_size("heed_layer_gradients", gradients->struct_size, sizeof(heed_layer_gradients));
-    }
-    if (status) return status;
-    try {
-        heed_layer_args copy = *args;
+    return heed::run_api(heed::name, [&] {
+        heed_status status = heed::check_given(heed::name, "layer", layer);
+        if (!status) status = heed::check_given(heed::name, "args", "heed_layer_args", args);
+        if (!status) status = heed::check_given(heed::name, "gradients", "heed_layer_gradients", gradients);
+        if (status) return status;
         const heed_layer_gradients wanted = *gradients;
-        if (copy.execution.num_threads == 0) copy.execution.num_threads = layer->config.max_threads;
-        return heed::backward(*layer, copy, wanted);
-    } catch (const std::bad_alloc &) {
-        return fail(HEED_OUT_OF_MEMORY, "heed_layer_backward: out of memory");
-    }
+        return heed::backward(*layer, heed::copy_of(*args, *layer), wanted);
+    });
 }

@@ -8,10 +8,6 @@
 namespace heed {
 namespace {
 
-heed_dtype dtype_of_gradient(const heed_tensor &tensor, heed_dtype dtype) {
-    return tensor.dtype == HEED_F32 ? HEED_F32 : dtype;
-}
-
 heed_status refuse(const char *name, const heed_tensor &tensor, const char *why) {
     if (tensor.data == nullptr) return HEED_OK;
     return fail(HEED_INVALID_ARGUMENT, "%s is not NULL; %s", name, why);
@@ -31,32 +27,17 @@ public:
                           tensor.size, elements);
             return;
         }
-        const heed_dtype dtype = dtype_of_gradient(tensor, layer_.config.dtype);
-        status = ranges_.add(name, tensor, dtype, elements, Access::write);
+        status = ranges_.add(name, tensor, dtype_of_sum(tensor, layer_.config.dtype), elements, Access::write);
     }
     void refuse(const char *name, const heed_tensor &tensor, const char *why) {
         if (!status) status = heed::refuse(name, tensor, why);
     }
 
-    void add_projections(const heed_layer_weights &w) {
-        const heed_layer_config &c = layer_.config;
-        const int64_t q = int64_t{c.num_heads} * c.head_dim, k = int64_t{c.num_kv_heads} * c.head_dim;
-        const int64_t v = int64_t{c.num_kv_heads} * c.head_dim_v, all = q + k + v;
-        const bool fused = c.weight_layout == HEED_WEIGHTS_FUSED;
-        const auto expect_if = [&](bool has, const char *name, const heed_tensor &tensor, int64_t elements) {
-            if (has) expect(name, tensor, elements);
-            if (!has) refuse(name, tensor, "the layer's weight_layout has no such weight");
-        };
-        expect_if(fused, "dweights.wqkv", w.wqkv, all * c.dim_in);
-        expect_if(fused, "dweights.bqkv", w.bqkv, all);
-        expect_if(!fused, "dweights.wq", w.wq, q * c.dim_in);
-        expect_if(!fused, "dweights.wk", w.wk, k * c.dim_context);
-        expect_if(!fused, "dweights.wv", w.wv, v * c.dim_context);
-        expect_if(!fused, "dweights.bq", w.bq, q);
-        expect_if(!fused, "dweights.bk", w.bk, k);
-        expect_if(!fused, "dweights.bv", w.bv, v);
-        expect("dweights.wo", w.wo, int64_t{c.dim_out} * c.num_heads * c.head_dim_v);
-        expect("dweights.bo", w.bo, c.dim_out);
+    void add_projections(const heed_layer_weights &given) {
+        for (const LayerWeight &w : projection_weights(layer_.config, given)) {
+            if (w.has) expect(w.gradient_name, w.tensor, w.elements());
+            if (!w.has) refuse(w.gradient_name, w.tensor, "the layer's weight_layout has no such weight");
+        }
     }
 
     void add_others(const heed_layer_weights &w) {

@@ -6,8 +6,6 @@
 namespace heed {
 namespace {
 
-heed_dtype dtype_of(const heed_tensor &tensor, heed_dtype dtype) { return tensor.dtype == HEED_F32 ? HEED_F32 : dtype; }
-
 // Gradients of one source's projections: columns [at, at + heads * dim) of its dy.
 struct Columns {
     int32_t at, heads, dim;
@@ -23,11 +21,11 @@ heed_status add_columns(const Backward &b, const ProjectedSource &s, const Colum
         const heed_tensor sums = {s.m.dweight + first, int64_t{width} * dim_in, b.dweight_dtype()};
         const WeightSource place =
             projection_source(b.config(), columns.dweight.data, dim_in, columns.heads, columns.dim);
-        status = run.backend().add_matrix(run, sums, width, dim_in, place, dtype_of(columns.dweight, run.dtype));
+        status = run.backend().add_matrix(run, sums, width, dim_in, place, dtype_of_sum(columns.dweight, run.dtype));
     }
     if (status || columns.dbias.data == nullptr) return status;
     return run.backend().add_column_sums(run, s.m.dy, {s.size.rows, s.size.dim_out, columns.at, width},
-                                         columns.dbias.data, dtype_of(columns.dbias, run.dtype));
+                                         columns.dbias.data, dtype_of_sum(columns.dbias, run.dtype));
 }
 
 heed_status add_projections(const Backward &b) {
@@ -52,17 +50,18 @@ heed_status add_gradients(Backward *b) {
     const Backend &backend = run.backend();
     const auto add_floats = [&](float *from, int64_t count, const heed_tensor &to) {
         if (to.data == nullptr) return HEED_OK;
-        return backend.add_elements(run, {from, count, HEED_F32}, to.data, dtype_of(to, c.dtype));
+        return backend.add_elements(run, {from, count, HEED_F32}, to.data, dtype_of_sum(to, c.dtype));
     };
     heed_status status = add_projections(*b);
     if (!status && w.wo.data != nullptr) {
         const int32_t width = c.num_heads * c.head_dim_v;
         const heed_tensor sums = {b->m.dwo, int64_t{c.dim_out} * width, b->dweight_dtype()};
-        status = backend.add_matrix(run, sums, c.dim_out, width, output_source(c, w.wo.data), dtype_of(w.wo, c.dtype));
+        status =
+            backend.add_matrix(run, sums, c.dim_out, width, output_source(c, w.wo.data), dtype_of_sum(w.wo, c.dtype));
     }
     if (!status && w.bo.data != nullptr) {
         status = backend.add_column_sums(run, b->dy, {b->rows(), c.dim_out, 0, c.dim_out}, w.bo.data,
-                                         dtype_of(w.bo, c.dtype));
+                                         dtype_of_sum(w.bo, c.dtype));
     }
     const heed_layer &l = b->f.layer;
     if (!status) status = add_floats(b->m.q_norm.dweight, l.q_norm_weight.size, w.q_norm_weight);

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <cinttypes>
 #include <limits>
-#include <new>
 #include <numeric>
 
-#include "runtime/float_environment.h"
+#include "runtime/api.h"
 #include "runtime/layer/layer.h"
 #include "runtime/ranges.h"
 
@@ -258,51 +257,46 @@ heed_status check_cache_of(const heed_layer &layer, const heed_cache &cache) {
 extern "C" {
 
 heed_status heed_cache_create(const heed_layer *layer, const heed_cache_config *config, heed_cache **cache) {
-    const heed::DefaultFloatEnvironment environment;
-    if (cache == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_cache_create: cache is NULL");
-    *cache = nullptr;
-    if (layer == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_cache_create: layer is NULL");
-    if (config == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_cache_create: config is NULL");
-    try {
-        return heed::create_cache(*layer, *config, cache);
-    } catch (const std::exception &) {  // bad_alloc, or length_error of a table beyond it
-        return heed::fail(HEED_OUT_OF_MEMORY, "heed_cache_create: out of memory");
-    }
+    constexpr const char *function = "heed_cache_create";
+    return heed::run_api(function, [&] {
+        heed_status status = heed::check_given(function, "cache", cache);
+        if (!status) *cache = nullptr;
+        if (!status) status = heed::check_given(function, "layer", layer);
+        if (!status) status = heed::check_given(function, "config", config);
+        return status ? status : heed::create_cache(*layer, *config, cache);
+    });
 }
 
 void heed_cache_destroy(heed_cache *cache) { delete cache; }
 
 heed_status heed_cache_reset(heed_cache *cache) {
-    if (cache == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_cache_reset: cache is NULL");
+    if (const heed_status status = heed::check_given("heed_cache_reset", "cache", cache)) return status;
     for (int32_t b = 0; b < cache->batch; b++) cache->truncate(b, 0);
     return HEED_OK;
 }
 
 heed_status heed_cache_truncate(heed_cache *cache, int32_t sequence, int32_t kv_len) {
-    if (cache == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_cache_truncate: cache is NULL");
-    heed_status status = heed::check_sequence(*cache, "sequence", sequence);
+    heed_status status = heed::check_given("heed_cache_truncate", "cache", cache);
+    if (!status) status = heed::check_sequence(*cache, "sequence", sequence);
     if (!status) status = heed::check_int("kv_len", kv_len, 0, cache->kv_lens[static_cast<size_t>(sequence)]);
     if (!status) cache->truncate(sequence, kv_len);
     return status;
 }
 
 heed_status heed_cache_fork(heed_cache *cache, int32_t from, int32_t to) {
-    const heed::DefaultFloatEnvironment environment;
-    if (cache == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_cache_fork: cache is NULL");
-    heed_status status = heed::check_sequence(*cache, "from", from);
-    if (!status) status = heed::check_sequence(*cache, "to", to);
-    try {
+    return heed::run_api("heed_cache_fork", [&] {
+        heed_status status = heed::check_given("heed_cache_fork", "cache", cache);
+        if (!status) status = heed::check_sequence(*cache, "from", from);
+        if (!status) status = heed::check_sequence(*cache, "to", to);
         return status ? status : heed::fork(cache, from, to);
-    } catch (const std::bad_alloc &) {
-        return heed::fail(HEED_OUT_OF_MEMORY, "heed_cache_fork: out of memory");
-    }
+    });
 }
 
 heed_status heed_cache_view(const heed_cache *cache, heed_kv_view *view) {
-    if (cache == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_cache_view: cache is NULL");
-    if (view == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_cache_view: view is NULL");
-    *view = cache->view();
-    return HEED_OK;
+    heed_status status = heed::check_given("heed_cache_view", "cache", cache);
+    if (!status) status = heed::check_given("heed_cache_view", "view", view);
+    if (!status) *view = cache->view();
+    return status;
 }
 
 }  // extern "C"

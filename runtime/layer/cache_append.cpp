@@ -1,9 +1,8 @@
 // heed_cache_append: keys and values that the layer has not made.
 #include <cinttypes>
-#include <new>
 #include <vector>
 
-#include "runtime/float_environment.h"
+#include "runtime/api.h"
 #include "runtime/layer/cache.h"
 #include "runtime/ranges.h"
 #include "runtime/read_once.h"
@@ -52,27 +51,24 @@ extern "C" heed_status heed_cache_append(heed_cache *cache, int32_t new_len, con
                                          const heed_tensor *k_new, const heed_layout *k_new_layout,
                                          const heed_tensor *v_new, const heed_layout *v_new_layout,
                                          const heed_execution *execution) {
-    const heed::DefaultFloatEnvironment environment;
-    const char *const missing = cache == nullptr   ? "cache"
-                                : k_new == nullptr ? "k_new"
-                                : v_new == nullptr ? "v_new"
-                                                   : nullptr;
-    if (missing != nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_cache_append: %s is NULL", missing);
-    heed_kv_append_args args = {};
-    args.struct_size = sizeof(args);
-    args.dtype = cache->layer_dtype;
-    args.new_len = new_len;
-    args.k_new = *k_new;
-    args.v_new = *v_new;
-    if (k_new_layout != nullptr) args.k_new_layout = *k_new_layout;
-    if (v_new_layout != nullptr) args.v_new_layout = *v_new_layout;
-    if (execution != nullptr) args.execution = *execution;
-    args.execution.device = cache->device.kind;
-    try {
+    constexpr const char *function = "heed_cache_append";
+    return heed::run_api(function, [&] {
+        heed_status status = heed::check_given(function, "cache", cache);
+        if (!status) status = heed::check_given(function, "k_new", k_new);
+        if (!status) status = heed::check_given(function, "v_new", v_new);
+        if (status) return status;
+        heed_kv_append_args args = {};
+        args.struct_size = sizeof(args);
+        args.dtype = cache->layer_dtype;
+        args.new_len = new_len;
+        args.k_new = *k_new;
+        args.v_new = *v_new;
+        if (k_new_layout != nullptr) args.k_new_layout = *k_new_layout;
+        if (v_new_layout != nullptr) args.v_new_layout = *v_new_layout;
+        if (execution != nullptr) args.execution = *execution;
+        args.execution.device = cache->device.kind;
         std::vector<int32_t> copy;
-        const heed_status status = heed::read_new_lens(*cache, new_len, new_lens, &copy);
+        status = heed::read_new_lens(*cache, new_len, new_lens, &copy);
         return status ? status : heed::append_to(cache, copy, &args);
-    } catch (const std::bad_alloc &) {
-        return heed::fail(HEED_OUT_OF_MEMORY, "heed_cache_append: out of memory");
-    }
+    });
 }

@@ -1,10 +1,9 @@
 // heed_layer_create: the caller's weights against the config, packed.
 #include <cinttypes>
 #include <memory>
-#include <new>
 #include <vector>
 
-#include "runtime/float_environment.h"
+#include "runtime/api.h"
 #include "runtime/layer/gradient_memory.h"
 #include "runtime/layer/layer.h"
 #include "runtime/ranges.h"
@@ -15,37 +14,21 @@ namespace {
 
 constexpr char create_name[] = "heed_layer_create";
 
-// A weight that the layer has: its name and shape, [dim_out, dim_in] or [heads, dim_in, head_dim].
-struct Expected {
-    const char *name;
-    const heed_tensor *tensor;
-    int64_t shape[3];
-    int rank;
-};
-
-int64_t count(const Expected &e) {
-    int64_t elements = 1;
-    for (int i = 0; i < e.rank; i++) {
-        if (!checked_mul(elements, e.shape[i], &elements)) return -1;
-    }
-    return elements;
-}
-
-heed_status check_tensor(const Expected &e, heed_dtype dtype) {
-    const int64_t elements = count(e);
-    if (e.tensor->data == nullptr) return fail(HEED_INVALID_ARGUMENT, "%s is NULL; the layer needs it", e.name);
-    if (e.tensor->size != elements) {
+heed_status check_tensor(const LayerWeight &w, heed_dtype dtype) {
+    const int64_t elements = w.elements();
+    if (w.tensor.data == nullptr) return fail(HEED_INVALID_ARGUMENT, "%s is NULL; the layer needs it", w.name);
+    if (w.tensor.size != elements) {
         char shape[80] = "";
         int at = 0;
-        for (int i = 0; i < e.rank; i++) {
+        for (size_t i = 0; i < w.rank; i++) {
             at += std::snprintf(shape + at, sizeof(shape) - static_cast<size_t>(at), i == 0 ? "%" PRId64 : ", %" PRId64,
-                                e.shape[i]);
+                                w.shape[i]);
         }
-        return fail(HEED_INVALID_ARGUMENT, "%s has %" PRId64 " elements; the layer's shape [%s] has %" PRId64, e.name,
-                    e.tensor->size, shape, elements);
+        return fail(HEED_INVALID_ARGUMENT, "%s has %" PRId64 " elements; the layer's shape [%s] has %" PRId64, w.name,
+                    w.tensor.size, shape, elements);
     }
     MemoryRanges ranges;
-    return ranges.add(e.name, *e.tensor, dtype, elements, Access::read);
+    return ranges.add(w.name, w.tensor, dtype, elements, Access::read);
 }
 
 heed_status check_unused(const char *name, const heed_tensor &tensor, const char *why) {
@@ -90,47 +73,18 @@ heed_status pack_output(const heed_layer_weights &w, heed_layer *layer) {
     return layer->device.backend().pack(create_name, layer->device, source, &layer->out);
 }
 
-heed_status check_projections(const heed_layer_config &c, const heed_layer_weights &w, const Widths &n) {
-    const int64_t all = int64_t{n.q} + n.k + n.v, out_in = int64_t{c.num_heads} * c.head_dim_v;
-    const int64_t h = c.num_heads, g = c.num_kv_heads, d = c.head_dim, e = c.head_dim_v;
+heed_status check_projections(const heed_layer_config &c, const heed_layer_weights &given) {
+    const bool fused = c.weight_layout == HEED_WEIGHTS_FUSED;
+    const std::array<LayerWeight, 10> weights = projection_weights(c, given);
     heed_status status = HEED_OK;
-    const auto expect = [&](const Expected &expected) {
-        if (!status) status = check_tensor(expected, c.dtype);
-    };
-    const auto expect_bias = [&](const char *name, const heed_tensor &tensor, int64_t length) {
-        if (tensor.data != nullptr) expect({name, &tensor, {length}, 1});
-    };
-    const auto refuse = [&](const char *name, const heed_tensor &tensor, const char *why) {
-        if (!status) status = check_unused(name, tensor, why);
-    };
-    if (c.weight_layout == HEED_WEIGHTS_FUSED) {
-        for (const auto &[name, tensor] :
-             {std::pair{"wq", &w.wq}, {"wk", &w.wk}, {"wv", &w.wv}, {"bq", &w.bq}, {"bk", &w.bk}, {"bv", &w.bv}}) {
-            refuse(name, *tensor, "HEED_WEIGHTS_FUSED");
-        }
-        expect({"wqkv", &w.wqkv, {all, c.dim_in}, 2});
-        expect_bias("bqkv", w.bqkv, all);
-    } else {
-        refuse("wqkv", w.wqkv, "separate projections");
-        refuse("bqkv", w.bqkv, "separate projections");
-        const bool einsum = c.weight_layout == HEED_WEIGHTS_EINSUM;
-        const auto weight = [&](const char *name, const heed_tensor &tensor, int64_t heads, int64_t in, int64_t dim) {
-            if (einsum) expect({name, &tensor, {heads, in, dim}, 3});
-            if (!einsum) expect({name, &tensor, {heads * dim, in}, 2});
-        };
-        weight("wq", w.wq, h, c.dim_in, d);
-        weight("wk", w.wk, g, c.dim_context, d);
-        weight("wv", w.wv, g, c.dim_context, e);
-        expect_bias("bq", w.bq, n.q);
-        expect_bias("bk", w.bk, n.k);
-        expect_bias("bv", w.bv, n.v);
+    for (const LayerWeight &w : weights) {
+        const char *const why = fused ? "HEED_WEIGHTS_FUSED" : "separate projections";
+        if (!status && !w.has) status = check_unused(w.name, w.tensor, why);
     }
-    if (c.weight_layout == HEED_WEIGHTS_EINSUM) {
-        expect({"wo", &w.wo, {h, c.dim_out, e}, 3});
-    } else {
-        expect({"wo", &w.wo, {c.dim_out, out_in}, 2});
+    for (const LayerWeight &w : weights) {
+        const bool missing_bias = w.rank == 1 && w.tensor.data == nullptr;
+        if (!status && w.has && !missing_bias) status = check_tensor(w, c.dtype);
     }
-    expect_bias("bo", w.bo, c.dim_out);
     return status;
 }
 
@@ -159,7 +113,7 @@ heed_status keep_floats(const std::vector<float> &values, const LayerDevice &dev
 
 heed_status take_floats(const char *name, const heed_tensor &tensor, heed_dtype dtype, int64_t outer, int64_t inner,
                         const LayerDevice &device, LayerFloats *floats) {
-    if (const heed_status status = check_tensor({name, &tensor, {outer, inner}, 2}, dtype)) return status;
+    if (const heed_status status = check_tensor({name, "", tensor, {outer, inner}, 2}, dtype)) return status;
     std::vector<float> values(static_cast<size_t>(outer * inner));
     load_elements(tensor.data, dtype, outer * inner, values.data());
     return keep_floats(values, device, floats);
@@ -219,7 +173,7 @@ heed_status take_weights(const heed_layer_weights &w, heed_layer *layer) {
     heed_status status = check_struct_size("heed_layer_weights", w.struct_size, sizeof(heed_layer_weights));
     Widths widths = {};
     if (!status) status = check_widths(layer->config, &widths);
-    if (!status) status = check_projections(layer->config, w, widths);
+    if (!status) status = check_projections(layer->config, w);
     if (!status) status = take_norms(w, widths, layer);
     if (!status) status = take_tables(w, layer);
     return status ? status : pack_projections(w, widths, layer);
@@ -240,6 +194,37 @@ heed_status create_layer(const heed_layer_config &config, const heed_layer_weigh
 
 }  // namespace
 
+int64_t LayerWeight::elements() const {
+    int64_t elements = 1;
+    for (size_t i = 0; i < rank; i++) {
+        if (!checked_mul(elements, shape[i], &elements)) return -1;
+    }
+    return elements;
+}
+
+std::array<LayerWeight, 10> projection_weights(const heed_layer_config &c, const heed_layer_weights &weights) {
+    const bool fused = c.weight_layout == HEED_WEIGHTS_FUSED, einsum = c.weight_layout == HEED_WEIGHTS_EINSUM;
+    const int64_t h = c.num_heads, g = c.num_kv_heads, d = c.head_dim, e = c.head_dim_v;
+    const int64_t q = h * d, k = g * d, v = g * e, all = q + k + v;
+    const size_t rank = einsum ? 3 : 2;
+    const auto shape = [&](int64_t heads, int64_t dim_in, int64_t dim) {
+        return einsum ? std::array{heads, dim_in, dim} : std::array{heads * dim, dim_in, int64_t{1}};
+    };
+#define HEED_NAMED(name) #name, "dweights." #name, weights.name
+    return {{{HEED_NAMED(wqkv), {all, c.dim_in}, 2, fused},
+             {HEED_NAMED(bqkv), {all}, 1, fused},
+             {HEED_NAMED(wq), shape(h, c.dim_in, d), rank, !fused},
+             {HEED_NAMED(wk), shape(g, c.dim_context, d), rank, !fused},
+             {HEED_NAMED(wv), shape(g, c.dim_context, e), rank, !fused},
+             {HEED_NAMED(bq), {q}, 1, !fused},
+             {HEED_NAMED(bk), {k}, 1, !fused},
+             {HEED_NAMED(bv), {v}, 1, !fused},
+             {HEED_NAMED(wo),
+              einsum ? std::array{h, int64_t{c.dim_out}, e} : std::array{int64_t{c.dim_out}, h * e, int64_t{1}}, rank},
+             {HEED_NAMED(bo), {c.dim_out}, 1}}};
+#undef HEED_NAMED
+}
+
 WeightSource projection_source(const heed_layer_config &c, const void *data, int32_t dim_in, int32_t heads,
                                int32_t head_dim) {
     if (c.weight_layout != HEED_WEIGHTS_EINSUM) {
@@ -259,16 +244,13 @@ WeightSource output_source(const heed_layer_config &c, const void *data) {
 extern "C" {
 
 heed_status heed_layer_create(const heed_layer_config *config, const heed_layer_weights *weights, heed_layer **layer) {
-    const heed::DefaultFloatEnvironment environment;
-    if (layer == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_layer_create: layer is NULL");
-    *layer = nullptr;
-    if (config == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_layer_create: config is NULL");
-    if (weights == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_layer_create: weights is NULL");
-    try {
-        return heed::create_layer(*config, *weights, layer);
-    } catch (const std::bad_alloc &) {
-        return heed::fail(HEED_OUT_OF_MEMORY, "heed_layer_create: out of memory");
-    }
+    return heed::run_api(heed::create_name, [&] {
+        heed_status status = heed::check_given(heed::create_name, "layer", layer);
+        if (!status) *layer = nullptr;
+        if (!status) status = heed::check_given(heed::create_name, "config", config);
+        if (!status) status = heed::check_given(heed::create_name, "weights", weights);
+        return status ? status : heed::create_layer(*config, *weights, layer);
+    });
 }
 
 void heed_layer_destroy(heed_layer *layer) { delete layer; }

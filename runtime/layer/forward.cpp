@@ -1,9 +1,7 @@
 // heed_layer_forward.
 #include "runtime/layer/forward.h"
 
-#include <new>
-
-#include "runtime/float_environment.h"
+#include "runtime/api.h"
 #include "runtime/layer/cache.h"
 #include "runtime/layer/steps.h"
 #include "runtime/ops/probs_call.h"
@@ -112,16 +110,10 @@ heed_status forward(const heed_layer &layer, const heed_layer_args &a) {
 }  // namespace heed
 
 extern "C" heed_status heed_layer_forward(const heed_layer *layer, const heed_layer_args *args) {
-    const heed::DefaultFloatEnvironment environment;
-    if (layer == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_layer_forward: layer is NULL");
-    if (args == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_layer_forward: args is NULL");
-    heed_status status = heed::check_struct_size("heed_layer_args", args->struct_size, sizeof(heed_layer_args));
-    if (status) return status;
-    try {
-        heed_layer_args copy = *args;
-        if (copy.execution.num_threads == 0) copy.execution.num_threads = layer->config.max_threads;
-        return heed::forward(*layer, copy);
-    } catch (const std::bad_alloc &) {
-        return heed::fail(HEED_OUT_OF_MEMORY, "heed_layer_forward: out of memory");
-    }
+    constexpr const char *function = "heed_layer_forward";
+    return heed::run_api(function, [&] {
+        heed_status status = heed::check_given(function, "layer", layer);
+        if (!status) status = heed::check_given(function, "args", "heed_layer_args", args);
+        return status ? status : heed::forward(*layer, heed::copy_of(*args, *layer));
+    });
 }

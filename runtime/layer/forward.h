@@ -40,6 +40,12 @@ struct Forward {
     }
 };
 
+// The caller's arguments as a call uses them.
+inline heed_layer_args copy_of(heed_layer_args args, const heed_layer &layer) {
+    if (args.execution.num_threads == 0) args.execution.num_threads = layer.config.max_threads;
+    return args;
+}
+
 // ---- forward_checks.cpp
 
 // Reads each count once, 0..most, into the private copy; NULL: all `most`.

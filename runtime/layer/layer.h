@@ -1,6 +1,8 @@
 // A whole attention layer: its config, packed weights and plans.
 #pragma once
 
+#include <array>
+
 #include "heed/fields.h"
 #include "runtime/backend.h"
 #include "runtime/layer/plans.h"
@@ -42,6 +44,20 @@ heed_status resolve_config(const heed_layer_config &config, heed_layer_config *r
 WeightSource projection_source(const heed_layer_config &config, const void *data, int32_t dim_in, int32_t heads,
                                int32_t head_dim);
 WeightSource output_source(const heed_layer_config &config, const void *data);
+
+// A weight, or a bias, of which the caller gave `tensor`.
+struct LayerWeight {
+    const char *name, *gradient_name;
+    heed_tensor tensor;
+    std::array<int64_t, 3> shape;  // [dim_out, dim_in], [heads, dim_in, head_dim] or [dim_out]
+    size_t rank;
+    bool has = true;  // of the config; a bias may still be missing
+
+    int64_t elements() const;  // -1: more than 2^63-1
+};
+
+// All of the projections, whichever the weight_layout.
+std::array<LayerWeight, 10> projection_weights(const heed_layer_config &config, const heed_layer_weights &weights);
 
 // The attention problem of the layer's largest call, without dropout and without anything that a call brings.
 void init_problem(const heed_layer_config &config, heed_problem *problem);

@@ -1,9 +1,8 @@
 // heed_layer_prepare: context into the cache of a cross attention layer.
 #include <algorithm>
 #include <cinttypes>
-#include <new>
 
-#include "runtime/float_environment.h"
+#include "runtime/api.h"
 #include "runtime/layer/cache.h"
 #include "runtime/layer/forward.h"
 #include "runtime/layer/steps.h"
@@ -74,19 +73,16 @@ heed_status prepare(const heed_layer &layer, heed_cache *cache, int32_t batch, i
 extern "C" heed_status heed_layer_prepare(const heed_layer *layer, heed_cache *cache, int32_t batch,
                                           int32_t context_len, const heed_tensor *context, const int32_t *context_lens,
                                           const heed_execution *execution) {
-    const heed::DefaultFloatEnvironment environment;
-    const char *const missing = layer == nullptr       ? "layer"
-                                : cache == nullptr     ? "cache"
-                                : context == nullptr   ? "context"
-                                : execution == nullptr ? "execution"
-                                                       : nullptr;
-    if (missing != nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_layer_prepare: %s is NULL", missing);
-    heed_execution run = *execution;
-    if (run.num_threads == 0) run.num_threads = layer->config.max_threads;
-    const heed_status status = heed::check_prepare(*layer, cache, batch, context_len, context, context_lens, run);
-    try {
+    constexpr const char *function = "heed_layer_prepare";
+    return heed::run_api(function, [&] {
+        heed_status status = heed::check_given(function, "layer", layer);
+        if (!status) status = heed::check_given(function, "cache", cache);
+        if (!status) status = heed::check_given(function, "context", context);
+        if (!status) status = heed::check_given(function, "execution", execution);
+        if (status) return status;
+        heed_execution run = *execution;
+        if (run.num_threads == 0) run.num_threads = layer->config.max_threads;
+        status = heed::check_prepare(*layer, cache, batch, context_len, context, context_lens, run);
         return status ? status : heed::prepare(*layer, cache, batch, context_len, *context, context_lens, run);
-    } catch (const std::bad_alloc &) {
-        return heed::fail(HEED_OUT_OF_MEMORY, "heed_layer_prepare: out of memory");
-    }
+    });
 }

@@ -28,12 +28,7 @@ size_t heed_attention_backward_workspace_bytes(const heed_plan *plan) {
 heed_status heed_attention_backward(const heed_plan *plan, const heed_args *args, const heed_gradients *gradients) {
     const heed::DefaultFloatEnvironment environment;
     heed_status status = heed::check_call(heed::backward_function, plan, args);
-    if (!status && gradients == nullptr) {
-        status = heed::fail(HEED_INVALID_ARGUMENT, "%s: gradients is NULL", heed::backward_function);
-    }
-    if (!status) {
-        status = heed::check_struct_size("heed_gradients", gradients->struct_size, sizeof(heed_gradients));
-    }
+    if (!status) status = heed::check_given(heed::backward_function, "gradients", "heed_gradients", gradients);
     int64_t bytes = 0;
     if (!status) status = heed::find_workspace(*plan, &bytes);
     if (status) return status;

@@ -49,9 +49,7 @@ extern "C" heed_status heed_attention_probs(const heed_plan *plan, const heed_ar
                                             const heed_tensor *probs, const heed_layout *probs_layout) {
     const heed::DefaultFloatEnvironment environment;
     heed_status status = heed::check_call("heed_attention_probs", plan, args);
-    if (!status && probs == nullptr) {
-        status = heed::fail(HEED_INVALID_ARGUMENT, "heed_attention_probs: probs is NULL");
-    }
+    if (!status) status = heed::check_given("heed_attention_probs", "probs", probs);
     if (!status) status = heed::check_int("mode", mode, HEED_PROBS_SCORES, HEED_PROBS_SOFTMAX);
     if (status) return status;
     const heed_problem &p = plan->problem;

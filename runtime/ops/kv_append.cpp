@@ -17,11 +17,8 @@ heed_status run_append(const heed_kv_append_args &a, const AppendCall &call) {
 
 extern "C" heed_status heed_kv_append(const heed_kv_append_args *args) {
     const heed::DefaultFloatEnvironment environment;
-    if (args == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_kv_append: args is NULL");
-    if (const heed_status status =
-            heed::check_struct_size("heed_kv_append_args", args->struct_size, sizeof(heed_kv_append_args))) {
-        return status;
-    }
+    heed_status status = heed::check_given("heed_kv_append", "args", "heed_kv_append_args", args);
+    if (status) return status;
     heed_kv_append_args a = *args;
     heed_rope_tables rope = {};
     if (a.rope != nullptr) {
@@ -29,6 +26,6 @@ extern "C" heed_status heed_kv_append(const heed_kv_append_args *args) {
         a.rope = &rope;
     }
     heed::AppendCall call(a.execution);
-    const heed_status status = heed::check_append(a, &call);
+    status = heed::check_append(a, &call);
     return status ? status : heed::run_append(a, call);
 }

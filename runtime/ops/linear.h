@@ -61,6 +61,17 @@ struct LinearSource {
     const void *bias;
 };
 
+// For CUDA: the rows of `source`, which are in its memory one after another, stay where they are.
+inline void refer_to(const LinearSource &source, heed_linear_weights *weights) {
+    weights->dtype = source.dtype;
+    weights->dim_in = source.dim_in;
+    weights->dim_out = source.dim_out;
+    weights->device = HEED_CUDA;
+    weights->device_weight = source.weight.data;
+    weights->device_bias = source.bias;
+    weights->row_stride = source.weight.n_inner;
+}
+
 // For the CPU. On the execution's threads, or on the caller's without one. UNSUPPORTED without
 // kernels for this machine, OUT_OF_MEMORY.
 heed_status pack_linear(const char *name, const LinearSource &source, heed_linear_weights *weights,

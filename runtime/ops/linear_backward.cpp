@@ -14,10 +14,6 @@ constexpr const char *function = "heed_linear_backward";
 
 constexpr std::initializer_list<Op> linear_gradient_ops = {Op::add, Op::column_sums, Op::linear, Op::transpose};
 
-heed_dtype dtype_of_sum(const heed_tensor &tensor, heed_dtype dtype) {
-    return tensor.dtype == HEED_F32 ? HEED_F32 : dtype;
-}
-
 heed_status check_fields(const heed_linear_backward_args &a) {
     heed_status status = check_execution(&a.execution);
     if (!status) status = check_float_dtype("dtype", a.dtype);
@@ -126,9 +122,7 @@ size_t heed_linear_backward_workspace_bytes(const heed_linear_backward_args *arg
 
 heed_status heed_linear_backward(const heed_linear_backward_args *args) {
     const heed::DefaultFloatEnvironment environment;
-    if (args == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_linear_backward: args is NULL");
-    heed_status status =
-        heed::check_struct_size("heed_linear_backward_args", args->struct_size, sizeof(heed_linear_backward_args));
+    heed_status status = heed::check_given("heed_linear_backward", "args", "heed_linear_backward_args", args);
     if (status) return status;
     const heed_linear_backward_args a = *args;
     status = heed::check_fields(a);

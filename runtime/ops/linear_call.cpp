@@ -156,20 +156,26 @@ heed_status linear(const heed_linear_weights &w, const heed_linear_args &a) {
     return status;
 }
 
-// Checks what makes weights, and the place for the result.
+// Makes weights of what the caller gives, once that is checked: fill(source, weights to be filled).
+template <typename Fill>
 heed_status new_weights(const char *name, heed_dtype dtype, int32_t dim_in, int32_t dim_out, const heed_tensor *weight,
-                        int64_t stride, const heed_tensor *bias, heed_linear_weights **weights,
-                        std::unique_ptr<heed_linear_weights> *result) {
-    if (weights == nullptr) return fail(HEED_INVALID_ARGUMENT, "%s: weights is NULL", name);
-    *weights = nullptr;
-    if (weight == nullptr) return fail(HEED_INVALID_ARGUMENT, "%s: weight is NULL", name);
-    heed_status status = check_float_dtype("dtype", dtype);
+                        int64_t row_stride, const heed_tensor *bias, heed_linear_weights **weights, const Fill &fill) {
+    const DefaultFloatEnvironment environment;
+    const int64_t stride = row_stride == 0 ? dim_in : row_stride;
+    heed_status status = check_given(name, "weights", weights);
+    if (!status) *weights = nullptr;
+    if (!status) status = check_given(name, "weight", weight);
+    if (!status) status = check_float_dtype("dtype", dtype);
     if (!status) status = check_int("dim_in", dim_in, 1, INT32_MAX);
     if (!status) status = check_int("dim_out", dim_out, 1, INT32_MAX);
     if (!status) status = check_weight(dtype, dim_in, dim_out, *weight, stride, bias);
     if (status) return status;
-    result->reset(new (std::nothrow) heed_linear_weights());
-    return *result != nullptr ? HEED_OK : fail(HEED_OUT_OF_MEMORY, "%s: out of memory", name);
+    std::unique_ptr<heed_linear_weights> made(new (std::nothrow) heed_linear_weights());
+    if (made == nullptr) return fail(HEED_OUT_OF_MEMORY, "%s: out of memory", name);
+    const auto rows = WeightSource::row_major(weight->data, dim_in, dim_out, stride);
+    status = fill(LinearSource{dtype, dim_in, dim_out, rows, bias == nullptr ? nullptr : bias->data}, made.get());
+    if (!status) *weights = made.release();
+    return status;
 }
 
 }  // namespace
@@ -179,45 +185,28 @@ extern "C" {
 
 heed_status heed_linear_pack(heed_dtype dtype, int32_t dim_in, int32_t dim_out, const heed_tensor *weight,
                              int64_t row_stride, const heed_tensor *bias, heed_linear_weights **weights) {
-    const heed::DefaultFloatEnvironment environment;
-    const int64_t stride = row_stride == 0 ? dim_in : row_stride;
-    std::unique_ptr<heed_linear_weights> packed;
-    heed_status status =
-        heed::new_weights("heed_linear_pack", dtype, dim_in, dim_out, weight, stride, bias, weights, &packed);
-    if (status) return status;
-    const auto source = heed::WeightSource::row_major(weight->data, dim_in, dim_out, stride);
-    const void *const bias_data = bias == nullptr ? nullptr : bias->data;
-    status = heed::pack_linear("heed_linear_pack", {dtype, dim_in, dim_out, source, bias_data}, packed.get());
-    if (!status) *weights = packed.release();
-    return status;
+    constexpr const char *name = "heed_linear_pack";
+    const auto pack = [](const heed::LinearSource &source, heed_linear_weights *w) {
+        return heed::pack_linear(name, source, w);
+    };
+    return heed::new_weights(name, dtype, dim_in, dim_out, weight, row_stride, bias, weights, pack);
 }
 
 heed_status heed_linear_on_device(heed_dtype dtype, int32_t dim_in, int32_t dim_out, const heed_tensor *weight,
                                   int64_t row_stride, const heed_tensor *bias, heed_linear_weights **weights) {
-    const heed::DefaultFloatEnvironment environment;
-    const int64_t stride = row_stride == 0 ? dim_in : row_stride;
-    std::unique_ptr<heed_linear_weights> view;
-    const heed_status status =
-        heed::new_weights("heed_linear_on_device", dtype, dim_in, dim_out, weight, stride, bias, weights, &view);
-    if (status) return status;
-    view->dtype = dtype;
-    view->dim_in = dim_in;
-    view->dim_out = dim_out;
-    view->device = HEED_CUDA;
-    view->device_weight = weight->data;
-    view->device_bias = bias == nullptr ? nullptr : bias->data;
-    view->row_stride = stride;
-    *weights = view.release();
-    return HEED_OK;
+    const auto refer = [](const heed::LinearSource &source, heed_linear_weights *w) {
+        heed::refer_to(source, w);
+        return HEED_OK;
+    };
+    return heed::new_weights("heed_linear_on_device", dtype, dim_in, dim_out, weight, row_stride, bias, weights, refer);
 }
 
 void heed_linear_weights_destroy(heed_linear_weights *weights) { delete weights; }
 
 heed_status heed_linear(const heed_linear_weights *weights, const heed_linear_args *args) {
     const heed::DefaultFloatEnvironment environment;
-    if (weights == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_linear: weights is NULL");
-    if (args == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_linear: args is NULL");
-    heed_status status = heed::check_struct_size("heed_linear_args", args->struct_size, sizeof(heed_linear_args));
+    heed_status status = heed::check_given("heed_linear", "weights", weights);
+    if (!status) status = heed::check_given("heed_linear", "args", "heed_linear_args", args);
     if (status) return status;
     const heed_linear_args a = *args;
     status = heed::check_execution(&a.execution);

@@ -56,14 +56,11 @@ heed_status check_memory(const heed_merge_args &a, const MergeCall &call) {
 
 extern "C" heed_status heed_merge_states(const heed_merge_args *args) {
     const heed::DefaultFloatEnvironment environment;
-    if (args == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_merge_states: args is NULL");
-    if (const heed_status status =
-            heed::check_struct_size("heed_merge_args", args->struct_size, sizeof(heed_merge_args))) {
-        return status;
-    }
+    heed_status status = heed::check_given("heed_merge_states", "args", "heed_merge_args", args);
+    if (status) return status;
     const heed_merge_args a = *args;
     heed::MergeCall call;
-    heed_status status = heed::check_fields(a);
+    status = heed::check_fields(a);
     if (!status) status = heed::check_views(a, &call);
     if (status || call.out.span == 0) return status;
     status = heed::check_memory(a, call);

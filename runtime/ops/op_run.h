@@ -1,7 +1,10 @@
 // Runs the blocks of one operation on the threads of its heed_execution.
 #pragma once
 
+#include <algorithm>
+
 #include "runtime/backend.h"
+#include "runtime/view.h"
 
 namespace heed {
 
@@ -28,6 +31,17 @@ heed_status run_op(const char *name, const heed_execution *execution, int32_t nu
         return (*static_cast<const Block *>(context))(index, item, message);
     };
     return run_op_blocks(name, execution, num_threads, num_blocks, call, &block);
+}
+
+// Calls body(first, count, message) -> int for each `share` of [0, size), on the threads that moving `bytes` pays for.
+template <typename Body>
+heed_status run_shares(const char *name, const heed_execution *execution, double bytes, int64_t size, int64_t share,
+                       const Body &body) {
+    const auto block = [&](int64_t index, int32_t, char(&message)[512]) {
+        const int64_t first = index * share;
+        return body(first, narrow(std::min(share, size - first)), message);
+    };
+    return run_op(name, execution, op_threads(execution, bytes), (size + share - 1) / share, block);
 }
 
 }  // namespace heed

@@ -67,13 +67,10 @@ heed_status run_rope(const heed_rope_args &a, const RopeCall &call) {
 
 extern "C" heed_status heed_rope(const heed_rope_args *args) {
     const heed::DefaultFloatEnvironment environment;
-    if (args == nullptr) return heed::fail(HEED_INVALID_ARGUMENT, "heed_rope: args is NULL");
-    if (const heed_status status =
-            heed::check_struct_size("heed_rope_args", args->struct_size, sizeof(heed_rope_args))) {
-        return status;
-    }
+    heed_status status = heed::check_given("heed_rope", "args", "heed_rope_args", args);
+    if (status) return status;
     const heed_rope_args a = *args;
     heed::RopeCall call;
-    const heed_status status = heed::prepare_rope(a, &call);
+    status = heed::prepare_rope(a, &call);
     return status ? status : heed::run_rope(a, call);
 }

@@ -29,9 +29,7 @@ int rotate_pairs(const Rotation &r, const Rows &x, const Rows &out, const TableP
     const bool listed = place.positions != nullptr;
     const int64_t offset = listed ? 0 : place.first * r.num_pairs;
     const auto rows = static_cast<int32_t>(listed ? std::min(r.table_rows, max_int32) : num_tokens);
-    const auto table = [&](const float *data) {
-        return KernelBuffer{const_cast<float *>(data + offset), HEED_F32, 2, {r.num_pairs, rows}, {1, r.num_pairs}};
-    };
+    const auto table = [&](const float *data) { return packed_buffer(data + offset, HEED_F32, {r.num_pairs, rows}); };
     RopeArguments arguments;
     arguments.x = pair_buffer(r, x, num_heads, num_tokens);
     arguments.cos = table(r.cos);

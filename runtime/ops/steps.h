@@ -6,6 +6,13 @@
 
 namespace heed {
 
+// Of a sum that the caller gave for a tensor of `dtype`: that type, or f32.
+inline heed_dtype dtype_of_sum(const heed_tensor &sum, heed_dtype dtype) {
+    return sum.dtype == HEED_F32 ? HEED_F32 : dtype;
+}
+
+constexpr int64_t element_share = 1 << 14;  // elements that a thread takes at a time
+
 // Where and how steps run: `name` is the API function of a failure; elements are of `dtype`.
 struct StepRun {
     const char *name;

@@ -144,11 +144,9 @@ public:
             bias_.check_packed(weight_.tensor.dtype);
             bias_.check_device(weight_);
         }
-        heed_linear_weights *packed = nullptr;
         const auto make = weight_.device == HEED_CUDA ? heed_linear_on_device : heed_linear_pack;
-        check(make(dtype(), dim_in(), dim_out(), &weight_.tensor, layout.stride[2],
-                   bias.is_none() ? nullptr : &bias_.tensor, &packed));
-        packed_.reset(packed);
+        detail::make(&packed_, make, dtype(), dim_in(), dim_out(), &weight_.tensor, layout.stride[2],
+                     bias.is_none() ? nullptr : &bias_.tensor);
         if (weight_.device == HEED_CPU) weight_.source = bias_.source = {};
     }
 
@@ -190,11 +188,8 @@ private:
         return {{layout.stride[1], layout.stride[2], 0, layout.stride[3]}};
     }
 
-    struct Destroy {
-        void operator()(heed_linear_weights *weights) const noexcept { heed_linear_weights_destroy(weights); }
-    };
     Array weight_, bias_;
-    std::unique_ptr<heed_linear_weights, Destroy> packed_;
+    detail::Owned<heed_linear_weights, heed_linear_weights_destroy> packed_;
 };
 
 }  // namespace

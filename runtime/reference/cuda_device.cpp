@@ -15,37 +15,51 @@ namespace {
 
 constexpr unsigned char guard_byte = 0xff;
 
-template <class Function>
-void look_up(void *library, const char *name, Function *function) {
-    void *const address = dlsym(library, name);
-    if (address == nullptr) throw std::runtime_error(std::string("libcuda.so.1 has no ") + name);
-    std::memcpy(function, &address, sizeof(address));
-}
-
 uint64_t address_of(const void *data) { return reinterpret_cast<uintptr_t>(data); }
 
 }  // namespace
 
 struct CudaDevice::Driver {
-    int (*get_error_name)(int, const char **);
-    int (*set_current)(void *);
-    int (*synchronize)(void *);
-    int (*make_stream)(void **, unsigned);
-    int (*make_context)(void **, unsigned, int);
-    int (*pop_current)(void **);
-    int (*memory_info)(size_t *, size_t *);
-    int (*begin_capture)(void *, int);
-    int (*end_capture)(void *, void **);
-    int (*instantiate)(void **, void *, unsigned long long);
-    int (*launch_graph)(void *, void *);
-    int (*allocate)(uint64_t *, size_t);
-    int (*release)(uint64_t);
-    int (*copy_to_device)(uint64_t, const void *, size_t);
-    int (*copy_to_host)(void *, uint64_t, size_t);
-    int (*copy)(uint64_t, uint64_t, size_t);
-    int (*get_name)(char *, int, int);
-    void *context = nullptr, *stream = nullptr;
-    int capability = 0;
+    // A function of the driver; throws its word for what failed.
+    template <class... Arguments>
+    class Call {
+    public:
+        Call(const Driver &driver, const char *name) : driver_(driver), name_(name) {
+            driver.look_up(name, &function_);
+        }
+        void operator()(Arguments... arguments) const { driver_.check(function_(arguments...), name_); }
+
+    private:
+        const Driver &driver_;
+        const char *const name_;
+        int (*function_)(Arguments...) = nullptr;
+    };
+
+    Driver() {
+        look_up("cuGetErrorName", &get_error_name);
+        int device = 0, major = 0, minor = 0;
+        Call<unsigned>(*this, "cuInit")(0);
+        Call<int *, int>(*this, "cuDeviceGet")(&device, 0);
+        const Call<int *, int, int> attribute(*this, "cuDeviceGetAttribute");
+        attribute(&major, 75, device);
+        attribute(&minor, 76, device);
+        capability = 10 * major + minor;
+        Call<void **, int>(*this, "cuDevicePrimaryCtxRetain")(&context, device);
+        set_current(context);
+        make_stream(&stream, 0);
+    }
+
+    static void *open() {
+        void *const library = dlopen("libcuda.so.1", RTLD_NOW);
+        return library != nullptr ? library : throw std::runtime_error("no libcuda.so.1");
+    }
+
+    template <class Function>
+    void look_up(const char *name, Function *function) const {
+        void *const address = dlsym(library, name);
+        if (address == nullptr) throw std::runtime_error(std::string("libcuda.so.1 has no ") + name);
+        std::memcpy(function, &address, sizeof(address));
+    }
 
     void check(int code, const char *call) const {
         const char *name = nullptr;
@@ -53,7 +67,34 @@ struct CudaDevice::Driver {
         if (get_error_name(code, &name) != 0 || name == nullptr) name = "an unknown error";
         throw std::runtime_error(std::string(call) + ": " + name);
     }
-    void enter() const { check(set_current(context), "cuCtxSetCurrent"); }
+
+    // The driver once the device's own context is current.
+    const Driver &entered() const {
+        set_current(context);
+        return *this;
+    }
+
+    void *const library = open();
+    int (*get_error_name)(int, const char **) = nullptr;
+    void *context = nullptr, *stream = nullptr;
+    int capability = 0;
+
+    const Call<void *> set_current{*this, "cuCtxSetCurrent"};
+    const Call<void *> synchronize{*this, "cuStreamSynchronize"};
+    const Call<void **, unsigned> make_stream{*this, "cuStreamCreate"};
+    const Call<void **, unsigned, int> make_context{*this, "cuCtxCreate_v2"};
+    const Call<void **> pop_current{*this, "cuCtxPopCurrent_v2"};
+    const Call<size_t *, size_t *> memory_info{*this, "cuMemGetInfo_v2"};
+    const Call<void *, int> begin_capture{*this, "cuStreamBeginCapture_v2"};
+    const Call<void *, void **> end_capture{*this, "cuStreamEndCapture"};
+    const Call<void **, void *, unsigned long long> instantiate{*this, "cuGraphInstantiateWithFlags"};
+    const Call<void *, void *> launch_graph{*this, "cuGraphLaunch"};
+    const Call<uint64_t *, size_t> allocate{*this, "cuMemAlloc_v2"};
+    const Call<uint64_t> release{*this, "cuMemFree_v2"};
+    const Call<uint64_t, const void *, size_t> copy_to_device{*this, "cuMemcpyHtoD_v2"};
+    const Call<void *, uint64_t, size_t> copy_to_host{*this, "cuMemcpyDtoH_v2"};
+    const Call<uint64_t, uint64_t, size_t> copy{*this, "cuMemcpyDtoD_v2"};
+    const Call<char *, int, int> get_name{*this, "cuDeviceGetName"};
 };
 
 CudaDevice &CudaDevice::get() {
@@ -61,47 +102,11 @@ CudaDevice &CudaDevice::get() {
     return *device;
 }
 
-CudaDevice::CudaDevice() {
-    void *const library = dlopen("libcuda.so.1", RTLD_NOW);
-    if (library == nullptr) throw std::runtime_error("no libcuda.so.1");
-    auto driver = std::make_unique<Driver>();
-    int (*init)(unsigned), (*get_device)(int *, int), (*retain)(void **, int), (*attribute)(int *, int, int);
-    look_up(library, "cuInit", &init);
-    look_up(library, "cuDeviceGet", &get_device);
-    look_up(library, "cuDeviceGetAttribute", &attribute);
-    look_up(library, "cuDevicePrimaryCtxRetain", &retain);
-    look_up(library, "cuStreamCreate", &driver->make_stream);
-    look_up(library, "cuCtxCreate_v2", &driver->make_context);
-    look_up(library, "cuCtxPopCurrent_v2", &driver->pop_current);
-    look_up(library, "cuMemGetInfo_v2", &driver->memory_info);
-    look_up(library, "cuStreamBeginCapture_v2", &driver->begin_capture);
-    look_up(library, "cuStreamEndCapture", &driver->end_capture);
-    look_up(library, "cuGraphInstantiateWithFlags", &driver->instantiate);
-    look_up(library, "cuGraphLaunch", &driver->launch_graph);
-    look_up(library, "cuGetErrorName", &driver->get_error_name);
-    look_up(library, "cuCtxSetCurrent", &driver->set_current);
-    look_up(library, "cuStreamSynchronize", &driver->synchronize);
-    look_up(library, "cuMemAlloc_v2", &driver->allocate);
-    look_up(library, "cuMemFree_v2", &driver->release);
-    look_up(library, "cuMemcpyHtoD_v2", &driver->copy_to_device);
-    look_up(library, "cuMemcpyDtoH_v2", &driver->copy_to_host);
-    look_up(library, "cuMemcpyDtoD_v2", &driver->copy);
-    look_up(library, "cuDeviceGetName", &driver->get_name);
-    int device = 0, major = 0, minor = 0;
-    driver->check(init(0), "cuInit");
-    driver->check(get_device(&device, 0), "cuDeviceGet");
-    driver->check(attribute(&major, 75, device), "cuDeviceGetAttribute");
-    driver->check(attribute(&minor, 76, device), "cuDeviceGetAttribute");
-    driver->check(retain(&driver->context, device), "cuDevicePrimaryCtxRetain");
-    driver->enter();
-    driver->check(driver->make_stream(&driver->stream, 0), "cuStreamCreate");
-    driver->capability = 10 * major + minor;
-    driver_ = std::move(driver);
-}
+CudaDevice::CudaDevice() : driver_(std::make_unique<const Driver>()) {}
 
 std::string CudaDevice::name() const {
     char text[256] = "";
-    driver_->check(driver_->get_name(text, sizeof(text), 0), "cuDeviceGetName");
+    driver_->get_name(text, sizeof(text), 0);
     return text;
 }
 
@@ -110,78 +115,60 @@ void *CudaDevice::stream() const { return driver_->stream; }
 
 void CudaDevice::synchronize() const { synchronize(driver_->stream); }
 
-void CudaDevice::synchronize(void *stream) const {
-    driver_->enter();
-    driver_->check(driver_->synchronize(stream), "cuStreamSynchronize");
-}
+void CudaDevice::synchronize(void *stream) const { driver_->entered().synchronize(stream); }
 
 void *CudaDevice::make_stream() const {
     void *stream = nullptr;
     constexpr unsigned non_blocking = 1;
-    driver_->enter();
-    driver_->check(driver_->make_stream(&stream, non_blocking), "cuStreamCreate");
+    driver_->entered().make_stream(&stream, non_blocking);
     return stream;
 }
 
 void *CudaDevice::make_context() const {
     void *context = nullptr, *popped = nullptr;
-    driver_->check(driver_->make_context(&context, 0, 0), "cuCtxCreate");
-    driver_->check(driver_->pop_current(&popped), "cuCtxPopCurrent");
+    driver_->make_context(&context, 0, 0);
+    driver_->pop_current(&popped);
     return context;
 }
 
-void CudaDevice::set_current(void *context) const { driver_->check(driver_->set_current(context), "cuCtxSetCurrent"); }
+void CudaDevice::set_current(void *context) const { driver_->set_current(context); }
 
 size_t CudaDevice::free_bytes() const {
     size_t free = 0, total = 0;
-    driver_->enter();
-    driver_->check(driver_->memory_info(&free, &total), "cuMemGetInfo");
+    driver_->entered().memory_info(&free, &total);
     return free;
 }
 
 void *CudaDevice::capture(void *stream, const std::function<void()> &work) const {
     void *graph = nullptr, *executable = nullptr;
     constexpr int global = 0;
-    driver_->enter();
-    driver_->check(driver_->begin_capture(stream, global), "cuStreamBeginCapture");
+    driver_->entered().begin_capture(stream, global);
     work();
-    driver_->check(driver_->end_capture(stream, &graph), "cuStreamEndCapture");
-    driver_->check(driver_->instantiate(&executable, graph, 0), "cuGraphInstantiate");
+    driver_->end_capture(stream, &graph);
+    driver_->instantiate(&executable, graph, 0);
     return executable;
 }
 
-void CudaDevice::replay(void *graph, void *stream) const {
-    driver_->enter();
-    driver_->check(driver_->launch_graph(graph, stream), "cuGraphLaunch");
-}
+void CudaDevice::replay(void *graph, void *stream) const { driver_->entered().launch_graph(graph, stream); }
 
 void *CudaDevice::allocate(size_t bytes) const {
     uint64_t address = 0;
-    driver_->enter();
-    driver_->check(driver_->allocate(&address, std::max<size_t>(bytes, 1)), "cuMemAlloc");
+    driver_->entered().allocate(&address, std::max<size_t>(bytes, 1));
     return reinterpret_cast<void *>(address);  // NOLINT(performance-no-int-to-ptr): the host reads nothing through it
 }
 
-void CudaDevice::release(void *data) const {
-    driver_->enter();
-    driver_->check(driver_->release(address_of(data)), "cuMemFree");
-}
+void CudaDevice::release(void *data) const { driver_->entered().release(address_of(data)); }
 
 void CudaDevice::copy_to_device(void *to, const void *from, size_t bytes) const {
-    if (bytes == 0) return;
-    driver_->enter();
-    driver_->check(driver_->copy_to_device(address_of(to), from, bytes), "cuMemcpyHtoD");
+    if (bytes > 0) driver_->entered().copy_to_device(address_of(to), from, bytes);
 }
 
 void CudaDevice::copy_to_host(void *to, const void *from, size_t bytes) const {
-    if (bytes == 0) return;
-    driver_->enter();
-    driver_->check(driver_->copy_to_host(to, address_of(from), bytes), "cuMemcpyDtoH");
+    if (bytes > 0) driver_->entered().copy_to_host(to, address_of(from), bytes);
 }
 
 void CudaDevice::copy(void *to, const void *from, size_t bytes) const {
-    driver_->enter();
-    driver_->check(driver_->copy(address_of(to), address_of(from), bytes), "cuMemcpyDtoD");
+    driver_->entered().copy(address_of(to), address_of(from), bytes);
 }
 
 DeviceBuffer::DeviceBuffer(size_t bytes, size_t skew, bool guarded)

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <stdexcept>
 
 #include "heed/heed.hpp"
 #include "runtime/reference/attention.h"
 #include "runtime/reference/case_call.h"
+#include "runtime/reference/forced_kernel.h"
 #include "runtime/reference/make_case.h"
 #include "runtime/reference/reference_case.h"
 
@@ -63,18 +63,11 @@ struct Results {
     std::vector<float> out, lse;
 };
 
-heed::Plan forced_plan(const heed_problem &problem, const std::string &kernel) {
-    struct Forced {
-        explicit Forced(const char *name) { setenv("HEED_FORCE_KERNEL", name, 1); }
-        ~Forced() { unsetenv("HEED_FORCE_KERNEL"); }
-    } forced(kernel.c_str());
-    return heed::Plan(problem);
-}
-
 Results run(const Case &c, const Attention &a, const std::string &kernel) {
     heed_problem problem = c.problem;
     problem.max_threads = 1;
-    const heed::Plan plan = forced_plan(problem, kernel);
+    const ForcedKernel forced(kernel);
+    const heed::Plan plan(problem);
     if (plan.kernel_name() != kernel) throw std::logic_error("another kernel ran");
     Array out = make_out(c), lse = make_lse(c);
     heed_args args = make_args(c, out, lse);

@@ -134,11 +134,6 @@ heed_layout make_layout(Layout layout, const std::vector<int64_t> &extents, bool
     return result;
 }
 
-ForcedKernel::ForcedKernel(const std::string &name) {
-    if (!name.empty()) setenv("HEED_FORCE_KERNEL", name.c_str(), 1);
-}
-ForcedKernel::~ForcedKernel() { unsetenv("HEED_FORCE_KERNEL"); }
-
 heed_problem make_problem(const Attention &a, const CallOptions &options) {
     heed_problem p;
     heed_problem_init(&p);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/reference/cuda_device.h"
+#include "runtime/reference/forced_kernel.h"
 #include "tests/support/guard.h"
 #include "tests/support/make_attention.h"
 #include "tests/support/storage.h"
@@ -53,14 +54,7 @@ struct CallOptions {
     CallOptions &with_pages(int32_t size);  // paged keys
 };
 
-// While it lives, plans use the named kernel or fail; "" leaves the choice to the plan.
-class ForcedKernel {
-public:
-    explicit ForcedKernel(const std::string &name);
-    ~ForcedKernel();
-    ForcedKernel(const ForcedKernel &) = delete;
-    ForcedKernel &operator=(const ForcedKernel &) = delete;
-};
+using heed_reference::ForcedKernel;
 
 struct PlanDeleter {
     void operator()(heed_plan *plan) const { heed_plan_destroy(plan); }

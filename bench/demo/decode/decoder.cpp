@@ -1,21 +1,12 @@
 #include "bench/demo/decode/decoder.h"
 
-#include <chrono>
 #include <cmath>
 #include <random>
 
+#include "bench/machine.h"
+
 namespace heed_decode {
 namespace {
-
-std::vector<float> normal(size_t count, float deviation, uint64_t seed) {
-    std::mt19937_64 bits(seed);
-    std::normal_distribution<float> distribution(0, deviation);
-    std::vector<float> values(count);
-    for (float &x : values) x = distribution(bits);
-    return values;
-}
-
-double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 heed_tensor view(const std::vector<float> &values) { return heed::tensor(values.data(), values.size()); }
 
@@ -27,6 +18,14 @@ std::vector<float> pooled(const Sizes &sizes, const std::vector<float> &heads, i
 }
 
 }  // namespace
+
+std::vector<float> normal(size_t count, float deviation, uint64_t seed) {
+    std::mt19937_64 bits(seed);
+    std::normal_distribution<float> distribution(0, deviation);
+    std::vector<float> values(count);
+    for (float &x : values) x = distribution(bits);
+    return values;
+}
 
 HeadWeights::HeadWeights(const Sizes &sizes, uint64_t seed) {
     const auto dim = static_cast<size_t>(sizes.d_model), heads = static_cast<size_t>(sizes.num_heads * sizes.head_dim);
@@ -58,8 +57,8 @@ Decoder::Decoder(const Device &device, const Sizes &sizes, const std::vector<Hea
     cache.batch = sizes.batch;
     cache.capacity = config.max_kv_len;
     for (const HeadWeights &w : weights) {
-        const HostValues q(w.q, sizes.dtype), k(pooled(sizes, w.k, num_kv_heads), sizes.dtype),
-            v(pooled(sizes, w.v, num_kv_heads), sizes.dtype), out(w.out, sizes.dtype);
+        const Elements q(sizes.dtype, w.q), k(sizes.dtype, pooled(sizes, w.k, num_kv_heads)),
+            v(sizes.dtype, pooled(sizes, w.v, num_kv_heads)), out(sizes.dtype, w.out);
         heed::LayerWeights all;
         all.wq = q.tensor();
         all.wk = k.tensor();
@@ -124,7 +123,7 @@ double Decoder::attention_seconds() const {
     args.workspace = workspace.tensor().data;
     args.workspace_bytes = plan.workspace_bytes();
     device_.synchronize();
-    const double start = seconds();
+    const double start = heed_bench::wall_seconds();
     for (const Layer &layer : layers_) {
         const heed_kv_view keys = layer.cache.view();
         args.k = keys.k;
@@ -133,7 +132,7 @@ double Decoder::attention_seconds() const {
         plan.execute(args);
     }
     device_.synchronize();
-    return seconds() - start;
+    return heed_bench::wall_seconds() - start;
 }
 
 double Decoder::cache_bytes() const {

@@ -19,6 +19,9 @@ struct Sizes {
     heed_dtype dtype = HEED_F32;
 };
 
+// Numbers of mean 0.
+std::vector<float> normal(size_t count, float deviation, uint64_t seed);
+
 // Random weights of a multi-head decoder layer, normal with variance 1 / d_model.
 struct HeadWeights {
     HeadWeights(const Sizes &sizes, uint64_t seed);

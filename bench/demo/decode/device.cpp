@@ -1,18 +1,14 @@
 #include "bench/demo/decode/device.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <stdexcept>
 
-#include "runtime/reference/element.h"
+#include "bench/machine.h"
 
 namespace heed_decode {
-namespace {
 
-double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-}  // namespace
+using heed_bench::wall_seconds;
 
 Device::Device(heed_device kind) : kind_(kind) {
     if (kind == HEED_CPU) return;
@@ -35,10 +31,10 @@ double Device::copy_gbps(size_t bytes) const {
     double best = 0;
     for (int n = 0; n < 10; n++) {
         synchronize();
-        const double start = seconds();
+        const double start = wall_seconds();
         cuda_->copy(to, from, bytes);
         synchronize();
-        best = std::max(best, 2e-9 * static_cast<double>(bytes) / (seconds() - start));
+        best = std::max(best, 2e-9 * static_cast<double>(bytes) / (wall_seconds() - start));
     }
     release(from);
     release(to);
@@ -74,33 +70,23 @@ void Device::copy_out(void *to, const void *from, size_t bytes) const {
 }
 
 DeviceValues::DeviceValues(const Device &device, heed_dtype dtype, size_t size)
-    : device_(device), dtype_(dtype), size_(size),
-      data_(device.allocate(size * static_cast<size_t>(heed_reference::element_bytes(dtype)))) {}
+    : device_(device), dtype_(dtype), size_(size), data_(device.allocate(bytes_of(size))) {}
+
+size_t DeviceValues::bytes_of(size_t elements) const {
+    return elements * static_cast<size_t>(heed_reference::element_bytes(dtype_));
+}
 
 void DeviceValues::assign(const std::vector<float> &values) const {
-    const HostValues host(values, dtype_);
-    const size_t bytes = values.size() * static_cast<size_t>(heed_reference::element_bytes(dtype_));
-    device_.copy_in(data_, host.tensor().data, bytes);
+    const Elements host(dtype_, values);
+    device_.copy_in(data_, host.tensor().data, bytes_of(values.size()));
 }
 
 void DeviceValues::read(std::vector<float> *values) const {
-    if (dtype_ == HEED_F32) return device_.copy_out(values->data(), data_, values->size() * sizeof(float));
-    std::vector<uint16_t> bits(values->size());
-    device_.copy_out(bits.data(), data_, bits.size() * sizeof(uint16_t));
-    for (size_t i = 0; i < bits.size(); i++) (*values)[i] = heed_reference::from_bits(dtype_, bits[i]);
-}
-
-HostValues::HostValues(const std::vector<float> &values, heed_dtype type) : dtype(type) {
-    if (type == HEED_F32) {
-        wide = values;
-        return;
+    std::vector<char> host(bytes_of(values->size()));
+    device_.copy_out(host.data(), data_, host.size());
+    for (size_t i = 0; i < values->size(); i++) {
+        (*values)[i] = heed_reference::load(host.data(), static_cast<int64_t>(i), dtype_);
     }
-    for (const float x : values) narrow.push_back(heed_reference::to_bits(type, x));
-}
-
-heed_tensor HostValues::tensor() const {
-    return dtype == HEED_F32 ? heed::tensor(wide.data(), wide.size())
-                             : heed::tensor(narrow.data(), narrow.size(), dtype);
 }
 
 }  // namespace heed_decode

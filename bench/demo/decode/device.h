@@ -5,10 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "bench/elements.h"
 #include "heed/heed.hpp"
 #include "runtime/reference/cuda_device.h"
 
 namespace heed_decode {
+
+using heed_bench::Elements;
 
 // There is no CUDA driver, or no device.
 struct NoDevice : std::runtime_error {
@@ -49,20 +52,12 @@ public:
     void read(std::vector<float> *values) const;          // as many as `values` has
 
 private:
+    size_t bytes_of(size_t elements) const;
+
     const Device &device_;
     const heed_dtype dtype_;
     const size_t size_;
     void *const data_;
-};
-
-// The host's bytes of values in a type, f32 or f16, and a view of them.
-struct HostValues {
-    HostValues(const std::vector<float> &values, heed_dtype type);
-    heed_tensor tensor() const;
-
-    heed_dtype dtype;
-    std::vector<float> wide;       // f32
-    std::vector<uint16_t> narrow;  // f16
 };
 
 }  // namespace heed_decode

@@ -2,19 +2,18 @@
 // bytes of the cache.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <stdexcept>
 #include <string>
 
 #include "bench/ceilings.h"
 #include "bench/demo/decode/decoder.h"
 #include "bench/demo/decode/result.h"
+#include "bench/machine.h"
 
 namespace heed_decode {
 namespace {
@@ -50,14 +49,10 @@ Options parse(int argc, char **argv) {
     return options;
 }
 
-double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+using heed_bench::wall_seconds;
 
 std::vector<float> random_tokens(const Sizes &sizes, int32_t q_len) {
-    std::mt19937_64 bits(7);
-    std::normal_distribution<float> distribution;
-    std::vector<float> x(static_cast<size_t>(sizes.batch) * static_cast<size_t>(q_len * sizes.d_model));
-    for (float &value : x) value = distribution(bits);
-    return x;
+    return normal(static_cast<size_t>(sizes.batch) * static_cast<size_t>(q_len * sizes.d_model), 1, 7);
 }
 
 // Each step's input is the previous step's output, brought back to unit size as a layer norm would.
@@ -73,20 +68,20 @@ Result run(const Device &device, const Sizes &sizes, const std::vector<HeadWeigh
     Decoder decoder(device, sizes, weights, num_kv_heads);
     Result result = {};
     result.num_kv_heads = num_kv_heads;
-    double start = seconds();
+    double start = wall_seconds();
     for (int32_t done = 0; done < sizes.prompt_len; done += chunk) {
         const int32_t q_len = std::min(chunk, sizes.prompt_len - done);
         std::vector<float> x = random_tokens(sizes, q_len);
         decoder.forward(x, q_len);
     }
-    result.prompt_seconds = seconds() - start;
+    result.prompt_seconds = wall_seconds() - start;
     std::vector<float> x = random_tokens(sizes, 1);
     result.step_ms = result.attention_ms = INFINITY;
     for (int32_t step = 0; step < sizes.steps; step++) {
         next_token(x);
-        start = seconds();
+        start = wall_seconds();
         decoder.forward(x, 1);
-        result.step_ms = std::min(result.step_ms, (seconds() - start) * 1e3);
+        result.step_ms = std::min(result.step_ms, (wall_seconds() - start) * 1e3);
         result.attention_ms = std::min(result.attention_ms, decoder.attention_seconds() * 1e3);
     }
     for (const float value : x) {

@@ -1,6 +1,6 @@
 #include "bench/demo/minilm/attention.h"
 
-#include "bench/demo/minilm/stopwatch.h"
+#include "bench/machine.h"
 
 #include <algorithm>
 #include <cmath>
@@ -89,9 +89,9 @@ void naive_attention(const AttentionBlock &block, const Batch &batch, const Matr
 }
 
 void MeasuredAttention::run(const AttentionBlock &block, const Batch &batch, const Matrix &x, Matrix &y) {
-    const Stopwatch watch;
+    const double start = heed_bench::wall_seconds();
     run_heed(block, batch, x, y);
-    totals_.heed_seconds += watch.seconds();
+    totals_.heed_seconds += heed_bench::wall_seconds() - start;
     totals_.flop += flop_of(batch);
     if (with_naive_) run_naive(block, batch, x, y);
 }
@@ -118,9 +118,9 @@ void MeasuredAttention::run_heed(const AttentionBlock &block, const Batch &batch
 void MeasuredAttention::run_naive(const AttentionBlock &block, const Batch &batch, const Matrix &x,
                                   const Matrix &heed_y) {
     naive_y_.resize(heed_y.rows(), heed_y.cols());
-    const Stopwatch watch;
+    const double start = heed_bench::wall_seconds();
     naive_attention(block, batch, x, pool_, naive_y_);
-    totals_.naive_seconds += watch.seconds();
+    totals_.naive_seconds += heed_bench::wall_seconds() - start;
     for (Eigen::Index i = 0; i < heed_y.size(); i++) {
         const double naive = naive_y_.data()[i];
         const double difference = std::abs(static_cast<double>(heed_y.data()[i]) - naive);

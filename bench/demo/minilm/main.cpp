@@ -3,8 +3,8 @@
 #include "bench/ceilings.h"
 #include "bench/demo/minilm/encoder.h"
 #include "bench/demo/minilm/report.h"
-#include "bench/demo/minilm/stopwatch.h"
 #include "bench/demo/write_floats.h"
+#include "bench/machine.h"
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -51,12 +51,12 @@ public:
 
     // Embeds the pieces, keeps what it cost, and writes NAME.f32 when asked: row after row.
     Matrix embed(const std::string &name, const std::vector<Piece> &pieces) {
-        const Stopwatch watch;
+        const double start = heed_bench::wall_seconds();
         Matrix embeddings = encoder_.embed(pieces, attention_);
         Run run;
         run.name = name;
         run.attention = attention_.take_totals();
-        run.encode_seconds = watch.seconds() - run.attention.naive_seconds;
+        run.encode_seconds = heed_bench::wall_seconds() - start - run.attention.naive_seconds;
         run.count = pieces.size();
         for (const Piece &piece : pieces) {
             run.tokens += piece.ids.size();

@@ -77,14 +77,39 @@ private:
     std::unique_ptr<void, Free> data_;
 };
 
+namespace detail {
+
+template <typename Handle, void (*destroy)(Handle *)>
+struct Destroy {
+    void operator()(Handle *handle) const noexcept { destroy(handle); }
+};
+template <typename Handle, void (*destroy)(Handle *)>
+using Owned = std::unique_ptr<Handle, Destroy<Handle, destroy>>;
+
+/// What `create` makes of the arguments, at its last one.
+template <typename Handle, typename Create, typename... Arguments>
+void make(Handle *owned, Create create, Arguments... arguments) {
+    typename Handle::pointer made = nullptr;
+    check(create(arguments..., &made));
+    owned->reset(made);
+}
+
+template <typename Info>
+std::vector<Info> all_infos(int32_t count, heed_status (*get_info)(int32_t, Info *)) {
+    std::vector<Info> infos(static_cast<size_t>(count));
+    for (size_t i = 0; i < infos.size(); i++) {
+        infos[i].struct_size = sizeof(infos[i]);
+        check(get_info(static_cast<int32_t>(i), &infos[i]));
+    }
+    return infos;
+}
+
+}  // namespace detail
+
 /// A plan, owned. Movable; execute may run in many threads at once, each with its own workspace and outputs.
 class Plan {
 public:
-    explicit Plan(const heed_problem &problem) {
-        heed_plan *plan = nullptr;
-        check(heed_plan_create(&problem, &plan));
-        plan_.reset(plan);
-    }
+    explicit Plan(const heed_problem &problem) { detail::make(&plan_, heed_plan_create, &problem); }
 
     void execute(const heed_args &args) const { check(heed_execute(plan_.get(), &args)); }
     size_t workspace_bytes() const noexcept { return heed_plan_workspace_bytes(plan_.get()); }
@@ -95,10 +120,7 @@ public:
     const heed_plan *get() const noexcept { return plan_.get(); }
 
 private:
-    struct Destroy {
-        void operator()(heed_plan *plan) const noexcept { heed_plan_destroy(plan); }
-    };
-    std::unique_ptr<heed_plan, Destroy> plan_;
+    detail::Owned<heed_plan, heed_plan_destroy> plan_;
 };
 
 // ---- Whole attention layers, see layer.h ------------------------------------------------------------------------
@@ -131,29 +153,22 @@ struct CacheConfig : heed_cache_config {
 class LinearWeights {
 public:
     LinearWeights(int32_t dim_in, int32_t dim_out, const heed_tensor &weight, const heed_tensor &bias = {}) {
-        heed_linear_weights *weights = nullptr;
         const heed_tensor *const given = bias.data == nullptr ? nullptr : &bias;
-        check(heed_linear_pack(weight.dtype, dim_in, dim_out, &weight, 0, given, &weights));
-        weights_.reset(weights);
+        detail::make(&weights_, heed_linear_pack, weight.dtype, dim_in, dim_out, &weight, 0, given);
     }
 
     void run(const heed_linear_args &args) const { check(heed_linear(weights_.get(), &args)); }
     const heed_linear_weights *get() const noexcept { return weights_.get(); }
 
 private:
-    struct Destroy {
-        void operator()(heed_linear_weights *weights) const noexcept { heed_linear_weights_destroy(weights); }
-    };
-    std::unique_ptr<heed_linear_weights, Destroy> weights_;
+    detail::Owned<heed_linear_weights, heed_linear_weights_destroy> weights_;
 };
 
 /// A layer, owned. Movable; forward may run in many threads at once, each with its own workspace, cache and outputs.
 class Layer {
 public:
     Layer(const heed_layer_config &config, const heed_layer_weights &weights) {
-        heed_layer *layer = nullptr;
-        check(heed_layer_create(&config, &weights, &layer));
-        layer_.reset(layer);
+        detail::make(&layer_, heed_layer_create, &config, &weights);
     }
 
     void forward(const heed_layer_args &args) const { check(heed_layer_forward(layer_.get(), &args)); }
@@ -172,19 +187,14 @@ public:
     const heed_layer *get() const noexcept { return layer_.get(); }
 
 private:
-    struct Destroy {
-        void operator()(heed_layer *layer) const noexcept { heed_layer_destroy(layer); }
-    };
-    std::unique_ptr<heed_layer, Destroy> layer_;
+    detail::Owned<heed_layer, heed_layer_destroy> layer_;
 };
 
 /// A cache for layers like `layer`, owned. One call at a time.
 class Cache {
 public:
     Cache(const Layer &layer, const heed_cache_config &config) {
-        heed_cache *cache = nullptr;
-        check(heed_cache_create(layer.get(), &config, &cache));
-        cache_.reset(cache);
+        detail::make(&cache_, heed_cache_create, layer.get(), &config);
     }
 
     void reset() { check(heed_cache_reset(cache_.get())); }
@@ -203,20 +213,13 @@ public:
     heed_cache *get() const noexcept { return cache_.get(); }
 
 private:
-    struct Destroy {
-        void operator()(heed_cache *cache) const noexcept { heed_cache_destroy(cache); }
-    };
-    std::unique_ptr<heed_cache, Destroy> cache_;
+    detail::Owned<heed_cache, heed_cache_destroy> cache_;
 };
 
 /// A safetensors file, mapped read-only while the object lives.
 class WeightsFile {
 public:
-    explicit WeightsFile(const std::string &path) {
-        heed_weights_file *file = nullptr;
-        check(heed_weights_open(path.c_str(), &file));
-        file_.reset(file);
-    }
+    explicit WeightsFile(const std::string &path) { detail::make(&file_, heed_weights_open, path.c_str()); }
 
     /// A tensor of the file, alive as long as this object.
     struct Tensor {
@@ -233,25 +236,8 @@ public:
     }
 
 private:
-    struct Close {
-        void operator()(heed_weights_file *file) const noexcept { heed_weights_close(file); }
-    };
-    std::unique_ptr<heed_weights_file, Close> file_;
+    detail::Owned<heed_weights_file, heed_weights_close> file_;
 };
-
-namespace detail {
-
-template <typename Info>
-std::vector<Info> all_infos(int32_t count, heed_status (*get_info)(int32_t, Info *)) {
-    std::vector<Info> infos(static_cast<size_t>(count));
-    for (size_t i = 0; i < infos.size(); i++) {
-        infos[i].struct_size = sizeof(infos[i]);
-        check(get_info(static_cast<int32_t>(i), &infos[i]));
-    }
-    return infos;
-}
-
-}  // namespace detail
 
 /// Every kernel of the table.
 inline std::vector<heed_kernel_info> kernels() { return detail::all_infos(heed_kernel_count(), heed_kernel_get_info); }
