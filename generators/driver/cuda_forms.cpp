@@ -7,7 +7,6 @@
 #include "generators/cuda/backward_tiles.h"
 #include "generators/cuda/gradient_rows.h"
 #include "generators/cuda/layer_program.h"
-#include "generators/cuda/linear_tiles.h"
 #include "generators/cuda/matrix_moves.h"
 #include "generators/cuda/merge_splits.h"
 #include "generators/cuda/metadata_ops.h"
@@ -66,8 +65,8 @@ const std::vector<CudaForm> &cuda_forms() {
         {Op::kv_copy, cuda_op_threads, kv_copy_cuda},
         {Op::layer_norm, cuda_op_threads, layer_norm_cuda},
         {Op::layer_norm_gradient, cuda_op_threads, layer_norm_gradient_cuda},
-        {Op::linear, linear_threads, typed(linear_module), linear_shared_bytes()},
-        {Op::linear, linear_core_threads, linear_cores_cuda, heed::linear_cores_shared_bytes(), true},
+        {Op::linear, linear_threads, linear_cuda, linear_shared_bytes(), false, 0, linear_blocks},
+        {Op::linear, linear_core_threads, linear_cores_cuda, linear_cores_shared_bytes(), true, 0, linear_blocks},
         {Op::merge_splits, merge_splits_threads, typed(merge_splits_module)},
         {Op::merge_states, cuda_op_threads, merge_states_cuda},
         {Op::write_metadata, 1, untyped(write_metadata_module)},

@@ -12,7 +12,8 @@
 namespace heed {
 
 constexpr int cuda_op_threads = 256;  // of a block
-constexpr int linear_core_threads = 128;
+constexpr int linear_blocks = 3;      // 80 registers and, on tensor cores, 168
+constexpr int linear_threads = 256, linear_core_threads = 128;
 constexpr int kv_append_blocks = 4;  // of an SM: 64 registers
 
 // Each of the kernel's parts makes one launch before they are joined. of_tiles: passes that the schedule needs for
@@ -28,7 +29,9 @@ Halide::Module compile_cuda(const OpSpec &spec, Kernel &kernel, int threads = cu
     passes.add<LowerEntryWords>();
     passes.add<UnsignedIndices>();
     passes.add<LowerDeviceMemory>();
-    return compile(spec, kernel, passes).module;
+    OpSpec narrow = spec;  // places in shared memory and registers have 32 bits
+    if (of_tiles) narrow.target = spec.target.without_feature(Halide::Target::LargeBuffers);
+    return compile(narrow, kernel, passes).module;
 }
 
 // The makers, of sm75 and later chips.
@@ -41,6 +44,8 @@ Halide::Module kv_append_cuda(const OpSpec &spec);
 Halide::Module kv_copy_cuda(const OpSpec &spec);
 Halide::Module layer_norm_cuda(const OpSpec &spec);
 Halide::Module layer_norm_gradient_cuda(const OpSpec &spec);
+Halide::Module linear_cuda(const OpSpec &spec);
+int linear_shared_bytes();
 Halide::Module linear_cores_cuda(const OpSpec &spec);
 int linear_cores_shared_bytes();
 Halide::Module merge_states_cuda(const OpSpec &spec);

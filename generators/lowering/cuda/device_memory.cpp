@@ -107,6 +107,9 @@ private:
         } else if (const auto *store = s.as<Store>()) {
             const Expr value = without_lets(store->value);
             add_store(store, value);
+        } else if (const auto *evaluate = s.as<Evaluate>()) {
+            count_loads(evaluate->value);
+            steps.push_back({"", Expr(), s});
         } else {
             steps.push_back({"", Expr(), s});
         }

@@ -111,14 +111,14 @@ public:
 
     Stmt run(const Stmt &compute) const {
         const Expr step = Variable::make(Int(32), loop->name);
-        const auto call = [](const Expr &e) { return Evaluate::make(e); };
         const Stmt ahead = IfThenElse::make(step + 1 < loop->extent, copies_of(step + 1));
-        const Stmt body = Block::make(
-            {call(cuda::wait_copies(0)), call(cuda::barrier()), ahead, call(cuda::commit_copies()), compute});
+        const Stmt body =
+            Block::make({Evaluate::make(cuda::wait_copies(0)), Evaluate::make(cuda::barrier()), ahead, compute});
         Stmt result = For::make(loop->name, 0, loop->extent, ForType::Serial, Partition::Never, loop->device_api, body);
-        result = Block::make({IfThenElse::make(loop->extent > 0, copies_of(0)), call(cuda::commit_copies()), result});
-        for (auto let = before.rbegin(); let != before.rend(); ++let)
+        result = IfThenElse::make(loop->extent > 0, Block::make(copies_of(0), result));
+        for (auto let = before.rbegin(); let != before.rend(); ++let) {
             result = LetStmt::make(let->first, let->second, result);
+        }
         return result;
     }
 
@@ -163,6 +163,7 @@ private:
             if (source.taken.condition.defined()) s = IfThenElse::make(at_step(source.taken.condition, step), s);
             all.push_back(s);
         }
+        all.push_back(Evaluate::make(cuda::commit_copies()));
         return Block::make(all);
     }
 };
