@@ -48,6 +48,9 @@ private:
         for (Expr *e : {&copy->to, &copy->address, &copy->index, &copy->on}) {
             if (e->defined()) *e = lets.in_full(*e);
         }
+        if (!begins_chunk(copy->to, copy->type)) {
+            throw BadInput("copies to " + op->name + " do not begin at multiples of 16 bytes");
+        }
         taken.push_back({*copy, condition});
         return Evaluate::make(0);
     }
@@ -191,6 +194,7 @@ Stmt PipelineCopies::visit(const For *op) {
     std::map<std::string, int> sizes;
     for (const auto &[copy, condition] : take.taken) {
         Array &array = arrays.at(copy.array);
+        if (array.bytes % 16 != 0) throw BadInput(copy.array + " is not a multiple of 16 bytes");
         array.is_doubled = true;
         array.accesses = accesses_of(copy.array, op->body);
         sizes[copy.array] = array.bytes / copy.type.bytes();
