@@ -10,8 +10,6 @@
 #include "generators/cuda/linear_cores.h"
 #include "generators/cuda/linear_tiles.h"
 #include "generators/cuda/matrix_moves.h"
-#include "generators/cuda/merge_splits.h"
-#include "generators/cuda/metadata_ops.h"
 #include "generators/cuda/probs_rows.h"
 #include "generators/driver/cuda_target.h"
 #include "schedules/attention_cuda_tiles.h"
@@ -26,9 +24,6 @@ using Target = Halide::Target;
 
 std::function<Module(const OpSpec &)> typed(Module (*make)(const std::string &, ElementType, const Target &)) {
     return [make](const OpSpec &spec) { return make(spec.name, spec.type(), cuda_target()); };
-}
-std::function<Module(const OpSpec &)> untyped(Module (*make)(const std::string &, const Target &)) {
-    return [make](const OpSpec &spec) { return make(spec.name, cuda_target()); };
 }
 
 Module launched_probs(const OpSpec &spec) {
@@ -69,11 +64,11 @@ const std::vector<CudaForm> &cuda_forms() {
         {Op::layer_norm_gradient, cuda_op_threads, layer_norm_gradient_cuda},
         {Op::linear, linear_threads, typed(linear_module), linear_shared_bytes()},
         {Op::linear, core_threads, typed(linear_cores_module), linear_cores_shared_bytes(), true},
-        {Op::merge_splits, merge_splits_threads, typed(merge_splits_module)},
+        {Op::merge_splits, merge_splits_threads, merge_splits_cuda, 0, false, 0, merge_splits_blocks},
         {Op::merge_states, cuda_op_threads, merge_states_cuda},
-        {Op::write_metadata, 1, untyped(write_metadata_module)},
+        {Op::write_metadata, metadata_threads, write_metadata_cuda},
         {Op::rope, cuda_op_threads, rope_cuda},
-        {Op::sequences, sequences_threads, untyped(sequences_module)},
+        {Op::sequences, sequences_threads, sequences_cuda},
         {Op::transpose, layer_threads, typed(transpose_module), transpose_shared_bytes()},
     };
     return forms;

@@ -2,6 +2,7 @@
 // Kernels of operations on CUDA: as schedules/operation.h, for algorithms whose tensors are at addresses (Results). One
 // launch each; most of them are bound by memory: a thread has 16 bytes of a row at a time where the addresses allow.
 
+#include "generators/contract/cuda_arguments.h"
 #include "generators/lowering/cuda/device_memory.h"
 #include "generators/lowering/cuda/entry_words.h"
 #include "generators/lowering/cuda/join_launches.h"
@@ -12,7 +13,8 @@
 namespace heed {
 
 constexpr int cuda_op_threads = 256;  // of a block
-constexpr int kv_append_blocks = 4;   // of an SM: 64 registers
+constexpr int merge_splits_threads = 64, metadata_threads = MetadataWords::entries, sequences_threads = 128;
+constexpr int kv_append_blocks = 4, merge_splits_blocks = 24;  // of an SM: 64 registers, 40
 
 // Each of the kernel's parts makes one launch before they are joined.
 template <typename Kernel>
@@ -37,7 +39,10 @@ Halide::Module kv_append_cuda(const OpSpec &spec);
 Halide::Module kv_copy_cuda(const OpSpec &spec);
 Halide::Module layer_norm_cuda(const OpSpec &spec);
 Halide::Module layer_norm_gradient_cuda(const OpSpec &spec);
+Halide::Module merge_splits_cuda(const OpSpec &spec);
 Halide::Module merge_states_cuda(const OpSpec &spec);
 Halide::Module rope_cuda(const OpSpec &spec);
+Halide::Module sequences_cuda(const OpSpec &spec);
+Halide::Module write_metadata_cuda(const OpSpec &spec);
 
 }  // namespace heed
