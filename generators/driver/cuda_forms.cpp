@@ -7,7 +7,6 @@
 #include "generators/cuda/backward_tiles.h"
 #include "generators/cuda/gradient_rows.h"
 #include "generators/cuda/layer_program.h"
-#include "generators/cuda/linear_cores.h"
 #include "generators/cuda/linear_tiles.h"
 #include "generators/cuda/matrix_moves.h"
 #include "generators/cuda/probs_rows.h"
@@ -63,7 +62,7 @@ const std::vector<CudaForm> &cuda_forms() {
         {Op::layer_norm, cuda_op_threads, layer_norm_cuda},
         {Op::layer_norm_gradient, cuda_op_threads, layer_norm_gradient_cuda},
         {Op::linear, linear_threads, typed(linear_module), linear_shared_bytes()},
-        {Op::linear, core_threads, typed(linear_cores_module), linear_cores_shared_bytes(), true},
+        {Op::linear, linear_core_threads, linear_cores_cuda, heed::linear_cores_shared_bytes(), true},
         {Op::merge_splits, merge_splits_threads, merge_splits_cuda, 0, false, 0, merge_splits_blocks},
         {Op::merge_states, cuda_op_threads, merge_states_cuda},
         {Op::write_metadata, metadata_threads, write_metadata_cuda},

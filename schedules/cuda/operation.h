@@ -13,16 +13,20 @@
 namespace heed {
 
 constexpr int cuda_op_threads = 256;  // of a block
+constexpr int linear_core_threads = 128;
 constexpr int merge_splits_threads = 64, metadata_threads = MetadataWords::entries, sequences_threads = 128;
 constexpr int kv_append_blocks = 4, merge_splits_blocks = 24;  // of an SM: 64 registers, 40
 
-// Each of the kernel's parts makes one launch before they are joined.
+// Each of the kernel's parts makes one launch before they are joined. of_tiles: passes that the schedule needs for
+// tiles in shared memory and registers.
 template <typename Kernel>
-Halide::Module compile_cuda(const OpSpec &spec, Kernel &kernel, int threads = cuda_op_threads) {
+Halide::Module compile_cuda(const OpSpec &spec, Kernel &kernel, int threads = cuda_op_threads,
+                            const std::function<void(Passes &)> &of_tiles = nullptr) {
     kernel.named.gpu_single_thread();  // what it starts from is nothing, but Halide's checks see a loop
     Passes passes;
     passes.add<DistributeLanes>();
     passes.add_exactly<JoinLaunches>(kernel.parts, "parts of a kernel", kernel.named.name(), threads);
+    if (of_tiles) of_tiles(passes);
     passes.add<LowerEntryWords>();
     passes.add<UnsignedIndices>();
     passes.add<LowerDeviceMemory>();
@@ -39,6 +43,8 @@ Halide::Module kv_append_cuda(const OpSpec &spec);
 Halide::Module kv_copy_cuda(const OpSpec &spec);
 Halide::Module layer_norm_cuda(const OpSpec &spec);
 Halide::Module layer_norm_gradient_cuda(const OpSpec &spec);
+Halide::Module linear_cores_cuda(const OpSpec &spec);
+int linear_cores_shared_bytes();
 Halide::Module merge_splits_cuda(const OpSpec &spec);
 Halide::Module merge_states_cuda(const OpSpec &spec);
 Halide::Module rope_cuda(const OpSpec &spec);
