@@ -227,11 +227,11 @@ struct PrefillStages {
 
 // Of splits in (row, rb, t).
 struct DecodeStages : MergedSplits {
-    Halide::Func split_state{"split_state"};    // (row, x, rb, task): each split's state, complete; t innermost
-    Halide::Expr num_split_tasks;               // values of (t, sp)
-    Halide::Expr blocks_per_task;               // values of rb
-    Halide::Expr prefetched_keys;               // how far ahead rows of k and v are asked for
-    Halide::Func merged{"merged"};              // (x, row, rb, t): the splits of a row as one
+    Halide::Func split_state{"split_state"};  // (row, x, rb, task): each split's state, complete; t innermost
+    Halide::Expr num_split_tasks;             // values of (t, sp)
+    Halide::Expr blocks_per_task;             // values of rb
+    Halide::Expr prefetched_keys;             // how far ahead rows of k and v are asked for
+    Halide::Func merged{"merged"};            // (x, row, rb, t): the splits of a row as one
 };
 
 struct AttentionStages {

@@ -21,7 +21,8 @@ Halide::Expr store_at_if_zero(const Halide::Expr &on, const Halide::Expr &addres
 // Word `w` of an entry, Int(32), of a list of words: see lowering/cuda/entry_words.h.
 Halide::Expr entry_word(const WordParams &list, const Halide::Expr &entry, int w);
 
-// x * y + z, rounded once; 2^x, to 2 ulp: subnormal results are 0, NaN stays NaN; the greater one, of NaN and x it is x.
+// x * y + z, rounded once; 2^x, to 2 ulp: subnormal results are 0, NaN stays NaN; the greater one, of NaN and x it is
+// x.
 Halide::Expr fused_on_device(const Halide::Expr &x, const Halide::Expr &y, const Halide::Expr &z);
 Halide::Expr exp2_on_device(const Halide::Expr &x);
 Halide::Expr maximum_on_device(const Halide::Expr &x, const Halide::Expr &y);

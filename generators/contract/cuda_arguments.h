@@ -22,10 +22,10 @@ using MergeStates = Words<max_merge_states, merge_state_words>;     // addresses
     VALUE(to, uint64_t)                                                                                                \
     OUTPUT(named, u8, 1)
 
-// From lengths, prefix sums and offsets on the device, int32 arrays or 0, to the table (SequenceField, sequence). position:
-// heed_position; status: an address or 0. Whatever the values are, what is written stays inside of the table, and what it
-// says inside of the tensors; a value that is not allowed sets status, if that is 0, to sequence * 8 + 1 (cu_seqlens_q),
-// 2 (cu_seqlens_kv) or 3 (kv_lens).
+// From lengths, prefix sums and offsets on the device, int32 arrays or 0, to the table (SequenceField, sequence).
+// position: heed_position; status: an address or 0. Whatever the values are, what is written stays inside of the table,
+// and what it says inside of the tensors; a value that is not allowed sets status, if that is 0, to sequence * 8 + 1
+// (cu_seqlens_q), 2 (cu_seqlens_kv) or 3 (kv_lens).
 #define HEED_CUDA_SEQUENCES(INPUT, VALUE, OUTPUT)                                                                      \
     VALUE(batch, int32_t)                                                                                              \
     VALUE(max_q_len, int32_t)                                                                                          \
@@ -85,8 +85,8 @@ using MergeStates = Words<max_merge_states, merge_state_words>;     // addresses
     VALUE(sink, uint64_t)                                                                                              \
     OUTPUT(named, u8, 1)
 
-// The results of a decode kernel of several splits, as states of HEED_ATTENTION: f32 (float, split, row) of state_floats
-// floats, row = (sequence * tokens + token) * num_heads + head. lse_*, out_*: strides; sink may be 0.
+// The results of a decode kernel of several splits, as states of HEED_ATTENTION: f32 (float, split, row) of
+// state_floats floats, row = (sequence * tokens + token) * num_heads + head. lse_*, out_*: strides; sink may be 0.
 #define HEED_CUDA_MERGE_SPLITS(INPUT, VALUE, OUTPUT)                                                                   \
     VALUE(num_splits, int32_t)                                                                                         \
     VALUE(state_floats, int32_t)                                                                                       \

@@ -5,10 +5,7 @@
 #include "generators/cuda/backward_cores.h"
 #include "generators/cuda/backward_rows.h"
 #include "generators/cuda/backward_tiles.h"
-#include "generators/cuda/gradient_rows.h"
-#include "generators/cuda/layer_program.h"
 #include "generators/cuda/linear_tiles.h"
-#include "generators/cuda/matrix_moves.h"
 #include "generators/cuda/probs_rows.h"
 #include "generators/driver/cuda_target.h"
 #include "schedules/attention_cuda_tiles.h"
@@ -54,7 +51,7 @@ const std::vector<CudaForm> &cuda_forms() {
         {Op::attention_probs, probs_threads, launched_probs},
         {Op::clip, cuda_op_threads, clip_cuda},
         {Op::clip_gradient, cuda_op_threads, clip_gradient_cuda},
-        {Op::column_sums, layer_threads, typed(column_sums_module), column_sums_shared_bytes},
+        {Op::column_sums, cuda_op_threads, column_sums_cuda, column_sums_shared_bytes},
         {Op::copy_rows, cuda_op_threads, copy_rows_cuda},
         {Op::key_padding, cuda_op_threads, key_padding_cuda},
         {Op::kv_append, cuda_op_threads, kv_append_cuda, 0, false, 0, kv_append_blocks},
@@ -68,7 +65,7 @@ const std::vector<CudaForm> &cuda_forms() {
         {Op::write_metadata, metadata_threads, write_metadata_cuda},
         {Op::rope, cuda_op_threads, rope_cuda},
         {Op::sequences, sequences_threads, sequences_cuda},
-        {Op::transpose, layer_threads, typed(transpose_module), transpose_shared_bytes()},
+        {Op::transpose, cuda_op_threads, transpose_cuda, transpose_shared_bytes},
     };
     return forms;
 }

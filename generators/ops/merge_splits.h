@@ -17,7 +17,8 @@ struct MergeSplitsDevice : MergeSplitsArguments, MergedSplits, Results {
     Halide::RDom all;                                   // d, row
 
     explicit MergeSplitsDevice(ElementType type) : MergeSplitsArguments({type}), all(0, head_dim, 0, rows, "all") {
-        define({num_splits, [this](const Expr &n) { return max_of(n); }, exp2_on_device, maximum_on_device}, split, {row});
+        define({num_splits, [this](const Expr &n) { return max_of(n); }, exp2_on_device, maximum_on_device}, split,
+               {row});
         const Expr n = over_splits, has_key = !is_zero(sum_of(n));  // without a key it has left no output
         MergedSplits::add(row_sum(row), sum_of(n));
         MergedSplits::add(merged(d, row), load_at_if(has_key, Halide::Float(32), state(n), d));

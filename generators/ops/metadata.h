@@ -31,8 +31,8 @@ struct SequencesDevice : SequencesArguments, Results {
     Halide::RDom all;  // field, sequence
 
     SequencesDevice() : all(0, num_sequence_fields, 0, batch, "all"), b(all.y) {
-        const Segment queries = segment(cu_seqlens_q, max_q_len, total_q), keys = segment(cu_seqlens_kv, max_kv_len,
-                                                                                           total_kv);
+        const Segment queries = segment(cu_seqlens_q, max_q_len, total_q),
+                      keys = segment(cu_seqlens_kv, max_kv_len, total_kv);
         const Expr has_lens = given(kv_lens), len = element(has_lens, kv_lens, b);
         const Expr kv_len = select(has_lens, clamp(len, 0, max_kv_len), keys.length);
         const Visible visible = visible_keys(queries.length, kv_len);
@@ -84,8 +84,8 @@ private:
         using Halide::cast;
         const auto wide = [](const Expr &x) { return cast<int64_t>(x); };
         const Expr has_offsets = given(q_offsets), least = std::numeric_limits<int32_t>::min();
-        const Expr offset = select(has_offsets, element(has_offsets, q_offsets, b), position == bottom_right,
-                                   kv_len - q_len, 0);
+        const Expr offset =
+            select(has_offsets, element(has_offsets, q_offsets, b), position == bottom_right, kv_len - q_len, 0);
         const Expr begin = clamp(wide(offset) - wide(window_left), wide(least), wide(kv_len));
         const Expr right = select(causal != 0, 0, window_right);
         const Expr end = clamp(wide(offset) + wide(right) + cast<int64_t>(1), -wide(q_len), wide(kv_len));

@@ -111,6 +111,10 @@ private:
         } else if (const auto *store = s.as<Store>()) {
             const Expr value = without_lets(store->value);
             add_store(store, value);
+        } else if (const auto *evaluate = s.as<Evaluate>()) {
+            const Expr value = without_lets(evaluate->value);
+            count_loads(value);
+            steps.push_back({"", Expr(), Evaluate::make(value)});
         } else {
             steps.push_back({"", Expr(), s});
         }
