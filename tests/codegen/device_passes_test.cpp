@@ -38,6 +38,21 @@ TEST(DeviceMemory, UnalignedNeighboursAreNot) {
     EXPECT_EQ(found.at("heed_load_u16") + 2 * found.at("heed_load_i32"), 8);
 }
 
+TEST(DeviceMemory, StoresWhereNothingIsAreAtomic) {
+    Kernel kernel;
+    RDom all(0, kernel.count, "all");
+    kernel.add(heed::store_at_if_zero(all == 3, kernel.to, cast<uint32_t>(all)));
+    RVar block{"block"}, thread{"thread"};
+    kernel.named.update()
+        .split(all, block, thread, heed::cuda_op_threads, TailStrategy::GuardWithIf)
+        .gpu_blocks(block)
+        .gpu_threads(thread)
+        .never_partition_all();
+    const auto found = instructions(heed::compile_cuda(spec("reported"), kernel));
+    EXPECT_EQ(found.at("heed_store_u32_if_zero"), 1);
+    EXPECT_EQ(found.count("heed_store_u32"), 0U);
+}
+
 // to[row] = what `combine` makes of 32 elements of a row, by the lanes of a warp.
 Module reduced(const std::function<Expr(Expr, Expr)> &combine) {
     DeviceKernel kernel;
