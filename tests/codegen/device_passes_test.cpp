@@ -39,7 +39,7 @@ TEST(DeviceMemory, UnalignedNeighboursAreNot) {
 }
 
 TEST(DeviceMemory, StoresWhereNothingIsAreAtomic) {
-    Kernel kernel;
+    DeviceKernel kernel;
     RDom all(0, kernel.count, "all");
     kernel.add(heed::store_at_if_zero(all == 3, kernel.to, cast<uint32_t>(all)));
     RVar block{"block"}, thread{"thread"};
@@ -48,7 +48,7 @@ TEST(DeviceMemory, StoresWhereNothingIsAreAtomic) {
         .gpu_blocks(block)
         .gpu_threads(thread)
         .never_partition_all();
-    const auto found = instructions(heed::compile_cuda(spec("reported"), kernel));
+    const auto found = instructions(heed::compile_cuda(device_spec("reported"), kernel));
     EXPECT_EQ(found.at("heed_store_u32_if_zero"), 1);
     EXPECT_EQ(found.count("heed_store_u32"), 0U);
 }
