@@ -12,15 +12,15 @@ OpModule make_column_sums(const OpSpec &spec) {
     const int lanes = spec.machine().lanes;
     kernel.sums.vectorize(kernel.c, lanes, TailStrategy::GuardWithIf)
         .update()
-        .reorder(kernel.c, kernel.over_blocks)
+        .reorder(kernel.c, kernel.over_parts)
         .vectorize(kernel.c, lanes, TailStrategy::GuardWithIf);
-    kernel.of_block.compute_at(kernel.sums, kernel.over_blocks)
+    kernel.of_part.compute_at(kernel.sums, kernel.over_parts)
         .store_in(MemoryType::Stack)
-        .bound_extent(kernel.block, 1)
+        .bound_extent(kernel.part, 1)
         .bound_storage(kernel.c, sum_columns)
         .vectorize(kernel.c, lanes, TailStrategy::GuardWithIf)
         .update()
-        .reorder(kernel.c, kernel.over_block, kernel.block)
+        .reorder(kernel.c, kernel.over_part, kernel.part)
         .vectorize(kernel.c, lanes, TailStrategy::GuardWithIf);
     return compile(spec, kernel);
 }

@@ -29,14 +29,12 @@ void AttentionBuilder::define_decode_outputs() {
         Expr task = clamp(sp * in.num_tasks + st.t, 0, st.decode.num_split_tasks - 1);
         return st.decode.split_state(st.row, x, st.rb, task);
     };
-    st.decode.over_splits = RDom(0, in.num_splits, "over_splits");
-    st.decode.split_max(st.row, st.rb, st.t) = lowest_logit();
-    Expr each = st.decode.over_splits, row_max = st.decode.split_max(st.row, st.rb, st.t);
-    st.decode.split_max(st.row, st.rb, st.t) = max(row_max, of_split(S::row_max, each));
-    st.decode.split_factor(st.sp, st.row, st.rb, st.t) = exp16_nonpositive(of_split(S::row_max, st.sp) - row_max);
-    st.decode.merged(st.x, st.row, st.rb, st.t) +=
-        of_split(st.x, each) * st.decode.split_factor(each, st.row, st.rb, st.t);
-    Expr row_sum = 0.f;
+    const auto maximum = [](const Expr &x, const Expr &y) { return max(x, y); };
+    st.decode.define(
+        {in.num_splits, [&](const Expr &sp) { return of_split(S::row_max, sp); }, exp16_nonpositive, maximum}, st.sp,
+        {st.row, st.rb, st.t});
+    st.decode.add(st.decode.merged(st.x, st.row, st.rb, st.t), of_split(st.x, st.decode.over_splits));
+    Expr row_max = st.decode.split_max(st.row, st.rb, st.t), row_sum = 0.f;
     for (int u = 0; u < cfg.dot_lanes; u++) row_sum += st.decode.merged(cfg.dot_lanes + u, st.row, st.rb, st.t);
     define_row_result(row_max, row_sum, row_sum);
     Tuple result = st.row_result(st.row, st.rb, st.t);

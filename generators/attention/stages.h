@@ -26,6 +26,7 @@
 #include "generators/attention/config.h"
 #include "generators/attention/kv_source.h"
 #include "generators/attention/logits.h"
+#include "generators/attention/merged_splits.h"
 #include "generators/contract/attention_arguments.h"
 #include "generators/contract/fields.h"
 
@@ -224,15 +225,13 @@ struct PrefillStages {
     Halide::Func out_rows{"out_rows"};  // (d, row, t)
 };
 
-struct DecodeStages {
-    Halide::Func split_state{"split_state"};    // (row, x, rb, task): each split's state, complete; t innermost
-    Halide::Expr num_split_tasks;               // values of (t, sp)
-    Halide::Expr blocks_per_task;               // values of rb
-    Halide::Expr prefetched_keys;               // how far ahead rows of k and v are asked for
-    Halide::Func split_max{"split_max"};        // (row, rb, t): of all splits of a row
-    Halide::Func split_factor{"split_factor"};  // (sp, row, rb, t)
-    Halide::Func merged{"merged"};              // (x, row, rb, t): the splits of a row as one
-    Halide::RDom over_splits;
+// Of splits in (row, rb, t).
+struct DecodeStages : MergedSplits {
+    Halide::Func split_state{"split_state"};  // (row, x, rb, task): each split's state, complete; t innermost
+    Halide::Expr num_split_tasks;             // values of (t, sp)
+    Halide::Expr blocks_per_task;             // values of rb
+    Halide::Expr prefetched_keys;             // how far ahead rows of k and v are asked for
+    Halide::Func merged{"merged"};            // (x, row, rb, t): the splits of a row as one
 };
 
 struct AttentionStages {

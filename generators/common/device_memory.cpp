@@ -20,6 +20,9 @@ Expr store_at(const Expr &address, const Expr &index, const Expr &value) {
 Expr store_at_if(const Expr &on, const Expr &address, const Expr &index, const Expr &value) {
     return Call::make(UInt(8), "heed_store_at_if", {address, index, value, on}, Call::Extern);
 }
+Expr store_at_if_zero(const Expr &on, const Expr &address, const Expr &value) {
+    return Call::make(UInt(8), "heed_store_at_if_zero", {address, 0, value, on}, Call::Extern);
+}
 Expr entry_word(const WordParams &list, const Expr &entry, int w) {
     std::vector<Expr> args = {entry};
     for (int i = 0; i < list.entries; i++) args.emplace_back(list.words[i * list.entry_words + w]);
@@ -30,6 +33,9 @@ Expr fused_on_device(const Expr &x, const Expr &y, const Expr &z) {
     return Call::make(Float(32), "heed_fma", {x, y, z}, Call::PureExtern);
 }
 Expr exp2_on_device(const Expr &x) { return Call::make(Float(32), "heed_exp2", {x}, Call::PureExtern); }
+Expr maximum_on_device(const Expr &x, const Expr &y) {
+    return Call::make(Float(32), "heed_maximum", {x, y}, Call::PureExtern);
+}
 
 Expr bytes_of(const Type &type, const Expr &count) { return cast<uint64_t>(count) * cast<uint64_t>(type.bytes()); }
 Expr after(const Expr &address, const Expr &count, const Expr &bytes) {

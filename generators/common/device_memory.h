@@ -16,12 +16,16 @@ Halide::Expr float_at(ElementType type, const Halide::Expr &address, const Halid
 Halide::Expr store_at(const Halide::Expr &address, const Halide::Expr &index, const Halide::Expr &value);
 Halide::Expr store_at_if(const Halide::Expr &on, const Halide::Expr &address, const Halide::Expr &index,
                          const Halide::Expr &value);
+// A UInt(32) where 0 was, atomically; the same sums.
+Halide::Expr store_at_if_zero(const Halide::Expr &on, const Halide::Expr &address, const Halide::Expr &value);
 // Word `w` of an entry, Int(32), of a list of words: see lowering/cuda/entry_words.h.
 Halide::Expr entry_word(const WordParams &list, const Halide::Expr &entry, int w);
 
-// x * y + z, rounded once; 2^x, to 2 ulp: subnormal results are 0, NaN stays NaN.
+// x * y + z, rounded once; 2^x, to 2 ulp: subnormal results are 0, NaN stays NaN; the greater one, of NaN and x it is
+// x.
 Halide::Expr fused_on_device(const Halide::Expr &x, const Halide::Expr &y, const Halide::Expr &z);
 Halide::Expr exp2_on_device(const Halide::Expr &x);
+Halide::Expr maximum_on_device(const Halide::Expr &x, const Halide::Expr &y);
 
 // Bytes of `count` elements, and the address after count * bytes, UInt(64).
 Halide::Expr bytes_of(const Halide::Type &type, const Halide::Expr &count);

@@ -7,38 +7,42 @@
 
 namespace heed {
 
-using MetadataWords = Words<num_metadata_words / 2, 1>;             // two words of 32 bits each, low half first
+using MetadataWords = Words<num_metadata_words / 8, 4>;             // two words of 32 bits each, low half first
 using MoveSegments = Words<num_move_segments, move_segment_words>;  // addresses of its first token in source,
                                                                     // destination and scales; tokens | table row << 32
 using MergeStates = Words<max_merge_states, merge_state_words>;     // addresses of out and lse
 
 }  // namespace heed
 
-// Metadata of the host goes to the device as parameters of a launch: out (word) has any even extent up to
-// num_metadata_words.
+// Metadata of the host goes to the device as parameters of a launch: num_words words of 32 bits, an even number, to an
+// address.
 #define HEED_CUDA_WRITE_METADATA(INPUT, VALUE, OUTPUT)                                                                 \
     VALUE(word, MetadataWords)                                                                                         \
-    OUTPUT(out, i32, 1)
+    VALUE(num_words, int32_t)                                                                                          \
+    VALUE(to, uint64_t)                                                                                                \
+    OUTPUT(named, u8, 1)
 
-// From lengths, prefix sums and offsets on the device to the table of SequenceField. given: bits 0..3, which of the
-// four inputs there are; position: heed_position; status: an address or 0. See generators/cuda/metadata_ops.h.
+// From lengths, prefix sums and offsets on the device, int32 arrays or 0, to the table (SequenceField, sequence).
+// position: heed_position; status: an address or 0. Whatever the values are, what is written stays inside of the table,
+// and what it says inside of the tensors; a value that is not allowed sets status, if that is 0, to sequence * 8 + 1
+// (cu_seqlens_q), 2 (cu_seqlens_kv) or 3 (kv_lens).
 #define HEED_CUDA_SEQUENCES(INPUT, VALUE, OUTPUT)                                                                      \
-    INPUT(cu_seqlens_q, i32, 1)                                                                                        \
-    INPUT(cu_seqlens_kv, i32, 1)                                                                                       \
-    INPUT(kv_lens, i32, 1)                                                                                             \
-    INPUT(q_offsets, i32, 1)                                                                                           \
     VALUE(batch, int32_t)                                                                                              \
     VALUE(max_q_len, int32_t)                                                                                          \
     VALUE(max_kv_len, int32_t)                                                                                         \
     VALUE(total_q, int32_t)                                                                                            \
     VALUE(total_kv, int32_t)                                                                                           \
-    VALUE(given, int32_t)                                                                                              \
     VALUE(position, int32_t)                                                                                           \
     VALUE(causal, int32_t)                                                                                             \
     VALUE(window_left, int32_t)                                                                                        \
     VALUE(window_right, int32_t)                                                                                       \
+    VALUE(cu_seqlens_q, uint64_t)                                                                                      \
+    VALUE(cu_seqlens_kv, uint64_t)                                                                                     \
+    VALUE(kv_lens, uint64_t)                                                                                           \
+    VALUE(q_offsets, uint64_t)                                                                                         \
     VALUE(status, uint64_t)                                                                                            \
-    OUTPUT(table, i32, 2)
+    VALUE(table, uint64_t)                                                                                             \
+    OUTPUT(named, u8, 1)
 
 // rope, kv_append, kv_copy: up to num_move_segments runs of tokens, the longest of max_tokens. The first 2 * num_pairs
 // elements of a row are rotated by the tables cos and sin f32 (pair, table row); direction 1, or -1 to rotate back.
@@ -81,13 +85,26 @@ using MergeStates = Words<max_merge_states, merge_state_words>;     // addresses
     VALUE(sink, uint64_t)                                                                                              \
     OUTPUT(named, u8, 1)
 
-// The results of a decode kernel of several splits: states, out and lse as in HEED_ATTENTION.
+// The results of a decode kernel of several splits, as states of HEED_ATTENTION: f32 (float, split, row) of
+// state_floats floats, row = (sequence * tokens + token) * num_heads + head. lse_*, out_*: strides; sink may be 0.
 #define HEED_CUDA_MERGE_SPLITS(INPUT, VALUE, OUTPUT)                                                                   \
-    INPUT(states, f32, 4)                                                                                              \
-    INPUT(sink, f32, 1)                                                                                                \
     VALUE(num_splits, int32_t)                                                                                         \
-    OUTPUT(out, own, 4)                                                                                                \
-    OUTPUT(lse, f32, 4)
+    VALUE(state_floats, int32_t)                                                                                       \
+    VALUE(rows, int32_t)                                                                                               \
+    VALUE(tokens, int32_t)                                                                                             \
+    VALUE(num_heads, int32_t)                                                                                          \
+    VALUE(head_dim, int32_t)                                                                                           \
+    VALUE(states, uint64_t)                                                                                            \
+    VALUE(sink, uint64_t)                                                                                              \
+    VALUE(out, uint64_t)                                                                                               \
+    VALUE(out_batch, uint64_t)                                                                                         \
+    VALUE(out_token, uint64_t)                                                                                         \
+    VALUE(out_head, uint64_t)                                                                                          \
+    VALUE(lse, uint64_t)                                                                                               \
+    VALUE(lse_batch, uint64_t)                                                                                         \
+    VALUE(lse_token, uint64_t)                                                                                         \
+    VALUE(lse_head, uint64_t)                                                                                          \
+    OUTPUT(named, u8, 1)
 
 // A piece of the output, `columns` columns from first_column on; bias_first may be 0. out_is_f32: out is f32 rather
 // than in the type of x.

@@ -5,13 +5,6 @@
 #include "generators/cuda/backward_cores.h"
 #include "generators/cuda/backward_rows.h"
 #include "generators/cuda/backward_tiles.h"
-#include "generators/cuda/gradient_rows.h"
-#include "generators/cuda/layer_program.h"
-#include "generators/cuda/linear_cores.h"
-#include "generators/cuda/linear_tiles.h"
-#include "generators/cuda/matrix_moves.h"
-#include "generators/cuda/merge_splits.h"
-#include "generators/cuda/metadata_ops.h"
 #include "generators/cuda/probs_rows.h"
 #include "generators/driver/cuda_target.h"
 #include "schedules/attention_cuda_tiles.h"
@@ -26,9 +19,6 @@ using Target = Halide::Target;
 
 std::function<Module(const OpSpec &)> typed(Module (*make)(const std::string &, ElementType, const Target &)) {
     return [make](const OpSpec &spec) { return make(spec.name, spec.type(), cuda_target()); };
-}
-std::function<Module(const OpSpec &)> untyped(Module (*make)(const std::string &, const Target &)) {
-    return [make](const OpSpec &spec) { return make(spec.name, cuda_target()); };
 }
 
 Module launched_probs(const OpSpec &spec) {
@@ -60,21 +50,21 @@ const std::vector<CudaForm> &cuda_forms() {
         {Op::attention_probs, probs_threads, launched_probs},
         {Op::clip, cuda_op_threads, clip_cuda},
         {Op::clip_gradient, cuda_op_threads, clip_gradient_cuda},
-        {Op::column_sums, layer_threads, typed(column_sums_module), column_sums_shared_bytes},
+        {Op::column_sums, cuda_op_threads, column_sums_cuda, column_sums_shared_bytes},
         {Op::copy_rows, cuda_op_threads, copy_rows_cuda},
         {Op::key_padding, cuda_op_threads, key_padding_cuda},
         {Op::kv_append, cuda_op_threads, kv_append_cuda, 0, false, 0, kv_append_blocks},
         {Op::kv_copy, cuda_op_threads, kv_copy_cuda},
         {Op::layer_norm, cuda_op_threads, layer_norm_cuda},
         {Op::layer_norm_gradient, cuda_op_threads, layer_norm_gradient_cuda},
-        {Op::linear, linear_threads, typed(linear_module), linear_shared_bytes()},
-        {Op::linear, core_threads, typed(linear_cores_module), linear_cores_shared_bytes(), true},
-        {Op::merge_splits, merge_splits_threads, typed(merge_splits_module)},
+        {Op::linear, linear_threads, linear_cuda, linear_shared_bytes(), false, 0, linear_blocks},
+        {Op::linear, linear_core_threads, linear_cores_cuda, linear_cores_shared_bytes(), true, 0, linear_blocks},
+        {Op::merge_splits, merge_splits_threads, merge_splits_cuda, 0, false, 0, merge_splits_blocks},
         {Op::merge_states, cuda_op_threads, merge_states_cuda},
-        {Op::write_metadata, 1, untyped(write_metadata_module)},
+        {Op::write_metadata, metadata_threads, write_metadata_cuda},
         {Op::rope, cuda_op_threads, rope_cuda},
-        {Op::sequences, sequences_threads, untyped(sequences_module)},
-        {Op::transpose, layer_threads, typed(transpose_module), transpose_shared_bytes()},
+        {Op::sequences, sequences_threads, sequences_cuda},
+        {Op::transpose, cuda_op_threads, transpose_cuda, transpose_shared_bytes},
     };
     return forms;
 }

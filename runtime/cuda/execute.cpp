@@ -18,14 +18,29 @@ namespace {
 using cuda::Launches;
 
 // Ragged tensors have one batch index.
-heed_status launch_merge(const heed_plan &plan, KernelCall call, Launches *launches) {
-    if (plan.problem.q_storage == HEED_Q_VARLEN) call.out.extent[3] = call.lse.extent[3] = call.states.extent[3] = 1;
+heed_status launch_merge(const heed_plan &plan, const KernelCall &call, Launches *launches) {
+    const bool ragged = plan.problem.q_storage == HEED_Q_VARLEN;
+    const auto stride = [](const KernelBuffer &buffer, int axis) {
+        return static_cast<uint64_t>(int64_t{buffer.stride[axis]} * dtype_bytes(buffer.dtype));
+    };
     cuda::MergeSplitsArguments arguments;
-    arguments.states = call.states;
-    arguments.sink = call.sink;
     arguments.num_splits = call.num_splits;
-    arguments.out = call.out;
-    arguments.lse = call.lse;
+    arguments.state_floats = call.states.extent[0];
+    arguments.tokens = call.out.extent[2];
+    arguments.num_heads = call.out.extent[1];
+    arguments.rows = arguments.num_heads * arguments.tokens * (ragged ? 1 : call.out.extent[3]);
+    arguments.head_dim = call.out.extent[0];
+    arguments.states = cuda::address_of(call.states.data);
+    arguments.sink = cuda::address_of(call.sink.data);
+    arguments.out = cuda::address_of(call.out.data);
+    arguments.out_batch = stride(call.out, 3);
+    arguments.out_token = stride(call.out, 2);
+    arguments.out_head = stride(call.out, 1);
+    arguments.lse = cuda::address_of(call.lse.data);
+    arguments.lse_batch = stride(call.lse, 3);
+    arguments.lse_token = stride(call.lse, 2);
+    arguments.lse_head = stride(call.lse, 1);
+    arguments.named = cuda::named(call.out.data);
     return cuda::launch_op(*plan.merge_kernel, arguments, *launches);
 }
 

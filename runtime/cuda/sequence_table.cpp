@@ -83,7 +83,9 @@ private:
     heed_status put(const MetadataWords &words, int32_t count, char *to) {
         cuda::WriteMetadataArguments arguments;
         arguments.word = words;
-        arguments.out = packed_buffer(to, HEED_I32, {count});
+        arguments.num_words = count;
+        arguments.to = cuda::address_of(to);
+        arguments.named = cuda::named(to);
         return cuda::launch_op(*plan_.sequence_kernel, arguments, *launches_);
     }
 
@@ -96,21 +98,12 @@ private:
     int32_t num_lines_ = 0;
 };
 
-// Arrays that the problem has not are NULL.
-KernelBuffer device_array(const int32_t *data, bool used, int32_t extent) {
-    return packed_buffer(used ? data : nullptr, HEED_I32, {extent});
-}
-
 // Metadata on the device.
 heed_status launch_sequences(const heed_plan &plan, const heed_args &args, Launches *launches) {
     const heed_problem &p = plan.problem;
-    const bool ragged_q = p.q_storage == HEED_Q_VARLEN, ragged_kv = p.kv_storage == HEED_KV_VARLEN,
-               offsets = p.position == HEED_EXPLICIT;
+    const auto array = [](const int32_t *data, bool used) { return used ? cuda::address_of(data) : 0; };
+    const KernelBuffer table = sequence_table(plan, args);
     cuda::SequencesArguments arguments;
-    arguments.cu_seqlens_q = device_array(args.cu_seqlens_q, ragged_q, p.batch + 1);
-    arguments.cu_seqlens_kv = device_array(args.cu_seqlens_kv, ragged_kv, p.batch + 1);
-    arguments.kv_lens = device_array(args.kv_lens, p.has_kv_lens, p.batch);
-    arguments.q_offsets = device_array(args.q_offsets, offsets, p.batch);
     arguments.batch = p.batch;
     arguments.max_q_len = p.max_q_len;
     arguments.max_kv_len = p.max_kv_len;
@@ -120,13 +113,17 @@ heed_status launch_sequences(const heed_plan &plan, const heed_args &args, Launc
     }
     arguments.total_q = p.total_q;
     arguments.total_kv = p.total_kv;
-    arguments.given = (ragged_q ? 1 : 0) | (ragged_kv ? 2 : 0) | (p.has_kv_lens ? 4 : 0) | (offsets ? 8 : 0);
     arguments.position = p.position;
     arguments.causal = p.causal;
     arguments.window_left = p.window_left;
     arguments.window_right = p.window_right;
-    arguments.status = reinterpret_cast<uintptr_t>(args.device_status);
-    arguments.table = sequence_table(plan, args);
+    arguments.cu_seqlens_q = array(args.cu_seqlens_q, p.q_storage == HEED_Q_VARLEN);
+    arguments.cu_seqlens_kv = array(args.cu_seqlens_kv, p.kv_storage == HEED_KV_VARLEN);
+    arguments.kv_lens = array(args.kv_lens, p.has_kv_lens);
+    arguments.q_offsets = array(args.q_offsets, p.position == HEED_EXPLICIT);
+    arguments.status = cuda::address_of(args.device_status);
+    arguments.table = cuda::address_of(table.data);
+    arguments.named = cuda::named(table.data);
     return cuda::launch_op(*plan.sequence_kernel, arguments, *launches);
 }
 

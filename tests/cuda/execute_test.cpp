@@ -286,8 +286,8 @@ TEST_F(CudaExecute, RaggedProblems) {
     driver.on_launch = [&](const fake::Launch &launch) {
         images.push_back(launch.image);
         if (launch.image != "write_metadata") return;
-        auto *to = *static_cast<int32_t **>(launch.parameters[heed::num_metadata_words / 2]);
-        const int32_t words = *static_cast<const int32_t *>(launch.parameters[heed::num_metadata_words / 2 + 1]);
+        const int32_t words = *static_cast<const int32_t *>(launch.parameters[heed::num_metadata_words / 2]);
+        auto *to = *static_cast<int32_t **>(launch.parameters[heed::num_metadata_words / 2 + 1]);
         for (int32_t i = 0; i < words; i++) {
             const auto pair = *static_cast<const uint64_t *>(launch.parameters[i / 2]);
             to[i] = static_cast<int32_t>(pair >> (i % 2 * 32));
@@ -347,16 +347,20 @@ TEST_F(CudaExecute, MetadataOnTheDevice) {
     ASSERT_EQ(call.execute(), HEED_OK) << heed_last_error();
     EXPECT_THAT(images, ElementsAre("sequences", stub::f16_kernel));
     const stub::SequencesCall &seen = stub::last_sequences;
-    EXPECT_EQ(seen.cu_seqlens_q.device, CudaCall::address(20));
-    EXPECT_THAT(seen.cu_seqlens_q.extents, ElementsAre(4));
-    EXPECT_EQ(seen.kv_lens.device, CudaCall::address(21));
-    EXPECT_THAT(seen.kv_lens.extents, ElementsAre(3));
-    EXPECT_EQ(seen.cu_seqlens_kv.device, 0u);
-    EXPECT_EQ(seen.q_offsets.device, 0u);
-    EXPECT_THAT(seen.scalars, ElementsAre(3, 100, 130, 200, 0, 1 | 4, HEED_BOTTOM_RIGHT, 1, 7, -1));
+    EXPECT_EQ(seen.cu_seqlens_q, CudaCall::address(20));
+    EXPECT_EQ(seen.kv_lens, CudaCall::address(21));
+    EXPECT_EQ(seen.cu_seqlens_kv, 0u);
+    EXPECT_EQ(seen.q_offsets, 0u);
+    EXPECT_EQ(seen.batch, 3);
+    EXPECT_EQ(seen.max_q_len, 100);
+    EXPECT_EQ(seen.max_kv_len, 130);
+    EXPECT_EQ(seen.total_q, 200);
+    EXPECT_EQ(seen.position, HEED_BOTTOM_RIGHT);
+    EXPECT_EQ(seen.causal, 1);
+    EXPECT_EQ(seen.window_left, 7);
+    EXPECT_EQ(seen.window_right, -1);
     EXPECT_EQ(seen.status, CudaCall::address(23));
-    EXPECT_THAT(seen.table.extents, ElementsAre(heed::num_sequence_fields, 3));
-    EXPECT_EQ(seen.table.device, stub::last_call.tasks.device);
+    EXPECT_EQ(seen.table, stub::last_call.tasks.device);
     EXPECT_EQ(stub::last_call.uniform, 0);
     call.args.device_status = nullptr;
     ASSERT_EQ(call.execute(), HEED_OK) << heed_last_error();
@@ -378,10 +382,14 @@ TEST_F(CudaExecute, SplitsAreMerged) {
     EXPECT_THAT(kernel.states.strides, ElementsAre(1, 136, 136 * 40, 136 * 40 * 2));
     const stub::MergeCall &merge = stub::last_merge;
     EXPECT_EQ(merge.num_splits, 10);
-    EXPECT_EQ(merge.states.device, kernel.states.device);
-    EXPECT_EQ(merge.out.device, CudaCall::address(4));
-    EXPECT_EQ(merge.lse.device, kernel.lse.device);
-    EXPECT_THAT(merge.out.extents, ElementsAre(128, 4, 2, 3));
+    EXPECT_EQ(merge.state_floats, 136);
+    EXPECT_EQ(merge.states, kernel.states.device);
+    EXPECT_EQ(merge.out, CudaCall::address(4));
+    EXPECT_EQ(merge.lse, kernel.lse.device);
+    EXPECT_EQ(merge.head_dim, 128);
+    EXPECT_EQ(merge.num_heads, 4);
+    EXPECT_EQ(merge.tokens, 2);
+    EXPECT_EQ(merge.rows, 4 * 2 * 3);
 }
 
 // A row of an odd number of pages starts at an even one; only pages in use are copied.
@@ -400,8 +408,8 @@ TEST_F(CudaExecute, PageTableOfTheHost) {
     std::vector<int32_t> counts;
     driver.on_launch = [&](const fake::Launch &launch) {
         if (launch.image != "write_metadata") return;
-        counts.push_back(*static_cast<const int32_t *>(launch.parameters[heed::num_metadata_words / 2 + 1]));
-        EXPECT_EQ(*static_cast<const uint64_t *>(launch.parameters[heed::num_metadata_words / 2]) % 8, 0u);
+        counts.push_back(*static_cast<const int32_t *>(launch.parameters[heed::num_metadata_words / 2]));
+        EXPECT_EQ(*static_cast<const uint64_t *>(launch.parameters[heed::num_metadata_words / 2 + 1]) % 8, 0u);
     };
     ASSERT_EQ(call.execute(), HEED_OK) << heed_last_error();
     EXPECT_THAT(counts, ElementsAre(4, 6, 2 * heed::num_sequence_fields));
@@ -424,22 +432,27 @@ TEST_F(CudaExecute, MetadataOnTheDeviceOfEveryStorage) {
                                                        4096 * static_cast<uint64_t>(array - &call.args.cu_seqlens_q));
         }
         EXPECT_EQ(call.execute(), HEED_OK) << heed_last_error();
-        return stub::last_sequences.scalars[5];
+        const stub::SequencesCall &seen = stub::last_sequences;
+        std::string given;
+        for (const uint64_t array : {seen.cu_seqlens_q, seen.cu_seqlens_kv, seen.kv_lens, seen.q_offsets}) {
+            given += array != 0 ? '1' : '0';
+        }
+        return given;
     };
-    EXPECT_EQ(has_of(problem), 8);
+    EXPECT_EQ(has_of(problem), "0001");
     problem.q_storage = HEED_Q_VARLEN;
     problem.total_q = 9;
     problem.kv_storage = HEED_KV_VARLEN;
     problem.total_kv = 200;
-    EXPECT_EQ(has_of(problem), 1 | 2 | 8);
+    EXPECT_EQ(has_of(problem), "1101");
     problem.position = HEED_TOP_LEFT;
     problem.kv_storage = HEED_KV_PAGED;
     problem.has_kv_lens = true;
     problem.page_size = 8;
     problem.num_pages = 9;
     problem.max_pages_per_seq = 5;
-    EXPECT_EQ(has_of(problem), 1 | 4);
-    EXPECT_EQ(stub::last_sequences.scalars[2], 40);  // keys that the pages hold
+    EXPECT_EQ(has_of(problem), "1010");
+    EXPECT_EQ(stub::last_sequences.max_kv_len, 40);  // keys that the pages hold
 }
 
 // What a program's own Halide kernels would ask of the functions that Heed defines.

@@ -73,49 +73,42 @@ int attention(void **args);
 
 int compute_nothing(void **) { return 0; }
 
+// The scalars of the contract, and the buffer.
 int write_metadata(void **args) {
     static void *state = nullptr;
-    constexpr int num_scalars = heed::num_metadata_words / 2;
-    auto *out = static_cast<halide_buffer_t *>(args[1 + num_scalars]);
-    void *user_context = scalar_at<void *>(args, 0);
-    int32_t count = out->dim[0].extent;
-    size_t sizes[num_scalars + 3] = {};
-    void *arguments[num_scalars + 3] = {};
-    int8_t is_buffer[num_scalars + 3] = {};
-    for (int i = 0; i < num_scalars; i++) {
-        sizes[i] = 8;
+    constexpr int num_scalars = heed::num_metadata_words / 2 + 2;
+    size_t sizes[num_scalars + 2] = {};
+    void *arguments[num_scalars + 2] = {};
+    int8_t is_buffer[num_scalars + 2] = {};
+    for (int i = 0; i <= num_scalars; i++) {
+        sizes[i] = i == heed::num_metadata_words / 2 ? 4 : 8;
         arguments[i] = args[1 + i];
     }
-    sizes[num_scalars] = 8;
-    arguments[num_scalars] = out;
     is_buffer[num_scalars] = 1;
-    sizes[num_scalars + 1] = 4;
-    arguments[num_scalars + 1] = &count;
+    void *user_context = scalar_at<void *>(args, 0);
     halide_cuda_initialize_kernels(user_context, &state, "write_metadata", 1);
-    return halide_cuda_run(user_context, state, "put", 1, 1, 1, heed::num_metadata_words, 1, 1, 0, sizes, arguments,
-                           is_buffer);
+    return halide_cuda_run(user_context, state, "put", 1, 1, 1, 1, 1, 1, 0, sizes, arguments, is_buffer);
 }
+
+#define HEED_RECORD_NEXT_BUFFER(name, element, dims) call.name = buffer_at(args, next++);
+#define HEED_RECORD_NEXT_VALUE(name, type) call.name = scalar_at<type>(args, next++);
 
 int sequences(void **args) {
     static void *state = nullptr;
     SequencesCall &call = last_sequences;
-    call.cu_seqlens_q = buffer_at(args, 1);
-    call.cu_seqlens_kv = buffer_at(args, 2);
-    call.kv_lens = buffer_at(args, 3);
-    call.q_offsets = buffer_at(args, 4);
-    for (int i = 0; i < 10; i++) call.scalars[i] = scalar_at<int32_t>(args, 5 + i);
-    call.status = scalar_at<uint64_t>(args, 15);
-    call.table = buffer_at(args, 16);
-    auto *table = static_cast<halide_buffer_t *>(args[16]);
-    return launch(scalar_at<void *>(args, 0), &state, "sequences", table, 0, 1);
+    int next = 1;
+    HEED_CUDA_SEQUENCES(HEED_RECORD_NEXT_BUFFER, HEED_RECORD_NEXT_VALUE, HEED_RECORD_NEXT_BUFFER)
+    auto *named = static_cast<halide_buffer_t *>(args[next - 1]);
+    return launch(scalar_at<void *>(args, 0), &state, "sequences", named, 0, 1);
 }
 
 int merge_splits(void **args) {
     static void *state = nullptr;
-    last_merge = {buffer_at(args, 1), buffer_at(args, 2), buffer_at(args, 4), buffer_at(args, 5),
-                  scalar_at<int32_t>(args, 3)};
-    auto *out = static_cast<halide_buffer_t *>(args[4]);
-    return launch(scalar_at<void *>(args, 0), &state, "merge_splits", out, 0, 1);
+    MergeCall &call = last_merge;
+    int next = 1;
+    HEED_CUDA_MERGE_SPLITS(HEED_RECORD_NEXT_BUFFER, HEED_RECORD_NEXT_VALUE, HEED_RECORD_NEXT_BUFFER)
+    auto *named = static_cast<halide_buffer_t *>(args[next - 1]);
+    return launch(scalar_at<void *>(args, 0), &state, "merge_splits", named, 0, 1);
 }
 
 // An operation that launches once.

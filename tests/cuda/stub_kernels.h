@@ -28,15 +28,12 @@ struct Call {
 
 // And of the kernel `sequences`.
 struct SequencesCall {
-    Buffer cu_seqlens_q, cu_seqlens_kv, kv_lens, q_offsets, table;
-    int32_t scalars[10];  // batch .. window_right
-    uint64_t status;
+    HEED_CUDA_SEQUENCES(HEED_RECORDED_BUFFER, HEED_RECORDED_VALUE, HEED_RECORDED_BUFFER)
 };
 
 // And of the kernel `merge_splits`.
 struct MergeCall {
-    Buffer states, sink, out, lse;
-    int32_t num_splits;
+    HEED_CUDA_MERGE_SPLITS(HEED_RECORDED_BUFFER, HEED_RECORDED_VALUE, HEED_RECORDED_BUFFER)
 };
 
 // What the next calls of attention kernels do.

@@ -12,7 +12,10 @@ using namespace Halide::Internal;
 namespace {
 
 bool is_load(const Call *op) { return op->name == "heed_load_at" || op->name == "heed_load_at_if"; }
-bool is_store(const Call *op) { return op->name == "heed_store_at" || op->name == "heed_store_at_if"; }
+bool is_store_if_zero(const Call *op) { return op->name == "heed_store_at_if_zero"; }
+bool is_store(const Call *op) {
+    return op->name == "heed_store_at" || op->name == "heed_store_at_if" || is_store_if_zero(op);
+}
 
 // The stores whose sum a value is, the byte that names the device apart.
 void add_stores(const Expr &e, std::vector<const Call *> &stores) {
@@ -40,6 +43,7 @@ Expr load_one(const Type &type, const Expr &at, const Expr &on) {
     return reinterpret(type, cast(UInt(type.bits()), word));
 }
 Expr store_one(const Expr &at, const Expr &value) {
+    if (value.type().bits() == 64) return cuda::store_u64(at, value);
     const Expr word = cast<uint32_t>(value);
     return value.type().bits() == 8    ? cuda::store_u8(at, word)
            : value.type().bits() == 16 ? cuda::store_u16(at, word)
@@ -107,6 +111,10 @@ private:
         } else if (const auto *store = s.as<Store>()) {
             const Expr value = without_lets(store->value);
             add_store(store, value);
+        } else if (const auto *evaluate = s.as<Evaluate>()) {
+            const Expr value = without_lets(evaluate->value);
+            count_loads(value);
+            steps.push_back({"", Expr(), Evaluate::make(value)});
         } else {
             steps.push_back({"", Expr(), s});
         }
@@ -187,7 +195,8 @@ private:
         const Expr at = address_of(mutate(call->args[0]), mutate(call->args[1]), value.type().bytes());
         if (call->args.size() > 3) {
             const Expr on = simplify(mutate(call->args[3]));
-            emitted.push_back({"", Expr(), simplify(IfThenElse::make(on, Evaluate::make(store_one(at, value))))});
+            const Expr store = is_store_if_zero(call) ? cuda::store_u32_if_zero(at, value) : store_one(at, value);
+            emitted.push_back({"", Expr(), simplify(IfThenElse::make(on, Evaluate::make(store)))});
             return;
         }
         const auto [chunk, place] = stores.find(store_of(call));

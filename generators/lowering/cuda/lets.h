@@ -1,0 +1,25 @@
+#pragma once
+// Values of the integers that a kernel defines, in terms of its loops and parameters: passes compare indices by them.
+
+#include <map>
+#include <string>
+
+#include "Halide.h"
+
+namespace heed {
+
+class Lets {
+public:
+    void add(const std::string &name, const Halide::Expr &value) {
+        if (value.type().is_int_or_uint() && value.type().bits() <= 64) values[name] = in_full(value);
+    }
+    Halide::Expr in_full(const Halide::Expr &e) const {
+        using namespace Halide::Internal;
+        return simplify(substitute(values, substitute_in_all_lets(e)));
+    }
+
+private:
+    std::map<std::string, Halide::Expr> values;
+};
+
+}  // namespace heed

@@ -1,0 +1,34 @@
+#pragma once
+// Copies from tensors to shared memory, one step ahead of what reads them.
+//
+// A stage of a loop that copies 16 bytes at a time (SharedCopy) into arrays that nothing outside the loop uses: this
+// pass gives the arrays two buffers and makes asynchronous copies (cp.async, sm_80) for step i + 1 while step i
+// computes; one barrier a step remains. What of an address does not depend on the step is computed before the loop.
+// Halide has no asynchronous copies, and a stage of its own cannot run ahead of its loop.
+
+#include <map>
+#include <string>
+
+#include "Halide.h"
+
+namespace heed {
+
+class PipelineCopies : public Halide::Internal::IRMutator {
+public:
+    int found = 0;  // loops
+
+private:
+    // In shared memory.
+    struct Array {
+        int bytes = 0;
+        bool is_doubled = false;
+        int accesses = 0;  // of the loop that copies to it
+    };
+    std::map<std::string, Array> arrays;
+
+    using IRMutator::visit;
+    Halide::Internal::Stmt visit(const Halide::Internal::Allocate *op) override;
+    Halide::Internal::Stmt visit(const Halide::Internal::For *op) override;
+};
+
+}  // namespace heed

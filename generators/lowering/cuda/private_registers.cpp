@@ -1,0 +1,143 @@
+#include "generators/lowering/cuda/private_registers.h"
+
+#include <optional>
+
+#include "generators/common/bad_input.h"
+
+namespace heed {
+
+using namespace Halide;
+using namespace Halide::Internal;
+
+namespace {
+
+// RegisterPlaces in the array, relative to that of the first access.
+class RegisterPlaces {
+public:
+    explicit RegisterPlaces(std::string array) : array(std::move(array)) {}
+
+    std::vector<int64_t> of(const Expr &index, const Lets &lets) {
+        const auto *ramp = index.as<Ramp>();
+        const Expr begin = lets.in_full(ramp != nullptr ? ramp->base : index);
+        if (!first.defined()) first = begin;
+        const auto place = as_const_int(simplify(begin - first));
+        const auto step = ramp != nullptr ? as_const_int(ramp->stride) : std::optional<int64_t>(0);
+        if (!place || !step) throw BadInput("a thread's places in the registers of " + array + " are not constant");
+        std::vector<int64_t> result;
+        for (int i = 0; i < index.type().lanes(); i++) result.push_back(*place + i * *step);
+        return result;
+    }
+
+private:
+    const std::string array;
+    Expr first;
+};
+
+class UsedPlaces : public IRVisitor {
+public:
+    std::map<int64_t, int> registers;  // by place
+
+    UsedPlaces(const Allocate *array, Lets lets) : array(array->name), lets(std::move(lets)), places(this->array) {
+        array->body.accept(this);
+        int number = 0;
+        for (auto &[place, reg] : registers) reg = number++;
+        for (const int64_t place : read) {
+            if (registers.count(place) == 0) {
+                throw BadInput("a thread reads an element of " + this->array + " that another one stores");
+            }
+        }
+    }
+
+    RegisterPlaces &all() { return places; }
+
+private:
+    const std::string array;
+    Lets lets;
+    RegisterPlaces places;
+    std::set<int64_t> read;
+
+    using IRVisitor::visit;
+    void visit(const LetStmt *op) override {
+        lets.add(op->name, op->value);
+        IRVisitor::visit(op);
+    }
+    void visit(const Let *op) override {
+        lets.add(op->name, op->value);
+        IRVisitor::visit(op);
+    }
+    void visit(const Load *op) override {
+        IRVisitor::visit(op);
+        if (op->name != array) return;
+        for (const int64_t place : places.of(op->index, lets)) read.insert(place);
+    }
+    void visit(const Store *op) override {
+        IRVisitor::visit(op);
+        if (op->name != array) return;
+        for (const int64_t place : places.of(op->index, lets)) registers[place] = 0;
+    }
+};
+
+// Accesses to the thread's own registers.
+class OwnRegisters : public IRMutator {
+public:
+    OwnRegisters(const std::string &array, Lets lets, UsedPlaces &used)
+        : array(array), lets(std::move(lets)), used(used) {}
+
+private:
+    const std::string &array;
+    Lets lets;
+    UsedPlaces &used;
+
+    using IRMutator::visit;
+    Stmt visit(const LetStmt *op) override {
+        lets.add(op->name, op->value);
+        return IRMutator::visit(op);
+    }
+    Expr visit(const Let *op) override {
+        lets.add(op->name, op->value);
+        return IRMutator::visit(op);
+    }
+    Expr visit(const Load *op) override {
+        if (op->name != array) return IRMutator::visit(op);
+        std::vector<Expr> elements;
+        for (const int64_t place : used.all().of(op->index, lets)) {
+            const Expr at = used.registers.at(place);
+            elements.push_back(Load::make(op->type.element_of(), array, at, Buffer<>(), Parameter(), const_true(), {}));
+        }
+        return elements.size() == 1 ? elements[0] : Shuffle::make_concat(elements);
+    }
+    Stmt visit(const Store *op) override {
+        if (op->name != array) return IRMutator::visit(op);
+        const Expr value = mutate(op->value);
+        const std::vector<int64_t> places = used.all().of(op->index, lets);
+        const auto store = [&](const Expr &element, int64_t place) {
+            return Store::make(array, element, used.registers.at(place), Parameter(), const_true(), {});
+        };
+        if (places.size() == 1) return store(value, places[0]);
+        const std::string name = unique_name("elements");
+        std::vector<Stmt> stores;
+        for (size_t i = 0; i < places.size(); i++) {
+            const Expr all = Variable::make(value.type(), name);
+            stores.push_back(store(Shuffle::make_extract_element(all, static_cast<int>(i)), places[i]));
+        }
+        return LetStmt::make(name, value, Block::make(stores));
+    }
+};
+
+}  // namespace
+
+Stmt PrivateRegisters::visit(const LetStmt *op) {
+    lets.add(op->name, op->value);
+    return IRMutator::visit(op);
+}
+
+Stmt PrivateRegisters::visit(const Allocate *op) {
+    if (op->memory_type != MemoryType::Register) return IRMutator::visit(op);
+    found++;
+    UsedPlaces used(op, lets);
+    const Stmt body = mutate(OwnRegisters(op->name, lets, used).mutate(op->body));
+    const int registers = static_cast<int>(used.registers.size());
+    return Allocate::make(op->name, op->type, op->memory_type, {Expr(registers)}, const_true(), body);
+}
+
+}  // namespace heed

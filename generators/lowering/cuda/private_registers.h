@@ -1,0 +1,28 @@
+#pragma once
+// Arrays in registers (MemoryType::Register) of a block's threads.
+//
+// A stage computed for a block keeps an array of the whole block's elements, of which each thread uses its own; Halide
+// would give every thread all of them. This pass gives a thread what it accesses, with constant indices. Refused: an
+// element whose place is not a constant after the thread's first one, one that is read and not stored by its thread.
+
+#include <map>
+#include <string>
+
+#include "Halide.h"
+#include "generators/lowering/cuda/lets.h"
+
+namespace heed {
+
+class PrivateRegisters : public Halide::Internal::IRMutator {
+public:
+    int found = 0;  // arrays
+
+private:
+    using IRMutator::visit;
+    Halide::Internal::Stmt visit(const Halide::Internal::LetStmt *op) override;
+    Halide::Internal::Stmt visit(const Halide::Internal::Allocate *op) override;
+
+    Lets lets;
+};
+
+}  // namespace heed

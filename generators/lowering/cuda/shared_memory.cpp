@@ -1,0 +1,180 @@
+#include "generators/lowering/cuda/shared_memory.h"
+
+#include "generators/common/bad_input.h"
+#include "generators/cuda/intrinsics.h"
+
+namespace heed {
+
+using namespace Halide;
+using namespace Halide::Internal;
+
+namespace {
+
+constexpr int chunk_bytes = 16;
+const char *const address_name = "heed_shared_address";
+
+struct SharedArrays : IRVisitor {
+    std::vector<const Allocate *> found;
+    explicit SharedArrays(const Stmt &kernel) { kernel.accept(this); }
+
+private:
+    using IRVisitor::visit;
+    void visit(const Allocate *op) override {
+        if (op->memory_type == MemoryType::GPUShared) found.push_back(op);
+        IRVisitor::visit(op);
+    }
+};
+
+int bytes_at_once(const Type &type) { return type.bytes() * type.lanes(); }
+
+Expr scalar_of(const Expr &e) {
+    const auto *broadcast = e.as<Broadcast>();
+    return broadcast != nullptr ? broadcast->value : e.type().is_scalar() ? e : Expr();
+}
+
+Expr without_sign(const Expr &value) { return reinterpret(UInt(value.type().bits()), value); }
+
+Expr load_element(const Type &type, const Expr &at) {
+    if (type.bits() == 64) return reinterpret(type, cuda::load_shared_u64(at));
+    if (type.bits() == 32) return reinterpret(type, cuda::load_shared_u32(at));
+    if (type.bits() == 16) return reinterpret(type, cast<uint16_t>(cuda::load_shared_u16(at)));
+    throw BadInput("elements of " + std::to_string(type.bits()) + " bits are not read from shared memory");
+}
+
+Expr store_element(const Expr &at, const Expr &value) {
+    const Expr bits = without_sign(value);
+    if (bits.type().bits() == 64) return cuda::store_shared_u64(at, bits);
+    if (bits.type().bits() == 32) return cuda::store_shared_u32(at, bits);
+    const Expr word = cast<uint32_t>(bits);
+    return bits.type().bits() == 16 ? cuda::store_shared_u16(at, word) : cuda::store_shared_u8(at, word);
+}
+
+}  // namespace
+
+Expr shared_address(const std::string &array, const Expr &offset) {
+    return Call::make(Int(32), address_name, {StringImm::make(array), offset}, Call::PureExtern);
+}
+bool is_shared_address(const Call *op) { return op->name == address_name; }
+
+bool begins_chunk(const Expr &index, const Type &type) {
+    const ModulusRemainder place = modulus_remainder(index);
+    const int64_t elements = chunk_bytes / type.bytes();
+    return place.modulus % elements == 0 && place.remainder % elements == 0;
+}
+
+std::optional<SharedCopy> SharedCopy::of(const Store *op) {
+    const auto *call = op->value.as<Call>();
+    const auto *to = op->index.as<Ramp>();
+    if (call == nullptr || to == nullptr || (call->name != "heed_load_at" && call->name != "heed_load_at_if"))
+        return {};
+    const auto *from = call->args[1].as<Ramp>();
+    SharedCopy copy = {op->name, call->type.element_of(), to->base, scalar_of(call->args[0]), {}, {}};
+    const bool sometimes = call->args.size() > 2;
+    if (sometimes) copy.on = scalar_of(call->args[2]);
+    const bool neighbours = from != nullptr && is_const_one(from->stride) && is_const_one(to->stride);
+    if (!neighbours || bytes_at_once(call->type) != chunk_bytes || !copy.address.defined() ||
+        copy.on.defined() != sometimes) {
+        throw BadInput("what is copied to " + op->name + " at once is not 16 bytes of a tensor");
+    }
+    copy.index = from->base;
+    return copy;
+}
+
+Expr SharedCopy::to_address() const { return shared_address(array, cast<int32_t>(to) * type.bytes()); }
+
+// ---- Where arrays are
+Stmt LowerSharedMemory::visit(const For *op) {
+    const bool is_kernel = op->for_type == ForType::GPUBlock;
+    if (is_kernel && kernels++ == 0) lay_out(op);
+    Stmt result = IRMutator::visit(op);
+    kernels -= is_kernel ? 1 : 0;
+    return result;
+}
+
+void LowerSharedMemory::lay_out(const Stmt &kernel) {
+    const SharedArrays all(kernel);
+    used = 0;
+    for (const Allocate *array : all.found) {
+        const int64_t size = array->constant_allocation_size();
+        if (size == 0) throw BadInput("the size of " + array->name + ", in shared memory, is not constant");
+        arrays[array->name] = {used, used == 0};
+        const int needed = static_cast<int>(size) * array->type.bytes();
+        used += (needed + chunk_bytes - 1) / chunk_bytes * chunk_bytes;
+        found++;
+    }
+    if (used != bytes) {
+        throw BadInput("arrays in shared memory need " + std::to_string(used) + " bytes; the kernel has " +
+                       std::to_string(bytes));
+    }
+}
+
+// The first allocation is that of all arrays: Halide's host code launches the kernel with its size.
+Stmt LowerSharedMemory::visit(const Allocate *op) {
+    const auto array = arrays.find(op->name);
+    if (kernels == 0 || array == arrays.end()) return IRMutator::visit(op);
+    const Stmt body = mutate(op->body);
+    if (!array->second.is_first) return body;
+    return Allocate::make(op->name, UInt(8), MemoryType::GPUShared, {Expr(used)}, const_true(), body);
+}
+
+Stmt LowerSharedMemory::visit(const Free *op) {
+    const auto array = arrays.find(op->name);
+    return array == arrays.end() || array->second.is_first ? Stmt(op) : Evaluate::make(0);
+}
+
+Stmt LowerSharedMemory::visit(const LetStmt *op) {
+    if (kernels > 0) lets.add(op->name, op->value);
+    return IRMutator::visit(op);
+}
+
+Expr LowerSharedMemory::address(const std::string &array, const Expr &index, const Type &type) const {
+    return cuda::shared_begin() + (cast<int32_t>(index) * type.bytes() + arrays.at(array).begin);
+}
+
+Expr LowerSharedMemory::first_of(const std::string &array, const Expr &index, const Type &type) const {
+    const auto *ramp = index.as<Ramp>();
+    if (ramp != nullptr && is_const_one(ramp->stride) && bytes_at_once(type) == chunk_bytes) {
+        if (begins_chunk(lets.in_full(ramp->base), type)) return ramp->base;
+    }
+    throw BadInput("what is accessed of " + array + ", in shared memory, is neither an element nor 16 bytes");
+}
+
+// ---- Accesses
+Stmt LowerSharedMemory::visit(const Store *op) {
+    if (arrays.count(op->name) == 0) return IRMutator::visit(op);
+    const Type type = op->value.type();
+    if (!is_const_one(op->predicate)) throw BadInput("a store to " + op->name + ", in shared memory, has a condition");
+    if (const auto copy = SharedCopy::of(op)) {
+        const Expr from = mutate(copy->address) +
+                          cast<uint64_t>(mutate(copy->index)) * make_const(UInt(64), type.element_of().bytes());
+        const Expr chunk =
+            copy->on.defined() ? cuda::load_fragment_if(from, mutate(copy->on)) : cuda::load_fragment(from);
+        const Expr at = address(op->name, mutate(first_of(op->name, op->index, type)), copy->type);
+        return Evaluate::make(cuda::store_shared_fragment(at, chunk));
+    }
+    if (!type.is_scalar()) throw BadInput("a vector that is no copy is stored to " + op->name + ", in shared memory");
+    const Expr value = mutate(op->value);
+    return Evaluate::make(store_element(address(op->name, mutate(op->index), type), value));
+}
+
+Expr LowerSharedMemory::visit(const Load *op) {
+    if (arrays.count(op->name) == 0) return IRMutator::visit(op);
+    if (!is_const_one(op->predicate)) throw BadInput("a load from " + op->name + ", in shared memory, has a condition");
+    if (op->type.is_scalar()) return load_element(op->type, address(op->name, mutate(op->index), op->type));
+    const Type element = op->type.element_of();
+    const Expr at = address(op->name, mutate(first_of(op->name, op->index, op->type)), element);
+    if (op->type.lanes() != 4) throw BadInput("vectors loaded from " + op->name + " are not of 4 x 32 bits");
+    const std::string name = unique_name("four");
+    const Expr four = Variable::make(UInt(128), name);
+    std::vector<Expr> elements;
+    for (int i = 0; i < 4; i++) elements.push_back(reinterpret(element, cuda::float_of(four, i)));
+    return Let::make(name, cuda::load_shared_fragment(at), Shuffle::make_concat(elements));
+}
+
+Expr LowerSharedMemory::visit(const Call *op) {
+    if (!is_shared_address(op)) return IRMutator::visit(op);
+    const auto *array = op->args[0].as<StringImm>();
+    return address(array->value, mutate(op->args[1]), UInt(8));
+}
+
+}  // namespace heed

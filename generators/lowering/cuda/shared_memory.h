@@ -1,0 +1,67 @@
+#pragma once
+// Arrays in shared memory (MemoryType::GPUShared).
+//
+// Halide addresses them from 0 on, where sm_90 has a KiB of its own; kernels here have one array, at
+// cuda::shared_begin(). This pass lays out the arrays of a kernel in it, one after the other, and makes an instruction
+// with its address there of each access: of an element, of four neighbours of 32 bits that are read, or a copy of 16
+// bytes from a tensor at an address. It refuses other vectors.
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "Halide.h"
+#include "generators/lowering/cuda/lets.h"
+
+namespace heed {
+
+// The address, Int(32), of byte number `offset` of an array, for passes that make instructions of their own.
+Halide::Expr shared_address(const std::string &array, const Halide::Expr &offset);
+bool is_shared_address(const Halide::Internal::Call *op);
+
+// Whether element number `index`, in full, of an array is at a multiple of 16 bytes.
+bool begins_chunk(const Halide::Expr &index, const Halide::Type &type);
+
+// 16 bytes of a tensor at an address that are stored in an array: elements from number `index` on become those from
+// number `to` on. on: Int(32), undefined for always; zeros are stored where it is 0.
+struct SharedCopy {
+    std::string array;
+    Halide::Type type;  // of an element
+    Halide::Expr to, address, index, on;
+
+    static std::optional<SharedCopy> of(const Halide::Internal::Store *op);
+    Halide::Expr to_address() const;
+};
+
+class LowerSharedMemory : public Halide::Internal::IRMutator {
+public:
+    // bytes: of a block, which the arrays must need exactly.
+    explicit LowerSharedMemory(int bytes) : bytes(bytes) {}
+    int found = 0;  // arrays
+
+private:
+    struct Array {
+        int begin;  // byte
+        bool is_first;
+    };
+    const int bytes;
+    int kernels = 0, used = 0;
+    std::map<std::string, Array> arrays;
+    Lets lets;
+
+    using IRMutator::visit;
+    Halide::Internal::Stmt visit(const Halide::Internal::For *op) override;
+    Halide::Internal::Stmt visit(const Halide::Internal::LetStmt *op) override;
+    Halide::Internal::Stmt visit(const Halide::Internal::Allocate *op) override;
+    Halide::Internal::Stmt visit(const Halide::Internal::Free *op) override;
+    Halide::Internal::Stmt visit(const Halide::Internal::Store *op) override;
+    Halide::Expr visit(const Halide::Internal::Load *op) override;
+    Halide::Expr visit(const Halide::Internal::Call *op) override;
+
+    void lay_out(const Halide::Internal::Stmt &kernel);
+    Halide::Expr address(const std::string &array, const Halide::Expr &index, const Halide::Type &type) const;
+    // The first of neighbours that are 16 bytes, aligned.
+    Halide::Expr first_of(const std::string &array, const Halide::Expr &index, const Halide::Type &type) const;
+};
+
+}  // namespace heed

@@ -1,0 +1,38 @@
+#pragma once
+// Products of tiles on tensor cores.
+//
+// A schedule leaves c += float(a) * float(b) as serial loops inside a thread: c in registers, a and b of 16 bits in
+// shared memory, the elements of c dealt out as a warp's mma.m16n8k16 has them (cuda/intrinsics.h): lane 4 g + q has
+// rows g + 8 i and columns 8 j + 2 q and 8 j + 2 q + 1. This pass makes ldmatrix and mma of them, in f32 along k in its
+// order. Halide knows no instruction that the lanes of a warp execute together. Refused: any other deal, rows of a
+// matrix that are not 16 aligned bytes, products of some threads of a block only.
+//
+// Where k varies fastest in a and b, matrices are read as they are; a column of b may also vary fastest.
+
+#include "Halide.h"
+#include "generators/common/element_type.h"
+#include "generators/lowering/cuda/lets.h"
+
+namespace heed {
+
+class LowerTileProducts : public Halide::Internal::IRMutator {
+public:
+    // type: of the elements of a and b; threads: of a block.
+    LowerTileProducts(ElementType type, int threads) : type(type), threads(threads) {}
+    int found = 0;  // nests
+
+private:
+    const ElementType type;
+    const int threads;
+    std::set<std::string> shared;  // arrays
+    Lets lets;
+    bool in_some_threads = false;  // of a block
+
+    using IRMutator::visit;
+    Halide::Internal::Stmt visit(const Halide::Internal::Allocate *op) override;
+    Halide::Internal::Stmt visit(const Halide::Internal::LetStmt *op) override;
+    Halide::Internal::Stmt visit(const Halide::Internal::IfThenElse *op) override;
+    Halide::Internal::Stmt visit(const Halide::Internal::For *op) override;
+};
+
+}  // namespace heed
