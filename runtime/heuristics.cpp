@@ -28,6 +28,9 @@ constexpr double flops_per_thread = 1 << 20;
 // Or reads so much at 15 to 50 GB/s: steps of decoding compute little with each key.
 constexpr double bytes_per_thread = 1 << 18;
 
+// Keys and values of a head that the caches keep from one head of a group to the next.
+constexpr int64_t cached_head_bytes = 2 << 20;
+
 // Larger is better, compared in order.
 using Rank = std::tuple<int, bool, int, int, bool, bool, int, int, int>;
 
@@ -66,7 +69,7 @@ Rank rank(const Kernel &kernel, const KernelRequest &request) {
 const char *phase_name(Phase phase) { return phase == Phase::decode ? "decode" : "prefill"; }
 
 std::string describe(const Kernel &kernel, const KernelRequest &request) {
-    const int32_t most = most_decoded_queries(kernel, request.prefills_in_floats);
+    const int32_t most = most_decoded_queries(kernel, request);
     std::string text = std::string(phase_name(kernel.phase)) + " (q_len " + std::to_string(request.q_len) +
                        (request.q_len <= most ? " <= " : " > ") + std::to_string(most) +
                        (request.any_q_len ? ", batch_invariant" : "") + ")";
@@ -157,13 +160,19 @@ std::string line_that_adds(const KernelRequest &request, uint32_t targets) {
 
 }  // namespace
 
-int32_t most_decoded_queries(const Kernel &kernel, bool prefills_in_floats) {
+int32_t most_decoded_queries(const Kernel &kernel) {
     const bool is_avx512 = kernel.target == KernelTarget(Isa::avx512) || kernel.target == KernelTarget(Isa::avx512bf16);
-    return prefills_in_floats && has_own_dims(kernel) && is_avx512 ? 16 : 4;
+    return has_own_dims(kernel) && is_avx512 ? 16 : 4;
+}
+
+int32_t most_decoded_queries(const Kernel &kernel, const KernelRequest &request) {
+    const int64_t elements = int64_t{request.max_kv_len} * (request.head_dim + request.head_dim_v);
+    const bool reads_again = request.group_size > 1 && elements * dtype_bytes(request.kv_dtype) > cached_head_bytes;
+    return std::min(most_decoded_queries(kernel), !request.prefills_in_floats ? 4 : reads_again ? 16 : 11);
 }
 
 Phase preferred_phase(const Kernel &kernel, const KernelRequest &request) {
-    const bool few = request.q_len <= most_decoded_queries(kernel, request.prefills_in_floats) && !request.any_q_len;
+    const bool few = request.q_len <= most_decoded_queries(kernel, request) && !request.any_q_len;
     return few ? Phase::decode : Phase::prefill;
 }
 
