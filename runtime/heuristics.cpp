@@ -22,6 +22,9 @@ constexpr int32_t splits_of_long_cache = 32;
 // So many that the last ones to finish are few compared with all.
 constexpr int32_t tasks_per_thread = 4;
 
+// So many that it hardly counts which ones are the last to finish.
+constexpr int32_t many_tasks_per_thread = 64;
+
 // Waking a thread costs some 5 to 20 us; at 30 to 100 GFLOP/s a core does about this much meanwhile.
 constexpr double flops_per_thread = 1 << 20;
 
@@ -262,6 +265,10 @@ int32_t most_splits(int32_t max_kv_len, int32_t kv_block) {
 
 int32_t tasks_at_once(int32_t num_tasks, int32_t num_threads, int32_t together) {
     return num_tasks / together >= 2 * num_threads ? together : 1;
+}
+
+bool takes_shares(Phase phase, int32_t num_tasks, int32_t num_threads) {
+    return phase == Phase::decode || num_tasks / many_tasks_per_thread >= num_threads;
 }
 
 int32_t choose_threads(double flops, double bytes, int32_t limit) {

@@ -225,6 +225,12 @@ TEST(Heuristics, SplitsComeFromTheCapacity) {
     }
 }
 
+TEST(Heuristics, ManyTasksGoInShares) {
+    EXPECT_TRUE(heed::takes_shares(heed::Phase::decode, 2, 2));
+    EXPECT_FALSE(heed::takes_shares(heed::Phase::prefill, 127, 2));
+    EXPECT_TRUE(heed::takes_shares(heed::Phase::prefill, 128, 2));
+}
+
 TEST(Heuristics, SmallCallsUseFewThreads) {
     EXPECT_EQ(heed::choose_threads(0, 0, 8), 1);
     EXPECT_EQ(heed::choose_threads(1e5, 1e5, 8), 1);
