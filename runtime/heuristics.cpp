@@ -22,11 +22,17 @@ constexpr int32_t splits_of_long_cache = 32;
 // So many that the last ones to finish are few compared with all.
 constexpr int32_t tasks_per_thread = 4;
 
+// So many that it hardly counts which ones are the last to finish.
+constexpr int32_t many_tasks_per_thread = 64;
+
 // Waking a thread costs some 5 to 20 us; at 30 to 100 GFLOP/s a core does about this much meanwhile.
 constexpr double flops_per_thread = 1 << 20;
 
 // Or reads so much at 15 to 50 GB/s: steps of decoding compute little with each key.
 constexpr double bytes_per_thread = 1 << 18;
+
+// Keys and values of a head that the caches keep from one head of a group to the next.
+constexpr int64_t cached_head_bytes = 2 << 20;
 
 // Larger is better, compared in order.
 using Rank = std::tuple<int, bool, int, int, bool, bool, int, int, int>;
@@ -66,7 +72,7 @@ Rank rank(const Kernel &kernel, const KernelRequest &request) {
 const char *phase_name(Phase phase) { return phase == Phase::decode ? "decode" : "prefill"; }
 
 std::string describe(const Kernel &kernel, const KernelRequest &request) {
-    const int32_t most = most_decoded_queries(kernel, request.prefills_in_floats);
+    const int32_t most = most_decoded_queries(kernel, request);
     std::string text = std::string(phase_name(kernel.phase)) + " (q_len " + std::to_string(request.q_len) +
                        (request.q_len <= most ? " <= " : " > ") + std::to_string(most) +
                        (request.any_q_len ? ", batch_invariant" : "") + ")";
@@ -157,13 +163,19 @@ std::string line_that_adds(const KernelRequest &request, uint32_t targets) {
 
 }  // namespace
 
-int32_t most_decoded_queries(const Kernel &kernel, bool prefills_in_floats) {
+int32_t most_decoded_queries(const Kernel &kernel) {
     const bool is_avx512 = kernel.target == KernelTarget(Isa::avx512) || kernel.target == KernelTarget(Isa::avx512bf16);
-    return prefills_in_floats && has_own_dims(kernel) && is_avx512 ? 16 : 4;
+    return has_own_dims(kernel) && is_avx512 ? 16 : 4;
+}
+
+int32_t most_decoded_queries(const Kernel &kernel, const KernelRequest &request) {
+    const int64_t elements = int64_t{request.max_kv_len} * (request.head_dim + request.head_dim_v);
+    const bool reads_again = request.group_size > 1 && elements * dtype_bytes(request.kv_dtype) > cached_head_bytes;
+    return std::min(most_decoded_queries(kernel), !request.prefills_in_floats ? 4 : reads_again ? 16 : 11);
 }
 
 Phase preferred_phase(const Kernel &kernel, const KernelRequest &request) {
-    const bool few = request.q_len <= most_decoded_queries(kernel, request.prefills_in_floats) && !request.any_q_len;
+    const bool few = request.q_len <= most_decoded_queries(kernel, request) && !request.any_q_len;
     return few ? Phase::decode : Phase::prefill;
 }
 
@@ -253,6 +265,10 @@ int32_t most_splits(int32_t max_kv_len, int32_t kv_block) {
 
 int32_t tasks_at_once(int32_t num_tasks, int32_t num_threads, int32_t together) {
     return num_tasks / together >= 2 * num_threads ? together : 1;
+}
+
+bool takes_shares(Phase phase, int32_t num_tasks, int32_t num_threads) {
+    return phase == Phase::decode || num_tasks / many_tasks_per_thread >= num_threads;
 }
 
 int32_t choose_threads(double flops, double bytes, int32_t limit) {

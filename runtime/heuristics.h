@@ -8,10 +8,14 @@
 namespace heed {
 
 // Queries per sequence up to which a decode kernel is preferred: it reads K and V once for all rows of a group and
-// splits the keys over threads; prefill kernels make tiles of dozens of rows per head, mostly padding here. 16 of
-// AVX-512's kernels for some head dims where prefill computes in floats too (32 / 8 heads of 128, 2 cores: 8 queries on
-// 16384 keys take 19 ms of decode and 104 of prefill, 16 on 1024 keys 1.8 and 3.4, 32 as much either way); else 4.
-int32_t most_decoded_queries(const Kernel &kernel, bool prefills_in_floats);
+// splits the keys over threads; prefill kernels compute whole vectors of rows per head. 11 of AVX-512's kernels for
+// some head dims where prefill computes in floats too (8 heads of 64, Zen 4, 2 cores, decode and prefill: 8 queries on
+// 256 keys take 65 and 92 us, 12 57 and 51, 16 75 and 52), 16 for a group whose keys are no longer in the caches when
+// its next head reads them (32 / 8 heads of 128, 16 queries: on 1024 keys 2.1 and 1.5 ms, on 8192 17 and 21); else 4.
+int32_t most_decoded_queries(const Kernel &kernel, const KernelRequest &request);
+
+// The same for any request.
+int32_t most_decoded_queries(const Kernel &kernel);
 
 // The phase whose kernels are preferred for the head dims of this one.
 Phase preferred_phase(const Kernel &kernel, const KernelRequest &request);
@@ -70,6 +74,12 @@ int32_t most_splits(int32_t max_kv_len, int32_t kv_block);
 // How many of the tasks that read the same keys, `together` of them side by side, a thread takes at once: all, or 1
 // where not every thread would get its share.
 int32_t tasks_at_once(int32_t num_tasks, int32_t num_threads, int32_t together);
+
+// Whether threads begin with shares of consecutive tasks and then help each other. Those of decoding: the next step
+// reads the same keys. In prefill where tasks are so many that the last ones hardly count: neighbours read the same
+// pages, and those of a group the same keys (Zen 4, 2 cores, f32: 64 sequences of 16 queries on 128 keys, 32 / 8 heads
+// of 64, 13.0 and 9.3 ms, 8 of 512, 12 heads, 36.5 and 35.0).
+bool takes_shares(Phase phase, int32_t num_tasks, int32_t num_threads);
 
 // Threads that pay for a call of this many floating-point operations and bytes of keys and values, 1..limit.
 int32_t choose_threads(double flops, double bytes, int32_t limit);

@@ -51,7 +51,8 @@ KernelRequest request_of(const heed_problem &p) {
             most_keys(p),
             int64_t{p.batch} * p.num_kv_heads,
             has_slow_bf16_dots(),
-            prefills_in_floats(p)};
+            prefills_in_floats(p),
+            p.max_kv_len};
 }
 
 void resolve_defaults(heed_problem *p) {

@@ -67,7 +67,7 @@ int64_t most_workspace_bytes(const heed_problem &largest) {
         const Kernel &kernel = heed_kernel_table.kernels[i];
         if (!serves(kernel, largest)) continue;
         const bool few_queries = kernel.phase == Phase::decode && is_for_few_queries(kernel, largest);
-        const int32_t most_queries = most_decoded_queries(kernel, true);
+        const int32_t most_queries = most_decoded_queries(kernel);
         problem.max_q_len = few_queries ? std::min(largest.max_q_len, most_queries) : largest.max_q_len;
         if (check_problem(&problem, &plan.problem, &plan.views) != HEED_OK) return -1;
         plan.kernel = &kernel;

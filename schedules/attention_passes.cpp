@@ -1,20 +1,77 @@
 #include "schedules/attention_passes.h"
 
+#include <algorithm>
+
 #include "generators/lowering/bf16_dots.h"
 #include "generators/lowering/bf16_tiles.h"
 #include "generators/lowering/carried.h"
 #include "generators/lowering/keep_tiles.h"
 #include "generators/lowering/lane_sums.h"
 #include "generators/lowering/prefetch_rows.h"
+#include "generators/lowering/shorten_loops.h"
 #include "generators/lowering/skip_blocks.h"
 #include "generators/lowering/sum_in_place.h"
 #include "generators/lowering/trim_loops.h"
+#include "generators/lowering/trim_rows.h"
 #include "generators/lowering/wide_strides.h"
 
 namespace heed {
 
 using namespace Halide;
+using Halide::Internal::Load;
 using Halide::Internal::Variable;
+
+namespace {
+
+Expr loaded(const std::string &array, int element) {
+    return Load::make(Int(32), array, element, Buffer<>(), Parameter(), Halide::Internal::const_true(),
+                      Halide::Internal::ModulusRemainder());
+}
+
+// Prefill in register tiles: the rows of a block and the keys of a masked step that there are.
+void fit_block(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
+    const std::string row = st.row.name();
+    TrimRows::Rows rows{{row + ".ro", row + "." + row}, {st.state.name()}, {}, config.row_block, config.lanes, {}};
+    // Steps with masks or biases are long: a third copy of them would take a sixth of the time to make the table.
+    const int vectors = config.row_block / config.lanes, most_kept = config.per_logit() ? 1 : vectors - 1;
+    for (int kept = 1; kept <= most_kept; kept++) rows.kept.push_back(kept);
+    rows.left = loaded(st.fields.name(), task_q_len) - loaded(st.fields.name(), task_first_row);
+    std::vector<std::string> steps;
+    for (const BlockChain *ch : st.chains) {
+        steps.push_back(ch->steps.y.name());
+        for (const Func &f :
+             {ch->biases, ch->visible, ch->product, ch->raw_logits, ch->logits, ch->block_max, ch->weights, ch->kept,
+              ch->bf16.weight_pairs, ch->block_sum, ch->value_weights, ch->value_tile, ch->block_out}) {
+            rows.stages.push_back(f.name());
+        }
+    }
+    passes->add_exactly<TrimRows>(static_cast<int>(steps.size()), "loops over blocks of keys to trim rows in", rows,
+                                  steps);
+    Expr computed = vectors;
+    for (int kept = most_kept; kept > 0; kept--) computed = select(rows.left > kept * config.lanes, computed, kept);
+    passes->add<ShortenLoops>(rows.loops, computed);
+
+    // Register tiles and vectors read whole units of keys.
+    const BlockChain &ch = st.masked;
+    const int tile = config.key_tile, vector = std::max(config.lanes, tile);
+    const auto shorten = [&](int unit, int loops_per_unit, const std::string &loop, const std::vector<Func> &stages) {
+        std::vector<std::string> loops;
+        for (const Func &f : stages) loops.push_back(f.name() + loop);
+        Expr units = (loaded(ch.first_key.name() + ".1", 0) + (unit - 1)) / unit;
+        passes->add<ShortenLoops>(loops, units * loops_per_unit);
+    };
+    const std::string keys = ".s0." + st.k.name(), tiles = keys + ".ko";
+    shorten(vector, vector / config.lanes, keys + "." + st.k.name(), {ch.slots});
+    for (const std::string &copies : {keys, ".s1." + st.k.name()}) {
+        shorten(vector, vector, copies, {ch.k_rows.rows, ch.v_rows.rows});
+    }
+    shorten(tile, 1, tiles, {config.has_raw_logits() ? ch.raw_logits : ch.logits});
+    shorten(config.lanes, 1, tiles, {ch.visible, ch.biases});
+    shorten(1, 1, keys, {ch.visible, ch.kept, ch.logits, ch.weights, ch.value_weights});
+    if (config.bf16_dots) shorten(2, 1, keys, {ch.bf16.weight_pairs, ch.bf16.v_pairs});
+}
+
+}  // namespace
 
 void add_attention_passes(Passes *passes, const AttentionConfig &config, const std::vector<std::string> &loops) {
     if (config.score_mod.block_visible || config.sweeps()) passes->add<SkipBlocks>(loops);
@@ -44,6 +101,7 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
             tiles.push_back(chain->value_tile.name());
         }
         passes.add<KeepTiles>(tiles);
+        fit_block(&passes, st, config);
     }
     if (config.packs_kv()) {
         const int row_max = config.row_block * AttentionStages::place(config, AttentionStages::row_max);

@@ -49,7 +49,7 @@ void fit_blocks(const Machine &machine, AttentionConfig &config) {
     const int step = config.bf16_tiles ? 32 : 16;
     const int keys = std::max(machine.l2_bytes / 2 / (elements * (config.bf16_dots ? 2 : 4)) / step, 1) * step;
     if (config.kv_block <= keys) return;
-    config.masked_block = std::min(config.masked_block, keys);
+    config.masked_block = std::min({config.masked_block, keys, 48});
     config.kv_block = keys / config.masked_block * config.masked_block;
 }
 
@@ -69,9 +69,10 @@ void fit_blocks(const Machine &machine, AttentionConfig &config) {
 //   rows, where k streams in its order in memory (4 keys, interleaved and without prefetches: 1.35x the time); rows are
 //   asked for 8 KiB ahead, so many as DRAM delivers while one is on its way, and at most 32 keys: what follows the last
 //   key of a split, of 512 keys at least, is read in vain.
-// Blocks of keys in prefill: a masked step multiplies the keys that are seen only, so that it may be long, as the
-//   diagonal of an AVX-512 kernel is. Run-time head dims: the copies of a block of k and v stay within half of L2 at
-//   head_dim 640 (2 x 96 x 640 floats, 480 KiB).
+// Blocks of keys in prefill: a masked step computes the keys that are seen only, so that it may be as long as the
+// others,
+//   but copies of mask and bias are of all its keys. Run-time head dims: the copies of a block of k and v stay within
+//   half of L2 at head_dim 640 (2 x 96 x 640 floats, 480 KiB).
 // Values of decode: 32 registers hold tiles of four rows of 4 vectors or one of 8, and v, which is converted once for
 //   four rows; 16 registers: two rows of 4 vectors or one of 8. Run-time head dims: one vector of all rows.
 void fit_tiles(const Machine &machine, AttentionConfig &config) {
@@ -82,10 +83,8 @@ void fit_tiles(const Machine &machine, AttentionConfig &config) {
         config.product_unroll = config.bf16_dots ? 4 : !config.any_head_dim() && config.head_dim % 2 == 0 ? 2 : 1;
         config.value_unroll = config.bf16_dots ? 1 : 2;
         config.row_block = machine.lanes * (machine.has_fma ? 3 : 2);
-        if (!config.bf16_dots) {
-            config.kv_block = config.any_head_dim() ? 96 : 144;
-            config.masked_block = 48;
-        }
+        if (!config.bf16_dots) config.kv_block = config.any_head_dim() ? 96 : 144;
+        config.masked_block = !config.per_logit() ? config.kv_block : config.bf16_dots ? 64 : 48;
         if (config.bf16_tiles) {
             config.row_block = config.head_dim > 64 ? 32 : 64;
             config.masked_block = 32;

@@ -129,10 +129,11 @@ protected:
     void keys_of_block(BlockChain &ch) {
         class_of_block(ch.sights, [&](Halide::Func &f) { of_step(f, ch); });
         of_step(ch.first_key, ch);
-        if (ch.prefill.seen_end.defined()) of_step(ch.prefill.seen_end, ch);
         if (ch.slots.defined()) {
             const bool ahead = cfg.looks_up_ahead() && !ch.ranged;
-            of_step(ch.slots, ch).bound_extent(st.k, (ahead ? 2 : 1) * ch.block).vectorize(st.k, cfg.lanes);
+            Halide::Func &slots = of_step(ch.slots, ch).bound_extent(st.k, (ahead ? 2 : 1) * ch.block);
+            slots.vectorize(st.k, cfg.lanes);
+            if (cfg.phase == Phase::prefill) slots.partition(st.k, Halide::Partition::Never);  // a loop to shorten
         }
         if (cfg.copies_k()) padded_block(ch.k_rows, ch, cfg.head_dim);
         if (cfg.copies_v()) padded_block(ch.v_rows, ch, cfg.head_dim_v);

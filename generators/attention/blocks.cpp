@@ -148,11 +148,6 @@ void AttentionBuilder::define_products(BlockChain &chain) {
         Expr steps = cfg.bf16_dots ? pairs : head_dim;
         chain.over_d = RDom(0, steps, "over_d" + chain.suffix);
         Expr d = chain.over_d;
-        if (chain.prefill.seen_end.defined()) {
-            Expr seen = st.kq * cfg.key_tile < chain.prefill.seen_end(in_block({}));
-            chain.prefill.d_end(vars(in_block({st.kq}))) = select(seen, head_dim, 0);
-            chain.over_d.where(d < chain.prefill.d_end(in_block({st.k / cfg.key_tile})));
-        }
         chain.product(vars(at)) = 0.f;
         chain.product(vars(at)) = add(chain.product(at), st.prefill.q_lanes(st.row, d, st.t), d);
         return;
@@ -206,6 +201,7 @@ void AttentionBuilder::define_softmax(BlockChain &chain) {
     Args at = in_block({st.row, st.k}), per_row = in_block({st.row});
     if (cfg.packs_kv()) return define_packed_weights(chain);
     chain.keys = RDom(0, chain.block, "keys" + chain.suffix);
+    if (counts_seen(chain)) chain.keys.where(chain.keys < seen_keys(chain));
     Args at_key = in_block({st.row, Expr(chain.keys)});
     chain.block_max(vars(per_row)) = lowest_logit();
     chain.block_max(vars(per_row)) = max(chain.block_max(per_row), chain.logits(at_key));
@@ -227,6 +223,7 @@ void AttentionBuilder::define_softmax(BlockChain &chain) {
 
 void AttentionBuilder::define_weight_pairs(BlockChain &chain) {
     chain.bf16.pairs = RDom(0, chain.block / 2, "pairs" + chain.suffix);
+    if (counts_seen(chain)) chain.bf16.pairs.where(chain.bf16.pairs < ceil_div(seen_keys(chain), 2));
     Expr first = chain.weights(in_block({st.row, 2 * st.k})), second = chain.weights(in_block({st.row, 2 * st.k + 1}));
     chain.bf16.weight_pairs(vars(in_block({st.row, st.k}))) = {bf16_pair(to_bf16(first), to_bf16(second)),
                                                                first + second};

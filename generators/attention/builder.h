@@ -55,7 +55,7 @@ private:
     bool has_classes(const BlockChain &chain) const { return cfg.sweeps() && !chain.ranged; }
     Expr first_key(const BlockChain &chain) const {
         Halide::FuncRef first = chain.first_key(in_step({}));
-        return has_classes(chain) ? Expr(first[0]) : Expr(first);
+        return has_classes(chain) || counts_seen(chain) ? Expr(first[0]) : Expr(first);
     }
     Expr first_key(const BlockChain &chain, const Expr &step) const;
     Expr key_position(const BlockChain &chain, const Expr &k) const;
@@ -72,6 +72,11 @@ private:
     Expr block_visible(const BlockChain &chain, const Expr &step) const;
     Expr of_row(const Halide::Func &tensor, const Expr &row, const Expr &key) const;
     Expr per_logit(const Halide::Func &tensor, const Expr &pos, bool may_lie_outside) const;
+
+    // Whether a step knows the number of its keys up to the last one that some row sees; it; whether all rows see them.
+    bool counts_seen(const BlockChain &chain) const { return prefill && chain.ranged && !cfg.packs_kv(); }
+    Expr seen_keys(const BlockChain &chain) const { return chain.first_key(in_step({}))[1]; }
+    Expr all_see(const BlockChain &chain) const;
 
     // ---- packed keys and values
     void define_packed();

@@ -174,12 +174,16 @@ void AttentionBuilder::define_first_key(BlockChain &chain) {
         Expr found = prefill ? cast<int>(st.sweep.classes(st.kb, inside(field(task_swept), in.num_swept), st.sp))
                              : class_of_block(chain.sights, first);
         chain.first_key(vars(in_step({}))) = {first, select(range(mixed_steps) > 0, found, plain_block)};
+    } else if (counts_seen(chain)) {
+        chain.first_key(vars(in_step({}))) = {first, min(range(seen_end) - first, chain.block)};
     } else {
         chain.first_key(vars(in_step({}))) = first;
     }
-    if (prefill && chain.ranged && !cfg.bf16_dots) {
-        chain.prefill.seen_end(vars(in_step({}))) = min(range(seen_end) - first_key(chain), chain.block);
-    }
+}
+
+Expr AttentionBuilder::all_see(const BlockChain &chain) const {
+    Expr begin = first_key(chain), end = begin + seen_keys(chain);
+    return seen_by(position(cfg.row_block - 1)).first <= begin && end <= seen_by(position(0)).second;
 }
 
 Expr AttentionBuilder::key_position(const BlockChain &chain, const Expr &k) const { return first_key(chain) + k; }
@@ -235,9 +239,9 @@ Expr TransposedTiles::define(const AttentionConfig &config, const Func &in, cons
 }
 
 PrefillBlock::PrefillBlock(const std::string &suffix)
-    : seen_end("seen_end" + suffix), d_end("d_end" + suffix), mask_rows("mask_rows" + suffix),
-      bias_rows("bias_rows" + suffix), mask_tiles("mask_tiles" + suffix), bias_tiles("bias_tiles" + suffix),
-      exponents("exponents" + suffix), nonfinite_end("nonfinite_end" + suffix), number_end("number_end" + suffix) {}
+    : mask_rows("mask_rows" + suffix), bias_rows("bias_rows" + suffix), mask_tiles("mask_tiles" + suffix),
+      bias_tiles("bias_tiles" + suffix), exponents("exponents" + suffix), nonfinite_end("nonfinite_end" + suffix),
+      number_end("number_end" + suffix) {}
 
 DecodeBlock::DecodeBlock(const std::string &suffix)
     : dot_tile("dot_tile" + suffix), dots("dots" + suffix), sum_lanes("sum_lanes" + suffix) {}

@@ -79,8 +79,6 @@ struct PackedBlocks {
 
 // One block of keys; (.., kb, t, sp) throughout. A stage that the config does not need is undefined.
 struct PrefillBlock {
-    Halide::Func seen_end;                   // f32 arithmetic, (): after the last key that some row sees
-    Halide::Func d_end;                      // (k / key_tile): elements, all or none, to multiply
     Halide::Func mask_rows, bias_rows;       // (k, row): elements of the mask, of the bias as floats
     TransposedTiles mask_tiles, bias_tiles;  // the same by rows
     Halide::Func exponents;                  // (u): the largest exponent of a value, by lanes
@@ -187,7 +185,9 @@ struct Bf16Block {
 
 // Logits, softmax numerators and weighted values of one block of keys.
 struct BlockChain {
-    Halide::Func first_key;             // (): position of the block's first key; with a sweep its BlockClass
+    Halide::Func first_key;             // (): position of the block's first key; `full` with a sweep: its BlockClass;
+                                        // `masked` of keys that are not packed, in prefill: the number of keys up to
+                                        // the last one that some row sees
     Halide::Func slots;                 // (k): slot and page of a key, paged storage
     Halide::Func biases;                // (row, k): elements of the bias as floats
     Halide::Func visible;               // (row, k): whether the row may attend to the key; only where some row may not

@@ -1,6 +1,7 @@
 // The algorithm on one block of keys, its last part: weighted values.
 #include "generators/attention/builder.h"
 #include "generators/attention/dropout.h"
+#include "generators/common/ceil_div.h"
 #include "generators/lowering/bf16_dots.h"
 
 namespace heed {
@@ -32,6 +33,8 @@ void AttentionBuilder::define_values(BlockChain &chain) {
     if (splits_loop) {
         define_nonfinite_end(chain);
         chain.numbers.where(chain.numbers < chain.prefill.number_end(in_block({})));
+    } else if (counts_seen(chain)) {
+        chain.numbers.where(chain.numbers < seen_keys(chain));
     }
     if (cfg.has_kv_scales()) {
         Args each = in_block({st.row, st.k});
@@ -97,7 +100,13 @@ Expr AttentionBuilder::is_nonfinite(const Expr &bits) {
 void AttentionBuilder::define_nonfinite_end(BlockChain &chain) {
     const int lanes = cfg.lanes;
     chain.prefill.values = RDom({{0, padded(head_dim_v) / lanes}, {0, chain.block}}, "values" + chain.suffix);
-    Expr d = chain.prefill.values.x * lanes + st.u, key = chain.prefill.values.y;
+    Expr d = chain.prefill.values.x * lanes + st.u, key = chain.prefill.values.y, end = chain.block;
+    if (counts_seen(chain)) {
+        end = cfg.bf16_dots ? ceil_div(seen_keys(chain), 2) * 2 : seen_keys(chain);
+        // Nothing is hidden then: no key of those that are multiplied.
+        Expr none = cfg.per_logit() ? Internal::const_false() : all_see(chain) && end == seen_keys(chain);
+        chain.prefill.values.where(key < select(none, 0, end));
+    }
     Expr bits =
         cfg.bf16_dots ? value_bits(chain, d, key) : reinterpret<uint32_t>(element(chain, in.v, chain.v_rows, d, key));
     Expr exponent = exponent_of_nonfinites(bits.type());
@@ -106,11 +115,8 @@ void AttentionBuilder::define_nonfinite_end(BlockChain &chain) {
     chain.prefill.exponents(vars(by_lane)) = max(chain.prefill.exponents(by_lane), bits & exponent);
     Expr largest = chain.prefill.exponents(in_block({0}));
     for (int u = 1; u < lanes; u++) largest = max(largest, chain.prefill.exponents(in_block({u})));
-    chain.prefill.nonfinite_end(vars(in_block({}))) = select(largest == exponent, chain.block, 0);
-    Expr end = cfg.bf16_dots                      ? Expr(chain.block / 2)
-               : chain.prefill.seen_end.defined() ? Expr(chain.prefill.seen_end(in_block({})))
-                                                  : Expr(chain.block);
-    chain.prefill.number_end(vars(in_block({}))) = select(largest == exponent, 0, end);
+    chain.prefill.nonfinite_end(vars(in_block({}))) = select(largest == exponent, end, 0);
+    chain.prefill.number_end(vars(in_block({}))) = select(largest == exponent, 0, cfg.bf16_dots ? end / 2 : end);
 }
 
 }  // namespace heed

@@ -16,7 +16,7 @@ Parameter multiple(const char *name, int C::*value, const char *of, int C::*unit
 }
 
 // Multiples of the widest vector, so that they fit any.
-const std::vector<int> masked_blocks = {16, 32, 48, 64, 96, 128};
+const std::vector<int> masked_blocks = {16, 32, 48, 64, 96, 128, 144};
 
 std::vector<Parameter> prefill_parameters(const C &config) {
     if (config.bf16_tiles) {

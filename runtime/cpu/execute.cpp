@@ -69,7 +69,7 @@ heed_status run_kernel(const heed_plan &plan, const heed_args &args, const Workl
     context.num_threads = choose_threads(flops, bytes, args.num_threads == 0 ? p.max_threads : args.num_threads);
     context.pool = args.pool;
     context.tasks_together = tasks_together(plan);
-    context.in_shares = plan.kernel->phase == Phase::decode;
+    context.in_shares = takes_shares(plan.kernel->phase, work.num_tasks, context.num_threads);
     context.heap_scratch = plan.kernel->scratch_per_thread < 0;
     KernelCall call = make_call(plan, args, unused);
     const auto table = [&](int64_t offset, std::initializer_list<int32_t> extents) {

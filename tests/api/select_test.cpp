@@ -47,6 +47,8 @@ protected:
         heed::KernelRequest request = {HEED_CPU, HEED_F32,           HEED_F32, head_dim,   head_dim,
                                        features, HEED_KV_CONTIGUOUS, q_len,    group_size, false};
         request.slow_bf16_dots = slow_bf16_dots;
+        request.prefills_in_floats = prefills_in_floats;
+        request.max_kv_len = max_kv_len;
         choice = heed::choose_kernel(table, request, isas, forced);
         return choice.kernel == nullptr ? "" : choice.kernel->name;
     }
@@ -61,8 +63,8 @@ protected:
         kernel("decode_any_avx2", heed::Isa::avx2, 0, 0, heed::Phase::decode),
     };
     heed::KernelChoice choice;
-    int32_t group_size = 1;
-    bool slow_bf16_dots = false;
+    int32_t group_size = 1, max_kv_len = 1024;
+    bool slow_bf16_dots = false, prefills_in_floats = false;
 };
 
 TEST_F(ChooseKernel, RefusalNamesTheCallThatAddsAKernel) {
@@ -117,6 +119,27 @@ TEST_F(ChooseKernel, SlowDotProducts) {
     EXPECT_THAT(choice.candidates, HasSubstr("d64_dots: could serve, but decode is preferred"));
     choose(100, 64, 0, with_dots);
     EXPECT_THAT(choice.candidates, HasSubstr("d64_dots: could serve, but its arithmetic is slower"));
+}
+
+// The most queries that decode kernels of AVX-512 get, where prefill computes in floats too: more where the heads of a
+// group would read many keys again.
+TEST_F(ChooseKernel, DecodeKernelsForFewQueries) {
+    kernels.push_back(kernel("decode_d64_avx512", heed::Isa::avx512, 64, 0, heed::Phase::decode));
+    const auto most = [&] {
+        int32_t q_len = 1;
+        while (choose(q_len + 1, 64, 0, all) == "decode_d64_avx512") q_len++;
+        return q_len;
+    };
+    EXPECT_EQ(most(), 4);
+    prefills_in_floats = true;
+    EXPECT_EQ(most(), 11);
+    max_kv_len = 4097;  // of 512 bytes: 2 MiB
+    EXPECT_EQ(most(), 11);
+    group_size = 4;
+    EXPECT_EQ(most(), 16);
+    max_kv_len = 4096;
+    EXPECT_EQ(most(), 11);
+    EXPECT_THAT(choice.reason, HasSubstr("prefill (q_len 12 > 11)"));
 }
 
 TEST_F(ChooseKernel, DecodeKernelsThatFitTheGroup) {
@@ -200,6 +223,12 @@ TEST(Heuristics, SplitsComeFromTheCapacity) {
         EXPECT_EQ(splits.num_splits, c.num_splits) << c.max_kv_len;
         EXPECT_EQ(splits.split_len, c.split_len) << c.max_kv_len;
     }
+}
+
+TEST(Heuristics, ManyTasksGoInShares) {
+    EXPECT_TRUE(heed::takes_shares(heed::Phase::decode, 2, 2));
+    EXPECT_FALSE(heed::takes_shares(heed::Phase::prefill, 127, 2));
+    EXPECT_TRUE(heed::takes_shares(heed::Phase::prefill, 128, 2));
 }
 
 TEST(Heuristics, SmallCallsUseFewThreads) {

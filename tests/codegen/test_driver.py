@@ -40,7 +40,7 @@ class Driver(unittest.TestCase):
             ({"colour": "red"}, ["colour", "red"]),
             ({"phase": None}, ["phase", "missing"]),
             ({"score_mod": "near"}, ["score_mod", "'near'", "sets none of ScoreMod's logit, visible and block_visible"]),
-            ({"kv_block": "100"}, ["kv_block", "100", "masked_block (48) times 1..8"]),
+            ({"kv_block": "100"}, ["kv_block", "100", "masked_block (144) times 1..8"]),
             ({"row_block": "x"}, ["row_block", "'x'", "0..2147483647"]),
             ({"key_tile": "3"}, ["key_tile", "3", "1, 2, 4, 8, 16"]),
             ({"row_block": "48", "masked_block": "64", "kv_block": "512"}, ["kv_block", "512", "16384 logits"]),

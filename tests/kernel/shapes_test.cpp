@@ -34,7 +34,7 @@ TEST_P(Shapes, KeyLengths) {
     }
 }
 
-// Where some rows see a key and others do not, blocks of keys are 16 wide.
+// Where some rows see a key and others do not, keys are computed in units of up to 16.
 TEST_P(Shapes, KeyLengthsAroundMaskedBlocks) {
     for (const int32_t kv_len : some<int32_t>({15, 16, 17, 31, 33})) {
         Shape shape = kernel().shape();
@@ -55,6 +55,21 @@ TEST_P(Shapes, QueryLengths) {
         expect_correct(a, options());
         a.causal = true;
         expect_correct(a, options());
+    }
+}
+
+// A step of prefill has a copy for each number of vectors of rows, of 4 to 16.
+TEST_P(Shapes, VectorsOfQueries) {
+    for (const int32_t q_len : some<int32_t>({8, 9, 16, 17, 32, 33})) {
+        for (const int32_t kv_len : {22, 23}) {
+            Shape shape = kernel().shape();
+            shape.num_heads = 2;
+            shape.q_len = q_len;
+            shape.kv_len = kv_len;
+            Attention a = kernel().attention(shape, Data::normal, static_cast<uint64_t>(q_len));
+            a.causal = kv_len == 22;
+            expect_correct(a, options());
+        }
     }
 }
 

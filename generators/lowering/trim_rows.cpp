@@ -1,0 +1,70 @@
+#include "generators/lowering/trim_rows.h"
+
+#include <algorithm>
+
+namespace heed {
+
+using namespace Halide;
+using namespace Halide::Internal;
+
+namespace {
+
+// Keeps the first `kept` vectors of a block.
+class KeepVectors : public IRMutator {
+public:
+    KeepVectors(const TrimRows::Rows &rows, int kept) : rows(rows), kept(kept) {}
+
+private:
+    using IRMutator::visit;
+    const TrimRows::Rows &rows;
+    const int kept;
+    Scope<ModulusRemainder> lets;
+    bool in_loop = false;  // over vectors
+
+    bool is_stage(const std::string &array) const {
+        return std::any_of(rows.stages.begin(), rows.stages.end(), [&](const std::string &stage) {
+            return array == stage || array.rfind(stage + ".", 0) == 0;  // an element of a tuple
+        });
+    }
+    int vector_of(const Store *op) const {
+        const auto *ramp = op->index.as<Ramp>();
+        const ModulusRemainder first = ramp ? modulus_remainder(ramp->base, lets) : ModulusRemainder();
+        if (!ramp || !is_const_one(ramp->stride) || ramp->lanes != rows.lanes || first.modulus % rows.block != 0) {
+            throw CompileError("TrimRows: a store to " + op->name + " is of no known vector of rows");
+        }
+        return static_cast<int>(first.remainder % rows.block / rows.lanes);
+    }
+    Stmt visit(const Store *op) override {
+        return in_loop || !is_stage(op->name) || vector_of(op) < kept ? Stmt(op) : Evaluate::make(0);
+    }
+    Stmt visit(const LetStmt *op) override {
+        const bool is_index = op->value.type() == Int(32);
+        const ScopedBinding<ModulusRemainder> binding(
+            lets, op->name, is_index ? modulus_remainder(op->value, lets) : ModulusRemainder());
+        return IRMutator::visit(op);
+    }
+    Stmt visit(const For *op) override {
+        const bool outer = in_loop;
+        in_loop = in_loop || std::any_of(rows.loops.begin(), rows.loops.end(),
+                                         [&](const std::string &loop) { return ends_with(op->name, "." + loop); });
+        Stmt loop = IRMutator::visit(op);
+        in_loop = outer;
+        return loop;
+    }
+};
+
+}  // namespace
+
+Stmt TrimRows::visit(const For *op) {
+    const bool is_step = std::any_of(steps.begin(), steps.end(),
+                                     [&](const std::string &step) { return op->name.find(step) != std::string::npos; });
+    if (!is_step) return IRMutator::visit(op);
+    found++;
+    Stmt body = op->body;
+    std::for_each(rows.kept.rbegin(), rows.kept.rend(), [&](int kept) {
+        body = IfThenElse::make(rows.left > kept * rows.lanes, body, KeepVectors(rows, kept).mutate(op->body));
+    });
+    return For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api, body);
+}
+
+}  // namespace heed
