@@ -280,8 +280,8 @@
     X(attention_backward_queries, HEED_NO_ARGUMENTS, HEED_CUDA_ATTENTION_BACKWARD)                                     \
     X(attention_backward_repair, HEED_BACKWARD_REPAIR, HEED_NO_ARGUMENTS)                                              \
     X(attention_backward_rows, HEED_BACKWARD_ROWS_OF, HEED_NO_ARGUMENTS)                                               \
-    X(attention_backward_sinks, HEED_BACKWARD_SINKS, HEED_CUDA_ATTENTION_BACKWARD)                                     \
-    X(attention_backward_stats, HEED_BACKWARD_STATS, HEED_CUDA_ATTENTION_BACKWARD)                                     \
+    X(attention_backward_sinks, HEED_BACKWARD_SINKS, HEED_CUDA_BACKWARD_SINKS)                                         \
+    X(attention_backward_stats, HEED_BACKWARD_STATS, HEED_CUDA_BACKWARD_STATS)                                         \
     X(attention_backward_store, HEED_BACKWARD_STORE, HEED_NO_ARGUMENTS)                                                \
     X(attention_backward_words, HEED_BACKWARD_WORDS, HEED_NO_ARGUMENTS)                                                \
     X(attention_probs, HEED_ATTENTION_PROBS, HEED_CUDA_ATTENTION_PROBS)                                                \

@@ -3,6 +3,7 @@
 
 #include "runtime/cuda/driver.h"
 #include "runtime/halide_bridge.h"
+#include "runtime/status.h"
 
 namespace heed::cuda {
 
@@ -28,6 +29,11 @@ heed_status launch_op(const OpKernel &kernel, const Arguments &arguments, Launch
 }
 
 inline uint64_t address_of(const void *data) { return reinterpret_cast<uintptr_t>(data); }
+
+// In bytes.
+inline uint64_t stride_of(const KernelBuffer &buffer, int dimension) {
+    return static_cast<uint64_t>(int64_t{buffer.stride[dimension]} * dtype_bytes(buffer.dtype));
+}
 
 // An output that only names the device: the kernel writes to addresses it was given.
 inline KernelBuffer named(void *data) { return {data, HEED_U8, 1, {1}, {1}}; }
