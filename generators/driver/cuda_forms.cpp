@@ -4,7 +4,6 @@
 #include "generators/cuda/backward_bias.h"
 #include "generators/cuda/backward_cores.h"
 #include "generators/cuda/backward_tiles.h"
-#include "generators/cuda/linear_tiles.h"
 #include "generators/cuda/probs_rows.h"
 #include "generators/driver/cuda_target.h"
 #include "schedules/attention_cuda_tiles.h"
@@ -57,8 +56,8 @@ const std::vector<CudaForm> &cuda_forms() {
         {Op::kv_copy, cuda_op_threads, kv_copy_cuda},
         {Op::layer_norm, cuda_op_threads, layer_norm_cuda},
         {Op::layer_norm_gradient, cuda_op_threads, layer_norm_gradient_cuda},
-        {Op::linear, linear_threads, typed(linear_module), linear_shared_bytes()},
-        {Op::linear, linear_core_threads, linear_cores_cuda, heed::linear_cores_shared_bytes(), true},
+        {Op::linear, linear_threads, linear_cuda, linear_shared_bytes(), false, 0, linear_blocks},
+        {Op::linear, linear_core_threads, linear_cores_cuda, linear_cores_shared_bytes(), true, 0, linear_blocks},
         {Op::merge_splits, merge_splits_threads, merge_splits_cuda, 0, false, 0, merge_splits_blocks},
         {Op::merge_states, cuda_op_threads, merge_states_cuda},
         {Op::write_metadata, metadata_threads, write_metadata_cuda},

@@ -40,12 +40,15 @@ LinearKernel::LinearKernel(ElementType type, const LinearTile &tile)
       over_k(0, linear_step_block, 0, x.dim(2).extent(), "over_k") {
     // Panels at once reach past the last one, and their sums go nowhere.
     Expr read_panel = tile.panels == 1 ? Expr(panel) : min(panel, weight.dim(2).extent() - 1);
-    sum(lane, r, panel, t) = before(lane, r, read_panel, t);
-    Expr so_far = sum(lane, r, panel, t), of_x = x(over_k.x, r, over_k.y, t);
-    Expr of_weight = weight(lane, over_k.y * linear_step_block + over_k.x, read_panel);
-    sum(lane, r, panel, t) = tile.bf16_dots
-                                 ? bf16_dot(so_far, reinterpret<uint32_t>(of_weight), reinterpret<uint32_t>(of_x))
-                                 : so_far + of_x * to_float(type, of_weight);
+    const auto add = [=](const Expr &so_far, const Expr &of_x, const Expr &of_weight) {
+        return tile.bf16_dots ? bf16_dot(so_far, reinterpret<uint32_t>(of_weight), reinterpret<uint32_t>(of_x))
+                              : so_far + of_x * to_float(type, of_weight);
+    };
+    define_sum({{lane, r, panel, t},
+                before(lane, r, read_panel, t),
+                x(over_k.x, r, over_k.y, t),
+                weight(lane, over_k.y * linear_step_block + over_k.x, read_panel),
+                add});
     Expr value = sum(c % tile.columns, row % tile.rows, c / tile.columns, row / tile.rows) + bias(c);
     out(c, row) = from_float(type, clipped(value, clip));
 

@@ -6,12 +6,29 @@
 // 2 k + 1 in 32 bits. Steps after the last element are 0; rows after the last one repeat it.
 //
 // linear multiplies each tile with panels of `columns` columns of W, `panels` of them at once: weight(lane, k, panel)
-// is W[panel * columns + lane][step k], 0 after the last element as well.
+// is W[panel * columns + lane][step k], 0 after the last element as well. sum is (lane, r, panel, tile).
 
 #include "generators/common/kernel_arguments.h"
 #include "generators/contract/operations.h"
 
 namespace heed {
+
+// What sums of products are made of, wherever the elements of x and W are.
+struct LinearTerms {
+    using Expr = Halide::Expr;
+    std::vector<Halide::Var> at;                             // the coordinates of a sum
+    Expr before, x, weight;                                  // what it begins with; the elements of a step of k
+    std::function<Expr(Expr sum, Expr x, Expr weight)> add;  // the sum with their product
+};
+
+struct LinearSums {
+    Halide::Func sum{"sum"};
+
+    void define_sum(const LinearTerms &in) {
+        sum(in.at) = in.before;
+        sum(in.at) = in.add(sum(in.at), in.x, in.weight);
+    }
+};
 
 // The register tile of one kernel of the table: rows x columns x panels accumulators.
 struct LinearTile {
@@ -33,12 +50,11 @@ struct LinearRowsKernel : LinearRowsArguments {
     Halide::Pipeline pipeline() const { return Halide::Pipeline(tiles); }
 };
 
-struct LinearKernel : LinearArguments {
+struct LinearKernel : LinearArguments, LinearSums {
     LinearTile tile;
 
     Halide::Var lane{"lane"}, r{"r"}, panel{"panel"}, t{"t"}, c{"c"}, row{"row"};
     Halide::RDom over_k;      // step of a block, block
-    Halide::Func sum{"sum"};  // (lane, r, panel, tile)
     Halide::Func out{"out"};  // (c, row)
 
     LinearKernel(ElementType type, const LinearTile &tile);

@@ -17,12 +17,14 @@ LinearDevice::LinearDevice(ElementType type, const LinearDeviceTile &tile)
     const Expr w_row = first_column + min(across * tile.columns + column, columns - 1);
     w_tile(k, chunk, column, step, across) = loaded(after(weight_first, w_row, weight_row));
 
-    const Expr x = in_tile(x_tile(over_k.x, over_k.y, row, over_k.z, down)),
-               w = in_tile(w_tile(over_k.x, over_k.y, column, over_k.z, across));
-    sum(column, row, across, down) = 0.f;
-    Expr so_far = sum(column, row, across, down);
-    sum(column, row, across, down) = tile.of_floats ? fused_on_device(x, w, so_far) : so_far + x * w;
-
+    const auto with_product = [=](const Expr &so_far, const Expr &x, const Expr &w) {
+        return tile.of_floats ? fused_on_device(x, w, so_far) : so_far + x * w;
+    };
+    define_sum({{column, row, across, down},
+                0.f,
+                in_tile(x_tile(over_k.x, over_k.y, row, over_k.z, down)),
+                in_tile(w_tile(over_k.x, over_k.y, column, over_k.z, across)),
+                with_product});
     add(stored(all.w * tile.rows + all.y, all.z * tile.columns + all.x, sum(all.x, all.y, all.z, all.w)));
 }
 

@@ -5,6 +5,7 @@
 #include "generators/common/device_memory.h"
 #include "generators/common/kernel_arguments.h"
 #include "generators/contract/cuda_arguments.h"
+#include "generators/ops/linear.h"
 
 namespace heed {
 
@@ -17,15 +18,14 @@ struct LinearDeviceTile {
 
 HEED_KERNEL_ARGUMENTS(LinearDeviceArguments, HEED_CUDA_LINEAR)
 
-struct LinearDevice : LinearDeviceArguments, Results {
+struct LinearDevice : LinearDeviceArguments, LinearSums, Results {
     const LinearDeviceTile tile;
 
     Halide::Var k{"k"}, chunk{"chunk"}, row{"row"}, column{"column"}, step{"step"}, down{"down"}, across{"across"};
     Halide::RDom over_k;            // element of a chunk, chunk of a step, step
     Halide::Func x_tile{"x_tile"};  // (k, chunk, row, step, down)
     Halide::Func w_tile{"w_tile"};  // (k, chunk, column, step, across)
-    Halide::Func sum{"sum"};        // (column, row, across, down)
-    Halide::RDom all;               // the same
+    Halide::RDom all;               // column, row, across, down, as sum
 
     LinearDevice(ElementType type, const LinearDeviceTile &tile);
 

@@ -13,7 +13,8 @@
 namespace heed {
 
 constexpr int cuda_op_threads = 256;  // of a block
-constexpr int linear_core_threads = 128;
+constexpr int linear_blocks = 3;      // 80 registers and, on tensor cores, 168
+constexpr int linear_threads = 256, linear_core_threads = 128;
 constexpr int merge_splits_threads = 64, metadata_threads = MetadataWords::entries, sequences_threads = 128;
 constexpr int column_sums_columns = 32, transpose_side = 32;  // of a block
 constexpr int backward_sinks_shared_bytes = 4 * cuda_op_threads;
@@ -34,7 +35,9 @@ Halide::Module compile_cuda(const OpSpec &spec, Kernel &kernel, int threads = cu
     passes.add<LowerEntryWords>();
     passes.add<UnsignedIndices>();
     passes.add<LowerDeviceMemory>();
-    return compile(spec, kernel, passes).module;
+    OpSpec narrow = spec;  // places in shared memory and registers have 32 bits
+    if (of_tiles) narrow.target = spec.target.without_feature(Halide::Target::LargeBuffers);
+    return compile(narrow, kernel, passes).module;
 }
 
 // The makers, of sm75 and later chips.
@@ -50,6 +53,8 @@ Halide::Module kv_append_cuda(const OpSpec &spec);
 Halide::Module kv_copy_cuda(const OpSpec &spec);
 Halide::Module layer_norm_cuda(const OpSpec &spec);
 Halide::Module layer_norm_gradient_cuda(const OpSpec &spec);
+Halide::Module linear_cuda(const OpSpec &spec);
+int linear_shared_bytes();
 Halide::Module linear_cores_cuda(const OpSpec &spec);
 int linear_cores_shared_bytes();
 Halide::Module merge_splits_cuda(const OpSpec &spec);

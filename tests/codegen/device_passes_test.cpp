@@ -2,47 +2,16 @@
 #include <gtest/gtest.h>
 
 #include "generators/common/bad_input.h"
-#include "generators/common/device_memory.h"
-#include "generators/cuda/ptx_rewriter.h"
 #include "generators/lowering/cuda/shared_memory.h"
-#include "schedules/cuda/operation.h"
+#include "tests/codegen/device_kernel.h"
 
 namespace {
 
 using namespace Halide;
-using heed::Results;
-
-// A kernel of addresses and numbers, as the contract's lists make them.
-struct Kernel : Results {
-    Param<uint64_t> from{"from"}, to{"to"};
-    Param<int32_t> count{"count"};
-
-    std::vector<Argument> arguments() const { return {from, to, count}; }
-    std::vector<heed::OutputType> output_types() const { return {{UInt(8), 1}}; }
-};
-
-heed::OpSpec spec(const std::string &name) {
-    heed::OpSpec spec;
-    spec.name = name;
-    spec.target = Target(Target::Linux, Target::X86, 64,
-                         {Target::NoRuntime, Target::NoBoundsQuery, Target::UserContext, Target::LargeBuffers,
-                          Target::CUDA, Target::CUDACapability70});
-    return spec;
-}
-
-// How often each instruction that Halide has not got is in the kernel.
-std::map<std::string, int> instructions(const Module &module) {
-    for (const auto &buffer : module.buffers()) {
-        if (buffer.name().find("gpu_source_kernels") == std::string::npos) continue;
-        const std::string ptx(static_cast<const char *>(buffer.data()), buffer.size_in_bytes());
-        return heed::cuda::rewrite_ptx(ptx, {75, heed::cuda_op_threads, 1}).intrinsics;
-    }
-    return {};
-}
 
 // Copies chunks of `width` elements of 16 bits that begin with element `skip` of a chunk.
 std::map<std::string, int> copied(int width, int skip) {
-    Kernel kernel;
+    DeviceKernel kernel;
     RDom all(0, width, 0, kernel.count, "all");
     const Expr i = all.y * width + all.x + skip;
     kernel.add(heed::store_at(kernel.to, i, heed::load_at(UInt(16), kernel.from, i)));
@@ -53,7 +22,7 @@ std::map<std::string, int> copied(int width, int skip) {
         .gpu_threads(thread)
         .unroll(all.x)
         .never_partition_all();
-    return instructions(heed::compile_cuda(spec("copied"), kernel));
+    return instructions(heed::compile_cuda(device_spec("copied"), kernel));
 }
 
 TEST(DeviceMemory, NeighboursAreOneAccess) {
@@ -71,7 +40,7 @@ TEST(DeviceMemory, UnalignedNeighboursAreNot) {
 }
 
 TEST(DeviceMemory, StoresWhereNothingIsAreAtomic) {
-    Kernel kernel;
+    DeviceKernel kernel;
     RDom all(0, kernel.count, "all");
     kernel.add(heed::store_at_if_zero(all == 3, kernel.to, cast<uint32_t>(all)));
     RVar block{"block"}, thread{"thread"};
@@ -80,14 +49,14 @@ TEST(DeviceMemory, StoresWhereNothingIsAreAtomic) {
         .gpu_blocks(block)
         .gpu_threads(thread)
         .never_partition_all();
-    const auto found = instructions(heed::compile_cuda(spec("reported"), kernel));
+    const auto found = instructions(heed::compile_cuda(device_spec("reported"), kernel));
     EXPECT_EQ(found.at("heed_store_u32_if_zero"), 1);
     EXPECT_EQ(found.count("heed_store_u32"), 0U);
 }
 
 // A block turns a row of elements around.
 TEST(DeviceMemory, ElementsGoThroughSharedMemory) {
-    Kernel kernel;
+    DeviceKernel kernel;
     constexpr int threads = heed::cuda_op_threads;
     Var x{"x"}, y{"y"};
     Func row{"row"};
@@ -96,9 +65,10 @@ TEST(DeviceMemory, ElementsGoThroughSharedMemory) {
     kernel.add(heed::store_at(kernel.to, all.y * threads + all.x, row(threads - 1 - all.x, all.y)));
     kernel.named.update().gpu_blocks(all.y).gpu_threads(all.x).never_partition_all();
     row.compute_at(kernel.named, all.y).store_in(MemoryType::GPUShared).bound_extent(x, threads).gpu_threads(x);
-    const auto found = instructions(heed::compile_cuda(spec("turned"), kernel, threads, [](heed::Passes &passes) {
-        passes.add<heed::LowerSharedMemory>(2 * threads);
-    }));
+    const auto found =
+        instructions(heed::compile_cuda(device_spec("turned"), kernel, threads, [](heed::Passes &passes) {
+            passes.add<heed::LowerSharedMemory>(2 * threads);
+        }));
     for (const char *name : {"load_u16", "store_shared_u16", "load_shared_u16", "store_u16"}) {
         EXPECT_EQ(found.at(std::string("heed_") + name), 1) << name;
     }
@@ -106,7 +76,7 @@ TEST(DeviceMemory, ElementsGoThroughSharedMemory) {
 
 // to[row] = what `combine` makes of 32 elements of a row, by the lanes of a warp.
 Module reduced(const std::function<Expr(Expr, Expr)> &combine) {
-    Kernel kernel;
+    DeviceKernel kernel;
     Var row{"row"};
     Func total{"total"};
     RDom over(0, 32, "over"), all(0, 32, 0, kernel.count, "all");
@@ -126,7 +96,7 @@ Module reduced(const std::function<Expr(Expr, Expr)> &combine) {
         .update()
         .split(over, one, lanes, 32, TailStrategy::GuardWithIf)
         .never_partition_all();
-    return heed::compile_cuda(spec("reduced"), kernel);
+    return heed::compile_cuda(device_spec("reduced"), kernel);
 }
 
 TEST(Lanes, SumsAndMaximaAreFiveExchanges) {
@@ -144,7 +114,7 @@ TEST(Lanes, RefuseOtherUpdates) {
 }
 
 TEST(JoinLaunches, RefusesOtherNumbersOfThreads) {
-    Kernel kernel;
+    DeviceKernel kernel;
     RDom all(0, kernel.count, "all");
     kernel.add(heed::store_at(kernel.to, all, heed::load_at(UInt(16), kernel.from, all)));
     RVar block{"block"}, thread{"thread"};
@@ -153,25 +123,25 @@ TEST(JoinLaunches, RefusesOtherNumbersOfThreads) {
         .gpu_blocks(block)
         .gpu_threads(thread)
         .never_partition_all();
-    EXPECT_THROW(heed::compile_cuda(spec("copied"), kernel), heed::BadInput);
+    EXPECT_THROW(heed::compile_cuda(device_spec("copied"), kernel), heed::BadInput);
 }
 
 // One search finds both words of an entry.
 TEST(EntryWords, AreFoundByBranches) {
-    Kernel kernel;
+    DeviceKernel kernel;
     const heed::WordParams list("word", 4, 2);
     RDom all(0, heed::cuda_op_threads, 0, kernel.count, "all");
     kernel.add(heed::store_at(heed::entry_word(list, all.y, 0), all.x,
                               heed::load_at(UInt(16), heed::entry_word(list, all.y, 1), all.x)));
     kernel.named.update().gpu_blocks(all.y).gpu_threads(all.x).never_partition_all();
-    struct WithWords : Kernel {
+    struct WithWords : DeviceKernel {
         std::vector<Argument> words;
         std::vector<Argument> arguments() const { return words; }
     } with;
-    static_cast<Kernel &>(with) = kernel;
+    static_cast<DeviceKernel &>(with) = kernel;
     with.words = kernel.arguments();
     with.words.insert(with.words.end(), list.words.begin(), list.words.end());
-    const auto found = instructions(heed::compile_cuda(spec("found"), with));
+    const auto found = instructions(heed::compile_cuda(device_spec("found"), with));
     EXPECT_EQ(found.at("heed_load_u16"), 1);
     EXPECT_EQ(found.at("heed_store_u16"), 1);
 }

@@ -1,6 +1,7 @@
 #include "generators/lowering/cuda/barriers.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "generators/cuda/intrinsics.h"
 #include "generators/lowering/cuda/shared_memory.h"
@@ -11,6 +12,8 @@ using namespace Halide;
 using namespace Halide::Internal;
 
 namespace {
+
+using AllBytes = DropBarriers::AllBytes;
 
 const Call *effect(const Stmt &s) {
     const auto *evaluate = s.as<Evaluate>();
@@ -25,26 +28,6 @@ bool is_own_barrier(const Stmt &s) {
     return call != nullptr && call->name == "heed_barrier";
 }
 
-// Copies under way are not among them: they have a barrier of their own (PipelineCopies).
-struct AccessedArrays : IRVisitor {
-    std::set<std::string> read, written;
-
-    using IRVisitor::visit;
-    void visit(const Load *op) override {
-        read.insert(op->name);
-        IRVisitor::visit(op);
-    }
-    void visit(const Store *op) override {
-        written.insert(op->name);
-        IRVisitor::visit(op);
-    }
-    void visit(const Call *op) override {
-        if (op->name == "heed_copy_async") return;
-        if (is_shared_address(op)) read.insert(op->args[0].as<StringImm>()->value);
-        IRVisitor::visit(op);
-    }
-};
-
 bool has_barrier(const Stmt &s) {
     struct Find : IRVisitor {
         bool found = false;
@@ -55,70 +38,102 @@ bool has_barrier(const Stmt &s) {
     return find.found;
 }
 
+Stmt after_barrier(const Stmt &s) { return Block::make(Evaluate::make(cuda::barrier()), s); }
+
+void append(AllBytes &to, const AllBytes &from) { to.insert(to.end(), from.begin(), from.end()); }
+
+bool conflict(const AllBytes &some, const AllBytes &others) {
+    const auto meet = [](const DropBarriers::Bytes &a, const DropBarriers::Bytes &b) {
+        return (a.is_store || b.is_store) && a.array == b.array && a.first <= b.last && b.first <= a.last;
+    };
+    return std::any_of(some.begin(), some.end(), [&](const DropBarriers::Bytes &a) {
+        return std::any_of(others.begin(), others.end(), [&](const DropBarriers::Bytes &b) { return meet(a, b); });
+    });
+}
+
+// Copies under way are not among them: they have a barrier of their own (PipelineCopies).
+class SharedAccesses : public IRVisitor {
+public:
+    AllBytes found;
+
+    SharedAccesses(const std::set<std::string> &arrays, Lets lets, const Scope<Interval> &outer)
+        : arrays(arrays), lets(std::move(lets)) {
+        loops.set_containing_scope(&outer);
+    }
+
+private:
+    const std::set<std::string> &arrays;
+    Lets lets;
+    Scope<Interval> loops;
+
+    // Elements of `bytes` bytes.
+    void add(const std::string &array, const Expr &index, int bytes, bool is_store) {
+        if (arrays.count(array) == 0) return;
+        const Interval all = bounds_of_expr_in_scope(lets.in_full(index), loops);
+        const auto first = all.has_lower_bound() ? as_const_int(simplify(all.min)) : std::nullopt,
+                   last = all.has_upper_bound() ? as_const_int(simplify(all.max)) : std::nullopt;
+        found.push_back({array, first ? *first * bytes : 0,
+                         last ? (*last + 1) * bytes - 1 : std::numeric_limits<int64_t>::max(), is_store});
+    }
+
+    using IRVisitor::visit;
+    void visit(const Load *op) override {
+        add(op->name, op->index, op->type.bytes(), false);
+        IRVisitor::visit(op);
+    }
+    void visit(const Store *op) override {
+        add(op->name, op->index, op->value.type().bytes(), true);
+        IRVisitor::visit(op);
+    }
+    void visit(const Call *op) override {
+        if (op->name == "heed_copy_async") return;
+        if (is_shared_address(op)) add(op->args[0].as<StringImm>()->value, 0, std::numeric_limits<int>::max(), false);
+        IRVisitor::visit(op);
+    }
+    void visit(const Let *op) override {
+        lets.add(op->name, op->value);
+        IRVisitor::visit(op);
+    }
+    void visit(const LetStmt *op) override {
+        lets.add(op->name, op->value);
+        IRVisitor::visit(op);
+    }
+    void visit(const For *op) override {
+        const ScopedBinding<Interval> loop(loops, op->name, Interval(op->min, simplify(op->min + op->extent - 1)));
+        IRVisitor::visit(op);
+    }
+};
+
 }  // namespace
 
-void DropBarriers::Accessed::add(const Accessed &other) {
-    read.insert(other.read.begin(), other.read.end());
-    written.insert(other.written.begin(), other.written.end());
-}
-
-bool DropBarriers::Accessed::conflicts_with(const Accessed &other) const {
-    const auto meet = [](const std::set<std::string> &a, const std::set<std::string> &b) {
-        return std::any_of(a.begin(), a.end(), [&](const std::string &name) { return b.count(name) != 0; });
-    };
-    return meet(written, other.read) || meet(written, other.written) || meet(read, other.written);
-}
-
 template <typename T>
-DropBarriers::Accessed DropBarriers::accessed_by(const T &what) const {
-    AccessedArrays all;
+AllBytes DropBarriers::accesses_of(const T &what) const {
+    if (arrays.empty()) return {};
+    SharedAccesses all(arrays, lets, loops);
     what.accept(&all);
-    Accessed result;
-    for (const std::string &name : arrays) {
-        if (all.read.count(name) != 0) result.read.insert(name);
-        if (all.written.count(name) != 0) result.written.insert(name);
-    }
-    return result;
+    return all.found;
 }
 
-Stmt DropBarriers::separated(const Accessed &by, const Stmt &s) {
-    const bool needed = waiting && since.conflicts_with(by);
-    if (needed) {
-        waiting = false;
-        since = {};
-    }
-    since.add(by);
-    return needed ? Block::make(Evaluate::make(cuda::barrier()), s) : s;
+bool DropBarriers::needs_barrier(const AllBytes &accesses) {
+    const bool needed = conflict(state.before, accesses);
+    if (needed) state = {};
+    append(state.since, accesses);
+    return needed;
 }
 
 Stmt DropBarriers::mutate(const Stmt &s) {
     if (is_halides_barrier(s)) {
-        waiting = true;
+        append(state.before, state.since);
+        state.since.clear();
         return Evaluate::make(0);
     }
     if (is_own_barrier(s)) {
-        waiting = false;
-        since = {};
+        state = {};
         return s;
     }
     const bool is_branch = s.as<IfThenElse>() != nullptr && !has_barrier(s);
-    const bool is_leaf = s.as<Store>() != nullptr || s.as<Evaluate>() != nullptr || is_branch;
-    return is_leaf && !arrays.empty() ? separated(accessed_by(s), s) : IRMutator::mutate(s);
-}
-
-// A branch that has barriers is taken by all threads of the block.
-Stmt DropBarriers::visit(const IfThenElse *op) {
-    const Accessed before = since;
-    const bool waited = waiting;
-    const Stmt then_case = mutate(op->then_case);
-    const Accessed after = since;
-    const bool then_waiting = waiting;
-    since = before;
-    waiting = waited;
-    const Stmt else_case = op->else_case.defined() ? mutate(op->else_case) : Stmt();
-    since.add(after);
-    waiting = waiting || then_waiting;
-    return IfThenElse::make(op->condition, then_case, else_case);
+    if (s.as<Store>() == nullptr && s.as<Evaluate>() == nullptr && !is_branch) return IRMutator::mutate(s);
+    return needs_barrier(accesses_of(s)) ? after_barrier(s) : s;
 }
 
 Stmt DropBarriers::visit(const Allocate *op) {
@@ -127,33 +142,44 @@ Stmt DropBarriers::visit(const Allocate *op) {
 }
 
 Stmt DropBarriers::visit(const LetStmt *op) {
-    if (arrays.empty()) return IRMutator::visit(op);
-    const Accessed by = accessed_by(op->value);
-    const bool needed = waiting && since.conflicts_with(by);
-    const Stmt nothing = separated(by, Evaluate::make(0));
+    const bool needed = needs_barrier(accesses_of(op->value));
+    lets.add(op->name, op->value);
     const Stmt let = LetStmt::make(op->name, op->value, mutate(op->body));
-    return needed ? Block::make(nothing, let) : let;
+    return needed ? after_barrier(let) : let;
 }
 
-// The first iteration follows what was before the loop, the others an iteration.
+// All threads of the block take the same branch of those that have barriers.
+Stmt DropBarriers::visit(const IfThenElse *op) {
+    const State before = state;
+    const Stmt then_case = mutate(op->then_case);
+    const State of_then = state;
+    state = before;
+    const Stmt else_case = op->else_case.defined() ? mutate(op->else_case) : Stmt();
+    append(state.before, of_then.before);
+    append(state.since, of_then.since);
+    return IfThenElse::make(op->condition, then_case, else_case);
+}
+
+// An iteration follows what was before the loop, or another iteration: if that does not end with a barrier, all of it
+// may need one.
 Stmt DropBarriers::visit(const For *op) {
-    if (op->for_type != ForType::Serial || arrays.empty()) return IRMutator::visit(op);
-    const Accessed before = since;
-    const bool waited = waiting;
-    const Stmt ends_clean = in_loop(op);
-    if (since.read.empty() && since.written.empty()) return ends_clean;
-    since = before;
-    waiting = waited;
-    since.add(accessed_by(op->body));
+    const ScopedBinding<Interval> loop(loops, op->name, Interval(op->min, simplify(op->min + op->extent - 1)));
+    if (op->for_type != ForType::Serial) return IRMutator::visit(op);
+    const State before = state;
+    const Stmt result = in_loop(op);
+    if (state.before.empty() && state.since.empty()) return result;
+    const AllBytes all = accesses_of(op->body);
+    state = before;
+    append(state.before, all);
+    append(state.since, all);
     return in_loop(op);
 }
 
 Stmt DropBarriers::in_loop(const For *op) {
-    const Accessed all = accessed_by(op->body);
     Stmt body = mutate(op->body);
-    if (waiting && all.conflicts_with(all)) {
-        waiting = false;
-        since = {};
+    const AllBytes all = accesses_of(op->body);
+    if (state.since.empty() && conflict(all, all)) {
+        state = {};
         body = Block::make(body, Evaluate::make(cuda::barrier()));
     }
     return For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api, body);

@@ -3,13 +3,14 @@
 //
 // Halide puts a barrier between all stages of a block, those whose results stay in a thread's registers among them, and
 // after each of several stages that the next one reads. This pass keeps a barrier only where what comes after it
-// accesses an array in shared memory that was written since the last one, or writes one that was accessed. It runs
-// before LowerSharedMemory. Threads hand each other nothing through tensors.
+// accesses bytes of shared memory that were written before it, or writes some that were accessed. It runs before
+// LowerSharedMemory. Threads hand each other nothing through tensors.
 
-#include <set>
 #include <string>
+#include <vector>
 
 #include "Halide.h"
+#include "generators/lowering/cuda/lets.h"
 
 namespace heed {
 
@@ -18,29 +19,34 @@ public:
     using IRMutator::mutate;
     Halide::Internal::Stmt mutate(const Halide::Internal::Stmt &s) override;
 
-private:
-    // Arrays in shared memory.
-    struct Accessed {
-        std::set<std::string> read, written;
-
-        void add(const Accessed &other);
-        bool conflicts_with(const Accessed &other) const;
+    // Bytes of an array in shared memory.
+    struct Bytes {
+        std::string array;
+        int64_t first, last;
+        bool is_store;
     };
+    using AllBytes = std::vector<Bytes>;
+
+private:
     std::set<std::string> arrays;
-    Accessed since;        // the last barrier that stays
-    bool waiting = false;  // for what needs the barrier that was met
+    Lets lets;
+    Halide::Internal::Scope<Halide::Internal::Interval> loops;
+    // Since the last barrier that stays: before one that Halide has put, and after it.
+    struct State {
+        AllBytes before, since;
+    } state;
 
     using IRMutator::visit;
     Halide::Internal::Stmt visit(const Halide::Internal::Allocate *op) override;
     Halide::Internal::Stmt visit(const Halide::Internal::For *op) override;
-    Halide::Internal::Stmt visit(const Halide::Internal::LetStmt *op) override;
     Halide::Internal::Stmt visit(const Halide::Internal::IfThenElse *op) override;
+    Halide::Internal::Stmt visit(const Halide::Internal::LetStmt *op) override;
     Halide::Internal::Stmt in_loop(const Halide::Internal::For *op);
 
     template <typename T>
-    Accessed accessed_by(const T &what) const;
-    // `s`, after a barrier where it needs the one that waits.
-    Halide::Internal::Stmt separated(const Accessed &by, const Halide::Internal::Stmt &s);
+    AllBytes accesses_of(const T &what) const;
+    // Whether what accesses this needs a barrier before it, which then is one that stays.
+    bool needs_barrier(const AllBytes &accesses);
 };
 
 }  // namespace heed

@@ -48,6 +48,9 @@ private:
         for (Expr *e : {&copy->to, &copy->address, &copy->index, &copy->on}) {
             if (e->defined()) *e = lets.in_full(*e);
         }
+        if (!begins_chunk(copy->to, copy->type)) {
+            throw BadInput("copies to " + op->name + " do not begin at multiples of 16 bytes");
+        }
         taken.push_back({*copy, condition});
         return Evaluate::make(0);
     }
@@ -111,14 +114,14 @@ public:
 
     Stmt run(const Stmt &compute) const {
         const Expr step = Variable::make(Int(32), loop->name);
-        const auto call = [](const Expr &e) { return Evaluate::make(e); };
         const Stmt ahead = IfThenElse::make(step + 1 < loop->extent, copies_of(step + 1));
-        const Stmt body = Block::make(
-            {call(cuda::wait_copies(0)), call(cuda::barrier()), ahead, call(cuda::commit_copies()), compute});
+        const Stmt body =
+            Block::make({Evaluate::make(cuda::wait_copies(0)), Evaluate::make(cuda::barrier()), ahead, compute});
         Stmt result = For::make(loop->name, 0, loop->extent, ForType::Serial, Partition::Never, loop->device_api, body);
-        result = Block::make({IfThenElse::make(loop->extent > 0, copies_of(0)), call(cuda::commit_copies()), result});
-        for (auto let = before.rbegin(); let != before.rend(); ++let)
+        result = IfThenElse::make(loop->extent > 0, Block::make(copies_of(0), result));
+        for (auto let = before.rbegin(); let != before.rend(); ++let) {
             result = LetStmt::make(let->first, let->second, result);
+        }
         return result;
     }
 
@@ -163,6 +166,7 @@ private:
             if (source.taken.condition.defined()) s = IfThenElse::make(at_step(source.taken.condition, step), s);
             all.push_back(s);
         }
+        all.push_back(Evaluate::make(cuda::commit_copies()));
         return Block::make(all);
     }
 };
@@ -190,6 +194,7 @@ Stmt PipelineCopies::visit(const For *op) {
     std::map<std::string, int> sizes;
     for (const auto &[copy, condition] : take.taken) {
         Array &array = arrays.at(copy.array);
+        if (array.bytes % 16 != 0) throw BadInput(copy.array + " is not a multiple of 16 bytes");
         array.is_doubled = true;
         array.accesses = accesses_of(copy.array, op->body);
         sizes[copy.array] = array.bytes / copy.type.bytes();

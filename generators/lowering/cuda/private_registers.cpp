@@ -35,7 +35,7 @@ private:
 
 class UsedPlaces : public IRVisitor {
 public:
-    std::map<int64_t, int> registers;  // by place; numbered in `number`
+    std::map<int64_t, int> registers;  // by place
 
     UsedPlaces(const Allocate *array, Lets lets) : array(array->name), lets(std::move(lets)), places(this->array) {
         array->body.accept(this);

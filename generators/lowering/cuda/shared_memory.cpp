@@ -56,6 +56,12 @@ Expr shared_address(const std::string &array, const Expr &offset) {
 }
 bool is_shared_address(const Call *op) { return op->name == address_name; }
 
+bool begins_chunk(const Expr &index, const Type &type) {
+    const ModulusRemainder place = modulus_remainder(index);
+    const int64_t elements = chunk_bytes / type.bytes();
+    return place.modulus % elements == 0 && place.remainder % elements == 0;
+}
+
 std::optional<SharedCopy> SharedCopy::of(const Store *op) {
     const auto *call = op->value.as<Call>();
     const auto *to = op->index.as<Ramp>();
@@ -128,9 +134,7 @@ Expr LowerSharedMemory::address(const std::string &array, const Expr &index, con
 Expr LowerSharedMemory::first_of(const std::string &array, const Expr &index, const Type &type) const {
     const auto *ramp = index.as<Ramp>();
     if (ramp != nullptr && is_const_one(ramp->stride) && bytes_at_once(type) == chunk_bytes) {
-        const ModulusRemainder place = modulus_remainder(lets.in_full(ramp->base));
-        const int64_t lanes = type.lanes();
-        if (place.modulus % lanes == 0 && place.remainder % lanes == 0) return ramp->base;
+        if (begins_chunk(lets.in_full(ramp->base), type)) return ramp->base;
     }
     throw BadInput("what is accessed of " + array + ", in shared memory, is neither an element nor 16 bytes");
 }
@@ -148,18 +152,9 @@ Stmt LowerSharedMemory::visit(const Store *op) {
         const Expr at = address(op->name, mutate(first_of(op->name, op->index, type)), copy->type);
         return Evaluate::make(cuda::store_shared_fragment(at, chunk));
     }
+    if (!type.is_scalar()) throw BadInput("a vector that is no copy is stored to " + op->name + ", in shared memory");
     const Expr value = mutate(op->value);
-    if (type.is_scalar()) {
-        return Evaluate::make(store_element(address(op->name, mutate(op->index), type), value));
-    }
-    const Expr at = address(op->name, mutate(first_of(op->name, op->index, type)), type.element_of());
-    if (type.lanes() != 4) throw BadInput("vectors stored to " + op->name + " are not of 4 x 32 bits");
-    const std::string name = unique_name("four");
-    const Expr four = Variable::make(type, name);
-    const auto word = [&](int i) { return without_sign(Shuffle::make_extract_element(four, i)); };
-    return LetStmt::make(
-        name, value,
-        Evaluate::make(cuda::store_shared_fragment(at, cuda::fragment(word(0), word(1), word(2), word(3)))));
+    return Evaluate::make(store_element(address(op->name, mutate(op->index), type), value));
 }
 
 Expr LowerSharedMemory::visit(const Load *op) {

@@ -3,8 +3,8 @@
 //
 // Halide addresses them from 0 on, where sm_90 has a KiB of its own; kernels here have one array, at
 // cuda::shared_begin(). This pass lays out the arrays of a kernel in it, one after the other, and makes an instruction
-// with its address there of each access: of an element, of 16 bytes of neighbours, or a copy of 16 bytes from a tensor
-// at an address. It refuses other vectors.
+// with its address there of each access: of an element, of four neighbours of 32 bits that are read, or a copy of 16
+// bytes from a tensor at an address. It refuses other vectors.
 
 #include <map>
 #include <optional>
@@ -18,6 +18,9 @@ namespace heed {
 // The address, Int(32), of byte number `offset` of an array, for passes that make instructions of their own.
 Halide::Expr shared_address(const std::string &array, const Halide::Expr &offset);
 bool is_shared_address(const Halide::Internal::Call *op);
+
+// Whether element number `index`, in full, of an array is at a multiple of 16 bytes.
+bool begins_chunk(const Halide::Expr &index, const Halide::Type &type);
 
 // 16 bytes of a tensor at an address that are stored in an array: elements from number `index` on become those from
 // number `to` on. on: Int(32), undefined for always; zeros are stored where it is 0.

@@ -17,7 +17,7 @@ const char *const thread_variable = ".thread_id_x";
 constexpr int element_bytes = 2;
 
 // Serial loops around c[..] = c[..] + a[..] * b[..], and the indices in full.
-struct Nest {
+struct ProductNest {
     std::vector<const For *> loops;
     const Store *store = nullptr;
     std::string a, b;
@@ -97,13 +97,14 @@ private:
 };
 
 // A nest that is one product of a warp, in 8 x 8 matrices.
-class TileProduct {
+class FragmentProduct {
 public:
-    TileProduct(const Nest &nest, ElementType type, int threads) : nest(nest), type(type) {
+    FragmentProduct(const ProductNest &nest, ElementType type, int threads) : nest(nest), type(type) {
         for (const For *loop : nest.loops) add(loop);
         read_loops();
         for (int thread = 0; thread < threads; thread++) check_deal(thread);
         check_matrices();
+        if (threads % 32 != 0) refuse("the block is not of whole warps");
     }
 
     Stmt lowered() {
@@ -128,7 +129,7 @@ private:
     struct Loop {
         int in_a, in_b, in_c, extent;
     };
-    const Nest &nest;
+    const ProductNest &nest;
     const ElementType type;
     std::vector<Loop> row_loops, column_loops, k_loops;
     Steps a, b, c;
@@ -159,7 +160,7 @@ private:
         };
         const Loop steps = {step(nest.a_index), step(nest.b_index), step(nest.c_index), static_cast<int>(*extent)};
         const bool in_a = steps.in_a != 0, in_b = steps.in_b != 0, in_c = steps.in_c != 0;
-        if (in_a == in_b && in_b == in_c) refuse("loop " + loop->name + " is one of no matrix product");
+        if (int{in_a} + int{in_b} + int{in_c} != 2) refuse("loop " + loop->name + " is one of no matrix product");
         (in_a && in_b ? k_loops : in_a ? row_loops : column_loops).push_back(steps);
     }
 
@@ -267,11 +268,18 @@ Stmt LowerTileProducts::visit(const LetStmt *op) {
     return IRMutator::visit(op);
 }
 
+Stmt LowerTileProducts::visit(const IfThenElse *op) {
+    const ScopedValue<bool> outer(in_some_threads,
+                                  in_some_threads || expr_uses_var(lets.in_full(op->condition), thread_variable));
+    return IRMutator::visit(op);
+}
+
 Stmt LowerTileProducts::visit(const For *op) {
-    Nest nest;
+    ProductNest nest;
     if (!nest.read(op, lets, type, shared)) return IRMutator::visit(op);
+    if (in_some_threads) throw BadInput("a product of tensor cores is computed by some threads of a block only");
     found++;
-    return TileProduct(nest, type, threads).lowered();
+    return FragmentProduct(nest, type, threads).lowered();
 }
 
 }  // namespace heed

@@ -5,7 +5,7 @@
 // shared memory, the elements of c dealt out as a warp's mma.m16n8k16 has them (cuda/intrinsics.h): lane 4 g + q has
 // rows g + 8 i and columns 8 j + 2 q and 8 j + 2 q + 1. This pass makes ldmatrix and mma of them, in f32 along k in its
 // order. Halide knows no instruction that the lanes of a warp execute together. Refused: any other deal, rows of a
-// matrix that are not 16 aligned bytes.
+// matrix that are not 16 aligned bytes, products of some threads of a block only.
 //
 // Where k varies fastest in a and b, matrices are read as they are; a column of b may also vary fastest.
 
@@ -26,10 +26,12 @@ private:
     const int threads;
     std::set<std::string> shared;  // arrays
     Lets lets;
+    bool in_some_threads = false;  // of a block
 
     using IRMutator::visit;
     Halide::Internal::Stmt visit(const Halide::Internal::Allocate *op) override;
     Halide::Internal::Stmt visit(const Halide::Internal::LetStmt *op) override;
+    Halide::Internal::Stmt visit(const Halide::Internal::IfThenElse *op) override;
     Halide::Internal::Stmt visit(const Halide::Internal::For *op) override;
 };
 
