@@ -24,6 +24,8 @@ struct RowsOfCall {
 
 }  // namespace
 
+Expr has_delta(const Expr &out) { return size_bits(out) != 0; }
+
 BackwardStatsKernel::BackwardStatsKernel(ElementType type) : BackwardStatsArguments({type}) {
     Expr head_dim = out.dim(0).extent(), num_rows = row_lse.dim(0).extent(), at = clamp(row, 0, num_rows - 1);
     over_chunks = RDom(0, ceil_div(head_dim, chunk_size), "over_chunks");
@@ -33,7 +35,7 @@ BackwardStatsKernel::BackwardStatsKernel(ElementType type) : BackwardStatsArgume
     Expr element = over_chunks * chunk_size + c, exists = likely(element < head_dim);
     Expr inside = clamp(likely(element), 0, head_dim - 1);
     Expr of_out = to_float(type, out(inside, at)), of_dout = to_float(type, dout(inside, at));
-    products(c, row) += select(exists && size_bits(of_out) != 0, of_out * of_dout, 0.f);
+    products(c, row) += select(exists && has_delta(of_out), of_out * of_dout, 0.f);
     Expr total = sum_in_halves(products, row, 0, chunk_size);
     delta(row) = select(bits(lse(row)) != bits(Expr(backward_no_key)), total, 0.f);
 

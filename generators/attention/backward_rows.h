@@ -14,8 +14,11 @@ HEED_KERNEL_ARGUMENTS(BackwardStoreArguments, HEED_BACKWARD_STORE)
 HEED_KERNEL_ARGUMENTS(BackwardBiasArguments, HEED_BACKWARD_BIAS)
 HEED_KERNEL_ARGUMENTS(BackwardSinksArguments, HEED_BACKWARD_SINKS)
 
-// delta = dout . out, in a sum for each element of a chunk, which then are added in halves; 0 where out is 0: a row
-// whose weights are all 0 may meet anything in dout.
+// Whether an element of out has a term in delta = dout . out: not where it is 0, since a row whose weights are all 0
+// may meet anything in dout.
+Halide::Expr has_delta(const Halide::Expr &out);
+
+// delta in a sum for each element of a chunk, which then are added in halves.
 struct BackwardStatsKernel : BackwardStatsArguments {
     Halide::Var c{"c"}, row{"row"};
     Halide::RDom over_chunks;

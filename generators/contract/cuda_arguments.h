@@ -162,23 +162,50 @@ using MergeStates = Words<max_merge_states, merge_state_words>;     // addresses
     VALUE(out_row, uint64_t)                                                                                           \
     OUTPUT(named, u8, 1)
 
-// attention_backward and attention_backward_*: tensors as in HEED_ATTENTION; dbias has the bias' type and extent 1
+// What gradients of attention know of rows beforehand: stats f32 (2, row, head, sequence), lse in log2 and delta =
+// dout . out, of stat_rows rows a head. out_*: strides of out and dout; tasks: the table of sequences, or 0 where all
+// have max_q_len queries.
+#define HEED_CUDA_BACKWARD_STATS(INPUT, VALUE, OUTPUT)                                                                 \
+    VALUE(batch, int32_t)                                                                                              \
+    VALUE(num_heads, int32_t)                                                                                          \
+    VALUE(head_dim, int32_t)                                                                                           \
+    VALUE(max_q_len, int32_t)                                                                                          \
+    VALUE(stat_rows, int32_t)                                                                                          \
+    VALUE(out, uint64_t)                                                                                               \
+    VALUE(dout, uint64_t)                                                                                              \
+    VALUE(out_batch, uint64_t)                                                                                         \
+    VALUE(out_token, uint64_t)                                                                                         \
+    VALUE(out_head, uint64_t)                                                                                          \
+    VALUE(lse, uint64_t)                                                                                               \
+    VALUE(lse_batch, uint64_t)                                                                                         \
+    VALUE(lse_token, uint64_t)                                                                                         \
+    VALUE(lse_head, uint64_t)                                                                                          \
+    VALUE(tasks, uint64_t)                                                                                             \
+    VALUE(stats, uint64_t)                                                                                             \
+    OUTPUT(named, u8, 1)
+
+// dsink f32 (head), of sink f32 (head).
+#define HEED_CUDA_BACKWARD_SINKS(INPUT, VALUE, OUTPUT)                                                                 \
+    VALUE(batch, int32_t)                                                                                              \
+    VALUE(num_heads, int32_t)                                                                                          \
+    VALUE(stat_rows, int32_t)                                                                                          \
+    VALUE(stats, uint64_t)                                                                                             \
+    VALUE(sink, uint64_t)                                                                                              \
+    VALUE(dsink, uint64_t)                                                                                             \
+    OUTPUT(named, u8, 1)
+
+// attention_backward, _bias, _keys and _queries: tensors as in HEED_ATTENTION; dbias has the bias' type and extent 1
 // along the axes that share it: its address alone counts. side: BackwardSide; all_keys: not 0: keys after a sequence's
-// last, up to max_kv_len, get zeros. stats: address of f32 (2, row, head, sequence), lse in log2 and delta, stat_rows
-// rows a head; dsink: an address. _stats writes stats, which the others read, _bias dbias, _sinks dsink,
-// attention_backward dk and dv or dq; on tensor cores _keys makes dk and dv, _queries dq (OpKernel::columns: the
-// largest head dim).
+// last, up to max_kv_len, get zeros; stats: as above. _bias writes dbias, attention_backward dk and dv or dq; on tensor
+// cores _keys makes dk and dv, _queries dq (OpKernel::columns: the largest head dim).
 #define HEED_CUDA_ATTENTION_BACKWARD(INPUT, VALUE, OUTPUT)                                                             \
     INPUT(q, own, 4)                                                                                                   \
     INPUT(k, own, 4)                                                                                                   \
     INPUT(v, own, 4)                                                                                                   \
-    INPUT(out, own, 4)                                                                                                 \
-    INPUT(lse, f32, 4)                                                                                                 \
     INPUT(dout, own, 4)                                                                                                \
     INPUT(mask, u8, 4)                                                                                                 \
     INPUT(bias, f32, 4)                                                                                                \
     INPUT(bias_16, u16, 4)                                                                                             \
-    INPUT(sink, f32, 1)                                                                                                \
     INPUT(alibi_slopes, f32, 1)                                                                                        \
     INPUT(tasks, i32, 2)                                                                                               \
     INPUT(dq, own, 4)                                                                                                  \
@@ -198,5 +225,4 @@ using MergeStates = Words<max_merge_states, merge_state_words>;     // addresses
     VALUE(all_keys, int32_t)                                                                                           \
     VALUE(stat_rows, int32_t)                                                                                          \
     VALUE(stats, uint64_t)                                                                                             \
-    VALUE(dsink, uint64_t)                                                                                             \
     OUTPUT(named, u8, 1)

@@ -300,10 +300,9 @@
       kernels({f16, bf16}, {sm80}).head_dims({64, 128, 256}))                                                          \
     X(attention_backward_repair, HEED_BACKWARD_REPAIR, HEED_NO_ARGUMENTS, kernels({bf16}, {avx2}))                     \
     X(attention_backward_rows, HEED_BACKWARD_ROWS_OF, HEED_NO_ARGUMENTS, kernels(floats, {x86_64, avx2}))              \
-    X(attention_backward_sinks, HEED_BACKWARD_SINKS, HEED_CUDA_ATTENTION_BACKWARD,                                     \
+    X(attention_backward_sinks, HEED_BACKWARD_SINKS, HEED_CUDA_BACKWARD_SINKS,                                         \
       kernels({f32}, {x86_64, avx2}).for_dtypes(floats), kernels(floats, {sm75}))                                      \
-    X(attention_backward_stats, HEED_BACKWARD_STATS, HEED_CUDA_ATTENTION_BACKWARD,                                     \
-      kernels(floats, {x86_64, avx2, sm75}))                                                                           \
+    X(attention_backward_stats, HEED_BACKWARD_STATS, HEED_CUDA_BACKWARD_STATS, kernels(floats, {x86_64, avx2, sm75}))  \
     X(attention_backward_store, HEED_BACKWARD_STORE, HEED_NO_ARGUMENTS, kernels(floats, {x86_64, avx2}))               \
     X(attention_backward_words, HEED_BACKWARD_WORDS, HEED_NO_ARGUMENTS, kernels({bf16}, {avx2}))                       \
     X(attention_probs, HEED_ATTENTION_PROBS, HEED_CUDA_ATTENTION_PROBS, kernels(floats, {x86_64, avx2, avx512, sm75}), \

@@ -3,7 +3,6 @@
 #include "generators/common/bad_input.h"
 #include "generators/cuda/backward_bias.h"
 #include "generators/cuda/backward_cores.h"
-#include "generators/cuda/backward_rows.h"
 #include "generators/cuda/backward_tiles.h"
 #include "generators/cuda/probs_rows.h"
 #include "generators/driver/cuda_target.h"
@@ -45,8 +44,8 @@ const std::vector<CudaForm> &cuda_forms() {
         backward_cores(Op::attention_backward_queries, backward_queries, 64),
         backward_cores(Op::attention_backward_queries, backward_queries, 128),
         backward_cores(Op::attention_backward_queries, backward_queries, 256),
-        {Op::attention_backward_sinks, backward_threads, typed(backward_sinks_module), sinks_shared_bytes},
-        {Op::attention_backward_stats, backward_threads, typed(backward_stats_module)},
+        {Op::attention_backward_sinks, cuda_op_threads, backward_sinks_cuda, backward_sinks_shared_bytes},
+        {Op::attention_backward_stats, cuda_op_threads, backward_stats_cuda},
         {Op::attention_probs, probs_threads, launched_probs},
         {Op::clip, cuda_op_threads, clip_cuda},
         {Op::clip_gradient, cuda_op_threads, clip_gradient_cuda},

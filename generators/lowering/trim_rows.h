@@ -17,7 +17,7 @@ public:
     struct Rows {
         std::vector<std::string> loops;   // over vectors, where they are not unrolled: ends of their names
         std::vector<std::string> stages;  // arrays whose innermost dimension they are, of `block` elements
-        std::vector<int> kept;  // numbers of vectors, from small to large, less than all
+        std::vector<int> kept;            // numbers of vectors, from small to large, less than all
         int block, lanes;
         Halide::Expr left;  // from the first one of the block on, at least 1
     };

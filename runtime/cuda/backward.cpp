@@ -43,7 +43,7 @@ public:
         if (!status) status = session_.open(execution, Op::attention_backward, p_.dtype, p_.dtype);
         if (!status) status = put_sequences(plan_, args_, &session_.launches());
         const bool has_queries = p_.batch > 0 && p_.max_q_len > 0, has_keys = p_.batch > 0 && p_.max_kv_len > 0;
-        if (!status && has_queries) status = launch(Op::attention_backward_stats);
+        if (!status && has_queries) status = launch_stats();
         if (!status && has_keys && (gradients_.dk.data != nullptr || gradients_.dv.data != nullptr)) {
             status = launch_sums(backward_keys);
         }
@@ -53,7 +53,7 @@ public:
         if (!status && gradients_.dbias.data != nullptr && plan_.views.bias.span > 0) {
             status = launch(Op::attention_backward_bias);
         }
-        if (!status && gradients_.dsink.data != nullptr) status = launch(Op::attention_backward_sinks);
+        if (!status && gradients_.dsink.data != nullptr) status = launch_sinks();
         return status;
     }
 
@@ -83,6 +83,49 @@ private:
         return buffer;
     }
 
+    uint64_t stats() const { return cuda::address_of(static_cast<char *>(args_.workspace) + layout_.stats); }
+
+    template <typename Arguments>
+    heed_status launch_rows(Op op, const Arguments &arguments) {
+        const OpKernel *kernel = nullptr;
+        const heed_status status = session_.find(op, p_.dtype, p_.dtype, &kernel);
+        return status ? status : cuda::launch_op(*kernel, arguments, session_.launches());
+    }
+
+    heed_status launch_stats() {
+        cuda::BackwardStatsArguments arguments;
+        arguments.batch = p_.batch;
+        arguments.num_heads = p_.num_heads;
+        arguments.head_dim = p_.head_dim_v;
+        arguments.max_q_len = p_.max_q_len;
+        arguments.stat_rows = layout_.stat_rows;
+        arguments.out = cuda::address_of(call_.out.data);
+        arguments.dout = cuda::address_of(gradients_.dout.data);
+        arguments.out_batch = cuda::stride_of(call_.out, 3);
+        arguments.out_token = cuda::stride_of(call_.out, 2);
+        arguments.out_head = cuda::stride_of(call_.out, 1);
+        arguments.lse = cuda::address_of(call_.lse.data);
+        arguments.lse_batch = cuda::stride_of(call_.lse, 3);
+        arguments.lse_token = cuda::stride_of(call_.lse, 2);
+        arguments.lse_head = cuda::stride_of(call_.lse, 1);
+        arguments.tasks = call_.uniform != 0 ? 0 : cuda::address_of(call_.tasks.data);
+        arguments.stats = stats();
+        arguments.named = cuda::named(args_.workspace);
+        return launch_rows(Op::attention_backward_stats, arguments);
+    }
+
+    heed_status launch_sinks() {
+        cuda::BackwardSinksArguments arguments;
+        arguments.batch = p_.batch;
+        arguments.num_heads = p_.num_heads;
+        arguments.stat_rows = layout_.stat_rows;
+        arguments.stats = stats();
+        arguments.sink = cuda::address_of(call_.sink.data);
+        arguments.dsink = cuda::address_of(gradients_.dsink.data);
+        arguments.named = cuda::named(args_.workspace);
+        return launch_rows(Op::attention_backward_sinks, arguments);
+    }
+
     // On tensor cores where there is a kernel for them.
     heed_status launch_sums(BackwardSide side) {
         const OpKernel *const cores =
@@ -101,8 +144,6 @@ private:
         cuda::BackwardArguments arguments;
         set_call(call_, &arguments);
         arguments.v = call_.v;
-        arguments.out = call_.out;
-        arguments.lse = call_.lse;
         arguments.dout = like(call_.out, gradients_.dout);
         arguments.dq = like(call_.q, gradients_.dq);
         arguments.dk = like(call_.k, gradients_.dk);
@@ -119,8 +160,7 @@ private:
         arguments.stat_rows = layout_.stat_rows;
         set_values(LogitValues(p_), &arguments);
         set_values(DropoutValues(p_, args_), &arguments);
-        arguments.stats = cuda::address_of(static_cast<char *>(args_.workspace) + layout_.stats);
-        arguments.dsink = cuda::address_of(gradients_.dsink.data);
+        arguments.stats = stats();
         arguments.named = cuda::named(args_.workspace);
         return cuda::launch_op(kernel, arguments, session_.launches());
     }

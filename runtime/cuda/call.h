@@ -14,7 +14,6 @@ void set_call(const KernelCall &call, Arguments *arguments) {
     arguments->mask = call.mask;
     arguments->bias = call.bias;
     arguments->bias_16 = call.bias_16;
-    arguments->sink = call.sink;
     arguments->alibi_slopes = call.alibi_slopes;
     arguments->tasks = call.tasks;
     arguments->uniform = call.uniform;

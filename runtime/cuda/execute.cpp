@@ -20,9 +20,6 @@ using cuda::Launches;
 // Ragged tensors have one batch index.
 heed_status launch_merge(const heed_plan &plan, const KernelCall &call, Launches *launches) {
     const bool ragged = plan.problem.q_storage == HEED_Q_VARLEN;
-    const auto stride = [](const KernelBuffer &buffer, int axis) {
-        return static_cast<uint64_t>(int64_t{buffer.stride[axis]} * dtype_bytes(buffer.dtype));
-    };
     cuda::MergeSplitsArguments arguments;
     arguments.num_splits = call.num_splits;
     arguments.state_floats = call.states.extent[0];
@@ -33,13 +30,13 @@ heed_status launch_merge(const heed_plan &plan, const KernelCall &call, Launches
     arguments.states = cuda::address_of(call.states.data);
     arguments.sink = cuda::address_of(call.sink.data);
     arguments.out = cuda::address_of(call.out.data);
-    arguments.out_batch = stride(call.out, 3);
-    arguments.out_token = stride(call.out, 2);
-    arguments.out_head = stride(call.out, 1);
+    arguments.out_batch = cuda::stride_of(call.out, 3);
+    arguments.out_token = cuda::stride_of(call.out, 2);
+    arguments.out_head = cuda::stride_of(call.out, 1);
     arguments.lse = cuda::address_of(call.lse.data);
-    arguments.lse_batch = stride(call.lse, 3);
-    arguments.lse_token = stride(call.lse, 2);
-    arguments.lse_head = stride(call.lse, 1);
+    arguments.lse_batch = cuda::stride_of(call.lse, 3);
+    arguments.lse_token = cuda::stride_of(call.lse, 2);
+    arguments.lse_head = cuda::stride_of(call.lse, 1);
     arguments.named = cuda::named(call.out.data);
     return cuda::launch_op(*plan.merge_kernel, arguments, *launches);
 }

@@ -5,6 +5,7 @@
 
 #include "runtime/cuda/driver.h"
 #include "runtime/halide_bridge.h"
+#include "runtime/status.h"
 
 namespace heed::cuda {
 
@@ -41,6 +42,11 @@ heed_status launch_pieces(int64_t elements, const Launch &launch) {
         status = launch(first, static_cast<int32_t>(std::min(elements - first, most)));
     }
     return status;
+}
+
+// In bytes.
+inline uint64_t stride_of(const KernelBuffer &buffer, int dimension) {
+    return static_cast<uint64_t>(int64_t{buffer.stride[dimension]} * dtype_bytes(buffer.dtype));
 }
 
 // An output that only names the device: the kernel writes to addresses it was given.

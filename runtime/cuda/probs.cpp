@@ -34,6 +34,7 @@ heed_status launch(const ProbsCall &probs, const KernelCall &call, int32_t first
     };
     cuda::AttentionProbsArguments arguments;
     set_call(call, &arguments);
+    arguments.sink = call.sink;
     arguments.k_scale = call.k_scale;
     arguments.page_table = call.page_table;
     arguments.sequences = count;

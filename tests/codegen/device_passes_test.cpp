@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "generators/common/bad_input.h"
+#include "generators/lowering/cuda/shared_memory.h"
 #include "tests/codegen/device_kernel.h"
 
 namespace {
@@ -51,6 +52,26 @@ TEST(DeviceMemory, StoresWhereNothingIsAreAtomic) {
     const auto found = instructions(heed::compile_cuda(device_spec("reported"), kernel));
     EXPECT_EQ(found.at("heed_store_u32_if_zero"), 1);
     EXPECT_EQ(found.count("heed_store_u32"), 0U);
+}
+
+// A block turns a row of elements around.
+TEST(DeviceMemory, ElementsGoThroughSharedMemory) {
+    DeviceKernel kernel;
+    constexpr int threads = heed::cuda_op_threads;
+    Var x{"x"}, y{"y"};
+    Func row{"row"};
+    RDom all(0, threads, 0, kernel.count, "all");
+    row(x, y) = heed::load_at(UInt(16), kernel.from, y * threads + x);
+    kernel.add(heed::store_at(kernel.to, all.y * threads + all.x, row(threads - 1 - all.x, all.y)));
+    kernel.named.update().gpu_blocks(all.y).gpu_threads(all.x).never_partition_all();
+    row.compute_at(kernel.named, all.y).store_in(MemoryType::GPUShared).bound_extent(x, threads).gpu_threads(x);
+    const auto found =
+        instructions(heed::compile_cuda(device_spec("turned"), kernel, threads, [](heed::Passes &passes) {
+            passes.add<heed::LowerSharedMemory>(2 * threads);
+        }));
+    for (const char *name : {"load_u16", "store_shared_u16", "load_shared_u16", "store_u16"}) {
+        EXPECT_EQ(found.at(std::string("heed_") + name), 1) << name;
+    }
 }
 
 // to[row] = what `combine` makes of 32 elements of a row, by the lanes of a warp.

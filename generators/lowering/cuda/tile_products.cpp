@@ -17,7 +17,7 @@ const char *const thread_variable = ".thread_id_x";
 constexpr int element_bytes = 2;
 
 // Serial loops around c[..] = c[..] + a[..] * b[..], and the indices in full.
-struct Nest {
+struct ProductNest {
     std::vector<const For *> loops;
     const Store *store = nullptr;
     std::string a, b;
@@ -97,9 +97,9 @@ private:
 };
 
 // A nest that is one product of a warp, in 8 x 8 matrices.
-class TileProduct {
+class FragmentProduct {
 public:
-    TileProduct(const Nest &nest, ElementType type, int threads) : nest(nest), type(type) {
+    FragmentProduct(const ProductNest &nest, ElementType type, int threads) : nest(nest), type(type) {
         for (const For *loop : nest.loops) add(loop);
         read_loops();
         for (int thread = 0; thread < threads; thread++) check_deal(thread);
@@ -129,7 +129,7 @@ private:
     struct Loop {
         int in_a, in_b, in_c, extent;
     };
-    const Nest &nest;
+    const ProductNest &nest;
     const ElementType type;
     std::vector<Loop> row_loops, column_loops, k_loops;
     Steps a, b, c;
@@ -275,11 +275,11 @@ Stmt LowerTileProducts::visit(const IfThenElse *op) {
 }
 
 Stmt LowerTileProducts::visit(const For *op) {
-    Nest nest;
+    ProductNest nest;
     if (!nest.read(op, lets, type, shared)) return IRMutator::visit(op);
     if (in_some_threads) throw BadInput("a product of tensor cores is computed by some threads of a block only");
     found++;
-    return TileProduct(nest, type, threads).lowered();
+    return FragmentProduct(nest, type, threads).lowered();
 }
 
 }  // namespace heed
