@@ -152,7 +152,8 @@ private:
             .tile(st.row, st.k, ro, ko, rv, kt, lanes, lanes, TailStrategy::RoundUp)
             .reorder(rv, kt, ko, ro)
             .vectorize(rv)
-            .unroll(kt);
+            .unroll(kt)
+            .partition(ro, Partition::Never);
         tiles(squares, f, ko);
         one_task(rows.compute_at(f, ro).store_in(MemoryType::Register))
             .bound_extent(st.kb, 1)
@@ -173,8 +174,12 @@ private:
             .unroll(ro);
 
         keys_of_block(ch);
-        auto per_logit = [&](Func &f) -> Func & {
-            return of_block_rows(f, ch).bound_extent(st.k, ch.block).vectorize(st.row, lanes);
+        auto per_logit =
+            [&](Func &f) -> Func & {  // in whole vectors, where a score function reads clamped elements too
+            return of_block_rows(f, ch)
+                .bound_extent(st.k, ch.block)
+                .vectorize(st.row, lanes)
+                .partition(st.row, Partition::Never);
         };
         if (ch.biases.defined()) {
             by_squares(ch.biases, ch.prefill.bias_tiles, ch.prefill.bias_rows, ch).specialize(st.bias_on);

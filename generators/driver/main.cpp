@@ -25,6 +25,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 
 #include "generators/driver/attention.h"
 #include "generators/driver/operation.h"
@@ -57,12 +58,23 @@ void tune_malloc(char **argv) {
     execv("/proc/self/exe", argv);  // returns where it fails: the kernel is made all the same
 }
 
+// For exceptions of passes, which run on a stack of Halide's that no exception leaves.
+[[noreturn]] void say_why() {
+    try {
+        std::rethrow_exception(std::current_exception());
+    } catch (const std::exception &e) {
+        std::fprintf(stderr, "heed_generate: %s\n", e.what());
+    }
+    std::_Exit(1);
+}
+
 }  // namespace
 }  // namespace heed
 
 int main(int argc, char **argv) {
     if (heed::is_asked_for_list(argc, argv)) return heed::print_list(argc, argv);
     heed::tune_malloc(argv);
+    std::set_terminate(heed::say_why);
     static heed::StrictReporter reporter;
     Halide::set_custom_compile_time_error_reporter(&reporter);
     try {

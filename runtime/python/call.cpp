@@ -89,8 +89,10 @@ void swap_heads(Array *array) {
 
 }  // namespace
 
+void AttentionCall::set(const nb::dict &fields) { set_fields(fields, setting_fields, &settings_); }
+
 AttentionCall::AttentionCall(const nb::dict &arrays, const nb::dict &fields) : fields_(fields) {
-    set_fields(fields, setting_fields, &settings_);
+    set(fields);
     arrays_.reserve(arrays.size());
     for (const auto [name, array] : arrays) add(nb::cast<const char *>(name), array);
     settle();

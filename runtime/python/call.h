@@ -28,6 +28,7 @@ public:
 
     // The same in steps: settings, as many arrays at most, settle.
     explicit AttentionCall(size_t most_arrays) { arrays_.reserve(most_arrays); }
+    void set(const nanobind::dict &fields);
     Array &add(const char *name, nanobind::handle object);
     void add_lengths(const char *name, const std::vector<int32_t> &values);  // which stay where they are
     void settle();

@@ -121,10 +121,10 @@ nb::object sdpa(nb::handle query, nb::handle key, nb::handle value, nb::handle m
     });
 }
 
-nb::object attend_run(nb::handle query, nb::handle key, nb::handle value, const KeyRun &run, std::optional<float> scale,
-                      float softcap) {
+nb::object attend_run(nb::handle query, nb::handle key, nb::handle value, const KeyRun &run, const nb::dict &fields) {
     return result_of([&](AttentionCall *call) {
-        nb::object out = add_inputs(call, {query, key, value, true, scale}, &run);
+        call->set(fields);
+        nb::object out = add_inputs(call, {query, key, value, true, std::nullopt}, &run);
         if (out.is_none()) return out;
         if (!run.q_offsets.empty()) call->add_lengths("q_offsets", run.q_offsets);
         if (!run.kv_lens.empty()) call->add_lengths("kv_lens", run.kv_lens);
@@ -132,7 +132,6 @@ nb::object attend_run(nb::handle query, nb::handle key, nb::handle value, const 
         p.causal = run.causal;
         p.window_left = run.window_left;
         p.window_right = run.window_right;
-        p.softcap = softcap;
         return out;
     });
 }
@@ -155,7 +154,7 @@ void bind_sdpa(nb::module_ &module) {
     module.def("sdpa", sdpa, nb::arg("query"), nb::arg("key"), nb::arg("value"), nb::arg("mask").none(),
                nb::arg("causal"), nb::arg("scale").none(), nb::arg("grouped"));
     module.def("attend_run", attend_run, nb::arg("query"), nb::arg("key"), nb::arg("value"), nb::arg("run"),
-               nb::arg("scale").none(), nb::arg("softcap"));
+               nb::arg("fields"));
 }
 
 }  // namespace heed::python

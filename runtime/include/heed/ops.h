@@ -143,7 +143,7 @@ HEED_API heed_status heed_merge_states(const heed_merge_args *args);
 /** How far heed_attention_probs goes. */
 typedef enum heed_probs_mode HEED_ENUM_WIDTH {
     HEED_PROBS_SCORES = 0,  /**< raw scaled scores */
-    HEED_PROBS_SOFTCAP = 1, /**< after temperature and softcap */
+    HEED_PROBS_SOFTCAP = 1, /**< after temperature and cap */
     HEED_PROBS_MASKED = 2,  /**< after mask and bias: -inf where not visible */
     HEED_PROBS_SOFTMAX = 3  /**< probabilities before dropout: exact 0 where not visible and for queries without keys */
 } heed_probs_mode;

@@ -39,8 +39,7 @@ def attend_run(
     key: Any,
     value: Any,
     run: KeyRun,
-    scale: float | None,
-    softcap: float,
+    fields: dict[str, Any],
 ) -> Any: ...
 def attention_backward(
     arrays: dict[str, Any],

@@ -134,11 +134,11 @@ def attend_here(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | N
     return out
 
 
-def attend_run(query: Tensor, key: Tensor, value: Tensor, run: _heed.KeyRun, scale: float | None, softcap: float) -> Tensor | None:
-    """The same on the run of keys that a mask's queries see."""
+def attend_run(query: Tensor, key: Tensor, value: Tensor, run: _heed.KeyRun, fields: dict[str, Any]) -> Tensor | None:
+    """The same on the run of keys that a mask's queries see; fields: of heed.attention."""
     if is_compiling():
         return None
-    out: Tensor | None = _heed.attend_run(query, key, value, run, scale, softcap)
+    out: Tensor | None = _heed.attend_run(query, key, value, run, fields)
     return out
 
 

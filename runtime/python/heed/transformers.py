@@ -84,20 +84,20 @@ def attention_forward(module: torch.nn.Module, query: Tensor, key: Tensor, value
         plain = attend_here(query, key, value, None, causal, scaling, True)
         if plain is not None:
             return plain.transpose(1, 2), None
+    fields: dict[str, Any] = {}
+    if scaling is not None:
+        fields["scale"] = scaling
+    if softcap:
+        fields["softcap"] = softcap
     if type(attention_mask) is Mask and s_aux is None and position_bias is None and dropout == 0.0:
         run = attention_mask.run()
-        masked = None if run is None else attend_run(query, key, value, run, scaling, softcap or 0.0)
+        masked = None if run is None else attend_run(query, key, value, run, fields)
         if masked is not None:
             return masked.transpose(1, 2), None
     sink = None if s_aux is None else s_aux.float()
     if dropout == 0.0 and query.is_cpu and runs_directly(query, key, value):
-        fields: dict[str, Any] = {"heads_first": True}
-        if scaling is not None:
-            fields["scale"] = scaling
-        if softcap:
-            fields["softcap"] = softcap
         try:
-            return _attend(query, key, value, attention_mask, position_bias, sink, causal, fields), None
+            return _attend(query, key, value, attention_mask, position_bias, sink, causal, {"heads_first": True, **fields}), None
         except Error:  # the operator copies what no kernel takes in place, or refuses
             pass
     query, key, value = autocast(query, key, value)
