@@ -67,7 +67,8 @@ void fit_block(Passes *passes, const AttentionStages &st, const AttentionConfig 
     }
     shorten(tile, 1, tiles, {config.has_raw_logits() ? ch.raw_logits : ch.logits});
     shorten(config.lanes, 1, tiles, {ch.visible, ch.biases});
-    shorten(1, 1, keys, {ch.visible, ch.kept, ch.logits, ch.weights, ch.value_weights});
+    const int together = config.bf16_dots ? 2 : 1;  // whoever takes a pair asks whether its last key is visible
+    shorten(together, together, keys, {ch.visible, ch.kept, ch.logits, ch.weights, ch.value_weights});
     if (config.bf16_dots) shorten(2, 1, keys, {ch.bf16.weight_pairs, ch.bf16.v_pairs});
 }
 
