@@ -55,6 +55,7 @@ constexpr int device_capability_major = 75, device_capability_minor = 76;
        unsigned threads_y, unsigned threads_z, unsigned shared_bytes, Stream stream, void **arguments, void **extra))
 
 struct Driver {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a name that is declared, and a list that has them
 #define HEED_DECLARE(name, symbol, parameters) int(*name) parameters;
     HEED_DRIVER_FUNCTIONS(HEED_DECLARE)
 #undef HEED_DECLARE
