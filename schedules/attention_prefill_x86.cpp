@@ -144,6 +144,9 @@ private:
         }
     }
 
+    // Whole ones, to trim and shorten, where Halide would take apart how a score function reads its clamped elements.
+    Partition loops_over_logits() const { return cfg.has_score_mod() ? Partition::Never : Partition::Auto; }
+
     // By the squares that are transposed, from rows of keys that are copied before.
     Func &by_squares(Func &f, TransposedTiles &squares, Func &rows, const BlockChain &ch) {
         const int lanes = cfg.lanes;
@@ -153,7 +156,8 @@ private:
             .reorder(rv, kt, ko, ro)
             .vectorize(rv)
             .unroll(kt)
-            .partition(ro, Partition::Never);
+            .partition(ro, loops_over_logits())
+            .partition(ko, loops_over_logits());
         tiles(squares, f, ko);
         one_task(rows.compute_at(f, ro).store_in(MemoryType::Register))
             .bound_extent(st.kb, 1)
@@ -179,7 +183,8 @@ private:
             return of_block_rows(f, ch)
                 .bound_extent(st.k, ch.block)
                 .vectorize(st.row, lanes)
-                .partition(st.row, Partition::Never);
+                .partition(st.row, loops_over_logits())
+                .partition(st.k, loops_over_logits());
         };
         if (ch.biases.defined()) {
             by_squares(ch.biases, ch.prefill.bias_tiles, ch.prefill.bias_rows, ch).specialize(st.bias_on);
