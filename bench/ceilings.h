@@ -48,7 +48,7 @@ struct DramRead {
 };
 std::vector<DramRead> dram_read_gbps(int threads);
 
-// The same in turns with the calls of a case: bandwidth of a shared machine swings by the minute. With small pages.
+// Measures it in turns with the calls of a case: bandwidth of a shared machine swings by the minute. With small pages.
 class DramReader {
 public:
     explicit DramReader(int threads);

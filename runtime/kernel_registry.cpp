@@ -184,6 +184,20 @@ std::string why_not(const Kernel &kernel, const KernelRequest &request, uint32_t
     return "?";
 }
 
+// What kernels of attention and of operations have in common.
+template <typename Info, typename AnyKernel>
+Info info_of(const AnyKernel &kernel) {
+    Info info = {};
+    info.struct_size = sizeof(Info);
+    info.dtype = kernel.dtype;
+    info.kv_dtype = kernel.kv_dtype;
+    info.isa = kernel.target.value;
+    info.name = kernel.name;
+    info.unsupported_reason = backend_of(kernel.target.device()).why_not_run(kernel.target);
+    info.supported = info.unsupported_reason[0] == '\0';
+    return info;
+}
+
 }  // namespace heed
 
 extern "C" {
@@ -195,23 +209,16 @@ heed_status heed_kernel_get_info(int32_t index, heed_kernel_info *info) {
         heed::check_info("heed_kernel_get_info", "heed_kernel_info", index, heed_kernel_table.count, info);
     if (status) return status;
     const heed::Kernel &kernel = heed_kernel_table.kernels[index];
-    heed_kernel_info result = {};
-    result.struct_size = sizeof(heed_kernel_info);
+    auto result = heed::info_of<heed_kernel_info>(kernel);
     result.phase = static_cast<heed_phase>(kernel.phase);
-    result.dtype = kernel.dtype;
-    result.kv_dtype = kernel.kv_dtype;
     result.head_dim = kernel.head_dim;
     result.head_dim_v = kernel.head_dim_v;
     result.features = kernel.features;
     result.kv_storage = kernel.kv_storage;
-    result.isa = kernel.target.value;
     result.row_block = kernel.row_block;
     result.kv_block = kernel.kv_block;
-    result.unsupported_reason = heed::backend_of(kernel.target.device()).why_not_run(kernel.target);
-    result.supported = result.unsupported_reason[0] == '\0';
     result.scratch_bytes = kernel.scratch_per_thread;
     result.code_bytes = kernel.code_bytes;
-    result.name = kernel.name;
     result.schedule = kernel.schedule;
     result.score_mod = kernel.score_mod;
     *info = result;
@@ -225,17 +232,10 @@ heed_status heed_op_get_info(int32_t index, heed_op_info *info) {
         heed::check_info("heed_op_get_info", "heed_op_info", index, heed_kernel_table.num_ops, info);
     if (status) return status;
     const heed::OpKernel &kernel = heed_kernel_table.ops[index];
-    heed_op_info result = {};
-    result.struct_size = sizeof(heed_op_info);
-    result.dtype = kernel.dtype;
-    result.kv_dtype = kernel.kv_dtype;
-    result.isa = kernel.target.value;
+    auto result = heed::info_of<heed_op_info>(kernel);
     result.rows = kernel.rows;
     result.columns = kernel.columns;
-    result.name = kernel.name;
     result.op = heed::op_name(kernel.op);
-    result.unsupported_reason = heed::backend_of(kernel.target.device()).why_not_run(kernel.target);
-    result.supported = result.unsupported_reason[0] == '\0';
     *info = result;
     return HEED_OK;
 }

@@ -31,10 +31,10 @@ Expr loaded(const std::string &array, int element) {
 // Prefill in register tiles: the rows of a block and the keys of a masked step that there are.
 void fit_block(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
     const std::string row = st.row.name();
-    TrimRows::Rows rows{{row + ".ro", row + "." + row}, {st.state.name()}, {}, config.row_block, config.lanes, {}};
     // Steps with masks or biases are long: a third copy of them would take a sixth of the time to make the table.
     const int vectors = config.row_block / config.lanes, most_kept = config.per_logit() ? 1 : vectors - 1;
-    for (int kept = 1; kept <= most_kept; kept++) rows.kept.push_back(kept);
+    TrimRows::Rows rows{
+        {row + ".ro", row + "." + row}, {st.state.name()}, most_kept, config.row_block, config.lanes, {}};
     rows.left = loaded(st.fields.name(), task_q_len) - loaded(st.fields.name(), task_first_row);
     std::vector<std::string> steps;
     for (const BlockChain *ch : st.chains) {

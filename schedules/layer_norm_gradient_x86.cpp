@@ -32,22 +32,9 @@ OpModule make_layer_norm_gradient(const OpSpec &spec) {
 // A few columns over all rows, two vectors of sums at once.
 OpModule make_layer_norm_sums(const OpSpec &spec) {
     LayerNormSumsKernel kernel(spec.type());
-    const int lanes = spec.machine().lanes;
-    kernel.total.compute_root()
-        .store_in(MemoryType::Stack)
-        .bound_storage(kernel.d, sum_columns)
-        .vectorize(kernel.d, lanes, TailStrategy::GuardWithIf)
-        .update()
-        .reorder(kernel.d, kernel.over_blocks)
-        .vectorize(kernel.d, lanes, TailStrategy::GuardWithIf);
-    kernel.of_block.compute_at(kernel.total, kernel.over_blocks)
-        .store_in(MemoryType::Stack)
-        .bound_extent(kernel.block, 1)
-        .bound_storage(kernel.d, sum_columns)
-        .vectorize(kernel.d, lanes, TailStrategy::GuardWithIf)
-        .update()
-        .reorder(kernel.d, kernel.over_block, kernel.block)
-        .vectorize(kernel.d, lanes, TailStrategy::GuardWithIf);
+    kernel.total.compute_root().store_in(MemoryType::Stack).bound_storage(kernel.d, sum_columns);
+    sum_by_blocks(kernel.total, kernel.over_blocks, kernel.of_block, kernel.over_block, kernel.block, kernel.d,
+                  spec.machine().lanes);
     return compile(spec, kernel);
 }
 

@@ -51,4 +51,9 @@ OpModule compile(const OpSpec &spec, const Kernel &kernel, const Passes &passes 
     return {module, rows, columns};
 }
 
+// Schedules sums over all rows of at most sum_columns columns: those of a block of rows, in the stack frame, then
+// `sums` of them.
+void sum_by_blocks(Halide::Func &sums, const Halide::RVar &over_blocks, Halide::Func &of_block,
+                   const Halide::RVar &over_block, const Halide::Var &block, const Halide::Var &column, int lanes);
+
 }  // namespace heed

@@ -6,22 +6,27 @@ namespace heed {
 
 using namespace Halide;
 
+void sum_by_blocks(Func &sums, const RVar &over_blocks, Func &of_block, const RVar &over_block, const Var &block,
+                   const Var &column, int lanes) {
+    sums.vectorize(column, lanes, TailStrategy::GuardWithIf)
+        .update()
+        .reorder(column, over_blocks)
+        .vectorize(column, lanes, TailStrategy::GuardWithIf);
+    of_block.compute_at(sums, over_blocks)
+        .store_in(MemoryType::Stack)
+        .bound_extent(block, 1)
+        .bound_storage(column, sum_columns)
+        .vectorize(column, lanes, TailStrategy::GuardWithIf)
+        .update()
+        .reorder(column, over_block, block)
+        .vectorize(column, lanes, TailStrategy::GuardWithIf);
+}
+
 // A few columns over all rows: a block's sums stay in the L1 cache.
 OpModule make_column_sums(const OpSpec &spec) {
     ColumnSumsKernel kernel(spec.type());
-    const int lanes = spec.machine().lanes;
-    kernel.sums.vectorize(kernel.c, lanes, TailStrategy::GuardWithIf)
-        .update()
-        .reorder(kernel.c, kernel.over_parts)
-        .vectorize(kernel.c, lanes, TailStrategy::GuardWithIf);
-    kernel.of_part.compute_at(kernel.sums, kernel.over_parts)
-        .store_in(MemoryType::Stack)
-        .bound_extent(kernel.part, 1)
-        .bound_storage(kernel.c, sum_columns)
-        .vectorize(kernel.c, lanes, TailStrategy::GuardWithIf)
-        .update()
-        .reorder(kernel.c, kernel.over_part, kernel.part)
-        .vectorize(kernel.c, lanes, TailStrategy::GuardWithIf);
+    sum_by_blocks(kernel.sums, kernel.over_parts, kernel.of_part, kernel.over_part, kernel.part, kernel.c,
+                  spec.machine().lanes);
     return compile(spec, kernel);
 }
 

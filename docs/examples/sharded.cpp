@@ -12,7 +12,7 @@ namespace {
 constexpr int32_t kv_len = 5000, heads = 8, kv_heads = 2, head_dim = 64;
 constexpr size_t row = size_t{kv_heads} * head_dim, out_size = size_t{heads} * head_dim, state_size = out_size + heads;
 
-// The same numbers on every rank: element `at` of a tensor.
+// Element `at` of a tensor, which is equal on all ranks.
 float element(float step, size_t at) { return std::sin(step * static_cast<float>(at % 100003)); }
 
 std::vector<float> elements(float step, size_t first, size_t count) {

@@ -49,7 +49,7 @@ struct AttentionConfig {
     // Rows pass through a zero-padded copy where their length is no multiple of a vector.
     bool pads_rows() const { return head_dim % lanes != 0 || head_dim_v % lanes != 0 || any_head_dim(); }
 
-    // The same of q only: its vectors hold pairs with bf16_dots.
+    // Whether rows of q do; its vectors hold pairs with bf16_dots.
     bool pads_queries() const { return any_head_dim() || (bf16_dots ? head_dim % (2 * lanes) != 0 : pads_rows()); }
 
     // Vector elements of a row of q.
@@ -113,7 +113,7 @@ struct AttentionConfig {
 
     // Empty when valid; else a sentence with the parameter, its value and what is allowed.
     std::string error() const;
-    // The same of the blocks and tiles of a kernel of the CPU.
+    // What error() says of blocks and tiles, for kernels of the CPU.
     std::string block_error() const;
 
 private:

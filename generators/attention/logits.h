@@ -22,7 +22,7 @@ Halide::Expr lowest_logit();
 // 2^x for x <= 0; relative error below 1.3e-7; exactly 1 at 0; exactly 0 below -126; NaN stays NaN. exp2_any: x <= 126.
 Halide::Expr exp2_nonpositive(const Halide::Expr &x);
 Halide::Expr exp2_any(const Halide::Expr &x);
-// The same of 16^x: 2^(4 x) in as many instructions.
+// 16^x with the same promises: 2^(4 x), in as many instructions.
 Halide::Expr exp16_nonpositive(const Halide::Expr &x);
 Halide::Expr exp16_any(const Halide::Expr &x);
 
@@ -84,7 +84,7 @@ struct LogitChanges {
     void set_numbers(const Values &in) {
         HEED_LOGIT_NUMBERS(HEED_SET_CHANGE)
     }
-    // The same of the values of one head.
+    // Sets the values of one head.
     template <typename Values>
     void set_of_head(const Values &in) {
         HEED_HEAD_VALUES(HEED_SET_CHANGE)

@@ -114,7 +114,7 @@ struct KeySights {
     std::vector<Source *> defined();
 };
 
-// The same of a block of keys.
+// What the rows see of a block of keys.
 struct BlockSights {
     KeySights keys;                     // (u, kb, t, sp)
     Halide::Func some_seen, all_as_is;  // (kb, t, sp): 1: some row sees some key; all rows see all keys, without a bias
@@ -225,7 +225,7 @@ struct PrefillStages {
     Halide::Func out_rows{"out_rows"};  // (d, row, t)
 };
 
-// Of splits in (row, rb, t).
+// Merges the splits of (row, rb, t).
 struct DecodeStages : MergedSplits {
     Halide::Func split_state{"split_state"};  // (row, x, rb, task): each split's state, complete; t innermost
     Halide::Expr num_split_tasks;             // values of (t, sp)

@@ -190,9 +190,9 @@
     OUTPUT(dk, f32, 3)                                                                                                 \
     OUTPUT(dv, f32, 3)
 
-// The same in words of two bf16: q_words, dout_words, k_rows, v_rows (pair of elements, row); q_pairs, dout_pairs (c,
-// pair of queries, chunk), k_columns (pair of keys, c, chunk). weights, score_grads and logit_grads are (i, j), dq is
-// (i, c, chunk). See generators/attention/backward_tiles.h.
+// A tile of gradients in words of two bf16: q_words, dout_words, k_rows, v_rows (pair of elements, row); q_pairs,
+// dout_pairs (c, pair of queries, chunk), k_columns (pair of keys, c, chunk). weights, score_grads and logit_grads are
+// (i, j), dq is (i, c, chunk). See generators/attention/backward_tiles.h.
 #define HEED_ATTENTION_BACKWARD_BF16(INPUT, VALUE, OUTPUT)                                                             \
     INPUT(q_words, i32, 2)                                                                                             \
     INPUT(dout_words, i32, 2)                                                                                          \
@@ -214,8 +214,8 @@
     OUTPUT(dk, f32, 3)                                                                                                 \
     OUTPUT(dv, f32, 3)
 
-// Rows of queries of one block and head, before its tiles: dout, out (d, row), row_lse (row). Of rows of lse that the
-// call has not, and of rows without keys (minus infinity): backward_no_key and a delta of 0.
+// Rows of queries of one block and head, before its tiles: dout, out (d, row), row_lse (row). Rows of lse that the
+// call lacks, and rows without keys (minus infinity), get backward_no_key and a delta of 0.
 #define HEED_BACKWARD_STATS(INPUT, VALUE, OUTPUT)                                                                      \
     INPUT(dout, own, 2)                                                                                                \
     INPUT(out, own, 2)                                                                                                 \
@@ -233,8 +233,8 @@
     OUTPUT(lanes, f32, 3)                                                                                              \
     OUTPUT(largest, i32, 1)
 
-// The same of bf16: words (row, pair of elements), pairs (c, pair of rows, chunk), row_words (pair of elements, row),
-// columns (pair of rows, c, chunk). NaN and infinities are zeros in pairs and columns.
+// A block of rows in bf16: words (row, pair of elements), pairs (c, pair of rows, chunk), row_words (pair of elements,
+// row), columns (pair of rows, c, chunk). NaN and infinities are zeros in pairs and columns.
 #define HEED_BACKWARD_WORDS(INPUT, VALUE, OUTPUT)                                                                      \
     INPUT(x, own, 2)                                                                                                   \
     INPUT(lse, f32, 1)                                                                                                 \

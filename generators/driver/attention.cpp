@@ -105,7 +105,7 @@ AttentionSpec spec_of(Options &options) {
     spec.config.kv_dtype = element_type_of(options.choice("kv_dtype", dtype, {dtype, "i8"}));
     spec.config.paged = options.choice("storage", "contiguous", {"contiguous", "paged"}) == "paged";
     spec.isa = options.choice("isa", "", table::all_isas());
-    spec.schedule = is_cuda_isa(spec.isa) ? options.choice("schedule", "cuda", {"cuda", "wide"})
+    spec.schedule = table::is_cuda(spec.isa) ? options.choice("schedule", "cuda", {"cuda", "wide"})
                     : has_bf16_dots(spec.isa)
                         ? options.choice("schedule", "x86", {"x86"})
                         : options.choice("schedule", "x86", {"x86", "default", "Mullapudi2016", "Adams2019"});
@@ -115,8 +115,8 @@ AttentionSpec spec_of(Options &options) {
     spec.config.head_dim_v = head_dim_of(options.get("head_dim_v", options.get("head_dim")));
     read_features(options.get("features", "none"), spec.config);
     spec.score_mod = options.get("score_mod", "none");
-    spec.config.score_mod = linked_score_mod(spec.score_mod, is_cuda_isa(spec.isa));
-    if (is_cuda_isa(spec.isa)) {
+    spec.config.score_mod = linked_score_mod(spec.score_mod, table::is_cuda(spec.isa));
+    if (table::is_cuda(spec.isa)) {
         spec.config.wide_group = spec.schedule == "wide";
         fit_cuda_tiles(spec.isa, spec.config);
         if (const std::string error = cuda_error(spec.isa, spec.config); !error.empty()) throw BadInput(error);
@@ -182,7 +182,7 @@ void generate_on_cuda(const AttentionSpec &spec, Options &options, const std::st
 
 void generate_attention(Options &options) {
     const AttentionSpec spec = spec_of(options);
-    const bool on_cuda = is_cuda_isa(spec.isa);
+    const bool on_cuda = table::is_cuda(spec.isa);
     if (!on_cuda && options.choice("parameters", "none", {"none", "list"}) == "list") {
         options.refuse_unknown();
         std::puts(describe_parameters(spec.config).c_str());

@@ -17,7 +17,6 @@ void spare_the_vectorizer() { setenv("HL_LLVM_ARGS", "-slp-recursion-max-depth=1
 
 }  // namespace
 
-bool is_cuda_isa(const std::string &isa) { return isa == "sm75" || isa == "sm80"; }
 int capability_of(const std::string &isa) { return isa == "sm80" ? 80 : 75; }
 
 Target cuda_target() {

@@ -8,8 +8,7 @@
 
 namespace heed {
 
-// Whether an ISA of the table is a CUDA compute capability, and which one.
-bool is_cuda_isa(const std::string &isa);
+// The compute capability of a CUDA ISA of the table.
 int capability_of(const std::string &isa);
 
 Halide::Target cuda_target();

@@ -10,7 +10,7 @@ namespace heed {
 // Which kernels name exactly when it is there; "none": no name. Checked; with a fast tanh. Throws BadInput.
 ScoreMod linked_score_mod(const std::string &name, bool on_cuda);
 
-// The same with the derivative of its logit.
+// It with the derivative of its logit.
 ScoreMod linked_score_gradient(const std::string &name);
 
 // Fields of a line of the registry: its name, "" for none, and a letter for the type of each buffer.

@@ -27,7 +27,7 @@ OpSpec read_spec(Options &options) {
     if (!error.empty()) throw BadInput(error);
     spec.rows = std::stoi(rows);
     spec.head_dim = std::stoi(head_dim);
-    if (is_cuda_isa(spec.isa)) {
+    if (table::is_cuda(spec.isa)) {
         spec.target = cuda_target();
         return spec;
     }
@@ -54,7 +54,7 @@ OpModule make_on_cpu(const OpSpec &spec) {
 }
 
 std::string registry_line(const OpSpec &spec, const std::string &score_mod, int rows, int columns) {
-    const uint64_t hash = op_arguments_hash(spec.op, is_cuda_isa(spec.isa), spec.dtype == "bf16");
+    const uint64_t hash = op_arguments_hash(spec.op, table::is_cuda(spec.isa), spec.dtype == "bf16");
     return "HEED_OP(" + spec.name + ", " + op_name(spec.op) + ", " + spec.dtype + ", " + spec.kv_dtype + ", " +
            spec.isa + ", " + std::to_string(rows) + ", " + std::to_string(columns) + ", " + std::to_string(hash) +
            "u, " + score_mod_fields(score_mod, spec.score_mod) + ")\n";
@@ -65,7 +65,7 @@ std::string registry_line(const OpSpec &spec, const std::string &score_mod, int 
 void generate_operation(Options &options) {
     const OpSpec spec = read_spec(options);
     const std::string base = options.get("out") + "/" + spec.name;
-    if (is_cuda_isa(spec.isa)) {
+    if (table::is_cuda(spec.isa)) {
         const CudaForm &form = find_cuda_form(spec);
         const cuda::Toolkit toolkit = read_toolkit(options, spec.isa);
         options.get("extra_features", "none");

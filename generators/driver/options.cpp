@@ -1,18 +1,15 @@
 #include "generators/driver/options.h"
 
 #include <limits>
-#include <sstream>
+
+#include "generators/table/words.h"
 
 namespace heed {
 namespace {
 
 void check_allowed(const std::string &key, const std::string &value, const std::vector<std::string> &allowed) {
-    std::string list;
-    for (const std::string &a : allowed) {
-        if (a == value) return;
-        list += (list.empty() ? "" : ", ") + a;
-    }
-    throw BadInput(key + " = '" + value + "' is not allowed: " + list);
+    if (table::contains(allowed, value)) return;
+    throw BadInput(key + " = '" + value + "' is not allowed: " + table::joined(allowed, ", "));
 }
 
 }  // namespace
@@ -45,8 +42,7 @@ std::string Options::choice(const std::string &key, const std::string &fallback,
 
 std::set<std::string> Options::set_of(const std::string &key, const std::vector<std::string> &allowed) {
     std::set<std::string> result;
-    std::istringstream values_of(has(key) ? get(key) : "");
-    for (std::string value; std::getline(values_of, value, ',');) {
+    for (const std::string &value : table::split(has(key) ? get(key) : "", ',')) {
         check_allowed(key, value, allowed);
         result.insert(value);
     }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "generators/table/words.h"
+
 namespace heed {
 namespace {
 
@@ -54,11 +56,7 @@ std::vector<Parameter> decode_parameters(const C &config) {
     return list;
 }
 
-std::string joined(const std::vector<int> &values) {
-    std::string text;
-    for (const int value : values) text += (text.empty() ? "" : ", ") + std::to_string(value);
-    return text;
-}
+std::string joined(const std::vector<int> &values) { return table::joined(table::texts(values), ", "); }
 
 bool allows(const Parameter &p, const C &config, int value) {
     if (!p.values.empty()) return std::count(p.values.begin(), p.values.end(), value) != 0;

@@ -25,7 +25,7 @@ private:
     void visit(const Let *op) override { op->value.accept(this); }  // its name does not reach the prefetch
 };
 
-// The same index of a later key.
+// Turns an index of a key into that of a later one.
 class LaterKeys : public IRMutator {
 public:
     explicit LaterKeys(const PrefetchRows::Ahead &ahead) : ahead(ahead) {}

@@ -61,9 +61,9 @@ Stmt TrimRows::visit(const For *op) {
     if (!is_step) return IRMutator::visit(op);
     found++;
     Stmt body = op->body;
-    std::for_each(rows.kept.rbegin(), rows.kept.rend(), [&](int kept) {
+    for (int kept = rows.most_kept; kept > 0; kept--) {
         body = IfThenElse::make(rows.left > kept * rows.lanes, body, KeepVectors(rows, kept).mutate(op->body));
-    });
+    }
     return For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api, body);
 }
 

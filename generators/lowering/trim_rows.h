@@ -3,7 +3,7 @@
 //
 // A block of rows is several vectors, unrolled in the stages of a step so that they share the operands of a register
 // tile. The last block of a sequence, or its only one, may have rows for fewer. Halide has no loop left there to end
-// sooner: so each step becomes one copy for each number of vectors in `kept`, without the stores of the others.
+// sooner: so each step becomes one copy for each number of vectors up to `most_kept`, without the stores of the others.
 
 #include <string>
 #include <vector>
@@ -17,7 +17,7 @@ public:
     struct Rows {
         std::vector<std::string> loops;   // over vectors, where they are not unrolled: ends of their names
         std::vector<std::string> stages;  // arrays whose innermost dimension they are, of `block` elements
-        std::vector<int> kept;            // numbers of vectors, from small to large, less than all
+        int most_kept;                    // vectors of a copy; less than all
         int block, lanes;
         Halide::Expr left;  // from the first one of the block on, at least 1
     };

@@ -10,7 +10,7 @@ struct EitherType {
     const ElementType type;
     const Expr is_f32;
 
-    // Of `count` elements, UInt(64).
+    // The size of `count` elements, UInt(64).
     Expr bytes(const Expr &count) const {
         const auto size = [](const Halide::Type &of) { return Halide::cast<uint64_t>(of.bytes()); };
         const Expr own = size(stored_type(type));

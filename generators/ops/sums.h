@@ -38,7 +38,7 @@ struct ColumnSums {
     }
 };
 
-// Of n rows an error of 64 + n / 64 roundings.
+// Sums of n rows are off by at most 64 + n / 64 roundings.
 struct ColumnSumsKernel : ColumnSumsArguments, ColumnSums {
     explicit ColumnSumsKernel(ElementType type) : ColumnSumsArguments({type}), ColumnSums(blocks(type)) {
         x.dim(0).set_min(0);

@@ -99,15 +99,8 @@ private:
         arguments.head_dim = p_.head_dim_v;
         arguments.max_q_len = p_.max_q_len;
         arguments.stat_rows = layout_.stat_rows;
-        arguments.out = cuda::address_of(call_.out.data);
+        set_rows(call_, &arguments);
         arguments.dout = cuda::address_of(gradients_.dout.data);
-        arguments.out_batch = cuda::stride_of(call_.out, 3);
-        arguments.out_token = cuda::stride_of(call_.out, 2);
-        arguments.out_head = cuda::stride_of(call_.out, 1);
-        arguments.lse = cuda::address_of(call_.lse.data);
-        arguments.lse_batch = cuda::stride_of(call_.lse, 3);
-        arguments.lse_token = cuda::stride_of(call_.lse, 2);
-        arguments.lse_head = cuda::stride_of(call_.lse, 1);
         arguments.tasks = call_.uniform != 0 ? 0 : cuda::address_of(call_.tasks.data);
         arguments.stats = stats();
         arguments.named = cuda::named(args_.workspace);

@@ -29,14 +29,7 @@ heed_status launch_merge(const heed_plan &plan, const KernelCall &call, Launches
     arguments.head_dim = call.out.extent[0];
     arguments.states = cuda::address_of(call.states.data);
     arguments.sink = cuda::address_of(call.sink.data);
-    arguments.out = cuda::address_of(call.out.data);
-    arguments.out_batch = cuda::stride_of(call.out, 3);
-    arguments.out_token = cuda::stride_of(call.out, 2);
-    arguments.out_head = cuda::stride_of(call.out, 1);
-    arguments.lse = cuda::address_of(call.lse.data);
-    arguments.lse_batch = cuda::stride_of(call.lse, 3);
-    arguments.lse_token = cuda::stride_of(call.lse, 2);
-    arguments.lse_head = cuda::stride_of(call.lse, 1);
+    set_rows(call, &arguments);
     arguments.named = cuda::named(call.out.data);
     return cuda::launch_op(*plan.merge_kernel, arguments, *launches);
 }

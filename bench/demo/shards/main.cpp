@@ -64,7 +64,7 @@ void merge_states(void *in, void *inout, int *count, MPI_Datatype *) noexcept {
     }
 }
 
-// The same on every rank: elements of about unit size that depend on their place alone.
+// Elements of about unit size that depend on their index alone, so that all ranks have the same.
 float element(uint64_t tensor, uint64_t place) {
     uint64_t x = place * 0x9e3779b97f4a7c15ull + tensor;
     x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93ull;
