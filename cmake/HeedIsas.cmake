@@ -1,5 +1,5 @@
-# HEED_ISAS: for which instruction sets of CPUs the default table has kernels. heed_isas: those; heed_table_isas: and of CUDA what
-# HEED_CUDA_ARCHS serves.
+# HEED_ISAS: for which instruction sets of CPUs the default table has kernels. heed_isas: those; heed_attention_isas: those of them that
+# prefill and decode are for; heed_table_isas: heed_isas and what HEED_CUDA_ARCHS serves of CUDA.
 include_guard(GLOBAL)
 set(HEED_ISAS native CACHE STRING "native (what this machine runs, x86_64 where it has no more), all, or a list of native;x86_64;avx2;avx512;avx512bf16;amx")
 
@@ -42,6 +42,11 @@ if(NOT heed_isas)
     message(FATAL_ERROR "HEED_ISAS is '${HEED_ISAS}', which is no instruction set; ${allowed}")
 endif()
 list(REMOVE_DUPLICATES heed_isas)
+set(heed_attention_isas ${heed_isas})
+# A machine with AVX-512 takes no kernel of AVX2 for them: the table has each for AVX-512, too.
+if("native" IN_LIST HEED_ISAS AND "avx512" IN_LIST heed_isas AND NOT "all" IN_LIST HEED_ISAS AND NOT "avx2" IN_LIST HEED_ISAS)
+    list(REMOVE_ITEM heed_attention_isas avx2)
+endif()
 set(heed_table_isas ${heed_isas})
 if(HEED_CUDA)
     list(APPEND heed_table_isas sm75)

@@ -16,6 +16,9 @@
 # - Attention on 16 bits in f32 arithmetic is for chips before sm_80.
 set(HEED_KERNEL_EXCLUDE "" CACHE STRING "Make no kernels of the default table whose names match this regular expression")
 set(excluded ${HEED_KERNEL_EXCLUDE})
+if(NOT heed_attention_isas STREQUAL heed_isas)
+    list(APPEND excluded "^attention_(prefill|decode)_.*_avx2$")
+endif()
 if(NOT 75 IN_LIST heed_cuda_archs)
     list(APPEND excluded "^attention_(prefill|decode)_b?f16_.*_sm75$")
 endif()

@@ -19,24 +19,19 @@ namespace {
 std::mutex ran_mutex;
 std::set<std::string> ran;
 
-bool asked_for(const char *kernels) {
+bool all_are_asked_for() {
     const char *const asked = std::getenv("HEED_TEST_ALL_KERNELS");
-    return asked != nullptr && std::strcmp(asked, kernels) == 0;
+    return asked != nullptr && std::strcmp(asked, "1") == 0;
 }
-bool all_are_asked_for() { return asked_for("1"); }
 
-// AVX2 on a CPU whose own kernels are those of AVX-512.
-bool is_lesser_isa(heed_isa isa) { return isa == HEED_AVX2 && heed::cpu_supports(heed::Isa::avx512); }
-
-// Some kernels represent the others unless HEED_TEST_ALL_KERNELS=1; native: all that are not emulated run. Of AVX2,
-// where the CPU has AVX-512, and of emulated tiles one head dim, any and pairs; on CUDA, which is emulated and takes
-// minutes, the kernels of f16 for those of bf16, which differ in their conversions, except for one head dim and any on
-// tensor cores, of wide tiles those of one head dim, and the kernels of f32 for f16 with int8 keys on sm75.
+// Some kernels represent the others unless HEED_TEST_ALL_KERNELS=1. Of emulated tiles one head dim, any and pairs; on
+// CUDA, which is emulated and takes minutes, the kernels of f16 for those of bf16, which differ in their conversions,
+// except for one head dim and any on tensor cores, of wide tiles those of one head dim, and the kernels of f32 for f16
+// with int8 keys on sm75.
 bool leaves_out(const heed_kernel_info &info) {
     if (all_are_asked_for()) return false;
     const bool one_of_many = info.head_dim != 0 && info.head_dim != 64 && info.head_dim == info.head_dim_v;
     if (info.isa == HEED_AMX && amx_is_emulated()) return one_of_many;
-    if (is_lesser_isa(info.isa)) return one_of_many && !asked_for("native");
     if (!is_cuda(info.isa) || !slow_device()) return false;
     if (std::strcmp(info.schedule, "wide") == 0) return info.dtype == HEED_BF16 || info.head_dim != 128;
     if (info.dtype == HEED_F16) return info.isa == HEED_SM75 && info.kv_dtype == HEED_I8;
