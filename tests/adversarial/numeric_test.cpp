@@ -131,7 +131,8 @@ TEST_P(Numerics, Case17_LogitsSpreadOver104) {
 }
 
 TEST_P(Numerics, Case18_ManyEqualLogits) {
-    Attention a = kernel().attention({1, 1, 1, 1, sized(131072, 4096), 64, 64}, Data::zero);
+    const int32_t keys = kernel().leads() ? sized(131072, 4096) : 16384;
+    Attention a = kernel().attention({1, 1, 1, 1, keys, 64, 64}, Data::zero);
     std::fill(a.v.begin(), a.v.end(), 1.0f);
     const Result result = expect_runs(a, options());
     for (const float x : result.out) ASSERT_LE(std::fabs(static_cast<double>(x) - 1), constant_v_bound(1));

@@ -122,7 +122,7 @@ class CopiedKeys : public Layouts {
 protected:
     Attention many_rows() const {
         const int32_t rows = kernel().info.row_block;
-        Attention a = grouped(2 * rows + 5, 8 * rows, 21, 16, 2);
+        Attention a = grouped(2 * rows + 5, 3 * rows, 21, 16, 2);
         a.causal = true;
         a.position = HEED_BOTTOM_RIGHT;
         return a;
@@ -163,7 +163,7 @@ TEST_P(CopiedKeys, OfLengths) {
 TEST_P(CopiedKeys, OfRaggedSequences) {
     Attention a = many_rows();
     a.q_lens = {a.q_len, 17};
-    a.kv_lens = {a.kv_len - 3, 40};
+    a.kv_lens = {a.kv_len - 3, std::min(40, a.kv_len)};
     expect_one_result(a, options().with_storage(HEED_Q_VARLEN, HEED_KV_VARLEN));
 }
 
