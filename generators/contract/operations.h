@@ -91,6 +91,15 @@
     VALUE(clip, float)                                                                                                 \
     OUTPUT(out, own, 2)
 
+// x (k, row); weight (column, k, panel), bias, clip and out as in HEED_LINEAR. A kernel takes OpKernel::columns columns
+// of each panel: all, or the first half.
+#define HEED_LINEAR_IN_PLACE(INPUT, VALUE, OUTPUT)                                                                     \
+    INPUT(x, own, 2)                                                                                                   \
+    INPUT(weight, own, 3)                                                                                              \
+    INPUT(bias, f32, 1)                                                                                                \
+    VALUE(clip, float)                                                                                                 \
+    OUTPUT(out, own, 2)
+
 // x, out (d, row); weight, bias (d). mean and factor (row) are scratch. out may be x.
 #define HEED_LAYER_NORM(INPUT, VALUE, OUTPUT)                                                                          \
     INPUT(x, own, 2)                                                                                                   \
@@ -324,6 +333,7 @@
     X(layer_norm_sums, HEED_LAYER_NORM_SUMS, HEED_NO_ARGUMENTS, kernels(floats, {x86_64, avx2}))                       \
     X(linear, HEED_LINEAR, HEED_CUDA_LINEAR, HEED_LINEAR_TILES, kernels(floats, {sm75}),                               \
       kernels({f16, bf16}, {sm80}).with(sm75))                                                                         \
+    X(linear_in_place, HEED_LINEAR_IN_PLACE, HEED_NO_ARGUMENTS, kernels({f32}, {avx512}).rows({12, 14}))               \
     X(linear_rows, HEED_LINEAR_ROWS, HEED_NO_ARGUMENTS, HEED_LINEAR_TILES)                                             \
     X(merge_splits, HEED_NO_ARGUMENTS, HEED_CUDA_MERGE_SPLITS, kernels(floats, {sm75}))                                \
     X(merge_states, HEED_MERGE_STATES, HEED_CUDA_MERGE_STATES, kernels(floats, {x86_64, avx2, sm75}))                  \
@@ -381,7 +391,7 @@ inline constexpr OpChoice op_choices[] = {
     {"layers",
      {Op::attention_probs, Op::clip, Op::dropout_mask, Op::key_padding, Op::kv_append, Op::kv_copy, Op::layer_norm,
       Op::linear, Op::merge_states, Op::rope}},
-    {"linear", {Op::attention_scores, Op::linear_rows}},
+    {"linear", {Op::attention_scores, Op::linear_in_place, Op::linear_rows}},
     {"merge_states", {}},
     {"rope", {}},
 };

@@ -65,4 +65,26 @@ LinearKernel::LinearKernel(ElementType type, const LinearTile &tile)
     buffer.dim(1).set_min(0);
 }
 
+LinearInPlaceKernel::LinearInPlaceKernel(ElementType type, const LinearTile &tile, int pitch)
+    : LinearInPlaceArguments({type, type}), tile(tile),
+      over_blocks(0, in_place_block, 0, x.dim(0).extent() / in_place_block, "over_blocks"),
+      over_rest(x.dim(0).extent() / in_place_block * in_place_block, x.dim(0).extent() % in_place_block, "over_rest") {
+    const Expr x_row = min(t * tile.rows + r, x.dim(1).extent() - 1);
+    sum(lane, r, panel, t) = 0.f;
+    for (const Expr &k : {over_blocks.y * in_place_block + over_blocks.x, Expr(over_rest)}) {
+        sum(lane, r, panel, t) += to_float(type, x(k, x_row)) * to_float(type, weight(lane, k, panel));
+    }
+    const Expr value = sum(c % tile.columns, row % tile.rows, c / tile.columns, row / tile.rows) + bias(c);
+    out(c, row) = from_float(type, clipped(value, clip));
+
+    OutputImageParam buffer = out.output_buffer();
+    for (int axis : {0, 1}) x.dim(axis).set_min(0);
+    weight.dim(0).set_bounds(0, tile.columns);
+    weight.dim(1).set_min(0).set_stride(pitch);
+    weight.dim(2).set_min(0);
+    bias.dim(0).set_min(0);
+    buffer.dim(0).set_min(0);
+    buffer.dim(1).set_min(0);
+}
+
 }  // namespace heed

@@ -7,6 +7,9 @@
 //
 // linear multiplies each tile with panels of `columns` columns of W, `panels` of them at once: weight(lane, k, panel)
 // is W[panel * columns + lane][step k], 0 after the last element as well. sum is (lane, r, panel, tile).
+//
+// linear_in_place multiplies the rows of x where they are: where few panels read them, packing is a large part of the
+// work. Its sums are those of linear, bit for bit.
 
 #include "generators/common/kernel_arguments.h"
 #include "generators/contract/operations.h"
@@ -38,6 +41,7 @@ struct LinearTile {
 
 HEED_KERNEL_ARGUMENTS(LinearRowsArguments, HEED_LINEAR_ROWS)
 HEED_KERNEL_ARGUMENTS(LinearArguments, HEED_LINEAR)
+HEED_KERNEL_ARGUMENTS(LinearInPlaceArguments, HEED_LINEAR_IN_PLACE)
 
 struct LinearRowsKernel : LinearRowsArguments {
     LinearTile tile;
@@ -58,6 +62,21 @@ struct LinearKernel : LinearArguments, LinearSums {
     Halide::Func out{"out"};  // (c, row)
 
     LinearKernel(ElementType type, const LinearTile &tile);
+
+    Halide::Pipeline pipeline() const { return Halide::Pipeline(out); }
+};
+
+struct LinearInPlaceKernel : LinearInPlaceArguments {
+    static constexpr int in_place_block = 4;  // elements of k that are unrolled
+    LinearTile tile;
+
+    Halide::Var lane{"lane"}, r{"r"}, panel{"panel"}, t{"t"}, c{"c"}, row{"row"};
+    Halide::RDom over_blocks, over_rest;  // element of a block, block; the elements after the last block
+    Halide::Func sum{"sum"};              // (lane, r, panel, tile)
+    Halide::Func out{"out"};              // (c, row)
+
+    // `pitch`: columns of a panel.
+    LinearInPlaceKernel(ElementType type, const LinearTile &tile, int pitch);
 
     Halide::Pipeline pipeline() const { return Halide::Pipeline(out); }
 };

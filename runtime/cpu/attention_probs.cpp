@@ -1,7 +1,7 @@
 // heed_attention_probs on the CPU. Keys are packed once for each head of keys and values, as floats, or as pairs of
 // bf16 where kernels have dot products of them; then blocks of queries take their products with all of them
 // (attention_scores, at the speed of dense layers), and their softmax (attention_probs) while the products are in the
-// L2 cache; with_out also the products of the probabilities with the values, packed likewise, in floats.
+// L2 cache; with_out also the products of the probabilities with the values, packed likewise.
 #include <algorithm>
 
 #include "runtime/backends.h"
@@ -43,12 +43,14 @@ heed_status find_kernels(HostProbs *call) {
     if (const heed_status status = find_op_kernel(Op::attention_probs, p.dtype, p.dtype, &call->kernel)) return status;
     const heed_status status = find_op_kernel(Op::attention_scores, HEED_F32, HEED_F32, &call->value_products);
     if (status) return status;
-    call->packs_weights = find_linear_rows(*call->value_products, HEED_F32);
     const bool may_pair = p.dtype == HEED_BF16 && p.kv_dtype == HEED_BF16;
     if (may_pair) find_op_kernel(Op::attention_scores, HEED_BF16, HEED_BF16, &call->products);
     const bool in_dots = call->products != nullptr && call->products->target == KernelTarget(Isa::avx512bf16);
     if (call->products == nullptr || (in_dots && has_slow_bf16_dots())) call->products = call->value_products;
     call->packs_queries = find_linear_rows(*call->products, p.dtype);
+    if (call->with_out && call->in_pairs() && call->out.dtype == HEED_BF16) call->value_products = call->products;
+    call->packs_weights = find_linear_rows(*call->value_products, call->value_products->dtype);
+    call->in_place = find_in_place(*call->value_products, call->value_products->dtype);
     if (call->packs_queries != nullptr) return HEED_OK;
     return fail(HEED_UNSUPPORTED, "this program's kernel library has no kernel of linear_rows for %s",
                 dtype_name(p.dtype));

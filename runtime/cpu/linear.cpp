@@ -4,6 +4,8 @@
 
 #include "runtime/backends.h"
 #include "runtime/cpu/linear_blocks.h"
+#include "runtime/cpu/linear_in_place.h"
+#include "runtime/cpu/linear_runs.h"
 #include "runtime/ops/linear.h"
 
 namespace heed {
@@ -21,37 +23,6 @@ struct RowSpan {
     int64_t first_sequence, first_token;
     int32_t num_rows;
 };
-
-// Consecutive columns of a piece that are in one line: all of them, or one head.
-struct ColumnRun {
-    const LinearPiece *piece;
-    int32_t head, num_columns;
-};
-
-bool heads_are_packed(const View &view) { return view.extent[2] == 1 || view.stride[2] == view.extent[3]; }
-
-int32_t num_runs(const LinearPiece &piece) { return heads_are_packed(piece.view) ? 1 : narrow(piece.view.extent[2]); }
-
-ColumnRun run_at(const LinearCall &call, int32_t index) {
-    const LinearPiece *piece = call.pieces;
-    for (; index >= num_runs(*piece); piece++) index -= num_runs(*piece);
-    const bool packed = heads_are_packed(piece->view);
-    return {piece, index, narrow(piece->view.extent[3] * (packed ? piece->view.extent[2] : 1))};
-}
-
-// Panels that hold some of the columns.
-int32_t num_panels(const ColumnRun &run) {
-    const int32_t width = run.piece->weights->columns, head_dim = narrow(run.piece->view.extent[3]);
-    const int32_t first = (run.piece->first_column + run.head * head_dim) % width;
-    return narrow((int64_t{first} + run.num_columns + width - 1) / width);
-}
-
-// Whether tokens of all sequences have one stride.
-bool in_one_line(const View &view) {
-    return view.extent[0] == 1 || view.extent[1] == 1 || view.stride[0] == view.stride[1] * view.extent[1];
-}
-
-int64_t row_stride(const View &view) { return view.extent[1] == 1 ? view.stride[0] : view.stride[1]; }
 
 // Rows whose tiles are at `tiles`, and what the thread that works on them has.
 struct PackedRows {
@@ -128,8 +99,11 @@ private:
     heed_status run_tiles(const PackedRows &rows, int32_t threads) const {
         const int64_t tiles = num_tiles(rows),
                       share = std::clamp<int64_t>(tiles / (int64_t{4} * threads), 1, own_tiles(first_, weight_bytes_));
+        // As many for each thread.
+        const int64_t tasks = std::min(round_up((tiles + share - 1) / share, threads), tiles);
         const auto task = [&](int64_t index, int32_t item, char(&message)[512]) {
-            PackedRows some = tiles_of(rows, index * share, share);
+            const int64_t first = tiles * index / tasks;
+            PackedRows some = tiles_of(rows, first, tiles * (index + 1) / tasks - first);
             some.own = scratch_ + item * own_.floats();
             some.tiles = some.own + own_.sums + own_.wide;
             for (int32_t t = 0; t < num_tiles(some); t++) {
@@ -137,7 +111,7 @@ private:
             }
             return multiply_panels(some, 0, num_panels_, message);
         };
-        return run_op(call_.name, call_.execution, threads, (tiles + share - 1) / share, task);
+        return run_op(call_.name, call_.execution, threads, tasks, task);
     }
 
     // A task has some panels and some tiles, which all are packed first.
@@ -350,7 +324,7 @@ int64_t CpuBackend::linear_scratch(const heed_linear_weights &weights, int64_t n
 }
 
 heed_status CpuBackend::linear(const LinearCall &call, float *scratch) const {
-    return LinearLoops(call, scratch).run();
+    return reads_x_in_place(call) ? run_in_place(call) : LinearLoops(call, scratch).run();
 }
 
 }  // namespace heed

@@ -17,11 +17,14 @@ inline constexpr int64_t chunk_panels = 16;  // that few queries pack at a time
 
 struct HostProbs : ProbsCall {
     const OpKernel *kernel = nullptr, *products = nullptr, *packs_queries = nullptr;
-    const OpKernel *value_products = nullptr, *packs_weights = nullptr;  // in floats; NULL: not there
+    // As floats, or as pairs of bf16 where both keys and results are such; NULL: not there.
+    const OpKernel *value_products = nullptr, *packs_weights = nullptr;
+    InPlaceKernels in_place = {};          // of value_products
     HeapArray<int32_t> tasks = {};         // one per head of each sequence that has queries
     HeapArray<int64_t> task_of_head = {};  // [batch][num_heads]: index into tasks, -1 without queries
     HeapArray<float> keys = {};            // packs_once: [batch][num_kv_heads][panel][step][column], floats or pairs
-    HeapArray<float> values = {};      // with_out: [batch][num_kv_heads][panel][key][column], 0 for what is not finite
+    // with_out: [batch][num_kv_heads][panel][step of keys][column], floats or pairs, 0 for what is not finite
+    HeapArray<float> values = {};
     HeapArray<uint8_t> odd_keys = {};  // with_out: [batch][num_kv_heads][key]: 1, a value is not finite
     std::atomic<bool> has_odd_keys{false};
     HeapArray<float> no_bias = {};  // [column]: zeros
@@ -51,12 +54,19 @@ struct HostProbs : ProbsCall {
     int64_t value_panels() const {
         return (int64_t{plan.problem.head_dim_v} + value_products->columns - 1) / value_products->columns;
     }
-    int64_t value_steps() const { return round_up(plan.problem.max_kv_len, linear_step_block); }
+    bool values_in_pairs() const { return value_products->dtype == HEED_BF16; }
+    int32_t value_step() const { return values_in_pairs() ? 2 : 1; }  // keys
+    // Steps of so many keys, whole blocks.
+    int64_t steps_of(int64_t num_keys) const {
+        const int64_t unit = int64_t{linear_step_block} * value_step();
+        return (num_keys + unit - 1) / unit * linear_step_block;
+    }
+    int64_t value_steps() const { return steps_of(plan.problem.max_kv_len); }
     int64_t value_floats() const { return value_panels() * value_products->columns * value_steps(); }
     // Rows of the tiles of weights of a block.
     int64_t value_rows() const { return round_up(rows(), value_products->rows); }
-    // Whether the floats that values are multiplied with, and the sums, are where the results are; also without values.
-    bool lines_are_out() const { return !with_out || out.dtype == HEED_F32; }
+    // Whether what values are multiplied with, and the sums, are where the results are; also without values.
+    bool lines_are_out() const { return !with_out || out.dtype == HEED_F32 || values_in_pairs(); }
     bool sums_are_out() const { return !with_out || plan.problem.dtype == HEED_F32; }
     int64_t kv_head_of(const int32_t *task) const {
         return int64_t{task[task_sequence]} * plan.problem.num_kv_heads + task[task_kv_head];
@@ -96,7 +106,9 @@ struct WeightedRows {
     const int32_t *task;
     int32_t first, count;
     int32_t end, width;  // of the keys that count, and of the lines
-    const float *lines = nullptr, *scores = nullptr;
+    heed_dtype dtype;    // of the lines
+    const void *lines = nullptr;
+    const float *scores = nullptr;
     int64_t line_stride = 0, score_stride = 0;
     float *tiles = nullptr, *sums = nullptr;  // scratch
 };

@@ -176,23 +176,24 @@ private:
         arguments.row_max = packed_buffer(scratch_ + at_.stats, HEED_F32, {count});
         arguments.row_sum = packed_buffer(scratch_ + at_.stats + call_.rows(), HEED_F32, {count});
         // f32 kernels do not look at probs_16.
-        const bool is_f32 = call_.out.dtype == HEED_F32;
-        arguments.probs = {lines_of(i), HEED_F32, 2, {width, is_f32 || call_.with_out ? count : 0}, {1, line_stride()}};
+        const bool is_f32 = call_.out.dtype == HEED_F32, in_floats = is_f32 || !call_.lines_are_out();
+        arguments.probs = {lines_of(i), HEED_F32, 2, {width, in_floats ? count : 0}, {1, line_stride()}};
         arguments.probs_16 = {out_row(i), p_.dtype, 2, {width, is_f32 ? 0 : count}, {1, row_stride}};
         return call_op_kernel(*call_.kernel, arguments, message);
     }
 
     // Each row has its own only where they are read again.
     int64_t scores_of(int32_t i) const { return at_.scores + (call_.has_odd_keys ? int64_t{i} * p_.max_kv_len : 0); }
-    // Probabilities as floats.
-    float *lines_of(int32_t i) const {
-        if (call_.lines_are_out()) return reinterpret_cast<float *>(out_row(i));
+    // Probabilities that values are multiplied with.
+    void *lines_of(int32_t i) const {
+        if (call_.lines_are_out()) return out_row(i);
         return scratch_ + at_.lines + int64_t{i} * p_.max_kv_len;
     }
     int32_t line_stride() const { return call_.lines_are_out() ? narrow(call_.probs.stride[2]) : p_.max_kv_len; }
 
     WeightedRows weighted() const {
-        WeightedRows rows = {task_, first_, count_, end_, whole_vectors()};
+        const heed_dtype dtype = call_.values_in_pairs() ? HEED_BF16 : HEED_F32;
+        WeightedRows rows = {task_, first_, count_, end_, whole_vectors(), dtype};
         rows.lines = lines_of(0);
         rows.line_stride = line_stride();
         rows.scores = scratch_ + at_.scores;

@@ -1,6 +1,7 @@
 #include <cstring>
 #include <limits>
 
+#include "runtime/cpu/linear_in_place.h"
 #include "runtime/cpu/probs.h"
 #include "runtime/kernel_call.h"
 #include "runtime/ops/op_run.h"
@@ -9,7 +10,7 @@
 namespace heed {
 namespace {
 
-constexpr int64_t share = 64;  // keys of a task
+constexpr int64_t share = 64;  // steps of a task
 
 bool is_finite(float x) {
     constexpr uint32_t infinity = 0x7f800000;
@@ -24,25 +25,56 @@ void load_value(const HostProbs &call, const int32_t *task, int64_t j, float *to
     load_token(call, call.args.v, call.args.v_scale, at, call.plan.problem.head_dim_v, to);
 }
 
-// Keys [first, first + share) of the task, as far as the panels reach.
+// Key j of the task is one that has a value which is not finite.
+void note_odd_key(HostProbs *call, const int32_t *task, int64_t j) {
+    call->odd_keys[call->kv_head_of(task) * call->plan.problem.max_kv_len + j] = 1;
+    call->has_odd_keys = true;
+}
+
+// Keys j and j + 1, as far as the task has them, as a step.
+void load_pairs(HostProbs *call, const int32_t *task, int64_t j, uint32_t *words) {
+    constexpr uint16_t infinity = 0x7f80;
+    const int32_t dim = call->plan.problem.head_dim_v;
+    for (int32_t part = 0; part < 2 && j + part < task[task_kv_len]; part++) {
+        const TokenPlace at = token_place(*call, task, call->plan.views.v, j + part);
+        const auto *const value = reinterpret_cast<const uint16_t *>(bytes_at(call->args.v, HEED_BF16, at.element));
+        uint32_t odd = 0;
+        for (int32_t d = 0; d < dim; d++) {
+            const bool is_odd = (value[d] & infinity) == infinity;
+            odd |= static_cast<uint32_t>(is_odd);
+            words[d] |= static_cast<uint32_t>(is_odd ? 0 : value[d]) << (16 * part);
+        }
+        if (odd != 0) note_odd_key(call, task, j + part);
+    }
+}
+
+// Key j of the task, as far as it has it, as a step.
+void load_floats(HostProbs *call, const int32_t *task, int64_t j, float *words) {
+    const int32_t dim = call->plan.problem.head_dim_v;
+    if (j >= task[task_kv_len]) return;
+    load_value(*call, task, j, words);
+    if (std::all_of(words, words + dim, is_finite)) return;
+    note_odd_key(call, task, j);
+    for (int32_t d = 0; d < dim; d++) words[d] = is_finite(words[d]) ? words[d] : 0;
+}
+
+// Steps [first, first + share) of the task, as far as the panels reach.
 void pack_share(HostProbs *call, const int32_t *task, int64_t first) {
     const int64_t width = call->value_products->columns, steps = call->value_steps(), head = call->kv_head_of(task);
-    const int32_t dim = call->plan.problem.head_dim_v;
     float *const panels = call->values.data() + head * call->value_floats();
-    uint8_t *const odd = call->odd_keys.data() + head * call->plan.problem.max_kv_len;
-    float words[max_head_dim + linear_step_block * 2];
-    for (int64_t j = first; j < std::min(first + share, steps); j++) {
-        std::fill(std::begin(words), std::end(words), 0.f);
-        if (j < task[task_kv_len]) {
-            load_value(*call, task, j, words);
-            odd[j] = !std::all_of(words, words + dim, is_finite);
-            if (odd[j] != 0) {
-                call->has_odd_keys = true;
-                for (int32_t d = 0; d < dim; d++) words[d] = is_finite(words[d]) ? words[d] : 0;
-            }
+    union {
+        float floats[max_head_dim + linear_step_block * 2];
+        uint32_t pairs[max_head_dim + linear_step_block * 2];
+    } words;
+    for (int64_t step = first; step < std::min(first + share, steps); step++) {
+        std::fill(std::begin(words.pairs), std::end(words.pairs), 0);
+        if (call->values_in_pairs()) {
+            load_pairs(call, task, 2 * step, words.pairs);
+        } else {
+            load_floats(call, task, step, words.floats);
         }
         for (int64_t panel = 0; panel < call->value_panels(); panel++) {
-            std::memcpy(panels + (panel * steps + j) * width, words + panel * width,
+            std::memcpy(panels + (panel * steps + step) * width, &words.pairs[panel * width],
                         static_cast<size_t>(width) * sizeof(float));
         }
     }
@@ -65,7 +97,7 @@ void add_odd_keys(const HostProbs &call, const WeightedRows &rows, float *sums, 
         load_value(call, rows.task, j, words);
         for (int64_t i = 0; i < rows.count; i++) {
             if (rows.scores[i * rows.score_stride + j] == -std::numeric_limits<float>::infinity()) continue;
-            const float weight = rows.lines[i * rows.line_stride + j];
+            const float weight = load_element(rows.lines, i * rows.line_stride + j, rows.dtype);
             for (int32_t d = 0; d < dim; d++) {
                 if (!is_finite(words[d])) sums[i * stride + d] += weight * words[d];
             }
@@ -82,41 +114,66 @@ heed_status pack_values(HostProbs *call, const heed_execution &execution) {
     heed_status status = call->values.allocate(probs_name, kv_heads * call->value_floats(), &call->memory);
     if (!status) status = call->odd_keys.allocate(probs_name, kv_heads * p.max_kv_len, &call->memory);
     if (status) return status;
+    std::fill_n(call->odd_keys.data(), kv_heads * p.max_kv_len, uint8_t{0});
     const auto pack = [&](int64_t index, int32_t, char(&)[512]) {
         const int32_t *const task = call->task_of(index / shares * group);
         const int64_t first = index % shares * share;
-        if (task != nullptr && first < round_up(task[task_kv_len], linear_step_block)) pack_share(call, task, first);
+        if (task != nullptr && first < call->steps_of(task[task_kv_len])) pack_share(call, task, first);
         return 0;
     };
     const double packed = 8.0 * static_cast<double>(kv_heads) * p.max_kv_len * p.head_dim_v;
     return run_op(probs_name, &execution, op_threads(&execution, packed), kv_heads * shares, pack);
 }
 
-int multiply_values(const HostProbs &call, const WeightedRows &rows, char (&message)[512]) {
+namespace {
+
+// Products of the rows' probabilities and the values, into sums.
+int multiply(const HostProbs &call, const WeightedRows &rows, const KernelBuffer &sums, char (&message)[512]) {
     constexpr int32_t block = linear_step_block;
-    const heed_problem &p = call.plan.problem;
-    const int32_t tile = call.value_products->rows, width = call.value_products->columns;
-    const int32_t steps = narrow(round_up(rows.width, block)), panels = narrow(call.value_panels());
+    const int32_t width = call.value_products->columns, panels = narrow(call.value_panels());
+    const heed_dtype step = call.values_in_pairs() ? HEED_I32 : HEED_F32;
+    const float *const values = call.values.data() + call.kv_head_of(rows.task) * call.value_floats();
+    const float *const zeros = call.no_bias.data();
+    const KernelBuffer x = {
+        const_cast<void *>(rows.lines), rows.dtype, 2, {rows.width, rows.count}, {1, narrow(rows.line_stride)}};
+    KernelBuffer weight = packed_buffer(values, step, {width, narrow(call.value_steps()), panels});
+    const KernelBuffer bias = packed_buffer(zeros, HEED_F32, {panels * width});
+    if (call.in_place.are_there() && !aliases(rows.line_stride)) {
+        LinearInPlaceArguments product;
+        product.x = x;
+        product.weight = weight;
+        product.bias = bias;
+        product.clip = no_clip;
+        product.out = sums;
+        return multiply_in_place(call.in_place, product, message);
+    }
+    const int32_t tile = call.value_products->rows, steps = narrow(call.steps_of(rows.width));
     const int32_t tiles = (rows.count + tile - 1) / tile;
     LinearRowsArguments packing;
-    packing.x = {const_cast<float *>(rows.lines), HEED_F32, 2, {rows.width, rows.count}, {1, narrow(rows.line_stride)}};
-    packing.tiles = packed_buffer(rows.tiles, HEED_F32, {block, tile, steps / block, tiles});
+    packing.x = x;
+    packing.tiles = packed_buffer(rows.tiles, step, {block, tile, steps / block, tiles});
     if (const int code = call_op_kernel(*call.packs_weights, packing, message)) return code;
+    LinearArguments product;
+    product.x = packing.tiles;
+    weight.extent[1] = steps;
+    product.weight = weight;
+    product.before = {const_cast<float *>(zeros), HEED_F32, 4, {width, tile, panels, tiles}, {1, 0, 0, 0}};
+    product.bias = bias;
+    product.clip = no_clip;
+    product.out = sums;
+    return call_op_kernel(*call.value_products, product, message);
+}
 
+}  // namespace
+
+int multiply_values(const HostProbs &call, const WeightedRows &rows, char (&message)[512]) {
+    const heed_problem &p = call.plan.problem;
     char *const out = output_row(call, rows.task, rows.first);
     const int64_t out_stride = call.plan.views.out.stride[1];
     float *const sums = call.sums_are_out() ? reinterpret_cast<float *>(out) : rows.sums;
     const int64_t stride = call.sums_are_out() ? out_stride : p.head_dim_v;
-    float *const values = const_cast<float *>(call.values.data()) + call.kv_head_of(rows.task) * call.value_floats();
-    float *const zeros = const_cast<float *>(call.no_bias.data());
-    LinearArguments product;
-    product.x = packing.tiles;
-    product.weight = {values, HEED_F32, 3, {width, steps, panels}, {1, width, narrow(call.value_steps() * width)}};
-    product.before = {zeros, HEED_F32, 4, {width, tile, panels, tiles}, {1, 0, 0, 0}};
-    product.bias = packed_buffer(zeros, HEED_F32, {panels * width});
-    product.clip = std::numeric_limits<float>::infinity();
-    product.out = {sums, HEED_F32, 2, {p.head_dim_v, rows.count}, {1, narrow(stride)}};
-    if (const int code = call_op_kernel(*call.value_products, product, message)) return code;
+    const KernelBuffer into = {sums, HEED_F32, 2, {p.head_dim_v, rows.count}, {1, narrow(stride)}};
+    if (const int code = multiply(call, rows, into, message)) return code;
     if (call.has_odd_keys) add_odd_keys(call, rows, sums, stride);
     for (int64_t i = 0; i < rows.count && !call.sums_are_out(); i++) {
         store_elements(sums + i * stride, p.dtype, p.head_dim_v, out + i * out_stride * dtype_bytes(p.dtype));

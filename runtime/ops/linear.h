@@ -5,6 +5,7 @@
 
 #include "runtime/backend.h"
 #include "runtime/ops/heap_array.h"
+#include "runtime/ops/op_kernels.h"
 #include "runtime/ops/op_run.h"
 #include "runtime/ops/rows.h"
 
@@ -22,6 +23,7 @@ struct heed_linear_weights {
     const heed::OpKernel *row_tiles[max_tiles];  // linear_rows for each
     const heed::OpKernel *sums =
         nullptr;  // of the tile with most rows: products of the x that it reads, out f32; NULL: not there
+    heed::InPlaceKernels in_place;
     heed::HeapArray<char> panels;  // [panel][step of k][column][k_step], one panel of zeros after the last
     heed::HeapArray<float> bias;   // [column], zeros after the last
 

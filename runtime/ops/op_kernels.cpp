@@ -27,6 +27,17 @@ const OpKernel *find_linear_rows(const OpKernel &tile, heed_dtype dtype) {
     return nullptr;
 }
 
+InPlaceKernels find_in_place(const OpKernel &tile, heed_dtype dtype) {
+    InPlaceKernels found;
+    for (int32_t i = 0; i < heed_kernel_table.num_ops; i++) {
+        const OpKernel &candidate = heed_kernel_table.ops[i];
+        if (candidate.op != Op::linear_in_place || candidate.dtype != dtype || candidate.target != tile.target)
+            continue;
+        (candidate.columns < tile.columns ? found.narrow : found.wide) = &candidate;
+    }
+    return found;
+}
+
 namespace {
 
 heed_status find_best(Op op, heed_dtype dtype, heed_dtype kv_dtype, const char *score_mod, const OpKernel **kernel) {
@@ -114,6 +125,7 @@ heed_status find_linear_kernels(heed_dtype dtype, heed_linear_weights *w) {
     std::sort(w->tiles, w->tiles + w->num_tiles, more_rows);
     std::sort(w->row_tiles, w->row_tiles + w->num_tiles, more_rows);
     w->k_step = dtype == HEED_BF16 && best->target.isa() >= Isa::avx512bf16 ? 2 : 1;
+    w->in_place = find_in_place(*best, dtype);
     if (w->num_tiles > 0) w->sums = find_sums(*w->tiles[0], w->k_step == 2 ? HEED_BF16 : HEED_F32);
     if (w->num_tiles > 0) return HEED_OK;
     return fail(HEED_UNSUPPORTED, "this program's kernel library has no kernel of linear_rows for %s",

@@ -19,11 +19,21 @@ heed_status find_cuda_op_kernel(Op op, heed_dtype dtype, heed_dtype kv_dtype, co
 // take 0.6 of the time.
 bool floats_are_faster(const OpKernel &kernel);
 
-// The register tiles of linear for the best ISA: fills tiles, row_tiles, sums, num_tiles, columns and k_step.
+// The register tiles of linear for the best ISA: fills tiles, row_tiles, sums, in_place, num_tiles, columns
+// and k_step.
 heed_status find_linear_kernels(heed_dtype dtype, heed_linear_weights *weights);
 
 // linear_rows that packs rows of dtype for a tile of linear or attention_scores; NULL without.
 const OpKernel *find_linear_rows(const OpKernel &tile, heed_dtype dtype);
+
+// Kernels of linear_in_place, of whole and of half panels.
+struct InPlaceKernels {
+    const OpKernel *wide = nullptr, *narrow = nullptr;
+    bool are_there() const { return wide != nullptr && narrow != nullptr; }
+};
+
+// Those that read the panels of a tile of linear or attention_scores.
+InPlaceKernels find_in_place(const OpKernel &tile, heed_dtype dtype);
 
 // Kernels of its device above the target are passed over from now on, in the whole process: so that tests run
 // every kernel. highest_cpu_target, highest_cuda_target: none.

@@ -21,18 +21,22 @@ struct Weighted {
     std::vector<float> y, probs;
 };
 
-Weighted run_with_probs(GuardedCall *call, int32_t keys = len) {
+// With probabilities of `dtype`.
+Weighted run_with_probs(GuardedCall *call, heed_dtype dtype = HEED_F32, int32_t keys = len) {
+    Elements probs(dtype, int64_t{batch} * SmallLayer::heads * call->args.q_len * keys, 0);
+    call->args.probs = probs.tensor();
     Weighted result;
-    result.probs.assign(static_cast<size_t>(batch * SmallLayer::heads * call->args.q_len * keys), NAN);
-    call->args.probs = heed::tensor(result.probs.data(), result.probs.size());
     result.y = call->run();
+    for (size_t i = 0; i < probs.size(); i++) result.probs.push_back(probs[i]);
     call->args.probs = {};
     return result;
 }
 
 void expect_same_y(GuardedCall *call, heed_dtype dtype = HEED_F32) {
-    const std::vector<float> y = run_with_probs(call).y;
-    expect_near(y, call->run(), bound_of(dtype));
+    const std::vector<float> y = call->run();
+    for (const heed_dtype of_probs : {HEED_F32, dtype}) {
+        expect_near(run_with_probs(call, of_probs).y, y, bound_of(dtype));
+    }
 }
 
 TEST(LayerProbs, OutputIsThatWithoutThem) {
@@ -106,7 +110,7 @@ TEST(LayerProbs, Caches) {
             for (int32_t step = 0; step < 2; step++) {
                 GuardedCall call(layer, HEED_F32, batch, 18, static_cast<uint64_t>(step));
                 call.args.cache = first.get();
-                const std::vector<float> y = run_with_probs(&call, 18 * (step + 1)).y;
+                const std::vector<float> y = run_with_probs(&call, HEED_F32, 18 * (step + 1)).y;
                 call.args.cache = second.get();
                 expect_near(y, call.run(), f32_bound);
             }
@@ -115,31 +119,33 @@ TEST(LayerProbs, Caches) {
 }
 
 TEST(LayerProbs, AnyNumberOfThreadsGivesTheSameBits) {
-    SmallLayer small = grouped_layer();
-    small.config.max_threads = 8;
-    const heed::Layer layer = small.make();
-    GuardedCall call(layer, HEED_F32, batch, len);
-    call.args.execution.num_threads = 1;
-    const Weighted one = run_with_probs(&call);
-    for (const int32_t threads : {2, 3, 8}) {
-        call.args.execution.num_threads = threads;
-        const Weighted more = run_with_probs(&call);
-        EXPECT_EQ(one.y, more.y);
-        EXPECT_EQ(one.probs, more.probs);
+    for (const heed_dtype dtype : {HEED_F32, HEED_BF16}) {
+        SmallLayer small = grouped_layer(dtype);
+        small.config.max_threads = 8;
+        const heed::Layer layer = small.make();
+        GuardedCall call(layer, dtype, batch, len);
+        call.args.execution.num_threads = 1;
+        const Weighted one = run_with_probs(&call, dtype);
+        for (const int32_t threads : {2, 3, 8}) {
+            call.args.execution.num_threads = threads;
+            const Weighted more = run_with_probs(&call, dtype);
+            EXPECT_EQ(one.y, more.y);
+            EXPECT_EQ(one.probs, more.probs);
+        }
     }
 }
 
 // NaN and infinities of values make a row NaN where it sees them, and change no bit elsewhere.
-TEST(LayerProbs, NotANumberStaysWhereItIsSeen) {
-    const heed::Layer layer = grouped_layer().make();
-    GuardedCall call(layer, HEED_F32, batch, len);
-    const std::vector<float> clean = run_with_probs(&call).y;
+void expect_nan_where_seen(heed_dtype dtype) {
+    const heed::Layer layer = grouped_layer(dtype).make();
+    GuardedCall call(layer, dtype, batch, len);
+    const std::vector<float> clean = run_with_probs(&call, dtype).y;
     for (int32_t i = 0; i < SmallLayer::dim_in; i++) call.x.set(static_cast<size_t>(13 * SmallLayer::dim_in + i), NAN);
     std::vector<uint8_t> padding(batch * len, 1);
     for (const bool hidden : {false, true}) {
         padding[13] = !hidden;
         call.args.key_padding = heed::tensor(padding.data(), padding.size());
-        const std::vector<float> y = run_with_probs(&call).y;
+        const std::vector<float> y = run_with_probs(&call, dtype).y;
         for (int32_t t = 0; t < batch * len; t++) {
             const bool is_nan = t == 13 || (!hidden && t > 13 && t < len);
             const std::vector<float> row = row_of(y, len, 0, t);
@@ -149,6 +155,11 @@ TEST(LayerProbs, NotANumberStaysWhereItIsSeen) {
             }
         }
     }
+}
+
+TEST(LayerProbs, NotANumberStaysWhereItIsSeen) {
+    expect_nan_where_seen(HEED_F32);
+    expect_nan_where_seen(HEED_BF16);
 }
 
 // Keys are 0, so that nothing but values is infinite.

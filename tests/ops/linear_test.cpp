@@ -235,6 +235,48 @@ TEST_P(LinearTest, RowsAloneGiveTheSameBits) {
     }
 }
 
+// Of few columns x is read where it is: whole and half panels, tokens of any stride; the bits are those of each row
+// alone.
+TEST_P(LinearTest, FewColumnsOfManyRows) {
+    for (const auto &[batch, len] : {std::make_pair(1, 61), {4, 20}, {60, 1}}) {
+        for (const Layout layout : {Layout::packed, Layout::sbhd, Layout::padded}) {
+            LinearShape shape;
+            shape.batch = batch;
+            shape.len = len;
+            shape.dim_in = 70;
+            shape.x_layout = layout;
+            shape.pieces = {{2, 16, layout}, {1, 64}, {1, 7, layout}};
+            shape.flush = Flush::front;
+            shape.values = Values::signs;
+            Linear linear(shape, dtype());
+            ASSERT_EQ(linear.run(), HEED_OK) << heed_last_error();
+            linear.expect_correct();
+        }
+    }
+    LinearShape shape;
+    shape.len = 61;
+    shape.dim_in = 257;
+    for (const int32_t columns : {7, 47, 61}) {
+        shape.pieces = {{1, columns}};
+        Linear linear(shape, dtype());
+        ASSERT_EQ(linear.run(), HEED_OK) << heed_last_error();
+        const auto all = linear.out_bytes();
+        linear.args.execution.num_threads = 3;
+        linear.clear_outs();
+        ASSERT_EQ(linear.run(), HEED_OK) << heed_last_error();
+        EXPECT_EQ(linear.out_bytes(), all);
+        Tensor alone(dtype(), {1, 1, 1, columns});
+        linear.pieces[0].out = alone.tensor();
+        linear.args.len = 1;
+        for (const int64_t row : {0, 11, 12, 35, 47, 48, 60}) {
+            linear.args.x.data = const_cast<char *>(row_bytes(linear.x, row));
+            linear.args.x.size = shape.dim_in;
+            ASSERT_EQ(linear.run(), HEED_OK) << heed_last_error();
+            EXPECT_EQ(std::memcmp(alone.tensor().data, row_bytes(linear.outs[0], row), alone.bytes().size()), 0) << row;
+        }
+    }
+}
+
 TEST_P(LinearTest, ThreadsDoNotChangeABit) {
     FOR_THE_CPU();
     LinearShape shape;

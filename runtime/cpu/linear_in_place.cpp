@@ -1,0 +1,118 @@
+#include "runtime/cpu/linear_in_place.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "runtime/cpu/linear_blocks.h"
+#include "runtime/cpu/linear_runs.h"
+#include "runtime/ops/op_run.h"
+
+namespace heed {
+namespace {
+
+// Packing a tile of x costs what a fifth of a panel's products do, and reads of a panel from L2 are free then.
+constexpr int64_t most_panels_in_place = 8;
+// Rows at multiples of this would share the lines of a set of the L1 cache.
+constexpr int64_t alias_bytes = 4096;
+// Enough tasks that no thread waits long for the last one, and each some 10 us long.
+constexpr int64_t tasks_per_thread = 14;
+constexpr double task_flops = 2 << 20;
+
+int64_t num_rows(const LinearCall &call) { return call.view.extent[0] * call.view.extent[1]; }
+
+int32_t first_column(const ColumnRun &run) {
+    return run.piece->first_column + run.head * narrow(run.piece->view.extent[3]);
+}
+
+template <typename Function>
+void for_each_run(const LinearCall &call, const Function &function) {
+    int32_t count = 0;
+    for (int32_t i = 0; i < call.num_pieces; i++) count += num_runs(call.pieces[i]);
+    for (int32_t i = 0; i < count; i++) function(run_at(call, i));
+}
+
+// Columns of whole panels; a half panel has the others.
+int32_t wide_columns(const InPlaceKernels &kernels, int32_t columns) {
+    const int32_t rest = columns % kernels.wide->columns;
+    return rest <= kernels.narrow->columns ? columns - rest : columns;
+}
+
+int multiply_rows(const LinearCall &call, const ColumnRun &run, int64_t row, int64_t count, char (&message)[512]) {
+    const heed_linear_weights &w = *run.piece->weights;
+    const View &view = run.piece->view;
+    const int32_t column = first_column(run), panels = num_panels(run);
+    const auto *const x = static_cast<const float *>(call.x) + row * row_stride(call.view);
+    const auto *const panel = reinterpret_cast<const float *>(w.panels.data()) + int64_t{column} * w.k_steps;
+    float *const out = static_cast<float *>(run.piece->out) + row * row_stride(view) + run.head * view.stride[2];
+    LinearInPlaceArguments arguments;
+    arguments.x = {const_cast<float *>(x), HEED_F32, 2, {w.dim_in, narrow(count)}, {1, narrow(row_stride(call.view))}};
+    arguments.weight = packed_buffer(const_cast<float *>(panel), HEED_F32, {w.columns, w.k_steps, panels});
+    arguments.bias = packed_buffer(w.bias.data() + column, HEED_F32, {panels * w.columns});
+    arguments.clip = run.piece->clip;
+    arguments.out = {out, HEED_F32, 2, {run.num_columns, narrow(count)}, {1, narrow(row_stride(view))}};
+    return multiply_in_place(w.in_place, arguments, message);
+}
+
+}  // namespace
+
+bool aliases(int64_t row_stride) { return row_stride * dtype_bytes(HEED_F32) % alias_bytes == 0; }
+
+int multiply_in_place(const InPlaceKernels &kernels, const LinearInPlaceArguments &all, char (&message)[512]) {
+    const int32_t width = kernels.wide->columns, columns = all.out.extent[0], wide = wide_columns(kernels, columns);
+    for (const OpKernel *kernel : {kernels.wide, kernels.narrow}) {
+        const int32_t begin = kernel == kernels.wide ? 0 : wide, end = kernel == kernels.wide ? wide : columns;
+        if (begin == end) continue;
+        const int32_t panels = (end - begin + width - 1) / width;
+        LinearInPlaceArguments some = all;
+        some.weight.data = static_cast<float *>(all.weight.data) + int64_t{begin / width} * all.weight.stride[2];
+        some.weight.extent[0] = kernel->columns;
+        some.weight.extent[2] = panels;
+        some.bias.data = static_cast<float *>(all.bias.data) + begin;
+        some.bias.extent[0] = panels * kernel->columns;
+        some.out.data = static_cast<float *>(all.out.data) + begin;
+        some.out.extent[0] = end - begin;
+        if (const int code = call_op_kernel(*kernel, some, message)) return code;
+    }
+    return 0;
+}
+
+bool reads_x_in_place(const LinearCall &call) {
+    const heed_linear_weights &w = *call.pieces[0].weights;
+    if (!w.in_place.are_there()) return false;
+    bool fits = !sums_in_blocks(w) && in_one_line(call.view) && !aliases(row_stride(call.view)) &&
+                num_rows(call) >= 4 * w.in_place.wide->rows;
+    int64_t panels = 0;
+    for_each_run(call, [&](const ColumnRun &run) {
+        fits = fits && in_one_line(run.piece->view) && first_column(run) % w.columns == 0;
+        panels += num_panels(run);
+    });
+    return fits && panels <= most_panels_in_place;
+}
+
+heed_status run_in_place(const LinearCall &call) {
+    const heed_linear_weights &w = *call.pieces[0].weights;
+    int64_t tile = 1, panels = 0;
+    for_each_run(call, [&](const ColumnRun &run) {
+        const int32_t wide = wide_columns(w.in_place, run.num_columns);
+        if (wide > 0) tile = std::lcm(tile, w.in_place.wide->rows);
+        if (wide < run.num_columns) tile = std::lcm(tile, w.in_place.narrow->rows);
+        panels += num_panels(run);
+    });
+    const int64_t rows = num_rows(call), tiles = (rows + tile - 1) / tile;
+    // (Arithmetic in terms of bytes: a core computes some 8 operations while it moves one.)
+    const double flops = 2.0 * static_cast<double>(rows * w.dim_in * panels * w.columns);
+    const int32_t threads = op_threads(call.execution, flops / 8);
+    const auto most_tasks = static_cast<double>(std::min(tiles, threads * tasks_per_thread));
+    const auto tasks = static_cast<int64_t>(std::clamp(flops / task_flops, 1.0, most_tasks));
+    const auto task = [&](int64_t index, int32_t, char(&message)[512]) {
+        const int64_t begin = tiles * index / tasks * tile, end = std::min(tiles * (index + 1) / tasks * tile, rows);
+        int code = 0;
+        for_each_run(call, [&](const ColumnRun &run) {
+            if (code == 0) code = multiply_rows(call, run, begin, end - begin, message);
+        });
+        return code;
+    };
+    return run_op(call.name, call.execution, threads, tasks, task);
+}
+
+}  // namespace heed

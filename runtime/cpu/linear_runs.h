@@ -1,0 +1,41 @@
+// Columns and rows of dense layers that are in one line.
+#pragma once
+
+#include "runtime/ops/linear.h"
+
+namespace heed {
+
+// Consecutive columns of a piece that are in one line: all of them, or one head.
+struct ColumnRun {
+    const LinearPiece *piece;
+    int32_t head, num_columns;
+};
+
+inline bool heads_are_packed(const View &view) { return view.extent[2] == 1 || view.stride[2] == view.extent[3]; }
+
+inline int32_t num_runs(const LinearPiece &piece) {
+    return heads_are_packed(piece.view) ? 1 : narrow(piece.view.extent[2]);
+}
+
+inline ColumnRun run_at(const LinearCall &call, int32_t index) {
+    const LinearPiece *piece = call.pieces;
+    for (; index >= num_runs(*piece); piece++) index -= num_runs(*piece);
+    const bool packed = heads_are_packed(piece->view);
+    return {piece, index, narrow(piece->view.extent[3] * (packed ? piece->view.extent[2] : 1))};
+}
+
+// Panels that hold some of the columns.
+inline int32_t num_panels(const ColumnRun &run) {
+    const int32_t width = run.piece->weights->columns, head_dim = narrow(run.piece->view.extent[3]);
+    const int32_t first = (run.piece->first_column + run.head * head_dim) % width;
+    return narrow((int64_t{first} + run.num_columns + width - 1) / width);
+}
+
+// Whether tokens of all sequences have one stride.
+inline bool in_one_line(const View &view) {
+    return view.extent[0] == 1 || view.extent[1] == 1 || view.stride[0] == view.stride[1] * view.extent[1];
+}
+
+inline int64_t row_stride(const View &view) { return view.extent[1] == 1 ? view.stride[0] : view.stride[1]; }
+
+}  // namespace heed
