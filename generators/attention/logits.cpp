@@ -176,7 +176,9 @@ ChangedLogit changed_logit(const Expr &product, const LogitChanges &c, LogitUnit
     };
     Expr scaled = scaled_by(c.scale), capped = scaled;
     if (c.softcap.defined()) {
-        Expr tempered = c.scale.defined() ? scaled_by(query_factor(c)) : scaled * query_factor(c);
+        Expr tempered = !c.temperature.defined() ? scaled
+                        : c.scale.defined()      ? scaled_by(query_factor(c))
+                                                 : scaled * query_factor(c);
         capped = select(c.cap_on(), c.capped(tempered, units), tempered);
     }
     Expr added = c.bias;

@@ -8,49 +8,73 @@ namespace {
 
 Expr minus_infinity() { return reinterpret<float>(Expr(INT32_MIN + 0x7f800000)); }
 
+// Values are selected as bits: the default float mode may assume that no value is infinite.
+Expr as_bits(const Expr &x) { return reinterpret<int32_t>(x); }
+
 }  // namespace
+
+Expr ProbsScore::value(LogitChanges changes) const {
+    Expr element = bias_16.defined() ? select(bias_form == bias_of_dtype, bias_16, bias) : bias;
+    changes.bias = select(bias_form == no_bias, 0.f, element);
+    changes.position = token_position(row, position_offset);
+    changes.distance = token_distance(key, row, position_offset);
+    const ChangedLogit logit = changed_logit(product, changes, LogitUnits::natural);
+    const Expr in_range = key >= first_visible(row, visible_begin) && key < end_visible(row, visible_end, kv_len);
+    const Expr visible = is_visible({in_range, mask_form != no_mask, mask, mask_form, changes.bias, Expr()});
+    Expr masked = select(visible, as_bits(logit.value), as_bits(minus_infinity()));
+    Expr unmasked = select(key < kv_len, as_bits(select(mode == raw_scores, logit.scaled, logit.capped)), 0);
+    return reinterpret<float>(select(mode >= masked_scores, masked, unmasked));
+}
+
+std::vector<Expr> ProbsRows::at(const Expr &lane) const {
+    std::vector<Expr> place = {lane};
+    place.insert(place.end(), row.begin(), row.end());
+    return place;
+}
+
+void ProbsRows::define_max(const Expr &score) {
+    lane_max(at(u)) = lowest_logit();
+    lane_max(at(u)) = max(lane_max(at(u)), select(is_negative_infinity(score), lowest_logit(), score));
+    row_max(row) = lowest_logit();
+    row_max(row) = max(row_max(row), lane_max(at(over_lanes)));
+}
+
+Expr ProbsRows::weight(const Expr &score, const std::vector<Expr> &of_row) const {
+    return select(is_negative_infinity(score), 0.f, exp2_nonpositive((score - row_max(of_row)) * log2_e));
+}
+
+void ProbsRows::define_sum(const Expr &weight, const Expr &sink) {
+    lane_sum(at(u)) = 0.f;
+    lane_sum(at(u)) += weight;
+    row_sum(row) = 0.f;
+    row_sum(row) += lane_sum(at(over_lanes));
+    factor(row) = with_sink(row_max(row) * log16_e, row_sum(row), sink, LogitUnits::log16).factor();
+}
+
+// A strict operation in the kernel keeps its predicated loads free of the assumption that what they load is finite, on
+// which the compiler would delete the tests for minus infinity.
+Expr ProbsRows::result(const Expr &mode, const Expr &score, const Expr &weight, const std::vector<Expr> &of_row) const {
+    const Expr probability = strict_float(weight * factor(of_row));
+    return reinterpret<float>(select(mode == probabilities, as_bits(probability), as_bits(score)));
+}
 
 AttentionProbsKernel::AttentionProbsKernel(ElementType dtype, int lanes)
     : AttentionProbsArguments({dtype, dtype}),
-      over_blocks(0, (mask.dim(0).extent() + lanes - 1) / lanes, "over_blocks"), over_lanes(0, lanes, "over_lanes") {
-    Expr width = mask.dim(0).extent();
-    Expr element = bias(j, i), row = first_row + i;
-    if (dtype != ElementType::f32) {
-        element = select(bias_form == bias_of_dtype, to_float(dtype, bias_16(j, i)), element);
-    }
+      ProbsRows(RDom(0, (mask.dim(0).extent() + lanes - 1) / lanes, "over_blocks"), lanes, {Var("i")}) {
+    ProbsScore in = {products(j, i),  mode,       j,         first_row + i, kv_len,   visible_begin, visible_end,
+                     position_offset, mask(j, i), mask_form, bias(j, i),    bias_form};
+    if (dtype != ElementType::f32) in.bias_16 = to_float(dtype, bias_16(j, i));
     LogitChanges changes = logit_changes(*this);
-    changes.bias = select(bias_form == no_bias, 0.f, element);
     changes.set_of_head(*this);
-    changes.position = token_position(row, position_offset);
-    changes.distance = token_distance(j, row, position_offset);
-    const ChangedLogit logit = changed_logit(products(j, i), changes, LogitUnits::natural);
-    const Expr in_range = j >= first_visible(row, visible_begin) && j < end_visible(row, visible_end, kv_len);
-    const Expr visible = is_visible({in_range, mask_form != no_mask, mask(j, i), mask_form, changes.bias, Expr()});
-    // Selected as bits: the default float mode may assume that no value is infinite.
-    auto bits = [](const Expr &x) { return reinterpret<int32_t>(x); };
-    Expr masked = select(visible, bits(logit.value), bits(minus_infinity()));
-    Expr unmasked = select(j < kv_len, bits(select(mode == raw_scores, logit.scaled, logit.capped)), 0);
-    scores(j, i) = reinterpret<float>(select(mode >= masked_scores, masked, unmasked));
+    scores(j, i) = in.value(changes);
 
-    Expr key = over_blocks * lanes + u, last = width - 1;
-    Expr each = scores(min(likely(key), last), i);
-    lane_max(u, i) = lowest_logit();
-    lane_max(u, i) = max(lane_max(u, i), select(is_negative_infinity(each), lowest_logit(), each));
-    row_max(i) = lowest_logit();
-    row_max(i) = max(row_max(i), lane_max(over_lanes, i));
-    Expr score = scores(j, i);
-    weights(j, i) = select(is_negative_infinity(score), 0.f, exp2_nonpositive((score - row_max(i)) * log2_e));
-    lane_sum(u, i) = 0.f;
-    lane_sum(u, i) += select(likely(key) < width, weights(min(likely(key), last), i), 0.f);
-    row_sum(i) = 0.f;
-    row_sum(i) += lane_sum(over_lanes, i);
-    factor(i) = with_sink(row_max(i) * log16_e, row_sum(i), sink, LogitUnits::log16).factor();
-    // A strict operation in the kernel keeps its predicated loads free of the assumption that what they load is finite,
-    // on which the compiler would delete the tests for minus infinity.
-    Expr result = reinterpret<float>(
-        select(mode == probabilities, bits(strict_float(weights(j, i) * factor(i))), bits(scores(j, i))));
-    probs(j, i) = result;
-    probs_16(j, i) = dtype == ElementType::f32 ? cast<uint16_t>(0) : from_float(dtype, result);
+    Expr width = mask.dim(0).extent(), key = over_blocks * lanes + u, last = width - 1;
+    define_max(scores(min(likely(key), last), i));
+    weights(j, i) = weight(scores(j, i), {i});
+    define_sum(select(likely(key) < width, weights(min(likely(key), last), i), 0.f), sink);
+    const Expr found = result(mode, scores(j, i), weights(j, i), {i});
+    probs(j, i) = found;
+    probs_16(j, i) = dtype == ElementType::f32 ? cast<uint16_t>(0) : from_float(dtype, found);
     state_buffer_contract();
 }
 

@@ -10,18 +10,52 @@ namespace heed {
 
 HEED_KERNEL_ARGUMENTS(AttentionProbsArguments, HEED_ATTENTION_PROBS)
 
-struct AttentionProbsKernel : AttentionProbsArguments {
-    Halide::Var j{"j"}, i{"i"}, u{"u"};
-    Halide::RDom over_blocks, over_lanes;  // of `lanes` keys; in a block
-    Halide::Func scores{"scores"};         // (j, i): by mode; from masked_scores on minus infinity where not visible
-    Halide::Func lane_max{"lane_max"};     // (u, i): of every lanes-th visible score
-    Halide::Func row_max{"row_max"};       // (i)
-    Halide::Func weights{"weights"};       // (j, i): relative to it
-    Halide::Func lane_sum{"lane_sum"};     // (u, i): of every lanes-th weight
-    Halide::Func row_sum{"row_sum"};       // (i): without the sink
-    Halide::Func factor{"factor"};         // (i): of the weights
-    Halide::Func probs{"probs"};           // (j, i)
-    Halide::Func probs_16{"probs_16"};     // (j, i): in dtype, where that is not f32
+// A score of a key in a row of queries, wherever its parts are.
+struct ProbsScore {
+    using Expr = Halide::Expr;
+    Expr product, mode, key, row;
+    Expr kv_len, visible_begin, visible_end, position_offset;  // of the sequence
+    Expr mask, mask_form, bias, bias_form;                     // elements, read where the forms say so
+    Expr bias_16 = {};                                         // as a float; undefined in f32
+
+    // In natural units, by mode: from masked_scores on minus infinity where not visible. changes: without what the
+    // members above say.
+    Expr value(LogitChanges changes) const;
+};
+
+// What the weights of a row are made of. Its keys are gone through in blocks, of which each of some lanes has one.
+struct ProbsRows {
+    using Expr = Halide::Expr;
+    Halide::Var u{"u"};
+    Halide::RDom over_blocks, over_lanes;
+    Halide::Func lane_max{"lane_max"};  // (u, row): of every lanes-th visible score
+    Halide::Func row_max{"row_max"};    // (row)
+    Halide::Func lane_sum{"lane_sum"};  // (u, row): of every lanes-th weight
+    Halide::Func row_sum{"row_sum"};    // (row): without the sink
+    Halide::Func factor{"factor"};      // (row): of the weights
+
+    ProbsRows(const Halide::RDom &over_blocks, int lanes, std::vector<Halide::Var> row)
+        : over_blocks(over_blocks), over_lanes(0, lanes, "over_lanes"), row(std::move(row)) {}
+    // score, weight: of lane u and a block; the weight is 0 where there is no key.
+    void define_max(const Expr &score);
+    void define_sum(const Expr &weight, const Expr &sink);
+    // Relative to row_max.
+    Expr weight(const Expr &score, const std::vector<Expr> &of_row) const;
+    // What the call wants of a key.
+    Expr result(const Expr &mode, const Expr &score, const Expr &weight, const std::vector<Expr> &of_row) const;
+
+private:
+    const std::vector<Halide::Var> row;
+
+    std::vector<Expr> at(const Expr &lane) const;
+};
+
+struct AttentionProbsKernel : AttentionProbsArguments, ProbsRows {
+    Halide::Var j{"j"}, i{"i"};
+    Halide::Func scores{"scores"};      // (j, i)
+    Halide::Func weights{"weights"};    // (j, i)
+    Halide::Func probs{"probs"};        // (j, i)
+    Halide::Func probs_16{"probs_16"};  // (j, i): in dtype, where that is not f32
 
     // `lanes`: partial maxima and sums of a row.
     AttentionProbsKernel(ElementType dtype, int lanes);

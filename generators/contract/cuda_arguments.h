@@ -128,33 +128,57 @@ using MergeStates = Words<max_merge_states, merge_state_words>;     // addresses
     VALUE(out_head, uint64_t)                                                                                          \
     OUTPUT(named, u8, 1)
 
-// `sequences` sequences from first_sequence on; tensors as in HEED_ATTENTION. uniform: not 0: no table is read; every
-// sequence has uniform_q_len queries, max_kv_len keys and the next three. mode: ProbsMode; as_f32: the result is f32
-// rather than in the type of q; device_status: an address or 0.
+// `sequences` sequences from first_sequence on; tensors and strides as in HEED_ATTENTION; page_size 0: keys are not in
+// pages. tasks: the table of sequences, or 0 where each has uniform_q_len queries, max_kv_len keys and the next three.
+// mode: ProbsMode; as_f32: the result is f32 rather than in the type of q; sink, alibi_slopes, device_status: an
+// address or 0.
 #define HEED_CUDA_ATTENTION_PROBS(INPUT, VALUE, OUTPUT)                                                                \
-    INPUT(q, own, 4)                                                                                                   \
-    INPUT(k, keys, 4)                                                                                                  \
-    INPUT(k_scale, f32, 3)                                                                                             \
-    INPUT(mask, u8, 4)                                                                                                 \
-    INPUT(bias, f32, 4)                                                                                                \
-    INPUT(bias_16, u16, 4)                                                                                             \
-    INPUT(sink, f32, 1)                                                                                                \
-    INPUT(alibi_slopes, f32, 1)                                                                                        \
-    INPUT(page_table, i32, 2)                                                                                          \
-    INPUT(tasks, i32, 2)                                                                                               \
     VALUE(sequences, int32_t)                                                                                          \
     VALUE(first_sequence, int32_t)                                                                                     \
+    VALUE(num_heads, int32_t)                                                                                          \
+    VALUE(num_kv_heads, int32_t)                                                                                       \
+    VALUE(head_dim, int32_t)                                                                                           \
     VALUE(max_q_len, int32_t)                                                                                          \
     VALUE(max_kv_len, int32_t)                                                                                         \
     VALUE(page_size, int32_t)                                                                                          \
-    VALUE(uniform, int32_t)                                                                                            \
+    VALUE(table_pages, int32_t)                                                                                        \
+    VALUE(num_pages, int32_t)                                                                                          \
     VALUE(uniform_q_len, int32_t)                                                                                      \
     VALUE(visible_begin, int32_t)                                                                                      \
     VALUE(visible_end, int32_t)                                                                                        \
     VALUE(position_offset, int32_t)                                                                                    \
     VALUE(mode, int32_t)                                                                                               \
-    HEED_LOGIT_VALUES(VALUE)                                                                                           \
     VALUE(as_f32, int32_t)                                                                                             \
+    HEED_LOGIT_VALUES(VALUE)                                                                                           \
+    VALUE(tasks, uint64_t)                                                                                             \
+    VALUE(q, uint64_t)                                                                                                 \
+    VALUE(q_batch, uint64_t)                                                                                           \
+    VALUE(q_token, uint64_t)                                                                                           \
+    VALUE(q_head, uint64_t)                                                                                            \
+    VALUE(k, uint64_t)                                                                                                 \
+    VALUE(k_batch, uint64_t)                                                                                           \
+    VALUE(k_token, uint64_t)                                                                                           \
+    VALUE(k_head, uint64_t)                                                                                            \
+    VALUE(k_scale, uint64_t)                                                                                           \
+    VALUE(k_scale_batch, uint64_t)                                                                                     \
+    VALUE(k_scale_token, uint64_t)                                                                                     \
+    VALUE(k_scale_head, uint64_t)                                                                                      \
+    VALUE(page_table, uint64_t)                                                                                        \
+    VALUE(page_table_row, uint64_t)                                                                                    \
+    VALUE(mask, uint64_t)                                                                                              \
+    VALUE(mask_batch, uint64_t)                                                                                        \
+    VALUE(mask_head, uint64_t)                                                                                         \
+    VALUE(mask_row, uint64_t)                                                                                          \
+    VALUE(mask_key, uint64_t)                                                                                          \
+    VALUE(bias, uint64_t)                                                                                              \
+    VALUE(bias_batch, uint64_t)                                                                                        \
+    VALUE(bias_head, uint64_t)                                                                                         \
+    VALUE(bias_row, uint64_t)                                                                                          \
+    VALUE(bias_key, uint64_t)                                                                                          \
+    VALUE(sink, uint64_t)                                                                                              \
+    VALUE(sink_head, uint64_t)                                                                                         \
+    VALUE(alibi_slopes, uint64_t)                                                                                      \
+    VALUE(slope_head, uint64_t)                                                                                        \
     VALUE(device_status, uint64_t)                                                                                     \
     VALUE(out, uint64_t)                                                                                               \
     VALUE(out_batch, uint64_t)                                                                                         \

@@ -4,7 +4,6 @@
 #include "generators/cuda/backward_bias.h"
 #include "generators/cuda/backward_cores.h"
 #include "generators/cuda/backward_tiles.h"
-#include "generators/cuda/probs_rows.h"
 #include "generators/driver/cuda_target.h"
 #include "schedules/attention_cuda_tiles.h"
 #include "schedules/cuda/operation.h"
@@ -18,10 +17,6 @@ using Target = Halide::Target;
 
 std::function<Module(const OpSpec &)> typed(Module (*make)(const std::string &, ElementType, const Target &)) {
     return [make](const OpSpec &spec) { return make(spec.name, spec.type(), cuda_target()); };
-}
-
-Module launched_probs(const OpSpec &spec) {
-    return cuda::attention_probs_module(spec.name, spec.type(), spec.kv_type(), cuda_target());
 }
 
 CudaForm backward_cores(Op op, BackwardSide side, int head_dim) {
@@ -46,7 +41,7 @@ const std::vector<CudaForm> &cuda_forms() {
         backward_cores(Op::attention_backward_queries, backward_queries, 256),
         {Op::attention_backward_sinks, cuda_op_threads, backward_sinks_cuda, backward_sinks_shared_bytes},
         {Op::attention_backward_stats, cuda_op_threads, backward_stats_cuda},
-        {Op::attention_probs, probs_threads, launched_probs},
+        {Op::attention_probs, probs_threads, attention_probs_cuda, probs_shared_bytes(), false, 0, probs_blocks},
         {Op::clip, cuda_op_threads, clip_cuda},
         {Op::clip_gradient, cuda_op_threads, clip_gradient_cuda},
         {Op::column_sums, cuda_op_threads, column_sums_cuda, column_sums_shared_bytes},

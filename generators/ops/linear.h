@@ -13,25 +13,9 @@
 
 #include "generators/common/kernel_arguments.h"
 #include "generators/contract/operations.h"
+#include "generators/ops/product.h"
 
 namespace heed {
-
-// What sums of products are made of, wherever the elements of x and W are.
-struct LinearTerms {
-    using Expr = Halide::Expr;
-    std::vector<Halide::Var> at;                             // the coordinates of a sum
-    Expr before, x, weight;                                  // what it begins with; the elements of a step of k
-    std::function<Expr(Expr sum, Expr x, Expr weight)> add;  // the sum with their product
-};
-
-struct LinearSums {
-    Halide::Func sum{"sum"};
-
-    void define_sum(const LinearTerms &in) {
-        sum(in.at) = in.before;
-        sum(in.at) = in.add(sum(in.at), in.x, in.weight);
-    }
-};
 
 // The register tile of one kernel of the table: rows x columns x panels accumulators.
 struct LinearTile {
@@ -54,7 +38,7 @@ struct LinearRowsKernel : LinearRowsArguments {
     Halide::Pipeline pipeline() const { return Halide::Pipeline(tiles); }
 };
 
-struct LinearKernel : LinearArguments, LinearSums {
+struct LinearKernel : LinearArguments, ProductSums {
     LinearTile tile;
 
     Halide::Var lane{"lane"}, r{"r"}, panel{"panel"}, t{"t"}, c{"c"}, row{"row"};

@@ -6,36 +6,17 @@ namespace heed {
 
 using namespace Halide;
 
-// Rows and columns after the last repeat it: their sums are not stored. Zeros follow the last k.
-LinearDevice::LinearDevice(ElementType type, const LinearDeviceTile &tile)
-    : LinearDeviceArguments({type}), tile(tile),
-      over_k(0, tile.width, 0, tile.chunks, 0, ceil_div(dim_in, tile.width * tile.chunks), "over_k"),
+// Rows and columns after the last repeat it: their sums are not stored.
+LinearDevice::LinearDevice(ElementType type, const ProductTile &tile)
+    : LinearDeviceArguments({type}), TileProduct(tile, dim_in),
       all(0, tile.columns, 0, tile.rows, 0, ceil_div(columns, tile.columns), 0, ceil_div(num_rows, tile.rows), "all"),
       type(type) {
     const Expr x_row = min(down * tile.rows + row, num_rows - 1);
-    x_tile(k, chunk, row, step, down) = loaded(place(x_row, x_first, x_batch, x_token));
     const Expr w_row = first_column + min(across * tile.columns + column, columns - 1);
-    w_tile(k, chunk, column, step, across) = loaded(after(weight_first, w_row, weight_row));
-
-    const auto with_product = [=](const Expr &so_far, const Expr &x, const Expr &w) {
-        return tile.of_floats ? fused_on_device(x, w, so_far) : so_far + x * w;
-    };
-    define_sum({{column, row, across, down},
-                0.f,
-                in_tile(x_tile(over_k.x, over_k.y, row, over_k.z, down)),
-                in_tile(w_tile(over_k.x, over_k.y, column, over_k.z, across)),
-                with_product});
+    define_product({type, {down}, place(x_row, x_first, x_batch, x_token)},
+                   {type, {across}, after(weight_first, w_row, weight_row)}, {across, down});
     add(stored(all.w * tile.rows + all.y, all.z * tile.columns + all.x, sum(all.x, all.y, all.z, all.w)));
 }
-
-// Element k of a chunk of the row that begins at `first`.
-Expr LinearDevice::loaded(const Expr &first) const {
-    const Expr number = step * tile.chunks + chunk;
-    const Expr element = load_at_if(number < dim_in / tile.width, stored_type(type), first, number * tile.width + k);
-    return tile.of_floats ? to_float(type, element) : element;
-}
-
-Expr LinearDevice::in_tile(const Expr &element) const { return tile.of_floats ? element : to_float(type, element); }
 
 // The address of a row of x or out.
 Expr LinearDevice::place(const Expr &row, const Expr &first, const Expr &of_batch, const Expr &of_token) const {

@@ -135,12 +135,18 @@ private:
 
     heed_status launch(const OpKernel &kernel, BackwardSide side) {
         cuda::BackwardArguments arguments;
-        set_call(call_, &arguments);
+        arguments.q = call_.q;
+        arguments.k = call_.k;
         arguments.v = call_.v;
         arguments.dout = like(call_.out, gradients_.dout);
         arguments.dq = like(call_.q, gradients_.dq);
         arguments.dk = like(call_.k, gradients_.dk);
         arguments.dv = like(call_.v, gradients_.dv);
+        arguments.mask = call_.mask;
+        arguments.bias = call_.bias;
+        arguments.bias_16 = call_.bias_16;
+        arguments.alibi_slopes = call_.alibi_slopes;
+        arguments.tasks = call_.tasks;
         arguments.dbias = {nullptr, HEED_U8, 4, {}, {}};
         if (p_.has_bias) {
             arguments.dbias = kernel_buffer(gradients_.dbias.data, HEED_U8, dbias_view(p_, plan_.views));
@@ -148,6 +154,10 @@ private:
         arguments.batch = p_.batch;
         arguments.max_q_len = p_.max_q_len;
         arguments.max_kv_len = p_.max_kv_len;
+        arguments.uniform = call_.uniform;
+        arguments.visible_begin = call_.visible_begin;
+        arguments.visible_end = call_.visible_end;
+        arguments.position_offset = call_.position_offset;
         arguments.side = side;
         arguments.all_keys = p_.kv_storage == HEED_KV_CONTIGUOUS;
         arguments.stat_rows = layout_.stat_rows;

@@ -7,22 +7,6 @@
 
 namespace heed {
 
-// What the kernels around attention take of its call.
-template <typename Arguments>
-void set_call(const KernelCall &call, Arguments *arguments) {
-    arguments->q = call.q;
-    arguments->k = call.k;
-    arguments->mask = call.mask;
-    arguments->bias = call.bias;
-    arguments->bias_16 = call.bias_16;
-    arguments->alibi_slopes = call.alibi_slopes;
-    arguments->tasks = call.tasks;
-    arguments->uniform = call.uniform;
-    arguments->visible_begin = call.visible_begin;
-    arguments->visible_end = call.visible_end;
-    arguments->position_offset = call.position_offset;
-}
-
 // Where the rows of out and lse are.
 template <typename Arguments>
 void set_rows(const KernelCall &call, Arguments *arguments) {

@@ -54,8 +54,23 @@ TEST(DeviceMemory, StoresWhereNothingIsAreAtomic) {
     EXPECT_EQ(found.count("heed_store_u32"), 0U);
 }
 
+TEST(DeviceMemory, ConditionsOfStoresMayLoad) {
+    DeviceKernel kernel;
+    RDom all(0, kernel.count, "all");
+    kernel.add(heed::store_at_if(heed::load_at(Int(32), kernel.from, all) > 0, kernel.to, all, cast<int32_t>(all)));
+    RVar block{"block"}, thread{"thread"};
+    kernel.named.update()
+        .split(all, block, thread, heed::cuda_op_threads, TailStrategy::GuardWithIf)
+        .gpu_blocks(block)
+        .gpu_threads(thread)
+        .never_partition_all();
+    const auto found = instructions(heed::compile_cuda(device_spec("chosen"), kernel));
+    EXPECT_EQ(found.at("heed_load_i32"), 1);
+    EXPECT_EQ(found.at("heed_store_u32"), 1);
+}
+
 // A block turns a row of elements around.
-TEST(DeviceMemory, ElementsGoThroughSharedMemory) {
+void turn_rows(MemoryType memory) {
     DeviceKernel kernel;
     constexpr int threads = heed::cuda_op_threads;
     Var x{"x"}, y{"y"};
@@ -64,7 +79,7 @@ TEST(DeviceMemory, ElementsGoThroughSharedMemory) {
     row(x, y) = heed::load_at(UInt(16), kernel.from, y * threads + x);
     kernel.add(heed::store_at(kernel.to, all.y * threads + all.x, row(threads - 1 - all.x, all.y)));
     kernel.named.update().gpu_blocks(all.y).gpu_threads(all.x).never_partition_all();
-    row.compute_at(kernel.named, all.y).store_in(MemoryType::GPUShared).bound_extent(x, threads).gpu_threads(x);
+    row.compute_at(kernel.named, all.y).store_in(memory).bound_extent(x, threads).gpu_threads(x);
     const auto found =
         instructions(heed::compile_cuda(device_spec("turned"), kernel, threads, [](heed::Passes &passes) {
             passes.add<heed::LowerSharedMemory>(2 * threads);
@@ -72,6 +87,11 @@ TEST(DeviceMemory, ElementsGoThroughSharedMemory) {
     for (const char *name : {"load_u16", "store_shared_u16", "load_shared_u16", "store_u16"}) {
         EXPECT_EQ(found.at(std::string("heed_") + name), 1) << name;
     }
+}
+
+TEST(DeviceMemory, ElementsGoThroughSharedMemory) {
+    turn_rows(MemoryType::GPUShared);
+    turn_rows(MemoryType::Stack);  // with a place of their own
 }
 
 // to[row] = what `combine` makes of 32 elements of a row, by the lanes of a warp.

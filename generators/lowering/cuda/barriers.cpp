@@ -131,13 +131,13 @@ Stmt DropBarriers::mutate(const Stmt &s) {
         state = {};
         return s;
     }
-    const bool is_branch = s.as<IfThenElse>() != nullptr && !has_barrier(s);
-    if (s.as<Store>() == nullptr && s.as<Evaluate>() == nullptr && !is_branch) return IRMutator::mutate(s);
+    const bool is_whole = (s.as<IfThenElse>() != nullptr || s.as<For>() != nullptr) && !has_barrier(s);
+    if (s.as<Store>() == nullptr && s.as<Evaluate>() == nullptr && !is_whole) return IRMutator::mutate(s);
     return needs_barrier(accesses_of(s)) ? after_barrier(s) : s;
 }
 
 Stmt DropBarriers::visit(const Allocate *op) {
-    if (op->memory_type == MemoryType::GPUShared) arrays.insert(op->name);
+    if (is_shared_array(op)) arrays.insert(op->name);
     return IRMutator::visit(op);
 }
 

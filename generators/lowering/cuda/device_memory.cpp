@@ -138,6 +138,7 @@ private:
         }
         for (const Call *call : calls) {
             count_loads(call->args[2]);
+            if (call->args.size() > 3) count_loads(call->args[3]);
             if (call->args.size() == 3) stores.add(store_of(call));
             steps.push_back({"", Expr(), Evaluate::make(call)});
         }

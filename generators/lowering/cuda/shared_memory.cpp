@@ -20,7 +20,7 @@ struct SharedArrays : IRVisitor {
 private:
     using IRVisitor::visit;
     void visit(const Allocate *op) override {
-        if (op->memory_type == MemoryType::GPUShared) found.push_back(op);
+        if (is_shared_array(op)) found.push_back(op);
         IRVisitor::visit(op);
     }
 };
@@ -50,6 +50,10 @@ Expr store_element(const Expr &at, const Expr &value) {
 }
 
 }  // namespace
+
+bool is_shared_array(const Allocate *op) {
+    return op->memory_type == MemoryType::GPUShared || op->memory_type == MemoryType::Stack;
+}
 
 Expr shared_address(const std::string &array, const Expr &offset) {
     return Call::make(Int(32), address_name, {StringImm::make(array), offset}, Call::PureExtern);

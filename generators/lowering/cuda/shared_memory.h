@@ -1,5 +1,8 @@
 #pragma once
-// Arrays in shared memory (MemoryType::GPUShared).
+// Arrays in shared memory: MemoryType::GPUShared, of which Halide lays some over each other, and MemoryType::Stack,
+// which have a place of their own. Halide goes by the order of stages: it lays an array of a loop over one from before
+// the loop that earlier stages of the loop read, and a small array that lives long over a large one that was free,
+// which the next one of its size then has not got.
 //
 // Halide addresses them from 0 on, where sm_90 has a KiB of its own; kernels here have one array, at
 // cuda::shared_begin(). This pass lays out the arrays of a kernel in it, one after the other, and makes an instruction
@@ -14,6 +17,8 @@
 #include "generators/lowering/cuda/lets.h"
 
 namespace heed {
+
+bool is_shared_array(const Halide::Internal::Allocate *op);
 
 // The address, Int(32), of byte number `offset` of an array, for passes that make instructions of their own.
 Halide::Expr shared_address(const std::string &array, const Halide::Expr &offset);

@@ -259,7 +259,7 @@ private:
 }  // namespace
 
 Stmt LowerTileProducts::visit(const Allocate *op) {
-    if (op->memory_type == MemoryType::GPUShared) shared.insert(op->name);
+    if (is_shared_array(op)) shared.insert(op->name);
     return IRMutator::visit(op);
 }
 

@@ -1,0 +1,83 @@
+#pragma once
+// Scores of rows of queries whose masks, biases and slopes are at addresses.
+
+#include "generators/attention/probs.h"
+#include "generators/common/device_memory.h"
+
+namespace heed {
+
+inline Halide::Expr is_given(const Halide::Expr &address) { return address != Halide::cast<uint64_t>(0); }
+
+// Arguments: a list's, whose names of fields, masks, biases and slopes are those of HEED_CUDA_ATTENTION_PROBS.
+template <typename Arguments>
+struct DeviceScores : Arguments {
+    explicit DeviceScores(const ArgumentTypes &argument_types) : Arguments(argument_types) {}
+
+protected:
+    using Expr = Halide::Expr;
+
+    struct Row {
+        Expr sequence, head, i;
+    };
+
+    // Of a sequence: from the table or, where there is none, the same for all.
+    Expr field(SequenceField which, const Expr &sequence) const {
+        Expr of_all[num_sequence_fields];
+        of_all[sequence_q_len] = this->uniform_q_len;
+        of_all[sequence_first_q] = 0;
+        of_all[sequence_kv_len] = this->max_kv_len;
+        of_all[sequence_first_key] = 0;
+        of_all[sequence_visible_begin] = this->visible_begin;
+        of_all[sequence_visible_end] = this->visible_end;
+        of_all[sequence_position_offset] = this->position_offset;
+        const Expr on = is_given(this->tasks);
+        const Expr of_one = load_at_if(on, Halide::Int(32), this->tasks, sequence * num_sequence_fields + which);
+        return select(on, of_one, of_all[which]);
+    }
+    Expr exists(const Row &at) const { return at.i < field(sequence_q_len, at.sequence); }
+
+    // An element of an array of floats, or these bits.
+    Expr of_head(const Expr &array, const Expr &stride, const Expr &head, const Expr &otherwise) const {
+        const Expr on = is_given(array);
+        const Expr element = load_at_if(on, Halide::Int(32), after(array, head, stride), 0);
+        return Halide::reinterpret<float>(select(on, element, otherwise));
+    }
+
+    // Of key j, which need not exist, as ProbsScore has it; 0 instead where the row has no such key.
+    Expr score_of(const Expr &product, const Expr &mode, const Row &at, const Expr &j) const {
+        const ElementType type = this->types.own;
+        const Expr kv_len = select(exists(at), field(sequence_kv_len, at.sequence), 0), on = j < kv_len;
+        const auto element = [&](const Expr &asked, const Halide::Type &of, const Tensor &in) {
+            const Expr row = after(after(after(in.first, at.sequence, in.batch), at.head, in.head), at.i, in.row);
+            return load_at_if(on && asked, of, after(row, j, in.key), 0);
+        };
+        const Tensor masks = {this->mask, this->mask_batch, this->mask_head, this->mask_row, this->mask_key},
+                     biases = {this->bias, this->bias_batch, this->bias_head, this->bias_row, this->bias_key};
+        ProbsScore in = {product,
+                         mode,
+                         j,
+                         at.i,
+                         kv_len,
+                         field(sequence_visible_begin, at.sequence),
+                         field(sequence_visible_end, at.sequence),
+                         field(sequence_position_offset, at.sequence),
+                         element(this->mask_form != no_mask, Halide::UInt(8), masks),
+                         this->mask_form,
+                         element(this->bias_form == bias_of_f32, Halide::Float(32), biases),
+                         this->bias_form};
+        if (type != ElementType::f32) {
+            in.bias_16 = to_float(type, element(this->bias_form == bias_of_dtype, stored_type(type), biases));
+        }
+        LogitChanges changes = logit_changes(*this);
+        changes.alibi_slopes = of_head(this->alibi_slopes, this->slope_head, at.head, 0);
+        return in.value(changes);
+    }
+
+private:
+    // [batch, head, row, key], strides in bytes.
+    struct Tensor {
+        Expr first, batch, head, row, key;
+    };
+};
+
+}  // namespace heed

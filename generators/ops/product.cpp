@@ -1,0 +1,46 @@
+#include "generators/ops/product.h"
+
+#include "generators/common/ceil_div.h"
+
+namespace heed {
+
+using namespace Halide;
+
+namespace {
+
+template <typename T>
+std::vector<T> joined(std::vector<T> first, const std::vector<Var> &rest) {
+    first.insert(first.end(), rest.begin(), rest.end());
+    return first;
+}
+
+}  // namespace
+
+TileProduct::TileProduct(const ProductTile &tile, const Expr &length)
+    : tile(tile), over_k(0, tile.width, 0, tile.chunks, 0, ceil_div(length, tile.width * tile.chunks), "over_k"),
+      length(length) {}
+
+void TileProduct::define_product(const TileRows &x, const TileRows &w, const std::vector<Var> &at) {
+    x_tile(joined<Var>({k, chunk, row, step}, x.at)) = element(x);
+    w_tile(joined<Var>({k, chunk, column, step}, w.at)) = element(w);
+    const auto with_product = [of_floats = tile.of_floats](const Expr &so_far, const Expr &of_x, const Expr &of_w) {
+        return of_floats ? fused_on_device(of_x, of_w, so_far) : so_far + of_x * of_w;
+    };
+    define_sum(
+        {joined<Var>({column, row}, at), 0.f, in_tile(x_tile, row, x), in_tile(w_tile, column, w), with_product});
+}
+
+// Element k of a chunk of a row.
+Expr TileProduct::element(const TileRows &rows) const {
+    const Expr number = step * tile.chunks + chunk, in_row = number < length / tile.width;
+    const Expr stored = load_at_if(rows.exists.defined() ? rows.exists && in_row : in_row, stored_type(rows.type),
+                                   rows.first, number * tile.width + k);
+    return tile.of_floats ? to_float(rows.type, stored) : stored;
+}
+
+Expr TileProduct::in_tile(const Func &tile_of, const Var &line, const TileRows &rows) const {
+    const Expr stored = tile_of(joined<Expr>({over_k.x, over_k.y, line, over_k.z}, rows.at));
+    return tile.of_floats ? stored : to_float(rows.type, stored);
+}
+
+}  // namespace heed

@@ -1,0 +1,61 @@
+#pragma once
+// Products of rows: sums along k of the elements of rows of x times those of rows of w, wherever they are.
+
+#include "generators/common/device_memory.h"
+
+namespace heed {
+
+// What sums of products are made of.
+struct ProductTerms {
+    using Expr = Halide::Expr;
+    std::vector<Halide::Var> at;                             // the coordinates of a sum
+    Expr before, x, weight;                                  // what it begins with; the elements of a step of k
+    std::function<Expr(Expr sum, Expr x, Expr weight)> add;  // the sum with their product
+};
+
+struct ProductSums {
+    Halide::Func sum{"sum"};
+
+    void define_sum(const ProductTerms &in) {
+        sum(in.at) = in.before;
+        sum(in.at) = in.add(sum(in.at), in.x, in.weight);
+    }
+};
+
+// The tile of a block of threads. A step of k is `chunks` chunks of `width` elements, which are read at once.
+struct ProductTile {
+    int rows, columns, width, chunks;
+    bool of_floats;  // elements are floats in the tiles of x and w, else as they are stored
+};
+
+// Rows at addresses, whole chunks of elements.
+struct TileRows {
+    ElementType type;
+    std::vector<Halide::Var> at;  // which tile
+    Halide::Expr first;           // the address of a row of it
+    Halide::Expr exists = {};     // zeros where a row does not; undefined: all do
+};
+
+// Tiles of rows of x and w, step by step along k, and the sums of their products. Zeros follow the last k.
+struct TileProduct : ProductSums {
+    const ProductTile tile;
+
+    Halide::Var k{"k"}, chunk{"chunk"}, row{"row"}, column{"column"}, step{"step"};
+    Halide::RDom over_k;            // element of a chunk, chunk of a step, step
+    Halide::Func x_tile{"x_tile"};  // (k, chunk, row, step, which tile)
+    Halide::Func w_tile{"w_tile"};  // (k, chunk, column, step, which tile)
+
+    // length: of rows.
+    TileProduct(const ProductTile &tile, const Halide::Expr &length);
+    // sum is (column, row, at).
+    void define_product(const TileRows &x, const TileRows &w, const std::vector<Halide::Var> &at);
+
+private:
+    using Expr = Halide::Expr;
+    const Expr length;
+
+    Expr element(const TileRows &rows) const;
+    Expr in_tile(const Halide::Func &tile_of, const Halide::Var &line, const TileRows &rows) const;
+};
+
+}  // namespace heed

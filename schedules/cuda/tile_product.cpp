@@ -1,0 +1,115 @@
+#include "schedules/cuda/tile_product.h"
+
+namespace heed {
+
+using namespace Halide;
+
+namespace {
+
+constexpr int padding_bytes = 16;  // of a row of a tile: rows that are read at once are in different banks
+constexpr int square = 4;          // rows and columns of a thread on CUDA cores
+
+// A tile of x or w.
+Func &in_shared_memory(TileProduct &product, Func &tile, int lines) {
+    const std::vector<Var> args = tile.args();
+    tile.compute_at(product.sum, product.over_k.z)
+        .store_in(MemoryType::GPUShared)
+        .bound_extent(product.k, product.tile.width)
+        .bound_extent(product.chunk, product.tile.chunks)
+        .bound_extent(args[2], lines)
+        .never_partition_all();
+    for (size_t i = 3; i < args.size(); i++) tile.bound_extent(args[i], 1);
+    return tile;
+}
+
+}  // namespace
+
+Dealt in_fragments(Stage stage, const VarOrRVar &column, const VarOrRVar &row) {
+    const auto variable = [&](const char *name) { return VarOrRVar(name, column.is_rvar); };
+    const VarOrRVar block = variable("block"), in_block = variable("in_block"), quad = variable("quad"),
+                    pair = variable("pair"), eight = variable("eight"), group = variable("group"),
+                    warp = variable("warp"), rows = variable("rows"), lane = variable("lane"),
+                    thread = variable("thread");
+    stage.split(column, block, in_block, 8)
+        .split(in_block, quad, pair, 2)
+        .split(row, eight, group, 8)
+        .split(eight, warp, rows, 4)
+        .fuse(quad, group, lane)
+        .fuse(lane, warp, thread);
+    return {{pair, block, rows}, thread};
+}
+
+Dealt in_squares(Stage stage, const VarOrRVar &column, const VarOrRVar &row) {
+    const auto variable = [&](const char *name) { return VarOrRVar(name, column.is_rvar); };
+    const VarOrRVar x = variable("x"), y = variable("y"), i = variable("i"), j = variable("j"),
+                    thread = variable("thread");
+    stage.split(column, x, j, square).split(row, y, i, square).fuse(x, y, thread);
+    return {{j, i}, thread};
+}
+
+void order(Stage stage, std::vector<VarOrRVar> loops, const std::vector<VarOrRVar> &outer) {
+    loops.insert(loops.end(), outer.begin(), outer.end());
+    stage.reorder(loops).never_partition_all();
+}
+void unroll(Stage stage, const std::vector<VarOrRVar> &loops) {
+    for (const VarOrRVar &loop : loops) stage.unroll(loop);
+}
+
+std::vector<VarOrRVar> schedule_sum(TileProduct &product, const LoopLevel &at, Deal deal) {
+    const std::vector<Var> args = product.sum.args();
+    product.sum.compute_at(at)
+        .store_in(MemoryType::Register)
+        .bound_extent(product.column, product.tile.columns)
+        .bound_extent(product.row, product.tile.rows);
+    for (size_t i = 2; i < args.size(); i++) product.sum.bound_extent(args[i], 1);
+    const Dealt of_zeros = deal(product.sum, product.column, product.row);
+    order(product.sum, of_zeros.own, {of_zeros.thread});
+    product.sum.gpu_threads(of_zeros.thread);
+    unroll(product.sum, of_zeros.own);
+
+    Stage products = product.sum.update();
+    const Dealt of_products = deal(products, product.column, product.row);
+    std::vector<VarOrRVar> loops = of_products.own;
+    loops.insert(loops.end(), {product.over_k.x, product.over_k.y});
+    order(products, loops, {of_products.thread, product.over_k.z});
+    products.gpu_threads(of_products.thread);
+    return loops;
+}
+
+void schedule_copies(TileProduct &product, Func &tile, int lines, int threads) {
+    const Var line = tile.args()[2], number("number"), round("round"), thread("thread");
+    in_shared_memory(product, tile, lines)
+        .align_storage(product.chunk, product.tile.chunks + padding_bytes / 16)
+        .fuse(product.chunk, line, number)
+        .split(number, round, thread, threads)
+        .reorder(product.k, round, thread)
+        .vectorize(product.k)
+        .unroll(round)
+        .gpu_threads(thread);
+}
+
+void schedule_floats(TileProduct &product, Func &tile, int lines, int threads) {
+    const Var line = tile.args()[2], round("round"), group("group"), thread("thread");
+    std::vector<Var> by_line = tile.args();
+    std::rotate(by_line.begin(), by_line.begin() + 2, by_line.begin() + 3);  // line, k, chunk, ..
+    tile.in(product.sum)
+        .compute_at(product.sum, product.over_k.y)
+        .store_in(MemoryType::Register)
+        .bound_extent(line, square)
+        .vectorize(line);
+    in_shared_memory(product, tile, lines)
+        .reorder_storage(by_line)
+        .align_storage(line, lines + padding_bytes / 4)
+        .split(line, round, group, threads / product.tile.chunks)
+        .fuse(product.chunk, group, thread)
+        .reorder(product.k, round, thread)
+        .unroll(round)
+        .gpu_threads(thread);
+}
+
+int shared_bytes_of(const ProductTile &tile, int lines) {
+    const int elements = tile.width * tile.chunks;
+    return tile.of_floats ? elements * (4 * lines + padding_bytes) : lines * (2 * elements + padding_bytes);
+}
+
+}  // namespace heed

@@ -1,0 +1,33 @@
+#pragma once
+// How a block of threads multiplies tiles (ops/product.h): tiles of x and w in shared memory, sums in registers.
+
+#include "generators/ops/product.h"
+
+namespace heed {
+
+// Variables of a stage over a tile of results: those of the thread's own results, innermost first.
+struct Dealt {
+    std::vector<Halide::VarOrRVar> own;
+    Halide::VarOrRVar thread;
+};
+using Deal = Dealt (*)(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
+// As LowerTileProducts has them; a warp has 32 rows.
+Dealt in_fragments(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
+// 4 x 4 of a thread.
+Dealt in_squares(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
+
+void order(Halide::Stage stage, std::vector<Halide::VarOrRVar> loops, const std::vector<Halide::VarOrRVar> &outer);
+void unroll(Halide::Stage stage, const std::vector<Halide::VarOrRVar> &loops);
+
+// The sums of a tile. What a thread has of a step is left as loops, which the result names.
+std::vector<Halide::VarOrRVar> schedule_sum(TileProduct &product, const Halide::LoopLevel &at, Deal deal);
+
+// A tile of x or w, of `lines` rows, by so many threads. Copies: rows are padded; a thread copies 16 bytes at a time.
+void schedule_copies(TileProduct &product, Halide::Func &tile, int lines, int threads);
+// Floats: rows vary fastest, padded, and a thread reads four of them at once.
+void schedule_floats(TileProduct &product, Halide::Func &tile, int lines, int threads);
+
+// Shared memory that a tile of x or w takes.
+int shared_bytes_of(const ProductTile &tile, int lines);
+
+}  // namespace heed
