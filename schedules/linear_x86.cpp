@@ -136,9 +136,10 @@ OpModule make_linear(const OpSpec &spec) {
     return compile(spec, kernel, schedule_linear(kernel, spec.machine()), tile.rows, tile.columns);
 }
 
-// 12 rows x 2 vectors of columns, or 14 rows x 1: the panels of a tile of rows one after another, so that its rows stay in
-// the L1 cache. A pointer for each row; four elements of k are unrolled, so that those that live in memory cost little.
-// 1000 x 512 x 160 and 1000 x 512 x 16 on an EPYC (family 25 model 17, AVX-512, 2 cores): 97 and 92 % of the FMA peak.
+// 12 rows x 2 vectors of columns, or 14 rows x 1: the panels of a tile of rows one after another, so that its rows stay
+// in the L1 cache. A pointer for each row; four elements of k are unrolled, so that those that live in memory cost
+// little. 1000 x 512 x 160 and 1000 x 512 x 16 on an EPYC (family 25 model 17, AVX-512, 2 cores): 97 and 92 % of the
+// FMA peak.
 OpModule make_linear_in_place(const OpSpec &spec) {
     LinearTile tile = linear_tile(spec.machine(), spec.rows);
     const int pitch = tile.columns;

@@ -102,8 +102,9 @@ heed_status run_in_place(const LinearCall &call) {
     // (Arithmetic in terms of bytes: a core computes some 8 operations while it moves one.)
     const double flops = 2.0 * static_cast<double>(rows * w.dim_in * panels * w.columns);
     const int32_t threads = op_threads(call.execution, flops / 8);
-    const auto most_tasks = static_cast<double>(std::min(tiles, threads * tasks_per_thread));
-    const auto tasks = static_cast<int64_t>(std::clamp(flops / task_flops, 1.0, most_tasks));
+    const int64_t enough = std::min(static_cast<int64_t>(flops / task_flops) + 1, threads * tasks_per_thread);
+    const int64_t share = std::max<int64_t>(tiles / enough, 1);
+    const int64_t tasks = std::min(round_up((tiles + share - 1) / share, threads), tiles);
     const auto task = [&](int64_t index, int32_t, char(&message)[512]) {
         const int64_t begin = tiles * index / tasks * tile, end = std::min(tiles * (index + 1) / tasks * tile, rows);
         int code = 0;
