@@ -12,6 +12,8 @@
 #   A head dim lacks a kernel that the one of `any` serves within 2 %: f32 of 80 with a mask (AVX2, Zen 3: 1.36 against 1.44 of the plain
 #   kernel's time). Plain kernels of `any` take 1.15 to 1.34 times as long as a kernel of the head dim, so that both are there.
 # - A decode kernel with gqa works on four rows (heads of a group, positions) at once, one without on one row: its waste would be fourfold.
+# - Decode of large groups is a form of these: for types whose vectors of rows gain at least 1.4, head dims of models with such groups
+#   (576/512: one latent head for all), plain.
 # - x86_64 serves machines without AVX2, from before 2013: general kernels only.
 # - Attention on 16 bits in f32 arithmetic is for chips before sm_80.
 set(HEED_KERNEL_EXCLUDE "" CACHE STRING "Make no kernels of the default table whose names match this regular expression")
@@ -49,6 +51,10 @@ heed_add_attention_kernels(heed_kernels PHASE prefill DTYPE bf16 HEAD_DIM any
     FEATURES none alibi_bias_mask_softcap STORAGE paged ISA avx512bf16)
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE bf16 HEAD_DIM 64 128 FEATURES none gqa ISA avx512bf16)
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE paged ISA avx512bf16)
+
+# Decode of groups of 16 heads and more: query rows are the lanes.
+heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f32 HEAD_DIM any 64 128 576x512 FEATURES gqa ISA avx512 SCHEDULE wide)
+heed_add_attention_kernels(heed_kernels PHASE decode DTYPE bf16 HEAD_DIM any 64 128 576x512 FEATURES gqa STORAGE paged ISA avx512bf16 SCHEDULE wide)
 
 # int8 keys and values.
 heed_add_attention_kernels(heed_kernels PHASE prefill decode DTYPE f16 bf16 KV_DTYPE i8 HEAD_DIM 128 STORAGE paged ISA avx2 avx512)

@@ -46,10 +46,22 @@ bool is_slow(const Kernel &kernel, const KernelRequest &request) {
 
 bool has_own_dims(const Kernel &kernel) { return kernel.head_dim != 0 && kernel.head_dim_v != 0; }
 
-// Prefill kernels serve many queries and, after decode kernels, few.
+// Whether lanes of rows pay. Tasks of theirs have one head and one split of the keys: short sequences are too few
+// tasks, and of many heads whose keys are neighbours in memory each task reads pages in part (8 heads of 64 floats, 8
+// sequences of 1024 keys, 16 rows: 1.4 times as long).
+bool has_large_groups(const KernelRequest &request) {
+    constexpr int32_t shortest = 1024, most_heads = 2;
+    const int64_t rows = int64_t{request.any_q_len ? 1 : request.q_len} * request.group_size;
+    return rows >= least_rows_of_large_groups && request.max_kv_len >= shortest && request.num_kv_heads <= most_heads;
+}
+
+// Prefill kernels serve many queries and, after decode kernels, few. Kernels for large groups are last for smaller
+// ones; for large ones those of own head dims are first, the others next to decode kernels of own head dims.
 int suits_queries(const Kernel &kernel, const KernelRequest &request) {
     if (kernel.phase == Phase::prefill) return 1;
-    return preferred_phase(kernel, request) == Phase::decode ? 2 : 0;
+    if (preferred_phase(kernel, request) != Phase::decode) return 0;
+    if (!is_for_large_groups(kernel)) return 2;
+    return !has_large_groups(request) ? 0 : has_own_dims(kernel) ? 3 : 2;
 }
 
 int count_bits(uint32_t bits) { return __builtin_popcount(bits); }
@@ -118,6 +130,8 @@ KernelChoice force_kernel(const KernelTable &table, const KernelRequest &request
 std::string why_less(const Kernel &kernel, const Kernel &best, const KernelRequest &request) {
     const Rank mine = rank(kernel, request), theirs = rank(best, request);
     if (std::get<0>(mine) != std::get<0>(theirs)) {
+        if (is_for_large_groups(kernel)) return "could serve, but is for groups of more heads";
+        if (is_for_large_groups(best)) return "could serve, but is for groups of fewer heads";
         if (kernel.phase == best.phase) return "could serve, but is for fewer queries";
         return std::string("could serve, but ") + phase_name(best.phase) + " is preferred";
     }

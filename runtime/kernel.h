@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "generators/contract/fields.h"
 #include "generators/contract/operations.h"
@@ -94,6 +95,12 @@ struct Kernel {
 inline bool sweeps(const Kernel &kernel) {
     return kernel.phase == Phase::prefill && (kernel.features & (feature_mask | feature_bias)) != 0 &&
            kernel.target.device() == HEED_CPU;
+}
+
+// Whether a decode kernel of CPUs has query rows as lanes, for groups of many heads.
+inline bool is_for_large_groups(const Kernel &kernel) {
+    return kernel.phase == Phase::decode && kernel.target.device() == HEED_CPU &&
+           std::strcmp(kernel.schedule, "wide") == 0;
 }
 
 // The hash of the list that this runtime passes to an operation.

@@ -20,7 +20,7 @@ struct KernelRequest {
     int64_t keys = 0, sequences = 0;  // of all heads, at most
     bool slow_bf16_dots = false;      // of the machine
     bool prefills_in_floats = false;  // the machine has no faster arithmetic for it; keys are not int8
-    int32_t max_kv_len = 0;
+    int32_t max_kv_len = 0, num_kv_heads = 1;
 };
 
 // Why a machine that lacks this target cannot run its kernels.

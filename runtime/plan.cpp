@@ -52,7 +52,8 @@ KernelRequest request_of(const heed_problem &p) {
             int64_t{p.batch} * p.num_kv_heads,
             has_slow_bf16_dots(),
             prefills_in_floats(p),
-            p.max_kv_len};
+            p.max_kv_len,
+            p.num_kv_heads};
 }
 
 void resolve_defaults(heed_problem *p) {

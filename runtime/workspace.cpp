@@ -69,6 +69,8 @@ int64_t most_workspace_bytes(const heed_problem &largest) {
         const bool few_queries = kernel.phase == Phase::decode && is_for_few_queries(kernel, largest);
         const int32_t most_queries = most_decoded_queries(kernel);
         problem.max_q_len = few_queries ? std::min(largest.max_q_len, most_queries) : largest.max_q_len;
+        const int64_t rows = int64_t{problem.max_q_len} * (problem.num_heads / problem.num_kv_heads);
+        if (is_for_large_groups(kernel) && few_queries && rows < least_rows_of_large_groups) continue;
         if (check_problem(&problem, &plan.problem, &plan.views) != HEED_OK) return -1;
         plan.kernel = &kernel;
         if (sweeps(kernel)) {  // the most: each head has a mask of its own

@@ -10,6 +10,7 @@
 #include "generators/lowering/prefetch_rows.h"
 #include "generators/lowering/shorten_loops.h"
 #include "generators/lowering/skip_blocks.h"
+#include "generators/lowering/spread_prefetches.h"
 #include "generators/lowering/sum_in_place.h"
 #include "generators/lowering/trim_loops.h"
 #include "generators/lowering/trim_rows.h"
@@ -23,19 +24,24 @@ using Halide::Internal::Variable;
 
 namespace {
 
-Expr loaded(const std::string &array, int element) {
+Expr loaded(const std::string &array, const Expr &element) {
     return Load::make(Int(32), array, element, Buffer<>(), Parameter(), Halide::Internal::const_true(),
                       Halide::Internal::ModulusRemainder());
 }
 
-// Prefill in register tiles: the rows of a block and the keys of a masked step that there are.
+// Register tiles with rows as lanes: the rows of a block and the keys of a masked step that there are.
 void fit_block(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
     const std::string row = st.row.name();
     // Steps with masks or biases are long: a third copy of them would take a sixth of the time to make the table.
     const int vectors = config.row_block / config.lanes, most_kept = config.per_logit() ? 1 : vectors - 1;
     TrimRows::Rows rows{
         {row + ".ro", row + "." + row}, {st.state.name()}, most_kept, config.row_block, config.lanes, {}};
-    rows.left = loaded(st.fields.name(), task_q_len) - loaded(st.fields.name(), task_first_row);
+    const auto heads = [](const char *tensor) { return Variable::make(Int(32), std::string(tensor) + ".extent.1"); };
+    Expr of_position = config.wide_group ? heads("q") / heads("k") : Expr(1);
+    const auto left_in = [&](const Func &fields) {
+        return loaded(fields.name(), task_q_len) * of_position - loaded(fields.name(), task_first_row);
+    };
+    rows.left = left_in(st.fields);
     std::vector<std::string> steps;
     for (const BlockChain *ch : st.chains) {
         steps.push_back(ch->steps.y.name());
@@ -47,9 +53,16 @@ void fit_block(Passes *passes, const AttentionStages &st, const AttentionConfig 
     }
     passes->add_exactly<TrimRows>(static_cast<int>(steps.size()), "loops over blocks of keys to trim rows in", rows,
                                   steps);
-    Expr computed = vectors;
-    for (int kept = most_kept; kept > 0; kept--) computed = select(rows.left > kept * config.lanes, computed, kept);
-    passes->add<ShortenLoops>(rows.loops, computed);
+    const auto vectors_of = [&](const Expr &left) {
+        Expr computed = vectors;
+        for (int kept = most_kept; kept > 0; kept--) computed = select(left > kept * config.lanes, computed, kept);
+        return computed;
+    };
+    passes->add<ShortenLoops>(rows.loops, vectors_of(rows.left));
+    if (config.wide_group) {
+        const std::vector<std::string> loops{row + ".result_ro"};
+        passes->add<ShortenLoops>(loops, vectors_of(left_in(st.decode.merged_fields)));
+    }
 
     // Register tiles and vectors read whole units of keys.
     const BlockChain &ch = st.masked;
@@ -70,6 +83,42 @@ void fit_block(Passes *passes, const AttentionStages &st, const AttentionConfig 
     const int together = config.bf16_dots ? 2 : 1;  // whoever takes a pair asks whether its last key is visible
     shorten(together, together, keys, {ch.visible, ch.kept, ch.logits, ch.weights, ch.value_weights});
     if (config.bf16_dots) shorten(2, 1, keys, {ch.bf16.weight_pairs, ch.bf16.v_pairs});
+}
+
+// Decode with rows as lanes reads keys and values element by element, of several rows at once, which the prefetchers of
+// the cache do not follow: the products of a tile of keys ask for the keys of a later tile, and for the values of this
+// one, which are read at the end of the block. What follows a block is guessed to be its neighbour. Measured, Zen 4, 2
+// cores, 16 rows, without and with it: f32 of 128 elements 0.64 and 0.37 ms; bf16 of 576 0.144 and 0.116, of 128, whose
+// tiles take little time, 0.209 and 0.234.
+void prefetch_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
+    constexpr int line_bytes = 64, tiles_ahead = 2;
+    const BlockChain &ch = st.full;
+    const int bytes = stored_type(config.kv_dtype).bytes(), line = line_bytes / bytes, tile = config.key_tile;
+    const Func &logits = config.has_raw_logits() ? ch.raw_logits : ch.logits;
+    const std::string tiles = logits.name() + ".s0." + st.k.name() + ".ko";
+    const auto field = [fields = st.fields.name()](int n) { return loaded(fields, n); };
+    const auto place = [&config, &ch, field](const Expr &key) -> std::pair<Expr, Expr> {
+        const Expr last = min(key, ch.block - 1);
+        if (!config.paged) return {field(task_first_key) + loaded(ch.first_key.name(), 0) + key, field(task_kv_batch)};
+        return {loaded(ch.slots.name() + ".0", last) + (key - last), loaded(ch.slots.name() + ".1", last)};
+    };
+    const auto stream = [&](const std::string &rows, int length, int ahead) {
+        const auto along = [rows](const Expr &index, const char *axis) {
+            return cast<int64_t>(index) * cast<int64_t>(Variable::make(UInt(64), rows + "_" + axis + "_stride"));
+        };
+        const auto element = [=](const Expr &n) {
+            const Expr key = (Variable::make(Int(32), tiles) + ahead) * tile + n % tile;
+            const auto [slot, page] = place(key);
+            return along(page, "page") + along(field(task_kv_head), "head") + along(slot, "slot") +
+                   cast<int64_t>(n / tile * line);
+        };
+        const int step_bytes = bytes * config.product_unroll * (config.bf16_dots ? 2 : 1) * tile;
+        return SpreadPrefetches::Stream{rows, bytes, element, (step_bytes + line_bytes - 1) / line_bytes,
+                                        (length + line - 1) / line * tile};
+    };
+    passes->add<SpreadPrefetches>(ch.over_d.x.name() + ".outer", std::vector<std::string>{tiles},
+                                  std::vector<SpreadPrefetches::Stream>{stream("k", config.head_dim, tiles_ahead),
+                                                                        stream("v", config.head_dim_v, 0)});
 }
 
 }  // namespace
@@ -95,7 +144,7 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
     if (config.sweeps()) trim(st.sweep.chunks.x.name());
     if (st.sweep.classes.defined()) trim(st.sweep.steps.x.name());
     add_attention_passes(&passes, config, tested);
-    if (config.phase == Phase::prefill && !config.bf16_tiles) {
+    if (config.rows_are_lanes() && !config.bf16_tiles) {
         std::vector<std::string> tiles;
         for (const BlockChain *chain : st.chains) {
             tiles.push_back(chain->product.name());
@@ -103,6 +152,8 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
         }
         passes.add<KeepTiles>(tiles);
         fit_block(&passes, st, config);
+        const bool slow_tiles = config.kv_dtype == ElementType::f32 || config.head_dim > 256;
+        if (config.wide_group && !config.any_head_dim() && slow_tiles) prefetch_tiles(&passes, st, config);
     }
     if (config.packs_kv()) {
         const int row_max = config.row_block * AttentionStages::place(config, AttentionStages::row_max);

@@ -78,7 +78,7 @@ void fit_blocks(const Machine &machine, AttentionConfig &config) {
 void fit_tiles(const Machine &machine, AttentionConfig &config) {
     config.lanes = machine.lanes;
     config.dot_lanes = machine.lanes;
-    if (config.phase == Phase::prefill) {
+    if (config.rows_are_lanes()) {
         config.key_tile = config.value_tile = machine.vector_registers == 32 ? 8 : 4;
         config.product_unroll = config.bf16_dots ? 4 : !config.any_head_dim() && config.head_dim % 2 == 0 ? 2 : 1;
         config.value_unroll = config.bf16_dots ? 1 : 2;

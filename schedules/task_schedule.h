@@ -72,7 +72,7 @@ protected:
     void sweep() {
         if (!cfg.sweeps()) return;
         MaskSweep &sweep = st.sweep;
-        const bool of_lines = cfg.phase == Phase::prefill;
+        const bool of_lines = cfg.rows_are_lanes();
         const Halide::LoopLevel level = of_lines ? Halide::LoopLevel(sweep.results, st.t) : task_loop;
         const auto in_line = [&](Halide::Func &f) -> Halide::Func & { return one_value(f, level); };
         if (of_lines) {
@@ -133,7 +133,7 @@ protected:
             const bool ahead = cfg.looks_up_ahead() && !ch.ranged;
             Halide::Func &slots = of_step(ch.slots, ch).bound_extent(st.k, (ahead ? 2 : 1) * ch.block);
             slots.vectorize(st.k, cfg.lanes);
-            if (cfg.phase == Phase::prefill) slots.partition(st.k, Halide::Partition::Never);  // a loop to shorten
+            if (cfg.rows_are_lanes()) slots.partition(st.k, Halide::Partition::Never);  // a loop to shorten
         }
         if (cfg.copies_k()) padded_block(ch.k_rows, ch, cfg.head_dim);
         if (cfg.copies_v()) padded_block(ch.v_rows, ch, cfg.head_dim_v);

@@ -12,7 +12,7 @@ namespace heed {
 using namespace Halide;
 
 AttentionBuilder::Args AttentionBuilder::of_rows(Args first) const {
-    if (!prefill) first.emplace_back(st.rb);
+    if (!row_lanes) first.emplace_back(st.rb);
     first.emplace_back(st.t);
     return first;
 }
@@ -29,7 +29,7 @@ AttentionBuilder::Args AttentionBuilder::in_step(Args first) const {
 }
 
 AttentionBuilder::Args AttentionBuilder::in_block(Args first) const {
-    if (!prefill) first.emplace_back(st.rb);
+    if (!row_lanes) first.emplace_back(st.rb);
     return in_step(std::move(first));
 }
 
@@ -65,7 +65,7 @@ ScorePlace AttentionBuilder::place(const Expr &pos) const {
 
 // The user's test of the block of a step, on what some row of the task may see.
 Expr AttentionBuilder::block_visible(const BlockChain &chain, const Expr &step) const {
-    Expr first_h = field(task_head), last_h = prefill ? first_h : first_h + group_size - 1;
+    Expr first_h = field(task_head), last_h = packs_groups ? first_h + group_size - 1 : first_h;
     Expr first_i = position(0), last_i = position(cfg.row_block - 1), offset = field(task_position_offset);
     Expr first_j = first_key(chain, step), last_j = min(first_j + chain.block, range(seen_end)) - 1;
     return cfg.score_mod.block_visible(
@@ -75,7 +75,7 @@ Expr AttentionBuilder::block_visible(const BlockChain &chain, const Expr &step) 
 
 // Prefill, whose lanes are rows, copies vectors of keys and transposes them.
 Expr AttentionBuilder::by_rows(Func &rows, TransposedTiles &tiles, const Expr &element) const {
-    if (!prefill) return element;
+    if (!row_lanes) return element;
     rows(vars(in_block({st.k, st.row}))) = element;
     return tiles.define(cfg, rows, st.row, st.k, {st.kb, st.t, st.sp});
 }
@@ -142,7 +142,7 @@ void AttentionBuilder::define_products(BlockChain &chain) {
         return cfg.bf16_dots ? bf16_dot(so_far, q, bf16_pair(stored(2 * d), stored(2 * d + 1)))
                              : so_far + q * element(chain, in.k, chain.k_rows, d, st.k);
     };
-    if (prefill) {
+    if (row_lanes) {
         Expr pairs =
             cfg.any_head_dim() ? ceil_div(head_dim, 2 * cfg.product_unroll) * cfg.product_unroll : head_dim / 2;
         Expr steps = cfg.bf16_dots ? pairs : head_dim;
@@ -211,7 +211,7 @@ void AttentionBuilder::define_softmax(BlockChain &chain) {
         define_weight_pairs(chain);
         return;
     }
-    if (prefill) {
+    if (row_lanes) {
         chain.block_sum(vars(per_row)) += chain.weights(at_key);
         return;
     }
@@ -236,13 +236,13 @@ void AttentionBuilder::define_step(BlockChain &chain) {
     using S = AttentionStages;
     const int slots = cfg.state_slots();
     // No step of `full` may exist unless the keys fill a block.
-    Expr full_keys = prefill ? in.max_kv_len : min(in.split_len, in.max_kv_len);
-    Expr ranged_steps = prefill ? Expr(max_masked_steps()) : in.split_len / cfg.masked_block + 2;
+    Expr full_keys = packs_groups ? min(in.split_len, in.max_kv_len) : in.max_kv_len;
+    Expr ranged_steps = row_lanes ? Expr(max_masked_steps()) : in.split_len / cfg.masked_block + 2;
     Expr max_steps = chain.ranged ? ranged_steps : full_keys / cfg.kv_block;
     const bool classed = has_classes(chain);
-    Expr outputs = prefill ? head_dim_v : padded(head_dim_v);
+    Expr outputs = row_lanes ? head_dim_v : padded(head_dim_v);
     Region region{{0, slots + outputs}, {0, max_steps}};
-    if (!prefill) region.emplace_back(0, blocks_per_task());
+    if (!row_lanes) region.emplace_back(0, blocks_per_task());
     chain.steps = RDom(region, "steps" + chain.suffix);
     Expr slot = chain.steps.x, step = chain.steps.y;
     const int part = chain.ranged ? masked_steps : !classed ? full_steps : chain.tested ? mixed_steps : plain_steps;
@@ -257,7 +257,7 @@ void AttentionBuilder::define_step(BlockChain &chain) {
 
     if (cfg.task_blocks > 1) chain.steps.where(chain.steps.z < field(task_num_blocks));
     auto here = [&](Args first, const Args &rest) {
-        if (!prefill) first.emplace_back(chain.steps.z);
+        if (!row_lanes) first.emplace_back(chain.steps.z);
         first.insert(first.end(), rest.begin(), rest.end());
         return first;
     };
@@ -281,7 +281,7 @@ void AttentionBuilder::define_step(BlockChain &chain) {
         return state(slot) * state(S::old_factor) + sum * state(S::new_factor);
     };
     Expr new_out = with_block(block_out);
-    if (!prefill) {
+    if (!row_lanes) {
         Expr lane = clamp(slot - cfg.dot_lanes, 0, cfg.dot_lanes - 1);
         Expr factor = exp16_nonpositive(select(slot == S::old_factor, old_max, block_max) - new_max);
         st.state(here({st.row, slot}, {st.t, st.sp})) =

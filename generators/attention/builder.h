@@ -18,7 +18,8 @@ private:
     const AttentionConfig &cfg;
     const AttentionInputs &in;
     AttentionStages &st;
-    const bool prefill;
+    const bool packs_groups;  // rows are (position, head of the group) pairs, and keys may be split
+    const bool row_lanes;     // rows are the lanes
     Expr group_size, head_dim, head_dim_v;
     Halide::Func task_table, range_table;  // where the part at hand reads its task, its block_range
     Expr row_block;                        // decode: which block of the task's rows the part at hand works on
@@ -74,7 +75,7 @@ private:
     Expr per_logit(const Halide::Func &tensor, const Expr &pos, bool may_lie_outside) const;
 
     // Whether a step knows the number of its keys up to the last one that some row sees; it; whether all rows see them.
-    bool counts_seen(const BlockChain &chain) const { return prefill && chain.ranged && !cfg.packs_kv(); }
+    bool counts_seen(const BlockChain &chain) const { return row_lanes && chain.ranged && !cfg.packs_kv(); }
     Expr seen_keys(const BlockChain &chain) const { return chain.first_key(in_step({}))[1]; }
     Expr all_see(const BlockChain &chain) const;
 
@@ -133,6 +134,8 @@ private:
     // ---- the results of a row
     void define_prefill_outputs();
     void define_decode_outputs();
+    void define_wide_outputs();
+    void define_transposed_out(const Expr &sum);
     void define_row_result(const Expr &row_max, const Expr &row_sum, const Expr &exact_sum);
     void define_out(const Expr &value);
 };

@@ -33,8 +33,11 @@ std::string AttentionConfig::error() const {
     if (bf16_dots && (dtype != ElementType::bf16 || kv_dtype != dtype || has_dropout)) {
         return "bf16_dots are not allowed but with bf16, without dropout";
     }
-    if (bf16_dots && any_head_dim() && (bf16_tiles || phase != Phase::prefill)) {
-        return "bf16_dots with head_dim any are not allowed but in prefill, and not as matrix tiles";
+    if (bf16_dots && any_head_dim() && (bf16_tiles || !rows_are_lanes())) {
+        return "bf16_dots with head_dim any are not allowed but in prefill or schedule = wide, and not as matrix tiles";
+    }
+    if (wide_group && (phase != Phase::decode || !has_gqa)) {
+        return "schedule = wide is not allowed but in decode, with the feature gqa";
     }
     if (bf16_dots && (head_dim % 16 != 0 || head_dim_v % 16 != 0)) {
         return out_of_range("head_dim", head_dim % 16 != 0 ? head_dim : head_dim_v, "a multiple of 16 with bf16_dots");
@@ -53,7 +56,10 @@ std::string AttentionConfig::error() const {
 }
 
 std::string AttentionConfig::block_error() const {
-    if (phase == Phase::prefill && row_block % lanes != 0) {
+    if (wide_group && (bf16_tiles || sweeps() || has_score_mod())) {
+        return "schedule = wide is not allowed with matrix tiles, mask, bias or a score function";
+    }
+    if (rows_are_lanes() && row_block % lanes != 0) {
         return out_of_range("row_block", row_block, "a multiple of lanes");
     }
     if (masked_block < 1 || kv_block % masked_block != 0) {
@@ -65,13 +71,13 @@ std::string AttentionConfig::block_error() const {
     if (row_block * kv_block > max_block_logits) {
         return out_of_range("kv_block", kv_block, "with row_block at most 16384 logits, which are in the stack frame");
     }
-    if (key_tile < 1 || masked_block % key_tile != 0 || (phase == Phase::decode && lanes % key_tile != 0)) {
-        return out_of_range("key_tile", key_tile, "a divisor of masked_block, in decode of lanes");
+    if (key_tile < 1 || masked_block % key_tile != 0 || (!rows_are_lanes() && lanes % key_tile != 0)) {
+        return out_of_range("key_tile", key_tile, "a divisor of masked_block, in decode of few rows of lanes");
     }
-    return phase == Phase::prefill ? prefill_error() : decode_error();
+    return rows_are_lanes() ? row_lanes_error() : head_lanes_error();
 }
 
-std::string AttentionConfig::prefill_error() const {
+std::string AttentionConfig::row_lanes_error() const {
     if (value_tile < 1 || padded(head_dim_v) % value_tile != 0) {
         return out_of_range("value_tile", value_tile, "a divisor of head_dim_v in whole vectors");
     }
@@ -87,7 +93,7 @@ std::string AttentionConfig::prefill_error() const {
     return "";
 }
 
-std::string AttentionConfig::decode_error() const {
+std::string AttentionConfig::head_lanes_error() const {
     if (value_keys < 1 || kv_block % std::min(value_keys, kv_block) != 0 ||
         masked_block % std::min(value_keys, masked_block) != 0) {
         return out_of_range("value_keys", value_keys, "a divisor of kv_block and masked_block, or more than they are");

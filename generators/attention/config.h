@@ -24,11 +24,11 @@ struct AttentionConfig {
     bool bf16_dots = false;   // q . k, in prefill weights . v too, are dot products of pairs of bf16
     bool bf16_tiles = false;  // with bf16_dots in prefill: of matrix tiles (AMX), whose operands are copies of k and v
     bool has_gqa = false;     // decode: a block of rows holds several heads of a group
-    bool wide_group = false;  // CUDA decode: of more rows, for groups of many heads
+    bool wide_group = false;  // decode: of more rows, for groups of many heads
     int row_block = 48;       // query rows that share one decision where key blocks begin
     int kv_block = 128;       // keys of one softmax step where all rows see all keys
     int masked_block = 16;    // the same where some row does not see some key
-    int dot_lanes = 16;       // decode: partial sums of a dot product; prefill: not used
+    int dot_lanes = 16;       // partial sums of a dot product where elements of a head are the lanes
 
     // Changes speed only.
     int lanes = 16;          // floats of a vector register, and edge of the transposed tiles
@@ -46,6 +46,9 @@ struct AttentionConfig {
 
     bool any_head_dim() const { return head_dim == 0; }
 
+    // Whether the lanes of a vector are query rows, not elements of a head.
+    bool rows_are_lanes() const { return phase == Phase::prefill || wide_group; }
+
     // Rows pass through a zero-padded copy where their length is no multiple of a vector.
     bool pads_rows() const { return head_dim % lanes != 0 || head_dim_v % lanes != 0 || any_head_dim(); }
 
@@ -55,11 +58,11 @@ struct AttentionConfig {
     // Vector elements of a row of q.
     int query_elements() const { return bf16_dots ? head_dim / 2 : head_dim; }
 
-    // Blocks of k and v pass through a copy in float. Prefill reads each element once per register tile of rows, as a
-    // scalar: where it must be converted or found through a page table, that is done once per block. Only v is read
-    // after the end of a row there: by whole register tiles.
-    bool copies_k() const { return phase == Phase::prefill ? converts_kv() : pads_rows(); }
-    bool copies_v() const { return !bf16_dots && (pads_rows() || (phase == Phase::prefill && converts_kv())); }
+    // Blocks of k and v pass through a copy in float. Where rows are lanes, each element is read once per register
+    // tile, as a scalar: where it must be converted or found through a page table, that is done once per block. Only v
+    // is read after the end of a row there: by whole register tiles.
+    bool copies_k() const { return rows_are_lanes() ? converts_kv() : pads_rows(); }
+    bool copies_v() const { return !bf16_dots && (pads_rows() || (rows_are_lanes() && converts_kv())); }
     bool converts_kv() const { return !bf16_dots && (paged || kv_dtype != ElementType::f32); }
     // Decode with pages: the places of the keys of a block and of the next one are looked up together.
     bool looks_up_ahead() const { return paged && task_blocks > 1 && prefetch_keys > 0; }
@@ -80,9 +83,9 @@ struct AttentionConfig {
     // Bytes of a packed block of keys and values; 0 where they are not packed.
     int packed_bytes() const { return packs_kv() ? kv_block * (packed_row() + head_dim_v) * 2 : 0; }
 
-    // Elements of a state before its output: the slots of the softmax, in decode a whole vector of them and the sum of
-    // the weights by lanes.
-    int state_slots() const { return packs_kv() ? 3 : phase == Phase::prefill ? 4 : 2 * dot_lanes; }
+    // Elements of a state before its output: the slots of the softmax, where elements of a head are lanes a whole
+    // vector of them and the sum of the weights by lanes.
+    int state_slots() const { return packs_kv() ? 3 : rows_are_lanes() ? 4 : 2 * dot_lanes; }
 
     bool has_score_mod() const { return score_mod.logit || score_mod.visible || score_mod.block_visible; }
 
@@ -102,14 +105,14 @@ struct AttentionConfig {
     bool modifies_logits() const { return has_bias || has_softcap || has_alibi || has_kv_scales() || score_mod.logit; }
 
     // Whether a block of values is tested for NaN and infinities before rows that do not see all of its keys.
-    bool tests_values() const { return phase == Phase::prefill && !has_dropout && !has_kv_scales(); }
+    bool tests_values() const { return rows_are_lanes() && !has_dropout && !has_kv_scales(); }
 
     // Whether the products are stored before they become logits.
     bool has_raw_logits() const { return (modifies_logits() || rounds_weights()) && !bf16_tiles; }
 
-    // Whether weights round to bf16. Not in decode: conversions of v are shared by few products there, and the error of
-    // the output stays that of its own rounding.
-    bool rounds_weights() const { return bf16_dots && phase == Phase::prefill; }
+    // Whether weights round to bf16. Not with few rows: conversions of v are shared by few products there, and the
+    // error of the output stays that of its own rounding.
+    bool rounds_weights() const { return bf16_dots && rows_are_lanes(); }
 
     // Empty when valid; else a sentence with the parameter, its value and what is allowed.
     std::string error() const;
@@ -117,8 +120,8 @@ struct AttentionConfig {
     std::string block_error() const;
 
 private:
-    std::string prefill_error() const;
-    std::string decode_error() const;
+    std::string row_lanes_error() const;
+    std::string head_lanes_error() const;
 };
 
 }  // namespace heed

@@ -112,14 +112,14 @@ void AttentionBuilder::define_sweep() {
     MaskSweep &sweep = st.sweep;
     const Func own_table = task_table;
     const auto read_tasks = [&](Func &fields) {
-        if (!prefill) return;
+        if (!row_lanes) return;
         fields(st.d, st.t) = in.tasks(st.d, inside(in.swept_tasks(st.t), in.num_tasks));
         task_table = fields;
     };
     read_tasks(sweep.fields);
     define_ends();
     read_tasks(sweep.class_fields);
-    if (prefill) define_classes();
+    if (row_lanes) define_classes();
     task_table = own_table;
 }
 

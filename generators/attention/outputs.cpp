@@ -10,10 +10,38 @@ void AttentionBuilder::define_prefill_outputs() {
     auto state = [&](const Expr &x) { return st.state(st.row, x, st.t, 0); };
     Expr row_max = state(slot_of(AttentionStages::row_max)), row_sum = state(slot_of(AttentionStages::row_sum));
     define_row_result(row_max, row_sum, cfg.packs_kv() ? state(slot_of(AttentionStages::exact_sum)) : row_sum);
-    st.prefill.out_lanes(st.row, st.d, st.t) = state(cfg.state_slots() + st.d) * st.row_result(st.row, st.t)[0];
+    define_transposed_out(state(cfg.state_slots() + st.d));
+}
+
+// `sum` in (row, d, t), before it is normalised.
+void AttentionBuilder::define_transposed_out(const Expr &sum) {
+    st.prefill.out_lanes(st.row, st.d, st.t) = sum * st.row_result(st.row, st.t)[0];
     st.prefill.out_rows(st.d, st.row, st.t) =
         st.prefill.out_tiles.define(cfg, st.prefill.out_lanes, st.d, st.row, {st.t});
     define_out(st.prefill.out_rows(st.d, st.row, st.t));
+}
+
+// The merge of the splits, for all rows of a task at once.
+void AttentionBuilder::define_wide_outputs() {
+    using S = AttentionStages;
+    st.decode.merged_fields(st.d, st.t) = in.tasks(st.d, st.t);
+    task_table = st.decode.merged_fields;  // the merge is another loop over the tasks
+    st.decode.num_split_tasks = in.num_tasks * in.num_splits;
+    Expr split = st.task / in.num_tasks, t = st.task - split * in.num_tasks;
+    st.decode.split_state(st.row, st.x, st.task) =
+        st.state(st.row, st.x, clamp(t, 0, in.num_tasks - 1), clamp(split, 0, in.num_splits - 1));
+    auto of_split = [&](const Expr &x, const Expr &sp) {
+        Expr task = clamp(sp * in.num_tasks + st.t, 0, st.decode.num_split_tasks - 1);
+        return st.decode.split_state(st.row, x, task);
+    };
+    const auto maximum = [](const Expr &x, const Expr &y) { return max(x, y); };
+    st.decode.define(
+        {in.num_splits, [&](const Expr &sp) { return of_split(S::row_max, sp); }, exp16_nonpositive, maximum}, st.sp,
+        {st.row, st.t});
+    st.decode.add(st.decode.merged(st.row, st.x, st.t), of_split(st.x, st.decode.over_splits));
+    Expr row_sum = st.decode.merged(st.row, S::row_sum, st.t);
+    define_row_result(st.decode.split_max(st.row, st.t), row_sum, row_sum);
+    define_transposed_out(st.decode.merged(st.row, cfg.state_slots() + st.d, st.t));
 }
 
 void AttentionBuilder::define_decode_outputs() {
@@ -47,7 +75,7 @@ void AttentionBuilder::define_row_result(const Expr &row_max, const Expr &row_su
     const RowResult result = with_sink(row_max, row_sum, sink, LogitUnits::log16),
                     exact = with_sink(row_max, exact_sum, sink, LogitUnits::log16);
     Expr dropout_scale = cfg.has_dropout ? in.dropout_scale : Expr(1.f);
-    if (prefill) {
+    if (row_lanes) {
         st.row_result(st.row, st.t) = {result.factor() * dropout_scale, exact.lse};
     } else {
         st.row_result(st.row, st.rb, st.t) = {result.scale * dropout_scale, exact.lse, result.total};

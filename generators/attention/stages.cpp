@@ -11,7 +11,7 @@ namespace heed {
 using namespace Halide;
 
 AttentionBuilder::AttentionBuilder(const AttentionConfig &config, const AttentionInputs &in, AttentionStages &stages)
-    : cfg(config), in(in), st(stages), prefill(config.phase == Phase::prefill) {
+    : cfg(config), in(in), st(stages), packs_groups(config.phase == Phase::decode), row_lanes(config.rows_are_lanes()) {
     group_size = in.num_heads / in.num_kv_heads;
     head_dim = cfg.any_head_dim() ? in.head_dim : Expr(cfg.head_dim);
     head_dim_v = cfg.any_head_dim() ? in.head_dim_v : Expr(cfg.head_dim_v);
@@ -49,14 +49,16 @@ void AttentionBuilder::build() {
         define_values(*chain);
         define_step(*chain);
     }
-    if (prefill) {
+    if (!packs_groups) {
         define_prefill_outputs();
+    } else if (row_lanes) {
+        define_wide_outputs();
     } else {
         define_decode_outputs();
     }
 }
 
-Expr AttentionBuilder::num_rows() const { return prefill ? field(task_q_len) : field(task_q_len) * group_size; }
+Expr AttentionBuilder::num_rows() const { return packs_groups ? field(task_q_len) * group_size : field(task_q_len); }
 
 Expr AttentionBuilder::blocks_per_task() const { return cfg.task_blocks > 1 ? Expr(in.blocks_per_task) : Expr(1); }
 
@@ -74,12 +76,12 @@ Expr AttentionBuilder::first_row() const {
 Expr AttentionBuilder::packed_row(const Expr &row) const { return min(first_row() + row, num_rows() - 1); }
 
 Expr AttentionBuilder::position(const Expr &row) const {
-    return inside(prefill ? packed_row(row) : packed_row(row) / group_size, in.max_q_len);
+    return inside(packs_groups ? packed_row(row) / group_size : packed_row(row), in.max_q_len);
 }
 
 Expr AttentionBuilder::head(const Expr &row) const {
     Expr first = field(task_head) + head_of_block() * group_size;
-    return inside(prefill ? first : first + packed_row(row) % group_size, in.num_heads);
+    return inside(packs_groups ? first + packed_row(row) % group_size : first, in.num_heads);
 }
 
 Expr AttentionBuilder::kv_head() const { return inside(field(task_kv_head) + head_of_block(), in.num_kv_heads); }
@@ -100,7 +102,7 @@ void AttentionBuilder::define_queries() {
     };
     st.q_rows(vars(of_rows({st.d, st.row}))) =
         cfg.bf16_dots ? bf16_pair(element(2 * st.d), element(2 * st.d + 1)) : element(st.d);
-    if (prefill) {
+    if (row_lanes) {
         st.prefill.q_lanes(st.row, st.d, st.t) = st.prefill.q_tiles.define(cfg, st.q_rows, st.row, st.d, {st.t});
     }
 }
@@ -108,8 +110,8 @@ void AttentionBuilder::define_queries() {
 // The key that the query at position `i` of its sequence sees first, and the one after the last that it sees.
 std::pair<Expr, Expr> AttentionBuilder::seen_by(const Expr &i) const {
     Expr kv_len = field(task_kv_len);
-    Expr split_begin = prefill ? Expr(0) : st.sp * in.split_len;
-    Expr split_end = prefill ? kv_len : min(split_begin + in.split_len, kv_len);
+    Expr split_begin = packs_groups ? st.sp * in.split_len : Expr(0);
+    Expr split_end = packs_groups ? min(split_begin + in.split_len, kv_len) : kv_len;
     return {max(first_visible(i, field(task_visible_begin)), split_begin),
             min(end_visible(i, field(task_visible_end), kv_len), split_end)};
 }
@@ -122,7 +124,7 @@ AttentionBuilder::Range AttentionBuilder::seen_by_position() const {
     const auto first = seen_by(one_block ? position(0) : Expr(0)),
                last = seen_by(one_block ? position(cfg.row_block - 1) : max(field(task_q_len), 1) - 1);
     Expr kv_len = field(task_kv_len);
-    Expr split_end = prefill ? kv_len : min((st.sp + 1) * in.split_len, kv_len);
+    Expr split_end = packs_groups ? min((st.sp + 1) * in.split_len, kv_len) : kv_len;
     Range range;
     range.seen_begin = min(first.first, split_end);
     range.seen_end = max(last.second, range.seen_begin);
@@ -134,7 +136,7 @@ AttentionBuilder::Range AttentionBuilder::seen_by_position() const {
 void AttentionBuilder::define_ranges() {
     const auto seen = seen_by(position(st.row));
     st.row_range(vars(of_state({st.row}))) = {seen.first, seen.second};
-    Expr swept = prefill && cfg.sweeps() ? inside(field(task_swept), in.num_swept) : Expr(st.t);
+    Expr swept = row_lanes && cfg.sweeps() ? inside(field(task_swept), in.num_swept) : Expr(st.t);
     st.block_range(st.t, st.sp) = blocks_of(swept);
 }
 
@@ -171,8 +173,8 @@ Expr AttentionBuilder::first_key(const BlockChain &chain, const Expr &step) cons
 void AttentionBuilder::define_first_key(BlockChain &chain) {
     Expr first = first_key(chain, st.kb);
     if (has_classes(chain)) {
-        Expr found = prefill ? cast<int>(st.sweep.classes(st.kb, inside(field(task_swept), in.num_swept), st.sp))
-                             : class_of_block(chain.sights, first);
+        Expr found = row_lanes ? cast<int>(st.sweep.classes(st.kb, inside(field(task_swept), in.num_swept), st.sp))
+                               : class_of_block(chain.sights, first);
         chain.first_key(vars(in_step({}))) = {first, select(range(mixed_steps) > 0, found, plain_block)};
     } else if (counts_seen(chain)) {
         chain.first_key(vars(in_step({}))) = {first, min(range(seen_end) - first, chain.block)};

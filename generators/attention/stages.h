@@ -225,13 +225,14 @@ struct PrefillStages {
     Halide::Func out_rows{"out_rows"};  // (d, row, t)
 };
 
-// Merges the splits of (row, rb, t).
+// Merges the splits of (row, rb, t); where rows are lanes there is no rb, and `merged` has them innermost.
 struct DecodeStages : MergedSplits {
-    Halide::Func split_state{"split_state"};  // (row, x, rb, task): each split's state, complete; t innermost
-    Halide::Expr num_split_tasks;             // values of (t, sp)
-    Halide::Expr blocks_per_task;             // values of rb
-    Halide::Expr prefetched_keys;             // how far ahead rows of k and v are asked for
-    Halide::Func merged{"merged"};            // (x, row, rb, t): the splits of a row as one
+    Halide::Func split_state{"split_state"};      // (row, x, rb, task): each split's state, complete; t innermost
+    Halide::Expr num_split_tasks;                 // values of (t, sp)
+    Halide::Expr blocks_per_task;                 // values of rb
+    Halide::Expr prefetched_keys;                 // how far ahead rows of k and v are asked for
+    Halide::Func merged{"merged"};                // (x, row, rb, t): the splits of a row as one
+    Halide::Func merged_fields{"merged_fields"};  // (d, t): the line of the table, where rows are lanes
 };
 
 struct AttentionStages {

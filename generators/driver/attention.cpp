@@ -107,8 +107,8 @@ AttentionSpec spec_of(Options &options) {
     spec.isa = options.choice("isa", "", table::all_isas());
     spec.schedule = table::is_cuda(spec.isa) ? options.choice("schedule", "cuda", {"cuda", "wide"})
                     : has_bf16_dots(spec.isa)
-                        ? options.choice("schedule", "x86", {"x86"})
-                        : options.choice("schedule", "x86", {"x86", "default", "Mullapudi2016", "Adams2019"});
+                        ? options.choice("schedule", "x86", {"x86", "wide"})
+                        : options.choice("schedule", "x86", {"x86", "wide", "default", "Mullapudi2016", "Adams2019"});
     spec.config.phase =
         options.choice("phase", "", {"prefill", "decode"}) == "prefill" ? Phase::prefill : Phase::decode;
     spec.config.head_dim = head_dim_of(options.get("head_dim"));
@@ -116,8 +116,8 @@ AttentionSpec spec_of(Options &options) {
     read_features(options.get("features", "none"), spec.config);
     spec.score_mod = options.get("score_mod", "none");
     spec.config.score_mod = linked_score_mod(spec.score_mod, table::is_cuda(spec.isa));
+    spec.config.wide_group = spec.schedule == "wide";
     if (table::is_cuda(spec.isa)) {
-        spec.config.wide_group = spec.schedule == "wide";
         fit_cuda_tiles(spec.isa, spec.config);
         if (const std::string error = cuda_error(spec.isa, spec.config); !error.empty()) throw BadInput(error);
         return spec;
@@ -139,11 +139,13 @@ AttentionSpec spec_of(Options &options) {
     return spec;
 }
 
+bool is_for_x86(const AttentionSpec &spec) { return spec.schedule == "x86" || spec.schedule == "wide"; }
+
 Passes schedule(const AttentionSpec &spec, AttentionKernel &kernel, Halide::Pipeline &pipeline) {
     if (spec.schedule == "default") return schedule_attention_default(kernel.stages, spec.config);
-    if (spec.schedule == "x86") {
-        const bool prefill = spec.config.phase == Phase::prefill;
-        return (prefill ? schedule_attention_prefill_x86 : schedule_attention_decode_x86)(kernel.stages, spec.config);
+    if (is_for_x86(spec)) {
+        const bool row_lanes = spec.config.rows_are_lanes();
+        return (row_lanes ? schedule_attention_prefill_x86 : schedule_attention_decode_x86)(kernel.stages, spec.config);
     }
     apply_autoscheduler(spec.schedule, kernel, pipeline, spec.target);
     Passes passes;
@@ -203,7 +205,7 @@ void generate_attention(Options &options) {
     check_outputs(module, kernel.output_types());
     passes.check();
     const int64_t code_bytes = write_module(module, more, base);
-    write_registry_line(registry_line(spec, spec.schedule == "x86" ? scratch.per_task() : -1, code_bytes), base);
+    write_registry_line(registry_line(spec, is_for_x86(spec) ? scratch.per_task() : -1, code_bytes), base);
 }
 
 }  // namespace heed

@@ -20,7 +20,7 @@ Parameter multiple(const char *name, int C::*value, const char *of, int C::*unit
 // Multiples of the widest vector, so that they fit any.
 const std::vector<int> masked_blocks = {16, 32, 48, 64, 96, 128, 144};
 
-std::vector<Parameter> prefill_parameters(const C &config) {
+std::vector<Parameter> row_lanes_parameters(const C &config) {
     if (config.bf16_tiles) {
         return {multiple("row_block", &C::row_block, "lanes", &C::lanes, 8),
                 one_of("masked_block", &C::masked_block, {32, 64, 96, 128}),
@@ -38,7 +38,7 @@ std::vector<Parameter> prefill_parameters(const C &config) {
     return list;
 }
 
-std::vector<Parameter> decode_parameters(const C &config) {
+std::vector<Parameter> head_lanes_parameters(const C &config) {
     std::vector<Parameter> list = {one_of("masked_block", &C::masked_block, masked_blocks),
                                    multiple("kv_block", &C::kv_block, "masked_block", &C::masked_block, 16),
                                    one_of("key_tile", &C::key_tile, {1, 2, 4, 8}),
@@ -67,7 +67,7 @@ bool allows(const Parameter &p, const C &config, int value) {
 }  // namespace
 
 std::vector<Parameter> parameters_of(const C &config) {
-    return config.phase == Phase::prefill ? prefill_parameters(config) : decode_parameters(config);
+    return config.rows_are_lanes() ? row_lanes_parameters(config) : head_lanes_parameters(config);
 }
 
 void read_parameters(Options &options, C &config) {

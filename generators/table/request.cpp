@@ -31,10 +31,12 @@ Words storages(const AttentionKernel &kernel, bool paged) {
     return paged ? Words{"contiguous", "paged"} : Words{"contiguous"};
 }
 
-// 32 rows of a tile, for groups of more than 16 heads.
+// For groups of 16 heads and more. CUDA: 32 rows of a tile.
 bool has_wide_form(const AttentionKernel &kernel) {
-    return kernel.phase == "decode" && kernel.isa == sm80 && contains({"64", "80", "96", "128"}, kernel.head_dim) &&
-           kernel.features == Words{"gqa"} && kernel.score_mod.empty();
+    if (kernel.phase != "decode" || kernel.features != Words{"gqa"} || !kernel.score_mod.empty()) return false;
+    const bool on_cpu = (kernel.isa == avx512 && kernel.dtype == f32) || kernel.isa == avx512bf16;
+    return (on_cpu && kernel.kv_dtype.empty()) ||
+           (kernel.isa == sm80 && contains({"64", "80", "96", "128"}, kernel.head_dim));
 }
 
 // The kernels with `logits` at the logits.

@@ -1,5 +1,7 @@
 // Which kernel a problem gets, and what the library tells about it.
 #include <algorithm>
+#include <list>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -49,6 +51,7 @@ protected:
         request.slow_bf16_dots = slow_bf16_dots;
         request.prefills_in_floats = prefills_in_floats;
         request.max_kv_len = max_kv_len;
+        request.num_kv_heads = num_kv_heads;
         choice = heed::choose_kernel(table, request, isas, forced);
         return choice.kernel == nullptr ? "" : choice.kernel->name;
     }
@@ -62,8 +65,9 @@ protected:
         kernel("any_avx2", heed::Isa::avx2, 0),
         kernel("decode_any_avx2", heed::Isa::avx2, 0, 0, heed::Phase::decode),
     };
+    std::list<std::string> names;
     heed::KernelChoice choice;
-    int32_t group_size = 1, max_kv_len = 1024;
+    int32_t group_size = 1, max_kv_len = 1024, num_kv_heads = 1;
     bool slow_bf16_dots = false, prefills_in_floats = false;
 };
 
@@ -165,6 +169,43 @@ TEST_F(ChooseKernel, RowBlockThatFitsTheGroup) {
     group_size = 8;
     EXPECT_EQ(choose(2, 64, 0, all), "rows_16");
     EXPECT_EQ(choose(3, 64, 0, all), "rows_32");
+}
+
+// Lanes of rows, where they have the head dims or no other kernel has.
+TEST_F(ChooseKernel, DecodeKernelsForLargeGroups) {
+    for (const int32_t head_dim : {64, 80, 0}) {
+        const std::string dim = head_dim == 0 ? "any" : "d" + std::to_string(head_dim);
+        for (const char *const schedule : {"", "wide"}) {
+            if (head_dim == 80 && schedule[0] != '\0') continue;
+            names.push_back("decode_" + dim + schedule);
+            kernels.push_back(kernel("", heed::Isa::avx2, head_dim, heed::feature_gqa, heed::Phase::decode));
+            kernels.back().schedule = schedule;
+            kernels.back().row_block = schedule[0] == '\0' ? 4 : 24;
+            kernels.back().name = names.back().c_str();
+        }
+    }
+    group_size = 15;
+    EXPECT_EQ(choose(1, 64, 0, all), "decode_d64");
+    EXPECT_EQ(choose(1, 72, 0, all), "decode_any");
+    EXPECT_THAT(choice.candidates, HasSubstr("decode_anywide: could serve, but is for groups of more heads"));
+    group_size = 16;
+    EXPECT_EQ(choose(1, 64, 0, all), "decode_d64wide");
+    EXPECT_THAT(choice.candidates, HasSubstr("decode_d64: could serve, but is for groups of fewer heads"));
+    EXPECT_EQ(choose(1, 80, 0, all), "decode_d80");
+    EXPECT_EQ(choose(1, 72, 0, all), "decode_anywide");
+    num_kv_heads = 3;  // pages of many heads are read in part
+    EXPECT_EQ(choose(1, 64, 0, all), "decode_d64");
+    EXPECT_EQ(choose(1, 72, 0, all), "decode_any");
+    num_kv_heads = 2;
+    max_kv_len = 1023;  // few tasks
+    EXPECT_EQ(choose(1, 64, 0, all), "decode_d64");
+    max_kv_len = 1024;
+    group_size = 8;
+    EXPECT_EQ(choose(2, 64, 0, all), "decode_d64wide");
+    EXPECT_EQ(choose(100, 64, 0, all), "d64_avx512");
+    kernels.erase(kernels.begin(), kernels.end() - 1);
+    group_size = 1;
+    EXPECT_EQ(choose(1, 64, 0, all), "decode_anywide");
 }
 
 TEST_F(ChooseKernel, NoKernelGivesAReasonPerCandidate) {
