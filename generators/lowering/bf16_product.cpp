@@ -71,9 +71,9 @@ const Load *address(const Expr &pair) {
 
 }  // namespace
 
-std::optional<TileProduct> recognised(const Stmt &update) {
+std::optional<Bf16Product> recognised(const Stmt &update) {
     Nest nest;
-    TileProduct product;
+    Bf16Product product;
     if (!nest.read(update) || nest.loops.size() < 3 || nest.loops.size() > 4) return std::nullopt;
     const Expr b_pair = dot_operand(nest.value, 1), a_pair = dot_operand(nest.value, 2);
     if (!b_pair.defined()) return std::nullopt;
@@ -112,7 +112,7 @@ std::optional<TileProduct> recognised(const Stmt &update) {
     return product;
 }
 
-bool clears(const Stmt &loops, TileProduct *product) {
+bool clears(const Stmt &loops, Bf16Product *product) {
     Nest nest;
     if (!nest.read(loops) || nest.stored_to != product->c.buffer) return false;
     if (is_const_zero(nest.value)) return true;

@@ -20,7 +20,7 @@ struct TileOperand {
     Halide::Expr offset, stride, next_pairs = Halide::Expr();
 };
 
-struct TileProduct {
+struct Bf16Product {
     int m = 0, n = 0;
     Halide::Expr pairs;
     TileOperand a, b, c;
@@ -29,9 +29,9 @@ struct TileProduct {
 };
 
 // The product that a nest of loops computes, where it is one that LowerBf16Tiles describes.
-std::optional<TileProduct> recognised(const Halide::Internal::Stmt &update);
+std::optional<Bf16Product> recognised(const Halide::Internal::Stmt &update);
 
 // Whether loops clear what a product adds to: to zero, or to floats of another buffer, which become its start.
-bool clears(const Halide::Internal::Stmt &loops, TileProduct *product);
+bool clears(const Halide::Internal::Stmt &loops, Bf16Product *product);
 
 }  // namespace heed

@@ -76,7 +76,7 @@ struct TileLoop {
 // high x wide tiles of sums and their operands, at block (m, n) of such blocks.
 class TileBlock {
 public:
-    explicit TileBlock(const TileProduct &product) : product(product), high(product.m / tile_edge % 2 == 0 ? 2 : 1) {
+    explicit TileBlock(const Bf16Product &product) : product(product), high(product.m / tile_edge % 2 == 0 ? 2 : 1) {
         wide = 4 / high;
         while (product.n / tile_edge % wide != 0) wide /= 2;
         sums.resize(high * wide);
@@ -133,7 +133,7 @@ public:
     }
 
 private:
-    const TileProduct &product;
+    const Bf16Product &product;
     const int high;
     int wide = 1;
     std::vector<SumTile> sums;
@@ -163,7 +163,7 @@ private:
 constexpr int most_unrolled_steps = 10;
 
 // Sums of any number of steps: a loop over them in one over blocks of tiles.
-Stmt plain_tiles(const TileProduct &product) {
+Stmt plain_tiles(const Bf16Product &product) {
     const TileBlock block(product);
     const TileLoop m("tile_m"), n("tile_n"), p("tile_p");
     const TileBlock::At at = {m.index, n.index};
@@ -174,7 +174,7 @@ Stmt plain_tiles(const TileProduct &product) {
 
 // Sums of few steps, unrolled. The unit would wait for the sums of one block before it starts the next one: 621 instead
 // of 512 cycles for two blocks of four steps. Instead a tile is stored where the next block first needs its register.
-Stmt woven_tiles(const TileProduct &product, int steps) {
+Stmt woven_tiles(const Bf16Product &product, int steps) {
     const TileBlock block(product);
     const TileLoop next("tile_block");
     const int blocks_n = block.blocks_n(), blocks = block.blocks_m() * blocks_n;
@@ -195,7 +195,7 @@ Stmt woven_tiles(const TileProduct &product, int steps) {
     return block.live_in(Block::make(all));
 }
 
-Stmt tiles(const TileProduct &product) {
+Stmt tiles(const Bf16Product &product) {
     const auto steps = as_const_int(simplify(product.pairs / tile_edge));
     return steps && *steps <= most_unrolled_steps ? woven_tiles(product, static_cast<int>(*steps))
                                                   : plain_tiles(product);
@@ -209,13 +209,13 @@ Stmt lowered_stage(const Stmt &body) {
         return inner.defined() ? ProducerConsumer::make(consume->name, consume->is_producer, inner) : inner;
     }
     const auto *block = body.as<Block>();
-    if (std::optional<TileProduct> product = recognised(block ? block->first : body)) {
+    if (std::optional<Bf16Product> product = recognised(block ? block->first : body)) {
         product->adds = true;
         return block ? Block::make(tiles(*product), block->rest) : tiles(*product);
     }
     if (!block) return Stmt();
     const auto *more = block->rest.as<Block>();
-    std::optional<TileProduct> product = recognised(more ? more->first : block->rest);
+    std::optional<Bf16Product> product = recognised(more ? more->first : block->rest);
     if (product && clears(block->first, &*product)) {
         Stmt result = tiles(*product);
         return more ? Block::make(result, more->rest) : result;
