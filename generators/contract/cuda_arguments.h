@@ -218,9 +218,62 @@ using MergeStates = Words<max_merge_states, merge_state_words>;     // addresses
     VALUE(dsink, uint64_t)                                                                                             \
     OUTPUT(named, u8, 1)
 
-// attention_backward, _bias, _keys and _queries: tensors as in HEED_ATTENTION; dbias has the bias' type and extent 1
-// along the axes that share it: its address alone counts. side: BackwardSide; all_keys: not 0: keys after a sequence's
-// last, up to max_kv_len, get zeros; stats: as above. _bias writes dbias, attention_backward dk and dv or dq; on tensor
+// dbias has the bias' type, strides, and extent 1 along the axes that share it. Tensors as in
+// HEED_CUDA_ATTENTION_PROBS; stats: as above.
+#define HEED_CUDA_BACKWARD_BIAS(INPUT, VALUE, OUTPUT)                                                                  \
+    VALUE(batch, int32_t)                                                                                              \
+    VALUE(num_heads, int32_t)                                                                                          \
+    VALUE(num_kv_heads, int32_t)                                                                                       \
+    VALUE(head_dim, int32_t)                                                                                           \
+    VALUE(head_dim_v, int32_t)                                                                                         \
+    VALUE(max_q_len, int32_t)                                                                                          \
+    VALUE(max_kv_len, int32_t)                                                                                         \
+    VALUE(uniform_q_len, int32_t)                                                                                      \
+    VALUE(visible_begin, int32_t)                                                                                      \
+    VALUE(visible_end, int32_t)                                                                                        \
+    VALUE(position_offset, int32_t)                                                                                    \
+    VALUE(stat_rows, int32_t)                                                                                          \
+    VALUE(dbias_batch, int32_t)                                                                                        \
+    VALUE(dbias_heads, int32_t)                                                                                        \
+    VALUE(dbias_rows, int32_t)                                                                                         \
+    VALUE(dbias_keys, int32_t)                                                                                         \
+    HEED_LOGIT_VALUES(VALUE)                                                                                           \
+    HEED_DROPOUT_VALUES(VALUE)                                                                                         \
+    VALUE(tasks, uint64_t)                                                                                             \
+    VALUE(q, uint64_t)                                                                                                 \
+    VALUE(q_batch, uint64_t)                                                                                           \
+    VALUE(q_token, uint64_t)                                                                                           \
+    VALUE(q_head, uint64_t)                                                                                            \
+    VALUE(k, uint64_t)                                                                                                 \
+    VALUE(k_batch, uint64_t)                                                                                           \
+    VALUE(k_token, uint64_t)                                                                                           \
+    VALUE(k_head, uint64_t)                                                                                            \
+    VALUE(v, uint64_t)                                                                                                 \
+    VALUE(v_batch, uint64_t)                                                                                           \
+    VALUE(v_token, uint64_t)                                                                                           \
+    VALUE(v_head, uint64_t)                                                                                            \
+    VALUE(dout, uint64_t)                                                                                              \
+    VALUE(dout_batch, uint64_t)                                                                                        \
+    VALUE(dout_token, uint64_t)                                                                                        \
+    VALUE(dout_head, uint64_t)                                                                                         \
+    VALUE(mask, uint64_t)                                                                                              \
+    VALUE(mask_batch, uint64_t)                                                                                        \
+    VALUE(mask_head, uint64_t)                                                                                         \
+    VALUE(mask_row, uint64_t)                                                                                          \
+    VALUE(mask_key, uint64_t)                                                                                          \
+    VALUE(bias, uint64_t)                                                                                              \
+    VALUE(bias_batch, uint64_t)                                                                                        \
+    VALUE(bias_head, uint64_t)                                                                                         \
+    VALUE(bias_row, uint64_t)                                                                                          \
+    VALUE(bias_key, uint64_t)                                                                                          \
+    VALUE(alibi_slopes, uint64_t)                                                                                      \
+    VALUE(slope_head, uint64_t)                                                                                        \
+    VALUE(stats, uint64_t)                                                                                             \
+    VALUE(dbias, uint64_t)                                                                                             \
+    OUTPUT(named, u8, 1)
+
+// attention_backward, _keys and _queries: tensors as in HEED_ATTENTION. side: BackwardSide; all_keys: not 0: keys after
+// a sequence's last, up to max_kv_len, get zeros; stats: as above. attention_backward writes dk and dv or dq; on tensor
 // cores _keys makes dk and dv, _queries dq (OpKernel::columns: the largest head dim).
 #define HEED_CUDA_ATTENTION_BACKWARD(INPUT, VALUE, OUTPUT)                                                             \
     INPUT(q, own, 4)                                                                                                   \
@@ -235,7 +288,6 @@ using MergeStates = Words<max_merge_states, merge_state_words>;     // addresses
     INPUT(dq, own, 4)                                                                                                  \
     INPUT(dk, own, 4)                                                                                                  \
     INPUT(dv, own, 4)                                                                                                  \
-    INPUT(dbias, u8, 4)                                                                                                \
     VALUE(batch, int32_t)                                                                                              \
     VALUE(max_q_len, int32_t)                                                                                          \
     VALUE(max_kv_len, int32_t)                                                                                         \

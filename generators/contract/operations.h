@@ -301,7 +301,7 @@
     X(attention_backward, HEED_ATTENTION_BACKWARD, HEED_CUDA_ATTENTION_BACKWARD,                                       \
       kernels({f32}, {x86_64, avx2, avx512}).for_dtypes(floats), kernels({bf16}, {avx512bf16, amx}).with(avx512),      \
       kernels(floats, {sm75}))                                                                                         \
-    X(attention_backward_bias, HEED_BACKWARD_BIAS, HEED_CUDA_ATTENTION_BACKWARD,                                       \
+    X(attention_backward_bias, HEED_BACKWARD_BIAS, HEED_CUDA_BACKWARD_BIAS,                                            \
       kernels({f32}, {x86_64, avx2}).for_dtypes(floats), kernels(floats, {sm75}))                                      \
     X(attention_backward_keys, HEED_NO_ARGUMENTS, HEED_CUDA_ATTENTION_BACKWARD,                                        \
       kernels({f16, bf16}, {sm80}).head_dims({64, 128, 256}))                                                          \

@@ -172,7 +172,7 @@ LogitGradients BackwardCoresProgram::of_logit(const BackwardHead &head, const Ex
         weight = select(seen != 0, weight, 0.f);
         grad = select(seen != 0, grad, 0.f);
     }
-    return {weight, code.let("score_grad", grad), Expr()};
+    return {weight, code.let("score_grad", grad)};
 }
 
 }  // namespace heed::cuda

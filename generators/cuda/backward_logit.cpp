@@ -77,7 +77,7 @@ LogitGradients BackwardLogit::gradients(const BackwardHead &at, const Expr &i, c
     const Expr weight_grad = code.let("weight_grad", select(dropped, 0.f, weight_dot * kept));
     const Expr logit_grad = code.let("logit_grad", select(is_seen, weight * (weight_grad - delta), 0.f));
     return {code.let("kept_weight", select(dropped, 0.f, weight * kept)),
-            code.let("score_grad", select(is_seen && changes.cap_on(), logit_grad * x[1], logit_grad)), logit_grad};
+            code.let("score_grad", select(is_seen && changes.cap_on(), logit_grad * x[1], logit_grad))};
 }
 
 }  // namespace heed::cuda

@@ -15,9 +15,9 @@ struct BackwardHead {
     Halide::Expr zero = 0;
 };
 
-// What the products of a logit make: the weight after dropout, the gradient of scale * q.k and that of the logit.
+// What the products of a logit make: the weight after dropout and the gradient of scale * q.k.
 struct LogitGradients {
-    Halide::Expr weight, score, logit;
+    Halide::Expr weight, score;
 };
 
 class BackwardLogit {

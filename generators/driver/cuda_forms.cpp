@@ -1,7 +1,6 @@
 #include "generators/driver/cuda_forms.h"
 
 #include "generators/common/bad_input.h"
-#include "generators/cuda/backward_bias.h"
 #include "generators/cuda/backward_cores.h"
 #include "generators/cuda/backward_tiles.h"
 #include "generators/driver/cuda_target.h"
@@ -32,7 +31,7 @@ const std::vector<CudaForm> &cuda_forms() {
     static const std::vector<CudaForm> forms = {
         {Op::add, cuda_op_threads, add_cuda},
         {Op::attention_backward, backward_tile_threads, typed(backward_tiles_module), backward_tile_shared_bytes()},
-        {Op::attention_backward_bias, bias_threads, typed(backward_bias_module), bias_shared_bytes},
+        {Op::attention_backward_bias, cuda_op_threads, backward_bias_cuda, backward_bias_shared_bytes},
         backward_cores(Op::attention_backward_keys, backward_keys, 64),
         backward_cores(Op::attention_backward_keys, backward_keys, 128),
         backward_cores(Op::attention_backward_keys, backward_keys, 256),

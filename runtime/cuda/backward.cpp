@@ -51,7 +51,7 @@ public:
             status = launch_sums(backward_queries);
         }
         if (!status && gradients_.dbias.data != nullptr && plan_.views.bias.span > 0) {
-            status = launch(Op::attention_backward_bias);
+            status = launch_bias();
         }
         if (!status && gradients_.dsink.data != nullptr) status = launch_sinks();
         return status;
@@ -107,6 +107,34 @@ private:
         return launch_rows(Op::attention_backward_stats, arguments);
     }
 
+    heed_status launch_bias() {
+        const View view = dbias_view(p_, plan_.views);
+        cuda::BackwardBiasArguments arguments;
+        set_scores(p_, call_, &arguments);
+        set_values(DropoutValues(p_, args_), &arguments);
+        arguments.batch = p_.batch;
+        arguments.uniform_q_len = p_.max_q_len;
+        arguments.head_dim_v = p_.head_dim_v;
+        arguments.stat_rows = layout_.stat_rows;
+        arguments.dbias_batch = static_cast<int32_t>(view.extent[0]);
+        arguments.dbias_heads = static_cast<int32_t>(view.extent[1]);
+        arguments.dbias_rows = static_cast<int32_t>(view.extent[2]);
+        arguments.dbias_keys = static_cast<int32_t>(view.extent[3]);
+        arguments.tasks = call_.uniform != 0 ? 0 : cuda::address_of(call_.tasks.data);
+        arguments.v = cuda::address_of(call_.v.data);
+        arguments.v_batch = cuda::stride_of(call_.v, 3);
+        arguments.v_token = cuda::stride_of(call_.v, 2);
+        arguments.v_head = cuda::stride_of(call_.v, 1);
+        arguments.dout = cuda::address_of(gradients_.dout.data);
+        arguments.dout_batch = cuda::stride_of(call_.out, 3);
+        arguments.dout_token = cuda::stride_of(call_.out, 2);
+        arguments.dout_head = cuda::stride_of(call_.out, 1);
+        arguments.stats = stats();
+        arguments.dbias = cuda::address_of(gradients_.dbias.data);
+        arguments.named = cuda::named(args_.workspace);
+        return launch_rows(Op::attention_backward_bias, arguments);
+    }
+
     heed_status launch_sinks() {
         cuda::BackwardSinksArguments arguments;
         arguments.batch = p_.batch;
@@ -147,10 +175,6 @@ private:
         arguments.bias_16 = call_.bias_16;
         arguments.alibi_slopes = call_.alibi_slopes;
         arguments.tasks = call_.tasks;
-        arguments.dbias = {nullptr, HEED_U8, 4, {}, {}};
-        if (p_.has_bias) {
-            arguments.dbias = kernel_buffer(gradients_.dbias.data, HEED_U8, dbias_view(p_, plan_.views));
-        }
         arguments.batch = p_.batch;
         arguments.max_q_len = p_.max_q_len;
         arguments.max_kv_len = p_.max_kv_len;

@@ -23,11 +23,7 @@ heed_status check_size(const heed_problem &p) {
                 p.num_heads, p.max_q_len);
 }
 
-void set_keys(const KernelCall &call, cuda::AttentionProbsArguments *arguments) {
-    arguments->k = cuda::address_of(call.k.data);
-    arguments->k_batch = cuda::stride_of(call.k, 3);
-    arguments->k_token = cuda::stride_of(call.k, 2);
-    arguments->k_head = cuda::stride_of(call.k, 1);
+void set_storage(const KernelCall &call, cuda::AttentionProbsArguments *arguments) {
     arguments->k_scale = cuda::address_of(call.k_scale.data);
     arguments->k_scale_batch = cuda::stride_of(call.k_scale, 2);
     arguments->k_scale_token = cuda::stride_of(call.k_scale, 1);
@@ -37,24 +33,6 @@ void set_keys(const KernelCall &call, cuda::AttentionProbsArguments *arguments) 
     arguments->page_table_row = cuda::stride_of(call.page_table, 1);
     arguments->table_pages = call.page_table.extent[0];
     arguments->num_pages = call.k.extent[3];
-}
-
-void set_logit_tensors(const KernelCall &call, cuda::AttentionProbsArguments *arguments) {
-    arguments->mask = cuda::address_of(call.mask.data);
-    arguments->mask_batch = cuda::stride_of(call.mask, 3);
-    arguments->mask_head = cuda::stride_of(call.mask, 2);
-    arguments->mask_row = cuda::stride_of(call.mask, 1);
-    arguments->mask_key = cuda::stride_of(call.mask, 0);
-    const KernelBuffer &bias = arguments->bias_form == bias_of_dtype ? call.bias_16 : call.bias;
-    arguments->bias = cuda::address_of(bias.data);
-    arguments->bias_batch = cuda::stride_of(bias, 3);
-    arguments->bias_head = cuda::stride_of(bias, 2);
-    arguments->bias_row = cuda::stride_of(bias, 1);
-    arguments->bias_key = cuda::stride_of(bias, 0);
-    arguments->sink = cuda::address_of(call.sink.data);
-    arguments->sink_head = cuda::stride_of(call.sink, 0);
-    arguments->alibi_slopes = cuda::address_of(call.alibi_slopes.data);
-    arguments->slope_head = cuda::stride_of(call.alibi_slopes, 0);
 }
 
 // Sequences [first, first + count).
@@ -69,25 +47,14 @@ heed_status launch(const ProbsCall &probs, const KernelCall &call, int32_t first
     cuda::AttentionProbsArguments arguments;
     arguments.sequences = count;
     arguments.first_sequence = first;
-    arguments.num_heads = p.num_heads;
-    arguments.num_kv_heads = p.num_kv_heads;
-    arguments.head_dim = p.head_dim;
-    arguments.max_q_len = p.max_q_len;
-    arguments.max_kv_len = p.max_kv_len;
-    set_keys(call, &arguments);
+    set_storage(call, &arguments);
     arguments.tasks = no_queries || call.uniform != 0 ? 0 : cuda::address_of(call.tasks.data);
     arguments.uniform_q_len = no_queries ? 0 : p.max_q_len;
-    arguments.visible_begin = call.visible_begin;
-    arguments.visible_end = call.visible_end;
-    arguments.position_offset = call.position_offset;
     arguments.mode = probs.mode;
     arguments.as_f32 = out.dtype == HEED_F32;
-    set_values(LogitValues(p), &arguments);
-    set_logit_tensors(call, &arguments);
-    arguments.q = cuda::address_of(call.q.data);
-    arguments.q_batch = cuda::stride_of(call.q, 3);
-    arguments.q_token = cuda::stride_of(call.q, 2);
-    arguments.q_head = cuda::stride_of(call.q, 1);
+    set_scores(p, call, &arguments);
+    arguments.sink = cuda::address_of(call.sink.data);
+    arguments.sink_head = cuda::stride_of(call.sink, 0);
     arguments.device_status = call.device_status;
     arguments.out = cuda::address_of(out.data);
     arguments.out_batch = stride(0);

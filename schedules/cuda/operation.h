@@ -18,7 +18,7 @@ constexpr int linear_threads = 256, linear_core_threads = 128;
 constexpr int merge_splits_threads = 64, metadata_threads = MetadataWords::entries, sequences_threads = 128;
 constexpr int probs_threads = 128, probs_blocks = 4;          // of an SM: 128 registers
 constexpr int column_sums_columns = 32, transpose_side = 32;  // of a block
-constexpr int backward_sinks_shared_bytes = 4 * cuda_op_threads;
+constexpr int backward_bias_shared_bytes = 4 * cuda_op_threads, backward_sinks_shared_bytes = 4 * cuda_op_threads;
 constexpr int column_sums_shared_bytes = 4 * column_sums_columns * cuda_op_threads / 32;
 constexpr int transpose_shared_bytes = 4 * transpose_side * (transpose_side + 1);
 constexpr int kv_append_blocks = 4, merge_splits_blocks = 24;  // of an SM: 64 registers, 40
@@ -45,6 +45,7 @@ Halide::Module compile_cuda(const OpSpec &spec, Kernel &kernel, int threads = cu
 Halide::Module add_cuda(const OpSpec &spec);
 Halide::Module attention_probs_cuda(const OpSpec &spec);
 int probs_shared_bytes();
+Halide::Module backward_bias_cuda(const OpSpec &spec);
 Halide::Module backward_sinks_cuda(const OpSpec &spec);
 Halide::Module backward_stats_cuda(const OpSpec &spec);
 Halide::Module clip_cuda(const OpSpec &spec);
