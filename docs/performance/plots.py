@@ -72,8 +72,7 @@ def kv_heads_of(case):
 def draw_decode_heads(folder, name, dtype):
     results = results_of(f"{name}_{dtype}")
     ceilings = results["ceilings"]
-    unit = ceilings["best_unit"][dtype]
-    gflops = ceilings["gflops"][unit]
+    unit, gflops = max(ceilings["gflops"].items(), key=lambda item: item[1])
 
     def roof(kv_heads):  # 4 FLOPs for each of 32 query heads and each element of k, whose v is as long
         bytes_per_flop = 2 * kv_heads * BYTES[dtype] / (4 * 32)
@@ -86,9 +85,9 @@ def draw_decode_heads(folder, name, dtype):
 
 def draw_all(folder):
     for dtype in ("f32", "bf16"):
-        draw_prefill(folder, "peers_epyc_zen4", dtype)
-        draw_decode_heads(folder, "decode_heads_epyc_zen4", dtype)
-    draw_decode_lengths(folder, "peers_epyc_zen4")
+        draw_prefill(folder, "peers_epyc_zen5", dtype)
+        draw_decode_heads(folder, "decode_heads_xeon", dtype)
+    draw_decode_lengths(folder, "peers_epyc_zen5")
 
 
 if __name__ == "__main__":
