@@ -72,7 +72,8 @@ def kv_heads_of(case):
 def draw_decode_heads(folder, name, dtype):
     results = results_of(f"{name}_{dtype}")
     ceilings = results["ceilings"]
-    unit, gflops = max(ceilings["gflops"].items(), key=lambda item: item[1])
+    unit = ceilings["best_unit"][dtype]
+    gflops = ceilings["gflops"][unit]
 
     def roof(kv_heads):  # 4 FLOPs for each of 32 query heads and each element of k, whose v is as long
         bytes_per_flop = 2 * kv_heads * BYTES[dtype] / (4 * 32)
@@ -85,9 +86,9 @@ def draw_decode_heads(folder, name, dtype):
 
 def draw_all(folder):
     for dtype in ("f32", "bf16"):
-        draw_prefill(folder, "peers_epyc_zen5", dtype)
+        draw_prefill(folder, "peers_epyc_zen4", dtype)
         draw_decode_heads(folder, "decode_heads_xeon", dtype)
-    draw_decode_lengths(folder, "peers_epyc_zen5")
+    draw_decode_lengths(folder, "peers_epyc_zen4")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = ROOT / "README.md", ROOT / "docs/performance/index.md"
 TABLE = re.compile(r"(<!-- numbers: ([\w-]+) -->\n).*?(<!-- end of the numbers -->\n)", re.DOTALL)
 PEERS = {"torch_sdpa": "PyTorch", "torch_linear": "PyTorch", "ort_gqa": "ONNX Runtime", "ort_attention": "ONNX Runtime",
-         "openvino_sdpa": "OpenVINO", "openvino_cache": "OpenVINO"}
+         "ort_linear": "ONNX Runtime", "openvino_sdpa": "OpenVINO", "openvino_cache": "OpenVINO", "openvino_linear": "OpenVINO"}
 CASES = {
     "p512_mha": "prefill 512, 32 heads of 128, causal",
     "p2k_gqa": "prefill 2048, 32 / 8 heads of 128, causal",
@@ -44,7 +44,7 @@ def results_of(name):
 
 
 # What the files' own "cpu" does not say.
-CPUS = {"peers_epyc_zen5": "AMD EPYC (Zen 5)", "peers_xeon_amx": "Intel Xeon with AMX",
+CPUS = {"peers_epyc_zen4": "AMD EPYC (Zen 4)", "peers_xeon_amx": "Intel Xeon with AMX",
         "decode_heads_xeon_f32": "Intel Xeon (Emerald Rapids) without AMX"}
 
 
@@ -165,15 +165,15 @@ def label(length):
 
 
 TABLES = {
-    "readme": lambda: peers_table("peers_epyc_zen5", "./dev bench --peers --results FILE", (), README_ROWS),
-    "epyc": lambda: peers_table("peers_epyc_zen5", "./dev bench --peers --results FILE", ("f32", "bf16")),
+    "readme": lambda: peers_table("peers_epyc_zen4", "./dev bench --peers --results FILE", (), README_ROWS),
+    "epyc": lambda: peers_table("peers_epyc_zen4", "./dev bench --peers --results FILE", ("f32", "bf16")),
     "amx": lambda: peers_table("peers_xeon_amx", "./dev bench --peers --cases 'p*,bert_8x512,c256_4k_gqa' --dtype bf16 --results FILE",
                                ("bf16",)),
     "backward-epyc": lambda: backward_table("backward_epyc_zen4"),
     "backward-amx": lambda: backward_table("backward_xeon_amx"),
     "generate": lambda: generate_table("generate_xeon_amx"),
     "heads": lambda: heads_table("decode_heads_xeon"),
-    "growth": lambda: growth_table("peers_epyc_zen5"),
+    "growth": lambda: growth_table("peers_epyc_zen4"),
 }
 
 
