@@ -80,7 +80,7 @@ bool reads_x_in_place(const LinearCall &call) {
     const heed_linear_weights &w = *call.pieces[0].weights;
     if (!w.in_place.are_there()) return false;
     bool fits = !sums_in_blocks(w) && in_one_line(call.view) && !aliases(row_stride(call.view)) &&
-                num_rows(call) >= 4 * w.in_place.wide->rows;
+                num_rows(call) >= int64_t{4} * w.in_place.wide->rows;
     int64_t panels = 0;
     for_each_run(call, [&](const ColumnRun &run) {
         fits = fits && in_one_line(run.piece->view) && first_column(run) % w.columns == 0;
