@@ -73,7 +73,7 @@ Expr AttentionBuilder::block_visible(const BlockChain &chain, const Expr &step) 
         in.score_buffers);
 }
 
-// Prefill, whose lanes are rows, copies vectors of keys and transposes them.
+// Where rows are lanes, vectors of keys are copied and transposed.
 Expr AttentionBuilder::by_rows(Func &rows, TransposedTiles &tiles, const Expr &element) const {
     if (!row_lanes) return element;
     rows(vars(in_block({st.k, st.row}))) = element;

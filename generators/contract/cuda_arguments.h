@@ -128,6 +128,29 @@ using MergeStates = Words<max_merge_states, merge_state_words>;     // addresses
     VALUE(out_head, uint64_t)                                                                                          \
     OUTPUT(named, u8, 1)
 
+// Addresses and strides of the tensors that scores are made of (set_scores() of runtime/cuda/call.h).
+#define HEED_QUERY_AND_KEY_VALUES(VALUE)                                                                               \
+    VALUE(q, uint64_t)                                                                                                 \
+    VALUE(q_batch, uint64_t)                                                                                           \
+    VALUE(q_token, uint64_t)                                                                                           \
+    VALUE(q_head, uint64_t)                                                                                            \
+    VALUE(k, uint64_t)                                                                                                 \
+    VALUE(k_batch, uint64_t)                                                                                           \
+    VALUE(k_token, uint64_t)                                                                                           \
+    VALUE(k_head, uint64_t)
+
+#define HEED_MASK_AND_BIAS_VALUES(VALUE)                                                                               \
+    VALUE(mask, uint64_t)                                                                                              \
+    VALUE(mask_batch, uint64_t)                                                                                        \
+    VALUE(mask_head, uint64_t)                                                                                         \
+    VALUE(mask_row, uint64_t)                                                                                          \
+    VALUE(mask_key, uint64_t)                                                                                          \
+    VALUE(bias, uint64_t)                                                                                              \
+    VALUE(bias_batch, uint64_t)                                                                                        \
+    VALUE(bias_head, uint64_t)                                                                                         \
+    VALUE(bias_row, uint64_t)                                                                                          \
+    VALUE(bias_key, uint64_t)
+
 // `sequences` sequences from first_sequence on; tensors and strides as in HEED_ATTENTION; page_size 0: keys are not in
 // pages. tasks: the table of sequences, or 0 where each has uniform_q_len queries, max_kv_len keys and the next three.
 // mode: ProbsMode; as_f32: the result is f32 rather than in the type of q; sink, alibi_slopes, device_status: an
@@ -151,30 +174,14 @@ using MergeStates = Words<max_merge_states, merge_state_words>;     // addresses
     VALUE(as_f32, int32_t)                                                                                             \
     HEED_LOGIT_VALUES(VALUE)                                                                                           \
     VALUE(tasks, uint64_t)                                                                                             \
-    VALUE(q, uint64_t)                                                                                                 \
-    VALUE(q_batch, uint64_t)                                                                                           \
-    VALUE(q_token, uint64_t)                                                                                           \
-    VALUE(q_head, uint64_t)                                                                                            \
-    VALUE(k, uint64_t)                                                                                                 \
-    VALUE(k_batch, uint64_t)                                                                                           \
-    VALUE(k_token, uint64_t)                                                                                           \
-    VALUE(k_head, uint64_t)                                                                                            \
+    HEED_QUERY_AND_KEY_VALUES(VALUE)                                                                                   \
     VALUE(k_scale, uint64_t)                                                                                           \
     VALUE(k_scale_batch, uint64_t)                                                                                     \
     VALUE(k_scale_token, uint64_t)                                                                                     \
     VALUE(k_scale_head, uint64_t)                                                                                      \
     VALUE(page_table, uint64_t)                                                                                        \
     VALUE(page_table_row, uint64_t)                                                                                    \
-    VALUE(mask, uint64_t)                                                                                              \
-    VALUE(mask_batch, uint64_t)                                                                                        \
-    VALUE(mask_head, uint64_t)                                                                                         \
-    VALUE(mask_row, uint64_t)                                                                                          \
-    VALUE(mask_key, uint64_t)                                                                                          \
-    VALUE(bias, uint64_t)                                                                                              \
-    VALUE(bias_batch, uint64_t)                                                                                        \
-    VALUE(bias_head, uint64_t)                                                                                         \
-    VALUE(bias_row, uint64_t)                                                                                          \
-    VALUE(bias_key, uint64_t)                                                                                          \
+    HEED_MASK_AND_BIAS_VALUES(VALUE)                                                                                   \
     VALUE(sink, uint64_t)                                                                                              \
     VALUE(sink_head, uint64_t)                                                                                         \
     VALUE(alibi_slopes, uint64_t)                                                                                      \
@@ -240,14 +247,7 @@ using MergeStates = Words<max_merge_states, merge_state_words>;     // addresses
     HEED_LOGIT_VALUES(VALUE)                                                                                           \
     HEED_DROPOUT_VALUES(VALUE)                                                                                         \
     VALUE(tasks, uint64_t)                                                                                             \
-    VALUE(q, uint64_t)                                                                                                 \
-    VALUE(q_batch, uint64_t)                                                                                           \
-    VALUE(q_token, uint64_t)                                                                                           \
-    VALUE(q_head, uint64_t)                                                                                            \
-    VALUE(k, uint64_t)                                                                                                 \
-    VALUE(k_batch, uint64_t)                                                                                           \
-    VALUE(k_token, uint64_t)                                                                                           \
-    VALUE(k_head, uint64_t)                                                                                            \
+    HEED_QUERY_AND_KEY_VALUES(VALUE)                                                                                   \
     VALUE(v, uint64_t)                                                                                                 \
     VALUE(v_batch, uint64_t)                                                                                           \
     VALUE(v_token, uint64_t)                                                                                           \
@@ -256,16 +256,7 @@ using MergeStates = Words<max_merge_states, merge_state_words>;     // addresses
     VALUE(dout_batch, uint64_t)                                                                                        \
     VALUE(dout_token, uint64_t)                                                                                        \
     VALUE(dout_head, uint64_t)                                                                                         \
-    VALUE(mask, uint64_t)                                                                                              \
-    VALUE(mask_batch, uint64_t)                                                                                        \
-    VALUE(mask_head, uint64_t)                                                                                         \
-    VALUE(mask_row, uint64_t)                                                                                          \
-    VALUE(mask_key, uint64_t)                                                                                          \
-    VALUE(bias, uint64_t)                                                                                              \
-    VALUE(bias_batch, uint64_t)                                                                                        \
-    VALUE(bias_head, uint64_t)                                                                                         \
-    VALUE(bias_row, uint64_t)                                                                                          \
-    VALUE(bias_key, uint64_t)                                                                                          \
+    HEED_MASK_AND_BIAS_VALUES(VALUE)                                                                                   \
     VALUE(alibi_slopes, uint64_t)                                                                                      \
     VALUE(slope_head, uint64_t)                                                                                        \
     VALUE(stats, uint64_t)                                                                                             \

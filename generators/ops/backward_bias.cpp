@@ -94,7 +94,7 @@ Expr BackwardBiasDevice::kept(const Logit &at) const {
     return select(dropout_threshold == wide(0), 1.f, keeps, dropout_scale, 0.f);
 }
 
-// Of the logit, as the bias left it.
+// The gradient of the logit with the bias.
 Expr BackwardBiasDevice::gradient(const Sums &sums, const Expr &of_key, const Expr &of_line,
                                   const Expr &of_element) const {
     const Logit at = logit(of_key, of_line, of_element);

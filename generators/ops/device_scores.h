@@ -20,7 +20,7 @@ protected:
         Expr sequence, head, i;
     };
 
-    // Of a sequence: from the table or, where there is none, the same for all.
+    // What the table says of a sequence; without a table all are the same.
     Expr field(SequenceField which, const Expr &sequence) const {
         Expr of_all[num_sequence_fields];
         of_all[sequence_q_len] = this->uniform_q_len;
@@ -43,7 +43,7 @@ protected:
         return Halide::reinterpret<float>(select(on, element, otherwise));
     }
 
-    // Of key j, which need not exist, as ProbsScore has it; 0 instead where the row has no such key.
+    // The score of key j as ProbsScore has it. The key need not exist: 0 where the row has no such key.
     Expr score_of(const Expr &product, const Expr &mode, const Row &at, const Expr &j) const {
         const ElementType type = this->types.own;
         const Expr kv_len = select(exists(at), field(sequence_kv_len, at.sequence), 0), on = j < kv_len;

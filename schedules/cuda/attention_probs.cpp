@@ -54,7 +54,7 @@ void schedule_tile(AttentionProbsDevice &kernel, AttentionProbsDevice::Tile &til
     unroll(tile.products, dealt.own);
 }
 
-// Of the lanes, in registers, then of the rows.
+// Maxima and sums: first those of lanes, in registers, then those of rows.
 void schedule_reduction(AttentionProbsDevice &kernel, Func &of_lane, Func &of_row) {
     const Var thread{"thread"};
     const auto with_lanes = [&](Func &f) -> Func & {

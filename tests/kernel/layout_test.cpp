@@ -167,7 +167,7 @@ TEST_P(CopiedKeys, OfRaggedSequences) {
     expect_one_result(a, options().with_storage(HEED_Q_VARLEN, HEED_KV_VARLEN));
 }
 
-// Where keys lie is nothing to what happens to logits: of a head dim of its own the plain kernel.
+// The place of keys does not change what happens to logits: the plain kernel of a head dim stands for its others.
 std::vector<TableKernel> kernels_that_copy() {
     return on_cpu(only(supported_kernels(), [](const TableKernel &kernel) {
         return !kernel.decode() && !kernel.int8_kv() && (kernel.any_head_dim() || kernel.info.features == 0);

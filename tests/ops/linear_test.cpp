@@ -235,8 +235,8 @@ TEST_P(LinearTest, RowsAloneGiveTheSameBits) {
     }
 }
 
-// Of few columns x is read where it is: whole and half panels, tokens of any stride; the bits are those of each row
-// alone.
+// Layers of few columns read x where it is, in whole and half panels, with tokens of any stride. The bits are those of
+// each row alone.
 TEST_P(LinearTest, FewColumnsOfManyRows) {
     for (const auto &[batch, len] : {std::make_pair(1, 61), {4, 20}, {60, 1}}) {
         for (const Layout layout : {Layout::packed, Layout::sbhd, Layout::padded}) {
