@@ -25,9 +25,9 @@ class Caches(Test):
         return np.ascontiguousarray(self.x[:, begin:end])
 
     def test_read_and_append(self):
-        """What one cache holds makes another, of either kind, go on with the same bits."""
+        """What one cache holds makes another go on: one of its kind with the same bits."""
         lens = [9, 4, 0]
-        for page_size, other in ((None, 4), (4, None), (4, 3)):
+        for page_size, other in ((None, None), (None, 4), (4, None), (4, 3)):
             cache = self.layer.make_cache(3, 20, page_size=page_size)
             self.layer(self.tokens(0, 9), cache=cache, q_lens=lens)
             k, v = cache.read()
@@ -41,7 +41,10 @@ class Caches(Test):
             self.assertEqual(again.kv_lens, lens)
             for a, b in zip((k, v), again.read()):
                 self.assert_equal(a, b)
-            self.assert_equal(self.layer(self.tokens(9, 14), cache=cache), self.layer(self.tokens(9, 14), cache=again))
+            expected, actual = self.layer(self.tokens(9, 14), cache=cache), self.layer(self.tokens(9, 14), cache=again)
+            self.assertLess(np.abs(expected - actual).max(), 1e-5)
+            if (page_size is None) == (other is None):  # else another kernel may serve
+                self.assert_equal(expected, actual)
 
     def test_views_and_types(self):
         for dtype in (np.float32, np.float16, ml_dtypes.bfloat16):
