@@ -46,7 +46,7 @@ Options parse(int argc, char **argv) {
     app.option_defaults()->always_capture_default();
     app.add_option("--problems", options.problems)->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
     app.add_option("--seed", options.seed, "this problem only");
-    app.add_flag("--fixed", options.fixed, "no new seeds");
+    app.add_flag("--fixed", options.fixed, "no new seeds")->envname("HEED_FIXED_SEEDS");
     app.add_option("--cases", options.cases, "folder for the failing problem");
     app.add_flag("--no-shrink", options.no_shrink, "only say which problem fails");
     app.add_flag("--digest", options.digest,
