@@ -1,11 +1,10 @@
 """Plots of the documentation, from bench/results: plots.py FOLDER. Needs matplotlib."""
 import collections
 import pathlib
-import re
 import sys
 
 import matplotlib.pyplot as plt
-from tables import CPUS, PEERS, label, length_of, results_of
+from tables import CPUS, HEADS, PEERS, entries, label, length_of, results_of
 
 plt.switch_backend("svg")
 plt.rcParams.update({"svg.hashsalt": "heed", "svg.fonttype": "none"})  # the same file from the same numbers
@@ -13,18 +12,20 @@ BYTES = {"f32": 4, "bf16": 2}
 COLOURS = {"Heed": "#c0392b", "PyTorch": "#2980b9", "ONNX Runtime": "#27ae60", "OpenVINO": "#8e44ad"}
 
 
-def series_of(results, prefix, dtype, rate, at):
-    """By library {at(case): rate}; where a peer has two ways to a result, the faster one."""
+def series_of(results, places, dtype, rate):
+    """By library {place: rate}, of places {case: place}; where a peer has two ways to a result, the faster one."""
     series = collections.defaultdict(dict)
-    for entry in results["results"]:
-        if not entry["case"].startswith(prefix) or entry["dtype"] != dtype or entry["temperature"] == "warm":
-            continue
-        place = at(entry["case"])
-        series["Heed"][place] = entry[rate]
-        if entry["peer_ms"]:
-            peer, speed = PEERS[entry["peer"]], entry[rate] * entry["ours_ms"] / entry["peer_ms"]
-            series[peer][place] = max(speed, series[peer].get(place, 0))
+    for case, place in places.items():
+        for entry in entries(results, case, dtype):
+            series["Heed"][place] = entry[rate]
+            if entry["peer_ms"]:
+                peer, speed = PEERS[entry["peer"]], entry[rate] * entry["ours_ms"] / entry["peer_ms"]
+                series[peer][place] = max(speed, series[peer].get(place, 0))
     return series
+
+
+def lengths_of(results, prefix):
+    return {entry["case"]: length_of(entry["case"]) for entry in results["results"] if entry["case"].startswith(prefix)}
 
 
 def where(name, results):
@@ -54,23 +55,19 @@ def draw_prefill(folder, name, dtype):
     results = results_of(name)
     unit = results["ceilings"]["best_unit"][dtype]
     draw(folder / f"prefill_{dtype}.svg", f"Causal prefill in {dtype}, 8 / 2 heads of 128\n{where(name, results)}",
-         "tokens: queries and keys", "GFLOP/s", series_of(results, "len_", dtype, "gflops", length_of),
+         "tokens: queries and keys", "GFLOP/s", series_of(results, lengths_of(results, "len_"), dtype, "gflops"),
          lambda _: results["ceilings"]["gflops"][unit], f"ceiling: {unit}")
 
 
 def draw_decode_lengths(folder, name):
     results = results_of(name)
     draw(folder / "decode_lengths.svg", f"One decoding step in f32, cold, 8 / 2 heads of 128\n{where(name, results)}",
-         "tokens: keys", "GB/s of keys and values", series_of(results, "kv_", "f32", "gbps", length_of),
+         "tokens: keys", "GB/s of keys and values", series_of(results, lengths_of(results, "kv_"), "f32", "gbps"),
          lambda _: results["ceilings"]["dram_gbps"], "ceiling: DRAM reads")
 
 
-def kv_heads_of(case):
-    return int(re.search(r"_h\d+/(\d+)_", case)[1])
-
-
 def draw_decode_heads(folder, name, dtype):
-    results = results_of(f"{name}_{dtype}")
+    results = results_of(name)
     ceilings = results["ceilings"]
     unit = ceilings["best_unit"][dtype]
     gflops = ceilings["gflops"][unit]
@@ -79,15 +76,15 @@ def draw_decode_heads(folder, name, dtype):
         bytes_per_flop = 2 * kv_heads * BYTES[dtype] / (4 * 32)
         return min(ceilings["dram_gbps"], gflops * bytes_per_flop)
 
-    title = f"One decoding step in {dtype}, cold, 32 query heads of 128, 8192 keys\n{where(f'{name}_f32', results)}"
+    title = f"One decoding step in {dtype}, cold, 32 query heads of 128, 4096 keys\n{where(name, results)}"
     draw(folder / f"decode_heads_{dtype}.svg", title, "heads of keys and values", "GB/s of keys and values",
-         series_of(results, "1x1x", dtype, "gbps", kv_heads_of), roof, f"roofline: DRAM reads\nor {unit}")
+         series_of(results, HEADS, dtype, "gbps"), roof, f"roofline: DRAM reads\nor {unit}")
 
 
 def draw_all(folder):
     for dtype in ("f32", "bf16"):
         draw_prefill(folder, "peers_epyc_zen4", dtype)
-        draw_decode_heads(folder, "decode_heads_xeon", dtype)
+        draw_decode_heads(folder, "peers_epyc_zen4", dtype)
     draw_decode_lengths(folder, "peers_epyc_zen4")
 
 
