@@ -1,5 +1,5 @@
 # HEED_ISAS: for which instruction sets of CPUs the default table has kernels. heed_isas: those; heed_attention_isas: those of them that
-# prefill and decode are for; heed_table_isas: heed_isas and what HEED_CUDA_ARCHS serves of CUDA.
+# prefill and decode are for; heed_cuda_isas: what HEED_CUDA_ARCHS serves of CUDA; heed_table_isas: heed_isas and heed_cuda_isas.
 include_guard(GLOBAL)
 set(HEED_ISAS native CACHE STRING "native (what this machine runs, x86_64 where it has no more), all, or a list of native;x86_64;avx2;avx512;avx512bf16;amx")
 
@@ -47,14 +47,15 @@ set(heed_attention_isas ${heed_isas})
 if("native" IN_LIST HEED_ISAS AND "avx512" IN_LIST heed_isas AND NOT "all" IN_LIST HEED_ISAS AND NOT "avx2" IN_LIST HEED_ISAS)
     list(REMOVE_ITEM heed_attention_isas avx2)
 endif()
-set(heed_table_isas ${heed_isas})
+set(heed_cuda_isas "")
 if(HEED_CUDA)
-    list(APPEND heed_table_isas sm75)
+    list(APPEND heed_cuda_isas sm75)
     list(GET heed_cuda_archs -1 newest)
     if(NOT newest LESS 80)
-        list(APPEND heed_table_isas sm80)
+        list(APPEND heed_cuda_isas sm80)
     endif()
 endif()
+set(heed_table_isas ${heed_isas} ${heed_cuda_isas})
 
 # heed_describe_table(<target>): how many kernels of which instruction sets it has, and how to have more.
 function(heed_describe_table target)

@@ -178,14 +178,16 @@ std::string line_that_adds(const KernelRequest &request, uint32_t targets) {
 }  // namespace
 
 int32_t most_decoded_queries(const Kernel &kernel) {
+    if (!has_own_dims(kernel)) return 4;
     const bool is_avx512 = kernel.target == KernelTarget(Isa::avx512) || kernel.target == KernelTarget(Isa::avx512bf16);
-    return has_own_dims(kernel) && is_avx512 ? 16 : 4;
+    return is_avx512 ? 16 : kernel.target == KernelTarget(Isa::avx2) ? 8 : 4;
 }
 
 int32_t most_decoded_queries(const Kernel &kernel, const KernelRequest &request) {
     const int64_t elements = int64_t{request.max_kv_len} * (request.head_dim + request.head_dim_v);
     const bool reads_again = request.group_size > 1 && elements * dtype_bytes(request.kv_dtype) > cached_head_bytes;
-    return std::min(most_decoded_queries(kernel), !request.prefills_in_floats ? 4 : reads_again ? 16 : 11);
+    const bool is_short = kernel.target == KernelTarget(Isa::avx2) && request.max_kv_len < 256;
+    return std::min(most_decoded_queries(kernel), !request.prefills_in_floats || is_short ? 4 : reads_again ? 16 : 11);
 }
 
 Phase preferred_phase(const Kernel &kernel, const KernelRequest &request) {

@@ -11,7 +11,10 @@ namespace heed {
 // splits the keys over threads; prefill kernels compute whole vectors of rows per head. 11 of AVX-512's kernels for
 // some head dims where prefill computes in floats too (8 heads of 64, Zen 4, 2 cores, decode and prefill: 8 queries on
 // 256 keys take 65 and 92 us, 12 57 and 51, 16 75 and 52), 16 for a group whose keys are no longer in the caches when
-// its next head reads them (32 / 8 heads of 128, 16 queries: on 1024 keys 2.1 and 1.5 ms, on 8192 17 and 21); else 4.
+// its next head reads them (32 / 8 heads of 128, 16 queries: on 1024 keys 2.1 and 1.5 ms, on 8192 17 and 21). 8 of
+// AVX2's from 256 keys on (Zen 3, 2 cores, decode and prefill in f32: 8 queries on 1024 keys, 8 heads of 64, 359 and
+// 422 us, 11 queries 544 and 475; 5 on 100 keys 92 and 77; 32 / 8 heads of 128, 8 queries on 4096 keys, 18 and 41 ms).
+// Else 4.
 int32_t most_decoded_queries(const Kernel &kernel, const KernelRequest &request);
 
 // The same for any request.

@@ -18,7 +18,7 @@
 // Decode of large groups (wide_group): a row is a pair of a position and a head of the group, and a task has a split of
 // the keys. Its state leaves the task; a second, small parallel loop merges the splits and writes the rows. Measured,
 // Zen 4, 2 cores, one head of keys of 576 and values of 512 elements, 16 heads of queries: f32 0.8, bf16 0.7 of the
-// peak of FMAs and dot products; by elements of a head as lanes 0.3 and 0.15.
+// peak of FMAs and dot products; by elements of a head as lanes 0.3 and 0.15. AVX2 (Zen 3): f32 0.6 and 0.3.
 //
 // With matrix tiles (AMX) each product is one stage of plain loops that LowerBf16Tiles replaces. It reads copies of the
 // block: k, which then may be anywhere, and v transposed.
@@ -334,7 +334,8 @@ private:
 
     void values(BlockChain &ch) {
         const bool splits_loop = ch.prefill.nonfinite_end.defined();
-        Func &sum = cfg.packs_kv() ? ch.block_out : ch.value_tile;
+        const bool in_tile = cfg.rounds_weights() && !cfg.packs_kv();
+        Func &sum = in_tile ? ch.value_tile : ch.block_out;
         if (cfg.packs_kv()) {
             if (splits_loop) {
                 of_block_in_workspace(ch.bf16.v_numbers, ch)
@@ -369,12 +370,13 @@ private:
             .reorder(st.u, ch.prefill.values.x, ch.prefill.values.y)
             .vectorize(st.u, cfg.lanes);
         if (!cfg.any_head_dim() && !cfg.packs_kv()) ch.prefill.exponents.update().unroll(ch.prefill.values.x);
-        sum.update(1)
+        const int last = sum.num_update_definitions() - 1;
+        sum.update(last)
             .reorder(st.row, st.d, ch.prefill.nonfinites)
             .partition(ch.prefill.nonfinites, Partition::Never)
             .vectorize(st.row, cfg.lanes)
             .unroll(st.row);
-        if (!cfg.bf16_tiles) sum.update(1).unroll(st.d);
+        if (in_tile) sum.update(last).unroll(st.d);
     }
 
     // row_block rows x `tile` of `other` stay in registers over the whole of `over`; the consumer then copies them.

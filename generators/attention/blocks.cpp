@@ -127,8 +127,8 @@ void AttentionBuilder::define_copies(BlockChain &chain) {
 
 // Element d of key k of the block, of k or v.
 Expr AttentionBuilder::element(const BlockChain &chain, const KvSource &source, const PaddedRows &rows, const Expr &d,
-                               const Expr &k) const {
-    return rows.rows.defined() ? rows.rows(in_block({d, k})) : source.element(d, kv_head(), slot(chain, k));
+                               const Expr &k, bool is_seen) const {
+    return rows.rows.defined() ? rows.rows(in_block({d, k})) : source.element(d, kv_head(), slot(chain, k, is_seen));
 }
 
 void AttentionBuilder::define_products(BlockChain &chain) {

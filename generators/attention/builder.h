@@ -60,7 +60,7 @@ private:
     }
     Expr first_key(const BlockChain &chain, const Expr &step) const;
     Expr key_position(const BlockChain &chain, const Expr &k) const;
-    KeySlot slot(const BlockChain &chain, const Expr &k) const;
+    KeySlot slot(const BlockChain &chain, const Expr &k, bool is_seen = false) const;
     void define_slots(BlockChain &chain);
     Halide::Tuple looked_up(const Expr &pos, const Expr &sequence, const Expr &first_key, const Expr &kv_batch) const;
     Expr bias(const Expr &pos, bool may_lie_outside) const;
@@ -76,6 +76,8 @@ private:
 
     // Whether a step knows the number of its keys up to the last one that some row sees; it; whether all rows see them.
     bool counts_seen(const BlockChain &chain) const { return row_lanes && chain.ranged && !cfg.packs_kv(); }
+    // Whether values are read of these keys alone: the last pair of bf16 may have a key more.
+    bool reads_seen(const BlockChain &chain) const { return counts_seen(chain) && !cfg.bf16_dots; }
     Expr seen_keys(const BlockChain &chain) const { return chain.first_key(in_step({}))[1]; }
     Expr all_see(const BlockChain &chain) const;
 
@@ -111,8 +113,12 @@ private:
     Args in_block(Args first) const;
     static Vars vars(const Args &args);
     Expr if_visible(const BlockChain &chain, const Expr &k, const Expr &value, const Expr &otherwise) const;
-    Expr element(const BlockChain &chain, const KvSource &source, const PaddedRows &rows, const Expr &d,
-                 const Expr &k) const;
+    Expr element(const BlockChain &chain, const KvSource &source, const PaddedRows &rows, const Expr &d, const Expr &k,
+                 bool is_seen = false) const;
+    // Of v, in loops that end with the keys that are seen.
+    Expr value_element(const BlockChain &chain, const Expr &d, const Expr &k) const {
+        return element(chain, in.v, chain.v_rows, d, k, reads_seen(chain));
+    }
     void define_copies(BlockChain &chain);
     void define_products(BlockChain &chain);
     void define_logits(BlockChain &chain);

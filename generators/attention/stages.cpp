@@ -176,6 +176,10 @@ void AttentionBuilder::define_first_key(BlockChain &chain) {
         Expr found = row_lanes ? cast<int>(st.sweep.classes(st.kb, inside(field(task_swept), in.num_swept), st.sp))
                                : class_of_block(chain.sights, first);
         chain.first_key(vars(in_step({}))) = {first, select(range(mixed_steps) > 0, found, plain_block)};
+    } else if (reads_seen(chain)) {
+        // The first step of the left end may begin before the first key; its keys from there on are read.
+        Expr begin = max(first, 0);
+        chain.first_key(vars(in_step({}))) = {begin, min(range(seen_end), first + chain.block) - begin};
     } else if (counts_seen(chain)) {
         chain.first_key(vars(in_step({}))) = {first, min(range(seen_end) - first, chain.block)};
     } else {
@@ -208,13 +212,14 @@ Tuple AttentionBuilder::looked_up(const Expr &pos, const Expr &sequence, const E
             select(in.paged, paged.page, inside(kv_batch, in.num_kv_pages))};
 }
 
-KeySlot AttentionBuilder::slot(const BlockChain &chain, const Expr &k) const {
+KeySlot AttentionBuilder::slot(const BlockChain &chain, const Expr &k, bool is_seen) const {
     if (cfg.paged) {
         Tuple found = chain.slots(in_step({k}));
         return {inside(found[0], in.num_slots), inside(found[1], in.num_kv_pages)};
     }
     Expr first = field(task_first_key) + first_key(chain);
-    return {chain.ranged ? clamped_slot(first, k, in.num_slots) : trusted_slot(first, k, in.num_slots),
+    const bool is_there = is_seen || !chain.ranged;
+    return {is_there ? trusted_slot(first, k, in.num_slots) : clamped_slot(first, k, in.num_slots),
             inside(field(task_kv_batch), in.num_kv_pages)};
 }
 

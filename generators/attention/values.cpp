@@ -42,13 +42,16 @@ void AttentionBuilder::define_values(BlockChain &chain) {
     }
     chain.value_tile(vars(at)) = 0.f;
     Expr so_far = chain.value_tile(at), number = chain.numbers;
-    Expr with =
-        cfg.rounds_weights()
-            ? bf16_dot(so_far, chain.bf16.weight_pairs(in_block({st.row, number}))[0], value_pair(chain, number))
-            : so_far + value_weight(chain, number) * element(chain, in.v, chain.v_rows, st.d, number);
+    Expr with = cfg.rounds_weights() ? bf16_dot(so_far, chain.bf16.weight_pairs(in_block({st.row, number}))[0],
+                                                value_pair(chain, number))
+                                     : so_far + value_weight(chain, number) * value_element(chain, st.d, number);
     chain.value_tile(vars(at)) = cfg.has_dropout ? select(chain.kept(in_block({st.row, number})), with, so_far)
                                  : splits_loop   ? with
                                                  : if_visible(chain, number, with, so_far);
+    // Floats are added to what has left the tile: 16 registers hold the sums of one loop, and of two in a row spill
+    // some.
+    Func &sum = cfg.rounds_weights() ? chain.value_tile : chain.block_out;
+    if (!cfg.rounds_weights()) chain.block_out(vars(at)) = chain.value_tile(at);
     if (splits_loop) {
         chain.prefill.nonfinites = RDom(0, chain.block, "nonfinites" + chain.suffix);
         chain.prefill.nonfinites.where(chain.prefill.nonfinites < chain.prefill.nonfinite_end(in_block({})));
@@ -56,11 +59,11 @@ void AttentionBuilder::define_values(BlockChain &chain) {
         // of bf16 add the second key of a pair first (VDPBF16PS, Intel SDM).
         Expr in_order = chain.prefill.nonfinites,
              k = cfg.rounds_weights() ? in_order / 2 * 2 + (1 - in_order % 2) : in_order;
-        Expr value = cfg.copies_bits() ? to_float(cfg.dtype, value_bits(chain, st.d, k))
-                                       : element(chain, in.v, chain.v_rows, st.d, k);
-        chain.value_tile(vars(at)) = so_far + value_weight(chain, k) * if_visible(chain, k, value, 0.f);
+        Expr value =
+            cfg.copies_bits() ? to_float(cfg.dtype, value_bits(chain, st.d, k)) : value_element(chain, st.d, k);
+        sum(vars(at)) = sum(at) + value_weight(chain, k) * if_visible(chain, k, value, 0.f);
     }
-    chain.block_out(vars(at)) = chain.value_tile(at);
+    if (cfg.rounds_weights()) chain.block_out(vars(at)) = chain.value_tile(at);
 }
 
 Expr AttentionBuilder::value_bits(const BlockChain &chain, const Expr &d, const Expr &k) const {
@@ -107,8 +110,7 @@ void AttentionBuilder::define_nonfinite_end(BlockChain &chain) {
         Expr none = cfg.per_logit() ? Internal::const_false() : all_see(chain) && end == seen_keys(chain);
         chain.prefill.values.where(key < select(none, 0, end));
     }
-    Expr bits =
-        cfg.bf16_dots ? value_bits(chain, d, key) : reinterpret<uint32_t>(element(chain, in.v, chain.v_rows, d, key));
+    Expr bits = cfg.bf16_dots ? value_bits(chain, d, key) : reinterpret<uint32_t>(value_element(chain, d, key));
     Expr exponent = exponent_of_nonfinites(bits.type());
     Args by_lane = in_block({st.u});
     chain.prefill.exponents(vars(by_lane)) = cast(bits.type(), 0);

@@ -34,7 +34,8 @@ Words storages(const AttentionKernel &kernel, bool paged) {
 // For groups of 16 heads and more. CUDA: 32 rows of a tile.
 bool has_wide_form(const AttentionKernel &kernel) {
     if (kernel.phase != "decode" || kernel.features != Words{"gqa"} || !kernel.score_mod.empty()) return false;
-    const bool on_cpu = (kernel.isa == avx512 && kernel.dtype == f32) || kernel.isa == avx512bf16;
+    const bool in_floats = (kernel.isa == avx2 || kernel.isa == avx512) && kernel.dtype == f32;
+    const bool on_cpu = in_floats || kernel.isa == avx512bf16;
     return (on_cpu && kernel.kv_dtype.empty()) ||
            (kernel.isa == sm80 && contains({"64", "80", "96", "128"}, kernel.head_dim));
 }

@@ -125,8 +125,8 @@ TEST_F(ChooseKernel, SlowDotProducts) {
     EXPECT_THAT(choice.candidates, HasSubstr("d64_dots: could serve, but its arithmetic is slower"));
 }
 
-// The most queries that decode kernels of AVX-512 get, where prefill computes in floats too: more where the heads of a
-// group would read many keys again.
+// The most queries that decode kernels of some head dims get, where prefill computes in floats too: with AVX-512 more
+// where the heads of a group would read many keys again.
 TEST_F(ChooseKernel, DecodeKernelsForFewQueries) {
     kernels.push_back(kernel("decode_d64_avx512", heed::Isa::avx512, 64, 0, heed::Phase::decode));
     const auto most = [&] {
@@ -144,6 +144,14 @@ TEST_F(ChooseKernel, DecodeKernelsForFewQueries) {
     max_kv_len = 4096;
     EXPECT_EQ(most(), 11);
     EXPECT_THAT(choice.reason, HasSubstr("prefill (q_len 12 > 11)"));
+    kernels.back().target = heed::Isa::avx2;
+    EXPECT_EQ(most(), 8);
+    max_kv_len = 255;
+    EXPECT_EQ(most(), 4);
+    max_kv_len = 256;
+    EXPECT_EQ(most(), 8);
+    kernels.back().target = heed::Isa::x86_64;
+    EXPECT_EQ(most(), 4);
 }
 
 TEST_F(ChooseKernel, DecodeKernelsThatFitTheGroup) {

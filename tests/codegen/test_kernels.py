@@ -103,24 +103,31 @@ class Kernels(unittest.TestCase):
                 self.assertIn("vfmadd", code, kernel)
                 self.assertEqual("%zmm" in code, kernel.removesuffix("_wide").endswith(("avx512", "avx512bf16", "amx")), kernel)
 
+    def check_register_tiles(self, kernel, instruction, counts, least):
+        """Nothing else computes in the innermost loops with so many of the instruction, and no sum is spilled."""
+        loops_of_kernel = list(innermost_loops(machine_code(kernel)))
+        for count in counts:
+            tiles = [b for b in loops_of_kernel if b.count(instruction) == count]
+            self.assertGreaterEqual(len(tiles), least, f"{kernel}: {count}")
+            for tile in tiles:
+                self.assertNotRegex(tile, r"vmovu?a?ps +%[yz]mm\d+,.*\(%rsp", f"{kernel}: {count}")
+
+    @unittest.skipUnless("avx2" in ATTENTION_ISAS, "the build has no attention kernels of AVX2")
+    def test_register_tile_of_prefill_in_16_registers(self):
+        # 1 to 3 vectors of rows x 4 keys x 2 steps of d; x 4 elements x 2 keys or, in a masked step, 1.
+        for kernel in ("attention_prefill_f32_d64_contiguous_avx2", "attention_decode_f32_d128_gqa_contiguous_avx2_wide"):
+            self.check_register_tiles(kernel, "vfmadd231ps", (16, 24), 2)
+            self.check_register_tiles(kernel, "vfmadd231ps", (4, 8, 12), 1)
+
     @of_isa("avx512")
     def test_register_tile_of_prefill(self):
-        # 1 to 3 vectors of rows x 8 keys x 2 steps of d, the whole loop: nothing else computes, nothing is spilled.
-        loops_of_kernel = list(innermost_loops(machine_code("attention_prefill_f32_d128_contiguous_avx512")))
-        for vectors in (1, 2, 3):
-            tiles = [b for b in loops_of_kernel if b.count("vfmadd231ps") == 16 * vectors]
-            self.assertGreaterEqual(len(tiles), 2)  # logits, values
-            for tile in tiles:
-                self.assertNotRegex(tile, r"vmovu?a?ps +%zmm\d+, .*\(%rsp")
+        # 1 to 3 vectors of rows x 8 keys x 2 steps of d, the whole loop: logits, values.
+        self.check_register_tiles("attention_prefill_f32_d128_contiguous_avx512", "vfmadd231ps", (16, 32, 48), 2)
 
     @of_isa("avx512bf16")
     def test_register_tile_of_bf16_dots(self):
-        # 3 vectors of rows x 8 keys x 4 pairs of d, x 8 values of d; nothing is spilled or stored.
-        loops_of_kernel = innermost_loops(machine_code("attention_prefill_bf16_d128_paged_avx512bf16"))
-        tiles = [b for b in loops_of_kernel if b.count("vdpbf16ps") in (96, 24)]
-        self.assertGreaterEqual(len(tiles), 4)  # logits, values; full, masked
-        for tile in tiles:
-            self.assertNotRegex(tile, r"vmovu?a?ps +%zmm\d+, .*\(%rsp")
+        # 3 vectors of rows x 8 keys x 4 pairs of d; full, masked.
+        self.check_register_tiles("attention_prefill_bf16_d128_paged_avx512bf16", "vdpbf16ps", (96,), 2)
 
     @of_isa("amx")
     def test_matrix_tiles(self):
