@@ -9,6 +9,12 @@ Expr weight_of(const Expr &x) {
     return exp2_nonpositive(select(positive, 0.f, x) * log2_e);
 }
 
+WeightGradients weight_gradients(const Expr &weight, const Expr &weight_dot, const Expr &delta, const Expr &factor,
+                                 const Expr &dropped) {
+    const Expr of_weight = select(dropped, 0.f, weight_dot * factor);
+    return {select(dropped, 0.f, weight * factor), weight * (of_weight - delta)};
+}
+
 ScoreBuffers BackwardLogits::score_buffers() const {
     const ImageParam given[] = {score_buffer_0, score_buffer_1, score_buffer_2, score_buffer_3};
     std::vector<ScoreBuffers::Buffer> buffers;
@@ -46,12 +52,12 @@ BackwardLogits::Gradients BackwardLogits::gradients(const Expr &score, const Exp
     dropout(at) = select(is_kept(stream, dropout_threshold, element), dropout_scale, 0.f);
     Expr kept = select(form != backward_dropped, 1.f, dropout(here));
     Expr dropped = form == backward_dropped && is_zero(kept);
-    Expr weight_grad = select(dropped, 0.f, grad_of_weight * kept);
-    Expr value_grad = weight * (weight_grad - delta(i));
+    const WeightGradients found = weight_gradients(weight, grad_of_weight, delta(i), kept, dropped);
+    Expr value_grad = found.logit;
     if (score_mod.logit) value_grad *= score_mod.logit_derivative(before_user.value, place, buffers);
     Expr logit_grad = select(seen, value_grad, 0.f);
     Expr score_grad = scaled_gradient(logit_grad, logit, changes, unchanged || !seen);  // a hidden logit may be NaN
-    return {select(dropped, 0.f, weight * kept), score_grad, logit_grad};
+    return {found.weight, score_grad, logit_grad};
 }
 
 }  // namespace heed

@@ -13,6 +13,14 @@ namespace heed {
 // exp(x) of a weight, which is at most 1: by rounding x may be above 0. NaN stays NaN.
 Halide::Expr weight_of(const Halide::Expr &x);
 
+// What dout . v and the weight before dropout make: the weight after it and the gradient of the value of the logit.
+// factor: what dropout multiplies the weight by; dropped: that is 0, and then the product may be anything.
+struct WeightGradients {
+    Halide::Expr weight, logit;
+};
+WeightGradients weight_gradients(const Halide::Expr &weight, const Halide::Expr &weight_dot, const Halide::Expr &delta,
+                                 const Halide::Expr &factor, const Halide::Expr &dropped);
+
 // A block of query rows i against a block of keys j. Tiles are in the order of `at`.
 struct BackwardLogits {
     Halide::Var i{"i"}, j{"j"};

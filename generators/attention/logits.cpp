@@ -162,6 +162,11 @@ Expr LogitChanges::capped(const Expr &logit, LogitUnits units) const {
 
 Expr LogitChanges::bias_of_place(const Expr &slope, const Expr &at) const { return alibi(slope, at, alibi_symmetric); }
 
+Expr branched(const Expr &condition, const Expr &yes, const Expr &no) {
+    using Internal::Call;
+    return Call::make(yes.type(), Call::if_then_else, {condition, yes, no}, Call::PureIntrinsic);
+}
+
 ChangedLogit changed_logit(const Expr &product, const LogitChanges &c, LogitUnits units) {
     const auto add = [&](const Expr &x, const Expr &natural) {
         return units == LogitUnits::log2 ? add_bias(x, natural) : x + in_units(natural, units);
@@ -179,7 +184,7 @@ ChangedLogit changed_logit(const Expr &product, const LogitChanges &c, LogitUnit
         Expr tempered = !c.temperature.defined() ? scaled
                         : c.scale.defined()      ? scaled_by(query_factor(c))
                                                  : scaled * query_factor(c);
-        capped = select(c.cap_on(), c.capped(tempered, units), tempered);
+        capped = c.where_capped(c.capped(tempered, units), tempered);
     }
     Expr added = c.bias;
     if (c.distance.defined()) {
@@ -194,10 +199,11 @@ ChangedLogit changed_logit(const Expr &product, const LogitChanges &c, LogitUnit
 
 Expr scaled_gradient(const Expr &of_value, const ChangedLogit &logit, const LogitChanges &c, const Expr &as_is) {
     Expr tangent = c.tangent(logit.capped);
-    Expr of_tempered = select(c.cap_on(), of_value * (1.f - tangent * tangent), of_value);
+    Expr of_scaled = c.where_capped(of_value * (1.f - tangent * tangent), of_value);
     LogitChanges unscaled = c;
     unscaled.scale = Expr();
-    return select(as_is, of_value, of_tempered * query_factor(unscaled));
+    if (c.temperature.defined()) of_scaled = of_scaled * query_factor(unscaled);
+    return select(as_is, of_value, of_scaled);
 }
 
 Expr is_visible(const LogitVisibility &v) {

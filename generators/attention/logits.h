@@ -66,6 +66,9 @@ Halide::Expr alibi(const Halide::Expr &slope, const Halide::Expr &distance, cons
 // Logit in log2 plus an additive bias in natural units. A finite bias as low as -FLT_MAX stays finite, NaN stays NaN.
 Halide::Expr add_bias(const Halide::Expr &logit, const Halide::Expr &bias);
 
+// Computes only the value that is chosen, by a branch: for kernels whose lanes agree on the condition.
+Halide::Expr branched(const Halide::Expr &condition, const Halide::Expr &yes, const Halide::Expr &no);
+
 #define HEED_EXPR_MEMBER(name, type) Halide::Expr name;
 #define HEED_SET_CHANGE(name, type) name = in.name;
 
@@ -78,6 +81,7 @@ struct LogitChanges {
     Halide::Expr position;                                   // p(i), float
     Halide::Expr distance;                                   // of ALiBi: see alibi()
     std::function<Halide::Expr(const Halide::Expr &)> user;  // a score function, of the logit in natural units
+    bool branches = false;                                   // no softcap is computed where it is off
 
     // The numbers that `in` has as members.
     template <typename Values>
@@ -93,6 +97,9 @@ struct LogitChanges {
     void leave_out_cap() { softcap = Halide::Expr(); }
 
     Halide::Expr cap_on() const { return softcap > 0.f; }
+    Halide::Expr where_capped(const Halide::Expr &yes, const Halide::Expr &no) const {
+        return branches ? branched(cap_on(), yes, no) : select(cap_on(), yes, no);
+    }
     // As specialize() needs it: the value that it may put in.
     Halide::Expr cap_off() const { return softcap == 0.f; }
     // A capped logit in the units, and the tanh in it of what it gave.

@@ -13,16 +13,21 @@ Expr as_bits(const Expr &x) { return reinterpret<int32_t>(x); }
 
 }  // namespace
 
-Expr ProbsScore::value(LogitChanges changes) const {
+ProbsScore::Logit ProbsScore::logit(LogitChanges changes) const {
     Expr element = bias_16.defined() ? select(bias_form == bias_of_dtype, bias_16, bias) : bias;
     changes.bias = select(bias_form == no_bias, 0.f, element);
     changes.position = token_position(row, position_offset);
     changes.distance = token_distance(key, row, position_offset);
-    const ChangedLogit logit = changed_logit(product, changes, LogitUnits::natural);
     const Expr in_range = key >= first_visible(row, visible_begin) && key < end_visible(row, visible_end, kv_len);
-    const Expr visible = is_visible({in_range, mask_form != no_mask, mask, mask_form, changes.bias, Expr()});
-    Expr masked = select(visible, as_bits(logit.value), as_bits(minus_infinity()));
-    Expr unmasked = select(key < kv_len, as_bits(select(mode == raw_scores, logit.scaled, logit.capped)), 0);
+    return {changes, changed_logit(product, changes, LogitUnits::natural),
+            is_visible({in_range, mask_form != no_mask, mask, mask_form, changes.bias, Expr()})};
+}
+
+Expr ProbsScore::value(const LogitChanges &changes) const {
+    const Logit found = logit(changes);
+    Expr masked = select(found.visible, as_bits(found.changed.value), as_bits(minus_infinity()));
+    Expr shown = select(mode == raw_scores, found.changed.scaled, found.changed.capped);
+    Expr unmasked = select(key < kv_len, as_bits(shown), 0);
     return reinterpret<float>(select(mode >= masked_scores, masked, unmasked));
 }
 

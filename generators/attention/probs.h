@@ -18,9 +18,15 @@ struct ProbsScore {
     Expr mask, mask_form, bias, bias_form;                     // elements, read where the forms say so
     Expr bias_16 = {};                                         // as a float; undefined in f32
 
-    // In natural units, by mode: from masked_scores on minus infinity where not visible. changes: without what the
-    // members above say.
-    Expr value(LogitChanges changes) const;
+    // changes: without what the members above say.
+    struct Logit {
+        LogitChanges changes;
+        ChangedLogit changed;
+        Expr visible;
+    };
+    Logit logit(LogitChanges changes) const;
+    // In natural units, by mode: from masked_scores on minus infinity where not visible.
+    Expr value(const LogitChanges &changes) const;
 };
 
 // What the weights of a row are made of. Its keys are gone through in blocks, of which each of some lanes has one.

@@ -225,9 +225,8 @@ using MergeStates = Words<max_merge_states, merge_state_words>;     // addresses
     VALUE(dsink, uint64_t)                                                                                             \
     OUTPUT(named, u8, 1)
 
-// dbias has the bias' type, strides, and extent 1 along the axes that share it. Tensors as in
-// HEED_CUDA_ATTENTION_PROBS; stats: as above.
-#define HEED_CUDA_BACKWARD_BIAS(INPUT, VALUE, OUTPUT)                                                                  \
+// What gradients of logits are made of: tensors as in HEED_CUDA_ATTENTION_PROBS; stats: as above.
+#define HEED_LOGIT_GRADIENT_VALUES(VALUE)                                                                              \
     VALUE(batch, int32_t)                                                                                              \
     VALUE(num_heads, int32_t)                                                                                          \
     VALUE(num_kv_heads, int32_t)                                                                                       \
@@ -240,10 +239,6 @@ using MergeStates = Words<max_merge_states, merge_state_words>;     // addresses
     VALUE(visible_end, int32_t)                                                                                        \
     VALUE(position_offset, int32_t)                                                                                    \
     VALUE(stat_rows, int32_t)                                                                                          \
-    VALUE(dbias_batch, int32_t)                                                                                        \
-    VALUE(dbias_heads, int32_t)                                                                                        \
-    VALUE(dbias_rows, int32_t)                                                                                         \
-    VALUE(dbias_keys, int32_t)                                                                                         \
     HEED_LOGIT_VALUES(VALUE)                                                                                           \
     HEED_DROPOUT_VALUES(VALUE)                                                                                         \
     VALUE(tasks, uint64_t)                                                                                             \
@@ -259,13 +254,30 @@ using MergeStates = Words<max_merge_states, merge_state_words>;     // addresses
     HEED_MASK_AND_BIAS_VALUES(VALUE)                                                                                   \
     VALUE(alibi_slopes, uint64_t)                                                                                      \
     VALUE(slope_head, uint64_t)                                                                                        \
-    VALUE(stats, uint64_t)                                                                                             \
+    VALUE(stats, uint64_t)
+
+// dbias has the bias' type, strides, and extent 1 along the axes that share it.
+#define HEED_CUDA_BACKWARD_BIAS(INPUT, VALUE, OUTPUT)                                                                  \
+    HEED_LOGIT_GRADIENT_VALUES(VALUE)                                                                                  \
+    VALUE(dbias_batch, int32_t)                                                                                        \
+    VALUE(dbias_heads, int32_t)                                                                                        \
+    VALUE(dbias_rows, int32_t)                                                                                         \
+    VALUE(dbias_keys, int32_t)                                                                                         \
     VALUE(dbias, uint64_t)                                                                                             \
     OUTPUT(named, u8, 1)
 
-// attention_backward, _keys and _queries: tensors as in HEED_ATTENTION. side: BackwardSide; all_keys: not 0: keys after
-// a sequence's last, up to max_kv_len, get zeros; stats: as above. attention_backward writes dk and dv or dq; on tensor
-// cores _keys makes dk and dv, _queries dq (OpKernel::columns: the largest head dim).
+// dq, dk, dv: addresses or 0, of rows as those of q, k and v; all_keys: not 0: keys after a sequence's last, up to
+// max_kv_len, get zeros.
+#define HEED_CUDA_BACKWARD_SUMS(INPUT, VALUE, OUTPUT)                                                                  \
+    HEED_LOGIT_GRADIENT_VALUES(VALUE)                                                                                  \
+    VALUE(all_keys, int32_t)                                                                                           \
+    VALUE(dq, uint64_t)                                                                                                \
+    VALUE(dk, uint64_t)                                                                                                \
+    VALUE(dv, uint64_t)                                                                                                \
+    OUTPUT(named, u8, 1)
+
+// attention_backward_keys and _queries: tensors as in HEED_ATTENTION; side: BackwardSide; all_keys and stats: as above.
+// _keys makes dk and dv, _queries dq (OpKernel::columns: the largest head dim).
 #define HEED_CUDA_ATTENTION_BACKWARD(INPUT, VALUE, OUTPUT)                                                             \
     INPUT(q, own, 4)                                                                                                   \
     INPUT(k, own, 4)                                                                                                   \

@@ -298,7 +298,7 @@
         kernels({bf16}, {avx512bf16}).rows({1, 4, 8, 12}), kernels({bf16}, {amx}).rows({16, 32}).with(avx512bf16)
 #define HEED_OPERATIONS(X)                                                                                             \
     X(add, HEED_ADD, HEED_CUDA_ADD, kernels(floats, {x86_64, avx2, sm75}))                                             \
-    X(attention_backward, HEED_ATTENTION_BACKWARD, HEED_CUDA_ATTENTION_BACKWARD,                                       \
+    X(attention_backward, HEED_ATTENTION_BACKWARD, HEED_CUDA_BACKWARD_SUMS,                                            \
       kernels({f32}, {x86_64, avx2, avx512}).for_dtypes(floats), kernels({bf16}, {avx512bf16, amx}).with(avx512),      \
       kernels(floats, {sm75}))                                                                                         \
     X(attention_backward_bias, HEED_BACKWARD_BIAS, HEED_CUDA_BACKWARD_BIAS,                                            \

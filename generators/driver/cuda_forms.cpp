@@ -2,7 +2,6 @@
 
 #include "generators/common/bad_input.h"
 #include "generators/cuda/backward_cores.h"
-#include "generators/cuda/backward_tiles.h"
 #include "generators/driver/cuda_target.h"
 #include "schedules/attention_cuda_tiles.h"
 #include "schedules/cuda/operation.h"
@@ -12,11 +11,6 @@ namespace heed {
 namespace {
 
 using Module = Halide::Module;
-using Target = Halide::Target;
-
-std::function<Module(const OpSpec &)> typed(Module (*make)(const std::string &, ElementType, const Target &)) {
-    return [make](const OpSpec &spec) { return make(spec.name, spec.type(), cuda_target()); };
-}
 
 CudaForm backward_cores(Op op, BackwardSide side, int head_dim) {
     const cuda::BackwardTile tile = backward_tile_cuda(side, head_dim);
@@ -27,10 +21,9 @@ CudaForm backward_cores(Op op, BackwardSide side, int head_dim) {
 }
 
 const std::vector<CudaForm> &cuda_forms() {
-    using namespace cuda;
     static const std::vector<CudaForm> forms = {
         {Op::add, cuda_op_threads, add_cuda},
-        {Op::attention_backward, backward_tile_threads, typed(backward_tiles_module), backward_tile_shared_bytes()},
+        {Op::attention_backward, backward_sums_threads, backward_sums_cuda, backward_sums_shared_bytes()},
         {Op::attention_backward_bias, cuda_op_threads, backward_bias_cuda, backward_bias_shared_bytes},
         backward_cores(Op::attention_backward_keys, backward_keys, 64),
         backward_cores(Op::attention_backward_keys, backward_keys, 128),

@@ -104,8 +104,8 @@ Expr BackwardBiasDevice::gradient(const Sums &sums, const Expr &of_key, const Ex
     const Expr score = score_of(sums.dot(of_key, of_line, of_element), Expr(masked_scores), at.row, at.j);
     const Expr hidden = !seen || is_negative_infinity(score), factor = kept(at);
     const Expr weight = exp2_on_device(fused_on_device(score, log2_e, -of_row(0)));
-    const Expr of_weight = select(is_zero(factor), 0.f, sums.weight_dot(of_key, of_line, of_element) * factor);
-    return select(hidden, 0.f, weight * (of_weight - of_row(1)));
+    const Expr weight_dot = sums.weight_dot(of_key, of_line, of_element);
+    return select(hidden, 0.f, weight_gradients(weight, weight_dot, of_row(1), factor, is_zero(factor)).logit);
 }
 
 Expr BackwardBiasDevice::stored(const Expr &of_element, const Expr &sum) const {

@@ -2,6 +2,7 @@
 // The gradient of the bias: each element is the sum of the gradients of the logits that share it, each from its two
 // products.
 
+#include "generators/attention/backward_logits.h"
 #include "generators/attention/dropout.h"
 #include "generators/common/ceil_div.h"
 #include "generators/common/device_memory.h"

@@ -12,6 +12,7 @@ inline Halide::Expr is_given(const Halide::Expr &address) { return address != Ha
 template <typename Arguments>
 struct DeviceScores : Arguments {
     explicit DeviceScores(const ArgumentTypes &argument_types) : Arguments(argument_types) {}
+    virtual ~DeviceScores() = default;
 
 protected:
     using Expr = Halide::Expr;
@@ -21,7 +22,7 @@ protected:
     };
 
     // What the table says of a sequence; without a table all are the same.
-    Expr field(SequenceField which, const Expr &sequence) const {
+    virtual Expr field(SequenceField which, const Expr &sequence) const {
         Expr of_all[num_sequence_fields];
         of_all[sequence_q_len] = this->uniform_q_len;
         of_all[sequence_first_q] = 0;
@@ -43,8 +44,29 @@ protected:
         return Halide::reinterpret<float>(select(on, element, otherwise));
     }
 
-    // The score of key j as ProbsScore has it. The key need not exist: 0 where the row has no such key.
+    // Key j of a row as ProbsScore has it. The key need not exist: a score is 0 where the row has no such key.
     Expr score_of(const Expr &product, const Expr &mode, const Row &at, const Expr &j) const {
+        return score_in(product, mode, at, j).value(changes_of(at));
+    }
+    ProbsScore::Logit logit_of(const Expr &product, const Row &at, const Expr &j) const {
+        LogitChanges changes = changes_of(at);
+        changes.branches = true;
+        return score_in(product, Expr(), at, j).logit(changes);
+    }
+
+private:
+    // [batch, head, row, key], strides in bytes.
+    struct Tensor {
+        Expr first, batch, head, row, key;
+    };
+
+    LogitChanges changes_of(const Row &at) const {
+        LogitChanges changes = logit_changes(*this);
+        changes.alibi_slopes = of_head(this->alibi_slopes, this->slope_head, at.head, 0);
+        return changes;
+    }
+
+    ProbsScore score_in(const Expr &product, const Expr &mode, const Row &at, const Expr &j) const {
         const ElementType type = this->types.own;
         const Expr kv_len = select(exists(at), field(sequence_kv_len, at.sequence), 0), on = j < kv_len;
         const auto element = [&](const Expr &asked, const Halide::Type &of, const Tensor &in) {
@@ -68,16 +90,8 @@ protected:
         if (type != ElementType::f32) {
             in.bias_16 = to_float(type, element(this->bias_form == bias_of_dtype, stored_type(type), biases));
         }
-        LogitChanges changes = logit_changes(*this);
-        changes.alibi_slopes = of_head(this->alibi_slopes, this->slope_head, at.head, 0);
-        return in.value(changes);
+        return in;
     }
-
-private:
-    // [batch, head, row, key], strides in bytes.
-    struct Tensor {
-        Expr first, batch, head, row, key;
-    };
 };
 
 }  // namespace heed

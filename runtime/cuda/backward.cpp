@@ -107,31 +107,36 @@ private:
         return launch_rows(Op::attention_backward_stats, arguments);
     }
 
+    template <typename Arguments>
+    void set_logits(Arguments *arguments) {
+        set_scores(p_, call_, arguments);
+        set_values(DropoutValues(p_, args_), arguments);
+        arguments->batch = p_.batch;
+        arguments->uniform_q_len = p_.max_q_len;
+        arguments->head_dim_v = p_.head_dim_v;
+        arguments->stat_rows = layout_.stat_rows;
+        arguments->tasks = call_.uniform != 0 ? 0 : cuda::address_of(call_.tasks.data);
+        arguments->v = cuda::address_of(call_.v.data);
+        arguments->v_batch = cuda::stride_of(call_.v, 3);
+        arguments->v_token = cuda::stride_of(call_.v, 2);
+        arguments->v_head = cuda::stride_of(call_.v, 1);
+        arguments->dout = cuda::address_of(gradients_.dout.data);
+        arguments->dout_batch = cuda::stride_of(call_.out, 3);
+        arguments->dout_token = cuda::stride_of(call_.out, 2);
+        arguments->dout_head = cuda::stride_of(call_.out, 1);
+        arguments->stats = stats();
+        arguments->named = cuda::named(args_.workspace);
+    }
+
     heed_status launch_bias() {
         const View view = dbias_view(p_, plan_.views);
         cuda::BackwardBiasArguments arguments;
-        set_scores(p_, call_, &arguments);
-        set_values(DropoutValues(p_, args_), &arguments);
-        arguments.batch = p_.batch;
-        arguments.uniform_q_len = p_.max_q_len;
-        arguments.head_dim_v = p_.head_dim_v;
-        arguments.stat_rows = layout_.stat_rows;
+        set_logits(&arguments);
         arguments.dbias_batch = static_cast<int32_t>(view.extent[0]);
         arguments.dbias_heads = static_cast<int32_t>(view.extent[1]);
         arguments.dbias_rows = static_cast<int32_t>(view.extent[2]);
         arguments.dbias_keys = static_cast<int32_t>(view.extent[3]);
-        arguments.tasks = call_.uniform != 0 ? 0 : cuda::address_of(call_.tasks.data);
-        arguments.v = cuda::address_of(call_.v.data);
-        arguments.v_batch = cuda::stride_of(call_.v, 3);
-        arguments.v_token = cuda::stride_of(call_.v, 2);
-        arguments.v_head = cuda::stride_of(call_.v, 1);
-        arguments.dout = cuda::address_of(gradients_.dout.data);
-        arguments.dout_batch = cuda::stride_of(call_.out, 3);
-        arguments.dout_token = cuda::stride_of(call_.out, 2);
-        arguments.dout_head = cuda::stride_of(call_.out, 1);
-        arguments.stats = stats();
         arguments.dbias = cuda::address_of(gradients_.dbias.data);
-        arguments.named = cuda::named(args_.workspace);
         return launch_rows(Op::attention_backward_bias, arguments);
     }
 
@@ -152,13 +157,15 @@ private:
         const OpKernel *const cores =
             find_backward_cores(side == backward_keys ? Op::attention_backward_keys : Op::attention_backward_queries,
                                 p_.dtype, std::max(p_.head_dim, p_.head_dim_v), session_.capability());
-        return cores == nullptr ? launch(Op::attention_backward, side) : launch(*cores, side);
-    }
-
-    heed_status launch(Op op, BackwardSide side = backward_keys) {
-        const OpKernel *kernel = nullptr;
-        const heed_status status = session_.find(op, p_.dtype, p_.dtype, &kernel);
-        return status ? status : launch(*kernel, side);
+        if (cores != nullptr) return launch(*cores, side);
+        cuda::BackwardSumsArguments arguments;
+        set_logits(&arguments);
+        arguments.all_keys = p_.kv_storage == HEED_KV_CONTIGUOUS;
+        const bool keys = side == backward_keys;
+        arguments.dq = keys ? 0 : cuda::address_of(gradients_.dq.data);
+        arguments.dk = keys ? cuda::address_of(gradients_.dk.data) : 0;
+        arguments.dv = keys ? cuda::address_of(gradients_.dv.data) : 0;
+        return launch_rows(Op::attention_backward, arguments);
     }
 
     heed_status launch(const OpKernel &kernel, BackwardSide side) {

@@ -5,6 +5,7 @@
 #include "generators/lowering/cuda/barriers.h"
 #include "generators/lowering/cuda/pipeline_copies.h"
 #include "generators/lowering/cuda/private_registers.h"
+#include "generators/lowering/cuda/replace_in_place.h"
 #include "generators/lowering/cuda/shared_memory.h"
 #include "generators/lowering/cuda/tile_products.h"
 #include "tests/codegen/device_kernel.h"
@@ -159,6 +160,38 @@ TEST(Barriers, AreWhereSharedMemoryNeedsThem) {
     options.buffers = 1;
     EXPECT_EQ(product(options).at("heed_barrier"), 2);
 }
+
+// Thread 31 - i stores twice what thread i has read, or what another one has.
+std::map<std::string, int> two_stages(bool own) {
+    DeviceKernel kernel;
+    const Var i("i"), block("block");
+    const RDom all(0, 32, 0, kernel.count, "all");
+    Func read("read"), made("made");
+    read(i, block) = heed::load_at(Float(32), kernel.from, block * 32 + i);
+    made(i, block) = read(own ? Expr(i) : 31 - i, block) * 2.f;
+    kernel.add(heed::store_at(kernel.to, all.y * 32 + all.x, made(31 - all.x, all.y)));
+    kernel.named.update().gpu_blocks(all.y).gpu_threads(all.x).never_partition_all();
+    for (Func f : {read, made}) {
+        f.compute_at(kernel.named, all.y)
+            .store_in(MemoryType::Stack)
+            .bound_extent(i, 32)
+            .bound_extent(block, 1)
+            .gpu_threads(i);
+    }
+    return instructions(heed::compile_cuda(device_spec("two_stages"), kernel, 32, [&](heed::Passes &passes) {
+        passes.add_exactly<heed::ReplaceInPlace>(1, "arrays", made.name(), read.name());
+        passes.add<heed::DropBarriers>();
+        passes.add<heed::LowerSharedMemory>(4 * 32);
+    }));
+}
+
+TEST(ReplaceInPlace, StagesHaveOneArray) {
+    const auto found = two_stages(true);
+    EXPECT_EQ(found.at("heed_store_shared_u32"), 2);
+    EXPECT_EQ(found.at("heed_load_shared_u32"), 2);
+}
+
+TEST(ReplaceInPlace, RefusesOtherElements) { EXPECT_THROW(two_stages(false), heed::BadInput); }
 
 TEST(PrivateRegisters, RefuseThoseOfAnotherThread) {
     Options options;

@@ -17,6 +17,19 @@ bool is_store(const Call *op) {
     return op->name == "heed_store_at" || op->name == "heed_store_at_if" || is_store_if_zero(op);
 }
 
+bool has_load(const Expr &e) {
+    struct Find : IRVisitor {
+        bool found = false;
+        using IRVisitor::visit;
+        void visit(const Call *op) override {
+            found = found || is_load(op);
+            IRVisitor::visit(op);
+        }
+    } find;
+    e.accept(&find);
+    return find.found;
+}
+
 // The stores whose sum a value is, the byte that names the device apart.
 void add_stores(const Expr &e, std::vector<const Call *> &stores) {
     if (const auto *sum = e.as<Add>()) {
@@ -120,12 +133,18 @@ private:
         }
     }
 
-    // The value once the lets around it are steps.
+    // The value once the lets around it, and around loads in it, are steps: loads come before the value.
     Expr without_lets(Expr value) {
         while (const auto *let = value.as<Let>()) {
             value = substitute(let->name, add_let(let->name, let->value), let->body);
         }
-        return value;
+        struct Lift : IRMutator {
+            using IRMutator::visit;
+            StraightLine &line;
+            explicit Lift(StraightLine &line) : line(line) {}
+            Expr visit(const Let *op) override { return has_load(op) ? line.without_lets(op) : IRMutator::visit(op); }
+        } lift(*this);
+        return lift.mutate(value);
     }
 
     void add_store(const Store *op, const Expr &value) {
@@ -137,8 +156,7 @@ private:
             steps.push_back({"", Expr(), store});
         }
         for (const Call *call : calls) {
-            count_loads(call->args[2]);
-            if (call->args.size() > 3) count_loads(call->args[3]);
+            for (const Expr &arg : call->args) count_loads(arg);
             if (call->args.size() == 3) stores.add(store_of(call));
             steps.push_back({"", Expr(), Evaluate::make(call)});
         }

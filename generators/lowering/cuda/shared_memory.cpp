@@ -1,5 +1,7 @@
 #include "generators/lowering/cuda/shared_memory.h"
 
+#include <algorithm>
+
 #include "generators/common/bad_input.h"
 #include "generators/cuda/intrinsics.h"
 
@@ -13,15 +15,39 @@ namespace {
 constexpr int chunk_bytes = 16;
 const char *const address_name = "heed_shared_address";
 
+// The arrays of a kernel, one after the other, in a branch from where its sibling begins.
 struct SharedArrays : IRVisitor {
-    std::vector<const Allocate *> found;
+    struct Place {
+        std::string name;
+        int begin;  // byte
+    };
+    std::vector<Place> places;
+    int bytes = 0;  // of all
+
     explicit SharedArrays(const Stmt &kernel) { kernel.accept(this); }
 
 private:
+    int used = 0;
+
     using IRVisitor::visit;
     void visit(const Allocate *op) override {
-        if (is_shared_array(op)) found.push_back(op);
+        if (is_shared_array(op)) {
+            const int64_t size = op->constant_allocation_size();
+            if (size == 0) throw BadInput("the size of " + op->name + ", in shared memory, is not constant");
+            places.push_back({op->name, used});
+            const int needed = static_cast<int>(size) * op->type.bytes();
+            used += (needed + chunk_bytes - 1) / chunk_bytes * chunk_bytes;
+            bytes = std::max(bytes, used);
+        }
         IRVisitor::visit(op);
+    }
+    void visit(const IfThenElse *op) override {
+        const int before = used;
+        op->then_case.accept(this);
+        const int after_then = used;
+        used = before;
+        if (op->else_case.defined()) op->else_case.accept(this);
+        used = std::max(used, after_then);
     }
 };
 
@@ -97,15 +123,11 @@ Stmt LowerSharedMemory::visit(const For *op) {
 
 void LowerSharedMemory::lay_out(const Stmt &kernel) {
     const SharedArrays all(kernel);
-    used = 0;
-    for (const Allocate *array : all.found) {
-        const int64_t size = array->constant_allocation_size();
-        if (size == 0) throw BadInput("the size of " + array->name + ", in shared memory, is not constant");
-        arrays[array->name] = {used, used == 0};
-        const int needed = static_cast<int>(size) * array->type.bytes();
-        used += (needed + chunk_bytes - 1) / chunk_bytes * chunk_bytes;
+    for (const SharedArrays::Place &array : all.places) {
+        arrays[array.name] = {array.begin, found == 0};
         found++;
     }
+    used = all.bytes;
     if (used != bytes) {
         throw BadInput("arrays in shared memory need " + std::to_string(used) + " bytes; the kernel has " +
                        std::to_string(bytes));
