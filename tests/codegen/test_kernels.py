@@ -114,10 +114,10 @@ class Kernels(unittest.TestCase):
 
     @unittest.skipUnless("avx2" in ATTENTION_ISAS, "the build has no attention kernels of AVX2")
     def test_register_tile_of_prefill_in_16_registers(self):
-        # 1 to 3 vectors of rows x 4 keys x 2 steps of d; x 4 elements x 2 keys or, in a masked step, 1.
+        # 2 and 3 vectors of rows x 4 keys x 4 steps of d; 1 to 3 x 4 elements x 2 keys or, in a masked step, 1.
         for kernel in ("attention_prefill_f32_d64_contiguous_avx2", "attention_decode_f32_d128_gqa_contiguous_avx2_wide"):
-            self.check_register_tiles(kernel, "vfmadd231ps", (16, 24), 2)
-            self.check_register_tiles(kernel, "vfmadd231ps", (4, 8, 12), 1)
+            self.check_register_tiles(kernel, "vfmadd231ps", (32, 48), 2)
+            self.check_register_tiles(kernel, "vfmadd231ps", (4, 8, 12, 16, 24), 1)
 
     @of_isa("avx512")
     def test_register_tile_of_prefill(self):

@@ -20,11 +20,11 @@ LOGITS, STAGES, BLOCKS = "generators/attention/logits.cpp", "generators/attentio
 VALUES, OUTPUTS = "generators/attention/values.cpp", "generators/attention/outputs.cpp"
 DECODE = "schedules/attention_decode_x86.cpp"
 
-SOFTCAP = """        capped = select(c.cap_on(), c.capped(tempered, units), tempered);
+SOFTCAP = """        capped = c.where_capped(c.capped(tempered, units), tempered);
 """
 BIAS = """    if (added.defined()) value = add(capped, added);
 """
-LATE_SOFTCAP = """    if (c.softcap.defined()) value = select(c.cap_on(), c.capped(value, units), value);
+LATE_SOFTCAP = """    if (c.softcap.defined()) value = c.where_capped(c.capped(value, units), value);
 """
 
 RUNTIME = [
