@@ -31,6 +31,8 @@ CASES = {
     "dk192_dv128": "1024 x 1024, head dims 192 and 128",
     "d4k_mha": "decode, 4096 keys, 32 heads of 128, cold",
     "d4k_gqa": "decode, 4096 keys, 32 / 8 heads of 128, cold",
+    "d4k_g8": "decode, 4096 keys, 32 / 4 heads of 128, cold",
+    "d4k_g16": "decode, 4096 keys, 32 / 2 heads of 128, cold",
     "d4k_mqa": "decode, 4096 keys, 32 / 1 heads of 128, cold",
     "d32k_gqa": "decode, 32768 keys, 32 / 8 heads of 128, cold",
     "linear_2048x4096x4096": "dense layer, 2048 rows, 4096 to 4096",
@@ -44,7 +46,7 @@ def results_of(name):
 
 
 # What the files' own "cpu" does not say.
-CPUS = {"peers_epyc_zen4": "AMD EPYC (Zen 4)", "peers_xeon_amx": "Intel Xeon with AMX"}
+CPUS = {"peers_epyc_zen4": "AMD EPYC (Zen 4)", "peers_epyc_zen3": "AMD EPYC (Zen 3)", "peers_xeon_amx": "Intel Xeon with AMX"}
 
 # Heads of keys and values of the cases with 32 query heads and 4096 keys, as far as they were measured.
 HEADS = {"d4k_mha": 32, "d4k_g2": 16, "d4k_gqa": 8, "d4k_g8": 4, "d4k_g16": 2, "d4k_mqa": 1}
@@ -77,8 +79,8 @@ def entries(results, case, dtype):
 
 
 def best_entry(results, case, dtype):
-    """The one with the fastest peer."""
-    return min((e for e in entries(results, case, dtype) if e["peer_ms"]), key=lambda e: e["peer_ms"])
+    """The one with the fastest peer: of the least median of the rounds' ratios."""
+    return min((e for e in entries(results, case, dtype) if e["peer_ms"]), key=lambda e: e["ratio"])
 
 
 def row(results, case, dtype):
@@ -156,6 +158,7 @@ def label(length):
 TABLES = {
     "readme": lambda: peers_table("peers_epyc_zen4", "./dev bench --peers --results FILE", (), README_ROWS),
     "epyc": lambda: peers_table("peers_epyc_zen4", "./dev bench --peers --results FILE", ("f32", "bf16")),
+    "avx2": lambda: peers_table("peers_epyc_zen3", "./dev bench --peers --dtype f32 --results FILE", ("f32",)),
     "amx": lambda: peers_table("peers_xeon_amx", "./dev bench --peers --cases 'p*,bert_8x512,c256_4k_gqa' --dtype bf16 --results FILE",
                                ("bf16",)),
     "backward-epyc": lambda: backward_table("backward_epyc_zen4"),
