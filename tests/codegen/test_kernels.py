@@ -126,8 +126,8 @@ class Kernels(unittest.TestCase):
 
     @of_isa("avx512bf16")
     def test_register_tile_of_bf16_dots(self):
-        # 3 vectors of rows x 8 keys x 4 pairs of d; full, masked.
-        self.check_register_tiles("attention_prefill_bf16_d128_paged_avx512bf16", "vdpbf16ps", (96,), 2)
+        # 3 vectors of rows x 8 keys x 4 pairs of d, x 8 values of d; full, masked.
+        self.check_register_tiles("attention_prefill_bf16_d128_paged_avx512bf16", "vdpbf16ps", (24, 96), 2)
 
     @of_isa("amx")
     def test_matrix_tiles(self):
