@@ -115,7 +115,7 @@ private:
     Expr if_visible(const BlockChain &chain, const Expr &k, const Expr &value, const Expr &otherwise) const;
     Expr element(const BlockChain &chain, const KvSource &source, const PaddedRows &rows, const Expr &d, const Expr &k,
                  bool is_seen = false) const;
-    // Of v, in loops that end with the keys that are seen.
+    // An element of v, in loops that end with the keys that are seen.
     Expr value_element(const BlockChain &chain, const Expr &d, const Expr &k) const {
         return element(chain, in.v, chain.v_rows, d, k, reads_seen(chain));
     }

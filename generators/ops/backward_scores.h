@@ -9,7 +9,7 @@ namespace heed {
 // Arguments: a list's with HEED_LOGIT_GRADIENT_VALUES.
 template <typename Arguments>
 struct BackwardScores : DeviceScores<Arguments> {
-    // Of a logit, at coordinates of the kernel's: stages, so that both gradients are made of one.
+    // The weight of a logit, at coordinates of the kernel: stages, so that both gradients are made of one.
     struct Weight {
         Halide::Func before{"before"};  // dropout
         Halide::Func factor{"factor"};  // what dropout multiplies it by
@@ -44,8 +44,8 @@ protected:
     struct Gradients {
         Expr weight, score;  // the weight after dropout; the gradient of the logit before softcap and bias
     };
-    // Of key j in a row, neither of which need exist; defines `weight` at these coordinates. Hidden, products may be
-    // anything.
+    // The gradients of key j in a row, neither of which need exist; defines `weight` at these coordinates. The products
+    // of a hidden logit may be anything.
     Gradients gradients(Weight &weight, const std::vector<Halide::Var> &at, const Expr &product, const Expr &weight_dot,
                         const Row &row, const Expr &j) const {
         const Expr exists = this->exists(row), line = row.sequence * this->num_heads + row.head;

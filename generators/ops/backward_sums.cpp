@@ -65,7 +65,6 @@ BackwardSumsDevice::Block BackwardSumsDevice::block_of(BackwardSide side, const 
     at.num_rows = of_keys ? kv_len : q_len;
     at.num_other = of_keys ? q_len : kv_len;
     at.stored_rows = of_keys ? select(all_keys != 0, max_kv_len, kv_len) : q_len;
-
     return at;
 }
 

@@ -52,18 +52,17 @@ bool conflict(const AllBytes &some, const AllBytes &others) {
 }
 
 // Copies under way are not among them: they have a barrier of their own (PipelineCopies).
-class SharedAccesses : public IRVisitor {
+class SharedAccesses : public LetVisitor {
 public:
     AllBytes found;
 
     SharedAccesses(const std::set<std::string> &arrays, Lets lets, const Scope<Interval> &outer)
-        : arrays(arrays), lets(std::move(lets)) {
+        : LetVisitor(std::move(lets)), arrays(arrays) {
         loops.set_containing_scope(&outer);
     }
 
 private:
     const std::set<std::string> &arrays;
-    Lets lets;
     Scope<Interval> loops;
 
     // Elements of `bytes` bytes.
@@ -76,7 +75,7 @@ private:
                          last ? (*last + 1) * bytes - 1 : std::numeric_limits<int64_t>::max(), is_store});
     }
 
-    using IRVisitor::visit;
+    using LetVisitor::visit;
     void visit(const Load *op) override {
         add(op->name, op->index, op->type.bytes(), false);
         IRVisitor::visit(op);
@@ -88,14 +87,6 @@ private:
     void visit(const Call *op) override {
         if (op->name == "heed_copy_async") return;
         if (is_shared_address(op)) add(op->args[0].as<StringImm>()->value, 0, std::numeric_limits<int>::max(), false);
-        IRVisitor::visit(op);
-    }
-    void visit(const Let *op) override {
-        lets.add(op->name, op->value);
-        IRVisitor::visit(op);
-    }
-    void visit(const LetStmt *op) override {
-        lets.add(op->name, op->value);
         IRVisitor::visit(op);
     }
     void visit(const For *op) override {

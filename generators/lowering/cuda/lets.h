@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 
 #include "Halide.h"
 
@@ -20,6 +21,25 @@ public:
 
 private:
     std::map<std::string, Halide::Expr> values;
+};
+
+// Knows the lets around what it visits.
+class LetVisitor : public Halide::Internal::IRVisitor {
+public:
+    explicit LetVisitor(Lets lets = {}) : lets(std::move(lets)) {}
+
+protected:
+    Lets lets;
+
+    using IRVisitor::visit;
+    void visit(const Halide::Internal::LetStmt *op) override {
+        lets.add(op->name, op->value);
+        IRVisitor::visit(op);
+    }
+    void visit(const Halide::Internal::Let *op) override {
+        lets.add(op->name, op->value);
+        IRVisitor::visit(op);
+    }
 };
 
 }  // namespace heed

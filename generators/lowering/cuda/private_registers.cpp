@@ -33,11 +33,12 @@ private:
     Expr first;
 };
 
-class UsedPlaces : public IRVisitor {
+class UsedPlaces : public LetVisitor {
 public:
     std::map<int64_t, int> registers;  // by place
 
-    UsedPlaces(const Allocate *array, Lets lets) : array(array->name), lets(std::move(lets)), places(this->array) {
+    UsedPlaces(const Allocate *array, Lets lets)
+        : LetVisitor(std::move(lets)), array(array->name), places(this->array) {
         array->body.accept(this);
         int number = 0;
         for (auto &[place, reg] : registers) reg = number++;
@@ -52,19 +53,10 @@ public:
 
 private:
     const std::string array;
-    Lets lets;
     RegisterPlaces places;
     std::set<int64_t> read;
 
-    using IRVisitor::visit;
-    void visit(const LetStmt *op) override {
-        lets.add(op->name, op->value);
-        IRVisitor::visit(op);
-    }
-    void visit(const Let *op) override {
-        lets.add(op->name, op->value);
-        IRVisitor::visit(op);
-    }
+    using LetVisitor::visit;
     void visit(const Load *op) override {
         IRVisitor::visit(op);
         if (op->name != array) return;

@@ -27,7 +27,7 @@ std::string name_of_array(const Stmt &kernel, const std::string &name) {
 }
 
 // The elements of one array that are stored and of another that are read.
-class Elements : public IRVisitor {
+class Elements : public LetVisitor {
 public:
     Elements(const Stmt &s, const std::string &made, const std::string &from) : made(made), from(from) {
         s.accept(this);
@@ -36,17 +36,8 @@ public:
 
 private:
     const std::string &made, &from;
-    Lets lets;
 
-    using IRVisitor::visit;
-    void visit(const LetStmt *op) override {
-        lets.add(op->name, op->value);
-        IRVisitor::visit(op);
-    }
-    void visit(const Let *op) override {
-        lets.add(op->name, op->value);
-        IRVisitor::visit(op);
-    }
+    using LetVisitor::visit;
     void visit(const Store *op) override {
         if (op->name == made) stored.push_back(lets.in_full(op->index));
         IRVisitor::visit(op);
