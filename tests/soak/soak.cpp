@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <sanitizer/allocator_interface.h>
 #include <string>
 #include <thread>
 #include <unistd.h>
@@ -16,6 +15,9 @@
 #include "runtime/reference/element.h"
 #include "tests/random/solve.h"
 #include "tests/support/amx_emulator.h"
+
+// Of compiler-rt, where a sanitizer is linked: bytes of the heap in use.
+extern "C" __attribute__((weak)) size_t __sanitizer_get_current_allocated_bytes();  // NOLINT(bugprone-reserved-identifier)
 
 namespace {
 
@@ -26,8 +28,6 @@ constexpr int32_t num_threads = 8, num_problems = 24;
 constexpr double warm_up = 0.2;  // of the time
 // Pages of stacks and of the allocator that are touched late. One byte lost per call is more within minutes.
 constexpr int64_t most_growth = 2 << 20;
-
-#pragma weak __sanitizer_get_current_allocated_bytes
 
 // Resident memory, or under a sanitizer the heap: a sanitizer keeps shadows and histories of its own, which grow.
 int64_t memory_bytes() {
