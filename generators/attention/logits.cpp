@@ -157,7 +157,13 @@ Expr add_bias(const Expr &logit, const Expr &bias) {
 }
 
 Expr LogitChanges::capped(const Expr &logit, LogitUnits units) const {
-    return soft_capped(logit, in_units(softcap, units));
+    return of_cap.defined() ? of_cap : soft_capped(logit, in_units(softcap, units));
+}
+
+Expr LogitChanges::slope(const Expr &capped) const {
+    if (of_slope.defined()) return of_slope;
+    const Expr tanh_of = tangent(capped);
+    return 1.f - tanh_of * tanh_of;
 }
 
 Expr LogitChanges::bias_of_place(const Expr &slope, const Expr &at) const { return alibi(slope, at, alibi_symmetric); }
@@ -198,8 +204,7 @@ ChangedLogit changed_logit(const Expr &product, const LogitChanges &c, LogitUnit
 }
 
 Expr scaled_gradient(const Expr &of_value, const ChangedLogit &logit, const LogitChanges &c, const Expr &as_is) {
-    Expr tangent = c.tangent(logit.capped);
-    Expr of_scaled = c.where_capped(of_value * (1.f - tangent * tangent), of_value);
+    Expr of_scaled = c.where_capped(of_value * c.slope(logit.capped), of_value);
     LogitChanges unscaled = c;
     unscaled.scale = Expr();
     if (c.temperature.defined()) of_scaled = of_scaled * query_factor(unscaled);

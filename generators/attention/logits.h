@@ -81,7 +81,7 @@ struct LogitChanges {
     Halide::Expr position;                                   // p(i), float
     Halide::Expr distance;                                   // of ALiBi: see alibi()
     std::function<Halide::Expr(const Halide::Expr &)> user;  // a score function, of the logit in natural units
-    bool branches = false;                                   // no softcap is computed where it is off
+    Halide::Expr of_cap, of_slope;                           // capped() and slope(), where stages compute them
 
     // The numbers that `in` has as members.
     template <typename Values>
@@ -98,13 +98,14 @@ struct LogitChanges {
 
     Halide::Expr cap_on() const { return softcap > 0.f; }
     Halide::Expr where_capped(const Halide::Expr &yes, const Halide::Expr &no) const {
-        return branches ? branched(cap_on(), yes, no) : select(cap_on(), yes, no);
+        return select(cap_on(), yes, no);
     }
     // As specialize() needs it: the value that it may put in.
     Halide::Expr cap_off() const { return softcap == 0.f; }
-    // A capped logit in the units, and the tanh in it of what it gave.
+    // A capped logit in the units, the tanh in it of what it gave, and how fast it grows with the logit.
     Halide::Expr capped(const Halide::Expr &logit, LogitUnits units) const;
     Halide::Expr tangent(const Halide::Expr &capped) const { return capped / softcap; }
+    Halide::Expr slope(const Halide::Expr &capped) const;
     // ALiBi's bias of a key at the distance, in natural units.
     Halide::Expr bias_of_place(const Halide::Expr &slope, const Halide::Expr &at) const;
 };

@@ -14,13 +14,24 @@ Expr as_bits(const Expr &x) { return reinterpret<int32_t>(x); }
 }  // namespace
 
 ProbsScore::Logit ProbsScore::logit(LogitChanges changes) const {
-    Expr element = bias_16.defined() ? select(bias_form == bias_of_dtype, bias_16, bias) : bias;
-    changes.bias = select(bias_form == no_bias, 0.f, element);
+    changes.bias = bias_or_none();
     changes.position = token_position(row, position_offset);
     changes.distance = token_distance(key, row, position_offset);
     const Expr in_range = key >= first_visible(row, visible_begin) && key < end_visible(row, visible_end, kv_len);
     return {changes, changed_logit(product, changes, LogitUnits::natural),
             is_visible({in_range, mask_form != no_mask, mask, mask_form, changes.bias, Expr()})};
+}
+
+Expr ProbsScore::added(const LogitChanges &changes) const {
+    const Expr of_bias = bias_or_none(), distance = token_distance(key, row, position_offset);
+    const Expr allowed = is_visible({Expr(), mask_form != no_mask, mask, mask_form, of_bias, Expr()});
+    const Expr sum = of_bias + changes.bias_of_place(changes.alibi_slopes, distance);
+    return reinterpret<float>(select(allowed, as_bits(sum), as_bits(minus_infinity())));
+}
+
+Expr ProbsScore::bias_or_none() const {
+    const Expr element = bias_16.defined() ? select(bias_form == bias_of_dtype, bias_16, bias) : bias;
+    return select(bias_form == no_bias, 0.f, element);
 }
 
 Expr ProbsScore::value(const LogitChanges &changes) const {

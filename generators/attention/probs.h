@@ -25,8 +25,13 @@ struct ProbsScore {
         Expr visible;
     };
     Logit logit(LogitChanges changes) const;
+    // What the bias and ALiBi add to a logit in natural units; minus infinity where the mask or the bias hides the key.
+    Expr added(const LogitChanges &changes) const;
     // In natural units, by mode: from masked_scores on minus infinity where not visible.
     Expr value(const LogitChanges &changes) const;
+
+private:
+    Expr bias_or_none() const;
 };
 
 // What the weights of a row are made of. Its keys are gone through in blocks, of which each of some lanes has one.

@@ -9,10 +9,16 @@ namespace heed {
 // Arguments: a list's with HEED_LOGIT_GRADIENT_VALUES.
 template <typename Arguments>
 struct BackwardScores : DeviceScores<Arguments> {
-    // The weight of a logit, at coordinates of the kernel: stages, so that both gradients are made of one.
+    // The weight of a logit, at coordinates of the kernel: stages, so that both gradients are made of one, and what is
+    // off is not computed (Halide skips a stage that only a select reads).
     struct Weight {
-        Halide::Func before{"before"};  // dropout
-        Halide::Func factor{"factor"};  // what dropout multiplies it by
+        Halide::Func product{"product"};  // q . k
+        Halide::Func capped{"capped"};    // the logit by a softcap, and the slope of that
+        Halide::Func added{"added"};      // by bias and ALiBi; minus infinity: hidden
+        Halide::Func before{"before"};    // dropout
+        Halide::Func factor{"factor"};    // what dropout multiplies it by
+
+        std::vector<Halide::Func> stages() const { return {product, capped, added, before, factor}; }
     };
 
     explicit BackwardScores(ElementType type) : DeviceScores<Arguments>({type}) {}
@@ -41,26 +47,48 @@ protected:
     }
     Expr kv_head_of(const Expr &head) const { return head / (this->num_heads / this->num_kv_heads); }
 
+    // What logits know of the query whose row they are in: its stats, 0 where it does not exist, and the keys that it
+    // may see by the lengths and places alone.
+    struct Query {
+        Expr lse, delta, first_key, end_key;
+
+        explicit Query(const std::vector<Expr> &all) : lse(all[0]), delta(all[1]), first_key(all[2]), end_key(all[3]) {}
+    };
+    std::vector<Expr> query_values(const Row &row) const {
+        const Expr exists = this->exists(row), s = row.sequence, line = s * this->num_heads + row.head;
+        const Expr stat = after(this->stats, line * this->stat_rows + row.i, Expr(backward_stat_bytes));
+        const auto of_row = [&](int which) { return load_at_if(exists, Halide::Float(32), stat, which); };
+        const Expr kv_len = this->field(sequence_kv_len, s);
+        return {of_row(0), of_row(1), first_visible(row.i, this->field(sequence_visible_begin, s)),
+                select(exists, end_visible(row.i, this->field(sequence_visible_end, s), kv_len), 0)};
+    }
+
     struct Gradients {
         Expr weight, score;  // the weight after dropout; the gradient of the logit before softcap and bias
     };
     // The gradients of key j in a row, neither of which need exist; defines `weight` at these coordinates. The products
     // of a hidden logit may be anything.
     Gradients gradients(Weight &weight, const std::vector<Halide::Var> &at, const Expr &product, const Expr &weight_dot,
-                        const Row &row, const Expr &j) const {
-        const Expr exists = this->exists(row), line = row.sequence * this->num_heads + row.head;
-        const Expr stat = after(this->stats, line * this->stat_rows + row.i, Expr(backward_stat_bytes));
-        const auto of_row = [&](int which) { return load_at_if(exists, Halide::Float(32), stat, which); };
-        const ProbsScore::Logit logit = this->logit_of(product, row, j);
-        const Expr power = exp2_on_device(fused_on_device(logit.changed.value, log2_e, -of_row(0)));
-        weight.before(at) = select(logit.visible, power, 0.f);
-        weight.factor(at) = kept(row, j);
+                        const Row &row, const Query &query, const Expr &j) const {
         const std::vector<Expr> here(at.begin(), at.end());
+        LogitChanges changes = logit_changes(*this);
+        weight.product(at) = product;
+        const Expr dot = weight.product(here), capped = changes.capped(dot * changes.scale, LogitUnits::natural);
+        weight.capped(at) = Halide::Tuple(capped, changes.slope(capped));
+        changes.of_cap = weight.capped(here)[0];
+        changes.of_slope = weight.capped(here)[1];
+        weight.added(at) = this->added_to_logit(row, j);
+        changes.bias = select(this->adds_to_logits(), weight.added(here), 0.f);
+        const ChangedLogit logit = changed_logit(dot, changes, LogitUnits::natural);
+        const Expr in_range = j >= query.first_key && j < query.end_key;
+        const Expr visible = is_visible({in_range, Expr(), Expr(), Expr(), changes.bias, Expr()});
+        const Expr power = exp2_on_device(fused_on_device(logit.value, log2_e, -query.lse));
+        weight.before(at) = select(visible, power, 0.f);
+        weight.factor(at) = kept(row, j);
         const Expr factor = weight.factor(here);
         const WeightGradients of =
-            weight_gradients(weight.before(here), weight_dot, of_row(1), factor, is_zero(factor));
-        const Expr of_logit = select(logit.visible, of.logit, 0.f);
-        return {of.weight, scaled_gradient(of_logit, logit.changed, logit.changes, !logit.visible)};
+            weight_gradients(weight.before(here), weight_dot, query.delta, factor, is_zero(factor));
+        return {of.weight, select(visible, scaled_gradient(of.logit, logit, changes, !visible), 0.f)};
     }
 
 private:

@@ -93,12 +93,14 @@ void BackwardSumsDevice::define_rows(Side &of) const {
     const bool of_keys = of.side == backward_keys;
     const Expr x = at.first_row + row, y = of.met(down)[0] + across * tile.products.columns + column;
     std::vector<Expr> of_x, of_y;
+    const Row query = {at.sequence, of_keys ? other_head(of.side, at, h) : at.head, of_keys ? y : x};
     for (int n = 0; n < 2; n++) {
         const Expr to_x = rows(of_keys, n, at.sequence).row(at.sequence, at.head, x),
                    to_y = rows(!of_keys, n, at.sequence).row(at.sequence, other_head(of.side, at, h), y);
         of_x.push_back(select(x < at.num_rows, to_x, cast<uint64_t>(0)));
         of_y.push_back(select(y < at.num_other, to_y, cast<uint64_t>(0)));
     }
+    for (const Expr &value : query_values(query)) (of_keys ? of_y : of_x).push_back(value);
     of.x_rows(row, down) = Tuple(of_x);
     of.y_rows(column, across, h, down) = Tuple(of_y);
 }
@@ -119,8 +121,10 @@ void BackwardSumsDevice::define_terms(Side &of) const {
     of.dots(here) = Tuple(of.products[0].sum(here), of.products[1].sum(here));
     const Expr own = at.first_row + row, other = of.met(down)[0] + across * tile.products.columns + column;
     const Row query = {at.sequence, of_keys ? other_head(of.side, at, h) : at.head, of_keys ? other : own};
+    const FuncRef of_query = of_keys ? of.y_rows(column, across, h, down) : of.x_rows(row, down);
     const Gradients found =
-        gradients(of.weight, here, of.dots(here)[0], of.dots(here)[1], query, of_keys ? own : other);
+        gradients(of.weight, here, of.dots(here)[0], of.dots(here)[1], query,
+                  Query({of_query[2], of_query[3], of_query[4], of_query[5]}), of_keys ? own : other);
     of.terms(here) = of_keys ? Tuple(found.score, found.weight) : Tuple(std::vector<Expr>{found.score});
 }
 

@@ -48,10 +48,12 @@ protected:
     Expr score_of(const Expr &product, const Expr &mode, const Row &at, const Expr &j) const {
         return score_in(product, mode, at, j).value(changes_of(at));
     }
-    ProbsScore::Logit logit_of(const Expr &product, const Row &at, const Expr &j) const {
-        LogitChanges changes = changes_of(at);
-        changes.branches = true;
-        return score_in(product, Expr(), at, j).logit(changes);
+    // What is added to a logit (ProbsScore::added()), and whether there is such a thing.
+    Expr added_to_logit(const Row &at, const Expr &j) const {
+        return score_in(Expr(), Expr(), at, j).added(changes_of(at));
+    }
+    Expr adds_to_logits() const {
+        return this->mask_form != no_mask || this->bias_form != no_bias || is_given(this->alibi_slopes);
     }
 
 private:

@@ -1,7 +1,7 @@
 // Gradients of attention on CUDA cores: a block has 32 rows of a side, of keys or of queries, meets 64 rows of the
 // other at a time and sums 64 columns.
 //
-//   x_rows: where they are; what the table says of the sequence
+//   x_rows: where they are, and what is known of queries; what the table says of the sequence
 //   for each head of the group, for each 64 rows of the other side that are visible
 //     y_rows: where they are
 //     for each of the two products, for each step of the head dim
@@ -14,9 +14,9 @@
 //       sums += terms x y, in registers: 4 x 4 a thread of each
 //
 // Any type and alignment, so that products are made on CUDA cores: 193 instructions for the 128 of a thread's step of 8
-// of the head dim (sm_80), 448 for the 256 of 8 rows of the other side (of queries 225 for 128), between them about 370
-// for each logit, of which those of softcap and dropout are passed by. 31 KB of shared memory and 230 registers: two
-// blocks fit an SM that has 64 KiB (sm_75).
+// of the head dim (sm_80), 448 for the 256 of 8 rows of the other side (of queries 225 for 128), between them 45 for
+// each logit, with mask, bias and ALiBi 55 more, with a softcap and with dropout about 75 more each. 32 KB of shared
+// memory and 232 registers: two blocks fit an SM that has 64 KiB (sm_75).
 #include "generators/ops/backward_sums.h"
 #include "generators/lowering/cuda/barriers.h"
 #include "generators/lowering/cuda/private_registers.h"
@@ -69,7 +69,7 @@ void schedule_scores(BackwardSumsDevice &kernel, BackwardSumsDevice::Side &side)
         .reorder(number, thread)
         .gpu_threads(thread)
         .never_partition_all();
-    for (Func f : {side.weight.before, side.weight.factor}) {
+    for (Func f : side.weight.stages()) {
         f.compute_at(side.terms, number).store_in(MemoryType::Register);
         for (const Var &v : f.args()) f.bound_extent(v, 1);
     }
@@ -93,22 +93,9 @@ void schedule_sums(BackwardSumsDevice &kernel, BackwardSumsDevice::Side &side, S
         .bound_extent(kernel.h, 1)
         .bound_extent(kernel.down, 1)
         .gpu_threads(kernel.column);
-    side.sums.compute_at(kernel.named, side.all.z)
-        .store_in(MemoryType::Register)
-        .bound_extent(kernel.d, kernel.tile.columns)
-        .bound_extent(kernel.row, kernel.tile.products.rows)
-        .bound_extent(kernel.down, 1);
-    const Dealt of_zeros = in_squares(side.sums, kernel.d, kernel.row);
-    order(side.sums, of_zeros.own, {of_zeros.thread});
-    side.sums.gpu_threads(of_zeros.thread);
-    unroll(side.sums, of_zeros.own);
-
-    Stage products = side.sums.update();
-    const Dealt of_products = in_squares(products, kernel.d, kernel.row);
-    std::vector<VarOrRVar> loops = of_products.own;
-    loops.emplace_back(side.over.x);
-    order(products, loops, {of_products.thread, side.over.y, side.over.z, side.over.w});
-    unroll(products.gpu_threads(of_products.thread), loops);
+    unroll(side.sums.update(),
+           schedule_sum(side.sums, {kernel.named, side.all.z}, {kernel.tile.columns, kernel.tile.products.rows},
+                        in_squares, {side.over.x}, {side.over.y, side.over.z, side.over.w}));
 
     const Var round("round"), group("group"), thread("thread");
     side.y.compute_at(side.sums, side.over.y)
@@ -161,7 +148,7 @@ Module backward_sums_cuda(const OpSpec &spec) {
 int backward_sums_shared_bytes() {
     const ProductTile &tile = sums_tile.products;
     const int scores = 4 * tile.columns * (tile.rows + padding), y = 4 * sums_tile.chunk * sums_tile.columns;
-    const int numbers = 16 * (sequence_padding + 2), addresses = 8 * (tile.rows + tile.columns);
+    const int numbers = 16 * (sequence_padding + 2), addresses = 8 * (tile.rows + tile.columns) + 8 * tile.columns;
     return numbers +
            2 * (addresses + scores + shared_bytes_of(tile, tile.rows) + shared_bytes_of(tile, tile.columns) + y);
 }

@@ -55,25 +55,32 @@ void unroll(Stage stage, const std::vector<VarOrRVar> &loops) {
     for (const VarOrRVar &loop : loops) stage.unroll(loop);
 }
 
-std::vector<VarOrRVar> schedule_sum(TileProduct &product, const LoopLevel &at, Deal deal) {
-    const std::vector<Var> args = product.sum.args();
-    product.sum.compute_at(at)
+std::vector<VarOrRVar> schedule_sum(Func &sum, const LoopLevel &at, std::pair<int, int> extents, Deal deal,
+                                    const std::vector<VarOrRVar> &in_step, std::vector<VarOrRVar> steps) {
+    const std::vector<Var> args = sum.args();
+    sum.compute_at(at)
         .store_in(MemoryType::Register)
-        .bound_extent(product.column, product.tile.columns)
-        .bound_extent(product.row, product.tile.rows);
-    for (size_t i = 2; i < args.size(); i++) product.sum.bound_extent(args[i], 1);
-    const Dealt of_zeros = deal(product.sum, product.column, product.row);
-    order(product.sum, of_zeros.own, {of_zeros.thread});
-    product.sum.gpu_threads(of_zeros.thread);
-    unroll(product.sum, of_zeros.own);
+        .bound_extent(args[0], extents.first)
+        .bound_extent(args[1], extents.second);
+    for (size_t i = 2; i < args.size(); i++) sum.bound_extent(args[i], 1);
+    const Dealt of_zeros = deal(sum, args[0], args[1]);
+    order(sum, of_zeros.own, {of_zeros.thread});
+    sum.gpu_threads(of_zeros.thread);
+    unroll(sum, of_zeros.own);
 
-    Stage products = product.sum.update();
-    const Dealt of_products = deal(products, product.column, product.row);
+    Stage products = sum.update();
+    const Dealt of_products = deal(products, args[0], args[1]);
     std::vector<VarOrRVar> loops = of_products.own;
-    loops.insert(loops.end(), {product.over_k.x, product.over_k.y});
-    order(products, loops, {of_products.thread, product.over_k.z});
+    loops.insert(loops.end(), in_step.begin(), in_step.end());
+    steps.insert(steps.begin(), of_products.thread);
+    order(products, loops, steps);
     products.gpu_threads(of_products.thread);
     return loops;
+}
+
+std::vector<VarOrRVar> schedule_sum(TileProduct &product, const LoopLevel &at, Deal deal) {
+    const RDom &over = product.over_k;
+    return schedule_sum(product.sum, at, {product.tile.columns, product.tile.rows}, deal, {over.x, over.y}, {over.z});
 }
 
 void schedule_copies(TileProduct &product, Func &tile, int lines, int threads) {

@@ -19,7 +19,11 @@ Dealt in_squares(Halide::Stage stage, const Halide::VarOrRVar &column, const Hal
 void order(Halide::Stage stage, std::vector<Halide::VarOrRVar> loops, const std::vector<Halide::VarOrRVar> &outer);
 void unroll(Halide::Stage stage, const std::vector<Halide::VarOrRVar> &loops);
 
-// The sums of a tile. What a thread has of a step is left as loops, which the result names.
+// Sums, (column, row, which tile), of a tile of so many columns and rows: over a step, and over steps. What a thread
+// has of a step is left as loops, which the result names.
+std::vector<Halide::VarOrRVar> schedule_sum(Halide::Func &sum, const Halide::LoopLevel &at, std::pair<int, int> extents,
+                                            Deal deal, const std::vector<Halide::VarOrRVar> &in_step,
+                                            std::vector<Halide::VarOrRVar> steps);
 std::vector<Halide::VarOrRVar> schedule_sum(TileProduct &product, const Halide::LoopLevel &at, Deal deal);
 
 // A tile of x or w, of `lines` rows, by so many threads. Copies: rows are padded; a thread copies 16 bytes at a time.
