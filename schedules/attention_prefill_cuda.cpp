@@ -13,17 +13,11 @@ namespace heed {
 // 32 query rows of a warp (m_tiles = 2) use each fragment of K and V twice; with 16 rows d128 would need 1408 cycles of
 // shared memory for 806 of mma. At d128 64 keys would read Q half as often (768 cycles), but spill 604 bytes. So d64
 // may reach what mma.sync does, d128 90 % of it (56 % of peak).
-cuda::AttentionTile prefill_tile_cuda(const AttentionConfig &config, bool tensor_cores) {
+cuda::AttentionTile prefill_tile_cuda(const AttentionConfig &config) {
     cuda::AttentionTile tile;
-    tile.tensor_cores = tensor_cores;
     const int widest = config.any_head_dim() ? max_cuda_head_dim : std::max(config.head_dim, config.head_dim_v);
     const bool gathers = config.has_softcap || config.has_alibi || config.has_bias || config.has_mask;
-    if (!tensor_cores) {
-        // Shared memory: 64 KiB on sm_75. f32 at depth 256: 32 rows of Q, 8 of K and V, 50 KB.
-        tile.m_tiles = 1;
-        tile.kv_block = widest <= 128 ? 32 : config.kv_dtype == ElementType::f32 ? 8 : 16;
-        if (widest > 128) tile.warps = 2;
-    } else if (gathers) {
+    if (gathers) {
         tile.m_tiles = 1;
         tile.kv_block = widest <= 96 ? 32 : 16;
         if (widest > 192) tile.column_groups = 2;

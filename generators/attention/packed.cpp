@@ -100,7 +100,8 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
     b.max_parts(vars(part)) = lowest_logit();
     b.max_parts(vars(part)) = max(b.max_parts(part), chain.logits(in_block({st.row, b.parts * b.part_keys + st.x})));
     Expr block_max = of_parts(b.max_parts, [](const Expr &x, const Expr &y) { return max(x, y); });
-    Expr before = carried(st.row, st.kb), reference = select(block_max > before + reference_slack, block_max, before);
+    Expr before = carried(st.state, st.row, st.kb),
+         reference = select(block_max > before + reference_slack, block_max, before);
     b.reference(vars(per_row)) = {reference, exp16_nonpositive(before - reference)};
 
     Expr from = b.reference(per_row)[0];

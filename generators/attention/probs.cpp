@@ -13,13 +13,14 @@ Expr as_bits(const Expr &x) { return reinterpret<int32_t>(x); }
 
 }  // namespace
 
-ProbsScore::Logit ProbsScore::logit(LogitChanges changes) const {
+ProbsScore::Logit ProbsScore::logit(LogitChanges changes, LogitUnits units) const {
     changes.bias = bias_or_none();
     changes.position = token_position(row, position_offset);
-    changes.distance = token_distance(key, row, position_offset);
-    const Expr in_range = key >= first_visible(row, visible_begin) && key < end_visible(row, visible_end, kv_len);
-    return {changes, changed_logit(product, changes, LogitUnits::natural),
-            is_visible({in_range, mask_form != no_mask, mask, mask_form, changes.bias, Expr()})};
+    if (changes.alibi_slopes.defined()) changes.distance = token_distance(key, row, position_offset);
+    const Expr by_numbers = key >= first_visible(row, visible_begin) && key < end_visible(row, visible_end, kv_len);
+    return {changes, changed_logit(product, changes, units),
+            is_visible({in_range.defined() ? in_range : by_numbers, mask_form != no_mask, mask, mask_form, changes.bias,
+                        user_visible})};
 }
 
 Expr ProbsScore::added(const LogitChanges &changes) const {

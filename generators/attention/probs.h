@@ -17,6 +17,8 @@ struct ProbsScore {
     Expr kv_len, visible_begin, visible_end, position_offset;  // of the sequence
     Expr mask, mask_form, bias, bias_form;                     // elements, read where the forms say so
     Expr bias_16 = {};                                         // as a float; undefined in f32
+    Expr user_visible = {};                                    // a score function's; undefined: there is none
+    Expr in_range = {};  // whether the row sees the key by its position; undefined: by the numbers above
 
     // changes: without what the members above say.
     struct Logit {
@@ -24,7 +26,7 @@ struct ProbsScore {
         ChangedLogit changed;
         Expr visible;
     };
-    Logit logit(LogitChanges changes) const;
+    Logit logit(LogitChanges changes, LogitUnits units = LogitUnits::natural) const;
     // What the bias and ALiBi add to a logit in natural units; minus infinity where the mask or the bias hides the key.
     Expr added(const LogitChanges &changes) const;
     // In natural units, by mode: from masked_scores on minus infinity where not visible.

@@ -23,6 +23,11 @@ Expr store_at_if(const Expr &on, const Expr &address, const Expr &index, const E
 Expr store_at_if_zero(const Expr &on, const Expr &address, const Expr &value) {
     return Call::make(UInt(8), "heed_store_at_if_zero", {address, 0, value, on}, Call::Extern);
 }
+Expr address_of(const OutputImageParam &buffer) {
+    const Expr self =
+        Internal::Variable::make(type_of<halide_buffer_t *>(), buffer.name() + ".buffer", buffer.parameter());
+    return Call::make(UInt(64), "heed_address_of", {self}, Call::PureExtern);
+}
 Expr entry_word(const WordParams &list, const Expr &entry, int w) {
     std::vector<Expr> args = {entry};
     for (int i = 0; i < list.entries; i++) args.emplace_back(list.words[i * list.entry_words + w]);

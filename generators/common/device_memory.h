@@ -18,6 +18,8 @@ Halide::Expr store_at_if(const Halide::Expr &on, const Halide::Expr &address, co
                          const Halide::Expr &value);
 // A UInt(32) where 0 was, atomically; the same sums.
 Halide::Expr store_at_if_zero(const Halide::Expr &on, const Halide::Expr &address, const Halide::Expr &value);
+// Where a buffer is on the device, 0 where it is not: see lowering/cuda/host_addresses.h.
+Halide::Expr address_of(const Halide::OutputImageParam &buffer);
 // Word `w` of an entry, Int(32), of a list of words: see lowering/cuda/entry_words.h.
 Halide::Expr entry_word(const WordParams &list, const Halide::Expr &entry, int w);
 

@@ -16,6 +16,7 @@
 #include "generators/lowering/scratch_bytes.h"
 #include "generators/table/words.h"
 #include "schedules/attention_cuda_tiles.h"
+#include "schedules/cuda/attention.h"
 #include "schedules/schedules.h"
 
 namespace heed {
@@ -25,9 +26,7 @@ namespace {
 using Halide::Target;
 
 cuda::AttentionTile tile_of(const std::string &isa, const AttentionConfig &config) {
-    const bool tensor_cores = isa == "sm80";
-    return config.phase == Phase::decode ? decode_tile_cuda(config, tensor_cores)
-                                         : prefill_tile_cuda(config, tensor_cores);
+    return config.phase == Phase::decode ? decode_tile_cuda(config, isa == "sm80") : prefill_tile_cuda(config);
 }
 
 std::string cuda_error(const std::string &isa, const AttentionConfig &config) {
@@ -47,10 +46,21 @@ std::string cuda_error(const std::string &isa, const AttentionConfig &config) {
     return config.error();
 }
 
+// Whether a kernel of CUDA comes from Funcs; else it is a program.
+bool is_of_funcs(const std::string &isa, const AttentionConfig &config) {
+    return isa == "sm75" && config.phase == Phase::prefill;
+}
+
 void fit_cuda_tiles(const std::string &isa, AttentionConfig &config) {
-    const cuda::AttentionTile tile = tile_of(isa, config);
-    config.row_block = tile.rows();
-    config.kv_block = config.masked_block = tile.kv_block;
+    if (is_of_funcs(isa, config)) {
+        const ProductTile tile = attention_form_cuda(config).tile.products;
+        config.row_block = tile.rows;
+        config.kv_block = config.masked_block = tile.columns;
+    } else {
+        const cuda::AttentionTile tile = tile_of(isa, config);
+        config.row_block = tile.rows();
+        config.kv_block = config.masked_block = tile.kv_block;
+    }
     config.lanes = 16;  // elements to which a row is padded
     config.key_tile = 8;
 }
@@ -172,12 +182,20 @@ std::string registry_line(const AttentionSpec &spec, int64_t scratch, int64_t co
 void generate_on_cuda(const AttentionSpec &spec, Options &options, const std::string &base) {
     const cuda::Toolkit toolkit = read_toolkit(options, spec.isa);
     options.refuse_unknown();
+    const auto make = [&](const Halide::Module &module, int threads, int blocks, int shared_bytes) {
+        const cuda::RewriteOptions rewrite = {capability_of(spec.isa), threads, blocks};
+        const cuda::DeviceBinary binary = cuda::assemble(module, rewrite, toolkit, base);
+        write_cuda_kernel(binary, shared_bytes, base);
+        write_registry_line(registry_line(spec, 0, binary.image_bytes), base);
+    };
+    if (is_of_funcs(spec.isa, spec.config)) {
+        make(attention_cores_cuda(spec.name, spec.config, cuda_target()), attention_form_cuda(spec.config).threads(), 1,
+             attention_cores_shared_bytes(spec.config));
+        return;
+    }
     const cuda::AttentionTile tile = tile_of(spec.isa, spec.config);
-    const Halide::Module module = cuda::attention_module(spec.name, spec.config, tile, cuda_target());
-    const cuda::RewriteOptions rewrite = {capability_of(spec.isa), tile.threads(), tile.blocks};
-    const cuda::DeviceBinary binary = cuda::assemble(module, rewrite, toolkit, base);
-    write_cuda_kernel(binary, cuda::attention_shared_bytes(spec.config, tile), base);
-    write_registry_line(registry_line(spec, 0, binary.image_bytes), base);
+    make(cuda::attention_module(spec.name, spec.config, tile, cuda_target()), tile.threads(), tile.blocks,
+         cuda::attention_shared_bytes(spec.config, tile));
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "generators/lowering/carried.h"
 
+#include "generators/common/array_names.h"
+
 namespace heed {
 
 using namespace Halide;
@@ -7,16 +9,27 @@ using namespace Halide::Internal;
 
 namespace {
 
-const char *const carried_name = "heed_carried";
+const char *const carried_name = "heed_carried", *const once_name = "heed_once";
 
 }  // namespace
 
-Expr carried(const Expr &row, const Expr &step) {
-    return Call::make(Float(32), carried_name, {row, step}, Call::PureExtern);
+Expr carried(const Func &func, const Expr &row, const Expr &step) {
+    return Call::make(Float(32), carried_name, {row, step, StringImm::make(func.name())}, Call::PureExtern);
+}
+
+Expr once(const Expr &value, const Expr &stage) {
+    return Call::make(value.type(), once_name, {value, stage}, Call::PureExtern);
+}
+
+Stmt LoadCarried::visit(const For *op) {
+    if (op->for_type == ForType::GPUBlock) buffer = name_of_array(op, func);
+    return IRMutator::visit(op);
 }
 
 Expr LoadCarried::visit(const Call *op) {
-    if (op->name != carried_name) return IRMutator::visit(op);
+    if (op->name == once_name) return mutate(op->args[0]);
+    const auto *name = op->name == carried_name ? op->args[2].as<StringImm>() : nullptr;
+    if (name == nullptr || name->value != func) return IRMutator::visit(op);
     const Expr row = mutate(op->args[0]);
     return Load::make(op->type, buffer, simplify(row + make_const(row.type(), first)), Buffer<>(), Parameter(),
                       const_true(row.type().lanes()), ModulusRemainder());

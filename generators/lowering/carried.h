@@ -1,9 +1,9 @@
 #pragma once
-// What a step finds in the state that it is going to update.
+// What a step finds in a state that it is going to update.
 //
-// Stages computed inside the loop of an update of a Func cannot call that Func: Halide knows no recursion through
-// several stages. carried() marks the call; the lowering pass makes a load from the Func's buffer of it, which in
-// that place holds what the step before has left.
+// Stages computed inside the loop of an update of a Func cannot call that Func, nor can a stage of a loop call itself:
+// Halide knows no recursion through several stages. carried() marks the call; the lowering pass makes a load from the
+// Func's buffer of it, which in that place holds what the step before has left.
 
 #include <string>
 
@@ -11,21 +11,26 @@
 
 namespace heed {
 
-// The slot of `row` before step `step`, of the only Func that the pass below names.
-Halide::Expr carried(const Halide::Expr &row, const Halide::Expr &step);
+// Of a Func of floats, rows innermost: the slot of `row` before step `step`, after the loop what the last one left.
+Halide::Expr carried(const Halide::Func &func, const Halide::Expr &row, const Halide::Expr &step);
 
-// After vectorisation. `buffer`: of floats, rows innermost; `first`: index of row 0's slot.
+// `value`, in a loop that so computes `stage` too: what only the next step or the end of the loop reads.
+Halide::Expr once(const Halide::Expr &value, const Halide::Expr &stage);
+
+// After vectorisation. `first`: index of row 0's slot in the buffer of the Func `func`.
 class LoadCarried : public Halide::Internal::IRMutator {
 public:
-    LoadCarried(std::string buffer, int first) : buffer(std::move(buffer)), first(first) {}
+    explicit LoadCarried(const std::string &func, int first = 0) : func(func), first(first), buffer(func) {}
 
 protected:
     using IRMutator::visit;
+    Halide::Internal::Stmt visit(const Halide::Internal::For *op) override;
     Halide::Expr visit(const Halide::Internal::Call *op) override;
 
 private:
-    const std::string buffer;
+    const std::string func;
     const int first;
+    std::string buffer;
 };
 
 }  // namespace heed

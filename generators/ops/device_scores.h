@@ -12,6 +12,7 @@ inline Halide::Expr is_given(const Halide::Expr &address) { return address != Ha
 template <typename Arguments>
 struct DeviceScores : Arguments {
     explicit DeviceScores(const ArgumentTypes &argument_types) : Arguments(argument_types) {}
+    explicit DeviceScores(const AttentionConfig &config) : Arguments(config) {}
     virtual ~DeviceScores() = default;
 
 protected:
@@ -56,12 +57,6 @@ protected:
         return this->mask_form != no_mask || this->bias_form != no_bias || is_given(this->alibi_slopes);
     }
 
-private:
-    // [batch, head, row, key], strides in bytes.
-    struct Tensor {
-        Expr first, batch, head, row, key;
-    };
-
     LogitChanges changes_of(const Row &at) const {
         LogitChanges changes = logit_changes(*this);
         changes.alibi_slopes = of_head(this->alibi_slopes, this->slope_head, at.head, 0);
@@ -71,12 +66,15 @@ private:
     ProbsScore score_in(const Expr &product, const Expr &mode, const Row &at, const Expr &j) const {
         const ElementType type = this->types.own;
         const Expr kv_len = select(exists(at), field(sequence_kv_len, at.sequence), 0), on = j < kv_len;
-        const auto element = [&](const Expr &asked, const Halide::Type &of, const Tensor &in) {
+        struct Matrices {  // [batch, head, row, key], strides in bytes
+            Expr first, batch, head, row, key;
+        };
+        const auto element = [&](const Expr &asked, const Halide::Type &of, const Matrices &in) {
             const Expr row = after(after(after(in.first, at.sequence, in.batch), at.head, in.head), at.i, in.row);
             return load_at_if(on && asked, of, after(row, j, in.key), 0);
         };
-        const Tensor masks = {this->mask, this->mask_batch, this->mask_head, this->mask_row, this->mask_key},
-                     biases = {this->bias, this->bias_batch, this->bias_head, this->bias_row, this->bias_key};
+        const Matrices masks = {this->mask, this->mask_batch, this->mask_head, this->mask_row, this->mask_key},
+                       biases = {this->bias, this->bias_batch, this->bias_head, this->bias_row, this->bias_key};
         ProbsScore in = {product,
                          mode,
                          j,

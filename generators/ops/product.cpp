@@ -5,6 +5,7 @@
 namespace heed {
 
 using namespace Halide;
+using Internal::as_const_int;
 
 namespace {
 
@@ -33,8 +34,12 @@ void TileProduct::define_product(const TileRows &x, const TileRows &w, const std
 // Element k of a chunk of a row.
 Expr TileProduct::element(const TileRows &rows) const {
     const Expr number = step * tile.chunks + chunk, in_row = number < length / tile.width;
-    const Expr stored = load_at_if(rows.exists.defined() ? rows.exists && in_row : in_row, stored_type(rows.type),
-                                   rows.first, number * tile.width + k);
+    const auto whole = as_const_int(length);
+    const bool all_there = !rows.exists.defined() && whole && *whole % (tile.width * tile.chunks) == 0;
+    const Expr index = number * tile.width + k;
+    const Expr stored = all_there ? load_at(stored_type(rows.type), rows.first, index)
+                                  : load_at_if(rows.exists.defined() ? rows.exists && in_row : in_row,
+                                               stored_type(rows.type), rows.first, index);
     return tile.of_floats ? to_float(rows.type, stored) : stored;
 }
 

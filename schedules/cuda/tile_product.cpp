@@ -47,6 +47,28 @@ Dealt in_squares(Stage stage, const VarOrRVar &column, const VarOrRVar &row) {
     return {{j, i}, thread};
 }
 
+namespace {
+
+Dealt in_blocks(Stage stage, const VarOrRVar &column, const VarOrRVar &row, int rows) {
+    const auto variable = [&](const char *name) { return VarOrRVar(name, column.is_rvar); };
+    const VarOrRVar block = variable("block"), in_block = variable("in_block"), x = variable("x"), y = variable("y"),
+                    i = variable("i"), j = variable("j"), thread = variable("thread");
+    stage.split(column, block, in_block, 16 * square)
+        .split(in_block, x, j, square)
+        .split(row, y, i, rows)
+        .fuse(x, y, thread);
+    return {{j, i, block}, thread};
+}
+
+}  // namespace
+
+Dealt in_square_blocks(Stage stage, const VarOrRVar &column, const VarOrRVar &row) {
+    return in_blocks(std::move(stage), column, row, square);
+}
+Dealt in_tall_blocks(Stage stage, const VarOrRVar &column, const VarOrRVar &row) {
+    return in_blocks(std::move(stage), column, row, 2 * square);
+}
+
 void order(Stage stage, std::vector<VarOrRVar> loops, const std::vector<VarOrRVar> &outer) {
     loops.insert(loops.end(), outer.begin(), outer.end());
     stage.reorder(loops).never_partition_all();
@@ -95,15 +117,16 @@ void schedule_copies(TileProduct &product, Func &tile, int lines, int threads) {
         .gpu_threads(thread);
 }
 
-void schedule_floats(TileProduct &product, Func &tile, int lines, int threads) {
+void schedule_floats(TileProduct &product, Func &tile, int lines, int threads, int own) {
     const Var line = tile.args()[2], round("round"), group("group"), thread("thread");
     std::vector<Var> by_line = tile.args();
     std::rotate(by_line.begin(), by_line.begin() + 2, by_line.begin() + 3);  // line, k, chunk, ..
     tile.in(product.sum)
         .compute_at(product.sum, product.over_k.y)
         .store_in(MemoryType::Register)
-        .bound_extent(line, square)
-        .vectorize(line);
+        .bound_extent(line, own)
+        .vectorize(line, square)
+        .unroll(line);
     in_shared_memory(product, tile, lines)
         .reorder_storage(by_line)
         .align_storage(line, lines + padding_bytes / 4)

@@ -15,6 +15,9 @@ using Deal = Dealt (*)(Halide::Stage stage, const Halide::VarOrRVar &column, con
 Dealt in_fragments(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
 // 4 x 4 of a thread.
 Dealt in_squares(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
+// The same of each 64 columns; with 8 rows of a thread.
+Dealt in_square_blocks(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
+Dealt in_tall_blocks(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
 
 void order(Halide::Stage stage, std::vector<Halide::VarOrRVar> loops, const std::vector<Halide::VarOrRVar> &outer);
 void unroll(Halide::Stage stage, const std::vector<Halide::VarOrRVar> &loops);
@@ -28,8 +31,8 @@ std::vector<Halide::VarOrRVar> schedule_sum(TileProduct &product, const Halide::
 
 // A tile of x or w, of `lines` rows, by so many threads. Copies: rows are padded; a thread copies 16 bytes at a time.
 void schedule_copies(TileProduct &product, Halide::Func &tile, int lines, int threads);
-// Floats: rows vary fastest, padded, and a thread reads four of them at once.
-void schedule_floats(TileProduct &product, Halide::Func &tile, int lines, int threads);
+// Floats: rows vary fastest, padded, and a thread reads four of them at once; it uses `own` in a row.
+void schedule_floats(TileProduct &product, Halide::Func &tile, int lines, int threads, int own = 4);
 
 // Shared memory that a tile of x or w takes.
 int shared_bytes_of(const ProductTile &tile, int lines);

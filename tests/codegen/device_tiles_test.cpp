@@ -1,7 +1,9 @@
 // What the passes for tiles in shared memory and registers make of a small product of a warp, and what they refuse.
 #include <gtest/gtest.h>
 
+#include "generators/attention/logits.h"
 #include "generators/common/bad_input.h"
+#include "generators/lowering/carried.h"
 #include "generators/lowering/cuda/barriers.h"
 #include "generators/lowering/cuda/pipeline_copies.h"
 #include "generators/lowering/cuda/private_registers.h"
@@ -192,6 +194,38 @@ TEST(ReplaceInPlace, StagesHaveOneArray) {
 }
 
 TEST(ReplaceInPlace, RefusesOtherElements) { EXPECT_THROW(two_stages(false), heed::BadInput); }
+
+// Sums of rows over steps, which stay in shared memory; the results are those after the last step.
+std::map<std::string, int> carried_sums() {
+    DeviceKernel kernel;
+    Var row{"row"}, step{"step"}, block{"block"};
+    Func sum{"sum"}, state{"state"}, last{"last"};
+    RDom steps(0, kernel.count, "steps"), all(0, 32, 0, 1, "all");
+    const Expr element = heed::load_at(Float(32), kernel.from, step * 32 + row);
+    sum(row, step, block) = heed::branched(step == 0, 0.f, heed::carried(sum, row, step)) + element;
+    state(row, block) = 0.f;
+    state(row, block) += heed::once(cast<float>(steps), sum(row, steps, block));
+    last(row, block) = heed::once(heed::carried(sum, row, kernel.count), state(row, block));
+    kernel.add(heed::store_at(kernel.to, all.x, last(all.x, all.y)));
+    kernel.named.update().gpu_blocks(all.y).gpu_threads(all.x).never_partition_all();
+    last.compute_at(kernel.named, all.y).store_in(MemoryType::Stack).bound_extent(row, 32).gpu_threads(row);
+    state.compute_at(kernel.named, all.y).store_in(MemoryType::Register).bound_extent(row, 32).gpu_threads(row);
+    state.update().reorder(row, steps.x).gpu_threads(row).never_partition_all();
+    sum.compute_at(state, steps.x).store_in(MemoryType::Stack).bound_extent(row, 32).gpu_threads(row);
+    for (Func f : {sum, state, last}) f.bound_extent(block, 1);
+    return instructions(heed::compile_cuda(device_spec("carried_sums"), kernel, 32, [&](heed::Passes &passes) {
+        passes.add<heed::LoadCarried>(sum.name());
+        passes.add<heed::PrivateRegisters>();
+        passes.add<heed::DropBarriers>();
+        passes.add<heed::LowerSharedMemory>(2 * 4 * 32);
+    }));
+}
+
+TEST(LoadCarried, ReadsWhatTheStepBeforeHasLeft) {
+    const auto found = carried_sums();
+    EXPECT_EQ(found.at("heed_store_shared_u32"), 2);  // sum, last
+    EXPECT_EQ(found.at("heed_load_shared_u32"), 3);   // the sum before, after the loop, last
+}
 
 TEST(PrivateRegisters, RefuseThoseOfAnotherThread) {
     Options options;

@@ -35,6 +35,8 @@ void add_stores(const Expr &e, std::vector<const Call *> &stores) {
     if (const auto *sum = e.as<Add>()) {
         add_stores(sum->a, stores);
         add_stores(sum->b, stores);
+    } else if (const auto *cast = e.as<Cast>()) {
+        add_stores(cast->value, stores);
     } else if (const auto *call = e.as<Call>(); call != nullptr && is_store(call)) {
         stores.push_back(call);
     }

@@ -1,5 +1,8 @@
 #include "generators/lowering/cuda/replace_in_place.h"
 
+#include <algorithm>
+
+#include "generators/common/array_names.h"
 #include "generators/common/bad_input.h"
 
 namespace heed {
@@ -9,42 +12,44 @@ using namespace Halide::Internal;
 
 namespace {
 
-// The name of the array of a kernel that begins with `name` and a number; itself where there is none.
-std::string name_of_array(const Stmt &kernel, const std::string &name) {
-    struct Find : IRVisitor {
-        const std::string begin;
-        std::string found;
-        explicit Find(std::string begin) : begin(std::move(begin)) {}
-        using IRVisitor::visit;
-        void visit(const Allocate *op) override {
-            const bool fits = op->name.compare(0, begin.size(), begin) == 0;
-            if (fits && op->name.find_first_not_of("0123456789", begin.size()) == std::string::npos) found = op->name;
-            IRVisitor::visit(op);
-        }
-    } find(name + ".");
-    kernel.accept(&find);
-    return find.found.empty() ? name : find.found;
-}
-
-// The elements of one array that are stored and of another that are read.
-class Elements : public LetVisitor {
+// Whether the stage that makes one array reads other elements of another than those that it stores next, or something
+// after it reads any.
+class ReadsOthers : public LetVisitor {
 public:
-    Elements(const Stmt &s, const std::string &made, const std::string &from) : made(made), from(from) {
+    bool found = false;
+
+    ReadsOthers(const Stmt &s, const std::string &made, const std::string &from)
+        : made(made), from(from), stage(func_of_array(made)) {
         s.accept(this);
     }
-    std::vector<Expr> stored, read;
 
 private:
-    const std::string &made, &from;
+    const std::string &made, &from, stage;
+    enum { before_stage, in_stage, after_stage } where = before_stage;
+    std::vector<Expr> read, stored;
 
+    static bool has(const std::vector<Expr> &all, const Expr &index) {
+        return std::any_of(all.begin(), all.end(), [&](const Expr &one) { return equal(one, index); });
+    }
     using LetVisitor::visit;
-    void visit(const Store *op) override {
-        if (op->name == made) stored.push_back(lets.in_full(op->index));
+    void visit(const ProducerConsumer *op) override {
+        const bool is_stage = op->is_producer && op->name == stage;
+        if (is_stage) where = in_stage;
         IRVisitor::visit(op);
+        if (!is_stage) return;
+        where = after_stage;
+        for (const Expr &index : read) found = found || !has(stored, index);
+    }
+    void visit(const Store *op) override {
+        IRVisitor::visit(op);
+        if (op->name == made) stored.push_back(simplify(lets.in_full(op->index)));
     }
     void visit(const Load *op) override {
-        if (op->name == from) read.push_back(lets.in_full(op->index));
         IRVisitor::visit(op);
+        if (op->name != from || where == before_stage) return;
+        const Expr index = simplify(lets.in_full(op->index));
+        found = found || where == after_stage || has(stored, index);
+        read.push_back(index);
     }
 };
 
@@ -60,11 +65,8 @@ Stmt ReplaceInPlace::visit(const For *op) {
 
 Stmt ReplaceInPlace::visit(const Allocate *op) {
     if (op->name != made) return IRMutator::visit(op);
-    const Elements elements(op->body, made, from);
-    for (const Expr &index : elements.read) {
-        if (elements.stored.size() != 1 || !equal(simplify(index), simplify(elements.stored[0]))) {
-            throw BadInput("more is read of " + from + " than the elements whose place " + made + " takes");
-        }
+    if (ReadsOthers(op->body, made, from).found) {
+        throw BadInput("more is read of " + from + " than the elements whose place " + made + " takes");
     }
     found++;
     return mutate(op->body);

@@ -1,7 +1,7 @@
 #pragma once
 // An array of a stage that takes the place of another, element by element.
 //
-// A stage that makes element i of one array in shared memory of element i of another, which nothing else reads, needs
+// A stage that makes element i of one array in shared memory of element i of another, which nothing later reads, needs
 // no second array. Halide gives stages that live at once arrays of their own, and an update in place can have no
 // stages of its own. Refused: any other element of the other array that is read.
 

@@ -1,0 +1,257 @@
+#include "generators/ops/attention_device.h"
+
+#include "generators/attention/dropout.h"
+#include "generators/common/ceil_div.h"
+#include "generators/lowering/carried.h"
+#include "generators/lowering/skip_blocks.h"
+
+namespace heed {
+
+using namespace Halide;
+
+namespace {
+
+constexpr int fault_of_page_id = 4;  // heed_execute: device_status
+// The weight of a hidden or dropped key: its value is left out, not multiplied by 0. No exponential gives -0.
+constexpr uint32_t hidden_bits = 0x80000000;
+
+Expr as_word(const Expr &x) { return reinterpret<uint32_t>(x); }
+Expr as_float(const Expr &x) { return reinterpret<float>(x); }
+Expr wide(const Expr &x) { return cast<uint64_t>(x); }
+
+// 16^x, of CUDA.
+Expr power_of_16(const Expr &x) { return exp2_on_device(x * 4.f); }
+
+}  // namespace
+
+AttentionDevice::AttentionDevice(const AttentionConfig &config, const Tile &tile)
+    : DeviceScores(config), tile(tile), steps(0, ceil_div(max_kv_len, tile.products.columns), "steps"),
+      over_columns(0, tile.products.columns / tile.lanes, "over_columns"),
+      over_keys(0, tile.chunk, 0, tile.products.columns / tile.chunk, "over_keys"),
+      all(0, tile.columns, 0, tile.products.rows, 0, args.batch * num_heads * blocks_of_head(), "all"),
+      faults(0, select(page_size > 0 && is_given(device_status), max_kv_len, 0), 0, args.batch, "faults"),
+      product(tile.products, head_dim) {
+    const std::vector<OutputType> types = output_types();
+    Var h{"h"}, token{"token"}, batch{"batch"};
+    named(d, h, token, batch) = Tuple(undef(types[0].type), undef(types[1].type));
+    set_outputs(named);
+    std::vector<Expr> all_fields;
+    for (int n = 0; n < sequence_padding; n++) all_fields.push_back(field(static_cast<SequenceField>(n), sequence));
+    fields(sequence) = Tuple(all_fields);
+    define_places();
+    define_logits();
+    define_softmax();
+    define_values();
+    define_results();
+    add_rows();
+    if (config.paged) add_faults();
+}
+
+void AttentionDevice::add(const Expr &of_out, const Expr &of_lse) {
+    const FuncRef before = named(0, 0, 0, 0);
+    named(0, 0, 0, 0) = Tuple(before[0] + cast(output_types()[0].type, of_out), before[1] + cast<float>(of_lse));
+    named.update(parts++).allow_race_conditions();
+}
+
+// ---- Where rows and keys are
+Expr AttentionDevice::blocks_of_head() const { return ceil_div(max_q_len, tile.products.rows); }
+
+// Blocks of one head follow each other, so that they share its keys in the L2 cache; the last rows, which see most keys
+// under a causal mask, come first.
+AttentionDevice::Block AttentionDevice::block_of(const Expr &number) const {
+    const Expr of_head = blocks_of_head(), line = number / of_head, s = line / num_heads;
+    return {s, line - s * num_heads, (of_head - 1 - (number - line * of_head)) * tile.products.rows};
+}
+
+AttentionDevice::Row AttentionDevice::query(const Expr &in_block, const Expr &number) const {
+    const Block at = block_of(number);
+    return {at.sequence, at.head, at.first_row + in_block};
+}
+
+Expr AttentionDevice::key_of(const Expr &in_step, const Expr &step, const Expr &number) const {
+    return met(number)[0] + step * tile.products.columns + in_step;
+}
+
+AttentionDevice::Slot AttentionDevice::slot_of(const Expr &j, const Expr &of) const {
+    const Expr in_place = field(sequence_first_key, of) + j;
+    if (!config.paged) return {of, in_place};
+    const Expr is_paged = page_size > 0, page = j / max(page_size, 1);
+    const Expr id = load_at_if(is_paged, Int(32), after(page_table, of, page_table_row), min(page, table_pages - 1));
+    return {select(is_paged, clamp(id, 0, num_pages - 1), of), select(is_paged, j - page * page_size, in_place)};
+}
+
+void AttentionDevice::define_places() {
+    // Of one thread, as `fields`: neither may read the other, since all meet at the barrier between them.
+    const Block at = block_of(down);
+    const auto read = [&](SequenceField which) { return DeviceScores::field(which, at.sequence); };
+    const Expr num_keys = read(sequence_kv_len), num_rows = read(sequence_q_len);
+    const Expr last_row = max(min(at.first_row + tile.products.rows, num_rows) - 1, 0);
+    const Expr begin = min(first_visible(at.first_row, read(sequence_visible_begin)), num_keys);
+    const Expr end = end_visible(last_row, read(sequence_visible_end), num_keys);
+    const Expr first = begin / tile.products.columns * tile.products.columns;
+    const Expr count = ceil_div(max(end - first, 0), tile.products.columns);
+    met(down) = Tuple(first, select(at.first_row < num_rows, count, 0));
+
+    const Expr kv_len = field(sequence_kv_len, at.sequence);
+    const Row own = query(row, down);
+    const Expr existing = min(own.i, max(field(sequence_q_len, own.sequence) - 1, 0));
+    q_rows(row, down) = q.row(own.sequence, own.head, field(sequence_first_q, own.sequence) + existing);
+    const Expr seen_begin = first_visible(own.i, field(sequence_visible_begin, own.sequence));
+    const Expr seen_end = end_visible(own.i, field(sequence_visible_end, own.sequence), kv_len);
+    row_range(row, down) =
+        Tuple(seen_begin, select(exists(own), cast<uint32_t>(max(seen_end - seen_begin, 0)), Expr(0u)));
+
+    const Row any = query(0, down);
+    const Expr j = min(key_of(column, across, down), max(kv_len - 1, 0));
+    const Slot slot = slot_of(j, any.sequence);
+    std::vector<Expr> found;
+    for (const Tensor &of : {k, v}) found.push_back(of.row(slot.page, kv_head(any), slot.slot));
+    for (const Tensor &of : {k_scale, v_scale}) {
+        if (!config.has_kv_scales()) break;
+        found.push_back(load_at(Float(32), of.row(slot.page, kv_head(any), slot.slot), 0));
+    }
+    key_rows(column, across, down) = Tuple(found);
+}
+
+// ---- One step
+void AttentionDevice::define_logits() {
+    const Expr x = q_rows(product.row, down), w = key_rows(product.column, across, down)[0];
+    product.define_product({config.dtype, {down}, x}, {config.kv_dtype, {across, down}, w}, {across, down});
+    dots(column, row, across, down) = product.sum(column, row, across, down);
+
+    const Row at = query(row, down);
+    const Expr j = key_of(column, across, down);
+    Expr dot = dots(column, row, across, down);
+    if (config.has_kv_scales()) dot = dot * key_rows(column, across, down)[2];
+    LogitChanges changes = changes_of(at);
+    changes.branches = true;
+    if (!config.has_softcap) changes.leave_out_cap();
+    if (!config.has_alibi) changes.alibi_slopes = Expr();
+    const ScorePlace place = {at.sequence, at.head, at.i, j, at.i + field(sequence_position_offset, at.sequence)};
+    if (config.score_mod.logit) {
+        changes.user = [&](const Expr &logit) { return config.score_mod.logit(logit, place, score_buffers); };
+    }
+    ProbsScore score = score_in(dot, Expr(), at, j);
+    score.in_range = cast<uint32_t>(j - row_range(row, down)[0]) < row_range(row, down)[1];
+    if (config.score_mod.visible) score.user_visible = config.score_mod.visible(place, score_buffers);
+    const ProbsScore::Logit found = score.logit(changes, LogitUnits::log16);
+    logits(column, row, across, down) =
+        as_float(select(found.visible, as_word(found.changed.value), Expr(negative_infinity_bits)));
+}
+
+void AttentionDevice::define_softmax() {
+    const std::vector<Var> of_lane = {u, row, across, down}, of_row = {row, across, down};
+    const std::vector<Expr> at_lane(of_lane.begin(), of_lane.end()), at_row(of_row.begin(), of_row.end());
+    const Expr in_lane = over_columns * tile.lanes + u, is_first = across == 0;
+    lane_max(of_lane) = lowest_logit();
+    lane_max(of_lane) = maximum_on_device(lane_max(at_lane), logits(in_lane, row, across, down));
+    old_max(of_row) = branched(is_first, lowest_logit(), carried(row_max, row, across));
+    Expr largest = old_max(at_row), sum;
+    for (int lane = 0; lane < tile.lanes; lane++) {
+        largest = maximum_on_device(largest, lane_max(lane, row, across, down));
+    }
+    row_max(of_row) = largest;
+    factor(of_row) = power_of_16(old_max(at_row) - row_max(at_row));
+
+    const Expr logit = logits(column, row, across, down);
+    const Expr weight = power_of_16(logit - row_max(at_row));
+    weights(column, row, across, down) =
+        as_float(select(is_negative_infinity(logit), Expr(hidden_bits), as_word(weight)));
+    lane_sum(of_lane) = 0.f;
+    lane_sum(of_lane) += weights(in_lane, row, across, down);
+    sum = branched(is_first, 0.f, carried(row_sum, row, across) * factor(at_row));
+    for (int lane = 0; lane < tile.lanes; lane++) sum += lane_sum(lane, row, across, down);
+    row_sum(of_row) = sum;
+}
+
+Expr AttentionDevice::is_hidden(const Expr &weight) const { return as_word(weight) == Expr(hidden_bits); }
+
+void AttentionDevice::define_values() {
+    Func multiplied = weights;
+    if (changes_weights()) {
+        const Row at = query(row, down);
+        Expr weight = weights(column, row, across, down), left_out = is_hidden(weight);
+        if (config.has_dropout) {
+            const Expr line = wide(at.sequence) * wide(num_heads) + wide(at.head);
+            const Expr number =
+                (line * wide(max_q_len) + wide(at.i)) * wide(max_kv_len) + wide(key_of(column, across, down));
+            const DropoutStream stream = DropoutStream::of(args.dropout_seed, args.dropout_offset);
+            const Expr keeps = is_kept(stream, args.dropout_threshold, number);
+            kept(column, row, across, down) =
+                branched(args.dropout_threshold != wide(0), cast<int32_t>(keeps), Expr(1));
+            left_out = left_out || kept(column, row, across, down) == 0;
+        }
+        if (config.has_kv_scales()) weight = weight * key_rows(column, across, down)[3];
+        // In the place of the weights, once they have been summed.
+        value_weights(column, row, across, down) =
+            once(as_float(select(left_out, Expr(hidden_bits), as_word(weight))), row_sum(row, across, down));
+        multiplied = value_weights;
+    }
+    const Expr first = key_rows(chunk * tile.chunk + in_chunk, across, down)[1];
+    const Type stored = stored_type(config.kv_dtype);
+    const Expr element =
+        config.head_dim_v == tile.columns ? load_at(stored, first, d) : load_at_if(d < head_dim_v, stored, first, d);
+    values(d, in_chunk, chunk, across, down) = to_float(config.kv_dtype, element);
+
+    block_out(d, row, across, down) = 0.f;
+    const Expr so_far = block_out(d, row, across, down);
+    const Expr weight = multiplied(over_keys.y * tile.chunk + over_keys.x, row, across, down);
+    const Expr with = fused_on_device(weight, values(d, over_keys.x, over_keys.y, across, down), so_far);
+    block_out(d, row, across, down) = select(is_hidden(weight), so_far, with);
+
+    steps.where(steps < met(down)[1]);
+    // The first step is not skipped: the maxima and sums of rows begin with it.
+    if (config.score_mod.block_visible) steps.where(block_test(steps == 0 || is_seen_block(steps)));
+    const Expr scaled = once(factor(row, steps, down), row_sum(row, steps, down));
+    state(d, row, down) = 0.f;
+    state(d, row, down) = fused_on_device(state(d, row, down), scaled, block_out(d, row, steps, down));
+}
+
+// Whether some row of the block may see some key of a step, by the user's test.
+Expr AttentionDevice::is_seen_block(const Expr &step) const {
+    const Block at = block_of(down);
+    const Expr kv_len = field(sequence_kv_len, at.sequence), num_rows = field(sequence_q_len, at.sequence);
+    const Expr last_row = min(at.first_row + tile.products.rows, num_rows) - 1;
+    const Expr first_key = key_of(0, step, down), last_key = min(first_key + tile.products.columns, kv_len) - 1;
+    const Expr offset = field(sequence_position_offset, at.sequence);
+    return config.score_mod.block_visible({at.sequence, at.head, at.head, at.first_row, last_row, first_key, last_key,
+                                           at.first_row + offset, last_row + offset},
+                                          score_buffers);
+}
+
+// ---- What a row's state makes of it
+void AttentionDevice::define_results() {
+    const Row at = query(row, down);
+    const Expr count = met(down)[1];
+    const Expr sum = branched(count > 0, once(carried(row_sum, row, count), state(0, row, down)), 0.f);
+    const Expr largest = branched(count > 0, carried(row_max, row, count), lowest_logit());
+    const RowResult result =
+        with_sink(largest, sum, of_head(sink, sink_head, at.head, negative_infinity_bits), LogitUnits::log16);
+    const Expr of_output = config.has_dropout ? result.factor() * args.dropout_scale : result.factor();
+    results(row, down) = Tuple(of_output, result.lse);
+}
+
+void AttentionDevice::add_rows() {
+    const Row at = query(all.y, all.z);
+    const Expr token = field(sequence_first_q, at.sequence) + at.i, there = exists(at);
+    const Expr value = state(all.x, all.y, all.z) * results(all.y, all.z)[0];
+    const Expr to_out = out.row(at.sequence, at.head, token), to_lse = lse.row(at.sequence, at.head, token);
+    add(store_at_if(there && all.x < head_dim_v, to_out, all.x,
+                    config.dtype == ElementType::f32 ? value : from_float(config.dtype, value)),
+        store_at_if(there && all.x == 0, to_lse, 0, results(all.y, all.z)[1]));
+}
+
+// Of the keys that some row of a sequence sees.
+void AttentionDevice::add_faults() {
+    const Expr s = faults.y, j = faults.x, kv_len = DeviceScores::field(sequence_kv_len, s),
+               q_len = DeviceScores::field(sequence_q_len, s);
+    const Expr seen = j >= first_visible(0, DeviceScores::field(sequence_visible_begin, s)) &&
+                      j < end_visible(q_len - 1, DeviceScores::field(sequence_visible_end, s), kv_len) && q_len > 0;
+    const Expr page = j / max(page_size, 1);
+    const Expr id = load_at_if(seen, Int(32), after(page_table, s, page_table_row), min(page, table_pages - 1));
+    const Expr wrong = seen && (id < 0 || id >= num_pages);
+    const Expr nothing = store_at_if(Internal::const_false(), device_status, 0, Expr(0u));
+    add(store_at_if_zero(wrong, device_status, cast<uint32_t>(s * 8 + fault_of_page_id)), nothing);
+}
+
+}  // namespace heed

@@ -1,0 +1,90 @@
+#pragma once
+// Attention of tensors at addresses. A block has rows of queries of a head; the keys that they may see pass in steps,
+// with the online softmax (Milakov and Gimelshein, arXiv 1805.02867): the state is rescaled when a maximum grows.
+
+#include "generators/ops/attention_addresses.h"
+#include "generators/ops/device_scores.h"
+#include "generators/ops/product.h"
+
+namespace heed {
+
+struct AttentionDevice : DeviceScores<AttentionAddresses> {
+    // `products`: of the rows of a block and the keys of a step, whose values are read `chunk` at a time; columns: of
+    // the output, all of them; lanes: partial maxima and sums of a row.
+    struct Tile {
+        ProductTile products;
+        int chunk, columns, lanes;
+    };
+    const Tile tile;
+
+    Halide::Var row{"row"}, column{"column"}, across{"across"};  // of a block, of a step; step
+    Halide::Var d{"d"}, u{"u"}, in_chunk{"in_chunk"}, chunk{"chunk"}, sequence{"sequence"};
+    Halide::RDom steps, over_columns;  // of a row's lane
+    Halide::RDom over_keys;            // in a chunk, chunk of a step
+    Halide::RDom all;                  // column of the output, row, block
+    Halide::RDom faults;               // key, sequence
+
+    Halide::Func fields{"fields"};        // (sequence): what the table says of it
+    Halide::Func met{"met"};              // (down): first key of the first step, number of steps
+    Halide::Func q_rows{"q_rows"};        // (row, down): address of the row; the last one is repeated
+    Halide::Func row_range{"row_range"};  // (row, down): first key that the row sees by its position, and how many
+    Halide::Func key_rows{"key_rows"};    // (column, across, down): addresses of k and v, and scales of codes; the same
+    TileProduct product;                  // (column, row, across, down)
+    Halide::Func dots{"dots"};            // the same, for who changes them
+    Halide::Func logits{"logits"};        // (column, row, across, down): in log16; minus infinity: hidden
+    Halide::Func lane_max{"lane_max"}, lane_sum{"lane_sum"};    // (u, row, across, down)
+    Halide::Func old_max{"old_max"}, row_max{"row_max"};        // (row, across, down): of all steps so far
+    Halide::Func factor{"factor"}, row_sum{"row_sum"};          // (row, across, down)
+    Halide::Func weights{"weights"};                            // (column, row, across, down)
+    Halide::Func kept{"kept"}, value_weights{"value_weights"};  // the same: dropout; what values are multiplied by
+    Halide::Func values{"values"};                              // (d, in_chunk, chunk, across, down)
+    Halide::Func block_out{"block_out"};                        // (d, row, across, down)
+    Halide::Func state{"state"};                                // (d, row, down)
+    Halide::Func results{"results"};                            // (row, down): factor of the output, lse
+    Halide::Func named{"attention"};
+    int parts = 0;
+
+    AttentionDevice(const AttentionConfig &config, const Tile &tile);
+
+    std::vector<Halide::Argument> arguments() const { return args.arguments(); }
+    std::vector<OutputType> output_types() const { return args.output_types(); }
+    Halide::Pipeline pipeline() const { return Halide::Pipeline(named); }
+    // Whether logits are more than scaled products in a range of keys.
+    bool changes_logits() const { return config.modifies_logits() || config.has_mask || config.score_mod.visible; }
+    // Whether weights change before they multiply values.
+    bool changes_weights() const { return config.has_dropout || config.has_kv_scales(); }
+
+protected:
+    Expr field(SequenceField which, const Expr &of) const override {
+        return fields.defined() ? fields(of)[which] : DeviceScores::field(which, of);
+    }
+
+private:
+    struct Block {
+        Expr sequence, head, first_row;
+    };
+    Expr blocks_of_head() const;
+    Block block_of(const Expr &number) const;
+    Row query(const Expr &in_block, const Expr &number) const;
+    Expr key_of(const Expr &column, const Expr &step, const Expr &number) const;
+    Expr kv_head(const Row &at) const { return at.head / (num_heads / num_kv_heads); }
+
+    // Where key j of a sequence is; another page takes the place of one that does not exist.
+    struct Slot {
+        Expr page, slot;
+    };
+    Slot slot_of(const Expr &j, const Expr &sequence) const;
+
+    void define_places();
+    void define_logits();
+    void define_softmax();
+    void define_values();
+    void define_results();
+    void add(const Expr &of_out, const Expr &of_lse);
+    void add_rows();
+    void add_faults();
+    Expr is_hidden(const Expr &weight) const;
+    Expr is_seen_block(const Expr &step) const;
+};
+
+}  // namespace heed

@@ -1,0 +1,268 @@
+// Prefill on CUDA cores: a block has 64 rows of queries of a head (32 where the output is wider than 128) and meets 64
+// keys at a time. A thread has 8 x 4 elements of a tile (4 x 4) and as many of each 64 columns of the output.
+//
+//   q_rows, row_range: where the rows are, what they see
+//   for each 64 keys that some row sees
+//     key_rows: where they are
+//     for each 16 elements of the head dim
+//       x_tile, w_tile: from tensors to shared memory
+//       product += x_tile x w_tile, in registers
+//     logits: in shared memory; what changes them is computed in the place of the dots, by rows
+//     lane_max, row_max, factor; weights, in the place of logits; lane_sum, row_sum; what dropout leaves of weights
+//     for each 16 keys
+//       values: from tensors to shared memory
+//       block_out += weights x values, in registers
+//     state = state * factor + block_out, in registers
+//
+// Maxima and sums of rows stay in shared memory from step to step (LoadCarried).
+//
+// Instructions for each product of f32, of the whole loop over keys (sm_80): d64 1.57, d128 1.40, any (256) 1.43; the
+// products alone 1.30 and, with the test for hidden keys, 1.44 to 1.27. d64 has 128 registers, d128 248, any 202: 4, 2
+// and 2 blocks an SM, whose 39 KB of shared memory fit sm_75 as well. Elements are read one by one: 8 to 16 loads
+// of 4 bytes are under way in each thread, and any alignment is the same.
+#include "schedules/cuda/attention.h"
+
+#include "generators/lowering/carried.h"
+#include "generators/lowering/cuda/barriers.h"
+#include "generators/lowering/cuda/host_addresses.h"
+#include "generators/lowering/cuda/private_registers.h"
+#include "generators/lowering/cuda/replace_in_place.h"
+#include "generators/lowering/cuda/shared_memory.h"
+#include "generators/lowering/skip_blocks.h"
+#include "generators/lowering/trim_loops.h"
+#include "schedules/cuda/operation.h"
+#include "schedules/cuda/tile_product.h"
+
+namespace heed {
+
+using namespace Halide;
+
+namespace {
+
+constexpr int score_padding = 4;  // elements of a row of scores: rows that are read at once are in different banks
+
+class CoresSchedule {
+public:
+    CoresSchedule(AttentionDevice &kernel, const AttentionForm &form)
+        : kernel(kernel), tile(kernel.tile), form(form), threads(form.threads()),
+          deal(form.rows_of_thread == 8 ? in_tall_blocks : in_square_blocks), step(kernel.state, kernel.steps.x),
+          block(kernel.named, kernel.all.z) {}
+
+    void apply() {
+        results();
+        places();
+        products();
+        softmax();
+        values();
+    }
+
+private:
+    AttentionDevice &kernel;
+    const AttentionDevice::Tile &tile;
+    const AttentionForm form;
+    const int threads;
+    const Deal deal;
+    const LoopLevel step, block;
+
+    // A stage of a block or of a step, over some of its coordinates.
+    Func &bounded(Func &f) {
+        for (const Var &v : f.args()) {
+            const std::string &name = v.name();
+            if (name == kernel.row.name()) f.bound_extent(v, tile.products.rows);
+            if (name == kernel.column.name()) f.bound_extent(v, tile.products.columns);
+            if (name == kernel.u.name()) f.bound_extent(v, tile.lanes);
+            if (name == kernel.d.name()) f.bound_extent(v, tile.columns);
+            if (name == kernel.in_chunk.name()) f.bound_extent(v, tile.chunk);
+            for (const Var &one : {kernel.across, kernel.down, kernel.sequence, kernel.chunk}) {
+                if (name == one.name()) f.bound_extent(v, 1);
+            }
+        }
+        return f;
+    }
+    Func &in_step(Func &f, MemoryType where = MemoryType::Stack) { return bounded(f.compute_at(step).store_in(where)); }
+    Func &in_block(Func &f, MemoryType where = MemoryType::Stack) {
+        return bounded(f.compute_at(block).store_in(where));
+    }
+    // As tiles of sums are dealt out.
+    void in_tiles(Stage stage, const VarOrRVar &column, const VarOrRVar &row, std::vector<VarOrRVar> inner = {},
+                  const std::vector<VarOrRVar> &outer = {}) {
+        const Dealt dealt = deal(stage, column, row);
+        std::vector<VarOrRVar> loops = dealt.own, around = {dealt.thread};
+        loops.insert(loops.end(), inner.begin(), inner.end());
+        around.insert(around.end(), outer.begin(), outer.end());
+        order(stage, loops, around);
+        unroll(stage.gpu_threads(dealt.thread), loops);
+    }
+    // Scores, rows fastest.
+    Func &scores(Func &f) {
+        std::vector<Var> by_row = f.args();
+        std::swap(by_row[0], by_row[1]);
+        return in_step(f).reorder_storage(by_row).align_storage(kernel.row, tile.products.rows + score_padding);
+    }
+    // A thread has every n-th column of a row.
+    void by_rows(Func &f, Var &number) {
+        const Var group("group"), thread("thread");
+        scores(f)
+            .split(kernel.column, number, group, threads / tile.products.rows)
+            .fuse(kernel.row, group, thread)
+            .reorder(number, thread)
+            .gpu_threads(thread)
+            .never_partition_all();
+    }
+
+    void results() {
+        Stage stored = kernel.named.update();
+        in_tiles(stored, kernel.all.x, kernel.all.y, {}, {kernel.all.z});
+        stored.gpu_blocks(kernel.all.z);
+        if (kernel.parts > 1) {
+            RVar outer{"outer"}, thread{"thread"};
+            kernel.named.update(1)
+                .split(kernel.faults.x, outer, thread, threads, TailStrategy::GuardWithIf)
+                .fuse(outer, kernel.faults.y, outer)
+                .gpu_blocks(outer)
+                .gpu_threads(thread)
+                .never_partition_all();
+        }
+        in_block(kernel.results).gpu_threads(kernel.row);
+        in_block(kernel.state, MemoryType::Register);
+        in_tiles(kernel.state, kernel.d, kernel.row);
+        in_tiles(kernel.state.update(), kernel.d, kernel.row, {}, {kernel.steps.x});
+    }
+
+    void places() {
+        in_block(kernel.fields);
+        in_block(kernel.met);
+        in_block(kernel.q_rows).gpu_threads(kernel.row);
+        in_block(kernel.row_range).gpu_threads(kernel.row);
+        in_step(kernel.key_rows).gpu_threads(kernel.column);
+    }
+
+    void products() {
+        TileProduct &product = kernel.product;
+        unroll(product.sum.update(), schedule_sum(product, step, deal));
+        schedule_floats(product, product.x_tile, tile.products.rows, threads, form.rows_of_thread);
+        schedule_floats(product, product.w_tile, tile.products.columns, threads);
+        product.x_tile.store_in(MemoryType::Stack);
+        product.w_tile.store_in(MemoryType::Stack);
+        if (kernel.changes_logits()) {
+            Var number("number");
+            in_tiles(scores(kernel.dots), kernel.column, kernel.row);
+            by_rows(kernel.logits, number);
+            // What depends on the row alone is read once.
+            for (Func *f : {&kernel.fields, &kernel.met, &kernel.row_range}) {
+                Func own = f->in(kernel.logits);
+                own.compute_at(kernel.logits, Var("thread")).store_in(MemoryType::Register);
+                for (const Var &v : own.args()) own.bound_extent(v, 1);
+            }
+        } else {
+            in_tiles(scores(kernel.logits), kernel.column, kernel.row);
+        }
+    }
+
+    // Maxima or sums of lanes, in registers, and a copy in shared memory.
+    void of_lanes(Func &lanes, const Func &rows) {
+        const Var thread("thread");
+        const RVar inner("inner"), outer("outer");
+        in_step(lanes, MemoryType::Register).fuse(kernel.u, kernel.row, thread).gpu_threads(thread);
+        lanes.update()
+            .fuse(kernel.u, kernel.row, thread)
+            .split(kernel.over_columns.x, outer, inner, 8)
+            .reorder(inner, outer, thread)
+            .unroll(inner)
+            .gpu_threads(thread)
+            .never_partition_all();
+        Func copy = lanes.in(rows);
+        in_step(copy).fuse(kernel.u, kernel.row, thread).gpu_threads(thread);
+    }
+
+    void softmax() {
+        of_lanes(kernel.lane_max, kernel.row_max);
+        of_lanes(kernel.lane_sum, kernel.row_sum);
+        for (Func *f : {&kernel.old_max, &kernel.row_max, &kernel.factor, &kernel.row_sum}) {
+            in_step(*f).gpu_threads(kernel.row);
+        }
+        Var number("number");
+        by_rows(kernel.weights, number);
+        kernel.weights.unroll(number, 8);
+        if (!kernel.changes_weights()) return;
+        by_rows(kernel.value_weights, number);
+        if (kernel.kept.defined()) {
+            kernel.kept.compute_at(kernel.value_weights, number).store_in(MemoryType::Register);
+            for (const Var &v : kernel.kept.args()) kernel.kept.bound_extent(v, 1);
+        }
+    }
+
+    void values() {
+        Func &weights = kernel.changes_weights() ? kernel.value_weights : kernel.weights;
+        const LoopLevel at_key(kernel.block_out, kernel.over_keys.x);
+        in_step(kernel.block_out, MemoryType::Register);
+        in_tiles(kernel.block_out, kernel.d, kernel.row);
+        in_tiles(kernel.block_out.update(), kernel.d, kernel.row, {kernel.over_keys.x}, {kernel.over_keys.y});
+        const Var round("round"), thread("thread");
+        bounded(kernel.values.compute_at(kernel.block_out, kernel.over_keys.y).store_in(MemoryType::Stack))
+            .fuse(kernel.d, kernel.in_chunk, thread)
+            .split(thread, round, thread, threads)
+            .reorder(round, thread)
+            .unroll(round)
+            .gpu_threads(thread)
+            .never_partition_all();
+        kernel.values.in(kernel.block_out)
+            .compute_at(kernel.block_out, Var("block"))
+            .store_in(MemoryType::Register)
+            .bound_extent(kernel.d, 4)
+            .vectorize(kernel.d);
+        weights.in(kernel.block_out)
+            .compute_at(at_key)
+            .store_in(MemoryType::Register)
+            .bound_extent(kernel.row, form.rows_of_thread)
+            .vectorize(kernel.row, 4)
+            .unroll(kernel.row);
+    }
+};
+
+}  // namespace
+
+AttentionForm attention_form_cuda(const AttentionConfig &config) {
+    const int widest = config.any_head_dim() ? max_cuda_head_dim : config.head_dim_v;
+    const int columns = (widest + 63) / 64 * 64;
+    if (columns > 128) return {{{32, 64, 1, 16, true}, 16, columns, 4}, 4};
+    return {{{64, 64, 1, 16, true}, 16, columns, 2}, 8};
+}
+
+Module attention_cores_cuda(const std::string &name, const AttentionConfig &config, const Target &target) {
+    const AttentionForm form = attention_form_cuda(config);
+    AttentionDevice kernel(config, form.tile);
+    CoresSchedule(kernel, form).apply();
+    OpSpec spec;
+    spec.name = name;
+    // Tensors that pass 2^31 elements are read by addresses: what Halide would refuse of a buffer does not matter.
+    spec.target = target.with_feature(Target::NoAsserts);
+    return compile_cuda(spec, kernel, form.threads(), [&](Passes &passes) {
+        passes.add<HostAddresses>(kernel.named.name());
+        passes.add_exactly<TrimLoops>(1, "loops over keys", "steps$x");
+        if (config.score_mod.block_visible) passes.add<SkipBlocks>(std::vector<std::string>{"steps$x"});
+        passes.add<LoadCarried>(kernel.row_max.name());
+        passes.add<LoadCarried>(kernel.row_sum.name());
+        const std::string logits = (kernel.changes_logits() ? kernel.dots : kernel.logits).name();
+        if (kernel.changes_logits()) passes.add_exactly<ReplaceInPlace>(1, "logits", kernel.logits.name(), logits);
+        passes.add_exactly<ReplaceInPlace>(1, "weights", kernel.weights.name(), logits);
+        if (kernel.changes_weights()) {
+            passes.add_exactly<ReplaceInPlace>(1, "weights of values", kernel.value_weights.name(), logits);
+        }
+        passes.add<PrivateRegisters>();
+        passes.add<DropBarriers>();
+        passes.add<LowerSharedMemory>(attention_cores_shared_bytes(config));
+    });
+}
+
+int attention_cores_shared_bytes(const AttentionConfig &config) {
+    const AttentionForm form = attention_form_cuda(config);
+    const ProductTile &tile = form.tile.products;
+    const int scores = 4 * tile.columns * (tile.rows + score_padding), values = 4 * form.tile.chunk * form.tile.columns;
+    const int numbers = 16 * (sequence_padding + 2), of_rows = (16 + 4 * 6 + 2 * 4 * form.tile.lanes) * tile.rows;
+    const int of_keys = (config.has_kv_scales() ? 24 : 16) * tile.columns;
+    return numbers + of_rows + of_keys + scores + shared_bytes_of(tile, tile.rows) +
+           shared_bytes_of(tile, tile.columns) + values;
+}
+
+}  // namespace heed
