@@ -5,6 +5,7 @@
 #include "generators/lowering/bf16_dots.h"
 #include "generators/lowering/bf16_tiles.h"
 #include "generators/lowering/carried.h"
+#include "generators/lowering/hold_sums.h"
 #include "generators/lowering/keep_tiles.h"
 #include "generators/lowering/lane_sums.h"
 #include "generators/lowering/prefetch_rows.h"
@@ -138,7 +139,8 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
     for (const BlockChain *chain : st.chains) {
         const std::string loop = chain->steps.y.name();
         trim(loop);
-        if (config.task_blocks > 1) trim(chain->steps.z.name());
+        // With whole keys this loop holds the step of the state alone, and Halide ends it there itself.
+        if (config.task_blocks > 1 && (config.whole_keys == 0 || chain->ranged)) trim(chain->steps.z.name());
         if (config.score_mod.block_visible || !chain->ranged) tested.push_back(loop);
     }
     if (config.sweeps()) trim(st.sweep.chunks.x.name());
@@ -174,6 +176,10 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
                                  std::vector<PrefetchRows::Ahead>{
                                      {"mask", "mask", keys}, {"bias", "bias", keys}, {"bias_16", "bias_16", keys}});
     }
+    if (config.whole_keys > 0) {
+        const std::string sums = st.full.value_tile.name(), keys = st.full.numbers.x.name();
+        passes.add_exactly<HoldSums>(1, "loops over the keys of a head", sums + ".s1." + keys + ".key", sums);
+    }
     if (config.prefetch_keys > 0) {
         const auto ahead = [&](const std::string &rows) {
             Expr stride = cast<int64_t>(Variable::make(UInt(64), rows + "_slot_stride"));
@@ -187,8 +193,9 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
         std::vector<std::string> loops;
         for (const BlockChain *chain : st.chains) {
             if (chain->ranged) continue;
-            loops.push_back(chain->decode.dots.name() + ".s0." + st.k.name());
-            loops.push_back(chain->value_tile.name() + ".s1");
+            // Loops over heads of whole keys, which the prefetchers of the cache follow, ask for nothing.
+            loops.push_back(chain->decode.dots.name() + ".s0." + st.k.name() + ".ko");
+            loops.push_back(chain->value_tile.name() + ".s1." + chain->numbers.x.name() + ".key");
         }
         passes.add<PrefetchRows>(loops, std::vector<PrefetchRows::Ahead>{ahead("k"), ahead("v")});
     }

@@ -158,7 +158,9 @@ void AttentionBuilder::define_products(BlockChain &chain) {
     Expr d = chain.over_d * lanes + st.u;
     Args per_lane = in_block({st.u, st.row, st.k});
     chain.decode.dot_tile(vars(per_lane)) = 0.f;
-    chain.decode.dot_tile(vars(per_lane)) = add(chain.decode.dot_tile(per_lane), st.q_rows(of_rows({d, st.row})), d);
+    // A schedule may split the blocks of rows of a task by a number that comes at run time: Halide knows no end then.
+    Expr rb = cfg.whole_keys > 0 ? inside(st.rb, blocks_per_task()) : Expr(st.rb);
+    chain.decode.dot_tile(vars(per_lane)) = add(chain.decode.dot_tile(per_lane), st.q_rows(d, st.row, rb, st.t), d);
     chain.decode.dots(vars(per_lane)) = chain.decode.dot_tile(per_lane);
     std::vector<Expr> of_key;
     for (int u = 0; u < lanes; u++) of_key.push_back(chain.decode.dots(in_block({u, st.row, st.k})));

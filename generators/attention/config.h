@@ -41,6 +41,8 @@ struct AttentionConfig {
     int value_vectors = 1;   // decode: vectors along d of that tile, or the next smaller divisor of a row's
     int prefetch_keys = 0;   // decode: how far ahead rows of k and v are asked for, 0 = not
     int task_blocks = 1;     // decode: the most blocks of rows that a task has
+    int whole_keys = 0;      // decode: the keys whose heads are read one after the other where these are neighbours in
+                             // memory, so many values at once; 0: heads are read on their own
 
     static constexpr int max_block_logits = 16384;
 

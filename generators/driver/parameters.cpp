@@ -52,6 +52,7 @@ std::vector<Parameter> head_lanes_parameters(const C &config) {
     }
     if (!config.copies_k() && !config.copies_v()) {
         list.push_back(one_of("prefetch_keys", &C::prefetch_keys, {0, 2, 4, 8, 16, 32, 64}));
+        if (config.task_blocks > 1) list.push_back(one_of("whole_keys", &C::whole_keys, {0, 1, 2, 4, 8}));
     }
     return list;
 }

@@ -119,6 +119,16 @@ class Kernels(unittest.TestCase):
             self.check_register_tiles(kernel, "vfmadd231ps", (32, 48), 2)
             self.check_register_tiles(kernel, "vfmadd231ps", (4, 8, 12, 16, 24), 1)
 
+    @unittest.skipUnless("avx2" in ATTENTION_ISAS, "the build has no attention kernels of AVX2")
+    def test_sums_of_decode_in_registers(self):
+        # Values: 2 rows x 4 vectors; head by head in a loop over keys that prefetches, whole keys four at once.
+        for kernel in ("attention_decode_f32_d128_gqa_contiguous_avx2", "attention_decode_f32_d128_gqa_paged_avx2"):
+            heads = [b for b in innermost_loops(machine_code(kernel)) if b.count("vfmadd") == 8 and "prefetch" in b]
+            self.assertTrue(heads, kernel)
+            for loop in heads:
+                self.assertNotRegex(loop, r"vmovu?a?ps +%ymm\d+,.*\(", kernel)
+            self.check_register_tiles(kernel, "vfmadd", (32,), 1)
+
     @of_isa("avx512")
     def test_register_tile_of_prefill(self):
         # 1 to 3 vectors of rows x 8 keys x 2 steps of d, the whole loop: logits, values.
