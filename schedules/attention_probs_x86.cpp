@@ -6,11 +6,13 @@ namespace heed {
 using namespace Halide;
 
 // Sweeps over a block of rows that stays in the L2 cache, vectors along the keys. Per vector of a plain call 5
-// instructions make scores, 2 the maximum, about 16 weights and their sum, 3 the result.
+// instructions make scores, 2 the maximum, about 16 weights and their sum, 3 the result. What a call for probabilities
+// does not need of the other modes falls away.
 OpModule make_attention_probs(const OpSpec &spec) {
     const int lanes = spec.machine().lanes;
     AttentionProbsKernel kernel(spec.type(), lanes);
     kernel.scores.vectorize(kernel.j, lanes, TailStrategy::GuardWithIf);
+    kernel.scores.specialize(kernel.is_plain() && kernel.makes_probabilities());
     kernel.scores.specialize(kernel.is_plain());
     kernel.scores.specialize(kernel.has_mask_only());
     kernel.scores.specialize(kernel.has_bias_only());
@@ -33,6 +35,7 @@ OpModule make_attention_probs(const OpSpec &spec) {
     }
     kernel.weights.vectorize(kernel.j, lanes, TailStrategy::GuardWithIf);
     kernel.probs.vectorize(kernel.j, lanes, TailStrategy::GuardWithIf);
+    kernel.probs.specialize(kernel.makes_probabilities());
     kernel.probs_16.vectorize(kernel.j, lanes, TailStrategy::GuardWithIf);
     return compile(spec, kernel);
 }

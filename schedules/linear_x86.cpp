@@ -27,14 +27,16 @@ using namespace Halide;
 
 namespace {
 
-// Two vectors of columns. Rows that need no spill: up to 12 with 32 vector registers, 6 with 16. One row has 4 panels:
-// 8 sums hide the latency of 4 cycles of two multiply-adds a cycle, and 4 streams of W feed the prefetchers.
+// Rows of two vectors of columns that need no spill: 12 with 32 vector registers, 6 with 16.
+int most_rows(const Machine &machine) { return machine.vector_registers * 3 / 8; }
+
+// Two vectors of columns. One row has 4 panels: 8 sums hide the latency of 4 cycles of two multiply-adds a cycle, and 4
+// streams of W feed the prefetchers.
 LinearTile linear_tile(const Machine &machine, int rows) {
     return {rows, 2 * machine.lanes, rows == 1 ? linear_row_panels : 1, machine.has_bf16_dots, machine.has_bf16_tiles};
 }
 
 constexpr int line_bytes = 64;
-constexpr int most_rows_of_two_vectors = 12;
 
 // What the tile at (t, panel) asks for in its iterations over blocks of steps: of the steps of the panel that is next a
 // share for each tile of x; of the steps of x that follow, where they are another call's, a share for each panel; its
@@ -136,14 +138,14 @@ OpModule make_linear(const OpSpec &spec) {
     return compile(spec, kernel, schedule_linear(kernel, spec.machine()), tile.rows, tile.columns);
 }
 
-// 12 rows x 2 vectors of columns, or 14 rows x 1: the panels of a tile of rows one after another, so that its rows stay
-// in the L1 cache. A pointer for each row; four elements of k are unrolled, so that those that live in memory cost
-// little. 1000 x 512 x 160 and 1000 x 512 x 16 on an EPYC (family 25 model 17, AVX-512, 2 cores): 97 and 92 % of the
-// FMA peak.
+// 12 rows x 2 vectors of columns, or 14 rows x 1 (16 registers: 6 x 2, 12 x 1): the panels of a tile of rows one after
+// another, so that its rows stay in the L1 cache. A pointer for each row; four elements of k are unrolled, so that
+// those that live in memory cost little. 1000 x 512 x 160 and 1000 x 512 x 16 on an EPYC (family 25 model 17, AVX-512,
+// 2 cores): 97 and 92 % of the FMA peak; with AVX2 (family 25 model 1) 92 and 89 %.
 OpModule make_linear_in_place(const OpSpec &spec) {
     LinearTile tile = linear_tile(spec.machine(), spec.rows);
     const int pitch = tile.columns;
-    if (tile.rows > most_rows_of_two_vectors) tile.columns /= 2;
+    if (tile.rows > most_rows(spec.machine())) tile.columns /= 2;
     LinearInPlaceKernel kernel(spec.type(), tile, pitch);
     const int lanes = spec.machine().lanes;
     kernel.out.split(kernel.c, kernel.panel, kernel.lane, tile.columns, TailStrategy::GuardWithIf)

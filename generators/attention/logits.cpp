@@ -24,7 +24,9 @@ constexpr uint32_t lowest_bias_in_log2 = 0xff317216u;  // -2.3586e38: times log2
 Expr query_factor(const LogitChanges &c) {
     Expr tokens = max(c.position, 0.f) + cast<float>(c.temperature_shift);
     Expr intervals = floor(tokens / cast<float>(c.temperature_interval));
-    Expr temperature = c.temperature * (1.f + c.temperature_growth * log(1.f + intervals));
+    Expr growth = c.temperature_growth * log(1.f + intervals);
+    if (c.selects_growth) growth = select(c.growth_off(), 0.f, growth);
+    Expr temperature = c.temperature * (1.f + growth);
     return strict_float(c.scale.defined() ? c.scale * temperature : temperature);
 }
 

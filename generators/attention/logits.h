@@ -82,6 +82,7 @@ struct LogitChanges {
     Halide::Expr distance;                                   // of ALiBi: see alibi()
     std::function<Halide::Expr(const Halide::Expr &)> user;  // a score function, of the logit in natural units
     Halide::Expr of_cap, of_slope;                           // capped() and slope(), where stages compute them
+    bool selects_growth = false;                             // a schedule may specialize its logarithm away
 
     // The numbers that `in` has as members.
     template <typename Values>
@@ -102,6 +103,7 @@ struct LogitChanges {
     }
     // As specialize() needs it: the value that it may put in.
     Halide::Expr cap_off() const { return softcap == 0.f; }
+    Halide::Expr growth_off() const { return temperature_growth == 0.f; }
     // A capped logit in the units, the tanh in it of what it gave, and how fast it grows with the logit.
     Halide::Expr capped(const Halide::Expr &logit, LogitUnits units) const;
     Halide::Expr tangent(const Halide::Expr &capped) const { return capped / softcap; }

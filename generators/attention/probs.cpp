@@ -82,6 +82,7 @@ AttentionProbsKernel::AttentionProbsKernel(ElementType dtype, int lanes)
                      position_offset, mask(j, i), mask_form, bias(j, i),    bias_form};
     if (dtype != ElementType::f32) in.bias_16 = to_float(dtype, bias_16(j, i));
     LogitChanges changes = logit_changes(*this);
+    changes.selects_growth = true;
     changes.set_of_head(*this);
     scores(j, i) = in.value(changes);
 
@@ -95,7 +96,10 @@ AttentionProbsKernel::AttentionProbsKernel(ElementType dtype, int lanes)
     state_buffer_contract();
 }
 
-Expr AttentionProbsKernel::keeps_logits() const { return logit_changes(*this).cap_off() && alibi_slopes == 0.f; }
+Expr AttentionProbsKernel::keeps_logits() const {
+    const LogitChanges changes = logit_changes(*this);
+    return changes.cap_off() && changes.growth_off() && alibi_slopes == 0.f;
+}
 
 Expr AttentionProbsKernel::is_plain() const { return mask_form == no_mask && bias_form == no_bias && keeps_logits(); }
 
@@ -106,6 +110,8 @@ Expr AttentionProbsKernel::has_mask_only() const {
 Expr AttentionProbsKernel::has_bias_only() const {
     return mask_form == no_mask && bias_form == bias_of_f32 && bias.dim(0).stride() == 1 && keeps_logits();
 }
+
+Expr AttentionProbsKernel::makes_probabilities() const { return mode == probabilities; }
 
 void AttentionProbsKernel::state_buffer_contract() {
     Expr width = mask.dim(0).extent();

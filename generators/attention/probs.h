@@ -78,10 +78,10 @@ struct AttentionProbsKernel : AttentionProbsArguments, ProbsRows {
     std::vector<OutputType> output_types() const;
 
     // What most calls are: conditions on which loads and arithmetic of the scores fall away.
-    Halide::Expr is_plain() const, has_mask_only() const, has_bias_only() const;
+    Halide::Expr is_plain() const, has_mask_only() const, has_bias_only() const, makes_probabilities() const;
 
 private:
-    Halide::Expr keeps_logits() const;  // no cap, no ALiBi
+    Halide::Expr keeps_logits() const;  // no cap, no growth of the temperature, no ALiBi
     void state_buffer_contract();
 };
 

@@ -333,7 +333,8 @@
     X(layer_norm_sums, HEED_LAYER_NORM_SUMS, HEED_NO_ARGUMENTS, kernels(floats, {x86_64, avx2}))                       \
     X(linear, HEED_LINEAR, HEED_CUDA_LINEAR, HEED_LINEAR_TILES, kernels(floats, {sm75}),                               \
       kernels({f16, bf16}, {sm80}).with(sm75))                                                                         \
-    X(linear_in_place, HEED_LINEAR_IN_PLACE, HEED_NO_ARGUMENTS, kernels({f32}, {avx512}).rows({12, 14}))               \
+    X(linear_in_place, HEED_LINEAR_IN_PLACE, HEED_NO_ARGUMENTS, kernels({f32}, {avx2}).rows({6, 12}),                  \
+      kernels({f32}, {avx512}).rows({12, 14}))                                                                         \
     X(linear_rows, HEED_LINEAR_ROWS, HEED_NO_ARGUMENTS, HEED_LINEAR_TILES)                                             \
     X(merge_splits, HEED_NO_ARGUMENTS, HEED_CUDA_MERGE_SPLITS, kernels(floats, {sm75}))                                \
     X(merge_states, HEED_MERGE_STATES, HEED_CUDA_MERGE_STATES, kernels(floats, {x86_64, avx2, sm75}))                  \

@@ -13,8 +13,10 @@ namespace heed {
 namespace {
 
 // Tiles of a block of rows: more of them share the call of a kernel, some 1 us, and a panel of keys in the L1 cache.
-// While products stay in L2, and each thread has several blocks.
-constexpr int64_t most_tiles = 4, product_floats = 65536, blocks_per_thread = 4;
+// While products stay in L2, and each thread has several blocks. Of short rows there are more.
+constexpr int64_t most_tiles = 4, short_floats = 16384, product_floats = 65536, blocks_per_thread = 4;
+// Heads of keys that each thread has at least where it packs them itself; where some have one more than others.
+constexpr int64_t own_heads = 4, own_heads_of_some = 16;
 
 // What the rows of each head see.
 heed_status resolve(HostProbs *call) {
@@ -60,6 +62,20 @@ int64_t num_blocks(const HostProbs &call) {
     return call.num_heads() * ((int64_t{call.plan.problem.max_q_len} + call.rows() - 1) / call.rows());
 }
 
+int32_t tiles_of_block(const HostProbs &call, int32_t threads) {
+    const heed_problem &p = call.plan.problem;
+    const int64_t rows = call.tile_rows(), floats = rows * p.max_kv_len;
+    const int64_t tiles = std::min({std::max(most_tiles, short_floats / floats), product_floats / floats,
+                                    num_blocks(call) / (threads * blocks_per_thread), (p.max_q_len + rows - 1) / rows});
+    return narrow(std::max<int64_t>(tiles, 1));
+}
+
+// Whether a task has all rows that read a head's keys, and packs these: no thread waits for keys of others.
+bool packs_in_tasks(const HostProbs &call, int64_t kv_heads, int32_t threads) {
+    const int64_t least = (kv_heads % threads == 0 ? own_heads : own_heads_of_some) * threads;
+    return call.packs_once() && kv_heads >= least;
+}
+
 heed_status run_probs(HostProbs *call) {
     const heed_problem &p = call->plan.problem;
     heed_execution execution = {};
@@ -70,23 +86,33 @@ heed_status run_probs(HostProbs *call) {
     heed_status status = call->no_bias.allocate(probs_name, columns);
     if (status) return status;
     std::fill_n(call->no_bias.data(), columns, 0.f);
-    if (call->packs_once()) status = pack_keys(call, execution);
+    const int64_t kv_heads = int64_t{p.batch} * p.num_kv_heads;
+    if (call->packs_once())
+        status = call->keys.allocate(probs_name, kv_heads * call->num_panels() * call->panel_floats());
     if (!status && call->with_out) status = pack_values(call, execution);
     if (status) return status;
     // (Arithmetic in terms of bytes: a core computes some 8 operations while it moves one.)
     const int32_t of_logit = p.head_dim + 32 + (call->with_out ? p.head_dim_v : 0);
     const double flops = 2.0 * static_cast<double>(call->num_heads()) * p.max_q_len * p.max_kv_len * of_logit;
     const int32_t threads = op_threads(&execution, flops / 8);
-    const int64_t tile_floats = int64_t{call->tile_rows()} * p.max_kv_len;
-    const int64_t tiles =
-        std::min({most_tiles, product_floats / tile_floats, num_blocks(*call) / (threads * blocks_per_thread)});
-    call->tiles = narrow(std::max<int64_t>(tiles, 1));
+    call->tiles = tiles_of_block(*call, threads);
     const int64_t floats = ProbsScratch(*call).floats;
     if ((status = call->scratch.allocate(probs_name, threads * floats))) return status;
     const auto block = [&](int64_t index, int32_t item, char(&message)[512]) {
         return run_probs_block(call, index, call->scratch.data() + item * floats, message);
     };
-    return run_op(probs_name, &execution, threads, num_blocks(*call), block);
+    if (packs_in_tasks(*call, kv_heads, threads)) {
+        const int64_t blocks = num_blocks(*call) / kv_heads;
+        const auto head = [&](int64_t index, int32_t item, char(&message)[512]) {
+            for (int64_t panel = 0; panel < call->num_panels(); panel++) pack_panel_of(call, index, panel);
+            int code = 0;
+            for (int64_t n = 0; n < blocks && code == 0; n++) code = block(index * blocks + n, item, message);
+            return code;
+        };
+        return run_op(probs_name, &execution, threads, kv_heads, head);
+    }
+    if (call->packs_once()) status = pack_keys(call, execution);
+    return status ? status : run_op(probs_name, &execution, threads, num_blocks(*call), block);
 }
 
 }  // namespace

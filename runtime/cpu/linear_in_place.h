@@ -6,8 +6,9 @@
 
 namespace heed {
 
-// Whether rows of floats so far apart share sets of the L1 cache, which holds no tile of them then.
-bool aliases(int64_t row_stride);
+// Of the kernels those whose tiles of rows of floats so far apart stay in the L1 cache: also where these share its
+// sets.
+InPlaceKernels serving(InPlaceKernels kernels, int64_t row_stride);
 
 // weight: whole panels.
 int multiply_in_place(const InPlaceKernels &kernels, const LinearInPlaceArguments &all, char (&message)[512]);

@@ -95,7 +95,10 @@ void load_token(const HostProbs &call, const heed_tensor &tensor, const heed_ten
 // last, and after the last element.
 void pack_key_panel(const HostProbs &call, const int32_t *task, int64_t panel, float *to);
 
-// All panels of each head of keys and values, into call->keys.
+// A panel of a head of keys and values, into call->keys.
+void pack_panel_of(HostProbs *call, int64_t kv_head, int64_t panel);
+
+// All panels of each head of keys and values.
 heed_status pack_keys(HostProbs *call, const heed_execution &execution);
 
 // The values of each head of keys and values, into call->values.

@@ -1,3 +1,5 @@
+#include <xmmintrin.h>
+
 #include <cstring>
 
 #include "runtime/cpu/probs.h"
@@ -44,35 +46,57 @@ void load_key(const HostProbs &call, const int32_t *task, int64_t j, float *word
     }
 }
 
+// Asks for key j of the task: rows of a head are too far apart for the caches to foresee.
+void prefetch_key(const HostProbs &call, const int32_t *task, int64_t j) {
+    const heed_problem &p = call.plan.problem;
+    const char *const key = bytes_at(call.args.k, p.kv_dtype, token_place(call, task, call.plan.views.k, j).element);
+    for (int64_t byte = 0; byte < p.head_dim * dtype_bytes(p.kv_dtype); byte += 64) {
+        _mm_prefetch(key + byte, _MM_HINT_T0);
+    }
+}
+
 }  // namespace
 
 void pack_key_panel(const HostProbs &call, const int32_t *task, int64_t panel, float *to) {
+    constexpr int64_t lanes = 4;  // keys at once
     const int64_t width = call.products->columns, first = panel * width, steps = call.steps();
     const int64_t count = std::clamp<int64_t>(task[task_kv_len] - first, 0, width);
-    float words[max_head_dim + linear_step_block] = {};
-    for (int64_t lane = 0; lane < count; lane++) {
-        load_key(call, task, first + lane, words);
-        for (int64_t s = 0; s < steps; s++) to[s * width + lane] = words[s];
+    float words[lanes][max_head_dim + linear_step_block];
+    for (auto &of_key : words) std::fill_n(of_key, steps, 0.f);
+    for (int64_t lane = 0; lane < width; lane += lanes) {
+        for (int64_t i = 0; i < lanes; i++) {
+            const int64_t key = first + lane + i;
+            if (lane + i < count) load_key(call, task, key, words[i]);
+            if (key + width < task[task_kv_len]) prefetch_key(call, task, key + width);
+            if (lane + i >= count) std::fill_n(words[i], steps, 0.f);
+        }
+        for (int64_t s = 0; s < steps; s += lanes) {
+            __m128 a = _mm_loadu_ps(words[0] + s), b = _mm_loadu_ps(words[1] + s), c = _mm_loadu_ps(words[2] + s),
+                   d = _mm_loadu_ps(words[3] + s);
+            _MM_TRANSPOSE4_PS(a, b, c, d);
+            float *const at = to + s * width + lane;
+            _mm_storeu_ps(at, a);
+            _mm_storeu_ps(at + width, b);
+            _mm_storeu_ps(at + 2 * width, c);
+            _mm_storeu_ps(at + 3 * width, d);
+        }
     }
-    for (int64_t lane = count; lane < width; lane++) {
-        for (int64_t s = 0; s < steps; s++) to[s * width + lane] = 0;
-    }
+}
+
+void pack_panel_of(HostProbs *call, int64_t kv_head, int64_t panel) {
+    const heed_problem &p = call->plan.problem;
+    // Heads of a group are side by side.
+    const int32_t *const task = call->task_of(kv_head * (p.num_heads / p.num_kv_heads));
+    if (task == nullptr || panel * call->products->columns >= task[task_kv_len]) return;
+    float *const keys = call->panels_of(task[task_sequence], task[task_kv_head]);
+    pack_key_panel(*call, task, panel, keys + panel * call->panel_floats());
 }
 
 heed_status pack_keys(HostProbs *call, const heed_execution &execution) {
     const heed_problem &p = call->plan.problem;
     const int64_t panels = call->num_panels(), kv_heads = int64_t{p.batch} * p.num_kv_heads;
-    const int32_t group = p.num_heads / p.num_kv_heads;
-    if (const heed_status status = call->keys.allocate(probs_name, kv_heads * panels * call->panel_floats()))
-        return status;
     const auto pack = [&](int64_t index, int32_t, char(&)[512]) {
-        const int64_t kv_head = index / panels;
-        const int32_t *const task = call->task_of(kv_head * group);  // group heads of a sequence are side by side
-        const int64_t panel = index % panels;
-        if (task != nullptr && panel * call->products->columns < task[task_kv_len]) {
-            float *const keys = call->panels_of(task[task_sequence], task[task_kv_head]);
-            pack_key_panel(*call, task, panel, keys + panel * call->panel_floats());
-        }
+        pack_panel_of(call, index / panels, index % panels);
         return 0;
     };
     const double packed = 8.0 * static_cast<double>(kv_heads) * p.max_kv_len * p.head_dim;

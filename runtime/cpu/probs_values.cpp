@@ -138,14 +138,15 @@ int multiply(const HostProbs &call, const WeightedRows &rows, const KernelBuffer
         const_cast<void *>(rows.lines), rows.dtype, 2, {rows.width, rows.count}, {1, narrow(rows.line_stride)}};
     KernelBuffer weight = packed_buffer(values, step, {width, narrow(call.value_steps()), panels});
     const KernelBuffer bias = packed_buffer(zeros, HEED_F32, {panels * width});
-    if (call.in_place.are_there() && !aliases(rows.line_stride)) {
+    const InPlaceKernels in_place = serving(call.in_place, rows.line_stride);
+    if (in_place.are_there()) {
         LinearInPlaceArguments product;
         product.x = x;
         product.weight = weight;
         product.bias = bias;
         product.clip = no_clip;
         product.out = sums;
-        return multiply_in_place(call.in_place, product, message);
+        return multiply_in_place(in_place, product, message);
     }
     const int32_t tile = call.value_products->rows, steps = narrow(call.steps_of(rows.width));
     const int32_t tiles = (rows.count + tile - 1) / tile;

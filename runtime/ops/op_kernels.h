@@ -26,10 +26,10 @@ heed_status find_linear_kernels(heed_dtype dtype, heed_linear_weights *weights);
 // linear_rows that packs rows of dtype for a tile of linear or attention_scores; NULL without.
 const OpKernel *find_linear_rows(const OpKernel &tile, heed_dtype dtype);
 
-// Kernels of linear_in_place, of whole and of half panels.
+// Kernels of linear_in_place, of whole panels and, where there is one, of half panels.
 struct InPlaceKernels {
     const OpKernel *wide = nullptr, *narrow = nullptr;
-    bool are_there() const { return wide != nullptr && narrow != nullptr; }
+    bool are_there() const { return wide != nullptr; }
 };
 
 // Those that read the panels of a tile of linear or attention_scores.

@@ -235,8 +235,8 @@ TEST_P(LinearTest, RowsAloneGiveTheSameBits) {
     }
 }
 
-// Layers of few columns read x where it is, in whole and half panels, with tokens of any stride. The bits are those of
-// each row alone.
+// Layers of few columns read x where it is, in whole and half panels, with tokens of any stride, also where
+// rows share sets of the L1 cache. The bits are those of each row alone.
 TEST_P(LinearTest, FewColumnsOfManyRows) {
     for (const auto &[batch, len] : {std::make_pair(1, 61), {4, 20}, {60, 1}}) {
         for (const Layout layout : {Layout::packed, Layout::sbhd, Layout::padded}) {
@@ -255,8 +255,8 @@ TEST_P(LinearTest, FewColumnsOfManyRows) {
     }
     LinearShape shape;
     shape.len = 61;
-    shape.dim_in = 257;
-    for (const int32_t columns : {7, 47, 61}) {
+    for (const auto &[dim_in, columns] : {std::make_pair(257, 7), {257, 47}, {257, 61}, {1024, 7}, {1024, 23}}) {
+        shape.dim_in = dim_in;
         shape.pieces = {{1, columns}};
         Linear linear(shape, dtype());
         ASSERT_EQ(linear.run(), HEED_OK) << heed_last_error();
