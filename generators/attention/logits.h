@@ -82,6 +82,7 @@ struct LogitChanges {
     Halide::Expr distance;                                   // of ALiBi: see alibi()
     std::function<Halide::Expr(const Halide::Expr &)> user;  // a score function, of the logit in natural units
     Halide::Expr of_cap, of_slope;                           // capped() and slope(), where stages compute them
+    bool branches = false;                                   // no softcap is computed where it is off
     bool selects_growth = false;                             // a schedule may specialize its logarithm away
 
     // The numbers that `in` has as members.
@@ -99,7 +100,7 @@ struct LogitChanges {
 
     Halide::Expr cap_on() const { return softcap > 0.f; }
     Halide::Expr where_capped(const Halide::Expr &yes, const Halide::Expr &no) const {
-        return select(cap_on(), yes, no);
+        return branches ? branched(cap_on(), yes, no) : select(cap_on(), yes, no);
     }
     // As specialize() needs it: the value that it may put in.
     Halide::Expr cap_off() const { return softcap == 0.f; }
