@@ -105,7 +105,8 @@ std::string AttentionConfig::head_lanes_error() const {
         return "value_vectors must be 1 or more, prefetch_keys 0 or more";
     }
     if (whole_keys < 0 || (whole_keys > 0 && (task_blocks == 1 || copies_k() || copies_v() || kv_block % whole_keys))) {
-        return out_of_range("whole_keys", whole_keys, "0, or a divisor of kv_block where rows of k and v are not copied");
+        return out_of_range("whole_keys", whole_keys,
+                            "0, or a divisor of kv_block where rows of k and v are not copied");
     }
     return "";
 }

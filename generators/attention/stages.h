@@ -227,13 +227,13 @@ struct PrefillStages {
 
 // Merges the splits of (row, rb, t); where rows are lanes there is no rb, and `merged` has them innermost.
 struct DecodeStages : MergedSplits {
-    Halide::Func split_state{"split_state"};      // (row, x, rb, task): each split's state, complete; t innermost
-    Halide::Expr num_split_tasks;                 // values of (t, sp)
-    Halide::Expr blocks_per_task;                 // values of rb
-    Halide::Expr prefetched_keys;                 // how far ahead rows of k and v are asked for
+    Halide::Func split_state{"split_state"};  // (row, x, rb, task): each split's state, complete; t innermost
+    Halide::Expr num_split_tasks;             // values of (t, sp)
+    Halide::Expr blocks_per_task;             // values of rb
+    Halide::Expr prefetched_keys;             // how far ahead rows of k and v are asked for
     Halide::Expr reads_whole_keys;  // whether heads are nearer than keys in memory, and one block of rows reads each
     Halide::Expr blocks_at_once;    // with whole_keys: blocks of rows that go through a block of keys together
-    Halide::Func merged{"merged"};                // (x, row, rb, t): the splits of a row as one
+    Halide::Func merged{"merged"};  // (x, row, rb, t): the splits of a row as one
     Halide::Func merged_fields{"merged_fields"};  // (d, t): the line of the table, where rows are lanes
 };
 

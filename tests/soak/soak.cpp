@@ -17,7 +17,8 @@
 #include "tests/support/amx_emulator.h"
 
 // Of compiler-rt, where a sanitizer is linked: bytes of the heap in use.
-extern "C" __attribute__((weak)) size_t __sanitizer_get_current_allocated_bytes();  // NOLINT(bugprone-reserved-identifier)
+extern "C" __attribute__((weak)) size_t
+__sanitizer_get_current_allocated_bytes();  // NOLINT(bugprone-reserved-identifier)
 
 namespace {
 
