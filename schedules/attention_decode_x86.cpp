@@ -124,7 +124,9 @@ private:
             .partition(ch.steps.y, Partition::Never)
             .vectorize(xv)
             .unroll(st.row);
-        if (joins_blocks(ch)) step.split(ch.steps.z, blocks, block, st.decode.blocks_at_once);
+        if (joins_blocks(ch)) {
+            step.split(ch.steps.z, blocks, block, st.decode.blocks_at_once).partition(blocks, Partition::Never);
+        }
         // Known indices: LLVM then knows that no store changes a factor.
         if (!cfg.any_head_dim()) st.state.update(update).unroll(xo);
 

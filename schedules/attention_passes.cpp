@@ -139,8 +139,13 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
     for (const BlockChain *chain : st.chains) {
         const std::string loop = chain->steps.y.name();
         trim(loop);
-        // With whole keys this loop holds the step of the state alone, and Halide ends it there itself.
-        if (config.task_blocks > 1 && (config.whole_keys == 0 || chain->ranged)) trim(chain->steps.z.name());
+        if (config.task_blocks > 1 && config.whole_keys > 0 && !chain->ranged) {
+            // Halide ends the inner loop over blocks, which holds the step of the state alone, with the task's itself.
+            Expr blocks = select(st.decode.reads_whole_keys, 1, loaded(st.fields.name(), task_num_blocks));
+            passes.add<ShortenLoops>(std::vector<std::string>{chain->steps.z.name() + ".blocks"}, blocks);
+        } else if (config.task_blocks > 1) {
+            trim(chain->steps.z.name());
+        }
         if (config.score_mod.block_visible || !chain->ranged) tested.push_back(loop);
     }
     if (config.sweeps()) trim(st.sweep.chunks.x.name());

@@ -13,7 +13,8 @@ Stmt ShortenLoops::visit(const For *op) {
     });
     if (!asked) return IRMutator::visit(op);
     // A loop that Halide partitioned has no constant extent.
-    if (op->for_type != ForType::Serial || !is_const_zero(op->min) || !is_const(op->extent)) {
+    const bool whole = is_const(op->extent) || op->partition_policy == Partition::Never;
+    if (op->for_type != ForType::Serial || !is_const_zero(op->min) || !whole) {
         throw CompileError("ShortenLoops: the loop over " + op->name + " is no whole serial one");
     }
     return For::make(op->name, op->min, min(op->extent, extent), op->for_type, op->partition_policy, op->device_api,
