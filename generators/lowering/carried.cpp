@@ -28,8 +28,10 @@ Stmt LoadCarried::visit(const For *op) {
 
 Expr LoadCarried::visit(const Call *op) {
     if (op->name == once_name) return mutate(op->args[0]);
-    const auto *name = op->name == carried_name ? op->args[2].as<StringImm>() : nullptr;
-    if (name == nullptr || name->value != func) return IRMutator::visit(op);
+    if (op->name != carried_name) return IRMutator::visit(op);
+    const auto *lanes = op->args[2].as<Broadcast>();
+    const auto *name = (lanes != nullptr ? lanes->value : op->args[2]).as<StringImm>();
+    if (name->value != func) return IRMutator::visit(op);
     const Expr row = mutate(op->args[0]);
     return Load::make(op->type, buffer, simplify(row + make_const(row.type(), first)), Buffer<>(), Parameter(),
                       const_true(row.type().lanes()), ModulusRemainder());
