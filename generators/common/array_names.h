@@ -7,9 +7,9 @@
 
 namespace heed {
 
-// Of the array of a kernel that begins with `name`; itself where there is none.
+// The name of the kernel's array that begins with `name`; `name` where there is none.
 std::string name_of_array(const Halide::Internal::Stmt &kernel, const std::string &name);
-// Of the Func of an array.
+// The name of the Func that an array is of.
 std::string func_of_array(std::string array);
 
 }  // namespace heed

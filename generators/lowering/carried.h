@@ -11,7 +11,7 @@
 
 namespace heed {
 
-// Of a Func of floats, rows innermost: the slot of `row` before step `step`, after the loop what the last one left.
+// The slot of `row` of a Func of floats, rows innermost, before step `step`; after the loop what the last one left.
 Halide::Expr carried(const Halide::Func &func, const Halide::Expr &row, const Halide::Expr &step);
 
 // `value`, in a loop that so computes `stage` too: what only the next step or the end of the loop reads.

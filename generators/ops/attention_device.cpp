@@ -11,7 +11,6 @@ using namespace Halide;
 
 namespace {
 
-constexpr int fault_of_page_id = 4;  // heed_execute: device_status
 // The weight of a hidden or dropped key: its value is left out, not multiplied by 0. No exponential gives -0.
 constexpr uint32_t hidden_bits = 0x80000000;
 
@@ -72,16 +71,8 @@ Expr AttentionDevice::key_of(const Expr &in_step, const Expr &step, const Expr &
     return met(number)[0] + step * tile.products.columns + in_step;
 }
 
-AttentionDevice::Slot AttentionDevice::slot_of(const Expr &j, const Expr &of) const {
-    const Expr in_place = field(sequence_first_key, of) + j;
-    if (!config.paged) return {of, in_place};
-    const Expr is_paged = page_size > 0, page = j / max(page_size, 1);
-    const Expr id = load_at_if(is_paged, Int(32), after(page_table, of, page_table_row), min(page, table_pages - 1));
-    return {select(is_paged, clamp(id, 0, num_pages - 1), of), select(is_paged, j - page * page_size, in_place)};
-}
-
 void AttentionDevice::define_places() {
-    // Of one thread, as `fields`: neither may read the other, since all meet at the barrier between them.
+    // One thread computes this, one `fields`: neither may read the other, since all meet at the barrier between them.
     const Block at = block_of(down);
     const auto read = [&](SequenceField which) { return DeviceScores::field(which, at.sequence); };
     const Expr num_keys = read(sequence_kv_len), num_rows = read(sequence_q_len);
@@ -103,7 +94,8 @@ void AttentionDevice::define_places() {
 
     const Row any = query(0, down);
     const Expr j = min(key_of(column, across, down), max(kv_len - 1, 0));
-    const Slot slot = slot_of(j, any.sequence);
+    const Slot slot = config.paged ? slot_of(j, any.sequence)
+                                   : Slot{any.sequence, field(sequence_first_key, any.sequence) + j, Expr()};
     std::vector<Expr> found;
     for (const Tensor &of : {k, v}) found.push_back(of.row(slot.page, kv_head(any), slot.slot));
     for (const Tensor &of : {k_scale, v_scale}) {
@@ -241,7 +233,7 @@ void AttentionDevice::add_rows() {
         store_at_if(there && all.x == 0, to_lse, 0, results(all.y, all.z)[1]));
 }
 
-// Of the keys that some row of a sequence sees.
+// Looks at the pages of all keys that some row of a sequence sees.
 void AttentionDevice::add_faults() {
     const Expr s = faults.y, j = faults.x, kv_len = DeviceScores::field(sequence_kv_len, s),
                q_len = DeviceScores::field(sequence_q_len, s);
@@ -251,7 +243,7 @@ void AttentionDevice::add_faults() {
     const Expr id = load_at_if(seen, Int(32), after(page_table, s, page_table_row), min(page, table_pages - 1));
     const Expr wrong = seen && (id < 0 || id >= num_pages);
     const Expr nothing = store_at_if(Internal::const_false(), device_status, 0, Expr(0u));
-    add(store_at_if_zero(wrong, device_status, cast<uint32_t>(s * 8 + fault_of_page_id)), nothing);
+    add(store_at_if_zero(wrong, device_status, cast<uint32_t>(s * 8 + fault_of_page)), nothing);
 }
 
 }  // namespace heed

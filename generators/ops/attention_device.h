@@ -69,12 +69,6 @@ private:
     Expr key_of(const Expr &column, const Expr &step, const Expr &number) const;
     Expr kv_head(const Row &at) const { return at.head / (num_heads / num_kv_heads); }
 
-    // Where key j of a sequence is; another page takes the place of one that does not exist.
-    struct Slot {
-        Expr page, slot;
-    };
-    Slot slot_of(const Expr &j, const Expr &sequence) const;
-
     void define_places();
     void define_logits();
     void define_softmax();

@@ -32,7 +32,7 @@ struct BackwardSumsDevice : BackwardScores<BackwardSumsDeviceArguments>, Results
         Halide::Func met{"met"};            // (down): first row of Y that is met, and in how many steps
         Halide::Func x_rows{"x_rows"};      // (row, down): addresses of those of X0 and X1; 0: there is no such row
         Halide::Func y_rows{"y_rows"};      // (column, across, h, down): of those of Y0 and Y1
-                                            // Of queries, either: then query_values()
+                                            // Where these are queries, query_values() follow
         Halide::Func dots{"dots"};          // (column, row, across, h, down): S and dP
         Weight weight = {};                 // (column, row, across, h, down)
         Halide::Func terms{"terms"};        // (column, row, across, h, down): dS, and P of keys

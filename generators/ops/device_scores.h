@@ -6,6 +6,8 @@
 
 namespace heed {
 
+constexpr int fault_of_page = 4;  // heed_execute: device_status
+
 inline Halide::Expr is_given(const Halide::Expr &address) { return address != Halide::cast<uint64_t>(0); }
 
 // Arguments: a list's, whose names of fields, masks, biases and slopes are those of HEED_CUDA_ATTENTION_PROBS.
@@ -37,6 +39,20 @@ protected:
         return select(on, of_one, of_all[which]);
     }
     Expr exists(const Row &at) const { return at.i < field(sequence_q_len, at.sequence); }
+
+    // Where key j of a sequence is; `wrong`: its page does not exist, another one takes its place.
+    struct Slot {
+        Expr page, slot, wrong;
+    };
+    Slot slot_of(const Expr &j, const Expr &sequence) const {
+        const Expr paged = this->page_size > 0, page = j / max(this->page_size, 1);
+        const Expr id = load_at_if(paged, Halide::Int(32), after(this->page_table, sequence, this->page_table_row),
+                                   min(page, this->table_pages - 1));
+        const Expr valid = clamp(id, 0, this->num_pages - 1);
+        return {select(paged, valid, sequence),
+                select(paged, j - page * this->page_size, field(sequence_first_key, sequence) + j),
+                paged && id != valid};
+    }
 
     // An element of an array of floats, or these bits.
     Expr of_head(const Expr &array, const Expr &stride, const Expr &head, const Expr &otherwise) const {

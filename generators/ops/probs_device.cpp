@@ -6,12 +6,6 @@ namespace heed {
 
 using namespace Halide;
 
-namespace {
-
-constexpr int fault_of_page = 4;  // heed_execute: device_status
-
-}  // namespace
-
 AttentionProbsDevice::AttentionProbsDevice(ElementType type, ElementType kv_type, const ProductTile &tile, int lanes)
     : DeviceScores({type, kv_type}),
       ProbsRows(RDom(0, tile.columns / lanes, 0, select(mode == probabilities, ceil_div(max_kv_len, tile.columns), 0),
@@ -56,14 +50,6 @@ AttentionProbsDevice::Row AttentionProbsDevice::place(const Expr &in_block, cons
 
 Expr AttentionProbsDevice::key_of(const Expr &column, const Expr &key_tile) const {
     return min(key_tile * tile.columns + column, max_kv_len - 1);
-}
-
-AttentionProbsDevice::Slot AttentionProbsDevice::slot_of(const Expr &j, const Expr &sequence) const {
-    const Expr paged = page_size > 0, page = j / max(page_size, 1);
-    const Expr id = load_at_if(paged, Int(32), after(page_table, sequence, page_table_row), min(page, table_pages - 1));
-    const Expr valid = clamp(id, 0, num_pages - 1);
-    return {select(paged, valid, sequence),
-            select(paged, j - page * page_size, field(sequence_first_key, sequence) + j), paged && id != valid};
 }
 
 // A row of a tensor of keys.

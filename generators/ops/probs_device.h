@@ -38,12 +38,6 @@ private:
     Row place(const Expr &in_block, const Expr &block) const;
     Expr key_of(const Expr &column, const Expr &key_tile) const;
 
-    // Where key j of a sequence is; `wrong`: its page does not exist, another one takes its place.
-    struct Slot {
-        Expr page, slot, wrong;
-    };
-    Slot slot_of(const Expr &j, const Expr &sequence) const;
-
     Expr key_row(const Expr &first, const Expr &of_batch, const Expr &of_head, const Expr &of_token, const Row &at,
                  const Expr &j) const;
 

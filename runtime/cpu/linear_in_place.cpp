@@ -12,7 +12,8 @@ namespace {
 
 // Packing a tile of x costs what products with 5 columns do, and reads of a panel from L2 are free then.
 constexpr int64_t most_columns_in_place = 256;
-// Of W, which each tile reads: 1000 x 4096 x 64 takes 0.7 of the time in place (6 rows, Zen 3).
+// Each tile reads all of W, which has at most so many bytes: 1000 x 4096 x 64 takes 0.7 of the time in place (6 rows,
+// Zen 3).
 constexpr int64_t most_bytes_in_place = 1 << 20;
 // Rows at multiples of this share the lines of a set of the L1 cache, as many as it has ways.
 constexpr int64_t alias_bytes = 4096;

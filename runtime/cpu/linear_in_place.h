@@ -6,7 +6,7 @@
 
 namespace heed {
 
-// Of the kernels those whose tiles of rows of floats so far apart stay in the L1 cache: also where these share its
+// Leaves those kernels whose tiles of rows of floats, so far apart, stay in the L1 cache also where these share its
 // sets.
 InPlaceKernels serving(InPlaceKernels kernels, int64_t row_stride);
 

@@ -114,15 +114,7 @@ private:
         Stage stored = kernel.named.update();
         in_tiles(stored, kernel.all.x, kernel.all.y, {}, {kernel.all.z});
         stored.gpu_blocks(kernel.all.z);
-        if (kernel.parts > 1) {
-            RVar outer{"outer"}, thread{"thread"};
-            kernel.named.update(1)
-                .split(kernel.faults.x, outer, thread, threads, TailStrategy::GuardWithIf)
-                .fuse(outer, kernel.faults.y, outer)
-                .gpu_blocks(outer)
-                .gpu_threads(thread)
-                .never_partition_all();
-        }
+        if (kernel.parts > 1) schedule_faults(kernel.named.update(1), kernel.faults, threads);
         in_block(kernel.results).gpu_threads(kernel.row);
         in_block(kernel.state, MemoryType::Register);
         in_tiles(kernel.state, kernel.d, kernel.row);

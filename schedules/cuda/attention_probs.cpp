@@ -84,13 +84,8 @@ void schedule_reduction(AttentionProbsDevice &kernel, Func &of_lane, Func &of_ro
 
 Module attention_probs_cuda(const OpSpec &spec) {
     AttentionProbsDevice kernel(spec.type(), spec.kv_type(), probs_tile, probs_lanes);
-    RVar number{"number"}, lane{"lane"}, thread{"thread"}, block{"block"};
-    kernel.named.update(1)
-        .split(kernel.faults.x, block, thread, probs_threads, TailStrategy::GuardWithIf)
-        .fuse(block, kernel.faults.y, block)
-        .gpu_blocks(block)
-        .gpu_threads(thread)
-        .never_partition_all();
+    RVar number{"number"}, lane{"lane"}, thread{"thread"};
+    schedule_faults(kernel.named.update(1), kernel.faults, probs_threads);
     kernel.named.update()
         .split(kernel.all.x, number, lane, probs_lanes)
         .fuse(lane, kernel.all.y, thread)

@@ -42,6 +42,16 @@ Halide::Module compile_cuda(const OpSpec &spec, Kernel &kernel, int threads = cu
     return compile(narrow, kernel, passes).module;
 }
 
+// The part that looks for faults, (key, sequence): each thread has one key.
+inline void schedule_faults(Halide::Stage part, const Halide::RDom &faults, int threads) {
+    Halide::RVar block{"block"}, thread{"thread"};
+    part.split(faults.x, block, thread, threads, Halide::TailStrategy::GuardWithIf)
+        .fuse(block, faults.y, block)
+        .gpu_blocks(block)
+        .gpu_threads(thread)
+        .never_partition_all();
+}
+
 // The makers, of sm75 and later chips.
 Halide::Module add_cuda(const OpSpec &spec);
 Halide::Module attention_probs_cuda(const OpSpec &spec);

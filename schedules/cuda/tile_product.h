@@ -15,7 +15,7 @@ using Deal = Dealt (*)(Halide::Stage stage, const Halide::VarOrRVar &column, con
 Dealt in_fragments(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
 // 4 x 4 of a thread.
 Dealt in_squares(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
-// The same of each 64 columns; with 8 rows of a thread.
+// The same in each 64 columns: 4 rows a thread, and 8.
 Dealt in_square_blocks(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
 Dealt in_tall_blocks(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
 

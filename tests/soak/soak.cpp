@@ -16,7 +16,7 @@
 #include "tests/random/solve.h"
 #include "tests/support/amx_emulator.h"
 
-// Of compiler-rt, where a sanitizer is linked: bytes of the heap in use.
+// Bytes of the heap in use: a sanitizer that is linked defines it.
 extern "C" __attribute__((weak)) size_t
 __sanitizer_get_current_allocated_bytes();  // NOLINT(bugprone-reserved-identifier)
 
