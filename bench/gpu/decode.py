@@ -30,12 +30,6 @@ def all_cases(tiny):
             yield DecodeCase(dtype, kv_dtype, 1, heads, heads // 4, 160 if tiny else 131072, page_size)
 
 
-def in_order(chosen):
-    """So that a run that is cut short has seen a bit of all: every seventh one, from each start."""
-    chosen = list(chosen)
-    return [case for first in range(7) for case in chosen[first::7]]
-
-
 class Memory:
     """q, k, v and out of every case, in buffers as large as the largest needs, filled with repeated tiles."""
 
@@ -192,4 +186,4 @@ def run(driver, heed, options, left, report):
             report.peers_skipped += skipped
             print(row_text(entry), flush=True)
             return [fault]
-        bench.run_cases("decode", in_order(chosen), measured, left, report)
+        bench.run_cases("decode", bench.in_order(chosen), measured, left, report)

@@ -129,4 +129,4 @@ def run(driver, heed, options, left, report):
             ours.destroy()
             report.add(report.gradients, entries, skipped)
             return [fault, *faults]
-        bench.run_cases("gradients", chosen, measured, left, report)
+        bench.run_cases("gradients", bench.in_order(chosen), measured, left, report)
