@@ -79,6 +79,11 @@ heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f32 f16 bf16 KV_DTYPE
 heed_add_attention_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 64 80 96 128 192x128 256 any
     FEATURES none alibi_bias_mask_softcap ISA sm80)
 heed_add_attention_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 64 128 STORAGE paged ISA sm80)
+# sm_90: products of warpgroups.
+heed_add_attention_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 64 80 96 128 192x128 FEATURES none alibi_bias_mask_softcap
+    ISA sm90)
+heed_add_attention_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 256 ISA sm90)
+heed_add_attention_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 64 128 STORAGE paged ISA sm90)
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE contiguous paged ISA sm80)
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE contiguous paged ISA sm80 SCHEDULE wide)
 heed_add_attention_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 KV_DTYPE i8 HEAD_DIM 128 STORAGE paged ISA sm80)

@@ -151,7 +151,7 @@ std::string why_less(const Kernel &kernel, const Kernel &best, const KernelReque
 uint32_t targets_of(heed_dtype dtype) {
     using namespace token;
     uint32_t targets = x86_64.bit() | avx2.bit() | avx512.bit() | sm75.bit();
-    if (dtype != HEED_F32) targets |= sm80.bit();
+    if (dtype != HEED_F32) targets |= sm80.bit() | sm90.bit();
     if (dtype == HEED_BF16) targets |= avx512bf16.bit() | amx.bit();
     return targets;
 }

@@ -26,7 +26,7 @@ enum class Isa : int32_t {
     avx512bf16 = HEED_AVX512_BF16,
     amx = HEED_AMX
 };
-enum class Capability : int32_t { sm75 = HEED_SM75, sm80 = HEED_SM80 };
+enum class Capability : int32_t { sm75 = HEED_SM75, sm80 = HEED_SM80, sm90 = HEED_SM90 };
 
 // What a kernel needs: one of either. The better one of a device is greater.
 struct KernelTarget {
@@ -36,7 +36,7 @@ struct KernelTarget {
     constexpr KernelTarget(Isa isa) : value(static_cast<heed_isa>(isa)) {}
     constexpr KernelTarget(Capability capability) : value(static_cast<heed_isa>(capability)) {}
 
-    constexpr heed_device device() const { return value == HEED_SM75 || value == HEED_SM80 ? HEED_CUDA : HEED_CPU; }
+    constexpr heed_device device() const { return value >= HEED_SM75 ? HEED_CUDA : HEED_CPU; }
     constexpr Isa isa() const { return static_cast<Isa>(value); }                       // of a CPU
     constexpr Capability capability() const { return static_cast<Capability>(value); }  // of CUDA
     constexpr uint32_t bit() const { return 1u << static_cast<int>(value); }            // in a set of targets
@@ -52,7 +52,8 @@ struct KernelTarget {
 namespace token {
 constexpr heed_dtype f32 = HEED_F32, f16 = HEED_F16, bf16 = HEED_BF16, i8 = HEED_I8, u8 = HEED_U8, i32 = HEED_I32;
 constexpr KernelTarget x86_64 = Isa::x86_64, avx2 = Isa::avx2, avx512 = Isa::avx512, avx512bf16 = Isa::avx512bf16,
-                       amx = Isa::amx, sm75 = Capability::sm75, sm80 = Capability::sm80;
+                       amx = Isa::amx, sm75 = Capability::sm75, sm80 = Capability::sm80,
+                       sm90 = Capability::sm90;
 constexpr heed_kv_storage contiguous = HEED_KV_CONTIGUOUS, varlen = HEED_KV_VARLEN, paged = HEED_KV_PAGED;
 }  // namespace token
 

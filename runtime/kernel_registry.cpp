@@ -111,6 +111,8 @@ const char *target_reason(KernelTarget target) {
         return "the kernel needs compute capability 7.5, the chip has less";
     case HEED_SM80:
         return "the kernel needs compute capability 8.0, the chip has less";
+    case HEED_SM90:
+        return "the kernel needs compute capability 9.0, the chip has another";
     }
     return "unknown ISA";
 }

@@ -39,8 +39,18 @@ ProgramBuilder::Shared ProgramBuilder::shared_of(const AttentionConfig &config, 
     Shared s{};
     s.found_key = config.has_kv_scales() ? 24 : 16;
     s.scale_buffer = config.has_kv_scales() ? 2 * 4 * tile.kv_block : 0;
-    s.scales = config.paged ? 2 * s.found_key * tile.kv_block : 0;
+    s.scales = config.paged ? found_blocks(tile) * s.found_key * tile.kv_block : 0;
     s.q = s.scales + tile.stages * s.scale_buffer;
+    if (tile.warpgroups) {
+        s.q_row = s.k_row = s.v_row = panel_row_bytes;
+        s.weight_row = size * tile.keys_of_warp() + row_padding;
+        s.k_buffer = tile.kv_block * panels_of(depth) * panel_row_bytes;
+        s.v_buffer = tile.kv_block * panels_of(depth_v) * panel_row_bytes;
+        s.k = s.q + tile.rows() * panels_of(depth) * panel_row_bytes;
+        s.v = s.k + std::max(tile.stages * s.k_buffer, tile.rows() * s.weight_row);
+        s.bytes = s.v + tile.stages * s.v_buffer;
+        return s;
+    }
     s.q_row = size * depth + row_padding;
     s.k_row = kv_size * depth + row_padding;
     s.v_row = kv_size * depth_v + row_padding;
@@ -81,6 +91,7 @@ Internal::Stmt ProgramBuilder::build() {
         choose_addresses();
         make_registers();
         load_queries();
+        sums_of_products = tile.warpgroups;
         if (tile.tensor_cores) {
             run_pipeline();
         } else {
@@ -90,6 +101,10 @@ Internal::Stmt ProgramBuilder::build() {
             // On tensor cores a weight of 0 does not hide a NaN or an infinity in V: then all is done again.
             Expr nan = code.let("result_is_nan", barrier_any(some_result_is_nan()));
             code.when(nan != 0, [&] { run_key_by_key(); });
+        }
+        if (tile.warpgroups) {
+            sums_of_products = false;
+            for (int i = 0; i < 4 * out_tiles; i++) code.set(out, i, sum(i));
         }
         // What the loops did not need is found again, rather than kept.
         thread = code.let("thread", thread_index());
@@ -118,6 +133,7 @@ void ProgramBuilder::load_first_blocks() {
 }
 
 void ProgramBuilder::run_pipeline() {
+    if (tile.warpgroups) return run_warpgroups();
     reset();
     load_first_blocks();
     if (tile.q_in_registers) {
@@ -131,13 +147,67 @@ void ProgramBuilder::run_pipeline() {
     code.loop("key_block", num_blocks, [&](const Expr &j) { tile.stages == 1 ? step_single(j) : step_pipelined(j); });
 }
 
+// Values of a block are multiplied while the exponentials of the next one are computed (FlashAttention-3: Shah et al.,
+// arXiv 2407.08608, section 3.2). So they arrive a step after their keys, before a barrier that says that the block
+// before is used up. A turn of the loop begins where products are waited for: the compiler would else move exponentials
+// behind that.
+void ProgramBuilder::run_warpgroups() {
+    const auto arrive = [&] {
+        code.run(wait_copies(0));
+        code.run(copies_for_products());
+        code.run(barrier());
+    };
+    const auto load_ahead = [&](const Expr &j) {
+        code.when(is_key_block(j + 1), [&] { load_keys(j + 1, (j + 1) % 2); });
+        load_values(j, j % 2);
+        code.run(commit_copies());
+        if (cfg.paged) find_keys(j + 2);
+    };
+    const auto weigh = [&](const Expr &j) {
+        take_scores();
+        change_logits(j, j % 2);
+        softmax(j % 2, false);
+    };
+    reset();
+    code.when(num_blocks > 0, [&] {
+        if (cfg.paged) {
+            for (int j = 0; j < 2; j++) find_keys(j);
+            code.run(barrier());
+        }
+        load_keys(0, 0);
+        code.run(commit_copies());
+        arrive();
+        load_ahead(0);
+        code.run(begin_products());
+        multiply_keys_of_warpgroup(0);
+        code.run(wait_products(0));
+        weigh(0);
+        code.loop("key_block", num_blocks - 1, [&](const Expr &before) {
+            const Expr j = code.let("key_block", before + 1);
+            hand_weights_over();
+            arrive();
+            load_ahead(j);
+            code.run(begin_products());
+            multiply_keys_of_warpgroup(j % 2);
+            multiply_values_of_warpgroup(before % 2);
+            code.run(wait_products(1));
+            weigh(j);
+        });
+        hand_weights_over();
+        arrive();
+        code.run(begin_products());
+        multiply_values_of_warpgroup((num_blocks - 1) % 2);
+        code.run(wait_products(0));
+    });
+}
+
 void ProgramBuilder::run_key_by_key() {
     reset();
     code.loop("block_key_by_key", num_blocks, [&](const Expr &j) { when_seen(j, [&] { step_key_by_key(j); }); });
 }
 
 void ProgramBuilder::reset() {
-    for (int i = 0; i < 4 * tile.m_tiles * out_tiles; i++) code.set(out, i, 0.f);
+    for (int i = 0; i < 4 * tile.m_tiles * out_tiles; i++) set_sum_so_far(i, 0.f);
     for (int r = 0; r < rows_of_thread(); r++) {
         code.set(row_max, r, minus_infinity);
         code.set(row_sum, r, 0.f);
@@ -205,6 +275,7 @@ void ProgramBuilder::step_key_by_key(const Expr &j) {
     if (tile.tensor_cores) {
         code.run(commit_copies());
         code.run(wait_copies(0));
+        if (tile.warpgroups) code.run(copies_for_products());
     }
     code.run(barrier());
     if (tile.tensor_cores) {
@@ -217,8 +288,20 @@ void ProgramBuilder::step_key_by_key(const Expr &j) {
     code.run(barrier());  // weights go where K was
     softmax(0, true);
     code.run(barrier());
-    if (tile.tensor_cores) multiply_values(0, true);
-    multiply_values_key_by_key();
+    if (tile.warpgroups) {
+        multiply_values_key_by_key();
+        code.run(barrier());
+        drop_what_is_not_finite();
+        code.run(copies_for_products());
+        code.run(barrier());
+        pack_weights();
+        code.run(begin_products());
+        multiply_values_of_warpgroup(0);
+        code.run(wait_products(0));
+    } else {
+        if (tile.tensor_cores) multiply_values(0, true);
+        multiply_values_key_by_key();
+    }
     thread = outer;
 }
 

@@ -131,8 +131,8 @@ private:
 };
 
 std::string with_target(std::string ptx, const std::string &from, const std::string &to) {
-    const std::string line = ".target sm_" + from + "\n";
-    return ptx.replace(ptx.find(line), line.size(), ".target sm_" + to + "\n");
+    const std::string line = ".target " + from + "\n";
+    return ptx.replace(ptx.find(line), line.size(), ".target " + to + "\n");
 }
 
 }  // namespace
@@ -142,7 +142,8 @@ DeviceBinary assemble(const Module &module, const RewriteOptions &options, const
     DeviceBinary binary{module, {}};
     const std::string text = rewrite_ptx(kernel_source(module), options).text, newest_path = base + ".newest.ptx",
                       image_path = base + ".fatbin";
-    const std::string least = std::to_string(options.capability), newest = std::to_string(toolkit.capabilities.back());
+    const std::string least = target_of(options.capability, options),
+                      newest = target_of(toolkit.capabilities.back(), options);
     const Scratch ptx(base + ".ptx", text, toolkit.keeps_ptx);
     const Scratch newest_ptx(newest_path, with_target(text, least, newest), false);
     const Scratch image(image_path, "", false);
@@ -150,18 +151,19 @@ DeviceBinary assemble(const Module &module, const RewriteOptions &options, const
     std::string images;
     std::list<Scratch> cubins;
     for (int capability : toolkit.capabilities) {
-        const std::string sm = std::to_string(capability);
-        const Scratch &cubin = cubins.emplace_back(base + ".sm_" + sm + ".cubin", "", toolkit.keeps_cubins);
-        const std::string said = run(quoted(toolkit.ptxas) + " -v -O3 -arch=sm_" + sm + " " + quoted(ptx.path) +
+        const std::string target = target_of(capability, options);
+        const Scratch &cubin =
+            cubins.emplace_back(base + ".sm_" + std::to_string(capability) + ".cubin", "", toolkit.keeps_cubins);
+        const std::string said = run(quoted(toolkit.ptxas) + " -v -O3 -arch=" + target + " " + quoted(ptx.path) +
                                      " -o " + quoted(cubin.path));
         BinaryStatistics &statistics = binary.statistics[capability];
         statistics.registers = number(said, R"(Used (\d+) registers)");
         statistics.spill_bytes =
             number(said, R"((\d+) bytes spill stores)") + number(said, R"((\d+) bytes spill loads)");
-        images += " --image3=kind=elf,sm=" + sm + ",file=" + quoted(cubin.path);
+        images += " --image3=kind=elf,sm=" + target.substr(3) + ",file=" + quoted(cubin.path);
     }
     run(quoted(toolkit.fatbinary) + " --64 --compress=false --create=" + quoted(image_path) + images +
-        " --image3=kind=ptx,sm=" + newest + ",file=" + quoted(newest_path));
+        " --image3=kind=ptx,sm=" + newest.substr(3) + ",file=" + quoted(newest_path));
     const std::string bytes = contents(image_path);
     binary.module = with_image(module, bytes);
     binary.image_bytes = static_cast<int64_t>(bytes.size());

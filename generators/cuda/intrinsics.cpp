@@ -1,5 +1,7 @@
 #include "generators/cuda/intrinsics.h"
 
+#include "generators/cuda/warpgroup.h"
+
 namespace heed::cuda {
 
 using namespace Halide;
@@ -292,7 +294,11 @@ std::map<std::string, std::string> make_templates() {
 }  // namespace
 
 const std::map<std::string, std::string> &intrinsic_templates() {
-    static const std::map<std::string, std::string> templates = make_templates();
+    static const std::map<std::string, std::string> templates = [] {
+        std::map<std::string, std::string> all = make_templates();
+        all.merge(warpgroup_templates());
+        return all;
+    }();
     return templates;
 }
 

@@ -9,6 +9,7 @@
 #include "generators/cuda/attention_program.h"
 #include "generators/cuda/index_math.h"
 #include "generators/cuda/intrinsics.h"
+#include "generators/cuda/warpgroup.h"
 
 namespace heed::cuda {
 
@@ -36,6 +37,9 @@ public:
     };
     static constexpr int bytes_of_row_state = 12;  // maximum, sum, unit of the output
     static Shared shared_of(const AttentionConfig &config, const AttentionTile &tile);
+    // Blocks whose keys are known at once: with warpgroups values arrive a step after their keys.
+    static int found_blocks(const AttentionTile &tile) { return tile.warpgroups ? 4 : 2; }
+    static int panels_of(int depth) { return (depth + panel_columns - 1) / panel_columns; }
 
 private:
     using Tensor = DeviceTensor;
@@ -65,6 +69,8 @@ private:
     void choose_keys();
     void choose_addresses();
     void make_registers();
+    Expr chunk_at(const Expr &rows, int count, int row_bytes, const Expr &row, const Expr &chunk) const;
+    Expr element_at(const Expr &rows, int count, int row_bytes, const Expr &row, const Expr &d, int bytes) const;
     // Whether block j of keys exists and is not skipped.
     Expr is_key_block(const Expr &j) const {
         return cfg.score_mod.block_visible ? j < num_blocks && is_seen_block(j) : j < num_blocks;
@@ -75,6 +81,7 @@ private:
     Registers logits, weights, out, row_max, row_sum, q_fragments;
     Registers bases, factors;  // of this step: what the exponent subtracts, and by what the state shrinks
     Registers kept;            // of this step, with dropout: a bit for each weight of a row
+    bool sums_of_products = false;  // where the output is: in the registers of warpgroup.h, else in `out`
     Registers value_units;     // with codes_on_cores: what `out` is in units of, see scale_weights
     Expr minus_infinity;
     Expr unit;  // factor of the logits in the exponent
@@ -95,6 +102,8 @@ private:
     Expr key(const Expr &start, int n, int e) const;  // position of its column e of tile n
     Expr first_key_of_warp() const { return key_group * tile.keys_of_warp(); }
     void reset();
+    Expr sum_so_far(int i) { return sums_of_products ? code.let("so_far", sum(i)) : out[i]; }
+    void set_sum_so_far(int i, const Expr &value);
 
     // ---- Loads
     Expr shared_at, q_at, k_at, v_at;  // shared memory; this lane's rows of matrices there
@@ -106,7 +115,7 @@ private:
     Expr in_whole_chunks(const Tensor &tensor, const Expr &length, int bytes) const;
     void copy_chunk(const Expr &to, const Expr &from, const Expr &bytes);
     void load_queries();
-    void store_query_chunk(const Expr &row, const Expr &column, const Expr &value);
+    void store_query_chunk(const Expr &rows, const Expr &row, const Expr &column, const Expr &value);
     Expr query_column(const Expr &d) const;
     void find_keys(const Expr &j);
     Expr found_key(const Expr &j, const Expr &in_block) const;
@@ -131,6 +140,7 @@ private:
     // ---- All blocks of keys: with loads under way, or one thing after the other and V key by key
     void load_first_blocks();
     void run_pipeline();
+    void run_warpgroups();
     void run_key_by_key();
 
     // ---- One block of keys
@@ -140,6 +150,9 @@ private:
     Expr q_fragment(int m, int k, bool in_registers);
     void multiply(ElementType type, const Registers &tiles, int index, const Expr &a, const Expr &b, bool first);
     void multiply_keys(const Expr &buffer, bool q_in_registers);
+    void multiply_keys_of_warpgroup(const Expr &buffer);
+    void take_scores();
+    void multiply_values_of_warpgroup(const Expr &buffer);
     void multiply_keys_on_cores();
     std::vector<Expr> four_elements(const Expr &address);
     std::vector<Expr> two_elements(const Expr &address);
@@ -163,6 +176,10 @@ private:
     Expr exponential(const Expr &x, const Expr &base) const;
     void subtract_huge_maxima(const std::vector<Expr> &old_max);
     void rescale();
+    void rescale_if_grown();
+    void hand_weights_over();
+    void pack_weights();
+    void drop_what_is_not_finite();
     Expr packed_weights(int m, int k) const;
     Expr stored_weights(int m, int k) const;
     void multiply_values(const Expr &buffer, bool finite_only);

@@ -22,12 +22,12 @@ Expr ProgramBuilder::query_column(const Expr &d) const {
 }
 
 // Elements 8 * column .. of a row of Q (16 bytes) to `row`.
-void ProgramBuilder::store_query_chunk(const Expr &row, const Expr &column, const Expr &value) {
+void ProgramBuilder::store_query_chunk(const Expr &rows, const Expr &row, const Expr &column, const Expr &value) {
     if (!codes_on_cores) {
-        code.run(store_shared_fragment(row + column * 16, value));
+        code.run(store_shared_fragment(chunk_at(rows, tile.rows(), shared.q_row, row, column), value));
         return;
     }
-    Expr to = code.let("q_to", row + column / 2 * 32 + column % 2 * 8);
+    Expr to = code.let("q_to", rows + row * shared.q_row + column / 2 * 32 + column % 2 * 8);
     Expr chunk = code.let("q_chunk", value), first = low_half(chunk), last = high_half(chunk);
     const Expr low_word = cast<uint64_t>(Expr(0xffffffffu));
     code.run(store_shared_u64(to, (first & low_word) | last << 32));

@@ -82,7 +82,7 @@ void ProgramBuilder::load_queries() {
                     Expr there = at < existing && column * of_chunk < head_dim;
                     Expr from = source + cast<uint64_t>(column * chunk);
                     Expr value = code.let("q_value", load_fragment_if(from, cast<int32_t>(there)));
-                    store_query_chunk(to + at * shared.q_row, column, negate_signs(value, signs));
+                    store_query_chunk(to, at, column, negate_signs(value, signs));
                 }
             };
             if (rows_at_once > tile.rows()) return code.when(row < tile.rows(), [&] { copy(row); });
@@ -95,14 +95,15 @@ void ProgramBuilder::load_queries() {
                 Expr there = at < existing && d < head_dim;
                 Expr from = address(at) + cast<uint64_t>(d * size);
                 Expr value = code.let("q_value", load_bits_if(from, cast<int32_t>(there), size));
-                code.run(store_shared_bits(to + at * shared.q_row + query_column(d) * size, value ^ signs, size));
+                Expr place = element_at(to, tile.rows(), shared.q_row, at, query_column(d), size);
+                code.run(store_shared_bits(place, value ^ signs, size));
             });
         });
 }
 
-// Where shared memory holds what find_keys found of a key of block j: two blocks are kept.
+// Where shared memory holds what find_keys found of a key of block j.
 Expr ProgramBuilder::found_key(const Expr &j, const Expr &in_block) const {
-    return shared_at + (j % 2 * tile.kv_block + in_block) * shared.found_key;
+    return shared_at + (j % found_blocks(tile) * tile.kv_block + in_block) * shared.found_key;
 }
 
 // Where the keys of block j are: thread t finds that of key t. Keys after the last one take its place. Ids of pages
@@ -170,16 +171,28 @@ void ProgramBuilder::load_whole_rows(const Rows &rows, const Expr &j) {
     auto copy = [&] {
         Expr in_row = cast<uint64_t>(column * chunk);
         Expr from = cfg.paged ? Expr() : code.let("from", key_address(rows, j, row) + in_row);
-        Expr at = code.let("to", rows.to + row * rows.row_bytes + column * chunk);
+        std::vector<Expr> at;
+        for (int c = 0; c < (tile.warpgroups ? chunks : 1); c++) {
+            at.push_back(code.let("to", chunk_at(rows.to, tile.kv_block, rows.row_bytes, row, column + c * per_row)));
+        }
         Expr left = code.let("left", kv_len - key_start(j) - row);
         Expr pass_bytes = code.let("pass_bytes", element_bytes(rows_at_once, rows.tensor.stride(2), kv_size));
         for (int first = 0; first < tile.kv_block; first += rows_at_once) {
             if (cfg.paged) from = code.let("from", key_address(rows, j, row + first) + in_row);
-            Expr bytes = code.let("bytes", select(left > first, chunk, 0));
-            for (int c = 0; c < chunks; c++) {
-                Expr there = (column + c * per_row) * of_chunk < rows.length;
-                copy_chunk(at + (first * rows.row_bytes + c * per_row * chunk),
-                           from + cast<uint64_t>(c * per_row * chunk), select(there, bytes, 0));
+            const auto copy_pass = [&] {
+                Expr bytes = code.let("bytes", select(left > first, chunk, 0));
+                for (int c = 0; c < chunks; c++) {
+                    Expr there = (column + c * per_row) * of_chunk < rows.length;
+                    Expr to = tile.warpgroups ? at[c] : at[0] + c * per_row * chunk;
+                    copy_chunk(to + first * rows.row_bytes, from + cast<uint64_t>(c * per_row * chunk),
+                               select(there, bytes, 0));
+                }
+            };
+            const int rest = tile.kv_block - first;
+            if (rest < rows_at_once) {
+                code.when(row < rest, copy_pass);
+            } else {
+                copy_pass();
             }
             // One sum after the other: multiples of pass_bytes would be kept in registers from before the loop.
             if (!cfg.paged) from = code.let("from", advance(from, pass_bytes));
@@ -200,7 +213,8 @@ void ProgramBuilder::load_elements(const Rows &rows, const Expr &j) {
         Expr there = key_start(j) + row < kv_len && d < rows.length;
         Expr from = key_address(rows, j, row) + cast<uint64_t>(d * kv_size);
         Expr value = code.let("value", load_bits_if(from, cast<int32_t>(there), kv_size));
-        code.run(store_shared_bits(rows.to + row * rows.row_bytes + d * kv_size, value, kv_size));
+        Expr to = element_at(rows.to, tile.kv_block, rows.row_bytes, row, d, kv_size);
+        code.run(store_shared_bits(to, value, kv_size));
     });
 }
 

@@ -19,6 +19,12 @@ Expr ProgramBuilder::q_fragment(int m, int k, bool in_registers) {
 // For each 16 of head_dim all tiles in turn: consecutive products do not depend on each other.
 void ProgramBuilder::multiply_keys(const Expr &buffer, bool q_in_registers) {
     if (codes_on_cores) return multiply_key_codes(buffer, q_in_registers);
+    if (tile.warpgroups) {
+        code.run(begin_products());
+        multiply_keys_of_warpgroup(buffer);
+        code.run(wait_products(0));
+        return take_scores();
+    }
     Expr at = code.let("k_buffer", k_at + buffer * shared.k_buffer);
     for (int k = 0; k < depth / 16; k++) {
         std::vector<Expr> q;
@@ -33,6 +39,23 @@ void ProgramBuilder::multiply_keys(const Expr &buffer, bool q_in_registers) {
             }
         }
     }
+}
+
+void ProgramBuilder::multiply_keys_of_warpgroup(const Expr &buffer) {
+    Expr q = code.let("q_matrix", matrix_descriptor(q_at, 0));
+    Expr k = code.let("k_matrix", matrix_descriptor(shared_at + shared.k + buffer * shared.k_buffer, 0));
+    for (int term = 0; term < depth; term += 16) {
+        const auto at = [&](int rows) {
+            return (term / panel_columns * rows * panel_row_bytes + term % panel_columns * 2) / 16;
+        };
+        code.run(multiply_scores(cfg.dtype, tile.kv_block, q + cast<uint64_t>(at(tile.rows())),
+                                 k + cast<uint64_t>(at(tile.kv_block)), term == 0));
+    }
+    code.run(commit_products());
+}
+
+void ProgramBuilder::take_scores() {
+    for (int i = 0; i < 4 * key_tiles; i++) code.set(logits, i, score(i));
 }
 
 // Adds a product to a tile of 16 x 8 floats. Tiles are held as floats and not as fragments of 128 bits: ptxas then

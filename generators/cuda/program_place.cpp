@@ -106,13 +106,26 @@ void ProgramBuilder::choose_addresses() {
 
     // What lane l reads of four 8x8 matrices is row l % 8 of matrix l / 8. Q and V: the second matrix is 8 rows
     // below the first, the third 8 columns to its right; K: the other way round.
+    if (tile.warpgroups) q_at = code.let("q_at", begin + shared.q + warp_rows / 64 * (64 * panel_row_bytes));
+    shared_at = begin;
+    if (tile.warpgroups) return;
     Expr in_matrix = lane % 8, odd = (lane / 8) % 2, upper = lane / 16;
     q_at = code.let("q_at", begin + shared.q + (warp_rows + in_matrix + odd * 8) * shared.q_row + upper * 16);
     Expr first = first_key_of_warp();
     k_at = code.let("k_at", begin + shared.k + (first + in_matrix + upper * 8) * shared.k_row + odd * 16);
     v_at = code.let("v_at", begin + shared.v + (first + in_matrix + odd * 8) * shared.v_row + upper * 16 +
                                 column_group * (kv_size * 8 * out_tiles));
-    shared_at = begin;
+}
+
+// Of `count` rows in shared memory.
+Expr ProgramBuilder::chunk_at(const Expr &rows, int count, int row_bytes, const Expr &row, const Expr &chunk) const {
+    return rows + (tile.warpgroups ? chunk_in_panels(row, chunk, count) : row * row_bytes + chunk * 16);
+}
+
+Expr ProgramBuilder::element_at(const Expr &rows, int count, int row_bytes, const Expr &row, const Expr &d,
+                                int bytes) const {
+    if (!tile.warpgroups) return rows + row * row_bytes + d * bytes;
+    return chunk_at(rows, count, row_bytes, row, d * bytes / 16) + d * bytes % 16;
 }
 
 void ProgramBuilder::make_registers() {

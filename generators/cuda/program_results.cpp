@@ -10,7 +10,7 @@ Expr ProgramBuilder::some_result_is_nan() {
     Registers found = code.registers("nan_found", Int(32), 1);
     code.set(found, 0, 0);
     for (int i = 0; i < 4 * tile.m_tiles * out_tiles; i++) {
-        Expr magnitude = reinterpret<int32_t>(out[i]) & 0x7fffffff;
+        Expr magnitude = reinterpret<int32_t>(sum_so_far(i)) & 0x7fffffff;
         code.set(found, 0, found[0] | cast<int32_t>(magnitude > 0x7f800000));
     }
     return code.let("nan_found", found[0]);

@@ -12,6 +12,10 @@ namespace {
 // A weight of -0, which no exponential gives: the key is hidden, or dropped.
 constexpr uint32_t hidden_weight_16 = 0x8000, hidden_weight_32 = 0x80000000;
 
+// With warpgroups the sums are rescaled when the maximum has grown by this power of 2: a weight of up to 2^8 is as exact,
+// and sums are seldom touched (Zadouri et al., FlashAttention-4).
+constexpr float most_growth = 8;
+
 Expr unsigned_bits(const Expr &x) { return reinterpret<uint32_t>(x); }
 
 }  // namespace
@@ -92,9 +96,11 @@ void ProgramBuilder::softmax(const Expr &buffer, bool stores_weights) {
     for (int r = 0; r < rows_of_thread(); r++) {
         old_max.push_back(code.let("old_max", row_max[r]));
         Expr largest = largest_logit(r);
+        if (tile.warpgroups) largest = code.let("largest", select((largest - old_max[r]) * unit > most_growth, largest, old_max[r]));
         // As long as all keys are hidden any number but -inf.
         code.set(bases, r, select(is_negative_infinity(largest), 0.f, size == 4 ? largest : largest * unit));
-        code.set(factors, r, exponential(old_max[r], bases[r]));
+        // Exactly 1 where the maximum stays: the base's rounding would make it nearly 1.
+        code.set(factors, r, select(old_max[r] == largest, 1.f, exponential(old_max[r], bases[r])));
         code.set(row_max, r, largest);
     }
     if (size == 2 && !cfg.modifies_logits()) subtract_huge_maxima(old_max);
@@ -112,9 +118,10 @@ void ProgramBuilder::softmax(const Expr &buffer, bool stores_weights) {
         code.set(row_sum, r, sum);
         if (codes_on_cores) scale_weights(r, weight, value_scales);
         for (int n = 0; n < key_tiles; n++) {
-            if (stores_weights) {
-                store_weights(r, n, weight[2 * n], weight[2 * n + 1]);
-            } else {
+            if (stores_weights) store_weights(r, n, weight[2 * n], weight[2 * n + 1]);
+            if (sums_of_products) {
+                for (int e = 0; e < 2; e++) code.set(logits, logit_register(r, n, e), weight[2 * n + e]);
+            } else if (!stores_weights) {
                 Expr pair = codes_on_cores ? pack(ElementType::f16, weight[2 * n], weight[2 * n + 1])
                                            : packed(weight[2 * n], weight[2 * n + 1]);
                 code.set(weights, weight_index(r, n), pair);
@@ -125,6 +132,10 @@ void ProgramBuilder::softmax(const Expr &buffer, bool stores_weights) {
         rescale();
         return;
     }
+    if (!sums_of_products) rescale_if_grown();
+}
+
+void ProgramBuilder::rescale_if_grown() {
     // Mostly no maximum grows: then every factor is exactly 1.
     Expr grows = 0;
     for (int r = 0; r < rows_of_thread(); r++)
@@ -132,14 +143,48 @@ void ProgramBuilder::softmax(const Expr &buffer, bool stores_weights) {
     code.when(any_lane(code.let("grows", grows)) != 0, [&] { rescale(); });
 }
 
+// What a product of values reads and adds to, once the one before has ended.
+void ProgramBuilder::hand_weights_over() {
+    code.run(wait_products(0));
+    pack_weights();
+    rescale_if_grown();
+}
+
+void ProgramBuilder::pack_weights() {
+    for (int n = 0; n < key_tiles; n++) {
+        for (int r = 0; r < 2; r++) code.run(set_weights(2 * n + r, packed(logit(r, n, 0), logit(r, n, 1))));
+    }
+}
+
+// Values that are no numbers become 0 in shared memory.
+void ProgramBuilder::drop_what_is_not_finite() {
+    const int of_row = depth_v / 4, all = tile.kv_block * of_row, turns = (all + tile.threads() - 1) / tile.threads();
+    code.loop("four_values", turns, [&](const Expr &turn) {
+        Expr four = code.let("four", turn * tile.threads() + thread);
+        code.when(four < all, [&] {
+            Expr at = code.let("four_at", element_at(shared_at + shared.v, tile.kv_block, shared.v_row, four / of_row,
+                                                     four % of_row * 4, size));
+            code.run(store_shared_u64(at, finite_or_zero(code.let("values", load_shared_u64(at)))));
+        });
+    });
+}
+
 void ProgramBuilder::rescale() {
     for (int m = 0; m < tile.m_tiles; m++) {
         for (int n = 0; n < out_tiles; n++) {
             for (int i = 0; i < 4; i++) {
                 const int index = 4 * out_index(m, n) + i;
-                code.set(out, index, out[index] * factors[2 * m + i / 2]);
+                set_sum_so_far(index, sum_so_far(index) * factors[2 * m + i / 2]);
             }
         }
+    }
+}
+
+void ProgramBuilder::set_sum_so_far(int i, const Expr &value) {
+    if (sums_of_products) {
+        code.run(set_sum(i, value));
+    } else {
+        code.set(out, i, value);
     }
 }
 
@@ -173,6 +218,15 @@ void ProgramBuilder::multiply_values(const Expr &buffer, bool finite_only) {
             }
         }
     }
+}
+
+void ProgramBuilder::multiply_values_of_warpgroup(const Expr &buffer) {
+    const Expr values = shared_at + shared.v + buffer * shared.v_buffer;
+    Expr v = code.let("v_matrix", matrix_descriptor(values, tile.kv_block * panel_row_bytes));
+    for (int k = 0; k < tile.kv_block / 16; k++) {
+        code.run(multiply_sums(cfg.dtype, depth_v, 16 * k, v + cast<uint64_t>(k * 16 * panel_row_bytes / 16)));
+    }
+    code.run(commit_products());
 }
 
 void ProgramBuilder::store_weights(int r, int n, const Expr &first, const Expr &second) {
@@ -230,15 +284,18 @@ Expr ProgramBuilder::finite_or_zero(const Expr &four) const {
 // Without tensor cores all products, else those that they left out: of values that are no numbers. A hidden key is
 // skipped, not multiplied by 0.
 void ProgramBuilder::multiply_values_key_by_key() {
-    Expr columns = code.let("columns", shared_at + shared.v + first_key_of_warp() * shared.v_row +
-                                           quad * (2 * kv_size) + column_group * (8 * out_tiles * kv_size));
+    const Expr rows = shared_at + shared.v;
+    Expr columns = code.let("columns", rows + first_key_of_warp() * shared.v_row + quad * (2 * kv_size) +
+                                           column_group * (8 * out_tiles * kv_size));
     code.loop("key", tile.keys_of_warp(), [&](const Expr &key) {
         Expr scale =
             !cfg.has_kv_scales()
                 ? Expr()
                 : code.let("scale", reinterpret<float>(load_shared_u32(scale_at(1, 0, first_key_of_warp() + key))));
         auto values = [&](int n) {
-            Expr at = columns + key * shared.v_row + n * (8 * kv_size);
+            Expr at = tile.warpgroups
+                          ? chunk_at(rows, tile.kv_block, shared.v_row, key, n) + quad * (2 * kv_size)
+                          : columns + key * shared.v_row + n * (8 * kv_size);
             if (!cfg.has_kv_scales()) return two_elements(at);
             std::vector<Expr> result = codes_at(at, 2);
             for (Expr &x : result) x = code.let("value", x * scale);
@@ -258,7 +315,8 @@ void ProgramBuilder::multiply_values_key_by_key() {
                     const int index = 4 * out_index(m, n) + i;
                     Expr skip = hidden[i / 2];
                     if (tile.tensor_cores) skip = skip || is_finite(value[i % 2]);
-                    code.set(out, index, select(skip, out[index], fma(weight[i / 2], value[i % 2], out[index])));
+                    const Expr before = sum_so_far(index);
+                    set_sum_so_far(index, select(skip, before, fma(weight[i / 2], value[i % 2], before)));
                 }
             }
         }

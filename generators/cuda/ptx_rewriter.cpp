@@ -7,13 +7,14 @@
 #include <vector>
 
 #include "generators/cuda/intrinsics.h"
+#include "generators/cuda/warpgroup.h"
 
 namespace heed::cuda {
 
 namespace {
 
-// PTX ISA 7.8: what sm_90 needs; driver 520 and newer read it.
-const char *const ptx_version = "7.8";
+// PTX ISA 7.8: what sm_90 needs; driver 520 and newer read it. 8.0, of driver 525: what sm_90a needs.
+const char *version_of(const RewriteOptions &options) { return options.warpgroups ? "8.0" : "7.8"; }
 
 [[noreturn]] void refuse(const std::string &what, const std::string &line) {
     throw std::runtime_error("PTX rewriter: " + what + ": " + line);
@@ -111,15 +112,16 @@ public:
             call = IntrinsicCall{};
         } else if (starts_with(statement, ".version")) {
             versions++;
-            text << ".version " << ptx_version << "\n";
+            text << ".version " << version_of(options) << "\n";
         } else if (starts_with(statement, ".target")) {
             targets++;
-            text << ".target sm_" << options.capability << "\n";
+            text << ".target " << target_of(options.capability, options) << "\n";
         } else if (starts_with(statement, ".address_size")) {
-            text << line << "\n\n.extern .shared .align 16 .b8 heed_shared[];\n";
+            text << line << "\n\n.extern .shared .align " << (options.warpgroups ? 1024 : 16) << " .b8 heed_shared[];\n";
         } else if (line == "{") {
             kernels++;
-            text << ".maxntid " << options.threads << ", 1, 1\n.minnctapersm " << options.blocks << "\n{\n";
+            text << ".maxntid " << options.threads << ", 1, 1\n.minnctapersm " << options.blocks << "\n{\n"
+                 << (options.warpgroups ? warpgroup_registers() : "");
         } else if (statement.find("call") == 0) {
             refuse("call outside a call sequence", line);
         } else if (line.find(".local") != std::string::npos) {
@@ -173,6 +175,10 @@ private:
 };
 
 }  // namespace
+
+std::string target_of(int capability, const RewriteOptions &options) {
+    return "sm_" + std::to_string(capability) + (options.warpgroups ? "a" : "");
+}
 
 RewrittenPtx rewrite_ptx(const std::string &ptx, const RewriteOptions &options) {
     Rewriter rewriter(options);

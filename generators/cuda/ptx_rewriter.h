@@ -11,7 +11,11 @@ struct RewriteOptions {
     int capability = 80;  // of .target, 10 * major + minor
     int threads = 0;      // of a block, known to ptxas as the most there will be
     int blocks = 1;       // that an SM's registers are to hold
+    bool warpgroups = false;  // products of warpgroups (warpgroup.h): the code is for this capability alone
 };
+
+// The word for a capability: sm_80, or sm_90a.
+std::string target_of(int capability, const RewriteOptions &options);
 
 struct RewrittenPtx {
     std::string text;

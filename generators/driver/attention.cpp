@@ -26,6 +26,7 @@ namespace {
 using Halide::Target;
 
 cuda::AttentionTile tile_of(const std::string &isa, const AttentionConfig &config) {
+    if (isa == "sm90") return warpgroup_tile_cuda(config);
     return config.phase == Phase::decode ? decode_tile_cuda(config, isa == "sm80") : prefill_tile_cuda(config);
 }
 
@@ -39,6 +40,10 @@ std::string cuda_error(const std::string &isa, const AttentionConfig &config) {
         return "phase = decode without the feature gqa is not allowed with CUDA";
     }
     if (config.dtype == ElementType::f32 && isa == "sm80") return "dtype = f32 is not allowed with isa=sm80: f16, bf16";
+    if (isa == "sm90" && (config.phase == Phase::decode || config.any_head_dim() || config.has_kv_scales() ||
+                          config.dtype == ElementType::f32)) {
+        return "isa = sm90 is not allowed here: prefill kernels of f16 and bf16, of given head dims";
+    }
     if (config.wide_group &&
         (isa != "sm80" || config.phase != Phase::decode || config.any_head_dim() || widest > 128)) {
         return "schedule = wide is not allowed here: decode kernels of sm80, head dims of up to 128";
@@ -183,7 +188,7 @@ void generate_on_cuda(const AttentionSpec &spec, Options &options, const std::st
     const cuda::Toolkit toolkit = read_toolkit(options, spec.isa);
     options.refuse_unknown();
     const auto make = [&](const Halide::Module &module, int threads, int blocks, int shared_bytes) {
-        const cuda::RewriteOptions rewrite = {capability_of(spec.isa), threads, blocks};
+        const cuda::RewriteOptions rewrite = {capability_of(spec.isa), threads, blocks, spec.isa == "sm90"};
         const cuda::DeviceBinary binary = cuda::assemble(module, rewrite, toolkit, base);
         write_cuda_kernel(binary, shared_bytes, base);
         write_registry_line(registry_line(spec, 0, binary.image_bytes), base);

@@ -17,7 +17,7 @@ void spare_the_vectorizer() { setenv("HL_LLVM_ARGS", "-slp-recursion-max-depth=1
 
 }  // namespace
 
-int capability_of(const std::string &isa) { return isa == "sm80" ? 80 : 75; }
+int capability_of(const std::string &isa) { return isa == "sm90" ? 90 : isa == "sm80" ? 80 : 75; }
 
 Target cuda_target() {
     spare_the_vectorizer();
@@ -33,7 +33,8 @@ cuda::Toolkit read_toolkit(Options &options, const std::string &isa) {
         options.get("ptxas"), options.get("fatbinary"), {}, more.count("ptx") != 0, more.count("cubin") != 0};
     std::istringstream list(options.get("capabilities"));
     for (int capability = 0; list >> capability;) {
-        if (capability >= capability_of(isa)) toolkit.capabilities.push_back(capability);
+        const bool serves = isa == "sm90" ? capability == 90 : capability >= capability_of(isa);
+        if (serves) toolkit.capabilities.push_back(capability);
     }
     if (toolkit.capabilities.empty()) {
         throw BadInput("capabilities = '" + options.get("capabilities") + "' is not allowed: at least one of " +

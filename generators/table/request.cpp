@@ -13,10 +13,20 @@ bool has_whole_chunks(const AttentionKernel &kernel) {
     return std::all_of(dims.begin(), dims.end(), [](const std::string &dim) { return std::stoi(dim) % 16 == 0; });
 }
 
+// Products of warpgroups are in prefill for head dims that are known, without dropout or a score function; what changes
+// logits leaves no registers for the widest heads and for addresses of pages.
+bool has_warpgroup_form(const AttentionKernel &kernel, const Words &features, const std::string &storage) {
+    if (kernel.phase != "prefill" || kernel.dtype == f32 || !kernel.kv_dtype.empty() || kernel.head_dim == "any" ||
+        !kernel.score_mod.empty() || !has_whole_chunks(kernel) || contains(features, "dropout")) {
+        return false;
+    }
+    return features.empty() || (storage != "paged" && std::stoi(kernel.head_dim) <= 192);
+}
+
 // Whose kernel serves the ISA. Dot products of bf16 exist in kernels of bf16 keys, without dropout; those of tiles in
 // prefill for head dims that are known.
 std::string serving_isa(const AttentionKernel &kernel, const Words &features) {
-    if (kernel.isa == sm80 && kernel.dtype == f32) return sm75;
+    if (is_cuda(kernel.isa) && kernel.isa != sm75 && kernel.dtype == f32) return sm75;
     if (kernel.isa != avx512bf16 && kernel.isa != amx) return kernel.isa;
     const bool has_dots = kernel.dtype == bf16 && kernel.kv_dtype.empty() && has_whole_chunks(kernel);
     if (!has_dots || contains(features, "dropout")) return avx512;
@@ -43,6 +53,7 @@ bool has_wide_form(const AttentionKernel &kernel) {
 // The kernels with `logits` at the logits.
 void add_kernels(AttentionKernel kernel, const Words &logits, bool paged, Listing &listing) {
     kernel.isa = serving_isa(kernel, logits);
+    const std::string isa = kernel.isa;
     for (const bool gqa : {false, true}) {
         if (gqa && kernel.phase == "prefill") continue;
         // Kernels with something at the logits, and those of CUDA, work on the heads of a group at once, or on one.
@@ -52,6 +63,7 @@ void add_kernels(AttentionKernel kernel, const Words &logits, bool paged, Listin
         std::sort(kernel.features.begin(), kernel.features.end());
         for (const std::string &storage : storages(kernel, paged)) {
             kernel.storage = storage;
+            if (isa == sm90) kernel.isa = has_warpgroup_form(kernel, logits, storage) ? sm90 : sm80;
             kernel.schedule = "";
             listing.add_attention(kernel);
             kernel.schedule = "wide";

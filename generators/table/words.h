@@ -12,11 +12,11 @@ using Words = std::vector<std::string>;
 
 constexpr const char *f32 = "f32", *f16 = "f16", *bf16 = "bf16", *i8 = "i8", *u8 = "u8", *i32 = "i32";
 constexpr const char *x86_64 = "x86_64", *avx2 = "avx2", *avx512 = "avx512", *avx512bf16 = "avx512bf16", *amx = "amx";
-constexpr const char *sm75 = "sm75", *sm80 = "sm80";
+constexpr const char *sm75 = "sm75", *sm80 = "sm80", *sm90 = "sm90";
 
-// In ascending order: a chip runs the kernels of those before its own.
+// In ascending order: a chip runs the kernels of those before its own; those of sm90 run on no later one.
 inline Words cpu_isas() { return {x86_64, avx2, avx512, avx512bf16, amx}; }
-inline Words cuda_isas() { return {sm75, sm80}; }
+inline Words cuda_isas() { return {sm75, sm80, sm90}; }
 
 // The names of features, in their order.
 Words feature_names();

@@ -41,8 +41,9 @@ heed_status launch_attention(const heed_plan &plan, const heed_args &args, Launc
 }
 
 heed_status check_chip(const heed_plan &plan, int capability) {
-    const int32_t required = required_capability(plan.kernel->target.capability());
-    if (capability >= required) return HEED_OK;
+    const Capability own = plan.kernel->target.capability();
+    const int32_t required = required_capability(own);
+    if (serves_chip(own, capability)) return HEED_OK;
     return fail(HEED_UNSUPPORTED,
                 "kernel %s needs compute capability %d.%d; the chip has %d.%d (heed_problem.cuda_capability tells the "
                 "plan)",

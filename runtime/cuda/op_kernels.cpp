@@ -11,12 +11,18 @@ namespace {
 
 bool runs_on_chip(const OpKernel &kernel, int capability) {
     return kernel.target.device() == HEED_CUDA && kernel.target <= highest_op_target(HEED_CUDA) &&
-           required_capability(kernel.target.capability()) <= capability;
+           serves_chip(kernel.target.capability(), capability);
 }
 
 }  // namespace
 
-int32_t required_capability(Capability capability) { return capability == Capability::sm80 ? 80 : 75; }
+int32_t required_capability(Capability capability) {
+    return capability == Capability::sm90 ? 90 : capability == Capability::sm80 ? 80 : 75;
+}
+
+bool serves_chip(Capability own, int capability) {
+    return own == Capability::sm90 ? capability == 90 : capability >= required_capability(own);
+}
 
 heed_status best_cuda_op_kernel(Op op, heed_dtype dtype, heed_dtype kv_dtype, int capability, const OpKernel **kernel) {
     *kernel = nullptr;

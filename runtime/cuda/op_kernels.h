@@ -8,6 +8,9 @@ namespace heed {
 // The compute capability that a CUDA kernel needs, 10 * major + minor.
 int32_t required_capability(Capability capability);
 
+// Whether kernels of `own` run on a chip of a compute capability.
+bool serves_chip(Capability own, int capability);
+
 // find_cuda_op_kernel, of kernels for chips up to a compute capability.
 heed_status best_cuda_op_kernel(Op op, heed_dtype dtype, heed_dtype kv_dtype, int capability, const OpKernel **kernel);
 

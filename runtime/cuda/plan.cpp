@@ -58,12 +58,13 @@ heed_status CudaBackend::check_library() const {
     return fail(HEED_NO_DEVICE, "device is HEED_CUDA; this program's kernel library has no CUDA kernels");
 }
 
-// A chip that the problem does not name is 8.0 or newer.
+// A chip that the problem does not name is 8.0 or newer; it is what all of the machine's are.
 uint32_t CudaBackend::targets(const heed_problem &problem) const {
-    const int32_t capability = problem.cuda_capability;
+    int32_t capability = problem.cuda_capability;
+    if (capability == 0) capability = std::max(cuda::common_capability(), required_capability(Capability::sm80));
     uint32_t targets = 0;
-    for (const Capability own : {Capability::sm75, Capability::sm80}) {
-        if (capability == 0 || capability >= required_capability(own)) targets |= KernelTarget(own).bit();
+    for (const Capability own : {Capability::sm75, Capability::sm80, Capability::sm90}) {
+        if (serves_chip(own, capability)) targets |= KernelTarget(own).bit();
     }
     return targets;
 }
@@ -73,7 +74,7 @@ bool CudaBackend::may_run(KernelTarget) const { return true; }
 const char *CudaBackend::why_not_run(KernelTarget target) const {
     const char *reason = nullptr;
     if (cuda::find_driver(&reason) == nullptr) return reason;
-    return cuda::best_capability() >= required_capability(target.capability()) ? "" : target_reason(target);
+    return serves_chip(target.capability(), cuda::best_capability()) ? "" : target_reason(target);
 }
 
 int32_t CudaBackend::largest_head_dim() const { return max_cuda_head_dim; }

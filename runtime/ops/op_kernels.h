@@ -37,7 +37,7 @@ InPlaceKernels find_in_place(const OpKernel &tile, heed_dtype dtype);
 
 // Kernels of its device above the target are passed over from now on, in the whole process: so that tests run
 // every kernel. highest_cpu_target, highest_cuda_target: none.
-constexpr KernelTarget highest_cpu_target = Isa::amx, highest_cuda_target = Capability::sm80;
+constexpr KernelTarget highest_cpu_target = Isa::amx, highest_cuda_target = Capability::sm90;
 void limit_op_target(KernelTarget target);
 KernelTarget highest_op_target(heed_device device);
 

@@ -159,7 +159,7 @@ TEST_F(ChecksTest, WhatIsNotUnderstoodIsRefused) {
         "mul.bf16 %h1, %h2, %h3;",
         "bar.sync 1;",
         "ld.param.u64 %d1, [p0+8];",
-        "wgmma.fence.sync.aligned;",
+        "wgmma.mma_async.sync.aligned.m64n8k8.f32.tf32.tf32 {%r1,%r2,%r3,%r4}, %d0, %d1, %p1, 1, 1;",
         "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%r1,%r2,%r3,%r4}, {%r1,%r2,%r3,%r4}, {%r5,%r6}, "
         "{%r1,%r2,%r3,%r4};",
         "cp.async.cg.shared.global [dynamic], [%d0], 8;",

@@ -119,6 +119,48 @@ void decode_mma(KernelBuilder &builder, const Statement &s, Opcode &opcode, int 
     builder.emit(Op::mma, results, sources).kind = brain ? 1 : 0;
 }
 
+// wgmma.mma_async.sync.aligned.m64nNk16.f32.f16.f16 {d..}, {a0..a3} or a-descriptor, b-descriptor, p, 1, 1, (0,) 0 or 1
+void decode_warpgroup_mma(KernelBuilder &builder, const Statement &s, Opcode &opcode) {
+    expect_operands(s, 7, 8);
+    const std::vector<std::string> sums = elements(s.operands[0]), a = elements(s.operands[1]);
+    const std::string shape = "m64n" + std::to_string(2 * sums.size()) + "k16";
+    const bool fixed = opcode.take("sync") && opcode.take("aligned") && opcode.take(shape.c_str());
+    const Type type_b = opcode.take_type(), type_a = opcode.take_type(), type_d = opcode.take_type();
+    const bool half = type_a.is(Kind::real, 16) && type_b.is(Kind::real, 16);
+    const bool brain = type_a.is(Kind::brain, 16) && type_b.is(Kind::brain, 16);
+    const bool has_fragments = a.size() == 4;
+    const std::vector<std::string> flags(s.operands.begin() + 4, s.operands.end());
+    const bool known = flags[0] == "1" && flags[1] == "1" && (has_fragments ? flags.size() == 3 : flags[2] == "0") &&
+                       (flags.back() == "0" || flags.back() == "1");
+    if (!fixed || !(half || brain) || !type_d.is(Kind::real, 32) || !known || sums.size() % 4 != 0 || sums.size() > 128)
+        throw ParseError("the instruction is not supported");
+    std::vector<Operand> results, sources;
+    for (const std::string &sum : sums) {
+        results.push_back(builder.result(sum, 32));
+        sources.push_back(builder.source(sum, 32, true));
+    }
+    sources.push_back(builder.source(s.operands[2], 64));
+    sources.push_back(builder.predicate(s.operands[3]));
+    for (const std::string &piece : a) sources.push_back(builder.source(piece, has_fragments ? 32 : 64));
+    Instruction &mma = builder.emit(Op::warpgroup_mma, results, sources);
+    mma.kind = brain ? 1 : 0;
+    mma.num_elements = static_cast<uint8_t>(sums.size() / 4);
+    mma.has_fragments = has_fragments;
+    mma.transposes = flags.back() == "1";
+}
+
+// Products are complete where they are begun: nothing is left to wait for.
+void decode_warpgroup(KernelBuilder &builder, const Statement &s, Opcode &opcode, int target) {
+    expect_target(target, 90);
+    if (opcode.take("mma_async")) return decode_warpgroup_mma(builder, s, opcode);
+    const bool waits = opcode.take("wait_group");
+    expect_operands(s, waits ? 1 : 0, waits ? 1 : 0);
+    if ((!waits && !opcode.take("fence") && !opcode.take("commit_group")) || !opcode.take("sync") ||
+        !opcode.take("aligned"))
+        throw ParseError("the instruction is not supported");
+    builder.emit(Op::warp_barrier, {}, {builder.constant(32, 0xffffffff)});
+}
+
 }  // namespace
 
 bool decode_warp(KernelBuilder &builder, const Statement &s, int target) {
@@ -134,6 +176,8 @@ bool decode_warp(KernelBuilder &builder, const Statement &s, int target) {
         decode_load_matrix(builder, s, opcode, target);
     } else if (name == "mma") {
         decode_mma(builder, s, opcode, target);
+    } else if (name == "wgmma") {
+        decode_warpgroup(builder, s, opcode, target);
     } else if (name == "activemask") {
         expect_operands(s, 1, 1);
         if (!opcode.take_type().is(Kind::bits, 32)) throw ParseError("the instruction is not supported");
@@ -144,6 +188,8 @@ bool decode_warp(KernelBuilder &builder, const Statement &s, int target) {
         opcode.take_hints();
         opcode.take("gl");
         opcode.take("sc");
+        if (opcode.take("proxy") && !opcode.take("async")) throw ParseError("the instruction is not supported");
+        opcode.take("shared::cta");
         builder.emit(Op::nothing, {}, {});
     } else {
         return false;

@@ -236,8 +236,8 @@ Instruction &KernelBuilder::emit(Op op, const std::vector<Operand> &results, con
     instruction.op = op;
     instruction.line = line_;
     instruction.operands = static_cast<uint32_t>(kernel_.operands.size());
-    instruction.num_results = static_cast<uint8_t>(results.size());
-    instruction.num_operands = static_cast<uint8_t>(results.size() + sources.size());
+    instruction.num_results = static_cast<uint16_t>(results.size());
+    instruction.num_operands = static_cast<uint16_t>(results.size() + sources.size());
     instruction.predicated = guarded_;
     instruction.negated = guard_negated_;
     instruction.predicate = guard_;

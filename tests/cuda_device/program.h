@@ -35,6 +35,7 @@ enum class Op : uint8_t {
     warp_barrier,
     load_matrix,
     mma,
+    warpgroup_mma,  // a warp's part of wgmma, done where it is begun
     shuffle,
     vote,
     active_mask,
@@ -50,7 +51,7 @@ enum class AtomicKind : uint8_t { add, add_f32, exchange, compare, min, max, min
 // A PTX instruction is one of these or several, of which only the last has `counted`. Operands: results first.
 struct Instruction {
     Op op = Op::nothing;
-    uint8_t kind = 0;  // BarrierKind, ShuffleKind, VoteKind, AtomicKind; load_matrix: 1 = transposed; mma: 1 = bf16
+    uint8_t kind = 0;  // BarrierKind, ShuffleKind, VoteKind, AtomicKind; load_matrix: 1 = transposed; mmas: 1 = bf16
     Space space = Space::generic;
     bool counted = true;
     bool negated = false;       // runs where the predicate is false
@@ -60,11 +61,13 @@ struct Instruction {
     bool wide_address = false;  // the address register has 64 bits
     bool has_size = false;      // copy_async: the last operand says how many bytes are read
     uint8_t bytes = 0;          // of an element in memory; lanes: of a lane of the result
-    uint8_t num_elements = 0;   // load, store; load_matrix: matrices
+    uint8_t num_elements = 0;   // load, store; load_matrix: matrices; warpgroup_mma: tiles of 8 columns
     uint8_t register_bits = 0;  // of the registers that hold elements; lanes: of the result
-    uint8_t num_results = 0;
-    uint8_t num_operands = 0;  // results included
+    uint16_t num_results = 0;
+    uint16_t num_operands = 0;  // results included
     bool predicated = false;
+    bool has_fragments = false;  // warpgroup_mma: a is in registers
+    bool transposes = false;     // warpgroup_mma: rows of b are over columns
     uint32_t operands = 0;  // index of the first in Kernel::operands
     Operand predicate = 0;
     int32_t target = -1;

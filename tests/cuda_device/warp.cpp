@@ -165,6 +165,9 @@ void Warp::execute(const Instruction &i, uint32_t mask) {
     case Op::mma:
         expect_whole(mask), mma(i);
         break;
+    case Op::warpgroup_mma:
+        expect_whole(mask), warpgroup_mma(i);
+        break;
     case Op::shuffle:
         shuffle(i, mask);
         break;

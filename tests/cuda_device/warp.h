@@ -127,6 +127,8 @@ private:
     // warp_together.cpp
     void load_matrix(const Instruction &i);
     void mma(const Instruction &i);
+    void warpgroup_mma(const Instruction &i);
+    void read_chunk(uint32_t address, uint16_t *to);
     void shuffle(const Instruction &i, uint32_t mask);
     void vote(const Instruction &i, uint32_t mask);
 

@@ -100,6 +100,79 @@ void Warp::mma(const Instruction &i) {
     }
 }
 
+// 16 bytes of shared memory, where the 128-byte swizzle has them.
+void Warp::read_chunk(uint32_t address, uint16_t *to) {
+    const uint32_t place = address ^ (address >> 7 & 7) << 4, offset = shared_offset(place, 16, 0, "reads");
+    SharedMemory &shared = *execution_.shared;
+    if (!shared.read(offset, 16, accessor(0)))
+        fail(0, cuda_launch_failed, shared.explain(offset, 16, accessor(0), false));
+    std::memcpy(to, shared.data(offset), 16);
+}
+
+// A descriptor: bits 0-13 address / 16, 16-29 and 32-45 strides / 16, 62-63 swizzle (1: of 128 bytes).
+void Warp::warpgroup_mma(const Instruction &i) {
+    if (live_ != ~0u || all_lanes_ != ~0u) fail(__builtin_ctz(live_), cuda_launch_failed, "wgmma needs whole warps");
+    struct Matrix {
+        uint32_t begin, next_panel, next_eight;
+    };
+    const auto matrix = [&](Operand o) {
+        const uint64_t word = values<uint64_t>(o)[0];
+        // The address within eight rows is that of 32 bytes of the first one.
+        if (word >> 61 != 2 || (word >> 3 & 7) != 0 || (word >> 49 & 7) != 0)
+            fail(0, cuda_launch_failed, "a matrix of wgmma is not of 128-byte swizzle from a multiple of 1024 bytes on");
+        const auto field = [&](int bit) { return static_cast<uint32_t>(word >> bit & 0x3fff) * 16; };
+        return Matrix{field(0), field(16), field(32)};
+    };
+    const Operand *o = operands(i);
+    const int count = 4 * i.num_elements;
+    const Operand *sources = o + count, *after = sources + count;  // sums; b, whether to add to them, a
+    const Matrix b_matrix = matrix(after[0]);
+    const bool adds = predicate_mask(after[1]) != 0;
+    uint16_t a[256], b[128];
+    alignas(32) double c[128];
+    if (i.has_fragments) {
+        for (int r = 0; r < 4; r++) {
+            const uint32_t *words = values<uint32_t>(after[2 + r]);
+            uint16_t *to = a + r % 2 * 128 + r / 2 * 8;
+            for (int g = 0; g < 8; g++) std::memcpy(to + g * 16, words + g * 4, 4 * sizeof(uint32_t));
+        }
+    } else {
+        const Matrix m = matrix(after[2]);
+        for (uint32_t row = 0; row < 16; row++) {
+            const uint32_t at = m.begin + (index_ % 4 * 2 + row / 8) * m.next_eight + row % 8 * 128;
+            for (uint32_t half = 0; half < 2; half++) read_chunk(at + 16 * half, a + row * 16 + half * 8);
+        }
+    }
+    for (int tile = 0; tile < i.num_elements; tile++) {
+        const auto n = static_cast<uint32_t>(tile);
+        if (i.transposes) {
+            const uint32_t at = b_matrix.begin + n / 8 * b_matrix.next_panel + n % 8 * 16;
+            for (uint32_t k = 0; k < 16; k++) read_chunk(at + k / 8 * b_matrix.next_eight + k % 8 * 128, b + k * 8);
+        } else {
+            for (uint32_t column = 0; column < 8; column++) {
+                uint16_t terms[16];
+                const uint32_t at = b_matrix.begin + n * b_matrix.next_eight + column * 128;
+                for (uint32_t half = 0; half < 2; half++) read_chunk(at + 16 * half, terms + half * 8);
+                for (uint32_t k = 0; k < 16; k++) b[k * 8 + column] = terms[k];
+            }
+        }
+        for (int r = 0; r < 4; r++) {
+            const uint32_t *words = values<uint32_t>(sources[4 * tile + r]);
+            double *to = c + r / 2 * 64 + r % 2;
+            for (int lane = 0; lane < warp_size; lane++)
+                to[lane * 2] = adds ? static_cast<double>(bits_float(words[lane])) : 0;
+        }
+        auto *sums = reinterpret_cast<Four *>(c);
+        i.kind != 0 ? multiply<&brain_to_float>(a, b, sums) : multiply<&half_to_float>(a, b, sums);
+        for (int r = 0; r < 4; r++) {
+            auto *to = result<uint32_t>(o[4 * tile + r]);
+            const double *from = c + r / 2 * 64 + r % 2;
+            for (int lane = 0; lane < warp_size; lane++)
+                to[lane] = float_bits(canonical(static_cast<float>(from[lane * 2])));
+        }
+    }
+}
+
 void Warp::shuffle(const Instruction &i, uint32_t mask) {
     const Operand *o = operands(i);
     const uint32_t *a = values<uint32_t>(o[2]), *b = values<uint32_t>(o[3]), *c = values<uint32_t>(o[4]);

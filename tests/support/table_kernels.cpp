@@ -109,7 +109,7 @@ std::vector<heed_isa> isas_of_device() {
     std::vector<heed_isa> isas;
     std::istringstream table(HEED_TABLE_ISAS);
     for (std::string name; table >> name;) {
-        for (int isa = HEED_X86_64; isa <= HEED_SM80; isa++) {
+        for (int isa = HEED_X86_64; isa <= HEED_SM90; isa++) {
             const auto found = static_cast<heed_isa>(isa);
             if (name == isa_name(found) && is_cuda(found) == (test_device() == HEED_CUDA)) isas.push_back(found);
         }
@@ -135,6 +135,8 @@ bool machine_has(heed_isa isa) {
         return CudaDevice::get().capability() >= 75;
     case HEED_SM80:
         return CudaDevice::get().capability() >= 80;
+    case HEED_SM90:
+        return CudaDevice::get().capability() == 90;
     }
     return false;
 }

@@ -157,7 +157,8 @@
     X(HEED_AVX512_BF16, "avx512bf16")                                                                                  \
     X(HEED_AMX, "amx")                                                                                                 \
     X(HEED_SM75, "sm75")                                                                                               \
-    X(HEED_SM80, "sm80")
+    X(HEED_SM80, "sm80")                                                                                               \
+    X(HEED_SM90, "sm90")
 
 /** The word for a value, "?" for one outside the enum. */
 #define HEED_WORD_CASE(value, word)                                                                                    \

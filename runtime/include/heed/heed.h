@@ -212,7 +212,8 @@ typedef enum heed_phase HEED_ENUM_WIDTH { HEED_PREFILL = 0, HEED_DECODE = 1 } he
 /** The instructions that a kernel needs. HEED_AVX512_BF16: AVX-512 and dot products of bf16 (VDPBF16PS). HEED_AMX: the
  * same and matrix tiles (TDPBF16PS); where the CPU has them, the first call that asks what this machine can run (a
  * plan, heed_kernel_get_info) asks Linux to let the process use them (ARCH_REQ_XCOMP_PERM); refused, other kernels
- * serve. HEED_SM75, HEED_SM80: CUDA, compute capability 7.5 and 8.0 or newer. */
+ * serve. HEED_SM75, HEED_SM80: CUDA, compute capability 7.5 and 8.0 or newer. HEED_SM90: CUDA, compute capability 9.0
+ * and no other (products of warpgroups). */
 typedef enum heed_isa HEED_ENUM_WIDTH {
     HEED_X86_64 = 0,
     HEED_AVX2 = 1,
@@ -220,7 +221,8 @@ typedef enum heed_isa HEED_ENUM_WIDTH {
     HEED_AVX512_BF16 = 3,
     HEED_AMX = 4,
     HEED_SM75 = 5,
-    HEED_SM80 = 6
+    HEED_SM80 = 6,
+    HEED_SM90 = 7
 } heed_isa;
 
 /** Bits of heed_kernel_info.features: what a kernel can serve beyond the plain problem; it serves problems without them
