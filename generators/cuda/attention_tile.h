@@ -4,7 +4,6 @@
 namespace heed::cuda {
 
 struct AttentionTile {
-    bool tensor_cores = true;  // else FMA in f32: for f32 and for chips before sm_80; one buffer, nothing overlaps
     int warps = 4;
     int m_tiles = 2;        // tiles of 16 query rows that a warp owns
     int column_groups = 1;  // 2: two warps own the same rows, each all of their logits and half of their output
