@@ -52,8 +52,7 @@ struct KernelTarget {
 namespace token {
 constexpr heed_dtype f32 = HEED_F32, f16 = HEED_F16, bf16 = HEED_BF16, i8 = HEED_I8, u8 = HEED_U8, i32 = HEED_I32;
 constexpr KernelTarget x86_64 = Isa::x86_64, avx2 = Isa::avx2, avx512 = Isa::avx512, avx512bf16 = Isa::avx512bf16,
-                       amx = Isa::amx, sm75 = Capability::sm75, sm80 = Capability::sm80,
-                       sm90 = Capability::sm90;
+                       amx = Isa::amx, sm75 = Capability::sm75, sm80 = Capability::sm80, sm90 = Capability::sm90;
 constexpr heed_kv_storage contiguous = HEED_KV_CONTIGUOUS, varlen = HEED_KV_VARLEN, paged = HEED_KV_PAGED;
 }  // namespace token
 

@@ -7,11 +7,11 @@
 
 namespace heed {
 
-// On tensor cores (f16 and bf16, sm_80); decode also in f32 arithmetic, for which prefill is in cuda/attention.h.
+// On tensor cores (f16 and bf16, sm_80).
 cuda::AttentionTile prefill_tile_cuda(const AttentionConfig &config);
 // The same with products of warpgroups (sm_90).
 cuda::AttentionTile warpgroup_tile_cuda(const AttentionConfig &config);
-cuda::AttentionTile decode_tile_cuda(const AttentionConfig &config, bool tensor_cores);
+cuda::AttentionTile decode_tile_cuda(const AttentionConfig &config);
 // For gradients on tensor cores; head_dim is 64, 128 or 256.
 cuda::BackwardTile backward_tile_cuda(BackwardSide side, int head_dim);
 

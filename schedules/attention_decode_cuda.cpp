@@ -8,17 +8,10 @@ namespace heed {
 // block, and what counts is how much is under way: at 0.8 us of latency 30 KB of each SM. A block has 35 KB under way
 // or in use, and 3 share an SM of 228 KB (2 of 164 KB, 1 of 100 KB).
 // int8 keys: two blocks of them have the bytes of one, and are under way while a third is used.
-cuda::AttentionTile decode_tile_cuda(const AttentionConfig &config, bool tensor_cores) {
+cuda::AttentionTile decode_tile_cuda(const AttentionConfig &config) {
     cuda::AttentionTile tile;
-    tile.tensor_cores = tensor_cores;
     tile.m_tiles = 1;
     const int widest = config.any_head_dim() ? max_cuda_head_dim : std::max(config.head_dim, config.head_dim_v);
-    if (!tensor_cores) {
-        // Shared memory: 64 KiB on sm_75. f32 at depth 256: 16 rows of each of Q, K and V, 50 KB.
-        tile.key_groups = tile.column_groups = 2;
-        tile.kv_block = config.kv_dtype == ElementType::f32 ? 16 : 32;
-        return tile;
-    }
     tile.key_groups = 4;
     tile.stages = config.has_kv_scales() ? 3 : 2;
     if (widest > 128) {

@@ -80,8 +80,8 @@ ProgramBuilder::ProgramBuilder(const AttentionConfig &config, const AttentionTil
     : cfg(config), tile(tile), in(in), size(stored_type(config.dtype).bytes()),
       kv_size(stored_type(config.kv_dtype).bytes()), depth(depth_of(config)), depth_v(depth_v_of(config, tile)),
       key_tiles(tile.keys_of_warp() / 8), out_tiles(depth_v / 8 / tile.column_groups),
-      result_tiles(out_tiles / tile.key_groups), codes_on_cores(config.has_kv_scales() && tile.tensor_cores),
-      shared(shared_of(config, tile)), block(block), thread(thread) {}
+      result_tiles(out_tiles / tile.key_groups), has_codes(config.has_kv_scales()), shared(shared_of(config, tile)),
+      block(block), thread(thread) {}
 
 Internal::Stmt ProgramBuilder::build() {
     locate();
@@ -92,13 +92,9 @@ Internal::Stmt ProgramBuilder::build() {
         make_registers();
         load_queries();
         sums_of_products = tile.warpgroups;
-        if (tile.tensor_cores) {
-            run_pipeline();
-        } else {
-            run_key_by_key();
-        }
-        if (tile.tensor_cores && !codes_on_cores) {
-            // On tensor cores a weight of 0 does not hide a NaN or an infinity in V: then all is done again.
+        run_pipeline();
+        if (!has_codes) {
+            // A weight of 0 does not hide a NaN or an infinity in V: then all is done again.
             Expr nan = code.let("result_is_nan", barrier_any(some_result_is_nan()));
             code.when(nan != 0, [&] { run_key_by_key(); });
         }
@@ -211,7 +207,7 @@ void ProgramBuilder::reset() {
     for (int r = 0; r < rows_of_thread(); r++) {
         code.set(row_max, r, minus_infinity);
         code.set(row_sum, r, 0.f);
-        if (codes_on_cores) code.set(value_units, r, std::numeric_limits<float>::min());
+        if (has_codes) code.set(value_units, r, std::numeric_limits<float>::min());
     }
 }
 
@@ -272,17 +268,11 @@ void ProgramBuilder::step_key_by_key(const Expr &j) {
     }
     load_keys(j, 0);
     load_values(j, 0);
-    if (tile.tensor_cores) {
-        code.run(commit_copies());
-        code.run(wait_copies(0));
-        if (tile.warpgroups) code.run(copies_for_products());
-    }
+    code.run(commit_copies());
+    code.run(wait_copies(0));
+    if (tile.warpgroups) code.run(copies_for_products());
     code.run(barrier());
-    if (tile.tensor_cores) {
-        multiply_keys(0, false);
-    } else {
-        multiply_keys_on_cores();
-    }
+    multiply_keys(0, false);
     change_logits(j, 0);
     if (cfg.has_dropout) find_kept(key_start(j));
     code.run(barrier());  // weights go where K was
@@ -299,7 +289,7 @@ void ProgramBuilder::step_key_by_key(const Expr &j) {
         multiply_values_of_warpgroup(0);
         code.run(wait_products(0));
     } else {
-        if (tile.tensor_cores) multiply_values(0, true);
+        multiply_values(0, true);
         multiply_values_key_by_key();
     }
     thread = outer;

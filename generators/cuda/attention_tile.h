@@ -4,7 +4,6 @@
 namespace heed::cuda {
 
 struct AttentionTile {
-    bool tensor_cores = true;  // else FMA in f32: for f32 and for chips before sm_80; one buffer, nothing overlaps
     int warps = 4;
     int m_tiles = 2;        // tiles of 16 query rows that a warp owns
     int column_groups = 1;  // 2: two warps own the same rows, each all of their logits and half of their output
@@ -13,7 +12,8 @@ struct AttentionTile {
     int stages = 1;  // buffers of K and V each. 1: the next K arrives during the softmax and PV, V during QK; more:
                      // this many blocks, less one, arrive while one is used
     int blocks = 1;  // that an SM's registers are to hold
-    bool warpgroups = false;  // products of four warps (wgmma, sm_90 alone): a warp has 16 rows and all of their columns
+    bool warpgroups =
+        false;  // products of four warps (wgmma, sm_90 alone): a warp has 16 rows and all of their columns
     bool q_in_registers = false;  // else Q's fragments are read from shared memory for each block of keys
 
     int row_groups() const { return warps / column_groups / key_groups; }

@@ -50,7 +50,7 @@ private:
     const int depth, depth_v;        // elements of a row of Q and K, of V; zeros after the head dim
     const int key_tiles, out_tiles;  // tiles of 8 columns of this warp's logits, of its output
     const int result_tiles;          // of the output that this warp stores
-    const bool codes_on_cores;       // int8 keys on tensor cores
+    const bool has_codes;            // int8 keys
     const Shared shared;
     Expr block, thread;
     DeviceCode code;
@@ -79,10 +79,10 @@ private:
 
     // ---- A thread's part. Rows r: even ones are row `group` of a tile, odd ones group + 8
     Registers logits, weights, out, row_max, row_sum, q_fragments;
-    Registers bases, factors;  // of this step: what the exponent subtracts, and by what the state shrinks
-    Registers kept;            // of this step, with dropout: a bit for each weight of a row
+    Registers bases, factors;       // of this step: what the exponent subtracts, and by what the state shrinks
+    Registers kept;                 // of this step, with dropout: a bit for each weight of a row
     bool sums_of_products = false;  // where the output is: in the registers of warpgroup.h, else in `out`
-    Registers value_units;     // with codes_on_cores: what `out` is in units of, see scale_weights
+    Registers value_units;          // with has_codes: what `out` is in units of, see scale_weights
     Expr minus_infinity;
     Expr unit;  // factor of the logits in the exponent
     int rows_of_thread() const { return 2 * tile.m_tiles; }
@@ -113,7 +113,6 @@ private:
     int q_offset(int m, int k) const { return m * 16 * shared.q_row + k * 32; }  // of a fragment
     Expr row_address(const Tensor &tensor, const Expr &batch, const Expr &of_head, const Expr &token, int bytes) const;
     Expr in_whole_chunks(const Tensor &tensor, const Expr &length, int bytes) const;
-    void copy_chunk(const Expr &to, const Expr &from, const Expr &bytes);
     void load_queries();
     void store_query_chunk(const Expr &rows, const Expr &row, const Expr &column, const Expr &value);
     Expr query_column(const Expr &d) const;
@@ -132,7 +131,6 @@ private:
     void load_scales(const Expr &rows, const Expr &j, const Expr &to);
     Expr scale_at(int of_values, const Expr &buffer, const Expr &in_block) const;
     std::vector<Expr> scales_of_columns(int of_values, const Expr &buffer);
-    std::vector<Expr> codes_at(const Expr &address, int count);
     void scale_weights(int r, std::vector<Expr> &weights_of_row, const std::vector<Expr> &value_scales);
     void multiply_key_codes(const Expr &buffer, bool q_in_registers);
     void multiply_value_codes(const Expr &buffer);
@@ -153,8 +151,6 @@ private:
     void multiply_keys_of_warpgroup(const Expr &buffer);
     void take_scores();
     void multiply_values_of_warpgroup(const Expr &buffer);
-    void multiply_keys_on_cores();
-    std::vector<Expr> four_elements(const Expr &address);
     std::vector<Expr> two_elements(const Expr &address);
     void change_row(int r, const std::function<Expr(const Expr &, int, int)> &change);
     void change_logits(const Expr &j, const Expr &buffer);
@@ -194,15 +190,12 @@ private:
     void sum_quads();
     void merge_key_groups();
     Expr first_column() const;
-    Expr packed(const Expr &low, const Expr &high) const;
     Expr in_pairs(const Tensor &tensor) const;
     int column_of_pair(int pair) const;
     Expr result(int r, int pair, int e) const;
     void store_row(int r, const Expr &factor, const Expr &pairs, const Expr &at);
     void store_result(int r, const Expr &pairs);
     void store_state(int r);
-    void store_pair(const Expr &at, const Expr &first, const Expr &second);
-    void store_element(const Expr &at, const Expr &value);
     void store_results();
 };
 

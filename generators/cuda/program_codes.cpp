@@ -1,4 +1,4 @@
-// int8 keys and values: a row is codes and a scale. On tensor cores codes become 16-bit numbers, exactly, on the way
+// int8 keys and values: a row is codes and a scale. Codes become 16-bit numbers, exactly, on the way
 // from shared memory into fragments; logits are multiplied by the scales of K, weights by those of V in units of the
 // largest such product of the row: f16 keeps them as well as weights alone, whatever the range of the scales.
 //
@@ -16,14 +16,14 @@ using namespace Halide;
 
 // Where Q's element d is in shared memory: in each 16 the even pairs, then the odd ones.
 Expr ProgramBuilder::query_column(const Expr &d) const {
-    if (!codes_on_cores) return d;
+    if (!has_codes) return d;
     Expr pair = d % 16 / 2;
     return d / 16 * 16 + pair % 2 * 8 + pair / 2 * 2 + d % 2;
 }
 
 // Elements 8 * column .. of a row of Q (16 bytes) to `row`.
 void ProgramBuilder::store_query_chunk(const Expr &rows, const Expr &row, const Expr &column, const Expr &value) {
-    if (!codes_on_cores) {
+    if (!has_codes) {
         code.run(store_shared_fragment(chunk_at(rows, tile.rows(), shared.q_row, row, column), value));
         return;
     }
@@ -51,11 +51,7 @@ void ProgramBuilder::load_scales(const Expr &rows, const Expr &j, const Expr &to
         Expr in_rows = cfg.paged ? load_shared_u64(found_key(j, thread) + 16)
                                  : element_bytes(key_start(j) + thread, in.k_scale.stride(1), 4);
         Expr from = code.let("scale_from", rows + in_rows), there = key_start(j) + thread < kv_len;
-        if (tile.tensor_cores) {
-            code.run(copy_word_async(to, from, select(there, 4, 0)));
-        } else {
-            code.run(store_shared_u32(to, load_u32_if(from, cast<int32_t>(there))));
-        }
+        code.run(copy_word_async(to, from, select(there, 4, 0)));
     });
 }
 
@@ -68,18 +64,6 @@ std::vector<Expr> ProgramBuilder::scales_of_columns(int of_values, const Expr &b
         for (int e = 0; e < 2; e++) {
             result.push_back(code.let("scale", reinterpret<float>(cast<uint32_t>(both >> (32 * e)))));
         }
-    }
-    return result;
-}
-
-// 2 or 4 codes in shared memory, as floats: 2^23 and the code, biased by 128, are one float's bits.
-std::vector<Expr> ProgramBuilder::codes_at(const Expr &address, int count) {
-    Expr word = count == 2 ? load_shared_u16(address) : load_shared_u32(address);
-    word = code.let("codes", word ^ Expr(0x80808080u));
-    std::vector<Expr> result;
-    for (int i = 0; i < count; i++) {
-        Expr bits = (word >> (8 * i) & Expr(0xffu)) | Expr(0x4b000000u);
-        result.push_back(code.let("code", reinterpret<float>(bits) - 8388736.f));
     }
     return result;
 }

@@ -12,13 +12,11 @@ constexpr int chunk = 16;  // bytes of one copy
 
 // One element, zero unless `on`.
 Expr load_bits_if(const Expr &from, const Expr &on, int bytes) {
-    return bytes == 1 ? load_u8_if(from, on) : bytes == 2 ? load_u16_if(from, on) : load_u32_if(from, on);
+    return bytes == 1 ? load_u8_if(from, on) : load_u16_if(from, on);
 }
 
 Expr store_shared_bits(const Expr &to, const Expr &value, int bytes) {
-    return bytes == 1   ? store_shared_u8(to, value)
-           : bytes == 2 ? store_shared_u16(to, value)
-                        : store_shared_u32(to, value);
+    return bytes == 1 ? store_shared_u8(to, value) : store_shared_u16(to, value);
 }
 
 // Threads that copy a row together: a power of two that divides its chunks, so that a warp's copies are contiguous.
@@ -43,15 +41,6 @@ Expr ProgramBuilder::in_whole_chunks(const Tensor &tensor, const Expr &length, i
     return (cast<uint32_t>(tensor.address()) % chunk + cast<uint32_t>(strides % (chunk / bytes))) == 0;
 }
 
-// 16 bytes, of which `bytes` (0 or 16) are read and the others zero.
-void ProgramBuilder::copy_chunk(const Expr &to, const Expr &from, const Expr &bytes) {
-    if (tile.tensor_cores) {
-        code.run(copy_async(to, from, bytes));
-    } else {
-        code.run(store_shared_fragment(to, code.let("chunk", load_fragment_if(from, bytes))));
-    }
-}
-
 // Zeros after the last query and after head_dim. Where the kernel scales logits in the exponent, by the size of
 // `scale`, its sign goes to Q.
 void ProgramBuilder::load_queries() {
@@ -65,9 +54,8 @@ void ProgramBuilder::load_queries() {
                                      element_bytes(query.head, in.q.stride(1), size));
     };
     Expr existing = code.let("q_existing", num_rows - first_row);
-    const uint32_t sign_bits = size == 4 ? 0x80000000u : 0x80008000u;
     Expr signs =
-        cfg.modifies_logits() ? Expr(0u) : code.let("q_signs", select(in.scale < 0, Expr(sign_bits), Expr(0u)));
+        cfg.modifies_logits() ? Expr(0u) : code.let("q_signs", select(in.scale < 0, Expr(0x80008000u), Expr(0u)));
     Expr to = code.let("q_to", shared_at + shared.q);
     const int of_chunk = chunk / size, per_row = threads_of_row(depth / of_chunk);
     const int chunks = depth / of_chunk / per_row, rows_at_once = threads / per_row;
@@ -184,8 +172,8 @@ void ProgramBuilder::load_whole_rows(const Rows &rows, const Expr &j) {
                 for (int c = 0; c < chunks; c++) {
                     Expr there = (column + c * per_row) * of_chunk < rows.length;
                     Expr to = tile.warpgroups ? at[c] : at[0] + c * per_row * chunk;
-                    copy_chunk(to + first * rows.row_bytes, from + cast<uint64_t>(c * per_row * chunk),
-                               select(there, bytes, 0));
+                    code.run(copy_async(to + first * rows.row_bytes, from + cast<uint64_t>(c * per_row * chunk),
+                                        select(there, bytes, 0)));
                 }
             };
             const int rest = tile.kv_block - first;

@@ -18,7 +18,7 @@ Expr ProgramBuilder::q_fragment(int m, int k, bool in_registers) {
 
 // For each 16 of head_dim all tiles in turn: consecutive products do not depend on each other.
 void ProgramBuilder::multiply_keys(const Expr &buffer, bool q_in_registers) {
-    if (codes_on_cores) return multiply_key_codes(buffer, q_in_registers);
+    if (has_codes) return multiply_key_codes(buffer, q_in_registers);
     if (tile.warpgroups) {
         code.run(begin_products());
         multiply_keys_of_warpgroup(buffer);
@@ -68,48 +68,6 @@ void ProgramBuilder::multiply(ElementType type, const Registers &tiles, int inde
     for (int i = 0; i < 4; i++) code.set(tiles, 4 * index + i, float_of(sum, i));
 }
 
-// Four consecutive elements of a row in shared memory, as floats.
-std::vector<Expr> ProgramBuilder::four_elements(const Expr &address) {
-    std::vector<Expr> result(4);
-    if (size == 4) {
-        Expr all = code.let("elements", load_shared_fragment(address));
-        for (int i = 0; i < 4; i++) result[i] = code.let("element", float_of(all, i));
-        return result;
-    }
-    for (int i = 0; i < 4; i += 2) {
-        Expr pair = code.let("elements", load_shared_u32(address + 2 * i));
-        for (int e = 0; e < 2; e++) result[i + e] = code.let("element", unpack(cfg.dtype, pair, e));
-    }
-    return result;
-}
-
-// The same tiles and owners of elements as on tensor cores; a thread reads its rows of Q and K four elements at once.
-void ProgramBuilder::multiply_keys_on_cores() {
-    for (int i = 0; i < 4 * tile.m_tiles * key_tiles; i++) code.set(logits, i, 0.f);
-    Expr q_rows = code.let("q_rows", shared_at + shared.q + (warp_rows + group) * shared.q_row);
-    Expr keys = code.let("keys", shared_at + shared.k + (first_key_of_warp() + quad * 2) * shared.k_row);
-    code.loop("depth", depth / 4, [&](const Expr &d) {
-        auto of_key = [&](int column) {
-            Expr at = keys + column * shared.k_row + d * (4 * kv_size);
-            return cfg.has_kv_scales() ? codes_at(at, 4) : four_elements(at);
-        };
-        std::vector<std::vector<Expr>> q;
-        for (int r = 0; r < rows_of_thread(); r++) {
-            q.push_back(four_elements(q_rows + 8 * r * shared.q_row + d * (4 * size)));
-        }
-        for (int n = 0; n < key_tiles; n++) {
-            for (int e = 0; e < 2; e++) {
-                const std::vector<Expr> k = of_key(8 * n + e);
-                for (int r = 0; r < rows_of_thread(); r++) {
-                    Expr sum = logit(r, n, e);
-                    for (int i = 0; i < 4; i++) sum = fma(q[r][i], k[i], sum);
-                    code.set(logits, logit_register(r, n, e), sum);
-                }
-            }
-        }
-    });
-}
-
 // Each logit of row r of this thread becomes change(logit, tile of columns, column in it).
 void ProgramBuilder::change_row(int r, const std::function<Expr(const Expr &, int, int)> &change) {
     for (int n = 0; n < key_tiles; n++) {
@@ -124,9 +82,7 @@ void ProgramBuilder::change_logits(const Expr &j, const Expr &buffer) {
     if (cfg.has_alibi) add_alibi(start);
     if (cfg.has_bias) {
         code.when(in.bias_form == bias_of_f32, [&] { add_bias_tensor(start, in.bias, true); });
-        if (size == 2) {
-            code.when(in.bias_form == bias_of_dtype, [&] { add_bias_tensor(start, in.bias_16, false); });
-        }
+        code.when(in.bias_form == bias_of_dtype, [&] { add_bias_tensor(start, in.bias_16, false); });
     }
     if (cfg.has_score_mod()) apply_score_mod(start);
     if (cfg.has_mask) {

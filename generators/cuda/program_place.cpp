@@ -140,7 +140,7 @@ void ProgramBuilder::make_registers() {
     row_sum = code.registers("row_sum", Float(32), rows_of_thread());
     bases = code.registers("bases", Float(32), rows_of_thread());
     factors = code.registers("factors", Float(32), rows_of_thread());
-    if (codes_on_cores) value_units = code.registers("value_units", Float(32), rows_of_thread());
+    if (has_codes) value_units = code.registers("value_units", Float(32), rows_of_thread());
     if (cfg.has_dropout) kept = code.registers("kept", UInt(32), rows_of_thread());
     if (tile.q_in_registers) q_fragments = code.registers("q_fragments", UInt(128), tile.m_tiles * depth / 16);
 }

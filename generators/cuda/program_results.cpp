@@ -17,13 +17,13 @@ Expr ProgramBuilder::some_result_is_nan() {
 }
 
 // For codes two tiles share 16 columns, in turns.
-int ProgramBuilder::column_of_pair(int pair) const { return codes_on_cores ? pair / 2 * 16 + pair % 2 * 2 : pair * 8; }
+int ProgramBuilder::column_of_pair(int pair) const { return has_codes ? pair / 2 * 16 + pair % 2 * 2 : pair * 8; }
 
 // Element e of a pair of neighbouring columns, which begins at first_column() + column_of_pair(pair).
 Expr ProgramBuilder::result(int r, int pair, int e) const {
-    const int n = codes_on_cores ? pair / 2 * 2 + e : pair, of_tile = codes_on_cores ? pair % 2 : e;
+    const int n = has_codes ? pair / 2 * 2 + e : pair, of_tile = has_codes ? pair % 2 : e;
     Expr x = out[4 * (r / 2 * result_tiles + n) + r % 2 * 2 + of_tile];
-    if (codes_on_cores && tile.key_groups == 1) x = x * value_units[r];
+    if (has_codes && tile.key_groups == 1) x = x * value_units[r];
     return cfg.has_dropout ? x * in.dropout_scale : x;
 }
 
@@ -49,7 +49,7 @@ void ProgramBuilder::merge_key_groups() {
         for (int r = 0; r < rows_of_thread(); r++) {
             code.run(store_shared_u32(row_state(key_group, r), reinterpret<uint32_t>(row_max[r])));
             code.run(store_shared_u32(row_state(key_group, r) + 4, reinterpret<uint32_t>(row_sum[r])));
-            if (codes_on_cores) {
+            if (has_codes) {
                 code.run(store_shared_u32(row_state(key_group, r) + 8, reinterpret<uint32_t>(value_units[r])));
             }
         }
@@ -75,7 +75,7 @@ void ProgramBuilder::merge_key_groups() {
         for (int g = 0; g < tile.key_groups; g++) {
             factor[r].push_back(code.let("factor", exp2((maxima[g] - base) * unit)));
             sum += load(g, 1) * factor[r][g];
-            if (codes_on_cores) factor[r][g] = code.let("factor", factor[r][g] * load(g, 2));
+            if (has_codes) factor[r][g] = code.let("factor", factor[r][g] * load(g, 2));
         }
         code.set(row_max, r, largest);
         code.set(row_sum, r, sum);
@@ -145,33 +145,14 @@ void ProgramBuilder::store_state(int r) {
     });
 }
 
-// Two floats as 16-bit elements. Chips before sm_80 have no instruction for it.
-Expr ProgramBuilder::packed(const Expr &low, const Expr &high) const {
-    if (tile.tensor_cores) return pack(cfg.dtype, low, high);
-    auto bits = [&](const Expr &x) { return cast<uint32_t>(from_float(cfg.dtype, x)); };
-    return bits(low) | bits(high) << 16;
-}
-
 // Whether pairs of elements may be stored at once.
 Expr ProgramBuilder::in_pairs(const Tensor &tensor) const {
     Expr strides = tensor.stride(1) | tensor.stride(2) | tensor.stride(3);
     return (cast<uint32_t>(tensor.address()) % (2 * size) + cast<uint32_t>(strides % 2)) == 0;
 }
 
-void ProgramBuilder::store_pair(const Expr &at, const Expr &first, const Expr &second) {
-    if (size == 4) {
-        code.run(store_two_f32(at, first, second));
-    } else {
-        code.run(store_u32(at, packed(first, second)));
-    }
-}
-
-void ProgramBuilder::store_element(const Expr &at, const Expr &value) {
-    code.run(size == 4 ? store_f32(at, value) : store_u16(at, packed(value, value)));
-}
-
 Expr ProgramBuilder::first_column() const {
-    return column_group * (8 * out_tiles) + key_group * (8 * result_tiles) + quad * (codes_on_cores ? 4 : 2);
+    return column_group * (8 * out_tiles) + key_group * (8 * result_tiles) + quad * (has_codes ? 4 : 2);
 }
 
 // `at`: of this thread's first column.
@@ -182,7 +163,7 @@ void ProgramBuilder::store_row(int r, const Expr &factor, const Expr &pairs, con
         for (int n = 0; n < result_tiles; n++) {
             for (int e = 0; e < 2; e++) {
                 code.when(first_column() + (column_of_pair(n) + e) < head_dim_v,
-                          [&] { store_element(address(n, e), value(n, e)); });
+                          [&] { code.run(store_u16(address(n, e), pack(cfg.dtype, value(n, e), value(n, e)))); });
             }
         }
     };
@@ -193,7 +174,9 @@ void ProgramBuilder::store_row(int r, const Expr &factor, const Expr &pairs, con
     code.when(
         pairs != 0,
         [&] {
-            for (int n = 0; n < result_tiles; n++) store_pair(address(n, 0), value(n, 0), value(n, 1));
+            for (int n = 0; n < result_tiles; n++) {
+                code.run(store_u32(address(n, 0), pack(cfg.dtype, value(n, 0), value(n, 1))));
+            }
         },
         store_elements);
 }

@@ -10,10 +10,10 @@ using namespace Halide;
 namespace {
 
 // A weight of -0, which no exponential gives: the key is hidden, or dropped.
-constexpr uint32_t hidden_weight_16 = 0x8000, hidden_weight_32 = 0x80000000;
+constexpr uint32_t hidden_weight = 0x8000;
 
-// With warpgroups the sums are rescaled when the maximum has grown by this power of 2: a weight of up to 2^8 is as exact,
-// and sums are seldom touched (Zadouri et al., FlashAttention-4).
+// With warpgroups the sums are rescaled when the maximum has grown by this power of 2: a weight of up to 2^8 is as
+// exact, and sums are seldom touched (Zadouri et al., FlashAttention-4).
 constexpr float most_growth = 8;
 
 Expr unsigned_bits(const Expr &x) { return reinterpret<uint32_t>(x); }
@@ -62,11 +62,8 @@ Expr ProgramBuilder::largest_logit(int r) {
     return code.let("largest", over_quad(largest, maximum));
 }
 
-// 2 to the power of (x - maximum) * unit. 16-bit kernels fold the factor into one fma, whose rounding of base changes
-// all weights of a row alike; f32 kernels do not, so that the weight of the largest is exactly 1.
-Expr ProgramBuilder::exponential(const Expr &x, const Expr &base) const {
-    return exp2(size == 4 ? (x - base) * unit : fma(x, unit, -base));
-}
+// 2 to the power of (x - maximum) * unit, in one fma, whose rounding of base changes all weights of a row alike.
+Expr ProgramBuilder::exponential(const Expr &x, const Expr &base) const { return exp2(fma(x, unit, -base)); }
 
 // Where base is so large that its rounding could carry the weights out of range, the maximum is subtracted first. By
 // rows, so that none depends on another.
@@ -92,18 +89,19 @@ void ProgramBuilder::subtract_huge_maxima(const std::vector<Expr> &old_max) {
 // that dropout drops count in the sum only.
 void ProgramBuilder::softmax(const Expr &buffer, bool stores_weights) {
     std::vector<Expr> old_max, value_scales;
-    if (codes_on_cores) value_scales = scales_of_columns(1, buffer);
+    if (has_codes) value_scales = scales_of_columns(1, buffer);
     for (int r = 0; r < rows_of_thread(); r++) {
         old_max.push_back(code.let("old_max", row_max[r]));
         Expr largest = largest_logit(r);
-        if (tile.warpgroups) largest = code.let("largest", select((largest - old_max[r]) * unit > most_growth, largest, old_max[r]));
+        if (tile.warpgroups)
+            largest = code.let("largest", select((largest - old_max[r]) * unit > most_growth, largest, old_max[r]));
         // As long as all keys are hidden any number but -inf.
-        code.set(bases, r, select(is_negative_infinity(largest), 0.f, size == 4 ? largest : largest * unit));
+        code.set(bases, r, select(is_negative_infinity(largest), 0.f, largest * unit));
         // Exactly 1 where the maximum stays: the base's rounding would make it nearly 1.
         code.set(factors, r, select(old_max[r] == largest, 1.f, exponential(old_max[r], bases[r])));
         code.set(row_max, r, largest);
     }
-    if (size == 2 && !cfg.modifies_logits()) subtract_huge_maxima(old_max);
+    if (!cfg.modifies_logits()) subtract_huge_maxima(old_max);
     for (int r = 0; r < rows_of_thread(); r++) {
         Expr sum = row_sum[r] * factors[r];
         std::vector<Expr> weight;  // column e of tile n is number 2 * n + e
@@ -116,14 +114,13 @@ void ProgramBuilder::softmax(const Expr &buffer, bool stores_weights) {
             }
         }
         code.set(row_sum, r, sum);
-        if (codes_on_cores) scale_weights(r, weight, value_scales);
+        if (has_codes) scale_weights(r, weight, value_scales);
         for (int n = 0; n < key_tiles; n++) {
             if (stores_weights) store_weights(r, n, weight[2 * n], weight[2 * n + 1]);
             if (sums_of_products) {
                 for (int e = 0; e < 2; e++) code.set(logits, logit_register(r, n, e), weight[2 * n + e]);
             } else if (!stores_weights) {
-                Expr pair = codes_on_cores ? pack(ElementType::f16, weight[2 * n], weight[2 * n + 1])
-                                           : packed(weight[2 * n], weight[2 * n + 1]);
+                Expr pair = pack(has_codes ? ElementType::f16 : cfg.dtype, weight[2 * n], weight[2 * n + 1]);
                 code.set(weights, weight_index(r, n), pair);
             }
         }
@@ -152,7 +149,7 @@ void ProgramBuilder::hand_weights_over() {
 
 void ProgramBuilder::pack_weights() {
     for (int n = 0; n < key_tiles; n++) {
-        for (int r = 0; r < 2; r++) code.run(set_weights(2 * n + r, packed(logit(r, n, 0), logit(r, n, 1))));
+        for (int r = 0; r < 2; r++) code.run(set_weights(2 * n + r, pack(cfg.dtype, logit(r, n, 0), logit(r, n, 1))));
     }
 }
 
@@ -201,7 +198,7 @@ Expr ProgramBuilder::stored_weights(int m, int k) const {
 
 // `finite_only`: weights come from shared memory, and of the values only the finite ones count.
 void ProgramBuilder::multiply_values(const Expr &buffer, bool finite_only) {
-    if (codes_on_cores) return multiply_value_codes(buffer);
+    if (has_codes) return multiply_value_codes(buffer);
     Expr at = code.let("v_buffer", v_at + buffer * shared.v_buffer);
     for (int k = 0; k < tile.keys_of_warp() / 16; k++) {
         std::vector<Expr> p;
@@ -230,22 +227,15 @@ void ProgramBuilder::multiply_values_of_warpgroup(const Expr &buffer) {
 }
 
 void ProgramBuilder::store_weights(int r, int n, const Expr &first, const Expr &second) {
-    const Expr both[] = {first, second};
-    Expr hidden[2], bits_of[2];
+    Expr hidden[2];
     for (int e = 0; e < 2; e++) {
         hidden[e] = is_negative_infinity(logit(r, n, e));
         if (cfg.has_dropout) hidden[e] = hidden[e] || !is_kept(r, n, e);
     }
     Expr at = weights_at(r) + (8 * n + 2 * quad) * size;
-    if (size == 4) {
-        for (int e = 0; e < 2; e++) {
-            code.run(store_shared_u32(at + 4 * e, select(hidden[e], Expr(hidden_weight_32), unsigned_bits(both[e]))));
-        }
-        return;
-    }
-    Expr pair = code.let("pair", packed(first, second));
-    Expr low = select(hidden[0], Expr(hidden_weight_16), pair & Expr(0xffffu));
-    Expr high = select(hidden[1], Expr(hidden_weight_16 << 16), pair & Expr(0xffff0000u));
+    Expr pair = code.let("pair", pack(cfg.dtype, first, second));
+    Expr low = select(hidden[0], Expr(hidden_weight), pair & Expr(0xffffu));
+    Expr high = select(hidden[1], Expr(hidden_weight << 16), pair & Expr(0xffff0000u));
     code.run(store_shared_u32(at, low | high));
 }
 
@@ -257,11 +247,8 @@ Expr ProgramBuilder::weights_at(int r) const {
 // Two consecutive elements of a row in shared memory, as floats.
 std::vector<Expr> ProgramBuilder::two_elements(const Expr &address) {
     std::vector<Expr> result;
-    Expr pair = size == 4 ? Expr() : code.let("pair", load_shared_u32(address));
-    for (int e = 0; e < 2; e++) {
-        Expr value = size == 4 ? reinterpret<float>(load_shared_u32(address + 4 * e)) : unpack(cfg.dtype, pair, e);
-        result.push_back(code.let("value", value));
-    }
+    Expr pair = code.let("pair", load_shared_u32(address));
+    for (int e = 0; e < 2; e++) result.push_back(code.let("value", unpack(cfg.dtype, pair, e)));
     return result;
 }
 
@@ -281,41 +268,30 @@ Expr ProgramBuilder::finite_or_zero(const Expr &four) const {
     return of_word(cast<uint32_t>(four)) | of_word(cast<uint32_t>(four >> 32)) << 32;
 }
 
-// Without tensor cores all products, else those that they left out: of values that are no numbers. A hidden key is
-// skipped, not multiplied by 0.
+// The products that tensor cores left out: of values that are no numbers. A hidden key is skipped, not multiplied by 0.
 void ProgramBuilder::multiply_values_key_by_key() {
     const Expr rows = shared_at + shared.v;
     Expr columns = code.let("columns", rows + first_key_of_warp() * shared.v_row + quad * (2 * kv_size) +
                                            column_group * (8 * out_tiles * kv_size));
     code.loop("key", tile.keys_of_warp(), [&](const Expr &key) {
-        Expr scale =
-            !cfg.has_kv_scales()
-                ? Expr()
-                : code.let("scale", reinterpret<float>(load_shared_u32(scale_at(1, 0, first_key_of_warp() + key))));
         auto values = [&](int n) {
-            Expr at = tile.warpgroups
-                          ? chunk_at(rows, tile.kv_block, shared.v_row, key, n) + quad * (2 * kv_size)
-                          : columns + key * shared.v_row + n * (8 * kv_size);
-            if (!cfg.has_kv_scales()) return two_elements(at);
-            std::vector<Expr> result = codes_at(at, 2);
-            for (Expr &x : result) x = code.let("value", x * scale);
-            return result;
+            return two_elements(tile.warpgroups
+                                    ? chunk_at(rows, tile.kv_block, shared.v_row, key, n) + quad * (2 * kv_size)
+                                    : columns + key * shared.v_row + n * (8 * kv_size));
         };
         for (int m = 0; m < tile.m_tiles; m++) {
             Expr weight[2], hidden[2];
             for (int half = 0; half < 2; half++) {
                 Expr at = weights_at(2 * m + half) + key * size;
-                Expr stored = code.let("stored", size == 4 ? load_shared_u32(at) : load_shared_u16(at));
-                hidden[half] = stored == (size == 4 ? Expr(hidden_weight_32) : Expr(hidden_weight_16));
-                weight[half] = size == 4 ? reinterpret<float>(stored) : unpack(cfg.dtype, stored, 0);
+                Expr stored = code.let("stored", load_shared_u16(at));
+                hidden[half] = stored == Expr(hidden_weight);
+                weight[half] = unpack(cfg.dtype, stored, 0);
             }
             for (int n = 0; n < out_tiles; n++) {
                 const std::vector<Expr> value = values(n);
                 for (int i = 0; i < 4; i++) {
                     const int index = 4 * out_index(m, n) + i;
-                    Expr skip = hidden[i / 2];
-                    if (tile.tensor_cores) skip = skip || is_finite(value[i % 2]);
-                    const Expr before = sum_so_far(index);
+                    const Expr skip = hidden[i / 2] || is_finite(value[i % 2]), before = sum_so_far(index);
                     set_sum_so_far(index, select(skip, before, fma(weight[i / 2], value[i % 2], before)));
                 }
             }

@@ -117,7 +117,8 @@ public:
             targets++;
             text << ".target " << target_of(options.capability, options) << "\n";
         } else if (starts_with(statement, ".address_size")) {
-            text << line << "\n\n.extern .shared .align " << (options.warpgroups ? 1024 : 16) << " .b8 heed_shared[];\n";
+            text << line << "\n\n.extern .shared .align " << (options.warpgroups ? 1024 : 16)
+                 << " .b8 heed_shared[];\n";
         } else if (line == "{") {
             kernels++;
             text << ".maxntid " << options.threads << ", 1, 1\n.minnctapersm " << options.blocks << "\n{\n"

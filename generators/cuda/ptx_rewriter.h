@@ -8,9 +8,9 @@
 namespace heed::cuda {
 
 struct RewriteOptions {
-    int capability = 80;  // of .target, 10 * major + minor
-    int threads = 0;      // of a block, known to ptxas as the most there will be
-    int blocks = 1;       // that an SM's registers are to hold
+    int capability = 80;      // of .target, 10 * major + minor
+    int threads = 0;          // of a block, known to ptxas as the most there will be
+    int blocks = 1;           // that an SM's registers are to hold
     bool warpgroups = false;  // products of warpgroups (warpgroup.h): the code is for this capability alone
 };
 

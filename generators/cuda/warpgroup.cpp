@@ -73,19 +73,16 @@ Expr score(int i) { return ordered("heed_score_" + std::to_string(i), Float(32),
 Expr sum(int i) { return ordered("heed_sum_" + std::to_string(i), Float(32), {}); }
 Expr set_sum(int i, const Expr &value) { return ordered("heed_set_sum_" + std::to_string(i), Int(32), {value}); }
 
-Expr set_weights(int i, const Expr &pair) {
-    return ordered("heed_set_weights_" + std::to_string(i), Int(32), {pair});
-}
+Expr set_weights(int i, const Expr &pair) { return ordered("heed_set_weights_" + std::to_string(i), Int(32), {pair}); }
 
 Expr copies_for_products() { return ordered("heed_copies_for_products", Int(32), {}); }
 
 std::map<std::string, std::string> warpgroup_templates() {
-    std::map<std::string, std::string> all = {
-        {"heed_begin_products", "wgmma.fence.sync.aligned;\n"},
-        {"heed_commit_products", "wgmma.commit_group.sync.aligned;\n"},
-        {"heed_wait_products_0", "wgmma.wait_group.sync.aligned 0;\n"},
-        {"heed_wait_products_1", "wgmma.wait_group.sync.aligned 1;\n"},
-        {"heed_copies_for_products", "fence.proxy.async.shared::cta;\n"}};
+    std::map<std::string, std::string> all = {{"heed_begin_products", "wgmma.fence.sync.aligned;\n"},
+                                              {"heed_commit_products", "wgmma.commit_group.sync.aligned;\n"},
+                                              {"heed_wait_products_0", "wgmma.wait_group.sync.aligned 0;\n"},
+                                              {"heed_wait_products_1", "wgmma.wait_group.sync.aligned 1;\n"},
+                                              {"heed_copies_for_products", "fence.proxy.async.shared::cta;\n"}};
     for (const char *type : {"f16", "bf16"}) {
         for (int columns = 8; columns <= most_columns; columns += 8) {
             all[of_width("first_scores", type, columns)] = scores_template(type, columns, true);

@@ -4,8 +4,8 @@
 // thread has N / 2, number 4 n + i of columns 8 n .. 8 n + 7 as a C fragment has them (intrinsics.h). So are `weights`,
 // which the second product multiplies: no instruction may make them between the begin of products and their end.
 //
-// Matrices in shared memory are panels of 64 columns of 16 bits, one after the other: a row of a panel is 128 bytes, and
-// its chunk of 16 bytes number c is at place c ^ (row % 8), so that eight rows are in different banks (the 128-byte
+// Matrices in shared memory are panels of 64 columns of 16 bits, one after the other: a row of a panel is 128 bytes,
+// and its chunk of 16 bytes number c is at place c ^ (row % 8), so that eight rows are in different banks (the 128-byte
 // swizzle). A panel begins at a multiple of 1024 bytes.
 
 #include <map>
@@ -23,8 +23,8 @@ constexpr int panel_columns = 64, panel_row_bytes = 128;
 // The offset of chunk `chunk` of row `row` in a matrix of `rows` rows.
 Expr chunk_in_panels(const Expr &row, const Expr &chunk, int rows);
 
-// Where a product finds a matrix: UInt(64). `next_panel`: bytes from a panel to the next, where a product needs more than
-// one of columns that are not its terms.
+// Where a product finds a matrix: UInt(64). `next_panel`: bytes from a panel to the next, where a product needs more
+// than one of columns that are not its terms.
 Expr matrix_descriptor(const Expr &address, int next_panel);
 
 // scores = a b^T, or more of it, over 16 terms: both matrices are in shared memory, their rows over the terms.
@@ -32,9 +32,10 @@ Expr multiply_scores(ElementType type, int columns, const Expr &a, const Expr &b
 // sums += a b over 16 terms; a: A fragments of the four warps, `weights` of these terms; b: rows over the columns.
 Expr multiply_sums(ElementType type, int columns, int first_term, const Expr &b);
 // Products run beside the thread, in the order in which they are begun.
-Expr begin_products();           // registers that the next ones read or add to have been written
-Expr commit_products();          // those since the last commit are a group
-Expr wait_products(int groups);  // until only the last 0 or 1 groups are under way: no register of theirs is touched till then
+Expr begin_products();   // registers that the next ones read or add to have been written
+Expr commit_products();  // those since the last commit are a group
+Expr wait_products(
+    int groups);  // until only the last 0 or 1 groups are under way: no register of theirs is touched till then
 
 Expr score(int i);
 Expr sum(int i);

@@ -25,9 +25,10 @@ namespace {
 
 using Halide::Target;
 
+// On tensor cores.
 cuda::AttentionTile tile_of(const std::string &isa, const AttentionConfig &config) {
     if (isa == "sm90") return warpgroup_tile_cuda(config);
-    return config.phase == Phase::decode ? decode_tile_cuda(config, isa == "sm80") : prefill_tile_cuda(config);
+    return config.phase == Phase::decode ? decode_tile_cuda(config) : prefill_tile_cuda(config);
 }
 
 std::string cuda_error(const std::string &isa, const AttentionConfig &config) {
@@ -52,12 +53,10 @@ std::string cuda_error(const std::string &isa, const AttentionConfig &config) {
 }
 
 // Whether a kernel of CUDA comes from Funcs; else it is a program.
-bool is_of_funcs(const std::string &isa, const AttentionConfig &config) {
-    return isa == "sm75" && config.phase == Phase::prefill;
-}
+bool is_of_funcs(const std::string &isa) { return isa == "sm75"; }
 
 void fit_cuda_tiles(const std::string &isa, AttentionConfig &config) {
-    if (is_of_funcs(isa, config)) {
+    if (is_of_funcs(isa)) {
         const ProductTile tile = attention_form_cuda(config).tile.products;
         config.row_block = tile.rows;
         config.kv_block = config.masked_block = tile.columns;
@@ -193,8 +192,9 @@ void generate_on_cuda(const AttentionSpec &spec, Options &options, const std::st
         write_cuda_kernel(binary, shared_bytes, base);
         write_registry_line(registry_line(spec, 0, binary.image_bytes), base);
     };
-    if (is_of_funcs(spec.isa, spec.config)) {
-        make(attention_cores_cuda(spec.name, spec.config, cuda_target()), attention_form_cuda(spec.config).threads(), 1,
+    if (is_of_funcs(spec.isa)) {
+        const AttentionForm form = attention_form_cuda(spec.config);
+        make(attention_cores_cuda(spec.name, spec.config, cuda_target()), form.threads(), form.blocks,
              attention_cores_shared_bytes(spec.config));
         return;
     }

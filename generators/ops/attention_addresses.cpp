@@ -30,6 +30,7 @@ AttentionAddresses::AttentionAddresses(const AttentionConfig &config)
     v = tensor(args.v);
     k_scale = tensor(args.k_scale);
     v_scale = tensor(args.v_scale);
+    states = tensor(args.states);
     num_heads = args.q.dim(1).extent();
     num_kv_heads = args.k.dim(1).extent();
     head_dim = any ? args.q.dim(0).extent() : Expr(config.head_dim);

@@ -21,7 +21,7 @@ struct AttentionAddresses {
     const AttentionConfig config;
     AttentionArguments args;
     const ArgumentTypes types;
-    Tensor q, k, v, k_scale, v_scale, out, lse;
+    Tensor q, k, v, k_scale, v_scale, out, lse, states;
     Expr num_heads, num_kv_heads, head_dim, head_dim_v, max_q_len, max_kv_len, uniform_q_len;
     Expr visible_begin, visible_end, position_offset, page_size, table_pages, num_pages;
     HEED_LOGIT_VALUES(HEED_EXPR_MEMBER)

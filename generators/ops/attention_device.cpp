@@ -27,7 +27,7 @@ AttentionDevice::AttentionDevice(const AttentionConfig &config, const Tile &tile
     : DeviceScores(config), tile(tile), steps(0, ceil_div(max_kv_len, tile.products.columns), "steps"),
       over_columns(0, tile.products.columns / tile.lanes, "over_columns"),
       over_keys(0, tile.chunk, 0, tile.products.columns / tile.chunk, "over_keys"),
-      all(0, tile.columns, 0, tile.products.rows, 0, args.batch * num_heads * blocks_of_head(), "all"),
+      all(0, tile.columns, 0, tile.products.rows, 0, num_blocks(), "all"),
       faults(0, select(page_size > 0 && is_given(device_status), max_kv_len, 0), 0, args.batch, "faults"),
       product(tile.products, head_dim) {
     const std::vector<OutputType> types = output_types();
@@ -53,18 +53,27 @@ void AttentionDevice::add(const Expr &of_out, const Expr &of_lse) {
 }
 
 // ---- Where rows and keys are
-Expr AttentionDevice::blocks_of_head() const { return ceil_div(max_q_len, tile.products.rows); }
+Expr AttentionDevice::blocks_of_head() const { return ceil_div(max_q_len * heads_of_row(), tile.products.rows); }
+Expr AttentionDevice::heads_of_row() const { return config.has_gqa ? num_heads / num_kv_heads : 1; }
+Expr AttentionDevice::num_blocks() const {
+    return args.batch * (config.has_gqa ? args.num_splits * num_kv_heads : num_heads) * blocks_of_head();
+}
 
 // Blocks of one head follow each other, so that they share its keys in the L2 cache; the last rows, which see most keys
 // under a causal mask, come first.
 AttentionDevice::Block AttentionDevice::block_of(const Expr &number) const {
-    const Expr of_head = blocks_of_head(), line = number / of_head, s = line / num_heads;
-    return {s, line - s * num_heads, (of_head - 1 - (number - line * of_head)) * tile.products.rows};
+    const Expr of_head = blocks_of_head(), line = number / of_head;
+    const Expr first_row = (of_head - 1 - (number - line * of_head)) * tile.products.rows;
+    const Expr heads = config.has_gqa ? num_kv_heads : num_heads, part = line / heads, head = line - part * heads;
+    if (!config.has_gqa) return {part, 0, head, head / (num_heads / num_kv_heads), first_row};
+    const Expr s = part / args.num_splits;
+    return {s, part - s * args.num_splits, head * heads_of_row(), head, first_row};
 }
 
 AttentionDevice::Row AttentionDevice::query(const Expr &in_block, const Expr &number) const {
     const Block at = block_of(number);
-    return {at.sequence, at.head, at.first_row + in_block};
+    const Expr r = at.first_row + in_block, i = r / heads_of_row();
+    return {at.sequence, at.first_head + (r - i * heads_of_row()), i};
 }
 
 Expr AttentionDevice::key_of(const Expr &in_step, const Expr &step, const Expr &number) const {
@@ -75,13 +84,17 @@ void AttentionDevice::define_places() {
     // One thread computes this, one `fields`: neither may read the other, since all meet at the barrier between them.
     const Block at = block_of(down);
     const auto read = [&](SequenceField which) { return DeviceScores::field(which, at.sequence); };
-    const Expr num_keys = read(sequence_kv_len), num_rows = read(sequence_q_len);
-    const Expr last_row = max(min(at.first_row + tile.products.rows, num_rows) - 1, 0);
-    const Expr begin = min(first_visible(at.first_row, read(sequence_visible_begin)), num_keys);
-    const Expr end = end_visible(last_row, read(sequence_visible_end), num_keys);
+    const Expr num_keys = read(sequence_kv_len), first_i = query(0, down).i;
+    const Expr last_i = max(min(query(tile.products.rows - 1, down).i, read(sequence_q_len) - 1), 0);
+    Expr begin = min(first_visible(first_i, read(sequence_visible_begin)), num_keys);
+    Expr end = end_visible(last_i, read(sequence_visible_end), num_keys);
+    if (config.has_gqa) {
+        begin = max(begin, at.split * args.split_len);
+        end = min(end, (at.split + 1) * args.split_len);
+    }
     const Expr first = begin / tile.products.columns * tile.products.columns;
     const Expr count = ceil_div(max(end - first, 0), tile.products.columns);
-    met(down) = Tuple(first, select(at.first_row < num_rows, count, 0));
+    met(down) = Tuple(first, select(first_i < read(sequence_q_len), count, 0));
 
     const Expr kv_len = field(sequence_kv_len, at.sequence);
     const Row own = query(row, down);
@@ -92,15 +105,14 @@ void AttentionDevice::define_places() {
     row_range(row, down) =
         Tuple(seen_begin, select(exists(own), cast<uint32_t>(max(seen_end - seen_begin, 0)), Expr(0u)));
 
-    const Row any = query(0, down);
     const Expr j = min(key_of(column, across, down), max(kv_len - 1, 0));
-    const Slot slot = config.paged ? slot_of(j, any.sequence)
-                                   : Slot{any.sequence, field(sequence_first_key, any.sequence) + j, Expr()};
+    const Slot slot =
+        config.paged ? slot_of(j, at.sequence) : Slot{at.sequence, field(sequence_first_key, at.sequence) + j, Expr()};
     std::vector<Expr> found;
-    for (const Tensor &of : {k, v}) found.push_back(of.row(slot.page, kv_head(any), slot.slot));
+    for (const Tensor &of : {k, v}) found.push_back(of.row(slot.page, at.kv_head, slot.slot));
     for (const Tensor &of : {k_scale, v_scale}) {
         if (!config.has_kv_scales()) break;
-        found.push_back(load_at(Float(32), of.row(slot.page, kv_head(any), slot.slot), 0));
+        found.push_back(load_at(Float(32), of.row(slot.page, at.kv_head, slot.slot), 0));
     }
     key_rows(column, across, down) = Tuple(found);
 }
@@ -108,7 +120,9 @@ void AttentionDevice::define_places() {
 // ---- One step
 void AttentionDevice::define_logits() {
     const Expr x = q_rows(product.row, down), w = key_rows(product.column, across, down)[0];
-    product.define_product({config.dtype, {down}, x}, {config.kv_dtype, {across, down}, w}, {across, down});
+    // Rows may be read before the loop over steps: not those that have none.
+    const Expr is_read = config.has_gqa ? met(down)[1] > 0 : Expr();
+    product.define_product({config.dtype, {down}, x, is_read}, {config.kv_dtype, {across, down}, w}, {across, down});
     dots(column, row, across, down) = product.sum(column, row, across, down);
 
     const Row at = query(row, down);
@@ -203,11 +217,11 @@ void AttentionDevice::define_values() {
 Expr AttentionDevice::is_seen_block(const Expr &step) const {
     const Block at = block_of(down);
     const Expr kv_len = field(sequence_kv_len, at.sequence), num_rows = field(sequence_q_len, at.sequence);
-    const Expr last_row = min(at.first_row + tile.products.rows, num_rows) - 1;
+    const Expr first_i = query(0, down).i, last_i = min(query(tile.products.rows - 1, down).i, num_rows - 1);
     const Expr first_key = key_of(0, step, down), last_key = min(first_key + tile.products.columns, kv_len) - 1;
     const Expr offset = field(sequence_position_offset, at.sequence);
-    return config.score_mod.block_visible({at.sequence, at.head, at.head, at.first_row, last_row, first_key, last_key,
-                                           at.first_row + offset, last_row + offset},
+    return config.score_mod.block_visible({at.sequence, at.first_head, at.first_head + heads_of_row() - 1, first_i,
+                                           last_i, first_key, last_key, first_i + offset, last_i + offset},
                                           score_buffers);
 }
 
@@ -219,8 +233,14 @@ void AttentionDevice::define_results() {
     const Expr largest = branched(count > 0, carried(row_max, row, count), lowest_logit());
     const RowResult result =
         with_sink(largest, sum, of_head(sink, sink_head, at.head, negative_infinity_bits), LogitUnits::log16);
-    const Expr of_output = config.has_dropout ? result.factor() * args.dropout_scale : result.factor();
-    results(row, down) = Tuple(of_output, result.lse);
+    const Expr factor = config.has_dropout ? result.factor() * args.dropout_scale : result.factor();
+    if (config.has_gqa) {
+        const Expr of_state = config.has_dropout ? args.dropout_scale : Expr(1.f);
+        const Expr in_log2 = maximum_on_device(largest * 4.f, lowest_logit());
+        results(row, down) = Tuple(select(is_whole(), factor, of_state), select(is_whole(), result.lse, in_log2), sum);
+    } else {
+        results(row, down) = Tuple(factor, result.lse);
+    }
 }
 
 void AttentionDevice::add_rows() {
@@ -228,9 +248,19 @@ void AttentionDevice::add_rows() {
     const Expr token = field(sequence_first_q, at.sequence) + at.i, there = exists(at);
     const Expr value = state(all.x, all.y, all.z) * results(all.y, all.z)[0];
     const Expr to_out = out.row(at.sequence, at.head, token), to_lse = lse.row(at.sequence, at.head, token);
-    add(store_at_if(there && all.x < head_dim_v, to_out, all.x,
-                    config.dtype == ElementType::f32 ? value : from_float(config.dtype, value)),
-        store_at_if(there && all.x == 0, to_lse, 0, results(all.y, all.z)[1]));
+    const Expr in_row = there && all.x < head_dim_v, is_first = there && all.x == 0;
+    const Expr numbers = results(all.y, all.z)[1];
+    Expr of_out = store_at_if(in_row && is_whole(), to_out, all.x,
+                              config.dtype == ElementType::f32 ? value : from_float(config.dtype, value));
+    Expr of_lse = store_at_if(is_first && is_whole(), to_lse, 0, numbers);
+    if (config.has_gqa) {
+        const Expr to_state = states.row(at.sequence, at.head * args.num_splits + block_of(all.z).split, token);
+        const Expr end = args.states.dim(0).extent();
+        of_out += store_at_if(in_row && !is_whole(), to_state, all.x, value);
+        of_lse += store_at_if(is_first && !is_whole(), to_state, end - 2, numbers) +
+                  store_at_if(is_first && !is_whole(), to_state, end - 1, results(all.y, all.z)[2]);
+    }
+    add(of_out, of_lse);
 }
 
 // Looks at the pages of all keys that some row of a sequence sees.

@@ -1,6 +1,9 @@
 #pragma once
 // Attention of tensors at addresses. A block has rows of queries of a head; the keys that they may see pass in steps,
 // with the online softmax (Milakov and Gimelshein, arXiv 1805.02867): the state is rescaled when a maximum grows.
+//
+// Decode (has_gqa): a row is a head of a group at a position, row = position * heads of a group + head, so that a block
+// reads a head of K and V once for all of them. Splits of the keys leave states for merge_splits.h.
 
 #include "generators/ops/attention_addresses.h"
 #include "generators/ops/device_scores.h"
@@ -40,7 +43,7 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
     Halide::Func values{"values"};                              // (d, in_chunk, chunk, across, down)
     Halide::Func block_out{"block_out"};                        // (d, row, across, down)
     Halide::Func state{"state"};                                // (d, row, down)
-    Halide::Func results{"results"};                            // (row, down): factor of the output, lse
+    Halide::Func results{"results"};  // (row, down): factor of the output; lse, or the maximum of a state; sum
     Halide::Func named{"attention"};
     int parts = 0;
 
@@ -60,14 +63,18 @@ protected:
     }
 
 private:
+    // first_row: in decode of all heads of a group.
     struct Block {
-        Expr sequence, head, first_row;
+        Expr sequence, split, first_head, kv_head, first_row;
     };
     Expr blocks_of_head() const;
+    Expr heads_of_row() const;  // of which a position has a row each
+    Expr num_blocks() const;
+    // Whether results go to out and lse; else a split's go to states.
+    Expr is_whole() const { return config.has_gqa ? args.num_splits == 1 : Halide::Internal::const_true(); }
     Block block_of(const Expr &number) const;
     Row query(const Expr &in_block, const Expr &number) const;
     Expr key_of(const Expr &column, const Expr &step, const Expr &number) const;
-    Expr kv_head(const Row &at) const { return at.head / (num_heads / num_kv_heads); }
 
     void define_places();
     void define_logits();

@@ -17,7 +17,7 @@ namespace {
 struct Found {
     Driver driver = {};
     int capability = 0, least_capability = 0;  // of the devices
-    char reason[256] = "";  // why the driver does not serve; empty when it does
+    char reason[256] = "";                     // why the driver does not serve; empty when it does
 };
 
 std::atomic<const Found *> found{nullptr};

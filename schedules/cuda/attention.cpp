@@ -1,5 +1,6 @@
-// Prefill on CUDA cores: a block has 64 rows of queries of a head (32 where the output is wider than 128) and meets 64
-// keys at a time. A thread has 8 x 4 elements of a tile (4 x 4) and as many of each 64 columns of the output.
+// Attention on CUDA cores. Prefill: a block has 64 rows of queries of a head (32 where the output is wider than 128)
+// and meets 64 keys at a time. A thread has 8 x 4 elements of a tile (4 x 4) and as many of each 64 columns of the
+// output.
 //
 //   q_rows, row_range: where the rows are, what they see
 //   for each 64 keys that some row sees
@@ -20,6 +21,14 @@
 // products alone 1.30 and, with the test for hidden keys, 1.44 to 1.27. d64 has 128 registers, d128 248, any 202: 4, 2
 // and 2 blocks an SM, whose 39 KB of shared memory fit sm_75 as well. Elements are read one by one: 8 to 16 loads
 // of 4 bytes are under way in each thread, and any alignment is the same.
+//
+// Decode: a block has 16 rows, of the heads of a group, and meets 128 keys at a time; a thread has 4 x 4 elements of a
+// tile and as many of each 128 columns. x_tile is all of the rows, once for all steps, so that nothing but keys and
+// values is read again: 1.00 to 1.01 times their bytes, by sectors that warps touch (int8 too, whose steps of the head
+// dim are 32 elements for that). Counted for the memory, not measured: 128 threads with 16 loads of 4 bytes under way
+// are 8 KB a block, 4 blocks of 128 registers (int8: 3 of 168) 32 KB of an SM, where 0.8 us of 21 bytes a cycle are 30.
+// Shared memory, 39 KB and 48 KB, leaves as many on sm_80 and sm_90, 2 on sm_120, 1 on sm_75. Instructions for a
+// product with keys and one with values (sm_80): f32 1.48 and 1.63, f16 1.61 and 1.69, codes 1.64 and 1.75.
 #include "schedules/cuda/attention.h"
 
 #include "generators/lowering/carried.h"
@@ -41,12 +50,20 @@ namespace {
 
 constexpr int score_padding = 4;  // elements of a row of scores: rows that are read at once are in different banks
 
+// Steps of a product along the longest rows.
+int steps_of_rows(const AttentionConfig &config, const ProductTile &tile) {
+    const int longest = config.any_head_dim() ? max_cuda_head_dim : config.head_dim, of_step = tile.width * tile.chunks;
+    return (longest + of_step - 1) / of_step;
+}
+
 class CoresSchedule {
 public:
     CoresSchedule(AttentionDevice &kernel, const AttentionForm &form)
         : kernel(kernel), tile(kernel.tile), form(form), threads(form.threads()),
-          deal(form.rows_of_thread == 8 ? in_tall_blocks : in_square_blocks), step(kernel.state, kernel.steps.x),
-          block(kernel.named, kernel.all.z) {}
+          deal(form.threads_of_row == 32  ? in_wide_blocks
+               : form.rows_of_thread == 8 ? in_tall_blocks
+                                          : in_square_blocks),
+          step(kernel.state, kernel.steps.x), block(kernel.named, kernel.all.z) {}
 
     void apply() {
         results();
@@ -83,6 +100,8 @@ private:
     Func &in_block(Func &f, MemoryType where = MemoryType::Stack) {
         return bounded(f.compute_at(block).store_in(where));
     }
+    // Tiles of keys and of values: in decode in one place, since neither is read where the other is stored.
+    MemoryType of_products() const { return kernel.config.has_gqa ? MemoryType::GPUShared : MemoryType::Stack; }
     // As tiles of sums are dealt out.
     void in_tiles(Stage stage, const VarOrRVar &column, const VarOrRVar &row, std::vector<VarOrRVar> inner = {},
                   const std::vector<VarOrRVar> &outer = {}) {
@@ -135,7 +154,13 @@ private:
         schedule_floats(product, product.x_tile, tile.products.rows, threads, form.rows_of_thread);
         schedule_floats(product, product.w_tile, tile.products.columns, threads);
         product.x_tile.store_in(MemoryType::Stack);
-        product.w_tile.store_in(MemoryType::Stack);
+        product.w_tile.store_in(of_products());
+        if (kernel.config.has_gqa) {
+            // Read once: the few rows are next to nothing then, and they would be read for each step.
+            product.x_tile.compute_at(block)
+                .bound_extent(product.step, steps_of_rows(kernel.config, tile.products))
+                .align_storage(product.row, tile.products.rows);
+        }
         if (kernel.changes_logits()) {
             Var number("number");
             in_tiles(scores(kernel.dots), kernel.column, kernel.row);
@@ -170,8 +195,17 @@ private:
     void softmax() {
         of_lanes(kernel.lane_max, kernel.row_max);
         of_lanes(kernel.lane_sum, kernel.row_sum);
-        for (Func *f : {&kernel.old_max, &kernel.row_max, &kernel.factor, &kernel.row_sum}) {
-            in_step(*f).gpu_threads(kernel.row);
+        for (Func *f : {&kernel.old_max, &kernel.row_max, &kernel.row_sum}) in_step(*f).gpu_threads(kernel.row);
+        if (kernel.config.has_gqa) {
+            // Made of maxima where it is used: LLVM would put the barrier between two stages of half a warp into both
+            // branches of the warp.
+            kernel.factor.in(kernel.state)
+                .compute_at(kernel.state, Var("thread"))
+                .store_in(MemoryType::Register)
+                .bound_extent(kernel.row, form.rows_of_thread)
+                .unroll(kernel.row);
+        } else {
+            in_step(kernel.factor).gpu_threads(kernel.row);
         }
         Var number("number");
         by_rows(kernel.weights, number);
@@ -191,7 +225,7 @@ private:
         in_tiles(kernel.block_out, kernel.d, kernel.row);
         in_tiles(kernel.block_out.update(), kernel.d, kernel.row, {kernel.over_keys.x}, {kernel.over_keys.y});
         const Var round("round"), thread("thread");
-        bounded(kernel.values.compute_at(kernel.block_out, kernel.over_keys.y).store_in(MemoryType::Stack))
+        bounded(kernel.values.compute_at(kernel.block_out, kernel.over_keys.y).store_in(of_products()))
             .fuse(kernel.d, kernel.in_chunk, thread)
             .split(thread, round, thread, threads)
             .reorder(round, thread)
@@ -217,8 +251,13 @@ private:
 AttentionForm attention_form_cuda(const AttentionConfig &config) {
     const int widest = config.any_head_dim() ? max_cuda_head_dim : config.head_dim_v;
     const int columns = (widest + 63) / 64 * 64;
-    if (columns > 128) return {{{32, 64, 1, 16, true}, 16, columns, 4}, 4};
-    return {{{64, 64, 1, 16, true}, 16, columns, 2}, 8};
+    if (config.has_gqa) {
+        const int wide = (columns + 127) / 128 * 128;
+        const bool codes = config.has_kv_scales();
+        return {{{16, 128, 1, codes ? 32 : 16, true}, 8, wide, 8}, 4, 32, codes ? 3 : 4};
+    }
+    if (columns > 128) return {{{32, 64, 1, 16, true}, 16, columns, 4}, 4, 16, 1};
+    return {{{64, 64, 1, 16, true}, 16, columns, 2}, 8, 16, 1};
 }
 
 Module attention_cores_cuda(const std::string &name, const AttentionConfig &config, const Target &target) {
@@ -253,8 +292,9 @@ int attention_cores_shared_bytes(const AttentionConfig &config) {
     const int scores = 4 * tile.columns * (tile.rows + score_padding), values = 4 * form.tile.chunk * form.tile.columns;
     const int numbers = 16 * (sequence_padding + 2), of_rows = (16 + 4 * 6 + 2 * 4 * form.tile.lanes) * tile.rows;
     const int of_keys = (config.has_kv_scales() ? 24 : 16) * tile.columns;
-    return numbers + of_rows + of_keys + scores + shared_bytes_of(tile, tile.rows) +
-           shared_bytes_of(tile, tile.columns) + values;
+    const int rest = numbers + of_rows + of_keys + scores, keys = shared_bytes_of(tile, tile.columns);
+    if (!config.has_gqa) return rest + shared_bytes_of(tile, tile.rows) + keys + values;
+    return rest + steps_of_rows(config, tile) * 4 * tile.width * tile.chunks * tile.rows + std::max(keys, values);
 }
 
 }  // namespace heed

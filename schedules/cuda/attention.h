@@ -7,9 +7,9 @@ namespace heed {
 
 struct AttentionForm {
     AttentionDevice::Tile tile;
-    int rows_of_thread;
+    int rows_of_thread, threads_of_row, blocks;  // blocks: that an SM's registers are to hold
 
-    int threads() const { return tile.products.rows / rows_of_thread * 16; }
+    int threads() const { return tile.products.rows / rows_of_thread * threads_of_row; }
 };
 AttentionForm attention_form_cuda(const AttentionConfig &config);
 int attention_cores_shared_bytes(const AttentionConfig &config);

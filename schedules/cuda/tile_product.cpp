@@ -18,7 +18,7 @@ Func &in_shared_memory(TileProduct &product, Func &tile, int lines) {
         .bound_extent(product.chunk, product.tile.chunks)
         .bound_extent(args[2], lines)
         .never_partition_all();
-    for (size_t i = 3; i < args.size(); i++) tile.bound_extent(args[i], 1);
+    for (size_t i = 4; i < args.size(); i++) tile.bound_extent(args[i], 1);  // a step is one where it is computed
     return tile;
 }
 
@@ -67,6 +67,19 @@ Dealt in_square_blocks(Stage stage, const VarOrRVar &column, const VarOrRVar &ro
 }
 Dealt in_tall_blocks(Stage stage, const VarOrRVar &column, const VarOrRVar &row) {
     return in_blocks(std::move(stage), column, row, 2 * square);
+}
+Dealt in_wide_blocks(Stage stage, const VarOrRVar &column, const VarOrRVar &row) {
+    const auto variable = [&](const char *name) { return VarOrRVar(name, column.is_rvar); };
+    const VarOrRVar block = variable("block"), in_block = variable("in_block"), half = variable("half"),
+                    in_half = variable("in_half"), x = variable("x"), y = variable("y"), i = variable("i"),
+                    j = variable("j"), of_half = variable("of_half"), thread = variable("thread");
+    stage.split(column, block, in_block, 32 * square)
+        .split(in_block, half, in_half, 16 * square)
+        .split(in_half, x, j, square)
+        .split(row, y, i, square)
+        .fuse(x, y, of_half)
+        .fuse(of_half, half, thread);
+    return {{j, i, block}, thread};
 }
 
 void order(Stage stage, std::vector<VarOrRVar> loops, const std::vector<VarOrRVar> &outer) {

@@ -68,7 +68,7 @@ struct Instruction {
     bool predicated = false;
     bool has_fragments = false;  // warpgroup_mma: a is in registers
     bool transposes = false;     // warpgroup_mma: rows of b are over columns
-    uint32_t operands = 0;  // index of the first in Kernel::operands
+    uint32_t operands = 0;       // index of the first in Kernel::operands
     Operand predicate = 0;
     int32_t target = -1;
     uint32_t line = 0;      // of the PTX text, from 1

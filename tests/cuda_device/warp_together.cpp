@@ -119,7 +119,8 @@ void Warp::warpgroup_mma(const Instruction &i) {
         const uint64_t word = values<uint64_t>(o)[0];
         // The address within eight rows is that of 32 bytes of the first one.
         if (word >> 61 != 2 || (word >> 3 & 7) != 0 || (word >> 49 & 7) != 0)
-            fail(0, cuda_launch_failed, "a matrix of wgmma is not of 128-byte swizzle from a multiple of 1024 bytes on");
+            fail(0, cuda_launch_failed,
+                 "a matrix of wgmma is not of 128-byte swizzle from a multiple of 1024 bytes on");
         const auto field = [&](int bit) { return static_cast<uint32_t>(word >> bit & 0x3fff) * 16; };
         return Matrix{field(0), field(16), field(32)};
     };
