@@ -18,7 +18,7 @@ size_t isa_begin(const std::string &kernel) {
     throw std::invalid_argument("\"" + kernel + "\" names no kernel");
 }
 
-// CUDA: "sm80".
+// CUDA: "sm80", "sm90".
 bool is_gpu(const std::string &isa) { return isa.compare(0, 2, "sm") == 0; }
 
 }  // namespace

@@ -12,7 +12,7 @@ import sys
 BEGIN, END = "<!-- ./dev matrix writes this table -->\n\n", "\n<!-- end of the table -->\n"
 ANY = 1 << 30
 ISAS = {"x86_64": "x86_64 (SSE4.1)", "avx2": "AVX2", "avx512": "AVX-512", "avx512bf16": "AVX-512 BF16", "amx": "AMX",
-        "sm75": "sm_75", "sm80": "sm_80"}
+        "sm75": "sm_75", "sm80": "sm_80", "sm90": "sm_90 alone"}
 # For each axis its head in the table and the text of each value, in order; head dims and features have texts of their own.
 AXES = (
     ("phase", {"prefill": "prefill", "decode": "decode"}),

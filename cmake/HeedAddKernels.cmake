@@ -4,7 +4,7 @@
 include_guard(GLOBAL)
 
 # heed_add_kernels(<target> PHASES prefill|decode ... DTYPES f32|f16|bf16 ... HEAD_DIMS d|dxdv|any ...
-#                  ISAS x86_64|avx2|avx512|avx512bf16|amx|sm75|sm80 ... [FEATURES f...] [OPS o...]
+#                  ISAS x86_64|avx2|avx512|avx512bf16|amx|sm75|sm80|sm90 ... [FEATURES f...] [OPS o...]
 #                  [SCORE_MOD file.cpp] [TUNED table.json])
 #
 # The kernels of a program, in the kernel library <target>, which it makes when there is none. HEAD_DIMS: 128, 128x64 (head_dim x

@@ -1,4 +1,4 @@
-# CUDA kernels (ISA sm75, sm80) are assembled ahead of time by ptxas and fatbinary of the CUDA toolkit, or of the Python package
+# CUDA kernels (ISA sm75, sm80, sm90) are assembled ahead of time by ptxas and fatbinary of the CUDA toolkit, or of the Python package
 # nvidia-cuda-nvcc; nothing else of the toolkit is needed, to build or to run.
 include_guard(GLOBAL)
 option(HEED_CUDA "Make CUDA kernels" OFF)
@@ -48,7 +48,9 @@ function(heed_require_cuda what isa)
     endif()
     string(SUBSTRING ${isa} 2 -1 least)
     list(GET heed_cuda_archs -1 newest)
-    if(newest LESS least)
+    if(isa STREQUAL "sm90" AND NOT 90 IN_LIST heed_cuda_archs)
+        message(FATAL_ERROR "${what} is for compute capability 90 alone, which is not in HEED_CUDA_ARCHS: ${HEED_CUDA_ARCHS}")
+    elseif(newest LESS least)
         message(FATAL_ERROR "${what} needs a chip of compute capability ${least} or more in HEED_CUDA_ARCHS, which is ${HEED_CUDA_ARCHS}")
     endif()
 endfunction()

@@ -10,7 +10,7 @@
 //   heed_generate runtime=FILE.o
 //   heed_generate list=..                               what there is to make: table/list.h
 //
-// isa=sm75 and sm80, CUDA compute capabilities, take [schedule=cuda|wide] ptxas=PROGRAM fatbinary=PROGRAM
+// isa=sm75, sm80 and sm90, CUDA compute capabilities, take [schedule=cuda|wide] ptxas=PROGRAM fatbinary=PROGRAM
 // and capabilities="80 90 ..".
 //
 // NAME=N, of kernels of the CPU: a speed parameter instead of what the schedule chooses; parameters=list prints those
