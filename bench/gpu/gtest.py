@@ -30,6 +30,17 @@ class Run:
         return [f"{last or name} (exit status {self.exit_status})"]
 
 
+    def said(self, name):
+        """What failing tests printed, or the end of it all."""
+        lines, kept, test, failed = self.output.splitlines(), [], None, set(self.failures(name))
+        for line in lines:
+            began, ended = BEGAN.match(line), ENDED.match(line)
+            test = began[1] if began else test
+            kept += [line] if test in failed else []
+            test = None if ended else test
+        return "\n".join(kept or lines[-60:])
+
+
 def parse(output):
     return {match[2]: match[1] for match in map(ENDED.match, output.splitlines()) if match}
 
@@ -75,7 +86,7 @@ def run_all(jobs, workers, left):
 
 
 def workers():
-    return max(1, min(8, len(os.sched_getaffinity(0))))
+    return max(1, min(16, len(os.sched_getaffinity(0))))
 
 
 def device_environment(tiny, **more):

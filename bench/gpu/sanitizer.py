@@ -11,8 +11,9 @@ PARTS = 4  # processes of a tool
 
 
 def find(bundle):
+    """The machine's own, which fits its driver, before the bundle's."""
     own = bundle / "sanitizer/compute-sanitizer" if bundle else None
-    return str(own) if own and own.exists() else shutil.which("compute-sanitizer")
+    return shutil.which("compute-sanitizer") or (str(own) if own and own.exists() else None)
 
 
 def errors_of(output):

@@ -33,7 +33,7 @@ def run_programs(programs, pattern, environment, left, report, label="tests"):
         lines.append(line)
         for run in runs:
             if run is not None and run.failures(program.name):
-                report.log(f"{label}: {program.name}", run.output)
+                report.log(f"{label}: {program.name}", run.said(program.name))
         if line["failed"]:
             report.fail(f"{label}: {program.name}: {line['failed']} failed: {', '.join(line['failures'][:5])}")
         stopped = any(run is None or run.exit_status is None for run in runs)
