@@ -146,6 +146,52 @@ def growth_table(name):
     return about(name, "./dev bench --peers --cases 'len_*,kv_*' --results FILE") + table(head, rows)
 
 
+GPU_PREFILL = {
+    "mha_2048_d128_causal": "2048, 32 heads of 128, causal", "mha_4096_d128_full": "4096, 32 heads of 128",
+    "mha_16384_d128_causal": "16384, 32 heads of 128, causal", "gqa_8192_d128_causal": "8192, 32 / 8 heads of 128, causal",
+    "mha_2048_d64_causal": "2048, 32 heads of 64, causal", "mha_4096_d64_full": "4096, 32 heads of 64",
+    "mha_16384_d64_causal": "16384, 32 heads of 64, causal", "d80_causal": "4096, 32 heads of 80, causal",
+    "d96_causal": "4096, 32 heads of 96, causal", "d192x128_causal": "4096, 32 heads of 192 and 128, causal",
+    "d256_causal": "4096, 32 heads of 256, causal", "d72_causal": "4096, 32 heads of 72, causal",
+    "mask_full": "4096, 32 heads of 128, boolean mask", "varlen_causal": "8 sequences, 1 to 4096 long, 32 heads of 128, causal",
+    "window_1024": "16384, 32 heads of 128, window of 1024"}
+GPU_DECODE = {
+    "decode_b16_h32x8_kv8192_contiguous_f16": "16 sequences, 8192 keys, 32 / 8 heads",
+    "decode_b64_h32x8_kv32768_contiguous_f16": "64, 32768, 32 / 8", "decode_b64_h32x8_kv32768_page16_f16": "the same, pages of 16",
+    "decode_b64_h32x8_kv32768_page64_i8": "the same, pages of 64, int8 keys",
+    "decode_b16_h32x1_kv8192_contiguous_f16": "16, 8192, 32 / 1", "decode_b64_h32x1_kv32768_contiguous_f16": "64, 32768, 32 / 1",
+    "decode_b1_h32x8_kv131072_contiguous_f16": "1, 131072, 32 / 8"}
+BACKENDS = {"flash": "FlashAttention-2", "cudnn": "cuDNN", "efficient": "memory-efficient"}
+
+
+def gpu_ratio(ratios, peer):
+    return f"{ratios[peer]:.2f}" if peer in ratios else "-"
+
+
+def gpu_rows(results, names, dtype="f16"):
+    """Of prefill or of gradients: a row for each case, ratios to PyTorch's backends."""
+    for case, text in names.items():
+        of_case = [e for e in results if e["case"] == case and e["dtype"] == dtype]
+        if of_case:
+            ratios = {e["peer"].split()[-1]: e["ratio"] for e in of_case if e["peer"]}
+            yield [text, f"{of_case[0]['ours_ms']:.2f} ms", f"{of_case[0]['tflops']:.0f} TFLOP/s", *(gpu_ratio(ratios, p) for p in BACKENDS)]
+
+
+def gpu_tables(name):
+    results = results_of(name)
+    machine, ceilings, head = results["machine"], results["ceilings"], tuple(f"{text} / Heed" for text in BACKENDS.values())
+    text = paragraph(f"{machine['gpu']}, driver of CUDA {machine['cuda_driver']}, {machine['date'][:10]}. Ceilings of the same run: matrix "
+                     f"product of 8192 in f16 {ceilings['matmul_tflops']['f16']:.0f} TFLOP/s, copy {ceilings['copy_gbps']:.0f} GB/s. Peers: the "
+                     f"backends of scaled_dot_product_attention in PyTorch {machine['torch']}. f16; bf16 is within 3 %. File: "
+                     f"`bench/results/{name}.json`. Repeat: `./dev gpu`.")
+    text += table(("prefill", "Heed", "rate", *head), gpu_rows(results["results"], GPU_PREFILL)) + "\n"
+    decode = {e["case"]: e for e in results["decode"] if e["dtype"] == "f16"}
+    text += table(("decode, heads of 128", "Heed", "keys and values", "of a kernel that only reads", "best backend / Heed"), [
+        [what, f"{e['ours_ms']:.3f} ms", f"{e['gbps']:.0f} GB/s", f"{100 * e['share_of_read']:.0f} %", f"{e['ratio']:.2f}" if e["ratio"] else "-"]
+        for case, what in GPU_DECODE.items() for e in [decode.get(case)] if e]) + "\n"
+    return text + table(("gradients", "Heed", "rate", *head), gpu_rows(results["gradients"], GPU_PREFILL))
+
+
 def length_of(case):
     kind, number = case.split("_")
     return int(number.rstrip("k")) * (1024 if kind == "kv" else 1)
@@ -164,6 +210,7 @@ TABLES = {
     "backward-epyc": lambda: backward_table("backward_epyc_zen4"),
     "backward-amx": lambda: backward_table("backward_xeon_amx"),
     "generate": lambda: generate_table("generate_xeon_amx"),
+    "gpu": lambda: gpu_tables("cuda_h100_80gb_hbm3"),
     "growth": lambda: growth_table("peers_epyc_zen4"),
 }
 

@@ -21,6 +21,10 @@ Module merge_splits_cuda(const OpSpec &spec) {
         f.compute_at(kernel.named, thread).store_in(MemoryType::Register);
     }
     kernel.merged.compute_at(kernel.named, pass).store_in(MemoryType::Register);
+    RVar four{"four"}, in_four{"in_four"};
+    for (Func f : {kernel.split_max, kernel.row_sum, kernel.merged}) {
+        f.update().split(kernel.over_splits, four, in_four, 4, TailStrategy::GuardWithIf).unroll(in_four);
+    }
     return compile_cuda(spec, kernel, merge_splits_threads);
 }
 
