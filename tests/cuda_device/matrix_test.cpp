@@ -101,6 +101,57 @@ TEST_P(MatrixTest, OneMatrixAndItsTranspose) {
     }
 }
 
+// Where the 128-byte swizzle has element `i` of a row of 64.
+size_t swizzled(size_t row, size_t i) { return row * 64 + ((i / 8) ^ (row % 8)) * 8 + i % 8; }
+
+// A 64 x 16 product of four warps: from shared memory with rows of b over the terms, and from registers with rows of b
+// over the columns; then both are added once more.
+TEST_P(MatrixTest, ProductsOfWarpgroups) {
+    std::vector<uint16_t> shared(4096 + 1024 + 1024);
+    std::vector<float> expected(128 * 8);
+    for (int k = 0; k < 16; k++) {
+        for (int i = 0; i < 64; i++) shared[swizzled(i, k)] = narrow(value(i, k));
+        for (int j = 0; j < 16; j++) {
+            shared[4096 + swizzled(j, k)] = shared[5120 + swizzled(k, j)] = narrow(value(k + 3, j * 5));
+        }
+    }
+    for (int thread = 0; thread < 128; thread++) {
+        for (int n = 0; n < 8; n++) {
+            const int i = thread / 32 * 16 + thread % 32 / 4 + n % 4 / 2 * 8, j = n / 4 * 8 + thread % 4 * 2 + n % 2;
+            for (int k = 0; k < 16; k++) expected[thread * 8 + n] += 3 * value(i, k) * value(k + 3, j * 5);
+        }
+    }
+    const std::string type = brain() ? "bf16" : "f16",
+                      product = "wgmma.mma_async.sync.aligned.m64n16k16.f32." + type + "." + type;
+    const std::string sums = " {%r20, %r21, %r22, %r23, %r24, %r25, %r26, %r27}, ";
+    std::string text = ptx(2, load_parameters(2) + R"(
+        mov.u32 %r0, %tid.x; mov.u32 %r1, dynamic; shl.b32 %r2, %r0, 4; add.u32 %r3, %r1, %r2;
+        cvt.u64.u32 %d2, %r2; add.u64 %d2, %d0, %d2;
+        cp.async.cg.shared.global [%r3], [%d2], 16; cp.async.cg.shared.global [%r3+2048], [%d2+2048], 16;
+        cp.async.cg.shared.global [%r3+4096], [%d2+4096], 16; cp.async.cg.shared.global [%r3+6144], [%d2+6144], 16;
+        cp.async.cg.shared.global [%r3+8192], [%d2+8192], 16; cp.async.cg.shared.global [%r3+10240], [%d2+10240], 16;
+        cp.async.commit_group; cp.async.wait_group 0; fence.proxy.async.shared::cta; bar.sync 0;
+        // a: rows of its warp; chunks 0 and 1 of row g are at g and 1 ^ g
+        shr.u32 %r4, %r0, 5; shl.b32 %r4, %r4, 11; add.u32 %r4, %r4, %r1; shr.u32 %r5, %r0, 2; and.b32 %r5, %r5, 7;
+        shl.b32 %r6, %r5, 7; add.u32 %r4, %r4, %r6; and.b32 %r7, %r0, 3; shl.b32 %r7, %r7, 2; add.u32 %r4, %r4, %r7;
+        shl.b32 %r8, %r5, 4; add.u32 %r8, %r8, %r4; xor.b32 %r9, %r5, 1; shl.b32 %r9, %r9, 4; add.u32 %r9, %r9, %r4;
+        ld.shared.b32 %r10, [%r8]; ld.shared.b32 %r11, [%r8+1024]; ld.shared.b32 %r12, [%r9]; ld.shared.b32 %r13, [%r9+1024];
+        cvt.u64.u32 %d3, %r1; shr.u64 %d3, %d3, 4; or.b64 %d3, %d3, 0x4000004000000000;
+        add.u64 %d4, %d3, 512; add.u64 %d5, %d3, 640;
+        setp.ne.u32 %p1, 0, 0; setp.ne.u32 %p2, 1, 0;
+        wgmma.fence.sync.aligned;
+        )" + product + sums + "%d3, %d4, %p1, 1, 1, 0, 0;\n" +
+                                  product + sums + "%d3, %d4, %p2, 1, 1, 0, 0;\n" + product + sums +
+                                  "{%r10, %r11, %r12, %r13}, %d5, %p2, 1, 1, 1;\n" + R"(
+        wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
+        shl.b32 %r2, %r0, 5; cvt.u64.u32 %d6, %r2; add.u64 %d6, %d1, %d6;
+        st.global.v4.b32 [%d6], {%r20, %r21, %r22, %r23}; st.global.v4.b32 [%d6+16], {%r24, %r25, %r26, %r27};)");
+    text.replace(text.find("sm_80"), 5, "sm_90a");
+    const CUdeviceptr in = upload(shared), out = upload(std::vector<float>(128 * 8));
+    ASSERT_EQ(run(text, {}, {128}, 12288, {in, out}), 0) << last_error();
+    EXPECT_EQ(download<float>(out, 128 * 8), expected);
+}
+
 INSTANTIATE_TEST_SUITE_P(Formats, MatrixTest, testing::Bool(),
                          [](const testing::TestParamInfo<bool> &format) { return format.param ? "bf16" : "f16"; });
 
