@@ -97,8 +97,9 @@ void ProgramBuilder::softmax(const Expr &buffer, bool stores_weights) {
             largest = code.let("largest", select((largest - old_max[r]) * unit > most_growth, largest, old_max[r]));
         // As long as all keys are hidden any number but -inf.
         code.set(bases, r, select(is_negative_infinity(largest), 0.f, largest * unit));
-        // Exactly 1 where the maximum stays: the base's rounding would make it nearly 1.
-        code.set(factors, r, select(old_max[r] == largest, 1.f, exponential(old_max[r], bases[r])));
+        // With warpgroups exactly 1 where the maximum stays: the base's rounding would make it nearly 1.
+        const Expr factor = exponential(old_max[r], bases[r]);
+        code.set(factors, r, tile.warpgroups ? select(old_max[r] == largest, 1.f, factor) : factor);
         code.set(row_max, r, largest);
     }
     if (!cfg.modifies_logits()) subtract_huge_maxima(old_max);
