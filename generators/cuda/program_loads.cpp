@@ -171,9 +171,9 @@ void ProgramBuilder::load_whole_rows(const Rows &rows, const Expr &j) {
                 Expr bytes = code.let("bytes", select(left > first, chunk, 0));
                 for (int c = 0; c < chunks; c++) {
                     Expr there = (column + c * per_row) * of_chunk < rows.length;
-                    Expr to = tile.warpgroups ? at[c] : at[0] + c * per_row * chunk;
-                    code.run(copy_async(to + first * rows.row_bytes, from + cast<uint64_t>(c * per_row * chunk),
-                                        select(there, bytes, 0)));
+                    const int behind = first * rows.row_bytes + (tile.warpgroups ? 0 : c * per_row * chunk);
+                    code.run(copy_async(at[tile.warpgroups ? c : 0] + behind,
+                                        from + cast<uint64_t>(c * per_row * chunk), select(there, bytes, 0)));
                 }
             };
             const int rest = tile.kv_block - first;

@@ -119,7 +119,7 @@ void ProgramBuilder::choose_addresses() {
 
 // Of `count` rows in shared memory.
 Expr ProgramBuilder::chunk_at(const Expr &rows, int count, int row_bytes, const Expr &row, const Expr &chunk) const {
-    return rows + (tile.warpgroups ? chunk_in_panels(row, chunk, count) : row * row_bytes + chunk * 16);
+    return tile.warpgroups ? rows + chunk_in_panels(row, chunk, count) : rows + row * row_bytes + chunk * 16;
 }
 
 Expr ProgramBuilder::element_at(const Expr &rows, int count, int row_bytes, const Expr &row, const Expr &d,
