@@ -128,7 +128,9 @@ private:
     void load_matrix(const Instruction &i);
     void mma(const Instruction &i);
     void warpgroup_mma(const Instruction &i);
-    void read_chunk(uint32_t address, uint16_t *to);
+    void read_shared_chunk(uint64_t address, int lane, uint16_t *to);
+    void read_fragment(const Operand *registers, uint16_t *a) const;
+    void add_product(bool brain, const uint16_t *a, const uint16_t *b, const Operand *sums, const Operand *to);
     void shuffle(const Instruction &i, uint32_t mask);
     void vote(const Instruction &i, uint32_t mask);
 

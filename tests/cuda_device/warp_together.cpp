@@ -36,6 +36,44 @@ void multiply(const uint16_t *a, const uint16_t *b, Four *c) {
 
 }  // namespace
 
+// 16 bytes of shared memory.
+void Warp::read_shared_chunk(uint64_t address, int lane, uint16_t *to) {
+    const uint32_t offset = shared_offset(address, 16, lane, "reads");
+    SharedMemory &shared = *execution_.shared;
+    if (!shared.read(offset, 16, accessor(lane)))
+        fail(lane, cuda_launch_failed, shared.explain(offset, 16, accessor(lane), false));
+    std::memcpy(to, shared.data(offset), 16);
+}
+
+// 16 x 16 elements. Lane 4 g + q: register r holds row g + 8 (r % 2), columns 2 q + 8 (r / 2) and the next.
+void Warp::read_fragment(const Operand *registers, uint16_t *a) const {
+    for (int r = 0; r < 4; r++) {
+        const uint32_t *words = values<uint32_t>(registers[r]);
+        uint16_t *to = a + r % 2 * 128 + r / 2 * 8;
+        for (int g = 0; g < 8; g++) std::memcpy(to + g * 16, words + g * 4, 4 * sizeof(uint32_t));
+    }
+}
+
+// sums + a b, of 16 x 8, 16 x 16 and 16 x 8 elements; without `sums` a b. Registers 2 r and 2 r + 1 of sums are row
+// g + 8 r, columns 2 q and the next. Products are exact in double, and the result is rounded to float once.
+void Warp::add_product(bool brain, const uint16_t *a, const uint16_t *b, const Operand *sums, const Operand *to) {
+    alignas(32) double c[128] = {};
+    for (int r = 0; r < 4 && sums != nullptr; r++) {
+        const uint32_t *words = values<uint32_t>(sums[r]);
+        double *of_register = c + r / 2 * 64 + r % 2;
+        for (int lane = 0; lane < warp_size; lane++)
+            of_register[lane * 2] = static_cast<double>(bits_float(words[lane]));
+    }
+    auto *all = reinterpret_cast<Four *>(c);
+    brain ? multiply<&brain_to_float>(a, b, all) : multiply<&half_to_float>(a, b, all);
+    for (int r = 0; r < 4; r++) {
+        auto *words = result<uint32_t>(to[r]);
+        const double *of_register = c + r / 2 * 64 + r % 2;
+        for (int lane = 0; lane < warp_size; lane++)
+            words[lane] = float_bits(canonical(static_cast<float>(of_register[lane * 2])));
+    }
+}
+
 // Lane 8 m + r holds the address of row r of matrix m; lane l gets elements 2 (l % 4) and the next of row l / 4, or of
 // column l / 4 where the matrix is transposed.
 void Warp::load_matrix(const Instruction &i) {
@@ -43,15 +81,11 @@ void Warp::load_matrix(const Instruction &i) {
     const Operand *o = operands(i);
     uint64_t at[warp_size];
     addresses(i, o[i.num_results], at);
-    SharedMemory &shared = *execution_.shared;
     for (int m = 0; m < i.num_elements; m++) {
         uint16_t rows[8][8];
         for (int r = 0; r < 8; r++) {
             const int lane = 8 * m + r;
-            const uint32_t offset = shared_offset(at[lane], 16, lane, "reads");
-            if (!shared.read(offset, 16, accessor(lane)))
-                fail(lane, cuda_launch_failed, shared.explain(offset, 16, accessor(lane), false));
-            std::memcpy(rows[r], shared.data(offset), 16);
+            read_shared_chunk(at[lane], lane, rows[r]);
         }
         auto *to = result<uint32_t>(o[m]);
         for (int lane = 0; lane < warp_size; lane++) {
@@ -63,20 +97,12 @@ void Warp::load_matrix(const Instruction &i) {
     }
 }
 
-// d = a b + c of 16 x 16, 16 x 8 and 16 x 8 elements. Products are exact in double; sums start from c and are rounded
-// to float once.
+// d = a b + c of 16 x 16, 16 x 8 and 16 x 8 elements. In b rows and columns change places.
 void Warp::mma(const Instruction &i) {
     if (live_ != ~0u) fail(__builtin_ctz(live_), cuda_launch_failed, "mma needs a warp of 32 threads");
     const Operand *o = operands(i);
-    // Lane 4 g + q. Register r of a holds row g + 8 (r % 2), columns 2 q + 8 (r / 2) and the next; in b rows and
-    // columns change places; registers 2 r and 2 r + 1 of c are row g + 8 r, columns 2 q and the next.
     uint16_t a[256], b[128];
-    alignas(32) double c[128];
-    for (int r = 0; r < 4; r++) {
-        const uint32_t *words = values<uint32_t>(o[4 + r]);
-        uint16_t *to = a + r % 2 * 128 + r / 2 * 8;
-        for (int g = 0; g < 8; g++) std::memcpy(to + g * 16, words + g * 4, 4 * sizeof(uint32_t));
-    }
+    read_fragment(o + 4, a);
     for (int r = 0; r < 2; r++) {
         const uint32_t *words = values<uint32_t>(o[8 + r]);
         for (int q = 0; q < 4; q++)
@@ -85,28 +111,7 @@ void Warp::mma(const Instruction &i) {
                 b[(q * 2 + r * 8 + 1) * 8 + g] = static_cast<uint16_t>(words[g * 4 + q] >> 16);
             }
     }
-    for (int r = 0; r < 4; r++) {
-        const uint32_t *words = values<uint32_t>(o[10 + r]);
-        double *to = c + r / 2 * 64 + r % 2;
-        for (int lane = 0; lane < warp_size; lane++) to[lane * 2] = static_cast<double>(bits_float(words[lane]));
-    }
-    auto *sums = reinterpret_cast<Four *>(c);
-    i.kind != 0 ? multiply<&brain_to_float>(a, b, sums) : multiply<&half_to_float>(a, b, sums);
-    for (int r = 0; r < 4; r++) {
-        auto *to = result<uint32_t>(o[r]);
-        const double *from = c + r / 2 * 64 + r % 2;
-        for (int lane = 0; lane < warp_size; lane++)
-            to[lane] = float_bits(canonical(static_cast<float>(from[lane * 2])));
-    }
-}
-
-// 16 bytes of shared memory, where the 128-byte swizzle has them.
-void Warp::read_chunk(uint32_t address, uint16_t *to) {
-    const uint32_t place = address ^ (address >> 7 & 7) << 4, offset = shared_offset(place, 16, 0, "reads");
-    SharedMemory &shared = *execution_.shared;
-    if (!shared.read(offset, 16, accessor(0)))
-        fail(0, cuda_launch_failed, shared.explain(offset, 16, accessor(0), false));
-    std::memcpy(to, shared.data(offset), 16);
+    add_product(i.kind != 0, a, b, o + 10, o);
 }
 
 // A descriptor: bits 0-13 address / 16, 16-29 and 32-45 strides / 16, 62-63 swizzle (1: of 128 bytes).
@@ -124,19 +129,18 @@ void Warp::warpgroup_mma(const Instruction &i) {
         const auto field = [&](int bit) { return static_cast<uint32_t>(word >> bit & 0x3fff) * 16; };
         return Matrix{field(0), field(16), field(32)};
     };
+    // Where the 128-byte swizzle has a chunk.
+    const auto read_chunk = [&](uint32_t address, uint16_t *to) {
+        read_shared_chunk(address ^ (address >> 7 & 7) << 4, 0, to);
+    };
     const Operand *o = operands(i);
     const int count = 4 * i.num_elements;
     const Operand *sources = o + count, *after = sources + count;  // sums; b, whether to add to them, a
     const Matrix b_matrix = matrix(after[0]);
     const bool adds = predicate_mask(after[1]) != 0;
     uint16_t a[256], b[128];
-    alignas(32) double c[128];
     if (i.has_fragments) {
-        for (int r = 0; r < 4; r++) {
-            const uint32_t *words = values<uint32_t>(after[2 + r]);
-            uint16_t *to = a + r % 2 * 128 + r / 2 * 8;
-            for (int g = 0; g < 8; g++) std::memcpy(to + g * 16, words + g * 4, 4 * sizeof(uint32_t));
-        }
+        read_fragment(after + 2, a);
     } else {
         const Matrix m = matrix(after[2]);
         for (uint32_t row = 0; row < 16; row++) {
@@ -157,20 +161,7 @@ void Warp::warpgroup_mma(const Instruction &i) {
                 for (uint32_t k = 0; k < 16; k++) b[k * 8 + column] = terms[k];
             }
         }
-        for (int r = 0; r < 4; r++) {
-            const uint32_t *words = values<uint32_t>(sources[4 * tile + r]);
-            double *to = c + r / 2 * 64 + r % 2;
-            for (int lane = 0; lane < warp_size; lane++)
-                to[lane * 2] = adds ? static_cast<double>(bits_float(words[lane])) : 0;
-        }
-        auto *sums = reinterpret_cast<Four *>(c);
-        i.kind != 0 ? multiply<&brain_to_float>(a, b, sums) : multiply<&half_to_float>(a, b, sums);
-        for (int r = 0; r < 4; r++) {
-            auto *to = result<uint32_t>(o[4 * tile + r]);
-            const double *from = c + r / 2 * 64 + r % 2;
-            for (int lane = 0; lane < warp_size; lane++)
-                to[lane] = float_bits(canonical(static_cast<float>(from[lane * 2])));
-        }
+        add_product(i.kind != 0, a, b, adds ? sources + 4 * tile : nullptr, o + 4 * tile);
     }
 }
 
