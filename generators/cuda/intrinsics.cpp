@@ -1,7 +1,5 @@
 #include "generators/cuda/intrinsics.h"
 
-#include "generators/cuda/warpgroup.h"
-
 namespace heed::cuda {
 
 using namespace Halide;
@@ -294,11 +292,7 @@ std::map<std::string, std::string> make_templates() {
 }  // namespace
 
 const std::map<std::string, std::string> &intrinsic_templates() {
-    static const std::map<std::string, std::string> templates = [] {
-        std::map<std::string, std::string> all = make_templates();
-        all.merge(warpgroup_templates());
-        return all;
-    }();
+    static const std::map<std::string, std::string> templates = make_templates();
     return templates;
 }
 

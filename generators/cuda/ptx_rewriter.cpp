@@ -74,11 +74,17 @@ const std::string &operand(const std::vector<std::string> &registers, size_t par
     return registers[part];
 }
 
+const std::string &template_of(const std::string &name) {
+    for (const auto templates : {intrinsic_templates, warpgroup_templates}) {
+        const auto found = templates().find(name);
+        if (found != templates().end()) return found->second;
+    }
+    refuse("call of an unknown function", name);
+}
+
 // The template with the operands of the call: $0 .. $9 and $r, with .0 or .1 after them in 128-bit values.
 std::string expand(const IntrinsicCall &call) {
-    const auto found = intrinsic_templates().find(call.name);
-    if (found == intrinsic_templates().end()) refuse("call of an unknown function", call.name);
-    const std::string &text = found->second;
+    const std::string &text = template_of(call.name);
     std::string result;
     for (size_t i = 0; i < text.size(); i++) {
         if (text[i] != '$') {

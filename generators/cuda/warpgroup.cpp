@@ -77,7 +77,9 @@ Expr set_weights(int i, const Expr &pair) { return ordered("heed_set_weights_" +
 
 Expr copies_for_products() { return ordered("heed_copies_for_products", Int(32), {}); }
 
-std::map<std::string, std::string> warpgroup_templates() {
+namespace {
+
+std::map<std::string, std::string> make_templates_of_warpgroups() {
     std::map<std::string, std::string> all = {{"heed_begin_products", "wgmma.fence.sync.aligned;\n"},
                                               {"heed_commit_products", "wgmma.commit_group.sync.aligned;\n"},
                                               {"heed_wait_products_0", "wgmma.wait_group.sync.aligned 0;\n"},
@@ -100,6 +102,13 @@ std::map<std::string, std::string> warpgroup_templates() {
         all["heed_set_weights_" + n] = "mov.b32 " + (weight_register + n) + ", $0;\n";
     }
     return all;
+}
+
+}  // namespace
+
+const std::map<std::string, std::string> &warpgroup_templates() {
+    static const std::map<std::string, std::string> templates = make_templates_of_warpgroups();
+    return templates;
 }
 
 std::string warpgroup_registers() {

@@ -31,7 +31,7 @@ Expr matrix_descriptor(const Expr &address, int next_panel);
 Expr multiply_scores(ElementType type, int columns, const Expr &a, const Expr &b, bool first);
 // sums += a b over 16 terms; a: A fragments of the four warps, `weights` of these terms; b: rows over the columns.
 Expr multiply_sums(ElementType type, int columns, int first_term, const Expr &b);
-// Products run beside the thread, in the order in which they are begun.
+// A thread goes on while its products are computed, in the order in which it began them.
 Expr begin_products();   // registers that the next ones read or add to have been written
 Expr commit_products();  // those since the last commit are a group
 Expr wait_products(
@@ -45,8 +45,9 @@ Expr set_weights(int i, const Expr &pair);  // 4 k + r: register r of the A frag
 // What this thread wrote to shared memory may be read by products, after the barrier that follows.
 Expr copies_for_products();
 
-// By name, as intrinsic_templates(), and the declaration of the registers that they name.
-std::map<std::string, std::string> warpgroup_templates();
+// By name, as intrinsic_templates(): apart from those, since only kernels of warpgroups need them and they take 22 ms.
+// And the declaration of the registers that they name.
+const std::map<std::string, std::string> &warpgroup_templates();
 std::string warpgroup_registers();
 
 }  // namespace heed::cuda

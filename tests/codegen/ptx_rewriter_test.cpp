@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "generators/cuda/intrinsics.h"
+#include "generators/cuda/warpgroup.h"
 
 namespace heed::cuda {
 namespace {
@@ -94,8 +95,8 @@ TEST(PtxRewriter, RefusesWhatItDoesNotKnow) {
 }
 
 // Each template names arguments in order, with halves or without, and balances its braces.
-TEST(Intrinsics, TemplatesAreWellFormed) {
-    for (const auto &[name, text] : intrinsic_templates()) {
+void expect_well_formed(const std::map<std::string, std::string> &templates) {
+    for (const auto &[name, text] : templates) {
         int depth = 0;
         for (size_t i = 0; i < text.size(); i++) {
             depth += text[i] == '{' ? 1 : text[i] == '}' ? -1 : 0;
@@ -105,6 +106,11 @@ TEST(Intrinsics, TemplatesAreWellFormed) {
         EXPECT_EQ(depth, 0) << name;
         EXPECT_EQ(text.back(), '\n') << name;
     }
+}
+
+TEST(Intrinsics, TemplatesAreWellFormed) {
+    expect_well_formed(intrinsic_templates());
+    expect_well_formed(warpgroup_templates());
 }
 
 }  // namespace
