@@ -146,7 +146,7 @@ void ProgramBuilder::run_pipeline() {
 // Values of a block are multiplied while the exponentials of the next one are computed (FlashAttention-3: Shah et al.,
 // arXiv 2407.08608, section 3.2). So they arrive a step after their keys, before a barrier that says that the block
 // before is used up. A turn of the loop begins where products are waited for: the compiler would else move exponentials
-// behind that.
+// after it.
 void ProgramBuilder::run_warpgroups() {
     const auto arrive = [&] {
         code.run(wait_copies(0));
@@ -160,7 +160,6 @@ void ProgramBuilder::run_warpgroups() {
         if (cfg.paged) find_keys(j + 2);
     };
     const auto weigh = [&](const Expr &j) {
-        take_scores();
         change_logits(j, j % 2);
         softmax(j % 2, false);
     };
@@ -174,9 +173,7 @@ void ProgramBuilder::run_warpgroups() {
         code.run(commit_copies());
         arrive();
         load_ahead(0);
-        code.run(begin_products());
-        multiply_keys_of_warpgroup(0);
-        code.run(wait_products(0));
+        multiply_keys(0, false);
         weigh(0);
         code.loop("key_block", num_blocks - 1, [&](const Expr &before) {
             const Expr j = code.let("key_block", before + 1);
@@ -187,13 +184,12 @@ void ProgramBuilder::run_warpgroups() {
             multiply_keys_of_warpgroup(j % 2);
             multiply_values_of_warpgroup(before % 2);
             code.run(wait_products(1));
+            take_scores();
             weigh(j);
         });
         hand_weights_over();
         arrive();
-        code.run(begin_products());
-        multiply_values_of_warpgroup((num_blocks - 1) % 2);
-        code.run(wait_products(0));
+        multiply_values((num_blocks - 1) % 2, false);
     });
 }
 
@@ -285,9 +281,7 @@ void ProgramBuilder::step_key_by_key(const Expr &j) {
         code.run(copies_for_products());
         code.run(barrier());
         pack_weights();
-        code.run(begin_products());
-        multiply_values_of_warpgroup(0);
-        code.run(wait_products(0));
+        multiply_values(0, true);
     } else {
         multiply_values(0, true);
         multiply_values_key_by_key();

@@ -200,6 +200,12 @@ Expr ProgramBuilder::stored_weights(int m, int k) const {
 // `finite_only`: weights come from shared memory, and of the values only the finite ones count.
 void ProgramBuilder::multiply_values(const Expr &buffer, bool finite_only) {
     if (has_codes) return multiply_value_codes(buffer);
+    if (tile.warpgroups) {
+        code.run(begin_products());
+        multiply_values_of_warpgroup(buffer);
+        code.run(wait_products(0));
+        return;
+    }
     Expr at = code.let("v_buffer", v_at + buffer * shared.v_buffer);
     for (int k = 0; k < tile.keys_of_warp() / 16; k++) {
         std::vector<Expr> p;

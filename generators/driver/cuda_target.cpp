@@ -17,7 +17,7 @@ void spare_the_vectorizer() { setenv("HL_LLVM_ARGS", "-slp-recursion-max-depth=1
 
 }  // namespace
 
-int capability_of(const std::string &isa) { return isa == "sm90" ? 90 : isa == "sm80" ? 80 : 75; }
+int capability_of(const std::string &isa) { return std::stoi(isa.substr(2)); }
 
 Target cuda_target() {
     spare_the_vectorizer();
