@@ -9,7 +9,7 @@ namespace heed {
 
 // On tensor cores (f16 and bf16, sm_80).
 cuda::AttentionTile prefill_tile_cuda(const AttentionConfig &config);
-// The same with products of warpgroups (sm_90).
+// How prefill runs on sm_90: its products are those of warpgroups.
 cuda::AttentionTile warpgroup_tile_cuda(const AttentionConfig &config);
 cuda::AttentionTile decode_tile_cuda(const AttentionConfig &config);
 // For gradients on tensor cores; head_dim is 64, 128 or 256.

@@ -29,7 +29,6 @@ class Run:
         last = next((test for test in reversed(began) if test not in self.results), None)
         return [f"{last or name} (exit status {self.exit_status})"]
 
-
     def said(self, name):
         """What failing tests printed, or the end of it all."""
         lines, kept, test, failed = self.output.splitlines(), [], None, set(self.failures(name))

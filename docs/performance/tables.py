@@ -177,6 +177,11 @@ def gpu_rows(results, names, dtype="f16"):
             yield [text, f"{of_case[0]['ours_ms']:.2f} ms", f"{of_case[0]['tflops']:.0f} TFLOP/s", *(gpu_ratio(ratios, p) for p in BACKENDS)]
 
 
+def gpu_decode_row(what, entry):
+    ratio = f"{entry['ratio']:.2f}" if entry["ratio"] else "-"
+    return [what, f"{entry['ours_ms']:.3f} ms", f"{entry['gbps']:.0f} GB/s", f"{100 * entry['share_of_read']:.0f} %", ratio]
+
+
 def gpu_tables(name):
     results = results_of(name)
     machine, ceilings, head = results["machine"], results["ceilings"], tuple(f"{text} / Heed" for text in BACKENDS.values())
@@ -186,9 +191,8 @@ def gpu_tables(name):
                      f"`bench/results/{name}.json`. Repeat: `./dev gpu`.")
     text += table(("prefill", "Heed", "rate", *head), gpu_rows(results["results"], GPU_PREFILL)) + "\n"
     decode = {e["case"]: e for e in results["decode"] if e["dtype"] == "f16"}
-    text += table(("decode, heads of 128", "Heed", "keys and values", "of a kernel that only reads", "best backend / Heed"), [
-        [what, f"{e['ours_ms']:.3f} ms", f"{e['gbps']:.0f} GB/s", f"{100 * e['share_of_read']:.0f} %", f"{e['ratio']:.2f}" if e["ratio"] else "-"]
-        for case, what in GPU_DECODE.items() for e in [decode.get(case)] if e]) + "\n"
+    text += table(("decode, heads of 128", "Heed", "keys and values", "of a kernel that only reads", "best backend / Heed"),
+                  [gpu_decode_row(what, decode[case]) for case, what in GPU_DECODE.items() if case in decode]) + "\n"
     return text + table(("gradients", "Heed", "rate", *head), gpu_rows(results["gradients"], GPU_PREFILL))
 
 

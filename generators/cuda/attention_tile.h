@@ -12,8 +12,8 @@ struct AttentionTile {
     int stages = 1;  // buffers of K and V each. 1: the next K arrives during the softmax and PV, V during QK; more:
                      // this many blocks, less one, arrive while one is used
     int blocks = 1;  // that an SM's registers are to hold
-    bool warpgroups =
-        false;  // products of four warps (wgmma, sm_90 alone): a warp has 16 rows and all of their columns
+    // Products of four warps (wgmma, sm_90 alone): a warp has 16 rows and all of their columns.
+    bool warpgroups = false;
     bool q_in_registers = false;  // else Q's fragments are read from shared memory for each block of keys
 
     int row_groups() const { return warps / column_groups / key_groups; }

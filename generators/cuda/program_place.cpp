@@ -117,7 +117,7 @@ void ProgramBuilder::choose_addresses() {
                                 column_group * (kv_size * 8 * out_tiles));
 }
 
-// Of `count` rows in shared memory.
+// The address of chunk `chunk` of row `row`, of `count` rows that begin at `rows` in shared memory.
 Expr ProgramBuilder::chunk_at(const Expr &rows, int count, int row_bytes, const Expr &row, const Expr &chunk) const {
     return tile.warpgroups ? rows + chunk_in_panels(row, chunk, count) : rows + row * row_bytes + chunk * 16;
 }

@@ -18,7 +18,7 @@ Dealt in_squares(Halide::Stage stage, const Halide::VarOrRVar &column, const Hal
 // The same in each 64 columns: 4 rows a thread, and 8.
 Dealt in_square_blocks(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
 Dealt in_tall_blocks(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
-// The same in each 128 columns; a warp has 8 rows of 64 of them.
+// A thread has 4 x 4 in each 128 columns; a warp has 8 rows, and 64 of these columns.
 Dealt in_wide_blocks(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
 
 void order(Halide::Stage stage, std::vector<Halide::VarOrRVar> loops, const std::vector<Halide::VarOrRVar> &outer);
