@@ -84,7 +84,7 @@ class Decoding(unittest.TestCase):
     def test_cases(self):
         found = list(decode.all_cases(False))
         self.assertEqual(len({case.name for case in found if case.dtype == "f16"}), 2 * (3 * 2 * 2 * 3 + 2))
-        self.assertEqual(sorted(case.name for case in decode.in_order(found)), sorted(case.name for case in found))
+        self.assertEqual(sorted(case.name for case in bench.in_order(found)), sorted(case.name for case in found))
         self.assertEqual({case.kv_len for case in found}, {8192, 16384, 32768, 131072})
         case = decode_cases.DecodeCase("f16", "i8", 16, 32, 8, 8192)
         self.assertEqual(case.minimum_bytes(), 2 * 16 * 8 * 8192 * (128 + 4))
