@@ -94,6 +94,7 @@ class Call:
 
     def __init__(self, heed, problem, driver, stream):
         self.heed, self._driver, self._owned, self.plan = heed, driver, [], c_void_p()
+        problem.cuda_capability = problem.cuda_capability or driver.capability
         heed.check(heed.heed_plan_create(ctypes.byref(problem), ctypes.byref(self.plan)))
         self.kernel = heed.heed_plan_kernel_name(self.plan).decode()
         self.args = heed.args()

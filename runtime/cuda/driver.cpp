@@ -16,8 +16,8 @@ namespace {
 // What the first call found; never changes afterwards.
 struct Found {
     Driver driver = {};
-    int capability = 0, least_capability = 0;  // of the devices
-    char reason[256] = "";                     // why the driver does not serve; empty when it does
+    int capability = 0;
+    char reason[256] = "";  // why the driver does not serve; empty when it does
 };
 
 std::atomic<const Found *> found{nullptr};
@@ -41,16 +41,16 @@ const char *name_of(const Driver &driver, int code) {
 }
 
 // Device ordinals are the CUdevice handles.
-void find_capabilities(const Driver &driver, int num_devices, Found *result) {
+int find_capability(const Driver &driver, int num_devices) {
+    int best = 0;
     for (int device = 0; device < num_devices; device++) {
         int major = 0, minor = 0;
         if (driver.device_get_attribute(&major, device_capability_major, device) == success &&
             driver.device_get_attribute(&minor, device_capability_minor, device) == success) {
-            const int capability = 10 * major + minor;
-            result->capability = std::max(result->capability, capability);
-            result->least_capability = device == 0 ? capability : std::min(result->least_capability, capability);
+            best = std::max(best, 10 * major + minor);
         }
     }
+    return best;
 }
 
 // The library stays loaded: its threads and handlers outlive every call.
@@ -75,7 +75,7 @@ void load(Found *result) {
         std::snprintf(result->reason, sizeof(result->reason), "the CUDA driver does not start: %s",
                       name_of(driver, code));
     } else {
-        find_capabilities(driver, num_devices, result);
+        result->capability = find_capability(driver, num_devices);
     }
 }
 
@@ -108,11 +108,6 @@ heed_status open_driver(const char *field, const Driver **driver) {
 int best_capability() {
     const Found *result = find();
     return result == nullptr ? 0 : result->capability;
-}
-
-int common_capability() {
-    const Found *result = find();
-    return result == nullptr || result->least_capability != result->capability ? 0 : result->capability;
 }
 
 heed_status check(const Driver &driver, int code, const char *call) {

@@ -72,8 +72,6 @@ heed_status open_driver(const char *field, const Driver **driver);
 
 // The highest compute capability (10 * major + minor) of the devices; 0 without a driver.
 int best_capability();
-// That of all devices; 0 where they differ, and without a driver.
-int common_capability();
 
 // HEED_OK, or the failure as this thread's error sentence: OUT_OF_MEMORY, NO_DEVICE or INTERNAL.
 heed_status check(const Driver &driver, int code, const char *call);

@@ -58,10 +58,10 @@ heed_status CudaBackend::check_library() const {
     return fail(HEED_NO_DEVICE, "device is HEED_CUDA; this program's kernel library has no CUDA kernels");
 }
 
-// A chip that the problem does not name is 8.0 or newer; it is what all of the machine's are.
+// A chip that the problem does not name is 8.0 or newer.
 uint32_t CudaBackend::targets(const heed_problem &problem) const {
-    int32_t capability = problem.cuda_capability;
-    if (capability == 0) capability = std::max(cuda::common_capability(), required_capability(Capability::sm80));
+    const int32_t capability =
+        problem.cuda_capability == 0 ? required_capability(Capability::sm80) : problem.cuda_capability;
     uint32_t targets = 0;
     for (const Capability own : {Capability::sm75, Capability::sm80, Capability::sm90}) {
         if (serves_chip(own, capability)) targets |= KernelTarget(own).bit();

@@ -139,6 +139,7 @@ heed_problem make_problem(const Attention &a, const CallOptions &options) {
     heed_problem_init(&p);
     const Storage storage = lay_out(a, options);
     p.device = test_device();
+    if (p.device == HEED_CUDA) p.cuda_capability = CudaDevice::get().capability();
     p.dtype = a.dtype;
     p.kv_dtype = a.kv_dtype();
     p.bias_dtype = a.bias_dtype;

@@ -95,8 +95,8 @@ typedef struct heed_problem {
     int32_t mask_shape[4], bias_shape[4];
     heed_layout mask_layout, bias_layout; /**< strides of mask and bias in their shapes */
 
-    int32_t cuda_capability; /**< CUDA: 10 * major + minor of the chip, e.g. 90; 0: the plan assumes 80 or newer, and
-                                the first execute looks at the chip */
+    int32_t cuda_capability; /**< CUDA: 10 * major + minor of the chip, e.g. 90; 0: the plan assumes 80 or newer, takes
+                                no kernel of HEED_SM90, and the first execute looks at the chip */
 
     const char
         *score_mod; /**< NULL, or the name of a score function of your own (heed_add_kernels(... SCORE_MOD), see
