@@ -3,7 +3,7 @@
 include_guard(GLOBAL)
 
 set(_heed_parameters key_tile kv_block lanes masked_block prefetch_keys product_unroll row_block value_keys value_rows value_tile
-    value_unroll value_vectors)
+    value_unroll value_vectors whole_keys)
 set(_heed_tuned_dir ${CMAKE_CURRENT_LIST_DIR}/tuned)
 if(NOT EXISTS ${_heed_tuned_dir})
     set(_heed_tuned_dir ${CMAKE_CURRENT_LIST_DIR}/../schedules/tuned)
