@@ -36,7 +36,7 @@ struct KernelTarget {
     constexpr KernelTarget(Isa isa) : value(static_cast<heed_isa>(isa)) {}
     constexpr KernelTarget(Capability capability) : value(static_cast<heed_isa>(capability)) {}
 
-    constexpr heed_device device() const { return value >= HEED_SM75 ? HEED_CUDA : HEED_CPU; }
+    constexpr heed_device device() const { return value >= HEED_SM75 && value <= HEED_SM90 ? HEED_CUDA : HEED_CPU; }
     constexpr Isa isa() const { return static_cast<Isa>(value); }                       // of a CPU
     constexpr Capability capability() const { return static_cast<Capability>(value); }  // of CUDA
     constexpr uint32_t bit() const { return 1u << static_cast<int>(value); }            // in a set of targets

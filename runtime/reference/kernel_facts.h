@@ -5,7 +5,7 @@
 
 namespace heed_reference {
 
-inline bool is_cuda(heed_isa isa) { return isa >= HEED_SM75; }
+inline bool is_cuda(heed_isa isa) { return isa >= HEED_SM75 && isa <= HEED_SM90; }
 
 // Whether the kernel rounds weights to the I/O type before they meet v.
 bool rounds_weights(const heed_kernel_info &kernel);
