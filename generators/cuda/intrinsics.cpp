@@ -88,7 +88,11 @@ Expr wait_copies(int groups) {
     const char *const names[] = {"heed_wait_copies_0", "heed_wait_copies_1", "heed_wait_copies_2"};
     return ordered(names[groups], Int(32), {});
 }
-Expr barrier() { return ordered("heed_barrier", Int(32), {}); }
+// Halide's, which LLVM knows to be convergent: it would put a call of a function of ours into both sides of a branch.
+// What Halide says of memory to fence is 0 to 3.
+Expr barrier() {
+    return Internal::Call::make(Int(32), Internal::Call::gpu_thread_barrier, {4}, Internal::Call::Intrinsic);
+}
 Expr barrier_any(const Expr &on) { return ordered("heed_barrier_any", Int(32), {on}); }
 
 Expr advance(const Expr &address, const Expr &bytes) { return pure("heed_advance", UInt(64), {address, bytes}); }
@@ -247,7 +251,6 @@ std::map<std::string, std::string> make_templates() {
         {"heed_wait_copies_0", "cp.async.wait_group 0;\n"},
         {"heed_wait_copies_1", "cp.async.wait_group 1;\n"},
         {"heed_wait_copies_2", "cp.async.wait_group 2;\n"},
-        {"heed_barrier", "bar.sync 0;\n"},
         {"heed_barrier_any", "{\n.reg .pred on, any;\nsetp.ne.s32 on, $0, 0;\nbar.red.or.pred any, 0, on;\n"
                              "selp.b32 $r, 1, 0, any;\n}\n"},
         {"heed_advance", "add.u64 $r, $0, $1;\n"},

@@ -27,12 +27,16 @@ inline heed::OpSpec device_spec(const std::string &name) {
     return spec;
 }
 
-// How often each instruction that Halide has not got is in the kernel.
+// How often each instruction that Halide has not got is in the kernel, and "bar.sync".
 inline std::map<std::string, int> instructions(const Halide::Module &module) {
     for (const auto &buffer : module.buffers()) {
         if (buffer.name().find("gpu_source_kernels") == std::string::npos) continue;
         const std::string ptx(static_cast<const char *>(buffer.data()), buffer.size_in_bytes());
-        return heed::cuda::rewrite_ptx(ptx, {75, heed::cuda_op_threads, 1}).intrinsics;
+        const heed::cuda::RewrittenPtx rewritten = heed::cuda::rewrite_ptx(ptx, {75, heed::cuda_op_threads, 1});
+        std::map<std::string, int> found = rewritten.intrinsics;
+        const std::string barrier = "bar.sync";
+        for (size_t at = 0; (at = rewritten.text.find(barrier, at)) != std::string::npos; at++) found[barrier]++;
+        return found;
     }
     return {};
 }

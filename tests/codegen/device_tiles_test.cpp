@@ -130,7 +130,7 @@ TEST(PipelineCopies, AreOneStepAhead) {
     EXPECT_EQ(found.at("heed_copy_async"), 4);
     EXPECT_EQ(found.at("heed_commit_copies"), 2);
     EXPECT_EQ(found.at("heed_wait_copies_0"), 1);
-    EXPECT_EQ(found.at("heed_barrier"), 1);
+    EXPECT_EQ(found.at("bar.sync"), 1);
 }
 
 TEST(SharedMemory, IsCopiedToInChunksOfItsStep) {
@@ -160,7 +160,32 @@ TEST(Barriers, AreWhereSharedMemoryNeedsThem) {
     Options options;
     options.ahead = false;
     options.buffers = 1;
-    EXPECT_EQ(product(options).at("heed_barrier"), 2);
+    EXPECT_EQ(product(options).at("bar.sync"), 2);
+}
+
+// Two stages of the first 16 threads: the barrier between them is no part of their branches, which LLVM would join.
+TEST(Barriers, StayOutsideBranchesOfThreads) {
+    DeviceKernel kernel;
+    const Var i("i"), block("block");
+    const RDom all(0, 32, 0, kernel.count, "all");
+    Func read("read"), first("first"), second("second");
+    read(i, block) = heed::load_at(Float(32), kernel.from, block * 32 + i);
+    first(i, block) = read(i, block) + read(31 - i, block);
+    second(i, block) = first(i, block) + first(15 - i, block);
+    kernel.add(heed::store_at(kernel.to, all.y * 32 + all.x, second(all.x / 2, all.y)));
+    kernel.named.update().gpu_blocks(all.y).gpu_threads(all.x).never_partition_all();
+    for (Func f : {read, first, second}) {
+        f.compute_at(kernel.named, all.y)
+            .store_in(MemoryType::Stack)
+            .bound_extent(i, f.name() == read.name() ? 32 : 16)
+            .bound_extent(block, 1)
+            .gpu_threads(i);
+    }
+    const auto found = instructions(heed::compile_cuda(device_spec("halves"), kernel, 32, [&](heed::Passes &passes) {
+        passes.add<heed::DropBarriers>();
+        passes.add<heed::LowerSharedMemory>(4 * (32 + 16 + 16));
+    }));
+    EXPECT_EQ(found.at("bar.sync"), 3);
 }
 
 // Thread 31 - i stores twice what thread i has read, or what another one has.

@@ -19,14 +19,12 @@ const Call *effect(const Stmt &s) {
     const auto *evaluate = s.as<Evaluate>();
     return evaluate != nullptr ? evaluate->value.as<Call>() : nullptr;
 }
-bool is_halides_barrier(const Stmt &s) {
+bool is_barrier(const Stmt &s) {
     const Call *call = effect(s);
     return call != nullptr && call->is_intrinsic(Call::gpu_thread_barrier);
 }
-bool is_own_barrier(const Stmt &s) {
-    const Call *call = effect(s);
-    return call != nullptr && call->name == "heed_barrier";
-}
+bool is_own_barrier(const Stmt &s) { return is_barrier(s) && equal(effect(s), cuda::barrier()); }
+bool is_halides_barrier(const Stmt &s) { return is_barrier(s) && !is_own_barrier(s); }
 
 bool has_barrier(const Stmt &s) {
     struct Find : IRVisitor {
