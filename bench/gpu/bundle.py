@@ -52,7 +52,8 @@ def stage(build, sanitizer, to):
     put(ROOT / "runtime/headers.py", to / "runtime")
     for header in (ROOT / "runtime/include/heed").glob("*.h"):
         put(header, to / "runtime/include/heed")
-    kernels = sorted(file.stem for file in (build / "heed_kernels.dir").glob("*.limits"))
+    table = (build / "heed_kernels.dir/kernel_table.inc").read_text(encoding="utf-8")
+    kernels = sorted(re.findall(r'"(\w+_sm\d+\w*)\.inc"', table))
     changed = [line[3:] for line in answer("git", "status", "--porcelain").splitlines()]
     manifest = {"commit": answer("git", "rev-parse", "HEAD"), "changed_files": len(changed), "kernels": kernels,
                 "compiler": answer("g++", "--version").splitlines()[0],

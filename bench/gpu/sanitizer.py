@@ -87,5 +87,7 @@ def run(bundle, programs, driver_emulated, options, left, report):
             for run in mine:
                 if run and errors_of(run.output) != 0:
                     report.log(f"sanitizer: {tool}", run.output)
+                elif run and run.failures(tool):
+                    report.log(f"sanitizer: {tool}", run.said(tool))
         if line["not_run"]:
             report.no_time(f"sanitizer: {tool}: {line['not_run']} of {line['tests']} tests")

@@ -3,6 +3,7 @@ import os
 import pathlib
 import re
 import sys
+import tempfile
 import time
 import types
 import unittest
@@ -142,6 +143,18 @@ class Programs(unittest.TestCase):
         done = self.shell("echo '[       OK ] S.A (1 ms)'; sleep 60 & sleep 60", 0.5)
         self.assertLess(time.monotonic() - start, 20)
         self.assertEqual((done.exit_status, done.results, done.failures("p")), (None, {"S.A": "OK"}, []))
+
+    def test_a_long_program_leaves_time_to_the_next(self):
+        with tempfile.TemporaryDirectory() as folder:
+            programs = [pathlib.Path(folder) / name for name in ("long", "short")]
+            for program, seconds in zip(programs, (60, 0)):
+                program.write_text(f"#!/bin/sh\nif [ \"$1\" = --gtest_list_tests ]; then printf 'S.\\n  A\\n'; else sleep {seconds}; "
+                                   "echo '[       OK ] S.A (1 ms)'; fi\n")
+                program.chmod(0o755)
+            end = time.monotonic() + 3
+            report = types.SimpleNamespace(not_there=lambda *_, **__: None)
+            lines = tests.run_programs(programs, "*", dict(os.environ), lambda: end - time.monotonic(), report)
+        self.assertEqual([(line["passed"], line["not_run"]) for line in lines], [(0, 1), (1, 0)])
 
     def test_no_time_left(self):
         self.assertEqual(gtest.run_all([(["true"], {})], 1, lambda: 0), [None])

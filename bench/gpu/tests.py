@@ -18,16 +18,18 @@ def summary(name, tests, runs):
 
 
 def run_programs(programs, pattern, environment, left, report, label="tests"):
-    """`pattern` "*" is left out: the programs then also look that every instruction set ran."""
+    """`pattern` "*" is left out: the programs then also look that every instruction set ran. Each has an equal share of the
+    time that those before it have left."""
     lines = []
-    for program in programs:
+    for n, program in enumerate(programs):
         begin = left()
+        after = begin - begin / (len(programs) - n)
         tests = gtest.list_tests(program, environment, pattern)
         shards = min(gtest.workers(), max(1, len(tests)))
         command = [str(program)] + ([f"--gtest_filter={pattern}"] if pattern != "*" else [])
         jobs = [(command, {**environment, "GTEST_TOTAL_SHARDS": str(shards), "GTEST_SHARD_INDEX": str(n)})
                 for n in range(shards)]
-        runs = gtest.run_all(jobs, gtest.workers(), left)
+        runs = gtest.run_all(jobs, gtest.workers(), lambda after=after: left() - after)
         line = {**summary(program.name, tests, runs), "seconds": round(begin - left(), 1)}
         print(json.dumps(line), flush=True)
         lines.append(line)
