@@ -1,10 +1,11 @@
 """Generation by models of transformers with Heed's attention compared with "sdpa", in turns; run it with PYTHONPATH at the package.
 
     generate.py [--models llama,...] [--sizes small,large] [--dtypes f32,bf16] [--batches 1,8] [--prompts 32,512,4096]
-                [--tokens 128] [--rounds 3] [--threads 2] [--json FILE] [--seconds N]
+                [--tokens 128] [--rounds 20] [--threads 2] [--json FILE] [--seconds N]
 
-Weights are random, decoding is greedy, both have the cache that transformers gives them. A round generates with one, then
-with the other; the fastest of all rounds count. `attention` is the time inside of the attention function, from runs of
+Weights are random, decoding is greedy, both have the cache that transformers gives them. A round generates with one and with
+the other, in alternating order; of the prompt and of each step the fastest of all rounds counts. Rounds end when the third or a
+later one has made neither faster by more than half a percent, or with --rounds. `attention` is the time inside of the attention function, from runs of
 their own. In f32 the tokens must be equal; every layer and step must call Heed.
 
 FILE is written after each cell of the table, and cells that it has are not measured again (of which --tokens may be other): the
@@ -101,7 +102,7 @@ class Run:
             self.inputs["decoder_attention_mask"] = self.inputs.pop("attention_mask")
 
     def __call__(self, implementation):
-        """Tokens, and seconds of the first one, which takes the prompt, and of all others."""
+        """Tokens, and the seconds of each; the first one takes the prompt."""
         self.model.set_attn_implementation(implementation)
         times = [time.perf_counter()]
 
@@ -111,7 +112,7 @@ class Run:
 
         out = self.model.generate(**self.inputs, max_new_tokens=self.tokens, do_sample=False,
                                   stopping_criteria=transformers.StoppingCriteriaList([note]))
-        return out, times[1] - times[0], times[-1] - times[1]
+        return out, [end - begin for begin, end in itertools.pairwise(times)]
 
 
 class Clock:
@@ -141,11 +142,14 @@ class Clock:
 
 
 def measure(run, rounds):
-    best, prompt, tokens, attention = {}, {}, {}, {}
-    for _ in range(rounds):
-        for name in (HEED, SDPA):
-            tokens[name], first, seconds = run(name)
-            best[name], prompt[name] = min(best.get(name, seconds), seconds), min(prompt.get(name, first), first)
+    fastest, tokens, attention = {}, {}, {}
+    for n in range(rounds):
+        before = dict(fastest)
+        for name in (HEED, SDPA) if n % 2 == 0 else (SDPA, HEED):
+            tokens[name], seconds = run(name)
+            fastest[name] = list(map(min, fastest.get(name, seconds), seconds))
+        if n >= 2 and all(sum(fastest[name]) > 0.995 * sum(before[name]) for name in fastest):
+            break
     for name in (HEED, SDPA):
         before = heed._heed.num_calls()
         with Clock() as clock:
@@ -155,9 +159,10 @@ def measure(run, rounds):
             raise SystemExit(f"{clock.calls} calls of attention, of which Heed computed {heed._heed.num_calls() - before}")
         calls = clock.calls
     steps = run.tokens - 1
-    return {"tokens_per_second": {name: run.batch * steps / seconds for name, seconds in best.items()},
-            "prompt_ms": {name: 1e3 * seconds for name, seconds in prompt.items()},
-            "ms_per_step": {name: 1e3 * seconds / steps for name, seconds in best.items()},
+    decoding = {name: sum(seconds[1:]) for name, seconds in fastest.items()}
+    return {"tokens_per_second": {name: run.batch * steps / seconds for name, seconds in decoding.items()},
+            "prompt_ms": {name: 1e3 * seconds[0] for name, seconds in fastest.items()},
+            "ms_per_step": {name: 1e3 * seconds / steps for name, seconds in decoding.items()},
             "attention_ms_per_step": {name: 1e3 * seconds / run.tokens for name, seconds in attention.items()},
             "calls_per_step": calls / run.tokens, "same_tokens": torch.equal(tokens[HEED], tokens[SDPA])}
 
@@ -168,7 +173,7 @@ def parse():
                           ("prompts", "32,512,4096")):
         parser.add_argument(f"--{name}", default=default)
     parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", metavar="FILE", type=pathlib.Path)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no cell after this time")

@@ -1,5 +1,7 @@
 #include "runtime/cuda/contexts.h"
 
+#include <dlfcn.h>
+
 #include "runtime/cuda/context_table.h"
 #include "runtime/status.h"
 
@@ -77,6 +79,18 @@ heed_status ScopedContext::enter_context(const Driver &driver, Context context) 
     Context current = nullptr;
     const heed_status status = check(driver, driver.ctx_get_current(&current), "cuCtxGetCurrent");
     return status ? status : make_current(context, current);
+}
+
+int current_capability() {
+    void *const library = dlopen(driver_library, RTLD_NOW | RTLD_NOLOAD);
+    if (library == nullptr) return 0;
+    dlclose(library);  // its process has it
+    const char *reason = nullptr;
+    const Driver *const driver = find_driver(&reason);
+    Context context = nullptr;
+    ScopedContext scope;
+    if (driver == nullptr || driver->ctx_get_current(&context) != success || context == nullptr) return 0;
+    return scope.enter_context(*driver, context) == HEED_OK ? scope.capability() : 0;
 }
 
 }  // namespace heed::cuda

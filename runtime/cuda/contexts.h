@@ -35,4 +35,8 @@ private:
     int capability_ = 0;
 };
 
+// Compute capability of the chip whose context is current on this thread, 10 * major + minor; 0 where none is. Does not
+// load the driver: a process without it has no context.
+int current_capability();
+
 }  // namespace heed::cuda

@@ -55,7 +55,7 @@ int find_capability(const Driver &driver, int num_devices) {
 
 // The library stays loaded: its threads and handlers outlive every call.
 void load(Found *result) {
-    void *const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    void *const library = dlopen(driver_library, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
         std::snprintf(result->reason, sizeof(result->reason), "no CUDA driver (libcuda.so.1) was found");
         return;

@@ -21,6 +21,8 @@ inline void *pointer_of(uint64_t word) {
     return reinterpret_cast<void *>(word);  // NOLINT(performance-no-int-to-ptr): the host reads nothing through it
 }
 
+constexpr const char *driver_library = "libcuda.so.1";
+
 constexpr int success = 0, error_out_of_memory = 2, error_no_device = 100, error_invalid_context = 201,
               error_invalid_handle = 400, error_context_is_destroyed = 709;
 constexpr int capture_relaxed = 2;

@@ -58,10 +58,11 @@ heed_status CudaBackend::check_library() const {
     return fail(HEED_NO_DEVICE, "device is HEED_CUDA; this program's kernel library has no CUDA kernels");
 }
 
-// A chip that the problem does not name is 8.0 or newer.
+// A chip that neither the problem nor a current context names is 8.0 or newer.
 uint32_t CudaBackend::targets(const heed_problem &problem) const {
-    const int32_t capability =
-        problem.cuda_capability == 0 ? required_capability(Capability::sm80) : problem.cuda_capability;
+    int32_t capability = problem.cuda_capability;
+    if (capability == 0) capability = cuda::current_capability();
+    if (capability == 0) capability = required_capability(Capability::sm80);
     uint32_t targets = 0;
     for (const Capability own : {Capability::sm75, Capability::sm80, Capability::sm90}) {
         if (serves_chip(own, capability)) targets |= KernelTarget(own).bit();
@@ -169,7 +170,7 @@ std::string CudaBackend::describe(const heed_plan &plan) const {
     }
     if (plan.merge_kernel != nullptr) text += "splits: merged by " + std::string(plan.merge_kernel->name) + "\n";
     if (p.cuda_capability > 0) return text;
-    return text + "compute capability: 8.0 or newer is taken for granted, the first execute looks at the chip\n";
+    return text + "compute capability: that of the context that was current, 8.0 or newer without one\n";
 }
 
 }  // namespace heed

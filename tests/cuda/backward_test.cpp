@@ -84,7 +84,9 @@ TEST_F(CudaBackward, KernelsThatTheChipAndTheHeadsAllow) {
     driver_.capability = 75;
     CUctx_st old_chip = {79};
     fake::set_current(&old_chip);
-    BackwardCall call(backward_problem());
+    problem = backward_problem();
+    problem.cuda_capability = 80;
+    BackwardCall call(problem);
     EXPECT_EQ(call.backward(), HEED_OK) << heed_last_error();
     EXPECT_THAT(stub::operations,
                 ElementsAre(Op::attention_backward_stats, Op::attention_backward, Op::attention_backward));

@@ -179,7 +179,9 @@ TEST_F(CudaExecute, Case63_Failures) {
         {"cuLaunchKernel", 2, HEED_OUT_OF_MEMORY, "cuLaunchKernel failed with CUDA_ERROR_OUT_OF_MEMORY"},
     };
     stub::behaviour.shared_bytes = 96 << 10;
-    CudaCall call(cuda_problem());
+    heed_problem problem = cuda_problem();
+    problem.cuda_capability = 80;  // plans do not ask
+    CudaCall call(problem);
     for (const auto &c : cases) {
         driver.fail = {{c.call, c.code}};
         call.expect_refused(c.status, c.sentence);
@@ -198,6 +200,7 @@ TEST_F(CudaExecute, ChipsBelowTheKernel) {
     driver.capability = 75;
     heed_problem problem = cuda_problem();
     problem.position = HEED_EXPLICIT;
+    problem.cuda_capability = 80;
     CudaCall call(problem);
     const int32_t offsets[] = {1, 2};
     call.args.q_offsets = offsets;
@@ -209,6 +212,23 @@ TEST_F(CudaExecute, ChipsBelowTheKernel) {
     CudaCall narrow(problem);
     narrow.args.q_offsets = offsets;
     EXPECT_EQ(narrow.execute(), HEED_OK) << heed_last_error();
+}
+
+TEST_F(CudaExecute, PlansAreForTheChipOfTheCurrentContext) {
+    driver.capability = 75;
+    context = new_context();
+    heed_problem problem = cuda_problem();
+    make_plan(problem, HEED_UNSUPPORTED);
+    EXPECT_THAT(heed_last_error(), HasSubstr("the kernel needs compute capability 8.0, the chip has less"));
+    problem.cuda_capability = 80;
+    make_plan(problem);
+    problem.cuda_capability = 0;
+    fake::set_current(nullptr);
+    make_plan(problem);
+    context = new_context();
+    fake::set_current(&context);
+    driver.fail["cuCtxGetDevice"] = 700;
+    make_plan(problem);
 }
 
 TEST_F(CudaExecute, UniformProblems) {

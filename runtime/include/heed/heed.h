@@ -95,8 +95,9 @@ typedef struct heed_problem {
     int32_t mask_shape[4], bias_shape[4];
     heed_layout mask_layout, bias_layout; /**< strides of mask and bias in their shapes */
 
-    int32_t cuda_capability; /**< CUDA: 10 * major + minor of the chip, e.g. 90; 0: the plan assumes 80 or newer, takes
-                                no kernel of HEED_SM90, and the first execute looks at the chip */
+    int32_t cuda_capability; /**< CUDA: 10 * major + minor of the chip, e.g. 90; 0: that of the context that is current
+                                on this thread, and without one 80 or newer, which takes no kernel of HEED_SM90. A
+                                chip that the kernel does not serve is refused by heed_execute */
 
     const char
         *score_mod; /**< NULL, or the name of a score function of your own (heed_add_kernels(... SCORE_MOD), see
