@@ -1,0 +1,42 @@
+#include "generators/cuda/infinities.h"
+
+#include <functional>
+
+#include "generators/cuda/intrinsics.h"
+
+namespace heed::cuda {
+
+using namespace Halide;
+
+namespace {
+
+using OfElement = std::function<Expr(const Expr &element)>;  // bits to bits, both UInt(32) below 2^16
+
+uint32_t one_of(ElementType type) { return type == ElementType::f16 ? 0x3c00 : 0x3f80; }
+uint32_t infinity_of(ElementType type) { return type == ElementType::f16 ? 0x7c00 : 0x7f80; }
+
+Expr of_word(const Expr &word, const OfElement &of) { return of(word & Expr(0xffffu)) | of(word >> 16) << 16; }
+Expr first_word(const Expr &two) { return cast<uint32_t>(two); }
+Expr second_word(const Expr &two) { return cast<uint32_t>(two >> 32); }
+
+Expr of_two_words(const Expr &two, const OfElement &of) {
+    return cast<uint64_t>(of_word(first_word(two), of)) | cast<uint64_t>(of_word(second_word(two), of)) << 32;
+}
+
+}  // namespace
+
+Expr numbers_of(ElementType type, const Expr &two_words) {
+    return of_two_words(two_words, [&](const Expr &bits) {
+        return select((bits & Expr(0x7fffu)) >= Expr(infinity_of(type)), Expr(0u), bits);
+    });
+}
+
+Expr ones_of_infinities(ElementType type, const Expr &two_words, bool negative) {
+    const Expr infinity = Expr(infinity_of(type) | (negative ? 0x8000u : 0u));
+    return of_two_words(two_words, [&](const Expr &bits) {
+        const Expr is_nan = (bits & Expr(0x7fffu)) > Expr(infinity_of(type));
+        return select(is_nan || bits == infinity, Expr(one_of(type)), Expr(0u));
+    });
+}
+
+}  // namespace heed::cuda
