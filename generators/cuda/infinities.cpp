@@ -12,7 +12,6 @@ namespace {
 
 using OfElement = std::function<Expr(const Expr &element)>;  // bits to bits, both UInt(32) below 2^16
 
-uint32_t one_of(ElementType type) { return type == ElementType::f16 ? 0x3c00 : 0x3f80; }
 uint32_t infinity_of(ElementType type) { return type == ElementType::f16 ? 0x7c00 : 0x7f80; }
 
 Expr of_word(const Expr &word, const OfElement &of) { return of(word & Expr(0xffffu)) | of(word >> 16) << 16; }
@@ -31,12 +30,19 @@ Expr numbers_of(ElementType type, const Expr &two_words) {
     });
 }
 
-Expr ones_of_infinities(ElementType type, const Expr &two_words, bool negative) {
-    const Expr infinity = Expr(infinity_of(type) | (negative ? 0x8000u : 0u));
+Expr counted_infinities(ElementType type, const Expr &two_words) {
+    const bool is_f16 = type == ElementType::f16;
+    const uint32_t plus = is_f16 ? 0x3c00 : 0x3f80, minus = is_f16 ? 0x5800 : 0x4300, both = is_f16 ? 0x5808 : 0x4301;
     return of_two_words(two_words, [&](const Expr &bits) {
-        const Expr is_nan = (bits & Expr(0x7fffu)) > Expr(infinity_of(type));
-        return select(is_nan || bits == infinity, Expr(one_of(type)), Expr(0u));
+        const Expr infinity = Expr(infinity_of(type));
+        return select((bits & Expr(0x7fffu)) < infinity, Expr(0u), bits == infinity, Expr(plus),
+                      bits == (infinity | Expr(0x8000u)), Expr(minus), Expr(both));
     });
+}
+
+Expr add_infinities(const Expr &x, const Expr &counted) {
+    const Expr count = cast<int32_t>(counted), with = select((count & 127) != 0, add_infinity(x, false), x);
+    return select(count >= 128, add_infinity(with, true), with);
 }
 
 }  // namespace heed::cuda

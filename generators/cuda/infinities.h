@@ -8,7 +8,9 @@ namespace heed::cuda {
 
 // Of a B fragment, UInt(64): 0 where an element is infinite or NaN.
 Halide::Expr numbers_of(ElementType type, const Halide::Expr &two_words);
-// 1 where an element of a B fragment is infinity of the sign or NaN, else 0.
-Halide::Expr ones_of_infinities(ElementType type, const Halide::Expr &two_words, bool negative);
+// 1 where an element of a B fragment is infinity, 128 where it is minus infinity, 129 where it is NaN, else 0; and of a
+// sum of up to 127 of them infinity of each sign that it has, which are to be added.
+Halide::Expr counted_infinities(ElementType type, const Halide::Expr &two_words);
+Halide::Expr add_infinities(const Halide::Expr &x, const Halide::Expr &counted);
 
 }  // namespace heed::cuda

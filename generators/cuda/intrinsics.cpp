@@ -215,7 +215,8 @@ std::string unpack_f16_template(int i) {
 }
 
 std::string ones_template(const std::string &one) {
-    std::string text = "{\n.reg .b64 signs, ones;\nmov.b64 ones, 0x0001000100010001;\nmul.lo.u64 ones, ones, " + one + ";\n";
+    std::string text =
+        "{\n.reg .b64 signs, ones;\nmov.b64 ones, 0x0001000100010001;\nmul.lo.u64 ones, ones, " + one + ";\n";
     for (const char *half : {"0", "1"}) {
         text += std::string("shr.u64 signs, $0.") + half + ", 15;\nand.b64 signs, signs, 0x0001000100010001;\n" +
                 "mul.lo.u64 signs, signs, " + one + ";\nsub.s64 $r." + half + ", ones, signs;\n";

@@ -94,7 +94,7 @@ Expr maximum(const Expr &a, const Expr &b);             // of NaN and x it is x
 Expr from_lane(const Expr &x, int mask);                // x of the lane whose number differs by this bit
 Expr any_lane(const Expr &on);                          // Int(32) not 0 when `on` (Int(32)) is not 0 in some lane
 Expr add_infinity(const Expr &x, bool negative);
-Expr negative_infinity();                               // a value that the compiler does not know
+Expr negative_infinity();  // a value that the compiler does not know
 
 // PTX of each intrinsic: $0, $1, .. are its arguments, $r its result, of 128-bit values $0.0 and $0.1 the halves.
 // Lines between braces have registers of their own.

@@ -32,7 +32,8 @@ AttentionDevice::AttentionDevice(const AttentionConfig &config, const Tile &tile
       over_columns(tile.in_fragments ? RDom(0, 2, 0, tile.products.columns / 8, "over_columns")
                                      : RDom(0, tile.products.columns / tile.lanes, "over_columns")),
       over_keys(0, tile.chunk, 0, tile.products.columns / tile.chunk, "over_keys"),
-      over_pairs(0, 2, 0, tile.columns / 8, "over_pairs"), all(0, tile.columns, 0, tile.products.rows, 0, num_blocks(), "all"),
+      over_pairs(0, 2, 0, tile.columns / 8, "over_pairs"),
+      all(0, tile.columns, 0, tile.products.rows, 0, num_blocks(), "all"),
       faults(0, select(page_size > 0 && is_given(device_status), max_kv_len, 0), 0, args.batch, "faults"),
       product(tile.products, head_dim) {
     const std::vector<OutputType> types = output_types();
@@ -175,8 +176,7 @@ void AttentionDevice::define_logits() {
         const Expr first = key_of(0, across, down), end = first + tile.products.columns;
         visible = same_for_block(first >= met(down)[2] && end <= met(down)[3]) || visible;
     }
-    logits(column, row, across, down) =
-        as_float(select(visible, as_word(changed), Expr(negative_infinity_bits)));
+    logits(column, row, across, down) = as_float(select(visible, as_word(changed), Expr(negative_infinity_bits)));
 }
 
 // ---- Numbers of rows
@@ -192,8 +192,8 @@ Expr AttentionDevice::exponent_unit() const {
     return changes_logits() ? Expr(4.f) : max(abs(scale) * log2_e, least);
 }
 
-// Where a base is so large that its rounding could carry weights out of range, the maximum is subtracted first. By rows,
-// so that none depends on another.
+// Where a base is so large that its rounding could carry weights out of range, the maximum is subtracted first. By
+// rows, so that none depends on another.
 Expr AttentionDevice::is_huge(const std::vector<Expr> &at) const {
     constexpr float huge_base = 1 << 20;  // half a unit of it is 2^-4
     if (changes_logits()) return Internal::const_false();
@@ -248,7 +248,6 @@ void AttentionDevice::define_softmax_of_fragments() {
     lane_sum(of_lane) += weights(in_columns, row, across, down);
     row_sum(of_lane) = lane_sum(own);
 }
-
 
 void AttentionDevice::define_softmax() {
     const std::vector<Var> of_lane = {u, row, across, down}, of_row = {row, across, down};
@@ -370,8 +369,7 @@ void AttentionDevice::define_results() {
         units = LogitUnits::log2;
         largest = largest * exponent_unit();
     }
-    const RowResult result =
-        with_sink(largest, sum, of_head(sink, sink_head, at.head, negative_infinity_bits), units);
+    const RowResult result = with_sink(largest, sum, of_head(sink, sink_head, at.head, negative_infinity_bits), units);
     const Expr factor = config.has_dropout ? result.factor() * args.dropout_scale : result.factor();
     if (config.has_gqa) {
         const Expr of_part = config.has_dropout ? args.dropout_scale : Expr(1.f);

@@ -13,8 +13,8 @@ namespace heed {
 
 struct AttentionDevice : DeviceScores<AttentionAddresses> {
     // `products`: of the rows of a block and the keys of a step, whose values are read `chunk` at a time; columns: of
-    // the output, all of them; lanes: partial maxima and sums of a row; in_fragments: lane u has columns 2 u and 2 u + 1
-    // of each eight, as mma.m16n8k16 deals them out, and numbers of a row of its own.
+    // the output, all of them; lanes: partial maxima and sums of a row; in_fragments: lane u has columns 2 u and 2 u +
+    // 1 of each eight, as mma.m16n8k16 deals them out, and numbers of a row of its own.
     struct Tile {
         ProductTile products;
         int chunk, columns, lanes;
@@ -38,12 +38,12 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
     TileProduct product;                  // (column, row, across, down)
     Halide::Func dots{"dots"};            // the same, for who changes them
     Halide::Func logits{"logits"};        // (column, row, across, down): in log16; minus infinity: hidden
-    Halide::Func lane_max{"lane_max"}, lane_sum{"lane_sum"};    // (u, row, across, down)
+    Halide::Func lane_max{"lane_max"}, lane_sum{"lane_sum"};  // (u, row, across, down)
     // (row, across, down), in fragments (u, row, across, down): of all steps so far, sums there of a lane's columns.
     Halide::Func old_max{"old_max"}, row_max{"row_max"}, factor{"factor"}, row_sum{"row_sum"};
     Halide::Func pair_max{"pair_max"}, base{"base"};  // in fragments: of two lanes; what exponents subtract
     Halide::Func doubts{"doubts"};  // (u, row, down): whether the state is to be computed in_repetition()
-    Halide::Func last_sum{"last_sum"}, pair_sum{"pair_sum"};  // (u, row, down): of a lane, of two
+    Halide::Func last_sum{"last_sum"}, pair_sum{"pair_sum"};    // (u, row, down): of a lane, of two
     Halide::Func weights{"weights"};                            // (column, row, across, down)
     Halide::Func kept{"kept"}, value_weights{"value_weights"};  // the same: dropout; what values are multiplied by
     Halide::Func values{"values"};                              // (d, in_chunk, chunk, across, down)

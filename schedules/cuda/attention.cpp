@@ -60,8 +60,8 @@ class CoresSchedule : DeviceStages {
 public:
     CoresSchedule(AttentionDevice &kernel, const AttentionForm &form)
         : DeviceStages(kernel, form.threads_of_row == 32  ? in_wide_blocks
-                                  : form.rows_of_thread == 8 ? in_tall_blocks
-                                                             : in_square_blocks),
+                               : form.rows_of_thread == 8 ? in_tall_blocks
+                                                          : in_square_blocks),
           form(form), threads(form.threads()) {}
 
     void apply() {

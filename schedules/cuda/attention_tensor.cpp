@@ -1,5 +1,5 @@
-// Attention on tensor cores. A block has 128 rows of queries of a head, a warp 32 of them and all columns of their logits
-// and of their output, a thread what mma.m16n8k16 gives it: of each eight columns two, of each eight rows one.
+// Attention on tensor cores. A block has 128 rows of queries of a head, a warp 32 of them and all columns of their
+// logits and of their output, a thread what mma.m16n8k16 gives it: of each eight columns two, of each eight rows one.
 //
 //   q_rows, row_range: where the rows are, what they see; x_tile: the rows, from which a thread takes its elements
 //   for each 64 keys that some row sees
@@ -32,7 +32,7 @@ using namespace Halide;
 
 namespace {
 
-constexpr int chunk = 8;    // elements of 16 bytes
+constexpr int chunk = 8;  // elements of 16 bytes
 constexpr int threads = 128;
 
 class TensorSchedule : DeviceStages {
@@ -91,10 +91,28 @@ private:
     void products() {
         TileProduct &product = kernel.product;
         schedule_sum(product, step, in_fragments);
+        if (holds_queries()) own_elements();
+        schedule_copies(product, product.x_tile, tile.products.rows, threads);
+        schedule_copies(product, product.w_tile, tile.products.columns, threads);
+        product.x_tile.compute_at(block).store_in(MemoryType::Stack);
+        product.w_tile.compute_at(step).store_in(MemoryType::Stack);
+        in_step(kernel.logits, MemoryType::Register);
+        in_tiles(kernel.logits, kernel.column, kernel.row);
+    }
+
+    // Of the rows of queries what a thread has of fragments; they are read from shared memory at each step where that
+    // would leave too few registers.
+    bool holds_queries() const { return tile.products.columns == 64; }
+    void own_elements() {
+        TileProduct &product = kernel.product;
         Func own = product.x_tile.in(product.sum);
-        own.compute_at(block).store_in(MemoryType::Register).bound_extent(product.row, tile.products.rows)
-            .bound_extent(product.k, chunk).bound_extent(product.chunk, tile.products.chunks)
-            .bound_extent(product.step, 1).bound_extent(kernel.down, 1);
+        own.compute_at(block)
+            .store_in(MemoryType::Register)
+            .bound_extent(product.row, tile.products.rows)
+            .bound_extent(product.k, chunk)
+            .bound_extent(product.chunk, tile.products.chunks)
+            .bound_extent(product.step, 1)
+            .bound_extent(kernel.down, 1);
         const Var quad("quad"), pair("pair"), eight("eight"), group("group"), warp("warp"), rows("rows"), lane("lane"),
             thread("thread");
         Stage deal_own(own);
@@ -105,12 +123,6 @@ private:
             .fuse(lane, warp, thread);
         order(deal_own, {pair, product.chunk, rows}, {thread});
         unroll(deal_own.gpu_threads(thread).vectorize(pair), {product.chunk, rows});
-        schedule_copies(product, product.x_tile, tile.products.rows, threads);
-        schedule_copies(product, product.w_tile, tile.products.columns, threads);
-        product.x_tile.compute_at(block).store_in(MemoryType::Stack);
-        product.w_tile.compute_at(step).store_in(MemoryType::Stack);
-        in_step(kernel.logits, MemoryType::Register);
-        in_tiles(kernel.logits, kernel.column, kernel.row);
     }
 
     void softmax() {
@@ -146,7 +158,7 @@ private:
 }  // namespace
 
 AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
-    const int keys = 64;
+    const int keys = std::max(config.head_dim, config.head_dim_v) <= 64 ? 64 : 32;
     return {{128, keys, chunk, (config.head_dim + chunk - 1) / chunk, false}, keys, config.head_dim_v, 4, true};
 }
 

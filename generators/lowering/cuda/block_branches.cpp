@@ -51,9 +51,7 @@ private:
 
 }  // namespace
 
-Expr same_for_block(const Expr &condition) {
-    return Call::make(Bool(), same_name, {condition}, Call::PureExtern);
-}
+Expr same_for_block(const Expr &condition) { return Call::make(Bool(), same_name, {condition}, Call::PureExtern); }
 
 Stmt BranchBlocks::visit(const LetStmt *op) {
     // Halide has taken it out of a loop.

@@ -62,8 +62,8 @@ LinearTerms LinearTerms::that_use(const std::string &variable, bool use) const {
     LinearTerms result = *this;
     result.terms.clear();
     for (const Term &term : terms) {
-        const bool uses = std::any_of(term.of.begin(), term.of.end(),
-                                      [&](const Expr &one) { return expr_uses_var(one, variable); });
+        const bool uses =
+            std::any_of(term.of.begin(), term.of.end(), [&](const Expr &one) { return expr_uses_var(one, variable); });
         if (uses == use) result.terms.push_back(term);
     }
     return result;
@@ -85,9 +85,9 @@ int64_t LinearTerms::constant() const {
 
 LinearTerms LinearTerms::without_constant() const {
     LinearTerms result = *this;
-    result.terms.erase(std::remove_if(result.terms.begin(), result.terms.end(),
-                                      [](const Term &term) { return term.of.empty(); }),
-                       result.terms.end());
+    result.terms.erase(
+        std::remove_if(result.terms.begin(), result.terms.end(), [](const Term &term) { return term.of.empty(); }),
+        result.terms.end());
     return result;
 }
 

@@ -132,9 +132,9 @@ public:
 private:
     struct Source {
         TakeCopies::Taken taken;
-        Expr first;         // address of step 0, where only the index depends on the step
+        Expr first;          // address of step 0, where only the index depends on the step
         Expr base, of_step;  // else the terms of the address
-        Expr behind;        // .. or what is added to that of the copy before
+        Expr behind;         // .. or what is added to that of the copy before
     };
     const For *const loop;
     const std::map<std::string, int> &sizes;

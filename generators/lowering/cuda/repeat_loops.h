@@ -1,9 +1,9 @@
 #pragma once
 // A stage that is computed once more where its result is in doubt.
 //
-// What is seldom needed (values of hidden keys that are no numbers, say) would cost in each step of a loop. An algorithm
-// says by in_repetition() what a stage does otherwise the second time, and by a stage of its own, of words in registers,
-// where the first result is in doubt: if it is in some thread of a block, all compute the stage again.
+// What is seldom needed (values of hidden keys that are no numbers, say) would cost in each step of a loop. An
+// algorithm says by in_repetition() what a stage does otherwise the second time, and by a stage of its own, of words in
+// registers, where the first result is in doubt: if it is in some thread of a block, all compute the stage again.
 
 #include <map>
 #include <string>
@@ -30,7 +30,8 @@ private:
 };
 
 // After all passes that compare the places of threads: numbers of threads and blocks are read anew in the
-// repetition, in its loops at each step, and after it. What is computed from them would else stay in registers from the first time on.
+// repetition, in its loops at each step, and after it. What is computed from them would else stay in registers from the
+// first time on.
 class ReadThreadsAnew : public Halide::Internal::IRMutator {
 public:
     explicit ReadThreadsAnew(std::string doubts) : doubts(std::move(doubts)) {}

@@ -100,8 +100,8 @@ Stmt scaled(const std::string &state, const std::vector<Scaling> &all) {
             factors.push_back(one.factor);
             some = some || reinterpret<uint32_t>(one.factor) != reinterpret<uint32_t>(Expr(1.f));
         }
-        stores.push_back(Store::make(state, load_float(state, one.index) * one.factor, one.index, Parameter(),
-                                     const_true(), {}));
+        stores.push_back(
+            Store::make(state, load_float(state, one.index) * one.factor, one.index, Parameter(), const_true(), {}));
     }
     return IfThenElse::make(cuda::any_lane(cast<int32_t>(some)) != 0, Block::make(stores));
 }

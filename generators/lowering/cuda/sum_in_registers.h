@@ -9,8 +9,8 @@
 //   if the factor of some element of a lane of the warp is not 1: state[i] = state[i] * factor, of each element
 //   produce sum { state[i] = state[i] + ..; }
 //
-// A Halide update cannot say so (SumInPlace, which does this for CPUs, where the elements are a loop). The branch is the
-// same in all lanes, as products of a warp need it.
+// A Halide update cannot say so (SumInPlace, which does this for CPUs, where the elements are a loop). The branch is
+// the same in all lanes, as products of a warp need it.
 
 #include <string>
 

@@ -85,8 +85,8 @@ private:
         } find;
         e.accept(&find);
         if (find.load == nullptr) return nullptr;
-        const bool is_stored = find.load->type == stored_type(type) &&
-                               equal(simplify(e), simplify(to_float(type, find.load)));
+        const bool is_stored =
+            find.load->type == stored_type(type) && equal(simplify(e), simplify(to_float(type, find.load)));
         const bool is_rounded = find.load->type == Float(32) && equal(e, rounded_on_device(type, find.load));
         return is_stored || is_rounded ? find.load : nullptr;
     }
@@ -298,9 +298,9 @@ private:
         }
     }
 
-    // A block of columns, of which no term is left out that is a number, and of the others what makes infinity or NaN of
-    // a sum, where there are such. Three products: of the numbers among b; of 1 where a is not left out and +infinity or NaN among b; the same
-    // of -infinity. In the order of multiply(), so that sums of numbers have the same bits.
+    // A block of columns: the product with the numbers among b, in the order of multiply(), so that sums of numbers
+    // have the same bits; where there are others, a second one of 1 where a is not left out and infinities, which are
+    // counted.
     void multiply_numbers(const std::vector<Expr> &fragments, const Expr &b_at, int block) {
         const size_t tiles = static_cast<size_t>(row_blocks / 2), steps = static_cast<size_t>(k_extent / (2 * edge));
         const auto for_each = [&](const std::function<void(size_t tile, const Expr &x, const Expr &y)> &multiply) {
@@ -320,19 +320,17 @@ private:
         });
         Code outer;
         std::swap(code, outer);
-        for (const bool negative : {false, true}) {
-            std::vector<Expr> counts(tiles, cuda::zero_fragment());
-            for_each([&](size_t tile, const Expr &x, const Expr &y) {
-                const Expr there = cuda::ones_unless_negative(type, x);
-                const Expr ones = cuda::ones_of_infinities(type, y, negative);
-                counts[tile] = code.let("counts", cuda::mma(type, there, ones, counts[tile]));
-            });
-            for (size_t tile = 0; tile < tiles; tile++) {
-                for (int i = 0; i < 4; i++) {
-                    const Expr index = sum_index(static_cast<int>(2 * tile), block, i), sum = load_sum(index);
-                    const Expr changed = select(cuda::float_of(counts[tile], i) > 0.f, cuda::add_infinity(sum, negative), sum);
-                    code.run(Store::make(nest.store->name, changed, index, Parameter(), const_true(), {}));
-                }
+        std::vector<Expr> counts(tiles, cuda::zero_fragment());
+        for_each([&](size_t tile, const Expr &x, const Expr &y) {
+            const Expr there = cuda::ones_unless_negative(type, x), counted = cuda::counted_infinities(type, y);
+            counts[tile] = code.let("counts", cuda::mma(type, there, counted, counts[tile]));
+        });
+        for (size_t tile = 0; tile < tiles; tile++) {
+            for (int i = 0; i < 4; i++) {
+                const Expr index = sum_index(static_cast<int>(2 * tile), block, i);
+                const Expr counted = cuda::float_of(counts[tile], i);
+                const Expr with = code.let("with_infinities", cuda::add_infinities(load_sum(index), counted));
+                code.run(Store::make(nest.store->name, with, index, Parameter(), const_true(), {}));
             }
         }
         std::swap(code, outer);
@@ -343,8 +341,8 @@ private:
     // Of elements in registers, which are those of an accumulator's columns.
     Expr own_fragment(int row, int step) const {
         const auto element = [&](int r, int k) {
-            const Expr index = first(nest.a_index) + ((row + r) * edge * a.row + (step + k) * a.k) +
-                               thread() % 4 * (2 * a.k);
+            const Expr index =
+                first(nest.a_index) + ((row + r) * edge * a.row + (step + k) * a.k) + thread() % 4 * (2 * a.k);
             return Load::make(nest.a_in_registers, nest.a, index, Buffer<>(), Parameter(), const_true(), {});
         };
         const auto pair = [&](int r, int k) {
