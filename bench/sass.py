@@ -11,7 +11,7 @@ def instructions(sass):
 
 
 def hottest_loop(sass, opcode):
-    """The smallest of the loops with most of this opcode, as instructions(); empty where none has it."""
+    """The loop with most of this opcode for its length, as instructions(); empty where none has it."""
     code, labels, counts = [], {}, [0]  # counts[i]: of the opcode, before instruction i
     for line in sass.splitlines():
         if match := LABEL.match(line):
@@ -19,11 +19,11 @@ def hottest_loop(sass, opcode):
         elif match := INSTRUCTION.search(line):
             code.append((match[2].split(".")[0], match[1]))
             counts.append(counts[-1] + (code[-1][0] == opcode))
-    best, found = (0, 0), (0, 0)
+    best, found = 0, (0, 0)
     for end, (name, text) in enumerate(code, 1):
         target = re.search(r"\.L_x_\d+", text) if name == "BRA" else None
         begin = labels.get(target[0], end) if target else end
-        size = counts[end] - counts[min(begin, end)], begin - end
-        if begin < end - 1 and size[0] and size > best:
-            best, found = size, (begin, end)
+        share = (counts[end] - counts[begin]) / (end - begin) if begin < end - 1 else 0
+        if share > best:
+            best, found = share, (begin, end)
     return code[slice(*found)]

@@ -11,6 +11,10 @@ Expr load_at(const Type &type, const Expr &address, const Expr &index) {
 Expr load_at_if(const Expr &on, const Type &type, const Expr &address, const Expr &index) {
     return Call::make(type, "heed_load_at_if", {address, index, cast<int32_t>(on)}, Call::PureExtern);
 }
+Expr load_chunks_if(const Expr &on, const Expr &whole, const Type &type, const Expr &address, const Expr &index) {
+    return Call::make(type, "heed_load_chunks_if", {address, index, cast<int32_t>(on), cast<int32_t>(whole)},
+                      Call::PureExtern);
+}
 Expr float_at(ElementType type, const Expr &address, const Expr &index) {
     return to_float(type, load_at(stored_type(type), address, index));
 }
@@ -40,6 +44,9 @@ Expr fused_on_device(const Expr &x, const Expr &y, const Expr &z) {
 Expr exp2_on_device(const Expr &x) { return Call::make(Float(32), "heed_exp2", {x}, Call::PureExtern); }
 Expr maximum_on_device(const Expr &x, const Expr &y) {
     return Call::make(Float(32), "heed_maximum", {x, y}, Call::PureExtern);
+}
+Expr rounded_on_device(ElementType type, const Expr &x) {
+    return Call::make(Float(32), std::string("heed_rounded_") + name_of(type), {x}, Call::PureExtern);
 }
 
 Expr bytes_of(const Type &type, const Expr &count) { return cast<uint64_t>(count) * cast<uint64_t>(type.bytes()); }

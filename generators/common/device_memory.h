@@ -10,6 +10,10 @@ Halide::Expr load_at(const Halide::Type &type, const Halide::Expr &address, cons
 // 0 unless `on`: nothing is read then.
 Halide::Expr load_at_if(const Halide::Expr &on, const Halide::Type &type, const Halide::Expr &address,
                         const Halide::Expr &index);
+// The same where the elements that are read at once are `whole` chunks of 16 bytes, one by one where they are not: what
+// is copied to shared memory.
+Halide::Expr load_chunks_if(const Halide::Expr &on, const Halide::Expr &whole, const Halide::Type &type,
+                            const Halide::Expr &address, const Halide::Expr &index);
 // An element as a float.
 Halide::Expr float_at(ElementType type, const Halide::Expr &address, const Halide::Expr &index);
 // Its value, UInt(8), means nothing; those of several stores may be added. _if: nothing is stored unless `on`.
@@ -28,6 +32,8 @@ Halide::Expr entry_word(const WordParams &list, const Halide::Expr &entry, int w
 Halide::Expr fused_on_device(const Halide::Expr &x, const Halide::Expr &y, const Halide::Expr &z);
 Halide::Expr exp2_on_device(const Halide::Expr &x);
 Halide::Expr maximum_on_device(const Halide::Expr &x, const Halide::Expr &y);
+// The nearest number of a type of 16 bits, as a float: an operand of LowerTileProducts.
+Halide::Expr rounded_on_device(ElementType type, const Halide::Expr &x);
 
 // Bytes of `count` elements, and the address after count * bytes, UInt(64).
 Halide::Expr bytes_of(const Halide::Type &type, const Halide::Expr &count);

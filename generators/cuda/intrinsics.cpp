@@ -42,6 +42,10 @@ Expr unpack(ElementType type, const Expr &pair, int i) {
                        : of_type(type, "heed_unpack1_f16", "heed_unpack1_bf16"),
                 Float(32), {pair});
 }
+Expr ones_unless_negative(ElementType type, const Expr &fragment) {
+    return ordered(of_type(type, "heed_ones_unless_negative_f16", "heed_ones_unless_negative_bf16"), UInt(128),
+                   {fragment});
+}
 Expr negate_signs(const Expr &fragment, const Expr &mask) {
     return pure("heed_negate_signs", UInt(128), {fragment, mask});
 }
@@ -130,6 +134,9 @@ Expr from_lane(const Expr &x, int mask) {
     return ordered(("heed_from_lane_" + std::to_string(mask)).c_str(), Float(32), {x});
 }
 Expr any_lane(const Expr &on) { return ordered("heed_any_lane", Int(32), {on}); }
+Expr add_infinity(const Expr &x, bool negative) {
+    return pure(negative ? "heed_subtract_infinity" : "heed_add_infinity", Float(32), {x});
+}
 Expr negative_infinity() { return ordered("heed_negative_infinity", Float(32), {}); }
 
 namespace {
@@ -211,6 +218,16 @@ std::string unpack_f16_template(int i) {
     return "{\n.reg .b16 x0, x1;\nmov.b32 {x0, x1}, $0;\ncvt.f32.f16 $r, x" + std::to_string(i) + ";\n}\n";
 }
 
+std::string ones_template(const std::string &one) {
+    std::string text =
+        "{\n.reg .b64 signs, ones;\nmov.b64 ones, 0x0001000100010001;\nmul.lo.u64 ones, ones, " + one + ";\n";
+    for (const char *half : {"0", "1"}) {
+        text += std::string("shr.u64 signs, $0.") + half + ", 15;\nand.b64 signs, signs, 0x0001000100010001;\n" +
+                "mul.lo.u64 signs, signs, " + one + ";\nsub.s64 $r." + half + ", ones, signs;\n";
+    }
+    return text + "}\n";
+}
+
 std::map<std::string, std::string> make_templates() {
     return {
         {"heed_fragment_f32", "mov.b64 $r.0, {$0, $1};\nmov.b64 $r.1, {$2, $3};\n"},
@@ -229,6 +246,8 @@ std::map<std::string, std::string> make_templates() {
         {"heed_unpack1_f16", unpack_f16_template(1)},
         {"heed_unpack0_bf16", "shl.b32 $r, $0, 16;\n"},
         {"heed_unpack1_bf16", "and.b32 $r, $0, 0xffff0000;\n"},
+        {"heed_ones_unless_negative_f16", ones_template("0x3c00")},
+        {"heed_ones_unless_negative_bf16", ones_template("0x3f80")},
         {"heed_negate_signs", "{\n.reg .b64 m;\nmov.b64 m, {$1, $1};\nxor.b64 $r.0, $0.0, m;\n"
                               "xor.b64 $r.1, $0.1, m;\n}\n"},
         {"heed_neighbouring_codes_f16", codes_template(ElementType::f16, false)},
@@ -288,6 +307,8 @@ std::map<std::string, std::string> make_templates() {
         {"heed_thread_index", "mov.u32 $r, %tid.x;\n"},
         {"heed_block_index", "mov.u32 $r, %ctaid.x;\n"},
         {"heed_shared_begin", "mov.b32 $r, heed_shared;\n"},
+        {"heed_add_infinity", "add.f32 $r, $0, 0f7F800000;\n"},
+        {"heed_subtract_infinity", "add.f32 $r, $0, 0fFF800000;\n"},
         {"heed_negative_infinity", "mov.b32 $r, 0fFF800000;\n"},
     };
 }

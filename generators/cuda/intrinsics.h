@@ -32,6 +32,8 @@ Expr mma(ElementType type, const Expr &a, const Expr &b, const Expr &c);
 Expr pack(ElementType type, const Expr &low, const Expr &high);
 // One element of a pair as a float.
 Expr unpack(ElementType type, const Expr &pair, int i);
+// A fragment of ones, zeros where elements of another one have their sign set; made anew where it is used.
+Expr ones_unless_negative(ElementType type, const Expr &fragment);
 Expr negate_signs(const Expr &fragment, const Expr &mask);  // xor of each register with a UInt(32)
 // Two B fragments of eight int8 codes in a UInt(64), exactly: of neighbouring codes, a half of the result from each
 // word; or of f16, every other code of both words, beginning with the first one and with the second one.
@@ -91,7 +93,8 @@ Expr reciprocal(const Expr &x);                         // 1 ulp
 Expr maximum(const Expr &a, const Expr &b);             // of NaN and x it is x
 Expr from_lane(const Expr &x, int mask);                // x of the lane whose number differs by this bit
 Expr any_lane(const Expr &on);                          // Int(32) not 0 when `on` (Int(32)) is not 0 in some lane
-Expr negative_infinity();                               // a value that the compiler does not know
+Expr add_infinity(const Expr &x, bool negative);
+Expr negative_infinity();  // a value that the compiler does not know
 
 // PTX of each intrinsic: $0, $1, .. are its arguments, $r its result, of 128-bit values $0.0 and $0.1 the halves.
 // Lines between braces have registers of their own.

@@ -17,6 +17,7 @@
 #include "generators/table/words.h"
 #include "schedules/attention_cuda_tiles.h"
 #include "schedules/cuda/attention.h"
+#include "schedules/cuda/attention_tensor.h"
 #include "schedules/schedules.h"
 
 namespace heed {
@@ -55,8 +56,17 @@ std::string cuda_error(const std::string &isa, const AttentionConfig &config) {
 // Whether a kernel of CUDA comes from Funcs; else it is a program.
 bool is_of_funcs(const std::string &isa) { return isa == "sm75"; }
 
+bool is_of_fragments(const std::string &isa, const AttentionConfig &config) {
+    return isa == "sm80" && config.phase == Phase::prefill && !config.paged && (config.head_dim == 64 || config.head_dim == 128) &&
+           config.head_dim_v == config.head_dim && !config.modifies_logits() && !config.has_mask && !config.has_dropout;
+}
+
 void fit_cuda_tiles(const std::string &isa, AttentionConfig &config) {
-    if (is_of_funcs(isa)) {
+    if (is_of_fragments(isa, config)) {
+        const ProductTile tile = attention_tensor_tile(config).products;
+        config.row_block = tile.rows;
+        config.kv_block = config.masked_block = tile.columns;
+    } else if (is_of_funcs(isa)) {
         const ProductTile tile = attention_form_cuda(config).tile.products;
         config.row_block = tile.rows;
         config.kv_block = config.masked_block = tile.columns;
@@ -196,6 +206,11 @@ void generate_on_cuda(const AttentionSpec &spec, Options &options, const std::st
         const AttentionForm form = attention_form_cuda(spec.config);
         make(attention_cores_cuda(spec.name, spec.config, cuda_target()), form.threads(), form.blocks,
              attention_cores_shared_bytes(spec.config));
+        return;
+    }
+    if (is_of_fragments(spec.isa, spec.config)) {
+        make(attention_tensor_cuda(spec.name, spec.config, cuda_target()), attention_tensor_threads(), 1,
+             attention_tensor_shared_bytes(spec.config));
         return;
     }
     const cuda::AttentionTile tile = tile_of(spec.isa, spec.config);

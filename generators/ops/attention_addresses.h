@@ -16,6 +16,8 @@ struct AttentionAddresses {
         Expr row(const Expr &in_batch, const Expr &of_head, const Expr &of_token) const {
             return after(after(after(first, in_batch, batch), of_head, head), of_token, token);
         }
+        // Whether rows begin at multiples of 16 bytes.
+        Expr in_chunks() const { return ((first | head | token | batch) & Halide::cast<uint64_t>(15)) == 0; }
     };
 
     const AttentionConfig config;

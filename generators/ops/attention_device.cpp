@@ -1,8 +1,12 @@
 #include "generators/ops/attention_device.h"
 
+#include <limits>
+
 #include "generators/attention/dropout.h"
 #include "generators/common/ceil_div.h"
 #include "generators/lowering/carried.h"
+#include "generators/lowering/cuda/block_branches.h"
+#include "generators/lowering/cuda/repeat_loops.h"
 #include "generators/lowering/skip_blocks.h"
 
 namespace heed {
@@ -25,8 +29,10 @@ Expr power_of_16(const Expr &x) { return exp2_on_device(x * 4.f); }
 
 AttentionDevice::AttentionDevice(const AttentionConfig &config, const Tile &tile)
     : DeviceScores(config), tile(tile), steps(0, ceil_div(max_kv_len, tile.products.columns), "steps"),
-      over_columns(0, tile.products.columns / tile.lanes, "over_columns"),
+      over_columns(tile.in_fragments ? RDom(0, 2, 0, tile.products.columns / 8, "over_columns")
+                                     : RDom(0, tile.products.columns / tile.lanes, "over_columns")),
       over_keys(0, tile.chunk, 0, tile.products.columns / tile.chunk, "over_keys"),
+      over_pairs(0, 2, 0, tile.columns / 8, "over_pairs"),
       all(0, tile.columns, 0, tile.products.rows, 0, num_blocks(), "all"),
       faults(0, select(page_size > 0 && is_given(device_status), max_kv_len, 0), 0, args.batch, "faults"),
       product(tile.products, head_dim) {
@@ -39,7 +45,7 @@ AttentionDevice::AttentionDevice(const AttentionConfig &config, const Tile &tile
     fields(sequence) = Tuple(all_fields);
     define_places();
     define_logits();
-    define_softmax();
+    tile.in_fragments ? define_softmax_of_fragments() : define_softmax();
     define_values();
     define_results();
     add_rows();
@@ -94,7 +100,12 @@ void AttentionDevice::define_places() {
     }
     const Expr first = begin / tile.products.columns * tile.products.columns;
     const Expr count = ceil_div(max(end - first, 0), tile.products.columns);
-    met(down) = Tuple(first, select(first_i < read(sequence_q_len), count, 0));
+    std::vector<Expr> of_block = {first, select(first_i < read(sequence_q_len), count, 0)};
+    if (tile.in_fragments) {
+        of_block.push_back(first_visible(last_i, read(sequence_visible_begin)));
+        of_block.push_back(end_visible(first_i, read(sequence_visible_end), num_keys));
+    }
+    met(down) = Tuple(of_block);
 
     const Expr kv_len = field(sequence_kv_len, at.sequence);
     const Row own = query(row, down);
@@ -105,10 +116,19 @@ void AttentionDevice::define_places() {
     row_range(row, down) =
         Tuple(seen_begin, select(exists(own), cast<uint32_t>(max(seen_end - seen_begin, 0)), Expr(0u)));
 
+    std::vector<Expr> found;
+    if (tile.in_fragments) {
+        // Keys that do not exist are not read. A step is a term of the address, which so is one addition.
+        const Expr of_first = field(sequence_first_key, at.sequence) + key_of(column, 0, down);
+        for (const Tensor &of : {k, v}) {
+            found.push_back(after(of.row(at.sequence, at.kv_head, of_first), across, of.token * tile.products.columns));
+        }
+        key_rows(column, across, down) = Tuple(found);
+        return;
+    }
     const Expr j = min(key_of(column, across, down), max(kv_len - 1, 0));
     const Slot slot =
         config.paged ? slot_of(j, at.sequence) : Slot{at.sequence, field(sequence_first_key, at.sequence) + j, Expr()};
-    std::vector<Expr> found;
     for (const Tensor &of : {k, v}) found.push_back(of.row(slot.page, at.kv_head, slot.slot));
     for (const Tensor &of : {k_scale, v_scale}) {
         if (!config.has_kv_scales()) break;
@@ -121,12 +141,20 @@ void AttentionDevice::define_places() {
 void AttentionDevice::define_logits() {
     const Expr x = q_rows(product.row, down), w = key_rows(product.column, across, down)[0];
     // Rows may be read before the loop over steps: not those that have none.
-    const Expr is_read = config.has_gqa ? met(down)[1] > 0 : Expr();
-    product.define_product({config.dtype, {down}, x, is_read}, {config.kv_dtype, {across, down}, w}, {across, down});
-    dots(column, row, across, down) = product.sum(column, row, across, down);
-
+    const Expr is_read = config.has_gqa || tile.in_fragments ? met(down)[1] > 0 : Expr();
     const Row at = query(row, down);
     const Expr j = key_of(column, across, down);
+    TileRows queries = {config.dtype, {down}, x, is_read}, keys = {config.kv_dtype, {across, down}, w};
+    if (tile.in_fragments) {
+        // Of the scale its sign is that of Q where the exponent has its size.
+        if (!changes_logits()) queries.flipped = select(scale < 0, cast<uint16_t>(0x8000), cast<uint16_t>(0));
+        queries.whole = q.in_chunks();
+        keys.whole = k.in_chunks();
+        keys.exists = key_of(product.column, across, down) < field(sequence_kv_len, block_of(down).sequence);
+    }
+    product.define_product(queries, keys, {across, down});
+    dots(column, row, across, down) = product.sum(column, row, across, down);
+
     Expr dot = dots(column, row, across, down);
     if (config.has_kv_scales()) dot = dot * key_rows(column, across, down)[2];
     LogitChanges changes = changes_of(at);
@@ -141,8 +169,84 @@ void AttentionDevice::define_logits() {
     score.in_range = cast<uint32_t>(j - row_range(row, down)[0]) < row_range(row, down)[1];
     if (config.score_mod.visible) score.user_visible = config.score_mod.visible(place, score_buffers);
     const ProbsScore::Logit found = score.logit(changes, LogitUnits::log16);
-    logits(column, row, across, down) =
-        as_float(select(found.visible, as_word(found.changed.value), Expr(negative_infinity_bits)));
+    Expr changed = found.changed.value, visible = found.visible;
+    if (tile.in_fragments) {
+        // As they are where nothing but the scale changes them: the exponent has that.
+        if (!changes_logits()) changed = dot;
+        const Expr first = key_of(0, across, down), end = first + tile.products.columns;
+        visible = same_for_block(first >= met(down)[2] && end <= met(down)[3]) || visible;
+    }
+    logits(column, row, across, down) = as_float(select(visible, as_word(changed), Expr(negative_infinity_bits)));
+}
+
+// ---- Numbers of rows
+std::vector<Expr> AttentionDevice::of_row(const Expr &column, std::vector<Expr> row) const {
+    if (tile.in_fragments) row.insert(row.begin(), column % 8 / 2);
+    return row;
+}
+
+// What exponents are made of: the powers are those of 2.
+Expr AttentionDevice::exponent_unit() const {
+    // A factor of 0 would make NaN of a hidden logit; the least normal number leaves every weight exactly 1.
+    const float least = std::numeric_limits<float>::min();
+    return changes_logits() ? Expr(4.f) : max(abs(scale) * log2_e, least);
+}
+
+// Where a base is so large that its rounding could carry weights out of range, the maximum is subtracted first. By
+// rows, so that none depends on another.
+Expr AttentionDevice::is_huge(const std::vector<Expr> &at) const {
+    constexpr float huge_base = 1 << 20;  // half a unit of it is 2^-4
+    if (changes_logits()) return Internal::const_false();
+    return in_repetition(at[2]) && abs(row_max(at) * exponent_unit()) > huge_base;
+}
+
+// Numbers that are none, of which hidden values may be the reason: a weight of 0 does not hide them.
+void AttentionDevice::define_doubts(const Expr &sum, const Expr &largest) {
+    constexpr float huge_base = 1 << 20;
+    const auto is_nan = [](const Expr &x) { return (as_word(x) & Expr(0x7fffffffu)) > Expr(0x7f800000u); };
+    const Expr huge = !is_zero(sum) && abs(largest * exponent_unit()) > huge_base;
+    doubts(u, row, down) = cast<int32_t>(changes_logits() ? is_nan(sum) : is_nan(sum) || huge);
+    const Expr element = state(over_pairs.y * 8 + u * 2 + over_pairs.x, row, down);
+    doubts(u, row, down) = doubts(u, row, down) | cast<int32_t>(is_nan(element));
+}
+
+Expr AttentionDevice::carried_number(const Func &f, const Expr &lane, const Expr &step) const {
+    return carried(f, row * tile.lanes + lane, step);
+}
+
+namespace {
+
+// The lane whose number differs by one bit.
+Expr other_lane(const Var &u, int bit) { return clamp(u + bit - u / bit % 2 * (2 * bit), 0, 3); }
+
+}  // namespace
+
+void AttentionDevice::define_softmax_of_fragments() {
+    const std::vector<Var> of_lane = {u, row, across, down};
+    const std::vector<Expr> own(of_lane.begin(), of_lane.end());
+    const auto in_lane = [&](const Expr &lane) { return std::vector<Expr>{lane, row, across, down}; };
+    const Expr unit = exponent_unit(), is_first = across == 0, in_columns = over_columns.y * 8 + u * 2 + over_columns.x;
+    old_max(of_lane) = branched(is_first, lowest_logit(), carried_number(row_max, u, across));
+    lane_max(of_lane) = old_max(own);
+    lane_max(of_lane) = maximum_on_device(lane_max(own), logits(in_columns, row, across, down));
+    pair_max(of_lane) = maximum_on_device(lane_max(own), lane_max(in_lane(other_lane(u, 1))));
+    row_max(of_lane) = maximum_on_device(pair_max(own), pair_max(in_lane(other_lane(u, 2))));
+    // Finite: of a row that has seen no key all weights are 0.
+    base(of_lane) = select(is_huge(own), 0.f, maximum_on_device(row_max(own) * unit, lowest_logit()));
+    // Exactly 1 where the maximum stays: the base's rounding would make it nearly 1.
+    const Expr old = old_max(own) - select(is_huge(own), row_max(own), 0.f);
+    const Expr shrinks = exp2_on_device(fused_on_device(old, unit, -base(own)));
+    factor(of_lane) = select(as_word(old_max(own)) == as_word(row_max(own)), 1.f, shrinks);
+
+    const std::vector<Expr> of_column = of_row(column, {row, across, down});
+    const Expr logit = logits(column, row, across, down);
+    const Expr less = logit - select(is_huge(of_column), row_max(of_column), 0.f);
+    const Expr weight = exp2_on_device(fused_on_device(less, unit, -base(of_column)));
+    const Expr marks = in_repetition(across) && is_negative_infinity(logit);
+    weights(column, row, across, down) = as_float(select(marks, Expr(hidden_bits), as_word(weight)));
+    lane_sum(of_lane) = branched(is_first, 0.f, carried_number(row_sum, u, across) * factor(own));
+    lane_sum(of_lane) += weights(in_columns, row, across, down);
+    row_sum(of_lane) = lane_sum(own);
 }
 
 void AttentionDevice::define_softmax() {
@@ -193,24 +297,40 @@ void AttentionDevice::define_values() {
             once(as_float(select(left_out, Expr(hidden_bits), as_word(weight))), row_sum(row, across, down));
         multiplied = value_weights;
     }
-    const Expr first = key_rows(chunk * tile.chunk + in_chunk, across, down)[1];
+    const Expr in_step = chunk * tile.chunk + in_chunk, first = key_rows(in_step, across, down)[1];
     const Type stored = stored_type(config.kv_dtype);
-    const Expr element =
-        config.head_dim_v == tile.columns ? load_at(stored, first, d) : load_at_if(d < head_dim_v, stored, first, d);
-    values(d, in_chunk, chunk, across, down) = to_float(config.kv_dtype, element);
+    Expr element;
+    if (tile.in_fragments) {
+        const Expr exists = key_of(in_step, across, down) < field(sequence_kv_len, block_of(down).sequence);
+        const Expr in_row = config.head_dim_v == tile.columns ? exists : exists && d / 8 < head_dim_v / 8;
+        element = load_chunks_if(in_row, v.in_chunks(), stored, first, d);
+    } else {
+        element = config.head_dim_v == tile.columns ? load_at(stored, first, d)
+                                                    : load_at_if(d < head_dim_v, stored, first, d);
+        element = to_float(config.kv_dtype, element);
+    }
+    values(d, in_chunk, chunk, across, down) = element;
 
-    block_out(d, row, across, down) = 0.f;
+    // In fragments the state takes its place, once it has been scaled, and weights are no floats after it.
+    const std::vector<Expr> own = of_row(d, {row, across, down});
+    block_out(d, row, across, down) = tile.in_fragments ? once(once(0.f, factor(own)), row_sum(own)) : Expr(0.f);
     const Expr so_far = block_out(d, row, across, down);
     const Expr weight = multiplied(over_keys.y * tile.chunk + over_keys.x, row, across, down);
-    const Expr with = fused_on_device(weight, values(d, over_keys.x, over_keys.y, across, down), so_far);
-    block_out(d, row, across, down) = select(is_hidden(weight), so_far, with);
+    const Expr value = values(d, over_keys.x, over_keys.y, across, down);
+    block_out(d, row, across, down) =
+        tile.in_fragments
+            ? select(in_repetition(across) && is_hidden(weight), so_far,
+                     so_far + rounded_on_device(config.kv_dtype, weight) * to_float(config.kv_dtype, value))
+            : select(is_hidden(weight), so_far, fused_on_device(weight, value, so_far));
 
     steps.where(steps < met(down)[1]);
     // The first step is not skipped: the maxima and sums of rows begin with it.
     if (config.score_mod.block_visible) steps.where(block_test(steps == 0 || is_seen_block(steps)));
-    const Expr scaled = once(factor(row, steps, down), row_sum(row, steps, down));
+    const std::vector<Expr> of_step = of_row(d, {row, steps, down});
+    const Expr scaled = once(factor(of_step), row_sum(of_step)), of_block = block_out(d, row, steps, down);
     state(d, row, down) = 0.f;
-    state(d, row, down) = fused_on_device(state(d, row, down), scaled, block_out(d, row, steps, down));
+    state(d, row, down) = tile.in_fragments ? state(d, row, down) * scaled + of_block
+                                            : fused_on_device(state(d, row, down), scaled, of_block);
 }
 
 // Whether some row of the block may see some key of a step, by the user's test.
@@ -229,27 +349,49 @@ Expr AttentionDevice::is_seen_block(const Expr &step) const {
 void AttentionDevice::define_results() {
     const Row at = query(row, down);
     const Expr count = met(down)[1];
-    const Expr sum = branched(count > 0, once(carried(row_sum, row, count), state(0, row, down)), 0.f);
-    const Expr largest = branched(count > 0, carried(row_max, row, count), lowest_logit());
-    const RowResult result =
-        with_sink(largest, sum, of_head(sink, sink_head, at.head, negative_infinity_bits), LogitUnits::log16);
+    const auto left = [&](const Func &f) {
+        return tile.in_fragments ? carried_number(f, u, count) : carried(f, row, count);
+    };
+    const Expr of_state = state(tile.in_fragments ? 2 * u : Expr(0), row, down);
+    Expr sum = branched(count > 0, once(left(row_sum), of_state), 0.f);
+    Expr largest = branched(count > 0, left(row_max), lowest_logit());
+    if (tile.in_fragments) {
+        define_doubts(sum, largest);
+        const Expr sure = doubts(u, row, down);
+        const auto in_lane = [&](const Expr &lane) { return std::vector<Expr>{lane, row, down}; };
+        last_sum(u, row, down) = once(sum, sure);
+        largest = once(largest, sure);
+        pair_sum(u, row, down) = last_sum(u, row, down) + last_sum(in_lane(other_lane(u, 1)));
+        sum = pair_sum(u, row, down) + pair_sum(in_lane(other_lane(u, 2)));
+    }
+    LogitUnits units = LogitUnits::log16;
+    if (tile.in_fragments && !changes_logits()) {
+        units = LogitUnits::log2;
+        largest = largest * exponent_unit();
+    }
+    const RowResult result = with_sink(largest, sum, of_head(sink, sink_head, at.head, negative_infinity_bits), units);
     const Expr factor = config.has_dropout ? result.factor() * args.dropout_scale : result.factor();
     if (config.has_gqa) {
-        const Expr of_state = config.has_dropout ? args.dropout_scale : Expr(1.f);
+        const Expr of_part = config.has_dropout ? args.dropout_scale : Expr(1.f);
         const Expr in_log2 = maximum_on_device(largest * 4.f, lowest_logit());
-        results(row, down) = Tuple(select(is_whole(), factor, of_state), select(is_whole(), result.lse, in_log2), sum);
+        results(row, down) = Tuple(select(is_whole(), factor, of_part), select(is_whole(), result.lse, in_log2), sum);
     } else {
-        results(row, down) = Tuple(factor, result.lse);
+        if (tile.in_fragments) {
+            results(u, row, down) = Tuple(factor, result.lse);
+        } else {
+            results(row, down) = Tuple(factor, result.lse);
+        }
     }
 }
 
 void AttentionDevice::add_rows() {
     const Row at = query(all.y, all.z);
     const Expr token = field(sequence_first_q, at.sequence) + at.i, there = exists(at);
-    const Expr value = state(all.x, all.y, all.z) * results(all.y, all.z)[0];
+    const std::vector<Expr> of_this = of_row(all.x, {all.y, all.z});
+    const Expr value = state(all.x, all.y, all.z) * results(of_this)[0];
     const Expr to_out = out.row(at.sequence, at.head, token), to_lse = lse.row(at.sequence, at.head, token);
     const Expr in_row = there && all.x < head_dim_v, is_first = there && all.x == 0;
-    const Expr numbers = results(all.y, all.z)[1];
+    const Expr numbers = results(of_this)[1];
     Expr of_out = store_at_if(in_row && is_whole(), to_out, all.x,
                               config.dtype == ElementType::f32 ? value : from_float(config.dtype, value));
     Expr of_lse = store_at_if(is_first && is_whole(), to_lse, 0, numbers);
@@ -258,7 +400,7 @@ void AttentionDevice::add_rows() {
         const Expr end = args.states.dim(0).extent();
         of_out += store_at_if(in_row && !is_whole(), to_state, all.x, value);
         of_lse += store_at_if(is_first && !is_whole(), to_state, end - 2, numbers) +
-                  store_at_if(is_first && !is_whole(), to_state, end - 1, results(all.y, all.z)[2]);
+                  store_at_if(is_first && !is_whole(), to_state, end - 1, results(of_this)[2]);
     }
     add(of_out, of_lse);
 }

@@ -13,37 +13,44 @@ namespace heed {
 
 struct AttentionDevice : DeviceScores<AttentionAddresses> {
     // `products`: of the rows of a block and the keys of a step, whose values are read `chunk` at a time; columns: of
-    // the output, all of them; lanes: partial maxima and sums of a row.
+    // the output, all of them; lanes: partial maxima and sums of a row; in_fragments: lane u has columns 2 u and 2 u +
+    // 1 of each eight, as mma.m16n8k16 deals them out, and numbers of a row of its own.
     struct Tile {
         ProductTile products;
         int chunk, columns, lanes;
+        bool in_fragments = false;
     };
     const Tile tile;
 
     Halide::Var row{"row"}, column{"column"}, across{"across"};  // of a block, of a step; step
     Halide::Var d{"d"}, u{"u"}, in_chunk{"in_chunk"}, chunk{"chunk"}, sequence{"sequence"};
-    Halide::RDom steps, over_columns;  // of a row's lane
+    Halide::RDom steps, over_columns;  // of a row's lane: in fragments of a pair, pair
     Halide::RDom over_keys;            // in a chunk, chunk of a step
+    Halide::RDom over_pairs;           // in a pair, pair of a lane's columns of the output
     Halide::RDom all;                  // column of the output, row, block
     Halide::RDom faults;               // key, sequence
 
     Halide::Func fields{"fields"};        // (sequence): what the table says of it
-    Halide::Func met{"met"};              // (down): first key of the first step, number of steps
+    Halide::Func met{"met"};              // (down): first key, number of steps; first and last key that all rows see
     Halide::Func q_rows{"q_rows"};        // (row, down): address of the row; the last one is repeated
     Halide::Func row_range{"row_range"};  // (row, down): first key that the row sees by its position, and how many
     Halide::Func key_rows{"key_rows"};    // (column, across, down): addresses of k and v, and scales of codes; the same
     TileProduct product;                  // (column, row, across, down)
     Halide::Func dots{"dots"};            // the same, for who changes them
     Halide::Func logits{"logits"};        // (column, row, across, down): in log16; minus infinity: hidden
-    Halide::Func lane_max{"lane_max"}, lane_sum{"lane_sum"};    // (u, row, across, down)
-    Halide::Func old_max{"old_max"}, row_max{"row_max"};        // (row, across, down): of all steps so far
-    Halide::Func factor{"factor"}, row_sum{"row_sum"};          // (row, across, down)
+    Halide::Func lane_max{"lane_max"}, lane_sum{"lane_sum"};  // (u, row, across, down)
+    // (row, across, down), in fragments (u, row, across, down): of all steps so far, sums there of a lane's columns.
+    Halide::Func old_max{"old_max"}, row_max{"row_max"}, factor{"factor"}, row_sum{"row_sum"};
+    Halide::Func pair_max{"pair_max"}, base{"base"};  // in fragments: of two lanes; what exponents subtract
+    Halide::Func doubts{"doubts"};  // (u, row, down): whether the state is to be computed in_repetition()
+    Halide::Func last_sum{"last_sum"}, pair_sum{"pair_sum"};    // (u, row, down): of a lane, of two
     Halide::Func weights{"weights"};                            // (column, row, across, down)
     Halide::Func kept{"kept"}, value_weights{"value_weights"};  // the same: dropout; what values are multiplied by
     Halide::Func values{"values"};                              // (d, in_chunk, chunk, across, down)
     Halide::Func block_out{"block_out"};                        // (d, row, across, down)
     Halide::Func state{"state"};                                // (d, row, down)
-    Halide::Func results{"results"};  // (row, down): factor of the output; lse, or the maximum of a state; sum
+    // (row, down), in fragments (u, row, down): factor of the output; lse, or the maximum of a state; sum.
+    Halide::Func results{"results"};
     Halide::Func named{"attention"};
     int parts = 0;
 
@@ -75,10 +82,17 @@ private:
     Block block_of(const Expr &number) const;
     Row query(const Expr &in_block, const Expr &number) const;
     Expr key_of(const Expr &column, const Expr &step, const Expr &number) const;
+    // Of a number of a row: for the lane that has a column.
+    std::vector<Expr> of_row(const Expr &column, std::vector<Expr> row) const;
+    Expr carried_number(const Halide::Func &f, const Expr &lane, const Expr &step) const;
+    Expr exponent_unit() const;
+    Expr is_huge(const std::vector<Expr> &row) const;
+    void define_doubts(const Expr &sum, const Expr &largest);
 
     void define_places();
     void define_logits();
     void define_softmax();
+    void define_softmax_of_fragments();
     void define_values();
     void define_results();
     void add(const Expr &of_out, const Expr &of_lse);

@@ -1,6 +1,7 @@
 #pragma once
 // Scores of rows of queries whose masks, biases and slopes are at addresses.
 
+#include "generators/attention/config.h"
 #include "generators/attention/probs.h"
 #include "generators/common/device_memory.h"
 

@@ -37,9 +37,12 @@ Expr TileProduct::element(const TileRows &rows) const {
     const auto whole = as_const_int(length);
     const bool all_there = !rows.exists.defined() && whole && *whole % (tile.width * tile.chunks) == 0;
     const Expr index = number * tile.width + k;
-    const Expr stored = all_there ? load_at(stored_type(rows.type), rows.first, index)
-                                  : load_at_if(rows.exists.defined() ? rows.exists && in_row : in_row,
-                                               stored_type(rows.type), rows.first, index);
+    const Type type = stored_type(rows.type);
+    const Expr exists = rows.exists.defined() ? rows.exists && in_row : in_row;
+    Expr stored = all_there              ? load_at(type, rows.first, index)
+                  : rows.whole.defined() ? load_chunks_if(exists, rows.whole, type, rows.first, index)
+                                         : load_at_if(exists, type, rows.first, index);
+    if (rows.flipped.defined()) stored = stored ^ rows.flipped;
     return tile.of_floats ? to_float(rows.type, stored) : stored;
 }
 

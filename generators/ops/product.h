@@ -34,6 +34,8 @@ struct TileRows {
     std::vector<Halide::Var> at;  // which tile
     Halide::Expr first;           // the address of a row of it
     Halide::Expr exists = {};     // zeros where a row does not; undefined: all do
+    Halide::Expr whole = {};      // whether chunks are 16 aligned bytes, for tiles of elements; undefined: they are
+    Halide::Expr flipped = {};    // bits of elements
 };
 
 // Tiles of rows of x and w, step by step along k, and the sums of their products. Zeros follow the last k.

@@ -39,8 +39,8 @@
 #include "generators/lowering/cuda/shared_memory.h"
 #include "generators/lowering/skip_blocks.h"
 #include "generators/lowering/trim_loops.h"
+#include "schedules/cuda/attention_stages.h"
 #include "schedules/cuda/operation.h"
-#include "schedules/cuda/tile_product.h"
 
 namespace heed {
 
@@ -56,14 +56,13 @@ int steps_of_rows(const AttentionConfig &config, const ProductTile &tile) {
     return (longest + of_step - 1) / of_step;
 }
 
-class CoresSchedule {
+class CoresSchedule : DeviceStages {
 public:
     CoresSchedule(AttentionDevice &kernel, const AttentionForm &form)
-        : kernel(kernel), tile(kernel.tile), form(form), threads(form.threads()),
-          deal(form.threads_of_row == 32  ? in_wide_blocks
-               : form.rows_of_thread == 8 ? in_tall_blocks
-                                          : in_square_blocks),
-          step(kernel.state, kernel.steps.x), block(kernel.named, kernel.all.z) {}
+        : DeviceStages(kernel, form.threads_of_row == 32  ? in_wide_blocks
+                               : form.rows_of_thread == 8 ? in_tall_blocks
+                                                          : in_square_blocks),
+          form(form), threads(form.threads()) {}
 
     void apply() {
         results();
@@ -74,44 +73,11 @@ public:
     }
 
 private:
-    AttentionDevice &kernel;
-    const AttentionDevice::Tile &tile;
     const AttentionForm form;
     const int threads;
-    const Deal deal;
-    const LoopLevel step, block;
 
-    // A stage of a block or of a step, over some of its coordinates.
-    Func &bounded(Func &f) {
-        for (const Var &v : f.args()) {
-            const std::string &name = v.name();
-            if (name == kernel.row.name()) f.bound_extent(v, tile.products.rows);
-            if (name == kernel.column.name()) f.bound_extent(v, tile.products.columns);
-            if (name == kernel.u.name()) f.bound_extent(v, tile.lanes);
-            if (name == kernel.d.name()) f.bound_extent(v, tile.columns);
-            if (name == kernel.in_chunk.name()) f.bound_extent(v, tile.chunk);
-            for (const Var &one : {kernel.across, kernel.down, kernel.sequence, kernel.chunk}) {
-                if (name == one.name()) f.bound_extent(v, 1);
-            }
-        }
-        return f;
-    }
-    Func &in_step(Func &f, MemoryType where = MemoryType::Stack) { return bounded(f.compute_at(step).store_in(where)); }
-    Func &in_block(Func &f, MemoryType where = MemoryType::Stack) {
-        return bounded(f.compute_at(block).store_in(where));
-    }
     // Tiles of keys and of values: in decode in one place, since neither is read where the other is stored.
     MemoryType of_products() const { return kernel.config.has_gqa ? MemoryType::GPUShared : MemoryType::Stack; }
-    // As tiles of sums are dealt out.
-    void in_tiles(Stage stage, const VarOrRVar &column, const VarOrRVar &row, std::vector<VarOrRVar> inner = {},
-                  const std::vector<VarOrRVar> &outer = {}) {
-        const Dealt dealt = deal(stage, column, row);
-        std::vector<VarOrRVar> loops = dealt.own, around = {dealt.thread};
-        loops.insert(loops.end(), inner.begin(), inner.end());
-        around.insert(around.end(), outer.begin(), outer.end());
-        order(stage, loops, around);
-        unroll(stage.gpu_threads(dealt.thread), loops);
-    }
     // Scores, rows fastest.
     Func &scores(Func &f) {
         std::vector<Var> by_row = f.args();

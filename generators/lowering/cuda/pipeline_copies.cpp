@@ -2,6 +2,7 @@
 
 #include "generators/common/bad_input.h"
 #include "generators/cuda/intrinsics.h"
+#include "generators/lowering/cuda/linear_terms.h"
 #include "generators/lowering/cuda/shared_memory.h"
 
 namespace heed {
@@ -10,6 +11,8 @@ using namespace Halide;
 using namespace Halide::Internal;
 
 namespace {
+
+const char *const own_thread_variable = ".thread_id_x";
 
 // The copies of a loop's body, in full, and the body without them.
 class TakeCopies : public IRMutator {
@@ -45,7 +48,8 @@ private:
     Stmt visit(const Store *op) override {
         auto copy = is_shared(op->name) ? SharedCopy::of(op) : std::nullopt;
         if (!copy) return op;
-        for (Expr *e : {&copy->to, &copy->address, &copy->index, &copy->on}) {
+        if (copy->flipped.defined()) throw BadInput("bits are flipped of what is copied ahead to " + op->name);
+        for (Expr *e : {&copy->to, &copy->address, &copy->index, &copy->on, &copy->whole}) {
             if (e->defined()) *e = lets.in_full(*e);
         }
         if (!begins_chunk(copy->to, copy->type)) {
@@ -128,58 +132,135 @@ public:
 private:
     struct Source {
         TakeCopies::Taken taken;
-        Expr first;  // address of step 0, where only the index depends on the step
+        Expr first;          // address of step 0, where only the index depends on the step
+        Expr base, of_step;  // else the terms of the address
+        Expr behind;         // .. or what is added to that of the copy before
     };
     const For *const loop;
     const std::map<std::string, int> &sizes;
     std::vector<Source> sources;
     std::vector<std::pair<std::string, Expr>> before;  // the loop
+    std::map<Expr, Expr, IRDeepCompare> known;         // of it
 
     Expr at_step(const Expr &e, const Expr &step) const { return simplify(substitute(loop->name, step, e)); }
 
-    void add(const TakeCopies::Taken &taken) {
-        const SharedCopy &copy = taken.copy;
-        Expr first;
-        if (!expr_uses_var(copy.address, loop->name)) {
-            const Expr address = copy.address + bytes_before(at_step(copy.index, 0), copy);
-            before.emplace_back(unique_name("from"), common_subexpression_elimination(address));
-            first = Variable::make(UInt(64), before.back().first);
+    // A value that is computed before the loop, once.
+    Expr let_before(const std::string &name, const Expr &value) {
+        Expr &known_as = known[value];
+        if (!known_as.defined()) {
+            before.emplace_back(unique_name(name), common_subexpression_elimination(value));
+            known_as = Variable::make(value.type(), before.back().first);
         }
-        sources.push_back({taken, first});
+        return known_as;
+    }
+
+    void add(TakeCopies::Taken taken) {
+        const SharedCopy &copy = taken.copy;
+        Source source = {taken, {}, {}, {}, {}};
+        if (!expr_uses_var(copy.address, loop->name)) {
+            source.first = let_before("from", copy.address + bytes_before(at_step(copy.index, 0), copy));
+        } else {
+            const LinearTerms all = address_of(copy);
+            source.base = all.that_use(loop->name, false).sum();
+            source.of_step = all.that_use(loop->name, true).sum();
+            if (!sources.empty() && sources.back().taken.copy.array == copy.array) {
+                const Expr behind = (all - address_of(sources.back().taken.copy)).sum();
+                const bool is_same = !expr_uses_var(behind, loop->name) && !expr_uses_var(behind, own_thread_variable);
+                if (is_same) source.behind = let_before("rows", behind);
+            }
+            if (!source.behind.defined()) source.base = let_before("from", source.base);
+            source.taken.copy.on = compared_before(copy.on);
+        }
+        sources.push_back(source);
+    }
+
+    LinearTerms address_of(const SharedCopy &copy) const {
+        return LinearTerms(copy.address + bytes_before(copy.index, copy));
+    }
+
+    // A comparison, of which what does not depend on the step is computed before the loop.
+    Expr compared_before(const Expr &on) {
+        const auto *flag = on.defined() ? on.as<Cast>() : nullptr;
+        const auto *less = flag != nullptr ? flag->value.as<LT>() : nullptr;
+        if (less == nullptr || less->a.type() != Int(32)) return on;
+        const LinearTerms all = LinearTerms(less->b) - LinearTerms(less->a);
+        const LinearTerms left = all.that_use(loop->name, false), gone = all.that_use(loop->name, true);
+        const Expr most = let_before("left", left.without_constant().sum());
+        return cast(on.type(), simplify(-gone.sum()) - static_cast<int>(left.constant()) < most);
     }
 
     static Expr bytes_before(const Expr &index, const SharedCopy &copy) {
         return cast<uint64_t>(index) * make_const(UInt(64), copy.type.bytes());
     }
 
+    Expr address_at(const Source &source, const Expr &step, const Expr &before) const {
+        const SharedCopy &copy = source.taken.copy;
+        if (source.behind.defined()) return cuda::advance(before, source.behind);
+        if (!source.first.defined()) return source.base + at_step(source.of_step, step);
+        const Expr moved = simplify(at_step(copy.index, step) - at_step(copy.index, 0));
+        return source.first + bytes_before(moved, copy);
+    }
+
     Stmt copies_of(const Expr &step) const {
-        std::vector<Stmt> all;
+        std::vector<std::pair<std::string, Expr>> addresses;
+        std::vector<Stmt> all, by_elements;
+        const std::string each = unique_name("element");
+        const auto join = [&](const Expr &whole) {  // those since the last time
+            if (all.empty()) return Stmt();
+            Stmt result = Block::make(all);
+            if (whole.defined()) {
+                const Stmt one = For::make(each, 0, 16 / 2, ForType::Serial, Partition::Never, DeviceAPI::None,
+                                           Block::make(by_elements));
+                result = IfThenElse::make(whole != 0, result, one);
+            }
+            all.clear();
+            by_elements.clear();
+            return result;
+        };
+        std::vector<Stmt> groups;
+        Expr whole;
         for (const Source &source : sources) {
             SharedCopy copy = source.taken.copy;
-            const Expr index = at_step(copy.index, step);
-            const Expr from = source.first.defined()
-                                  ? source.first + bytes_before(simplify(index - at_step(copy.index, 0)), copy)
-                                  : at_step(copy.address, step) + bytes_before(index, copy);
+            const Expr next = source.taken.copy.whole;
+            if (!all.empty() && !(whole.defined() ? next.defined() && equal(whole, next) : !next.defined())) {
+                groups.push_back(join(whole));
+            }
+            whole = next;
+            const Expr last = addresses.empty() ? Expr() : Variable::make(UInt(64), addresses.back().first);
+            addresses.emplace_back(unique_name("source"), address_at(source, step, last));
+            const Expr from = Variable::make(UInt(64), addresses.back().first);
             const Expr bytes = copy.on.defined() ? select(at_step(copy.on, step) != 0, 16, 0) : Expr(16);
             copy.to = at_step(copy.to, step) + simplify(step % 2) * sizes.at(copy.array);
-            Stmt s = Evaluate::make(cuda::copy_async(copy.to_address(), from, bytes));
-            if (source.taken.condition.defined()) s = IfThenElse::make(at_step(source.taken.condition, step), s);
-            all.push_back(s);
+            const auto where_asked = [&](const Stmt &s) {
+                const Expr asked = source.taken.condition;
+                return asked.defined() ? IfThenElse::make(at_step(asked, step), s) : s;
+            };
+            all.push_back(where_asked(Evaluate::make(cuda::copy_async(copy.to_address(), from, bytes))));
+            if (!whole.defined()) continue;
+            copy.on = bytes;
+            by_elements.push_back(where_asked(copy.element(copy.to_address(), from, Variable::make(Int(32), each))));
         }
-        all.push_back(Evaluate::make(cuda::commit_copies()));
-        return Block::make(all);
+        groups.push_back(join(whole));
+        groups.push_back(Evaluate::make(cuda::commit_copies()));
+        Stmt result = Block::make(groups);
+        for (auto one = addresses.rbegin(); one != addresses.rend(); ++one) {
+            result = LetStmt::make(one->first, one->second, result);
+        }
+        return result;
     }
 };
 
 }  // namespace
 
 Stmt PipelineCopies::visit(const Allocate *op) {
-    if (op->memory_type != MemoryType::GPUShared) return IRMutator::visit(op);
+    if (!is_shared_array(op)) return IRMutator::visit(op);
     arrays[op->name].bytes = static_cast<int>(op->constant_allocation_size()) * op->type.bytes();
     const Stmt body = mutate(op->body);
     const Array &array = arrays.at(op->name);
     if (!array.is_doubled) return Allocate::make(op->name, op->type, op->memory_type, op->extents, op->condition, body);
-    if (accesses_of(op->name, op->body) != array.accesses) {
+    int accesses = 0;
+    for (const auto &[loop, of_loop] : array.accesses) accesses += of_loop;
+    if (accesses_of(op->name, op->body) != accesses) {
         throw BadInput(op->name + " is copied in a loop and accessed outside it");
     }
     return Allocate::make(op->name, UInt(8), op->memory_type, {Expr(2 * array.bytes)}, op->condition, body);
@@ -196,7 +277,7 @@ Stmt PipelineCopies::visit(const For *op) {
         Array &array = arrays.at(copy.array);
         if (array.bytes % 16 != 0) throw BadInput(copy.array + " is not a multiple of 16 bytes");
         array.is_doubled = true;
-        array.accesses = accesses_of(copy.array, op->body);
+        array.accesses[op] = accesses_of(copy.array, op->body);
         sizes[copy.array] = array.bytes / copy.type.bytes();
     }
     InBuffer in_buffer(sizes, Variable::make(Int(32), op->name) % 2);

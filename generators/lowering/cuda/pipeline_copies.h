@@ -1,7 +1,7 @@
 #pragma once
 // Copies from tensors to shared memory, one step ahead of what reads them.
 //
-// A stage of a loop that copies 16 bytes at a time (SharedCopy) into arrays that nothing outside the loop uses: this
+// A stage of a loop that copies 16 bytes at a time (SharedCopy) into arrays that nothing outside such loops uses: this
 // pass gives the arrays two buffers and makes asynchronous copies (cp.async, sm_80) for step i + 1 while step i
 // computes; one barrier a step remains. What of an address does not depend on the step is computed before the loop.
 // Halide has no asynchronous copies, and a stage of its own cannot run ahead of its loop.
@@ -22,7 +22,7 @@ private:
     struct Array {
         int bytes = 0;
         bool is_doubled = false;
-        int accesses = 0;  // of the loop that copies to it
+        std::map<const Halide::Internal::For *, int> accesses;  // of the loops that copy to it
     };
     std::map<std::string, Array> arrays;
 

@@ -1,8 +1,10 @@
 #include "generators/lowering/cuda/private_registers.h"
 
 #include <optional>
+#include <tuple>
 
 #include "generators/common/bad_input.h"
+#include "generators/cuda/intrinsics.h"
 
 namespace heed {
 
@@ -11,26 +13,55 @@ using namespace Halide::Internal;
 
 namespace {
 
-// RegisterPlaces in the array, relative to that of the first access.
+const char *const own_thread = ".thread_id_x";
+
+// Places in the array, relative to that of the first access.
 class RegisterPlaces {
 public:
     explicit RegisterPlaces(std::string array) : array(std::move(array)) {}
 
-    std::vector<int64_t> of(const Expr &index, const Lets &lets) {
+    struct Places {
+        std::vector<int64_t> all;
+        int other_lane;  // whose: the bit by which its number differs; 0: the thread's own
+    };
+    Places of(const Expr &index, const Lets &lets) {
         const auto *ramp = index.as<Ramp>();
         const Expr begin = lets.in_full(ramp != nullptr ? ramp->base : index);
         if (!first.defined()) first = begin;
-        const auto place = as_const_int(simplify(begin - first));
         const auto step = ramp != nullptr ? as_const_int(ramp->stride) : std::optional<int64_t>(0);
-        if (!place || !step) throw BadInput("a thread's places in the registers of " + array + " are not constant");
-        std::vector<int64_t> result;
-        for (int i = 0; i < index.type().lanes(); i++) result.push_back(*place + i * *step);
+        if (!step) refuse();
+        Places result;
+        int64_t place;
+        std::tie(place, result.other_lane) = place_of(begin);
+        for (int i = 0; i < index.type().lanes(); i++) result.all.push_back(place + i * *step);
         return result;
     }
 
 private:
     const std::string array;
     Expr first;
+
+    [[noreturn]] void refuse() const {
+        throw BadInput("a thread's places in the registers of " + array + " are not constant");
+    }
+    std::pair<int64_t, int> place_of(const Expr &begin) const {
+        if (const auto place = as_const_int(simplify(begin - first))) return {*place, 0};
+        for (const int bit : {0, 1, 2, 4, 8, 16}) {
+            if (const auto place = place_of_all(begin, bit)) return {*place, bit};
+        }
+        refuse();
+    }
+    // The same for the threads of two warps.
+    std::optional<int64_t> place_of_all(const Expr &begin, int bit) const {
+        std::optional<int64_t> result;
+        for (int thread = 0; thread < 64; thread++) {
+            const auto place = as_const_int(
+                simplify(substitute(own_thread, thread, begin) - substitute(own_thread, thread ^ bit, first)));
+            if (!place || (result && *place != *result)) return {};
+            result = *place;
+        }
+        return result;
+    }
 };
 
 class UsedPlaces : public LetVisitor {
@@ -60,12 +91,14 @@ private:
     void visit(const Load *op) override {
         IRVisitor::visit(op);
         if (op->name != array) return;
-        for (const int64_t place : places.of(op->index, lets)) read.insert(place);
+        for (const int64_t place : places.of(op->index, lets).all) read.insert(place);
     }
     void visit(const Store *op) override {
         IRVisitor::visit(op);
         if (op->name != array) return;
-        for (const int64_t place : places.of(op->index, lets)) registers[place] = 0;
+        const RegisterPlaces::Places own = places.of(op->index, lets);
+        if (own.other_lane != 0) throw BadInput("a thread stores to the registers of " + array + " of another one");
+        for (const int64_t place : own.all) registers[place] = 0;
     }
 };
 
@@ -92,16 +125,20 @@ private:
     Expr visit(const Load *op) override {
         if (op->name != array) return IRMutator::visit(op);
         std::vector<Expr> elements;
-        for (const int64_t place : used.all().of(op->index, lets)) {
+        const RegisterPlaces::Places from = used.all().of(op->index, lets);
+        for (const int64_t place : from.all) {
             const Expr at = used.registers.at(place);
             elements.push_back(Load::make(op->type.element_of(), array, at, Buffer<>(), Parameter(), const_true(), {}));
+            if (from.other_lane == 0) continue;
+            const Expr bits = reinterpret<float>(elements.back());
+            elements.back() = reinterpret(op->type.element_of(), cuda::from_lane(bits, from.other_lane));
         }
         return elements.size() == 1 ? elements[0] : Shuffle::make_concat(elements);
     }
     Stmt visit(const Store *op) override {
         if (op->name != array) return IRMutator::visit(op);
         const Expr value = mutate(op->value);
-        const std::vector<int64_t> places = used.all().of(op->index, lets);
+        const std::vector<int64_t> places = used.all().of(op->index, lets).all;
         const auto store = [&](const Expr &element, int64_t place) {
             return Store::make(array, element, used.registers.at(place), Parameter(), const_true(), {});
         };

@@ -2,8 +2,9 @@
 // Arrays in registers (MemoryType::Register) of a block's threads.
 //
 // A stage computed for a block keeps an array of the whole block's elements, of which each thread uses its own; Halide
-// would give every thread all of them. This pass gives a thread what it accesses, with constant indices. Refused: an
-// element whose place is not a constant after the thread's first one, one that is read and not stored by its thread.
+// would give every thread all of them. This pass gives a thread what it accesses, with constant indices. What the lane
+// stores whose number differs by one bit, all lanes read at once, by an exchange. Refused: an element whose place is
+// not a constant after the thread's first one, or after that of such a lane; one that is read and not stored.
 
 #include <map>
 #include <string>

@@ -95,12 +95,19 @@ bool begins_chunk(const Expr &index, const Type &type) {
 std::optional<SharedCopy> SharedCopy::of(const Store *op) {
     const auto *call = op->value.as<Call>();
     const auto *to = op->index.as<Ramp>();
-    if (call == nullptr || to == nullptr || (call->name != "heed_load_at" && call->name != "heed_load_at_if"))
-        return {};
+    Expr flipped;
+    if (call != nullptr && to != nullptr && call->is_intrinsic(Call::bitwise_xor)) {
+        flipped = scalar_of(call->args[1]);
+        call = call->args[0].as<Call>();
+    }
+    const bool is_load = call != nullptr && (call->name == "heed_load_at" || call->name == "heed_load_at_if" ||
+                                             call->name == "heed_load_chunks_if");
+    if (to == nullptr || !is_load) return {};
     const auto *from = call->args[1].as<Ramp>();
-    SharedCopy copy = {op->name, call->type.element_of(), to->base, scalar_of(call->args[0]), {}, {}};
+    SharedCopy copy = {op->name, call->type.element_of(), to->base, scalar_of(call->args[0]), {}, {}, {}, flipped};
     const bool sometimes = call->args.size() > 2;
     if (sometimes) copy.on = scalar_of(call->args[2]);
+    if (call->args.size() > 3) copy.whole = scalar_of(call->args[3]);
     const bool neighbours = from != nullptr && is_const_one(from->stride) && is_const_one(to->stride);
     if (!neighbours || bytes_at_once(call->type) != chunk_bytes || !copy.address.defined() ||
         copy.on.defined() != sometimes) {
@@ -108,6 +115,13 @@ std::optional<SharedCopy> SharedCopy::of(const Store *op) {
     }
     copy.index = from->base;
     return copy;
+}
+
+Stmt SharedCopy::element(const Expr &at, const Expr &from, const Expr &e) const {
+    if (type.bits() != 16) throw BadInput("elements that are copied to " + array + " one by one are not of 16 bits");
+    Expr bits = cuda::load_u16_if(from + cast<uint64_t>(e * 2), on);
+    if (flipped.defined()) bits = bits ^ cast<uint32_t>(flipped);
+    return Evaluate::make(cuda::store_shared_u16(at + e * 2, bits));
 }
 
 Expr SharedCopy::to_address() const { return shared_address(array, cast<int32_t>(to) * type.bytes()); }
@@ -166,18 +180,33 @@ Expr LowerSharedMemory::first_of(const std::string &array, const Expr &index, co
 }
 
 // ---- Accesses
+Stmt LowerSharedMemory::copied(SharedCopy copy, const Expr &to) {
+    const Expr bytes = make_const(UInt(64), copy.type.bytes());
+    const Expr from_value = mutate(copy.address) + cast<uint64_t>(mutate(copy.index)) * bytes;
+    const std::string name = unique_name("copied_from"), each = unique_name("element");
+    const Expr from = Variable::make(UInt(64), name), at = address(copy.array, mutate(to), copy.type);
+    if (copy.on.defined()) copy.on = mutate(copy.on);
+    Expr chunk = copy.on.defined() ? cuda::load_fragment_if(from, copy.on) : cuda::load_fragment(from);
+    if (copy.flipped.defined()) {
+        copy.flipped = mutate(copy.flipped);
+        const Expr both = cast<uint32_t>(copy.flipped);
+        chunk = cuda::negate_signs(chunk, both | both << 16);
+    }
+    Stmt result = Evaluate::make(cuda::store_shared_fragment(at, chunk));
+    if (copy.whole.defined()) {
+        const Stmt one = copy.element(at, from, Variable::make(Int(32), each));
+        const Stmt all = For::make(each, 0, chunk_bytes / copy.type.bytes(), ForType::Serial, Partition::Never,
+                                   DeviceAPI::None, one);
+        result = IfThenElse::make(mutate(copy.whole) != 0, result, all);
+    }
+    return LetStmt::make(name, from_value, result);
+}
+
 Stmt LowerSharedMemory::visit(const Store *op) {
     if (arrays.count(op->name) == 0) return IRMutator::visit(op);
     const Type type = op->value.type();
     if (!is_const_one(op->predicate)) throw BadInput("a store to " + op->name + ", in shared memory, has a condition");
-    if (const auto copy = SharedCopy::of(op)) {
-        const Expr from = mutate(copy->address) +
-                          cast<uint64_t>(mutate(copy->index)) * make_const(UInt(64), type.element_of().bytes());
-        const Expr chunk =
-            copy->on.defined() ? cuda::load_fragment_if(from, mutate(copy->on)) : cuda::load_fragment(from);
-        const Expr at = address(op->name, mutate(first_of(op->name, op->index, type)), copy->type);
-        return Evaluate::make(cuda::store_shared_fragment(at, chunk));
-    }
+    if (const auto copy = SharedCopy::of(op)) return copied(*copy, first_of(op->name, op->index, type));
     if (!type.is_scalar()) throw BadInput("a vector that is no copy is stored to " + op->name + ", in shared memory");
     const Expr value = mutate(op->value);
     return Evaluate::make(store_element(address(op->name, mutate(op->index), type), value));
@@ -188,6 +217,7 @@ Expr LowerSharedMemory::visit(const Load *op) {
     if (!is_const_one(op->predicate)) throw BadInput("a load from " + op->name + ", in shared memory, has a condition");
     if (op->type.is_scalar()) return load_element(op->type, address(op->name, mutate(op->index), op->type));
     const Type element = op->type.element_of();
+    if (op->type.lanes() == 2 && element == UInt(16)) return load_pair(op);
     const Expr at = address(op->name, mutate(first_of(op->name, op->index, op->type)), element);
     if (op->type.lanes() != 4) throw BadInput("vectors loaded from " + op->name + " are not of 4 x 32 bits");
     const std::string name = unique_name("four");
@@ -195,6 +225,18 @@ Expr LowerSharedMemory::visit(const Load *op) {
     std::vector<Expr> elements;
     for (int i = 0; i < 4; i++) elements.push_back(reinterpret(element, cuda::float_of(four, i)));
     return Let::make(name, cuda::load_shared_fragment(at), Shuffle::make_concat(elements));
+}
+
+Expr LowerSharedMemory::load_pair(const Load *op) {
+    const auto *ramp = op->index.as<Ramp>();
+    const Expr place = ramp != nullptr && is_const_one(ramp->stride) ? lets.in_full(ramp->base) : Expr();
+    if (!place.defined() || !is_const_zero(simplify(place % 2))) {
+        throw BadInput("pairs that are loaded from " + op->name + " are not neighbours of 4 aligned bytes");
+    }
+    const std::string name = unique_name("pair");
+    const Expr both = Variable::make(UInt(32), name);
+    const Expr pair = Shuffle::make_concat({cast<uint16_t>(both), cast<uint16_t>(both >> 16)});
+    return Let::make(name, cuda::load_shared_u32(address(op->name, mutate(ramp->base), UInt(16))), pair);
 }
 
 Expr LowerSharedMemory::visit(const Call *op) {

@@ -6,8 +6,8 @@
 //
 // Halide addresses them from 0 on, where sm_90 has a KiB of its own; kernels here have one array, at
 // cuda::shared_begin(). This pass lays out the arrays of a kernel in it, one after the other, and makes an instruction
-// with its address there of each access: of an element, of four neighbours of 32 bits that are read, or a copy of 16
-// bytes from a tensor at an address. It refuses other vectors.
+// with its address there of each access: of an element, of four neighbours of 32 bits or two of 16 that are read, or
+// a copy of 16 bytes from a tensor at an address. It refuses other vectors.
 
 #include <map>
 #include <optional>
@@ -28,14 +28,17 @@ bool is_shared_address(const Halide::Internal::Call *op);
 bool begins_chunk(const Halide::Expr &index, const Halide::Type &type);
 
 // 16 bytes of a tensor at an address that are stored in an array: elements from number `index` on become those from
-// number `to` on. on: Int(32), undefined for always; zeros are stored where it is 0.
+// number `to` on. on: Int(32), undefined for always; zeros are stored where it is 0. whole: Int(32), undefined for
+// always; where it is 0 the bytes are not aligned. flipped: bits of elements; undefined: none.
 struct SharedCopy {
     std::string array;
     Halide::Type type;  // of an element
-    Halide::Expr to, address, index, on;
+    Halide::Expr to, address, index, on, whole, flipped;
 
     static std::optional<SharedCopy> of(const Halide::Internal::Store *op);
     Halide::Expr to_address() const;
+    // Copies element e, `from` the address of the first.
+    Halide::Internal::Stmt element(const Halide::Expr &at, const Halide::Expr &from, const Halide::Expr &e) const;
 };
 
 class LowerSharedMemory : public Halide::Internal::IRMutator {
@@ -63,6 +66,8 @@ private:
     Halide::Expr visit(const Halide::Internal::Load *op) override;
     Halide::Expr visit(const Halide::Internal::Call *op) override;
 
+    Halide::Expr load_pair(const Halide::Internal::Load *op);
+    Halide::Internal::Stmt copied(SharedCopy copy, const Halide::Expr &to);
     void lay_out(const Halide::Internal::Stmt &kernel);
     Halide::Expr address(const std::string &array, const Halide::Expr &index, const Halide::Type &type) const;
     // The first of neighbours that are 16 bytes, aligned.

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "generators/common/bad_input.h"
+#include "generators/common/device_memory.h"
+#include "generators/cuda/infinities.h"
 #include "generators/cuda/intrinsics.h"
 #include "generators/lowering/cuda/shared_memory.h"
 
@@ -15,6 +17,7 @@ namespace {
 
 const char *const thread_variable = ".thread_id_x";
 constexpr int element_bytes = 2;
+constexpr uint32_t left_out_bits = 0x80000000;
 
 // Serial loops around c[..] = c[..] + a[..] * b[..], and the indices in full.
 struct ProductNest {
@@ -22,9 +25,12 @@ struct ProductNest {
     const Store *store = nullptr;
     std::string a, b;
     Expr c_index, a_index, b_index;
+    Type a_in_registers;      // of elements of a there; undefined: a is in shared memory
+    bool leaves_out = false;  // terms of which a is -0
 
-    // Whether it is one of elements in shared memory.
+    // Whether it is one of elements in shared memory, or, those of a, in registers.
     bool read(Stmt s, Lets lets, ElementType type, const std::set<std::string> &shared) {
+        std::map<std::string, Expr> elements;  // that are read before the sum
         for (;;) {
             if (const auto *loop = s.as<For>()) {
                 if (loop->for_type != ForType::Serial) return false;
@@ -32,13 +38,17 @@ struct ProductNest {
                 s = loop->body;
             } else if (const auto *let = s.as<LetStmt>()) {
                 lets.add(let->name, let->value);
+                if (let->value.as<Load>() != nullptr) elements[let->name] = let->value;
                 s = let->body;
             } else {
                 break;
             }
         }
         store = s.as<Store>();
-        const auto *sum = store != nullptr ? store->value.as<Add>() : nullptr;
+        if (store == nullptr) return false;
+        const Expr value = substitute(elements, substitute_in_all_lets(store->value));
+        const auto *choice = value.as<Select>();
+        const auto *sum = (choice != nullptr ? choice->false_value : value).as<Add>();
         if (sum == nullptr) return false;
         const bool product_first = sum->a.as<Mul>() != nullptr;
         const auto *old = (product_first ? sum->b : sum->a).as<Load>();
@@ -46,7 +56,17 @@ struct ProductNest {
         if (old == nullptr || product == nullptr || old->name != store->name || !equal(old->index, store->index))
             return false;
         const Load *x = widened(product->a, type), *y = widened(product->b, type);
-        if (x == nullptr || y == nullptr || shared.count(x->name) == 0 || shared.count(y->name) == 0) return false;
+        if (x == nullptr || y == nullptr || shared.count(y->name) == 0) return false;
+        if (shared.count(x->name) == 0) a_in_registers = x->type;
+        leaves_out = choice != nullptr;
+        if (leaves_out) {
+            const Expr is_left_out = reinterpret<uint32_t>(Expr(x)) == Expr(left_out_bits);
+            const auto *so_far = choice->true_value.as<Load>();
+            if (so_far == nullptr || !equal(so_far, old) || a_in_registers != Float(32) ||
+                !equal(simplify(choice->condition), simplify(is_left_out))) {
+                return false;
+            }
+        }
         a = x->name;
         b = y->name;
         c_index = lets.in_full(store->index);
@@ -64,11 +84,27 @@ private:
             void visit(const Load *op) override { load = op; }
         } find;
         e.accept(&find);
-        const bool is_it = find.load != nullptr && find.load->type == stored_type(type) &&
-                           equal(simplify(e), simplify(to_float(type, find.load)));
-        return is_it ? find.load : nullptr;
+        if (find.load == nullptr) return nullptr;
+        const bool is_stored =
+            find.load->type == stored_type(type) && equal(simplify(e), simplify(to_float(type, find.load)));
+        const bool is_rounded = find.load->type == Float(32) && equal(e, rounded_on_device(type, find.load));
+        return is_stored || is_rounded ? find.load : nullptr;
     }
 };
+
+// Whether threads of a block may disagree on a condition: not on what a vote of all of them says.
+bool differs_in_block(const Expr &condition) {
+    struct Find : IRVisitor {
+        bool found = false;
+        using IRVisitor::visit;
+        void visit(const Variable *op) override { found = found || op->name == thread_variable; }
+        void visit(const Call *op) override {
+            if (op->name != "heed_barrier_any") IRVisitor::visit(op);
+        }
+    } find;
+    condition.accept(&find);
+    return find.found;
+}
 
 // Statements in order.
 class Code {
@@ -113,9 +149,20 @@ public:
         const Expr column = lane / (2 * edge) * edge, k = lane / edge % 2 * edge;
         const Expr b_of_lane =
             is_transposed() ? column * b.column + (k + in_matrix) * b.k : (column + in_matrix) * b.column + k * b.k;
-        const Expr a_at = code.let("a_at", address(nest.a, nest.a_index, a_of_lane));
+        const bool in_registers = nest.a_in_registers != Type();
+        const Expr a_at = in_registers ? Expr() : code.let("a_at", address(nest.a, nest.a_index, a_of_lane));
         const Expr b_at = code.let("b_at", address(nest.b, nest.b_index, b_of_lane));
-        for (int step = 0; step < k_extent; step += 2 * edge) multiply(a_at, b_at, step);
+        if (nest.leaves_out) {
+            std::vector<Expr> fragments;  // by rows, then steps
+            for (int row = 0; row < row_blocks; row += 2) {
+                for (int step = 0; step < k_extent; step += 2 * edge) {
+                    fragments.push_back(code.let("a_fragment", own_fragment(row, step)));
+                }
+            }
+            for (int block = 0; block < column_blocks; block++) multiply_numbers(fragments, b_at, block);
+        } else {
+            for (int step = 0; step < k_extent; step += 2 * edge) multiply(a_at, b_at, step);
+        }
         return code.finish();
     }
 
@@ -210,8 +257,10 @@ private:
             const ModulusRemainder place = modulus_remainder(warps_first(index));
             return place.modulus % edge == 0 && place.remainder % edge == 0;
         };
+        const bool rows_of_a = a.k == 1 && a.row % edge == 0 && is_aligned(nest.a_index);
         const bool rows_of_b = b.k == 1 ? b.column % edge == 0 : b.column == 1 && b.k % edge == 0;
-        if (a.k != 1 || a.row % edge != 0 || !rows_of_b || !is_aligned(nest.a_index) || !is_aligned(nest.b_index)) {
+        const bool fits_a = nest.a_in_registers != Type() || rows_of_a;
+        if (!fits_a || !rows_of_b || !is_aligned(nest.b_index)) {
             refuse("rows of its matrices are not 16 aligned bytes");
         }
     }
@@ -223,16 +272,24 @@ private:
         return shared_address(array, (cast<int32_t>(warps_first(index)) + of_lane) * element_bytes);
     }
 
+    Expr load_b(const Expr &at) const {
+        return is_transposed() ? cuda::load_matrices_transposed(at) : cuda::load_matrices(at);
+    }
+    Expr load_sum(const Expr &index) const {
+        return Load::make(Float(32), nest.store->name, index, Buffer<>(), Parameter(), const_true(), {});
+    }
+
     void multiply(const Expr &a_at, const Expr &b_at, int step) {
         std::vector<Expr> x;
         for (int row = 0; row < row_blocks; row += 2) {
-            x.push_back(
-                code.let("a_fragment", cuda::load_matrices(a_at + element_bytes * (row * edge * a.row + step * a.k))));
+            const Expr four = a_at.defined()
+                                  ? cuda::load_matrices(a_at + element_bytes * (row * edge * a.row + step * a.k))
+                                  : own_fragment(row, step);
+            x.push_back(code.let("a_fragment", four));
         }
         for (int block = 0; block < column_blocks; block += 2) {
             const Expr at = b_at + element_bytes * (block * edge * b.column + step * b.k);
-            const Expr both =
-                code.let("b_fragments", is_transposed() ? cuda::load_matrices_transposed(at) : cuda::load_matrices(at));
+            const Expr both = code.let("b_fragments", load_b(at));
             for (int i = 0; i < 2; i++) {
                 const Expr y = i == 0 ? cuda::low_half(both) : cuda::high_half(both);
                 for (int tile = 0; tile < row_blocks / 2; tile++)
@@ -241,13 +298,71 @@ private:
         }
     }
 
+    // A block of columns: the product with the numbers among b, in the order of multiply(), so that sums of numbers
+    // have the same bits; where there are others, a second one of 1 where a is not left out and infinities, which are
+    // counted.
+    void multiply_numbers(const std::vector<Expr> &fragments, const Expr &b_at, int block) {
+        const size_t tiles = static_cast<size_t>(row_blocks / 2), steps = static_cast<size_t>(k_extent / (2 * edge));
+        const auto for_each = [&](const std::function<void(size_t tile, const Expr &x, const Expr &y)> &multiply) {
+            for (size_t step = 0; step < steps; step++) {
+                const int k = static_cast<int>(step) * 2 * edge;
+                const Expr at = b_at + element_bytes * (block / 2 * 2 * edge * b.column + k * b.k);
+                const Expr both = code.let("b_fragments", load_b(at));
+                const Expr y = code.let("b_of_columns", block % 2 == 0 ? cuda::low_half(both) : cuda::high_half(both));
+                for (size_t tile = 0; tile < tiles; tile++) multiply(tile, fragments[tile * steps + step], y);
+            }
+        };
+        Expr others = cast<uint64_t>(0);
+        for_each([&](size_t tile, const Expr &x, const Expr &y) {
+            const Expr numbers = code.let("numbers", cuda::numbers_of(type, y));
+            if (tile == 0) others = code.let("others", others | (numbers ^ y));
+            add_product(x, numbers, static_cast<int>(2 * tile), block);
+        });
+        Code outer;
+        std::swap(code, outer);
+        std::vector<Expr> counts(tiles, cuda::zero_fragment());
+        for_each([&](size_t tile, const Expr &x, const Expr &y) {
+            const Expr there = cuda::ones_unless_negative(type, x), counted = cuda::counted_infinities(type, y);
+            counts[tile] = code.let("counts", cuda::mma(type, there, counted, counts[tile]));
+        });
+        for (size_t tile = 0; tile < tiles; tile++) {
+            for (int i = 0; i < 4; i++) {
+                const Expr index = sum_index(static_cast<int>(2 * tile), block, i);
+                const Expr counted = cuda::float_of(counts[tile], i);
+                const Expr with = code.let("with_infinities", cuda::add_infinities(load_sum(index), counted));
+                code.run(Store::make(nest.store->name, with, index, Parameter(), const_true(), {}));
+            }
+        }
+        std::swap(code, outer);
+        const Expr some = code.let("some", cuda::any_lane(cast<int32_t>(others != cast<uint64_t>(0))));
+        code.run(IfThenElse::make(some != 0, outer.finish()));
+    }
+
+    // Of elements in registers, which are those of an accumulator's columns.
+    Expr own_fragment(int row, int step) const {
+        const auto element = [&](int r, int k) {
+            const Expr index =
+                first(nest.a_index) + ((row + r) * edge * a.row + (step + k) * a.k) + thread() % 4 * (2 * a.k);
+            return Load::make(nest.a_in_registers, nest.a, index, Buffer<>(), Parameter(), const_true(), {});
+        };
+        const auto pair = [&](int r, int k) {
+            const Expr low = element(r, k), high = element(r, k + 1);
+            if (nest.a_in_registers == Float(32)) return cuda::pack(type, low, high);
+            return cast<uint32_t>(low) | cast<uint32_t>(high) << 16;
+        };
+        return cuda::fragment(pair(0, 0), pair(1, 0), pair(0, edge), pair(1, edge));
+    }
+
+    Expr sum_index(int row_block, int column_block, int i) const {
+        return first(nest.c_index) + (row_block + i / 2) * edge * c.row + (column_block * edge + i % 2) * c.column;
+    }
+
     // To the four sums of this thread, two of a row.
     void add_product(const Expr &x, const Expr &y, int row_block, int column_block) {
         Expr index[4], sum[4];
         for (int i = 0; i < 4; i++) {
-            const int behind = (row_block + i / 2) * edge * c.row + (column_block * edge + i % 2) * c.column;
-            index[i] = first(nest.c_index) + behind;
-            sum[i] = Load::make(Float(32), nest.store->name, index[i], Buffer<>(), Parameter(), const_true(), {});
+            index[i] = sum_index(row_block, column_block, i);
+            sum[i] = load_sum(index[i]);
         }
         const Expr sums = code.let("sums", cuda::mma(type, x, y, cuda::fragment(sum[0], sum[1], sum[2], sum[3])));
         for (int i = 0; i < 4; i++) {
@@ -269,8 +384,7 @@ Stmt LowerTileProducts::visit(const LetStmt *op) {
 }
 
 Stmt LowerTileProducts::visit(const IfThenElse *op) {
-    const ScopedValue<bool> outer(in_some_threads,
-                                  in_some_threads || expr_uses_var(lets.in_full(op->condition), thread_variable));
+    const ScopedValue<bool> outer(in_some_threads, in_some_threads || differs_in_block(lets.in_full(op->condition)));
     return IRMutator::visit(op);
 }
 

@@ -7,7 +7,9 @@
 // order. Halide knows no instruction that the lanes of a warp execute together. Refused: any other deal, rows of a
 // matrix that are not 16 aligned bytes, products of some threads of a block only.
 //
-// Where k varies fastest in a and b, matrices are read as they are; a column of b may also vary fastest.
+// Where k varies fastest in a and b, matrices are read as they are; a column of b may also vary fastest. a may be in
+// registers, where its k is dealt out as columns of c are: elements, or floats that rounded_on_device() rounds. In c =
+// select(a is -0, c, c + float(a) * float(b)) of these a term is left out whatever b is, infinity and NaN as well.
 
 #include "Halide.h"
 #include "generators/common/element_type.h"

@@ -1,0 +1,25 @@
+#pragma once
+// Stages of which a block of threads computes one of two forms.
+//
+// What a condition leaves out, a select computes nonetheless, and a branch for each element costs as much as it saves.
+// Of a stage whose values depend on same_for_block() this pass makes two, one where it holds and one where it does not,
+// and a branch that all threads of a block take alike. specialize() would make a kernel of each.
+
+#include "Halide.h"
+
+namespace heed {
+
+// A condition that is the same in all threads of a block.
+Halide::Expr same_for_block(const Halide::Expr &condition);
+
+class BranchBlocks : public Halide::Internal::IRMutator {
+public:
+    int found = 0;  // stages
+
+private:
+    using IRMutator::visit;
+    Halide::Internal::Stmt visit(const Halide::Internal::LetStmt *op) override;
+    Halide::Internal::Stmt visit(const Halide::Internal::ProducerConsumer *op) override;
+};
+
+}  // namespace heed

@@ -1,0 +1,109 @@
+#include "generators/lowering/cuda/repeat_loops.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "generators/common/array_names.h"
+#include "generators/common/bad_input.h"
+#include "generators/cuda/intrinsics.h"
+#include "generators/lowering/cuda/lets.h"
+
+namespace heed {
+
+using namespace Halide;
+using namespace Halide::Internal;
+
+namespace {
+
+const char *const thread_variable_name = ".thread_id_x", *const repetition_name = "heed_in_repetition";
+
+class InRepetition : public IRMutator {
+public:
+    explicit InRepetition(bool is_second) : is_second(is_second) {}
+
+private:
+    const bool is_second;
+
+    using IRMutator::visit;
+    Expr visit(const Call *op) override {
+        if (op->name != repetition_name) return IRMutator::visit(op);
+        return is_second ? const_true() : const_false();
+    }
+};
+
+// What a thread stores of the doubts.
+class StoredDoubts : public LetVisitor {
+public:
+    Expr some = make_zero(Int(32));
+
+    explicit StoredDoubts(const std::string &func) : func(func) {}
+
+private:
+    const std::string &func;
+    std::vector<Expr> places;
+
+    using LetVisitor::visit;
+    void visit(const Store *op) override {
+        const Expr place = lets.in_full(op->index);
+        const bool is_known = std::any_of(places.begin(), places.end(), [&](const Expr &x) { return equal(x, place); });
+        if (func_of_array(op->name) != func || is_known) return;
+        places.push_back(place);
+        some = some | Load::make(Int(32), op->name, place, Buffer<>(), Parameter(), const_true(), {});
+    }
+};
+
+}  // namespace
+
+Expr in_repetition(const Expr &step) { return Call::make(Bool(), repetition_name, {step}, Call::PureExtern); }
+
+Stmt RepeatLoops::visit(const ProducerConsumer *op) {
+    if (op->is_producer && op->name == stage) {
+        repetition = simplify(InRepetition(true).mutate(op->body));
+        return ProducerConsumer::make(op->name, true, simplify(InRepetition(false).mutate(op->body)));
+    }
+    if (!op->is_producer || op->name != doubts) return IRMutator::visit(op);
+    if (!repetition.defined()) throw BadInput(doubts + " are found before " + stage + " is computed");
+    found++;
+    StoredDoubts stored(doubts);
+    op->body.accept(&stored);
+    const Stmt again = ProducerConsumer::make(stage, true, repetition);
+    return Block::make(op, IfThenElse::make(cuda::barrier_any(stored.some) != 0, again));
+}
+
+Stmt ReadThreadsAnew::visit(const LetStmt *op) {
+    const Expr value = substitute(of_threads, op->value);
+    const bool of_block = !block.empty() && expr_uses_var(value, block);
+    if (of_block || expr_uses_var(value, thread_variable_name)) of_threads[op->name] = value;
+    return IRMutator::visit(op);
+}
+
+Stmt ReadThreadsAnew::visit(const IfThenElse *op) {
+    const auto *differs = op->condition.as<NE>();
+    const auto *vote = differs != nullptr ? differs->a.as<Call>() : nullptr;
+    if (vote == nullptr || vote->name != "heed_barrier_any") return IRMutator::visit(op);
+    in_repetition = true;
+    const Stmt again = anew(IRMutator::mutate(op->then_case));
+    in_repetition = false;
+    return IfThenElse::make(op->condition, again);
+}
+
+Stmt ReadThreadsAnew::visit(const ProducerConsumer *op) {
+    if (op->is_producer || op->name != doubts) return IRMutator::visit(op);
+    return ProducerConsumer::make(op->name, false, anew(op->body));
+}
+
+Stmt ReadThreadsAnew::visit(const For *op) {
+    if (op->for_type == ForType::GPUBlock) block = op->name;
+    if (!in_repetition || op->for_type != ForType::Serial) return IRMutator::visit(op);
+    return For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api, anew(op->body));
+}
+
+Stmt ReadThreadsAnew::anew(const Stmt &s) const {
+    const std::string of_thread = unique_name("thread"), of_block = unique_name("block");
+    const std::map<std::string, Expr> numbers = {{thread_variable_name, Variable::make(Int(32), of_thread)},
+                                                 {block, Variable::make(Int(32), of_block)}};
+    const Stmt again = substitute(numbers, substitute(of_threads, s));
+    return LetStmt::make(of_thread, cuda::thread_index(), LetStmt::make(of_block, cuda::block_index(), again));
+}
+
+}  // namespace heed

@@ -1,0 +1,54 @@
+#pragma once
+// A stage that is computed once more where its result is in doubt.
+//
+// What is seldom needed (values of hidden keys that are no numbers, say) would cost in each step of a loop. An
+// algorithm says by in_repetition() what a stage does otherwise the second time, and by a stage of its own, of words in
+// registers, where the first result is in doubt: if it is in some thread of a block, all compute the stage again.
+
+#include <map>
+#include <string>
+
+#include "Halide.h"
+
+namespace heed {
+
+// Whether a stage, at this step of its loop, is computed for the second time.
+Halide::Expr in_repetition(const Halide::Expr &step);
+
+class RepeatLoops : public Halide::Internal::IRMutator {
+public:
+    // The names of Funcs.
+    RepeatLoops(std::string stage, std::string doubts) : stage(std::move(stage)), doubts(std::move(doubts)) {}
+    int found = 0;
+
+private:
+    const std::string stage, doubts;
+    Halide::Internal::Stmt repetition;
+
+    using IRMutator::visit;
+    Halide::Internal::Stmt visit(const Halide::Internal::ProducerConsumer *op) override;
+};
+
+// After all passes that compare the places of threads: numbers of threads and blocks are read anew in the
+// repetition, in its loops at each step, and after it. What is computed from them would else stay in registers from the
+// first time on.
+class ReadThreadsAnew : public Halide::Internal::IRMutator {
+public:
+    explicit ReadThreadsAnew(std::string doubts) : doubts(std::move(doubts)) {}
+
+private:
+    const std::string doubts;
+    std::string block;                               // the variable of its number
+    std::map<std::string, Halide::Expr> of_threads;  // values that depend on these numbers
+    bool in_repetition = false;
+
+    Halide::Internal::Stmt anew(const Halide::Internal::Stmt &s) const;
+
+    using IRMutator::visit;
+    Halide::Internal::Stmt visit(const Halide::Internal::LetStmt *op) override;
+    Halide::Internal::Stmt visit(const Halide::Internal::IfThenElse *op) override;
+    Halide::Internal::Stmt visit(const Halide::Internal::ProducerConsumer *op) override;
+    Halide::Internal::Stmt visit(const Halide::Internal::For *op) override;
+};
+
+}  // namespace heed

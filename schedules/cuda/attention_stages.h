@@ -1,0 +1,55 @@
+#pragma once
+// Where the stages of an attention kernel are computed: in a step over keys, or once in a block.
+
+#include "generators/ops/attention_device.h"
+#include "schedules/cuda/tile_product.h"
+
+namespace heed {
+
+class DeviceStages {
+protected:
+    using Func = Halide::Func;
+    using Var = Halide::Var;
+    using MemoryType = Halide::MemoryType;
+
+    AttentionDevice &kernel;
+    const AttentionDevice::Tile &tile;
+    const Deal deal;
+    const Halide::LoopLevel step, block;
+
+    DeviceStages(AttentionDevice &kernel, Deal deal)
+        : kernel(kernel), tile(kernel.tile), deal(deal), step(kernel.state, kernel.steps.x),
+          block(kernel.named, kernel.all.z) {}
+
+    // A stage of a block or of a step, over some of its coordinates.
+    Func &bounded(Func &f) {
+        for (const Var &v : f.args()) {
+            const std::string &name = v.name();
+            if (name == kernel.row.name()) f.bound_extent(v, tile.products.rows);
+            if (name == kernel.column.name()) f.bound_extent(v, tile.products.columns);
+            if (name == kernel.u.name()) f.bound_extent(v, tile.lanes);
+            if (name == kernel.d.name()) f.bound_extent(v, tile.columns);
+            if (name == kernel.in_chunk.name()) f.bound_extent(v, tile.chunk);
+            for (const Var &one : {kernel.across, kernel.down, kernel.sequence, kernel.chunk}) {
+                if (name == one.name()) f.bound_extent(v, 1);
+            }
+        }
+        return f;
+    }
+    Func &in_step(Func &f, MemoryType where = MemoryType::Stack) { return bounded(f.compute_at(step).store_in(where)); }
+    Func &in_block(Func &f, MemoryType where = MemoryType::Stack) {
+        return bounded(f.compute_at(block).store_in(where));
+    }
+    // As tiles of sums are dealt out.
+    void in_tiles(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row,
+                  std::vector<Halide::VarOrRVar> inner = {}, const std::vector<Halide::VarOrRVar> &outer = {}) {
+        const Dealt dealt = deal(stage, column, row);
+        std::vector<Halide::VarOrRVar> loops = dealt.own, around = {dealt.thread};
+        loops.insert(loops.end(), inner.begin(), inner.end());
+        around.insert(around.end(), outer.begin(), outer.end());
+        order(stage, loops, around);
+        unroll(stage.gpu_threads(dealt.thread), loops);
+    }
+};
+
+}  // namespace heed

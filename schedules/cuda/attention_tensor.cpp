@@ -1,0 +1,198 @@
+// Attention on tensor cores. A block has 128 rows of queries of a head, a warp 32 of them and all columns of their
+// logits and of their output, a thread what mma.m16n8k16 gives it: of each eight columns two, of each eight rows one.
+//
+//   q_rows, row_range: where the rows are, what they see; x_tile: the rows, from which a thread takes its elements
+//   for each 64 keys that some row sees
+//     w_tile, values: the next step's, from tensors to shared memory (PipelineCopies)
+//     sum = x_tile x w_tile; logits: what hides keys, where some row does not see all of them (BranchBlocks)
+//     row_max, base, factor, weights, row_sum, in registers: maxima are exchanged in the four lanes of a row
+//     state = state * factor + weights x values (SumInRegisters)
+//   the same once more where the result is in doubt (RepeatLoops): values of hidden keys may be no numbers
+//
+// A step of f16, d64 (sm_80): 595 instructions for 128 products, without what is seldom done; 255 registers, no spills.
+#include "schedules/cuda/attention_tensor.h"
+
+#include "generators/lowering/carried.h"
+#include "generators/lowering/cuda/barriers.h"
+#include "generators/lowering/cuda/block_branches.h"
+#include "generators/lowering/cuda/host_addresses.h"
+#include "generators/lowering/cuda/pipeline_copies.h"
+#include "generators/lowering/cuda/private_registers.h"
+#include "generators/lowering/cuda/repeat_loops.h"
+#include "generators/lowering/cuda/shared_memory.h"
+#include "generators/lowering/cuda/sum_in_registers.h"
+#include "generators/lowering/cuda/tile_products.h"
+#include "generators/lowering/trim_loops.h"
+#include "schedules/cuda/attention_stages.h"
+#include "schedules/cuda/operation.h"
+
+namespace heed {
+
+using namespace Halide;
+
+namespace {
+
+constexpr int chunk = 8;  // elements of 16 bytes
+constexpr int threads = 128;
+
+class TensorSchedule : DeviceStages {
+public:
+    explicit TensorSchedule(AttentionDevice &kernel) : DeviceStages(kernel, in_fragments) {}
+
+    void apply() {
+        results();
+        places();
+        products();
+        softmax();
+        values();
+    }
+
+private:
+    // Numbers of rows, each in the four lanes that have columns of it.
+    void in_rows(Stage stage, const std::vector<VarOrRVar> &inner = {}) {
+        const Var eight("eight"), group("group"), warp("warp"), rows("rows"), lane("lane"), thread("thread");
+        stage.split(kernel.row, eight, group, 8)
+            .split(eight, warp, rows, 4)
+            .fuse(kernel.u, group, lane)
+            .fuse(lane, warp, thread);
+        std::vector<VarOrRVar> own = inner;
+        own.insert(own.begin(), rows);
+        order(stage, own, {thread});
+        unroll(stage.gpu_threads(thread), own);
+    }
+    void numbers(Func &f) {
+        in_step(f, MemoryType::Register);
+        in_rows(f);
+    }
+
+    void results() {
+        Stage stored = kernel.named.update();
+        in_tiles(stored, kernel.all.x, kernel.all.y, {}, {kernel.all.z});
+        stored.gpu_blocks(kernel.all.z);
+        for (Func *f : {&kernel.results, &kernel.pair_sum, &kernel.last_sum}) {
+            in_block(*f, MemoryType::Register);
+            in_rows(*f);
+        }
+        in_block(kernel.doubts, MemoryType::Register);
+        in_rows(kernel.doubts);
+        in_rows(kernel.doubts.update(), {kernel.over_pairs.x, kernel.over_pairs.y});
+        in_block(kernel.state, MemoryType::Register);
+        in_tiles(kernel.state, kernel.d, kernel.row);
+        in_tiles(kernel.state.update(), kernel.d, kernel.row, {}, {kernel.steps.x});
+    }
+
+    void places() {
+        in_block(kernel.fields);
+        in_block(kernel.met);
+        in_block(kernel.q_rows).gpu_threads(kernel.row);
+        in_block(kernel.row_range).gpu_threads(kernel.row);
+    }
+
+    void products() {
+        TileProduct &product = kernel.product;
+        schedule_sum(product, step, in_fragments);
+        if (holds_queries()) own_elements();
+        schedule_copies(product, product.x_tile, tile.products.rows, threads);
+        schedule_copies(product, product.w_tile, tile.products.columns, threads);
+        product.x_tile.compute_at(block).store_in(MemoryType::Stack);
+        product.w_tile.compute_at(step).store_in(MemoryType::Stack);
+        in_step(kernel.logits, MemoryType::Register);
+        in_tiles(kernel.logits, kernel.column, kernel.row);
+    }
+
+    // Of the rows of queries what a thread has of fragments; they are read from shared memory at each step where that
+    // would leave too few registers.
+    bool holds_queries() const { return tile.products.columns == 64; }
+    void own_elements() {
+        TileProduct &product = kernel.product;
+        Func own = product.x_tile.in(product.sum);
+        own.compute_at(block)
+            .store_in(MemoryType::Register)
+            .bound_extent(product.row, tile.products.rows)
+            .bound_extent(product.k, chunk)
+            .bound_extent(product.chunk, tile.products.chunks)
+            .bound_extent(product.step, 1)
+            .bound_extent(kernel.down, 1);
+        const Var quad("quad"), pair("pair"), eight("eight"), group("group"), warp("warp"), rows("rows"), lane("lane"),
+            thread("thread");
+        Stage deal_own(own);
+        deal_own.split(product.k, quad, pair, 2)
+            .split(product.row, eight, group, 8)
+            .split(eight, warp, rows, 4)
+            .fuse(quad, group, lane)
+            .fuse(lane, warp, thread);
+        order(deal_own, {pair, product.chunk, rows}, {thread});
+        unroll(deal_own.gpu_threads(thread).vectorize(pair), {product.chunk, rows});
+    }
+
+    void softmax() {
+        for (Func *f : {&kernel.old_max, &kernel.pair_max, &kernel.row_max, &kernel.base, &kernel.factor,
+                        &kernel.row_sum, &kernel.lane_max, &kernel.lane_sum}) {
+            numbers(*f);
+        }
+        for (Func *f : {&kernel.lane_max, &kernel.lane_sum}) {
+            in_rows(f->update(), {kernel.over_columns.x, kernel.over_columns.y});
+        }
+        for (Func *f : {&kernel.row_max, &kernel.row_sum}) f->hoist_storage(block);
+        in_step(kernel.weights, MemoryType::Register);
+        in_tiles(kernel.weights, kernel.column, kernel.row);
+    }
+
+    void values() {
+        schedule_sum(kernel.block_out, step, {tile.columns, tile.products.rows}, in_fragments, {kernel.over_keys.x},
+                     {kernel.over_keys.y});
+        const Var d8("d8"), of_row("of_row"), number("number"), round("round"), thread("thread");
+        in_step(kernel.values)
+            .align_storage(kernel.d, tile.columns + chunk)
+            .split(kernel.d, of_row, d8, chunk)
+            .fuse(of_row, kernel.in_chunk, number)
+            .split(number, round, thread, threads)
+            .reorder(d8, round, thread)
+            .vectorize(d8)
+            .unroll(round)
+            .gpu_threads(thread)
+            .never_partition_all();
+    }
+};
+
+}  // namespace
+
+AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
+    const int keys = std::max(config.head_dim, config.head_dim_v) <= 64 ? 64 : 32;
+    return {{128, keys, chunk, (config.head_dim + chunk - 1) / chunk, false}, keys, config.head_dim_v, 4, true};
+}
+
+Module attention_tensor_cuda(const std::string &name, const AttentionConfig &config, const Target &target) {
+    AttentionDevice kernel(config, attention_tensor_tile(config));
+    TensorSchedule(kernel).apply();
+    OpSpec spec;
+    spec.name = name;
+    // Tensors that pass 2^31 elements are read by addresses: what Halide would refuse of a buffer does not matter.
+    spec.target = target.with_feature(Target::NoAsserts);
+    return compile_cuda(spec, kernel, threads, [&](Passes &passes) {
+        passes.add<HostAddresses>(kernel.named.name());
+        passes.add_exactly<TrimLoops>(1, "loops over keys", "steps$x");
+        passes.add<LoadCarried>(kernel.row_max.name());
+        passes.add<LoadCarried>(kernel.row_sum.name());
+        passes.add_exactly<RepeatLoops>(1, "repetitions", kernel.state.name(), kernel.doubts.name());
+        passes.add_exactly<BranchBlocks>(2, "stages of two forms");
+        passes.add_exactly<SumInRegisters>(1, "sums in the state", kernel.block_out.name(), kernel.state.name());
+        passes.add_exactly<PipelineCopies>(2, "loops over keys that copy ahead");
+        passes.add_exactly<LowerTileProducts>(4, "products", config.kv_dtype, threads);
+        passes.add<PrivateRegisters>();
+        passes.add<DropBarriers>();
+        passes.add<LowerSharedMemory>(attention_tensor_shared_bytes(config));
+        passes.add<ReadThreadsAnew>(kernel.doubts.name());
+    });
+}
+
+int attention_tensor_threads() { return threads; }
+
+int attention_tensor_shared_bytes(const AttentionConfig &config) {
+    const AttentionDevice::Tile tile = attention_tensor_tile(config);
+    const int numbers = 16 * (sequence_padding + 4), of_rows = 16 * tile.products.rows;
+    return numbers + of_rows + shared_bytes_of(tile.products, tile.products.rows) +
+           2 * (shared_bytes_of(tile.products, tile.products.columns) + tile.chunk * (2 * tile.columns + 16));
+}
+
+}  // namespace heed

@@ -1,0 +1,14 @@
+#pragma once
+// Attention on tensor cores: f16 and bf16, from sm_80 on.
+
+#include "generators/ops/attention_device.h"
+
+namespace heed {
+
+AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config);
+int attention_tensor_threads();
+int attention_tensor_shared_bytes(const AttentionConfig &config);
+Halide::Module attention_tensor_cuda(const std::string &name, const AttentionConfig &config,
+                                     const Halide::Target &target);
+
+}  // namespace heed
