@@ -57,8 +57,7 @@ std::string cuda_error(const std::string &isa, const AttentionConfig &config) {
 bool is_of_funcs(const std::string &isa) { return isa == "sm75"; }
 
 bool is_of_fragments(const std::string &isa, const AttentionConfig &config) {
-    return isa == "sm80" && config.phase == Phase::prefill && !config.paged && (config.head_dim == 64 || config.head_dim == 128) &&
-           config.head_dim_v == config.head_dim && !config.modifies_logits() && !config.has_mask && !config.has_dropout;
+    return isa == "sm80" && is_tensor_form(config);
 }
 
 void fit_cuda_tiles(const std::string &isa, AttentionConfig &config) {

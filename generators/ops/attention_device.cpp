@@ -1,6 +1,6 @@
 #include "generators/ops/attention_device.h"
 
-#include <limits>
+#include <tuple>
 
 #include "generators/attention/dropout.h"
 #include "generators/common/ceil_div.h"
@@ -15,11 +15,6 @@ using namespace Halide;
 
 namespace {
 
-// The weight of a hidden or dropped key: its value is left out, not multiplied by 0. No exponential gives -0.
-constexpr uint32_t hidden_bits = 0x80000000;
-
-Expr as_word(const Expr &x) { return reinterpret<uint32_t>(x); }
-Expr as_float(const Expr &x) { return reinterpret<float>(x); }
 Expr wide(const Expr &x) { return cast<uint64_t>(x); }
 
 // 16^x, of CUDA.
@@ -117,7 +112,7 @@ void AttentionDevice::define_places() {
         Tuple(seen_begin, select(exists(own), cast<uint32_t>(max(seen_end - seen_begin, 0)), Expr(0u)));
 
     std::vector<Expr> found;
-    if (tile.in_fragments) {
+    if (tile.in_fragments && !config.paged) {
         // Keys that do not exist are not read. A step is a term of the address, which so is one addition.
         const Expr of_first = field(sequence_first_key, at.sequence) + key_of(column, 0, down);
         for (const Tensor &of : {k, v}) {
@@ -177,76 +172,6 @@ void AttentionDevice::define_logits() {
         visible = same_for_block(first >= met(down)[2] && end <= met(down)[3]) || visible;
     }
     logits(column, row, across, down) = as_float(select(visible, as_word(changed), Expr(negative_infinity_bits)));
-}
-
-// ---- Numbers of rows
-std::vector<Expr> AttentionDevice::of_row(const Expr &column, std::vector<Expr> row) const {
-    if (tile.in_fragments) row.insert(row.begin(), column % 8 / 2);
-    return row;
-}
-
-// What exponents are made of: the powers are those of 2.
-Expr AttentionDevice::exponent_unit() const {
-    // A factor of 0 would make NaN of a hidden logit; the least normal number leaves every weight exactly 1.
-    const float least = std::numeric_limits<float>::min();
-    return changes_logits() ? Expr(4.f) : max(abs(scale) * log2_e, least);
-}
-
-// Where a base is so large that its rounding could carry weights out of range, the maximum is subtracted first. By
-// rows, so that none depends on another.
-Expr AttentionDevice::is_huge(const std::vector<Expr> &at) const {
-    constexpr float huge_base = 1 << 20;  // half a unit of it is 2^-4
-    if (changes_logits()) return Internal::const_false();
-    return in_repetition(at[2]) && abs(row_max(at) * exponent_unit()) > huge_base;
-}
-
-// Numbers that are none, of which hidden values may be the reason: a weight of 0 does not hide them.
-void AttentionDevice::define_doubts(const Expr &sum, const Expr &largest) {
-    constexpr float huge_base = 1 << 20;
-    const auto is_nan = [](const Expr &x) { return (as_word(x) & Expr(0x7fffffffu)) > Expr(0x7f800000u); };
-    const Expr huge = !is_zero(sum) && abs(largest * exponent_unit()) > huge_base;
-    doubts(u, row, down) = cast<int32_t>(changes_logits() ? is_nan(sum) : is_nan(sum) || huge);
-    const Expr element = state(over_pairs.y * 8 + u * 2 + over_pairs.x, row, down);
-    doubts(u, row, down) = doubts(u, row, down) | cast<int32_t>(is_nan(element));
-}
-
-Expr AttentionDevice::carried_number(const Func &f, const Expr &lane, const Expr &step) const {
-    return carried(f, row * tile.lanes + lane, step);
-}
-
-namespace {
-
-// The lane whose number differs by one bit.
-Expr other_lane(const Var &u, int bit) { return clamp(u + bit - u / bit % 2 * (2 * bit), 0, 3); }
-
-}  // namespace
-
-void AttentionDevice::define_softmax_of_fragments() {
-    const std::vector<Var> of_lane = {u, row, across, down};
-    const std::vector<Expr> own(of_lane.begin(), of_lane.end());
-    const auto in_lane = [&](const Expr &lane) { return std::vector<Expr>{lane, row, across, down}; };
-    const Expr unit = exponent_unit(), is_first = across == 0, in_columns = over_columns.y * 8 + u * 2 + over_columns.x;
-    old_max(of_lane) = branched(is_first, lowest_logit(), carried_number(row_max, u, across));
-    lane_max(of_lane) = old_max(own);
-    lane_max(of_lane) = maximum_on_device(lane_max(own), logits(in_columns, row, across, down));
-    pair_max(of_lane) = maximum_on_device(lane_max(own), lane_max(in_lane(other_lane(u, 1))));
-    row_max(of_lane) = maximum_on_device(pair_max(own), pair_max(in_lane(other_lane(u, 2))));
-    // Finite: of a row that has seen no key all weights are 0.
-    base(of_lane) = select(is_huge(own), 0.f, maximum_on_device(row_max(own) * unit, lowest_logit()));
-    // Exactly 1 where the maximum stays: the base's rounding would make it nearly 1.
-    const Expr old = old_max(own) - select(is_huge(own), row_max(own), 0.f);
-    const Expr shrinks = exp2_on_device(fused_on_device(old, unit, -base(own)));
-    factor(of_lane) = select(as_word(old_max(own)) == as_word(row_max(own)), 1.f, shrinks);
-
-    const std::vector<Expr> of_column = of_row(column, {row, across, down});
-    const Expr logit = logits(column, row, across, down);
-    const Expr less = logit - select(is_huge(of_column), row_max(of_column), 0.f);
-    const Expr weight = exp2_on_device(fused_on_device(less, unit, -base(of_column)));
-    const Expr marks = in_repetition(across) && is_negative_infinity(logit);
-    weights(column, row, across, down) = as_float(select(marks, Expr(hidden_bits), as_word(weight)));
-    lane_sum(of_lane) = branched(is_first, 0.f, carried_number(row_sum, u, across) * factor(own));
-    lane_sum(of_lane) += weights(in_columns, row, across, down);
-    row_sum(of_lane) = lane_sum(own);
 }
 
 void AttentionDevice::define_softmax() {
@@ -355,15 +280,7 @@ void AttentionDevice::define_results() {
     const Expr of_state = state(tile.in_fragments ? 2 * u : Expr(0), row, down);
     Expr sum = branched(count > 0, once(left(row_sum), of_state), 0.f);
     Expr largest = branched(count > 0, left(row_max), lowest_logit());
-    if (tile.in_fragments) {
-        define_doubts(sum, largest);
-        const Expr sure = doubts(u, row, down);
-        const auto in_lane = [&](const Expr &lane) { return std::vector<Expr>{lane, row, down}; };
-        last_sum(u, row, down) = once(sum, sure);
-        largest = once(largest, sure);
-        pair_sum(u, row, down) = last_sum(u, row, down) + last_sum(in_lane(other_lane(u, 1)));
-        sum = pair_sum(u, row, down) + pair_sum(in_lane(other_lane(u, 2)));
-    }
+    if (tile.in_fragments) std::tie(sum, largest) = sum_of_lanes(sum, largest);
     LogitUnits units = LogitUnits::log16;
     if (tile.in_fragments && !changes_logits()) {
         units = LogitUnits::log2;

@@ -70,6 +70,11 @@ protected:
     }
 
 private:
+    // The weight of a hidden or dropped key: its value is left out, not multiplied by 0. No exponential gives -0.
+    static constexpr uint32_t hidden_bits = 0x80000000;
+    static Expr as_word(const Expr &x) { return Halide::reinterpret<uint32_t>(x); }
+    static Expr as_float(const Expr &x) { return Halide::reinterpret<float>(x); }
+
     // first_row: in decode of all heads of a group.
     struct Block {
         Expr sequence, split, first_head, kv_head, first_row;
@@ -88,6 +93,7 @@ private:
     Expr exponent_unit() const;
     Expr is_huge(const std::vector<Expr> &row) const;
     void define_doubts(const Expr &sum, const Expr &largest);
+    std::pair<Expr, Expr> sum_of_lanes(const Expr &sum, const Expr &largest);
 
     void define_places();
     void define_logits();

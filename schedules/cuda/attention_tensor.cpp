@@ -39,6 +39,9 @@ class TensorSchedule : DeviceStages {
 public:
     explicit TensorSchedule(AttentionDevice &kernel) : DeviceStages(kernel, in_fragments) {}
 
+    // The elements of queries that are held in registers.
+    std::string held;
+
     void apply() {
         results();
         places();
@@ -69,6 +72,7 @@ private:
         Stage stored = kernel.named.update();
         in_tiles(stored, kernel.all.x, kernel.all.y, {}, {kernel.all.z});
         stored.gpu_blocks(kernel.all.z);
+        if (kernel.parts > 1) schedule_faults(kernel.named.update(1), kernel.faults, threads);
         for (Func *f : {&kernel.results, &kernel.pair_sum, &kernel.last_sum}) {
             in_block(*f, MemoryType::Register);
             in_rows(*f);
@@ -86,11 +90,12 @@ private:
         in_block(kernel.met);
         in_block(kernel.q_rows).gpu_threads(kernel.row);
         in_block(kernel.row_range).gpu_threads(kernel.row);
+        if (kernel.config.paged) in_step(kernel.key_rows).gpu_threads(kernel.column);
     }
 
     void products() {
         TileProduct &product = kernel.product;
-        schedule_sum(product, step, in_fragments);
+        schedule_sum(product, step, deal);
         if (holds_queries()) own_elements();
         schedule_copies(product, product.x_tile, tile.products.rows, threads);
         schedule_copies(product, product.w_tile, tile.products.columns, threads);
@@ -106,6 +111,7 @@ private:
     void own_elements() {
         TileProduct &product = kernel.product;
         Func own = product.x_tile.in(product.sum);
+        held = own.name();
         own.compute_at(block)
             .store_in(MemoryType::Register)
             .bound_extent(product.row, tile.products.rows)
@@ -139,32 +145,34 @@ private:
     }
 
     void values() {
-        schedule_sum(kernel.block_out, step, {tile.columns, tile.products.rows}, in_fragments, {kernel.over_keys.x},
+        schedule_sum(kernel.block_out, step, {tile.columns, tile.products.rows}, deal, {kernel.over_keys.x},
                      {kernel.over_keys.y});
-        const Var d8("d8"), of_row("of_row"), number("number"), round("round"), thread("thread");
+        const Var of_chunk("of_chunk"), chunk_of_row("chunk_of_row");
         in_step(kernel.values)
             .align_storage(kernel.d, tile.columns + chunk)
-            .split(kernel.d, of_row, d8, chunk)
-            .fuse(of_row, kernel.in_chunk, number)
-            .split(number, round, thread, threads)
-            .reorder(d8, round, thread)
-            .vectorize(d8)
-            .unroll(round)
-            .gpu_threads(thread)
-            .never_partition_all();
+            .split(kernel.d, chunk_of_row, of_chunk, chunk);
+        deal_copies(kernel.values, of_chunk, chunk_of_row, kernel.in_chunk, tile.columns / chunk, threads);
     }
 };
 
 }  // namespace
 
+bool is_tensor_form(const AttentionConfig &config) {
+    const int k = config.head_dim, v = config.head_dim_v;
+    const bool has_dims = !config.any_head_dim() && k % 32 == 0 && v % 32 == 0 && k <= 192 && v <= 128;
+    return has_dims && config.phase == Phase::prefill && !config.has_kv_scales() && !config.modifies_logits() &&
+           !config.has_mask && !config.has_dropout && !config.has_score_mod();
+}
+
 AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
-    const int keys = std::max(config.head_dim, config.head_dim_v) <= 64 ? 64 : 32;
+    const int widest = std::max(config.head_dim, config.head_dim_v), keys = widest <= 64 ? 64 : 32;
     return {{128, keys, chunk, (config.head_dim + chunk - 1) / chunk, false}, keys, config.head_dim_v, 4, true};
 }
 
 Module attention_tensor_cuda(const std::string &name, const AttentionConfig &config, const Target &target) {
     AttentionDevice kernel(config, attention_tensor_tile(config));
-    TensorSchedule(kernel).apply();
+    TensorSchedule schedule(kernel);
+    schedule.apply();
     OpSpec spec;
     spec.name = name;
     // Tensors that pass 2^31 elements are read by addresses: what Halide would refuse of a buffer does not matter.
@@ -174,7 +182,7 @@ Module attention_tensor_cuda(const std::string &name, const AttentionConfig &con
         passes.add_exactly<TrimLoops>(1, "loops over keys", "steps$x");
         passes.add<LoadCarried>(kernel.row_max.name());
         passes.add<LoadCarried>(kernel.row_sum.name());
-        passes.add_exactly<RepeatLoops>(1, "repetitions", kernel.state.name(), kernel.doubts.name());
+        passes.add_exactly<RepeatLoops>(1, "repetitions", kernel.state.name(), kernel.doubts.name(), schedule.held);
         passes.add_exactly<BranchBlocks>(2, "stages of two forms");
         passes.add_exactly<SumInRegisters>(1, "sums in the state", kernel.block_out.name(), kernel.state.name());
         passes.add_exactly<PipelineCopies>(2, "loops over keys that copy ahead");
@@ -191,7 +199,8 @@ int attention_tensor_threads() { return threads; }
 int attention_tensor_shared_bytes(const AttentionConfig &config) {
     const AttentionDevice::Tile tile = attention_tensor_tile(config);
     const int numbers = 16 * (sequence_padding + 4), of_rows = 16 * tile.products.rows;
-    return numbers + of_rows + shared_bytes_of(tile.products, tile.products.rows) +
+    const int of_keys = config.paged ? 2 * 16 * tile.products.columns : 0;
+    return numbers + of_rows + of_keys + shared_bytes_of(tile.products, tile.products.rows) +
            2 * (shared_bytes_of(tile.products, tile.products.columns) + tile.chunk * (2 * tile.columns + 16));
 }
 

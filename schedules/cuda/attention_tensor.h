@@ -5,6 +5,9 @@
 
 namespace heed {
 
+// Whether a kernel is of this form: plain prefill of keys in place, head dims that are multiples of 32 up to 192 and,
+// of values, 128. The others are programs.
+bool is_tensor_form(const AttentionConfig &config);
 AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config);
 int attention_tensor_threads();
 int attention_tensor_shared_bytes(const AttentionConfig &config);

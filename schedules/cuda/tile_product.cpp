@@ -119,15 +119,23 @@ std::vector<VarOrRVar> schedule_sum(TileProduct &product, const LoopLevel &at, D
 }
 
 void schedule_copies(TileProduct &product, Func &tile, int lines, int threads) {
-    const Var line = tile.args()[2], number("number"), round("round"), thread("thread");
-    in_shared_memory(product, tile, lines)
-        .align_storage(product.chunk, product.tile.chunks + padding_bytes / 16)
-        .fuse(product.chunk, line, number)
+    in_shared_memory(product, tile, lines).align_storage(product.chunk, product.tile.chunks + padding_bytes / 16);
+    deal_copies(tile, product.k, product.chunk, tile.args()[2], product.tile.chunks, threads);
+}
+
+void deal_copies(Func &tile, const Var &in_chunk, const Var &chunk, const Var &line, int chunks, int threads) {
+    int of_row = 1;
+    while (of_row < 16 && chunks % (2 * of_row) == 0) of_row *= 2;
+    const Var more("more"), own("own"), number("number"), round("round"), thread("thread");
+    tile.split(chunk, more, own, of_row)
+        .fuse(own, line, number)
         .split(number, round, thread, threads)
-        .reorder(product.k, round, thread)
-        .vectorize(product.k)
+        .reorder(in_chunk, more, round, thread)
+        .vectorize(in_chunk)
+        .unroll(more)
         .unroll(round)
-        .gpu_threads(thread);
+        .gpu_threads(thread)
+        .never_partition_all();
 }
 
 void schedule_floats(TileProduct &product, Func &tile, int lines, int threads, int own) {

@@ -33,6 +33,10 @@ std::vector<Halide::VarOrRVar> schedule_sum(TileProduct &product, const Halide::
 
 // A tile of x or w, of `lines` rows, by so many threads. Copies: rows are padded; a thread copies 16 bytes at a time.
 void schedule_copies(TileProduct &product, Halide::Func &tile, int lines, int threads);
+// The copies of a tile's chunks of lines, `chunks` each. Neighbours copy neighbouring chunks; of a line with more than
+// 16, or no power of two of them, a thread copies several, which have one address.
+void deal_copies(Halide::Func &tile, const Halide::Var &in_chunk, const Halide::Var &chunk, const Halide::Var &line,
+                 int chunks, int threads);
 // Floats: rows vary fastest, padded, and a thread reads four of them at once; it uses `own` in a row.
 void schedule_floats(TileProduct &product, Halide::Func &tile, int lines, int threads, int own = 4);
 

@@ -2,6 +2,7 @@
 
 #include "generators/common/bad_input.h"
 #include "generators/cuda/intrinsics.h"
+#include "generators/lowering/cuda/copied_places.h"
 #include "generators/lowering/cuda/linear_terms.h"
 #include "generators/lowering/cuda/shared_memory.h"
 
@@ -111,18 +112,22 @@ int accesses_of(const std::string &array, const Stmt &s) {
 // What copies the steps of a loop.
 class AheadCopies {
 public:
-    AheadCopies(const For *loop, const std::vector<TakeCopies::Taken> &copies, const std::map<std::string, int> &sizes)
-        : loop(loop), sizes(sizes) {
+    AheadCopies(const For *loop, const std::vector<TakeCopies::Taken> &copies, const std::map<std::string, int> &sizes,
+                const CopiedPlaces &places)
+        : loop(loop), sizes(sizes), places(places) {
         for (const TakeCopies::Taken &taken : copies) add(taken);
     }
 
     Stmt run(const Stmt &compute) const {
         const Expr step = Variable::make(Int(32), loop->name);
         const Stmt ahead = IfThenElse::make(step + 1 < loop->extent, copies_of(step + 1));
+        const Stmt barrier = Evaluate::make(cuda::barrier());
         const Stmt body =
-            Block::make({Evaluate::make(cuda::wait_copies(0)), Evaluate::make(cuda::barrier()), ahead, compute});
+            Block::make({Evaluate::make(cuda::wait_copies(0)), barrier, ahead, places.find(step + 2), compute});
         Stmt result = For::make(loop->name, 0, loop->extent, ForType::Serial, Partition::Never, loop->device_api, body);
-        result = IfThenElse::make(loop->extent > 0, Block::make(copies_of(0), result));
+        result = Block::make({copies_of(0), places.find(1), result});
+        if (!places.arrays().empty()) result = Block::make({places.find(0), barrier, result});
+        result = IfThenElse::make(loop->extent > 0, result);
         for (auto let = before.rbegin(); let != before.rend(); ++let) {
             result = LetStmt::make(let->first, let->second, result);
         }
@@ -138,6 +143,7 @@ private:
     };
     const For *const loop;
     const std::map<std::string, int> &sizes;
+    const CopiedPlaces &places;
     std::vector<Source> sources;
     std::vector<std::pair<std::string, Expr>> before;  // the loop
     std::map<Expr, Expr, IRDeepCompare> known;         // of it
@@ -254,7 +260,8 @@ private:
 
 Stmt PipelineCopies::visit(const Allocate *op) {
     if (!is_shared_array(op)) return IRMutator::visit(op);
-    arrays[op->name].bytes = static_cast<int>(op->constant_allocation_size()) * op->type.bytes();
+    arrays[op->name].elements = static_cast<int>(op->constant_allocation_size());
+    arrays[op->name].bytes = arrays[op->name].elements * op->type.bytes();
     const Stmt body = mutate(op->body);
     const Array &array = arrays.at(op->name);
     if (!array.is_doubled) return Allocate::make(op->name, op->type, op->memory_type, op->extents, op->condition, body);
@@ -280,6 +287,15 @@ Stmt PipelineCopies::visit(const For *op) {
         array.accesses[op] = accesses_of(copy.array, op->body);
         sizes[copy.array] = array.bytes / copy.type.bytes();
     }
+    std::vector<SharedCopy *> copies;
+    for (TakeCopies::Taken &taken : take.taken) copies.push_back(&taken.copy);
+    std::map<std::string, int> elements;
+    for (const auto &[name, array] : arrays) elements[name] = array.elements;
+    const CopiedPlaces places(op, &compute, copies, elements);
+    for (const std::string &name : places.arrays()) {
+        arrays.at(name).is_doubled = true;
+        arrays.at(name).accesses[op] = accesses_of(name, op->body);
+    }
     InBuffer in_buffer(sizes, Variable::make(Int(32), op->name) % 2);
     compute = in_buffer.mutate(compute);
     for (const auto &[array, size] : sizes) {
@@ -288,7 +304,7 @@ Stmt PipelineCopies::visit(const For *op) {
         }
     }
     found++;
-    return AheadCopies(op, take.taken, sizes).run(compute);
+    return AheadCopies(op, take.taken, sizes, places).run(compute);
 }
 
 }  // namespace heed

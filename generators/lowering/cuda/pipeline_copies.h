@@ -4,6 +4,7 @@
 // A stage of a loop that copies 16 bytes at a time (SharedCopy) into arrays that nothing outside such loops uses: this
 // pass gives the arrays two buffers and makes asynchronous copies (cp.async, sm_80) for step i + 1 while step i
 // computes; one barrier a step remains. What of an address does not depend on the step is computed before the loop.
+// What a stage of the step finds of addresses is found two steps ahead (CopiedPlaces).
 // Halide has no asynchronous copies, and a stage of its own cannot run ahead of its loop.
 
 #include <map>
@@ -20,7 +21,7 @@ public:
 private:
     // In shared memory.
     struct Array {
-        int bytes = 0;
+        int elements = 0, bytes = 0;
         bool is_doubled = false;
         std::map<const Halide::Internal::For *, int> accesses;  // of the loops that copy to it
     };

@@ -18,7 +18,7 @@ const char *const own_thread = ".thread_id_x";
 // Places in the array, relative to that of the first access.
 class RegisterPlaces {
 public:
-    explicit RegisterPlaces(std::string array) : array(std::move(array)) {}
+    RegisterPlaces(std::string array, int threads) : array(std::move(array)), threads(threads) {}
 
     struct Places {
         std::vector<int64_t> all;
@@ -39,6 +39,7 @@ public:
 
 private:
     const std::string array;
+    const int threads;
     Expr first;
 
     [[noreturn]] void refuse() const {
@@ -51,10 +52,10 @@ private:
         }
         refuse();
     }
-    // The same for the threads of two warps.
+    // The same for all threads.
     std::optional<int64_t> place_of_all(const Expr &begin, int bit) const {
         std::optional<int64_t> result;
-        for (int thread = 0; thread < 64; thread++) {
+        for (int thread = 0; thread < threads; thread++) {
             const auto place = as_const_int(
                 simplify(substitute(own_thread, thread, begin) - substitute(own_thread, thread ^ bit, first)));
             if (!place || (result && *place != *result)) return {};
@@ -68,8 +69,8 @@ class UsedPlaces : public LetVisitor {
 public:
     std::map<int64_t, int> registers;  // by place
 
-    UsedPlaces(const Allocate *array, Lets lets)
-        : LetVisitor(std::move(lets)), array(array->name), places(this->array) {
+    UsedPlaces(const Allocate *array, int threads, Lets lets)
+        : LetVisitor(std::move(lets)), array(array->name), places(this->array, threads) {
         array->body.accept(this);
         int number = 0;
         for (auto &[place, reg] : registers) reg = number++;
@@ -163,7 +164,7 @@ Stmt PrivateRegisters::visit(const LetStmt *op) {
 Stmt PrivateRegisters::visit(const Allocate *op) {
     if (op->memory_type != MemoryType::Register) return IRMutator::visit(op);
     found++;
-    UsedPlaces used(op, lets);
+    UsedPlaces used(op, threads, lets);
     const Stmt body = mutate(OwnRegisters(op->name, lets, used).mutate(op->body));
     const int registers = static_cast<int>(used.registers.size());
     return Allocate::make(op->name, op->type, op->memory_type, {Expr(registers)}, const_true(), body);

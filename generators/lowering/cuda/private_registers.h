@@ -16,9 +16,13 @@ namespace heed {
 
 class PrivateRegisters : public Halide::Internal::IRMutator {
 public:
+    // threads: of a block whose places are compared, all or two warps of them.
+    explicit PrivateRegisters(int threads = 64) : threads(threads) {}
     int found = 0;  // arrays
 
 private:
+    const int threads;
+
     using IRMutator::visit;
     Halide::Internal::Stmt visit(const Halide::Internal::LetStmt *op) override;
     Halide::Internal::Stmt visit(const Halide::Internal::Allocate *op) override;

@@ -31,6 +31,20 @@ private:
     }
 };
 
+class AtEachStep : public IRMutator {
+public:
+    explicit AtEachStep(const Stmt &first) : first(first) {}
+
+private:
+    const Stmt &first;
+
+    using IRMutator::visit;
+    Stmt visit(const For *op) override {
+        return For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api,
+                         Block::make(first, op->body));
+    }
+};
+
 // What a thread stores of the doubts.
 class StoredDoubts : public LetVisitor {
 public:
@@ -57,8 +71,10 @@ private:
 Expr in_repetition(const Expr &step) { return Call::make(Bool(), repetition_name, {step}, Call::PureExtern); }
 
 Stmt RepeatLoops::visit(const ProducerConsumer *op) {
+    if (op->is_producer && op->name == held) held_stage = op;
     if (op->is_producer && op->name == stage) {
         repetition = simplify(InRepetition(true).mutate(op->body));
+        if (held_stage.defined()) repetition = AtEachStep(held_stage).mutate(repetition);
         return ProducerConsumer::make(op->name, true, simplify(InRepetition(false).mutate(op->body)));
     }
     if (!op->is_producer || op->name != doubts) return IRMutator::visit(op);

@@ -17,13 +17,15 @@ Halide::Expr in_repetition(const Halide::Expr &step);
 
 class RepeatLoops : public Halide::Internal::IRMutator {
 public:
-    // The names of Funcs.
-    RepeatLoops(std::string stage, std::string doubts) : stage(std::move(stage)), doubts(std::move(doubts)) {}
+    // The names of Funcs. held: one that the stage reads from registers; the second time each step computes it, so that
+    // more registers are free. Empty: none.
+    RepeatLoops(std::string stage, std::string doubts, std::string held)
+        : stage(std::move(stage)), doubts(std::move(doubts)), held(std::move(held)) {}
     int found = 0;
 
 private:
-    const std::string stage, doubts;
-    Halide::Internal::Stmt repetition;
+    const std::string stage, doubts, held;
+    Halide::Internal::Stmt repetition, held_stage;
 
     using IRMutator::visit;
     Halide::Internal::Stmt visit(const Halide::Internal::ProducerConsumer *op) override;

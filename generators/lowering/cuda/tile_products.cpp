@@ -46,13 +46,14 @@ struct ProductNest {
         }
         store = s.as<Store>();
         if (store == nullptr) return false;
-        const Expr value = substitute(elements, substitute_in_all_lets(store->value));
-        const auto *choice = value.as<Select>();
-        const auto *sum = (choice != nullptr ? choice->false_value : value).as<Add>();
+        const Expr value = in_sum(substitute(elements, substitute_in_all_lets(store->value)));
+        const auto *sum = value.as<Add>();
         if (sum == nullptr) return false;
-        const bool product_first = sum->a.as<Mul>() != nullptr;
-        const auto *old = (product_first ? sum->b : sum->a).as<Load>();
-        const auto *product = (product_first ? sum->a : sum->b).as<Mul>();
+        const bool old_first = sum->a.as<Load>() != nullptr;
+        const auto *old = (old_first ? sum->a : sum->b).as<Load>();
+        const Expr added = old_first ? sum->b : sum->a;
+        const auto *choice = added.as<Select>();
+        const auto *product = (choice != nullptr ? choice->false_value : added).as<Mul>();
         if (old == nullptr || product == nullptr || old->name != store->name || !equal(old->index, store->index))
             return false;
         const Load *x = widened(product->a, type), *y = widened(product->b, type);
@@ -61,11 +62,8 @@ struct ProductNest {
         leaves_out = choice != nullptr;
         if (leaves_out) {
             const Expr is_left_out = reinterpret<uint32_t>(Expr(x)) == Expr(left_out_bits);
-            const auto *so_far = choice->true_value.as<Load>();
-            if (so_far == nullptr || !equal(so_far, old) || a_in_registers != Float(32) ||
-                !equal(simplify(choice->condition), simplify(is_left_out))) {
-                return false;
-            }
+            const bool is_it = equal(simplify(choice->condition), simplify(is_left_out));
+            if (!is_it || !is_const_zero(choice->true_value) || a_in_registers != Float(32)) return false;
         }
         a = x->name;
         b = y->name;
@@ -76,6 +74,17 @@ struct ProductNest {
     }
 
 private:
+    // c + select(x, 0, y) for select(x, c, c + y), of which Halide makes one or the other.
+    static Expr in_sum(const Expr &value) {
+        const auto *choice = value.as<Select>();
+        const auto *sum = choice != nullptr ? choice->false_value.as<Add>() : nullptr;
+        if (sum == nullptr) return value;
+        const bool is_first = equal(sum->a, choice->true_value);
+        if (!is_first && !equal(sum->b, choice->true_value)) return value;
+        const Expr added = is_first ? sum->b : sum->a;
+        return Add::make(choice->true_value, Select::make(choice->condition, make_zero(added.type()), added));
+    }
+
     // The element that is made a float; null for anything else.
     static const Load *widened(const Expr &e, ElementType type) {
         struct Find : IRVisitor {

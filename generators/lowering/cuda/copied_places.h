@@ -1,0 +1,33 @@
+#pragma once
+// Where a step's copies are copied from, when a stage of the step finds that: keys through pages, say. What is copied a
+// step ahead (PipelineCopies) must be found two steps ahead, into one of two buffers.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "Halide.h"
+#include "generators/lowering/cuda/shared_memory.h"
+
+namespace heed {
+
+class CopiedPlaces {
+public:
+    // Takes the stages that store arrays which the copies' addresses read out of the loop's body; sizes: elements of
+    // all arrays in shared memory. The addresses then read from the buffer of their step.
+    CopiedPlaces(const Halide::Internal::For *loop, Halide::Internal::Stmt *body, std::vector<SharedCopy *> copies,
+                 const std::map<std::string, int> &sizes);
+
+    const std::vector<std::string> &arrays() const { return found; }
+    // Nothing where the loop has no such step.
+    Halide::Internal::Stmt find(const Halide::Expr &step) const;
+
+private:
+    const Halide::Internal::For *const loop;
+    std::vector<std::string> found;
+    std::vector<Halide::Internal::Stmt> stages;
+    std::map<std::string, Halide::Expr> lets;  // of the body, around stages
+    const std::map<std::string, int> sizes;
+};
+
+}  // namespace heed

@@ -1,0 +1,206 @@
+// What the passes for steps that add products to a state make of a small kernel of a warp, and what they refuse.
+#include <gtest/gtest.h>
+
+#include "generators/common/bad_input.h"
+#include "generators/lowering/carried.h"
+#include "generators/lowering/cuda/barriers.h"
+#include "generators/lowering/cuda/block_branches.h"
+#include "generators/lowering/cuda/linear_terms.h"
+#include "generators/lowering/cuda/pipeline_copies.h"
+#include "generators/lowering/cuda/private_registers.h"
+#include "generators/lowering/cuda/repeat_loops.h"
+#include "generators/lowering/cuda/shared_memory.h"
+#include "generators/lowering/cuda/sum_in_registers.h"
+#include "generators/lowering/cuda/tile_products.h"
+#include "schedules/cuda/tile_product.h"
+#include "tests/codegen/device_kernel.h"
+
+namespace {
+
+using namespace Halide;
+
+constexpr int rows = 32, columns = 16, keys = 32, row_elements = columns + 8;
+
+// state = state * factor + weights x values, of steps of 32 keys. In the repetition weights of some keys are left out.
+struct StepKernel : DeviceKernel {
+    Var d{"d"}, row{"row"}, key{"key"}, step{"step"}, block{"which"}, lane{"of_warp"};
+    RDom steps{0, count, "steps"}, over_keys{0, keys, "over_keys"}, all{0, columns, 0, rows, 0, count, "all"};
+    Func values{"values"}, weights{"weights"}, sum{"sum"}, state{"state"}, doubts{"doubts"};
+
+    StepKernel() {
+        const Expr stride = cast<uint64_t>(count) * cast<uint64_t>(2 * columns),
+                   is_whole = (from & cast<uint64_t>(15)) == 0;
+        const Expr row_of_key = heed::after(heed::after(from, key, stride), step, stride * keys);
+        values(d, key, step) = heed::load_chunks_if(step * keys + key < count, is_whole, UInt(16), row_of_key, d);
+        const Expr left_out = heed::in_repetition(step) && key > row;
+        const Expr weight = reinterpret<uint32_t>(cast<float>(key + step));
+        weights(key, row, step) = reinterpret<float>(select(left_out, Expr(0x80000000u), weight));
+        sum(d, row, step) = 0.f;
+        const Expr so_far = sum(d, row, step), w = weights(over_keys, row, step);
+        const Expr value = heed::to_float(heed::ElementType::f16, values(d, over_keys, step));
+        const Expr with = so_far + heed::rounded_on_device(heed::ElementType::f16, w) * value;
+        const Expr is_out = heed::in_repetition(step) && reinterpret<uint32_t>(w) == Expr(0x80000000u);
+        sum(d, row, step) = select(is_out, so_far, with);
+        state(d, row, block) = 0.f;
+        const Expr factor = heed::load_at(Float(32), to, steps);
+        state(d, row, block) = state(d, row, block) * factor + sum(d, row, steps);
+        doubts(lane, block) = cast<int32_t>(state(lane % 4 * 2, lane / 4, block) > 1.f);
+        const Expr doubt = doubts(all.y % 8 * 4 + all.x % 8 / 2, all.z);
+        add(heed::store_at(to, (all.z * rows + all.y) * columns + all.x,
+                           state(all.x, all.y, all.z) + cast<float>(doubt)));
+    }
+};
+
+void in_tiles(Stage stage, const VarOrRVar &column, const VarOrRVar &row, const std::vector<VarOrRVar> &outer) {
+    const heed::Dealt dealt = heed::in_fragments(stage, column, row);
+    std::vector<VarOrRVar> around = {dealt.thread};
+    around.insert(around.end(), outer.begin(), outer.end());
+    heed::order(stage, dealt.own, around);
+    heed::unroll(stage.gpu_threads(dealt.thread), dealt.own);
+}
+
+std::map<std::string, int> steps_of_products() {
+    StepKernel kernel;
+    const LoopLevel at_step(kernel.state, kernel.steps.x), at_block(kernel.named, kernel.all.z);
+    in_tiles(kernel.named.update().gpu_blocks(kernel.all.z), kernel.all.x, kernel.all.y, {kernel.all.z});
+    kernel.state.compute_at(at_block)
+        .store_in(MemoryType::Register)
+        .bound_extent(kernel.d, columns)
+        .bound_extent(kernel.row, rows)
+        .bound_extent(kernel.block, 1);
+    in_tiles(kernel.state, kernel.d, kernel.row, {});
+    in_tiles(kernel.state.update(), kernel.d, kernel.row, {kernel.steps.x});
+    kernel.doubts.compute_at(at_block)
+        .store_in(MemoryType::Register)
+        .bound_extent(kernel.lane, 32)
+        .bound_extent(kernel.block, 1)
+        .gpu_threads(kernel.lane);
+    kernel.weights.compute_at(at_step)
+        .store_in(MemoryType::Register)
+        .bound_extent(kernel.key, keys)
+        .bound_extent(kernel.row, rows)
+        .bound_extent(kernel.step, 1);
+    in_tiles(kernel.weights, kernel.key, kernel.row, {});
+    heed::schedule_sum(kernel.sum, at_step, {columns, rows}, heed::in_fragments, {kernel.over_keys.x}, {});
+    const Var in_chunk("in_chunk"), chunk("chunk");
+    kernel.values.compute_at(at_step)
+        .store_in(MemoryType::Stack)
+        .bound_extent(kernel.d, columns)
+        .bound_extent(kernel.key, keys)
+        .bound_extent(kernel.step, 1)
+        .align_storage(kernel.d, row_elements)
+        .split(kernel.d, chunk, in_chunk, 8);
+    heed::deal_copies(kernel.values, in_chunk, chunk, kernel.key, columns / 8, 32);
+    return instructions(heed::compile_cuda(device_spec("steps"), kernel, 32, [&](heed::Passes &passes) {
+        passes.add_exactly<heed::RepeatLoops>(1, "repetitions", kernel.state.name(), kernel.doubts.name(), "");
+        passes.add_exactly<heed::SumInRegisters>(1, "sums", kernel.sum.name(), kernel.state.name());
+        passes.add_exactly<heed::PipelineCopies>(2, "loops");
+        passes.add_exactly<heed::LowerTileProducts>(2, "products", heed::ElementType::f16, 32);
+        passes.add<heed::PrivateRegisters>(32);
+        passes.add<heed::DropBarriers>();
+        passes.add<heed::LowerSharedMemory>(2 * keys * 2 * row_elements);
+        passes.add<heed::ReadThreadsAnew>(kernel.doubts.name());
+    }));
+}
+
+// Two tiles of rows, two of columns, two of keys; in the repetition a second product, for each block of columns where a
+// warp finds infinities, and the test of the factors in both.
+TEST(Steps, AreRepeatedWhereTheResultIsInDoubt) {
+    const auto found = steps_of_products();
+    EXPECT_EQ(found.at("heed_barrier_any"), 1);
+    EXPECT_EQ(found.at("heed_mma_f16"), 8 + 8 + 8);
+    EXPECT_EQ(found.at("heed_ones_unless_negative_f16"), 8);
+    EXPECT_EQ(found.at("heed_any_lane"), 1 + 1 + 2);
+    EXPECT_EQ(found.at("heed_add_infinity"), found.at("heed_subtract_infinity"));
+}
+
+// A thread copies two chunks before each loop and in it; the second one's address is that of the first and a sum.
+TEST(Steps, CopyByElementsWhatIsNotAligned) {
+    const auto found = steps_of_products();
+    EXPECT_EQ(found.at("heed_copy_async"), 2 * 2 * 2);
+    EXPECT_EQ(found.at("heed_load_u16_if"), 2 * 2 * 2);
+    EXPECT_GE(found.at("heed_advance"), 2 * 2);
+}
+
+// Each lane reads what another one has stored in its registers.
+std::map<std::string, int> exchange(const std::function<Expr(const Expr &lane)> &other) {
+    DeviceKernel kernel;
+    const Var i("i"), block("block");
+    const RDom all(0, 64, 0, kernel.count, "all");
+    Func own("own"), both("both");
+    own(i, block) = heed::load_at(Float(32), kernel.from, block * 64 + i);
+    both(i, block) = own(i, block) + own(clamp(other(i), 0, 63), block);
+    kernel.add(heed::store_at(kernel.to, all.y * 64 + all.x, both(all.x, all.y)));
+    kernel.named.update().gpu_blocks(all.y).gpu_threads(all.x).never_partition_all();
+    for (Func f : {own, both}) {
+        f.compute_at(kernel.named, all.y)
+            .store_in(MemoryType::Register)
+            .bound_extent(i, 64)
+            .bound_extent(block, 1)
+            .gpu_threads(i);
+    }
+    return instructions(heed::compile_cuda(device_spec("exchange"), kernel, 64, [&](heed::Passes &passes) {
+        passes.add<heed::PrivateRegisters>();
+        passes.add<heed::DropBarriers>();
+        passes.add<heed::LowerSharedMemory>(0);
+    }));
+}
+
+TEST(PrivateRegisters, AreReadByLanesThatDifferInABit) {
+    EXPECT_EQ(exchange([](const Expr &lane) { return lane + 2 - lane / 2 % 2 * 4; }).at("heed_from_lane_2"), 1);
+    EXPECT_EQ(exchange([](const Expr &lane) { return lane + 16 - lane / 16 % 2 * 32; }).at("heed_from_lane_16"), 1);
+}
+
+TEST(PrivateRegisters, RefuseThoseOfOtherLanes) {
+    EXPECT_THROW(exchange([](const Expr &lane) { return 63 - lane; }), heed::BadInput);
+    EXPECT_THROW(exchange([](const Expr &lane) { return lane / 2; }), heed::BadInput);
+}
+
+// Of two elements of a thread; `second`: the condition of the second one.
+std::map<std::string, int> forms(const Expr &of_second) {
+    DeviceKernel kernel;
+    const Var i("i"), u("u"), block("block");
+    const RDom all(0, 2, 0, 32, 0, kernel.count, "all");
+    Func made("made");
+    const Expr element = heed::load_at(Float(32), kernel.from, (block * 32 + i) * 2 + u);
+    const Expr condition = heed::same_for_block(select(u == 0, kernel.count, of_second) > 3);
+    made(u, i, block) = select(condition, element, heed::exp2_on_device(element));
+    kernel.add(heed::store_at(kernel.to, (all.z * 32 + all.y) * 2 + all.x, made(all.x, all.y, all.z)));
+    kernel.named.update().gpu_blocks(all.z).gpu_threads(all.y).unroll(all.x).never_partition_all();
+    made.compute_at(kernel.named, all.z)
+        .store_in(MemoryType::Register)
+        .bound_extent(u, 2)
+        .bound_extent(i, 32)
+        .bound_extent(block, 1)
+        .unroll(u)
+        .gpu_threads(i);
+    return instructions(heed::compile_cuda(device_spec("forms"), kernel, 32, [&](heed::Passes &passes) {
+        passes.add_exactly<heed::BranchBlocks>(1, "stages");
+        passes.add<heed::PrivateRegisters>();
+        passes.add<heed::DropBarriers>();
+        passes.add<heed::LowerSharedMemory>(0);
+    }));
+}
+
+TEST(BranchBlocks, StagesHaveTwoForms) {
+    const Param<int32_t> count("count");
+    EXPECT_EQ(forms(count).at("heed_exp2"), 2);
+}
+
+TEST(BranchBlocks, RefuseTwoConditions) {
+    const Param<int32_t> count("count");
+    EXPECT_THROW(forms(count * 2), heed::BadInput);
+}
+
+TEST(LinearTerms, AreProductsOfWhatAnIndexIsMadeOf) {
+    const Var step("step"), thread("thread");
+    const Param<uint64_t> stride("stride");
+    const auto at = [&](const Expr &row) { return cast<uint64_t>(row) * stride; };
+    const heed::LinearTerms some(at(thread + 16) + at(step * 64)), others(at(thread));
+    const Expr apart = (some.that_use("step", false) - others).sum(), moved = some.that_use("step", true).sum();
+    EXPECT_TRUE(Internal::is_const_zero(Internal::simplify(apart - Expr(stride) * 16))) << apart;
+    EXPECT_TRUE(Internal::expr_uses_var(moved, "step") && !Internal::expr_uses_var(moved, "thread")) << moved;
+    EXPECT_EQ(heed::LinearTerms(thread * 3 + 5 - thread).constant(), 5);
+}
+
+}  // namespace
