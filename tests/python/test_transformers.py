@@ -185,6 +185,31 @@ class Models(Test):
             self.assert_equal(expected, model(IDS, attention_mask=LEFT_PADDING, output_hidden_states=True).hidden_states[-1].detach())
 
     @torch.no_grad()
+    def test_autocast(self):
+        """The attention computes in the type of torch.autocast, with padding, a bias and sinks too."""
+        types = []
+
+        def noting(module, query, key, value, *arguments, **options):
+            out = heed.transformers.attention_forward(module, query, key, value, *arguments, **options)
+            types.append((query.dtype, out[0].dtype))
+            return out
+
+        transformers.AttentionInterface.register("heed", noting)
+        try:
+            for make in (llama, t5, gpt_oss):
+                model = make()
+                model.set_attn_implementation("heed")
+                for padding in (None, LEFT_PADDING):
+                    types.clear()
+                    with torch.autocast("cpu", torch.bfloat16):
+                        model(IDS, attention_mask=padding)
+                    self.assertEqual({out for _, out in types}, {torch.bfloat16})
+                    if make is llama:
+                        self.assertIn(torch.float32, {query for query, _ in types})  # what RoPE made of it
+        finally:
+            transformers.AttentionInterface.register("heed", heed.transformers.attention_forward)
+
+    @torch.no_grad()
     def test_refusals(self):
         model = llama()
         model.set_attn_implementation("heed")

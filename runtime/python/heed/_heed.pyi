@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 __version__: str
+MAX_HEAD_DIM: int
 
 def attention(
     arrays: dict[str, Any], fields: dict[str, Any], stream: int = 0, allocate: Callable[[int], Any] | None = None
