@@ -171,7 +171,7 @@ class LayerTest(Test):
                 ("num_pages is 3 without page_size", lambda: layer.make_cache(1, 1, num_pages=3)),
                 ("capacity", lambda: layer.make_cache(1, 1000)),
                 (r"x has the shape \[3, 2, 64\]; it must be", lambda: layer(x[..., :64].copy())),
-                ("x has the strides .* it must be packed", lambda: layer(np.asfortranarray(x))),
+                ("out has the strides .* it must be packed", lambda: layer(x, out=np.asfortranarray(x))),
                 ("x has elements of float16; they must be float32", lambda: layer(x.astype(np.float16))),
                 (r"q_lens has the shape \[2\]; it must be \[batch\]", lambda: layer(x, q_lens=[1, 2])),
                 ("mask", lambda: layer(x, mask=np.ones((3, 1, 1, 7), np.uint8)))):
