@@ -39,9 +39,10 @@ def register() -> None:
     AttentionInterface.register(NAME, attention_forward)
     tells_lengths = "q_length" in inspect.signature(sdpa_mask).parameters
     AttentionMaskInterface.register(NAME, make_mask if tells_lengths else sdpa_mask)
-    check = PreTrainedModel.get_correct_attn_implementation
+    check, change = PreTrainedModel.get_correct_attn_implementation, PreTrainedModel.set_attn_implementation
     if not hasattr(check, "heed_warns"):
         PreTrainedModel.get_correct_attn_implementation = _warning(check)
+        PreTrainedModel.set_attn_implementation = _warning_after(change)
 
 
 def _warning(check: Callable[..., str]) -> Callable[..., str]:
@@ -51,12 +52,28 @@ def _warning(check: Callable[..., str]) -> Callable[..., str]:
         if requested != NAME or _calls_interface(type(model)):
             return check(model, requested, *arguments, **options)
         default = check(model, None, *arguments, **options)
-        warnings.warn(f"{type(model).__name__} computes attention in code of its own, which never calls transformers' "
-                      f"AttentionInterface: attn_implementation is '{default}', Heed is not used", stacklevel=2)
+        _warn(model, default)
         return default
 
     checked.heed_warns = True  # type: ignore[attr-defined]
     return checked
+
+
+def _warning_after(change: Callable[..., None]) -> Callable[..., None]:
+    """The method that changes a model's implementation, with a word about models that it leaves as they are."""
+    @functools.wraps(change)
+    def changed(model: Any, attn_implementation: str | dict[str, str], *arguments: Any, **options: Any) -> None:
+        change(model, attn_implementation, *arguments, **options)
+        requested = attn_implementation.get("") if isinstance(attn_implementation, dict) else attn_implementation
+        if requested == NAME and not _calls_interface(type(model)):
+            _warn(model, model.config._attn_implementation)
+
+    return changed
+
+
+def _warn(model: Any, implementation: str) -> None:
+    warnings.warn(f"{type(model).__name__} computes attention in code of its own, which never calls transformers' "
+                  f"AttentionInterface: attn_implementation is '{implementation}', Heed is not used", stacklevel=3)
 
 
 def _calls_interface(model_class: type) -> bool:
