@@ -93,7 +93,12 @@ nb::object exported(const std::string &name, nb::handle object) {
         nb::cast<bool>(object.attr("is_conj")())) {
         return nb::borrow(object);
     }
-    return class_of("torch", "to_dlpack", &to_dlpack)(object);
+    try {
+        return class_of("torch", "to_dlpack", &to_dlpack)(object);
+    } catch (const nb::python_error &) {
+        refuse("%s is a tensor that PyTorch does not export by DLPack; it must be dense, with memory of its own",
+               name.c_str());
+    }
 }
 
 heed_dtype dtype_of(const std::string &name, nb::dlpack::dtype type) {

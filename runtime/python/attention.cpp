@@ -68,6 +68,9 @@ void bind_attention(nb::module_ &module) {
     module.def("attention", attention, nb::arg("arrays"), nb::arg("fields"), nb::arg("stream") = 0,
                nb::arg("allocate") = nb::none());
     module.def("num_calls", [] { return num_calls.load(); });
+    module.def(
+        "check_call", [](const nb::dict &arrays, const nb::dict &fields) { AttentionCall(arrays, fields); },
+        nb::arg("arrays"), nb::arg("fields"));
     module.def("explain", explain, nb::arg("arrays"), nb::arg("fields"));
     module.def("attention_probs", attention_probs, nb::arg("arrays"), nb::arg("fields"), nb::arg("mode"),
                nb::arg("probs").none(), nb::arg("empty"), nb::arg("stream") = 0, nb::arg("allocate") = nb::none());

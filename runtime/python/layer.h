@@ -25,8 +25,8 @@ public:
 
     const LayerWeights &weights() const { return weights_; }
     heed_dtype dtype() const;
-    // INVALID_ARGUMENT unless they have the shapes that heed_layer_weights says, extents of 1 aside; biases of q, k and
-    // v may be [heads, dims]. Dims of `config` are resolved.
+    // INVALID_ARGUMENT unless they have the shapes that heed_layer_weights says; biases of q, k and v may be
+    // [heads, dims]. Dims of `config` are resolved.
     void check_shapes(const heed_layer_config &config) const;
 
 private:

@@ -49,15 +49,27 @@ const Weight &field_of(const std::string &name) {
 
 using Extents = std::vector<int64_t>;
 
+// Of einsum; one head may go without its axis.
+std::vector<Extents> per_head_shapes(int64_t heads, int64_t rows, int64_t columns) {
+    if (heads == 1) return {{heads, rows, columns}, {rows, columns}};
+    return {{heads, rows, columns}};
+}
+
 // The shapes that the weight `name` may have.
 std::vector<Extents> allowed_shapes(const std::string &name, const heed_layer_config &c) {
     const int64_t q = c.num_heads, kv = c.num_kv_heads, d = c.head_dim, e = c.head_dim_v;
     const int64_t rows = q * d + kv * d + kv * e, pairs = c.rotary_dim / 2;
-    const bool einsum = c.weight_layout == HEED_WEIGHTS_EINSUM, per_head = c.qk_norm == HEED_QK_NORM_HEAD;
-    if (name == "wq") return {einsum ? Extents{q, c.dim_in, d} : Extents{q * d, c.dim_in}};
-    if (name == "wk") return {einsum ? Extents{kv, c.dim_context, d} : Extents{kv * d, c.dim_context}};
-    if (name == "wv") return {einsum ? Extents{kv, c.dim_context, e} : Extents{kv * e, c.dim_context}};
-    if (name == "wo") return {einsum ? Extents{q, c.dim_out, e} : Extents{c.dim_out, q * e}};
+    const bool per_head = c.qk_norm == HEED_QK_NORM_HEAD;
+    if (c.weight_layout == HEED_WEIGHTS_EINSUM) {
+        if (name == "wq") return per_head_shapes(q, c.dim_in, d);
+        if (name == "wk") return per_head_shapes(kv, c.dim_context, d);
+        if (name == "wv") return per_head_shapes(kv, c.dim_context, e);
+        if (name == "wo") return per_head_shapes(q, c.dim_out, e);
+    }
+    if (name == "wq") return {{q * d, c.dim_in}};
+    if (name == "wk") return {{kv * d, c.dim_context}};
+    if (name == "wv") return {{kv * e, c.dim_context}};
+    if (name == "wo") return {{c.dim_out, q * e}};
     if (name == "wqkv") return {{rows, c.dim_in}};
     if (name == "bq") return {{q * d}, {q, d}};
     if (name == "bk") return {{kv * d}, {kv, d}};
@@ -68,11 +80,6 @@ std::vector<Extents> allowed_shapes(const std::string &name, const heed_layer_co
     if (name == "k_norm_weight" || name == "k_norm_bias") return {{per_head ? d : kv * d}};
     if (name == "rope_cos" || name == "rope_sin") return {{c.max_position, pairs}};
     return {{q}};  // HEED_HEAD_ARRAYS
-}
-
-Extents without_ones(Extents extents) {
-    extents.erase(std::remove(extents.begin(), extents.end(), 1), extents.end());
-    return extents;
 }
 
 }  // namespace
@@ -103,10 +110,7 @@ heed_dtype LayerWeightArrays::dtype() const {
 void LayerWeightArrays::check_shapes(const heed_layer_config &config) const {
     for (const Shape &shape : shapes_) {
         const std::vector<Extents> allowed = allowed_shapes(shape.name, config);
-        if (std::any_of(allowed.begin(), allowed.end(),
-                        [&](const Extents &extents) { return without_ones(shape.extents) == without_ones(extents); })) {
-            continue;
-        }
+        if (std::find(allowed.begin(), allowed.end(), shape.extents) != allowed.end()) continue;
         refuse("%s has the shape %s; it must be %s", shape.name.c_str(),
                shape_text(shape.extents.data(), shape.extents.size()).c_str(),
                shape_text(allowed[0].data(), allowed[0].size()).c_str());

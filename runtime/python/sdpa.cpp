@@ -4,6 +4,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
+#include "generators/contract/fields.h"
 #include "runtime/python/attention.h"
 #include "runtime/python/bindings.h"
 
@@ -16,19 +17,29 @@ PyObject *interned(const char *text) { return PyUnicode_InternFromString(text); 
 
 // What PyTorch has, looked up once; it lives as long as the process.
 struct Torch {
-    nb::handle empty_like, boolean, dispatch_keys;
-    PyObject *const raw_repr = interned("raw_repr"), *const dtype = interned("dtype");
+    nb::handle empty_like, boolean, dispatch_keys, autocasts, forward_ad;
+    PyObject *const raw_repr = interned("raw_repr"), *const dtype = interned("dtype"),
+                    *const current_level = interned("_current_level");
 
     Torch() {
         const nb::module_ torch = nb::module_::import_("torch");
         empty_like = torch.attr("empty_like").inc_ref();
         boolean = torch.attr("bool").inc_ref();
         dispatch_keys = torch.attr("_C").attr("_dispatch_tls_local_include_set").inc_ref();
+        autocasts = torch.attr("_C").attr("_is_any_autocast_enabled").inc_ref();
+        forward_ad = torch.attr("autograd").attr("forward_ad").attr("__dict__").inc_ref();
     }
 
     uint64_t keys() const {
         const auto set = nb::steal(PyObject_CallNoArgs(dispatch_keys.ptr()));
         return PyLong_AsUnsignedLongLong(nb::steal(PyObject_CallMethodNoArgs(set.ptr(), raw_repr)).ptr());
+    }
+
+    // Whether it casts inputs, or carries tangents beside them.
+    bool has_modes() const {
+        if (!nb::steal(PyObject_CallNoArgs(autocasts.ptr())).is(nb::handle(Py_False))) return true;
+        PyObject *const level = PyDict_GetItemWithError(forward_ad.ptr(), current_level);
+        return level == nullptr || PyLong_AsLong(level) >= 0;
     }
 
     bool is_boolean(nb::handle tensor) const { return nb::steal(PyObject_GetAttr(tensor.ptr(), dtype)).is(boolean); }
@@ -46,12 +57,12 @@ const Torch &torch() {
 }
 
 // What torch._C._dispatch_tls_local_include_set() has without and within torch.inference_mode() when no mode (tracing,
-// vmap, autocast, fake tensors) is between a call and its kernel.
+// vmap, fake tensors) is between a call and its kernel.
 uint64_t plain_keys = 0, inference_keys = 0;
 
-bool has_plain_keys() {
+bool runs_directly() {
     const uint64_t keys = torch().keys();
-    return keys == plain_keys || keys == inference_keys;
+    return (keys == plain_keys || keys == inference_keys) && !torch().has_modes();
 }
 
 // The keys that the queries of a mask of transformers see: `count` from `first` on, within kv_lens and the window. What
@@ -93,7 +104,7 @@ nb::object add_inputs(AttentionCall *call, const Inputs &inputs, const KeyRun *r
 // Python.
 template <typename Compute>
 nb::object result_of(const Compute &compute) {
-    if (!has_plain_keys()) return nb::none();
+    if (!runs_directly()) return nb::none();
     try {
         AttentionCall call(6);
         nb::object out = compute(&call);
@@ -113,8 +124,9 @@ nb::object sdpa(nb::handle query, nb::handle key, nb::handle value, nb::handle m
     return result_of([&](AttentionCall *call) {
         nb::object out = add_inputs(call, {query, key, value, grouped, scale}, nullptr);
         if (out.is_none()) return out;
-        if (!mask.is_none() && !call->add(torch().is_boolean(mask) ? "mask" : "bias", mask).torch) {
-            return nb::object(nb::none());
+        if (!mask.is_none()) {
+            const Array &given = call->add(torch().is_boolean(mask) ? "mask" : "bias", mask);
+            if (!given.torch || given.rank < 2) return nb::object(nb::none());
         }
         call->settings().problem.causal = causal;
         return out;
@@ -139,6 +151,7 @@ nb::object attend_run(nb::handle query, nb::handle key, nb::handle value, const 
 }  // namespace
 
 void bind_sdpa(nb::module_ &module) {
+    module.attr("MAX_HEAD_DIM") = max_head_dim;
     module.def(
         "set_plain_keys",
         [](uint64_t plain, uint64_t inference) {

@@ -94,6 +94,9 @@ class SaveCase(CaseTest):
             self.assert_refused(heed.InvalidArgument, f"q has elements of {word}", heed.save_case, self.path, array, k, v)
         self.assert_refused(heed.InvalidArgument, "kv_lens has elements of float64", heed.save_case, self.path, q, k, v,
                             kv_lens=[0.5, 1, 2])
+        self.assert_refused(heed.InvalidArgument, r"sink has the shape \[2, 2\]; it must be \[num_heads\], which is \[4\]", heed.save_case,
+                            self.path, q, k, v, sink=np.ones((2, 2), np.float32))
+        self.assert_refused(heed.InvalidArgument, "mask has the shape", heed.save_case, self.path, q, k, v, mask=np.ones((3, 3), bool))
         self.assertFalse(self.path.exists())
         self.assert_refused(OSError, "missing", heed.save_case, self.folder / "missing/case", q, k, v)
 

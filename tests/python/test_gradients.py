@@ -97,6 +97,30 @@ class Attention(Test):
                             {"dout": out})
 
 
+    def test_shapes_and_types(self):
+        """Of dout, out and lse, in any layout: nothing is broadcast or converted."""
+        q, k, v = make_qkv(SHAPE)
+        out, lse = heed.attention(q, k, v, return_lse=True)
+        outside = np.ascontiguousarray(out.swapaxes(1, 2)).swapaxes(1, 2)
+        for sentence, changed in (
+                (r"dout has the shape \[1, 7, 4, 32\]; it must be \[2, 7, 4, 32\]", {"dout": out[:1]}),
+                (r"dout has the shape \[7, 4, 32\]; it must be", {"dout": out[0]}),
+                (r"dout has the shape \[2, 7, 4, 1\]; it must be", {"dout": out[..., :1]}),
+                ("dout is a float; it must be an array", {"dout": 1.0}),
+                ("dout has elements of float64", {"dout": out.astype(np.float64)}),
+                ("dout has elements of float64; they must be float32, as q's", {"dout": outside.astype(np.float64)}),
+                ("dout has elements of float16; they must be float32", {"dout": out.astype(np.float16)}),
+                (r"out has the shape \[2, 7, 4, 31\]; it must be \[2, 7, 4, 32\]", {"out": out[..., 1:]}),
+                ("out has elements of float16; they must be float32", {"out": out.astype(np.float16)}),
+                (r"lse has the shape \[2, 7, 4\]; it must be \[batch, num_heads, q_len\]", {"lse": lse.swapaxes(1, 2)}),
+                ("lse has elements of float16; they must be float32", {"lse": lse.astype(np.float16)}),
+                ("lse is a NoneType", {"lse": None})):
+            with self.subTest(sentence=sentence):
+                arguments = {"dout": out, "out": out, "lse": lse, **changed}
+                self.assert_refused(heed.InvalidArgument, sentence, heed.attention_backward, arguments["dout"], q, k, v, arguments["out"],
+                                    arguments["lse"])
+
+
 class Linear(Test):
     def test_formula(self):
         random = np.random.default_rng(3)
@@ -109,12 +133,26 @@ class Linear(Test):
                 self.assertEqual((array.dtype, array.shape), (x.dtype, expected.shape))
                 self.assertLessEqual(np.abs(wide(array) - expected).max(), 8 * UNITS[dtype] * np.abs(expected).max())
 
+    def test_sums_of_float32(self):
+        """dweight and dbias before they are rounded to the inputs' type."""
+        random = np.random.default_rng(4)
+        for dtype in ("f16", "bf16"):
+            x, dy, weight = (typed(random.standard_normal(shape), dtype) for shape in ((70, 24), (70, 10), (10, 24)))
+            rounded, found = heed.linear_backward(dy, x, weight), heed.linear_backward(dy, x, weight, weight_dtype="float32")
+            self.assert_equal(rounded.dx, found.dx)
+            for array, single, exact in zip(rounded[1:], found[1:], (wide(dy).T @ wide(x), wide(dy).sum(0))):
+                self.assertEqual(single.dtype, np.float32)
+                self.assert_equal(array, single.astype(array.dtype))
+                self.assertLessEqual(np.abs(wide(single) - exact).max(), 70 * UNITS["f32"] * np.abs(exact).max())
+
     def test_refusals(self):
         x, weight, dy = (np.ones(shape, np.float32) for shape in ((3, 4), (5, 4), (3, 5)))
         self.assert_refused(heed.InvalidArgument, r"dy has the shape \[3, 4\]; it must be \[3, 5\]", heed.linear_backward, x, x, weight)
         self.assert_refused(heed.InvalidArgument, r"x has the shape \[3, 4\]; it must be \[3, 5\]", heed.linear_backward, dy, x, weight.T)
         self.assert_refused(heed.InvalidArgument, "x has elements of float16; they must be float32", heed.linear_backward, dy,
                             x.astype(np.float16), weight)
+        self.assert_refused(heed.InvalidArgument, "weight_dtype is 'float64'; it must be 'float32' or None", heed.linear_backward, dy, x,
+                            weight, weight_dtype="float64")
 
 
 class Heads(Test):

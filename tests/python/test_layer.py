@@ -171,7 +171,7 @@ class LayerTest(Test):
                 ("num_pages is 3 without page_size", lambda: layer.make_cache(1, 1, num_pages=3)),
                 ("capacity", lambda: layer.make_cache(1, 1000)),
                 (r"x has the shape \[3, 2, 64\]; it must be", lambda: layer(x[..., :64].copy())),
-                ("x has the strides .* it must be packed", lambda: layer(np.asfortranarray(x))),
+                ("out has the strides .* it must be packed", lambda: layer(x, out=np.asfortranarray(x))),
                 ("x has elements of float16; they must be float32", lambda: layer(x.astype(np.float16))),
                 (r"q_lens has the shape \[2\]; it must be \[batch\]", lambda: layer(x, q_lens=[1, 2])),
                 ("mask", lambda: layer(x, mask=np.ones((3, 1, 1, 7), np.uint8)))):
@@ -217,9 +217,10 @@ class LayerTest(Test):
         matrices = {name: form.inputs[name] for name in ("wq", "wk", "wv", "wo")}
         weights = {**matrices, **{name: np.ones(shape, np.float32) for name, shape in shapes.items()}}
         heed.Layer(weights, **config)
-        heed.Layer({**weights, "bq": np.ones((8, 16), np.float32), "sink": np.ones((8, 1, 1), np.float32)}, **config)
+        heed.Layer({**weights, "bq": np.ones((8, 16), np.float32), "sink": np.ones(8, np.float32)}, **config)
         for name, shape, allowed in (("bq", (16, 8), "128"), ("bv", (2, 32), "64"), ("bo", (64, 2), "128"), ("sink", (2, 4), "8"),
-                                     ("q_norm_weight", (4, 4), "16"), ("rope_cos", (4, 6), "6, 4"), ("rope_sin", (24,), "6, 4")):
+                                     ("sink", (8, 1), "8"), ("alibi_slopes", (8, 1, 1), "8"), ("bq", (128, 1), "128"),
+                                     ("q_norm_weight", (16, 1), "16"), ("q_norm_weight", (4, 4), "16"), ("rope_cos", (4, 6), "6, 4"), ("rope_sin", (24,), "6, 4")):
             with self.subTest(name=name):
                 self.assert_refused(heed.InvalidArgument, rf"{name} has the shape \[.*; it must be \[{allowed}\]", heed.Layer,
                                     {**weights, name: np.ones(shape, np.float32)}, **config)

@@ -56,6 +56,12 @@ class Attention(Test):
             self.assert_equal(heed.attention(q.detach(), k, v), heed.attention(q, k, v))
         self.assert_refused(heed.Unsupported, "q requires a gradient, which Heed does not compute", heed.attention_probs, q, k)
 
+    def test_tensors_without_memory(self):
+        q, k, v = tensors()
+        self.assert_refused(heed.InvalidArgument, "q is a tensor that PyTorch does not export", heed.attention, q.to_sparse(), k, v)
+        self.assert_refused(heed.Unsupported, "q is a tensor of torch.func's transforms",
+                            torch.func.vmap(lambda x: heed.attention(x, k, v)), q[None])
+
     def test_cache(self):
         q, k, v = tensors()
         cache = heed.KVCache(3, 40, 2, 32, page_size=8, like=q)
@@ -146,7 +152,7 @@ class Sdpa(Test):
             self.assert_equal(sdpa(q[:, None], k[:, None], v[:, None], **four)[:, 0], sdpa(q, k, v, **options))
 
     def test_ranks_and_broadcast_batches(self):
-        """Ranks 2 to 5; an axis of batch or, without enable_gqa, of heads that has 1 element serves any."""
+        """Ranks from 2 on, also of each its own; an axis of batch or, without enable_gqa, of heads that has 1 element serves any."""
         generator = torch.Generator().manual_seed(5)
 
         def random(*shape):
@@ -163,7 +169,16 @@ class Sdpa(Test):
                 ((5, 2, 3, 7, 16), (1, 2, 3, 9, 16), (5, 1, 3, 9, 16), {"is_causal": True}),
                 ((5, 2, 3, 7, 16), (5, 2, 3, 9, 16), (5, 2, 3, 9, 16), {"attn_mask": random(2, 1, 7, 9)}),
                 ((5, 2, 3, 7, 16), (5, 2, 3, 9, 16), (5, 2, 3, 9, 16), {"attn_mask": random(5, 1, 3, 1, 9) > 0}),
-                ((5, 2, 4, 7, 16), (5, 1, 2, 9, 16), (5, 1, 2, 9, 16), {"enable_gqa": True})):
+                ((5, 2, 4, 7, 16), (5, 1, 2, 9, 16), (5, 1, 2, 9, 16), {"enable_gqa": True}),
+                ((3, 5, 2, 4, 7, 16), (1, 5, 2, 4, 9, 16), (3, 5, 2, 1, 9, 16), {"attn_mask": random(5, 1, 1, 7, 9)}),
+                ((2, 3, 7, 16), (3, 9, 16), (1, 9, 16), {}),
+                ((2, 3, 7, 16), (9, 16), (3, 9, 16), {"attn_mask": random(3, 1, 9)}),
+                ((3, 7, 16), (9, 16), (9, 16), {"is_causal": True}),
+                ((3, 7, 16), (2, 3, 9, 16), (2, 3, 9, 16), {"attn_mask": random(2, 1, 7, 9)}),
+                ((7, 16), (2, 3, 9, 16), (2, 3, 9, 16), {}),
+                ((4, 7, 16), (2, 9, 16), (2, 9, 16), {"enable_gqa": True}),
+                ((2, 4, 7, 16), (2, 9, 16), (2, 9, 16), {"enable_gqa": True}),
+                ((2, 4, 7, 16), (2, 2, 9, 16), (2, 1, 9, 16), {"enable_gqa": True})):
             with self.subTest(q=q, k=k, options=list(options)):
                 inputs = random(*q), random(*k), random(*v)
                 expected = F.scaled_dot_product_attention(*inputs, **options)
@@ -185,7 +200,8 @@ class Sdpa(Test):
             sdpa(q, k[:, :2], v[:, :2], enable_gqa=True)
             sdpa(q, k, v[..., :8])
             self.assertEqual(calls, [])
-            torch.func.vmap(sdpa)(q[None], k[None], v[None])
+            with torch.no_grad():
+                torch.func.vmap(sdpa)(q[None], k[None], v[None])
             self.assertEqual(len(calls), 1)
         finally:
             heed.torch.attention = operator
@@ -208,6 +224,25 @@ class Sdpa(Test):
         one = torch.ones(1).expand(q.shape)
         self.assert_equal(sdpa(one.clone(), k, v), sdpa(one, k, v))
 
+    def test_autocast(self):
+        """Also without gradients: the type and bits of inputs in the type that PyTorch's own attention would take."""
+        q, k, v = self.inputs()
+        half = [x.bfloat16() for x in (q, k, v)]
+        for options in ({}, {"is_causal": True}, {"attn_mask": torch.randn(7, 37)}):
+            with torch.autocast("cpu", torch.bfloat16):
+                found = sdpa(q, k, v, **options)
+                self.assert_refused(heed.Unsupported, "query has elements of torch.float64", sdpa, q.double(), k.double(), v.double())
+            self.assertEqual(found.dtype, torch.bfloat16)
+            self.assert_equal(sdpa(*half, **options).float(), found.float())
+            self.assertEqual(sdpa(q, k, v, **options).dtype, torch.float32)
+
+    def test_meta(self):
+        """Shapes without memory, as PyTorch's own gives them."""
+        q, k, v = (x.to("meta").requires_grad_() for x in self.inputs())
+        for options in ({}, {"attn_mask": torch.ones(7, 37, device="meta")}):
+            out = sdpa(q, k, v[..., :8], **options)
+            self.assertEqual((out.device.type, out.dtype, tuple(out.shape)), ("meta", torch.float32, (3, 4, 7, 8)))
+
     def test_dropout(self):
         q, k, v = self.inputs()
         torch.manual_seed(3)
@@ -222,15 +257,26 @@ class Sdpa(Test):
         mask = torch.ones(7, 37, dtype=torch.bool)
         for kind, sentence, arguments, options in (
                 (heed.Unsupported, "query has elements of torch.float64", (q.double(), k.double(), v.double()), {}),
-                (heed.Unsupported, "query has 1 dimensions", (q[0, 0, 0], k[0, 0, 0], v[0, 0, 0]), {}),
-                (heed.Unsupported, "key has 3 dimensions and query 4", (q, k[0], v[0]), {}),
+                (heed.Unsupported, "query has 1 dimensions; it must have 2 or more", (q[0, 0, 0], k[0, 0, 0], v[0, 0, 0]), {}),
+                (heed.Unsupported, "query has the layout torch.sparse_coo; it must be dense", (q.to_sparse(), k, v), {}),
+                (heed.Unsupported, "query has the head_dim 700; it must be 1..640", [torch.ones(1, 1, 3, 700)] * 3, {}),
+                (heed.InvalidArgument, "query is a ndarray; it must be a torch.Tensor", (q.numpy(), k, v), {}),
+                (heed.InvalidArgument, "key is on meta; it must be on cpu, as query", (q, k.to("meta"), v), {}),
+                (heed.InvalidArgument, "attn_mask is on meta; it must be on cpu", (q, k, v), {"attn_mask": mask.to("meta")}),
+                (heed.InvalidArgument, "attn_mask is a float; it must be a torch.Tensor", (q, k, v), {"attn_mask": 1.0}),
+                (heed.Unsupported, "attn_mask has 0 dimensions; it must have 2 or more", (q, k, v), {"attn_mask": torch.tensor(True)}),
+                (heed.Unsupported, "attn_mask has 1 dimensions; it must have 2 or more", (q, k, v), {"attn_mask": mask[0]}),
                 (heed.Unsupported, "query is a nested tensor", (torch.nested.nested_tensor([torch.ones(3, 4)]), k, v), {}),
                 (heed.InvalidArgument, "attn_mask is given with is_causal", (q, k, v), {"attn_mask": mask, "is_causal": True}),
                 (heed.InvalidArgument, "attn_mask has elements of torch.int64", (q, k, v), {"attn_mask": mask.long()}),
-                (heed.InvalidArgument, "mask has the shape", (q, k, v), {"attn_mask": mask[:, 1:]}),
+                (heed.InvalidArgument, r"attn_mask has the shape \[7, 36\]; it must broadcast to \[3, 4, 7, 37\]", (q, k, v),
+                 {"attn_mask": mask[:, 1:]}),
+                (heed.InvalidArgument, r"attn_mask has the shape \[7, 36\]; it must broadcast to \[4, 7, 37\]", (q[0], k[0], v[0]),
+                 {"attn_mask": mask[:, 1:]}),
+                (heed.InvalidArgument, "value has 3 heads; they must divide query's 4", (q, k[:, :2], v[:, :3]), {"enable_gqa": True}),
                 (heed.InvalidArgument, "key has 2 heads; it must have 4, or enable_gqa be True", (q, k[:, :2], v[:, :2]), {}),
                 (heed.InvalidArgument, "value has 36 tokens; it must have key's 37", (q, k, v[:, :, 1:]), {}),
-                (heed.InvalidArgument, "axis 0 of key has 2 elements; it must have 3, or 1", (q, k[:2], v), {}),
+                (heed.InvalidArgument, "axis -4 of key has 2 elements; it must have 3, or 1", (q, k[:2], v), {}),
                 (heed.InvalidArgument, "key has the head_dim 31; it must be query's, 32", (q, k[..., :31], v), {}),
                 (heed.InvalidArgument, "key has elements of torch.float16; they must be torch.float32", (q, k.half(), v.half()), {})):
             with self.subTest(sentence=sentence):

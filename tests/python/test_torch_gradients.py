@@ -293,6 +293,35 @@ class Sdpa(GradientTest):
         for a, b in zip(expected, found):
             self.assert_equal(a.float(), b.float())
 
+    def test_transforms(self):
+        """torch.func's grad, jacrev and vmap, within each other too: PyTorch's own gradients."""
+        q, k, v = self.inputs()
+        bias = torch.randn(9, 21)
+
+        def loss(function, *x):
+            return function(*x[:3], attn_mask=x[3] if len(x) > 3 else None).square().sum()
+
+        many = torch.randn(3, *q.shape)
+        for transform in (
+                lambda f: torch.func.grad(lambda *x: loss(f, *x), (0, 1, 2, 3))(q, k, v, bias),
+                lambda f: [torch.func.jacrev(lambda x: f(x[..., :4, :], k, v))(q)],
+                lambda f: [torch.func.vmap(torch.func.grad(lambda x: loss(f, x, k, v)))(many)],
+                lambda f: [torch.func.grad(lambda xs: torch.func.vmap(lambda x: loss(f, x, k, v))(xs).sum())(many)]):
+            self.assert_close([x.double() for x in transform(F.scaled_dot_product_attention)], transform(sdpa), UNIT[torch.float32], 512)
+        self.assert_refused(heed.Unsupported, "Heed has no gradients of gradients",
+                            torch.func.grad(lambda x: torch.func.grad(lambda y: loss(sdpa, y, k, v))(x).sum()), q)
+
+    def test_forward_mode(self):
+        """A sentence: the tangent would be lost."""
+        q, k, v = self.inputs()
+        layer = heed.Layer({"wq": torch.eye(16), "wk": torch.eye(16), "wv": torch.eye(16), "wo": torch.eye(16)}, dim_in=16,
+                           num_heads=2, num_kv_heads=2)
+        for name, function, x in (("query", lambda x: sdpa(x, k, v), q), ("attn_mask", lambda x: sdpa(q, k, v, attn_mask=x), torch.ones(9, 21)),
+                                  ("q", lambda x: heed.attention(x, x, x), q), ("x", layer, torch.ones(1, 3, 16))):
+            for transform in (lambda f, y: torch.func.jvp(f, (y,), (y,)), lambda f, y: torch.func.jacfwd(f)(y)):
+                self.assert_refused(heed.Unsupported, f"{name} has a tangent; Heed has gradients, no forward-mode", transform, function, x)
+        self.assert_refused(heed.Unsupported, "an input has a tangent", torch.func.hessian(lambda x: sdpa(x, k, v).sum()), q)
+
     def test_eval_mode(self):
         """Modules whose parameters require gradients, outside of no_grad: the bits of a call under it."""
         project = torch.nn.Linear(16, 16)

@@ -69,6 +69,42 @@ class Multihead(LayerTest):
         module, x = multihead(), random(3, 7, 48)
         self.assert_close(module(x, x, x, attn_mask=added.flatten(0, 1))[0], heed.Layer(module)(x, mask=added, mask_means="add"))
 
+    def test_what_callers_have(self):
+        """A float mask with bool padding, a mask for each sequence and head, one sequence, views: as the module takes them."""
+        x, padding = random(3, 7, 48), torch.arange(7) >= torch.tensor([[7], [4], [6]])
+        added, later = random(18, 7, 7, seed=3), torch.ones(7, 7, dtype=torch.bool).triu(1)
+        for options in ({}, {"batch_first": False}):
+            module = multihead(**options)
+            layer = heed.Layer(module)
+            turned = x if not options else x.transpose(0, 1)
+            wide = added.masked_fill(padding.repeat_interleave(6, 0)[:, None], -torch.inf)
+            self.assert_close(module(turned, turned, turned, attn_mask=wide)[0],
+                              layer(turned, mask=added, key_padding=padding, mask_means="add"))
+            self.assert_close(module(turned, turned, turned, attn_mask=later.expand(18, 7, 7))[0], layer(turned, mask=later.expand(18, 7, 7)))
+            one = x[0].clone().requires_grad_()
+            y = layer(one, mask=added[:6], key_padding=padding[1], mask_means="add")
+            self.assert_close(module(one, one, one, attn_mask=wide[6:12] - added[6:12] + added[:6])[0], y)
+            y.sum().backward()
+            self.assertEqual(one.grad.shape, one.shape)
+            with torch.no_grad():
+                self.assertEqual(layer(one, out=torch.empty(7, 48)).shape, (7, 48))
+        layer = heed.Layer(multihead())
+        for view in (x[:, 2:3], x[:, ::2], x[..., :].transpose(0, 1).contiguous().transpose(0, 1)):
+            self.assert_equal(layer(view.contiguous()).detach(), layer(view).detach())
+        cross = heed.Layer(multihead(), cross=True)
+        self.assert_equal(cross(x, x[:, 1:4].contiguous(), key_padding=padding[:, :3].contiguous()).detach(),
+                          cross(x, x[:, 1:4], key_padding=padding[:, :3]).detach())
+        cache, again = cross.make_cache(3, 5), cross.make_cache(3, 5)
+        cross.prepare(cache, x[:, 1:4].contiguous())
+        cross.prepare(again, x[:, 1:4])
+        self.assert_equal(cache.read()[0], again.read()[0])
+        parts = layer(x.requires_grad_()[:, 2:3]).sum()
+        parts.backward()
+        self.assertEqual(x.grad[:, 3:].abs().max(), 0)
+        self.assertGreater(x.grad[:, 2].abs().min(), 0)
+        self.assert_refused(heed.InvalidArgument, "mask has elements of torch.bool, and mask_means is 'add'", layer, x.detach(), mask=later,
+                            mask_means="add")
+
     def test_cross_attention(self):
         for options in ({}, {"kdim": 20, "vdim": 20}):
             module = multihead(**options)
@@ -79,6 +115,8 @@ class Multihead(LayerTest):
     def test_refusals(self):
         for kind, sentence, module in (
                 (heed.Unsupported, "has bias_k; heed.Layer has no keys except", multihead(add_bias_kv=True)),
+                (heed.InvalidArgument, "has elements of torch.float64; a layer's weights must be float32, float16 or bfloat16$",
+                 multihead(dtype=torch.float64)),
                 (heed.Unsupported, "has add_zero_attn", multihead(add_zero_attn=True)),
                 (heed.Unsupported, "has kdim 20 and vdim 21; they must be equal", multihead(kdim=20, vdim=21)),
                 (heed.InvalidArgument, "weights is a Linear; it must be a mapping of arrays or an nn.MultiheadAttention", nn.Linear(3, 3))):

@@ -185,6 +185,31 @@ class Models(Test):
             self.assert_equal(expected, model(IDS, attention_mask=LEFT_PADDING, output_hidden_states=True).hidden_states[-1].detach())
 
     @torch.no_grad()
+    def test_autocast(self):
+        """The attention computes in the type of torch.autocast, with padding, a bias and sinks too."""
+        types = []
+
+        def noting(module, query, key, value, *arguments, **options):
+            out = heed.transformers.attention_forward(module, query, key, value, *arguments, **options)
+            types.append((query.dtype, out[0].dtype))
+            return out
+
+        transformers.AttentionInterface.register("heed", noting)
+        try:
+            for make in (llama, t5, gpt_oss):
+                model = make()
+                model.set_attn_implementation("heed")
+                for padding in (None, LEFT_PADDING):
+                    types.clear()
+                    with torch.autocast("cpu", torch.bfloat16):
+                        model(IDS, attention_mask=padding)
+                    self.assertEqual({out for _, out in types}, {torch.bfloat16})
+                    if make is llama:
+                        self.assertIn(torch.float32, {query for query, _ in types})  # what RoPE made of it
+        finally:
+            transformers.AttentionInterface.register("heed", heed.transformers.attention_forward)
+
+    @torch.no_grad()
     def test_refusals(self):
         model = llama()
         model.set_attn_implementation("heed")
@@ -224,12 +249,16 @@ class Families(Test):
                 self.assertTrue(torch.equal(tokens["eager"], tokens["heed"]))
 
     def test_models_that_never_call_the_interface(self):
-        """A warning when they are made; theirs is the slow path."""
+        """A warning when they are made and when they are changed; theirs is the slow path."""
         sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 101}
         for config in (transformers.FalconConfig(**sizes), transformers.BloomConfig(hidden_size=64, n_layer=2, n_head=4, vocab_size=101),
                        transformers.MptConfig(d_model=64, n_layers=2, n_heads=4, vocab_size=101)):
-            with self.assertWarnsRegex(UserWarning, "never calls transformers' AttentionInterface: attn_implementation is '(sdpa|eager)'"):
+            sentence = "never calls transformers' AttentionInterface: attn_implementation is '(sdpa|eager)'"
+            with self.assertWarnsRegex(UserWarning, sentence):
                 model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="heed")
+            with self.assertWarnsRegex(UserWarning, sentence) as warning:
+                model.set_attn_implementation("heed")
+            self.assertEqual(warning.filename, __file__)
             self.assertIn(model.config._attn_implementation, ("sdpa", "eager"))
 
     def test_others_make_no_noise(self):
@@ -240,7 +269,7 @@ class Families(Test):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             for make in (transformers.LlamaForCausalLM, Mine):
-                make(llama(attn_implementation="heed").config)
+                make(llama(attn_implementation="heed").config).set_attn_implementation("heed")
             falcon = transformers.FalconConfig(hidden_size=64, num_hidden_layers=1, num_attention_heads=4, vocab_size=101)
             transformers.AutoModelForCausalLM.from_config(falcon)
 

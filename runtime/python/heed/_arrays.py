@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from ._errors import InvalidArgument, Unsupported
 
 CUDA = 2  # DLPack
+NO_TANGENTS = "Heed has gradients, no forward-mode derivatives (torch.func.jvp, jacfwd, hessian)"
 _thread = threading.local()
 
 
@@ -129,7 +130,11 @@ def records_gradient(*arrays: Any) -> bool:
 
 
 def detach(arrays: dict[str, Any]) -> bool:
-    """Detaches those that require a gradient, which PyTorch does not export; True, and nothing is done, where it records one."""
+    """Detaches those that require a gradient, which PyTorch does not export; True, and nothing is done, where it records one.
+    Refuses what would be lost."""
+    if "torch" in sys.modules:
+        refuse_tangents(arrays)
+        refuse_transforms(arrays)
     names = [name for name, array in arrays.items() if getattr(array, "requires_grad", False)]
     if not names:
         return False
@@ -138,6 +143,27 @@ def detach(arrays: dict[str, Any]) -> bool:
     for name in names:
         arrays[name] = arrays[name].detach()
     return False
+
+
+def refuse_tangents(arrays: Mapping[str, Any]) -> None:
+    """Unsupported, if PyTorch would compute forward-mode derivatives of one of them, which would be lost."""
+    torch = sys.modules["torch"]
+    if torch.compiler.is_compiling() or torch.autograd.forward_ad._current_level < 0:
+        return
+    for name, array in arrays.items():
+        if framework(array) == "torch" and torch.autograd.forward_ad.unpack_dual(array).tangent is not None:
+            raise Unsupported(f"{name} has a tangent; {NO_TANGENTS}")
+
+
+def refuse_transforms(arrays: Mapping[str, Any]) -> None:
+    """Unsupported, if one is a tensor of a transform of torch.func, which has no memory."""
+    functions = sys.modules["torch"]._C
+    if not functions._are_functorch_transforms_active():
+        return
+    for name, array in arrays.items():
+        if framework(array) == "torch" and functions._functorch.is_functorch_wrapped_tensor(array):
+            raise Unsupported(f"{name} is a tensor of torch.func's transforms (vmap, grad, jacrev); among Heed's functions "
+                              "heed.torch.scaled_dot_product_attention takes them")
 
 
 def refuse_gradient(name: str, array: Any) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _arrays
+from . import _arrays, _heed
 from ._attention import Options, detached, split
 from ._errors import InvalidArgument
 from ._keywords import METADATA
@@ -31,14 +31,14 @@ def save_case(path: str | os.PathLike[str], q: Any, k: Any, v: Any, **options: U
 
     path: of the file, best with the suffix .safetensors. q, k, v and options: as for heed.attention, copied as they are, also
     from a device. max_threads, cuda_capability, workspace and device_status are not written: they say how it runs.
-    Raises InvalidArgument for score_mod, score_buffers and max_kv_len, which a case file has no place for, and for element
-    types that heed.attention does not take; OSError where the file cannot be written.
+    Raises InvalidArgument for score_mod, score_buffers and max_kv_len, which a case file has no place for, and for shapes
+    and element types that heed.attention does not take; OSError where the file cannot be written.
     """
     for name in ELSEWHERE:
         if options.get(name) is not None:
             raise InvalidArgument(f"{name} is given; a case file has no place for it, it must be None")
     arrays, fields = split(q, k, v, options)
-    arrays = detached(arrays)
+    arrays, checked = detached(arrays), dict(fields)
     stored = {name: _stored(name, array) for name, array in arrays.items() if name not in HOW_IT_RUNS}
     for name in "mask", "bias":
         if name in stored:
@@ -47,6 +47,7 @@ def save_case(path: str | os.PathLike[str], q: Any, k: Any, v: Any, **options: U
     dropout = {key: _plain(fields.pop(f"dropout_{key}")) for key in ("p", "seed", "offset") if f"dropout_{key}" in fields}
     problem = {name: _plain(value) for name, value in fields.items() if name not in HOW_IT_RUNS}
     problem.update(dtype=_dtype("q", stored), kv_dtype=_dtype("k", stored))
+    _heed.check_call(arrays, checked)
     if dropout:
         problem["dropout"] = dropout
     if "q_offsets" in stored:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -42,6 +42,12 @@ def attention_backward(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *,
     for name in names:
         if name not in DIFFERENTIABLE or name not in arrays:
             raise InvalidArgument(f"wanted has {name!r}; it must be one of q, k, v, bias and sink, and the call have it")
+    expected = (*_arrays.shape_of("q", q)[:-1], *_arrays.shape_of("v", v)[-1:])
+    for name, array in (("out", out), ("dout", dout)):
+        if _arrays.shape_of(name, array) != expected:
+            raise InvalidArgument(f"{name} has the shape {list(array.shape)}; it must be {list(expected)}, q's with v's last axis")
+        if _arrays.framework(array) == _arrays.framework(q) and array.dtype != q.dtype:
+            raise InvalidArgument(f"{name} has elements of {array.dtype}; they must be {q.dtype}, as q's")
     arrays.update(out=out, lse=lse)
     arrays = {name: _arrays.without_gradient(name, array) for name, array in arrays.items()}
     found = differentiate(arrays, fields, _arrays.without_gradient("dout", dout), names, stream)
@@ -61,6 +67,8 @@ def differentiate(arrays: dict[str, Any], fields: dict[str, Any], dout: Any, nam
         gradients["bias"][...] = 0  # nothing is written
     if not _arrays.same_layout(dout, arrays["out"]):
         arrays["out"], twin = _arrays.with_twin(arrays["out"])
+        if _arrays.framework(dout) != _arrays.framework(twin):
+            raise InvalidArgument(f"dout is a {type(dout).__name__} of other strides than out's; it must be a {type(twin).__name__}, as out")
         twin[...] = dout
         dout = twin
     with _arrays.launch(like, stream) as (handle, allocate):
@@ -94,8 +102,10 @@ class LinearGradients(NamedTuple):
     dbias: Any
 
 
-def linear_backward(dy: Any, x: Any, weight: Any, *, stream: Any = None) -> LinearGradients:
-    """Gradients of y = x weight^T + bias from dy, that of y: arrays of dy's framework and type.
+def linear_backward(dy: Any, x: Any, weight: Any, *, weight_dtype: Literal["float32"] | None = None,
+                    stream: Any = None) -> LinearGradients:
+    """Gradients of y = x weight^T + bias from dy, that of y: arrays of dy's framework and type; dweight and dbias of
+    weight_dtype where it is given.
 
     x: [.., dim_in]; weight: [dim_out, dim_in]; dy: [.., dim_out]; all packed and alike in type. Sums are in float32; the bits
     depend neither on threads nor on repeats. Raises heed.InvalidArgument for shapes that do not fit.
@@ -108,7 +118,10 @@ def linear_backward(dy: Any, x: Any, weight: Any, *, stream: Any = None) -> Line
     for name, shape in (("x", (*rows, dim_in)), ("dy", (*rows, dim_out))):
         if shapes[name] != shape:
             raise InvalidArgument(f"{name} has the shape {list(shapes[name])}; it must be {list(shape)}")
-    result = LinearGradients(_arrays.empty(dy, (*rows, dim_in)), *(_arrays.zeros(dy, shape) for shape in (shapes["weight"], (dim_out,))))
+    if weight_dtype not in (None, "float32"):
+        raise InvalidArgument(f"weight_dtype is {weight_dtype!r}; it must be 'float32' or None")
+    result = LinearGradients(_arrays.empty(dy, (*rows, dim_in)),
+                             *(_arrays.zeros(dy, shape, weight_dtype) for shape in (shapes["weight"], (dim_out,))))
     dy, x, weight = (_arrays.without_gradient(name, array) for name, array in (("dy", dy), ("x", x), ("weight", weight)))
     with _arrays.launch(dy, stream) as (handle, allocate):
         arrays = {"dy": dy, "x": x, "weight": weight, "dx": result.dx, "dweight": result.dweight, "dbias": result.dbias}

@@ -15,7 +15,7 @@ from ._gradients import differentiate_layer
 from ._keywords import LayerKeywords
 from ._layer_cache import LayerCache
 from ._layer_weights import Weights, is_module, of_module, of_multihead_attention, version_of
-from ._masks import Meaning, joined, read_mask
+from ._masks import Meaning, joined, means_of_both, read_mask
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -78,6 +78,9 @@ class Layer:
 
     def _pack(self, weights: Mapping[str, Any]) -> None:
         self._version = version_of(weights) if self._tracked else ()
+        for name, weight in weights.items():
+            if str(getattr(weight, "dtype", "float32")).rpartition(".")[2] not in ("float32", "float16", "bfloat16"):
+                raise InvalidArgument(f"{name} has elements of {weight.dtype}; a layer's weights must be float32, float16 or bfloat16")
         named = {name: weight.detach() if hasattr(weight, "detach") else weight for name, weight in weights.items()}
         on_cuda = self._config.get("device") == "cuda"
         with _arrays.device_of(named.values() if on_cuda else ()):
@@ -128,7 +131,7 @@ class Layer:
                 stream: Any = None) -> None:
         """Cross attention: projects context [batch, context_len, dim_context] into the cache, for many steps."""
         lens = None if context_lens is None else _arrays.int32_array("context_lens", context_lens)
-        context = self._batch_first(_arrays.without_gradient("context", context))
+        context = _arrays.packed(self._batch_first(_arrays.without_gradient("context", context)))
         shape = _arrays.shape_of("context", context)
         if len(shape) == 3:
             self._ready(max_batch=shape[0], max_kv_len=shape[1])
@@ -154,7 +157,8 @@ class Layer:
                  key_padding: Any = None, mask: Any = None, mask_means: Meaning | None = None, bias: Any = None, out: Any = None,
                  probs: Any = None, training: bool = False, dropout_seed: int = 0, dropout_offset: int = 0,
                  workspace: Any = None, stream: Any = None) -> Any:
-        """y [batch, q_len, dim_out] of x [batch, q_len, dim_in], of x's framework; written to `out` when that is given.
+        """y [batch, q_len, dim_out] of x [batch, q_len, dim_in], of x's framework; written to `out` when that is given. One
+        sequence may go without the axis of batch: x [q_len, dim_in], context and key_padding alike.
 
         context: [batch, context_len, dim_context], cross attention without a prepared cache. cache: the tokens of x join it
         first. past: (k, v) [batch, past_len, num_kv_heads, .] of earlier tokens, as return_past gave them: with it the result
@@ -162,10 +166,11 @@ class Layer:
         q_lens, kv_lens: int [batch], valid tokens of x, valid keys without a cache. cu_seqlens: int [batch + 1],
         prefix sums of lengths: x is [total, dim_in] and y [total, dim_out], the sequences end to end, without padding;
         self attention without cache, q_lens, kv_lens, key_padding and probs. key_padding: [batch, kv_len]; mask, bias: broadcast
-        to [batch, num_heads, q_len, kv_len], kv_len being the longest sequence's with the tokens of this call. Masks are of
-        any type; mask_means says what of both, as of heed.attention, by default what mask_true_hides says. probs: an array of
-        the scores' shape, float32 or x's type, that takes the attention weights. All packed, in the weights' type. A call that
-        raises leaves out, probs and the cache as they were.
+        to [batch, num_heads, q_len, kv_len], kv_len being the longest sequence's with the tokens of this call; a mask may be
+        [batch * num_heads, q_len, kv_len]. Masks are of any type; mask_means says what of both, as of heed.attention, by default
+        what mask_true_hides says, as of bools beside floats that are added. probs: an array of the scores' shape, float32 or
+        x's type, that takes the attention weights. All in the weights' type; out and probs packed, views of others are copied.
+        A call that raises leaves out, probs and the cache as they were.
         Gradients: PyTorch records them of x, context, bias and of weights that require them; deterministic, by Layer.backward.
         Calls with a cache, past or cu_seqlens compute, and raise heed.Unsupported in backward."""
         for name, array in (("out", out), ("probs", probs)):
@@ -173,6 +178,10 @@ class Layer:
         if self._len_first:
             x, context, out = (self._batch_first(array) for array in (x, context, out))
         shape = _arrays.shape_of("x", x)
+        unbatched = len(shape) == 2 and cu_seqlens is None
+        if unbatched:
+            shape = (1, *shape)
+            x, context, key_padding, out = (array if array is None else array[None] for array in (x, context, key_padding, out))
         if past is not None or return_past:
             cache = self._cache_of(past, cache, shape)
         arrays = self._arrays(x, context, q_lens, kv_lens, cu_seqlens, key_padding, mask, mask_means, bias)
@@ -192,7 +201,9 @@ class Layer:
                 self._layer.forward({**arrays, "out": result}, fields, native, handle, allocate)
             if out is None:
                 result = _arrays.finished(x, result)
-        if self._len_first and len(shape) == 3:
+        if unbatched:
+            result = result[0]
+        elif self._len_first and len(shape) == 3:
             result = result.transpose(0, 1)
         return (result, cache.read(like=x)) if return_past and cache is not None else result
 
@@ -241,15 +252,23 @@ class Layer:
 
     def _arrays(self, x: Any, context: Any, q_lens: Any, kv_lens: Any, cu_seqlens: Any, key_padding: Any, mask: Any,
                 means: str | None, bias: Any) -> dict[str, Any]:
+        shape: tuple[int, ...] = getattr(mask, "shape", ())
+        heads = self._config.get("num_heads", 0)
+        if len(shape) == 3 and shape[0] != heads and shape[0] == _arrays.shape_of("x", x)[0] * heads:
+            mask = mask.reshape(-1, heads, *shape[1:])
+        means_of_padding, means_of_mask = means_of_both(means, key_padding, mask)
         if key_padding is not None:
-            key_padding, added = read_mask("key_padding", key_padding, means, self._true_hides)
+            key_padding, added = read_mask("key_padding", key_padding, means_of_padding, self._true_hides)
             if added is not None:
                 bias = joined(added[:, None, None, :], bias)
         if mask is not None:
-            mask, added = read_mask("mask", mask, means, self._true_hides)
+            mask, added = read_mask("mask", mask, means_of_mask, self._true_hides)
             bias = joined(added, bias)
-        arrays = {"x": x}
-        for name, array in (("context", context), ("key_padding", key_padding), ("mask", mask), ("bias", bias)):
+        arrays = {"x": _arrays.packed(x)}
+        for name, array in (("context", context), ("key_padding", key_padding)):
+            if array is not None:
+                arrays[name] = _arrays.packed(array)
+        for name, array in (("mask", mask), ("bias", bias)):
             if array is not None:
                 arrays[name] = array
         for name, lens in (("q_lens", q_lens), ("kv_lens", kv_lens), ("cu_seqlens", cu_seqlens)):

@@ -56,6 +56,16 @@ def read_mask(name: str, array: Any, means: str | None, true_hides: bool) -> tup
     return (array == 0 if inverts else array != 0), None
 
 
+def means_of_both(means: str | None, one: Any, other: Any) -> tuple[str | None, str | None]:
+    """What `means` says of each of two masks: of bools beside floats that are added nothing."""
+    if means != "add" or not (hasattr(one, "dtype") and hasattr(other, "dtype")):
+        return means, means
+    kinds = kind_of(one), kind_of(other)
+    if "float" not in kinds:
+        return means, means
+    return tuple(None if kind == "bool" else means for kind in kinds)  # type: ignore[return-value]
+
+
 def joined(mask: Any, bias: Any) -> Any:
     """The sum of two biases, one of which may be None."""
     return bias if mask is None else mask if bias is None else mask + bias

@@ -14,13 +14,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from . import _heed
 from ._errors import Error, Unsupported
 from ._model_masks import WHOLE, Mask, Part, make_mask
 from ._arrays import records_gradient
 from ._autograd import attention as _recorded
-from .torch import attend, attend_here, attend_run, autocast, runs_directly
+from .torch import attend, autocast, runs_directly
 
 NAME = "heed"
 
@@ -38,9 +39,10 @@ def register() -> None:
     AttentionInterface.register(NAME, attention_forward)
     tells_lengths = "q_length" in inspect.signature(sdpa_mask).parameters
     AttentionMaskInterface.register(NAME, make_mask if tells_lengths else sdpa_mask)
-    check = PreTrainedModel.get_correct_attn_implementation
+    check, change = PreTrainedModel.get_correct_attn_implementation, PreTrainedModel.set_attn_implementation
     if not hasattr(check, "heed_warns"):
         PreTrainedModel.get_correct_attn_implementation = _warning(check)
+        PreTrainedModel.set_attn_implementation = _warning_after(change)
 
 
 def _warning(check: Callable[..., str]) -> Callable[..., str]:
@@ -50,12 +52,28 @@ def _warning(check: Callable[..., str]) -> Callable[..., str]:
         if requested != NAME or _calls_interface(type(model)):
             return check(model, requested, *arguments, **options)
         default = check(model, None, *arguments, **options)
-        warnings.warn(f"{type(model).__name__} computes attention in code of its own, which never calls transformers' "
-                      f"AttentionInterface: attn_implementation is '{default}', Heed is not used", stacklevel=2)
+        _warn(model, default)
         return default
 
     checked.heed_warns = True  # type: ignore[attr-defined]
     return checked
+
+
+def _warning_after(change: Callable[..., None]) -> Callable[..., None]:
+    """The method that changes a model's implementation, with a word about models that it leaves as they are."""
+    @functools.wraps(change)
+    def changed(model: Any, attn_implementation: str | dict[str, str], *arguments: Any, **options: Any) -> None:
+        change(model, attn_implementation, *arguments, **options)
+        requested = attn_implementation.get("") if isinstance(attn_implementation, dict) else attn_implementation
+        if requested == NAME and not _calls_interface(type(model)):
+            _warn(model, model.config._attn_implementation)
+
+    return changed
+
+
+def _warn(model: Any, implementation: str) -> None:
+    warnings.warn(f"{type(model).__name__} computes attention in code of its own, which never calls transformers' "
+                  f"AttentionInterface: attn_implementation is '{implementation}', Heed is not used", stacklevel=3)
 
 
 def _calls_interface(model_class: type) -> bool:
@@ -80,8 +98,9 @@ def attention_forward(module: torch.nn.Module, query: Tensor, key: Tensor, value
         raise Unsupported("cache is given, for continuous batching; it must be None")
     causal = attention_mask is None and query.size(2) > 1 and (
         getattr(module, "is_causal", True) if is_causal is None else is_causal)
-    if attention_mask is None and s_aux is None and position_bias is None and not softcap and dropout == 0.0:
-        plain = attend_here(query, key, value, None, causal, scaling, True)
+    direct = s_aux is None and position_bias is None and dropout == 0.0 and not is_compiling()
+    if direct and attention_mask is None and not softcap:
+        plain: Tensor | None = _heed.sdpa(query, key, value, None, causal, scaling, True)
         if plain is not None:
             return plain.transpose(1, 2), None
     fields: dict[str, Any] = {}
@@ -89,18 +108,18 @@ def attention_forward(module: torch.nn.Module, query: Tensor, key: Tensor, value
         fields["scale"] = scaling
     if softcap:
         fields["softcap"] = softcap
-    if type(attention_mask) is Mask and s_aux is None and position_bias is None and dropout == 0.0:
+    if direct and type(attention_mask) is Mask:
         run = attention_mask.run()
-        masked = None if run is None else attend_run(query, key, value, run, fields)
+        masked: Tensor | None = None if run is None else _heed.attend_run(query, key, value, run, fields)
         if masked is not None:
             return masked.transpose(1, 2), None
+    query, key, value = autocast(query, key, value)
     sink = None if s_aux is None else s_aux.float()
     if dropout == 0.0 and query.is_cpu and runs_directly(query, key, value):
         try:
             return _attend(query, key, value, attention_mask, position_bias, sink, causal, {"heads_first": True, **fields}), None
         except Error:  # the operator copies what no kernel takes in place, or refuses
             pass
-    query, key, value = autocast(query, key, value)
     mask, bias = _mask_and_bias(attention_mask, position_bias)
     return attend(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask, bias, sink, causal, scaling,
                   softcap or 0.0, dropout), None
