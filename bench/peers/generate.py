@@ -100,6 +100,11 @@ class Run:
         if model.config.is_encoder_decoder:
             self.inputs["decoder_attention_mask"] = self.inputs.pop("attention_mask")
 
+    def attentions(self):
+        """Calls of attention a step: of each decoder layer one, and of encoder-decoders one more on the encoder's tokens."""
+        config = self.model.config
+        return 2 * config.decoder_layers if config.is_encoder_decoder else config.num_hidden_layers
+
     def __call__(self, implementation):
         """Tokens, and seconds of the first one, which takes the prompt, and of all others."""
         self.model.set_attn_implementation(implementation)
@@ -153,6 +158,9 @@ def measure(run, rounds):
         attention[name] = clock.seconds
         if name == HEED and heed._heed.num_calls() - before != clock.calls:
             raise SystemExit(f"{clock.calls} calls of attention, of which Heed computed {heed._heed.num_calls() - before}")
+        expected = run.tokens * run.attentions()
+        if clock.calls != expected:
+            raise SystemExit(f"{clock.calls} calls of attention; layers and steps have {expected}")
         calls = clock.calls
     steps = run.tokens - 1
     return {"tokens_per_second": {name: run.batch * steps / seconds for name, seconds in best.items()},
