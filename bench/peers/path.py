@@ -33,8 +33,9 @@ def tensors(batch, kv_len, dtype):
 
 
 def steps(dtype, lengths):
-    """The call over a cache of each length."""
-    q, caches = tensors(1, 1, dtype), [(tensors(1, kv_len, dtype), tensors(1, kv_len, dtype)) for kv_len in lengths]
+    """The call over a cache of each length, all in the same memory, which stays in the processor's caches."""
+    q, memory = tensors(1, 1, dtype), [tensors(1, max(lengths), dtype).flatten() for _ in range(2)]
+    caches = [[part[:HEADS * kv_len * HEAD_DIM].view(1, HEADS, kv_len, HEAD_DIM) for part in memory] for kv_len in lengths]
     return {name: [lambda f=f, k=k, v=v: f(q, k, v) for k, v in caches]
             for name, f in (("heed", heed.torch.scaled_dot_product_attention), ("torch", F.scaled_dot_product_attention))}
 

@@ -132,7 +132,8 @@ def records_gradient(*arrays: Any) -> bool:
 def detach(arrays: dict[str, Any]) -> bool:
     """Detaches those that require a gradient, which PyTorch does not export; True, and nothing is done, where it records one.
     Refuses what would be lost."""
-    if "torch" in sys.modules:
+    torch = sys.modules.get("torch")
+    if torch is not None and (torch.autograd.forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()):
         refuse_tangents(arrays)
         refuse_transforms(arrays)
     names = [name for name, array in arrays.items() if getattr(array, "requires_grad", False)]
@@ -158,8 +159,6 @@ def refuse_tangents(arrays: Mapping[str, Any]) -> None:
 def refuse_transforms(arrays: Mapping[str, Any]) -> None:
     """Unsupported, if one is a tensor of a transform of torch.func, which has no memory."""
     functions = sys.modules["torch"]._C
-    if not functions._are_functorch_transforms_active():
-        return
     for name, array in arrays.items():
         if framework(array) == "torch" and functions._functorch.is_functorch_wrapped_tensor(array):
             raise Unsupported(f"{name} is a tensor of torch.func's transforms (vmap, grad, jacrev); among Heed's functions "

@@ -46,7 +46,7 @@ def attention_backward(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *,
     for name, array in (("out", out), ("dout", dout)):
         if _arrays.shape_of(name, array) != expected:
             raise InvalidArgument(f"{name} has the shape {list(array.shape)}; it must be {list(expected)}, q's with v's last axis")
-        if _arrays.framework(array) == _arrays.framework(q) and array.dtype != q.dtype:
+        if _arrays.framework(array) == _arrays.framework(q) != "" and array.dtype != q.dtype:
             raise InvalidArgument(f"{name} has elements of {array.dtype}; they must be {q.dtype}, as q's")
     arrays.update(out=out, lse=lse)
     arrays = {name: _arrays.without_gradient(name, array) for name, array in arrays.items()}
