@@ -40,7 +40,9 @@ Expr AttentionDevice::is_huge(const std::vector<Expr> &at) const {
 // Numbers that are none, of which hidden values may be the reason: a weight of 0 does not hide them.
 void AttentionDevice::define_doubts(const Expr &sum, const Expr &largest) {
     const auto is_nan = [](const Expr &x) { return (as_word(x) & Expr(0x7fffffffu)) > Expr(0x7f800000u); };
-    const Expr huge = !is_zero(sum) && abs(largest * exponent_unit()) > huge_base;
+    // Of a row that sees a key: its weights may all be too small.
+    const Expr sees_key = as_word(largest) != as_word(lowest_logit());
+    const Expr huge = sees_key && abs(largest * exponent_unit()) > huge_base;
     doubts(u, row, down) = cast<int32_t>(changes_logits() ? is_nan(sum) : is_nan(sum) || huge);
     const Expr element = state(over_pairs.y * 8 + u * 2 + over_pairs.x, row, down);
     doubts(u, row, down) = doubts(u, row, down) | cast<int32_t>(is_nan(element));

@@ -5,7 +5,7 @@
 
 namespace heed {
 
-// Whether a kernel is of this form: plain prefill of keys in place, head dims that are multiples of 32 up to 192 and,
+// Whether a kernel is of this form: plain prefill, head dims that are multiples of 32 up to 192 and,
 // of values, 128. The others are programs.
 bool is_tensor_form(const AttentionConfig &config);
 AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config);
