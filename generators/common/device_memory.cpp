@@ -49,6 +49,12 @@ Expr rounded_on_device(ElementType type, const Expr &x) {
     return Call::make(Float(32), std::string("heed_rounded_") + name_of(type), {x}, Call::PureExtern);
 }
 
+Expr same_for_block(const Expr &condition) {
+    return Call::make(Bool(), "heed_same_for_block", {condition}, Call::PureExtern);
+}
+
+Expr in_repetition(const Expr &step) { return Call::make(Bool(), "heed_in_repetition", {step}, Call::PureExtern); }
+
 Expr bytes_of(const Type &type, const Expr &count) { return cast<uint64_t>(count) * cast<uint64_t>(type.bytes()); }
 Expr after(const Expr &address, const Expr &count, const Expr &bytes) {
     return address + cast<uint64_t>(count) * bytes;

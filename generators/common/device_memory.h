@@ -35,6 +35,11 @@ Halide::Expr maximum_on_device(const Halide::Expr &x, const Halide::Expr &y);
 // The nearest number of a type of 16 bits, as a float: an operand of LowerTileProducts.
 Halide::Expr rounded_on_device(ElementType type, const Halide::Expr &x);
 
+// A condition that is the same in all threads of a block: see lowering/cuda/block_branches.h.
+Halide::Expr same_for_block(const Halide::Expr &condition);
+// Whether a stage, at this step of its loop, is computed for the second time: see lowering/cuda/repeat_loops.h.
+Halide::Expr in_repetition(const Halide::Expr &step);
+
 // Bytes of `count` elements, and the address after count * bytes, UInt(64).
 Halide::Expr bytes_of(const Halide::Type &type, const Halide::Expr &count);
 Halide::Expr after(const Halide::Expr &address, const Halide::Expr &count, const Halide::Expr &bytes);

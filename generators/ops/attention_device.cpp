@@ -5,8 +5,6 @@
 #include "generators/attention/dropout.h"
 #include "generators/common/ceil_div.h"
 #include "generators/lowering/carried.h"
-#include "generators/lowering/cuda/block_branches.h"
-#include "generators/lowering/cuda/repeat_loops.h"
 #include "generators/lowering/skip_blocks.h"
 
 namespace heed {

@@ -2,7 +2,6 @@
 #include <limits>
 
 #include "generators/lowering/carried.h"
-#include "generators/lowering/cuda/repeat_loops.h"
 #include "generators/ops/attention_device.h"
 
 namespace heed {

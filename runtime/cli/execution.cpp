@@ -7,15 +7,20 @@
 
 #include "heed/fields.h"
 #include "heed/heed.hpp"
+#include "runtime/near_names.h"
 #include "runtime/reference/case_call.h"
 #include "runtime/reference/cuda_device.h"
 
 namespace heed_cli {
 namespace {
 
-// The plan refuses a name that the table lacks; an empty one it takes for none.
 void force_kernel(const std::string &name) {
-    if (name.empty()) throw InvalidInput("--kernel is \"\"; it must be a name that `heed kernels` lists");
+    std::vector<std::string> names;
+    for (const heed_kernel_info &info : heed::kernels()) names.emplace_back(info.name);
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+        throw InvalidInput("--kernel is \"" + name + "\"; it must be a name that `heed kernels` lists" +
+                           heed::near_names(name, names));
+    }
     setenv("HEED_FORCE_KERNEL", name.c_str(), 1);
 }
 

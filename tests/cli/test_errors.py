@@ -195,7 +195,7 @@ class Errors(RefusalTest):
 
     def test_command_line(self):
         for command, words in [
-            (["--kernel", "attention_none"], ("attention_none", "heed kernels", "near names: attention_")),
+            (["--kernel", "attention_none"], ('--kernel is "attention_none"', "heed kernels", "near names: attention_")),
             (["--threads", "0"], ("--threads: Value 0", "1 to 1024")),
             (["--threads", "1025"], ("--threads: Value 1025", "1 to 1024")),
             (["--kernel"], ("--kernel: 1 required NAME",)),
@@ -221,6 +221,9 @@ class Errors(RefusalTest):
                 self.assertEqual((done.returncode, done.stdout), (2, ""))
                 self.assertIn(named, done.stderr)
                 self.assertIn("Usage: heed", done.stderr)
+        done = self.call("kernels", "--name", "zzz")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertRegex(done.stderr, '--name is "zzz"; .*; near names: .+')
 
     def test_no_device(self):
         # Without a driver, or in a build without CUDA kernels.

@@ -218,8 +218,13 @@ class Words(CliTest):
         listed = json.loads(self.call("kernels", "--json").stdout)
         self.assertEqual(set(listed), {"kernels", "operations"})
         isa = listed["kernels"][0]["isa"]
+        for row in listed["kernels"] + listed["operations"]:
+            self.assertIs(type(row["here"]), bool)
+            self.assertEqual(row["why_not"] == "", row["here"])
+            for key in {"head_dim", "head_dim_v", "code_bytes", "rows", "columns"} & row.keys():
+                self.assertTrue(isinstance(row[key], int) or (key.startswith("head_dim") and row[key] == "any"), (key, row))
         for words, holds in ((("--isa", isa), lambda row: row["isa"] == isa), (("--dtype", "bf16"), lambda row: row["dtype"] == "bf16"),
-                             (("--name", "d64"), lambda row: "d64" in row["name"]), (("--here",), lambda row: row["here"] == "yes")):
+                             (("--name", "d64"), lambda row: "d64" in row["name"]), (("--here",), lambda row: row["here"] is True)):
             with self.subTest(words):
                 done = self.call("kernels", "--json", *words)
                 self.assertEqual(json.loads(done.stdout), {kind: [row for row in rows if holds(row)] for kind, rows in listed.items()})

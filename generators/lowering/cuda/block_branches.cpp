@@ -51,8 +51,6 @@ private:
 
 }  // namespace
 
-Expr same_for_block(const Expr &condition) { return Call::make(Bool(), same_name, {condition}, Call::PureExtern); }
-
 Stmt BranchBlocks::visit(const LetStmt *op) {
     // Halide has taken it out of a loop.
     if (condition_of(op->value).defined()) return mutate(substitute(op->name, op->value, op->body));

@@ -9,9 +9,6 @@
 
 namespace heed {
 
-// A condition that is the same in all threads of a block.
-Halide::Expr same_for_block(const Halide::Expr &condition);
-
 class BranchBlocks : public Halide::Internal::IRMutator {
 public:
     int found = 0;  // stages

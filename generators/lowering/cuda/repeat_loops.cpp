@@ -68,8 +68,6 @@ private:
 
 }  // namespace
 
-Expr in_repetition(const Expr &step) { return Call::make(Bool(), repetition_name, {step}, Call::PureExtern); }
-
 Stmt RepeatLoops::visit(const ProducerConsumer *op) {
     if (op->is_producer && op->name == held) held_stage = op;
     if (op->is_producer && op->name == stage) {

@@ -12,9 +12,6 @@
 
 namespace heed {
 
-// Whether a stage, at this step of its loop, is computed for the second time.
-Halide::Expr in_repetition(const Halide::Expr &step);
-
 class RepeatLoops : public Halide::Internal::IRMutator {
 public:
     // The names of Funcs. held: one that the stage reads from registers; the second time each step computes it, so that
