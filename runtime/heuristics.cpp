@@ -7,7 +7,7 @@
 
 #include "runtime/backend.h"
 #include "runtime/cpu.h"
-#include "runtime/near_names.h"
+#include "runtime/names/near_names.h"
 #include "runtime/status.h"
 #include "runtime/view.h"
 

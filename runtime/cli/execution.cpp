@@ -7,7 +7,7 @@
 
 #include "heed/fields.h"
 #include "heed/heed.hpp"
-#include "runtime/near_names.h"
+#include "runtime/names/near_names.h"
 #include "runtime/reference/case_call.h"
 #include "runtime/reference/cuda_device.h"
 

@@ -7,7 +7,7 @@
 #include "heed/fields.h"
 #include "heed/heed.hpp"
 #include "runtime/cli/commands.h"
-#include "runtime/near_names.h"
+#include "runtime/names/near_names.h"
 
 namespace heed_cli {
 
