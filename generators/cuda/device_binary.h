@@ -1,7 +1,7 @@
 #pragma once
 // Machine code for the kernel of a Module, ahead of time: its PTX is rewritten, assembled for each GPU generation and
-// put back as a fat binary, which the driver loads without a compiler. Its PTX is for chips newer than all of them, except
-// that of sm_90a, which serves that chip alone: no chip that was asked for meets the driver's compiler.
+// put back as a fat binary, which the driver loads without a compiler. Its PTX is for chips newer than all of them,
+// except that of sm_90a, which serves that chip alone: no chip that was asked for meets the driver's compiler.
 
 #include <map>
 #include <string>
