@@ -3,6 +3,7 @@
 #include <cinttypes>
 
 #include "runtime/backends.h"
+#include "runtime/cuda/contexts.h"
 #include "runtime/cuda/driver.h"
 #include "runtime/cuda/op_kernels.h"
 #include "runtime/ops/op_kernels.h"
