@@ -10,8 +10,8 @@ Halide::Expr load_at(const Halide::Type &type, const Halide::Expr &address, cons
 // 0 unless `on`: nothing is read then.
 Halide::Expr load_at_if(const Halide::Expr &on, const Halide::Type &type, const Halide::Expr &address,
                         const Halide::Expr &index);
-// The same where the elements that are read at once are `whole` chunks of 16 bytes, one by one where they are not: what
-// is copied to shared memory.
+// What is copied to shared memory: the same, by chunks of 16 bytes. Where `whole` does not hold they are not aligned,
+// and their elements are read one by one.
 Halide::Expr load_chunks_if(const Halide::Expr &on, const Halide::Expr &whole, const Halide::Type &type,
                             const Halide::Expr &address, const Halide::Expr &index);
 // An element as a float.
@@ -34,6 +34,8 @@ Halide::Expr exp2_on_device(const Halide::Expr &x);
 Halide::Expr maximum_on_device(const Halide::Expr &x, const Halide::Expr &y);
 // The nearest number of a type of 16 bits, as a float: an operand of LowerTileProducts.
 Halide::Expr rounded_on_device(ElementType type, const Halide::Expr &x);
+// -0, a factor whose product is left out of a sum, as it may be NaN: select(bits of a are these, c, c + a * b).
+constexpr uint32_t left_out_bits = 0x80000000;
 
 // A condition that is the same in all threads of a block: see lowering/cuda/block_branches.h.
 Halide::Expr same_for_block(const Halide::Expr &condition);

@@ -53,20 +53,18 @@ std::string cuda_error(const std::string &isa, const AttentionConfig &config) {
     return config.error();
 }
 
-// Whether a kernel of CUDA comes from Funcs; else it is a program.
-bool is_of_funcs(const std::string &isa) { return isa == "sm75"; }
-
+// Whether a kernel of CUDA comes from Funcs, for its cores or tensor cores; else it is a program.
+bool is_of_cores(const std::string &isa) { return isa == "sm75"; }
 bool is_of_fragments(const std::string &isa, const AttentionConfig &config) {
     return isa == "sm80" && is_tensor_form(config);
 }
 
 void fit_cuda_tiles(const std::string &isa, AttentionConfig &config) {
-    if (is_of_fragments(isa, config)) {
-        const ProductTile tile = attention_tensor_tile(config).products;
-        config.row_block = tile.rows;
-        config.kv_block = config.masked_block = tile.columns;
-    } else if (is_of_funcs(isa)) {
-        const ProductTile tile = attention_form_cuda(config).tile.products;
+    const bool in_fragments = is_of_fragments(isa, config);
+    if (in_fragments || is_of_cores(isa)) {
+        const AttentionDevice::Tile of_form =
+            in_fragments ? attention_tensor_tile(config) : attention_form_cuda(config).tile;
+        const ProductTile tile = of_form.products;
         config.row_block = tile.rows;
         config.kv_block = config.masked_block = tile.columns;
     } else {
@@ -201,7 +199,7 @@ void generate_on_cuda(const AttentionSpec &spec, Options &options, const std::st
         write_cuda_kernel(binary, shared_bytes, base);
         write_registry_line(registry_line(spec, 0, binary.image_bytes), base);
     };
-    if (is_of_funcs(spec.isa)) {
+    if (is_of_cores(spec.isa)) {
         const AttentionForm form = attention_form_cuda(spec.config);
         make(attention_cores_cuda(spec.name, spec.config, cuda_target()), form.threads(), form.blocks,
              attention_cores_shared_bytes(spec.config));

@@ -139,11 +139,11 @@ void AttentionDevice::define_logits() {
     const Expr j = key_of(column, across, down);
     TileRows queries = {config.dtype, {down}, x, is_read}, keys = {config.kv_dtype, {across, down}, w};
     if (tile.in_fragments) {
-        // Of the scale its sign is that of Q where the exponent has its size.
-        if (!changes_logits()) queries.flipped = select(scale < 0, cast<uint16_t>(0x8000), cast<uint16_t>(0));
+        // Q takes the sign of the scale, and exponents take its size.
+        queries.flipped = select(scale < 0, cast<uint16_t>(0x8000), cast<uint16_t>(0));
         queries.whole = q.in_chunks();
         keys.whole = k.in_chunks();
-        keys.exists = key_of(product.column, across, down) < field(sequence_kv_len, block_of(down).sequence);
+        keys.exists = key_exists(product.column);
     }
     product.define_product(queries, keys, {across, down});
     dots(column, row, across, down) = product.sum(column, row, across, down);
@@ -164,8 +164,7 @@ void AttentionDevice::define_logits() {
     const ProbsScore::Logit found = score.logit(changes, LogitUnits::log16);
     Expr changed = found.changed.value, visible = found.visible;
     if (tile.in_fragments) {
-        // As they are where nothing but the scale changes them: the exponent has that.
-        if (!changes_logits()) changed = dot;
+        changed = dot;  // exponents have the scale
         const Expr first = key_of(0, across, down), end = first + tile.products.columns;
         visible = same_for_block(first >= met(down)[2] && end <= met(down)[3]) || visible;
     }
@@ -189,7 +188,7 @@ void AttentionDevice::define_softmax() {
     const Expr logit = logits(column, row, across, down);
     const Expr weight = power_of_16(logit - row_max(at_row));
     weights(column, row, across, down) =
-        as_float(select(is_negative_infinity(logit), Expr(hidden_bits), as_word(weight)));
+        as_float(select(is_negative_infinity(logit), Expr(left_out_bits), as_word(weight)));
     lane_sum(of_lane) = 0.f;
     lane_sum(of_lane) += weights(in_lane, row, across, down);
     sum = branched(is_first, 0.f, carried(row_sum, row, across) * factor(at_row));
@@ -197,7 +196,8 @@ void AttentionDevice::define_softmax() {
     row_sum(of_row) = sum;
 }
 
-Expr AttentionDevice::is_hidden(const Expr &weight) const { return as_word(weight) == Expr(hidden_bits); }
+// The weight of a hidden or dropped key: its value is left out, not multiplied by 0. No exponential gives -0.
+Expr AttentionDevice::is_hidden(const Expr &weight) const { return as_word(weight) == Expr(left_out_bits); }
 
 void AttentionDevice::define_values() {
     Func multiplied = weights;
@@ -217,16 +217,14 @@ void AttentionDevice::define_values() {
         if (config.has_kv_scales()) weight = weight * key_rows(column, across, down)[3];
         // In the place of the weights, once they have been summed.
         value_weights(column, row, across, down) =
-            once(as_float(select(left_out, Expr(hidden_bits), as_word(weight))), row_sum(row, across, down));
+            once(as_float(select(left_out, Expr(left_out_bits), as_word(weight))), row_sum(row, across, down));
         multiplied = value_weights;
     }
     const Expr in_step = chunk * tile.chunk + in_chunk, first = key_rows(in_step, across, down)[1];
     const Type stored = stored_type(config.kv_dtype);
     Expr element;
     if (tile.in_fragments) {
-        const Expr exists = key_of(in_step, across, down) < field(sequence_kv_len, block_of(down).sequence);
-        const Expr in_row = config.head_dim_v == tile.columns ? exists : exists && d / 8 < head_dim_v / 8;
-        element = load_chunks_if(in_row, v.in_chunks(), stored, first, d);
+        element = load_chunks_if(key_exists(in_step), v.in_chunks(), stored, first, d);
     } else {
         element = config.head_dim_v == tile.columns ? load_at(stored, first, d)
                                                     : load_at_if(d < head_dim_v, stored, first, d);
@@ -278,24 +276,21 @@ void AttentionDevice::define_results() {
     const Expr of_state = state(tile.in_fragments ? 2 * u : Expr(0), row, down);
     Expr sum = branched(count > 0, once(left(row_sum), of_state), 0.f);
     Expr largest = branched(count > 0, left(row_max), lowest_logit());
-    if (tile.in_fragments) std::tie(sum, largest) = sum_of_lanes(sum, largest);
-    LogitUnits units = LogitUnits::log16;
-    if (tile.in_fragments && !changes_logits()) {
-        units = LogitUnits::log2;
+    if (tile.in_fragments) {
+        std::tie(sum, largest) = sum_of_lanes(sum, largest);
         largest = largest * exponent_unit();
     }
-    const RowResult result = with_sink(largest, sum, of_head(sink, sink_head, at.head, negative_infinity_bits), units);
+    const RowResult result = with_sink(largest, sum, of_head(sink, sink_head, at.head, negative_infinity_bits),
+                                       tile.in_fragments ? LogitUnits::log2 : LogitUnits::log16);
     const Expr factor = config.has_dropout ? result.factor() * args.dropout_scale : result.factor();
     if (config.has_gqa) {
         const Expr of_part = config.has_dropout ? args.dropout_scale : Expr(1.f);
         const Expr in_log2 = maximum_on_device(largest * 4.f, lowest_logit());
         results(row, down) = Tuple(select(is_whole(), factor, of_part), select(is_whole(), result.lse, in_log2), sum);
+    } else if (tile.in_fragments) {
+        results(u, row, down) = Tuple(factor, result.lse);
     } else {
-        if (tile.in_fragments) {
-            results(u, row, down) = Tuple(factor, result.lse);
-        } else {
-            results(row, down) = Tuple(factor, result.lse);
-        }
+        results(row, down) = Tuple(factor, result.lse);
     }
 }
 

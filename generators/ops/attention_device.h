@@ -13,8 +13,9 @@ namespace heed {
 
 struct AttentionDevice : DeviceScores<AttentionAddresses> {
     // `products`: of the rows of a block and the keys of a step, whose values are read `chunk` at a time; columns: of
-    // the output, all of them; lanes: partial maxima and sums of a row; in_fragments: lane u has columns 2 u and 2 u +
-    // 1 of each eight, as mma.m16n8k16 deals them out, and numbers of a row of its own.
+    // the output, all of them; lanes: partial maxima and sums of a row; in_fragments, of kernels that change no
+    // logits: lane u has columns 2 u and 2 u + 1 of each eight, as mma.m16n8k16 deals them out, and its own numbers of
+    // a row.
     struct Tile {
         ProductTile products;
         int chunk, columns, lanes;
@@ -70,8 +71,6 @@ protected:
     }
 
 private:
-    // The weight of a hidden or dropped key: its value is left out, not multiplied by 0. No exponential gives -0.
-    static constexpr uint32_t hidden_bits = 0x80000000;
     static Expr as_word(const Expr &x) { return Halide::reinterpret<uint32_t>(x); }
     static Expr as_float(const Expr &x) { return Halide::reinterpret<float>(x); }
 
@@ -87,7 +86,10 @@ private:
     Block block_of(const Expr &number) const;
     Row query(const Expr &in_block, const Expr &number) const;
     Expr key_of(const Expr &column, const Expr &step, const Expr &number) const;
-    // Of a number of a row: for the lane that has a column.
+    Expr key_exists(const Expr &column) const {
+        return key_of(column, across, down) < field(sequence_kv_len, block_of(down).sequence);
+    }
+    // The place of a row's number that the lane with a column has.
     std::vector<Expr> of_row(const Expr &column, std::vector<Expr> row) const;
     Expr carried_number(const Halide::Func &f, const Expr &lane, const Expr &step) const;
     Expr exponent_unit() const;

@@ -26,23 +26,22 @@ std::vector<Expr> AttentionDevice::of_row(const Expr &column, std::vector<Expr> 
 Expr AttentionDevice::exponent_unit() const {
     // A factor of 0 would make NaN of a hidden logit; the least normal number leaves every weight exactly 1.
     const float least = std::numeric_limits<float>::min();
-    return changes_logits() ? Expr(4.f) : max(abs(scale) * log2_e, least);
+    return max(abs(scale) * log2_e, least);
 }
 
 // Where a base is so large that its rounding could carry weights out of range, the maximum is subtracted first. By
 // rows, so that none depends on another.
 Expr AttentionDevice::is_huge(const std::vector<Expr> &at) const {
-    if (changes_logits()) return Internal::const_false();
     return in_repetition(at[2]) && abs(row_max(at) * exponent_unit()) > huge_base;
 }
 
 // Numbers that are none, of which hidden values may be the reason: a weight of 0 does not hide them.
 void AttentionDevice::define_doubts(const Expr &sum, const Expr &largest) {
     const auto is_nan = [](const Expr &x) { return (as_word(x) & Expr(0x7fffffffu)) > Expr(0x7f800000u); };
-    // Of a row that sees a key: its weights may all be too small.
+    // The weights of a row that sees a key may all be too small.
     const Expr sees_key = as_word(largest) != as_word(lowest_logit());
     const Expr huge = sees_key && abs(largest * exponent_unit()) > huge_base;
-    doubts(u, row, down) = cast<int32_t>(changes_logits() ? is_nan(sum) : is_nan(sum) || huge);
+    doubts(u, row, down) = cast<int32_t>(is_nan(sum) || huge);
     const Expr element = state(over_pairs.y * 8 + u * 2 + over_pairs.x, row, down);
     doubts(u, row, down) = doubts(u, row, down) | cast<int32_t>(is_nan(element));
 }
@@ -83,7 +82,7 @@ void AttentionDevice::define_softmax_of_fragments() {
     const Expr less = logit - select(is_huge(of_column), row_max(of_column), 0.f);
     const Expr weight = exp2_on_device(fused_on_device(less, unit, -base(of_column)));
     const Expr marks = in_repetition(across) && is_negative_infinity(logit);
-    weights(column, row, across, down) = as_float(select(marks, Expr(hidden_bits), as_word(weight)));
+    weights(column, row, across, down) = as_float(select(marks, Expr(left_out_bits), as_word(weight)));
     lane_sum(of_lane) = branched(is_first, 0.f, carried_number(row_sum, u, across) * factor(own));
     lane_sum(of_lane) += weights(in_columns, row, across, down);
     row_sum(of_lane) = lane_sum(own);

@@ -65,8 +65,10 @@ public:
           form(form), threads(form.threads()) {}
 
     void apply() {
-        results();
+        outputs(threads);
+        in_block(kernel.results).gpu_threads(kernel.row);
         places();
+        in_step(kernel.key_rows).gpu_threads(kernel.column);
         products();
         softmax();
         values();
@@ -93,25 +95,6 @@ private:
             .reorder(number, thread)
             .gpu_threads(thread)
             .never_partition_all();
-    }
-
-    void results() {
-        Stage stored = kernel.named.update();
-        in_tiles(stored, kernel.all.x, kernel.all.y, {}, {kernel.all.z});
-        stored.gpu_blocks(kernel.all.z);
-        if (kernel.parts > 1) schedule_faults(kernel.named.update(1), kernel.faults, threads);
-        in_block(kernel.results).gpu_threads(kernel.row);
-        in_block(kernel.state, MemoryType::Register);
-        in_tiles(kernel.state, kernel.d, kernel.row);
-        in_tiles(kernel.state.update(), kernel.d, kernel.row, {}, {kernel.steps.x});
-    }
-
-    void places() {
-        in_block(kernel.fields);
-        in_block(kernel.met);
-        in_block(kernel.q_rows).gpu_threads(kernel.row);
-        in_block(kernel.row_range).gpu_threads(kernel.row);
-        in_step(kernel.key_rows).gpu_threads(kernel.column);
     }
 
     void products() {

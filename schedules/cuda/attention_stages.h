@@ -2,6 +2,7 @@
 // Where the stages of an attention kernel are computed: in a step over keys, or once in a block.
 
 #include "generators/ops/attention_device.h"
+#include "schedules/cuda/operation.h"
 #include "schedules/cuda/tile_product.h"
 
 namespace heed {
@@ -39,6 +40,22 @@ protected:
     Func &in_step(Func &f, MemoryType where = MemoryType::Stack) { return bounded(f.compute_at(step).store_in(where)); }
     Func &in_block(Func &f, MemoryType where = MemoryType::Stack) {
         return bounded(f.compute_at(block).store_in(where));
+    }
+    void places() {
+        in_block(kernel.fields);
+        in_block(kernel.met);
+        in_block(kernel.q_rows).gpu_threads(kernel.row);
+        in_block(kernel.row_range).gpu_threads(kernel.row);
+    }
+    // What is stored, and the state of which it is made.
+    void outputs(int threads) {
+        Halide::Stage stored = kernel.named.update();
+        in_tiles(stored, kernel.all.x, kernel.all.y, {}, {kernel.all.z});
+        stored.gpu_blocks(kernel.all.z);
+        if (kernel.parts > 1) schedule_faults(kernel.named.update(1), kernel.faults, threads);
+        in_block(kernel.state, MemoryType::Register);
+        in_tiles(kernel.state, kernel.d, kernel.row);
+        in_tiles(kernel.state.update(), kernel.d, kernel.row, {}, {kernel.steps.x});
     }
     // As tiles of sums are dealt out.
     void in_tiles(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row,

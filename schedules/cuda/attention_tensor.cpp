@@ -9,7 +9,7 @@
 //     state = state * factor + weights x values (SumInRegisters)
 //   the same once more where the result is in doubt (RepeatLoops): values of hidden keys may be no numbers
 //
-// A step of f16, d64 (sm_80): 595 instructions for 128 products, without what is seldom done; 255 registers, no spills.
+// A step of f16, d64 (sm_80): 595 instructions for 128 products, without what is seldom done; 250 registers, no spills.
 #include "schedules/cuda/attention_tensor.h"
 
 #include "generators/lowering/carried.h"
@@ -45,6 +45,7 @@ public:
     void apply() {
         results();
         places();
+        if (kernel.config.paged) in_step(kernel.key_rows).gpu_threads(kernel.column);
         products();
         softmax();
         values();
@@ -53,15 +54,11 @@ public:
 private:
     // Numbers of rows, each in the four lanes that have columns of it.
     void in_rows(Stage stage, const std::vector<VarOrRVar> &inner = {}) {
-        const Var eight("eight"), group("group"), warp("warp"), rows("rows"), lane("lane"), thread("thread");
-        stage.split(kernel.row, eight, group, 8)
-            .split(eight, warp, rows, 4)
-            .fuse(kernel.u, group, lane)
-            .fuse(lane, warp, thread);
-        std::vector<VarOrRVar> own = inner;
-        own.insert(own.begin(), rows);
-        order(stage, own, {thread});
-        unroll(stage.gpu_threads(thread), own);
+        const Dealt dealt = rows_in_fragments(stage, kernel.row, kernel.u);
+        std::vector<VarOrRVar> own = dealt.own;
+        own.insert(own.end(), inner.begin(), inner.end());
+        order(stage, own, {dealt.thread});
+        unroll(stage.gpu_threads(dealt.thread), own);
     }
     void numbers(Func &f) {
         in_step(f, MemoryType::Register);
@@ -69,10 +66,7 @@ private:
     }
 
     void results() {
-        Stage stored = kernel.named.update();
-        in_tiles(stored, kernel.all.x, kernel.all.y, {}, {kernel.all.z});
-        stored.gpu_blocks(kernel.all.z);
-        if (kernel.parts > 1) schedule_faults(kernel.named.update(1), kernel.faults, threads);
+        outputs(threads);
         for (Func *f : {&kernel.results, &kernel.pair_sum, &kernel.last_sum}) {
             in_block(*f, MemoryType::Register);
             in_rows(*f);
@@ -80,17 +74,6 @@ private:
         in_block(kernel.doubts, MemoryType::Register);
         in_rows(kernel.doubts);
         in_rows(kernel.doubts.update(), {kernel.over_pairs.x, kernel.over_pairs.y});
-        in_block(kernel.state, MemoryType::Register);
-        in_tiles(kernel.state, kernel.d, kernel.row);
-        in_tiles(kernel.state.update(), kernel.d, kernel.row, {}, {kernel.steps.x});
-    }
-
-    void places() {
-        in_block(kernel.fields);
-        in_block(kernel.met);
-        in_block(kernel.q_rows).gpu_threads(kernel.row);
-        in_block(kernel.row_range).gpu_threads(kernel.row);
-        if (kernel.config.paged) in_step(kernel.key_rows).gpu_threads(kernel.column);
     }
 
     void products() {
@@ -105,8 +88,8 @@ private:
         in_tiles(kernel.logits, kernel.column, kernel.row);
     }
 
-    // Of the rows of queries what a thread has of fragments; they are read from shared memory at each step where that
-    // would leave too few registers.
+    // Whether a thread keeps the elements of queries that it has of fragments. It reads them from shared memory at each
+    // step where they would leave too few registers.
     bool holds_queries() const { return tile.products.columns == 64; }
     void own_elements() {
         TileProduct &product = kernel.product;
@@ -119,16 +102,12 @@ private:
             .bound_extent(product.chunk, tile.products.chunks)
             .bound_extent(product.step, 1)
             .bound_extent(kernel.down, 1);
-        const Var quad("quad"), pair("pair"), eight("eight"), group("group"), warp("warp"), rows("rows"), lane("lane"),
-            thread("thread");
+        const Var quad("quad"), pair("pair");
         Stage deal_own(own);
-        deal_own.split(product.k, quad, pair, 2)
-            .split(product.row, eight, group, 8)
-            .split(eight, warp, rows, 4)
-            .fuse(quad, group, lane)
-            .fuse(lane, warp, thread);
-        order(deal_own, {pair, product.chunk, rows}, {thread});
-        unroll(deal_own.gpu_threads(thread).vectorize(pair), {product.chunk, rows});
+        deal_own.split(product.k, quad, pair, 2);
+        const Dealt dealt = rows_in_fragments(deal_own, product.row, quad);
+        order(deal_own, {pair, product.chunk, dealt.own[0]}, {dealt.thread});
+        unroll(deal_own.gpu_threads(dealt.thread).vectorize(pair), {product.chunk, dealt.own[0]});
     }
 
     void softmax() {

@@ -13,6 +13,8 @@ struct Dealt {
 using Deal = Dealt (*)(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
 // As LowerTileProducts has them; a warp has 32 rows.
 Dealt in_fragments(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
+// The rows alone: each is one of four lanes', which `quad` numbers.
+Dealt rows_in_fragments(Halide::Stage stage, const Halide::VarOrRVar &row, const Halide::VarOrRVar &quad);
 // 4 x 4 of a thread.
 Dealt in_squares(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
 // The same in each 64 columns: 4 rows a thread, and 8.

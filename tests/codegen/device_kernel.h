@@ -3,6 +3,8 @@
 
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "generators/common/device_memory.h"
 #include "generators/cuda/ptx_rewriter.h"
@@ -25,6 +27,14 @@ inline heed::OpSpec device_spec(const std::string &name) {
                          {Target::NoRuntime, Target::NoBoundsQuery, Target::UserContext, Target::LargeBuffers,
                           Target::CUDA, Target::CUDACapability70});
     return spec;
+}
+
+// Computed at a loop, with so many elements of each variable.
+inline Halide::Func &computed(Halide::Func &f, const Halide::LoopLevel &at, Halide::MemoryType where,
+                              const std::vector<std::pair<Halide::Var, int>> &extents) {
+    f.compute_at(at).store_in(where);
+    for (const auto &[variable, extent] : extents) f.bound_extent(variable, extent);
+    return f;
 }
 
 // How often each instruction that Halide has not got is in the kernel, and "bar.sync".

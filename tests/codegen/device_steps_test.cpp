@@ -63,31 +63,17 @@ std::map<std::string, int> steps_of_products() {
     StepKernel kernel;
     const LoopLevel at_step(kernel.state, kernel.steps.x), at_block(kernel.named, kernel.all.z);
     in_tiles(kernel.named.update().gpu_blocks(kernel.all.z), kernel.all.x, kernel.all.y, {kernel.all.z});
-    kernel.state.compute_at(at_block)
-        .store_in(MemoryType::Register)
-        .bound_extent(kernel.d, columns)
-        .bound_extent(kernel.row, rows)
-        .bound_extent(kernel.block, 1);
+    computed(kernel.state, at_block, MemoryType::Register,
+             {{kernel.d, columns}, {kernel.row, rows}, {kernel.block, 1}});
     in_tiles(kernel.state, kernel.d, kernel.row, {});
     in_tiles(kernel.state.update(), kernel.d, kernel.row, {kernel.steps.x});
-    kernel.doubts.compute_at(at_block)
-        .store_in(MemoryType::Register)
-        .bound_extent(kernel.lane, 32)
-        .bound_extent(kernel.block, 1)
+    computed(kernel.doubts, at_block, MemoryType::Register, {{kernel.lane, 32}, {kernel.block, 1}})
         .gpu_threads(kernel.lane);
-    kernel.weights.compute_at(at_step)
-        .store_in(MemoryType::Register)
-        .bound_extent(kernel.key, keys)
-        .bound_extent(kernel.row, rows)
-        .bound_extent(kernel.step, 1);
+    computed(kernel.weights, at_step, MemoryType::Register, {{kernel.key, keys}, {kernel.row, rows}, {kernel.step, 1}});
     in_tiles(kernel.weights, kernel.key, kernel.row, {});
     heed::schedule_sum(kernel.sum, at_step, {columns, rows}, heed::in_fragments, {kernel.over_keys.x}, {});
     const Var in_chunk("in_chunk"), chunk("chunk");
-    kernel.values.compute_at(at_step)
-        .store_in(MemoryType::Stack)
-        .bound_extent(kernel.d, columns)
-        .bound_extent(kernel.key, keys)
-        .bound_extent(kernel.step, 1)
+    computed(kernel.values, at_step, MemoryType::Stack, {{kernel.d, columns}, {kernel.key, keys}, {kernel.step, 1}})
         .align_storage(kernel.d, row_elements)
         .split(kernel.d, chunk, in_chunk, 8);
     heed::deal_copies(kernel.values, in_chunk, chunk, kernel.key, columns / 8, 32);
@@ -133,11 +119,7 @@ std::map<std::string, int> exchange(const std::function<Expr(const Expr &lane)> 
     kernel.add(heed::store_at(kernel.to, all.y * 64 + all.x, both(all.x, all.y)));
     kernel.named.update().gpu_blocks(all.y).gpu_threads(all.x).never_partition_all();
     for (Func f : {own, both}) {
-        f.compute_at(kernel.named, all.y)
-            .store_in(MemoryType::Register)
-            .bound_extent(i, 64)
-            .bound_extent(block, 1)
-            .gpu_threads(i);
+        computed(f, {kernel.named, all.y}, MemoryType::Register, {{i, 64}, {block, 1}}).gpu_threads(i);
     }
     return instructions(heed::compile_cuda(device_spec("exchange"), kernel, 64, [&](heed::Passes &passes) {
         passes.add<heed::PrivateRegisters>();
@@ -167,13 +149,7 @@ std::map<std::string, int> forms(const Expr &of_second) {
     made(u, i, block) = select(condition, element, heed::exp2_on_device(element));
     kernel.add(heed::store_at(kernel.to, (all.z * 32 + all.y) * 2 + all.x, made(all.x, all.y, all.z)));
     kernel.named.update().gpu_blocks(all.z).gpu_threads(all.y).unroll(all.x).never_partition_all();
-    made.compute_at(kernel.named, all.z)
-        .store_in(MemoryType::Register)
-        .bound_extent(u, 2)
-        .bound_extent(i, 32)
-        .bound_extent(block, 1)
-        .unroll(u)
-        .gpu_threads(i);
+    computed(made, {kernel.named, all.z}, MemoryType::Register, {{u, 2}, {i, 32}, {block, 1}}).unroll(u).gpu_threads(i);
     return instructions(heed::compile_cuda(device_spec("forms"), kernel, 32, [&](heed::Passes &passes) {
         passes.add_exactly<heed::BranchBlocks>(1, "stages");
         passes.add<heed::PrivateRegisters>();

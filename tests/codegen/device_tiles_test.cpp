@@ -175,11 +175,8 @@ TEST(Barriers, StayOutsideBranchesOfThreads) {
     kernel.add(heed::store_at(kernel.to, all.y * 32 + all.x, second(all.x / 2, all.y)));
     kernel.named.update().gpu_blocks(all.y).gpu_threads(all.x).never_partition_all();
     for (Func f : {read, first, second}) {
-        f.compute_at(kernel.named, all.y)
-            .store_in(MemoryType::Stack)
-            .bound_extent(i, f.name() == read.name() ? 32 : 16)
-            .bound_extent(block, 1)
-            .gpu_threads(i);
+        const int extent = f.name() == read.name() ? 32 : 16;
+        computed(f, {kernel.named, all.y}, MemoryType::Stack, {{i, extent}, {block, 1}}).gpu_threads(i);
     }
     const auto found = instructions(heed::compile_cuda(device_spec("halves"), kernel, 32, [&](heed::Passes &passes) {
         passes.add<heed::DropBarriers>();
@@ -199,11 +196,7 @@ std::map<std::string, int> two_stages(bool own) {
     kernel.add(heed::store_at(kernel.to, all.y * 32 + all.x, made(31 - all.x, all.y)));
     kernel.named.update().gpu_blocks(all.y).gpu_threads(all.x).never_partition_all();
     for (Func f : {read, made}) {
-        f.compute_at(kernel.named, all.y)
-            .store_in(MemoryType::Stack)
-            .bound_extent(i, 32)
-            .bound_extent(block, 1)
-            .gpu_threads(i);
+        computed(f, {kernel.named, all.y}, MemoryType::Stack, {{i, 32}, {block, 1}}).gpu_threads(i);
     }
     return instructions(heed::compile_cuda(device_spec("two_stages"), kernel, 32, [&](heed::Passes &passes) {
         passes.add_exactly<heed::ReplaceInPlace>(1, "arrays", made.name(), read.name());

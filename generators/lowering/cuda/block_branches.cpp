@@ -1,6 +1,7 @@
 #include "generators/lowering/cuda/block_branches.h"
 
 #include "generators/common/bad_input.h"
+#include "generators/lowering/cuda/decide.h"
 #include "generators/lowering/cuda/lets.h"
 
 namespace heed {
@@ -35,20 +36,6 @@ Expr condition_of(const T &what) {
     return find.condition;
 }
 
-class Where : public IRMutator {
-public:
-    explicit Where(bool holds) : holds(holds) {}
-
-private:
-    const bool holds;
-
-    using IRMutator::visit;
-    Expr visit(const Call *op) override {
-        if (op->name != same_name) return IRMutator::visit(op);
-        return holds ? const_true() : const_false();
-    }
-};
-
 }  // namespace
 
 Stmt BranchBlocks::visit(const LetStmt *op) {
@@ -63,7 +50,7 @@ Stmt BranchBlocks::visit(const ProducerConsumer *op) {
     const Expr condition = condition_of(body);
     if (!condition.defined()) return ProducerConsumer::make(op->name, true, body);
     found++;
-    const auto where = [&](bool holds) { return simplify(Where(holds).mutate(body)); };
+    const auto where = [&](bool holds) { return decided(body, same_name, holds); };
     return ProducerConsumer::make(op->name, true, IfThenElse::make(condition, where(true), where(false)));
 }
 

@@ -2,8 +2,8 @@
 // Stages of which a block of threads computes one of two forms.
 //
 // What a condition leaves out, a select computes nonetheless, and a branch for each element costs as much as it saves.
-// Of a stage whose values depend on same_for_block() this pass makes two, one where it holds and one where it does not,
-// and a branch that all threads of a block take alike. specialize() would make a kernel of each.
+// This pass makes two forms of a stage whose values depend on same_for_block(), one where it holds and one where it
+// does not, and a branch that all threads of a block take alike. specialize() would make a kernel of each.
 
 #include "Halide.h"
 

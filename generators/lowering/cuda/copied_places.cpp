@@ -11,7 +11,7 @@ using namespace Halide::Internal;
 
 namespace {
 
-// Arrays that are accessed: all, or those that are stored to.
+// Arrays that are read, and that are stored to.
 class AccessedArrays : public IRVisitor {
 public:
     std::set<std::string> read, stored;
@@ -41,10 +41,10 @@ public:
     std::vector<Stmt> taken;
     std::map<std::string, Expr> lets;
 
-    explicit TakeStages(const std::set<std::string> &arrays) : arrays(arrays) {}
+    explicit TakeStages(const std::map<std::string, int> &arrays) : arrays(arrays) {}
 
 private:
-    const std::set<std::string> &arrays;
+    const std::map<std::string, int> &arrays;
 
     using IRMutator::visit;
     Stmt visit(const LetStmt *op) override {
@@ -60,65 +60,38 @@ private:
     }
 };
 
-// Accesses of some arrays in the buffer of a step.
-class AtStep : public IRMutator {
-public:
-    AtStep(const std::vector<std::string> &arrays, const std::map<std::string, int> &sizes, Expr step)
-        : arrays(arrays), sizes(sizes), step(std::move(step)) {}
-
-private:
-    const std::vector<std::string> &arrays;
-    const std::map<std::string, int> &sizes;
-    const Expr step;
-
-    using IRMutator::visit;
-    bool is_ours(const std::string &array) const {
-        return std::find(arrays.begin(), arrays.end(), array) != arrays.end();
-    }
-    Expr moved(const std::string &array, const Expr &index) const {
-        return simplify(index + step % 2 * sizes.at(array));
-    }
-    Expr visit(const Load *op) override {
-        if (!is_ours(op->name)) return IRMutator::visit(op);
-        return Load::make(op->type, op->name, moved(op->name, op->index), op->image, op->param, op->predicate, {});
-    }
-    Stmt visit(const Store *op) override {
-        if (!is_ours(op->name)) return IRMutator::visit(op);
-        return Store::make(op->name, mutate(op->value), moved(op->name, op->index), op->param, op->predicate, {});
-    }
-};
-
 }  // namespace
 
-CopiedPlaces::CopiedPlaces(const For *loop, Stmt *body, std::vector<SharedCopy *> copies,
-                           const std::map<std::string, int> &sizes)
-    : loop(loop), sizes(sizes) {
+CopiedPlaces::CopiedPlaces(const For *loop, Stmt *body, const std::vector<SharedCopy *> &copies,
+                           const std::map<std::string, int> &elements)
+    : loop(loop) {
     const std::set<std::string> stored = accesses_in(*body).stored;
-    std::set<std::string> places;
     for (const SharedCopy *copy : copies) {
         for (const std::string &array : accesses_in(copy->address).read) {
-            if (stored.count(array) != 0) places.insert(array);
+            if (stored.count(array) != 0) sizes[array] = elements.at(array);
         }
     }
-    found.assign(places.begin(), places.end());
-    if (found.empty()) return;
-    TakeStages take(places);
+    if (sizes.empty()) return;
+    TakeStages take(sizes);
     *body = take.mutate(*body);
     stages = take.taken;
     lets = take.lets;
     const AccessedArrays left = accesses_in(*body);
-    for (const std::string &array : found) {
+    for (const auto &[array, size] : sizes) {
         if (left.read.count(array) != 0 || left.stored.count(array) != 0) {
             throw BadInput(array + " says where copies are, and is used otherwise");
         }
     }
-    const AtStep at_step(found, sizes, Variable::make(Int(32), loop->name));
-    for (SharedCopy *copy : copies) copy->address = AtStep(at_step).mutate(copy->address);
+    for (SharedCopy *copy : copies) copy->address = in_buffer().mutate(copy->address);
+}
+
+InBuffer CopiedPlaces::in_buffer() const {
+    return {sizes, Variable::make(Int(32), loop->name) % 2, InBuffer::Stores::move};
 }
 
 Stmt CopiedPlaces::find(const Expr &step) const {
     if (stages.empty()) return Evaluate::make(0);
-    const Stmt all = AtStep(found, sizes, Variable::make(Int(32), loop->name)).mutate(Block::make(stages));
+    const Stmt all = in_buffer().mutate(Block::make(stages));
     return IfThenElse::make(step < loop->extent, substitute(loop->name, step, substitute(lets, all)));
 }
 

@@ -7,27 +7,30 @@
 #include <vector>
 
 #include "Halide.h"
+#include "generators/lowering/cuda/in_buffer.h"
 #include "generators/lowering/cuda/shared_memory.h"
 
 namespace heed {
 
 class CopiedPlaces {
 public:
-    // Takes the stages that store arrays which the copies' addresses read out of the loop's body; sizes: elements of
-    // all arrays in shared memory. The addresses then read from the buffer of their step.
-    CopiedPlaces(const Halide::Internal::For *loop, Halide::Internal::Stmt *body, std::vector<SharedCopy *> copies,
-                 const std::map<std::string, int> &sizes);
+    // Takes the stages that store arrays which the copies' addresses read out of the loop's body; elements: of all
+    // arrays in shared memory. The addresses then read from the buffer of their step.
+    CopiedPlaces(const Halide::Internal::For *loop, Halide::Internal::Stmt *body,
+                 const std::vector<SharedCopy *> &copies, const std::map<std::string, int> &elements);
 
-    const std::vector<std::string> &arrays() const { return found; }
+    // With the elements of a buffer.
+    const std::map<std::string, int> &arrays() const { return sizes; }
     // Nothing where the loop has no such step.
     Halide::Internal::Stmt find(const Halide::Expr &step) const;
 
 private:
     const Halide::Internal::For *const loop;
-    std::vector<std::string> found;
+    std::map<std::string, int> sizes;
     std::vector<Halide::Internal::Stmt> stages;
     std::map<std::string, Halide::Expr> lets;  // of the body, around stages
-    const std::map<std::string, int> sizes;
+
+    InBuffer in_buffer() const;
 };
 
 }  // namespace heed

@@ -2,6 +2,7 @@
 
 #include "generators/common/bad_input.h"
 #include "generators/cuda/intrinsics.h"
+#include "generators/lowering/cuda/lets.h"
 
 namespace heed {
 
@@ -61,7 +62,7 @@ Stmt DistributeLanes::visit(const For *op) {
     found++;
     Reductions reductions(op->name);
     op->body.accept(&reductions);
-    const Expr lane = Variable::make(Int(32), ".thread_id_x") % 32;
+    const Expr lane = Variable::make(Int(32), thread_variable) % 32;
     Stmt result = substitute(op->name, lane, mutate(op->body));
     if (!is_const(op->extent, 32)) result = IfThenElse::make(lane < op->extent, result);
     for (const Reductions::Place &place : reductions.places) {

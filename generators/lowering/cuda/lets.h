@@ -9,6 +9,9 @@
 
 namespace heed {
 
+// The number of a thread in its block, as Halide names the loop.
+inline const char *const thread_variable = ".thread_id_x";
+
 class Lets {
 public:
     void add(const std::string &name, const Halide::Expr &value) {

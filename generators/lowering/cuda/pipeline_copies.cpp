@@ -3,6 +3,7 @@
 #include "generators/common/bad_input.h"
 #include "generators/cuda/intrinsics.h"
 #include "generators/lowering/cuda/copied_places.h"
+#include "generators/lowering/cuda/in_buffer.h"
 #include "generators/lowering/cuda/linear_terms.h"
 #include "generators/lowering/cuda/shared_memory.h"
 
@@ -12,8 +13,6 @@ using namespace Halide;
 using namespace Halide::Internal;
 
 namespace {
-
-const char *const own_thread_variable = ".thread_id_x";
 
 // The copies of a loop's body, in full, and the body without them.
 class TakeCopies : public IRMutator {
@@ -58,35 +57,6 @@ private:
         }
         taken.push_back({*copy, condition});
         return Evaluate::make(0);
-    }
-};
-
-// What a step reads is in the buffer of the step.
-class InBuffer : public IRMutator {
-public:
-    std::set<std::string> read;
-
-    // sizes: elements of a buffer.
-    InBuffer(const std::map<std::string, int> &sizes, Expr buffer) : sizes(sizes), buffer(std::move(buffer)) {}
-
-private:
-    const std::map<std::string, int> &sizes;
-    const Expr buffer;
-
-    using IRMutator::visit;
-    Expr visit(const Load *op) override {
-        const auto size = sizes.find(op->name);
-        if (size == sizes.end()) return IRMutator::visit(op);
-        read.insert(op->name);
-        Expr behind = buffer * size->second;
-        if (op->type.is_vector()) behind = Broadcast::make(behind, op->type.lanes());
-        return Load::make(op->type, op->name, mutate(op->index) + behind, op->image, op->param, op->predicate, {});
-    }
-    Stmt visit(const Store *op) override {
-        if (sizes.count(op->name) != 0) {
-            throw BadInput(op->name + " is copied in a loop, and something else stores to it");
-        }
-        return IRMutator::visit(op);
     }
 };
 
@@ -171,7 +141,7 @@ private:
             source.of_step = all.that_use(loop->name, true).sum();
             if (!sources.empty() && sources.back().taken.copy.array == copy.array) {
                 const Expr behind = (all - address_of(sources.back().taken.copy)).sum();
-                const bool is_same = !expr_uses_var(behind, loop->name) && !expr_uses_var(behind, own_thread_variable);
+                const bool is_same = !expr_uses_var(behind, loop->name) && !expr_uses_var(behind, thread_variable);
                 if (is_same) source.behind = let_before("rows", behind);
             }
             if (!source.behind.defined()) source.base = let_before("from", source.base);
@@ -207,31 +177,24 @@ private:
         return source.first + bytes_before(moved, copy);
     }
 
+    // Neighbours with the same condition `whole`: by 16 bytes, or by elements where it does not hold.
+    struct Group {
+        Expr whole;
+        std::vector<Stmt> chunks, elements;  // of elements: number `each`
+    };
+    static Stmt copies_of(const Group &group, const std::string &each) {
+        const Stmt chunks = Block::make(group.chunks);
+        if (!group.whole.defined()) return chunks;
+        return IfThenElse::make(group.whole != 0, chunks, SharedCopy::each_element(each, Block::make(group.elements)));
+    }
+
     Stmt copies_of(const Expr &step) const {
         std::vector<std::pair<std::string, Expr>> addresses;
-        std::vector<Stmt> all, by_elements;
+        std::vector<Group> groups;
         const std::string each = unique_name("element");
-        const auto join = [&](const Expr &whole) {  // those since the last time
-            if (all.empty()) return Stmt();
-            Stmt result = Block::make(all);
-            if (whole.defined()) {
-                const Stmt one = For::make(each, 0, 16 / 2, ForType::Serial, Partition::Never, DeviceAPI::None,
-                                           Block::make(by_elements));
-                result = IfThenElse::make(whole != 0, result, one);
-            }
-            all.clear();
-            by_elements.clear();
-            return result;
-        };
-        std::vector<Stmt> groups;
-        Expr whole;
         for (const Source &source : sources) {
             SharedCopy copy = source.taken.copy;
-            const Expr next = source.taken.copy.whole;
-            if (!all.empty() && !(whole.defined() ? next.defined() && equal(whole, next) : !next.defined())) {
-                groups.push_back(join(whole));
-            }
-            whole = next;
+            if (groups.empty() || !equal(groups.back().whole, copy.whole)) groups.push_back({copy.whole, {}, {}});
             const Expr last = addresses.empty() ? Expr() : Variable::make(UInt(64), addresses.back().first);
             addresses.emplace_back(unique_name("source"), address_at(source, step, last));
             const Expr from = Variable::make(UInt(64), addresses.back().first);
@@ -241,14 +204,16 @@ private:
                 const Expr asked = source.taken.condition;
                 return asked.defined() ? IfThenElse::make(at_step(asked, step), s) : s;
             };
-            all.push_back(where_asked(Evaluate::make(cuda::copy_async(copy.to_address(), from, bytes))));
-            if (!whole.defined()) continue;
+            Group &group = groups.back();
+            group.chunks.push_back(where_asked(Evaluate::make(cuda::copy_async(copy.to_address(), from, bytes))));
+            if (!group.whole.defined()) continue;
             copy.on = bytes;
-            by_elements.push_back(where_asked(copy.element(copy.to_address(), from, Variable::make(Int(32), each))));
+            group.elements.push_back(where_asked(copy.element(copy.to_address(), from, Variable::make(Int(32), each))));
         }
-        groups.push_back(join(whole));
-        groups.push_back(Evaluate::make(cuda::commit_copies()));
-        Stmt result = Block::make(groups);
+        std::vector<Stmt> all;
+        for (const Group &group : groups) all.push_back(copies_of(group, each));
+        all.push_back(Evaluate::make(cuda::commit_copies()));
+        Stmt result = Block::make(all);
         for (auto one = addresses.rbegin(); one != addresses.rend(); ++one) {
             result = LetStmt::make(one->first, one->second, result);
         }
@@ -292,11 +257,11 @@ Stmt PipelineCopies::visit(const For *op) {
     std::map<std::string, int> elements;
     for (const auto &[name, array] : arrays) elements[name] = array.elements;
     const CopiedPlaces places(op, &compute, copies, elements);
-    for (const std::string &name : places.arrays()) {
+    for (const auto &[name, size] : places.arrays()) {
         arrays.at(name).is_doubled = true;
         arrays.at(name).accesses[op] = accesses_of(name, op->body);
     }
-    InBuffer in_buffer(sizes, Variable::make(Int(32), op->name) % 2);
+    InBuffer in_buffer(sizes, Variable::make(Int(32), op->name) % 2, InBuffer::Stores::refuse);
     compute = in_buffer.mutate(compute);
     for (const auto &[array, size] : sizes) {
         if (in_buffer.read.count(array) == 0) {

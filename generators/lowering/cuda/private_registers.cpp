@@ -13,8 +13,6 @@ using namespace Halide::Internal;
 
 namespace {
 
-const char *const own_thread = ".thread_id_x";
-
 // Places in the array, relative to that of the first access.
 class RegisterPlaces {
 public:
@@ -52,12 +50,12 @@ private:
         }
         refuse();
     }
-    // The same for all threads.
+    // The place, if it is the same for all threads.
     std::optional<int64_t> place_of_all(const Expr &begin, int bit) const {
         std::optional<int64_t> result;
         for (int thread = 0; thread < threads; thread++) {
-            const auto place = as_const_int(
-                simplify(substitute(own_thread, thread, begin) - substitute(own_thread, thread ^ bit, first)));
+            const auto place = as_const_int(simplify(substitute(thread_variable, thread, begin) -
+                                                     substitute(thread_variable, thread ^ bit, first)));
             if (!place || (result && *place != *result)) return {};
             result = *place;
         }

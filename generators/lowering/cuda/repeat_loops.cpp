@@ -6,6 +6,7 @@
 #include "generators/common/array_names.h"
 #include "generators/common/bad_input.h"
 #include "generators/cuda/intrinsics.h"
+#include "generators/lowering/cuda/decide.h"
 #include "generators/lowering/cuda/lets.h"
 
 namespace heed {
@@ -15,21 +16,7 @@ using namespace Halide::Internal;
 
 namespace {
 
-const char *const thread_variable_name = ".thread_id_x", *const repetition_name = "heed_in_repetition";
-
-class InRepetition : public IRMutator {
-public:
-    explicit InRepetition(bool is_second) : is_second(is_second) {}
-
-private:
-    const bool is_second;
-
-    using IRMutator::visit;
-    Expr visit(const Call *op) override {
-        if (op->name != repetition_name) return IRMutator::visit(op);
-        return is_second ? const_true() : const_false();
-    }
-};
+const char *const repetition_name = "heed_in_repetition";
 
 class AtEachStep : public IRMutator {
 public:
@@ -71,9 +58,9 @@ private:
 Stmt RepeatLoops::visit(const ProducerConsumer *op) {
     if (op->is_producer && op->name == held) held_stage = op;
     if (op->is_producer && op->name == stage) {
-        repetition = simplify(InRepetition(true).mutate(op->body));
+        repetition = decided(op->body, repetition_name, true);
         if (held_stage.defined()) repetition = AtEachStep(held_stage).mutate(repetition);
-        return ProducerConsumer::make(op->name, true, simplify(InRepetition(false).mutate(op->body)));
+        return ProducerConsumer::make(op->name, true, decided(op->body, repetition_name, false));
     }
     if (!op->is_producer || op->name != doubts) return IRMutator::visit(op);
     if (!repetition.defined()) throw BadInput(doubts + " are found before " + stage + " is computed");
@@ -87,7 +74,7 @@ Stmt RepeatLoops::visit(const ProducerConsumer *op) {
 Stmt ReadThreadsAnew::visit(const LetStmt *op) {
     const Expr value = substitute(of_threads, op->value);
     const bool of_block = !block.empty() && expr_uses_var(value, block);
-    if (of_block || expr_uses_var(value, thread_variable_name)) of_threads[op->name] = value;
+    if (of_block || expr_uses_var(value, thread_variable)) of_threads[op->name] = value;
     return IRMutator::visit(op);
 }
 
@@ -114,7 +101,7 @@ Stmt ReadThreadsAnew::visit(const For *op) {
 
 Stmt ReadThreadsAnew::anew(const Stmt &s) const {
     const std::string of_thread = unique_name("thread"), of_block = unique_name("block");
-    const std::map<std::string, Expr> numbers = {{thread_variable_name, Variable::make(Int(32), of_thread)},
+    const std::map<std::string, Expr> numbers = {{thread_variable, Variable::make(Int(32), of_thread)},
                                                  {block, Variable::make(Int(32), of_block)}};
     const Stmt again = substitute(numbers, substitute(of_threads, s));
     return LetStmt::make(of_thread, cuda::thread_index(), LetStmt::make(of_block, cuda::block_index(), again));

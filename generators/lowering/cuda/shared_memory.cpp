@@ -124,6 +124,10 @@ Stmt SharedCopy::element(const Expr &at, const Expr &from, const Expr &e) const 
     return Evaluate::make(cuda::store_shared_u16(at + e * 2, bits));
 }
 
+Stmt SharedCopy::each_element(const std::string &each, const Stmt &body) {
+    return For::make(each, 0, chunk_bytes / 2, ForType::Serial, Partition::Never, DeviceAPI::None, body);
+}
+
 Expr SharedCopy::to_address() const { return shared_address(array, cast<int32_t>(to) * type.bytes()); }
 
 // ---- Where arrays are
@@ -195,9 +199,7 @@ Stmt LowerSharedMemory::copied(SharedCopy copy, const Expr &to) {
     Stmt result = Evaluate::make(cuda::store_shared_fragment(at, chunk));
     if (copy.whole.defined()) {
         const Stmt one = copy.element(at, from, Variable::make(Int(32), each));
-        const Stmt all = For::make(each, 0, chunk_bytes / copy.type.bytes(), ForType::Serial, Partition::Never,
-                                   DeviceAPI::None, one);
-        result = IfThenElse::make(mutate(copy.whole) != 0, result, all);
+        result = IfThenElse::make(mutate(copy.whole) != 0, result, SharedCopy::each_element(each, one));
     }
     return LetStmt::make(name, from_value, result);
 }

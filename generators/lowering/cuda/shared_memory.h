@@ -39,6 +39,8 @@ struct SharedCopy {
     Halide::Expr to_address() const;
     // Copies element e, `from` the address of the first.
     Halide::Internal::Stmt element(const Halide::Expr &at, const Halide::Expr &from, const Halide::Expr &e) const;
+    // The loop over elements, of 16 bits, whose number is the variable `each`.
+    static Halide::Internal::Stmt each_element(const std::string &each, const Halide::Internal::Stmt &body);
 };
 
 class LowerSharedMemory : public Halide::Internal::IRMutator {

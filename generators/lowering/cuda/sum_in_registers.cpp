@@ -1,5 +1,6 @@
 #include "generators/lowering/cuda/sum_in_registers.h"
 
+#include <optional>
 #include <vector>
 
 #include "generators/common/array_names.h"
@@ -21,6 +22,23 @@ Expr load_float(const std::string &array, const Expr &index) {
     return Load::make(Float(32), array, index, Buffer<>(), Parameter(), const_true(), {});
 }
 
+// state = state * factor + sum[added]
+struct Addition {
+    Expr factor, added;
+};
+
+std::optional<Addition> addition(const Store *op, const std::string &sum, const std::string &state) {
+    const auto *add = op->name == state ? op->value.as<Add>() : nullptr;
+    if (add == nullptr) return {};
+    const bool product_first = add->a.as<Mul>() != nullptr;
+    const auto *product = (product_first ? add->a : add->b).as<Mul>();
+    const auto *of_sum = (product_first ? add->b : add->a).as<Load>();
+    if (product == nullptr || of_sum == nullptr || of_sum->name != sum) return {};
+    const auto *first = product->a.as<Load>();
+    const bool state_first = first != nullptr && first->name == state;
+    return Addition{state_first ? product->b : product->a, of_sum->index};
+}
+
 // The stores that add the sum to the state.
 class AddingStores : public LetVisitor {
 public:
@@ -29,32 +47,17 @@ public:
     AddingStores(const std::string &sum, const std::string &state, Lets lets)
         : LetVisitor(std::move(lets)), sum(sum), state(state) {}
 
-    static bool is_one(const Store *op, const std::string &sum, const std::string &state, Expr *factor = nullptr,
-                       Expr *added = nullptr) {
-        const auto *add = op->name == state ? op->value.as<Add>() : nullptr;
-        if (add == nullptr) return false;
-        const bool product_first = add->a.as<Mul>() != nullptr;
-        const auto *product = (product_first ? add->a : add->b).as<Mul>();
-        const auto *of_sum = (product_first ? add->b : add->a).as<Load>();
-        if (product == nullptr || of_sum == nullptr || of_sum->name != sum) return false;
-        const auto *first = product->a.as<Load>();
-        const bool state_first = first != nullptr && first->name == state;
-        if (factor != nullptr) *factor = state_first ? product->b : product->a;
-        if (added != nullptr) *added = of_sum->index;
-        return true;
-    }
-
 private:
     const std::string &sum, &state;
 
     using LetVisitor::visit;
     void visit(const Store *op) override {
-        Expr factor, added;
-        if (!is_one(op, sum, state, &factor, &added)) return;
-        if (!is_const_zero(simplify(lets.in_full(op->index - added)))) {
+        const auto adds = addition(op, sum, state);
+        if (!adds) return;
+        if (!is_const_zero(simplify(lets.in_full(op->index - adds->added)))) {
             throw BadInput("elements of " + sum + " have other places than those of " + state);
         }
-        const Scaling one = {lets.in_full(op->index), lets.in_full(factor)};
+        const Scaling one = {lets.in_full(op->index), lets.in_full(adds->factor)};
         for (const Scaling &other : found) {
             if (equal(other.index, one.index)) return;  // of the same stage in a repetition
         }
@@ -77,7 +80,7 @@ private:
         return op->is_producer && op->name == func_of_array(sum) ? Block::make(scaling, s) : s;
     }
     Stmt visit(const Store *op) override {
-        if (AddingStores::is_one(op, sum, state)) return Evaluate::make(0);
+        if (addition(op, sum, state)) return Evaluate::make(0);
         if (op->name != sum) return IRMutator::visit(op);
         if (is_const_zero(op->value)) return Evaluate::make(0);
         return Store::make(state, mutate(op->value), op->index, op->param, op->predicate, op->alignment);

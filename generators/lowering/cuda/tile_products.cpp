@@ -15,9 +15,7 @@ using namespace Halide::Internal;
 
 namespace {
 
-const char *const thread_variable = ".thread_id_x";
 constexpr int element_bytes = 2;
-constexpr uint32_t left_out_bits = 0x80000000;
 
 // Serial loops around c[..] = c[..] + a[..] * b[..], and the indices in full.
 struct ProductNest {
@@ -347,7 +345,7 @@ private:
         code.run(IfThenElse::make(some != 0, outer.finish()));
     }
 
-    // Of elements in registers, which are those of an accumulator's columns.
+    // The fragment of a that elements in registers make: they are those of an accumulator's columns.
     Expr own_fragment(int row, int step) const {
         const auto element = [&](int r, int k) {
             const Expr index =
