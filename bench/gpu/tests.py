@@ -21,9 +21,9 @@ def run_programs(programs, pattern, environment, left, report, label="tests"):
     """`pattern` "*" is left out: the programs then also look that every instruction set ran. Each has an equal share of the
     time that those before it have left."""
     lines = []
-    for n, program in enumerate(programs):
+    for done, program in enumerate(programs):
         begin = left()
-        after = begin - begin / (len(programs) - n)
+        after = begin - begin / (len(programs) - done)
         tests = gtest.list_tests(program, environment, pattern)
         shards = min(gtest.workers(), max(1, len(tests)))
         command = [str(program)] + ([f"--gtest_filter={pattern}"] if pattern != "*" else [])

@@ -4,9 +4,9 @@
                 [--tokens 128] [--rounds 20] [--threads 2] [--json FILE] [--seconds N]
 
 Weights are random, decoding is greedy, both have the cache that transformers gives them. A round generates with one and with
-the other, in alternating order; of the prompt and of each step the fastest of all rounds counts. Rounds end when the third or a
-later one has made neither faster by more than half a percent, or with --rounds. `attention` is the time inside of the attention function, from runs of
-their own. In f32 the tokens must be equal; every layer and step must call Heed.
+the other, in alternating order; the fastest time of all rounds counts, of the prompt and of each step. Rounds end when the third
+or a later one has made neither faster by more than half a percent, or with --rounds. `attention` is the time inside of the
+attention function, from runs of their own. In f32 the tokens must be equal; every layer and step must call Heed.
 
 FILE is written after each cell of the table, and cells that it has are not measured again (of which --tokens may be other): the
 table may be made in parts, of which --seconds ends one. `--json FILE --seconds 0` prints the table of a file."""

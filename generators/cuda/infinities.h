@@ -6,7 +6,7 @@
 
 namespace heed::cuda {
 
-// Of a B fragment, UInt(64): 0 where an element is infinite or NaN.
+// A B fragment, UInt(64), with 0 in the place of each element that is infinite or NaN.
 Halide::Expr numbers_of(ElementType type, const Halide::Expr &two_words);
 // 1 where an element of a B fragment is infinity, 128 where it is minus infinity, 129 where it is NaN, else 0; and of a
 // sum of up to 127 of them infinity of each sign that it has, which are to be added.

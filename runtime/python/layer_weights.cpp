@@ -49,7 +49,7 @@ const Weight &field_of(const std::string &name) {
 
 using Extents = std::vector<int64_t>;
 
-// Of einsum; one head may go without its axis.
+// The shapes of a weight of einsum: one head may go without its axis.
 std::vector<Extents> per_head_shapes(int64_t heads, int64_t rows, int64_t columns) {
     if (heads == 1) return {{heads, rows, columns}, {rows, columns}};
     return {{heads, rows, columns}};

@@ -35,7 +35,7 @@ struct Torch {
         return PyLong_AsUnsignedLongLong(nb::steal(PyObject_CallMethodNoArgs(set.ptr(), raw_repr)).ptr());
     }
 
-    // Whether it casts inputs, or carries tangents beside them.
+    // Whether PyTorch casts inputs, or carries tangents beside them.
     bool has_modes() const {
         if (!nb::steal(PyObject_CallNoArgs(autocasts.ptr())).is(nb::handle(Py_False))) return true;
         PyObject *const level = PyDict_GetItemWithError(forward_ad.ptr(), current_level);
