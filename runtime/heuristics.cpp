@@ -200,6 +200,7 @@ const Kernel *best_kernel(const KernelTable &table, const KernelRequest &request
     Rank best_rank;
     for (int32_t i = 0; i < table.count; i++) {
         const Kernel &kernel = table.kernels[i];
+        if (kernel.dtype != request.dtype) continue;  // most are: a quarter of a plan's time
         if (!serves(kernel, request, targets)) continue;
         const Rank mine = rank(kernel, request);
         if (best != nullptr && mine <= best_rank) continue;

@@ -12,12 +12,6 @@
 namespace heed {
 namespace {
 
-// What the plan does not read would be ignored in silence.
-heed_status check_undeclared(const char *name, const void *data) {
-    if (data == nullptr) return HEED_OK;
-    return fail(HEED_INVALID_ARGUMENT, "%s is given; it must be NULL, as the plan's problem declares none", name);
-}
-
 // The arrays without a heed_tensor: their lengths follow from the problem. Metadata may be given for several plans.
 heed_status add_arrays(const heed_problem &p, const heed_args &args, MemoryRanges *ranges) {
     const struct {
@@ -46,6 +40,11 @@ heed_status add_arrays(const heed_problem &p, const heed_args &args, MemoryRange
 }
 
 }  // namespace
+
+heed_status check_undeclared(const char *name, const void *data) {
+    if (data == nullptr) return HEED_OK;
+    return fail(HEED_INVALID_ARGUMENT, "%s is given; it must be NULL, as the plan's problem declares none", name);
+}
 
 heed_status add_workspace(const heed_plan &plan, const heed_args &args, MemoryRanges *ranges) {
     const int64_t needed = plan.workspace.total;

@@ -31,6 +31,9 @@ constexpr struct {
 #undef HEED_NAMED_FEATURE
 };
 
+// Most names of score functions are empty: a plan compares them with those of all kernels.
+bool are_equal(const char *a, const char *b) { return *a == *b && (*a == '\0' || std::strcmp(a, b) == 0); }
+
 // For a kernel of exactly this head dim, or for any.
 bool takes_head_dim(const Kernel &kernel, int32_t kernel_dim, int32_t asked) {
     return kernel_dim == 0 ? asked <= backend_of(kernel.target.device()).largest_head_dim() : kernel_dim == asked;
@@ -72,7 +75,7 @@ Mismatch mismatch(const Kernel &kernel, const KernelRequest &request, uint32_t t
     if ((targets & kernel.target.bit()) == 0) return Mismatch::target;
     if (kernel.dtype != request.dtype) return Mismatch::dtype;
     if (kernel.kv_dtype != request.kv_dtype) return Mismatch::kv_dtype;
-    if (std::strcmp(kernel.score_mod, request.score_mod) != 0) return Mismatch::score_mod;
+    if (!are_equal(kernel.score_mod, request.score_mod)) return Mismatch::score_mod;
     if (kernel.kv_storage != HEED_KV_PAGED && request.kv_storage == HEED_KV_PAGED) return Mismatch::kv_storage;
     if ((request.features & ~kernel.features) != 0) return Mismatch::features;
     if (!takes_head_dim(kernel, kernel.head_dim, request.head_dim)) return Mismatch::head_dim;

@@ -3,10 +3,10 @@
     path.py [--rounds 7] [--calls 300] [--threads 2] [--json FILE]
 
 A step of decoding over a cache so small (2 heads of 64, up to 32 keys) that next to nothing is computed. Functions of
-PyTorch: one length again and again, and a cache that grows by a token with each call, as torch.cat makes it, to 300 keys: more
-lengths than Heed keeps plans for, so that each call meets a new one. Functions of transformers, one layer's call at
-lengths that an earlier layer had, with the mask that transformers makes for each: a batch of 4 with padding on the left,
-and a window of 16 tokens. The median of the calls of a round; the fastest of all rounds counts."""
+PyTorch: one length again and again, and a cache that grows by a token with each call, as torch.cat makes it: at lengths that
+an earlier layer had, and as the first layer, each call a problem that Heed has no plan for. Functions of transformers, one
+layer's call at lengths that an earlier layer had, with the mask that transformers makes for each: a batch of 4 with padding on
+the left, and a window of 16 tokens. The median of the calls of a round; the fastest of all rounds counts."""
 import argparse
 import itertools
 import json
@@ -23,7 +23,7 @@ import heed.transformers
 from heed._model_masks import make_mask
 from machine import machine
 
-HEADS, HEAD_DIM, LONGEST, GROWN = 2, 64, 32, 300
+HEADS, HEAD_DIM, LONGEST, MODELS = 2, 64, 32, 128  # more models and lengths than Heed keeps plans for
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 MODULE = torch.nn.Module()
 
@@ -32,11 +32,12 @@ def tensors(batch, kv_len, dtype):
     return torch.randn(batch, HEADS, kv_len, HEAD_DIM, dtype=dtype)
 
 
-def steps(dtype, lengths):
-    """The call over a cache of each length, all in the same memory, which stays in the processor's caches."""
+def steps(dtype, lengths, models=1):
+    """The call over a cache of each length, all in the same memory, which stays in the processor's caches; each model has its scale."""
     q, memory = tensors(1, 1, dtype), [tensors(1, max(lengths), dtype).flatten() for _ in range(2)]
     caches = [[part[:HEADS * kv_len * HEAD_DIM].view(1, HEADS, kv_len, HEAD_DIM) for part in memory] for kv_len in lengths]
-    return {name: [lambda f=f, k=k, v=v: f(q, k, v) for k, v in caches]
+    scales = [0.125 + 1e-4 * model for model in range(models)]
+    return {name: [lambda f=f, k=k, v=v, scale=scale: f(q, k, v, scale=scale) for scale in scales for k, v in caches]
             for name, f in (("heed", heed.torch.scaled_dot_product_attention), ("torch", F.scaled_dot_product_attention))}
 
 
@@ -45,7 +46,11 @@ def fixed(dtype):
 
 
 def growing(dtype):
-    return steps(dtype, range(1, GROWN + 1))
+    return steps(dtype, range(1, LONGEST + 1))
+
+
+def new_lengths(dtype):
+    return steps(dtype, range(1, LONGEST + 1), MODELS)
 
 
 def layers(dtype, batch, tokens, function):
@@ -70,7 +75,7 @@ def window(dtype):
     return layers(dtype, 1, None, masking_utils.sliding_window_causal_mask_function(16))
 
 
-CASES = {"fixed length": fixed, "growing cache": growing, "padded batch": padded, "sliding window": window}
+CASES = {"fixed length": fixed, "growing cache": growing, "growing, new lengths": new_lengths, "padded batch": padded, "sliding window": window}
 
 
 def median_us(calls, count):

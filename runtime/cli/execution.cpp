@@ -7,21 +7,27 @@
 
 #include "heed/fields.h"
 #include "heed/heed.hpp"
-#include "runtime/names/near_names.h"
 #include "runtime/reference/case_call.h"
 #include "runtime/reference/cuda_device.h"
 
 namespace heed_cli {
 namespace {
 
-void force_kernel(const std::string &name) {
-    std::vector<std::string> names;
-    for (const heed_kernel_info &info : heed::kernels()) names.emplace_back(info.name);
-    if (std::find(names.begin(), names.end(), name) == names.end()) {
-        throw InvalidInput("--kernel is \"" + name + "\"; it must be a name that `heed kernels` lists" +
-                           heed::near_names(name, names));
+// The plan, on the kernel of --kernel if any. The library's sentences name the variable that forces one.
+heed::Plan make_plan(const heed_problem &problem, const std::optional<std::string> &kernel) {
+    if (!kernel) return heed::Plan(problem);
+    if (kernel->empty()) throw InvalidInput("--kernel is \"\"; it must be a name that `heed kernels` lists");
+    const std::string variable = "HEED_FORCE_KERNEL";
+    setenv(variable.c_str(), kernel->c_str(), 1);
+    try {
+        return heed::Plan(problem);
+    } catch (const heed::Error &error) {
+        std::string sentence = error.what();
+        if (sentence.compare(0, variable.size(), variable) != 0) throw;
+        sentence.replace(0, variable.size(), "--kernel");
+        if (error.status() == HEED_INVALID_ARGUMENT) throw InvalidInput(sentence);
+        throw heed::Error(error.status(), sentence);
     }
-    setenv("HEED_FORCE_KERNEL", name.c_str(), 1);
 }
 
 // Seconds of the fastest of `repeat` runs; run() returns when its kernel is done.
@@ -77,11 +83,10 @@ double run_on_cuda(const Case &c, const heed::Plan &plan, int32_t repeat, Execut
 }  // namespace
 
 Execution execute(const Case &c, const Options &options) {
-    if (options.kernel) force_kernel(*options.kernel);
     heed_problem problem = c.problem;
     problem.device = options.device;
     problem.max_threads = options.threads;
-    const heed::Plan plan(problem);
+    const heed::Plan plan = make_plan(problem, options.kernel);
     Execution execution{plan.kernel_name(), make_out(c), make_lse(c), 0};
     heed_args args = make_args(c, execution.out, execution.lse);
     if (options.device == HEED_CUDA) {

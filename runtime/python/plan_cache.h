@@ -21,7 +21,7 @@ public:
 private:
     using Entry = std::pair<std::string, std::shared_ptr<const Plan>>;
 
-    static constexpr size_t capacity = 256;  // a plan and its text take some 50 KB
+    static constexpr size_t capacity = 2048;  // a plan takes some 2.5 KB, with the text that explain() makes 50
     std::mutex mutex_;
     std::list<Entry> entries_;  // latest first
     std::unordered_map<std::string, std::list<Entry>::iterator> index_;

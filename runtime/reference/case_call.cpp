@@ -65,7 +65,7 @@ heed_args make_args(const Case &c, Array &out, Array &lse) {
     args.k_scale = view_of(c.k_scale, HEED_F32);
     args.v_scale = view_of(c.v_scale, HEED_F32);
     args.out = view_of(out, p.dtype);
-    args.lse = view_of(lse, HEED_F32);
+    if (p.want_lse) args.lse = view_of(lse, HEED_F32);
 #define HEED_SET(name, ...) set(#name, &args.name);
     HEED_METADATA_ARRAYS(HEED_SET)
     HEED_HEAD_ARRAYS(HEED_SET)

@@ -83,7 +83,6 @@ TEST_F(Arguments, ExtentOneStridesAreCanonical) {
 
 TEST_F(Arguments, LseFallsIntoTheWorkspace) {
     Attempt run(make_problem(2, 8, 16));
-    run.args.lse = {};
     ASSERT_EQ(run.execute(), HEED_OK) << heed_last_error();
     const char *lse = static_cast<const char *>(stub::last_call.lse.data);
     EXPECT_GE(lse, run.workspace.data());
@@ -137,6 +136,7 @@ TEST_F(Arguments, WhatTheProblemLacksIsRefused) {
     expect_refused(#name);                                                                                             \
     run.args.name = {};
     const heed_tensor tensor = {bytes.data(), 1024, HEED_U8};
+    HEED_REFUSED(lse, tensor)
     HEED_REFUSED(mask, tensor)
     HEED_REFUSED(bias, tensor)
     HEED_REFUSED(k_scale, tensor)

@@ -116,7 +116,7 @@ struct Attempt {
         args.sink = tensors.sink.data();
         args.alibi_slopes = tensors.alibi_slopes.data();
         args.out = as_tensor(tensors.out, p.dtype);
-        args.lse = as_tensor(tensors.lse);
+        if (p.want_lse) args.lse = as_tensor(tensors.lse);
         args.workspace = workspace.data();
         args.workspace_bytes = workspace.size();
     }

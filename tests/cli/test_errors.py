@@ -144,7 +144,7 @@ class Errors(RefusalTest):
         self.write({}, q=self.q, k=self.k)
         kernel = "attention_prefill_bf16_dany_paged_avx2"
         if kernel in self.call("kernels").stdout:
-            self.assert_refused(3, kernel, "dtype is f32", command=["--kernel", kernel])
+            self.assert_refused(3, f'--kernel is "{kernel}"', "dtype is f32", command=["--kernel", kernel])
 
     def test_broken_files(self):
         """What tests/layer asks of the reader of headers, in short."""

@@ -45,7 +45,7 @@ struct CudaCall {
         args.k = tensor(2, p.kv_dtype);
         args.v = tensor(3, p.kv_dtype);
         args.out = tensor(4, p.dtype);
-        args.lse = tensor(5, HEED_F32);
+        if (p.want_lse) args.lse = tensor(5, HEED_F32);
         if (p.has_mask) args.mask = tensor(6, HEED_U8);
         if (p.has_bias) args.bias = tensor(7, p.bias_dtype);
         if (p.has_sink) args.sink = reinterpret_cast<const float *>(address(8));

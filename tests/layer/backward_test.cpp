@@ -1,5 +1,7 @@
 // What heed_layer_backward refuses, and what holds for its gradients whatever the layer. Their values: gradients_test.
+#include <cmath>
 #include <functional>
+#include <tuple>
 
 #include "tests/layer/training_call.h"
 #include "tests/support/float_state.h"
@@ -250,25 +252,43 @@ TEST(LayerBackward, RefusalsOfTheBias) {
     EXPECT_TRUE(call.untouched());
 }
 
-// All projections are 48 * 8, which is beyond the clip; the types hold a number above or below the clip in its place.
+// The gradients of a layer whose projections are all `value`, which is exact: x is 1, one weight of each row is it.
+std::vector<float> gradients_of_projections(heed_dtype dtype, float value, float clip) {
+    SmallLayer small(dtype);
+    small.config.clip_qkv = clip;
+    small.weights.bk = {};
+    for (Elements *w : {&small.wq, &small.wk, &small.wv}) {
+        for (size_t i = 0; i < w->size(); i++) w->set(i, i % SmallLayer::dim_in == 0 ? value : 0);
+    }
+    const heed::Layer layer = small.make();
+    BackwardCall call(layer, dtype);
+    Elements x(dtype, 0, 0);
+    while (x.size() < static_cast<size_t>(call.args.x.size)) x.push(1);
+    call.args.x = x.tensor();
+    call.gradients.dweights.bk = {};
+    call.run();
+    return call.all();
+}
+
+// The types hold a number above or below the clip in its place.
 TEST(LayerBackward, ClippedProjectionsPassNothing) {
     for (const heed_dtype dtype : {HEED_F32, HEED_F16, HEED_BF16}) {
         for (const float clip : {0.9f, 1.1f, 30.3f}) {
-            SmallLayer small(dtype);
-            small.config.clip_qkv = clip;
-            small.weights.bk = {};
-            for (Elements *w : {&small.wq, &small.wk, &small.wv}) {
-                for (size_t i = 0; i < w->size(); i++) w->set(i, 8);
-            }
-            const heed::Layer layer = small.make();
-            BackwardCall call(layer, dtype);
-            Elements x(dtype, 0, 0);
-            while (x.size() < static_cast<size_t>(call.args.x.size)) x.push(1);
-            call.args.x = x.tensor();
-            call.gradients.dweights.bk = {};
-            call.run();
-            EXPECT_EQ(call.all(), std::vector<float>(call.all().size(), 0.0f)) << dtype << " " << clip;
+            const std::vector<float> all = gradients_of_projections(dtype, 384, clip);
+            EXPECT_EQ(all, std::vector<float>(all.size(), 0.0f)) << dtype << " " << clip;
         }
+    }
+}
+
+// 30.3 in the type, and the number below it.
+TEST(LayerBackward, ProjectionsAtTheClipPassNothing) {
+    const std::tuple<heed_dtype, float, float> cases[] = {{HEED_F32, 30.3f, std::nextafter(30.3f, 0.0f)},
+                                                          {HEED_F16, 30.296875f, 30.28125f},
+                                                          {HEED_BF16, 30.25f, 30.125f}};
+    for (const auto &[dtype, bound, below] : cases) {
+        const std::vector<float> at = gradients_of_projections(dtype, bound, 30.3f);
+        EXPECT_EQ(at, std::vector<float>(at.size(), 0.0f)) << dtype;
+        EXPECT_NE(gradients_of_projections(dtype, below, 30.3f), at) << dtype;
     }
 }
 

@@ -188,6 +188,8 @@ TEST_P(ScoreMods, EqualMasksAndBiases) {
 INSTANTIATE_TEST_SUITE_P(Kernels, ScoreMods, testing::ValuesIn(kernels_with_score_mod()),
                          [](const testing::TestParamInfo<TableKernel> &instance) { return instance.param.name; });
 
+TEST_P(ScoreMods, SayHowLargeTheyAre) { EXPECT_GT(GetParam().info.code_bytes, 1000); }
+
 // A key that a mask hides stays hidden, whatever the score function makes of its logit.
 TEST_P(ScoreMods, LeaveMasksAlone) {
     const TableKernel &kernel = GetParam();

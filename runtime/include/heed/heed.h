@@ -151,7 +151,7 @@ typedef struct heed_args {
     int32_t num_threads;  /**< 0 = the plan's max_threads, else 1..max_threads; ignored on CUDA, as is pool */
     heed_tensor q, k, v;
     heed_tensor out;
-    heed_tensor lse;              /**< f32, when want_lse */
+    heed_tensor lse;              /**< f32, when want_lse, else data NULL */
     heed_tensor mask;             /**< HEED_U8, when has_mask, else data NULL */
     heed_tensor bias;             /**< bias_dtype, when has_bias, else data NULL */
     heed_tensor k_scale, v_scale; /**< f32, shaped as the cache without head_dim, when kv_dtype is HEED_I8 */

@@ -213,14 +213,15 @@ HEED_API size_t heed_layer_backward_workspace_bytes(const heed_layer *layer);
 
 /** Gradients of heed_layer_forward with the same args, of which y and probs are not used: the activations are computed
  * anew from x and context. Calls without a cache; no gradients of slopes and RoPE tables. A clipped projection has
- * gradient 0. Rows of x and dy after q_lens, and of context where kv_lens or key_padding hide it, are not read as
- * numbers; their gradients are 0. The bits depend neither on threads nor on repeats. Gradients of weights in f32 take
- * the kernels of f32 on the CPU. Memory on the CPU: the workspace of a forward call, and from the heap a few times the
- * activations, the weights asked for and heed_attention_backward's workspace. On CUDA all of it is in the workspace,
- * which needs as much more as dbias spans, in bytes rounded up to 128, and what a forward call needs for mask,
- * key_padding and bias together; the call only launches, as forward does, and may be captured into a graph. A failed
- * call leaves the gradients as they were (except for HEED_INTERNAL). Errors:
- * INVALID_ARGUMENT, WORKSPACE_TOO_SMALL, UNSUPPORTED, OUT_OF_MEMORY, NO_DEVICE, INTERNAL. */
+ * gradient 0: one that is not inside (-c, c) before the clip, both in the layer's type, c being clip_qkv (as
+ * torch.clamp has it). Rows of x and dy after q_lens, and of context where kv_lens or key_padding hide it, are not read
+ * as numbers; their gradients are 0. The bits depend neither on threads nor on repeats. Gradients of weights in f32
+ * take the kernels of f32 on the CPU. Memory on the CPU: the workspace of a forward call, and from the heap a few times
+ * the activations, the weights asked for and heed_attention_backward's workspace. On CUDA all of it is in the
+ * workspace, which needs as much more as dbias spans, in bytes rounded up to 128, and what a forward call needs for
+ * mask, key_padding and bias together; the call only launches, as forward does, and may be captured into a graph. A
+ * failed call leaves the gradients as they were (except for HEED_INTERNAL). Errors: INVALID_ARGUMENT,
+ * WORKSPACE_TOO_SMALL, UNSUPPORTED, OUT_OF_MEMORY, NO_DEVICE, INTERNAL. */
 HEED_API heed_status heed_layer_backward(const heed_layer *layer, const heed_layer_args *args,
                                          const heed_layer_gradients *gradients);
 
