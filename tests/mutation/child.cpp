@@ -71,7 +71,12 @@ Attention mutation_case(const std::string &name, bool tiny) {
     shape.kv_len = tiny ? 2 : 129;
     Attention a = kernel.attention(shape);
     a.causal = true;
-    if (!tiny) a.v_row(0, 70, 1)[3] = std::numeric_limits<float>::quiet_NaN();
+    // For the queries that do not see them they make the device repeat its sums. Each 8 keys of a block have some, each
+    // with columns of its own: what is mistaken for its neighbour must differ.
+    for (int32_t c = 0; c < a.head_dim_v; c++) {
+        constexpr int32_t keys[] = {70, 90, 98, 122, 74, 82, 106, 114};
+        a.v_row(0, tiny ? 1 : keys[c % 8], 1)[c] = std::numeric_limits<float>::quiet_NaN();
+    }
     return a;
 }
 
