@@ -206,8 +206,8 @@ void generate_on_cuda(const AttentionSpec &spec, Options &options, const std::st
         return;
     }
     if (is_of_fragments(spec.isa, spec.config)) {
-        make(attention_tensor_cuda(spec.name, spec.config, cuda_target()), attention_tensor_threads(), 1,
-             attention_tensor_shared_bytes(spec.config));
+        make(attention_tensor_cuda(spec.name, spec.config, cuda_target()), attention_tensor_threads(),
+             attention_tensor_blocks(spec.config), attention_tensor_shared_bytes(spec.config));
         return;
     }
     const cuda::AttentionTile tile = tile_of(spec.isa, spec.config);

@@ -139,8 +139,8 @@ void AttentionDevice::define_logits() {
     const Expr j = key_of(column, across, down);
     TileRows queries = {config.dtype, {down}, x, is_read}, keys = {config.kv_dtype, {across, down}, w};
     if (tile.in_fragments) {
-        // Q takes the sign of the scale, and exponents take its size.
-        queries.flipped = select(scale < 0, cast<uint16_t>(0x8000), cast<uint16_t>(0));
+        // Q takes the sign of the scale, and exponents take its size, where nothing else changes a logit.
+        if (is_unscaled()) queries.flipped = select(scale < 0, cast<uint16_t>(0x8000), cast<uint16_t>(0));
         queries.whole = q.in_chunks();
         keys.whole = k.in_chunks();
         keys.exists = key_exists(product.column);
@@ -151,24 +151,27 @@ void AttentionDevice::define_logits() {
     Expr dot = dots(column, row, across, down);
     if (config.has_kv_scales()) dot = dot * key_rows(column, across, down)[2];
     LogitChanges changes = changes_of(at);
-    changes.branches = true;
+    changes.branches = !tile.in_fragments;
     if (!config.has_softcap) changes.leave_out_cap();
     if (!config.has_alibi) changes.alibi_slopes = Expr();
     const ScorePlace place = {at.sequence, at.head, at.i, j, at.i + field(sequence_position_offset, at.sequence)};
     if (config.score_mod.logit) {
         changes.user = [&](const Expr &logit) { return config.score_mod.logit(logit, place, score_buffers); };
     }
-    ProbsScore score = score_in(dot, Expr(), at, j);
+    Row read = at;
+    Expr key = j;
+    if (tile.in_fragments) {  // the last row and key take the places of those that do not exist
+        read.i = min(at.i, field(sequence_q_len, at.sequence) - 1);
+        key = min(j, field(sequence_kv_len, at.sequence) - 1);
+    }
+    ProbsScore score = score_in(dot, Expr(), read, key, tile.in_fragments);
+    score.row = at.i;
+    score.key = j;
     score.in_range = cast<uint32_t>(j - row_range(row, down)[0]) < row_range(row, down)[1];
     if (config.score_mod.visible) score.user_visible = config.score_mod.visible(place, score_buffers);
+    if (tile.in_fragments) return define_logits_of_fragments(changes, score);
     const ProbsScore::Logit found = score.logit(changes, LogitUnits::log16);
-    Expr changed = found.changed.value, visible = found.visible;
-    if (tile.in_fragments) {
-        changed = dot;  // exponents have the scale
-        const Expr first = key_of(0, across, down), end = first + tile.products.columns;
-        visible = same_for_block(first >= met(down)[2] && end <= met(down)[3]) || visible;
-    }
-    logits(column, row, across, down) = as_float(select(visible, as_word(changed), Expr(negative_infinity_bits)));
+    logits(column, row, across, down) = hidden_unless(found.visible, found.changed.value);
 }
 
 void AttentionDevice::define_softmax() {
@@ -278,10 +281,10 @@ void AttentionDevice::define_results() {
     Expr largest = branched(count > 0, left(row_max), lowest_logit());
     if (tile.in_fragments) {
         std::tie(sum, largest) = sum_of_lanes(sum, largest);
-        largest = largest * exponent_unit();
+        if (is_unscaled()) largest = largest * exponent_unit();
     }
     const RowResult result = with_sink(largest, sum, of_head(sink, sink_head, at.head, negative_infinity_bits),
-                                       tile.in_fragments ? LogitUnits::log2 : LogitUnits::log16);
+                                       is_unscaled() ? LogitUnits::log2 : LogitUnits::log16);
     const Expr factor = config.has_dropout ? result.factor() * args.dropout_scale : result.factor();
     if (config.has_gqa) {
         const Expr of_part = config.has_dropout ? args.dropout_scale : Expr(1.f);

@@ -13,9 +13,8 @@ namespace heed {
 
 struct AttentionDevice : DeviceScores<AttentionAddresses> {
     // `products`: of the rows of a block and the keys of a step, whose values are read `chunk` at a time; columns: of
-    // the output, all of them; lanes: partial maxima and sums of a row; in_fragments, of kernels that change no
-    // logits: lane u has columns 2 u and 2 u + 1 of each eight, as mma.m16n8k16 deals them out, and its own numbers of
-    // a row.
+    // the output, all of them; lanes: partial maxima and sums of a row; in_fragments: lane u has columns
+    // 2 u and 2 u + 1 of each eight, as mma.m16n8k16 deals them out, and its own numbers of a row.
     struct Tile {
         ProductTile products;
         int chunk, columns, lanes;
@@ -38,7 +37,10 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
     Halide::Func key_rows{"key_rows"};    // (column, across, down): addresses of k and v, and scales of codes; the same
     TileProduct product;                  // (column, row, across, down)
     Halide::Func dots{"dots"};            // the same, for who changes them
-    Halide::Func logits{"logits"};        // (column, row, across, down): in log16; minus infinity: hidden
+    // The same, in fragments: what changes logits, one after the other, each passed over where a call does not use it.
+    std::vector<Halide::Func> stages;
+    // (column, row, across, down): in log16, in fragments that nothing changes unscaled; minus infinity: hidden
+    Halide::Func logits{"logits"};
     Halide::Func lane_max{"lane_max"}, lane_sum{"lane_sum"};  // (u, row, across, down)
     // (row, across, down), in fragments (u, row, across, down): of all steps so far, sums there of a lane's columns.
     Halide::Func old_max{"old_max"}, row_max{"row_max"}, factor{"factor"}, row_sum{"row_sum"};
@@ -73,6 +75,11 @@ protected:
 private:
     static Expr as_word(const Expr &x) { return Halide::reinterpret<uint32_t>(x); }
     static Expr as_float(const Expr &x) { return Halide::reinterpret<float>(x); }
+    static Expr hidden_unless(const Expr &visible, const Expr &logit) {
+        return as_float(select(visible, as_word(logit), Expr(negative_infinity_bits)));
+    }
+    // Whether logits are products as they are, whose scale exponents have.
+    bool is_unscaled() const { return tile.in_fragments && !changes_logits(); }
 
     // first_row: in decode of all heads of a group.
     struct Block {
@@ -93,12 +100,14 @@ private:
     std::vector<Expr> of_row(const Expr &column, std::vector<Expr> row) const;
     Expr carried_number(const Halide::Func &f, const Expr &lane, const Expr &step) const;
     Expr exponent_unit() const;
-    Expr is_huge(const std::vector<Expr> &row) const;
+    Expr is_huge(const Expr &largest) const;
     void define_doubts(const Expr &sum, const Expr &largest);
     std::pair<Expr, Expr> sum_of_lanes(const Expr &sum, const Expr &largest);
 
     void define_places();
     void define_logits();
+    void define_logits_of_fragments(const LogitChanges &changes, const ProbsScore &score);
+    Expr changed_in_stages(const LogitChanges &changes, const ProbsScore &score);
     void define_softmax();
     void define_softmax_of_fragments();
     void define_values();

@@ -10,8 +10,6 @@ using namespace Halide;
 
 namespace {
 
-constexpr float huge_base = 1 << 20;  // half a unit of it is 2^-4
-
 // The lane whose number differs by one bit.
 Expr other_lane(const Var &u, int bit) { return clamp(u + bit - u / bit % 2 * (2 * bit), 0, 3); }
 
@@ -22,8 +20,48 @@ std::vector<Expr> AttentionDevice::of_row(const Expr &column, std::vector<Expr> 
     return row;
 }
 
+void AttentionDevice::define_logits_of_fragments(const LogitChanges &changes, const ProbsScore &score) {
+    const Expr logit = is_unscaled() ? score.product : changed_in_stages(changes, score);
+    const Expr first = key_of(0, across, down), end = first + tile.products.columns;
+    const Expr sees_all = same_for_block(first >= met(down)[2] && end <= met(down)[3]);
+    logits(column, row, across, down) = hidden_unless(sees_all || score.in_range, logit);
+}
+
+Expr AttentionDevice::changed_in_stages(const LogitChanges &changes, const ProbsScore &score) {
+    LogitChanges uncapped = changes;
+    uncapped.leave_out_cap();
+    Expr logit = changed_logit(score.product, uncapped, LogitUnits::log16).value;
+    const auto stage = [&](const char *name, const Expr &is_used, const Expr &changed) {
+        stages.emplace_back(name);
+        stages.back()(column, row, across, down) = select(same_for_block(is_used), changed, logit);
+        logit = stages.back()(column, row, across, down);
+    };
+    const auto plus = [&](const Expr &natural) {
+        LogitChanges sum;
+        sum.bias = natural;
+        return changed_logit(logit, sum, LogitUnits::log16).value;
+    };
+    const auto add_bias = [&](const char *name, BiasForm form, const Expr &bias) {
+        stage(name, bias_form == form, hidden_unless(!is_negative_infinity(bias), plus(bias)));
+    };
+    if (config.has_softcap) {
+        stage("capped", changes.cap_on(), changed_logit(score.product, changes, LogitUnits::log16).value);
+    }
+    if (config.has_alibi) {
+        const Expr distance = token_distance(score.key, score.row, score.position_offset);
+        stage("of_place", is_given(alibi_slopes), plus(changes.bias_of_place(changes.alibi_slopes, distance)));
+    }
+    if (config.has_bias) add_bias("with_bias", bias_of_f32, score.bias);
+    if (config.has_bias_16()) add_bias("with_bias_16", bias_of_dtype, score.bias_16);
+    if (config.has_mask) {
+        stage("allowed", mask_form != no_mask, hidden_unless(mask_allows(score.mask, mask_form), logit));
+    }
+    return logit;
+}
+
 // What exponents are made of: the powers are those of 2.
 Expr AttentionDevice::exponent_unit() const {
+    if (!is_unscaled()) return 4.f;  // logits are in log16
     // A factor of 0 would make NaN of a hidden logit; the least normal number leaves every weight exactly 1.
     const float least = std::numeric_limits<float>::min();
     return max(abs(scale) * log2_e, least);
@@ -31,8 +69,9 @@ Expr AttentionDevice::exponent_unit() const {
 
 // Where a base is so large that its rounding could carry weights out of range, the maximum is subtracted first. By
 // rows, so that none depends on another.
-Expr AttentionDevice::is_huge(const std::vector<Expr> &at) const {
-    return in_repetition(at[2]) && abs(row_max(at) * exponent_unit()) > huge_base;
+Expr AttentionDevice::is_huge(const Expr &largest) const {
+    // Half a unit of the first is 2^-4; products with 4 are exact, unless they are infinite.
+    return abs(largest * exponent_unit()) > (is_unscaled() ? 0x1p20f : 0x1p126f);
 }
 
 // Numbers that are none, of which hidden values may be the reason: a weight of 0 does not hide them.
@@ -40,8 +79,7 @@ void AttentionDevice::define_doubts(const Expr &sum, const Expr &largest) {
     const auto is_nan = [](const Expr &x) { return (as_word(x) & Expr(0x7fffffffu)) > Expr(0x7f800000u); };
     // The weights of a row that sees a key may all be too small.
     const Expr sees_key = as_word(largest) != as_word(lowest_logit());
-    const Expr huge = sees_key && abs(largest * exponent_unit()) > huge_base;
-    doubts(u, row, down) = cast<int32_t>(is_nan(sum) || huge);
+    doubts(u, row, down) = cast<int32_t>(is_nan(sum) || (sees_key && is_huge(largest)));
     const Expr element = state(over_pairs.y * 8 + u * 2 + over_pairs.x, row, down);
     doubts(u, row, down) = doubts(u, row, down) | cast<int32_t>(is_nan(element));
 }
@@ -71,15 +109,16 @@ void AttentionDevice::define_softmax_of_fragments() {
     pair_max(of_lane) = maximum_on_device(lane_max(own), lane_max(in_lane(other_lane(u, 1))));
     row_max(of_lane) = maximum_on_device(pair_max(own), pair_max(in_lane(other_lane(u, 2))));
     // Finite: of a row that has seen no key all weights are 0.
-    base(of_lane) = select(is_huge(own), 0.f, maximum_on_device(row_max(own) * unit, lowest_logit()));
+    const auto subtracts = [&](const std::vector<Expr> &at) { return in_repetition(across) && is_huge(row_max(at)); };
+    base(of_lane) = select(subtracts(own), 0.f, maximum_on_device(row_max(own) * unit, lowest_logit()));
     // Exactly 1 where the maximum stays: the base's rounding would make it nearly 1.
-    const Expr old = old_max(own) - select(is_huge(own), row_max(own), 0.f);
+    const Expr old = old_max(own) - select(subtracts(own), row_max(own), 0.f);
     const Expr shrinks = exp2_on_device(fused_on_device(old, unit, -base(own)));
     factor(of_lane) = select(as_word(old_max(own)) == as_word(row_max(own)), 1.f, shrinks);
 
     const std::vector<Expr> of_column = of_row(column, {row, across, down});
     const Expr logit = logits(column, row, across, down);
-    const Expr less = logit - select(is_huge(of_column), row_max(of_column), 0.f);
+    const Expr less = logit - select(subtracts(of_column), row_max(of_column), 0.f);
     const Expr weight = exp2_on_device(fused_on_device(less, unit, -base(of_column)));
     const Expr marks = in_repetition(across) && is_negative_infinity(logit);
     weights(column, row, across, down) = as_float(select(marks, Expr(left_out_bits), as_word(weight)));

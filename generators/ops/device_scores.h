@@ -80,7 +80,8 @@ protected:
         return changes;
     }
 
-    ProbsScore score_in(const Expr &product, const Expr &mode, const Row &at, const Expr &j) const {
+    // `exist`: the row and the key do, and elements that the call does not have are not asked for.
+    ProbsScore score_in(const Expr &product, const Expr &mode, const Row &at, const Expr &j, bool exist = false) const {
         const ElementType type = this->types.own;
         const Expr kv_len = select(exists(at), field(sequence_kv_len, at.sequence), 0), on = j < kv_len;
         struct Matrices {  // [batch, head, row, key], strides in bytes
@@ -88,7 +89,8 @@ protected:
         };
         const auto element = [&](const Expr &asked, const Halide::Type &of, const Matrices &in) {
             const Expr row = after(after(after(in.first, at.sequence, in.batch), at.head, in.head), at.i, in.row);
-            return load_at_if(on && asked, of, after(row, j, in.key), 0);
+            const Expr address = after(row, j, in.key);
+            return exist ? load_at(of, address, 0) : load_at_if(on && asked, of, address, 0);
         };
         const Matrices masks = {this->mask, this->mask_batch, this->mask_head, this->mask_row, this->mask_key},
                        biases = {this->bias, this->bias_batch, this->bias_head, this->bias_row, this->bias_key};

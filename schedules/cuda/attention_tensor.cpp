@@ -1,10 +1,12 @@
 // Attention on tensor cores. A block has 128 rows of queries of a head, a warp 32 of them and all columns of their
 // logits and of their output, a thread what mma.m16n8k16 gives it: of each eight columns two, of each eight rows one.
+// Where something changes logits half as many rows, and at most 32 keys.
 //
 //   q_rows, row_range: where the rows are, what they see; x_tile: the rows, from which a thread takes its elements
 //   for each 64 keys that some row sees
 //     w_tile, values: the next step's, from tensors to shared memory (PipelineCopies)
-//     sum = x_tile x w_tile; logits: what hides keys, where some row does not see all of them (BranchBlocks)
+//     sum = x_tile x w_tile; stages: what changes logits, each where the call has it (BranchBlocks)
+//     logits: what hides keys, where some row does not see all of them (BranchBlocks)
 //     row_max, base, factor, weights, row_sum, in registers: maxima are exchanged in the four lanes of a row
 //     state = state * factor + weights x values (SumInRegisters)
 //   the same once more where the result is in doubt (RepeatLoops): values of hidden keys may be no numbers
@@ -35,9 +37,13 @@ namespace {
 constexpr int chunk = 8;  // elements of 16 bytes
 constexpr int threads = 128;
 
+// Whether a warp has 16 rows, not 32.
+bool is_low(const AttentionDevice::Tile &tile) { return tile.products.rows == threads / 2; }
+
 class TensorSchedule : DeviceStages {
 public:
-    explicit TensorSchedule(AttentionDevice &kernel) : DeviceStages(kernel, in_fragments) {}
+    explicit TensorSchedule(AttentionDevice &kernel)
+        : DeviceStages(kernel, is_low(kernel.tile) ? in_low_fragments : in_fragments) {}
 
     // The elements of queries that are held in registers.
     std::string held;
@@ -52,9 +58,11 @@ public:
     }
 
 private:
+    int eights() const { return is_low(tile) ? 2 : 4; }
+
     // Numbers of rows, each in the four lanes that have columns of it.
     void in_rows(Stage stage, const std::vector<VarOrRVar> &inner = {}) {
-        const Dealt dealt = rows_in_fragments(stage, kernel.row, kernel.u);
+        const Dealt dealt = rows_in_fragments(stage, kernel.row, kernel.u, eights());
         std::vector<VarOrRVar> own = dealt.own;
         own.insert(own.end(), inner.begin(), inner.end());
         order(stage, own, {dealt.thread});
@@ -84,8 +92,12 @@ private:
         schedule_copies(product, product.w_tile, tile.products.columns, threads);
         product.x_tile.compute_at(block).store_in(MemoryType::Stack);
         product.w_tile.compute_at(step).store_in(MemoryType::Stack);
-        in_step(kernel.logits, MemoryType::Register);
-        in_tiles(kernel.logits, kernel.column, kernel.row);
+        std::vector<Func> of_logits = kernel.stages;
+        of_logits.push_back(kernel.logits);
+        for (Func &f : of_logits) {
+            in_step(f, MemoryType::Register);
+            in_tiles(f, kernel.column, kernel.row);
+        }
     }
 
     // Whether a thread keeps the elements of queries that it has of fragments. It reads them from shared memory at each
@@ -105,7 +117,7 @@ private:
         const Var quad("quad"), pair("pair");
         Stage deal_own(own);
         deal_own.split(product.k, quad, pair, 2);
-        const Dealt dealt = rows_in_fragments(deal_own, product.row, quad);
+        const Dealt dealt = rows_in_fragments(deal_own, product.row, quad, eights());
         order(deal_own, {pair, product.chunk, dealt.own[0]}, {dealt.thread});
         unroll(deal_own.gpu_threads(dealt.thread).vectorize(pair), {product.chunk, dealt.own[0]});
     }
@@ -139,13 +151,19 @@ private:
 bool is_tensor_form(const AttentionConfig &config) {
     const int k = config.head_dim, v = config.head_dim_v;
     const bool has_dims = !config.any_head_dim() && k % 32 == 0 && v % 32 == 0 && k <= 192 && v <= 128;
-    return has_dims && config.phase == Phase::prefill && !config.has_kv_scales() && !config.modifies_logits() &&
-           !config.has_mask && !config.has_dropout && !config.has_score_mod();
+    return has_dims && config.phase == Phase::prefill && !config.has_kv_scales() && !config.has_dropout &&
+           !config.has_score_mod();
 }
 
 AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
-    const int widest = std::max(config.head_dim, config.head_dim_v), keys = widest <= 64 ? 64 : 32;
-    return {{128, keys, chunk, (config.head_dim + chunk - 1) / chunk, false}, keys, config.head_dim_v, 4, true};
+    const int widest = std::max(config.head_dim, config.head_dim_v);
+    const bool changes_logits = config.modifies_logits() || config.has_mask;
+    // Half as many rows and keys where logits change: each takes up to 60 instructions for each of a thread's logits,
+    // all in a row. Each thread copies some of 16 keys where their rows are 8, 16 or 24 chunks.
+    const bool in_eights = config.head_dim % (8 * chunk) == 0 && config.head_dim_v % (8 * chunk) == 0;
+    const int rows = changes_logits ? threads / 2 : threads, most = changes_logits && in_eights ? 16 : 32;
+    const int keys = widest <= 64 && (in_eights || !changes_logits) ? 2 * most : most;
+    return {{rows, keys, chunk, (config.head_dim + chunk - 1) / chunk, false}, keys, config.head_dim_v, 4, true};
 }
 
 Module attention_tensor_cuda(const std::string &name, const AttentionConfig &config, const Target &target) {
@@ -162,7 +180,7 @@ Module attention_tensor_cuda(const std::string &name, const AttentionConfig &con
         passes.add<LoadCarried>(kernel.row_max.name());
         passes.add<LoadCarried>(kernel.row_sum.name());
         passes.add_exactly<RepeatLoops>(1, "repetitions", kernel.state.name(), kernel.doubts.name(), schedule.held);
-        passes.add_exactly<BranchBlocks>(2, "stages of two forms");
+        passes.add_exactly<BranchBlocks>(2 * (1 + static_cast<int>(kernel.stages.size())), "stages of two forms");
         passes.add_exactly<SumInRegisters>(1, "sums in the state", kernel.block_out.name(), kernel.state.name());
         passes.add_exactly<PipelineCopies>(2, "loops over keys that copy ahead");
         passes.add_exactly<LowerTileProducts>(4, "products", config.kv_dtype, threads);
@@ -174,6 +192,8 @@ Module attention_tensor_cuda(const std::string &name, const AttentionConfig &con
 }
 
 int attention_tensor_threads() { return threads; }
+
+int attention_tensor_blocks(const AttentionConfig &config) { return is_low(attention_tensor_tile(config)) ? 3 : 1; }
 
 int attention_tensor_shared_bytes(const AttentionConfig &config) {
     const AttentionDevice::Tile tile = attention_tensor_tile(config);

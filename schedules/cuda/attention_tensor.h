@@ -5,11 +5,12 @@
 
 namespace heed {
 
-// Whether a kernel is of this form: plain prefill, head dims that are multiples of 32 up to 192 and,
-// of values, 128. The others are programs.
+// Whether a kernel is of this form: prefill without dropout, int8 and score functions, head dims that are multiples of
+// 32 up to 192 and, of values, 128. The others are programs.
 bool is_tensor_form(const AttentionConfig &config);
 AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config);
 int attention_tensor_threads();
+int attention_tensor_blocks(const AttentionConfig &config);  // that an SM's registers are to hold
 int attention_tensor_shared_bytes(const AttentionConfig &config);
 Halide::Module attention_tensor_cuda(const std::string &name, const AttentionConfig &config,
                                      const Halide::Target &target);

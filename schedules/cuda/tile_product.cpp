@@ -22,22 +22,29 @@ Func &in_shared_memory(TileProduct &product, Func &tile, int lines) {
     return tile;
 }
 
-}  // namespace
-
-Dealt in_fragments(Stage stage, const VarOrRVar &column, const VarOrRVar &row) {
+Dealt in_fragments_of(Stage stage, const VarOrRVar &column, const VarOrRVar &row, int eights) {
     const auto variable = [&](const char *name) { return VarOrRVar(name, column.is_rvar); };
     const VarOrRVar block = variable("block"), in_block = variable("in_block"), quad = variable("quad"),
                     pair = variable("pair");
     stage.split(column, block, in_block, 8).split(in_block, quad, pair, 2);
-    const Dealt rows = rows_in_fragments(stage, row, quad);
+    const Dealt rows = rows_in_fragments(stage, row, quad, eights);
     return {{pair, block, rows.own[0]}, rows.thread};
 }
 
-Dealt rows_in_fragments(Stage stage, const VarOrRVar &row, const VarOrRVar &quad) {
+}  // namespace
+
+Dealt in_fragments(Stage stage, const VarOrRVar &column, const VarOrRVar &row) {
+    return in_fragments_of(std::move(stage), column, row, 4);
+}
+Dealt in_low_fragments(Stage stage, const VarOrRVar &column, const VarOrRVar &row) {
+    return in_fragments_of(std::move(stage), column, row, 2);
+}
+
+Dealt rows_in_fragments(Stage stage, const VarOrRVar &row, const VarOrRVar &quad, int eights) {
     const auto variable = [&](const char *name) { return VarOrRVar(name, row.is_rvar); };
     const VarOrRVar eight = variable("eight"), group = variable("group"), warp = variable("warp"),
                     rows = variable("rows"), lane = variable("lane"), thread = variable("thread");
-    stage.split(row, eight, group, 8).split(eight, warp, rows, 4).fuse(quad, group, lane).fuse(lane, warp, thread);
+    stage.split(row, eight, group, 8).split(eight, warp, rows, eights).fuse(quad, group, lane).fuse(lane, warp, thread);
     return {{rows}, thread};
 }
 

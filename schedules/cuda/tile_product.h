@@ -11,10 +11,11 @@ struct Dealt {
     Halide::VarOrRVar thread;
 };
 using Deal = Dealt (*)(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
-// As LowerTileProducts has them; a warp has 32 rows.
+// As LowerTileProducts has them; a warp has 32 rows, or 16.
 Dealt in_fragments(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
-// The rows alone: each is one of four lanes', which `quad` numbers.
-Dealt rows_in_fragments(Halide::Stage stage, const Halide::VarOrRVar &row, const Halide::VarOrRVar &quad);
+Dealt in_low_fragments(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
+// The rows alone, `eights` of 8 a warp: each is one of four lanes', which `quad` numbers.
+Dealt rows_in_fragments(Halide::Stage stage, const Halide::VarOrRVar &row, const Halide::VarOrRVar &quad, int eights);
 // 4 x 4 of a thread.
 Dealt in_squares(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
 // The same in each 64 columns: 4 rows a thread, and 8.

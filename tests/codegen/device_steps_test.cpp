@@ -19,15 +19,17 @@ namespace {
 
 using namespace Halide;
 
-constexpr int rows = 32, columns = 16, keys = 32, row_elements = columns + 8;
+constexpr int columns = 16, keys = 32, row_elements = columns + 8;
 
-// state = state * factor + weights x values, of steps of 32 keys. In the repetition weights of some keys are left out.
+// state = state * factor + weights x values, of steps of 32 keys and so many rows. In the repetition weights of some
+// keys are left out.
 struct StepKernel : DeviceKernel {
+    const int rows;
     Var d{"d"}, row{"row"}, key{"key"}, step{"step"}, block{"which"}, lane{"of_warp"};
-    RDom steps{0, count, "steps"}, over_keys{0, keys, "over_keys"}, all{0, columns, 0, rows, 0, count, "all"};
+    RDom steps{0, count, "steps"}, over_keys{0, keys, "over_keys"}, all;
     Func values{"values"}, weights{"weights"}, sum{"sum"}, state{"state"}, doubts{"doubts"};
 
-    StepKernel() {
+    explicit StepKernel(int rows) : rows(rows), all(0, columns, 0, rows, 0, count, "all") {
         const Expr stride = cast<uint64_t>(count) * cast<uint64_t>(2 * columns),
                    is_whole = (from & cast<uint64_t>(15)) == 0;
         const Expr row_of_key = heed::after(heed::after(from, key, stride), step, stride * keys);
@@ -51,16 +53,17 @@ struct StepKernel : DeviceKernel {
     }
 };
 
-void in_tiles(Stage stage, const VarOrRVar &column, const VarOrRVar &row, const std::vector<VarOrRVar> &outer) {
-    const heed::Dealt dealt = heed::in_fragments(stage, column, row);
-    std::vector<VarOrRVar> around = {dealt.thread};
-    around.insert(around.end(), outer.begin(), outer.end());
-    heed::order(stage, dealt.own, around);
-    heed::unroll(stage.gpu_threads(dealt.thread), dealt.own);
-}
-
-std::map<std::string, int> steps_of_products() {
-    StepKernel kernel;
+std::map<std::string, int> steps_of_products(int rows = 32) {
+    StepKernel kernel(rows);
+    const heed::Deal deal = rows == 16 ? heed::in_low_fragments : heed::in_fragments;
+    const auto in_tiles = [&](Stage stage, const VarOrRVar &column, const VarOrRVar &row,
+                              const std::vector<VarOrRVar> &outer) {
+        const heed::Dealt dealt = deal(stage, column, row);
+        std::vector<VarOrRVar> around = {dealt.thread};
+        around.insert(around.end(), outer.begin(), outer.end());
+        heed::order(stage, dealt.own, around);
+        heed::unroll(stage.gpu_threads(dealt.thread), dealt.own);
+    };
     const LoopLevel at_step(kernel.state, kernel.steps.x), at_block(kernel.named, kernel.all.z);
     in_tiles(kernel.named.update().gpu_blocks(kernel.all.z), kernel.all.x, kernel.all.y, {kernel.all.z});
     computed(kernel.state, at_block, MemoryType::Register,
@@ -71,7 +74,7 @@ std::map<std::string, int> steps_of_products() {
         .gpu_threads(kernel.lane);
     computed(kernel.weights, at_step, MemoryType::Register, {{kernel.key, keys}, {kernel.row, rows}, {kernel.step, 1}});
     in_tiles(kernel.weights, kernel.key, kernel.row, {});
-    heed::schedule_sum(kernel.sum, at_step, {columns, rows}, heed::in_fragments, {kernel.over_keys.x}, {});
+    heed::schedule_sum(kernel.sum, at_step, {columns, rows}, deal, {kernel.over_keys.x}, {});
     const Var in_chunk("in_chunk"), chunk("chunk");
     computed(kernel.values, at_step, MemoryType::Stack, {{kernel.d, columns}, {kernel.key, keys}, {kernel.step, 1}})
         .align_storage(kernel.d, row_elements)
@@ -99,6 +102,8 @@ TEST(Steps, AreRepeatedWhereTheResultIsInDoubt) {
     EXPECT_EQ(found.at("heed_any_lane"), 1 + 1 + 2);
     EXPECT_EQ(found.at("heed_add_infinity"), found.at("heed_subtract_infinity"));
 }
+
+TEST(Steps, OfHalfAsManyRowsHaveHalfAsManyProducts) { EXPECT_EQ(steps_of_products(16).at("heed_mma_f16"), 4 + 4 + 4); }
 
 // A thread copies two chunks before each loop and in it; the second one's address is that of the first and a sum.
 TEST(Steps, CopyByElementsWhatIsNotAligned) {
