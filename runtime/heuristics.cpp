@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -34,6 +35,14 @@ constexpr double bytes_per_thread = 1 << 18;
 // Keys and values of a head that the caches keep from one head of a group to the next.
 constexpr int64_t cached_head_bytes = 2 << 20;
 
+// All that the choice of a decode kernel makes of max_kv_len.
+bool is_short(const KernelRequest &request) { return request.max_kv_len < 256; }
+bool pays_lanes_of_rows(const KernelRequest &request) { return request.max_kv_len >= 1024; }
+bool leaves_caches(const KernelRequest &request) {
+    const int64_t elements = int64_t{request.max_kv_len} * (request.head_dim + request.head_dim_v);
+    return elements * dtype_bytes(request.kv_dtype) > cached_head_bytes;
+}
+
 // Larger is better, compared in order.
 using Rank = std::tuple<int, bool, int, int, bool, bool, int, int, int>;
 
@@ -50,9 +59,9 @@ bool has_own_dims(const Kernel &kernel) { return kernel.head_dim != 0 && kernel.
 // tasks, and of many heads whose keys are neighbours in memory each task reads pages in part (8 heads of 64 floats, 8
 // sequences of 1024 keys, 16 rows: 1.4 times as long).
 bool has_large_groups(const KernelRequest &request) {
-    constexpr int32_t shortest = 1024, most_heads = 2;
+    constexpr int32_t most_heads = 2;
     const int64_t rows = int64_t{request.any_q_len ? 1 : request.q_len} * request.group_size;
-    return rows >= least_rows_of_large_groups && request.max_kv_len >= shortest && request.num_kv_heads <= most_heads;
+    return rows >= least_rows_of_large_groups && pays_lanes_of_rows(request) && request.num_kv_heads <= most_heads;
 }
 
 // Prefill kernels serve many queries and, after decode kernels, few. Kernels for large groups are last for smaller
@@ -79,6 +88,16 @@ Rank rank(const Kernel &kernel, const KernelRequest &request) {
     return Rank(suits_queries(kernel, request), !is_slow(kernel, request), exact_dims,
                 static_cast<int>(kernel.target.value), stores_as_asked, packs_as_asked,
                 -count_bits(kernel.features & ~request.features), -reads, -kernel.row_block);
+}
+
+// What the choice of a decode kernel reads of a request. Does not compile when a field is missing.
+auto traits(const KernelRequest &request) {
+    [[maybe_unused]] const auto &[device, dtype, kv_dtype, head_dim, head_dim_v, features, kv_storage, q_len,
+                                  group_size, any_q_len, score_mod, keys, sequences, slow_bf16_dots, prefills_in_floats,
+                                  max_kv_len, num_kv_heads] = request;
+    return std::make_tuple(device, dtype, kv_dtype, head_dim, head_dim_v, features, kv_storage, q_len, group_size,
+                           any_q_len, std::string_view(score_mod), slow_bf16_dots, prefills_in_floats, num_kv_heads,
+                           is_short(request), pays_lanes_of_rows(request), leaves_caches(request));
 }
 
 const char *phase_name(Phase phase) { return phase == Phase::decode ? "decode" : "prefill"; }
@@ -184,10 +203,9 @@ int32_t most_decoded_queries(const Kernel &kernel) {
 }
 
 int32_t most_decoded_queries(const Kernel &kernel, const KernelRequest &request) {
-    const int64_t elements = int64_t{request.max_kv_len} * (request.head_dim + request.head_dim_v);
-    const bool reads_again = request.group_size > 1 && elements * dtype_bytes(request.kv_dtype) > cached_head_bytes;
-    const bool is_short = kernel.target == KernelTarget(Isa::avx2) && request.max_kv_len < 256;
-    return std::min(most_decoded_queries(kernel), !request.prefills_in_floats || is_short ? 4 : reads_again ? 16 : 11);
+    const bool reads_again = request.group_size > 1 && leaves_caches(request);
+    const bool few = kernel.target == KernelTarget(Isa::avx2) && is_short(request);
+    return std::min(most_decoded_queries(kernel), !request.prefills_in_floats || few ? 4 : reads_again ? 16 : 11);
 }
 
 Phase preferred_phase(const Kernel &kernel, const KernelRequest &request) {
@@ -209,6 +227,12 @@ const Kernel *best_kernel(const KernelTable &table, const KernelRequest &request
     }
     return best;
 }
+
+bool is_preferred_decoder(const Kernel &kernel, const KernelRequest &request) {
+    return kernel.phase == Phase::decode && suits_queries(kernel, request) > 1;
+}
+
+bool decode_alike(const KernelRequest &a, const KernelRequest &b) { return traits(a) == traits(b); }
 
 KernelChoice choose_kernel(const KernelTable &table, const KernelRequest &request, uint32_t targets,
                            const char *forced) {

@@ -40,6 +40,14 @@ struct KernelChoice {
 // fewest extra features, fewest reads of the keys, fewest rows of work, table order. Allocates nothing.
 const Kernel *best_kernel(const KernelTable &table, const KernelRequest &request, uint32_t targets);
 
+// Whether the kernel, the best one for the request, is a decode kernel before all prefill kernels. Then no number of
+// keys changes the choice: kernels that pack them, and refuse too many, are for prefill.
+bool is_preferred_decoder(const Kernel &kernel, const KernelRequest &request);
+
+// Whether such a kernel is the best one for both: they differ at most in lengths of keys, and not in what the choice
+// makes of these.
+bool decode_alike(const KernelRequest &a, const KernelRequest &b);
+
 // The same with all the words. `forced` is a kernel's name, NULL or "": that kernel or none.
 KernelChoice choose_kernel(const KernelTable &table, const KernelRequest &request, uint32_t targets,
                            const char *forced);

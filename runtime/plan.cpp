@@ -96,12 +96,31 @@ bool verbose() {
     return value != nullptr && std::strcmp(value, "1") == 0;
 }
 
+// What best_kernel gives. It reads the whole table, which takes most of a plan's time; steps of decoding differ in
+// lengths of keys only, so that each thread remembers its last choice for one.
+const Kernel *best_kernel_again(const KernelRequest &request, uint32_t targets) {
+    struct Choice {
+        KernelRequest request;
+        uint32_t targets;
+        const Kernel *kernel;
+    };
+    thread_local Choice last = {};
+    const bool same = last.kernel != nullptr && last.targets == targets && decode_alike(last.request, request);
+    if (same) return last.kernel;
+    const Kernel *const best = best_kernel(heed_kernel_table, request, targets);
+    if (best != nullptr && is_preferred_decoder(*best, request)) {
+        last = {request, targets, best};
+        last.request.score_mod = best->score_mod;  // which lives on
+    }
+    return best;
+}
+
 // The sentence of a refusal comes from choose_kernel.
 heed_status find_kernel(heed_plan *plan) {
     const KernelRequest request = request_of(plan->problem);
     const char *const forced = std::getenv("HEED_FORCE_KERNEL");
     plan->forced = forced != nullptr && forced[0] != '\0';
-    if (!plan->forced) plan->kernel = best_kernel(heed_kernel_table, request, plan->targets);
+    if (!plan->forced) plan->kernel = best_kernel_again(request, plan->targets);
     if (plan->kernel == nullptr) {
         const KernelChoice choice = choose_kernel(heed_kernel_table, request, plan->targets, forced);
         if (choice.kernel == nullptr) return fail(choice.status, "%s", choice.reason.c_str());

@@ -1,6 +1,7 @@
 // The memory of one call: NULL rules, capacities, alignment, and that what is written overlaps nothing else.
 #pragma once
 
+#include <cmath>
 #include <cstring>
 #include <type_traits>
 
@@ -38,10 +39,15 @@ bool same_layout(const View &a, const View &b);
 // holds first a part of one and then a part of the other.
 bool interleave(const View &a, const View &b, int64_t distance);
 
-// A number is in least..most, or a NaN as `initial`; else the message is "<name> is <value>; it must be <allowed>",
-// with `digits` digits of the value.
-heed_status check_range(const char *name, double value, int digits, double initial, double least, double most,
-                        const char *allowed);
+// INVALID_ARGUMENT: "<name> is <value>; it must be <allowed>", with `digits` digits of the value.
+heed_status out_of_range(const char *name, double value, int digits, const char *allowed);
+
+// A number is in least..most, or a NaN as `initial`. The message is made apart: a plan checks some 40 fields.
+inline heed_status check_range(const char *name, double value, int digits, double initial, double least, double most,
+                               const char *allowed) {
+    if (std::isnan(value) ? std::isnan(initial) : value >= least && value <= most) return HEED_OK;
+    return out_of_range(name, value, digits, allowed);
+}
 
 // Refuses an element type, by its name.
 heed_status invalid_dtype(const char *name, heed_dtype value, const char *allowed);

@@ -6,12 +6,32 @@ Each trial generates the kernel, checks it against the default schedule and time
 and the best so far. Trials are kept in OUT/study.db: --resume continues them, also together with other processes. What beats the
 schedule's own choice goes into the table of the kernel's ISA, which the next build reads; OUT/report.html says all."""
 import argparse
+import difflib
 import pathlib
+import re
+import sys
 
+CASES = pathlib.Path(__file__).resolve().parents[1] / "cases.cpp"
 GATE_L2, GATE_SPEED = "256K", 0.97
 
 
+def names_in_source():
+    """Of the cases that heed_bench has once it is built, with N for each number that the source counts up."""
+    text = CASES.read_text(encoding="utf-8").partition("&all_cases()")[0]
+    text = re.sub(r'" \+ std::to_string\([^()]*\) \+ "', "N", text)
+    text = re.sub(r'" \+ std::to_string\([^()]*\)', 'N"', text)
+    return re.findall(r'(?<!in_suite\()"([a-z][a-z0-9_N]*)"', text)
+
+
+def check_case(names, option, name):
+    """A sentence and the end for a case that is none of these."""
+    if not any(re.fullmatch(known.replace("N", "[0-9]+"), name) for known in names):
+        near = ", ".join(difflib.get_close_matches(name, names, 3, 0))
+        raise SystemExit(f"{option} is {name}; it must be a case of `heed_bench --list`; near names: {near}")
+
+
 def parsed(arguments):
+    """The options. Ends with a sentence for a case that heed_bench cannot have: before it is built."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--case", required=True, help="of heed_bench --list")
@@ -33,10 +53,13 @@ def parsed(arguments):
     parser.add_argument("--table", type=pathlib.Path, help="schedules/tuned/ISA.json unless given")
     parser.add_argument("--out", type=pathlib.Path, help="BUILD/tune/KERNEL unless given")
     options = parser.parse_args(arguments)
+    check_case(names_in_source(), "--case", options.case)
+    if options.held_out:
+        check_case(names_in_source(), "--held-out", options.held_out)
     if options.gate:
         options.random, options.l2 = True, options.l2 or GATE_L2
     return options
 
 
 if __name__ == "__main__":
-    parsed(["--help"])
+    parsed(sys.argv[1:])

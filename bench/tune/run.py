@@ -1,6 +1,5 @@
 """The run of `./dev tune`; arguments.py says what it does."""
 import datetime
-import difflib
 import json
 import pathlib
 import sys
@@ -12,7 +11,7 @@ import tqdm
 
 import space
 import tables
-from arguments import GATE_SPEED, parsed
+from arguments import GATE_SPEED, check_case, parsed
 from finals import MOST_FINALISTS, PLAIN, finals, speed
 from report import page
 from server import Failed, Server
@@ -50,12 +49,8 @@ def search_all(searches, bench, options, deadline):
             bar.set_postfix({search.kind: f"{search.best_value():.3f}" for search in searches})
 
 
-def check_case(cases, option, name):
-    """A sentence and the end for a case that heed_bench has not."""
-    names = [case["case"] for case in cases]
-    if name not in names:
-        near = difflib.get_close_matches(name, names, 3, 0)
-        raise SystemExit(f"{option} is {name}; it must be a case of `heed_bench --list`; near names: {', '.join(near)}")
+def names_of(cases):
+    return [case["case"] for case in cases]
 
 
 def kernel_of_case(options):
@@ -64,7 +59,7 @@ def kernel_of_case(options):
     if not program.exists():
         raise SystemExit(f"--kernel is missing, and {program}, which knows the kernel of a case, is not built")
     with Server([program, "--serve", "--threads", options.threads]) as server:
-        check_case(server.ask(do="hello")["cases"], "--case", options.case)
+        check_case(names_of(server.ask(do="hello")["cases"]), "--case", options.case)
         try:
             kernel = server.ask(do="time", case=options.case, dtype=options.dtype, seconds=0)["kernel"]
         except Failed as reason:
@@ -134,10 +129,10 @@ def main(arguments):
     builder = TrialBuilder(options.build, options.out, options.kernel, options.threads)
     with builder.program([builder.candidate()]) as server:
         cases = server.ask(do="hello")["cases"]
-    check_case(cases, "--case", options.case)
+    check_case(names_of(cases), "--case", options.case)
     held_out = options.held_out or another_case(cases, options.case)
     if held_out:
-        check_case(cases, "--held-out", held_out)
+        check_case(names_of(cases), "--held-out", held_out)
     parameters = builder.parameters(options.l2 and space.bytes_of(options.l2))
     storage = optuna.storages.RDBStorage(f"sqlite:///{options.out}/study.db", engine_kwargs={"connect_args": {"timeout": 60}})
     kinds = SAMPLERS if options.random else SAMPLERS[:1]

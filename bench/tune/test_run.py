@@ -13,8 +13,8 @@ import unittest
 import run
 import space
 import tables
-from arguments import parsed
-from server import Failed
+from arguments import check_case, names_in_source, parsed
+from server import Failed, Server
 from trial_builder import TrialBuilder
 
 BUILD = pathlib.Path(sys.argv.pop(1))
@@ -79,9 +79,14 @@ class KernelOfACase(unittest.TestCase):
                 self.assertRegex(kernel, f"^attention_prefill_{dtype}_d[0-9a-z]+")
                 self.assertIn(f"seed1 in {dtype} uses {kernel}", said.getvalue())
 
-    def test_an_unknown_case(self):
-        with self.assertRaisesRegex(SystemExit, "--case is seed11; .* near names: seed1"):
-            run.kernel_of_case(parsed([str(BUILD), "--case", "seed11"]))
+    def test_a_case_that_only_the_program_knows_to_be_none(self):
+        with self.assertRaisesRegex(SystemExit, "--case is len_511; .* near names: len_512"):
+            run.kernel_of_case(parsed([str(BUILD), "--case", "len_511"]))
+
+    def test_the_source_names_every_case(self):
+        with Server([BUILD / "bench/heed_bench", "--serve", "--threads", "1"]) as server:
+            for name in run.names_of(server.ask(do="hello")["cases"]):
+                check_case(names_in_source(), "--case", name)
 
 
 class Kernels(unittest.TestCase):

@@ -4,6 +4,9 @@ import html.parser
 import io
 import json
 import pathlib
+import re
+import subprocess
+import sys
 import tempfile
 import time
 import types
@@ -11,6 +14,7 @@ import unittest
 
 import optuna
 
+import arguments
 import race
 import report
 import run
@@ -186,10 +190,21 @@ class Outcomes(unittest.TestCase):
         del race["tpe"]
         self.assertEqual(run.store(options, None, {"case": race}, 3), "no table was written: no trial was timed to its end")
 
-    def test_an_unknown_case_is_a_sentence(self):
-        run.check_case([{"case": "p2k_gqa"}], "--case", "p2k_gqa")
-        with self.assertRaisesRegex(SystemExit, "--case is p2k_gpa; it must be a case of `heed_bench --list`; near names: p2k_gqa"):
-            run.check_case([{"case": "p2k_gqa"}], "--case", "p2k_gpa")
+    def test_an_unknown_case_is_a_sentence_before_anything_is_built(self):
+        program = [sys.executable, "-B", arguments.__file__, "no_build"]
+        for options, sentence in (
+                (["--case", "p2k_gpa"], "--case is p2k_gpa; it must be a case of `heed_bench --list`; near names: p2k_gqa.*"),
+                (["--case", "seed1", "--held-out", "small"], "--held-out is small; it must be .*"), (["--case", "len_"], "--case is len_; .*"),
+                (["--case", "main"], "--case is main; .*"), (["--case", "small_q4_kv64", "--held-out", "kv_32k"], "")):
+            with self.subTest(options):
+                done = subprocess.run([*program, *options], capture_output=True, text=True)
+                self.assertRegex(done.stderr, f"^({sentence}\n)?$")
+                self.assertEqual(done.returncode != 0, bool(sentence))
+
+    def test_dev_asks_before_it_builds(self):
+        text = run.ROOT.joinpath("dev").read_text()
+        steps = re.search(r"^tune\)\n(.*?);;", text, re.S | re.M)[1]
+        self.assertLess(steps.index("bench/tune/arguments.py"), steps.index("configure_and_build"))
 
     def test_another_case_has_the_same_shape_of_rows(self):
         case = {"kind": "prefill", "head_dim": 128, "head_dim_v": 128, "mask": "none"}

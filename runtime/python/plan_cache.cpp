@@ -1,40 +1,39 @@
 #include "runtime/python/plan_cache.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <string_view>
 
 namespace heed::python {
-namespace {
 
-// The bytes of the problem, with the score function's name for the address of that.
-std::string key_of(const heed_problem &problem) {
-    std::string key(reinterpret_cast<const char *>(&problem), sizeof(problem));
-    std::memset(&key[offsetof(heed_problem, score_mod)], 0, sizeof(problem.score_mod));
-    if (problem.score_mod != nullptr) key += problem.score_mod;
-    key.push_back('\0');
-    if (const char *forced = std::getenv("HEED_FORCE_KERNEL")) key += forced;
+PlanCache::Key PlanCache::key_of(const heed_problem &problem) {
+    Key key;
+    std::memcpy(key.bytes.data(), &problem, sizeof(problem));
+    std::memset(&key.bytes[offsetof(heed_problem, score_mod)], 0, sizeof(problem.score_mod));
+    if (problem.score_mod != nullptr) key.names = problem.score_mod;
+    if (const char *forced = std::getenv("HEED_FORCE_KERNEL")) key.names.append(1, '\0').append(forced);
     return key;
 }
 
-}  // namespace
-
 std::shared_ptr<const Plan> PlanCache::find(const heed_problem &problem) {
-    std::string key = key_of(problem);
+    Key key = key_of(problem);
+    const std::hash<std::string_view> hash_of;
+    const size_t hash = hash_of({key.bytes.data(), key.bytes.size()}) ^ hash_of(key.names);
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = index_.find(key);
-    if (found != index_.end()) {
-        entries_.splice(entries_.begin(), entries_, found->second);
-        return found->second->second;
+    auto &set = sets_[hash % num_sets];
+    auto slot = std::find_if(set.begin(), set.end(), [&](const Slot &one) {
+        return one.entry != nullptr && one.hash == hash && one.entry->key.bytes == key.bytes &&
+               one.entry->key.names == key.names;
+    });
+    if (slot == set.end()) {
+        auto entry = std::make_shared<const Entry>(Entry{std::move(key), Plan(problem)});
+        *--slot = {hash, std::move(entry)};  // the last one of the set
     }
-    auto plan = std::make_shared<const Plan>(problem);
-    entries_.emplace_front(key, plan);
-    index_.emplace(std::move(key), entries_.begin());
-    if (entries_.size() > capacity) {
-        index_.erase(entries_.back().first);
-        entries_.pop_back();
-    }
-    return plan;
+    std::rotate(set.begin(), slot, slot + 1);
+    return {set.front().entry, &set.front().entry->plan};
 }
 
 }  // namespace heed::python

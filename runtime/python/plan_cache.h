@@ -1,12 +1,10 @@
 // Plans of the problems seen last, so that a call like an earlier one finds its own.
 #pragma once
 
-#include <list>
+#include <array>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_map>
-#include <utility>
 
 #include "heed/heed.hpp"
 
@@ -19,12 +17,27 @@ public:
     std::shared_ptr<const Plan> find(const heed_problem &problem);
 
 private:
-    using Entry = std::pair<std::string, std::shared_ptr<const Plan>>;
+    struct Key {
+        std::array<char, sizeof(heed_problem)> bytes;  // without the address of score_mod
+        std::string names;                             // of score_mod and of the forced kernel
+    };
+    struct Entry {
+        Key key;
+        Plan plan;
+    };
+    struct Slot {
+        size_t hash = 0;
+        std::shared_ptr<const Entry> entry;
+    };
 
-    static constexpr size_t capacity = 2048;  // a plan takes some 2.5 KB, with the text that explain() makes 50
+    // A plan has its place in one set, by its hash, and takes that of the plan whose last use there is longest ago: a
+    // new one touches no others, which the processor's caches have lost. A plan takes some 1.8 KB, with the text that
+    // explain() makes 50.
+    static constexpr size_t num_sets = 256, set_size = 8;
     std::mutex mutex_;
-    std::list<Entry> entries_;  // latest first
-    std::unordered_map<std::string, std::list<Entry>::iterator> index_;
+    std::array<std::array<Slot, set_size>, num_sets> sets_;  // latest first
+
+    static Key key_of(const heed_problem &problem);
 };
 
 }  // namespace heed::python

@@ -34,6 +34,33 @@ TEST_F(Select, PhaseDimsAndFeatures) {
     EXPECT_EQ(kernel_of(problem), stub::decode_any);
 }
 
+// Whatever plans the thread made before: a thread that makes its first one gets the same kernel.
+TEST_F(Select, EarlierPlansDoNotCount) {
+    std::vector<heed_problem> problems;
+    for (const int32_t q_len : {1, 4, 5}) {
+        for (const int32_t kv_len : {7, 8, 300, 3000}) {
+            for (const bool has_bias : {false, true}) {
+                for (const int32_t head_dim : {64, 80}) {
+                    problems.push_back(make_problem(1, q_len, kv_len, 4, 2, head_dim, head_dim));
+                    problems.back().has_bias = has_bias;
+                }
+            }
+        }
+    }
+    for (size_t i = 0; i < problems.size(); i++) {
+        std::string first;
+        std::thread([&] { first = kernel_of(problems[i]); }).join();
+        for (const heed_problem &other : problems) {
+            kernel_of(other);
+            EXPECT_EQ(kernel_of(problems[i]), first) << i;
+        }
+    }
+    setenv("HEED_FORCE_KERNEL", stub::decode_any, 1);
+    EXPECT_EQ(kernel_of(make_problem(1, 1, 7)), stub::decode_any);
+    unsetenv("HEED_FORCE_KERNEL");
+    EXPECT_EQ(kernel_of(make_problem(1, 1, 8)), stub::decode_d64);
+}
+
 // Pure functions on a table of their own.
 class ChooseKernel : public ::testing::Test {
 protected:
@@ -214,6 +241,78 @@ TEST_F(ChooseKernel, DecodeKernelsForLargeGroups) {
     kernels.erase(kernels.begin(), kernels.end() - 1);
     group_size = 1;
     EXPECT_EQ(choose(1, 64, 0, all), "decode_anywide");
+}
+
+// A plan takes the kernel of an alike request without a look at the table: then that is the best one.
+TEST_F(ChooseKernel, RequestsThatDecodeAlikeGetTheSameKernel) {
+    constexpr int32_t dims = 128, beyond_caches = (2 << 20) / (2 * dims * 4) + 1;
+    for (const char *const schedule : {"", "wide"}) {
+        kernels.push_back(kernel("", heed::Isa::avx2, dims, heed::feature_gqa, heed::Phase::decode));
+        kernels.back().schedule = schedule;
+        kernels.back().row_block = schedule[0] == '\0' ? 4 : 24;
+    }
+    kernels.push_back(kernel("packs", heed::Isa::avx512, dims));
+    kernels.back().packed_bytes = 1 << 20;  // too many for the longest
+    const heed::KernelTable table = {kernels.data(), static_cast<int32_t>(kernels.size())};
+    int kernels_of_alike = 0;
+    for (const int32_t q_len : {1, 4, 5, 11, 12, 16, 17}) {
+        for (const int32_t group : {1, 4, 16}) {
+            for (const int32_t kv_heads : {1, 3}) {
+                std::vector<heed::KernelRequest> requests;
+                for (const int32_t length : {0, 255, 256, 1023, 1024, beyond_caches - 1, beyond_caches, 1 << 30}) {
+                    heed::KernelRequest request = {HEED_CPU, HEED_F32,           HEED_F32, dims,  dims,
+                                                   0,        HEED_KV_CONTIGUOUS, q_len,    group, false};
+                    request.prefills_in_floats = true;
+                    request.max_kv_len = length;
+                    request.num_kv_heads = kv_heads;
+                    request.keys = int64_t{length} * kv_heads * 60;
+                    request.sequences = 60 * kv_heads;
+                    requests.push_back(request);
+                }
+                for (const heed::KernelRequest &a : requests) {
+                    const heed::Kernel *const best = heed::best_kernel(table, a, all);
+                    if (!heed::is_preferred_decoder(*best, a)) continue;
+                    for (const heed::KernelRequest &b : requests) {
+                        if (!heed::decode_alike(a, b)) continue;
+                        EXPECT_EQ(heed::best_kernel(table, b, all), best)
+                            << q_len << " " << group << " " << b.max_kv_len;
+                        kernels_of_alike += a.max_kv_len != b.max_kv_len;
+                    }
+                }
+            }
+        }
+    }
+    EXPECT_GT(kernels_of_alike, 100);
+}
+
+TEST_F(ChooseKernel, RequestsThatDifferInMoreThanLengthsDoNotDecodeAlike) {
+    const heed::KernelRequest one = {HEED_CPU, HEED_F32, HEED_F32, 64, 64, 0, HEED_KV_CONTIGUOUS, 1, 1, false};
+    heed::KernelRequest longer = one;
+    longer.max_kv_len = 255;
+    longer.keys = longer.sequences = 1000;
+    EXPECT_TRUE(heed::decode_alike(one, longer));
+    void (*const changes[])(heed::KernelRequest &) = {[](heed::KernelRequest &r) { r.device = HEED_CUDA; },
+                                                      [](heed::KernelRequest &r) { r.dtype = HEED_F16; },
+                                                      [](heed::KernelRequest &r) { r.kv_dtype = HEED_I8; },
+                                                      [](heed::KernelRequest &r) { r.head_dim = 63; },
+                                                      [](heed::KernelRequest &r) { r.head_dim_v = 63; },
+                                                      [](heed::KernelRequest &r) { r.features = 1; },
+                                                      [](heed::KernelRequest &r) { r.q_len = 2; },
+                                                      [](heed::KernelRequest &r) { r.group_size = 2; },
+                                                      [](heed::KernelRequest &r) { r.any_q_len = true; },
+                                                      [](heed::KernelRequest &r) { r.score_mod = "x"; },
+                                                      [](heed::KernelRequest &r) { r.slow_bf16_dots = true; },
+                                                      [](heed::KernelRequest &r) { r.num_kv_heads = 2; },
+                                                      [](heed::KernelRequest &r) { r.max_kv_len = 256; },
+                                                      [](heed::KernelRequest &r) { r.max_kv_len = 1024; },
+                                                      [](heed::KernelRequest &r) { r.max_kv_len = 4097; },
+                                                      [](heed::KernelRequest &r) { r.prefills_in_floats = true; },
+                                                      [](heed::KernelRequest &r) { r.kv_storage = HEED_KV_PAGED; }};
+    for (const auto &change : changes) {
+        heed::KernelRequest other = one;
+        change(other);
+        EXPECT_FALSE(heed::decode_alike(one, other)) << &change - changes;
+    }
 }
 
 TEST_F(ChooseKernel, NoKernelGivesAReasonPerCandidate) {
