@@ -154,15 +154,17 @@ private:
         return LinearTerms(copy.address + bytes_before(copy.index, copy));
     }
 
-    // A comparison, of which what does not depend on the step is computed before the loop.
+    // A comparison, of which what does not depend on the step is computed before the loop. Of wrapping words: LLVM would
+    // make a bound of each copy of a sum of integers that cannot overflow, and keep all bounds in registers.
     Expr compared_before(const Expr &on) {
         const auto *flag = on.defined() ? on.as<Cast>() : nullptr;
         const auto *less = flag != nullptr ? flag->value.as<LT>() : nullptr;
         if (less == nullptr || less->a.type() != Int(32)) return on;
         const LinearTerms all = LinearTerms(less->b) - LinearTerms(less->a);
-        const LinearTerms left = all.that_use(loop->name, false), gone = all.that_use(loop->name, true);
-        const Expr most = let_before("left", left.without_constant().sum());
-        return cast(on.type(), simplify(-gone.sum()) - static_cast<int>(left.constant()) < most);
+        const LinearTerms fixed = all.that_use(loop->name, false), moving = all.that_use(loop->name, true);
+        const Expr first = let_before("left", cast<uint32_t>(fixed.without_constant().sum()));
+        const Expr left = cast<int32_t>(first + cast<uint32_t>(moving.sum()));
+        return cast(on.type(), left > -static_cast<int>(fixed.constant()));
     }
 
     static Expr bytes_before(const Expr &index, const SharedCopy &copy) {
@@ -172,7 +174,7 @@ private:
     Expr address_at(const Source &source, const Expr &step, const Expr &before) const {
         const SharedCopy &copy = source.taken.copy;
         if (source.behind.defined()) return cuda::advance(before, source.behind);
-        if (!source.first.defined()) return source.base + at_step(source.of_step, step);
+        if (!source.first.defined()) return cuda::advance(source.base, at_step(source.of_step, step));
         const Expr moved = simplify(at_step(copy.index, step) - at_step(copy.index, 0));
         return source.first + bytes_before(moved, copy);
     }
