@@ -88,16 +88,16 @@ public:
         for (const TakeCopies::Taken &taken : copies) add(taken);
     }
 
-    Stmt run(const Stmt &compute) const {
-        const Expr step = Variable::make(Int(32), loop->name);
-        const Stmt ahead = IfThenElse::make(step + 1 < loop->extent, copies_of(step + 1));
+    Stmt run(const Stmt &compute) {
+        const Expr step = Variable::make(Int(32), loop->name), steps = let_before("steps", loop->extent);
+        const Stmt ahead = IfThenElse::make(step + 1 < steps, copies_of(step + 1));
         const Stmt barrier = Evaluate::make(cuda::barrier());
         const Stmt body =
-            Block::make({Evaluate::make(cuda::wait_copies(0)), barrier, ahead, places.find(step + 2), compute});
-        Stmt result = For::make(loop->name, 0, loop->extent, ForType::Serial, Partition::Never, loop->device_api, body);
-        result = Block::make({copies_of(0), places.find(1), result});
-        if (!places.arrays().empty()) result = Block::make({places.find(0), barrier, result});
-        result = IfThenElse::make(loop->extent > 0, result);
+            Block::make({Evaluate::make(cuda::wait_copies(0)), barrier, ahead, places.find(step + 2, steps), compute});
+        Stmt result = For::make(loop->name, 0, steps, ForType::Serial, Partition::Never, loop->device_api, body);
+        result = Block::make({copies_of(0), places.find(1, steps), result});
+        if (!places.arrays().empty()) result = Block::make({places.find(0, steps), barrier, result});
+        result = IfThenElse::make(steps > 0, result);
         for (auto let = before.rbegin(); let != before.rend(); ++let) {
             result = LetStmt::make(let->first, let->second, result);
         }
