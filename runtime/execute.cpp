@@ -16,10 +16,7 @@ heed_status check_pointers(const heed_plan &plan, const heed_args &args) {
     const heed_problem &p = plan.problem;
     MemoryRanges ranges;
     heed_status status = ranges.add("out", args.out, p.dtype, plan.views.out.span, Access::write);
-    if (!status) {
-        status = p.want_lse ? ranges.add("lse", args.lse, HEED_F32, plan.views.lse.span, Access::write)
-                            : check_undeclared("lse", args.lse.data);
-    }
+    if (!status) status = add_declared(p.want_lse, "lse", args.lse, HEED_F32, plan.views.lse, Access::write, &ranges);
     if (!status) status = add_workspace(plan, args, &ranges);
     if (!status) status = add_score_buffers(*plan.kernel, args, &ranges);
     return status ? status : add_inputs(p, plan.views, args, Reads::all, &ranges);

@@ -12,6 +12,12 @@
 namespace heed {
 namespace {
 
+// What the plan neither reads nor writes.
+heed_status check_undeclared(const char *name, const void *data) {
+    if (data == nullptr) return HEED_OK;
+    return fail(HEED_INVALID_ARGUMENT, "%s is given; it must be NULL, as the plan's problem declares none", name);
+}
+
 // The arrays without a heed_tensor: their lengths follow from the problem. Metadata may be given for several plans.
 heed_status add_arrays(const heed_problem &p, const heed_args &args, MemoryRanges *ranges) {
     const struct {
@@ -41,9 +47,10 @@ heed_status add_arrays(const heed_problem &p, const heed_args &args, MemoryRange
 
 }  // namespace
 
-heed_status check_undeclared(const char *name, const void *data) {
-    if (data == nullptr) return HEED_OK;
-    return fail(HEED_INVALID_ARGUMENT, "%s is given; it must be NULL, as the plan's problem declares none", name);
+heed_status add_declared(bool declared, const char *name, const heed_tensor &tensor, heed_dtype dtype, const View &view,
+                         Access access, MemoryRanges *ranges) {
+    if (!declared) return check_undeclared(name, tensor.data);
+    return ranges->add(name, tensor, dtype, view.span, access);
 }
 
 heed_status add_workspace(const heed_plan &plan, const heed_args &args, MemoryRanges *ranges) {
@@ -79,8 +86,7 @@ heed_status add_inputs(const heed_problem &p, const ProblemViews &views, const h
     for (const auto &t : tensors) {
         const bool of_values = &t.tensor == &args.v || &t.tensor == &args.v_scale;
         if (!t.used && of_values && !values) continue;  // read by another call with these args
-        const heed_status status = t.used ? ranges->add(t.name, t.tensor, t.dtype, t.view.span, Access::read)
-                                          : check_undeclared(t.name, t.tensor.data);
+        const heed_status status = add_declared(t.used, t.name, t.tensor, t.dtype, t.view, Access::read, ranges);
         if (status) return status;
     }
     return add_arrays(p, args, ranges);

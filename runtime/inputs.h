@@ -9,8 +9,9 @@ namespace heed {
 
 enum class Reads { all, no_values };  // no_values: v and its scales are left out
 
-// Refuses a tensor or array that the plan neither reads nor writes: it would be ignored in silence.
-heed_status check_undeclared(const char *name, const void *data);
+// Adds a tensor that the plan's problem declares. Refuses one that it does not: it would be ignored in silence.
+heed_status add_declared(bool declared, const char *name, const heed_tensor &tensor, heed_dtype dtype, const View &view,
+                         Access access, MemoryRanges *ranges);
 
 // Checks the workspace, and device_status where the problem has it. WORKSPACE_TOO_SMALL.
 heed_status add_workspace(const heed_plan &plan, const heed_args &args, MemoryRanges *ranges);

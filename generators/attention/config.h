@@ -105,6 +105,8 @@ struct AttentionConfig {
 
     // Whether some logit changes between q . k and the softmax.
     bool modifies_logits() const { return has_bias || has_softcap || has_alibi || has_kv_scales() || score_mod.logit; }
+    // Whether logits are more than scaled products in a range of keys.
+    bool changes_logits() const { return modifies_logits() || has_mask || score_mod.visible; }
 
     // Whether a block of values is tested for NaN and infinities before rows that do not see all of its keys.
     bool tests_values() const { return rows_are_lanes() && !has_dropout && !has_kv_scales(); }

@@ -64,9 +64,8 @@ void fit_cuda_tiles(const std::string &isa, AttentionConfig &config) {
     if (in_fragments || is_of_cores(isa)) {
         const AttentionDevice::Tile of_form =
             in_fragments ? attention_tensor_tile(config) : attention_form_cuda(config).tile;
-        const ProductTile tile = of_form.products;
-        config.row_block = tile.rows;
-        config.kv_block = config.masked_block = tile.columns;
+        config.row_block = of_form.queries();
+        config.kv_block = config.masked_block = of_form.products.columns;
     } else {
         const cuda::AttentionTile tile = tile_of(isa, config);
         config.row_block = tile.rows();

@@ -22,11 +22,11 @@ Expr power_of_16(const Expr &x) { return exp2_on_device(x * 4.f); }
 
 AttentionDevice::AttentionDevice(const AttentionConfig &config, const Tile &tile)
     : DeviceScores(config), tile(tile), steps(0, ceil_div(max_kv_len, tile.products.columns), "steps"),
-      over_columns(tile.in_fragments ? RDom(0, 2, 0, tile.products.columns / 8, "over_columns")
+      over_columns(tile.in_fragments ? RDom(0, 2, 0, tile.keys_of_row() / 8, "over_columns")
                                      : RDom(0, tile.products.columns / tile.lanes, "over_columns")),
-      over_keys(0, tile.chunk, 0, tile.products.columns / tile.chunk, "over_keys"),
+      over_keys(0, tile.chunk / tile.parts, 0, tile.products.columns / tile.chunk, "over_keys"),
       over_pairs(0, 2, 0, tile.columns / 8, "over_pairs"),
-      all(0, tile.columns, 0, tile.products.rows, 0, num_blocks(), "all"),
+      all(0, tile.columns, 0, tile.queries(), 0, num_blocks(), "all"),
       faults(0, select(page_size > 0 && is_given(device_status), max_kv_len, 0), 0, args.batch, "faults"),
       product(tile.products, head_dim) {
     const std::vector<OutputType> types = output_types();
@@ -52,7 +52,7 @@ void AttentionDevice::add(const Expr &of_out, const Expr &of_lse) {
 }
 
 // ---- Where rows and keys are
-Expr AttentionDevice::blocks_of_head() const { return ceil_div(max_q_len * heads_of_row(), tile.products.rows); }
+Expr AttentionDevice::blocks_of_head() const { return ceil_div(max_q_len * heads_of_row(), tile.queries()); }
 Expr AttentionDevice::heads_of_row() const { return config.has_gqa ? num_heads / num_kv_heads : 1; }
 Expr AttentionDevice::num_blocks() const {
     return args.batch * (config.has_gqa ? args.num_splits * num_kv_heads : num_heads) * blocks_of_head();
@@ -62,7 +62,7 @@ Expr AttentionDevice::num_blocks() const {
 // under a causal mask, come first.
 AttentionDevice::Block AttentionDevice::block_of(const Expr &number) const {
     const Expr of_head = blocks_of_head(), line = number / of_head;
-    const Expr first_row = (of_head - 1 - (number - line * of_head)) * tile.products.rows;
+    const Expr first_row = (of_head - 1 - (number - line * of_head)) * tile.queries();
     const Expr heads = config.has_gqa ? num_kv_heads : num_heads, part = line / heads, head = line - part * heads;
     if (!config.has_gqa) return {part, 0, head, head / (num_heads / num_kv_heads), first_row};
     const Expr s = part / args.num_splits;
@@ -71,7 +71,7 @@ AttentionDevice::Block AttentionDevice::block_of(const Expr &number) const {
 
 AttentionDevice::Row AttentionDevice::query(const Expr &in_block, const Expr &number) const {
     const Block at = block_of(number);
-    const Expr r = at.first_row + in_block, i = r / heads_of_row();
+    const Expr r = at.first_row + query_of(in_block), i = r / heads_of_row();
     return {at.sequence, at.first_head + (r - i * heads_of_row()), i};
 }
 
@@ -112,22 +112,28 @@ void AttentionDevice::define_places() {
     std::vector<Expr> found;
     if (tile.in_fragments && !config.paged) {
         // Keys that do not exist are not read. A step is a term of the address, which so is one addition.
-        const Expr of_first = field(sequence_first_key, at.sequence) + key_of(column, 0, down);
+        const Expr of_first = field(sequence_first_key, at.sequence) + key_of(key, 0, down);
         for (const Tensor &of : {k, v}) {
             found.push_back(after(of.row(at.sequence, at.kv_head, of_first), across, of.token * tile.products.columns));
         }
-        key_rows(column, across, down) = Tuple(found);
+        key_rows(key, across, down) = Tuple(found);
         return;
     }
-    const Expr j = min(key_of(column, across, down), max(kv_len - 1, 0));
-    const Slot slot =
-        config.paged ? slot_of(j, at.sequence) : Slot{at.sequence, field(sequence_first_key, at.sequence) + j, Expr()};
-    for (const Tensor &of : {k, v}) found.push_back(of.row(slot.page, at.kv_head, slot.slot));
+    const Expr j = min(key_of(key, across, down), max(kv_len - 1, 0));
+    Expr pages = pages_of(at.sequence), head = at.kv_head;
+    if (config.paged && tile.parts > 1) {  // read where they are used, which leaves registers to the state
+        paged_head(down) = Tuple(pages, head);
+        pages = paged_head(down)[0];
+        head = paged_head(down)[1];
+    }
+    const Slot slot = config.paged ? slot_of(j, at.sequence, pages)
+                                   : Slot{at.sequence, field(sequence_first_key, at.sequence) + j, Expr()};
+    for (const Tensor &of : {k, v}) found.push_back(of.row(slot.page, head, slot.slot));
     for (const Tensor &of : {k_scale, v_scale}) {
         if (!config.has_kv_scales()) break;
-        found.push_back(load_at(Float(32), of.row(slot.page, at.kv_head, slot.slot), 0));
+        found.push_back(load_at(Float(32), of.row(slot.page, head, slot.slot), 0));
     }
-    key_rows(column, across, down) = Tuple(found);
+    key_rows(key, across, down) = Tuple(found);
 }
 
 // ---- One step
@@ -136,20 +142,21 @@ void AttentionDevice::define_logits() {
     // Rows may be read before the loop over steps: not those that have none.
     const Expr is_read = config.has_gqa || tile.in_fragments ? met(down)[1] > 0 : Expr();
     const Row at = query(row, down);
-    const Expr j = key_of(column, across, down);
+    const Expr in_step = key_in_step(column, row), j = key_of(in_step, across, down);
     TileRows queries = {config.dtype, {down}, x, is_read}, keys = {config.kv_dtype, {across, down}, w};
     if (tile.in_fragments) {
         // Q takes the sign of the scale, and exponents take its size, where nothing else changes a logit.
         if (is_unscaled()) queries.flipped = select(scale < 0, cast<uint16_t>(0x8000), cast<uint16_t>(0));
         queries.whole = q.in_chunks();
+        queries.to_registers = tile.parts > 1;
         keys.whole = k.in_chunks();
         keys.exists = key_exists(product.column);
     }
-    product.define_product(queries, keys, {across, down});
+    product.define_product(queries, keys, {across, down}, key_in_step(product.column, product.row));
     dots(column, row, across, down) = product.sum(column, row, across, down);
 
     Expr dot = dots(column, row, across, down);
-    if (config.has_kv_scales()) dot = dot * key_rows(column, across, down)[2];
+    if (config.has_kv_scales()) dot = dot * key_rows(in_step, across, down)[2];
     LogitChanges changes = changes_of(at);
     changes.branches = !tile.in_fragments;
     if (!config.has_softcap) changes.leave_out_cap();
@@ -210,14 +217,14 @@ void AttentionDevice::define_values() {
         if (config.has_dropout) {
             const Expr line = wide(at.sequence) * wide(num_heads) + wide(at.head);
             const Expr number =
-                (line * wide(max_q_len) + wide(at.i)) * wide(max_kv_len) + wide(key_of(column, across, down));
+                (line * wide(max_q_len) + wide(at.i)) * wide(max_kv_len) + wide(key_of(key_in_step(column, row), across, down));
             const DropoutStream stream = DropoutStream::of(args.dropout_seed, args.dropout_offset);
             const Expr keeps = is_kept(stream, args.dropout_threshold, number);
             kept(column, row, across, down) =
                 branched(args.dropout_threshold != wide(0), cast<int32_t>(keeps), Expr(1));
             left_out = left_out || kept(column, row, across, down) == 0;
         }
-        if (config.has_kv_scales()) weight = weight * key_rows(column, across, down)[3];
+        if (config.has_kv_scales()) weight = weight * key_rows(key_in_step(column, row), across, down)[3];
         // In the place of the weights, once they have been summed.
         value_weights(column, row, across, down) =
             once(as_float(select(left_out, Expr(left_out_bits), as_word(weight))), row_sum(row, across, down));
@@ -240,7 +247,7 @@ void AttentionDevice::define_values() {
     block_out(d, row, across, down) = tile.in_fragments ? once(once(0.f, factor(own)), row_sum(own)) : Expr(0.f);
     const Expr so_far = block_out(d, row, across, down);
     const Expr weight = multiplied(over_keys.y * tile.chunk + over_keys.x, row, across, down);
-    const Expr value = values(d, over_keys.x, over_keys.y, across, down);
+    const Expr value = values(d, key_in_step(over_keys.x, row), over_keys.y, across, down);
     block_out(d, row, across, down) =
         tile.in_fragments
             ? select(in_repetition(across) && is_hidden(weight), so_far,
@@ -279,17 +286,18 @@ void AttentionDevice::define_results() {
     const Expr of_state = state(tile.in_fragments ? 2 * u : Expr(0), row, down);
     Expr sum = branched(count > 0, once(left(row_sum), of_state), 0.f);
     Expr largest = branched(count > 0, left(row_max), lowest_logit());
-    if (tile.in_fragments) {
-        std::tie(sum, largest) = sum_of_lanes(sum, largest);
-        if (is_unscaled()) largest = largest * exponent_unit();
-    }
+    if (tile.in_fragments) std::tie(sum, largest) = sum_of_lanes(sum, largest);
+    const Expr of_part = tile.parts > 1 ? merge_parts(sum, largest) : Expr();
+    if (is_unscaled()) largest = largest * exponent_unit();
     const RowResult result = with_sink(largest, sum, of_head(sink, sink_head, at.head, negative_infinity_bits),
                                        is_unscaled() ? LogitUnits::log2 : LogitUnits::log16);
     const Expr factor = config.has_dropout ? result.factor() * args.dropout_scale : result.factor();
     if (config.has_gqa) {
-        const Expr of_part = config.has_dropout ? args.dropout_scale : Expr(1.f);
-        const Expr in_log2 = maximum_on_device(largest * 4.f, lowest_logit());
-        results(row, down) = Tuple(select(is_whole(), factor, of_part), select(is_whole(), result.lse, in_log2), sum);
+        const Expr of_split = config.has_dropout ? args.dropout_scale : Expr(1.f);
+        const Expr in_log2 = maximum_on_device(largest * (is_unscaled() ? 1.f : 4.f), lowest_logit());
+        const Expr of_row = select(is_whole(), factor, of_split);
+        results(row, down) = Tuple(of_part.defined() ? of_row * of_part : of_row,
+                                   select(is_whole(), result.lse, in_log2), sum);
     } else if (tile.in_fragments) {
         results(u, row, down) = Tuple(factor, result.lse);
     } else {
@@ -298,10 +306,18 @@ void AttentionDevice::define_results() {
 }
 
 void AttentionDevice::add_rows() {
-    const Row at = query(all.y, all.z);
+    const Expr first = row_of(all.y, 0);
+    const Row at = query(first, all.z);
     const Expr token = field(sequence_first_q, at.sequence) + at.i, there = exists(at);
-    const std::vector<Expr> of_this = of_row(all.x, {all.y, all.z});
-    const Expr value = state(all.x, all.y, all.z) * results(of_this)[0];
+    const std::vector<Expr> of_this = tile.parts > 1 ? std::vector<Expr>{first, all.z} : of_row(all.x, {all.y, all.z});
+    Expr value = state(all.x, all.y, all.z) * results(of_this)[0];
+    if (tile.parts > 1) {
+        value = 0.f;
+        for (int part = 0; part < tile.parts; part++) {
+            const Expr r = row_of(all.y, part);
+            value += part_state(all.x, r, all.z) * results(r, all.z)[0];
+        }
+    }
     const Expr to_out = out.row(at.sequence, at.head, token), to_lse = lse.row(at.sequence, at.head, token);
     const Expr in_row = there && all.x < head_dim_v, is_first = there && all.x == 0;
     const Expr numbers = results(of_this)[1];

@@ -14,15 +14,22 @@ namespace heed {
 struct AttentionDevice : DeviceScores<AttentionAddresses> {
     // `products`: of the rows of a block and the keys of a step, whose values are read `chunk` at a time; columns: of
     // the output, all of them; lanes: partial maxima and sums of a row; in_fragments: lane u has columns
-    // 2 u and 2 u + 1 of each eight, as mma.m16n8k16 deals them out, and its own numbers of a row.
+    // 2 u and 2 u + 1 of each eight, as mma.m16n8k16 deals them out, and its own numbers of a row. parts: a step's keys
+    // are shared out to so many parts of the block's rows, of which each has all queries of the block; their states
+    // are one at the end.
     struct Tile {
         ProductTile products;
         int chunk, columns, lanes;
         bool in_fragments = false;
+        int parts = 1;
+
+        int queries() const { return products.rows / parts; }
+        int keys_of_row() const { return products.columns / parts; }
     };
     const Tile tile;
 
-    Halide::Var row{"row"}, column{"column"}, across{"across"};  // of a block, of a step; step
+    Halide::Var row{"row"}, column{"column"}, across{"across"};  // of a block; of the step's keys that it meets; step
+    Halide::Var key{"key"};                                      // of a step
     Halide::Var d{"d"}, u{"u"}, in_chunk{"in_chunk"}, chunk{"chunk"}, sequence{"sequence"};
     Halide::RDom steps, over_columns;  // of a row's lane: in fragments of a pair, pair
     Halide::RDom over_keys;            // in a chunk, chunk of a step
@@ -32,12 +39,14 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
 
     Halide::Func fields{"fields"};        // (sequence): what the table says of it
     Halide::Func met{"met"};              // (down): first key, number of steps; first and last key that all rows see
+    Halide::Func paged_head{"paged_head"};  // (down), of parts: where a sequence's page table is; head of keys
     Halide::Func q_rows{"q_rows"};        // (row, down): address of the row; the last one is repeated
     Halide::Func row_range{"row_range"};  // (row, down): first key that the row sees by its position, and how many
-    Halide::Func key_rows{"key_rows"};    // (column, across, down): addresses of k and v, and scales of codes; the same
+    Halide::Func key_rows{"key_rows"};    // (key, across, down): addresses of k and v, and scales of codes; the same
     TileProduct product;                  // (column, row, across, down)
     Halide::Func dots{"dots"};            // the same, for who changes them
-    // The same, in fragments: what changes logits, one after the other, each passed over where a call does not use it.
+    // (column, row, across, down), in fragments: each makes one change to the logits of the stage before it. A block
+    // passes over those that the call does not ask for.
     std::vector<Halide::Func> stages;
     // (column, row, across, down): in log16, in fragments that nothing changes unscaled; minus infinity: hidden
     Halide::Func logits{"logits"};
@@ -52,7 +61,9 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
     Halide::Func values{"values"};                              // (d, in_chunk, chunk, across, down)
     Halide::Func block_out{"block_out"};                        // (d, row, across, down)
     Halide::Func state{"state"};                                // (d, row, down)
-    // (row, down), in fragments (u, row, down): factor of the output; lse, or the maximum of a state; sum.
+    Halide::Func part_numbers{"part_numbers"};  // (u, row, down), of parts: maximum, sum
+    Halide::Func part_state{"part_state"};      // (d, row, down), of parts: the state
+    // (row, down), in fragments without parts (u, row, down): factor of the output; lse, or the maximum of a state; sum.
     Halide::Func results{"results"};
     Halide::Func named{"attention"};
     int parts = 0;
@@ -62,8 +73,6 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
     std::vector<Halide::Argument> arguments() const { return args.arguments(); }
     std::vector<OutputType> output_types() const { return args.output_types(); }
     Halide::Pipeline pipeline() const { return Halide::Pipeline(named); }
-    // Whether logits are more than scaled products in a range of keys.
-    bool changes_logits() const { return config.modifies_logits() || config.has_mask || config.score_mod.visible; }
     // Whether weights change before they multiply values.
     bool changes_weights() const { return config.has_dropout || config.has_kv_scales(); }
 
@@ -79,7 +88,7 @@ private:
         return as_float(select(visible, as_word(logit), Expr(negative_infinity_bits)));
     }
     // Whether logits are products as they are, whose scale exponents have.
-    bool is_unscaled() const { return tile.in_fragments && !changes_logits(); }
+    bool is_unscaled() const { return tile.in_fragments && !config.changes_logits(); }
 
     // first_row: in decode of all heads of a group.
     struct Block {
@@ -93,8 +102,19 @@ private:
     Block block_of(const Expr &number) const;
     Row query(const Expr &in_block, const Expr &number) const;
     Expr key_of(const Expr &column, const Expr &step, const Expr &number) const;
-    Expr key_exists(const Expr &column) const {
-        return key_of(column, across, down) < field(sequence_kv_len, block_of(down).sequence);
+    Expr key_exists(const Expr &in_step) const {
+        return key_of(in_step, across, down) < field(sequence_kv_len, block_of(down).sequence);
+    }
+    // Of 16 rows, which are a warp's, all are of one part; the next part has the next 16, of the same queries.
+    Expr query_of(const Expr &of_row) const {
+        return tile.parts == 1 ? of_row : of_row / (16 * tile.parts) * 16 + of_row % 16;
+    }
+    Expr row_of(const Expr &query, int part) const {
+        return tile.parts == 1 ? query : query / 16 * (16 * tile.parts) + query % 16 + 16 * part;
+    }
+    // The key of a step that is number `number` of those that a row meets.
+    Expr key_in_step(const Expr &number, const Expr &of_row) const {
+        return tile.parts == 1 ? number : number + of_row / 16 % tile.parts * tile.keys_of_row();
     }
     // The place of a row's number that the lane with a column has.
     std::vector<Expr> of_row(const Expr &column, std::vector<Expr> row) const;
@@ -103,6 +123,7 @@ private:
     Expr is_huge(const Expr &largest) const;
     void define_doubts(const Expr &sum, const Expr &largest);
     std::pair<Expr, Expr> sum_of_lanes(const Expr &sum, const Expr &largest);
+    Expr merge_parts(Expr &sum, Expr &largest);
 
     void define_places();
     void define_logits();

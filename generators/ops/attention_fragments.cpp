@@ -98,6 +98,23 @@ std::pair<Expr, Expr> AttentionDevice::sum_of_lanes(const Expr &sum, const Expr 
     return {pair_sum(u, row, down) + pair_sum(in_lane(other_lane(u, 2))), once(largest, sure)};
 }
 
+// Of the parts of a row: their sum and maximum, and the factor of this one's output.
+Expr AttentionDevice::merge_parts(Expr &sum, Expr &largest) {
+    part_numbers(u, row, down) = Tuple(largest, sum);
+    const std::vector<Expr> of_column = of_row(d, {row, down});
+    part_state(d, row, down) = once(state(d, row, down), doubts(of_column));
+    const Expr own = part_numbers(0, row, down)[0];
+    const auto of = [&](int part) { return part_numbers(0, row_of(query_of(row), part), down); };
+    const auto shrunk = [&](const Expr &maximum) {
+        return exp2_on_device((maximum - largest) * exponent_unit());
+    };
+    largest = own;
+    for (int part = 0; part < tile.parts; part++) largest = maximum_on_device(largest, of(part)[0]);
+    sum = 0.f;
+    for (int part = 0; part < tile.parts; part++) sum += of(part)[1] * shrunk(of(part)[0]);
+    return shrunk(own);
+}
+
 void AttentionDevice::define_softmax_of_fragments() {
     const std::vector<Var> of_lane = {u, row, across, down};
     const std::vector<Expr> own(of_lane.begin(), of_lane.end());

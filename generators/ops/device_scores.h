@@ -45,10 +45,11 @@ protected:
     struct Slot {
         Expr page, slot, wrong;
     };
-    Slot slot_of(const Expr &j, const Expr &sequence) const {
+    Slot slot_of(const Expr &j, const Expr &sequence) const { return slot_of(j, sequence, pages_of(sequence)); }
+    Expr pages_of(const Expr &sequence) const { return after(this->page_table, sequence, this->page_table_row); }
+    Slot slot_of(const Expr &j, const Expr &sequence, const Expr &pages) const {
         const Expr paged = this->page_size > 0, page = j / max(this->page_size, 1);
-        const Expr id = load_at_if(paged, Halide::Int(32), after(this->page_table, sequence, this->page_table_row),
-                                   min(page, this->table_pages - 1));
+        const Expr id = load_at_if(paged, Halide::Int(32), pages, min(page, this->table_pages - 1));
         const Expr valid = clamp(id, 0, this->num_pages - 1);
         return {select(paged, valid, sequence),
                 select(paged, j - page * this->page_size, field(sequence_first_key, sequence) + j),

@@ -36,6 +36,7 @@ struct TileRows {
     Halide::Expr exists = {};     // zeros where a row does not; undefined: all do
     Halide::Expr whole = {};      // whether chunks are 16 aligned bytes, for tiles of elements; undefined: they are
     Halide::Expr flipped = {};    // bits of elements
+    bool to_registers = false;    // in pairs, not to shared memory: with `exists`, `whole` and `flipped`
 };
 
 // Tiles of rows of x and w, step by step along k, and the sums of their products. Zeros follow the last k.
@@ -49,15 +50,19 @@ struct TileProduct : ProductSums {
 
     // length: of rows.
     TileProduct(const ProductTile &tile, const Halide::Expr &length);
-    // sum is (column, row, at).
-    void define_product(const TileRows &x, const TileRows &w, const std::vector<Halide::Var> &at);
+    // sum is (column, row, at). w_line: of w_tile, which a sum reads.
+    void define_product(const TileRows &x, const TileRows &w, const std::vector<Halide::Var> &at,
+                        const Halide::Expr &w_line);
+    void define_product(const TileRows &x, const TileRows &w, const std::vector<Halide::Var> &at) {
+        define_product(x, w, at, column);
+    }
 
 private:
     using Expr = Halide::Expr;
     const Expr length;
 
     Expr element(const TileRows &rows) const;
-    Expr in_tile(const Halide::Func &tile_of, const Halide::Var &line, const TileRows &rows) const;
+    Expr in_tile(const Halide::Func &tile_of, const Expr &line, const TileRows &rows) const;
 };
 
 }  // namespace heed

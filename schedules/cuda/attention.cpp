@@ -68,7 +68,7 @@ public:
         outputs(threads);
         in_block(kernel.results).gpu_threads(kernel.row);
         places();
-        in_step(kernel.key_rows).gpu_threads(kernel.column);
+        in_step(kernel.key_rows).gpu_threads(kernel.key);
         products();
         softmax();
         values();
@@ -110,7 +110,7 @@ private:
                 .bound_extent(product.step, steps_of_rows(kernel.config, tile.products))
                 .align_storage(product.row, tile.products.rows);
         }
-        if (kernel.changes_logits()) {
+        if (kernel.config.changes_logits()) {
             Var number("number");
             in_tiles(scores(kernel.dots), kernel.column, kernel.row);
             by_rows(kernel.logits, number);
@@ -223,8 +223,9 @@ Module attention_cores_cuda(const std::string &name, const AttentionConfig &conf
         if (config.score_mod.block_visible) passes.add<SkipBlocks>(std::vector<std::string>{"steps$x"});
         passes.add<LoadCarried>(kernel.row_max.name());
         passes.add<LoadCarried>(kernel.row_sum.name());
-        const std::string logits = (kernel.changes_logits() ? kernel.dots : kernel.logits).name();
-        if (kernel.changes_logits()) passes.add_exactly<ReplaceInPlace>(1, "logits", kernel.logits.name(), logits);
+        const std::string logits = (kernel.config.changes_logits() ? kernel.dots : kernel.logits).name();
+        if (kernel.config.changes_logits())
+            passes.add_exactly<ReplaceInPlace>(1, "logits", kernel.logits.name(), logits);
         passes.add_exactly<ReplaceInPlace>(1, "weights", kernel.weights.name(), logits);
         if (kernel.changes_weights()) {
             passes.add_exactly<ReplaceInPlace>(1, "weights of values", kernel.value_weights.name(), logits);

@@ -27,7 +27,8 @@ protected:
         for (const Var &v : f.args()) {
             const std::string &name = v.name();
             if (name == kernel.row.name()) f.bound_extent(v, tile.products.rows);
-            if (name == kernel.column.name()) f.bound_extent(v, tile.products.columns);
+            if (name == kernel.column.name()) f.bound_extent(v, tile.keys_of_row());
+            if (name == kernel.key.name()) f.bound_extent(v, tile.products.columns);
             if (name == kernel.u.name()) f.bound_extent(v, tile.lanes);
             if (name == kernel.d.name()) f.bound_extent(v, tile.columns);
             if (name == kernel.in_chunk.name()) f.bound_extent(v, tile.chunk);
@@ -44,13 +45,25 @@ protected:
     void places() {
         in_block(kernel.fields);
         in_block(kernel.met);
+        if (kernel.paged_head.defined()) in_block(kernel.paged_head);
         in_block(kernel.q_rows).gpu_threads(kernel.row);
         in_block(kernel.row_range).gpu_threads(kernel.row);
     }
     // What is stored, and the state of which it is made.
     void outputs(int threads) {
         Halide::Stage stored = kernel.named.update();
-        in_tiles(stored, kernel.all.x, kernel.all.y, {}, {kernel.all.z});
+        if (tile.parts > 1) {
+            // A thread has every n-th column of a row.
+            const Halide::RVar number("number"), column("column"), thread("thread");
+            stored.split(kernel.all.x, number, column, threads / tile.queries())
+                .fuse(column, kernel.all.y, thread)
+                .reorder(number, thread, kernel.all.z)
+                .unroll(number)
+                .gpu_threads(thread)
+                .never_partition_all();
+        } else {
+            in_tiles(stored, kernel.all.x, kernel.all.y, {}, {kernel.all.z});
+        }
         stored.gpu_blocks(kernel.all.z);
         if (kernel.parts > 1) schedule_faults(kernel.named.update(1), kernel.faults, threads);
         in_block(kernel.state, MemoryType::Register);

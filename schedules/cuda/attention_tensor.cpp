@@ -19,6 +19,7 @@
 #include "generators/lowering/cuda/block_branches.h"
 #include "generators/lowering/cuda/host_addresses.h"
 #include "generators/lowering/cuda/pipeline_copies.h"
+#include "generators/lowering/cuda/place_over.h"
 #include "generators/lowering/cuda/private_registers.h"
 #include "generators/lowering/cuda/repeat_loops.h"
 #include "generators/lowering/cuda/shared_memory.h"
@@ -36,6 +37,7 @@ namespace {
 
 constexpr int chunk = 8;  // elements of 16 bytes
 constexpr int threads = 128;
+constexpr int state_padding = 8;  // floats of a row of a part's state: rows that are stored at once are in different banks
 
 // Whether a warp has 16 rows, not 32.
 bool is_low(const AttentionDevice::Tile &tile) { return tile.products.rows == threads / 2; }
@@ -51,7 +53,7 @@ public:
     void apply() {
         results();
         places();
-        if (kernel.config.paged) in_step(kernel.key_rows).gpu_threads(kernel.column);
+        if (kernel.config.paged) in_step(kernel.key_rows).gpu_threads(kernel.key);
         products();
         softmax();
         values();
@@ -75,7 +77,17 @@ private:
 
     void results() {
         outputs(threads);
-        for (Func *f : {&kernel.results, &kernel.pair_sum, &kernel.last_sum}) {
+        if (tile.parts > 1) {
+            in_block(kernel.part_numbers);
+            in_rows(kernel.part_numbers);
+            in_block(kernel.part_state).align_storage(kernel.d, tile.columns + state_padding);
+            in_tiles(kernel.part_state, kernel.d, kernel.row);
+            in_block(kernel.results).gpu_threads(kernel.row);
+        } else {
+            in_block(kernel.results, MemoryType::Register);
+            in_rows(kernel.results);
+        }
+        for (Func *f : {&kernel.pair_sum, &kernel.last_sum}) {
             in_block(*f, MemoryType::Register);
             in_rows(*f);
         }
@@ -86,11 +98,27 @@ private:
 
     void products() {
         TileProduct &product = kernel.product;
-        schedule_sum(product, step, deal);
-        if (holds_queries()) own_elements();
-        schedule_copies(product, product.x_tile, tile.products.rows, threads);
+        const RDom &over = product.over_k;
+        schedule_sum(product.sum, step, {tile.keys_of_row(), tile.products.rows}, deal, {over.x, over.y}, {over.z});
+        if (tile.parts > 1) {
+            const Dealt dealt = own_elements(product.x_tile);
+            Stage(product.x_tile).unroll(Var("pair"));
+            for (Func *f : {&kernel.met, &kernel.q_rows}) {
+                Func own = f->in(product.x_tile);
+                own.compute_at(product.x_tile, dealt.own[0].var).store_in(MemoryType::Register);
+                for (const Var &v : own.args()) own.bound_extent(v, 1);
+            }
+        } else {
+            schedule_copies(product, product.x_tile, tile.products.rows, threads);
+            product.x_tile.compute_at(block).store_in(MemoryType::Stack);
+            if (holds_queries()) {
+                Func own = product.x_tile.in(product.sum);
+                held = own.name();
+                own_elements(own);
+                own.vectorize(Var("pair"));
+            }
+        }
         schedule_copies(product, product.w_tile, tile.products.columns, threads);
-        product.x_tile.compute_at(block).store_in(MemoryType::Stack);
         product.w_tile.compute_at(step).store_in(MemoryType::Stack);
         std::vector<Func> of_logits = kernel.stages;
         of_logits.push_back(kernel.logits);
@@ -103,10 +131,8 @@ private:
     // Whether a thread keeps the elements of queries that it has of fragments. It reads them from shared memory at each
     // step where they would leave too few registers.
     bool holds_queries() const { return tile.products.columns == 64; }
-    void own_elements() {
+    Dealt own_elements(Func &own) {
         TileProduct &product = kernel.product;
-        Func own = product.x_tile.in(product.sum);
-        held = own.name();
         own.compute_at(block)
             .store_in(MemoryType::Register)
             .bound_extent(product.row, tile.products.rows)
@@ -119,7 +145,8 @@ private:
         deal_own.split(product.k, quad, pair, 2);
         const Dealt dealt = rows_in_fragments(deal_own, product.row, quad, eights());
         order(deal_own, {pair, product.chunk, dealt.own[0]}, {dealt.thread});
-        unroll(deal_own.gpu_threads(dealt.thread).vectorize(pair), {product.chunk, dealt.own[0]});
+        unroll(deal_own.gpu_threads(dealt.thread), {product.chunk, dealt.own[0]});
+        return dealt;
     }
 
     void softmax() {
@@ -151,19 +178,27 @@ private:
 bool is_tensor_form(const AttentionConfig &config) {
     const int k = config.head_dim, v = config.head_dim_v;
     const bool has_dims = !config.any_head_dim() && k % 32 == 0 && v % 32 == 0 && k <= 192 && v <= 128;
-    return has_dims && config.phase == Phase::prefill && !config.has_kv_scales() && !config.has_dropout &&
-           !config.has_score_mod();
+    const bool is_decode = config.phase == Phase::decode;
+    return has_dims && !config.has_kv_scales() && !config.has_dropout && !config.has_score_mod() &&
+           !(is_decode && (config.changes_logits() || k > 128 || v > 128));
 }
 
 AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
-    const int widest = std::max(config.head_dim, config.head_dim_v);
-    const bool changes_logits = config.modifies_logits() || config.has_mask;
-    // Half as many rows and keys where logits change: each takes up to 60 instructions for each of a thread's logits,
-    // all in a row. Each thread copies some of 16 keys where their rows are 8, 16 or 24 chunks.
-    const bool in_eights = config.head_dim % (8 * chunk) == 0 && config.head_dim_v % (8 * chunk) == 0;
-    const int rows = changes_logits ? threads / 2 : threads, most = changes_logits && in_eights ? 16 : 32;
-    const int keys = widest <= 64 && (in_eights || !changes_logits) ? 2 * most : most;
-    return {{rows, keys, chunk, (config.head_dim + chunk - 1) / chunk, false}, keys, config.head_dim_v, 4, true};
+    const int widest = std::max(config.head_dim, config.head_dim_v), chunks = config.head_dim / chunk;
+    // A warp has 16 rows and a quarter of a step's keys, or half of them.
+    if (config.has_gqa) {
+        const int parts = config.wide_group ? 2 : 4;
+        return {{threads / 2, 64, chunk, chunks, false}, 64, config.head_dim_v, 4, true, parts};
+    }
+    int rows = threads, keys = widest <= 64 ? 64 : 32;
+    if (config.changes_logits()) {
+        // Half as many: a change takes up to 60 instructions for each of a thread's logits, all in a row. Each thread
+        // copies some of 16 keys where their rows are 8, 16 or 24 chunks.
+        const bool in_eights = config.head_dim % (8 * chunk) == 0 && config.head_dim_v % (8 * chunk) == 0;
+        rows /= 2;
+        keys = in_eights ? keys / 2 : 32;
+    }
+    return {{rows, keys, chunk, chunks, false}, keys, config.head_dim_v, 4, true};
 }
 
 Module attention_tensor_cuda(const std::string &name, const AttentionConfig &config, const Target &target) {
@@ -180,26 +215,41 @@ Module attention_tensor_cuda(const std::string &name, const AttentionConfig &con
         passes.add<LoadCarried>(kernel.row_max.name());
         passes.add<LoadCarried>(kernel.row_sum.name());
         passes.add_exactly<RepeatLoops>(1, "repetitions", kernel.state.name(), kernel.doubts.name(), schedule.held);
-        passes.add_exactly<BranchBlocks>(2 * (1 + static_cast<int>(kernel.stages.size())), "stages of two forms");
+        const int twice = 1 + static_cast<int>(kernel.stages.size()), once = kernel.tile.parts > 1 ? 1 : 0;
+        passes.add_exactly<BranchBlocks>(2 * twice + once, "stages of two forms");
         passes.add_exactly<SumInRegisters>(1, "sums in the state", kernel.block_out.name(), kernel.state.name());
         passes.add_exactly<PipelineCopies>(2, "loops over keys that copy ahead");
         passes.add_exactly<LowerTileProducts>(4, "products", config.kv_dtype, threads);
         passes.add<PrivateRegisters>();
+        if (kernel.tile.parts > 1) {
+            passes.add_exactly<PlaceOver>(1, "states of parts", kernel.part_state.name(), kernel.product.w_tile.name());
+        }
         passes.add<DropBarriers>();
         passes.add<LowerSharedMemory>(attention_tensor_shared_bytes(config));
-        passes.add<ReadThreadsAnew>(kernel.doubts.name());
+        std::set<std::string> read_after = {kernel.doubts.name()};
+        if (kernel.tile.parts > 1) read_after.insert({kernel.part_numbers.name(), kernel.results.name()});
+        passes.add<ReadThreadsAnew>(read_after);
     });
 }
 
 int attention_tensor_threads() { return threads; }
 
-int attention_tensor_blocks(const AttentionConfig &config) { return is_low(attention_tensor_tile(config)) ? 3 : 1; }
+int attention_tensor_blocks(const AttentionConfig &config) {
+    if (config.has_gqa) {
+        // Of 64 columns with 4 blocks those of pages spill on sm_120; of 128, with 3, those with 32 keys of a row.
+        if (std::max(config.head_dim, config.head_dim_v) > 64) return config.wide_group ? 2 : 3;
+        return config.paged ? 3 : 4;
+    }
+    return is_low(attention_tensor_tile(config)) ? 3 : 1;
+}
 
 int attention_tensor_shared_bytes(const AttentionConfig &config) {
     const AttentionDevice::Tile tile = attention_tensor_tile(config);
     const int numbers = 16 * (sequence_padding + 4), of_rows = 16 * tile.products.rows;
-    const int of_keys = config.paged ? 2 * 16 * tile.products.columns : 0;
-    return numbers + of_rows + of_keys + shared_bytes_of(tile.products, tile.products.rows) +
+    const int of_keys = config.paged ? 2 * 16 * tile.products.columns + (tile.parts > 1 ? 2 * 16 : 0) : 0;
+    const int of_parts = (4 * 8 + 12) * tile.products.rows;
+    return numbers + of_rows + of_keys +
+           (tile.parts > 1 ? of_parts : shared_bytes_of(tile.products, tile.products.rows)) +
            2 * (shared_bytes_of(tile.products, tile.products.columns) + tile.chunk * (2 * tile.columns + 16));
 }
 

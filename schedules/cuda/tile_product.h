@@ -11,7 +11,7 @@ struct Dealt {
     Halide::VarOrRVar thread;
 };
 using Deal = Dealt (*)(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
-// As LowerTileProducts has them; a warp has 32 rows, or 16.
+// As LowerTileProducts has them; a warp has 32 rows, of low fragments 16.
 Dealt in_fragments(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
 Dealt in_low_fragments(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
 // The rows alone, `eights` of 8 a warp: each is one of four lanes', which `quad` numbers.

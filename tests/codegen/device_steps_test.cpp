@@ -88,7 +88,7 @@ std::map<std::string, int> steps_of_products(int rows = 32) {
         passes.add<heed::PrivateRegisters>(32);
         passes.add<heed::DropBarriers>();
         passes.add<heed::LowerSharedMemory>(2 * keys * 2 * row_elements);
-        passes.add<heed::ReadThreadsAnew>(kernel.doubts.name());
+        passes.add<heed::ReadThreadsAnew>(std::set<std::string>{kernel.doubts.name()});
     }));
 }
 

@@ -89,10 +89,10 @@ InBuffer CopiedPlaces::in_buffer() const {
     return {sizes, Variable::make(Int(32), loop->name) % 2, InBuffer::Stores::move};
 }
 
-Stmt CopiedPlaces::find(const Expr &step) const {
+Stmt CopiedPlaces::find(const Expr &step, const Expr &steps) const {
     if (stages.empty()) return Evaluate::make(0);
     const Stmt all = in_buffer().mutate(Block::make(stages));
-    return IfThenElse::make(step < loop->extent, substitute(loop->name, step, substitute(lets, all)));
+    return IfThenElse::make(step < steps, substitute(loop->name, step, substitute(lets, all)));
 }
 
 }  // namespace heed

@@ -22,7 +22,7 @@ public:
     // With the elements of a buffer.
     const std::map<std::string, int> &arrays() const { return sizes; }
     // Nothing where the loop has no such step.
-    Halide::Internal::Stmt find(const Halide::Expr &step) const;
+    Halide::Internal::Stmt find(const Halide::Expr &step, const Halide::Expr &steps) const;
 
 private:
     const Halide::Internal::For *const loop;

@@ -88,16 +88,16 @@ public:
         for (const TakeCopies::Taken &taken : copies) add(taken);
     }
 
-    Stmt run(const Stmt &compute) const {
-        const Expr step = Variable::make(Int(32), loop->name);
-        const Stmt ahead = IfThenElse::make(step + 1 < loop->extent, copies_of(step + 1));
+    Stmt run(const Stmt &compute) {
+        const Expr step = Variable::make(Int(32), loop->name), steps = let_before("steps", loop->extent);
+        const Stmt ahead = IfThenElse::make(step + 1 < steps, copies_of(step + 1));
         const Stmt barrier = Evaluate::make(cuda::barrier());
         const Stmt body =
-            Block::make({Evaluate::make(cuda::wait_copies(0)), barrier, ahead, places.find(step + 2), compute});
-        Stmt result = For::make(loop->name, 0, loop->extent, ForType::Serial, Partition::Never, loop->device_api, body);
-        result = Block::make({copies_of(0), places.find(1), result});
-        if (!places.arrays().empty()) result = Block::make({places.find(0), barrier, result});
-        result = IfThenElse::make(loop->extent > 0, result);
+            Block::make({Evaluate::make(cuda::wait_copies(0)), barrier, ahead, places.find(step + 2, steps), compute});
+        Stmt result = For::make(loop->name, 0, steps, ForType::Serial, Partition::Never, loop->device_api, body);
+        result = Block::make({copies_of(0), places.find(1, steps), result});
+        if (!places.arrays().empty()) result = Block::make({places.find(0, steps), barrier, result});
+        result = IfThenElse::make(steps > 0, result);
         for (auto let = before.rbegin(); let != before.rend(); ++let) {
             result = LetStmt::make(let->first, let->second, result);
         }
@@ -154,15 +154,17 @@ private:
         return LinearTerms(copy.address + bytes_before(copy.index, copy));
     }
 
-    // A comparison, of which what does not depend on the step is computed before the loop.
+    // A comparison, of which what does not depend on the step is computed before the loop. Of wrapping words: LLVM would
+    // make a bound of each copy of a sum of integers that cannot overflow, and keep all bounds in registers.
     Expr compared_before(const Expr &on) {
         const auto *flag = on.defined() ? on.as<Cast>() : nullptr;
         const auto *less = flag != nullptr ? flag->value.as<LT>() : nullptr;
         if (less == nullptr || less->a.type() != Int(32)) return on;
         const LinearTerms all = LinearTerms(less->b) - LinearTerms(less->a);
-        const LinearTerms left = all.that_use(loop->name, false), gone = all.that_use(loop->name, true);
-        const Expr most = let_before("left", left.without_constant().sum());
-        return cast(on.type(), simplify(-gone.sum()) - static_cast<int>(left.constant()) < most);
+        const LinearTerms fixed = all.that_use(loop->name, false), moving = all.that_use(loop->name, true);
+        const Expr first = let_before("left", cast<uint32_t>(fixed.without_constant().sum()));
+        const Expr left = cast<int32_t>(first + cast<uint32_t>(moving.sum()));
+        return cast(on.type(), left > -static_cast<int>(fixed.constant()));
     }
 
     static Expr bytes_before(const Expr &index, const SharedCopy &copy) {
@@ -172,7 +174,7 @@ private:
     Expr address_at(const Source &source, const Expr &step, const Expr &before) const {
         const SharedCopy &copy = source.taken.copy;
         if (source.behind.defined()) return cuda::advance(before, source.behind);
-        if (!source.first.defined()) return source.base + at_step(source.of_step, step);
+        if (!source.first.defined()) return cuda::advance(source.base, at_step(source.of_step, step));
         const Expr moved = simplify(at_step(copy.index, step) - at_step(copy.index, 0));
         return source.first + bytes_before(moved, copy);
     }

@@ -89,7 +89,7 @@ Stmt ReadThreadsAnew::visit(const IfThenElse *op) {
 }
 
 Stmt ReadThreadsAnew::visit(const ProducerConsumer *op) {
-    if (op->is_producer || op->name != doubts) return IRMutator::visit(op);
+    if (op->is_producer || read_after.count(op->name) == 0) return IRMutator::visit(op);
     return ProducerConsumer::make(op->name, false, anew(op->body));
 }
 

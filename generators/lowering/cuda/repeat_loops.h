@@ -6,6 +6,7 @@
 // registers, where the first result is in doubt: if it is in some thread of a block, all compute the stage again.
 
 #include <map>
+#include <set>
 #include <string>
 
 #include "Halide.h"
@@ -33,10 +34,11 @@ private:
 // first time on.
 class ReadThreadsAnew : public Halide::Internal::IRMutator {
 public:
-    explicit ReadThreadsAnew(std::string doubts) : doubts(std::move(doubts)) {}
+    // The names of the Funcs that are read after the repetition: of the doubts, and of what is handed on.
+    explicit ReadThreadsAnew(std::set<std::string> read_after) : read_after(std::move(read_after)) {}
 
 private:
-    const std::string doubts;
+    const std::set<std::string> read_after;
     std::string block;                               // the variable of its number
     std::map<std::string, Halide::Expr> of_threads;  // values that depend on these numbers
     bool in_repetition = false;
