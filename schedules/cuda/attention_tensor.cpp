@@ -218,7 +218,7 @@ Module attention_tensor_cuda(const std::string &name, const AttentionConfig &con
         const int twice = 1 + static_cast<int>(kernel.stages.size()), once = kernel.tile.parts > 1 ? 1 : 0;
         passes.add_exactly<BranchBlocks>(2 * twice + once, "stages of two forms");
         passes.add_exactly<SumInRegisters>(1, "sums in the state", kernel.block_out.name(), kernel.state.name());
-        passes.add_exactly<PipelineCopies>(2, "loops over keys that copy ahead");
+        passes.add_exactly<PipelineCopies>(2, "loops over keys that copy ahead", kernel.tile.parts > 1);
         passes.add_exactly<LowerTileProducts>(4, "products", config.kv_dtype, threads);
         passes.add<PrivateRegisters>();
         if (kernel.tile.parts > 1) {

@@ -83,8 +83,8 @@ int accesses_of(const std::string &array, const Stmt &s) {
 class AheadCopies {
 public:
     AheadCopies(const For *loop, const std::vector<TakeCopies::Taken> &copies, const std::map<std::string, int> &sizes,
-                const CopiedPlaces &places)
-        : loop(loop), sizes(sizes), places(places) {
+                const CopiedPlaces &places, bool finds_bounds)
+        : loop(loop), sizes(sizes), places(places), finds_bounds(finds_bounds) {
         for (const TakeCopies::Taken &taken : copies) add(taken);
     }
 
@@ -114,6 +114,7 @@ private:
     const For *const loop;
     const std::map<std::string, int> &sizes;
     const CopiedPlaces &places;
+    const bool finds_bounds;
     std::vector<Source> sources;
     std::vector<std::pair<std::string, Expr>> before;  // the loop
     std::map<Expr, Expr, IRDeepCompare> known;         // of it
@@ -162,7 +163,8 @@ private:
         if (less == nullptr || less->a.type() != Int(32)) return on;
         const LinearTerms all = LinearTerms(less->b) - LinearTerms(less->a);
         const LinearTerms fixed = all.that_use(loop->name, false), moving = all.that_use(loop->name, true);
-        const Expr first = let_before("left", cast<uint32_t>(fixed.without_constant().sum()));
+        const Expr found = cast<uint32_t>(fixed.without_constant().sum());
+        const Expr first = finds_bounds ? found : let_before("left", found);
         const Expr left = cast<int32_t>(first + cast<uint32_t>(moving.sum()));
         return cast(on.type(), left > -static_cast<int>(fixed.constant()));
     }
@@ -271,7 +273,7 @@ Stmt PipelineCopies::visit(const For *op) {
         }
     }
     found++;
-    return AheadCopies(op, take.taken, sizes, places).run(compute);
+    return AheadCopies(op, take.taken, sizes, places, finds_bounds).run(compute);
 }
 
 }  // namespace heed

@@ -16,9 +16,13 @@ namespace heed {
 
 class PipelineCopies : public Halide::Internal::IRMutator {
 public:
+    // finds_bounds: what a copy's condition compares a step with is made of shared memory at each step, and in no
+    // register from step to step.
+    explicit PipelineCopies(bool finds_bounds = false) : finds_bounds(finds_bounds) {}
     int found = 0;  // loops
 
 private:
+    const bool finds_bounds;
     // In shared memory.
     struct Array {
         int elements = 0, bytes = 0;
