@@ -117,7 +117,8 @@ private:
     const bool finds_bounds;
     std::vector<Source> sources;
     std::vector<std::pair<std::string, Expr>> before;  // the loop
-    std::map<Expr, Expr, IRDeepCompare> known;         // of it
+    std::vector<std::pair<std::string, Expr>> at_each_step;
+    std::map<Expr, Expr, IRDeepCompare> known;  // of both
 
     Expr at_step(const Expr &e, const Expr &step) const { return simplify(substitute(loop->name, step, e)); }
 
@@ -127,6 +128,16 @@ private:
         if (!known_as.defined()) {
             before.emplace_back(unique_name(name), common_subexpression_elimination(value));
             known_as = Variable::make(value.type(), before.back().first);
+        }
+        return known_as;
+    }
+
+    // A value that copies_of() computes once.
+    Expr let_at_step(const Expr &value) {
+        Expr &known_as = known[value];
+        if (!known_as.defined()) {
+            at_each_step.emplace_back(unique_name("at_step"), value);
+            known_as = Variable::make(value.type(), at_each_step.back().first);
         }
         return known_as;
     }
@@ -164,8 +175,8 @@ private:
         const LinearTerms all = LinearTerms(less->b) - LinearTerms(less->a);
         const LinearTerms fixed = all.that_use(loop->name, false), moving = all.that_use(loop->name, true);
         const Expr found = cast<uint32_t>(fixed.without_constant().sum());
-        const Expr first = finds_bounds ? found : let_before("left", found);
-        const Expr left = cast<int32_t>(first + cast<uint32_t>(moving.sum()));
+        Expr left = cast<int32_t>((finds_bounds ? found : let_before("left", found)) + cast<uint32_t>(moving.sum()));
+        if (finds_bounds) left = let_at_step(left);
         return cast(on.type(), left > -static_cast<int>(fixed.constant()));
     }
 
@@ -220,6 +231,11 @@ private:
         Stmt result = Block::make(all);
         for (auto one = addresses.rbegin(); one != addresses.rend(); ++one) {
             result = LetStmt::make(one->first, one->second, result);
+        }
+        for (const auto &[name, value] : at_each_step) {
+            const std::string here = unique_name(name);
+            result = substitute(name, Variable::make(value.type(), here), result);
+            result = LetStmt::make(here, at_step(value, step), result);
         }
         return result;
     }
