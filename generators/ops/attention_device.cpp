@@ -216,8 +216,8 @@ void AttentionDevice::define_values() {
         Expr weight = weights(column, row, across, down), left_out = is_hidden(weight);
         if (config.has_dropout) {
             const Expr line = wide(at.sequence) * wide(num_heads) + wide(at.head);
-            const Expr number =
-                (line * wide(max_q_len) + wide(at.i)) * wide(max_kv_len) + wide(key_of(key_in_step(column, row), across, down));
+            const Expr number = (line * wide(max_q_len) + wide(at.i)) * wide(max_kv_len) +
+                                wide(key_of(key_in_step(column, row), across, down));
             const DropoutStream stream = DropoutStream::of(args.dropout_seed, args.dropout_offset);
             const Expr keeps = is_kept(stream, args.dropout_threshold, number);
             kept(column, row, across, down) =
@@ -296,8 +296,8 @@ void AttentionDevice::define_results() {
         const Expr of_split = config.has_dropout ? args.dropout_scale : Expr(1.f);
         const Expr in_log2 = maximum_on_device(largest * (is_unscaled() ? 1.f : 4.f), lowest_logit());
         const Expr of_row = select(is_whole(), factor, of_split);
-        results(row, down) = Tuple(of_part.defined() ? of_row * of_part : of_row,
-                                   select(is_whole(), result.lse, in_log2), sum);
+        results(row, down) =
+            Tuple(of_part.defined() ? of_row * of_part : of_row, select(is_whole(), result.lse, in_log2), sum);
     } else if (tile.in_fragments) {
         results(u, row, down) = Tuple(factor, result.lse);
     } else {

@@ -37,14 +37,14 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
     Halide::RDom all;                  // column of the output, row, block
     Halide::RDom faults;               // key, sequence
 
-    Halide::Func fields{"fields"};        // (sequence): what the table says of it
-    Halide::Func met{"met"};              // (down): first key, number of steps; first and last key that all rows see
+    Halide::Func fields{"fields"};          // (sequence): what the table says of it
+    Halide::Func met{"met"};                // (down): first key, number of steps; first and last key that all rows see
     Halide::Func paged_head{"paged_head"};  // (down), of parts: where a sequence's page table is; head of keys
-    Halide::Func q_rows{"q_rows"};        // (row, down): address of the row; the last one is repeated
-    Halide::Func row_range{"row_range"};  // (row, down): first key that the row sees by its position, and how many
-    Halide::Func key_rows{"key_rows"};    // (key, across, down): addresses of k and v, and scales of codes; the same
-    TileProduct product;                  // (column, row, across, down)
-    Halide::Func dots{"dots"};            // the same, for who changes them
+    Halide::Func q_rows{"q_rows"};          // (row, down): address of the row; the last one is repeated
+    Halide::Func row_range{"row_range"};    // (row, down): first key that the row sees by its position, and how many
+    Halide::Func key_rows{"key_rows"};      // (key, across, down): addresses of k and v, and scales of codes; the same
+    TileProduct product;                    // (column, row, across, down)
+    Halide::Func dots{"dots"};              // the same, for who changes them
     // (column, row, across, down), in fragments: each makes one change to the logits of the stage before it. A block
     // passes over those that the call does not ask for.
     std::vector<Halide::Func> stages;
@@ -61,9 +61,10 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
     Halide::Func values{"values"};                              // (d, in_chunk, chunk, across, down)
     Halide::Func block_out{"block_out"};                        // (d, row, across, down)
     Halide::Func state{"state"};                                // (d, row, down)
-    Halide::Func part_numbers{"part_numbers"};  // (u, row, down), of parts: maximum, sum
-    Halide::Func part_state{"part_state"};      // (d, row, down), of parts: the state
-    // (row, down), in fragments without parts (u, row, down): factor of the output; lse, or the maximum of a state; sum.
+    Halide::Func part_numbers{"part_numbers"};                  // (u, row, down), of parts: maximum, sum
+    Halide::Func part_state{"part_state"};                      // (d, row, down), of parts: the state
+    // (row, down), in fragments without parts (u, row, down): factor of the output; lse, or the maximum of a state;
+    // sum.
     Halide::Func results{"results"};
     Halide::Func named{"attention"};
     int parts = 0;

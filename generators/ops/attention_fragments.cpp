@@ -105,9 +105,7 @@ Expr AttentionDevice::merge_parts(Expr &sum, Expr &largest) {
     part_state(d, row, down) = once(state(d, row, down), doubts(of_column));
     const Expr own = part_numbers(0, row, down)[0];
     const auto of = [&](int part) { return part_numbers(0, row_of(query_of(row), part), down); };
-    const auto shrunk = [&](const Expr &maximum) {
-        return exp2_on_device((maximum - largest) * exponent_unit());
-    };
+    const auto shrunk = [&](const Expr &maximum) { return exp2_on_device((maximum - largest) * exponent_unit()); };
     largest = own;
     for (int part = 0; part < tile.parts; part++) largest = maximum_on_device(largest, of(part)[0]);
     sum = 0.f;

@@ -1,6 +1,7 @@
 // Attention on tensor cores. A block has 128 rows of queries of a head, a warp 32 of them and all columns of their
 // logits and of their output, a thread what mma.m16n8k16 gives it: of each eight columns two, of each eight rows one.
-// Where something changes logits half as many rows, and at most 32 keys.
+// Where something changes logits half as many rows, and at most 32 keys. In decode 16 rows (32 in the kernels `wide`),
+// for each of which a warp has a quarter of a step's keys (half of them): parts, whose states are one at the end.
 //
 //   q_rows, row_range: where the rows are, what they see; x_tile: the rows, from which a thread takes its elements
 //   for each 64 keys that some row sees
@@ -10,9 +11,12 @@
 //     row_max, base, factor, weights, row_sum, in registers: maxima are exchanged in the four lanes of a row
 //     state = state * factor + weights x values (SumInRegisters)
 //   the same once more where the result is in doubt (RepeatLoops): values of hidden keys may be no numbers
+//   part_numbers, part_state: what parts hand over in shared memory, where the keys were (PlaceOver)
 //
 // A step of f16, d64 (sm_80): 595 instructions for 128 products, without what is seldom done; 250 registers, no spills.
 #include "schedules/cuda/attention_tensor.h"
+
+#include <set>
 
 #include "generators/lowering/carried.h"
 #include "generators/lowering/cuda/barriers.h"
@@ -37,7 +41,8 @@ namespace {
 
 constexpr int chunk = 8;  // elements of 16 bytes
 constexpr int threads = 128;
-constexpr int state_padding = 8;  // floats of a row of a part's state: rows that are stored at once are in different banks
+constexpr int state_padding =
+    8;  // floats of a row of a part's state: rows that are stored at once are in different banks
 
 // Whether a warp has 16 rows, not 32.
 bool is_low(const AttentionDevice::Tile &tile) { return tile.products.rows == threads / 2; }

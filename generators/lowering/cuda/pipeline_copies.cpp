@@ -166,8 +166,8 @@ private:
         return LinearTerms(copy.address + bytes_before(copy.index, copy));
     }
 
-    // A comparison, of which what does not depend on the step is computed before the loop. Of wrapping words: LLVM would
-    // make a bound of each copy of a sum of integers that cannot overflow, and keep all bounds in registers.
+    // A comparison, of which what does not depend on the step is computed before the loop. Of wrapping words: LLVM
+    // would make a bound of each copy of a sum of integers that cannot overflow, and keep all bounds in registers.
     Expr compared_before(const Expr &on) {
         const auto *flag = on.defined() ? on.as<Cast>() : nullptr;
         const auto *less = flag != nullptr ? flag->value.as<LT>() : nullptr;
