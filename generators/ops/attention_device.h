@@ -106,7 +106,7 @@ private:
     Expr key_exists(const Expr &in_step) const {
         return key_of(in_step, across, down) < field(sequence_kv_len, block_of(down).sequence);
     }
-    // Of 16 rows, which are a warp's, all are of one part; the next part has the next 16, of the same queries.
+    // The 16 rows of a warp belong to one part. The next 16 rows are the same queries in the next part.
     Expr query_of(const Expr &of_row) const {
         return tile.parts == 1 ? of_row : of_row / (16 * tile.parts) * 16 + of_row % 16;
     }

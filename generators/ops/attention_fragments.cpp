@@ -98,7 +98,7 @@ std::pair<Expr, Expr> AttentionDevice::sum_of_lanes(const Expr &sum, const Expr 
     return {pair_sum(u, row, down) + pair_sum(in_lane(other_lane(u, 2))), once(largest, sure)};
 }
 
-// Of the parts of a row: their sum and maximum, and the factor of this one's output.
+// Makes sum and maximum those of all parts of a row. Returns the factor of this part's output.
 Expr AttentionDevice::merge_parts(Expr &sum, Expr &largest) {
     part_numbers(u, row, down) = Tuple(largest, sum);
     const std::vector<Expr> of_column = of_row(d, {row, down});

@@ -41,8 +41,8 @@ namespace {
 
 constexpr int chunk = 8;  // elements of 16 bytes
 constexpr int threads = 128;
-constexpr int state_padding =
-    8;  // floats of a row of a part's state: rows that are stored at once are in different banks
+// Floats after a row of a part's state: rows that are stored at once are in different banks.
+constexpr int state_padding = 8;
 
 // Whether a warp has 16 rows, not 32.
 bool is_low(const AttentionDevice::Tile &tile) { return tile.products.rows == threads / 2; }
@@ -241,7 +241,7 @@ int attention_tensor_threads() { return threads; }
 
 int attention_tensor_blocks(const AttentionConfig &config) {
     if (config.has_gqa) {
-        // Of 64 columns with 4 blocks those of pages spill on sm_120; of 128, with 3, those with 32 keys of a row.
+        // Kernels of 64 columns in pages spill on sm_120 with 4 blocks, `wide` ones of 128 columns on sm_80 with 3.
         if (std::max(config.head_dim, config.head_dim_v) > 64) return config.wide_group ? 2 : 3;
         return config.paged ? 3 : 4;
     }
