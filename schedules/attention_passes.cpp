@@ -15,6 +15,7 @@
 #include "generators/lowering/sum_in_place.h"
 #include "generators/lowering/trim_loops.h"
 #include "generators/lowering/trim_rows.h"
+#include "generators/lowering/weave_tiles.h"
 #include "generators/lowering/wide_strides.h"
 
 namespace heed {
@@ -122,6 +123,31 @@ void prefetch_tiles(Passes *passes, const AttentionStages &st, const AttentionCo
                                                                         stream("v", config.head_dim_v, 0)});
 }
 
+void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
+    const BlockChain &ch = st.full;
+    const bool weaves = !config.changes_logits();
+    std::vector<std::string> marked;
+    if (weaves) marked = {ch.product.name(), ch.block_out.name()};
+    passes->add_exactly<LowerBf16Tiles>(static_cast<int>(2 * st.chains.size()),
+                                        "products of bf16 that become matrix tiles", marked);
+    if (!weaves) return;
+    WeaveTiles::Step step;
+    step.loop = st.state.name() + ".s" + std::to_string(st.chains.size()) + "." + ch.steps.y.name();
+    step.product = ch.product.name();
+    step.maxima = ch.bf16.max_parts.name();
+    step.reference = ch.bf16.reference.name();
+    step.state = st.state.name();
+    step.again_end = ch.bf16.again_end.name();
+    step.weights = ch.bf16.weight_pairs.name();
+    step.outputs = ch.block_out.name();
+    step.sums = ch.bf16.sum_parts.name();
+    step.exact_sum = ch.bf16.exact_sum.name();
+    step.rows = config.row_block;
+    step.huge_reference = Bf16Block::huge_reference;
+    step.large_weight = Bf16Block::large_weight;
+    passes->add_exactly<WeaveTiles>(1, "loops over blocks of keys to weave", step);
+}
+
 }  // namespace
 
 void add_attention_passes(Passes *passes, const AttentionConfig &config, const std::vector<std::string> &loops) {
@@ -169,8 +195,7 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
             passes.add_exactly<SumInPlace>(1, "loops that add a block to the output", chain->block_out.name(),
                                            st.state.name());
         }
-        passes.add_exactly<LowerBf16Tiles>(static_cast<int>(2 * st.chains.size()),
-                                           "products of bf16 that become matrix tiles");
+        add_tiles(&passes, st, config);
         passes.add<LowerBf16Dots>();
     } else if (config.bf16_dots) {
         passes.add<LowerBf16Dots>();

@@ -93,15 +93,16 @@ Expr exp16_any(const Expr &x) { return power_of_16.any(x); }
 // 4 x + 128 in fixed point: its whole part is the exponent, its fraction u - 1 the mantissa of 2^floor(x) * u, of which
 // a polynomial makes 2^(x - floor(x) - 1). What is too small becomes 0. A NaN becomes all ones, and in the result minus
 // infinity, which makes NaN of the sums that it is a term of.
-Expr bf16_weight(const Expr &logit, const Expr &reference) {
+Expr fixed_reference(const Expr &reference) { return 32 * fixed_unit - reference * fixed_unit; }
+
+Expr bf16_weight(const Expr &fixed_point) {
     // Least maximal relative error of a polynomial of degree 3 for 2^(u - 2) over [1, 2]: 7.5e-5. Half a unit of bf16
     // on top of it rounds what is then cut off.
     const float q[] = {0x1.cefc4cp-3f + 0x1p-9f, 0x1.e93d46p-3f, -0x1.065aa8p-8f, 0x1.3f96a4p-5f}, point = 0x1p23f;
-    Expr scaled = logit * (4 * point) - (reference * (4 * point) - 128 * point);
     // False for NaN. strict_float() would keep the product and the difference from being an FMA.
     Expr too_small =
-        Internal::Call::make(Bool(), Internal::Call::strict_lt, {scaled, point}, Internal::Call::PureIntrinsic);
-    Expr fixed = cast<uint32_t>(select(too_small, point, scaled));
+        Internal::Call::make(Bool(), Internal::Call::strict_lt, {fixed_point, point}, Internal::Call::PureIntrinsic);
+    Expr fixed = cast<uint32_t>(select(too_small, point, fixed_point));
     Expr u = (fixed & Expr(0x007fffffu)) | Expr(0x3f800000u), f = reinterpret<float>(u), p = q[3];
     for (int i = 2; i >= 0; i--) p = p * f + q[i];
     return reinterpret<uint32_t>(p) + (fixed - u);

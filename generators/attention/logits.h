@@ -26,9 +26,11 @@ Halide::Expr exp2_any(const Halide::Expr &x);
 Halide::Expr exp16_nonpositive(const Halide::Expr &x);
 Halide::Expr exp16_any(const Halide::Expr &x);
 
-// In its upper 16 bits 16^(logit - reference) as bf16, rounded, of a difference below 32: relative error 8e-5 before it
-// is rounded; 0 below 2^-127; minus infinity of NaN.
-Halide::Expr bf16_weight(const Halide::Expr &logit, const Halide::Expr &reference);
+// 16^(logit - reference) as bf16, rounded, in the upper 16 bits, from logit * fixed_unit + fixed_reference(reference),
+// of a difference below 32: relative error 8e-5 before it is rounded; 0 below 2^-127; minus infinity of NaN.
+Halide::Expr bf16_weight(const Halide::Expr &fixed);
+constexpr float fixed_unit = 0x1p25f;  // 1 in log16, where 1 in log2 is a unit of a float's exponent
+Halide::Expr fixed_reference(const Halide::Expr &reference);
 
 // Bits of a float: comparisons of bits survive the default float mode, which may delete tests for infinity and NaN.
 Halide::Expr is_negative_infinity(const Halide::Expr &x);

@@ -13,14 +13,6 @@ namespace {
 
 constexpr int edge = tile_edge;
 
-// A row's reference moves when a logit is this much above it, in log16: weights up to 2^8 round as those up to 1 do,
-// and 2^31 of them do not overflow a sum.
-constexpr float reference_slack = 2;
-
-// The bits of 2^20, in log16. What weights are relative to is then rounded to 2^-4 and more, but the logit in an FMA is
-// not; and from 2^103 on its fixed point overflows a float.
-constexpr int32_t huge_reference = 0x49800000;
-
 // Bits 15 and 31 are set where all bits of an exponent are.
 Expr full_exponents(const Expr &word) { return (word & Expr(0x7f807f80u)) + Expr(0x00800080u); }
 
@@ -101,11 +93,14 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
     b.max_parts(vars(part)) = max(b.max_parts(part), chain.logits(in_block({st.row, b.parts * b.part_keys + st.x})));
     Expr block_max = of_parts(b.max_parts, [](const Expr &x, const Expr &y) { return max(x, y); });
     Expr before = carried(st.state, st.row, st.kb),
-         reference = select(block_max > before + reference_slack, block_max, before);
-    b.reference(vars(per_row)) = {reference, exp16_nonpositive(before - reference)};
+         reference = select(block_max > before + b.reference_slack, block_max, before);
+    b.reference(vars(per_row)) = {reference, exp16_nonpositive(before - reference), fixed_reference(reference)};
 
-    Expr from = b.reference(per_row)[0];
-    chain.weights(vars(at)) = if_visible(chain, st.k, bf16_weight(chain.logits(at), from), Expr(0u));
+    Expr from = b.reference(per_row)[0], fixed_from = b.reference(per_row)[2];
+    // Without features a logit is a product times a scale, which the fixed point's unit joins: one FMA.
+    Expr fixed_logit =
+        cfg.modifies_logits() ? chain.logits(at) * fixed_unit : chain.product(at) * (in.scale * (log16_e * fixed_unit));
+    chain.weights(vars(at)) = if_visible(chain, st.k, bf16_weight(fixed_logit + fixed_from), Expr(0u));
     auto weight = [&](int i) { return chain.weights(in_block({st.row, 2 * st.k + i})) >> 16; };
     b.weight_pairs(vars(at)) = bf16_pair(weight(0), weight(1));
     const auto exact_weight = [&](const Expr &k) {
@@ -119,7 +114,7 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
     b.reference_sizes(vars(by_lane)) = max(b.reference_sizes(by_lane), select(of_row == bits(lowest_logit()), 0, size));
     Expr largest = b.reference_sizes(in_block({0}));
     for (int u = 1; u < edge; u++) largest = max(largest, b.reference_sizes(in_block({u})));
-    b.again_end(vars(in_block({}))) = select(largest >= huge_reference, chain.block / 2, 0);
+    b.again_end(vars(in_block({}))) = select(largest >= b.huge_reference, chain.block / 2, 0);
     b.again = RDom(0, chain.block / 2, "again" + chain.suffix);
     b.again.where(b.again < b.again_end(in_block({})));
     const auto rounded = [&](int i) {

@@ -180,6 +180,14 @@ struct Bf16Block {
     Halide::RDom sized_rows, again;
     static constexpr int parts = 4;  // sums at once: an addition takes four cycles and more
 
+    // A reference moves when a logit is this much above it, in log16: weights up to 2^8 round as those up to 1 do, and
+    // 2^31 of them do not overflow a sum. A logit that moves it has a weight of at least large_weight, a bf16.
+    static constexpr float reference_slack = 2;
+    static constexpr uint16_t large_weight = 0x4380;
+    // The bits of 2^20, in log16. What weights are relative to is then rounded to 2^-4 and more, but the logit in an
+    // FMA is not; and from 2^103 on its fixed point overflows a float.
+    static constexpr int32_t huge_reference = 0x49800000;
+
     explicit Bf16Block(const std::string &suffix);
 };
 

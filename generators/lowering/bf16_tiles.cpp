@@ -1,10 +1,12 @@
 #include "generators/lowering/bf16_tiles.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "generators/lowering/bf16_product.h"
+#include "generators/lowering/weave_tiles.h"
 
 namespace heed {
 
@@ -174,53 +176,56 @@ Stmt plain_tiles(const Bf16Product &product) {
 
 // Sums of few steps, unrolled. The unit would wait for the sums of one block before it starts the next one: 621 instead
 // of 512 cycles for two blocks of four steps. Instead a tile is stored where the next block first needs its register.
-Stmt woven_tiles(const Bf16Product &product, int steps) {
+Stmt woven_tiles(const Bf16Product &product, int steps, bool marks) {
     const TileBlock block(product);
     const TileLoop next("tile_block");
     const int blocks_n = block.blocks_n(), blocks = block.blocks_m() * blocks_n;
     auto at = [&](const Expr &number) {
         return TileBlock::At{number / long_int(blocks_n), number % long_int(blocks_n)};
     };
-    auto rest_of_steps = [&](const TileBlock::At &here, std::vector<Stmt> before) {
-        for (int p = 1; p < steps; p++) before.push_back(block.step(here, long_int(p)));
+    auto rest_of_steps = [&](const Expr &number, std::vector<Stmt> before) {
+        for (int p = 0; p < steps; p++) {
+            if (p > 0) before.push_back(block.step(at(number), long_int(p)));
+            if (marks) before.push_back(tile_step(cast<int>(number) * steps + p, blocks_n * steps));
+        }
         return Block::make(before);
     };
     const TileBlock::At first = at(long_int(0)), here = at(next.index + long_int(1));
-    std::vector<Stmt> all = {rest_of_steps(first, {block.start(first), block.step(first, long_int(0))})};
+    std::vector<Stmt> all = {rest_of_steps(long_int(0), {block.start(first), block.step(first, long_int(0))})};
     if (blocks > 1) {
-        const Stmt woven = rest_of_steps(here, {block.first_step_after(at(next.index), here)});
+        const Stmt woven = rest_of_steps(next.index + long_int(1), {block.first_step_after(at(next.index), here)});
         all.push_back(next.around(blocks - 1, woven));
     }
     all.push_back(block.store(at(long_int(blocks - 1))));
     return block.live_in(Block::make(all));
 }
 
-Stmt tiles(const Bf16Product &product) {
+Stmt tiles(const Bf16Product &product, bool marks) {
     const auto steps = as_const_int(simplify(product.pairs / tile_edge));
-    return steps && *steps <= most_unrolled_steps ? woven_tiles(product, static_cast<int>(*steps))
+    return steps && *steps <= most_unrolled_steps ? woven_tiles(product, static_cast<int>(*steps), marks)
                                                   : plain_tiles(product);
 }
 
 // Tiles of a product that starts from zero replace the loops that clear c as well.
-Stmt lowered_stage(const Stmt &body) {
-    if (const auto *let = body.as<LetStmt>()) return lowered_stage(substitute(let->name, let->value, let->body));
+Stmt lowered_stage(const Stmt &body, bool marks) {
+    if (const auto *let = body.as<LetStmt>()) return lowered_stage(substitute(let->name, let->value, let->body), marks);
     if (const auto *consume = body.as<ProducerConsumer>()) {
-        Stmt inner = lowered_stage(consume->body);
+        Stmt inner = lowered_stage(consume->body, marks);
         return inner.defined() ? ProducerConsumer::make(consume->name, consume->is_producer, inner) : inner;
     }
     const auto *block = body.as<Block>();
     if (std::optional<Bf16Product> product = recognised(block ? block->first : body)) {
         product->adds = true;
-        return block ? Block::make(tiles(*product), block->rest) : tiles(*product);
+        return block ? Block::make(tiles(*product, marks), block->rest) : tiles(*product, marks);
     }
     if (!block) return Stmt();
     const auto *more = block->rest.as<Block>();
     std::optional<Bf16Product> product = recognised(more ? more->first : block->rest);
     if (product && clears(block->first, &*product)) {
-        Stmt result = tiles(*product);
+        Stmt result = tiles(*product, marks);
         return more ? Block::make(result, more->rest) : result;
     }
-    Stmt rest = lowered_stage(block->rest);
+    Stmt rest = lowered_stage(block->rest, marks);
     return rest.defined() ? Block::make(block->first, rest) : rest;
 }
 
@@ -228,7 +233,8 @@ Stmt lowered_stage(const Stmt &body) {
 
 Stmt LowerBf16Tiles::visit(const ProducerConsumer *op) {
     if (op->is_producer) {
-        if (Stmt body = lowered_stage(op->body); body.defined()) {
+        const bool marks = std::find(marked.begin(), marked.end(), op->name) != marked.end();
+        if (Stmt body = lowered_stage(op->body, marks); body.defined()) {
             found++;
             return ProducerConsumer::make_produce(op->name, body);
         }

@@ -10,17 +10,27 @@
 // loops over blocks of 2 x 2 tiles (1 x 4 where the tiles of m are odd) of 16 x 16 sums, which stay in four of the
 // eight tile registers over all of p. Halide 21's own recogniser holds one.
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "Halide.h"
 
 namespace heed {
 
 class LowerBf16Tiles : public Halide::Internal::IRMutator {
 public:
+    // marked: stages each of whose steps tile_step() follows.
+    explicit LowerBf16Tiles(std::vector<std::string> marked = {}) : marked(std::move(marked)) {}
+
     int found = 0;  // products that became tiles; any other is left as it is
 
 protected:
     using IRMutator::visit;
     Halide::Internal::Stmt visit(const Halide::Internal::ProducerConsumer *op) override;
+
+private:
+    const std::vector<std::string> marked;
 };
 
 }  // namespace heed

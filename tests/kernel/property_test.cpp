@@ -24,6 +24,7 @@ protected:
 };
 
 class PropertiesOfF32 : public Properties {};
+class PropertiesOfPrefill : public Properties {};
 class PropertiesOfThreads : public Properties {};
 
 TEST_P(PropertiesOfThreads, ThreadsChangeNoBit) {
@@ -52,6 +53,37 @@ TEST_P(Properties, RepetitionChangesNoBit) {
         expect_same_bits(call.out(), first, "out");
         expect_same_bits(call.lse(), first_lse, "lse");
     }
+}
+
+// Kernels may compute blocks of keys in another way where nobody asks for lse: by the maximum of the keys before, until
+// a logit is far above it.
+TEST_P(PropertiesOfPrefill, LseChangesNoBit) {
+    const int32_t keys = 3 * kernel().info.kv_block + 30, rows = kernel().info.row_block + 9;
+    CallOptions without = options();
+    without.want_lse = false;
+    Attention a = grouped(rows, keys, 44, 2);
+    const auto expect_no_change = [&](const char *what) {
+        SCOPED_TRACE(what);
+        for (const bool causal : {false, true}) {
+            a.causal = causal;
+            a.position = HEED_BOTTOM_RIGHT;
+            expect_same_bits(expect_runs(a, without), expect_runs(a, options()));
+        }
+    };
+    expect_no_change("normal");
+    const auto scale_key = [&](int32_t j, float factor) {
+        for (int32_t g = 0; g < a.num_kv_heads; g++) {
+            for (int32_t d = 0; d < a.head_dim; d++) a.k_row(0, j, g)[d] *= factor;
+        }
+    };
+    scale_key(keys / 2, 40);
+    expect_no_change("one high logit");
+    for (int32_t j = 0; j < keys; j++) scale_key(j, 1 + 4 * static_cast<float>(j) / 100);
+    expect_no_change("logits that grow with the keys");
+    for (int32_t j = keys / 3; j < keys / 2; j++) scale_key(j, 1e5f);
+    expect_no_change("logits of a million");
+    a.k_row(0, keys / 2 + 3, 0)[0] = std::nanf("");
+    expect_no_change("a key that is no number");
 }
 
 TEST_P(Properties, GqaIsMhaWithRepeatedKeys) {
@@ -210,6 +242,12 @@ INSTANTIATE_TEST_SUITE_P(Kernels, Properties, testing::ValuesIn(supported_kernel
 INSTANTIATE_TEST_SUITE_P(Kernels, PropertiesOfThreads, testing::ValuesIn(on_cpu(supported_kernels())),
                          kernel_test_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PropertiesOfThreads);
+std::vector<TableKernel> prefill_kernels() {
+    return only(on_cpu(supported_kernels()),
+                [](const TableKernel &kernel) { return kernel.info.phase == HEED_PREFILL; });
+}
+INSTANTIATE_TEST_SUITE_P(Kernels, PropertiesOfPrefill, testing::ValuesIn(prefill_kernels()), kernel_test_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PropertiesOfPrefill);
 INSTANTIATE_TEST_SUITE_P(Kernels, PropertiesOfF32, testing::ValuesIn(f32_kernels()), kernel_test_name);
 
 }  // namespace

@@ -150,7 +150,7 @@ bool carry_out(const Instruction &in) {
     if (tiles.config.palette != 1 || in.reg > 7) return false;
     if (in.opcode == configure && in.prefix == 3 && !in.in_memory) {
         clear(in.reg);
-    } else if (in.opcode == move && in.prefix == 3) {
+    } else if (in.opcode == move && (in.prefix == 3 || in.prefix == 1)) {  // TILELOADD, TILELOADDT1
         clear(in.reg);
         copy_rows(in, false);
     } else if (in.opcode == move && in.prefix == 2) {

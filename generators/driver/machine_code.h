@@ -1,0 +1,14 @@
+#pragma once
+// Machine code in an object of ELF's 64 bits, which LLVM has just written.
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heed {
+
+// Where the sections that are executed begin in the object's bytes, and how many bytes each has.
+std::vector<std::pair<size_t, size_t>> executed_sections(const std::string &object);
+
+}  // namespace heed

@@ -1,0 +1,323 @@
+#include "generators/lowering/weave_tiles.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "generators/common/bad_input.h"
+
+namespace heed {
+
+using namespace Halide;
+using namespace Halide::Internal;
+
+namespace {
+
+const char *const step_name = "heed_tile_step";
+
+const Call *as_tile_step(const Evaluate *op) {
+    const auto *call = op->value.as<Call>();
+    return call && call->name == step_name ? call : nullptr;
+}
+
+// What a loop's body does, in its order: stages, each whole, and without a name what consumes them. The arrays that it
+// allocates in registers.
+struct Stages {
+    std::vector<const Allocate *> arrays;
+    std::vector<std::pair<std::string, Stmt>> in_order;
+
+    explicit Stages(const Stmt &body) { add(body); }  // which must live
+
+    const Stmt &of(const std::string &name) const {
+        const auto is_it = [&](const auto &stage) { return stage.first == name; };
+        const auto found = std::find_if(in_order.begin(), in_order.end(), is_it);
+        if (found == in_order.end()) throw BadInput("no stage " + name + " in a loop to weave");
+        return found->second;
+    }
+
+private:
+    void add(const Stmt &stmt) {
+        if (const auto *block = stmt.as<Block>()) {
+            add(block->first);
+            add(block->rest);
+        } else if (const auto *array = stmt.as<Allocate>()) {
+            if (array->memory_type != MemoryType::Register) throw BadInput(array->name + " is not in registers");
+            arrays.push_back(array);
+            add(array->body);
+        } else if (const auto *let = stmt.as<LetStmt>()) {
+            add(substitute(let->name, let->value, let->body));
+        } else if (const auto *stage = stmt.as<ProducerConsumer>()) {
+            if (!stage->is_producer) return add(stage->body);
+            in_order.emplace_back(stage->name, stmt);
+        } else {
+            in_order.emplace_back("", stmt);
+        }
+    }
+};
+
+// The arrays live as long as the loop's body.
+class DropFrees : public IRMutator {
+    using IRMutator::visit;
+    Stmt visit(const Free *) override { return Evaluate::make(0); }
+};
+
+class DropSteps : public IRMutator {
+    using IRMutator::visit;
+    Stmt visit(const Evaluate *op) override { return as_tile_step(op) ? Evaluate::make(0) : Stmt(op); }
+};
+
+// Loads of an array become a value.
+class ReadAs : public IRMutator {
+public:
+    ReadAs(std::string array, Expr value) : array(std::move(array)), value(std::move(value)) {}
+    std::vector<Expr> loads;
+
+private:
+    using IRMutator::visit;
+    const std::string array;
+    const Expr value;
+
+    Expr visit(const Load *op) override {
+        if (op->name != array) return IRMutator::visit(op);
+        const auto is_same = [&](const Expr &other) { return equal(other, op); };
+        if (std::none_of(loads.begin(), loads.end(), is_same)) loads.emplace_back(op);
+        if (!value.defined()) return op;
+        return op->type.is_scalar() ? value : Broadcast::make(value, op->type.lanes());
+    }
+};
+
+// A stage as what it does before its loop over the keys, and the loop; what follows the loop is not part of it.
+struct KeyLoop {
+    std::vector<Stmt> before;
+    const For *loop = nullptr;
+
+    explicit KeyLoop(const Stmt &stage) { add(stage); }  // which must live
+
+private:
+    void add(const Stmt &stmt) {
+        if (loop) return;
+        if (const auto *stage = stmt.as<ProducerConsumer>()) return add(stage->body);
+        if (const auto *block = stmt.as<Block>()) {
+            add(block->first);
+            return add(block->rest);
+        }
+        loop = stmt.as<For>();
+        if (!loop) before.push_back(stmt);
+    }
+};
+
+int constant(const Expr &value) {
+    const auto found = as_const_int(simplify(value));
+    if (!found) throw BadInput("a loop to weave has no constant length");
+    return static_cast<int>(*found);
+}
+
+Stmt part_of(const For *loop, const Expr &first, const Expr &count) {
+    const std::string name = unique_name(loop->name);
+    const Stmt body = substitute(loop->name, loop->min + first + Variable::make(Int(32), name), loop->body);
+    return For::make(name, 0, count, loop->for_type, loop->partition_policy, loop->device_api, body);
+}
+
+// Tiles with parts of a loop after their steps.
+class Weave : public IRMutator {
+public:
+    // keys_behind: the loop is over rows of the product, and behind by the rows of one tile.
+    Weave(const For *loop, int of_keys, int steps, bool keys_behind)
+        : loop(loop), of_keys(of_keys), steps(steps), keys_behind(keys_behind), all(constant(loop->extent)) {}
+
+    // The part of the loop that is left when the tiles are done.
+    Stmt rest() const { return part_of(loop, all - in_keys(), in_keys()); }
+
+private:
+    using IRMutator::visit;
+    const For *const loop;
+    const int of_keys, steps;
+    const bool keys_behind;
+    const int all;
+
+    int in_keys() const { return all * of_keys / steps; }
+    Stmt part(const Expr &number, int of_parts, int length) const {
+        const int most = (length + of_parts - 1) / of_parts;
+        const Expr within = most * (number % of_parts), before = number / of_parts * length;
+        return part_of(loop, before + within, length % of_parts == 0 ? Expr(most) : clamp(length - within, 0, most));
+    }
+    Stmt visit(const Evaluate *op) override {
+        const Call *step = as_tile_step(op);
+        if (!step) return op;
+        if (!keys_behind) return part(step->args[0], steps, all);
+        const Expr number = simplify(step->args[0] - of_keys);
+        if (is_const(number) && constant(number) < 0) return Evaluate::make(0);
+        return part(number, of_keys, in_keys());
+    }
+};
+
+// What the tiles of a stage say of their steps.
+class CountSteps : public IRVisitor {
+public:
+    int of_keys = 0, steps = 0;
+
+    explicit CountSteps(const Stmt &tiles) { tiles.accept(this); }
+
+private:
+    using IRVisitor::visit;
+    int times = 1;
+
+    void visit(const For *op) override {
+        const int around = times;
+        times *= constant(op->extent);
+        IRVisitor::visit(op);
+        times = around;
+    }
+    void visit(const Evaluate *op) override {
+        const Call *step = as_tile_step(op);
+        if (!step) return;
+        of_keys = constant(step->args[1]);
+        steps += times;
+    }
+};
+
+Stmt woven(const Stmt &tiles, const Stmt &stage) {
+    KeyLoop keys(stage);
+    const CountSteps count(tiles);
+    keys.before.push_back(Weave(keys.loop, count.of_keys, count.steps, false).mutate(tiles));
+    return Block::make(keys.before);
+}
+
+Stmt woven_behind(const Stmt &tiles, const For *loop) {
+    const CountSteps count(tiles);
+    Weave weave(loop, count.of_keys, count.steps, true);
+    const Stmt beside = weave.mutate(tiles);
+    return Block::make(beside, weave.rest());
+}
+
+// An array of a product as one of the two tiles of keys that were computed last.
+class Fold : public IRMutator {
+public:
+    Fold(std::string array, int elements) : array(std::move(array)), elements(elements) {}
+
+private:
+    using IRMutator::visit;
+    const std::string array;
+    const int elements;
+
+    Expr folded(const Expr &index, int of) const { return index % make_const(index.type(), of); }
+    Expr visit(const Load *op) override {
+        if (op->name != array) return IRMutator::visit(op);
+        const auto *ramp = op->index.as<Ramp>();
+        return Load::make(op->type, array, Ramp::make(folded(ramp->base, elements), ramp->stride, ramp->lanes),
+                          op->image, op->param, op->predicate, op->alignment);
+    }
+    Expr visit(const Call *op) override {
+        if (op->name != "tile_store" || op->args[2].as<Variable>()->name != array) return IRMutator::visit(op);
+        std::vector<Expr> args = op->args;
+        args[3] = folded(args[3], 4 * elements);
+        return Call::make(op->type, op->name, args, op->call_type);
+    }
+};
+
+// The largest halves of the words that are stored, by vectors of rows.
+class LargestWeights : public IRMutator {
+public:
+    explicit LargestWeights(std::string weights)
+        : weights(std::move(weights)), largest(unique_name("largest_weight")) {}
+
+    Stmt set(const Expr &value) const {
+        std::vector<Stmt> all;
+        for (int row = 0; row < rows; row++) {
+            all.push_back(Store::make(largest, Broadcast::make(value, lanes), place(row), Parameter(),
+                                      const_true(lanes), ModulusRemainder()));
+        }
+        return Block::make(all);
+    }
+    Expr some_at_least(const Expr &value) const {
+        Expr all = at(0);
+        for (int row = 1; row < rows; row++) all = max(all, at(row));
+        return VectorReduce::make(VectorReduce::Or, all >= Broadcast::make(value, lanes), 1);
+    }
+    Stmt lives_in(const Stmt &body) const {
+        return Allocate::make(largest, UInt(16), MemoryType::Register, {rows * lanes}, const_true(), body);
+    }
+
+private:
+    using IRMutator::visit;
+    const std::string weights, largest;
+    int rows = 0, lanes = 0;
+
+    Expr place(int row) const { return Ramp::make(row * lanes, 1, lanes); }
+    Expr at(int row) const {
+        return Load::make(UInt(16, lanes), largest, place(row), Buffer<>(), Parameter(), const_true(lanes),
+                          ModulusRemainder());
+    }
+    Stmt visit(const Store *op) override {
+        if (op->name != weights) return IRMutator::visit(op);
+        const int row = rows++;
+        lanes = 2 * op->value.type().lanes();
+        const Expr stored =
+            Load::make(op->value.type(), weights, op->index, Buffer<>(), Parameter(), op->predicate, op->alignment);
+        const Expr both = max(at(row), reinterpret(UInt(16, lanes), stored));
+        return Block::make(op,
+                           Store::make(largest, both, place(row), Parameter(), const_true(lanes), ModulusRemainder()));
+    }
+};
+
+}  // namespace
+
+Stmt tile_step(const Expr &number, int of_keys) {
+    return Evaluate::make(Call::make(Int(32), step_name, {number, of_keys}, Call::PureIntrinsic));
+}
+
+Stmt WeaveTiles::visit(const For *op) {
+    if (op->name != names.loop) return IRMutator::visit(op);
+    const Stmt kept = DropFrees().mutate(op->body);
+    const Stages stages(kept);
+    found++;
+
+    const Stmt &product = stages.of(names.product), &weights = stages.of(names.weights);
+    ReadAs as_before(names.maxima, Float(32).min());
+    const Stmt reference = as_before.mutate(stages.of(names.reference));
+    ReadAs states(names.state, Expr());
+    states.mutate(stages.of(names.reference));
+    Expr all_known = const_true();
+    for (const Expr &before : states.loads) {
+        const Type bits = Int(32, before.type().lanes());
+        const Expr size = reinterpret(bits, before) & make_const(bits, 0x7fffffff);
+        all_known =
+            all_known && VectorReduce::make(VectorReduce::And, size < make_const(bits, names.huge_reference), 1);
+    }
+    const KeyLoop exact(stages.of(names.exact_sum));
+    all_known = exact.loop->extent <= 0 && all_known;
+    LargestWeights largest(names.weights);
+    const KeyLoop by_keys(weights);
+    const Stmt of_keys = Fold(names.product, 2 * 32 * names.rows).mutate(largest.mutate(Stmt(by_keys.loop)));
+    Fold fold(names.product, 2 * 32 * names.rows);
+    const Stmt fast =
+        Block::make({reference, Store::make(names.again_end, 0, 0, Parameter(), const_true(), ModulusRemainder()),
+                     largest.set(make_zero(UInt(16))), woven_behind(fold.mutate(product), of_keys.as<For>())});
+    std::vector<Stmt> body, slow;
+    bool is_slow = false;
+    for (const auto &[name, stage] : stages.in_order) {
+        if (name == names.product) {
+            body.push_back(largest.set(UInt(16).max()));
+            body.push_back(IfThenElse::make(all_known, fast));
+            slow.push_back(product);
+            is_slow = true;
+        } else if (is_slow) {
+            slow.push_back(stage);
+            if (name != names.weights) continue;
+            is_slow = false;
+            body.push_back(
+                IfThenElse::make(largest.some_at_least(make_const(UInt(16), names.large_weight)), Block::make(slow)));
+        } else if (name == names.outputs) {
+            body.push_back(woven(stage, stages.of(names.sums)));
+        } else if (name != names.sums) {
+            body.push_back(stage);
+        }
+    }
+    Stmt all = largest.lives_in(Block::make(body));
+    for (const Allocate *array : stages.arrays) {
+        all = Allocate::make(array->name, array->type, array->memory_type, array->extents, array->condition, all);
+    }
+    return DropSteps().mutate(
+        For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api, all));
+}
+
+}  // namespace heed
