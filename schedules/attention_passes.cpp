@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "generators/lowering/bf16_dots.h"
+#include "generators/lowering/bf16_product.h"
 #include "generators/lowering/bf16_tiles.h"
 #include "generators/lowering/carried.h"
 #include "generators/lowering/hold_sums.h"
@@ -123,9 +124,11 @@ void prefetch_tiles(Passes *passes, const AttentionStages &st, const AttentionCo
                                                                         stream("v", config.head_dim_v, 0)});
 }
 
+// Weights are made beside the products of the next keys where nothing happens to a logit on the way.
 void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
     const BlockChain &ch = st.full;
-    const bool weaves = !config.changes_logits();
+    const bool weaves =
+        !config.changes_logits() && config.packed_row() / (2 * tile_edge) <= LowerBf16Tiles::most_unrolled_steps;
     std::vector<std::string> marked;
     if (weaves) marked = {ch.product.name(), ch.block_out.name()};
     passes->add_exactly<LowerBf16Tiles>(static_cast<int>(2 * st.chains.size()),
@@ -142,7 +145,7 @@ void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig 
     step.outputs = ch.block_out.name();
     step.sums = ch.bf16.sum_parts.name();
     step.exact_sum = ch.bf16.exact_sum.name();
-    step.rows = config.row_block;
+    step.folded_product = 2 * 2 * tile_edge * config.row_block;
     step.huge_reference = Bf16Block::huge_reference;
     step.large_weight = Bf16Block::large_weight;
     passes->add_exactly<WeaveTiles>(1, "loops over blocks of keys to weave", step);

@@ -66,10 +66,11 @@ int own_product_unroll(const Machine &machine, const AttentionConfig &config) {
 
 // Prefill holds rows x key_tile accumulators, one column of rows of q and a broadcast in registers:
 //   32 registers: 3 x 8 + 3 (the broadcast folds into the FMA);  16 registers: 3 x 4 + 3 + 1;
-//   without FMA 2 x 4 + 2 + product. With matrix tiles the products are stages of their own: the logits, weights,
-//   queries and sums of 32 rows of head_dim 128 fill L1 (16 + 8 + 8 + 16 of 48 KiB), through which packed k and v
-//   stream; 32 masked keys are one step along the 16 pairs of a tile. Measured, Xeon with AMX, p2k_gqa: 32 rows 19.4
-//   ms, 64 rows 21.2; bert_8x512, of head_dim 64: 6.4, 6.0.
+//   without FMA 2 x 4 + 2 + product. With matrix tiles the products are stages of their own: the queries, weights and
+//   sums of 32 rows of head_dim 128 and two tiles of logits stay in L1 (8 + 8 + 16 + 8 of 48 KiB), past which packed k
+//   and v stream; 32 masked keys are one step along the 16 pairs of a tile. Measured, Xeon with AMX: 32 and 64 rows,
+//   p1k_d64_full 1.97, 2.41 ms; blocks of 64, 96, 128 and 256 keys, p2k_gqa 26.1, 24.6, 25.0, 31.3 ms, bert_8x512 10.1,
+//   7.4, 7.1, 9.0.
 // Decode: lanes run along d. Kernels without a mask, a bias or int8 keys, whose conversion bounds them: tasks of
 // several blocks of rows (the most: their queries
 //   and states stay in a quarter of L2), blocks of 16 keys, of 32 for several rows, so that k and v take turns soon and
@@ -95,8 +96,7 @@ void fit_tiles(const Machine &machine, AttentionConfig &config) {
         if (!config.bf16_dots) config.kv_block = config.any_head_dim() ? 96 : 144;
         config.masked_block = !config.per_logit() ? config.kv_block : config.bf16_dots ? 64 : 48;
         if (config.bf16_tiles) {
-            config.row_block = 32;
-            config.masked_block = 32;
+            config.row_block = config.masked_block = 32;
         }
         fit_blocks(machine, config);
     } else {

@@ -162,8 +162,6 @@ private:
     }
 };
 
-constexpr int most_unrolled_steps = 10;
-
 // Sums of any number of steps: a loop over them in one over blocks of tiles.
 Stmt plain_tiles(const Bf16Product &product) {
     const TileBlock block(product);
@@ -202,8 +200,9 @@ Stmt woven_tiles(const Bf16Product &product, int steps, bool marks) {
 
 Stmt tiles(const Bf16Product &product, bool marks) {
     const auto steps = as_const_int(simplify(product.pairs / tile_edge));
-    return steps && *steps <= most_unrolled_steps ? woven_tiles(product, static_cast<int>(*steps), marks)
-                                                  : plain_tiles(product);
+    return steps && *steps <= LowerBf16Tiles::most_unrolled_steps
+               ? woven_tiles(product, static_cast<int>(*steps), marks)
+               : plain_tiles(product);
 }
 
 // Tiles of a product that starts from zero replace the loops that clear c as well.

@@ -25,6 +25,9 @@ public:
 
     int found = 0;  // products that became tiles; any other is left as it is
 
+    // Of a loop over pairs: more of them stay a loop, and have no marks.
+    static constexpr int most_unrolled_steps = 10;
+
 protected:
     using IRMutator::visit;
     Halide::Internal::Stmt visit(const Halide::Internal::ProducerConsumer *op) override;

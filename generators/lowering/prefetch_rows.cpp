@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <sstream>
 
+#include "generators/lowering/prefetch_line.h"
+
 namespace heed {
 
 using namespace Halide;
 using namespace Halide::Internal;
 
 namespace {
-
-constexpr int line_bytes = 64;
 
 class VectorsOfInputs : public IRVisitor {
 public:
@@ -48,14 +48,6 @@ bool starts_line(const Load *load) {
     return offset == nullptr || offset->value * load->type.bytes() % line_bytes == 0;
 }
 
-// The third argument of the intrinsic: into L2.
-Stmt prefetch(const std::string &rows, int element_bytes, const Expr &index) {
-    Expr address =
-        reinterpret(UInt(64), Variable::make(Handle(), rows)) + cast<uint64_t>(cast<int64_t>(index) * element_bytes);
-    return Evaluate::make(
-        Call::make(Int(32), "llvm.prefetch.p0", {reinterpret(Handle(), address), 0, 2, 1}, Call::Extern));
-}
-
 }  // namespace
 
 Stmt PrefetchRows::visit(const For *op) {
@@ -86,7 +78,7 @@ Stmt PrefetchRows::with_prefetches(const Expr &value, Stmt result) {
             if (next.input != load->name) continue;
             Expr index = load->index.as<Ramp>()->base;
             index = next.keys == 0 ? index + next.distance : LaterKeys(next).mutate(index);
-            result = Block::make(prefetch(next.rows, load->type.bytes(), index), result);
+            result = Block::make(prefetch_line(next.rows, cast<int64_t>(index) * load->type.bytes()), result);
         }
     }
     return result;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "generators/lowering/prefetch_line.h"
+
 namespace heed {
 
 using namespace Halide;
@@ -14,11 +16,7 @@ bool ends_with(const std::string &text, const std::string &end) {
 }
 
 Stmt line_prefetch(const SpreadPrefetches::Stream &stream, const Expr &line) {
-    const Expr base = reinterpret(UInt(64), Variable::make(Handle(), stream.buffer));
-    const Expr address = base + cast<uint64_t>(stream.element(line) * stream.element_bytes);
-    const Expr writes = stream.written ? 1 : 0, locality = stream.written ? 3 : 2, data = 1;
-    return Evaluate::make(Call::make(Int(32), "llvm.prefetch.p0",
-                                     {reinterpret(Handle(), address), writes, locality, data}, Call::Extern));
+    return prefetch_line(stream.buffer, stream.element(line) * stream.element_bytes, stream.written);
 }
 
 // Those of one iteration.

@@ -19,8 +19,8 @@ const Call *as_tile_step(const Evaluate *op) {
     return call && call->name == step_name ? call : nullptr;
 }
 
-// What a loop's body does, in its order: stages, each whole, and without a name what consumes them. The arrays that it
-// allocates in registers.
+// What a loop's body does, in its order: stages, each whole, and what consumes them, without a name; and the arrays
+// that it allocates, in registers.
 struct Stages {
     std::vector<const Allocate *> arrays;
     std::vector<std::pair<std::string, Stmt>> in_order;
@@ -175,6 +175,7 @@ private:
     }
 };
 
+// All of a stage beside the tiles, in parts of the same length.
 Stmt woven(const Stmt &tiles, const Stmt &stage) {
     KeyLoop keys(stage);
     const CountSteps count(tiles);
@@ -182,6 +183,7 @@ Stmt woven(const Stmt &tiles, const Stmt &stage) {
     return Block::make(keys.before);
 }
 
+// A loop that reads the product of the tiles: beside the products of the next keys.
 Stmt woven_behind(const Stmt &tiles, const For *loop) {
     const CountSteps count(tiles);
     Weave weave(loop, count.of_keys, count.steps, true);
@@ -189,7 +191,7 @@ Stmt woven_behind(const Stmt &tiles, const For *loop) {
     return Block::make(beside, weave.rest());
 }
 
-// An array of a product as one of the two tiles of keys that were computed last.
+// A product of which only what its last two rows of tiles hold is kept.
 class Fold : public IRMutator {
 public:
     Fold(std::string array, int elements) : array(std::move(array)), elements(elements) {}
@@ -271,46 +273,42 @@ Stmt WeaveTiles::visit(const For *op) {
     const Stages stages(kept);
     found++;
 
-    const Stmt &product = stages.of(names.product), &weights = stages.of(names.weights);
-    ReadAs as_before(names.maxima, Float(32).min());
-    const Stmt reference = as_before.mutate(stages.of(names.reference));
-    ReadAs states(names.state, Expr());
-    states.mutate(stages.of(names.reference));
-    Expr all_known = const_true();
+    ReadAs without_maxima(names.maxima, Float(32).min()), states(names.state, Expr());
+    const Stmt reference = without_maxima.mutate(stages.of(names.reference));
+    states.mutate(reference);
+    const KeyLoop exact(stages.of(names.exact_sum));
+    Expr is_kept = exact.loop->extent <= 0;  // nobody reads the logits again
     for (const Expr &before : states.loads) {
         const Type bits = Int(32, before.type().lanes());
         const Expr size = reinterpret(bits, before) & make_const(bits, 0x7fffffff);
-        all_known =
-            all_known && VectorReduce::make(VectorReduce::And, size < make_const(bits, names.huge_reference), 1);
+        is_kept = is_kept && VectorReduce::make(VectorReduce::And, size < make_const(bits, names.huge_reference), 1);
     }
-    const KeyLoop exact(stages.of(names.exact_sum));
-    all_known = exact.loop->extent <= 0 && all_known;
+
     LargestWeights largest(names.weights);
-    const KeyLoop by_keys(weights);
-    const Stmt of_keys = Fold(names.product, 2 * 32 * names.rows).mutate(largest.mutate(Stmt(by_keys.loop)));
-    Fold fold(names.product, 2 * 32 * names.rows);
-    const Stmt fast =
-        Block::make({reference, Store::make(names.again_end, 0, 0, Parameter(), const_true(), ModulusRemainder()),
-                     largest.set(make_zero(UInt(16))), woven_behind(fold.mutate(product), of_keys.as<For>())});
-    std::vector<Stmt> body, slow;
-    bool is_slow = false;
+    Fold fold(names.product, names.folded_product);
+    const KeyLoop weights(stages.of(names.weights));
+    const Stmt weights_by_keys = fold.mutate(largest.mutate(Stmt(weights.loop)));
+    const Stmt nothing_again = Store::make(names.again_end, 0, 0, Parameter(), const_true(), ModulusRemainder());
+    const Stmt by_reference_before =
+        Block::make({reference, nothing_again, largest.set(make_zero(UInt(16))),
+                     woven_behind(fold.mutate(stages.of(names.product)), weights_by_keys.as<For>())});
+    const Expr moves = largest.some_at_least(make_const(UInt(16), names.large_weight));
+
+    std::vector<Stmt> body, by_maxima;  // the latter from the product to the weights
+    bool until_weights = false;
     for (const auto &[name, stage] : stages.in_order) {
-        if (name == names.product) {
-            body.push_back(largest.set(UInt(16).max()));
-            body.push_back(IfThenElse::make(all_known, fast));
-            slow.push_back(product);
-            is_slow = true;
-        } else if (is_slow) {
-            slow.push_back(stage);
-            if (name != names.weights) continue;
-            is_slow = false;
-            body.push_back(
-                IfThenElse::make(largest.some_at_least(make_const(UInt(16), names.large_weight)), Block::make(slow)));
+        if (name == names.product) until_weights = true;
+        if (until_weights) {
+            by_maxima.push_back(stage);
         } else if (name == names.outputs) {
             body.push_back(woven(stage, stages.of(names.sums)));
         } else if (name != names.sums) {
             body.push_back(stage);
         }
+        if (name != names.weights) continue;
+        until_weights = false;
+        body.insert(body.end(), {largest.set(UInt(16).max()), IfThenElse::make(is_kept, by_reference_before),
+                                 IfThenElse::make(moves, Block::make(by_maxima))});
     }
     Stmt all = largest.lives_in(Block::make(body));
     for (const Allocate *array : stages.arrays) {

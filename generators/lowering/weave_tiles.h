@@ -1,21 +1,21 @@
 #pragma once
-// Lowering pass, after LowerBf16Tiles: weights of the keys of a block, made while tiles multiply the next keys.
+// Lowering pass, after LowerBf16Tiles: the weights of keys are made while tiles multiply the next keys.
 //
-//   for step { product; maxima; reference; .., weights; ..; outputs += weights x values; sums of the weights; .. }
+//   for step { product; maxima; reference; ..; weights; ..; outputs += weights x values; sums of the weights; .. }
 //
-// The weights wait for the maxima of the whole block, whose products leave the L1 cache meanwhile, and the unit of the
-// tiles waits for the weights. But maxima seldom move the reference:
+// Weights wait for the maxima of the whole block, whose products meanwhile leave the L1 cache, and tiles wait for the
+// weights. But a maximum seldom moves the reference. So the weights are first made by the reference of the step before,
+// which is right unless one of them is too large:
 //
 //   for step {
-//     largest = not known
-//     if every row has a reference { product beside weights by the reference of the step before; largest weight }
-//     else product
-//     if a weight is too large or not known { maxima; reference; .., weights }
+//     largest = more than any
+//     if every row has a reference { largest weight, product beside weights by that reference }
+//     if largest is too large { product; maxima; reference; ..; weights }
 //     ..; outputs += weights x values beside sums of the weights; ..
 //   }
 //
-// Results have the bits of the loop before. Measured, Xeon with AMX, 32 rows and 128 keys of 128 elements: 6200 -> 4250
-// cycles. A Halide stage cannot be computed in one of two ways, nor beside another one.
+// Results have the bits of the first loop. Measured alone, Xeon with AMX, 32 rows x 128 keys of 128 elements: 6200 ->
+// 4250 cycles. In Halide a stage has one definition, and no stage runs beside another one's loops.
 
 #include <string>
 #include <vector>
@@ -24,8 +24,8 @@
 
 namespace heed {
 
-// Comes after a step of the tiles of the stages that LowerBf16Tiles marks: step `number` of all, `of_keys` of which go
-// by before the next rows of the tiles.
+// Follows each step of the tiles of a stage that LowerBf16Tiles marks: the step's number, and how many steps a row of
+// tiles has.
 Halide::Internal::Stmt tile_step(const Halide::Expr &number, int of_keys);
 
 class WeaveTiles : public Halide::Internal::IRMutator {
@@ -34,12 +34,13 @@ public:
     struct Step {
         std::string loop, product, maxima;
         std::string reference, state;  // of float; in the latter the reference of the step before
-        std::string again_end;         // an int that is 0 where nothing is done again after the weights
+        std::string again_end;         // an int: how many weights are made again, from exact differences
         std::string weights;           // pairs of bf16
-        std::string outputs, sums, exact_sum;
-        int rows;
-        int32_t huge_reference;  // bits of a float that is no reference to keep
-        uint16_t large_weight;   // bits of a bf16 above which a weight moves the reference
+        std::string outputs, sums;
+        std::string exact_sum;   // reads the product again, if its loop is not empty
+        int folded_product;      // elements of two rows of tiles of the product
+        int32_t huge_reference;  // bits of the least float that is no reference to keep
+        uint16_t large_weight;   // bits of the least bf16 whose weight may move the reference
     };
     explicit WeaveTiles(Step step) : names(std::move(step)) {}
 

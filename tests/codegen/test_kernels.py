@@ -153,6 +153,26 @@ class Kernels(unittest.TestCase):
                 self.assertIn((tile.count("tdpbf16ps"), tile.count("tileloadd")), blocks, kernel)
                 self.assertNotRegex(tile, r"tilestored .*\(%rsp", kernel)
 
+    @of_isa("amx")
+    def test_packed_keys_and_values_go_past_l1(self):
+        for kernel in (r for r in kernels("attention_prefill") if r.endswith("amx")):
+            loads, products = {}, 0
+            for load, into, second, first in re.findall(r"(tileloadd\w*) .*,%tmm(\d)|tdpbf16ps %tmm(\d),%tmm(\d)", machine_code(kernel)):
+                if load:
+                    loads[into] = load
+                else:
+                    self.assertEqual((loads[first], loads[second]), ("tileloaddt1", "tileloadd"), kernel)
+                    products += 1
+            self.assertGreater(products, 0, kernel)
+
+    @of_isa("amx")
+    def test_weights_are_made_beside_products(self):
+        for kernel in (r for r in kernels("attention_prefill") if r.endswith("amx") and "_alibi" not in r):
+            text = (DIR / f"{kernel}.stmt").read_text()
+            beside = [body for body in loops(text, "tile_block") if "tile_matmul" in body and "largest_weight" in body]
+            self.assertEqual(len(beside), 1, kernel)
+            self.assertEqual(len(re.findall(r"for \(weight_pairs_full", beside[0])), beside[0].count("tile_load") // 4, kernel)
+
 
 class Operations(unittest.TestCase):
     def test_table_is_there(self):
