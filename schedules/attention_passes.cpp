@@ -145,6 +145,7 @@ void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig 
     step.outputs = ch.block_out.name();
     step.sums = ch.bf16.sum_parts.name();
     step.exact_sum = ch.bf16.exact_sum.name();
+    step.may_keep = Bf16Block::fits_unit(Variable::make(Float(32), "scale"));
     step.folded_product = 2 * 2 * tile_edge * config.row_block;
     step.huge_reference = Bf16Block::huge_reference;
     step.large_weight = Bf16Block::large_weight;

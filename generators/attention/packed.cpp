@@ -97,7 +97,7 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
     b.reference(vars(per_row)) = {reference, exp16_nonpositive(before - reference), fixed_reference(reference)};
 
     Expr from = b.reference(per_row)[0], fixed_from = b.reference(per_row)[2];
-    // Without features a logit is a product times a scale, which the fixed point's unit joins: one FMA.
+    // Without features a logit is a product times a scale, which the fixed point's unit joins: one FMA (see fits_unit).
     Expr fixed_logit =
         cfg.modifies_logits() ? chain.logits(at) * fixed_unit : chain.product(at) * (in.scale * (log16_e * fixed_unit));
     chain.weights(vars(at)) = if_visible(chain, st.k, bf16_weight(fixed_logit + fixed_from), Expr(0u));
@@ -114,7 +114,9 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
     b.reference_sizes(vars(by_lane)) = max(b.reference_sizes(by_lane), select(of_row == bits(lowest_logit()), 0, size));
     Expr largest = b.reference_sizes(in_block({0}));
     for (int u = 1; u < edge; u++) largest = max(largest, b.reference_sizes(in_block({u})));
-    b.again_end(vars(in_block({}))) = select(largest >= b.huge_reference, chain.block / 2, 0);
+    Expr is_huge = largest >= b.huge_reference;
+    if (!cfg.modifies_logits()) is_huge = is_huge || !b.fits_unit(in.scale);
+    b.again_end(vars(in_block({}))) = select(is_huge, chain.block / 2, 0);
     b.again = RDom(0, chain.block / 2, "again" + chain.suffix);
     b.again.where(b.again < b.again_end(in_block({})));
     const auto rounded = [&](int i) {

@@ -187,6 +187,8 @@ struct Bf16Block {
     // The bits of 2^20, in log16. What weights are relative to is then rounded to 2^-4 and more, but the logit in an
     // FMA is not; and from 2^103 on its fixed point overflows a float.
     static constexpr int32_t huge_reference = 0x49800000;
+    // Whether the scale of the logits, times the unit of the fixed point, is a number.
+    static Halide::Expr fits_unit(const Halide::Expr &scale) { return Halide::abs(scale) < 0x1p96f; }
 
     explicit Bf16Block(const std::string &suffix);
 };

@@ -277,7 +277,7 @@ Stmt WeaveTiles::visit(const For *op) {
     const Stmt reference = without_maxima.mutate(stages.of(names.reference));
     states.mutate(reference);
     const KeyLoop exact(stages.of(names.exact_sum));
-    Expr is_kept = exact.loop->extent <= 0;  // nobody reads the logits again
+    Expr is_kept = names.may_keep && exact.loop->extent <= 0;  // nobody reads the logits again
     for (const Expr &before : states.loads) {
         const Type bits = Int(32, before.type().lanes());
         const Expr size = reinterpret(bits, before) & make_const(bits, 0x7fffffff);

@@ -38,6 +38,7 @@ public:
         std::string weights;           // pairs of bf16
         std::string outputs, sums;
         std::string exact_sum;   // reads the product again, if its loop is not empty
+        Halide::Expr may_keep;   // without which the reference before is of no use
         int folded_product;      // elements of two rows of tiles of the product
         int32_t huge_reference;  // bits of the least float that is no reference to keep
         uint16_t large_weight;   // bits of the least bf16 whose weight may move the reference

@@ -60,9 +60,14 @@ TEST_P(HugeLogits, EqualOnes) {
 
 TEST_P(HugeLogits, TheLargestWins) {
     for (const float size : sizes) {
-        expect_reference(with_logits(3, size, {1, 0.75f}));
-        expect_reference(with_logits(3, size, {1, -1}));
-        expect_reference(with_logits(3, size, {0.75f, 0}));
+        SCOPED_TRACE(size);
+        const auto check = [&](const std::array<float, 2> &multiples) {
+            SCOPED_TRACE(multiples[1]);
+            expect_reference(with_logits(3, size, multiples));
+        };
+        check({1, 0.75f});
+        check({1, -1});
+        check({0.75f, 0});
     }
 }
 
