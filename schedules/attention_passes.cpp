@@ -124,7 +124,7 @@ void prefetch_tiles(Passes *passes, const AttentionStages &st, const AttentionCo
                                                                         stream("v", config.head_dim_v, 0)});
 }
 
-// Weights are made beside the products of the next keys where nothing happens to a logit on the way.
+// Where logits are products as they are, the weights of keys are made while the tiles of the next keys multiply.
 void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
     const BlockChain &ch = st.full;
     const bool weaves =

@@ -90,13 +90,13 @@ Expr exp2_any(const Expr &x) { return power_of_2.any(x); }
 Expr exp16_nonpositive(const Expr &x) { return power_of_16.nonpositive(x); }
 Expr exp16_any(const Expr &x) { return power_of_16.any(x); }
 
-// 4 x + 128 in fixed point: its whole part is the exponent, its fraction u - 1 the mantissa of 2^floor(x) * u, of which
-// a polynomial makes 2^(x - floor(x) - 1). What is too small becomes 0. A NaN becomes all ones, and in the result minus
-// infinity, which makes NaN of the sums that it is a term of.
 Expr fixed_reference(const Expr &reference) {
     return select(reference == lowest_logit(), lowest_logit(), 32 * fixed_unit - reference * fixed_unit);
 }
 
+// 4 x + 128 in fixed point: its whole part is the exponent, its fraction u - 1 the mantissa of 2^floor(x) * u, of which
+// a polynomial makes 2^(x - floor(x) - 1). What is too small becomes 0. A NaN becomes all ones, and in the result minus
+// infinity, which makes NaN of the sums that it is a term of.
 Expr bf16_weight(const Expr &fixed_point) {
     // Least maximal relative error of a polynomial of degree 3 for 2^(u - 2) over [1, 2]: 7.5e-5. Half a unit of bf16
     // on top of it rounds what is then cut off.

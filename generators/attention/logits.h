@@ -30,7 +30,7 @@ Halide::Expr exp16_any(const Halide::Expr &x);
 // of a difference below 32: relative error 8e-5 before it is rounded; 0 below 2^-127; minus infinity of NaN.
 Halide::Expr bf16_weight(const Halide::Expr &fixed);
 constexpr float fixed_unit = 0x1p25f;  // 1 in log16, where 1 in log2 is a unit of a float's exponent
-// Of lowest_logit(), which no finite logit reaches, what makes weights 0.
+// lowest_logit() is the reference of a row that has seen no key: all its weights become 0.
 Halide::Expr fixed_reference(const Halide::Expr &reference);
 
 // Bits of a float: comparisons of bits survive the default float mode, which may delete tests for infinity and NaN.

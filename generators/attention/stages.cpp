@@ -36,13 +36,10 @@ void AttentionBuilder::build() {
     if (cfg.packs_kv()) define_packed();
     st.state(vars(of_state({st.row, st.x}))) = select(st.x == slot_of(AttentionStages::row_max), lowest_logit(), 0.f);
     if (cfg.sweeps()) st.chains.push_back(&st.plain);
-    // Packed keys: what few keys of the masked steps tell of a reference spares the first of the others a second look.
-    if (cfg.packs_kv()) {
-        st.chains.insert(st.chains.begin(), &st.masked);
-        st.chains.push_back(&st.full);
-    } else {
-        st.chains.insert(st.chains.end(), {&st.full, &st.masked});
-    }
+    st.chains.push_back(&st.full);
+    // With packed keys the masked steps come first: the reference that they leave spares `full` a second look at a
+    // block.
+    st.chains.insert(cfg.packs_kv() ? st.chains.begin() : st.chains.end(), &st.masked);
     for (BlockChain *chain : st.chains) {
         define_first_key(*chain);
         define_slots(*chain);

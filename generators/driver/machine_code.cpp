@@ -3,10 +3,18 @@
 #include <elf.h>
 
 #include <cstring>
+#include <fstream>
+#include <iterator>
 
 #include "generators/common/bad_input.h"
 
 namespace heed {
+
+std::string bytes_of(const std::string &path) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) throw BadInput("cannot read " + path);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
 
 std::vector<std::pair<size_t, size_t>> executed_sections(const std::string &object) {
     Elf64_Ehdr header;

@@ -8,6 +8,9 @@
 
 namespace heed {
 
+// The bytes of a file. Throws BadInput where it cannot be read.
+std::string bytes_of(const std::string &path);
+
 // Where the sections that are executed begin in the object's bytes, and how many bytes each has.
 std::vector<std::pair<size_t, size_t>> executed_sections(const std::string &object);
 

@@ -2,7 +2,6 @@
 
 #include <cstdio>
 #include <fstream>
-#include <iterator>
 #include <map>
 
 #include "generators/common/bad_input.h"
@@ -16,10 +15,8 @@ using Halide::OutputFileType;
 namespace {
 
 int64_t machine_code_bytes(const std::string &object) {
-    std::ifstream file(object, std::ios::binary);
-    const std::string bytes{std::istreambuf_iterator<char>(file), {}};
     int64_t sum = 0;
-    for (const auto &[begin, size] : executed_sections(bytes)) sum += static_cast<int64_t>(size);
+    for (const auto &[begin, size] : executed_sections(bytes_of(object))) sum += static_cast<int64_t>(size);
     return sum;
 }
 
@@ -32,8 +29,10 @@ int64_t write_module(const Halide::Module &module, const std::set<std::string> &
     const bool wants_assembly = more.count("assembly") != 0;
     if (wants_assembly || streams_first_factors) files[OutputFileType::assembly] = base + ".s";
     module.compile(files);
-    if (streams_first_factors) load_first_factors_past_l1(base + ".o", base + ".s");
-    if (!wants_assembly) std::remove((base + ".s").c_str());
+    if (streams_first_factors) {
+        load_first_factors_past_l1(base + ".o", base + ".s");
+        if (!wants_assembly) std::remove((base + ".s").c_str());
+    }
     return machine_code_bytes(base + ".o");
 }
 

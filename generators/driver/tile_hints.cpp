@@ -3,8 +3,6 @@
 #include <array>
 #include <cstdint>
 #include <fstream>
-#include <iterator>
-#include <vector>
 
 #include "generators/common/bad_input.h"
 #include "generators/driver/machine_code.h"
@@ -12,12 +10,6 @@
 namespace heed {
 
 namespace {
-
-std::string content(const std::string &path) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) throw BadInput("cannot read " + path);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
 
 int count(const std::string &text, const std::string &word) {
     int found = 0;
@@ -53,7 +45,7 @@ constexpr char prefix_66 = 0x79;  // TILELOADDT1's second byte of VEX
 }  // namespace
 
 void load_first_factors_past_l1(const std::string &object, const std::string &assembly) {
-    std::string bytes = content(object);
+    std::string bytes = bytes_of(object);
     int loads = 0;
     for (const auto &[begin, size] : executed_sections(bytes)) {
         std::array<size_t, 8> loaded_at{};  // by tile register, where no product has read it yet; 0: nowhere
@@ -69,7 +61,7 @@ void load_first_factors_past_l1(const std::string &object, const std::string &as
             }
         }
     }
-    if (loads != count(content(assembly), "tileloadd\t")) {
+    if (loads != count(bytes_of(assembly), "tileloadd\t")) {
         throw BadInput(object + " has " + std::to_string(loads) + " loads of tiles, " + assembly + " other ones");
     }
     std::ofstream file(object, std::ios::binary);

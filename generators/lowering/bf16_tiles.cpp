@@ -184,7 +184,7 @@ Stmt woven_tiles(const Bf16Product &product, int steps, bool marks) {
     auto rest_of_steps = [&](const Expr &number, std::vector<Stmt> before) {
         for (int p = 0; p < steps; p++) {
             if (p > 0) before.push_back(block.step(at(number), long_int(p)));
-            if (marks) before.push_back(tile_step(cast<int>(number) * steps + p, blocks_n * steps));
+            if (marks) before.push_back(tile_step(cast<int>(number) * steps + p, blocks_n * steps, blocks * steps));
         }
         return Block::make(before);
     };

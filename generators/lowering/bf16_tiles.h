@@ -25,7 +25,7 @@ public:
 
     int found = 0;  // products that became tiles; any other is left as it is
 
-    // Of a loop over pairs: more of them stay a loop, and have no marks.
+    // Along the pairs. A product of more steps keeps its loop over them, without marks.
     static constexpr int most_unrolled_steps = 10;
 
 protected:

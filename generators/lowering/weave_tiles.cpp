@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "generators/common/bad_input.h"
-
 namespace heed {
 
 using namespace Halide;
@@ -30,7 +28,7 @@ struct Stages {
     const Stmt &of(const std::string &name) const {
         const auto is_it = [&](const auto &stage) { return stage.first == name; };
         const auto found = std::find_if(in_order.begin(), in_order.end(), is_it);
-        if (found == in_order.end()) throw BadInput("no stage " + name + " in a loop to weave");
+        if (found == in_order.end()) throw CompileError("no stage " + name + " in a loop to weave");
         return found->second;
     }
 
@@ -40,7 +38,7 @@ private:
             add(block->first);
             add(block->rest);
         } else if (const auto *array = stmt.as<Allocate>()) {
-            if (array->memory_type != MemoryType::Register) throw BadInput(array->name + " is not in registers");
+            if (array->memory_type != MemoryType::Register) throw CompileError(array->name + " is not in registers");
             arrays.push_back(array);
             add(array->body);
         } else if (const auto *let = stmt.as<LetStmt>()) {
@@ -69,7 +67,6 @@ class DropSteps : public IRMutator {
 class ReadAs : public IRMutator {
 public:
     ReadAs(std::string array, Expr value) : array(std::move(array)), value(std::move(value)) {}
-    std::vector<Expr> loads;
 
 private:
     using IRMutator::visit;
@@ -78,10 +75,25 @@ private:
 
     Expr visit(const Load *op) override {
         if (op->name != array) return IRMutator::visit(op);
-        const auto is_same = [&](const Expr &other) { return equal(other, op); };
-        if (std::none_of(loads.begin(), loads.end(), is_same)) loads.emplace_back(op);
-        if (!value.defined()) return op;
         return op->type.is_scalar() ? value : Broadcast::make(value, op->type.lanes());
+    }
+};
+
+// The loads of an array, each once.
+class LoadsOf : public IRVisitor {
+public:
+    std::vector<Expr> loads;
+
+    LoadsOf(const std::string &array, const Stmt &stmt) : array(array) { stmt.accept(this); }
+
+private:
+    using IRVisitor::visit;
+    const std::string &array;
+
+    void visit(const Load *op) override {
+        const auto is_same = [&](const Expr &other) { return equal(other, op); };
+        if (op->name == array && std::none_of(loads.begin(), loads.end(), is_same)) loads.emplace_back(op);
+        IRVisitor::visit(op);
     }
 };
 
@@ -107,7 +119,7 @@ private:
 
 int constant(const Expr &value) {
     const auto found = as_const_int(simplify(value));
-    if (!found) throw BadInput("a loop to weave has no constant length");
+    if (!found) throw CompileError("a loop to weave has no constant length");
     return static_cast<int>(*found);
 }
 
@@ -117,78 +129,53 @@ Stmt part_of(const For *loop, const Expr &first, const Expr &count) {
     return For::make(name, 0, count, loop->for_type, loop->partition_policy, loop->device_api, body);
 }
 
-// Tiles with parts of a loop after their steps.
+// Tiles with a part of a loop after each of their steps.
 class Weave : public IRMutator {
 public:
-    // keys_behind: the loop is over rows of the product, and behind by the rows of one tile.
-    Weave(const For *loop, int of_keys, int steps, bool keys_behind)
-        : loop(loop), of_keys(of_keys), steps(steps), keys_behind(keys_behind), all(constant(loop->extent)) {}
+    // reads_product: the loop goes through the rows of the product, one row of tiles later than the tiles do.
+    Weave(const For *loop, bool reads_product)
+        : loop(loop), reads_product(reads_product), length(constant(loop->extent)) {}
 
-    // The part of the loop that is left when the tiles are done.
-    Stmt rest() const { return part_of(loop, all - in_keys(), in_keys()); }
+    // After mutate(), where the loop reads the product: its part for the last row of tiles.
+    Stmt last_row() const { return part_of(loop, length - of_row, of_row); }
 
 private:
     using IRMutator::visit;
     const For *const loop;
-    const int of_keys, steps;
-    const bool keys_behind;
-    const int all;
+    const bool reads_product;
+    const int length;
+    int of_row = 0;  // iterations for a row of tiles
 
-    int in_keys() const { return all * of_keys / steps; }
-    Stmt part(const Expr &number, int of_parts, int length) const {
-        const int most = (length + of_parts - 1) / of_parts;
-        const Expr within = most * (number % of_parts), before = number / of_parts * length;
-        return part_of(loop, before + within, length % of_parts == 0 ? Expr(most) : clamp(length - within, 0, most));
+    Stmt part(const Expr &number, int of_parts, int iterations) const {
+        const int most = (iterations + of_parts - 1) / of_parts;
+        const Expr within = most * (number % of_parts), before = number / of_parts * iterations;
+        const Expr count = iterations % of_parts == 0 ? Expr(most) : clamp(iterations - within, 0, most);
+        return part_of(loop, before + within, count);
     }
     Stmt visit(const Evaluate *op) override {
         const Call *step = as_tile_step(op);
         if (!step) return op;
-        if (!keys_behind) return part(step->args[0], steps, all);
-        const Expr number = simplify(step->args[0] - of_keys);
+        const int steps_of_row = constant(step->args[1]), steps = constant(step->args[2]);
+        if (!reads_product) return part(step->args[0], steps, length);
+        of_row = length * steps_of_row / steps;
+        const Expr number = simplify(step->args[0] - steps_of_row);
         if (is_const(number) && constant(number) < 0) return Evaluate::make(0);
-        return part(number, of_keys, in_keys());
+        return part(number, steps_of_row, of_row);
     }
 };
 
-// What the tiles of a stage say of their steps.
-class CountSteps : public IRVisitor {
-public:
-    int of_keys = 0, steps = 0;
-
-    explicit CountSteps(const Stmt &tiles) { tiles.accept(this); }
-
-private:
-    using IRVisitor::visit;
-    int times = 1;
-
-    void visit(const For *op) override {
-        const int around = times;
-        times *= constant(op->extent);
-        IRVisitor::visit(op);
-        times = around;
-    }
-    void visit(const Evaluate *op) override {
-        const Call *step = as_tile_step(op);
-        if (!step) return;
-        of_keys = constant(step->args[1]);
-        steps += times;
-    }
-};
-
-// All of a stage beside the tiles, in parts of the same length.
+// All that a stage does, its loop in equal parts beside the tiles.
 Stmt woven(const Stmt &tiles, const Stmt &stage) {
     KeyLoop keys(stage);
-    const CountSteps count(tiles);
-    keys.before.push_back(Weave(keys.loop, count.of_keys, count.steps, false).mutate(tiles));
+    keys.before.push_back(Weave(keys.loop, false).mutate(tiles));
     return Block::make(keys.before);
 }
 
-// A loop that reads the product of the tiles: beside the products of the next keys.
+// A loop that reads the product of the tiles.
 Stmt woven_behind(const Stmt &tiles, const For *loop) {
-    const CountSteps count(tiles);
-    Weave weave(loop, count.of_keys, count.steps, true);
+    Weave weave(loop, true);
     const Stmt beside = weave.mutate(tiles);
-    return Block::make(beside, weave.rest());
+    return Block::make(beside, weave.last_row());
 }
 
 // A product of which only what its last two rows of tiles hold is kept.
@@ -263,8 +250,8 @@ private:
 
 }  // namespace
 
-Stmt tile_step(const Expr &number, int of_keys) {
-    return Evaluate::make(Call::make(Int(32), step_name, {number, of_keys}, Call::PureIntrinsic));
+Stmt tile_step(const Expr &number, int of_row, int of_all) {
+    return Evaluate::make(Call::make(Int(32), step_name, {number, of_row, of_all}, Call::PureIntrinsic));
 }
 
 Stmt WeaveTiles::visit(const For *op) {
@@ -273,12 +260,10 @@ Stmt WeaveTiles::visit(const For *op) {
     const Stages stages(kept);
     found++;
 
-    ReadAs without_maxima(names.maxima, Float(32).min()), states(names.state, Expr());
-    const Stmt reference = without_maxima.mutate(stages.of(names.reference));
-    states.mutate(reference);
+    const Stmt reference = ReadAs(names.maxima, Float(32).min()).mutate(stages.of(names.reference));
     const KeyLoop exact(stages.of(names.exact_sum));
     Expr is_kept = names.may_keep && exact.loop->extent <= 0;  // nobody reads the logits again
-    for (const Expr &before : states.loads) {
+    for (const Expr &before : LoadsOf(names.state, reference).loads) {
         const Type bits = Int(32, before.type().lanes());
         const Expr size = reinterpret(bits, before) & make_const(bits, 0x7fffffff);
         is_kept = is_kept && VectorReduce::make(VectorReduce::And, size < make_const(bits, names.huge_reference), 1);

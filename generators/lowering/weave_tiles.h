@@ -9,13 +9,13 @@
 //
 //   for step {
 //     largest = more than any
-//     if every row has a reference { largest weight, product beside weights by that reference }
+//     if every row has a reference { product beside weights by it; largest = that of the weights }
 //     if largest is too large { product; maxima; reference; ..; weights }
-//     ..; outputs += weights x values beside sums of the weights; ..
+//     ..; outputs += weights x values, beside the sums of the weights; ..
 //   }
 //
 // Results have the bits of the first loop. Measured alone, Xeon with AMX, 32 rows x 128 keys of 128 elements: 6200 ->
-// 4250 cycles. In Halide a stage has one definition, and no stage runs beside another one's loops.
+// 4250 cycles. In Halide a stage has one definition, and its loops do not mix with those of another one.
 
 #include <string>
 #include <vector>
@@ -25,8 +25,8 @@
 namespace heed {
 
 // Follows each step of the tiles of a stage that LowerBf16Tiles marks: the step's number, and how many steps a row of
-// tiles has.
-Halide::Internal::Stmt tile_step(const Halide::Expr &number, int of_keys);
+// tiles and all rows have.
+Halide::Internal::Stmt tile_step(const Halide::Expr &number, int of_row, int of_all);
 
 class WeaveTiles : public Halide::Internal::IRMutator {
 public:

@@ -55,8 +55,8 @@ TEST_P(Properties, RepetitionChangesNoBit) {
     }
 }
 
-// Kernels may compute blocks of keys in another way where nobody asks for lse: by the maximum of the keys before, until
-// a logit is far above it.
+// Where nobody asks for lse, a kernel may use the maximum of earlier keys for a block, except where a logit is far
+// above it.
 TEST_P(PropertiesOfPrefill, LseChangesNoBit) {
     const int32_t keys = 3 * kernel().info.kv_block + 30, rows = kernel().info.row_block + 9;
     CallOptions without = options();
@@ -238,14 +238,15 @@ std::vector<TableKernel> f32_kernels() {
     return only(supported_kernels(), [](const TableKernel &kernel) { return kernel.info.dtype == HEED_F32; });
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, Properties, testing::ValuesIn(supported_kernels()), kernel_test_name);
-INSTANTIATE_TEST_SUITE_P(Kernels, PropertiesOfThreads, testing::ValuesIn(on_cpu(supported_kernels())),
-                         kernel_test_name);
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PropertiesOfThreads);
 std::vector<TableKernel> prefill_kernels() {
     return only(on_cpu(supported_kernels()),
                 [](const TableKernel &kernel) { return kernel.info.phase == HEED_PREFILL; });
 }
+
+INSTANTIATE_TEST_SUITE_P(Kernels, Properties, testing::ValuesIn(supported_kernels()), kernel_test_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, PropertiesOfThreads, testing::ValuesIn(on_cpu(supported_kernels())),
+                         kernel_test_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PropertiesOfThreads);
 INSTANTIATE_TEST_SUITE_P(Kernels, PropertiesOfPrefill, testing::ValuesIn(prefill_kernels()), kernel_test_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PropertiesOfPrefill);
 INSTANTIATE_TEST_SUITE_P(Kernels, PropertiesOfF32, testing::ValuesIn(f32_kernels()), kernel_test_name);
