@@ -45,10 +45,8 @@ heed_add_attention_kernels(heed_kernels PHASE prefill HEAD_DIM 64 128 STORAGE pa
 
 # bf16 dot products, in prefill by pairs and by matrix tiles. In decode for what plans choose most: any such kernel goes before those of
 # AVX-512, so that there is a plain one next to gqa.
-heed_add_attention_kernels(heed_kernels PHASE prefill DTYPE bf16 HEAD_DIM 64 80 96 128 128x64 192x128 256
+heed_add_attention_kernels(heed_kernels PHASE prefill DTYPE bf16 HEAD_DIM any 64 80 96 128 128x64 192x128 256
     FEATURES none alibi_bias_mask_softcap STORAGE paged ISA avx512bf16 amx)
-heed_add_attention_kernels(heed_kernels PHASE prefill DTYPE bf16 HEAD_DIM any
-    FEATURES none alibi_bias_mask_softcap STORAGE paged ISA avx512bf16)
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE bf16 HEAD_DIM 64 128 FEATURES none gqa ISA avx512bf16)
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE paged ISA avx512bf16)
 

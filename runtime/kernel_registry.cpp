@@ -66,8 +66,9 @@ int64_t packed_blocks(const Kernel &kernel, const KernelRequest &request) {
 }
 
 // A copy of gigabytes: other kernels read more keys than that where they are.
-int64_t most_packed_blocks(const Kernel &kernel) {
-    return std::numeric_limits<int32_t>::max() / std::max<int64_t>(kernel.packed_bytes / 2, 1);
+int64_t most_packed_blocks(const Kernel &kernel, const KernelRequest &request) {
+    const int64_t bytes = packed_block_bytes(kernel, request.head_dim, request.head_dim_v);
+    return std::numeric_limits<int32_t>::max() / std::max<int64_t>(bytes / 2, 1);
 }
 
 Mismatch mismatch(const Kernel &kernel, const KernelRequest &request, uint32_t targets) {
@@ -80,7 +81,7 @@ Mismatch mismatch(const Kernel &kernel, const KernelRequest &request, uint32_t t
     if ((request.features & ~kernel.features) != 0) return Mismatch::features;
     if (!takes_head_dim(kernel, kernel.head_dim, request.head_dim)) return Mismatch::head_dim;
     if (!takes_head_dim(kernel, kernel.head_dim_v, request.head_dim_v)) return Mismatch::head_dim_v;
-    if (packed_blocks(kernel, request) > most_packed_blocks(kernel)) return Mismatch::keys;
+    if (packed_blocks(kernel, request) > most_packed_blocks(kernel, request)) return Mismatch::keys;
     return Mismatch::none;
 }
 
@@ -184,7 +185,7 @@ std::string why_not(const Kernel &kernel, const KernelRequest &request, uint32_t
     case Mismatch::keys:
         return "batch, num_kv_heads and max_kv_len are up to " + std::to_string(packed_blocks(kernel, request)) +
                " blocks of " + std::to_string(kernel.kv_block) + " keys, the kernel packs up to " +
-               std::to_string(most_packed_blocks(kernel));
+               std::to_string(most_packed_blocks(kernel, request));
     }
     return "?";
 }

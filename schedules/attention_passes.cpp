@@ -127,8 +127,7 @@ void prefetch_tiles(Passes *passes, const AttentionStages &st, const AttentionCo
 // Where logits are products as they are, the weights of keys are made while the tiles of the next keys multiply.
 void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
     const BlockChain &ch = st.full;
-    const bool weaves =
-        !config.changes_logits() && config.packed_row() / (2 * tile_edge) <= LowerBf16Tiles::most_unrolled_steps;
+    const bool weaves = !config.changes_logits();
     std::vector<std::string> marked;
     if (weaves) marked = {ch.product.name(), ch.block_out.name()};
     passes->add_exactly<LowerBf16Tiles>(static_cast<int>(2 * st.chains.size()),

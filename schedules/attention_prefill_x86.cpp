@@ -148,27 +148,31 @@ private:
         by_task(p.k)
             .bound(st.e, 0, 2 * cfg.lanes)
             .bound(st.k, 0, cfg.kv_block)
-            .bound(p.c, 0, cfg.packed_row() / (2 * cfg.lanes))
+            .bound(p.c, 0, p.chunks)
             .reorder(st.e, p.c, st.k, task)
-            .vectorize(st.e)
-            .unroll(p.c);
+            .vectorize(st.e);
+        if (!cfg.any_head_dim()) p.k.unroll(p.c);
         if (p.over_d.defined()) {
             p.k.update()
                 .allow_race_conditions()  // each element of a row is its own
                 .fuse(p.head, p.block, task)
                 .parallel(task)
                 .reorder(p.over_d.x, st.k, task)
-                .vectorize(p.over_d.x, cfg.lanes);
+                .vectorize(p.over_d.x, cfg.any_head_dim() ? 8 : cfg.lanes, TailStrategy::GuardWithIf);
         }
         by_task(p.v)
             .bound(p.p, 0, cfg.lanes)
-            .bound(st.d, 0, cfg.head_dim_v)
+            .bound(st.d, 0, p.values)
             .bound(p.c, 0, cfg.kv_block / (2 * cfg.lanes))
             .split(st.d, db, dv, cfg.lanes)
             .reorder(p.p, dv, db, p.c, task)
             .vectorize(p.p)
             .unroll(dv);
         tiles(p.v_tiles, p.v, db);
+        if (cfg.any_head_dim()) {
+            Func &rows = p.v_rows.rows.compute_at(p.v, p.c).hoist_storage(p.v, task).store_in(MemoryType::Heap);
+            padded_bits(rows, p.v_rows).bound_extent(p.block, 1).bound_extent(p.head, 1);
+        }
         const std::pair<Func, Func> slots[] = {{p.k_slots, p.k}, {p.v_slots, p.v}};
         for (auto [of_keys, consumer] : slots) {
             if (!of_keys.defined()) continue;
@@ -307,6 +311,7 @@ private:
         if (cfg.bf16_tiles) {
             matrix_tiles(ch.product, ch).bound_extent(st.k, ch.block);
             along_d(matrix_tiles(ch.block_out, ch), st.d, cfg.head_dim_v);
+            if (cfg.any_head_dim()) ch.block_out.update().split(st.d, db, dv, packed_unit, TailStrategy::RoundUp);
             values(ch);
             return;
         }
@@ -342,9 +347,9 @@ private:
             if (splits_loop) {
                 of_block_in_workspace(ch.bf16.v_numbers, ch)
                     .bound_extent(st.packed.p, cfg.lanes)
-                    .bound_extent(st.d, cfg.head_dim_v)
                     .bound_extent(st.packed.c, ch.block / 32)
                     .vectorize(st.packed.p);
+                along_d(ch.bf16.v_numbers, st.d, cfg.head_dim_v);
             }
         } else {
             // Two steps at once keep LLVM from folding a test of each product into it, as a masked FMA or as no FMA.

@@ -138,8 +138,9 @@ protected:
         if (cfg.copies_k()) padded_block(ch.k_rows, ch, cfg.head_dim);
         if (cfg.copies_v()) padded_block(ch.v_rows, ch, cfg.head_dim_v);
         if (cfg.copies_bits()) {
-            padded_bits(ch.k_rows, ch);
-            padded_bits(ch.v_rows, ch);
+            for (PaddedRows *rows : {&ch.k_rows, &ch.v_rows}) {
+                padded_bits(of_block_in_workspace(rows->rows, ch).bound_extent(st.k, ch.block), *rows);
+            }
         }
     }
 
@@ -148,11 +149,12 @@ protected:
     }
 
     // Zeros in whole registers, elements by chunks of 16 bytes: rows of most models are whole ones.
-    void padded_bits(PaddedRows &rows, const BlockChain &ch) {
-        along_d(of_block_in_workspace(rows.rows, ch).bound_extent(st.k, ch.block), st.d, 0)
+    Halide::Func &padded_bits(Halide::Func &f, PaddedRows &rows) {
+        along_d(f, st.d, 0)
             .vectorize(st.d, 2 * cfg.lanes, Halide::TailStrategy::RoundUp)
             .update()
             .vectorize(rows.over_d.x, 8, Halide::TailStrategy::GuardWithIf);
+        return f;
     }
 
 private:

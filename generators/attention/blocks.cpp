@@ -265,7 +265,8 @@ void AttentionBuilder::define_step(BlockChain &chain) {
     };
     auto state = [&](const Expr &x) { return st.state(here({st.row, x}, {st.t, st.sp})); };
     auto block = [&](const Func &f, const Args &first) { return f(here(first, {step, st.t, st.sp})); };
-    Expr element = clamp(slot - slots, 0, outputs - 1), block_out = block(chain.block_out, {st.row, element});
+    Expr element = cfg.packs_kv() ? inside(max(slot - slots, 0), outputs) : clamp(slot - slots, 0, outputs - 1);
+    Expr block_out = block(chain.block_out, {st.row, element});
     if (cfg.packs_kv()) {
         Tuple reference = chain.bf16.reference(st.row, step, st.t, st.sp);
         auto with_block = [&](const Expr &before, const Expr &sum) { return before * reference[1] + sum; };

@@ -33,8 +33,8 @@ std::string AttentionConfig::error() const {
     if (bf16_dots && (dtype != ElementType::bf16 || kv_dtype != dtype || has_dropout)) {
         return "bf16_dots are not allowed but with bf16, without dropout";
     }
-    if (bf16_dots && any_head_dim() && (bf16_tiles || !rows_are_lanes())) {
-        return "bf16_dots with head_dim any are not allowed but in prefill or schedule = wide, and not as matrix tiles";
+    if (bf16_dots && any_head_dim() && !rows_are_lanes()) {
+        return "bf16_dots with head_dim any are not allowed but in prefill or schedule = wide";
     }
     if (wide_group && (phase != Phase::decode || !has_gqa)) {
         return "schedule = wide is not allowed but in decode, with the feature gqa";
@@ -81,9 +81,9 @@ std::string AttentionConfig::row_lanes_error() const {
     if (value_tile < 1 || padded(head_dim_v) % value_tile != 0) {
         return out_of_range("value_tile", value_tile, "a divisor of head_dim_v in whole vectors");
     }
-    const bool whole_steps = copies_bits()    ? lanes % std::max(product_unroll, 1) == 0
-                             : any_head_dim() ? product_unroll == 1
-                                              : query_elements() % std::max(product_unroll, 1) == 0;
+    const bool whole_steps = bf16_dots && any_head_dim() ? lanes % std::max(product_unroll, 1) == 0
+                             : any_head_dim()            ? product_unroll == 1
+                                                         : query_elements() % std::max(product_unroll, 1) == 0;
     if (product_unroll < 1 || !whole_steps) {
         return out_of_range("product_unroll", product_unroll, "a divisor of the elements of a row, or pairs of them");
     }

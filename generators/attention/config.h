@@ -74,16 +74,20 @@ struct AttentionConfig {
     int padded(int length) const { return length == 0 ? max_head_dim : (length + lanes - 1) / lanes * lanes; }
 
     // Whether blocks of k and v pass through a copy as they are stored, with zeros after a row's last element.
-    bool copies_bits() const { return bf16_dots && any_head_dim(); }
+    bool copies_bits() const { return bf16_dots && any_head_dim() && !packs_kv(); }
 
     // Whether k and v are packed first, once per head of keys and values, in the order in which matrix tiles read them.
     bool packs_kv() const { return bf16_tiles; }
 
     // Elements to which packed rows of k are padded: whole rows of a tile.
-    int packed_row() const { return (head_dim + 31) / 32 * 32; }
+    int packed_row() const { return (head_dim + packed_unit - 1) / packed_unit * packed_unit; }
 
-    // Bytes of a packed block of keys and values; 0 where they are not packed.
-    int packed_bytes() const { return packs_kv() ? kv_block * (packed_row() + head_dim_v) * 2 : 0; }
+    // Bytes of a packed block of keys and values, with any head dim of one element of all its rows; 0 where they are
+    // not packed.
+    int packed_bytes() const {
+        if (!packs_kv()) return 0;
+        return kv_block * 2 * (any_head_dim() ? 1 : packed_row() + head_dim_v);
+    }
 
     // Elements of a state before its output: the slots of the softmax, where elements of a head are lanes a whole
     // vector of them and the sum of the weights by lanes.

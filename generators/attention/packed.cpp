@@ -1,6 +1,7 @@
 // Packed keys and values: k and v copied once into blocks that matrix tiles read, and the steps over them.
 #include "generators/attention/builder.h"
 #include "generators/attention/logits.h"
+#include "generators/common/ceil_div.h"
 #include "generators/lowering/bf16_dots.h"
 #include "generators/lowering/bf16_product.h"
 #include "generators/lowering/carried.h"
@@ -29,6 +30,8 @@ void AttentionBuilder::define_packed() {
     const Var &block = packed.block, &head = packed.head;
     packed.num_blocks = in.num_key_blocks;
     packed.num_heads = in.num_kv_heads;
+    packed.chunks = ceil_div(head_dim, packed_unit);
+    packed.values = cfg.any_head_dim() ? ceil_div(head_dim_v, packed_unit) * packed_unit : head_dim_v;
     auto block_field = [&](int column) { return in.key_blocks(column, block); };
     // After the last key, where no table entry may be read, this is the last one.
     auto position = [&](const Expr &k) {
@@ -45,16 +48,25 @@ void AttentionBuilder::define_packed() {
 
     const std::vector<Var> of_head = {block, head};
     auto key = [&](const Expr &d) { return in.k.stored(d, head, stored_at(packed.k_slots, st.k)); };
-    if (cfg.packed_row() == cfg.head_dim) {
+    if (!cfg.any_head_dim() && cfg.packed_row() == cfg.head_dim) {
         packed.k(st.e, st.k, packed.c, block, head) = key(2 * edge * packed.c + st.e);
     } else {
-        packed.over_d = RDom(0, cfg.head_dim, "packed_d");
+        packed.over_d = RDom(0, head_dim, "packed_d");
         Expr d = packed.over_d;
         packed.k(st.e, st.k, packed.c, block, head) = cast<uint16_t>(0);
         packed.k(d % (2 * edge), st.k, d / (2 * edge), block, head) = key(d);
     }
     Func words("v_words");
-    auto value = [&](const Expr &k) { return in.v.stored(st.d, head, stored_at(packed.v_slots, k)); };
+    const auto stored_value = [&](const Expr &d, const Expr &k) {
+        return in.v.stored(d, head, stored_at(packed.v_slots, k));
+    };
+    if (cfg.any_head_dim()) {
+        const auto element = [&](const Expr &d) { return stored_value(d, st.k); };
+        packed.v_rows.define({st.d, st.k, block, head}, head_dim_v, true, element);
+    }
+    const auto value = [&](const Expr &k) {
+        return cfg.any_head_dim() ? Expr(packed.v_rows.rows(st.d, k, block, head)) : stored_value(st.d, k);
+    };
     words(st.d, st.k, block, head) = bf16_pair(value(2 * st.k), value(2 * st.k + 1));
     packed.v(packed.p, st.d, packed.c, block, head) =
         packed.v_tiles.define(cfg, words, edge * packed.c + packed.p, st.d, of_head);
@@ -71,7 +83,7 @@ Expr AttentionBuilder::packed_block(const BlockChain &chain) const {
 
 void AttentionBuilder::define_packed_product(BlockChain &chain) {
     Args at = in_block({st.row, st.k});
-    chain.over_d = RDom({{0, edge}, {0, cfg.packed_row() / (2 * edge)}}, "over_d" + chain.suffix);
+    chain.over_d = RDom({{0, edge}, {0, st.packed.chunks}}, "over_d" + chain.suffix);
     Expr p = chain.over_d.x, c = chain.over_d.y, key = inside(packed_key(chain) + st.k, cfg.kv_block);
     auto half = [&](int i) { return st.packed.k(2 * p + i, key, c, packed_block(chain), kv_head()); };
     chain.product(vars(at)) = 0.f;
@@ -108,22 +120,31 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
             strict_float(chain.logits(in_block({st.row, k})) - from));  // not as an FMA: see huge_reference
     };
     b.sized_rows = RDom(0, cfg.row_block / edge, "sized_rows" + chain.suffix);
-    Expr of_row = bits(b.reference(in_block({b.sized_rows * edge + st.u}))[0]), size = of_row & 0x7fffffff;
+    // As an integer the size of a row's reference, 0 where it has seen no key.
+    const auto reference_size = [&](const Expr &row) {
+        Expr word = bits(b.reference(in_block({row}))[0]);
+        return select(word == bits(lowest_logit()), 0, word & 0x7fffffff);
+    };
     Args by_lane = in_block({st.u});
     b.reference_sizes(vars(by_lane)) = 0;
-    b.reference_sizes(vars(by_lane)) = max(b.reference_sizes(by_lane), select(of_row == bits(lowest_logit()), 0, size));
+    b.reference_sizes(vars(by_lane)) = max(b.reference_sizes(by_lane), reference_size(b.sized_rows * edge + st.u));
     Expr largest = b.reference_sizes(in_block({0}));
     for (int u = 1; u < edge; u++) largest = max(largest, b.reference_sizes(in_block({u})));
-    Expr is_huge = largest >= b.huge_reference;
-    if (!cfg.modifies_logits()) is_huge = is_huge || !b.fits_unit(in.scale);
-    b.again_end(vars(in_block({}))) = select(is_huge, chain.block / 2, 0);
+    const auto is_inexact = [&](const Expr &size) {
+        Expr is_huge = size >= b.huge_reference;
+        return cfg.modifies_logits() ? is_huge : is_huge || !b.fits_unit(in.scale);
+    };
+    b.again_end(vars(in_block({}))) = select(is_inexact(largest), chain.block / 2, 0);
     b.again = RDom(0, chain.block / 2, "again" + chain.suffix);
     b.again.where(b.again < b.again_end(in_block({})));
     const auto rounded = [&](int i) {
         Expr k = 2 * b.again + i;
         return if_visible(chain, k, to_bf16(exact_weight(k)), cast<uint16_t>(0));
     };
-    b.weight_pairs(in_block({st.row, Expr(b.again)})) = bf16_pair(rounded(0), rounded(1));
+    // Of these rows alone: what one sees changes no bit of another.
+    Args pair_again = in_block({st.row, Expr(b.again)});
+    b.weight_pairs(pair_again) =
+        select(is_inexact(reference_size(st.row)), bf16_pair(rounded(0), rounded(1)), b.weight_pairs(pair_again));
 
     b.pairs = RDom(0, chain.block / 2 / b.parts, "pairs" + chain.suffix);
     Expr pair = b.weight_pairs(in_block({st.row, b.parts * b.pairs + st.x})), ones = Expr(0x3f803f80u);
@@ -158,7 +179,7 @@ void AttentionBuilder::define_packed_values(BlockChain &chain) {
     chain.block_out(vars(at)) = bf16_dot(chain.block_out(at), weights, words);
     if (!hides_values) return;
 
-    chain.prefill.values = RDom({{0, cfg.head_dim_v}, {0, chunks}}, "values" + chain.suffix);
+    chain.prefill.values = RDom({{0, st.packed.values}, {0, chunks}}, "values" + chain.suffix);
     Args by_lane = in_block({st.u});
     chain.prefill.exponents(vars(by_lane)) = cast<uint32_t>(0);
     chain.prefill.exponents(vars(by_lane)) =

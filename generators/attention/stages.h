@@ -69,12 +69,14 @@ private:
 struct PackedBlocks {
     Halide::Var c{"chunk"}, p{"pair"}, block{"block"}, head{"kv_head"};
     Halide::Func k_slots{"k_slots"}, v_slots{"v_slots"};  // (k, block): slot and page, paged storage
-    Halide::Func k{"packed_k"};  // (e, k, c, block, head): element 32 c + e, zeros after the last
-    Halide::RDom over_d;         // of rows that are no whole number of chunks
+    Halide::Func k{"packed_k"};          // (e, k, c, block, head): element 32 c + e, zeros after the last
+    Halide::RDom over_d;                 // of rows that are no whole number of chunks
+    PaddedRows v_rows{"v_rows_packed"};  // (d, k, block, head): of rows of any length
     TransposedTiles v_tiles{"packed_v_tiles"};
     Halide::Func v{
         "packed_v"};  // (p, d, c, block, head): elements of the keys 32 c + 2 p and 32 c + 2 p + 1, as a pair
     Halide::Expr num_blocks, num_heads;
+    Halide::Expr chunks, values;  // of a row of k, and elements of a row of v
 };
 
 // One block of keys; (.., kb, t, sp) throughout. A stage that the config does not need is undefined.

@@ -74,18 +74,21 @@ const Load *address(const Expr &pair) {
 std::optional<Bf16Product> recognised(const Stmt &update) {
     Nest nest;
     Bf16Product product;
-    if (!nest.read(update) || nest.loops.size() < 3 || nest.loops.size() > 4) return std::nullopt;
+    if (!nest.read(update)) return std::nullopt;
     const Expr b_pair = dot_operand(nest.value, 1), a_pair = dot_operand(nest.value, 2);
     if (!b_pair.defined()) return std::nullopt;
     const Load *a = address(a_pair), *b = address(b_pair);
     if (!a || !b) return std::nullopt;
 
-    // Pairs are one loop, or blocks of `tile_edge` pairs.
-    const Loop *along_m = nullptr, *along_n = nullptr, *along_p = nullptr, *along_blocks = nullptr;
+    // Pairs are one loop, or blocks of `tile_edge` pairs; m is one loop, or blocks of a known length, around it.
+    const Loop *along_m = nullptr, *along_n = nullptr, *along_p = nullptr, *along_blocks = nullptr, *m_blocks = nullptr;
     for (const Loop &loop : nest.loops) {
         const Expr step = nest.step(nest.index, loop);
         const bool sums = is_const(step, 0), neighbours = nest.steps_by(4, a, loop);
-        (sums ? (neighbours ? along_p : along_blocks) : is_const(step, 1) ? along_n : along_m) = &loop;
+        const Loop *&along = sums ? (neighbours ? along_p : along_blocks) : is_const(step, 1) ? along_n : along_m;
+        if (along && (&along != &along_m || m_blocks)) return std::nullopt;
+        if (along) m_blocks = along;
+        along = &loop;
     }
     if (!along_m || !along_n || !along_p || !nest.steps_by(4, b, *along_n) || !nest.steps_by(0, b, *along_m) ||
         !nest.steps_by(4, a, *along_p) || !nest.steps_by(0, a, *along_n)) {
@@ -93,9 +96,13 @@ std::optional<Bf16Product> recognised(const Stmt &update) {
     }
     const auto m = as_const_int(along_m->extent), n = as_const_int(along_n->extent), p = as_const_int(along_p->extent);
     if (!m || !n || *m % tile_edge != 0 || *n % tile_edge != 0 || (p && *p % tile_edge != 0)) return std::nullopt;
-    if ((along_blocks != nullptr) != (nest.loops.size() == 4) || (along_blocks && !(p && *p == tile_edge)))
-        return std::nullopt;
-    product.m = static_cast<int>(*m);
+    if (along_blocks && !(p && *p == tile_edge)) return std::nullopt;
+    for (const Expr &of : {nest.index, a->index, b->index}) {
+        if (m_blocks && !is_const_zero(simplify(nest.step(of, *m_blocks) - nest.step(of, *along_m) * long_int(*m))))
+            return std::nullopt;
+    }
+    product.m_block = static_cast<int>(*m);
+    product.m = m_blocks ? m_blocks->extent * product.m_block : Expr(product.m_block);
     product.n = static_cast<int>(*n);
     product.pairs = along_blocks ? along_blocks->extent * tile_edge : along_p->extent;
     auto operand = [&](const std::string &name, const Expr &index, const Loop &rows, int bytes) {

@@ -21,8 +21,8 @@ struct TileOperand {
 };
 
 struct Bf16Product {
-    int m = 0, n = 0;
-    Halide::Expr pairs;
+    int m_block = 0, n = 0;
+    Halide::Expr m, pairs;  // m: one m_block or more
     TileOperand a, b, c;
     bool adds = false;                 // to what c holds, else to zero
     std::optional<TileOperand> start;  // what c is cleared to, other than zero

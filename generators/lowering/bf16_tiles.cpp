@@ -78,12 +78,13 @@ struct TileLoop {
 // high x wide tiles of sums and their operands, at block (m, n) of such blocks.
 class TileBlock {
 public:
-    explicit TileBlock(const Bf16Product &product) : product(product), high(product.m / tile_edge % 2 == 0 ? 2 : 1) {
+    explicit TileBlock(const Bf16Product &product)
+        : product(product), high(product.m_block / tile_edge % 2 == 0 ? 2 : 1) {
         wide = 4 / high;
         while (product.n / tile_edge % wide != 0) wide /= 2;
         sums.resize(high * wide);
     }
-    int blocks_m() const { return product.m / tile_edge / high; }
+    Expr blocks_m() const { return simplify(product.m / (tile_edge * high)); }
     int blocks_n() const { return product.n / tile_edge / wide; }
 
     struct At {
@@ -172,37 +173,50 @@ Stmt plain_tiles(const Bf16Product &product) {
     return m.around(block.blocks_m(), n.around(block.blocks_n(), body));
 }
 
-// Sums of few steps, unrolled. The unit would wait for the sums of one block before it starts the next one: 621 instead
+// Along the pairs. More of them, and an unknown number, are a loop.
+constexpr int most_unrolled_steps = 10;
+
+bool are_few(const Expr &steps) {
+    const auto known = as_const_int(steps);
+    return known && *known <= most_unrolled_steps;
+}
+
+// Sums of at least one step. The unit would wait for the sums of one block before it starts the next one: 621 instead
 // of 512 cycles for two blocks of four steps. Instead a tile is stored where the next block first needs its register.
-Stmt woven_tiles(const Bf16Product &product, int steps, bool marks) {
+Stmt woven_tiles(const Bf16Product &product, const Expr &steps, bool marks) {
     const TileBlock block(product);
     const TileLoop next("tile_block");
-    const int blocks_n = block.blocks_n(), blocks = block.blocks_m() * blocks_n;
+    const int blocks_n = block.blocks_n();
+    const Expr rows = block.blocks_m(), blocks = simplify(rows * blocks_n);
     auto at = [&](const Expr &number) {
         return TileBlock::At{number / long_int(blocks_n), number % long_int(blocks_n)};
     };
+    const auto mark = [&](const Expr &number, const Expr &p) {
+        if (!marks) return Evaluate::make(0);
+        const Expr in_row = number % long_int(blocks_n) * cast<int64_t>(steps) + p;
+        return tile_step({cast<int>(at(number).m), cast<int>(in_row), steps * blocks_n, rows});
+    };
     auto rest_of_steps = [&](const Expr &number, std::vector<Stmt> before) {
-        for (int p = 0; p < steps; p++) {
-            if (p > 0) before.push_back(block.step(at(number), long_int(p)));
-            if (marks) before.push_back(tile_step(cast<int>(number) * steps + p, blocks_n * steps, blocks * steps));
+        before.push_back(mark(number, long_int(0)));
+        const auto later = [&](const Expr &p) { return Block::make(block.step(at(number), p), mark(number, p)); };
+        if (are_few(steps)) {
+            for (int p = 1; p < *as_const_int(steps); p++) before.push_back(later(long_int(p)));
+        } else {
+            const TileLoop p("tile_p");
+            before.push_back(p.around(steps - 1, later(p.index + long_int(1))));
         }
         return Block::make(before);
     };
     const TileBlock::At first = at(long_int(0)), here = at(next.index + long_int(1));
-    std::vector<Stmt> all = {rest_of_steps(long_int(0), {block.start(first), block.step(first, long_int(0))})};
-    if (blocks > 1) {
-        const Stmt woven = rest_of_steps(next.index + long_int(1), {block.first_step_after(at(next.index), here)});
-        all.push_back(next.around(blocks - 1, woven));
-    }
-    all.push_back(block.store(at(long_int(blocks - 1))));
-    return block.live_in(Block::make(all));
+    const Stmt woven = rest_of_steps(next.index + long_int(1), {block.first_step_after(at(next.index), here)});
+    return block.live_in(
+        Block::make({rest_of_steps(long_int(0), {block.start(first), block.step(first, long_int(0))}),
+                     next.around(simplify(blocks - 1), woven), block.store(at(simplify(cast<int64_t>(blocks - 1))))}));
 }
 
 Stmt tiles(const Bf16Product &product, bool marks) {
-    const auto steps = as_const_int(simplify(product.pairs / tile_edge));
-    return steps && *steps <= LowerBf16Tiles::most_unrolled_steps
-               ? woven_tiles(product, static_cast<int>(*steps), marks)
-               : plain_tiles(product);
+    const Expr steps = simplify(product.pairs / tile_edge);
+    return marks || are_few(steps) ? woven_tiles(product, steps, marks) : plain_tiles(product);
 }
 
 // Tiles of a product that starts from zero replace the loops that clear c as well.

@@ -5,8 +5,8 @@
 //
 //   for m, for n, for p (in any order):  c(n, m) = bf16_dot(c(n, m), b(n, p), a(p, m))
 //
-// with neighbours in memory along n in b and c and along p in a, m and n known multiples of 16, p any multiple, or
-// a loop of 16 in one over blocks of p, becomes
+// with neighbours in memory along n in b and c and along p in a, m and n known multiples of 16 or m any number of
+// blocks of such a multiple, p any multiple, or a loop of 16 in one over blocks of p, becomes
 // loops over blocks of 2 x 2 tiles (1 x 4 where the tiles of m are odd) of 16 x 16 sums, which stay in four of the
 // eight tile registers over all of p. Halide 21's own recogniser holds one.
 
@@ -20,13 +20,10 @@ namespace heed {
 
 class LowerBf16Tiles : public Halide::Internal::IRMutator {
 public:
-    // marked: stages each of whose steps tile_step() follows.
+    // marked: stages each of whose steps tile_step() follows, with one step along the pairs or more.
     explicit LowerBf16Tiles(std::vector<std::string> marked = {}) : marked(std::move(marked)) {}
 
     int found = 0;  // products that became tiles; any other is left as it is
-
-    // Along the pairs. A product of more steps keeps its loop over them, without marks.
-    static constexpr int most_unrolled_steps = 10;
 
 protected:
     using IRMutator::visit;

@@ -60,9 +60,16 @@ private:
     void visit(const Store *op) override {
         const Terms terms(names, op);
         if (!terms.scaled) return;
-        const Expr factor = terms.scaled->b, apart = simplify(first_index(op->index) - first_index(terms.added->index));
-        uniform = uniform && around && (!loop || loop == around) && (!offset.defined() || equal(offset, apart)) &&
-                  !expr_uses_var(factor, around->name) && is_const(apart);
+        const Expr factor = terms.scaled->b;
+        uniform = uniform && around && (!loop || loop == around) && !expr_uses_var(factor, around->name);
+        if (!uniform) return;
+        // Where the variable is cast to 64 bits after an addition, it falls out of the difference at a number only.
+        const auto apart_at = [&](int number) {
+            const Expr apart = first_index(op->index) - first_index(terms.added->index);
+            return simplify(substitute(around->name, number, apart));
+        };
+        const Expr apart = apart_at(0);
+        uniform = is_const(apart) && equal(apart, apart_at(1)) && (!offset.defined() || equal(offset, apart));
         loop = around;
         offset = apart;
         factors.push_back(factor);

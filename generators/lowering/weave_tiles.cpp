@@ -146,21 +146,21 @@ private:
     const int length;
     int of_row = 0;  // iterations for a row of tiles
 
-    Stmt part(const Expr &number, int of_parts, int iterations) const {
-        const int most = (iterations + of_parts - 1) / of_parts;
-        const Expr within = most * (number % of_parts), before = number / of_parts * iterations;
-        const Expr count = iterations % of_parts == 0 ? Expr(most) : clamp(iterations - within, 0, most);
-        return part_of(loop, before + within, count);
+    // The part `number` of `of_parts` of the iterations from `first` on.
+    Stmt part(const Expr &first, int iterations, const Expr &number, const Expr &of_parts) const {
+        const Expr most = simplify((iterations + of_parts - 1) / of_parts), before = simplify(most * number);
+        const bool are_equal = can_prove(iterations % of_parts == 0);
+        return part_of(loop, first + before, are_equal ? most : clamp(iterations - before, 0, most));
     }
     Stmt visit(const Evaluate *op) override {
-        const Call *step = as_tile_step(op);
-        if (!step) return op;
-        const int steps_of_row = constant(step->args[1]), steps = constant(step->args[2]);
-        if (!reads_product) return part(step->args[0], steps, length);
-        of_row = length * steps_of_row / steps;
-        const Expr number = simplify(step->args[0] - steps_of_row);
-        if (is_const(number) && constant(number) < 0) return Evaluate::make(0);
-        return part(number, steps_of_row, of_row);
+        const Call *call = as_tile_step(op);
+        if (!call) return op;
+        const TileStep step = {call->args[0], call->args[1], call->args[2], call->args[3]};
+        if (!reads_product) return part(0, length, step.row * step.of_row + step.number, step.of_row * step.rows);
+        of_row = length / constant(step.rows);
+        const Expr has_row_before = simplify(step.row > 0);
+        if (is_const_zero(has_row_before)) return Evaluate::make(0);
+        return IfThenElse::make(has_row_before, part((step.row - 1) * of_row, of_row, step.number, step.of_row));
     }
 };
 
@@ -250,8 +250,9 @@ private:
 
 }  // namespace
 
-Stmt tile_step(const Expr &number, int of_row, int of_all) {
-    return Evaluate::make(Call::make(Int(32), step_name, {number, of_row, of_all}, Call::PureIntrinsic));
+Stmt tile_step(const TileStep &step) {
+    return Evaluate::make(
+        Call::make(Int(32), step_name, {step.row, step.number, step.of_row, step.rows}, Call::PureIntrinsic));
 }
 
 Stmt WeaveTiles::visit(const For *op) {

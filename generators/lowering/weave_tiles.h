@@ -24,9 +24,12 @@
 
 namespace heed {
 
-// Follows each step of the tiles of a stage that LowerBf16Tiles marks: the step's number, and how many steps a row of
-// tiles and all rows have.
-Halide::Internal::Stmt tile_step(const Halide::Expr &number, int of_row, int of_all);
+// A step of the tiles of a stage that LowerBf16Tiles marks: its row of tiles, its number in this row, how many a row
+// has, and how many rows there are. Where the step has been, follows tile_step().
+struct TileStep {
+    Halide::Expr row, number, of_row, rows;
+};
+Halide::Internal::Stmt tile_step(const TileStep &step);
 
 class WeaveTiles : public Halide::Internal::IRMutator {
 public:

@@ -32,7 +32,8 @@ Size decode_root_bytes(const heed_plan &plan) {
 // The packed keys and values of all heads, as a kernel that packs them allocates them: two arrays.
 Size packed_root_bytes(const heed_plan &plan) {
     const Size blocks = {max_key_blocks(plan.problem, *plan.kernel)};
-    return blocks * plan.problem.num_kv_heads * plan.kernel->packed_bytes + 4 * scratch_alignment;
+    const int64_t bytes = packed_block_bytes(*plan.kernel, plan.problem.head_dim, plan.problem.head_dim_v);
+    return blocks * plan.problem.num_kv_heads * bytes + 4 * scratch_alignment;
 }
 
 // What the sweep over mask and bias leaves for all tasks, two arrays, in addition to `root`.
