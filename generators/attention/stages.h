@@ -176,7 +176,7 @@ struct Bf16Block {
     Halide::RDom part_keys;
     Halide::Func exact_sum;  // (row): of weights that are not rounded, where the call wants lse
     Halide::RDom exact;
-    // Where a reference is huge, the weights of the block are computed again, from exact differences.
+    // Where the reference of a row is huge, its weights are computed again, from exact differences.
     Halide::Func reference_sizes;  // (u): the largest of the rows, by lanes
     Halide::Func again_end;        // (): pairs of the block, all or none
     Halide::RDom sized_rows, again;
