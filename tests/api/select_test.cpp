@@ -243,6 +243,25 @@ TEST_F(ChooseKernel, DecodeKernelsForLargeGroups) {
     EXPECT_EQ(choose(1, 64, 0, all), "decode_anywide");
 }
 
+// Packed rows of any head dim are whole tiles; rows of a kernel's own head dims are in its number.
+TEST_F(ChooseKernel, PackedBlocksOfAnyHeadDim) {
+    heed::Kernel any = kernel("any_packs", heed::Isa::avx512, 0), own = kernel("d80_packs", heed::Isa::avx512, 80);
+    any.packed_bytes = 512;
+    own.packed_bytes = 1000;
+    EXPECT_EQ(heed::packed_block_bytes(any, 1, 32), 512 * (32 + 32));
+    EXPECT_EQ(heed::packed_block_bytes(any, 33, 640), 512 * (64 + 640));
+    EXPECT_EQ(heed::packed_block_bytes(own, 80, 80), 1000);
+
+    heed::KernelRequest request = {HEED_CPU, HEED_F32, HEED_F32, 0, 0, 0, HEED_KV_CONTIGUOUS, 100, 1, false};
+    any.kv_block = 1;
+    request.keys = 1 << 16;  // blocks of 2^16 bytes at 64 elements: one block too many
+    for (const int32_t dim : {64, 65}) {
+        request.head_dim = request.head_dim_v = dim;
+        const std::string reason = heed::why_not(any, request, all);
+        EXPECT_THAT(reason, HasSubstr("the kernel packs up to " + std::to_string(dim == 64 ? 65535 : 43690)));
+    }
+}
+
 // A plan takes the kernel of an alike request without a look at the table: then that is the best one.
 TEST_F(ChooseKernel, RequestsThatDecodeAlikeGetTheSameKernel) {
     constexpr int32_t dims = 128, beyond_caches = (2 << 20) / (2 * dims * 4) + 1;
