@@ -24,13 +24,13 @@ bool has_warpgroup_form(const AttentionKernel &kernel, const Words &features, co
 }
 
 // Whose kernel serves the ISA. Dot products of bf16 exist in kernels of bf16 keys, without dropout; those of tiles in
-// prefill for head dims that are known.
+// prefill, for any head dim.
 std::string serving_isa(const AttentionKernel &kernel, const Words &features) {
     if (is_cuda(kernel.isa) && kernel.isa != sm75 && kernel.dtype == f32) return sm75;
     if (kernel.isa != avx512bf16 && kernel.isa != amx) return kernel.isa;
-    const bool has_dots = kernel.dtype == bf16 && kernel.kv_dtype.empty() && has_whole_chunks(kernel);
-    if (!has_dots || contains(features, "dropout")) return avx512;
-    return kernel.phase == "decode" || kernel.head_dim == "any" ? avx512bf16 : kernel.isa;
+    if (kernel.dtype != bf16 || !kernel.kv_dtype.empty() || contains(features, "dropout")) return avx512;
+    if (kernel.isa == amx && kernel.phase == "prefill") return amx;
+    return has_whole_chunks(kernel) ? avx512bf16 : avx512;
 }
 
 // Kernels of the CPU that convert each block of keys anyway, and all of int8 keys, serve every storage by their paged
@@ -54,6 +54,7 @@ bool has_wide_form(const AttentionKernel &kernel) {
 void add_kernels(AttentionKernel kernel, const Words &logits, bool paged, Listing &listing) {
     kernel.isa = serving_isa(kernel, logits);
     const std::string isa = kernel.isa;
+    if (isa == amx && !has_whole_chunks(kernel)) kernel.head_dim = "any";
     for (const bool gqa : {false, true}) {
         if (gqa && kernel.phase == "prefill") continue;
         // Kernels with something at the logits, and those of CUDA, work on the heads of a group at once, or on one.
@@ -79,7 +80,8 @@ void add_variants(const AttentionKernel &kernel, const Request &request, Listing
     without_dropout.erase(std::remove(without_dropout.begin(), without_dropout.end(), "dropout"),
                           without_dropout.end());
     add_kernels(kernel, {}, request.paged, listing);
-    if (kernel.head_dim == "any" && serving_isa(kernel, without_dropout) == avx512bf16) {
+    const std::string isa = serving_isa(kernel, without_dropout);
+    if (kernel.head_dim == "any" && (isa == avx512bf16 || isa == amx)) {
         add_kernels(kernel, without_dropout, request.paged, listing);
     }
     add_kernels(kernel, request.logits, request.paged, listing);

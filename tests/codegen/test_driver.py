@@ -87,14 +87,16 @@ class Lists(unittest.TestCase):
 
     def test_what_serves_a_request(self):
         cases = [
-            # No dot products with dropout, nor in decode of any; those of tiles for known head dims.
+            # No dot products with dropout, nor in decode of any.
             ("PHASES prefill decode DTYPES bf16 HEAD_DIMS any ISAS amx FEATURES mask dropout",
-             ["attention_prefill_bf16_dany_paged_avx512bf16", "attention_prefill_bf16_dany_mask_paged_avx512bf16",
+             ["attention_prefill_bf16_dany_paged_amx", "attention_prefill_bf16_dany_mask_paged_amx",
               "attention_prefill_bf16_dany_dropout_mask_paged_avx512", "attention_decode_bf16_dany_contiguous_avx512",
               "attention_decode_bf16_dany_gqa_contiguous_avx512",
               "attention_decode_bf16_dany_dropout_gqa_mask_contiguous_avx512"]),
-            ("PHASES prefill DTYPES bf16 HEAD_DIMS 64 72 ISAS amx",
-             ["attention_prefill_bf16_d64_paged_amx", "attention_prefill_bf16_d72_paged_avx512"]),
+            # Tiles serve head dims that are no whole chunks by the kernel of any.
+            ("PHASES prefill DTYPES bf16 HEAD_DIMS 64 72 20x111 ISAS amx",
+             ["attention_prefill_bf16_d64_paged_amx", "attention_prefill_bf16_dany_paged_amx"]),
+            ("PHASES prefill DTYPES bf16 HEAD_DIMS 72 ISAS avx512bf16", ["attention_prefill_bf16_d72_paged_avx512"]),
             # One kernel for two instruction sets.
             ("PHASES prefill DTYPES f32 HEAD_DIMS 64x32 ISAS amx avx512 FEATURES paged",
              ["attention_prefill_f32_d64x32_contiguous_avx512", "attention_prefill_f32_d64x32_paged_avx512"]),
