@@ -12,6 +12,7 @@
 #include "generators/contract/fields.h"
 #include "generators/contract/operations.h"
 #include "heed/heed.h"
+#include "runtime/view.h"
 
 namespace heed {
 
@@ -86,16 +87,16 @@ struct Kernel {
     const char *score_mod = "";      // name of the user's score function, which each logit of the kernel passes
     const char *score_buffers = "";  // of the buffers that it reads, one letter each: f (f32) or i (int32)
     uint64_t arguments_hash = attention_arguments_hash;  // of the list that the kernel was generated for
-    // Of the copy of kv_block keys and values of a head that it makes first; 0: it makes none. With any head dim: of
-    // one element of these.
+    // The bytes of the copy of kv_block keys and values of a head that the kernel makes first; 0 where it makes none.
+    // In a kernel of any head dim they are those of one element of the rows.
     int64_t packed_bytes = 0;
     int32_t task_blocks = 1;  // decode: the most blocks of rows that a task has
 };
 
 // Bytes of such a copy for these head dims.
 inline int64_t packed_block_bytes(const Kernel &kernel, int64_t head_dim, int64_t head_dim_v) {
-    const auto padded = [](int64_t dim) { return (dim + packed_unit - 1) / packed_unit * packed_unit; };
-    return kernel.packed_bytes * (kernel.head_dim == 0 ? padded(head_dim) + padded(head_dim_v) : 1);
+    if (kernel.head_dim != 0) return kernel.packed_bytes;
+    return kernel.packed_bytes * (round_up(head_dim, packed_unit) + round_up(head_dim_v, packed_unit));
 }
 
 // Whether the kernel sweeps over mask and bias, once for all heads that share them.

@@ -141,7 +141,7 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
         Expr k = 2 * b.again + i;
         return if_visible(chain, k, to_bf16(exact_weight(k)), cast<uint16_t>(0));
     };
-    // Of these rows alone: what one sees changes no bit of another.
+    // Only in these rows: what one row sees changes no bit of another row.
     Args pair_again = in_block({st.row, Expr(b.again)});
     b.weight_pairs(pair_again) =
         select(is_inexact(reference_size(st.row)), bf16_pair(rounded(0), rounded(1)), b.weight_pairs(pair_again));
