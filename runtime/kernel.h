@@ -12,7 +12,6 @@
 #include "generators/contract/fields.h"
 #include "generators/contract/operations.h"
 #include "heed/heed.h"
-#include "runtime/view.h"
 
 namespace heed {
 
@@ -92,12 +91,6 @@ struct Kernel {
     int64_t packed_bytes = 0;
     int32_t task_blocks = 1;  // decode: the most blocks of rows that a task has
 };
-
-// Bytes of such a copy for these head dims.
-inline int64_t packed_block_bytes(const Kernel &kernel, int64_t head_dim, int64_t head_dim_v) {
-    if (kernel.head_dim != 0) return kernel.packed_bytes;
-    return kernel.packed_bytes * (round_up(head_dim, packed_unit) + round_up(head_dim_v, packed_unit));
-}
 
 // Whether the kernel sweeps over mask and bias, once for all heads that share them.
 inline bool sweeps(const Kernel &kernel) {

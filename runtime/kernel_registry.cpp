@@ -6,6 +6,7 @@
 
 #include "runtime/backend.h"
 #include "runtime/status.h"
+#include "runtime/view.h"
 
 namespace heed {
 namespace {
@@ -127,6 +128,11 @@ std::string feature_names(uint32_t bits) {
         if (bits & feature.bit) names += std::string(" ") + feature.name;
     }
     return names;
+}
+
+int64_t packed_block_bytes(const Kernel &kernel, int64_t head_dim, int64_t head_dim_v) {
+    if (kernel.head_dim != 0) return kernel.packed_bytes;
+    return kernel.packed_bytes * (round_up(head_dim, packed_unit) + round_up(head_dim_v, packed_unit));
 }
 
 const char *foreign_kernel(const KernelTable &table) {

@@ -32,6 +32,9 @@ bool serves(const Kernel &kernel, const KernelRequest &request, uint32_t targets
 // Why the kernel cannot serve the request on a machine with these targets; empty when it can.
 std::string why_not(const Kernel &kernel, const KernelRequest &request, uint32_t targets);
 
+// Bytes of the copy of kv_block keys and values of a head that the kernel makes first, for these head dims.
+int64_t packed_block_bytes(const Kernel &kernel, int64_t head_dim, int64_t head_dim_v);
+
 // The name of the first kernel that was generated for another argument list than this runtime passes, or NULL.
 const char *foreign_kernel(const KernelTable &table);
 

@@ -6,6 +6,7 @@
 #include "runtime/cpu.h"
 #include "runtime/cpu/dense_rows.h"
 #include "runtime/kernel_call.h"
+#include "runtime/kernel_registry.h"
 #include "runtime/ops/op_kernels.h"
 #include "runtime/plan.h"
 #include "runtime/plan_limits.h"

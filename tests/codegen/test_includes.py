@@ -80,6 +80,11 @@ class Includes(unittest.TestCase):
         self.assertEqual(sorted(unrooted), [], 'paths from the project\'s root, or "heed/NAME"')
         self.assertEqual(sorted(found), [], "new arrows")
 
+    def test_kernel_table(self):
+        """runtime/kernel.h is installed with the API and the contract alone: users' kernel tables compile with it."""
+        headers = re.findall(r'^#include "([^"]+)"', (ROOT / "runtime/kernel.h").read_text(), re.M)
+        self.assertEqual([h for h in headers if not h.startswith(("heed/", "generators/contract/"))], [])
+
     def test_halide(self):
         """The runtime knows the interface that Halide compiles to, and that in few files."""
         files = files_in(["runtime"], SOURCES)
