@@ -209,12 +209,16 @@ int call_kernel(const Kernel &kernel, const KernelCall &call, KernelContext &con
     return kernel.call(arguments.argv());
 }
 
-// An op kernel allocates nothing: its context has no slices.
-int call_op_kernel(const OpKernel &kernel, const ArgumentList &list, char (&message)[512]) {
+int call_op_kernel(const OpKernel &kernel, const ArgumentList &list, char (&message)[512], const OpScratch &scratch) {
     KernelContext context = {};
+    context.slices = static_cast<char *>(scratch.memory);
+    context.slice_bytes = scratch.bytes;
+    context.num_threads = 1;
+    ScratchSlice *slice = scratch.memory == nullptr ? nullptr : ScratchSlice::create(scratch.memory, scratch.bytes);
     void *user_context = &context;
     HalideArguments arguments(list, &user_context);
     const DefaultFloatEnvironment environment;
+    const ScopedThreadState state({slice == nullptr ? nullptr : &context, slice, true});
     const int code = kernel.call(arguments.argv());
     if (code != 0) std::snprintf(message, sizeof(message), "%s", context.message);
     return code;

@@ -38,14 +38,22 @@ void install_halide_handlers();
 // nearest, denormals kept, no traps) and leaves the caller's as it was.
 int call_kernel(const Kernel &kernel, const KernelCall &call, KernelContext &context);
 
+// What an op kernel that allocates works in: 64-byte aligned, ScratchSlice::bytes_for() of what it needs.
+struct OpScratch {
+    void *memory = nullptr;
+    int64_t bytes = 0;
+};
+
 // Runs an op kernel on the calling thread and returns 0 or its negative code; `message` then holds its sentence. The
 // floating-point environment as in call_kernel.
-int call_op_kernel(const OpKernel &kernel, const ArgumentList &arguments, char (&message)[512]);
+int call_op_kernel(const OpKernel &kernel, const ArgumentList &arguments, char (&message)[512],
+                   const OpScratch &scratch = {});
 template <typename Arguments>
-int call_op_kernel(const OpKernel &kernel, const Arguments &arguments, char (&message)[512]) {
+int call_op_kernel(const OpKernel &kernel, const Arguments &arguments, char (&message)[512],
+                   const OpScratch &scratch = {}) {
     ArgumentList list;
     arguments.list_to(&list);
-    return call_op_kernel(kernel, list, message);
+    return call_op_kernel(kernel, list, message, scratch);
 }
 
 }  // namespace heed

@@ -5,38 +5,56 @@ namespace heed {
 
 using namespace Halide;
 
-// Sweeps over a block of rows that stays in the L2 cache, vectors along the keys. Per vector of a plain call 5
-// instructions make scores, 2 the maximum, about 16 weights and their sum, 3 the result. What a call for probabilities
-// does not need of the other modes falls away.
-OpModule make_attention_probs(const OpSpec &spec) {
-    const int lanes = spec.machine().lanes;
-    AttentionProbsKernel kernel(spec.type(), lanes);
-    kernel.scores.vectorize(kernel.j, lanes, TailStrategy::GuardWithIf);
-    kernel.scores.specialize(kernel.is_plain() && kernel.makes_probabilities());
-    kernel.scores.specialize(kernel.is_plain());
-    kernel.scores.specialize(kernel.has_mask_only());
-    kernel.scores.specialize(kernel.has_bias_only());
-    const std::pair<Func, Func> sums[] = {{kernel.lane_max, kernel.row_max}, {kernel.lane_sum, kernel.row_sum}};
-    for (auto [by_lane, of_row] : sums) {
-        by_lane.compute_at(of_row, kernel.i)
-            .store_in(MemoryType::Register)
-            .bound_extent(kernel.u, lanes)
+namespace {
+
+template <typename Stage>
+void specialize_scores(const AttentionProbsKernel &kernel, Stage &&scores) {
+    scores.specialize(kernel.is_plain() && kernel.makes_probabilities());
+    scores.specialize(kernel.is_plain());
+    scores.specialize(kernel.has_mask_only());
+    scores.specialize(kernel.has_bias_only());
+}
+
+// A row's scores and weights stay in the L1 cache from one sweep to the next.
+void schedule_lines(const AttentionProbsKernel &kernel, ProbsLines &lines, Func &result, int vector) {
+    for (Func f : {lines.scores, lines.weights}) {
+        f.compute_at(result, kernel.i)
+            .hoist_storage_root()
+            .store_in(MemoryType::Heap)
             .bound_extent(kernel.i, 1)
-            .vectorize(kernel.u, lanes, TailStrategy::RoundUp)
+            .vectorize(kernel.j, vector, TailStrategy::RoundUp);
+    }
+    lines.scores.update(0).vectorize(lines.keys, vector, TailStrategy::GuardWithIf);
+    specialize_scores(kernel, lines.scores.update(0));
+    lines.scores.update(1).vectorize(lines.after_keys, vector, TailStrategy::GuardWithIf);
+    const std::pair<Func, Func> sums[] = {{lines.lane_max, lines.row_max}, {lines.lane_sum, lines.row_sum}};
+    for (auto [by_lane, of_row] : sums) {
+        by_lane.bound_extent(lines.u, lines.lanes)
+            .vectorize(lines.u, vector)
+            .unroll(lines.u)
             .update()
-            .reorder(kernel.u, kernel.over_blocks)
-            .vectorize(kernel.u);
-        of_row.update().atomic().vectorize(kernel.over_lanes);
+            .reorder(lines.u, lines.over_blocks)
+            .vectorize(lines.u, vector)
+            .unroll(lines.u);
+        of_row.update().atomic().vectorize(lines.over_lanes);
     }
-    const std::pair<Func, Func> factors[] = {{kernel.factor, kernel.probs},
-                                             {kernel.factor.clone_in(kernel.probs_16), kernel.probs_16}};
-    for (auto [factor, result] : factors) {
-        factor.compute_at(result, kernel.i).store_in(MemoryType::Register).bound_extent(kernel.i, 1);
-    }
-    kernel.weights.vectorize(kernel.j, lanes, TailStrategy::GuardWithIf);
-    kernel.probs.vectorize(kernel.j, lanes, TailStrategy::GuardWithIf);
-    kernel.probs.specialize(kernel.makes_probabilities());
-    kernel.probs_16.vectorize(kernel.j, lanes, TailStrategy::GuardWithIf);
+    for (Func f : {lines.lane_max, lines.row_max, lines.lane_sum, lines.row_sum, lines.factor})
+        f.compute_at(result, kernel.i).store_in(MemoryType::Register).bound_extent(kernel.i, 1);
+    result.vectorize(kernel.j, vector, TailStrategy::GuardWithIf).partition(kernel.i, Partition::Never);
+    result.specialize(kernel.makes_probabilities());
+}
+
+}  // namespace
+
+// Five sweeps of vectors along the keys of a row, in the L1 cache. Per vector of a plain call 5 instructions make
+// scores, 2 the maximum, about 16 weights and their sum, 3 the result. What a call for probabilities does not need of
+// the other modes falls away.
+OpModule make_attention_probs(const OpSpec &spec) {
+    const int vector = spec.machine().lanes;
+    AttentionProbsKernel kernel(spec.type());
+    kernel.scores.vectorize(kernel.j, vector, TailStrategy::GuardWithIf);
+    schedule_lines(kernel, kernel.lines, kernel.probs, vector);
+    if (spec.type() != ElementType::f32) schedule_lines(kernel, kernel.lines_16, kernel.probs_16, vector);
     return compile(spec, kernel);
 }
 

@@ -75,25 +75,39 @@ Expr ProbsRows::result(const Expr &mode, const Expr &score, const Expr &weight, 
     return reinterpret<float>(select(mode == probabilities, as_bits(probability), as_bits(score)));
 }
 
-AttentionProbsKernel::AttentionProbsKernel(ElementType dtype, int lanes)
-    : AttentionProbsArguments({dtype, dtype}),
-      ProbsRows(RDom(0, (mask.dim(0).extent() + lanes - 1) / lanes, "over_blocks"), lanes, {Var("i")}) {
-    ProbsScore in = {products(j, i),  mode,       j,         first_row + i, kv_len,   visible_begin, visible_end,
-                     position_offset, mask(j, i), mask_form, bias(j, i),    bias_form};
-    if (dtype != ElementType::f32) in.bias_16 = to_float(dtype, bias_16(j, i));
+ProbsLines::ProbsLines(const Expr &width)
+    : ProbsRows(RDom(0, (width + lanes - 1) / lanes, "over_blocks"), lanes, {Var("i")}), keys(0, width, "keys"),
+      after_keys(width, (width + lanes - 1) / lanes * lanes - width, "after_keys") {}
+
+Expr ProbsLines::define(const Var &j, const Var &i, const std::function<Expr(const Expr &)> &score, const Expr &mode,
+                        const Expr &sink) {
+    scores(j, i) = undef<float>();
+    scores(keys, i) = score(keys);
+    scores(after_keys, i) = minus_infinity();
+    define_max(scores(over_blocks * lanes + u, i));
+    weights(j, i) = weight(scores(j, i), {i});
+    define_sum(weights(over_blocks * lanes + u, i), sink);
+    return result(mode, scores(j, i), weights(j, i), {i});
+}
+
+AttentionProbsKernel::AttentionProbsKernel(ElementType dtype)
+    : AttentionProbsArguments({dtype, dtype}), lines(width()), lines_16(width()) {
+    const auto score_of_key = [this](const Expr &key) { return score(key); };
+    scores(j, i) = score(j);
+    probs(j, i) = lines.define(j, i, score_of_key, mode, sink);
+    if (dtype != ElementType::f32)
+        probs_16(j, i) = from_float(dtype, lines_16.define(j, i, score_of_key, mode, sink));
+    state_buffer_contract();
+}
+
+Expr AttentionProbsKernel::score(const Expr &key) const {
+    ProbsScore in = {products(key, i), mode,         key,       first_row + i, kv_len,   visible_begin, visible_end,
+                     position_offset,  mask(key, i), mask_form, bias(key, i),  bias_form};
+    if (types.own != ElementType::f32) in.bias_16 = to_float(types.own, bias_16(key, i));
     LogitChanges changes = logit_changes(*this);
     changes.selects_growth = true;
     changes.set_of_head(*this);
-    scores(j, i) = in.value(changes);
-
-    Expr width = mask.dim(0).extent(), key = over_blocks * lanes + u, last = width - 1;
-    define_max(scores(min(likely(key), last), i));
-    weights(j, i) = weight(scores(j, i), {i});
-    define_sum(select(likely(key) < width, weights(min(likely(key), last), i), 0.f), sink);
-    const Expr found = result(mode, scores(j, i), weights(j, i), {i});
-    probs(j, i) = found;
-    probs_16(j, i) = dtype == ElementType::f32 ? cast<uint16_t>(0) : from_float(dtype, found);
-    state_buffer_contract();
+    return in.value(changes);
 }
 
 Expr AttentionProbsKernel::keeps_logits() const {
@@ -114,16 +128,14 @@ Expr AttentionProbsKernel::has_bias_only() const {
 Expr AttentionProbsKernel::makes_probabilities() const { return mode == probabilities; }
 
 void AttentionProbsKernel::state_buffer_contract() {
-    Expr width = mask.dim(0).extent();
     for (ImageParam param : {mask, bias, bias_16}) {
         param.dim(0).set_min(0).set_stride(Expr());
         param.dim(1).set_min(0);
-        if (param.name() != mask.name()) param.dim(0).set_extent(width);
+        if (param.name() != mask.name()) param.dim(0).set_extent(width());
     }
     products.dim(0).set_min(0);
     products.dim(1).set_min(0);
-    for (Func f : {scores, weights, probs}) f.output_buffer().dim(0).set_bounds(0, width);
-    if (types.own != ElementType::f32) probs_16.output_buffer().dim(0).set_bounds(0, width);
+    for (Func f : pipeline().outputs()) f.output_buffer().dim(0).set_bounds(0, width());
 }
 
 std::vector<OutputType> AttentionProbsKernel::output_types() const {
@@ -133,7 +145,7 @@ std::vector<OutputType> AttentionProbsKernel::output_types() const {
 }
 
 Pipeline AttentionProbsKernel::pipeline() const {
-    std::vector<Func> outputs = {scores, row_max, row_sum, weights, probs};
+    std::vector<Func> outputs = {scores, probs};
     if (types.own != ElementType::f32) outputs.push_back(probs_16);
     return Pipeline(outputs);
 }

@@ -2,6 +2,8 @@
 // Attention scores or probabilities of some queries of a head, for looking into a model: what heed_attention_probs
 // writes. The products q . k come from a kernel of attention_scores.
 
+#include <functional>
+
 #include "generators/attention/logits.h"
 #include "generators/common/kernel_arguments.h"
 #include "generators/contract/operations.h"
@@ -63,15 +65,27 @@ private:
     std::vector<Expr> at(const Expr &lane) const;
 };
 
-struct AttentionProbsKernel : AttentionProbsArguments, ProbsRows {
+// The rows of a result, whole blocks of 32 keys: 2 vectors of AVX-512 and 4 of AVX2 hide the latency of a maximum or sum.
+struct ProbsLines : ProbsRows {
+    static constexpr int lanes = 32;
+    Halide::RDom keys, after_keys;      // of a row: those that there are, and the rest of the last block
+    Halide::Func scores{"row_scores"};  // (j, i): minus infinity after the keys
+    Halide::Func weights{"weights"};    // (j, i)
+
+    explicit ProbsLines(const Expr &width);
+    // What the call wants of key j of row i, whose score is score(j).
+    Expr define(const Halide::Var &j, const Halide::Var &i, const std::function<Expr(const Expr &)> &score,
+                const Expr &mode, const Expr &sink);
+};
+
+struct AttentionProbsKernel : AttentionProbsArguments {
     Halide::Var j{"j"}, i{"i"};
     Halide::Func scores{"scores"};      // (j, i)
-    Halide::Func weights{"weights"};    // (j, i)
     Halide::Func probs{"probs"};        // (j, i)
     Halide::Func probs_16{"probs_16"};  // (j, i): in dtype, where that is not f32
+    ProbsLines lines, lines_16;         // of probs and of probs_16
 
-    // `lanes`: partial maxima and sums of a row.
-    AttentionProbsKernel(ElementType dtype, int lanes);
+    explicit AttentionProbsKernel(ElementType dtype);
 
     Halide::Pipeline pipeline() const;
     // Without probs_16 in f32.
@@ -81,6 +95,8 @@ struct AttentionProbsKernel : AttentionProbsArguments, ProbsRows {
     Halide::Expr is_plain() const, has_mask_only() const, has_bias_only() const, makes_probabilities() const;
 
 private:
+    Halide::Expr width() const { return mask.dim(0).extent(); }
+    Halide::Expr score(const Halide::Expr &key) const;
     Halide::Expr keeps_logits() const;  // no cap, no growth of the temperature, no ALiBi
     void state_buffer_contract();
 };

@@ -67,9 +67,6 @@
     HEED_HEAD_VALUES(VALUE)                                                                                            \
     VALUE(sink, float)                                                                                                 \
     OUTPUT(scores, f32, 2)                                                                                             \
-    OUTPUT(row_max, f32, 1)                                                                                            \
-    OUTPUT(row_sum, f32, 1)                                                                                            \
-    OUTPUT(weights, f32, 2)                                                                                            \
     OUTPUT(probs, f32, 2)                                                                                              \
     OUTPUT(probs_16, own, 2)
 

@@ -10,8 +10,6 @@
 namespace heed {
 namespace {
 
-constexpr int64_t sweep_floats = 32768;  // of scores that a kernel call sweeps over: half of a small L2 cache
-
 struct ScoreExtents {
     int32_t width, rows;
 };
@@ -84,10 +82,7 @@ public:
             return 0;
         }
         if (const int code = multiply(message)) return code;
-        const int32_t sweep = narrow(std::clamp<int64_t>(sweep_floats / width, 1, count_));
-        for (int32_t i = 0; i < count_; i += sweep) {
-            if (const int code = weigh(i, std::min(sweep, count_ - i), message)) return code;
-        }
+        if (const int code = weigh(message)) return code;
         return call_.with_out ? multiply_values(call_, weighted(), message) : 0;
     }
 
@@ -161,40 +156,29 @@ private:
         return call_op_kernel(*call_.products, arguments, message);
     }
 
-    // Rows [i, i + count) of the block.
-    int weigh(int32_t i, int32_t count, char (&message)[512]) {
-        const int32_t width = whole_vectors(), row = first_ + i, pitch = p_.max_kv_len;
-        const int32_t row_stride = narrow(call_.probs.stride[2]);
-        const auto lines = [&](int64_t part) {
-            return KernelBuffer{scratch_ + part, HEED_F32, 2, {width, count}, {1, pitch}};
-        };
+    int weigh(char (&message)[512]) {
+        const int32_t width = whole_vectors(), pitch = p_.max_kv_len;
         AttentionProbsArguments arguments;
-        set_scores(call_, task_, row, {width, count}, &arguments);
-        arguments.products = lines(at_.products + int64_t{i} * pitch);
-        arguments.scores = lines(scores_of(i));
-        arguments.weights = lines(at_.weights);
-        arguments.row_max = packed_buffer(scratch_ + at_.stats, HEED_F32, {count});
-        arguments.row_sum = packed_buffer(scratch_ + at_.stats + call_.rows(), HEED_F32, {count});
+        set_scores(call_, task_, first_, {width, count_}, &arguments);
+        arguments.products = {scratch_ + at_.products, HEED_F32, 2, {width, count_}, {1, pitch}};
+        arguments.scores = {
+            scratch_ + at_.scores, HEED_F32, 2, {width, call_.has_odd_keys ? count_ : 0}, {1, pitch}};
         // f32 kernels do not look at probs_16.
         const bool is_f32 = call_.out.dtype == HEED_F32, in_floats = is_f32 || !call_.lines_are_out();
-        arguments.probs = {lines_of(i), HEED_F32, 2, {width, in_floats ? count : 0}, {1, line_stride()}};
-        arguments.probs_16 = {out_row(i), p_.dtype, 2, {width, is_f32 ? 0 : count}, {1, row_stride}};
-        return call_op_kernel(*call_.kernel, arguments, message);
+        arguments.probs = {lines(), HEED_F32, 2, {width, in_floats ? count_ : 0}, {1, line_stride()}};
+        arguments.probs_16 = {
+            out_row(0), p_.dtype, 2, {width, is_f32 ? 0 : count_}, {1, narrow(call_.probs.stride[2])}};
+        return call_op_kernel(*call_.kernel, arguments, message, {scratch_ + at_.kernel, at_.kernel_bytes});
     }
 
-    // Each row has its own only where they are read again.
-    int64_t scores_of(int32_t i) const { return at_.scores + (call_.has_odd_keys ? int64_t{i} * p_.max_kv_len : 0); }
     // Probabilities that values are multiplied with.
-    void *lines_of(int32_t i) const {
-        if (call_.lines_are_out()) return out_row(i);
-        return scratch_ + at_.lines + int64_t{i} * p_.max_kv_len;
-    }
+    void *lines() const { return call_.lines_are_out() ? out_row(0) : static_cast<void *>(scratch_ + at_.lines); }
     int32_t line_stride() const { return call_.lines_are_out() ? narrow(call_.probs.stride[2]) : p_.max_kv_len; }
 
     WeightedRows weighted() const {
         const heed_dtype dtype = call_.values_in_pairs() ? HEED_BF16 : HEED_F32;
         WeightedRows rows = {task_, first_, count_, end_, whole_vectors(), dtype};
-        rows.lines = lines_of(0);
+        rows.lines = lines();
         rows.line_stride = line_stride();
         rows.scores = scratch_ + at_.scores;
         rows.score_stride = p_.max_kv_len;

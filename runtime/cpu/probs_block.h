@@ -4,25 +4,26 @@
 #include <algorithm>
 
 #include "runtime/cpu/probs.h"
+#include "runtime/scratch.h"
 
 namespace heed {
 
 // What a block of rows needs, one part after the other.
 struct ProbsScratch {
-    int64_t products, scores, weights, queries, stats, panels, lines, tiles, sums, floats;
+    int64_t kernel, kernel_bytes, products, scores, queries, panels, lines, tiles, sums, floats;
 
     explicit ProbsScratch(const HostProbs &call) {
         const int64_t width = call.plan.problem.max_kv_len, rows = call.rows();
-        products = 0;
+        kernel = 0;
+        kernel_bytes = ScratchSlice::bytes_for(2 * 4 * width);  // the scores and weights of a row
+        products = kernel + round_up(kernel_bytes, scratch_alignment) / 4;
         scores = products + rows * width;
-        weights = scores + rows * width;
-        queries = weights + rows * width;
-        stats = queries + rows * call.steps();
-        panels = stats + 2 * rows;
+        queries = scores + (call.has_odd_keys ? rows * width : 0);
+        panels = queries + rows * call.steps();
         lines = panels + (call.packs_once() ? 0 : std::min(chunk_panels, call.num_panels()) * call.panel_floats());
         tiles = lines + (call.lines_are_out() ? 0 : rows * width);
         sums = tiles + (call.with_out ? call.value_rows() * call.value_steps() : 0);
-        floats = sums + (call.sums_are_out() ? 0 : rows * call.plan.problem.head_dim_v);
+        floats = round_up(sums + (call.sums_are_out() ? 0 : rows * call.plan.problem.head_dim_v), scratch_alignment / 4);
     }
 };
 
