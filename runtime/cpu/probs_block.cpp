@@ -161,8 +161,7 @@ private:
         AttentionProbsArguments arguments;
         set_scores(call_, task_, first_, {width, count_}, &arguments);
         arguments.products = {scratch_ + at_.products, HEED_F32, 2, {width, count_}, {1, pitch}};
-        arguments.scores = {
-            scratch_ + at_.scores, HEED_F32, 2, {width, call_.has_odd_keys ? count_ : 0}, {1, pitch}};
+        arguments.scores = {scratch_ + at_.scores, HEED_F32, 2, {width, call_.has_odd_keys ? count_ : 0}, {1, pitch}};
         // f32 kernels do not look at probs_16.
         const bool is_f32 = call_.out.dtype == HEED_F32, in_floats = is_f32 || !call_.lines_are_out();
         arguments.probs = {lines(), HEED_F32, 2, {width, in_floats ? count_ : 0}, {1, line_stride()}};

@@ -23,7 +23,8 @@ struct ProbsScratch {
         lines = panels + (call.packs_once() ? 0 : std::min(chunk_panels, call.num_panels()) * call.panel_floats());
         tiles = lines + (call.lines_are_out() ? 0 : rows * width);
         sums = tiles + (call.with_out ? call.value_rows() * call.value_steps() : 0);
-        floats = round_up(sums + (call.sums_are_out() ? 0 : rows * call.plan.problem.head_dim_v), scratch_alignment / 4);
+        const int64_t end = sums + (call.sums_are_out() ? 0 : rows * call.plan.problem.head_dim_v);
+        floats = round_up(end, scratch_alignment / 4);
     }
 };
 
