@@ -79,6 +79,14 @@ Expr AttentionDevice::key_of(const Expr &in_step, const Expr &step, const Expr &
     return met(number)[0] + step * tile.products.columns + in_step;
 }
 
+// Which of all scales one is: k's and v's have the same strides. 2^32 of them would be of 2^38 bytes of codes.
+Expr AttentionDevice::number_of_scale(const Expr &in_batch, const Expr &of_head, const Expr &of_token) const {
+    const auto steps = [&](const Expr &count, int dimension) {
+        return cast<uint32_t>(count) * cast<uint32_t>(args.k_scale.dim(dimension).stride());
+    };
+    return steps(in_batch, 2) + steps(of_head, 0) + steps(of_token, 1);
+}
+
 void AttentionDevice::define_places() {
     // One thread computes this, one `fields`: neither may read the other, since all meet at the barrier between them.
     const Block at = block_of(down);
@@ -116,6 +124,9 @@ void AttentionDevice::define_places() {
         for (const Tensor &of : {k, v}) {
             found.push_back(after(of.row(at.sequence, at.kv_head, of_first), across, of.token * tile.products.columns));
         }
+        if (config.has_kv_scales()) {
+            found.push_back(number_of_scale(at.sequence, at.kv_head, of_first + across * tile.products.columns));
+        }
         key_rows(key, across, down) = Tuple(found);
         return;
     }
@@ -129,14 +140,22 @@ void AttentionDevice::define_places() {
     const Slot slot = config.paged ? slot_of(j, at.sequence, pages)
                                    : Slot{at.sequence, field(sequence_first_key, at.sequence) + j, Expr()};
     for (const Tensor &of : {k, v}) found.push_back(of.row(slot.page, head, slot.slot));
+    if (tile.in_fragments && config.has_kv_scales()) {
+        found.push_back(number_of_scale(slot.page, head, slot.slot));
+    }
     for (const Tensor &of : {k_scale, v_scale}) {
-        if (!config.has_kv_scales()) break;
+        if (!config.has_kv_scales() || tile.in_fragments) break;
         found.push_back(load_at(Float(32), of.row(slot.page, head, slot.slot), 0));
     }
     key_rows(key, across, down) = Tuple(found);
 }
 
 // ---- One step
+Expr AttentionDevice::scale_of_key(int of_values, const Expr &in_step) const {
+    if (tile.in_fragments) return scales(in_step, of_values, across, down);
+    return key_rows(in_step, across, down)[2 + of_values];
+}
+
 void AttentionDevice::define_logits() {
     const Expr x = q_rows(product.row, down), w = key_rows(product.column, across, down)[0];
     // Rows may be read before the loop over steps: not those that have none.
@@ -153,10 +172,16 @@ void AttentionDevice::define_logits() {
         keys.exists = key_exists(product.column);
     }
     product.define_product(queries, keys, {across, down}, key_in_step(product.column, product.row));
+    if (tile.in_fragments && config.has_kv_scales()) {
+        const Var of_values("of_values");
+        const Expr first = select(of_values == 0, k_scale.first, v_scale.first), number = key_rows(key, across, down)[2];
+        scales(key, of_values, across, down) =
+            load_at_if(key_exists(key), Float(32), after(first, number, bytes_of(Float(32), 1)), 0);
+    }
     dots(column, row, across, down) = product.sum(column, row, across, down);
 
     Expr dot = dots(column, row, across, down);
-    if (config.has_kv_scales()) dot = dot * key_rows(in_step, across, down)[2];
+    if (config.has_kv_scales()) dot = dot * scale_of_key(0, in_step);
     LogitChanges changes = changes_of(at);
     changes.branches = !tile.in_fragments;
     if (!config.has_softcap) changes.leave_out_cap();
@@ -211,7 +236,10 @@ Expr AttentionDevice::is_hidden(const Expr &weight) const { return as_word(weigh
 
 void AttentionDevice::define_values() {
     Func multiplied = weights;
-    if (changes_weights()) {
+    if (tile.in_fragments && config.has_kv_scales()) {
+        define_units();
+        multiplied = value_weights;
+    } else if (changes_weights()) {
         const Row at = query(row, down);
         Expr weight = weights(column, row, across, down), left_out = is_hidden(weight);
         if (config.has_dropout) {
@@ -224,7 +252,7 @@ void AttentionDevice::define_values() {
                 branched(args.dropout_threshold != wide(0), cast<int32_t>(keeps), Expr(1));
             left_out = left_out || kept(column, row, across, down) == 0;
         }
-        if (config.has_kv_scales()) weight = weight * key_rows(key_in_step(column, row), across, down)[3];
+        if (config.has_kv_scales()) weight = weight * scale_of_key(1, key_in_step(column, row));
         // In the place of the weights, once they have been summed.
         value_weights(column, row, across, down) =
             once(as_float(select(left_out, Expr(left_out_bits), as_word(weight))), row_sum(row, across, down));
@@ -243,22 +271,28 @@ void AttentionDevice::define_values() {
     values(d, in_chunk, chunk, across, down) = element;
 
     // In fragments the state takes its place, once it has been scaled, and weights are no floats after it.
-    const std::vector<Expr> own = of_row(d, {row, across, down});
-    block_out(d, row, across, down) = tile.in_fragments ? once(once(0.f, factor(own)), row_sum(own)) : Expr(0.f);
+    const bool has_codes = config.has_kv_scales();
+    const Func &shrinks = tile.in_fragments && has_codes ? unit_factor : factor;
+    const std::vector<Expr> own = of_output(d, {row, across, down});
+    block_out(d, row, across, down) = tile.in_fragments ? once(once(0.f, shrinks(own)), row_sum(own)) : Expr(0.f);
     const Expr so_far = block_out(d, row, across, down);
     const Expr weight = multiplied(over_keys.y * tile.chunk + over_keys.x, row, across, down);
     const Expr value = values(d, key_in_step(over_keys.x, row), over_keys.y, across, down);
-    block_out(d, row, across, down) =
-        tile.in_fragments
-            ? select(in_repetition(across) && is_hidden(weight), so_far,
-                     so_far + rounded_on_device(config.kv_dtype, weight) * to_float(config.kv_dtype, value))
-            : select(is_hidden(weight), so_far, fused_on_device(weight, value, so_far));
+    if (tile.in_fragments) {
+        const ElementType of_weights = has_codes ? ElementType::f16 : config.kv_dtype;
+        const Expr sum = so_far + rounded_on_device(of_weights, weight) * to_float(config.kv_dtype, value);
+        // Codes are numbers.
+        block_out(d, row, across, down) =
+            has_codes ? sum : select(in_repetition(across) && is_hidden(weight), so_far, sum);
+    } else {
+        block_out(d, row, across, down) = select(is_hidden(weight), so_far, fused_on_device(weight, value, so_far));
+    }
 
     steps.where(steps < met(down)[1]);
     // The first step is not skipped: the maxima and sums of rows begin with it.
     if (config.score_mod.block_visible) steps.where(block_test(steps == 0 || is_seen_block(steps)));
-    const std::vector<Expr> of_step = of_row(d, {row, steps, down});
-    const Expr scaled = once(factor(of_step), row_sum(of_step)), of_block = block_out(d, row, steps, down);
+    const std::vector<Expr> of_step = of_output(d, {row, steps, down});
+    const Expr scaled = once(shrinks(of_step), row_sum(of_step)), of_block = block_out(d, row, steps, down);
     state(d, row, down) = 0.f;
     state(d, row, down) = tile.in_fragments ? state(d, row, down) * scaled + of_block
                                             : fused_on_device(state(d, row, down), scaled, of_block);
@@ -283,10 +317,13 @@ void AttentionDevice::define_results() {
     const auto left = [&](const Func &f) {
         return tile.in_fragments ? carried_number(f, u, count) : carried(f, row, count);
     };
-    const Expr of_state = state(tile.in_fragments ? 2 * u : Expr(0), row, down);
+    const Expr of_state = state(tile.in_fragments ? own_columns() * u : Expr(0), row, down);
     Expr sum = branched(count > 0, once(left(row_sum), of_state), 0.f);
     Expr largest = branched(count > 0, left(row_max), lowest_logit());
     if (tile.in_fragments) std::tie(sum, largest) = sum_of_lanes(sum, largest);
+    if (tile.in_fragments && config.has_kv_scales()) {
+        last_unit(u, row, down) = once(branched(count > 0, left(row_unit), 1.f), doubts(u, row, down));
+    }
     const Expr of_part = tile.parts > 1 ? merge_parts(sum, largest) : Expr();
     if (is_unscaled()) largest = largest * exponent_unit();
     const RowResult result = with_sink(largest, sum, of_head(sink, sink_head, at.head, negative_infinity_bits),
@@ -305,18 +342,29 @@ void AttentionDevice::define_results() {
     }
 }
 
+// A column of a row's state, in units of 1.
+Expr AttentionDevice::output(const Expr &column, const Expr &of_row, const Expr &number) const {
+    const Expr sum = state(column, of_row, number);
+    return last_unit.defined() ? sum * last_unit(of_output(column, {of_row, number})) : sum;
+}
+
+Expr AttentionDevice::state_of_part(const Expr &column, const Expr &of_row, const Expr &number) const {
+    const int columns = tile.columns_handed_over;
+    Expr result = part_states[0](min(column, columns - 1), of_row, number);
+    if (part_states.size() == 1) return result;
+    return select(column < columns, result, part_states[1](max(column - columns, 0), of_row, number));
+}
+
 void AttentionDevice::add_rows() {
     const Expr first = row_of(all.y, 0);
     const Row at = query(first, all.z);
     const Expr token = field(sequence_first_q, at.sequence) + at.i, there = exists(at);
-    const std::vector<Expr> of_this = tile.parts > 1 ? std::vector<Expr>{first, all.z} : of_row(all.x, {all.y, all.z});
-    Expr value = state(all.x, all.y, all.z) * results(of_this)[0];
-    if (tile.parts > 1) {
-        value = 0.f;
-        for (int part = 0; part < tile.parts; part++) {
-            const Expr r = row_of(all.y, part);
-            value += part_state(all.x, r, all.z) * results(r, all.z)[0];
-        }
+    const std::vector<Expr> of_this = tile.parts > 1 ? std::vector<Expr>{first, all.z} : of_output(all.x, {all.y, all.z});
+    Expr value = 0.f;
+    for (int part = 0; part < tile.parts; part++) {
+        const Expr r = row_of(all.y, part);
+        const Expr scale = tile.parts > 1 ? results(r, all.z)[0] : results(of_this)[0];
+        value += (tile.parts > 1 ? state_of_part(all.x, r, all.z) : output(all.x, r, all.z)) * scale;
     }
     const Expr to_out = out.row(at.sequence, at.head, token), to_lse = lse.row(at.sequence, at.head, token);
     const Expr in_row = there && all.x < head_dim_v, is_first = there && all.x == 0;

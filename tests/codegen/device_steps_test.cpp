@@ -84,7 +84,7 @@ std::map<std::string, int> steps_of_products(int rows = 32) {
         passes.add_exactly<heed::RepeatLoops>(1, "repetitions", kernel.state.name(), kernel.doubts.name(), "");
         passes.add_exactly<heed::SumInRegisters>(1, "sums", kernel.sum.name(), kernel.state.name());
         passes.add_exactly<heed::PipelineCopies>(2, "loops");
-        passes.add_exactly<heed::LowerTileProducts>(2, "products", heed::ElementType::f16, 32);
+        passes.add_exactly<heed::LowerTileProducts>(2, "products", 32);
         passes.add<heed::PrivateRegisters>(32);
         passes.add<heed::DropBarriers>();
         passes.add<heed::LowerSharedMemory>(2 * keys * 2 * row_elements);
