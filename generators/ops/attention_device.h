@@ -45,9 +45,9 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
     Halide::Func row_range{"row_range"};    // (row, down): first key that the row sees by its position, and how many
     // (key, across, down): addresses of k and v, and scales of codes, in fragments their number; the same
     Halide::Func key_rows{"key_rows"};
-    Halide::Func scales{"scales"};          // (key, 0 or 1, across, down), of codes in fragments: of k, of v
-    TileProduct product;                    // (column, row, across, down)
-    Halide::Func dots{"dots"};              // the same, for who changes them
+    Halide::Func scales{"scales"};  // (key, 0 or 1, across, down), of codes in fragments: of k, of v
+    TileProduct product;            // (column, row, across, down)
+    Halide::Func dots{"dots"};      // the same, for who changes them
     // (column, row, across, down), in fragments: each makes one change to the logits of the stage before it. A block
     // passes over those that the call does not ask for.
     std::vector<Halide::Func> stages;
@@ -58,7 +58,7 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
     Halide::Func old_max{"old_max"}, row_max{"row_max"}, factor{"factor"}, row_sum{"row_sum"};
     Halide::Func pair_max{"pair_max"}, base{"base"};  // in fragments: of two lanes; what exponents subtract
     Halide::Func doubts{"doubts"};  // (u, row, down): whether the state is to be computed in_repetition()
-    Halide::Func last_sum{"last_sum"}, pair_sum{"pair_sum"};    // (u, row, down): of a lane, of two
+    Halide::Func last_sum{"last_sum"}, pair_sum{"pair_sum"};  // (u, row, down): of a lane, of two
     // Of codes in fragments, (u, row, across, down): the largest weight of a row's values so far, in units of which the
     // state and the weights are; by what the state shrinks.
     Halide::Func old_unit{"old_unit"}, lane_unit{"lane_unit"}, pair_unit{"pair_unit"}, row_unit{"row_unit"};

@@ -155,13 +155,14 @@ void AttentionDevice::define_units() {
     const std::vector<Expr> own(of_lane.begin(), of_lane.end());
     const auto in_lane = [&](const Expr &lane) { return std::vector<Expr>{lane, row, across, down}; };
     // Scales of keys that the row does not use may be NaN.
-    const Expr used = select(is_negative_infinity(logits(column, row, across, down)), 0.f,
-                             scale_of_key(1, key_in_step(column, row)));
+    const Expr used =
+        select(is_negative_infinity(logits(column, row, across, down)), 0.f, scale_of_key(1, key_in_step(column, row)));
     scaled_weights(column, row, across, down) = weights(column, row, across, down) * used;
     old_unit(of_lane) = branched(across == 0, least, carried_number(row_unit, u, across)) * factor(own);
     lane_unit(of_lane) = maximum_on_device(old_unit(own), least);
     const Expr in_columns = over_columns.y * 8 + u * 2 + over_columns.x;
-    lane_unit(of_lane) = maximum_on_device(lane_unit(own), magnitude_on_device(scaled_weights(in_columns, row, across, down)));
+    lane_unit(of_lane) =
+        maximum_on_device(lane_unit(own), magnitude_on_device(scaled_weights(in_columns, row, across, down)));
     pair_unit(of_lane) = maximum_on_device(lane_unit(own), lane_unit(in_lane(other_lane(u, 1))));
     row_unit(of_lane) = min(maximum_on_device(pair_unit(own), pair_unit(in_lane(other_lane(u, 2)))), most);
     of_unit(of_lane) = reciprocal_on_device(row_unit(own));

@@ -46,15 +46,13 @@ constexpr int state_padding = 8;
 // Whether a warp has 16 rows, not 32.
 bool is_low(const AttentionDevice::Tile &tile) { return tile.products.rows == threads / 2; }
 
-Deal deal_of(const AttentionDevice::Tile &tile, bool codes) {
-    if (codes) return is_low(tile) ? in_low_fragments_of_codes : in_fragments_of_codes;
-    return is_low(tile) ? in_low_fragments : in_fragments;
-}
+Deal deal_of(const AttentionDevice::Tile &tile) { return is_low(tile) ? in_low_fragments : in_fragments; }
 
 class TensorSchedule : DeviceStages {
 public:
     explicit TensorSchedule(AttentionDevice &kernel)
-        : DeviceStages(kernel, deal_of(kernel.tile, false), deal_of(kernel.tile, kernel.config.has_kv_scales())) {}
+        : DeviceStages(kernel, deal_of(kernel.tile),
+                       kernel.config.has_kv_scales() ? in_low_fragments_of_codes : deal_of(kernel.tile)) {}
 
     // The elements of queries that are held in registers.
     std::string held;
@@ -228,9 +226,9 @@ std::vector<std::pair<std::string, std::string>> places_of_parts(const Attention
 bool is_tensor_form(const AttentionConfig &config) {
     const int k = config.head_dim, v = config.head_dim_v;
     const bool has_dims = !config.any_head_dim() && k % 32 == 0 && v % 32 == 0 && k <= 192 && v <= 128;
-    const bool is_decode = config.phase == Phase::decode;
-    return has_dims && !config.has_dropout && !config.has_score_mod() &&
-           !(is_decode && (config.has_logit_features() || k > 128 || v > 128)) && !(!is_decode && config.has_kv_scales());
+    if (!has_dims || config.has_dropout || config.has_score_mod()) return false;
+    // States of parts take the place of keys: values have no more columns.
+    return config.phase == Phase::decode ? !config.has_logit_features() && k <= 128 && v <= k : !config.has_kv_scales();
 }
 
 AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {

@@ -40,9 +40,6 @@ Dealt in_fragments(Stage stage, const VarOrRVar &column, const VarOrRVar &row) {
 Dealt in_low_fragments(Stage stage, const VarOrRVar &column, const VarOrRVar &row) {
     return in_fragments_of(std::move(stage), column, row, 2, 2);
 }
-Dealt in_fragments_of_codes(Stage stage, const VarOrRVar &column, const VarOrRVar &row) {
-    return in_fragments_of(std::move(stage), column, row, 4, 4);
-}
 Dealt in_low_fragments_of_codes(Stage stage, const VarOrRVar &column, const VarOrRVar &row) {
     return in_fragments_of(std::move(stage), column, row, 2, 4);
 }

@@ -56,8 +56,7 @@ public:
 
     Stmt lowered() {
         const Expr lane = thread() % 32, in_matrix = lane % edge, odd = lane / edge % 2, upper = lane / (2 * edge);
-        const Expr a_of_lane = in_fours_of_k() ? lane / 4 * a.row + lane % 4 * (4 * a.k)
-                                               : lane % (2 * edge) * a.row + upper * (edge * a.k);
+        const Expr a_of_lane = lane % (2 * edge) * a.row + upper * (edge * a.k);
         const Expr b_of_lane = is_transposed() ? upper * (chunk() * b.column) + (odd * edge + in_matrix) * b.k
                                                : (upper * edge + in_matrix) * b.column + odd * (chunk() * b.k);
         if (nest.a_in_registers == Type()) {
@@ -174,7 +173,7 @@ private:
             const ModulusRemainder place = modulus_remainder(warps_first(index));
             return place.modulus % elements == 0 && place.remainder % elements == 0;
         };
-        const bool rows_of_a = a.k == 1 && a.row % edge == 0 && is_aligned(nest.a_index, edge);
+        const bool rows_of_a = a.k == 1 && a.row % edge == 0 && is_aligned(nest.a_index, edge) && !in_fours_of_k();
         const bool rows_of_b = b.k == 1 ? b.column % chunk() == 0 : b.column == 1 && b.k % chunk() == 0;
         const bool fits_a = nest.a_in_registers != Type() || rows_of_a;
         if (!fits_a || !rows_of_b || !is_aligned(nest.b_index, chunk())) {
@@ -229,7 +228,8 @@ private:
         std::vector<std::vector<Expr>> x;  // by steps, then rows
         for (int k = step; k < step + k_of_load(); k += 2 * edge) {
             x.emplace_back();
-            for (int row = 0; row < row_blocks; row += 2) x.back().push_back(code.let("a_fragment", fragment_of_a(row, k)));
+            for (int row = 0; row < row_blocks; row += 2)
+                x.back().push_back(code.let("a_fragment", fragment_of_a(row, k)));
         }
         for (int block = 0; block < column_blocks; block += 2) {
             for (const Columns &y : fragments_of_b(block, step)) {
@@ -262,7 +262,8 @@ private:
         std::swap(code, outer);
         std::vector<Expr> counts(tiles, cuda::zero_fragment());
         for_each([&](size_t tile, const Expr &x, const Expr &y) {
-            const Expr there = cuda::ones_unless_negative(nest.type, x), counted = cuda::counted_infinities(nest.type, y);
+            const Expr there = cuda::ones_unless_negative(nest.type, x),
+                       counted = cuda::counted_infinities(nest.type, y);
             counts[tile] = code.let("counts", cuda::mma(nest.type, there, counted, counts[tile]));
         });
         for (size_t tile = 0; tile < tiles; tile++) {
@@ -278,16 +279,9 @@ private:
         code.run(IfThenElse::make(some != 0, outer.finish()));
     }
 
-    Expr fragment_of_a(int row, int step) {
+    Expr fragment_of_a(int row, int step) const {
         if (!a_at.defined()) return own_fragment(row, step);
-        const Expr at = a_at + element_bytes * (row * edge * a.row + step * a.k);
-        if (!in_fours_of_k()) return cuda::load_matrices(at);
-        const auto four = [&](int r) {
-            return code.let("a_of_row", cuda::load_shared_u64(at + element_bytes * r * edge * a.row));
-        };
-        const Expr first = four(0), last = four(1);
-        const auto word = [](const Expr &of, int i) { return cast<uint32_t>(of >> cast<uint64_t>(32 * i)); };
-        return cuda::fragment(word(first, 0), word(last, 0), word(first, 1), word(last, 1));
+        return cuda::load_matrices(a_at + element_bytes * (row * edge * a.row + step * a.k));
     }
 
     // Made of elements in registers, which are dealt out as columns of an accumulator are, or in fours.

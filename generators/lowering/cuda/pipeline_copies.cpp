@@ -201,7 +201,8 @@ private:
     static Stmt copies_of(const Group &group, const std::string &each) {
         const Stmt chunks = Block::make(group.chunks);
         if (!group.whole.defined()) return chunks;
-        return IfThenElse::make(group.whole != 0, chunks, SharedCopy::each_element(each, group.type, Block::make(group.elements)));
+        return IfThenElse::make(group.whole != 0, chunks,
+                                SharedCopy::each_element(each, group.type, Block::make(group.elements)));
     }
 
     Stmt copies_of(const Expr &step) const {
@@ -210,11 +211,13 @@ private:
         const std::string each = unique_name("element");
         for (const Source &source : sources) {
             SharedCopy copy = source.taken.copy;
-            if (groups.empty() || !equal(groups.back().whole, copy.whole)) groups.push_back({copy.whole, copy.type, {}, {}});
+            if (groups.empty() || !equal(groups.back().whole, copy.whole))
+                groups.push_back({copy.whole, copy.type, {}, {}});
             const Expr last = addresses.empty() ? Expr() : Variable::make(UInt(64), addresses.back().first);
             addresses.emplace_back(unique_name("source"), address_at(source, step, last));
             const Expr from = Variable::make(UInt(64), addresses.back().first);
-            const Expr bytes = copy.on.defined() ? select(at_step(copy.on, step) != 0, copy.bytes, 0) : Expr(copy.bytes);
+            const Expr bytes =
+                copy.on.defined() ? select(at_step(copy.on, step) != 0, copy.bytes, 0) : Expr(copy.bytes);
             copy.to = at_step(copy.to, step) + simplify(step % 2) * sizes.at(copy.array);
             const auto where_asked = [&](const Stmt &s) {
                 const Expr asked = source.taken.condition;

@@ -13,7 +13,7 @@
 //
 // b may be int8 codes, which become numbers of a's type, exactly, on the way from shared memory to registers: where a
 // lane gets two elements of 16 bits it gets four neighbouring codes. Where k varies fastest in b these are four k, and
-// elements of a in registers are dealt out in fours; else they are columns, 16 j + 4 q and the next three of c.
+// a is in registers, its elements dealt out in fours; else they are columns, 16 j + 4 q and the next three of c.
 
 #include "Halide.h"
 #include "generators/lowering/cuda/lets.h"
