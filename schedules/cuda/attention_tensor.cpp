@@ -11,7 +11,8 @@
 //     row_max, base, factor, weights, row_sum, in registers: maxima are exchanged in the four lanes of a row
 //     state = state * factor + weights x values (SumInRegisters)
 //   the same once more where the result is in doubt (RepeatLoops): values of hidden keys may be no numbers
-//   part_numbers, part_state: what parts hand over in shared memory, where the keys were (PlaceOver)
+//   part_numbers, part_states: what parts hand over in shared memory, where the keys were (PlaceOver)
+// Of int8 keys weights are in units of the row's largest one times its value's scale, and scales are copied ahead too.
 //
 // A step of f16, d64 (sm_80): 595 instructions for 128 products, without what is seldom done; 250 registers, no spills.
 #include "schedules/cuda/attention_tensor.h"
@@ -299,7 +300,7 @@ int attention_tensor_shared_bytes(const AttentionConfig &config) {
     const bool has_codes = config.has_kv_scales();
     const int bytes = has_codes ? 1 : 2, of_key = has_codes ? 20 : 16, keys = tile.products.columns;
     const int of_keys = config.paged ? 2 * of_key * keys + (tile.parts > 1 ? 2 * 16 : 0) : 0;
-    const int of_parts = (keys == 128 ? 12 : 4 * 8 + 12) * tile.products.rows;
+    const int of_parts = (has_codes && tile.columns_handed_over == tile.columns ? 12 : 4 * 8 + 12) * tile.products.rows;
     const int of_scales = has_codes ? 2 * 2 * 4 * keys : 0;
     return numbers + of_rows + of_keys + of_scales +
            (tile.parts > 1 ? of_parts : shared_bytes_of(tile.products, tile.products.rows)) +
