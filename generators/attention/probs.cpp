@@ -95,8 +95,7 @@ AttentionProbsKernel::AttentionProbsKernel(ElementType dtype)
     const auto score_of_key = [this](const Expr &key) { return score(key); };
     scores(j, i) = score(j);
     probs(j, i) = lines.define(j, i, score_of_key, mode, sink);
-    if (dtype != ElementType::f32)
-        probs_16(j, i) = from_float(dtype, lines_16.define(j, i, score_of_key, mode, sink));
+    if (dtype != ElementType::f32) probs_16(j, i) = from_float(dtype, lines_16.define(j, i, score_of_key, mode, sink));
     state_buffer_contract();
 }
 

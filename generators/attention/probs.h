@@ -65,7 +65,8 @@ private:
     std::vector<Expr> at(const Expr &lane) const;
 };
 
-// The rows of a result, whole blocks of 32 keys: 2 vectors of AVX-512 and 4 of AVX2 hide the latency of a maximum or sum.
+// The rows of a result, in whole blocks of 32 keys: 2 vectors of AVX-512 or 4 of AVX2, whose maxima and sums do not
+// wait for one another.
 struct ProbsLines : ProbsRows {
     static constexpr int lanes = 32;
     Halide::RDom keys, after_keys;      // of a row: those that there are, and the rest of the last block
