@@ -3,8 +3,8 @@
 // arguments on CPUs the contract lists: it makes the algorithm, schedules it and compiles it.
 //
 // Kernels are serial: the runtime hands each of its threads a block of rows that stays in the L1 cache. All but
-// products, gradients and the dropout mask are bound by memory: vectors along the elements of a row, one pass, no
-// scratch beyond registers and the stack frame.
+// products, gradients, attention weights and the dropout mask are bound by memory: vectors along the elements of a row,
+// one pass, no scratch beyond registers and the stack frame. Attention weights have a row in scratch (OpScratch).
 
 #include <string>
 

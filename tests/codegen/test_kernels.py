@@ -181,8 +181,106 @@ class Operations(unittest.TestCase):
             self.assertTrue((DIR / f"{kernel}.inc").read_text().startswith(f"HEED_OP({kernel}, "), kernel)
 
     def test_no_allocation(self):
+        """Except attention weights: a row of scores and one of weights for each form of the result, in the caller's scratch."""
         for kernel in OPS:
-            self.assertNotRegex(machine_code(kernel), r"halide_(malloc|do_par_for)", kernel)
+            code = machine_code(kernel)
+            self.assertNotIn("halide_do_par_for", code, kernel)
+            forms = 0 if not kernel.startswith("attention_probs_") else 1 if "_f32_" in kernel else 2
+            self.assertEqual(len(re.findall(r"\bhalide_malloc\b", code)), 2 * forms, kernel)
+
+    def test_instruction_sets(self):
+        for kernel in KERNELS:
+            code = machine_code(kernel)
+            if kernel.endswith("x86_64"):
+                self.assertNotRegex(code, r"%[yz]mm|\tv[a-z]+ps ", kernel)
+            else:
+                self.assertIn("vfmadd", code, kernel)
+                self.assertEqual("%zmm" in code, kernel.removesuffix("_wide").endswith(("avx512", "avx512bf16", "amx")), kernel)
+
+    def check_register_tiles(self, kernel, instruction, counts, least):
+        """Nothing else computes in the innermost loops with so many of the instruction, and no sum is spilled."""
+        loops_of_kernel = list(innermost_loops(machine_code(kernel)))
+        for count in counts:
+            tiles = [b for b in loops_of_kernel if b.count(instruction) == count]
+            self.assertGreaterEqual(len(tiles), least, f"{kernel}: {count}")
+            for tile in tiles:
+                self.assertNotRegex(tile, r"vmovu?a?ps +%[yz]mm\d+,.*\(%rsp", f"{kernel}: {count}")
+
+    @unittest.skipUnless("avx2" in ATTENTION_ISAS, "the build has no attention kernels of AVX2")
+    def test_register_tile_of_prefill_in_16_registers(self):
+        # 2 and 3 vectors of rows x 4 keys x 4 steps of d; 1 to 3 x 4 elements x 2 keys or, in a masked step, 1.
+        for kernel in ("attention_prefill_f32_d64_contiguous_avx2", "attention_decode_f32_d128_gqa_contiguous_avx2_wide"):
+            self.check_register_tiles(kernel, "vfmadd231ps", (32, 48), 2)
+            self.check_register_tiles(kernel, "vfmadd231ps", (4, 8, 12, 16, 24), 1)
+
+    @unittest.skipUnless("avx2" in ATTENTION_ISAS, "the build has no attention kernels of AVX2")
+    def test_sums_of_decode_in_registers(self):
+        # Values: 2 rows x 4 vectors; head by head in a loop over keys that prefetches, whole keys four at once.
+        for kernel in ("attention_decode_f32_d128_gqa_contiguous_avx2", "attention_decode_f32_d128_gqa_paged_avx2"):
+            heads = [b for b in innermost_loops(machine_code(kernel)) if b.count("vfmadd") == 8 and "prefetch" in b]
+            self.assertTrue(heads, kernel)
+            for loop in heads:
+                self.assertNotRegex(loop, r"vmovu?a?ps +%ymm\d+,.*\(", kernel)
+            self.check_register_tiles(kernel, "vfmadd", (32,), 1)
+
+    @of_isa("avx512")
+    def test_register_tile_of_prefill(self):
+        # 1 to 3 vectors of rows x 8 keys x 2 steps of d, the whole loop: logits, values.
+        self.check_register_tiles("attention_prefill_f32_d128_contiguous_avx512", "vfmadd231ps", (16, 32, 48), 2)
+
+    @of_isa("avx512bf16")
+    def test_register_tile_of_bf16_dots(self):
+        # 3 vectors of rows x 8 keys x 4 pairs of d, x 8 values of d; full, masked.
+        self.check_register_tiles("attention_prefill_bf16_d128_paged_avx512bf16", "vdpbf16ps", (24, 96), 2)
+
+    @of_isa("amx")
+    def test_matrix_tiles(self):
+        # 2 x 2 tiles of sums (1 x 4 or 1 x 2 where there is an odd number) stay in registers over the inner loop, which
+        # may be unrolled and may load the sums that it adds to.
+        blocks = [(sums * steps, operands * steps + more) for sums, operands in ((4, 4), (4, 5), (2, 3))
+                  for steps in range(1, 11) for more in (0, sums)]
+        for kernel in (r for r in kernels("attention_prefill", "linear_bf16") if r.endswith("amx")):
+            code = machine_code(kernel)
+            tiles = [b for b in innermost_loops(code) if "tdpbf16ps" in b]
+            self.assertTrue(tiles, kernel)
+            for tile in tiles:
+                self.assertIn((tile.count("tdpbf16ps"), tile.count("tileloadd")), blocks, kernel)
+                self.assertNotRegex(tile, r"tilestored .*\(%rsp", kernel)
+
+    @of_isa("amx")
+    def test_packed_keys_and_values_go_past_l1(self):
+        for kernel in (r for r in kernels("attention_prefill") if r.endswith("amx")):
+            loads, products = {}, 0
+            for load, into, second, first in re.findall(r"(tileloadd\w*) .*,%tmm(\d)|tdpbf16ps %tmm(\d),%tmm(\d)", machine_code(kernel)):
+                if load:
+                    loads[into] = load
+                else:
+                    self.assertEqual((loads[first], loads[second]), ("tileloaddt1", "tileloadd"), kernel)
+                    products += 1
+            self.assertGreater(products, 0, kernel)
+
+    @of_isa("amx")
+    def test_weights_are_made_beside_products(self):
+        for kernel in (r for r in kernels("attention_prefill") if r.endswith("amx") and "_alibi" not in r):
+            text = (DIR / f"{kernel}.stmt").read_text()
+            beside = [body for body in loops(text, "tile_block") if "tile_matmul" in body and "largest_weight" in body]
+            self.assertEqual(len(beside), 1, kernel)
+            self.assertEqual(len(re.findall(r"for \(weight_pairs_full", beside[0])), beside[0].count("tile_load") // 4, kernel)
+
+
+class Operations(unittest.TestCase):
+    def test_table_is_there(self):
+        self.assertEqual(len(OPS), len({"x86_64", "avx2"} & set(ISAS)) * (3 + 1 + 3 + 3 + 3) + 3 * ("avx512" in ISAS))
+        for kernel in OPS:
+            self.assertTrue((DIR / f"{kernel}.inc").read_text().startswith(f"HEED_OP({kernel}, "), kernel)
+
+    def test_no_allocation(self):
+        """But of attention weights: scores and weights of a row, for all rows of a call, in the caller's scratch."""
+        for kernel in OPS:
+            code, has_rows = machine_code(kernel), kernel.startswith("attention_probs_")
+            self.assertNotIn("halide_do_par_for", code, kernel)
+            results = 0 if not has_rows else 1 if "_f32_" in kernel else 2
+            self.assertEqual(len(re.findall(r"call.*<halide_malloc", code)) <= 2 * results, True, kernel)
 
     def test_instruction_sets(self):
         for kernel in OPS:
