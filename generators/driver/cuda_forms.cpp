@@ -12,6 +12,11 @@ namespace {
 
 using Module = Halide::Module;
 
+CudaForm backward_tensor(Op op, BackwardSide side, int head_dim) {
+    const auto make = [side](const OpSpec &spec) { return backward_tensor_cuda(spec, side); };
+    return {op, backward_tensor_threads(), make, backward_tensor_shared_bytes(side, head_dim), true, head_dim};
+}
+
 CudaForm backward_cores(Op op, BackwardSide side, int head_dim) {
     const cuda::BackwardTile tile = backward_tile_cuda(side, head_dim);
     const auto make = [side, tile](const OpSpec &spec) {
@@ -25,10 +30,10 @@ const std::vector<CudaForm> &cuda_forms() {
         {Op::add, cuda_op_threads, add_cuda},
         {Op::attention_backward, backward_sums_threads, backward_sums_cuda, backward_sums_shared_bytes()},
         {Op::attention_backward_bias, cuda_op_threads, backward_bias_cuda, backward_bias_shared_bytes},
-        backward_cores(Op::attention_backward_keys, backward_keys, 64),
+        backward_tensor(Op::attention_backward_keys, backward_keys, 64),
         backward_cores(Op::attention_backward_keys, backward_keys, 128),
         backward_cores(Op::attention_backward_keys, backward_keys, 256),
-        backward_cores(Op::attention_backward_queries, backward_queries, 64),
+        backward_tensor(Op::attention_backward_queries, backward_queries, 64),
         backward_cores(Op::attention_backward_queries, backward_queries, 128),
         backward_cores(Op::attention_backward_queries, backward_queries, 256),
         {Op::attention_backward_sinks, cuda_op_threads, backward_sinks_cuda, backward_sinks_shared_bytes},

@@ -1,6 +1,7 @@
 #include "generators/ops/backward_sums.h"
 
 #include "generators/common/ceil_div.h"
+#include "generators/lowering/carried.h"
 
 namespace heed {
 
@@ -16,23 +17,30 @@ Expr value_of(const Func &f, const std::vector<Expr> &at, int n) { return f.outp
 
 }  // namespace
 
-BackwardSumsDevice::BackwardSumsDevice(ElementType type, const Tile &tile)
-    : BackwardScores(type), tile(tile), keys(make_side(backward_keys)), queries(make_side(backward_queries)),
-      type(type) {
-    for (Side *side : {&keys, &queries}) {
+BackwardSumsDevice::BackwardSumsDevice(ElementType type, const Tile &tile, const std::vector<BackwardSide> &of_sides)
+    : BackwardScores(type), tile(tile), type(type) {
+    for (const BackwardSide side : of_sides) sides.push_back(make_side(side));
+    for (Side &side : sides) {
         fields = nullptr;
-        define_met(*side);
+        define_met(side);
         std::vector<Expr> all_fields;
         for (int n = 0; n < sequence_padding; n++) {
             all_fields.push_back(field(static_cast<SequenceField>(n), sequence));
         }
-        side->fields(sequence) = Tuple(all_fields);
-        fields = &side->fields;
-        define_rows(*side);
-        define_products(*side);
-        define_terms(*side);
-        define_sums(*side);
-        add(stored(*side));
+        side.fields(sequence) = Tuple(all_fields);
+        fields = &side.fields;
+        define_rows(side);
+        define_products(side);
+        if (tile.in_fragments) {
+            define_stats(side);
+            define_terms_of_fragments(side);
+            define_sums_of_fragments(side);
+            define_doubts(side);
+        } else {
+            define_terms(side);
+            define_sums(side);
+        }
+        add(stored(side));
     }
 }
 
@@ -43,11 +51,26 @@ BackwardSumsDevice::Side BackwardSumsDevice::make_side(BackwardSide side) const 
     const Expr wanted = of_keys ? is_given(dk) || is_given(dv) : is_given(dq);
     const Expr blocks = batch * heads * ceil_div(own, tile.products.rows) * ceil_div(columns, tile.columns);
     const int chunks = tile.products.columns / tile.chunk;
+    const Expr steps = ceil_div(others, tile.products.columns), group = of_keys ? num_heads / num_kv_heads : Expr(1);
+    const auto product = [&](const Expr &length) {
+        return tile.in_fragments ? TileProduct(tile.products, length, 1) : TileProduct(tile.products, length);
+    };
     return {side,
-            {TileProduct(tile.products, head_dim), TileProduct(tile.products, head_dim_v)},
-            RDom(0, tile.chunk, 0, chunks, 0, ceil_div(others, tile.products.columns), 0,
-                 of_keys ? num_heads / num_kv_heads : Expr(1), "over"),
-            RDom(0, tile.columns, 0, tile.products.rows, 0, select(wanted, blocks, 0), "all")};
+            {product(head_dim), product(head_dim_v)},
+            tile.in_fragments ? RDom(0, tile.chunk, 0, chunks, "over")
+                              : RDom(0, tile.chunk, 0, chunks, 0, steps, 0, group, "over"),
+            RDom(0, tile.columns, 0, tile.products.rows, 0, select(wanted, blocks, 0), "all"),
+            RDom(0, steps * group, "steps"),
+            RDom(0, 2, 0, tile.columns / 8, "over_pairs")};
+}
+
+std::vector<Var> BackwardSumsDevice::in_step(std::vector<Var> first) const {
+    if (tile.in_fragments) {
+        first.insert(first.end(), {across, down});
+    } else {
+        first.insert(first.end(), {across, h, down});
+    }
+    return first;
 }
 
 BackwardSumsDevice::Block BackwardSumsDevice::block_of(BackwardSide side, const Expr &number) const {
@@ -69,18 +92,30 @@ BackwardSumsDevice::Block BackwardSumsDevice::block_of(BackwardSide side, const 
 }
 
 // Key j and query i meet where i + visible_begin <= j < i + visible_end: both bounds of either move with the other.
+BackwardSumsDevice::Range BackwardSumsDevice::range_of(BackwardSide side, const Block &at, const Expr &x) const {
+    const auto wide = [](const Expr &e) { return cast<int64_t>(e); };
+    const Expr begin = wide(field(sequence_visible_begin, at.sequence)),
+               end = wide(field(sequence_visible_end, at.sequence));
+    const Expr none = cast<int64_t>(0), most = wide(at.num_other);
+    if (side == backward_keys) {
+        return {between(wide(x) - end + 1, none, most), between(wide(x) - begin + 1, none, most)};
+    }
+    return {between(wide(x) + begin, none, most), between(wide(x) + end, none, most)};
+}
+
 void BackwardSumsDevice::define_met(Side &of) const {
     const Block at = block_of(of.side, down);
-    const bool of_keys = of.side == backward_keys;
-    const auto wide = [](const Expr &x) { return cast<int64_t>(x); };
-    const Expr first = wide(at.first_row), last = wide(min(at.first_row + tile.products.rows, at.num_rows) - 1);
-    const Expr visible_begin_of = wide(field(sequence_visible_begin, at.sequence)),
-               visible_end_of = wide(field(sequence_visible_end, at.sequence));
-    const Expr none = cast<int64_t>(0), exists = at.first_row < at.num_rows, most = wide(at.num_other);
-    const Expr begin = between(of_keys ? first - visible_end_of + 1 : first + visible_begin_of, none, most);
-    const Expr end = between(of_keys ? last - visible_begin_of + 1 : last + visible_end_of, none, most);
-    const Expr steps = ceil_div(max(end - begin, 0), tile.products.columns);
-    of.met(down) = Tuple(begin, select(exists, steps, 0));
+    const Expr last = min(at.first_row + tile.products.rows, at.num_rows) - 1, exists = at.first_row < at.num_rows;
+    const Range of_first = range_of(of.side, at, at.first_row), of_last = range_of(of.side, at, last);
+    const int columns = tile.products.columns;
+    Expr begin = of_first.begin;
+    if (tile.in_fragments) begin = begin / columns * columns;
+    const Expr steps = select(exists, ceil_div(max(of_last.end - begin, 0), columns), 0);
+    const Expr group = of.side == backward_keys ? num_heads / num_kv_heads : Expr(1);
+    // In fragments: steps of all heads; rows of Y that all rows of X see.
+    of.met(down) = !tile.in_fragments ? Tuple(begin, steps)
+                                      : Tuple(begin, steps, steps * group,
+                                              of_last.begin, of_first.end);
 }
 
 // The head of Y.
@@ -88,43 +123,67 @@ Expr BackwardSumsDevice::other_head(BackwardSide side, const Block &at, const Ex
     return side == backward_keys ? at.head * (num_heads / num_kv_heads) + number : kv_head_of(at.head);
 }
 
+BackwardSumsDevice::Step BackwardSumsDevice::step_of(const Side &of, const Block &at) const {
+    const int columns = tile.products.columns;
+    if (!tile.in_fragments || of.side == backward_queries) {
+        return {of.met(down)[0] + across * columns, other_head(of.side, at, h)};
+    }
+    const Expr steps = max(of.met(down)[1], 1), n = across / steps;
+    return {of.met(down)[0] + (across - n * steps) * columns, other_head(of.side, at, n)};
+}
+
 void BackwardSumsDevice::define_rows(Side &of) const {
     const Block at = block_of(of.side, down);
+    const Step step = step_of(of, at);
     const bool of_keys = of.side == backward_keys;
-    const Expr x = at.first_row + row, y = of.met(down)[0] + across * tile.products.columns + column;
+    const Expr x = at.first_row + row, y = step.first + column;
     std::vector<Expr> of_x, of_y;
-    const Row query = {at.sequence, of_keys ? other_head(of.side, at, h) : at.head, of_keys ? y : x};
+    const Row query = {at.sequence, of_keys ? step.head : at.head, of_keys ? y : x};
     for (int n = 0; n < 2; n++) {
         const Expr to_x = rows(of_keys, n, at.sequence).row(at.sequence, at.head, x),
-                   to_y = rows(!of_keys, n, at.sequence).row(at.sequence, other_head(of.side, at, h), y);
+                   to_y = rows(!of_keys, n, at.sequence).row(at.sequence, step.head, y);
         of_x.push_back(select(x < at.num_rows, to_x, cast<uint64_t>(0)));
-        of_y.push_back(select(y < at.num_other, to_y, cast<uint64_t>(0)));
+        // In fragments rows that do not exist are not read by their number.
+        of_y.push_back(tile.in_fragments ? to_y : select(y < at.num_other, to_y, cast<uint64_t>(0)));
     }
-    for (const Expr &value : query_values(query)) (of_keys ? of_y : of_x).push_back(value);
+    if (!tile.in_fragments) {
+        for (const Expr &value : query_values(query)) (of_keys ? of_y : of_x).push_back(value);
+    }
     of.x_rows(row, down) = Tuple(of_x);
-    of.y_rows(column, across, h, down) = Tuple(of_y);
+    of.y_rows(in_step({column})) = Tuple(of_y);
 }
 
 void BackwardSumsDevice::define_products(Side &of) const {
+    const Block at = block_of(of.side, down);
     for (int n = 0; n < 2; n++) {
         TileProduct &product = of.products[static_cast<size_t>(n)];
-        const Expr x = of.x_rows(product.row, down)[n], y = of.y_rows(product.column, across, h, down)[n];
-        product.define_product({type, {down}, x, is_given(x)}, {type, {across, h, down}, y, is_given(y)},
-                               {across, h, down});
+        const std::vector<Var> y_at = in_step({product.column}), step = in_step({});
+        const Expr x = of.x_rows(product.row, down)[n], y = of.y_rows(std::vector<Expr>(y_at.begin(), y_at.end()))[n];
+        TileRows of_x = {type, {down}, x, is_given(x)}, of_y = {type, step, y, is_given(y)};
+        if (tile.in_fragments) {
+            of_x.whole = rows(of.side == backward_keys, n, at.sequence).in_chunks();
+            of_y.whole = rows(of.side != backward_keys, n, at.sequence).in_chunks();
+            of_y.exists = Expr();
+            of_y.line = step_of(of, at).first + product.column;
+            of_y.lines = at.num_other;
+        }
+        product.define_product(of_x, of_y, step);
     }
 }
 
 void BackwardSumsDevice::define_terms(Side &of) const {
     const Block at = block_of(of.side, down);
+    const Step step = step_of(of, at);
     const bool of_keys = of.side == backward_keys;
-    const std::vector<Var> here = {column, row, across, h, down};
+    const std::vector<Var> here = in_step({column, row});
     of.dots(here) = Tuple(of.products[0].sum(here), of.products[1].sum(here));
-    const Expr own = at.first_row + row, other = of.met(down)[0] + across * tile.products.columns + column;
-    const Row query = {at.sequence, of_keys ? other_head(of.side, at, h) : at.head, of_keys ? other : own};
+    const Expr own = at.first_row + row, other = step.first + column;
+    const Row query = {at.sequence, of_keys ? step.head : at.head, of_keys ? other : own};
     const FuncRef of_query = of_keys ? of.y_rows(column, across, h, down) : of.x_rows(row, down);
-    const Gradients found =
-        gradients(of.weight, here, of.dots(here)[0], of.dots(here)[1], query,
-                  Query({of_query[2], of_query[3], of_query[4], of_query[5]}), of_keys ? own : other);
+    const Query values({of_query[2], of_query[3], of_query[4], of_query[5]});
+    const Expr j = of_keys ? own : other;
+    const Gradients found = gradients(of.weight, here, of.dots(here)[0], of.dots(here)[1], query, values,
+                                      j >= values.first_key && j < values.end_key, j);
     of.terms(here) = of_keys ? Tuple(found.score, found.weight) : Tuple(std::vector<Expr>{found.score});
 }
 
@@ -160,7 +219,8 @@ Expr BackwardSumsDevice::stored(const Side &of) const {
     for (int n = 0; n < (of_keys ? 2 : 1); n++) {
         Rows to = rows(of_keys, n, at.sequence);
         to.first = !of_keys ? dq : n == 0 ? dk : dv;
-        const Expr sum = value_of(of.sums, {of.all.x, of.all.y, of.all.z}, n);
+        Expr sum = value_of(of.sums, {of.all.x, of.all.y, of.all.z}, n);
+        if (tile.in_fragments) sum = once(sum, of.doubts(of.all.x % 8 / 2, of.all.y, of.all.z));
         // Rows after the last one met others all the same, as zeros.
         const Expr value = select(number < at.num_rows, n == 0 ? sum * scale : sum, 0.f);
         const Expr on = is_given(to.first) && number < at.stored_rows && column_of < to.length;

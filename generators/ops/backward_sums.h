@@ -7,6 +7,9 @@
 //   queries  X = q, dout;  Y = k, v;                              dq
 // Blocks for other columns of the sums compute the same scores again. No atomics: bits depend on nothing but the
 // problem.
+//
+// In fragments of tensor cores (backward_fragments.cpp) the sums are made of the tiles of Y that the scores are made
+// of, and all heads that share X's rows are one loop over steps.
 
 #include "generators/contract/cuda_arguments.h"
 #include "generators/ops/backward_scores.h"
@@ -18,33 +21,44 @@ HEED_KERNEL_ARGUMENTS(BackwardSumsDeviceArguments, HEED_CUDA_BACKWARD_SUMS)
 
 struct BackwardSumsDevice : BackwardScores<BackwardSumsDeviceArguments>, Results {
     // `products`: of rows of a block and those that it meets at a time, of which the sums read `chunk` at a time;
-    // columns: of the sums.
+    // columns: of the sums. in_fragments: the products' chunks are all of a row, whatever the head dims are.
     struct Tile {
         ProductTile products;
         int chunk, columns;
+        bool in_fragments = false;
     };
     struct Side {
         const BackwardSide side;
-        std::vector<TileProduct> products;  // X0 . Y0 and X1 . Y1: (column: of Y, row: of X, across, h, down)
-        Halide::RDom over;                  // Y in a chunk, chunk of a step, step, head that shares the rows
+        std::vector<TileProduct> products;  // X0 . Y0 and X1 . Y1: (column: of Y, row: of X, step)
+        Halide::RDom over;                  // Y in a chunk, chunk of a step; step, head that shares the rows
         Halide::RDom all;                   // column, row, down
+        Halide::RDom steps, over_pairs;     // in fragments: of all heads; in a pair, pair of a lane's columns of sums
         Halide::Func fields{"fields"};      // (sequence): what the table says of it
-        Halide::Func met{"met"};            // (down): first row of Y that is met, and in how many steps
+        Halide::Func met{"met"};            // (down): first row of Y that is met, and in how many steps of a head
         Halide::Func x_rows{"x_rows"};      // (row, down): addresses of those of X0 and X1; 0: there is no such row
-        Halide::Func y_rows{"y_rows"};      // (column, across, h, down): of those of Y0 and Y1
+        Halide::Func y_rows{"y_rows"};      // (column, step): of those of Y0 and Y1
                                             // Where these are queries, query_values() follow
-        Halide::Func dots{"dots"};          // (column, row, across, h, down): S and dP
-        Weight weight = {};                 // (column, row, across, h, down)
-        Halide::Func terms{"terms"};        // (column, row, across, h, down): dS, and P of keys
-        Halide::Func y{"y"};                // (d, in_chunk, chunk, across, h, down): elements of Y0, and of Y1
+        Halide::Func dots{"dots"};          // (column, row, step): S and dP
+        Weight weight = {};                 // (column, row, step)
+        Halide::Func terms{"terms"};        // (column, row, step): dS, and P of keys
+        Halide::Func y{"y"};                // (d, in_chunk, chunk, step): elements of Y0, and of Y1
         Halide::Func sums{"sums"};          // (d, row, down)
+
+        // In fragments.
+        Halide::Func x_range{"x_range"};           // (row, down): first row of Y that the row meets, and how many
+        Halide::Func stats{"stats"};               // lse and delta of queries: as Y (number, pair, step), where a pair
+                                                   // has four numbers; as X (number, row, down)
+        Halide::Func seen{"seen"};                 // (column, row, step): S; where it is hidden, hidden_score()
+        std::vector<Halide::Func> step_sums = {};  // (d, row, step)
+        Halide::Func doubts{"doubts"};             // (u, row, down): whether sums are to be computed in_repetition()
     };
     const Tile tile;
     Halide::Var row{"row"}, column{"column"}, across{"across"}, h{"h"}, down{"down"};
-    Halide::Var d{"d"}, in_chunk{"in_chunk"}, chunk{"chunk"}, sequence{"sequence"};
-    Side keys, queries;
+    Halide::Var d{"d"}, in_chunk{"in_chunk"}, chunk{"chunk"}, sequence{"sequence"}, number{"number"}, pair{"pair"},
+        u{"u"};
+    std::vector<Side> sides;
 
-    BackwardSumsDevice(ElementType type, const Tile &tile);
+    BackwardSumsDevice(ElementType type, const Tile &tile, const std::vector<BackwardSide> &sides);
 
 protected:
     Expr field(SequenceField which, const Expr &of) const override {
@@ -65,6 +79,19 @@ private:
     Rows rows(bool of_keys, int n, const Expr &sequence) const {
         return of_keys ? key_rows(n, sequence) : query_rows(n, sequence);
     }
+    // Coordinates of what a step meets, after those in it.
+    std::vector<Halide::Var> in_step(std::vector<Halide::Var> first) const;
+
+    // Rows of Y that row x meets by lengths and places alone: from .. on and before ..
+    struct Range {
+        Expr begin, end;
+    };
+    Range range_of(BackwardSide side, const Block &at, const Expr &x) const;
+    // What a step meets: first row of Y, its head.
+    struct Step {
+        Expr first, head;
+    };
+    Step step_of(const Side &of, const Block &at) const;
 
     void define_met(Side &of) const;
     Expr other_head(BackwardSide side, const Block &at, const Expr &number) const;
@@ -74,6 +101,14 @@ private:
     void define_terms(Side &of) const;
     void define_sums(Side &of) const;
     Expr stored(const Side &of) const;
+
+    // In fragments.
+    Expr unit() const;
+    Expr hidden_score() const;
+    void define_stats(Side &of) const;
+    void define_terms_of_fragments(Side &of) const;
+    void define_sums_of_fragments(Side &of) const;
+    void define_doubts(Side &of) const;
 };
 
 }  // namespace heed

@@ -127,18 +127,20 @@ void schedule_sums(BackwardSumsDevice &kernel, BackwardSumsDevice::Side &side, S
 }  // namespace
 
 Module backward_sums_cuda(const OpSpec &spec) {
-    BackwardSumsDevice kernel(spec.type(), sums_tile);
+    BackwardSumsDevice kernel(spec.type(), sums_tile, {backward_keys, backward_queries});
     int part = 0;
-    for (BackwardSumsDevice::Side *side : {&kernel.keys, &kernel.queries}) {
-        schedule_sums(kernel, *side, kernel.named.update(part++));
-        schedule_scores(kernel, *side);
+    for (BackwardSumsDevice::Side &side : kernel.sides) {
+        schedule_sums(kernel, side, kernel.named.update(part++));
+        schedule_scores(kernel, side);
     }
     return compile_cuda(spec, kernel, backward_sums_threads, [&](Passes &passes) {
         passes.add_exactly<TrimLoops>(2, "loops over the other side", "over$z");
-        const std::string keys = kernel.keys.dots.name(), queries = kernel.queries.dots.name();
-        passes.add_exactly<ReplaceInPlace>(1, "gradients of scores", kernel.keys.terms.name() + ".0", keys + ".0");
-        passes.add_exactly<ReplaceInPlace>(1, "weights", kernel.keys.terms.name() + ".1", keys + ".1");
-        passes.add_exactly<ReplaceInPlace>(1, "gradients of scores", kernel.queries.terms.name(), queries + ".0");
+        for (const BackwardSumsDevice::Side &side : kernel.sides) {
+            const std::string terms = side.terms.name(), dots = side.dots.name();
+            const bool of_keys = side.side == backward_keys;
+            passes.add_exactly<ReplaceInPlace>(1, "gradients of scores", of_keys ? terms + ".0" : terms, dots + ".0");
+            if (of_keys) passes.add_exactly<ReplaceInPlace>(1, "weights", terms + ".1", dots + ".1");
+        }
         passes.add<PrivateRegisters>();
         passes.add<DropBarriers>();
         passes.add<LowerSharedMemory>(backward_sums_shared_bytes());

@@ -13,18 +13,26 @@ namespace {
 
 const char *const same_name = "heed_same_for_block";
 
-// In full, since lets may be those of an element.
+// In full, since lets may be those of an element. Compared with the lets around the stage, by which the host computes
+// parts of it.
 class FindCondition : public LetVisitor {
 public:
     Expr condition;
 
+    explicit FindCondition(const Lets &around) : around(around) {}
+
 private:
+    const Lets &around;
+
     using LetVisitor::visit;
     void visit(const Call *op) override {
         IRVisitor::visit(op);
         if (op->name != same_name) return;
         const Expr found = lets.in_full(op->args[0]);
-        if (condition.defined() && !equal(condition, found)) throw BadInput("a stage has two conditions of a block");
+        if (condition.defined() && !equal(around.in_full(condition), around.in_full(found))) {
+            std::cerr << around.in_full(condition) << "\n\n" << around.in_full(found) << "\n";
+            throw BadInput("a stage has two conditions of a block");
+        }
         condition = found;
     }
 };
@@ -39,8 +47,8 @@ Stmt without_frees(const Stmt &stage) {
 }
 
 template <typename T>
-Expr condition_of(const T &what) {
-    FindCondition find;
+Expr condition_of(const T &what, const Lets &around) {
+    FindCondition find(around);
     what.accept(&find);
     return find.condition;
 }
@@ -49,14 +57,15 @@ Expr condition_of(const T &what) {
 
 Stmt BranchBlocks::visit(const LetStmt *op) {
     // Halide has taken it out of a loop.
-    if (condition_of(op->value).defined()) return mutate(substitute(op->name, op->value, op->body));
+    if (condition_of(op->value, lets).defined()) return mutate(substitute(op->name, op->value, op->body));
+    lets.add(op->name, op->value);
     return IRMutator::visit(op);
 }
 
 Stmt BranchBlocks::visit(const ProducerConsumer *op) {
     if (!op->is_producer) return IRMutator::visit(op);
     const Stmt body = mutate(op->body);  // stages in it first
-    const Expr condition = condition_of(body);
+    const Expr condition = condition_of(body, lets);
     if (!condition.defined()) return ProducerConsumer::make(op->name, true, body);
     found++;
     const auto where = [&](bool holds) { return decided(without_frees(body), same_name, holds); };

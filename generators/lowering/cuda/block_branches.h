@@ -6,6 +6,7 @@
 // does not, and a branch that all threads of a block take alike. specialize() would make a kernel of each.
 
 #include "Halide.h"
+#include "generators/lowering/cuda/lets.h"
 
 namespace heed {
 
@@ -14,6 +15,8 @@ public:
     int found = 0;  // stages
 
 private:
+    Lets lets;
+
     using IRMutator::visit;
     Halide::Internal::Stmt visit(const Halide::Internal::LetStmt *op) override;
     Halide::Internal::Stmt visit(const Halide::Internal::ProducerConsumer *op) override;
