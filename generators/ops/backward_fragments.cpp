@@ -60,8 +60,8 @@ void BackwardSumsDevice::define_terms_of_fragments(Side &of) const {
     const Expr end = step.first + tile.products.columns;
     const Expr hides_none = changes || (step.first >= of.met(down)[3] && end <= of.met(down)[4]);
     const Expr score = of.products[0].sum(own), weight_dot = of.products[1].sum(own);
-    of.seen(here) = reinterpret<float>(
-        select(same_for_block(hides_none) || in_range, word_of(score), word_of(hidden_score())));
+    of.seen(here) =
+        reinterpret<float>(select(same_for_block(hides_none) || in_range, word_of(score), word_of(hidden_score())));
 
     const auto stat = [&](int which) {
         return of_keys ? of.stats(column % 2 * 2 + which, column / 2, across, down) : of.stats(which, row, down);

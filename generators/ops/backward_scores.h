@@ -74,8 +74,8 @@ protected:
     struct Gradients {
         Expr weight, score;  // the weight after dropout; the gradient of the logit before softcap and bias
     };
-    // The gradients of key j in a row, neither of which need exist; defines `weight` at these coordinates. in_range: the
-    // row sees the key by the lengths and places alone. The products of a hidden logit may be anything.
+    // The gradients of key j in a row, neither of which need exist; defines `weight` at these coordinates. in_range:
+    // the row sees the key by the lengths and places alone. The products of a hidden logit may be anything.
     Gradients gradients(Weight &weight, const std::vector<Halide::Var> &at, const Expr &product, const Expr &weight_dot,
                         const Row &row, const Query &query, const Expr &in_range, const Expr &j) const {
         const std::vector<Expr> here(at.begin(), at.end());

@@ -113,9 +113,8 @@ void BackwardSumsDevice::define_met(Side &of) const {
     const Expr steps = select(exists, ceil_div(max(of_last.end - begin, 0), columns), 0);
     const Expr group = of.side == backward_keys ? num_heads / num_kv_heads : Expr(1);
     // In fragments: steps of all heads; rows of Y that all rows of X see.
-    of.met(down) = !tile.in_fragments ? Tuple(begin, steps)
-                                      : Tuple(begin, steps, steps * group,
-                                              of_last.begin, of_first.end);
+    of.met(down) =
+        !tile.in_fragments ? Tuple(begin, steps) : Tuple(begin, steps, steps * group, of_last.begin, of_first.end);
 }
 
 // The head of Y.

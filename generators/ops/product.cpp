@@ -37,8 +37,8 @@ void TileProduct::define_product(const TileRows &x, const TileRows &w, const std
 Expr TileProduct::element(const TileRows &rows) const {
     const Expr number = step * tile.chunks + chunk, index = number * tile.width + k;
     const auto whole = as_const_int(length);
-    const bool all_there = !rows.exists.defined() && !rows.lines.defined() && whole &&
-                           *whole % (tile.width * tile.chunks) == 0;
+    const bool all_there =
+        !rows.exists.defined() && !rows.lines.defined() && whole && *whole % (tile.width * tile.chunks) == 0;
     const Expr in_row = rows.whole.defined() ? number * tile.width < length : number < length / tile.width;
     const Type type = stored_type(rows.type);
     // One comparison, of which most does not depend on the step.
@@ -50,10 +50,10 @@ Expr TileProduct::element(const TileRows &rows) const {
         const Expr pair = load_pair_if(exists, rows.whole, rows.first, index - odd) ^ (bits | bits << 16);
         return cast(type, pair >> cast<uint32_t>(16 * odd));
     }
-    Expr stored = all_there              ? load_at(type, rows.first, index)
-                  : rows.whole.defined() ? load_chunks_if(exists, rows.whole, type, rows.first, index,
-                                                          whole ? Expr() : length)
-                                         : load_at_if(exists, type, rows.first, index);
+    Expr stored = all_there ? load_at(type, rows.first, index)
+                  : rows.whole.defined()
+                      ? load_chunks_if(exists, rows.whole, type, rows.first, index, whole ? Expr() : length)
+                      : load_at_if(exists, type, rows.first, index);
     if (rows.flipped.defined()) stored = stored ^ rows.flipped;
     return tile.of_floats ? to_float(rows.type, stored) : stored;
 }

@@ -37,7 +37,7 @@ struct TileRows {
     Halide::Expr whole = {};      // whether chunks are 16 aligned bytes, for tiles of elements; undefined: they are
     Halide::Expr flipped = {};    // bits of elements
     Halide::Expr line = {}, lines = {};  // its number, and how many exist; undefined: all do
-    bool to_registers = false;    // in pairs, not to shared memory: with `exists`, `whole` and `flipped`
+    bool to_registers = false;           // in pairs, not to shared memory: with `exists`, `whole` and `flipped`
 };
 
 // Tiles of rows of x and w, step by step along k, and the sums of their products. Zeros follow the last k.

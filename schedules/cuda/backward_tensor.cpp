@@ -61,10 +61,15 @@ private:
     bool is_of_keys() const { return side.side == backward_keys; }
 
     Func &bounded(Func &f) {
-        const std::pair<Var, int> extents[] = {
-            {kernel.row, tile.products.rows}, {kernel.column, tile.products.columns}, {kernel.d, tile.columns},
-            {kernel.u, 4},                    {kernel.number, is_of_keys() ? 4 : 2},  {kernel.across, 1},
-            {kernel.down, 1},                 {kernel.sequence, 1},                   {kernel.pair, tile.products.columns / 2}};
+        const std::pair<Var, int> extents[] = {{kernel.row, tile.products.rows},
+                                               {kernel.column, tile.products.columns},
+                                               {kernel.d, tile.columns},
+                                               {kernel.u, 4},
+                                               {kernel.number, is_of_keys() ? 4 : 2},
+                                               {kernel.across, 1},
+                                               {kernel.down, 1},
+                                               {kernel.sequence, 1},
+                                               {kernel.pair, tile.products.columns / 2}};
         for (const Var &v : f.args()) {
             for (const auto &[of, extent] : extents) {
                 if (v.name() == of.name()) f.bound_extent(v, extent);
@@ -86,7 +91,8 @@ private:
         return own;
     }
 
-    void in_tiles(Stage stage, const VarOrRVar &column, const VarOrRVar &row, const std::vector<VarOrRVar> &outer = {}) {
+    void in_tiles(Stage stage, const VarOrRVar &column, const VarOrRVar &row,
+                  const std::vector<VarOrRVar> &outer = {}) {
         const Dealt dealt = in_low_fragments(stage, column, row);
         std::vector<VarOrRVar> around = {dealt.thread};
         around.insert(around.end(), outer.begin(), outer.end());
@@ -165,8 +171,7 @@ private:
         in_tiles(side.sums, kernel.d, kernel.row);
         in_tiles(side.sums.update(), kernel.d, kernel.row, {side.steps.x});
         for (Func &sum : side.step_sums) {
-            schedule_sum(sum, step, {tile.columns, tile.products.rows}, in_low_fragments, {side.over.x},
-                         {side.over.y});
+            schedule_sum(sum, step, {tile.columns, tile.products.rows}, in_low_fragments, {side.over.x}, {side.over.y});
         }
     }
 };
