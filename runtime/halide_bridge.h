@@ -38,7 +38,7 @@ void install_halide_handlers();
 // nearest, denormals kept, no traps) and leaves the caller's as it was.
 int call_kernel(const Kernel &kernel, const KernelCall &call, KernelContext &context);
 
-// What an op kernel that allocates works in: 64-byte aligned, ScratchSlice::bytes_for() of what it needs.
+// What an op kernel that allocates works in: 128-byte aligned, ScratchSlice::bytes_for() of what it needs.
 struct OpScratch {
     void *memory = nullptr;
     int64_t bytes = 0;

@@ -7,8 +7,7 @@ using namespace Halide;
 
 namespace {
 
-template <typename Stage>
-void specialize_scores(const AttentionProbsKernel &kernel, Stage &&scores) {
+void specialize_scores(const AttentionProbsKernel &kernel, Stage scores) {
     scores.specialize(kernel.is_plain() && kernel.makes_probabilities());
     scores.specialize(kernel.is_plain());
     scores.specialize(kernel.has_mask_only());

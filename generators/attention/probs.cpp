@@ -1,5 +1,7 @@
 #include "generators/attention/probs.h"
 
+#include "generators/common/ceil_div.h"
+
 namespace heed {
 
 using namespace Halide;
@@ -76,8 +78,8 @@ Expr ProbsRows::result(const Expr &mode, const Expr &score, const Expr &weight, 
 }
 
 ProbsLines::ProbsLines(const Expr &width)
-    : ProbsRows(RDom(0, (width + lanes - 1) / lanes, "over_blocks"), lanes, {Var("i")}), keys(0, width, "keys"),
-      after_keys(width, (width + lanes - 1) / lanes * lanes - width, "after_keys") {}
+    : ProbsRows(RDom(0, ceil_div(width, lanes), "over_blocks"), lanes, {Var("i")}), keys(0, width, "keys"),
+      after_keys(width, ceil_div(width, lanes) * lanes - width, "after_keys") {}
 
 Expr ProbsLines::define(const Var &j, const Var &i, const std::function<Expr(const Expr &)> &score, const Expr &mode,
                         const Expr &sink) {

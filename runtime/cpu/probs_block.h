@@ -16,7 +16,7 @@ struct ProbsScratch {
         const int64_t width = call.plan.problem.max_kv_len, rows = call.rows();
         kernel = 0;
         kernel_bytes = ScratchSlice::bytes_for(2 * 4 * width);  // the scores and weights of a row
-        products = kernel + round_up(kernel_bytes, scratch_alignment) / 4;
+        products = kernel + kernel_bytes / 4;
         scores = products + rows * width;
         queries = scores + (call.has_odd_keys ? rows * width : 0);
         panels = queries + rows * call.steps();

@@ -10,6 +10,7 @@
 
 #include "heed/heed.h"
 #include "runtime/ranges.h"
+#include "runtime/scratch.h"
 #include "runtime/status.h"
 #include "runtime/view.h"
 
@@ -43,11 +44,11 @@ inline heed_status add_workspace(const heed_execution &execution, MemoryRanges *
                        Access::write);
 }
 
-// Starts with a cache line, which vectors of kernels then do not straddle.
-inline void *line_aligned(int64_t bytes) {
-    constexpr int64_t line = 64;
-    if (bytes > std::numeric_limits<int64_t>::max() - line) return nullptr;
-    return std::aligned_alloc(line, static_cast<size_t>(std::max<int64_t>((bytes + line - 1) / line, 1) * line));
+// Aligned as a ScratchSlice asks; vectors of kernels then do not straddle cache lines.
+inline void *scratch_aligned(int64_t bytes) {
+    if (bytes > std::numeric_limits<int64_t>::max() - scratch_alignment) return nullptr;
+    return std::aligned_alloc(scratch_alignment,
+                              static_cast<size_t>(round_up(std::max<int64_t>(bytes, 1), scratch_alignment)));
 }
 
 template <typename T>
@@ -69,7 +70,7 @@ public:
         if (count >= 0 && checked_mul(count, static_cast<int64_t>(sizeof(T)), &bytes)) {
             if (memory != nullptr) data_ = static_cast<T *>(memory->take(bytes));
             owned_ = data_ == nullptr;
-            if (owned_) data_ = static_cast<T *>(line_aligned(bytes));
+            if (owned_) data_ = static_cast<T *>(scratch_aligned(bytes));
         }
         if (data_ != nullptr) return HEED_OK;
         return fail(HEED_OUT_OF_MEMORY, "%s: no memory for %lld elements of %zu bytes", name,
