@@ -20,6 +20,7 @@ class OpMemory;
 class Parts;
 struct AppendCall;
 struct ColumnRange;
+struct TaskShape;
 struct CopyCall;
 struct HiddenRows;
 struct KeyPadding;

@@ -15,8 +15,6 @@
 namespace heed {
 namespace {
 
-constexpr int32_t most_shares = 16;  // of a loop's tasks
-
 // What this thread is doing for which call. Parallel loops inside an item run serially.
 struct ThreadState {
     KernelContext *context = nullptr;
@@ -104,7 +102,9 @@ struct ParallelLoop {
     }
 };
 
-void run_task(ParallelLoop &loop, ScratchSlice *slice, int32_t index) {
+void run_task(ParallelLoop &loop, ScratchSlice *slice, int32_t item, int32_t index) {
+    const BeforeTask &before = loop.context->before_task;
+    if (before.num_tasks == loop.size) before.run(before.state, index, item);
     const ScratchSlice::Mark mark = slice->mark();
     const int32_t code = loop.task(loop.user_context, loop.min + index, loop.closure);
     slice->restore(mark);
@@ -112,20 +112,22 @@ void run_task(ParallelLoop &loop, ScratchSlice *slice, int32_t index) {
     if (code != 0) loop.error.compare_exchange_strong(none, code);
 }
 
-void run_share(ParallelLoop &loop, ScratchSlice *slice, TaskShare *share) {
+void run_share(ParallelLoop &loop, ScratchSlice *slice, int32_t item, TaskShare *share) {
     for (;;) {
         const int64_t first = share->next.fetch_add(loop.together, std::memory_order_relaxed);
         const int64_t end = std::min(share->end, first + loop.together);
         if (first >= end) return;
         for (int64_t index = first; index < end; index++) {
             if (loop.error.load(std::memory_order_relaxed) != 0) return;
-            run_task(loop, slice, static_cast<int32_t>(index));
+            run_task(loop, slice, item, static_cast<int32_t>(index));
         }
     }
 }
 
 void run_tasks(ParallelLoop &loop, ScratchSlice *slice, int32_t item) {
-    for (int32_t i = 0; i < loop.num_shares; i++) run_share(loop, slice, &loop.shares[(item + i) % loop.num_shares]);
+    for (int32_t i = 0; i < loop.num_shares; i++) {
+        run_share(loop, slice, item, &loop.shares[(item + i) % loop.num_shares]);
+    }
 }
 
 void run_item(void *item_context, int32_t index) {

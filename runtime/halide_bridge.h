@@ -12,6 +12,13 @@ namespace cuda {
 struct Launches;
 }
 
+// What happens on the thread that runs a task, in its slice, before each task of the loop of so many.
+struct BeforeTask {
+    int32_t num_tasks = 0;  // other loops of the kernel have other sizes; 0: none
+    void (*run)(const void *state, int32_t task, int32_t slice) = nullptr;
+    const void *state = nullptr;
+};
+
 // What one running kernel may use; lives on the stack of heed_execute. Kernels see it as their user context. CUDA
 // kernels use `launches` and `message` only.
 struct KernelContext {
@@ -21,7 +28,8 @@ struct KernelContext {
     const heed_parallel_for *pool;  // NULL = the shared pool
     int32_t tasks_together = 1;     // consecutive tasks that read the same keys: one thread takes them as they come
     bool in_shares = false;         // equal tasks: each thread begins with a share of its own, the same in each call
-    bool heap_scratch;              // scratch that a slice cannot hold comes from the heap
+    BeforeTask before_task;
+    bool heap_scratch;  // scratch that a slice cannot hold comes from the heap
     std::atomic<bool> has_message{false};
     char message[512];  // the kernel's sentence when it fails; written by the thread that sets has_message
     cuda::Launches *launches = nullptr;

@@ -66,6 +66,7 @@ Splits choose_splits(int32_t max_kv_len, int32_t kv_block, int32_t requested, in
 // How many heads of keys and values a task of a decode kernel has, and how many blocks of rows of each.
 struct TaskShape {
     int32_t heads = 1, row_blocks = 1;
+    bool whole_heads = false;  // prefill: the tasks that read a head's keys follow each other
 
     int32_t blocks() const { return heads * row_blocks; }
 };
@@ -96,6 +97,8 @@ int32_t tasks_at_once(int32_t num_tasks, int32_t num_threads, int32_t together);
 // pages, and those of a group the same keys (Zen 4, 2 cores, f32: 64 sequences of 16 queries on 128 keys, 32 / 8 heads
 // of 64, 13.0 and 9.3 ms, 8 of 512, 12 heads, 36.5 and 35.0).
 bool takes_shares(Phase phase, int32_t num_tasks, int32_t num_threads);
+
+constexpr int32_t most_shares = 64;  // of a loop's tasks; further threads begin with others' shares
 
 // Threads that pay for a call of this many floating-point operations and bytes of keys and values, 1..limit.
 int32_t choose_threads(double flops, double bytes, int32_t limit);

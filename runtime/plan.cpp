@@ -143,7 +143,7 @@ heed_status create_plan(const heed_problem *problem, std::unique_ptr<heed_plan> 
                        ? choose_splits(plan->problem.max_kv_len, plan->kernel->kv_block, plan->problem.num_splits,
                                        rows_of_task(plan->problem, *plan->kernel))
                        : Splits{1, 0};
-    plan->task_shape = task_shape(plan->problem, plan->views, *plan->kernel, plan->splits.num_splits);
+    plan->task_shape = backend.task_shape(*plan);
     if (const heed_status status = backend.find_kernels_around(plan.get())) return status;
     if (const heed_status status = check_limits(*plan)) return status;
     if (!lay_out_workspace(plan.get())) {

@@ -48,11 +48,6 @@ void write_key_blocks(int32_t kv_block, int32_t *task, int32_t *key_blocks, Work
     }
 }
 
-// Whether all heads read the same elements of mask and bias.
-bool heads_share_masks(const heed_problem &p, const ProblemViews &views) {
-    return (!p.has_mask || views.mask.stride[1] == 0) && (!p.has_bias || views.bias.stride[1] == 0);
-}
-
 // Into how many parts the blocks of rows of a sequence fall: all heads' tasks of the last, largest ones come first. The
 // fewer tasks a thread has, the smaller must be those that end the call. Tasks of a head that follow each other find
 // its keys in the cache.
@@ -70,7 +65,7 @@ public:
         : p_(p), kernel_(kernel), shape_(shape), tables_(tables), work_(*work),
           num_kv_batches_(kernel_views(p, views).k.extent[0]), sweeps_(sweeps(kernel) && tables.swept_tasks != nullptr),
           masked_(p.has_mask || p.has_bias), heads_share_(heads_share_masks(p, views)),
-          parts_(parts_of_rows(p, kernel)) {
+          parts_(shape.whole_heads ? 1 : parts_of_rows(p, kernel)) {
         if (sweeps_ && !masked_) tables_.swept_tasks[work_.num_swept++] = 0;
     }
 
@@ -122,6 +117,10 @@ KeyRange seen_keys(const int32_t task[num_task_fields]) {
     const int64_t last_end = int64_t{task[task_q_len]} - 1 + task[task_visible_end];
     return {std::max(task[task_visible_begin], 0),
             static_cast<int32_t>(std::clamp<int64_t>(last_end, 0, task[task_kv_len]))};
+}
+
+bool heads_share_masks(const heed_problem &p, const ProblemViews &views) {
+    return (!p.has_mask || views.mask.stride[1] == 0) && (!p.has_bias || views.bias.stride[1] == 0);
 }
 
 TaskShape task_shape(const heed_problem &p, const ProblemViews &views, const Kernel &kernel, int32_t num_splits) {

@@ -7,7 +7,10 @@
 
 namespace heed {
 
-// The shape of tasks of a plan with so many splits of the keys.
+// Whether all heads read the same elements of mask and bias.
+bool heads_share_masks(const heed_problem &problem, const ProblemViews &views);
+
+// The shape of a decode kernel's tasks, in a plan with so many splits of the keys.
 TaskShape task_shape(const heed_problem &problem, const ProblemViews &views, const Kernel &kernel, int32_t num_splits);
 
 // Most tasks that any metadata of this problem can make; -1 when their table is beyond 2^31-1 elements.

@@ -73,15 +73,16 @@ int64_t most_workspace_bytes(const heed_problem &largest) {
         if (is_for_large_groups(kernel) && few_queries && rows < least_rows_of_large_groups) continue;
         if (check_problem(&problem, &plan.problem, &plan.views) != HEED_OK) return -1;
         plan.kernel = &kernel;
-        if (sweeps(kernel)) {  // the most: each head has a mask of its own
-            plan.problem.has_mask = true;
-            plan.views.mask.stride[1] = 1;
-        }
         const bool splits = kernel.phase == Phase::decode;
         plan.splits = {splits ? most_splits(largest.max_kv_len, kernel.kv_block) : 1, 0};
-        plan.task_shape = task_shape(plan.problem, plan.views, kernel, plan.splits.num_splits);
-        if (max_tasks(plan.problem, kernel, plan.task_shape) < 0 || !lay_out_workspace(&plan)) return -1;
-        most = std::max(most, plan.workspace.total);
+        for (const bool own_masks : {false, true}) {  // of each head: sweeps take the most, copies of keys the least
+            if (own_masks && !sweeps(kernel)) continue;
+            plan.problem.has_mask = own_masks;
+            plan.views.mask.stride[1] = own_masks ? 1 : 0;
+            plan.task_shape = backend_of(problem.device).task_shape(plan);
+            if (max_tasks(plan.problem, kernel, plan.task_shape) < 0 || !lay_out_workspace(&plan)) return -1;
+            most = std::max(most, plan.workspace.total);
+        }
     }
     return most;
 }

@@ -4,7 +4,8 @@
 #include <limits>
 
 #include "runtime/backends.h"
-#include "runtime/cpu/dense_rows.h"
+#include "runtime/cpu/key_copies.h"
+#include "runtime/cpu/task_start.h"
 #include "runtime/halide_bridge.h"
 #include "runtime/heuristics.h"
 #include "runtime/make_call.h"
@@ -69,7 +70,8 @@ heed_status run_kernel(const heed_plan &plan, const heed_args &args, const Workl
     context.num_threads = choose_threads(flops, bytes, args.num_threads == 0 ? p.max_threads : args.num_threads);
     context.pool = args.pool;
     context.tasks_together = tasks_together(plan);
-    context.in_shares = takes_shares(plan.kernel->phase, work.num_tasks, context.num_threads);
+    context.in_shares =
+        plan.task_shape.whole_heads || takes_shares(plan.kernel->phase, work.num_tasks, context.num_threads);
     context.heap_scratch = plan.kernel->scratch_per_thread < 0;
     KernelCall call = make_call(plan, args, unused);
     const auto table = [&](int64_t offset, std::initializer_list<int32_t> extents) {
@@ -79,12 +81,21 @@ heed_status run_kernel(const heed_plan &plan, const heed_args &args, const Workl
     call.tasks = table(plan.workspace.tasks, {num_task_fields, work.num_tasks});
     call.key_blocks = table(plan.workspace.key_blocks, {num_key_block_fields, key_blocks});
     call.swept_tasks = table(plan.workspace.swept_tasks, {std::max(work.num_swept, 1)});
-    if (makes_rows_dense(plan)) {
+    char *const copied = workspace + plan.workspace.key_copies;
+    const KeyCopies copies = key_copies(p, plan.views, *plan.kernel);
+    if (copies == KeyCopies::of_all) {
         heed_execution execution = {};
         execution.num_threads = context.num_threads;
         execution.pool = args.pool;
-        const heed_status status = make_rows_dense(plan, execution, workspace + plan.workspace.dense_rows, &call);
+        const heed_status status = copy_all_keys(plan, execution, copied, &call);
         if (status) return status;
+    }
+    const TaskStart start(plan, copies == KeyCopies::of_heads ? copied : nullptr, &call);
+    if (plan.kernel->phase == Phase::prefill) {
+        const auto run = [](const void *state, int32_t task, int32_t slice) {
+            static_cast<const TaskStart *>(state)->run(task, slice);
+        };
+        context.before_task = {work.num_tasks, run, &start};
     }
     const int code = call_kernel(*plan.kernel, call, context);
     if (code == 0) return HEED_OK;

@@ -4,7 +4,7 @@
 
 #include "runtime/backends.h"
 #include "runtime/cpu.h"
-#include "runtime/cpu/dense_rows.h"
+#include "runtime/cpu/key_copies.h"
 #include "runtime/kernel_call.h"
 #include "runtime/kernel_registry.h"
 #include "runtime/ops/op_kernels.h"
@@ -90,6 +90,12 @@ int32_t CpuBackend::largest_head_dim() const { return max_head_dim; }
 
 heed_status CpuBackend::find_kernels_around(heed_plan *) const { return HEED_OK; }
 
+TaskShape CpuBackend::task_shape(const heed_plan &plan) const {
+    TaskShape shape = heed::task_shape(plan.problem, plan.views, *plan.kernel, plan.splits.num_splits);
+    shape.whole_heads = key_copies(plan.problem, plan.views, *plan.kernel) == KeyCopies::of_heads;
+    return shape;
+}
+
 heed_status CpuBackend::check_limits(const heed_plan &plan) const {
     const ProblemViews &views = plan.views;
     const KernelViews kv = kernel_views(plan.problem, views);
@@ -128,7 +134,7 @@ Size CpuBackend::lay_out(const heed_plan &plan, WorkspaceLayout *layout) const {
     layout->tasks = append_part(&total, tasks * num_task_fields * int64_t{sizeof(int32_t)});
     layout->key_blocks = append_part(&total, key_blocks * num_key_block_fields * int64_t{sizeof(int32_t)});
     layout->swept_tasks = append_part(&total, swept * int64_t{sizeof(int32_t)});
-    layout->dense_rows = append_part(&total, dense_rows_bytes(plan));
+    layout->key_copies = append_part(&total, key_copies_bytes(plan));
     layout->lse = append_lse(p, plan.views, &total);
     layout->slices = append_part(&total, root);
     layout->root_bytes = total.value - layout->slices;
@@ -144,8 +150,8 @@ std::string CpuBackend::describe(const heed_plan &plan) const {
     if (plan.kernel->packed_bytes > 0) {
         text += "packed keys and values: " + std::to_string(plan.workspace.root_bytes) + " bytes of it\n";
     }
-    if (makes_rows_dense(plan)) {
-        text += "dense rows of keys and values: " + std::to_string(dense_rows_bytes(plan).value) + " bytes of it\n";
+    if (key_copies(plan.problem, plan.views, *plan.kernel) != KeyCopies::none) {
+        text += "copies of keys and values: " + std::to_string(key_copies_bytes(plan).value) + " bytes of it\n";
     }
     if (plan.kernel->scratch_per_thread >= 0) return text;
     return text + "scratch: from the heap, this kernel's need is not bounded\n";

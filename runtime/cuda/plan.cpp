@@ -135,6 +135,8 @@ bool CudaBackend::needs_no_kernel(const heed_problem &problem, const ProblemView
     return is_empty_problem(problem) || views.q.span == 0;
 }
 
+TaskShape CudaBackend::task_shape(const heed_plan &) const { return {}; }
+
 Size CudaBackend::lay_out(const heed_plan &plan, WorkspaceLayout *layout) const {
     const heed_problem &p = plan.problem;
     const ProblemViews &views = plan.views;

@@ -5,8 +5,10 @@
 #include <cstdio>
 #include <numeric>
 #include <queue>
+#include <utility>
 #include <vector>
 
+#include "runtime/cpu/key_copies.h"
 #include "runtime/heuristics.h"
 #include "runtime/tasks.h"
 
@@ -73,17 +75,31 @@ double pairs_of(const int32_t *task, const heed::Kernel &kernel, int32_t group, 
     return pairs * task[heed::task_num_blocks] / task[heed::task_head_blocks];
 }
 
-// Each thread takes the next tasks as soon as it is free.
-double largest_of(const std::vector<double> &costs, int32_t threads, int32_t together) {
-    std::priority_queue<double, std::vector<double>, std::greater<>> ends;
-    for (int32_t t = 0; t < threads; t++) ends.push(0);
+// Each thread takes the next tasks of its share of them as soon as it is free, then those of the shares after it.
+double largest_of(const std::vector<double> &costs, int32_t threads, int32_t together, int32_t num_shares) {
+    struct Queue {
+        size_t next, end;
+    };
+    std::vector<Queue> queues;
+    for (size_t i = 0; i < static_cast<size_t>(num_shares); i++) {
+        queues.push_back({i * costs.size() / num_shares, (i + 1) * costs.size() / num_shares});
+    }
+    using Thread = std::pair<double, int32_t>;  // when it is free, which
+    std::priority_queue<Thread, std::vector<Thread>, std::greater<>> free;
+    for (int32_t t = 0; t < threads; t++) free.push({0, t});
     double last = 0;
-    for (size_t first = 0; first < costs.size(); first += static_cast<size_t>(together)) {
-        double end = ends.top();
-        ends.pop();
-        for (size_t i = first; i < std::min(costs.size(), first + static_cast<size_t>(together)); i++) end += costs[i];
-        last = std::max(last, end);
-        ends.push(end);
+    while (!free.empty()) {
+        auto [time, thread] = free.top();
+        free.pop();
+        last = std::max(last, time);
+        for (int32_t i = 0; i < num_shares; i++) {
+            Queue &queue = queues[static_cast<size_t>((thread + i) % num_shares)];
+            const size_t end = std::min(queue.end, queue.next + static_cast<size_t>(together));
+            if (queue.next == end) continue;
+            while (queue.next < end) time += costs[queue.next++];
+            free.push({time, thread});
+            break;
+        }
     }
     return last * threads / std::accumulate(costs.begin(), costs.end(), 0.0);
 }
@@ -102,7 +118,8 @@ Share share_of(const heed_problem &problem, const Blocks &b) {
     const bool decode = b.phase == heed::Phase::decode;
     const heed::Splits splits =
         decode ? heed::choose_splits(p.max_kv_len, b.kv_block, 0) : heed::Splits{1, p.max_kv_len};
-    const heed::TaskShape shape = heed::task_shape(p, views, kernel, splits.num_splits);
+    heed::TaskShape shape = heed::task_shape(p, views, kernel, splits.num_splits);
+    shape.whole_heads = heed::key_copies(p, views, kernel) == heed::KeyCopies::of_heads;
     std::vector<int32_t> table(static_cast<size_t>(heed::max_tasks(p, kernel, shape) * heed::num_task_fields));
     heed::Workload work;
     EXPECT_EQ(heed::resolve_tasks(p, views, kernel, args, {table.data()}, &work, shape), HEED_OK) << heed_last_error();
@@ -121,7 +138,9 @@ Share share_of(const heed_problem &problem, const Blocks &b) {
         std::min(heed::choose_threads(4 * work.pairs * head_dim, 8 * work.keys * head_dim, p.max_threads), share.tasks);
     const int32_t task_rows = b.row_block * shape.row_blocks;
     const int32_t beside = decode ? (p.max_q_len * group + task_rows - 1) / task_rows : 1;
-    share.largest = largest_of(costs, share.threads, heed::tasks_at_once(share.tasks, share.threads, beside));
+    const bool in_shares = shape.whole_heads || heed::takes_shares(b.phase, share.tasks, share.threads);
+    share.largest = largest_of(costs, share.threads, heed::tasks_at_once(share.tasks, share.threads, beside),
+                               in_shares ? std::min(share.threads, heed::most_shares) : 1);
     return share;
 }
 

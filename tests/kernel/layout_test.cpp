@@ -127,22 +127,38 @@ protected:
         a.position = HEED_BOTTOM_RIGHT;
         return a;
     }
-    // Keys in place and copies of them, by several threads too, in `storage`.
+    // Keys in place and copies of them in `storage`: of a thread's head, and of all for threads that are more than
+    // heads.
     void expect_one_result(const Attention &a, const CallOptions &storage) const {
         const Result copied = expect_correct(a, storage);
         CallOptions other = storage;
         for (const Layout layout : {Layout::bhsd, Layout::padded}) {
-            expect_same_bits(expect_runs(a, other.with_layout(layout).with_threads(3)), copied);
+            for (const int32_t threads : {3, 5}) {
+                expect_same_bits(expect_runs(a, other.with_layout(layout).with_threads(threads)), copied);
+            }
         }
+    }
+    void expect_copies(const Attention &a, int32_t threads) const {
+        CallOptions of_threads = contiguous();
+        Call call(a, of_threads.with_threads(threads));
+        ASSERT_EQ(call.prepare(), HEED_OK) << heed_last_error();
+        EXPECT_NE(std::string(heed_plan_explain(call.plan())).find("keys and values: "), std::string::npos);
     }
 };
 
 TEST_P(CopiedKeys, OfOneLength) {
     const Attention a = many_rows();
     expect_one_result(a, contiguous());
-    Call call(a, contiguous());
-    ASSERT_EQ(call.prepare(), HEED_OK) << heed_last_error();
-    EXPECT_NE(std::string(heed_plan_explain(call.plan())).find("keys and values: "), std::string::npos);
+    for (const int32_t threads : {1, 3, 5}) expect_copies(a, threads);
+}
+
+// Each task sees other keys of its head.
+TEST_P(CopiedKeys, OfAWindow) {
+    Attention a = many_rows();
+    a.window_left = 2 * kernel().info.row_block;
+    a.window_right = 7;
+    a.causal = false;
+    expect_one_result(a, contiguous());
 }
 
 TEST_P(CopiedKeys, OfLengths) {
@@ -174,8 +190,28 @@ std::vector<TableKernel> kernels_that_copy() {
     }));
 }
 
+std::vector<TableKernel> masking_kernels_that_copy() {
+    return on_cpu(only(kernels_with(HEED_FEATURE_MASK),
+                       [](const TableKernel &kernel) { return !kernel.decode() && !kernel.int8_kv(); }));
+}
+
 INSTANTIATE_TEST_SUITE_P(Kernels, CopiedKeys, testing::ValuesIn(kernels_that_copy()), kernel_test_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CopiedKeys);
+
+// A kernel that sweeps over masks has a loop of its own for that, over as many tasks where each head has its mask.
+class CopiedMaskedKeys : public CopiedKeys {};
+
+TEST_P(CopiedMaskedKeys, GiveTheSameBits) {
+    for (const int32_t heads_of_mask : {0, 1}) {
+        Attention a = many_rows();
+        Rng rng(22);
+        add_mask(&a, {1, heads_of_mask, 0, 0}, 0.8, &rng);
+        expect_one_result(a, contiguous());
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, CopiedMaskedKeys, testing::ValuesIn(masking_kernels_that_copy()), kernel_test_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CopiedMaskedKeys);
 
 class FusedLayouts : public Layouts {};
 

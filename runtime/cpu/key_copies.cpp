@@ -1,8 +1,9 @@
-#include "runtime/cpu/dense_rows.h"
+#include "runtime/cpu/key_copies.h"
 
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/cpu/head_copies.h"
 #include "runtime/ops/op_run.h"
 #include "runtime/plan.h"
 #include "runtime/scratch.h"
@@ -12,23 +13,21 @@
 namespace heed {
 namespace {
 
-// Blocks of rows that read a key: from so many on a copy pays, sooner where the keys and values of a head do not stay
-// in half of an L2 cache. Measured on a Xeon (Emerald Rapids, 2 threads), keys in place and copied, f32 in the default
-// layout: 5 blocks (512 causal queries, 32 heads of 128) 11.9 and 12.6 ms, 11 blocks of 256 KiB (512 queries, 12 heads
-// of 64, 8 sequences) 32.0 and 32.9, 11 of 1 MiB (1024 causal queries, 16 heads of 128) 22.2 and 20.2, 21 (1024
-// queries) 43.3 and 35.0.
-constexpr int64_t repaying_blocks = 14, repaying_blocks_of_large_heads = 8, large_head_bytes = 512 << 10;
+// Blocks of rows that read a key: from so many on a copy of its head pays, in the cache of a thread. Measured on a Xeon
+// (Cascade Lake, 2 threads), keys in place and copied, f32 in the default layout, 512 keys: 1 block of 8 heads of 64
+// 0.36 and 0.39 ms, 2 blocks 0.60 and 0.57, 6 blocks 1.80 and 1.62; 2 blocks of 4 sequences of 32 heads of 128 31.7 and
+// 27.2 ms, 6 blocks 73.6 and 56.4.
+constexpr int64_t repaying_blocks = 2;
 
-constexpr int64_t copied_keys = 32;  // that a thread copies at a time
+// A copy of all heads, that passes through memory, sooner where the keys and values of a head do not stay in half of
+// an L2 cache. Measured on a Xeon (Emerald Rapids, 2 threads), likewise: 5 blocks (512 causal queries, 32 heads of 128)
+// 11.9 and 12.6 ms, 11 blocks of 256 KiB (512 queries, 12 heads of 64, 8 sequences) 32.0 and 32.9, 11 of 1 MiB (1024
+// causal queries, 16 heads of 128) 22.2 and 20.2, 21 (1024 queries) 43.3 and 35.0.
+constexpr int64_t blocks_repaying_all = 14, blocks_repaying_large_heads = 8, large_head_bytes = 512 << 10;
+
+constexpr int64_t copied_keys = 32;  // that a thread copies at a time, of all heads
 
 bool is_dense(const View &rows) { return rows.extent[2] == 1 || rows.stride[1] == rows.extent[3]; }
-
-// Rows begin an odd number of cache lines apart: a tile of values reads a line of each key of a block, and these spread
-// over all sets of the L1 cache.
-int64_t row_pitch(const View &rows, int64_t element) {
-    constexpr int64_t line = 64;
-    return ((rows.extent[3] * element + line - 1) / line | 1) * line / element;
-}
 
 View dense_view(const View &rows, int64_t element) {
     View dense = rows;
@@ -40,11 +39,6 @@ View dense_view(const View &rows, int64_t element) {
 
 Size copied_elements(const View &rows, int64_t element) {
     return Size{rows.extent[0]} * rows.extent[1] * rows.extent[2] * row_pitch(rows, element);
-}
-
-// Where an index of 32 bits reaches them.
-bool may_copy(const KernelViews &kv, int64_t element) {
-    return copied_elements(kv.k, element).at_most(max_int32) && copied_elements(kv.v, element).at_most(max_int32);
 }
 
 // The slots of each page (a sequence, or all of them) that some query sees.
@@ -90,29 +84,58 @@ struct RowCopy {
     }
 };
 
-}  // namespace
-
-bool makes_rows_dense(const heed_plan &plan) {
-    const heed_problem &p = plan.problem;
-    const bool in_place = p.kv_storage != HEED_KV_PAGED && p.kv_dtype != HEED_I8;
-    if (plan.kernel->phase != Phase::prefill || plan.kernel->packed_bytes > 0 || !in_place) return false;
-    const KernelViews kv = kernel_views(p, plan.views);
-    const int64_t bytes_of_key = (int64_t{p.head_dim} + p.head_dim_v) * dtype_bytes(p.kv_dtype);
-    const bool large = p.max_kv_len * bytes_of_key > large_head_bytes;
-    const int64_t blocks = large ? repaying_blocks_of_large_heads : repaying_blocks;
-    const bool pays = rows_of_key(p) >= blocks * plan.kernel->row_block;
-    return pays && !(is_dense(kv.k) && is_dense(kv.v)) && may_copy(kv, dtype_bytes(p.kv_dtype));
+// Whether a kernel's loop over the tasks has another size than its loops over swept tasks.
+bool knows_task_loop(const heed_problem &p, const ProblemViews &views, const Kernel &kernel) {
+    return !sweeps(kernel) || (p.num_heads > 1 && heads_share_masks(p, views));
 }
 
-Size dense_rows_bytes(const heed_plan &plan) {
-    if (!makes_rows_dense(plan)) return {};
-    const KernelViews kv = kernel_views(plan.problem, plan.views);
-    const int64_t element = dtype_bytes(plan.problem.kv_dtype);
+Size all_bytes(const heed_problem &p, const KernelViews &kv) {
+    const int64_t element = dtype_bytes(p.kv_dtype);
     const int64_t rows = (copied_elements(kv.k, element).value + copied_elements(kv.v, element).value) * element;
     return Size{kv.k.extent[0]} * int64_t{sizeof(KeyRange)} + rows + 3 * scratch_alignment;
 }
 
-heed_status make_rows_dense(const heed_plan &plan, const heed_execution &execution, char *memory, KernelCall *call) {
+}  // namespace
+
+int64_t row_pitch(const View &rows, int64_t element) {
+    constexpr int64_t line = 64;
+    return ((rows.extent[3] * element + line - 1) / line | 1) * line / element;
+}
+
+KeyCopies key_copies(const heed_problem &p, const ProblemViews &views, const Kernel &kernel) {
+    const bool in_place = p.kv_storage != HEED_KV_PAGED && p.kv_dtype != HEED_I8;
+    if (kernel.phase != Phase::prefill || kernel.packed_bytes > 0 || !in_place) return KeyCopies::none;
+    const KernelViews kv = kernel_views(p, views);
+    if (is_dense(kv.k) && is_dense(kv.v)) return KeyCopies::none;
+    const int64_t element = dtype_bytes(p.kv_dtype), rows = rows_of_key(p);
+    // A thread has heads of its own, and an index of 32 bits reaches all copies.
+    if (int64_t{p.batch} * p.num_kv_heads >= p.max_threads && knows_task_loop(p, views, kernel) &&
+        HeadCopies::bytes(p, kv).at_most(max_int32 * element)) {
+        return rows >= repaying_blocks * kernel.row_block ? KeyCopies::of_heads : KeyCopies::none;
+    }
+    const int64_t bytes_of_key = (int64_t{p.head_dim} + p.head_dim_v) * element;
+    const bool large = p.max_kv_len * bytes_of_key > large_head_bytes;
+    const int64_t blocks = large ? blocks_repaying_large_heads : blocks_repaying_all;
+    const bool reached =
+        copied_elements(kv.k, element).at_most(max_int32) && copied_elements(kv.v, element).at_most(max_int32);
+    return reached && rows >= blocks * kernel.row_block ? KeyCopies::of_all : KeyCopies::none;
+}
+
+Size key_copies_bytes(const heed_plan &plan) {
+    const heed_problem &p = plan.problem;
+    const KernelViews kv = kernel_views(p, plan.views);
+    switch (key_copies(p, plan.views, *plan.kernel)) {
+    case KeyCopies::none:
+        return {};
+    case KeyCopies::of_heads:
+        return HeadCopies::bytes(p, kv);
+    case KeyCopies::of_all:
+        return all_bytes(p, kv);
+    }
+    return {};
+}
+
+heed_status copy_all_keys(const heed_plan &plan, const heed_execution &execution, char *memory, KernelCall *call) {
     const KernelViews kv = kernel_views(plan.problem, plan.views);
     const int64_t element = dtype_bytes(plan.problem.kv_dtype), pages = kv.k.extent[0], slots = kv.k.extent[1];
     auto *const ranges = reinterpret_cast<KeyRange *>(memory);
@@ -133,7 +156,7 @@ heed_status make_rows_dense(const heed_plan &plan, const heed_execution &executi
         }
         return 0;
     };
-    const auto bytes = static_cast<double>(2 * dense_rows_bytes(plan).value);
+    const auto bytes = static_cast<double>(2 * key_copies_bytes(plan).value);
     return run_op("heed_execute", &execution, op_threads(&execution, bytes), pages * chunks, block);
 }
 

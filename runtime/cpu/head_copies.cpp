@@ -1,0 +1,101 @@
+#include "runtime/cpu/head_copies.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/cpu/key_copies.h"
+#include "runtime/plan.h"
+#include "runtime/scratch.h"
+#include "runtime/tasks.h"
+
+namespace heed {
+namespace {
+
+// Rows that are asked for before they are copied: neighbours in other layouts are out of reach of the prefetchers.
+constexpr int32_t rows_ahead = 8;
+
+int64_t rows_bytes(const heed_problem &p, const View &rows) {
+    const int64_t element = dtype_bytes(p.kv_dtype);
+    return round_up(p.max_kv_len * row_pitch(rows, element) * element, scratch_alignment);
+}
+
+// What it holds, k, v.
+int64_t place_bytes(const heed_problem &p, const KernelViews &kv) {
+    return scratch_alignment + rows_bytes(p, kv.k) + rows_bytes(p, kv.v);
+}
+
+// A page is the place of a thread.
+View place_view(const heed_problem &p, const KernelViews &kv, const View &rows) {
+    const int64_t element = dtype_bytes(p.kv_dtype);
+    View view = rows;
+    view.extent[0] = p.max_threads;
+    view.extent[1] = p.max_kv_len;
+    view.stride[0] = place_bytes(p, kv) / element;
+    view.stride[1] = row_pitch(rows, element);
+    view.stride[2] = 0;
+    return view;
+}
+
+}  // namespace
+
+struct HeadCopies::Held {
+    int32_t head = -1, page = 0, first_key = 0;
+    KeyRange keys = {0, 0};
+
+    bool same_head(const Held &other) const {
+        return head == other.head && page == other.page && first_key == other.first_key;
+    }
+};
+
+Size HeadCopies::bytes(const heed_problem &p, const KernelViews &kv) {
+    return Size{p.max_threads} * place_bytes(p, kv);
+}
+
+HeadCopies::HeadCopies(const heed_plan &plan, char *memory, KernelCall *call)
+    : memory_(memory), element_(dtype_bytes(plan.problem.kv_dtype)) {
+    const heed_problem &p = plan.problem;
+    const KernelViews kv = kernel_views(p, plan.views);
+    place_bytes_ = place_bytes(p, kv);
+    char *const k_rows = memory + scratch_alignment, *const v_rows = k_rows + rows_bytes(p, kv.k);
+    k_ = {static_cast<const char *>(call->k.data), k_rows, kv.k, place_view(p, kv, kv.k)};
+    v_ = {static_cast<const char *>(call->v.data), v_rows, kv.v, place_view(p, kv, kv.v)};
+    set_keys({k_.to, k_.copy}, {v_.to, v_.copy}, p.kv_dtype, call);
+    for (int32_t slice = 0; slice < p.max_threads; slice++) *held(slice) = {};
+}
+
+HeadCopies::Held *HeadCopies::held(int32_t slice) const {
+    return reinterpret_cast<Held *>(memory_ + slice * place_bytes_);
+}
+
+void HeadCopies::copy(const Rows &rows, const Held &of, const KeyRange &keys, int32_t slice) const {
+    const View &source = rows.source, &copy = rows.copy;
+    const auto row_bytes = static_cast<size_t>(source.extent[3] * element_);
+    const char *const from =
+        rows.from +
+        (of.page * source.stride[0] + of.first_key * source.stride[1] + of.head * source.stride[2]) * element_;
+    char *const to = rows.to + slice * place_bytes_;
+    for (int32_t key = keys.begin; key < keys.end; key++) {
+        const char *const ahead = from + std::min(key + rows_ahead, keys.end - 1) * source.stride[1] * element_;
+        for (size_t byte = 0; byte < row_bytes; byte += 64) __builtin_prefetch(ahead + byte);
+        std::memcpy(to + key * copy.stride[1] * element_, from + key * source.stride[1] * element_, row_bytes);
+    }
+}
+
+void HeadCopies::make(int32_t task[num_task_fields], int32_t slice) const {
+    const KeyRange seen = seen_keys(task);
+    Held &has = *held(slice), wanted;
+    wanted.head = task[task_kv_head];
+    wanted.page = task[task_kv_batch];
+    wanted.first_key = task[task_first_key];
+    wanted.keys = {seen.begin, seen.begin};
+    if (!has.same_head(wanted) || seen.begin > has.keys.end || seen.end < has.keys.begin) has = wanted;
+    for (const KeyRange &keys : {KeyRange{seen.begin, has.keys.begin}, KeyRange{has.keys.end, seen.end}}) {
+        copy(k_, has, keys, slice);
+        copy(v_, has, keys, slice);
+    }
+    has.keys = {std::min(seen.begin, has.keys.begin), std::max(seen.end, has.keys.end)};
+    task[task_kv_batch] = slice;
+    task[task_first_key] = 0;
+}
+
+}  // namespace heed

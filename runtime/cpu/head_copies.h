@@ -1,0 +1,37 @@
+// KeyCopies::of_heads: each thread has a place for the keys and values of one head.
+#pragma once
+
+#include "runtime/kernel_call.h"
+
+namespace heed {
+
+class HeadCopies {
+public:
+    // Of the places of a problem's threads.
+    static Size bytes(const heed_problem &problem, const KernelViews &kv);
+
+    // In `memory`, of bytes(). Lets the call read there.
+    HeadCopies(const heed_plan &plan, char *memory, KernelCall *call);
+
+    // Copies what a task sees to the place of the thread with that slice, and lets the task read it there. Once for
+    // each task; threads with different slices may at the same time.
+    void make(int32_t task[num_task_fields], int32_t slice) const;
+
+private:
+    // Whose rows a place has; it begins with that.
+    struct Held;
+    struct Rows {
+        const char *from;
+        char *to;  // in the first place
+        View source, copy;
+    };
+
+    Held *held(int32_t slice) const;
+    void copy(const Rows &rows, const Held &of, const KeyRange &keys, int32_t slice) const;
+
+    char *memory_;
+    int64_t element_, place_bytes_;
+    Rows k_, v_;
+};
+
+}  // namespace heed

@@ -1,0 +1,35 @@
+#include "runtime/cpu/task_start.h"
+
+#include <algorithm>
+
+#include "runtime/plan.h"
+
+namespace heed {
+
+TaskStart::TaskStart(const heed_plan &plan, char *copies, KernelCall *call)
+    : plan_(plan), tasks_(static_cast<int32_t *>(call->tasks.data)),
+      num_tasks_(call->tasks.extent[1]), q_{static_cast<const char *>(call->q.data), plan.views.q},
+      out_{static_cast<const char *>(call->out.data), plan.views.out} {
+    if (copies != nullptr) copies_.emplace(plan, copies, call);
+}
+
+void TaskStart::fetch(const Rows &rows, const int32_t task[num_task_fields]) const {
+    const View &view = rows.view;
+    const int64_t element = dtype_bytes(plan_.problem.dtype), row_bytes = view.extent[3] * element;
+    const int64_t first = task[task_first_row],
+                  end = std::min<int64_t>(first + plan_.kernel->row_block, task[task_q_len]);
+    const int64_t head = task[task_q_batch] * view.stride[0] + task[task_head] * view.stride[2];
+    for (int64_t row = first; row < end; row++) {
+        const char *const at = rows.data + (head + (task[task_first_q] + row) * view.stride[1]) * element;
+        for (int64_t byte = 0; byte < row_bytes; byte += 64) __builtin_prefetch(at + byte);
+    }
+}
+
+void TaskStart::run(int32_t task, int32_t slice) const {
+    int32_t *const fields = tasks_ + int64_t{task} * num_task_fields;
+    fetch(out_, fields);
+    if (task + 1 < num_tasks_) fetch(q_, fields + num_task_fields);
+    if (copies_) copies_->make(fields, slice);
+}
+
+}  // namespace heed
