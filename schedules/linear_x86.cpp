@@ -99,13 +99,16 @@ Passes schedule_linear(LinearKernel &kernel, const Machine &machine) {
         passes.add_exactly<LowerBf16Tiles>(1, "products of linear that become matrix tiles");
         return passes;
     }
+    RVar steps("steps"), step("step");
     kernel.sum.store_in(MemoryType::Register)
         .vectorize(kernel.lane, machine.lanes)
         .unroll(kernel.lane)
         .unroll(kernel.r)
         .unroll(kernel.panel)
         .update()
-        .reorder(kernel.lane, kernel.r, kernel.panel, kernel.over_k.x, kernel.over_k.y)
+        .split(kernel.over_k.x, steps, step, 2)
+        .reorder(kernel.lane, kernel.r, kernel.panel, step, steps, kernel.over_k.y)
+        .unroll(step)
         .vectorize(kernel.lane, machine.lanes)
         .unroll(kernel.lane)
         .unroll(kernel.r)
