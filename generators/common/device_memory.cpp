@@ -54,6 +54,8 @@ Expr exp2_on_device(const Expr &x) { return Call::make(Float(32), "heed_exp2", {
 Expr maximum_on_device(const Expr &x, const Expr &y) {
     return Call::make(Float(32), "heed_maximum", {x, y}, Call::PureExtern);
 }
+Expr reciprocal_on_device(const Expr &x) { return Call::make(Float(32), "heed_reciprocal", {x}, Call::PureExtern); }
+Expr magnitude_on_device(const Expr &x) { return Call::make(Float(32), "heed_magnitude", {x}, Call::PureExtern); }
 Expr rounded_on_device(ElementType type, const Expr &x) {
     return Call::make(Float(32), std::string("heed_rounded_") + name_of(type), {x}, Call::PureExtern);
 }

@@ -22,11 +22,12 @@ Func &in_shared_memory(TileProduct &product, Func &tile, int lines) {
     return tile;
 }
 
-Dealt in_fragments_of(Stage stage, const VarOrRVar &column, const VarOrRVar &row, int eights) {
+// own: neighbouring columns of a lane.
+Dealt in_fragments_of(Stage stage, const VarOrRVar &column, const VarOrRVar &row, int eights, int own) {
     const auto variable = [&](const char *name) { return VarOrRVar(name, column.is_rvar); };
     const VarOrRVar block = variable("block"), in_block = variable("in_block"), quad = variable("quad"),
                     pair = variable("pair");
-    stage.split(column, block, in_block, 8).split(in_block, quad, pair, 2);
+    stage.split(column, block, in_block, 4 * own).split(in_block, quad, pair, own);
     const Dealt rows = rows_in_fragments(stage, row, quad, eights);
     return {{pair, block, rows.own[0]}, rows.thread};
 }
@@ -34,10 +35,13 @@ Dealt in_fragments_of(Stage stage, const VarOrRVar &column, const VarOrRVar &row
 }  // namespace
 
 Dealt in_fragments(Stage stage, const VarOrRVar &column, const VarOrRVar &row) {
-    return in_fragments_of(std::move(stage), column, row, 4);
+    return in_fragments_of(std::move(stage), column, row, 4, 2);
 }
 Dealt in_low_fragments(Stage stage, const VarOrRVar &column, const VarOrRVar &row) {
-    return in_fragments_of(std::move(stage), column, row, 2);
+    return in_fragments_of(std::move(stage), column, row, 2, 2);
+}
+Dealt in_low_fragments_of_codes(Stage stage, const VarOrRVar &column, const VarOrRVar &row) {
+    return in_fragments_of(std::move(stage), column, row, 2, 4);
 }
 
 Dealt rows_in_fragments(Stage stage, const VarOrRVar &row, const VarOrRVar &quad, int eights) {
@@ -167,9 +171,9 @@ void schedule_floats(TileProduct &product, Func &tile, int lines, int threads, i
         .gpu_threads(thread);
 }
 
-int shared_bytes_of(const ProductTile &tile, int lines) {
+int shared_bytes_of(const ProductTile &tile, int lines, int bytes) {
     const int elements = tile.width * tile.chunks;
-    return tile.of_floats ? elements * (4 * lines + padding_bytes) : lines * (2 * elements + padding_bytes);
+    return tile.of_floats ? elements * (4 * lines + padding_bytes) : lines * (bytes * elements + padding_bytes);
 }
 
 }  // namespace heed

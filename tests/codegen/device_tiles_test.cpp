@@ -104,7 +104,7 @@ std::map<std::string, int> product(const Options &options) {
     }
     return instructions(heed::compile_cuda(device_spec("product"), kernel, 32, [&](heed::Passes &passes) {
         if (options.ahead) passes.add_exactly<heed::PipelineCopies>(1, "loops");
-        passes.add_exactly<heed::LowerTileProducts>(1, "products", heed::ElementType::f16, 32);
+        passes.add_exactly<heed::LowerTileProducts>(1, "products", 32);
         passes.add<heed::PrivateRegisters>();
         passes.add<heed::DropBarriers>();
         passes.add<heed::LowerSharedMemory>(options.buffers * 2 * 16 * 32);
