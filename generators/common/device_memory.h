@@ -14,10 +14,6 @@ Halide::Expr load_at_if(const Halide::Expr &on, const Halide::Type &type, const 
 // and their elements are read one by one.
 Halide::Expr load_chunks_if(const Halide::Expr &on, const Halide::Expr &whole, const Halide::Type &type,
                             const Halide::Expr &address, const Halide::Expr &index);
-// Elements `index`, which is even, and the next one, of 16 bits: a word. It is read at once where `aligned` holds, for
-// all of a block.
-Halide::Expr load_pair_if(const Halide::Expr &on, const Halide::Expr &aligned, const Halide::Expr &address,
-                          const Halide::Expr &index);
 // An element as a float.
 Halide::Expr float_at(ElementType type, const Halide::Expr &address, const Halide::Expr &index);
 // Its value, UInt(8), means nothing; those of several stores may be added. _if: nothing is stored unless `on`.

@@ -159,11 +159,16 @@ void AttentionDevice::define_logits() {
         // Q takes the sign of the scale, and exponents take its size, where nothing else changes a logit.
         if (is_unscaled()) queries.flipped = select(scale < 0, cast<uint16_t>(0x8000), cast<uint16_t>(0));
         queries.whole = q.in_chunks();
-        queries.to_registers = tile.parts > 1;
         keys.whole = k.in_chunks();
         keys.exists = key_exists(product.column);
     }
-    product.define_product(queries, keys, {across, down}, key_in_step(product.column, product.row));
+    Expr of_query, of_key;
+    if (tile.parts > 1) {  // which share queries
+        queries.first = q_rows(row_of(product.row, 0), down);
+        of_query = query_of(product.row);
+        of_key = key_in_step(product.column, product.row);
+    }
+    product.define_product(queries, keys, {across, down}, of_query, of_key);
     if (tile.in_fragments && config.has_kv_scales()) {
         const Var of_values("of_values");
         const Expr first = select(of_values == 0, k_scale.first, v_scale.first),

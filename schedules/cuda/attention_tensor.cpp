@@ -116,23 +116,14 @@ private:
         TileProduct &product = kernel.product;
         const RDom &over = product.over_k;
         schedule_sum(product.sum, step, {tile.keys_of_row(), tile.products.rows}, deal, {over.x, over.y}, {over.z});
+        schedule_copies(product, product.x_tile, tile.queries(), threads);
+        product.x_tile.compute_at(block).store_in(MemoryType::Stack);
         if (tile.parts > 1) {
-            const Dealt dealt = own_elements(product.x_tile);
-            Stage(product.x_tile).unroll(Var("own"));
-            for (Func *f : {&kernel.met, &kernel.q_rows}) {
-                Func own = f->in(product.x_tile);
-                own.compute_at(product.x_tile, dealt.own[0].var).store_in(MemoryType::Register);
-                for (const Var &v : own.args()) own.bound_extent(v, 1);
-            }
-        } else {
-            schedule_copies(product, product.x_tile, tile.products.rows, threads);
-            product.x_tile.compute_at(block).store_in(MemoryType::Stack);
-            if (holds_queries()) {
-                Func own = product.x_tile.in(product.sum);
-                held = own.name();
-                own_elements(own);
-                own.vectorize(Var("own"));
-            }
+            own_elements(product.x_own);
+        } else if (holds_queries()) {
+            Func own = product.x_tile.in(product.sum);
+            held = own.name();
+            own_elements(own);
         }
         schedule_copies(product, product.w_tile, tile.products.columns, threads);
         product.w_tile.compute_at(step).store_in(MemoryType::Stack);
@@ -147,7 +138,7 @@ private:
     // Whether a thread keeps the elements of queries that it has of fragments. It reads them from shared memory at each
     // step where they would leave too few registers.
     bool holds_queries() const { return tile.products.columns == 64; }
-    Dealt own_elements(Func &own) {
+    void own_elements(Func &own) {
         TileProduct &product = kernel.product;
         own.compute_at(block)
             .store_in(MemoryType::Register)
@@ -156,13 +147,13 @@ private:
             .bound_extent(product.chunk, tile.products.chunks)
             .bound_extent(product.step, 1)
             .bound_extent(kernel.down, 1);
-        const Var quad("quad"), neighbour("own");
+        const Var quad("quad"), neighbours("neighbours"), pair("pair"), neighbour("own");
         Stage deal_own(own);
-        deal_own.split(product.k, quad, neighbour, chunk / 4);
+        deal_own.split(product.k, quad, neighbours, chunk / 4).split(neighbours, pair, neighbour, 2);
         const Dealt dealt = rows_in_fragments(deal_own, product.row, quad, eights());
-        order(deal_own, {neighbour, product.chunk, dealt.own[0]}, {dealt.thread});
-        unroll(deal_own.gpu_threads(dealt.thread), {product.chunk, dealt.own[0]});
-        return dealt;
+        order(deal_own, {neighbour, pair, product.chunk, dealt.own[0]}, {dealt.thread});
+        unroll(deal_own.gpu_threads(dealt.thread), {pair, product.chunk, dealt.own[0]});
+        own.vectorize(neighbour);
     }
 
     void softmax() {
@@ -268,12 +259,15 @@ Module attention_tensor_cuda(const std::string &name, const AttentionConfig &con
         passes.add<LoadCarried>(kernel.row_sum.name());
         if (config.has_kv_scales()) passes.add<LoadCarried>(kernel.row_unit.name());
         passes.add_exactly<RepeatLoops>(1, "repetitions", kernel.state.name(), kernel.doubts.name(), schedule.held);
-        const int twice = 1 + static_cast<int>(kernel.stages.size()), once = kernel.tile.parts > 1 ? 1 : 0;
-        passes.add_exactly<BranchBlocks>(2 * twice + once, "stages of two forms");
+        passes.add_exactly<BranchBlocks>(2 * (1 + static_cast<int>(kernel.stages.size())), "stages of two forms");
         passes.add_exactly<SumInRegisters>(1, "sums in the state", kernel.block_out.name(), kernel.state.name());
         passes.add_exactly<PipelineCopies>(2, "loops over keys that copy ahead", kernel.tile.parts > 1);
         passes.add_exactly<LowerTileProducts>(4, "products", threads);
         passes.add<PrivateRegisters>();
+        if (kernel.tile.parts > 1) {
+            passes.add_exactly<PlaceOver>(1, "queries", kernel.product.x_tile.name(), kernel.product.w_tile.name(),
+                                          PlaceOver::When::before_copies);
+        }
         for (const auto &[array, over] : places_of_parts(kernel)) passes.add_exactly<PlaceOver>(1, array, array, over);
         passes.add<DropBarriers>();
         passes.add<LowerSharedMemory>(attention_tensor_shared_bytes(config));
