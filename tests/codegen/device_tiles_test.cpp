@@ -223,8 +223,9 @@ std::map<std::string, int> three_stages(int elements, When when, bool reads_firs
     Func first("first"), second("second"), last("last");
     first(i, block) = heed::load_at(Float(32), kernel.from, block * 32 + i);
     second(i, block) = first(31 - i, block) * 2.f;
-    last(i, block) = second(i % 32, block) + (reads_first ? first(i % 32, block) : Expr(1.f));
-    kernel.add(heed::store_at(kernel.to, all.y * 32 + all.x, last(elements - 1 - all.x, all.y)));
+    last(i, block) = second(i % 32, block) + 1.f;
+    const Expr result = last(elements - 1 - all.x, all.y) + (reads_first ? first(all.x, all.y) : Expr(0.f));
+    kernel.add(heed::store_at(kernel.to, all.y * 32 + all.x, result));
     kernel.named.update().gpu_blocks(all.y).gpu_threads(all.x).never_partition_all();
     for (Func f : {first, second, last}) {
         const int extent = f.name() == last.name() ? elements : 32;
