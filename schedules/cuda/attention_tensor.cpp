@@ -4,6 +4,7 @@
 // for each of which a warp has a quarter of a step's keys (half of them): parts, whose states are one at the end.
 //
 //   q_rows, row_range: where the rows are, what they see; x_tile: the rows, from which a thread takes its elements
+//     (x_own, in decode: x_tile is one for all parts, where the second step's keys will be, PlaceOver)
 //   for each 64 keys that some row sees
 //     w_tile, values: the next step's, from tensors to shared memory (PipelineCopies)
 //     sum = x_tile x w_tile; stages: what changes logits, each where the call has it (BranchBlocks)
