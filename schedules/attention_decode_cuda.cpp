@@ -23,18 +23,8 @@ cuda::AttentionTile decode_tile_cuda(const AttentionConfig &config) {
         return tile;
     }
     tile.q_in_registers = true;
-    if (config.wide_group) {
-        // 32 rows, so that up to 32 heads of a group read their keys once. A step is half as long, for two warps each:
-        // per 64 keys of f16, d128 128 mma (800 cycles of the tensor cores), some 800 instructions of each warp (800
-        // cycles) and 96 KB through shared memory (768 cycles), still less than the 1530 of the memory. Four buffers of
-        // half the size have as much under way.
-        tile.key_groups = 2;
-        tile.kv_block = 32;
-        tile.stages = 4;
-    }
     // Addresses of pages take registers: with 4 blocks these kernels spill on sm_120.
     tile.blocks = widest <= 64 && !config.paged ? 4 : 3;
-    if (config.wide_group && widest > 64 && config.paged) tile.blocks = 2;
     return tile;
 }
 

@@ -2,14 +2,6 @@
 
 namespace heed {
 
-namespace {
-
-bool changes_logits(const AttentionConfig &config) {
-    return config.has_softcap || config.has_alibi || config.has_bias || config.has_mask;
-}
-
-}  // namespace
-
 // What bounds a step (one block of keys) of f16 on sm_90, counted, not measured. Per cycle and SM: 4 instructions, 128
 // bytes of shared memory; one mma.m16n8k16 takes a tensor core 4 cycles, 6.3 as far as mma.sync gets (62 %). 255
 // registers let two blocks of 4 warps share an SM.
@@ -24,7 +16,7 @@ bool changes_logits(const AttentionConfig &config) {
 cuda::AttentionTile prefill_tile_cuda(const AttentionConfig &config) {
     cuda::AttentionTile tile;
     const int widest = config.any_head_dim() ? max_cuda_head_dim : std::max(config.head_dim, config.head_dim_v);
-    if (changes_logits(config)) {
+    if (config.has_logit_features()) {
         tile.m_tiles = 1;
         tile.kv_block = widest <= 96 ? 32 : 16;
         if (widest > 192) tile.column_groups = 2;
@@ -58,11 +50,11 @@ cuda::AttentionTile warpgroup_tile_cuda(const AttentionConfig &config) {
     tile.m_tiles = 1;
     tile.stages = 2;
     tile.warps = widest <= 64 ? 4 : 8;
-    tile.blocks = widest > 64 ? 1 : changes_logits(config) || config.paged ? 2 : 3;
+    tile.blocks = widest > 64 ? 1 : config.has_logit_features() || config.paged ? 2 : 3;
     tile.kv_block = widest > 128 ? 64 : widest > 64 ? 112 : 96;
     // Addresses of pages and what changes logits take registers.
     if (config.paged) tile.kv_block = 96;
-    if (changes_logits(config)) tile.kv_block = widest > 96 ? 48 : 80;
+    if (config.has_logit_features()) tile.kv_block = widest > 96 ? 48 : 80;
     return tile;
 }
 

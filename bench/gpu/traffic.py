@@ -5,6 +5,7 @@ The emulator counts the sectors of 32 bytes that each access of a warp to global
 cache, in all launches of a call. The least is reading keys and values once. No GPU is needed and none is measured."""
 import argparse
 import ctypes
+import itertools
 import json
 import pathlib
 import sys
@@ -34,11 +35,10 @@ class Counter:
 
 
 def all_cases(tiny):
-    kv_len = 1024 if tiny else 4096
-    for dtype, kv_dtype in (("f16", "f16"), ("bf16", "bf16"), ("f16", "i8")):
-        for num_kv_heads in (8, 1):
-            for page_size in (0, 16, 64):
-                yield DecodeCase(dtype, kv_dtype, 2, 32, num_kv_heads, kv_len, page_size)
+    types = (("f16", "f16"), ("bf16", "bf16"), ("f16", "i8"))
+    for kv_len, (dtype, kv_dtype) in itertools.product((1024, 2048) if tiny else (4096,), types):
+        for num_kv_heads, page_size in itertools.product((8, 1), (0, 16, 64)):
+            yield DecodeCase(dtype, kv_dtype, 2, 32, num_kv_heads, kv_len, page_size)
 
 
 def tensors_of(case, driver):

@@ -109,6 +109,8 @@ struct AttentionConfig {
 
     // Whether some logit changes between q . k and the softmax.
     bool modifies_logits() const { return has_bias || has_softcap || has_alibi || has_kv_scales() || score_mod.logit; }
+    // Whether a call may have something that changes or hides logits.
+    bool has_logit_features() const { return has_bias || has_softcap || has_alibi || has_mask; }
     // Whether logits are more than scaled products in a range of keys.
     bool changes_logits() const { return modifies_logits() || has_mask || score_mod.visible; }
 

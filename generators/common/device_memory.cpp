@@ -15,15 +15,6 @@ Expr load_chunks_if(const Expr &on, const Expr &whole, const Type &type, const E
     return Call::make(type, "heed_load_chunks_if", {address, index, cast<int32_t>(on), cast<int32_t>(whole)},
                       Call::PureExtern);
 }
-Expr load_pair_if(const Expr &on, const Expr &aligned, const Expr &address, const Expr &index) {
-    const auto element = [&](int number) {
-        // No two have one address, so that each is an access of its own.
-        const Expr at = after(address, number, bytes_of(UInt(16), 1));
-        return cast<uint32_t>(load_at_if(on, UInt(16), at, index));
-    };
-    const Expr both = element(0) | element(1) << 16;
-    return select(same_for_block(aligned), load_at_if(on, UInt(32), address, index / 2), both);
-}
 Expr float_at(ElementType type, const Expr &address, const Expr &index) {
     return to_float(type, load_at(stored_type(type), address, index));
 }
@@ -54,6 +45,8 @@ Expr exp2_on_device(const Expr &x) { return Call::make(Float(32), "heed_exp2", {
 Expr maximum_on_device(const Expr &x, const Expr &y) {
     return Call::make(Float(32), "heed_maximum", {x, y}, Call::PureExtern);
 }
+Expr reciprocal_on_device(const Expr &x) { return Call::make(Float(32), "heed_reciprocal", {x}, Call::PureExtern); }
+Expr magnitude_on_device(const Expr &x) { return Call::make(Float(32), "heed_magnitude", {x}, Call::PureExtern); }
 Expr rounded_on_device(ElementType type, const Expr &x) {
     return Call::make(Float(32), std::string("heed_rounded_") + name_of(type), {x}, Call::PureExtern);
 }

@@ -14,10 +14,6 @@ Halide::Expr load_at_if(const Halide::Expr &on, const Halide::Type &type, const 
 // and their elements are read one by one.
 Halide::Expr load_chunks_if(const Halide::Expr &on, const Halide::Expr &whole, const Halide::Type &type,
                             const Halide::Expr &address, const Halide::Expr &index);
-// Elements `index`, which is even, and the next one, of 16 bits: a word. It is read at once where `aligned` holds, for
-// all of a block.
-Halide::Expr load_pair_if(const Halide::Expr &on, const Halide::Expr &aligned, const Halide::Expr &address,
-                          const Halide::Expr &index);
 // An element as a float.
 Halide::Expr float_at(ElementType type, const Halide::Expr &address, const Halide::Expr &index);
 // Its value, UInt(8), means nothing; those of several stores may be added. _if: nothing is stored unless `on`.
@@ -32,10 +28,12 @@ Halide::Expr address_of(const Halide::OutputImageParam &buffer);
 Halide::Expr entry_word(const WordParams &list, const Halide::Expr &entry, int w);
 
 // x * y + z, rounded once; 2^x, to 2 ulp: subnormal results are 0, NaN stays NaN; the greater one, of NaN and x it is
-// x.
+// x; 1 / x, to 1 ulp; the absolute value.
 Halide::Expr fused_on_device(const Halide::Expr &x, const Halide::Expr &y, const Halide::Expr &z);
 Halide::Expr exp2_on_device(const Halide::Expr &x);
 Halide::Expr maximum_on_device(const Halide::Expr &x, const Halide::Expr &y);
+Halide::Expr reciprocal_on_device(const Halide::Expr &x);
+Halide::Expr magnitude_on_device(const Halide::Expr &x);
 // The nearest number of a type of 16 bits, as a float: an operand of LowerTileProducts.
 Halide::Expr rounded_on_device(ElementType type, const Halide::Expr &x);
 // -0, a factor whose product is left out of a sum, as it may be NaN: select(bits of a are these, c, c + a * b).

@@ -297,6 +297,7 @@ std::map<std::string, std::string> make_templates() {
         {"heed_fma", "fma.rn.f32 $r, $0, $1, $2;\n"},
         {"heed_reciprocal", "rcp.approx.ftz.f32 $r, $0;\n"},
         {"heed_maximum", "max.f32 $r, $0, $1;\n"},
+        {"heed_magnitude", "abs.f32 $r, $0;\n"},
         {"heed_from_lane_1", from_lane_template(1)},
         {"heed_from_lane_2", from_lane_template(2)},
         {"heed_from_lane_4", from_lane_template(4)},

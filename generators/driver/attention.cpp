@@ -32,6 +32,12 @@ cuda::AttentionTile tile_of(const std::string &isa, const AttentionConfig &confi
     return config.phase == Phase::decode ? decode_tile_cuda(config) : prefill_tile_cuda(config);
 }
 
+// Whether a kernel of CUDA comes from Funcs, for its cores or tensor cores; else it is a program.
+bool is_of_cores(const std::string &isa) { return isa == "sm75"; }
+bool is_of_fragments(const std::string &isa, const AttentionConfig &config) {
+    return isa == "sm80" && is_tensor_form(config);
+}
+
 std::string cuda_error(const std::string &isa, const AttentionConfig &config) {
     const int widest = std::max(config.head_dim, config.head_dim_v);
     if (widest > max_cuda_head_dim) {
@@ -46,17 +52,10 @@ std::string cuda_error(const std::string &isa, const AttentionConfig &config) {
                           config.dtype == ElementType::f32)) {
         return "isa = sm90 is not allowed here: prefill kernels of f16 and bf16, of given head dims";
     }
-    if (config.wide_group &&
-        (isa != "sm80" || config.phase != Phase::decode || config.any_head_dim() || widest > 128)) {
-        return "schedule = wide is not allowed here: decode kernels of sm80, head dims of up to 128";
+    if (config.wide_group && !(config.phase == Phase::decode && is_of_fragments(isa, config))) {
+        return "schedule = wide is not allowed here: plain decode kernels of sm80, head dims of 32, 64, 96 or 128";
     }
     return config.error();
-}
-
-// Whether a kernel of CUDA comes from Funcs, for its cores or tensor cores; else it is a program.
-bool is_of_cores(const std::string &isa) { return isa == "sm75"; }
-bool is_of_fragments(const std::string &isa, const AttentionConfig &config) {
-    return isa == "sm80" && is_tensor_form(config);
 }
 
 void fit_cuda_tiles(const std::string &isa, AttentionConfig &config) {

@@ -1,7 +1,5 @@
 #include "generators/ops/attention_device.h"
 
-#include <tuple>
-
 #include "generators/attention/dropout.h"
 #include "generators/common/ceil_div.h"
 #include "generators/lowering/carried.h"
@@ -45,12 +43,6 @@ AttentionDevice::AttentionDevice(const AttentionConfig &config, const Tile &tile
     if (config.paged) add_faults();
 }
 
-void AttentionDevice::add(const Expr &of_out, const Expr &of_lse) {
-    const FuncRef before = named(0, 0, 0, 0);
-    named(0, 0, 0, 0) = Tuple(before[0] + cast(output_types()[0].type, of_out), before[1] + cast<float>(of_lse));
-    named.update(parts++).allow_race_conditions();
-}
-
 // ---- Where rows and keys are
 Expr AttentionDevice::blocks_of_head() const { return ceil_div(max_q_len * heads_of_row(), tile.queries()); }
 Expr AttentionDevice::heads_of_row() const { return config.has_gqa ? num_heads / num_kv_heads : 1; }
@@ -77,6 +69,14 @@ AttentionDevice::Row AttentionDevice::query(const Expr &in_block, const Expr &nu
 
 Expr AttentionDevice::key_of(const Expr &in_step, const Expr &step, const Expr &number) const {
     return met(number)[0] + step * tile.products.columns + in_step;
+}
+
+// Which of all scales one is: k's and v's have the same strides. 2^32 of them would be of 2^38 bytes of codes.
+Expr AttentionDevice::number_of_scale(const Expr &in_batch, const Expr &of_head, const Expr &of_token) const {
+    const auto steps = [&](const Expr &count, int dimension) {
+        return cast<uint32_t>(count) * cast<uint32_t>(args.k_scale.dim(dimension).stride());
+    };
+    return steps(in_batch, 2) + steps(of_head, 0) + steps(of_token, 1);
 }
 
 void AttentionDevice::define_places() {
@@ -116,6 +116,9 @@ void AttentionDevice::define_places() {
         for (const Tensor &of : {k, v}) {
             found.push_back(after(of.row(at.sequence, at.kv_head, of_first), across, of.token * tile.products.columns));
         }
+        if (config.has_kv_scales()) {
+            found.push_back(number_of_scale(at.sequence, at.kv_head, of_first + across * tile.products.columns));
+        }
         key_rows(key, across, down) = Tuple(found);
         return;
     }
@@ -129,14 +132,22 @@ void AttentionDevice::define_places() {
     const Slot slot = config.paged ? slot_of(j, at.sequence, pages)
                                    : Slot{at.sequence, field(sequence_first_key, at.sequence) + j, Expr()};
     for (const Tensor &of : {k, v}) found.push_back(of.row(slot.page, head, slot.slot));
+    if (tile.in_fragments && config.has_kv_scales()) {
+        found.push_back(number_of_scale(slot.page, head, slot.slot));
+    }
     for (const Tensor &of : {k_scale, v_scale}) {
-        if (!config.has_kv_scales()) break;
+        if (!config.has_kv_scales() || tile.in_fragments) break;
         found.push_back(load_at(Float(32), of.row(slot.page, head, slot.slot), 0));
     }
     key_rows(key, across, down) = Tuple(found);
 }
 
 // ---- One step
+Expr AttentionDevice::scale_of_key(int of_values, const Expr &in_step) const {
+    if (tile.in_fragments) return scales(in_step, of_values, across, down);
+    return key_rows(in_step, across, down)[2 + of_values];
+}
+
 void AttentionDevice::define_logits() {
     const Expr x = q_rows(product.row, down), w = key_rows(product.column, across, down)[0];
     // Rows may be read before the loop over steps: not those that have none.
@@ -148,15 +159,27 @@ void AttentionDevice::define_logits() {
         // Q takes the sign of the scale, and exponents take its size, where nothing else changes a logit.
         if (is_unscaled()) queries.flipped = select(scale < 0, cast<uint16_t>(0x8000), cast<uint16_t>(0));
         queries.whole = q.in_chunks();
-        queries.to_registers = tile.parts > 1;
         keys.whole = k.in_chunks();
         keys.exists = key_exists(product.column);
     }
-    product.define_product(queries, keys, {across, down}, key_in_step(product.column, product.row));
+    Expr of_query, of_key;
+    if (tile.parts > 1) {  // which share queries
+        queries.first = q_rows(row_of(product.row, 0), down);
+        of_query = query_of(product.row);
+        of_key = key_in_step(product.column, product.row);
+    }
+    product.define_product(queries, keys, {across, down}, of_query, of_key);
+    if (tile.in_fragments && config.has_kv_scales()) {
+        const Var of_values("of_values");
+        const Expr first = select(of_values == 0, k_scale.first, v_scale.first),
+                   number = key_rows(key, across, down)[2];
+        scales(key, of_values, across, down) =
+            load_at_if(key_exists(key), Float(32), after(first, number, bytes_of(Float(32), 1)), 0);
+    }
     dots(column, row, across, down) = product.sum(column, row, across, down);
 
     Expr dot = dots(column, row, across, down);
-    if (config.has_kv_scales()) dot = dot * key_rows(in_step, across, down)[2];
+    if (config.has_kv_scales()) dot = dot * scale_of_key(0, in_step);
     LogitChanges changes = changes_of(at);
     changes.branches = !tile.in_fragments;
     if (!config.has_softcap) changes.leave_out_cap();
@@ -211,7 +234,10 @@ Expr AttentionDevice::is_hidden(const Expr &weight) const { return as_word(weigh
 
 void AttentionDevice::define_values() {
     Func multiplied = weights;
-    if (changes_weights()) {
+    if (tile.in_fragments && config.has_kv_scales()) {
+        define_units();
+        multiplied = value_weights;
+    } else if (changes_weights()) {
         const Row at = query(row, down);
         Expr weight = weights(column, row, across, down), left_out = is_hidden(weight);
         if (config.has_dropout) {
@@ -224,7 +250,7 @@ void AttentionDevice::define_values() {
                 branched(args.dropout_threshold != wide(0), cast<int32_t>(keeps), Expr(1));
             left_out = left_out || kept(column, row, across, down) == 0;
         }
-        if (config.has_kv_scales()) weight = weight * key_rows(key_in_step(column, row), across, down)[3];
+        if (config.has_kv_scales()) weight = weight * scale_of_key(1, key_in_step(column, row));
         // In the place of the weights, once they have been summed.
         value_weights(column, row, across, down) =
             once(as_float(select(left_out, Expr(left_out_bits), as_word(weight))), row_sum(row, across, down));
@@ -243,22 +269,28 @@ void AttentionDevice::define_values() {
     values(d, in_chunk, chunk, across, down) = element;
 
     // In fragments the state takes its place, once it has been scaled, and weights are no floats after it.
-    const std::vector<Expr> own = of_row(d, {row, across, down});
-    block_out(d, row, across, down) = tile.in_fragments ? once(once(0.f, factor(own)), row_sum(own)) : Expr(0.f);
+    const bool has_codes = config.has_kv_scales();
+    const Func &shrinks = tile.in_fragments && has_codes ? unit_factor : factor;
+    const std::vector<Expr> own = of_output(d, {row, across, down});
+    block_out(d, row, across, down) = tile.in_fragments ? once(once(0.f, shrinks(own)), row_sum(own)) : Expr(0.f);
     const Expr so_far = block_out(d, row, across, down);
     const Expr weight = multiplied(over_keys.y * tile.chunk + over_keys.x, row, across, down);
     const Expr value = values(d, key_in_step(over_keys.x, row), over_keys.y, across, down);
-    block_out(d, row, across, down) =
-        tile.in_fragments
-            ? select(in_repetition(across) && is_hidden(weight), so_far,
-                     so_far + rounded_on_device(config.kv_dtype, weight) * to_float(config.kv_dtype, value))
-            : select(is_hidden(weight), so_far, fused_on_device(weight, value, so_far));
+    if (tile.in_fragments) {
+        const ElementType of_weights = has_codes ? ElementType::f16 : config.kv_dtype;
+        const Expr sum = so_far + rounded_on_device(of_weights, weight) * to_float(config.kv_dtype, value);
+        // Codes are numbers.
+        block_out(d, row, across, down) =
+            has_codes ? sum : select(in_repetition(across) && is_hidden(weight), so_far, sum);
+    } else {
+        block_out(d, row, across, down) = select(is_hidden(weight), so_far, fused_on_device(weight, value, so_far));
+    }
 
     steps.where(steps < met(down)[1]);
     // The first step is not skipped: the maxima and sums of rows begin with it.
     if (config.score_mod.block_visible) steps.where(block_test(steps == 0 || is_seen_block(steps)));
-    const std::vector<Expr> of_step = of_row(d, {row, steps, down});
-    const Expr scaled = once(factor(of_step), row_sum(of_step)), of_block = block_out(d, row, steps, down);
+    const std::vector<Expr> of_step = of_output(d, {row, steps, down});
+    const Expr scaled = once(shrinks(of_step), row_sum(of_step)), of_block = block_out(d, row, steps, down);
     state(d, row, down) = 0.f;
     state(d, row, down) = tile.in_fragments ? state(d, row, down) * scaled + of_block
                                             : fused_on_device(state(d, row, down), scaled, of_block);
@@ -274,77 +306,6 @@ Expr AttentionDevice::is_seen_block(const Expr &step) const {
     return config.score_mod.block_visible({at.sequence, at.first_head, at.first_head + heads_of_row() - 1, first_i,
                                            last_i, first_key, last_key, first_i + offset, last_i + offset},
                                           score_buffers);
-}
-
-// ---- What a row's state makes of it
-void AttentionDevice::define_results() {
-    const Row at = query(row, down);
-    const Expr count = met(down)[1];
-    const auto left = [&](const Func &f) {
-        return tile.in_fragments ? carried_number(f, u, count) : carried(f, row, count);
-    };
-    const Expr of_state = state(tile.in_fragments ? 2 * u : Expr(0), row, down);
-    Expr sum = branched(count > 0, once(left(row_sum), of_state), 0.f);
-    Expr largest = branched(count > 0, left(row_max), lowest_logit());
-    if (tile.in_fragments) std::tie(sum, largest) = sum_of_lanes(sum, largest);
-    const Expr of_part = tile.parts > 1 ? merge_parts(sum, largest) : Expr();
-    if (is_unscaled()) largest = largest * exponent_unit();
-    const RowResult result = with_sink(largest, sum, of_head(sink, sink_head, at.head, negative_infinity_bits),
-                                       is_unscaled() ? LogitUnits::log2 : LogitUnits::log16);
-    const Expr factor = config.has_dropout ? result.factor() * args.dropout_scale : result.factor();
-    if (config.has_gqa) {
-        const Expr of_split = config.has_dropout ? args.dropout_scale : Expr(1.f);
-        const Expr in_log2 = maximum_on_device(largest * (is_unscaled() ? 1.f : 4.f), lowest_logit());
-        const Expr of_row = select(is_whole(), factor, of_split);
-        results(row, down) =
-            Tuple(of_part.defined() ? of_row * of_part : of_row, select(is_whole(), result.lse, in_log2), sum);
-    } else if (tile.in_fragments) {
-        results(u, row, down) = Tuple(factor, result.lse);
-    } else {
-        results(row, down) = Tuple(factor, result.lse);
-    }
-}
-
-void AttentionDevice::add_rows() {
-    const Expr first = row_of(all.y, 0);
-    const Row at = query(first, all.z);
-    const Expr token = field(sequence_first_q, at.sequence) + at.i, there = exists(at);
-    const std::vector<Expr> of_this = tile.parts > 1 ? std::vector<Expr>{first, all.z} : of_row(all.x, {all.y, all.z});
-    Expr value = state(all.x, all.y, all.z) * results(of_this)[0];
-    if (tile.parts > 1) {
-        value = 0.f;
-        for (int part = 0; part < tile.parts; part++) {
-            const Expr r = row_of(all.y, part);
-            value += part_state(all.x, r, all.z) * results(r, all.z)[0];
-        }
-    }
-    const Expr to_out = out.row(at.sequence, at.head, token), to_lse = lse.row(at.sequence, at.head, token);
-    const Expr in_row = there && all.x < head_dim_v, is_first = there && all.x == 0;
-    const Expr numbers = results(of_this)[1];
-    Expr of_out = store_at_if(in_row && is_whole(), to_out, all.x,
-                              config.dtype == ElementType::f32 ? value : from_float(config.dtype, value));
-    Expr of_lse = store_at_if(is_first && is_whole(), to_lse, 0, numbers);
-    if (config.has_gqa) {
-        const Expr to_state = states.row(at.sequence, at.head * args.num_splits + block_of(all.z).split, token);
-        const Expr end = args.states.dim(0).extent();
-        of_out += store_at_if(in_row && !is_whole(), to_state, all.x, value);
-        of_lse += store_at_if(is_first && !is_whole(), to_state, end - 2, numbers) +
-                  store_at_if(is_first && !is_whole(), to_state, end - 1, results(of_this)[2]);
-    }
-    add(of_out, of_lse);
-}
-
-// Looks at the pages of all keys that some row of a sequence sees.
-void AttentionDevice::add_faults() {
-    const Expr s = faults.y, j = faults.x, kv_len = DeviceScores::field(sequence_kv_len, s),
-               q_len = DeviceScores::field(sequence_q_len, s);
-    const Expr seen = j >= first_visible(0, DeviceScores::field(sequence_visible_begin, s)) &&
-                      j < end_visible(q_len - 1, DeviceScores::field(sequence_visible_end, s), kv_len) && q_len > 0;
-    const Expr page = j / max(page_size, 1);
-    const Expr id = load_at_if(seen, Int(32), after(page_table, s, page_table_row), min(page, table_pages - 1));
-    const Expr wrong = seen && (id < 0 || id >= num_pages);
-    const Expr nothing = store_at_if(Internal::const_false(), device_status, 0, Expr(0u));
-    add(store_at_if_zero(wrong, device_status, cast<uint32_t>(s * 8 + fault_of_page)), nothing);
 }
 
 }  // namespace heed

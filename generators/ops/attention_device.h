@@ -16,12 +16,13 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
     // the output, all of them; lanes: partial maxima and sums of a row; in_fragments: lane u has columns
     // 2 u and 2 u + 1 of each eight, as mma.m16n8k16 deals them out, and its own numbers of a row. parts: a step's keys
     // are shared out to so many parts of the block's rows, of which each has all queries of the block; their states
-    // are one at the end.
+    // are one at the end, handed over in arrays of so many columns.
     struct Tile {
         ProductTile products;
         int chunk, columns, lanes;
         bool in_fragments = false;
         int parts = 1;
+        int columns_handed_over = columns;
 
         int queries() const { return products.rows / parts; }
         int keys_of_row() const { return products.columns / parts; }
@@ -30,7 +31,7 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
 
     Halide::Var row{"row"}, column{"column"}, across{"across"};  // of a block; of the step's keys that it meets; step
     Halide::Var key{"key"};                                      // of a step
-    Halide::Var d{"d"}, u{"u"}, in_chunk{"in_chunk"}, chunk{"chunk"}, sequence{"sequence"};
+    Halide::Var d{"d"}, handed_over{"handed_over"}, u{"u"}, in_chunk{"in_chunk"}, chunk{"chunk"}, sequence{"sequence"};
     Halide::RDom steps, over_columns;  // of a row's lane: in fragments of a pair, pair
     Halide::RDom over_keys;            // in a chunk, chunk of a step
     Halide::RDom over_pairs;           // in a pair, pair of a lane's columns of the output
@@ -42,9 +43,11 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
     Halide::Func paged_head{"paged_head"};  // (down), of parts: where a sequence's page table is; head of keys
     Halide::Func q_rows{"q_rows"};          // (row, down): address of the row; the last one is repeated
     Halide::Func row_range{"row_range"};    // (row, down): first key that the row sees by its position, and how many
-    Halide::Func key_rows{"key_rows"};      // (key, across, down): addresses of k and v, and scales of codes; the same
-    TileProduct product;                    // (column, row, across, down)
-    Halide::Func dots{"dots"};              // the same, for who changes them
+    // (key, across, down): addresses of k and v, and scales of codes, in fragments their number; the same
+    Halide::Func key_rows{"key_rows"};
+    Halide::Func scales{"scales"};  // (key, 0 or 1, across, down), of codes in fragments: of k, of v
+    TileProduct product;            // (column, row, across, down)
+    Halide::Func dots{"dots"};      // the same, for who changes them
     // (column, row, across, down), in fragments: each makes one change to the logits of the stage before it. A block
     // passes over those that the call does not ask for.
     std::vector<Halide::Func> stages;
@@ -55,14 +58,21 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
     Halide::Func old_max{"old_max"}, row_max{"row_max"}, factor{"factor"}, row_sum{"row_sum"};
     Halide::Func pair_max{"pair_max"}, base{"base"};  // in fragments: of two lanes; what exponents subtract
     Halide::Func doubts{"doubts"};  // (u, row, down): whether the state is to be computed in_repetition()
-    Halide::Func last_sum{"last_sum"}, pair_sum{"pair_sum"};    // (u, row, down): of a lane, of two
+    Halide::Func last_sum{"last_sum"}, pair_sum{"pair_sum"};  // (u, row, down): of a lane, of two
+    // Of codes in fragments, (u, row, across, down): the largest weight of a row's values so far, in units of which the
+    // state and the weights are; by what the state shrinks.
+    Halide::Func old_unit{"old_unit"}, lane_unit{"lane_unit"}, pair_unit{"pair_unit"}, row_unit{"row_unit"};
+    Halide::Func of_unit{"of_unit"}, unit_factor{"unit_factor"};
+    Halide::Func last_unit{"last_unit"};                        // (u, row, down)
+    Halide::Func scaled_weights{"scaled_weights"};              // (column, row, across, down)
     Halide::Func weights{"weights"};                            // (column, row, across, down)
     Halide::Func kept{"kept"}, value_weights{"value_weights"};  // the same: dropout; what values are multiplied by
     Halide::Func values{"values"};                              // (d, in_chunk, chunk, across, down)
     Halide::Func block_out{"block_out"};                        // (d, row, across, down)
     Halide::Func state{"state"};                                // (d, row, down)
     Halide::Func part_numbers{"part_numbers"};                  // (u, row, down), of parts: maximum, sum
-    Halide::Func part_state{"part_state"};                      // (d, row, down), of parts: the state
+    // (handed_over, row, down), of parts: columns of the state.
+    std::vector<Halide::Func> part_states;
     // (row, down), in fragments without parts (u, row, down): factor of the output; lse, or the maximum of a state;
     // sum.
     Halide::Func results{"results"};
@@ -76,6 +86,8 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
     Halide::Pipeline pipeline() const { return Halide::Pipeline(named); }
     // Whether weights change before they multiply values.
     bool changes_weights() const { return config.has_dropout || config.has_kv_scales(); }
+    // In fragments: neighbouring columns of the output that a lane has.
+    int own_columns() const { return config.has_kv_scales() ? 4 : 2; }
 
 protected:
     Expr field(SequenceField which, const Expr &of) const override {
@@ -88,8 +100,8 @@ private:
     static Expr hidden_unless(const Expr &visible, const Expr &logit) {
         return as_float(select(visible, as_word(logit), Expr(negative_infinity_bits)));
     }
-    // Whether logits are products as they are, whose scale exponents have.
-    bool is_unscaled() const { return tile.in_fragments && !config.changes_logits(); }
+    // Whether logits are products as they are, of codes with the key's scale, and exponents have the scale.
+    bool is_unscaled() const { return tile.in_fragments && !config.has_logit_features(); }
 
     // first_row: in decode of all heads of a group.
     struct Block {
@@ -117,8 +129,14 @@ private:
     Expr key_in_step(const Expr &number, const Expr &of_row) const {
         return tile.parts == 1 ? number : number + of_row / 16 % tile.parts * tile.keys_of_row();
     }
-    // The place of a row's number that the lane with a column has.
-    std::vector<Expr> of_row(const Expr &column, std::vector<Expr> row) const;
+    // The place of a row's number that the lane with a column has: of logits, of the output.
+    std::vector<Expr> of_row(const Expr &column, std::vector<Expr> row) const { return of_lane(column, 2, row); }
+    std::vector<Expr> of_output(const Expr &d, std::vector<Expr> row) const { return of_lane(d, own_columns(), row); }
+    std::vector<Expr> of_lane(const Expr &column, int own, std::vector<Expr> row) const;
+    Expr scale_of_key(int of_values, const Expr &in_step) const;
+    Expr output(const Expr &column, const Expr &of_row, const Expr &number) const;
+    Expr state_of_part(const Expr &column, const Expr &of_row, const Expr &number) const;
+    Expr number_of_scale(const Expr &in_batch, const Expr &of_head, const Expr &of_token) const;
     Expr carried_number(const Halide::Func &f, const Expr &lane, const Expr &step) const;
     Expr exponent_unit() const;
     Expr is_huge(const Expr &largest) const;
@@ -132,6 +150,7 @@ private:
     Expr changed_in_stages(const LogitChanges &changes, const ProbsScore &score);
     void define_softmax();
     void define_softmax_of_fragments();
+    void define_units();
     void define_values();
     void define_results();
     void add(const Expr &of_out, const Expr &of_lse);

@@ -15,8 +15,8 @@ Expr other_lane(const Var &u, int bit) { return clamp(u + bit - u / bit % 2 * (2
 
 }  // namespace
 
-std::vector<Expr> AttentionDevice::of_row(const Expr &column, std::vector<Expr> row) const {
-    if (tile.in_fragments) row.insert(row.begin(), column % 8 / 2);
+std::vector<Expr> AttentionDevice::of_lane(const Expr &column, int own, std::vector<Expr> row) const {
+    if (tile.in_fragments) row.insert(row.begin(), column % (4 * own) / own);
     return row;
 }
 
@@ -80,6 +80,7 @@ void AttentionDevice::define_doubts(const Expr &sum, const Expr &largest) {
     // The weights of a row that sees a key may all be too small.
     const Expr sees_key = as_word(largest) != as_word(lowest_logit());
     doubts(u, row, down) = cast<int32_t>(is_nan(sum) || (sees_key && is_huge(largest)));
+    if (config.has_kv_scales()) return;  // codes are numbers
     const Expr element = state(over_pairs.y * 8 + u * 2 + over_pairs.x, row, down);
     doubts(u, row, down) = doubts(u, row, down) | cast<int32_t>(is_nan(element));
 }
@@ -101,8 +102,11 @@ std::pair<Expr, Expr> AttentionDevice::sum_of_lanes(const Expr &sum, const Expr 
 // Makes sum and maximum those of all parts of a row. Returns the factor of this part's output.
 Expr AttentionDevice::merge_parts(Expr &sum, Expr &largest) {
     part_numbers(u, row, down) = Tuple(largest, sum);
-    const std::vector<Expr> of_column = of_row(d, {row, down});
-    part_state(d, row, down) = once(state(d, row, down), doubts(of_column));
+    for (int first = 0; first < tile.columns; first += tile.columns_handed_over) {
+        const Expr column = handed_over + first, of_column = output(column, row, down);
+        part_states.emplace_back("part_state_" + std::to_string(first));
+        part_states.back()(handed_over, row, down) = once(of_column, doubts(of_output(column, {row, down})));
+    }
     const Expr own = part_numbers(0, row, down)[0];
     const auto of = [&](int part) { return part_numbers(0, row_of(query_of(row), part), down); };
     const auto shrunk = [&](const Expr &maximum) { return exp2_on_device((maximum - largest) * exponent_unit()); };
@@ -136,10 +140,35 @@ void AttentionDevice::define_softmax_of_fragments() {
     const Expr less = logit - select(subtracts(of_column), row_max(of_column), 0.f);
     const Expr weight = exp2_on_device(fused_on_device(less, unit, -base(of_column)));
     const Expr marks = in_repetition(across) && is_negative_infinity(logit);
-    weights(column, row, across, down) = as_float(select(marks, Expr(left_out_bits), as_word(weight)));
+    weights(column, row, across, down) =
+        config.has_kv_scales() ? weight : as_float(select(marks, Expr(left_out_bits), as_word(weight)));
     lane_sum(of_lane) = branched(is_first, 0.f, carried_number(row_sum, u, across) * factor(own));
     lane_sum(of_lane) += weights(in_columns, row, across, down);
     row_sum(of_lane) = lane_sum(own);
+}
+
+// Weights times the scales of their values, in units of the largest such product of the row so far: f16 keeps them as
+// well as weights alone, whatever the range of the scales, and where one key has all the weight its output is exact.
+void AttentionDevice::define_units() {
+    constexpr float least = std::numeric_limits<float>::min(), most = 0x1p125f;  // so are reciprocals
+    const std::vector<Var> of_lane = {u, row, across, down};
+    const std::vector<Expr> own(of_lane.begin(), of_lane.end());
+    const auto in_lane = [&](const Expr &lane) { return std::vector<Expr>{lane, row, across, down}; };
+    // Scales of keys that the row does not use may be NaN.
+    const Expr used =
+        select(is_negative_infinity(logits(column, row, across, down)), 0.f, scale_of_key(1, key_in_step(column, row)));
+    scaled_weights(column, row, across, down) = weights(column, row, across, down) * used;
+    old_unit(of_lane) = branched(across == 0, least, carried_number(row_unit, u, across)) * factor(own);
+    lane_unit(of_lane) = maximum_on_device(old_unit(own), least);
+    const Expr in_columns = over_columns.y * 8 + u * 2 + over_columns.x;
+    lane_unit(of_lane) =
+        maximum_on_device(lane_unit(own), magnitude_on_device(scaled_weights(in_columns, row, across, down)));
+    pair_unit(of_lane) = maximum_on_device(lane_unit(own), lane_unit(in_lane(other_lane(u, 1))));
+    row_unit(of_lane) = min(maximum_on_device(pair_unit(own), pair_unit(in_lane(other_lane(u, 2)))), most);
+    of_unit(of_lane) = reciprocal_on_device(row_unit(own));
+    unit_factor(of_lane) = select(row_unit(own) == old_unit(own), 1.f, old_unit(own) * of_unit(own));
+    value_weights(column, row, across, down) =
+        scaled_weights(column, row, across, down) * of_unit(of_row(column, {row, across, down}));
 }
 
 }  // namespace heed

@@ -21,14 +21,19 @@ TileProduct::TileProduct(const ProductTile &tile, const Expr &length)
     : tile(tile), over_k(0, tile.width, 0, tile.chunks, 0, ceil_div(length, tile.width * tile.chunks), "over_k"),
       length(length) {}
 
-void TileProduct::define_product(const TileRows &x, const TileRows &w, const std::vector<Var> &at, const Expr &w_line) {
+void TileProduct::define_product(const TileRows &x, const TileRows &w, const std::vector<Var> &at, const Expr &x_line,
+                                 const Expr &w_line) {
     x_tile(joined<Var>({k, chunk, row, step}, x.at)) = element(x);
     w_tile(joined<Var>({k, chunk, column, step}, w.at)) = element(w);
+    if (x_line.defined()) {
+        x_own(joined<Var>({k, chunk, row, step}, x.at)) = x_tile(joined<Expr>({k, chunk, x_line, step}, x.at));
+    }
+    const Func rows_of_x = x_line.defined() ? x_own : x_tile;
     const auto with_product = [of_floats = tile.of_floats](const Expr &so_far, const Expr &of_x, const Expr &of_w) {
         return of_floats ? fused_on_device(of_x, of_w, so_far) : so_far + of_x * of_w;
     };
-    define_sum(
-        {joined<Var>({column, row}, at), 0.f, in_tile(x_tile, row, x), in_tile(w_tile, w_line, w), with_product});
+    define_sum({joined<Var>({column, row}, at), 0.f, in_tile(rows_of_x, row, x),
+                in_tile(w_tile, w_line.defined() ? w_line : Expr(column), w), with_product});
 }
 
 // Element k of a chunk of a row.
@@ -39,11 +44,6 @@ Expr TileProduct::element(const TileRows &rows) const {
     const Expr index = number * tile.width + k;
     const Type type = stored_type(rows.type);
     const Expr exists = rows.exists.defined() ? rows.exists && in_row : in_row;
-    if (rows.to_registers) {
-        const Expr bits = cast<uint32_t>(rows.flipped), odd = index % 2;
-        const Expr pair = load_pair_if(exists, rows.whole, rows.first, index - odd) ^ (bits | bits << 16);
-        return cast(type, pair >> cast<uint32_t>(16 * odd));
-    }
     Expr stored = all_there              ? load_at(type, rows.first, index)
                   : rows.whole.defined() ? load_chunks_if(exists, rows.whole, type, rows.first, index)
                                          : load_at_if(exists, type, rows.first, index);

@@ -36,7 +36,6 @@ struct TileRows {
     Halide::Expr exists = {};     // zeros where a row does not; undefined: all do
     Halide::Expr whole = {};      // whether chunks are 16 aligned bytes, for tiles of elements; undefined: they are
     Halide::Expr flipped = {};    // bits of elements
-    bool to_registers = false;    // in pairs, not to shared memory: with `exists`, `whole` and `flipped`
 };
 
 // Tiles of rows of x and w, step by step along k, and the sums of their products. Zeros follow the last k.
@@ -47,15 +46,13 @@ struct TileProduct : ProductSums {
     Halide::RDom over_k;            // element of a chunk, chunk of a step, step
     Halide::Func x_tile{"x_tile"};  // (k, chunk, row, step, which tile)
     Halide::Func w_tile{"w_tile"};  // (k, chunk, column, step, which tile)
+    Halide::Func x_own{"x_own"};    // the same, of sums that read other lines of x_tile
 
     // length: of rows.
     TileProduct(const ProductTile &tile, const Halide::Expr &length);
-    // sum is (column, row, at). w_line: of w_tile, which a sum reads.
+    // sum is (column, row, at). x_line, w_line: of the tiles, which a sum reads; undefined: its row, its column.
     void define_product(const TileRows &x, const TileRows &w, const std::vector<Halide::Var> &at,
-                        const Halide::Expr &w_line);
-    void define_product(const TileRows &x, const TileRows &w, const std::vector<Halide::Var> &at) {
-        define_product(x, w, at, column);
-    }
+                        const Halide::Expr &x_line = {}, const Halide::Expr &w_line = {});
 
 private:
     using Expr = Halide::Expr;

@@ -15,12 +15,13 @@ protected:
 
     AttentionDevice &kernel;
     const AttentionDevice::Tile &tile;
-    const Deal deal;
+    const Deal deal, deal_output;  // of logits; of columns of the output
     const Halide::LoopLevel step, block;
 
-    DeviceStages(AttentionDevice &kernel, Deal deal)
-        : kernel(kernel), tile(kernel.tile), deal(deal), step(kernel.state, kernel.steps.x),
+    DeviceStages(AttentionDevice &kernel, Deal deal, Deal deal_output)
+        : kernel(kernel), tile(kernel.tile), deal(deal), deal_output(deal_output), step(kernel.state, kernel.steps.x),
           block(kernel.named, kernel.all.z) {}
+    DeviceStages(AttentionDevice &kernel, Deal deal) : DeviceStages(kernel, deal, deal) {}
 
     // A stage of a block or of a step, over some of its coordinates.
     Func &bounded(Func &f) {
@@ -62,18 +63,27 @@ protected:
                 .gpu_threads(thread)
                 .never_partition_all();
         } else {
-            in_tiles(stored, kernel.all.x, kernel.all.y, {}, {kernel.all.z});
+            output_in_tiles(stored, kernel.all.x, kernel.all.y, {kernel.all.z});
         }
         stored.gpu_blocks(kernel.all.z);
         if (kernel.parts > 1) schedule_faults(kernel.named.update(1), kernel.faults, threads);
         in_block(kernel.state, MemoryType::Register);
-        in_tiles(kernel.state, kernel.d, kernel.row);
-        in_tiles(kernel.state.update(), kernel.d, kernel.row, {}, {kernel.steps.x});
+        output_in_tiles(kernel.state, kernel.d, kernel.row);
+        output_in_tiles(kernel.state.update(), kernel.d, kernel.row, {kernel.steps.x});
     }
     // As tiles of sums are dealt out.
     void in_tiles(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row,
-                  std::vector<Halide::VarOrRVar> inner = {}, const std::vector<Halide::VarOrRVar> &outer = {}) {
-        const Dealt dealt = deal(stage, column, row);
+                  const std::vector<Halide::VarOrRVar> &inner = {}, const std::vector<Halide::VarOrRVar> &outer = {}) {
+        in_dealt(stage, deal(stage, column, row), inner, outer);
+    }
+    void output_in_tiles(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row,
+                         const std::vector<Halide::VarOrRVar> &outer = {}) {
+        in_dealt(stage, deal_output(stage, column, row), {}, outer);
+    }
+
+private:
+    static void in_dealt(Halide::Stage stage, const Dealt &dealt, const std::vector<Halide::VarOrRVar> &inner,
+                         const std::vector<Halide::VarOrRVar> &outer) {
         std::vector<Halide::VarOrRVar> loops = dealt.own, around = {dealt.thread};
         loops.insert(loops.end(), inner.begin(), inner.end());
         around.insert(around.end(), outer.begin(), outer.end());

@@ -4,6 +4,7 @@
 // for each of which a warp has a quarter of a step's keys (half of them): parts, whose states are one at the end.
 //
 //   q_rows, row_range: where the rows are, what they see; x_tile: the rows, from which a thread takes its elements
+//     (x_own, in decode: x_tile is one for all parts, where the second step's keys will be, PlaceOver)
 //   for each 64 keys that some row sees
 //     w_tile, values: the next step's, from tensors to shared memory (PipelineCopies)
 //     sum = x_tile x w_tile; stages: what changes logits, each where the call has it (BranchBlocks)
@@ -11,7 +12,8 @@
 //     row_max, base, factor, weights, row_sum, in registers: maxima are exchanged in the four lanes of a row
 //     state = state * factor + weights x values (SumInRegisters)
 //   the same once more where the result is in doubt (RepeatLoops): values of hidden keys may be no numbers
-//   part_numbers, part_state: what parts hand over in shared memory, where the keys were (PlaceOver)
+//   part_numbers, part_states: what parts hand over in shared memory, where the keys were (PlaceOver)
+// Of int8 keys weights are in units of the row's largest one times its value's scale, and scales are copied ahead too.
 //
 // A step of f16, d64 (sm_80): 595 instructions for 128 products, without what is seldom done; 250 registers, no spills.
 #include "schedules/cuda/attention_tensor.h"
@@ -39,7 +41,6 @@ using namespace Halide;
 
 namespace {
 
-constexpr int chunk = 8;  // elements of 16 bytes
 constexpr int threads = 128;
 // Floats after a row of a part's state: rows that are stored at once are in different banks.
 constexpr int state_padding = 8;
@@ -47,10 +48,13 @@ constexpr int state_padding = 8;
 // Whether a warp has 16 rows, not 32.
 bool is_low(const AttentionDevice::Tile &tile) { return tile.products.rows == threads / 2; }
 
+Deal deal_of(const AttentionDevice::Tile &tile) { return is_low(tile) ? in_low_fragments : in_fragments; }
+
 class TensorSchedule : DeviceStages {
 public:
     explicit TensorSchedule(AttentionDevice &kernel)
-        : DeviceStages(kernel, is_low(kernel.tile) ? in_low_fragments : in_fragments) {}
+        : DeviceStages(kernel, deal_of(kernel.tile),
+                       kernel.config.has_kv_scales() ? in_low_fragments_of_codes : deal_of(kernel.tile)) {}
 
     // The elements of queries that are held in registers.
     std::string held;
@@ -65,6 +69,9 @@ public:
     }
 
 private:
+    const bool has_codes = kernel.config.has_kv_scales();
+    const int chunk = chunk_of(kernel.config.kv_dtype);  // elements of 16 bytes
+
     int eights() const { return is_low(tile) ? 2 : 4; }
 
     // Numbers of rows, each in the four lanes that have columns of it.
@@ -85,43 +92,39 @@ private:
         if (tile.parts > 1) {
             in_block(kernel.part_numbers);
             in_rows(kernel.part_numbers);
-            in_block(kernel.part_state).align_storage(kernel.d, tile.columns + state_padding);
-            in_tiles(kernel.part_state, kernel.d, kernel.row);
+            const int columns = tile.columns_handed_over;
+            for (Func &f : kernel.part_states) {
+                in_block(f)
+                    .bound_extent(kernel.handed_over, columns)
+                    .align_storage(kernel.handed_over, columns + state_padding);
+                output_in_tiles(f, kernel.handed_over, kernel.row);
+            }
             in_block(kernel.results).gpu_threads(kernel.row);
         } else {
             in_block(kernel.results, MemoryType::Register);
             in_rows(kernel.results);
         }
-        for (Func *f : {&kernel.pair_sum, &kernel.last_sum}) {
-            in_block(*f, MemoryType::Register);
-            in_rows(*f);
+        std::vector<Func> of_lanes = {kernel.pair_sum, kernel.last_sum, kernel.doubts};
+        if (has_codes) of_lanes.push_back(kernel.last_unit);
+        for (Func &f : of_lanes) {
+            in_block(f, MemoryType::Register);
+            in_rows(f);
         }
-        in_block(kernel.doubts, MemoryType::Register);
-        in_rows(kernel.doubts);
-        in_rows(kernel.doubts.update(), {kernel.over_pairs.x, kernel.over_pairs.y});
+        if (!has_codes) in_rows(kernel.doubts.update(), {kernel.over_pairs.x, kernel.over_pairs.y});
     }
 
     void products() {
         TileProduct &product = kernel.product;
         const RDom &over = product.over_k;
         schedule_sum(product.sum, step, {tile.keys_of_row(), tile.products.rows}, deal, {over.x, over.y}, {over.z});
+        schedule_copies(product, product.x_tile, tile.queries(), threads);
+        product.x_tile.compute_at(block).store_in(MemoryType::Stack);
         if (tile.parts > 1) {
-            const Dealt dealt = own_elements(product.x_tile);
-            Stage(product.x_tile).unroll(Var("pair"));
-            for (Func *f : {&kernel.met, &kernel.q_rows}) {
-                Func own = f->in(product.x_tile);
-                own.compute_at(product.x_tile, dealt.own[0].var).store_in(MemoryType::Register);
-                for (const Var &v : own.args()) own.bound_extent(v, 1);
-            }
-        } else {
-            schedule_copies(product, product.x_tile, tile.products.rows, threads);
-            product.x_tile.compute_at(block).store_in(MemoryType::Stack);
-            if (holds_queries()) {
-                Func own = product.x_tile.in(product.sum);
-                held = own.name();
-                own_elements(own);
-                own.vectorize(Var("pair"));
-            }
+            own_elements(product.x_own);
+        } else if (holds_queries()) {
+            Func own = product.x_tile.in(product.sum);
+            held = own.name();
+            own_elements(own);
         }
         schedule_copies(product, product.w_tile, tile.products.columns, threads);
         product.w_tile.compute_at(step).store_in(MemoryType::Stack);
@@ -136,7 +139,7 @@ private:
     // Whether a thread keeps the elements of queries that it has of fragments. It reads them from shared memory at each
     // step where they would leave too few registers.
     bool holds_queries() const { return tile.products.columns == 64; }
-    Dealt own_elements(Func &own) {
+    void own_elements(Func &own) {
         TileProduct &product = kernel.product;
         own.compute_at(block)
             .store_in(MemoryType::Register)
@@ -145,13 +148,13 @@ private:
             .bound_extent(product.chunk, tile.products.chunks)
             .bound_extent(product.step, 1)
             .bound_extent(kernel.down, 1);
-        const Var quad("quad"), pair("pair");
+        const Var quad("quad"), neighbours("neighbours"), pair("pair"), neighbour("own");
         Stage deal_own(own);
-        deal_own.split(product.k, quad, pair, 2);
+        deal_own.split(product.k, quad, neighbours, chunk / 4).split(neighbours, pair, neighbour, 2);
         const Dealt dealt = rows_in_fragments(deal_own, product.row, quad, eights());
-        order(deal_own, {pair, product.chunk, dealt.own[0]}, {dealt.thread});
-        unroll(deal_own.gpu_threads(dealt.thread), {product.chunk, dealt.own[0]});
-        return dealt;
+        order(deal_own, {neighbour, pair, product.chunk, dealt.own[0]}, {dealt.thread});
+        unroll(deal_own.gpu_threads(dealt.thread), {pair, product.chunk, dealt.own[0]});
+        own.vectorize(neighbour);
     }
 
     void softmax() {
@@ -165,10 +168,33 @@ private:
         for (Func *f : {&kernel.row_max, &kernel.row_sum}) f->hoist_storage(block);
         in_step(kernel.weights, MemoryType::Register);
         in_tiles(kernel.weights, kernel.column, kernel.row);
+        if (has_codes) units();
+    }
+
+    void units() {
+        const Var round("round"), thread("thread");
+        in_step(kernel.scales)
+            .bound_extent(kernel.scales.args()[1], 2)
+            .fuse(kernel.key, kernel.scales.args()[1], thread)
+            .split(thread, round, thread, threads)
+            .reorder(round, thread)
+            .unroll(round)
+            .gpu_threads(thread)
+            .never_partition_all();
+        for (Func *f : {&kernel.old_unit, &kernel.lane_unit, &kernel.pair_unit, &kernel.row_unit, &kernel.of_unit,
+                        &kernel.unit_factor}) {
+            numbers(*f);
+        }
+        in_rows(kernel.lane_unit.update(), {kernel.over_columns.x, kernel.over_columns.y});
+        kernel.row_unit.hoist_storage(block);
+        for (Func *f : {&kernel.scaled_weights, &kernel.value_weights}) {
+            in_step(*f, MemoryType::Register);
+            in_tiles(*f, kernel.column, kernel.row);
+        }
     }
 
     void values() {
-        schedule_sum(kernel.block_out, step, {tile.columns, tile.products.rows}, deal, {kernel.over_keys.x},
+        schedule_sum(kernel.block_out, step, {tile.columns, tile.products.rows}, deal_output, {kernel.over_keys.x},
                      {kernel.over_keys.y});
         const Var of_chunk("of_chunk"), chunk_of_row("chunk_of_row");
         in_step(kernel.values)
@@ -178,25 +204,38 @@ private:
     }
 };
 
+// What parts hand over, and what is used up then.
+std::vector<std::pair<std::string, std::string>> places_of_parts(const AttentionDevice &kernel) {
+    const std::string keys = kernel.product.w_tile.name(), values = kernel.values.name();
+    if (kernel.part_states.empty()) return {};
+    const std::string first = kernel.part_states[0].name(), numbers = kernel.part_numbers.name();
+    if (kernel.part_states.size() == 2) return {{first, keys}, {kernel.part_states[1].name(), values}};
+    if (!kernel.config.has_kv_scales()) return {{first, keys}};
+    return {{first, keys}, {numbers + ".0", values}, {numbers + ".1", kernel.scales.name()}};
+}
+
 }  // namespace
 
 bool is_tensor_form(const AttentionConfig &config) {
     const int k = config.head_dim, v = config.head_dim_v;
     const bool has_dims = !config.any_head_dim() && k % 32 == 0 && v % 32 == 0 && k <= 192 && v <= 128;
-    const bool is_decode = config.phase == Phase::decode;
-    return has_dims && !config.has_kv_scales() && !config.has_dropout && !config.has_score_mod() &&
-           !(is_decode && (config.changes_logits() || k > 128 || v > 128));
+    if (!has_dims || config.has_dropout || config.has_score_mod()) return false;
+    // States of parts take the place of keys: values have no more columns.
+    return config.phase == Phase::decode ? !config.has_logit_features() && k <= 128 && v <= k : !config.has_kv_scales();
 }
 
 AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
-    const int widest = std::max(config.head_dim, config.head_dim_v), chunks = config.head_dim / chunk;
+    const int widest = std::max(config.head_dim, config.head_dim_v), chunk = chunk_of(config.kv_dtype);
+    const int chunks = config.head_dim / chunk;
     // A warp has 16 rows and a quarter of a step's keys, or half of them.
     if (config.has_gqa) {
-        const int parts = config.wide_group ? 2 : 4;
-        return {{threads / 2, 64, chunk, chunks, false}, 64, config.head_dim_v, 4, true, parts};
+        // Keys whose copies under way are some 16 KB.
+        const int keys = config.has_kv_scales() && widest <= 64 ? 128 : 64, v = config.head_dim_v;
+        const int handed_over = config.has_kv_scales() && keys == 64 ? v / 2 : v;
+        return {{threads / 2, keys, chunk, chunks, false}, keys, v, 4, true, config.wide_group ? 2 : 4, handed_over};
     }
     int rows = threads, keys = widest <= 64 ? 64 : 32;
-    if (config.changes_logits()) {
+    if (config.has_logit_features()) {
         // Half as many: a change takes up to 60 instructions for each of a thread's logits, all in a row. Each thread
         // copies some of 16 keys where their rows are 8, 16 or 24 chunks.
         const bool in_eights = config.head_dim % (8 * chunk) == 0 && config.head_dim_v % (8 * chunk) == 0;
@@ -219,16 +258,18 @@ Module attention_tensor_cuda(const std::string &name, const AttentionConfig &con
         passes.add_exactly<TrimLoops>(1, "loops over keys", "steps$x");
         passes.add<LoadCarried>(kernel.row_max.name());
         passes.add<LoadCarried>(kernel.row_sum.name());
+        if (config.has_kv_scales()) passes.add<LoadCarried>(kernel.row_unit.name());
         passes.add_exactly<RepeatLoops>(1, "repetitions", kernel.state.name(), kernel.doubts.name(), schedule.held);
-        const int twice = 1 + static_cast<int>(kernel.stages.size()), once = kernel.tile.parts > 1 ? 1 : 0;
-        passes.add_exactly<BranchBlocks>(2 * twice + once, "stages of two forms");
+        passes.add_exactly<BranchBlocks>(2 * (1 + static_cast<int>(kernel.stages.size())), "stages of two forms");
         passes.add_exactly<SumInRegisters>(1, "sums in the state", kernel.block_out.name(), kernel.state.name());
         passes.add_exactly<PipelineCopies>(2, "loops over keys that copy ahead", kernel.tile.parts > 1);
-        passes.add_exactly<LowerTileProducts>(4, "products", config.kv_dtype, threads);
+        passes.add_exactly<LowerTileProducts>(4, "products", threads);
         passes.add<PrivateRegisters>();
         if (kernel.tile.parts > 1) {
-            passes.add_exactly<PlaceOver>(1, "states of parts", kernel.part_state.name(), kernel.product.w_tile.name());
+            passes.add_exactly<PlaceOver>(1, "queries", kernel.product.x_tile.name(), kernel.product.w_tile.name(),
+                                          PlaceOver::When::before_copies);
         }
+        for (const auto &[array, over] : places_of_parts(kernel)) passes.add_exactly<PlaceOver>(1, array, array, over);
         passes.add<DropBarriers>();
         passes.add<LowerSharedMemory>(attention_tensor_shared_bytes(config));
         std::set<std::string> read_after = {kernel.doubts.name()};
@@ -251,11 +292,14 @@ int attention_tensor_blocks(const AttentionConfig &config) {
 int attention_tensor_shared_bytes(const AttentionConfig &config) {
     const AttentionDevice::Tile tile = attention_tensor_tile(config);
     const int numbers = 16 * (sequence_padding + 4), of_rows = 16 * tile.products.rows;
-    const int of_keys = config.paged ? 2 * 16 * tile.products.columns + (tile.parts > 1 ? 2 * 16 : 0) : 0;
-    const int of_parts = (4 * 8 + 12) * tile.products.rows;
-    return numbers + of_rows + of_keys +
+    const bool has_codes = config.has_kv_scales();
+    const int bytes = has_codes ? 1 : 2, of_key = has_codes ? 20 : 16, keys = tile.products.columns;
+    const int of_keys = config.paged ? 2 * of_key * keys + (tile.parts > 1 ? 2 * 16 : 0) : 0;
+    const int of_parts = (has_codes && tile.columns_handed_over == tile.columns ? 12 : 4 * 8 + 12) * tile.products.rows;
+    const int of_scales = has_codes ? 2 * 2 * 4 * keys : 0;
+    return numbers + of_rows + of_keys + of_scales +
            (tile.parts > 1 ? of_parts : shared_bytes_of(tile.products, tile.products.rows)) +
-           2 * (shared_bytes_of(tile.products, tile.products.columns) + tile.chunk * (2 * tile.columns + 16));
+           2 * (shared_bytes_of(tile.products, keys, bytes) + tile.chunk * (bytes * tile.columns + 16));
 }
 
 }  // namespace heed

@@ -45,7 +45,7 @@ Module linear_cores_cuda(const OpSpec &spec) {
     schedule_copies(kernel, kernel.w_tile, kernel.tile.columns, linear_core_threads);
     return compile_cuda(spec, kernel, linear_core_threads, [&](Passes &passes) {
         passes.add_exactly<PipelineCopies>(1, "loops of linear that copy ahead");
-        passes.add_exactly<LowerTileProducts>(1, "products of linear", spec.type(), linear_core_threads);
+        passes.add_exactly<LowerTileProducts>(1, "products of linear", linear_core_threads);
         passes.add_exactly<PrivateRegisters>(1, "arrays of linear in registers");
         passes.add<DropBarriers>();
         passes.add<LowerSharedMemory>(linear_cores_shared_bytes());

@@ -22,11 +22,19 @@ Func &in_shared_memory(TileProduct &product, Func &tile, int lines) {
     return tile;
 }
 
-Dealt in_fragments_of(Stage stage, const VarOrRVar &column, const VarOrRVar &row, int eights) {
+// Threads that copy a row's chunks.
+int neighbours_of(int chunks) {
+    int result = 1;
+    while (result < 16 && chunks % (2 * result) == 0) result *= 2;
+    return result;
+}
+
+// own: neighbouring columns of a lane.
+Dealt in_fragments_of(Stage stage, const VarOrRVar &column, const VarOrRVar &row, int eights, int own) {
     const auto variable = [&](const char *name) { return VarOrRVar(name, column.is_rvar); };
     const VarOrRVar block = variable("block"), in_block = variable("in_block"), quad = variable("quad"),
                     pair = variable("pair");
-    stage.split(column, block, in_block, 8).split(in_block, quad, pair, 2);
+    stage.split(column, block, in_block, 4 * own).split(in_block, quad, pair, own);
     const Dealt rows = rows_in_fragments(stage, row, quad, eights);
     return {{pair, block, rows.own[0]}, rows.thread};
 }
@@ -34,10 +42,13 @@ Dealt in_fragments_of(Stage stage, const VarOrRVar &column, const VarOrRVar &row
 }  // namespace
 
 Dealt in_fragments(Stage stage, const VarOrRVar &column, const VarOrRVar &row) {
-    return in_fragments_of(std::move(stage), column, row, 4);
+    return in_fragments_of(std::move(stage), column, row, 4, 2);
 }
 Dealt in_low_fragments(Stage stage, const VarOrRVar &column, const VarOrRVar &row) {
-    return in_fragments_of(std::move(stage), column, row, 2);
+    return in_fragments_of(std::move(stage), column, row, 2, 2);
+}
+Dealt in_low_fragments_of_codes(Stage stage, const VarOrRVar &column, const VarOrRVar &row) {
+    return in_fragments_of(std::move(stage), column, row, 2, 4);
 }
 
 Dealt rows_in_fragments(Stage stage, const VarOrRVar &row, const VarOrRVar &quad, int eights) {
@@ -129,18 +140,21 @@ std::vector<VarOrRVar> schedule_sum(TileProduct &product, const LoopLevel &at, D
 
 void schedule_copies(TileProduct &product, Func &tile, int lines, int threads) {
     in_shared_memory(product, tile, lines).align_storage(product.chunk, product.tile.chunks + padding_bytes / 16);
-    deal_copies(tile, product.k, product.chunk, tile.args()[2], product.tile.chunks, threads);
+    const int of_chunk = product.tile.width * tile.type().bytes() / 16;
+    const int copies = lines * neighbours_of(product.tile.chunks) * of_chunk;
+    deal_copies(tile, product.k, product.chunk, tile.args()[2], product.tile.chunks, std::min(threads, copies));
 }
 
 void deal_copies(Func &tile, const Var &in_chunk, const Var &chunk, const Var &line, int chunks, int threads) {
-    int of_row = 1;
-    while (of_row < 16 && chunks % (2 * of_row) == 0) of_row *= 2;
     const Var more("more"), own("own"), number("number"), round("round"), thread("thread");
-    tile.split(chunk, more, own, of_row)
-        .fuse(own, line, number)
+    const Var part("part"), in_part("in_part"), in_row("in_row");  // part: 16 bytes
+    tile.split(chunk, more, own, neighbours_of(chunks))
+        .split(in_chunk, part, in_part, 16 / tile.type().bytes())
+        .fuse(part, own, in_row)
+        .fuse(in_row, line, number)
         .split(number, round, thread, threads)
-        .reorder(in_chunk, more, round, thread)
-        .vectorize(in_chunk)
+        .reorder(in_part, more, round, thread)
+        .vectorize(in_part)
         .unroll(more)
         .unroll(round)
         .gpu_threads(thread)
@@ -167,9 +181,9 @@ void schedule_floats(TileProduct &product, Func &tile, int lines, int threads, i
         .gpu_threads(thread);
 }
 
-int shared_bytes_of(const ProductTile &tile, int lines) {
+int shared_bytes_of(const ProductTile &tile, int lines, int bytes) {
     const int elements = tile.width * tile.chunks;
-    return tile.of_floats ? elements * (4 * lines + padding_bytes) : lines * (2 * elements + padding_bytes);
+    return tile.of_floats ? elements * (4 * lines + padding_bytes) : lines * (bytes * elements + padding_bytes);
 }
 
 }  // namespace heed

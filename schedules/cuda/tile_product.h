@@ -14,6 +14,8 @@ using Deal = Dealt (*)(Halide::Stage stage, const Halide::VarOrRVar &column, con
 // As LowerTileProducts has them; a warp has 32 rows, of low fragments 16.
 Dealt in_fragments(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
 Dealt in_low_fragments(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
+// Low fragments, of columns of codes: a lane has four neighbours of each 16.
+Dealt in_low_fragments_of_codes(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
 // The rows alone, `eights` of 8 a warp: each is one of four lanes', which `quad` numbers.
 Dealt rows_in_fragments(Halide::Stage stage, const Halide::VarOrRVar &row, const Halide::VarOrRVar &quad, int eights);
 // 4 x 4 of a thread.
@@ -43,7 +45,7 @@ void deal_copies(Halide::Func &tile, const Halide::Var &in_chunk, const Halide::
 // Floats: rows vary fastest, padded, and a thread reads four of them at once; it uses `own` in a row.
 void schedule_floats(TileProduct &product, Halide::Func &tile, int lines, int threads, int own = 4);
 
-// Shared memory that a tile of x or w takes.
-int shared_bytes_of(const ProductTile &tile, int lines);
+// Shared memory that a tile of x or w takes; of elements of so many bytes.
+int shared_bytes_of(const ProductTile &tile, int lines, int bytes = 2);
 
 }  // namespace heed

@@ -19,50 +19,60 @@ namespace {
 
 using namespace Halide;
 
-constexpr int columns = 16, keys = 32, row_elements = columns + 8;
+constexpr int keys = 32;
 
 // state = state * factor + weights x values, of steps of 32 keys and so many rows. In the repetition weights of some
-// keys are left out.
+// keys are left out. Codes: values are, weights are multiplied by a scale of the key.
 struct StepKernel : DeviceKernel {
     const int rows;
+    const bool codes;
+    const heed::ElementType type = codes ? heed::ElementType::i8 : heed::ElementType::f16;
+    const int bytes = codes ? 1 : 2, columns = 32 / bytes, of_lane = codes ? 4 : 2;
     Var d{"d"}, row{"row"}, key{"key"}, step{"step"}, block{"which"}, lane{"of_warp"};
     RDom steps{0, count, "steps"}, over_keys{0, keys, "over_keys"}, all;
-    Func values{"values"}, weights{"weights"}, sum{"sum"}, state{"state"}, doubts{"doubts"};
+    Func values{"values"}, scales{"scales"}, weights{"weights"}, sum{"sum"}, state{"state"}, doubts{"doubts"};
 
-    explicit StepKernel(int rows) : rows(rows), all(0, columns, 0, rows, 0, count, "all") {
-        const Expr stride = cast<uint64_t>(count) * cast<uint64_t>(2 * columns),
+    StepKernel(int rows, bool codes) : rows(rows), codes(codes), all(0, columns, 0, rows, 0, count, "all") {
+        const Expr stride = cast<uint64_t>(count) * cast<uint64_t>(bytes * columns),
                    is_whole = (from & cast<uint64_t>(15)) == 0;
         const Expr row_of_key = heed::after(heed::after(from, key, stride), step, stride * keys);
-        values(d, key, step) = heed::load_chunks_if(step * keys + key < count, is_whole, UInt(16), row_of_key, d);
+        values(d, key, step) =
+            heed::load_chunks_if(step * keys + key < count, is_whole, heed::stored_type(type), row_of_key, d);
+        scales(key, step) = heed::load_at_if(step * keys + key < count, Float(32), from, step * keys + key);
         const Expr left_out = heed::in_repetition(step) && key > row;
         const Expr weight = reinterpret<uint32_t>(cast<float>(key + step));
-        weights(key, row, step) = reinterpret<float>(select(left_out, Expr(0x80000000u), weight));
+        weights(key, row, step) = codes ? reinterpret<float>(weight) * scales(key, step)
+                                        : reinterpret<float>(select(left_out, Expr(0x80000000u), weight));
         sum(d, row, step) = 0.f;
         const Expr so_far = sum(d, row, step), w = weights(over_keys, row, step);
-        const Expr value = heed::to_float(heed::ElementType::f16, values(d, over_keys, step));
+        const Expr value = heed::to_float(type, values(d, over_keys, step));
         const Expr with = so_far + heed::rounded_on_device(heed::ElementType::f16, w) * value;
         const Expr is_out = heed::in_repetition(step) && reinterpret<uint32_t>(w) == Expr(0x80000000u);
-        sum(d, row, step) = select(is_out, so_far, with);
+        sum(d, row, step) = codes ? with : select(is_out, so_far, with);
         state(d, row, block) = 0.f;
         const Expr factor = heed::load_at(Float(32), to, steps);
         state(d, row, block) = state(d, row, block) * factor + sum(d, row, steps);
-        doubts(lane, block) = cast<int32_t>(state(lane % 4 * 2, lane / 4, block) > 1.f);
-        const Expr doubt = doubts(all.y % 8 * 4 + all.x % 8 / 2, all.z);
+        doubts(lane, block) = cast<int32_t>(state(lane % 4 * of_lane, lane / 4, block) > 1.f);
+        const Expr doubt = doubts(all.y % 8 * 4 + all.x % (4 * of_lane) / of_lane, all.z);
         add(heed::store_at(to, (all.z * rows + all.y) * columns + all.x,
                            state(all.x, all.y, all.z) + cast<float>(doubt)));
     }
 };
 
-std::map<std::string, int> steps_of_products(int rows = 32) {
-    StepKernel kernel(rows);
-    const heed::Deal deal = rows == 16 ? heed::in_low_fragments : heed::in_fragments;
-    const auto in_tiles = [&](Stage stage, const VarOrRVar &column, const VarOrRVar &row,
-                              const std::vector<VarOrRVar> &outer) {
-        const heed::Dealt dealt = deal(stage, column, row);
+std::map<std::string, int> steps_of_products(int rows = 32, bool codes = false) {
+    StepKernel kernel(rows, codes);
+    const int columns = kernel.columns, chunk_elements = 16 / kernel.bytes, row_elements = columns + chunk_elements;
+    const heed::Deal of_weights = rows == 16 ? heed::in_low_fragments : heed::in_fragments;
+    const heed::Deal deal = codes ? heed::in_low_fragments_of_codes : of_weights;
+    const auto dealt_out = [&](Stage stage, const heed::Dealt &dealt, const std::vector<VarOrRVar> &outer) {
         std::vector<VarOrRVar> around = {dealt.thread};
         around.insert(around.end(), outer.begin(), outer.end());
         heed::order(stage, dealt.own, around);
         heed::unroll(stage.gpu_threads(dealt.thread), dealt.own);
+    };
+    const auto in_tiles = [&](const Stage &stage, const VarOrRVar &column, const VarOrRVar &row,
+                              const std::vector<VarOrRVar> &outer) {
+        dealt_out(stage, deal(stage, column, row), outer);
     };
     const LoopLevel at_step(kernel.state, kernel.steps.x), at_block(kernel.named, kernel.all.z);
     in_tiles(kernel.named.update().gpu_blocks(kernel.all.z), kernel.all.x, kernel.all.y, {kernel.all.z});
@@ -73,21 +83,25 @@ std::map<std::string, int> steps_of_products(int rows = 32) {
     computed(kernel.doubts, at_block, MemoryType::Register, {{kernel.lane, 32}, {kernel.block, 1}})
         .gpu_threads(kernel.lane);
     computed(kernel.weights, at_step, MemoryType::Register, {{kernel.key, keys}, {kernel.row, rows}, {kernel.step, 1}});
-    in_tiles(kernel.weights, kernel.key, kernel.row, {});
+    dealt_out(kernel.weights, of_weights(kernel.weights, kernel.key, kernel.row), {});
+    if (codes) {
+        computed(kernel.scales, at_step, MemoryType::Stack, {{kernel.key, keys}, {kernel.step, 1}})
+            .gpu_threads(kernel.key);
+    }
     heed::schedule_sum(kernel.sum, at_step, {columns, rows}, deal, {kernel.over_keys.x}, {});
     const Var in_chunk("in_chunk"), chunk("chunk");
     computed(kernel.values, at_step, MemoryType::Stack, {{kernel.d, columns}, {kernel.key, keys}, {kernel.step, 1}})
         .align_storage(kernel.d, row_elements)
-        .split(kernel.d, chunk, in_chunk, 8);
-    heed::deal_copies(kernel.values, in_chunk, chunk, kernel.key, columns / 8, 32);
+        .split(kernel.d, chunk, in_chunk, chunk_elements);
+    heed::deal_copies(kernel.values, in_chunk, chunk, kernel.key, columns / chunk_elements, 32);
     return instructions(heed::compile_cuda(device_spec("steps"), kernel, 32, [&](heed::Passes &passes) {
         passes.add_exactly<heed::RepeatLoops>(1, "repetitions", kernel.state.name(), kernel.doubts.name(), "");
         passes.add_exactly<heed::SumInRegisters>(1, "sums", kernel.sum.name(), kernel.state.name());
         passes.add_exactly<heed::PipelineCopies>(2, "loops");
-        passes.add_exactly<heed::LowerTileProducts>(2, "products", heed::ElementType::f16, 32);
+        passes.add_exactly<heed::LowerTileProducts>(2, "products", 32);
         passes.add<heed::PrivateRegisters>(32);
         passes.add<heed::DropBarriers>();
-        passes.add<heed::LowerSharedMemory>(2 * keys * 2 * row_elements);
+        passes.add<heed::LowerSharedMemory>(2 * keys * (kernel.bytes * row_elements + (codes ? 4 : 0)));
         passes.add<heed::ReadThreadsAnew>(std::set<std::string>{kernel.doubts.name()});
     }));
 }
@@ -104,6 +118,16 @@ TEST(Steps, AreRepeatedWhereTheResultIsInDoubt) {
 }
 
 TEST(Steps, OfHalfAsManyRowsHaveHalfAsManyProducts) { EXPECT_EQ(steps_of_products(16).at("heed_mma_f16"), 4 + 4 + 4); }
+
+// Four tiles of columns, two of keys; a scale is copied before each loop and in it.
+TEST(Steps, OfCodesMakeNumbersOfThem) {
+    const auto found = steps_of_products(16, true);
+    EXPECT_EQ(found.at("heed_mma_f16"), 8 + 8);
+    EXPECT_EQ(found.at("heed_alternate_codes"), 4 + 4);
+    EXPECT_EQ(found.at("heed_copy_word_async"), 2 * 2);
+    EXPECT_EQ(found.at("heed_load_u8_if"), 2 * 2 * 2);
+    EXPECT_EQ(found.count("heed_ones_unless_negative_f16"), 0U);
+}
 
 // A thread copies two chunks before each loop and in it; the second one's address is that of the first and a sum.
 TEST(Steps, CopyByElementsWhatIsNotAligned) {

@@ -6,6 +6,7 @@
 #include "generators/lowering/carried.h"
 #include "generators/lowering/cuda/barriers.h"
 #include "generators/lowering/cuda/pipeline_copies.h"
+#include "generators/lowering/cuda/place_over.h"
 #include "generators/lowering/cuda/private_registers.h"
 #include "generators/lowering/cuda/replace_in_place.h"
 #include "generators/lowering/cuda/shared_memory.h"
@@ -104,7 +105,7 @@ std::map<std::string, int> product(const Options &options) {
     }
     return instructions(heed::compile_cuda(device_spec("product"), kernel, 32, [&](heed::Passes &passes) {
         if (options.ahead) passes.add_exactly<heed::PipelineCopies>(1, "loops");
-        passes.add_exactly<heed::LowerTileProducts>(1, "products", heed::ElementType::f16, 32);
+        passes.add_exactly<heed::LowerTileProducts>(1, "products", 32);
         passes.add<heed::PrivateRegisters>();
         passes.add<heed::DropBarriers>();
         passes.add<heed::LowerSharedMemory>(options.buffers * 2 * 16 * 32);
@@ -212,6 +213,50 @@ TEST(ReplaceInPlace, StagesHaveOneArray) {
 }
 
 TEST(ReplaceInPlace, RefusesOtherElements) { EXPECT_THROW(two_stages(false), heed::BadInput); }
+
+// Three stages, the last one of so many elements. It has the place of the first one, or that one a half of its place.
+using When = heed::PlaceOver::When;
+std::map<std::string, int> three_stages(int elements, When when, bool reads_first = false) {
+    DeviceKernel kernel;
+    const Var i("i"), block("block"), round("round"), thread("thread");
+    const RDom all(0, 32, 0, kernel.count, "all");
+    Func first("first"), second("second"), last("last");
+    first(i, block) = heed::load_at(Float(32), kernel.from, block * 32 + i);
+    second(i, block) = first(31 - i, block) * 2.f;
+    last(i, block) = second(i % 32, block) + 1.f;
+    const Expr result = last(elements - 1 - all.x, all.y) + (reads_first ? first(all.x, all.y) : Expr(0.f));
+    kernel.add(heed::store_at(kernel.to, all.y * 32 + all.x, result));
+    kernel.named.update().gpu_blocks(all.y).gpu_threads(all.x).never_partition_all();
+    for (Func f : {first, second, last}) {
+        const int extent = f.name() == last.name() ? elements : 32;
+        computed(f, {kernel.named, all.y}, MemoryType::Stack, {{i, extent}, {block, 1}})
+            .split(i, round, thread, 32)
+            .gpu_threads(thread);
+    }
+    return instructions(heed::compile_cuda(device_spec("three_stages"), kernel, 32, [&](heed::Passes &passes) {
+        const bool is_before = when == When::before_copies;
+        const std::string of_first = first.name(), of_last = last.name();
+        passes.add_exactly<heed::PlaceOver>(1, "arrays", is_before ? of_first : of_last, is_before ? of_last : of_first,
+                                            when);
+        passes.add<heed::DropBarriers>();
+        passes.add<heed::LowerSharedMemory>(4 * (32 + elements));
+    }));
+}
+
+TEST(PlaceOver, ArraysHaveOnePlace) {
+    EXPECT_EQ(three_stages(32, When::after).at("bar.sync"), 3);
+    EXPECT_EQ(three_stages(64, When::before_copies).at("bar.sync"), 3);
+}
+
+TEST(PlaceOver, RefusesWhatIsNotUsedUp) {
+    EXPECT_THROW(three_stages(32, When::after, true), heed::BadInput);
+    EXPECT_THROW(three_stages(64, When::before_copies, true), heed::BadInput);
+}
+
+TEST(PlaceOver, RefusesWhatDoesNotFit) {
+    EXPECT_THROW(three_stages(64, When::after), heed::BadInput);
+    EXPECT_THROW(three_stages(32, When::before_copies), heed::BadInput);
+}
 
 // Sums of rows over steps, which stay in shared memory; the results are those after the last step.
 std::map<std::string, int> carried_sums() {

@@ -83,7 +83,7 @@ private:
         IRVisitor::visit(op);
     }
     void visit(const Call *op) override {
-        if (op->name == "heed_copy_async") return;
+        if (op->name == "heed_copy_async" || op->name == "heed_copy_word_async") return;
         if (is_shared_address(op)) add(op->args[0].as<StringImm>()->value, 0, std::numeric_limits<int>::max(), false);
         IRVisitor::visit(op);
     }

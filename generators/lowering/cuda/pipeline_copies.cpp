@@ -46,13 +46,13 @@ private:
         return IfThenElse::make(op->condition, then_case, else_case);
     }
     Stmt visit(const Store *op) override {
-        auto copy = is_shared(op->name) ? SharedCopy::of(op) : std::nullopt;
+        auto copy = is_shared(op->name) ? SharedCopy::of_any(op) : std::nullopt;
         if (!copy) return op;
         if (copy->flipped.defined()) throw BadInput("bits are flipped of what is copied ahead to " + op->name);
         for (Expr *e : {&copy->to, &copy->address, &copy->index, &copy->on, &copy->whole}) {
             if (e->defined()) *e = lets.in_full(*e);
         }
-        if (!begins_chunk(copy->to, copy->type)) {
+        if (copy->bytes == 16 && !begins_chunk(copy->to, copy->type)) {
             throw BadInput("copies to " + op->name + " do not begin at multiples of 16 bytes");
         }
         taken.push_back({*copy, condition});
@@ -195,12 +195,14 @@ private:
     // Neighbours with the same condition `whole`: by 16 bytes, or by elements where it does not hold.
     struct Group {
         Expr whole;
+        Type type;                           // of elements
         std::vector<Stmt> chunks, elements;  // of elements: number `each`
     };
     static Stmt copies_of(const Group &group, const std::string &each) {
         const Stmt chunks = Block::make(group.chunks);
         if (!group.whole.defined()) return chunks;
-        return IfThenElse::make(group.whole != 0, chunks, SharedCopy::each_element(each, Block::make(group.elements)));
+        return IfThenElse::make(group.whole != 0, chunks,
+                                SharedCopy::each_element(each, group.type, Block::make(group.elements)));
     }
 
     Stmt copies_of(const Expr &step) const {
@@ -209,18 +211,20 @@ private:
         const std::string each = unique_name("element");
         for (const Source &source : sources) {
             SharedCopy copy = source.taken.copy;
-            if (groups.empty() || !equal(groups.back().whole, copy.whole)) groups.push_back({copy.whole, {}, {}});
+            if (groups.empty() || !equal(groups.back().whole, copy.whole))
+                groups.push_back({copy.whole, copy.type, {}, {}});
             const Expr last = addresses.empty() ? Expr() : Variable::make(UInt(64), addresses.back().first);
             addresses.emplace_back(unique_name("source"), address_at(source, step, last));
             const Expr from = Variable::make(UInt(64), addresses.back().first);
-            const Expr bytes = copy.on.defined() ? select(at_step(copy.on, step) != 0, 16, 0) : Expr(16);
+            const Expr bytes =
+                copy.on.defined() ? select(at_step(copy.on, step) != 0, copy.bytes, 0) : Expr(copy.bytes);
             copy.to = at_step(copy.to, step) + simplify(step % 2) * sizes.at(copy.array);
             const auto where_asked = [&](const Stmt &s) {
                 const Expr asked = source.taken.condition;
                 return asked.defined() ? IfThenElse::make(at_step(asked, step), s) : s;
             };
             Group &group = groups.back();
-            group.chunks.push_back(where_asked(Evaluate::make(cuda::copy_async(copy.to_address(), from, bytes))));
+            group.chunks.push_back(where_asked(Evaluate::make(copy.ahead(copy.to_address(), from, bytes))));
             if (!group.whole.defined()) continue;
             copy.on = bytes;
             group.elements.push_back(where_asked(copy.element(copy.to_address(), from, Variable::make(Int(32), each))));

@@ -58,7 +58,10 @@ Stmt PlaceOver::visit(const For *op) {
     if (op->for_type == ForType::GPUBlock) {
         array = name_of_array(op, array);
         over = name_of_array(op, over);
-        if (AccessedAfter(op, over, array).found) throw BadInput(over + " is not used up where " + array + " begins");
+        const bool is_before = when == When::before_copies;
+        const std::string &earlier = is_before ? array : over, &later = is_before ? over : array;
+        const bool is_used_up = !AccessedAfter(op, earlier, later).found;
+        if (!is_used_up) throw BadInput(earlier + " is not used up where " + later + " begins");
         struct Find : IRVisitor {
             const std::string &name;
             int64_t bytes = 0;
@@ -70,7 +73,8 @@ Stmt PlaceOver::visit(const For *op) {
             }
         } find(over);
         op->accept(&find);
-        bytes = find.bytes;
+        first = is_before ? find.bytes / 2 : 0;
+        bytes = find.bytes - first;
     }
     return IRMutator::visit(op);
 }
@@ -86,14 +90,23 @@ Stmt PlaceOver::visit(const Allocate *op) {
 
 Stmt PlaceOver::visit(const Free *op) { return op->name == array ? Evaluate::make(0) : Stmt(op); }
 
+// An element's, in the other array.
+Expr PlaceOver::moved(const Expr &index, const Type &type) const {
+    const Expr begin = make_const(Int(32), first / type.bytes());
+    if (const auto *ramp = index.as<Ramp>()) return Ramp::make(ramp->base + begin, ramp->stride, ramp->lanes);
+    return simplify(index + begin);
+}
+
 Stmt PlaceOver::visit(const Store *op) {
     if (op->name != array) return IRMutator::visit(op);
-    return Store::make(over, mutate(op->value), mutate(op->index), op->param, op->predicate, op->alignment);
+    const Expr index = moved(mutate(op->index), op->value.type());
+    return Store::make(over, mutate(op->value), index, op->param, op->predicate, op->alignment);
 }
 
 Expr PlaceOver::visit(const Load *op) {
     if (op->name != array) return IRMutator::visit(op);
-    return Load::make(op->type, over, mutate(op->index), op->image, op->param, op->predicate, op->alignment);
+    const Expr index = moved(mutate(op->index), op->type);
+    return Load::make(op->type, over, index, op->image, op->param, op->predicate, op->alignment);
 }
 
 }  // namespace heed

@@ -12,7 +12,7 @@ using namespace Halide::Internal;
 
 namespace {
 
-constexpr int chunk_bytes = 16;
+constexpr int chunk_bytes = 16, word_bytes = 4;
 const char *const address_name = "heed_shared_address";
 
 // The arrays of a kernel, one after the other, in a branch from where its sibling begins.
@@ -117,15 +117,31 @@ std::optional<SharedCopy> SharedCopy::of(const Store *op) {
     return copy;
 }
 
-Stmt SharedCopy::element(const Expr &at, const Expr &from, const Expr &e) const {
-    if (type.bits() != 16) throw BadInput("elements that are copied to " + array + " one by one are not of 16 bits");
-    Expr bits = cuda::load_u16_if(from + cast<uint64_t>(e * 2), on);
-    if (flipped.defined()) bits = bits ^ cast<uint32_t>(flipped);
-    return Evaluate::make(cuda::store_shared_u16(at + e * 2, bits));
+std::optional<SharedCopy> SharedCopy::of_any(const Store *op) {
+    const auto *call = op->value.as<Call>();
+    const bool is_load = call != nullptr && (call->name == "heed_load_at" || call->name == "heed_load_at_if");
+    if (!is_load || !call->type.is_scalar() || call->type.bytes() != word_bytes) return of(op);
+    const Expr on = call->args.size() > 2 ? call->args[2] : Expr();
+    return SharedCopy{op->name, call->type, op->index, call->args[0], call->args[1], on, {}, {}, word_bytes};
 }
 
-Stmt SharedCopy::each_element(const std::string &each, const Stmt &body) {
-    return For::make(each, 0, chunk_bytes / 2, ForType::Serial, Partition::Never, DeviceAPI::None, body);
+Expr SharedCopy::ahead(const Expr &at, const Expr &from, const Expr &some) const {
+    return bytes == word_bytes ? cuda::copy_word_async(at, from, some) : cuda::copy_async(at, from, some);
+}
+
+Stmt SharedCopy::element(const Expr &at, const Expr &from, const Expr &e) const {
+    const int size = type.bytes();
+    const Expr source = from + cast<uint64_t>(e * size), to_element = at + e * size;
+    if (size == 1) return Evaluate::make(cuda::store_shared_u8(to_element, cuda::load_u8_if(source, on)));
+    if (size != 2) throw BadInput("elements of " + array + ", of 4 bytes and more, are copied one by one");
+    Expr bits = cuda::load_u16_if(source, on);
+    if (flipped.defined()) bits = bits ^ cast<uint32_t>(flipped);
+    return Evaluate::make(cuda::store_shared_u16(to_element, bits));
+}
+
+Stmt SharedCopy::each_element(const std::string &each, const Type &type, const Stmt &body) {
+    const int count = chunk_bytes / type.bytes();
+    return For::make(each, 0, count, ForType::Serial, Partition::Never, DeviceAPI::None, body);
 }
 
 Expr SharedCopy::to_address() const { return shared_address(array, cast<int32_t>(to) * type.bytes()); }
@@ -199,7 +215,7 @@ Stmt LowerSharedMemory::copied(SharedCopy copy, const Expr &to) {
     Stmt result = Evaluate::make(cuda::store_shared_fragment(at, chunk));
     if (copy.whole.defined()) {
         const Stmt one = copy.element(at, from, Variable::make(Int(32), each));
-        result = IfThenElse::make(mutate(copy.whole) != 0, result, SharedCopy::each_element(each, one));
+        result = IfThenElse::make(mutate(copy.whole) != 0, result, SharedCopy::each_element(each, copy.type, one));
     }
     return LetStmt::make(name, from_value, result);
 }

@@ -28,19 +28,26 @@ bool is_shared_address(const Halide::Internal::Call *op);
 bool begins_chunk(const Halide::Expr &index, const Halide::Type &type);
 
 // 16 bytes of a tensor at an address that are stored in an array: elements from number `index` on become those from
-// number `to` on. on: Int(32), undefined for always; zeros are stored where it is 0. whole: Int(32), undefined for
-// always; where it is 0 the bytes are not aligned. flipped: bits of elements; undefined: none.
+// number `to` on; or one element of 4 bytes. on: Int(32), undefined for always; zeros are stored where it is 0. whole:
+// Int(32), undefined for always; where it is 0 the bytes are not aligned. flipped: bits of elements; undefined: none.
 struct SharedCopy {
     std::string array;
     Halide::Type type;  // of an element
     Halide::Expr to, address, index, on, whole, flipped;
+    int bytes = 16;
 
+    // Of 16 bytes; none for a store of one element.
     static std::optional<SharedCopy> of(const Halide::Internal::Store *op);
+    // The same, and of 4 bytes.
+    static std::optional<SharedCopy> of_any(const Halide::Internal::Store *op);
     Halide::Expr to_address() const;
+    // `some`: bytes that are read of it.
+    Halide::Expr ahead(const Halide::Expr &at, const Halide::Expr &from, const Halide::Expr &some) const;
     // Copies element e, `from` the address of the first.
     Halide::Internal::Stmt element(const Halide::Expr &at, const Halide::Expr &from, const Halide::Expr &e) const;
-    // The loop over elements, of 16 bits, whose number is the variable `each`.
-    static Halide::Internal::Stmt each_element(const std::string &each, const Halide::Internal::Stmt &body);
+    // The loop over elements, of `type`, whose number is the variable `each`.
+    static Halide::Internal::Stmt each_element(const std::string &each, const Halide::Type &type,
+                                               const Halide::Internal::Stmt &body);
 };
 
 class LowerSharedMemory : public Halide::Internal::IRMutator {

@@ -10,21 +10,23 @@
 // Where k varies fastest in a and b, matrices are read as they are; a column of b may also vary fastest. a may be in
 // registers, where its k is dealt out as columns of c are: elements, or floats that rounded_on_device() rounds. In c =
 // select(a is -0, c, c + float(a) * float(b)) of these a term is left out whatever b is, infinity and NaN as well.
+//
+// b may be int8 codes, which become numbers of a's type, exactly, on the way from shared memory to registers: where a
+// lane gets two elements of 16 bits it gets four neighbouring codes. Where k varies fastest in b these are four k, and
+// a is in registers, its elements dealt out in fours; else they are columns, 16 j + 4 q and the next three of c.
 
 #include "Halide.h"
-#include "generators/common/element_type.h"
 #include "generators/lowering/cuda/lets.h"
 
 namespace heed {
 
 class LowerTileProducts : public Halide::Internal::IRMutator {
 public:
-    // type: of the elements of a and b; threads: of a block.
-    LowerTileProducts(ElementType type, int threads) : type(type), threads(threads) {}
+    // threads: of a block.
+    explicit LowerTileProducts(int threads) : threads(threads) {}
     int found = 0;  // nests
 
 private:
-    const ElementType type;
     const int threads;
     std::set<std::string> shared;  // arrays
     Lets lets;

@@ -1,0 +1,102 @@
+// What a row's state makes of it, where it is stored, and which pages do not exist.
+#include <tuple>
+
+#include "generators/lowering/carried.h"
+#include "generators/ops/attention_device.h"
+
+namespace heed {
+
+using namespace Halide;
+
+void AttentionDevice::add(const Expr &of_out, const Expr &of_lse) {
+    const FuncRef before = named(0, 0, 0, 0);
+    named(0, 0, 0, 0) = Tuple(before[0] + cast(output_types()[0].type, of_out), before[1] + cast<float>(of_lse));
+    named.update(parts++).allow_race_conditions();
+}
+
+void AttentionDevice::define_results() {
+    const Row at = query(row, down);
+    const Expr count = met(down)[1];
+    const auto left = [&](const Func &f) {
+        return tile.in_fragments ? carried_number(f, u, count) : carried(f, row, count);
+    };
+    const Expr of_state = state(tile.in_fragments ? own_columns() * u : Expr(0), row, down);
+    Expr sum = branched(count > 0, once(left(row_sum), of_state), 0.f);
+    Expr largest = branched(count > 0, left(row_max), lowest_logit());
+    if (tile.in_fragments) std::tie(sum, largest) = sum_of_lanes(sum, largest);
+    if (tile.in_fragments && config.has_kv_scales()) {
+        last_unit(u, row, down) = once(branched(count > 0, left(row_unit), 1.f), doubts(u, row, down));
+    }
+    const Expr of_part = tile.parts > 1 ? merge_parts(sum, largest) : Expr();
+    if (is_unscaled()) largest = largest * exponent_unit();
+    const RowResult result = with_sink(largest, sum, of_head(sink, sink_head, at.head, negative_infinity_bits),
+                                       is_unscaled() ? LogitUnits::log2 : LogitUnits::log16);
+    const Expr factor = config.has_dropout ? result.factor() * args.dropout_scale : result.factor();
+    if (config.has_gqa) {
+        const Expr of_split = config.has_dropout ? args.dropout_scale : Expr(1.f);
+        const Expr in_log2 = maximum_on_device(largest * (is_unscaled() ? 1.f : 4.f), lowest_logit());
+        const Expr of_row = select(is_whole(), factor, of_split);
+        results(row, down) =
+            Tuple(of_part.defined() ? of_row * of_part : of_row, select(is_whole(), result.lse, in_log2), sum);
+    } else if (tile.in_fragments) {
+        results(u, row, down) = Tuple(factor, result.lse);
+    } else {
+        results(row, down) = Tuple(factor, result.lse);
+    }
+}
+
+// A column of a row's state, in units of 1.
+Expr AttentionDevice::output(const Expr &column, const Expr &of_row, const Expr &number) const {
+    const Expr sum = state(column, of_row, number);
+    return last_unit.defined() ? sum * last_unit(of_output(column, {of_row, number})) : sum;
+}
+
+Expr AttentionDevice::state_of_part(const Expr &column, const Expr &of_row, const Expr &number) const {
+    const int columns = tile.columns_handed_over;
+    Expr result = part_states[0](min(column, columns - 1), of_row, number);
+    if (part_states.size() == 1) return result;
+    return select(column < columns, result, part_states[1](max(column - columns, 0), of_row, number));
+}
+
+void AttentionDevice::add_rows() {
+    const Expr first = row_of(all.y, 0);
+    const Row at = query(first, all.z);
+    const Expr token = field(sequence_first_q, at.sequence) + at.i, there = exists(at);
+    const std::vector<Expr> of_this =
+        tile.parts > 1 ? std::vector<Expr>{first, all.z} : of_output(all.x, {all.y, all.z});
+    Expr value = 0.f;
+    for (int part = 0; part < tile.parts; part++) {
+        const Expr r = row_of(all.y, part);
+        const Expr scale = tile.parts > 1 ? results(r, all.z)[0] : results(of_this)[0];
+        value += (tile.parts > 1 ? state_of_part(all.x, r, all.z) : output(all.x, r, all.z)) * scale;
+    }
+    const Expr to_out = out.row(at.sequence, at.head, token), to_lse = lse.row(at.sequence, at.head, token);
+    const Expr in_row = there && all.x < head_dim_v, is_first = there && all.x == 0;
+    const Expr numbers = results(of_this)[1];
+    Expr of_out = store_at_if(in_row && is_whole(), to_out, all.x,
+                              config.dtype == ElementType::f32 ? value : from_float(config.dtype, value));
+    Expr of_lse = store_at_if(is_first && is_whole(), to_lse, 0, numbers);
+    if (config.has_gqa) {
+        const Expr to_state = states.row(at.sequence, at.head * args.num_splits + block_of(all.z).split, token);
+        const Expr end = args.states.dim(0).extent();
+        of_out += store_at_if(in_row && !is_whole(), to_state, all.x, value);
+        of_lse += store_at_if(is_first && !is_whole(), to_state, end - 2, numbers) +
+                  store_at_if(is_first && !is_whole(), to_state, end - 1, results(of_this)[2]);
+    }
+    add(of_out, of_lse);
+}
+
+// Looks at the pages of all keys that some row of a sequence sees.
+void AttentionDevice::add_faults() {
+    const Expr s = faults.y, j = faults.x, kv_len = DeviceScores::field(sequence_kv_len, s),
+               q_len = DeviceScores::field(sequence_q_len, s);
+    const Expr seen = j >= first_visible(0, DeviceScores::field(sequence_visible_begin, s)) &&
+                      j < end_visible(q_len - 1, DeviceScores::field(sequence_visible_end, s), kv_len) && q_len > 0;
+    const Expr page = j / max(page_size, 1);
+    const Expr id = load_at_if(seen, Int(32), after(page_table, s, page_table_row), min(page, table_pages - 1));
+    const Expr wrong = seen && (id < 0 || id >= num_pages);
+    const Expr nothing = store_at_if(Internal::const_false(), device_status, 0, Expr(0u));
+    add(store_at_if_zero(wrong, device_status, cast<uint32_t>(s * 8 + fault_of_page)), nothing);
+}
+
+}  // namespace heed
