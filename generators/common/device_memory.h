@@ -11,9 +11,9 @@ Halide::Expr load_at(const Halide::Type &type, const Halide::Expr &address, cons
 Halide::Expr load_at_if(const Halide::Expr &on, const Halide::Type &type, const Halide::Expr &address,
                         const Halide::Expr &index);
 // What is copied to shared memory: the same, by chunks of 16 bytes. Where `whole` does not hold they are not aligned,
-// and their elements are read one by one.
+// and their elements are read one by one, zeros from index `end` on; undefined: chunks end where rows do.
 Halide::Expr load_chunks_if(const Halide::Expr &on, const Halide::Expr &whole, const Halide::Type &type,
-                            const Halide::Expr &address, const Halide::Expr &index);
+                            const Halide::Expr &address, const Halide::Expr &index, const Halide::Expr &end = {});
 // Elements `index`, which is even, and the next one, of 16 bits: a word. It is read at once where `aligned` holds, for
 // all of a block.
 Halide::Expr load_pair_if(const Halide::Expr &on, const Halide::Expr &aligned, const Halide::Expr &address,

@@ -36,7 +36,8 @@ struct TileRows {
     Halide::Expr exists = {};     // zeros where a row does not; undefined: all do
     Halide::Expr whole = {};      // whether chunks are 16 aligned bytes, for tiles of elements; undefined: they are
     Halide::Expr flipped = {};    // bits of elements
-    bool to_registers = false;    // in pairs, not to shared memory: with `exists`, `whole` and `flipped`
+    Halide::Expr line = {}, lines = {};  // its number, and how many exist; undefined: all do
+    bool to_registers = false;           // in pairs, not to shared memory: with `exists`, `whole` and `flipped`
 };
 
 // Tiles of rows of x and w, step by step along k, and the sums of their products. Zeros follow the last k.
@@ -48,7 +49,8 @@ struct TileProduct : ProductSums {
     Halide::Func x_tile{"x_tile"};  // (k, chunk, row, step, which tile)
     Halide::Func w_tile{"w_tile"};  // (k, chunk, column, step, which tile)
 
-    // length: of rows.
+    // length: of rows; steps: of k.
+    TileProduct(const ProductTile &tile, const Halide::Expr &length, const Halide::Expr &steps);
     TileProduct(const ProductTile &tile, const Halide::Expr &length);
     // sum is (column, row, at). w_line: of w_tile, which a sum reads.
     void define_product(const TileRows &x, const TileRows &w, const std::vector<Halide::Var> &at,

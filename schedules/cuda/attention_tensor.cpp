@@ -53,7 +53,7 @@ public:
         : DeviceStages(kernel, is_low(kernel.tile) ? in_low_fragments : in_fragments) {}
 
     // The elements of queries that are held in registers.
-    std::string held;
+    std::set<std::string> held;
 
     void apply() {
         results();
@@ -118,7 +118,7 @@ private:
             product.x_tile.compute_at(block).store_in(MemoryType::Stack);
             if (holds_queries()) {
                 Func own = product.x_tile.in(product.sum);
-                held = own.name();
+                held = {own.name()};
                 own_elements(own);
                 own.vectorize(Var("pair"));
             }

@@ -104,10 +104,11 @@ std::optional<SharedCopy> SharedCopy::of(const Store *op) {
                                              call->name == "heed_load_chunks_if");
     if (to == nullptr || !is_load) return {};
     const auto *from = call->args[1].as<Ramp>();
-    SharedCopy copy = {op->name, call->type.element_of(), to->base, scalar_of(call->args[0]), {}, {}, {}, flipped};
+    SharedCopy copy = {op->name, call->type.element_of(), to->base, scalar_of(call->args[0]), {}, {}, {}, flipped, {}};
     const bool sometimes = call->args.size() > 2;
     if (sometimes) copy.on = scalar_of(call->args[2]);
     if (call->args.size() > 3) copy.whole = scalar_of(call->args[3]);
+    if (call->args.size() > 4) copy.end = scalar_of(call->args[4]);
     const bool neighbours = from != nullptr && is_const_one(from->stride) && is_const_one(to->stride);
     if (!neighbours || bytes_at_once(call->type) != chunk_bytes || !copy.address.defined() ||
         copy.on.defined() != sometimes) {
@@ -119,7 +120,8 @@ std::optional<SharedCopy> SharedCopy::of(const Store *op) {
 
 Stmt SharedCopy::element(const Expr &at, const Expr &from, const Expr &e) const {
     if (type.bits() != 16) throw BadInput("elements that are copied to " + array + " one by one are not of 16 bits");
-    Expr bits = cuda::load_u16_if(from + cast<uint64_t>(e * 2), on);
+    const Expr asked = end.defined() ? select(cast<int32_t>(index) + e < end, on, 0) : on;
+    Expr bits = cuda::load_u16_if(from + cast<uint64_t>(e * 2), asked);
     if (flipped.defined()) bits = bits ^ cast<uint32_t>(flipped);
     return Evaluate::make(cuda::store_shared_u16(at + e * 2, bits));
 }
@@ -190,6 +192,8 @@ Stmt LowerSharedMemory::copied(SharedCopy copy, const Expr &to) {
     const std::string name = unique_name("copied_from"), each = unique_name("element");
     const Expr from = Variable::make(UInt(64), name), at = address(copy.array, mutate(to), copy.type);
     if (copy.on.defined()) copy.on = mutate(copy.on);
+    if (copy.end.defined()) copy.end = mutate(copy.end);
+    copy.index = mutate(copy.index);
     Expr chunk = copy.on.defined() ? cuda::load_fragment_if(from, copy.on) : cuda::load_fragment(from);
     if (copy.flipped.defined()) {
         copy.flipped = mutate(copy.flipped);

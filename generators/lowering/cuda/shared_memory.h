@@ -29,11 +29,12 @@ bool begins_chunk(const Halide::Expr &index, const Halide::Type &type);
 
 // 16 bytes of a tensor at an address that are stored in an array: elements from number `index` on become those from
 // number `to` on. on: Int(32), undefined for always; zeros are stored where it is 0. whole: Int(32), undefined for
-// always; where it is 0 the bytes are not aligned. flipped: bits of elements; undefined: none.
+// always; where it is 0 the bytes are not aligned, and elements from index `end` on are zeros; undefined: there are
+// none. flipped: bits of elements; undefined: none.
 struct SharedCopy {
     std::string array;
     Halide::Type type;  // of an element
-    Halide::Expr to, address, index, on, whole, flipped;
+    Halide::Expr to, address, index, on, whole, flipped, end;
 
     static std::optional<SharedCopy> of(const Halide::Internal::Store *op);
     Halide::Expr to_address() const;
