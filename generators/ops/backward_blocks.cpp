@@ -23,8 +23,8 @@ Expr BackwardBlocks::num_blocks(BackwardSide side) const {
     const bool of_keys = side == backward_keys;
     const Expr rows = of_keys ? max_kv_len : max_q_len, columns = of_keys ? max(head_dim, head_dim_v) : head_dim;
     const Expr wanted = of_keys ? is_given(dk) || is_given(dv) : is_given(dq);
-    const Expr blocks = batch * (of_keys ? num_kv_heads : num_heads) * ceil_div(rows, shape.rows) *
-                        ceil_div(columns, shape.columns);
+    const Expr blocks =
+        batch * (of_keys ? num_kv_heads : num_heads) * ceil_div(rows, shape.rows) * ceil_div(columns, shape.columns);
     return select(wanted, blocks, 0);
 }
 

@@ -130,13 +130,14 @@ void BackwardPlainDevice::define_terms() {
     const auto stat = [&](int which) -> Expr {
         return is_of_keys() ? stats(column % 2 * 2 + which, column / 2, across, down) : stats(which, row, down);
     };
-    const Expr weight = exp2_on_device(fused_on_device(seen(own), unit(), -stat(0)));
+    // A product with -1 is no instruction, where a difference from 0 is one.
+    const Expr weight = exp2_on_device(fused_on_device(seen(own), unit(), stat(0) * -1.f));
     const Expr is_hidden = in_repetition(across) && word_of(seen(own)) == word_of(hidden_score());
-    const Expr of_both[] = {select(is_hidden, 0.f, weight * (weight_dot - stat(1))), weight};
+    const Expr of_both[] = {weight * (weight_dot - stat(1)), weight};
     std::vector<Expr> found;
     for (int n = 0; n < num_sums(); n++) {
         // Whatever it multiplies, 0 adds nothing.
-        const Expr is_nothing = in_repetition(across) && is_zero(of_both[n]);
+        const Expr is_nothing = is_hidden || (in_repetition(across) && is_zero(of_both[n]));
         found.push_back(reinterpret<float>(select(is_nothing, Expr(left_out_bits), word_of(of_both[n]))));
     }
     terms(here) = Tuple(found);
@@ -149,7 +150,8 @@ void BackwardPlainDevice::define_sums() {
         Func &sum = step_sums.back();
         const std::vector<Expr> own = {d, row, across, down};
         sum(d, row, across, down) = 0.f;
-        const Expr y_in_step = over.y * tile.width + over.x, term = element_of(terms, {y_in_step, row, across, down}, n);
+        const Expr y_in_step = over.y * tile.width + over.x,
+                   term = element_of(terms, {y_in_step, row, across, down}, n);
         const Expr y =
             products[static_cast<size_t>(n)].w_tile(d % tile.width, d / tile.width, y_in_step, 0, across, down);
         sum(d, row, across, down) = select(in_repetition(across) && word_of(term) == Expr(left_out_bits), sum(own),

@@ -21,15 +21,15 @@ struct BackwardPlainDevice : BackwardBlocks {
     Halide::RDom over_pairs;            // in a pair, pair of a lane's columns of sums
     Halide::RDom all;                   // column, row, block
 
-    Halide::Func fields_of{"fields"};     // (sequence): what the table says of it
-    Halide::Func met{"met"};              // (down): first row of Y, number of steps; first and last row that all see
-    Halide::Func x_rows{"x_rows"};        // (row, down): addresses of those of X0 and X1; 0: there is no such row
-    Halide::Func x_range{"x_range"};      // (row, down): first row of Y that the row sees, and how many
-    Halide::Func y_rows{"y_rows"};        // (column, across, down): addresses of those of Y0 and Y1
-    Halide::Func stats{"stats_of"};       // lse and delta: of queries as Y (number, pair, across, down), where a pair of
-                                          // queries has four numbers; as X (number, row, down)
-    Halide::Func seen{"seen"};            // (column, row, across, down): S; hidden_score() where it is hidden
-    Halide::Func terms{"terms"};          // (column, row, across, down): dS, and P of keys
+    Halide::Func fields_of{"fields"};  // (sequence): what the table says of it
+    Halide::Func met{"met"};           // (down): first row of Y, number of steps; first and last row that all see
+    Halide::Func x_rows{"x_rows"};     // (row, down): addresses of those of X0 and X1; 0: there is no such row
+    Halide::Func x_range{"x_range"};   // (row, down): first row of Y that the row sees, and how many
+    Halide::Func y_rows{"y_rows"};     // (column, across, down): addresses of those of Y0 and Y1
+    Halide::Func stats{"stats_of"};    // lse and delta: of queries as Y (number, pair, across, down), where a pair of
+                                       // queries has four numbers; as X (number, row, down)
+    Halide::Func seen{"seen"};         // (column, row, across, down): S; hidden_score() where it is hidden
+    Halide::Func terms{"terms"};       // (column, row, across, down): dS, and P of keys
     std::vector<Halide::Func> step_sums;  // (d, row, across, down)
     Halide::Func sums{"sums"};            // (d, row, down)
     Halide::Func doubts{"doubts"};        // (u, row, down): whether sums are to be computed in_repetition()

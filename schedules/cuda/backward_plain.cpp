@@ -33,9 +33,7 @@ namespace {
 
 constexpr int plain_rows = 64, width = 8;  // elements of 16 bytes
 
-ProductTile plain_tile(int head_dim) {
-    return {plain_rows, head_dim <= 64 ? 64 : 32, width, head_dim / width, false};
-}
+ProductTile plain_tile(int head_dim) { return {plain_rows, head_dim <= 64 ? 64 : 32, width, head_dim / width, false}; }
 
 class PlainGradients {
 public:
@@ -166,8 +164,8 @@ private:
         if (is_of_keys()) std::swap(own[1], own[2]);
         order(kernel.terms, own, {dealt.thread});
         unroll(kernel.terms.gpu_threads(dealt.thread), own);
-        Func of_query = in_registers(kernel.stats.in(kernel.terms), LoopLevel(kernel.terms, own[2].var),
-                                     is_of_keys() ? 4 : 2);
+        Func of_query =
+            in_registers(kernel.stats.in(kernel.terms), LoopLevel(kernel.terms, own[2].var), is_of_keys() ? 4 : 2);
         is_of_keys() ? of_query.vectorize(kernel.number) : of_query.unroll(kernel.number);
     }
 
