@@ -53,21 +53,28 @@ void BackwardPlainDevice::define_met() {
     met(down) = Tuple(begin, select(at.first_row < at.num_rows, count, 0), of_last.begin, of_first.end);
 }
 
-BackwardPlainDevice::Step BackwardPlainDevice::step_of(const Block &at) const {
-    if (!is_of_keys()) return {met(down)[0] + across * tile.columns, other_head(side, at, 0)};
-    const Expr n = across / group();
-    return {met(down)[0] + n * tile.columns, other_head(side, at, across - n * group())};
+Expr BackwardPlainDevice::number_of_rows() const { return is_of_keys() ? across / group() : Expr(across); }
+
+Expr BackwardPlainDevice::first_of_step() const { return met(down)[0] + number_of_rows() * tile.columns; }
+
+// The heads' addresses go up by head_bytes from step to step and back after the last one: two products, of numbers that
+// the host computes.
+Expr BackwardPlainDevice::at_step(const Expr &of_first, const Expr &head_bytes, const Expr &row_bytes) const {
+    const Expr of_rows = row_bytes * Expr(static_cast<uint64_t>(tile.columns));
+    if (!is_of_keys()) return after(of_first, across, of_rows);
+    return after(after(of_first, across, head_bytes), number_of_rows(), of_rows - cast<uint64_t>(group()) * head_bytes);
 }
 
 void BackwardPlainDevice::define_rows() {
     const Block at = block_of(side, down);
-    const Step step = step_of(at);
     const Expr x = at.first_row + row;
     std::vector<Expr> of_x, of_y;
     for (int n = 0; n < 2; n++) {
         const Expr to_x = rows(is_of_keys(), n, at.sequence).row(at.sequence, at.head, x);
         of_x.push_back(select(x < at.num_rows, to_x, cast<uint64_t>(0)));
-        of_y.push_back(rows(!is_of_keys(), n, at.sequence).row(at.sequence, step.head, step.first + column));
+        const Rows other = rows(!is_of_keys(), n, at.sequence);
+        const Expr of_first = other.row(at.sequence, other_head(side, at, 0), met(down)[0] + column);
+        of_y.push_back(at_step(of_first, other.head, other.token));
     }
     x_rows(row, down) = Tuple(of_x);
     y_rows(column, across, down) = Tuple(of_y);
@@ -84,7 +91,7 @@ void BackwardPlainDevice::define_products() {
         TileRows of_x = {type, {down}, x, is_given(x)}, of_y = {type, {across, down}, y};
         of_x.whole = rows(is_of_keys(), n, at.sequence).in_chunks();
         of_y.whole = rows(!is_of_keys(), n, at.sequence).in_chunks();
-        of_y.line = step_of(at).first + product.column;
+        of_y.line = first_of_step() + product.column;
         of_y.lines = at.num_other;
         product.define_product(of_x, of_y, {across, down});
     }
@@ -92,10 +99,11 @@ void BackwardPlainDevice::define_products() {
 
 void BackwardPlainDevice::define_stats() {
     const Block at = block_of(side, down);
-    const Step step = step_of(at);
     if (is_of_keys()) {
-        const Expr first = stat_of({at.sequence, step.head, step.first});
-        const Expr two = after(first, pair, Expr(uint64_t{2 * backward_stat_bytes}));
+        const Expr of_first = stat_of({at.sequence, other_head(side, at, 0), met(down)[0]});
+        const Expr head = across - number_of_rows() * group();
+        const Expr behind = head * stat_rows + number_of_rows() * tile.columns + pair * 2;
+        const Expr two = after(of_first, behind, Expr(uint64_t{backward_stat_bytes}));
         stats(number, pair, across, down) = load_at(Float(32), two, number);
     } else {
         const Row query = {at.sequence, at.head, at.first_row + row};
@@ -118,7 +126,7 @@ Expr BackwardPlainDevice::hidden_score() const {
 
 void BackwardPlainDevice::define_terms() {
     const Block at = block_of(side, down);
-    const Expr first = step_of(at).first;
+    const Expr first = first_of_step();
     const std::vector<Var> here = {column, row, across, down};
     const std::vector<Expr> own(here.begin(), here.end());
     const Expr score = products[0].sum(own), weight_dot = products[1].sum(own);

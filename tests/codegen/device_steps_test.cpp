@@ -21,15 +21,15 @@ using namespace Halide;
 
 constexpr int columns = 16, keys = 32, row_elements = columns + 8;
 
-// state = state * factor + weights x values, of steps of 32 keys and so many rows. In the repetition weights of some
-// keys are left out.
+// state = state * factor + weights x values, of steps of 32 keys and so many rows; the factor is 1 unless it `scales`.
+// In the repetition weights of some keys are left out.
 struct StepKernel : DeviceKernel {
     const int rows;
     Var d{"d"}, row{"row"}, key{"key"}, step{"step"}, block{"which"}, lane{"of_warp"};
     RDom steps{0, count, "steps"}, over_keys{0, keys, "over_keys"}, all;
     Func values{"values"}, weights{"weights"}, sum{"sum"}, state{"state"}, doubts{"doubts"};
 
-    explicit StepKernel(int rows) : rows(rows), all(0, columns, 0, rows, 0, count, "all") {
+    StepKernel(int rows, bool scales) : rows(rows), all(0, columns, 0, rows, 0, count, "all") {
         const Expr stride = cast<uint64_t>(count) * cast<uint64_t>(2 * columns),
                    is_whole = (from & cast<uint64_t>(15)) == 0;
         const Expr row_of_key = heed::after(heed::after(from, key, stride), step, stride * keys);
@@ -44,8 +44,9 @@ struct StepKernel : DeviceKernel {
         const Expr is_out = heed::in_repetition(step) && reinterpret<uint32_t>(w) == Expr(0x80000000u);
         sum(d, row, step) = select(is_out, so_far, with);
         state(d, row, block) = 0.f;
-        const Expr factor = heed::load_at(Float(32), to, steps);
-        state(d, row, block) = state(d, row, block) * factor + sum(d, row, steps);
+        Expr scaled = state(d, row, block);
+        if (scales) scaled = scaled * heed::load_at(Float(32), to, steps);
+        state(d, row, block) = scaled + sum(d, row, steps);
         doubts(lane, block) = cast<int32_t>(state(lane % 4 * 2, lane / 4, block) > 1.f);
         const Expr doubt = doubts(all.y % 8 * 4 + all.x % 8 / 2, all.z);
         add(heed::store_at(to, (all.z * rows + all.y) * columns + all.x,
@@ -53,8 +54,8 @@ struct StepKernel : DeviceKernel {
     }
 };
 
-std::map<std::string, int> steps_of_products(int rows = 32) {
-    StepKernel kernel(rows);
+std::map<std::string, int> steps_of_products(int rows = 32, bool scales = true) {
+    StepKernel kernel(rows, scales);
     const heed::Deal deal = rows == 16 ? heed::in_low_fragments : heed::in_fragments;
     const auto in_tiles = [&](Stage stage, const VarOrRVar &column, const VarOrRVar &row,
                               const std::vector<VarOrRVar> &outer) {
@@ -81,7 +82,8 @@ std::map<std::string, int> steps_of_products(int rows = 32) {
         .split(kernel.d, chunk, in_chunk, 8);
     heed::deal_copies(kernel.values, in_chunk, chunk, kernel.key, columns / 8, 32);
     return instructions(heed::compile_cuda(device_spec("steps"), kernel, 32, [&](heed::Passes &passes) {
-        passes.add_exactly<heed::RepeatLoops>(1, "repetitions", kernel.state.name(), kernel.doubts.name(), "");
+        passes.add_exactly<heed::RepeatLoops>(1, "repetitions", kernel.state.name(), kernel.doubts.name(),
+                                              std::set<std::string>());
         passes.add_exactly<heed::SumInRegisters>(1, "sums", kernel.sum.name(), kernel.state.name());
         passes.add_exactly<heed::PipelineCopies>(2, "loops");
         passes.add_exactly<heed::LowerTileProducts>(2, "products", heed::ElementType::f16, 32);
@@ -101,6 +103,13 @@ TEST(Steps, AreRepeatedWhereTheResultIsInDoubt) {
     EXPECT_EQ(found.at("heed_ones_unless_negative_f16"), 8);
     EXPECT_EQ(found.at("heed_any_lane"), 1 + 1 + 2);
     EXPECT_EQ(found.at("heed_add_infinity"), found.at("heed_subtract_infinity"));
+}
+
+// Votes are left where infinities are looked for.
+TEST(Steps, WithoutAFactorScaleNothing) {
+    const auto found = steps_of_products(32, false);
+    EXPECT_EQ(found.at("heed_mma_f16"), 8 + 8 + 8);
+    EXPECT_EQ(found.at("heed_any_lane"), 2);
 }
 
 TEST(Steps, OfHalfAsManyRowsHaveHalfAsManyProducts) { EXPECT_EQ(steps_of_products(16).at("heed_mma_f16"), 4 + 4 + 4); }
