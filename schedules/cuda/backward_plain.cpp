@@ -9,6 +9,9 @@
 //     terms: gradients of scores, and weights
 //     sums += terms x w_tile, of each (SumInRegisters)
 //   the same once more where the result is in doubt (RepeatLoops): hidden rows may be no numbers
+//
+// A step of keys, f16, d64 (sm_80): 495 instructions for 128 products, without what is seldom done, 612 where some rows
+// are hidden; 242 registers. At d128 429 and 490; no spills on any chip.
 #include <set>
 
 #include "generators/lowering/carried.h"
