@@ -40,8 +40,8 @@ private:
     bool is_of_keys() const { return side == backward_keys; }
     int num_sums() const { return is_of_keys() ? 2 : 1; }
 
-    // Of step `across`: how many times as many rows of Y are before its own, and the first one. at_step: where its head's
-    // rows are, from where those of the first step are.
+    // Of step `across`: how many times as many rows of Y are before its own, and the first one. at_step: where its
+    // head's rows are, from where those of the first step are.
     Expr number_of_rows() const;
     Expr first_of_step() const;
     Expr at_step(const Expr &of_first, const Expr &head_bytes, const Expr &row_bytes) const;
