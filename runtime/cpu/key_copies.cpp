@@ -84,9 +84,11 @@ struct RowCopy {
     }
 };
 
-// Whether a kernel's loop over the tasks has another size than its loops over swept tasks.
-bool knows_task_loop(const heed_problem &p, const ProblemViews &views, const Kernel &kernel) {
-    return !sweeps(kernel) || (p.num_heads > 1 && heads_share_masks(p, views));
+// Whether a task may be told where its keys are when it begins: the schedule reads a task's fields inside the task
+// (others read those of all before), and the loop over the tasks has another size than loops over swept tasks.
+bool may_place_keys(const heed_problem &p, const ProblemViews &views, const Kernel &kernel) {
+    return std::strcmp(kernel.schedule, "x86") == 0 &&
+           (!sweeps(kernel) || (p.num_heads > 1 && heads_share_masks(p, views)));
 }
 
 Size all_bytes(const heed_problem &p, const KernelViews &kv) {
@@ -109,7 +111,7 @@ KeyCopies key_copies(const heed_problem &p, const ProblemViews &views, const Ker
     if (is_dense(kv.k) && is_dense(kv.v)) return KeyCopies::none;
     const int64_t element = dtype_bytes(p.kv_dtype), rows = rows_of_key(p);
     // A thread has heads of its own, and an index of 32 bits reaches all copies.
-    if (int64_t{p.batch} * p.num_kv_heads >= p.max_threads && knows_task_loop(p, views, kernel) &&
+    if (int64_t{p.batch} * p.num_kv_heads >= p.max_threads && may_place_keys(p, views, kernel) &&
         HeadCopies::bytes(p, kv).at_most(max_int32 * element)) {
         return rows >= repaying_blocks * kernel.row_block ? KeyCopies::of_heads : KeyCopies::none;
     }

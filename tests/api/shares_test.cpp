@@ -107,6 +107,7 @@ double largest_of(const std::vector<double> &costs, int32_t threads, int32_t tog
 Share share_of(const heed_problem &problem, const Blocks &b) {
     heed::Kernel kernel = {};
     kernel.phase = b.phase;
+    kernel.schedule = "x86";
     kernel.row_block = b.row_block;
     kernel.kv_block = b.kv_block;
     kernel.task_blocks = b.task_blocks;
