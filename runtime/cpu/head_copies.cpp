@@ -6,7 +6,7 @@
 #include "runtime/cpu/key_copies.h"
 #include "runtime/plan.h"
 #include "runtime/scratch.h"
-#include "runtime/tasks.h"
+#include "runtime/status.h"
 
 namespace heed {
 namespace {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/kernel_call.h"
+#include "runtime/tasks.h"
 
 namespace heed {
 

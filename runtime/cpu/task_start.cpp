@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/plan.h"
+#include "runtime/status.h"
 
 namespace heed {
 
