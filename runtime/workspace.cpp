@@ -77,8 +77,10 @@ int64_t most_workspace_bytes(const heed_problem &largest) {
         plan.splits = {splits ? most_splits(largest.max_kv_len, kernel.kv_block) : 1, 0};
         for (const bool own_masks : {false, true}) {  // of each head: sweeps take the most, copies of keys the least
             if (own_masks && !sweeps(kernel)) continue;
-            plan.problem.has_mask = own_masks;
-            plan.views.mask.stride[1] = own_masks ? 1 : 0;
+            if (sweeps(kernel)) {
+                plan.problem.has_mask = own_masks;
+                plan.views.mask.stride[1] = own_masks ? 1 : 0;
+            }
             plan.task_shape = backend_of(problem.device).task_shape(plan);
             if (max_tasks(plan.problem, kernel, plan.task_shape) < 0 || !lay_out_workspace(&plan)) return -1;
             most = std::max(most, plan.workspace.total);

@@ -99,6 +99,8 @@ Passes schedule_linear(LinearKernel &kernel, const Machine &machine) {
         passes.add_exactly<LowerBf16Tiles>(1, "products of linear that become matrix tiles");
         return passes;
     }
+    // Two steps at once: 79 instructions of a full tile, 41 of one step. A loop as this one, beside a busy hyperthread
+    // of a Xeon (family 6 model 85): 140 and 132 GFLOP/s a core; four steps 135.
     RVar steps("steps"), step("step");
     kernel.sum.store_in(MemoryType::Register)
         .vectorize(kernel.lane, machine.lanes)

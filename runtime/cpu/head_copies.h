@@ -8,7 +8,7 @@ namespace heed {
 
 class HeadCopies {
 public:
-    // Of the places of a problem's threads.
+    // What the places of all threads take.
     static Size bytes(const heed_problem &problem, const KernelViews &kv);
 
     // In `memory`, of bytes(). Lets the call read there.

@@ -51,7 +51,7 @@ TEST_F(Arguments, VisibleRangeAtTheEdgesOf32Bits) {
 }
 
 TEST_F(Arguments, BuffersAreReversed) {
-    heed_problem problem = make_problem(2, 3, 16);
+    heed_problem problem = make_problem(2, 8, 16);
     problem.want_lse = true;
     problem.k_layout = {{4096, 64, 1024, 1}};  // BHSD
     Attempt run(problem);
@@ -61,14 +61,14 @@ TEST_F(Arguments, BuffersAreReversed) {
     ASSERT_EQ(run.execute(), HEED_OK) << heed_last_error();
     const stub::Call &call = stub::last_call;
     EXPECT_EQ(call.q.data, run.tensors.q.data());
-    EXPECT_THAT(call.q.extents, ElementsAre(64, 4, 3, 2));
-    EXPECT_THAT(call.q.strides, ElementsAre(1, 64, 256, 768));
+    EXPECT_THAT(call.q.extents, ElementsAre(64, 4, 8, 2));
+    EXPECT_THAT(call.q.strides, ElementsAre(1, 64, 256, 2048));
     EXPECT_THAT(call.k.extents, ElementsAre(64, 2, 16, 2));
     EXPECT_THAT(call.k.strides, ElementsAre(1, 1024, 64, 4096));
     EXPECT_THAT(call.v.strides, ElementsAre(1, 64, 128, 2048));
-    EXPECT_THAT(call.out.extents, ElementsAre(64, 4, 3, 2));
-    EXPECT_THAT(call.lse.extents, ElementsAre(64, 4, 3, 2));
-    EXPECT_THAT(call.lse.strides, ElementsAre(0, 3, 1, 12));
+    EXPECT_THAT(call.out.extents, ElementsAre(64, 4, 8, 2));
+    EXPECT_THAT(call.lse.extents, ElementsAre(64, 4, 8, 2));
+    EXPECT_THAT(call.lse.strides, ElementsAre(0, 8, 1, 32));
 }
 
 TEST_F(Arguments, ExtentOneStridesAreCanonical) {
