@@ -78,7 +78,7 @@ int64_t most_workspace_bytes(const heed_problem &largest) {
         for (const bool own_masks : {false, true}) {  // of each head: sweeps take the most, copies of keys the least
             if (own_masks && !sweeps(kernel)) continue;
             if (sweeps(kernel)) {
-                plan.problem.has_mask = own_masks;
+                plan.problem.has_mask = true;
                 plan.views.mask.stride[1] = own_masks ? 1 : 0;
             }
             plan.task_shape = backend_of(problem.device).task_shape(plan);
