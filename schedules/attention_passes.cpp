@@ -78,7 +78,7 @@ void fit_block(Passes *passes, const AttentionStages &st, const AttentionConfig 
     };
     const std::string keys = ".s0." + st.k.name(), tiles = keys + ".ko";
     shorten(vector, vector / config.lanes, keys + "." + st.k.name(), {ch.slots});
-    for (const std::string &copies : {keys, ".s1." + st.k.name()}) {
+    for (const std::string &copies : {keys, ".s1." + st.k.name(), ".s2." + st.k.name()}) {
         shorten(vector, vector, copies, {ch.k_rows.rows, ch.v_rows.rows});
     }
     shorten(tile, 1, tiles, {config.has_raw_logits() ? ch.raw_logits : ch.logits});

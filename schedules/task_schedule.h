@@ -54,16 +54,18 @@ protected:
         return of_block(f, ch).hoist_storage(task_loop).store_in(Halide::MemoryType::Heap);
     }
 
-    // Elements of a head, known now or bounded.
+    // Elements of a head, known now or bounded. A vector more: 640 floats a row are 40 lines of a cache, and the rows of a
+    // block would share 8 of its 64 sets.
     Halide::Func &along_d(Halide::Func &f, const Halide::Var &d, int length, int before = 0) {
-        return cfg.any_head_dim() ? f.bound_storage(d, before + cfg.padded(length))
+        return cfg.any_head_dim() ? f.bound_storage(d, before + cfg.padded(length) + cfg.padded_unit())
                                   : f.bound_extent(d, before + cfg.padded(length));
     }
 
     Halide::Func &padded_rows(Halide::Func &f, PaddedRows &rows, int length) {
         along_d(f, st.d, length).vectorize(st.d, cfg.lanes, Halide::TailStrategy::RoundUp);
         if (rows.over_d.defined()) {
-            f.update().vectorize(rows.over_d.x, cfg.lanes, Halide::TailStrategy::Predicate);
+            f.update(0).vectorize(rows.zeros.x, cfg.lanes);
+            f.update(1).vectorize(rows.over_d.x, cfg.lanes, Halide::TailStrategy::Predicate);
         }
         return f;
     }
@@ -148,12 +150,13 @@ protected:
         padded_rows(of_block_in_workspace(rows.rows, ch).bound_extent(st.k, ch.block), rows, length);
     }
 
-    // Zeros in whole registers, elements by chunks of 16 bytes: rows of most models are whole ones.
+    // Zeros in a whole register, elements by chunks of 16 bytes: rows of most models are whole ones.
     Halide::Func &padded_bits(Halide::Func &f, PaddedRows &rows) {
         along_d(f, st.d, 0)
             .vectorize(st.d, 2 * cfg.lanes, Halide::TailStrategy::RoundUp)
-            .update()
-            .vectorize(rows.over_d.x, 8, Halide::TailStrategy::GuardWithIf);
+            .update(0)
+            .vectorize(rows.zeros.x, 2 * cfg.lanes);
+        f.update(1).vectorize(rows.over_d.x, 8, Halide::TailStrategy::GuardWithIf);
         return f;
     }
 

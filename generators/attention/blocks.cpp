@@ -116,13 +116,14 @@ void AttentionBuilder::define_copies(BlockChain &chain) {
     auto bits = [&](const KvSource &source) {
         return [&](const Expr &d) { return source.stored(d, kv_head(), slot(chain, st.k)); };
     };
-    if (cfg.copies_bits()) chain.k_rows.define(args, head_dim, cfg.pads_queries(), bits(in.k));
-    if (cfg.copies_bits()) chain.v_rows.define(args, head_dim_v, true, bits(in.v));
+    const int unit = cfg.padded_unit(), unit_of_float = cfg.pads_rows() ? unit : 0;
+    if (cfg.copies_bits()) chain.k_rows.define(args, head_dim, unit, bits(in.k));
+    if (cfg.copies_bits()) chain.v_rows.define(args, head_dim_v, unit, bits(in.v));
     auto from = [&](const KvSource &source) {
         return [&](const Expr &d) { return source.element(d, kv_head(), slot(chain, st.k)); };
     };
-    if (cfg.copies_k()) chain.k_rows.define(args, head_dim, cfg.pads_rows(), from(in.k));
-    if (cfg.copies_v()) chain.v_rows.define(args, head_dim_v, cfg.pads_rows(), from(in.v));
+    if (cfg.copies_k()) chain.k_rows.define(args, head_dim, unit_of_float, from(in.k));
+    if (cfg.copies_v()) chain.v_rows.define(args, head_dim_v, unit_of_float, from(in.v));
 }
 
 // Element d of key k of the block, of k or v.

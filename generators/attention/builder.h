@@ -117,7 +117,8 @@ private:
                  bool is_seen = false) const;
     // An element of v, in loops that end with the keys that are seen.
     Expr value_element(const BlockChain &chain, const Expr &d, const Expr &k) const {
-        return element(chain, in.v, chain.v_rows, d, k, reads_seen(chain));
+        const Expr of_row = cfg.repeats_values() ? min(Halide::likely(d), head_dim_v - 1) : d;
+        return element(chain, in.v, chain.v_rows, of_row, k, reads_seen(chain));
     }
     void define_copies(BlockChain &chain);
     void define_products(BlockChain &chain);

@@ -81,10 +81,9 @@ std::string AttentionConfig::row_lanes_error() const {
     if (value_tile < 1 || padded(head_dim_v) % value_tile != 0) {
         return out_of_range("value_tile", value_tile, "a divisor of head_dim_v in whole vectors");
     }
-    const bool whole_steps = bf16_dots && any_head_dim() ? lanes % std::max(product_unroll, 1) == 0
-                             : any_head_dim()            ? product_unroll == 1
-                                                         : query_elements() % std::max(product_unroll, 1) == 0;
-    if (product_unroll < 1 || !whole_steps) {
+    // Floats of run-time head dims end with a step of fewer elements.
+    const int elements = any_head_dim() ? (bf16_dots ? lanes : 0) : query_elements();
+    if (product_unroll < 1 || elements % product_unroll != 0) {
         return out_of_range("product_unroll", product_unroll, "a divisor of the elements of a row, or pairs of them");
     }
     if (value_unroll < 1 || kv_block % value_unroll != 0) {

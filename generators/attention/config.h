@@ -61,14 +61,18 @@ struct AttentionConfig {
     int query_elements() const { return bf16_dots ? head_dim / 2 : head_dim; }
 
     // Blocks of k and v pass through a copy in float. Where rows are lanes, each element is read once per register
-    // tile, as a scalar: where it must be converted or found through a page table, that is done once per block. Only v
-    // is read after the end of a row there: by whole register tiles.
+    // tile, as a scalar: where it must be converted or found through a page table, that is done once per block.
     bool copies_k() const { return rows_are_lanes() ? converts_kv() : pads_rows(); }
-    bool copies_v() const { return !bf16_dots && (pads_rows() || (rows_are_lanes() && converts_kv())); }
+    bool copies_v() const { return !bf16_dots && (rows_are_lanes() ? converts_kv() : pads_rows()); }
+    // Where rows are lanes, v is read by whole register tiles: in place, its last element again after the end of a row.
+    bool repeats_values() const { return rows_are_lanes() && !bf16_dots && !copies_v() && pads_rows(); }
     bool converts_kv() const { return !bf16_dots && (paged || kv_dtype != ElementType::f32); }
     // Decode with pages: the places of the keys of a block and of the next one are looked up together.
     bool looks_up_ahead() const { return paged && task_blocks > 1 && prefetch_keys > 0; }
     bool has_kv_scales() const { return kv_dtype == ElementType::i8; }
+
+    // The unit of rows that are padded: whole vectors, of pairs of bf16 where rows are lanes.
+    int padded_unit() const { return rows_are_lanes() && bf16_dots ? 2 * lanes : lanes; }
 
     // Elements that scratch holds for a row of `length` elements (0: of any length): whole vectors.
     int padded(int length) const { return length == 0 ? max_head_dim : (length + lanes - 1) / lanes * lanes; }

@@ -26,16 +26,19 @@ KeySlot PageTable::slot(const Expr &position, const Expr &sequence) const {
     return {unsafe_promise_clamped(position - quotient * page_size, 0, page_size - 1), clamp(page, 0, num_pages - 1)};
 }
 
-void PaddedRows::define(const std::vector<Var> &args, const Expr &row_length, bool with_zeros,
+void PaddedRows::define(const std::vector<Var> &args, const Expr &row_length, int unit,
                         const std::function<Expr(Expr)> &element) {
-    if (!with_zeros) {
+    if (unit == 0) {
         rows(args) = element(args[0]);
         return;
     }
+    zeros = RDom({{0, unit}, {0, select(row_length % unit == 0, 0, 1)}}, rows.name() + "_zeros");
     over_d = RDom(0, row_length, rows.name() + "_d");
     std::vector<Expr> at(args.begin(), args.end());
-    Expr value = element(over_d);
-    rows(args) = cast(value.type(), 0);
+    const Expr value = element(over_d);
+    rows(args) = undef(value.type());
+    at[0] = row_length / unit * unit + zeros.x;
+    rows(at) = cast(value.type(), 0);
     at[0] = over_d;
     rows(at) = value;
 }

@@ -59,12 +59,13 @@ struct PageTable {
 // may read whole vectors and read nothing outside a row.
 struct PaddedRows {
     Halide::Func rows;
-    Halide::RDom over_d;  // only with zeros
+    Halide::RDom zeros, over_d;  // only with zeros: the last `unit` elements of a row that fills no whole unit; its own
 
     explicit PaddedRows(const std::string &name) : rows(name) {}
 
-    // `args` are the coordinates of the copy, args[0] being the element; `element(d)` is the element to copy.
-    void define(const std::vector<Halide::Var> &args, const Halide::Expr &row_length, bool with_zeros,
+    // `args` are the coordinates of the copy, args[0] being the element; `element(d)` is the element to copy. unit: the
+    // elements of the vectors that consumers read, 0 where the length is a number of them.
+    void define(const std::vector<Halide::Var> &args, const Halide::Expr &row_length, int unit,
                 const std::function<Halide::Expr(Halide::Expr)> &element);
 };
 

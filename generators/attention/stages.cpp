@@ -99,7 +99,7 @@ void AttentionBuilder::define_queries() {
         Expr stored = in.q(d, head(st.row), token, inside(field(task_q_batch), in.q_batch));
         return cfg.bf16_dots ? stored : to_float(cfg.dtype, stored) * (in.scale * log16_e);
     };
-    if (cfg.pads_queries()) st.q_padded.define(vars(of_rows({st.d, st.row})), head_dim, true, in_place);
+    if (cfg.pads_queries()) st.q_padded.define(vars(of_rows({st.d, st.row})), head_dim, cfg.padded_unit(), in_place);
     auto element = [&](const Expr &d) {
         return cfg.pads_queries() ? Expr(st.q_padded.rows(of_rows({d, st.row}))) : in_place(d);
     };

@@ -33,7 +33,7 @@ std::vector<Parameter> row_lanes_parameters(const C &config) {
                              multiple("kv_block", &C::kv_block, "masked_block", &C::masked_block, 8),
                              one_of("key_tile", &C::key_tile, {1, 2, 4, 8, 16}),
                              one_of("value_tile", &C::value_tile, {1, 2, 4, 8, 16})});
-    if (!config.any_head_dim()) list.push_back(one_of("product_unroll", &C::product_unroll, {1, 2, 4, 8}));
+    list.push_back(one_of("product_unroll", &C::product_unroll, {1, 2, 4, 8}));
     if (!config.bf16_dots) list.push_back(one_of("value_unroll", &C::value_unroll, {1, 2, 4}));
     return list;
 }
