@@ -266,8 +266,9 @@ using MergeStates = Words<max_merge_states, merge_state_words>;     // addresses
     VALUE(dbias, uint64_t)                                                                                             \
     OUTPUT(named, u8, 1)
 
-// dq, dk, dv: addresses or 0, of rows as those of q, k and v; all_keys: not 0: keys after a sequence's last, up to
-// max_kv_len, get zeros.
+// attention_backward; attention_backward_keys_plain, which makes dk and dv, and _queries_plain, which makes dq, of
+// calls in which nothing but the scale changes logits (OpKernel::columns: the largest head dim). dq, dk, dv: addresses
+// or 0, of rows as those of q, k and v; all_keys: not 0: keys after a sequence's last, up to max_kv_len, get zeros.
 #define HEED_CUDA_BACKWARD_SUMS(INPUT, VALUE, OUTPUT)                                                                  \
     HEED_LOGIT_GRADIENT_VALUES(VALUE)                                                                                  \
     VALUE(all_keys, int32_t)                                                                                           \

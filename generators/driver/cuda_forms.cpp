@@ -12,6 +12,11 @@ namespace {
 
 using Module = Halide::Module;
 
+CudaForm backward_plain(Op op, BackwardSide side, int head_dim) {
+    const auto make = [side](const OpSpec &spec) { return backward_plain_cuda(spec, side); };
+    return {op, backward_plain_threads, make, backward_plain_shared_bytes(side, head_dim), true, head_dim};
+}
+
 CudaForm backward_cores(Op op, BackwardSide side, int head_dim) {
     const cuda::BackwardTile tile = backward_tile_cuda(side, head_dim);
     const auto make = [side, tile](const OpSpec &spec) {
@@ -28,9 +33,13 @@ const std::vector<CudaForm> &cuda_forms() {
         backward_cores(Op::attention_backward_keys, backward_keys, 64),
         backward_cores(Op::attention_backward_keys, backward_keys, 128),
         backward_cores(Op::attention_backward_keys, backward_keys, 256),
+        backward_plain(Op::attention_backward_keys_plain, backward_keys, 64),
+        backward_plain(Op::attention_backward_keys_plain, backward_keys, 128),
         backward_cores(Op::attention_backward_queries, backward_queries, 64),
         backward_cores(Op::attention_backward_queries, backward_queries, 128),
         backward_cores(Op::attention_backward_queries, backward_queries, 256),
+        backward_plain(Op::attention_backward_queries_plain, backward_queries, 64),
+        backward_plain(Op::attention_backward_queries_plain, backward_queries, 128),
         {Op::attention_backward_sinks, cuda_op_threads, backward_sinks_cuda, backward_sinks_shared_bytes},
         {Op::attention_backward_stats, cuda_op_threads, backward_stats_cuda},
         {Op::attention_probs, probs_threads, attention_probs_cuda, probs_shared_bytes(), false, 0, probs_blocks},

@@ -152,19 +152,24 @@ private:
         return launch_rows(Op::attention_backward_sinks, arguments);
     }
 
-    // On tensor cores where there is a kernel for them.
+    // On tensor cores where there is a kernel for them: the plain one, unless something changes logits.
     heed_status launch_sums(BackwardSide side) {
-        const OpKernel *const cores =
-            find_backward_cores(side == backward_keys ? Op::attention_backward_keys : Op::attention_backward_queries,
-                                p_.dtype, std::max(p_.head_dim, p_.head_dim_v), session_.capability());
-        if (cores != nullptr) return launch(*cores, side);
+        const bool keys = side == backward_keys;
+        const auto find = [&](Op op) {
+            return find_backward_cores(op, p_.dtype, std::max(p_.head_dim, p_.head_dim_v), session_.capability());
+        };
+        const OpKernel *const plain = features_of(p_) != 0 ? nullptr
+                                                           : find(keys ? Op::attention_backward_keys_plain
+                                                                       : Op::attention_backward_queries_plain);
+        const OpKernel *const cores = find(keys ? Op::attention_backward_keys : Op::attention_backward_queries);
+        if (plain == nullptr && cores != nullptr) return launch(*cores, side);
         cuda::BackwardSumsArguments arguments;
         set_logits(&arguments);
         arguments.all_keys = p_.kv_storage == HEED_KV_CONTIGUOUS;
-        const bool keys = side == backward_keys;
         arguments.dq = keys ? 0 : cuda::address_of(gradients_.dq.data);
         arguments.dk = keys ? cuda::address_of(gradients_.dk.data) : 0;
         arguments.dv = keys ? cuda::address_of(gradients_.dv.data) : 0;
+        if (plain != nullptr) return cuda::launch_op(*plain, arguments, session_.launches());
         return launch_rows(Op::attention_backward, arguments);
     }
 

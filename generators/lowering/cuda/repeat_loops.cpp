@@ -1,7 +1,6 @@
 #include "generators/lowering/cuda/repeat_loops.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "generators/common/array_names.h"
 #include "generators/common/bad_input.h"
@@ -56,10 +55,10 @@ private:
 }  // namespace
 
 Stmt RepeatLoops::visit(const ProducerConsumer *op) {
-    if (op->is_producer && op->name == held) held_stage = op;
+    if (op->is_producer && held.count(op->name) != 0) held_stages.push_back(op);
     if (op->is_producer && op->name == stage) {
         repetition = decided(op->body, repetition_name, true);
-        if (held_stage.defined()) repetition = AtEachStep(held_stage).mutate(repetition);
+        if (!held_stages.empty()) repetition = AtEachStep(Block::make(held_stages)).mutate(repetition);
         return ProducerConsumer::make(op->name, true, decided(op->body, repetition_name, false));
     }
     if (!op->is_producer || op->name != doubts) return IRMutator::visit(op);

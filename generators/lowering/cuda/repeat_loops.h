@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "Halide.h"
 
@@ -15,15 +16,17 @@ namespace heed {
 
 class RepeatLoops : public Halide::Internal::IRMutator {
 public:
-    // The names of Funcs. held: one that the stage reads from registers; the second time each step computes it, so that
-    // more registers are free. Empty: none.
-    RepeatLoops(std::string stage, std::string doubts, std::string held)
+    // The names of Funcs. held: those that the stage reads from registers; the second time each step computes them, so
+    // that more registers are free.
+    RepeatLoops(std::string stage, std::string doubts, std::set<std::string> held)
         : stage(std::move(stage)), doubts(std::move(doubts)), held(std::move(held)) {}
     int found = 0;
 
 private:
-    const std::string stage, doubts, held;
-    Halide::Internal::Stmt repetition, held_stage;
+    const std::string stage, doubts;
+    const std::set<std::string> held;
+    Halide::Internal::Stmt repetition;
+    std::vector<Halide::Internal::Stmt> held_stages;
 
     using IRMutator::visit;
     Halide::Internal::Stmt visit(const Halide::Internal::ProducerConsumer *op) override;
