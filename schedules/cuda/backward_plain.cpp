@@ -199,7 +199,7 @@ Module backward_plain_cuda(const OpSpec &spec, BackwardSide side) {
             passes.add_exactly<SumInRegisters>(1, "sums", kernel.step_sums[static_cast<size_t>(n)].name(), sums);
         }
         passes.add_exactly<PipelineCopies>(2, "loops that copy ahead");
-        passes.add_exactly<LowerTileProducts>(2 * (2 + num_sums), "products", spec.type(), backward_plain_threads);
+        passes.add_exactly<LowerTileProducts>(2 * (2 + num_sums), "products", backward_plain_threads);
         passes.add<PrivateRegisters>();
         passes.add<DropBarriers>();
         passes.add<LowerSharedMemory>(backward_plain_shared_bytes(side, spec.head_dim));
