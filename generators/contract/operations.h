@@ -300,11 +300,11 @@
       kernels(floats, {sm75}))                                                                                         \
     X(attention_backward_bias, HEED_BACKWARD_BIAS, HEED_CUDA_BACKWARD_BIAS,                                            \
       kernels({f32}, {x86_64, avx2}).for_dtypes(floats), kernels(floats, {sm75}))                                      \
-    X(attention_backward_keys, HEED_NO_ARGUMENTS, HEED_CUDA_ATTENTION_BACKWARD,                                        \
+    X(attention_backward_keys, HEED_NO_ARGUMENTS, HEED_CUDA_BACKWARD_SUMS,                                             \
       kernels({f16, bf16}, {sm80}).head_dims({64, 128, 256}))                                                          \
     X(attention_backward_keys_plain, HEED_NO_ARGUMENTS, HEED_CUDA_BACKWARD_SUMS,                                       \
       kernels({f16, bf16}, {sm80}).head_dims({64, 128}))                                                               \
-    X(attention_backward_queries, HEED_NO_ARGUMENTS, HEED_CUDA_ATTENTION_BACKWARD,                                     \
+    X(attention_backward_queries, HEED_NO_ARGUMENTS, HEED_CUDA_BACKWARD_SUMS,                                          \
       kernels({f16, bf16}, {sm80}).head_dims({64, 128, 256}))                                                          \
     X(attention_backward_queries_plain, HEED_NO_ARGUMENTS, HEED_CUDA_BACKWARD_SUMS,                                    \
       kernels({f16, bf16}, {sm80}).head_dims({64, 128}))                                                               \

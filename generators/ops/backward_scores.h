@@ -99,14 +99,21 @@ protected:
         return {of.weight, select(visible, scaled_gradient(of.logit, logit, changes, !visible), 0.f)};
     }
 
-private:
-    Expr kept(const Row &row, const Expr &j) const {
+    // Of dropout.
+    Expr element_of_dropout(const Row &row, const Expr &j) const {
         const auto wide = [](const Expr &x) { return Halide::cast<uint64_t>(x); };
         const Expr line = wide(row.sequence) * wide(this->num_heads) + wide(row.head);
-        const Expr number = (line * wide(this->max_q_len) + wide(row.i)) * wide(this->max_kv_len) + wide(j);
+        return (line * wide(this->max_q_len) + wide(row.i)) * wide(this->max_kv_len) + wide(j);
+    }
+    Expr keeps(const Row &row, const Expr &j) const {
         const DropoutStream stream = DropoutStream::of(this->dropout_seed, this->dropout_offset);
-        const Expr keeps = is_kept(stream, this->dropout_threshold, number);
-        return branched(this->dropout_threshold != wide(0), select(keeps, this->dropout_scale, 0.f), 1.f);
+        return is_kept(stream, this->dropout_threshold, element_of_dropout(row, j));
+    }
+    Expr drops() const { return this->dropout_threshold != Halide::cast<uint64_t>(0); }
+
+private:
+    Expr kept(const Row &row, const Expr &j) const {
+        return branched(drops(), select(keeps(row, j), this->dropout_scale, 0.f), 1.f);
     }
 };
 

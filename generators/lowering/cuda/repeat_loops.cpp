@@ -88,8 +88,9 @@ Stmt ReadThreadsAnew::visit(const IfThenElse *op) {
 }
 
 Stmt ReadThreadsAnew::visit(const ProducerConsumer *op) {
-    if (op->is_producer || read_after.count(op->name) == 0) return IRMutator::visit(op);
-    return ProducerConsumer::make(op->name, false, anew(op->body));
+    const std::set<std::string> &reads_anew = op->is_producer ? made_anew : read_after;
+    if (reads_anew.count(op->name) == 0) return IRMutator::visit(op);
+    return ProducerConsumer::make(op->name, op->is_producer, anew(op->body));
 }
 
 Stmt ReadThreadsAnew::visit(const For *op) {

@@ -37,11 +37,13 @@ private:
 // first time on.
 class ReadThreadsAnew : public Halide::Internal::IRMutator {
 public:
-    // The names of the Funcs that are read after the repetition: of the doubts, and of what is handed on.
-    explicit ReadThreadsAnew(std::set<std::string> read_after) : read_after(std::move(read_after)) {}
+    // The names of the Funcs that are read after the repetition: of the doubts, and of what is handed on. made_anew:
+    // of those that are computed after the loops and need numbers of threads.
+    explicit ReadThreadsAnew(std::set<std::string> read_after, std::set<std::string> made_anew = {})
+        : read_after(std::move(read_after)), made_anew(std::move(made_anew)) {}
 
 private:
-    const std::set<std::string> read_after;
+    const std::set<std::string> read_after, made_anew;
     std::string block;                               // the variable of its number
     std::map<std::string, Halide::Expr> of_threads;  // values that depend on these numbers
     bool in_repetition = false;
