@@ -40,8 +40,8 @@ endfunction()
 #                     [EXTRA_FEATURES halide-target-features] [SCORE_MOD file.cpp])
 # One kernel {op}_{dtype}[_kv{dtype}][_score_{mod}][_r{rows}][_d{head_dim}]_{isa} for each combination: the operations around attention, as
 # HEED_OPERATIONS of generators/contract/operations.h has them. ROWS, of linear and linear_rows on CPUs: rows of the register tile.
-# HEAD_DIM, of attention_backward_keys and _queries: the largest served. SCORE_MOD, of attention_backward on CPUs: gradients through that
-# score function.
+# HEAD_DIM, of attention_backward_keys and _queries, plain or not: the largest served. SCORE_MOD, of attention_backward on CPUs: gradients
+# through that score function.
 function(heed_add_op_kernels target)
     _heed_add_listed(heed_add_op_kernels ${ARGV})
 endfunction()

@@ -3,7 +3,6 @@
 
 #include "generators/attention/config.h"
 #include "generators/cuda/attention_tile.h"
-#include "generators/cuda/backward_cores.h"
 
 namespace heed {
 
@@ -12,7 +11,5 @@ cuda::AttentionTile prefill_tile_cuda(const AttentionConfig &config);
 // How prefill runs on sm_90: its products are those of warpgroups.
 cuda::AttentionTile warpgroup_tile_cuda(const AttentionConfig &config);
 cuda::AttentionTile decode_tile_cuda(const AttentionConfig &config);
-// For gradients on tensor cores; head_dim is 64, 128 or 256.
-cuda::BackwardTile backward_tile_cuda(BackwardSide side, int head_dim);
 
 }  // namespace heed

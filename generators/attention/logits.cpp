@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "generators/common/device_memory.h"
 #include "generators/common/element_type.h"
 
 namespace heed {
@@ -73,6 +74,16 @@ Expr kept_finite(const Expr &x) {
     return reinterpret<float>(size | (bits(x) & Expr(INT32_MIN)));
 }
 
+// Up to 0.625 an odd polynomial (Cephes tanhf, error below 2 ulp), which keeps small arguments exact to the last bits;
+// above, that of the size, 1 - 2 / (1 + exp(2 |z|)), with the sign.
+Expr tanh_of(const Expr &z, const Expr &size, const Expr &of_large) {
+    Expr z2 = z * z;
+    Expr p = (((-5.70498872745e-3f * z2 + 2.06390887954e-2f) * z2 - 5.37397155531e-2f) * z2 + 1.33314422036e-1f) * z2 -
+             3.33332819422e-1f;
+    Expr sign = bits(z) & Expr(INT32_MIN);
+    return select(bits(size) < 0x3f200000, z + z * z2 * p, reinterpret<float>(bits(of_large) | sign));
+}
+
 // A score function's minus infinity is the lowest logit: `visible` hides keys.
 Expr user_logit(const std::function<Expr(const Expr &)> &user, const Expr &logit, LogitUnits units) {
     if (units == LogitUnits::natural) return user(logit);
@@ -130,17 +141,14 @@ RowResult with_sink(const Expr &max, const Expr &sum, const Expr &sink, LogitUni
     return {select(no_key, 0.f, key_factor), select(no_key, 1.f, total), lse};
 }
 
-// Up to 0.625 an odd polynomial (Cephes tanhf, error below 2 ulp), which keeps small arguments exact to the last bits;
-// above, 1 - 2 e / (1 + e) with e = exp(-2 |z|).
 Expr soft_capped(const Expr &logit, const Expr &cap) {
-    Expr z = logit / cap, z2 = z * z;
-    Expr p = (((-5.70498872745e-3f * z2 + 2.06390887954e-2f) * z2 - 5.37397155531e-2f) * z2 + 1.33314422036e-1f) * z2 -
-             3.33332819422e-1f;
-    Expr small = z + z * z2 * p;
-    Expr size = reinterpret<float>(bits(z) & 0x7fffffff), e = exp2_nonpositive(size * (-2 * log2_e));
-    Expr sign = bits(z) & Expr(INT32_MIN);
-    Expr large = reinterpret<float>(bits(1.f - 2.f * e / (1.f + e)) | sign);
-    return cap * select(bits(size) < 0x3f200000, small, large);
+    Expr z = logit / cap, size = reinterpret<float>(bits(z) & 0x7fffffff), e = exp2_nonpositive(size * (-2 * log2_e));
+    return cap * tanh_of(z, size, 1.f - 2.f * e / (1.f + e));
+}
+
+Expr tanh_on_device(const Expr &z) {
+    const Expr size = magnitude_on_device(z), e = exp2_on_device(size * (2 * log2_e));  // infinite of a large size
+    return tanh_of(z, size, fused_on_device(-2.f, reciprocal_on_device(1.f + e), 1.f));
 }
 
 Expr token_position(const Expr &i, const Expr &offset) { return cast<float>(i) + cast<float>(offset); }

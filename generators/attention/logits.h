@@ -56,6 +56,9 @@ RowResult with_sink(const Halide::Expr &max, const Halide::Expr &sum, const Hali
 // cap * tanh(logit / cap), both in the same units; cap > 0. Relative error below 4e-7; NaN stays NaN.
 Halide::Expr soft_capped(const Halide::Expr &logit, const Halide::Expr &cap);
 
+// tanh(z) of device code, with few instructions: relative error below 1e-6; NaN stays NaN.
+Halide::Expr tanh_on_device(const Halide::Expr &z);
+
 // i + offset as a float: exact up to 2^24 tokens.
 Halide::Expr token_position(const Halide::Expr &i, const Halide::Expr &offset);
 

@@ -11,9 +11,11 @@ Expr load_at(const Type &type, const Expr &address, const Expr &index) {
 Expr load_at_if(const Expr &on, const Type &type, const Expr &address, const Expr &index) {
     return Call::make(type, "heed_load_at_if", {address, index, cast<int32_t>(on)}, Call::PureExtern);
 }
-Expr load_chunks_if(const Expr &on, const Expr &whole, const Type &type, const Expr &address, const Expr &index) {
-    return Call::make(type, "heed_load_chunks_if", {address, index, cast<int32_t>(on), cast<int32_t>(whole)},
-                      Call::PureExtern);
+Expr load_chunks_if(const Expr &on, const Expr &whole, const Type &type, const Expr &address, const Expr &index,
+                    const Expr &end) {
+    std::vector<Expr> args = {address, index, cast<int32_t>(on), cast<int32_t>(whole)};
+    if (end.defined()) args.push_back(end);
+    return Call::make(type, "heed_load_chunks_if", args, Call::PureExtern);
 }
 Expr float_at(ElementType type, const Expr &address, const Expr &index) {
     return to_float(type, load_at(stored_type(type), address, index));

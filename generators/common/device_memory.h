@@ -11,9 +11,9 @@ Halide::Expr load_at(const Halide::Type &type, const Halide::Expr &address, cons
 Halide::Expr load_at_if(const Halide::Expr &on, const Halide::Type &type, const Halide::Expr &address,
                         const Halide::Expr &index);
 // What is copied to shared memory: the same, by chunks of 16 bytes. Where `whole` does not hold they are not aligned,
-// and their elements are read one by one.
+// and their elements are read one by one, zeros from index `end` on; undefined: chunks end where rows do.
 Halide::Expr load_chunks_if(const Halide::Expr &on, const Halide::Expr &whole, const Halide::Type &type,
-                            const Halide::Expr &address, const Halide::Expr &index);
+                            const Halide::Expr &address, const Halide::Expr &index, const Halide::Expr &end = {});
 // An element as a float.
 Halide::Expr float_at(ElementType type, const Halide::Expr &address, const Halide::Expr &index);
 // Its value, UInt(8), means nothing; those of several stores may be added. _if: nothing is stored unless `on`.

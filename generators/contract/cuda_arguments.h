@@ -266,42 +266,14 @@ using MergeStates = Words<max_merge_states, merge_state_words>;     // addresses
     VALUE(dbias, uint64_t)                                                                                             \
     OUTPUT(named, u8, 1)
 
-// dq, dk, dv: addresses or 0, of rows as those of q, k and v; all_keys: not 0: keys after a sequence's last, up to
-// max_kv_len, get zeros.
+// attention_backward; attention_backward_keys, which makes dk and dv, and _queries, which makes dq, each with a kernel
+// `plain` for calls in which nothing but the scale changes logits (OpKernel::columns: the largest head dim). dq, dk,
+// dv: addresses or 0, of rows as those of q, k and v; all_keys: not 0: keys after a sequence's last, up to max_kv_len,
+// get zeros.
 #define HEED_CUDA_BACKWARD_SUMS(INPUT, VALUE, OUTPUT)                                                                  \
     HEED_LOGIT_GRADIENT_VALUES(VALUE)                                                                                  \
     VALUE(all_keys, int32_t)                                                                                           \
     VALUE(dq, uint64_t)                                                                                                \
     VALUE(dk, uint64_t)                                                                                                \
     VALUE(dv, uint64_t)                                                                                                \
-    OUTPUT(named, u8, 1)
-
-// attention_backward_keys and _queries: tensors as in HEED_ATTENTION; side: BackwardSide; all_keys and stats: as above.
-// _keys makes dk and dv, _queries dq (OpKernel::columns: the largest head dim).
-#define HEED_CUDA_ATTENTION_BACKWARD(INPUT, VALUE, OUTPUT)                                                             \
-    INPUT(q, own, 4)                                                                                                   \
-    INPUT(k, own, 4)                                                                                                   \
-    INPUT(v, own, 4)                                                                                                   \
-    INPUT(dout, own, 4)                                                                                                \
-    INPUT(mask, u8, 4)                                                                                                 \
-    INPUT(bias, f32, 4)                                                                                                \
-    INPUT(bias_16, u16, 4)                                                                                             \
-    INPUT(alibi_slopes, f32, 1)                                                                                        \
-    INPUT(tasks, i32, 2)                                                                                               \
-    INPUT(dq, own, 4)                                                                                                  \
-    INPUT(dk, own, 4)                                                                                                  \
-    INPUT(dv, own, 4)                                                                                                  \
-    VALUE(batch, int32_t)                                                                                              \
-    VALUE(max_q_len, int32_t)                                                                                          \
-    VALUE(max_kv_len, int32_t)                                                                                         \
-    VALUE(uniform, int32_t)                                                                                            \
-    VALUE(visible_begin, int32_t)                                                                                      \
-    VALUE(visible_end, int32_t)                                                                                        \
-    VALUE(position_offset, int32_t)                                                                                    \
-    HEED_LOGIT_VALUES(VALUE)                                                                                           \
-    HEED_DROPOUT_VALUES(VALUE)                                                                                         \
-    VALUE(side, int32_t)                                                                                               \
-    VALUE(all_keys, int32_t)                                                                                           \
-    VALUE(stat_rows, int32_t)                                                                                          \
-    VALUE(stats, uint64_t)                                                                                             \
     OUTPUT(named, u8, 1)

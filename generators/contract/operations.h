@@ -300,10 +300,14 @@
       kernels(floats, {sm75}))                                                                                         \
     X(attention_backward_bias, HEED_BACKWARD_BIAS, HEED_CUDA_BACKWARD_BIAS,                                            \
       kernels({f32}, {x86_64, avx2}).for_dtypes(floats), kernels(floats, {sm75}))                                      \
-    X(attention_backward_keys, HEED_NO_ARGUMENTS, HEED_CUDA_ATTENTION_BACKWARD,                                        \
+    X(attention_backward_keys, HEED_NO_ARGUMENTS, HEED_CUDA_BACKWARD_SUMS,                                             \
       kernels({f16, bf16}, {sm80}).head_dims({64, 128, 256}))                                                          \
-    X(attention_backward_queries, HEED_NO_ARGUMENTS, HEED_CUDA_ATTENTION_BACKWARD,                                     \
+    X(attention_backward_keys_plain, HEED_NO_ARGUMENTS, HEED_CUDA_BACKWARD_SUMS,                                       \
+      kernels({f16, bf16}, {sm80}).head_dims({64, 128}))                                                               \
+    X(attention_backward_queries, HEED_NO_ARGUMENTS, HEED_CUDA_BACKWARD_SUMS,                                          \
       kernels({f16, bf16}, {sm80}).head_dims({64, 128, 256}))                                                          \
+    X(attention_backward_queries_plain, HEED_NO_ARGUMENTS, HEED_CUDA_BACKWARD_SUMS,                                    \
+      kernels({f16, bf16}, {sm80}).head_dims({64, 128}))                                                               \
     X(attention_backward_repair, HEED_BACKWARD_REPAIR, HEED_NO_ARGUMENTS, kernels({bf16}, {avx2}))                     \
     X(attention_backward_rows, HEED_BACKWARD_ROWS_OF, HEED_NO_ARGUMENTS, kernels(floats, {x86_64, avx2}))              \
     X(attention_backward_sinks, HEED_BACKWARD_SINKS, HEED_CUDA_BACKWARD_SINKS,                                         \
@@ -375,9 +379,10 @@ struct OpChoice {
 };
 inline constexpr OpChoice op_choices[] = {
     {"attention_backward",
-     {Op::attention_backward_bias, Op::attention_backward_keys, Op::attention_backward_queries,
-      Op::attention_backward_repair, Op::attention_backward_rows, Op::attention_backward_sinks,
-      Op::attention_backward_stats, Op::attention_backward_store, Op::attention_backward_words}},
+     {Op::attention_backward_bias, Op::attention_backward_keys, Op::attention_backward_keys_plain,
+      Op::attention_backward_queries, Op::attention_backward_queries_plain, Op::attention_backward_repair,
+      Op::attention_backward_rows, Op::attention_backward_sinks, Op::attention_backward_stats,
+      Op::attention_backward_store, Op::attention_backward_words}},
     {"attention_probs", {Op::attention_scores, Op::linear_rows}},
     {"dropout_mask", {}},
     {"kv_append", {Op::rope}},

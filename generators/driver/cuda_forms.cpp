@@ -1,9 +1,7 @@
 #include "generators/driver/cuda_forms.h"
 
 #include "generators/common/bad_input.h"
-#include "generators/cuda/backward_cores.h"
 #include "generators/driver/cuda_target.h"
-#include "schedules/attention_cuda_tiles.h"
 #include "schedules/cuda/operation.h"
 
 namespace heed {
@@ -12,12 +10,9 @@ namespace {
 
 using Module = Halide::Module;
 
-CudaForm backward_cores(Op op, BackwardSide side, int head_dim) {
-    const cuda::BackwardTile tile = backward_tile_cuda(side, head_dim);
-    const auto make = [side, tile](const OpSpec &spec) {
-        return cuda::backward_cores_module(spec.name, spec.type(), side, tile, cuda_target());
-    };
-    return {op, tile.threads(), make, cuda::backward_cores_shared_bytes(side, tile), true, head_dim};
+CudaForm backward_tensor(Op op, BackwardSide side, int head_dim, bool is_plain) {
+    const auto make = [side, is_plain](const OpSpec &spec) { return backward_tensor_cuda(spec, side, is_plain); };
+    return {op, backward_tensor_threads, make, backward_tensor_shared_bytes(side, head_dim, is_plain), true, head_dim};
 }
 
 const std::vector<CudaForm> &cuda_forms() {
@@ -25,12 +20,16 @@ const std::vector<CudaForm> &cuda_forms() {
         {Op::add, cuda_op_threads, add_cuda},
         {Op::attention_backward, backward_sums_threads, backward_sums_cuda, backward_sums_shared_bytes()},
         {Op::attention_backward_bias, cuda_op_threads, backward_bias_cuda, backward_bias_shared_bytes},
-        backward_cores(Op::attention_backward_keys, backward_keys, 64),
-        backward_cores(Op::attention_backward_keys, backward_keys, 128),
-        backward_cores(Op::attention_backward_keys, backward_keys, 256),
-        backward_cores(Op::attention_backward_queries, backward_queries, 64),
-        backward_cores(Op::attention_backward_queries, backward_queries, 128),
-        backward_cores(Op::attention_backward_queries, backward_queries, 256),
+        backward_tensor(Op::attention_backward_keys, backward_keys, 64, false),
+        backward_tensor(Op::attention_backward_keys, backward_keys, 128, false),
+        backward_tensor(Op::attention_backward_keys, backward_keys, 256, false),
+        backward_tensor(Op::attention_backward_keys_plain, backward_keys, 64, true),
+        backward_tensor(Op::attention_backward_keys_plain, backward_keys, 128, true),
+        backward_tensor(Op::attention_backward_queries, backward_queries, 64, false),
+        backward_tensor(Op::attention_backward_queries, backward_queries, 128, false),
+        backward_tensor(Op::attention_backward_queries, backward_queries, 256, false),
+        backward_tensor(Op::attention_backward_queries_plain, backward_queries, 64, true),
+        backward_tensor(Op::attention_backward_queries_plain, backward_queries, 128, true),
         {Op::attention_backward_sinks, cuda_op_threads, backward_sinks_cuda, backward_sinks_shared_bytes},
         {Op::attention_backward_stats, cuda_op_threads, backward_stats_cuda},
         {Op::attention_probs, probs_threads, attention_probs_cuda, probs_shared_bytes(), false, 0, probs_blocks},

@@ -31,6 +31,11 @@ protected:
     struct Rows {
         Expr first, batch, token, head, length, first_token;
 
+        // Whether rows are whole chunks of 16 bytes, aligned; of types of 16 bits.
+        Expr in_chunks() const {
+            const Expr bytes = first | batch | token | head | bytes_of(Halide::UInt(16), length);
+            return (bytes & Halide::cast<uint64_t>(15)) == 0;
+        }
         Expr row(const Expr &sequence, const Expr &of_head, const Expr &number) const {
             return after(after(after(first, sequence, batch), of_head, head), first_token + number, token);
         }
@@ -47,6 +52,10 @@ protected:
     }
     Expr kv_head_of(const Expr &head) const { return head / (this->num_heads / this->num_kv_heads); }
 
+    Expr stat_of(const Row &row) const {
+        const Expr line = row.sequence * this->num_heads + row.head;
+        return after(this->stats, line * this->stat_rows + row.i, Expr(backward_stat_bytes));
+    }
     // What logits know of the query whose row they are in: its stats, 0 where it does not exist, and the keys that it
     // may see by the lengths and places alone.
     struct Query {
@@ -55,8 +64,7 @@ protected:
         explicit Query(const std::vector<Expr> &all) : lse(all[0]), delta(all[1]), first_key(all[2]), end_key(all[3]) {}
     };
     std::vector<Expr> query_values(const Row &row) const {
-        const Expr exists = this->exists(row), s = row.sequence, line = s * this->num_heads + row.head;
-        const Expr stat = after(this->stats, line * this->stat_rows + row.i, Expr(backward_stat_bytes));
+        const Expr exists = this->exists(row), s = row.sequence, stat = stat_of(row);
         const auto of_row = [&](int which) { return load_at_if(exists, Halide::Float(32), stat, which); };
         const Expr kv_len = this->field(sequence_kv_len, s);
         return {of_row(0), of_row(1), first_visible(row.i, this->field(sequence_visible_begin, s)),
@@ -91,14 +99,21 @@ protected:
         return {of.weight, select(visible, scaled_gradient(of.logit, logit, changes, !visible), 0.f)};
     }
 
-private:
-    Expr kept(const Row &row, const Expr &j) const {
+    // Of dropout.
+    Expr element_of_dropout(const Row &row, const Expr &j) const {
         const auto wide = [](const Expr &x) { return Halide::cast<uint64_t>(x); };
         const Expr line = wide(row.sequence) * wide(this->num_heads) + wide(row.head);
-        const Expr number = (line * wide(this->max_q_len) + wide(row.i)) * wide(this->max_kv_len) + wide(j);
+        return (line * wide(this->max_q_len) + wide(row.i)) * wide(this->max_kv_len) + wide(j);
+    }
+    Expr keeps(const Row &row, const Expr &j) const {
         const DropoutStream stream = DropoutStream::of(this->dropout_seed, this->dropout_offset);
-        const Expr keeps = is_kept(stream, this->dropout_threshold, number);
-        return branched(this->dropout_threshold != wide(0), select(keeps, this->dropout_scale, 0.f), 1.f);
+        return is_kept(stream, this->dropout_threshold, element_of_dropout(row, j));
+    }
+    Expr drops() const { return this->dropout_threshold != Halide::cast<uint64_t>(0); }
+
+private:
+    Expr kept(const Row &row, const Expr &j) const {
+        return branched(drops(), select(keeps(row, j), this->dropout_scale, 0.f), 1.f);
     }
 };
 

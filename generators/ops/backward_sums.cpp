@@ -8,84 +8,47 @@ using namespace Halide;
 
 namespace {
 
-// A 64-bit value between bounds, in 32 bits.
-Expr between(const Expr &x, const Expr &least, const Expr &most) { return cast<int32_t>(max(min(x, most), least)); }
-
 // Value n of a Func of one or several.
 Expr value_of(const Func &f, const std::vector<Expr> &at, int n) { return f.outputs() == 1 ? Expr(f(at)) : f(at)[n]; }
 
 }  // namespace
 
 BackwardSumsDevice::BackwardSumsDevice(ElementType type, const Tile &tile)
-    : BackwardScores(type), tile(tile), keys(make_side(backward_keys)), queries(make_side(backward_queries)),
-      type(type) {
+    : BackwardBlocks(type, {tile.products.rows, tile.columns}), tile(tile), keys(make_side(backward_keys)),
+      queries(make_side(backward_queries)) {
     for (Side *side : {&keys, &queries}) {
         fields = nullptr;
         define_met(*side);
-        std::vector<Expr> all_fields;
-        for (int n = 0; n < sequence_padding; n++) {
-            all_fields.push_back(field(static_cast<SequenceField>(n), sequence));
-        }
-        side->fields(sequence) = Tuple(all_fields);
+        define_fields(side->fields, sequence);
         fields = &side->fields;
         define_rows(*side);
         define_products(*side);
         define_terms(*side);
         define_sums(*side);
-        add(stored(*side));
+        std::vector<Expr> sums;
+        for (int n = 0; n < side->sums.outputs(); n++) {
+            sums.push_back(value_of(side->sums, {side->all.x, side->all.y, side->all.z}, n));
+        }
+        add(stored(side->side, sums, side->all.x, side->all.y, side->all.z));
     }
 }
 
 BackwardSumsDevice::Side BackwardSumsDevice::make_side(BackwardSide side) const {
     const bool of_keys = side == backward_keys;
-    const Expr own = of_keys ? max_kv_len : max_q_len, others = of_keys ? max_q_len : max_kv_len;
-    const Expr heads = of_keys ? num_kv_heads : num_heads, columns = of_keys ? max(head_dim, head_dim_v) : head_dim;
-    const Expr wanted = of_keys ? is_given(dk) || is_given(dv) : is_given(dq);
-    const Expr blocks = batch * heads * ceil_div(own, tile.products.rows) * ceil_div(columns, tile.columns);
     const int chunks = tile.products.columns / tile.chunk;
     return {side,
             {TileProduct(tile.products, head_dim), TileProduct(tile.products, head_dim_v)},
-            RDom(0, tile.chunk, 0, chunks, 0, ceil_div(others, tile.products.columns), 0,
-                 of_keys ? num_heads / num_kv_heads : Expr(1), "over"),
-            RDom(0, tile.columns, 0, tile.products.rows, 0, select(wanted, blocks, 0), "all")};
+            RDom(0, tile.chunk, 0, chunks, 0, ceil_div(of_keys ? max_q_len : max_kv_len, tile.products.columns), 0,
+                 of_keys ? group() : Expr(1), "over"),
+            RDom(0, tile.columns, 0, tile.products.rows, 0, num_blocks(side), "all")};
 }
 
-BackwardSumsDevice::Block BackwardSumsDevice::block_of(BackwardSide side, const Expr &number) const {
-    const bool of_keys = side == backward_keys;
-    const int edge = tile.products.rows;
-    const Expr columns = of_keys ? max(head_dim, head_dim_v) : head_dim, heads = of_keys ? num_kv_heads : num_heads;
-    const Expr of_row = ceil_div(columns, tile.columns), of_head = ceil_div(of_keys ? max_kv_len : max_q_len, edge);
-    const Expr block = number / of_row, line = block / of_head, s = line / heads;
-    Block at;
-    at.sequence = s;
-    at.head = line - s * heads;
-    at.first_row = (block - line * of_head) * edge;
-    at.first_column = (number - block * of_row) * tile.columns;
-    const Expr q_len = field(sequence_q_len, s), kv_len = field(sequence_kv_len, s);
-    at.num_rows = of_keys ? kv_len : q_len;
-    at.num_other = of_keys ? q_len : kv_len;
-    at.stored_rows = of_keys ? select(all_keys != 0, max_kv_len, kv_len) : q_len;
-    return at;
-}
-
-// Key j and query i meet where i + visible_begin <= j < i + visible_end: both bounds of either move with the other.
 void BackwardSumsDevice::define_met(Side &of) const {
     const Block at = block_of(of.side, down);
-    const bool of_keys = of.side == backward_keys;
-    const auto wide = [](const Expr &x) { return cast<int64_t>(x); };
-    const Expr first = wide(at.first_row), last = wide(min(at.first_row + tile.products.rows, at.num_rows) - 1);
-    const Expr visible_begin_of = wide(field(sequence_visible_begin, at.sequence)),
-               visible_end_of = wide(field(sequence_visible_end, at.sequence));
-    const Expr none = cast<int64_t>(0), exists = at.first_row < at.num_rows, most = wide(at.num_other);
-    const Expr begin = between(of_keys ? first - visible_end_of + 1 : first + visible_begin_of, none, most);
-    const Expr end = between(of_keys ? last - visible_begin_of + 1 : last + visible_end_of, none, most);
+    const Expr last = min(at.first_row + tile.products.rows, at.num_rows) - 1;
+    const Expr begin = range_of(of.side, at, at.first_row).begin, end = range_of(of.side, at, last).end;
     const Expr steps = ceil_div(max(end - begin, 0), tile.products.columns);
-    of.met(down) = Tuple(begin, select(exists, steps, 0));
-}
-
-// The head of Y.
-Expr BackwardSumsDevice::other_head(BackwardSide side, const Block &at, const Expr &number) const {
-    return side == backward_keys ? at.head * (num_heads / num_kv_heads) + number : kv_head_of(at.head);
+    of.met(down) = Tuple(begin, select(at.first_row < at.num_rows, steps, 0));
 }
 
 void BackwardSumsDevice::define_rows(Side &of) const {
@@ -150,25 +113,6 @@ void BackwardSumsDevice::define_sums(Side &of) const {
     }
     of.over.where(of.over.z < of.met(down)[1]);
     of.sums(d, row, down) = Tuple(sums);
-}
-
-Expr BackwardSumsDevice::stored(const Side &of) const {
-    const Block at = block_of(of.side, of.all.z);
-    const bool of_keys = of.side == backward_keys;
-    const Expr number = at.first_row + of.all.y, column_of = at.first_column + of.all.x;
-    Expr result;
-    for (int n = 0; n < (of_keys ? 2 : 1); n++) {
-        Rows to = rows(of_keys, n, at.sequence);
-        to.first = !of_keys ? dq : n == 0 ? dk : dv;
-        const Expr sum = value_of(of.sums, {of.all.x, of.all.y, of.all.z}, n);
-        // Rows after the last one met others all the same, as zeros.
-        const Expr value = select(number < at.num_rows, n == 0 ? sum * scale : sum, 0.f);
-        const Expr on = is_given(to.first) && number < at.stored_rows && column_of < to.length;
-        const Expr store = store_at_if(on, to.row(at.sequence, at.head, number), column_of,
-                                       type == ElementType::f32 ? value : from_float(type, value));
-        result = result.defined() ? result + store : store;
-    }
-    return result;
 }
 
 }  // namespace heed

@@ -1,22 +1,14 @@
 #pragma once
 // Attention's gradients of tensors at addresses: sums along one side of the score matrix, for each of the other.
 //
-// A block has rows X of a side and meets tiles of rows Y of the other. Scores S = X0 . Y0 and gradients of weights
-// dP = X1 . Y1 give the weights P and the gradients dS of scores, and these the sums dS Y0 and, of keys, P Y1:
-//   keys     X = k, v;     Y = q, dout of all heads of the group; dk and dv
-//   queries  X = q, dout;  Y = k, v;                              dq
-// Blocks for other columns of the sums compute the same scores again. No atomics: bits depend on nothing but the
-// problem.
+// In steps of rows of Y. Blocks for other columns of the sums compute the same scores again.
 
-#include "generators/contract/cuda_arguments.h"
-#include "generators/ops/backward_scores.h"
+#include "generators/ops/backward_blocks.h"
 #include "generators/ops/product.h"
 
 namespace heed {
 
-HEED_KERNEL_ARGUMENTS(BackwardSumsDeviceArguments, HEED_CUDA_BACKWARD_SUMS)
-
-struct BackwardSumsDevice : BackwardScores<BackwardSumsDeviceArguments>, Results {
+struct BackwardSumsDevice : BackwardBlocks {
     // `products`: of rows of a block and those that it meets at a time, of which the sums read `chunk` at a time;
     // columns: of the sums.
     struct Tile {
@@ -46,34 +38,13 @@ struct BackwardSumsDevice : BackwardScores<BackwardSumsDeviceArguments>, Results
 
     BackwardSumsDevice(ElementType type, const Tile &tile);
 
-protected:
-    Expr field(SequenceField which, const Expr &of) const override {
-        return fields == nullptr ? BackwardScores::field(which, of) : (*fields)(of)[which];
-    }
-
 private:
-    const ElementType type;
-    const Halide::Func *fields = nullptr;  // of the side that is being defined
-
-    // Where a block is. Neighbouring blocks belong to the same head.
-    struct Block {
-        Expr sequence, head, first_row, first_column;
-        Expr num_rows, stored_rows;  // of the sequence: those that exist, those that have gradients
-        Expr num_other;
-    };
-    Block block_of(BackwardSide side, const Expr &number) const;
-    Rows rows(bool of_keys, int n, const Expr &sequence) const {
-        return of_keys ? key_rows(n, sequence) : query_rows(n, sequence);
-    }
-
     void define_met(Side &of) const;
-    Expr other_head(BackwardSide side, const Block &at, const Expr &number) const;
     Side make_side(BackwardSide side) const;
     void define_rows(Side &of) const;
     void define_products(Side &of) const;
     void define_terms(Side &of) const;
     void define_sums(Side &of) const;
-    Expr stored(const Side &of) const;
 };
 
 }  // namespace heed

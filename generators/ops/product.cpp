@@ -17,9 +17,11 @@ std::vector<T> joined(std::vector<T> first, const std::vector<Var> &rest) {
 
 }  // namespace
 
+TileProduct::TileProduct(const ProductTile &tile, const Expr &length, const Expr &steps)
+    : tile(tile), over_k(0, tile.width, 0, tile.chunks, 0, steps, "over_k"), length(length) {}
+
 TileProduct::TileProduct(const ProductTile &tile, const Expr &length)
-    : tile(tile), over_k(0, tile.width, 0, tile.chunks, 0, ceil_div(length, tile.width * tile.chunks), "over_k"),
-      length(length) {}
+    : TileProduct(tile, length, ceil_div(length, tile.width * tile.chunks)) {}
 
 void TileProduct::define_product(const TileRows &x, const TileRows &w, const std::vector<Var> &at, const Expr &x_line,
                                  const Expr &w_line) {
@@ -38,15 +40,20 @@ void TileProduct::define_product(const TileRows &x, const TileRows &w, const std
 
 // Element k of a chunk of a row.
 Expr TileProduct::element(const TileRows &rows) const {
-    const Expr number = step * tile.chunks + chunk, in_row = number < length / tile.width;
+    const Expr number = step * tile.chunks + chunk, index = number * tile.width + k;
     const auto whole = as_const_int(length);
-    const bool all_there = !rows.exists.defined() && whole && *whole % (tile.width * tile.chunks) == 0;
-    const Expr index = number * tile.width + k;
+    const bool all_there =
+        !rows.exists.defined() && !rows.lines.defined() && whole && *whole % (tile.width * tile.chunks) == 0;
+    const Expr in_row = rows.whole.defined() ? number * tile.width < length : number < length / tile.width;
     const Type type = stored_type(rows.type);
-    const Expr exists = rows.exists.defined() ? rows.exists && in_row : in_row;
-    Expr stored = all_there              ? load_at(type, rows.first, index)
-                  : rows.whole.defined() ? load_chunks_if(exists, rows.whole, type, rows.first, index)
-                                         : load_at_if(exists, type, rows.first, index);
+    // One comparison, of which most does not depend on the step.
+    const Expr exists = rows.lines.defined()    ? rows.line < select(in_row, rows.lines, 0)
+                        : rows.exists.defined() ? rows.exists && in_row
+                                                : in_row;
+    Expr stored = all_there ? load_at(type, rows.first, index)
+                  : rows.whole.defined()
+                      ? load_chunks_if(exists, rows.whole, type, rows.first, index, whole ? Expr() : length)
+                      : load_at_if(exists, type, rows.first, index);
     if (rows.flipped.defined()) stored = stored ^ rows.flipped;
     return tile.of_floats ? to_float(rows.type, stored) : stored;
 }

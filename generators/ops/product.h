@@ -36,6 +36,7 @@ struct TileRows {
     Halide::Expr exists = {};     // zeros where a row does not; undefined: all do
     Halide::Expr whole = {};      // whether chunks are 16 aligned bytes, for tiles of elements; undefined: they are
     Halide::Expr flipped = {};    // bits of elements
+    Halide::Expr line = {}, lines = {};  // its number, and how many exist; undefined: all do
 };
 
 // Tiles of rows of x and w, step by step along k, and the sums of their products. Zeros follow the last k.
@@ -48,7 +49,8 @@ struct TileProduct : ProductSums {
     Halide::Func w_tile{"w_tile"};  // (k, chunk, column, step, which tile)
     Halide::Func x_own{"x_own"};    // the same, of sums that read other lines of x_tile
 
-    // length: of rows.
+    // length: of rows; steps: of k.
+    TileProduct(const ProductTile &tile, const Halide::Expr &length, const Halide::Expr &steps);
     TileProduct(const ProductTile &tile, const Halide::Expr &length);
     // sum is (column, row, at). x_line, w_line: of the tiles, which a sum reads; undefined: its row, its column.
     void define_product(const TileRows &x, const TileRows &w, const std::vector<Halide::Var> &at,

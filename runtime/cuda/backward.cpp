@@ -78,11 +78,6 @@ private:
                     view.extent[0], view.extent[1], view.extent[2], view.extent[3], backward_function);
     }
 
-    static KernelBuffer like(KernelBuffer buffer, const heed_tensor &tensor) {
-        buffer.data = tensor.data;
-        return buffer;
-    }
-
     uint64_t stats() const { return cuda::address_of(static_cast<char *>(args_.workspace) + layout_.stats); }
 
     template <typename Arguments>
@@ -152,51 +147,25 @@ private:
         return launch_rows(Op::attention_backward_sinks, arguments);
     }
 
-    // On tensor cores where there is a kernel for them.
+    // On tensor cores where there is a kernel for them: the plain one, unless something changes logits.
     heed_status launch_sums(BackwardSide side) {
-        const OpKernel *const cores =
-            find_backward_cores(side == backward_keys ? Op::attention_backward_keys : Op::attention_backward_queries,
-                                p_.dtype, std::max(p_.head_dim, p_.head_dim_v), session_.capability());
-        if (cores != nullptr) return launch(*cores, side);
+        const bool keys = side == backward_keys;
         cuda::BackwardSumsArguments arguments;
         set_logits(&arguments);
         arguments.all_keys = p_.kv_storage == HEED_KV_CONTIGUOUS;
-        const bool keys = side == backward_keys;
         arguments.dq = keys ? 0 : cuda::address_of(gradients_.dq.data);
         arguments.dk = keys ? cuda::address_of(gradients_.dk.data) : 0;
         arguments.dv = keys ? cuda::address_of(gradients_.dv.data) : 0;
+        const auto find = [&](Op op) {
+            return find_backward_cores(op, p_.dtype, std::max(p_.head_dim, p_.head_dim_v), session_.capability());
+        };
+        const OpKernel *cores = nullptr;
+        if (features_of(p_) == 0) {
+            cores = find(keys ? Op::attention_backward_keys_plain : Op::attention_backward_queries_plain);
+        }
+        if (cores == nullptr) cores = find(keys ? Op::attention_backward_keys : Op::attention_backward_queries);
+        if (cores != nullptr) return cuda::launch_op(*cores, arguments, session_.launches());
         return launch_rows(Op::attention_backward, arguments);
-    }
-
-    heed_status launch(const OpKernel &kernel, BackwardSide side) {
-        cuda::BackwardArguments arguments;
-        arguments.q = call_.q;
-        arguments.k = call_.k;
-        arguments.v = call_.v;
-        arguments.dout = like(call_.out, gradients_.dout);
-        arguments.dq = like(call_.q, gradients_.dq);
-        arguments.dk = like(call_.k, gradients_.dk);
-        arguments.dv = like(call_.v, gradients_.dv);
-        arguments.mask = call_.mask;
-        arguments.bias = call_.bias;
-        arguments.bias_16 = call_.bias_16;
-        arguments.alibi_slopes = call_.alibi_slopes;
-        arguments.tasks = call_.tasks;
-        arguments.batch = p_.batch;
-        arguments.max_q_len = p_.max_q_len;
-        arguments.max_kv_len = p_.max_kv_len;
-        arguments.uniform = call_.uniform;
-        arguments.visible_begin = call_.visible_begin;
-        arguments.visible_end = call_.visible_end;
-        arguments.position_offset = call_.position_offset;
-        arguments.side = side;
-        arguments.all_keys = p_.kv_storage == HEED_KV_CONTIGUOUS;
-        arguments.stat_rows = layout_.stat_rows;
-        set_values(LogitValues(p_), &arguments);
-        set_values(DropoutValues(p_, args_), &arguments);
-        arguments.stats = stats();
-        arguments.named = cuda::named(args_.workspace);
-        return cuda::launch_op(kernel, arguments, session_.launches());
     }
 };
 

@@ -14,8 +14,8 @@ bool serves_chip(Capability own, int capability);
 // find_cuda_op_kernel, of kernels for chips up to a compute capability.
 heed_status best_cuda_op_kernel(Op op, heed_dtype dtype, heed_dtype kv_dtype, int capability, const OpKernel **kernel);
 
-// The kernel of attention_backward_keys or _queries for the narrowest heads that are not narrower than head_dim, or
-// NULL.
+// The kernel of attention_backward_keys or _queries, plain or not, for the narrowest heads that are not narrower than
+// head_dim, or NULL.
 const OpKernel *find_backward_cores(Op op, heed_dtype dtype, int32_t head_dim, int capability);
 
 }  // namespace heed

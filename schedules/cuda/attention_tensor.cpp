@@ -57,7 +57,7 @@ public:
                        kernel.config.has_kv_scales() ? in_low_fragments_of_codes : deal_of(kernel.tile)) {}
 
     // The elements of queries that are held in registers.
-    std::string held;
+    std::set<std::string> held;
 
     void apply() {
         results();
@@ -123,7 +123,7 @@ private:
             own_elements(product.x_own);
         } else if (holds_queries()) {
             Func own = product.x_tile.in(product.sum);
-            held = own.name();
+            held = {own.name()};
             own_elements(own);
         }
         schedule_copies(product, product.w_tile, tile.products.columns, threads);

@@ -16,7 +16,7 @@ constexpr int cuda_op_threads = 256;  // of a block
 constexpr int linear_blocks = 3;      // 80 registers and, on tensor cores, 168
 constexpr int linear_threads = 256, linear_core_threads = 128;
 constexpr int merge_splits_threads = 64, metadata_threads = MetadataWords::entries, sequences_threads = 128;
-constexpr int backward_sums_threads = 128;
+constexpr int backward_sums_threads = 128, backward_tensor_threads = 128;
 constexpr int probs_threads = 128, probs_blocks = 4;          // of an SM: 128 registers
 constexpr int column_sums_columns = 32, transpose_side = 32;  // of a block
 constexpr int backward_bias_shared_bytes = 4 * cuda_op_threads, backward_sinks_shared_bytes = 4 * cuda_op_threads;
@@ -57,6 +57,8 @@ Halide::Module add_cuda(const OpSpec &spec);
 Halide::Module attention_probs_cuda(const OpSpec &spec);
 int probs_shared_bytes();
 Halide::Module backward_bias_cuda(const OpSpec &spec);
+Halide::Module backward_tensor_cuda(const OpSpec &spec, BackwardSide side, bool is_plain);
+int backward_tensor_shared_bytes(BackwardSide side, int head_dim, bool is_plain);
 Halide::Module backward_sinks_cuda(const OpSpec &spec);
 Halide::Module backward_stats_cuda(const OpSpec &spec);
 Halide::Module backward_sums_cuda(const OpSpec &spec);

@@ -102,6 +102,12 @@ Dealt in_wide_blocks(Stage stage, const VarOrRVar &column, const VarOrRVar &row)
     return {{j, i, block}, thread};
 }
 
+Dealt in_parts(Stage stage, Dealt dealt, const VarOrRVar &part) {
+    const VarOrRVar thread("thread_of_part", part.is_rvar);
+    stage.fuse(dealt.thread, part, thread);
+    return {dealt.own, thread};
+}
+
 void order(Stage stage, std::vector<VarOrRVar> loops, const std::vector<VarOrRVar> &outer) {
     loops.insert(loops.end(), outer.begin(), outer.end());
     stage.reorder(loops).never_partition_all();
@@ -111,20 +117,24 @@ void unroll(Stage stage, const std::vector<VarOrRVar> &loops) {
 }
 
 std::vector<VarOrRVar> schedule_sum(Func &sum, const LoopLevel &at, std::pair<int, int> extents, Deal deal,
-                                    const std::vector<VarOrRVar> &in_step, std::vector<VarOrRVar> steps) {
+                                    const std::vector<VarOrRVar> &in_step, std::vector<VarOrRVar> steps, int parts) {
     const std::vector<Var> args = sum.args();
+    const auto dealt = [&](const Stage &stage) {
+        const Dealt of_part = deal(stage, args[0], args[1]);
+        return parts > 1 ? in_parts(stage, of_part, args[2]) : of_part;
+    };
     sum.compute_at(at)
         .store_in(MemoryType::Register)
         .bound_extent(args[0], extents.first)
         .bound_extent(args[1], extents.second);
-    for (size_t i = 2; i < args.size(); i++) sum.bound_extent(args[i], 1);
-    const Dealt of_zeros = deal(sum, args[0], args[1]);
+    for (size_t i = 2; i < args.size(); i++) sum.bound_extent(args[i], i == 2 ? parts : 1);
+    const Dealt of_zeros = dealt(sum);
     order(sum, of_zeros.own, {of_zeros.thread});
     sum.gpu_threads(of_zeros.thread);
     unroll(sum, of_zeros.own);
 
     Stage products = sum.update();
-    const Dealt of_products = deal(products, args[0], args[1]);
+    const Dealt of_products = dealt(products);
     std::vector<VarOrRVar> loops = of_products.own;
     loops.insert(loops.end(), in_step.begin(), in_step.end());
     steps.insert(steps.begin(), of_products.thread);

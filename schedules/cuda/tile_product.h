@@ -26,14 +26,18 @@ Dealt in_tall_blocks(Halide::Stage stage, const Halide::VarOrRVar &column, const
 // A thread has 4 x 4 in each 128 columns; a warp has 8 rows, and 64 of these columns.
 Dealt in_wide_blocks(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
 
+// Each part has threads of its own, one after the other.
+Dealt in_parts(Halide::Stage stage, Dealt dealt, const Halide::VarOrRVar &part);
+
 void order(Halide::Stage stage, std::vector<Halide::VarOrRVar> loops, const std::vector<Halide::VarOrRVar> &outer);
 void unroll(Halide::Stage stage, const std::vector<Halide::VarOrRVar> &loops);
 
 // Sums, (column, row, which tile), of a tile of so many columns and rows: over a step, and over steps. What a thread
-// has of a step is left as loops, which the result names.
+// has of a step is left as loops, which the result names. parts: of the third coordinate, each of which has threads of
+// its own.
 std::vector<Halide::VarOrRVar> schedule_sum(Halide::Func &sum, const Halide::LoopLevel &at, std::pair<int, int> extents,
                                             Deal deal, const std::vector<Halide::VarOrRVar> &in_step,
-                                            std::vector<Halide::VarOrRVar> steps);
+                                            std::vector<Halide::VarOrRVar> steps, int parts = 1);
 std::vector<Halide::VarOrRVar> schedule_sum(TileProduct &product, const Halide::LoopLevel &at, Deal deal);
 
 // A tile of x or w, of `lines` rows, by so many threads. Copies: rows are padded; a thread copies 16 bytes at a time.

@@ -21,8 +21,8 @@ using namespace Halide;
 
 constexpr int keys = 32;
 
-// state = state * factor + weights x values, of steps of 32 keys and so many rows. In the repetition weights of some
-// keys are left out. Codes: values are, weights are multiplied by a scale of the key.
+// state = state * factor + weights x values, of steps of 32 keys and so many rows; the factor is 1 without one.
+// In the repetition weights of some keys are left out. Codes: values are, weights are multiplied by a scale of the key.
 struct StepKernel : DeviceKernel {
     const int rows;
     const bool codes;
@@ -32,7 +32,8 @@ struct StepKernel : DeviceKernel {
     RDom steps{0, count, "steps"}, over_keys{0, keys, "over_keys"}, all;
     Func values{"values"}, scales{"scales"}, weights{"weights"}, sum{"sum"}, state{"state"}, doubts{"doubts"};
 
-    StepKernel(int rows, bool codes) : rows(rows), codes(codes), all(0, columns, 0, rows, 0, count, "all") {
+    StepKernel(int rows, bool codes, bool has_factor)
+        : rows(rows), codes(codes), all(0, columns, 0, rows, 0, count, "all") {
         const Expr stride = cast<uint64_t>(count) * cast<uint64_t>(bytes * columns),
                    is_whole = (from & cast<uint64_t>(15)) == 0;
         const Expr row_of_key = heed::after(heed::after(from, key, stride), step, stride * keys);
@@ -50,8 +51,9 @@ struct StepKernel : DeviceKernel {
         const Expr is_out = heed::in_repetition(step) && reinterpret<uint32_t>(w) == Expr(0x80000000u);
         sum(d, row, step) = codes ? with : select(is_out, so_far, with);
         state(d, row, block) = 0.f;
-        const Expr factor = heed::load_at(Float(32), to, steps);
-        state(d, row, block) = state(d, row, block) * factor + sum(d, row, steps);
+        Expr scaled = state(d, row, block);
+        if (has_factor) scaled = scaled * heed::load_at(Float(32), to, steps);
+        state(d, row, block) = scaled + sum(d, row, steps);
         doubts(lane, block) = cast<int32_t>(state(lane % 4 * of_lane, lane / 4, block) > 1.f);
         const Expr doubt = doubts(all.y % 8 * 4 + all.x % (4 * of_lane) / of_lane, all.z);
         add(heed::store_at(to, (all.z * rows + all.y) * columns + all.x,
@@ -59,8 +61,8 @@ struct StepKernel : DeviceKernel {
     }
 };
 
-std::map<std::string, int> steps_of_products(int rows = 32, bool codes = false) {
-    StepKernel kernel(rows, codes);
+std::map<std::string, int> steps_of_products(int rows = 32, bool codes = false, bool has_factor = true) {
+    StepKernel kernel(rows, codes, has_factor);
     const int columns = kernel.columns, chunk_elements = 16 / kernel.bytes, row_elements = columns + chunk_elements;
     const heed::Deal of_weights = rows == 16 ? heed::in_low_fragments : heed::in_fragments;
     const heed::Deal deal = codes ? heed::in_low_fragments_of_codes : of_weights;
@@ -95,7 +97,8 @@ std::map<std::string, int> steps_of_products(int rows = 32, bool codes = false) 
         .split(kernel.d, chunk, in_chunk, chunk_elements);
     heed::deal_copies(kernel.values, in_chunk, chunk, kernel.key, columns / chunk_elements, 32);
     return instructions(heed::compile_cuda(device_spec("steps"), kernel, 32, [&](heed::Passes &passes) {
-        passes.add_exactly<heed::RepeatLoops>(1, "repetitions", kernel.state.name(), kernel.doubts.name(), "");
+        passes.add_exactly<heed::RepeatLoops>(1, "repetitions", kernel.state.name(), kernel.doubts.name(),
+                                              std::set<std::string>());
         passes.add_exactly<heed::SumInRegisters>(1, "sums", kernel.sum.name(), kernel.state.name());
         passes.add_exactly<heed::PipelineCopies>(2, "loops");
         passes.add_exactly<heed::LowerTileProducts>(2, "products", 32);
@@ -115,6 +118,13 @@ TEST(Steps, AreRepeatedWhereTheResultIsInDoubt) {
     EXPECT_EQ(found.at("heed_ones_unless_negative_f16"), 8);
     EXPECT_EQ(found.at("heed_any_lane"), 1 + 1 + 2);
     EXPECT_EQ(found.at("heed_add_infinity"), found.at("heed_subtract_infinity"));
+}
+
+// Votes are left where infinities are looked for.
+TEST(Steps, WithoutAFactorScaleNothing) {
+    const auto found = steps_of_products(32, false, false);
+    EXPECT_EQ(found.at("heed_mma_f16"), 8 + 8 + 8);
+    EXPECT_EQ(found.at("heed_any_lane"), 2);
 }
 
 TEST(Steps, OfHalfAsManyRowsHaveHalfAsManyProducts) { EXPECT_EQ(steps_of_products(16).at("heed_mma_f16"), 4 + 4 + 4); }

@@ -92,6 +92,19 @@ TEST_F(CudaBackward, KernelsThatTheChipAndTheHeadsAllow) {
                 ElementsAre(Op::attention_backward_stats, Op::attention_backward, Op::attention_backward));
 }
 
+TEST_F(CudaBackward, PlainKernelsWhereNothingChangesLogits) {
+    BackwardCall plain(backward_problem());
+    EXPECT_EQ(plain.backward(), HEED_OK) << heed_last_error();
+    EXPECT_THAT(stub::operations, ElementsAre(Op::attention_backward_stats, Op::attention_backward_keys_plain,
+                                              Op::attention_backward_queries));  // there is no plain stub of queries
+    heed_problem problem = backward_problem();
+    problem.softcap = 20;
+    BackwardCall capped(problem);
+    EXPECT_EQ(capped.backward(), HEED_OK) << heed_last_error();
+    EXPECT_THAT(stub::operations,
+                ElementsAre(Op::attention_backward_stats, Op::attention_backward_keys, Op::attention_backward_queries));
+}
+
 TEST_F(CudaBackward, MetadataGoesFirstAndIsChecked) {
     heed_problem problem = backward_problem(40);  // a launch takes the metadata of 32 sequences to the device
     problem.has_kv_lens = true;
@@ -121,7 +134,7 @@ TEST_F(CudaBackward, NothingToLaunch) {
     problem.max_q_len = 0;
     BackwardCall no_queries(problem);
     EXPECT_EQ(no_queries.backward(), HEED_OK) << heed_last_error();
-    EXPECT_THAT(stub::operations, ElementsAre(Op::attention_backward_keys));  // zeros
+    EXPECT_THAT(stub::operations, ElementsAre(Op::attention_backward_keys_plain));  // zeros
     problem.max_kv_len = 0;
     BackwardCall nothing(problem);
     EXPECT_EQ(nothing.backward(), HEED_OK) << heed_last_error();

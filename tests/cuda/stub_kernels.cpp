@@ -162,6 +162,8 @@ const OpKernel ops[] = {
      operation<heed::Op::attention_backward_queries>, 0, 128},
     {"attention_backward_keys_f16_d64_sm80", heed::Op::attention_backward_keys, HEED_F16, HEED_F16, Capability::sm80,
      operation<heed::Op::attention_backward_keys>, 0, 64},
+    {"attention_backward_keys_plain_f16_d64_sm80", heed::Op::attention_backward_keys_plain, HEED_F16, HEED_F16,
+     Capability::sm80, operation<heed::Op::attention_backward_keys_plain>, 0, 64},
 };
 
 template <int index>

@@ -17,6 +17,14 @@ void explicit_positions(Attention *a) {
     a->q_offsets.assign(static_cast<size_t>(a->batch), 2);
     a->q_offsets[0] = -1;
 }
+void negative_scale(Attention *a) {
+    a->causal = true;
+    a->scale = -0.3f;
+}
+void scale_of_zero(Attention *a) {
+    a->causal = true;
+    a->scale = 0;
+}
 void window(Attention *a) {
     a->window_left = 2;
     a->window_right = 1;
@@ -81,6 +89,8 @@ const std::vector<BackwardCase> &backward_cases() {
                                                     {"explicit", explicit_positions},
                                                     {"window", window},
                                                     {"lengths", lengths},
+                                                    {"negative_scale", negative_scale},
+                                                    {"scale_of_zero", scale_of_zero},
                                                     {"mask", mask},
                                                     {"bias", bias<0, 0, 0, 0>},
                                                     {"bias_of_heads", bias<1, 0, 0, 0>},

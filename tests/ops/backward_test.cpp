@@ -124,6 +124,13 @@ TEST_P(Backward, WholeBlocks) {
     }
 }
 
+// Rows of keys that are multiples of 4 share what dropout counts.
+TEST_P(Backward, DropoutWhereRowsAreWholeCounters) {
+    for (const int32_t head_dim : {24, 128, 256}) {
+        expect_correct(attention({2, 4, 2, 21, 72, head_dim, head_dim}, "all"), CallOptions());
+    }
+}
+
 TEST_P(Backward, WideHeadsOverBlocks) {
     for (const int32_t head_dim : {128, 256}) {
         expect_correct(attention({1, 4, 2, 70, 70, head_dim, head_dim}, "all"), CallOptions());

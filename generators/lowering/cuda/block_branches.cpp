@@ -29,15 +29,6 @@ private:
     }
 };
 
-// Arrays of a stage that live outside it are freed where they end, not in either form.
-Stmt without_frees(const Stmt &stage) {
-    struct Drop : IRMutator {
-        using IRMutator::visit;
-        Stmt visit(const Free *) override { return Evaluate::make(0); }
-    };
-    return Drop().mutate(stage);
-}
-
 template <typename T>
 Expr condition_of(const T &what) {
     FindCondition find;
@@ -59,7 +50,7 @@ Stmt BranchBlocks::visit(const ProducerConsumer *op) {
     const Expr condition = condition_of(body);
     if (!condition.defined()) return ProducerConsumer::make(op->name, true, body);
     found++;
-    const auto where = [&](bool holds) { return decided(without_frees(body), same_name, holds); };
+    const auto where = [&](bool holds) { return decided(body, same_name, holds); };
     return ProducerConsumer::make(op->name, true, IfThenElse::make(condition, where(true), where(false)));
 }
 

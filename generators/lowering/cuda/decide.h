@@ -7,7 +7,7 @@
 
 namespace heed {
 
-// `s` where the calls of `function` are so answered.
+// `s` where the calls of `function` are so answered. Arrays that live outside are freed in neither statement.
 inline Halide::Internal::Stmt decided(const Halide::Internal::Stmt &s, const std::string &function, bool holds) {
     struct Answer : Halide::Internal::IRMutator {
         const std::string &function;
@@ -17,6 +17,9 @@ inline Halide::Internal::Stmt decided(const Halide::Internal::Stmt &s, const std
         using IRMutator::visit;
         Halide::Expr visit(const Halide::Internal::Call *op) override {
             return op->name == function ? answer : IRMutator::visit(op);
+        }
+        Halide::Internal::Stmt visit(const Halide::Internal::Free *) override {
+            return Halide::Internal::Evaluate::make(0);
         }
     };
     return simplify(

@@ -9,6 +9,7 @@ using namespace Halide::Internal;
 
 Expr InBuffer::moved(const Expr &index, int size) const {
     const Expr behind = buffer * size;
+    if (const auto *ramp = index.as<Ramp>()) return Ramp::make(ramp->base + behind, ramp->stride, ramp->lanes);
     return index + (index.type().is_vector() ? Broadcast::make(behind, index.type().lanes()) : behind);
 }
 

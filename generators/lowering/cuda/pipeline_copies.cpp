@@ -49,7 +49,7 @@ private:
         auto copy = is_shared(op->name) ? SharedCopy::of_any(op) : std::nullopt;
         if (!copy) return op;
         if (copy->flipped.defined()) throw BadInput("bits are flipped of what is copied ahead to " + op->name);
-        for (Expr *e : {&copy->to, &copy->address, &copy->index, &copy->on, &copy->whole}) {
+        for (Expr *e : {&copy->to, &copy->address, &copy->index, &copy->on, &copy->whole, &copy->end}) {
             if (e->defined()) *e = lets.in_full(*e);
         }
         if (copy->bytes == 16 && !begins_chunk(copy->to, copy->type)) {
@@ -227,6 +227,7 @@ private:
             group.chunks.push_back(where_asked(Evaluate::make(copy.ahead(copy.to_address(), from, bytes))));
             if (!group.whole.defined()) continue;
             copy.on = bytes;
+            copy.index = at_step(copy.index, step);
             group.elements.push_back(where_asked(copy.element(copy.to_address(), from, Variable::make(Int(32), each))));
         }
         std::vector<Stmt> all;

@@ -1,7 +1,6 @@
 #include "generators/lowering/cuda/repeat_loops.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "generators/common/array_names.h"
 #include "generators/common/bad_input.h"
@@ -56,10 +55,10 @@ private:
 }  // namespace
 
 Stmt RepeatLoops::visit(const ProducerConsumer *op) {
-    if (op->is_producer && op->name == held) held_stage = op;
+    if (op->is_producer && held.count(op->name) != 0) held_stages.push_back(op);
     if (op->is_producer && op->name == stage) {
         repetition = decided(op->body, repetition_name, true);
-        if (held_stage.defined()) repetition = AtEachStep(held_stage).mutate(repetition);
+        if (!held_stages.empty()) repetition = AtEachStep(Block::make(held_stages)).mutate(repetition);
         return ProducerConsumer::make(op->name, true, decided(op->body, repetition_name, false));
     }
     if (!op->is_producer || op->name != doubts) return IRMutator::visit(op);
@@ -89,8 +88,9 @@ Stmt ReadThreadsAnew::visit(const IfThenElse *op) {
 }
 
 Stmt ReadThreadsAnew::visit(const ProducerConsumer *op) {
-    if (op->is_producer || read_after.count(op->name) == 0) return IRMutator::visit(op);
-    return ProducerConsumer::make(op->name, false, anew(op->body));
+    const std::set<std::string> &reads_anew = op->is_producer ? made_anew : read_after;
+    if (reads_anew.count(op->name) == 0) return IRMutator::visit(op);
+    return ProducerConsumer::make(op->name, op->is_producer, anew(op->body));
 }
 
 Stmt ReadThreadsAnew::visit(const For *op) {

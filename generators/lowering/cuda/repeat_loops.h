@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "Halide.h"
 
@@ -15,15 +16,17 @@ namespace heed {
 
 class RepeatLoops : public Halide::Internal::IRMutator {
 public:
-    // The names of Funcs. held: one that the stage reads from registers; the second time each step computes it, so that
-    // more registers are free. Empty: none.
-    RepeatLoops(std::string stage, std::string doubts, std::string held)
+    // The names of Funcs. held: those that the stage reads from registers; the second time each step computes them, so
+    // that more registers are free.
+    RepeatLoops(std::string stage, std::string doubts, std::set<std::string> held)
         : stage(std::move(stage)), doubts(std::move(doubts)), held(std::move(held)) {}
     int found = 0;
 
 private:
-    const std::string stage, doubts, held;
-    Halide::Internal::Stmt repetition, held_stage;
+    const std::string stage, doubts;
+    const std::set<std::string> held;
+    Halide::Internal::Stmt repetition;
+    std::vector<Halide::Internal::Stmt> held_stages;
 
     using IRMutator::visit;
     Halide::Internal::Stmt visit(const Halide::Internal::ProducerConsumer *op) override;
@@ -34,11 +37,13 @@ private:
 // first time on.
 class ReadThreadsAnew : public Halide::Internal::IRMutator {
 public:
-    // The names of the Funcs that are read after the repetition: of the doubts, and of what is handed on.
-    explicit ReadThreadsAnew(std::set<std::string> read_after) : read_after(std::move(read_after)) {}
+    // The names of the Funcs that are read after the repetition: of the doubts, and of what is handed on. made_anew:
+    // of those that are computed after the loops and need numbers of threads.
+    explicit ReadThreadsAnew(std::set<std::string> read_after, std::set<std::string> made_anew = {})
+        : read_after(std::move(read_after)), made_anew(std::move(made_anew)) {}
 
 private:
-    const std::set<std::string> read_after;
+    const std::set<std::string> read_after, made_anew;
     std::string block;                               // the variable of its number
     std::map<std::string, Halide::Expr> of_threads;  // values that depend on these numbers
     bool in_repetition = false;

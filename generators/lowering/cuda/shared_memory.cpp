@@ -104,10 +104,11 @@ std::optional<SharedCopy> SharedCopy::of(const Store *op) {
                                              call->name == "heed_load_chunks_if");
     if (to == nullptr || !is_load) return {};
     const auto *from = call->args[1].as<Ramp>();
-    SharedCopy copy = {op->name, call->type.element_of(), to->base, scalar_of(call->args[0]), {}, {}, {}, flipped};
+    SharedCopy copy = {op->name, call->type.element_of(), to->base, scalar_of(call->args[0]), {}, {}, {}, flipped, {}};
     const bool sometimes = call->args.size() > 2;
     if (sometimes) copy.on = scalar_of(call->args[2]);
     if (call->args.size() > 3) copy.whole = scalar_of(call->args[3]);
+    if (call->args.size() > 4) copy.end = scalar_of(call->args[4]);
     const bool neighbours = from != nullptr && is_const_one(from->stride) && is_const_one(to->stride);
     if (!neighbours || bytes_at_once(call->type) != chunk_bytes || !copy.address.defined() ||
         copy.on.defined() != sometimes) {
@@ -122,7 +123,7 @@ std::optional<SharedCopy> SharedCopy::of_any(const Store *op) {
     const bool is_load = call != nullptr && (call->name == "heed_load_at" || call->name == "heed_load_at_if");
     if (!is_load || !call->type.is_scalar() || call->type.bytes() != word_bytes) return of(op);
     const Expr on = call->args.size() > 2 ? call->args[2] : Expr();
-    return SharedCopy{op->name, call->type, op->index, call->args[0], call->args[1], on, {}, {}, word_bytes};
+    return SharedCopy{op->name, call->type, op->index, call->args[0], call->args[1], on, {}, {}, {}, word_bytes};
 }
 
 Expr SharedCopy::ahead(const Expr &at, const Expr &from, const Expr &some) const {
@@ -132,9 +133,10 @@ Expr SharedCopy::ahead(const Expr &at, const Expr &from, const Expr &some) const
 Stmt SharedCopy::element(const Expr &at, const Expr &from, const Expr &e) const {
     const int size = type.bytes();
     const Expr source = from + cast<uint64_t>(e * size), to_element = at + e * size;
-    if (size == 1) return Evaluate::make(cuda::store_shared_u8(to_element, cuda::load_u8_if(source, on)));
+    const Expr asked = end.defined() ? select(cast<int32_t>(index) + e < end, on, 0) : on;
+    if (size == 1) return Evaluate::make(cuda::store_shared_u8(to_element, cuda::load_u8_if(source, asked)));
     if (size != 2) throw BadInput("elements of " + array + ", of 4 bytes and more, are copied one by one");
-    Expr bits = cuda::load_u16_if(source, on);
+    Expr bits = cuda::load_u16_if(source, asked);
     if (flipped.defined()) bits = bits ^ cast<uint32_t>(flipped);
     return Evaluate::make(cuda::store_shared_u16(to_element, bits));
 }
@@ -206,6 +208,8 @@ Stmt LowerSharedMemory::copied(SharedCopy copy, const Expr &to) {
     const std::string name = unique_name("copied_from"), each = unique_name("element");
     const Expr from = Variable::make(UInt(64), name), at = address(copy.array, mutate(to), copy.type);
     if (copy.on.defined()) copy.on = mutate(copy.on);
+    if (copy.end.defined()) copy.end = mutate(copy.end);
+    copy.index = mutate(copy.index);
     Expr chunk = copy.on.defined() ? cuda::load_fragment_if(from, copy.on) : cuda::load_fragment(from);
     if (copy.flipped.defined()) {
         copy.flipped = mutate(copy.flipped);

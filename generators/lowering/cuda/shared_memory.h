@@ -29,11 +29,12 @@ bool begins_chunk(const Halide::Expr &index, const Halide::Type &type);
 
 // 16 bytes of a tensor at an address that are stored in an array: elements from number `index` on become those from
 // number `to` on; or one element of 4 bytes. on: Int(32), undefined for always; zeros are stored where it is 0. whole:
-// Int(32), undefined for always; where it is 0 the bytes are not aligned. flipped: bits of elements; undefined: none.
+// Int(32), undefined for always; where it is 0 the bytes are not aligned, and elements from index `end` on are zeros;
+// undefined: there are none. flipped: bits of elements; undefined: none.
 struct SharedCopy {
     std::string array;
     Halide::Type type;  // of an element
-    Halide::Expr to, address, index, on, whole, flipped;
+    Halide::Expr to, address, index, on, whole, flipped, end;
     int bytes = 16;
 
     // Of 16 bytes; none for a store of one element.

@@ -22,7 +22,7 @@ Expr load_float(const std::string &array, const Expr &index) {
     return Load::make(Float(32), array, index, Buffer<>(), Parameter(), const_true(), {});
 }
 
-// state = state * factor + sum[added]
+// state = state * factor + sum[added]; factor: undefined for 1
 struct Addition {
     Expr factor, added;
 };
@@ -30,13 +30,17 @@ struct Addition {
 std::optional<Addition> addition(const Store *op, const std::string &sum, const std::string &state) {
     const auto *add = op->name == state ? op->value.as<Add>() : nullptr;
     if (add == nullptr) return {};
-    const bool product_first = add->a.as<Mul>() != nullptr;
-    const auto *product = (product_first ? add->a : add->b).as<Mul>();
-    const auto *of_sum = (product_first ? add->b : add->a).as<Load>();
-    if (product == nullptr || of_sum == nullptr || of_sum->name != sum) return {};
-    const auto *first = product->a.as<Load>();
-    const bool state_first = first != nullptr && first->name == state;
-    return Addition{state_first ? product->b : product->a, of_sum->index};
+    const auto is_of = [](const Expr &e, const std::string &array) {
+        const auto *load = e.as<Load>();
+        return load != nullptr && load->name == array;
+    };
+    const bool sum_first = is_of(add->a, sum);
+    if (!sum_first && !is_of(add->b, sum)) return {};
+    const Expr added = (sum_first ? add->a : add->b).as<Load>()->index, scaled = sum_first ? add->b : add->a;
+    if (is_of(scaled, state)) return Addition{Expr(), added};
+    const auto *product = scaled.as<Mul>();
+    if (product == nullptr) return {};
+    return Addition{is_of(product->a, state) ? product->b : product->a, added};
 }
 
 // The stores that add the sum to the state.
@@ -57,7 +61,7 @@ private:
         if (!is_const_zero(simplify(lets.in_full(op->index - adds->added)))) {
             throw BadInput("elements of " + sum + " have other places than those of " + state);
         }
-        const Scaling one = {lets.in_full(op->index), lets.in_full(adds->factor)};
+        const Scaling one = {lets.in_full(op->index), adds->factor.defined() ? lets.in_full(adds->factor) : Expr()};
         for (const Scaling &other : found) {
             if (equal(other.index, one.index)) return;  // of the same stage in a repetition
         }
@@ -97,6 +101,7 @@ Stmt scaled(const std::string &state, const std::vector<Scaling> &all) {
     std::vector<Stmt> stores;
     Expr some = const_false();
     for (const Scaling &one : all) {
+        if (!one.factor.defined()) continue;
         bool is_new = true;
         for (const Expr &factor : factors) is_new = is_new && !equal(factor, one.factor);
         if (is_new) {
@@ -106,6 +111,7 @@ Stmt scaled(const std::string &state, const std::vector<Scaling> &all) {
         stores.push_back(
             Store::make(state, load_float(state, one.index) * one.factor, one.index, Parameter(), const_true(), {}));
     }
+    if (stores.empty()) return Evaluate::make(0);
     return IfThenElse::make(cuda::any_lane(cast<int32_t>(some)) != 0, Block::make(stores));
 }
 

@@ -9,6 +9,8 @@
 //   if the factor of some element of a lane of the warp is not 1: state[i] = state[i] * factor, of each element
 //   produce sum { state[i] = state[i] + ..; }
 //
+// and without a factor nothing comes before the product.
+//
 // A Halide update cannot say so (SumInPlace, which does this for CPUs, where the elements are a loop). The branch is
 // the same in all lanes, as products of a warp need it.
 
