@@ -19,7 +19,7 @@ struct BackwardTensorDevice : BackwardBlocks {
     std::vector<TileProduct> products;  // X0 . Y0, X1 . Y1: (column: of Y, row: of X, part, across: step, down: block)
     Halide::RDom over;                  // Y in a chunk, chunk of a step
     Halide::RDom steps;                 // of all heads
-    Halide::RDom over_columns;          // of a row's lane: in a pair, pair
+    Halide::RDom over_columns;          // of a row's lane that shares no counters of dropout: in a pair, pair
     Halide::RDom over_counters;         // of dropout, of a lane
     Halide::RDom over_pairs;            // in a pair, pair of a lane's columns of sums
     Halide::RDom all;                   // column of a part, row, block, part

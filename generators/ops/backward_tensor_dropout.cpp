@@ -68,8 +68,7 @@ void BackwardTensorDevice::define_kept() {
     const Expr of_column = over_columns.y * 8 + over_columns.x;
     const Logit one = logit(of_column + u * 2);
     const Expr bit = select(keeps(one.query, one.key), Expr(1u) << word(bit_of(of_column)), Expr(0u));
-    const Expr with_bit = branched(shares_counters(), kept(own), kept(own) | bit);
-    kept(of_lane) = select(same_for_block(drops()), with_bit, kept(own));
+    kept(of_lane) = select(same_for_block(drops()), kept(own) | bit, kept(own));
 }
 
 Expr BackwardTensorDevice::keeps_weight() const {
