@@ -64,6 +64,12 @@ public:
         return error <= DBL_MAX && bound > 0 ? error / bound : INFINITY;
     }
 
+    // A code times its scale is a float, which no type of 16 bits holds: the last bits of its sum, which a weight of
+    // 1 +- 2^-23 moves, decide which neighbour is the nearest one where it lies half-way between two.
+    double half_way(double ref) const {
+        return std::max(half_ulp(a_.dtype, ref), subnormal_half_step(a_.dtype)) + std::fabs(ref) * 0x1p-22;
+    }
+
     // The bound of element d of the row r at `ref`.
     double bound_of(const double *ref, int32_t d, size_t r) const {
         const double rounding = ref_.weight_rounding[static_cast<size_t>(ref + d - ref_.out.data())];
@@ -77,11 +83,12 @@ public:
         const bool one_key = ref_.num_visible[r] == 1 && a_.sink.empty() && a_.dropout_p == 0;
         const bool exact = one_key || ref_.num_kept[r] == 0;
         for (int32_t d = 0; d < a_.head_dim_v; d++) {
-            const double got = out[d];
-            const double expected = one_key ? round_to(a_.dtype, static_cast<float>(ref[d])) : ref[d];
+            const double got = out[d], rounded = round_to(a_.dtype, static_cast<float>(ref[d]));
+            const bool nearest = one_key && a_.int8_kv && a_.dtype != HEED_F32 && std::isfinite(rounded);
+            const double expected = one_key && !nearest ? rounded : ref[d];
             // A visible infinity: its weight may have been flushed to 0, and 0 * inf is NaN.
             if (std::isinf(ref[d]) && !std::isfinite(got)) continue;
-            const double bound = exact ? 0 : bound_of(ref, d, r);
+            const double bound = nearest ? half_way(ref[d]) : exact ? 0 : bound_of(ref, d, r);
             const double off = ratio(got, expected, bound);
             verdict.out_ratio = std::max(verdict.out_ratio, off);
             if (std::isfinite(ref[d])) {

@@ -102,6 +102,23 @@ TEST_F(Verdicts, EmptyRowsAreExact) {
     EXPECT_FALSE(good());
 }
 
+TEST(OneKey, OfCodesIsTheNearestOrANeighbourThatIsAsNear) {
+    Attention a = make_attention({1, 1, 1, 1, 1, 8, 8}, Data::normal, 1, HEED_BF16, true);
+    Reference ref = compute_reference(a, false);
+    const auto good = [&](double between, float got) {
+        ref.out[3] = between;
+        std::vector<float> out(ref.out.begin(), ref.out.end());
+        for (float &x : out) x = round_to(HEED_BF16, x);
+        out[3] = got;
+        return verdict_of(a, ref, out, {}, Trust{false, false}).ok;
+    };
+    constexpr float below = 0.375F, above = 0.376953125F;
+    constexpr double between = 0.3759765625;
+    EXPECT_TRUE(good(between, below) && good(between, above));
+    EXPECT_TRUE(good(between - 0x1p-15, below) && good(between + 0x1p-15, above));
+    EXPECT_FALSE(good(between - 0x1p-15, above) || good(between + 0x1p-15, below));
+}
+
 TEST_F(Verdicts, MistrustsCasesThatProveLittle) {
     EXPECT_TRUE(good());
     for (size_t n = 0; n < a.q.size(); n += 8) a.q[n] = 1;
