@@ -7,8 +7,8 @@
 #   the others cost a few operations per logit). Dropout, ten rounds of a generator per logit, is in general kernels only.
 # - Storage: `contiguous` reads keys in place (contiguous and varlen). `paged` finds them through a table of slots per block and
 #   serves every storage. Prefill with f16, bf16 or int8 keys converts each block anyway, so that it has paged kernels only.
-# - Head dims: those of common models; `any` serves the rest of 1..640 and other pairs of head_dim and head_dim_v, from padded copies
-#   of blocks of v, in decode of k as well. Each pair of types has general kernels with every feature, so that nothing the API allows lacks a kernel.
+# - Head dims: those of common models; `any` serves the rest of 1..640 and other pairs of head_dim and head_dim_v, with loops
+#   whose lengths are known at run time. Each pair of types has general kernels with every feature, so that nothing the API allows lacks a kernel.
 #   A head dim lacks a kernel that the one of `any` serves within 2 %: f32 of 80 with a mask (AVX2, Zen 3: 1.36 against 1.44 of the plain
 #   kernel's time). Plain kernels of `any` take 1.15 to 1.34 times as long as a kernel of the head dim, so that both are there.
 # - A decode kernel with gqa works on four rows (heads of a group, positions) at once, one without on one row: its waste would be fourfold.

@@ -80,8 +80,8 @@ int own_product_unroll(const Machine &machine, const AttentionConfig &config) {
 //   key of a split, of 512 keys at least, is read in vain.
 // Blocks of keys in prefill: a masked step computes the keys that are seen only, so that it may be as long as the
 // others,
-//   but copies of mask and bias are of all its keys. Run-time head dims: the copies of a block of k and v stay within
-//   half of L2 at head_dim 640 (2 x 96 x 640 floats, 480 KiB).
+//   but copies of mask and bias are of all its keys. Run-time head dims: the copies of a block of k and v, where they
+//   are copied, stay within half of L2 at head_dim 640 (2 x 96 x 656 floats, 492 KiB).
 // Values of decode: 32 registers hold tiles of four rows of 4 vectors or one of 8, and v, which is converted once for
 //   four rows; 16 registers: two rows of 4 vectors or one of 8. Run-time head dims: one vector of all rows.
 void fit_tiles(const Machine &machine, AttentionConfig &config) {

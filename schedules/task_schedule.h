@@ -55,7 +55,7 @@ protected:
     }
 
     // Elements of a head, known now or bounded. A vector more: 640 floats a row are 40 lines of a cache, and the rows
-    // of a block would share 8 of its 64 sets.
+    // of a block would share 8 of its 64 sets; zeros after whole vectors would begin there.
     Halide::Func &along_d(Halide::Func &f, const Halide::Var &d, int length, int before = 0) {
         return cfg.any_head_dim() ? f.bound_storage(d, before + cfg.padded(length) + cfg.padded_unit())
                                   : f.bound_extent(d, before + cfg.padded(length));

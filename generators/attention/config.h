@@ -51,7 +51,7 @@ struct AttentionConfig {
     // Whether the lanes of a vector are query rows, not elements of a head.
     bool rows_are_lanes() const { return phase == Phase::prefill || wide_group; }
 
-    // Rows pass through a zero-padded copy where their length is no multiple of a vector.
+    // Whether rows may end within a vector: then copies of them are padded with zeros.
     bool pads_rows() const { return head_dim % lanes != 0 || head_dim_v % lanes != 0 || any_head_dim(); }
 
     // Whether rows of q do; its vectors hold pairs with bf16_dots.

@@ -59,12 +59,12 @@ struct PageTable {
 // may read whole vectors and read nothing outside a row.
 struct PaddedRows {
     Halide::Func rows;
-    Halide::RDom zeros, over_d;  // only with zeros: the last `unit` elements of a row that fills no whole unit; its own
+    Halide::RDom zeros, over_d;  // only with zeros: the unit where a row ends, if it is not full; the row
 
     explicit PaddedRows(const std::string &name) : rows(name) {}
 
-    // `args` are the coordinates of the copy, args[0] being the element; `element(d)` is the element to copy. unit: the
-    // elements of the vectors that consumers read, 0 where the length is a number of them.
+    // `args` are the coordinates of the copy, args[0] being the element; `element(d)` is the element to copy. Consumers
+    // read whole units of `unit` elements; 0: rows are whole ones.
     void define(const std::vector<Halide::Var> &args, const Halide::Expr &row_length, int unit,
                 const std::function<Halide::Expr(Halide::Expr)> &element);
 };

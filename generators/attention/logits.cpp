@@ -97,7 +97,6 @@ Expr user_logit(const std::function<Expr(const Expr &)> &user, const Expr &logit
 Expr lowest_logit() { return std::numeric_limits<float>::lowest(); }
 
 Expr exp2_nonpositive(const Expr &x) { return power_of_2.nonpositive(x); }
-Expr exp2_any(const Expr &x) { return power_of_2.any(x); }
 Expr exp16_nonpositive(const Expr &x) { return power_of_16.nonpositive(x); }
 Expr exp16_any(const Expr &x) { return power_of_16.any(x); }
 

@@ -19,10 +19,9 @@ constexpr float ln_16 = 4 * ln_2;
 // not NaN.
 Halide::Expr lowest_logit();
 
-// 2^x for x <= 0; relative error below 1.3e-7; exactly 1 at 0; exactly 0 below -126; NaN stays NaN. exp2_any: x <= 126.
+// 2^x for x <= 0; relative error below 1.3e-7; exactly 1 at 0; exactly 0 below -126; NaN stays NaN.
 Halide::Expr exp2_nonpositive(const Halide::Expr &x);
-Halide::Expr exp2_any(const Halide::Expr &x);
-// 16^x with the same promises: 2^(4 x), in as many instructions.
+// 16^x with the same promises: 2^(4 x), in as many instructions. exp16_any: x <= 31.
 Halide::Expr exp16_nonpositive(const Halide::Expr &x);
 Halide::Expr exp16_any(const Halide::Expr &x);
 

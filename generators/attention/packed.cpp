@@ -62,7 +62,7 @@ void AttentionBuilder::define_packed() {
     };
     if (cfg.any_head_dim()) {
         const auto element = [&](const Expr &d) { return stored_value(d, st.k); };
-        packed.v_rows.define({st.d, st.k, block, head}, head_dim_v, packed_unit, element);
+        packed.v_rows.define({st.d, st.k, block, head}, head_dim_v, cfg.padded_unit(), element);
     }
     const auto value = [&](const Expr &k) {
         return cfg.any_head_dim() ? Expr(packed.v_rows.rows(st.d, k, block, head)) : stored_value(st.d, k);

@@ -16,9 +16,4 @@ inline Halide::Expr element_bytes(const Halide::Expr &index, const Halide::Expr 
                                   Halide::cast<int64_t>(size));
 }
 
-// The bytes of `count` elements, UInt(64).
-inline Halide::Expr bytes_of(const Halide::Expr &count, int size) {
-    return Halide::cast<uint64_t>(count) * Halide::cast<uint64_t>(size);
-}
-
 }  // namespace heed::cuda

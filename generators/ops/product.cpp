@@ -50,10 +50,10 @@ Expr TileProduct::element(const TileRows &rows) const {
     const Expr exists = rows.lines.defined()    ? rows.line < select(in_row, rows.lines, 0)
                         : rows.exists.defined() ? rows.exists && in_row
                                                 : in_row;
-    Expr stored = all_there ? load_at(type, rows.first, index)
-                  : rows.whole.defined()
-                      ? load_chunks_if(exists, rows.whole, type, rows.first, index, whole ? Expr() : length)
-                      : load_at_if(exists, type, rows.first, index);
+    Expr stored = all_there              ? load_at(type, rows.first, index)
+                  : rows.whole.defined() ? load_chunks_if(exists, rows.whole, type, rows.first, index,
+                                                          whole && *whole % tile.width == 0 ? Expr() : length)
+                                         : load_at_if(exists, type, rows.first, index);
     if (rows.flipped.defined()) stored = stored ^ rows.flipped;
     return tile.of_floats ? to_float(rows.type, stored) : stored;
 }

@@ -95,21 +95,21 @@ inline int64_t shared_floats(const heed_linear_weights &w, int64_t num_rows) {
     return (int64_t{block_rows(w, num_rows)} + w.tiles[0]->rows) * w.k_steps;
 }
 
-// The tile for a number of rows: reading a panel costs as much as two rows of arithmetic. The first one takes the steps
-// in blocks, so that several of its tiles read a panel once that is too large to stay in an L2 cache beside the next
-// one. Measured (Xeon, family 6 model 85, 2 threads, f32): 16 rows as 2 tiles of 12 take 0.80 of the time of 2 tiles of
-// 8 where a panel has 512 KiB, 0.92 with 384 KiB, 1.08 with 256 KiB; 32 rows 0.74, 0.88, 0.98.
+// The tile for a number of rows: reading a panel costs as much as two rows of arithmetic. A panel that is too large to
+// stay in an L2 cache beside the next one is read for each tile anew, except by tiles of the first kind, which take the
+// steps in blocks. Measured (Xeon, family 6 model 85, 2 threads, f32): 16 rows as 2 tiles of 12 take 0.80 of the time
+// of 2 tiles of 8 where a panel has 512 KiB, 0.92 with 384 KiB, 1.08 with 256 KiB; 32 rows 0.74, 0.88, 0.98.
 inline int32_t choose_tile(const heed_linear_weights &w, int32_t num_rows) {
     constexpr int64_t large_panel_bytes = 256 << 10;
-    const bool in_blocks = sums_in_blocks(w) && !converts(w) && bytes_of(w, 1) > large_panel_bytes;
+    const bool first_reads_once = sums_in_blocks(w) && !converts(w) && bytes_of(w, 1) > large_panel_bytes;
     const auto cost = [&](int32_t i) {
         const int64_t rows = w.tiles[i]->rows;
         return (num_rows + rows - 1) / rows * (rows + 2);
     };
     int32_t best = 0;
     for (int32_t i = 1; i < w.num_tiles; i++) {
-        const bool reads_once = num_rows <= w.tiles[i]->rows || !in_blocks;
-        if (reads_once && cost(i) < cost(best)) best = i;
+        const bool may_take = num_rows <= w.tiles[i]->rows || !first_reads_once;
+        if (may_take && cost(i) < cost(best)) best = i;
     }
     return best;
 }

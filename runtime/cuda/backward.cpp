@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cinttypes>
 #include <initializer_list>
-#include <limits>
 
 #include "runtime/backends.h"
 #include "runtime/cuda/call.h"

@@ -1,6 +1,8 @@
 // What the passes for steps that add products to a state make of a small kernel of a warp, and what they refuse.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "generators/common/bad_input.h"
 #include "generators/lowering/carried.h"
 #include "generators/lowering/cuda/barriers.h"

@@ -38,7 +38,7 @@ private:
 class ReadThreadsAnew : public Halide::Internal::IRMutator {
 public:
     // The names of the Funcs that are read after the repetition: of the doubts, and of what is handed on. made_anew:
-    // of those that are computed after the loops and need numbers of threads.
+    // of those whose own computation reads them anew, in the loops or after.
     explicit ReadThreadsAnew(std::set<std::string> read_after, std::set<std::string> made_anew = {})
         : read_after(std::move(read_after)), made_anew(std::move(made_anew)) {}
 
