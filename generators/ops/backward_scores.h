@@ -99,7 +99,7 @@ protected:
         return {of.weight, select(visible, scaled_gradient(of.logit, logit, changes, !visible), 0.f)};
     }
 
-    // Of dropout.
+    // What dropout numbers a weight by.
     Expr element_of_dropout(const Row &row, const Expr &j) const {
         const auto wide = [](const Expr &x) { return Halide::cast<uint64_t>(x); };
         const Expr line = wide(row.sequence) * wide(this->num_heads) + wide(row.head);

@@ -6,13 +6,6 @@ namespace heed {
 
 using namespace Halide;
 
-namespace {
-
-// Value n of a Func of one or several.
-Expr value_of(const Func &f, const std::vector<Expr> &at, int n) { return f.outputs() == 1 ? Expr(f(at)) : f(at)[n]; }
-
-}  // namespace
-
 BackwardSumsDevice::BackwardSumsDevice(ElementType type, const Tile &tile)
     : BackwardBlocks(type, {tile.products.rows, tile.columns}), tile(tile), keys(make_side(backward_keys)),
       queries(make_side(backward_queries)) {

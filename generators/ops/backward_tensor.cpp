@@ -14,9 +14,6 @@ namespace {
 
 Expr word_of(const Expr &x) { return reinterpret<uint32_t>(x); }
 
-// Element n of a Func of one or several.
-Expr element_of(const Func &f, const std::vector<Expr> &at, int n) { return f.outputs() == 1 ? Expr(f(at)) : f(at)[n]; }
-
 }  // namespace
 
 BackwardTensorDevice::BackwardTensorDevice(ElementType type, BackwardSide side, bool is_plain, const ProductTile &tile,
@@ -42,7 +39,7 @@ BackwardTensorDevice::BackwardTensorDevice(ElementType type, BackwardSide side, 
     define_doubts();
     std::vector<Expr> of_row;
     for (int n = 0; n < num_sums(); n++) {
-        const Expr sum = element_of(sums, {all.x, all.y, all.w, all.z}, n);
+        const Expr sum = value_of(sums, {all.x, all.y, all.w, all.z}, n);
         of_row.push_back(once(sum, doubts(all.x % 8 / 2, all.y, all.w, all.z)));
     }
     add(stored(side, of_row, all.w * columns + all.x, all.y, all.z));
@@ -241,7 +238,7 @@ void BackwardTensorDevice::define_sums() {
         const std::vector<Expr> own = {d, row, part, across, down};
         sum(d, row, part, across, down) = 0.f;
         const Expr y_in_step = over.y * tile.width + over.x,
-                   term = element_of(terms, {y_in_step, row, part, across, down}, n);
+                   term = value_of(terms, {y_in_step, row, part, across, down}, n);
         const Expr y = products[static_cast<size_t>(n)].w_tile(
             d % tile.width, part * (columns / tile.width) + d / tile.width, y_in_step, 0, across, down);
         sum(d, row, part, across, down) =
@@ -253,7 +250,7 @@ void BackwardTensorDevice::define_sums() {
     sums(d, row, part, down) = Tuple(zeros);
     for (int n = 0; n < num_sums(); n++) {
         const Expr of_step = step_sums[static_cast<size_t>(n)](d, row, part, steps, down);
-        found.push_back(element_of(sums, {d, row, part, down}, n) + of_step);
+        found.push_back(value_of(sums, {d, row, part, down}, n) + of_step);
     }
     sums(d, row, part, down) = Tuple(found);
 }
@@ -263,7 +260,7 @@ void BackwardTensorDevice::define_doubts() {
     doubts(u, row, part, down) = 0;
     Expr found = doubts(u, row, part, down);
     for (int n = 0; n < num_sums(); n++) {
-        const Expr sum = element_of(sums, {over_pairs.y * 8 + u * 2 + over_pairs.x, row, part, down}, n);
+        const Expr sum = value_of(sums, {over_pairs.y * 8 + u * 2 + over_pairs.x, row, part, down}, n);
         const Expr is_nan = (word_of(sum) & Expr(0x7fffffffu)) > Expr(0x7f800000u);
         found = found | cast<int32_t>(is_nan && is_given(x_rows(row, down)[0]));
     }

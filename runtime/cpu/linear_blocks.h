@@ -96,8 +96,8 @@ inline int64_t shared_floats(const heed_linear_weights &w, int64_t num_rows) {
 }
 
 // The tile for a number of rows: reading a panel costs as much as two rows of arithmetic. A panel that is too large to
-// stay in an L2 cache beside the next one is read for each tile anew, except by tiles of the first kind, which take the
-// steps in blocks. Measured (Xeon, family 6 model 85, 2 threads, f32): 16 rows as 2 tiles of 12 take 0.80 of the time
+// stay in an L2 cache beside the next one is read again for each tile; tiles of the first kind take the steps in blocks
+// and read it once. Measured (Xeon, family 6 model 85, 2 threads, f32): 16 rows as 2 tiles of 12 take 0.80 of the time
 // of 2 tiles of 8 where a panel has 512 KiB, 0.92 with 384 KiB, 1.08 with 256 KiB; 32 rows 0.74, 0.88, 0.98.
 inline int32_t choose_tile(const heed_linear_weights &w, int32_t num_rows) {
     constexpr int64_t large_panel_bytes = 256 << 10;

@@ -64,8 +64,8 @@ public:
         return error <= DBL_MAX && bound > 0 ? error / bound : INFINITY;
     }
 
-    // A code times its scale is a float, which no type of 16 bits holds: the last bits of its sum, which a weight of
-    // 1 +- 2^-23 moves, decide which neighbour is the nearest one where it lies half-way between two.
+    // A code times its scale is a float, which no type of 16 bits holds. The weight that is rounded was 1 +- 2^-23, so
+    // that its last bits differ: where it lies half-way between two numbers, either is the nearest one.
     double half_way(double ref) const {
         return std::max(half_ulp(a_.dtype, ref), subnormal_half_step(a_.dtype)) + std::fabs(ref) * 0x1p-22;
     }
@@ -84,7 +84,7 @@ public:
         const bool exact = one_key || ref_.num_kept[r] == 0;
         for (int32_t d = 0; d < a_.head_dim_v; d++) {
             const double got = out[d], rounded = round_to(a_.dtype, static_cast<float>(ref[d]));
-            const bool nearest = one_key && a_.int8_kv && a_.dtype != HEED_F32 && std::isfinite(rounded);
+            const bool nearest = one_key && a_.int8_kv && a_.rounds_weights && std::isfinite(rounded);
             const double expected = one_key && !nearest ? rounded : ref[d];
             // A visible infinity: its weight may have been flushed to 0, and 0 * inf is NaN.
             if (std::isinf(ref[d]) && !std::isfinite(got)) continue;

@@ -49,8 +49,8 @@ struct Verdict {
 // 6 / sqrt(3) * u_w * sqrt(sum (p v)^2), in one of 10^9 elements; neighbouring keys of equal weight are rounded alike
 // and are one part of that sum. The less of the two is added. f16 weights below 2^-14 lose up to 2^-25 each instead:
 // 2^-25 * Vmax for each visible key, the largest weight being 1. Rows that see no key, see one key, or have all keys
-// dropped compare bits, except that one int8 key in 16 bits may give either neighbour of a number half-way between
-// them; where the reference is NaN the result must be NaN.
+// dropped compare bits, except that one int8 key may give either neighbour of a number half-way between them where
+// weights are rounded; where the reference is NaN the result must be NaN.
 Verdict verdict_of(const Attention &a, const Reference &ref, const std::vector<float> &out,
                    const std::vector<float> &lse, const Trust &trust = {});
 

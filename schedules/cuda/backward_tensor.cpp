@@ -104,7 +104,7 @@ private:
     }
 
     Dealt of_part(Stage stage, const Dealt &dealt, const VarOrRVar &part) const {
-        return kernel.num_parts > 1 ? in_parts(stage, dealt, part) : dealt;
+        return in_parts(stage, dealt, part, kernel.num_parts);
     }
     void in_tiles(Stage stage, const VarOrRVar &column, const VarOrRVar &row, const VarOrRVar &part,
                   const std::vector<VarOrRVar> &outer = {}) {
@@ -241,7 +241,7 @@ Module backward_tensor_cuda(const OpSpec &spec, BackwardSide side, bool is_plain
         passes.add_exactly<TrimLoops>(1, "loops over the other side", "steps$x");
         passes.add<LoadCarried>(kernel.sums.name());
         passes.add_exactly<RepeatLoops>(1, "repetitions", kernel.sums.name(), kernel.doubts.name(), schedule.held);
-        // Of keys weights after dropout are another stage.
+        // The weights of keys after dropout are another stage.
         const size_t of_dropout = is_plain ? 0 : 2 + kernel.gathered.size() + (side == backward_keys ? 1 : 0);
         const int of_logits = static_cast<int>(kernel.stages.size() + of_dropout);
         passes.add_exactly<BranchBlocks>(2 * (1 + of_logits), "stages of two forms");

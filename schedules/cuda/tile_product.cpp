@@ -102,7 +102,8 @@ Dealt in_wide_blocks(Stage stage, const VarOrRVar &column, const VarOrRVar &row)
     return {{j, i, block}, thread};
 }
 
-Dealt in_parts(Stage stage, Dealt dealt, const VarOrRVar &part) {
+Dealt in_parts(Stage stage, const Dealt &dealt, const VarOrRVar &part, int parts) {
+    if (parts == 1) return dealt;
     const VarOrRVar thread("thread_of_part", part.is_rvar);
     stage.fuse(dealt.thread, part, thread);
     return {dealt.own, thread};
@@ -120,8 +121,7 @@ std::vector<VarOrRVar> schedule_sum(Func &sum, const LoopLevel &at, std::pair<in
                                     const std::vector<VarOrRVar> &in_step, std::vector<VarOrRVar> steps, int parts) {
     const std::vector<Var> args = sum.args();
     const auto dealt = [&](const Stage &stage) {
-        const Dealt of_part = deal(stage, args[0], args[1]);
-        return parts > 1 ? in_parts(stage, of_part, args[2]) : of_part;
+        return in_parts(stage, deal(stage, args[0], args[1]), args[2], parts);
     };
     sum.compute_at(at)
         .store_in(MemoryType::Register)

@@ -26,8 +26,8 @@ Dealt in_tall_blocks(Halide::Stage stage, const Halide::VarOrRVar &column, const
 // A thread has 4 x 4 in each 128 columns; a warp has 8 rows, and 64 of these columns.
 Dealt in_wide_blocks(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
 
-// Each part has threads of its own, one after the other.
-Dealt in_parts(Halide::Stage stage, Dealt dealt, const Halide::VarOrRVar &part);
+// Each of several parts has threads of its own, one after the other.
+Dealt in_parts(Halide::Stage stage, const Dealt &dealt, const Halide::VarOrRVar &part, int parts);
 
 void order(Halide::Stage stage, std::vector<Halide::VarOrRVar> loops, const std::vector<Halide::VarOrRVar> &outer);
 void unroll(Halide::Stage stage, const std::vector<Halide::VarOrRVar> &loops);

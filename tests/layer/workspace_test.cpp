@@ -30,13 +30,10 @@ void expect_fits(heed_problem p, Masks masks, int64_t most) {
     if (masks == Masks::shared) p.mask_layout = {{0, 0, row, 1}};
     if (masks == Masks::own) p.mask_layout = {{p.num_heads * rows, rows, row, 1}};
     if (masks == Masks::own_bias) p.bias_layout = {{p.num_heads * rows, rows, row, 1}};
-    heed_plan *plan = nullptr;
-    ASSERT_EQ(heed_plan_create(&p, &plan), HEED_OK) << heed_last_error();
-    EXPECT_LE(static_cast<int64_t>(heed_plan_workspace_bytes(plan)), most)
+    EXPECT_LE(static_cast<int64_t>(heed::Plan(p).workspace_bytes()), most)
         << p.batch << " sequences of " << p.max_q_len << " queries and " << p.max_kv_len << " keys, head_dim "
         << p.head_dim << ", " << p.max_threads << " threads, masks " << static_cast<int>(masks) << ", causal "
         << p.causal;
-    heed_plan_destroy(plan);
 }
 
 class LargestWorkspace : public testing::TestWithParam<std::tuple<heed_dtype, std::pair<int32_t, int32_t>, int32_t>> {};

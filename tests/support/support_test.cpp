@@ -112,11 +112,15 @@ TEST(OneKey, OfCodesIsTheNearestOrANeighbourThatIsAsNear) {
         out[3] = got;
         return verdict_of(a, ref, out, {}, Trust{false, false}).ok;
     };
+    a.rounds_weights = true;
     constexpr float below = 0.375F, above = 0.376953125F;
     constexpr double between = 0.3759765625;
     EXPECT_TRUE(good(between, below) && good(between, above));
     EXPECT_TRUE(good(between - 0x1p-15, below) && good(between + 0x1p-15, above));
     EXPECT_FALSE(good(between - 0x1p-15, above) || good(between + 0x1p-15, below));
+    a.rounds_weights = false;
+    EXPECT_TRUE(good(between, below));
+    EXPECT_FALSE(good(between, above));
 }
 
 TEST_F(Verdicts, MistrustsCasesThatProveLittle) {
