@@ -45,7 +45,8 @@ Expr AttentionDevice::changed_in_stages(const LogitChanges &changes, const Probs
         stage(name, bias_form == form, hidden_unless(!is_negative_infinity(bias), plus(bias)));
     };
     if (config.has_softcap) {
-        stage("capped", changes.cap_on(), changed_logit(score.product, changes, LogitUnits::log16).value);
+        const Expr cap = softcap * log16_e;
+        stage("capped", changes.cap_on(), cap * tanh_on_device(logit * (1.f / cap)));
     }
     if (config.has_alibi) {
         const Expr distance = token_distance(score.key, score.row, score.position_offset);
