@@ -52,7 +52,8 @@ std::string cuda_error(const std::string &isa, const AttentionConfig &config) {
                           config.dtype == ElementType::f32)) {
         return "isa = sm90 is not allowed here: prefill kernels of f16 and bf16, of given head dims";
     }
-    if (config.wide_group && !(config.phase == Phase::decode && is_of_fragments(isa, config))) {
+    const bool is_plain_decode = config.phase == Phase::decode && !config.has_logit_features();
+    if (config.wide_group && !(is_plain_decode && is_of_fragments(isa, config))) {
         return "schedule = wide is not allowed here: plain decode kernels of sm80, head dims of 32, 64, 96 or 128";
     }
     return config.error();

@@ -61,10 +61,9 @@ AttentionDevice::Block AttentionDevice::block_of(const Expr &number) const {
     return {s, part - s * args.num_splits, head * heads_of_row(), head, first_row};
 }
 
-AttentionDevice::Row AttentionDevice::query(const Expr &in_block, const Expr &number) const {
-    const Block at = block_of(number);
-    const Expr r = at.first_row + query_of(in_block), i = r / heads_of_row();
-    return {at.sequence, at.first_head + (r - i * heads_of_row()), i};
+AttentionDevice::Row AttentionDevice::query_in(const Block &block, const Expr &in_block) const {
+    const Expr r = block.first_row + in_block, i = r / heads_of_row();
+    return {block.sequence, block.first_head + (r - i * heads_of_row()), i};
 }
 
 Expr AttentionDevice::key_of(const Expr &in_step, const Expr &step, const Expr &number) const {
@@ -180,26 +179,18 @@ void AttentionDevice::define_logits() {
 
     Expr dot = dots(column, row, across, down);
     if (config.has_kv_scales()) dot = dot * scale_of_key(0, in_step);
+    if (tile.in_fragments) return define_logits_of_fragments(dot);
     LogitChanges changes = changes_of(at);
-    changes.branches = !tile.in_fragments;
+    changes.branches = true;
     if (!config.has_softcap) changes.leave_out_cap();
     if (!config.has_alibi) changes.alibi_slopes = Expr();
     const ScorePlace place = {at.sequence, at.head, at.i, j, at.i + field(sequence_position_offset, at.sequence)};
     if (config.score_mod.logit) {
         changes.user = [&](const Expr &logit) { return config.score_mod.logit(logit, place, score_buffers); };
     }
-    Row read = at;
-    Expr key = j;
-    if (tile.in_fragments) {  // the last row and key take the places of those that do not exist
-        read.i = min(at.i, field(sequence_q_len, at.sequence) - 1);
-        key = min(j, field(sequence_kv_len, at.sequence) - 1);
-    }
-    ProbsScore score = score_in(dot, Expr(), read, key, tile.in_fragments);
-    score.row = at.i;
-    score.key = j;
-    score.in_range = cast<uint32_t>(j - row_range(row, down)[0]) < row_range(row, down)[1];
+    ProbsScore score = score_in(dot, Expr(), at, j);
+    score.in_range = is_in_range(j);
     if (config.score_mod.visible) score.user_visible = config.score_mod.visible(place, score_buffers);
-    if (tile.in_fragments) return define_logits_of_fragments(changes, score);
     const ProbsScore::Logit found = score.logit(changes, LogitUnits::log16);
     logits(column, row, across, down) = hidden_unless(found.visible, found.changed.value);
 }

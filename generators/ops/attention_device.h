@@ -31,6 +31,7 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
 
     Halide::Var row{"row"}, column{"column"}, across{"across"};  // of a block; of the step's keys that it meets; step
     Halide::Var key{"key"};                                      // of a step
+    Halide::Var of_block{"of_block"};  // which query
     Halide::Var d{"d"}, handed_over{"handed_over"}, u{"u"}, in_chunk{"in_chunk"}, chunk{"chunk"}, sequence{"sequence"};
     Halide::RDom steps, over_columns;  // of a row's lane: in fragments of a pair, pair
     Halide::RDom over_keys;            // in a chunk, chunk of a step
@@ -43,6 +44,9 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
     Halide::Func paged_head{"paged_head"};  // (down), of parts: where a sequence's page table is; head of keys
     Halide::Func q_rows{"q_rows"};          // (row, down): address of the row; the last one is repeated
     Halide::Func row_range{"row_range"};    // (row, down): first key that the row sees by its position, and how many
+    // (of_block, down), in fragments: what logits need of a query of a block, addresses of its rows of mask and bias, its
+    // head's slope and its position, of these what the kernel has.
+    Halide::Func query_values{"query_values"};
     // (key, across, down): addresses of k and v, and scales of codes, in fragments their number; the same
     Halide::Func key_rows{"key_rows"};
     Halide::Func scales{"scales"};  // (key, 0 or 1, across, down), of codes in fragments: of k, of v
@@ -113,10 +117,14 @@ private:
     // Whether results go to out and lse; else a split's go to states.
     Expr is_whole() const { return config.has_gqa ? args.num_splits == 1 : Halide::Internal::const_true(); }
     Block block_of(const Expr &number) const;
-    Row query(const Expr &in_block, const Expr &number) const;
+    Row query_in(const Block &block, const Expr &in_block) const;
+    Row query(const Expr &row, const Expr &number) const { return query_in(block_of(number), query_of(row)); }
     Expr key_of(const Expr &column, const Expr &step, const Expr &number) const;
     Expr key_exists(const Expr &in_step) const {
         return key_of(in_step, across, down) < field(sequence_kv_len, block_of(down).sequence);
+    }
+    Expr is_in_range(const Expr &j) const {
+        return Halide::cast<uint32_t>(j - row_range(row, down)[0]) < row_range(row, down)[1];
     }
     // The 16 rows of a warp belong to one part. The next 16 rows are the same queries in the next part.
     Expr query_of(const Expr &of_row) const {
@@ -146,8 +154,9 @@ private:
 
     void define_places();
     void define_logits();
-    void define_logits_of_fragments(const LogitChanges &changes, const ProbsScore &score);
-    Expr changed_in_stages(const LogitChanges &changes, const ProbsScore &score);
+    void define_logits_of_fragments(const Expr &dot);
+    void define_query_values();
+    Expr changed_in_stages(const Expr &dot);
     void define_softmax();
     void define_softmax_of_fragments();
     void define_units();

@@ -20,17 +20,33 @@ std::vector<Expr> AttentionDevice::of_lane(const Expr &column, int own, std::vec
     return row;
 }
 
-void AttentionDevice::define_logits_of_fragments(const LogitChanges &changes, const ProbsScore &score) {
-    const Expr logit = is_unscaled() ? score.product : changed_in_stages(changes, score);
+void AttentionDevice::define_logits_of_fragments(const Expr &dot) {
+    const Expr logit = is_unscaled() ? dot : changed_in_stages(dot);
     const Expr first = key_of(0, across, down), end = first + tile.products.columns;
     const Expr sees_all = same_for_block(first >= met(down)[2] && end <= met(down)[3]);
-    logits(column, row, across, down) = hidden_unless(sees_all || score.in_range, logit);
+    logits(column, row, across, down) =
+        hidden_unless(sees_all || is_in_range(key_of(key_in_step(column, row), across, down)), logit);
 }
 
-Expr AttentionDevice::changed_in_stages(const LogitChanges &changes, const ProbsScore &score) {
-    LogitChanges uncapped = changes;
+// The last query takes the place of those that do not exist.
+void AttentionDevice::define_query_values() {
+    const Row at = query_in(block_of(down), of_block);
+    const Expr i = min(at.i, field(sequence_q_len, at.sequence) - 1);
+    const auto line = [&](const Expr &first, const Expr &batch, const Expr &head, const Expr &of_row) {
+        return after(after(after(first, at.sequence, batch), at.head, head), i, of_row);
+    };
+    std::vector<Expr> values;
+    if (config.has_mask) values.push_back(line(mask, mask_batch, mask_head, mask_row));
+    if (config.has_bias) values.push_back(line(bias, bias_batch, bias_head, bias_row));
+    if (config.has_alibi) values.insert(values.end(), {of_head(alibi_slopes, slope_head, at.head, 0), at.i});
+    if (!values.empty()) query_values(of_block, down) = Tuple(values);
+}
+
+Expr AttentionDevice::changed_in_stages(const Expr &dot) {
+    define_query_values();
+    LogitChanges changes = logit_changes(*this), uncapped = changes;
     uncapped.leave_out_cap();
-    Expr logit = changed_logit(score.product, uncapped, LogitUnits::log16).value;
+    Expr logit = changed_logit(dot, uncapped, LogitUnits::log16).value;
     const auto stage = [&](const char *name, const Expr &is_used, const Expr &changed) {
         stages.emplace_back(name);
         stages.back()(column, row, across, down) = select(same_for_block(is_used), changed, logit);
@@ -41,21 +57,34 @@ Expr AttentionDevice::changed_in_stages(const LogitChanges &changes, const Probs
         sum.bias = natural;
         return changed_logit(logit, sum, LogitUnits::log16).value;
     };
-    const auto add_bias = [&](const char *name, BiasForm form, const Expr &bias) {
-        stage(name, bias_form == form, hidden_unless(!is_negative_infinity(bias), plus(bias)));
+    const Expr j = key_of(key_in_step(column, row), across, down);
+    const auto of_row = [&](int value) { return value_of(query_values, {query_of(row), down}, value); };
+    // The last key takes the place of those that do not exist.
+    const auto element = [&](int line, const Type &type, const Expr &key_bytes) {
+        const Expr key = min(j, field(sequence_kv_len, block_of(down).sequence) - 1);
+        return load_at(type, after(of_row(line), key, key_bytes), 0);
     };
+    const auto add_bias = [&](const char *name, BiasForm form, const Expr &of) {
+        stage(name, bias_form == form, hidden_unless(!is_negative_infinity(of), plus(of)));
+    };
+    const int of_mask = 0, of_bias = of_mask + config.has_mask, slope = of_bias + config.has_bias;
     if (config.has_softcap) {
         const Expr cap = softcap * log16_e;
         stage("capped", changes.cap_on(), cap * tanh_on_device(logit * (1.f / cap)));
     }
     if (config.has_alibi) {
-        const Expr distance = token_distance(score.key, score.row, score.position_offset);
-        stage("of_place", is_given(alibi_slopes), plus(changes.bias_of_place(changes.alibi_slopes, distance)));
+        const Expr offset = field(sequence_position_offset, block_of(down).sequence);
+        const Expr distance = token_distance(j, of_row(slope + 1), offset);
+        stage("of_place", is_given(alibi_slopes), plus(changes.bias_of_place(of_row(slope), distance)));
     }
-    if (config.has_bias) add_bias("with_bias", bias_of_f32, score.bias);
-    if (config.has_bias_16()) add_bias("with_bias_16", bias_of_dtype, score.bias_16);
+    if (config.has_bias) add_bias("with_bias", bias_of_f32, element(of_bias, Float(32), bias_key));
+    if (config.has_bias_16()) {
+        const Type stored = stored_type(config.dtype);
+        add_bias("with_bias_16", bias_of_dtype, to_float(config.dtype, element(of_bias, stored, bias_key)));
+    }
     if (config.has_mask) {
-        stage("allowed", mask_form != no_mask, hidden_unless(mask_allows(score.mask, mask_form), logit));
+        const Expr byte = element(of_mask, UInt(8), mask_key);
+        stage("allowed", mask_form != no_mask, hidden_unless(mask_allows(byte, mask_form), logit));
     }
     return logit;
 }

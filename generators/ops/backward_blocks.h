@@ -13,11 +13,6 @@ namespace heed {
 
 HEED_KERNEL_ARGUMENTS(BackwardSumsDeviceArguments, HEED_CUDA_BACKWARD_SUMS)
 
-// Value n of a Func of one or several.
-inline Halide::Expr value_of(const Halide::Func &f, const std::vector<Halide::Expr> &at, int n) {
-    return f.outputs() == 1 ? Halide::Expr(f(at)) : Halide::Expr(f(at)[n]);
-}
-
 struct BackwardBlocks : BackwardScores<BackwardSumsDeviceArguments>, Results {
 protected:
     // Rows of X and columns of the sums that a block has.

@@ -9,6 +9,11 @@ namespace heed {
 
 constexpr int fault_of_page = 4;  // heed_execute: device_status
 
+// Value n of a Func of one or several.
+inline Halide::Expr value_of(const Halide::Func &f, const std::vector<Halide::Expr> &at, int n) {
+    return f.outputs() == 1 ? Halide::Expr(f(at)) : Halide::Expr(f(at)[n]);
+}
+
 inline Halide::Expr is_given(const Halide::Expr &address) { return address != Halide::cast<uint64_t>(0); }
 
 // Arguments: a list's, whose names of fields, masks, biases and slopes are those of HEED_CUDA_ATTENTION_PROBS.
@@ -81,8 +86,7 @@ protected:
         return changes;
     }
 
-    // `exist`: the row and the key do, and elements that the call does not have are not asked for.
-    ProbsScore score_in(const Expr &product, const Expr &mode, const Row &at, const Expr &j, bool exist = false) const {
+    ProbsScore score_in(const Expr &product, const Expr &mode, const Row &at, const Expr &j) const {
         const ElementType type = this->types.own;
         const Expr kv_len = select(exists(at), field(sequence_kv_len, at.sequence), 0), on = j < kv_len;
         struct Matrices {  // [batch, head, row, key], strides in bytes
@@ -90,8 +94,7 @@ protected:
         };
         const auto element = [&](const Expr &asked, const Halide::Type &of, const Matrices &in) {
             const Expr row = after(after(after(in.first, at.sequence, in.batch), at.head, in.head), at.i, in.row);
-            const Expr address = after(row, j, in.key);
-            return exist ? load_at(of, address, 0) : load_at_if(on && asked, of, address, 0);
+            return load_at_if(on && asked, of, after(row, j, in.key), 0);
         };
         const Matrices masks = {this->mask, this->mask_batch, this->mask_head, this->mask_row, this->mask_key},
                        biases = {this->bias, this->bias_batch, this->bias_head, this->bias_row, this->bias_key};

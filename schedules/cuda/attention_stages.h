@@ -29,6 +29,7 @@ protected:
             const std::string &name = v.name();
             if (name == kernel.row.name()) f.bound_extent(v, tile.products.rows);
             if (name == kernel.column.name()) f.bound_extent(v, tile.keys_of_row());
+            if (name == kernel.of_block.name()) f.bound_extent(v, tile.queries());
             if (name == kernel.key.name()) f.bound_extent(v, tile.products.columns);
             if (name == kernel.u.name()) f.bound_extent(v, tile.lanes);
             if (name == kernel.d.name()) f.bound_extent(v, tile.columns);
@@ -49,6 +50,7 @@ protected:
         if (kernel.paged_head.defined()) in_block(kernel.paged_head);
         in_block(kernel.q_rows).gpu_threads(kernel.row);
         in_block(kernel.row_range).gpu_threads(kernel.row);
+        if (kernel.query_values.defined()) in_block(kernel.query_values).gpu_threads(kernel.of_block);
     }
     // What is stored, and the state of which it is made.
     void outputs(int threads) {

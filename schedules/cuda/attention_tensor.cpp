@@ -221,7 +221,7 @@ bool is_tensor_form(const AttentionConfig &config) {
     const bool has_dims = !config.any_head_dim() && k % 32 == 0 && v % 32 == 0 && k <= 192 && v <= 128;
     if (!has_dims || config.has_dropout || config.has_score_mod()) return false;
     // States of parts take the place of keys: values have no more columns.
-    return config.phase == Phase::decode ? !config.has_logit_features() && k <= 128 && v <= k : !config.has_kv_scales();
+    return config.phase == Phase::decode ? k <= 128 && v <= k : !config.has_kv_scales();
 }
 
 AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
@@ -260,7 +260,10 @@ Module attention_tensor_cuda(const std::string &name, const AttentionConfig &con
         passes.add<LoadCarried>(kernel.row_sum.name());
         if (config.has_kv_scales()) passes.add<LoadCarried>(kernel.row_unit.name());
         passes.add_exactly<RepeatLoops>(1, "repetitions", kernel.state.name(), kernel.doubts.name(), schedule.held);
-        passes.add_exactly<BranchBlocks>(2 * (1 + static_cast<int>(kernel.stages.size())), "stages of two forms");
+        // Halide passes over query_values where only the stage of the mask reads them.
+        const bool of_mask_alone = config.has_mask && !config.has_bias && !config.has_alibi;
+        const int forms = 2 * (1 + static_cast<int>(kernel.stages.size())) + of_mask_alone;
+        passes.add_exactly<BranchBlocks>(forms, "stages of two forms");
         passes.add_exactly<SumInRegisters>(1, "sums in the state", kernel.block_out.name(), kernel.state.name());
         passes.add_exactly<PipelineCopies>(2, "loops over keys that copy ahead", kernel.tile.parts > 1);
         passes.add_exactly<LowerTileProducts>(4, "products", threads);
@@ -292,12 +295,13 @@ int attention_tensor_blocks(const AttentionConfig &config) {
 int attention_tensor_shared_bytes(const AttentionConfig &config) {
     const AttentionDevice::Tile tile = attention_tensor_tile(config);
     const int numbers = 16 * (sequence_padding + 4), of_rows = 16 * tile.products.rows;
+    const int of_query = 8 * (config.has_mask + config.has_bias + config.has_alibi);
     const bool has_codes = config.has_kv_scales();
     const int bytes = has_codes ? 1 : 2, of_key = has_codes ? 20 : 16, keys = tile.products.columns;
     const int of_keys = config.paged ? 2 * of_key * keys + (tile.parts > 1 ? 2 * 16 : 0) : 0;
     const int of_parts = (has_codes && tile.columns_handed_over == tile.columns ? 12 : 4 * 8 + 12) * tile.products.rows;
     const int of_scales = has_codes ? 2 * 2 * 4 * keys : 0;
-    return numbers + of_rows + of_keys + of_scales +
+    return numbers + of_rows + of_query * tile.queries() + of_keys + of_scales +
            (tile.parts > 1 ? of_parts : shared_bytes_of(tile.products, tile.products.rows)) +
            2 * (shared_bytes_of(tile.products, keys, bytes) + tile.chunk * (bytes * tile.columns + 16));
 }
