@@ -160,6 +160,7 @@ void AttentionDevice::define_logits() {
         queries.whole = q.in_chunks();
         keys.whole = k.in_chunks();
         keys.exists = key_exists(product.column);
+        queries.meets_codes = tile.orders_queries;
     }
     Expr of_query, of_key;
     if (tile.parts > 1) {  // which share queries

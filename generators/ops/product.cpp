@@ -27,15 +27,25 @@ void TileProduct::define_product(const TileRows &x, const TileRows &w, const std
                                  const Expr &w_line) {
     x_tile(joined<Var>({k, chunk, row, step}, x.at)) = element(x);
     w_tile(joined<Var>({k, chunk, column, step}, w.at)) = element(w);
-    if (x_line.defined()) {
-        x_own(joined<Var>({k, chunk, row, step}, x.at)) = x_tile(joined<Expr>({k, chunk, x_line, step}, x.at));
+    if (x_line.defined() || x.meets_codes) {
+        const Expr line = x_line.defined() ? x_line : Expr(row);
+        x_own(joined<Var>({k, chunk, row, step}, x.at)) = x_tile(joined<Expr>({k, chunk, line, step}, x.at));
     }
-    const Func rows_of_x = x_line.defined() ? x_own : x_tile;
+    Func rows_of_x = x_line.defined() ? x_own : x_tile;
+    Expr place = over_k.x, in_chunks = over_k.y;
+    if (x.meets_codes) {
+        const Expr element = k / 2 * 4 + chunk % 2 * 2 + k % 2;
+        x_ordered(joined<Var>({k, chunk, row, step}, x.at)) = x_own(joined<Expr>({element, chunk / 2, row, step}, x.at));
+        rows_of_x = x_ordered;
+        in_chunks = in_chunks * 2 + place % 4 / 2;
+        place = place / 4 * 2 + place % 2;
+    }
+    const Expr column_of_w = w_line.defined() ? w_line : Expr(column);
     const auto with_product = [of_floats = tile.of_floats](const Expr &so_far, const Expr &of_x, const Expr &of_w) {
         return of_floats ? fused_on_device(of_x, of_w, so_far) : so_far + of_x * of_w;
     };
-    define_sum({joined<Var>({column, row}, at), 0.f, in_tile(rows_of_x, row, x),
-                in_tile(w_tile, w_line.defined() ? w_line : Expr(column), w), with_product});
+    define_sum({joined<Var>({column, row}, at), 0.f, in_tile(rows_of_x(joined<Expr>({place, in_chunks, row, over_k.z}, x.at)), x),
+                in_tile(w_tile(joined<Expr>({over_k.x, over_k.y, column_of_w, over_k.z}, w.at)), w), with_product});
 }
 
 // Element k of a chunk of a row.
@@ -58,8 +68,7 @@ Expr TileProduct::element(const TileRows &rows) const {
     return tile.of_floats ? to_float(rows.type, stored) : stored;
 }
 
-Expr TileProduct::in_tile(const Func &tile_of, const Expr &line, const TileRows &rows) const {
-    const Expr stored = tile_of(joined<Expr>({over_k.x, over_k.y, line, over_k.z}, rows.at));
+Expr TileProduct::in_tile(const Expr &stored, const TileRows &rows) const {
     return tile.of_floats ? stored : to_float(rows.type, stored);
 }
 

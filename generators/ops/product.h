@@ -36,6 +36,7 @@ struct TileRows {
     Halide::Expr exists = {};     // zeros where a row does not; undefined: all do
     Halide::Expr whole = {};      // whether chunks are 16 aligned bytes, for tiles of elements; undefined: they are
     Halide::Expr flipped = {};    // bits of elements
+    bool meets_codes = false;     // each 16 of x are ordered as tensor cores find the codes of w, in x_ordered
     Halide::Expr line = {}, lines = {};  // its number, and how many exist; undefined: all do
 };
 
@@ -48,6 +49,9 @@ struct TileProduct : ProductSums {
     Halide::Func x_tile{"x_tile"};  // (k, chunk, row, step, which tile)
     Halide::Func w_tile{"w_tile"};  // (k, chunk, column, step, which tile)
     Halide::Func x_own{"x_own"};    // the same, of sums that read other lines of x_tile
+    // (k, chunk, row, step, which tile), of x_own, in chunks of 8: of each 16 elements lane u's, 4 u to 4 u + 3, are two
+    // of each chunk.
+    Halide::Func x_ordered{"x_ordered"};
 
     // length: of rows; steps: of k.
     TileProduct(const ProductTile &tile, const Halide::Expr &length, const Halide::Expr &steps);
@@ -61,7 +65,7 @@ private:
     const Expr length;
 
     Expr element(const TileRows &rows) const;
-    Expr in_tile(const Halide::Func &tile_of, const Expr &line, const TileRows &rows) const;
+    Expr in_tile(const Expr &stored, const TileRows &rows) const;
 };
 
 }  // namespace heed

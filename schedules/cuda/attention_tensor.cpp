@@ -49,12 +49,15 @@ constexpr int state_padding = 8;
 bool is_low(const AttentionDevice::Tile &tile) { return tile.products.rows == threads / 2; }
 
 Deal deal_of(const AttentionDevice::Tile &tile) { return is_low(tile) ? in_low_fragments : in_fragments; }
+Deal deal_of_output(const AttentionDevice &kernel) {
+    if (!kernel.config.has_kv_scales()) return deal_of(kernel.tile);
+    return is_low(kernel.tile) ? in_low_fragments_of_codes : in_fragments_of_codes;
+}
 
 class TensorSchedule : DeviceStages {
 public:
     explicit TensorSchedule(AttentionDevice &kernel)
-        : DeviceStages(kernel, deal_of(kernel.tile),
-                       kernel.config.has_kv_scales() ? in_low_fragments_of_codes : deal_of(kernel.tile)) {}
+        : DeviceStages(kernel, deal_of(kernel.tile), deal_of_output(kernel)) {}
 
     // The elements of queries that are held in registers.
     std::set<std::string> held;
@@ -116,11 +119,20 @@ private:
     void products() {
         TileProduct &product = kernel.product;
         const RDom &over = product.over_k;
-        schedule_sum(product.sum, step, {tile.keys_of_row(), tile.products.rows}, deal, {over.x, over.y}, {over.z});
+        std::vector<VarOrRVar> over_step = {over.x, over.y};
+        if (tile.orders_queries) {
+            const RVar four("four"), in_four("in_four"), two("two"), in_two("in_two");
+            product.sum.update().split(over.x, four, in_four, 4).split(in_four, two, in_two, 2);
+            over_step = {in_two, two, four, over.y};
+        }
+        schedule_sum(product.sum, step, {tile.keys_of_row(), tile.products.rows}, deal, over_step, {over.z});
         schedule_copies(product, product.x_tile, tile.queries(), threads);
         product.x_tile.compute_at(block).store_in(MemoryType::Stack);
         if (tile.parts > 1) {
             own_elements(product.x_own);
+        } else if (tile.orders_queries) {
+            own_elements(product.x_own);
+            ordered_elements();
         } else if (holds_queries()) {
             Func own = product.x_tile.in(product.sum);
             held = {own.name()};
@@ -157,6 +169,26 @@ private:
         own.vectorize(neighbour);
     }
 
+    // The thread's own elements, stored once more as products with codes read them.
+    void ordered_elements() {
+        TileProduct &product = kernel.product;
+        const int chunks = 2 * tile.products.chunks;
+        const Var quad("quad"), neighbour("own");
+        Stage stage(product.x_ordered.compute_at(block)
+                        .store_in(MemoryType::Stack)
+                        .bound_extent(product.row, tile.products.rows)
+                        .bound_extent(product.k, 8)
+                        .bound_extent(product.chunk, chunks)
+                        .bound_extent(product.step, 1)
+                        .bound_extent(kernel.down, 1)
+                        .align_storage(product.chunk, chunks + 1));
+        stage.split(product.k, quad, neighbour, 2);
+        const Dealt dealt = rows_in_fragments(stage, product.row, quad, eights());
+        order(stage, {neighbour, product.chunk, dealt.own[0]}, {dealt.thread});
+        unroll(stage.gpu_threads(dealt.thread), {product.chunk, dealt.own[0]});
+        product.x_ordered.vectorize(neighbour);
+    }
+
     void softmax() {
         for (Func *f : {&kernel.old_max, &kernel.pair_max, &kernel.row_max, &kernel.base, &kernel.factor,
                         &kernel.row_sum, &kernel.lane_max, &kernel.lane_sum}) {
@@ -176,7 +208,7 @@ private:
         in_step(kernel.scales)
             .bound_extent(kernel.scales.args()[1], 2)
             .fuse(kernel.key, kernel.scales.args()[1], thread)
-            .split(thread, round, thread, threads)
+            .split(thread, round, thread, std::min(threads, 2 * tile.products.columns))
             .reorder(round, thread)
             .unroll(round)
             .gpu_threads(thread)
@@ -200,7 +232,7 @@ private:
         in_step(kernel.values)
             .align_storage(kernel.d, tile.columns + chunk)
             .split(kernel.d, chunk_of_row, of_chunk, chunk);
-        deal_copies(kernel.values, of_chunk, chunk_of_row, kernel.in_chunk, tile.columns / chunk, threads);
+        deal_copies(kernel.values, of_chunk, chunk_of_row, kernel.in_chunk, tile.columns / chunk, tile.chunk, threads);
     }
 };
 
@@ -221,7 +253,7 @@ bool is_tensor_form(const AttentionConfig &config) {
     const bool has_dims = !config.any_head_dim() && k % 32 == 0 && v % 32 == 0 && k <= 192 && v <= 128;
     if (!has_dims || config.has_dropout || config.has_score_mod()) return false;
     // States of parts take the place of keys: values have no more columns.
-    return config.phase == Phase::decode ? k <= 128 && v <= k : !config.has_kv_scales();
+    return config.phase == Phase::prefill || (k <= 128 && v <= k);
 }
 
 AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
@@ -230,7 +262,8 @@ AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
     // A warp has 16 rows and a quarter of a step's keys, or half of them.
     if (config.has_gqa) {
         // Keys whose copies under way are some 16 KB.
-        const int keys = config.has_kv_scales() && widest <= 64 ? 128 : 64, v = config.head_dim_v;
+        const bool is_plain_of_codes = config.has_kv_scales() && !config.has_logit_features();
+        const int keys = is_plain_of_codes && widest <= 64 ? 128 : 64, v = config.head_dim_v;
         const int handed_over = config.has_kv_scales() && keys == 64 ? v / 2 : v;
         return {{threads / 2, keys, chunk, chunks, false}, keys, v, 4, true, config.wide_group ? 2 : 4, handed_over};
     }
@@ -240,9 +273,11 @@ AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
         // copies some of 16 keys where their rows are 8, 16 or 24 chunks.
         const bool in_eights = config.head_dim % (8 * chunk) == 0 && config.head_dim_v % (8 * chunk) == 0;
         rows /= 2;
-        keys = in_eights ? keys / 2 : 32;
+        keys = in_eights || (config.has_kv_scales() && widest > 128) ? keys / 2 : 32;
     }
-    return {{rows, keys, chunk, chunks, false}, keys, config.head_dim_v, 4, true};
+    AttentionDevice::Tile tile = {{rows, keys, chunk, chunks, false}, keys, config.head_dim_v, 4, true};
+    tile.orders_queries = config.has_kv_scales() && keys < 64;
+    return tile;
 }
 
 Module attention_tensor_cuda(const std::string &name, const AttentionConfig &config, const Target &target) {
@@ -272,12 +307,21 @@ Module attention_tensor_cuda(const std::string &name, const AttentionConfig &con
             passes.add_exactly<PlaceOver>(1, "queries", kernel.product.x_tile.name(), kernel.product.w_tile.name(),
                                           PlaceOver::When::before_copies);
         }
+        if (kernel.tile.orders_queries) {
+            passes.add_exactly<PlaceOver>(1, "ordered queries", kernel.product.x_ordered.name(),
+                                          kernel.product.x_tile.name());
+        }
         for (const auto &[array, over] : places_of_parts(kernel)) passes.add_exactly<PlaceOver>(1, array, array, over);
         passes.add<DropBarriers>();
         passes.add<LowerSharedMemory>(attention_tensor_shared_bytes(config));
         std::set<std::string> read_after = {kernel.doubts.name()};
         if (kernel.tile.parts > 1) read_after.insert({kernel.part_numbers.name(), kernel.results.name()});
-        passes.add<ReadThreadsAnew>(read_after);
+        // Places of columns would take registers over the loop that the weights of codes and their scales need.
+        std::set<std::string> made_anew;
+        if (config.has_gqa && config.has_kv_scales()) {
+            for (const Func &f : kernel.stages) made_anew.insert(f.name());
+        }
+        passes.add<ReadThreadsAnew>(read_after, made_anew);
     });
 }
 

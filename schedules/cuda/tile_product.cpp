@@ -6,7 +6,7 @@ using namespace Halide;
 
 namespace {
 
-constexpr int padding_bytes = 16;  // of a row of a tile: rows that are read at once are in different banks
+constexpr int padding_bytes = 16;  // of a row of a tile of floats: rows that are read at once are in different banks
 constexpr int square = 4;          // rows and columns of a thread on CUDA cores
 
 // A tile of x or w.
@@ -46,6 +46,9 @@ Dealt in_fragments(Stage stage, const VarOrRVar &column, const VarOrRVar &row) {
 }
 Dealt in_low_fragments(Stage stage, const VarOrRVar &column, const VarOrRVar &row) {
     return in_fragments_of(std::move(stage), column, row, 2, 2);
+}
+Dealt in_fragments_of_codes(Stage stage, const VarOrRVar &column, const VarOrRVar &row) {
+    return in_fragments_of(std::move(stage), column, row, 4, 4);
 }
 Dealt in_low_fragments_of_codes(Stage stage, const VarOrRVar &column, const VarOrRVar &row) {
     return in_fragments_of(std::move(stage), column, row, 2, 4);
@@ -149,20 +152,20 @@ std::vector<VarOrRVar> schedule_sum(TileProduct &product, const LoopLevel &at, D
 }
 
 void schedule_copies(TileProduct &product, Func &tile, int lines, int threads) {
-    in_shared_memory(product, tile, lines).align_storage(product.chunk, product.tile.chunks + padding_bytes / 16);
+    in_shared_memory(product, tile, lines).align_storage(product.chunk, product.tile.chunks + 1);
     const int of_chunk = product.tile.width * tile.type().bytes() / 16;
-    const int copies = lines * neighbours_of(product.tile.chunks) * of_chunk;
-    deal_copies(tile, product.k, product.chunk, tile.args()[2], product.tile.chunks, std::min(threads, copies));
+    deal_copies(tile, product.k, product.chunk, tile.args()[2], product.tile.chunks, lines * of_chunk, threads);
 }
 
-void deal_copies(Func &tile, const Var &in_chunk, const Var &chunk, const Var &line, int chunks, int threads) {
+void deal_copies(Func &tile, const Var &in_chunk, const Var &chunk, const Var &line, int chunks, int lines,
+                 int threads) {
     const Var more("more"), own("own"), number("number"), round("round"), thread("thread");
     const Var part("part"), in_part("in_part"), in_row("in_row");  // part: 16 bytes
     tile.split(chunk, more, own, neighbours_of(chunks))
         .split(in_chunk, part, in_part, 16 / tile.type().bytes())
         .fuse(part, own, in_row)
         .fuse(in_row, line, number)
-        .split(number, round, thread, threads)
+        .split(number, round, thread, std::min(threads, lines * neighbours_of(chunks)))
         .reorder(in_part, more, round, thread)
         .vectorize(in_part)
         .unroll(more)
@@ -193,7 +196,7 @@ void schedule_floats(TileProduct &product, Func &tile, int lines, int threads, i
 
 int shared_bytes_of(const ProductTile &tile, int lines, int bytes) {
     const int elements = tile.width * tile.chunks;
-    return tile.of_floats ? elements * (4 * lines + padding_bytes) : lines * (bytes * elements + padding_bytes);
+    return tile.of_floats ? elements * (4 * lines + padding_bytes) : lines * bytes * tile.width * (tile.chunks + 1);
 }
 
 }  // namespace heed

@@ -14,7 +14,8 @@ using Deal = Dealt (*)(Halide::Stage stage, const Halide::VarOrRVar &column, con
 // As LowerTileProducts has them; a warp has 32 rows, of low fragments 16.
 Dealt in_fragments(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
 Dealt in_low_fragments(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
-// Low fragments, of columns of codes: a lane has four neighbours of each 16.
+// The same of columns of codes: a lane has four neighbours of each 16.
+Dealt in_fragments_of_codes(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
 Dealt in_low_fragments_of_codes(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
 // The rows alone, `eights` of 8 a warp: each is one of four lanes', which `quad` numbers.
 Dealt rows_in_fragments(Halide::Stage stage, const Halide::VarOrRVar &row, const Halide::VarOrRVar &quad, int eights);
@@ -42,10 +43,10 @@ std::vector<Halide::VarOrRVar> schedule_sum(TileProduct &product, const Halide::
 
 // A tile of x or w, of `lines` rows, by so many threads. Copies: rows are padded; a thread copies 16 bytes at a time.
 void schedule_copies(TileProduct &product, Halide::Func &tile, int lines, int threads);
-// The copies of a tile's chunks of lines, `chunks` each. Neighbours copy neighbouring chunks; of a line with more than
+// The copies of a tile's chunks, so many of each line. Neighbours copy neighbouring chunks; of a line with more than
 // 16, or no power of two of them, a thread copies several, which have one address.
 void deal_copies(Halide::Func &tile, const Halide::Var &in_chunk, const Halide::Var &chunk, const Halide::Var &line,
-                 int chunks, int threads);
+                 int chunks, int lines, int threads);
 // Floats: rows vary fastest, padded, and a thread reads four of them at once; it uses `own` in a row.
 void schedule_floats(TileProduct &product, Halide::Func &tile, int lines, int threads, int own = 4);
 

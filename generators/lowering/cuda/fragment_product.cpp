@@ -1,6 +1,7 @@
 #include "generators/lowering/cuda/fragment_product.h"
 
 #include <algorithm>
+#include <array>
 
 #include "generators/common/bad_input.h"
 #include "generators/cuda/infinities.h"
@@ -90,6 +91,7 @@ private:
     std::vector<Loop> row_loops, column_loops, k_loops;
     Steps a, b, c;
     int row_blocks = 0, column_blocks = 0, k_extent = 1;  // of a thread; rows in eights
+    bool in_order_of_codes = false;                       // elements of a
     Expr a_at, b_at;                                      // of the lane
     Code code;
 
@@ -128,7 +130,24 @@ private:
         (in_a && in_b ? k_loops : in_a ? row_loops : column_loops).push_back(steps);
     }
 
+    // Steps of a and b of the loops over four codes of each lane: neighbours, pairs, lanes.
+    static constexpr std::array<std::array<int, 3>, 3> order_of_codes = {{{1, 1, 2}, {8, 2, 2}, {2, 4, 4}}};
+    // Of codes that a meets in their order, each 16 k are as neighbours are.
+    void read_order_of_codes() {
+        std::vector<Loop> others;
+        for (const Loop &loop : k_loops) {
+            const std::array<int, 3> steps = {loop.in_a, loop.in_b, loop.extent};
+            const bool is_of_order = std::find(order_of_codes.begin(), order_of_codes.end(), steps) != order_of_codes.end();
+            if (!is_of_order) others.push_back(loop);
+        }
+        in_order_of_codes = nest.has_codes && k_loops.size() == others.size() + order_of_codes.size();
+        if (!in_order_of_codes) return;
+        k_loops = others;
+        k_loops.push_back({1, 1, 0, 2 * edge});
+    }
+
     void read_loops() {
+        read_order_of_codes();
         const auto by_step = [](const Loop &x, const Loop &y) { return x.in_a + x.in_c < y.in_a + y.in_c; };
         std::sort(k_loops.begin(), k_loops.end(), by_step);
         std::sort(column_loops.begin(), column_loops.end(), by_step);
@@ -173,7 +192,8 @@ private:
             const ModulusRemainder place = modulus_remainder(warps_first(index));
             return place.modulus % elements == 0 && place.remainder % elements == 0;
         };
-        const bool rows_of_a = a.k == 1 && a.row % edge == 0 && is_aligned(nest.a_index, edge) && !in_fours_of_k();
+        const bool rows_of_a = a.k == 1 && a.row % edge == 0 && is_aligned(nest.a_index, edge) &&
+                               in_order_of_codes == in_fours_of_k();
         const bool rows_of_b = b.k == 1 ? b.column % chunk() == 0 : b.column == 1 && b.k % chunk() == 0;
         const bool fits_a = nest.a_in_registers != Type() || rows_of_a;
         if (!fits_a || !rows_of_b || !is_aligned(nest.b_index, chunk())) {

@@ -109,4 +109,9 @@ Expr PlaceOver::visit(const Load *op) {
     return Load::make(op->type, over, index, op->image, op->param, op->predicate, op->alignment);
 }
 
+Expr PlaceOver::visit(const Call *op) {
+    if (!is_shared_address(op) || op->args[0].as<StringImm>()->value != array) return IRMutator::visit(op);
+    return shared_address(over, mutate(op->args[1]) + static_cast<int>(first));
+}
+
 }  // namespace heed

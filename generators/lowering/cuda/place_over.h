@@ -36,6 +36,7 @@ private:
     Halide::Internal::Stmt visit(const Halide::Internal::Free *op) override;
     Halide::Internal::Stmt visit(const Halide::Internal::Store *op) override;
     Halide::Expr visit(const Halide::Internal::Load *op) override;
+    Halide::Expr visit(const Halide::Internal::Call *op) override;
 };
 
 }  // namespace heed

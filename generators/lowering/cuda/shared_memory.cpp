@@ -229,6 +229,7 @@ Stmt LowerSharedMemory::visit(const Store *op) {
     const Type type = op->value.type();
     if (!is_const_one(op->predicate)) throw BadInput("a store to " + op->name + ", in shared memory, has a condition");
     if (const auto copy = SharedCopy::of(op)) return copied(*copy, first_of(op->name, op->index, type));
+    if (type == UInt(16, 2)) return store_pair(op);
     if (!type.is_scalar()) throw BadInput("a vector that is no copy is stored to " + op->name + ", in shared memory");
     const Expr value = mutate(op->value);
     return Evaluate::make(store_element(address(op->name, mutate(op->index), type), value));
@@ -249,16 +250,26 @@ Expr LowerSharedMemory::visit(const Load *op) {
     return Let::make(name, cuda::load_shared_fragment(at), Shuffle::make_concat(elements));
 }
 
-Expr LowerSharedMemory::load_pair(const Load *op) {
-    const auto *ramp = op->index.as<Ramp>();
+Expr LowerSharedMemory::address_of_pair(const std::string &array, const Expr &index) {
+    const auto *ramp = index.as<Ramp>();
     const Expr place = ramp != nullptr && is_const_one(ramp->stride) ? lets.in_full(ramp->base) : Expr();
     if (!place.defined() || !is_const_zero(simplify(place % 2))) {
-        throw BadInput("pairs that are loaded from " + op->name + " are not neighbours of 4 aligned bytes");
+        throw BadInput("pairs of " + array + ", in shared memory, are not neighbours of 4 aligned bytes");
     }
+    return address(array, mutate(ramp->base), UInt(16));
+}
+
+Expr LowerSharedMemory::load_pair(const Load *op) {
     const std::string name = unique_name("pair");
     const Expr both = Variable::make(UInt(32), name);
     const Expr pair = Shuffle::make_concat({cast<uint16_t>(both), cast<uint16_t>(both >> 16)});
-    return Let::make(name, cuda::load_shared_u32(address(op->name, mutate(ramp->base), UInt(16))), pair);
+    return Let::make(name, cuda::load_shared_u32(address_of_pair(op->name, op->index)), pair);
+}
+
+Stmt LowerSharedMemory::store_pair(const Store *op) {
+    const Expr pair = mutate(op->value);
+    const auto half = [&](int i) { return cast<uint32_t>(Shuffle::make_extract_element(pair, i)); };
+    return Evaluate::make(cuda::store_shared_u32(address_of_pair(op->name, op->index), half(0) | half(1) << 16));
 }
 
 Expr LowerSharedMemory::visit(const Call *op) {

@@ -6,7 +6,7 @@
 //
 // Halide addresses them from 0 on, where sm_90 has a KiB of its own; kernels here have one array, at
 // cuda::shared_begin(). This pass lays out the arrays of a kernel in it, one after the other, and makes an instruction
-// with its address there of each access: of an element, of four neighbours of 32 bits or two of 16 that are read, or
+// with its address there of each access: of an element, of two neighbours of 16 bits, of four of 32 that are read, or
 // a copy of 16 bytes from a tensor at an address. It refuses other vectors.
 
 #include <map>
@@ -76,7 +76,9 @@ private:
     Halide::Expr visit(const Halide::Internal::Load *op) override;
     Halide::Expr visit(const Halide::Internal::Call *op) override;
 
+    Halide::Expr address_of_pair(const std::string &array, const Halide::Expr &index);
     Halide::Expr load_pair(const Halide::Internal::Load *op);
+    Halide::Internal::Stmt store_pair(const Halide::Internal::Store *op);
     Halide::Internal::Stmt copied(SharedCopy copy, const Halide::Expr &to);
     void lay_out(const Halide::Internal::Stmt &kernel);
     Halide::Expr address(const std::string &array, const Halide::Expr &index, const Halide::Type &type) const;

@@ -13,7 +13,8 @@
 //
 // b may be int8 codes, which become numbers of a's type, exactly, on the way from shared memory to registers: where a
 // lane gets two elements of 16 bits it gets four neighbouring codes. Where k varies fastest in b these are four k, and
-// a is in registers, its elements dealt out in fours; else they are columns, 16 j + 4 q and the next three of c.
+// a is in registers, its elements dealt out in fours, or in shared memory, where of each 16 k lane q's are at places
+// 2 q, 2 q + 1, 8 + 2 q and 9 + 2 q; else they are columns, 16 j + 4 q and the next three of c.
 
 #include "Halide.h"
 #include "generators/lowering/cuda/lets.h"
