@@ -46,8 +46,8 @@ bool has_wide_form(const AttentionKernel &kernel) {
     if (kernel.phase != "decode" || kernel.features != Words{"gqa"} || !kernel.score_mod.empty()) return false;
     const bool in_floats = (kernel.isa == avx2 || kernel.isa == avx512) && kernel.dtype == f32;
     const bool on_cpu = in_floats || kernel.isa == avx512bf16;
-    return (on_cpu && kernel.kv_dtype.empty()) ||
-           (kernel.isa == sm80 && contains({"64", "80", "96", "128"}, kernel.head_dim));
+    if (!kernel.kv_dtype.empty()) return kernel.isa == sm80 && contains({"64", "96", "128"}, kernel.head_dim);
+    return on_cpu || (kernel.isa == sm80 && contains({"64", "80", "96", "128"}, kernel.head_dim));
 }
 
 // The kernels with `logits` at the logits.

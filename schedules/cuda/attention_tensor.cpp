@@ -250,7 +250,8 @@ std::vector<std::pair<std::string, std::string>> places_of_parts(const Attention
 
 bool is_tensor_form(const AttentionConfig &config) {
     const int k = config.head_dim, v = config.head_dim_v;
-    const bool has_dims = !config.any_head_dim() && k % 32 == 0 && v % 32 == 0 && k <= 192 && v <= 128;
+    const int multiple = config.has_kv_scales() ? 32 : 16;
+    const bool has_dims = !config.any_head_dim() && k % multiple == 0 && v % multiple == 0 && k <= 192 && v <= 128;
     if (!has_dims || config.has_dropout || config.has_score_mod()) return false;
     // States of parts take the place of keys: values have no more columns.
     return config.phase == Phase::prefill || (k <= 128 && v <= k);
@@ -273,7 +274,7 @@ AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
         // copies some of 16 keys where their rows are 8, 16 or 24 chunks.
         const bool in_eights = config.head_dim % (8 * chunk) == 0 && config.head_dim_v % (8 * chunk) == 0;
         rows /= 2;
-        keys = in_eights || (config.has_kv_scales() && widest > 128) ? keys / 2 : 32;
+        keys = in_eights || widest > 128 ? keys / 2 : 32;
     }
     AttentionDevice::Tile tile = {{rows, keys, chunk, chunks, false}, keys, config.head_dim_v, 4, true};
     tile.orders_queries = config.has_kv_scales() && keys < 64;

@@ -154,7 +154,7 @@ private:
             if (!sources.empty() && sources.back().taken.copy.array == copy.array) {
                 const Expr behind = (all - address_of(sources.back().taken.copy)).sum();
                 const bool is_same = !expr_uses_var(behind, loop->name) && !expr_uses_var(behind, thread_variable);
-                if (is_same) source.behind = let_before("rows", behind);
+                if (is_same && same(taken.condition, sources.back().taken.condition)) source.behind = let_before("rows", behind);
             }
             if (!source.behind.defined()) source.base = let_before("from", source.base);
             source.taken.copy.on = compared_before(copy.on);
@@ -192,51 +192,63 @@ private:
         return source.first + bytes_before(moved, copy);
     }
 
-    // Neighbours with the same condition `whole`: by 16 bytes, or by elements where it does not hold.
+    using Values = std::vector<std::pair<std::string, Expr>>;
+    static Stmt with_values(const Values &values, Stmt result) {
+        for (auto one = values.rbegin(); one != values.rend(); ++one) {
+            result = LetStmt::make(one->first, one->second, result);
+        }
+        return result;
+    }
+    static bool same(const Expr &x, const Expr &y) {
+        return x.defined() == y.defined() && (!x.defined() || equal(x, y));
+    }
+
+    // Neighbours with the same conditions: of the branches around them, outside of which their addresses may mean
+    // nothing; `whole`: by 16 bytes, or by elements where it does not hold.
     struct Group {
-        Expr whole;
+        Expr condition, whole;
         Type type;                           // of elements
         std::vector<Stmt> chunks, elements;  // of elements: number `each`
+        Values addresses;                    // of those in a branch
     };
     static Stmt copies_of(const Group &group, const std::string &each) {
-        const Stmt chunks = Block::make(group.chunks);
-        if (!group.whole.defined()) return chunks;
-        return IfThenElse::make(group.whole != 0, chunks,
-                                SharedCopy::each_element(each, group.type, Block::make(group.elements)));
+        Stmt copies = Block::make(group.chunks);
+        if (group.whole.defined()) {
+            const Stmt elements = SharedCopy::each_element(each, group.type, Block::make(group.elements));
+            copies = IfThenElse::make(group.whole != 0, copies, elements);
+        }
+        copies = with_values(group.addresses, copies);
+        return group.condition.defined() ? IfThenElse::make(group.condition, copies) : copies;
     }
 
     Stmt copies_of(const Expr &step) const {
-        std::vector<std::pair<std::string, Expr>> addresses;
+        Values always;  // addresses
         std::vector<Group> groups;
+        Expr last;
         const std::string each = unique_name("element");
         for (const Source &source : sources) {
             SharedCopy copy = source.taken.copy;
-            if (groups.empty() || !equal(groups.back().whole, copy.whole))
-                groups.push_back({copy.whole, copy.type, {}, {}});
-            const Expr last = addresses.empty() ? Expr() : Variable::make(UInt(64), addresses.back().first);
+            const Expr asked = source.taken.condition.defined() ? at_step(source.taken.condition, step) : Expr();
+            if (groups.empty() || !same(groups.back().whole, copy.whole) || !same(groups.back().condition, asked)) {
+                groups.push_back({asked, copy.whole, copy.type, {}, {}, {}});
+            }
+            Group &group = groups.back();
+            Values &addresses = asked.defined() ? group.addresses : always;
             addresses.emplace_back(unique_name("source"), address_at(source, step, last));
-            const Expr from = Variable::make(UInt(64), addresses.back().first);
+            const Expr from = last = Variable::make(UInt(64), addresses.back().first);
             const Expr bytes =
                 copy.on.defined() ? select(at_step(copy.on, step) != 0, copy.bytes, 0) : Expr(copy.bytes);
             copy.to = at_step(copy.to, step) + simplify(step % 2) * sizes.at(copy.array);
-            const auto where_asked = [&](const Stmt &s) {
-                const Expr asked = source.taken.condition;
-                return asked.defined() ? IfThenElse::make(at_step(asked, step), s) : s;
-            };
-            Group &group = groups.back();
-            group.chunks.push_back(where_asked(Evaluate::make(copy.ahead(copy.to_address(), from, bytes))));
+            group.chunks.push_back(Evaluate::make(copy.ahead(copy.to_address(), from, bytes)));
             if (!group.whole.defined()) continue;
             copy.on = bytes;
             copy.index = at_step(copy.index, step);
-            group.elements.push_back(where_asked(copy.element(copy.to_address(), from, Variable::make(Int(32), each))));
+            group.elements.push_back(copy.element(copy.to_address(), from, Variable::make(Int(32), each)));
         }
         std::vector<Stmt> all;
         for (const Group &group : groups) all.push_back(copies_of(group, each));
         all.push_back(Evaluate::make(cuda::commit_copies()));
-        Stmt result = Block::make(all);
-        for (auto one = addresses.rbegin(); one != addresses.rend(); ++one) {
-            result = LetStmt::make(one->first, one->second, result);
-        }
+        Stmt result = with_values(always, Block::make(all));
         for (const auto &[name, value] : at_each_step) {
             const std::string here = unique_name(name);
             result = substitute(name, Variable::make(value.type(), here), result);
