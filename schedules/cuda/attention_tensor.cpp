@@ -118,26 +118,17 @@ private:
 
     void products() {
         TileProduct &product = kernel.product;
-        const RDom &over = product.over_k;
-        std::vector<VarOrRVar> over_step = {over.x, over.y};
-        if (tile.orders_queries) {
-            const RVar four("four"), in_four("in_four"), two("two"), in_two("in_two");
-            product.sum.update().split(over.x, four, in_four, 4).split(in_four, two, in_two, 2);
-            over_step = {in_two, two, four, over.y};
-        }
-        schedule_sum(product.sum, step, {tile.keys_of_row(), tile.products.rows}, deal, over_step, {over.z});
+        schedule_sum(product, step, {tile.keys_of_row(), tile.products.rows}, deal);
         schedule_copies(product, product.x_tile, tile.queries(), threads);
         product.x_tile.compute_at(block).store_in(MemoryType::Stack);
-        if (tile.parts > 1) {
-            own_elements(product.x_own);
-        } else if (tile.orders_queries) {
-            own_elements(product.x_own);
-            ordered_elements();
+        if (product.x_own.defined()) {
+            schedule_own(product, product.x_own, block, eights());
         } else if (holds_queries()) {
             Func own = product.x_tile.in(product.sum);
             held = {own.name()};
-            own_elements(own);
+            schedule_own(product, own, block, eights());
         }
+        if (tile.orders_queries) schedule_ordered(product, block, eights());
         schedule_copies(product, product.w_tile, tile.products.columns, threads);
         product.w_tile.compute_at(step).store_in(MemoryType::Stack);
         std::vector<Func> of_logits = kernel.stages;
@@ -151,43 +142,6 @@ private:
     // Whether a thread keeps the elements of queries that it has of fragments. It reads them from shared memory at each
     // step where they would leave too few registers.
     bool holds_queries() const { return tile.products.columns == 64; }
-    void own_elements(Func &own) {
-        TileProduct &product = kernel.product;
-        own.compute_at(block)
-            .store_in(MemoryType::Register)
-            .bound_extent(product.row, tile.products.rows)
-            .bound_extent(product.k, chunk)
-            .bound_extent(product.chunk, tile.products.chunks)
-            .bound_extent(product.step, 1)
-            .bound_extent(kernel.down, 1);
-        const Var quad("quad"), neighbours("neighbours"), pair("pair"), neighbour("own");
-        Stage deal_own(own);
-        deal_own.split(product.k, quad, neighbours, chunk / 4).split(neighbours, pair, neighbour, 2);
-        const Dealt dealt = rows_in_fragments(deal_own, product.row, quad, eights());
-        order(deal_own, {neighbour, pair, product.chunk, dealt.own[0]}, {dealt.thread});
-        unroll(deal_own.gpu_threads(dealt.thread), {pair, product.chunk, dealt.own[0]});
-        own.vectorize(neighbour);
-    }
-
-    // The thread's own elements, stored once more as products with codes read them.
-    void ordered_elements() {
-        TileProduct &product = kernel.product;
-        const int chunks = 2 * tile.products.chunks;
-        const Var quad("quad"), neighbour("own");
-        Stage stage(product.x_ordered.compute_at(block)
-                        .store_in(MemoryType::Stack)
-                        .bound_extent(product.row, tile.products.rows)
-                        .bound_extent(product.k, 8)
-                        .bound_extent(product.chunk, chunks)
-                        .bound_extent(product.step, 1)
-                        .bound_extent(kernel.down, 1)
-                        .align_storage(product.chunk, chunks + 1));
-        stage.split(product.k, quad, neighbour, 2);
-        const Dealt dealt = rows_in_fragments(stage, product.row, quad, eights());
-        order(stage, {neighbour, product.chunk, dealt.own[0]}, {dealt.thread});
-        unroll(stage.gpu_threads(dealt.thread), {product.chunk, dealt.own[0]});
-        product.x_ordered.vectorize(neighbour);
-    }
 
     void softmax() {
         for (Func *f : {&kernel.old_max, &kernel.pair_max, &kernel.row_max, &kernel.base, &kernel.factor,

@@ -147,8 +147,65 @@ std::vector<VarOrRVar> schedule_sum(Func &sum, const LoopLevel &at, std::pair<in
 }
 
 std::vector<VarOrRVar> schedule_sum(TileProduct &product, const LoopLevel &at, Deal deal) {
+    return schedule_sum(product, at, {product.tile.columns, product.tile.rows}, deal);
+}
+
+std::vector<VarOrRVar> schedule_sum(TileProduct &product, const LoopLevel &at, std::pair<int, int> extents, Deal deal) {
     const RDom &over = product.over_k;
-    return schedule_sum(product.sum, at, {product.tile.columns, product.tile.rows}, deal, {over.x, over.y}, {over.z});
+    std::vector<VarOrRVar> in_step = {over.x, over.y};
+    if (product.x_ordered.defined()) {
+        const RVar four("four"), in_four("in_four"), two("two"), in_two("in_two");
+        product.sum.update().split(over.x, four, in_four, 4).split(in_four, two, in_two, 2);
+        in_step = {in_two, two, four, over.y};
+    }
+    return schedule_sum(product.sum, at, extents, deal, in_step, {over.z});
+}
+
+namespace {
+
+Func &at_once(TileProduct &product, Func &f, const LoopLevel &at, int width, int chunks) {
+    const std::vector<Var> args = f.args();
+    f.compute_at(at)
+        .bound_extent(product.k, width)
+        .bound_extent(product.chunk, chunks)
+        .bound_extent(product.row, product.tile.rows);
+    for (size_t i = 3; i < args.size(); i++) f.bound_extent(args[i], 1);
+    return f;
+}
+
+// Pairs of neighbours, which a quad of lanes shares.
+void deal_pairs(TileProduct &product, Func &f, const Var &quad, const Var &pair, std::vector<VarOrRVar> own,
+                int eights) {
+    Stage stage(f);
+    const Dealt dealt = rows_in_fragments(stage, product.row, quad, eights);
+    own.insert(own.end(), {product.chunk, dealt.own[0]});
+    std::vector<VarOrRVar> all = own;
+    all.insert(all.begin(), pair);
+    order(stage, all, {dealt.thread});
+    unroll(stage.gpu_threads(dealt.thread), own);
+    f.vectorize(pair);
+}
+
+}  // namespace
+
+void schedule_own(TileProduct &product, Func &own, const LoopLevel &at, int eights) {
+    const Var quad("quad"), neighbours("neighbours"), pairs("pairs"), pair("pair");
+    const int width = product.tile.width;
+    at_once(product, own, at, width, product.tile.chunks)
+        .store_in(MemoryType::Register)
+        .split(product.k, quad, neighbours, width / 4)
+        .split(neighbours, pairs, pair, 2);
+    deal_pairs(product, own, quad, pair, {pairs}, eights);
+}
+
+void schedule_ordered(TileProduct &product, const LoopLevel &at, int eights) {
+    const Var quad("quad"), pair("pair");
+    const int chunks = 2 * product.tile.chunks;
+    at_once(product, product.x_ordered, at, product.tile.width / 2, chunks)
+        .store_in(MemoryType::Stack)
+        .align_storage(product.chunk, chunks + 1)
+        .split(product.k, quad, pair, 2);
+    deal_pairs(product, product.x_ordered, quad, pair, {}, eights);
 }
 
 void schedule_copies(TileProduct &product, Func &tile, int lines, int threads) {
