@@ -32,7 +32,7 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
 
     Halide::Var row{"row"}, column{"column"}, across{"across"};  // of a block; of the step's keys that it meets; step
     Halide::Var key{"key"};                                      // of a step
-    Halide::Var of_block{"of_block"};  // which query
+    Halide::Var of_block{"of_block"};                            // which query
     Halide::Var d{"d"}, handed_over{"handed_over"}, u{"u"}, in_chunk{"in_chunk"}, chunk{"chunk"}, sequence{"sequence"};
     Halide::RDom steps, over_columns;  // of a row's lane: in fragments of a pair, pair
     Halide::RDom over_keys;            // in a chunk, chunk of a step
@@ -45,8 +45,8 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
     Halide::Func paged_head{"paged_head"};  // (down), of parts: where a sequence's page table is; head of keys
     Halide::Func q_rows{"q_rows"};          // (row, down): address of the row; the last one is repeated
     Halide::Func row_range{"row_range"};    // (row, down): first key that the row sees by its position, and how many
-    // (of_block, down), in fragments: what logits need of a query of a block, addresses of its rows of mask and bias, its
-    // head's slope and its position, of these what the kernel has.
+    // (of_block, down), in fragments: what logits need of a query of a block, addresses of its rows of mask and bias,
+    // its head's slope and its position, of these what the kernel has.
     Halide::Func query_values{"query_values"};
     // (key, across, down): addresses of k and v, and scales of codes, in fragments their number; the same
     Halide::Func key_rows{"key_rows"};

@@ -35,7 +35,8 @@ void TileProduct::define_product(const TileRows &x, const TileRows &w, const std
     Expr place = over_k.x, in_chunks = over_k.y;
     if (x.meets_codes) {
         const Expr element = k / 2 * 4 + chunk % 2 * 2 + k % 2;
-        x_ordered(joined<Var>({k, chunk, row, step}, x.at)) = x_own(joined<Expr>({element, chunk / 2, row, step}, x.at));
+        x_ordered(joined<Var>({k, chunk, row, step}, x.at)) =
+            x_own(joined<Expr>({element, chunk / 2, row, step}, x.at));
         rows_of_x = x_ordered;
         in_chunks = in_chunks * 2 + place % 4 / 2;
         place = place / 4 * 2 + place % 2;
@@ -44,7 +45,8 @@ void TileProduct::define_product(const TileRows &x, const TileRows &w, const std
     const auto with_product = [of_floats = tile.of_floats](const Expr &so_far, const Expr &of_x, const Expr &of_w) {
         return of_floats ? fused_on_device(of_x, of_w, so_far) : so_far + of_x * of_w;
     };
-    define_sum({joined<Var>({column, row}, at), 0.f, in_tile(rows_of_x(joined<Expr>({place, in_chunks, row, over_k.z}, x.at)), x),
+    define_sum({joined<Var>({column, row}, at), 0.f,
+                in_tile(rows_of_x(joined<Expr>({place, in_chunks, row, over_k.z}, x.at)), x),
                 in_tile(w_tile(joined<Expr>({over_k.x, over_k.y, column_of_w, over_k.z}, w.at)), w), with_product});
 }
 

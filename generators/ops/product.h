@@ -49,8 +49,8 @@ struct TileProduct : ProductSums {
     Halide::Func x_tile{"x_tile"};  // (k, chunk, row, step, which tile)
     Halide::Func w_tile{"w_tile"};  // (k, chunk, column, step, which tile)
     Halide::Func x_own{"x_own"};    // the same, of sums that read other lines of x_tile
-    // (k, chunk, row, step, which tile), of x_own, in chunks of 8: of each 16 elements lane u's, 4 u to 4 u + 3, are two
-    // of each chunk.
+    // (k, chunk, row, step, which tile), of x_own, in chunks of 8: of each 16 elements lane u's, 4 u to 4 u + 3, are
+    // two of each chunk.
     Halide::Func x_ordered{"x_ordered"};
 
     // length: of rows; steps: of k.

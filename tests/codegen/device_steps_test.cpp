@@ -97,7 +97,7 @@ std::map<std::string, int> steps_of_products(int rows = 32, bool codes = false, 
     computed(kernel.values, at_step, MemoryType::Stack, {{kernel.d, columns}, {kernel.key, keys}, {kernel.step, 1}})
         .align_storage(kernel.d, row_elements)
         .split(kernel.d, chunk, in_chunk, chunk_elements);
-    heed::deal_copies(kernel.values, in_chunk, chunk, kernel.key, columns / chunk_elements, 32);
+    heed::deal_copies(kernel.values, in_chunk, chunk, kernel.key, columns / chunk_elements, keys, 32);
     return instructions(heed::compile_cuda(device_spec("steps"), kernel, 32, [&](heed::Passes &passes) {
         passes.add_exactly<heed::RepeatLoops>(1, "repetitions", kernel.state.name(), kernel.doubts.name(),
                                               std::set<std::string>());

@@ -137,7 +137,8 @@ private:
         std::vector<Loop> others;
         for (const Loop &loop : k_loops) {
             const std::array<int, 3> steps = {loop.in_a, loop.in_b, loop.extent};
-            const bool is_of_order = std::find(order_of_codes.begin(), order_of_codes.end(), steps) != order_of_codes.end();
+            const bool is_of_order =
+                std::find(order_of_codes.begin(), order_of_codes.end(), steps) != order_of_codes.end();
             if (!is_of_order) others.push_back(loop);
         }
         in_order_of_codes = nest.has_codes && k_loops.size() == others.size() + order_of_codes.size();
@@ -192,8 +193,8 @@ private:
             const ModulusRemainder place = modulus_remainder(warps_first(index));
             return place.modulus % elements == 0 && place.remainder % elements == 0;
         };
-        const bool rows_of_a = a.k == 1 && a.row % edge == 0 && is_aligned(nest.a_index, edge) &&
-                               in_order_of_codes == in_fours_of_k();
+        const bool rows_of_a =
+            a.k == 1 && a.row % edge == 0 && is_aligned(nest.a_index, edge) && in_order_of_codes == in_fours_of_k();
         const bool rows_of_b = b.k == 1 ? b.column % chunk() == 0 : b.column == 1 && b.k % chunk() == 0;
         const bool fits_a = nest.a_in_registers != Type() || rows_of_a;
         if (!fits_a || !rows_of_b || !is_aligned(nest.b_index, chunk())) {

@@ -153,8 +153,9 @@ private:
             source.of_step = all.that_use(loop->name, true).sum();
             if (!sources.empty() && sources.back().taken.copy.array == copy.array) {
                 const Expr behind = (all - address_of(sources.back().taken.copy)).sum();
-                const bool is_same = !expr_uses_var(behind, loop->name) && !expr_uses_var(behind, thread_variable);
-                if (is_same && same(taken.condition, sources.back().taken.condition)) source.behind = let_before("rows", behind);
+                const bool is_same = !expr_uses_var(behind, loop->name) && !expr_uses_var(behind, thread_variable) &&
+                                     same(taken.condition, sources.back().taken.condition);
+                if (is_same) source.behind = let_before("rows", behind);
             }
             if (!source.behind.defined()) source.base = let_before("from", source.base);
             source.taken.copy.on = compared_before(copy.on);
@@ -235,7 +236,8 @@ private:
             Group &group = groups.back();
             Values &addresses = asked.defined() ? group.addresses : always;
             addresses.emplace_back(unique_name("source"), address_at(source, step, last));
-            const Expr from = last = Variable::make(UInt(64), addresses.back().first);
+            last = Variable::make(UInt(64), addresses.back().first);
+            const Expr from = last;
             const Expr bytes =
                 copy.on.defined() ? select(at_step(copy.on, step) != 0, copy.bytes, 0) : Expr(copy.bytes);
             copy.to = at_step(copy.to, step) + simplify(step % 2) * sizes.at(copy.array);
