@@ -255,7 +255,7 @@ Module attention_tensor_cuda(const std::string &name, const AttentionConfig &con
         const int forms = 2 * (1 + static_cast<int>(kernel.stages.size())) + of_mask_alone;
         passes.add_exactly<BranchBlocks>(forms, "stages of two forms");
         passes.add_exactly<SumInRegisters>(1, "sums in the state", kernel.block_out.name(), kernel.state.name());
-        passes.add_exactly<PipelineCopies>(2, "loops over keys that copy ahead", kernel.tile.parts > 1);
+        passes.add_exactly<PipelineCopies>(2, "loops over keys that copy ahead", kernel.tile.parts > 1, true);
         passes.add_exactly<LowerTileProducts>(4, "products", threads);
         passes.add<PrivateRegisters>();
         if (kernel.tile.parts > 1) {

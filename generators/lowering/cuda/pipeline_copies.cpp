@@ -83,8 +83,8 @@ int accesses_of(const std::string &array, const Stmt &s) {
 class AheadCopies {
 public:
     AheadCopies(const For *loop, const std::vector<TakeCopies::Taken> &copies, const std::map<std::string, int> &sizes,
-                const CopiedPlaces &places, bool finds_bounds)
-        : loop(loop), sizes(sizes), places(places), finds_bounds(finds_bounds) {
+                const CopiedPlaces &places, bool finds_bounds, bool in_branches)
+        : loop(loop), sizes(sizes), places(places), finds_bounds(finds_bounds), in_branches(in_branches) {
         for (const TakeCopies::Taken &taken : copies) add(taken);
     }
 
@@ -114,7 +114,7 @@ private:
     const For *const loop;
     const std::map<std::string, int> &sizes;
     const CopiedPlaces &places;
-    const bool finds_bounds;
+    const bool finds_bounds, in_branches;
     std::vector<Source> sources;
     std::vector<std::pair<std::string, Expr>> before;  // the loop
     std::vector<std::pair<std::string, Expr>> at_each_step;
@@ -154,7 +154,7 @@ private:
             if (!sources.empty() && sources.back().taken.copy.array == copy.array) {
                 const Expr behind = (all - address_of(sources.back().taken.copy)).sum();
                 const bool is_same = !expr_uses_var(behind, loop->name) && !expr_uses_var(behind, thread_variable) &&
-                                     same(taken.condition, sources.back().taken.condition);
+                                     (!in_branches || same(taken.condition, sources.back().taken.condition));
                 if (is_same) source.behind = let_before("rows", behind);
             }
             if (!source.behind.defined()) source.base = let_before("from", source.base);
@@ -204,8 +204,8 @@ private:
         return x.defined() == y.defined() && (!x.defined() || equal(x, y));
     }
 
-    // Neighbours with the same conditions: of the branches around them, outside of which their addresses may mean
-    // nothing; `whole`: by 16 bytes, or by elements where it does not hold.
+    // Neighbours with the same conditions: of the branches around them, where their addresses are computed there;
+    // `whole`: by 16 bytes, or by elements where it does not hold.
     struct Group {
         Expr condition, whole;
         Type type;                           // of elements
@@ -229,7 +229,11 @@ private:
         const std::string each = unique_name("element");
         for (const Source &source : sources) {
             SharedCopy copy = source.taken.copy;
-            const Expr asked = source.taken.condition.defined() ? at_step(source.taken.condition, step) : Expr();
+            const Expr condition = source.taken.condition.defined() ? at_step(source.taken.condition, step) : Expr();
+            const Expr asked = in_branches ? condition : Expr();
+            const auto where_asked = [&](const Stmt &s) {
+                return condition.defined() && !in_branches ? IfThenElse::make(condition, s) : s;
+            };
             if (groups.empty() || !same(groups.back().whole, copy.whole) || !same(groups.back().condition, asked)) {
                 groups.push_back({asked, copy.whole, copy.type, {}, {}, {}});
             }
@@ -241,11 +245,11 @@ private:
             const Expr bytes =
                 copy.on.defined() ? select(at_step(copy.on, step) != 0, copy.bytes, 0) : Expr(copy.bytes);
             copy.to = at_step(copy.to, step) + simplify(step % 2) * sizes.at(copy.array);
-            group.chunks.push_back(Evaluate::make(copy.ahead(copy.to_address(), from, bytes)));
+            group.chunks.push_back(where_asked(Evaluate::make(copy.ahead(copy.to_address(), from, bytes))));
             if (!group.whole.defined()) continue;
             copy.on = bytes;
             copy.index = at_step(copy.index, step);
-            group.elements.push_back(copy.element(copy.to_address(), from, Variable::make(Int(32), each)));
+            group.elements.push_back(where_asked(copy.element(copy.to_address(), from, Variable::make(Int(32), each))));
         }
         std::vector<Stmt> all;
         for (const Group &group : groups) all.push_back(copies_of(group, each));
@@ -308,7 +312,7 @@ Stmt PipelineCopies::visit(const For *op) {
         }
     }
     found++;
-    return AheadCopies(op, take.taken, sizes, places, finds_bounds).run(compute);
+    return AheadCopies(op, take.taken, sizes, places, finds_bounds, in_branches).run(compute);
 }
 
 }  // namespace heed

@@ -17,12 +17,14 @@ namespace heed {
 class PipelineCopies : public Halide::Internal::IRMutator {
 public:
     // finds_bounds: what a copy's condition compares a step with is made of shared memory at each step, and in no
-    // register from step to step.
-    explicit PipelineCopies(bool finds_bounds = false) : finds_bounds(finds_bounds) {}
+    // register from step to step. in_branches: addresses are computed in the branches around copies, outside of which
+    // they may mean nothing.
+    explicit PipelineCopies(bool finds_bounds = false, bool in_branches = false)
+        : finds_bounds(finds_bounds), in_branches(in_branches) {}
     int found = 0;  // loops
 
 private:
-    const bool finds_bounds;
+    const bool finds_bounds, in_branches;
     // In shared memory.
     struct Array {
         int elements = 0, bytes = 0;
