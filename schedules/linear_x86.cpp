@@ -18,6 +18,7 @@
 
 #include "generators/lowering/bf16_dots.h"
 #include "generators/lowering/bf16_tiles.h"
+#include "generators/lowering/prefetch_line.h"
 #include "generators/lowering/spread_prefetches.h"
 #include "generators/ops/linear.h"
 #include "schedules/operation.h"
@@ -37,19 +38,31 @@ LinearTile linear_tile(const Machine &machine, int rows) {
     return {rows, 2 * machine.lanes, rows == 1 ? linear_row_panels : 1, machine.has_bf16_dots, machine.has_bf16_tiles};
 }
 
-constexpr int line_bytes = 64;
+Expr wide(const Expr &e) { return cast<int64_t>(e); }
 
-// What the tile at (t, panel) asks for in its iterations over blocks of steps: of the steps of the panel that is next a
-// share for each tile of x; of the steps of x that follow, where they are another call's, a share for each panel; its
-// lines of out.
+// What the only tile of x asks for in two steps: those of W that are 64 steps ahead, 4 lines of floats. The lines of a
+// block of steps at once are more than a core has buffers for lines that are on their way: its loads would wait for
+// them. 4096 x 4096, 2 threads of a Xeon (family 6 model 85): 12 rows take 0.8 of the time, 4 rows 0.94; a panel ahead,
+// which does not stay in an L2 cache, 1.2.
+SpreadPrefetches::Stream steps_ahead(const LinearKernel &kernel, const Expr &panel, const Expr &block) {
+    constexpr int ahead = 64;
+    const int columns = kernel.tile.columns, bytes = kernel.weight.type().bytes();
+    const Expr first =
+        wide(panel) * wide(kernel.weight.dim(2).stride()) + wide(block * linear_step_block + ahead) * columns;
+    const auto element = [=](const Expr &line) { return first + wide(line) * (line_bytes / bytes); };
+    return {kernel.weight.name(), bytes, element, std::max(2 * columns * bytes / line_bytes, 1), Expr()};
+}
+
+// What each of several tiles of x, that at (t, panel), asks for in its iterations over blocks of steps: a share of the
+// steps of the panel that is next; of the steps of x that follow, where they are another call's, a share for each
+// panel; its lines of out.
 std::vector<SpreadPrefetches::Stream> next_operands(const LinearKernel &kernel, const Expr &t, const Expr &panel) {
     const LinearTile &tile = kernel.tile;
     const ImageParam &x = kernel.x, &weight = kernel.weight;
     const Expr tiles = max(x.dim(3).extent(), 1), panels = max(weight.dim(2).extent(), 1),
                blocks = max(x.dim(2).extent(), 1);
-    const auto wide = [](const Expr &e) { return cast<int64_t>(e); };
     const auto at_line = [](const Expr &first, int bytes) {
-        return [first, bytes](const Expr &line) { return first + cast<int64_t>(line) * (line_bytes / bytes); };
+        return [first, bytes](const Expr &line) { return first + wide(line) * (line_bytes / bytes); };
     };
 
     const int of_weight = weight.type().bytes(),
@@ -57,16 +70,8 @@ std::vector<SpreadPrefetches::Stream> next_operands(const LinearKernel &kernel, 
     const Expr steps = wide(weight.dim(1).extent()) * tile.columns, is_last = panel + 1 >= panels;
     const Expr more_steps = wide(weight.dim(2).stride()) > steps;
     const Expr share = (block_lines + tiles - 1) / tiles, before = t * share * blocks;
-    // The only tile of x passes W once, and asks for the steps 128 ahead (16 KiB of floats): a panel ahead would not
-    // stay in L2 (4096 x 4096, 2 threads of a Xeon, family 6 model 85: 4 rows take 0.74 of the time, 8 and 12 rows
-    // 0.82).
-    constexpr int steps_ahead = 128;
-    const Expr ahead_blocks = min(steps_ahead / linear_step_block, blocks), one_tile = tiles == 1;
-    const Expr next_panel = select(
-        one_tile, wide(panel) * wide(weight.dim(2).stride()) + wide(ahead_blocks * linear_step_block) * tile.columns,
-        is_last, steps, wide(panel + 1) * wide(weight.dim(2).stride()));
-    const Expr of_panel = select(is_last && !more_steps, select(one_tile, block_lines * (blocks - ahead_blocks), 0),
-                                 block_lines * blocks - before);
+    const Expr next_panel = select(is_last, steps, wide(panel + 1) * wide(weight.dim(2).stride()));
+    const Expr of_panel = select((is_last && !more_steps) || tiles == 1, 0, block_lines * blocks - before);
 
     const Expr x_steps = wide(blocks) * wide(x.dim(2).stride()), x_share = (tile.rows + panels - 1) / panels;
     const Expr x_before = panel * x_share * blocks;
@@ -131,11 +136,15 @@ Passes schedule_linear(LinearKernel &kernel, const Machine &machine, Operands op
     if (tile.bf16_dots) passes.add<LowerBf16Dots>();
     if (tile.panels == 1) {
         const std::string loops = kernel.out.name() + ".s0.", t = loops + "row." + kernel.t.name(),
-                          panel = loops + "c." + kernel.panel.name() + "." + panels.name();
+                          panel = loops + "c." + kernel.panel.name() + "." + panels.name(),
+                          block = kernel.sum.name() + ".s1." + kernel.over_k.y.name();
+        const std::vector<std::string> inside = {t, panel};
         const auto index = [](const std::string &loop) { return Internal::Variable::make(Int(32), loop); };
         std::vector<SpreadPrefetches::Stream> next = next_operands(kernel, index(t), index(panel));
         if (operands == Operands::weight_is_far) next.resize(1);
-        passes.add<SpreadPrefetches>(kernel.over_k.y.name(), std::vector<std::string>{t, panel}, next);
+        passes.add<SpreadPrefetches>(steps.name(), inside, std::vector{steps_ahead(kernel, index(panel), index(block))},
+                                     kernel.x.dim(3).extent() <= 1);
+        passes.add<SpreadPrefetches>(kernel.over_k.y.name(), inside, next);
     }
     return passes;
 }
