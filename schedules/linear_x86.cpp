@@ -5,19 +5,20 @@
 //       sum = before; sum += x (broadcast from memory) x W (two vectors)    over the steps
 //
 // The runtime hands a block of steps to a call, and the sums so far (runtime/cpu/linear_blocks.h). Each tile asks for
-// its share of the next panel (an only tile for the steps 128 ahead) and of the steps of x that follow, and for its
-// lines of out, spread over its iterations.
-// 2048 x 4096 x 4096 on a Xeon (family 6 model 207, AVX-512, 2 cores): 87 % of the FMA peak, 74 % without blocks and
-// prefetches; in bf16 97 % of the peak of VDPBF16PS.
+// its share of the next panel (an only tile for the steps 64 ahead) and of the steps of x that follow, and for its
+// lines of out, spread over its iterations. Few rows: see takes_tiles_at_once. 2048 x 4096 x 4096 on a Xeon (family 6
+// model 207, AVX-512, 2 cores): 87 % of the FMA peak, 74 % without blocks and prefetches; in bf16 97 % of the peak of
+// VDPBF16PS.
 //
 // 32 registers: 12 x 2 vectors + 2 of W + 1 broadcast; 16 registers: 6 x 2 + 2 + 1. Per step of k a full tile loads 14
-// (8) vectors for 24 (12) FMAs: bound by arithmetic; so are dot products of bf16, which step by two. Small tiles serve
-// few rows, which wait for the memory of W. With AMX the sums are two by two of its tiles (LowerBf16Tiles), in memory
-// only after the last step of the call: a panel of 256 pairs, 32 KiB, stays in L1.
+// (8) vectors for 24 (12) FMAs: bound by arithmetic; so are dot products of bf16, which step by two. Smaller tiles
+// serve few rows, which wait for the memory of W. With AMX the sums are two by two of its tiles (LowerBf16Tiles), in
+// memory only after the last step of the call: a panel of 256 pairs, 32 KiB, stays in L1.
 #include <algorithm>
 
 #include "generators/lowering/bf16_dots.h"
 #include "generators/lowering/bf16_tiles.h"
+#include "generators/lowering/hold_sums.h"
 #include "generators/lowering/prefetch_line.h"
 #include "generators/lowering/spread_prefetches.h"
 #include "generators/ops/linear.h"
@@ -91,8 +92,50 @@ std::vector<SpreadPrefetches::Stream> next_operands(const LinearKernel &kernel, 
             {kernel.out.name(), of_out, out_line, (out_lines + blocks - 1) / blocks, out_lines, true}};
 }
 
+// Of a stage of sum: two vectors of each row.
+Stage in_registers(const LinearKernel &kernel, Stage stage, const Machine &machine) {
+    return stage.vectorize(kernel.lane, machine.lanes).unroll(kernel.lane).unroll(kernel.r).unroll(kernel.panel);
+}
+
+// The loops around the tiles, by name.
+struct LinearLoopNames {
+    std::string t, panel, step_block, tile_of_sums;
+
+    LinearLoopNames(const LinearKernel &kernel, const Var &panels)
+        : t(kernel.out.name() + ".s0.row." + kernel.t.name()),
+          panel(kernel.out.name() + ".s0.c." + kernel.panel.name() + "." + panels.name()),
+          step_block(kernel.sum.name() + ".s1." + kernel.over_k.y.name()),
+          tile_of_sums(kernel.sum.name() + ".s1." + kernel.t.name() + ".rebased") {}
+};
+
+Expr index(const std::string &loop) { return Internal::Variable::make(Int(32), loop); }
+
 // Which operands do not stay in a core's own caches.
 enum class Operands { all_are_far, weight_is_far };
+
+// Tiles with two thirds of the rows of a full one serve up to four times as many rows: the tiles take each block of
+// steps one after the other, so that W is in the L1 cache after the first, and their sums, 16 loads and stores for 128
+// cycles of products, in memory between blocks. (4096 x 4096, Xeon, family 6 model 85, 2 threads: 16 rows take 0.77 of
+// the time of two full tiles; 4096 x 1024 0.66.)
+constexpr int tiles_at_once = 4;
+
+bool takes_tiles_at_once(const LinearTile &tile, const Machine &machine) {
+    return 3 * tile.rows == 2 * most_rows(machine) && !tile.bf16_dots;
+}
+
+Passes schedule_tiles_at_once(LinearKernel &kernel, const Var &panels, const RVar &steps) {
+    Var tiles("tiles");
+    kernel.out.split(kernel.t, tiles, kernel.t, tiles_at_once, TailStrategy::GuardWithIf)
+        .partition(tiles, Partition::Never);
+    kernel.sum.compute_at(kernel.out, tiles).store_in(MemoryType::Stack).bound_storage(kernel.t, tiles_at_once);
+    const LinearLoopNames loops(kernel, panels);
+    Passes passes;
+    passes.add<HoldSums>(steps.name(), kernel.sum.name());
+    passes.add<SpreadPrefetches>(steps.name(), std::vector{loops.panel},
+                                 std::vector{steps_ahead(kernel, index(loops.panel), index(loops.step_block))},
+                                 index(loops.tile_of_sums) == 0);
+    return passes;
+}
 
 Passes schedule_linear(LinearKernel &kernel, const Machine &machine, Operands operands) {
     const LinearTile &tile = kernel.tile;
@@ -105,13 +148,12 @@ Passes schedule_linear(LinearKernel &kernel, const Machine &machine, Operands op
         .unroll(kernel.r)
         .unroll(kernel.panel);
     kernel.out.partition(kernel.t, Partition::Never);
-    kernel.sum.compute_at(kernel.out, kernel.t)
-        .bound_extent(kernel.lane, tile.columns)
+    kernel.sum.bound_extent(kernel.lane, tile.columns)
         .bound_extent(kernel.r, tile.rows)
         .bound_extent(kernel.panel, tile.panels);
     if (tile.bf16_tiles) {
         kernel.out.partition(panels, Partition::Never);
-        kernel.sum.store_in(MemoryType::Stack).update().unscheduled();
+        kernel.sum.compute_at(kernel.out, kernel.t).store_in(MemoryType::Stack).update().unscheduled();
         Passes passes;
         passes.add_exactly<LowerBf16Tiles>(1, "products of linear that become matrix tiles");
         return passes;
@@ -119,30 +161,22 @@ Passes schedule_linear(LinearKernel &kernel, const Machine &machine, Operands op
     // Two steps at once: 79 instructions of a full tile, 41 of one step. A loop as this one, beside a busy hyperthread
     // of a Xeon (family 6 model 85): 140 and 132 GFLOP/s a core; four steps 135.
     RVar steps("steps"), step("step");
-    kernel.sum.store_in(MemoryType::Register)
-        .vectorize(kernel.lane, machine.lanes)
-        .unroll(kernel.lane)
-        .unroll(kernel.r)
-        .unroll(kernel.panel)
-        .update()
-        .split(kernel.over_k.x, steps, step, 2)
-        .reorder(kernel.lane, kernel.r, kernel.panel, step, steps, kernel.over_k.y)
-        .unroll(step)
-        .vectorize(kernel.lane, machine.lanes)
-        .unroll(kernel.lane)
-        .unroll(kernel.r)
-        .unroll(kernel.panel);
+    in_registers(kernel, kernel.sum, machine);
+    Stage products = kernel.sum.update().split(kernel.over_k.x, steps, step, 2);
+    products.reorder(kernel.lane, kernel.r, kernel.panel, step, steps, kernel.t, kernel.over_k.y).unroll(step);
+    in_registers(kernel, products, machine);
+    if (takes_tiles_at_once(tile, machine)) return schedule_tiles_at_once(kernel, panels, steps);
+    kernel.sum.compute_at(kernel.out, kernel.t).store_in(MemoryType::Register);
     Passes passes;
     if (tile.bf16_dots) passes.add<LowerBf16Dots>();
     if (tile.panels == 1) {
-        const std::string loops = kernel.out.name() + ".s0.", t = loops + "row." + kernel.t.name(),
-                          panel = loops + "c." + kernel.panel.name() + "." + panels.name(),
-                          block = kernel.sum.name() + ".s1." + kernel.over_k.y.name();
-        const std::vector<std::string> inside = {t, panel};
-        const auto index = [](const std::string &loop) { return Internal::Variable::make(Int(32), loop); };
-        std::vector<SpreadPrefetches::Stream> next = next_operands(kernel, index(t), index(panel));
+        const LinearLoopNames loops(kernel, panels);
+        const std::vector<std::string> inside = {loops.t, loops.panel};
+        const Expr panel = index(loops.panel);
+        std::vector<SpreadPrefetches::Stream> next = next_operands(kernel, index(loops.t), panel);
         if (operands == Operands::weight_is_far) next.resize(1);
-        passes.add<SpreadPrefetches>(steps.name(), inside, std::vector{steps_ahead(kernel, index(panel), index(block))},
+        passes.add<SpreadPrefetches>(steps.name(), inside,
+                                     std::vector{steps_ahead(kernel, panel, index(loops.step_block))},
                                      kernel.x.dim(3).extent() <= 1);
         passes.add<SpreadPrefetches>(kernel.over_k.y.name(), inside, next);
     }
