@@ -26,7 +26,7 @@ function(heed_add_kernels target)
 endfunction()
 
 # heed_add_attention_kernels(<target> PHASE p... HEAD_DIM d|dxdv|any ... ISA i... [DTYPE f32|f16|bf16 ...] [KV_DTYPE i8]
-#                  [FEATURES f...] [STORAGE contiguous|paged ...] [SCHEDULE x86|default|cuda|wide] [EXTRA_FEATURES halide-target-features]
+#                  [FEATURES f...] [STORAGE contiguous|paged ...] [SCHEDULE x86|default|cuda|wide|whole] [EXTRA_FEATURES halide-target-features]
 #                  [SCORE_MOD file.cpp])
 # One kernel for each combination of the listed values. DTYPE: f32 (default). KV_DTYPE: as DTYPE, or i8. FEATURES: none (default), or of
 # HEED_FEATURES (generators/contract/fields.h), joined by _ in alphabetical order; every kernel computes causal, window, positions, lengths,

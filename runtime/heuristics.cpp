@@ -65,10 +65,15 @@ bool has_large_groups(const KernelRequest &request) {
 }
 
 // Prefill kernels serve many queries and, after decode kernels, few. Kernels for large groups are last for smaller
-// ones; for large ones those of own head dims are first, the others next to decode kernels of own head dims.
+// ones; for large ones those of own head dims are first, the others next to decode kernels of own head dims. Kernels
+// for whole keys are first where one of their blocks of rows reads a key and that pays, else last.
 int suits_queries(const Kernel &kernel, const KernelRequest &request) {
     if (kernel.phase == Phase::prefill) return 1;
     if (preferred_phase(kernel, request) != Phase::decode) return 0;
+    if (is_for_whole_keys(kernel)) {
+        const int64_t rows = int64_t{request.q_len} * request.group_size;
+        return request.whole_keys && rows <= kernel.row_block ? 3 : 0;
+    }
     if (!is_for_large_groups(kernel)) return 2;
     return !has_large_groups(request) ? 0 : has_own_dims(kernel) ? 3 : 2;
 }
@@ -94,10 +99,10 @@ Rank rank(const Kernel &kernel, const KernelRequest &request) {
 auto traits(const KernelRequest &request) {
     [[maybe_unused]] const auto &[device, dtype, kv_dtype, head_dim, head_dim_v, features, kv_storage, q_len,
                                   group_size, any_q_len, score_mod, keys, sequences, slow_bf16_dots, prefills_in_floats,
-                                  max_kv_len, num_kv_heads] = request;
+                                  max_kv_len, num_kv_heads, whole_keys] = request;
     return std::make_tuple(device, dtype, kv_dtype, head_dim, head_dim_v, features, kv_storage, q_len, group_size,
                            any_q_len, std::string_view(score_mod), slow_bf16_dots, prefills_in_floats, num_kv_heads,
-                           is_short(request), pays_lanes_of_rows(request), leaves_caches(request));
+                           whole_keys, is_short(request), pays_lanes_of_rows(request), leaves_caches(request));
 }
 
 const char *phase_name(Phase phase) { return phase == Phase::decode ? "decode" : "prefill"; }
@@ -149,6 +154,8 @@ KernelChoice force_kernel(const KernelTable &table, const KernelRequest &request
 std::string why_less(const Kernel &kernel, const Kernel &best, const KernelRequest &request) {
     const Rank mine = rank(kernel, request), theirs = rank(best, request);
     if (std::get<0>(mine) != std::get<0>(theirs)) {
+        if (is_for_whole_keys(kernel)) return "could serve, but is for larger keys";
+        if (is_for_whole_keys(best)) return "could serve, but is for smaller keys";
         if (is_for_large_groups(kernel)) return "could serve, but is for groups of more heads";
         if (is_for_large_groups(best)) return "could serve, but is for groups of fewer heads";
         if (kernel.phase == best.phase) return "could serve, but is for fewer queries";

@@ -104,6 +104,12 @@ inline bool is_for_large_groups(const Kernel &kernel) {
            std::strcmp(kernel.schedule, "wide") == 0;
 }
 
+// Whether a decode kernel of CPUs is for keys of many heads that leave the caches.
+inline bool is_for_whole_keys(const Kernel &kernel) {
+    return kernel.phase == Phase::decode && kernel.target.device() == HEED_CPU &&
+           std::strcmp(kernel.schedule, "whole") == 0;
+}
+
 // The hash of the list that this runtime passes to an operation.
 constexpr uint64_t expected_hash(Op op, KernelTarget target, heed_dtype dtype) {
     return op_arguments_hash(op, target.device() == HEED_CUDA, dtype == HEED_BF16);

@@ -21,6 +21,7 @@ struct KernelRequest {
     bool slow_bf16_dots = false;      // of the machine
     bool prefills_in_floats = false;  // the machine has no faster arithmetic for it; keys are not int8
     int32_t max_kv_len = 0, num_kv_heads = 1;
+    bool whole_keys = false;  // the heads of a key are neighbours in memory, many bytes, and keys leave the caches
 };
 
 // Why a machine that lacks this target cannot run its kernels.

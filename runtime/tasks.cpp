@@ -123,12 +123,15 @@ bool heads_share_masks(const heed_problem &p, const ProblemViews &views) {
     return (!p.has_mask || views.mask.stride[1] == 0) && (!p.has_bias || views.bias.stride[1] == 0);
 }
 
+bool heads_are_inside(const ProblemViews &views) {
+    return views.k.stride[2] < views.k.stride[1] && views.v.stride[2] < views.v.stride[1];
+}
+
 TaskShape task_shape(const heed_problem &p, const ProblemViews &views, const Kernel &kernel, int32_t num_splits) {
     const int64_t rows = int64_t{p.max_q_len} * (p.num_heads / p.num_kv_heads), block = kernel.row_block;
     if (kernel.task_blocks == 1 || rows == 0 || rows > max_int32 - block) return {};
-    const bool heads_inside = views.k.stride[2] < views.k.stride[1] && views.v.stride[2] < views.v.stride[1];
     return choose_task_shape({kernel.task_blocks, p.num_kv_heads, static_cast<int32_t>((rows + block - 1) / block),
-                              heads_inside, int64_t{p.batch} * num_splits, p.max_threads});
+                              heads_are_inside(views), int64_t{p.batch} * num_splits, p.max_threads});
 }
 
 int64_t max_tasks(const heed_problem &p, const Kernel &kernel, const TaskShape &shape) {

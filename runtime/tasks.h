@@ -10,6 +10,9 @@ namespace heed {
 // Whether all heads read the same elements of mask and bias.
 bool heads_share_masks(const heed_problem &problem, const ProblemViews &views);
 
+// Whether the heads of a key are neighbours in memory.
+bool heads_are_inside(const ProblemViews &views);
+
 // The shape of a decode kernel's tasks, in a plan with so many splits of the keys.
 TaskShape task_shape(const heed_problem &problem, const ProblemViews &views, const Kernel &kernel, int32_t num_splits);
 

@@ -26,8 +26,7 @@ void schedule_lines(const AttentionProbsKernel &kernel, ProbsLines &lines, Func 
     lines.scores.update(0).vectorize(lines.keys, vector, TailStrategy::GuardWithIf);
     specialize_scores(kernel, lines.scores.update(0));
     lines.scores.update(1).vectorize(lines.after_keys, vector, TailStrategy::GuardWithIf);
-    const std::pair<Func, Func> sums[] = {{lines.lane_max, lines.row_max}, {lines.lane_sum, lines.row_sum}};
-    for (auto [by_lane, of_row] : sums) {
+    for (Func by_lane : {lines.lane_max, lines.lane_sum}) {
         by_lane.bound_extent(lines.u, lines.lanes)
             .vectorize(lines.u, vector)
             .unroll(lines.u)
@@ -35,9 +34,15 @@ void schedule_lines(const AttentionProbsKernel &kernel, ProbsLines &lines, Func 
             .reorder(lines.u, lines.over_blocks)
             .vectorize(lines.u, vector)
             .unroll(lines.u);
-        of_row.update().atomic().vectorize(lines.over_lanes);
     }
-    for (Func f : {lines.lane_max, lines.row_max, lines.lane_sum, lines.row_sum, lines.factor})
+    for (const auto &halves : {lines.halves_of_max, lines.halves_of_sum}) {
+        int width = lines.lanes;
+        for (Func half : halves) {
+            width /= 2;
+            half.bound_extent(lines.u, width).vectorize(lines.u, std::min(vector, width)).unroll(lines.u);
+        }
+    }
+    for (Func f : lines.of_row())
         f.compute_at(result, kernel.i).store_in(MemoryType::Register).bound_extent(kernel.i, 1);
     result.vectorize(kernel.j, vector, TailStrategy::GuardWithIf).partition(kernel.i, Partition::Never);
     result.specialize(kernel.makes_probabilities());

@@ -5,19 +5,21 @@
 //       sum = before; sum += x (broadcast from memory) x W (two vectors)    over the steps
 //
 // The runtime hands a block of steps to a call, and the sums so far (runtime/cpu/linear_blocks.h). Each tile asks for
-// its share of the next panel (an only tile for the steps 128 ahead) and of the steps of x that follow, and for its
-// lines of out, spread over its iterations.
-// 2048 x 4096 x 4096 on a Xeon (family 6 model 207, AVX-512, 2 cores): 87 % of the FMA peak, 74 % without blocks and
-// prefetches; in bf16 97 % of the peak of VDPBF16PS.
+// its share of the next panel (an only tile for the steps 64 ahead) and of the steps of x that follow, and for its
+// lines of out, spread over its iterations. Few rows: see takes_tiles_at_once. 2048 x 4096 x 4096 on a Xeon (family 6
+// model 207, AVX-512, 2 cores): 87 % of the FMA peak, 74 % without blocks and prefetches; in bf16 97 % of the peak of
+// VDPBF16PS.
 //
 // 32 registers: 12 x 2 vectors + 2 of W + 1 broadcast; 16 registers: 6 x 2 + 2 + 1. Per step of k a full tile loads 14
-// (8) vectors for 24 (12) FMAs: bound by arithmetic; so are dot products of bf16, which step by two. Small tiles serve
-// few rows, which wait for the memory of W. With AMX the sums are two by two of its tiles (LowerBf16Tiles), in memory
-// only after the last step of the call: a panel of 256 pairs, 32 KiB, stays in L1.
+// (8) vectors for 24 (12) FMAs: bound by arithmetic; so are dot products of bf16, which step by two. Smaller tiles
+// serve few rows, which wait for the memory of W. With AMX the sums are two by two of its tiles (LowerBf16Tiles), in
+// memory only after the last step of the call: a panel of 256 pairs, 32 KiB, stays in L1.
 #include <algorithm>
 
 #include "generators/lowering/bf16_dots.h"
 #include "generators/lowering/bf16_tiles.h"
+#include "generators/lowering/hold_sums.h"
+#include "generators/lowering/prefetch_line.h"
 #include "generators/lowering/spread_prefetches.h"
 #include "generators/ops/linear.h"
 #include "schedules/operation.h"
@@ -37,19 +39,31 @@ LinearTile linear_tile(const Machine &machine, int rows) {
     return {rows, 2 * machine.lanes, rows == 1 ? linear_row_panels : 1, machine.has_bf16_dots, machine.has_bf16_tiles};
 }
 
-constexpr int line_bytes = 64;
+Expr wide(const Expr &e) { return cast<int64_t>(e); }
 
-// What the tile at (t, panel) asks for in its iterations over blocks of steps: of the steps of the panel that is next a
-// share for each tile of x; of the steps of x that follow, where they are another call's, a share for each panel; its
-// lines of out.
+// What the only tile of x asks for in two steps: those of W that are 64 steps ahead, 4 lines of floats. The lines of a
+// block of steps at once are more than a core has buffers for lines that are on their way: its loads would wait for
+// them. 4096 x 4096, 2 threads of a Xeon (family 6 model 85): 12 rows take 0.8 of the time, 4 rows 0.94; a panel ahead,
+// which does not stay in an L2 cache, 1.2.
+SpreadPrefetches::Stream steps_ahead(const LinearKernel &kernel, const Expr &panel, const Expr &block) {
+    constexpr int ahead = 64;
+    const int columns = kernel.tile.columns, bytes = kernel.weight.type().bytes();
+    const Expr first =
+        wide(panel) * wide(kernel.weight.dim(2).stride()) + wide(block * linear_step_block + ahead) * columns;
+    const auto element = [=](const Expr &line) { return first + wide(line) * (line_bytes / bytes); };
+    return {kernel.weight.name(), bytes, element, std::max(2 * columns * bytes / line_bytes, 1), Expr()};
+}
+
+// What each of several tiles of x, that at (t, panel), asks for in its iterations over blocks of steps: a share of the
+// steps of the panel that is next; of the steps of x that follow, where they are another call's, a share for each
+// panel; its lines of out.
 std::vector<SpreadPrefetches::Stream> next_operands(const LinearKernel &kernel, const Expr &t, const Expr &panel) {
     const LinearTile &tile = kernel.tile;
     const ImageParam &x = kernel.x, &weight = kernel.weight;
     const Expr tiles = max(x.dim(3).extent(), 1), panels = max(weight.dim(2).extent(), 1),
                blocks = max(x.dim(2).extent(), 1);
-    const auto wide = [](const Expr &e) { return cast<int64_t>(e); };
     const auto at_line = [](const Expr &first, int bytes) {
-        return [first, bytes](const Expr &line) { return first + cast<int64_t>(line) * (line_bytes / bytes); };
+        return [first, bytes](const Expr &line) { return first + wide(line) * (line_bytes / bytes); };
     };
 
     const int of_weight = weight.type().bytes(),
@@ -57,16 +71,8 @@ std::vector<SpreadPrefetches::Stream> next_operands(const LinearKernel &kernel, 
     const Expr steps = wide(weight.dim(1).extent()) * tile.columns, is_last = panel + 1 >= panels;
     const Expr more_steps = wide(weight.dim(2).stride()) > steps;
     const Expr share = (block_lines + tiles - 1) / tiles, before = t * share * blocks;
-    // The only tile of x passes W once, and asks for the steps 128 ahead (16 KiB of floats): a panel ahead would not
-    // stay in L2 (4096 x 4096, 2 threads of a Xeon, family 6 model 85: 4 rows take 0.74 of the time, 8 and 12 rows
-    // 0.82).
-    constexpr int steps_ahead = 128;
-    const Expr ahead_blocks = min(steps_ahead / linear_step_block, blocks), one_tile = tiles == 1;
-    const Expr next_panel = select(
-        one_tile, wide(panel) * wide(weight.dim(2).stride()) + wide(ahead_blocks * linear_step_block) * tile.columns,
-        is_last, steps, wide(panel + 1) * wide(weight.dim(2).stride()));
-    const Expr of_panel = select(is_last && !more_steps, select(one_tile, block_lines * (blocks - ahead_blocks), 0),
-                                 block_lines * blocks - before);
+    const Expr next_panel = select(is_last, steps, wide(panel + 1) * wide(weight.dim(2).stride()));
+    const Expr of_panel = select((is_last && !more_steps) || tiles == 1, 0, block_lines * blocks - before);
 
     const Expr x_steps = wide(blocks) * wide(x.dim(2).stride()), x_share = (tile.rows + panels - 1) / panels;
     const Expr x_before = panel * x_share * blocks;
@@ -86,7 +92,52 @@ std::vector<SpreadPrefetches::Stream> next_operands(const LinearKernel &kernel, 
             {kernel.out.name(), of_out, out_line, (out_lines + blocks - 1) / blocks, out_lines, true}};
 }
 
-Passes schedule_linear(LinearKernel &kernel, const Machine &machine) {
+// Of a stage of sum: two vectors of each row.
+Stage in_registers(const LinearKernel &kernel, Stage stage, const Machine &machine) {
+    return stage.vectorize(kernel.lane, machine.lanes).unroll(kernel.lane).unroll(kernel.r).unroll(kernel.panel);
+}
+
+// The loops around the tiles, by name.
+struct LinearLoopNames {
+    std::string t, panel, step_block, tile_of_sums;
+
+    LinearLoopNames(const LinearKernel &kernel, const Var &panels)
+        : t(kernel.out.name() + ".s0.row." + kernel.t.name()),
+          panel(kernel.out.name() + ".s0.c." + kernel.panel.name() + "." + panels.name()),
+          step_block(kernel.sum.name() + ".s1." + kernel.over_k.y.name()),
+          tile_of_sums(kernel.sum.name() + ".s1." + kernel.t.name() + ".rebased") {}
+};
+
+Expr index(const std::string &loop) { return Internal::Variable::make(Int(32), loop); }
+
+// Which operands do not stay in a core's own caches.
+enum class Operands { all_are_far, weight_is_far };
+
+// Tiles with two thirds of the rows of a full one serve up to four times as many rows: the tiles take each block of
+// steps one after the other, so that W is in the L1 cache after the first, and their sums, 16 loads and stores for 128
+// cycles of products, in memory between blocks. (4096 x 4096, Xeon, family 6 model 85, 2 threads: 16 rows take 0.77 of
+// the time of two full tiles; 4096 x 1024 0.66.)
+constexpr int tiles_at_once = 4;
+
+bool takes_tiles_at_once(const LinearTile &tile, const Machine &machine) {
+    return 3 * tile.rows == 2 * most_rows(machine) && !tile.bf16_dots;
+}
+
+Passes schedule_tiles_at_once(LinearKernel &kernel, const Var &panels, const RVar &steps) {
+    Var tiles("tiles");
+    kernel.out.split(kernel.t, tiles, kernel.t, tiles_at_once, TailStrategy::GuardWithIf)
+        .partition(tiles, Partition::Never);
+    kernel.sum.compute_at(kernel.out, tiles).store_in(MemoryType::Stack).bound_storage(kernel.t, tiles_at_once);
+    const LinearLoopNames loops(kernel, panels);
+    Passes passes;
+    passes.add<HoldSums>(steps.name(), kernel.sum.name());
+    passes.add<SpreadPrefetches>(steps.name(), std::vector{loops.panel},
+                                 std::vector{steps_ahead(kernel, index(loops.panel), index(loops.step_block))},
+                                 index(loops.tile_of_sums) == 0);
+    return passes;
+}
+
+Passes schedule_linear(LinearKernel &kernel, const Machine &machine, Operands operands) {
     const LinearTile &tile = kernel.tile;
     Var panels("panels");
     kernel.out.split(kernel.c, kernel.panel, kernel.lane, tile.columns, TailStrategy::GuardWithIf)
@@ -97,13 +148,12 @@ Passes schedule_linear(LinearKernel &kernel, const Machine &machine) {
         .unroll(kernel.r)
         .unroll(kernel.panel);
     kernel.out.partition(kernel.t, Partition::Never);
-    kernel.sum.compute_at(kernel.out, kernel.t)
-        .bound_extent(kernel.lane, tile.columns)
+    kernel.sum.bound_extent(kernel.lane, tile.columns)
         .bound_extent(kernel.r, tile.rows)
         .bound_extent(kernel.panel, tile.panels);
     if (tile.bf16_tiles) {
         kernel.out.partition(panels, Partition::Never);
-        kernel.sum.store_in(MemoryType::Stack).update().unscheduled();
+        kernel.sum.compute_at(kernel.out, kernel.t).store_in(MemoryType::Stack).update().unscheduled();
         Passes passes;
         passes.add_exactly<LowerBf16Tiles>(1, "products of linear that become matrix tiles");
         return passes;
@@ -111,27 +161,24 @@ Passes schedule_linear(LinearKernel &kernel, const Machine &machine) {
     // Two steps at once: 79 instructions of a full tile, 41 of one step. A loop as this one, beside a busy hyperthread
     // of a Xeon (family 6 model 85): 140 and 132 GFLOP/s a core; four steps 135.
     RVar steps("steps"), step("step");
-    kernel.sum.store_in(MemoryType::Register)
-        .vectorize(kernel.lane, machine.lanes)
-        .unroll(kernel.lane)
-        .unroll(kernel.r)
-        .unroll(kernel.panel)
-        .update()
-        .split(kernel.over_k.x, steps, step, 2)
-        .reorder(kernel.lane, kernel.r, kernel.panel, step, steps, kernel.over_k.y)
-        .unroll(step)
-        .vectorize(kernel.lane, machine.lanes)
-        .unroll(kernel.lane)
-        .unroll(kernel.r)
-        .unroll(kernel.panel);
+    in_registers(kernel, kernel.sum, machine);
+    Stage products = kernel.sum.update().split(kernel.over_k.x, steps, step, 2);
+    products.reorder(kernel.lane, kernel.r, kernel.panel, step, steps, kernel.t, kernel.over_k.y).unroll(step);
+    in_registers(kernel, products, machine);
+    if (takes_tiles_at_once(tile, machine)) return schedule_tiles_at_once(kernel, panels, steps);
+    kernel.sum.compute_at(kernel.out, kernel.t).store_in(MemoryType::Register);
     Passes passes;
     if (tile.bf16_dots) passes.add<LowerBf16Dots>();
     if (tile.panels == 1) {
-        const std::string loops = kernel.out.name() + ".s0.", t = loops + "row." + kernel.t.name(),
-                          panel = loops + "c." + kernel.panel.name() + "." + panels.name();
-        const auto index = [](const std::string &loop) { return Internal::Variable::make(Int(32), loop); };
-        passes.add<SpreadPrefetches>(kernel.over_k.y.name(), std::vector<std::string>{t, panel},
-                                     next_operands(kernel, index(t), index(panel)));
+        const LinearLoopNames loops(kernel, panels);
+        const std::vector<std::string> inside = {loops.t, loops.panel};
+        const Expr panel = index(loops.panel);
+        std::vector<SpreadPrefetches::Stream> next = next_operands(kernel, index(loops.t), panel);
+        if (operands == Operands::weight_is_far) next.resize(1);
+        passes.add<SpreadPrefetches>(steps.name(), inside,
+                                     std::vector{steps_ahead(kernel, panel, index(loops.step_block))},
+                                     kernel.x.dim(3).extent() <= 1);
+        passes.add<SpreadPrefetches>(kernel.over_k.y.name(), inside, next);
     }
     return passes;
 }
@@ -149,7 +196,8 @@ OpModule make_linear_rows(const OpSpec &spec) {
 OpModule make_linear(const OpSpec &spec) {
     const LinearTile tile = linear_tile(spec.machine(), spec.rows);
     LinearKernel kernel(spec.type(), tile);
-    return compile(spec, kernel, schedule_linear(kernel, spec.machine()), tile.rows, tile.columns);
+    return compile(spec, kernel, schedule_linear(kernel, spec.machine(), Operands::all_are_far), tile.rows,
+                   tile.columns);
 }
 
 // 12 rows x 2 vectors of columns, or 14 rows x 1 (16 registers: 6 x 2, 12 x 1): the panels of a tile of rows one after
@@ -186,11 +234,13 @@ OpModule make_linear_in_place(const OpSpec &spec) {
     return compile(spec, kernel, {}, tile.rows, tile.columns);
 }
 
-// Sums leave in f32, of dot products of bf16 too.
+// Sums leave in f32, of dot products of bf16 too. Queries and sums stay in L1 and L2: asking for them would take a
+// tenth of the time of 64 steps.
 OpModule make_attention_scores(const OpSpec &spec) {
     const LinearTile tile = linear_tile(spec.machine(), spec.rows);
     LinearKernel kernel(ElementType::f32, tile);
-    return compile(spec, kernel, schedule_linear(kernel, spec.machine()), tile.rows, tile.columns);
+    return compile(spec, kernel, schedule_linear(kernel, spec.machine(), Operands::weight_is_far), tile.rows,
+                   tile.columns);
 }
 
 }  // namespace heed

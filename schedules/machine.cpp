@@ -110,10 +110,11 @@ void fit_tiles(const Machine &machine, AttentionConfig &config) {
         config.value_vectors = config.any_head_dim() ? 1 : config.value_rows == 1 ? 8 : 4;
         if (shares_keys && !config.copies_k() && !config.copies_v()) {
             config.prefetch_keys = config.kv_block;
-            // Several rows of 16 bits, whose conversion bounds them, take 1.3x the time. With 32 registers (Xeon,
-            // AVX-512) one row of floats takes 0.88 of the time where all heads of a key have 12 KiB or more and keys
-            // are 4096, 1.05 to 1.1 with fewer, also where heads are then read on their own; 16 bits 1.1.
-            if (!wide && (!config.has_gqa || config.kv_dtype == ElementType::f32)) config.whole_keys = 4;
+            // Several rows of 16 bits, whose conversion bounds them, take 1.3x the time. With 32 registers there are
+            // kernels for it: on a Xeon (family 6 model 85, 2 cores) f32 takes 0.5 to 0.65 of the time where keys of
+            // all heads have 4 KiB or more and come from memory, 1.05 to 1.2 where they are smaller or in the caches.
+            const bool pays = !wide && (!config.has_gqa || config.kv_dtype == ElementType::f32);
+            if (pays || config.for_whole_keys) config.whole_keys = 4;
         } else if (prefetches(config)) {
             config.prefetch_keys = std::min(32, 8192 / row_bytes(config));
         }

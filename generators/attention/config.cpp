@@ -39,6 +39,9 @@ std::string AttentionConfig::error() const {
     if (wide_group && (phase != Phase::decode || !has_gqa)) {
         return "schedule = wide is not allowed but in decode, with the feature gqa";
     }
+    if (for_whole_keys && (phase != Phase::decode || dtype != ElementType::f32 || kv_dtype != dtype)) {
+        return "schedule = whole is not allowed but in decode of f32";
+    }
     if (bf16_dots && (head_dim % 16 != 0 || head_dim_v % 16 != 0)) {
         return out_of_range("head_dim", head_dim % 16 != 0 ? head_dim : head_dim_v, "a multiple of 16 with bf16_dots");
     }
@@ -102,6 +105,10 @@ std::string AttentionConfig::head_lanes_error() const {
     }
     if (value_vectors < 1 || prefetch_keys < 0) {
         return "value_vectors must be 1 or more, prefetch_keys 0 or more";
+    }
+    if (for_whole_keys && whole_keys == 0) {
+        return "schedule = whole is not allowed where rows of k and v are copied, or with mask, bias or a score "
+               "function";
     }
     if (whole_keys < 0 || (whole_keys > 0 && (task_blocks == 1 || copies_k() || copies_v() || kv_block % whole_keys))) {
         return out_of_range("whole_keys", whole_keys,

@@ -25,10 +25,11 @@ struct AttentionConfig {
     bool bf16_tiles = false;  // with bf16_dots in prefill: of matrix tiles (AMX), whose operands are copies of k and v
     bool has_gqa = false;     // decode: a block of rows holds several heads of a group
     bool wide_group = false;  // decode: of more rows, for groups of many heads
-    int row_block = 48;       // query rows that share one decision where key blocks begin
-    int kv_block = 128;       // keys of one softmax step where all rows see all keys
-    int masked_block = 16;    // the same where some row does not see some key
-    int dot_lanes = 16;       // partial sums of a dot product where elements of a head are the lanes
+    bool for_whole_keys = false;  // decode: where whole_keys pays
+    int row_block = 48;           // query rows that share one decision where key blocks begin
+    int kv_block = 128;           // keys of one softmax step where all rows see all keys
+    int masked_block = 16;        // the same where some row does not see some key
+    int dot_lanes = 16;           // partial sums of a dot product where elements of a head are the lanes
 
     // Changes speed only.
     int lanes = 16;          // floats of a vector register, and edge of the transposed tiles

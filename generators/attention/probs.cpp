@@ -51,22 +51,31 @@ std::vector<Expr> ProbsRows::at(const Expr &lane) const {
     return place;
 }
 
-void ProbsRows::define_max(const Expr &score) {
+void ProbsRows::define_lane_max(const Expr &score) {
     lane_max(at(u)) = lowest_logit();
     lane_max(at(u)) = max(lane_max(at(u)), select(is_negative_infinity(score), lowest_logit(), score));
+}
+
+void ProbsRows::define_row_max() {
     row_max(row) = lowest_logit();
     row_max(row) = max(row_max(row), lane_max(at(over_lanes)));
 }
 
 Expr ProbsRows::weight(const Expr &score, const std::vector<Expr> &of_row) const {
-    return select(is_negative_infinity(score), 0.f, exp2_nonpositive((score - row_max(of_row)) * log2_e));
+    return exp2_nonpositive((score - row_max(of_row)) * log2_e);
 }
 
-void ProbsRows::define_sum(const Expr &weight, const Expr &sink) {
+void ProbsRows::define_lane_sum(const Expr &weight) {
     lane_sum(at(u)) = 0.f;
     lane_sum(at(u)) += weight;
+}
+
+void ProbsRows::define_row_sum() {
     row_sum(row) = 0.f;
     row_sum(row) += lane_sum(at(over_lanes));
+}
+
+void ProbsRows::define_factor(const Expr &sink) {
     factor(row) = with_sink(row_max(row) * log16_e, row_sum(row), sink, LogitUnits::log16).factor();
 }
 
@@ -81,23 +90,45 @@ ProbsLines::ProbsLines(const Expr &width)
     : ProbsRows(RDom(0, ceil_div(width, lanes), "over_blocks"), lanes, {Var("i")}), keys(0, width, "keys"),
       after_keys(width, ceil_div(width, lanes) * lanes - width, "after_keys") {}
 
-Expr ProbsLines::define(const Var &j, const Var &i, const std::function<Expr(const Expr &)> &score, const Expr &mode,
+Expr ProbsLines::of_lanes(const Func &by_lane, Operator join, std::vector<Func> &halves) const {
+    constexpr int last = 4;
+    Func whole = by_lane;
+    for (int half = lanes / 2; half >= last; half /= 2) {
+        halves.emplace_back(by_lane.name() + "_" + std::to_string(half));
+        halves.back()(u, i) = join(whole(u, i), whole(u + half, i));
+        whole = halves.back();
+    }
+    return join(join(whole(0, i), whole(2, i)), join(whole(1, i), whole(3, i)));
+}
+
+Expr ProbsLines::define(const Var &j, const std::function<Expr(const Expr &)> &score, const Expr &mode,
                         const Expr &sink) {
     scores(j, i) = undef<float>();
     scores(keys, i) = score(keys);
     scores(after_keys, i) = minus_infinity();
-    define_max(scores(over_blocks * lanes + u, i));
+    define_lane_max(scores(over_blocks * lanes + u, i));
+    row_max(i) = of_lanes(
+        lane_max, [](const Expr &a, const Expr &b) { return max(a, b); }, halves_of_max);
     weights(j, i) = weight(scores(j, i), {i});
-    define_sum(weights(over_blocks * lanes + u, i), sink);
+    define_lane_sum(weights(over_blocks * lanes + u, i));
+    row_sum(i) = of_lanes(
+        lane_sum, [](const Expr &a, const Expr &b) { return a + b; }, halves_of_sum);
+    define_factor(sink);
     return result(mode, scores(j, i), weights(j, i), {i});
+}
+
+std::vector<Func> ProbsLines::of_row() const {
+    std::vector<Func> list = {lane_max, row_max, lane_sum, row_sum, factor};
+    for (const auto &halves : {halves_of_max, halves_of_sum}) list.insert(list.end(), halves.begin(), halves.end());
+    return list;
 }
 
 AttentionProbsKernel::AttentionProbsKernel(ElementType dtype)
     : AttentionProbsArguments({dtype, dtype}), lines(width()), lines_16(width()) {
     const auto score_of_key = [this](const Expr &key) { return score(key); };
     scores(j, i) = score(j);
-    probs(j, i) = lines.define(j, i, score_of_key, mode, sink);
-    if (dtype != ElementType::f32) probs_16(j, i) = from_float(dtype, lines_16.define(j, i, score_of_key, mode, sink));
+    probs(j, i) = lines.define(j, score_of_key, mode, sink);
+    if (dtype != ElementType::f32) probs_16(j, i) = from_float(dtype, lines_16.define(j, score_of_key, mode, sink));
     state_buffer_contract();
 }
 

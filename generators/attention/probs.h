@@ -52,9 +52,12 @@ struct ProbsRows {
     ProbsRows(const Halide::RDom &over_blocks, int lanes, std::vector<Halide::Var> row)
         : over_blocks(over_blocks), over_lanes(0, lanes, "over_lanes"), row(std::move(row)) {}
     // score, weight: of lane u and a block; the weight is 0 where there is no key.
-    void define_max(const Expr &score);
-    void define_sum(const Expr &weight, const Expr &sink);
-    // Relative to row_max.
+    void define_lane_max(const Expr &score);
+    void define_lane_sum(const Expr &weight);
+    void define_row_max();  // of the lanes one after the other, as row_sum
+    void define_row_sum();
+    void define_factor(const Expr &sink);
+    // Relative to row_max, which is never minus infinity: 0 of a score that is.
     Expr weight(const Expr &score, const std::vector<Expr> &of_row) const;
     // What the call wants of a key.
     Expr result(const Expr &mode, const Expr &score, const Expr &weight, const std::vector<Expr> &of_row) const;
@@ -65,18 +68,27 @@ private:
     std::vector<Expr> at(const Expr &lane) const;
 };
 
-// The rows of a result, in whole blocks of 32 keys: 2 vectors of AVX-512 or 4 of AVX2, whose maxima and sums do not
-// wait for one another.
+// The rows of a result, in whole blocks of keys: 2 vectors of AVX-512 or 4 of AVX2, whose maxima and sums do not
+// wait for one another, and are joined in halves.
 struct ProbsLines : ProbsRows {
-    static constexpr int lanes = 32;
+    static constexpr int lanes = probs_block;
+    Halide::Var i{"i"};                 // a row
     Halide::RDom keys, after_keys;      // of a row: those that there are, and the rest of the last block
     Halide::Func scores{"row_scores"};  // (j, i): minus infinity after the keys
     Halide::Func weights{"weights"};    // (j, i)
+    std::vector<Halide::Func> halves_of_max = {}, halves_of_sum = {};  // (u, i): of 16, 8, 4 lanes
 
     explicit ProbsLines(const Expr &width);
     // What the call wants of key j of row i, whose score is score(j).
-    Expr define(const Halide::Var &j, const Halide::Var &i, const std::function<Expr(const Expr &)> &score,
-                const Expr &mode, const Expr &sink);
+    Expr define(const Halide::Var &j, const std::function<Expr(const Expr &)> &score, const Expr &mode,
+                const Expr &sink);
+    // What is made of the scores and weights of a row, in registers.
+    std::vector<Halide::Func> of_row() const;
+
+private:
+    using Operator = Expr (*)(const Expr &, const Expr &);
+    // What `by_lane` has of a row, in a tree of halves.
+    Expr of_lanes(const Halide::Func &by_lane, Operator join, std::vector<Halide::Func> &halves) const;
 };
 
 struct AttentionProbsKernel : AttentionProbsArguments {

@@ -49,9 +49,9 @@
     OUTPUT(keep, u8, 2)
 
 // Queries first_row, first_row + 1, .. of one head, which see the keys that TaskField says. products (key, row): q . k;
-// mask, bias, bias_16 (key, row). mode: ProbsMode. scores (key, row), row_max, row_sum (row) and weights (key, row) are
-// scratch. The result is probs (key, row), or probs_16 in dtype, which is an argument unless dtype is f32; the other
-// one has no rows. Products with keys that a row does not see may be any bits.
+// mask, bias, bias_16 (key, row). mode: ProbsMode. The result is probs (key, row), or probs_16 in dtype, which is an
+// argument unless dtype is f32; the other one has no rows; scores are those of keys. Products with keys that a row does
+// not see may be any bits.
 #define HEED_ATTENTION_PROBS(INPUT, VALUE, OUTPUT)                                                                     \
     INPUT(products, f32, 2)                                                                                            \
     INPUT(mask, u8, 2)                                                                                                 \
@@ -351,6 +351,9 @@ namespace heed {
 constexpr int linear_step_block = 16;
 // Panels at once of linear's kernels for one row.
 constexpr int linear_row_panels = 4;
+// Keys of a block of a row of attention weights. The scratch of a kernel of attention_probs is two floats of each key
+// of the blocks of a row.
+constexpr int probs_block = 32;
 
 enum class Op : int32_t {
 #define HEED_OP_NAME(name, cpu, cuda, ...) name,

@@ -126,10 +126,11 @@ AttentionSpec spec_of(Options &options) {
     spec.config.kv_dtype = element_type_of(options.choice("kv_dtype", dtype, {dtype, "i8"}));
     spec.config.paged = options.choice("storage", "contiguous", {"contiguous", "paged"}) == "paged";
     spec.isa = options.choice("isa", "", table::all_isas());
-    spec.schedule = table::is_cuda(spec.isa) ? options.choice("schedule", "cuda", {"cuda", "wide"})
-                    : has_bf16_dots(spec.isa)
-                        ? options.choice("schedule", "x86", {"x86", "wide"})
-                        : options.choice("schedule", "x86", {"x86", "wide", "default", "Mullapudi2016", "Adams2019"});
+    spec.schedule =
+        table::is_cuda(spec.isa) ? options.choice("schedule", "cuda", {"cuda", "wide"})
+        : has_bf16_dots(spec.isa)
+            ? options.choice("schedule", "x86", {"x86", "wide", "whole"})
+            : options.choice("schedule", "x86", {"x86", "wide", "whole", "default", "Mullapudi2016", "Adams2019"});
     spec.config.phase =
         options.choice("phase", "", {"prefill", "decode"}) == "prefill" ? Phase::prefill : Phase::decode;
     spec.config.head_dim = head_dim_of(options.get("head_dim"));
@@ -138,6 +139,7 @@ AttentionSpec spec_of(Options &options) {
     spec.score_mod = options.get("score_mod", "none");
     spec.config.score_mod = linked_score_mod(spec.score_mod, table::is_cuda(spec.isa));
     spec.config.wide_group = spec.schedule == "wide";
+    spec.config.for_whole_keys = spec.schedule == "whole";
     if (table::is_cuda(spec.isa)) {
         fit_cuda_tiles(spec.isa, spec.config);
         if (const std::string error = cuda_error(spec.isa, spec.config); !error.empty()) throw BadInput(error);
@@ -160,7 +162,9 @@ AttentionSpec spec_of(Options &options) {
     return spec;
 }
 
-bool is_for_x86(const AttentionSpec &spec) { return spec.schedule == "x86" || spec.schedule == "wide"; }
+bool is_for_x86(const AttentionSpec &spec) {
+    return spec.schedule == "x86" || spec.schedule == "wide" || spec.schedule == "whole";
+}
 
 Passes schedule(const AttentionSpec &spec, AttentionKernel &kernel, Halide::Pipeline &pipeline) {
     if (spec.schedule == "default") return schedule_attention_default(kernel.stages, spec.config);

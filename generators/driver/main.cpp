@@ -3,8 +3,8 @@
 //
 //   heed_generate name=N phase=prefill|decode dtype=f32|f16|bf16 [kv_dtype=i8] head_dim=D|any [head_dim_v=D]
 //                 [features=alibi_bias_dropout_gqa_mask_softcap] [storage=contiguous|paged] isa=I
-//                 [schedule=x86|default|Mullapudi2016|Adams2019] [l2_bytes=N] [extra_features=asan,..] [score_mod=NAME]
-//                 [parameters=list] [NAME=N ..] [write=..] out=DIR
+//                 [schedule=x86|wide|whole|default|Mullapudi2016|Adams2019] [l2_bytes=N] [extra_features=asan,..]
+//                 [score_mod=NAME] [parameters=list] [NAME=N ..] [write=..] out=DIR
 //   heed_generate name=N op=O dtype=T [kv_dtype=i8] isa=I [rows=N] [head_dim=D] [extra_features=asan,..] [write=..]
 //                 out=DIR                               of the table in contract/operations.h
 //   heed_generate runtime=FILE.o

@@ -21,8 +21,14 @@ Stmt line_prefetch(const SpreadPrefetches::Stream &stream, const Expr &line) {
 
 // Those of one iteration.
 Stmt lines_of(const SpreadPrefetches::Stream &stream, const Expr &iteration) {
+    const Expr first = iteration * stream.lines;
+    if (!stream.total.defined()) {
+        std::vector<Stmt> all;
+        for (int n = 0; n < *as_const_int(stream.lines); n++) all.push_back(line_prefetch(stream, first + n));
+        return Block::make(all);
+    }
     const std::string name = unique_name("line");
-    const Expr first = iteration * stream.lines, count = min(stream.lines, stream.total - first);
+    const Expr count = min(stream.lines, stream.total - first);
     return For::make(name, 0, count, ForType::Serial, Partition::Never, DeviceAPI::None,
                      line_prefetch(stream, first + Variable::make(Int(32), name)));
 }
@@ -47,8 +53,9 @@ Stmt SpreadPrefetches::visit(const For *op) {
     std::vector<Stmt> body;
     for (const Stream &stream : streams) body.push_back(lines_of(stream, iteration));
     body.push_back(op->body);
-    return For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api,
-                     Block::make(body));
+    const Stmt asking =
+        For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api, Block::make(body));
+    return when.defined() ? IfThenElse::make(when, asking, op) : asking;
 }
 
 }  // namespace heed

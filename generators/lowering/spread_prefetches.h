@@ -16,7 +16,8 @@ namespace heed {
 
 class SpreadPrefetches : public Halide::Internal::IRMutator {
 public:
-    // Lines [iteration * lines, (iteration + 1) * lines), as far as they are below `total`, in each iteration.
+    // Lines [iteration * lines, (iteration + 1) * lines), as far as they are below `total`, in each iteration. An
+    // undefined total: all of them, `lines` being a constant.
     struct Stream {
         std::string buffer;
         int element_bytes;
@@ -25,9 +26,11 @@ public:
         bool written = false;                                       // into L1, to be stored to; else into L2
     };
 
-    // For loops whose name ends with `loop`, inside loops of all the names of `inside`.
-    SpreadPrefetches(std::string loop, std::vector<std::string> inside, std::vector<Stream> streams)
-        : loop(std::move(loop)), inside(std::move(inside)), streams(std::move(streams)) {}
+    // For loops whose name ends with `loop`, inside loops of all the names of `inside`. Where `when` is defined there
+    // are two loops, and the one with prefetches runs when it is true.
+    SpreadPrefetches(std::string loop, std::vector<std::string> inside, std::vector<Stream> streams,
+                     Halide::Expr when = {})
+        : loop(std::move(loop)), inside(std::move(inside)), streams(std::move(streams)), when(std::move(when)) {}
 
     int found = 0;
 
@@ -39,6 +42,7 @@ private:
     const std::string loop;
     const std::vector<std::string> inside;
     const std::vector<Stream> streams;
+    const Halide::Expr when;
     std::vector<std::string> around;  // names of loops
 
     bool is_inside() const;

@@ -26,9 +26,11 @@ AttentionProbsDevice::AttentionProbsDevice(ElementType type, ElementType kv_type
     }
     const Expr key = over_blocks.x * lanes + u;
     const Expr is_first = over_blocks.y * tile.columns + key < max_kv_len;
-    define_max(score(tiles[0], key, row, over_blocks.y, down));
-    define_sum(select(is_first, weight(score(tiles[1], key, row, over_blocks.y, down), {row, down}), 0.f),
-               of_head(sink, sink_head, own.head, negative_infinity_bits));
+    define_lane_max(score(tiles[0], key, row, over_blocks.y, down));
+    define_row_max();
+    define_lane_sum(select(is_first, weight(score(tiles[1], key, row, over_blocks.y, down), {row, down}), 0.f));
+    define_row_sum();
+    define_factor(of_head(sink, sink_head, own.head, negative_infinity_bits));
 
     const Row at = place(all.y, all.w);
     const Expr found = score(tiles[2], all.x, all.y, all.z, all.w);

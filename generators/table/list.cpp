@@ -47,7 +47,7 @@ void list_attention_kernels(const Words &words, Listing &listing) {
     call.allow("KV_DTYPE", kv_dtypes);
     call.allow("STORAGE", {"contiguous", "paged"});
     call.allow("ISA", all_isas());
-    call.allow("SCHEDULE", {"x86", "default", "Mullapudi2016", "Adams2019", "cuda", "wide"});
+    call.allow("SCHEDULE", {"x86", "default", "Mullapudi2016", "Adams2019", "cuda", "wide", "whole"});
     call.check_head_dims("HEAD_DIM", call.list("ISA"));
     call.check_features(call.list("PHASE"));
     for_each_of({call.list("ISA"), call.list("PHASE"), call.list("DTYPE", f32), call.list("HEAD_DIM"),

@@ -50,6 +50,14 @@ bool has_wide_form(const AttentionKernel &kernel) {
     return on_cpu || (kernel.isa == sm80 && contains({"64", "80", "96", "128"}, kernel.head_dim));
 }
 
+// For keys of many heads, which leave the caches (schedules/machine.cpp).
+bool has_whole_form(const AttentionKernel &kernel) {
+    const bool is_plain = kernel.features.empty() || kernel.features == Words{"gqa"};
+    return kernel.phase == "decode" && is_plain && kernel.isa == avx512 && kernel.dtype == f32 &&
+           kernel.kv_dtype.empty() && kernel.score_mod.empty() && kernel.storage == "contiguous" &&
+           contains({"64", "96", "128", "256"}, kernel.head_dim);
+}
+
 // The kernels with `logits` at the logits.
 void add_kernels(AttentionKernel kernel, const Words &logits, bool paged, Listing &listing) {
     kernel.isa = serving_isa(kernel, logits);
@@ -69,6 +77,8 @@ void add_kernels(AttentionKernel kernel, const Words &logits, bool paged, Listin
             listing.add_attention(kernel);
             kernel.schedule = "wide";
             if (has_wide_form(kernel)) listing.add_attention(kernel);
+            kernel.schedule = "whole";
+            if (has_whole_form(kernel)) listing.add_attention(kernel);
         }
     }
 }

@@ -15,7 +15,7 @@ struct ProbsScratch {
     explicit ProbsScratch(const HostProbs &call) {
         const int64_t width = call.plan.problem.max_kv_len, rows = call.rows();
         kernel = 0;
-        kernel_bytes = ScratchSlice::bytes_for(width * 2 * 4);  // the scores and weights of a row
+        kernel_bytes = ScratchSlice::bytes_for(round_up(width, probs_block) * 2 * 4);
         products = kernel + kernel_bytes / 4;
         scores = products + rows * width;
         queries = scores + (call.has_odd_keys ? rows * width : 0);

@@ -35,15 +35,21 @@ void load_token(const HostProbs &call, const heed_tensor &tensor, const heed_ten
 
 namespace {
 
-// Key j of the task in words, one a step: floats, or pairs of bf16, as they are stored.
-void load_key(const HostProbs &call, const int32_t *task, int64_t j, float *words) {
+// Key j of the task in words, one a step: floats, or pairs of bf16, as they are stored. Where it is stored, when its
+// elements are such words and fill the steps; else in `words`.
+const float *find_key(const HostProbs &call, const int32_t *task, int64_t j, float *words) {
     const heed_problem &p = call.plan.problem;
     const TokenPlace at = token_place(call, task, call.plan.views.k, j);
-    if (call.in_pairs()) {
-        std::memcpy(words, bytes_at(call.args.k, HEED_BF16, at.element), static_cast<size_t>(p.head_dim) * 2);
+    const bool in_words = call.in_pairs() || p.kv_dtype == HEED_F32;
+    const char *const stored = bytes_at(call.args.k, p.kv_dtype, at.element);
+    const int64_t bytes = int64_t{p.head_dim} * dtype_bytes(p.kv_dtype);
+    if (in_words && bytes == int64_t{4} * call.steps()) return reinterpret_cast<const float *>(stored);
+    if (in_words) {
+        std::memcpy(words, stored, static_cast<size_t>(bytes));
     } else {
         load_token(call, call.args.k, call.args.k_scale, at, p.head_dim, words);
     }
+    return words;
 }
 
 // Asks for key j of the task: rows of a head are too far apart for the caches to foresee.
@@ -61,18 +67,19 @@ void pack_key_panel(const HostProbs &call, const int32_t *task, int64_t panel, f
     constexpr int64_t lanes = 4;  // keys at once
     const int64_t width = call.products->columns, first = panel * width, steps = call.steps();
     const int64_t count = std::clamp<int64_t>(task[task_kv_len] - first, 0, width);
-    float words[lanes][max_head_dim + linear_step_block];
+    float words[lanes][max_head_dim + linear_step_block], zeros[max_head_dim + linear_step_block];
     for (auto &of_key : words) std::fill_n(of_key, steps, 0.f);
+    std::fill_n(zeros, steps, 0.f);
     for (int64_t lane = 0; lane < width; lane += lanes) {
+        const float *keys[lanes];
         for (int64_t i = 0; i < lanes; i++) {
             const int64_t key = first + lane + i;
-            if (lane + i < count) load_key(call, task, key, words[i]);
+            keys[i] = lane + i < count ? find_key(call, task, key, words[i]) : zeros;
             if (key + width < task[task_kv_len]) prefetch_key(call, task, key + width);
-            if (lane + i >= count) std::fill_n(words[i], steps, 0.f);
         }
         for (int64_t s = 0; s < steps; s += lanes) {
-            __m128 a = _mm_loadu_ps(words[0] + s), b = _mm_loadu_ps(words[1] + s), c = _mm_loadu_ps(words[2] + s),
-                   d = _mm_loadu_ps(words[3] + s);
+            __m128 a = _mm_loadu_ps(keys[0] + s), b = _mm_loadu_ps(keys[1] + s), c = _mm_loadu_ps(keys[2] + s),
+                   d = _mm_loadu_ps(keys[3] + s);
             _MM_TRANSPOSE4_PS(a, b, c, d);
             float *const at = to + s * width + lane;
             _mm_storeu_ps(at, a);

@@ -30,6 +30,7 @@ protected:
         request.prefills_in_floats = prefills_in_floats;
         request.max_kv_len = max_kv_len;
         request.num_kv_heads = num_kv_heads;
+        request.whole_keys = whole_keys;
         choice = heed::choose_kernel(table, request, isas, forced);
         return choice.kernel == nullptr ? "" : choice.kernel->name;
     }
@@ -46,6 +47,7 @@ protected:
     std::list<std::string> names;
     heed::KernelChoice choice;
     int32_t group_size = 1, max_kv_len = 1024, num_kv_heads = 1;
+    bool whole_keys = false;
     bool slow_bf16_dots = false, prefills_in_floats = false;
 };
 
@@ -180,6 +182,26 @@ TEST_F(ChooseKernel, DecodeKernelsForLargeGroups) {
     kernels.erase(kernels.begin(), kernels.end() - 1);
     group_size = 1;
     EXPECT_EQ(choose(1, 64, 0, all), "decode_anywide");
+}
+
+// Where that pays and one block of rows reads a key.
+TEST_F(ChooseKernel, DecodeKernelsForWholeKeys) {
+    for (const char *const schedule : {"x86", "whole"}) {
+        names.push_back(std::string("decode_") + schedule);
+        kernels.push_back(kernel("", heed::Isa::avx512, 64, heed::feature_gqa, heed::Phase::decode));
+        kernels.back().schedule = schedule;
+        kernels.back().row_block = 4;
+        kernels.back().name = names.back().c_str();
+    }
+    group_size = 4;
+    EXPECT_EQ(choose(1, 64, 0, all), "decode_x86");
+    EXPECT_THAT(choice.candidates, HasSubstr("decode_whole: could serve, but is for larger keys"));
+    whole_keys = true;
+    EXPECT_EQ(choose(1, 64, 0, all), "decode_whole");
+    EXPECT_THAT(choice.candidates, HasSubstr("decode_x86: could serve, but is for smaller keys"));
+    EXPECT_EQ(choose(2, 64, 0, all), "decode_x86");
+    group_size = 5;
+    EXPECT_EQ(choose(1, 64, 0, all), "decode_x86");
 }
 
 // Packed rows of any head dim are whole tiles; rows of a kernel's own head dims are in its number.

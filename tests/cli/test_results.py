@@ -210,7 +210,7 @@ class Words(CliTest):
             name, *_, features, isa = line.split()[:8]
             self.assertGreater(int(line.split()[8]), 1000)  # of machine code
             listed = "" if features == "-" else "_" + features
-            self.assertRegex(name, rf"_d[a-z0-9]+{listed}_(contiguous|paged)_{isa}(_wide)?$")
+            self.assertRegex(name, rf"_d[a-z0-9]+{listed}_(contiguous|paged)_{isa}(_wide|_whole)?$")
         self.assertRegex(operations, r"^name +operation +dtype +kv +rows +columns +isa +here\n")
         self.assertRegex(operations, r"\nlinear_f32\S* +linear +f32 +f32 +\d+ +\d+ +(x86_64|avx2|avx512) +")
 

@@ -253,7 +253,8 @@ typedef struct heed_kernel_info {
     int64_t code_bytes;    /**< machine code; of CUDA kernels the image, for all chips */
     const char *name;      /**< attention_{phase}_{dtype}[_kv{dtype}]_d{D|any}[x{Dv}][_{features}][_score_{score_mod}]
                               _{storage}_{isa} */
-    const char *schedule;  /**< "x86", "cuda"; "wide", for large groups; "default", the readable one of tests */
+    const char *schedule;  /**< "x86", "cuda"; "wide", for large groups; "whole", for keys of many heads that leave
+                                the caches; "default", the readable one of tests */
     const char *unsupported_reason; /**< "" when supported */
     const char *score_mod;          /**< the user's score function in the kernel, "" for none */
 } heed_kernel_info;
