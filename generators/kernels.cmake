@@ -86,6 +86,7 @@ heed_add_attention_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 25
 heed_add_attention_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 64 128 STORAGE paged ISA sm90)
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE contiguous paged ISA sm80)
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE contiguous paged ISA sm80 SCHEDULE wide)
+heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f16 HEAD_DIM 64 FEATURES alibi_bias_gqa_mask_softcap STORAGE paged ISA sm80)
 heed_add_attention_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 KV_DTYPE i8 HEAD_DIM 128 STORAGE paged ISA sm80)
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f16 bf16 KV_DTYPE i8 HEAD_DIM 64 128 FEATURES gqa STORAGE paged ISA sm80)
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f16 bf16 KV_DTYPE i8 HEAD_DIM 64 128 FEATURES gqa STORAGE paged ISA sm80 SCHEDULE wide)
