@@ -24,7 +24,7 @@ AXES = (
 )
 
 
-NAME = re.compile(r"attention_(prefill|decode)_(f32|f16|bf16)(_kvi8)?_d([0-9x]+|any)_(?:([a-z_]+)_)?(contiguous|paged)_(\w+?)(?:_wide)?")
+NAME = re.compile(r"attention_(prefill|decode)_(f32|f16|bf16)(_kvi8)?_d([0-9x]+|any)_(?:([a-z_]+)_)?(contiguous|paged)_(\w+?)(?:_wide|_whole)?")
 
 
 def kernels(table):
