@@ -33,6 +33,19 @@ TEST_F(Select, PhaseDimsAndFeatures) {
     EXPECT_EQ(kernel_of(problem), stub::decode_any);
 }
 
+// Keys whose heads are neighbours, of 4 KiB and more, 8 MiB of them in all.
+TEST_F(Select, WholeKeys) {
+    EXPECT_EQ(kernel_of(make_problem(1, 1, 4096, 8, 8, 128, 128)), stub::decode_whole);
+    EXPECT_EQ(kernel_of(make_problem(1, 1, 1024, 8, 8, 128, 128)), stub::decode_whole);
+    EXPECT_EQ(kernel_of(make_problem(2, 1, 512, 8, 8, 128, 128)), stub::decode_whole);
+    EXPECT_EQ(kernel_of(make_problem(1, 1, 1023, 8, 8, 128, 128)), stub::decode_any);
+    EXPECT_EQ(kernel_of(make_problem(1, 1, 4096, 7, 7, 128, 128)), stub::decode_any);
+    EXPECT_EQ(kernel_of(make_problem(1, 2, 4096, 8, 8, 128, 128)), stub::decode_any);
+    heed_problem heads_outside = make_problem(1, 1, 4096, 8, 8, 128, 128);
+    heads_outside.k_layout = heads_outside.v_layout = {{8 * 4096 * 128, 128, 4096 * 128, 1}};
+    EXPECT_EQ(kernel_of(heads_outside), stub::decode_any);
+}
+
 // Whatever plans the thread made before: a thread that makes its first one gets the same kernel.
 TEST_F(Select, EarlierPlansDoNotCount) {
     std::vector<heed_problem> problems;
