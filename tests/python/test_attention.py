@@ -174,6 +174,20 @@ class Forms(Test):
         self.assertGreater(steps, 10)
 
 
+class LargeKeys(Test):
+    """Of 4 KiB and more, 8 MiB in all: plans read whole keys where heads are neighbours and keys are as many, on AVX-512 with another
+    kernel."""
+
+    def test_layouts_and_batches_give_the_same_bits(self):
+        for group in 1, 4:
+            q, k, v = make_qkv(Shape(batch=2, num_heads=16 * group, num_kv_heads=16, q_len=1, kv_len=300, head_dim=128, head_dim_v=128))
+            expected = heed.attention(q, k, v)
+            outside = (np.ascontiguousarray(x.swapaxes(1, 2)).swapaxes(1, 2) for x in (k, v))
+            with self.subTest(group):
+                np.testing.assert_array_equal(heed.attention(q, *outside), expected)
+                np.testing.assert_array_equal(heed.attention(q[:1], k[:1], v[:1]), expected[:1])
+
+
 class RoundingModes(Test):
     MODES = 0x400, 0x800, 0xC00  # down, up, to zero: fenv.h of x86
 
