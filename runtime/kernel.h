@@ -98,17 +98,16 @@ inline bool sweeps(const Kernel &kernel) {
            kernel.target.device() == HEED_CPU;
 }
 
-// Whether a decode kernel of CPUs has query rows as lanes, for groups of many heads.
-inline bool is_for_large_groups(const Kernel &kernel) {
+inline bool decodes_on_cpu(const Kernel &kernel, const char *schedule) {
     return kernel.phase == Phase::decode && kernel.target.device() == HEED_CPU &&
-           std::strcmp(kernel.schedule, "wide") == 0;
+           std::strcmp(kernel.schedule, schedule) == 0;
 }
 
+// Whether a decode kernel of CPUs has query rows as lanes, for groups of many heads.
+inline bool is_for_large_groups(const Kernel &kernel) { return decodes_on_cpu(kernel, "wide"); }
+
 // Whether a decode kernel of CPUs is for keys of many heads that leave the caches.
-inline bool is_for_whole_keys(const Kernel &kernel) {
-    return kernel.phase == Phase::decode && kernel.target.device() == HEED_CPU &&
-           std::strcmp(kernel.schedule, "whole") == 0;
-}
+inline bool is_for_whole_keys(const Kernel &kernel) { return decodes_on_cpu(kernel, "whole"); }
 
 // The hash of the list that this runtime passes to an operation.
 constexpr uint64_t expected_hash(Op op, KernelTarget target, heed_dtype dtype) {

@@ -6,8 +6,8 @@
 //
 // The runtime hands a block of steps to a call, and the sums so far (runtime/cpu/linear_blocks.h). Each tile asks for
 // its share of the next panel (an only tile for the steps 64 ahead) and of the steps of x that follow, and for its
-// lines of out, spread over its iterations. Few rows: see takes_tiles_at_once. 2048 x 4096 x 4096 on a Xeon (family 6
-// model 207, AVX-512, 2 cores): 87 % of the FMA peak, 74 % without blocks and prefetches; in bf16 97 % of the peak of
+// lines of out, spread over its iterations. Few rows: see schedule_tiles_at_once. 2048 x 4096 x 4096 on a Xeon (family
+// 6 model 207, AVX-512, 2 cores): 87 % of the FMA peak, 74 % without blocks and prefetches; in bf16 97 % of the peak of
 // VDPBF16PS.
 //
 // 32 registers: 12 x 2 vectors + 2 of W + 1 broadcast; 16 registers: 6 x 2 + 2 + 1. Per step of k a full tile loads 14
@@ -92,7 +92,7 @@ std::vector<SpreadPrefetches::Stream> next_operands(const LinearKernel &kernel, 
             {kernel.out.name(), of_out, out_line, (out_lines + blocks - 1) / blocks, out_lines, true}};
 }
 
-// Of a stage of sum: two vectors of each row.
+// Two vectors of each row are in registers.
 Stage in_registers(const LinearKernel &kernel, Stage stage, const Machine &machine) {
     return stage.vectorize(kernel.lane, machine.lanes).unroll(kernel.lane).unroll(kernel.r).unroll(kernel.panel);
 }
@@ -113,21 +113,14 @@ Expr index(const std::string &loop) { return Internal::Variable::make(Int(32), l
 // Which operands do not stay in a core's own caches.
 enum class Operands { all_are_far, weight_is_far };
 
-// Tiles with two thirds of the rows of a full one serve up to four times as many rows: the tiles take each block of
-// steps one after the other, so that W is in the L1 cache after the first, and their sums, 16 loads and stores for 128
-// cycles of products, in memory between blocks. (4096 x 4096, Xeon, family 6 model 85, 2 threads: 16 rows take 0.77 of
-// the time of two full tiles; 4096 x 1024 0.66.)
-constexpr int tiles_at_once = 4;
-
-bool takes_tiles_at_once(const LinearTile &tile, const Machine &machine) {
-    return 3 * tile.rows == 2 * most_rows(machine) && !tile.bf16_dots;
-}
-
+// W is in the L1 cache after the first tile's block of steps; between blocks the sums are in memory, 16 loads and
+// stores for 128 cycles of products. (4096 x 4096, Xeon, family 6 model 85, 2 threads: 16 rows take 0.77 of the time of
+// two full tiles; 4096 x 1024 0.66.)
 Passes schedule_tiles_at_once(LinearKernel &kernel, const Var &panels, const RVar &steps) {
     Var tiles("tiles");
-    kernel.out.split(kernel.t, tiles, kernel.t, tiles_at_once, TailStrategy::GuardWithIf)
+    kernel.out.split(kernel.t, tiles, kernel.t, linear_tiles_at_once, TailStrategy::GuardWithIf)
         .partition(tiles, Partition::Never);
-    kernel.sum.compute_at(kernel.out, tiles).store_in(MemoryType::Stack).bound_storage(kernel.t, tiles_at_once);
+    kernel.sum.compute_at(kernel.out, tiles).store_in(MemoryType::Stack).bound_storage(kernel.t, linear_tiles_at_once);
     const LinearLoopNames loops(kernel, panels);
     Passes passes;
     passes.add<HoldSums>(steps.name(), kernel.sum.name());
@@ -165,7 +158,9 @@ Passes schedule_linear(LinearKernel &kernel, const Machine &machine, Operands op
     Stage products = kernel.sum.update().split(kernel.over_k.x, steps, step, 2);
     products.reorder(kernel.lane, kernel.r, kernel.panel, step, steps, kernel.t, kernel.over_k.y).unroll(step);
     in_registers(kernel, products, machine);
-    if (takes_tiles_at_once(tile, machine)) return schedule_tiles_at_once(kernel, panels, steps);
+    if (!tile.bf16_dots && takes_tiles_at_once(tile.rows, most_rows(machine))) {
+        return schedule_tiles_at_once(kernel, panels, steps);
+    }
     kernel.sum.compute_at(kernel.out, kernel.t).store_in(MemoryType::Register);
     Passes passes;
     if (tile.bf16_dots) passes.add<LowerBf16Dots>();

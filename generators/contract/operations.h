@@ -351,6 +351,10 @@ namespace heed {
 constexpr int linear_step_block = 16;
 // Panels at once of linear's kernels for one row.
 constexpr int linear_row_panels = 4;
+// Tiles of floats with two thirds of the rows of a full one take each block of steps one after the other, so many of
+// them at once: they read a panel once.
+constexpr int linear_tiles_at_once = 4;
+constexpr bool takes_tiles_at_once(int rows, int full_rows) { return 3 * rows == 2 * full_rows; }
 // Keys of a block of a row of attention weights. The scratch of a kernel of attention_probs is two floats of each key
 // of the blocks of a row.
 constexpr int probs_block = 32;

@@ -95,13 +95,20 @@ inline int64_t shared_floats(const heed_linear_weights &w, int64_t num_rows) {
     return (int64_t{block_rows(w, num_rows)} + w.tiles[0]->rows) * w.k_steps;
 }
 
-// The tile for a number of rows: reading a panel costs as much as two rows of arithmetic. A panel that is too large to
-// stay in an L2 cache beside the next one is read again for each tile of most kinds; tiles of the first kind take the
-// steps in blocks and read it once, up to four of the second kind take each block of steps one after the other.
+// The rows for which tiles of a kind read a panel once.
+inline int64_t rows_at_once(const heed_linear_weights &w, int32_t tile) {
+    const int32_t rows = w.tiles[tile]->rows;
+    const bool several = w.k_step == 1 && takes_tiles_at_once(rows, w.tiles[0]->rows);
+    return int64_t{rows} * (several ? linear_tiles_at_once : 1);
+}
+
+// The tile for a number of rows: reading a panel costs as much as two rows of arithmetic. Tiles of the first kind take
+// the steps in blocks and read a panel once. Of the other kinds more rows than are at once read it again, which costs
+// more where it is too large to stay in an L2 cache beside the next one.
 // Measured (Xeon, family 6 model 85, 2 threads, f32, a panel of 512 KiB): 40 rows as 4 tiles of 12 take 0.78 of the
 // time of 5 tiles of 8; 16 rows as 2 tiles of 8 take 0.77 of that of 2 tiles of 12.
 inline int32_t choose_tile(const heed_linear_weights &w, int32_t num_rows) {
-    constexpr int64_t large_panel_bytes = 256 << 10, tiles_at_once = 4;
+    constexpr int64_t large_panel_bytes = 256 << 10;
     const bool first_reads_once = sums_in_blocks(w) && !converts(w) && bytes_of(w, 1) > large_panel_bytes;
     const auto cost = [&](int32_t i) {
         const int64_t rows = w.tiles[i]->rows;
@@ -109,8 +116,8 @@ inline int32_t choose_tile(const heed_linear_weights &w, int32_t num_rows) {
     };
     int32_t best = 0;
     for (int32_t i = 1; i < w.num_tiles; i++) {
-        const int64_t read_once = int64_t{w.tiles[i]->rows} * (i == 1 ? tiles_at_once : 1);
-        if ((num_rows <= read_once || !first_reads_once) && cost(i) < cost(best)) best = i;
+        const bool may_take = num_rows <= rows_at_once(w, i) || !first_reads_once;
+        if (may_take && cost(i) < cost(best)) best = i;
     }
     return best;
 }

@@ -65,7 +65,7 @@ public:
     }
 
     // A code times its scale is a float, which no type of 16 bits holds. The weight that is rounded was 1 +- 2^-23, so
-    // that its last bits differ: where it lies half-way between two numbers, either is the nearest one.
+    // that the last bits of the product differ: half-way between two numbers either of them is right.
     double half_way(double ref) const {
         return std::max(half_ulp(a_.dtype, ref), subnormal_half_step(a_.dtype)) + std::fabs(ref) * 0x1p-22;
     }

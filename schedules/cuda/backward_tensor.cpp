@@ -152,27 +152,13 @@ private:
                      kernel.num_parts);
         schedule_copies(product, product.x_tile, tile.rows, backward_tensor_threads);
         product.x_tile.compute_at(block).store_in(MemoryType::Stack);
-        if (tile.chunks * tile.width <= 64) hold(product);
+        if (tile.chunks * tile.width <= 64) {  // a thread keeps the elements of the block's rows that it has
+            Func own = product.x_tile.in(product.sum);
+            held.insert(own.name());
+            schedule_own(product, own, block, 2);
+        }
         schedule_copies(product, product.w_tile, tile.columns, backward_tensor_threads);
         product.w_tile.compute_at(step).store_in(MemoryType::Stack);
-    }
-    // A thread keeps the elements of the block's rows that it has of fragments.
-    void hold(TileProduct &product) {
-        Func own = product.x_tile.in(product.sum);
-        held.insert(own.name());
-        own.compute_at(block)
-            .store_in(MemoryType::Register)
-            .bound_extent(product.row, tile.rows)
-            .bound_extent(product.k, width)
-            .bound_extent(product.chunk, tile.chunks)
-            .bound_extent(product.step, 1)
-            .bound_extent(kernel.down, 1);
-        const Var quad("quad"), in_word("in_word");
-        Stage deal(own);
-        deal.split(product.k, quad, in_word, 2);
-        const Dealt dealt = rows_in_fragments(deal, product.row, quad, 2);
-        order(deal, {in_word, product.chunk, dealt.own[0]}, {dealt.thread});
-        unroll(deal.gpu_threads(dealt.thread).vectorize(in_word), {product.chunk, dealt.own[0]});
     }
 
     void dropout() {

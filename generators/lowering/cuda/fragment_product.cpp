@@ -132,7 +132,7 @@ private:
 
     // Steps of a and b of the loops over four codes of each lane: neighbours, pairs, lanes.
     static constexpr std::array<std::array<int, 3>, 3> order_of_codes = {{{1, 1, 2}, {8, 2, 2}, {2, 4, 4}}};
-    // Of codes that a meets in their order, each 16 k are as neighbours are.
+    // Where a has the order of codes, the loops over 16 k become one: ldmatrix finds what belongs together.
     void read_order_of_codes() {
         std::vector<Loop> others;
         for (const Loop &loop : k_loops) {
