@@ -64,7 +64,8 @@ public:
             a_at = code.let("a_at", address(nest.a, nest.a_index, a_of_lane, element_bytes));
         }
         b_at = code.let("b_at", address(nest.b, nest.b_index, b_of_lane, b_bytes));
-        if (!a_at.defined()) read_own_fragments();
+        // Of registers, where branches share them.
+        if (!a_at.defined() && (nest.leaves_out || nest.condition.defined())) read_own_fragments();
         for (const Range &columns : columns_alike()) {
             if (nest.leaves_out) {
                 where(columns.condition, [&] {
@@ -314,7 +315,8 @@ private:
         for (int k = step; k < step + k_of_load(); k += 2 * edge) {
             x.emplace_back();
             for (int row = 0; row < row_blocks; row += 2)
-                x.back().push_back(a_at.defined() ? code.let("a_fragment", fragment_of_a(row, k)) : own_at(row, k));
+                x.back().push_back(own_fragments.empty() ? code.let("a_fragment", fragment_of_a(row, k))
+                                                         : own_at(row, k));
         }
         for (int block = columns.begin; block < columns.end; block += 2) {
             for (const Columns &y : fragments_of_b(block, step)) {
@@ -369,6 +371,7 @@ private:
     }
 
     Expr fragment_of_a(int row, int step) const {
+        if (!a_at.defined()) return own_fragment(row, step);
         return cuda::load_matrices(a_at + element_bytes * (row * edge * a.row + step * a.k));
     }
 
