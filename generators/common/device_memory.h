@@ -38,6 +38,8 @@ Halide::Expr magnitude_on_device(const Halide::Expr &x);
 Halide::Expr rounded_on_device(ElementType type, const Halide::Expr &x);
 // -0, a factor whose product is left out of a sum, as it may be NaN: select(bits of a are these, c, c + a * b).
 constexpr uint32_t left_out_bits = 0x80000000;
+// Which terms LowerTileProducts sums, for RDom::where: Halide does not make bounds of loops of it.
+Halide::Expr of_terms(const Halide::Expr &condition);
 
 // A condition that is the same in all threads of a block: see lowering/cuda/block_branches.h.
 Halide::Expr same_for_block(const Halide::Expr &condition);

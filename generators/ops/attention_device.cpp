@@ -13,6 +13,10 @@ namespace {
 
 Expr wide(const Expr &x) { return cast<uint64_t>(x); }
 
+Expr steps_of(const Expr &length, const ProductTile &tile) { return ceil_div(length, tile.width * tile.chunks); }
+
+Expr is_of_chunks(const Expr &length, ElementType type) { return length % chunk_of(type) == 0; }
+
 // 16^x, of CUDA.
 Expr power_of_16(const Expr &x) { return exp2_on_device(x * 4.f); }
 
@@ -26,7 +30,7 @@ AttentionDevice::AttentionDevice(const AttentionConfig &config, const Tile &tile
       over_pairs(0, 2, 0, tile.columns / 8, "over_pairs"),
       all(0, tile.columns, 0, tile.queries(), 0, num_blocks(), "all"),
       faults(0, select(page_size > 0 && is_given(device_status), max_kv_len, 0), 0, args.batch, "faults"),
-      product(tile.products, head_dim) {
+      product(tile.products, head_dim, tile.in_fragments ? Expr(1) : steps_of(head_dim, tile.products)) {
     const std::vector<OutputType> types = output_types();
     Var h{"h"}, token{"token"}, batch{"batch"};
     named(d, h, token, batch) = Tuple(undef(types[0].type), undef(types[1].type));
@@ -157,9 +161,14 @@ void AttentionDevice::define_logits() {
     if (tile.in_fragments) {
         // Q takes the sign of the scale, and exponents take its size, where nothing else changes a logit.
         if (is_unscaled()) queries.flipped = select(scale < 0, cast<uint16_t>(0x8000), cast<uint16_t>(0));
-        queries.whole = q.in_chunks();
-        keys.whole = k.in_chunks();
-        keys.exists = key_exists(product.column);
+        queries.whole = q.in_chunks() && is_of_chunks(head_dim, config.dtype);
+        keys.whole = k.in_chunks() && is_of_chunks(head_dim, config.kv_dtype);
+        if (config.head_dim == tile.products.width * tile.products.chunks) {
+            keys.exists = key_exists(product.column);
+        } else {  // one comparison of keys and chunks
+            keys.line = key_of(product.column, across, down);
+            keys.lines = field(sequence_kv_len, block_of(down).sequence);
+        }
         queries.meets_codes = tile.orders_queries;
     }
     Expr of_query, of_key;
@@ -167,6 +176,10 @@ void AttentionDevice::define_logits() {
         queries.first = q_rows(row_of(product.row, 0), down);
         of_query = query_of(product.row);
         of_key = key_in_step(product.column, product.row);
+    }
+    if (tile.in_fragments && config.any_head_dim()) {
+        product.over_k.where(is_used(product.over_k.y * tile.products.width, head_dim));
+        over_keys.where(is_used(d, head_dim_v));
     }
     product.define_product(queries, keys, {across, down}, of_query, of_key);
     if (tile.in_fragments && config.has_kv_scales()) {
@@ -252,7 +265,14 @@ void AttentionDevice::define_values() {
     const Type stored = stored_type(config.kv_dtype);
     Expr element;
     if (tile.in_fragments) {
-        element = load_chunks_if(key_exists(in_step), v.in_chunks(), stored, first, d);
+        const int width = chunk_of(config.kv_dtype);
+        const Expr in_row = d / width * width < head_dim_v;
+        const Expr keys = field(sequence_kv_len, block_of(down).sequence);
+        const bool is_whole = config.head_dim_v == tile.columns;
+        element =
+            load_chunks_if(is_whole ? key_exists(in_step) : key_of(in_step, across, down) < select(in_row, keys, 0),
+                           v.in_chunks() && is_of_chunks(head_dim_v, config.kv_dtype), stored, first, d,
+                           is_whole ? Expr() : head_dim_v);
     } else {
         element = config.head_dim_v == tile.columns ? load_at(stored, first, d)
                                                     : load_at_if(d < head_dim_v, stored, first, d);

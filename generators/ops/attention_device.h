@@ -124,6 +124,11 @@ private:
     Expr key_exists(const Expr &in_step) const {
         return key_of(in_step, across, down) < field(sequence_kv_len, block_of(down).sequence);
     }
+    // Of run-time head dims: products end with the last of these that has an element.
+    static constexpr int elements_at_once = 64;
+    static Expr is_used(const Expr &element, const Expr &length) {
+        return of_terms(element / elements_at_once < max((length + (elements_at_once - 1)) / elements_at_once, 1));
+    }
     Expr is_in_range(const Expr &j) const {
         return Halide::cast<uint32_t>(j - row_range(row, down)[0]) < row_range(row, down)[1];
     }

@@ -13,6 +13,8 @@
 //     state = state * factor + weights x values (SumInRegisters)
 //   the same once more where the result is in doubt (RepeatLoops): values of hidden keys may be no numbers
 //   part_numbers, part_states: what parts hand over in shared memory, where the keys were (PlaceOver)
+// In heads of more than 192 elements, and kernels of any, a warp has 16 rows, and keys and values take turns in shared
+// memory (PipelineCopies). Products of run-time head dims end with the last 64 elements that a row has.
 // Of int8 keys weights are in units of the row's largest one times its value's scale, and scales are copied ahead too.
 //
 // A step of f16, d64 (sm_80): 595 instructions for 128 products, without what is seldom done; 250 registers, no spills.
@@ -52,6 +54,18 @@ Deal deal_of(const AttentionDevice::Tile &tile) { return is_low(tile) ? in_low_f
 Deal deal_of_output(const AttentionDevice &kernel) {
     if (!kernel.config.has_kv_scales()) return deal_of(kernel.tile);
     return is_low(kernel.tile) ? in_low_fragments_of_codes : in_fragments_of_codes;
+}
+
+// Elements of a row in tiles: whole products, zeros after the last one.
+int padded_elements(const AttentionConfig &config, int head_dim) {
+    const int multiple = config.has_kv_scales() ? 32 : 16;
+    return (config.any_head_dim() ? max_cuda_head_dim : head_dim + multiple - 1) / multiple * multiple;
+}
+
+// Whether keys and values take turns in shared memory: with two buffers of each a block would have more than the 99 KB
+// of sm_86 and sm_120.
+bool in_turns(const AttentionConfig &config, const AttentionDevice::Tile &tile) {
+    return tile.columns > 128 && tile.products.columns == 32 && !config.has_kv_scales();
 }
 
 class TensorSchedule : DeviceStages {
@@ -203,22 +217,20 @@ std::vector<std::pair<std::string, std::string>> places_of_parts(const Attention
 }  // namespace
 
 bool is_tensor_form(const AttentionConfig &config) {
-    const int k = config.head_dim, v = config.head_dim_v;
-    const int multiple = config.has_kv_scales() ? 32 : 16;
-    const bool has_dims = !config.any_head_dim() && k % multiple == 0 && v % multiple == 0 && k <= 192 && v <= 128;
-    if (!has_dims || config.has_dropout || config.has_score_mod()) return false;
+    const int k = padded_elements(config, config.head_dim), v = padded_elements(config, config.head_dim_v);
+    if (config.has_dropout || config.has_score_mod()) return false;
     // States of parts take the place of keys: values have no more columns.
     return config.phase == Phase::prefill || (k <= 128 && v <= k);
 }
 
 AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
-    const int widest = std::max(config.head_dim, config.head_dim_v), chunk = chunk_of(config.kv_dtype);
-    const int chunks = config.head_dim / chunk;
+    const int elements = padded_elements(config, config.head_dim), v = padded_elements(config, config.head_dim_v);
+    const int widest = std::max(elements, v), chunk = chunk_of(config.kv_dtype), chunks = elements / chunk;
     // A warp has 16 rows and a quarter of a step's keys, or half of them.
     if (config.has_gqa) {
         // Keys whose copies under way are some 16 KB.
         const bool is_plain_of_codes = config.has_kv_scales() && !config.has_logit_features();
-        const int keys = is_plain_of_codes && widest <= 64 ? 128 : 64, v = config.head_dim_v;
+        const int keys = is_plain_of_codes && widest <= 64 ? 128 : 64;
         const int handed_over = config.has_kv_scales() && keys == 64 ? v / 2 : v;
         return {{threads / 2, keys, chunk, chunks, false}, keys, v, 4, true, config.wide_group ? 2 : 4, handed_over};
     }
@@ -226,11 +238,16 @@ AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
     if (config.has_logit_features()) {
         // Half as many: a change takes up to 60 instructions for each of a thread's logits, all in a row. Each thread
         // copies some of 16 keys where their rows are 8, 16 or 24 chunks.
-        const bool in_eights = config.head_dim % (8 * chunk) == 0 && config.head_dim_v % (8 * chunk) == 0;
+        const bool in_eights = elements % (8 * chunk) == 0 && v % (8 * chunk) == 0;
         rows /= 2;
         keys = in_eights || widest > 128 ? keys / 2 : 32;
     }
-    AttentionDevice::Tile tile = {{rows, keys, chunk, chunks, false}, keys, config.head_dim_v, 4, true};
+    if (widest > 192 || v > 128) {
+        // A thread of 32 rows would have 192 floats of the output.
+        rows = threads / 2;
+        keys = 32;
+    }
+    AttentionDevice::Tile tile = {{rows, keys, chunk, chunks, false}, keys, v, 4, true};
     tile.orders_queries = config.has_kv_scales() && keys < 64;
     return tile;
 }
@@ -255,7 +272,8 @@ Module attention_tensor_cuda(const std::string &name, const AttentionConfig &con
         const int forms = 2 * (1 + static_cast<int>(kernel.stages.size())) + of_mask_alone;
         passes.add_exactly<BranchBlocks>(forms, "stages of two forms");
         passes.add_exactly<SumInRegisters>(1, "sums in the state", kernel.block_out.name(), kernel.state.name());
-        passes.add_exactly<PipelineCopies>(2, "loops over keys that copy ahead", kernel.tile.parts > 1, true);
+        passes.add_exactly<PipelineCopies>(2, "loops over keys that copy ahead", kernel.tile.parts > 1, true,
+                                           in_turns(config, kernel.tile) ? kernel.lane_max.name() : "");
         passes.add_exactly<LowerTileProducts>(4, "products", threads);
         passes.add<PrivateRegisters>();
         if (kernel.tile.parts > 1) {
@@ -288,7 +306,8 @@ int attention_tensor_blocks(const AttentionConfig &config) {
         if (std::max(config.head_dim, config.head_dim_v) > 64) return config.wide_group ? 2 : 3;
         return config.paged ? 3 : 4;
     }
-    return is_low(attention_tensor_tile(config)) ? 3 : 1;
+    const AttentionDevice::Tile tile = attention_tensor_tile(config);
+    return is_low(tile) && tile.columns <= 128 ? 3 : 1;
 }
 
 int attention_tensor_shared_bytes(const AttentionConfig &config) {
@@ -299,10 +318,11 @@ int attention_tensor_shared_bytes(const AttentionConfig &config) {
     const int bytes = has_codes ? 1 : 2, of_key = has_codes ? 20 : 16, keys = tile.products.columns;
     const int of_keys = config.paged ? 2 * of_key * keys + (tile.parts > 1 ? 2 * 16 : 0) : 0;
     const int of_parts = (has_codes && tile.columns_handed_over == tile.columns ? 12 : 4 * 8 + 12) * tile.products.rows;
+    const int buffers = in_turns(config, tile) ? 1 : 2;
     const int of_scales = has_codes ? 2 * 2 * 4 * keys : 0;
     return numbers + of_rows + of_query * tile.queries() + of_keys + of_scales +
            (tile.parts > 1 ? of_parts : shared_bytes_of(tile.products, tile.products.rows)) +
-           2 * (shared_bytes_of(tile.products, keys, bytes) + tile.chunk * (bytes * tile.columns + 16));
+           buffers * (shared_bytes_of(tile.products, keys, bytes) + tile.chunk * (bytes * tile.columns + 16));
 }
 
 }  // namespace heed

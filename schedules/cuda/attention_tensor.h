@@ -5,8 +5,8 @@
 
 namespace heed {
 
-// Whether a kernel is of this form: prefill without dropout, int8 and score functions, head dims that are multiples of
-// 32 up to 192 and, of values, 128. The others are programs.
+// Whether a kernel is of this form: without dropout and score functions, prefill of all head dims, decode of up to 128.
+// The others are programs.
 bool is_tensor_form(const AttentionConfig &config);
 AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config);
 int attention_tensor_threads();

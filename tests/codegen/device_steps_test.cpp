@@ -1,6 +1,7 @@
 // What the passes for steps that add products to a state make of a small kernel of a warp, and what they refuse.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <set>
 
 #include "generators/common/bad_input.h"
@@ -23,6 +24,9 @@ using namespace Halide;
 
 constexpr int keys = 32;
 
+// Which terms are summed, of a column, a key and the count that the kernel is given; undefined: all.
+using TermsSummed = std::function<Expr(const Expr &, const Expr &, const Expr &)>;
+
 // state = state * factor + weights x values, of steps of 32 keys and so many rows; the factor is 1 without one.
 // In the repetition weights of some keys are left out. Codes: values are, weights are multiplied by a scale of the key.
 struct StepKernel : DeviceKernel {
@@ -34,7 +38,7 @@ struct StepKernel : DeviceKernel {
     RDom steps{0, count, "steps"}, over_keys{0, keys, "over_keys"}, all;
     Func values{"values"}, scales{"scales"}, weights{"weights"}, sum{"sum"}, state{"state"}, doubts{"doubts"};
 
-    StepKernel(int rows, bool codes, bool has_factor)
+    StepKernel(int rows, bool codes, bool has_factor, const TermsSummed &summed)
         : rows(rows), codes(codes), all(0, columns, 0, rows, 0, count, "all") {
         const Expr stride = cast<uint64_t>(count) * cast<uint64_t>(bytes * columns),
                    is_whole = (from & cast<uint64_t>(15)) == 0;
@@ -46,6 +50,7 @@ struct StepKernel : DeviceKernel {
         const Expr weight = reinterpret<uint32_t>(cast<float>(key + step));
         weights(key, row, step) = codes ? reinterpret<float>(weight) * scales(key, step)
                                         : reinterpret<float>(select(left_out, Expr(0x80000000u), weight));
+        if (summed) over_keys.where(heed::of_terms(summed(d, over_keys, count)));
         sum(d, row, step) = 0.f;
         const Expr so_far = sum(d, row, step), w = weights(over_keys, row, step);
         const Expr value = heed::to_float(type, values(d, over_keys, step));
@@ -63,8 +68,18 @@ struct StepKernel : DeviceKernel {
     }
 };
 
-std::map<std::string, int> steps_of_products(int rows = 32, bool codes = false, bool has_factor = true) {
-    StepKernel kernel(rows, codes, has_factor);
+struct StepOptions {
+    int rows = 32;
+    bool codes = false, has_factor = true;
+    TermsSummed summed = nullptr;
+    const char *turn = "";
+};
+
+std::map<std::string, int> steps_of_products(const StepOptions &options = {}) {
+    const int rows = options.rows;
+    const bool codes = options.codes;
+    StepKernel kernel(rows, codes, options.has_factor, options.summed);
+    const std::string turn = options.turn == std::string("weights") ? kernel.weights.name() : options.turn;
     const int columns = kernel.columns, chunk_elements = 16 / kernel.bytes, row_elements = columns + chunk_elements;
     const heed::Deal of_weights = rows == 16 ? heed::in_low_fragments : heed::in_fragments;
     const heed::Deal deal = codes ? heed::in_low_fragments_of_codes : of_weights;
@@ -102,11 +117,12 @@ std::map<std::string, int> steps_of_products(int rows = 32, bool codes = false, 
         passes.add_exactly<heed::RepeatLoops>(1, "repetitions", kernel.state.name(), kernel.doubts.name(),
                                               std::set<std::string>());
         passes.add_exactly<heed::SumInRegisters>(1, "sums", kernel.sum.name(), kernel.state.name());
-        passes.add_exactly<heed::PipelineCopies>(2, "loops");
+        passes.add_exactly<heed::PipelineCopies>(2, "loops", false, false, turn);
         passes.add_exactly<heed::LowerTileProducts>(2, "products", 32);
         passes.add<heed::PrivateRegisters>(32);
         passes.add<heed::DropBarriers>();
-        passes.add<heed::LowerSharedMemory>(2 * keys * (kernel.bytes * row_elements + (codes ? 4 : 0)));
+        const int buffers = turn.empty() ? 2 : 1;
+        passes.add<heed::LowerSharedMemory>(buffers * keys * (kernel.bytes * row_elements + (codes ? 4 : 0)));
         passes.add<heed::ReadThreadsAnew>(std::set<std::string>{kernel.doubts.name()});
     }));
 }
@@ -124,21 +140,50 @@ TEST(Steps, AreRepeatedWhereTheResultIsInDoubt) {
 
 // Votes are left where infinities are looked for.
 TEST(Steps, WithoutAFactorScaleNothing) {
-    const auto found = steps_of_products(32, false, false);
+    const auto found = steps_of_products({32, false, false});
     EXPECT_EQ(found.at("heed_mma_f16"), 8 + 8 + 8);
     EXPECT_EQ(found.at("heed_any_lane"), 2);
 }
 
-TEST(Steps, OfHalfAsManyRowsHaveHalfAsManyProducts) { EXPECT_EQ(steps_of_products(16).at("heed_mma_f16"), 4 + 4 + 4); }
+TEST(Steps, OfHalfAsManyRowsHaveHalfAsManyProducts) {
+    EXPECT_EQ(steps_of_products({16}).at("heed_mma_f16"), 4 + 4 + 4);
+}
 
 // Four tiles of columns, two of keys; a scale is copied before each loop and in it.
 TEST(Steps, OfCodesMakeNumbersOfThem) {
-    const auto found = steps_of_products(16, true);
+    const auto found = steps_of_products({16, true});
     EXPECT_EQ(found.at("heed_mma_f16"), 8 + 8);
     EXPECT_EQ(found.at("heed_alternate_codes"), 4 + 4);
     EXPECT_EQ(found.at("heed_copy_word_async"), 2 * 2);
     EXPECT_EQ(found.at("heed_load_u8_if"), 2 * 2 * 2);
     EXPECT_EQ(found.count("heed_ones_unless_negative_f16"), 0U);
+}
+
+// Each product is in the branch of its 16 columns or keys.
+TEST(Steps, SumTheTermsThatAreAskedFor) {
+    for (const bool by_key : {false, true}) {
+        StepOptions options;
+        const auto in_parts_of = [=](int elements) {
+            return [=](const Expr &column, const Expr &key, const Expr &count) {
+                return (by_key ? key : column) / elements < count;
+            };
+        };
+        options.summed = in_parts_of(16);
+        EXPECT_EQ(steps_of_products(options).at("heed_mma_f16"), 8 + 8 + 8);
+        options.summed = in_parts_of(8);
+        EXPECT_THROW(steps_of_products(options), heed::BadInput);
+    }
+}
+
+// Values are read after the weights: each step copies its own, where both buffers would be copied to before it.
+TEST(Steps, CopyInTurnsWhereThereIsOneBuffer) {
+    StepOptions options;
+    options.turn = "weights";
+    const auto found = steps_of_products(options);
+    EXPECT_EQ(found.at("heed_copy_async"), 2 * 2);
+    EXPECT_EQ(found.at("heed_wait_copies_0"), 2 * 2);
+    options.turn = "no stage";
+    EXPECT_THROW(steps_of_products(options), heed::BadInput);
 }
 
 // A thread copies two chunks before each loop and in it; the second one's address is that of the first and a sum.

@@ -64,16 +64,20 @@ public:
             a_at = code.let("a_at", address(nest.a, nest.a_index, a_of_lane, element_bytes));
         }
         b_at = code.let("b_at", address(nest.b, nest.b_index, b_of_lane, b_bytes));
-        if (nest.leaves_out) {
-            std::vector<Expr> fragments;  // by rows, then steps
-            for (int row = 0; row < row_blocks; row += 2) {
-                for (int step = 0; step < k_extent; step += 2 * edge) {
-                    fragments.push_back(code.let("a_fragment", own_fragment(row, step)));
-                }
+        // Of registers, where branches share them.
+        if (!a_at.defined() && (nest.leaves_out || nest.condition.defined())) read_own_fragments();
+        for (const Range &columns : columns_alike()) {
+            if (nest.leaves_out) {
+                where(columns.condition, [&] {
+                    for (int block = columns.begin; block < columns.end; block++) multiply_numbers(block);
+                });
+                continue;
             }
-            for (int block = 0; block < column_blocks; block++) multiply_numbers(fragments, block);
-        } else {
-            for (int step = 0; step < k_extent; step += k_of_load()) multiply(step);
+            for (const Range &steps : steps_alike(columns.begin)) {
+                where(steps.condition, [&] {
+                    for (int step = steps.begin; step < steps.end; step += k_of_load()) multiply(step, columns);
+                });
+            }
         }
         return code.finish();
     }
@@ -85,6 +89,12 @@ private:
     };
     struct Loop {
         int in_a, in_b, in_c, extent;
+        std::string name = {};
+    };
+    // Neighbours of which all have the same condition, undefined for none.
+    struct Range {
+        int begin, end;
+        Expr condition;
     };
     const ProductNest &nest;
     const int b_bytes;  // of an element
@@ -93,6 +103,7 @@ private:
     int row_blocks = 0, column_blocks = 0, k_extent = 1;  // of a thread; rows in eights
     bool in_order_of_codes = false;                       // elements of a
     Expr a_at, b_at;                                      // of the lane
+    std::vector<Expr> own_fragments;                      // of a in registers: by rows, then steps
     Code code;
 
     [[noreturn]] void refuse(const std::string &why) const {
@@ -124,7 +135,8 @@ private:
         const auto step = [&](const Expr &index) {
             return difference(first(substitute(loop->name, loop->min + 1, index)), first(index));
         };
-        const Loop steps = {step(nest.a_index), step(nest.b_index), step(nest.c_index), static_cast<int>(*extent)};
+        const Loop steps = {step(nest.a_index), step(nest.b_index), step(nest.c_index), static_cast<int>(*extent),
+                            loop->name};
         const bool in_a = steps.in_a != 0, in_b = steps.in_b != 0, in_c = steps.in_c != 0;
         if (int{in_a} + int{in_b} + int{in_c} != 2) refuse("loop " + loop->name + " is one of no matrix product");
         (in_a && in_b ? k_loops : in_a ? row_loops : column_loops).push_back(steps);
@@ -202,6 +214,51 @@ private:
         }
     }
 
+    // ---- Which terms are summed
+    // Of a step of k, of a block of columns.
+    Expr condition_of(int step, int block) const {
+        Expr result = substitute(column_loops[1].name, block, nest.condition);
+        int inner = 1;
+        for (const Loop &loop : k_loops) {
+            result = substitute(loop.name, step / inner % loop.extent, result);
+            inner *= loop.extent;
+        }
+        result = simplify(first(result));
+        if (expr_uses_var(result, thread_variable)) refuse("threads sum other terms");
+        return result;
+    }
+    // Neighbours in 0 .. end - 1, so many of which are alike at least.
+    std::vector<Range> alike(int end, int least, const std::function<Expr(int)> &condition_at) const {
+        if (!nest.condition.defined()) return {{0, end, Expr()}};
+        std::vector<Range> result;
+        for (int i = 0; i < end; i++) {
+            const Expr condition = condition_at(i);
+            if (!result.empty() && equal(condition, result.back().condition)) {
+                result.back().end = i + 1;
+            } else if (i % least != 0) {
+                refuse("terms of a matrix have two conditions");
+            } else {
+                result.push_back({i, i + 1, condition});
+            }
+        }
+        return result;
+    }
+    std::vector<Range> columns_alike() const {
+        return alike(column_blocks, 2, [&](int block) { return condition_of(0, block); });
+    }
+    std::vector<Range> steps_alike(int block) const {
+        return alike(k_extent, k_of_load(), [&](int step) { return condition_of(step, block); });
+    }
+
+    void where(const Expr &condition, const std::function<void()> &body) {
+        if (!condition.defined() || is_const_one(condition)) return body();
+        Code outer;
+        std::swap(code, outer);
+        body();
+        std::swap(code, outer);
+        code.run(IfThenElse::make(condition, outer.finish()));
+    }
+
     // ---- What becomes of it
     static Expr thread() { return Variable::make(Int(32), thread_variable); }
 
@@ -245,14 +302,23 @@ private:
         return result;
     }
 
-    void multiply(int step) {
+    void read_own_fragments() {
+        for (int row = 0; row < row_blocks; row += 2) {
+            for (int step = 0; step < k_extent; step += 2 * edge) {
+                own_fragments.push_back(code.let("a_fragment", own_fragment(row, step)));
+            }
+        }
+    }
+
+    void multiply(int step, const Range &columns) {
         std::vector<std::vector<Expr>> x;  // by steps, then rows
         for (int k = step; k < step + k_of_load(); k += 2 * edge) {
             x.emplace_back();
             for (int row = 0; row < row_blocks; row += 2)
-                x.back().push_back(code.let("a_fragment", fragment_of_a(row, k)));
+                x.back().push_back(own_fragments.empty() ? code.let("a_fragment", fragment_of_a(row, k))
+                                                         : own_at(row, k));
         }
-        for (int block = 0; block < column_blocks; block += 2) {
+        for (int block = columns.begin; block < columns.end; block += 2) {
             for (const Columns &y : fragments_of_b(block, step)) {
                 const std::vector<Expr> &of_step = x[static_cast<size_t>(y.step)];
                 for (int tile = 0; tile < row_blocks / 2; tile++)
@@ -264,13 +330,13 @@ private:
     // A block of columns: the product with the numbers among b, in the order of multiply(), so that sums of numbers
     // have the same bits; where there are others, a second one of 1 where a is not left out and infinities, which are
     // counted.
-    void multiply_numbers(const std::vector<Expr> &fragments, int block) {
+    void multiply_numbers(int block) {
         const size_t tiles = static_cast<size_t>(row_blocks / 2), steps = static_cast<size_t>(k_extent / (2 * edge));
         const auto for_each = [&](const std::function<void(size_t tile, const Expr &x, const Expr &y)> &multiply) {
             for (size_t step = 0; step < steps; step++) {
                 const Expr both = load_b(block / 2 * 2, static_cast<int>(step) * 2 * edge);
                 const Expr y = code.let("b_of_columns", block % 2 == 0 ? cuda::low_half(both) : cuda::high_half(both));
-                for (size_t tile = 0; tile < tiles; tile++) multiply(tile, fragments[tile * steps + step], y);
+                for (size_t tile = 0; tile < tiles; tile++) multiply(tile, own_fragments[tile * steps + step], y);
             }
         };
         Expr others = cast<uint64_t>(0);
@@ -298,6 +364,10 @@ private:
         std::swap(code, outer);
         const Expr some = code.let("some", cuda::any_lane(cast<int32_t>(others != cast<uint64_t>(0))));
         code.run(IfThenElse::make(some != 0, outer.finish()));
+    }
+
+    Expr own_at(int row, int step) const {
+        return own_fragments[static_cast<size_t>((row / 2 * k_extent + step) / (2 * edge))];
     }
 
     Expr fragment_of_a(int row, int step) const {

@@ -1,5 +1,7 @@
 #include "generators/lowering/cuda/pipeline_copies.h"
 
+#include <optional>
+
 #include "generators/common/bad_input.h"
 #include "generators/cuda/intrinsics.h"
 #include "generators/lowering/cuda/copied_places.h"
@@ -79,6 +81,39 @@ int accesses_of(const std::string &array, const Stmt &s) {
     return counter.count;
 }
 
+// Where a stage begins: what is put before it, and what has been read until then.
+class BeforeStage : public IRMutator {
+public:
+    std::set<std::string> read, read_later;  // arrays
+    int found = 0;
+
+    explicit BeforeStage(const std::string &stage) : stage(stage) {}
+    Stmt with(const Stmt &inserted, const Stmt &body) {
+        before = inserted;
+        return mutate(body);
+    }
+
+private:
+    const std::string &stage;
+    Stmt before = Evaluate::make(0);
+    bool in_branch = false;
+
+    using IRMutator::visit;
+    Stmt visit(const ProducerConsumer *op) override {
+        if (!op->is_producer || op->name != stage) return IRMutator::visit(op);
+        if (in_branch || found++ > 0) throw BadInput("a step does not compute " + stage + " once");
+        return Block::make(before, op);
+    }
+    Stmt visit(const IfThenElse *op) override {
+        const ScopedValue<bool> outer(in_branch, true);
+        return IRMutator::visit(op);
+    }
+    Expr visit(const Load *op) override {
+        (found == 0 ? read : read_later).insert(op->name);
+        return IRMutator::visit(op);
+    }
+};
+
 // What copies the steps of a loop.
 class AheadCopies {
 public:
@@ -91,9 +126,36 @@ public:
     Stmt run(const Stmt &compute) {
         const Expr step = Variable::make(Int(32), loop->name), steps = let_before("steps", loop->extent);
         const Stmt ahead = IfThenElse::make(step + 1 < steps, copies_of(step + 1));
+        return with_first(Block::make({arrival(), ahead, places.find(step + 2, steps), compute}), steps);
+    }
+
+    // The first part of a step reads `early` arrays.
+    Stmt run_in_turns(const Stmt &compute, const std::string &turn) {
+        BeforeStage reads(turn);
+        reads.with(Evaluate::make(0), compute);
+        if (reads.found == 0) throw BadInput("a step does not compute " + turn);
+        early = reads.read;
+        for (const auto &[array, size] : sizes) {
+            if (early->count(array) != 0 && reads.read_later.count(array) != 0) {
+                throw BadInput("a step reads " + array + ", which is copied in turns, before and after " + turn);
+            }
+        }
+        const Expr step = Variable::make(Int(32), loop->name), steps = let_before("steps", loop->extent);
+        const Stmt ahead = IfThenElse::make(step + 1 < steps, copies_of(step + 1));
+        const Stmt handed_over = Block::make({arrival(), ahead, places.find(step + 2, steps)});
+        const Stmt both = BeforeStage(turn).with(handed_over, compute);
+        of_early = false;
+        const Stmt late = copies_of(step);
+        of_early = true;
+        return with_first(Block::make({arrival(), late, both}), steps);
+    }
+
+private:
+    static Stmt arrival() { return Block::make(Evaluate::make(cuda::wait_copies(0)), Evaluate::make(cuda::barrier())); }
+
+    // The loop, after the copies of the first step.
+    Stmt with_first(const Stmt &body, const Expr &steps) {
         const Stmt barrier = Evaluate::make(cuda::barrier());
-        const Stmt body =
-            Block::make({Evaluate::make(cuda::wait_copies(0)), barrier, ahead, places.find(step + 2, steps), compute});
         Stmt result = For::make(loop->name, 0, steps, ForType::Serial, Partition::Never, loop->device_api, body);
         result = Block::make({copies_of(0), places.find(1, steps), result});
         if (!places.arrays().empty()) result = Block::make({places.find(0, steps), barrier, result});
@@ -104,7 +166,6 @@ public:
         return result;
     }
 
-private:
     struct Source {
         TakeCopies::Taken taken;
         Expr first;          // address of step 0, where only the index depends on the step
@@ -115,6 +176,8 @@ private:
     const std::map<std::string, int> &sizes;
     const CopiedPlaces &places;
     const bool finds_bounds, in_branches;
+    std::optional<std::set<std::string>> early;  // arrays, in turns
+    bool of_early = true;                        // whether copies_of() are those to them
     std::vector<Source> sources;
     std::vector<std::pair<std::string, Expr>> before;  // the loop
     std::vector<std::pair<std::string, Expr>> at_each_step;
@@ -229,6 +292,7 @@ private:
         const std::string each = unique_name("element");
         for (const Source &source : sources) {
             SharedCopy copy = source.taken.copy;
+            if (early && (early->count(copy.array) != 0) != of_early) continue;
             const Expr condition = source.taken.condition.defined() ? at_step(source.taken.condition, step) : Expr();
             const Expr asked = in_branches ? condition : Expr();
             const auto where_asked = [&](const Stmt &s) {
@@ -244,7 +308,8 @@ private:
             const Expr from = last;
             const Expr bytes =
                 copy.on.defined() ? select(at_step(copy.on, step) != 0, copy.bytes, 0) : Expr(copy.bytes);
-            copy.to = at_step(copy.to, step) + simplify(step % 2) * sizes.at(copy.array);
+            copy.to = at_step(copy.to, step);
+            if (!early) copy.to = copy.to + simplify(step % 2) * sizes.at(copy.array);
             group.chunks.push_back(where_asked(Evaluate::make(copy.ahead(copy.to_address(), from, bytes))));
             if (!group.whole.defined()) continue;
             copy.on = bytes;
@@ -291,7 +356,7 @@ Stmt PipelineCopies::visit(const For *op) {
     for (const auto &[copy, condition] : take.taken) {
         Array &array = arrays.at(copy.array);
         if (array.bytes % 16 != 0) throw BadInput(copy.array + " is not a multiple of 16 bytes");
-        array.is_doubled = true;
+        array.is_doubled = turn.empty();
         array.accesses[op] = accesses_of(copy.array, op->body);
         sizes[copy.array] = array.bytes / copy.type.bytes();
     }
@@ -304,6 +369,9 @@ Stmt PipelineCopies::visit(const For *op) {
         arrays.at(name).is_doubled = true;
         arrays.at(name).accesses[op] = accesses_of(name, op->body);
     }
+    found++;
+    AheadCopies ahead(op, take.taken, sizes, places, finds_bounds, in_branches);
+    if (!turn.empty()) return ahead.run_in_turns(compute, turn);
     InBuffer in_buffer(sizes, Variable::make(Int(32), op->name) % 2, InBuffer::Stores::refuse);
     compute = in_buffer.mutate(compute);
     for (const auto &[array, size] : sizes) {
@@ -311,8 +379,7 @@ Stmt PipelineCopies::visit(const For *op) {
             throw BadInput("loop " + op->name + " copies to " + array + " and does not read it: unroll it");
         }
     }
-    found++;
-    return AheadCopies(op, take.taken, sizes, places, finds_bounds, in_branches).run(compute);
+    return ahead.run(compute);
 }
 
 }  // namespace heed

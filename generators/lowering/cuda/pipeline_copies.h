@@ -6,6 +6,9 @@
 // step i computes; one barrier a step remains. What of an address does not depend on the step is computed before the
 // loop. What a stage of the step finds of addresses is found two steps ahead (CopiedPlaces). Halide has no asynchronous
 // copies, and a stage of its own cannot run ahead of its loop.
+//
+// Or in turns, where shared memory has no place for second buffers: what a step has read where one of its stages begins
+// is copied for the next step from there on, all else for the step itself at its beginning; two barriers a step.
 
 #include <map>
 #include <string>
@@ -18,13 +21,14 @@ class PipelineCopies : public Halide::Internal::IRMutator {
 public:
     // finds_bounds: what a copy's condition compares a step with is made of shared memory at each step, and in no
     // register from step to step. in_branches: addresses are computed in the branches around copies, outside of which
-    // they may mean nothing.
-    explicit PipelineCopies(bool finds_bounds = false, bool in_branches = false)
-        : finds_bounds(finds_bounds), in_branches(in_branches) {}
+    // they may mean nothing. turn: the name of the Func before which arrays take turns; empty: they have two buffers.
+    explicit PipelineCopies(bool finds_bounds = false, bool in_branches = false, std::string turn = "")
+        : finds_bounds(finds_bounds), in_branches(in_branches), turn(std::move(turn)) {}
     int found = 0;  // loops
 
 private:
     const bool finds_bounds, in_branches;
+    const std::string turn;
     // In shared memory.
     struct Array {
         int elements = 0, bytes = 0;

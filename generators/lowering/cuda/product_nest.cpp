@@ -55,6 +55,7 @@ bool ProductNest::read_product(const Mul *product, const Load **x, const Load **
 
 bool ProductNest::read(Stmt s, Lets lets, const std::set<std::string> &shared) {
     std::map<std::string, Expr> elements;  // that are read before the sum
+    Lets of_nest;
     for (;;) {
         if (const auto *loop = s.as<For>()) {
             if (loop->for_type != ForType::Serial) return false;
@@ -62,8 +63,14 @@ bool ProductNest::read(Stmt s, Lets lets, const std::set<std::string> &shared) {
             s = loop->body;
         } else if (const auto *let = s.as<LetStmt>()) {
             lets.add(let->name, let->value);
+            of_nest.add(let->name, let->value);
             if (let->value.as<Load>() != nullptr) elements[let->name] = let->value;
             s = let->body;
+        } else if (const auto *branch = s.as<IfThenElse>()) {
+            const auto *of_terms = branch->condition.as<Call>();
+            if (of_terms == nullptr || of_terms->name != "heed_of_terms" || condition.defined()) return false;
+            condition = of_nest.in_full(of_terms->args[0]);
+            s = branch->then_case;
         } else {
             break;
         }

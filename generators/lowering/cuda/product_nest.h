@@ -16,6 +16,7 @@ struct ProductNest {
     const Halide::Internal::Store *store = nullptr;
     std::string a, b;
     Halide::Expr c_index, a_index, b_index;
+    Halide::Expr condition;               // of terms; undefined: all are summed
     ElementType type = ElementType::f32;  // of the product: that of a
     bool has_codes = false;               // b has
     Halide::Type a_in_registers;          // of elements of a there; undefined: a is in shared memory
