@@ -1,7 +1,8 @@
 // Attention on tensor cores. A block has 128 rows of queries of a head, a warp 32 of them and all columns of their
 // logits and of their output, a thread what mma.m16n8k16 gives it: of each eight columns two, of each eight rows one.
-// Where something changes logits half as many rows, and at most 32 keys. In decode 16 rows (32 in the kernels `wide`),
-// for each of which a warp has a quarter of a step's keys (half of them): parts, whose states are one at the end.
+// Where something changes logits or drops weights half as many rows, and at most 32 keys. In decode 16 rows (32 in the
+// kernels `wide`), for each of which a warp has a quarter of a step's keys (half of them): parts, whose states are one
+// at the end.
 //
 //   q_rows, row_range: where the rows are, what they see; x_tile: the rows, from which a thread takes its elements
 //     (x_own, in decode: x_tile is one for all parts, where the second step's keys will be, PlaceOver)
@@ -10,6 +11,7 @@
 //     sum = x_tile x w_tile; stages: what changes logits, each where the call has it (BranchBlocks)
 //     logits: what hides keys, where some row does not see all of them (BranchBlocks)
 //     row_max, base, factor, weights, row_sum, in registers: maxima are exchanged in the four lanes of a row
+//     counted, gathered, kept: dropout, as bits; value_weights: what it leaves (BranchBlocks)
 //     state = state * factor + weights x values (SumInRegisters)
 //   the same once more where the result is in doubt (RepeatLoops): values of hidden keys may be no numbers
 //   part_numbers, part_states: what parts hand over in shared memory, where the keys were (PlaceOver)
