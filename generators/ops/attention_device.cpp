@@ -1,17 +1,15 @@
 #include "generators/ops/attention_device.h"
 
-#include "generators/attention/dropout.h"
 #include "generators/common/ceil_div.h"
 #include "generators/lowering/carried.h"
 #include "generators/lowering/skip_blocks.h"
+#include "generators/ops/shared_counters.h"
 
 namespace heed {
 
 using namespace Halide;
 
 namespace {
-
-Expr wide(const Expr &x) { return cast<uint64_t>(x); }
 
 Expr steps_of(const Expr &length, const ProductTile &tile) { return ceil_div(length, tile.width * tile.chunks); }
 
@@ -27,6 +25,8 @@ AttentionDevice::AttentionDevice(const AttentionConfig &config, const Tile &tile
       over_columns(tile.in_fragments ? RDom(0, 2, 0, tile.keys_of_row() / 8, "over_columns")
                                      : RDom(0, tile.products.columns / tile.lanes, "over_columns")),
       over_keys(0, tile.chunk / tile.parts, 0, tile.products.columns / tile.chunk, "over_keys"),
+      over_counters(0, tile.in_fragments ? tile.keys_of_row() / 16 : 0, "over_counters"),
+      over_uncounted(0, 2, 0, select(shares_counters(max_kv_len), 0, tile.keys_of_row() / 8), "over_uncounted"),
       over_pairs(0, 2, 0, tile.columns / 8, "over_pairs"),
       all(0, tile.columns, 0, tile.queries(), 0, num_blocks(), "all"),
       faults(0, select(page_size > 0 && is_given(device_status), max_kv_len, 0), 0, args.batch, "faults"),
@@ -239,21 +239,14 @@ Expr AttentionDevice::is_hidden(const Expr &weight) const { return as_word(weigh
 
 void AttentionDevice::define_values() {
     Func multiplied = weights;
-    if (tile.in_fragments && config.has_kv_scales()) {
-        define_units();
+    if (tile.in_fragments && changes_weights()) {
+        define_value_weights_of_fragments();
         multiplied = value_weights;
     } else if (changes_weights()) {
-        const Row at = query(row, down);
         Expr weight = weights(column, row, across, down), left_out = is_hidden(weight);
         if (config.has_dropout) {
-            const Expr line = wide(at.sequence) * wide(num_heads) + wide(at.head);
-            const Expr number = (line * wide(max_q_len) + wide(at.i)) * wide(max_kv_len) +
-                                wide(key_of(key_in_step(column, row), across, down));
-            const DropoutStream stream = DropoutStream::of(args.dropout_seed, args.dropout_offset);
-            const Expr keeps = is_kept(stream, args.dropout_threshold, number);
-            kept(column, row, across, down) =
-                branched(args.dropout_threshold != wide(0), cast<int32_t>(keeps), Expr(1));
-            left_out = left_out || kept(column, row, across, down) == 0;
+            define_kept();
+            left_out = left_out || !keeps_weight();
         }
         if (config.has_kv_scales()) weight = weight * scale_of_key(1, key_in_step(column, row));
         // In the place of the weights, once they have been summed.

@@ -36,6 +36,8 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
     Halide::Var d{"d"}, handed_over{"handed_over"}, u{"u"}, in_chunk{"in_chunk"}, chunk{"chunk"}, sequence{"sequence"};
     Halide::RDom steps, over_columns;  // of a row's lane: in fragments of a pair, pair
     Halide::RDom over_keys;            // in a chunk, chunk of a step
+    Halide::RDom over_counters;        // of dropout, of a lane in fragments
+    Halide::RDom over_uncounted;       // of a row's lane that shares no counters of dropout: in a pair, pair
     Halide::RDom over_pairs;           // in a pair, pair of a lane's columns of the output
     Halide::RDom all;                  // column of the output, row, block
     Halide::RDom faults;               // key, sequence
@@ -48,6 +50,7 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
     // (of_block, down), in fragments: what logits need of a query of a block, addresses of its rows of mask and bias,
     // its head's slope and its position, of these what the kernel has.
     Halide::Func query_values{"query_values"};
+    Halide::Func first_elements{"first_elements"};  // the same: of the query's row in the mask of dropout
     // (key, across, down): addresses of k and v, and scales of codes, in fragments their number; the same
     Halide::Func key_rows{"key_rows"};
     Halide::Func scales{"scales"};  // (key, 0 or 1, across, down), of codes in fragments: of k, of v
@@ -68,14 +71,17 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
     // state and the weights are; by what the state shrinks.
     Halide::Func old_unit{"old_unit"}, lane_unit{"lane_unit"}, pair_unit{"pair_unit"}, row_unit{"row_unit"};
     Halide::Func of_unit{"of_unit"}, unit_factor{"unit_factor"};
-    Halide::Func last_unit{"last_unit"};                        // (u, row, down)
-    Halide::Func scaled_weights{"scaled_weights"};              // (column, row, across, down)
-    Halide::Func weights{"weights"};                            // (column, row, across, down)
-    Halide::Func kept{"kept"}, value_weights{"value_weights"};  // the same: dropout; what values are multiplied by
-    Halide::Func values{"values"};                              // (d, in_chunk, chunk, across, down)
-    Halide::Func block_out{"block_out"};                        // (d, row, across, down)
-    Halide::Func state{"state"};                                // (d, row, down)
-    Halide::Func part_numbers{"part_numbers"};                  // (u, row, down), of parts: maximum, sum
+    Halide::Func last_unit{"last_unit"};            // (u, row, down)
+    Halide::Func scaled_weights{"scaled_weights"};  // (column, row, across, down)
+    Halide::Func weights{"weights"};                // (column, row, across, down)
+    // The same: dropout; what values are multiplied by. kept in fragments, (u, row, across, down): bits of the weights
+    // of a lane; counted, gathered: of the counters of a lane, of those of two lanes.
+    Halide::Func kept{"kept"}, value_weights{"value_weights"};
+    Halide::Func counted{"counted"}, gathered{"gathered"};
+    Halide::Func values{"values"};              // (d, in_chunk, chunk, across, down)
+    Halide::Func block_out{"block_out"};        // (d, row, across, down)
+    Halide::Func state{"state"};                // (d, row, down)
+    Halide::Func part_numbers{"part_numbers"};  // (u, row, down), of parts: maximum, sum
     // (handed_over, row, down), of parts: columns of the state.
     std::vector<Halide::Func> part_states;
     // (row, down), in fragments without parts (u, row, down): factor of the output; lse, or the maximum of a state;
@@ -100,6 +106,7 @@ protected:
     }
 
 private:
+    static Expr wide(const Expr &x) { return Halide::cast<uint64_t>(x); }
     static Expr as_word(const Expr &x) { return Halide::reinterpret<uint32_t>(x); }
     static Expr as_float(const Expr &x) { return Halide::reinterpret<float>(x); }
     static Expr hidden_unless(const Expr &visible, const Expr &logit) {
@@ -163,8 +170,15 @@ private:
     void define_logits_of_fragments(const Expr &dot);
     void define_query_values();
     Expr changed_in_stages(const Expr &dot);
+    static Expr other_lane(const Halide::Var &u, int bit);
+    Expr drops() const { return args.dropout_threshold != Halide::cast<uint64_t>(0); }
+    Expr first_element(const Row &of_query) const;
+    void define_kept();
+    void define_kept_of_fragments();
+    Expr keeps_weight() const;
     void define_softmax();
     void define_softmax_of_fragments();
+    void define_value_weights_of_fragments();
     void define_units();
     void define_values();
     void define_results();

@@ -8,12 +8,8 @@ namespace heed {
 
 using namespace Halide;
 
-namespace {
-
 // The lane whose number differs by one bit.
-Expr other_lane(const Var &u, int bit) { return clamp(u + bit - u / bit % 2 * (2 * bit), 0, 3); }
-
-}  // namespace
+Expr AttentionDevice::other_lane(const Var &u, int bit) { return clamp(u + bit - u / bit % 2 * (2 * bit), 0, 3); }
 
 std::vector<Expr> AttentionDevice::of_lane(const Expr &column, int own, std::vector<Expr> row) const {
     if (tile.in_fragments) row.insert(row.begin(), column % (4 * own) / own);
@@ -177,6 +173,16 @@ void AttentionDevice::define_softmax_of_fragments() {
     row_sum(of_lane) = lane_sum(own);
 }
 
+// What values are multiplied by, once weights have been summed.
+void AttentionDevice::define_value_weights_of_fragments() {
+    if (config.has_dropout) define_kept_of_fragments();
+    if (config.has_kv_scales()) return define_units();
+    const Expr weight = weights(column, row, across, down);
+    const Expr left = as_float(select(keeps_weight(), as_word(weight), Expr(left_out_bits)));
+    value_weights(column, row, across, down) =
+        once(select(same_for_block(drops()), left, weight), row_sum(of_row(column, {row, across, down})));
+}
+
 // Weights times the scales of their values, in units of the largest such product of the row so far: f16 keeps them as
 // well as weights alone, whatever the range of the scales, and where one key has all the weight its output is exact.
 void AttentionDevice::define_units() {
@@ -187,7 +193,9 @@ void AttentionDevice::define_units() {
     // Scales of keys that the row does not use may be NaN.
     const Expr used =
         select(is_negative_infinity(logits(column, row, across, down)), 0.f, scale_of_key(1, key_in_step(column, row)));
-    scaled_weights(column, row, across, down) = weights(column, row, across, down) * used;
+    const Expr scaled = weights(column, row, across, down) * used;
+    scaled_weights(column, row, across, down) =
+        config.has_dropout ? select(same_for_block(drops()), select(keeps_weight(), scaled, 0.f), scaled) : scaled;
     old_unit(of_lane) = branched(across == 0, least, carried_number(row_unit, u, across)) * factor(own);
     lane_unit(of_lane) = maximum_on_device(old_unit(own), least);
     const Expr in_columns = over_columns.y * 8 + u * 2 + over_columns.x;

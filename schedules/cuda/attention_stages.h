@@ -51,6 +51,7 @@ protected:
         in_block(kernel.q_rows).gpu_threads(kernel.row);
         in_block(kernel.row_range).gpu_threads(kernel.row);
         if (kernel.query_values.defined()) in_block(kernel.query_values).gpu_threads(kernel.of_block);
+        if (kernel.first_elements.defined()) in_block(kernel.first_elements).gpu_threads(kernel.of_block);
     }
     // What is stored, and the state of which it is made.
     void outputs(int threads) {

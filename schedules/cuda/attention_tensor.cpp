@@ -1,7 +1,8 @@
 // Attention on tensor cores. A block has 128 rows of queries of a head, a warp 32 of them and all columns of their
 // logits and of their output, a thread what mma.m16n8k16 gives it: of each eight columns two, of each eight rows one.
-// Where something changes logits half as many rows, and at most 32 keys. In decode 16 rows (32 in the kernels `wide`),
-// for each of which a warp has a quarter of a step's keys (half of them): parts, whose states are one at the end.
+// Where something changes logits or drops weights half as many rows, and at most 32 keys. In decode 16 rows (32 in the
+// kernels `wide`), for each of which a warp has a quarter of a step's keys (half of them): parts, whose states are one
+// at the end.
 //
 //   q_rows, row_range: where the rows are, what they see; x_tile: the rows, from which a thread takes its elements
 //     (x_own, in decode: x_tile is one for all parts, where the second step's keys will be, PlaceOver)
@@ -10,6 +11,7 @@
 //     sum = x_tile x w_tile; stages: what changes logits, each where the call has it (BranchBlocks)
 //     logits: what hides keys, where some row does not see all of them (BranchBlocks)
 //     row_max, base, factor, weights, row_sum, in registers: maxima are exchanged in the four lanes of a row
+//     counted, gathered, kept: dropout, as bits; value_weights: what it leaves (BranchBlocks)
 //     state = state * factor + weights x values (SumInRegisters)
 //   the same once more where the result is in doubt (RepeatLoops): values of hidden keys may be no numbers
 //   part_numbers, part_states: what parts hand over in shared memory, where the keys were (PlaceOver)
@@ -169,6 +171,21 @@ private:
         in_step(kernel.weights, MemoryType::Register);
         in_tiles(kernel.weights, kernel.column, kernel.row);
         if (has_codes) units();
+        if (kernel.config.has_dropout) dropout();
+    }
+
+    void dropout() {
+        for (Func *f : {&kernel.counted, &kernel.gathered, &kernel.kept}) numbers(*f);
+        in_rows(kernel.counted.update(), {kernel.over_counters});
+        if (!has_codes) {
+            in_step(kernel.value_weights, MemoryType::Register);
+            in_tiles(kernel.value_weights, kernel.column, kernel.row);
+        }
+        // A loop, since it has much code that is seldom needed.
+        Stage of_each = kernel.kept.update();
+        const Dealt dealt = rows_in_fragments(of_each, kernel.row, kernel.u, eights());
+        order(of_each, {dealt.own[0], kernel.over_uncounted.x, kernel.over_uncounted.y}, {dealt.thread});
+        unroll(of_each.gpu_threads(dealt.thread), {dealt.own[0]});
     }
 
     void units() {
@@ -218,7 +235,9 @@ std::vector<std::pair<std::string, std::string>> places_of_parts(const Attention
 
 bool is_tensor_form(const AttentionConfig &config) {
     const int k = padded_elements(config, config.head_dim), v = padded_elements(config, config.head_dim_v);
-    if (config.has_dropout || config.has_score_mod()) return false;
+    if (config.has_score_mod()) return false;
+    // Int8 keys with dropout spill in decode of more than 64: 60 to 112 bytes.
+    if (config.has_gqa && config.has_kv_scales() && config.has_dropout && std::max(k, v) > 64) return false;
     // States of parts take the place of keys: values have no more columns.
     return config.phase == Phase::prefill || (k <= 128 && v <= k);
 }
@@ -229,13 +248,13 @@ AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
     // A warp has 16 rows and a quarter of a step's keys, or half of them.
     if (config.has_gqa) {
         // Keys whose copies under way are some 16 KB.
-        const bool is_plain_of_codes = config.has_kv_scales() && !config.has_logit_features();
+        const bool is_plain_of_codes = config.has_kv_scales() && config.is_plain();
         const int keys = is_plain_of_codes && widest <= 64 ? 128 : 64;
         const int handed_over = config.has_kv_scales() && keys == 64 ? v / 2 : v;
         return {{threads / 2, keys, chunk, chunks, false}, keys, v, 4, true, config.wide_group ? 2 : 4, handed_over};
     }
     int rows = threads, keys = widest <= 64 ? 64 : 32;
-    if (config.has_logit_features()) {
+    if (config.has_logit_features() || config.has_dropout) {
         // Half as many: a change takes up to 60 instructions for each of a thread's logits, all in a row. Each thread
         // copies some of 16 keys where their rows are 8, 16 or 24 chunks.
         const bool in_eights = elements % (8 * chunk) == 0 && v % (8 * chunk) == 0;
@@ -267,9 +286,11 @@ Module attention_tensor_cuda(const std::string &name, const AttentionConfig &con
         passes.add<LoadCarried>(kernel.row_sum.name());
         if (config.has_kv_scales()) passes.add<LoadCarried>(kernel.row_unit.name());
         passes.add_exactly<RepeatLoops>(1, "repetitions", kernel.state.name(), kernel.doubts.name(), schedule.held);
-        // Halide passes over query_values where only the stage of the mask reads them.
+        // Dropout has four stages.
+        const int of_step = 1 + static_cast<int>(kernel.stages.size()) + 4 * config.has_dropout;
+        // Halide passes over query_values where only the stage of the mask reads them, and over first_elements.
         const bool of_mask_alone = config.has_mask && !config.has_bias && !config.has_alibi;
-        const int forms = 2 * (1 + static_cast<int>(kernel.stages.size())) + of_mask_alone;
+        const int forms = 2 * of_step + of_mask_alone + (config.has_dropout && !config.has_kv_scales());
         passes.add_exactly<BranchBlocks>(forms, "stages of two forms");
         passes.add_exactly<SumInRegisters>(1, "sums in the state", kernel.block_out.name(), kernel.state.name());
         passes.add_exactly<PipelineCopies>(2, "loops over keys that copy ahead", kernel.tile.parts > 1, true,
@@ -294,6 +315,7 @@ Module attention_tensor_cuda(const std::string &name, const AttentionConfig &con
         if (config.has_gqa && config.has_kv_scales()) {
             for (const Func &f : kernel.stages) made_anew.insert(f.name());
         }
+        if (config.has_dropout) made_anew.insert({kernel.counted.name(), kernel.kept.name()});
         passes.add<ReadThreadsAnew>(read_after, made_anew);
     });
 }
@@ -313,7 +335,7 @@ int attention_tensor_blocks(const AttentionConfig &config) {
 int attention_tensor_shared_bytes(const AttentionConfig &config) {
     const AttentionDevice::Tile tile = attention_tensor_tile(config);
     const int numbers = 16 * (sequence_padding + 4), of_rows = 16 * tile.products.rows;
-    const int of_query = 8 * (config.has_mask + config.has_bias + config.has_alibi);
+    const int of_query = 8 * (config.has_mask + config.has_bias + config.has_alibi + config.has_dropout);
     const bool has_codes = config.has_kv_scales();
     const int bytes = has_codes ? 1 : 2, of_key = has_codes ? 20 : 16, keys = tile.products.columns;
     const int of_keys = config.paged ? 2 * of_key * keys + (tile.parts > 1 ? 2 * 16 : 0) : 0;
