@@ -125,17 +125,22 @@ void prefetch_tiles(Passes *passes, const AttentionStages &st, const AttentionCo
                                                                         stream("v", config.head_dim_v, 0)});
 }
 
-// Prefill reads elements of several rows at once, too, and begins each block of keys with its k, then its v: while the
+// Prefill of floats reads elements of several rows at once, too, and of each block of keys first k, then v: while the
 // logits of a block are summed, a tile of keys asks for as many rows of v, and while its outputs are, a tile of values
-// for its share of the next block's k. The lines of a row follow each other as iterations do, so that rows are to be
-// neighbours, as they are in copies of heads; others are not asked for. Two instructions of 80. Measured on a Xeon
-// (family 6 model 85, AVX-512, 2 cores), f32, 8 heads of 128 on 2, causal: the time of 2,048 tokens 0.96, of 8,192,
-// whose keys leave L2 and pass through L3, 0.79, of 16,384 0.67.
+// for its share of the next block's k. Iterations walk over rows that are neighbours, as they are in copies of heads;
+// of others, which only the few blocks of rows of a short call read, they ask for one. Two instructions of 80, where
+// kernels that change logits would spill. Measured on a Xeon (family 6 model 85, 2 cores), 8 heads of 128 on 2, causal,
+// time with it of that without: 2,048 tokens 0.96 to 0.97, 8,192, whose keys L2 cannot hold, 0.79 to 0.85, 16,384 0.67;
+// AVX2 0.96, 0.85.
+bool asks_for_blocks(const AttentionConfig &config) {
+    const bool in_place = config.kv_dtype == ElementType::f32 && !config.copies_k() && !config.any_head_dim();
+    return in_place && !config.wide_group && !config.changes_logits();
+}
+
 void prefetch_blocks(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
     const BlockChain &ch = st.full;
     const int bytes = stored_type(config.kv_dtype).bytes();
     const auto field = [fields = st.fields.name()](int n) { return loaded(fields, n); };
-    const std::string first_key = ch.first_key.name() + (ch.first_key.outputs() > 1 ? ".0" : "");
     // In `steps` iterations of the loop of a product in each of `tiles` iterations of another: the rows of a block from
     // `begin` on, of `length` elements.
     const auto add = [&](const std::string &rows, int length, const Expr &begin, const std::string &product,
@@ -145,7 +150,7 @@ void prefetch_blocks(Passes *passes, const AttentionStages &st, const AttentionC
         };
         const int lines = config.kv_block * ((length * bytes + line_bytes - 1) / line_bytes);
         const int at_once = (lines + steps * tiles - 1) / (steps * tiles), asked = steps * tiles * at_once;
-        const Expr key = field(task_first_key) + loaded(first_key, 0) + begin;
+        const Expr key = field(task_first_key) + loaded(ch.first_key.name(), 0) + begin;
         const auto element = [=](const Expr &n) {
             const Expr block = along(config.kv_block, "slot"),
                        first = Variable::make(Int(32), tile) * (steps * at_once);
@@ -154,10 +159,10 @@ void prefetch_blocks(Passes *passes, const AttentionStages &st, const AttentionC
                    cast<int64_t>(first) * block / asked + cast<int64_t>(n) * select(neighbours, block / asked, 0);
         };
         const SpreadPrefetches::Stream stream{rows, bytes, element, at_once, Expr()};
-        passes->add<SpreadPrefetches>(product + ".outer", std::vector{tile}, std::vector{stream});
+        passes->add_exactly<SpreadPrefetches>(config.row_block / config.lanes, "loops that ask for blocks",
+                                              product + ".outer", std::vector{tile}, std::vector{stream});
     };
-    const Func &logits = config.has_raw_logits() ? ch.raw_logits : ch.logits;
-    add("v", config.head_dim_v, 0, ch.over_d.x.name(), logits.name() + ".s0." + st.k.name() + ".ko",
+    add("v", config.head_dim_v, 0, ch.over_d.x.name(), ch.logits.name() + ".s0." + st.k.name() + ".ko",
         config.head_dim / config.product_unroll, config.kv_block / config.key_tile);
     add("k", config.head_dim, config.kv_block, ch.numbers.x.name(), ch.block_out.name() + ".s0." + st.d.name() + ".db",
         config.kv_block / config.value_unroll, config.head_dim_v / config.value_tile);
@@ -229,9 +234,7 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
         fit_block(&passes, st, config);
         const bool slow_tiles = config.kv_dtype == ElementType::f32 || config.head_dim > 256;
         if (config.wide_group && !config.any_head_dim() && slow_tiles) prefetch_tiles(&passes, st, config);
-        const bool in_place = config.kv_dtype == ElementType::f32 && !config.copies_k();
-        if (!config.wide_group && !config.any_head_dim() && in_place && !config.changes_logits())
-            prefetch_blocks(&passes, st, config);
+        if (asks_for_blocks(config)) prefetch_blocks(&passes, st, config);
     }
     if (config.packs_kv()) {
         const int row_max = config.row_block * AttentionStages::place(config, AttentionStages::row_max);
