@@ -134,7 +134,8 @@ void prefetch_tiles(Passes *passes, const AttentionStages &st, const AttentionCo
 // AVX2 0.96, 0.85.
 bool asks_for_blocks(const AttentionConfig &config) {
     const bool in_place = config.kv_dtype == ElementType::f32 && !config.copies_k() && !config.any_head_dim();
-    return in_place && !config.wide_group && !config.changes_logits();
+    const bool has_loops = config.head_dim > config.product_unroll && config.head_dim_v > config.value_tile;
+    return in_place && has_loops && !config.wide_group && !config.changes_logits();
 }
 
 void prefetch_blocks(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
