@@ -135,7 +135,8 @@ void prefetch_tiles(Passes *passes, const AttentionStages &st, const AttentionCo
 bool asks_for_blocks(const AttentionConfig &config) {
     const bool in_place = config.kv_dtype == ElementType::f32 && !config.copies_k() && !config.any_head_dim();
     const bool has_loops = config.head_dim > config.product_unroll && config.head_dim_v > config.value_tile;
-    return in_place && has_loops && !config.wide_group && !config.changes_logits();
+    const bool has_whole_tiles = config.head_dim_v % config.value_tile == 0;
+    return in_place && has_loops && has_whole_tiles && !config.wide_group && !config.changes_logits();
 }
 
 void prefetch_blocks(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
