@@ -209,7 +209,7 @@ void generate_on_cuda(const AttentionSpec &spec, Options &options, const std::st
         return;
     }
     if (is_of_fragments(spec.isa, spec.config)) {
-        make(attention_tensor_cuda(spec.name, spec.config, cuda_target()), attention_tensor_threads(),
+        make(attention_tensor_cuda(spec.name, spec.config, cuda_target()), attention_tensor_threads,
              attention_tensor_blocks(spec.config), attention_tensor_shared_bytes(spec.config));
         return;
     }

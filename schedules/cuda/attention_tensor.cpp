@@ -45,29 +45,14 @@ using namespace Halide;
 
 namespace {
 
-constexpr int threads = 128;
+constexpr int threads = attention_tensor_threads;
 // Floats after a row of a part's state: rows that are stored at once are in different banks.
 constexpr int state_padding = 8;
 
-// Whether a warp has 16 rows, not 32.
-bool is_low(const AttentionDevice::Tile &tile) { return tile.products.rows == threads / 2; }
-
-Deal deal_of(const AttentionDevice::Tile &tile) { return is_low(tile) ? in_low_fragments : in_fragments; }
+Deal deal_of(const AttentionDevice::Tile &tile) { return has_low_warps(tile) ? in_low_fragments : in_fragments; }
 Deal deal_of_output(const AttentionDevice &kernel) {
     if (!kernel.config.has_kv_scales()) return deal_of(kernel.tile);
-    return is_low(kernel.tile) ? in_low_fragments_of_codes : in_fragments_of_codes;
-}
-
-// Elements of a row in tiles: whole products, zeros after the last one.
-int padded_elements(const AttentionConfig &config, int head_dim) {
-    const int multiple = config.has_kv_scales() ? 32 : 16;
-    return (config.any_head_dim() ? max_cuda_head_dim : head_dim + multiple - 1) / multiple * multiple;
-}
-
-// Whether keys and values take turns in shared memory: with two buffers of each a block would have more than the 99 KB
-// of sm_86 and sm_120.
-bool in_turns(const AttentionConfig &config, const AttentionDevice::Tile &tile) {
-    return tile.columns > 128 && tile.products.columns == 32 && !config.has_kv_scales();
+    return has_low_warps(kernel.tile) ? in_low_fragments_of_codes : in_fragments_of_codes;
 }
 
 class TensorSchedule : DeviceStages {
@@ -91,7 +76,7 @@ private:
     const bool has_codes = kernel.config.has_kv_scales();
     const int chunk = chunk_of(kernel.config.kv_dtype);  // elements of 16 bytes
 
-    int eights() const { return is_low(tile) ? 2 : 4; }
+    int eights() const { return has_low_warps(tile) ? 2 : 4; }
 
     // Numbers of rows, each in the four lanes that have columns of it.
     void in_rows(Stage stage, const std::vector<VarOrRVar> &inner = {}) {
@@ -233,44 +218,6 @@ std::vector<std::pair<std::string, std::string>> places_of_parts(const Attention
 
 }  // namespace
 
-bool is_tensor_form(const AttentionConfig &config) {
-    const int k = padded_elements(config, config.head_dim), v = padded_elements(config, config.head_dim_v);
-    if (config.has_score_mod()) return false;
-    // Int8 keys with dropout spill in decode of more than 64: 60 to 112 bytes.
-    if (config.has_gqa && config.has_kv_scales() && config.has_dropout && std::max(k, v) > 64) return false;
-    // States of parts take the place of keys: values have no more columns.
-    return config.phase == Phase::prefill || (k <= 128 && v <= k);
-}
-
-AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
-    const int elements = padded_elements(config, config.head_dim), v = padded_elements(config, config.head_dim_v);
-    const int widest = std::max(elements, v), chunk = chunk_of(config.kv_dtype), chunks = elements / chunk;
-    // A warp has 16 rows and a quarter of a step's keys, or half of them.
-    if (config.has_gqa) {
-        // Keys whose copies under way are some 16 KB.
-        const bool is_plain_of_codes = config.has_kv_scales() && config.is_plain();
-        const int keys = is_plain_of_codes && widest <= 64 ? 128 : 64;
-        const int handed_over = config.has_kv_scales() && keys == 64 ? v / 2 : v;
-        return {{threads / 2, keys, chunk, chunks, false}, keys, v, 4, true, config.wide_group ? 2 : 4, handed_over};
-    }
-    int rows = threads, keys = widest <= 64 ? 64 : 32;
-    if (config.has_logit_features() || config.has_dropout) {
-        // Half as many: a change takes up to 60 instructions for each of a thread's logits, all in a row. Each thread
-        // copies some of 16 keys where their rows are 8, 16 or 24 chunks.
-        const bool in_eights = elements % (8 * chunk) == 0 && v % (8 * chunk) == 0;
-        rows /= 2;
-        keys = in_eights || widest > 128 ? keys / 2 : 32;
-    }
-    if (widest > 192 || v > 128) {
-        // A thread of 32 rows would have 192 floats of the output.
-        rows = threads / 2;
-        keys = 32;
-    }
-    AttentionDevice::Tile tile = {{rows, keys, chunk, chunks, false}, keys, v, 4, true};
-    tile.orders_queries = config.has_kv_scales() && keys < 64;
-    return tile;
-}
-
 Module attention_tensor_cuda(const std::string &name, const AttentionConfig &config, const Target &target) {
     AttentionDevice kernel(config, attention_tensor_tile(config));
     TensorSchedule schedule(kernel);
@@ -294,7 +241,7 @@ Module attention_tensor_cuda(const std::string &name, const AttentionConfig &con
         passes.add_exactly<BranchBlocks>(forms, "stages of two forms");
         passes.add_exactly<SumInRegisters>(1, "sums in the state", kernel.block_out.name(), kernel.state.name());
         passes.add_exactly<PipelineCopies>(2, "loops over keys that copy ahead", kernel.tile.parts > 1, true,
-                                           in_turns(config, kernel.tile) ? kernel.lane_max.name() : "");
+                                           takes_turns(config, kernel.tile) ? kernel.lane_max.name() : "");
         passes.add_exactly<LowerTileProducts>(4, "products", threads);
         passes.add<PrivateRegisters>();
         if (kernel.tile.parts > 1) {
@@ -318,33 +265,6 @@ Module attention_tensor_cuda(const std::string &name, const AttentionConfig &con
         if (config.has_dropout) made_anew.insert({kernel.counted.name(), kernel.kept.name()});
         passes.add<ReadThreadsAnew>(read_after, made_anew);
     });
-}
-
-int attention_tensor_threads() { return threads; }
-
-int attention_tensor_blocks(const AttentionConfig &config) {
-    if (config.has_gqa) {
-        // Kernels of 64 columns in pages spill on sm_120 with 4 blocks, `wide` ones of 128 columns on sm_80 with 3.
-        if (std::max(config.head_dim, config.head_dim_v) > 64) return config.wide_group ? 2 : 3;
-        return config.paged ? 3 : 4;
-    }
-    const AttentionDevice::Tile tile = attention_tensor_tile(config);
-    return is_low(tile) && tile.columns <= 128 ? 3 : 1;
-}
-
-int attention_tensor_shared_bytes(const AttentionConfig &config) {
-    const AttentionDevice::Tile tile = attention_tensor_tile(config);
-    const int numbers = 16 * (sequence_padding + 4), of_rows = 16 * tile.products.rows;
-    const int of_query = 8 * (config.has_mask + config.has_bias + config.has_alibi + config.has_dropout);
-    const bool has_codes = config.has_kv_scales();
-    const int bytes = has_codes ? 1 : 2, of_key = has_codes ? 20 : 16, keys = tile.products.columns;
-    const int of_keys = config.paged ? 2 * of_key * keys + (tile.parts > 1 ? 2 * 16 : 0) : 0;
-    const int of_parts = (has_codes && tile.columns_handed_over == tile.columns ? 12 : 4 * 8 + 12) * tile.products.rows;
-    const int buffers = in_turns(config, tile) ? 1 : 2;
-    const int of_scales = has_codes ? 2 * 2 * 4 * keys : 0;
-    return numbers + of_rows + of_query * tile.queries() + of_keys + of_scales +
-           (tile.parts > 1 ? of_parts : shared_bytes_of(tile.products, tile.products.rows)) +
-           buffers * (shared_bytes_of(tile.products, keys, bytes) + tile.chunk * (bytes * tile.columns + 16));
 }
 
 }  // namespace heed

@@ -5,11 +5,17 @@
 
 namespace heed {
 
-// Whether a kernel is of this form: without dropout and score functions, prefill of all head dims, decode of up to 128.
-// The others are programs.
+constexpr int attention_tensor_threads = 128;
+
+// Whether a kernel is of this form: without score functions, prefill of all head dims, decode of up to 128. The others
+// are programs.
 bool is_tensor_form(const AttentionConfig &config);
 AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config);
-int attention_tensor_threads();
+// Whether a warp has 16 rows, not 32.
+bool has_low_warps(const AttentionDevice::Tile &tile);
+// Whether keys and values take turns in shared memory: with two buffers of each a block would have more than the 99 KB
+// of sm_86 and sm_120.
+bool takes_turns(const AttentionConfig &config, const AttentionDevice::Tile &tile);
 int attention_tensor_blocks(const AttentionConfig &config);  // that an SM's registers are to hold
 int attention_tensor_shared_bytes(const AttentionConfig &config);
 Halide::Module attention_tensor_cuda(const std::string &name, const AttentionConfig &config,

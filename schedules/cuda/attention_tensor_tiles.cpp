@@ -1,0 +1,96 @@
+// Tiles of attention on tensor cores, and what a block of them takes of an SM.
+#include <algorithm>
+
+#include "generators/common/device_memory.h"
+#include "schedules/cuda/attention_tensor.h"
+#include "schedules/cuda/operation.h"
+#include "schedules/cuda/tile_product.h"
+
+namespace heed {
+
+namespace {
+
+// Elements of a row in tiles: whole products, zeros after the last one.
+int padded_elements(const AttentionConfig &config, int head_dim) {
+    const int multiple = config.has_kv_scales() ? 32 : 16;
+    return (config.any_head_dim() ? max_cuda_head_dim : head_dim + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace
+
+bool has_low_warps(const AttentionDevice::Tile &tile) { return tile.products.rows == attention_tensor_threads / 2; }
+
+bool takes_turns(const AttentionConfig &config, const AttentionDevice::Tile &tile) {
+    return tile.columns > 128 && tile.products.columns == 32 && !config.has_kv_scales();
+}
+
+bool is_tensor_form(const AttentionConfig &config) {
+    const int k = padded_elements(config, config.head_dim), v = padded_elements(config, config.head_dim_v);
+    if (config.has_score_mod()) return false;
+    // Int8 keys with dropout spill in decode of more than 64: 60 to 112 bytes.
+    if (config.has_gqa && config.has_kv_scales() && config.has_dropout && std::max(k, v) > 64) return false;
+    // States of parts take the place of keys: values have no more columns.
+    return config.phase == Phase::prefill || (k <= 128 && v <= k);
+}
+
+AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
+    const int elements = padded_elements(config, config.head_dim), v = padded_elements(config, config.head_dim_v);
+    const int widest = std::max(elements, v), chunk = chunk_of(config.kv_dtype), chunks = elements / chunk;
+    // A warp has 16 rows and a quarter of a step's keys, or half of them.
+    if (config.has_gqa) {
+        // Keys whose copies under way are some 16 KB.
+        const bool is_plain_of_codes = config.has_kv_scales() && config.is_plain();
+        const int keys = is_plain_of_codes && widest <= 64 ? 128 : 64;
+        const int handed_over = config.has_kv_scales() && keys == 64 ? v / 2 : v;
+        return {{attention_tensor_threads / 2, keys, chunk, chunks, false},
+                keys,
+                v,
+                4,
+                true,
+                config.wide_group ? 2 : 4,
+                handed_over};
+    }
+    int rows = attention_tensor_threads, keys = widest <= 64 ? 64 : 32;
+    if (config.has_logit_features() || config.has_dropout) {
+        // Half as many: a change takes up to 60 instructions for each of a thread's logits, all in a row. Each thread
+        // copies some of 16 keys where their rows are 8, 16 or 24 chunks.
+        const bool in_eights = elements % (8 * chunk) == 0 && v % (8 * chunk) == 0;
+        rows /= 2;
+        keys = in_eights || widest > 128 ? keys / 2 : 32;
+    }
+    if (widest > 192 || v > 128) {
+        // A thread of 32 rows would have 192 floats of the output.
+        rows = attention_tensor_threads / 2;
+        keys = 32;
+    }
+    AttentionDevice::Tile tile = {{rows, keys, chunk, chunks, false}, keys, v, 4, true};
+    tile.orders_queries = config.has_kv_scales() && keys < 64;
+    return tile;
+}
+
+int attention_tensor_blocks(const AttentionConfig &config) {
+    if (config.has_gqa) {
+        // Kernels of 64 columns in pages spill on sm_120 with 4 blocks, `wide` ones of 128 columns on sm_80 with 3.
+        if (std::max(config.head_dim, config.head_dim_v) > 64) return config.wide_group ? 2 : 3;
+        return config.paged ? 3 : 4;
+    }
+    const AttentionDevice::Tile tile = attention_tensor_tile(config);
+    return has_low_warps(tile) && tile.columns <= 128 ? 3 : 1;
+}
+
+int attention_tensor_shared_bytes(const AttentionConfig &config) {
+    const AttentionDevice::Tile tile = attention_tensor_tile(config);
+    const int numbers = 16 * (sequence_padding + 4), of_rows = 16 * tile.products.rows;
+    const int of_query = 8 * (config.has_mask + config.has_bias + config.has_alibi + config.has_dropout);
+    const bool has_codes = config.has_kv_scales();
+    const int bytes = has_codes ? 1 : 2, of_key = has_codes ? 20 : 16, keys = tile.products.columns;
+    const int of_keys = config.paged ? 2 * of_key * keys + (tile.parts > 1 ? 2 * 16 : 0) : 0;
+    const int of_parts = (has_codes && tile.columns_handed_over == tile.columns ? 12 : 4 * 8 + 12) * tile.products.rows;
+    const int buffers = takes_turns(config, tile) ? 1 : 2;
+    const int of_scales = has_codes ? 2 * 2 * 4 * keys : 0;
+    return numbers + of_rows + of_query * tile.queries() + of_keys + of_scales +
+           (tile.parts > 1 ? of_parts : shared_bytes_of(tile.products, tile.products.rows)) +
+           buffers * (shared_bytes_of(tile.products, keys, bytes) + tile.chunk * (bytes * tile.columns + 16));
+}
+
+}  // namespace heed
