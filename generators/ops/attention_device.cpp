@@ -161,8 +161,10 @@ void AttentionDevice::define_logits() {
     if (tile.in_fragments) {
         // Q takes the sign of the scale, and exponents take its size, where nothing else changes a logit.
         if (is_unscaled()) queries.flipped = select(scale < 0, cast<uint16_t>(0x8000), cast<uint16_t>(0));
-        queries.whole = q.in_chunks() && is_of_chunks(head_dim, config.dtype);
-        keys.whole = k.in_chunks() && is_of_chunks(head_dim, config.kv_dtype);
+        // Chunks of both have the elements of one of keys: of int8 keys twice what 16 bytes of queries have.
+        const Expr has_whole_chunks = is_of_chunks(head_dim, config.kv_dtype);
+        queries.whole = q.in_chunks() && has_whole_chunks;
+        keys.whole = k.in_chunks() && has_whole_chunks;
         if (config.head_dim == tile.products.width * tile.products.chunks) {
             keys.exists = key_exists(product.column);
         } else {  // one comparison of keys and chunks
