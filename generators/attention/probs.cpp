@@ -101,10 +101,9 @@ Expr ProbsLines::of_lanes(const Func &by_lane, Operator join, std::vector<Func> 
     return join(join(whole(0, i), whole(2, i)), join(whole(1, i), whole(3, i)));
 }
 
-Expr ProbsLines::define(const Var &j, const std::function<Expr(const Expr &)> &score, const Expr &mode,
-                        const Expr &sink) {
+Expr ProbsLines::define(const Var &j, const Expr &row, const Score &score, const Expr &mode, const Expr &sink) {
     scores(j, i) = undef<float>();
-    scores(keys, i) = score(keys);
+    scores(keys, i) = score(keys, i);
     scores(after_keys, i) = minus_infinity();
     define_lane_max(scores(over_blocks * lanes + u, i));
     row_max(i) = of_lanes(
@@ -114,72 +113,13 @@ Expr ProbsLines::define(const Var &j, const std::function<Expr(const Expr &)> &s
     row_sum(i) = of_lanes(
         lane_sum, [](const Expr &a, const Expr &b) { return a + b; }, halves_of_sum);
     define_factor(sink);
-    return result(mode, scores(j, i), weights(j, i), {i});
+    return result(mode, scores(j, row), weights(j, row), {row});
 }
 
 std::vector<Func> ProbsLines::of_row() const {
     std::vector<Func> list = {lane_max, row_max, lane_sum, row_sum, factor};
     for (const auto &halves : {halves_of_max, halves_of_sum}) list.insert(list.end(), halves.begin(), halves.end());
     return list;
-}
-
-AttentionProbsKernel::AttentionProbsKernel(ElementType dtype)
-    : AttentionProbsArguments({dtype, dtype}), lines(width()), lines_16(width()) {
-    const auto score_of_key = [this](const Expr &key) { return score(key); };
-    scores(j, i) = score(j);
-    probs(j, i) = lines.define(j, score_of_key, mode, sink);
-    if (dtype != ElementType::f32) probs_16(j, i) = from_float(dtype, lines_16.define(j, score_of_key, mode, sink));
-    state_buffer_contract();
-}
-
-Expr AttentionProbsKernel::score(const Expr &key) const {
-    ProbsScore in = {products(key, i), mode,         key,       first_row + i, kv_len,   visible_begin, visible_end,
-                     position_offset,  mask(key, i), mask_form, bias(key, i),  bias_form};
-    if (types.own != ElementType::f32) in.bias_16 = to_float(types.own, bias_16(key, i));
-    LogitChanges changes = logit_changes(*this);
-    changes.selects_growth = true;
-    changes.set_of_head(*this);
-    return in.value(changes);
-}
-
-Expr AttentionProbsKernel::keeps_logits() const {
-    const LogitChanges changes = logit_changes(*this);
-    return changes.cap_off() && changes.growth_off() && alibi_slopes == 0.f;
-}
-
-Expr AttentionProbsKernel::is_plain() const { return mask_form == no_mask && bias_form == no_bias && keeps_logits(); }
-
-Expr AttentionProbsKernel::has_mask_only() const {
-    return bias_form == no_bias && mask.dim(0).stride() == 1 && keeps_logits();
-}
-
-Expr AttentionProbsKernel::has_bias_only() const {
-    return mask_form == no_mask && bias_form == bias_of_f32 && bias.dim(0).stride() == 1 && keeps_logits();
-}
-
-Expr AttentionProbsKernel::makes_probabilities() const { return mode == probabilities; }
-
-void AttentionProbsKernel::state_buffer_contract() {
-    for (ImageParam param : {mask, bias, bias_16}) {
-        param.dim(0).set_min(0).set_stride(Expr());
-        param.dim(1).set_min(0);
-        if (param.name() != mask.name()) param.dim(0).set_extent(width());
-    }
-    products.dim(0).set_min(0);
-    products.dim(1).set_min(0);
-    for (Func f : pipeline().outputs()) f.output_buffer().dim(0).set_bounds(0, width());
-}
-
-std::vector<OutputType> AttentionProbsKernel::output_types() const {
-    std::vector<OutputType> list = AttentionProbsArguments::output_types();
-    if (types.own == ElementType::f32) list.pop_back();
-    return list;
-}
-
-Pipeline AttentionProbsKernel::pipeline() const {
-    std::vector<Func> outputs = {scores, probs};
-    if (types.own != ElementType::f32) outputs.push_back(probs_16);
-    return Pipeline(outputs);
 }
 
 }  // namespace heed

@@ -10,8 +10,6 @@
 
 namespace heed {
 
-HEED_KERNEL_ARGUMENTS(AttentionProbsArguments, HEED_ATTENTION_PROBS)
-
 // A score of a key in a row of queries, wherever its parts are.
 struct ProbsScore {
     using Expr = Halide::Expr;
@@ -79,9 +77,9 @@ struct ProbsLines : ProbsRows {
     std::vector<Halide::Func> halves_of_max = {}, halves_of_sum = {};  // (u, i): of 16, 8, 4 lanes
 
     explicit ProbsLines(const Expr &width);
-    // What the call wants of key j of row i, whose score is score(j).
-    Expr define(const Halide::Var &j, const std::function<Expr(const Expr &)> &score, const Expr &mode,
-                const Expr &sink);
+    // What the call wants of key j of `row`. score(key, i).
+    using Score = std::function<Expr(const Expr &key, const Expr &i)>;
+    Expr define(const Halide::Var &j, const Expr &row, const Score &score, const Expr &mode, const Expr &sink);
     // What is made of the scores and weights of a row, in registers.
     std::vector<Halide::Func> of_row() const;
 
@@ -89,29 +87,6 @@ private:
     using Operator = Expr (*)(const Expr &, const Expr &);
     // What `by_lane` has of a row, in a tree of halves.
     Expr of_lanes(const Halide::Func &by_lane, Operator join, std::vector<Halide::Func> &halves) const;
-};
-
-struct AttentionProbsKernel : AttentionProbsArguments {
-    Halide::Var j{"j"}, i{"i"};
-    Halide::Func scores{"scores"};      // (j, i)
-    Halide::Func probs{"probs"};        // (j, i)
-    Halide::Func probs_16{"probs_16"};  // (j, i): in dtype, where that is not f32
-    ProbsLines lines, lines_16;         // of probs and of probs_16
-
-    explicit AttentionProbsKernel(ElementType dtype);
-
-    Halide::Pipeline pipeline() const;
-    // Without probs_16 in f32.
-    std::vector<OutputType> output_types() const;
-
-    // What most calls are: conditions on which loads and arithmetic of the scores fall away.
-    Halide::Expr is_plain() const, has_mask_only() const, has_bias_only() const, makes_probabilities() const;
-
-private:
-    Halide::Expr width() const { return mask.dim(0).extent(); }
-    Halide::Expr score(const Halide::Expr &key) const;
-    Halide::Expr keeps_logits() const;  // no cap, no growth of the temperature, no ALiBi
-    void state_buffer_contract();
 };
 
 }  // namespace heed

@@ -49,11 +49,14 @@
     OUTPUT(keep, u8, 2)
 
 // Queries first_row, first_row + 1, .. of one head, which see the keys that TaskField says. products (key, row): q . k;
-// mask, bias, bias_16 (key, row). mode: ProbsMode. The result is probs (key, row), or probs_16 in dtype, which is an
-// argument unless dtype is f32; the other one has no rows; scores are those of keys. Products with keys that a row does
-// not see may be any bits.
+// attention_probs_tiles makes those of probs itself, of queries and keys as x and weight of HEED_LINEAR. mask, bias,
+// bias_16 (key, row). mode: ProbsMode. The result is probs (key, row), or probs_16 in dtype, which is an argument
+// unless dtype is f32; the other one has no rows; scores are those of keys. Products with keys that a row does not see
+// may be any bits.
 #define HEED_ATTENTION_PROBS(INPUT, VALUE, OUTPUT)                                                                     \
     INPUT(products, f32, 2)                                                                                            \
+    INPUT(queries, f32, 4)                                                                                             \
+    INPUT(keys, f32, 3)                                                                                                \
     INPUT(mask, u8, 2)                                                                                                 \
     INPUT(bias, f32, 2)                                                                                                \
     INPUT(bias_16, u16, 2)                                                                                             \
@@ -317,6 +320,8 @@
     X(attention_backward_words, HEED_BACKWARD_WORDS, HEED_NO_ARGUMENTS, kernels({bf16}, {avx2}))                       \
     X(attention_probs, HEED_ATTENTION_PROBS, HEED_CUDA_ATTENTION_PROBS, kernels(floats, {x86_64, avx2, avx512, sm75}), \
       kernels(floats, {sm75}).keys(i8))                                                                                \
+    X(attention_probs_tiles, HEED_ATTENTION_PROBS, HEED_NO_ARGUMENTS, kernels(floats, {x86_64, avx2}).rows({6}),       \
+      kernels(floats, {avx512}).rows({12}))                                                                            \
     X(attention_scores, HEED_LINEAR, HEED_NO_ARGUMENTS, kernels({f32}, {x86_64, avx2}).rows({6}).for_dtypes(floats),   \
       kernels({f32}, {avx512}).rows({12}).for_dtypes(floats), kernels({bf16}, {avx512bf16}).rows({12}).with(avx512),   \
       kernels({bf16}, {amx}).rows({32}).with(avx512bf16))                                                              \
@@ -356,7 +361,7 @@ constexpr int linear_row_panels = 4;
 constexpr int linear_tiles_at_once = 4;
 constexpr bool takes_tiles_at_once(int rows, int full_rows) { return 3 * rows == 2 * full_rows; }
 // Keys of a block of a row of attention weights. The scratch of a kernel of attention_probs is two floats of each key
-// of the blocks of a row.
+// of the blocks of a row, of attention_probs_tiles also one for each row of a tile.
 constexpr int probs_block = 32;
 
 enum class Op : int32_t {
@@ -390,7 +395,7 @@ inline constexpr OpChoice op_choices[] = {
       Op::attention_backward_queries, Op::attention_backward_queries_plain, Op::attention_backward_repair,
       Op::attention_backward_rows, Op::attention_backward_sinks, Op::attention_backward_stats,
       Op::attention_backward_store, Op::attention_backward_words}},
-    {"attention_probs", {Op::attention_scores, Op::linear_rows}},
+    {"attention_probs", {Op::attention_probs_tiles, Op::attention_scores, Op::linear_rows}},
     {"dropout_mask", {}},
     {"kv_append", {Op::rope}},
     {"kv_copy", {}},

@@ -8,16 +8,11 @@ namespace heed {
 
 using namespace Halide;
 
-namespace {
-
-// A tile of x: the steps of a row's block side by side, the rows of a block, the blocks.
-void lay_out(Internal::Dimension steps, Internal::Dimension rows, Internal::Dimension blocks, const LinearTile &tile) {
-    steps.set_bounds(0, linear_step_block).set_stride(1);
-    rows.set_bounds(0, tile.rows).set_stride(linear_step_block);
-    blocks.set_min(0).set_stride(linear_step_block * tile.rows);
+void lay_out_panels(ImageParam weight, const ImageParam &x, const LinearTile &tile) {
+    weight.dim(0).set_bounds(0, tile.columns);
+    weight.dim(1).set_bounds(0, x.dim(2).extent() * linear_step_block).set_stride(tile.columns);
+    weight.dim(2).set_min(0);
 }
-
-}  // namespace
 
 LinearRowsKernel::LinearRowsKernel(ElementType type, const LinearTile &tile)
     : LinearRowsArguments({type, type, tile.bf16_dots}), tile(tile) {
@@ -30,9 +25,7 @@ LinearRowsKernel::LinearRowsKernel(ElementType type, const LinearTile &tile)
                                               : to_float(type, element(k));
     x.dim(0).set_min(0);
     x.dim(1).set_min(0);
-    OutputImageParam buffer = tiles.output_buffer();
-    lay_out(buffer.dim(0), buffer.dim(1), buffer.dim(2), tile);
-    buffer.dim(3).set_min(0);
+    lay_out_tiles(tiles.output_buffer(), tile);
 }
 
 LinearKernel::LinearKernel(ElementType type, const LinearTile &tile)
@@ -53,11 +46,8 @@ LinearKernel::LinearKernel(ElementType type, const LinearTile &tile)
     out(c, row) = from_float(type, clipped(value, clip));
 
     OutputImageParam buffer = out.output_buffer();
-    lay_out(x.dim(0), x.dim(1), x.dim(2), tile);
-    x.dim(3).set_min(0);
-    weight.dim(0).set_bounds(0, tile.columns);
-    weight.dim(1).set_bounds(0, x.dim(2).extent() * linear_step_block).set_stride(tile.columns);
-    weight.dim(2).set_min(0);
+    lay_out_tiles(x, tile);
+    lay_out_panels(weight, x, tile);
     before.dim(0).set_bounds(0, tile.columns).set_stride(1);
     for (int axis : {1, 2, 3}) before.dim(axis).set_min(0);
     bias.dim(0).set_min(0);

@@ -23,6 +23,16 @@ struct LinearTile {
     bool bf16_dots, bf16_tiles;
 };
 
+// How x (linear_rows: tiles) and weight are laid out.
+template <typename Buffer>
+void lay_out_tiles(Buffer x, const LinearTile &tile) {
+    x.dim(0).set_bounds(0, linear_step_block).set_stride(1);
+    x.dim(1).set_bounds(0, tile.rows).set_stride(linear_step_block);
+    x.dim(2).set_min(0).set_stride(linear_step_block * tile.rows);
+    x.dim(3).set_min(0);
+}
+void lay_out_panels(Halide::ImageParam weight, const Halide::ImageParam &x, const LinearTile &tile);
+
 HEED_KERNEL_ARGUMENTS(LinearRowsArguments, HEED_LINEAR_ROWS)
 HEED_KERNEL_ARGUMENTS(LinearArguments, HEED_LINEAR)
 HEED_KERNEL_ARGUMENTS(LinearInPlaceArguments, HEED_LINEAR_IN_PLACE)

@@ -1,7 +1,8 @@
 // heed_attention_probs on the CPU. Keys are packed once for each head of keys and values, as floats, or as pairs of
-// bf16 where kernels have dot products of them; then blocks of queries take their products with all of them
-// (attention_scores, at the speed of dense layers), and their softmax (attention_probs) while the products are in the
-// L2 cache; with_out also the products of the probabilities with the values, packed likewise.
+// bf16 where kernels have dot products of them; then blocks of queries take their products with all of them, and their
+// softmax, a tile of rows after the other (attention_probs_tiles); of pairs and of few queries all products
+// (attention_scores), then all softmaxes (attention_probs) while the products are in the L2 cache; with_out also the
+// products of the probabilities with the values, packed likewise.
 #include <algorithm>
 
 #include "runtime/backends.h"
@@ -49,6 +50,7 @@ heed_status find_kernels(HostProbs *call) {
     if (may_pair) find_op_kernel(Op::attention_scores, HEED_BF16, HEED_BF16, &call->products);
     const bool in_dots = call->products != nullptr && call->products->target == KernelTarget(Isa::avx512bf16);
     if (call->products == nullptr || (in_dots && has_slow_bf16_dots())) call->products = call->value_products;
+    if (!call->in_pairs()) find_op_kernel(Op::attention_probs_tiles, p.dtype, p.dtype, &call->multiplies);
     call->packs_queries = find_linear_rows(*call->products, p.dtype);
     if (call->with_out && call->in_pairs() && call->out.dtype == HEED_BF16) call->value_products = call->products;
     call->packs_weights = find_linear_rows(*call->value_products, call->value_products->dtype);

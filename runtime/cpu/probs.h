@@ -17,6 +17,7 @@ inline constexpr int64_t chunk_panels = 16;  // that few queries pack at a time
 
 struct HostProbs : ProbsCall {
     const OpKernel *kernel = nullptr, *products = nullptr, *packs_queries = nullptr;
+    const OpKernel *multiplies = nullptr;  // attention_probs that makes the products itself; NULL: not there
     // As floats, or as pairs of bf16 where both keys and results are such; NULL: not there.
     const OpKernel *value_products = nullptr, *packs_weights = nullptr;
     InPlaceKernels in_place = {};          // of value_products
@@ -51,6 +52,8 @@ struct HostProbs : ProbsCall {
         const heed_problem &p = plan.problem;
         return int64_t{p.max_q_len} * (p.num_heads / p.num_kv_heads) > int64_t{4} * tile_rows();
     }
+    // Products of a tile of rows stay in the L1 cache, or in L2, from their sums to the result.
+    bool keeps_tiles() const { return multiplies != nullptr && packs_once() && !has_odd_keys; }
     int64_t value_panels() const {
         return (int64_t{plan.problem.head_dim_v} + value_products->columns - 1) / value_products->columns;
     }

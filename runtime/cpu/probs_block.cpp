@@ -81,7 +81,8 @@ public:
             if (call_.with_out) clear_output(call_, task_, first_, count_);
             return 0;
         }
-        if (const int code = multiply(message)) return code;
+        if (const int code = pack_queries(message)) return code;
+        if (const int code = call_.keeps_tiles() ? 0 : multiply(message)) return code;
         if (const int code = weigh(message)) return code;
         return call_.with_out ? multiply_values(call_, weighted(), message) : 0;
     }
@@ -104,13 +105,15 @@ private:
         return bytes_at(call_.out, call_.out.dtype, at);
     }
 
+    int32_t num_panels() const { return (end_ + call_.products->columns - 1) / call_.products->columns; }
+    float *packed_keys() const { return call_.panels_of(task_[task_sequence], task_[task_kv_head]); }
+    KernelBuffer key_panels(float *keys, int32_t count) const {
+        return packed_buffer(keys, call_.step_dtype(), {call_.products->columns, call_.steps(), count});
+    }
+
     int multiply(char (&message)[512]) {
-        if (const int code = pack_queries(message)) return code;
-        const int32_t columns = call_.products->columns;
-        const int32_t panels = (end_ + columns - 1) / columns;
-        if (call_.packs_once()) {
-            return multiply_panels(call_.panels_of(task_[task_sequence], task_[task_kv_head]), 0, panels, message);
-        }
+        const int32_t panels = num_panels();
+        if (call_.packs_once()) return multiply_panels(packed_keys(), 0, panels, message);
         for (int32_t panel = 0; panel < panels; panel += narrow(chunk_panels)) {
             const int32_t count = std::min(panels - panel, narrow(chunk_panels));
             float *const keys = scratch_ + at_.panels;
@@ -140,10 +143,10 @@ private:
 
     // With panels [panel, panel + count) of the keys, which are at `keys`.
     int multiply_panels(float *keys, int32_t panel, int32_t count, char (&message)[512]) {
-        const int32_t columns = call_.products->columns, steps = call_.steps(), first = panel * columns;
+        const int32_t columns = call_.products->columns, first = panel * columns;
         LinearArguments arguments;
         arguments.x = query_tile();
-        arguments.weight = packed_buffer(keys, call_.step_dtype(), {columns, steps, count});
+        arguments.weight = key_panels(keys, count);
         arguments.before = {call_.no_bias.data(),
                             HEED_F32,
                             4,
@@ -161,13 +164,19 @@ private:
         AttentionProbsArguments arguments;
         set_scores(call_, task_, first_, {width, count_}, &arguments);
         arguments.products = {scratch_ + at_.products, HEED_F32, 2, {width, count_}, {1, pitch}};
+        const bool tiles = call_.keeps_tiles();
+        if (tiles) {
+            arguments.queries = query_tile();
+            arguments.keys = key_panels(packed_keys(), num_panels());
+        }
         arguments.scores = {scratch_ + at_.scores, HEED_F32, 2, {width, call_.has_odd_keys ? count_ : 0}, {1, pitch}};
         // f32 kernels do not look at probs_16.
         const bool is_f32 = call_.out.dtype == HEED_F32, in_floats = is_f32 || !call_.lines_are_out();
         arguments.probs = {lines(), HEED_F32, 2, {width, in_floats ? count_ : 0}, {1, line_stride()}};
         arguments.probs_16 = {
             out_row(0), p_.dtype, 2, {width, is_f32 ? 0 : count_}, {1, narrow(call_.probs.stride[2])}};
-        return call_op_kernel(*call_.kernel, arguments, message, {scratch_ + at_.kernel, at_.kernel_bytes});
+        const OpKernel &kernel = tiles ? *call_.multiplies : *call_.kernel;
+        return call_op_kernel(kernel, arguments, message, {scratch_ + at_.kernel, at_.kernel_bytes});
     }
 
     // Probabilities that values are multiplied with.

@@ -15,9 +15,10 @@ struct ProbsScratch {
     explicit ProbsScratch(const HostProbs &call) {
         const int64_t width = call.plan.problem.max_kv_len, rows = call.rows();
         kernel = 0;
-        kernel_bytes = ScratchSlice::bytes_for(round_up(width, probs_block) * 2 * 4);
+        const int64_t lines_of_kernel = 2 + (call.keeps_tiles() ? call.tile_rows() : 0);
+        kernel_bytes = ScratchSlice::bytes_for(round_up(width, probs_block) * lines_of_kernel * 4);
         products = kernel + kernel_bytes / 4;
-        scores = products + rows * width;
+        scores = products + (call.keeps_tiles() ? 0 : rows * width);
         queries = scores + (call.has_odd_keys ? rows * width : 0);
         panels = queries + rows * call.steps();
         lines = panels + (call.packs_once() ? 0 : std::min(chunk_panels, call.num_panels()) * call.panel_floats());
