@@ -36,7 +36,8 @@ void AttentionProbsKernel::define(ProbsResult &result, const Type &type) {
     const Expr row = rows.y * tile.rows + rows.x;
     rows.where(row < count);
     const auto of_tile = [&](const Expr &key, const Expr &at) {
-        return score(key, at, in.products(key, at % tile.rows, at / tile.rows));
+        const Expr existing = unsafe_promise_clamped(at, 0, mask.dim(1).extent() - 1);
+        return score(key, existing, in.products(key, at % tile.rows, at / tile.rows));
     };
     result.wanted(j, unsafe_promise_clamped(row, 0, count - 1)) =
         stored(result.lines.define(j, row, of_tile, mode, sink));
