@@ -50,7 +50,7 @@ void fit_block(Passes *passes, const AttentionStages &st, const AttentionConfig 
         steps.push_back(ch->steps.y.name());
         for (const Func &f :
              {ch->biases, ch->visible, ch->product, ch->raw_logits, ch->logits, ch->block_max, ch->weights, ch->kept,
-              ch->bf16.weight_pairs, ch->block_sum, ch->value_weights, ch->value_tile, ch->block_out}) {
+              ch->bf16.weight_pairs, ch->block_sum, ch->value_weights, ch->value_tile, ch->prefill.exact_tile, ch->block_out}) {
             rows.stages.push_back(f.name());
         }
     }
@@ -185,6 +185,7 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
         for (const BlockChain *chain : st.chains) {
             tiles.push_back(chain->product.name());
             tiles.push_back(chain->value_tile.name());
+            tiles.push_back(chain->prefill.exact_tile.name());
         }
         passes.add<KeepTiles>(tiles);
         fit_block(&passes, st, config);

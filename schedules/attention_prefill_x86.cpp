@@ -340,9 +340,10 @@ private:
     }
 
     void values(BlockChain &ch) {
-        const bool splits_loop = ch.prefill.nonfinite_end.defined();
-        const bool in_tile = cfg.rounds_weights() && !cfg.packs_kv();
-        Func &sum = in_tile ? ch.value_tile : ch.block_out;
+        const bool looks_before = ch.prefill.nonfinite_end.defined(), looks_after = ch.prefill.has_nonfinites.defined();
+        const bool splits_loop = looks_before || looks_after;
+        const bool in_tile = looks_after || (cfg.rounds_weights() && !cfg.packs_kv());
+        Func &sum = looks_after ? ch.prefill.exact_tile : in_tile ? ch.value_tile : ch.block_out;
         if (cfg.packs_kv()) {
             if (splits_loop) {
                 of_block_in_workspace(ch.bf16.v_numbers, ch)
@@ -368,6 +369,21 @@ private:
             }
         }
         if (!splits_loop) return;
+        if (looks_after) {
+            tile_numbers(ch);
+        } else {
+            block_numbers(ch);
+        }
+        const int last = sum.num_update_definitions() - 1;
+        sum.update(last)
+            .reorder(st.row, st.d, ch.prefill.nonfinites)
+            .partition(ch.prefill.nonfinites, Partition::Never)
+            .vectorize(st.row, cfg.lanes)
+            .unroll(st.row);
+        if (in_tile) sum.update(last).unroll(st.d);
+    }
+
+    void block_numbers(BlockChain &ch) {
         of_block(ch.prefill.nonfinite_end, ch);
         if (ch.prefill.number_end.defined()) of_block(ch.prefill.number_end, ch);
         of_block(ch.prefill.exponents, ch)
@@ -377,13 +393,28 @@ private:
             .reorder(st.u, ch.prefill.values.x, ch.prefill.values.y)
             .vectorize(st.u, cfg.lanes);
         if (!cfg.any_head_dim() && !cfg.packs_kv()) ch.prefill.exponents.update().unroll(ch.prefill.values.x);
-        const int last = sum.num_update_definitions() - 1;
-        sum.update(last)
-            .reorder(st.row, st.d, ch.prefill.nonfinites)
-            .partition(ch.prefill.nonfinites, Partition::Never)
+    }
+
+    // While the sums of a tile are in registers.
+    void tile_numbers(BlockChain &ch) {
+        PrefillBlock &p = ch.prefill;
+        for (Func *f : {&p.exponents, &p.has_nonfinites, &p.exact_tile}) {
+            one_task(f->compute_at(ch.block_out, db).store_in(MemoryType::Register)).bound_extent(st.kb, 1);
+        }
+        p.exponents.bound_extent(st.x, 1)
+            .vectorize(st.u, cfg.lanes)
+            .update()
+            .reorder(st.u, p.values.y, p.values.x)
+            .vectorize(st.u, cfg.lanes)
+            .unroll(p.values.y)
+            .unroll(p.values.x);
+        p.has_nonfinites.bound_extent(st.x, 1).update().atomic().vectorize(p.over_u, cfg.lanes);
+        p.exact_tile.hoist_storage(task_loop)
+            .bound_extent(st.row, cfg.row_block)
+            .bound_extent(st.d, cfg.value_tile)
             .vectorize(st.row, cfg.lanes)
-            .unroll(st.row);
-        if (in_tile) sum.update(last).unroll(st.d);
+            .unroll(st.row)
+            .unroll(st.d);
     }
 
     // row_block rows x `tile` of `other` stay in registers over the whole of `over`; the consumer then copies them.

@@ -134,6 +134,8 @@ private:
     static Expr exponent_of_nonfinites(const Halide::Type &type);
     static Expr is_nonfinite(const Expr &bits);
     void define_nonfinite_end(BlockChain &chain);
+    void define_has_nonfinites(BlockChain &chain);
+    void add_seen(BlockChain &chain, Halide::Func &sum, const Expr &end);
     int slot_of(AttentionStages::Slot slot) const { return AttentionStages::place(cfg, slot); }
     void define_step(BlockChain &chain);
     int max_masked_steps() const;

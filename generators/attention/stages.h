@@ -83,10 +83,13 @@ struct PackedBlocks {
 struct PrefillBlock {
     Halide::Func mask_rows, bias_rows;       // (k, row): elements of the mask, of the bias as floats
     TransposedTiles mask_tiles, bias_tiles;  // the same by rows
-    Halide::Func exponents;                  // (u): the largest exponent of a value, by lanes
+    Halide::Func exponents;                  // (u): the largest exponent of a value, by lanes; (u, x): of tile x of the
+                                             // sums
     Halide::Func nonfinite_end;              // (): keys, none or all, of a block with values that are NaN or infinite
     Halide::Func number_end;                 // (): the part of `numbers` that the plain loop multiplies, or none
-    Halide::RDom values, nonfinites;
+    Halide::Func has_nonfinites;             // (x): whether tile x of the sums has NaN or infinities
+    Halide::Func exact_tile;                 // (row, d): the sums, without values of hidden keys
+    Halide::RDom values, nonfinites, over_u;
 
     explicit PrefillBlock(const std::string &suffix);
 };

@@ -23,14 +23,15 @@ void AttentionBuilder::define_dropout(BlockChain &chain) {
     chain.kept(vars(at)) = hides(chain) ? chain.visible(at) && keeps : keeps;
 }
 
-// A hidden or dropped key is left out, not multiplied by 0: its value may be NaN. Where keys may be hidden and a block
-// holds only numbers, which is known before (nonfinite_end), the product with 0 leaves them out as well.
+// A hidden or dropped key is left out, not multiplied by 0: its value may be NaN. Where keys may be hidden and all values
+// are numbers, the product with 0 leaves them out as well. Values of blocks that end with the keys of a range are looked
+// at before; those of whole blocks show in the sums, of which there are fewer: of rows instead of keys.
 void AttentionBuilder::define_values(BlockChain &chain) {
     if (cfg.packs_kv()) return define_packed_values(chain);
     Args at = in_block({st.row, st.d});
-    const bool splits_loop = hides(chain) && cfg.tests_values();
+    const bool splits_loop = hides(chain) && cfg.tests_values(), looks_before = splits_loop && chain.ranged;
     chain.numbers = RDom(0, cfg.rounds_weights() ? chain.block / 2 : chain.block, "numbers" + chain.suffix);
-    if (splits_loop) {
+    if (looks_before) {
         define_nonfinite_end(chain);
         chain.numbers.where(chain.numbers < chain.prefill.number_end(in_block({})));
     } else if (counts_seen(chain)) {
@@ -48,22 +49,37 @@ void AttentionBuilder::define_values(BlockChain &chain) {
     chain.value_tile(vars(at)) = cfg.has_dropout ? select(chain.kept(in_block({st.row, number})), with, so_far)
                                  : splits_loop   ? with
                                                  : if_visible(chain, number, with, so_far);
-    // Floats are added to what has left the tile: 16 registers hold the sums of one loop, and of two in a row spill
-    // some.
-    Func &sum = cfg.rounds_weights() ? chain.value_tile : chain.block_out;
-    if (!cfg.rounds_weights()) chain.block_out(vars(at)) = chain.value_tile(at);
-    if (splits_loop) {
-        chain.prefill.nonfinites = RDom(0, chain.block, "nonfinites" + chain.suffix);
-        chain.prefill.nonfinites.where(chain.prefill.nonfinites < chain.prefill.nonfinite_end(in_block({})));
-        // The value is hidden, not the product: both loops must round alike, as an FMA where there is one. Dot products
-        // of bf16 add the second key of a pair first (VDPBF16PS, Intel SDM).
-        Expr in_order = chain.prefill.nonfinites,
-             k = cfg.rounds_weights() ? in_order / 2 * 2 + (1 - in_order % 2) : in_order;
-        Expr value =
-            cfg.copies_bits() ? to_float(cfg.dtype, value_bits(chain, st.d, k)) : value_element(chain, st.d, k);
-        sum(vars(at)) = sum(at) + value_weight(chain, k) * if_visible(chain, k, value, 0.f);
+    if (!splits_loop) {
+        chain.block_out(vars(at)) = chain.value_tile(at);
+    } else if (!looks_before) {
+        define_has_nonfinites(chain);
+        Expr again = chain.prefill.has_nonfinites(in_block({st.d / cfg.value_tile}));
+        chain.prefill.exact_tile(vars(at)) = chain.value_tile(at);
+        add_seen(chain, chain.prefill.exact_tile, select(again, chain.block, 0));
+        chain.block_out(vars(at)) = chain.prefill.exact_tile(at);
+    } else if (cfg.rounds_weights()) {
+        add_seen(chain, chain.value_tile, chain.prefill.nonfinite_end(in_block({})));
+        chain.block_out(vars(at)) = chain.value_tile(at);
+    } else {
+        // Floats are added to what has left the tile: 16 registers hold the sums of one loop, and of two in a row spill
+        // some.
+        chain.block_out(vars(at)) = chain.value_tile(at);
+        add_seen(chain, chain.block_out, chain.prefill.nonfinite_end(in_block({})));
     }
-    if (cfg.rounds_weights()) chain.block_out(vars(at)) = chain.value_tile(at);
+}
+
+// Instead of what `sum` has, the sum of the values of the keys up to `end` that are seen.
+void AttentionBuilder::add_seen(BlockChain &chain, Func &sum, const Expr &end) {
+    Args at = in_block({st.row, st.d});
+    chain.prefill.nonfinites = RDom(0, chain.block, "nonfinites" + chain.suffix);
+    chain.prefill.nonfinites.where(chain.prefill.nonfinites < end);
+    // The value is hidden, not the product: both loops must round alike, as an FMA where there is one. Dot products of
+    // bf16 add the second key of a pair first (VDPBF16PS, Intel SDM).
+    Expr in_order = chain.prefill.nonfinites,
+         k = cfg.rounds_weights() ? in_order / 2 * 2 + (1 - in_order % 2) : in_order;
+    Expr value = cfg.copies_bits() ? to_float(cfg.dtype, value_bits(chain, st.d, k)) : value_element(chain, st.d, k);
+    sum(vars(at)) =
+        select(in_order == 0, 0.f, sum(at)) + value_weight(chain, k) * if_visible(chain, k, value, 0.f);
 }
 
 Expr AttentionBuilder::value_bits(const BlockChain &chain, const Expr &d, const Expr &k) const {
@@ -97,6 +113,23 @@ Expr AttentionBuilder::exponent_of_nonfinites(const Type &type) {
 Expr AttentionBuilder::is_nonfinite(const Expr &bits) {
     Expr exponent = exponent_of_nonfinites(bits.type());
     return (bits & exponent) == exponent;
+}
+
+// Whether some sum of a tile is NaN or infinite, as that of a value that is.
+void AttentionBuilder::define_has_nonfinites(BlockChain &chain) {
+    PrefillBlock &p = chain.prefill;
+    const int lanes = cfg.lanes, tile = cfg.value_tile, vectors = cfg.row_block / lanes;
+    p.values = RDom({{0, vectors}, {0, tile}}, "values" + chain.suffix);
+    Expr row = p.values.x * lanes + st.u, d = st.x * tile + p.values.y;
+    p.values.where(p.values.x * lanes < num_rows() - first_row());  // only they are computed
+    Expr bits = reinterpret<uint32_t>(chain.value_tile(in_block({row, d}))), exponent = exponent_of_nonfinites(UInt(32));
+    Args by_lane = in_block({st.u, st.x}), of_tile = in_block({st.x});
+    p.exponents(vars(by_lane)) = cast<uint32_t>(0);
+    p.exponents(vars(by_lane)) = max(p.exponents(by_lane), bits & exponent);
+    p.over_u = RDom(0, lanes, "exponent_lanes" + chain.suffix);
+    p.has_nonfinites(vars(of_tile)) = Internal::const_false();
+    p.has_nonfinites(vars(of_tile)) =
+        p.has_nonfinites(of_tile) || p.exponents(in_block({Expr(p.over_u), st.x})) == exponent;
 }
 
 // Whether some value of the block is NaN or infinite: the largest exponent, first by lanes.
