@@ -48,9 +48,9 @@ void fit_block(Passes *passes, const AttentionStages &st, const AttentionConfig 
     std::vector<std::string> steps;
     for (const BlockChain *ch : st.chains) {
         steps.push_back(ch->steps.y.name());
-        for (const Func &f :
-             {ch->biases, ch->visible, ch->product, ch->raw_logits, ch->logits, ch->block_max, ch->weights, ch->kept,
-              ch->bf16.weight_pairs, ch->block_sum, ch->value_weights, ch->value_tile, ch->prefill.exact_tile, ch->block_out}) {
+        for (const Func &f : {ch->biases, ch->visible, ch->product, ch->raw_logits, ch->logits, ch->block_max,
+                              ch->weights, ch->kept, ch->bf16.weight_pairs, ch->block_sum, ch->value_weights,
+                              ch->value_tile, ch->prefill.exact_tile, ch->block_out}) {
             rows.stages.push_back(f.name());
         }
     }

@@ -23,9 +23,9 @@ void AttentionBuilder::define_dropout(BlockChain &chain) {
     chain.kept(vars(at)) = hides(chain) ? chain.visible(at) && keeps : keeps;
 }
 
-// A hidden or dropped key is left out, not multiplied by 0: its value may be NaN. Where keys may be hidden and all values
-// are numbers, the product with 0 leaves them out as well. Values of blocks that end with the keys of a range are looked
-// at before; those of whole blocks show in the sums, of which there are fewer: of rows instead of keys.
+// A hidden or dropped key is left out, not multiplied by 0: its value may be NaN. Where keys may be hidden and all
+// values are numbers, the product with 0 leaves them out as well. Values of blocks that end with the keys of a range
+// are looked at before; those of whole blocks show in the sums, of which there are fewer: of rows instead of keys.
 void AttentionBuilder::define_values(BlockChain &chain) {
     if (cfg.packs_kv()) return define_packed_values(chain);
     Args at = in_block({st.row, st.d});
@@ -78,8 +78,7 @@ void AttentionBuilder::add_seen(BlockChain &chain, Func &sum, const Expr &end) {
     Expr in_order = chain.prefill.nonfinites,
          k = cfg.rounds_weights() ? in_order / 2 * 2 + (1 - in_order % 2) : in_order;
     Expr value = cfg.copies_bits() ? to_float(cfg.dtype, value_bits(chain, st.d, k)) : value_element(chain, st.d, k);
-    sum(vars(at)) =
-        select(in_order == 0, 0.f, sum(at)) + value_weight(chain, k) * if_visible(chain, k, value, 0.f);
+    sum(vars(at)) = select(in_order == 0, 0.f, sum(at)) + value_weight(chain, k) * if_visible(chain, k, value, 0.f);
 }
 
 Expr AttentionBuilder::value_bits(const BlockChain &chain, const Expr &d, const Expr &k) const {
@@ -122,7 +121,8 @@ void AttentionBuilder::define_has_nonfinites(BlockChain &chain) {
     p.values = RDom({{0, vectors}, {0, tile}}, "values" + chain.suffix);
     Expr row = p.values.x * lanes + st.u, d = st.x * tile + p.values.y;
     p.values.where(p.values.x * lanes < num_rows() - first_row());  // only they are computed
-    Expr bits = reinterpret<uint32_t>(chain.value_tile(in_block({row, d}))), exponent = exponent_of_nonfinites(UInt(32));
+    Expr bits = reinterpret<uint32_t>(chain.value_tile(in_block({row, d}))),
+         exponent = exponent_of_nonfinites(UInt(32));
     Args by_lane = in_block({st.u, st.x}), of_tile = in_block({st.x});
     p.exponents(vars(by_lane)) = cast<uint32_t>(0);
     p.exponents(vars(by_lane)) = max(p.exponents(by_lane), bits & exponent);
