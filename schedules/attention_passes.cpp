@@ -9,6 +9,7 @@
 #include "generators/lowering/hold_sums.h"
 #include "generators/lowering/keep_tiles.h"
 #include "generators/lowering/lane_sums.h"
+#include "generators/lowering/prefetch_line.h"
 #include "generators/lowering/prefetch_rows.h"
 #include "generators/lowering/shorten_loops.h"
 #include "generators/lowering/skip_blocks.h"
@@ -94,7 +95,7 @@ void fit_block(Passes *passes, const AttentionStages &st, const AttentionConfig 
 // cores, 16 rows, without and with it: f32 of 128 elements 0.64 and 0.37 ms; bf16 of 576 0.144 and 0.116, of 128, whose
 // tiles take little time, 0.209 and 0.234.
 void prefetch_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
-    constexpr int line_bytes = 64, tiles_ahead = 2;
+    constexpr int tiles_ahead = 2;
     const BlockChain &ch = st.full;
     const int bytes = stored_type(config.kv_dtype).bytes(), line = line_bytes / bytes, tile = config.key_tile;
     const Func &logits = config.has_raw_logits() ? ch.raw_logits : ch.logits;
@@ -122,6 +123,42 @@ void prefetch_tiles(Passes *passes, const AttentionStages &st, const AttentionCo
     passes->add<SpreadPrefetches>(ch.over_d.x.name() + ".outer", std::vector<std::string>{tiles},
                                   std::vector<SpreadPrefetches::Stream>{stream("k", config.head_dim, tiles_ahead),
                                                                         stream("v", config.head_dim_v, 0)});
+}
+
+// The rows of mask or bias of the next block of keys: each is in another place, where prefetchers of the cache start
+// anew, and the copies of a block would wait for L3. The products of this block ask for them, without a branch, which
+// would take their sums out of the registers.
+void prefetch_masks(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
+    const BlockChain &ch = st.full;
+    const int lines = (ch.block * int{sizeof(float)} + line_bytes - 1) / line_bytes + 1;  // of a row, at most
+    const Func &logits = config.has_raw_logits() ? ch.raw_logits : ch.logits;
+    const std::string tiles = logits.name() + ".s0." + st.k.name() + ".ko";
+    const int bursts = ch.block / config.key_tile * config.product_bursts(), all = config.row_block * lines;
+    const int at_once = (all + bursts - 1) / bursts;
+    const auto pointer = [](const std::string &buffer) {
+        return reinterpret(Int(64), Variable::make(Handle(), buffer));
+    };
+    Expr first = pointer("q"), row_bytes = cast<int64_t>(0);
+    const auto use = [&](const std::string &tensor, int bytes, const Expr &asks) {
+        const auto along = [&](const Expr &index, int dimension) {
+            return cast<int64_t>(index) * Variable::make(Int(32), tensor + ".stride." + std::to_string(dimension));
+        };
+        const auto field = [&](int n) { return loaded(st.fields.name(), n); };
+        const Expr element = along(field(task_first_row), 1) + along(field(task_head), 2) +
+                             along(field(task_sequence), 3) + loaded(ch.first_key.name() + ".0", 0) + ch.block;
+        first = select(asks, pointer(tensor) + element * bytes, first);
+        row_bytes = select(asks, along(Expr(bytes), 1), row_bytes);
+    };
+    if (config.has_mask) use("mask", 1, st.mask_on && st.prefill.mask_dense);
+    if (config.has_bias) use("bias", 4, st.bias_on && !st.bias_is_16 && st.prefill.bias_dense);
+    if (config.has_bias_16()) use("bias_16", 2, st.bias_on && st.bias_is_16 && st.prefill.bias_16_dense);
+    const Expr before = Variable::make(Int(32), tiles) * (config.product_bursts() * at_once);
+    const auto byte = [=](const Expr &n) {
+        const Expr line = min(before + n, all - 1);
+        return first - pointer("q") + line / lines * row_bytes + cast<int64_t>(line % lines * line_bytes);
+    };
+    passes->add<SpreadPrefetches>(ch.over_d.x.name() + ".outer.burst", std::vector<std::string>{tiles},
+                                  std::vector<SpreadPrefetches::Stream>{{"q", 1, byte, at_once, Expr()}});
 }
 
 // Where logits are products as they are, the weights of keys are made while the tiles of the next keys multiply.
@@ -191,6 +228,7 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
         fit_block(&passes, st, config);
         const bool slow_tiles = config.kv_dtype == ElementType::f32 || config.head_dim > 256;
         if (config.wide_group && !config.any_head_dim() && slow_tiles) prefetch_tiles(&passes, st, config);
+        if (config.product_bursts() > 0) prefetch_masks(&passes, st, config);
     }
     if (config.packs_kv()) {
         const int row_max = config.row_block * AttentionStages::place(config, AttentionStages::row_max);

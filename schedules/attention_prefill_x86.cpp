@@ -323,7 +323,8 @@ private:
             .vectorize(st.row, lanes)
             .unroll(st.row)
             .unroll(kt);
-        register_tile(ch.product.compute_at(tiles_of_keys, ko), ch.over_d, st.k, tile, cfg.product_unroll);
+        register_tile(ch.product.compute_at(tiles_of_keys, ko), ch.over_d, st.k, tile, cfg.product_unroll,
+                      &ch == &st.full ? cfg.product_bursts() : 0);
         along_d(of_block_in_workspace(ch.block_out, ch), st.d, cfg.head_dim_v)
             .bound_extent(st.row, cfg.row_block)
             .split(st.d, db, dv, cfg.value_tile, TailStrategy::RoundUp)
@@ -418,7 +419,7 @@ private:
     }
 
     // row_block rows x `tile` of `other` stay in registers over the whole of `over`; the consumer then copies them.
-    void register_tile(Func &f, const RDom &over, const Var &other, int tile, int unroll) {
+    void register_tile(Func &f, const RDom &over, const Var &other, int tile, int unroll, int bursts = 0) {
         const int lanes = cfg.lanes;
         RVar inner("inner"), outer("outer");
         one_task(f)
@@ -435,6 +436,10 @@ private:
             .unroll(st.row)
             .unroll(other)
             .unroll(inner);
+        if (bursts > 0) {
+            RVar burst("burst"), part("part");
+            f.update().split(outer, burst, part, cfg.query_elements() / unroll / bursts);
+        }
     }
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 // Every compile-time choice of an attention kernel, in two groups: what may change a bit of a result, and what may not.
 
+#include <numeric>
 #include <string>
 
 #include "generators/common/element_type.h"
@@ -118,6 +119,12 @@ struct AttentionConfig {
     bool has_logit_features() const { return has_bias || has_softcap || has_alibi || has_mask; }
     // Whether logits are more than scaled products in a range of keys.
     bool changes_logits() const { return modifies_logits() || has_mask || score_mod.visible; }
+
+    // Parts of the product of a tile, before each of which memory is asked for; 0: none is.
+    int product_bursts() const {
+        const bool asks = sweeps() && rows_are_lanes() && !bf16_tiles && !any_head_dim();
+        return asks ? std::gcd(query_elements() / product_unroll, 8) : 0;
+    }
 
     // Whether a block of values is tested for NaN and infinities before rows that do not see all of its keys.
     bool tests_values() const { return rows_are_lanes() && !has_dropout && !has_kv_scales(); }
