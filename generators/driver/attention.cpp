@@ -52,7 +52,7 @@ std::string cuda_error(const std::string &isa, const AttentionConfig &config) {
                           config.dtype == ElementType::f32)) {
         return "isa = sm90 is not allowed here: prefill kernels of f16 and bf16, of given head dims";
     }
-    const bool is_plain_decode = config.phase == Phase::decode && !config.has_logit_features();
+    const bool is_plain_decode = config.phase == Phase::decode && config.is_plain();
     if (config.wide_group && !(is_plain_decode && is_of_fragments(isa, config))) {
         return "schedule = wide is not allowed here: plain decode kernels of sm80, head dims up to 128 that are "
                "multiples of 16, of int8 keys of 32";

@@ -1,17 +1,15 @@
 #include "generators/ops/attention_device.h"
 
-#include "generators/attention/dropout.h"
 #include "generators/common/ceil_div.h"
 #include "generators/lowering/carried.h"
 #include "generators/lowering/skip_blocks.h"
+#include "generators/ops/shared_counters.h"
 
 namespace heed {
 
 using namespace Halide;
 
 namespace {
-
-Expr wide(const Expr &x) { return cast<uint64_t>(x); }
 
 // 16^x, of CUDA.
 Expr power_of_16(const Expr &x) { return exp2_on_device(x * 4.f); }
@@ -23,6 +21,8 @@ AttentionDevice::AttentionDevice(const AttentionConfig &config, const Tile &tile
       over_columns(tile.in_fragments ? RDom(0, 2, 0, tile.keys_of_row() / 8, "over_columns")
                                      : RDom(0, tile.products.columns / tile.lanes, "over_columns")),
       over_keys(0, tile.chunk / tile.parts, 0, tile.products.columns / tile.chunk, "over_keys"),
+      over_counters(0, tile.in_fragments ? tile.keys_of_row() / 16 : 0, "over_counters"),
+      over_uncounted(0, 2, 0, select(shares_counters(max_kv_len), 0, tile.keys_of_row() / 8), "over_uncounted"),
       over_pairs(0, 2, 0, tile.columns / 8, "over_pairs"),
       all(0, tile.columns, 0, tile.queries(), 0, num_blocks(), "all"),
       faults(0, select(page_size > 0 && is_given(device_status), max_kv_len, 0), 0, args.batch, "faults"),
@@ -98,6 +98,7 @@ void AttentionDevice::define_places() {
         of_block.push_back(end_visible(first_i, read(sequence_visible_end), num_keys));
     }
     met(down) = Tuple(of_block);
+    if (tile.in_fragments && config.has_score_mod()) block_values(down) = Tuple(asked_of(read));
 
     const Expr kv_len = field(sequence_kv_len, at.sequence);
     const Row own = query(row, down);
@@ -226,21 +227,14 @@ Expr AttentionDevice::is_hidden(const Expr &weight) const { return as_word(weigh
 
 void AttentionDevice::define_values() {
     Func multiplied = weights;
-    if (tile.in_fragments && config.has_kv_scales()) {
-        define_units();
+    if (tile.in_fragments && changes_weights()) {
+        define_value_weights_of_fragments();
         multiplied = value_weights;
     } else if (changes_weights()) {
-        const Row at = query(row, down);
         Expr weight = weights(column, row, across, down), left_out = is_hidden(weight);
         if (config.has_dropout) {
-            const Expr line = wide(at.sequence) * wide(num_heads) + wide(at.head);
-            const Expr number = (line * wide(max_q_len) + wide(at.i)) * wide(max_kv_len) +
-                                wide(key_of(key_in_step(column, row), across, down));
-            const DropoutStream stream = DropoutStream::of(args.dropout_seed, args.dropout_offset);
-            const Expr keeps = is_kept(stream, args.dropout_threshold, number);
-            kept(column, row, across, down) =
-                branched(args.dropout_threshold != wide(0), cast<int32_t>(keeps), Expr(1));
-            left_out = left_out || kept(column, row, across, down) == 0;
+            define_kept();
+            left_out = left_out || !keeps_weight();
         }
         if (config.has_kv_scales()) weight = weight * scale_of_key(1, key_in_step(column, row));
         // In the place of the weights, once they have been summed.
@@ -288,15 +282,24 @@ void AttentionDevice::define_values() {
                                             : fused_on_device(state(d, row, down), scaled, of_block);
 }
 
+// What score functions ask of a block: its sequence and first head, its first and last query, how many keys
+// there are, and how far the queries are behind their positions.
+std::vector<Expr> AttentionDevice::asked_of(const std::function<Expr(SequenceField)> &read) const {
+    const Block at = block_of(down);
+    const Expr last = query(tile.products.rows - 1, down).i;
+    return {at.sequence,           at.first_head,
+            query(0, down).i,      min(last, read(sequence_q_len) - 1),
+            read(sequence_kv_len), read(sequence_position_offset)};
+}
+
 // Whether some row of the block may see some key of a step, by the user's test.
 Expr AttentionDevice::is_seen_block(const Expr &step) const {
-    const Block at = block_of(down);
-    const Expr kv_len = field(sequence_kv_len, at.sequence), num_rows = field(sequence_q_len, at.sequence);
-    const Expr first_i = query(0, down).i, last_i = min(query(tile.products.rows - 1, down).i, num_rows - 1);
+    std::vector<Expr> of = asked_of([&](SequenceField which) { return field(which, block_of(down).sequence); });
+    for (size_t n = 0; block_values.defined() && n < of.size(); n++) of[n] = block_values(down)[n];
+    const Expr first_head = of[1], first_i = of[2], last_i = of[3], kv_len = of[4], offset = of[5];
     const Expr first_key = key_of(0, step, down), last_key = min(first_key + tile.products.columns, kv_len) - 1;
-    const Expr offset = field(sequence_position_offset, at.sequence);
-    return config.score_mod.block_visible({at.sequence, at.first_head, at.first_head + heads_of_row() - 1, first_i,
-                                           last_i, first_key, last_key, first_i + offset, last_i + offset},
+    return config.score_mod.block_visible({of[0], first_head, first_head + heads_of_row() - 1, first_i, last_i,
+                                           first_key, last_key, first_i + offset, last_i + offset},
                                           score_buffers);
 }
 

@@ -24,7 +24,7 @@ BackwardTensorDevice::BackwardTensorDevice(ElementType type, BackwardSide side, 
       over(0, tile.width, 0, tile.columns / tile.width, "over"),
       steps(0, ceil_div(is_of_keys() ? max_q_len : max_kv_len, tile.columns) * (is_of_keys() ? group() : Expr(1)),
             "steps"),
-      over_columns(0, 2, 0, select(shares_counters(), 0, tile.columns / 8), "over_columns"),
+      over_columns(0, 2, 0, select(shares_counters(max_kv_len), 0, tile.columns / 8), "over_columns"),
       over_counters(0, tile.columns / 16, "over_counters"), over_pairs(0, 2, 0, columns / 8, "over_pairs"),
       all(0, columns, 0, shape.rows, 0, num_blocks(side), 0, parts, "all") {
     define_met();

@@ -69,7 +69,6 @@ private:
         Expr key;
     };
     Logit logit(const Expr &of_column) const;
-    Expr shares_counters() const;
     Expr bit_of(const Expr &of_column) const;
     Expr keeps_weight() const;
     void define_kept();

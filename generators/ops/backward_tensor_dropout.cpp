@@ -1,7 +1,7 @@
 // Which weights dropout keeps, as bits of words of lanes. Philox makes four words at a time, those of four neighbouring
 // keys of a query, which belong to lanes that share the work.
-#include "generators/attention/dropout.h"
 #include "generators/ops/backward_tensor.h"
+#include "generators/ops/shared_counters.h"
 
 namespace heed {
 
@@ -9,22 +9,15 @@ using namespace Halide;
 
 namespace {
 
-constexpr int neighbours = 4;  // keys of a counter
-
-Expr word(const Expr &x) { return cast<uint32_t>(x); }
-
 // The number that differs in a bit, below `end`.
 Expr other(const Var &x, int bit, int end) { return clamp(x + bit - x / bit % 2 * (2 * bit), 0, end - 1); }
 
 }  // namespace
 
-// Rows whose keys are not whole counters have one for each weight.
-Expr BackwardTensorDevice::shares_counters() const { return max_kv_len % neighbours == 0; }
-
 // Where a bit is, in words that lanes share, before they are moved by what a lane has of a counter.
 Expr BackwardTensorDevice::bit_of(const Expr &of_column) const {
     const Expr eight = of_column / 8, in_pair = of_column % 2;
-    return is_of_keys() ? neighbours * (2 * eight + in_pair) : 8 * eight + in_pair;
+    return is_of_keys() ? keys_of_counter * (2 * eight + in_pair) : 8 * eight + in_pair;
 }
 
 // Of keys the four lanes of a counter are those of rows, each with a quarter of the columns; of queries two lanes of
@@ -32,7 +25,7 @@ Expr BackwardTensorDevice::bit_of(const Expr &of_column) const {
 void BackwardTensorDevice::define_kept() {
     const std::vector<Var> of_lane = {u, row, part, across, down};
     const std::vector<Expr> own(of_lane.begin(), of_lane.end());
-    const Expr lane = is_of_keys() ? row % neighbours : u % 2;
+    const Expr lane = is_of_keys() ? row % keys_of_counter : u % 2;
     Expr first;  // of the columns of a counter
     Logit at;
     if (is_of_keys()) {
@@ -42,16 +35,12 @@ void BackwardTensorDevice::define_kept() {
         at.key -= lane;
     } else {
         first = (2 * over_counters + lane) * 8;
-        at = logit(first + u / 2 * neighbours);
+        at = logit(first + u / 2 * keys_of_counter);
     }
     const DropoutStream stream = DropoutStream::of(dropout_seed, dropout_offset);
-    const std::array<Expr, 4> words = philox_words(stream, element_of_dropout(at.query, at.key) >> 2);
-    Expr bits = Expr(0u);
-    for (size_t n = 0; n < words.size(); n++) {
-        bits = bits | select(dropout_keeps(words[n], dropout_threshold), Expr(1u << n), Expr(0u));
-    }
+    const Expr bits = kept_of_counter(stream, dropout_threshold, element_of_dropout(at.query, at.key) >> 2);
     counted(of_lane) = Expr(0u);
-    counted(of_lane) = select(same_for_block(drops()), counted(own) | bits << word(bit_of(first)), counted(own));
+    counted(of_lane) = select(same_for_block(drops()), counted(own) | bits << low_word(bit_of(first)), counted(own));
 
     // Words of all lanes of a counter.
     Func all = counted;
@@ -64,16 +53,16 @@ void BackwardTensorDevice::define_kept() {
         gathered.back()(of_lane) = select(same_for_block(drops()), all(own) | all(elsewhere), Expr(0u));
         all = gathered.back();
     }
-    kept(of_lane) = select(shares_counters(), all(own) >> word(is_of_keys() ? lane : lane * 2), Expr(0u));
+    kept(of_lane) = select(shares_counters(max_kv_len), all(own) >> low_word(is_of_keys() ? lane : lane * 2), Expr(0u));
     const Expr of_column = over_columns.y * 8 + over_columns.x;
     const Logit one = logit(of_column + u * 2);
-    const Expr bit = select(keeps(one.query, one.key), Expr(1u) << word(bit_of(of_column)), Expr(0u));
+    const Expr bit = select(keeps(one.query, one.key), Expr(1u) << low_word(bit_of(of_column)), Expr(0u));
     kept(of_lane) = select(same_for_block(drops()), kept(own) | bit, kept(own));
 }
 
 Expr BackwardTensorDevice::keeps_weight() const {
     const Expr of_lane = kept(column % 8 / 2, row, part, across, down);
-    return (of_lane & Expr(1u) << word(bit_of(column))) != Expr(0u);
+    return (of_lane & Expr(1u) << low_word(bit_of(column))) != Expr(0u);
 }
 
 }  // namespace heed

@@ -47,10 +47,12 @@ protected:
     void places() {
         in_block(kernel.fields);
         in_block(kernel.met);
+        if (kernel.block_values.defined()) in_block(kernel.block_values);
         if (kernel.paged_head.defined()) in_block(kernel.paged_head);
         in_block(kernel.q_rows).gpu_threads(kernel.row);
         in_block(kernel.row_range).gpu_threads(kernel.row);
         if (kernel.query_values.defined()) in_block(kernel.query_values).gpu_threads(kernel.of_block);
+        if (kernel.first_elements.defined()) in_block(kernel.first_elements).gpu_threads(kernel.of_block);
     }
     // What is stored, and the state of which it is made.
     void outputs(int threads) {

@@ -18,6 +18,7 @@
 // A step of f16, d64 (sm_80): 595 instructions for 128 products, without what is seldom done; 250 registers, no spills.
 #include "schedules/cuda/attention_tensor.h"
 
+#include <algorithm>
 #include <set>
 
 #include "generators/lowering/carried.h"
@@ -31,6 +32,7 @@
 #include "generators/lowering/cuda/shared_memory.h"
 #include "generators/lowering/cuda/sum_in_registers.h"
 #include "generators/lowering/cuda/tile_products.h"
+#include "generators/lowering/skip_blocks.h"
 #include "generators/lowering/trim_loops.h"
 #include "schedules/cuda/attention_stages.h"
 #include "schedules/cuda/operation.h"
@@ -135,8 +137,16 @@ private:
         of_logits.push_back(kernel.logits);
         for (Func &f : of_logits) {
             in_step(f, MemoryType::Register);
-            in_tiles(f, kernel.column, kernel.row);
+            kernel.asks_user() && f.name() == kernel.of_user.name() ? by_columns(f)
+                                                                    : in_tiles(f, kernel.column, kernel.row);
         }
+    }
+    // What is read of a key is read once for all rows of a thread.
+    void by_columns(Func &f) {
+        Dealt dealt = deal(f, kernel.column, kernel.row);
+        std::rotate(dealt.own.begin(), dealt.own.end() - 1, dealt.own.end());
+        order(f, dealt.own, {dealt.thread});
+        unroll(f.gpu_threads(dealt.thread), dealt.own);
     }
 
     // Whether a thread keeps the elements of queries that it has of fragments. It reads them from shared memory at each
@@ -155,6 +165,21 @@ private:
         in_step(kernel.weights, MemoryType::Register);
         in_tiles(kernel.weights, kernel.column, kernel.row);
         if (has_codes) units();
+        if (kernel.config.has_dropout) dropout();
+    }
+
+    void dropout() {
+        for (Func *f : {&kernel.counted, &kernel.gathered, &kernel.kept}) numbers(*f);
+        in_rows(kernel.counted.update(), {kernel.over_counters});
+        if (!has_codes) {
+            in_step(kernel.value_weights, MemoryType::Register);
+            in_tiles(kernel.value_weights, kernel.column, kernel.row);
+        }
+        // A loop, since it has much code that is seldom needed.
+        Stage of_each = kernel.kept.update();
+        const Dealt dealt = rows_in_fragments(of_each, kernel.row, kernel.u, eights());
+        order(of_each, {dealt.own[0], kernel.over_uncounted.x, kernel.over_uncounted.y}, {dealt.thread});
+        unroll(of_each.gpu_threads(dealt.thread), {dealt.own[0]});
     }
 
     void units() {
@@ -206,7 +231,7 @@ bool is_tensor_form(const AttentionConfig &config) {
     const int k = config.head_dim, v = config.head_dim_v;
     const int multiple = config.has_kv_scales() ? 32 : 16;
     const bool has_dims = !config.any_head_dim() && k % multiple == 0 && v % multiple == 0 && k <= 192 && v <= 128;
-    if (!has_dims || config.has_dropout || config.has_score_mod()) return false;
+    if (!has_dims) return false;
     // States of parts take the place of keys: values have no more columns.
     return config.phase == Phase::prefill || (k <= 128 && v <= k);
 }
@@ -217,13 +242,13 @@ AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
     // A warp has 16 rows and a quarter of a step's keys, or half of them.
     if (config.has_gqa) {
         // Keys whose copies under way are some 16 KB.
-        const bool is_plain_of_codes = config.has_kv_scales() && !config.has_logit_features();
+        const bool is_plain_of_codes = config.has_kv_scales() && config.is_plain();
         const int keys = is_plain_of_codes && widest <= 64 ? 128 : 64, v = config.head_dim_v;
         const int handed_over = config.has_kv_scales() && keys == 64 ? v / 2 : v;
         return {{threads / 2, keys, chunk, chunks, false}, keys, v, 4, true, config.wide_group ? 2 : 4, handed_over};
     }
     int rows = threads, keys = widest <= 64 ? 64 : 32;
-    if (config.has_logit_features()) {
+    if (config.has_logit_features() || config.has_dropout) {
         // Half as many: a change takes up to 60 instructions for each of a thread's logits, all in a row. Each thread
         // copies some of 16 keys where their rows are 8, 16 or 24 chunks.
         const bool in_eights = config.head_dim % (8 * chunk) == 0 && config.head_dim_v % (8 * chunk) == 0;
@@ -246,13 +271,16 @@ Module attention_tensor_cuda(const std::string &name, const AttentionConfig &con
     return compile_cuda(spec, kernel, threads, [&](Passes &passes) {
         passes.add<HostAddresses>(kernel.named.name());
         passes.add_exactly<TrimLoops>(1, "loops over keys", "steps$x");
+        if (config.score_mod.block_visible) passes.add<SkipBlocks>(std::vector<std::string>{"steps$x"});
         passes.add<LoadCarried>(kernel.row_max.name());
         passes.add<LoadCarried>(kernel.row_sum.name());
         if (config.has_kv_scales()) passes.add<LoadCarried>(kernel.row_unit.name());
         passes.add_exactly<RepeatLoops>(1, "repetitions", kernel.state.name(), kernel.doubts.name(), schedule.held);
-        // Halide passes over query_values where only the stage of the mask reads them.
-        const bool of_mask_alone = config.has_mask && !config.has_bias && !config.has_alibi;
-        const int forms = 2 * (1 + static_cast<int>(kernel.stages.size())) + of_mask_alone;
+        // A user's stage has one form; dropout has four stages.
+        const int of_step = 1 + static_cast<int>(kernel.stages.size()) - kernel.asks_user() + 4 * config.has_dropout;
+        // Halide passes over query_values where only the stage of the mask reads them, and over first_elements.
+        const bool of_mask_alone = config.has_mask && !config.has_bias && !config.has_alibi && !kernel.asks_user();
+        const int forms = 2 * of_step + of_mask_alone + (config.has_dropout && !config.has_kv_scales());
         passes.add_exactly<BranchBlocks>(forms, "stages of two forms");
         passes.add_exactly<SumInRegisters>(1, "sums in the state", kernel.block_out.name(), kernel.state.name());
         passes.add_exactly<PipelineCopies>(2, "loops over keys that copy ahead", kernel.tile.parts > 1, true);
@@ -276,6 +304,7 @@ Module attention_tensor_cuda(const std::string &name, const AttentionConfig &con
         if (config.has_gqa && config.has_kv_scales()) {
             for (const Func &f : kernel.stages) made_anew.insert(f.name());
         }
+        if (config.has_dropout) made_anew.insert({kernel.counted.name(), kernel.kept.name()});
         passes.add<ReadThreadsAnew>(read_after, made_anew);
     });
 }
@@ -293,8 +322,11 @@ int attention_tensor_blocks(const AttentionConfig &config) {
 
 int attention_tensor_shared_bytes(const AttentionConfig &config) {
     const AttentionDevice::Tile tile = attention_tensor_tile(config);
-    const int numbers = 16 * (sequence_padding + 4), of_rows = 16 * tile.products.rows;
-    const int of_query = 8 * (config.has_mask + config.has_bias + config.has_alibi);
+    const int numbers = 16 * (sequence_padding + 4 + (config.has_score_mod() ? 6 : 0));
+    const int of_rows = 16 * tile.products.rows;
+    const bool asks_user = config.score_mod.logit || config.score_mod.visible;
+    const int of_query =
+        8 * (config.has_mask + config.has_bias + config.has_alibi + config.has_dropout) + 8 * asks_user;
     const bool has_codes = config.has_kv_scales();
     const int bytes = has_codes ? 1 : 2, of_key = has_codes ? 20 : 16, keys = tile.products.columns;
     const int of_keys = config.paged ? 2 * of_key * keys + (tile.parts > 1 ? 2 * 16 : 0) : 0;

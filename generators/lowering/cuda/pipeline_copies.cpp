@@ -83,8 +83,8 @@ int accesses_of(const std::string &array, const Stmt &s) {
 class AheadCopies {
 public:
     AheadCopies(const For *loop, const std::vector<TakeCopies::Taken> &copies, const std::map<std::string, int> &sizes,
-                const CopiedPlaces &places, bool finds_bounds, bool in_branches)
-        : loop(loop), sizes(sizes), places(places), finds_bounds(finds_bounds), in_branches(in_branches) {
+                const CopiedPlaces &places, const Expr &test, bool finds_bounds, bool in_branches)
+        : loop(loop), sizes(sizes), places(places), test(test), finds_bounds(finds_bounds), in_branches(in_branches) {
         for (const TakeCopies::Taken &taken : copies) add(taken);
     }
 
@@ -114,6 +114,7 @@ private:
     const For *const loop;
     const std::map<std::string, int> &sizes;
     const CopiedPlaces &places;
+    const Expr test;
     const bool finds_bounds, in_branches;
     std::vector<Source> sources;
     std::vector<std::pair<std::string, Expr>> before;  // the loop
@@ -253,14 +254,14 @@ private:
         }
         std::vector<Stmt> all;
         for (const Group &group : groups) all.push_back(copies_of(group, each));
-        all.push_back(Evaluate::make(cuda::commit_copies()));
         Stmt result = with_values(always, Block::make(all));
         for (const auto &[name, value] : at_each_step) {
             const std::string here = unique_name(name);
             result = substitute(name, Variable::make(value.type(), here), result);
             result = LetStmt::make(here, at_step(value, step), result);
         }
-        return result;
+        if (test.defined()) result = IfThenElse::make(at_step(test, step), result);
+        return Block::make(result, Evaluate::make(cuda::commit_copies()));
     }
 };
 
@@ -284,7 +285,10 @@ Stmt PipelineCopies::visit(const Allocate *op) {
 Stmt PipelineCopies::visit(const For *op) {
     if (op->for_type != ForType::Serial) return IRMutator::visit(op);
     TakeCopies take([this](const std::string &name) { return arrays.count(name) != 0; });
-    Stmt compute = take.mutate(op->body);
+    // The test of a whole step is one of all its copies.
+    const auto *tested = op->body.as<IfThenElse>();
+    const Expr test = tested != nullptr && !tested->else_case.defined() ? tested->condition : Expr();
+    Stmt compute = take.mutate(test.defined() ? tested->then_case : op->body);
     if (take.taken.empty()) return IRMutator::visit(op);
     if (!is_const_zero(op->min)) throw BadInput("loop " + op->name + ", which copies, does not begin with 0");
     std::map<std::string, int> sizes;
@@ -311,8 +315,9 @@ Stmt PipelineCopies::visit(const For *op) {
             throw BadInput("loop " + op->name + " copies to " + array + " and does not read it: unroll it");
         }
     }
+    if (test.defined()) compute = IfThenElse::make(test, compute);
     found++;
-    return AheadCopies(op, take.taken, sizes, places, finds_bounds, in_branches).run(compute);
+    return AheadCopies(op, take.taken, sizes, places, test, finds_bounds, in_branches).run(compute);
 }
 
 }  // namespace heed
