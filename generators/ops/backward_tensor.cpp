@@ -5,6 +5,7 @@
 #include "generators/attention/logits.h"
 #include "generators/common/ceil_div.h"
 #include "generators/lowering/carried.h"
+#include "generators/ops/shared_counters.h"
 
 namespace heed {
 
