@@ -33,6 +33,11 @@ Expr loaded(const std::string &array, const Expr &element) {
                       Halide::Internal::ModulusRemainder());
 }
 
+// Elements from an index 0 of an axis of k or v to `index`.
+Expr elements_along(const std::string &rows, const char *axis, const Expr &index) {
+    return cast<int64_t>(index) * cast<int64_t>(Variable::make(UInt(64), rows + "_" + axis + "_stride"));
+}
+
 // Register tiles with rows as lanes: the rows of a block and the keys of a masked step that there are.
 void fit_block(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
     const std::string row = st.row.name();
@@ -107,9 +112,7 @@ void prefetch_tiles(Passes *passes, const AttentionStages &st, const AttentionCo
         return {loaded(ch.slots.name() + ".0", last) + (key - last), loaded(ch.slots.name() + ".1", last)};
     };
     const auto stream = [&](const std::string &rows, int length, int ahead) {
-        const auto along = [rows](const Expr &index, const char *axis) {
-            return cast<int64_t>(index) * cast<int64_t>(Variable::make(UInt(64), rows + "_" + axis + "_stride"));
-        };
+        const auto along = [rows](const Expr &index, const char *axis) { return elements_along(rows, axis, index); };
         const auto element = [=](const Expr &n) {
             const Expr key = (Variable::make(Int(32), tiles) + ahead) * tile + n % tile;
             const auto [slot, page] = place(key);
@@ -147,9 +150,7 @@ void prefetch_blocks(Passes *passes, const AttentionStages &st, const AttentionC
     // `begin` on, of `length` elements.
     const auto add = [&](const std::string &rows, int length, const Expr &begin, const std::string &product,
                          const std::string &tile, int steps, int tiles) {
-        const auto along = [rows](const Expr &index, const char *axis) {
-            return cast<int64_t>(index) * cast<int64_t>(Variable::make(UInt(64), rows + "_" + axis + "_stride"));
-        };
+        const auto along = [rows](const Expr &index, const char *axis) { return elements_along(rows, axis, index); };
         const int lines = config.kv_block * ((length * bytes + line_bytes - 1) / line_bytes);
         const int at_once = (lines + steps * tiles - 1) / (steps * tiles), asked = steps * tiles * at_once;
         const Expr key = field(task_first_key) + loaded(ch.first_key.name(), 0) + begin;

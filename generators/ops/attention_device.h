@@ -74,8 +74,9 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
     Halide::Func last_unit{"last_unit"};            // (u, row, down)
     Halide::Func scaled_weights{"scaled_weights"};  // (column, row, across, down)
     Halide::Func weights{"weights"};                // (column, row, across, down)
-    // The same: dropout; what values are multiplied by. kept in fragments, (u, row, across, down): bits of the weights
-    // of a lane; counted, gathered: of the counters of a lane, of those of two lanes.
+    // The same arguments: whether dropout keeps a weight; what values are multiplied by. In fragments kept has
+    // arguments (u, row, across, down) and bits of a lane's weights; counted has those of a lane's counters, gathered
+    // of two lanes'.
     Halide::Func kept{"kept"}, value_weights{"value_weights"};
     Halide::Func counted{"counted"}, gathered{"gathered"};
     Halide::Func values{"values"};              // (d, in_chunk, chunk, across, down)
@@ -131,7 +132,7 @@ private:
     Expr key_exists(const Expr &in_step) const {
         return key_of(in_step, across, down) < field(sequence_kv_len, block_of(down).sequence);
     }
-    // Of run-time head dims: products end with the last of these that has an element.
+    // Products of run-time head dims sum as many elements at a time, up to the last that a row has.
     static constexpr int elements_at_once = 64;
     static Expr is_used(const Expr &element, const Expr &length) {
         return of_terms(element / elements_at_once < max((length + (elements_at_once - 1)) / elements_at_once, 1));

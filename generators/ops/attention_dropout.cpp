@@ -14,7 +14,7 @@ Expr bit_of_lane(const Expr &of_column) { return low_word(of_column / 8 * 8 + of
 
 }  // namespace
 
-// Of a query's row in the mask.
+// The number of the first element of a query's row in the mask.
 Expr AttentionDevice::first_element(const Row &of_query) const {
     const Expr line = wide(of_query.sequence) * wide(num_heads) + wide(of_query.head);
     return (line * wide(max_q_len) + wide(of_query.i)) * wide(max_kv_len);
@@ -49,7 +49,7 @@ void AttentionDevice::define_kept_of_fragments() {
     kept(of_lane) = select(is_on, kept(own) | bit, kept(own));
 }
 
-// Of (column, row, across, down).
+// Whether dropout keeps the weight of (column, row, across, down).
 Expr AttentionDevice::keeps_weight() const {
     if (!tile.in_fragments) return kept(column, row, across, down) != 0;
     return (kept(of_row(column, {row, across, down})) & (Expr(1u) << bit_of_lane(column))) != Expr(0u);

@@ -103,8 +103,8 @@ inline int64_t rows_at_once(const heed_linear_weights &w, int32_t tile) {
 }
 
 // The tile for a number of rows: reading a panel costs as much as two rows of arithmetic. Tiles of the first kind take
-// the steps in blocks and read a panel once. Of the other kinds more rows than are at once read it again, which costs
-// more where it is too large to stay in an L2 cache beside the next one.
+// the steps in blocks and read a panel once. Those of the other kinds read it again for more rows than are at once,
+// which costs more where the panel is too large to stay in an L2 cache beside the next one.
 // Measured (Xeon, family 6 model 85, 2 threads, f32, a panel of 512 KiB): 40 rows as 4 tiles of 12 take 0.78 of the
 // time of 5 tiles of 8; 16 rows as 2 tiles of 8 take 0.77 of that of 2 tiles of 12.
 inline int32_t choose_tile(const heed_linear_weights &w, int32_t num_rows) {

@@ -14,7 +14,7 @@ using Deal = Dealt (*)(Halide::Stage stage, const Halide::VarOrRVar &column, con
 // As LowerTileProducts has them; a warp has 32 rows, of low fragments 16.
 Dealt in_fragments(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
 Dealt in_low_fragments(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
-// The same where columns are codes: of each 16 a lane has four neighbours.
+// Like these, for columns of codes: a lane has four neighbours of each 16.
 Dealt in_fragments_of_codes(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
 Dealt in_low_fragments_of_codes(Halide::Stage stage, const Halide::VarOrRVar &column, const Halide::VarOrRVar &row);
 // The rows alone, `eights` of 8 a warp: each is one of four lanes', which `quad` numbers.

@@ -64,7 +64,7 @@ public:
             a_at = code.let("a_at", address(nest.a, nest.a_index, a_of_lane, element_bytes));
         }
         b_at = code.let("b_at", address(nest.b, nest.b_index, b_of_lane, b_bytes));
-        // Of registers, where branches share them.
+        // Fragments of a in registers are made before the branches that share them.
         if (!a_at.defined() && (nest.leaves_out || nest.condition.defined())) read_own_fragments();
         for (const Range &columns : columns_alike()) {
             if (nest.leaves_out) {
@@ -215,7 +215,7 @@ private:
     }
 
     // ---- Which terms are summed
-    // Of a step of k, of a block of columns.
+    // The condition of the terms of a step of k and a block of columns.
     Expr condition_of(int step, int block) const {
         Expr result = substitute(column_loops[1].name, block, nest.condition);
         int inner = 1;
