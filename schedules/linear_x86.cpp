@@ -16,6 +16,7 @@
 // memory only after the last step of the call: a panel of 256 pairs, 32 KiB, stays in L1.
 #include <algorithm>
 
+#include "generators/common/ceil_div.h"
 #include "generators/lowering/bf16_dots.h"
 #include "generators/lowering/bf16_tiles.h"
 #include "generators/lowering/hold_sums.h"
@@ -36,8 +37,12 @@ int most_rows(const Machine &machine) { return machine.vector_registers * 3 / 8;
 // Two vectors of columns. One row has 4 panels: 8 sums hide the latency of 4 cycles of two multiply-adds a cycle, and 4
 // streams of W feed the prefetchers.
 LinearTile linear_tile(const Machine &machine, int rows) {
-    return {rows, 2 * machine.lanes, rows == 1 ? linear_row_panels : 1, machine.has_bf16_dots, machine.has_bf16_tiles};
+    const int columns = 2 * machine.lanes;
+    return {rows, columns, linear_panels(rows, columns), machine.has_bf16_dots, machine.has_bf16_tiles};
 }
+
+// Which operands do not stay in a core's own caches.
+enum class Operands { all_are_far, weight_is_far };
 
 Expr wide(const Expr &e) { return cast<int64_t>(e); }
 
@@ -45,22 +50,30 @@ Expr wide(const Expr &e) { return cast<int64_t>(e); }
 // block of steps at once are more than a core has buffers for lines that are on their way: its loads would wait for
 // them. 4096 x 4096, 2 threads of a Xeon (family 6 model 85): 12 rows take 0.8 of the time, 4 rows 0.94; a panel ahead,
 // which does not stay in an L2 cache, 1.2.
-SpreadPrefetches::Stream steps_ahead(const LinearKernel &kernel, const Expr &panel, const Expr &block) {
+std::vector<SpreadPrefetches::Stream> steps_ahead(const LinearKernel &kernel, const Expr &panels, const Expr &block) {
     constexpr int ahead = 64;
     const int columns = kernel.tile.columns, bytes = kernel.weight.type().bytes();
-    const Expr first =
-        wide(panel) * wide(kernel.weight.dim(2).stride()) + wide(block * linear_step_block + ahead) * columns;
-    const auto element = [=](const Expr &line) { return first + wide(line) * (line_bytes / bytes); };
-    return {kernel.weight.name(), bytes, element, std::max(2 * columns * bytes / line_bytes, 1), Expr()};
+    std::vector<SpreadPrefetches::Stream> streams;
+    for (int n = 0; n < kernel.tile.panels; n++) {
+        const Expr panel = panels * kernel.tile.panels + n;
+        const Expr first =
+            wide(panel) * wide(kernel.weight.dim(2).stride()) + wide(block * linear_step_block + ahead) * columns;
+        const auto element = [=](const Expr &line) { return first + wide(line) * (line_bytes / bytes); };
+        streams.push_back(
+            {kernel.weight.name(), bytes, element, std::max(2 * columns * bytes / line_bytes, 1), Expr()});
+    }
+    return streams;
 }
 
 // What each of several tiles of x, that at (t, panel), asks for in its iterations over blocks of steps: a share of the
-// steps of the panel that is next; of the steps of x that follow, where they are another call's, a share for each
-// panel; its lines of out.
-std::vector<SpreadPrefetches::Stream> next_operands(const LinearKernel &kernel, const Expr &t, const Expr &panel) {
+// steps of the panels that are next; of the steps of x that follow, where they are another call's, a share for each
+// panel; its lines of out. panel: of `panels`, each of as many columns as a tile takes at once.
+std::vector<SpreadPrefetches::Stream> next_operands(const LinearKernel &kernel, const Expr &t, const Expr &panel,
+                                                    Operands operands) {
     const LinearTile &tile = kernel.tile;
     const ImageParam &x = kernel.x, &weight = kernel.weight;
-    const Expr tiles = max(x.dim(3).extent(), 1), panels = max(weight.dim(2).extent(), 1),
+    const int columns = tile.columns * tile.panels;
+    const Expr tiles = max(x.dim(3).extent(), 1), panels = max(ceil_div(weight.dim(2).extent(), tile.panels), 1),
                blocks = max(x.dim(2).extent(), 1);
     const auto at_line = [](const Expr &first, int bytes) {
         return [first, bytes](const Expr &line) { return first + wide(line) * (line_bytes / bytes); };
@@ -71,7 +84,10 @@ std::vector<SpreadPrefetches::Stream> next_operands(const LinearKernel &kernel, 
     const Expr steps = wide(weight.dim(1).extent()) * tile.columns, is_last = panel + 1 >= panels;
     const Expr more_steps = wide(weight.dim(2).stride()) > steps;
     const Expr share = (block_lines + tiles - 1) / tiles, before = t * share * blocks;
-    const Expr next_panel = select(is_last, steps, wide(panel + 1) * wide(weight.dim(2).stride()));
+    const auto next_panel = [=](int n) {
+        const Expr of_n = wide(n) * wide(weight.dim(2).stride());
+        return of_n + select(is_last, steps, wide((panel + 1) * tile.panels) * wide(weight.dim(2).stride()));
+    };
     const Expr of_panel = select((is_last && !more_steps) || tiles == 1, 0, block_lines * blocks - before);
 
     const Expr x_steps = wide(blocks) * wide(x.dim(2).stride()), x_share = (tile.rows + panels - 1) / panels;
@@ -80,16 +96,21 @@ std::vector<SpreadPrefetches::Stream> next_operands(const LinearKernel &kernel, 
     const Expr of_rows = select(wide(x.dim(3).stride()) > x_steps, tile.rows * blocks - x_before, 0);
 
     const OutputImageParam out = kernel.out.output_buffer();
-    const int of_out = kernel.out.type().bytes(), row_lines = std::max(tile.columns * of_out / line_bytes, 1);
+    const int of_out = kernel.out.type().bytes(), row_lines = std::max(columns * of_out / line_bytes, 1);
     const auto out_line = [=](const Expr &line) {
         return wide(t * tile.rows + line / row_lines) * wide(out.dim(1).stride()) +
-               wide(panel * tile.columns + line % row_lines * (line_bytes / of_out));
+               wide(panel * columns + line % row_lines * (line_bytes / of_out));
     };
     const int out_lines = tile.rows * row_lines;
-    return {{weight.name(), of_weight, at_line(next_panel + wide(before) * (line_bytes / of_weight), of_weight), share,
-             of_panel},
-            {x.name(), 4, at_line(next_steps + wide(x_before) * (line_bytes / 4), 4), x_share, of_rows},
-            {kernel.out.name(), of_out, out_line, (out_lines + blocks - 1) / blocks, out_lines, true}};
+    std::vector<SpreadPrefetches::Stream> streams;
+    for (int n = 0; n < tile.panels; n++) {
+        const Expr first = next_panel(n) + wide(before) * (line_bytes / of_weight);
+        streams.push_back({weight.name(), of_weight, at_line(first, of_weight), share, of_panel});
+    }
+    if (operands == Operands::weight_is_far) return streams;
+    streams.push_back({x.name(), 4, at_line(next_steps + wide(x_before) * (line_bytes / 4), 4), x_share, of_rows});
+    streams.push_back({kernel.out.name(), of_out, out_line, (out_lines + blocks - 1) / blocks, out_lines, true});
+    return streams;
 }
 
 // Two vectors of each row are in registers.
@@ -110,9 +131,6 @@ struct LinearLoopNames {
 
 Expr index(const std::string &loop) { return Internal::Variable::make(Int(32), loop); }
 
-// Which operands do not stay in a core's own caches.
-enum class Operands { all_are_far, weight_is_far };
-
 // W is in the L1 cache after the first tile's block of steps; between blocks the sums are in memory, 16 loads and
 // stores for 128 cycles of products. (4096 x 4096, Xeon, family 6 model 85, 2 threads: 16 rows take 0.77 of the time of
 // two full tiles; 4096 x 1024 0.66.)
@@ -125,7 +143,7 @@ Passes schedule_tiles_at_once(LinearKernel &kernel, const Var &panels, const RVa
     Passes passes;
     passes.add<HoldSums>(steps.name(), kernel.sum.name());
     passes.add<SpreadPrefetches>(steps.name(), std::vector{loops.panel},
-                                 std::vector{steps_ahead(kernel, index(loops.panel), index(loops.step_block))},
+                                 steps_ahead(kernel, index(loops.panel), index(loops.step_block)),
                                  index(loops.tile_of_sums) == 0);
     return passes;
 }
@@ -156,7 +174,7 @@ Passes schedule_linear(LinearKernel &kernel, const Machine &machine, Operands op
     RVar steps("steps"), step("step");
     in_registers(kernel, kernel.sum, machine);
     Stage products = kernel.sum.update().split(kernel.over_k.x, steps, step, 2);
-    products.reorder(kernel.lane, kernel.r, kernel.panel, step, steps, kernel.t, kernel.over_k.y).unroll(step);
+    products.reorder(kernel.lane, kernel.panel, kernel.r, step, steps, kernel.t, kernel.over_k.y).unroll(step);
     in_registers(kernel, products, machine);
     if (!tile.bf16_dots && takes_tiles_at_once(tile.rows, most_rows(machine))) {
         return schedule_tiles_at_once(kernel, panels, steps);
@@ -164,16 +182,14 @@ Passes schedule_linear(LinearKernel &kernel, const Machine &machine, Operands op
     kernel.sum.compute_at(kernel.out, kernel.t).store_in(MemoryType::Register);
     Passes passes;
     if (tile.bf16_dots) passes.add<LowerBf16Dots>();
-    if (tile.panels == 1) {
+    if (tile.rows > 1) {
         const LinearLoopNames loops(kernel, panels);
         const std::vector<std::string> inside = {loops.t, loops.panel};
         const Expr panel = index(loops.panel);
-        std::vector<SpreadPrefetches::Stream> next = next_operands(kernel, index(loops.t), panel);
-        if (operands == Operands::weight_is_far) next.resize(1);
-        passes.add<SpreadPrefetches>(steps.name(), inside,
-                                     std::vector{steps_ahead(kernel, panel, index(loops.step_block))},
+        passes.add<SpreadPrefetches>(steps.name(), inside, steps_ahead(kernel, panel, index(loops.step_block)),
                                      kernel.x.dim(3).extent() <= 1);
-        passes.add<SpreadPrefetches>(kernel.over_k.y.name(), inside, next);
+        passes.add<SpreadPrefetches>(kernel.over_k.y.name(), inside,
+                                     next_operands(kernel, index(loops.t), panel, operands));
     }
     return passes;
 }

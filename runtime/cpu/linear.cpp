@@ -88,7 +88,8 @@ private:
     }
 
     heed_status run_rows(const RowSpan &span) const {
-        const PackedRows rows = {span, call_.out_is_f32 ? 0 : choose_tile(first_, span.num_rows), tiles_, nullptr};
+        const int32_t tile = call_.out_is_f32 || by_tiles_ ? 0 : choose_tile(first_, span.num_rows);
+        const PackedRows rows = {span, tile, tiles_, nullptr};
         // (Arithmetic in terms of bytes: a core computes some 8 operations while it moves one.)
         const double flops = 2.0 * span.num_rows * first_.dim_in * static_cast<double>(num_panels_ * first_.columns);
         const int32_t threads = op_threads(call_.execution, std::max(flops / 8, static_cast<double>(weight_bytes_)));
@@ -123,7 +124,7 @@ private:
         if (status) return status;
 
         // Some eight tasks a thread, of x that stays in the L2 cache while a task's panels pass.
-        const int64_t at_once = tile_rows(rows.tile) == 1 ? linear_row_panels : 1;
+        const int64_t at_once = linear_panels(tile_rows(rows.tile), first_.columns);
         const int64_t least = (tiles + block_tiles(first_) - 1) / block_tiles(first_);
         const int64_t share =
             std::clamp<int64_t>(num_panels_ * least / (int64_t{8} * threads) / at_once * at_once, at_once, most_panels);
@@ -141,7 +142,7 @@ private:
 
     // One tile reads each step of x and W once, whatever their order.
     bool in_blocks(const PackedRows &rows) const {
-        return rows.tile == 0 && num_tiles(rows) > (converts(first_) ? 3 : 1) && sums_in_blocks(first_);
+        return rows.tile == 0 && heed::in_blocks(first_, rows.span.num_rows);
     }
 
     const OpKernel &result_kernel(const PackedRows &rows) const {
@@ -209,7 +210,9 @@ private:
             return call_op_kernel(result_kernel(rows), arguments, message);
         }
         const int64_t of_panel = int64_t{num_tiles(rows)} * tile_rows(0) * first_.columns;
-        const int32_t share = narrow(std::clamp<int64_t>(own_.sums / of_panel, 1, most_panels)) * first_.columns;
+        const int32_t at_once = linear_panels(tile_rows(0), first_.columns);
+        const int64_t panels = std::clamp<int64_t>(own_.sums / of_panel / at_once * at_once, 1, most_panels);
+        const int32_t share = narrow(panels) * first_.columns;
         for (int32_t from = begin; from < end; from += share) {
             if (const int code = multiply_blocks(rows, {run, from, std::min(end, from + share)}, message)) return code;
         }

@@ -15,7 +15,7 @@ inline constexpr int64_t tiles_bytes = 6 << 20;
 // W that is as small stays in half of an L2 cache: a task packs a few tiles of x and multiplies them with all of W
 // while they are in the L1 cache. A task of more rows does so too where all steps are one block.
 inline constexpr int64_t small_weights_bytes = 512 << 10;
-inline constexpr int64_t small_task_tiles = 4;
+inline constexpr int64_t small_task_tiles = 8;
 
 // A task of more tiles takes the steps of k in blocks, the sums so far in scratch of its thread. Within 1 MiB of L2:
 // 192 rows of x and 512 columns of sums of such a block take 384 KiB each, W's panel, and the next one which is asked
@@ -83,6 +83,11 @@ struct ThreadScratch {
     int64_t floats() const { return round_up(tiles + sums + wide, linear_step_block); }
 };
 
+// Of a tile.
+inline int32_t most_tile_rows(const heed_linear_weights &w) {
+    return std::max(w.tiles[0]->rows, w.tiles[w.num_tiles > 1 ? 1 : 0]->rows);
+}
+
 // Whole tiles, or num_rows.
 inline int32_t block_rows(const heed_linear_weights &w, int64_t num_rows) {
     const int64_t tile = w.tiles[0]->rows,
@@ -92,31 +97,43 @@ inline int32_t block_rows(const heed_linear_weights &w, int64_t num_rows) {
 
 // Floats of the tiles of a block of rows.
 inline int64_t shared_floats(const heed_linear_weights &w, int64_t num_rows) {
-    return (int64_t{block_rows(w, num_rows)} + w.tiles[0]->rows) * w.k_steps;
+    return (int64_t{block_rows(w, num_rows)} + most_tile_rows(w)) * w.k_steps;
 }
 
 // The rows for which tiles of a kind read a panel once.
 inline int64_t rows_at_once(const heed_linear_weights &w, int32_t tile) {
     const int32_t rows = w.tiles[tile]->rows;
-    const bool several = w.k_step == 1 && takes_tiles_at_once(rows, w.tiles[0]->rows);
+    const bool several = w.k_step == 1 && takes_tiles_at_once(rows, most_tile_rows(w));
     return int64_t{rows} * (several ? linear_tiles_at_once : 1);
 }
 
-// The tile for a number of rows: reading a panel costs as much as two rows of arithmetic. Tiles of the first kind take
-// the steps in blocks and read a panel once. Those of the other kinds read it again for more rows than are at once,
-// which costs more where the panel is too large to stay in an L2 cache beside the next one.
-// Measured (Xeon, family 6 model 85, 2 threads, f32, a panel of 512 KiB): 40 rows as 4 tiles of 12 take 0.78 of the
-// time of 5 tiles of 8; 16 rows as 2 tiles of 8 take 0.77 of that of 2 tiles of 12.
+// Whether tiles of the first kind multiply the rows with one block of steps after another.
+inline bool in_blocks(const heed_linear_weights &w, int64_t num_rows) {
+    return sums_in_blocks(w) && num_rows > most_tile_rows(w) * (converts(w) ? 3 : 1);
+}
+
+// The tile for a number of rows. Tiles of the first kind read a panel once where they take the steps in blocks; two
+// panels at once need 72 instructions for 48 products instead of 79. Those of the other kinds read it again for more
+// rows than are at once, which costs more where the panel is too large to stay in an L2 cache beside the next one.
+// Measured (Xeon, family 6 model 85, 2 threads, f32, 4096 x 4096): 16 rows as 2 tiles of 8 take 0.85 of the time of 3
+// tiles of 6 and 0.77 of that of 2 of 12; 24 rows as 4 of 6 0.98 of 2 of 12; 40 rows as 7 of 6 0.86 of 4 of 12, which
+// take 0.78 of 5 of 8.
 inline int32_t choose_tile(const heed_linear_weights &w, int32_t num_rows) {
     constexpr int64_t large_panel_bytes = 256 << 10;
-    const bool first_reads_once = sums_in_blocks(w) && !converts(w) && bytes_of(w, 1) > large_panel_bytes;
+    // A row of sums, of two panels at once; a panel that is read, in blocks.
+    constexpr int64_t row_cost = 10, two_panel_row_cost = 9, reading_cost = 20, blocks_reading_cost = 40;
+    const bool panel_is_large = sums_in_blocks(w) && !converts(w) && bytes_of(w, 1) > large_panel_bytes;
     const auto cost = [&](int32_t i) {
-        const int64_t rows = w.tiles[i]->rows;
-        return (num_rows + rows - 1) / rows * (rows + 2);
+        const int64_t rows = w.tiles[i]->rows, at_once = rows_at_once(w, i);
+        const bool two_panels = linear_panels(w.tiles[i]->rows, w.columns) == 2;
+        const int64_t reading = i == 0 && in_blocks(w, num_rows)
+                                    ? blocks_reading_cost
+                                    : (num_rows + at_once - 1) / at_once * reading_cost;
+        return round_up(num_rows, rows) * (two_panels ? two_panel_row_cost : row_cost) + reading;
     };
     int32_t best = 0;
     for (int32_t i = 1; i < w.num_tiles; i++) {
-        const bool may_take = num_rows <= rows_at_once(w, i) || !first_reads_once;
+        const bool may_take = num_rows <= rows_at_once(w, i) || !panel_is_large;
         if (may_take && cost(i) < cost(best)) best = i;
     }
     return best;

@@ -12,17 +12,17 @@
 // On the CPU panels of `columns` columns each, in the order that the kernels for this machine read
 // them.
 struct heed_linear_weights {
-    static constexpr int32_t max_tiles = 4;
+    static constexpr int32_t max_tiles = 5;
     heed_dtype dtype;
     int32_t dim_in, dim_out;
     int32_t columns, num_panels;
     int32_t k_step;   // elements of k that the kernels take at once: 1, or 2 (pairs of bf16)
     int32_t k_steps;  // of dim_in, rounded up to a multiple of linear_step_block
     int32_t num_tiles;
-    const heed::OpKernel *tiles[max_tiles];      // linear, by falling rows
+    const heed::OpKernel *tiles[max_tiles];      // linear: that of many rows, then by falling rows
     const heed::OpKernel *row_tiles[max_tiles];  // linear_rows for each
     const heed::OpKernel *sums =
-        nullptr;  // of the tile with most rows: products of the x that it reads, out f32; NULL: not there
+        nullptr;  // of the first tile: products of the x that it reads, out f32; NULL: not there
     heed::InPlaceKernels in_place;
     heed::HeapArray<char> panels;  // [panel][step of k][column][k_step], one panel of zeros after the last
     heed::HeapArray<float> bias;   // [column], zeros after the last
