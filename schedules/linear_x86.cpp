@@ -1,7 +1,7 @@
 // Dense layers on x86: rows x columns accumulators in registers over all steps of a call.
 //
-//   for each panel of columns of W (32 columns x 512 steps: 64 KiB)
-//     for each tile of rows of x (16 tiles of 12 rows, 384 KiB, in L2)
+//   for each two panels of columns of W (32 columns x 512 steps each: 64 KiB)
+//     for each tile of rows of x (32 tiles of 6 rows, 384 KiB, in L2)
 //       sum = before; sum += x (broadcast from memory) x W (two vectors)    over the steps
 //
 // The runtime hands a block of steps to a call, and the sums so far (runtime/cpu/linear_blocks.h). Each tile asks for
@@ -10,10 +10,12 @@
 // 6 model 207, AVX-512, 2 cores): 87 % of the FMA peak, 74 % without blocks and prefetches; in bf16 97 % of the peak of
 // VDPBF16PS.
 //
-// 32 registers: 12 x 2 vectors + 2 of W + 1 broadcast; 16 registers: 6 x 2 + 2 + 1. Per step of k a full tile loads 14
-// (8) vectors for 24 (12) FMAs: bound by arithmetic; so are dot products of bf16, which step by two. Smaller tiles
-// serve few rows, which wait for the memory of W. With AMX the sums are two by two of its tiles (LowerBf16Tiles), in
-// memory only after the last step of the call: a panel of 256 pairs, 32 KiB, stays in L1.
+// 32 registers: 6 rows x 4 vectors + 4 of W + 1 broadcast; 16 registers: 6 x 2 + 2 + 1. Per step of k a full tile loads
+// 10 (8) vectors for 24 (12) FMAs: bound by arithmetic. 12 x 2 vectors load 14: two steps are 79 instructions instead
+// of 72, and a thread beside a busy one begins two a cycle (Xeon, family 6 model 85, beside such threads: 2048 x 1024 x
+// 3072 takes 0.95 of the time, 128 x 4096 x 4096 0.95). They serve dot products of bf16, which step by two, and up to
+// 12 rows; smaller tiles serve fewer, which wait for the memory of W. With AMX the sums are two by two of its tiles
+// (LowerBf16Tiles), in memory only after the last step of the call: a panel of 256 pairs, 32 KiB, stays in L1.
 #include <algorithm>
 
 #include "generators/common/ceil_div.h"
@@ -169,8 +171,8 @@ Passes schedule_linear(LinearKernel &kernel, const Machine &machine, Operands op
         passes.add_exactly<LowerBf16Tiles>(1, "products of linear that become matrix tiles");
         return passes;
     }
-    // Two steps at once: 79 instructions of a full tile, 41 of one step. A loop as this one, beside a busy hyperthread
-    // of a Xeon (family 6 model 85): 140 and 132 GFLOP/s a core; four steps 135.
+    // Two steps at once: 79 instructions of 12 x 2 vectors, 41 of one step. A loop as this one, beside a busy
+    // hyperthread of a Xeon (family 6 model 85): 140 and 132 GFLOP/s a core; four steps 135.
     RVar steps("steps"), step("step");
     in_registers(kernel, kernel.sum, machine);
     Stage products = kernel.sum.update().split(kernel.over_k.x, steps, step, 2);

@@ -291,7 +291,7 @@
 // chips; kv_copy moves bytes, rope serves appends to a cache of its own type too; linear of sm80 has tensor cores, its
 // sm75 kernels take what is not aligned.
 #define HEED_LINEAR_TILES                                                                                              \
-    kernels(floats, {x86_64, avx2}).rows({1, 2, 4, 6}), kernels(floats, {avx512}).rows({1, 4, 6, 8, 12}),                 \
+    kernels(floats, {x86_64, avx2}).rows({1, 2, 4, 6}), kernels(floats, {avx512}).rows({1, 4, 6, 8, 12}),              \
         kernels({bf16}, {avx512bf16}).rows({1, 4, 8, 12}), kernels({bf16}, {amx}).rows({16, 32}).with(avx512bf16)
 #define HEED_OPERATIONS(X)                                                                                             \
     X(add, HEED_ADD, HEED_CUDA_ADD, kernels(floats, {x86_64, avx2, sm75}))                                             \
@@ -318,7 +318,7 @@
     X(attention_probs, HEED_ATTENTION_PROBS, HEED_CUDA_ATTENTION_PROBS, kernels(floats, {x86_64, avx2, avx512, sm75}), \
       kernels(floats, {sm75}).keys(i8))                                                                                \
     X(attention_scores, HEED_LINEAR, HEED_NO_ARGUMENTS, kernels({f32}, {x86_64, avx2}).rows({6}).for_dtypes(floats),   \
-      kernels({f32}, {avx512}).rows({6}).for_dtypes(floats), kernels({bf16}, {avx512bf16}).rows({12}).with(avx512),   \
+      kernels({f32}, {avx512}).rows({6}).for_dtypes(floats), kernels({bf16}, {avx512bf16}).rows({12}).with(avx512),    \
       kernels({bf16}, {amx}).rows({32}).with(avx512bf16))                                                              \
     X(clip, HEED_NO_ARGUMENTS, HEED_CUDA_CLIP, kernels(floats, {sm75}))                                                \
     X(clip_gradient, HEED_NO_ARGUMENTS, HEED_CUDA_CLIP_GRADIENT, kernels(floats, {sm75}))                              \

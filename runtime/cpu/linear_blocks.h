@@ -126,9 +126,8 @@ inline int32_t choose_tile(const heed_linear_weights &w, int32_t num_rows) {
     const auto cost = [&](int32_t i) {
         const int64_t rows = w.tiles[i]->rows, at_once = rows_at_once(w, i);
         const bool two_panels = linear_panels(w.tiles[i]->rows, w.columns) == 2;
-        const int64_t reading = i == 0 && in_blocks(w, num_rows)
-                                    ? blocks_reading_cost
-                                    : (num_rows + at_once - 1) / at_once * reading_cost;
+        const int64_t reading =
+            i == 0 && in_blocks(w, num_rows) ? blocks_reading_cost : (num_rows + at_once - 1) / at_once * reading_cost;
         return round_up(num_rows, rows) * (two_panels ? two_panel_row_cost : row_cost) + reading;
     };
     int32_t best = 0;
