@@ -102,6 +102,7 @@ void AttentionDevice::define_places() {
         of_block.push_back(end_visible(first_i, read(sequence_visible_end), num_keys));
     }
     met(down) = Tuple(of_block);
+    if (tile.in_fragments && config.has_score_mod()) block_values(down) = Tuple(asked_of(read));
 
     const Expr kv_len = field(sequence_kv_len, at.sequence);
     const Row own = query(row, down);
@@ -303,15 +304,24 @@ void AttentionDevice::define_values() {
                                             : fused_on_device(state(d, row, down), scaled, of_block);
 }
 
+// What score functions ask of a block: its sequence and first head, its first and last query, how many keys
+// there are, and how far the queries are behind their positions.
+std::vector<Expr> AttentionDevice::asked_of(const std::function<Expr(SequenceField)> &read) const {
+    const Block at = block_of(down);
+    const Expr last = query(tile.products.rows - 1, down).i;
+    return {at.sequence,           at.first_head,
+            query(0, down).i,      min(last, read(sequence_q_len) - 1),
+            read(sequence_kv_len), read(sequence_position_offset)};
+}
+
 // Whether some row of the block may see some key of a step, by the user's test.
 Expr AttentionDevice::is_seen_block(const Expr &step) const {
-    const Block at = block_of(down);
-    const Expr kv_len = field(sequence_kv_len, at.sequence), num_rows = field(sequence_q_len, at.sequence);
-    const Expr first_i = query(0, down).i, last_i = min(query(tile.products.rows - 1, down).i, num_rows - 1);
+    std::vector<Expr> of = asked_of([&](SequenceField which) { return field(which, block_of(down).sequence); });
+    for (size_t n = 0; block_values.defined() && n < of.size(); n++) of[n] = block_values(down)[n];
+    const Expr first_head = of[1], first_i = of[2], last_i = of[3], kv_len = of[4], offset = of[5];
     const Expr first_key = key_of(0, step, down), last_key = min(first_key + tile.products.columns, kv_len) - 1;
-    const Expr offset = field(sequence_position_offset, at.sequence);
-    return config.score_mod.block_visible({at.sequence, at.first_head, at.first_head + heads_of_row() - 1, first_i,
-                                           last_i, first_key, last_key, first_i + offset, last_i + offset},
+    return config.score_mod.block_visible({of[0], first_head, first_head + heads_of_row() - 1, first_i, last_i,
+                                           first_key, last_key, first_i + offset, last_i + offset},
                                           score_buffers);
 }
 

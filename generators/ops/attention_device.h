@@ -5,6 +5,8 @@
 // Decode (has_gqa): a row is a head of a group at a position, row = position * heads of a group + head, so that a block
 // reads a head of K and V once for all of them. Splits of the keys leave states for merge_splits.h.
 
+#include <functional>
+
 #include "generators/ops/attention_addresses.h"
 #include "generators/ops/device_scores.h"
 #include "generators/ops/product.h"
@@ -42,13 +44,14 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
     Halide::RDom all;                  // column of the output, row, block
     Halide::RDom faults;               // key, sequence
 
-    Halide::Func fields{"fields"};          // (sequence): what the table says of it
-    Halide::Func met{"met"};                // (down): first key, number of steps; first and last key that all rows see
-    Halide::Func paged_head{"paged_head"};  // (down), of parts: where a sequence's page table is; head of keys
-    Halide::Func q_rows{"q_rows"};          // (row, down): address of the row; the last one is repeated
-    Halide::Func row_range{"row_range"};    // (row, down): first key that the row sees by its position, and how many
+    Halide::Func fields{"fields"};  // (sequence): what the table says of it
+    Halide::Func met{"met"};        // (down): first key, number of steps; first and last key that all rows see
+    Halide::Func block_values{"block_values"};  // (down), in fragments: what score functions ask of a block
+    Halide::Func paged_head{"paged_head"};      // (down), of parts: where a sequence's page table is; head of keys
+    Halide::Func q_rows{"q_rows"};              // (row, down): address of the row; the last one is repeated
+    Halide::Func row_range{"row_range"};  // (row, down): first key that the row sees by its position, and how many
     // (of_block, down), in fragments: what logits need of a query of a block, addresses of its rows of mask and bias,
-    // its head's slope and its position, of these what the kernel has.
+    // its head's slope and its position, for score functions its number and head, of these what the kernel has.
     Halide::Func query_values{"query_values"};
     Halide::Func first_elements{"first_elements"};  // the same: of the query's row in the mask of dropout
     // (key, across, down): addresses of k and v, and scales of codes, in fragments their number; the same
@@ -59,6 +62,7 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
     // (column, row, across, down), in fragments: each makes one change to the logits of the stage before it. A block
     // passes over those that the call does not ask for.
     std::vector<Halide::Func> stages;
+    Halide::Func of_user;  // one of them
     // (column, row, across, down): in log16, in fragments that nothing changes unscaled; minus infinity: hidden
     Halide::Func logits{"logits"};
     Halide::Func lane_max{"lane_max"}, lane_sum{"lane_sum"};  // (u, row, across, down)
@@ -98,6 +102,8 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
     Halide::Pipeline pipeline() const { return Halide::Pipeline(named); }
     // Whether weights change before they multiply values.
     bool changes_weights() const { return config.has_dropout || config.has_kv_scales(); }
+    // Whether a stage of logits has what a user's score function makes of them.
+    bool asks_user() const { return config.score_mod.logit || config.score_mod.visible; }
     // In fragments: neighbouring columns of the output that a lane has.
     int own_columns() const { return config.has_kv_scales() ? 4 : 2; }
 
@@ -114,7 +120,7 @@ private:
         return as_float(select(visible, as_word(logit), Expr(negative_infinity_bits)));
     }
     // Whether logits are products as they are, of codes with the key's scale, and exponents have the scale.
-    bool is_unscaled() const { return tile.in_fragments && !config.has_logit_features(); }
+    bool is_unscaled() const { return tile.in_fragments && !config.has_logit_features() && !config.score_mod.logit; }
 
     // first_row: in decode of all heads of a group.
     struct Block {
@@ -172,6 +178,7 @@ private:
     void define_query_values();
     Expr changed_in_stages(const Expr &dot);
     static Expr other_lane(const Halide::Var &u, int bit);
+    Expr by_user(const Expr &logit, const ScorePlace &place) const;
     Expr drops() const { return args.dropout_threshold != Halide::cast<uint64_t>(0); }
     Expr first_element(const Row &of_query) const;
     void define_kept();
@@ -187,6 +194,7 @@ private:
     void add_rows();
     void add_faults();
     Expr is_hidden(const Expr &weight) const;
+    std::vector<Expr> asked_of(const std::function<Expr(SequenceField)> &read) const;
     Expr is_seen_block(const Expr &step) const;
 };
 

@@ -47,6 +47,7 @@ protected:
     void places() {
         in_block(kernel.fields);
         in_block(kernel.met);
+        if (kernel.block_values.defined()) in_block(kernel.block_values);
         if (kernel.paged_head.defined()) in_block(kernel.paged_head);
         in_block(kernel.q_rows).gpu_threads(kernel.row);
         in_block(kernel.row_range).gpu_threads(kernel.row);
