@@ -273,6 +273,7 @@ Module attention_tensor_cuda(const std::string &name, const AttentionConfig &con
         if (config.has_gqa && config.has_kv_scales()) {
             for (const Func &f : kernel.stages) made_anew.insert(f.name());
         }
+        if (kernel.asks_user()) made_anew.insert(kernel.of_user.name());
         if (config.has_dropout) made_anew.insert({kernel.counted.name(), kernel.kept.name()});
         passes.add<ReadThreadsAnew>(read_after, made_anew);
     });
