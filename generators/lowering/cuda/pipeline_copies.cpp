@@ -374,7 +374,7 @@ Stmt PipelineCopies::visit(const For *op) {
         arrays.at(name).accesses[op] = accesses_of(name, op->body);
     }
     found++;
-    AheadCopies ahead(op, take.taken, sizes, places, finds_bounds, in_branches);
+    AheadCopies ahead(op, take.taken, sizes, places, test, finds_bounds, in_branches);
     if (!turn.empty()) return ahead.run_in_turns(compute, turn);
     InBuffer in_buffer(sizes, Variable::make(Int(32), op->name) % 2, InBuffer::Stores::refuse);
     compute = in_buffer.mutate(compute);
@@ -383,6 +383,7 @@ Stmt PipelineCopies::visit(const For *op) {
             throw BadInput("loop " + op->name + " copies to " + array + " and does not read it: unroll it");
         }
     }
+    if (test.defined()) compute = IfThenElse::make(test, compute);
     return ahead.run(compute);
 }
 
