@@ -35,18 +35,23 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
     Halide::Var row{"row"}, column{"column"}, across{"across"};  // of a block; of the step's keys that it meets; step
     Halide::Var key{"key"};                                      // of a step
     Halide::Var of_block{"of_block"};                            // which query
+    static constexpr int searchers = 32;                         // of the first step that is seen
+    Halide::Var searcher{"searcher"};
     Halide::Var d{"d"}, handed_over{"handed_over"}, u{"u"}, in_chunk{"in_chunk"}, chunk{"chunk"}, sequence{"sequence"};
     Halide::RDom steps, over_columns;  // of a row's lane: in fragments of a pair, pair
     Halide::RDom over_keys;            // in a chunk, chunk of a step
     Halide::RDom over_counters;        // of dropout, of a lane in fragments
     Halide::RDom over_uncounted;       // of a row's lane that shares no counters of dropout: in a pair, pair
     Halide::RDom over_pairs;           // in a pair, pair of a lane's columns of the output
+    Halide::RDom over_searched;        // of a searcher's steps
     Halide::RDom all;                  // column of the output, row, block
     Halide::RDom faults;               // key, sequence
 
     Halide::Func fields{"fields"};  // (sequence): what the table says of it
     Halide::Func met{"met"};        // (down): first key, number of steps; first and last key that all rows see
-    Halide::Func block_values{"block_values"};  // (down), in fragments: what score functions ask of a block
+    // (down), in fragments: what score functions ask of a block; its first key, and how many steps a searcher has
+    Halide::Func block_values{"block_values"};
+    Halide::Func first_seen{"first_seen"};  // (searcher, down): the first step of a searcher that some row sees
     Halide::Func paged_head{"paged_head"};      // (down), of parts: where a sequence's page table is; head of keys
     Halide::Func q_rows{"q_rows"};              // (row, down): address of the row; the last one is repeated
     Halide::Func row_range{"row_range"};  // (row, down): first key that the row sees by its position, and how many
@@ -104,6 +109,8 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
     bool changes_weights() const { return config.has_dropout || config.has_kv_scales(); }
     // Whether a stage of logits has what a user's score function makes of them.
     bool asks_user() const { return config.score_mod.logit || config.score_mod.visible; }
+    // Whether a block begins with the first step that a user's test does not hide.
+    bool skips_first_steps() const { return tile.in_fragments && config.score_mod.block_visible; }
     // In fragments: neighbouring columns of the output that a lane has.
     int own_columns() const { return config.has_kv_scales() ? 4 : 2; }
 
@@ -195,7 +202,8 @@ private:
     void add_faults();
     Expr is_hidden(const Expr &weight) const;
     std::vector<Expr> asked_of(const std::function<Expr(SequenceField)> &read) const;
-    Expr is_seen_block(const Expr &step) const;
+    void define_first_seen();
+    Expr is_seen_block(const Expr &first_key) const;
 };
 
 }  // namespace heed

@@ -80,7 +80,8 @@ int attention_tensor_blocks(const AttentionConfig &config) {
 
 int attention_tensor_shared_bytes(const AttentionConfig &config) {
     const AttentionDevice::Tile tile = attention_tensor_tile(config);
-    const int numbers = 16 * (sequence_padding + 4 + (config.has_score_mod() ? 6 : 0));
+    const int of_user = (config.has_score_mod() ? 6 : 0) + (config.score_mod.block_visible ? 2 + 8 : 0);
+    const int numbers = 16 * (sequence_padding + 4 + of_user);
     const int of_rows = 16 * tile.products.rows;
     const bool asks_user = config.score_mod.logit || config.score_mod.visible;
     const int of_query = 8 * (config.has_mask + config.has_bias + config.has_alibi + config.has_dropout + asks_user);
