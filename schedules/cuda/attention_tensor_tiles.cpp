@@ -75,7 +75,9 @@ int attention_tensor_blocks(const AttentionConfig &config) {
         return config.paged ? 3 : 4;
     }
     const AttentionDevice::Tile tile = attention_tensor_tile(config);
-    return has_low_warps(tile) && tile.columns <= 128 ? 3 : 1;
+    if (!has_low_warps(tile) || tile.columns > 128) return 1;
+    // What score functions ask of keys in pages spilled 12 to 60 bytes of 128 columns with 3 blocks.
+    return config.has_score_mod() && tile.columns > 64 ? 2 : 3;
 }
 
 int attention_tensor_shared_bytes(const AttentionConfig &config) {
