@@ -1,5 +1,7 @@
 #include "generators/ops/attention_device.h"
 
+#include <limits>
+
 #include "generators/common/ceil_div.h"
 #include "generators/lowering/carried.h"
 #include "generators/lowering/skip_blocks.h"
@@ -28,6 +30,7 @@ AttentionDevice::AttentionDevice(const AttentionConfig &config, const Tile &tile
       over_counters(0, tile.in_fragments ? tile.keys_of_row() / 16 : 0, "over_counters"),
       over_uncounted(0, 2, 0, select(shares_counters(max_kv_len), 0, tile.keys_of_row() / 8), "over_uncounted"),
       over_pairs(0, 2, 0, tile.columns / 8, "over_pairs"),
+      over_searched(0, ceil_div(max_kv_len, tile.products.columns * searchers), "searched"),
       all(0, tile.columns, 0, tile.queries(), 0, num_blocks(), "all"),
       faults(0, select(page_size > 0 && is_given(device_status), max_kv_len, 0), 0, args.batch, "faults"),
       product(tile.products, head_dim, tile.in_fragments ? Expr(1) : steps_of(head_dim, tile.products)) {
@@ -96,7 +99,19 @@ void AttentionDevice::define_places() {
     }
     const Expr first = begin / tile.products.columns * tile.products.columns;
     const Expr count = ceil_div(max(end - first, 0), tile.products.columns);
-    std::vector<Expr> of_block = {first, select(first_i < read(sequence_q_len), count, 0)};
+    const Expr steps_of_block = select(first_i < read(sequence_q_len), count, 0);
+    if (tile.in_fragments && config.has_score_mod()) {
+        std::vector<Expr> asked = asked_of(read);
+        if (skips_first_steps()) asked.insert(asked.end(), {first, ceil_div(steps_of_block, searchers)});
+        block_values(down) = Tuple(asked);
+    }
+    std::vector<Expr> of_block = {first, steps_of_block};
+    if (skips_first_steps()) {
+        define_first_seen();
+        Expr skipped = steps_of_block;
+        for (int n = 0; n < searchers; n++) skipped = min(skipped, first_seen(n, down));
+        of_block = {first + skipped * tile.products.columns, steps_of_block - skipped};
+    }
     if (tile.in_fragments) {
         of_block.push_back(first_visible(last_i, read(sequence_visible_begin)));
         of_block.push_back(end_visible(first_i, read(sequence_visible_end), num_keys));
@@ -294,8 +309,8 @@ void AttentionDevice::define_values() {
     }
 
     steps.where(steps < met(down)[1]);
-    // The first step is not skipped: the maxima and sums of rows begin with it.
-    if (config.score_mod.block_visible) steps.where(block_test(steps == 0 || is_seen_block(steps)));
+    // The first step is not skipped: the maxima and sums of rows begin with it. In fragments it is one that is seen.
+    if (config.score_mod.block_visible) steps.where(block_test(steps == 0 || is_seen_block(key_of(0, steps, down))));
     const std::vector<Expr> of_step = of_output(d, {row, steps, down});
     const Expr scaled = once(shrinks(of_step), row_sum(of_step)), of_block = block_out(d, row, steps, down);
     state(d, row, down) = 0.f;
@@ -303,15 +318,33 @@ void AttentionDevice::define_values() {
                                             : fused_on_device(state(d, row, down), scaled, of_block);
 }
 
-// Whether some row of the block may see some key of a step, by the user's test.
-Expr AttentionDevice::is_seen_block(const Expr &step) const {
+// What score functions ask of a block: its sequence and first head, its first and last query, how many keys
+// there are, and how far the queries are behind their positions.
+std::vector<Expr> AttentionDevice::asked_of(const std::function<Expr(SequenceField)> &read) const {
     const Block at = block_of(down);
-    const Expr kv_len = field(sequence_kv_len, at.sequence), num_rows = field(sequence_q_len, at.sequence);
-    const Expr first_i = query(0, down).i, last_i = min(query(tile.products.rows - 1, down).i, num_rows - 1);
-    const Expr first_key = key_of(0, step, down), last_key = min(first_key + tile.products.columns, kv_len) - 1;
-    const Expr offset = field(sequence_position_offset, at.sequence);
-    return config.score_mod.block_visible({at.sequence, at.first_head, at.first_head + heads_of_row() - 1, first_i,
-                                           last_i, first_key, last_key, first_i + offset, last_i + offset},
+    const Expr last = query(tile.products.rows - 1, down).i;
+    return {at.sequence,           at.first_head,
+            query(0, down).i,      min(last, read(sequence_q_len) - 1),
+            read(sequence_kv_len), read(sequence_position_offset)};
+}
+
+// The first steps that no row sees are not the block's. Each of some threads tests every n-th step.
+void AttentionDevice::define_first_seen() {
+    over_searched.where(over_searched < block_values(down)[7]);
+    const Expr none = std::numeric_limits<int>::max(), step = over_searched * searchers + searcher;
+    const Expr is_seen = is_seen_block(block_values(down)[6] + step * tile.products.columns);
+    first_seen(searcher, down) = none;
+    first_seen(searcher, down) = min(first_seen(searcher, down), select(is_seen, step, none));
+}
+
+// Whether some row of the block may see some key of the step that begins with a key, by the user's test.
+Expr AttentionDevice::is_seen_block(const Expr &first_key) const {
+    std::vector<Expr> of = asked_of([&](SequenceField which) { return field(which, block_of(down).sequence); });
+    for (size_t n = 0; block_values.defined() && n < of.size(); n++) of[n] = block_values(down)[n];
+    const Expr first_head = of[1], first_i = of[2], last_i = of[3], kv_len = of[4], offset = of[5];
+    const Expr last_key = min(first_key + tile.products.columns, kv_len) - 1;
+    return config.score_mod.block_visible({of[0], first_head, first_head + heads_of_row() - 1, first_i, last_i,
+                                           first_key, last_key, first_i + offset, last_i + offset},
                                           score_buffers);
 }
 

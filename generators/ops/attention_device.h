@@ -5,6 +5,8 @@
 // Decode (has_gqa): a row is a head of a group at a position, row = position * heads of a group + head, so that a block
 // reads a head of K and V once for all of them. Splits of the keys leave states for merge_splits.h.
 
+#include <functional>
+
 #include "generators/ops/attention_addresses.h"
 #include "generators/ops/device_scores.h"
 #include "generators/ops/product.h"
@@ -33,22 +35,28 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
     Halide::Var row{"row"}, column{"column"}, across{"across"};  // of a block; of the step's keys that it meets; step
     Halide::Var key{"key"};                                      // of a step
     Halide::Var of_block{"of_block"};                            // which query
+    static constexpr int searchers = 32;                         // of the first step that is seen
+    Halide::Var searcher{"searcher"};
     Halide::Var d{"d"}, handed_over{"handed_over"}, u{"u"}, in_chunk{"in_chunk"}, chunk{"chunk"}, sequence{"sequence"};
     Halide::RDom steps, over_columns;  // of a row's lane: in fragments of a pair, pair
     Halide::RDom over_keys;            // in a chunk, chunk of a step
     Halide::RDom over_counters;        // of dropout, of a lane in fragments
     Halide::RDom over_uncounted;       // of a row's lane that shares no counters of dropout: in a pair, pair
     Halide::RDom over_pairs;           // in a pair, pair of a lane's columns of the output
+    Halide::RDom over_searched;        // of a searcher's steps
     Halide::RDom all;                  // column of the output, row, block
     Halide::RDom faults;               // key, sequence
 
-    Halide::Func fields{"fields"};          // (sequence): what the table says of it
-    Halide::Func met{"met"};                // (down): first key, number of steps; first and last key that all rows see
-    Halide::Func paged_head{"paged_head"};  // (down), of parts: where a sequence's page table is; head of keys
-    Halide::Func q_rows{"q_rows"};          // (row, down): address of the row; the last one is repeated
-    Halide::Func row_range{"row_range"};    // (row, down): first key that the row sees by its position, and how many
+    Halide::Func fields{"fields"};  // (sequence): what the table says of it
+    Halide::Func met{"met"};        // (down): first key, number of steps; first and last key that all rows see
+    // (down), in fragments: what score functions ask of a block; its first key, and how many steps a searcher has
+    Halide::Func block_values{"block_values"};
+    Halide::Func first_seen{"first_seen"};  // (searcher, down): the first step of a searcher that some row sees
+    Halide::Func paged_head{"paged_head"};      // (down), of parts: where a sequence's page table is; head of keys
+    Halide::Func q_rows{"q_rows"};              // (row, down): address of the row; the last one is repeated
+    Halide::Func row_range{"row_range"};  // (row, down): first key that the row sees by its position, and how many
     // (of_block, down), in fragments: what logits need of a query of a block, addresses of its rows of mask and bias,
-    // its head's slope and its position, of these what the kernel has.
+    // its head's slope and its position, for score functions its number and head, of these what the kernel has.
     Halide::Func query_values{"query_values"};
     Halide::Func first_elements{"first_elements"};  // the same: of the query's row in the mask of dropout
     // (key, across, down): addresses of k and v, and scales of codes, in fragments their number; the same
@@ -59,6 +67,7 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
     // (column, row, across, down), in fragments: each makes one change to the logits of the stage before it. A block
     // passes over those that the call does not ask for.
     std::vector<Halide::Func> stages;
+    Halide::Func of_user;  // one of them
     // (column, row, across, down): in log16, in fragments that nothing changes unscaled; minus infinity: hidden
     Halide::Func logits{"logits"};
     Halide::Func lane_max{"lane_max"}, lane_sum{"lane_sum"};  // (u, row, across, down)
@@ -98,6 +107,10 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
     Halide::Pipeline pipeline() const { return Halide::Pipeline(named); }
     // Whether weights change before they multiply values.
     bool changes_weights() const { return config.has_dropout || config.has_kv_scales(); }
+    // Whether a stage of logits has what a user's score function makes of them.
+    bool asks_user() const { return config.score_mod.logit || config.score_mod.visible; }
+    // Whether a block begins with the first step that a user's test does not hide.
+    bool skips_first_steps() const { return tile.in_fragments && config.score_mod.block_visible; }
     // In fragments: neighbouring columns of the output that a lane has.
     int own_columns() const { return config.has_kv_scales() ? 4 : 2; }
 
@@ -114,7 +127,7 @@ private:
         return as_float(select(visible, as_word(logit), Expr(negative_infinity_bits)));
     }
     // Whether logits are products as they are, of codes with the key's scale, and exponents have the scale.
-    bool is_unscaled() const { return tile.in_fragments && !config.has_logit_features(); }
+    bool is_unscaled() const { return tile.in_fragments && !config.has_logit_features() && !config.score_mod.logit; }
 
     // first_row: in decode of all heads of a group.
     struct Block {
@@ -172,6 +185,7 @@ private:
     void define_query_values();
     Expr changed_in_stages(const Expr &dot);
     static Expr other_lane(const Halide::Var &u, int bit);
+    Expr by_user(const Expr &logit, const ScorePlace &place) const;
     Expr drops() const { return args.dropout_threshold != Halide::cast<uint64_t>(0); }
     Expr first_element(const Row &of_query) const;
     void define_kept();
@@ -187,7 +201,9 @@ private:
     void add_rows();
     void add_faults();
     Expr is_hidden(const Expr &weight) const;
-    Expr is_seen_block(const Expr &step) const;
+    std::vector<Expr> asked_of(const std::function<Expr(SequenceField)> &read) const;
+    void define_first_seen();
+    Expr is_seen_block(const Expr &first_key) const;
 };
 
 }  // namespace heed

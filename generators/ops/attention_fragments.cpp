@@ -17,7 +17,7 @@ std::vector<Expr> AttentionDevice::of_lane(const Expr &column, int own, std::vec
 }
 
 void AttentionDevice::define_logits_of_fragments(const Expr &dot) {
-    const Expr logit = is_unscaled() ? dot : changed_in_stages(dot);
+    const Expr logit = changed_in_stages(dot);
     const Expr first = key_of(0, across, down), end = first + tile.products.columns;
     const Expr sees_all = same_for_block(first >= met(down)[2] && end <= met(down)[3]);
     logits(column, row, across, down) =
@@ -35,6 +35,7 @@ void AttentionDevice::define_query_values() {
     if (config.has_mask) values.push_back(line(mask, mask_batch, mask_head, mask_row));
     if (config.has_bias) values.push_back(line(bias, bias_batch, bias_head, bias_row));
     if (config.has_alibi) values.insert(values.end(), {of_head(alibi_slopes, slope_head, at.head, 0), at.i});
+    if (asks_user()) values.insert(values.end(), {i, at.head});
     if (!values.empty()) query_values(of_block, down) = Tuple(values);
 }
 
@@ -42,11 +43,14 @@ Expr AttentionDevice::changed_in_stages(const Expr &dot) {
     define_query_values();
     LogitChanges changes = logit_changes(*this), uncapped = changes;
     uncapped.leave_out_cap();
-    Expr logit = changed_logit(dot, uncapped, LogitUnits::log16).value;
-    const auto stage = [&](const char *name, const Expr &is_used, const Expr &changed) {
+    Expr logit = is_unscaled() ? dot : changed_logit(dot, uncapped, LogitUnits::log16).value;
+    const auto add_stage = [&](const char *name, const Expr &changed) {
         stages.emplace_back(name);
-        stages.back()(column, row, across, down) = select(same_for_block(is_used), changed, logit);
+        stages.back()(column, row, across, down) = changed;
         logit = stages.back()(column, row, across, down);
+    };
+    const auto stage = [&](const char *name, const Expr &is_used, const Expr &changed) {
+        add_stage(name, select(same_for_block(is_used), changed, logit));
     };
     const auto plus = [&](const Expr &natural) {
         LogitChanges sum;
@@ -64,6 +68,7 @@ Expr AttentionDevice::changed_in_stages(const Expr &dot) {
         stage(name, bias_form == form, hidden_unless(!is_negative_infinity(of), plus(of)));
     };
     const int of_mask = 0, of_bias = of_mask + config.has_mask, slope = of_bias + config.has_bias;
+    const int place = slope + (config.has_alibi ? 2 : 0);
     if (config.has_softcap) {
         const Expr cap = softcap * log16_e;
         stage("capped", changes.cap_on(), cap * tanh_on_device(logit * (1.f / cap)));
@@ -78,11 +83,30 @@ Expr AttentionDevice::changed_in_stages(const Expr &dot) {
         const Type stored = stored_type(config.dtype);
         add_bias("with_bias_16", bias_of_dtype, to_float(config.dtype, element(of_bias, stored, bias_key)));
     }
+    if (asks_user()) {
+        // What is the same for all rows says so, and what is made of it is made once.
+        const Expr i = of_row(place), head = config.has_gqa ? of_row(place + 1) : block_values(down)[1];
+        add_stage("by_user", by_user(logit, {block_values(down)[0], head, i, j, i + block_values(down)[5]}));
+        of_user = stages.back();
+    }
     if (config.has_mask) {
         const Expr byte = element(of_mask, UInt(8), mask_key);
         stage("allowed", mask_form != no_mask, hidden_unless(mask_allows(byte, mask_form), logit));
     }
     return logit;
+}
+
+// What a user's score function makes of a logit. What the bias hides stays hidden.
+Expr AttentionDevice::by_user(const Expr &logit, const ScorePlace &place) const {
+    Expr changed = logit;
+    if (config.score_mod.logit) {
+        LogitChanges of_user;
+        of_user.user = [&](const Expr &x) { return config.score_mod.logit(x, place, score_buffers); };
+        changed = changed_logit(logit, of_user, LogitUnits::log16).value;
+        if (config.has_bias) changed = hidden_unless(!is_negative_infinity(logit), changed);
+    }
+    if (!config.score_mod.visible) return changed;
+    return hidden_unless(config.score_mod.visible(place, score_buffers), changed);
 }
 
 // What exponents are made of: the powers are those of 2.

@@ -31,6 +31,7 @@ protected:
             if (name == kernel.column.name()) f.bound_extent(v, tile.keys_of_row());
             if (name == kernel.of_block.name()) f.bound_extent(v, tile.queries());
             if (name == kernel.key.name()) f.bound_extent(v, tile.products.columns);
+            if (name == kernel.searcher.name()) f.bound_extent(v, kernel.searchers);
             if (name == kernel.u.name()) f.bound_extent(v, tile.lanes);
             if (name == kernel.d.name()) f.bound_extent(v, tile.columns);
             if (name == kernel.in_chunk.name()) f.bound_extent(v, tile.chunk);
@@ -46,6 +47,11 @@ protected:
     }
     void places() {
         in_block(kernel.fields);
+        if (kernel.block_values.defined()) in_block(kernel.block_values);
+        if (kernel.skips_first_steps()) {
+            in_block(kernel.first_seen).gpu_threads(kernel.searcher);
+            kernel.first_seen.update().gpu_threads(kernel.searcher).never_partition_all();
+        }
         in_block(kernel.met);
         if (kernel.paged_head.defined()) in_block(kernel.paged_head);
         in_block(kernel.q_rows).gpu_threads(kernel.row);

@@ -22,6 +22,7 @@
 // A step of f16, d64 (sm_80): 595 instructions for 128 products, without what is seldom done; 250 registers, no spills.
 #include "schedules/cuda/attention_tensor.h"
 
+#include <algorithm>
 #include <set>
 
 #include "generators/lowering/carried.h"
@@ -35,6 +36,7 @@
 #include "generators/lowering/cuda/shared_memory.h"
 #include "generators/lowering/cuda/sum_in_registers.h"
 #include "generators/lowering/cuda/tile_products.h"
+#include "generators/lowering/skip_blocks.h"
 #include "generators/lowering/trim_loops.h"
 #include "schedules/cuda/attention_stages.h"
 #include "schedules/cuda/operation.h"
@@ -136,8 +138,16 @@ private:
         of_logits.push_back(kernel.logits);
         for (Func &f : of_logits) {
             in_step(f, MemoryType::Register);
-            in_tiles(f, kernel.column, kernel.row);
+            kernel.asks_user() && f.name() == kernel.of_user.name() ? by_columns(f)
+                                                                    : in_tiles(f, kernel.column, kernel.row);
         }
+    }
+    // What is read of a key is read once for all rows of a thread.
+    void by_columns(Func &f) {
+        Dealt dealt = deal(f, kernel.column, kernel.row);
+        std::rotate(dealt.own.begin(), dealt.own.end() - 1, dealt.own.end());
+        order(f, dealt.own, {dealt.thread});
+        unroll(f.gpu_threads(dealt.thread), dealt.own);
     }
 
     // Whether a thread keeps the elements of queries that it has of fragments. It reads them from shared memory at each
@@ -229,14 +239,15 @@ Module attention_tensor_cuda(const std::string &name, const AttentionConfig &con
     return compile_cuda(spec, kernel, threads, [&](Passes &passes) {
         passes.add<HostAddresses>(kernel.named.name());
         passes.add_exactly<TrimLoops>(1, "loops over keys", "steps$x");
+        if (config.score_mod.block_visible) passes.add<SkipBlocks>(std::vector<std::string>{"steps$x"});
         passes.add<LoadCarried>(kernel.row_max.name());
         passes.add<LoadCarried>(kernel.row_sum.name());
         if (config.has_kv_scales()) passes.add<LoadCarried>(kernel.row_unit.name());
         passes.add_exactly<RepeatLoops>(1, "repetitions", kernel.state.name(), kernel.doubts.name(), schedule.held);
-        // Dropout has four stages.
-        const int of_step = 1 + static_cast<int>(kernel.stages.size()) + 4 * config.has_dropout;
+        // A user's stage has one form; dropout has four stages.
+        const int of_step = 1 + static_cast<int>(kernel.stages.size()) - kernel.asks_user() + 4 * config.has_dropout;
         // Halide passes over query_values where only the stage of the mask reads them, and over first_elements.
-        const bool of_mask_alone = config.has_mask && !config.has_bias && !config.has_alibi;
+        const bool of_mask_alone = config.has_mask && !config.has_bias && !config.has_alibi && !kernel.asks_user();
         const int forms = 2 * of_step + of_mask_alone + (config.has_dropout && !config.has_kv_scales());
         passes.add_exactly<BranchBlocks>(forms, "stages of two forms");
         passes.add_exactly<SumInRegisters>(1, "sums in the state", kernel.block_out.name(), kernel.state.name());
@@ -262,6 +273,7 @@ Module attention_tensor_cuda(const std::string &name, const AttentionConfig &con
         if (config.has_gqa && config.has_kv_scales()) {
             for (const Func &f : kernel.stages) made_anew.insert(f.name());
         }
+        if (kernel.asks_user()) made_anew.insert(kernel.of_user.name());
         if (config.has_dropout) made_anew.insert({kernel.counted.name(), kernel.kept.name()});
         passes.add<ReadThreadsAnew>(read_after, made_anew);
     });

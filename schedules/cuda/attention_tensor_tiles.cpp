@@ -26,7 +26,6 @@ bool takes_turns(const AttentionConfig &config, const AttentionDevice::Tile &til
 
 bool is_tensor_form(const AttentionConfig &config) {
     const int k = padded_elements(config, config.head_dim), v = padded_elements(config, config.head_dim_v);
-    if (config.has_score_mod()) return false;
     // Int8 keys with dropout spill in decode of more than 64: 60 to 112 bytes.
     if (config.has_gqa && config.has_kv_scales() && config.has_dropout && std::max(k, v) > 64) return false;
     // States of parts take the place of keys: values have no more columns.
@@ -51,7 +50,7 @@ AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
                 handed_over};
     }
     int rows = attention_tensor_threads, keys = widest <= 64 ? 64 : 32;
-    if (config.has_logit_features() || config.has_dropout) {
+    if (!config.is_plain()) {
         // Half as many: a change takes up to 60 instructions for each of a thread's logits, all in a row. Each thread
         // copies some of 16 keys where their rows are 8, 16 or 24 chunks.
         const bool in_eights = elements % (8 * chunk) == 0 && v % (8 * chunk) == 0;
@@ -61,7 +60,8 @@ AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
     if (widest > 192 || v > 128) {
         // A thread of 32 rows would have 192 floats of the output.
         rows = attention_tensor_threads / 2;
-        keys = 32;
+        // Steps that a score function passes over have no turns, but two buffers of half as many keys.
+        keys = config.score_mod.block_visible ? 16 : 32;
     }
     AttentionDevice::Tile tile = {{rows, keys, chunk, chunks, false}, keys, v, 4, true};
     tile.orders_queries = config.has_kv_scales() && keys < 64;
@@ -75,13 +75,18 @@ int attention_tensor_blocks(const AttentionConfig &config) {
         return config.paged ? 3 : 4;
     }
     const AttentionDevice::Tile tile = attention_tensor_tile(config);
-    return has_low_warps(tile) && tile.columns <= 128 ? 3 : 1;
+    if (!has_low_warps(tile) || tile.columns > 128) return 1;
+    // What score functions ask of keys in pages spilled 12 to 60 bytes of 128 columns with 3 blocks.
+    return config.has_score_mod() && tile.columns > 64 ? 2 : 3;
 }
 
 int attention_tensor_shared_bytes(const AttentionConfig &config) {
     const AttentionDevice::Tile tile = attention_tensor_tile(config);
-    const int numbers = 16 * (sequence_padding + 4), of_rows = 16 * tile.products.rows;
-    const int of_query = 8 * (config.has_mask + config.has_bias + config.has_alibi + config.has_dropout);
+    const int of_user = (config.has_score_mod() ? 6 : 0) + (config.score_mod.block_visible ? 2 + 8 : 0);
+    const int numbers = 16 * (sequence_padding + 4 + of_user);
+    const int of_rows = 16 * tile.products.rows;
+    const bool asks_user = config.score_mod.logit || config.score_mod.visible;
+    const int of_query = 8 * (config.has_mask + config.has_bias + config.has_alibi + config.has_dropout + asks_user);
     const bool has_codes = config.has_kv_scales();
     const int bytes = has_codes ? 1 : 2, of_key = has_codes ? 20 : 16, keys = tile.products.columns;
     const int of_keys = config.paged ? 2 * of_key * keys + (tile.parts > 1 ? 2 * 16 : 0) : 0;

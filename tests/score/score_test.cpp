@@ -215,6 +215,34 @@ TEST_P(ScoreMods, LeaveMasksAlone) {
     EXPECT_TRUE(verdict.ok) << verdict.summary() << " " << verdict.complaint;
 }
 
+// What is no number in a key that no row sees, in a block of keys that some see.
+TEST_P(ScoreMods, HiddenKeysMayBeNoNumbers) {
+    const TableKernel &kernel = GetParam();
+    if (std::strcmp(kernel.info.score_mod, "document") != 0) GTEST_SKIP() << "of documents";
+    constexpr int32_t len = 300, document = 70, hidden = 3 * document;
+    Rng rng(6);
+    Shape shape = kernel.shape();
+    shape.batch = shape.num_heads = shape.num_kv_heads = 1;
+    shape.kv_len = len;
+    shape.q_len = kernel.decode() ? 2 : 40;
+    Case c;
+    c.a = kernel.attention(shape, Data::normal, rng.bits());
+    c.a.position = HEED_BOTTOM_RIGHT;
+    for (int32_t j = 0; j < len; j++) c.words[0].push_back(j / document);
+    c.words[1] = {len};
+    c.see([&](int32_t, int32_t, int32_t, int64_t p, int32_t j) { return p / document == j / document; });
+    for (const float poison : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
+        for (int32_t j = 0; j < hidden; j++) c.a.k_row(0, j, 0)[j % 8] = c.a.v_row(0, j, 0)[j % 16] = poison;
+        Call call(c.a, kernel.options());
+        ASSERT_EQ(prepare(&call, c, "document"), HEED_OK) << heed_last_error();
+        ASSERT_EQ(call.execute(), HEED_OK) << heed_last_error();
+        const Trust few_keys = {false, false};
+        const Verdict verdict =
+            verdict_of(c.a, compute_reference_as_held(c.a, false), call.out(), call.lse(), few_keys);
+        EXPECT_TRUE(verdict.ok) << poison << ": " << verdict.summary() << " " << verdict.complaint;
+    }
+}
+
 // The keys of other documents are not read: of 8 documents 7.
 TEST(ScoreModBlocks, HiddenOnesAreNotReadOnCuda) {
     if (test_device() != HEED_CUDA) GTEST_SKIP() << "of CUDA kernels";

@@ -118,8 +118,8 @@ private:
 class AheadCopies {
 public:
     AheadCopies(const For *loop, const std::vector<TakeCopies::Taken> &copies, const std::map<std::string, int> &sizes,
-                const CopiedPlaces &places, bool finds_bounds, bool in_branches)
-        : loop(loop), sizes(sizes), places(places), finds_bounds(finds_bounds), in_branches(in_branches) {
+                const CopiedPlaces &places, const Expr &test, bool finds_bounds, bool in_branches)
+        : loop(loop), sizes(sizes), places(places), test(test), finds_bounds(finds_bounds), in_branches(in_branches) {
         for (const TakeCopies::Taken &taken : copies) add(taken);
     }
 
@@ -175,6 +175,7 @@ private:
     const For *const loop;
     const std::map<std::string, int> &sizes;
     const CopiedPlaces &places;
+    const Expr test;
     const bool finds_bounds, in_branches;
     std::optional<std::set<std::string>> early;  // arrays, in turns
     bool of_early = true;                        // whether copies_of() are those to them
@@ -318,14 +319,14 @@ private:
         }
         std::vector<Stmt> all;
         for (const Group &group : groups) all.push_back(copies_of(group, each));
-        all.push_back(Evaluate::make(cuda::commit_copies()));
         Stmt result = with_values(always, Block::make(all));
         for (const auto &[name, value] : at_each_step) {
             const std::string here = unique_name(name);
             result = substitute(name, Variable::make(value.type(), here), result);
             result = LetStmt::make(here, at_step(value, step), result);
         }
-        return result;
+        if (test.defined()) result = IfThenElse::make(at_step(test, step), result);
+        return Block::make(result, Evaluate::make(cuda::commit_copies()));
     }
 };
 
@@ -349,7 +350,10 @@ Stmt PipelineCopies::visit(const Allocate *op) {
 Stmt PipelineCopies::visit(const For *op) {
     if (op->for_type != ForType::Serial) return IRMutator::visit(op);
     TakeCopies take([this](const std::string &name) { return arrays.count(name) != 0; });
-    Stmt compute = take.mutate(op->body);
+    // The test of a whole step is one of all its copies.
+    const auto *tested = op->body.as<IfThenElse>();
+    const Expr test = tested != nullptr && !tested->else_case.defined() ? tested->condition : Expr();
+    Stmt compute = take.mutate(test.defined() ? tested->then_case : op->body);
     if (take.taken.empty()) return IRMutator::visit(op);
     if (!is_const_zero(op->min)) throw BadInput("loop " + op->name + ", which copies, does not begin with 0");
     std::map<std::string, int> sizes;
@@ -370,7 +374,7 @@ Stmt PipelineCopies::visit(const For *op) {
         arrays.at(name).accesses[op] = accesses_of(name, op->body);
     }
     found++;
-    AheadCopies ahead(op, take.taken, sizes, places, finds_bounds, in_branches);
+    AheadCopies ahead(op, take.taken, sizes, places, test, finds_bounds, in_branches);
     if (!turn.empty()) return ahead.run_in_turns(compute, turn);
     InBuffer in_buffer(sizes, Variable::make(Int(32), op->name) % 2, InBuffer::Stores::refuse);
     compute = in_buffer.mutate(compute);
@@ -379,6 +383,7 @@ Stmt PipelineCopies::visit(const For *op) {
             throw BadInput("loop " + op->name + " copies to " + array + " and does not read it: unroll it");
         }
     }
+    if (test.defined()) compute = IfThenElse::make(test, compute);
     return ahead.run(compute);
 }
 

@@ -4,8 +4,9 @@
 // A stage of a loop that copies 16 bytes at a time, or 4 (SharedCopy), into arrays that nothing outside such loops
 // uses: this pass gives the arrays two buffers and makes asynchronous copies (cp.async, sm_80) for step i + 1 while
 // step i computes; one barrier a step remains. What of an address does not depend on the step is computed before the
-// loop. What a stage of the step finds of addresses is found two steps ahead (CopiedPlaces). Halide has no asynchronous
-// copies, and a stage of its own cannot run ahead of its loop.
+// loop. What a stage of the step finds of addresses is found two steps ahead (CopiedPlaces). A step whose body is one
+// branch (SkipBlocks) copies nothing where its condition does not hold. Halide has no asynchronous copies, and a stage
+// of its own cannot run ahead of its loop.
 //
 // Or in turns, where shared memory has no place for second buffers: what a step has read where one of its stages begins
 // is copied for the next step from there on, all else for the step itself at its beginning; two barriers a step.
