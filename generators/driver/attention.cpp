@@ -53,7 +53,8 @@ std::string cuda_error(const std::string &isa, const AttentionConfig &config) {
         return "isa = sm90 is not allowed here: prefill kernels of f16 and bf16, of given head dims";
     }
     const bool is_plain_decode = config.phase == Phase::decode && config.is_plain();
-    if (config.wide_group && !(is_plain_decode && is_of_fragments(isa, config))) {
+    const bool is_narrow = !config.any_head_dim() && widest <= 128;
+    if (config.wide_group && !(is_plain_decode && is_narrow && is_of_fragments(isa, config))) {
         return "schedule = wide is not allowed here: plain decode kernels of sm80, head dims up to 128";
     }
     return config.error();
