@@ -7,8 +7,7 @@ namespace heed {
 
 constexpr int attention_tensor_threads = 128;
 
-// Whether a kernel is of this form: without score functions, prefill of all head dims, decode of up to 128. The others
-// are programs.
+// Whether a kernel is of this form: without score functions. The others are programs.
 bool is_tensor_form(const AttentionConfig &config);
 AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config);
 // Whether a warp has 16 rows, not 32.

@@ -25,9 +25,7 @@ bool takes_turns(const AttentionConfig &config, const AttentionDevice::Tile &til
     return config.has_gqa ? !tile.holds_queries : tile.columns > 128 && tile.products.columns == 32;
 }
 
-bool is_tensor_form(const AttentionConfig &config) {
-    return !config.has_score_mod();
-}
+bool is_tensor_form(const AttentionConfig &config) { return !config.has_score_mod(); }
 
 AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
     const int k = padded_elements(config, config.head_dim), v = padded_elements(config, config.head_dim_v);
@@ -41,7 +39,7 @@ AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
         const int keys = is_plain_of_codes && widest <= 64 ? 128 : 64;
         AttentionDevice::Tile tile = {{attention_tensor_threads / 2, keys, chunk, chunks, false}, keys, v, 4, true};
         tile.parts = config.wide_group ? 2 : 4;
-        // Of codes dropout needs the registers as well.
+        // More columns, and dropout of codes, need the registers.
         tile.holds_queries = widest <= (config.has_kv_scales() && config.has_dropout ? 64 : 128);
         const bool in_halves = (config.has_kv_scales() && keys == 64) || takes_turns(config, tile);
         tile.columns_handed_over = in_halves ? v / 2 : v;
@@ -69,9 +67,8 @@ int attention_tensor_blocks(const AttentionConfig &config) {
     const AttentionDevice::Tile tile = attention_tensor_tile(config);
     if (config.has_gqa) {
         // Kernels of 64 columns in pages spill on sm_120 with 4 blocks, `wide` ones of 128 columns on sm_80 with 3.
-        const int widest = std::max(tile.products.width * tile.products.chunks, tile.columns);
-        if (widest > 128) return 2;
-        if (widest > 64) return config.wide_group ? 2 : 3;
+        const int widest = tile.products.width * tile.products.chunks;
+        if (widest > 64) return config.wide_group || widest > 128 ? 2 : 3;
         return config.paged ? 3 : 4;
     }
     return has_low_warps(tile) && tile.columns <= 128 ? 3 : 1;
@@ -85,11 +82,12 @@ int attention_tensor_shared_bytes(const AttentionConfig &config) {
     const int bytes = has_codes ? 1 : 2, of_key = has_codes ? 20 : 16, keys = tile.products.columns;
     const int of_keys = config.paged ? 2 * of_key * keys + (tile.parts > 1 ? 2 * 16 : 0) : 0;
     const int of_parts = (has_codes && tile.columns_handed_over == tile.columns ? 12 : 4 * 8 + 12) * tile.products.rows;
+    // Queries that a thread has elements of are where keys are copied later.
+    const bool keeps_queries = tile.parts == 1 || !tile.holds_queries;
     const int buffers = takes_turns(config, tile) ? 1 : 2;
     const int of_scales = has_codes ? 2 * 2 * 4 * keys : 0;
-    return numbers + of_rows + of_query * tile.queries() + of_keys + of_scales +
-           (tile.parts > 1 ? of_parts : 0) +
-           (tile.parts > 1 && tile.holds_queries ? 0 : shared_bytes_of(tile.products, tile.queries())) +
+    return numbers + of_rows + of_query * tile.queries() + of_keys + of_scales + (tile.parts > 1 ? of_parts : 0) +
+           (keeps_queries ? shared_bytes_of(tile.products, tile.queries()) : 0) +
            buffers * (shared_bytes_of(tile.products, keys, bytes) + tile.chunk * (bytes * tile.columns + 16));
 }
 
