@@ -16,7 +16,8 @@
 //   the same once more where the result is in doubt (RepeatLoops): values of hidden keys may be no numbers
 //   part_numbers, part_states: what parts hand over in shared memory, where the keys were (PlaceOver)
 // In heads of more than 192 elements, and kernels of any, a warp has 16 rows, and keys and values take turns in shared
-// memory (PipelineCopies). Products of run-time head dims end with the last 64 elements that a row has.
+// memory (PipelineCopies); in decode of more than 128, where queries stay in shared memory. Products of run-time head
+// dims end with the last 64 elements that a row has.
 // Of int8 keys weights are in units of the row's largest one times its value's scale, and scales are copied ahead too.
 //
 // A step of f16, d64 (sm_80): 595 instructions for 128 products, without what is seldom done; 250 registers, no spills.
