@@ -15,9 +15,9 @@
 #include "generators/driver/parameters.h"
 #include "generators/lowering/scratch_bytes.h"
 #include "generators/table/words.h"
-#include "schedules/attention_cuda_tiles.h"
 #include "schedules/cuda/attention.h"
 #include "schedules/cuda/attention_tensor.h"
+#include "schedules/cuda/attention_warpgroups.h"
 #include "schedules/schedules.h"
 
 namespace heed {
@@ -26,17 +26,9 @@ namespace {
 
 using Halide::Target;
 
-// On tensor cores.
-cuda::AttentionTile tile_of(const std::string &isa, const AttentionConfig &config) {
-    if (isa == "sm90") return warpgroup_tile_cuda(config);
-    return config.phase == Phase::decode ? decode_tile_cuda(config) : prefill_tile_cuda(config);
-}
-
-// Whether a kernel of CUDA comes from Funcs, for its cores or tensor cores; else it is a program.
+// Whether a kernel of CUDA comes from Funcs, for its cores or tensor cores; those of warpgroups, sm90, are programs.
 bool is_of_cores(const std::string &isa) { return isa == "sm75"; }
-bool is_of_fragments(const std::string &isa, const AttentionConfig &config) {
-    return isa == "sm80" && is_tensor_form(config);
-}
+bool is_of_fragments(const std::string &isa) { return isa == "sm80"; }
 
 std::string cuda_error(const std::string &isa, const AttentionConfig &config) {
     const int widest = std::max(config.head_dim, config.head_dim_v);
@@ -49,25 +41,27 @@ std::string cuda_error(const std::string &isa, const AttentionConfig &config) {
     }
     if (config.dtype == ElementType::f32 && isa == "sm80") return "dtype = f32 is not allowed with isa=sm80: f16, bf16";
     if (isa == "sm90" && (config.phase == Phase::decode || config.any_head_dim() || config.has_kv_scales() ||
-                          config.dtype == ElementType::f32)) {
-        return "isa = sm90 is not allowed here: prefill kernels of f16 and bf16, of given head dims";
+                          config.dtype == ElementType::f32 || config.has_dropout || config.has_score_mod())) {
+        return "isa = sm90 is not allowed here: prefill kernels of f16 and bf16, of given head dims, without dropout "
+               "and score functions";
     }
     const bool is_plain_decode = config.phase == Phase::decode && config.is_plain();
-    if (config.wide_group && !(is_plain_decode && is_of_fragments(isa, config))) {
+    const bool is_narrow = !config.any_head_dim() && widest <= 128;
+    if (config.wide_group && !(is_plain_decode && is_narrow && is_of_fragments(isa))) {
         return "schedule = wide is not allowed here: plain decode kernels of sm80, head dims up to 128";
     }
     return config.error();
 }
 
 void fit_cuda_tiles(const std::string &isa, AttentionConfig &config) {
-    const bool in_fragments = is_of_fragments(isa, config);
+    const bool in_fragments = is_of_fragments(isa);
     if (in_fragments || is_of_cores(isa)) {
         const AttentionDevice::Tile of_form =
             in_fragments ? attention_tensor_tile(config) : attention_form_cuda(config).tile;
         config.row_block = of_form.queries();
         config.kv_block = config.masked_block = of_form.products.columns;
     } else {
-        const cuda::AttentionTile tile = tile_of(isa, config);
+        const cuda::AttentionTile tile = warpgroup_tile_cuda(config);
         config.row_block = tile.rows();
         config.kv_block = config.masked_block = tile.kv_block;
     }
@@ -208,12 +202,12 @@ void generate_on_cuda(const AttentionSpec &spec, Options &options, const std::st
              attention_cores_shared_bytes(spec.config));
         return;
     }
-    if (is_of_fragments(spec.isa, spec.config)) {
+    if (is_of_fragments(spec.isa)) {
         make(attention_tensor_cuda(spec.name, spec.config, cuda_target()), attention_tensor_threads,
              attention_tensor_blocks(spec.config), attention_tensor_shared_bytes(spec.config));
         return;
     }
-    const cuda::AttentionTile tile = tile_of(spec.isa, spec.config);
+    const cuda::AttentionTile tile = warpgroup_tile_cuda(spec.config);
     make(cuda::attention_module(spec.name, spec.config, tile, cuda_target()), tile.threads(), tile.blocks,
          cuda::attention_shared_bytes(spec.config, tile));
 }

@@ -186,7 +186,8 @@ void AttentionDevice::define_logits() {
             keys.line = key_of(product.column, across, down);
             keys.lines = field(sequence_kv_len, block_of(down).sequence);
         }
-        queries.meets_codes = tile.orders_queries;
+        queries.held = tile.holds_queries;
+        queries.meets_codes = config.has_kv_scales() && !tile.holds_queries;
     }
     Expr of_query, of_key;
     if (tile.parts > 1) {  // which share queries

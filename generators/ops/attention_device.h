@@ -25,7 +25,7 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
         bool in_fragments = false;
         int parts = 1;
         int columns_handed_over = columns;
-        bool orders_queries = false;  // as codes of keys are found
+        bool holds_queries = false;  // a thread has elements of queries; else products read them from shared memory
 
         int queries() const { return products.rows / parts; }
         int keys_of_row() const { return products.columns / parts; }

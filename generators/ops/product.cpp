@@ -27,11 +27,12 @@ void TileProduct::define_product(const TileRows &x, const TileRows &w, const std
                                  const Expr &w_line) {
     x_tile(joined<Var>({k, chunk, row, step}, x.at)) = element(x);
     w_tile(joined<Var>({k, chunk, column, step}, w.at)) = element(w);
-    if (x_line.defined() || x.meets_codes) {
-        const Expr line = x_line.defined() ? x_line : Expr(row);
-        x_own(joined<Var>({k, chunk, row, step}, x.at)) = x_tile(joined<Expr>({k, chunk, line, step}, x.at));
+    const Expr line = x_line.defined() ? x_line : Expr(row);
+    if (x.held || x.meets_codes) {
+        const Expr own = x.held ? line : Expr(row);
+        x_own(joined<Var>({k, chunk, row, step}, x.at)) = x_tile(joined<Expr>({k, chunk, own, step}, x.at));
     }
-    Func rows_of_x = x_line.defined() ? x_own : x_tile;
+    Func rows_of_x = x.held ? x_own : x_tile;
     Expr place = over_k.x, in_chunks = over_k.y;
     if (x.meets_codes) {
         const Expr element = k / 2 * 4 + chunk % 2 * 2 + k % 2;
@@ -46,7 +47,7 @@ void TileProduct::define_product(const TileRows &x, const TileRows &w, const std
         return of_floats ? fused_on_device(of_x, of_w, so_far) : so_far + of_x * of_w;
     };
     define_sum({joined<Var>({column, row}, at), 0.f,
-                in_tile(rows_of_x(joined<Expr>({place, in_chunks, row, over_k.z}, x.at)), x),
+                in_tile(rows_of_x(joined<Expr>({place, in_chunks, x.held ? Expr(row) : line, over_k.z}, x.at)), x),
                 in_tile(w_tile(joined<Expr>({over_k.x, over_k.y, column_of_w, over_k.z}, w.at)), w), with_product});
 }
 

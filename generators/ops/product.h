@@ -36,6 +36,7 @@ struct TileRows {
     Halide::Expr exists = {};     // zeros where a row does not; undefined: all do
     Halide::Expr whole = {};      // whether chunks are 16 aligned bytes, for tiles of elements; undefined: they are
     Halide::Expr flipped = {};    // bits of elements
+    bool held = false;            // of x: a sum's own row is in x_own
     bool meets_codes = false;     // each 16 of x are ordered as tensor cores find the codes of w, in x_ordered
     Halide::Expr line = {}, lines = {};  // its number, and how many exist; undefined: all do
 };
@@ -48,7 +49,7 @@ struct TileProduct : ProductSums {
     Halide::RDom over_k;            // element of a chunk, chunk of a step, step
     Halide::Func x_tile{"x_tile"};  // (k, chunk, row, step, which tile)
     Halide::Func w_tile{"w_tile"};  // (k, chunk, column, step, which tile)
-    Halide::Func x_own{"x_own"};    // the same, of sums that read other lines of x_tile
+    Halide::Func x_own{"x_own"};    // the same, which is held or ordered
     // (k, chunk, row, step, which tile), of x_own, in chunks of 8: of each 16 elements lane u's, 4 u to 4 u + 3, are
     // two of each chunk.
     Halide::Func x_ordered{"x_ordered"};

@@ -16,7 +16,8 @@
 //   the same once more where the result is in doubt (RepeatLoops): values of hidden keys may be no numbers
 //   part_numbers, part_states: what parts hand over in shared memory, where the keys were (PlaceOver)
 // In heads of more than 192 elements, and kernels of any, a warp has 16 rows, and keys and values take turns in shared
-// memory (PipelineCopies). Products of run-time head dims end with the last 64 elements that a row has.
+// memory (PipelineCopies); in decode of more than 128, where queries stay in shared memory. Products of run-time head
+// dims end with the last 64 elements that a row has.
 // Of int8 keys weights are in units of the row's largest one times its value's scale, and scales are copied ahead too.
 //
 // A step of f16, d64 (sm_80): 595 instructions for 128 products, without what is seldom done; 250 registers, no spills.
@@ -48,8 +49,9 @@ using namespace Halide;
 namespace {
 
 constexpr int threads = attention_tensor_threads;
-// Floats after a row of a part's state: rows that are stored at once are in different banks.
-constexpr int state_padding = 8;
+// Floats after a row of a part's state: rows that are stored at once are in different banks. Where keys and values take
+// turns half of the columns has the place of one buffer.
+int state_padding(const AttentionDevice &kernel) { return takes_turns(kernel.config, kernel.tile) ? 4 : 8; }
 
 Deal deal_of(const AttentionDevice::Tile &tile) { return has_low_warps(tile) ? in_low_fragments : in_fragments; }
 Deal deal_of_output(const AttentionDevice &kernel) {
@@ -102,7 +104,7 @@ private:
             for (Func &f : kernel.part_states) {
                 in_block(f)
                     .bound_extent(kernel.handed_over, columns)
-                    .align_storage(kernel.handed_over, columns + state_padding);
+                    .align_storage(kernel.handed_over, columns + state_padding(kernel));
                 output_in_tiles(f, kernel.handed_over, kernel.row);
             }
             in_block(kernel.results).gpu_threads(kernel.row);
@@ -124,14 +126,13 @@ private:
         schedule_sum(product, step, {tile.keys_of_row(), tile.products.rows}, deal);
         schedule_copies(product, product.x_tile, tile.queries(), threads);
         product.x_tile.compute_at(block).store_in(MemoryType::Stack);
-        if (product.x_own.defined()) {
-            schedule_own(product, product.x_own, block, eights());
-        } else if (holds_queries()) {
-            Func own = product.x_tile.in(product.sum);
-            held = {own.name()};
-            schedule_own(product, own, block, eights());
+        if (tile.holds_queries) {
+            schedule_own(product, product.x_own, block, tile.products.rows, eights());
+            if (tile.parts == 1) held = {product.x_own.name()};
+        } else if (has_codes) {
+            schedule_own(product, product.x_own, block, tile.queries(), eights());
+            schedule_ordered(product, block, tile.queries(), eights());
         }
-        if (tile.orders_queries) schedule_ordered(product, block, eights());
         schedule_copies(product, product.w_tile, tile.products.columns, threads);
         product.w_tile.compute_at(step).store_in(MemoryType::Stack);
         std::vector<Func> of_logits = kernel.stages;
@@ -149,10 +150,6 @@ private:
         order(f, dealt.own, {dealt.thread});
         unroll(f.gpu_threads(dealt.thread), dealt.own);
     }
-
-    // Whether a thread keeps the elements of queries that it has of fragments. It reads them from shared memory at each
-    // step where they would leave too few registers.
-    bool holds_queries() const { return tile.products.columns == 64; }
 
     void softmax() {
         for (Func *f : {&kernel.old_max, &kernel.pair_max, &kernel.row_max, &kernel.base, &kernel.factor,
@@ -255,11 +252,11 @@ Module attention_tensor_cuda(const std::string &name, const AttentionConfig &con
                                            takes_turns(config, kernel.tile) ? kernel.lane_max.name() : "");
         passes.add_exactly<LowerTileProducts>(4, "products", threads);
         passes.add<PrivateRegisters>();
-        if (kernel.tile.parts > 1) {
+        if (kernel.tile.parts > 1 && kernel.tile.holds_queries) {
             passes.add_exactly<PlaceOver>(1, "queries", kernel.product.x_tile.name(), kernel.product.w_tile.name(),
                                           PlaceOver::When::before_copies);
         }
-        if (kernel.tile.orders_queries) {
+        if (kernel.product.x_ordered.defined()) {
             passes.add_exactly<PlaceOver>(1, "ordered queries", kernel.product.x_ordered.name(),
                                           kernel.product.x_tile.name());
         }

@@ -7,8 +7,6 @@ namespace heed {
 
 constexpr int attention_tensor_threads = 128;
 
-// Whether a kernel is of this form: prefill of all head dims, decode of up to 128. The others are programs.
-bool is_tensor_form(const AttentionConfig &config);
 AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config);
 // Whether a warp has 16 rows, not 32.
 bool has_low_warps(const AttentionDevice::Tile &tile);

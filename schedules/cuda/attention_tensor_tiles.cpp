@@ -21,33 +21,28 @@ int padded_elements(const AttentionConfig &config, int head_dim) {
 bool has_low_warps(const AttentionDevice::Tile &tile) { return tile.products.rows == attention_tensor_threads / 2; }
 
 bool takes_turns(const AttentionConfig &config, const AttentionDevice::Tile &tile) {
-    return tile.columns > 128 && tile.products.columns == 32 && !config.has_kv_scales();
+    if (config.has_kv_scales()) return false;
+    return config.has_gqa ? !tile.holds_queries : tile.columns > 128 && tile.products.columns == 32;
 }
 
-bool is_tensor_form(const AttentionConfig &config) {
-    const int k = padded_elements(config, config.head_dim), v = padded_elements(config, config.head_dim_v);
-    // Int8 keys with dropout spill in decode of more than 64: 60 to 112 bytes.
-    if (config.has_gqa && config.has_kv_scales() && config.has_dropout && std::max(k, v) > 64) return false;
-    // States of parts take the place of keys: values have no more columns.
-    return config.phase == Phase::prefill || (k <= 128 && v <= k);
-}
 
 AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
-    const int elements = padded_elements(config, config.head_dim), v = padded_elements(config, config.head_dim_v);
-    const int widest = std::max(elements, v), chunk = chunk_of(config.kv_dtype), chunks = elements / chunk;
+    const int k = padded_elements(config, config.head_dim), v = padded_elements(config, config.head_dim_v);
+    // States of parts take the place of keys, which have no fewer columns.
+    const int widest = std::max(k, v), elements = config.has_gqa ? widest : k;
+    const int chunk = chunk_of(config.kv_dtype), chunks = elements / chunk;
     // A warp has 16 rows and a quarter of a step's keys, or half of them.
     if (config.has_gqa) {
         // Keys whose copies under way are some 16 KB.
         const bool is_plain_of_codes = config.has_kv_scales() && config.is_plain();
         const int keys = is_plain_of_codes && widest <= 64 ? 128 : 64;
-        const int handed_over = config.has_kv_scales() && keys == 64 ? v / 2 : v;
-        return {{attention_tensor_threads / 2, keys, chunk, chunks, false},
-                keys,
-                v,
-                4,
-                true,
-                config.wide_group ? 2 : 4,
-                handed_over};
+        AttentionDevice::Tile tile = {{attention_tensor_threads / 2, keys, chunk, chunks, false}, keys, v, 4, true};
+        tile.parts = config.wide_group ? 2 : 4;
+        // More columns, and dropout of codes, need the registers.
+        tile.holds_queries = widest <= (config.has_kv_scales() && config.has_dropout ? 64 : 128);
+        const bool in_halves = (config.has_kv_scales() && keys == 64) || takes_turns(config, tile);
+        tile.columns_handed_over = in_halves ? v / 2 : v;
+        return tile;
     }
     int rows = attention_tensor_threads, keys = widest <= 64 ? 64 : 32;
     if (!config.is_plain()) {
@@ -64,17 +59,18 @@ AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
         keys = config.score_mod.block_visible ? 16 : 32;
     }
     AttentionDevice::Tile tile = {{rows, keys, chunk, chunks, false}, keys, v, 4, true};
-    tile.orders_queries = config.has_kv_scales() && keys < 64;
+    tile.holds_queries = keys == 64;
     return tile;
 }
 
 int attention_tensor_blocks(const AttentionConfig &config) {
+    const AttentionDevice::Tile tile = attention_tensor_tile(config);
     if (config.has_gqa) {
         // Kernels of 64 columns in pages spill on sm_120 with 4 blocks, `wide` ones of 128 columns on sm_80 with 3.
-        if (std::max(config.head_dim, config.head_dim_v) > 64) return config.wide_group ? 2 : 3;
+        const int widest = tile.products.width * tile.products.chunks;
+        if (widest > 64) return config.wide_group || widest > 128 ? 2 : 3;
         return config.paged ? 3 : 4;
     }
-    const AttentionDevice::Tile tile = attention_tensor_tile(config);
     if (!has_low_warps(tile) || tile.columns > 128) return 1;
     // What score functions ask of keys in pages spilled 12 to 60 bytes of 128 columns with 3 blocks.
     return config.has_score_mod() && tile.columns > 64 ? 2 : 3;
@@ -91,10 +87,12 @@ int attention_tensor_shared_bytes(const AttentionConfig &config) {
     const int bytes = has_codes ? 1 : 2, of_key = has_codes ? 20 : 16, keys = tile.products.columns;
     const int of_keys = config.paged ? 2 * of_key * keys + (tile.parts > 1 ? 2 * 16 : 0) : 0;
     const int of_parts = (has_codes && tile.columns_handed_over == tile.columns ? 12 : 4 * 8 + 12) * tile.products.rows;
+    // Queries that a thread has elements of are where keys are copied later.
+    const bool keeps_queries = tile.parts == 1 || !tile.holds_queries;
     const int buffers = takes_turns(config, tile) ? 1 : 2;
     const int of_scales = has_codes ? 2 * 2 * 4 * keys : 0;
-    return numbers + of_rows + of_query * tile.queries() + of_keys + of_scales +
-           (tile.parts > 1 ? of_parts : shared_bytes_of(tile.products, tile.products.rows)) +
+    return numbers + of_rows + of_query * tile.queries() + of_keys + of_scales + (tile.parts > 1 ? of_parts : 0) +
+           (keeps_queries ? shared_bytes_of(tile.products, tile.queries()) : 0) +
            buffers * (shared_bytes_of(tile.products, keys, bytes) + tile.chunk * (bytes * tile.columns + 16));
 }
 

@@ -155,7 +155,7 @@ private:
         if (tile.chunks * tile.width <= 64) {  // a thread keeps the elements of the block's rows that it has
             Func own = product.x_tile.in(product.sum);
             held.insert(own.name());
-            schedule_own(product, own, block, 2);
+            schedule_own(product, own, block, tile.rows, 2);
         }
         schedule_copies(product, product.w_tile, tile.columns, backward_tensor_threads);
         product.w_tile.compute_at(step).store_in(MemoryType::Stack);

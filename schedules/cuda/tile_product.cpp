@@ -163,12 +163,12 @@ std::vector<VarOrRVar> schedule_sum(TileProduct &product, const LoopLevel &at, s
 
 namespace {
 
-Func &at_once(TileProduct &product, Func &f, const LoopLevel &at, int width, int chunks) {
+Func &at_once(TileProduct &product, Func &f, const LoopLevel &at, int lines, int width, int chunks) {
     const std::vector<Var> args = f.args();
     f.compute_at(at)
         .bound_extent(product.k, width)
         .bound_extent(product.chunk, chunks)
-        .bound_extent(product.row, product.tile.rows);
+        .bound_extent(product.row, lines);
     for (size_t i = 3; i < args.size(); i++) f.bound_extent(args[i], 1);
     return f;
 }
@@ -188,20 +188,20 @@ void deal_pairs(TileProduct &product, Func &f, const Var &quad, const Var &pair,
 
 }  // namespace
 
-void schedule_own(TileProduct &product, Func &own, const LoopLevel &at, int eights) {
+void schedule_own(TileProduct &product, Func &own, const LoopLevel &at, int lines, int eights) {
     const Var quad("quad"), neighbours("neighbours"), pairs("pairs"), pair("pair");
     const int width = product.tile.width;
-    at_once(product, own, at, width, product.tile.chunks)
+    at_once(product, own, at, lines, width, product.tile.chunks)
         .store_in(MemoryType::Register)
         .split(product.k, quad, neighbours, width / 4)
         .split(neighbours, pairs, pair, 2);
     deal_pairs(product, own, quad, pair, {pairs}, eights);
 }
 
-void schedule_ordered(TileProduct &product, const LoopLevel &at, int eights) {
+void schedule_ordered(TileProduct &product, const LoopLevel &at, int lines, int eights) {
     const Var quad("quad"), pair("pair");
     const int chunks = 2 * product.tile.chunks;
-    at_once(product, product.x_ordered, at, product.tile.width / 2, chunks)
+    at_once(product, product.x_ordered, at, lines, product.tile.width / 2, chunks)
         .store_in(MemoryType::Stack)
         .align_storage(product.chunk, chunks + 1)
         .split(product.k, quad, pair, 2);

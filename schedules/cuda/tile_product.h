@@ -43,10 +43,10 @@ std::vector<Halide::VarOrRVar> schedule_sum(TileProduct &product, const Halide::
 std::vector<Halide::VarOrRVar> schedule_sum(TileProduct &product, const Halide::LoopLevel &at,
                                             std::pair<int, int> extents, Deal deal);
 
-// Elements of x_tile in registers, those that a thread has of fragments; `eights` of 8 rows a warp. ordered: x_ordered,
-// in shared memory, of x_own.
-void schedule_own(TileProduct &product, Halide::Func &own, const Halide::LoopLevel &at, int eights);
-void schedule_ordered(TileProduct &product, const Halide::LoopLevel &at, int eights);
+// Elements of so many lines of x_tile in registers, those that a thread has of fragments; `eights` of 8 rows a warp.
+// ordered: x_ordered, in shared memory, of x_own.
+void schedule_own(TileProduct &product, Halide::Func &own, const Halide::LoopLevel &at, int lines, int eights);
+void schedule_ordered(TileProduct &product, const Halide::LoopLevel &at, int lines, int eights);
 
 // A tile of x or w, of `lines` rows, by so many threads. Copies: rows are padded; a thread copies 16 bytes at a time.
 void schedule_copies(TileProduct &product, Halide::Func &tile, int lines, int threads);

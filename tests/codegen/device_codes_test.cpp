@@ -49,8 +49,8 @@ std::map<std::string, int> product_of_codes(bool in_order) {
         tile->compute_at(at).store_in(MemoryType::Stack);
     }
     if (in_order) {
-        heed::schedule_own(product, product.x_own, at, 2);
-        heed::schedule_ordered(product, at, 2);
+        heed::schedule_own(product, product.x_own, at, edge, 2);
+        heed::schedule_ordered(product, at, edge, 2);
     }
     return instructions(heed::compile_cuda(device_spec("codes"), kernel, 32, [&](heed::Passes &passes) {
         passes.add_exactly<heed::LowerTileProducts>(1, "products", 32);

@@ -46,7 +46,8 @@ private:
 
 class FragmentProduct {
 public:
-    FragmentProduct(const ProductNest &nest, int threads) : nest(nest), b_bytes(nest.has_codes ? 1 : element_bytes) {
+    FragmentProduct(const ProductNest &nest, int threads)
+        : nest(nest), threads(threads), b_bytes(nest.has_codes ? 1 : element_bytes) {
         for (const For *loop : nest.loops) add(loop);
         read_loops();
         for (int thread = 0; thread < threads; thread++) check_deal(thread);
@@ -97,6 +98,7 @@ private:
         Expr condition;
     };
     const ProductNest &nest;
+    const int threads;
     const int b_bytes;  // of an element
     std::vector<Loop> row_loops, column_loops, k_loops;
     Steps a, b, c;
@@ -123,8 +125,13 @@ private:
         return index;
     }
     static Expr at_thread(const Expr &index, const Expr &thread) { return substitute(thread_variable, thread, index); }
+    // The same in all threads.
     int difference(const Expr &to, const Expr &from) const {
-        const auto result = as_const_int(simplify(to - from));
+        const Expr moved = simplify(to - from);
+        const auto result = as_const_int(simplify(at_thread(moved, 0)));
+        for (int thread = 0; thread < threads && result && !is_const(moved); thread++) {
+            if (as_const_int(simplify(at_thread(moved, thread))) != result) refuse("an index is no sum of steps");
+        }
         if (!result) refuse("an index is no sum of steps");
         return static_cast<int>(*result);
     }
