@@ -52,9 +52,9 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
     // (down), in fragments: what score functions ask of a block; its first key, and how many steps a searcher has
     Halide::Func block_values{"block_values"};
     Halide::Func first_seen{"first_seen"};  // (searcher, down): the first step of a searcher that some row sees
-    Halide::Func paged_head{"paged_head"};      // (down), of parts: where a sequence's page table is; head of keys
-    Halide::Func q_rows{"q_rows"};              // (row, down): address of the row; the last one is repeated
-    Halide::Func row_range{"row_range"};  // (row, down): first key that the row sees by its position, and how many
+    Halide::Func paged_head{"paged_head"};  // (down), of parts: where a sequence's page table is; head of keys
+    Halide::Func q_rows{"q_rows"};          // (row, down): address of the row; the last one is repeated
+    Halide::Func row_range{"row_range"};    // (row, down): first key that the row sees by its position, and how many
     // (of_block, down), in fragments: what logits need of a query of a block, addresses of its rows of mask and bias,
     // its head's slope and its position, for score functions its number and head, of these what the kernel has.
     Halide::Func query_values{"query_values"};

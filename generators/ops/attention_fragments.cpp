@@ -96,19 +96,6 @@ Expr AttentionDevice::changed_in_stages(const Expr &dot) {
     return logit;
 }
 
-// What a user's score function makes of a logit. What the bias hides stays hidden.
-Expr AttentionDevice::by_user(const Expr &logit, const ScorePlace &place) const {
-    Expr changed = logit;
-    if (config.score_mod.logit) {
-        LogitChanges of_user;
-        of_user.user = [&](const Expr &x) { return config.score_mod.logit(x, place, score_buffers); };
-        changed = changed_logit(logit, of_user, LogitUnits::log16).value;
-        if (config.has_bias) changed = hidden_unless(!is_negative_infinity(logit), changed);
-    }
-    if (!config.score_mod.visible) return changed;
-    return hidden_unless(config.score_mod.visible(place, score_buffers), changed);
-}
-
 // What exponents are made of: the powers are those of 2.
 Expr AttentionDevice::exponent_unit() const {
     if (!is_unscaled()) return 4.f;  // logits are in log16

@@ -65,15 +65,16 @@ AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
 
 int attention_tensor_blocks(const AttentionConfig &config) {
     const AttentionDevice::Tile tile = attention_tensor_tile(config);
+    // Score functions need registers of their own: of 128 columns in pages they spilled 12 to 60 bytes with 3 blocks.
+    const bool is_scored = config.has_score_mod();
     if (config.has_gqa) {
         // Kernels of 64 columns in pages spill on sm_120 with 4 blocks, `wide` ones of 128 columns on sm_80 with 3.
         const int widest = tile.products.width * tile.products.chunks;
-        if (widest > 64) return config.wide_group || widest > 128 ? 2 : 3;
-        return config.paged ? 3 : 4;
+        if (widest > 64) return config.wide_group || widest > 128 || is_scored ? 2 : 3;
+        return config.paged || is_scored ? 3 : 4;
     }
     if (!has_low_warps(tile) || tile.columns > 128) return 1;
-    // What score functions ask of keys in pages spilled 12 to 60 bytes of 128 columns with 3 blocks.
-    return config.has_score_mod() && tile.columns > 64 ? 2 : 3;
+    return is_scored ? 2 : 3;
 }
 
 int attention_tensor_shared_bytes(const AttentionConfig &config) {
