@@ -45,12 +45,15 @@ AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
         return tile;
     }
     int rows = attention_tensor_threads, keys = widest <= 64 ? 64 : 32;
-    if (!config.is_plain()) {
+    if (config.has_logit_features() || config.has_dropout || (config.has_score_mod() && config.has_kv_scales())) {
         // Half as many: a change takes up to 60 instructions for each of a thread's logits, all in a row. Each thread
         // copies some of 16 keys where their rows are 8, 16 or 24 chunks.
         const bool in_eights = elements % (8 * chunk) == 0 && v % (8 * chunk) == 0;
         rows /= 2;
         keys = in_eights || widest > 128 ? keys / 2 : 32;
+    } else if (config.has_score_mod()) {
+        // Half as many logits of a thread, which are all asked in a row.
+        (widest <= 64 ? keys : rows) /= 2;
     }
     if (widest > 192 || v > 128) {
         // A thread of 32 rows would have 192 floats of the output.

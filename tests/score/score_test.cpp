@@ -249,6 +249,7 @@ TEST(ScoreModBlocks, HiddenOnesAreNotReadOnCuda) {
     int tested = 0;
     for (const TableKernel &kernel : kernels_with_score_mod()) {
         if (std::strcmp(kernel.info.score_mod, "document") != 0 || kernel.info.dtype != HEED_F16) continue;
+        if (kernel.shape(64, 64).head_dim != 64) continue;
         Case c;
         c.a = kernel.attention({1, 1, 1, kernel.decode() ? 1 : 32, 2048, 64, 64}, Data::normal, 5);
         c.a.position = HEED_BOTTOM_RIGHT;
