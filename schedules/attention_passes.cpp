@@ -1,6 +1,7 @@
 #include "schedules/attention_passes.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "generators/lowering/bf16_dots.h"
 #include "generators/lowering/bf16_product.h"
@@ -24,6 +25,7 @@ namespace heed {
 
 using namespace Halide;
 using Halide::Internal::Load;
+using Halide::Internal::simplify;
 using Halide::Internal::Variable;
 
 namespace {
@@ -171,6 +173,45 @@ void prefetch_blocks(Passes *passes, const AttentionStages &st, const AttentionC
         config.kv_block / config.value_unroll, config.head_dim_v / config.value_tile);
 }
 
+// The rows of mask or bias of the next block of keys: each is in another place, where prefetchers of the cache start
+// anew, and the copies of a block would wait for L3. Parts of the products of this block ask for a part of a row each,
+// as many lines as floats have, without a branch, which would take the sums out of the registers.
+void prefetch_masks(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
+    const BlockChain &ch = st.full;
+    const Func &logits = config.has_raw_logits() ? ch.raw_logits : ch.logits;
+    const std::string tiles = logits.name() + ".s0." + st.k.name() + ".ko";
+    const auto pointer = [](const std::string &buffer) {
+        return reinterpret(Int(64), Variable::make(Handle(), buffer));
+    };
+    Expr first = pointer("q"), row_bytes = cast<int64_t>(0), element_bytes = cast<int64_t>(0);
+    const auto use = [&](const std::string &tensor, int bytes, const Expr &asks) {
+        const auto along = [&](const Expr &index, int dimension) {
+            return cast<int64_t>(index) * Variable::make(Int(32), tensor + ".stride." + std::to_string(dimension));
+        };
+        const auto field = [&](int n) { return loaded(st.fields.name(), n); };
+        const Expr element = along(field(task_first_row), 1) + along(field(task_head), 2) +
+                             along(field(task_sequence), 3) + loaded(ch.first_key.name() + ".0", 0) + ch.block;
+        first = select(asks, pointer(tensor) + element * bytes, first);
+        row_bytes = select(asks, along(bytes, 1), row_bytes);
+        element_bytes = select(asks, cast<int64_t>(bytes), element_bytes);
+    };
+    if (config.has_mask) use("mask", 1, st.mask_on && st.prefill.mask_dense);
+    if (config.has_bias) use("bias", 4, st.bias_on && !st.bias_is_16 && st.prefill.bias_dense);
+    if (config.has_bias_16()) use("bias_16", 2, st.bias_on && st.bias_is_16 && st.prefill.bias_16_dense);
+    const int bursts = ch.block / config.key_tile * product_bursts(config), line = line_bytes / int{sizeof(float)};
+    const int parts = std::max(bursts / config.row_block, 1), rows = (parts * config.row_block + bursts - 1) / bursts;
+    const int lines = (ch.block + line * parts - 1) / (line * parts), at_once = rows * lines;
+    const auto byte = [=](const Expr &n) {
+        const Expr burst = cast<uint32_t>(Variable::make(Int(32), tiles) * product_bursts(config)) + cast<uint32_t>(simplify(n / at_once));
+        const Expr row = burst / parts * rows + cast<uint32_t>(simplify(n % at_once / lines)), of_row = burst % parts * lines + cast<uint32_t>(simplify(n % at_once % lines));
+        return first - pointer("q") + cast<int64_t>(row) * row_bytes + cast<int64_t>(of_row) * (line * element_bytes);
+    };
+    const int copies = config.row_block / config.lanes > 1 ? 2 : 1;  // of the step: TrimRows
+    passes->add_exactly<SpreadPrefetches>(copies, "loops that ask for mask and bias",
+                                          ch.over_d.x.name() + ".outer.burst", std::vector<std::string>{tiles},
+                                          std::vector<SpreadPrefetches::Stream>{{"q", 1, byte, at_once, Expr()}});
+}
+
 // Where logits are products as they are, the weights of keys are made while the tiles of the next keys multiply.
 void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
     const BlockChain &ch = st.full;
@@ -199,6 +240,11 @@ void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig 
 }
 
 }  // namespace
+
+int product_bursts(const AttentionConfig &config) {
+    const bool asks = config.phase == Phase::prefill && config.sweeps() && !config.bf16_tiles && !config.any_head_dim();
+    return asks ? std::gcd(config.query_elements() / config.product_unroll, 8) : 0;
+}
 
 void add_attention_passes(Passes *passes, const AttentionConfig &config, const std::vector<std::string> &loops) {
     if (config.score_mod.block_visible || config.sweeps()) passes->add<SkipBlocks>(loops);
@@ -238,6 +284,7 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
         const bool slow_tiles = config.kv_dtype == ElementType::f32 || config.head_dim > 256;
         if (config.wide_group && !config.any_head_dim() && slow_tiles) prefetch_tiles(&passes, st, config);
         if (asks_for_blocks(config)) prefetch_blocks(&passes, st, config);
+        if (product_bursts(config) > 0) prefetch_masks(&passes, st, config);
     }
     if (config.packs_kv()) {
         const int row_max = config.row_block * AttentionStages::place(config, AttentionStages::row_max);

@@ -324,6 +324,10 @@ private:
             .unroll(st.row)
             .unroll(kt);
         register_tile(ch.product.compute_at(tiles_of_keys, ko), ch.over_d, st.k, tile, cfg.product_unroll);
+        if (&ch == &st.full && product_bursts(cfg) > 0) {
+            RVar outer("outer"), burst("burst"), part("part");
+            ch.product.update().split(outer, burst, part, cfg.query_elements() / cfg.product_unroll / product_bursts(cfg));
+        }
         along_d(of_block_in_workspace(ch.block_out, ch), st.d, cfg.head_dim_v)
             .bound_extent(st.row, cfg.row_block)
             .split(st.d, db, dv, cfg.value_tile, TailStrategy::RoundUp)
