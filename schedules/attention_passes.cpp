@@ -141,7 +141,7 @@ bool asks_for_blocks(const AttentionConfig &config) {
     const bool in_place = config.kv_dtype == ElementType::f32 && !config.copies_k() && !config.any_head_dim();
     const bool has_loops = config.head_dim > config.product_unroll && config.head_dim_v > config.value_tile;
     const bool has_whole_tiles = config.head_dim_v % config.value_tile == 0;
-    return in_place && has_loops && has_whole_tiles && !config.wide_group && !config.changes_logits();
+    return in_place && has_loops && has_whole_tiles && config.phase == Phase::prefill;
 }
 
 void prefetch_blocks(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
@@ -151,11 +151,12 @@ void prefetch_blocks(Passes *passes, const AttentionStages &st, const AttentionC
     // In `steps` iterations of the loop of a product in each of `tiles` iterations of another: the rows of a block from
     // `begin` on, of `length` elements.
     const auto add = [&](const std::string &rows, int length, const Expr &begin, const std::string &product,
-                         const std::string &tile, int steps, int tiles) {
+                         const std::string &tile, int steps, int tiles, const std::string &part = "", int copies = 0) {
         const auto along = [rows](const Expr &index, const char *axis) { return elements_along(rows, axis, index); };
         const int lines = config.kv_block * ((length * bytes + line_bytes - 1) / line_bytes);
         const int at_once = (lines + steps * tiles - 1) / (steps * tiles), asked = steps * tiles * at_once;
-        const Expr key = field(task_first_key) + loaded(ch.first_key.name(), 0) + begin;
+        const std::string first_key = ch.first_key.name() + (ch.first_key.outputs() > 1 ? ".0" : "");
+        const Expr key = field(task_first_key) + loaded(first_key, 0) + begin;
         const auto element = [=](const Expr &n) {
             const Expr block = along(config.kv_block, "slot"),
                        first = Variable::make(Int(32), tile) * (steps * at_once);
@@ -164,9 +165,15 @@ void prefetch_blocks(Passes *passes, const AttentionStages &st, const AttentionC
                    cast<int64_t>(first) * block / asked + cast<int64_t>(n) * select(neighbours, block / asked, 0);
         };
         const SpreadPrefetches::Stream stream{rows, bytes, element, at_once, Expr()};
-        passes->add_exactly<SpreadPrefetches>(config.row_block / config.lanes, "loops that ask for blocks",
-                                              product + ".outer", std::vector{tile}, std::vector{stream});
+        passes->add_exactly<SpreadPrefetches>(copies > 0 ? copies : config.row_block / config.lanes, "loops that ask for blocks",
+                                              product + ".outer" + part, std::vector{tile}, std::vector{stream});
     };
+    if (product_bursts(config) > 0) {
+    add("v", config.head_dim_v, 0, ch.over_d.x.name(), ch.raw_logits.name() + ".s0." + st.k.name() + ".ko",
+        product_bursts(config), config.kv_block / config.key_tile, ".burst", 2);
+    return;
+    }
+    if (config.changes_logits()) return;
     add("v", config.head_dim_v, 0, ch.over_d.x.name(), ch.logits.name() + ".s0." + st.k.name() + ".ko",
         config.head_dim / config.product_unroll, config.kv_block / config.key_tile);
     add("k", config.head_dim, config.kv_block, ch.numbers.x.name(), ch.block_out.name() + ".s0." + st.d.name() + ".db",

@@ -374,6 +374,15 @@ private:
         if (!splits_loop) return;
         of_block(ch.prefill.nonfinite_end, ch);
         if (ch.prefill.number_end.defined()) of_block(ch.prefill.number_end, ch);
+        if (ch.prefill.all_seen.defined()) {
+            of_block(ch.prefill.all_seen, ch)
+                .bound_extent(st.u, cfg.lanes)
+                .vectorize(st.u, cfg.lanes)
+                .update()
+                .reorder(st.u, ch.prefill.places.x, ch.prefill.places.y)
+                .vectorize(st.u, cfg.lanes)
+                .unroll(ch.prefill.places.x);
+        }
         of_block(ch.prefill.exponents, ch)
             .bound_extent(st.u, cfg.lanes)
             .vectorize(st.u, cfg.lanes)
