@@ -130,6 +130,10 @@ void prefetch_tiles(Passes *passes, const AttentionStages &st, const AttentionCo
                                                                         stream("v", config.head_dim_v, 0)});
 }
 
+bool reads_values_in_place(const AttentionConfig &config) {
+    return config.kv_dtype == ElementType::f32 && !config.copies_v();
+}
+
 // Prefill of floats reads elements of several rows at once, too, and of each block of keys first k, then v: while the
 // logits of a block are summed, a tile of keys asks for as many rows of v, and while its outputs are, a tile of values
 // for its share of the next block's k. Iterations walk over rows that are neighbours, as they are in copies of heads;
@@ -141,7 +145,7 @@ bool asks_for_blocks(const AttentionConfig &config) {
     const bool in_place = config.kv_dtype == ElementType::f32 && !config.copies_k() && !config.any_head_dim();
     const bool has_loops = config.head_dim > config.product_unroll && config.head_dim_v > config.value_tile;
     const bool has_whole_tiles = config.head_dim_v % config.value_tile == 0;
-    return in_place && has_loops && has_whole_tiles && config.phase == Phase::prefill;
+    return in_place && has_loops && has_whole_tiles && !config.wide_group && !config.changes_logits();
 }
 
 void prefetch_blocks(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
@@ -151,12 +155,11 @@ void prefetch_blocks(Passes *passes, const AttentionStages &st, const AttentionC
     // In `steps` iterations of the loop of a product in each of `tiles` iterations of another: the rows of a block from
     // `begin` on, of `length` elements.
     const auto add = [&](const std::string &rows, int length, const Expr &begin, const std::string &product,
-                         const std::string &tile, int steps, int tiles, const std::string &part = "", int copies = 0) {
+                         const std::string &tile, int steps, int tiles) {
         const auto along = [rows](const Expr &index, const char *axis) { return elements_along(rows, axis, index); };
         const int lines = config.kv_block * ((length * bytes + line_bytes - 1) / line_bytes);
         const int at_once = (lines + steps * tiles - 1) / (steps * tiles), asked = steps * tiles * at_once;
-        const std::string first_key = ch.first_key.name() + (ch.first_key.outputs() > 1 ? ".0" : "");
-        const Expr key = field(task_first_key) + loaded(first_key, 0) + begin;
+        const Expr key = field(task_first_key) + loaded(ch.first_key.name(), 0) + begin;
         const auto element = [=](const Expr &n) {
             const Expr block = along(config.kv_block, "slot"),
                        first = Variable::make(Int(32), tile) * (steps * at_once);
@@ -165,39 +168,46 @@ void prefetch_blocks(Passes *passes, const AttentionStages &st, const AttentionC
                    cast<int64_t>(first) * block / asked + cast<int64_t>(n) * select(neighbours, block / asked, 0);
         };
         const SpreadPrefetches::Stream stream{rows, bytes, element, at_once, Expr()};
-        passes->add_exactly<SpreadPrefetches>(copies > 0 ? copies : config.row_block / config.lanes, "loops that ask for blocks",
-                                              product + ".outer" + part, std::vector{tile}, std::vector{stream});
+        passes->add_exactly<SpreadPrefetches>(config.row_block / config.lanes, "loops that ask for blocks",
+                                              product + ".outer", std::vector{tile}, std::vector{stream});
     };
-    if (product_bursts(config) > 0) {
-    add("v", config.head_dim_v, 0, ch.over_d.x.name(), ch.raw_logits.name() + ".s0." + st.k.name() + ".ko",
-        product_bursts(config), config.kv_block / config.key_tile, ".burst", 2);
-    return;
-    }
-    if (config.changes_logits()) return;
     add("v", config.head_dim_v, 0, ch.over_d.x.name(), ch.logits.name() + ".s0." + st.k.name() + ".ko",
         config.head_dim / config.product_unroll, config.kv_block / config.key_tile);
     add("k", config.head_dim, config.kv_block, ch.numbers.x.name(), ch.block_out.name() + ".s0." + st.d.name() + ".db",
         config.kv_block / config.value_unroll, config.head_dim_v / config.value_tile);
 }
 
-// The rows of mask or bias of the next block of keys: each is in another place, where prefetchers of the cache start
-// anew, and the copies of a block would wait for L3. Parts of the products of this block ask for a part of a row each,
-// as many lines as floats have, without a branch, which would take the sums out of the registers.
-void prefetch_masks(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
+// What comes after the products of a block of keys in a kernel that changes logits: its values, and the rows of mask or
+// bias of the next block. Each of these is in another place, where prefetchers of the cache start anew, and values are
+// read a few elements of a row at a time. Parts of the products ask for a part of each, without a branch, which would
+// take the sums out of the registers.
+void prefetch_in_bursts(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
     const BlockChain &ch = st.full;
     const Func &logits = config.has_raw_logits() ? ch.raw_logits : ch.logits;
-    const std::string tiles = logits.name() + ".s0." + st.k.name() + ".ko";
+    const std::string tile = logits.name() + ".s0." + st.k.name() + ".ko";
+    const int bursts = ch.block / config.key_tile * product_bursts(config);
     const auto pointer = [](const std::string &buffer) {
         return reinterpret(Int(64), Variable::make(Handle(), buffer));
     };
+    const auto field = [&](int n) { return loaded(st.fields.name(), n); };
+    const Expr first_key = loaded(ch.first_key.name() + ".0", 0);
+    std::vector<SpreadPrefetches::Stream> streams;
+    // The address of a line of a burst.
+    const auto add = [&](int lines, const std::function<Expr(const Expr &, const Expr &)> &address) {
+        const auto byte = [=](const Expr &n) {
+            const Expr burst = Variable::make(Int(32), tile) * product_bursts(config) + simplify(n / lines);
+            return address(cast<uint32_t>(burst), cast<int64_t>(simplify(n % lines))) - pointer("q");
+        };
+        streams.push_back({"q", 1, byte, lines, Expr()});
+    };
+
     Expr first = pointer("q"), row_bytes = cast<int64_t>(0), element_bytes = cast<int64_t>(0);
     const auto use = [&](const std::string &tensor, int bytes, const Expr &asks) {
         const auto along = [&](const Expr &index, int dimension) {
             return cast<int64_t>(index) * Variable::make(Int(32), tensor + ".stride." + std::to_string(dimension));
         };
-        const auto field = [&](int n) { return loaded(st.fields.name(), n); };
         const Expr element = along(field(task_first_row), 1) + along(field(task_head), 2) +
-                             along(field(task_sequence), 3) + loaded(ch.first_key.name() + ".0", 0) + ch.block;
+                             along(field(task_sequence), 3) + first_key + ch.block;
         first = select(asks, pointer(tensor) + element * bytes, first);
         row_bytes = select(asks, along(bytes, 1), row_bytes);
         element_bytes = select(asks, cast<int64_t>(bytes), element_bytes);
@@ -205,18 +215,28 @@ void prefetch_masks(Passes *passes, const AttentionStages &st, const AttentionCo
     if (config.has_mask) use("mask", 1, st.mask_on && st.prefill.mask_dense);
     if (config.has_bias) use("bias", 4, st.bias_on && !st.bias_is_16 && st.prefill.bias_dense);
     if (config.has_bias_16()) use("bias_16", 2, st.bias_on && st.bias_is_16 && st.prefill.bias_16_dense);
-    const int bursts = ch.block / config.key_tile * product_bursts(config), line = line_bytes / int{sizeof(float)};
-    const int parts = std::max(bursts / config.row_block, 1), rows = (parts * config.row_block + bursts - 1) / bursts;
-    const int lines = (ch.block + line * parts - 1) / (line * parts), at_once = rows * lines;
-    const auto byte = [=](const Expr &n) {
-        const Expr burst = cast<uint32_t>(Variable::make(Int(32), tiles) * product_bursts(config)) + cast<uint32_t>(simplify(n / at_once));
-        const Expr row = burst / parts * rows + cast<uint32_t>(simplify(n % at_once / lines)), of_row = burst % parts * lines + cast<uint32_t>(simplify(n % at_once % lines));
-        return first - pointer("q") + cast<int64_t>(row) * row_bytes + cast<int64_t>(of_row) * (line * element_bytes);
-    };
+    // A burst has a part of a row, or a few rows: as many lines as of floats.
+    const int line = line_bytes / int{sizeof(float)}, parts = std::max(bursts / config.row_block, 1);
+    const int rows = (config.row_block + bursts - 1) / bursts, lines = (ch.block + line * parts - 1) / (line * parts);
+    add(rows * lines, [=](const Expr &burst, const Expr &n) {
+        const Expr row = cast<int64_t>(burst / parts) * rows + simplify(n / lines);
+        return first + row * row_bytes +
+               (cast<int64_t>(burst % parts) * lines + simplify(n % lines)) * (line * element_bytes);
+    });
+
+    if (reads_values_in_place(config)) {
+        const auto along = [](const Expr &index, const char *axis) { return elements_along("v", axis, index); };
+        const Expr block = pointer("v") + (along(field(task_kv_batch), "page") + along(field(task_kv_head), "head") +
+                            along(field(task_first_key) + first_key, "slot")) * int{sizeof(float)};
+        const int all = ch.block * ((config.head_dim_v + line - 1) / line), at_once = (all + bursts - 1) / bursts;
+        const Expr step = along(ch.block, "slot") * int{sizeof(float)} / (bursts * at_once);
+        add(at_once, [=](const Expr &burst, const Expr &n) {
+            return block + cast<int64_t>(burst) * (step * at_once) + n * step;
+        });
+    }
     const int copies = config.row_block / config.lanes > 1 ? 2 : 1;  // of the step: TrimRows
     passes->add_exactly<SpreadPrefetches>(copies, "loops that ask for mask and bias",
-                                          ch.over_d.x.name() + ".outer.burst", std::vector<std::string>{tiles},
-                                          std::vector<SpreadPrefetches::Stream>{{"q", 1, byte, at_once, Expr()}});
+                                          ch.over_d.x.name() + ".outer.burst", std::vector<std::string>{tile}, streams);
 }
 
 // Where logits are products as they are, the weights of keys are made while the tiles of the next keys multiply.
@@ -291,7 +311,7 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
         const bool slow_tiles = config.kv_dtype == ElementType::f32 || config.head_dim > 256;
         if (config.wide_group && !config.any_head_dim() && slow_tiles) prefetch_tiles(&passes, st, config);
         if (asks_for_blocks(config)) prefetch_blocks(&passes, st, config);
-        if (product_bursts(config) > 0) prefetch_masks(&passes, st, config);
+        if (product_bursts(config) > 0) prefetch_in_bursts(&passes, st, config);
     }
     if (config.packs_kv()) {
         const int row_max = config.row_block * AttentionStages::place(config, AttentionStages::row_max);
