@@ -212,12 +212,20 @@ private:
             .partition(ro, loops_over_logits())
             .partition(ko, loops_over_logits());
         tiles(squares, f, ko);
-        one_task(rows.compute_at(f, ro).store_in(MemoryType::Register))
+        one_task(rows.compute_at(f, ch.ranged ? ro : ko).store_in(MemoryType::Register))
             .bound_extent(st.kb, 1)
             .bound_extent(st.row, lanes)
-            .bound_extent(st.k, ch.block)
+            .bound_extent(st.k, ch.ranged ? ch.block : lanes)
             .vectorize(st.k, lanes);
         return f;
+    }
+
+    // Neighbours in memory.
+    void read_dense(Func &f, Func &rows, const BlockChain &ch, const Expr &on, const Expr &dense) {
+        Stage reads = f.specialize(on);
+        if (!ch.ranged) reads.specialize(dense);
+        Stage of_neighbours = rows.specialize(dense);
+        if (!ch.ranged) of_neighbours.unroll(st.row);
     }
 
     void chain(BlockChain &ch, int update) {
@@ -240,16 +248,18 @@ private:
                 .partition(st.k, loops_over_logits());
         };
         if (ch.biases.defined()) {
-            by_squares(ch.biases, ch.prefill.bias_tiles, ch.prefill.bias_rows, ch).specialize(st.bias_on);
+            by_squares(ch.biases, ch.prefill.bias_tiles, ch.prefill.bias_rows, ch);
             if (cfg.has_bias_16()) {
-                ch.prefill.bias_rows.specialize(st.bias_is_16 && st.prefill.bias_16_dense);
+                read_dense(ch.biases, ch.prefill.bias_rows, ch, st.bias_on, st.bias_is_16 && st.prefill.bias_16_dense);
                 ch.prefill.bias_rows.specialize(st.bias_is_16);
+                ch.prefill.bias_rows.specialize(st.prefill.bias_dense);
+            } else {
+                read_dense(ch.biases, ch.prefill.bias_rows, ch, st.bias_on, st.prefill.bias_dense);
             }
-            ch.prefill.bias_rows.specialize(st.prefill.bias_dense);
         }
         if (ch.prefill.mask_rows.defined()) {
-            by_squares(ch.visible, ch.prefill.mask_tiles, ch.prefill.mask_rows, ch).specialize(st.mask_on);
-            ch.prefill.mask_rows.specialize(st.prefill.mask_dense);
+            by_squares(ch.visible, ch.prefill.mask_tiles, ch.prefill.mask_rows, ch);
+            read_dense(ch.visible, ch.prefill.mask_rows, ch, st.mask_on, st.prefill.mask_dense);
         } else if (ch.visible.defined() && cfg.per_logit()) {
             per_logit(ch.visible);
         }
