@@ -10,9 +10,6 @@ namespace heed {
 // step.
 void add_attention_passes(Passes *passes, const AttentionConfig &config, const std::vector<std::string> &loops);
 
-// Parts of the loop of a product in prefill, each of which asks for rows of mask and bias first; 0: none does.
-int product_bursts(const AttentionConfig &config);
-
 // For the x86 schedules, whose loops over blocks of keys end where a task's work ends: of both chains, one each.
 Passes x86_attention_passes(const AttentionStages &stages, const AttentionConfig &config);
 

@@ -22,6 +22,7 @@
 //
 // With matrix tiles (AMX) each product is one stage of plain loops that LowerBf16Tiles replaces. It reads copies of the
 // block: k, which then may be anywhere, and v transposed.
+#include "schedules/attention_prefetches.h"
 #include "schedules/task_schedule.h"
 
 namespace heed {
@@ -336,7 +337,8 @@ private:
         register_tile(ch.product.compute_at(tiles_of_keys, ko), ch.over_d, st.k, tile, cfg.product_unroll);
         if (&ch == &st.full && product_bursts(cfg) > 0) {
             RVar outer("outer"), burst("burst"), part("part");
-            ch.product.update().split(outer, burst, part, cfg.query_elements() / cfg.product_unroll / product_bursts(cfg));
+            ch.product.update().split(outer, burst, part,
+                                      cfg.query_elements() / cfg.product_unroll / product_bursts(cfg));
         }
         along_d(of_block_in_workspace(ch.block_out, ch), st.d, cfg.head_dim_v)
             .bound_extent(st.row, cfg.row_block)
