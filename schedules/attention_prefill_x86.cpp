@@ -201,7 +201,8 @@ private:
     // Whole ones, to trim and shorten, where Halide would take apart how a score function reads its clamped elements.
     Partition loops_over_logits() const { return cfg.has_score_mod() ? Partition::Never : Partition::Auto; }
 
-    // By the squares that are transposed, from rows of keys that are copied before.
+    // By the squares that are transposed: of whole blocks read where they are, of others, whose keys may end within a
+    // vector, from rows that are copied before.
     Func &by_squares(Func &f, TransposedTiles &squares, Func &rows, const BlockChain &ch) {
         const int lanes = cfg.lanes;
         of_block_rows(f, ch)
@@ -221,7 +222,7 @@ private:
         return f;
     }
 
-    // Neighbours in memory.
+    // Where keys are neighbours in memory, rows of a square that is read in place are registers.
     void read_dense(Func &f, Func &rows, const BlockChain &ch, const Expr &on, const Expr &dense) {
         Stage reads = f.specialize(on);
         if (!ch.ranged) reads.specialize(dense);

@@ -24,7 +24,8 @@ void AttentionBuilder::define_dropout(BlockChain &chain) {
 }
 
 // A hidden or dropped key is left out, not multiplied by 0: its value may be NaN. Where keys may be hidden and a block
-// holds only numbers, which is known before (nonfinite_end), the product with 0 leaves them out as well.
+// holds only numbers, which is known before (nonfinite_end), the product with 0 leaves them out as well; a block whose
+// keys all rows see is not looked at.
 void AttentionBuilder::define_values(BlockChain &chain) {
     if (cfg.packs_kv()) return define_packed_values(chain);
     Args at = in_block({st.row, st.d});
