@@ -170,7 +170,8 @@ void prefetch_with_bias(Passes *passes, const AttentionStages &st, const Attenti
 
 int product_bursts(const AttentionConfig &config) {
     const bool asks = config.phase == Phase::prefill && config.has_bias && !config.bf16_tiles && !config.any_head_dim();
-    return asks ? std::gcd(config.query_elements() / config.product_unroll, 8) : 0;
+    const int bursts = asks ? std::gcd(config.query_elements() / config.product_unroll, 8) : 0;
+    return bursts > 1 ? bursts : 0;  // of one there is no loop
 }
 
 void add_prefetches(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
