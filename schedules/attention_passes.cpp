@@ -9,34 +9,22 @@
 #include "generators/lowering/hold_sums.h"
 #include "generators/lowering/keep_tiles.h"
 #include "generators/lowering/lane_sums.h"
-#include "generators/lowering/prefetch_line.h"
 #include "generators/lowering/prefetch_rows.h"
 #include "generators/lowering/shorten_loops.h"
 #include "generators/lowering/skip_blocks.h"
-#include "generators/lowering/spread_prefetches.h"
 #include "generators/lowering/sum_in_place.h"
 #include "generators/lowering/trim_loops.h"
 #include "generators/lowering/trim_rows.h"
 #include "generators/lowering/weave_tiles.h"
 #include "generators/lowering/wide_strides.h"
+#include "schedules/attention_prefetches.h"
 
 namespace heed {
 
 using namespace Halide;
-using Halide::Internal::Load;
 using Halide::Internal::Variable;
 
 namespace {
-
-Expr loaded(const std::string &array, const Expr &element) {
-    return Load::make(Int(32), array, element, Buffer<>(), Parameter(), Halide::Internal::const_true(),
-                      Halide::Internal::ModulusRemainder());
-}
-
-// Elements from an index 0 of an axis of k or v to `index`.
-Expr elements_along(const std::string &rows, const char *axis, const Expr &index) {
-    return cast<int64_t>(index) * cast<int64_t>(Variable::make(UInt(64), rows + "_" + axis + "_stride"));
-}
 
 // Register tiles with rows as lanes: the rows of a block and the keys of a masked step that there are.
 void fit_block(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
@@ -92,83 +80,6 @@ void fit_block(Passes *passes, const AttentionStages &st, const AttentionConfig 
     const int together = config.bf16_dots ? 2 : 1;  // whoever takes a pair asks whether its last key is visible
     shorten(together, together, keys, {ch.visible, ch.kept, ch.logits, ch.weights, ch.value_weights});
     if (config.bf16_dots) shorten(2, 1, keys, {ch.bf16.weight_pairs, ch.bf16.v_pairs});
-}
-
-// Decode with rows as lanes reads keys and values element by element, of several rows at once, which the prefetchers of
-// the cache do not follow: the products of a tile of keys ask for the keys of a later tile, and for the values of this
-// one, which are read at the end of the block. What follows a block is guessed to be its neighbour. Measured, Zen 4, 2
-// cores, 16 rows, without and with it: f32 of 128 elements 0.64 and 0.37 ms; bf16 of 576 0.144 and 0.116, of 128, whose
-// tiles take little time, 0.209 and 0.234.
-void prefetch_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
-    constexpr int tiles_ahead = 2;
-    const BlockChain &ch = st.full;
-    const int bytes = stored_type(config.kv_dtype).bytes(), line = line_bytes / bytes, tile = config.key_tile;
-    const Func &logits = config.has_raw_logits() ? ch.raw_logits : ch.logits;
-    const std::string tiles = logits.name() + ".s0." + st.k.name() + ".ko";
-    const auto field = [fields = st.fields.name()](int n) { return loaded(fields, n); };
-    const auto place = [&config, &ch, field](const Expr &key) -> std::pair<Expr, Expr> {
-        const Expr last = min(key, ch.block - 1);
-        if (!config.paged) return {field(task_first_key) + loaded(ch.first_key.name(), 0) + key, field(task_kv_batch)};
-        return {loaded(ch.slots.name() + ".0", last) + (key - last), loaded(ch.slots.name() + ".1", last)};
-    };
-    const auto stream = [&](const std::string &rows, int length, int ahead) {
-        const auto along = [rows](const Expr &index, const char *axis) { return elements_along(rows, axis, index); };
-        const auto element = [=](const Expr &n) {
-            const Expr key = (Variable::make(Int(32), tiles) + ahead) * tile + n % tile;
-            const auto [slot, page] = place(key);
-            return along(page, "page") + along(field(task_kv_head), "head") + along(slot, "slot") +
-                   cast<int64_t>(n / tile * line);
-        };
-        const int step_bytes = bytes * config.product_unroll * (config.bf16_dots ? 2 : 1) * tile;
-        return SpreadPrefetches::Stream{rows, bytes, element, (step_bytes + line_bytes - 1) / line_bytes,
-                                        (length + line - 1) / line * tile};
-    };
-    passes->add<SpreadPrefetches>(ch.over_d.x.name() + ".outer", std::vector<std::string>{tiles},
-                                  std::vector<SpreadPrefetches::Stream>{stream("k", config.head_dim, tiles_ahead),
-                                                                        stream("v", config.head_dim_v, 0)});
-}
-
-// Prefill of floats reads elements of several rows at once, too, and of each block of keys first k, then v: while the
-// logits of a block are summed, a tile of keys asks for as many rows of v, and while its outputs are, a tile of values
-// for its share of the next block's k. Iterations walk over rows that are neighbours, as they are in copies of heads;
-// of others, which only the few blocks of rows of a short call read, they ask for one. Two instructions of 80, where
-// kernels that change logits would spill. Measured on a Xeon (family 6 model 85, 2 cores), 8 heads of 128 on 2, causal,
-// time with it of that without: 2,048 tokens 0.96 to 0.97, 8,192, whose keys L2 cannot hold, 0.79 to 0.85, 16,384 0.67;
-// AVX2 0.96, 0.85.
-bool asks_for_blocks(const AttentionConfig &config) {
-    const bool in_place = config.kv_dtype == ElementType::f32 && !config.copies_k() && !config.any_head_dim();
-    const bool has_loops = config.head_dim > config.product_unroll && config.head_dim_v > config.value_tile;
-    const bool has_whole_tiles = config.head_dim_v % config.value_tile == 0;
-    return in_place && has_loops && has_whole_tiles && !config.wide_group && !config.changes_logits();
-}
-
-void prefetch_blocks(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
-    const BlockChain &ch = st.full;
-    const int bytes = stored_type(config.kv_dtype).bytes();
-    const auto field = [fields = st.fields.name()](int n) { return loaded(fields, n); };
-    // In `steps` iterations of the loop of a product in each of `tiles` iterations of another: the rows of a block from
-    // `begin` on, of `length` elements.
-    const auto add = [&](const std::string &rows, int length, const Expr &begin, const std::string &product,
-                         const std::string &tile, int steps, int tiles) {
-        const auto along = [rows](const Expr &index, const char *axis) { return elements_along(rows, axis, index); };
-        const int lines = config.kv_block * ((length * bytes + line_bytes - 1) / line_bytes);
-        const int at_once = (lines + steps * tiles - 1) / (steps * tiles), asked = steps * tiles * at_once;
-        const Expr key = field(task_first_key) + loaded(ch.first_key.name(), 0) + begin;
-        const auto element = [=](const Expr &n) {
-            const Expr block = along(config.kv_block, "slot"),
-                       first = Variable::make(Int(32), tile) * (steps * at_once);
-            const Expr row = along(1, "slot"), neighbours = row <= 2 * length;
-            return along(field(task_kv_batch), "page") + along(field(task_kv_head), "head") + along(key, "slot") +
-                   cast<int64_t>(first) * block / asked + cast<int64_t>(n) * select(neighbours, block / asked, 0);
-        };
-        const SpreadPrefetches::Stream stream{rows, bytes, element, at_once, Expr()};
-        passes->add_exactly<SpreadPrefetches>(config.row_block / config.lanes, "loops that ask for blocks",
-                                              product + ".outer", std::vector{tile}, std::vector{stream});
-    };
-    add("v", config.head_dim_v, 0, ch.over_d.x.name(), ch.logits.name() + ".s0." + st.k.name() + ".ko",
-        config.head_dim / config.product_unroll, config.kv_block / config.key_tile);
-    add("k", config.head_dim, config.kv_block, ch.numbers.x.name(), ch.block_out.name() + ".s0." + st.d.name() + ".db",
-        config.kv_block / config.value_unroll, config.head_dim_v / config.value_tile);
 }
 
 // Where logits are products as they are, the weights of keys are made while the tiles of the next keys multiply.
@@ -235,9 +146,7 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
         }
         passes.add<KeepTiles>(tiles);
         fit_block(&passes, st, config);
-        const bool slow_tiles = config.kv_dtype == ElementType::f32 || config.head_dim > 256;
-        if (config.wide_group && !config.any_head_dim() && slow_tiles) prefetch_tiles(&passes, st, config);
-        if (asks_for_blocks(config)) prefetch_blocks(&passes, st, config);
+        add_prefetches(&passes, st, config);
     }
     if (config.packs_kv()) {
         const int row_max = config.row_block * AttentionStages::place(config, AttentionStages::row_max);

@@ -22,6 +22,7 @@
 //
 // With matrix tiles (AMX) each product is one stage of plain loops that LowerBf16Tiles replaces. It reads copies of the
 // block: k, which then may be anywhere, and v transposed.
+#include "schedules/attention_prefetches.h"
 #include "schedules/task_schedule.h"
 
 namespace heed {
@@ -200,7 +201,8 @@ private:
     // Whole ones, to trim and shorten, where Halide would take apart how a score function reads its clamped elements.
     Partition loops_over_logits() const { return cfg.has_score_mod() ? Partition::Never : Partition::Auto; }
 
-    // By the squares that are transposed, from rows of keys that are copied before.
+    // By the squares that are transposed: of whole blocks read where they are, of others, whose keys may end within a
+    // vector, from rows that are copied before.
     Func &by_squares(Func &f, TransposedTiles &squares, Func &rows, const BlockChain &ch) {
         const int lanes = cfg.lanes;
         of_block_rows(f, ch)
@@ -212,12 +214,20 @@ private:
             .partition(ro, loops_over_logits())
             .partition(ko, loops_over_logits());
         tiles(squares, f, ko);
-        one_task(rows.compute_at(f, ro).store_in(MemoryType::Register))
+        one_task(rows.compute_at(f, ch.ranged ? ro : ko).store_in(MemoryType::Register))
             .bound_extent(st.kb, 1)
             .bound_extent(st.row, lanes)
-            .bound_extent(st.k, ch.block)
+            .bound_extent(st.k, ch.ranged ? ch.block : lanes)
             .vectorize(st.k, lanes);
         return f;
+    }
+
+    // Where keys are neighbours in memory, rows of a square that is read in place are registers.
+    void read_dense(Func &f, Func &rows, const BlockChain &ch, const Expr &on, const Expr &dense) {
+        Stage reads = f.specialize(on);
+        if (!ch.ranged) reads.specialize(dense);
+        Stage of_neighbours = rows.specialize(dense);
+        if (!ch.ranged) of_neighbours.unroll(st.row);
     }
 
     void chain(BlockChain &ch, int update) {
@@ -240,16 +250,18 @@ private:
                 .partition(st.k, loops_over_logits());
         };
         if (ch.biases.defined()) {
-            by_squares(ch.biases, ch.prefill.bias_tiles, ch.prefill.bias_rows, ch).specialize(st.bias_on);
+            by_squares(ch.biases, ch.prefill.bias_tiles, ch.prefill.bias_rows, ch);
             if (cfg.has_bias_16()) {
-                ch.prefill.bias_rows.specialize(st.bias_is_16 && st.prefill.bias_16_dense);
+                read_dense(ch.biases, ch.prefill.bias_rows, ch, st.bias_on, st.bias_is_16 && st.prefill.bias_16_dense);
                 ch.prefill.bias_rows.specialize(st.bias_is_16);
+                ch.prefill.bias_rows.specialize(st.prefill.bias_dense);
+            } else {
+                read_dense(ch.biases, ch.prefill.bias_rows, ch, st.bias_on, st.prefill.bias_dense);
             }
-            ch.prefill.bias_rows.specialize(st.prefill.bias_dense);
         }
         if (ch.prefill.mask_rows.defined()) {
-            by_squares(ch.visible, ch.prefill.mask_tiles, ch.prefill.mask_rows, ch).specialize(st.mask_on);
-            ch.prefill.mask_rows.specialize(st.prefill.mask_dense);
+            by_squares(ch.visible, ch.prefill.mask_tiles, ch.prefill.mask_rows, ch);
+            read_dense(ch.visible, ch.prefill.mask_rows, ch, st.mask_on, st.prefill.mask_dense);
         } else if (ch.visible.defined() && cfg.per_logit()) {
             per_logit(ch.visible);
         }
@@ -324,6 +336,11 @@ private:
             .unroll(st.row)
             .unroll(kt);
         register_tile(ch.product.compute_at(tiles_of_keys, ko), ch.over_d, st.k, tile, cfg.product_unroll);
+        if (&ch == &st.full && product_bursts(cfg) > 0) {
+            RVar outer("outer"), burst("burst"), part("part");
+            ch.product.update().split(outer, burst, part,
+                                      cfg.query_elements() / cfg.product_unroll / product_bursts(cfg));
+        }
         along_d(of_block_in_workspace(ch.block_out, ch), st.d, cfg.head_dim_v)
             .bound_extent(st.row, cfg.row_block)
             .split(st.d, db, dv, cfg.value_tile, TailStrategy::RoundUp)
@@ -370,6 +387,15 @@ private:
         if (!splits_loop) return;
         of_block(ch.prefill.nonfinite_end, ch);
         if (ch.prefill.number_end.defined()) of_block(ch.prefill.number_end, ch);
+        if (ch.prefill.all_seen.defined()) {
+            of_block(ch.prefill.all_seen, ch)
+                .bound_extent(st.u, cfg.lanes)
+                .vectorize(st.u, cfg.lanes)
+                .update()
+                .reorder(st.u, ch.prefill.places.x, ch.prefill.places.y)
+                .vectorize(st.u, cfg.lanes)
+                .unroll(ch.prefill.places.x);
+        }
         of_block(ch.prefill.exponents, ch)
             .bound_extent(st.u, cfg.lanes)
             .vectorize(st.u, cfg.lanes)

@@ -134,6 +134,7 @@ private:
     static Expr exponent_of_nonfinites(const Halide::Type &type);
     static Expr is_nonfinite(const Expr &bits);
     void define_nonfinite_end(BlockChain &chain);
+    Expr all_seen(BlockChain &chain);
     int slot_of(AttentionStages::Slot slot) const { return AttentionStages::place(cfg, slot); }
     void define_step(BlockChain &chain);
     int max_masked_steps() const;

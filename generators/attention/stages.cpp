@@ -251,7 +251,7 @@ Expr TransposedTiles::define(const AttentionConfig &config, const Func &in, cons
 PrefillBlock::PrefillBlock(const std::string &suffix)
     : mask_rows("mask_rows" + suffix), bias_rows("bias_rows" + suffix), mask_tiles("mask_tiles" + suffix),
       bias_tiles("bias_tiles" + suffix), exponents("exponents" + suffix), nonfinite_end("nonfinite_end" + suffix),
-      number_end("number_end" + suffix) {}
+      number_end("number_end" + suffix), all_seen("all_seen" + suffix) {}
 
 DecodeBlock::DecodeBlock(const std::string &suffix)
     : dot_tile("dot_tile" + suffix), dots("dots" + suffix), sum_lanes("sum_lanes" + suffix) {}

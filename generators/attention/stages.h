@@ -86,7 +86,8 @@ struct PrefillBlock {
     Halide::Func exponents;                  // (u): the largest exponent of a value, by lanes
     Halide::Func nonfinite_end;              // (): keys, none or all, of a block with values that are NaN or infinite
     Halide::Func number_end;                 // (): the part of `numbers` that the plain loop multiplies, or none
-    Halide::RDom values, nonfinites;
+    Halide::Func all_seen;                   // (u): whether the rows see all keys of the block, by lanes
+    Halide::RDom values, nonfinites, places;
 
     explicit PrefillBlock(const std::string &suffix);
 };

@@ -24,7 +24,8 @@ void AttentionBuilder::define_dropout(BlockChain &chain) {
 }
 
 // A hidden or dropped key is left out, not multiplied by 0: its value may be NaN. Where keys may be hidden and a block
-// holds only numbers, which is known before (nonfinite_end), the product with 0 leaves them out as well.
+// holds only numbers, which is known before (nonfinite_end), the product with 0 leaves them out as well; a block whose
+// keys all rows see is not looked at.
 void AttentionBuilder::define_values(BlockChain &chain) {
     if (cfg.packs_kv()) return define_packed_values(chain);
     Args at = in_block({st.row, st.d});
@@ -99,6 +100,20 @@ Expr AttentionBuilder::is_nonfinite(const Expr &bits) {
     return (bits & exponent) == exponent;
 }
 
+// Whether all rows see all keys of the block, by what is stored of each.
+Expr AttentionBuilder::all_seen(BlockChain &chain) {
+    PrefillBlock &p = chain.prefill;
+    p.places = RDom({{0, cfg.row_block / cfg.lanes}, {0, chain.block}}, "places" + chain.suffix);
+    Expr row = p.places.x * cfg.lanes + st.u;
+    p.places.where(p.places.x * cfg.lanes < num_rows() - first_row());
+    Args by_lane = in_block({st.u});
+    p.all_seen(vars(by_lane)) = Internal::const_true();
+    p.all_seen(vars(by_lane)) = p.all_seen(by_lane) && chain.visible(in_block({row, p.places.y}));
+    Expr all = p.all_seen(in_block({0}));
+    for (int u = 1; u < cfg.lanes; u++) all = all && p.all_seen(in_block({u}));
+    return all;
+}
+
 // Whether some value of the block is NaN or infinite: the largest exponent, first by lanes.
 void AttentionBuilder::define_nonfinite_end(BlockChain &chain) {
     const int lanes = cfg.lanes;
@@ -109,6 +124,8 @@ void AttentionBuilder::define_nonfinite_end(BlockChain &chain) {
         // Nothing is hidden then: no key of those that are multiplied.
         Expr none = cfg.per_logit() ? Internal::const_false() : all_see(chain) && end == seen_keys(chain);
         chain.prefill.values.where(key < select(none, 0, end));
+    } else {
+        chain.prefill.values.where(key < select(all_seen(chain), 0, end));
     }
     Expr bits = cfg.bf16_dots ? value_bits(chain, d, key) : reinterpret<uint32_t>(value_element(chain, d, key));
     Expr exponent = exponent_of_nonfinites(bits.type());
