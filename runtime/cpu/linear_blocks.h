@@ -109,7 +109,7 @@ inline int64_t rows_at_once(const heed_linear_weights &w, int32_t tile) {
 
 // Whether tiles of the first kind multiply the rows with one block of steps after another.
 inline bool in_blocks(const heed_linear_weights &w, int64_t num_rows) {
-    return sums_in_blocks(w) && num_rows > most_tile_rows(w) * (converts(w) ? 3 : 1);
+    return sums_in_blocks(w) && num_rows > int64_t{most_tile_rows(w)} * (converts(w) ? 3 : 1);
 }
 
 // The tile for a number of rows. Tiles of the first kind read a panel once where they take the steps in blocks; two

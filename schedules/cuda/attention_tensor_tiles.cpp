@@ -25,7 +25,6 @@ bool takes_turns(const AttentionConfig &config, const AttentionDevice::Tile &til
     return config.has_gqa ? !tile.holds_queries : tile.columns > 128 && tile.products.columns == 32;
 }
 
-
 AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
     const int k = padded_elements(config, config.head_dim), v = padded_elements(config, config.head_dim_v);
     // States of parts take the place of keys, which have no fewer columns.
