@@ -2,7 +2,7 @@
 
 #include "generators/attention/kernel.h"
 #include "generators/common/ceil_div.h"
-#include "generators/cuda/attention_program.h"
+#include "generators/cuda/program_builder.h"
 
 namespace heed::cuda {
 
@@ -13,6 +13,10 @@ namespace {
 DeviceTensor tensor(const ImageParam &param) { return {param.name(), param.dimensions()}; }
 
 }  // namespace
+
+int attention_shared_bytes(const AttentionConfig &config, const AttentionTile &tile) {
+    return ProgramBuilder::shared_of(config, tile).bytes;
+}
 
 Module attention_module(const std::string &name, const AttentionConfig &config, const AttentionTile &tile,
                         const Target &target) {
@@ -41,7 +45,7 @@ Module attention_module(const std::string &name, const AttentionConfig &config, 
     launch.shared_bytes = attention_shared_bytes(config, tile);
     launch.tensors = {in.q,          in.k,     in.v,   in.mask, in.bias, in.bias_16, in.sink, in.alibi_slopes,
                       in.page_table, in.tasks, in.out, in.lse};
-    launch.program = attention_program(config, tile, in, Launch::block(name), Launch::thread(name));
+    launch.program = ProgramBuilder(config, tile, in, Launch::block(name), Launch::thread(name)).build();
 
     return launch_module(name, attention, args.output_types(), args.arguments(), launch, target);
 }

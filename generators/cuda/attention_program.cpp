@@ -1,6 +1,4 @@
 // The block of query rows: its shared memory, and the order of loads, barriers and steps.
-#include "generators/cuda/attention_program.h"
-
 #include "generators/cuda/program_builder.h"
 
 namespace heed::cuda {
@@ -26,15 +24,6 @@ ProgramBuilder::Shared ProgramBuilder::shared_of(const AttentionConfig &config, 
     s.v = s.k + std::max(2 * s.k_buffer, tile.rows() * s.weight_row);
     s.bytes = s.v + 2 * s.v_buffer;
     return s;
-}
-
-int attention_shared_bytes(const AttentionConfig &config, const AttentionTile &tile) {
-    return ProgramBuilder::shared_of(config, tile).bytes;
-}
-
-Internal::Stmt attention_program(const AttentionConfig &config, const AttentionTile &tile, const ProgramInputs &in,
-                                 const Expr &block, const Expr &thread) {
-    return ProgramBuilder(config, tile, in, block, thread).build();
 }
 
 ProgramBuilder::ProgramBuilder(const AttentionConfig &config, const AttentionTile &tile, const ProgramInputs &in,

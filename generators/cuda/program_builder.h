@@ -1,11 +1,22 @@
 #pragma once
-// Private to the attention program: what its parts share. Order of the parts: program_place.cpp, program_loads.cpp,
-// program_logits.cpp, program_softmax.cpp, program_values.cpp, program_results.cpp, joined in attention_program.cpp.
+// Attention of a block of query rows on the tensor cores of sm_90, as device code: prefill of f16 and bf16.
+// FlashAttention-2 (Dao, arXiv 2307.08691): each warp owns 16 query rows and all columns of their output; the keys and
+// values that the block may see pass through shared memory in blocks of kv_block, copied while the tensor cores work on
+// the one before; one accumulator, rescaled when a running maximum grows. Products are those of warpgroup.h.
+//
+// A thread holds of its warp's 16 rows two, g and g + 8 (g = lane / 4), so that a row's maximum and sum are those of
+// four lanes.
+//
+// Parts in their order: program_place.cpp, program_loads.cpp, program_logits.cpp, program_softmax.cpp,
+// program_results.cpp, joined in attention_program.cpp.
 
 #include <functional>
 #include <vector>
 
-#include "generators/cuda/attention_program.h"
+#include "generators/attention/stages.h"
+#include "generators/cuda/attention_tile.h"
+#include "generators/cuda/device_code.h"
+#include "generators/cuda/device_tensor.h"
 #include "generators/cuda/intrinsics.h"
 #include "generators/cuda/warpgroup.h"
 
@@ -22,10 +33,17 @@ inline Expr element_bytes(const Expr &index, const Expr &stride, int size) {
                                   Halide::cast<int64_t>(size));
 }
 
+#define HEED_TENSOR_MEMBER(name, element, dims) DeviceTensor name;
+struct ProgramInputs {
+    HEED_ATTENTION(HEED_TENSOR_MEMBER, HEED_EXPR_MEMBER, HEED_TENSOR_MEMBER)
+    Expr row_blocks, group_size;  // blocks of rows of max_q_len queries; query heads of a head of K and V
+};
+
 class ProgramBuilder {
 public:
     ProgramBuilder(const AttentionConfig &config, const AttentionTile &tile, const ProgramInputs &in, const Expr &block,
                    const Expr &thread);
+    // What thread `thread` of block `block` does; there are row_blocks * num_heads * batch blocks.
     Halide::Internal::Stmt build();
 
     // Blocks whose keys are known at once, since values arrive a step after their keys; bytes of a found key, the

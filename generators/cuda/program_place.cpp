@@ -15,6 +15,7 @@ using namespace Halide;
 void ProgramBuilder::locate() {
     lane = code.let("lane", thread % 32);
     warp = code.let("warp", thread / 32);
+    // The remainder is the number itself, of which the compiler then knows how large it can be.
     warp_rows = code.let("warp_rows", warp % tile.warps * 16);
     group = code.let("group", lane / 4);
     quad = code.let("quad", lane % 4);
