@@ -2,8 +2,7 @@
 
 #include "generators/attention/kernel.h"
 #include "generators/common/ceil_div.h"
-#include "generators/cuda/attention_program.h"
-#include "generators/cuda/intrinsics.h"
+#include "generators/cuda/program_builder.h"
 
 namespace heed::cuda {
 
@@ -14,6 +13,10 @@ namespace {
 DeviceTensor tensor(const ImageParam &param) { return {param.name(), param.dimensions()}; }
 
 }  // namespace
+
+int attention_shared_bytes(const AttentionConfig &config, const AttentionTile &tile) {
+    return ProgramBuilder::shared_of(config, tile).bytes;
+}
 
 Module attention_module(const std::string &name, const AttentionConfig &config, const AttentionTile &tile,
                         const Target &target) {
@@ -33,32 +36,16 @@ Module attention_module(const std::string &name, const AttentionConfig &config, 
     in.row_blocks = host_value("row_blocks");
     in.group_size = host_value("group_size");
 
-    std::vector<DeviceTensor> score_buffers;
-    std::vector<ScoreBuffers::Buffer> read;
-    for (size_t n = 0; n < args.score_buffers.size(); n++) {
-        const DeviceTensor tensor = {args.score_buffers[n].name(), 1};
-        score_buffers.push_back(tensor);
-        read.push_back({[tensor](const Expr &index) {
-                            return load_i32(tensor.address() + cast<uint64_t>(index) * cast<uint64_t>(4));
-                        },
-                        tensor.extent(0), config.score_mod.buffers[n]});
-    }
-    in.score_buffers = ScoreBuffers(read);
-
     Launch launch;
     launch.name = name;
-    const bool packs = config.has_gqa;
-    launch.host_values = {
-        {"group_size", in.q.extent(1) / in.k.extent(1)},
-        {"row_blocks", ceil_div(packs ? args.max_q_len * in.group_size : args.max_q_len, tile.rows())}};
-    launch.blocks = in.row_blocks * args.batch * (packs ? in.k.extent(1) * args.num_splits : in.q.extent(1));
+    launch.host_values = {{"group_size", in.q.extent(1) / in.k.extent(1)},
+                          {"row_blocks", ceil_div(args.max_q_len, tile.rows())}};
+    launch.blocks = in.row_blocks * args.batch * in.q.extent(1);
     launch.threads = tile.threads();
     launch.shared_bytes = attention_shared_bytes(config, tile);
-    launch.tensors = {in.q,          in.k,     in.v,       in.k_scale, in.v_scale,
-                      in.mask,       in.bias,  in.bias_16, in.sink,    in.alibi_slopes,
-                      in.page_table, in.tasks, in.states,  in.out,     in.lse};
-    launch.tensors.insert(launch.tensors.end(), score_buffers.begin(), score_buffers.end());
-    launch.program = attention_program(config, tile, in, Launch::block(name), Launch::thread(name));
+    launch.tensors = {in.q,          in.k,     in.v,   in.mask, in.bias, in.bias_16, in.sink, in.alibi_slopes,
+                      in.page_table, in.tasks, in.out, in.lse};
+    launch.program = ProgramBuilder(config, tile, in, Launch::block(name), Launch::thread(name)).build();
 
     return launch_module(name, attention, args.output_types(), args.arguments(), launch, target);
 }

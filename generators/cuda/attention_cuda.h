@@ -11,4 +11,7 @@ namespace heed::cuda {
 Halide::Module attention_module(const std::string &name, const AttentionConfig &config, const AttentionTile &tile,
                                 const Halide::Target &target);
 
+// Bytes of shared memory of a block.
+int attention_shared_bytes(const AttentionConfig &config, const AttentionTile &tile);
+
 }  // namespace heed::cuda

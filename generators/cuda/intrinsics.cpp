@@ -119,9 +119,6 @@ Expr store_u16(const Expr &address, const Expr &value) { return ordered("heed_st
 Expr store_u32(const Expr &address, const Expr &value) { return ordered("heed_store_u32", Int(32), {address, value}); }
 Expr store_u64(const Expr &address, const Expr &value) { return ordered("heed_store_u64", Int(32), {address, value}); }
 Expr store_f32(const Expr &address, const Expr &value) { return ordered("heed_store_f32", Int(32), {address, value}); }
-Expr store_two_f32(const Expr &address, const Expr &first, const Expr &second) {
-    return ordered("heed_store_two_f32", Int(32), {address, first, second});
-}
 Expr store_u32_if_zero(const Expr &address, const Expr &value) {
     return ordered("heed_store_u32_if_zero", Int(32), {address, value});
 }
@@ -290,7 +287,6 @@ std::map<std::string, std::string> make_templates() {
         {"heed_store_u32", at_global("st.global.b32 ", ", $1")},
         {"heed_store_u64", at_global("st.global.b64 ", ", $1")},
         {"heed_store_f32", at_global("st.global.b32 ", ", $1")},
-        {"heed_store_two_f32", at_global("st.global.v2.b32 ", ", {$1, $2}")},
         {"heed_store_u32_if_zero", "{\n.reg .b64 at;\n.reg .b32 x;\ncvta.to.global.u64 at, $0;\n"
                                    "atom.global.cas.b32 x, [at], 0, $1;\n}\n"},
         {"heed_exp2", "ex2.approx.ftz.f32 $r, $0;\n"},

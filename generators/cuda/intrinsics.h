@@ -83,7 +83,6 @@ Expr store_u16(const Expr &address, const Expr &value);  // value UInt(32)
 Expr store_u32(const Expr &address, const Expr &value);
 Expr store_u64(const Expr &address, const Expr &value);
 Expr store_f32(const Expr &address, const Expr &value);
-Expr store_two_f32(const Expr &address, const Expr &first, const Expr &second);
 Expr store_u32_if_zero(const Expr &address, const Expr &value);  // atomically
 
 // ---- Arithmetic

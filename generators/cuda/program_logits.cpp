@@ -7,41 +7,16 @@ namespace heed::cuda {
 using namespace Halide;
 
 // Columns 2 * quad and 2 * quad + 1 of each tile are this thread's.
-Expr ProgramBuilder::key(const Expr &start, int n, int e) const {
-    return start + first_key_of_warp() + quad * 2 + (8 * n + e);
+Expr ProgramBuilder::key(const Expr &start, int n, int e) const { return start + quad * 2 + (8 * n + e); }
+
+void ProgramBuilder::multiply_keys(const Expr &buffer) {
+    code.run(begin_products());
+    begin_scores(buffer);
+    code.run(wait_products(0));
+    take_scores();
 }
 
-Expr ProgramBuilder::q_fragment(int m, int k, bool in_registers) {
-    return in_registers ? q_fragments[m * (depth / 16) + k]
-                        : code.let("q_fragment", load_matrices(q_at + q_offset(m, k)));
-}
-
-// For each 16 of head_dim all tiles in turn: consecutive products do not depend on each other.
-void ProgramBuilder::multiply_keys(const Expr &buffer, bool q_in_registers) {
-    if (has_codes) return multiply_key_codes(buffer, q_in_registers);
-    if (tile.warpgroups) {
-        code.run(begin_products());
-        multiply_keys_of_warpgroup(buffer);
-        code.run(wait_products(0));
-        return take_scores();
-    }
-    Expr at = code.let("k_buffer", k_at + buffer * shared.k_buffer);
-    for (int k = 0; k < depth / 16; k++) {
-        std::vector<Expr> q;
-        for (int m = 0; m < tile.m_tiles; m++) q.push_back(q_fragment(m, k, q_in_registers));
-        for (int n = 0; n < key_tiles; n += 2) {
-            Expr pair = code.let("k_fragments", load_matrices(at + (n * 8 * shared.k_row + k * 32)));
-            for (int i = 0; i < 2; i++) {
-                Expr fragment = i == 0 ? low_half(pair) : high_half(pair);
-                for (int m = 0; m < tile.m_tiles; m++) {
-                    multiply(cfg.dtype, logits, logit_index(m, n + i), q[m], fragment, k == 0);
-                }
-            }
-        }
-    }
-}
-
-void ProgramBuilder::multiply_keys_of_warpgroup(const Expr &buffer) {
+void ProgramBuilder::begin_scores(const Expr &buffer) {
     Expr q = code.let("q_matrix", matrix_descriptor(q_at, 0));
     Expr k = code.let("k_matrix", matrix_descriptor(shared_at + shared.k + buffer * shared.k_buffer, 0));
     for (int term = 0; term < depth; term += 16) {
@@ -58,16 +33,6 @@ void ProgramBuilder::take_scores() {
     for (int i = 0; i < 4 * key_tiles; i++) code.set(logits, i, score(i));
 }
 
-// Adds a product to a tile of 16 x 8 floats. Tiles are held as floats and not as fragments of 128 bits: ptxas then
-// keeps what a loop carries in place, else it copies each accumulator once per step.
-void ProgramBuilder::multiply(ElementType type, const Registers &tiles, int index, const Expr &a, const Expr &b,
-                              bool first) {
-    Expr old = first ? zero_fragment()
-                     : fragment(tiles[4 * index], tiles[4 * index + 1], tiles[4 * index + 2], tiles[4 * index + 3]);
-    Expr sum = code.let("product", mma(type, a, b, old));
-    for (int i = 0; i < 4; i++) code.set(tiles, 4 * index + i, float_of(sum, i));
-}
-
 // Each logit of row r of this thread becomes change(logit, tile of columns, column in it).
 void ProgramBuilder::change_row(int r, const std::function<Expr(const Expr &, int, int)> &change) {
     for (int n = 0; n < key_tiles; n++) {
@@ -76,30 +41,25 @@ void ProgramBuilder::change_row(int r, const std::function<Expr(const Expr &, in
 }
 
 // In units of log2 where anything but the scale changes them; else as they are, and `unit` is the factor.
-void ProgramBuilder::change_logits(const Expr &j, const Expr &buffer) {
+void ProgramBuilder::change_logits(const Expr &j) {
     Expr start = code.let("start", key_start(j));
-    if (cfg.modifies_logits()) scale_logits(buffer);
+    if (cfg.modifies_logits()) scale_logits();
     if (cfg.has_alibi) add_alibi(start);
     if (cfg.has_bias) {
         code.when(in.bias_form == bias_of_f32, [&] { add_bias_tensor(start, in.bias, true); });
         code.when(in.bias_form == bias_of_dtype, [&] { add_bias_tensor(start, in.bias_16, false); });
     }
-    if (cfg.has_score_mod()) apply_score_mod(start);
     if (cfg.has_mask) {
         code.when(in.mask_form != no_mask, [&] { apply_mask(start); });
     }
     code.when(start < full_begin || start + tile.kv_block > full_end, [&] { hide(start); });
 }
 
-void ProgramBuilder::scale_logits(const Expr &buffer) {
-    std::vector<Expr> scales(2 * key_tiles, code.let("scale_log2", in.scale * log2_e));
-    if (cfg.has_kv_scales()) {
-        const std::vector<Expr> of_keys = scales_of_columns(0, buffer);
-        for (size_t i = 0; i < scales.size(); i++) scales[i] = code.let("scale_of_key", scales[i] * of_keys[i]);
-    }
+void ProgramBuilder::scale_logits() {
+    Expr scale = code.let("scale_log2", in.scale * log2_e);
     auto scale_all = [&](const std::function<Expr(const Expr &)> &then) {
-        for (int r = 0; r < rows_of_thread(); r++) {
-            change_row(r, [&](const Expr &x, int n, int e) { return then(x * scales[2 * n + e]); });
+        for (int r = 0; r < rows_of_thread; r++) {
+            change_row(r, [&](const Expr &x, int, int) { return then(x * scale); });
         }
     };
     if (!cfg.has_softcap) {
@@ -115,13 +75,9 @@ void ProgramBuilder::scale_logits(const Expr &buffer) {
 void ProgramBuilder::add_alibi(const Expr &start) {
     Expr slopes = in.alibi_slopes.address();
     code.when(slopes != cast<uint64_t>(0), [&] {
-        auto slope_of = [&](const Expr &head) {
-            return code.let("slope", load_f32(slopes + element_bytes(head, in.alibi_slopes.stride(0), 4)));
-        };
-        Expr slope = cfg.has_gqa ? Expr() : slope_of(head);
-        for (int r = 0; r < rows_of_thread(); r++) {
-            if (cfg.has_gqa) slope = slope_of(query(r).head);
-            Expr to_first = code.let("to_first", token_distance(key(start, 0, 0), query(r).position, position_offset));
+        Expr slope = code.let("slope", load_f32(slopes + element_bytes(head, in.alibi_slopes.stride(0), 4)));
+        for (int r = 0; r < rows_of_thread; r++) {
+            Expr to_first = code.let("to_first", token_distance(key(start, 0, 0), row(r), position_offset));
             change_row(r, [&](const Expr &x, int n, int e) {
                 return add_bias(x, logit_changes(in).bias_of_place(slope, to_first + cast<float>(8 * n + e)));
             });
@@ -133,8 +89,8 @@ void ProgramBuilder::add_alibi(const Expr &start) {
 // query take its elements, keys after the last key those of the last one: they exist.
 Expr ProgramBuilder::per_logit_row(const Tensor &tensor, int r, int bytes) {
     return code.let("row_elements", tensor.address() + element_bytes(sequence, tensor.stride(3), bytes) +
-                                        element_bytes(query(r).head, tensor.stride(2), bytes) +
-                                        element_bytes(min(query(r).position, q_len - 1), tensor.stride(1), bytes));
+                                        element_bytes(head, tensor.stride(2), bytes) +
+                                        element_bytes(min(row(r), q_len - 1), tensor.stride(1), bytes));
 }
 
 Expr ProgramBuilder::per_logit(const Tensor &tensor, const Expr &row, const Expr &start, int n, int e,
@@ -143,7 +99,7 @@ Expr ProgramBuilder::per_logit(const Tensor &tensor, const Expr &row, const Expr
 }
 
 void ProgramBuilder::add_bias_tensor(const Expr &start, const Tensor &tensor, bool as_f32) {
-    for (int r = 0; r < rows_of_thread(); r++) {
+    for (int r = 0; r < rows_of_thread; r++) {
         Expr elements = per_logit_row(tensor, r, as_f32 ? 4 : 2);
         change_row(r, [&](const Expr &x, int n, int e) {
             Expr at = per_logit(tensor, elements, start, n, e, as_f32 ? 4 : 2);
@@ -154,7 +110,7 @@ void ProgramBuilder::add_bias_tensor(const Expr &start, const Tensor &tensor, bo
 }
 
 void ProgramBuilder::apply_mask(const Expr &start) {
-    for (int r = 0; r < rows_of_thread(); r++) {
+    for (int r = 0; r < rows_of_thread; r++) {
         Expr elements = per_logit_row(in.mask, r, 1);
         change_row(r, [&](const Expr &x, int n, int e) {
             Expr mask = code.let("mask", load_u8(per_logit(in.mask, elements, start, n, e, 1)));
@@ -164,8 +120,8 @@ void ProgramBuilder::apply_mask(const Expr &start) {
 }
 
 void ProgramBuilder::hide(const Expr &start) {
-    for (int r = 0; r < rows_of_thread(); r++) {
-        Expr position = query(r).position, begin = code.let("begin", first_visible(position, visible_begin));
+    for (int r = 0; r < rows_of_thread; r++) {
+        Expr position = row(r), begin = code.let("begin", first_visible(position, visible_begin));
         Expr count = code.let("count", cast<uint32_t>(max(end_visible(position, visible_end, kv_len) - begin, 0)));
         Expr first = code.let("first", key(start, 0, 0) - begin);
         change_row(r, [&](const Expr &x, int n, int e) {

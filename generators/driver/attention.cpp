@@ -7,7 +7,6 @@
 #include "generators/attention/kernel.h"
 #include "generators/contract/operations.h"
 #include "generators/cuda/attention_cuda.h"
-#include "generators/cuda/attention_program.h"
 #include "generators/driver/autoscheduler.h"
 #include "generators/driver/cuda_target.h"
 #include "generators/driver/linked_score_mod.h"

@@ -11,9 +11,6 @@ namespace heed {
 cuda::AttentionTile warpgroup_tile_cuda(const AttentionConfig &config) {
     const int widest = std::max(config.head_dim, config.head_dim_v);
     cuda::AttentionTile tile;
-    tile.warpgroups = true;
-    tile.m_tiles = 1;
-    tile.stages = 2;
     tile.warps = widest <= 64 ? 4 : 8;
     tile.blocks = widest > 64 ? 1 : config.has_logit_features() || config.paged ? 2 : 3;
     tile.kv_block = widest > 128 ? 64 : widest > 64 ? 112 : 96;

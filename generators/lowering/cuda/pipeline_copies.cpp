@@ -129,7 +129,7 @@ public:
         return with_first(Block::make({arrival(), ahead, places.find(step + 2, steps), compute}), steps);
     }
 
-    // The first part of a step reads `early` arrays.
+    // The first part of a step reads `early` arrays. All threads branch alike, so that a barrier may be in a branch.
     Stmt run_in_turns(const Stmt &compute, const std::string &turn) {
         BeforeStage reads(turn);
         reads.with(Evaluate::make(0), compute);
@@ -147,7 +147,8 @@ public:
         of_early = false;
         const Stmt late = copies_of(step);
         of_early = true;
-        return with_first(Block::make({arrival(), late, both}), steps);
+        const Stmt whole = Block::make({arrival(), late, both});
+        return with_first(test.defined() ? IfThenElse::make(test, whole, handed_over) : whole, steps);
     }
 
 private:
@@ -319,7 +320,7 @@ private:
         }
         std::vector<Stmt> all;
         for (const Group &group : groups) all.push_back(copies_of(group, each));
-        Stmt result = with_values(always, Block::make(all));
+        Stmt result = with_values(always, all.empty() ? Evaluate::make(0) : Block::make(all));
         for (const auto &[name, value] : at_each_step) {
             const std::string here = unique_name(name);
             result = substitute(name, Variable::make(value.type(), here), result);
