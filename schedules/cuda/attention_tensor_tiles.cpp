@@ -57,8 +57,8 @@ AttentionDevice::Tile attention_tensor_tile(const AttentionConfig &config) {
     if (widest > 192 || v > 128) {
         // A thread of 32 rows would have 192 floats of the output.
         rows = attention_tensor_threads / 2;
-        // Steps that a score function passes over have no turns, but two buffers of half as many keys.
-        keys = config.score_mod.block_visible ? 16 : 32;
+        // Two buffers of 16 keys where 32 in turns spill 96 to 116 bytes: in steps that a score function may pass over.
+        keys = config.score_mod.block_visible && !config.any_head_dim() ? 16 : 32;
     }
     AttentionDevice::Tile tile = {{rows, keys, chunk, chunks, false}, keys, v, 4, true};
     tile.holds_queries = keys == 64;
