@@ -1,6 +1,7 @@
 #pragma once
 // What happens to a logit between q.k and the softmax: changed_logit() and is_visible() are the contract's order, for
-// forward, probabilities and gradients on CPUs; the program of CUDA calls the functions of one element in the same order.
+// forward, probabilities and gradients on CPUs; the program of CUDA calls the functions of one element in the same
+// order.
 
 #include <functional>
 
