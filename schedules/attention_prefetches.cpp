@@ -160,7 +160,7 @@ void prefetch_with_bias(Passes *passes, const AttentionStages &st, const Attenti
             return block + cast<int64_t>(burst) * (step * at_once) + n * step;
         });
     }
-    // Of the step there are two copies (TrimRows), of which either computes other rows.
+    // TrimRows has made two copies of the step, for different numbers of rows.
     passes->add_exactly<SpreadPrefetches>(2, "loops that ask for a bias and values",
                                           ch.over_d.x.name() + ".outer.burst", std::vector<std::string>{tile}, streams,
                                           asks);

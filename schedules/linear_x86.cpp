@@ -11,12 +11,14 @@
 // VDPBF16PS.
 //
 // 32 registers: 6 rows x 4 vectors + 4 of W + 1 broadcast; 16 registers: 6 x 2 + 2 + 1. Per step of k a full tile loads
-// 10 (8) vectors for 24 (12) FMAs: bound by arithmetic. 12 x 2 vectors load 14: two steps are 79 instructions instead
-// of 72, and a thread beside a busy one begins two a cycle (Xeon, family 6 model 85, beside such threads: 2048 x 1024 x
-// 3072 takes 0.95 of the time, 128 x 4096 x 4096 0.95). They serve dot products of bf16, which step by two, and up to
-// 12 rows; smaller tiles serve fewer, which wait for the memory of W. With AMX the sums are two by two of its tiles
-// (LowerBf16Tiles), in memory only after the last step of the call: a panel of 256 pairs, 32 KiB, stays in L1.
+// 10 (8) vectors for 24 (12) FMAs: bound by arithmetic. Tiles of 12 x 2 vectors load 14, so that two steps are 79
+// instructions instead of 72. That matters beside a busy hyperthread, where a core begins two instructions of a thread
+// in a cycle. Measured there (Xeon, family 6 model 85), time of 6 x 4 of that of 12 x 2: 2048 x 1024 x 3072 0.95, 128 x
+// 4096 x 4096 0.95. Tiles of 12 x 2 serve dot products of bf16, which step by two, and up to 12 rows; smaller tiles
+// serve fewer, which wait for the memory of W. With AMX the sums are two by two of its tiles (LowerBf16Tiles), in
+// memory only after the last step of the call: a panel of 256 pairs, 32 KiB, stays in L1.
 #include <algorithm>
+#include <functional>
 
 #include "generators/common/ceil_div.h"
 #include "generators/lowering/bf16_dots.h"
@@ -48,6 +50,11 @@ enum class Operands { all_are_far, weight_is_far };
 
 Expr wide(const Expr &e) { return cast<int64_t>(e); }
 
+// The element with which a line begins, of lines that follow each other from `first` on.
+std::function<Expr(const Expr &)> at_line(const Expr &first, int bytes) {
+    return [first, bytes](const Expr &line) { return first + wide(line) * (line_bytes / bytes); };
+}
+
 // What the only tile of x asks for in two steps: those of W that are 64 steps ahead, 4 lines of floats. The lines of a
 // block of steps at once are more than a core has buffers for lines that are on their way: its loads would wait for
 // them. 4096 x 4096, 2 threads of a Xeon (family 6 model 85): 12 rows take 0.8 of the time, 4 rows 0.94; a panel ahead,
@@ -60,9 +67,8 @@ std::vector<SpreadPrefetches::Stream> steps_ahead(const LinearKernel &kernel, co
         const Expr panel = panels * kernel.tile.panels + n;
         const Expr first =
             wide(panel) * wide(kernel.weight.dim(2).stride()) + wide(block * linear_step_block + ahead) * columns;
-        const auto element = [=](const Expr &line) { return first + wide(line) * (line_bytes / bytes); };
-        streams.push_back(
-            {kernel.weight.name(), bytes, element, std::max(2 * columns * bytes / line_bytes, 1), Expr()});
+        streams.push_back({kernel.weight.name(), bytes, at_line(first, bytes),
+                           std::max(2 * columns * bytes / line_bytes, 1), Expr()});
     }
     return streams;
 }
@@ -77,9 +83,6 @@ std::vector<SpreadPrefetches::Stream> next_operands(const LinearKernel &kernel, 
     const int columns = tile.columns * tile.panels;
     const Expr tiles = max(x.dim(3).extent(), 1), panels = max(ceil_div(weight.dim(2).extent(), tile.panels), 1),
                blocks = max(x.dim(2).extent(), 1);
-    const auto at_line = [](const Expr &first, int bytes) {
-        return [first, bytes](const Expr &line) { return first + wide(line) * (line_bytes / bytes); };
-    };
 
     const int of_weight = weight.type().bytes(),
               block_lines = linear_step_block * tile.columns * of_weight / line_bytes;
@@ -171,8 +174,8 @@ Passes schedule_linear(LinearKernel &kernel, const Machine &machine, Operands op
         passes.add_exactly<LowerBf16Tiles>(1, "products of linear that become matrix tiles");
         return passes;
     }
-    // Two steps at once: 79 instructions of 12 x 2 vectors, 41 of one step. A loop as this one, beside a busy
-    // hyperthread of a Xeon (family 6 model 85): 140 and 132 GFLOP/s a core; four steps 135.
+    // Two steps at once have 79 instructions, one step 41 (12 x 2 vectors). Loops like these reach 140 and 132 GFLOP/s
+    // a core of a Xeon (family 6 model 85) beside a busy hyperthread, four steps at once 135.
     RVar steps("steps"), step("step");
     in_registers(kernel, kernel.sum, machine);
     Stage products = kernel.sum.update().split(kernel.over_k.x, steps, step, 2);

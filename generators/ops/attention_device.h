@@ -83,9 +83,9 @@ struct AttentionDevice : DeviceScores<AttentionAddresses> {
     Halide::Func last_unit{"last_unit"};            // (u, row, down)
     Halide::Func scaled_weights{"scaled_weights"};  // (column, row, across, down)
     Halide::Func weights{"weights"};                // (column, row, across, down)
-    // The same arguments: whether dropout keeps a weight; what values are multiplied by. In fragments kept has
-    // arguments (u, row, across, down) and bits of a lane's weights; counted has those of a lane's counters, gathered
-    // of two lanes'.
+    // With the arguments of weights: whether dropout keeps one; what values are multiplied by. In fragments kept is
+    // (u, row, across, down), bits of a lane's weights; counted has the bits of a lane's counters, gathered those of
+    // two lanes'.
     Halide::Func kept{"kept"}, value_weights{"value_weights"};
     Halide::Func counted{"counted"}, gathered{"gathered"};
     Halide::Func values{"values"};              // (d, in_chunk, chunk, across, down)

@@ -20,8 +20,8 @@ Expr AttentionDevice::by_user(const Expr &logit, const ScorePlace &place) const 
     return hidden_unless(config.score_mod.visible(place, score_buffers), changed);
 }
 
-// What score functions ask of a block: its sequence and first head, its first and last query, how many keys
-// there are, and how far the queries are behind their positions.
+// What score functions ask of a block: its sequence and first head, its first and last query, the number of keys, and
+// what is added to a query's number to get its position.
 std::vector<Expr> AttentionDevice::asked_of(const std::function<Expr(SequenceField)> &read) const {
     const Block at = block_of(down);
     const Expr last = query(tile.products.rows - 1, down).i;

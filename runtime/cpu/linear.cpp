@@ -124,7 +124,7 @@ private:
         if (status) return status;
 
         // Some eight tasks a thread, of x that stays in the L2 cache while a task's panels pass.
-        const int64_t at_once = linear_panels(tile_rows(rows.tile), first_.columns);
+        const int64_t at_once = panels_at_once(*first_.tiles[rows.tile]);
         const int64_t least = (tiles + block_tiles(first_) - 1) / block_tiles(first_);
         const int64_t share =
             std::clamp<int64_t>(num_panels_ * least / (int64_t{8} * threads) / at_once * at_once, at_once, most_panels);
@@ -210,7 +210,7 @@ private:
             return call_op_kernel(result_kernel(rows), arguments, message);
         }
         const int64_t of_panel = int64_t{num_tiles(rows)} * tile_rows(0) * first_.columns;
-        const int32_t at_once = linear_panels(tile_rows(0), first_.columns);
+        const int32_t at_once = panels_at_once(*first_.tiles[0]);
         const int64_t panels = std::clamp<int64_t>(own_.sums / of_panel / at_once * at_once, 1, most_panels);
         const int32_t share = narrow(panels) * first_.columns;
         for (int32_t from = begin; from < end; from += share) {

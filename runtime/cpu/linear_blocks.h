@@ -83,7 +83,7 @@ struct ThreadScratch {
     int64_t floats() const { return round_up(tiles + sums + wide, linear_step_block); }
 };
 
-// Of a tile.
+// The most rows that a tile has.
 inline int32_t most_tile_rows(const heed_linear_weights &w) {
     return std::max(w.tiles[0]->rows, w.tiles[w.num_tiles > 1 ? 1 : 0]->rows);
 }
@@ -113,11 +113,11 @@ inline bool in_blocks(const heed_linear_weights &w, int64_t num_rows) {
 }
 
 // The tile for a number of rows. Tiles of the first kind read a panel once where they take the steps in blocks; two
-// panels at once need 72 instructions for 48 products instead of 79. Those of the other kinds read it again for more
-// rows than are at once, which costs more where the panel is too large to stay in an L2 cache beside the next one.
-// Measured (Xeon, family 6 model 85, 2 threads, f32, 4096 x 4096): 16 rows as 2 tiles of 8 take 0.85 of the time of 3
-// tiles of 6 and 0.77 of that of 2 of 12; 24 rows as 4 of 6 0.98 of 2 of 12; 40 rows as 7 of 6 0.86 of 4 of 12, which
-// take 0.78 of 5 of 8.
+// panels at once need 72 instructions for 48 products instead of 79. Tiles of another kind read the panel once for
+// rows_at_once(), and again for further rows. That costs more where the panel is too large to stay in an L2 cache
+// beside the next one. Measured (Xeon, family 6 model 85, 2 threads, f32, 4096 x 4096): 16 rows as 2 tiles of 8 take
+// 0.85 of the time of 3 tiles of 6 and 0.77 of that of 2 of 12; 24 rows as 4 of 6 0.98 of 2 of 12; 40 rows as 7 of 6
+// 0.86 of 4 of 12, which take 0.78 of 5 of 8.
 inline int32_t choose_tile(const heed_linear_weights &w, int32_t num_rows) {
     constexpr int64_t large_panel_bytes = 256 << 10;
     // A row of sums, of two panels at once; a panel that is read, in blocks.
@@ -125,7 +125,7 @@ inline int32_t choose_tile(const heed_linear_weights &w, int32_t num_rows) {
     const bool panel_is_large = sums_in_blocks(w) && !converts(w) && bytes_of(w, 1) > large_panel_bytes;
     const auto cost = [&](int32_t i) {
         const int64_t rows = w.tiles[i]->rows, at_once = rows_at_once(w, i);
-        const bool two_panels = linear_panels(w.tiles[i]->rows, w.columns) == 2;
+        const bool two_panels = panels_at_once(*w.tiles[i]) == 2;
         const int64_t reading =
             i == 0 && in_blocks(w, num_rows) ? blocks_reading_cost : (num_rows + at_once - 1) / at_once * reading_cost;
         return round_up(num_rows, rows) * (two_panels ? two_panel_row_cost : row_cost) + reading;

@@ -121,10 +121,9 @@ heed_status find_linear_kernels(heed_dtype dtype, heed_linear_weights *w) {
         w->tiles[w->num_tiles] = &tile;
         w->row_tiles[w->num_tiles++] = packs;
     }
-    // Of rows x panels at once; as many sums of fewer rows need fewer instructions.
-    const auto sums_of = [](const OpKernel *tile) {
-        return tile->rows > 1 ? tile->rows * linear_panels(tile->rows, tile->columns) : 1;
-    };
+    // The tile with most sums, rows x panels, comes first. Of those with as many the one with fewer rows needs fewer
+    // instructions.
+    const auto sums_of = [](const OpKernel *tile) { return tile->rows > 1 ? tile->rows * panels_at_once(*tile) : 1; };
     const auto is_before = [&](const OpKernel *a, const OpKernel *b) {
         const int32_t of_a = sums_of(a), of_b = sums_of(b);
         return of_a != of_b ? of_a > of_b : a->rows < b->rows;

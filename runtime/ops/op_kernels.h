@@ -23,6 +23,9 @@ bool floats_are_faster(const OpKernel &kernel);
 // and k_step.
 heed_status find_linear_kernels(heed_dtype dtype, heed_linear_weights *weights);
 
+// Panels that a kernel of linear or attention_scores takes at once.
+inline int32_t panels_at_once(const OpKernel &tile) { return linear_panels(tile.rows, tile.columns); }
+
 // linear_rows that packs rows of dtype for a tile of linear or attention_scores; NULL without.
 const OpKernel *find_linear_rows(const OpKernel &tile, heed_dtype dtype);
 

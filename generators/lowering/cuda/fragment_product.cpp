@@ -125,7 +125,7 @@ private:
         return index;
     }
     static Expr at_thread(const Expr &index, const Expr &thread) { return substitute(thread_variable, thread, index); }
-    // The same in all threads.
+    // What is added to an index from one place to another. It must be alike in all threads.
     int difference(const Expr &to, const Expr &from) const {
         const Expr moved = simplify(to - from);
         const auto result = as_const_int(simplify(at_thread(moved, 0)));
