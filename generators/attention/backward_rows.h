@@ -33,8 +33,8 @@ struct BackwardStatsKernel : BackwardStatsArguments {
 
 struct BackwardRowsKernel : BackwardRowsArguments {
     Halide::Var c{"c"}, row{"row"}, chunk{"chunk"}, d{"d"}, u{"u"};
-    Halide::Expr has_squares;                         // rows of whole vectors: lanes are transposed in registers
-    Halide::Func of_row{"of_row"};                    // (d, row)
+    Halide::Expr has_squares;       // rows of whole vectors: lanes are transposed in registers
+    Halide::Func of_row{"of_row"};  // (d, row)
     TransposedTiles squares{"squares"};
     Halide::RDom over_rows;                           // row, chunk
     Halide::Func largest_of_lane{"largest_of_lane"};  // (c)

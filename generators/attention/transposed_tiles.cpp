@@ -4,8 +4,7 @@ namespace heed {
 
 using namespace Halide;
 
-Expr TransposedTiles::define(int lanes, const Func &in, const Expr &i, const Expr &j,
-                             const std::vector<Var> &rest) {
+Expr TransposedTiles::define(int lanes, const Func &in, const Expr &i, const Expr &j, const std::vector<Var> &rest) {
     const int elements = lanes * lanes;
     Var e("e"), ti("tile_i"), tj("tile_j");
     auto with_rest = [&](std::vector<Expr> first) {

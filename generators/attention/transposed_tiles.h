@@ -13,8 +13,8 @@ struct TransposedTiles {
     std::vector<Halide::Func> steps;  // (e, tile_i, tile_j, rest...)
 
     explicit TransposedTiles(const std::string &name) : name(name) {}
-    Halide::Expr define(int lanes, const Halide::Func &in, const Halide::Expr &i,
-                        const Halide::Expr &j, const std::vector<Halide::Var> &rest);
+    Halide::Expr define(int lanes, const Halide::Func &in, const Halide::Expr &i, const Halide::Expr &j,
+                        const std::vector<Halide::Var> &rest);
 
 private:
     std::string name;

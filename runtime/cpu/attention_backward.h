@@ -30,8 +30,8 @@ struct BackwardSequence {
 //                                      block twice, as words and as pairs of rows
 //   nonfinite    uint8 [blocks]        a row of the block is not finite
 //   dq           f32 [rows][elements]  of tiles of bf16 by blocks [elements][rows of the block]
-//                q to dq of the heads of a task alone, for each of max_threads, where that is less memory and tasks have
-//                all keys of a head: they stay in the caches of a core
+//                q to dq of the heads of a task alone, for each of max_threads, where that is less memory and tasks
+//                have all keys of a head: they stay in the caches of a core
 //   keys         f32 [blocks of keys][elements of dk, then of dv]  of several ranges
 //   dbias        f32 [elements of bias]  where several tiles meet in an element
 //   threads      scratch_bytes for each of max_threads
