@@ -24,11 +24,33 @@ OpModule make_attention_backward_stats(const OpSpec &spec) {
     return compile(spec, kernel);
 }
 
-OpModule make_attention_backward_rows(const OpSpec &spec) {
-    BackwardRowsKernel kernel(spec.type());
-    const int lanes = spec.machine().lanes;
-    kernel.chunks.vectorize(kernel.c, lanes).unroll(kernel.c);
+namespace {
+
+// Squares of rows of whole vectors in registers, other rows element by element.
+void transpose(BackwardRowsKernel &kernel, int lanes) {
+    Var square{"square"}, of_d{"of_d"};
     kernel.lanes.reorder(kernel.c, kernel.d, kernel.chunk).vectorize(kernel.c, lanes);
+    kernel.lanes.specialize(kernel.has_squares)
+        .split(kernel.d, square, of_d, lanes, TailStrategy::GuardWithIf)
+        .reorder(of_d, square, kernel.c, kernel.chunk)
+        .unroll(of_d);
+    for (Func &step : kernel.squares.steps) {
+        const bool loads = step.name() == kernel.squares.steps[0].name();
+        step.compute_at(kernel.lanes, square).store_in(MemoryType::Register);
+        const std::vector<Var> args = step.args();
+        const Var &e = args[0];
+        for (size_t n = 1; n < args.size(); n++) step.bound_extent(args[n], 1);
+        step.bound_extent(e, lanes * lanes).vectorize(e, loads ? lanes : 2 * lanes).unroll(e);
+    }
+}
+
+}  // namespace
+
+OpModule make_attention_backward_rows(const OpSpec &spec) {
+    const int lanes = spec.machine().lanes;
+    BackwardRowsKernel kernel(spec.type(), lanes);
+    kernel.chunks.vectorize(kernel.c, lanes).unroll(kernel.c);
+    transpose(kernel, lanes);
     kernel.largest_of_lane.compute_at(kernel.largest, kernel.u)
         .store_in(MemoryType::Stack)
         .bound_extent(kernel.c, backward_chunk)

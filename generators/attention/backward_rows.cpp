@@ -48,14 +48,16 @@ BackwardStatsKernel::BackwardStatsKernel(ElementType type) : BackwardStatsArgume
     delta.output_buffer().dim(0).set_bounds(0, lse.output_buffer().dim(0).extent());
 }
 
-BackwardRowsKernel::BackwardRowsKernel(ElementType type) : BackwardRowsArguments({type}) {
+BackwardRowsKernel::BackwardRowsKernel(ElementType type, int vector) : BackwardRowsArguments({type}) {
     Expr head_dim = x.dim(0).extent();
     const RowsOfCall rows = {x.dim(1).extent()};
     Expr element = chunk * chunk_size + c, inside = clamp(likely(element), 0, head_dim - 1);
     chunks(c, row, chunk) = select(likely(element < head_dim) && rows.has(row, lse(rows.at(row))),
                                    to_float(type, x(inside, rows.at(row))), 0.f);
     Expr of_lane = chunk * chunk_size + c;
-    lanes(c, d, chunk) = select(rows.has(of_lane, lse(rows.at(of_lane))), to_float(type, x(d, rows.at(of_lane))), 0.f);
+    of_row(d, row) = select(rows.has(row, lse(rows.at(row))), to_float(type, x(d, rows.at(row))), 0.f);
+    has_squares = head_dim % vector == 0;
+    lanes(c, d, chunk) = select(has_squares, squares.define(vector, of_row, of_lane, d, {}), of_row(d, of_lane));
 
     OutputImageParam in_chunks = chunks.output_buffer(), in_lanes = lanes.output_buffer();
     over_rows = RDom(0, in_chunks.dim(1).extent(), 0, in_chunks.dim(2).extent(), "over_rows");

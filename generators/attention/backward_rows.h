@@ -2,6 +2,7 @@
 // Gradients of attention before and after their tiles: what a row of queries has (stats), rows as operands of tiles,
 // and sums of tiles as the caller's rows. A call works on one block of rows of one head.
 
+#include "generators/attention/transposed_tiles.h"
 #include "generators/common/kernel_arguments.h"
 #include "generators/contract/fields.h"
 #include "generators/contract/operations.h"
@@ -32,11 +33,15 @@ struct BackwardStatsKernel : BackwardStatsArguments {
 
 struct BackwardRowsKernel : BackwardRowsArguments {
     Halide::Var c{"c"}, row{"row"}, chunk{"chunk"}, d{"d"}, u{"u"};
+    Halide::Expr has_squares;       // rows of whole vectors: lanes are transposed in registers
+    Halide::Func of_row{"of_row"};  // (d, row)
+    TransposedTiles squares{"squares"};
     Halide::RDom over_rows;                           // row, chunk
     Halide::Func largest_of_lane{"largest_of_lane"};  // (c)
     Halide::Func chunks{"chunks"}, lanes{"lanes"}, largest{"largest"};
 
-    explicit BackwardRowsKernel(ElementType type);
+    // vector: floats of one.
+    BackwardRowsKernel(ElementType type, int vector);
 
     Halide::Pipeline pipeline() const { return Halide::Pipeline({chunks, lanes, largest}); }
 };

@@ -77,7 +77,7 @@ Expr AttentionBuilder::block_visible(const BlockChain &chain, const Expr &step) 
 Expr AttentionBuilder::by_rows(Func &rows, TransposedTiles &tiles, const Expr &element) const {
     if (!row_lanes) return element;
     rows(vars(in_block({st.k, st.row}))) = element;
-    return tiles.define(cfg, rows, st.row, st.k, {st.kb, st.t, st.sp});
+    return tiles.define(cfg.lanes, rows, st.row, st.k, {st.kb, st.t, st.sp});
 }
 
 void AttentionBuilder::define_visibility(BlockChain &chain) {

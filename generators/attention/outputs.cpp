@@ -17,7 +17,7 @@ void AttentionBuilder::define_prefill_outputs() {
 void AttentionBuilder::define_transposed_out(const Expr &sum) {
     st.prefill.out_lanes(st.row, st.d, st.t) = sum * st.row_result(st.row, st.t)[0];
     st.prefill.out_rows(st.d, st.row, st.t) =
-        st.prefill.out_tiles.define(cfg, st.prefill.out_lanes, st.d, st.row, {st.t});
+        st.prefill.out_tiles.define(cfg.lanes, st.prefill.out_lanes, st.d, st.row, {st.t});
     define_out(st.prefill.out_rows(st.d, st.row, st.t));
 }
 

@@ -69,7 +69,7 @@ void AttentionBuilder::define_packed() {
     };
     words(st.d, st.k, block, head) = bf16_pair(value(2 * st.k), value(2 * st.k + 1));
     packed.v(packed.p, st.d, packed.c, block, head) =
-        packed.v_tiles.define(cfg, words, edge * packed.c + packed.p, st.d, of_head);
+        packed.v_tiles.define(cfg.lanes, words, edge * packed.c + packed.p, st.d, of_head);
 }
 
 // Where the first key of a step is in its packed block.

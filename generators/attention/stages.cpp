@@ -106,7 +106,7 @@ void AttentionBuilder::define_queries() {
     st.q_rows(vars(of_rows({st.d, st.row}))) =
         cfg.bf16_dots ? bf16_pair(element(2 * st.d), element(2 * st.d + 1)) : element(st.d);
     if (row_lanes) {
-        st.prefill.q_lanes(st.row, st.d, st.t) = st.prefill.q_tiles.define(cfg, st.q_rows, st.row, st.d, {st.t});
+        st.prefill.q_lanes(st.row, st.d, st.t) = st.prefill.q_tiles.define(cfg.lanes, st.q_rows, st.row, st.d, {st.t});
     }
 }
 
@@ -224,28 +224,6 @@ KeySlot AttentionBuilder::slot(const BlockChain &chain, const Expr &k, bool is_s
     const bool is_there = is_seen || !chain.ranged;
     return {is_there ? trusted_slot(first, k, in.num_slots) : clamped_slot(first, k, in.num_slots),
             inside(field(task_kv_batch), in.num_kv_pages)};
-}
-
-Expr TransposedTiles::define(const AttentionConfig &config, const Func &in, const Expr &i, const Expr &j,
-                             const std::vector<Var> &rest) {
-    const int lanes = config.lanes, elements = lanes * lanes;
-    Var e("e"), ti("tile_i"), tj("tile_j");
-    auto with_rest = [&](std::vector<Expr> first) {
-        first.insert(first.end(), rest.begin(), rest.end());
-        return first;
-    };
-    std::vector<Var> at{e, ti, tj};
-    at.insert(at.end(), rest.begin(), rest.end());
-    Func load(name + "0");
-    load(at) = in(with_rest({tj * lanes + e % lanes, ti * lanes + e / lanes}));
-    steps.push_back(load);
-    for (int half = 1; half < lanes; half *= 2) {
-        Func shuffle(name + std::to_string(steps.size()));
-        shuffle(at) = select(e % 2 == 0, steps.back()(with_rest({e / 2, ti, tj})),
-                             steps.back()(with_rest({e / 2 + elements / 2, ti, tj})));
-        steps.push_back(shuffle);
-    }
-    return steps.back()(with_rest({i % lanes + lanes * (j % lanes), i / lanes, j / lanes}));
 }
 
 PrefillBlock::PrefillBlock(const std::string &suffix)

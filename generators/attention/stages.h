@@ -27,6 +27,7 @@
 #include "generators/attention/kv_source.h"
 #include "generators/attention/logits.h"
 #include "generators/attention/merged_splits.h"
+#include "generators/attention/transposed_tiles.h"
 #include "generators/contract/attention_arguments.h"
 #include "generators/contract/fields.h"
 
@@ -48,19 +49,6 @@ struct AttentionInputs {
     Halide::Expr num_tasks, num_key_blocks, num_swept, q_batch, q_capacity, num_heads, num_kv_heads, num_slots,
         num_kv_pages;
     Halide::Expr head_dim, head_dim_v;
-};
-
-// in(i, j) as a function of (j, i), by square tiles of lanes x lanes elements: each of log2(lanes) perfect shuffles (an
-// interleave of the two halves of the tile) rotates the index of an element by one bit.
-struct TransposedTiles {
-    std::vector<Halide::Func> steps;  // (e, ti, tj, rest...)
-
-    explicit TransposedTiles(const std::string &name) : name(name) {}
-    Halide::Expr define(const AttentionConfig &config, const Halide::Func &in, const Halide::Expr &i,
-                        const Halide::Expr &j, const std::vector<Halide::Var> &rest);
-
-private:
-    std::string name;
 };
 
 // k and v in the order in which matrix tiles read them, made once per head of keys and values and shared by all blocks

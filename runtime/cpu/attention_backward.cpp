@@ -116,14 +116,37 @@ heed_status run_heads(const BackwardCall &call, const heed_execution &execution,
     return run_op(backward_function, &execution, threads, int64_t{p.batch} * p.num_heads, task);
 }
 
+// Calls step(call, sequence, head, message) -> int for the heads of queries of a task.
+template <typename Step>
+int run_group(const BackwardCall &call, const BackwardSequence &sequence, int32_t kv_head, char (&message)[512],
+              const Step &step) {
+    const int32_t group = call.plan.problem.num_heads / call.plan.problem.num_kv_heads;
+    for (int32_t h = kv_head * group; h < (kv_head + 1) * group; h++) {
+        if (const int code = step(call, sequence, h, message)) return code;
+    }
+    return 0;
+}
+
+// A task, with its rows where these are the thread's.
+int run_task(const BackwardCall &call, const BackwardSequence &sequence, const KeysTask &task, char (&message)[512]) {
+    const BackwardLayout &layout = call.layout;
+    const bool has_rows = layout.rows_of_task > 0;
+    void *const scratch = call.at<char>(layout.threads + call.thread * layout.scratch_bytes);
+    int code = has_rows ? run_group(call, sequence, task.kv_head, message, pack_queries) : 0;
+    if (code == 0) code = run_backward_keys(call, sequence, task, scratch, message);
+    if (code == 0 && has_rows) code = run_group(call, sequence, task.kv_head, message, store_queries);
+    return code;
+}
+
 heed_status run_keys(const BackwardCall &call, const heed_execution &execution, int32_t threads) {
     const TaskClasses classes(call);
     heed_status status = HEED_OK;
     for (int32_t step = 0; !status && step < call.layout.num_ranges; step++) {
         const auto keys = [&](int64_t index, int32_t item, char(&message)[512]) {
-            void *const scratch = call.at<char>(call.layout.threads + item * call.layout.scratch_bytes);
+            BackwardCall own = call;
+            own.thread = item;
             return classes.for_each(index, [&](const BackwardSequence &sequence, int32_t kv_head, int32_t range) {
-                return run_backward_keys(call, sequence, {kv_head, range, step}, scratch, message);
+                return run_task(own, sequence, {kv_head, range, step}, message);
             });
         };
         status = run_op(backward_function, &execution, threads, classes.count(), keys);
@@ -137,13 +160,14 @@ heed_status run(const BackwardCall &call, double pairs) {
     const int32_t threads = choose_threads(2 * pairs * (3.0 * p.head_dim + 2.0 * p.head_dim_v), 0, limit);
     heed_execution execution = {};
     execution.pool = call.args.pool;
-    heed_status status = run_heads(call, execution, threads, pack_queries);
+    const bool has_all_rows = call.layout.rows_of_task == 0;
+    heed_status status = has_all_rows ? run_heads(call, execution, threads, pack_queries) : HEED_OK;
     if (status) return status;
     clear_keys(call, call.gradients.dk, call.plan.views.k);
     clear_keys(call, call.gradients.dv, call.plan.views.v);
     if (call.gradients.dbias.data != nullptr) clear_bias(call);
     status = run_keys(call, execution, threads);
-    if (!status) status = run_heads(call, execution, threads, store_queries);
+    if (!status && has_all_rows) status = run_heads(call, execution, threads, store_queries);
     if (!status && call.gradients.dsink.data != nullptr) {
         const auto sinks = [&](int64_t head, int32_t, char(&message)[512]) {
             return store_sink(call, static_cast<int32_t>(head), message);
@@ -217,18 +241,22 @@ heed_status find_layout(const heed_plan &plan, BackwardLayout *layout) {
     layout->blocks_per_segment = static_cast<int32_t>((row_blocks + layout->num_ranges - 1) / layout->num_ranges);
 
     const Size rows = rows_of_head(p, block) * p.num_heads;
+    const Size of_task = Size{p.num_heads / p.num_kv_heads} * round_up(p.max_q_len, block);
+    const bool has_all_rows = layout->num_ranges > 1 || !(of_task * p.max_threads).at_most(rows.value);
+    const Size packed = has_all_rows ? rows : of_task * p.max_threads;
+    layout->rows_of_task = has_all_rows ? 0 : of_task.value;
     Size elements = {1};
     const View dbias = dbias_view(p, plan.views);
     for (const int64_t extent : dbias.extent) elements = elements * extent;
     constexpr int64_t width = sizeof(float);
     Size total;
     layout->sequences = append_part(&total, Size{p.batch} * int64_t{sizeof(BackwardSequence)});
-    layout->q = append_part(&total, rows * layout->head_dim * width);
-    layout->dout = append_part(&total, rows * layout->head_dim_v * width);
+    layout->q = append_part(&total, packed * layout->head_dim * width);
+    layout->dout = append_part(&total, packed * layout->head_dim_v * width);
     layout->lse = append_part(&total, rows * width);
     layout->delta = append_part(&total, rows * width);
-    layout->nonfinite = append_part(&total, Size{rows.value / block + 1});
-    layout->dq = append_part(&total, rows * layout->head_dim * width);
+    layout->nonfinite = append_part(&total, Size{packed.value / block + 1});
+    layout->dq = append_part(&total, packed * layout->head_dim * width);
     const Size key_rows = Size{layout->num_ranges > 1 ? blocks : 0} * keys * p.batch * p.num_kv_heads;
     layout->keys = append_part(&total, key_rows * (layout->head_dim + layout->head_dim_v) * width);
     layout->dbias = append_part(&total, layout->sums_bias ? elements * width : Size{});

@@ -24,11 +24,14 @@ struct BackwardSequence {
 
 // Offsets in bytes, each a multiple of 128.
 //   sequences    BackwardSequence [batch]
-//   q, dout      f32 [rows][elements]  rows of a sequence: [num_heads][whole blocks of rows, in chunks], zeros after
-//                                      the last; of tiles of bf16 each block twice, as words and as pairs of rows
-//   lse, delta   f32 [rows]            delta = dout . out. Rows that see no key: 1e30 and 0
+//   lse, delta   f32 [rows]            delta = dout . out. Rows that see no key: 1e30 and 0; rows of a sequence:
+//                                      [num_heads][whole blocks of rows]
+//   q, dout      f32 [rows][elements]  rows as above, a block in chunks, zeros after the last; of tiles of bf16 each
+//                                      block twice, as words and as pairs of rows
 //   nonfinite    uint8 [blocks]        a row of the block is not finite
 //   dq           f32 [rows][elements]  of tiles of bf16 by blocks [elements][rows of the block]
+//                q to dq of the heads of a task alone, for each of max_threads, where that is less memory and tasks
+//                have all keys of a head: they stay in the caches of a core
 //   keys         f32 [blocks of keys][elements of dk, then of dv]  of several ranges
 //   dbias        f32 [elements of bias]  where several tiles meet in an element
 //   threads      scratch_bytes for each of max_threads
@@ -36,6 +39,7 @@ struct BackwardLayout {
     const OpKernel *tile, *stats, *rows, *store, *bias, *sinks, *repair;  // rows: or words
     int32_t head_dim, head_dim_v;                                         // padded
     int32_t num_ranges, blocks_per_range, blocks_per_segment;
+    int64_t rows_of_task;  // packed rows that each thread has; 0: all rows are there once
     bool sums_bias;
     int64_t sequences, q, dout, lse, delta, nonfinite, dq, keys, dbias, threads;
     int64_t scratch_bytes, total;
@@ -49,15 +53,21 @@ struct BackwardCall {
     const heed_args &args;
     const heed_gradients &gradients;
     const BackwardLayout &layout;
+    int32_t thread = 0;  // whose rows of tasks are meant
 
     template <typename T>
     T *at(int64_t offset) const {
         return reinterpret_cast<T *>(static_cast<char *>(args.workspace) + offset);
     }
     const BackwardSequence &sequence(int64_t b) const { return at<BackwardSequence>(layout.sequences)[b]; }
-    // First packed row of a head.
+    // First row of a head in lse and delta, and in q, dout, nonfinite and dq.
     int64_t row_of(const BackwardSequence &s, int64_t h) const {
         return s.first_row * plan.problem.num_heads + h * s.num_rows;
+    }
+    int64_t packed_row_of(const BackwardSequence &s, int64_t h) const {
+        if (layout.rows_of_task == 0) return row_of(s, h);
+        const int64_t group = plan.problem.num_heads / plan.problem.num_kv_heads;
+        return thread * layout.rows_of_task + h % group * s.num_rows;
     }
 };
 

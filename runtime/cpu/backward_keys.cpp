@@ -87,7 +87,7 @@ int BackwardKeys::run_head(int32_t head, int32_t key, bool *loaded, char (&messa
 template <typename Arguments>
 void BackwardKeys::set_logits(const TilePlace &tile, Arguments *arguments) const {
     Arguments &a = *arguments;
-    const int64_t first = packed_row(tile.head, tile.row);
+    const int64_t first = call_.row_of(seq_, tile.head) + tile.row;
     a.lse = packed_buffer(call_.at<float>(layout_.lse) + first, HEED_F32, {queries_});
     a.delta = packed_buffer(call_.at<float>(layout_.delta) + first, HEED_F32, {queries_});
     a.mask = logits(mask_, HEED_U8);

@@ -50,7 +50,7 @@ protected:
     void set_logits(const TilePlace &tile, Arguments *arguments) const;
 
     // First packed row of a block of rows.
-    int64_t packed_row(int32_t head, int32_t row) const { return call_.row_of(seq_, head) + row; }
+    int64_t packed_row(int32_t head, int32_t row) const { return call_.packed_row_of(seq_, head) + row; }
     // dq of the block.
     float *dq_at(int32_t head, int32_t row) const {
         return call_.at<float>(layout_.dq) + packed_row(head, row) * layout_.head_dim;

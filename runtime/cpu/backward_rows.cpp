@@ -41,7 +41,7 @@ public:
     QueryBlock(const BackwardCall &call, const BackwardSequence &sequence, int32_t head, int64_t begin)
         : call_(call), p_(call.plan.problem), head_(head),
           batch_(p_.q_storage == HEED_Q_VARLEN ? 0 : sequence.place.index), token_(sequence.place.first_q + begin),
-          row_(call.row_of(sequence, head) + begin),
+          row_(call.row_of(sequence, head) + begin), packed_row_(call.packed_row_of(sequence, head) + begin),
           count_(narrow(std::min<int64_t>(call.layout.tile->rows, sequence.place.q_len - begin))) {}
 
     int pack(char (&message)[512]) const {
@@ -53,14 +53,14 @@ public:
             code = load(call_.gradients.dout, call_.plan.views.out, p_.head_dim_v, layout.dout, layout.head_dim_v,
                         &finite, message);
         }
-        call_.at<uint8_t>(layout.nonfinite)[row_ / layout.tile->rows] = finite ? 0 : 1;
+        call_.at<uint8_t>(layout.nonfinite)[packed_row_ / layout.tile->rows] = finite ? 0 : 1;
         return code;
     }
 
     int store(char (&message)[512]) const {
         const BackwardLayout &layout = call_.layout;
         const int32_t rows = layout.tile->rows, width = layout.head_dim;
-        KernelBuffer sums = chunked_buffer(call_.at<float>(layout.dq) + row_ * width, width, rows);
+        KernelBuffer sums = chunked_buffer(call_.at<float>(layout.dq) + packed_row_ * width, width, rows);
         if (layout.has_words()) {
             sums.stride[0] = rows;
             sums.stride[1] = 1;
@@ -72,7 +72,7 @@ public:
 private:
     const BackwardCall &call_;
     const heed_problem &p_;
-    const int64_t head_, batch_, token_, row_;
+    const int64_t head_, batch_, token_, row_, packed_row_;
     const int32_t count_;
 
     TensorRows rows_of(const heed_tensor &tensor, const View &view, int32_t elements) const {
@@ -100,7 +100,7 @@ private:
         const BackwardLayout &layout = call_.layout;
         const int32_t rows = layout.tile->rows;
         const TensorRows from = rows_of(tensor, view, elements);
-        float *const block = call_.at<float>(to) + row_ * padded;
+        float *const block = call_.at<float>(to) + packed_row_ * padded;
         const float *const lse = call_.at<float>(layout.lse) + row_;
         if (layout.has_words()) {
             return load_query_words(call_, from, lse, QueryWords::at(block, rows, padded), padded, finite, message);
