@@ -4,8 +4,8 @@
 
 namespace heed {
 
-// The score function with each tanh as soft_capped() computes it: Halide's is a call per element on x86, and spills on
-// CUDA.
-ScoreMod with_fast_tanh(ScoreMod mod);
+// The score function with each tanh as soft_capped() computes it, or tanh_on_device(): Halide's is a call per element
+// on x86, and spills on CUDA.
+ScoreMod with_fast_tanh(ScoreMod mod, bool on_cuda);
 
 }  // namespace heed
