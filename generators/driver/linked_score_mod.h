@@ -7,7 +7,7 @@
 
 namespace heed {
 
-// Which kernels name exactly when it is there; "none": no name. Checked; with a fast tanh. Throws BadInput.
+// Which kernels name exactly when it is there; "none": no name. Checked; with fast math. Throws BadInput.
 ScoreMod linked_score_mod(const std::string &name, bool on_cuda);
 
 // It with the derivative of its logit.
