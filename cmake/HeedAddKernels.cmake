@@ -14,7 +14,7 @@ include_guard(GLOBAL)
 #   int8                                  int8 keys and values, in addition to those of the dtype
 #   one of HEED_FEATURES but gqa           for each plain kernel a second one, which has all the named ones
 # SCORE_MOD: all kernels of the call have the score function that the file defines (heed/user_score.h), and serve the problems that name it;
-# with OPS attention_backward also gradients through it, on CPUs.
+# with OPS attention_backward also gradients through it.
 # TUNED: speed parameters by kernel, as ./dev tune writes them (schedules/tuned), instead of those that the schedules choose; each of its kernels
 # must be one of <target>.
 # OPS: operations around attention, by op_choices of generators/contract/operations.h; layers: all that <heed/layer.h> needs except for
@@ -40,8 +40,8 @@ endfunction()
 #                     [EXTRA_FEATURES halide-target-features] [SCORE_MOD file.cpp])
 # One kernel {op}_{dtype}[_kv{dtype}][_score_{mod}][_r{rows}][_d{head_dim}]_{isa} for each combination: the operations around attention, as
 # HEED_OPERATIONS of generators/contract/operations.h has them. ROWS, of linear and linear_rows on CPUs: rows of the register tile.
-# HEAD_DIM, of attention_backward_keys and _queries, plain or not: the largest served. SCORE_MOD, of attention_backward on CPUs: gradients
-# through that score function.
+# HEAD_DIM, of attention_backward_keys and _queries, plain or not: the largest served. SCORE_MOD, of attention_backward
+# and, on CUDA, of its _bias, _keys and _queries: gradients through that score function.
 function(heed_add_op_kernels target)
     _heed_add_listed(heed_add_op_kernels ${ARGV})
 endfunction()

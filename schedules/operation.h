@@ -23,7 +23,7 @@ struct OpSpec {
     Op op = Op::add;
     int rows = 0;             // linear and linear_rows of CPUs: of the register tile; others 0
     int head_dim = 0;         // attention_backward_keys and _queries: the largest; others 0
-    ScoreMod score_mod = {};  // attention_backward: a user's, with its derivative
+    ScoreMod score_mod = {};  // a user's, with its derivative, where may_have_score_mod()
     Halide::Target target;
 
     ElementType type() const { return element_type_of(dtype); }

@@ -225,7 +225,19 @@ using MergeStates = Words<max_merge_states, merge_state_words>;     // addresses
     VALUE(dsink, uint64_t)                                                                                             \
     OUTPUT(named, u8, 1)
 
-// What gradients of logits are made of: tensors as in HEED_CUDA_ATTENTION_PROBS; stats: as above.
+// Buffers of a score function, of words of 32 bits: addresses and numbers of words.
+#define HEED_SCORE_BUFFER_VALUES(VALUE)                                                                                \
+    VALUE(score_buffer_0, uint64_t)                                                                                    \
+    VALUE(score_buffer_1, uint64_t)                                                                                    \
+    VALUE(score_buffer_2, uint64_t)                                                                                    \
+    VALUE(score_buffer_3, uint64_t)                                                                                    \
+    VALUE(score_size_0, int32_t)                                                                                       \
+    VALUE(score_size_1, int32_t)                                                                                       \
+    VALUE(score_size_2, int32_t)                                                                                       \
+    VALUE(score_size_3, int32_t)
+
+// What gradients of logits are made of: tensors as in HEED_CUDA_ATTENTION_PROBS; stats: as above. The buffers are read
+// by kernels with a score function.
 #define HEED_LOGIT_GRADIENT_VALUES(VALUE)                                                                              \
     VALUE(batch, int32_t)                                                                                              \
     VALUE(num_heads, int32_t)                                                                                          \
@@ -254,6 +266,7 @@ using MergeStates = Words<max_merge_states, merge_state_words>;     // addresses
     HEED_MASK_AND_BIAS_VALUES(VALUE)                                                                                   \
     VALUE(alibi_slopes, uint64_t)                                                                                      \
     VALUE(slope_head, uint64_t)                                                                                        \
+    HEED_SCORE_BUFFER_VALUES(VALUE)                                                                                    \
     VALUE(stats, uint64_t)
 
 // dbias has the bias' type, strides, and extent 1 along the axes that share it.

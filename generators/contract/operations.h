@@ -379,6 +379,13 @@ inline const char *op_name(Op op) {
     return number >= 0 && number < num_operations ? names[number] : "?";
 }
 
+// Whether kernels of the operation may have a user's score function: those that make gradients of logits.
+constexpr bool may_have_score_mod(Op op, bool on_cuda) {
+    if (op == Op::attention_backward) return true;
+    return on_cuda && (op == Op::attention_backward_bias || op == Op::attention_backward_keys ||
+                       op == Op::attention_backward_queries);
+}
+
 // What heed_add_kernels() may be asked for by OPS: an operation or a word for several, and what it brings along.
 struct OpChoice {
     const char *name;

@@ -2,7 +2,7 @@
 
 #include "generators/attention/check_score_mod.h"
 #include "generators/attention/derivative.h"
-#include "generators/attention/fast_tanh.h"
+#include "generators/attention/fast_math.h"
 #include "generators/common/bad_input.h"
 
 namespace heed {
@@ -30,15 +30,15 @@ ScoreMod checked(const std::string &name, const Make &make) {
 ScoreMod linked_score_mod(const std::string &name, bool on_cuda) {
     return checked(name, [&](const ScoreMod &mod) {
         check_score_mod(mod, on_cuda);
-        return with_fast_tanh(mod);
+        return with_fast_math(mod, on_cuda);
     });
 }
 
-ScoreMod linked_score_gradient(const std::string &name) {
-    return checked(name, [](const ScoreMod &mod) {
+ScoreMod linked_score_gradient(const std::string &name, bool on_cuda) {
+    return checked(name, [&](const ScoreMod &mod) {
         const ScoreMod with_gradient = with_derivative(mod);
-        check_score_mod(with_gradient, false);
-        return with_fast_tanh(with_gradient);
+        check_score_mod(with_gradient, on_cuda);
+        return with_fast_math(with_gradient, on_cuda);
     });
 }
 

@@ -7,11 +7,11 @@
 
 namespace heed {
 
-// Which kernels name exactly when it is there; "none": no name. Checked; with a fast tanh. Throws BadInput.
+// Which kernels name exactly when it is there; "none": no name. Checked; with fast math. Throws BadInput.
 ScoreMod linked_score_mod(const std::string &name, bool on_cuda);
 
 // It with the derivative of its logit.
-ScoreMod linked_score_gradient(const std::string &name);
+ScoreMod linked_score_gradient(const std::string &name, bool on_cuda);
 
 // Fields of a line of the registry: its name, "" for none, and a letter for the type of each buffer.
 std::string score_mod_fields(const std::string &name, const ScoreMod &mod);

@@ -1,7 +1,5 @@
 #include "generators/driver/operation.h"
 
-#include <algorithm>
-
 #include "generators/driver/cuda_forms.h"
 #include "generators/driver/cuda_target.h"
 #include "generators/driver/linked_score_mod.h"
@@ -14,11 +12,10 @@ namespace heed {
 namespace {
 
 OpSpec read_spec(Options &options) {
-    const std::vector<std::string> names = table::operation_names();
     OpSpec spec;
     spec.name = options.get("name");
-    const std::string op = options.choice("op", "", names);
-    spec.op = static_cast<Op>(std::find(names.begin(), names.end(), op) - names.begin());
+    const std::string op = options.choice("op", "", table::operation_names());
+    spec.op = table::operation_of(op);
     spec.isa = options.get("isa");
     spec.dtype = options.get("dtype");
     spec.kv_dtype = options.get("kv_dtype", spec.dtype);
@@ -27,11 +24,14 @@ OpSpec read_spec(Options &options) {
     if (!error.empty()) throw BadInput(error);
     spec.rows = std::stoi(rows);
     spec.head_dim = std::stoi(head_dim);
-    if (table::is_cuda(spec.isa)) {
+    const bool on_cuda = table::is_cuda(spec.isa);
+    if (may_have_score_mod(spec.op, on_cuda)) {
+        spec.score_mod = linked_score_gradient(options.get("score_mod", "none"), on_cuda);
+    }
+    if (on_cuda) {
         spec.target = cuda_target();
         return spec;
     }
-    if (spec.op == Op::attention_backward) spec.score_mod = linked_score_gradient(options.get("score_mod", "none"));
     // Tables and caches may pass 2^31 elements; the runtime keeps strides below.
     spec.target = target_of_isa(spec.isa).with_feature(Halide::Target::LargeBuffers);
     if (const std::string extra = options.get("extra_features", "none"); extra != "none") {
@@ -68,11 +68,12 @@ void generate_operation(Options &options) {
     if (table::is_cuda(spec.isa)) {
         const CudaForm &form = find_cuda_form(spec);
         const cuda::Toolkit toolkit = read_toolkit(options, spec.isa);
+        const std::string score_mod = options.get("score_mod", "none");
         options.get("extra_features", "none");
         options.refuse_unknown();
         const cuda::RewriteOptions rewrite = {capability_of(spec.isa), form.threads, form.blocks};
         write_cuda_kernel(cuda::assemble(form.make(spec), rewrite, toolkit, base), form.shared_bytes, base);
-        write_registry_line(registry_line(spec, "none", 0, spec.head_dim), base);
+        write_registry_line(registry_line(spec, score_mod, 0, spec.head_dim), base);
         return;
     }
     const std::string score_mod = options.get("score_mod", "none");

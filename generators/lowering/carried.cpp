@@ -21,17 +21,18 @@ Expr once(const Expr &value, const Expr &stage) {
     return Call::make(value.type(), once_name, {value, stage}, Call::PureExtern);
 }
 
+Expr LowerOnce::visit(const Call *op) { return op->name == once_name ? mutate(op->args[0]) : IRMutator::visit(op); }
+
 Stmt LoadCarried::visit(const For *op) {
     if (op->for_type == ForType::GPUBlock) buffer = name_of_array(op, func);
-    return IRMutator::visit(op);
+    return LowerOnce::visit(op);
 }
 
 Expr LoadCarried::visit(const Call *op) {
-    if (op->name == once_name) return mutate(op->args[0]);
-    if (op->name != carried_name) return IRMutator::visit(op);
+    if (op->name != carried_name) return LowerOnce::visit(op);
     const auto *lanes = op->args[2].as<Broadcast>();
     const auto *name = (lanes != nullptr ? lanes->value : op->args[2]).as<StringImm>();
-    if (name->value != func) return IRMutator::visit(op);
+    if (name->value != func) return LowerOnce::visit(op);
     const Expr row = mutate(op->args[0]);
     return Load::make(op->type, buffer, simplify(row + make_const(row.type(), first)), Buffer<>(), Parameter(),
                       const_true(row.type().lanes()), ModulusRemainder());

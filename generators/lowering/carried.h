@@ -17,13 +17,20 @@ Halide::Expr carried(const Halide::Func &func, const Halide::Expr &row, const Ha
 // `value`, in a loop that so computes `stage` too: what only the next step or the end of the loop reads.
 Halide::Expr once(const Halide::Expr &value, const Halide::Expr &stage);
 
-// After vectorisation. `first`: index of row 0's slot in the buffer of the Func `func`.
-class LoadCarried : public Halide::Internal::IRMutator {
+// Lowers once(), after vectorisation.
+class LowerOnce : public Halide::Internal::IRMutator {
+protected:
+    using IRMutator::visit;
+    Halide::Expr visit(const Halide::Internal::Call *op) override;
+};
+
+// Lowers carried() too. `first`: index of row 0's slot in the buffer of the Func `func`.
+class LoadCarried : public LowerOnce {
 public:
     explicit LoadCarried(const std::string &func, int first = 0) : func(func), first(first), buffer(func) {}
 
 protected:
-    using IRMutator::visit;
+    using LowerOnce::visit;
     Halide::Internal::Stmt visit(const Halide::Internal::For *op) override;
     Halide::Expr visit(const Halide::Internal::Call *op) override;
 

@@ -1,6 +1,6 @@
 #include "generators/ops/attention_addresses.h"
 
-#include "generators/lowering/carried.h"
+#include "generators/ops/device_score_buffers.h"
 
 namespace heed {
 
@@ -72,14 +72,9 @@ AttentionAddresses::AttentionAddresses(const AttentionConfig &config)
     bias_head = of_bias(2);
     bias_batch = of_bias(3);
 
-    std::vector<ScoreBuffers::Buffer> buffers;
-    for (size_t n = 0; n < args.score_buffers.size(); n++) {
-        const Expr words = address_of(args.score_buffers[n]);
-        // An element that every block reads is not read on the host.
-        const auto bits = [=](const Expr &index) { return load_at(Int(32), words, once(index, down)); };
-        buffers.push_back({bits, args.score_buffers[n].dim(0).extent(), config.score_mod.buffers[n]});
-    }
-    score_buffers = ScoreBuffers(buffers);
+    std::vector<ScoreWords> words;
+    for (const ImageParam &buffer : args.score_buffers) words.push_back({address_of(buffer), buffer.dim(0).extent()});
+    score_buffers = device_score_buffers(words, config.score_mod, down);
 }
 
 void AttentionAddresses::set_outputs(Func outputs) {

@@ -1,11 +1,13 @@
 #include "generators/ops/backward_bias.h"
 
+#include "generators/common/ceil_div.h"
+
 namespace heed {
 
 using namespace Halide;
 
-BackwardBiasDevice::BackwardBiasDevice(ElementType type, int threads)
-    : DeviceScores({type}), over_parts(0, threads, "over_parts"), type(type) {
+BackwardBiasDevice::BackwardBiasDevice(ElementType type, int threads, const ScoreMod &score_mod)
+    : BackwardScores(type, score_mod), over_parts(0, threads, "over_parts"), type(type) {
     const Expr lines = num_lines(), keys = shared().key;
     const Expr whole = cast<int64_t>(lines) * cast<int64_t>(keys) > cast<int64_t>(logits_of_thread);
 
@@ -64,16 +66,10 @@ Expr BackwardBiasDevice::is_seen(const Logit &at) const {
 void BackwardBiasDevice::define_dots(Sums &sums) const {
     const Logit at = logit(key, line, element);
     sums.seen(key, line, element) = is_seen(at);
-    const Expr s = at.row.sequence, head = at.row.head, kv_head = head / (num_heads / num_kv_heads);
-    const auto row_of = [&](const Expr &first, const Expr &of_batch, const Expr &token, const Expr &of_token,
-                            const Expr &of_head, const Expr &head_bytes) {
-        return after(after(after(first, s, of_batch), of_head, head_bytes), token, of_token);
-    };
-    const Expr query = field(sequence_first_q, s) + at.row.i, token = field(sequence_first_key, s) + at.j;
-    sums.rows(key, line, element) = {row_of(q, q_batch, query, q_token, head, q_head),
-                                     row_of(k, k_batch, token, k_token, kv_head, k_head),
-                                     row_of(dout, dout_batch, query, dout_token, head, dout_head),
-                                     row_of(v, v_batch, token, v_token, kv_head, v_head)};
+    const Expr s = at.row.sequence, head = at.row.head, kv_head = kv_head_of(head);
+    const auto query = [&](int n) { return query_rows(n, s).row(s, head, at.row.i); };
+    const auto token = [&](int n) { return key_rows(n, s).row(s, kv_head, at.j); };
+    sums.rows(key, line, element) = {query(0), token(0), query(1), token(1)};
     const auto define = [&](Func &dot, RDom &over, const char *name, const Expr &length, int x, int y) {
         over = RDom(0, length, name);
         over.where(sums.seen(key, line, element));
@@ -87,25 +83,25 @@ void BackwardBiasDevice::define_dots(Sums &sums) const {
 
 // What dropout multiplies the weight by.
 Expr BackwardBiasDevice::kept(const Logit &at) const {
-    const auto wide = [](const Expr &x) { return cast<uint64_t>(x); };
-    const Expr row = wide(at.row.sequence) * wide(num_heads) + wide(at.row.head);
-    const Expr number = (row * wide(max_q_len) + wide(at.row.i)) * wide(max_kv_len) + wide(at.j);
-    const Expr keeps = is_kept(DropoutStream::of(dropout_seed, dropout_offset), dropout_threshold, number);
-    return select(dropout_threshold == wide(0), 1.f, keeps, dropout_scale, 0.f);
+    return select(!drops(), 1.f, keeps(at.row, at.j), dropout_scale, 0.f);
 }
 
-// The gradient of the logit with the bias.
+// The gradient of the logit with the bias, before a score function.
 Expr BackwardBiasDevice::gradient(const Sums &sums, const Expr &of_key, const Expr &of_line,
                                   const Expr &of_element) const {
     const Logit at = logit(of_key, of_line, of_element);
-    const Expr stat_row = (at.row.sequence * num_heads + at.row.head) * stat_rows + at.row.i;
-    const Expr stat = after(stats, stat_row, Expr(backward_stat_bytes)), seen = sums.seen(of_key, of_line, of_element);
+    const Expr stat = stat_of(at.row), seen = sums.seen(of_key, of_line, of_element);
     const auto of_row = [&](int which) { return load_at_if(seen, Float(32), stat, which); };
-    const Expr score = score_of(sums.dot(of_key, of_line, of_element), Expr(masked_scores), at.row, at.j);
-    const Expr hidden = !seen || is_negative_infinity(score), factor = kept(at);
-    const Expr weight = exp2_on_device(fused_on_device(score, log2_e, -of_row(0)));
+    Expr score = score_of(sums.dot(of_key, of_line, of_element), Expr(masked_scores), at.row, at.j);
+    Expr hidden = !seen || is_negative_infinity(score);
+    const OfUser user =
+        of_user(score, logit_place(at.row, at.j, field(sequence_position_offset, at.row.sequence)), of_element);
+    if (user.value.defined()) score = user.value;
+    if (user.visible.defined()) hidden = hidden || !user.visible;
+    const Expr factor = kept(at), weight = exp2_on_device(fused_on_device(score, log2_e, -of_row(0)));
     const Expr weight_dot = sums.weight_dot(of_key, of_line, of_element);
-    return select(hidden, 0.f, weight_gradients(weight, weight_dot, of_row(1), factor, is_zero(factor)).logit);
+    const Expr of_logit = weight_gradients(weight, weight_dot, of_row(1), factor, is_zero(factor)).logit;
+    return select(hidden, 0.f, user.slope.defined() ? of_logit * user.slope : of_logit);
 }
 
 Expr BackwardBiasDevice::stored(const Expr &of_element, const Expr &sum) const {

@@ -2,18 +2,14 @@
 // The gradient of the bias: each element is the sum of the gradients of the logits that share it, each from its two
 // products.
 
-#include "generators/attention/backward_logits.h"
-#include "generators/attention/dropout.h"
-#include "generators/common/ceil_div.h"
-#include "generators/common/device_memory.h"
 #include "generators/contract/cuda_arguments.h"
-#include "generators/ops/device_scores.h"
+#include "generators/ops/backward_scores.h"
 
 namespace heed {
 
 HEED_KERNEL_ARGUMENTS(BackwardBiasDeviceArguments, HEED_CUDA_BACKWARD_BIAS)
 
-struct BackwardBiasDevice : DeviceScores<BackwardBiasDeviceArguments>, Results {
+struct BackwardBiasDevice : BackwardScores<BackwardBiasDeviceArguments>, Results {
     static constexpr int logits_of_thread = 8;  // that an element of one thread may have; others have a block
 
     // Sums over the logits of an element: `line`s of a query each, of `key`s.
@@ -33,7 +29,7 @@ struct BackwardBiasDevice : DeviceScores<BackwardBiasDeviceArguments>, Results {
     Halide::Func total{"total"};  // (element): of a block
 
     // `threads`: of a block.
-    BackwardBiasDevice(ElementType type, int threads);
+    BackwardBiasDevice(ElementType type, int threads, const ScoreMod &score_mod);
 
 private:
     using Expr = Halide::Expr;

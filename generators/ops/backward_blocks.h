@@ -23,7 +23,8 @@ protected:
     const Shape shape;
     const Halide::Func *fields = nullptr;  // (sequence): what the table says of it, where a stage holds that
 
-    BackwardBlocks(ElementType type, const Shape &shape) : BackwardScores(type), type(type), shape(shape) {}
+    BackwardBlocks(ElementType type, const Shape &shape, const ScoreMod &score_mod)
+        : BackwardScores(type, score_mod), type(type), shape(shape) {}
 
     Expr field(SequenceField which, const Expr &of) const override {
         return fields == nullptr ? BackwardScores::field(which, of) : (*fields)(of)[which];

@@ -2,6 +2,7 @@
 // Gradients of logits whose tensors are at addresses, from the products q . k and dout . v.
 
 #include "generators/attention/backward_logits.h"
+#include "generators/ops/device_score_buffers.h"
 #include "generators/ops/device_scores.h"
 
 namespace heed {
@@ -15,15 +16,27 @@ struct BackwardScores : DeviceScores<Arguments> {
         Halide::Func product{"product"};  // q . k
         Halide::Func capped{"capped"};    // the logit by a softcap, and the slope of that
         Halide::Func added{"added"};      // by bias and ALiBi; minus infinity: hidden
+        Halide::Func by_user{"by_user"};  // the logit by a score function, and the slope of that
+        Halide::Func shown{"shown"};      // whether a score function lets the key be seen
         Halide::Func before{"before"};    // dropout
         Halide::Func factor{"factor"};    // what dropout multiplies it by
 
-        std::vector<Halide::Func> stages() const { return {product, capped, added, before, factor}; }
+        // Those that the kernel has.
+        std::vector<Halide::Func> stages() const {
+            std::vector<Halide::Func> defined;
+            for (const Halide::Func &f : {product, capped, added, by_user, shown, before, factor}) {
+                if (f.defined()) defined.push_back(f);
+            }
+            return defined;
+        }
     };
 
-    explicit BackwardScores(ElementType type) : DeviceScores<Arguments>({type}) {}
+    BackwardScores(ElementType type, const ScoreMod &score_mod)
+        : DeviceScores<Arguments>({type}), score_mod(score_mod) {}
 
 protected:
+    const ScoreMod score_mod;  // with its derivative
+
     using Expr = Halide::Expr;
     using Row = typename DeviceScores<Arguments>::Row;
 
@@ -71,8 +84,32 @@ protected:
                 select(exists, end_visible(row.i, this->field(sequence_visible_end, s), kv_len), 0)};
     }
 
+    // What a score function makes of a logit in natural units, with the slope of that, and whether it lets the key be
+    // seen: undefined where it leaves that alone. block: the variable of stages.
+    struct OfUser {
+        Expr value, slope, visible;
+    };
+    OfUser of_user(const Expr &logit, const ScorePlace &place, const Expr &block) const {
+        const std::vector<ScoreWords> words = {{this->score_buffer_0, this->score_size_0},
+                                               {this->score_buffer_1, this->score_size_1},
+                                               {this->score_buffer_2, this->score_size_2},
+                                               {this->score_buffer_3, this->score_size_3}};
+        const ScoreBuffers buffers = device_score_buffers(words, score_mod, block);
+        OfUser found;
+        if (score_mod.logit) {
+            found.value = score_mod.logit(logit, place, buffers);
+            found.slope = score_mod.logit_derivative(logit, place, buffers);
+        }
+        if (score_mod.visible) found.visible = score_mod.visible(place, buffers);
+        return found;
+    }
+
+    ScorePlace logit_place(const Row &row, const Expr &j, const Expr &position_offset) const {
+        return {row.sequence, row.head, row.i, j, row.i + position_offset};
+    }
+
     struct Gradients {
-        Expr weight, score;  // the weight after dropout; the gradient of the logit before softcap and bias
+        Expr weight, score;  // the weight after dropout; the gradient of the scaled product
     };
     // The gradients of key j in a row, neither of which need exist; defines `weight` at these coordinates. The products
     // of a hidden logit may be anything.
@@ -87,16 +124,28 @@ protected:
         changes.of_slope = weight.capped(here)[1];
         weight.added(at) = this->added_to_logit(row, j);
         changes.bias = select(this->adds_to_logits(), weight.added(here), 0.f);
-        const ChangedLogit logit = changed_logit(dot, changes, LogitUnits::natural);
+        ChangedLogit logit = changed_logit(dot, changes, LogitUnits::natural);
+        const Expr offset = this->field(sequence_position_offset, row.sequence);
+        OfUser user = of_user(logit.value, logit_place(row, j, offset), at.back());
+        if (user.value.defined()) {
+            weight.by_user(at) = Halide::Tuple(user.value, user.slope);
+            logit.value = weight.by_user(here)[0];
+            user.slope = weight.by_user(here)[1];
+        }
+        if (user.visible.defined()) {
+            weight.shown(at) = user.visible;
+            user.visible = weight.shown(here);
+        }
         const Expr in_range = j >= query.first_key && j < query.end_key;
-        const Expr visible = is_visible({in_range, Expr(), Expr(), Expr(), changes.bias, Expr()});
+        const Expr visible = is_visible({in_range, Expr(), Expr(), Expr(), changes.bias, user.visible});
         const Expr power = exp2_on_device(fused_on_device(logit.value, log2_e, -query.lse));
         weight.before(at) = select(visible, power, 0.f);
         weight.factor(at) = kept(row, j);
         const Expr factor = weight.factor(here);
         const WeightGradients of =
             weight_gradients(weight.before(here), weight_dot, query.delta, factor, is_zero(factor));
-        return {of.weight, select(visible, scaled_gradient(of.logit, logit, changes, !visible), 0.f)};
+        const Expr before_user = user.slope.defined() ? of.logit * user.slope : of.logit;
+        return {of.weight, select(visible, scaled_gradient(before_user, logit, changes, !visible), 0.f)};
     }
 
     // What dropout numbers a weight by.

@@ -6,8 +6,8 @@ namespace heed {
 
 using namespace Halide;
 
-BackwardSumsDevice::BackwardSumsDevice(ElementType type, const Tile &tile)
-    : BackwardBlocks(type, {tile.products.rows, tile.columns}), tile(tile), keys(make_side(backward_keys)),
+BackwardSumsDevice::BackwardSumsDevice(ElementType type, const Tile &tile, const ScoreMod &score_mod)
+    : BackwardBlocks(type, {tile.products.rows, tile.columns}, score_mod), tile(tile), keys(make_side(backward_keys)),
       queries(make_side(backward_queries)) {
     for (Side *side : {&keys, &queries}) {
         fields = nullptr;

@@ -36,7 +36,7 @@ struct BackwardSumsDevice : BackwardBlocks {
     Halide::Var d{"d"}, in_chunk{"in_chunk"}, chunk{"chunk"}, sequence{"sequence"};
     Side keys, queries;
 
-    BackwardSumsDevice(ElementType type, const Tile &tile);
+    BackwardSumsDevice(ElementType type, const Tile &tile, const ScoreMod &score_mod);
 
 private:
     void define_met(Side &of) const;

@@ -18,9 +18,9 @@ Expr word_of(const Expr &x) { return reinterpret<uint32_t>(x); }
 }  // namespace
 
 BackwardTensorDevice::BackwardTensorDevice(ElementType type, BackwardSide side, bool is_plain, const ProductTile &tile,
-                                           int parts)
-    : BackwardBlocks(type, {tile.rows, tile.width * tile.chunks}), side(side), is_plain(is_plain), tile(tile),
-      num_parts(parts), columns(shape.columns / parts),
+                                           int parts, const ScoreMod &score_mod)
+    : BackwardBlocks(type, {tile.rows, tile.width * tile.chunks}, score_mod), side(side), is_plain(is_plain),
+      tile(tile), num_parts(parts), columns(shape.columns / parts),
       products({TileProduct(tile, head_dim, 1), TileProduct(tile, head_dim_v, 1)}),
       over(0, tile.width, 0, tile.columns / tile.width, "over"),
       steps(0, ceil_div(is_of_keys() ? max_q_len : max_kv_len, tile.columns) * (is_of_keys() ? group() : Expr(1)),
@@ -164,6 +164,29 @@ Expr BackwardTensorDevice::element(bool of_bias, const Type &of) const {
     return load_at(of, after(after(line, head, of_bias ? bias_head : mask_head), y, of_bias ? bias_row : mask_row), 0);
 }
 
+void BackwardTensorDevice::add_stage(const char *name, const std::vector<Expr> &values) {
+    stages.emplace_back(name);
+    stages.back()(column, row, part, across, down) = Tuple(values);
+}
+
+// What a score function makes of a logit. gradient: made that before it. What the bias hides stays hidden, and the
+// function does not see it.
+Expr BackwardTensorDevice::by_user(const Expr &logit, Expr *gradient) {
+    const Logit at = this->logit(column);
+    const Expr shown = bias_form == no_bias || !is_negative_infinity(logit);
+    const Expr given = reinterpret<float>(select(shown, word_of(logit), Expr(0u)));
+    const Expr offset = field(sequence_position_offset, block_of(side, down).sequence);
+    const OfUser user = of_user(given, logit_place(at.query, at.key, offset), down);
+    if (!score_mod.logit) {
+        add_stage("by_user", {hidden_unless(user.visible, logit)});
+        return stages.back()(column, row, part, across, down);
+    }
+    const Expr visible = score_mod.visible ? shown && user.visible : shown;
+    add_stage("by_user", {hidden_unless(visible, user.value), *gradient * user.slope});
+    *gradient = stages.back()(column, row, part, across, down)[1];
+    return stages.back()(column, row, part, across, down)[0];
+}
+
 // What makes logits of products. gradient: of weights; made that of products but for the weight and the scale.
 Expr BackwardTensorDevice::changed_in_stages(const Expr &product, const Expr &weight_dot, Expr *gradient) {
     const std::vector<Var> here = {column, row, part, across, down};
@@ -174,19 +197,15 @@ Expr BackwardTensorDevice::changed_in_stages(const Expr &product, const Expr &we
     graded(here) = select(same_for_block(drops()), after_dropout, weight_dot) - stat(1);
     stages.push_back(graded);
 
-    const auto stage = [&](const char *name, const std::vector<Expr> &values) {
-        stages.emplace_back(name);
-        stages.back()(here) = Tuple(values);
-    };
     LogitChanges changes = changes_of(at.query);
     const Expr scaled = product * changes.scale, tangent = tanh_on_device(scaled * (1.f / softcap));
     const Expr is_capped = same_for_block(changes.cap_on()), slope = graded(own);
-    stage("capped", {select(is_capped, softcap * tangent, scaled),
-                     select(is_capped, fused_on_device(slope * tangent, -tangent, slope), slope)});
+    add_stage("capped", {select(is_capped, softcap * tangent, scaled),
+                         select(is_capped, fused_on_device(slope * tangent, -tangent, slope), slope)});
     *gradient = stages.back()(own)[1];
     Expr logit = stages.back()(own)[0];
     const auto changed = [&](const char *name, const Expr &is_used, const Expr &value) {
-        stage(name, {select(same_for_block(is_used), value, logit)});
+        add_stage(name, {select(same_for_block(is_used), value, logit)});
         logit = stages.back()(own);
     };
     const Expr offset = field(sequence_position_offset, block_of(side, down).sequence);
@@ -197,6 +216,7 @@ Expr BackwardTensorDevice::changed_in_stages(const Expr &product, const Expr &we
     };
     add_bias("with_bias", bias_of_f32, element(true, Float(32)));
     add_bias("with_bias_16", bias_of_dtype, to_float(type, element(true, stored_type(type))));
+    if (asks_user()) logit = by_user(logit, gradient);
     changed("allowed", mask_form != no_mask, hidden_unless(mask_allows(element(false, UInt(8)), mask_form), logit));
     return logit;
 }

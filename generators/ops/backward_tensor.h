@@ -39,7 +39,8 @@ struct BackwardTensorDevice : BackwardBlocks {
     std::vector<Halide::Func> gathered;
     Halide::Func kept{"kept"};
     // (column, row, part, across, down), unless plain: dP after dropout, minus delta, times the slope of the softcap
-    // where `stages` say so, of which each makes one change to logits. A block passes over what the call does not have.
+    // where `stages` say so, of which each makes one change to logits. A block passes over what the call does not have;
+    // a score function is always there.
     Halide::Func graded{"graded"};
     std::vector<Halide::Func> stages;
     Halide::Func seen{"seen"};    // (column, row, part, across, down): S, or logits; hidden_score() where it is hidden
@@ -48,7 +49,10 @@ struct BackwardTensorDevice : BackwardBlocks {
     Halide::Func sums{"sums"};            // (d, row, part, down)
     Halide::Func doubts{"doubts"};        // (u, row, part, down): whether sums are to be computed in_repetition()
 
-    BackwardTensorDevice(ElementType type, BackwardSide side, bool is_plain, const ProductTile &tile, int parts);
+    BackwardTensorDevice(ElementType type, BackwardSide side, bool is_plain, const ProductTile &tile, int parts,
+                         const ScoreMod &score_mod);
+
+    bool asks_user() const { return score_mod.logit || score_mod.visible; }
 
 private:
     bool is_of_keys() const { return side == backward_keys; }
@@ -76,6 +80,8 @@ private:
     Expr element(bool of_bias, const Halide::Type &of) const;
     Expr stat(int which) const;
     void define_lines();
+    void add_stage(const char *name, const std::vector<Expr> &values);
+    Expr by_user(const Expr &logit, Expr *gradient);
     Expr changed_in_stages(const Expr &product, const Expr &weight_dot, Expr *gradient);
     void define_met();
     void define_rows();

@@ -68,6 +68,9 @@ void list_op_kernels(const Words &words, Listing &listing) {
         [&](const Words &of) {
             const OpKernel kernel = {of[1], of[2], call.value("KV_DTYPE"), of[3], of[4], of[0]};
             if (const std::string error = op_kernel_error(kernel); !error.empty()) call.refuse(error);
+            if (!call.score_mod().empty() && !may_have_score_mod(operation_of(kernel.op), is_cuda(kernel.isa))) {
+                call.refuse("SCORE_MOD is not allowed with OP " + kernel.op + ", ISA " + kernel.isa);
+            }
             listing.add_operation(kernel, call.value("EXTRA_FEATURES"), call.score_mod());
         });
 }

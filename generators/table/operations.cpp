@@ -1,7 +1,5 @@
 #include "generators/table/operations.h"
 
-#include "generators/contract/operations.h"
-
 namespace heed::table {
 
 namespace {
@@ -44,6 +42,11 @@ Words operation_names() {
     Words names;
     for (const Operation &operation : operations()) names.push_back(operation.name);
     return names;
+}
+
+Op operation_of(const std::string &name) {
+    const Words names = operation_names();
+    return static_cast<Op>(std::find(names.begin(), names.end(), name) - names.begin());
 }
 
 std::string op_kernel_error(const OpKernel &kernel) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "generators/contract/operations.h"
 #include "generators/table/words.h"
 
 namespace heed::table {
@@ -48,6 +49,8 @@ struct Operation {
 
 const std::vector<Operation> &operations();
 Words operation_names();
+// The operation of a name; of another word none of the contract's.
+Op operation_of(const std::string &name);
 
 // A kernel: rows and head_dim are "0" where its name has none.
 struct OpKernel {

@@ -99,7 +99,11 @@ void add_variants(const AttentionKernel &kernel, const Request &request, Listing
 
 void add_operation(const std::string &op, const std::string &isa, const std::string &dtype, const Request &request,
                    Listing &listing) {
-    const bool scored = op == op_name(Op::attention_backward) && !is_cuda(isa);
+    const Op number = operation_of(op);
+    const bool scored = may_have_score_mod(number, is_cuda(isa));
+    // Plain kernels serve no call with a score function.
+    const bool is_plain = number == Op::attention_backward_keys_plain || number == Op::attention_backward_queries_plain;
+    if (is_plain && !request.score_mod.empty()) return;
     for (const std::string keys : {"", i8}) {
         if (keys == i8 && op == op_name(Op::attention_probs) && !request.int8) continue;
         for (const OpKernel &kernel : serving_op_kernels(op, isa, dtype, keys)) {

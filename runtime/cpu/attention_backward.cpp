@@ -276,8 +276,6 @@ heed_status CpuBackend::backward_workspace(const heed_plan &plan, int64_t *bytes
     return status;
 }
 
-bool CpuBackend::has_score_gradients() const { return true; }
-
 heed_status CpuBackend::attention_backward(const heed_plan &plan, const heed_args &args,
                                            const heed_gradients &gradients) const {
     BackwardLayout layout;

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cinttypes>
+#include <climits>
 #include <initializer_list>
+#include <iterator>
 
 #include "runtime/backends.h"
 #include "runtime/cuda/call.h"
@@ -21,6 +23,9 @@ namespace {
 constexpr int64_t max_rows = int64_t{1} << 30;
 constexpr int32_t row_block = 64;  // blocks of rows of any kernel divide it
 
+// The score function that a kernel has for a problem.
+const char *score_mod_of(Op op, const heed_problem &p) { return may_have_score_mod(op, true) ? p.score_mod : ""; }
+
 // Offsets in bytes, each a multiple of 128; in front of them the table of sequences.
 struct CudaBackwardLayout {
     int32_t stat_rows;
@@ -39,7 +44,8 @@ public:
         if (!status && gradients_.dbias.data != nullptr) status = check_bias();
         heed_execution execution = {};
         execution.stream = args_.stream;
-        if (!status) status = session_.open(execution, Op::attention_backward, p_.dtype, p_.dtype);
+        if (!status)
+            status = session_.open(execution, Op::attention_backward, p_.dtype, p_.dtype, INT_MAX, p_.score_mod);
         if (!status) status = put_sequences(plan_, args_, &session_.launches());
         const bool has_queries = p_.batch > 0 && p_.max_q_len > 0, has_keys = p_.batch > 0 && p_.max_kv_len > 0;
         if (!status && has_queries) status = launch_stats();
@@ -82,7 +88,7 @@ private:
     template <typename Arguments>
     heed_status launch_rows(Op op, const Arguments &arguments) {
         const OpKernel *kernel = nullptr;
-        const heed_status status = session_.find(op, p_.dtype, p_.dtype, &kernel);
+        const heed_status status = session_.find(op, p_.dtype, p_.dtype, &kernel, score_mod_of(op, p_));
         return status ? status : cuda::launch_op(*kernel, arguments, session_.launches());
     }
 
@@ -118,8 +124,22 @@ private:
         arguments->dout_batch = cuda::stride_of(call_.out, 3);
         arguments->dout_token = cuda::stride_of(call_.out, 2);
         arguments->dout_head = cuda::stride_of(call_.out, 1);
+        set_score_buffers(arguments);
         arguments->stats = stats();
         arguments->named = cuda::named(args_.workspace);
+    }
+
+    template <typename Arguments>
+    void set_score_buffers(Arguments *arguments) {
+        uint64_t *const addresses[] = {&arguments->score_buffer_0, &arguments->score_buffer_1,
+                                       &arguments->score_buffer_2, &arguments->score_buffer_3};
+        int32_t *const sizes[] = {&arguments->score_size_0, &arguments->score_size_1, &arguments->score_size_2,
+                                  &arguments->score_size_3};
+        static_assert(std::size(addresses) == max_score_buffers, "an argument for each buffer");
+        for (int n = 0; n < max_score_buffers; n++) {
+            *addresses[n] = cuda::address_of(call_.score_buffers[n].data);
+            *sizes[n] = call_.score_buffers[n].extent[0];
+        }
     }
 
     heed_status launch_bias() {
@@ -156,10 +176,11 @@ private:
         arguments.dk = keys ? cuda::address_of(gradients_.dk.data) : 0;
         arguments.dv = keys ? cuda::address_of(gradients_.dv.data) : 0;
         const auto find = [&](Op op) {
-            return find_backward_cores(op, p_.dtype, std::max(p_.head_dim, p_.head_dim_v), session_.capability());
+            return find_backward_cores(op, p_.dtype, std::max(p_.head_dim, p_.head_dim_v), session_.capability(),
+                                       score_mod_of(op, p_));
         };
         const OpKernel *cores = nullptr;
-        if (features_of(p_) == 0) {
+        if (features_of(p_) == 0 && p_.score_mod[0] == '\0') {
             cores = find(keys ? Op::attention_backward_keys_plain : Op::attention_backward_queries_plain);
         }
         if (cores == nullptr) cores = find(keys ? Op::attention_backward_keys : Op::attention_backward_queries);
@@ -200,7 +221,7 @@ bool append_parts(const heed_problem &p, int64_t table_rows, CudaBackwardLayout 
     return total.fits;
 }
 
-// NO_DEVICE without kernels, UNSUPPORTED beyond what a launch can number.
+// NO_DEVICE without kernels, UNSUPPORTED without those of a score function and beyond what a launch can number.
 heed_status find_layout(const heed_plan &plan, CudaBackwardLayout *layout) {
     const heed_problem &p = plan.problem;
     *layout = CudaBackwardLayout{};
@@ -211,7 +232,8 @@ heed_status find_layout(const heed_plan &plan, CudaBackwardLayout *layout) {
     for (const Op op : {Op::attention_backward, Op::attention_backward_bias, Op::attention_backward_sinks,
                         Op::attention_backward_stats}) {
         const OpKernel *kernel = nullptr;
-        if (!status) status = find_cuda_op_kernel(op, p.dtype, p.dtype, &kernel);
+        if (op == Op::attention_backward_bias && !p.has_bias) continue;
+        if (!status) status = best_cuda_op_kernel(op, p.dtype, p.dtype, INT_MAX, &kernel, score_mod_of(op, p));
     }
     if (!status) append_parts(p, is_uniform(p) ? 0 : p.batch, layout);
     return status;
@@ -225,8 +247,6 @@ heed_status CudaBackend::backward_workspace(const heed_plan &plan, int64_t *byte
     *bytes = layout.total;
     return status;
 }
-
-bool CudaBackend::has_score_gradients() const { return false; }
 
 heed_status CudaBackend::attention_backward(const heed_plan &plan, const heed_args &args,
                                             const heed_gradients &gradients) const {

@@ -14,12 +14,13 @@ namespace heed::cuda {
 class OpSession {
 public:
     // Once. NO_DEVICE without a driver or a kernel for the chip, INVALID_ARGUMENT for a stream or context that cannot
-    // be used. No kernel for more than compute capability `limit` is taken.
-    heed_status open(const heed_execution &execution, Op op, heed_dtype dtype, heed_dtype kv_dtype,
-                     int limit = INT_MAX);
+    // be used. No kernel for more than compute capability `limit` is taken. score_mod: as best_cuda_op_kernel().
+    heed_status open(const heed_execution &execution, Op op, heed_dtype dtype, heed_dtype kv_dtype, int limit = INT_MAX,
+                     const char *score_mod = "");
 
     // Another kernel for the same chip, as open() finds one.
-    heed_status find(Op op, heed_dtype dtype, heed_dtype kv_dtype, const OpKernel **kernel) const;
+    heed_status find(Op op, heed_dtype dtype, heed_dtype kv_dtype, const OpKernel **kernel,
+                     const char *score_mod = "") const;
 
     template <typename Arguments>
     heed_status launch(const Arguments &arguments) {

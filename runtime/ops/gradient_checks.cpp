@@ -1,10 +1,8 @@
 #include "runtime/ops/gradient_checks.h"
-#include "runtime/backend.h"
 
 #include <algorithm>
 #include <cinttypes>
 
-#include "runtime/backend.h"
 #include "runtime/inputs.h"
 #include "runtime/ranges.h"
 #include "runtime/scratch.h"
@@ -45,10 +43,6 @@ heed_status check_gradients_supported(const heed_plan &plan) {
         return fail(HEED_UNSUPPORTED, "kv_dtype is i8; %s needs k and v in dtype", backward_function);
     if (p.kv_storage == HEED_KV_PAGED) {
         return fail(HEED_UNSUPPORTED, "kv_storage is paged; %s serves contiguous and varlen keys", backward_function);
-    }
-    if (p.score_mod[0] != '\0' && !backend_of(p.device).has_score_gradients()) {
-        return fail(HEED_UNSUPPORTED, "score_mod is %s; %s has no gradient of score functions on CUDA", p.score_mod,
-                    backward_function);
     }
     if (!p.want_lse) {
         return fail(HEED_INVALID_ARGUMENT, "want_lse is false; %s recomputes the weights from lse", backward_function);

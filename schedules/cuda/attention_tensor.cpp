@@ -262,7 +262,7 @@ Module attention_tensor_cuda(const std::string &name, const AttentionConfig &con
         }
         for (const auto &[array, over] : places_of_parts(kernel)) passes.add_exactly<PlaceOver>(1, array, array, over);
         passes.add<DropBarriers>();
-        passes.add<LowerSharedMemory>(attention_tensor_shared_bytes(config));
+        passes.add<LowerSharedMemory>(attention_tensor_shared_bytes(config), config.has_score_mod());
         std::set<std::string> read_after = {kernel.doubts.name()};
         if (kernel.tile.parts > 1) read_after.insert({kernel.part_numbers.name(), kernel.results.name()});
         // Places of columns would take registers over the loop that the weights of codes and their scales need.

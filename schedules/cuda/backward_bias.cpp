@@ -1,5 +1,6 @@
 #include "generators/ops/backward_bias.h"
 
+#include "generators/lowering/carried.h"
 #include "generators/lowering/cuda/shared_memory.h"
 #include "schedules/cuda/operation.h"
 
@@ -25,7 +26,7 @@ void schedule_dots(BackwardBiasDevice &kernel, BackwardBiasDevice::Sums &sums) {
 // A block, or where few logits share an element a thread, has an element: simple, not fast. A thread of a block adds up
 // its lines; then these sums are added.
 Module backward_bias_cuda(const OpSpec &spec) {
-    BackwardBiasDevice kernel(spec.type(), cuda_op_threads);
+    BackwardBiasDevice kernel(spec.type(), cuda_op_threads, spec.score_mod);
     RVar block{"block"}, thread{"thread"};
     kernel.named.update(0).gpu_blocks(kernel.of_block.all.y).gpu_threads(kernel.of_block.all.x).never_partition_all();
     kernel.total.compute_at(kernel.named, kernel.of_block.all.x).store_in(MemoryType::Register);
@@ -44,8 +45,10 @@ Module backward_bias_cuda(const OpSpec &spec) {
         .never_partition_all();
     kernel.of_thread.sum.compute_at(kernel.named, thread).store_in(MemoryType::Register).update().never_partition_all();
     schedule_dots(kernel, kernel.of_thread);
-    return compile_cuda(spec, kernel, cuda_op_threads,
-                        [](Passes &passes) { passes.add<LowerSharedMemory>(backward_bias_shared_bytes); });
+    return compile_cuda(spec, kernel, cuda_op_threads, [](Passes &passes) {
+        passes.add<LowerOnce>();
+        passes.add<LowerSharedMemory>(backward_bias_shared_bytes);
+    });
 }
 
 }  // namespace heed

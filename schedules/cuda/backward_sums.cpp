@@ -18,6 +18,7 @@
 // each logit, with mask, bias and ALiBi 55 more, with a softcap and with dropout about 75 more each. 32 KB of shared
 // memory and 232 registers: two blocks fit an SM that has 64 KiB (sm_75).
 #include "generators/ops/backward_sums.h"
+#include "generators/lowering/carried.h"
 #include "generators/lowering/cuda/barriers.h"
 #include "generators/lowering/cuda/private_registers.h"
 #include "generators/lowering/cuda/replace_in_place.h"
@@ -127,7 +128,7 @@ void schedule_sums(BackwardSumsDevice &kernel, BackwardSumsDevice::Side &side, S
 }  // namespace
 
 Module backward_sums_cuda(const OpSpec &spec) {
-    BackwardSumsDevice kernel(spec.type(), sums_tile);
+    BackwardSumsDevice kernel(spec.type(), sums_tile, spec.score_mod);
     int part = 0;
     for (BackwardSumsDevice::Side *side : {&kernel.keys, &kernel.queries}) {
         schedule_sums(kernel, *side, kernel.named.update(part++));
@@ -139,6 +140,7 @@ Module backward_sums_cuda(const OpSpec &spec) {
         passes.add_exactly<ReplaceInPlace>(1, "gradients of scores", kernel.keys.terms.name() + ".0", keys + ".0");
         passes.add_exactly<ReplaceInPlace>(1, "weights", kernel.keys.terms.name() + ".1", keys + ".1");
         passes.add_exactly<ReplaceInPlace>(1, "gradients of scores", kernel.queries.terms.name(), queries + ".0");
+        passes.add<LowerOnce>();
         passes.add<PrivateRegisters>();
         passes.add<DropBarriers>();
         passes.add<LowerSharedMemory>(backward_sums_shared_bytes());

@@ -220,7 +220,7 @@ private:
 
 Module backward_tensor_cuda(const OpSpec &spec, BackwardSide side, bool is_plain) {
     BackwardTensorDevice kernel(spec.type(), side, is_plain, tensor_tile(spec.head_dim, is_plain),
-                                parts_of(spec.head_dim));
+                                parts_of(spec.head_dim), spec.score_mod);
     TensorGradients schedule(kernel);
     schedule.apply();
     return compile_cuda(spec, kernel, backward_tensor_threads, [&](Passes &passes) {
@@ -229,7 +229,9 @@ Module backward_tensor_cuda(const OpSpec &spec, BackwardSide side, bool is_plain
         passes.add_exactly<RepeatLoops>(1, "repetitions", kernel.sums.name(), kernel.doubts.name(), schedule.held);
         // The weights of keys after dropout are another stage.
         const size_t of_dropout = is_plain ? 0 : 2 + kernel.gathered.size() + (side == backward_keys ? 1 : 0);
-        const int of_logits = static_cast<int>(kernel.stages.size() + of_dropout);
+        // A score function is always there.
+        const size_t with_branches = kernel.stages.size() - (kernel.asks_user() ? 1 : 0);
+        const int of_logits = static_cast<int>(with_branches + of_dropout);
         passes.add_exactly<BranchBlocks>(2 * (1 + of_logits), "stages of two forms");
         const int num_sums = kernel.sums.outputs();
         for (int n = 0; n < num_sums; n++) {

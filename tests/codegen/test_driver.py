@@ -124,6 +124,12 @@ class Lists(unittest.TestCase):
               "attention_scores_f32_r6_avx512", "linear_rows_bf16_r16_amx", "linear_rows_bf16_r32_amx",
               *(f"linear_rows_bf16_r{rows}_avx512bf16" for rows in (1, 4, 8, 12)), "kv_append_bf16_kvi8_avx2",
               "rope_bf16_avx2"]),
+            # What makes gradients of logits has the score function; plain kernels would serve none of its calls.
+            ("DTYPES bf16 ISAS sm80 OPS attention_backward SCORE_MOD far/near.cpp",
+             ["attention_backward_bf16_score_near_sm75", "attention_backward_bias_bf16_score_near_sm75",
+              *(f"attention_backward_keys_bf16_score_near_d{dim}_sm80" for dim in (64, 128, 256)),
+              *(f"attention_backward_queries_bf16_score_near_d{dim}_sm80" for dim in (64, 128, 256)),
+              "attention_backward_sinks_bf16_sm75", "attention_backward_stats_bf16_sm75"]),
         ]
         for words, names in cases:
             with self.subTest(words):
@@ -153,6 +159,8 @@ class Lists(unittest.TestCase):
              "heed_add_op_kernels(k): isa = 'amx' is not allowed with op=rope: x86_64, avx2, sm75"),
             ("heed_add_attention_kernels", "PHASE decode HEAD_DIM 64 ISA avx2 SCORE_MOD 2.cpp",
              "heed_add_attention_kernels(k): SCORE_MOD 2.cpp is not allowed; its name without extension must be letters"),
+            ("heed_add_op_kernels", "OP rope DTYPE f32 ISA sm75 SCORE_MOD near.cpp",
+             "heed_add_op_kernels(k): SCORE_MOD is not allowed with OP rope, ISA sm75"),
             ("kernels", "", "list = 'kernels' is not allowed: cpu_isas, heed_add_kernels"),
         ]:
             with self.subTest(why):

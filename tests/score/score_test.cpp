@@ -4,12 +4,9 @@
 
 #include <cmath>
 #include <cstring>
-#include <functional>
-#include <map>
 
 #include "runtime/reference/tolerance.h"
-#include "tests/ops/backward_call.h"
-#include "tests/ops/backward_cases.h"
+#include "tests/score/score_cases.h"
 #include "tests/support/call.h"
 #include "tests/support/device.h"
 #include "tests/support/table_kernels.h"
@@ -17,132 +14,14 @@
 namespace heed_test {
 namespace {
 
-using Visible = std::function<bool(int32_t b, int32_t h, int32_t i, int64_t p, int32_t j)>;
-
-// A problem as the oracle sees it, and the words that the score function reads instead of mask and bias.
-struct Case {
-    Attention a;
-    std::vector<int32_t> words[HEED_MAX_SCORE_BUFFERS];
-    heed_dtype type = HEED_I32;
-
-    void see(const Visible &visible) {
-        a.mask = {true, {a.batch, a.num_heads, a.q_len, a.kv_len}, {}};
-        for (int32_t b = 0; b < a.batch; b++) {
-            for (int32_t h = 0; h < a.num_heads; h++) {
-                for (int32_t i = 0; i < a.q_len; i++) {
-                    for (int32_t j = 0; j < a.kv_len; j++) {
-                        a.mask.data.push_back(visible(b, h, i, a.position_of(b, i), j));
-                    }
-                }
-            }
-        }
-    }
-};
-
-int32_t word_of(float value) {
-    int32_t word = 0;
-    std::memcpy(&word, &value, sizeof(word));
-    return word;
-}
-
-void make_prefix_lm(Case *c, Rng *rng) {
-    for (int32_t b = 0; b < c->a.batch; b++) c->words[0].push_back(rng->below(c->a.kv_len));
-    c->see([&](int32_t b, int32_t, int32_t, int64_t p, int32_t j) { return j <= p || j < c->words[0][b]; });
-}
-
-// Self-attention, or queries at the end of the last document.
-void make_document(Case *c, Rng *rng) {
-    const int32_t len = c->a.kv_len;
-    for (int32_t b = 0; b < c->a.batch; b++) {
-        for (int32_t j = 0, document = 0; j < len; j++) {
-            if (rng->chance(0.02)) document++;
-            c->words[0].push_back(document);
-        }
-    }
-    c->words[1] = {len};
-    const auto &documents = c->words[0];
-    // As the buffer is read: clamped to its ends.
-    const auto of = [&](int64_t token) {
-        return documents[static_cast<size_t>(
-            std::clamp<int64_t>(token, 0, static_cast<int64_t>(documents.size()) - 1))];
-    };
-    c->see([&](int32_t b, int32_t, int32_t, int64_t p, int32_t j) {
-        return of(int64_t{b} * len + p) == of(int64_t{b} * len + j);
-    });
-}
-
-void make_block_sparse(Case *c, Rng *rng) {
-    const int32_t columns = (c->a.kv_len + 127) / 128;
-    for (int32_t n = 0; n < columns * columns; n++) c->words[0].push_back(rng->chance(0.4));
-    c->words[1] = {columns};
-    c->see([&](int32_t, int32_t, int32_t, int64_t p, int32_t j) {
-        const int64_t n = p / 128 * columns + j / 128;
-        return c->words[0][static_cast<size_t>(std::clamp<int64_t>(n, 0, columns * columns - 1))] != 0;
-    });
-}
-
-void make_tree(Case *c, Rng *rng) {
-    c->a.q_len = std::min({c->a.q_len, c->a.kv_len, 32});
-    c->a = make_attention(c->a, Data::normal, 5, c->a.dtype);
-    for (int32_t b = 0; b < c->a.batch; b++) {
-        c->words[1].push_back(c->a.kv_len - c->a.q_len);
-        std::vector<int32_t> seen(32);
-        for (int32_t i = 0; i < 32; i++) {
-            seen[i] = (i == 0 ? 0 : seen[rng->below(i)]) | static_cast<int32_t>(1u << i);
-        }
-        c->words[0].insert(c->words[0].end(), seen.begin(), seen.end());
-    }
-    c->see([&](int32_t b, int32_t, int32_t i, int64_t, int32_t j) {
-        const int32_t node = j - c->words[1][b];
-        return node < 0 || ((c->words[0][b * 32 + i] >> node) & 1) != 0;
-    });
-}
-
-void make_distance(Case *c, Rng *rng) {
-    Attention &a = c->a;
-    std::vector<float> strength, reach;
-    for (int32_t h = 0; h < a.num_heads; h++) {
-        strength.push_back(rng->normal());
-        reach.push_back(static_cast<float>(rng->between(1, 100)));
-        c->words[0].push_back(word_of(strength.back()));
-        c->words[1].push_back(word_of(reach.back()));
-    }
-    c->type = HEED_F32;
-    a.bias = {true, {a.batch, a.num_heads, a.q_len, a.kv_len}, {}};
-    for (int32_t b = 0; b < a.batch; b++) {
-        for (int32_t h = 0; h < a.num_heads; h++) {
-            for (int32_t i = 0; i < a.q_len; i++) {
-                for (int32_t j = 0; j < a.kv_len; j++) {
-                    const double distance = static_cast<double>(j - a.position_of(b, i));
-                    a.bias.data.push_back(static_cast<float>(strength[h] * std::tanh(distance / reach[h])));
-                }
-            }
-        }
-    }
-}
-
-void make_capped(Case *c, Rng *) {
-    c->a.softcap = 2.5f;
-    c->words[0] = {word_of(c->a.softcap)};
-    c->type = HEED_F32;
-}
-
-using MakeCase = void (*)(Case *, Rng *);
-const std::map<std::string, MakeCase> makers = {{"prefix_lm", make_prefix_lm},       {"document", make_document},
-                                                {"block_sparse", make_block_sparse}, {"tree", make_tree},
-                                                {"distance", make_distance},         {"capped", make_capped}};
-
 // Prepares the call on the score function instead of what the oracle sees; `masked`: its mask is the call's own.
-heed_status prepare(Call *call, const Case &c, const char *score_mod, bool masked = false) {
+heed_status prepare(Call *call, const ScoreCase &c, const char *score_mod, bool masked = false) {
     call->problem.has_mask = masked;
     call->problem.has_bias = false;
     call->problem.softcap = 0;
     call->problem.score_mod = score_mod;
     const heed_status status = call->prepare();
-    for (int n = 0; n < HEED_MAX_SCORE_BUFFERS; n++) {
-        const auto &words = c.words[n];
-        call->args.score_buffers[n] = {const_cast<int32_t *>(words.data()), static_cast<int64_t>(words.size()), c.type};
-    }
+    c.set_buffers(&call->args);
     return status;
 }
 
@@ -166,13 +45,13 @@ TEST_P(ScoreMods, EqualMasksAndBiases) {
         shape.num_heads = shape.num_kv_heads * rng.between(1, 3);
         shape.kv_len = rng.between(1, 900);
         shape.q_len = kernel.decode() ? rng.between(1, 4) : rng.between(1, 200);
-        Case c;
+        ScoreCase c;
         c.a = kernel.attention(shape, Data::normal, rng.bits());
         c.a.position = HEED_BOTTOM_RIGHT;
         const std::string mod = kernel.info.score_mod;
         if (mod != "prefix_lm" && mod != "tree") c.a.causal = rng.chance(0.5);
         if (rng.chance(0.3)) c.a.sink.assign(shape.num_heads, 0.5f);
-        makers.at(mod)(&c, &rng);
+        c.make(mod.c_str(), &rng);
         Call call(c.a, kernel.options());
         ASSERT_EQ(prepare(&call, c, kernel.info.score_mod), HEED_OK) << heed_last_error();
         ASSERT_EQ(call.kernel(), kernel.name);
@@ -201,10 +80,10 @@ TEST_P(ScoreMods, LeaveMasksAlone) {
     shape.batch = shape.num_heads = shape.num_kv_heads = 1;
     shape.kv_len = 150;
     shape.q_len = kernel.decode() ? 2 : 40;
-    Case c;
+    ScoreCase c;
     c.a = kernel.attention(shape, Data::normal, rng.bits());
     c.a.position = HEED_BOTTOM_RIGHT;
-    makers.at("distance")(&c, &rng);
+    c.make("distance", &rng);
     c.see([&](int32_t, int32_t, int32_t i, int64_t, int32_t) { return i != 1 && rng.chance(0.5); });
     Call call(c.a, kernel.options());
     ASSERT_EQ(prepare(&call, c, "distance", true), HEED_OK) << heed_last_error();
@@ -225,7 +104,7 @@ TEST_P(ScoreMods, HiddenKeysMayBeNoNumbers) {
     shape.batch = shape.num_heads = shape.num_kv_heads = 1;
     shape.kv_len = len;
     shape.q_len = kernel.decode() ? 2 : 40;
-    Case c;
+    ScoreCase c;
     c.a = kernel.attention(shape, Data::normal, rng.bits());
     c.a.position = HEED_BOTTOM_RIGHT;
     for (int32_t j = 0; j < len; j++) c.words[0].push_back(j / document);
@@ -250,7 +129,7 @@ TEST(ScoreModBlocks, HiddenOnesAreNotReadOnCuda) {
     for (const TableKernel &kernel : kernels_with_score_mod()) {
         if (std::strcmp(kernel.info.score_mod, "document") != 0 || kernel.info.dtype != HEED_F16) continue;
         if (kernel.shape(64, 64).head_dim != 64) continue;
-        Case c;
+        ScoreCase c;
         c.a = kernel.attention({1, 1, 1, kernel.decode() ? 1 : 32, 2048, 64, 64}, Data::normal, 5);
         c.a.position = HEED_BOTTOM_RIGHT;
         int64_t sectors[2];
@@ -325,58 +204,12 @@ TEST(ScoreModBlocks, HiddenOnesAreNotRead) {
     EXPECT_GT(tested, 0);
 }
 
-// Gradients through a score function are those of the mask, bias or softcap that says the same.
-TEST(ScoreModGradients, EqualMasksBiasesAndSoftcaps) {
-    if (test_device() == HEED_CUDA) GTEST_SKIP() << "of CPU kernels";
-    const struct {
-        const char *mod;
-        heed_dtype dtype;
-        heed_isa isa;
-    } cases[] = {{"capped", HEED_F32, HEED_AVX2},
-                 {"distance", HEED_F32, HEED_AVX2},
-                 {"document", HEED_F32, HEED_AVX2},
-                 {"document", HEED_BF16, HEED_AVX512_BF16}};
-    Rng rng(9);
-    for (const auto &test : cases) {
-        if (!machine_has(test.isa)) continue;
-        for (const int32_t kv_len : {40, 203}) {
-            SCOPED_TRACE(testing::Message() << test.mod << " of " << kv_len << " keys");
-            Case c;
-            c.a = make_attention({2, 4, 2, kv_len / 2, kv_len, 64, 64}, Data::normal, rng.bits(), test.dtype);
-            c.a.position = HEED_BOTTOM_RIGHT;
-            makers.at(test.mod)(&c, &rng);
-            const std::vector<float> dout = random_dout(c.a);
-            BackwardCall call(c.a, CallOptions(), dout);
-            call.forward.problem.has_mask = call.forward.problem.has_bias = false;
-            call.forward.problem.softcap = 0;
-            call.forward.problem.score_mod = test.mod;
-            for (int n = 0; n < HEED_MAX_SCORE_BUFFERS; n++) {
-                call.forward.args.score_buffers[n] = {c.words[n].data(), static_cast<int64_t>(c.words[n].size()),
-                                                      c.type};
-            }
-            ASSERT_EQ(call.prepare(), HEED_OK) << heed_last_error();
-            call.gradients.dbias.data = nullptr;  // the call has no bias of its own
-            ASSERT_EQ(call.backward(), HEED_OK) << heed_last_error();
-            const BackwardResult got = call.result();
-            const GradientReference ref = compute_gradients(c.a, call.inputs(), test.dtype);
-            const auto expect_near = [](const std::vector<float> &result, const std::vector<double> &value,
-                                        const std::vector<double> &bound) {
-                ASSERT_EQ(result.size(), value.size());
-                for (size_t n = 0; n < result.size(); n++) ASSERT_NEAR(result[n], value[n], bound[n]) << n;
-            };
-            expect_near(got.dq, ref.value.dq, ref.bound.dq);
-            expect_near(got.dk, ref.value.dk, ref.bound.dk);
-            expect_near(got.dv, ref.value.dv, ref.bound.dv);
-        }
-    }
-}
-
 // heed_attention_probs would leave the score function out.
 TEST(ScoreModProbs, AreRefused) {
     Rng rng(6);
-    Case c;
+    ScoreCase c;
     c.a = make_attention({1, 2, 1, 5, 40, 64, 64});
-    makers.at("document")(&c, &rng);
+    c.make("document", &rng);
     Call call(c.a, {});
     ASSERT_EQ(prepare(&call, c, "document"), HEED_OK) << heed_last_error();
     std::vector<float> probs(2 * 5 * 40, 7.0f);
@@ -389,11 +222,11 @@ TEST(ScoreModProbs, AreRefused) {
 class ScoreModErrors : public testing::Test {
 protected:
     Rng rng{1};
-    Case c;
+    ScoreCase c;
     void SetUp() override {
         c.a = make_attention({1, 2, 1, 5, 40, 64, 64});
         c.a.position = HEED_BOTTOM_RIGHT;
-        make_document(&c, &rng);
+        c.make("document", &rng);
     }
     void expect_refusal(Call *call, const std::string &sentence) {
         EXPECT_EQ(call->execute(), HEED_INVALID_ARGUMENT);

@@ -70,7 +70,8 @@ struct ScoreMod {
     /// Each is optional.
     /// The logit in natural units, after all that the problem's own fields change; float in, float out. -inf and NaN
     /// must not come from numbers: what hides a key is `visible`. exp, log and tanh are computed in vectors, tanh to
-    /// 4e-7. Kernels of CUDA lack sin, cos, tan, and any Func, Buffer or print of yours.
+    /// 4e-7; on CUDA to 1e-6, and x / y, by a reciprocal, to 3e-7 where the size of y is in 2^-126..2^126. Kernels of
+    /// CUDA lack sin, cos, tan, and any Func, Buffer or print of yours.
     std::function<Halide::Expr(const Halide::Expr &logit, const ScorePlace &, const ScoreBuffers &)> logit;
 
     /// For gradients: the derivative of `logit` by its first argument, float. Without it Heed derives `logit` itself:

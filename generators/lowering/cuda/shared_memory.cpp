@@ -164,7 +164,7 @@ void LowerSharedMemory::lay_out(const Stmt &kernel) {
         found++;
     }
     used = all.bytes;
-    if (used != bytes) {
+    if (used > bytes || (used < bytes && !may_need_less)) {
         throw BadInput("arrays in shared memory need " + std::to_string(used) + " bytes; the kernel has " +
                        std::to_string(bytes));
     }

@@ -53,8 +53,8 @@ struct SharedCopy {
 
 class LowerSharedMemory : public Halide::Internal::IRMutator {
 public:
-    // bytes: of a block, which the arrays must need exactly.
-    explicit LowerSharedMemory(int bytes) : bytes(bytes) {}
+    // bytes: of a block, which the arrays must need exactly; may_need_less: not what a score function leaves unread.
+    explicit LowerSharedMemory(int bytes, bool may_need_less = false) : bytes(bytes), may_need_less(may_need_less) {}
     int found = 0;  // arrays
 
 private:
@@ -63,6 +63,7 @@ private:
         bool is_first;
     };
     const int bytes;
+    const bool may_need_less;
     int kernels = 0, used = 0;
     std::map<std::string, Array> arrays;
     Lets lets;

@@ -254,7 +254,7 @@ HEED_API size_t heed_attention_backward_workspace_bytes(const struct heed_plan *
  * It serves every forward feature in f32, f16 and bf16, with sums in f32. On matrix tiles (AMX: bf16, CUDA from sm_80
  * on: f16, bf16) weights and their gradients round to the type before they multiply dout, q and k. In f16 gradients of
  * scores above 65504 become infinite and those below 2^-25 are lost: scale the loss. UNSUPPORTED are int8 and paged
- * keys, and score_mod on CUDA.
+ * keys.
  * Gradients go through a score function (heed_add_kernels(... OPS attention_backward SCORE_MOD)), not to its buffers;
  * dbias is that of the bias before it. On CPUs whose dot products of bf16 are slower than multiply-adds of floats, bf16
  * is computed in floats. Needs want_lse. Weights are exp(x - lse): their relative error is about 2^-23 (|x| + |lse|),
