@@ -2,6 +2,7 @@
 // of rows is read from L2 or beyond and leaves through L1; what is transposed gathers from it.
 #include "generators/attention/backward_rows.h"
 #include "schedules/operation.h"
+#include "schedules/transposed_tiles.h"
 
 namespace heed {
 
@@ -34,14 +35,7 @@ void transpose(BackwardRowsKernel &kernel, int lanes) {
         .split(kernel.d, square, of_d, lanes, TailStrategy::GuardWithIf)
         .reorder(of_d, square, kernel.c, kernel.chunk)
         .unroll(of_d);
-    for (Func &step : kernel.squares.steps) {
-        const bool loads = step.name() == kernel.squares.steps[0].name();
-        step.compute_at(kernel.lanes, square).store_in(MemoryType::Register);
-        const std::vector<Var> args = step.args();
-        const Var &e = args[0];
-        for (size_t n = 1; n < args.size(); n++) step.bound_extent(args[n], 1);
-        step.bound_extent(e, lanes * lanes).vectorize(e, loads ? lanes : 2 * lanes).unroll(e);
-    }
+    schedule_square(kernel.squares, kernel.lanes, square, lanes);
 }
 
 }  // namespace

@@ -24,6 +24,7 @@
 // block: k, which then may be anywhere, and v transposed.
 #include "schedules/attention_prefetches.h"
 #include "schedules/task_schedule.h"
+#include "schedules/transposed_tiles.h"
 
 namespace heed {
 
@@ -83,7 +84,7 @@ private:
             .tile(st.d, st.row, db, result_ro, dv, rv, lanes, lanes, TailStrategy::RoundUp)
             .vectorize(dv)
             .unroll(rv);
-        tiles(st.prefill.out_tiles, st.prefill.out_rows, db);
+        schedule_square(st.prefill.out_tiles, st.prefill.out_rows, db, cfg.lanes);
         along_d(in_workspace(st.state), st.x, cfg.head_dim_v, cfg.state_slots())
             .bound_extent(st.row, rows)
             .vectorize(st.row, lanes);
@@ -132,7 +133,7 @@ private:
             .tile(st.row, st.d, ro, db, rv, dv, lanes, lanes, TailStrategy::RoundUp)
             .vectorize(rv)
             .unroll(dv);
-        tiles(st.prefill.q_tiles, st.prefill.q_lanes, ro);
+        schedule_square(st.prefill.q_tiles, st.prefill.q_lanes, ro, cfg.lanes);
     }
 
     // Blocks of all heads are the tasks.
@@ -169,7 +170,7 @@ private:
             .reorder(p.p, dv, db, p.c, task)
             .vectorize(p.p)
             .unroll(dv);
-        tiles(p.v_tiles, p.v, db);
+        schedule_square(p.v_tiles, p.v, db, cfg.lanes);
         if (cfg.any_head_dim()) {
             Func &rows = p.v_rows.rows.compute_at(p.v, p.c).hoist_storage(p.v, task).store_in(MemoryType::Heap);
             padded_bits(rows, p.v_rows).bound_extent(p.block, 1).bound_extent(p.head, 1);
@@ -181,20 +182,6 @@ private:
                 .store_in(MemoryType::Register)
                 .bound_extent(st.k, cfg.kv_block)
                 .vectorize(st.k, cfg.lanes);
-        }
-    }
-
-    void tiles(TransposedTiles &t, Func &consumer, const Var &level) {
-        const int elements = cfg.lanes * cfg.lanes;
-        for (size_t n = 0; n < t.steps.size(); n++) {
-            for (const Var &arg : t.steps[n].args()) {
-                t.steps[n].bound_extent(arg, arg.name() == st.e.name() ? elements : 1);
-            }
-            t.steps[n]
-                .compute_at(consumer, level)
-                .store_in(MemoryType::Register)
-                .vectorize(st.e, n == 0 ? cfg.lanes : 2 * cfg.lanes)
-                .unroll(st.e);
         }
     }
 
@@ -213,7 +200,7 @@ private:
             .unroll(kt)
             .partition(ro, loops_over_logits())
             .partition(ko, loops_over_logits());
-        tiles(squares, f, ko);
+        schedule_square(squares, f, ko, cfg.lanes);
         one_task(rows.compute_at(f, ch.ranged ? ro : ko).store_in(MemoryType::Register))
             .bound_extent(st.kb, 1)
             .bound_extent(st.row, lanes)

@@ -64,11 +64,10 @@ std::string registry_line(const OpSpec &spec, const std::string &score_mod, int 
 
 void generate_operation(Options &options) {
     const OpSpec spec = read_spec(options);
-    const std::string base = options.get("out") + "/" + spec.name;
+    const std::string base = options.get("out") + "/" + spec.name, score_mod = options.get("score_mod", "none");
     if (table::is_cuda(spec.isa)) {
         const CudaForm &form = find_cuda_form(spec);
         const cuda::Toolkit toolkit = read_toolkit(options, spec.isa);
-        const std::string score_mod = options.get("score_mod", "none");
         options.get("extra_features", "none");
         options.refuse_unknown();
         const cuda::RewriteOptions rewrite = {capability_of(spec.isa), form.threads, form.blocks};
@@ -76,7 +75,6 @@ void generate_operation(Options &options) {
         write_registry_line(registry_line(spec, score_mod, 0, spec.head_dim), base);
         return;
     }
-    const std::string score_mod = options.get("score_mod", "none");
     const std::set<std::string> more = options.set_of("write", {"stmt", "assembly"});
     options.refuse_unknown();
     const OpModule made = make_on_cpu(spec);

@@ -1,5 +1,6 @@
 #include "runtime/cpu/backward_rows.h"
 
+#include "runtime/cpu/fetch_rows.h"
 #include "runtime/halide_bridge.h"
 #include "runtime/ops/gradient_checks.h"
 #include "runtime/status.h"
@@ -21,14 +22,11 @@ KernelBuffer no_words(std::initializer_list<int32_t> extents) {
     return packed_buffer(&none, HEED_I32, extents);
 }
 
-// Asks for all rows before the first is read or written: rows of other heads lie between them, so that the prefetchers
-// of the cache do not follow, and a copy alone waits for each line (8 sequences of 512, 12 heads of 64).
+// Asks for all rows of a block before the first one is read or written. A copy alone would wait for each line (8
+// sequences of 512, 12 heads of 64).
 void fetch(const KernelBuffer &rows) {
-    const int64_t element = dtype_bytes(rows.dtype), row_bytes = rows.extent[0] * element;
-    for (int32_t row = 0; row < rows.extent[1]; row++) {
-        const char *const at = static_cast<const char *>(rows.data) + int64_t{row} * rows.stride[1] * element;
-        for (int64_t byte = 0; byte < row_bytes; byte += 64) __builtin_prefetch(at + byte);
-    }
+    const int64_t element = dtype_bytes(rows.dtype);
+    fetch_rows(rows.data, rows.extent[1], rows.extent[0] * element, rows.stride[1] * element);
 }
 
 // Calls the kernel that reads rows; *finite stays false.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/cpu/fetch_rows.h"
 #include "runtime/plan.h"
 #include "runtime/status.h"
 
@@ -20,10 +21,8 @@ void TaskStart::fetch(const Rows &rows, const int32_t task[num_task_fields]) con
     const int64_t first = task[task_first_row],
                   end = std::min<int64_t>(first + plan_.kernel->row_block, task[task_q_len]);
     const int64_t head = task[task_q_batch] * view.stride[0] + task[task_head] * view.stride[2];
-    for (int64_t row = first; row < end; row++) {
-        const char *const at = rows.data + (head + (task[task_first_q] + row) * view.stride[1]) * element;
-        for (int64_t byte = 0; byte < row_bytes; byte += 64) __builtin_prefetch(at + byte);
-    }
+    const char *const at = rows.data + (head + (task[task_first_q] + first) * view.stride[1]) * element;
+    fetch_rows(at, end - first, row_bytes, view.stride[1] * element);
 }
 
 void TaskStart::run(int32_t task, int32_t slice) const {

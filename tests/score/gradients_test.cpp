@@ -179,7 +179,7 @@ TEST(ScoreModGradients, HiddenKeysMayBeNoNumbers) {
     }
 }
 
-// Of a score function that has kernels of attention alone.
+// The score function has kernels of attention, but none of gradients.
 TEST(ScoreModGradients, WithoutKernelsAreRefused) {
     const bool on_cuda = test_device() == HEED_CUDA;
     const Attention own = problem({"prefix_lm", on_cuda ? HEED_F16 : HEED_F32, HEED_AVX2}, 40, 1);
