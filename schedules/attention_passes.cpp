@@ -9,6 +9,7 @@
 #include "generators/lowering/hold_sums.h"
 #include "generators/lowering/keep_tiles.h"
 #include "generators/lowering/lane_sums.h"
+#include "generators/lowering/pipeline_tiles.h"
 #include "generators/lowering/prefetch_rows.h"
 #include "generators/lowering/shorten_loops.h"
 #include "generators/lowering/skip_blocks.h"
@@ -87,6 +88,25 @@ void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig 
     const BlockChain &ch = st.full;
     const bool weaves = !config.changes_logits();
     std::vector<std::string> marked;
+    if (weaves && !config.any_head_dim()) {
+        PipelineTiles::Step step;
+        step.loop = st.state.name() + ".s" + std::to_string(st.chains.size()) + "." + ch.steps.y.name();
+        step.first_key = ch.first_key.name();
+        step.product = ch.product.name();
+        step.maxima = ch.bf16.max_parts.name();
+        step.reference = ch.bf16.reference.name();
+        step.weights = ch.bf16.weight_pairs.name();
+        step.outputs = ch.block_out.name();
+        step.sums = ch.bf16.sum_parts.name();
+        step.exact_sum = ch.bf16.exact_sum.name();
+        step.may_keep = Bf16Block::fits_unit(Variable::make(Float(32), "scale"));
+        step.huge_reference = Bf16Block::huge_reference;
+        step.large_weight = Bf16Block::large_weight;
+        passes->add_exactly<PipelineTiles>(1, "loops over blocks of keys to pipeline", step);
+        passes->add_exactly<LowerBf16Tiles>(static_cast<int>(2 * (st.chains.size() - 1)),
+                                            "products of bf16 that become matrix tiles");
+        return;
+    }
     if (weaves) marked = {ch.product.name(), ch.block_out.name()};
     passes->add_exactly<LowerBf16Tiles>(static_cast<int>(2 * st.chains.size()),
                                         "products of bf16 that become matrix tiles", marked);

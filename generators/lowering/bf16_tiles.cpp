@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "generators/lowering/bf16_product.h"
+#include "generators/lowering/tile_block.h"
 #include "generators/lowering/weave_tiles.h"
 
 namespace heed {
@@ -14,55 +14,6 @@ using namespace Halide;
 using namespace Halide::Internal;
 
 namespace {
-
-Expr short_int(int x) { return make_const(Int(16), x); }
-
-const Type sums_type = Float(32, tile_edge *tile_edge), pairs_type = BFloat(16, 2 * tile_edge * tile_edge);
-
-Expr tile_intrinsic(const Type &type, const char *name, const std::vector<Expr> &rest) {
-    std::vector<Expr> args{short_int(tile_edge), short_int(tile_row_bytes)};
-    args.insert(args.end(), rest.begin(), rest.end());
-    return Call::make(type, name, args, Call::Intrinsic);
-}
-
-// A tile of an operand, `offset` bytes on.
-struct TileAt {
-    const TileOperand &operand;
-    Expr offset;
-
-    std::vector<Expr> address() const {
-        return {Variable::make(Handle(), operand.buffer), operand.offset + offset, operand.stride};
-    }
-    Expr load() const { return tile_intrinsic(pairs_type, "tile_load", address()); }
-    Stmt store(const Expr &sum) const {
-        std::vector<Expr> args = address();
-        args.push_back(sum);
-        return Evaluate::make(tile_intrinsic(Int(32), "tile_store", args));
-    }
-};
-
-// A tile register that a loop updates.
-class SumTile {
-public:
-    Stmt set(const Expr &value) const {
-        return Store::make(name, value, everything(), Parameter(), const_true(tile_edge * tile_edge),
-                           ModulusRemainder());
-    }
-    Expr get() const {
-        return Load::make(sums_type, name, everything(), {}, {}, const_true(tile_edge * tile_edge), {});
-    }
-    Stmt lives_in(const Stmt &body) const {
-        return Allocate::make(name, sums_type, MemoryType::AMXTile, {1}, const_true(), body);
-    }
-
-private:
-    std::string name = unique_name("tile_sum");
-    static Expr everything() { return Ramp::make(0, 1, tile_edge * tile_edge); }
-};
-
-Stmt named(const Expr &variable, const Expr &value, const Stmt &body) {
-    return LetStmt::make(variable.as<Variable>()->name, value, body);
-}
 
 struct TileLoop {
     std::string name;
@@ -75,93 +26,12 @@ struct TileLoop {
     }
 };
 
-// high x wide tiles of sums and their operands, at block (m, n) of such blocks.
-class TileBlock {
-public:
-    explicit TileBlock(const Bf16Product &product)
-        : product(product), high(product.m_block / tile_edge % 2 == 0 ? 2 : 1) {
-        wide = 4 / high;
-        while (product.n / tile_edge % wide != 0) wide /= 2;
-        sums.resize(high * wide);
-    }
-    Expr blocks_m() const { return simplify(product.m / (tile_edge * high)); }
-    int blocks_n() const { return product.n / tile_edge / wide; }
-
-    struct At {
-        Expr m, n;
-    };
-    Stmt start(const At &at) const {
-        return for_all([&](int i, int j) { return start(at, i, j); });
-    }
-    Stmt store(const At &at) const {
-        return for_all([&](int i, int j) { return store(at, i, j); });
-    }
-
-    // The products of one step along the pairs. `before` each first use of a sum tile comes what it makes.
-    template <typename Before>
-    Stmt step(const At &at, const Expr &p, const Before &before) const {
-        std::vector<Expr> a_tiles;
-        for (int i = 0; i < high; i++) a_tiles.push_back(Variable::make(pairs_type, unique_name("tile_a")));
-        std::vector<Stmt> multiply;
-        for (int j = 0; j < wide; j++) {
-            const Expr b_tile = Variable::make(pairs_type, unique_name("tile_b"));
-            std::vector<Stmt> column_of_tiles;
-            for (int i = 0; i < high; i++) {
-                const Stmt first = before(i, j);
-                if (first.defined()) column_of_tiles.push_back(first);
-                const SumTile &sum = sums[i * wide + j];
-                column_of_tiles.push_back(sum.set(tile_intrinsic(
-                    sums_type, "tile_matmul", {short_int(tile_row_bytes), sum.get(), a_tiles[i], b_tile})));
-            }
-            const Expr of_b = TileAt{product.b, column(at, j) + p * product.b.next_pairs}.load();
-            multiply.push_back(named(b_tile, of_b, Block::make(column_of_tiles)));
-        }
-        Stmt result = Block::make(multiply);
-        for (int i = high - 1; i >= 0; i--) {
-            const Expr of_a = TileAt{product.a, row(at, i) * product.a.stride + p * product.a.next_pairs}.load();
-            result = named(a_tiles[i], of_a, result);
-        }
-        return result;
-    }
-    Stmt step(const At &at, const Expr &p) const {
-        return step(at, p, [](int, int) { return Stmt(); });
-    }
-    // Tile by tile: the sums of the block before are stored, those of this one started.
-    Stmt first_step_after(const At &before, const At &at) const {
-        return step(at, long_int(0), [&](int i, int j) { return Block::make(store(before, i, j), start(at, i, j)); });
-    }
-    Stmt live_in(Stmt body) const {
-        for (const SumTile &sum : sums) body = sum.lives_in(body);
-        return body;
-    }
-
-private:
-    const Bf16Product &product;
-    const int high;
-    int wide = 1;
-    std::vector<SumTile> sums;
-
-    Expr row(const At &at, int i) const { return (at.m * long_int(high) + long_int(i)) * long_int(tile_edge); }
-    Expr column(const At &at, int j) const { return (at.n * long_int(wide) + long_int(j)) * long_int(tile_row_bytes); }
-    TileAt of(const TileOperand &operand, const At &at, int i, int j) const {
-        return TileAt{operand, row(at, i) * operand.stride + column(at, j)};
-    }
-    Stmt start(const At &at, int i, int j) const {
-        const SumTile &sum = sums[i * wide + j];
-        if (product.adds) return sum.set(reinterpret(sums_type, of(product.c, at, i, j).load()));
-        if (product.start) return sum.set(reinterpret(sums_type, of(*product.start, at, i, j).load()));
-        return sum.set(tile_intrinsic(sums_type, "tile_zero", {}));
-    }
-    Stmt store(const At &at, int i, int j) const { return of(product.c, at, i, j).store(sums[i * wide + j].get()); }
-    template <typename Make>
-    Stmt for_all(const Make &make) const {
-        std::vector<Stmt> all;
-        for (int j = 0; j < wide; j++) {
-            for (int i = 0; i < high; i++) all.push_back(make(i, j));
-        }
-        return Block::make(all);
-    }
-};
+// Tile by tile: the sums of the block before are stored, those of this one started.
+Stmt first_step_after(const TileBlock &block, const TileBlock::At &before, const TileBlock::At &at) {
+    return block.step(at, long_int(0), [&](int i, int j) {
+        return Block::make(block.store(before, i, j), block.start(at, i, j));
+    });
+}
 
 // Sums of any number of steps: a loop over them in one over blocks of tiles.
 Stmt plain_tiles(const Bf16Product &product) {
@@ -208,7 +78,7 @@ Stmt woven_tiles(const Bf16Product &product, const Expr &steps, bool marks) {
         return Block::make(before);
     };
     const TileBlock::At first = at(long_int(0)), here = at(next.index + long_int(1));
-    const Stmt woven = rest_of_steps(next.index + long_int(1), {block.first_step_after(at(next.index), here)});
+    const Stmt woven = rest_of_steps(next.index + long_int(1), {first_step_after(block, at(next.index), here)});
     return block.live_in(
         Block::make({rest_of_steps(long_int(0), {block.start(first), block.step(first, long_int(0))}),
                      next.around(simplify(blocks - 1), woven), block.store(at(simplify(cast<int64_t>(blocks - 1))))}));
@@ -219,35 +89,37 @@ Stmt tiles(const Bf16Product &product, bool marks) {
     return marks || are_few(steps) ? woven_tiles(product, steps, marks) : plain_tiles(product);
 }
 
-// Tiles of a product that starts from zero replace the loops that clear c as well.
-Stmt lowered_stage(const Stmt &body, bool marks) {
-    if (const auto *let = body.as<LetStmt>()) return lowered_stage(substitute(let->name, let->value, let->body), marks);
+}  // namespace
+
+Stmt matrix_tiles(const Bf16Product &product) { return tiles(product, false); }
+
+Stmt with_product(const Stmt &body, const std::function<Stmt(const Bf16Product &)> &make) {
+    if (const auto *let = body.as<LetStmt>()) return with_product(substitute(let->name, let->value, let->body), make);
     if (const auto *consume = body.as<ProducerConsumer>()) {
-        Stmt inner = lowered_stage(consume->body, marks);
+        Stmt inner = with_product(consume->body, make);
         return inner.defined() ? ProducerConsumer::make(consume->name, consume->is_producer, inner) : inner;
     }
     const auto *block = body.as<Block>();
     if (std::optional<Bf16Product> product = recognised(block ? block->first : body)) {
         product->adds = true;
-        return block ? Block::make(tiles(*product, marks), block->rest) : tiles(*product, marks);
+        return block ? Block::make(make(*product), block->rest) : make(*product);
     }
     if (!block) return Stmt();
     const auto *more = block->rest.as<Block>();
     std::optional<Bf16Product> product = recognised(more ? more->first : block->rest);
     if (product && clears(block->first, &*product)) {
-        Stmt result = tiles(*product, marks);
+        Stmt result = make(*product);
         return more ? Block::make(result, more->rest) : result;
     }
-    Stmt rest = lowered_stage(block->rest, marks);
+    Stmt rest = with_product(block->rest, make);
     return rest.defined() ? Block::make(block->first, rest) : rest;
 }
-
-}  // namespace
 
 Stmt LowerBf16Tiles::visit(const ProducerConsumer *op) {
     if (op->is_producer) {
         const bool marks = std::find(marked.begin(), marked.end(), op->name) != marked.end();
-        if (Stmt body = lowered_stage(op->body, marks); body.defined()) {
+        const auto make = [&](const Bf16Product &product) { return tiles(product, marks); };
+        if (Stmt body = with_product(op->body, make); body.defined()) {
             found++;
             return ProducerConsumer::make_produce(op->name, body);
         }

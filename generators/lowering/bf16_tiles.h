@@ -10,13 +10,22 @@
 // 2 x 2 tiles (1 x 4 where the tiles of m are odd) of 16 x 16 sums, which stay in four of the eight tile registers over
 // all of p. Halide 21's own recogniser holds one.
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "Halide.h"
+#include "generators/lowering/bf16_product.h"
 
 namespace heed {
+
+// The tiles of a product.
+Halide::Internal::Stmt matrix_tiles(const Bf16Product &product);
+
+// The body of a stage with what `make` makes in place of the loops of the product that it computes, and of those that
+// clear what it starts from; undefined where there is no such product.
+Halide::Internal::Stmt with_product(const Halide::Internal::Stmt &body,
+                                    const std::function<Halide::Internal::Stmt(const Bf16Product &)> &make);
 
 class LowerBf16Tiles : public Halide::Internal::IRMutator {
 public:

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "generators/lowering/step_stages.h"
+
 namespace heed {
 
 using namespace Halide;
@@ -17,66 +19,9 @@ const Call *as_tile_step(const Evaluate *op) {
     return call && call->name == step_name ? call : nullptr;
 }
 
-// What a loop's body does, in its order: stages, each whole, and what consumes them, without a name; and the arrays
-// that it allocates, in registers.
-struct Stages {
-    std::vector<const Allocate *> arrays;
-    std::vector<std::pair<std::string, Stmt>> in_order;
-
-    explicit Stages(const Stmt &body) { add(body); }  // which must live
-
-    const Stmt &of(const std::string &name) const {
-        const auto is_it = [&](const auto &stage) { return stage.first == name; };
-        const auto found = std::find_if(in_order.begin(), in_order.end(), is_it);
-        if (found == in_order.end()) throw CompileError("no stage " + name + " in a loop to weave");
-        return found->second;
-    }
-
-private:
-    void add(const Stmt &stmt) {
-        if (const auto *block = stmt.as<Block>()) {
-            add(block->first);
-            add(block->rest);
-        } else if (const auto *array = stmt.as<Allocate>()) {
-            if (array->memory_type != MemoryType::Register) throw CompileError(array->name + " is not in registers");
-            arrays.push_back(array);
-            add(array->body);
-        } else if (const auto *let = stmt.as<LetStmt>()) {
-            add(substitute(let->name, let->value, let->body));
-        } else if (const auto *stage = stmt.as<ProducerConsumer>()) {
-            if (!stage->is_producer) return add(stage->body);
-            in_order.emplace_back(stage->name, stmt);
-        } else {
-            in_order.emplace_back("", stmt);
-        }
-    }
-};
-
-// The arrays live as long as the loop's body.
-class DropFrees : public IRMutator {
-    using IRMutator::visit;
-    Stmt visit(const Free *) override { return Evaluate::make(0); }
-};
-
 class DropSteps : public IRMutator {
     using IRMutator::visit;
     Stmt visit(const Evaluate *op) override { return as_tile_step(op) ? Evaluate::make(0) : Stmt(op); }
-};
-
-// Loads of an array become a value.
-class ReadAs : public IRMutator {
-public:
-    ReadAs(std::string array, Expr value) : array(std::move(array)), value(std::move(value)) {}
-
-private:
-    using IRMutator::visit;
-    const std::string array;
-    const Expr value;
-
-    Expr visit(const Load *op) override {
-        if (op->name != array) return IRMutator::visit(op);
-        return op->type.is_scalar() ? value : Broadcast::make(value, op->type.lanes());
-    }
 };
 
 // The loads of an array, each once.
@@ -96,38 +41,6 @@ private:
         IRVisitor::visit(op);
     }
 };
-
-// A stage as what it does before its loop over the keys, and the loop; what follows the loop is not part of it.
-struct KeyLoop {
-    std::vector<Stmt> before;
-    const For *loop = nullptr;
-
-    explicit KeyLoop(const Stmt &stage) { add(stage); }  // which must live
-
-private:
-    void add(const Stmt &stmt) {
-        if (loop) return;
-        if (const auto *stage = stmt.as<ProducerConsumer>()) return add(stage->body);
-        if (const auto *block = stmt.as<Block>()) {
-            add(block->first);
-            return add(block->rest);
-        }
-        loop = stmt.as<For>();
-        if (!loop) before.push_back(stmt);
-    }
-};
-
-int constant(const Expr &value) {
-    const auto found = as_const_int(simplify(value));
-    if (!found) throw CompileError("a loop to weave has no constant length");
-    return static_cast<int>(*found);
-}
-
-Stmt part_of(const For *loop, const Expr &first, const Expr &count) {
-    const std::string name = unique_name(loop->name);
-    const Stmt body = substitute(loop->name, loop->min + first + Variable::make(Int(32), name), loop->body);
-    return For::make(name, 0, count, loop->for_type, loop->partition_policy, loop->device_api, body);
-}
 
 // Tiles with a part of a loop after each of their steps.
 class Weave : public IRMutator {
@@ -203,51 +116,6 @@ private:
     }
 };
 
-// The largest halves of the words that are stored, by vectors of rows.
-class LargestWeights : public IRMutator {
-public:
-    explicit LargestWeights(std::string weights)
-        : weights(std::move(weights)), largest(unique_name("largest_weight")) {}
-
-    Stmt set(const Expr &value) const {
-        std::vector<Stmt> all;
-        for (int row = 0; row < rows; row++) {
-            all.push_back(Store::make(largest, Broadcast::make(value, lanes), place(row), Parameter(),
-                                      const_true(lanes), ModulusRemainder()));
-        }
-        return Block::make(all);
-    }
-    Expr some_at_least(const Expr &value) const {
-        Expr all = at(0);
-        for (int row = 1; row < rows; row++) all = max(all, at(row));
-        return VectorReduce::make(VectorReduce::Or, all >= Broadcast::make(value, lanes), 1);
-    }
-    Stmt lives_in(const Stmt &body) const {
-        return Allocate::make(largest, UInt(16), MemoryType::Register, {rows * lanes}, const_true(), body);
-    }
-
-private:
-    using IRMutator::visit;
-    const std::string weights, largest;
-    int rows = 0, lanes = 0;
-
-    Expr place(int row) const { return Ramp::make(row * lanes, 1, lanes); }
-    Expr at(int row) const {
-        return Load::make(UInt(16, lanes), largest, place(row), Buffer<>(), Parameter(), const_true(lanes),
-                          ModulusRemainder());
-    }
-    Stmt visit(const Store *op) override {
-        if (op->name != weights) return IRMutator::visit(op);
-        const int row = rows++;
-        lanes = 2 * op->value.type().lanes();
-        const Expr stored =
-            Load::make(op->value.type(), weights, op->index, Buffer<>(), Parameter(), op->predicate, op->alignment);
-        const Expr both = max(at(row), reinterpret(UInt(16, lanes), stored));
-        return Block::make(op,
-                           Store::make(largest, both, place(row), Parameter(), const_true(lanes), ModulusRemainder()));
-    }
-};
-
 }  // namespace
 
 Stmt tile_step(const TileStep &step) {
@@ -257,8 +125,7 @@ Stmt tile_step(const TileStep &step) {
 
 Stmt WeaveTiles::visit(const For *op) {
     if (op->name != names.loop) return IRMutator::visit(op);
-    const Stmt kept = DropFrees().mutate(op->body);
-    const Stages stages(kept);
+    const StepStages stages(op->body);
     found++;
 
     const Stmt reference = ReadAs(names.maxima, Float(32).min()).mutate(stages.of(names.reference));

@@ -1,0 +1,346 @@
+#include "generators/lowering/pipeline_tiles.h"
+
+#include <numeric>
+#include <optional>
+#include <vector>
+
+#include "generators/lowering/bf16_tiles.h"
+#include "generators/lowering/step_stages.h"
+#include "generators/lowering/tile_block.h"
+
+namespace heed {
+
+using namespace Halide;
+using namespace Halide::Internal;
+
+namespace {
+
+constexpr int kept_rows_of_tiles = 2;  // of the product
+
+// An array that another one takes the place of, at an index that `place` makes of the first one's.
+class Replace : public IRMutator {
+public:
+    using Place = std::function<Expr(const Expr &index)>;
+    Replace(std::string array, std::string by, Place place)
+        : array(std::move(array)), by(std::move(by)), place(std::move(place)) {}
+
+private:
+    using IRMutator::visit;
+    const std::string array, by;
+    const Place place;
+
+    Expr placed(const Expr &index) {
+        const auto *ramp = index.as<Ramp>();
+        return ramp ? Ramp::make(place(mutate(ramp->base)), ramp->stride, ramp->lanes) : place(mutate(index));
+    }
+    Expr visit(const Load *op) override {
+        if (op->name != array) return IRMutator::visit(op);
+        return Load::make(op->type, by, placed(op->index), op->image, op->param, op->predicate, ModulusRemainder());
+    }
+    Stmt visit(const Store *op) override {
+        if (op->name != array) return IRMutator::visit(op);
+        return Store::make(by, mutate(op->value), placed(op->index), op->param, op->predicate, ModulusRemainder());
+    }
+};
+
+// The stores of a stage to an array, in their order.
+class StoresTo : public IRVisitor {
+public:
+    std::vector<const Store *> stores;
+
+    StoresTo(std::string array, const Stmt &stmt) : array(std::move(array)) { stmt.accept(this); }
+
+private:
+    using IRVisitor::visit;
+    const std::string array;
+
+    void visit(const Store *op) override {
+        if (op->name == array) stores.push_back(op);
+    }
+};
+
+Bf16Product product_of(const Stmt &stage) {
+    std::optional<Bf16Product> found;
+    with_product(stage.as<ProducerConsumer>()->body, [&](const Bf16Product &product) {
+        found = product;
+        return Evaluate::make(0);
+    });
+    if (!found) throw CompileError("a stage to pipeline is no product of bf16");
+    return *found;
+}
+
+// A row of tiles of a product, over all of its pairs.
+struct TileRow {
+    TileBlock block;
+    TileBlock::At at, stored_at;
+    int steps;
+
+    std::vector<Stmt> stores() const {
+        return block.each([&](int i, int j) { return block.store(stored_at, i, j); });
+    }
+};
+
+class Pipeline {
+public:
+    Pipeline(const PipelineTiles::Step &names, const For *loop)
+        : names(names), loop(loop), stages(loop->body), largest(names.weights), weights(stages.of(names.weights)),
+          sums(stages.of(names.sums)), product(product_of(stages.of(names.product))),
+          outputs(product_of(stages.of(names.outputs))), step(Variable::make(Int(32), loop->name)),
+          rows_of_keys(constant(TileBlock(product).blocks_m())),
+          rows_of_values(constant(TileBlock(outputs).blocks_m())), periods(std::gcd(rows_of_keys, rows_of_values)),
+          weights_elements(elements_of(names.weights)),
+          product_elements(constant(product.m) / rows_of_keys * product.n * kept_rows_of_tiles) {
+        if (rows_of_keys % kept_rows_of_tiles != 0) throw CompileError("an odd number of rows of tiles to pipeline");
+        const StoresTo first_key(names.first_key, stages.of(names.first_key));
+        first_key_of_step = first_key.stores.at(0)->value;
+        StoresTo stored(names.weights, weights.loop->body);
+        row_vectors = static_cast<int>(stored.stores.size());
+        weights_of_pair = largest.mutate(weights.loop->body);
+        weights_of_pair = Replace(names.product, ahead, [&](const Expr &index) {
+                              return index % make_const(index.type(), product_elements);
+                          }).mutate(weights_of_pair);
+        const StoresTo of_sums(names.sums, sums.loop->body);
+        for (const Store *store : of_sums.stores) sums_of_pairs.emplace_back(store);
+        parts = static_cast<int>(sums_of_pairs.size()) / row_vectors;
+    }
+
+    Stmt lowered() {
+        const KeyLoop exact(stages.of(names.exact_sum));
+        const Expr may_keep = names.may_keep && exact.loop->extent <= 0;  // nobody reads the logits again
+        std::vector<Stmt> body, by_maxima;
+        bool until_weights = false;
+        for (const auto &[name, stage] : stages.in_order) {
+            if (name == names.product) until_weights = true;
+            if (until_weights) {
+                by_maxima.push_back(name == names.product ? with_tiles(stage) : stage);
+            } else if (name == names.outputs) {
+                body.push_back(with_product(stage.as<ProducerConsumer>()->body,
+                                            [](const Bf16Product &) { return Evaluate::make(0); }));
+            } else if (name != names.sums) {
+                body.push_back(stage);
+            }
+            if (name != names.weights) continue;
+            until_weights = false;
+            by_maxima.push_back(stages.of(names.sums));
+            const Expr moves = largest.some_at_least(make_const(UInt(16), names.large_weight));
+            body.insert(body.end(),
+                        {choose_reference(may_keep), largest.set(UInt(16).max()),
+                         IfThenElse::make(may_keep && references_fit(), beside_tiles(), behind_tiles(may_keep)),
+                         IfThenElse::make(moves, Block::make(by_maxima))});
+        }
+        const Stmt steps = For::make(loop->name, loop->min, loop->extent, loop->for_type, loop->partition_policy,
+                                     loop->device_api, at_parity(Block::make(body), step));
+        const Expr last = loop->min + loop->extent - 1;
+        const Stmt all = Block::make({IfThenElse::make(may_keep, first_keys(loop->min)), steps, outputs_of(last)});
+        return with_arrays(IfThenElse::make(loop->extent > 0, all));
+    }
+
+private:
+    const PipelineTiles::Step &names;
+    const For *const loop;
+    const StepStages stages;
+    LargestWeights largest;
+    const KeyLoop weights, sums;
+    const Bf16Product product, outputs;
+    const Expr step;
+    const int rows_of_keys, rows_of_values;  // rows of tiles of the two products
+    const int periods;                       // of the order of tiles, in a step
+    const int weights_elements, product_elements;
+    const std::string ahead = unique_name("product_ahead");
+    Expr first_key_of_step;
+    Stmt weights_of_pair;
+    std::vector<Stmt> sums_of_pairs;
+    int row_vectors = 0, parts = 0;
+
+    int elements_of(const std::string &array) const {
+        int all = 1;
+        for (const Expr &extent : stages.array(array).extents) all *= constant(extent);
+        return all;
+    }
+    Expr parity(const Expr &of_step) const { return (of_step - loop->min) % 2; }
+
+    Stmt at_parity(const Stmt &stmt, const Expr &of_step) const {
+        return Replace(names.weights, names.weights, [&](const Expr &index) {
+                   return index + cast(index.type(), parity(of_step)) * make_const(index.type(), weights_elements);
+               }).mutate(stmt);
+    }
+    Expr in_step(const Expr &offset, const Expr &other) const {
+        return substitute(loop->name, other, ReadAs(names.first_key, first_key_of_step).mutate(offset));
+    }
+    Bf16Product outputs_in(const Expr &other) const {
+        Bf16Product result = outputs;
+        result.a.offset = in_step(outputs.a.offset, other);
+        result.b.offset = outputs.b.offset + cast<int64_t>(parity(other)) * long_int(4 * int64_t{weights_elements});
+        return result;
+    }
+    // Of the keys that are first in a step, or of those `row` rows of tiles on in this step; the row after the last
+    // one is the first of the next step.
+    TileRow keys_at(const Expr &other, const Expr &row) const {
+        Bf16Product result = product;
+        result.c.buffer = ahead;
+        result.a.offset = in_step(product.a.offset, other);
+        const Expr long_row = cast<int64_t>(row);
+        return {TileBlock(result), {long_row, long_int(0)},
+                {simplify(long_row % long_int(kept_rows_of_tiles)), long_int(0)},
+                constant(product.pairs / tile_edge)};
+    }
+    TileRow values_at(const Expr &row) const {
+        const TileBlock::At at = {cast<int64_t>(row), long_int(0)};
+        return {TileBlock(outputs_in(step - 1)), at, at, constant(outputs.pairs / tile_edge)};
+    }
+    Expr next_step() const { return min(step + 1, loop->min + loop->extent - 1); }
+
+    // Tiles without anything beside them.
+    Stmt outputs_of(const Expr &other) const { return matrix_tiles(outputs_in(other)); }
+    Stmt with_tiles(const Stmt &stage) const {
+        const Stmt body = with_product(stage.as<ProducerConsumer>()->body, matrix_tiles);
+        return ProducerConsumer::make_produce(names.product, body);
+    }
+    Stmt first_keys(const Expr &other) const {
+        const TileRow row = keys_at(other, 0);
+        std::vector<Stmt> all{row.block.start(row.at)};
+        for (int p = 0; p < row.steps; p++) all.push_back(row.block.step(row.at, long_int(p)));
+        all.push_back(row.block.store(row.stored_at));
+        return row.block.live_in(Block::make(all));
+    }
+
+    Stmt choose_reference(const Expr &may_keep) const {
+        const Stmt &stage = stages.of(names.reference);
+        const Stmt before = ReadAs(names.maxima, Float(32).min()).mutate(stage);
+        KeyLoop maxima(stages.of(names.maxima));
+        maxima.before.push_back(part_of(maxima.loop, 0, constant(maxima.loop->extent) / rows_of_keys));
+        const Stmt of_first_keys = Replace(names.product, ahead, [](const Expr &index) { return index; })
+                                       .mutate(Block::make(maxima.before));
+        return Block::make(before,
+                           IfThenElse::make(may_keep && !references_fit(), Block::make(of_first_keys, stage)));
+    }
+    // Whether every row has a reference, one to keep.
+    Expr references_fit() const {
+        const StoresTo found(names.reference + ".0", stages.of(names.reference));
+        Expr all = const_true();
+        for (const Store *store : found.stores) {
+            const int lanes = store->value.type().lanes();
+            const Type bits = Int(32, lanes);
+            const Expr stored = Load::make(store->value.type(), store->name, store->index, Buffer<>(), Parameter(),
+                                           const_true(lanes), ModulusRemainder());
+            const Expr size = reinterpret(bits, stored) & make_const(bits, 0x7fffffff);
+            all = all && VectorReduce::make(VectorReduce::And, size < make_const(bits, names.huge_reference), 1);
+        }
+        return all;
+    }
+
+    Stmt behind_tiles(const Expr &may_keep) const {
+        return Block::make(IfThenElse::make(step > loop->min, outputs_of(step - 1)),
+                           IfThenElse::make(may_keep, first_keys(next_step())));
+    }
+    Stmt beside_tiles() const {
+        std::vector<Stmt> all = sums.before;
+        all.insert(all.end(), {largest.set(make_zero(UInt(16))),
+                               IfThenElse::make(step > loop->min, all_periods(true), all_periods(false))});
+        return Block::make(all);
+    }
+
+    // The rows of tiles of a period, in their order.
+    std::vector<TileRow> rows_of_tiles(const Expr &period, bool has_outputs) const {
+        const int keys = rows_of_keys / periods, values = rows_of_values / periods;
+        std::vector<TileRow> rows;
+        int done = 0;
+        for (int row = 1; row <= keys; row++) {
+            const Expr number = period * keys + row;
+            if (row < keys) {
+                rows.push_back(keys_at(step, number));
+            } else {
+                rows.push_back(last_of_period(number, simplify(period == periods - 1)));
+            }
+            while (has_outputs && done * keys < row * values && (done + 1) * keys <= row * values) {
+                rows.push_back(values_at(period * values + done++));
+            }
+        }
+        return rows;
+    }
+    // The row of tiles `number` of this step, or the first of the next one.
+    TileRow last_of_period(const Expr &number, const Expr &is_next) const {
+        Bf16Product result = product;
+        result.c.buffer = ahead;
+        result.a.offset = select(is_next, in_step(product.a.offset, next_step()), in_step(product.a.offset, step));
+        const Expr row = cast<int64_t>(select(is_next, 0, number));
+        return {TileBlock(result), {row, long_int(0)},
+                {cast<int64_t>(number % kept_rows_of_tiles), long_int(0)}, constant(product.pairs / tile_edge)};
+    }
+
+    // The weights of some pairs of a period, and what they add to the sums.
+    Stmt weights_beside(const Expr &period, int first, int end) const {
+        const int of_period = constant(weights.loop->extent) / periods;
+        std::vector<Stmt> all{Evaluate::make(0)};
+        for (int pair = first; pair < end; pair++) {
+            const Expr number = simplify(period * of_period + pair);
+            all.push_back(substitute(loop_variable(weights), number, weights_of_pair));
+            const int part = pair % parts;
+            for (int row = 0; row < row_vectors; row++) {
+                const Stmt &sum = sums_of_pairs[part * row_vectors + row];
+                all.push_back(substitute(loop_variable(sums), simplify(period * (of_period / parts) + pair / parts), sum));
+            }
+        }
+        return Block::make(all);
+    }
+    static std::string loop_variable(const KeyLoop &keys) { return keys.loop->name; }
+
+    Stmt all_periods(bool has_outputs) const {
+        const std::string name = unique_name("tile_period");
+        const Expr period = periods > 1 ? Variable::make(Int(32), name) : Expr(0);
+        const std::vector<TileRow> rows = rows_of_tiles(period, has_outputs);
+        const int of_period = constant(weights.loop->extent) / periods;
+        int steps = 0, done = 0;
+        for (const TileRow &row : rows) steps += row.steps;
+        std::vector<Stmt> all, pending;
+        if (periods > 1) {  // of the period before
+            for (const Stmt &store : rows.back().stores()) {
+                pending.push_back(IfThenElse::make(period > 0, substitute(name, period - 1, store)));
+            }
+        }
+        for (const TileRow &row : rows) {
+            size_t stored = 0;
+            for (int p = 0; p < row.steps; p++, done++) {
+                const auto before = [&](int i, int j) {
+                    const Stmt start = row.block.start(row.at, i, j);
+                    return stored < pending.size() ? Block::make(pending[stored++], start) : start;
+                };
+                all.push_back(p == 0 ? row.block.step(row.at, long_int(p), before) : row.block.step(row.at, long_int(p)));
+                while (stored < pending.size()) all.push_back(pending[stored++]);
+                all.push_back(weights_beside(period, done * of_period / steps, (done + 1) * of_period / steps));
+            }
+            pending = row.stores();
+        }
+        Stmt body = Block::make(all);
+        std::vector<Stmt> rest = rows.back().stores();
+        if (periods > 1) {
+            body = For::make(name, 0, periods, ForType::Serial, Partition::Never, DeviceAPI::None, body);
+            body = Block::make(rows.back().block.clear(), body);
+            for (Stmt &store : rest) store = substitute(name, periods - 1, store);
+        }
+        body = Block::make(body, Block::make(rest));
+        for (const TileRow &row : rows) body = row.block.live_in(body);
+        return body;
+    }
+
+    // The arrays live as long as the loop; the weights twice.
+    Stmt with_arrays(Stmt body) const {
+        body = largest.lives_in(body);
+        for (const Allocate *array : stages.arrays) {
+            std::vector<Expr> extents = array->extents;
+            if (array->name == names.weights) extents.emplace_back(2);
+            body = Allocate::make(array->name, array->type, array->memory_type, extents, array->condition, body);
+        }
+        return Allocate::make(ahead, Float(32), MemoryType::Register, {product_elements}, const_true(), body);
+    }
+};
+
+}  // namespace
+
+Stmt PipelineTiles::visit(const For *op) {
+    if (op->name != names.loop) return IRMutator::visit(op);
+    found++;
+    return Pipeline(names, op).lowered();
+}
+
+}  // namespace heed

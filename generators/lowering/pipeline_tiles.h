@@ -1,0 +1,62 @@
+#pragma once
+// Lowering pass, before LowerBf16Tiles: the tiles of both products of attention, and the weights between them, at once.
+//
+//   for step { product; maxima; reference; ..; weights; ..; outputs += weights x values; sums of the weights; .. }
+//
+// Weights wait for the maxima of the whole block, and tiles wait for the weights. But a maximum seldom moves the
+// reference. So the weights are first made by the reference of the step before, which is right unless one of them is
+// too large; and the tiles beside them are those of the next keys of the product and of the outputs of the step before:
+//
+//   product of the first keys
+//   for step {
+//     where a row has no reference, that of the maxima of the first keys
+//     largest = more than any
+//     if every row has a reference {
+//       for the keys of a row of tiles {
+//         product of the next keys, outputs of the step before; beside them the weights of these keys and their sums
+//       }
+//       largest = that of the weights
+//     } else { outputs of the step before }
+//     if largest is too large { product; maxima; reference; ..; weights; sums of the weights }
+//     outputs scaled to the reference; ..
+//   }
+//   outputs of the last step
+//
+// What a row of tiles of the product holds is stored beside the first products of the next tiles, and read when these
+// are done: vectors cannot be loaded from tiles that are still being stored. Two rows of tiles of the product and the
+// weights of two steps are kept. The weights are those of the first loop, except where they are relative to another
+// reference.
+
+#include <string>
+#include <utility>
+
+#include "Halide.h"
+
+namespace heed {
+
+class PipelineTiles : public Halide::Internal::IRMutator {
+public:
+    // A loop over blocks of keys, and stages in it.
+    struct Step {
+        std::string loop, first_key, product, maxima;
+        std::string reference;  // .0: a float for each row
+        std::string weights;    // pairs of bf16
+        std::string outputs, sums;
+        std::string exact_sum;   // reads the product again, if its loop is not empty
+        Halide::Expr may_keep;   // without which the reference before is of no use
+        int32_t huge_reference;  // bits of the least float that is no reference to keep
+        uint16_t large_weight;   // bits of the least bf16 whose weight may move the reference
+    };
+    explicit PipelineTiles(Step step) : names(std::move(step)) {}
+
+    int found = 0;
+
+protected:
+    using IRMutator::visit;
+    Halide::Internal::Stmt visit(const Halide::Internal::For *op) override;
+
+private:
+    const Step names;
+};
+
+}  // namespace heed

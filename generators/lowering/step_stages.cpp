@@ -1,0 +1,123 @@
+#include "generators/lowering/step_stages.h"
+
+#include <algorithm>
+
+namespace heed {
+
+using namespace Halide;
+using namespace Halide::Internal;
+
+namespace {
+
+class DropFrees : public IRMutator {
+    using IRMutator::visit;
+    Stmt visit(const Free *) override { return Evaluate::make(0); }
+};
+
+}  // namespace
+
+StepStages::StepStages(const Stmt &loop_body) : body(DropFrees().mutate(loop_body)) { add(body); }
+
+const Stmt &StepStages::of(const std::string &name) const {
+    const auto is_it = [&](const auto &stage) { return stage.first == name; };
+    const auto found = std::find_if(in_order.begin(), in_order.end(), is_it);
+    if (found == in_order.end()) throw CompileError("no stage " + name + " in a loop to weave");
+    return found->second;
+}
+
+const Allocate &StepStages::array(const std::string &name) const {
+    const auto is_it = [&](const Allocate *array) { return array->name == name; };
+    const auto found = std::find_if(arrays.begin(), arrays.end(), is_it);
+    if (found == arrays.end()) throw CompileError("no array " + name + " in a loop to weave");
+    return **found;
+}
+
+void StepStages::add(const Stmt &stmt) {
+    if (const auto *block = stmt.as<Block>()) {
+        add(block->first);
+        add(block->rest);
+    } else if (const auto *array = stmt.as<Allocate>()) {
+        if (array->memory_type != MemoryType::Register) throw CompileError(array->name + " is not in registers");
+        arrays.push_back(array);
+        add(array->body);
+    } else if (const auto *let = stmt.as<LetStmt>()) {
+        add(substitute(let->name, let->value, let->body));
+    } else if (const auto *stage = stmt.as<ProducerConsumer>()) {
+        if (!stage->is_producer) return add(stage->body);
+        in_order.emplace_back(stage->name, stmt);
+    } else {
+        in_order.emplace_back("", stmt);
+    }
+}
+
+KeyLoop::KeyLoop(const Stmt &of) : stage(of) { add(stage); }
+
+void KeyLoop::add(const Stmt &stmt) {
+    if (loop) return;
+    if (const auto *inner = stmt.as<ProducerConsumer>()) return add(inner->body);
+    if (const auto *block = stmt.as<Block>()) {
+        add(block->first);
+        return add(block->rest);
+    }
+    loop = stmt.as<For>();
+    if (!loop) before.push_back(stmt);
+}
+
+int constant(const Expr &value) {
+    const auto found = as_const_int(simplify(value));
+    if (!found) throw CompileError("a loop to weave has no constant length");
+    return static_cast<int>(*found);
+}
+
+Stmt part_of(const For *loop, const Expr &first, const Expr &count) {
+    const std::string name = unique_name(loop->name);
+    const Stmt body = substitute(loop->name, loop->min + first + Variable::make(Int(32), name), loop->body);
+    return For::make(name, 0, count, loop->for_type, loop->partition_policy, loop->device_api, body);
+}
+
+Expr ReadAs::visit(const Load *op) {
+    if (op->name != array) return IRMutator::visit(op);
+    return op->type.is_scalar() ? value : Broadcast::make(value, op->type.lanes());
+}
+
+LargestWeights::LargestWeights(std::string weights)
+    : weights(std::move(weights)), largest(unique_name("largest_weight")) {}
+
+Stmt LargestWeights::set(const Expr &value) const {
+    std::vector<Stmt> all;
+    for (int row = 0; row < rows; row++) {
+        all.push_back(Store::make(largest, Broadcast::make(value, lanes), place(row), Parameter(), const_true(lanes),
+                                  ModulusRemainder()));
+    }
+    return Block::make(all);
+}
+
+Expr LargestWeights::some_at_least(const Expr &value) const {
+    Expr all = at(0);
+    for (int row = 1; row < rows; row++) all = max(all, at(row));
+    return VectorReduce::make(VectorReduce::Or, all >= Broadcast::make(value, lanes), 1);
+}
+
+Stmt LargestWeights::lives_in(const Stmt &body) const {
+    return Allocate::make(largest, UInt(16), MemoryType::Register, {rows * lanes}, const_true(), body);
+}
+
+Expr LargestWeights::place(int row) const { return Ramp::make(row * lanes, 1, lanes); }
+
+Expr LargestWeights::at(int row) const {
+    return Load::make(UInt(16, lanes), largest, place(row), Buffer<>(), Parameter(), const_true(lanes),
+                      ModulusRemainder());
+}
+
+Stmt LargestWeights::visit(const Store *op) {
+    if (op->name != weights) return IRMutator::visit(op);
+    const int row = rows++;
+    lanes = 2 * op->value.type().lanes();
+    const Expr stored =
+        Load::make(op->value.type(), weights, op->index, Buffer<>(), Parameter(), op->predicate, op->alignment);
+    const Expr both = max(at(row), reinterpret(UInt(16, lanes), stored));
+    return Block::make(op,
+                       Store::make(largest, both, place(row), Parameter(), const_true(lanes), ModulusRemainder()));
+}
+
+}  // namespace heed

@@ -1,0 +1,79 @@
+#pragma once
+// The stages of a step of a loop over blocks of keys, taken apart: for passes that mix their loops.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "Halide.h"
+
+namespace heed {
+
+// What a loop's body does, in its order: stages, each whole, and what consumes them, without a name; and the arrays
+// that it allocates, in registers, which live as long as the body.
+struct StepStages {
+    std::vector<const Halide::Internal::Allocate *> arrays;
+    std::vector<std::pair<std::string, Halide::Internal::Stmt>> in_order;
+
+    explicit StepStages(const Halide::Internal::Stmt &body);
+
+    const Halide::Internal::Stmt &of(const std::string &name) const;
+    const Halide::Internal::Allocate &array(const std::string &name) const;
+
+private:
+    Halide::Internal::Stmt body;
+
+    void add(const Halide::Internal::Stmt &stmt);
+};
+
+// A stage as what it does before its loop over the keys, and the loop; what follows the loop is not part of it.
+struct KeyLoop {
+    std::vector<Halide::Internal::Stmt> before;
+    const Halide::Internal::For *loop = nullptr;
+
+    explicit KeyLoop(const Halide::Internal::Stmt &stage);
+
+private:
+    Halide::Internal::Stmt stage;
+
+    void add(const Halide::Internal::Stmt &stmt);
+};
+
+int constant(const Halide::Expr &value);
+
+// The iterations of a loop from `first` on, `count` of them.
+Halide::Internal::Stmt part_of(const Halide::Internal::For *loop, const Halide::Expr &first, const Halide::Expr &count);
+
+// Loads of an array become a value.
+class ReadAs : public Halide::Internal::IRMutator {
+public:
+    ReadAs(std::string array, Halide::Expr value) : array(std::move(array)), value(std::move(value)) {}
+
+private:
+    using IRMutator::visit;
+    const std::string array;
+    const Halide::Expr value;
+
+    Halide::Expr visit(const Halide::Internal::Load *op) override;
+};
+
+// The largest halves of the words that are stored, by vectors of rows.
+class LargestWeights : public Halide::Internal::IRMutator {
+public:
+    explicit LargestWeights(std::string weights);
+
+    Halide::Internal::Stmt set(const Halide::Expr &value) const;
+    Halide::Expr some_at_least(const Halide::Expr &value) const;
+    Halide::Internal::Stmt lives_in(const Halide::Internal::Stmt &body) const;
+
+private:
+    using IRMutator::visit;
+    const std::string weights, largest;
+    int rows = 0, lanes = 0;
+
+    Halide::Expr place(int row) const;
+    Halide::Expr at(int row) const;
+    Halide::Internal::Stmt visit(const Halide::Internal::Store *op) override;
+};
+
+}  // namespace heed

@@ -1,0 +1,137 @@
+#include "generators/lowering/tile_block.h"
+
+namespace heed {
+
+using namespace Halide;
+using namespace Halide::Internal;
+
+namespace {
+
+Expr short_int(int x) { return make_const(Int(16), x); }
+
+const Type sums_type = Float(32, tile_edge *tile_edge), pairs_type = BFloat(16, 2 * tile_edge * tile_edge);
+
+Expr tile_intrinsic(const Type &type, const char *name, const std::vector<Expr> &rest) {
+    std::vector<Expr> args{short_int(tile_edge), short_int(tile_row_bytes)};
+    args.insert(args.end(), rest.begin(), rest.end());
+    return Call::make(type, name, args, Call::Intrinsic);
+}
+
+// A tile of an operand, `offset` bytes on.
+struct TileAt {
+    const TileOperand &operand;
+    Expr offset;
+
+    std::vector<Expr> address() const {
+        return {Variable::make(Handle(), operand.buffer), operand.offset + offset, operand.stride};
+    }
+    Expr load() const { return tile_intrinsic(pairs_type, "tile_load", address()); }
+    Stmt store(const Expr &sum) const {
+        std::vector<Expr> args = address();
+        args.push_back(sum);
+        return Evaluate::make(tile_intrinsic(Int(32), "tile_store", args));
+    }
+};
+
+Expr whole_tile() { return Ramp::make(0, 1, tile_edge * tile_edge); }
+
+Stmt named(const Expr &variable, const Expr &value, const Stmt &body) {
+    return LetStmt::make(variable.as<Variable>()->name, value, body);
+}
+
+Expr first_row(int high, const Expr &m, int i) { return (m * long_int(high) + long_int(i)) * long_int(tile_edge); }
+
+Expr first_column(int wide, const Expr &n, int j) {
+    return (n * long_int(wide) + long_int(j)) * long_int(tile_row_bytes);
+}
+
+}  // namespace
+
+Stmt SumTile::set(const Expr &value) const {
+    return Store::make(name, value, whole_tile(), Parameter(), const_true(tile_edge * tile_edge), ModulusRemainder());
+}
+
+Stmt SumTile::clear() const { return set(tile_intrinsic(sums_type, "tile_zero", {})); }
+
+Expr SumTile::get() const {
+    return Load::make(sums_type, name, whole_tile(), {}, {}, const_true(tile_edge * tile_edge), {});
+}
+
+Stmt SumTile::lives_in(const Stmt &body) const {
+    return Allocate::make(name, sums_type, MemoryType::AMXTile, {1}, const_true(), body);
+}
+
+TileBlock::TileBlock(const Bf16Product &product)
+    : product(product), high(product.m_block / tile_edge % 2 == 0 ? 2 : 1) {
+    wide = 4 / high;
+    while (product.n / tile_edge % wide != 0) wide /= 2;
+    sums.resize(high * wide);
+}
+
+Expr TileBlock::blocks_m() const { return simplify(product.m / (tile_edge * high)); }
+
+Stmt TileBlock::start(const At &at, int i, int j) const {
+    const auto load = [&](const TileOperand &from) {
+        const Expr offset = first_row(high, at.m, i) * from.stride + first_column(wide, at.n, j);
+        return reinterpret(sums_type, TileAt{from, offset}.load());
+    };
+    const SumTile &sum = sums[i * wide + j];
+    if (product.adds) return sum.set(load(product.c));
+    return product.start ? sum.set(load(*product.start)) : sum.clear();
+}
+
+Stmt TileBlock::store(const At &at, int i, int j) const {
+    const Expr offset = first_row(high, at.m, i) * product.c.stride + first_column(wide, at.n, j);
+    return TileAt{product.c, offset}.store(sums[i * wide + j].get());
+}
+
+std::vector<Stmt> TileBlock::each(const OfTile &make) const {
+    std::vector<Stmt> all;
+    for (int j = 0; j < wide; j++) {
+        for (int i = 0; i < high; i++) all.push_back(make(i, j));
+    }
+    return all;
+}
+
+Stmt TileBlock::start(const At &at) const {
+    return Block::make(each([&](int i, int j) { return start(at, i, j); }));
+}
+
+Stmt TileBlock::store(const At &at) const {
+    return Block::make(each([&](int i, int j) { return store(at, i, j); }));
+}
+
+Stmt TileBlock::step(const At &at, const Expr &p, const OfTile &before) const {
+    std::vector<Expr> a_tiles;
+    for (int i = 0; i < high; i++) a_tiles.push_back(Variable::make(pairs_type, unique_name("tile_a")));
+    std::vector<Stmt> multiply;
+    for (int j = 0; j < wide; j++) {
+        const Expr b_tile = Variable::make(pairs_type, unique_name("tile_b"));
+        std::vector<Stmt> column_of_tiles;
+        for (int i = 0; i < high; i++) {
+            if (before) column_of_tiles.push_back(before(i, j));
+            const SumTile &sum = sums[i * wide + j];
+            column_of_tiles.push_back(sum.set(tile_intrinsic(
+                sums_type, "tile_matmul", {short_int(tile_row_bytes), sum.get(), a_tiles[i], b_tile})));
+        }
+        const Expr of_b = TileAt{product.b, first_column(wide, at.n, j) + p * product.b.next_pairs}.load();
+        multiply.push_back(named(b_tile, of_b, Block::make(column_of_tiles)));
+    }
+    Stmt result = Block::make(multiply);
+    for (int i = high - 1; i >= 0; i--) {
+        const Expr offset = first_row(high, at.m, i) * product.a.stride + p * product.a.next_pairs;
+        result = named(a_tiles[i], TileAt{product.a, offset}.load(), result);
+    }
+    return result;
+}
+
+Stmt TileBlock::clear() const {
+    return Block::make(each([&](int i, int j) { return sums[i * wide + j].clear(); }));
+}
+
+Stmt TileBlock::live_in(Stmt body) const {
+    for (const SumTile &sum : sums) body = sum.lives_in(body);
+    return body;
+}
+
+}  // namespace heed
