@@ -95,10 +95,11 @@ public:
         first_key_of_step = first_key.stores.at(0)->value;
         StoresTo stored(names.weights, weights.loop->body);
         row_vectors = static_cast<int>(stored.stores.size());
-        weights_of_pair = largest.mutate(weights.loop->body);
+        Stmt weights_of_pair = largest.mutate(weights.loop->body);
         weights_of_pair = Replace(names.product, ahead, [&](const Expr &index) {
                               return index % make_const(index.type(), product_elements);
                           }).mutate(weights_of_pair);
+        split(weights_of_pair, {});
         const StoresTo of_sums(names.sums, sums.loop->body);
         for (const Store *store : of_sums.stores) sums_of_pairs.emplace_back(store);
         parts = static_cast<int>(sums_of_pairs.size()) / row_vectors;
@@ -148,10 +149,29 @@ private:
     const int weights_elements, product_elements;
     const std::string ahead = unique_name("product_ahead");
     Expr first_key_of_step;
-    Stmt weights_of_pair;
+    std::vector<Stmt> weights_of_rows;  // of a pair, by vectors of rows: the weights, then their part of the largest
     std::vector<Stmt> sums_of_pairs;
     int row_vectors = 0, parts = 0;
 
+    // The stores of a nest of lets, each with all that it needs.
+    void split(const Stmt &stmt, std::vector<std::pair<std::string, Expr>> lets) {
+        if (const auto *let = stmt.as<LetStmt>()) {
+            lets.emplace_back(let->name, let->value);
+            split(let->body, lets);
+        } else if (const auto *block = stmt.as<Block>()) {
+            split(block->first, lets);
+            split(block->rest, lets);
+        } else if (const auto *store = stmt.as<Store>()) {
+            Expr value = store->value;
+            for (auto named = lets.rbegin(); named != lets.rend(); named++) {
+                if (expr_uses_var(value, named->first)) value = Let::make(named->first, named->second, value);
+            }
+            weights_of_rows.push_back(
+                Store::make(store->name, value, store->index, store->param, store->predicate, store->alignment));
+        } else if (!is_no_op(stmt)) {
+            throw CompileError("weights of a pair are more than stores");
+        }
+    }
     int elements_of(const std::string &array) const {
         int all = 1;
         for (const Expr &extent : stages.array(array).extents) all *= constant(extent);
@@ -268,18 +288,17 @@ private:
                 {cast<int64_t>(number % kept_rows_of_tiles), long_int(0)}, constant(product.pairs / tile_edge)};
     }
 
-    // The weights of some pairs of a period, and what they add to the sums.
+    // Some of a period's vectors of weights, and what they add to the sums.
     Stmt weights_beside(const Expr &period, int first, int end) const {
-        const int of_period = constant(weights.loop->extent) / periods;
+        const int pairs = constant(weights.loop->extent) / periods;
         std::vector<Stmt> all{Evaluate::make(0)};
-        for (int pair = first; pair < end; pair++) {
-            const Expr number = simplify(period * of_period + pair);
-            all.push_back(substitute(loop_variable(weights), number, weights_of_pair));
-            const int part = pair % parts;
-            for (int row = 0; row < row_vectors; row++) {
-                const Stmt &sum = sums_of_pairs[part * row_vectors + row];
-                all.push_back(substitute(loop_variable(sums), simplify(period * (of_period / parts) + pair / parts), sum));
+        for (int vector = first; vector < end; vector++) {
+            const int pair = vector / row_vectors, row = vector % row_vectors;
+            for (int i = 0; i < 2; i++) {
+                all.push_back(substitute(loop_variable(weights), simplify(period * pairs + pair), weights_of_rows[2 * row + i]));
             }
+            all.push_back(substitute(loop_variable(sums), simplify(period * (pairs / parts) + pair / parts),
+                                     sums_of_pairs[pair % parts * row_vectors + row]));
         }
         return Block::make(all);
     }
@@ -289,9 +308,13 @@ private:
         const std::string name = unique_name("tile_period");
         const Expr period = periods > 1 ? Variable::make(Int(32), name) : Expr(0);
         const std::vector<TileRow> rows = rows_of_tiles(period, has_outputs);
-        const int of_period = constant(weights.loop->extent) / periods;
-        int steps = 0, done = 0;
-        for (const TileRow &row : rows) steps += row.steps;
+        const int of_period = constant(weights.loop->extent) / periods * row_vectors;
+        int products = 0, done = 0;
+        for (const TileRow &row : rows) products += row.steps * row.block.tiles();
+        const auto after = [&](int, int) {
+            done++;
+            return weights_beside(period, (done - 1) * of_period / products, done * of_period / products);
+        };
         std::vector<Stmt> all, pending;
         if (periods > 1) {  // of the period before
             for (const Stmt &store : rows.back().stores()) {
@@ -300,14 +323,13 @@ private:
         }
         for (const TileRow &row : rows) {
             size_t stored = 0;
-            for (int p = 0; p < row.steps; p++, done++) {
-                const auto before = [&](int i, int j) {
-                    const Stmt start = row.block.start(row.at, i, j);
-                    return stored < pending.size() ? Block::make(pending[stored++], start) : start;
-                };
-                all.push_back(p == 0 ? row.block.step(row.at, long_int(p), before) : row.block.step(row.at, long_int(p)));
+            const auto before = [&](int i, int j) {
+                const Stmt start = row.block.start(row.at, i, j);
+                return stored < pending.size() ? Block::make(pending[stored++], start) : start;
+            };
+            for (int p = 0; p < row.steps; p++) {
+                all.push_back(row.block.step(row.at, long_int(p), p == 0 ? before : TileBlock::OfTile(), after));
                 while (stored < pending.size()) all.push_back(pending[stored++]);
-                all.push_back(weights_beside(period, done * of_period / steps, (done + 1) * of_period / steps));
             }
             pending = row.stores();
         }

@@ -101,7 +101,7 @@ Stmt TileBlock::store(const At &at) const {
     return Block::make(each([&](int i, int j) { return store(at, i, j); }));
 }
 
-Stmt TileBlock::step(const At &at, const Expr &p, const OfTile &before) const {
+Stmt TileBlock::step(const At &at, const Expr &p, const OfTile &before, const OfTile &after) const {
     std::vector<Expr> a_tiles;
     for (int i = 0; i < high; i++) a_tiles.push_back(Variable::make(pairs_type, unique_name("tile_a")));
     std::vector<Stmt> multiply;
@@ -113,6 +113,7 @@ Stmt TileBlock::step(const At &at, const Expr &p, const OfTile &before) const {
             const SumTile &sum = sums[i * wide + j];
             column_of_tiles.push_back(sum.set(tile_intrinsic(
                 sums_type, "tile_matmul", {short_int(tile_row_bytes), sum.get(), a_tiles[i], b_tile})));
+            if (after) column_of_tiles.push_back(after(i, j));
         }
         const Expr of_b = TileAt{product.b, first_column(wide, at.n, j) + p * product.b.next_pairs}.load();
         multiply.push_back(named(b_tile, of_b, Block::make(column_of_tiles)));

@@ -41,8 +41,10 @@ public:
     Halide::Internal::Stmt start(const At &at) const;
     Halide::Internal::Stmt store(const At &at) const;
 
-    // The products of one step along the pairs. `before` each first use of a sum tile comes what it makes.
-    Halide::Internal::Stmt step(const At &at, const Halide::Expr &p, const OfTile &before = nullptr) const;
+    // The products of one step along the pairs. Before and after each of them comes what `before` and `after` make.
+    Halide::Internal::Stmt step(const At &at, const Halide::Expr &p, const OfTile &before = nullptr,
+                                const OfTile &after = nullptr) const;
+    int tiles() const { return static_cast<int>(sums.size()); }
     Halide::Internal::Stmt clear() const;
     Halide::Internal::Stmt live_in(Halide::Internal::Stmt body) const;
 
