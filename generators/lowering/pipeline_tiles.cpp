@@ -43,6 +43,16 @@ private:
     }
 };
 
+// Weights that are not cleared where they are too small for a float: they have the bits of a huge one then.
+class Unclamped : public IRMutator {
+    using IRMutator::visit;
+    Expr visit(const Select *op) override {
+        const auto *test = op->condition.as<Call>();
+        const bool clamps = test && test->is_intrinsic(Call::strict_lt) && equal(test->args[1], op->true_value);
+        return clamps ? mutate(op->false_value) : IRMutator::visit(op);
+    }
+};
+
 // The stores of a stage to an array, in their order.
 class StoresTo : public IRVisitor {
 public:
@@ -95,7 +105,7 @@ public:
         first_key_of_step = first_key.stores.at(0)->value;
         StoresTo stored(names.weights, weights.loop->body);
         row_vectors = static_cast<int>(stored.stores.size());
-        Stmt weights_of_pair = largest.mutate(weights.loop->body);
+        Stmt weights_of_pair = largest.mutate(Unclamped().mutate(weights.loop->body));
         weights_of_pair = Replace(names.product, ahead, [&](const Expr &index) {
                               return index % make_const(index.type(), product_elements);
                           }).mutate(weights_of_pair);
