@@ -16,7 +16,6 @@
 #include "generators/lowering/sum_in_place.h"
 #include "generators/lowering/trim_loops.h"
 #include "generators/lowering/trim_rows.h"
-#include "generators/lowering/weave_tiles.h"
 #include "generators/lowering/wide_strides.h"
 #include "schedules/attention_prefetches.h"
 
@@ -83,12 +82,12 @@ void fit_block(Passes *passes, const AttentionStages &st, const AttentionConfig 
     if (config.bf16_dots) shorten(2, 1, keys, {ch.bf16.weight_pairs, ch.bf16.v_pairs});
 }
 
-// Where logits are products as they are, the weights of keys are made while the tiles of the next keys multiply.
+// Where logits are products as they are, the weights of keys are made while tiles multiply.
 void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
-    const BlockChain &ch = st.full;
-    const bool weaves = !config.changes_logits();
-    std::vector<std::string> marked;
-    if (weaves && !config.any_head_dim()) {
+    size_t products = 2 * st.chains.size();
+    if (!config.changes_logits()) {
+        products -= 2;
+        const BlockChain &ch = st.full;
         PipelineTiles::Step step;
         step.loop = st.state.name() + ".s" + std::to_string(st.chains.size()) + "." + ch.steps.y.name();
         step.first_key = ch.first_key.name();
@@ -103,30 +102,8 @@ void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig 
         step.huge_reference = Bf16Block::huge_reference;
         step.large_weight = Bf16Block::large_weight;
         passes->add_exactly<PipelineTiles>(1, "loops over blocks of keys to pipeline", step);
-        passes->add_exactly<LowerBf16Tiles>(static_cast<int>(2 * (st.chains.size() - 1)),
-                                            "products of bf16 that become matrix tiles");
-        return;
     }
-    if (weaves) marked = {ch.product.name(), ch.block_out.name()};
-    passes->add_exactly<LowerBf16Tiles>(static_cast<int>(2 * st.chains.size()),
-                                        "products of bf16 that become matrix tiles", marked);
-    if (!weaves) return;
-    WeaveTiles::Step step;
-    step.loop = st.state.name() + ".s" + std::to_string(st.chains.size()) + "." + ch.steps.y.name();
-    step.product = ch.product.name();
-    step.maxima = ch.bf16.max_parts.name();
-    step.reference = ch.bf16.reference.name();
-    step.state = st.state.name();
-    step.again_end = ch.bf16.again_end.name();
-    step.weights = ch.bf16.weight_pairs.name();
-    step.outputs = ch.block_out.name();
-    step.sums = ch.bf16.sum_parts.name();
-    step.exact_sum = ch.bf16.exact_sum.name();
-    step.may_keep = Bf16Block::fits_unit(Variable::make(Float(32), "scale"));
-    step.folded_product = 2 * 2 * tile_edge * config.row_block;
-    step.huge_reference = Bf16Block::huge_reference;
-    step.large_weight = Bf16Block::large_weight;
-    passes->add_exactly<WeaveTiles>(1, "loops over blocks of keys to weave", step);
+    passes->add_exactly<LowerBf16Tiles>(static_cast<int>(products), "products of bf16 that become matrix tiles");
 }
 
 }  // namespace

@@ -1,12 +1,10 @@
 #include "generators/lowering/bf16_tiles.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "generators/lowering/tile_block.h"
-#include "generators/lowering/weave_tiles.h"
 
 namespace heed {
 
@@ -28,9 +26,8 @@ struct TileLoop {
 
 // Tile by tile: the sums of the block before are stored, those of this one started.
 Stmt first_step_after(const TileBlock &block, const TileBlock::At &before, const TileBlock::At &at) {
-    return block.step(at, long_int(0), [&](int i, int j) {
-        return Block::make(block.store(before, i, j), block.start(at, i, j));
-    });
+    return block.step(at, long_int(0),
+                      [&](int i, int j) { return Block::make(block.store(before, i, j), block.start(at, i, j)); });
 }
 
 // Sums of any number of steps: a loop over them in one over blocks of tiles.
@@ -46,14 +43,9 @@ Stmt plain_tiles(const Bf16Product &product) {
 // Along the pairs. More of them, and an unknown number, are a loop.
 constexpr int most_unrolled_steps = 10;
 
-bool are_few(const Expr &steps) {
-    const auto known = as_const_int(steps);
-    return known && *known <= most_unrolled_steps;
-}
-
 // Sums of at least one step. The unit would wait for the sums of one block before it starts the next one: 621 instead
 // of 512 cycles for two blocks of four steps. Instead a tile is stored where the next block first needs its register.
-Stmt woven_tiles(const Bf16Product &product, const Expr &steps, bool marks) {
+Stmt woven_tiles(const Bf16Product &product, int steps) {
     const TileBlock block(product);
     const TileLoop next("tile_block");
     const int blocks_n = block.blocks_n();
@@ -61,20 +53,8 @@ Stmt woven_tiles(const Bf16Product &product, const Expr &steps, bool marks) {
     auto at = [&](const Expr &number) {
         return TileBlock::At{number / long_int(blocks_n), number % long_int(blocks_n)};
     };
-    const auto mark = [&](const Expr &number, const Expr &p) {
-        if (!marks) return Evaluate::make(0);
-        const Expr in_row = number % long_int(blocks_n) * cast<int64_t>(steps) + p;
-        return tile_step({cast<int>(at(number).m), cast<int>(in_row), steps * blocks_n, rows});
-    };
     auto rest_of_steps = [&](const Expr &number, std::vector<Stmt> before) {
-        before.push_back(mark(number, long_int(0)));
-        const auto later = [&](const Expr &p) { return Block::make(block.step(at(number), p), mark(number, p)); };
-        if (are_few(steps)) {
-            for (int p = 1; p < *as_const_int(steps); p++) before.push_back(later(long_int(p)));
-        } else {
-            const TileLoop p("tile_p");
-            before.push_back(p.around(steps - 1, later(p.index + long_int(1))));
-        }
+        for (int p = 1; p < steps; p++) before.push_back(block.step(at(number), long_int(p)));
         return Block::make(before);
     };
     const TileBlock::At first = at(long_int(0)), here = at(next.index + long_int(1));
@@ -84,14 +64,13 @@ Stmt woven_tiles(const Bf16Product &product, const Expr &steps, bool marks) {
                      next.around(simplify(blocks - 1), woven), block.store(at(simplify(cast<int64_t>(blocks - 1))))}));
 }
 
-Stmt tiles(const Bf16Product &product, bool marks) {
-    const Expr steps = simplify(product.pairs / tile_edge);
-    return marks || are_few(steps) ? woven_tiles(product, steps, marks) : plain_tiles(product);
-}
-
 }  // namespace
 
-Stmt matrix_tiles(const Bf16Product &product) { return tiles(product, false); }
+Stmt matrix_tiles(const Bf16Product &product) {
+    const auto steps = as_const_int(simplify(product.pairs / tile_edge));
+    return steps && *steps <= most_unrolled_steps ? woven_tiles(product, static_cast<int>(*steps))
+                                                  : plain_tiles(product);
+}
 
 Stmt with_product(const Stmt &body, const std::function<Stmt(const Bf16Product &)> &make) {
     if (const auto *let = body.as<LetStmt>()) return with_product(substitute(let->name, let->value, let->body), make);
@@ -117,9 +96,7 @@ Stmt with_product(const Stmt &body, const std::function<Stmt(const Bf16Product &
 
 Stmt LowerBf16Tiles::visit(const ProducerConsumer *op) {
     if (op->is_producer) {
-        const bool marks = std::find(marked.begin(), marked.end(), op->name) != marked.end();
-        const auto make = [&](const Bf16Product &product) { return tiles(product, marks); };
-        if (Stmt body = with_product(op->body, make); body.defined()) {
+        if (Stmt body = with_product(op->body, matrix_tiles); body.defined()) {
             found++;
             return ProducerConsumer::make_produce(op->name, body);
         }

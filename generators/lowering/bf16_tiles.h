@@ -11,9 +11,6 @@
 // all of p. Halide 21's own recogniser holds one.
 
 #include <functional>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "generators/lowering/bf16_product.h"
 
@@ -29,17 +26,11 @@ Halide::Internal::Stmt with_product(const Halide::Internal::Stmt &body,
 
 class LowerBf16Tiles : public Halide::Internal::IRMutator {
 public:
-    // marked: stages each of whose steps tile_step() follows, with one step along the pairs or more.
-    explicit LowerBf16Tiles(std::vector<std::string> marked = {}) : marked(std::move(marked)) {}
-
     int found = 0;  // products that became tiles; any other is left as it is
 
 protected:
     using IRMutator::visit;
     Halide::Internal::Stmt visit(const Halide::Internal::ProducerConsumer *op) override;
-
-private:
-    const std::vector<std::string> marked;
 };
 
 }  // namespace heed

@@ -17,32 +17,6 @@ namespace {
 
 constexpr int kept_rows_of_tiles = 2;  // of the product
 
-// An array that another one takes the place of, at an index that `place` makes of the first one's.
-class Replace : public IRMutator {
-public:
-    using Place = std::function<Expr(const Expr &index)>;
-    Replace(std::string array, std::string by, Place place)
-        : array(std::move(array)), by(std::move(by)), place(std::move(place)) {}
-
-private:
-    using IRMutator::visit;
-    const std::string array, by;
-    const Place place;
-
-    Expr placed(const Expr &index) {
-        const auto *ramp = index.as<Ramp>();
-        return ramp ? Ramp::make(place(mutate(ramp->base)), ramp->stride, ramp->lanes) : place(mutate(index));
-    }
-    Expr visit(const Load *op) override {
-        if (op->name != array) return IRMutator::visit(op);
-        return Load::make(op->type, by, placed(op->index), op->image, op->param, op->predicate, ModulusRemainder());
-    }
-    Stmt visit(const Store *op) override {
-        if (op->name != array) return IRMutator::visit(op);
-        return Store::make(by, mutate(op->value), placed(op->index), op->param, op->predicate, ModulusRemainder());
-    }
-};
-
 // Weights that are not cleared where they are too small for a float: they have the bits of a huge one then.
 class Unclamped : public IRMutator {
     using IRMutator::visit;
@@ -50,22 +24,6 @@ class Unclamped : public IRMutator {
         const auto *test = op->condition.as<Call>();
         const bool clamps = test && test->is_intrinsic(Call::strict_lt) && equal(test->args[1], op->true_value);
         return clamps ? mutate(op->false_value) : IRMutator::visit(op);
-    }
-};
-
-// The stores of a stage to an array, in their order.
-class StoresTo : public IRVisitor {
-public:
-    std::vector<const Store *> stores;
-
-    StoresTo(std::string array, const Stmt &stmt) : array(std::move(array)) { stmt.accept(this); }
-
-private:
-    using IRVisitor::visit;
-    const std::string array;
-
-    void visit(const Store *op) override {
-        if (op->name == array) stores.push_back(op);
     }
 };
 
@@ -83,7 +41,7 @@ Bf16Product product_of(const Stmt &stage) {
 struct TileRow {
     TileBlock block;
     TileBlock::At at, stored_at;
-    int steps;
+    Expr steps;
 
     std::vector<Stmt> stores() const {
         return block.each([&](int i, int j) { return block.store(stored_at, i, j); });
@@ -96,22 +54,20 @@ public:
         : names(names), loop(loop), stages(loop->body), largest(names.weights), weights(stages.of(names.weights)),
           sums(stages.of(names.sums)), product(product_of(stages.of(names.product))),
           outputs(product_of(stages.of(names.outputs))), step(Variable::make(Int(32), loop->name)),
-          rows_of_keys(constant(TileBlock(product).blocks_m())),
-          rows_of_values(constant(TileBlock(outputs).blocks_m())), periods(std::gcd(rows_of_keys, rows_of_values)),
+          rows_of_keys(constant(TileBlock(product).blocks_m())), rows_of_values(TileBlock(outputs).blocks_m()),
+          is_static(is_const(rows_of_values) && is_const(simplify(product.pairs))),
+          periods(is_static ? std::gcd(rows_of_keys, constant(rows_of_values)) : rows_of_keys),
           weights_elements(elements_of(names.weights)),
           product_elements(constant(product.m) / rows_of_keys * product.n * kept_rows_of_tiles) {
         if (rows_of_keys % kept_rows_of_tiles != 0) throw CompileError("an odd number of rows of tiles to pipeline");
-        const StoresTo first_key(names.first_key, stages.of(names.first_key));
-        first_key_of_step = first_key.stores.at(0)->value;
-        StoresTo stored(names.weights, weights.loop->body);
-        row_vectors = static_cast<int>(stored.stores.size());
+        first_key_of_step = stores_to(names.first_key, stages.of(names.first_key)).at(0)->value;
+        row_vectors = static_cast<int>(stores_to(names.weights, weights.loop->body).size());
         Stmt weights_of_pair = largest.mutate(Unclamped().mutate(weights.loop->body));
-        weights_of_pair = Replace(names.product, ahead, [&](const Expr &index) {
+        weights_of_pair = ReplaceArray(names.product, ahead, [&](const Expr &index) {
                               return index % make_const(index.type(), product_elements);
                           }).mutate(weights_of_pair);
         split(weights_of_pair, {});
-        const StoresTo of_sums(names.sums, sums.loop->body);
-        for (const Store *store : of_sums.stores) sums_of_pairs.emplace_back(store);
+        for (const Store *store : stores_to(names.sums, sums.loop->body)) sums_of_pairs.emplace_back(store);
         parts = static_cast<int>(sums_of_pairs.size()) / row_vectors;
     }
 
@@ -154,8 +110,10 @@ private:
     const KeyLoop weights, sums;
     const Bf16Product product, outputs;
     const Expr step;
-    const int rows_of_keys, rows_of_values;  // rows of tiles of the two products
-    const int periods;                       // of the order of tiles, in a step
+    const int rows_of_keys;  // rows of tiles of the two products
+    const Expr rows_of_values;
+    const bool is_static;  // whether all sizes are known
+    const int periods;     // of the order of tiles, in a step
     const int weights_elements, product_elements;
     const std::string ahead = unique_name("product_ahead");
     Expr first_key_of_step;
@@ -190,9 +148,12 @@ private:
     Expr parity(const Expr &of_step) const { return (of_step - loop->min) % 2; }
 
     Stmt at_parity(const Stmt &stmt, const Expr &of_step) const {
-        return Replace(names.weights, names.weights, [&](const Expr &index) {
-                   return index + cast(index.type(), parity(of_step)) * make_const(index.type(), weights_elements);
-               }).mutate(stmt);
+        return ReplaceArray(names.weights, names.weights,
+                            [&](const Expr &index) {
+                                return index +
+                                       cast(index.type(), parity(of_step)) * make_const(index.type(), weights_elements);
+                            })
+            .mutate(stmt);
     }
     Expr in_step(const Expr &offset, const Expr &other) const {
         return substitute(loop->name, other, ReadAs(names.first_key, first_key_of_step).mutate(offset));
@@ -210,13 +171,14 @@ private:
         result.c.buffer = ahead;
         result.a.offset = in_step(product.a.offset, other);
         const Expr long_row = cast<int64_t>(row);
-        return {TileBlock(result), {long_row, long_int(0)},
+        return {TileBlock(result),
+                {long_row, long_int(0)},
                 {simplify(long_row % long_int(kept_rows_of_tiles)), long_int(0)},
-                constant(product.pairs / tile_edge)};
+                simplify(product.pairs / tile_edge)};
     }
     TileRow values_at(const Expr &row) const {
         const TileBlock::At at = {cast<int64_t>(row), long_int(0)};
-        return {TileBlock(outputs_in(step - 1)), at, at, constant(outputs.pairs / tile_edge)};
+        return {TileBlock(outputs_in(step - 1)), at, at, simplify(outputs.pairs / tile_edge)};
     }
     Expr next_step() const { return min(step + 1, loop->min + loop->extent - 1); }
 
@@ -228,10 +190,16 @@ private:
     }
     Stmt first_keys(const Expr &other) const {
         const TileRow row = keys_at(other, 0);
-        std::vector<Stmt> all{row.block.start(row.at)};
-        for (int p = 0; p < row.steps; p++) all.push_back(row.block.step(row.at, long_int(p)));
-        all.push_back(row.block.store(row.stored_at));
-        return row.block.live_in(Block::make(all));
+        return whole(row, [](const Expr &) { return Evaluate::make(0); });
+    }
+    // `after` each step along the pairs comes what it makes.
+    template <typename After>
+    static Stmt whole(const TileRow &row, const After &after) {
+        const std::string name = unique_name("tile_p");
+        const Expr p = Variable::make(Int(32), name);
+        const Stmt steps = For::make(name, 0, row.steps, ForType::Serial, Partition::Never, DeviceAPI::None,
+                                     Block::make(row.block.step(row.at, cast<int64_t>(p)), after(p)));
+        return row.block.live_in(Block::make({row.block.start(row.at), steps, row.block.store(row.stored_at)}));
     }
 
     Stmt choose_reference(const Expr &may_keep) const {
@@ -239,16 +207,15 @@ private:
         const Stmt before = ReadAs(names.maxima, Float(32).min()).mutate(stage);
         KeyLoop maxima(stages.of(names.maxima));
         maxima.before.push_back(part_of(maxima.loop, 0, constant(maxima.loop->extent) / rows_of_keys));
-        const Stmt of_first_keys = Replace(names.product, ahead, [](const Expr &index) { return index; })
-                                       .mutate(Block::make(maxima.before));
-        return Block::make(before,
-                           IfThenElse::make(may_keep && !references_fit(), Block::make(of_first_keys, stage)));
+        const Stmt of_first_keys = ReplaceArray(names.product, ahead, [](const Expr &index) {
+                                       return index;
+                                   }).mutate(Block::make(maxima.before));
+        return Block::make(before, IfThenElse::make(may_keep && !references_fit(), Block::make(of_first_keys, stage)));
     }
     // Whether every row has a reference, one to keep.
     Expr references_fit() const {
-        const StoresTo found(names.reference + ".0", stages.of(names.reference));
         Expr all = const_true();
-        for (const Store *store : found.stores) {
+        for (const Store *store : stores_to(names.reference + ".0", stages.of(names.reference))) {
             const int lanes = store->value.type().lanes();
             const Type bits = Int(32, lanes);
             const Expr stored = Load::make(store->value.type(), store->name, store->index, Buffer<>(), Parameter(),
@@ -266,13 +233,14 @@ private:
     Stmt beside_tiles() const {
         std::vector<Stmt> all = sums.before;
         all.insert(all.end(), {largest.set(make_zero(UInt(16))),
-                               IfThenElse::make(step > loop->min, all_periods(true), all_periods(false))});
+                               is_static ? IfThenElse::make(step > loop->min, all_periods(true), all_periods(false))
+                                         : periods_of_loops()});
         return Block::make(all);
     }
 
     // The rows of tiles of a period, in their order.
     std::vector<TileRow> rows_of_tiles(const Expr &period, bool has_outputs) const {
-        const int keys = rows_of_keys / periods, values = rows_of_values / periods;
+        const int keys = rows_of_keys / periods, values = constant(rows_of_values) / periods;
         std::vector<TileRow> rows;
         int done = 0;
         for (int row = 1; row <= keys; row++) {
@@ -294,8 +262,10 @@ private:
         result.c.buffer = ahead;
         result.a.offset = select(is_next, in_step(product.a.offset, next_step()), in_step(product.a.offset, step));
         const Expr row = cast<int64_t>(select(is_next, 0, number));
-        return {TileBlock(result), {row, long_int(0)},
-                {cast<int64_t>(number % kept_rows_of_tiles), long_int(0)}, constant(product.pairs / tile_edge)};
+        return {TileBlock(result),
+                {row, long_int(0)},
+                {cast<int64_t>(number % kept_rows_of_tiles), long_int(0)},
+                simplify(product.pairs / tile_edge)};
     }
 
     // Some of a period's vectors of weights, and what they add to the sums.
@@ -305,7 +275,8 @@ private:
         for (int vector = first; vector < end; vector++) {
             const int pair = vector / row_vectors, row = vector % row_vectors;
             for (int i = 0; i < 2; i++) {
-                all.push_back(substitute(loop_variable(weights), simplify(period * pairs + pair), weights_of_rows[2 * row + i]));
+                all.push_back(
+                    substitute(loop_variable(weights), simplify(period * pairs + pair), weights_of_rows[2 * row + i]));
             }
             all.push_back(substitute(loop_variable(sums), simplify(period * (pairs / parts) + pair / parts),
                                      sums_of_pairs[pair % parts * row_vectors + row]));
@@ -314,13 +285,37 @@ private:
     }
     static std::string loop_variable(const KeyLoop &keys) { return keys.loop->name; }
 
+    // Of sizes that come at run time: half of the weights beside the next keys, the others beside the outputs.
+    Stmt periods_of_loops() const {
+        const std::string name = unique_name("tile_period"), row = unique_name("tile_row");
+        const Expr period = Variable::make(Int(32), name), of_values = Variable::make(Int(32), row);
+        const int pairs = constant(weights.loop->extent) / periods, half = pairs / 2;
+        const TileRow keys = last_of_period(period + 1, period == periods - 1), values = values_at(of_values);
+        const Expr first = period * rows_of_values / periods, end = (period + 1) * rows_of_values / periods,
+                   rows = select(step > loop->min, end - first, 0);
+        const auto part = [&](int from, int count, const Expr &number, const Expr &of) {
+            const Expr most = (count + of - 1) / of, before = most * number;
+            return For::make(loop_variable(weights), period * pairs + from + before, clamp(count - before, 0, most),
+                             ForType::Serial, Partition::Never, DeviceAPI::None, Block::make(weights_of_rows));
+        };
+        const auto beside_keys = [&](const Expr &p) { return part(0, half, p, keys.steps); };
+        const auto beside_values = [&](const Expr &p) {
+            return part(half, pairs - half, (of_values - first) * values.steps + p, rows * values.steps);
+        };
+        const Stmt of_outputs = For::make(row, first, rows, ForType::Serial, Partition::Never, DeviceAPI::None,
+                                          whole(values, beside_values));
+        const Stmt alone = IfThenElse::make(rows == 0, part(half, pairs - half, 0, 1));
+        const Stmt of_sums = part_of(sums.loop, period * (pairs / parts), pairs / parts);
+        return For::make(name, 0, periods, ForType::Serial, Partition::Never, DeviceAPI::None,
+                         Block::make({whole(keys, beside_keys), of_outputs, alone, of_sums}));
+    }
     Stmt all_periods(bool has_outputs) const {
         const std::string name = unique_name("tile_period");
         const Expr period = periods > 1 ? Variable::make(Int(32), name) : Expr(0);
         const std::vector<TileRow> rows = rows_of_tiles(period, has_outputs);
         const int of_period = constant(weights.loop->extent) / periods * row_vectors;
         int products = 0, done = 0;
-        for (const TileRow &row : rows) products += row.steps * row.block.tiles();
+        for (const TileRow &row : rows) products += constant(row.steps) * row.block.tiles();
         const auto after = [&](int, int) {
             done++;
             return weights_beside(period, (done - 1) * of_period / products, done * of_period / products);
@@ -337,7 +332,7 @@ private:
                 const Stmt start = row.block.start(row.at, i, j);
                 return stored < pending.size() ? Block::make(pending[stored++], start) : start;
             };
-            for (int p = 0; p < row.steps; p++) {
+            for (int p = 0; p < constant(row.steps); p++) {
                 all.push_back(row.block.step(row.at, long_int(p), p == 0 ? before : TileBlock::OfTile(), after));
                 while (stored < pending.size()) all.push_back(pending[stored++]);
             }

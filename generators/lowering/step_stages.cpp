@@ -14,6 +14,22 @@ class DropFrees : public IRMutator {
     Stmt visit(const Free *) override { return Evaluate::make(0); }
 };
 
+class StoresTo : public IRVisitor {
+public:
+    std::vector<const Store *> stores;
+
+    explicit StoresTo(const std::string &array) : array(array) {}
+
+private:
+    using IRVisitor::visit;
+    const std::string &array;
+
+    void visit(const Store *op) override {
+        if (op->name == array) stores.push_back(op);
+        IRVisitor::visit(op);
+    }
+};
+
 }  // namespace
 
 StepStages::StepStages(const Stmt &loop_body) : body(DropFrees().mutate(loop_body)) { add(body); }
@@ -80,6 +96,27 @@ Expr ReadAs::visit(const Load *op) {
     return op->type.is_scalar() ? value : Broadcast::make(value, op->type.lanes());
 }
 
+Expr ReplaceArray::placed(const Expr &index) {
+    const auto *ramp = index.as<Ramp>();
+    return ramp ? Ramp::make(place(mutate(ramp->base)), ramp->stride, ramp->lanes) : place(mutate(index));
+}
+
+Expr ReplaceArray::visit(const Load *op) {
+    if (op->name != array) return IRMutator::visit(op);
+    return Load::make(op->type, by, placed(op->index), op->image, op->param, op->predicate, ModulusRemainder());
+}
+
+Stmt ReplaceArray::visit(const Store *op) {
+    if (op->name != array) return IRMutator::visit(op);
+    return Store::make(by, mutate(op->value), placed(op->index), op->param, op->predicate, ModulusRemainder());
+}
+
+std::vector<const Store *> stores_to(const std::string &array, const Stmt &stage) {
+    StoresTo found(array);
+    stage.accept(&found);
+    return found.stores;
+}
+
 LargestWeights::LargestWeights(std::string weights)
     : weights(std::move(weights)), largest(unique_name("largest_weight")) {}
 
@@ -116,8 +153,7 @@ Stmt LargestWeights::visit(const Store *op) {
     const Expr stored =
         Load::make(op->value.type(), weights, op->index, Buffer<>(), Parameter(), op->predicate, op->alignment);
     const Expr both = max(at(row), reinterpret(UInt(16, lanes), stored));
-    return Block::make(op,
-                       Store::make(largest, both, place(row), Parameter(), const_true(lanes), ModulusRemainder()));
+    return Block::make(op, Store::make(largest, both, place(row), Parameter(), const_true(lanes), ModulusRemainder()));
 }
 
 }  // namespace heed

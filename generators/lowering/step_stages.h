@@ -1,6 +1,7 @@
 #pragma once
 // The stages of a step of a loop over blocks of keys, taken apart: for passes that mix their loops.
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,6 +57,26 @@ private:
 
     Halide::Expr visit(const Halide::Internal::Load *op) override;
 };
+
+// An array that another one takes the place of, at an index that `place` makes of the first one's.
+class ReplaceArray : public Halide::Internal::IRMutator {
+public:
+    using Place = std::function<Halide::Expr(const Halide::Expr &index)>;
+    ReplaceArray(std::string array, std::string by, Place place)
+        : array(std::move(array)), by(std::move(by)), place(std::move(place)) {}
+
+private:
+    using IRMutator::visit;
+    const std::string array, by;
+    const Place place;
+
+    Halide::Expr placed(const Halide::Expr &index);
+    Halide::Expr visit(const Halide::Internal::Load *op) override;
+    Halide::Internal::Stmt visit(const Halide::Internal::Store *op) override;
+};
+
+// The stores of a stage to an array, in their order; the stage must live.
+std::vector<const Halide::Internal::Store *> stores_to(const std::string &array, const Halide::Internal::Stmt &stage);
 
 // The largest halves of the words that are stored, by vectors of rows.
 class LargestWeights : public Halide::Internal::IRMutator {

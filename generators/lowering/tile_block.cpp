@@ -111,8 +111,8 @@ Stmt TileBlock::step(const At &at, const Expr &p, const OfTile &before, const Of
         for (int i = 0; i < high; i++) {
             if (before) column_of_tiles.push_back(before(i, j));
             const SumTile &sum = sums[i * wide + j];
-            column_of_tiles.push_back(sum.set(tile_intrinsic(
-                sums_type, "tile_matmul", {short_int(tile_row_bytes), sum.get(), a_tiles[i], b_tile})));
+            column_of_tiles.push_back(sum.set(
+                tile_intrinsic(sums_type, "tile_matmul", {short_int(tile_row_bytes), sum.get(), a_tiles[i], b_tile})));
             if (after) column_of_tiles.push_back(after(i, j));
         }
         const Expr of_b = TileAt{product.b, first_column(wide, at.n, j) + p * product.b.next_pairs}.load();
