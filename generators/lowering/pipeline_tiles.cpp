@@ -1,5 +1,6 @@
 #include "generators/lowering/pipeline_tiles.h"
 
+#include <algorithm>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -15,7 +16,7 @@ using namespace Halide::Internal;
 
 namespace {
 
-constexpr int kept_rows_of_tiles = 2;  // of the product
+constexpr int kept_rows = 2;  // of tiles of the product
 
 // Weights that are not cleared where they are too small for a float: they have the bits of a huge one then.
 class Unclamped : public IRMutator {
@@ -42,6 +43,7 @@ struct TileRow {
     TileBlock block;
     TileBlock::At at, stored_at;
     Expr steps;
+    bool of_product = true;
 
     std::vector<Stmt> stores() const {
         return block.each([&](int i, int j) { return block.store(stored_at, i, j); });
@@ -58,8 +60,8 @@ public:
           is_static(is_const(rows_of_values) && is_const(simplify(product.pairs))),
           periods(is_static ? std::gcd(rows_of_keys, constant(rows_of_values)) : rows_of_keys),
           weights_elements(elements_of(names.weights)),
-          product_elements(constant(product.m) / rows_of_keys * product.n * kept_rows_of_tiles) {
-        if (rows_of_keys % kept_rows_of_tiles != 0) throw CompileError("an odd number of rows of tiles to pipeline");
+          product_elements(constant(product.m) / rows_of_keys * product.n * kept_rows) {
+        if (rows_of_keys % kept_rows != 0) throw CompileError("an odd number of rows of tiles to pipeline");
         first_key_of_step = stores_to(names.first_key, stages.of(names.first_key)).at(0)->value;
         row_vectors = static_cast<int>(stores_to(names.weights, weights.loop->body).size());
         Stmt weights_of_pair = largest.mutate(Unclamped().mutate(weights.loop->body));
@@ -73,7 +75,7 @@ public:
 
     Stmt lowered() {
         const KeyLoop exact(stages.of(names.exact_sum));
-        const Expr may_keep = names.may_keep && exact.loop->extent <= 0;  // nobody reads the logits again
+        const Expr reads_product = exact.loop->extent > 0;
         std::vector<Stmt> body, by_maxima;
         bool until_weights = false;
         for (const auto &[name, stage] : stages.in_order) {
@@ -91,14 +93,16 @@ public:
             by_maxima.push_back(stages.of(names.sums));
             const Expr moves = largest.some_at_least(make_const(UInt(16), names.large_weight));
             body.insert(body.end(),
-                        {choose_reference(may_keep), largest.set(UInt(16).max()),
-                         IfThenElse::make(may_keep && references_fit(), beside_tiles(), behind_tiles(may_keep)),
-                         IfThenElse::make(moves, Block::make(by_maxima))});
+                        {choose_reference(), largest.set(UInt(16).max()),
+                         IfThenElse::make(names.may_keep && references_fit(), beside_tiles(), behind_tiles()),
+                         IfThenElse::make(moves, Block::make(by_maxima),
+                                          IfThenElse::make(reads_product, with_tiles(stages.of(names.product))))});
         }
         const Stmt steps = For::make(loop->name, loop->min, loop->extent, loop->for_type, loop->partition_policy,
                                      loop->device_api, at_parity(Block::make(body), step));
         const Expr last = loop->min + loop->extent - 1;
-        const Stmt all = Block::make({IfThenElse::make(may_keep, first_keys(loop->min)), steps, outputs_of(last)});
+        const Stmt all =
+            Block::make({IfThenElse::make(names.may_keep, first_keys(loop->min)), steps, outputs_of(last)});
         return with_arrays(IfThenElse::make(loop->extent > 0, all));
     }
 
@@ -173,12 +177,12 @@ private:
         const Expr long_row = cast<int64_t>(row);
         return {TileBlock(result),
                 {long_row, long_int(0)},
-                {simplify(long_row % long_int(kept_rows_of_tiles)), long_int(0)},
+                {simplify(long_row % long_int(kept_rows)), long_int(0)},
                 simplify(product.pairs / tile_edge)};
     }
     TileRow values_at(const Expr &row) const {
         const TileBlock::At at = {cast<int64_t>(row), long_int(0)};
-        return {TileBlock(outputs_in(step - 1)), at, at, simplify(outputs.pairs / tile_edge)};
+        return {TileBlock(outputs_in(step - 1)), at, at, simplify(outputs.pairs / tile_edge), false};
     }
     Expr next_step() const { return min(step + 1, loop->min + loop->extent - 1); }
 
@@ -202,7 +206,7 @@ private:
         return row.block.live_in(Block::make({row.block.start(row.at), steps, row.block.store(row.stored_at)}));
     }
 
-    Stmt choose_reference(const Expr &may_keep) const {
+    Stmt choose_reference() const {
         const Stmt &stage = stages.of(names.reference);
         const Stmt before = ReadAs(names.maxima, Float(32).min()).mutate(stage);
         KeyLoop maxima(stages.of(names.maxima));
@@ -210,7 +214,8 @@ private:
         const Stmt of_first_keys = ReplaceArray(names.product, ahead, [](const Expr &index) {
                                        return index;
                                    }).mutate(Block::make(maxima.before));
-        return Block::make(before, IfThenElse::make(may_keep && !references_fit(), Block::make(of_first_keys, stage)));
+        return Block::make(before,
+                           IfThenElse::make(names.may_keep && !references_fit(), Block::make(of_first_keys, stage)));
     }
     // Whether every row has a reference, one to keep.
     Expr references_fit() const {
@@ -226,9 +231,9 @@ private:
         return all;
     }
 
-    Stmt behind_tiles(const Expr &may_keep) const {
+    Stmt behind_tiles() const {
         return Block::make(IfThenElse::make(step > loop->min, outputs_of(step - 1)),
-                           IfThenElse::make(may_keep, first_keys(next_step())));
+                           IfThenElse::make(names.may_keep, first_keys(next_step())));
     }
     Stmt beside_tiles() const {
         std::vector<Stmt> all = sums.before;
@@ -264,7 +269,7 @@ private:
         const Expr row = cast<int64_t>(select(is_next, 0, number));
         return {TileBlock(result),
                 {row, long_int(0)},
-                {cast<int64_t>(number % kept_rows_of_tiles), long_int(0)},
+                {cast<int64_t>(number % kept_rows), long_int(0)},
                 simplify(product.pairs / tile_edge)};
     }
 
@@ -314,30 +319,43 @@ private:
         const Expr period = periods > 1 ? Variable::make(Int(32), name) : Expr(0);
         const std::vector<TileRow> rows = rows_of_tiles(period, has_outputs);
         const int of_period = constant(weights.loop->extent) / periods * row_vectors;
-        int products = 0, done = 0;
+        const int of_row = of_period / (rows_of_keys / periods);
+        int products = 0, done = 0, made = 0;
         for (const TileRow &row : rows) products += constant(row.steps) * row.block.tiles();
-        const auto after = [&](int, int) {
-            done++;
-            return weights_beside(period, (done - 1) * of_period / products, done * of_period / products);
-        };
         std::vector<Stmt> all, pending;
+        bool stores_product = periods > 1 && rows.back().of_product;
+        int rows_stored = stores_product ? 0 : 1;  // of the product, that of the first weights among them
+        size_t stored = 0;
+        const auto weights_until = [&](int end) {
+            const int first = std::exchange(made, std::max(made, std::min(end, rows_stored * of_row)));
+            return weights_beside(period, first, made);
+        };
+        const auto after = [&](int, int) { return weights_until(++done * of_period / products); };
         if (periods > 1) {  // of the period before
             for (const Stmt &store : rows.back().stores()) {
                 pending.push_back(IfThenElse::make(period > 0, substitute(name, period - 1, store)));
             }
         }
         for (const TileRow &row : rows) {
-            size_t stored = 0;
+            // Tiles take the place of those that come kept_rows before.
+            if (stores_product) all.push_back(weights_until((rows_stored - kept_rows + 1) * of_row));
+            stored = 0;
             const auto before = [&](int i, int j) {
                 const Stmt start = row.block.start(row.at, i, j);
-                return stored < pending.size() ? Block::make(pending[stored++], start) : start;
+                if (stored == pending.size()) return start;
+                const Stmt both = Block::make(pending[stored++], start);
+                if (stored == pending.size() && stores_product) rows_stored++;
+                return both;
             };
             for (int p = 0; p < constant(row.steps); p++) {
                 all.push_back(row.block.step(row.at, long_int(p), p == 0 ? before : TileBlock::OfTile(), after));
+                if (stored < pending.size() && stores_product) rows_stored++;
                 while (stored < pending.size()) all.push_back(pending[stored++]);
             }
             pending = row.stores();
+            stores_product = row.of_product;
         }
+        all.push_back(weights_until(of_period));
         Stmt body = Block::make(all);
         std::vector<Stmt> rest = rows.back().stores();
         if (periods > 1) {

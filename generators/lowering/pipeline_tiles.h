@@ -18,6 +18,7 @@
 //       largest = that of the weights
 //     } else { outputs of the step before }
 //     if largest is too large { product; maxima; reference; ..; weights; sums of the weights }
+//     else if something reads the product of this step again { product }
 //     outputs scaled to the reference; ..
 //   }
 //   outputs of the last step
