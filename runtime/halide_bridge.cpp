@@ -56,11 +56,13 @@ void *heap_allocate(size_t bytes) {
     return posix_memalign(&block, scratch_alignment, bytes > 0 ? bytes : 1) == 0 ? block : nullptr;
 }
 
-void *allocate_kept(int64_t bytes) {
+// What the task at hand gets first, where it keeps something; else NULL.
+void *allocate_kept(size_t bytes) {
+    const int64_t padded = round_up(static_cast<int64_t>(bytes), scratch_alignment);
+    if (thread_state.kept_bytes == 0 || padded > thread_state.kept_bytes) return nullptr;
     char *const block = thread_state.kept;
-    const int64_t padded = round_up(bytes, scratch_alignment);
     thread_state.kept += padded;
-    thread_state.kept_bytes = std::max<int64_t>(thread_state.kept_bytes - padded, 0);
+    thread_state.kept_bytes -= padded;
     return block;
 }
 
@@ -68,10 +70,11 @@ void *allocate_kept(int64_t bytes) {
 void *allocate_scratch(void *user_context, size_t bytes) {
     auto *context = static_cast<KernelContext *>(user_context);
     if (context == nullptr) return heap_allocate(bytes);
-    if (thread_state.context == context && static_cast<int64_t>(bytes) <= thread_state.kept_bytes) {
-        return allocate_kept(static_cast<int64_t>(bytes));
+    void *block = nullptr;
+    if (thread_state.context == context) {
+        block = allocate_kept(bytes);
+        if (block == nullptr) block = thread_state.slice->allocate(bytes);
     }
-    void *block = thread_state.context == context ? thread_state.slice->allocate(bytes) : nullptr;
     return block == nullptr && context->heap_scratch ? heap_allocate(bytes) : block;
 }
 
@@ -105,8 +108,8 @@ struct ParallelLoop {
     std::atomic<int32_t> error{0};
     TaskShare shares[most_shares] = {};
 
-    // What threads take: tasks, or chains of them.
-    int64_t num_indices() const { return tasks != nullptr && tasks->chains != nullptr ? tasks->num_chains : size; }
+    // What threads take: tasks, or bundles of them.
+    int64_t num_indices() const { return tasks != nullptr && tasks->bundles != nullptr ? tasks->num_bundles : size; }
     void share_tasks() {
         if (context->in_shares) num_shares = std::min(num_items, most_shares);
         for (int64_t i = 0; i < num_shares; i++) {
@@ -129,25 +132,25 @@ void run_task(ParallelLoop &loop, ScratchSlice *slice, int32_t index) {
     if (code != 0) loop.error.compare_exchange_strong(none, code);
 }
 
-void run_part(ParallelLoop &loop, ScratchSlice *slice, int32_t item, const TaskChain &chain, int32_t part) {
+void run_part(ParallelLoop &loop, ScratchSlice *slice, int32_t item, const TaskBundle &bundle, int32_t part) {
     const TaskLoop &tasks = *loop.tasks;
-    const bool keeps = chain.end_part - chain.first_part > 1;
+    const bool keeps = bundle.end_part - bundle.first_part > 1;
     char *const end = slice_memory(*loop.context, item + 1);
-    for (int32_t task = chain.first; task < chain.end && !has_failed(loop); task++) {
-        if (!tasks.before(tasks.state, task, chain, part, item)) continue;
+    for (int32_t task = bundle.first; task < bundle.end && !has_failed(loop); task++) {
+        if (!tasks.before(tasks.state, task, bundle, part, item)) continue;
         thread_state.kept_bytes = keeps ? tasks.kept_bytes : 0;
-        thread_state.kept = end - (task - chain.first + 1) * thread_state.kept_bytes;
+        thread_state.kept = end - (task - bundle.first + 1) * thread_state.kept_bytes;
         run_task(loop, slice, task);
     }
     thread_state.kept_bytes = 0;
 }
 
-// An index of the loop that threads share: of a task, or of a chain.
+// An index of the loop that threads share: of a task, or of a bundle.
 void run_index(ParallelLoop &loop, ScratchSlice *slice, int32_t item, int32_t index) {
     if (loop.tasks == nullptr) return run_task(loop, slice, index);
-    const TaskChain *const chains = loop.tasks->chains;
-    const TaskChain chain = chains != nullptr ? chains[index] : TaskChain{index, index + 1, 0, 1};
-    for (int32_t part = chain.first_part; part < chain.end_part; part++) run_part(loop, slice, item, chain, part);
+    const TaskBundle *const bundles = loop.tasks->bundles;
+    const TaskBundle bundle = bundles != nullptr ? bundles[index] : TaskBundle{index, index + 1, 0, 1};
+    for (int32_t part = bundle.first_part; part < bundle.end_part; part++) run_part(loop, slice, item, bundle, part);
 }
 
 void run_share(ParallelLoop &loop, ScratchSlice *slice, int32_t item, TaskShare *share) {
@@ -241,7 +244,7 @@ void install_halide_handlers() {
 
 int call_kernel(const Kernel &kernel, const KernelCall &call, KernelContext &context) {
     for (int32_t i = 0; i < context.num_threads; i++) {
-        const int64_t kept = context.task_loop.kept_bytes * context.task_loop.longest_chain;
+        const int64_t kept = context.task_loop.kept_bytes * context.task_loop.largest_bundle;
         ScratchSlice::create(slice_memory(context, i), context.slice_bytes - kept + (i == 0 ? context.root_bytes : 0));
     }
     context.message[0] = '\0';

@@ -14,7 +14,7 @@ struct Launches;
 
 // Consecutive tasks, [first, end), that one thread runs one after the other, all of them for each of the parts
 // [first_part, end_part) of their keys. Each has memory of its own, from part to part.
-struct TaskChain {
+struct TaskBundle {
     int32_t first, end, first_part, end_part;
 };
 
@@ -23,13 +23,13 @@ struct TaskLoop {
     int32_t num_tasks = 0;     // 0: there is none
     int32_t loops_before = 0;  // parallel loops of the kernel that come first; later ones have other sizes
     // On the thread that runs the task, in its slice, before it does. Whether there is such a part of it.
-    bool (*before)(const void *state, int32_t task, const TaskChain &chain, int32_t part, int32_t slice) = nullptr;
+    bool (*before)(const void *state, int32_t task, const TaskBundle &bundle, int32_t part, int32_t slice) = nullptr;
     const void *state = nullptr;
     // All tasks, in their order; NULL: each is one, of one part.
-    const TaskChain *chains = nullptr;
-    int32_t num_chains = 0;
-    int64_t kept_bytes = 0;  // of the memory of a task in a chain, at the end of a slice; it is what a task gets first
-    int32_t longest_chain = 0;
+    const TaskBundle *bundles = nullptr;
+    int32_t num_bundles = 0;
+    int64_t kept_bytes = 0;  // of the memory of a task in a bundle, at the end of a slice; it is what a task gets first
+    int32_t largest_bundle = 0;
 };
 
 // What one running kernel may use; lives on the stack of heed_execute. Kernels see it as their user context. CUDA

@@ -109,8 +109,8 @@ constexpr int64_t most_whole_bytes = 5 << 18;
 int32_t choose_part_keys(int64_t key_bytes, int32_t kv_block);
 
 // How many tasks take turns with the parts of their keys, with so many bytes of state each, in all another 3/8; 1: none
-// do. Each thread has some chains.
-int32_t choose_chain(int64_t num_tasks, int32_t num_threads, int64_t state_bytes);
+// do. Each thread has some bundles.
+int32_t choose_bundle(int64_t num_tasks, int32_t num_threads, int64_t state_bytes);
 
 // Threads that pay for a call of this many floating-point operations and bytes of keys and values, 1..limit.
 int32_t choose_threads(double flops, double bytes, int32_t limit);

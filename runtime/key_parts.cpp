@@ -12,14 +12,14 @@ KeyParts::KeyParts(const heed_problem &p, const Kernel &kernel)
     : kernel_(kernel), key_bytes_(packed_block_bytes(kernel, p.head_dim, p.head_dim_v) / std::max(kernel.kv_block, 1)),
       part_keys_(choose_part_keys(key_bytes_, kernel.kv_block)) {
     if (kernel.kept_bytes == 0 || !leave_cache(p.max_kv_len)) return;
-    longest_ = choose_chain(max_tasks(p, kernel), p.max_threads, kernel.kept_bytes);
+    largest_ = choose_bundle(max_tasks(p, kernel), p.max_threads, kernel.kept_bytes);
 }
 
 bool KeyParts::leave_cache(int64_t num_keys) const { return num_keys * key_bytes_ > most_whole_bytes; }
 
 bool KeyParts::serve(const int32_t task[num_task_fields]) const {
     const int64_t of_row = int64_t{task[task_visible_end]} - task[task_visible_begin];
-    return longest_ > 1 && leave_cache(std::min<int64_t>(task[task_kv_len], of_row));
+    return largest_ > 1 && leave_cache(std::min<int64_t>(task[task_kv_len], of_row));
 }
 
 TaskParts KeyParts::of(const int32_t task[num_task_fields]) const {
@@ -34,13 +34,13 @@ void KeyParts::set(const TaskParts &parts, int32_t part, int32_t task[num_task_f
     task[task_part_end] = part == parts.last ? no_part_end : (part + 1) * part_keys_;
 }
 
-void KeyParts::chain(const int32_t *tasks, int32_t num_threads, TaskChain *chains, TaskLoop *loop) const {
-    if (longest_ == 1) return;
+void KeyParts::bundle(const int32_t *tasks, int32_t num_threads, TaskBundle *bundles, TaskLoop *loop) const {
+    if (largest_ == 1) return;
     loop->kept_bytes = kernel_.kept_bytes;
-    loop->longest_chain = longest_;
-    const int32_t most = std::min(choose_chain(loop->num_tasks, num_threads, kernel_.kept_bytes), longest_);
+    loop->largest_bundle = largest_;
+    const int32_t most = std::min(choose_bundle(loop->num_tasks, num_threads, kernel_.kept_bytes), largest_);
     if (most == 1) return;
-    loop->chains = chains;
+    loop->bundles = bundles;
     const int32_t *before = nullptr;  // the task before, if others may join it
     for (int32_t n = 0; n < loop->num_tasks; n++) {
         const int32_t *const task = tasks + int64_t{n} * num_task_fields;
@@ -48,12 +48,12 @@ void KeyParts::chain(const int32_t *tasks, int32_t num_threads, TaskChain *chain
         const TaskParts parts = takes_parts ? of(task) : TaskParts{0, 0};
         const auto same = [&](int field) { return before[field] == task[field]; };
         const bool joins = takes_parts && before != nullptr && same(task_sequence) && same(task_kv_head);
-        TaskChain *const last = chains + loop->num_chains - 1;
+        TaskBundle *const last = bundles + loop->num_bundles - 1;
         if (joins && last->end - last->first < most) {
             *last = {last->first, n + 1, std::min(last->first_part, parts.first),
                      std::max(last->end_part, parts.last + 1)};
         } else {
-            chains[loop->num_chains++] = {n, n + 1, parts.first, parts.last + 1};
+            bundles[loop->num_bundles++] = {n, n + 1, parts.first, parts.last + 1};
         }
         before = takes_parts ? task : nullptr;
     }

@@ -95,14 +95,14 @@ heed_status run_kernel(const heed_plan &plan, const heed_args &args, const Workl
         TaskLoop &loop = context.task_loop;
         loop.loops_before = plan.kernel->loops_before;
         loop.num_tasks = work.num_tasks;
-        loop.before = [](const void *state, int32_t task, const TaskChain &chain, int32_t part, int32_t slice) {
-            return static_cast<const TaskStart *>(state)->run(task, chain, part, slice);
+        loop.before = [](const void *state, int32_t task, const TaskBundle &bundle, int32_t part, int32_t slice) {
+            return static_cast<const TaskStart *>(state)->run(task, bundle, part, slice);
         };
         loop.state = &start;
-        auto *const chains = reinterpret_cast<TaskChain *>(workspace + plan.workspace.chains);
-        parts.chain(static_cast<const int32_t *>(call.tasks.data), context.num_threads, chains, &loop);
+        auto *const bundles = reinterpret_cast<TaskBundle *>(workspace + plan.workspace.bundles);
+        parts.bundle(static_cast<const int32_t *>(call.tasks.data), context.num_threads, bundles, &loop);
     }
-    const int32_t shared = context.task_loop.chains == nullptr ? work.num_tasks : context.task_loop.num_chains;
+    const int32_t shared = context.task_loop.bundles == nullptr ? work.num_tasks : context.task_loop.num_bundles;
     context.in_shares = plan.task_shape.whole_heads || takes_shares(plan.kernel->phase, shared, context.num_threads);
     const int code = call_kernel(*plan.kernel, call, context);
     if (code == 0) return HEED_OK;

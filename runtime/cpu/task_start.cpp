@@ -25,9 +25,9 @@ void TaskStart::fetch(const Rows &rows, const int32_t task[num_task_fields]) con
     fetch_rows(at, end - first, row_bytes, view.stride[1] * element);
 }
 
-bool TaskStart::run(int32_t task, const TaskChain &chain, int32_t part, int32_t slice) const {
+bool TaskStart::run(int32_t task, const TaskBundle &bundle, int32_t part, int32_t slice) const {
     int32_t *const fields = tasks_ + int64_t{task} * num_task_fields;
-    const bool whole = chain.end_part - chain.first_part == 1;
+    const bool whole = bundle.end_part - bundle.first_part == 1;
     const TaskParts parts = whole ? TaskParts{part, part} : parts_.of(fields);
     if (part < parts.first || part > parts.last) return false;
     if (!whole) parts_.set(parts, part, fields);

@@ -19,7 +19,7 @@ public:
     TaskStart(const heed_plan &plan, const KeyParts &parts, char *copies, KernelCall *call);
 
     // Before that part of the task's keys, on the thread with that slice. Whether the task has such a part.
-    bool run(int32_t task, const TaskChain &chain, int32_t part, int32_t slice) const;
+    bool run(int32_t task, const TaskBundle &bundle, int32_t part, int32_t slice) const;
 
 private:
     struct Rows {
