@@ -1,5 +1,8 @@
 // Blocks of rows whose keys leave the caches take turns with parts of them, where each thread has enough blocks for
 // that. No bit depends on it.
+#include <limits>
+#include <string>
+
 #include "tests/support/amx_emulator.h"
 #include "tests/support/expect.h"
 
