@@ -11,6 +11,7 @@
 #include "runtime/halide_arguments.h"
 #include "runtime/heuristics.h"
 #include "runtime/thread_pool.h"
+#include "runtime/view.h"
 
 namespace heed {
 namespace {
@@ -20,6 +21,8 @@ struct ThreadState {
     KernelContext *context = nullptr;
     ScratchSlice *slice = nullptr;
     bool inside_item = false;
+    char *kept = nullptr;  // what is left of the memory of the task at hand
+    int64_t kept_bytes = 0;
 };
 thread_local ThreadState thread_state;
 
@@ -53,11 +56,25 @@ void *heap_allocate(size_t bytes) {
     return posix_memalign(&block, scratch_alignment, bytes > 0 ? bytes : 1) == 0 ? block : nullptr;
 }
 
+// What the task at hand gets first, where it keeps something; else NULL.
+void *allocate_kept(size_t bytes) {
+    const int64_t padded = round_up(static_cast<int64_t>(bytes), scratch_alignment);
+    if (thread_state.kept_bytes == 0 || padded > thread_state.kept_bytes) return nullptr;
+    char *const block = thread_state.kept;
+    thread_state.kept += padded;
+    thread_state.kept_bytes -= padded;
+    return block;
+}
+
 // A kernel called without a context (outside heed_execute) works from the heap and on one thread.
 void *allocate_scratch(void *user_context, size_t bytes) {
     auto *context = static_cast<KernelContext *>(user_context);
     if (context == nullptr) return heap_allocate(bytes);
-    void *block = thread_state.context == context ? thread_state.slice->allocate(bytes) : nullptr;
+    void *block = nullptr;
+    if (thread_state.context == context) {
+        block = allocate_kept(bytes);
+        if (block == nullptr) block = thread_state.slice->allocate(bytes);
+    }
     return block == nullptr && context->heap_scratch ? heap_allocate(bytes) : block;
 }
 
@@ -86,15 +103,18 @@ struct ParallelLoop {
     int32_t min, size;
     uint8_t *closure;
     int32_t num_items, together;
+    const TaskLoop *tasks = nullptr;  // where this is the loop over tasks
     int32_t num_shares = 1;
     std::atomic<int32_t> error{0};
     TaskShare shares[most_shares] = {};
 
+    // What threads take: tasks, or bundles of them.
+    int64_t num_indices() const { return tasks != nullptr && tasks->bundles != nullptr ? tasks->num_bundles : size; }
     void share_tasks() {
         if (context->in_shares) num_shares = std::min(num_items, most_shares);
         for (int64_t i = 0; i < num_shares; i++) {
-            shares[i].next.store(i * size / num_shares, std::memory_order_relaxed);
-            shares[i].end = (i + 1) * size / num_shares;
+            shares[i].next.store(i * num_indices() / num_shares, std::memory_order_relaxed);
+            shares[i].end = (i + 1) * num_indices() / num_shares;
         }
     }
     bool is_done() const {
@@ -102,14 +122,35 @@ struct ParallelLoop {
     }
 };
 
-void run_task(ParallelLoop &loop, ScratchSlice *slice, int32_t item, int32_t index) {
-    const BeforeTask &before = loop.context->before_task;
-    if (before.num_tasks == loop.size) before.run(before.state, index, item);
+bool has_failed(const ParallelLoop &loop) { return loop.error.load(std::memory_order_relaxed) != 0; }
+
+void run_task(ParallelLoop &loop, ScratchSlice *slice, int32_t index) {
     const ScratchSlice::Mark mark = slice->mark();
     const int32_t code = loop.task(loop.user_context, loop.min + index, loop.closure);
     slice->restore(mark);
     int32_t none = 0;
     if (code != 0) loop.error.compare_exchange_strong(none, code);
+}
+
+void run_part(ParallelLoop &loop, ScratchSlice *slice, int32_t item, const TaskBundle &bundle, int32_t part) {
+    const TaskLoop &tasks = *loop.tasks;
+    const bool keeps = bundle.end_part - bundle.first_part > 1;
+    char *const end = slice_memory(*loop.context, item + 1);
+    for (int32_t task = bundle.first; task < bundle.end && !has_failed(loop); task++) {
+        if (!tasks.before(tasks.state, task, bundle, part, item)) continue;
+        thread_state.kept_bytes = keeps ? tasks.kept_bytes : 0;
+        thread_state.kept = end - (task - bundle.first + 1) * thread_state.kept_bytes;
+        run_task(loop, slice, task);
+    }
+    thread_state.kept_bytes = 0;
+}
+
+// An index of the loop that threads share: of a task, or of a bundle.
+void run_index(ParallelLoop &loop, ScratchSlice *slice, int32_t item, int32_t index) {
+    if (loop.tasks == nullptr) return run_task(loop, slice, index);
+    const TaskBundle *const bundles = loop.tasks->bundles;
+    const TaskBundle bundle = bundles != nullptr ? bundles[index] : TaskBundle{index, index + 1, 0, 1};
+    for (int32_t part = bundle.first_part; part < bundle.end_part; part++) run_part(loop, slice, item, bundle, part);
 }
 
 void run_share(ParallelLoop &loop, ScratchSlice *slice, int32_t item, TaskShare *share) {
@@ -118,8 +159,8 @@ void run_share(ParallelLoop &loop, ScratchSlice *slice, int32_t item, TaskShare 
         const int64_t end = std::min(share->end, first + loop.together);
         if (first >= end) return;
         for (int64_t index = first; index < end; index++) {
-            if (loop.error.load(std::memory_order_relaxed) != 0) return;
-            run_task(loop, slice, item, static_cast<int32_t>(index));
+            if (has_failed(loop)) return;
+            run_index(loop, slice, item, static_cast<int32_t>(index));
         }
     }
 }
@@ -152,8 +193,12 @@ int run_parallel(void *user_context, halide_task_t task, int min, int size, uint
         return run_serially(user_context, task, min, size, closure);
     }
     ParallelLoop loop{context, user_context, task, min, size, closure, 1, 1};
-    loop.num_items = size < context->num_threads ? size : context->num_threads;
-    loop.together = tasks_at_once(size, loop.num_items, context->tasks_together);
+    const TaskLoop &tasks = context->task_loop;
+    const bool is_of_tasks = !thread_state.inside_item && context->num_loops++ >= tasks.loops_before;
+    if (is_of_tasks && tasks.num_tasks == size) loop.tasks = &tasks;
+    const auto indices = static_cast<int32_t>(loop.num_indices());
+    loop.num_items = std::min(indices, context->num_threads);
+    loop.together = tasks_at_once(indices, loop.num_items, context->tasks_together);
     loop.share_tasks();
     if (loop.num_items <= 1 || thread_state.inside_item) {
         run_tasks(loop, thread_state.slice, 0);
@@ -199,7 +244,8 @@ void install_halide_handlers() {
 
 int call_kernel(const Kernel &kernel, const KernelCall &call, KernelContext &context) {
     for (int32_t i = 0; i < context.num_threads; i++) {
-        ScratchSlice::create(slice_memory(context, i), context.slice_bytes + (i == 0 ? context.root_bytes : 0));
+        const int64_t kept = context.task_loop.kept_bytes * context.task_loop.largest_bundle;
+        ScratchSlice::create(slice_memory(context, i), context.slice_bytes - kept + (i == 0 ? context.root_bytes : 0));
     }
     context.message[0] = '\0';
     void *user_context = &context;

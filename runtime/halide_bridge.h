@@ -12,11 +12,24 @@ namespace cuda {
 struct Launches;
 }
 
-// What happens on the thread that runs a task, in its slice, before each task of the loop of so many.
-struct BeforeTask {
-    int32_t num_tasks = 0;  // other loops of the kernel have other sizes; 0: none
-    void (*run)(const void *state, int32_t task, int32_t slice) = nullptr;
+// Consecutive tasks, [first, end), that one thread runs one after the other, all of them for each of the parts
+// [first_part, end_part) of their keys. Each has memory of its own, from part to part.
+struct TaskBundle {
+    int32_t first, end, first_part, end_part;
+};
+
+// How the loop over a kernel's tasks runs.
+struct TaskLoop {
+    int32_t num_tasks = 0;     // 0: there is none
+    int32_t loops_before = 0;  // parallel loops of the kernel that come first; later ones have other sizes
+    // On the thread that runs the task, in its slice, before it does. Whether there is such a part of it.
+    bool (*before)(const void *state, int32_t task, const TaskBundle &bundle, int32_t part, int32_t slice) = nullptr;
     const void *state = nullptr;
+    // All tasks, in their order; NULL: each is one, of one part.
+    const TaskBundle *bundles = nullptr;
+    int32_t num_bundles = 0;
+    int64_t kept_bytes = 0;  // of the memory of a task in a bundle, at the end of a slice; it is what a task gets first
+    int32_t largest_bundle = 0;
 };
 
 // What one running kernel may use; lives on the stack of heed_execute. Kernels see it as their user context. CUDA
@@ -28,8 +41,9 @@ struct KernelContext {
     const heed_parallel_for *pool;  // NULL = the shared pool
     int32_t tasks_together = 1;     // consecutive tasks that read the same keys: one thread takes them as they come
     bool in_shares = false;         // equal tasks: each thread begins with a share of its own, the same in each call
-    BeforeTask before_task;
-    bool heap_scratch;  // scratch that a slice cannot hold comes from the heap
+    TaskLoop task_loop;
+    int32_t num_loops = 0;  // parallel loops that have begun
+    bool heap_scratch;      // scratch that a slice cannot hold comes from the heap
     std::atomic<bool> has_message{false};
     char message[512];  // the kernel's sentence when it fails; written by the thread that sets has_message
     cuda::Launches *launches = nullptr;

@@ -90,6 +90,9 @@ struct Kernel {
     // In a kernel of any head dim they are those of one element of the rows.
     int64_t packed_bytes = 0;
     int32_t task_blocks = 1;  // decode: the most blocks of rows that a task has
+    // The first bytes that a task allocates and keeps between parts of its keys; 0: it takes no parts.
+    int64_t kept_bytes = 0;
+    int32_t loops_before = 0;  // where it does, parallel loops of the kernel before the one over tasks
 };
 
 // Whether the kernel sweeps over mask and bias, once for all heads that share them.

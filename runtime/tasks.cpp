@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "runtime/kernel_call.h"
+#include "runtime/key_parts.h"
 #include "runtime/sequences.h"
 #include "runtime/view.h"
 
@@ -64,7 +65,7 @@ public:
                const TaskTables &tables, Workload *work)
         : p_(p), kernel_(kernel), shape_(shape), tables_(tables), work_(*work),
           num_kv_batches_(kernel_views(p, views).k.extent[0]), sweeps_(sweeps(kernel) && tables.swept_tasks != nullptr),
-          masked_(p.has_mask || p.has_bias), heads_share_(heads_share_masks(p, views)),
+          masked_(p.has_mask || p.has_bias), heads_share_(heads_share_masks(p, views)), key_parts_(p, kernel),
           parts_(shape.whole_heads ? 1 : parts_of_rows(p, kernel)) {
         if (sweeps_ && !masked_) tables_.swept_tasks[work_.num_swept++] = 0;
     }
@@ -77,6 +78,7 @@ public:
         fill_task(p_, seq, num_kv_batches_, task);
         if (kernel_.packed_bytes > 0) write_key_blocks(kernel_.kv_block, task, tables_.key_blocks, &work_);
         if (num_blocks == 0) return;
+        if (key_parts_.serve(task)) return write_by_groups(task, num_blocks);
         const int32_t first_swept = work_.num_swept, parts = std::clamp(num_blocks, 1, parts_);
         if (sweeps_ && masked_) work_.num_swept += num_blocks * (heads_share_ ? 1 : p_.num_heads);
         for (int32_t part = parts - 1; part >= 0; part--) {
@@ -93,14 +95,36 @@ public:
                         task[task_swept] = first_swept + (heads_share_ ? 0 : head * num_blocks) + block;
                         tables_.swept_tasks[task[task_swept]] = work_.num_tasks;
                     }
-                    std::copy(task, task + num_task_fields,
-                              tables_.tasks + int64_t{work_.num_tasks++} * num_task_fields);
+                    append(task);
                 }
             }
         }
     }
 
 private:
+    // Tasks that read the same keys follow each other, the largest ones first.
+    void write_by_groups(int32_t task[num_task_fields], int32_t num_blocks) {
+        const int32_t group_size = p_.num_heads / p_.num_kv_heads;
+        for (int32_t group = 0; group < p_.num_kv_heads; group++) {
+            for (int32_t block = num_blocks - 1; block >= 0; block--) {
+                for (int32_t n = 0; n < group_size; n++) {
+                    task[task_head] = group * group_size + n;
+                    task[task_kv_head] = group;
+                    task[task_first_row] = block * kernel_.row_block;
+                    append(task);
+                }
+            }
+        }
+    }
+
+    void append(int32_t task[num_task_fields]) {
+        if (kernel_.kept_bytes > 0) {
+            task[task_part_begin] = 0;
+            task[task_part_end] = no_part_end;
+        }
+        std::copy(task, task + num_task_fields, tables_.tasks + int64_t{work_.num_tasks++} * num_task_fields);
+    }
+
     const heed_problem &p_;
     const Kernel &kernel_;
     const TaskShape &shape_;
@@ -108,6 +132,7 @@ private:
     Workload &work_;
     const int64_t num_kv_batches_;
     const bool sweeps_, masked_, heads_share_;
+    const KeyParts key_parts_;
     const int32_t parts_;
 };
 
@@ -117,6 +142,13 @@ KeyRange seen_keys(const int32_t task[num_task_fields]) {
     const int64_t last_end = int64_t{task[task_q_len]} - 1 + task[task_visible_end];
     return {std::max(task[task_visible_begin], 0),
             static_cast<int32_t>(std::clamp<int64_t>(last_end, 0, task[task_kv_len]))};
+}
+
+KeyRange keys_of_all(const int32_t task[num_task_fields], int64_t first_row, int64_t end_row) {
+    const int64_t begin = end_row - 1 + task[task_visible_begin], end = first_row + task[task_visible_end],
+                  kv_len = task[task_kv_len];
+    return {static_cast<int32_t>(std::clamp<int64_t>(begin, 0, kv_len)),
+            static_cast<int32_t>(std::clamp<int64_t>(end, 0, kv_len))};
 }
 
 bool heads_share_masks(const heed_problem &p, const ProblemViews &views) {

@@ -31,6 +31,9 @@ struct KeyRange {
 };
 KeyRange seen_keys(const int32_t task[num_task_fields]);
 
+// The keys that all rows in [first_row, end_row) of the task's sequence see, as far as positions tell; may be none.
+KeyRange keys_of_all(const int32_t task[num_task_fields], int64_t first_row, int64_t end_row);
+
 // The tables that execute makes for a kernel; NULL: not asked for.
 struct TaskTables {
     int32_t *tasks = nullptr, *key_blocks = nullptr, *swept_tasks = nullptr;

@@ -6,6 +6,7 @@
 #include "generators/lowering/bf16_product.h"
 #include "generators/lowering/bf16_tiles.h"
 #include "generators/lowering/carried.h"
+#include "generators/lowering/first_blocks.h"
 #include "generators/lowering/hold_sums.h"
 #include "generators/lowering/keep_tiles.h"
 #include "generators/lowering/lane_sums.h"
@@ -82,6 +83,19 @@ void fit_block(Passes *passes, const AttentionStages &st, const AttentionConfig 
     if (config.bf16_dots) shorten(2, 1, keys, {ch.bf16.weight_pairs, ch.bf16.v_pairs});
 }
 
+// The first part of the keys makes the queries ready, the last one the results.
+void add_parts(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
+    passes->add_exactly<FirstBlocks>(static_cast<int>(st.kept.size()), "arrays that tasks keep", st.kept);
+    const auto only_if = [&](const Expr &on, const std::vector<std::string> &loops, int extent) {
+        passes->add<ShortenLoops>(loops, select(on, extent, 0));
+    };
+    const auto loop = [](const Func &f, const std::string &name) { return f.name() + ".s0." + name; };
+    const int vectors = config.row_block / config.lanes;
+    only_if(loaded(st.fields.name(), task_part_begin) == 0, {loop(st.prefill.q_lanes, st.row.name() + ".ro")}, vectors);
+    only_if(loaded(st.fields.name(), task_part_end) == no_part_end,
+            {loop(st.row_result, st.row.name() + ".ro"), loop(st.prefill.out_rows, st.row.name() + ".ro")}, vectors);
+}
+
 // Where logits are products as they are, the weights of keys are made while tiles multiply.
 void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
     size_t products = 2 * st.chains.size();
@@ -153,6 +167,7 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
                                            st.state.name());
         }
         add_tiles(&passes, st, config);
+        if (config.takes_parts()) add_parts(&passes, st, config);
         passes.add<LowerBf16Dots>();
     } else if (config.bf16_dots) {
         passes.add<LowerBf16Dots>();

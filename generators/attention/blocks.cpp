@@ -248,7 +248,8 @@ void AttentionBuilder::define_step(BlockChain &chain) {
     if (!row_lanes) region.emplace_back(0, blocks_per_task());
     chain.steps = RDom(region, "steps" + chain.suffix);
     Expr slot = chain.steps.x, step = chain.steps.y;
-    const int part = chain.ranged ? masked_steps : !classed ? full_steps : chain.tested ? mixed_steps : plain_steps;
+    const int in_middle = cfg.takes_parts() ? part_steps : full_steps;
+    const int part = chain.ranged ? masked_steps : !classed ? in_middle : chain.tested ? mixed_steps : plain_steps;
     chain.steps.where(step < range(part));
     Expr test;
     if (cfg.score_mod.block_visible) test = block_visible(chain, step);

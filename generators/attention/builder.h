@@ -43,8 +43,20 @@ private:
 
     // ---- which keys
     void define_ranges();
-    // The components of block_range.
-    enum { full_begin, full_steps, left_steps, masked_steps, seen_end, plain_steps, mixed_steps };
+    // The components of block_range; after seen_end those of a sweep, or of the part at hand of the keys.
+    enum {
+        full_begin,
+        full_steps,
+        left_steps,
+        masked_steps,
+        seen_end,
+        plain_steps,
+        mixed_steps,
+        part_begin = seen_end + 1,  // first key of `full`
+        part_steps
+    };
+    Expr is_first_part() const { return field(task_part_begin) == 0; }
+    Expr is_last_part() const { return field(task_part_end) == no_part_end; }
     Expr range(int component) const { return range_table(st.t, st.sp)[component]; }
     struct Range {
         Expr seen_begin, seen_end, full_begin, full_end;

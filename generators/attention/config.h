@@ -84,6 +84,10 @@ struct AttentionConfig {
     // Whether k and v are packed first, once per head of keys and values, in the order in which matrix tiles read them.
     bool packs_kv() const { return bf16_tiles; }
 
+    // Whether a task may take a part of its keys, the state of its rows staying where it is until the next part. With a
+    // sweep two loops go through the keys.
+    bool takes_parts() const { return packs_kv() && !sweeps(); }
+
     // Elements to which packed rows of k are padded: whole rows of a tile.
     int packed_row() const { return (head_dim + packed_unit - 1) / packed_unit * packed_unit; }
 

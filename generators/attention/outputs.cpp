@@ -97,6 +97,7 @@ void AttentionBuilder::define_out(const Expr &value) {
         return Internal::substitute({{st.row.name(), row}, {st.rb.name(), block}, {st.t.name(), t}}, e);
     };
     st.results.where(here(first_row() + st.row < num_rows()));
+    if (cfg.takes_parts()) st.results.where(here(is_last_part()));
     if (cfg.task_blocks > 1) st.results.where(here(st.rb < field(task_num_blocks)));
     Expr token = inside(field(task_first_q) + position(st.row), in.q_capacity);
     Expr sequence = inside(field(task_q_batch), in.q_batch);

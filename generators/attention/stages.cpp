@@ -34,7 +34,12 @@ void AttentionBuilder::build() {
     if (cfg.sweeps()) define_sweep();
     define_ranges();
     if (cfg.packs_kv()) define_packed();
-    st.state(vars(of_state({st.row, st.x}))) = select(st.x == slot_of(AttentionStages::row_max), lowest_logit(), 0.f);
+    Expr initial = select(st.x == slot_of(AttentionStages::row_max), lowest_logit(), 0.f);
+    if (cfg.takes_parts()) {
+        initial = select(is_first_part(), initial, undef<float>());
+        st.kept = {st.state.name(), st.prefill.q_lanes.name()};
+    }
+    st.state(vars(of_state({st.row, st.x}))) = initial;
     if (cfg.sweeps()) st.chains.push_back(&st.plain);
     st.chains.push_back(&st.full);
     // With packed keys the masked steps come first: the reference that they leave spares `full` a second look at a
@@ -157,7 +162,13 @@ Tuple AttentionBuilder::blocks_of(const Expr &swept) const {
     }
     Expr left = ceil_div(range.full_begin - range.seen_begin, cfg.masked_block);
     Expr right = ceil_div(range.seen_end - (range.full_begin + full * cfg.kv_block), cfg.masked_block);
-    std::vector<Expr> parts{range.full_begin, full, left, left + right, range.seen_end};
+    Expr masked = left + right;
+    if (cfg.takes_parts()) masked = select(is_first_part(), masked, 0);
+    std::vector<Expr> parts{range.full_begin, full, left, masked, range.seen_end};
+    if (cfg.takes_parts()) {
+        Expr end = range.full_begin + full * cfg.kv_block, first = max(range.full_begin, field(task_part_begin));
+        parts.insert(parts.end(), {first, max(min(end, field(task_part_end)) - first, 0) / cfg.kv_block});
+    }
     if (cfg.sweeps()) {
         const auto [plain, mixed] = steps_by_class(range, full, swept);
         parts.insert(parts.end(), {plain, mixed});
@@ -168,7 +179,9 @@ Tuple AttentionBuilder::blocks_of(const Expr &swept) const {
 // No step of `full` exists unless the keys fill a block: the clamp makes any step safe.
 Expr AttentionBuilder::first_key(const BlockChain &chain, const Expr &step) const {
     Expr behind_full = range(full_begin) + range(full_steps) * cfg.kv_block, left = range(left_steps);
-    if (cfg.packs_kv() && !chain.ranged) return range(full_begin) + step * cfg.kv_block;
+    if (cfg.packs_kv() && !chain.ranged) {
+        return range(cfg.takes_parts() ? part_begin : full_begin) + step * cfg.kv_block;
+    }
     return chain.ranged ? (step - left) * cfg.masked_block + select(step < left, range(full_begin), behind_full)
                         : max(min(range(full_begin) + step * cfg.kv_block, in.max_kv_len - cfg.kv_block), 0);
 }

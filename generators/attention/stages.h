@@ -265,6 +265,7 @@ struct AttentionStages {
     Halide::Expr softcap_on, mask_on, bias_on, bias_is_16;
     Halide::Expr num_swept;                 // lines of the sweep
     Halide::Func state{"state"};            // (row, x, t, sp)
+    std::vector<std::string> kept;          // where tasks take parts of their keys: Funcs that stay from part to part
     Halide::Func row_result{"row_result"};  // (row, t): factor of the output, lse; decode: and its divisor
     Halide::RDom results;                   // (row, task): where `out` is written
     Halide::Func out{"attention"};          // (d, h, s, b): out and lse. One Func, so that one loop nest makes both

@@ -49,8 +49,16 @@ enum TaskField {
     task_swept,        // kernels that sweep over mask and bias: the line of swept_tasks for the rows of the task
     task_num_blocks,   // decode: blocks of rows of the task; those of a head of keys and values, from task_first_row
     task_head_blocks,  // on, are this many, those of the next head follow
-    num_task_fields
+    num_task_fields,
+
+    // Prefill kernels that take keys in parts: the task computes the blocks of keys in [task_part_begin,
+    // task_part_end), multiples of kv_block. The first part, from 0 on, begins the rows, with the keys that some of
+    // them do not see; the last one, up to no_part_end, writes them.
+    task_part_begin = task_num_blocks,
+    task_part_end = task_head_blocks
 };
+
+constexpr int32_t no_part_end = INT32_MAX;
 
 // The columns of the table of blocks of keys that a kernel packs: kv_block keys of a sequence, from the position
 // block_first on, which is a multiple of kv_block below kv_len. The others as in TaskField.

@@ -170,7 +170,13 @@ Passes schedule(const AttentionSpec &spec, AttentionKernel &kernel, Halide::Pipe
     return passes;
 }
 
-std::string registry_line(const AttentionSpec &spec, int64_t scratch, int64_t code_bytes) {
+// Bytes that a task takes, and as in Kernel kept_bytes and loops_before.
+struct TaskNeeds {
+    int64_t scratch = 0, kept = 0;
+    int loops_before = 0;
+};
+
+std::string registry_line(const AttentionSpec &spec, const TaskNeeds &needs, int64_t code_bytes) {
     const AttentionConfig &c = spec.config;
     std::ostringstream line;
     uint32_t features = 0;
@@ -180,9 +186,10 @@ std::string registry_line(const AttentionSpec &spec, int64_t scratch, int64_t co
     line << "HEED_KERNEL(" << spec.name << ", " << (c.phase == Phase::prefill ? "prefill" : "decode") << ", "
          << name_of(c.dtype) << ", " << name_of(c.kv_dtype) << ", " << c.head_dim << ", " << c.head_dim_v << ", "
          << features << ", " << (c.paged ? "paged" : "contiguous") << ", " << spec.isa << ", " << c.row_block << ", "
-         << c.kv_block << ", " << scratch << ", \"" << spec.schedule << "\", "
+         << c.kv_block << ", " << needs.scratch << ", \"" << spec.schedule << "\", "
          << score_mod_fields(spec.score_mod, spec.config.score_mod) << ", " << attention_arguments_hash << "u, "
-         << c.packed_bytes() << ", " << c.task_blocks << ", " << code_bytes << ")\n";
+         << c.packed_bytes() << ", " << c.task_blocks << ", " << needs.kept << ", " << needs.loops_before << ", "
+         << code_bytes << ")\n";
     return line.str();
 }
 
@@ -193,7 +200,7 @@ void generate_on_cuda(const AttentionSpec &spec, Options &options, const std::st
         const cuda::RewriteOptions rewrite = {capability_of(spec.isa), threads, blocks, spec.isa == "sm90"};
         const cuda::DeviceBinary binary = cuda::assemble(module, rewrite, toolkit, base);
         write_cuda_kernel(binary, shared_bytes, base);
-        write_registry_line(registry_line(spec, 0, binary.image_bytes), base);
+        write_registry_line(registry_line(spec, {}, binary.image_bytes), base);
     };
     if (is_of_cores(spec.isa)) {
         const AttentionForm form = attention_form_cuda(spec.config);
@@ -230,13 +237,15 @@ void generate_attention(Options &options) {
     Halide::Pipeline pipeline = kernel.pipeline();
     const Passes passes = schedule(spec, kernel, pipeline);
     passes.add_to(pipeline);
-    ScratchBytes scratch;
+    ScratchBytes scratch(kernel.stages.kept);
     pipeline.add_custom_lowering_pass(&scratch, [] {});
     const Halide::Module module = pipeline.compile_to_module(kernel.arguments(), spec.name, spec.target);
     check_outputs(module, kernel.output_types());
     passes.check();
     const int64_t code_bytes = write_module(module, more, base, spec.config.packs_kv());
-    write_registry_line(registry_line(spec, is_for_x86(spec) ? scratch.per_task() : -1, code_bytes), base);
+    const int64_t task_scratch = is_for_x86(spec) ? scratch.per_task() : -1;
+    write_registry_line(registry_line(spec, {task_scratch, scratch.kept_bytes(), scratch.loops_before()}, code_bytes),
+                        base);
 }
 
 }  // namespace heed

@@ -2,6 +2,8 @@
 // Lowering pass that changes nothing: how many bytes of workspace a task of the kernel takes.
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "Halide.h"
 
@@ -11,8 +13,14 @@ namespace heed {
 // to 128 bytes.
 class ScratchBytes : public Halide::Internal::IRMutator {
 public:
+    // `kept`: arrays of a task.
+    explicit ScratchBytes(std::vector<std::string> kept) : kept(std::move(kept)) {}
+
     // -1: some size is not a constant, the kernel needs a heap.
     int64_t per_task() const { return constant ? most : -1; }
+    // Those of the arrays `kept` alone, and how many parallel loops come before that of the tasks, where they are.
+    int64_t kept_bytes() const { return bytes_of_kept; }
+    int loops_before() const { return num_before; }
 
 protected:
     using IRMutator::visit;
@@ -21,7 +29,9 @@ protected:
 
 private:
     static constexpr int64_t alignment = 128;
-    int64_t live = 0, most = 0;
+    const std::vector<std::string> kept;
+    int64_t live = 0, most = 0, bytes_of_kept = 0;
+    int parallel_loops = 0, num_before = 0;
     bool constant = true, in_task = false;
 };
 

@@ -8,6 +8,7 @@
 #include "runtime/cpu/task_start.h"
 #include "runtime/halide_bridge.h"
 #include "runtime/heuristics.h"
+#include "runtime/key_parts.h"
 #include "runtime/make_call.h"
 #include "runtime/plan.h"
 #include "runtime/status.h"
@@ -70,8 +71,6 @@ heed_status run_kernel(const heed_plan &plan, const heed_args &args, const Workl
     context.num_threads = choose_threads(flops, bytes, args.num_threads == 0 ? p.max_threads : args.num_threads);
     context.pool = args.pool;
     context.tasks_together = tasks_together(plan);
-    context.in_shares =
-        plan.task_shape.whole_heads || takes_shares(plan.kernel->phase, work.num_tasks, context.num_threads);
     context.heap_scratch = plan.kernel->scratch_per_thread < 0;
     KernelCall call = make_call(plan, args, unused);
     const auto table = [&](int64_t offset, std::initializer_list<int32_t> extents) {
@@ -90,13 +89,21 @@ heed_status run_kernel(const heed_plan &plan, const heed_args &args, const Workl
         const heed_status status = copy_all_keys(plan, execution, copied, &call);
         if (status) return status;
     }
-    const TaskStart start(plan, copies == KeyCopies::of_heads ? copied : nullptr, &call);
+    const KeyParts parts(p, *plan.kernel);
+    const TaskStart start(plan, parts, copies == KeyCopies::of_heads ? copied : nullptr, &call);
     if (plan.kernel->phase == Phase::prefill) {
-        const auto run = [](const void *state, int32_t task, int32_t slice) {
-            static_cast<const TaskStart *>(state)->run(task, slice);
+        TaskLoop &loop = context.task_loop;
+        loop.loops_before = plan.kernel->loops_before;
+        loop.num_tasks = work.num_tasks;
+        loop.before = [](const void *state, int32_t task, const TaskBundle &bundle, int32_t part, int32_t slice) {
+            return static_cast<const TaskStart *>(state)->run(task, bundle, part, slice);
         };
-        context.before_task = {work.num_tasks, run, &start};
+        loop.state = &start;
+        auto *const bundles = reinterpret_cast<TaskBundle *>(workspace + plan.workspace.bundles);
+        parts.bundle(static_cast<const int32_t *>(call.tasks.data), context.num_threads, bundles, &loop);
     }
+    const int32_t shared = context.task_loop.bundles == nullptr ? work.num_tasks : context.task_loop.num_bundles;
+    context.in_shares = plan.task_shape.whole_heads || takes_shares(plan.kernel->phase, shared, context.num_threads);
     const int code = call_kernel(*plan.kernel, call, context);
     if (code == 0) return HEED_OK;
     const bool heap_exhausted = context.heap_scratch && code == kernel_out_of_memory;

@@ -5,8 +5,10 @@
 #include "runtime/backends.h"
 #include "runtime/cpu.h"
 #include "runtime/cpu/key_copies.h"
+#include "runtime/halide_bridge.h"
 #include "runtime/kernel_call.h"
 #include "runtime/kernel_registry.h"
+#include "runtime/key_parts.h"
 #include "runtime/ops/op_kernels.h"
 #include "runtime/plan.h"
 #include "runtime/plan_limits.h"
@@ -129,11 +131,15 @@ Size CpuBackend::lay_out(const heed_plan &plan, WorkspaceLayout *layout) const {
                                                      : Size{});
     const Size key_blocks = {max_key_blocks(p, *plan.kernel)}, tasks = {max_tasks(p, *plan.kernel, plan.task_shape)},
                swept = {max_swept_tasks(p, plan.views, *plan.kernel)};
-    layout->slice_bytes = ScratchSlice::bytes_for(std::max(plan.kernel->scratch_per_thread, int64_t{0}));
+    const KeyParts parts(p, *plan.kernel);
+    layout->slice_bytes =
+        ScratchSlice::bytes_for(std::max(plan.kernel->scratch_per_thread, int64_t{0})) + parts.bytes_of_bundle();
     Size total;
     layout->tasks = append_part(&total, tasks * num_task_fields * int64_t{sizeof(int32_t)});
     layout->key_blocks = append_part(&total, key_blocks * num_key_block_fields * int64_t{sizeof(int32_t)});
     layout->swept_tasks = append_part(&total, swept * int64_t{sizeof(int32_t)});
+    layout->bundles =
+        append_part(&total, Size{parts.largest_bundle() > 1 ? tasks.value : 0} * int64_t{sizeof(TaskBundle)});
     layout->key_copies = append_part(&total, key_copies_bytes(plan));
     layout->lse = append_lse(p, plan.views, &total);
     layout->slices = append_part(&total, root);
@@ -149,6 +155,10 @@ std::string CpuBackend::describe(const heed_plan &plan) const {
                        std::to_string(plan.workspace.slice_bytes) + " each)\n";
     if (plan.kernel->packed_bytes > 0) {
         text += "packed keys and values: " + std::to_string(plan.workspace.root_bytes) + " bytes of it\n";
+    }
+    if (const KeyParts parts(plan.problem, *plan.kernel); parts.largest_bundle() > 1) {
+        text += "parts of " + std::to_string(parts.part_keys()) + " keys, which up to " +
+                std::to_string(parts.largest_bundle()) + " blocks of rows share\n";
     }
     if (key_copies(plan.problem, plan.views, *plan.kernel) != KeyCopies::none) {
         text += "copies of keys and values: " + std::to_string(key_copies_bytes(plan).value) + " bytes of it\n";

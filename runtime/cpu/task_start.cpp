@@ -8,8 +8,8 @@
 
 namespace heed {
 
-TaskStart::TaskStart(const heed_plan &plan, char *copies, KernelCall *call)
-    : plan_(plan), tasks_(static_cast<int32_t *>(call->tasks.data)),
+TaskStart::TaskStart(const heed_plan &plan, const KeyParts &parts, char *copies, KernelCall *call)
+    : plan_(plan), parts_(parts), tasks_(static_cast<int32_t *>(call->tasks.data)),
       num_tasks_(call->tasks.extent[1]), q_{static_cast<const char *>(call->q.data), plan.views.q},
       out_{static_cast<const char *>(call->out.data), plan.views.out} {
     if (copies != nullptr) copies_.emplace(plan, copies, call);
@@ -25,11 +25,16 @@ void TaskStart::fetch(const Rows &rows, const int32_t task[num_task_fields]) con
     fetch_rows(at, end - first, row_bytes, view.stride[1] * element);
 }
 
-void TaskStart::run(int32_t task, int32_t slice) const {
+bool TaskStart::run(int32_t task, const TaskBundle &bundle, int32_t part, int32_t slice) const {
     int32_t *const fields = tasks_ + int64_t{task} * num_task_fields;
-    fetch(out_, fields);
-    if (task + 1 < num_tasks_) fetch(q_, fields + num_task_fields);
+    const bool whole = bundle.end_part - bundle.first_part == 1;
+    const TaskParts parts = whole ? TaskParts{part, part} : parts_.of(fields);
+    if (part < parts.first || part > parts.last) return false;
+    if (!whole) parts_.set(parts, part, fields);
+    if (part == parts.last) fetch(out_, fields);
+    if (part == parts.first && task + 1 < num_tasks_) fetch(q_, fields + num_task_fields);
     if (copies_) copies_->make(fields, slice);
+    return true;
 }
 
 }  // namespace heed

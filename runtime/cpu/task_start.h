@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "runtime/cpu/head_copies.h"
+#include "runtime/key_parts.h"
 
 namespace heed {
 
@@ -13,12 +14,12 @@ namespace heed {
 // sequence, in the caches, 1 % slower.
 class TaskStart {
 public:
-    // The tasks of `call` must outlive it. `copies`: memory for KeyCopies::of_heads, where the call then reads keys;
-    // NULL: no copies.
-    TaskStart(const heed_plan &plan, char *copies, KernelCall *call);
+    // The parts and the tasks of `call` must outlive it. `copies`: memory for KeyCopies::of_heads, where the call then
+    // reads keys; NULL: no copies.
+    TaskStart(const heed_plan &plan, const KeyParts &parts, char *copies, KernelCall *call);
 
-    // On the thread with that slice.
-    void run(int32_t task, int32_t slice) const;
+    // Before that part of the task's keys, on the thread with that slice. Whether the task has such a part.
+    bool run(int32_t task, const TaskBundle &bundle, int32_t part, int32_t slice) const;
 
 private:
     struct Rows {
@@ -29,6 +30,7 @@ private:
     void fetch(const Rows &rows, const int32_t task[num_task_fields]) const;
 
     const heed_plan &plan_;
+    const KeyParts &parts_;
     int32_t *const tasks_;
     const int32_t num_tasks_;
     const Rows q_, out_;

@@ -279,6 +279,16 @@ TEST(Heuristics, ManyRowsHaveLongerSplits) {
     EXPECT_EQ(heed::choose_splits(1 << 17, 32, 0, 16).num_splits, 32);
 }
 
+TEST(Heuristics, PartsOfKeysAndTheTasksThatTakeTurnsWithThemFitTheCache) {
+    EXPECT_EQ(heed::choose_part_keys(512, 128), 1536) << "heads of 128";
+    EXPECT_EQ(heed::choose_part_keys(256, 128), 3072) << "heads of 64";
+    EXPECT_EQ(heed::choose_part_keys(1 << 20, 128), 128) << "at least a block";
+    EXPECT_EQ(heed::choose_bundle(8192, 2, 25216), 31);
+    EXPECT_EQ(heed::choose_bundle(160, 4, 25216), 10) << "four bundles for each thread";
+    EXPECT_EQ(heed::choose_bundle(8, 2, 25216), 1);
+    EXPECT_EQ(heed::choose_bundle(8192, 2, 1 << 20), 1) << "states that leave the cache";
+}
+
 TEST(Heuristics, TasksHaveHeadsAndRowsThatReadTheSameMemoryInItsOrder) {
     const auto shape = [](heed::TaskShapeRequest request) {
         const heed::TaskShape s = heed::choose_task_shape(request);
