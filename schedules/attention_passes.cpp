@@ -82,6 +82,33 @@ void fit_block(Passes *passes, const AttentionStages &st, const AttentionConfig 
     if (config.bf16_dots) shorten(2, 1, keys, {ch.bf16.weight_pairs, ch.bf16.v_pairs});
 }
 
+// Of packed keys, the tiles of a masked step that have a key which some row sees.
+void fit_tiles_of_keys(Passes *passes, const AttentionStages &st) {
+    const BlockChain &ch = st.masked;
+    const auto units = [](const Expr &keys) { return (keys + (packed_unit - 1)) / packed_unit; };
+    Expr tiles = units(loaded(ch.first_key.name() + ".1", 0));
+    const auto shorten = [&](const Func &f, const std::string &loop, const Expr &loops_per_tile) {
+        passes->add<ShortenLoops>(std::vector<std::string>{f.name() + loop}, tiles * loops_per_tile);
+    };
+    const auto over = [](int stage, const RVar &v) { return ".s" + std::to_string(stage) + "." + v.name(); };
+    const std::string keys = ".s0." + st.k.name(), squares = keys + ".ko";
+    const Bf16Block &b = ch.bf16;
+    shorten(ch.visible, squares, packed_unit / tile_edge);
+    shorten(ch.biases, squares, packed_unit / tile_edge);
+    shorten(ch.product, ".s1." + st.k.name() + ".ko", 1);
+    for (const Func &f : {ch.visible, ch.logits}) shorten(f, keys, packed_unit);
+    shorten(b.max_parts, over(1, b.part_keys.x), packed_unit / Bf16Block::parts);
+    shorten(b.weight_pairs, keys, packed_unit / 2);
+    shorten(b.weight_pairs, over(1, b.again.x), packed_unit / 2);
+    shorten(b.sum_parts, over(1, b.pairs.x), packed_unit / 2 / Bf16Block::parts);
+    shorten(ch.block_out, over(1, ch.numbers.y), 1);
+    for (const BlockChain *chain : st.chains) {
+        if (!chain->bf16.v_numbers.defined()) continue;
+        passes->add<ShortenLoops>(std::vector<std::string>{chain->bf16.v_numbers.name() + ".s0." + st.packed.c.name()},
+                                  units(loaded(chain->prefill.nonfinite_end.name(), 0)));
+    }
+}
+
 // Where logits are products as they are, the weights of keys are made while the tiles of the next keys multiply.
 void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
     const BlockChain &ch = st.full;
@@ -155,6 +182,7 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
             passes.add_exactly<SumInPlace>(1, "loops that add a block to the output", chain->block_out.name(),
                                            st.state.name());
         }
+        fit_tiles_of_keys(&passes, st);
         add_tiles(&passes, st, config);
         passes.add<LowerBf16Dots>();
     } else if (config.bf16_dots) {

@@ -46,6 +46,7 @@ private:
     // The components of block_range.
     enum { full_begin, full_steps, left_steps, masked_steps, seen_end, plain_steps, mixed_steps };
     Expr range(int component) const { return range_table(st.t, st.sp)[component]; }
+    int first_unit() const { return cfg.sweeps() ? mixed_steps + 1 : plain_steps; }  // of packed keys
     struct Range {
         Expr seen_begin, seen_end, full_begin, full_end;
     };
@@ -75,7 +76,7 @@ private:
     Expr per_logit(const Halide::Func &tensor, const Expr &pos, bool may_lie_outside) const;
 
     // Whether a step knows the number of its keys up to the last one that some row sees; it; whether all rows see them.
-    bool counts_seen(const BlockChain &chain) const { return row_lanes && chain.ranged && !cfg.packs_kv(); }
+    bool counts_seen(const BlockChain &chain) const { return row_lanes && chain.ranged; }
     // Whether values are read of these keys alone: the last pair of bf16 may have a key more.
     bool reads_seen(const BlockChain &chain) const { return counts_seen(chain) && !cfg.bf16_dots; }
     Expr seen_keys(const BlockChain &chain) const { return chain.first_key(in_step({}))[1]; }

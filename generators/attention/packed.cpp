@@ -70,6 +70,15 @@ void AttentionBuilder::define_packed() {
     words(st.d, st.k, block, head) = bf16_pair(value(2 * st.k), value(2 * st.k + 1));
     packed.v(packed.p, st.d, packed.c, block, head) =
         packed.v_tiles.define(cfg.lanes, words, edge * packed.c + packed.p, st.d, of_head);
+
+    packed.over_v = RDom({{0, packed.values}, {0, cfg.kv_block / (2 * edge)}}, "packed_values");
+    Args lane{st.u, block, head};
+    packed.exponents(vars(lane)) = cast<uint32_t>(0);
+    packed.exponents(vars(lane)) = packed.exponents(lane) | full_exponents(packed.v(st.u, packed.over_v.x,
+                                                                                    packed.over_v.y, block, head));
+    Expr some = packed.exponents(0, block, head);
+    for (int u = 1; u < edge; u++) some = some | packed.exponents(u, block, head);
+    packed.nonfinite(block, head) = cast<uint8_t>((some & Expr(0x80008000u)) != 0);
 }
 
 // Where the first key of a step is in its packed block.
@@ -153,13 +162,14 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
     chain.block_sum(vars(per_row)) = of_parts(b.sum_parts, [](const Expr &x, const Expr &y) { return x + y; });
 
     b.exact = RDom(0, select(in.wants_lse != 0, chain.block, 0), "exact" + chain.suffix);
+    if (counts_seen(chain)) b.exact.where(b.exact < seen_keys(chain));
     Expr key = b.exact, exact = exact_weight(key);
     b.exact_sum(vars(per_row)) = 0.f;
     b.exact_sum(vars(per_row)) += if_visible(chain, key, exact, 0.f);
 }
 
-// Tiles multiply every key of a block. Where some may be hidden, they read a copy of the block in which NaN and
-// infinities are zeros, and a loop that is empty for blocks of numbers adds those that rows do see.
+// Tiles multiply every key of a block. Where some may be hidden and the block has NaN or infinities, they read a copy in
+// which those are zeros, and a loop adds those that rows do see.
 void AttentionBuilder::define_packed_values(BlockChain &chain) {
     const bool hides_values = hides(chain);
     const int chunks = chain.block / (2 * edge);
@@ -168,25 +178,23 @@ void AttentionBuilder::define_packed_values(BlockChain &chain) {
         return Expr(st.packed.v(p, d, chunk, packed_block(chain), kv_head()));
     };
     const Var &p = st.packed.p, &c = st.packed.c;
-    if (hides_values) chain.bf16.v_numbers(vars(in_block({p, st.d, c}))) = without_nonfinites(stored(p, st.d, c));
-
+    if (hides_values) {
+        Expr some = st.packed.nonfinite(packed_block(chain), kv_head()) != cast<uint8_t>(0);
+        chain.prefill.nonfinite_end(vars(in_block({}))) = select(some, counts_seen(chain) ? seen_keys(chain) : chain.block, 0);
+        chain.bf16.v_numbers(vars(in_block({p, st.d, c}))) = without_nonfinites(stored(p, st.d, c));
+    }
     Args at = in_block({st.row, st.d});
     chain.numbers = RDom({{0, edge}, {0, chunks}}, "numbers" + chain.suffix);
     Expr pair = chain.numbers.x, chunk = chain.numbers.y;
-    Expr words = hides_values ? Expr(chain.bf16.v_numbers(in_block({pair, st.d, chunk}))) : stored(pair, st.d, chunk);
+    Expr words = stored(pair, st.d, chunk);
+    if (hides_values) {
+        Expr numbers = chain.bf16.v_numbers(in_block({pair, st.d, chunk}));
+        words = select(chain.prefill.nonfinite_end(in_block({})) > 0, numbers, words);
+    }
     Expr weights = chain.bf16.weight_pairs(in_block({st.row, edge * chunk + pair}));
     chain.block_out(vars(at)) = 0.f;
     chain.block_out(vars(at)) = bf16_dot(chain.block_out(at), weights, words);
     if (!hides_values) return;
-
-    chain.prefill.values = RDom({{0, st.packed.values}, {0, chunks}}, "values" + chain.suffix);
-    Args by_lane = in_block({st.u});
-    chain.prefill.exponents(vars(by_lane)) = cast<uint32_t>(0);
-    chain.prefill.exponents(vars(by_lane)) =
-        chain.prefill.exponents(by_lane) | full_exponents(stored(st.u, chain.prefill.values.x, chain.prefill.values.y));
-    Expr some = chain.prefill.exponents(in_block({0}));
-    for (int u = 1; u < edge; u++) some = some | chain.prefill.exponents(in_block({u}));
-    chain.prefill.nonfinite_end(vars(in_block({}))) = select((some & Expr(0x80008000u)) != 0, chain.block, 0);
 
     chain.prefill.nonfinites = RDom(0, chain.block, "nonfinites" + chain.suffix);
     Expr k = chain.prefill.nonfinites, nothing = -0.f;  // whatever the sum, -0 adds nothing

@@ -149,10 +149,13 @@ Tuple AttentionBuilder::blocks_of(const Expr &swept) const {
     if (cfg.sweeps()) range = narrowed(range, swept);
     // Steps over packed keys are whole blocks of them, or whole parts of a block.
     if (cfg.packs_kv()) range.full_begin = ceil_div(range.full_begin, cfg.kv_block) * cfg.kv_block;
-    Expr full = max(range.full_end - range.full_begin, 0) / cfg.kv_block;
+    Expr full = max(range.full_end - range.full_begin, 0) / cfg.kv_block, seen_units;
     if (cfg.packs_kv()) {
-        Expr aligned = range.seen_begin / cfg.masked_block * cfg.masked_block;
-        range.seen_begin = select(range.seen_begin < range.seen_end, aligned, range.seen_end);
+        const auto aligned = [&](int unit) {
+            return select(range.seen_begin < range.seen_end, range.seen_begin / unit * unit, range.seen_end);
+        };
+        seen_units = aligned(packed_unit);
+        range.seen_begin = aligned(cfg.masked_block);
         range.full_begin = select(full > 0, range.full_begin, range.seen_begin);
     }
     Expr left = ceil_div(range.full_begin - range.seen_begin, cfg.masked_block);
@@ -162,6 +165,7 @@ Tuple AttentionBuilder::blocks_of(const Expr &swept) const {
         const auto [plain, mixed] = steps_by_class(range, full, swept);
         parts.insert(parts.end(), {plain, mixed});
     }
+    if (cfg.packs_kv()) parts.push_back(seen_units);
     return Tuple(parts);
 }
 
@@ -169,7 +173,9 @@ Tuple AttentionBuilder::blocks_of(const Expr &swept) const {
 Expr AttentionBuilder::first_key(const BlockChain &chain, const Expr &step) const {
     Expr behind_full = range(full_begin) + range(full_steps) * cfg.kv_block, left = range(left_steps);
     if (cfg.packs_kv() && !chain.ranged) return range(full_begin) + step * cfg.kv_block;
-    return chain.ranged ? (step - left) * cfg.masked_block + select(step < left, range(full_begin), behind_full)
+    Expr of_masked = (step - left) * cfg.masked_block + select(step < left, range(full_begin), behind_full);
+    if (cfg.packs_kv()) return max(of_masked, range(first_unit()));
+    return chain.ranged ? of_masked
                         : max(min(range(full_begin) + step * cfg.kv_block, in.max_kv_len - cfg.kv_block), 0);
 }
 
@@ -183,6 +189,9 @@ void AttentionBuilder::define_first_key(BlockChain &chain) {
         // The first step of the left end may begin before the first key; its keys from there on are read.
         Expr begin = max(first, 0);
         chain.first_key(vars(in_step({}))) = {begin, min(range(seen_end), first + chain.block) - begin};
+    } else if (cfg.packs_kv() && chain.ranged) {
+        Expr in_block = chain.block - first % chain.block;
+        chain.first_key(vars(in_step({}))) = {first, min(range(seen_end) - first, in_block)};
     } else if (counts_seen(chain)) {
         chain.first_key(vars(in_step({}))) = {first, min(range(seen_end) - first, chain.block)};
     } else {

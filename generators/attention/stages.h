@@ -63,6 +63,9 @@ struct PackedBlocks {
     TransposedTiles v_tiles{"packed_v_tiles"};
     Halide::Func v{
         "packed_v"};  // (p, d, c, block, head): elements of the keys 32 c + 2 p and 32 c + 2 p + 1, as a pair
+    Halide::Func exponents{"packed_exponents"};  // (u, block, head): sums that tell where an exponent is full, by lanes
+    Halide::Func nonfinite{"packed_nonfinite"};  // (block, head): whether some value of the block is NaN or infinite
+    Halide::RDom over_v;
     Halide::Expr num_blocks, num_heads;
     Halide::Expr chunks, values;  // of a row of k, and elements of a row of v
 };
@@ -187,8 +190,8 @@ struct Bf16Block {
 // Logits, softmax numerators and weighted values of one block of keys.
 struct BlockChain {
     Halide::Func first_key;             // (): position of the block's first key; `full` with a sweep: its BlockClass;
-                                        // `masked` of keys that are not packed, in prefill: the number of keys up to
-                                        // the last one that some row sees
+                                        // `masked` in prefill: the number of keys up to the last one that some row
+                                        // sees
     Halide::Func slots;                 // (k): slot and page of a key, paged storage
     Halide::Func biases;                // (row, k): elements of the bias as floats
     Halide::Func visible;               // (row, k): whether the row may attend to the key; only where some row may not
@@ -256,7 +259,7 @@ struct AttentionStages {
                                               // the visible keys
     Halide::Func block_range{"block_range"};  // (t, sp): first key of `full`, its steps; left steps, steps of `masked`,
                                               // end of the keys that some row sees; with a sweep steps of `plain`,
-                                              // of `full`
+                                              // of `full`; of packed keys the first one that is read
     PackedBlocks packed;                      // when the config packs k and v
     MaskSweep sweep;
     BlockChain plain, full, masked;

@@ -215,6 +215,13 @@ Stmt woven_tiles(const Bf16Product &product, const Expr &steps, bool marks) {
 }
 
 Stmt tiles(const Bf16Product &product, bool marks) {
+    if (product.elsewhere.defined()) {
+        Bf16Product here = product;
+        here.elsewhere = Expr();
+        Bf16Product there = here;
+        there.a = product.other_a;
+        return IfThenElse::make(product.elsewhere, tiles(there, marks), tiles(here, marks));
+    }
     const Expr steps = simplify(product.pairs / tile_edge);
     return marks || are_few(steps) ? woven_tiles(product, steps, marks) : plain_tiles(product);
 }
