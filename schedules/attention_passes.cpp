@@ -6,6 +6,7 @@
 #include "generators/lowering/bf16_product.h"
 #include "generators/lowering/bf16_tiles.h"
 #include "generators/lowering/carried.h"
+#include "generators/lowering/fuse_tasks.h"
 #include "generators/lowering/hold_sums.h"
 #include "generators/lowering/keep_tiles.h"
 #include "generators/lowering/lane_sums.h"
@@ -116,7 +117,8 @@ void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig 
     std::vector<std::string> marked;
     if (weaves) marked = {ch.product.name(), ch.block_out.name()};
     passes->add_exactly<LowerBf16Tiles>(static_cast<int>(2 * st.chains.size()),
-                                        "products of bf16 that become matrix tiles", marked);
+                                        "products of bf16 that become matrix tiles", marked,
+                                        std::vector<std::string>{st.masked.block_out.name()});
     if (!weaves) return;
     WeaveTiles::Step step;
     step.loop = st.state.name() + ".s" + std::to_string(st.chains.size()) + "." + ch.steps.y.name();
@@ -182,6 +184,8 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
             passes.add_exactly<SumInPlace>(1, "loops that add a block to the output", chain->block_out.name(),
                                            st.state.name());
         }
+        passes.add_exactly<FuseTasks>(1, "loops over packed blocks to fuse", st.packed.v.name(),
+                                      st.packed.nonfinite.name());
         fit_tiles_of_keys(&passes, st);
         add_tiles(&passes, st, config);
         passes.add<LowerBf16Dots>();

@@ -115,7 +115,9 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
     Expr block_max = of_parts(b.max_parts, [](const Expr &x, const Expr &y) { return max(x, y); });
     Expr before = carried(st.state, st.row, st.kb),
          reference = select(block_max > before + b.reference_slack, block_max, before);
-    b.reference(vars(per_row)) = {reference, exp16_nonpositive(before - reference), fixed_reference(reference)};
+    // Sums without a key are zeros: a factor of 1 spares the first step their multiplication.
+    Expr factor = select(before == lowest_logit(), 1.f, exp16_nonpositive(before - reference));
+    b.reference(vars(per_row)) = {reference, factor, fixed_reference(reference)};
 
     Expr from = b.reference(per_row)[0], fixed_from = b.reference(per_row)[2];
     // Without features a logit is a product times a scale, which the fixed point's unit joins: one FMA (see fits_unit).

@@ -214,38 +214,43 @@ Stmt woven_tiles(const Bf16Product &product, const Expr &steps, bool marks) {
                      next.around(simplify(blocks - 1), woven), block.store(at(simplify(cast<int64_t>(blocks - 1))))}));
 }
 
-Stmt tiles(const Bf16Product &product, bool marks) {
+// What is known of a stage: that its products have a step along the pairs, that each step gets a mark.
+struct TileStage {
+    bool has_steps, marks;
+};
+
+Stmt tiles(const Bf16Product &product, const TileStage &stage) {
     if (product.elsewhere.defined()) {
         Bf16Product here = product;
         here.elsewhere = Expr();
         Bf16Product there = here;
         there.a = product.other_a;
-        return IfThenElse::make(product.elsewhere, tiles(there, marks), tiles(here, marks));
+        return IfThenElse::make(product.elsewhere, tiles(there, stage), tiles(here, stage));
     }
     const Expr steps = simplify(product.pairs / tile_edge);
-    return marks || are_few(steps) ? woven_tiles(product, steps, marks) : plain_tiles(product);
+    return stage.has_steps || are_few(steps) ? woven_tiles(product, steps, stage.marks) : plain_tiles(product);
 }
 
 // Tiles of a product that starts from zero replace the loops that clear c as well.
-Stmt lowered_stage(const Stmt &body, bool marks) {
-    if (const auto *let = body.as<LetStmt>()) return lowered_stage(substitute(let->name, let->value, let->body), marks);
+Stmt lowered_stage(const Stmt &body, const TileStage &stage) {
+    if (const auto *let = body.as<LetStmt>()) return lowered_stage(substitute(let->name, let->value, let->body), stage);
     if (const auto *consume = body.as<ProducerConsumer>()) {
-        Stmt inner = lowered_stage(consume->body, marks);
+        Stmt inner = lowered_stage(consume->body, stage);
         return inner.defined() ? ProducerConsumer::make(consume->name, consume->is_producer, inner) : inner;
     }
     const auto *block = body.as<Block>();
     if (std::optional<Bf16Product> product = recognised(block ? block->first : body)) {
         product->adds = true;
-        return block ? Block::make(tiles(*product, marks), block->rest) : tiles(*product, marks);
+        return block ? Block::make(tiles(*product, stage), block->rest) : tiles(*product, stage);
     }
     if (!block) return Stmt();
     const auto *more = block->rest.as<Block>();
     std::optional<Bf16Product> product = recognised(more ? more->first : block->rest);
     if (product && clears(block->first, &*product)) {
-        Stmt result = tiles(*product, marks);
+        Stmt result = tiles(*product, stage);
         return more ? Block::make(result, more->rest) : result;
     }
-    Stmt rest = lowered_stage(block->rest, marks);
+    Stmt rest = lowered_stage(block->rest, stage);
     return rest.defined() ? Block::make(block->first, rest) : rest;
 }
 
@@ -253,8 +258,11 @@ Stmt lowered_stage(const Stmt &body, bool marks) {
 
 Stmt LowerBf16Tiles::visit(const ProducerConsumer *op) {
     if (op->is_producer) {
-        const bool marks = std::find(marked.begin(), marked.end(), op->name) != marked.end();
-        if (Stmt body = lowered_stage(op->body, marks); body.defined()) {
+        const auto is_in = [&](const std::vector<std::string> &stages) {
+            return std::find(stages.begin(), stages.end(), op->name) != stages.end();
+        };
+        const bool marks = is_in(marked);
+        if (Stmt body = lowered_stage(op->body, {marks || is_in(with_steps), marks}); body.defined()) {
             found++;
             return ProducerConsumer::make_produce(op->name, body);
         }

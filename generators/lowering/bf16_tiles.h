@@ -21,8 +21,10 @@ namespace heed {
 
 class LowerBf16Tiles : public Halide::Internal::IRMutator {
 public:
-    // marked: stages each of whose steps tile_step() follows, with one step along the pairs or more.
-    explicit LowerBf16Tiles(std::vector<std::string> marked = {}) : marked(std::move(marked)) {}
+    // marked: stages each of whose steps tile_step() follows. These and `with_steps` have one step along the pairs or
+    // more.
+    explicit LowerBf16Tiles(std::vector<std::string> marked = {}, std::vector<std::string> with_steps = {})
+        : marked(std::move(marked)), with_steps(std::move(with_steps)) {}
 
     int found = 0;  // products that became tiles; any other is left as it is
 
@@ -31,7 +33,7 @@ protected:
     Halide::Internal::Stmt visit(const Halide::Internal::ProducerConsumer *op) override;
 
 private:
-    const std::vector<std::string> marked;
+    const std::vector<std::string> marked, with_steps;
 };
 
 }  // namespace heed
