@@ -112,16 +112,17 @@ void fit_tiles_of_keys(Passes *passes, const AttentionStages &st) {
 
 // Where logits are products as they are, the weights of keys are made while the tiles of the next keys multiply.
 void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
-    const BlockChain &ch = st.full;
-    const bool weaves = !config.changes_logits();
+    const BlockChain &ch = config.has_as_is_steps() ? st.as_is : st.full;
+    const bool weaves = config.has_as_is_steps() || !config.changes_logits();
     std::vector<std::string> marked;
     if (weaves) marked = {ch.product.name(), ch.block_out.name()};
     passes->add_exactly<LowerBf16Tiles>(static_cast<int>(2 * st.chains.size()),
                                         "products of bf16 that become matrix tiles", marked,
                                         std::vector<std::string>{st.masked.block_out.name()});
     if (!weaves) return;
+    const auto place = std::find(st.chains.begin(), st.chains.end(), &ch) - st.chains.begin();
     WeaveTiles::Step step;
-    step.loop = st.state.name() + ".s" + std::to_string(st.chains.size()) + "." + ch.steps.y.name();
+    step.loop = st.state.name() + ".s" + std::to_string(place + 1) + "." + ch.steps.y.name();
     step.product = ch.product.name();
     step.maxima = ch.bf16.max_parts.name();
     step.reference = ch.bf16.reference.name();
@@ -162,7 +163,7 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
         } else if (config.task_blocks > 1) {
             trim(chain->steps.z.name());
         }
-        if (config.score_mod.block_visible || !chain->ranged) tested.push_back(loop);
+        if (config.score_mod.block_visible || !(chain->ranged || chain->as_is)) tested.push_back(loop);
     }
     if (config.sweeps()) trim(st.sweep.chunks.x.name());
     if (st.sweep.classes.defined()) trim(st.sweep.steps.x.name());

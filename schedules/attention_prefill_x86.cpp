@@ -311,7 +311,7 @@ private:
         if (cfg.has_kv_scales()) {
             per_logit(ch.value_weights).unroll(st.row);
         }
-        if (cfg.modifies_logits() || (cfg.bf16_dots && cfg.per_logit())) {
+        if (!ch.as_is && (cfg.modifies_logits() || (cfg.bf16_dots && cfg.per_logit()))) {
             per_logit(ch.logits);
             // What depends on the row alone then leaves the loop over the keys.
             if (cfg.has_softcap) ch.logits.unroll(st.row);

@@ -179,14 +179,14 @@ void AttentionBuilder::define_logits(BlockChain &chain) {
     }
     LogitChanges changes = logit_changes(in);
     if (scales_products || !cfg.bf16_dots) changes.scale = Expr();  // they are scaled, or q is
-    if (!cfg.has_softcap) changes.leave_out_cap();
+    if (!cfg.has_softcap || chain.as_is) changes.leave_out_cap();
     if (cfg.has_kv_scales()) changes.key_scale = in.k.scale(kv_head(), slot(chain, st.k));
     if (cfg.has_bias && chain.tested) changes.bias = chain.biases(at);
 #define HEED_SET_OF_HEAD(name, ...) changes.name = in.name(head(st.row));
     HEED_HEAD_INPUTS(HEED_SET_OF_HEAD)
 #undef HEED_SET_OF_HEAD
     changes.position = token_position(position(st.row), field(task_position_offset));
-    if (cfg.has_alibi) {
+    if (cfg.has_alibi && !chain.as_is) {
         // Exact up to 2^24 tokens; the part of a row is apart from its keys, so that it is computed once per block.
         Expr to_first_key = token_distance(key_position(chain, 0), position(st.row), field(task_position_offset));
         changes.distance = to_first_key + cast<float>(st.k);
@@ -198,6 +198,14 @@ void AttentionBuilder::define_logits(BlockChain &chain) {
     }
     chain.logits(vars(at)) =
         if_visible(chain, st.k, changed_logit(product, changes, LogitUnits::log16).value, lowest_logit());
+}
+
+// Whether the call's logits are scaled products, for the head of the task and except for a bias.
+Expr AttentionBuilder::keeps_logits() const {
+    const LogitChanges changes = logit_changes(in);
+    Expr keeps = Internal::const_true();
+    if (cfg.has_softcap) keeps = changes.cap_off() && changes.growth_off() && in.temperature(head(0)) == 1.f;
+    return cfg.has_alibi ? keeps && in.alibi_slopes(head(0)) == 0.f : keeps;
 }
 
 void AttentionBuilder::define_softmax(BlockChain &chain) {
@@ -248,7 +256,7 @@ void AttentionBuilder::define_step(BlockChain &chain) {
     if (!row_lanes) region.emplace_back(0, blocks_per_task());
     chain.steps = RDom(region, "steps" + chain.suffix);
     Expr slot = chain.steps.x, step = chain.steps.y;
-    const int part = chain.ranged ? masked_steps : !classed ? full_steps : chain.tested ? mixed_steps : plain_steps;
+    const int part = chain.ranged ? masked_steps : chain.as_is ? as_is_steps : !classed ? full_steps : chain.tested ? mixed_steps : plain_steps;
     chain.steps.where(step < range(part));
     Expr test;
     if (cfg.score_mod.block_visible) test = block_visible(chain, step);

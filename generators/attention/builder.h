@@ -44,9 +44,9 @@ private:
     // ---- which keys
     void define_ranges();
     // The components of block_range.
-    enum { full_begin, full_steps, left_steps, masked_steps, seen_end, plain_steps, mixed_steps };
+    enum { full_begin, full_steps, left_steps, masked_steps, seen_end, plain_steps, mixed_steps, as_is_steps };
     Expr range(int component) const { return range_table(st.t, st.sp)[component]; }
-    int first_unit() const { return cfg.sweeps() ? mixed_steps + 1 : plain_steps; }  // of packed keys
+    int first_unit() const { return cfg.sweeps() ? as_is_steps + 1 : plain_steps; }  // of packed keys
     struct Range {
         Expr seen_begin, seen_end, full_begin, full_end;
     };
@@ -54,7 +54,7 @@ private:
     Range seen_by_position() const;
     Halide::Tuple blocks_of(const Expr &swept) const;
     void define_first_key(BlockChain &chain);
-    bool has_classes(const BlockChain &chain) const { return cfg.sweeps() && !chain.ranged; }
+    bool has_classes(const BlockChain &chain) const { return cfg.sweeps() && !chain.ranged && !chain.as_is; }
     Expr first_key(const BlockChain &chain) const {
         Halide::FuncRef first = chain.first_key(in_step({}));
         return has_classes(chain) || counts_seen(chain) ? Expr(first[0]) : Expr(first);
@@ -113,6 +113,8 @@ private:
     Args in_step(Args first) const;
     Args in_block(Args first) const;
     static Vars vars(const Args &args);
+    bool modifies_logits(const BlockChain &chain) const { return cfg.modifies_logits() && !chain.as_is; }
+    Expr keeps_logits() const;
     Expr if_visible(const BlockChain &chain, const Expr &k, const Expr &value, const Expr &otherwise) const;
     Expr element(const BlockChain &chain, const KvSource &source, const PaddedRows &rows, const Expr &d, const Expr &k,
                  bool is_seen = false) const;

@@ -122,7 +122,7 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
     Expr from = b.reference(per_row)[0], fixed_from = b.reference(per_row)[2];
     // Without features a logit is a product times a scale, which the fixed point's unit joins: one FMA (see fits_unit).
     Expr fixed_logit =
-        cfg.modifies_logits() ? chain.logits(at) * fixed_unit : chain.product(at) * (in.scale * (log16_e * fixed_unit));
+        modifies_logits(chain) ? chain.logits(at) * fixed_unit : chain.product(at) * (in.scale * (log16_e * fixed_unit));
     chain.weights(vars(at)) = if_visible(chain, st.k, bf16_weight(fixed_logit + fixed_from), Expr(0u));
     auto weight = [&](int i) { return chain.weights(in_block({st.row, 2 * st.k + i})) >> 16; };
     b.weight_pairs(vars(at)) = bf16_pair(weight(0), weight(1));
@@ -143,7 +143,7 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
     for (int u = 1; u < edge; u++) largest = max(largest, b.reference_sizes(in_block({u})));
     const auto is_inexact = [&](const Expr &size) {
         Expr is_huge = size >= b.huge_reference;
-        return cfg.modifies_logits() ? is_huge : is_huge || !b.fits_unit(in.scale);
+        return modifies_logits(chain) ? is_huge : is_huge || !b.fits_unit(in.scale);
     };
     b.again_end(vars(in_block({}))) = select(is_inexact(largest), chain.block / 2, 0);
     b.again = RDom(0, chain.block / 2, "again" + chain.suffix);

@@ -35,6 +35,7 @@ void AttentionBuilder::build() {
     define_ranges();
     if (cfg.packs_kv()) define_packed();
     st.state(vars(of_state({st.row, st.x}))) = select(st.x == slot_of(AttentionStages::row_max), lowest_logit(), 0.f);
+    if (cfg.has_as_is_steps()) st.chains.push_back(&st.as_is);
     if (cfg.sweeps()) st.chains.push_back(&st.plain);
     st.chains.push_back(&st.full);
     // With packed keys the masked steps come first: the reference that they leave spares `full` a second look at a
@@ -165,7 +166,15 @@ Tuple AttentionBuilder::blocks_of(const Expr &swept) const {
         const auto [plain, mixed] = steps_by_class(range, full, swept);
         parts.insert(parts.end(), {plain, mixed});
     }
-    if (cfg.packs_kv()) parts.push_back(seen_units);
+    if (cfg.packs_kv()) {
+        if (cfg.sweeps()) parts.emplace_back(0);
+        if (cfg.has_as_is_steps()) {
+            Expr as_is = keeps_logits() && parts[mixed_steps] == 0, all = parts[plain_steps];
+            parts[as_is_steps] = select(as_is, all, 0);
+            parts[plain_steps] = select(as_is, 0, all);
+        }
+        parts.push_back(seen_units);
+    }
     return Tuple(parts);
 }
 
@@ -248,16 +257,17 @@ Bf16Block::Bf16Block(const std::string &suffix)
       reference("reference" + suffix), max_parts("max_parts" + suffix), sum_parts("sum_parts" + suffix),
       exact_sum("exact_sum" + suffix), reference_sizes("reference_sizes" + suffix), again_end("again_end" + suffix) {}
 
-BlockChain::BlockChain(const std::string &suffix, int block, bool ranged, bool tested)
+BlockChain::BlockChain(const std::string &suffix, int block, bool ranged, bool tested, bool as_is)
     : first_key("first_key" + suffix), slots("slots" + suffix), biases("biases" + suffix), visible("visible" + suffix),
       product("product" + suffix), raw_logits("raw_logits" + suffix), logits("logits" + suffix),
       weights("weights" + suffix), block_max("block_max" + suffix), block_sum("block_sum" + suffix),
       kept("kept" + suffix), value_weights("value_weights" + suffix), value_tile("value_tile" + suffix),
       block_out("block_out" + suffix), k_rows("k_rows" + suffix), v_rows("v_rows" + suffix), prefill(suffix),
-      decode(suffix), bf16(suffix), sights(suffix), suffix(suffix), block(block), ranged(ranged), tested(tested) {}
+      decode(suffix), bf16(suffix), sights(suffix), suffix(suffix), block(block), ranged(ranged), tested(tested),
+      as_is(as_is) {}
 
 AttentionStages::AttentionStages(const AttentionConfig &config)
-    : plain("_plain", config.kv_block, false, false), full("_full", config.kv_block, false, true),
+    : as_is("_as_is", config.kv_block, false, false, true), plain("_plain", config.kv_block, false, false), full("_full", config.kv_block, false, true),
       masked("_masked", config.masked_block, true, true) {}
 
 void build_attention(const AttentionConfig &config, const AttentionInputs &in, AttentionStages &stages) {
