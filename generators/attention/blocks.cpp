@@ -256,7 +256,8 @@ void AttentionBuilder::define_step(BlockChain &chain) {
     if (!row_lanes) region.emplace_back(0, blocks_per_task());
     chain.steps = RDom(region, "steps" + chain.suffix);
     Expr slot = chain.steps.x, step = chain.steps.y;
-    const int part = chain.ranged ? masked_steps : chain.as_is ? as_is_steps : !classed ? full_steps : chain.tested ? mixed_steps : plain_steps;
+    const int untested = chain.as_is ? as_is_steps : classed ? plain_steps : full_steps;
+    const int part = chain.ranged ? masked_steps : classed && chain.tested ? mixed_steps : untested;
     chain.steps.where(step < range(part));
     Expr test;
     if (cfg.score_mod.block_visible) test = block_visible(chain, step);

@@ -74,8 +74,8 @@ void AttentionBuilder::define_packed() {
     packed.over_v = RDom({{0, packed.values}, {0, cfg.kv_block / (2 * edge)}}, "packed_values");
     Args lane{st.u, block, head};
     packed.exponents(vars(lane)) = cast<uint32_t>(0);
-    packed.exponents(vars(lane)) = packed.exponents(lane) | full_exponents(packed.v(st.u, packed.over_v.x,
-                                                                                    packed.over_v.y, block, head));
+    packed.exponents(vars(lane)) =
+        packed.exponents(lane) | full_exponents(packed.v(st.u, packed.over_v.x, packed.over_v.y, block, head));
     Expr some = packed.exponents(0, block, head);
     for (int u = 1; u < edge; u++) some = some | packed.exponents(u, block, head);
     packed.nonfinite(block, head) = cast<uint8_t>((some & Expr(0x80008000u)) != 0);
@@ -121,8 +121,8 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
 
     Expr from = b.reference(per_row)[0], fixed_from = b.reference(per_row)[2];
     // Without features a logit is a product times a scale, which the fixed point's unit joins: one FMA (see fits_unit).
-    Expr fixed_logit =
-        modifies_logits(chain) ? chain.logits(at) * fixed_unit : chain.product(at) * (in.scale * (log16_e * fixed_unit));
+    Expr fixed_logit = modifies_logits(chain) ? chain.logits(at) * fixed_unit
+                                              : chain.product(at) * (in.scale * (log16_e * fixed_unit));
     chain.weights(vars(at)) = if_visible(chain, st.k, bf16_weight(fixed_logit + fixed_from), Expr(0u));
     auto weight = [&](int i) { return chain.weights(in_block({st.row, 2 * st.k + i})) >> 16; };
     b.weight_pairs(vars(at)) = bf16_pair(weight(0), weight(1));
@@ -170,8 +170,8 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
     b.exact_sum(vars(per_row)) += if_visible(chain, key, exact, 0.f);
 }
 
-// Tiles multiply every key of a block. Where some may be hidden and the block has NaN or infinities, they read a copy in
-// which those are zeros, and a loop adds those that rows do see.
+// Tiles multiply every key of a block. Where some may be hidden and the block has NaN or infinities, they read a copy
+// in which those are zeros, and a loop adds those that rows do see.
 void AttentionBuilder::define_packed_values(BlockChain &chain) {
     const bool hides_values = hides(chain);
     const int chunks = chain.block / (2 * edge);
@@ -182,7 +182,8 @@ void AttentionBuilder::define_packed_values(BlockChain &chain) {
     const Var &p = st.packed.p, &c = st.packed.c;
     if (hides_values) {
         Expr some = st.packed.nonfinite(packed_block(chain), kv_head()) != cast<uint8_t>(0);
-        chain.prefill.nonfinite_end(vars(in_block({}))) = select(some, counts_seen(chain) ? seen_keys(chain) : chain.block, 0);
+        chain.prefill.nonfinite_end(vars(in_block({}))) =
+            select(some, counts_seen(chain) ? seen_keys(chain) : chain.block, 0);
         chain.bf16.v_numbers(vars(in_block({p, st.d, c}))) = without_nonfinites(stored(p, st.d, c));
     }
     Args at = in_block({st.row, st.d});

@@ -267,8 +267,8 @@ BlockChain::BlockChain(const std::string &suffix, int block, bool ranged, bool t
       as_is(as_is) {}
 
 AttentionStages::AttentionStages(const AttentionConfig &config)
-    : as_is("_as_is", config.kv_block, false, false, true), plain("_plain", config.kv_block, false, false), full("_full", config.kv_block, false, true),
-      masked("_masked", config.masked_block, true, true) {}
+    : as_is("_as_is", config.kv_block, false, false, true), plain("_plain", config.kv_block, false, false),
+      full("_full", config.kv_block, false, true), masked("_masked", config.masked_block, true, true) {}
 
 void build_attention(const AttentionConfig &config, const AttentionInputs &in, AttentionStages &stages) {
     AttentionBuilder(config, in, stages).build();

@@ -160,7 +160,7 @@ struct MaskSweep {
 struct Bf16Block {
     Halide::Func weight_pairs;  // (row, k / 2): the weights of two keys as bf16, and their sum
     Halide::Func v_pairs;       // (e = 2 d + k % 2, k / 2): values, those of two keys side by side
-    Halide::Func v_numbers;  // matrix tiles where keys may be hidden: the block of packed.v without NaN and infinities
+    Halide::Func v_numbers;     // matrix tiles where keys may be hidden: of packed.v, without its NaN and infinities
     Halide::RDom pairs;
     // Matrix tiles, (row): what weights are relative to, and what that multiplies the sums before this block by. It
     // stays where it is until a logit is far above it, so that products add up in place.

@@ -53,8 +53,7 @@ struct Nest {
 
     // What a step along a loop adds to an index, which is affine.
     Expr step(const Expr &of, const Loop &loop) const {
-        return simplify(
-            WideSums().mutate(cast<int64_t>(first(substitute(loop.name, loop.min + 1, of)) - first(of))));
+        return simplify(WideSums().mutate(cast<int64_t>(first(substitute(loop.name, loop.min + 1, of)) - first(of))));
     }
     bool steps_by(int bytes, const Load *load, const Loop &loop) const {
         const auto known = as_const_int(step(load->index, loop));

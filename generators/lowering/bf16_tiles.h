@@ -6,10 +6,10 @@
 //   for m, for n, for p (in any order):  c(n, m) = bf16_dot(c(n, m), b(n, p), a(p, m))
 //
 // with neighbours in memory along n in b and c and along p in a, n a known multiple of 16, m one too or any number of
-// blocks of such a length, p any multiple of 16, or a loop of 16 in one over blocks of p, a one buffer or by a condition another one,
-// becomes loops over blocks of
+// blocks of such a length, p any multiple of 16, or a loop of 16 in one over blocks of p, becomes loops over blocks of
 // 2 x 2 tiles (1 x 4 where the tiles of m are odd) of 16 x 16 sums, which stay in four of the eight tile registers over
-// all of p. Halide 21's own recogniser holds one.
+// all of p. Halide 21's own recogniser holds one. a may be select(condition, one buffer, another one) with a condition
+// that no loop changes: each has its loops.
 
 #include <string>
 #include <utility>

@@ -1,7 +1,14 @@
 #pragma once
-// Lowering pass: two loops over the same tasks become one, as a task of the second stage reads of the first one what
-// the same task has written. It finds that in its cache; Halide stores in a parallel loop what another one reads only
-// where the loops are one Func's.
+// Lowering pass: two loops over the same tasks become one.
+//
+//   produce first { parallel task: .. }  produce second { parallel task: .. first .. }
+//
+// becomes
+//
+//   produce first { parallel task: ..; .. first .. }
+//
+// A task of the second stage reads of the first one only what the same task has written, and finds it in its cache. In
+// Halide a stage inside a parallel loop is stored there, where no later loop can read it.
 
 #include <string>
 #include <utility>
