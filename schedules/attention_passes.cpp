@@ -95,7 +95,10 @@ void fit_tiles_of_keys(Passes *passes, const AttentionStages &st) {
     const std::string keys = ".s0." + st.k.name(), squares = keys + ".ko";
     const Bf16Block &b = ch.bf16;
     shorten(ch.visible, squares, packed_unit / tile_edge);
-    shorten(ch.biases, squares, packed_unit / tile_edge);
+    Expr bias_on = Variable::make(Int(32), "bias_form") != no_bias;
+    shorten(ch.biases, squares, select(bias_on, packed_unit / tile_edge, 0));
+    passes->add<ShortenLoops>(std::vector<std::string>{st.full.biases.name() + squares},
+                              select(bias_on, st.full.block / tile_edge, 0));
     shorten(ch.product, ".s1." + st.k.name() + ".ko", 1);
     for (const Func &f : {ch.visible, ch.logits}) shorten(f, keys, packed_unit);
     shorten(b.max_parts, over(1, b.part_keys.x), packed_unit / Bf16Block::parts);
