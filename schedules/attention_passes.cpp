@@ -83,7 +83,8 @@ void fit_block(Passes *passes, const AttentionStages &st, const AttentionConfig 
     if (config.bf16_dots) shorten(2, 1, keys, {ch.bf16.weight_pairs, ch.bf16.v_pairs});
 }
 
-// Of packed keys, the tiles of a masked step that have a key which some row sees.
+// Of packed keys, the tiles of a masked step that have a key which some row sees; others would add nothing. The step's
+// number of keys lives until its last stage, exact_sum, has read it.
 void fit_tiles_of_keys(Passes *passes, const AttentionStages &st) {
     const BlockChain &ch = st.masked;
     const auto units = [](const Expr &keys) { return (keys + (packed_unit - 1)) / packed_unit; };
