@@ -68,8 +68,8 @@ int own_product_unroll(const Machine &machine, const AttentionConfig &config) {
 //   without FMA 2 x 4 + 2 + product. With matrix tiles the products are stages of their own: the queries, weights and
 //   sums of 32 rows of head_dim 128 and two tiles of logits stay in L1 (8 + 8 + 16 + 8 of 48 KiB), past which packed k
 //   and v stream. Masked steps are blocks too, of which they multiply units of 32 keys. Measured, Xeon with AMX: 32 and
-//   64 rows, p1k_d64_full 1.97, 2.41 ms; blocks of 64, 96, 128 and 256 keys, p2k_gqa 26.1, 24.6, 25.0, 31.3 ms, bert_8x512 10.1,
-//   7.4, 7.1, 9.0.
+//   64 rows, p1k_d64_full 1.97, 2.41 ms; blocks of 64, 96, 128 and 256 keys, p2k_gqa 26.1, 24.6, 25.0, 31.3 ms,
+//   bert_8x512 10.1, 7.4, 7.1, 9.0.
 // Decode: lanes run along d. Kernels without a mask, a bias or int8 keys, whose conversion bounds them: tasks of
 // several blocks of rows (the most: their queries
 //   and states stay in a quarter of L2), blocks of 16 keys, of 32 for several rows, so that k and v take turns soon and
