@@ -7,6 +7,7 @@
 #include "generators/lowering/bf16_tiles.h"
 #include "generators/lowering/carried.h"
 #include "generators/lowering/first_blocks.h"
+#include "generators/lowering/fuse_tasks.h"
 #include "generators/lowering/hold_sums.h"
 #include "generators/lowering/keep_tiles.h"
 #include "generators/lowering/lane_sums.h"
@@ -96,14 +97,46 @@ void add_parts(Passes *passes, const AttentionStages &st, const AttentionConfig 
             {loop(st.row_result, st.row.name() + ".ro"), loop(st.prefill.out_rows, st.row.name() + ".ro")}, vectors);
 }
 
+// Of packed keys, the tiles of a masked step that have a key which some row sees; others would add nothing. The step's
+// number of keys lives until its last stage, exact_sum, has read it.
+void fit_tiles_of_keys(Passes *passes, const AttentionStages &st) {
+    const BlockChain &ch = st.masked;
+    const auto units = [](const Expr &keys) { return (keys + (packed_unit - 1)) / packed_unit; };
+    Expr tiles = units(loaded(ch.first_key.name() + ".1", 0));
+    const auto shorten = [&](const Func &f, const std::string &loop, const Expr &loops_per_tile) {
+        passes->add<ShortenLoops>(std::vector<std::string>{f.name() + loop}, tiles * loops_per_tile);
+    };
+    const auto over = [](int stage, const RVar &v) { return ".s" + std::to_string(stage) + "." + v.name(); };
+    const std::string keys = ".s0." + st.k.name(), squares = keys + ".ko";
+    const Bf16Block &b = ch.bf16;
+    shorten(ch.visible, squares, packed_unit / tile_edge);
+    Expr bias_on = Variable::make(Int(32), "bias_form") != no_bias;
+    shorten(ch.biases, squares, select(bias_on, packed_unit / tile_edge, 0));
+    passes->add<ShortenLoops>(std::vector<std::string>{st.full.biases.name() + squares},
+                              select(bias_on, st.full.block / tile_edge, 0));
+    shorten(ch.product, ".s1." + st.k.name() + ".ko", 1);
+    for (const Func &f : {ch.visible, ch.logits}) shorten(f, keys, packed_unit);
+    shorten(b.max_parts, over(1, b.part_keys.x), packed_unit / Bf16Block::parts);
+    shorten(b.weight_pairs, keys, packed_unit / 2);
+    shorten(b.weight_pairs, over(1, b.again.x), packed_unit / 2);
+    shorten(b.sum_parts, over(1, b.pairs.x), packed_unit / 2 / Bf16Block::parts);
+    shorten(ch.block_out, over(1, ch.numbers.y), 1);
+    for (const BlockChain *chain : st.chains) {
+        if (!chain->bf16.v_numbers.defined()) continue;
+        passes->add<ShortenLoops>(std::vector<std::string>{chain->bf16.v_numbers.name() + ".s0." + st.packed.c.name()},
+                                  units(loaded(chain->prefill.nonfinite_end.name(), 0)));
+    }
+}
+
 // Where logits are products as they are, the weights of keys are made while tiles multiply.
 void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
     size_t products = 2 * st.chains.size();
-    if (!config.changes_logits()) {
+    if (config.has_as_is_steps() || !config.changes_logits()) {
         products -= 2;
-        const BlockChain &ch = st.full;
+        const BlockChain &ch = config.has_as_is_steps() ? st.as_is : st.full;
+        const auto place = std::find(st.chains.begin(), st.chains.end(), &ch) - st.chains.begin();
         PipelineTiles::Step step;
-        step.loop = st.state.name() + ".s" + std::to_string(st.chains.size()) + "." + ch.steps.y.name();
+        step.loop = st.state.name() + ".s" + std::to_string(place + 1) + "." + ch.steps.y.name();
         step.first_key = ch.first_key.name();
         step.product = ch.product.name();
         step.maxima = ch.bf16.max_parts.name();
@@ -117,7 +150,8 @@ void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig 
         step.large_weight = Bf16Block::large_weight;
         passes->add_exactly<PipelineTiles>(1, "loops over blocks of keys to pipeline", step);
     }
-    passes->add_exactly<LowerBf16Tiles>(static_cast<int>(products), "products of bf16 that become matrix tiles");
+    passes->add_exactly<LowerBf16Tiles>(static_cast<int>(products), "products of bf16 that become matrix tiles",
+                                        std::vector<std::string>{st.masked.block_out.name()});
 }
 
 }  // namespace
@@ -144,7 +178,7 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
         } else if (config.task_blocks > 1) {
             trim(chain->steps.z.name());
         }
-        if (config.score_mod.block_visible || !chain->ranged) tested.push_back(loop);
+        if (config.score_mod.block_visible || !(chain->ranged || chain->as_is)) tested.push_back(loop);
     }
     if (config.sweeps()) trim(st.sweep.chunks.x.name());
     if (st.sweep.classes.defined()) trim(st.sweep.steps.x.name());
@@ -166,6 +200,9 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
             passes.add_exactly<SumInPlace>(1, "loops that add a block to the output", chain->block_out.name(),
                                            st.state.name());
         }
+        passes.add_exactly<FuseTasks>(1, "loops over packed blocks to fuse", st.packed.v.name(),
+                                      st.packed.nonfinite.name());
+        fit_tiles_of_keys(&passes, st);
         add_tiles(&passes, st, config);
         if (config.takes_parts()) add_parts(&passes, st, config);
         passes.add<LowerBf16Dots>();

@@ -178,6 +178,16 @@ private:
             Func &rows = p.v_rows.rows.compute_at(p.v, p.c).hoist_storage(p.v, task).store_in(MemoryType::Heap);
             padded_bits(rows, p.v_rows).bound_extent(p.block, 1).bound_extent(p.head, 1);
         }
+        p.exponents.compute_at(p.nonfinite, task)
+            .store_in(MemoryType::Register)
+            .bound_extent(st.u, cfg.lanes)
+            .bound_extent(p.block, 1)
+            .bound_extent(p.head, 1)
+            .vectorize(st.u)
+            .update()
+            .reorder(st.u, p.over_v.x, p.over_v.y)
+            .vectorize(st.u);
+        by_task(p.nonfinite);
         const std::pair<Func, Func> slots[] = {{p.k_slots, p.k}, {p.v_slots, p.v}};
         for (auto [of_keys, consumer] : slots) {
             if (!of_keys.defined()) continue;
@@ -304,14 +314,16 @@ private:
         if (cfg.has_kv_scales()) {
             per_logit(ch.value_weights).unroll(st.row);
         }
-        if (cfg.modifies_logits() || (cfg.bf16_dots && cfg.per_logit())) {
+        if (!ch.as_is && (cfg.modifies_logits() || (cfg.bf16_dots && cfg.per_logit()))) {
             per_logit(ch.logits);
             // What depends on the row alone then leaves the loop over the keys.
             if (cfg.has_softcap) ch.logits.unroll(st.row);
             if (cfg.has_softcap) ch.logits.specialize(st.softcap_on);
+            if (cfg.packs_kv() && ch.biases.defined()) ch.logits.specialize(!st.bias_on);
         }
         if (cfg.bf16_tiles) {
             matrix_tiles(ch.product, ch).bound_extent(st.k, ch.block);
+            if (ch.ranged) ch.product.update().split(st.k, ko, kt, packed_unit, TailStrategy::RoundUp);
             along_d(matrix_tiles(ch.block_out, ch), st.d, cfg.head_dim_v);
             if (cfg.any_head_dim()) ch.block_out.update().split(st.d, db, dv, packed_unit, TailStrategy::RoundUp);
             values(ch);
@@ -354,7 +366,8 @@ private:
             if (splits_loop) {
                 of_block_in_workspace(ch.bf16.v_numbers, ch)
                     .bound_extent(st.packed.p, cfg.lanes)
-                    .bound_extent(st.packed.c, ch.block / 32)
+                    .bound_extent(st.packed.c, ch.block / packed_unit)
+                    .partition(st.packed.c, Partition::Never)
                     .vectorize(st.packed.p);
                 along_d(ch.bf16.v_numbers, st.d, cfg.head_dim_v);
             }
@@ -386,13 +399,15 @@ private:
                 .vectorize(st.u, cfg.lanes)
                 .unroll(ch.prefill.places.x);
         }
-        of_block(ch.prefill.exponents, ch)
-            .bound_extent(st.u, cfg.lanes)
-            .vectorize(st.u, cfg.lanes)
-            .update()
-            .reorder(st.u, ch.prefill.values.x, ch.prefill.values.y)
-            .vectorize(st.u, cfg.lanes);
-        if (!cfg.any_head_dim() && !cfg.packs_kv()) ch.prefill.exponents.update().unroll(ch.prefill.values.x);
+        if (ch.prefill.exponents.defined()) {
+            of_block(ch.prefill.exponents, ch)
+                .bound_extent(st.u, cfg.lanes)
+                .vectorize(st.u, cfg.lanes)
+                .update()
+                .reorder(st.u, ch.prefill.values.x, ch.prefill.values.y)
+                .vectorize(st.u, cfg.lanes);
+            if (!cfg.any_head_dim()) ch.prefill.exponents.update().unroll(ch.prefill.values.x);
+        }
         const int last = sum.num_update_definitions() - 1;
         sum.update(last)
             .reorder(st.row, st.d, ch.prefill.nonfinites)

@@ -50,7 +50,7 @@ void fit_blocks(const Machine &machine, AttentionConfig &config) {
     const int step = config.bf16_tiles ? 32 : 16;
     const int keys = std::max(machine.l2_bytes / 2 / (elements * (config.bf16_dots ? 2 : 4)) / step, 1) * step;
     if (config.kv_block <= keys) return;
-    config.masked_block = std::min({config.masked_block, keys, 48});
+    config.masked_block = std::min({config.masked_block, keys, config.bf16_tiles ? keys : 48});
     config.kv_block = keys / config.masked_block * config.masked_block;
 }
 
@@ -67,9 +67,9 @@ int own_product_unroll(const Machine &machine, const AttentionConfig &config) {
 //   32 registers: 3 x 8 + 3 (the broadcast folds into the FMA);  16 registers: 3 x 4 + 3 + 1;
 //   without FMA 2 x 4 + 2 + product. With matrix tiles the products are stages of their own: the queries, weights and
 //   sums of 32 rows of head_dim 128 and two tiles of logits stay in L1 (8 + 8 + 16 + 8 of 48 KiB), past which packed k
-//   and v stream; 32 masked keys are one step along the 16 pairs of a tile. Measured, Xeon with AMX: 32 and 64 rows,
-//   p1k_d64_full 1.97, 2.41 ms; blocks of 64, 96, 128 and 256 keys, p2k_gqa 26.1, 24.6, 25.0, 31.3 ms, bert_8x512 10.1,
-//   7.4, 7.1, 9.0.
+//   and v stream. Masked steps are blocks too, of which they multiply units of 32 keys. Measured, Xeon with AMX: 32 and
+//   64 rows, p1k_d64_full 1.97, 2.41 ms; blocks of 64, 96, 128 and 256 keys, p2k_gqa 26.1, 24.6, 25.0, 31.3 ms,
+//   bert_8x512 10.1, 7.4, 7.1, 9.0.
 // Decode: lanes run along d. Kernels without a mask, a bias or int8 keys, whose conversion bounds them: tasks of
 // several blocks of rows (the most: their queries
 //   and states stay in a quarter of L2), blocks of 16 keys, of 32 for several rows, so that k and v take turns soon and
@@ -95,7 +95,8 @@ void fit_tiles(const Machine &machine, AttentionConfig &config) {
         if (!config.bf16_dots) config.kv_block = config.any_head_dim() ? 96 : 144;
         config.masked_block = !config.per_logit() ? config.kv_block : config.bf16_dots ? 64 : 48;
         if (config.bf16_tiles) {
-            config.row_block = config.masked_block = 32;
+            config.row_block = 32;
+            config.masked_block = config.kv_block;
         }
         fit_blocks(machine, config);
     } else {

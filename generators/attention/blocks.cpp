@@ -100,10 +100,16 @@ void AttentionBuilder::define_visibility(BlockChain &chain) {
     if (cfg.has_bias && chain.tested) {
         Expr element = by_rows(chain.prefill.bias_rows, chain.prefill.bias_tiles, bias(pos, chain.ranged));
         chain.biases(vars(at)) = select(st.bias_on, element, 0.f);
-        visibility.bias = chain.biases(at);
+        visibility.bias = block_bias(chain);
     }
     if (cfg.score_mod.visible) visibility.user = cfg.score_mod.visible(place(pos), in.score_buffers);
     chain.visible(vars(at)) = is_visible(visibility);
+}
+
+// With packed keys nothing makes the block's biases where there are none.
+Expr AttentionBuilder::block_bias(const BlockChain &chain) const {
+    Expr element = chain.biases(in_block({st.row, st.k}));
+    return cfg.packs_kv() ? select(st.bias_on, element, 0.f) : element;
 }
 
 Expr AttentionBuilder::if_visible(const BlockChain &chain, const Expr &k, const Expr &value,
@@ -179,14 +185,14 @@ void AttentionBuilder::define_logits(BlockChain &chain) {
     }
     LogitChanges changes = logit_changes(in);
     if (scales_products || !cfg.bf16_dots) changes.scale = Expr();  // they are scaled, or q is
-    if (!cfg.has_softcap) changes.leave_out_cap();
+    if (!cfg.has_softcap || chain.as_is) changes.leave_out_cap();
     if (cfg.has_kv_scales()) changes.key_scale = in.k.scale(kv_head(), slot(chain, st.k));
-    if (cfg.has_bias && chain.tested) changes.bias = chain.biases(at);
+    if (cfg.has_bias && chain.tested) changes.bias = block_bias(chain);
 #define HEED_SET_OF_HEAD(name, ...) changes.name = in.name(head(st.row));
     HEED_HEAD_INPUTS(HEED_SET_OF_HEAD)
 #undef HEED_SET_OF_HEAD
     changes.position = token_position(position(st.row), field(task_position_offset));
-    if (cfg.has_alibi) {
+    if (cfg.has_alibi && !chain.as_is) {
         // Exact up to 2^24 tokens; the part of a row is apart from its keys, so that it is computed once per block.
         Expr to_first_key = token_distance(key_position(chain, 0), position(st.row), field(task_position_offset));
         changes.distance = to_first_key + cast<float>(st.k);
@@ -198,6 +204,14 @@ void AttentionBuilder::define_logits(BlockChain &chain) {
     }
     chain.logits(vars(at)) =
         if_visible(chain, st.k, changed_logit(product, changes, LogitUnits::log16).value, lowest_logit());
+}
+
+// Whether the call's logits are scaled products, for the head of the task and except for a bias.
+Expr AttentionBuilder::keeps_logits() const {
+    const LogitChanges changes = logit_changes(in);
+    Expr keeps = Internal::const_true();
+    if (cfg.has_softcap) keeps = changes.cap_off() && changes.growth_off() && in.temperature(head(0)) == 1.f;
+    return cfg.has_alibi ? keeps && in.alibi_slopes(head(0)) == 0.f : keeps;
 }
 
 void AttentionBuilder::define_softmax(BlockChain &chain) {
@@ -249,7 +263,8 @@ void AttentionBuilder::define_step(BlockChain &chain) {
     chain.steps = RDom(region, "steps" + chain.suffix);
     Expr slot = chain.steps.x, step = chain.steps.y;
     const int in_middle = cfg.takes_parts() ? part_steps : full_steps;
-    const int part = chain.ranged ? masked_steps : !classed ? in_middle : chain.tested ? mixed_steps : plain_steps;
+    const int untested = chain.as_is ? as_is_steps : classed ? plain_steps : in_middle;
+    const int part = chain.ranged ? masked_steps : classed && chain.tested ? mixed_steps : untested;
     chain.steps.where(step < range(part));
     Expr test;
     if (cfg.score_mod.block_visible) test = block_visible(chain, step);

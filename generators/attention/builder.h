@@ -52,12 +52,15 @@ private:
         seen_end,
         plain_steps,
         mixed_steps,
+        as_is_steps,
         part_begin = seen_end + 1,  // first key of `full`
         part_steps
     };
     Expr is_first_part() const { return field(task_part_begin) == 0; }
     Expr is_last_part() const { return field(task_part_end) == no_part_end; }
     Expr range(int component) const { return range_table(st.t, st.sp)[component]; }
+    // Of packed keys.
+    int first_unit() const { return 1 + (cfg.sweeps() ? as_is_steps : cfg.takes_parts() ? part_steps : seen_end); }
     struct Range {
         Expr seen_begin, seen_end, full_begin, full_end;
     };
@@ -65,7 +68,7 @@ private:
     Range seen_by_position() const;
     Halide::Tuple blocks_of(const Expr &swept) const;
     void define_first_key(BlockChain &chain);
-    bool has_classes(const BlockChain &chain) const { return cfg.sweeps() && !chain.ranged; }
+    bool has_classes(const BlockChain &chain) const { return cfg.sweeps() && !chain.ranged && !chain.as_is; }
     Expr first_key(const BlockChain &chain) const {
         Halide::FuncRef first = chain.first_key(in_step({}));
         return has_classes(chain) || counts_seen(chain) ? Expr(first[0]) : Expr(first);
@@ -87,7 +90,7 @@ private:
     Expr per_logit(const Halide::Func &tensor, const Expr &pos, bool may_lie_outside) const;
 
     // Whether a step knows the number of its keys up to the last one that some row sees; it; whether all rows see them.
-    bool counts_seen(const BlockChain &chain) const { return row_lanes && chain.ranged && !cfg.packs_kv(); }
+    bool counts_seen(const BlockChain &chain) const { return row_lanes && chain.ranged; }
     // Whether values are read of these keys alone: the last pair of bf16 may have a key more.
     bool reads_seen(const BlockChain &chain) const { return counts_seen(chain) && !cfg.bf16_dots; }
     Expr seen_keys(const BlockChain &chain) const { return chain.first_key(in_step({}))[1]; }
@@ -124,6 +127,9 @@ private:
     Args in_step(Args first) const;
     Args in_block(Args first) const;
     static Vars vars(const Args &args);
+    bool modifies_logits(const BlockChain &chain) const { return cfg.modifies_logits() && !chain.as_is; }
+    Expr keeps_logits() const;
+    Expr block_bias(const BlockChain &chain) const;
     Expr if_visible(const BlockChain &chain, const Expr &k, const Expr &value, const Expr &otherwise) const;
     Expr element(const BlockChain &chain, const KvSource &source, const PaddedRows &rows, const Expr &d, const Expr &k,
                  bool is_seen = false) const;

@@ -122,6 +122,8 @@ struct AttentionConfig {
     bool has_logit_features() const { return has_bias || has_softcap || has_alibi || has_mask; }
     // Whether nothing but its scale and its key's place changes a logit, and nothing a weight.
     bool is_plain() const { return !has_logit_features() && !has_dropout && !has_score_mod(); }
+    // Whether steps of their own, of packed keys, serve calls that change no logit and blocks that all rows see.
+    bool has_as_is_steps() const { return packs_kv() && sweeps() && !has_score_mod(); }
     // Whether logits are more than scaled products in a range of keys.
     bool changes_logits() const { return modifies_logits() || has_mask || score_mod.visible; }
 

@@ -70,6 +70,15 @@ void AttentionBuilder::define_packed() {
     words(st.d, st.k, block, head) = bf16_pair(value(2 * st.k), value(2 * st.k + 1));
     packed.v(packed.p, st.d, packed.c, block, head) =
         packed.v_tiles.define(cfg.lanes, words, edge * packed.c + packed.p, st.d, of_head);
+
+    packed.over_v = RDom({{0, packed.values}, {0, cfg.kv_block / (2 * edge)}}, "packed_values");
+    Args lane{st.u, block, head};
+    packed.exponents(vars(lane)) = cast<uint32_t>(0);
+    packed.exponents(vars(lane)) =
+        packed.exponents(lane) | full_exponents(packed.v(st.u, packed.over_v.x, packed.over_v.y, block, head));
+    Expr some = packed.exponents(0, block, head);
+    for (int u = 1; u < edge; u++) some = some | packed.exponents(u, block, head);
+    packed.nonfinite(block, head) = cast<uint8_t>((some & Expr(0x80008000u)) != 0);
 }
 
 // Where the first key of a step is in its packed block.
@@ -106,12 +115,14 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
     Expr block_max = of_parts(b.max_parts, [](const Expr &x, const Expr &y) { return max(x, y); });
     Expr before = carried(st.state, st.row, st.kb),
          reference = select(block_max > before + b.reference_slack, block_max, before);
-    b.reference(vars(per_row)) = {reference, exp16_nonpositive(before - reference), fixed_reference(reference)};
+    // Sums without a key are zeros: a factor of 1 spares the first step their multiplication.
+    Expr factor = select(before == lowest_logit(), 1.f, exp16_nonpositive(before - reference));
+    b.reference(vars(per_row)) = {reference, factor, fixed_reference(reference)};
 
     Expr from = b.reference(per_row)[0], fixed_from = b.reference(per_row)[2];
     // Without features a logit is a product times a scale, which the fixed point's unit joins: one FMA (see fits_unit).
-    Expr fixed_logit =
-        cfg.modifies_logits() ? chain.logits(at) * fixed_unit : chain.product(at) * (in.scale * (log16_e * fixed_unit));
+    Expr fixed_logit = modifies_logits(chain) ? chain.logits(at) * fixed_unit
+                                              : chain.product(at) * (in.scale * (log16_e * fixed_unit));
     chain.weights(vars(at)) = if_visible(chain, st.k, bf16_weight(fixed_logit + fixed_from), Expr(0u));
     auto weight = [&](int i) { return chain.weights(in_block({st.row, 2 * st.k + i})) >> 16; };
     b.weight_pairs(vars(at)) = bf16_pair(weight(0), weight(1));
@@ -132,7 +143,7 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
     for (int u = 1; u < edge; u++) largest = max(largest, b.reference_sizes(in_block({u})));
     const auto is_inexact = [&](const Expr &size) {
         Expr is_huge = size >= b.huge_reference;
-        return cfg.modifies_logits() ? is_huge : is_huge || !b.fits_unit(in.scale);
+        return modifies_logits(chain) ? is_huge : is_huge || !b.fits_unit(in.scale);
     };
     b.again_end(vars(in_block({}))) = select(is_inexact(largest), chain.block / 2, 0);
     b.again = RDom(0, chain.block / 2, "again" + chain.suffix);
@@ -153,13 +164,14 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
     chain.block_sum(vars(per_row)) = of_parts(b.sum_parts, [](const Expr &x, const Expr &y) { return x + y; });
 
     b.exact = RDom(0, select(in.wants_lse != 0, chain.block, 0), "exact" + chain.suffix);
+    if (counts_seen(chain)) b.exact.where(b.exact < seen_keys(chain));
     Expr key = b.exact, exact = exact_weight(key);
     b.exact_sum(vars(per_row)) = 0.f;
     b.exact_sum(vars(per_row)) += if_visible(chain, key, exact, 0.f);
 }
 
-// Tiles multiply every key of a block. Where some may be hidden, they read a copy of the block in which NaN and
-// infinities are zeros, and a loop that is empty for blocks of numbers adds those that rows do see.
+// Tiles multiply every key of a block. Where some may be hidden and the block has NaN or infinities, they read a copy
+// in which those are zeros, and a loop adds those that rows do see.
 void AttentionBuilder::define_packed_values(BlockChain &chain) {
     const bool hides_values = hides(chain);
     const int chunks = chain.block / (2 * edge);
@@ -168,25 +180,24 @@ void AttentionBuilder::define_packed_values(BlockChain &chain) {
         return Expr(st.packed.v(p, d, chunk, packed_block(chain), kv_head()));
     };
     const Var &p = st.packed.p, &c = st.packed.c;
-    if (hides_values) chain.bf16.v_numbers(vars(in_block({p, st.d, c}))) = without_nonfinites(stored(p, st.d, c));
-
+    if (hides_values) {
+        Expr some = st.packed.nonfinite(packed_block(chain), kv_head()) != cast<uint8_t>(0);
+        chain.prefill.nonfinite_end(vars(in_block({}))) =
+            select(some, counts_seen(chain) ? seen_keys(chain) : chain.block, 0);
+        chain.bf16.v_numbers(vars(in_block({p, st.d, c}))) = without_nonfinites(stored(p, st.d, c));
+    }
     Args at = in_block({st.row, st.d});
     chain.numbers = RDom({{0, edge}, {0, chunks}}, "numbers" + chain.suffix);
     Expr pair = chain.numbers.x, chunk = chain.numbers.y;
-    Expr words = hides_values ? Expr(chain.bf16.v_numbers(in_block({pair, st.d, chunk}))) : stored(pair, st.d, chunk);
+    Expr words = stored(pair, st.d, chunk);
+    if (hides_values) {
+        Expr numbers = chain.bf16.v_numbers(in_block({pair, st.d, chunk}));
+        words = select(chain.prefill.nonfinite_end(in_block({})) > 0, numbers, words);
+    }
     Expr weights = chain.bf16.weight_pairs(in_block({st.row, edge * chunk + pair}));
     chain.block_out(vars(at)) = 0.f;
     chain.block_out(vars(at)) = bf16_dot(chain.block_out(at), weights, words);
     if (!hides_values) return;
-
-    chain.prefill.values = RDom({{0, st.packed.values}, {0, chunks}}, "values" + chain.suffix);
-    Args by_lane = in_block({st.u});
-    chain.prefill.exponents(vars(by_lane)) = cast<uint32_t>(0);
-    chain.prefill.exponents(vars(by_lane)) =
-        chain.prefill.exponents(by_lane) | full_exponents(stored(st.u, chain.prefill.values.x, chain.prefill.values.y));
-    Expr some = chain.prefill.exponents(in_block({0}));
-    for (int u = 1; u < edge; u++) some = some | chain.prefill.exponents(in_block({u}));
-    chain.prefill.nonfinite_end(vars(in_block({}))) = select((some & Expr(0x80008000u)) != 0, chain.block, 0);
 
     chain.prefill.nonfinites = RDom(0, chain.block, "nonfinites" + chain.suffix);
     Expr k = chain.prefill.nonfinites, nothing = -0.f;  // whatever the sum, -0 adds nothing

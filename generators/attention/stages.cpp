@@ -40,6 +40,7 @@ void AttentionBuilder::build() {
         st.kept = {st.state.name(), st.prefill.q_lanes.name()};
     }
     st.state(vars(of_state({st.row, st.x}))) = initial;
+    if (cfg.has_as_is_steps()) st.chains.push_back(&st.as_is);
     if (cfg.sweeps()) st.chains.push_back(&st.plain);
     st.chains.push_back(&st.full);
     // With packed keys the masked steps come first: the reference that they leave spares `full` a second look at a
@@ -154,10 +155,13 @@ Tuple AttentionBuilder::blocks_of(const Expr &swept) const {
     if (cfg.sweeps()) range = narrowed(range, swept);
     // Steps over packed keys are whole blocks of them, or whole parts of a block.
     if (cfg.packs_kv()) range.full_begin = ceil_div(range.full_begin, cfg.kv_block) * cfg.kv_block;
-    Expr full = max(range.full_end - range.full_begin, 0) / cfg.kv_block;
+    Expr full = max(range.full_end - range.full_begin, 0) / cfg.kv_block, seen_units;
     if (cfg.packs_kv()) {
-        Expr aligned = range.seen_begin / cfg.masked_block * cfg.masked_block;
-        range.seen_begin = select(range.seen_begin < range.seen_end, aligned, range.seen_end);
+        const auto aligned = [&](int unit) {
+            return select(range.seen_begin < range.seen_end, range.seen_begin / unit * unit, range.seen_end);
+        };
+        seen_units = aligned(packed_unit);
+        range.seen_begin = aligned(cfg.masked_block);
         range.full_begin = select(full > 0, range.full_begin, range.seen_begin);
     }
     Expr left = ceil_div(range.full_begin - range.seen_begin, cfg.masked_block);
@@ -173,6 +177,15 @@ Tuple AttentionBuilder::blocks_of(const Expr &swept) const {
         const auto [plain, mixed] = steps_by_class(range, full, swept);
         parts.insert(parts.end(), {plain, mixed});
     }
+    if (cfg.packs_kv()) {
+        if (cfg.sweeps()) parts.emplace_back(0);
+        if (cfg.has_as_is_steps()) {
+            Expr as_is = keeps_logits() && parts[mixed_steps] == 0, all = parts[plain_steps];
+            parts[as_is_steps] = select(as_is, all, 0);
+            parts[plain_steps] = select(as_is, 0, all);
+        }
+        parts.push_back(seen_units);
+    }
     return Tuple(parts);
 }
 
@@ -182,7 +195,9 @@ Expr AttentionBuilder::first_key(const BlockChain &chain, const Expr &step) cons
     if (cfg.packs_kv() && !chain.ranged) {
         return range(cfg.takes_parts() ? part_begin : full_begin) + step * cfg.kv_block;
     }
-    return chain.ranged ? (step - left) * cfg.masked_block + select(step < left, range(full_begin), behind_full)
+    Expr of_masked = (step - left) * cfg.masked_block + select(step < left, range(full_begin), behind_full);
+    if (cfg.packs_kv()) return max(of_masked, range(first_unit()));
+    return chain.ranged ? of_masked
                         : max(min(range(full_begin) + step * cfg.kv_block, in.max_kv_len - cfg.kv_block), 0);
 }
 
@@ -196,6 +211,9 @@ void AttentionBuilder::define_first_key(BlockChain &chain) {
         // The first step of the left end may begin before the first key; its keys from there on are read.
         Expr begin = max(first, 0);
         chain.first_key(vars(in_step({}))) = {begin, min(range(seen_end), first + chain.block) - begin};
+    } else if (cfg.packs_kv() && chain.ranged) {
+        Expr in_block = chain.block - first % chain.block;
+        chain.first_key(vars(in_step({}))) = {first, min(range(seen_end) - first, in_block)};
     } else if (counts_seen(chain)) {
         chain.first_key(vars(in_step({}))) = {first, min(range(seen_end) - first, chain.block)};
     } else {
@@ -252,17 +270,18 @@ Bf16Block::Bf16Block(const std::string &suffix)
       reference("reference" + suffix), max_parts("max_parts" + suffix), sum_parts("sum_parts" + suffix),
       exact_sum("exact_sum" + suffix), reference_sizes("reference_sizes" + suffix), again_end("again_end" + suffix) {}
 
-BlockChain::BlockChain(const std::string &suffix, int block, bool ranged, bool tested)
+BlockChain::BlockChain(const std::string &suffix, int block, bool ranged, bool tested, bool as_is)
     : first_key("first_key" + suffix), slots("slots" + suffix), biases("biases" + suffix), visible("visible" + suffix),
       product("product" + suffix), raw_logits("raw_logits" + suffix), logits("logits" + suffix),
       weights("weights" + suffix), block_max("block_max" + suffix), block_sum("block_sum" + suffix),
       kept("kept" + suffix), value_weights("value_weights" + suffix), value_tile("value_tile" + suffix),
       block_out("block_out" + suffix), k_rows("k_rows" + suffix), v_rows("v_rows" + suffix), prefill(suffix),
-      decode(suffix), bf16(suffix), sights(suffix), suffix(suffix), block(block), ranged(ranged), tested(tested) {}
+      decode(suffix), bf16(suffix), sights(suffix), suffix(suffix), block(block), ranged(ranged), tested(tested),
+      as_is(as_is) {}
 
 AttentionStages::AttentionStages(const AttentionConfig &config)
-    : plain("_plain", config.kv_block, false, false), full("_full", config.kv_block, false, true),
-      masked("_masked", config.masked_block, true, true) {}
+    : as_is("_as_is", config.kv_block, false, false, true), plain("_plain", config.kv_block, false, false),
+      full("_full", config.kv_block, false, true), masked("_masked", config.masked_block, true, true) {}
 
 void build_attention(const AttentionConfig &config, const AttentionInputs &in, AttentionStages &stages) {
     AttentionBuilder(config, in, stages).build();

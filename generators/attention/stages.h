@@ -15,7 +15,8 @@
 // in blocks of kv_block without a test of the range; its two ends go through the chain `masked` in blocks of
 // masked_block. A mask, and a bias of minus infinity, narrow the range: a sweep over their elements comes first. In the
 // middle it tells the blocks apart: `full` leaves out what no row sees, and what all rows see as if there were neither
-// mask nor bias goes through the chain `plain`, before. Online softmax: Milakov and Gimelshein, arXiv 1805.02867; the
+// mask nor bias goes through the chain `plain`, before. With packed keys, where that is all blocks and the call changes
+// no logit, `as_is` has them. Online softmax: Milakov and Gimelshein, arXiv 1805.02867; the
 // blocked form: Dao et al., arXiv 2205.14135; splits of the keys merged at the end: Dao et al., "Flash-Decoding"
 // (2023).
 
@@ -63,6 +64,9 @@ struct PackedBlocks {
     TransposedTiles v_tiles{"packed_v_tiles"};
     Halide::Func v{
         "packed_v"};  // (p, d, c, block, head): elements of the keys 32 c + 2 p and 32 c + 2 p + 1, as a pair
+    Halide::Func exponents{"packed_exponents"};  // (u, block, head): sums that tell where an exponent is full, by lanes
+    Halide::Func nonfinite{"packed_nonfinite"};  // (block, head): whether some value of the block is NaN or infinite
+    Halide::RDom over_v;
     Halide::Expr num_blocks, num_heads;
     Halide::Expr chunks, values;  // of a row of k, and elements of a row of v
 };
@@ -156,7 +160,7 @@ struct MaskSweep {
 struct Bf16Block {
     Halide::Func weight_pairs;  // (row, k / 2): the weights of two keys as bf16, and their sum
     Halide::Func v_pairs;       // (e = 2 d + k % 2, k / 2): values, those of two keys side by side
-    Halide::Func v_numbers;  // matrix tiles where keys may be hidden: the block of packed.v without NaN and infinities
+    Halide::Func v_numbers;     // matrix tiles where keys may be hidden: of packed.v, without its NaN and infinities
     Halide::RDom pairs;
     // Matrix tiles, (row): what weights are relative to, and what that multiplies the sums before this block by. It
     // stays where it is until a logit is far above it, so that products add up in place.
@@ -187,8 +191,8 @@ struct Bf16Block {
 // Logits, softmax numerators and weighted values of one block of keys.
 struct BlockChain {
     Halide::Func first_key;             // (): position of the block's first key; `full` with a sweep: its BlockClass;
-                                        // `masked` of keys that are not packed, in prefill: the number of keys up to
-                                        // the last one that some row sees
+                                        // `masked` in prefill: the number of keys up to the last one that some row
+                                        // sees
     Halide::Func slots;                 // (k): slot and page of a key, paged storage
     Halide::Func biases;                // (row, k): elements of the bias as floats
     Halide::Func visible;               // (row, k): whether the row may attend to the key; only where some row may not
@@ -208,13 +212,14 @@ struct BlockChain {
     Bf16Block bf16;
     BlockSights sights;  // decode: prefill has its class from the sweep
 
-    BlockChain(const std::string &suffix, int block, bool ranged, bool tested);
+    BlockChain(const std::string &suffix, int block, bool ranged, bool tested, bool as_is = false);
     // The loop of `state` whose steps compute what a block of keys is for a block of rows.
     Halide::RVar block_loop() const { return steps.dimensions() > 2 ? steps.z : steps.y; }
     const std::string suffix;
     const int block;    // keys of a block
     const bool ranged;  // whether the range of visible keys is tested
     const bool tested;  // whether mask and bias are
+    const bool as_is;   // whether logits are scaled products
 };
 
 struct PrefillStages {
@@ -256,10 +261,10 @@ struct AttentionStages {
                                               // the visible keys
     Halide::Func block_range{"block_range"};  // (t, sp): first key of `full`, its steps; left steps, steps of `masked`,
                                               // end of the keys that some row sees; with a sweep steps of `plain`,
-                                              // of `full`
+                                              // of `full`; of packed keys steps of `as_is`, the first key that is read
     PackedBlocks packed;                      // when the config packs k and v
     MaskSweep sweep;
-    BlockChain plain, full, masked;
+    BlockChain as_is, plain, full, masked;
     std::vector<BlockChain *> chains;  // those in use, as `state` goes through them
     // What a kernel can do and a problem may not ask for: tested once per block of keys.
     Halide::Expr softcap_on, mask_on, bias_on, bias_is_16;

@@ -16,6 +16,16 @@ struct Loop {
     Expr min, extent;
 };
 
+// Wide sums instead of sums that are widened, none of which overflows.
+class WideSums : public IRMutator {
+    using IRMutator::visit;
+    Expr visit(const Cast *op) override {
+        const auto *sum = op->value.as<Add>();
+        if (op->type != Int(64) || !sum || sum->type != Int(32)) return IRMutator::visit(op);
+        return mutate(cast(op->type, sum->a)) + mutate(cast(op->type, sum->b));
+    }
+};
+
 // The loops around one store, from the outermost; the store with all names of the nest resolved.
 struct Nest {
     std::vector<Loop> loops;
@@ -43,7 +53,7 @@ struct Nest {
 
     // What a step along a loop adds to an index, which is affine.
     Expr step(const Expr &of, const Loop &loop) const {
-        return simplify(cast<int64_t>(first(substitute(loop.name, loop.min + 1, of)) - first(of)));
+        return simplify(WideSums().mutate(cast<int64_t>(first(substitute(loop.name, loop.min + 1, of)) - first(of))));
     }
     bool steps_by(int bytes, const Load *load, const Loop &loop) const {
         const auto known = as_const_int(step(load->index, loop));
@@ -75,10 +85,17 @@ std::optional<Bf16Product> recognised(const Stmt &update) {
     Nest nest;
     Bf16Product product;
     if (!nest.read(update)) return std::nullopt;
-    const Expr b_pair = dot_operand(nest.value, 1), a_pair = dot_operand(nest.value, 2);
+    const Expr b_pair = dot_operand(nest.value, 1);
+    Expr a_pair = dot_operand(nest.value, 2);
     if (!b_pair.defined()) return std::nullopt;
+    const Load *other_a = nullptr;
+    if (const auto *either = a_pair.as<Select>()) {
+        product.elsewhere = either->condition;
+        other_a = address(either->true_value);
+        a_pair = either->false_value;
+    }
     const Load *a = address(a_pair), *b = address(b_pair);
-    if (!a || !b) return std::nullopt;
+    if (!a || !b || (product.elsewhere.defined() && !other_a)) return std::nullopt;
 
     // Pairs are one loop, or blocks of `tile_edge` pairs; m is one loop, or blocks of a known length, around it.
     const Loop *along_m = nullptr, *along_n = nullptr, *along_p = nullptr, *along_blocks = nullptr, *m_blocks = nullptr;
@@ -90,14 +107,19 @@ std::optional<Bf16Product> recognised(const Stmt &update) {
         if (along) m_blocks = along;
         along = &loop;
     }
-    if (!along_m || !along_n || !along_p || !nest.steps_by(4, b, *along_n) || !nest.steps_by(0, b, *along_m) ||
-        !nest.steps_by(4, a, *along_p) || !nest.steps_by(0, a, *along_n)) {
+    if (!along_m || !along_n || !along_p || !nest.steps_by(4, b, *along_n) || !nest.steps_by(0, b, *along_m)) {
         return std::nullopt;
+    }
+    for (const Load *load : {a, other_a ? other_a : a}) {
+        if (!nest.steps_by(4, load, *along_p) || !nest.steps_by(0, load, *along_n)) return std::nullopt;
+    }
+    for (const Loop &loop : nest.loops) {
+        if (other_a && expr_uses_var(product.elsewhere, loop.name)) return std::nullopt;
     }
     const auto m = as_const_int(along_m->extent), n = as_const_int(along_n->extent), p = as_const_int(along_p->extent);
     if (!m || !n || *m % tile_edge != 0 || *n % tile_edge != 0 || (p && *p % tile_edge != 0)) return std::nullopt;
     if (along_blocks && !(p && *p == tile_edge)) return std::nullopt;
-    for (const Expr &of : {nest.index, a->index, b->index}) {
+    for (const Expr &of : {nest.index, a->index, b->index, other_a ? other_a->index : a->index}) {
         if (m_blocks && !is_const_zero(simplify(nest.step(of, *m_blocks) - nest.step(of, *along_m) * long_int(*m))))
             return std::nullopt;
     }
@@ -109,11 +131,17 @@ std::optional<Bf16Product> recognised(const Stmt &update) {
         return TileOperand{name, cast<int64_t>(nest.first(index)) * long_int(bytes),
                            nest.step(index, rows) * long_int(bytes)};
     };
-    product.a = operand(a->name, a->index, *along_m, a->type.bytes());
+    const auto operand_a = [&](const Load *load) {
+        const int bytes = load->type.bytes();
+        TileOperand result = operand(load->name, load->index, *along_m, bytes);
+        result.next_pairs =
+            along_blocks ? nest.step(load->index, *along_blocks) * long_int(bytes) : long_int(tile_row_bytes);
+        return result;
+    };
+    product.a = operand_a(a);
+    if (other_a) product.other_a = operand_a(other_a);
     product.b = operand(b->name, b->index, *along_p, 4);
     product.c = operand(nest.stored_to, nest.index, *along_m, 4);
-    product.a.next_pairs =
-        along_blocks ? nest.step(a->index, *along_blocks) * long_int(a->type.bytes()) : long_int(tile_row_bytes);
     product.b.next_pairs =
         along_blocks ? nest.step(b->index, *along_blocks) * long_int(4) : long_int(tile_edge) * product.b.stride;
     return product;

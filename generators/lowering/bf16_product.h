@@ -24,6 +24,8 @@ struct Bf16Product {
     int m_block = 0, n = 0;
     Halide::Expr m, pairs;  // m: one m_block or more
     TileOperand a, b, c;
+    Halide::Expr elsewhere;  // undefined, or whether a is `other_a`
+    TileOperand other_a;
     bool adds = false;                 // to what c holds, else to zero
     std::optional<TileOperand> start;  // what c is cleared to, other than zero
 };

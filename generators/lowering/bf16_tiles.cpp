@@ -1,5 +1,6 @@
 #include "generators/lowering/bf16_tiles.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,18 +44,28 @@ Stmt plain_tiles(const Bf16Product &product) {
 // Along the pairs. More of them, and an unknown number, are a loop.
 constexpr int most_unrolled_steps = 10;
 
+bool are_few(const Expr &steps) {
+    const auto known = as_const_int(steps);
+    return known && *known <= most_unrolled_steps;
+}
+
 // Sums of at least one step. The unit would wait for the sums of one block before it starts the next one: 621 instead
 // of 512 cycles for two blocks of four steps. Instead a tile is stored where the next block first needs its register.
-Stmt woven_tiles(const Bf16Product &product, int steps) {
+Stmt woven_tiles(const Bf16Product &product, const Expr &steps) {
     const TileBlock block(product);
     const TileLoop next("tile_block");
     const int blocks_n = block.blocks_n();
-    const Expr rows = block.blocks_m(), blocks = simplify(rows * blocks_n);
+    const Expr blocks = simplify(block.blocks_m() * blocks_n);
     auto at = [&](const Expr &number) {
         return TileBlock::At{number / long_int(blocks_n), number % long_int(blocks_n)};
     };
     auto rest_of_steps = [&](const Expr &number, std::vector<Stmt> before) {
-        for (int p = 1; p < steps; p++) before.push_back(block.step(at(number), long_int(p)));
+        if (are_few(steps)) {
+            for (int p = 1; p < *as_const_int(steps); p++) before.push_back(block.step(at(number), long_int(p)));
+        } else {
+            const TileLoop p("tile_p");
+            before.push_back(p.around(steps - 1, block.step(at(number), p.index + long_int(1))));
+        }
         return Block::make(before);
     };
     const TileBlock::At first = at(long_int(0)), here = at(next.index + long_int(1));
@@ -66,10 +77,16 @@ Stmt woven_tiles(const Bf16Product &product, int steps) {
 
 }  // namespace
 
-Stmt matrix_tiles(const Bf16Product &product) {
-    const auto steps = as_const_int(simplify(product.pairs / tile_edge));
-    return steps && *steps <= most_unrolled_steps ? woven_tiles(product, static_cast<int>(*steps))
-                                                  : plain_tiles(product);
+Stmt matrix_tiles(const Bf16Product &product, bool has_steps) {
+    if (product.elsewhere.defined()) {
+        Bf16Product here = product;
+        here.elsewhere = Expr();
+        Bf16Product there = here;
+        there.a = product.other_a;
+        return IfThenElse::make(product.elsewhere, matrix_tiles(there, has_steps), matrix_tiles(here, has_steps));
+    }
+    const Expr steps = simplify(product.pairs / tile_edge);
+    return has_steps || are_few(steps) ? woven_tiles(product, steps) : plain_tiles(product);
 }
 
 Stmt with_product(const Stmt &body, const std::function<Stmt(const Bf16Product &)> &make) {
@@ -96,7 +113,9 @@ Stmt with_product(const Stmt &body, const std::function<Stmt(const Bf16Product &
 
 Stmt LowerBf16Tiles::visit(const ProducerConsumer *op) {
     if (op->is_producer) {
-        if (Stmt body = with_product(op->body, matrix_tiles); body.defined()) {
+        const bool has_steps = std::find(with_steps.begin(), with_steps.end(), op->name) != with_steps.end();
+        const auto make = [&](const Bf16Product &product) { return matrix_tiles(product, has_steps); };
+        if (Stmt body = with_product(op->body, make); body.defined()) {
             found++;
             return ProducerConsumer::make_produce(op->name, body);
         }

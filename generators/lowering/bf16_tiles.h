@@ -8,16 +8,20 @@
 // with neighbours in memory along n in b and c and along p in a, n a known multiple of 16, m one too or any number of
 // blocks of such a length, p any multiple of 16, or a loop of 16 in one over blocks of p, becomes loops over blocks of
 // 2 x 2 tiles (1 x 4 where the tiles of m are odd) of 16 x 16 sums, which stay in four of the eight tile registers over
-// all of p. Halide 21's own recogniser holds one.
+// all of p. Halide 21's own recogniser holds one. a may be select(condition, one buffer, another one) with a condition
+// that no loop changes: each has its loops.
 
 #include <functional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "generators/lowering/bf16_product.h"
 
 namespace heed {
 
-// The tiles of a product.
-Halide::Internal::Stmt matrix_tiles(const Bf16Product &product);
+// The tiles of a product. has_steps: one step along the pairs or more, where their number is not known.
+Halide::Internal::Stmt matrix_tiles(const Bf16Product &product, bool has_steps = false);
 
 // The body of a stage with what `make` makes in place of the loops of the product that it computes, and of those that
 // clear what it starts from; undefined where there is no such product.
@@ -26,11 +30,17 @@ Halide::Internal::Stmt with_product(const Halide::Internal::Stmt &body,
 
 class LowerBf16Tiles : public Halide::Internal::IRMutator {
 public:
+    // with_steps: stages whose products have one step along the pairs or more.
+    explicit LowerBf16Tiles(std::vector<std::string> with_steps = {}) : with_steps(std::move(with_steps)) {}
+
     int found = 0;  // products that became tiles; any other is left as it is
 
 protected:
     using IRMutator::visit;
     Halide::Internal::Stmt visit(const Halide::Internal::ProducerConsumer *op) override;
+
+private:
+    const std::vector<std::string> with_steps;
 };
 
 }  // namespace heed

@@ -189,7 +189,8 @@ private:
     // Tiles without anything beside them.
     Stmt outputs_of(const Expr &other) const { return matrix_tiles(outputs_in(other)); }
     Stmt with_tiles(const Stmt &stage) const {
-        const Stmt body = with_product(stage.as<ProducerConsumer>()->body, matrix_tiles);
+        const Stmt body =
+            with_product(stage.as<ProducerConsumer>()->body, [](const Bf16Product &of) { return matrix_tiles(of); });
         return ProducerConsumer::make_produce(names.product, body);
     }
     Stmt first_keys(const Expr &other) const {

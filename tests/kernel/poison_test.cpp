@@ -132,6 +132,21 @@ TEST_P(Poison, NanInOneElementOfAValue) {
     }
 }
 
+// In blocks that some rows see in part, at either end, and in one that all rows see.
+TEST_P(Poison, NanInOneElementOfAValueOfManyBlocks) {
+    const int32_t block = kernel().info.kv_block;
+    for (const int32_t poisoned_key : {block + 9, 2 * block, 3 * block + 9}) {
+        for (const float poison : some<float>({nan_value, inf_value, -inf_value})) {
+            Attention a = attention(40, 3 * block + 40);
+            a.causal = true;
+            a.position = HEED_BOTTOM_RIGHT;
+            a.window_left = 2 * block;
+            a.v_row(1, poisoned_key, 1)[a.head_dim_v / 2] = poison;
+            expect_close(a, expect_runs(a, options()), {true, false});
+        }
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Kernels, Poison, testing::ValuesIn(supported_kernels()), kernel_test_name);
 
 class MaskPoison : public Poison {};
