@@ -216,6 +216,14 @@ Passes schedule_linear(LinearKernel &kernel, const Machine &machine, Operands op
     return passes;
 }
 
+OpModule compile_linear(const OpSpec &spec, LinearKernel &kernel, Operands operands) {
+    const LinearTile &tile = kernel.tile;
+    OpModule made =
+        compile(spec, kernel, schedule_linear(kernel, spec.machine(), operands), tile.rows, tile.columns);
+    made.streams_first_factors = tile.bf16_tiles;
+    return made;
+}
+
 }  // namespace
 
 // A block of a row is a load and a store.
@@ -229,8 +237,7 @@ OpModule make_linear_rows(const OpSpec &spec) {
 OpModule make_linear(const OpSpec &spec) {
     const LinearTile tile = linear_tile(spec.machine(), spec.rows);
     LinearKernel kernel(spec.type(), tile);
-    return compile(spec, kernel, schedule_linear(kernel, spec.machine(), Operands::all_are_far), tile.rows,
-                   tile.columns);
+    return compile_linear(spec, kernel, Operands::all_are_far);
 }
 
 // 12 rows x 2 vectors of columns, or 14 rows x 1 (16 registers: 6 x 2, 12 x 1): the panels of a tile of rows one after
@@ -272,8 +279,7 @@ OpModule make_linear_in_place(const OpSpec &spec) {
 OpModule make_attention_scores(const OpSpec &spec) {
     const LinearTile tile = linear_tile(spec.machine(), spec.rows);
     LinearKernel kernel(ElementType::f32, tile);
-    return compile(spec, kernel, schedule_linear(kernel, spec.machine(), Operands::weight_is_far), tile.rows,
-                   tile.columns);
+    return compile_linear(spec, kernel, Operands::weight_is_far);
 }
 
 }  // namespace heed
