@@ -18,6 +18,9 @@
 
 namespace heed {
 
+// The loop over the tiles of pairs of a stage's product where they are not known to be few.
+inline std::string tile_steps_of(const std::string &stage) { return stage + ".tile_steps"; }
+
 class LowerBf16Tiles : public Halide::Internal::IRMutator {
 public:
     // marked: stages each of whose steps tile_step() follows, with one step along the pairs or more.
