@@ -15,8 +15,7 @@
 // instructions instead of 72. That matters beside a busy hyperthread, where a core begins two instructions of a thread
 // in a cycle. Measured there (Xeon, family 6 model 85), time of 6 x 4 of that of 12 x 2: 2048 x 1024 x 3072 0.95, 128 x
 // 4096 x 4096 0.95. Tiles of 12 x 2 serve dot products of bf16, which step by two, and up to 12 rows; smaller tiles
-// serve fewer, which wait for the memory of W. With AMX the sums are two by two of its tiles (LowerBf16Tiles), in
-// memory only after the last step of the call: a panel of 256 pairs, 32 KiB, stays in L1.
+// serve fewer, which wait for the memory of W. With AMX: see schedule_matrix_tiles.
 #include <algorithm>
 #include <functional>
 
@@ -26,6 +25,7 @@
 #include "generators/lowering/hold_sums.h"
 #include "generators/lowering/prefetch_line.h"
 #include "generators/lowering/spread_prefetches.h"
+#include "generators/lowering/weave_results.h"
 #include "generators/ops/linear.h"
 #include "schedules/operation.h"
 
@@ -153,9 +153,49 @@ Passes schedule_tiles_at_once(LinearKernel &kernel, const Var &panels, const RVa
     return passes;
 }
 
+// AMX: the sums are two by two of its tiles (LowerBf16Tiles), 64 cycles for 16 pairs. The panel of W of a call, 32 KiB
+// for 512 elements, stays in L1: x, read once for each panel, is loaded past it (0.80 of the time, 2048 x 1024 x 3072).
+// The results of a tile, 32 vectors of 32 columns, are made beside the products of the next one (0.88, 4096 x 512 x
+// 512). W and x of more elements come from L3, 6 bytes a cycle: tiles then ask for what is next (0.90, 2048 x 4096 x
+// 4096); in L2, to ask costs 0.05. 2 threads of a Xeon with AMX: 2048 x 1024 x 3072 42 % of the peak, 2048 x 4096 x
+// 4096 34 %.
+Passes schedule_matrix_tiles(LinearKernel &kernel, const Machine &machine, const Var &panels) {
+    const LinearTile &tile = kernel.tile;
+    const int lanes = kernel.out.type() == Float(32) ? machine.lanes : tile.columns;
+    kernel.out.split(kernel.c, kernel.panel, kernel.lane, tile.columns, TailStrategy::GuardWithIf)
+        .split(kernel.row, kernel.t, kernel.r, tile.rows, TailStrategy::GuardWithIf)
+        .split(kernel.panel, panels, kernel.panel, tile.panels, TailStrategy::GuardWithIf)
+        .reorder(kernel.lane, kernel.r, kernel.panel, kernel.t, panels)
+        .vectorize(kernel.lane, lanes)
+        .unroll(kernel.lane)
+        .unroll(kernel.panel)
+        .partition(kernel.t, Partition::Never)
+        .partition(panels, Partition::Never)
+        .specialize(reinterpret<int32_t>(Expr(kernel.clip)) == infinity_bits);
+    kernel.sum.bound_extent(kernel.lane, tile.columns)
+        .bound_extent(kernel.r, tile.rows)
+        .bound_extent(kernel.panel, tile.panels)
+        .compute_at(kernel.out, kernel.t)
+        .store_in(MemoryType::Stack)
+        .update()
+        .unscheduled();
+    const LinearLoopNames loops(kernel, panels);
+    Passes passes;
+    passes.add_exactly<LowerBf16Tiles>(2, "products of linear that become matrix tiles");
+    passes.add_exactly<SpreadPrefetches>(
+        2, "loops over steps that ask for memory", tile_steps_of(kernel.sum.name()),
+        std::vector<std::string>{loops.t, loops.panel},
+        next_operands(kernel, index(loops.t), index(loops.panel), Operands::all_are_far),
+        wide(kernel.weight.dim(2).stride()) > wide(kernel.weight.dim(1).extent()) * tile.columns);
+    passes.add_exactly<WeaveResults>(2, "tiles whose results are made beside the next one", loops.t, kernel.sum.name(),
+                                     tile_steps_of(kernel.sum.name()));
+    return passes;
+}
+
 Passes schedule_linear(LinearKernel &kernel, const Machine &machine, Operands operands) {
     const LinearTile &tile = kernel.tile;
     Var panels("panels");
+    if (tile.bf16_tiles) return schedule_matrix_tiles(kernel, machine, panels);
     kernel.out.split(kernel.c, kernel.panel, kernel.lane, tile.columns, TailStrategy::GuardWithIf)
         .split(kernel.row, kernel.t, kernel.r, tile.rows, TailStrategy::GuardWithIf)
         .split(kernel.panel, panels, kernel.panel, tile.panels, TailStrategy::GuardWithIf)
@@ -167,13 +207,6 @@ Passes schedule_linear(LinearKernel &kernel, const Machine &machine, Operands op
     kernel.sum.bound_extent(kernel.lane, tile.columns)
         .bound_extent(kernel.r, tile.rows)
         .bound_extent(kernel.panel, tile.panels);
-    if (tile.bf16_tiles) {
-        kernel.out.partition(panels, Partition::Never);
-        kernel.sum.compute_at(kernel.out, kernel.t).store_in(MemoryType::Stack).update().unscheduled();
-        Passes passes;
-        passes.add_exactly<LowerBf16Tiles>(1, "products of linear that become matrix tiles");
-        return passes;
-    }
     // Two steps at once have 79 instructions, one step 41 (12 x 2 vectors). Loops like these reach 140 and 132 GFLOP/s
     // a core of a Xeon (family 6 model 85) beside a busy hyperthread, four steps at once 135.
     RVar steps("steps"), step("step");
@@ -199,6 +232,13 @@ Passes schedule_linear(LinearKernel &kernel, const Machine &machine, Operands op
     return passes;
 }
 
+OpModule compile_linear(const OpSpec &spec, LinearKernel &kernel, Operands operands) {
+    const LinearTile &tile = kernel.tile;
+    OpModule made = compile(spec, kernel, schedule_linear(kernel, spec.machine(), operands), tile.rows, tile.columns);
+    made.streams_first_factors = tile.bf16_tiles;
+    return made;
+}
+
 }  // namespace
 
 // A block of a row is a load and a store.
@@ -212,8 +252,7 @@ OpModule make_linear_rows(const OpSpec &spec) {
 OpModule make_linear(const OpSpec &spec) {
     const LinearTile tile = linear_tile(spec.machine(), spec.rows);
     LinearKernel kernel(spec.type(), tile);
-    return compile(spec, kernel, schedule_linear(kernel, spec.machine(), Operands::all_are_far), tile.rows,
-                   tile.columns);
+    return compile_linear(spec, kernel, Operands::all_are_far);
 }
 
 // 12 rows x 2 vectors of columns, or 14 rows x 1 (16 registers: 6 x 2, 12 x 1): the panels of a tile of rows one after
@@ -255,8 +294,7 @@ OpModule make_linear_in_place(const OpSpec &spec) {
 OpModule make_attention_scores(const OpSpec &spec) {
     const LinearTile tile = linear_tile(spec.machine(), spec.rows);
     LinearKernel kernel(ElementType::f32, tile);
-    return compile(spec, kernel, schedule_linear(kernel, spec.machine(), Operands::weight_is_far), tile.rows,
-                   tile.columns);
+    return compile_linear(spec, kernel, Operands::weight_is_far);
 }
 
 }  // namespace heed

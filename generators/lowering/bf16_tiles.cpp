@@ -18,8 +18,8 @@ struct TileLoop {
     std::string name;
     Expr index = Expr();
 
-    explicit TileLoop(const char *prefix)
-        : name(unique_name(prefix)), index(cast<int64_t>(Variable::make(Int(32), name))) {}
+    explicit TileLoop(std::string of_loop)
+        : name(std::move(of_loop)), index(cast<int64_t>(Variable::make(Int(32), name))) {}
     Stmt around(const Expr &extent, const Stmt &body) const {
         return For::make(name, 0, extent, ForType::Serial, Partition::Never, DeviceAPI::None, body);
     }
@@ -34,7 +34,7 @@ Stmt first_step_after(const TileBlock &block, const TileBlock::At &before, const
 // Sums of any number of steps: a loop over them in one over blocks of tiles.
 Stmt plain_tiles(const Bf16Product &product) {
     const TileBlock block(product);
-    const TileLoop m("tile_m"), n("tile_n"), p("tile_p");
+    const TileLoop m(unique_name("tile_m")), n(unique_name("tile_n")), p(tile_steps_of(product.c.buffer));
     const TileBlock::At at = {m.index, n.index};
     const Stmt steps = p.around(product.pairs / tile_edge, block.step(at, p.index));
     const Stmt body = block.live_in(Block::make({block.start(at), steps, block.store(at)}));
@@ -53,7 +53,7 @@ bool are_few(const Expr &steps) {
 // of 512 cycles for two blocks of four steps. Instead a tile is stored where the next block first needs its register.
 Stmt woven_tiles(const Bf16Product &product, const Expr &steps) {
     const TileBlock block(product);
-    const TileLoop next("tile_block");
+    const TileLoop next(unique_name("tile_block"));
     const int blocks_n = block.blocks_n();
     const Expr blocks = simplify(block.blocks_m() * blocks_n);
     auto at = [&](const Expr &number) {
@@ -63,7 +63,7 @@ Stmt woven_tiles(const Bf16Product &product, const Expr &steps) {
         if (are_few(steps)) {
             for (int p = 1; p < *as_const_int(steps); p++) before.push_back(block.step(at(number), long_int(p)));
         } else {
-            const TileLoop p("tile_p");
+            const TileLoop p(unique_name("tile_p"));
             before.push_back(p.around(steps - 1, block.step(at(number), p.index + long_int(1))));
         }
         return Block::make(before);

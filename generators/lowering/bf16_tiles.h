@@ -28,6 +28,9 @@ Halide::Internal::Stmt matrix_tiles(const Bf16Product &product, bool has_steps =
 Halide::Internal::Stmt with_product(const Halide::Internal::Stmt &body,
                                     const std::function<Halide::Internal::Stmt(const Bf16Product &)> &make);
 
+// The loop over the tiles of pairs of a stage's product where they are not known to be few.
+inline std::string tile_steps_of(const std::string &stage) { return stage + ".tile_steps"; }
+
 class LowerBf16Tiles : public Halide::Internal::IRMutator {
 public:
     // with_steps: stages whose products have one step along the pairs or more.

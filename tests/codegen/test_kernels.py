@@ -145,7 +145,7 @@ class Kernels(unittest.TestCase):
         # may be unrolled and may load the sums that it adds to.
         blocks = [(sums * steps, operands * steps + more) for sums, operands in ((4, 4), (4, 5), (2, 3))
                   for steps in range(1, 11) for more in (0, sums)]
-        for kernel in (r for r in kernels("attention_prefill", "linear_bf16") if r.endswith("amx")):
+        for kernel in (r for r in kernels("attention_prefill") if r.endswith("amx")):
             code = machine_code(kernel)
             tiles = [b for b in innermost_loops(code) if "tdpbf16ps" in b]
             self.assertTrue(tiles, kernel)
@@ -154,8 +154,9 @@ class Kernels(unittest.TestCase):
                 self.assertNotRegex(tile, r"tilestored .*\(%rsp", kernel)
 
     @of_isa("amx")
-    def test_packed_keys_and_values_go_past_l1(self):
-        for kernel in (r for r in kernels("attention_prefill") if r.endswith("amx")):
+    def test_streamed_operands_go_past_l1(self):
+        of_amx = (r for r in kernels("attention_prefill", "linear_bf16", "attention_scores_bf16") if r.endswith("amx"))
+        for kernel in of_amx:
             loads, products = {}, 0
             for load, into, second, first in re.findall(r"(tileloadd\w*) .*,%tmm(\d)|tdpbf16ps %tmm(\d),%tmm(\d)", machine_code(kernel)):
                 if load:
@@ -173,6 +174,17 @@ class Kernels(unittest.TestCase):
             beside = [body for body in loops(text, "tile_block") if "tile_matmul" in body and "largest_weight" in body]
             self.assertEqual(len(beside), 1, kernel)
             self.assertEqual(len(re.findall(rf"for \({weights}", beside[0])), beside[0].count("tile_load") // 4, kernel)
+
+    @of_isa("amx")
+    def test_dense_results_are_made_beside_products(self):
+        for kernel in (r for r in kernels("linear_bf16", "attention_scores_bf16") if r.endswith("amx")):
+            text = (DIR / f"{kernel}.stmt").read_text()
+            beside = [body for body in loops(text, "sum.tile_steps") if "tile_matmul" in body]
+            self.assertEqual(len(beside), 4, kernel)  # with clip or without, with prefetches or without
+            for steps in beside:
+                self.assertIn((steps.count("tile_matmul"), steps.count("tile_load")), ((4, 4), (2, 3)), kernel)
+                self.assertNotIn("tile_store", steps, kernel)
+                self.assertEqual(len(re.findall(r"for \(out\.s0\.row\.r", steps)), 1, kernel)
 
 
 class Operations(unittest.TestCase):
