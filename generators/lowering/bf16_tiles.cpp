@@ -219,6 +219,24 @@ Stmt tiles(const Bf16Product &product, bool marks) {
     return marks || are_few(steps) ? woven_tiles(product, steps, marks) : plain_tiles(product);
 }
 
+Stmt without_lets(const Stmt &s) {
+    const auto *let = s.as<LetStmt>();
+    return let ? without_lets(substitute(let->name, let->value, let->body)) : s;
+}
+
+Stmt lowered_stage(const Stmt &body, bool marks);
+
+// Loops over products with tiles of their own, of what clears them and of what adds to them, become one.
+Stmt lowered_in_loop(const Block *stages, bool marks) {
+    const Stmt first = without_lets(stages->first), rest = without_lets(stages->rest);
+    const auto *clear = first.as<For>(), *add = rest.as<For>();
+    if (!clear || !add || !equal(clear->min, add->min) || !equal(clear->extent, add->extent)) return Stmt();
+    const Stmt cleared = substitute(clear->name, Variable::make(Int(32), add->name), clear->body);
+    const Stmt body = lowered_stage(Block::make(cleared, add->body), marks);
+    if (!body.defined()) return Stmt();
+    return For::make(add->name, add->min, add->extent, add->for_type, add->partition_policy, add->device_api, body);
+}
+
 // Tiles of a product that starts from zero replace the loops that clear c as well.
 Stmt lowered_stage(const Stmt &body, bool marks) {
     if (const auto *let = body.as<LetStmt>()) return lowered_stage(substitute(let->name, let->value, let->body), marks);
@@ -238,6 +256,7 @@ Stmt lowered_stage(const Stmt &body, bool marks) {
         Stmt result = tiles(*product, marks);
         return more ? Block::make(result, more->rest) : result;
     }
+    if (Stmt loop = lowered_in_loop(block, marks); loop.defined()) return loop;
     Stmt rest = lowered_stage(block->rest, marks);
     return rest.defined() ? Block::make(block->first, rest) : rest;
 }

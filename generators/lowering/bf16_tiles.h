@@ -8,7 +8,7 @@
 // with neighbours in memory along n in b and c and along p in a, n a known multiple of 16, m one too or any number of
 // blocks of such a length, p any multiple of 16, or a loop of 16 in one over blocks of p, becomes loops over blocks of
 // 2 x 2 tiles (1 x 4 where the tiles of m are odd) of 16 x 16 sums, which stay in four of the eight tile registers over
-// all of p. Halide 21's own recogniser holds one.
+// all of p. Other loops may be around it and around what clears c. Halide 21's own recogniser holds one.
 
 #include <string>
 #include <utility>

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "runtime/kernel_arguments.h"
 #include "runtime/ops/heap_array.h"
 #include "runtime/ops/linear.h"
 #include "runtime/ops/op_kernels.h"
@@ -17,6 +18,7 @@ inline constexpr int64_t chunk_panels = 16;  // that few queries pack at a time
 
 struct HostProbs : ProbsCall {
     const OpKernel *kernel = nullptr, *products = nullptr, *packs_queries = nullptr;
+    const OpKernel *whole_tiles = nullptr;  // of products and value_products where both are such; NULL: not there
     // As floats, or as pairs of bf16 where both keys and results are such; NULL: not there.
     const OpKernel *value_products = nullptr, *packs_weights = nullptr;
     InPlaceKernels in_place = {};          // of value_products
@@ -38,6 +40,12 @@ struct HostProbs : ProbsCall {
     int64_t num_heads() const { return int64_t{plan.problem.batch} * plan.problem.num_heads; }
     int64_t num_panels() const {
         return (int64_t{plan.problem.max_kv_len} + products->columns - 1) / products->columns;
+    }
+    // From a row of products to the next: whole tiles and blocks, and an odd number of lines, which do not share the sets
+    // of a cache.
+    int32_t product_pitch() const {
+        constexpr int32_t line = 16;
+        return narrow(round_up(plan.problem.max_kv_len, std::max(products->columns, probs_block))) + line;
     }
     bool in_pairs() const { return products->dtype == HEED_BF16; }
     int32_t steps() const {
@@ -115,6 +123,10 @@ struct WeightedRows {
     int64_t line_stride = 0, score_stride = 0;
     float *tiles = nullptr, *sums = nullptr;  // scratch
 };
+
+// Products of tiles of x with panels, into whole tiles whose rows are `pitch` floats apart.
+int multiply_tiles(const OpKernel &kernel, const KernelBuffer &x, const KernelBuffer &panels, float *out, int32_t pitch,
+                   char (&message)[512]);
 
 // Their output, by the values.
 int multiply_values(const HostProbs &call, const WeightedRows &rows, char (&message)[512]);

@@ -141,9 +141,13 @@ private:
     // With panels [panel, panel + count) of the keys, which are at `keys`.
     int multiply_panels(float *keys, int32_t panel, int32_t count, char (&message)[512]) {
         const int32_t columns = call_.products->columns, steps = call_.steps(), first = panel * columns;
+        const KernelBuffer panels = packed_buffer(keys, call_.step_dtype(), {columns, steps, count});
+        float *const out = scratch_ + at_.products + first;
+        if (call_.whole_tiles != nullptr)
+            return multiply_tiles(*call_.whole_tiles, query_tile(), panels, out, call_.product_pitch(), message);
         LinearArguments arguments;
         arguments.x = query_tile();
-        arguments.weight = packed_buffer(keys, call_.step_dtype(), {columns, steps, count});
+        arguments.weight = panels;
         arguments.before = {call_.no_bias.data(),
                             HEED_F32,
                             4,
@@ -151,8 +155,8 @@ private:
                             {1, 0, 0, 0}};
         arguments.bias = packed_buffer(call_.no_bias.data(), HEED_F32, {count * columns});
         arguments.clip = no_clip;
-        float *const out = scratch_ + at_.products + first;
-        arguments.out = {out, HEED_F32, 2, {std::min(count * columns, end_ - first), count_}, {1, p_.max_kv_len}};
+        const int32_t width = std::min(count * columns, end_ - first);
+        arguments.out = {out, HEED_F32, 2, {width, count_}, {1, call_.product_pitch()}};
         return call_op_kernel(*call_.products, arguments, message);
     }
 
@@ -160,7 +164,8 @@ private:
         const int32_t width = whole_vectors(), pitch = p_.max_kv_len;
         AttentionProbsArguments arguments;
         set_scores(call_, task_, first_, {width, count_}, &arguments);
-        arguments.products = {scratch_ + at_.products, HEED_F32, 2, {width, count_}, {1, pitch}};
+        const int32_t blocks = narrow(round_up(width, probs_block));
+        arguments.products = {scratch_ + at_.products, HEED_F32, 2, {blocks, count_}, {1, call_.product_pitch()}};
         arguments.scores = {scratch_ + at_.scores, HEED_F32, 2, {width, call_.has_odd_keys ? count_ : 0}, {1, pitch}};
         // f32 kernels do not look at probs_16.
         const bool is_f32 = call_.out.dtype == HEED_F32, in_floats = is_f32 || !call_.lines_are_out();

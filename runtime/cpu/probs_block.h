@@ -8,16 +8,19 @@
 
 namespace heed {
 
+// Rows of floats of a kernel of attention_probs: scores, weights, and weights of plain probabilities.
+constexpr int64_t kernel_rows = 3;
+
 // What a block of rows needs, one part after the other.
 struct ProbsScratch {
     int64_t kernel, kernel_bytes, products, scores, queries, panels, lines, tiles, sums, floats;
 
     explicit ProbsScratch(const HostProbs &call) {
-        const int64_t width = call.plan.problem.max_kv_len, rows = call.rows();
+        const int64_t width = call.plan.problem.max_kv_len, rows = call.rows(), pitch = call.product_pitch();
         kernel = 0;
-        kernel_bytes = ScratchSlice::bytes_for(round_up(width, probs_block) * 2 * 4);
+        kernel_bytes = ScratchSlice::bytes_for(round_up(width, probs_block) * kernel_rows * 4);
         products = kernel + kernel_bytes / 4;
-        scores = products + rows * width;
+        scores = products + rows * pitch;
         queries = scores + (call.has_odd_keys ? rows * width : 0);
         panels = queries + rows * call.steps();
         lines = panels + (call.packs_once() ? 0 : std::min(chunk_panels, call.num_panels()) * call.panel_floats());

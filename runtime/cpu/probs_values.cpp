@@ -125,6 +125,19 @@ heed_status pack_values(HostProbs *call, const heed_execution &execution) {
     return run_op(probs_name, &execution, op_threads(&execution, packed), kv_heads * shares, pack);
 }
 
+int multiply_tiles(const OpKernel &kernel, const KernelBuffer &x, const KernelBuffer &panels, float *out, int32_t pitch,
+                   char (&message)[512]) {
+    AttentionProductsArguments arguments;
+    arguments.x = x;
+    arguments.weight = panels;
+    arguments.out = {out,
+                     HEED_F32,
+                     4,
+                     {kernel.columns, kernel.rows, panels.extent[2], x.extent[3]},
+                     {1, pitch, kernel.columns, kernel.rows * pitch}};
+    return call_op_kernel(kernel, arguments, message);
+}
+
 namespace {
 
 // Products of the rows' probabilities and the values, into sums.
