@@ -88,7 +88,8 @@
     VALUE(clip, float)                                                                                                 \
     OUTPUT(out, own, 2)
 
-// x, weight as in HEED_LINEAR; out (lane, row of tile, panel, tile): products in whole tiles.
+// x as in HEED_LINEAR, of any strides but that of the steps: rows of pairs where they are, or packed; weight; out (lane,
+// row of tile, panel, tile): products in whole tiles.
 #define HEED_ATTENTION_PRODUCTS(INPUT, VALUE, OUTPUT)                                                                  \
     INPUT(x, step, 4)                                                                                                  \
     INPUT(weight, panel, 3)                                                                                            \

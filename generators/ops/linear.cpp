@@ -74,13 +74,14 @@ AttentionProductsKernel::AttentionProductsKernel(const LinearTile &tile)
                  reinterpret<uint32_t>(weight(lane, over_k.y * linear_step_block + over_k.x, panel)),
                  reinterpret<uint32_t>(x(over_k.x, r, over_k.y, t)));
     OutputImageParam buffer = out.output_buffer();
-    lay_out(x.dim(0), x.dim(1), x.dim(2), tile);
+    x.dim(0).set_bounds(0, linear_step_block);
+    x.dim(1).set_bounds(0, tile.rows);
+    for (int axis : {2, 3}) x.dim(axis).set_min(0);
     weight.dim(0).set_bounds(0, tile.columns);
     weight.dim(1).set_bounds(0, x.dim(2).extent() * linear_step_block).set_stride(tile.columns);
     buffer.dim(0).set_bounds(0, tile.columns);
     buffer.dim(1).set_bounds(0, tile.rows);
     for (int axis : {2, 3}) buffer.dim(axis).set_min(0);
-    x.dim(3).set_min(0);
     weight.dim(2).set_min(0);
 }
 

@@ -73,6 +73,9 @@ struct HostProbs : ProbsCall {
     int64_t value_floats() const { return value_panels() * value_products->columns * value_steps(); }
     // Rows of the tiles of weights of a block.
     int64_t value_rows() const { return round_up(rows(), value_products->rows); }
+    // Floats of a row of sums of whole tiles.
+    int32_t sums_pitch() const { return narrow(value_panels() * value_products->columns); }
+    bool sums_in_tiles() const { return whole_tiles != nullptr && value_products == products; }
     // Whether what values are multiplied with, and the sums, are where the results are; also without values.
     bool lines_are_out() const { return !with_out || out.dtype == HEED_F32 || values_in_pairs(); }
     bool sums_are_out() const { return !with_out || plan.problem.dtype == HEED_F32; }
@@ -123,6 +126,9 @@ struct WeightedRows {
     int64_t line_stride = 0, score_stride = 0;
     float *tiles = nullptr, *sums = nullptr;  // scratch
 };
+
+// Rows of bf16 as tiles of x for whole_tiles, where they are: whole ones, of whole steps. Without data: they are not.
+KernelBuffer tiles_in_place(const OpKernel &kernel, const KernelBuffer &rows);
 
 // Products of tiles of x with panels, into whole tiles whose rows are `pitch` floats apart.
 int multiply_tiles(const OpKernel &kernel, const KernelBuffer &x, const KernelBuffer &panels, float *out, int32_t pitch,

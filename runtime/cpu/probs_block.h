@@ -26,7 +26,10 @@ struct ProbsScratch {
         lines = panels + (call.packs_once() ? 0 : std::min(chunk_panels, call.num_panels()) * call.panel_floats());
         tiles = lines + (call.lines_are_out() ? 0 : rows * width);
         sums = tiles + (call.with_out ? call.value_rows() * call.value_steps() : 0);
-        const int64_t end = sums + (call.sums_are_out() ? 0 : rows * call.plan.problem.head_dim_v);
+        const int64_t of_sums = call.with_out && call.sums_in_tiles() ? call.value_rows() * call.sums_pitch()
+                                : call.sums_are_out()                 ? 0
+                                                                      : rows * call.plan.problem.head_dim_v;
+        const int64_t end = sums + of_sums;
         floats = round_up(end, scratch_alignment / 4);
     }
 };
