@@ -13,10 +13,9 @@ Expr minus_infinity() { return reinterpret<float>(Expr(INT32_MIN + 0x7f800000));
 // Values are selected as bits: the default float mode may assume that no value is infinite.
 Expr as_bits(const Expr &x) { return reinterpret<int32_t>(x); }
 
-// Of a sum with a weight_for_bf16() of NaN.
-Expr nan_of_infinity(const Expr &sum) {
-    return reinterpret<float>(select(is_negative_infinity(sum), 0x7fc00000, as_bits(sum)));
-}
+// A weight_for_bf16() of NaN makes the sum negative infinity. (LLVM takes it for finite: the sign is what is asked
+// for.)
+Expr nan_of_negative(const Expr &sum) { return reinterpret<float>(select(as_bits(sum) < 0, 0x7fc00000, as_bits(sum))); }
 
 // What is not negative as bf16, to nearest, ties down; a NaN of arithmetic stays one.
 Expr rounded_weight(const Expr &x) { return cast<uint16_t>((reinterpret<uint32_t>(x) + 0x7fff) >> 16); }
@@ -100,7 +99,8 @@ ProbsLines::ProbsLines(const Expr &width, const Expr &num_keys, bool for_bf16)
       whole_blocks(0, num_keys / lanes, "whole_blocks"),
       last_blocks(num_keys / lanes, ceil_div(width, lanes) - num_keys / lanes, "last_blocks"),
       in_whole(0, num_keys / lanes * lanes, "in_whole"),
-      in_last(num_keys / lanes * lanes, (ceil_div(width, lanes) - num_keys / lanes) * lanes, "in_last"), for_bf16(for_bf16) {}
+      in_last(num_keys / lanes * lanes, (ceil_div(width, lanes) - num_keys / lanes) * lanes, "in_last"),
+      for_bf16(for_bf16) {}
 
 Expr ProbsLines::of_lanes(const Func &by_lane, Operator join, std::vector<Func> &halves) const {
     constexpr int last = 4;
@@ -157,7 +157,7 @@ void ProbsLines::define_factor_of_weights(const Expr &sink) {
     define_lane_sum(weights(over_blocks * lanes + u, i));
     const Expr sum = of_lanes(
         lane_sum, [](const Expr &a, const Expr &b) { return a + b; }, halves_of_sum);
-    row_sum(i) = for_bf16 ? nan_of_infinity(sum) : sum;
+    row_sum(i) = for_bf16 ? nan_of_negative(sum) : sum;
     define_factor(sink);
 }
 

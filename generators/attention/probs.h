@@ -72,12 +72,12 @@ private:
 // wait for one another, and are joined in halves.
 struct ProbsLines : ProbsRows {
     static constexpr int lanes = probs_block;
-    Halide::Var i{"i"};                 // a row
-    Halide::RDom keys, after_keys;      // of a row: those that there are, and the rest of the last block
+    Halide::Var i{"i"};                      // a row
+    Halide::RDom keys, after_keys;           // of a row: those that there are, and the rest of the last block
     Halide::RDom whole_blocks, last_blocks;  // those whose keys all count, and the others
     Halide::RDom in_whole, in_last;          // their keys
-    Halide::Func scores{"row_scores"};  // (j, i): minus infinity after the keys
-    Halide::Func weights{"weights"};    // (j, i)
+    Halide::Func scores{"row_scores"};       // (j, i): minus infinity after the keys
+    Halide::Func weights{"weights"};         // (j, i)
     std::vector<Halide::Func> halves_of_max = {}, halves_of_sum = {};  // (u, i): of 16, 8, 4 lanes
     const bool for_bf16;                                               // weights are as weight_for_bf16() has them
 
@@ -99,7 +99,7 @@ private:
     // What `by_lane` has of a row, in a tree of halves.
     Expr of_lanes(const Halide::Func &by_lane, Operator join, std::vector<Halide::Func> &halves) const;
     Expr weight_of(const Expr &score) const;
-    void define_row_of_max();                          // from lane_max
+    void define_row_of_max();                         // from lane_max
     void define_factor_of_weights(const Expr &sink);  // and what is between weights and factor
 };
 
@@ -108,9 +108,9 @@ struct AttentionProbsKernel : AttentionProbsArguments {
     Halide::Func scores{"scores"};      // (j, i)
     Halide::Func probs{"probs"};        // (j, i)
     Halide::Func probs_16{"probs_16"};  // (j, i): in dtype, where that is not f32
-    const bool for_bf16;         // probs_16 is bf16, and made with fewer instructions
-    ProbsLines lines, lines_16;  // of probs and of probs_16
-    ProbsLines plain_16;         // for_bf16: of probs_16 where makes_plain_16()
+    const bool for_bf16;                // probs_16 is bf16, and made with fewer instructions
+    ProbsLines lines, lines_16;         // of probs and of probs_16
+    ProbsLines plain_16;                // for_bf16: of probs_16 where makes_plain_16()
 
     // has_unsigned_words: the target makes them of floats in an instruction.
     AttentionProbsKernel(ElementType dtype, bool has_unsigned_words);

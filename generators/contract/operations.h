@@ -88,8 +88,8 @@
     VALUE(clip, float)                                                                                                 \
     OUTPUT(out, own, 2)
 
-// x as in HEED_LINEAR, of any strides but that of the steps: rows of pairs where they are, or packed; weight; out (lane,
-// row of tile, panel, tile): products in whole tiles.
+// x as in HEED_LINEAR, of any strides but that of the steps: rows of pairs where they are, or packed; weight; out
+// (lane, row of tile, panel, tile): products in whole tiles.
 #define HEED_ATTENTION_PRODUCTS(INPUT, VALUE, OUTPUT)                                                                  \
     INPUT(x, step, 4)                                                                                                  \
     INPUT(weight, panel, 3)                                                                                            \
@@ -291,12 +291,12 @@
 //
 // They are bound by memory: except for products and exponentials, AVX-512 kernels would add code and no speed.
 // attention_scores: linear's products of queries and packed keys; out is f32. attention_products: the same where tiles
-// of AMX go to memory as they are. kv_append is for int8 caches, where it quantises: into a cache of its own type tokens go by rope and memcpy. The rotary dimension, the kind
-// of pairs, the number of states, strides and dropout_p are run-time values. Gradients of CPUs are tiles of floats,
-// whatever the type of the tensors, or of bf16. linear: a full register tile, and smaller ones for few rows, sums in
-// f32; for one row several panels at once, whose sums hide the latency of each other. CUDA: for sm75 and all later
-// chips; kv_copy moves bytes, rope serves appends to a cache of its own type too; linear of sm80 has tensor cores, its
-// sm75 kernels take what is not aligned.
+// of AMX go to memory as they are. kv_append is for int8 caches, where it quantises: into a cache of its own type
+// tokens go by rope and memcpy. The rotary dimension, the kind of pairs, the number of states, strides and dropout_p
+// are run-time values. Gradients of CPUs are tiles of floats, whatever the type of the tensors, or of bf16. linear: a
+// full register tile, and smaller ones for few rows, sums in f32; for one row several panels at once, whose sums hide
+// the latency of each other. CUDA: for sm75 and all later chips; kv_copy moves bytes, rope serves appends to a cache of
+// its own type too; linear of sm80 has tensor cores, its sm75 kernels take what is not aligned.
 #define HEED_LINEAR_TILES                                                                                              \
     kernels(floats, {x86_64, avx2}).rows({1, 2, 4, 6}), kernels(floats, {avx512}).rows({1, 4, 6, 8, 12}),              \
         kernels({bf16}, {avx512bf16}).rows({1, 4, 8, 12}), kernels({bf16}, {amx}).rows({16, 32}).with(avx512bf16)

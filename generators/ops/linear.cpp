@@ -69,10 +69,9 @@ AttentionProductsKernel::AttentionProductsKernel(const LinearTile &tile)
     : AttentionProductsArguments({ElementType::f32, ElementType::f32, true}),
       over_k(0, linear_step_block, 0, x.dim(2).extent(), "over_k") {
     out(lane, r, panel, t) = 0.f;
-    out(lane, r, panel, t) =
-        bf16_dot(out(lane, r, panel, t),
-                 reinterpret<uint32_t>(weight(lane, over_k.y * linear_step_block + over_k.x, panel)),
-                 reinterpret<uint32_t>(x(over_k.x, r, over_k.y, t)));
+    out(lane, r, panel, t) = bf16_dot(
+        out(lane, r, panel, t), reinterpret<uint32_t>(weight(lane, over_k.y * linear_step_block + over_k.x, panel)),
+        reinterpret<uint32_t>(x(over_k.x, r, over_k.y, t)));
     OutputImageParam buffer = out.output_buffer();
     x.dim(0).set_bounds(0, linear_step_block);
     x.dim(1).set_bounds(0, tile.rows);

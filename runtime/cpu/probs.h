@@ -41,8 +41,8 @@ struct HostProbs : ProbsCall {
     int64_t num_panels() const {
         return (int64_t{plan.problem.max_kv_len} + products->columns - 1) / products->columns;
     }
-    // From a row of products to the next: whole tiles and blocks, and an odd number of lines, which do not share the sets
-    // of a cache.
+    // From a row of products to the next: whole tiles and blocks, and an odd number of lines, which do not share the
+    // sets of a cache.
     int32_t product_pitch() const {
         constexpr int32_t line = 16;
         return narrow(round_up(plan.problem.max_kv_len, std::max(products->columns, probs_block))) + line;

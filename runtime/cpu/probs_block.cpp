@@ -110,7 +110,8 @@ private:
         const int32_t columns = call_.products->columns;
         const int32_t panels = (end_ + columns - 1) / columns;
         if (call_.packs_once()) {
-            return multiply_panels(queries, call_.panels_of(task_[task_sequence], task_[task_kv_head]), 0, panels, message);
+            return multiply_panels(queries, call_.panels_of(task_[task_sequence], task_[task_kv_head]), 0, panels,
+                                   message);
         }
         for (int32_t panel = 0; panel < panels; panel += narrow(chunk_panels)) {
             const int32_t count = std::min(panels - panel, narrow(chunk_panels));
