@@ -14,7 +14,8 @@
 namespace heed {
 
 inline constexpr const char *probs_name = "heed_attention_probs";
-inline constexpr int64_t chunk_panels = 16;  // that few queries pack at a time
+inline constexpr int32_t most_tile_stride = 1 << 25;  // from a row of a tile of whole_tiles to the next
+inline constexpr int64_t chunk_panels = 16;           // that few queries pack at a time
 
 struct HostProbs : ProbsCall {
     const OpKernel *kernel = nullptr, *products = nullptr, *packs_queries = nullptr;

@@ -127,7 +127,8 @@ heed_status pack_values(HostProbs *call, const heed_execution &execution) {
 
 KernelBuffer tiles_in_place(const OpKernel &kernel, const KernelBuffer &rows) {
     constexpr int32_t block = 2 * linear_step_block;
-    const bool fits = rows.extent[0] % block == 0 && rows.extent[1] % kernel.rows == 0 && rows.stride[1] % 2 == 0;
+    const bool fits = rows.extent[0] % block == 0 && rows.extent[1] % kernel.rows == 0 && rows.stride[1] % 2 == 0 &&
+                      rows.stride[1] < most_tile_stride;
     if (!fits) return {};
     const int32_t words = rows.stride[1] / 2;
     return {rows.data,
