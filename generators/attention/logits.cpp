@@ -104,20 +104,36 @@ Expr fixed_reference(const Expr &reference) {
     return select(reference == lowest_logit(), lowest_logit(), 32 * fixed_unit - reference * fixed_unit);
 }
 
-// 4 x + 128 in fixed point: its whole part is the exponent, its fraction u - 1 the mantissa of 2^floor(x) * u, of which
-// a polynomial makes 2^(x - floor(x) - 1). What is too small becomes 0. A NaN becomes all ones, and in the result minus
-// infinity, which makes NaN of the sums that it is a term of.
-Expr bf16_weight(const Expr &fixed_point) {
-    // Least maximal relative error of a polynomial of degree 3 for 2^(u - 2) over [1, 2]: 7.5e-5. Half a unit of bf16
-    // on top of it rounds what is then cut off.
-    const float q[] = {0x1.cefc4cp-3f + 0x1p-9f, 0x1.e93d46p-3f, -0x1.065aa8p-8f, 0x1.3f96a4p-5f}, point = 0x1p23f;
-    // False for NaN. strict_float() would keep the product and the difference from being an FMA.
-    Expr too_small =
-        Internal::Call::make(Bool(), Internal::Call::strict_lt, {fixed_point, point}, Internal::Call::PureIntrinsic);
-    Expr fixed = cast<uint32_t>(select(too_small, point, fixed_point));
+namespace {
+
+// The bits of 16^x from 4 x + 128 in fixed point: its whole part is the exponent, its fraction u - 1 the mantissa of
+// 2^floor(x) * u, of which a polynomial makes 2^(x - floor(x) - 1), with `more` on top of it.
+Expr power_of_fixed(const Expr &fixed, float more) {
+    // Least maximal relative error of a polynomial of degree 3 for 2^(u - 2) over [1, 2]: 7.5e-5.
+    const float q[] = {0x1.cefc4cp-3f + more, 0x1.e93d46p-3f, -0x1.065aa8p-8f, 0x1.3f96a4p-5f};
     Expr u = (fixed & Expr(0x007fffffu)) | Expr(0x3f800000u), f = reinterpret<float>(u), p = q[3];
     for (int i = 2; i >= 0; i--) p = p * f + q[i];
     return reinterpret<uint32_t>(p) + (fixed - u);
+}
+
+}  // namespace
+
+// What is too small becomes 0. A NaN becomes all ones, and in the result minus infinity, which makes NaN of the sums
+// that it is a term of.
+Expr bf16_weight(const Expr &fixed_point) {
+    const float point = 0x1p23f;
+    // False for NaN. strict_float() would keep the product and the difference from being an FMA.
+    Expr too_small =
+        Internal::Call::make(Bool(), Internal::Call::strict_lt, {fixed_point, point}, Internal::Call::PureIntrinsic);
+    // Half a unit of bf16 rounds what is then cut off.
+    return power_of_fixed(cast<uint32_t>(select(too_small, point, fixed_point)), 0x1p-9f);
+}
+
+Expr weight_for_bf16(const Expr &fixed_point) {
+    const float point = 0x1p24f;
+    Expr too_small =
+        Internal::Call::make(Bool(), Internal::Call::strict_lt, {fixed_point, point}, Internal::Call::PureIntrinsic);
+    return reinterpret<float>(select(too_small, Expr(0u), power_of_fixed(cast<uint32_t>(fixed_point), 0.f)));
 }
 
 Expr is_negative_infinity(const Expr &x) { return bits(x) == negative_infinity_bits; }

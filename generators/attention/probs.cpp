@@ -13,6 +13,13 @@ Expr minus_infinity() { return reinterpret<float>(Expr(INT32_MIN + 0x7f800000));
 // Values are selected as bits: the default float mode may assume that no value is infinite.
 Expr as_bits(const Expr &x) { return reinterpret<int32_t>(x); }
 
+// A weight_for_bf16() of NaN makes the sum negative infinity. (LLVM takes it for finite: the sign is what is asked
+// for.)
+Expr nan_of_negative(const Expr &sum) { return reinterpret<float>(select(as_bits(sum) < 0, 0x7fc00000, as_bits(sum))); }
+
+// What is not negative as bf16, to nearest, ties down; a NaN of arithmetic stays one.
+Expr rounded_weight(const Expr &x) { return cast<uint16_t>((reinterpret<uint32_t>(x) + 0x7fff) >> 16); }
+
 }  // namespace
 
 ProbsScore::Logit ProbsScore::logit(LogitChanges changes, LogitUnits units) const {
@@ -86,9 +93,14 @@ Expr ProbsRows::result(const Expr &mode, const Expr &score, const Expr &weight, 
     return reinterpret<float>(select(mode == probabilities, as_bits(probability), as_bits(score)));
 }
 
-ProbsLines::ProbsLines(const Expr &width)
+ProbsLines::ProbsLines(const Expr &width, const Expr &num_keys, bool for_bf16)
     : ProbsRows(RDom(0, ceil_div(width, lanes), "over_blocks"), lanes, {Var("i")}), keys(0, width, "keys"),
-      after_keys(width, ceil_div(width, lanes) * lanes - width, "after_keys") {}
+      after_keys(width, ceil_div(width, lanes) * lanes - width, "after_keys"),
+      whole_blocks(0, num_keys / lanes, "whole_blocks"),
+      last_blocks(num_keys / lanes, ceil_div(width, lanes) - num_keys / lanes, "last_blocks"),
+      in_whole(0, num_keys / lanes * lanes, "in_whole"),
+      in_last(num_keys / lanes * lanes, (ceil_div(width, lanes) - num_keys / lanes) * lanes, "in_last"),
+      for_bf16(for_bf16) {}
 
 Expr ProbsLines::of_lanes(const Func &by_lane, Operator join, std::vector<Func> &halves) const {
     constexpr int last = 4;
@@ -107,14 +119,46 @@ Expr ProbsLines::define(const Var &j, const std::function<Expr(const Expr &)> &s
     scores(keys, i) = score(keys);
     scores(after_keys, i) = minus_infinity();
     define_lane_max(scores(over_blocks * lanes + u, i));
+    define_row_of_max();
+    weights(j, i) = weight_of(scores(j, i));
+    define_factor_of_weights(sink);
+    return result(mode, scores(j, i), weights(j, i), {i});
+}
+
+Expr ProbsLines::define_probability(const Var &j, const Expr &num_keys, const std::function<Expr(const Expr &)> &score,
+                                    const Expr &sink) {
+    const auto visible = [&](const Expr &key, const Expr &hidden) {
+        return reinterpret<float>(select(key < num_keys, as_bits(score(key)), as_bits(hidden)));
+    };
+    lane_max(u, i) = lowest_logit();
+    lane_max(u, i) = max(lane_max(u, i), score(whole_blocks * lanes + u));
+    lane_max(u, i) = max(lane_max(u, i), visible(last_blocks * lanes + u, lowest_logit()));
+    define_row_of_max();
+    weights(j, i) = undef<float>();
+    weights(in_whole, i) = weight_of(score(in_whole));
+    weights(in_last, i) = weight_of(visible(in_last, minus_infinity()));
+    define_factor_of_weights(sink);
+    return probability(j);
+}
+
+Expr ProbsLines::probability(const Expr &key) const { return strict_float(weights(key, i) * factor(i)); }
+
+Expr ProbsLines::weight_of(const Expr &score) const {
+    if (!for_bf16) return weight(score, {i});
+    return weight_for_bf16((score - row_max(i)) * (log16_e * fixed_unit) + fixed_reference(0.f));
+}
+
+void ProbsLines::define_row_of_max() {
     row_max(i) = of_lanes(
         lane_max, [](const Expr &a, const Expr &b) { return max(a, b); }, halves_of_max);
-    weights(j, i) = weight(scores(j, i), {i});
+}
+
+void ProbsLines::define_factor_of_weights(const Expr &sink) {
     define_lane_sum(weights(over_blocks * lanes + u, i));
-    row_sum(i) = of_lanes(
+    const Expr sum = of_lanes(
         lane_sum, [](const Expr &a, const Expr &b) { return a + b; }, halves_of_sum);
+    row_sum(i) = for_bf16 ? nan_of_negative(sum) : sum;
     define_factor(sink);
-    return result(mode, scores(j, i), weights(j, i), {i});
 }
 
 std::vector<Func> ProbsLines::of_row() const {
@@ -123,12 +167,25 @@ std::vector<Func> ProbsLines::of_row() const {
     return list;
 }
 
-AttentionProbsKernel::AttentionProbsKernel(ElementType dtype)
-    : AttentionProbsArguments({dtype, dtype}), lines(width()), lines_16(width()) {
+AttentionProbsKernel::AttentionProbsKernel(ElementType dtype, bool has_unsigned_words)
+    : AttentionProbsArguments({dtype, dtype}), for_bf16(dtype == ElementType::bf16 && has_unsigned_words),
+      lines(width(), num_keys(), false), lines_16(width(), num_keys(), for_bf16),
+      plain_16(width(), num_keys(), for_bf16) {
     const auto score_of_key = [this](const Expr &key) { return score(key); };
     scores(j, i) = score(j);
     probs(j, i) = lines.define(j, score_of_key, mode, sink);
-    if (dtype != ElementType::f32) probs_16(j, i) = from_float(dtype, lines_16.define(j, score_of_key, mode, sink));
+    if (dtype != ElementType::f32) {
+        Expr value = from_float(dtype, lines_16.define(j, score_of_key, mode, sink));
+        if (for_bf16) {
+            const auto plain_score = [this](const Expr &key) {
+                return products(key, i) * strict_float(scale * temperature);
+            };
+            const Expr plain = plain_16.define_probability(j, num_keys(), plain_score, sink);
+            value = select(makes_plain_16(), rounded_weight(plain), makes_probabilities(),
+                           rounded_weight(lines_16.probability(j)), value);
+        }
+        probs_16(j, i) = value;
+    }
     state_buffer_contract();
 }
 
@@ -155,6 +212,11 @@ Expr AttentionProbsKernel::has_mask_only() const {
 
 Expr AttentionProbsKernel::has_bias_only() const {
     return mask_form == no_mask && bias_form == bias_of_f32 && bias.dim(0).stride() == 1 && keeps_logits();
+}
+
+Expr AttentionProbsKernel::makes_plain_16() const {
+    const Expr last_row = first_row + products.dim(1).extent() - 1;
+    return is_plain() && makes_probabilities() && last_row + visible_begin <= 0 && first_row + visible_end >= kv_len;
 }
 
 Expr AttentionProbsKernel::makes_probabilities() const { return mode == probabilities; }

@@ -72,16 +72,25 @@ private:
 // wait for one another, and are joined in halves.
 struct ProbsLines : ProbsRows {
     static constexpr int lanes = probs_block;
-    Halide::Var i{"i"};                 // a row
-    Halide::RDom keys, after_keys;      // of a row: those that there are, and the rest of the last block
-    Halide::Func scores{"row_scores"};  // (j, i): minus infinity after the keys
-    Halide::Func weights{"weights"};    // (j, i)
+    Halide::Var i{"i"};                      // a row
+    Halide::RDom keys, after_keys;           // of a row: those that there are, and the rest of the last block
+    Halide::RDom whole_blocks, last_blocks;  // those whose keys all count, and the others
+    Halide::RDom in_whole, in_last;          // their keys
+    Halide::Func scores{"row_scores"};       // (j, i): minus infinity after the keys
+    Halide::Func weights{"weights"};         // (j, i)
     std::vector<Halide::Func> halves_of_max = {}, halves_of_sum = {};  // (u, i): of 16, 8, 4 lanes
+    const bool for_bf16;                                               // weights are as weight_for_bf16() has them
 
-    explicit ProbsLines(const Expr &width);
+    // num_keys: those that count, of which `width` has all.
+    ProbsLines(const Expr &width, const Expr &num_keys, bool for_bf16);
     // What the call wants of key j of row i, whose score is score(j).
     Expr define(const Halide::Var &j, const std::function<Expr(const Expr &)> &score, const Expr &mode,
                 const Expr &sink);
+    // The probability of key j of row i, which sees num_keys keys, up to the last block; scores are computed where they
+    // are read.
+    Expr define_probability(const Halide::Var &j, const Expr &num_keys, const std::function<Expr(const Expr &)> &score,
+                            const Expr &sink);
+    Expr probability(const Expr &key) const;
     // What is made of the scores and weights of a row, in registers.
     std::vector<Halide::Func> of_row() const;
 
@@ -89,6 +98,9 @@ private:
     using Operator = Expr (*)(const Expr &, const Expr &);
     // What `by_lane` has of a row, in a tree of halves.
     Expr of_lanes(const Halide::Func &by_lane, Operator join, std::vector<Halide::Func> &halves) const;
+    Expr weight_of(const Expr &score) const;
+    void define_row_of_max();                         // from lane_max
+    void define_factor_of_weights(const Expr &sink);  // and what is between weights and factor
 };
 
 struct AttentionProbsKernel : AttentionProbsArguments {
@@ -96,9 +108,12 @@ struct AttentionProbsKernel : AttentionProbsArguments {
     Halide::Func scores{"scores"};      // (j, i)
     Halide::Func probs{"probs"};        // (j, i)
     Halide::Func probs_16{"probs_16"};  // (j, i): in dtype, where that is not f32
+    const bool for_bf16;                // probs_16 is bf16, and made with fewer instructions
     ProbsLines lines, lines_16;         // of probs and of probs_16
+    ProbsLines plain_16;                // for_bf16: of probs_16 where makes_plain_16()
 
-    explicit AttentionProbsKernel(ElementType dtype);
+    // has_unsigned_words: the target makes them of floats in an instruction.
+    AttentionProbsKernel(ElementType dtype, bool has_unsigned_words);
 
     Halide::Pipeline pipeline() const;
     // Without probs_16 in f32.
@@ -106,9 +121,12 @@ struct AttentionProbsKernel : AttentionProbsArguments {
 
     // What most calls are: conditions on which loads and arithmetic of the scores fall away.
     Halide::Expr is_plain() const, has_mask_only() const, has_bias_only() const, makes_probabilities() const;
+    // Probabilities of plain logits of rows that see all keys.
+    Halide::Expr makes_plain_16() const;
 
 private:
     Halide::Expr width() const { return mask.dim(0).extent(); }
+    Halide::Expr num_keys() const { return Halide::min(kv_len, width()); }  // that a row may see
     Halide::Expr score(const Halide::Expr &key) const;
     Halide::Expr keeps_logits() const;  // no cap, no growth of the temperature, no ALiBi
     void state_buffer_contract();

@@ -88,6 +88,13 @@
     VALUE(clip, float)                                                                                                 \
     OUTPUT(out, own, 2)
 
+// x as in HEED_LINEAR, of any strides but that of the steps: rows of pairs where they are, or packed; weight; out
+// (lane, row of tile, panel, tile): products in whole tiles.
+#define HEED_ATTENTION_PRODUCTS(INPUT, VALUE, OUTPUT)                                                                  \
+    INPUT(x, step, 4)                                                                                                  \
+    INPUT(weight, panel, 3)                                                                                            \
+    OUTPUT(out, f32, 4)
+
 // x (k, row); weight (column, k, panel), bias, clip and out as in HEED_LINEAR. A kernel takes OpKernel::columns columns
 // of each panel: all, or the first half.
 #define HEED_LINEAR_IN_PLACE(INPUT, VALUE, OUTPUT)                                                                     \
@@ -283,13 +290,13 @@
 // The operations: name, arguments on CPUs, arguments on CUDA, kernels, in the terms of generators/table/operations.h.
 //
 // They are bound by memory: except for products and exponentials, AVX-512 kernels would add code and no speed.
-// attention_scores: linear's products of queries and packed keys; out is f32. kv_append is for int8
-// caches, where it quantises: into a cache of its own type tokens go by rope and memcpy. The rotary dimension, the kind
-// of pairs, the number of states, strides and dropout_p are run-time values. Gradients of CPUs are tiles of floats,
-// whatever the type of the tensors, or of bf16. linear: a full register tile, and smaller ones for few rows, sums in
-// f32; for one row several panels at once, whose sums hide the latency of each other. CUDA: for sm75 and all later
-// chips; kv_copy moves bytes, rope serves appends to a cache of its own type too; linear of sm80 has tensor cores, its
-// sm75 kernels take what is not aligned.
+// attention_scores: linear's products of queries and packed keys; out is f32. attention_products: the same where tiles
+// of AMX go to memory as they are. kv_append is for int8 caches, where it quantises: into a cache of its own type
+// tokens go by rope and memcpy. The rotary dimension, the kind of pairs, the number of states, strides and dropout_p
+// are run-time values. Gradients of CPUs are tiles of floats, whatever the type of the tensors, or of bf16. linear: a
+// full register tile, and smaller ones for few rows, sums in f32; for one row several panels at once, whose sums hide
+// the latency of each other. CUDA: for sm75 and all later chips; kv_copy moves bytes, rope serves appends to a cache of
+// its own type too; linear of sm80 has tensor cores, its sm75 kernels take what is not aligned.
 #define HEED_LINEAR_TILES                                                                                              \
     kernels(floats, {x86_64, avx2}).rows({1, 2, 4, 6}), kernels(floats, {avx512}).rows({1, 4, 6, 8, 12}),              \
         kernels({bf16}, {avx512bf16}).rows({1, 4, 8, 12}), kernels({bf16}, {amx}).rows({16, 32}).with(avx512bf16)
@@ -317,6 +324,7 @@
     X(attention_backward_words, HEED_BACKWARD_WORDS, HEED_NO_ARGUMENTS, kernels({bf16}, {avx2}))                       \
     X(attention_probs, HEED_ATTENTION_PROBS, HEED_CUDA_ATTENTION_PROBS, kernels(floats, {x86_64, avx2, avx512, sm75}), \
       kernels(floats, {sm75}).keys(i8))                                                                                \
+    X(attention_products, HEED_ATTENTION_PRODUCTS, HEED_NO_ARGUMENTS, kernels({bf16}, {amx}).rows({32}))               \
     X(attention_scores, HEED_LINEAR, HEED_NO_ARGUMENTS, kernels({f32}, {x86_64, avx2}).rows({6}).for_dtypes(floats),   \
       kernels({f32}, {avx512}).rows({6}).for_dtypes(floats), kernels({bf16}, {avx512bf16}).rows({12}).with(avx512),    \
       kernels({bf16}, {amx}).rows({32}).with(avx512bf16))                                                              \
@@ -397,7 +405,7 @@ inline constexpr OpChoice op_choices[] = {
       Op::attention_backward_queries, Op::attention_backward_queries_plain, Op::attention_backward_repair,
       Op::attention_backward_rows, Op::attention_backward_sinks, Op::attention_backward_stats,
       Op::attention_backward_store, Op::attention_backward_words}},
-    {"attention_probs", {Op::attention_scores, Op::linear_rows}},
+    {"attention_probs", {Op::attention_products, Op::attention_scores, Op::linear_rows}},
     {"dropout_mask", {}},
     {"kv_append", {Op::rope}},
     {"kv_copy", {}},

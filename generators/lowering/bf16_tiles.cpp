@@ -75,6 +75,22 @@ Stmt woven_tiles(const Bf16Product &product, const Expr &steps) {
                      next.around(simplify(blocks - 1), woven), block.store(at(simplify(cast<int64_t>(blocks - 1))))}));
 }
 
+Stmt without_lets(const Stmt &s) {
+    const auto *let = s.as<LetStmt>();
+    return let ? without_lets(substitute(let->name, let->value, let->body)) : s;
+}
+
+// Loops over products with tiles of their own, of what clears them and of what adds to them, become one.
+Stmt in_one_loop(const Block *stages, const MakeTiles &make) {
+    const Stmt first = without_lets(stages->first), rest = without_lets(stages->rest);
+    const auto *clear = first.as<For>(), *add = rest.as<For>();
+    if (!clear || !add || !equal(clear->min, add->min) || !equal(clear->extent, add->extent)) return Stmt();
+    const Stmt cleared = substitute(clear->name, Variable::make(Int(32), add->name), clear->body);
+    const Stmt body = with_product(Block::make(cleared, add->body), make);
+    if (!body.defined()) return Stmt();
+    return For::make(add->name, add->min, add->extent, add->for_type, add->partition_policy, add->device_api, body);
+}
+
 }  // namespace
 
 Stmt matrix_tiles(const Bf16Product &product, bool has_steps) {
@@ -89,7 +105,7 @@ Stmt matrix_tiles(const Bf16Product &product, bool has_steps) {
     return has_steps || are_few(steps) ? woven_tiles(product, steps) : plain_tiles(product);
 }
 
-Stmt with_product(const Stmt &body, const std::function<Stmt(const Bf16Product &)> &make) {
+Stmt with_product(const Stmt &body, const MakeTiles &make) {
     if (const auto *let = body.as<LetStmt>()) return with_product(substitute(let->name, let->value, let->body), make);
     if (const auto *consume = body.as<ProducerConsumer>()) {
         Stmt inner = with_product(consume->body, make);
@@ -107,6 +123,7 @@ Stmt with_product(const Stmt &body, const std::function<Stmt(const Bf16Product &
         Stmt result = make(*product);
         return more ? Block::make(result, more->rest) : result;
     }
+    if (Stmt loop = in_one_loop(block, make); loop.defined()) return loop;
     Stmt rest = with_product(block->rest, make);
     return rest.defined() ? Block::make(block->first, rest) : rest;
 }

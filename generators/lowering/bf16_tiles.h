@@ -8,8 +8,8 @@
 // with neighbours in memory along n in b and c and along p in a, n a known multiple of 16, m one too or any number of
 // blocks of such a length, p any multiple of 16, or a loop of 16 in one over blocks of p, becomes loops over blocks of
 // 2 x 2 tiles (1 x 4 where the tiles of m are odd) of 16 x 16 sums, which stay in four of the eight tile registers over
-// all of p. Halide 21's own recogniser holds one. a may be select(condition, one buffer, another one) with a condition
-// that no loop changes: each has its loops.
+// all of p. Other loops may be around it and around what clears c. Halide 21's own recogniser holds one. a may be
+// select(condition, one buffer, another one) with a condition that no loop changes: each has its loops.
 
 #include <functional>
 #include <string>
@@ -25,8 +25,8 @@ Halide::Internal::Stmt matrix_tiles(const Bf16Product &product, bool has_steps =
 
 // The body of a stage with what `make` makes in place of the loops of the product that it computes, and of those that
 // clear what it starts from; undefined where there is no such product.
-Halide::Internal::Stmt with_product(const Halide::Internal::Stmt &body,
-                                    const std::function<Halide::Internal::Stmt(const Bf16Product &)> &make);
+using MakeTiles = std::function<Halide::Internal::Stmt(const Bf16Product &)>;
+Halide::Internal::Stmt with_product(const Halide::Internal::Stmt &body, const MakeTiles &make);
 
 // The loop over the tiles of pairs of a stage's product where they are not known to be few.
 inline std::string tile_steps_of(const std::string &stage) { return stage + ".tile_steps"; }

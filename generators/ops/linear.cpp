@@ -65,6 +65,25 @@ LinearKernel::LinearKernel(ElementType type, const LinearTile &tile)
     buffer.dim(1).set_min(0);
 }
 
+AttentionProductsKernel::AttentionProductsKernel(const LinearTile &tile)
+    : AttentionProductsArguments({ElementType::f32, ElementType::f32, true}),
+      over_k(0, linear_step_block, 0, x.dim(2).extent(), "over_k") {
+    out(lane, r, panel, t) = 0.f;
+    out(lane, r, panel, t) = bf16_dot(
+        out(lane, r, panel, t), reinterpret<uint32_t>(weight(lane, over_k.y * linear_step_block + over_k.x, panel)),
+        reinterpret<uint32_t>(x(over_k.x, r, over_k.y, t)));
+    OutputImageParam buffer = out.output_buffer();
+    x.dim(0).set_bounds(0, linear_step_block);
+    x.dim(1).set_bounds(0, tile.rows);
+    for (int axis : {2, 3}) x.dim(axis).set_min(0);
+    weight.dim(0).set_bounds(0, tile.columns);
+    weight.dim(1).set_bounds(0, x.dim(2).extent() * linear_step_block).set_stride(tile.columns);
+    buffer.dim(0).set_bounds(0, tile.columns);
+    buffer.dim(1).set_bounds(0, tile.rows);
+    for (int axis : {2, 3}) buffer.dim(axis).set_min(0);
+    weight.dim(2).set_min(0);
+}
+
 LinearInPlaceKernel::LinearInPlaceKernel(ElementType type, const LinearTile &tile, int pitch)
     : LinearInPlaceArguments({type, type}), tile(tile),
       over_blocks(0, in_place_block, 0, x.dim(0).extent() / in_place_block, "over_blocks"),

@@ -26,6 +26,7 @@ struct LinearTile {
 HEED_KERNEL_ARGUMENTS(LinearRowsArguments, HEED_LINEAR_ROWS)
 HEED_KERNEL_ARGUMENTS(LinearArguments, HEED_LINEAR)
 HEED_KERNEL_ARGUMENTS(LinearInPlaceArguments, HEED_LINEAR_IN_PLACE)
+HEED_KERNEL_ARGUMENTS(AttentionProductsArguments, HEED_ATTENTION_PRODUCTS)
 
 struct LinearRowsKernel : LinearRowsArguments {
     LinearTile tile;
@@ -46,6 +47,17 @@ struct LinearKernel : LinearArguments, ProductSums {
     Halide::Func out{"out"};  // (c, row)
 
     LinearKernel(ElementType type, const LinearTile &tile);
+
+    Halide::Pipeline pipeline() const { return Halide::Pipeline(out); }
+};
+
+// Sums of pairs of bf16 alone, tile by tile: out is (lane, r, panel, tile).
+struct AttentionProductsKernel : AttentionProductsArguments {
+    Halide::Var lane{"lane"}, r{"r"}, panel{"panel"}, t{"t"};
+    Halide::RDom over_k;  // step of a block, block
+    Halide::Func out{"out"};
+
+    explicit AttentionProductsKernel(const LinearTile &tile);
 
     Halide::Pipeline pipeline() const { return Halide::Pipeline(out); }
 };

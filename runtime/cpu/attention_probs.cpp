@@ -49,6 +49,9 @@ heed_status find_kernels(HostProbs *call) {
     if (may_pair) find_op_kernel(Op::attention_scores, HEED_BF16, HEED_BF16, &call->products);
     const bool in_dots = call->products != nullptr && call->products->target == KernelTarget(Isa::avx512bf16);
     if (call->products == nullptr || (in_dots && has_slow_bf16_dots())) call->products = call->value_products;
+    // (The rows of a tile are below 2^31 floats.)
+    const bool in_tiles = call->in_pairs() && p.max_kv_len < most_tile_stride;
+    if (in_tiles) call->whole_tiles = find_whole_tiles(*call->products);
     call->packs_queries = find_linear_rows(*call->products, p.dtype);
     if (call->with_out && call->in_pairs() && call->out.dtype == HEED_BF16) call->value_products = call->products;
     call->packs_weights = find_linear_rows(*call->value_products, call->value_products->dtype);
@@ -124,7 +127,7 @@ heed_status CpuBackend::add_probs_workspace(const heed_plan &, const heed_args &
 bool CpuBackend::multiplies_probs(const ProbsCall &checked) const {
     HostProbs call = {checked};
     return !find_kernels(&call) && call.value_products != nullptr && call.packs_weights != nullptr &&
-           call.packs_once() && call.products->target != KernelTarget(Isa::amx) && call.plan.problem.dropout_p == 0;
+           call.packs_once() && call.plan.problem.dropout_p == 0;
 }
 
 heed_status CpuBackend::attention_probs(const ProbsCall &checked) const {

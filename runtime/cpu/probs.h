@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "runtime/kernel_arguments.h"
 #include "runtime/ops/heap_array.h"
 #include "runtime/ops/linear.h"
 #include "runtime/ops/op_kernels.h"
@@ -13,10 +14,12 @@
 namespace heed {
 
 inline constexpr const char *probs_name = "heed_attention_probs";
-inline constexpr int64_t chunk_panels = 16;  // that few queries pack at a time
+inline constexpr int32_t most_tile_stride = 1 << 25;  // from a row of a tile of whole_tiles to the next
+inline constexpr int64_t chunk_panels = 16;           // that few queries pack at a time
 
 struct HostProbs : ProbsCall {
     const OpKernel *kernel = nullptr, *products = nullptr, *packs_queries = nullptr;
+    const OpKernel *whole_tiles = nullptr;  // of products and value_products where both are such; NULL: not there
     // As floats, or as pairs of bf16 where both keys and results are such; NULL: not there.
     const OpKernel *value_products = nullptr, *packs_weights = nullptr;
     InPlaceKernels in_place = {};          // of value_products
@@ -38,6 +41,12 @@ struct HostProbs : ProbsCall {
     int64_t num_heads() const { return int64_t{plan.problem.batch} * plan.problem.num_heads; }
     int64_t num_panels() const {
         return (int64_t{plan.problem.max_kv_len} + products->columns - 1) / products->columns;
+    }
+    // From a row of products to the next: whole tiles and blocks, and an odd number of lines, which do not share the
+    // sets of a cache.
+    int32_t product_pitch() const {
+        constexpr int32_t line = 16;
+        return narrow(round_up(plan.problem.max_kv_len, std::max(products->columns, probs_block))) + line;
     }
     bool in_pairs() const { return products->dtype == HEED_BF16; }
     int32_t steps() const {
@@ -65,6 +74,9 @@ struct HostProbs : ProbsCall {
     int64_t value_floats() const { return value_panels() * value_products->columns * value_steps(); }
     // Rows of the tiles of weights of a block.
     int64_t value_rows() const { return round_up(rows(), value_products->rows); }
+    // Floats of a row of sums of whole tiles.
+    int32_t sums_pitch() const { return narrow(value_panels() * value_products->columns); }
+    bool sums_in_tiles() const { return whole_tiles != nullptr && value_products == products; }
     // Whether what values are multiplied with, and the sums, are where the results are; also without values.
     bool lines_are_out() const { return !with_out || out.dtype == HEED_F32 || values_in_pairs(); }
     bool sums_are_out() const { return !with_out || plan.problem.dtype == HEED_F32; }
@@ -115,6 +127,13 @@ struct WeightedRows {
     int64_t line_stride = 0, score_stride = 0;
     float *tiles = nullptr, *sums = nullptr;  // scratch
 };
+
+// Rows of bf16 as tiles of x for whole_tiles, where they are: whole ones, of whole steps. Without data: they are not.
+KernelBuffer tiles_in_place(const OpKernel &kernel, const KernelBuffer &rows);
+
+// Products of tiles of x with panels, into whole tiles whose rows are `pitch` floats apart.
+int multiply_tiles(const OpKernel &kernel, const KernelBuffer &x, const KernelBuffer &panels, float *out, int32_t pitch,
+                   char (&message)[512]);
 
 // Their output, by the values.
 int multiply_values(const HostProbs &call, const WeightedRows &rows, char (&message)[512]);

@@ -105,18 +105,20 @@ private:
     }
 
     int multiply(char (&message)[512]) {
-        if (const int code = pack_queries(message)) return code;
+        KernelBuffer queries = {};
+        if (const int code = find_queries(&queries, message)) return code;
         const int32_t columns = call_.products->columns;
         const int32_t panels = (end_ + columns - 1) / columns;
         if (call_.packs_once()) {
-            return multiply_panels(call_.panels_of(task_[task_sequence], task_[task_kv_head]), 0, panels, message);
+            return multiply_panels(queries, call_.panels_of(task_[task_sequence], task_[task_kv_head]), 0, panels,
+                                   message);
         }
         for (int32_t panel = 0; panel < panels; panel += narrow(chunk_panels)) {
             const int32_t count = std::min(panels - panel, narrow(chunk_panels));
             float *const keys = scratch_ + at_.panels;
             for (int32_t n = 0; n < count; n++)
                 pack_key_panel(call_, task_, panel + n, keys + n * call_.panel_floats());
-            if (const int code = multiply_panels(keys, panel, count, message)) return code;
+            if (const int code = multiply_panels(queries, keys, panel, count, message)) return code;
         }
         return 0;
     }
@@ -127,23 +129,30 @@ private:
         return packed_buffer(scratch_ + at_.queries, call_.step_dtype(), {block, rows, steps / block, tiles});
     }
 
-    int pack_queries(char (&message)[512]) const {
+    // Queries as the products read them.
+    int find_queries(KernelBuffer *tiles, char (&message)[512]) const {
         const View &q = call_.plan.views.q;
         const int64_t at = task_[task_q_batch] * q.stride[0] + (int64_t{task_[task_first_q]} + first_) * q.stride[1] +
                            task_[task_head] * q.stride[2];
         LinearRowsArguments arguments;
         arguments.x = {
             bytes_at(call_.args.q, p_.dtype, at), p_.dtype, 2, {p_.head_dim, count_}, {1, narrow(q.stride[1])}};
-        arguments.tiles = query_tile();
+        if (call_.whole_tiles != nullptr) *tiles = tiles_in_place(*call_.whole_tiles, arguments.x);
+        if (tiles->data != nullptr) return 0;
+        *tiles = arguments.tiles = query_tile();
         return call_op_kernel(*call_.packs_queries, arguments, message);
     }
 
     // With panels [panel, panel + count) of the keys, which are at `keys`.
-    int multiply_panels(float *keys, int32_t panel, int32_t count, char (&message)[512]) {
+    int multiply_panels(const KernelBuffer &queries, float *keys, int32_t panel, int32_t count, char (&message)[512]) {
         const int32_t columns = call_.products->columns, steps = call_.steps(), first = panel * columns;
+        const KernelBuffer panels = packed_buffer(keys, call_.step_dtype(), {columns, steps, count});
+        float *const out = scratch_ + at_.products + first;
+        if (call_.whole_tiles != nullptr)
+            return multiply_tiles(*call_.whole_tiles, queries, panels, out, call_.product_pitch(), message);
         LinearArguments arguments;
-        arguments.x = query_tile();
-        arguments.weight = packed_buffer(keys, call_.step_dtype(), {columns, steps, count});
+        arguments.x = queries;
+        arguments.weight = panels;
         arguments.before = {call_.no_bias.data(),
                             HEED_F32,
                             4,
@@ -151,8 +160,8 @@ private:
                             {1, 0, 0, 0}};
         arguments.bias = packed_buffer(call_.no_bias.data(), HEED_F32, {count * columns});
         arguments.clip = no_clip;
-        float *const out = scratch_ + at_.products + first;
-        arguments.out = {out, HEED_F32, 2, {std::min(count * columns, end_ - first), count_}, {1, p_.max_kv_len}};
+        const int32_t width = std::min(count * columns, end_ - first);
+        arguments.out = {out, HEED_F32, 2, {width, count_}, {1, call_.product_pitch()}};
         return call_op_kernel(*call_.products, arguments, message);
     }
 
@@ -160,7 +169,8 @@ private:
         const int32_t width = whole_vectors(), pitch = p_.max_kv_len;
         AttentionProbsArguments arguments;
         set_scores(call_, task_, first_, {width, count_}, &arguments);
-        arguments.products = {scratch_ + at_.products, HEED_F32, 2, {width, count_}, {1, pitch}};
+        const int32_t blocks = narrow(round_up(width, probs_block));
+        arguments.products = {scratch_ + at_.products, HEED_F32, 2, {blocks, count_}, {1, call_.product_pitch()}};
         arguments.scores = {scratch_ + at_.scores, HEED_F32, 2, {width, call_.has_odd_keys ? count_ : 0}, {1, pitch}};
         // f32 kernels do not look at probs_16.
         const bool is_f32 = call_.out.dtype == HEED_F32, in_floats = is_f32 || !call_.lines_are_out();

@@ -125,6 +125,32 @@ heed_status pack_values(HostProbs *call, const heed_execution &execution) {
     return run_op(probs_name, &execution, op_threads(&execution, packed), kv_heads * shares, pack);
 }
 
+KernelBuffer tiles_in_place(const OpKernel &kernel, const KernelBuffer &rows) {
+    constexpr int32_t block = 2 * linear_step_block;
+    const bool fits = rows.extent[0] % block == 0 && rows.extent[1] % kernel.rows == 0 && rows.stride[1] % 2 == 0 &&
+                      rows.stride[1] < most_tile_stride;
+    if (!fits) return {};
+    const int32_t words = rows.stride[1] / 2;
+    return {rows.data,
+            HEED_I32,
+            4,
+            {linear_step_block, kernel.rows, rows.extent[0] / block, rows.extent[1] / kernel.rows},
+            {1, words, linear_step_block, kernel.rows * words}};
+}
+
+int multiply_tiles(const OpKernel &kernel, const KernelBuffer &x, const KernelBuffer &panels, float *out, int32_t pitch,
+                   char (&message)[512]) {
+    AttentionProductsArguments arguments;
+    arguments.x = x;
+    arguments.weight = panels;
+    arguments.out = {out,
+                     HEED_F32,
+                     4,
+                     {kernel.columns, kernel.rows, panels.extent[2], x.extent[3]},
+                     {1, pitch, kernel.columns, kernel.rows * pitch}};
+    return call_op_kernel(kernel, arguments, message);
+}
+
 namespace {
 
 // Products of the rows' probabilities and the values, into sums.
@@ -138,6 +164,13 @@ int multiply(const HostProbs &call, const WeightedRows &rows, const KernelBuffer
         const_cast<void *>(rows.lines), rows.dtype, 2, {rows.width, rows.count}, {1, narrow(rows.line_stride)}};
     KernelBuffer weight = packed_buffer(values, step, {width, narrow(call.value_steps()), panels});
     const KernelBuffer bias = packed_buffer(zeros, HEED_F32, {panels * width});
+    if (call.sums_in_tiles()) {
+        const KernelBuffer tiles = tiles_in_place(*call.whole_tiles, x);
+        if (tiles.data != nullptr) {
+            weight.extent[1] = tiles.extent[2] * block;
+            return multiply_tiles(*call.whole_tiles, tiles, weight, rows.sums, call.sums_pitch(), message);
+        }
+    }
     const InPlaceKernels in_place = serving(call.in_place, rows.line_stride);
     if (in_place.are_there()) {
         LinearInPlaceArguments product;
@@ -154,9 +187,11 @@ int multiply(const HostProbs &call, const WeightedRows &rows, const KernelBuffer
     packing.x = x;
     packing.tiles = packed_buffer(rows.tiles, step, {block, tile, steps / block, tiles});
     if (const int code = call_op_kernel(*call.packs_weights, packing, message)) return code;
+    weight.extent[1] = steps;
+    if (call.sums_in_tiles())
+        return multiply_tiles(*call.whole_tiles, packing.tiles, weight, rows.sums, call.sums_pitch(), message);
     LinearArguments product;
     product.x = packing.tiles;
-    weight.extent[1] = steps;
     product.weight = weight;
     product.before = {const_cast<float *>(zeros), HEED_F32, 4, {width, tile, panels, tiles}, {1, 0, 0, 0}};
     product.bias = bias;
@@ -172,7 +207,7 @@ int multiply_values(const HostProbs &call, const WeightedRows &rows, char (&mess
     char *const out = output_row(call, rows.task, rows.first);
     const int64_t out_stride = call.plan.views.out.stride[1];
     float *const sums = call.sums_are_out() ? reinterpret_cast<float *>(out) : rows.sums;
-    const int64_t stride = call.sums_are_out() ? out_stride : p.head_dim_v;
+    const int64_t stride = call.sums_are_out() ? out_stride : call.sums_in_tiles() ? call.sums_pitch() : p.head_dim_v;
     const KernelBuffer into = {sums, HEED_F32, 2, {p.head_dim_v, rows.count}, {1, narrow(stride)}};
     if (const int code = multiply(call, rows, into, message)) return code;
     if (call.has_odd_keys) add_odd_keys(call, rows, sums, stride);

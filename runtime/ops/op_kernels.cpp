@@ -27,6 +27,17 @@ const OpKernel *find_linear_rows(const OpKernel &tile, heed_dtype dtype) {
     return nullptr;
 }
 
+const OpKernel *find_whole_tiles(const OpKernel &tile) {
+    for (int32_t i = 0; i < heed_kernel_table.num_ops; i++) {
+        const OpKernel &candidate = heed_kernel_table.ops[i];
+        if (candidate.op == Op::attention_products && candidate.target == tile.target && candidate.rows == tile.rows &&
+            candidate.columns == tile.columns) {
+            return &candidate;
+        }
+    }
+    return nullptr;
+}
+
 InPlaceKernels find_in_place(const OpKernel &tile, heed_dtype dtype) {
     InPlaceKernels found;
     for (int32_t i = 0; i < heed_kernel_table.num_ops; i++) {

@@ -29,6 +29,9 @@ inline int32_t panels_at_once(const OpKernel &tile) { return linear_panels(tile.
 // linear_rows that packs rows of dtype for a tile of linear or attention_scores; NULL without.
 const OpKernel *find_linear_rows(const OpKernel &tile, heed_dtype dtype);
 
+// attention_products with the tile of an attention_scores; NULL without.
+const OpKernel *find_whole_tiles(const OpKernel &tile);
+
 // Kernels of linear_in_place, of whole panels and, where there is one, of half panels.
 struct InPlaceKernels {
     const OpKernel *wide = nullptr, *narrow = nullptr;

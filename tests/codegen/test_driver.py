@@ -120,8 +120,9 @@ class Lists(unittest.TestCase):
               "attention_decode_f32_d128_gqa_contiguous_sm75", "merge_splits_f16_sm75",
               "attention_decode_f16_d128_gqa_contiguous_sm80", "attention_decode_f16_d128_gqa_contiguous_sm80_wide"]),
             ("DTYPES bf16 ISAS amx OPS attention_probs kv_append",
-             ["attention_probs_bf16_avx512", "attention_scores_bf16_r32_amx", "attention_scores_bf16_r12_avx512bf16",
-              "attention_scores_f32_r6_avx512", "linear_rows_bf16_r16_amx", "linear_rows_bf16_r32_amx",
+             ["attention_probs_bf16_avx512", "attention_products_bf16_r32_amx", "attention_scores_bf16_r32_amx",
+              "attention_scores_bf16_r12_avx512bf16", "attention_scores_f32_r6_avx512", "linear_rows_bf16_r16_amx",
+              "linear_rows_bf16_r32_amx",
               *(f"linear_rows_bf16_r{rows}_avx512bf16" for rows in (1, 4, 8, 12)), "kv_append_bf16_kvi8_avx2",
               "rope_bf16_avx2"]),
             # What makes gradients of logits has the score function; plain kernels would serve none of its calls.

@@ -199,7 +199,8 @@ class Operations(unittest.TestCase):
             code = machine_code(kernel)
             self.assertNotIn("halide_do_par_for", code, kernel)
             forms = 0 if not kernel.startswith("attention_probs_") else 1 if "_f32_" in kernel else 2
-            self.assertEqual(len(re.findall(r"\bhalide_malloc\b", code)), 2 * forms, kernel)
+            of_plain = kernel == "attention_probs_bf16_avx512"  # weights whose scores are computed where they are read
+            self.assertEqual(len(re.findall(r"\bhalide_malloc\b", code)), 2 * forms + of_plain, kernel)
 
     def test_instruction_sets(self):
         for kernel in OPS:
