@@ -8,6 +8,7 @@
 #include "generators/lowering/bf16_tiles.h"
 #include "generators/lowering/step_stages.h"
 #include "generators/lowering/tile_block.h"
+#include "generators/lowering/woven_weights.h"
 
 namespace heed {
 
@@ -17,16 +18,6 @@ using namespace Halide::Internal;
 namespace {
 
 constexpr int kept_rows = 2;  // of tiles of the product
-
-// Weights that are not cleared where they are too small for a float: they have the bits of a huge one then.
-class Unclamped : public IRMutator {
-    using IRMutator::visit;
-    Expr visit(const Select *op) override {
-        const auto *test = op->condition.as<Call>();
-        const bool clamps = test && test->is_intrinsic(Call::strict_lt) && equal(test->args[1], op->true_value);
-        return clamps ? mutate(op->false_value) : IRMutator::visit(op);
-    }
-};
 
 Bf16Product product_of(const Stmt &stage) {
     std::optional<Bf16Product> found;
@@ -53,24 +44,19 @@ struct TileRow {
 class Pipeline {
 public:
     Pipeline(const PipelineTiles::Step &names, const For *loop)
-        : names(names), loop(loop), stages(loop->body), largest(names.weights), weights(stages.of(names.weights)),
-          sums(stages.of(names.sums)), product(product_of(stages.of(names.product))),
-          outputs(product_of(stages.of(names.outputs))), step(Variable::make(Int(32), loop->name)),
-          rows_of_keys(constant(TileBlock(product).blocks_m())), rows_of_values(TileBlock(outputs).blocks_m()),
+        : names(names), loop(loop), stages(loop->body), sums(stages.of(names.sums)),
+          product(product_of(stages.of(names.product))), outputs(product_of(stages.of(names.outputs))),
+          step(Variable::make(Int(32), loop->name)), rows_of_keys(constant(TileBlock(product).blocks_m())),
+          rows_of_values(TileBlock(outputs).blocks_m()),
           is_static(is_const(rows_of_values) && is_const(simplify(product.pairs))),
           periods(is_static ? std::gcd(rows_of_keys, constant(rows_of_values)) : rows_of_keys),
           weights_elements(elements_of(names.weights)),
-          product_elements(constant(product.m) / rows_of_keys * product.n * kept_rows) {
+          product_elements(constant(product.m) / rows_of_keys * product.n * kept_rows), largest(names.weights),
+          reads_ahead(names.product, ahead,
+                      [this](const Expr &index) { return index % make_const(index.type(), product_elements); }),
+          weights(KeyLoop(stages.of(names.weights)), sums, names.weights, names.sums, &largest, &reads_ahead) {
         if (rows_of_keys % kept_rows != 0) throw CompileError("an odd number of rows of tiles to pipeline");
         first_key_of_step = stores_to(names.first_key, stages.of(names.first_key)).at(0)->value;
-        row_vectors = static_cast<int>(stores_to(names.weights, weights.loop->body).size());
-        Stmt weights_of_pair = largest.mutate(Unclamped().mutate(weights.loop->body));
-        weights_of_pair = ReplaceArray(names.product, ahead, [&](const Expr &index) {
-                              return index % make_const(index.type(), product_elements);
-                          }).mutate(weights_of_pair);
-        split(weights_of_pair, {});
-        for (const Store *store : stores_to(names.sums, sums.loop->body)) sums_of_pairs.emplace_back(store);
-        parts = static_cast<int>(sums_of_pairs.size()) / row_vectors;
     }
 
     Stmt lowered() {
@@ -110,8 +96,7 @@ private:
     const PipelineTiles::Step &names;
     const For *const loop;
     const StepStages stages;
-    LargestWeights largest;
-    const KeyLoop weights, sums;
+    const KeyLoop sums;
     const Bf16Product product, outputs;
     const Expr step;
     const int rows_of_keys;  // rows of tiles of the two products
@@ -120,30 +105,11 @@ private:
     const int periods;     // of the order of tiles, in a step
     const int weights_elements, product_elements;
     const std::string ahead = unique_name("product_ahead");
+    LargestWeights largest;
+    ReplaceArray reads_ahead;
+    const WovenWeights weights;
     Expr first_key_of_step;
-    std::vector<Stmt> weights_of_rows;  // of a pair, by vectors of rows: the weights, then their part of the largest
-    std::vector<Stmt> sums_of_pairs;
-    int row_vectors = 0, parts = 0;
 
-    // The stores of a nest of lets, each with all that it needs.
-    void split(const Stmt &stmt, std::vector<std::pair<std::string, Expr>> lets) {
-        if (const auto *let = stmt.as<LetStmt>()) {
-            lets.emplace_back(let->name, let->value);
-            split(let->body, lets);
-        } else if (const auto *block = stmt.as<Block>()) {
-            split(block->first, lets);
-            split(block->rest, lets);
-        } else if (const auto *store = stmt.as<Store>()) {
-            Expr value = store->value;
-            for (auto named = lets.rbegin(); named != lets.rend(); named++) {
-                if (expr_uses_var(value, named->first)) value = Let::make(named->first, named->second, value);
-            }
-            weights_of_rows.push_back(
-                Store::make(store->name, value, store->index, store->param, store->predicate, store->alignment));
-        } else if (!is_no_op(stmt)) {
-            throw CompileError("weights of a pair are more than stores");
-        }
-    }
     int elements_of(const std::string &array) const {
         int all = 1;
         for (const Expr &extent : stages.array(array).extents) all *= constant(extent);
@@ -274,35 +240,17 @@ private:
                 simplify(product.pairs / tile_edge)};
     }
 
-    // Some of a period's vectors of weights, and what they add to the sums.
-    Stmt weights_beside(const Expr &period, int first, int end) const {
-        const int pairs = constant(weights.loop->extent) / periods;
-        std::vector<Stmt> all{Evaluate::make(0)};
-        for (int vector = first; vector < end; vector++) {
-            const int pair = vector / row_vectors, row = vector % row_vectors;
-            for (int i = 0; i < 2; i++) {
-                all.push_back(
-                    substitute(loop_variable(weights), simplify(period * pairs + pair), weights_of_rows[2 * row + i]));
-            }
-            all.push_back(substitute(loop_variable(sums), simplify(period * (pairs / parts) + pair / parts),
-                                     sums_of_pairs[pair % parts * row_vectors + row]));
-        }
-        return Block::make(all);
-    }
-    static std::string loop_variable(const KeyLoop &keys) { return keys.loop->name; }
-
     // Of sizes that come at run time: half of the weights beside the next keys, the others beside the outputs.
     Stmt periods_of_loops() const {
         const std::string name = unique_name("tile_period"), row = unique_name("tile_row");
         const Expr period = Variable::make(Int(32), name), of_values = Variable::make(Int(32), row);
-        const int pairs = constant(weights.loop->extent) / periods, half = pairs / 2;
+        const int pairs = weights.num_pairs() / periods, half = pairs / 2;
         const TileRow keys = last_of_period(period + 1, period == periods - 1), values = values_at(of_values);
         const Expr first = period * rows_of_values / periods, end = (period + 1) * rows_of_values / periods,
                    rows = select(step > loop->min, end - first, 0);
         const auto part = [&](int from, int count, const Expr &number, const Expr &of) {
             const Expr most = (count + of - 1) / of, before = most * number;
-            return For::make(loop_variable(weights), period * pairs + from + before, clamp(count - before, 0, most),
-                             ForType::Serial, Partition::Never, DeviceAPI::None, Block::make(weights_of_rows));
+            return weights.pairs(period * pairs + from + before, clamp(count - before, 0, most));
         };
         const auto beside_keys = [&](const Expr &p) { return part(0, half, p, keys.steps); };
         const auto beside_values = [&](const Expr &p) {
@@ -311,7 +259,7 @@ private:
         const Stmt of_outputs = For::make(row, first, rows, ForType::Serial, Partition::Never, DeviceAPI::None,
                                           whole(values, beside_values));
         const Stmt alone = IfThenElse::make(rows == 0, part(half, pairs - half, 0, 1));
-        const Stmt of_sums = part_of(sums.loop, period * (pairs / parts), pairs / parts);
+        const Stmt of_sums = weights.sums_of(period * pairs, pairs);
         return For::make(name, 0, periods, ForType::Serial, Partition::Never, DeviceAPI::None,
                          Block::make({whole(keys, beside_keys), of_outputs, alone, of_sums}));
     }
@@ -319,7 +267,7 @@ private:
         const std::string name = unique_name("tile_period");
         const Expr period = periods > 1 ? Variable::make(Int(32), name) : Expr(0);
         const std::vector<TileRow> rows = rows_of_tiles(period, has_outputs);
-        const int of_period = constant(weights.loop->extent) / periods * row_vectors;
+        const int pairs = weights.num_pairs() / periods, of_period = pairs * weights.vectors_of_pair();
         const int of_row = of_period / (rows_of_keys / periods);
         int products = 0, done = 0, made = 0;
         for (const TileRow &row : rows) products += constant(row.steps) * row.block.tiles();
@@ -329,7 +277,7 @@ private:
         size_t stored = 0;
         const auto weights_until = [&](int end) {
             const int first = std::exchange(made, std::max(made, std::min(end, rows_stored * of_row)));
-            return weights_beside(period, first, made);
+            return weights.vectors(period * pairs, first, made);
         };
         const auto after = [&](int, int) { return weights_until(++done * of_period / products); };
         if (periods > 1) {  // of the period before

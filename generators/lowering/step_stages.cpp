@@ -117,43 +117,4 @@ std::vector<const Store *> stores_to(const std::string &array, const Stmt &stage
     return found.stores;
 }
 
-LargestWeights::LargestWeights(std::string weights)
-    : weights(std::move(weights)), largest(unique_name("largest_weight")) {}
-
-Stmt LargestWeights::set(const Expr &value) const {
-    std::vector<Stmt> all;
-    for (int row = 0; row < rows; row++) {
-        all.push_back(Store::make(largest, Broadcast::make(value, lanes), place(row), Parameter(), const_true(lanes),
-                                  ModulusRemainder()));
-    }
-    return Block::make(all);
-}
-
-Expr LargestWeights::some_at_least(const Expr &value) const {
-    Expr all = at(0);
-    for (int row = 1; row < rows; row++) all = max(all, at(row));
-    return VectorReduce::make(VectorReduce::Or, all >= Broadcast::make(value, lanes), 1);
-}
-
-Stmt LargestWeights::lives_in(const Stmt &body) const {
-    return Allocate::make(largest, UInt(16), MemoryType::Register, {rows * lanes}, const_true(), body);
-}
-
-Expr LargestWeights::place(int row) const { return Ramp::make(row * lanes, 1, lanes); }
-
-Expr LargestWeights::at(int row) const {
-    return Load::make(UInt(16, lanes), largest, place(row), Buffer<>(), Parameter(), const_true(lanes),
-                      ModulusRemainder());
-}
-
-Stmt LargestWeights::visit(const Store *op) {
-    if (op->name != weights) return IRMutator::visit(op);
-    const int row = rows++;
-    lanes = 2 * op->value.type().lanes();
-    const Expr stored =
-        Load::make(op->value.type(), weights, op->index, Buffer<>(), Parameter(), op->predicate, op->alignment);
-    const Expr both = max(at(row), reinterpret(UInt(16, lanes), stored));
-    return Block::make(op, Store::make(largest, both, place(row), Parameter(), const_true(lanes), ModulusRemainder()));
-}
-
 }  // namespace heed

@@ -78,23 +78,4 @@ private:
 // The stores of a stage to an array, in their order; the stage must live.
 std::vector<const Halide::Internal::Store *> stores_to(const std::string &array, const Halide::Internal::Stmt &stage);
 
-// The largest halves of the words that are stored, by vectors of rows.
-class LargestWeights : public Halide::Internal::IRMutator {
-public:
-    explicit LargestWeights(std::string weights);
-
-    Halide::Internal::Stmt set(const Halide::Expr &value) const;
-    Halide::Expr some_at_least(const Halide::Expr &value) const;
-    Halide::Internal::Stmt lives_in(const Halide::Internal::Stmt &body) const;
-
-private:
-    using IRMutator::visit;
-    const std::string weights, largest;
-    int rows = 0, lanes = 0;
-
-    Halide::Expr place(int row) const;
-    Halide::Expr at(int row) const;
-    Halide::Internal::Stmt visit(const Halide::Internal::Store *op) override;
-};
-
 }  // namespace heed

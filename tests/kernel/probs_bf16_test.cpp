@@ -28,8 +28,7 @@ protected:
     }
 
     static Attention attention(const Size &size) {
-        Attention a =
-            make_attention({2, 4, 2, size.q_len, size.kv_len, size.head_dim, 16}, Data::normal, 5, HEED_BF16);
+        Attention a = make_attention({2, 4, 2, size.q_len, size.kv_len, size.head_dim, 16}, Data::normal, 5, HEED_BF16);
         a.causal = size.causal;
         a.sink = {0, 1, -1, 2};
         return a;
@@ -83,8 +82,8 @@ TEST_P(ProbsOfBf16, NanReachesThoseThatSeeIt) {
     for (int64_t b = 0; b < a.batch; b++) {
         for (int64_t h = 0; h < a.num_heads; h++) {
             for (int64_t i = 0; i < a.q_len; i++) {
-                const bool sees = b == 0 && h / a.group_size() == a.num_kv_heads - 1 &&
-                                  (!a.causal || i + 1 >= a.kv_len);
+                const bool sees =
+                    b == 0 && h / a.group_size() == a.num_kv_heads - 1 && (!a.causal || i + 1 >= a.kv_len);
                 const int64_t visible = a.causal ? std::min<int64_t>(i + 1, a.kv_len_of(b)) : a.kv_len_of(b);
                 for (int64_t j = 0; j < visible; j++) {
                     const auto at = static_cast<size_t>(a.lse_index(b, h, i) * a.kv_len + j);

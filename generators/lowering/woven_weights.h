@@ -1,0 +1,61 @@
+#pragma once
+// The weights of a block of keys and their sums in pieces, to be made beside something else.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "Halide.h"
+#include "generators/lowering/step_stages.h"
+
+namespace heed {
+
+// The largest halves of the words that are stored, by vectors of rows.
+class LargestWeights : public Halide::Internal::IRMutator {
+public:
+    explicit LargestWeights(std::string weights);
+
+    Halide::Internal::Stmt set(const Halide::Expr &value) const;
+    Halide::Expr some_at_least(const Halide::Expr &value) const;
+    Halide::Internal::Stmt lives_in(const Halide::Internal::Stmt &body) const;
+
+private:
+    using IRMutator::visit;
+    const std::string weights, largest;
+    int rows = 0, lanes = 0;
+
+    Halide::Expr place(int row) const;
+    Halide::Expr at(int row) const;
+    Halide::Internal::Stmt visit(const Halide::Internal::Store *op) override;
+};
+
+// A loop over pairs of keys that stores their weights by vectors of rows, and one that adds the weights of several
+// pairs to as many sums, in their order. What is too small for a float is not cleared: it has the bits of a huge weight
+// then.
+class WovenWeights {
+public:
+    // reads: how the weights' loop reads logits.
+    WovenWeights(const KeyLoop &weights, const KeyLoop &sums, const std::string &weights_array,
+                 const std::string &sums_array, LargestWeights *largest, Halide::Internal::IRMutator *reads);
+
+    int num_pairs() const;
+    int vectors_of_pair() const { return row_vectors; }
+
+    // Of the vectors of the pairs from first_pair on, a multiple of the sums, those from `first` to `end`; added to the
+    // sums.
+    Halide::Internal::Stmt vectors(const Halide::Expr &first_pair, int first, int end) const;
+    // `count` pairs as a loop, not added.
+    Halide::Internal::Stmt pairs(const Halide::Expr &first_pair, const Halide::Expr &count) const;
+    Halide::Internal::Stmt sums_of(const Halide::Expr &first_pair, int count) const;
+
+private:
+    const KeyLoop weights, sums;
+    const int row_vectors;
+    std::vector<Halide::Internal::Stmt> of_rows;  // of a pair: the weights of a vector of rows, then the largest
+    std::vector<Halide::Internal::Stmt> of_sums;
+    int parts = 0;
+
+    void split(const Halide::Internal::Stmt &stmt, std::vector<std::pair<std::string, Halide::Expr>> lets);
+};
+
+}  // namespace heed
