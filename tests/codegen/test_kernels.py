@@ -157,23 +157,28 @@ class Kernels(unittest.TestCase):
     def test_streamed_operands_go_past_l1(self):
         of_amx = (r for r in kernels("attention_prefill", "linear_bf16", "attention_scores_bf16") if r.endswith("amx"))
         for kernel in of_amx:
-            loads, products = {}, 0
-            for load, into, second, first in re.findall(r"(tileloadd\w*) .*,%tmm(\d)|tdpbf16ps %tmm(\d),%tmm(\d)", machine_code(kernel)):
-                if load:
+            loads, products, unknown = {}, 0, 0
+            pattern = r"(tileloadd\w*) .*,%tmm(\d)|tdpbf16ps %tmm(\d),%tmm(\d)|\s(jmp) "
+            for load, into, second, first, jump in re.findall(pattern, machine_code(kernel)):
+                if jump:
+                    loads = {}  # what follows is reached from elsewhere
+                elif load:
                     loads[into] = load
-                else:
+                elif first in loads and second in loads:
                     self.assertEqual((loads[first], loads[second]), ("tileloaddt1", "tileloadd"), kernel)
                     products += 1
+                else:
+                    unknown += 1
+            self.assertLess(unknown, 10, kernel)
             self.assertGreater(products, 0, kernel)
 
     @of_isa("amx")
     def test_weights_are_made_beside_products(self):
+        # Two vectors of them after each product, or in loops where the head dim comes at run time.
         for kernel in (r for r in kernels("attention_prefill") if r.endswith("amx")):
-            weights = "weight_pairs_as_is" if "_alibi" in kernel else "weight_pairs_full"
-            text = (DIR / f"{kernel}.stmt").read_text()
-            beside = [body for body in loops(text, "tile_block") if "tile_matmul" in body and "largest_weight" in body]
-            self.assertEqual(len(beside), 1, kernel)
-            self.assertEqual(len(re.findall(rf"for \({weights}", beside[0])), beside[0].count("tile_load") // 4, kernel)
+            between = re.split(r"tdpbf16ps.*", machine_code(kernel))[1:-1]
+            woven = sum(0 < code.count("vcvttps2udq") <= 8 for code in between)
+            self.assertGreaterEqual(woven, 4 if "_dany_" in kernel else 40, kernel)
 
     @of_isa("amx")
     def test_dense_results_are_made_beside_products(self):
