@@ -210,7 +210,7 @@ TABLES = {
     "readme": lambda: peers_table("peers_epyc_zen4", "./dev bench --peers --results FILE", (), README_ROWS),
     "epyc": lambda: peers_table("peers_epyc_zen4", "./dev bench --peers --results FILE", ("f32", "bf16")),
     "avx2": lambda: peers_table("peers_epyc_zen3", "./dev bench --peers --dtype f32 --results FILE", ("f32",)),
-    "amx": lambda: peers_table("peers_xeon_amx", "./dev bench --peers --cases 'p*,bert_8x512,c256_4k_gqa' --dtype bf16 --results FILE",
+    "amx": lambda: peers_table("peers_xeon_amx", "./dev bench --peers --cases 'p*,bert_8x512,c256_4k_gqa,*_11qk,dk192_dv128,linear_*' --dtype bf16 --results FILE",
                                ("bf16",)),
     "backward-epyc": lambda: backward_table("backward_epyc_zen4"),
     "backward-xeon": lambda: backward_table("backward_xeon_avx512"),
