@@ -5,19 +5,6 @@ namespace heed {
 using namespace Halide;
 using namespace Halide::Internal;
 
-namespace {
-
-class Unclamped : public IRMutator {
-    using IRMutator::visit;
-    Expr visit(const Select *op) override {
-        const auto *test = op->condition.as<Call>();
-        const bool clamps = test && test->is_intrinsic(Call::strict_lt) && equal(test->args[1], op->true_value);
-        return clamps ? mutate(op->false_value) : IRMutator::visit(op);
-    }
-};
-
-}  // namespace
-
 LargestWeights::LargestWeights(std::string weights)
     : weights(std::move(weights)), largest(unique_name("largest_weight")) {}
 
@@ -60,7 +47,7 @@ Stmt LargestWeights::visit(const Store *op) {
 WovenWeights::WovenWeights(const KeyLoop &weights, const KeyLoop &sums, const std::string &weights_array,
                            const std::string &sums_array, LargestWeights *largest, IRMutator *reads)
     : weights(weights), sums(sums), row_vectors(static_cast<int>(stores_to(weights_array, weights.loop->body).size())) {
-    split(reads->mutate(largest->mutate(Unclamped().mutate(weights.loop->body))), {});
+    split(reads->mutate(largest->mutate(weights.loop->body)), {});
     for (const Store *store : stores_to(sums_array, sums.loop->body)) of_sums.emplace_back(store);
     parts = static_cast<int>(of_sums.size()) / row_vectors;
 }

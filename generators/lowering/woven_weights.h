@@ -30,8 +30,7 @@ private:
 };
 
 // A loop over pairs of keys that stores their weights by vectors of rows, and one that adds the weights of several
-// pairs to as many sums, in their order. What is too small for a float is not cleared: it has the bits of a huge weight
-// then.
+// pairs to as many sums, in their order.
 class WovenWeights {
 public:
     // reads: how the weights' loop reads logits.
