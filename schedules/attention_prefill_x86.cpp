@@ -390,24 +390,13 @@ private:
         if (!splits_loop) return;
         of_block(ch.prefill.nonfinite_end, ch);
         if (ch.prefill.number_end.defined()) of_block(ch.prefill.number_end, ch);
-        if (ch.prefill.all_seen.defined()) {
-            of_block(ch.prefill.all_seen, ch)
-                .bound_extent(st.u, cfg.lanes)
-                .vectorize(st.u, cfg.lanes)
-                .update()
-                .reorder(st.u, ch.prefill.places.x, ch.prefill.places.y)
-                .vectorize(st.u, cfg.lanes)
-                .unroll(ch.prefill.places.x);
-        }
-        if (ch.prefill.exponents.defined()) {
-            of_block(ch.prefill.exponents, ch)
-                .bound_extent(st.u, cfg.lanes)
-                .vectorize(st.u, cfg.lanes)
-                .update()
-                .reorder(st.u, ch.prefill.values.x, ch.prefill.values.y)
-                .vectorize(st.u, cfg.lanes);
-            if (!cfg.any_head_dim()) ch.prefill.exponents.update().unroll(ch.prefill.values.x);
-        }
+        const auto by_lanes = [&](Func &f, const RDom &over, bool unrolls) {
+            of_block(f, ch).bound_extent(st.u, cfg.lanes).vectorize(st.u, cfg.lanes);
+            f.update().reorder(st.u, over.x, over.y).vectorize(st.u, cfg.lanes);
+            if (unrolls) f.update().unroll(over.x);
+        };
+        if (ch.prefill.all_seen.defined()) by_lanes(ch.prefill.all_seen, ch.prefill.places, true);
+        if (ch.prefill.exponents.defined()) by_lanes(ch.prefill.exponents, ch.prefill.values, !cfg.any_head_dim());
         const int last = sum.num_update_definitions() - 1;
         sum.update(last)
             .reorder(st.row, st.d, ch.prefill.nonfinites)

@@ -106,6 +106,11 @@ Expr fixed_reference(const Expr &reference) {
 
 namespace {
 
+// False for NaN. strict_float() would keep the product and the difference that x is made of from being an FMA.
+Expr is_below(const Expr &x, float bound) {
+    return Internal::Call::make(Bool(), Internal::Call::strict_lt, {x, bound}, Internal::Call::PureIntrinsic);
+}
+
 // The bits of 16^x from 4 x + 128 in fixed point: its whole part is the exponent, its fraction u - 1 the mantissa of
 // 2^floor(x) * u, of which a polynomial makes 2^(x - floor(x) - 1), with `more` on top of it.
 Expr power_of_fixed(const Expr &fixed, float more) {
@@ -122,18 +127,13 @@ Expr power_of_fixed(const Expr &fixed, float more) {
 // that it is a term of.
 Expr bf16_weight(const Expr &fixed_point) {
     const float point = 0x1p23f;
-    // False for NaN. strict_float() would keep the product and the difference from being an FMA.
-    Expr too_small =
-        Internal::Call::make(Bool(), Internal::Call::strict_lt, {fixed_point, point}, Internal::Call::PureIntrinsic);
     // Half a unit of bf16 rounds what is then cut off.
-    return power_of_fixed(cast<uint32_t>(select(too_small, point, fixed_point)), 0x1p-9f);
+    return power_of_fixed(cast<uint32_t>(select(is_below(fixed_point, point), point, fixed_point)), 0x1p-9f);
 }
 
 Expr weight_for_bf16(const Expr &fixed_point) {
-    const float point = 0x1p24f;
-    Expr too_small =
-        Internal::Call::make(Bool(), Internal::Call::strict_lt, {fixed_point, point}, Internal::Call::PureIntrinsic);
-    return reinterpret<float>(select(too_small, Expr(0u), power_of_fixed(cast<uint32_t>(fixed_point), 0.f)));
+    Expr power = power_of_fixed(cast<uint32_t>(fixed_point), 0.f);
+    return reinterpret<float>(select(is_below(fixed_point, 0x1p24f), Expr(0u), power));
 }
 
 Expr is_negative_infinity(const Expr &x) { return bits(x) == negative_infinity_bits; }

@@ -85,7 +85,7 @@ public:
                                           IfThenElse::make(reads_product, with_tiles(stages.of(names.product))))});
         }
         const Stmt steps = For::make(loop->name, loop->min, loop->extent, loop->for_type, loop->partition_policy,
-                                     loop->device_api, at_parity(Block::make(body), step));
+                                     loop->device_api, at_parity(Block::make(body)));
         const Expr last = loop->min + loop->extent - 1;
         const Stmt all =
             Block::make({IfThenElse::make(names.may_keep, first_keys(loop->min)), steps, outputs_of(last)});
@@ -117,11 +117,11 @@ private:
     }
     Expr parity(const Expr &of_step) const { return (of_step - loop->min) % 2; }
 
-    Stmt at_parity(const Stmt &stmt, const Expr &of_step) const {
+    Stmt at_parity(const Stmt &stmt) const {
         return ReplaceArray(names.weights, names.weights,
                             [&](const Expr &index) {
                                 return index +
-                                       cast(index.type(), parity(of_step)) * make_const(index.type(), weights_elements);
+                                       cast(index.type(), parity(step)) * make_const(index.type(), weights_elements);
                             })
             .mutate(stmt);
     }
@@ -134,25 +134,24 @@ private:
         result.b.offset = outputs.b.offset + cast<int64_t>(parity(other)) * long_int(4 * int64_t{weights_elements});
         return result;
     }
-    // Of the keys that are first in a step, or of those `row` rows of tiles on in this step; the row after the last
-    // one is the first of the next step.
-    TileRow keys_at(const Expr &other, const Expr &row) const {
+    // The row of tiles `row` of the product, in the place of that of number `place`; a's offset is that of its step.
+    TileRow keys_at(const Expr &offset, const Expr &row, const Expr &place) const {
         Bf16Product result = product;
         result.c.buffer = ahead;
-        result.a.offset = in_step(product.a.offset, other);
-        const Expr long_row = cast<int64_t>(row);
+        result.a.offset = offset;
         return {TileBlock(result),
-                {long_row, long_int(0)},
-                {simplify(long_row % long_int(kept_rows)), long_int(0)},
+                {cast<int64_t>(row), long_int(0)},
+                {simplify(cast<int64_t>(place % kept_rows)), long_int(0)},
                 simplify(product.pairs / tile_edge)};
     }
+    Expr keys_of(const Expr &other) const { return in_step(product.a.offset, other); }
     TileRow values_at(const Expr &row) const {
         const TileBlock::At at = {cast<int64_t>(row), long_int(0)};
         return {TileBlock(outputs_in(step - 1)), at, at, simplify(outputs.pairs / tile_edge), false};
     }
     Expr next_step() const { return min(step + 1, loop->min + loop->extent - 1); }
 
-    // Tiles without anything beside them.
+    // Nothing else is made beside these tiles.
     Stmt outputs_of(const Expr &other) const { return matrix_tiles(outputs_in(other)); }
     Stmt with_tiles(const Stmt &stage) const {
         const Stmt body =
@@ -160,7 +159,7 @@ private:
         return ProducerConsumer::make_produce(names.product, body);
     }
     Stmt first_keys(const Expr &other) const {
-        const TileRow row = keys_at(other, 0);
+        const TileRow row = keys_at(keys_of(other), 0, 0);
         return whole(row, [](const Expr &) { return Evaluate::make(0); });
     }
     // `after` each step along the pairs comes what it makes.
@@ -218,7 +217,7 @@ private:
         for (int row = 1; row <= keys; row++) {
             const Expr number = period * keys + row;
             if (row < keys) {
-                rows.push_back(keys_at(step, number));
+                rows.push_back(keys_at(keys_of(step), number, number));
             } else {
                 rows.push_back(last_of_period(number, simplify(period == periods - 1)));
             }
@@ -230,17 +229,11 @@ private:
     }
     // The row of tiles `number` of this step, or the first of the next one.
     TileRow last_of_period(const Expr &number, const Expr &is_next) const {
-        Bf16Product result = product;
-        result.c.buffer = ahead;
-        result.a.offset = select(is_next, in_step(product.a.offset, next_step()), in_step(product.a.offset, step));
-        const Expr row = cast<int64_t>(select(is_next, 0, number));
-        return {TileBlock(result),
-                {row, long_int(0)},
-                {cast<int64_t>(number % kept_rows), long_int(0)},
-                simplify(product.pairs / tile_edge)};
+        return keys_at(select(is_next, keys_of(next_step()), keys_of(step)), select(is_next, 0, number), number);
     }
 
-    // Of sizes that come at run time: half of the weights beside the next keys, the others beside the outputs.
+    // All periods where sizes come at run time: half of the weights are made beside the tiles of the next keys, the
+    // others beside those of the outputs.
     Stmt periods_of_loops() const {
         const std::string name = unique_name("tile_period"), row = unique_name("tile_row");
         const Expr period = Variable::make(Int(32), name), of_values = Variable::make(Int(32), row);
@@ -263,6 +256,7 @@ private:
         return For::make(name, 0, periods, ForType::Serial, Partition::Never, DeviceAPI::None,
                          Block::make({whole(keys, beside_keys), of_outputs, alone, of_sums}));
     }
+    // All periods where sizes are known. has_outputs: there is a step before.
     Stmt all_periods(bool has_outputs) const {
         const std::string name = unique_name("tile_period");
         const Expr period = periods > 1 ? Variable::make(Int(32), name) : Expr(0);

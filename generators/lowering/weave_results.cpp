@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "generators/lowering/step_stages.h"
+
 namespace heed {
 
 using namespace Halide;
@@ -51,11 +53,6 @@ private:
     const For *const rows;
     const Expr count;
 
-    Stmt part(const Expr &first, const Expr &iterations) const {
-        const std::string name = unique_name(rows->name);
-        const Stmt body = substitute(rows->name, rows->min + first + Variable::make(Int(32), name), rows->body);
-        return For::make(name, 0, iterations, ForType::Serial, Partition::Never, rows->device_api, body);
-    }
     // (A sum of no step leaves all of them.)
     Stmt visit(const For *op) override {
         if (op->name != steps) return IRMutator::visit(op);
@@ -63,11 +60,11 @@ private:
         const std::string name = unique_name("share");
         const Expr share = Variable::make(Int(32), name);
         const Expr first = (Variable::make(Int(32), op->name) - op->min) * share;
-        const Stmt body = Block::make(op->body, part(first, min(share, count - first)));
+        const Stmt body = Block::make(op->body, part_of(rows, first, min(share, count - first)));
         const Expr done = min(share * op->extent, count);
         const Stmt all = Block::make(
             For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api, body),
-            part(done, count - done));
+            part_of(rows, done, count - done));
         return LetStmt::make(name, (count + max(op->extent, 1) - 1) / max(op->extent, 1), all);
     }
 };
