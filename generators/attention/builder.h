@@ -59,7 +59,7 @@ private:
     Expr is_first_part() const { return field(task_part_begin) == 0; }
     Expr is_last_part() const { return field(task_part_end) == no_part_end; }
     Expr range(int component) const { return range_table(st.t, st.sp)[component]; }
-    // Of packed keys.
+    // Packed keys: the component with the first unit of keys that some row sees.
     int first_unit() const { return 1 + (cfg.sweeps() ? as_is_steps : cfg.takes_parts() ? part_steps : seen_end); }
     struct Range {
         Expr seen_begin, seen_end, full_begin, full_end;

@@ -29,7 +29,7 @@ Halide::Expr exp16_any(const Halide::Expr &x);
 // 16^(logit - reference) as bf16, rounded, in the upper 16 bits, from logit * fixed_unit + fixed_reference(reference),
 // of a difference below 32: relative error 8e-5 before it is rounded; 0 below 2^-127; minus infinity of NaN.
 Halide::Expr bf16_weight(const Halide::Expr &fixed);
-// The same as a float that is not rounded: relative error 8e-5; 0 below 2^-126.
+// The weight of bf16_weight() as a float that is not rounded: its relative error is 8e-5; 0 below 2^-126.
 Halide::Expr weight_for_bf16(const Halide::Expr &fixed);
 constexpr float fixed_unit = 0x1p25f;  // 1 in log16, where 1 in log2 is a unit of a float's exponent
 // lowest_logit() is the reference of a row that has seen no key: all its weights become 0.

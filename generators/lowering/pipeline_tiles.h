@@ -5,7 +5,7 @@
 //
 // Weights wait for the maxima of the whole block, and tiles wait for the weights. But a maximum seldom moves the
 // reference. So the weights are first made by the reference of the step before, which is right unless one of them is
-// too large; and the tiles beside them are those of the next keys of the product and of the outputs of the step before:
+// too large. Meanwhile tiles multiply the next keys, and the weights and values of the step before:
 //
 //   product of the first keys
 //   for step {
@@ -13,7 +13,7 @@
 //     largest = more than any
 //     if every row has a reference {
 //       for the keys of a row of tiles {
-//         product of the next keys, outputs of the step before; beside them the weights of these keys and their sums
+//         product of the next keys, outputs of the step before; after each tile some weights of these keys, and sums
 //       }
 //       largest = that of the weights
 //     } else { outputs of the step before }
@@ -23,8 +23,8 @@
 //   }
 //   outputs of the last step
 //
-// What a row of tiles of the product holds is stored beside the first products of the next tiles, and read when these
-// are done: vectors cannot be loaded from tiles that are still being stored. Two rows of tiles of the product and the
+// A row of tiles of the product is stored while the first products of the next tiles are computed, and it is read
+// later: vectors cannot be loaded from tiles that are still being stored. Two rows of tiles of the product and the
 // weights of two steps are kept. The weights are those of the first loop, except where they are relative to another
 // reference.
 

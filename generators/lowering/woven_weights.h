@@ -1,5 +1,5 @@
 #pragma once
-// The weights of a block of keys and their sums in pieces, to be made beside something else.
+// The weights of a block of keys, and their sums, in pieces that a pass puts between other instructions.
 
 #include <string>
 #include <utility>
@@ -40,8 +40,8 @@ public:
     int num_pairs() const;
     int vectors_of_pair() const { return row_vectors; }
 
-    // Of the vectors of the pairs from first_pair on, a multiple of the sums, those from `first` to `end`; added to the
-    // sums.
+    // Makes the vectors [first, end) of the pairs from first_pair on, and adds them to the sums. first_pair is a
+    // multiple of the number of sums.
     Halide::Internal::Stmt vectors(const Halide::Expr &first_pair, int first, int end) const;
     // `count` pairs as a loop, not added.
     Halide::Internal::Stmt pairs(const Halide::Expr &first_pair, const Halide::Expr &count) const;
