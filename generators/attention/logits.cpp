@@ -25,7 +25,8 @@ constexpr uint32_t lowest_bias_in_log2 = 0xff317216u;  // -2.3586e38: times log2
 Expr query_factor(const LogitChanges &c) {
     Expr tokens = max(c.position, 0.f) + cast<float>(c.temperature_shift);
     Expr intervals = floor(tokens / cast<float>(c.temperature_interval));
-    Expr growth = c.temperature_growth * log(1.f + intervals);
+    // A polynomial: as a call it would be one that strict_float() does not reach.
+    Expr growth = c.temperature_growth * Internal::halide_log(1.f + intervals);
     if (c.selects_growth) growth = select(c.growth_off(), 0.f, growth);
     Expr temperature = c.temperature * (1.f + growth);
     return strict_float(c.scale.defined() ? c.scale * temperature : temperature);
