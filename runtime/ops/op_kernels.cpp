@@ -14,39 +14,40 @@ namespace {
 
 std::atomic<KernelTarget> highest[] = {highest_cpu_target, highest_cuda_target};  // by device
 
+// The first of the table that matches; NULL without.
+template <class Matches>
+const OpKernel *find_op(Matches matches) {
+    const OpKernel *const ops = heed_kernel_table.ops, *const end = ops + heed_kernel_table.num_ops;
+    const OpKernel *const found = std::find_if(ops, end, matches);
+    return found == end ? nullptr : found;
+}
+
+bool has_tile(const OpKernel &kernel, const OpKernel &tile) {
+    return kernel.target == tile.target && kernel.rows == tile.rows && kernel.columns == tile.columns;
+}
+
 }  // namespace
 
 const OpKernel *find_linear_rows(const OpKernel &tile, heed_dtype dtype) {
-    for (int32_t i = 0; i < heed_kernel_table.num_ops; i++) {
-        const OpKernel &candidate = heed_kernel_table.ops[i];
-        if (candidate.op == Op::linear_rows && candidate.dtype == dtype && candidate.target == tile.target &&
-            candidate.rows == tile.rows) {
-            return &candidate;
-        }
-    }
-    return nullptr;
+    return find_op([&](const OpKernel &kernel) {
+        return kernel.op == Op::linear_rows && kernel.dtype == dtype && kernel.target == tile.target &&
+               kernel.rows == tile.rows;
+    });
 }
 
 const OpKernel *find_whole_tiles(const OpKernel &tile) {
-    for (int32_t i = 0; i < heed_kernel_table.num_ops; i++) {
-        const OpKernel &candidate = heed_kernel_table.ops[i];
-        if (candidate.op == Op::attention_products && candidate.target == tile.target && candidate.rows == tile.rows &&
-            candidate.columns == tile.columns) {
-            return &candidate;
-        }
-    }
-    return nullptr;
+    return find_op(
+        [&](const OpKernel &kernel) { return kernel.op == Op::attention_products && has_tile(kernel, tile); });
 }
 
 InPlaceKernels find_in_place(const OpKernel &tile, heed_dtype dtype) {
-    InPlaceKernels found;
-    for (int32_t i = 0; i < heed_kernel_table.num_ops; i++) {
-        const OpKernel &candidate = heed_kernel_table.ops[i];
-        if (candidate.op != Op::linear_in_place || candidate.dtype != dtype || candidate.target != tile.target)
-            continue;
-        (candidate.columns < tile.columns ? found.narrow : found.wide) = &candidate;
-    }
-    return found;
+    const auto find = [&](bool narrow) {
+        return find_op([&](const OpKernel &kernel) {
+            return kernel.op == Op::linear_in_place && kernel.dtype == dtype && kernel.target == tile.target &&
+                   (kernel.columns < tile.columns) == narrow;
+        });
+    };
+    return {find(false), find(true)};
 }
 
 namespace {
@@ -84,24 +85,18 @@ heed_status find_best(Op op, heed_dtype dtype, heed_dtype kv_dtype, const char *
 heed_status find_linear(heed_dtype dtype, const OpKernel **best) {
     const heed_status status = find_op_kernel(Op::linear, dtype, dtype, best);
     if (status || !floats_are_faster(**best)) return status;
-    for (int32_t i = 0; i < heed_kernel_table.num_ops; i++) {
-        const OpKernel &candidate = heed_kernel_table.ops[i];
-        const bool in_floats = candidate.target == KernelTarget(Isa::avx512);
-        if (candidate.op == Op::linear && candidate.dtype == dtype && in_floats) *best = &candidate;
-    }
+    const OpKernel *const in_floats = find_op([&](const OpKernel &kernel) {
+        return kernel.op == Op::linear && kernel.dtype == dtype && kernel.target == KernelTarget(Isa::avx512);
+    });
+    if (in_floats != nullptr) *best = in_floats;
     return HEED_OK;
 }
 
 // attention_scores for the tile, of elements as linear_rows leaves them.
 const OpKernel *find_sums(const OpKernel &tile, heed_dtype step) {
-    for (int32_t i = 0; i < heed_kernel_table.num_ops; i++) {
-        const OpKernel &candidate = heed_kernel_table.ops[i];
-        if (candidate.op == Op::attention_scores && candidate.dtype == step && candidate.target == tile.target &&
-            candidate.rows == tile.rows && candidate.columns == tile.columns) {
-            return &candidate;
-        }
-    }
-    return nullptr;
+    return find_op([&](const OpKernel &kernel) {
+        return kernel.op == Op::attention_scores && kernel.dtype == step && has_tile(kernel, tile);
+    });
 }
 
 }  // namespace
