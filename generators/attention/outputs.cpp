@@ -9,7 +9,12 @@ using namespace Halide;
 void AttentionBuilder::define_prefill_outputs() {
     auto state = [&](const Expr &x) { return st.state(st.row, x, st.t, 0); };
     Expr row_max = state(slot_of(AttentionStages::row_max)), row_sum = state(slot_of(AttentionStages::row_sum));
-    define_row_result(row_max, row_sum, cfg.packs_kv() ? state(slot_of(AttentionStages::exact_sum)) : row_sum);
+    Expr exact_sum = row_sum;
+    if (cfg.packs_kv()) {  // NaN of bf16 weights: power_of_units() gives it as any number
+        Expr is_number = (bits(row_sum) & 0x7f800000) != 0x7f800000;
+        exact_sum = select(is_number, state(slot_of(AttentionStages::exact_sum)), reinterpret<float>(Expr(0x7fc00000)));
+    }
+    define_row_result(row_max, row_sum, exact_sum);
     define_transposed_out(state(cfg.state_slots() + st.d));
 }
 
