@@ -122,12 +122,12 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
 
     Expr from = b.reference(per_row)[0], fixed_from = b.reference(per_row)[2];
     // Without features a logit is a product times a scale, which the fixed point's unit joins: one FMA (see fits_unit).
-    const auto fixed_logit = [&](const Expr &k) {
+    const auto logit_in = [&](const Expr &unit, const Expr &k) {
         Args of_key = in_block({st.row, k});
-        return modifies_logits(chain) ? chain.logits(of_key) * fixed_unit
-                                      : chain.product(of_key) * (in.scale * (log16_e * fixed_unit));
+        return modifies_logits(chain) ? chain.logits(of_key) * unit : chain.product(of_key) * (in.scale * (log16_e * unit));
     };
-    chain.weights(vars(at)) = if_visible(chain, st.k, bf16_weight(fixed_logit(st.k) + fixed_from), Expr(0u));
+    chain.weights(vars(at)) =
+        if_visible(chain, st.k, bf16_weight(logit_in(fixed_unit, st.k) + fixed_from), Expr(0u));
     auto weight = [&](int i) { return chain.weights(in_block({st.row, 2 * st.k + i})) >> 16; };
     b.weight_pairs(vars(at)) = bf16_pair(weight(0), weight(1));
     const auto exact_weight = [&](const Expr &k) {
@@ -169,7 +169,9 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
 
     b.exact = RDom(0, select(in.wants_lse != 0, chain.block, 0), "exact" + chain.suffix);
     if (counts_seen(chain)) b.exact.where(b.exact < seen_keys(chain));
-    Expr key = b.exact, exact = power_of_units(fixed_logit(key) + b.reference(per_row)[3]);
+    // wants_lse is 1 here, but LLVM knows no number: else it takes the product from the weights, which then are no FMA.
+    Expr unit = fixed_unit * cast<float>(in.wants_lse);
+    Expr key = b.exact, exact = power_of_units(logit_in(unit, key) + b.reference(per_row)[3]);
     b.exact_sum(vars(per_row)) = 0.f;
     b.exact_sum(vars(per_row)) += if_visible(chain, key, exact, 0.f);
     b.exact_again = RDom(0, select(in.wants_lse != 0, chain.block, 0), "exact_again" + chain.suffix);
