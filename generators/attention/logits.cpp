@@ -116,9 +116,9 @@ Expr is_below(const Expr &x, float bound) {
 // above): the whole part is the exponent, and u - 1 the fraction.
 template <size_t N>
 Expr power_of_fixed(const Expr &fixed, const std::array<float, N> &q) {
-    Expr u = (fixed & Expr(0x007fffffu)) | Expr(0x3f800000u), f = reinterpret<float>(u), p = q[N - 1];
+    Expr u = (fixed & 0x007fffff) | 0x3f800000, f = reinterpret<float>(u), p = q[N - 1];
     for (size_t i = N - 1; i > 0; i--) p = p * f + q[i - 1];
-    return reinterpret<uint32_t>(p) + (fixed - u);
+    return reinterpret(fixed.type(), p) + (fixed - u);
 }
 
 // Least maximal relative error of a polynomial of degree 3 for 2^(u - 2), 7.5e-5, with `more` on top of it.
@@ -148,7 +148,7 @@ Expr power_of_units(const Expr &units) {
     const std::array<float, 6> q = {0x1.fe52e4p125f, 0x1.69f936p125f,  0x1.bb2b4cp123f,
                                     0x1.3a991ep122f, -0x1.4e18ecp115f, 0x1.e974fap117f};
     Expr fixed = cast<int32_t>(select(is_below(units, least), least, units));
-    return reinterpret<float>(power_of_fixed(reinterpret<uint32_t>(fixed), q));
+    return reinterpret<float>(power_of_fixed(fixed, q));
 }
 
 Expr is_negative_infinity(const Expr &x) { return bits(x) == negative_infinity_bits; }

@@ -124,10 +124,10 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
     // Without features a logit is a product times a scale, which the fixed point's unit joins: one FMA (see fits_unit).
     const auto logit_in = [&](const Expr &unit, const Expr &k) {
         Args of_key = in_block({st.row, k});
-        return modifies_logits(chain) ? chain.logits(of_key) * unit : chain.product(of_key) * (in.scale * (log16_e * unit));
+        return modifies_logits(chain) ? chain.logits(of_key) * unit
+                                      : chain.product(of_key) * (in.scale * (log16_e * unit));
     };
-    chain.weights(vars(at)) =
-        if_visible(chain, st.k, bf16_weight(logit_in(fixed_unit, st.k) + fixed_from), Expr(0u));
+    chain.weights(vars(at)) = if_visible(chain, st.k, bf16_weight(logit_in(fixed_unit, st.k) + fixed_from), Expr(0u));
     auto weight = [&](int i) { return chain.weights(in_block({st.row, 2 * st.k + i})) >> 16; };
     b.weight_pairs(vars(at)) = bf16_pair(weight(0), weight(1));
     const auto exact_weight = [&](const Expr &k) {

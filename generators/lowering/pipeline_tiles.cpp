@@ -55,8 +55,8 @@ public:
           reads_ahead(names.product, ahead,
                       [this](const Expr &index) { return index % make_const(index.type(), product_elements); }),
           exact_sums(stages.of(names.exact_sum)),
-          weights({KeyLoop(stages.of(names.weights)), names.weights}, {sums, names.sums},
-                  {exact_sums, names.exact_sum}, &largest, &reads_ahead) {
+          weights({KeyLoop(stages.of(names.weights)), names.weights}, {sums, names.sums}, {exact_sums, names.exact_sum},
+                  &largest, &reads_ahead) {
         if (rows_of_keys % kept_rows != 0) throw CompileError("an odd number of rows of tiles to pipeline");
         first_key_of_step = stores_to(names.first_key, stages.of(names.first_key)).at(0)->value;
     }
@@ -209,9 +209,9 @@ private:
         std::vector<Stmt> all = sums.before;
         all.insert(all.end(), exact_sums.before.begin(), exact_sums.before.end());
         all.push_back(largest.set(make_zero(UInt(16))));
-        all.push_back(is_static ? IfThenElse::make(step > loop->min, all_periods(true, exactly),
-                                                   all_periods(false, exactly))
-                                : periods_of_loops(exactly));
+        all.push_back(is_static
+                          ? IfThenElse::make(step > loop->min, all_periods(true, exactly), all_periods(false, exactly))
+                          : periods_of_loops(exactly));
         return Block::make(all);
     }
 

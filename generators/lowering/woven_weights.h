@@ -44,8 +44,8 @@ public:
     int num_pairs() const;
     int vectors_of_pair() const { return row_vectors; }
 
-    // Makes the vectors [first, end) of the pairs from first_pair on, and adds them to the sums, if exactly to the exact
-    // ones too. first_pair is a multiple of the number of sums.
+    // Makes the vectors [first, end) of the pairs from first_pair on, and adds them to the sums, if exactly to the
+    // exact ones too. first_pair is a multiple of the number of sums.
     Halide::Internal::Stmt vectors(const Halide::Expr &first_pair, int first, int end, bool exactly) const;
     // `count` pairs as a loop, not added but exactly.
     Halide::Internal::Stmt pairs(const Halide::Expr &first_pair, const Halide::Expr &count, bool exactly) const;
