@@ -173,7 +173,10 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
     Expr unit = fixed_unit * cast<float>(in.wants_lse);
     Expr key = b.exact, exact = power_of_units(logit_in(unit, key) + b.reference(per_row)[3]);
     b.exact_sum(vars(per_row)) = 0.f;
-    b.exact_sum(vars(per_row)) += if_visible(chain, key, exact, 0.f);
+    // In the order of the keys, wherever it is woven.
+    b.exact_sum(vars(per_row)) =
+        Internal::Call::make(Float(32), Internal::Call::strict_add,
+                             {b.exact_sum(per_row), if_visible(chain, key, exact, 0.f)}, Internal::Call::PureIntrinsic);
     b.exact_again = RDom(0, select(in.wants_lse != 0, chain.block, 0), "exact_again" + chain.suffix);
     b.exact_again.where(b.exact_again < 2 * b.again_end(in_block({})));
     Expr so_far = b.exact_sum(per_row), term = if_visible(chain, b.exact_again, exact_weight(b.exact_again), 0.f);
