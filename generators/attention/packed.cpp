@@ -179,6 +179,7 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
                              {b.exact_sum(per_row), if_visible(chain, key, exact, 0.f)}, Internal::Call::PureIntrinsic);
     b.exact_again = RDom(0, select(in.wants_lse != 0, chain.block, 0), "exact_again" + chain.suffix);
     b.exact_again.where(b.exact_again < 2 * b.again_end(in_block({})));
+    if (counts_seen(chain)) b.exact_again.where(b.exact_again < seen_keys(chain));
     Expr so_far = b.exact_sum(per_row), term = if_visible(chain, b.exact_again, exact_weight(b.exact_again), 0.f);
     b.exact_sum(vars(per_row)) =
         select(is_inexact(reference_size(st.row)), select(b.exact_again == 0, 0.f, so_far) + term, so_far);
