@@ -122,6 +122,9 @@ void fit_tiles_of_keys(Passes *passes, const AttentionStages &st) {
     shorten(b.sum_parts, over(1, b.pairs.x), packed_unit / 2 / Bf16Block::parts);
     shorten(ch.block_out, over(1, ch.numbers.y), 1);
     for (const BlockChain *chain : st.chains) {
+        const Bf16Block &of = chain->bf16;
+        passes->add<ShortenLoops>(std::vector<std::string>{of.exact_sum.name() + over(2, of.exact_again.x)},
+                                  2 * loaded(of.again_end.name(), 0));
         if (!chain->bf16.v_numbers.defined()) continue;
         passes->add<ShortenLoops>(std::vector<std::string>{chain->bf16.v_numbers.name() + ".s0." + st.packed.c.name()},
                                   units(loaded(chain->prefill.nonfinite_end.name(), 0)));

@@ -280,6 +280,11 @@ private:
                 parts->bound_extent(st.x, Bf16Block::parts).unroll(st.x).update().unroll(st.x);
             }
             by_rows(ch.bf16.exact_sum, {ch.bf16.exact.x});
+            ch.bf16.exact_sum.update(1)
+                .reorder(st.row, ch.bf16.exact_again.x)
+                .partition(ch.bf16.exact_again.x, Partition::Never)
+                .vectorize(st.row, lanes)
+                .unroll(st.row);
             of_block(ch.bf16.again_end, ch);
             of_block(ch.bf16.reference_sizes, ch)
                 .bound_extent(st.u, lanes)

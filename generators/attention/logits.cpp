@@ -1,5 +1,6 @@
 #include "generators/attention/logits.h"
 
+#include <array>
 #include <limits>
 
 #include "generators/common/device_memory.h"
@@ -112,14 +113,18 @@ Expr is_below(const Expr &x, float bound) {
     return Internal::Call::make(Bool(), Internal::Call::strict_lt, {x, bound}, Internal::Call::PureIntrinsic);
 }
 
-// The bits of 16^x from 4 x + 128 in fixed point: its whole part is the exponent, its fraction u - 1 the mantissa of
-// 2^floor(x) * u, of which a polynomial makes 2^(x - floor(x) - 1), with `more` on top of it.
-Expr power_of_fixed(const Expr &fixed, float more) {
-    // Least maximal relative error of a polynomial of degree 3 for 2^(u - 2) over [1, 2]: 7.5e-5.
-    const float q[] = {0x1.cefc4cp-3f + more, 0x1.e93d46p-3f, -0x1.065aa8p-8f, 0x1.3f96a4p-5f};
-    Expr u = (fixed & Expr(0x007fffffu)) | Expr(0x3f800000u), f = reinterpret<float>(u), p = q[3];
-    for (int i = 2; i >= 0; i--) p = p * f + q[i];
-    return reinterpret<uint32_t>(p) + (fixed - u);
+// The bits of 2^x from x + `above` in fixed point of 2^23, q being a polynomial of u in [1, 2] for 2^(u - 1 + 127 -
+// above): the whole part is the exponent, and u - 1 the fraction.
+template <size_t N>
+Expr power_of_fixed(const Expr &fixed, const std::array<float, N> &q) {
+    Expr u = (fixed & 0x007fffff) | 0x3f800000, f = reinterpret<float>(u), p = q[N - 1];
+    for (size_t i = N - 1; i > 0; i--) p = p * f + q[i - 1];
+    return reinterpret(fixed.type(), p) + (fixed - u);
+}
+
+// Least maximal relative error of a polynomial of degree 3 for 2^(u - 2), 7.5e-5, with `more` on top of it.
+Expr power_of_128(const Expr &fixed, float more) {
+    return power_of_fixed<4>(fixed, {0x1.cefc4cp-3f + more, 0x1.e93d46p-3f, -0x1.065aa8p-8f, 0x1.3f96a4p-5f});
 }
 
 }  // namespace
@@ -129,12 +134,22 @@ Expr power_of_fixed(const Expr &fixed, float more) {
 Expr bf16_weight(const Expr &fixed_point) {
     const float point = 0x1p23f;
     // Half a unit of bf16 rounds what is then cut off.
-    return power_of_fixed(cast<uint32_t>(select(is_below(fixed_point, point), point, fixed_point)), 0x1p-9f);
+    return power_of_128(cast<uint32_t>(select(is_below(fixed_point, point), point, fixed_point)), 0x1p-9f);
 }
 
 Expr weight_for_bf16(const Expr &fixed_point) {
-    Expr power = power_of_fixed(cast<uint32_t>(fixed_point), 0.f);
+    Expr power = power_of_128(cast<uint32_t>(fixed_point), 0.f);
     return reinterpret<float>(select(is_below(fixed_point, 0x1p24f), Expr(0u), power));
+}
+
+// Around 0 a float holds more of a power's logarithm than it does with 128 on top: rounding it to 24 bits moves 2^-a by
+// a * 4e-8. The polynomial is of degree 5 for 2^(u + 126), exact at 1: 8e-8, 1.8e-7 with its roundings.
+Expr power_of_units(const Expr &units) {
+    const float least = -127 * 0x1p23f;
+    const std::array<float, 6> q = {0x1.fe52e4p125f, 0x1.69f936p125f,  0x1.bb2b4cp123f,
+                                    0x1.3a991ep122f, -0x1.4e18ecp115f, 0x1.e974fap117f};
+    Expr fixed = cast<int32_t>(select(is_below(units, least), least, units));
+    return reinterpret<float>(power_of_fixed(fixed, q));
 }
 
 Expr is_negative_infinity(const Expr &x) { return bits(x) == negative_infinity_bits; }

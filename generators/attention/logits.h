@@ -31,6 +31,9 @@ Halide::Expr exp16_any(const Halide::Expr &x);
 Halide::Expr bf16_weight(const Halide::Expr &fixed);
 // The weight of bf16_weight() as a float that is not rounded: its relative error is 8e-5; 0 below 2^-126.
 Halide::Expr weight_for_bf16(const Halide::Expr &fixed);
+// 16^x as a float, not rounded, from x * fixed_unit, of x below 32: relative error below 2e-7, exactly 1 at 0; exactly
+// 0 from 2^-127 on. Of NaN it is any number: bf16_weight() tells.
+Halide::Expr power_of_units(const Halide::Expr &units);
 constexpr float fixed_unit = 0x1p25f;  // 1 in log16, where 1 in log2 is a unit of a float's exponent
 // lowest_logit() is the reference of a row that has seen no key: all its weights become 0.
 Halide::Expr fixed_reference(const Halide::Expr &reference);

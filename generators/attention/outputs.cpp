@@ -9,7 +9,14 @@ using namespace Halide;
 void AttentionBuilder::define_prefill_outputs() {
     auto state = [&](const Expr &x) { return st.state(st.row, x, st.t, 0); };
     Expr row_max = state(slot_of(AttentionStages::row_max)), row_sum = state(slot_of(AttentionStages::row_sum));
-    define_row_result(row_max, row_sum, cfg.packs_kv() ? state(slot_of(AttentionStages::exact_sum)) : row_sum);
+    Expr exact_sum = row_sum;
+    if (cfg.packs_kv()) {
+        // A NaN that a row sees makes its row_sum minus infinity or NaN (bf16_weight), its exact_sum any number.
+        Expr sees_nan = reinterpret<uint32_t>(row_sum) > Expr(0x7f800000u);
+        exact_sum = state(slot_of(AttentionStages::exact_sum));
+        exact_sum = select(sees_nan, reinterpret<float>(Expr(0x7fc00000u)), exact_sum);
+    }
+    define_row_result(row_max, row_sum, exact_sum);
     define_transposed_out(state(cfg.state_slots() + st.d));
 }
 

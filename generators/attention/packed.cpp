@@ -117,13 +117,17 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
          reference = select(block_max > before + b.reference_slack, block_max, before);
     // Sums without a key are zeros: a factor of 1 spares the first step their multiplication.
     Expr factor = select(before == lowest_logit(), 1.f, exp16_nonpositive(before - reference));
-    b.reference(vars(per_row)) = {reference, factor, fixed_reference(reference)};
+    Expr in_units = select(reference == lowest_logit(), lowest_logit(), -reference * fixed_unit);
+    b.reference(vars(per_row)) = {reference, factor, fixed_reference(reference), in_units};
 
     Expr from = b.reference(per_row)[0], fixed_from = b.reference(per_row)[2];
     // Without features a logit is a product times a scale, which the fixed point's unit joins: one FMA (see fits_unit).
-    Expr fixed_logit = modifies_logits(chain) ? chain.logits(at) * fixed_unit
-                                              : chain.product(at) * (in.scale * (log16_e * fixed_unit));
-    chain.weights(vars(at)) = if_visible(chain, st.k, bf16_weight(fixed_logit + fixed_from), Expr(0u));
+    const auto logit_in = [&](const Expr &unit, const Expr &k) {
+        Args of_key = in_block({st.row, k});
+        return modifies_logits(chain) ? chain.logits(of_key) * unit
+                                      : chain.product(of_key) * (in.scale * (log16_e * unit));
+    };
+    chain.weights(vars(at)) = if_visible(chain, st.k, bf16_weight(logit_in(fixed_unit, st.k) + fixed_from), Expr(0u));
     auto weight = [&](int i) { return chain.weights(in_block({st.row, 2 * st.k + i})) >> 16; };
     b.weight_pairs(vars(at)) = bf16_pair(weight(0), weight(1));
     const auto exact_weight = [&](const Expr &k) {
@@ -165,9 +169,20 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
 
     b.exact = RDom(0, select(in.wants_lse != 0, chain.block, 0), "exact" + chain.suffix);
     if (counts_seen(chain)) b.exact.where(b.exact < seen_keys(chain));
-    Expr key = b.exact, exact = exact_weight(key);
+    // wants_lse is 1 here, but LLVM knows no number: else it takes the product from the weights, which then are no FMA.
+    Expr unit = fixed_unit * cast<float>(in.wants_lse);
+    Expr key = b.exact, exact = power_of_units(logit_in(unit, key) + b.reference(per_row)[3]);
     b.exact_sum(vars(per_row)) = 0.f;
-    b.exact_sum(vars(per_row)) += if_visible(chain, key, exact, 0.f);
+    // In the order of the keys, wherever it is woven.
+    b.exact_sum(vars(per_row)) =
+        Internal::Call::make(Float(32), Internal::Call::strict_add,
+                             {b.exact_sum(per_row), if_visible(chain, key, exact, 0.f)}, Internal::Call::PureIntrinsic);
+    b.exact_again = RDom(0, select(in.wants_lse != 0, chain.block, 0), "exact_again" + chain.suffix);
+    b.exact_again.where(b.exact_again < 2 * b.again_end(in_block({})));
+    if (counts_seen(chain)) b.exact_again.where(b.exact_again < seen_keys(chain));
+    Expr so_far = b.exact_sum(per_row), term = if_visible(chain, b.exact_again, exact_weight(b.exact_again), 0.f);
+    b.exact_sum(vars(per_row)) =
+        select(is_inexact(reference_size(st.row)), select(b.exact_again == 0, 0.f, so_far) + term, so_far);
 }
 
 // Tiles multiply every key of a block. Where some may be hidden and the block has NaN or infinities, they read a copy

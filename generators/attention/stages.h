@@ -172,7 +172,7 @@ struct Bf16Block {
     // Where the reference of a row is huge, its weights are computed again, from exact differences.
     Halide::Func reference_sizes;  // (u): the largest of the rows, by lanes
     Halide::Func again_end;        // (): pairs of the block, all or none
-    Halide::RDom sized_rows, again;
+    Halide::RDom sized_rows, again, exact_again;
     static constexpr int parts = 4;  // sums at once: an addition takes four cycles and more
 
     // A reference moves when a logit is this much above it, in log16: weights up to 2^8 round as those up to 1 do, and

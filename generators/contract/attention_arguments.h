@@ -17,7 +17,7 @@
 //   split_len, num_splits  decode: split s covers the keys [s * split_len, (s + 1) * split_len), split_len a multiple
 //                    of kv_block, num_splits * split_len >= max_kv_len; prefill: 0 and 1
 //   blocks_per_task  decode: the most task_num_blocks; prefill: 1
-//   wants_lse        0: lse may hold anything
+//   wants_lse        0 or 1; 0: lse may hold anything
 //   uniform          CUDA, and the next three. 1: no table is read: every sequence has max_q_len queries and max_kv_len
 //                    keys from its batch index's first token on, and these values of SequenceField
 //   k_head_stride .. CPU: HEED_WIDE_STRIDES; the buffers' own are up to 2^31-1, their strides are not read

@@ -54,14 +54,14 @@ public:
           product_elements(constant(product.m) / rows_of_keys * product.n * kept_rows), largest(names.weights),
           reads_ahead(names.product, ahead,
                       [this](const Expr &index) { return index % make_const(index.type(), product_elements); }),
-          weights(KeyLoop(stages.of(names.weights)), sums, names.weights, names.sums, &largest, &reads_ahead) {
+          exact_sums(stages.of(names.exact_sum)),
+          weights({KeyLoop(stages.of(names.weights)), names.weights}, {sums, names.sums}, {exact_sums, names.exact_sum},
+                  &largest, &reads_ahead) {
         if (rows_of_keys % kept_rows != 0) throw CompileError("an odd number of rows of tiles to pipeline");
         first_key_of_step = stores_to(names.first_key, stages.of(names.first_key)).at(0)->value;
     }
 
     Stmt lowered() {
-        const KeyLoop exact(stages.of(names.exact_sum));
-        const Expr reads_product = exact.loop->extent > 0;
         std::vector<Stmt> body, by_maxima;
         bool until_weights = false;
         for (const auto &[name, stage] : stages.in_order) {
@@ -71,18 +71,17 @@ public:
             } else if (name == names.outputs) {
                 body.push_back(with_product(stage.as<ProducerConsumer>()->body,
                                             [](const Bf16Product &) { return Evaluate::make(0); }));
-            } else if (name != names.sums) {
+            } else if (name != names.sums && name != names.exact_sum) {
                 body.push_back(stage);
             }
             if (name != names.weights) continue;
             until_weights = false;
-            by_maxima.push_back(stages.of(names.sums));
+            by_maxima.insert(by_maxima.end(), {stages.of(names.sums), stages.of(names.exact_sum)});
             const Expr moves = largest.some_at_least(make_const(UInt(16), names.large_weight));
             body.insert(body.end(),
                         {choose_reference(), largest.set(UInt(16).max()),
                          IfThenElse::make(names.may_keep && references_fit(), beside_tiles(), behind_tiles()),
-                         IfThenElse::make(moves, Block::make(by_maxima),
-                                          IfThenElse::make(reads_product, with_tiles(stages.of(names.product))))});
+                         IfThenElse::make(moves, Block::make(by_maxima))});
         }
         const Stmt steps = For::make(loop->name, loop->min, loop->extent, loop->for_type, loop->partition_policy,
                                      loop->device_api, at_parity(Block::make(body)));
@@ -107,6 +106,7 @@ private:
     const std::string ahead = unique_name("product_ahead");
     LargestWeights largest;
     ReplaceArray reads_ahead;
+    const KeyLoop exact_sums;
     const WovenWeights weights;
     Expr first_key_of_step;
 
@@ -202,10 +202,16 @@ private:
                            IfThenElse::make(names.may_keep, first_keys(next_step())));
     }
     Stmt beside_tiles() const {
+        return IfThenElse::make(exact_sums.loop->extent > 0, beside_tiles(true), beside_tiles(false));
+    }
+    // exactly: with the exact sums.
+    Stmt beside_tiles(bool exactly) const {
         std::vector<Stmt> all = sums.before;
-        all.insert(all.end(), {largest.set(make_zero(UInt(16))),
-                               is_static ? IfThenElse::make(step > loop->min, all_periods(true), all_periods(false))
-                                         : periods_of_loops()});
+        all.insert(all.end(), exact_sums.before.begin(), exact_sums.before.end());
+        all.push_back(largest.set(make_zero(UInt(16))));
+        all.push_back(is_static
+                          ? IfThenElse::make(step > loop->min, all_periods(true, exactly), all_periods(false, exactly))
+                          : periods_of_loops(exactly));
         return Block::make(all);
     }
 
@@ -234,7 +240,7 @@ private:
 
     // All periods where sizes come at run time: half of the weights are made beside the tiles of the next keys, the
     // others beside those of the outputs.
-    Stmt periods_of_loops() const {
+    Stmt periods_of_loops(bool exactly) const {
         const std::string name = unique_name("tile_period"), row = unique_name("tile_row");
         const Expr period = Variable::make(Int(32), name), of_values = Variable::make(Int(32), row);
         const int pairs = weights.num_pairs() / periods, half = pairs / 2;
@@ -243,7 +249,7 @@ private:
                    rows = select(step > loop->min, end - first, 0);
         const auto part = [&](int from, int count, const Expr &number, const Expr &of) {
             const Expr most = (count + of - 1) / of, before = most * number;
-            return weights.pairs(period * pairs + from + before, clamp(count - before, 0, most));
+            return weights.pairs(period * pairs + from + before, clamp(count - before, 0, most), exactly);
         };
         const auto beside_keys = [&](const Expr &p) { return part(0, half, p, keys.steps); };
         const auto beside_values = [&](const Expr &p) {
@@ -257,7 +263,7 @@ private:
                          Block::make({whole(keys, beside_keys), of_outputs, alone, of_sums}));
     }
     // All periods where sizes are known. has_outputs: there is a step before.
-    Stmt all_periods(bool has_outputs) const {
+    Stmt all_periods(bool has_outputs, bool exactly) const {
         const std::string name = unique_name("tile_period");
         const Expr period = periods > 1 ? Variable::make(Int(32), name) : Expr(0);
         const std::vector<TileRow> rows = rows_of_tiles(period, has_outputs);
@@ -271,7 +277,7 @@ private:
         size_t stored = 0;
         const auto weights_until = [&](int end) {
             const int first = std::exchange(made, std::max(made, std::min(end, rows_stored * of_row)));
-            return weights.vectors(period * pairs, first, made);
+            return weights.vectors(period * pairs, first, made, exactly);
         };
         const auto after = [&](int, int) { return weights_until(++done * of_period / products); };
         if (periods > 1) {  // of the period before

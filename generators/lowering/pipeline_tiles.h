@@ -13,12 +13,12 @@
 //     largest = more than any
 //     if every row has a reference {
 //       for the keys of a row of tiles {
-//         product of the next keys, outputs of the step before; after each tile some weights of these keys, and sums
+//         product of the next keys, outputs of the step before; after each tile some weights of these keys, and sums,
+//         where the call wants them exact ones too
 //       }
 //       largest = that of the weights
 //     } else { outputs of the step before }
-//     if largest is too large { product; maxima; reference; ..; weights; sums of the weights }
-//     else if something reads the product of this step again { product }
+//     if largest is too large { product; maxima; reference; ..; weights; both sums of the weights }
 //     outputs scaled to the reference; ..
 //   }
 //   outputs of the last step
@@ -43,7 +43,7 @@ public:
         std::string reference;  // .0: a float for each row
         std::string weights;    // pairs of bf16
         std::string outputs, sums;
-        std::string exact_sum;   // reads the product again, if its loop is not empty
+        std::string exact_sum;   // of weights that are not rounded; no key where the call does not want it
         Halide::Expr may_keep;   // without which the reference before is of no use
         int32_t huge_reference;  // bits of the least float that is no reference to keep
         uint16_t large_weight;   // bits of the least bf16 whose weight may move the reference

@@ -29,32 +29,37 @@ private:
     Halide::Internal::Stmt visit(const Halide::Internal::Store *op) override;
 };
 
-// A loop over pairs of keys that stores their weights by vectors of rows, and one that adds the weights of several
-// pairs to as many sums, in their order.
+// A loop over pairs of keys that stores their weights by vectors of rows, one that adds the weights of several pairs to
+// as many sums, in their order, and one that adds to a sum what it computes of each key.
 class WovenWeights {
 public:
-    // reads: how the weights' loop reads logits.
-    WovenWeights(const KeyLoop &weights, const KeyLoop &sums, const std::string &weights_array,
-                 const std::string &sums_array, LargestWeights *largest, Halide::Internal::IRMutator *reads);
+    struct Loop {
+        KeyLoop of;
+        std::string array;  // that it stores to
+    };
+    // reads: how logits are read.
+    WovenWeights(const Loop &weights, const Loop &sums, const Loop &exact_sums, LargestWeights *largest,
+                 Halide::Internal::IRMutator *reads);
 
     int num_pairs() const;
     int vectors_of_pair() const { return row_vectors; }
 
-    // Makes the vectors [first, end) of the pairs from first_pair on, and adds them to the sums. first_pair is a
-    // multiple of the number of sums.
-    Halide::Internal::Stmt vectors(const Halide::Expr &first_pair, int first, int end) const;
-    // `count` pairs as a loop, not added.
-    Halide::Internal::Stmt pairs(const Halide::Expr &first_pair, const Halide::Expr &count) const;
+    // Makes the vectors [first, end) of the pairs from first_pair on, and adds them to the sums, if exactly to the
+    // exact ones too. first_pair is a multiple of the number of sums.
+    Halide::Internal::Stmt vectors(const Halide::Expr &first_pair, int first, int end, bool exactly) const;
+    // `count` pairs as a loop, not added but exactly.
+    Halide::Internal::Stmt pairs(const Halide::Expr &first_pair, const Halide::Expr &count, bool exactly) const;
     Halide::Internal::Stmt sums_of(const Halide::Expr &first_pair, int count) const;
 
 private:
-    const KeyLoop weights, sums;
+    const KeyLoop weights, sums, exact_sums;
     const int row_vectors;
     std::vector<Halide::Internal::Stmt> of_rows;  // of a pair: the weights of a vector of rows, then the largest
     std::vector<Halide::Internal::Stmt> of_sums;
+    std::vector<Halide::Internal::Stmt> of_exact_sums;  // of a key
     int parts = 0;
 
-    void split(const Halide::Internal::Stmt &stmt, std::vector<std::pair<std::string, Halide::Expr>> lets);
+    Halide::Internal::Stmt exactly_added(const Halide::Expr &pair, int row) const;
 };
 
 }  // namespace heed

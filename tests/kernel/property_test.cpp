@@ -86,6 +86,20 @@ TEST_P(PropertiesOfPrefill, LseChangesNoBit) {
     expect_no_change("a key that is no number");
 }
 
+// Of several blocks that all rows see, whose weights a kernel may sum while it multiplies.
+TEST_P(PropertiesOfPrefill, LseOfManyBlocks) {
+    const int32_t keys = 3 * kernel().info.kv_block + 30, rows = kernel().info.row_block + 9;
+    Attention a = grouped(rows, keys, 45, 2);
+    expect_correct(a, options());
+    for (int32_t g = 0; g < a.num_kv_heads; g++) {
+        for (int32_t d = 0; d < a.head_dim; d++) a.k_row(0, keys / 2, g)[d] *= 8;
+    }
+    hold_in_types(&a);
+    expect_correct(a, options(), Trust::peaked());
+    a.k_row(0, keys / 2 + 3, 0)[0] = std::nanf("");
+    expect_correct(a, options(), Trust::peaked());
+}
+
 TEST_P(Properties, GqaIsMhaWithRepeatedKeys) {
     for (const int32_t q_len : {1, 9}) {
         const Attention gqa = attention(q_len, kernel().info.kv_block + 30);
