@@ -112,8 +112,10 @@ void fit_tiles_of_keys(Passes *passes, const AttentionStages &st) {
     shorten(ch.visible, squares, packed_unit / tile_edge);
     Expr bias_on = Variable::make(Int(32), "bias_form") != no_bias;
     shorten(ch.biases, squares, select(bias_on, packed_unit / tile_edge, 0));
-    passes->add<ShortenLoops>(std::vector<std::string>{st.full.biases.name() + squares},
-                              select(bias_on, st.full.block / tile_edge, 0));
+    for (const BlockChain *chain : {&st.full, &st.added}) {
+        passes->add<ShortenLoops>(std::vector<std::string>{chain->biases.name() + squares},
+                                  select(bias_on, chain->block / tile_edge, 0));
+    }
     shorten(ch.product, ".s1." + st.k.name() + ".ko", 1);
     for (const Func &f : {ch.visible, ch.logits}) shorten(f, keys, packed_unit);
     shorten(b.max_parts, over(1, b.part_keys.x), packed_unit / Bf16Block::parts);
@@ -131,20 +133,25 @@ void fit_tiles_of_keys(Passes *passes, const AttentionStages &st) {
     }
 }
 
-// Where logits are products as they are, the weights of keys are made while tiles multiply.
+// Where logits are products, or only sums of them and something, the weights of keys are made while tiles multiply.
 void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
     size_t products = 2 * st.chains.size();
-    if (config.has_as_is_steps() || !config.changes_logits()) {
+    std::vector<const BlockChain *> pipelined;
+    if (config.has_as_is_steps()) pipelined = {&st.as_is, &st.added};
+    if (!config.changes_logits()) pipelined = {&st.full};
+    for (const BlockChain *chain : pipelined) {
         products -= 2;
-        const BlockChain &ch = config.has_as_is_steps() ? st.as_is : st.full;
+        const BlockChain &ch = *chain;
         const auto place = std::find(st.chains.begin(), st.chains.end(), &ch) - st.chains.begin();
         PipelineTiles::Step step;
         step.loop = st.state.name() + ".s" + std::to_string(place + 1) + "." + ch.steps.y.name();
         step.first_key = ch.first_key.name();
         step.product = ch.product.name();
+        step.logits = ch.added ? ch.logits.name() : "";
         step.maxima = ch.bf16.max_parts.name();
         step.reference = ch.bf16.reference.name();
         step.weights = ch.bf16.weight_pairs.name();
+        step.nonfinite_end = ch.added ? ch.prefill.nonfinite_end.name() : "";
         step.outputs = ch.block_out.name();
         step.sums = ch.bf16.sum_parts.name();
         step.exact_sum = ch.bf16.exact_sum.name();
@@ -181,7 +188,7 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
         } else if (config.task_blocks > 1) {
             trim(chain->steps.z.name());
         }
-        if (config.score_mod.block_visible || !(chain->ranged || chain->as_is)) tested.push_back(loop);
+        if (config.score_mod.block_visible || !(chain->ranged || chain->as_is || chain->added)) tested.push_back(loop);
     }
     if (config.sweeps()) trim(st.sweep.chunks.x.name());
     if (st.sweep.classes.defined()) trim(st.sweep.steps.x.name());

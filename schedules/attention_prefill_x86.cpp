@@ -322,9 +322,9 @@ private:
         if (!ch.as_is && (cfg.modifies_logits() || (cfg.bf16_dots && cfg.per_logit()))) {
             per_logit(ch.logits);
             // What depends on the row alone then leaves the loop over the keys.
-            if (cfg.has_softcap) ch.logits.unroll(st.row);
-            if (cfg.has_softcap) ch.logits.specialize(st.softcap_on);
-            if (cfg.packs_kv() && ch.biases.defined()) ch.logits.specialize(!st.bias_on);
+            if (cfg.has_softcap || ch.added) ch.logits.unroll(st.row);
+            if (cfg.has_softcap && !ch.added) ch.logits.specialize(st.softcap_on);
+            if (cfg.packs_kv() && !ch.added && ch.biases.defined()) ch.logits.specialize(!st.bias_on);
         }
         if (cfg.bf16_tiles) {
             matrix_tiles(ch.product, ch).bound_extent(st.k, ch.block);

@@ -112,6 +112,7 @@ protected:
             .reorder(sweep.steps.x, st.sp, st.t)
             .partition(sweep.steps.x, Halide::Partition::Never)
             .parallel(st.t);
+        if (cfg.has_as_is_steps()) sweep.classes.update(1).reorder(sweep.all_steps.x, st.sp, st.t).parallel(st.t);
         one_value(sweep.class_fields, line).bound(st.d, 0, num_task_fields).unroll(st.d);
         one_value(sweep.block_range, line);
         class_of_block(sweep.block, [&](Halide::Func &f) { one_value(f, step).bound_extent(st.kb, 1); });

@@ -53,6 +53,7 @@ private:
         plain_steps,
         mixed_steps,
         as_is_steps,
+        added_steps,
         part_begin = seen_end + 1,  // first key of `full`
         part_steps
     };
@@ -60,15 +61,18 @@ private:
     Expr is_last_part() const { return field(task_part_end) == no_part_end; }
     Expr range(int component) const { return range_table(st.t, st.sp)[component]; }
     // Packed keys: the component with the first unit of keys that some row sees.
-    int first_unit() const { return 1 + (cfg.sweeps() ? as_is_steps : cfg.takes_parts() ? part_steps : seen_end); }
+    int first_unit() const { return 1 + (cfg.sweeps() ? added_steps : cfg.takes_parts() ? part_steps : seen_end); }
     struct Range {
         Expr seen_begin, seen_end, full_begin, full_end;
     };
     std::pair<Expr, Expr> seen_by(const Expr &i) const;
     Range seen_by_position() const;
-    Halide::Tuple blocks_of(const Expr &swept) const;
+    Halide::Tuple blocks_of(const Expr &swept, bool classed = false) const;
+    Expr least_class(const Expr &swept) const;
     void define_first_key(BlockChain &chain);
-    bool has_classes(const BlockChain &chain) const { return cfg.sweeps() && !chain.ranged && !chain.as_is; }
+    bool has_classes(const BlockChain &chain) const {
+        return cfg.sweeps() && !chain.ranged && !chain.as_is && !chain.added;
+    }
     Expr first_key(const BlockChain &chain) const {
         Halide::FuncRef first = chain.first_key(in_step({}));
         return has_classes(chain) || counts_seen(chain) ? Expr(first[0]) : Expr(first);

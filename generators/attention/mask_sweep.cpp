@@ -175,10 +175,18 @@ void AttentionBuilder::define_classes() {
     Expr found = class_of_block(sweep.block, first_key(st.full, st.kb));
     sweep.steps = RDom(0, in.max_kv_len / cfg.kv_block, "classed_steps");
     sweep.steps.where(sweep.steps < select(range(mixed_steps) > 0, range(full_steps), 0));
-    sweep.classes(st.kb, st.t, st.sp) = undef<uint8_t>();
+    sweep.classes(st.kb, st.t, st.sp) = cfg.has_as_is_steps() ? cast<uint8_t>(plain_block) : undef<uint8_t>();
     sweep.classes(sweep.steps, st.t, st.sp) =
         Internal::substitute(st.kb.name(), Expr(sweep.steps), cast<uint8_t>(found));
     range_table = own_ranges;
+    if (!cfg.has_as_is_steps()) return;
+    Expr last = in.max_kv_len / cfg.kv_block, least = sweep.classes(last, st.t, st.sp);
+    sweep.all_steps = RDom(0, last, "all_steps");
+    sweep.classes(last, st.t, st.sp) = min(least, sweep.classes(sweep.all_steps, st.t, st.sp));
+}
+
+Expr AttentionBuilder::least_class(const Expr &swept) const {
+    return cast<int>(st.sweep.classes(in.max_kv_len / cfg.kv_block, swept, st.sp));
 }
 
 // The steps of `plain` and those of `full`: of one of them alone where no block needs a class.

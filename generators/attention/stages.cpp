@@ -40,7 +40,7 @@ void AttentionBuilder::build() {
         st.kept = {st.state.name(), st.prefill.q_lanes.name()};
     }
     st.state(vars(of_state({st.row, st.x}))) = initial;
-    if (cfg.has_as_is_steps()) st.chains.push_back(&st.as_is);
+    if (cfg.has_as_is_steps()) st.chains.insert(st.chains.end(), {&st.as_is, &st.added});
     if (cfg.sweeps()) st.chains.push_back(&st.plain);
     st.chains.push_back(&st.full);
     // With packed keys the masked steps come first: the reference that they leave spares `full` a second look at a
@@ -146,11 +146,11 @@ void AttentionBuilder::define_ranges() {
     const auto seen = seen_by(position(st.row));
     st.row_range(vars(of_state({st.row}))) = {seen.first, seen.second};
     Expr swept = row_lanes && cfg.sweeps() ? inside(field(task_swept), in.num_swept) : Expr(st.t);
-    st.block_range(st.t, st.sp) = blocks_of(swept);
+    st.block_range(st.t, st.sp) = blocks_of(swept, true);
 }
 
-// `swept`: where the sweep's results are.
-Tuple AttentionBuilder::blocks_of(const Expr &swept) const {
+// `swept`: where the sweep's results are; `classed`: those of blocks too.
+Tuple AttentionBuilder::blocks_of(const Expr &swept, bool classed) const {
     Range range = seen_by_position();
     if (cfg.sweeps()) range = narrowed(range, swept);
     // Steps over packed keys are whole blocks of them, or whole parts of a block.
@@ -178,11 +178,15 @@ Tuple AttentionBuilder::blocks_of(const Expr &swept) const {
         parts.insert(parts.end(), {plain, mixed});
     }
     if (cfg.packs_kv()) {
-        if (cfg.sweeps()) parts.emplace_back(0);
+        if (cfg.sweeps()) parts.insert(parts.end(), {0, 0});
         if (cfg.has_as_is_steps()) {
             Expr as_is = keeps_logits() && parts[mixed_steps] == 0, all = parts[plain_steps];
+            Expr adds = Internal::const_false(), mixed = parts[mixed_steps];
+            if (classed) adds = !as_is && keeps_logits() && (mixed == 0 || least_class(swept) != hidden_block);
             parts[as_is_steps] = select(as_is, all, 0);
-            parts[plain_steps] = select(as_is, 0, all);
+            parts[added_steps] = select(adds, max(all, mixed), 0);
+            parts[plain_steps] = select(as_is || adds, 0, all);
+            parts[mixed_steps] = select(adds, 0, mixed);
         }
         parts.push_back(seen_units);
     }
@@ -270,18 +274,20 @@ Bf16Block::Bf16Block(const std::string &suffix)
       reference("reference" + suffix), max_parts("max_parts" + suffix), sum_parts("sum_parts" + suffix),
       exact_sum("exact_sum" + suffix), reference_sizes("reference_sizes" + suffix), again_end("again_end" + suffix) {}
 
-BlockChain::BlockChain(const std::string &suffix, int block, bool ranged, bool tested, bool as_is)
+BlockChain::BlockChain(const std::string &suffix, int block, bool ranged, bool tested, Changes changes)
     : first_key("first_key" + suffix), slots("slots" + suffix), biases("biases" + suffix), visible("visible" + suffix),
       product("product" + suffix), raw_logits("raw_logits" + suffix), logits("logits" + suffix),
       weights("weights" + suffix), block_max("block_max" + suffix), block_sum("block_sum" + suffix),
       kept("kept" + suffix), value_weights("value_weights" + suffix), value_tile("value_tile" + suffix),
       block_out("block_out" + suffix), k_rows("k_rows" + suffix), v_rows("v_rows" + suffix), prefill(suffix),
       decode(suffix), bf16(suffix), sights(suffix), suffix(suffix), block(block), ranged(ranged), tested(tested),
-      as_is(as_is) {}
+      as_is(changes == Changes::none), added(changes == Changes::added) {}
 
 AttentionStages::AttentionStages(const AttentionConfig &config)
-    : as_is("_as_is", config.kv_block, false, false, true), plain("_plain", config.kv_block, false, false),
-      full("_full", config.kv_block, false, true), masked("_masked", config.masked_block, true, true) {}
+    : as_is("_as_is", config.kv_block, false, false, BlockChain::Changes::none),
+      added("_added", config.kv_block, false, true, BlockChain::Changes::added),
+      plain("_plain", config.kv_block, false, false), full("_full", config.kv_block, false, true),
+      masked("_masked", config.masked_block, true, true) {}
 
 void build_attention(const AttentionConfig &config, const AttentionInputs &in, AttentionStages &stages) {
     AttentionBuilder(config, in, stages).build();

@@ -16,9 +16,9 @@
 // masked_block. A mask, and a bias of minus infinity, narrow the range: a sweep over their elements comes first. In the
 // middle it tells the blocks apart: `full` leaves out what no row sees, and what all rows see as if there were neither
 // mask nor bias goes through the chain `plain`, before. With packed keys, where that is all blocks and the call changes
-// no logit, `as_is` has them. Online softmax: Milakov and Gimelshein, arXiv 1805.02867; the
-// blocked form: Dao et al., arXiv 2205.14135; splits of the keys merged at the end: Dao et al., "Flash-Decoding"
-// (2023).
+// no logit, `as_is` has them; where no block is hidden and nothing but a bias changes logits, `added` has those of
+// both. Online softmax: Milakov and Gimelshein, arXiv 1805.02867; the blocked form: Dao et al., arXiv 2205.14135;
+// splits of the keys merged at the end: Dao et al., "Flash-Decoding" (2023).
 
 #include <string>
 #include <vector>
@@ -152,8 +152,9 @@ struct MaskSweep {
     Halide::Func class_fields{"class_fields"};  // prefill, as `fields`
     Halide::Func block_range{"swept_blocks"};   // (t, sp): see AttentionStages
     BlockSights block{"_swept_block"};
-    Halide::Func classes{"classes"};  // (kb, t, sp): BlockClass of the blocks of `full`, where it has steps
-    Halide::RDom steps;
+    Halide::Func classes{"classes"};  // (kb, t, sp): BlockClass of the blocks of `full`, where it has steps; with
+                                      // `added`, after the last one the least of them
+    Halide::RDom steps, all_steps;
 };
 
 // Operands of dot products of bf16 and of matrix tiles.
@@ -212,7 +213,8 @@ struct BlockChain {
     Bf16Block bf16;
     BlockSights sights;  // decode: prefill has its class from the sweep
 
-    BlockChain(const std::string &suffix, int block, bool ranged, bool tested, bool as_is = false);
+    enum class Changes { all, added, none };
+    BlockChain(const std::string &suffix, int block, bool ranged, bool tested, Changes changes = Changes::all);
     // The loop of `state` whose steps compute what a block of keys is for a block of rows.
     Halide::RVar block_loop() const { return steps.dimensions() > 2 ? steps.z : steps.y; }
     const std::string suffix;
@@ -220,6 +222,7 @@ struct BlockChain {
     const bool ranged;  // whether the range of visible keys is tested
     const bool tested;  // whether mask and bias are
     const bool as_is;   // whether logits are scaled products
+    const bool added;   // whether they are sums of that and a bias; steps take blocks of every class
 };
 
 struct PrefillStages {
@@ -261,10 +264,11 @@ struct AttentionStages {
                                               // the visible keys
     Halide::Func block_range{"block_range"};  // (t, sp): first key of `full`, its steps; left steps, steps of `masked`,
                                               // end of the keys that some row sees; with a sweep steps of `plain`,
-                                              // of `full`; of packed keys steps of `as_is`, the first key that is read
+                                              // of `full`; of packed keys steps of `as_is` and
+                                              // of `added`, the first key that is read
     PackedBlocks packed;                      // when the config packs k and v
     MaskSweep sweep;
-    BlockChain as_is, plain, full, masked;
+    BlockChain as_is, added, plain, full, masked;
     std::vector<BlockChain *> chains;  // those in use, as `state` goes through them
     // What a kernel can do and a problem may not ask for: tested once per block of keys.
     Halide::Expr softcap_on, mask_on, bias_on, bias_is_16;

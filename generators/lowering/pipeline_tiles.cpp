@@ -54,11 +54,16 @@ public:
           product_elements(constant(product.m) / rows_of_keys * product.n * kept_rows), largest(names.weights),
           reads_ahead(names.product, ahead,
                       [this](const Expr &index) { return index % make_const(index.type(), product_elements); }),
-          exact_sums(stages.of(names.exact_sum)),
-          weights({KeyLoop(stages.of(names.weights)), names.weights}, {sums, names.sums}, {exact_sums, names.exact_sum},
-                  &largest, &reads_ahead) {
+          exact_sums(with_logits(stages.of(names.exact_sum))),
+          weights({KeyLoop(with_logits(stages.of(names.weights))), names.weights}, {sums, names.sums},
+                  {exact_sums, names.exact_sum}, &largest, &reads_ahead) {
         if (rows_of_keys % kept_rows != 0) throw CompileError("an odd number of rows of tiles to pipeline");
         first_key_of_step = stores_to(names.first_key, stages.of(names.first_key)).at(0)->value;
+        if (!outputs.elsewhere.defined()) return;
+        const Stmt end = without_lets(stages.of(names.nonfinite_end));
+        is_elsewhere =
+            ReadAs(names.nonfinite_end, stores_to(names.nonfinite_end, end).at(0)->value).mutate(outputs.elsewhere);
+        outputs.elsewhere = Expr();
     }
 
     Stmt lowered() {
@@ -70,7 +75,7 @@ public:
                 by_maxima.push_back(name == names.product ? with_tiles(stage) : stage);
             } else if (name == names.outputs) {
                 body.push_back(with_product(stage.as<ProducerConsumer>()->body,
-                                            [](const Bf16Product &) { return Evaluate::make(0); }));
+                                            [this](const Bf16Product &product) { return elsewhere(product); }));
             } else if (name != names.sums && name != names.exact_sum) {
                 body.push_back(stage);
             }
@@ -86,8 +91,8 @@ public:
         const Stmt steps = For::make(loop->name, loop->min, loop->extent, loop->for_type, loop->partition_policy,
                                      loop->device_api, at_parity(Block::make(body)));
         const Expr last = loop->min + loop->extent - 1;
-        const Stmt all =
-            Block::make({IfThenElse::make(names.may_keep, first_keys(loop->min)), steps, outputs_of(last)});
+        const Stmt all = Block::make(
+            {IfThenElse::make(names.may_keep, first_keys(loop->min)), steps, if_pending(last, outputs_of(last))});
         return with_arrays(IfThenElse::make(loop->extent > 0, all));
     }
 
@@ -96,7 +101,9 @@ private:
     const For *const loop;
     const StepStages stages;
     const KeyLoop sums;
-    const Bf16Product product, outputs;
+    const Bf16Product product;
+    Bf16Product outputs;
+    Expr is_elsewhere;  // undefined, or whether the outputs of a step are made at its end
     const Expr step;
     const int rows_of_keys;  // rows of tiles of the two products
     const Expr rows_of_values;
@@ -115,6 +122,31 @@ private:
         for (const Expr &extent : stages.array(array).extents) all *= constant(extent);
         return all;
     }
+    // Reads of logits become what is stored of them.
+    Stmt with_logits(const Stmt &stage) const {
+        return names.logits.empty() ? stage : InlineStage(names.logits, stages.of(names.logits)).mutate(stage);
+    }
+    // Whether the outputs of a step before are still to be made.
+    Expr pending(const Expr &other) const {
+        return is_elsewhere.defined() ? !in_step(is_elsewhere, other) : const_true();
+    }
+    Stmt if_pending(const Expr &other, const Stmt &made) const {
+        return is_elsewhere.defined() ? IfThenElse::make(pending(other), made) : made;
+    }
+    Expr has_outputs_before() const {
+        return is_elsewhere.defined() ? step > loop->min && pending(step - 1) : step > loop->min;
+    }
+    Stmt elsewhere(const Bf16Product &of_step) const {
+        if (!of_step.elsewhere.defined()) return Evaluate::make(0);
+        Bf16Product there = of_step;
+        there.elsewhere = Expr();
+        there.a = of_step.other_a;
+        there.b.offset = at_parity_of(of_step.b.offset, step);
+        return IfThenElse::make(of_step.elsewhere, matrix_tiles(there));
+    }
+    Expr at_parity_of(const Expr &offset, const Expr &of_step) const {
+        return offset + cast<int64_t>(parity(of_step)) * long_int(4 * int64_t{weights_elements});
+    }
     Expr parity(const Expr &of_step) const { return (of_step - loop->min) % 2; }
 
     Stmt at_parity(const Stmt &stmt) const {
@@ -131,7 +163,7 @@ private:
     Bf16Product outputs_in(const Expr &other) const {
         Bf16Product result = outputs;
         result.a.offset = in_step(outputs.a.offset, other);
-        result.b.offset = outputs.b.offset + cast<int64_t>(parity(other)) * long_int(4 * int64_t{weights_elements});
+        result.b.offset = at_parity_of(outputs.b.offset, other);
         return result;
     }
     // The row of tiles `row` of the product, in the place of that of number `place`; a's offset is that of its step.
@@ -175,7 +207,7 @@ private:
     Stmt choose_reference() const {
         const Stmt &stage = stages.of(names.reference);
         const Stmt before = ReadAs(names.maxima, Float(32).min()).mutate(stage);
-        KeyLoop maxima(stages.of(names.maxima));
+        KeyLoop maxima(with_logits(stages.of(names.maxima)));
         maxima.before.push_back(part_of(maxima.loop, 0, constant(maxima.loop->extent) / rows_of_keys));
         const Stmt of_first_keys = ReplaceArray(names.product, ahead, [](const Expr &index) {
                                        return index;
@@ -198,7 +230,7 @@ private:
     }
 
     Stmt behind_tiles() const {
-        return Block::make(IfThenElse::make(step > loop->min, outputs_of(step - 1)),
+        return Block::make(IfThenElse::make(has_outputs_before(), outputs_of(step - 1)),
                            IfThenElse::make(names.may_keep, first_keys(next_step())));
     }
     Stmt beside_tiles() const {
@@ -209,9 +241,9 @@ private:
         std::vector<Stmt> all = sums.before;
         all.insert(all.end(), exact_sums.before.begin(), exact_sums.before.end());
         all.push_back(largest.set(make_zero(UInt(16))));
-        all.push_back(is_static
-                          ? IfThenElse::make(step > loop->min, all_periods(true, exactly), all_periods(false, exactly))
-                          : periods_of_loops(exactly));
+        all.push_back(
+            is_static ? IfThenElse::make(has_outputs_before(), all_periods(true, exactly), all_periods(false, exactly))
+                      : periods_of_loops(exactly));
         return Block::make(all);
     }
 
@@ -246,7 +278,7 @@ private:
         const int pairs = weights.num_pairs() / periods, half = pairs / 2;
         const TileRow keys = last_of_period(period + 1, period == periods - 1), values = values_at(of_values);
         const Expr first = period * rows_of_values / periods, end = (period + 1) * rows_of_values / periods,
-                   rows = select(step > loop->min, end - first, 0);
+                   rows = select(has_outputs_before(), end - first, 0);
         const auto part = [&](int from, int count, const Expr &number, const Expr &of) {
             const Expr most = (count + of - 1) / of, before = most * number;
             return weights.pairs(period * pairs + from + before, clamp(count - before, 0, most), exactly);

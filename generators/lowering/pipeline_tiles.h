@@ -39,14 +39,17 @@ class PipelineTiles : public Halide::Internal::IRMutator {
 public:
     // A loop over blocks of keys, and stages in it.
     struct Step {
-        std::string loop, first_key, product, maxima;
+        std::string loop, first_key, product;
+        std::string logits;  // what maxima and weights read, if it is not the product
+        std::string maxima;
         std::string reference;  // .0: a float for each row
         std::string weights;    // pairs of bf16
         std::string outputs, sums;
-        std::string exact_sum;   // of weights that are not rounded; no key where the call does not want it
-        Halide::Expr may_keep;   // without which the reference before is of no use
-        int32_t huge_reference;  // bits of the least float that is no reference to keep
-        uint16_t large_weight;   // bits of the least bf16 whose weight may move the reference
+        std::string nonfinite_end;  // empty, or of a step whose outputs are made at its end, from another operand
+        std::string exact_sum;      // of weights that are not rounded; no key where the call does not want it
+        Halide::Expr may_keep;      // without which the reference before is of no use
+        int32_t huge_reference;     // bits of the least float that is no reference to keep
+        uint16_t large_weight;      // bits of the least bf16 whose weight may move the reference
     };
     explicit PipelineTiles(Step step) : names(std::move(step)) {}
 

@@ -111,6 +111,34 @@ Stmt ReplaceArray::visit(const Store *op) {
     return Store::make(by, mutate(op->value), placed(op->index), op->param, op->predicate, ModulusRemainder());
 }
 
+InlineStage::InlineStage(std::string array, const Stmt &of) : array(std::move(array)), stage(without_lets(of)) {
+    key = KeyLoop(stage).loop->name;
+    stores = stores_to(this->array, stage);
+    for (const Store *store : stores) elements_of_key += store->value.type().lanes();
+}
+
+Expr InlineStage::visit(const Load *op) {
+    if (op->name != array) return IRMutator::visit(op);
+    const auto base_of = [](const Expr &index) { return index.as<Ramp>()->base; };
+    // Numbers in 64 bits fall apart where they are those of one iteration.
+    for (const Store *store : stores) {
+        const Expr first = simplify(substitute(key, 0, base_of(store->index)));
+        const Expr number = simplify((base_of(op->index) - first) / elements_of_key);
+        const Expr there = first + number * elements_of_key;
+        if (!can_prove(there == base_of(op->index))) continue;
+        return substitute(key, simplify(cast<int32_t>(number)), store->value);
+    }
+    throw CompileError("a load of " + array + " is no vector that is stored");
+}
+
+Stmt without_lets(const Stmt &stmt) {
+    class Resolve : public IRMutator {
+        using IRMutator::visit;
+        Stmt visit(const LetStmt *op) override { return mutate(substitute(op->name, op->value, op->body)); }
+    };
+    return Resolve().mutate(stmt);
+}
+
 std::vector<const Store *> stores_to(const std::string &array, const Stmt &stage) {
     StoresTo found(array);
     stage.accept(&found);

@@ -75,6 +75,26 @@ private:
     Halide::Internal::Stmt visit(const Halide::Internal::Store *op) override;
 };
 
+// Loads of what a stage stores, of vectors by its loop over keys, become the values; their places are numbers of the
+// loop.
+class InlineStage : public Halide::Internal::IRMutator {
+public:
+    InlineStage(std::string array, const Halide::Internal::Stmt &stage);
+
+private:
+    using IRMutator::visit;
+    const std::string array;
+    const Halide::Internal::Stmt stage;
+    std::string key;
+    int elements_of_key = 0;
+    std::vector<const Halide::Internal::Store *> stores;
+
+    Halide::Expr visit(const Halide::Internal::Load *op) override;
+};
+
+// Names of a statement resolved.
+Halide::Internal::Stmt without_lets(const Halide::Internal::Stmt &stmt);
+
 // The stores of a stage to an array, in their order; the stage must live.
 std::vector<const Halide::Internal::Store *> stores_to(const std::string &array, const Halide::Internal::Stmt &stage);
 

@@ -43,7 +43,7 @@ Size packed_root_bytes(const heed_plan &plan) {
 Size with_swept_bytes(const heed_plan &plan, const Size &root) {
     if (!sweeps(*plan.kernel)) return root;
     const Size lines = {max_swept_tasks(plan.problem, plan.views, *plan.kernel)},
-               swept = lines * (4 * num_sweep_results + plan.problem.max_kv_len / plan.kernel->kv_block);
+               swept = lines * (4 * num_sweep_results + plan.problem.max_kv_len / plan.kernel->kv_block + 1);
     Size total = root + (swept.value + 4 * scratch_alignment);
     total.fits &= swept.fits;
     return total;
