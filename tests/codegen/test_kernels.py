@@ -169,7 +169,7 @@ class Kernels(unittest.TestCase):
                     products += 1
                 else:
                     unknown += 1
-            self.assertLess(unknown, 10, kernel)
+            self.assertLess(unknown, 10 + products // 20, kernel)  # the first ones after a jump
             self.assertGreater(products, 0, kernel)
 
     @of_isa("amx")
