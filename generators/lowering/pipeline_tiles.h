@@ -23,6 +23,9 @@
 //   }
 //   outputs of the last step
 //
+// Where logits are more than the product, the first loop makes them where it reads them; by maxima their stage stores
+// them. A step whose values have NaN or infinities multiplies its outputs at its own end.
+//
 // A row of tiles of the product is stored while the first products of the next tiles are computed, and it is read
 // later: vectors cannot be loaded from tiles that are still being stored. Two rows of tiles of the product and the
 // weights of two steps are kept. The weights are those of the first loop, except where they are relative to another
