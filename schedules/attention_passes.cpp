@@ -188,7 +188,7 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
         } else if (config.task_blocks > 1) {
             trim(chain->steps.z.name());
         }
-        if (config.score_mod.block_visible || !(chain->ranged || chain->as_is || chain->added)) tested.push_back(loop);
+        if (config.score_mod.block_visible || !(chain->ranged || chain->only_adds())) tested.push_back(loop);
     }
     if (config.sweeps()) trim(st.sweep.chunks.x.name());
     if (st.sweep.classes.defined()) trim(st.sweep.steps.x.name());

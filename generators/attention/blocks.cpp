@@ -185,14 +185,14 @@ void AttentionBuilder::define_logits(BlockChain &chain) {
     }
     LogitChanges changes = logit_changes(in);
     if (scales_products || !cfg.bf16_dots) changes.scale = Expr();  // they are scaled, or q is
-    if (!cfg.has_softcap || chain.as_is || chain.added) changes.leave_out_cap();
+    if (!cfg.has_softcap || chain.only_adds()) changes.leave_out_cap();
     if (cfg.has_kv_scales()) changes.key_scale = in.k.scale(kv_head(), slot(chain, st.k));
     if (cfg.has_bias && chain.tested) changes.bias = block_bias(chain);
 #define HEED_SET_OF_HEAD(name, ...) changes.name = in.name(head(st.row));
     HEED_HEAD_INPUTS(HEED_SET_OF_HEAD)
 #undef HEED_SET_OF_HEAD
     changes.position = token_position(position(st.row), field(task_position_offset));
-    if (cfg.has_alibi && !chain.as_is && !chain.added) {
+    if (cfg.has_alibi && !chain.only_adds()) {
         // Exact up to 2^24 tokens; the part of a row is apart from its keys, so that it is computed once per block.
         Expr to_first_key = token_distance(key_position(chain, 0), position(st.row), field(task_position_offset));
         changes.distance = to_first_key + cast<float>(st.k);

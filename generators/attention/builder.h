@@ -70,9 +70,7 @@ private:
     Halide::Tuple blocks_of(const Expr &swept, bool classed = false) const;
     Expr least_class(const Expr &swept) const;
     void define_first_key(BlockChain &chain);
-    bool has_classes(const BlockChain &chain) const {
-        return cfg.sweeps() && !chain.ranged && !chain.as_is && !chain.added;
-    }
+    bool has_classes(const BlockChain &chain) const { return cfg.sweeps() && !chain.ranged && !chain.only_adds(); }
     Expr first_key(const BlockChain &chain) const {
         Halide::FuncRef first = chain.first_key(in_step({}));
         return has_classes(chain) || counts_seen(chain) ? Expr(first[0]) : Expr(first);

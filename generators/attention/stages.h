@@ -223,6 +223,8 @@ struct BlockChain {
     const bool tested;  // whether mask and bias are
     const bool as_is;   // whether logits are scaled products
     const bool added;   // whether they are sums of that and a bias; steps take blocks of every class
+    // Whether the call changes no logit but by a bias: neither softcap nor ALiBi nor a block's class is looked at.
+    bool only_adds() const { return as_is || added; }
 };
 
 struct PrefillStages {

@@ -61,8 +61,8 @@ public:
         first_key_of_step = stores_to(names.first_key, stages.of(names.first_key)).at(0)->value;
         if (!outputs.elsewhere.defined()) return;
         const Stmt end = without_lets(stages.of(names.nonfinite_end));
-        is_elsewhere =
-            ReadAs(names.nonfinite_end, stores_to(names.nonfinite_end, end).at(0)->value).mutate(outputs.elsewhere);
+        made_later =
+            !ReadAs(names.nonfinite_end, stores_to(names.nonfinite_end, end).at(0)->value).mutate(outputs.elsewhere);
         outputs.elsewhere = Expr();
     }
 
@@ -91,8 +91,8 @@ public:
         const Stmt steps = For::make(loop->name, loop->min, loop->extent, loop->for_type, loop->partition_policy,
                                      loop->device_api, at_parity(Block::make(body)));
         const Expr last = loop->min + loop->extent - 1;
-        const Stmt all = Block::make(
-            {IfThenElse::make(names.may_keep, first_keys(loop->min)), steps, if_pending(last, outputs_of(last))});
+        const Stmt all = Block::make({IfThenElse::make(names.may_keep, first_keys(loop->min)), steps,
+                                      IfThenElse::make(pending(last), outputs_of(last))});
         return with_arrays(IfThenElse::make(loop->extent > 0, all));
     }
 
@@ -103,7 +103,7 @@ private:
     const KeyLoop sums;
     const Bf16Product product;
     Bf16Product outputs;
-    Expr is_elsewhere;  // undefined, or whether the outputs of a step are made at its end
+    Expr made_later = const_true();  // whether the outputs of a step are not made at its end
     const Expr step;
     const int rows_of_keys;  // rows of tiles of the two products
     const Expr rows_of_values;
@@ -127,15 +127,8 @@ private:
         return names.logits.empty() ? stage : InlineStage(names.logits, stages.of(names.logits)).mutate(stage);
     }
     // Whether the outputs of a step before are still to be made.
-    Expr pending(const Expr &other) const {
-        return is_elsewhere.defined() ? !in_step(is_elsewhere, other) : const_true();
-    }
-    Stmt if_pending(const Expr &other, const Stmt &made) const {
-        return is_elsewhere.defined() ? IfThenElse::make(pending(other), made) : made;
-    }
-    Expr has_outputs_before() const {
-        return is_elsewhere.defined() ? step > loop->min && pending(step - 1) : step > loop->min;
-    }
+    Expr pending(const Expr &other) const { return in_step(made_later, other); }
+    Expr has_outputs_before() const { return step > loop->min && pending(step - 1); }
     Stmt elsewhere(const Bf16Product &of_step) const {
         if (!of_step.elsewhere.defined()) return Evaluate::make(0);
         Bf16Product there = of_step;

@@ -86,7 +86,7 @@ TEST_P(PropertiesOfPrefill, LseChangesNoBit) {
     expect_no_change("a key that is no number");
 }
 
-// Of several blocks that all rows see, whose weights a kernel may sum while it multiplies.
+// All rows see several whole blocks: a kernel may sum their weights while it multiplies.
 TEST_P(PropertiesOfPrefill, LseOfManyBlocks) {
     const int32_t keys = 3 * kernel().info.kv_block + 30, rows = kernel().info.row_block + 9;
     Attention a = grouped(rows, keys, 45, 2);
