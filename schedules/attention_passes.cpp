@@ -1,6 +1,7 @@
 #include "schedules/attention_passes.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "generators/lowering/bf16_dots.h"
 #include "generators/lowering/bf16_product.h"
@@ -9,12 +10,15 @@
 #include "generators/lowering/first_blocks.h"
 #include "generators/lowering/fuse_tasks.h"
 #include "generators/lowering/hold_sums.h"
+#include "generators/lowering/keep_awake.h"
 #include "generators/lowering/keep_tiles.h"
 #include "generators/lowering/lane_sums.h"
 #include "generators/lowering/pipeline_tiles.h"
+#include "generators/lowering/prefetch_line.h"
 #include "generators/lowering/prefetch_rows.h"
 #include "generators/lowering/shorten_loops.h"
 #include "generators/lowering/skip_blocks.h"
+#include "generators/lowering/start_sums.h"
 #include "generators/lowering/sum_in_place.h"
 #include "generators/lowering/trim_loops.h"
 #include "generators/lowering/trim_rows.h"
@@ -24,6 +28,7 @@
 namespace heed {
 
 using namespace Halide;
+using Halide::Internal::make_const;
 using Halide::Internal::Variable;
 
 namespace {
@@ -86,7 +91,6 @@ void fit_block(Passes *passes, const AttentionStages &st, const AttentionConfig 
 
 // The first part of the keys makes the queries ready, the last one the results.
 void add_parts(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
-    passes->add_exactly<FirstBlocks>(static_cast<int>(st.kept.size()), "arrays that tasks keep", st.kept);
     const auto only_if = [&](const Expr &on, const std::vector<std::string> &loops, int extent) {
         passes->add<ShortenLoops>(loops, select(on, extent, 0));
     };
@@ -95,6 +99,18 @@ void add_parts(Passes *passes, const AttentionStages &st, const AttentionConfig 
     only_if(loaded(st.fields.name(), task_part_begin) == 0, {loop(st.prefill.q_lanes, st.row.name() + ".ro")}, vectors);
     only_if(loaded(st.fields.name(), task_part_end) == no_part_end,
             {loop(st.row_result, st.row.name() + ".ro"), loop(st.prefill.out_rows, st.row.name() + ".ro")}, vectors);
+}
+
+// Of tasks, where they make no products for long.
+void keep_awake(Passes *passes, const AttentionStages &st) {
+    passes->add_exactly<FirstBlocks>(static_cast<int>(st.kept.size()), "arrays that tasks keep", st.kept, true);
+    const auto loop = [](const Func &f, const std::string &name) { return f.name() + ".s0." + name; };
+    const std::vector<KeepAwake::Loop> loops{
+        {loop(st.prefill.q_lanes, st.d.name() + ".db"), 1},
+        {loop(st.masked.bf16.weight_pairs, st.k.name()), 16},
+        {loop(st.prefill.out_rows, st.row.name() + ".ro"), 1},
+        {st.out.name() + ".s1." + st.results.x.name(), 16}};
+    passes->add_exactly<KeepAwake>(static_cast<int>(loops.size()), "loops that keep tiles awake", loops);
 }
 
 // Of packed keys, the tiles of a masked step that have a key which some row sees; others would add nothing. The step's
@@ -133,8 +149,30 @@ void fit_tiles_of_keys(Passes *passes, const AttentionStages &st) {
     }
 }
 
+// A task's rows of out and those of the next task of q.
+std::vector<PipelineTiles::RowLines> rows_of_tasks(const AttentionStages &st, const AttentionConfig &config) {
+    const auto wide = [](const std::string &name) { return cast<int64_t>(Variable::make(Int(32), name)); };
+    const auto lines = [](int elements) { return (elements * 2 + line_bytes - 1) / line_bytes; };
+    const auto rows = [&](const std::string &buffer, int elements, bool is_written, const std::function<Expr(int)> &field) {
+        const auto along = [&](const Expr &index, int dimension) {
+            return cast<int64_t>(index) * wide(buffer + ".stride." + std::to_string(dimension)) * make_const(Int(64), 2);
+        };
+        const Expr first = along(field(task_first_q) + field(task_first_row), 2) + along(field(task_q_batch), 3) +
+                           along(field(task_head), 1);
+        return PipelineTiles::RowLines{buffer, config.row_block, lines(elements), first, along(1, 2), is_written};
+    };
+    const Expr task = Variable::make(Int(32), st.out.name() + ".s1." + st.results.y.name());
+    const Expr next = cast<int64_t>(min(task + 1, Variable::make(Int(32), "tasks.extent.1") - 1)) * wide("tasks.stride.1");
+    return {rows(st.out.name() + ".0", config.head_dim_v, true, [&](int column) { return loaded(st.fields.name(), column); }),
+            rows("q", config.head_dim, false, [&](int column) { return loaded("tasks", next + column); })};
+}
+
 // Where logits are products, or only sums of them and something, the weights of keys are made while tiles multiply.
 void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
+    const StartedSums outputs{st.state.name(), "started"};
+    Expr goes_on = Internal::const_false();
+    if (config.takes_parts()) goes_on = loaded(st.fields.name(), task_part_begin) != 0;
+    passes->add_exactly<StartSums>(1, "sums to start", outputs, config.state_slots(), goes_on);
     size_t products = 2 * st.chains.size();
     std::vector<const BlockChain *> pipelined;
     if (config.has_as_is_steps()) pipelined = {&st.as_is, &st.added};
@@ -153,6 +191,8 @@ void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig 
         step.weights = ch.bf16.weight_pairs.name();
         step.nonfinite_end = ch.added ? ch.prefill.nonfinite_end.name() : "";
         step.outputs = ch.block_out.name();
+        step.started = outputs;
+        if (!config.any_head_dim() && !config.changes_logits()) step.asks = rows_of_tasks(st, config);
         step.sums = ch.bf16.sum_parts.name();
         step.exact_sum = ch.bf16.exact_sum.name();
         step.may_keep = Bf16Block::fits_unit(Variable::make(Float(32), "scale"));
@@ -161,7 +201,7 @@ void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig 
         passes->add_exactly<PipelineTiles>(1, "loops over blocks of keys to pipeline", step);
     }
     passes->add_exactly<LowerBf16Tiles>(static_cast<int>(products), "products of bf16 that become matrix tiles",
-                                        std::vector<std::string>{st.masked.block_out.name()});
+                                        std::vector<std::string>{st.masked.block_out.name()}, outputs);
 }
 
 }  // namespace
@@ -215,6 +255,7 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
         fit_tiles_of_keys(&passes, st);
         add_tiles(&passes, st, config);
         if (config.takes_parts()) add_parts(&passes, st, config);
+        keep_awake(&passes, st);
         passes.add<LowerBf16Dots>();
     } else if (config.bf16_dots) {
         passes.add<LowerBf16Dots>();

@@ -80,7 +80,7 @@ private:
             .reorder(st.d, st.results.x, st.results.y)
             .parallel(st.results.y)
             .partition(st.results.y, Partition::Never)
-            .vectorize(st.d, lanes, TailStrategy::GuardWithIf);
+            .vectorize(st.d, cfg.packs_kv() && cfg.head_dim_v % (2 * lanes) == 0 && !cfg.any_head_dim() ? 2 * lanes : lanes, TailStrategy::GuardWithIf);
         of_result(st.row_result, MemoryType::Register);
         along_d(one_task(st.prefill.out_rows.compute_at(result_loop).store_in(MemoryType::Heap)), st.d, cfg.head_dim_v)
             .bound_extent(st.row, rows)

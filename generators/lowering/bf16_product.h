@@ -27,7 +27,14 @@ struct Bf16Product {
     Halide::Expr elsewhere;  // undefined, or whether a is `other_a`
     TileOperand other_a;
     bool adds = false;                 // to what c holds, else to zero
+    std::string started;               // empty, or of what is added: zeros where c holds nothing yet (StartSums)
+    Halide::Expr has_started;          // a name for whether it holds something
     std::optional<TileOperand> start;  // what c is cleared to, other than zero
+
+    void set_started(const std::string &array) {
+        started = array;
+        has_started = Halide::Internal::Variable::make(Halide::Bool(), Halide::Internal::unique_name("has_started"));
+    }
 };
 
 // The product that a nest of loops computes, where it is one that LowerBf16Tiles describes.

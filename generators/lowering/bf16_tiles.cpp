@@ -93,6 +93,13 @@ Stmt in_one_loop(const Block *stages, const MakeTiles &make) {
 
 }  // namespace
 
+Stmt with_start(const Bf16Product &product, const Stmt &tiles, const Expr &is_added) {
+    const Expr flag = Load::make(Int(32), product.started, 0, Buffer<>(), Parameter(), const_true(), {});
+    const Stmt starts = Store::make(product.started, 1, 0, Parameter(), const_true(), {});
+    return LetStmt::make(product.has_started.as<Variable>()->name, flag != 0,
+                         Block::make(tiles, IfThenElse::make(is_added, starts)));
+}
+
 Stmt matrix_tiles(const Bf16Product &product, bool has_steps) {
     if (product.elsewhere.defined()) {
         Bf16Product here = product;
@@ -102,7 +109,8 @@ Stmt matrix_tiles(const Bf16Product &product, bool has_steps) {
         return IfThenElse::make(product.elsewhere, matrix_tiles(there, has_steps), matrix_tiles(here, has_steps));
     }
     const Expr steps = simplify(product.pairs / tile_edge);
-    return has_steps || are_few(steps) ? woven_tiles(product, steps) : plain_tiles(product);
+    const Stmt tiles = has_steps || are_few(steps) ? woven_tiles(product, steps) : plain_tiles(product);
+    return product.started.empty() ? tiles : with_start(product, tiles);
 }
 
 Stmt with_product(const Stmt &body, const MakeTiles &make) {
@@ -131,7 +139,10 @@ Stmt with_product(const Stmt &body, const MakeTiles &make) {
 Stmt LowerBf16Tiles::visit(const ProducerConsumer *op) {
     if (op->is_producer) {
         const bool has_steps = std::find(with_steps.begin(), with_steps.end(), op->name) != with_steps.end();
-        const auto make = [&](const Bf16Product &product) { return matrix_tiles(product, has_steps); };
+        const auto make = [&](Bf16Product product) {
+            if (product.adds && product.c.buffer == sums.sums) product.set_started(sums.started);
+            return matrix_tiles(product, has_steps);
+        };
         if (Stmt body = with_product(op->body, make); body.defined()) {
             found++;
             return ProducerConsumer::make_produce(op->name, body);

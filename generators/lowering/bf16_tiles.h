@@ -17,15 +17,22 @@
 #include <vector>
 
 #include "generators/lowering/bf16_product.h"
+#include "generators/lowering/start_sums.h"
 
 namespace heed {
+
+using MakeTiles = std::function<Halide::Internal::Stmt(const Bf16Product &)>;
 
 // The tiles of a product. has_steps: one step along the pairs or more, where their number is not known.
 Halide::Internal::Stmt matrix_tiles(const Bf16Product &product, bool has_steps = false);
 
+// Tiles of a product whose `started` and `has_started` are set: they read the latter. Where the product is added the
+// sums hold something from then on.
+Halide::Internal::Stmt with_start(const Bf16Product &product, const Halide::Internal::Stmt &tiles,
+                                  const Halide::Expr &is_added = Halide::Internal::const_true());
+
 // The body of a stage with what `make` makes in place of the loops of the product that it computes, and of those that
 // clear what it starts from; undefined where there is no such product.
-using MakeTiles = std::function<Halide::Internal::Stmt(const Bf16Product &)>;
 Halide::Internal::Stmt with_product(const Halide::Internal::Stmt &body, const MakeTiles &make);
 
 // The loop over the tiles of pairs of a stage's product where they are not known to be few.
@@ -33,8 +40,10 @@ inline std::string tile_steps_of(const std::string &stage) { return stage + ".ti
 
 class LowerBf16Tiles : public Halide::Internal::IRMutator {
 public:
-    // with_steps: stages whose products have one step along the pairs or more.
-    explicit LowerBf16Tiles(std::vector<std::string> with_steps = {}) : with_steps(std::move(with_steps)) {}
+    // with_steps: stages whose products have one step along the pairs or more. sums: where they may be added to sums
+    // that hold nothing yet.
+    explicit LowerBf16Tiles(std::vector<std::string> with_steps = {}, StartedSums sums = {})
+        : with_steps(std::move(with_steps)), sums(std::move(sums)) {}
 
     int found = 0;  // products that became tiles; any other is left as it is
 
@@ -44,6 +53,7 @@ protected:
 
 private:
     const std::vector<std::string> with_steps;
+    const StartedSums sums;
 };
 
 }  // namespace heed

@@ -7,33 +7,40 @@ namespace heed {
 using namespace Halide;
 using namespace Halide::Internal;
 
-bool FirstBlocks::is_one(const std::string &name) const {
-    return std::find(arrays.begin(), arrays.end(), name) != arrays.end();
+int FirstBlocks::place(const std::string &name) const {
+    return static_cast<int>(std::find(arrays.begin(), arrays.end(), name) - arrays.begin());
 }
 
 Stmt FirstBlocks::visit(const For *op) {
     if (op->for_type != ForType::Parallel) return IRMutator::visit(op);
+    in_task = true;
     Stmt body = mutate(op->body);
-    for (auto name = arrays.rbegin(); name != arrays.rend(); ++name) {
-        for (const Stmt &stmt : taken) {
-            const auto *array = stmt.as<Allocate>();
-            if (array->name != *name) continue;
-            body = Allocate::make(array->name, array->type, array->memory_type, array->extents, array->condition,
-                                  Block::make(body, Free::make(array->name)));
-        }
+    in_task = false;
+    std::stable_sort(taken.begin(), taken.end(), [this](const Stmt &a, const Stmt &b) {
+        return place(a.as<Allocate>()->name) < place(b.as<Allocate>()->name);
+    });
+    for (auto stmt = taken.rbegin(); stmt != taken.rend(); ++stmt) {
+        const auto *array = stmt->as<Allocate>();
+        body = Allocate::make(array->name, array->type, array->memory_type, array->extents, array->condition,
+                              Block::make(body, Free::make(array->name)));
     }
     taken.clear();
     return For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api, body);
 }
 
 Stmt FirstBlocks::visit(const Allocate *op) {
-    if (!is_one(op->name)) return IRMutator::visit(op);
-    if (op->constant_allocation_size() <= 0) throw CompileError(op->name + " has no size that is known");
-    found++;
+    const bool is_named = place(op->name) < static_cast<int>(arrays.size()), is_known = op->constant_allocation_size() > 0;
+    const bool is_other = all_others && in_task && is_known && op->memory_type == MemoryType::Heap;
+    if (!is_named && !is_other) return IRMutator::visit(op);
+    if (!is_known) throw CompileError(op->name + " has no size that is known");
+    if (is_named) found++;
     taken.emplace_back(op);
     return mutate(op->body);
 }
 
-Stmt FirstBlocks::visit(const Free *op) { return is_one(op->name) ? Evaluate::make(0) : Stmt(op); }
+Stmt FirstBlocks::visit(const Free *op) {
+    const auto is_it = [op](const Stmt &array) { return array.as<Allocate>()->name == op->name; };
+    return std::any_of(taken.begin(), taken.end(), is_it) ? Evaluate::make(0) : Stmt(op);
+}
 
 }  // namespace heed

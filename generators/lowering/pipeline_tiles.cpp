@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "generators/lowering/bf16_tiles.h"
+#include "generators/lowering/prefetch_line.h"
 #include "generators/lowering/step_stages.h"
 #include "generators/lowering/tile_block.h"
 #include "generators/lowering/woven_weights.h"
@@ -58,6 +59,7 @@ public:
           weights({KeyLoop(with_logits(stages.of(names.weights))), names.weights}, {sums, names.sums},
                   {exact_sums, names.exact_sum}, &largest, &reads_ahead) {
         if (rows_of_keys % kept_rows != 0) throw CompileError("an odd number of rows of tiles to pipeline");
+        outputs.set_started(names.started.started);
         first_key_of_step = stores_to(names.first_key, stages.of(names.first_key)).at(0)->value;
         if (!outputs.elsewhere.defined()) return;
         const Stmt end = without_lets(stages.of(names.nonfinite_end));
@@ -93,7 +95,7 @@ public:
         const Expr last = loop->min + loop->extent - 1;
         const Stmt all = Block::make({IfThenElse::make(names.may_keep, first_keys(loop->min)), steps,
                                       IfThenElse::make(pending(last), outputs_of(last))});
-        return with_arrays(IfThenElse::make(loop->extent > 0, all));
+        return with_arrays(IfThenElse::make(loop->extent > 0, all, ask_for_all()));
     }
 
 private:
@@ -135,6 +137,7 @@ private:
         there.elsewhere = Expr();
         there.a = of_step.other_a;
         there.b.offset = at_parity_of(of_step.b.offset, step);
+        there.set_started(names.started.started);
         return IfThenElse::make(of_step.elsewhere, matrix_tiles(there));
     }
     Expr at_parity_of(const Expr &offset, const Expr &of_step) const {
@@ -235,8 +238,9 @@ private:
         all.insert(all.end(), exact_sums.before.begin(), exact_sums.before.end());
         all.push_back(largest.set(make_zero(UInt(16))));
         all.push_back(
-            is_static ? IfThenElse::make(has_outputs_before(), all_periods(true, exactly), all_periods(false, exactly))
-                      : periods_of_loops(exactly));
+            is_static ? IfThenElse::make(has_outputs_before(), with_start(outputs, all_periods(true, exactly)),
+                                         all_periods(false, exactly))
+                      : with_start(outputs, periods_of_loops(exactly), has_outputs_before()));
         return Block::make(all);
     }
 
@@ -304,7 +308,15 @@ private:
             const int first = std::exchange(made, std::max(made, std::min(end, rows_stored * of_row)));
             return weights.vectors(period * pairs, first, made, exactly);
         };
-        const auto after = [&](int, int) { return weights_until(++done * of_period / products); };
+        const int lines = has_outputs ? 0 : lines_of_asks() / periods;
+        const auto after = [&](int, int) {
+            const int before = done++;
+            std::vector<Stmt> beside{weights_until(done * of_period / products)};
+            for (int line = before * lines / products; line < done * lines / products; line++) {
+                beside.push_back(ask_for(period, line));
+            }
+            return Block::make(beside);
+        };
         if (periods > 1) {  // of the period before
             for (const Stmt &store : rows.back().stores()) {
                 pending.push_back(IfThenElse::make(period > 0, substitute(name, period - 1, store)));
@@ -340,6 +352,39 @@ private:
         body = Block::make(body, Block::make(rest));
         for (const TileRow &row : rows) body = row.block.live_in(body);
         return body;
+    }
+
+    int lines_of_asks() const {
+        int all = 0;
+        for (const PipelineTiles::RowLines &of : names.asks) all += of.rows * of.lines;
+        return all;
+    }
+    // The line of that number of a period's share of each of the asks.
+    Stmt ask_for(const Expr &period, int line) const {
+        for (const PipelineTiles::RowLines &of : names.asks) {
+            const int rows = of.rows / periods;
+            if (line < rows * of.lines) {
+                const Expr row = cast<int64_t>(period * rows + line / of.lines);
+                const Expr byte = of.first + row * of.stride + long_int(line % of.lines * line_bytes);
+                return prefetch_line(of.buffer, byte, of.is_written);
+            }
+            line -= rows * of.lines;
+        }
+        return Evaluate::make(0);
+    }
+    Stmt ask_for_all() const {
+        if (names.asks.empty()) return Stmt();
+        std::vector<Stmt> all;
+        const std::string name = unique_name("asked_row");
+        const Expr row = cast<int64_t>(Variable::make(Int(32), name));
+        for (const PipelineTiles::RowLines &of : names.asks) {
+            std::vector<Stmt> of_row;
+            for (int line = 0; line < of.lines; line++) {
+                of_row.push_back(prefetch_line(of.buffer, of.first + row * of.stride + long_int(line * line_bytes), of.is_written));
+            }
+            all.push_back(For::make(name, 0, of.rows, ForType::Serial, Partition::Never, DeviceAPI::None, Block::make(of_row)));
+        }
+        return Block::make(all);
     }
 
     // The arrays live as long as the loop; the weights twice.

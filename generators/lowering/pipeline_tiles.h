@@ -33,13 +33,22 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "Halide.h"
+#include "generators/lowering/start_sums.h"
 
 namespace heed {
 
 class PipelineTiles : public Halide::Internal::IRMutator {
 public:
+    // Lines of rows in memory: `lines` of each row.
+    struct RowLines {
+        std::string buffer;
+        int rows, lines;
+        Halide::Expr first, stride;  // bytes, of 64 bits: of row 0, and from a row to the next one
+        bool is_written;
+    };
     // A loop over blocks of keys, and stages in it.
     struct Step {
         std::string loop, first_key, product;
@@ -49,7 +58,9 @@ public:
         std::string weights;    // pairs of bf16
         std::string outputs, sums;
         std::string nonfinite_end;  // empty, or of a step whose outputs are made at its end, from another operand
+        StartedSums started;        // of the outputs
         std::string exact_sum;      // of weights that are not rounded; no key where the call does not want it
+        std::vector<RowLines> asks;  // of what is needed after the loop, beside the tiles of its first step
         Halide::Expr may_keep;      // without which the reference before is of no use
         int32_t huge_reference;     // bits of the least float that is no reference to keep
         uint16_t large_weight;      // bits of the least bf16 whose weight may move the reference

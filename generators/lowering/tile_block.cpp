@@ -61,6 +61,12 @@ Stmt SumTile::lives_in(const Stmt &body) const {
     return Allocate::make(name, sums_type, MemoryType::AMXTile, {1}, const_true(), body);
 }
 
+Stmt product_of_zeros() {
+    const Expr sums = tile_intrinsic(sums_type, "tile_zero", {}), pairs = reinterpret(pairs_type, sums);
+    return Evaluate::make(
+        tile_intrinsic(sums_type, "tile_matmul", {short_int(tile_row_bytes), sums, pairs, pairs}));
+}
+
 TileBlock::TileBlock(const Bf16Product &product)
     : product(product), high(product.m_block / tile_edge % 2 == 0 ? 2 : 1) {
     wide = 4 / high;
@@ -76,6 +82,15 @@ Stmt TileBlock::start(const At &at, int i, int j) const {
         return reinterpret(sums_type, TileAt{from, offset}.load());
     };
     const SumTile &sum = sums[i * wide + j];
+    if (product.adds && !product.started.empty()) {
+        const Expr there = first_row(high, at.m, i) * product.c.stride + first_column(wide, at.n, j);
+        const Expr offset = product.c.offset + there, line = Variable::make(Handle(), product.started);
+        const Expr buffer = select(product.has_started, Variable::make(Handle(), product.c.buffer), line);
+        return sum.set(reinterpret(sums_type, tile_intrinsic(pairs_type, "tile_load",
+                                                             {buffer, select(product.has_started, offset, long_int(0)),
+                                                              select(product.has_started, product.c.stride,
+                                                                     long_int(0))})));
+    }
     if (product.adds) return sum.set(load(product.c));
     return product.start ? sum.set(load(*product.start)) : sum.clear();
 }

@@ -21,6 +21,9 @@ private:
     std::string name = Halide::Internal::unique_name("tile_sum");
 };
 
+// Of tiles, for nothing but that the unit is at work.
+Halide::Internal::Stmt product_of_zeros();
+
 // high x wide tiles of sums and their operands, at block (m, n) of such blocks.
 class TileBlock {
 public:
