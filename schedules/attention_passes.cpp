@@ -150,21 +150,27 @@ void fit_tiles_of_keys(Passes *passes, const AttentionStages &st) {
 }
 
 // A task's rows of out and those of the next task of q.
-std::vector<PipelineTiles::RowLines> rows_of_tasks(const AttentionStages &st, const AttentionConfig &config) {
-    const auto wide = [](const std::string &name) { return cast<int64_t>(Variable::make(Int(32), name)); };
-    const auto lines = [](int elements) { return (elements * 2 + line_bytes - 1) / line_bytes; };
-    const auto rows = [&](const std::string &buffer, int elements, bool is_written, const std::function<Expr(int)> &field) {
+std::vector<RowLines> rows_of_tasks(const AttentionStages &st, const AttentionConfig &config) {
+    constexpr int bytes = 2;
+    const auto rows = [&](const std::string &buffer, int length, bool is_written,
+                          const std::function<Expr(int)> &field) {
+        const auto of_buffer = [&](const char *what, int dimension) {
+            return Variable::make(Int(32), buffer + what + std::to_string(dimension));
+        };
         const auto along = [&](const Expr &index, int dimension) {
-            return cast<int64_t>(index) * wide(buffer + ".stride." + std::to_string(dimension)) * make_const(Int(64), 2);
+            return cast<int64_t>(index) * cast<int64_t>(of_buffer(".stride.", dimension)) * make_const(Int(64), bytes);
         };
         const Expr first = along(field(task_first_q) + field(task_first_row), 2) + along(field(task_q_batch), 3) +
                            along(field(task_head), 1);
-        return PipelineTiles::RowLines{buffer, config.row_block, lines(elements), first, along(1, 2), is_written};
+        const Expr elements = config.any_head_dim() ? of_buffer(".extent.", 0) : Expr(length);
+        const Expr lines = Internal::simplify((elements * bytes + (line_bytes - 1)) / line_bytes);
+        return RowLines{buffer, config.row_block, lines, first, along(1, 2), is_written};
     };
     const Expr task = Variable::make(Int(32), st.out.name() + ".s1." + st.results.y.name());
-    const Expr next = cast<int64_t>(min(task + 1, Variable::make(Int(32), "tasks.extent.1") - 1)) * wide("tasks.stride.1");
-    return {rows(st.out.name() + ".0", config.head_dim_v, true, [&](int column) { return loaded(st.fields.name(), column); }),
-            rows("q", config.head_dim, false, [&](int column) { return loaded("tasks", next + column); })};
+    const Expr next = min(task + 1, Variable::make(Int(32), "tasks.extent.1") - 1);
+    const Expr fields = cast<int64_t>(next) * cast<int64_t>(Variable::make(Int(32), "tasks.stride.1"));
+    return {rows(st.out.name() + ".0", config.head_dim_v, true, [&](int n) { return loaded(st.fields.name(), n); }),
+            rows("q", config.head_dim, false, [&](int n) { return loaded("tasks", fields + n); })};
 }
 
 // Where logits are products, or only sums of them and something, the weights of keys are made while tiles multiply.
@@ -192,7 +198,10 @@ void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig 
         step.nonfinite_end = ch.added ? ch.prefill.nonfinite_end.name() : "";
         step.outputs = ch.block_out.name();
         step.started = outputs;
-        if (!config.any_head_dim() && !config.changes_logits()) step.asks = rows_of_tasks(st, config);
+        step.asks = rows_of_tasks(st, config);
+        step.asks_at_once = Internal::const_true();
+        if (ch.as_is) step.asks_at_once = loaded(st.block_range.name() + "." + std::to_string(st.added_steps), 0) == 0;
+        if (ch.added) step.asks_at_once = Internal::const_false();
         step.sums = ch.bf16.sum_parts.name();
         step.exact_sum = ch.bf16.exact_sum.name();
         step.may_keep = Bf16Block::fits_unit(Variable::make(Float(32), "scale"));

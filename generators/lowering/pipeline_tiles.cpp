@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "generators/lowering/bf16_tiles.h"
-#include "generators/lowering/prefetch_line.h"
 #include "generators/lowering/step_stages.h"
 #include "generators/lowering/tile_block.h"
 #include "generators/lowering/woven_weights.h"
@@ -95,7 +94,7 @@ public:
         const Expr last = loop->min + loop->extent - 1;
         const Stmt all = Block::make({IfThenElse::make(names.may_keep, first_keys(loop->min)), steps,
                                       IfThenElse::make(pending(last), outputs_of(last))});
-        return with_arrays(IfThenElse::make(loop->extent > 0, all, ask_for_all()));
+        return with_arrays(IfThenElse::make(loop->extent > 0, all, IfThenElse::make(names.asks_at_once, ask_for_all(names.asks))));
     }
 
 private:
@@ -286,7 +285,8 @@ private:
         };
         const Stmt of_outputs = For::make(row, first, rows, ForType::Serial, Partition::Never, DeviceAPI::None,
                                           whole(values, beside_values));
-        const Stmt alone = IfThenElse::make(rows == 0, part(half, pairs - half, 0, 1));
+        const Stmt alone =
+            IfThenElse::make(rows == 0, Block::make(ask_for_rows_of(period), part(half, pairs - half, 0, 1)));
         const Stmt of_sums = weights.sums_of(period * pairs, pairs);
         return For::make(name, 0, periods, ForType::Serial, Partition::Never, DeviceAPI::None,
                          Block::make({whole(keys, beside_keys), of_outputs, alone, of_sums}));
@@ -308,12 +308,12 @@ private:
             const int first = std::exchange(made, std::max(made, std::min(end, rows_stored * of_row)));
             return weights.vectors(period * pairs, first, made, exactly);
         };
-        const int lines = has_outputs ? 0 : lines_of_asks() / periods;
+        const int lines = has_outputs ? 0 : lines_of_period();
         const auto after = [&](int, int) {
             const int before = done++;
             std::vector<Stmt> beside{weights_until(done * of_period / products)};
             for (int line = before * lines / products; line < done * lines / products; line++) {
-                beside.push_back(ask_for(period, line));
+                beside.push_back(ask_for_line(period, line));
             }
             return Block::make(beside);
         };
@@ -354,35 +354,24 @@ private:
         return body;
     }
 
-    int lines_of_asks() const {
+    // A period's share of the rows that are asked for.
+    int lines_of_period() const {
         int all = 0;
-        for (const PipelineTiles::RowLines &of : names.asks) all += of.rows * of.lines;
+        for (const RowLines &of : names.asks) all += of.rows / periods * constant(of.lines);
         return all;
     }
-    // The line of that number of a period's share of each of the asks.
-    Stmt ask_for(const Expr &period, int line) const {
-        for (const PipelineTiles::RowLines &of : names.asks) {
-            const int rows = of.rows / periods;
-            if (line < rows * of.lines) {
-                const Expr row = cast<int64_t>(period * rows + line / of.lines);
-                const Expr byte = of.first + row * of.stride + long_int(line % of.lines * line_bytes);
-                return prefetch_line(of.buffer, byte, of.is_written);
-            }
-            line -= rows * of.lines;
+    Stmt ask_for_line(const Expr &period, int line) const {
+        for (const RowLines &of : names.asks) {
+            const int rows = of.rows / periods, lines = constant(of.lines);
+            if (line < rows * lines) return of.ask(period * rows + line / lines, line % lines);
+            line -= rows * lines;
         }
         return Evaluate::make(0);
     }
-    Stmt ask_for_all() const {
-        if (names.asks.empty()) return Stmt();
+    Stmt ask_for_rows_of(const Expr &period) const {
         std::vector<Stmt> all;
-        const std::string name = unique_name("asked_row");
-        const Expr row = cast<int64_t>(Variable::make(Int(32), name));
-        for (const PipelineTiles::RowLines &of : names.asks) {
-            std::vector<Stmt> of_row;
-            for (int line = 0; line < of.lines; line++) {
-                of_row.push_back(prefetch_line(of.buffer, of.first + row * of.stride + long_int(line * line_bytes), of.is_written));
-            }
-            all.push_back(For::make(name, 0, of.rows, ForType::Serial, Partition::Never, DeviceAPI::None, Block::make(of_row)));
+        for (const RowLines &of : names.asks) {
+            all.push_back(of.ask_for_rows(period * (of.rows / periods), of.rows / periods));
         }
         return Block::make(all);
     }

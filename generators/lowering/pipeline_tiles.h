@@ -36,19 +36,13 @@
 #include <vector>
 
 #include "Halide.h"
+#include "generators/lowering/row_lines.h"
 #include "generators/lowering/start_sums.h"
 
 namespace heed {
 
 class PipelineTiles : public Halide::Internal::IRMutator {
 public:
-    // Lines of rows in memory: `lines` of each row.
-    struct RowLines {
-        std::string buffer;
-        int rows, lines;
-        Halide::Expr first, stride;  // bytes, of 64 bits: of row 0, and from a row to the next one
-        bool is_written;
-    };
     // A loop over blocks of keys, and stages in it.
     struct Step {
         std::string loop, first_key, product;
@@ -60,7 +54,8 @@ public:
         std::string nonfinite_end;  // empty, or of a step whose outputs are made at its end, from another operand
         StartedSums started;        // of the outputs
         std::string exact_sum;      // of weights that are not rounded; no key where the call does not want it
-        std::vector<RowLines> asks;  // of what is needed after the loop, beside the tiles of its first step
+        std::vector<RowLines> asks;  // what is needed after the loop: asked for beside the tiles of its first step,
+        Halide::Expr asks_at_once;   // where it has none and this is so, at once
         Halide::Expr may_keep;      // without which the reference before is of no use
         int32_t huge_reference;     // bits of the least float that is no reference to keep
         uint16_t large_weight;      // bits of the least bf16 whose weight may move the reference

@@ -32,8 +32,10 @@ bool TaskStart::run(int32_t task, const TaskBundle &bundle, int32_t part, int32_
     if (part < parts.first || part > parts.last) return false;
     if (!whole) parts_.set(parts, part, fields);
     if (plan_.kernel->packed_bytes > 0) return true;
-    if (part == parts.last) fetch(out_, fields);
-    if (part == parts.first && task + 1 < num_tasks_) fetch(q_, fields + num_task_fields);
+    if (plan_.kernel->packed_bytes == 0) {  // others ask themselves
+        fetch(out_, fields);
+        if (task + 1 < num_tasks_) fetch(q_, fields + num_task_fields);
+    }
     if (copies_) copies_->make(fields, slice);
     return true;
 }
