@@ -105,11 +105,10 @@ void add_parts(Passes *passes, const AttentionStages &st, const AttentionConfig 
 void keep_awake(Passes *passes, const AttentionStages &st) {
     passes->add_exactly<FirstBlocks>(static_cast<int>(st.kept.size()), "arrays that tasks keep", st.kept, true);
     const auto loop = [](const Func &f, const std::string &name) { return f.name() + ".s0." + name; };
-    const std::vector<KeepAwake::Loop> loops{
-        {loop(st.prefill.q_lanes, st.d.name() + ".db"), 1},
-        {loop(st.masked.bf16.weight_pairs, st.k.name()), 16},
-        {loop(st.prefill.out_rows, st.row.name() + ".ro"), 1},
-        {st.out.name() + ".s1." + st.results.x.name(), 16}};
+    const std::vector<KeepAwake::Loop> loops{{loop(st.prefill.q_lanes, st.d.name() + ".db"), 1},
+                                             {loop(st.masked.bf16.weight_pairs, st.k.name()), 16},
+                                             {loop(st.prefill.out_rows, st.row.name() + ".ro"), 1},
+                                             {st.out.name() + ".s1." + st.results.x.name(), 16}};
     passes->add_exactly<KeepAwake>(static_cast<int>(loops.size()), "loops that keep tiles awake", loops);
 }
 

@@ -74,13 +74,14 @@ private:
         if (!cfg.any_head_dim()) {
             st.out.bound(st.d, 0, cfg.head_dim_v);
         }
+        const bool whole_lines = cfg.packs_kv() && !cfg.any_head_dim() && cfg.head_dim_v % (2 * lanes) == 0;
         // Each row of out belongs to one task: no race, though Halide cannot prove it.
         st.out.update()
             .allow_race_conditions()
             .reorder(st.d, st.results.x, st.results.y)
             .parallel(st.results.y)
             .partition(st.results.y, Partition::Never)
-            .vectorize(st.d, cfg.packs_kv() && cfg.head_dim_v % (2 * lanes) == 0 && !cfg.any_head_dim() ? 2 * lanes : lanes, TailStrategy::GuardWithIf);
+            .vectorize(st.d, whole_lines ? 2 * lanes : lanes, TailStrategy::GuardWithIf);
         of_result(st.row_result, MemoryType::Register);
         along_d(one_task(st.prefill.out_rows.compute_at(result_loop).store_in(MemoryType::Heap)), st.d, cfg.head_dim_v)
             .bound_extent(st.row, rows)

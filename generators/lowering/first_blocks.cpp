@@ -29,7 +29,7 @@ Stmt FirstBlocks::visit(const For *op) {
 }
 
 Stmt FirstBlocks::visit(const Allocate *op) {
-    const bool is_named = place(op->name) < static_cast<int>(arrays.size()), is_known = op->constant_allocation_size() > 0;
+    const bool is_named = place(op->name)<static_cast<int>(arrays.size()), is_known = op->constant_allocation_size()> 0;
     const bool is_other = all_others && in_task && is_known && op->memory_type == MemoryType::Heap;
     if (!is_named && !is_other) return IRMutator::visit(op);
     if (!is_known) throw CompileError(op->name + " has no size that is known");

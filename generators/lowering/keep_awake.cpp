@@ -10,7 +10,8 @@ using namespace Halide;
 using namespace Halide::Internal;
 
 Stmt KeepAwake::visit(const For *op) {
-    const auto found_loop = std::find_if(loops.begin(), loops.end(), [op](const Loop &of) { return of.name == op->name; });
+    const auto found_loop =
+        std::find_if(loops.begin(), loops.end(), [op](const Loop &of) { return of.name == op->name; });
     if (found_loop == loops.end()) return IRMutator::visit(op);
     found++;
     const Expr iteration = Variable::make(Int(32), op->name) - op->min;

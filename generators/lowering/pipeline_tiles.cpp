@@ -94,7 +94,8 @@ public:
         const Expr last = loop->min + loop->extent - 1;
         const Stmt all = Block::make({IfThenElse::make(names.may_keep, first_keys(loop->min)), steps,
                                       IfThenElse::make(pending(last), outputs_of(last))});
-        return with_arrays(IfThenElse::make(loop->extent > 0, all, IfThenElse::make(names.asks_at_once, ask_for_all(names.asks))));
+        return with_arrays(
+            IfThenElse::make(loop->extent > 0, all, IfThenElse::make(names.asks_at_once, ask_for_all(names.asks))));
     }
 
 private:
@@ -236,10 +237,10 @@ private:
         std::vector<Stmt> all = sums.before;
         all.insert(all.end(), exact_sums.before.begin(), exact_sums.before.end());
         all.push_back(largest.set(make_zero(UInt(16))));
-        all.push_back(
-            is_static ? IfThenElse::make(has_outputs_before(), with_start(outputs, all_periods(true, exactly)),
-                                         all_periods(false, exactly))
-                      : with_start(outputs, periods_of_loops(exactly), has_outputs_before()));
+        all.push_back(is_static
+                          ? IfThenElse::make(has_outputs_before(), with_start(outputs, all_periods(true, exactly)),
+                                             all_periods(false, exactly))
+                          : with_start(outputs, periods_of_loops(exactly), has_outputs_before()));
         return Block::make(all);
     }
 

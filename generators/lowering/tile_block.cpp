@@ -63,8 +63,7 @@ Stmt SumTile::lives_in(const Stmt &body) const {
 
 Stmt product_of_zeros() {
     const Expr sums = tile_intrinsic(sums_type, "tile_zero", {}), pairs = reinterpret(pairs_type, sums);
-    return Evaluate::make(
-        tile_intrinsic(sums_type, "tile_matmul", {short_int(tile_row_bytes), sums, pairs, pairs}));
+    return Evaluate::make(tile_intrinsic(sums_type, "tile_matmul", {short_int(tile_row_bytes), sums, pairs, pairs}));
 }
 
 TileBlock::TileBlock(const Bf16Product &product)
@@ -86,10 +85,10 @@ Stmt TileBlock::start(const At &at, int i, int j) const {
         const Expr there = first_row(high, at.m, i) * product.c.stride + first_column(wide, at.n, j);
         const Expr offset = product.c.offset + there, line = Variable::make(Handle(), product.started);
         const Expr buffer = select(product.has_started, Variable::make(Handle(), product.c.buffer), line);
-        return sum.set(reinterpret(sums_type, tile_intrinsic(pairs_type, "tile_load",
-                                                             {buffer, select(product.has_started, offset, long_int(0)),
-                                                              select(product.has_started, product.c.stride,
-                                                                     long_int(0))})));
+        return sum.set(
+            reinterpret(sums_type, tile_intrinsic(pairs_type, "tile_load",
+                                                  {buffer, select(product.has_started, offset, long_int(0)),
+                                                   select(product.has_started, product.c.stride, long_int(0))})));
     }
     if (product.adds) return sum.set(load(product.c));
     return product.start ? sum.set(load(*product.start)) : sum.clear();

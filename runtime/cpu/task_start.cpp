@@ -9,9 +9,10 @@
 namespace heed {
 
 TaskStart::TaskStart(const heed_plan &plan, const KeyParts &parts, char *copies, KernelCall *call)
-    : plan_(plan), parts_(parts), tasks_(static_cast<int32_t *>(call->tasks.data)),
-      num_tasks_(call->tasks.extent[1]), q_{static_cast<const char *>(call->q.data), plan.views.q},
-      out_{static_cast<const char *>(call->out.data), plan.views.out} {
+    : plan_(plan), parts_(parts), tasks_(static_cast<int32_t *>(call->tasks.data)), num_tasks_(call->tasks.extent[1]),
+      asks_itself_(plan.kernel->packed_bytes > 0 && plan.kernel->score_mod[0] == '\0'),
+      q_{static_cast<const char *>(call->q.data), plan.views.q}, out_{static_cast<const char *>(call->out.data),
+                                                                      plan.views.out} {
     if (copies != nullptr) copies_.emplace(plan, copies, call);
 }
 
@@ -32,9 +33,9 @@ bool TaskStart::run(int32_t task, const TaskBundle &bundle, int32_t part, int32_
     if (part < parts.first || part > parts.last) return false;
     if (!whole) parts_.set(parts, part, fields);
     if (plan_.kernel->packed_bytes > 0) return true;
-    if (plan_.kernel->packed_bytes == 0) {  // others ask themselves
-        fetch(out_, fields);
-        if (task + 1 < num_tasks_) fetch(q_, fields + num_task_fields);
+    if (!asks_itself_) {
+        if (part == parts.last) fetch(out_, fields);
+        if (part == parts.first && task + 1 < num_tasks_) fetch(q_, fields + num_task_fields);
     }
     if (copies_) copies_->make(fields, slice);
     return true;
