@@ -122,10 +122,14 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
 
     Expr from = b.reference(per_row)[0], fixed_from = b.reference(per_row)[2];
     // Without features a logit is a product times a scale, which the fixed point's unit joins: one FMA (see fits_unit).
+    // A bias is another one.
+    const bool by_product = !modifies_logits(chain) || chain.added;
     const auto logit_in = [&](const Expr &unit, const Expr &k) {
         Args of_key = in_block({st.row, k});
-        return modifies_logits(chain) ? chain.logits(of_key) * unit
-                                      : chain.product(of_key) * (in.scale * (log16_e * unit));
+        if (!by_product) return chain.logits(of_key) * unit;
+        Expr product = chain.product(of_key) * (in.scale * (log16_e * unit));
+        if (!chain.added || !cfg.has_bias) return product;
+        return product + select(st.bias_on, chain.biases(of_key), 0.f) * (log16_e * unit);
     };
     chain.weights(vars(at)) = if_visible(chain, st.k, bf16_weight(logit_in(fixed_unit, st.k) + fixed_from), Expr(0u));
     auto weight = [&](int i) { return chain.weights(in_block({st.row, 2 * st.k + i})) >> 16; };
@@ -147,7 +151,7 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
     for (int u = 1; u < edge; u++) largest = max(largest, b.reference_sizes(in_block({u})));
     const auto is_inexact = [&](const Expr &size) {
         Expr is_huge = size >= b.huge_reference;
-        return modifies_logits(chain) ? is_huge : is_huge || !b.fits_unit(in.scale);
+        return by_product ? is_huge || !b.fits_unit(in.scale) : is_huge;
     };
     b.again_end(vars(in_block({}))) = select(is_inexact(largest), chain.block / 2, 0);
     b.again = RDom(0, chain.block / 2, "again" + chain.suffix);
