@@ -110,6 +110,13 @@ void keep_awake(Passes *passes, const AttentionStages &st) {
                                              {loop(st.prefill.out_rows, st.row.name() + ".ro"), 1},
                                              {st.out.name() + ".s1." + st.results.x.name(), 16}};
     passes->add_exactly<KeepAwake>(static_cast<int>(loops.size()), "loops that keep tiles awake", loops);
+    std::vector<KeepAwake::Loop> squares;  // as many loops as there are forms of biases and masks
+    for (const BlockChain *chain : st.chains) {
+        for (const Func &f : {chain->biases, chain->visible}) {
+            squares.push_back({loop(f, st.k.name() + ".ko"), 4});
+        }
+    }
+    passes->add<KeepAwake>(squares);
 }
 
 // Of packed keys, the tiles of a masked step that have a key which some row sees; others would add nothing. The step's
