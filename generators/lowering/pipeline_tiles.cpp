@@ -94,8 +94,8 @@ public:
         const Expr last = loop->min + loop->extent - 1;
         const Stmt all = Block::make({IfThenElse::make(names.may_keep, first_keys(loop->min)), steps,
                                       IfThenElse::make(pending(last), outputs_of(last))});
-        return with_arrays(
-            IfThenElse::make(loop->extent > 0, all, IfThenElse::make(names.asks_at_once, ask_for_all(names.asks))));
+        return with_arrays(IfThenElse::make(loop->extent > 0, all,
+                                            IfThenElse::make(names.asks_at_once, AskedRows(names.asks, 1).burst(0))));
     }
 
 private:
@@ -111,6 +111,7 @@ private:
     const Expr rows_of_values;
     const bool is_static;  // whether all sizes are known
     const int periods;     // of the order of tiles, in a step
+    const AskedRows asked_rows{names.asks, periods};
     const int weights_elements, product_elements;
     const std::string ahead = unique_name("product_ahead");
     LargestWeights largest;
@@ -287,7 +288,7 @@ private:
         const Stmt of_outputs = For::make(row, first, rows, ForType::Serial, Partition::Never, DeviceAPI::None,
                                           whole(values, beside_values));
         const Stmt alone =
-            IfThenElse::make(rows == 0, Block::make(ask_for_rows_of(period), part(half, pairs - half, 0, 1)));
+            IfThenElse::make(rows == 0, Block::make(asked_rows.burst(period), part(half, pairs - half, 0, 1)));
         const Stmt of_sums = weights.sums_of(period * pairs, pairs);
         return For::make(name, 0, periods, ForType::Serial, Partition::Never, DeviceAPI::None,
                          Block::make({whole(keys, beside_keys), of_outputs, alone, of_sums}));
@@ -309,12 +310,12 @@ private:
             const int first = std::exchange(made, std::max(made, std::min(end, rows_stored * of_row)));
             return weights.vectors(period * pairs, first, made, exactly);
         };
-        const int lines = has_outputs ? 0 : lines_of_period();
+        const int lines = has_outputs ? 0 : asked_rows.lines();
         const auto after = [&](int, int) {
             const int before = done++;
             std::vector<Stmt> beside{weights_until(done * of_period / products)};
             for (int line = before * lines / products; line < done * lines / products; line++) {
-                beside.push_back(ask_for_line(period, line));
+                beside.push_back(asked_rows.line(period, line));
             }
             return Block::make(beside);
         };
@@ -353,28 +354,6 @@ private:
         body = Block::make(body, Block::make(rest));
         for (const TileRow &row : rows) body = row.block.live_in(body);
         return body;
-    }
-
-    // A period's share of the rows that are asked for.
-    int lines_of_period() const {
-        int all = 0;
-        for (const RowLines &of : names.asks) all += of.rows / periods * constant(of.lines);
-        return all;
-    }
-    Stmt ask_for_line(const Expr &period, int line) const {
-        for (const RowLines &of : names.asks) {
-            const int rows = of.rows / periods, lines = constant(of.lines);
-            if (line < rows * lines) return of.ask(period * rows + line / lines, line % lines);
-            line -= rows * lines;
-        }
-        return Evaluate::make(0);
-    }
-    Stmt ask_for_rows_of(const Expr &period) const {
-        std::vector<Stmt> all;
-        for (const RowLines &of : names.asks) {
-            all.push_back(of.ask_for_rows(period * (of.rows / periods), of.rows / periods));
-        }
-        return Block::make(all);
     }
 
     // The arrays live as long as the loop; the weights twice.

@@ -1,6 +1,7 @@
 #include "generators/lowering/row_lines.h"
 
 #include "generators/lowering/prefetch_line.h"
+#include "generators/lowering/step_stages.h"
 
 namespace heed {
 
@@ -12,19 +13,33 @@ Stmt RowLines::ask(const Expr &row, const Expr &line) const {
     return prefetch_line(buffer, first + cast<int64_t>(row) * stride + byte, is_written);
 }
 
-Stmt RowLines::ask_for_rows(const Expr &begin, int count) const {
+int AskedRows::lines() const {
+    int sum = 0;
+    for (const RowLines &of : all) sum += of.rows / parts * constant(of.lines);
+    return sum;
+}
+
+Stmt AskedRows::line(const Expr &part, int number) const {
+    for (const RowLines &of : all) {
+        const int rows = of.rows / parts, lines = constant(of.lines);
+        if (number < rows * lines) return of.ask(part * rows + number / lines, number % lines);
+        number -= rows * lines;
+    }
+    return Evaluate::make(0);
+}
+
+Stmt AskedRows::burst(const Expr &part) const {
     const auto loop = [](const std::string &name, const Expr &extent, const Stmt &body) {
         return For::make(name, 0, extent, ForType::Serial, Partition::Never, DeviceAPI::None, body);
     };
-    const std::string row = unique_name("asked_row"), line = unique_name("asked_line");
-    const Stmt asks = ask(begin + Variable::make(Int(32), row), Variable::make(Int(32), line));
-    return loop(row, count, loop(line, lines, asks));
-}
-
-Stmt ask_for_all(const std::vector<RowLines> &rows) {
-    std::vector<Stmt> all{Evaluate::make(0)};
-    for (const RowLines &of : rows) all.push_back(of.ask_for_rows(0, of.rows));
-    return Block::make(all);
+    std::vector<Stmt> of_all{Evaluate::make(0)};
+    for (const RowLines &of : all) {
+        const int rows = of.rows / parts;
+        const std::string row = unique_name("asked_row"), line = unique_name("asked_line");
+        const Stmt asks = of.ask(part * rows + Variable::make(Int(32), row), Variable::make(Int(32), line));
+        of_all.push_back(loop(row, rows, loop(line, of.lines, asks)));
+    }
+    return Block::make(of_all);
 }
 
 }  // namespace heed

@@ -16,13 +16,23 @@ struct RowLines {
     Halide::Expr first, stride;  // bytes, of 64 bits: of row 0, and from a row to the next one
     bool is_written;
 
-    // Line `line` of row `row`.
     Halide::Internal::Stmt ask(const Halide::Expr &row, const Halide::Expr &line) const;
-    // `count` rows from `begin` on, at once.
-    Halide::Internal::Stmt ask_for_rows(const Halide::Expr &begin, int count) const;
 };
 
-// All rows at once.
-Halide::Internal::Stmt ask_for_all(const std::vector<RowLines> &rows);
+// Several of them, in equal parts of their rows.
+class AskedRows {
+public:
+    AskedRows(const std::vector<RowLines> &all, int parts) : all(all), parts(parts) {}
+
+    // Lines of a part, where their number is known, and the one of that number.
+    int lines() const;
+    Halide::Internal::Stmt line(const Halide::Expr &part, int number) const;
+    // All lines of a part at once.
+    Halide::Internal::Stmt burst(const Halide::Expr &part) const;
+
+private:
+    const std::vector<RowLines> &all;
+    const int parts;
+};
 
 }  // namespace heed
