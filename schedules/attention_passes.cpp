@@ -103,7 +103,6 @@ void add_parts(Passes *passes, const AttentionStages &st, const AttentionConfig 
 
 // Of tasks, where they make no products for long.
 void keep_awake(Passes *passes, const AttentionStages &st) {
-    passes->add_exactly<FirstBlocks>(static_cast<int>(st.kept.size()), "arrays that tasks keep", st.kept, true);
     const auto loop = [](const Func &f, const std::string &name) { return f.name() + ".s0." + name; };
     const std::vector<KeepAwake::Loop> loops{{loop(st.prefill.q_lanes, st.d.name() + ".db"), 1},
                                              {loop(st.masked.bf16.weight_pairs, st.k.name()), 16},
@@ -158,7 +157,7 @@ void fit_tiles_of_keys(Passes *passes, const AttentionStages &st) {
 // A task's rows of out and those of the next task of q.
 std::vector<RowLines> rows_of_tasks(const AttentionStages &st, const AttentionConfig &config) {
     constexpr int bytes = 2;
-    const auto rows = [&](const std::string &buffer, int length, bool is_written,
+    const auto rows = [&](const std::string &buffer, int length, bool is_written, const Expr &wanted,
                           const std::function<Expr(int)> &field) {
         const auto of_buffer = [&](const char *what, int dimension) {
             return Variable::make(Int(32), buffer + what + std::to_string(dimension));
@@ -170,13 +169,21 @@ std::vector<RowLines> rows_of_tasks(const AttentionStages &st, const AttentionCo
                            along(field(task_head), 1);
         const Expr elements = config.any_head_dim() ? of_buffer(".extent.", 0) : Expr(length);
         const Expr lines = Internal::simplify((elements * bytes + (line_bytes - 1)) / line_bytes);
-        return RowLines{buffer, config.row_block, lines, first, along(1, 2), is_written};
+        const Expr last = select(wanted, min(field(task_q_len) - field(task_first_row), config.row_block) - 1, 0);
+        return RowLines{buffer, config.row_block, lines, first, along(1, 2), last, is_written};
     };
     const Expr task = Variable::make(Int(32), st.out.name() + ".s1." + st.results.y.name());
     const Expr next = min(task + 1, Variable::make(Int(32), "tasks.extent.1") - 1);
     const Expr fields = cast<int64_t>(next) * cast<int64_t>(Variable::make(Int(32), "tasks.stride.1"));
-    return {rows(st.out.name() + ".0", config.head_dim_v, true, [&](int n) { return loaded(st.fields.name(), n); }),
-            rows("q", config.head_dim, false, [&](int n) { return loaded("tasks", fields + n); })};
+    // Of keys in parts the last one writes out, and the first one is the one before the next task.
+    const auto field = [&](int n) { return loaded(st.fields.name(), n); };
+    Expr writes = Internal::const_true(), begins = Internal::const_true();
+    if (config.takes_parts()) {
+        writes = field(task_part_end) == no_part_end;
+        begins = field(task_part_begin) == 0;
+    }
+    return {rows(st.out.name() + ".0", config.head_dim_v, true, writes, field),
+            rows("q", config.head_dim, false, begins, [&](int n) { return loaded("tasks", fields + n); })};
 }
 
 // Where logits are products, or only sums of them and something, the weights of keys are made while tiles multiply.
@@ -270,6 +277,7 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
         fit_tiles_of_keys(&passes, st);
         add_tiles(&passes, st, config);
         if (config.takes_parts()) add_parts(&passes, st, config);
+        passes.add_exactly<FirstBlocks>(static_cast<int>(st.kept.size()), "arrays that tasks keep", st.kept, true);
         keep_awake(&passes, st);
         passes.add<LowerBf16Dots>();
     } else if (config.bf16_dots) {

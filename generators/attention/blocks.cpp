@@ -100,15 +100,15 @@ void AttentionBuilder::define_visibility(BlockChain &chain) {
     if (cfg.has_bias && chain.tested) {
         Expr element = by_rows(chain.prefill.bias_rows, chain.prefill.bias_tiles, bias(pos, chain.ranged));
         chain.biases(vars(at)) = select(st.bias_on, element, 0.f);
-        visibility.bias = block_bias(chain);
+        visibility.bias = block_bias(chain, st.k);
     }
     if (cfg.score_mod.visible) visibility.user = cfg.score_mod.visible(place(pos), in.score_buffers);
     chain.visible(vars(at)) = is_visible(visibility);
 }
 
 // With packed keys nothing makes the block's biases where there are none.
-Expr AttentionBuilder::block_bias(const BlockChain &chain) const {
-    Expr element = chain.biases(in_block({st.row, st.k}));
+Expr AttentionBuilder::block_bias(const BlockChain &chain, const Expr &k) const {
+    Expr element = chain.biases(in_block({st.row, k}));
     return cfg.packs_kv() ? select(st.bias_on, element, 0.f) : element;
 }
 
@@ -187,7 +187,7 @@ void AttentionBuilder::define_logits(BlockChain &chain) {
     if (scales_products || !cfg.bf16_dots) changes.scale = Expr();  // they are scaled, or q is
     if (!cfg.has_softcap || chain.only_adds()) changes.leave_out_cap();
     if (cfg.has_kv_scales()) changes.key_scale = in.k.scale(kv_head(), slot(chain, st.k));
-    if (cfg.has_bias && chain.tested) changes.bias = block_bias(chain);
+    if (cfg.has_bias && chain.tested) changes.bias = block_bias(chain, st.k);
 #define HEED_SET_OF_HEAD(name, ...) changes.name = in.name(head(st.row));
     HEED_HEAD_INPUTS(HEED_SET_OF_HEAD)
 #undef HEED_SET_OF_HEAD

@@ -131,7 +131,7 @@ private:
     static Vars vars(const Args &args);
     bool modifies_logits(const BlockChain &chain) const { return cfg.modifies_logits() && !chain.as_is; }
     Expr keeps_logits() const;
-    Expr block_bias(const BlockChain &chain) const;
+    Expr block_bias(const BlockChain &chain, const Expr &k) const;
     Expr if_visible(const BlockChain &chain, const Expr &k, const Expr &value, const Expr &otherwise) const;
     Expr element(const BlockChain &chain, const KvSource &source, const PaddedRows &rows, const Expr &d, const Expr &k,
                  bool is_seen = false) const;

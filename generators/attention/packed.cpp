@@ -17,6 +17,14 @@ constexpr int edge = tile_edge;
 // Bits 15 and 31 are set where all bits of an exponent are.
 Expr full_exponents(const Expr &word) { return (word & Expr(0x7f807f80u)) + Expr(0x00800080u); }
 
+// sum + x * y in this order, rounded twice.
+Expr strict_sum(const Expr &sum, const Expr &x, const Expr &y) {
+    const auto strict = [](Internal::Call::IntrinsicOp op, const Expr &a, const Expr &b) {
+        return Internal::Call::make(Float(32), op, {a, b}, Internal::Call::PureIntrinsic);
+    };
+    return strict(Internal::Call::strict_add, strict(Internal::Call::strict_mul, x, y), sum);
+}
+
 Expr without_nonfinites(const Expr &word) {
     const Expr low = Expr(0x7f80u), high = Expr(0x7f800000u);
     Expr number = select((word & low) == low, word & Expr(0xffff0000u), word);
@@ -115,23 +123,24 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
     Expr block_max = of_parts(b.max_parts, [](const Expr &x, const Expr &y) { return max(x, y); });
     Expr before = carried(st.state, st.row, st.kb),
          reference = select(block_max > before + b.reference_slack, block_max, before);
-    // Sums without a key are zeros: a factor of 1 spares the first step their multiplication.
+    // Before its first product a sum is no number (StartSums): the factor must be 1.
     Expr factor = select(before == lowest_logit(), 1.f, exp16_nonpositive(before - reference));
     Expr in_units = select(reference == lowest_logit(), lowest_logit(), -reference * fixed_unit);
     b.reference(vars(per_row)) = {reference, factor, fixed_reference(reference), in_units};
 
     Expr from = b.reference(per_row)[0], fixed_from = b.reference(per_row)[2];
     // Without features a logit is a product times a scale, which the fixed point's unit joins: one FMA (see fits_unit).
-    // A bias is another one.
+    // A bias and the reference are added before: where both the product and the bias overflow in these units, as the
+    // logit would not, the FMA's exact product still gives the sign of the larger one's infinity.
     const bool by_product = !modifies_logits(chain) || chain.added;
-    const auto logit_in = [&](const Expr &unit, const Expr &k) {
+    const auto logit_after = [&](const Expr &added_to, const Expr &unit, const Expr &k) {
         Args of_key = in_block({st.row, k});
-        if (!by_product) return chain.logits(of_key) * unit;
-        Expr product = chain.product(of_key) * (in.scale * (log16_e * unit));
-        if (!chain.added || !cfg.has_bias) return product;
-        return product + select(st.bias_on, chain.biases(of_key), 0.f) * (log16_e * unit);
+        if (!by_product) return chain.logits(of_key) * unit + added_to;
+        Expr sum = added_to;
+        if (chain.added && cfg.has_bias) sum = strict_sum(added_to, block_bias(chain, k), log16_e * unit);
+        return chain.product(of_key) * (in.scale * (log16_e * unit)) + sum;
     };
-    chain.weights(vars(at)) = if_visible(chain, st.k, bf16_weight(logit_in(fixed_unit, st.k) + fixed_from), Expr(0u));
+    chain.weights(vars(at)) = if_visible(chain, st.k, bf16_weight(logit_after(fixed_from, fixed_unit, st.k)), Expr(0u));
     auto weight = [&](int i) { return chain.weights(in_block({st.row, 2 * st.k + i})) >> 16; };
     b.weight_pairs(vars(at)) = bf16_pair(weight(0), weight(1));
     const auto exact_weight = [&](const Expr &k) {
@@ -175,7 +184,7 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
     if (counts_seen(chain)) b.exact.where(b.exact < seen_keys(chain));
     // wants_lse is 1 here, but LLVM knows no number: else it takes the product from the weights, which then are no FMA.
     Expr unit = fixed_unit * cast<float>(in.wants_lse);
-    Expr key = b.exact, exact = power_of_units(logit_in(unit, key) + b.reference(per_row)[3]);
+    Expr key = b.exact, exact = power_of_units(logit_after(b.reference(per_row)[3], unit, key));
     b.exact_sum(vars(per_row)) = 0.f;
     // In the order of the keys, wherever it is woven.
     b.exact_sum(vars(per_row)) =

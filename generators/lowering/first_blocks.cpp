@@ -22,14 +22,16 @@ Stmt FirstBlocks::visit(const For *op) {
     for (auto stmt = taken.rbegin(); stmt != taken.rend(); ++stmt) {
         const auto *array = stmt->as<Allocate>();
         body = Allocate::make(array->name, array->type, array->memory_type, array->extents, array->condition,
-                              Block::make(body, Free::make(array->name)));
+                              Block::make(body, Free::make(array->name)), array->new_expr, array->free_function,
+                              array->padding);
     }
     taken.clear();
     return For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api, body);
 }
 
 Stmt FirstBlocks::visit(const Allocate *op) {
-    const bool is_named = place(op->name)<static_cast<int>(arrays.size()), is_known = op->constant_allocation_size()> 0;
+    const bool is_known = op->constant_allocation_size() > 0;
+    const bool is_named = static_cast<int>(arrays.size()) > place(op->name);
     const bool is_other = all_others && in_task && is_known && op->memory_type == MemoryType::Heap;
     if (!is_named && !is_other) return IRMutator::visit(op);
     if (!is_known) throw CompileError(op->name + " has no size that is known");

@@ -287,8 +287,8 @@ private:
         };
         const Stmt of_outputs = For::make(row, first, rows, ForType::Serial, Partition::Never, DeviceAPI::None,
                                           whole(values, beside_values));
-        const Stmt alone =
-            IfThenElse::make(rows == 0, Block::make(asked_rows.burst(period), part(half, pairs - half, 0, 1)));
+        const Stmt alone = Block::make(IfThenElse::make(!has_outputs_before(), asked_rows.burst(period)),
+                                       IfThenElse::make(rows == 0, part(half, pairs - half, 0, 1)));
         const Stmt of_sums = weights.sums_of(period * pairs, pairs);
         return For::make(name, 0, periods, ForType::Serial, Partition::Never, DeviceAPI::None,
                          Block::make({whole(keys, beside_keys), of_outputs, alone, of_sums}));

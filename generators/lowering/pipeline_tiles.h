@@ -14,7 +14,7 @@
 //     if every row has a reference {
 //       for the keys of a row of tiles {
 //         product of the next keys, outputs of the step before; after each tile some weights of these keys, and sums,
-//         where the call wants them exact ones too
+//         where the call wants them exact ones too; in the first step lines of rows are asked for
 //       }
 //       largest = that of the weights
 //     } else { outputs of the step before }

@@ -10,7 +10,13 @@ using namespace Halide::Internal;
 
 Stmt RowLines::ask(const Expr &row, const Expr &line) const {
     const Expr byte = cast<int64_t>(line) * make_const(Int(64), line_bytes);
-    return prefetch_line(buffer, first + cast<int64_t>(row) * stride + byte, is_written);
+    return prefetch_line(buffer, first + cast<int64_t>(min(row, last)) * stride + byte, is_written);
+}
+
+AskedRows::AskedRows(const std::vector<RowLines> &all, int parts) : all(all), parts(parts) {
+    for (const RowLines &of : all) {
+        if (of.rows % parts != 0) throw CompileError("rows of " + of.buffer + " do not fall into equal parts");
+    }
 }
 
 int AskedRows::lines() const {

@@ -14,6 +14,7 @@ struct RowLines {
     int rows;
     Halide::Expr lines;          // of a row, Int(32)
     Halide::Expr first, stride;  // bytes, of 64 bits: of row 0, and from a row to the next one
+    Halide::Expr last;           // Int(32): rows after it are not asked for
     bool is_written;
 
     Halide::Internal::Stmt ask(const Halide::Expr &row, const Halide::Expr &line) const;
@@ -22,7 +23,8 @@ struct RowLines {
 // Several of them, in equal parts of their rows.
 class AskedRows {
 public:
-    AskedRows(const std::vector<RowLines> &all, int parts) : all(all), parts(parts) {}
+    // Parts divide the rows of each.
+    AskedRows(const std::vector<RowLines> &all, int parts);
 
     // Lines of a part, where their number is known, and the one of that number.
     int lines() const;

@@ -9,9 +9,9 @@
 namespace heed {
 
 // Prefetches the rows of the task in out and those of the next task in q: rows of other heads lie between them, so that
-// the prefetchers of the cache do not follow. Kernels that pack keys do so themselves, between their products. Measured
-// on a Xeon (Cascade Lake, 2 threads), f32, 12 heads of 64, 8 sequences, without and with it: 96 tokens 1.93 and 1.67
-// ms, 256 13.1 and 12.5, 512 37.5 and 35.9; 512 tokens of one sequence, in the caches, 1 % slower.
+// the prefetchers of the cache do not follow. Most kernels that pack keys do so themselves, between their products.
+// Measured on a Xeon (Cascade Lake, 2 threads), f32, 12 heads of 64, 8 sequences, without and with it: 96 tokens 1.93
+// and 1.67 ms, 256 13.1 and 12.5, 512 37.5 and 35.9; 512 tokens of one sequence, in the caches, 1 % slower.
 class TaskStart {
 public:
     // The parts and the tasks of `call` must outlive it. `copies`: memory for KeyCopies::of_heads, where the call then

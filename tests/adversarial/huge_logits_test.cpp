@@ -98,6 +98,26 @@ TEST_P(HugeScores, Biases) {
     }
 }
 
+// A key's large logit and a larger bias against it, each beyond a float in units of fixed point; other keys have none.
+TEST_P(HugeScores, BiasAgainstALogit) {
+    for (const heed_dtype bias_dtype : {HEED_F32, kernel().info.dtype}) {
+        if (bias_dtype == HEED_F16) continue;  // holds no huge number
+        Rng rng(15);
+        const float scale = kernel().info.dtype == HEED_BF16 ? 1 : 0x1p100f;
+        Attention a = with_logits(3, scale, {0, 0});
+        for (int32_t b = 0; b < a.batch; b++) {
+            for (int32_t g = 0; g < a.num_kv_heads; g++) a.k_row(b, 5, g)[0] = 0x1p110f / scale;
+        }
+        a.bias_dtype = bias_dtype;
+        add_bias(&a, {1, 1, 0, 0}, &rng);
+        for (int32_t i = 0; i < a.q_len; i++) {
+            for (int32_t j = 0; j < a.kv_len; j++) a.bias.at(0, 0, i, j) = j == 5 ? -0x1.fp127f : 0;
+        }
+        hold_in_types(&a);
+        expect_reference(a);
+    }
+}
+
 // Softcaps whose end such logits reach.
 TEST_P(HugeScores, Softcaps) {
     if (!kernel().has(HEED_FEATURE_SOFTCAP)) return;

@@ -158,12 +158,14 @@ class Kernels(unittest.TestCase):
         of_amx = (r for r in kernels("attention_prefill", "linear_bf16", "attention_scores_bf16") if r.endswith("amx"))
         for kernel in of_amx:
             loads, products, unknown = {}, 0, 0
-            pattern = r"(tileloadd\w*) .*,%tmm(\d)|tdpbf16ps %tmm(\d),%tmm(\d)|\s(jmp) "
+            pattern = r"(tileloadd\w*|tilezero) .*%tmm(\d)|tdpbf16ps %tmm(\d),%tmm(\d)|\s(jmp) "
             for load, into, second, first, jump in re.findall(pattern, machine_code(kernel)):
                 if jump:
                     loads = {}  # what follows is reached from elsewhere
                 elif load:
                     loads[into] = load
+                elif loads.get(first) == loads.get(second) == "tilezero":
+                    pass  # it keeps the unit awake (KeepAwake)
                 elif first in loads and second in loads:
                     self.assertEqual((loads[first], loads[second]), ("tileloaddt1", "tileloadd"), kernel)
                     products += 1
