@@ -76,22 +76,17 @@ TileBlock::TileBlock(const Bf16Product &product)
 Expr TileBlock::blocks_m() const { return simplify(product.m / (tile_edge * high)); }
 
 Stmt TileBlock::start(const At &at, int i, int j) const {
-    const auto load = [&](const TileOperand &from) {
-        const Expr offset = first_row(high, at.m, i) * from.stride + first_column(wide, at.n, j);
-        return reinterpret(sums_type, TileAt{from, offset}.load());
-    };
     const SumTile &sum = sums[i * wide + j];
+    const TileOperand &from = product.adds || !product.start ? product.c : *product.start;
+    if (!product.adds && !product.start) return sum.clear();
+    const Expr there = first_row(high, at.m, i) * from.stride + first_column(wide, at.n, j);
+    std::vector<Expr> address = TileAt{from, there}.address();
     if (product.adds && !product.started.empty()) {
-        const Expr there = first_row(high, at.m, i) * product.c.stride + first_column(wide, at.n, j);
-        const Expr offset = product.c.offset + there, line = Variable::make(Handle(), product.started);
-        const Expr buffer = select(product.has_started, Variable::make(Handle(), product.c.buffer), line);
-        return sum.set(
-            reinterpret(sums_type, tile_intrinsic(pairs_type, "tile_load",
-                                                  {buffer, select(product.has_started, offset, long_int(0)),
-                                                   select(product.has_started, product.c.stride, long_int(0))})));
+        // Else each row of the tile is the line of zeros.
+        const std::vector<Expr> zeros = {Variable::make(Handle(), product.started), long_int(0), long_int(0)};
+        for (size_t n = 0; n < zeros.size(); n++) address[n] = select(product.has_started, address[n], zeros[n]);
     }
-    if (product.adds) return sum.set(load(product.c));
-    return product.start ? sum.set(load(*product.start)) : sum.clear();
+    return sum.set(reinterpret(sums_type, tile_intrinsic(pairs_type, "tile_load", address)));
 }
 
 Stmt TileBlock::store(const At &at, int i, int j) const {
