@@ -101,7 +101,7 @@ void add_parts(Passes *passes, const AttentionStages &st, const AttentionConfig 
             {loop(st.row_result, st.row.name() + ".ro"), loop(st.prefill.out_rows, st.row.name() + ".ro")}, vectors);
 }
 
-// Of tasks, where they make no products for long.
+// Products of zeros in those loops of a task that are long and make no products.
 void keep_awake(Passes *passes, const AttentionStages &st) {
     const auto loop = [](const Func &f, const std::string &name) { return f.name() + ".s0." + name; };
     const std::vector<KeepAwake::Loop> loops{{loop(st.prefill.q_lanes, st.d.name() + ".db"), 1},
@@ -175,7 +175,7 @@ std::vector<RowLines> rows_of_tasks(const AttentionStages &st, const AttentionCo
     const Expr task = Variable::make(Int(32), st.out.name() + ".s1." + st.results.y.name());
     const Expr next = min(task + 1, Variable::make(Int(32), "tasks.extent.1") - 1);
     const Expr fields = cast<int64_t>(next) * cast<int64_t>(Variable::make(Int(32), "tasks.stride.1"));
-    // Of keys in parts the last one writes out, and the first one is the one before the next task.
+    // A task with parts of its keys writes out in the last part; the next task's q is asked for in the first.
     const auto field = [&](int n) { return loaded(st.fields.name(), n); };
     Expr writes = Internal::const_true(), begins = Internal::const_true();
     if (config.takes_parts()) {
@@ -196,6 +196,7 @@ void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig 
     std::vector<const BlockChain *> pipelined;
     if (config.has_as_is_steps()) pipelined = {&st.as_is, &st.added};
     if (!config.changes_logits()) pipelined = {&st.full};
+    const std::vector<RowLines> asks = rows_of_tasks(st, config);
     for (const BlockChain *chain : pipelined) {
         products -= 2;
         const BlockChain &ch = *chain;
@@ -211,7 +212,7 @@ void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig 
         step.nonfinite_end = ch.added ? ch.prefill.nonfinite_end.name() : "";
         step.outputs = ch.block_out.name();
         step.started = outputs;
-        step.asks = rows_of_tasks(st, config);
+        step.asks = asks;
         step.asks_at_once = Internal::const_true();
         if (ch.as_is) step.asks_at_once = loaded(st.block_range.name() + "." + std::to_string(st.added_steps), 0) == 0;
         if (ch.added) step.asks_at_once = Internal::const_false();

@@ -5,6 +5,7 @@
 
 #include "generators/common/device_memory.h"
 #include "generators/common/element_type.h"
+#include "generators/common/strict.h"
 
 namespace heed {
 
@@ -108,10 +109,8 @@ Expr fixed_reference(const Expr &reference) {
 
 namespace {
 
-// False for NaN. strict_float() would keep the product and the difference that x is made of from being an FMA.
-Expr is_below(const Expr &x, float bound) {
-    return Internal::Call::make(Bool(), Internal::Call::strict_lt, {x, bound}, Internal::Call::PureIntrinsic);
-}
+// False for NaN.
+Expr is_below(const Expr &x, float bound) { return strict(Internal::Call::strict_lt, x, bound); }
 
 // The bits of 2^x from x + `above` in fixed point of 2^23, q being a polynomial of u in [1, 2] for 2^(u - 1 + 127 -
 // above): the whole part is the exponent, and u - 1 the fraction.

@@ -2,6 +2,7 @@
 #include "generators/attention/builder.h"
 #include "generators/attention/logits.h"
 #include "generators/common/ceil_div.h"
+#include "generators/common/strict.h"
 #include "generators/lowering/bf16_dots.h"
 #include "generators/lowering/bf16_product.h"
 #include "generators/lowering/carried.h"
@@ -16,14 +17,6 @@ constexpr int edge = tile_edge;
 
 // Bits 15 and 31 are set where all bits of an exponent are.
 Expr full_exponents(const Expr &word) { return (word & Expr(0x7f807f80u)) + Expr(0x00800080u); }
-
-// sum + x * y in this order, rounded twice.
-Expr strict_sum(const Expr &sum, const Expr &x, const Expr &y) {
-    const auto strict = [](Internal::Call::IntrinsicOp op, const Expr &a, const Expr &b) {
-        return Internal::Call::make(Float(32), op, {a, b}, Internal::Call::PureIntrinsic);
-    };
-    return strict(Internal::Call::strict_add, strict(Internal::Call::strict_mul, x, y), sum);
-}
 
 Expr without_nonfinites(const Expr &word) {
     const Expr low = Expr(0x7f80u), high = Expr(0x7f800000u);
@@ -137,7 +130,9 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
         Args of_key = in_block({st.row, k});
         if (!by_product) return chain.logits(of_key) * unit + added_to;
         Expr sum = added_to;
-        if (chain.added && cfg.has_bias) sum = strict_sum(added_to, block_bias(chain, k), log16_e * unit);
+        if (chain.added && cfg.has_bias)
+            sum = strict(Internal::Call::strict_add,
+                         strict(Internal::Call::strict_mul, block_bias(chain, k), log16_e * unit), added_to);
         return chain.product(of_key) * (in.scale * (log16_e * unit)) + sum;
     };
     chain.weights(vars(at)) = if_visible(chain, st.k, bf16_weight(logit_after(fixed_from, fixed_unit, st.k)), Expr(0u));
@@ -188,8 +183,7 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
     b.exact_sum(vars(per_row)) = 0.f;
     // In the order of the keys, wherever it is woven.
     b.exact_sum(vars(per_row)) =
-        Internal::Call::make(Float(32), Internal::Call::strict_add,
-                             {b.exact_sum(per_row), if_visible(chain, key, exact, 0.f)}, Internal::Call::PureIntrinsic);
+        strict(Internal::Call::strict_add, b.exact_sum(per_row), if_visible(chain, key, exact, 0.f));
     b.exact_again = RDom(0, select(in.wants_lse != 0, chain.block, 0), "exact_again" + chain.suffix);
     b.exact_again.where(b.exact_again < 2 * b.again_end(in_block({})));
     if (counts_seen(chain)) b.exact_again.where(b.exact_again < seen_keys(chain));

@@ -1,5 +1,7 @@
 #include "generators/cuda/device_code.h"
 
+#include "generators/lowering/serial_loop.h"
+
 namespace heed::cuda {
 
 using namespace Halide;
@@ -39,8 +41,7 @@ void DeviceCode::when(const Expr &condition, const std::function<void()> &then,
 void DeviceCode::loop(const std::string &name, const Expr &count, const std::function<void(Expr)> &body) {
     const std::string unique = unique_name(name);
     const Expr i = Variable::make(Int(32), unique);
-    append(For::make(unique, 0, simplify(count), ForType::Serial, Partition::Never, DeviceAPI::None,
-                     nested([&] { body(i); })));
+    append(serial_loop(unique, 0, simplify(count), nested([&] { body(i); })));
 }
 
 Stmt DeviceCode::finish() {

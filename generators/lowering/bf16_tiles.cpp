@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "generators/lowering/serial_loop.h"
 #include "generators/lowering/tile_block.h"
 
 namespace heed {
@@ -20,9 +21,7 @@ struct TileLoop {
 
     explicit TileLoop(std::string of_loop)
         : name(std::move(of_loop)), index(cast<int64_t>(Variable::make(Int(32), name))) {}
-    Stmt around(const Expr &extent, const Stmt &body) const {
-        return For::make(name, 0, extent, ForType::Serial, Partition::Never, DeviceAPI::None, body);
-    }
+    Stmt around(const Expr &extent, const Stmt &body) const { return serial_loop(name, 0, extent, body); }
 };
 
 // Tile by tile: the sums of the block before are stored, those of this one started.
@@ -94,9 +93,8 @@ Stmt in_one_loop(const Block *stages, const MakeTiles &make) {
 }  // namespace
 
 Stmt with_start(const Bf16Product &product, const Stmt &tiles, const Expr &is_added) {
-    const Expr flag = Load::make(Int(32), product.started, 0, Buffer<>(), Parameter(), const_true(), {});
     const Stmt starts = Store::make(product.started, 1, 0, Parameter(), const_true(), {});
-    return LetStmt::make(product.has_started.as<Variable>()->name, flag != 0,
+    return LetStmt::make(product.has_started.as<Variable>()->name, hold_something(product.started),
                          Block::make(tiles, IfThenElse::make(is_added, starts)));
 }
 

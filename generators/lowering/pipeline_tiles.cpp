@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "generators/lowering/bf16_tiles.h"
+#include "generators/lowering/serial_loop.h"
 #include "generators/lowering/step_stages.h"
 #include "generators/lowering/tile_block.h"
 #include "generators/lowering/woven_weights.h"
@@ -196,8 +197,8 @@ private:
     static Stmt whole(const TileRow &row, const After &after) {
         const std::string name = unique_name("tile_p");
         const Expr p = Variable::make(Int(32), name);
-        const Stmt steps = For::make(name, 0, row.steps, ForType::Serial, Partition::Never, DeviceAPI::None,
-                                     Block::make(row.block.step(row.at, cast<int64_t>(p)), after(p)));
+        const Stmt steps =
+            serial_loop(name, 0, row.steps, Block::make(row.block.step(row.at, cast<int64_t>(p)), after(p)));
         return row.block.live_in(Block::make({row.block.start(row.at), steps, row.block.store(row.stored_at)}));
     }
 
@@ -285,13 +286,11 @@ private:
         const auto beside_values = [&](const Expr &p) {
             return part(half, pairs - half, (of_values - first) * values.steps + p, rows * values.steps);
         };
-        const Stmt of_outputs = For::make(row, first, rows, ForType::Serial, Partition::Never, DeviceAPI::None,
-                                          whole(values, beside_values));
+        const Stmt of_outputs = serial_loop(row, first, rows, whole(values, beside_values));
         const Stmt alone = Block::make(IfThenElse::make(!has_outputs_before(), asked_rows.burst(period)),
                                        IfThenElse::make(rows == 0, part(half, pairs - half, 0, 1)));
         const Stmt of_sums = weights.sums_of(period * pairs, pairs);
-        return For::make(name, 0, periods, ForType::Serial, Partition::Never, DeviceAPI::None,
-                         Block::make({whole(keys, beside_keys), of_outputs, alone, of_sums}));
+        return serial_loop(name, 0, periods, Block::make({whole(keys, beside_keys), of_outputs, alone, of_sums}));
     }
     // All periods where sizes are known. has_outputs: there is a step before.
     Stmt all_periods(bool has_outputs, bool exactly) const {
@@ -347,7 +346,7 @@ private:
         Stmt body = Block::make(all);
         std::vector<Stmt> rest = rows.back().stores();
         if (periods > 1) {
-            body = For::make(name, 0, periods, ForType::Serial, Partition::Never, DeviceAPI::None, body);
+            body = serial_loop(name, 0, periods, body);
             body = Block::make(rows.back().block.clear(), body);
             for (Stmt &store : rest) store = substitute(name, periods - 1, store);
         }

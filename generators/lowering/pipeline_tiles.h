@@ -54,8 +54,8 @@ public:
         std::string nonfinite_end;   // empty, or of a step whose outputs are made at its end, from another operand
         StartedSums started;         // of the outputs
         std::string exact_sum;       // of weights that are not rounded; no key where the call does not want it
-        std::vector<RowLines> asks;  // what is needed after the loop: asked for beside the tiles of its first step,
-        Halide::Expr asks_at_once;   // where it has none and this is so, at once
+        std::vector<RowLines> asks;  // rows that are needed after the loop: its first step asks for them
+        Halide::Expr asks_at_once;   // whether a loop without a step asks for all of them, in a burst
         Halide::Expr may_keep;       // without which the reference before is of no use
         int32_t huge_reference;      // bits of the least float that is no reference to keep
         uint16_t large_weight;       // bits of the least bf16 whose weight may move the reference

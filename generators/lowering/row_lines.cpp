@@ -1,6 +1,7 @@
 #include "generators/lowering/row_lines.h"
 
 #include "generators/lowering/prefetch_line.h"
+#include "generators/lowering/serial_loop.h"
 #include "generators/lowering/step_stages.h"
 
 namespace heed {
@@ -35,15 +36,12 @@ Stmt AskedRows::line(const Expr &part, int number) const {
 }
 
 Stmt AskedRows::burst(const Expr &part) const {
-    const auto loop = [](const std::string &name, const Expr &extent, const Stmt &body) {
-        return For::make(name, 0, extent, ForType::Serial, Partition::Never, DeviceAPI::None, body);
-    };
     std::vector<Stmt> of_all{Evaluate::make(0)};
     for (const RowLines &of : all) {
         const int rows = of.rows / parts;
         const std::string row = unique_name("asked_row"), line = unique_name("asked_line");
         const Stmt asks = of.ask(part * rows + Variable::make(Int(32), row), Variable::make(Int(32), line));
-        of_all.push_back(loop(row, rows, loop(line, of.lines, asks)));
+        of_all.push_back(serial_loop(row, 0, rows, serial_loop(line, 0, of.lines, asks)));
     }
     return Block::make(of_all);
 }

@@ -1,6 +1,5 @@
 #pragma once
-// Rows in memory that are asked for before they are needed, where other rows lie between them, so that the prefetchers
-// of the cache do not follow.
+// Prefetches of rows. Other rows lie between them, so that the prefetchers of the cache do not follow.
 
 #include <string>
 #include <vector>

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "generators/lowering/prefetch_line.h"
+#include "generators/lowering/serial_loop.h"
 
 namespace heed {
 
@@ -29,8 +30,7 @@ Stmt lines_of(const SpreadPrefetches::Stream &stream, const Expr &iteration) {
     }
     const std::string name = unique_name("line");
     const Expr count = min(stream.lines, stream.total - first);
-    return For::make(name, 0, count, ForType::Serial, Partition::Never, DeviceAPI::None,
-                     line_prefetch(stream, first + Variable::make(Int(32), name)));
+    return serial_loop(name, 0, count, line_prefetch(stream, first + Variable::make(Int(32), name)));
 }
 
 }  // namespace

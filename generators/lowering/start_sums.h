@@ -23,6 +23,9 @@ struct StartedSums {
     std::string sums, started;
 };
 
+// Whether the sums do.
+Halide::Expr hold_something(const std::string &started);
+
 class StartSums : public Halide::Internal::IRMutator {
 public:
     // The first `kept` iterations of the loop that initialises sums.sums are no sums of products. goes_on: whether the

@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "generators/lowering/serial_loop.h"
+
 namespace heed {
 
 using namespace Halide;
@@ -152,8 +154,7 @@ private:
         const std::string variable = unique_name("rescaled");
         Stmt scaling = ScalingLoop(names).mutate(adding.loop->body);
         scaling = substitute(adding.loop->name, Variable::make(Int(32), variable), scaling);
-        scaling = For::make(variable, adding.loop->min, adding.loop->extent, ForType::Serial, Partition::Never,
-                            DeviceAPI::None, scaling);
+        scaling = serial_loop(variable, adding.loop->min, adding.loop->extent, scaling);
         Stmt body = Redirect(names, adding.offset).mutate(op->body);
         return ProducerConsumer::make(op->name, true, Block::make(IfThenElse::make(some_factor(), scaling), body));
     }

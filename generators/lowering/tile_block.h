@@ -21,7 +21,7 @@ private:
     std::string name = Halide::Internal::unique_name("tile_sum");
 };
 
-// Of tiles, for nothing but that the unit is at work.
+// A product of tiles of zeros: it keeps the unit at work and changes nothing.
 Halide::Internal::Stmt product_of_zeros();
 
 // high x wide tiles of sums and their operands, at block (m, n) of such blocks.

@@ -1,5 +1,7 @@
 #include "generators/lowering/woven_weights.h"
 
+#include "generators/lowering/serial_loop.h"
+
 namespace heed {
 
 using namespace Halide;
@@ -97,8 +99,7 @@ Stmt WovenWeights::pairs(const Expr &first_pair, const Expr &count, bool exactly
     std::vector<Stmt> all = of_rows;
     const Expr pair = Variable::make(Int(32), weights.loop->name);
     for (int row = 0; exactly && row < row_vectors; row++) all.push_back(exactly_added(pair, row));
-    return For::make(weights.loop->name, first_pair, count, ForType::Serial, Partition::Never, DeviceAPI::None,
-                     Block::make(all));
+    return serial_loop(weights.loop->name, first_pair, count, Block::make(all));
 }
 
 Stmt WovenWeights::sums_of(const Expr &first_pair, int count) const {

@@ -4,6 +4,7 @@
 
 #include "generators/common/bad_input.h"
 #include "generators/cuda/intrinsics.h"
+#include "generators/lowering/serial_loop.h"
 
 namespace heed {
 
@@ -143,7 +144,7 @@ Stmt SharedCopy::element(const Expr &at, const Expr &from, const Expr &e) const 
 
 Stmt SharedCopy::each_element(const std::string &each, const Type &type, const Stmt &body) {
     const int count = chunk_bytes / type.bytes();
-    return For::make(each, 0, count, ForType::Serial, Partition::Never, DeviceAPI::None, body);
+    return serial_loop(each, 0, count, body);
 }
 
 Expr SharedCopy::to_address() const { return shared_address(array, cast<int32_t>(to) * type.bytes()); }
