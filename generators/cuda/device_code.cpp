@@ -1,6 +1,6 @@
 #include "generators/cuda/device_code.h"
 
-#include "generators/lowering/serial_loop.h"
+#include "generators/common/serial_loop.h"
 
 namespace heed::cuda {
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "generators/lowering/serial_loop.h"
+#include "generators/common/serial_loop.h"
 #include "generators/lowering/tile_block.h"
 
 namespace heed {

@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
+#include "generators/common/serial_loop.h"
 #include "generators/lowering/bf16_tiles.h"
-#include "generators/lowering/serial_loop.h"
 #include "generators/lowering/step_stages.h"
 #include "generators/lowering/tile_block.h"
 #include "generators/lowering/woven_weights.h"

@@ -1,7 +1,7 @@
 #include "generators/lowering/row_lines.h"
 
+#include "generators/common/serial_loop.h"
 #include "generators/lowering/prefetch_line.h"
-#include "generators/lowering/serial_loop.h"
 #include "generators/lowering/step_stages.h"
 
 namespace heed {

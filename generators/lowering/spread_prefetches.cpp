@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "generators/common/serial_loop.h"
 #include "generators/lowering/prefetch_line.h"
-#include "generators/lowering/serial_loop.h"
 
 namespace heed {
 

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "generators/lowering/serial_loop.h"
+#include "generators/common/serial_loop.h"
 
 namespace heed {
 

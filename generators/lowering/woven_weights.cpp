@@ -1,6 +1,6 @@
 #include "generators/lowering/woven_weights.h"
 
-#include "generators/lowering/serial_loop.h"
+#include "generators/common/serial_loop.h"
 
 namespace heed {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "generators/common/bad_input.h"
+#include "generators/common/serial_loop.h"
 #include "generators/cuda/intrinsics.h"
-#include "generators/lowering/serial_loop.h"
 
 namespace heed {
 
