@@ -102,8 +102,18 @@ void add_parts(Passes *passes, const AttentionStages &st, const AttentionConfig 
 }
 
 // Products of zeros in those loops of a task that are long and make no products.
-void keep_awake(Passes *passes, const AttentionStages &st) {
+void keep_awake(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
     const auto loop = [](const Func &f, const std::string &name) { return f.name() + ".s0." + name; };
+    if (!config.packs_first()) {
+        std::vector<KeepAwake::Loop> of_steps;
+        for (const BlockChain *chain : st.chains) {
+            of_steps.insert(of_steps.end(), {{loop(chain->packed.k, st.k.name()), 16},
+                                             {loop(chain->packed.v, chain->packed.c.name()), 1},
+                                             {loop(chain->bf16.weight_pairs, st.k.name()), 16}});
+        }
+        passes->add_exactly<KeepAwake>(static_cast<int>(of_steps.size()), "loops that keep tiles awake", of_steps);
+        return;
+    }
     const std::vector<KeepAwake::Loop> loops{{loop(st.prefill.q_lanes, st.d.name() + ".db"), 1},
                                              {loop(st.masked.bf16.weight_pairs, st.k.name()), 16},
                                              {loop(st.prefill.out_rows, st.row.name() + ".ro"), 1},
@@ -120,7 +130,7 @@ void keep_awake(Passes *passes, const AttentionStages &st) {
 
 // Of packed keys, the tiles of a masked step that have a key which some row sees; others would add nothing. The step's
 // number of keys lives until its last stage, exact_sum, has read it.
-void fit_tiles_of_keys(Passes *passes, const AttentionStages &st) {
+void fit_tiles_of_keys(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
     const BlockChain &ch = st.masked;
     const auto units = [](const Expr &keys) { return (keys + (packed_unit - 1)) / packed_unit; };
     Expr tiles = units(loaded(ch.first_key.name() + ".1", 0));
@@ -130,6 +140,13 @@ void fit_tiles_of_keys(Passes *passes, const AttentionStages &st) {
     const auto over = [](int stage, const RVar &v) { return ".s" + std::to_string(stage) + "." + v.name(); };
     const std::string keys = ".s0." + st.k.name(), squares = keys + ".ko";
     const Bf16Block &b = ch.bf16;
+    if (!config.packs_first()) {
+        const std::string chunks = ".s0." + ch.packed.c.name();
+        shorten(ch.packed.k, keys, packed_unit);
+        shorten(ch.packed.k, ".s1." + st.k.name(), packed_unit);
+        shorten(ch.packed.v, chunks, 1);
+        shorten(ch.packed.exponents, over(1, ch.packed.over_v.y), 1);
+    }
     shorten(ch.visible, squares, packed_unit / tile_edge);
     Expr bias_on = Variable::make(Int(32), "bias_form") != no_bias;
     shorten(ch.biases, squares, select(bias_on, packed_unit / tile_edge, 0));
@@ -195,8 +212,9 @@ void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig 
     size_t products = 2 * st.chains.size();
     std::vector<const BlockChain *> pipelined;
     if (config.has_as_is_steps()) pipelined = {&st.as_is, &st.added};
-    if (!config.changes_logits()) pipelined = {&st.full};
-    const std::vector<RowLines> asks = rows_of_tasks(st, config);
+    if (config.packs_first() && !config.changes_logits()) pipelined = {&st.full};
+    std::vector<RowLines> asks;
+    if (!pipelined.empty()) asks = rows_of_tasks(st, config);
     for (const BlockChain *chain : pipelined) {
         products -= 2;
         const BlockChain &ch = *chain;
@@ -273,13 +291,15 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
             passes.add_exactly<SumInPlace>(1, "loops that add a block to the output", chain->block_out.name(),
                                            st.state.name());
         }
-        passes.add_exactly<FuseTasks>(1, "loops over packed blocks to fuse", st.packed.v.name(),
-                                      st.packed.nonfinite.name());
-        fit_tiles_of_keys(&passes, st);
+        if (config.packs_first()) {
+            passes.add_exactly<FuseTasks>(1, "loops over packed blocks to fuse", st.packed.v.name(),
+                                          st.packed.nonfinite.name());
+        }
+        fit_tiles_of_keys(&passes, st, config);
         add_tiles(&passes, st, config);
         if (config.takes_parts()) add_parts(&passes, st, config);
         passes.add_exactly<FirstBlocks>(static_cast<int>(st.kept.size()), "arrays that tasks keep", st.kept, true);
-        keep_awake(&passes, st);
+        keep_awake(&passes, st, config);
         passes.add<LowerBf16Dots>();
     } else if (config.bf16_dots) {
         passes.add<LowerBf16Dots>();

@@ -48,7 +48,7 @@ public:
         if (cfg.wide_group) merge();
         queries();
         sweep();
-        if (cfg.packs_kv()) packed();
+        if (cfg.packs_first()) packed_first();
         for (size_t n = 0; n < st.chains.size(); n++) chain(*st.chains[n], static_cast<int>(n));
     }
 
@@ -118,7 +118,7 @@ private:
         rows_of_result(merge.split_factor.compute_at(merge.merged, merge.over_splits.x).store_in(MemoryType::Register))
             .bound_extent(st.sp, 1);
         along_d(of_result(merge.merged, MemoryType::Heap), st.x, cfg.head_dim_v,
-                cfg.state_slots() - AttentionStages::row_sum);
+                cfg.state_slots() - AttentionStages::place(cfg, AttentionStages::row_sum));
         over_splits(merge.merged, {result_ro, st.x, merge.over_splits.x});
     }
 
@@ -141,9 +141,9 @@ private:
     }
 
     // Blocks of all heads are the tasks.
-    void packed() {
+    void packed_first() {
         PackedBlocks &p = st.packed;
-        Var task("packed_task");
+        const Var task("packed_task");
         auto by_task = [&](Func &f) -> Func & {
             return f.compute_root()
                 .bound(p.block, 0, p.num_blocks)
@@ -151,44 +151,16 @@ private:
                 .fuse(p.head, p.block, task)
                 .parallel(task);
         };
-        by_task(p.k)
-            .bound(st.e, 0, 2 * cfg.lanes)
-            .bound(st.k, 0, cfg.kv_block)
-            .bound(p.c, 0, p.chunks)
-            .reorder(st.e, p.c, st.k, task)
-            .vectorize(st.e);
-        if (!cfg.any_head_dim()) p.k.unroll(p.c);
-        if (p.over_d.defined()) {
-            p.k.update()
-                .allow_race_conditions()  // each element of a row is its own
-                .fuse(p.head, p.block, task)
-                .parallel(task)
-                .reorder(p.over_d.x, st.k, task)
-                .vectorize(p.over_d.x, cfg.any_head_dim() ? 8 : cfg.lanes, TailStrategy::GuardWithIf);
-        }
-        by_task(p.v)
-            .bound(p.p, 0, cfg.lanes)
-            .bound(st.d, 0, p.values)
-            .bound(p.c, 0, cfg.kv_block / (2 * cfg.lanes))
-            .split(st.d, db, dv, cfg.lanes)
-            .reorder(p.p, dv, db, p.c, task)
-            .vectorize(p.p)
-            .unroll(dv);
-        schedule_square(p.v_tiles, p.v, db, cfg.lanes);
-        if (cfg.any_head_dim()) {
-            Func &rows = p.v_rows.rows.compute_at(p.v, p.c).hoist_storage(p.v, task).store_in(MemoryType::Heap);
-            padded_bits(rows, p.v_rows).bound_extent(p.block, 1).bound_extent(p.head, 1);
-        }
-        p.exponents.compute_at(p.nonfinite, task)
-            .store_in(MemoryType::Register)
-            .bound_extent(st.u, cfg.lanes)
-            .bound_extent(p.block, 1)
-            .bound_extent(p.head, 1)
-            .vectorize(st.u)
-            .update()
-            .reorder(st.u, p.over_v.x, p.over_v.y)
-            .vectorize(st.u);
+        by_task(p.k);
+        if (p.over_d.defined()) p.k.update().fuse(p.head, p.block, task).parallel(task);
+        by_task(p.v);
         by_task(p.nonfinite);
+        packed_blocks(p, {task});
+        if (p.v_rows.rows.defined()) p.v_rows.rows.hoist_storage(p.v, task);
+        p.exponents.compute_at(p.nonfinite, task);
+        for (Func *of_block : {&p.v_rows.rows, &p.exponents}) {
+            if (of_block->defined()) of_block->bound_extent(p.block, 1).bound_extent(p.head, 1);
+        }
         const std::pair<Func, Func> slots[] = {{p.k_slots, p.k}, {p.v_slots, p.v}};
         for (auto [of_keys, consumer] : slots) {
             if (!of_keys.defined()) continue;
@@ -197,6 +169,47 @@ private:
                 .bound_extent(st.k, cfg.kv_block)
                 .vectorize(st.k, cfg.lanes);
         }
+    }
+
+    void packed_in_step(BlockChain &ch) {
+        PackedBlocks &p = ch.packed;
+        of_block_in_workspace(p.k, ch);
+        of_block_in_workspace(p.v, ch);
+        packed_blocks(p, {});
+        if (p.v_rows.rows.defined()) one_block(p.v_rows.rows.hoist_storage(task_loop)).bound_extent(st.kb, 1);
+        if (!ch.ranged) return;
+        of_block(p.nonfinite, ch);
+        of_block(p.exponents, ch);
+    }
+
+    // In each iteration of the loops `outer`, those over blocks.
+    void packed_blocks(PackedBlocks &p, const std::vector<VarOrRVar> &outer) {
+        const auto within = [&](Stage stage, std::vector<VarOrRVar> loops) {
+            loops.insert(loops.end(), outer.begin(), outer.end());
+            return stage.reorder(loops);
+        };
+        p.k.bound(st.e, 0, 2 * cfg.lanes).bound(st.k, 0, cfg.kv_block).bound(p.c, 0, p.chunks);
+        within(p.k, {st.e, p.c, st.k}).vectorize(st.e);
+        if (!cfg.any_head_dim()) p.k.unroll(p.c);
+        if (p.over_d.defined()) {
+            within(p.k.update().allow_race_conditions(), {p.over_d.x, st.k})  // each element of a row is its own
+                .vectorize(p.over_d.x, cfg.any_head_dim() ? 8 : cfg.lanes, TailStrategy::GuardWithIf);
+        }
+        p.v.bound(p.p, 0, cfg.lanes)
+            .bound(st.d, 0, p.values)
+            .bound(p.c, 0, cfg.kv_block / (2 * cfg.lanes))
+            .split(st.d, db, dv, cfg.lanes);
+        within(p.v, {p.p, dv, db, p.c}).vectorize(p.p).unroll(dv);
+        schedule_square(p.v_tiles, p.v, db, cfg.lanes);
+        if (cfg.any_head_dim()) {
+            padded_bits(p.v_rows.rows.compute_at(p.v, p.c).store_in(MemoryType::Heap), p.v_rows);
+        }
+        p.exponents.store_in(MemoryType::Register)
+            .bound_extent(st.u, cfg.lanes)
+            .vectorize(st.u)
+            .update()
+            .reorder(st.u, p.over_v.x, p.over_v.y)
+            .vectorize(st.u);
     }
 
     // Whole ones, to trim and shorten, where Halide would take apart how a score function reads its clamped elements.
@@ -242,6 +255,7 @@ private:
             .unroll(ro);
 
         keys_of_block(ch);
+        if (cfg.packs_kv() && !cfg.packs_first()) packed_in_step(ch);
         auto per_logit =
             [&](Func &f) -> Func & {  // in whole vectors, where a score function reads clamped elements too
             return of_block_rows(f, ch)

@@ -99,7 +99,11 @@ private:
     Expr all_see(const BlockChain &chain) const;
 
     // ---- packed keys and values
+    using Stored = std::function<Expr(const Expr &d, const Expr &k)>;
     void define_packed();
+    void define_packed_block(BlockChain &chain);
+    void define_packed_blocks(PackedBlocks &packed, const Vars &of_block, const Stored &key, const Stored &value);
+    Expr in_packed_block(const BlockChain &chain, Halide::Func PackedBlocks::*of, const Args &first) const;
     Expr packed_key(const BlockChain &chain) const;
     Expr packed_block(const BlockChain &chain) const;
     void define_packed_product(BlockChain &chain);
@@ -163,6 +167,7 @@ private:
     void define_prefill_outputs();
     void define_decode_outputs();
     void define_wide_outputs();
+    void define_result_of_lanes(const Expr &row_max, const std::function<Expr(const Expr &)> &sums);
     void define_transposed_out(const Expr &sum);
     void define_row_result(const Expr &row_max, const Expr &row_sum, const Expr &exact_sum);
     void define_out(const Expr &value);

@@ -46,8 +46,8 @@ std::string AttentionConfig::error() const {
         return out_of_range("head_dim", head_dim % 16 != 0 ? head_dim : head_dim_v, "a multiple of 16 with bf16_dots");
     }
     if (bf16_tiles && (!rounds_weights() || row_block % 16 != 0 || masked_block % 32 != 0)) {
-        return "bf16_tiles are not allowed but in prefill with bf16_dots, row_block a multiple of 16, masked_block of "
-               "32";
+        return "bf16_tiles are not allowed but in prefill or schedule = wide with bf16_dots, row_block a multiple of 16, "
+               "masked_block of 32";
     }
     if (!power_of_two(lanes) || lanes < 4 || lanes > 16) {
         return out_of_range("lanes", lanes, "4, 8 or 16");
@@ -59,8 +59,8 @@ std::string AttentionConfig::error() const {
 }
 
 std::string AttentionConfig::block_error() const {
-    if (wide_group && (bf16_tiles || sweeps() || has_score_mod())) {
-        return "schedule = wide is not allowed with matrix tiles, mask, bias or a score function";
+    if (wide_group && (sweeps() || has_score_mod())) {
+        return "schedule = wide is not allowed with mask, bias or a score function";
     }
     if (rows_are_lanes() && row_block % lanes != 0) {
         return out_of_range("row_block", row_block, "a multiple of lanes");

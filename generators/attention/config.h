@@ -81,20 +81,22 @@ struct AttentionConfig {
     // Whether blocks of k and v pass through a copy as they are stored, with zeros after a row's last element.
     bool copies_bits() const { return bf16_dots && any_head_dim() && !packs_kv(); }
 
-    // Whether k and v are packed first, once per head of keys and values, in the order in which matrix tiles read them.
+    // Whether k and v are packed in the order in which matrix tiles read them; whether once per head of keys and values,
+    // before all tasks, as those of prefill share them. A task of decode packs each block that it reads.
     bool packs_kv() const { return bf16_tiles; }
+    bool packs_first() const { return packs_kv() && !wide_group; }
 
     // Whether a task may take a part of its keys, the state of its rows staying where it is until the next part. With a
     // sweep two loops go through the keys.
-    bool takes_parts() const { return packs_kv() && !sweeps(); }
+    bool takes_parts() const { return packs_first() && !sweeps(); }
 
     // Elements to which packed rows of k are padded: whole rows of a tile.
     int packed_row() const { return (head_dim + packed_unit - 1) / packed_unit * packed_unit; }
 
     // Bytes of a packed block of keys and values, with any head dim of one element of all its rows; 0 where they are
-    // not packed.
+    // not packed first.
     int packed_bytes() const {
-        if (!packs_kv()) return 0;
+        if (!packs_first()) return 0;
         return kv_block * 2 * (any_head_dim() ? 1 : packed_row() + head_dim_v);
     }
 

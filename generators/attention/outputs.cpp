@@ -8,16 +8,20 @@ using namespace Halide;
 
 void AttentionBuilder::define_prefill_outputs() {
     auto state = [&](const Expr &x) { return st.state(st.row, x, st.t, 0); };
-    Expr row_max = state(slot_of(AttentionStages::row_max)), row_sum = state(slot_of(AttentionStages::row_sum));
-    Expr exact_sum = row_sum;
+    define_result_of_lanes(state(slot_of(AttentionStages::row_max)), state);
+}
+
+// `sums`: the slots of the state but row_max, and the outputs, of all keys.
+void AttentionBuilder::define_result_of_lanes(const Expr &row_max, const std::function<Expr(const Expr &)> &sums) {
+    Expr row_sum = sums(slot_of(AttentionStages::row_sum)), exact_sum = row_sum;
     if (cfg.packs_kv()) {
         // A NaN that a row sees makes its row_sum minus infinity or NaN (bf16_weight), its exact_sum any number.
         Expr sees_nan = reinterpret<uint32_t>(row_sum) > Expr(0x7f800000u);
-        exact_sum = state(slot_of(AttentionStages::exact_sum));
+        exact_sum = sums(slot_of(AttentionStages::exact_sum));
         exact_sum = select(sees_nan, reinterpret<float>(Expr(0x7fc00000u)), exact_sum);
     }
     define_row_result(row_max, row_sum, exact_sum);
-    define_transposed_out(state(cfg.state_slots() + st.d));
+    define_transposed_out(sums(cfg.state_slots() + st.d));
 }
 
 // `sum` in (row, d, t), before it is normalised.
@@ -43,12 +47,11 @@ void AttentionBuilder::define_wide_outputs() {
     };
     const auto maximum = [](const Expr &x, const Expr &y) { return max(x, y); };
     st.decode.define(
-        {in.num_splits, [&](const Expr &sp) { return of_split(S::row_max, sp); }, exp16_nonpositive, maximum}, st.sp,
-        {st.row, st.t});
+        {in.num_splits, [&](const Expr &sp) { return of_split(slot_of(S::row_max), sp); }, exp16_nonpositive, maximum},
+        st.sp, {st.row, st.t});
     st.decode.add(st.decode.merged(st.row, st.x, st.t), of_split(st.x, st.decode.over_splits));
-    Expr row_sum = st.decode.merged(st.row, S::row_sum, st.t);
-    define_row_result(st.decode.split_max(st.row, st.t), row_sum, row_sum);
-    define_transposed_out(st.decode.merged(st.row, cfg.state_slots() + st.d, st.t));
+    define_result_of_lanes(st.decode.split_max(st.row, st.t),
+                           [&](const Expr &x) { return st.decode.merged(st.row, x, st.t); });
 }
 
 void AttentionBuilder::define_decode_outputs() {

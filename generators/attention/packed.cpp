@@ -26,13 +26,12 @@ Expr without_nonfinites(const Expr &word) {
 
 }  // namespace
 
+// Once per head, in blocks of the table.
 void AttentionBuilder::define_packed() {
     PackedBlocks &packed = st.packed;
     const Var &block = packed.block, &head = packed.head;
     packed.num_blocks = in.num_key_blocks;
     packed.num_heads = in.num_kv_heads;
-    packed.chunks = ceil_div(head_dim, packed_unit);
-    packed.values = cfg.any_head_dim() ? ceil_div(head_dim_v, packed_unit) * packed_unit : head_dim_v;
     auto block_field = [&](int column) { return in.key_blocks(column, block); };
     // After the last key, where no table entry may be read, this is the last one.
     auto position = [&](const Expr &k) {
@@ -46,45 +45,71 @@ void AttentionBuilder::define_packed() {
         }
         return {inside(slots(k, block)[0], in.num_slots), inside(slots(k, block)[1], in.num_kv_pages)};
     };
+    define_packed_blocks(
+        packed, {block, head},
+        [&](const Expr &d, const Expr &k) { return in.k.stored(d, head, stored_at(packed.k_slots, k)); },
+        [&](const Expr &d, const Expr &k) { return in.v.stored(d, head, stored_at(packed.v_slots, k)); });
+}
 
-    const std::vector<Var> of_head = {block, head};
-    auto key = [&](const Expr &d) { return in.k.stored(d, head, stored_at(packed.k_slots, st.k)); };
+// The block of a step.
+void AttentionBuilder::define_packed_block(BlockChain &chain) {
+    const auto of = [&](const KvSource &source) {
+        return [&](const Expr &d, const Expr &k) { return source.stored(d, kv_head(), slot(chain, k)); };
+    };
+    define_packed_blocks(chain.packed, {st.kb, st.t, st.sp}, of(in.k), of(in.v));
+}
+
+// key, value: what is stored of element d of key k of the block.
+void AttentionBuilder::define_packed_blocks(PackedBlocks &packed, const Vars &of_block, const Stored &key,
+                                            const Stored &value) {
+    packed.chunks = ceil_div(head_dim, packed_unit);
+    packed.values = cfg.any_head_dim() ? ceil_div(head_dim_v, packed_unit) * packed_unit : head_dim_v;
+    const auto at = [&](Args first) {
+        first.insert(first.end(), of_block.begin(), of_block.end());
+        return first;
+    };
+    Args element = at({st.e, st.k, packed.c});
     if (!cfg.any_head_dim() && cfg.packed_row() == cfg.head_dim) {
-        packed.k(st.e, st.k, packed.c, block, head) = key(2 * edge * packed.c + st.e);
+        packed.k(vars(element)) = key(2 * edge * packed.c + st.e, st.k);
     } else {
-        packed.over_d = RDom(0, head_dim, "packed_d");
+        packed.over_d = RDom(0, head_dim, packed.k.name() + "_d");
         Expr d = packed.over_d;
-        packed.k(st.e, st.k, packed.c, block, head) = cast<uint16_t>(0);
-        packed.k(d % (2 * edge), st.k, d / (2 * edge), block, head) = key(d);
+        packed.k(vars(element)) = cast<uint16_t>(0);
+        packed.k(at({d % (2 * edge), st.k, d / (2 * edge)})) = key(d, st.k);
     }
-    Func words("v_words");
-    const auto stored_value = [&](const Expr &d, const Expr &k) {
-        return in.v.stored(d, head, stored_at(packed.v_slots, k));
-    };
     if (cfg.any_head_dim()) {
-        const auto element = [&](const Expr &d) { return stored_value(d, st.k); };
-        packed.v_rows.define({st.d, st.k, block, head}, head_dim_v, cfg.padded_unit(), element);
+        packed.v_rows.define(vars(at({st.d, st.k})), head_dim_v, cfg.padded_unit(),
+                             [&](const Expr &d) { return value(d, st.k); });
     }
-    const auto value = [&](const Expr &k) {
-        return cfg.any_head_dim() ? Expr(packed.v_rows.rows(st.d, k, block, head)) : stored_value(st.d, k);
+    const auto element_of_v = [&](const Expr &k) {
+        return cfg.any_head_dim() ? Expr(packed.v_rows.rows(at({st.d, k}))) : value(st.d, k);
     };
-    words(st.d, st.k, block, head) = bf16_pair(value(2 * st.k), value(2 * st.k + 1));
-    packed.v(packed.p, st.d, packed.c, block, head) =
-        packed.v_tiles.define(cfg.lanes, words, edge * packed.c + packed.p, st.d, of_head);
+    Func words(packed.v.name() + "_words");
+    words(vars(at({st.d, st.k}))) = bf16_pair(element_of_v(2 * st.k), element_of_v(2 * st.k + 1));
+    packed.v(vars(at({packed.p, st.d, packed.c}))) =
+        packed.v_tiles.define(cfg.lanes, words, edge * packed.c + packed.p, st.d, of_block);
 
-    packed.over_v = RDom({{0, packed.values}, {0, cfg.kv_block / (2 * edge)}}, "packed_values");
-    Args lane{st.u, block, head};
+    packed.over_v = RDom({{0, packed.values}, {0, cfg.kv_block / (2 * edge)}}, packed.v.name() + "_values");
+    Args lane = at({st.u});
     packed.exponents(vars(lane)) = cast<uint32_t>(0);
     packed.exponents(vars(lane)) =
-        packed.exponents(lane) | full_exponents(packed.v(st.u, packed.over_v.x, packed.over_v.y, block, head));
-    Expr some = packed.exponents(0, block, head);
-    for (int u = 1; u < edge; u++) some = some | packed.exponents(u, block, head);
-    packed.nonfinite(block, head) = cast<uint8_t>((some & Expr(0x80008000u)) != 0);
+        packed.exponents(lane) | full_exponents(packed.v(at({st.u, packed.over_v.x, packed.over_v.y})));
+    Expr some = packed.exponents(at({0}));
+    for (int u = 1; u < edge; u++) some = some | packed.exponents(at({u}));
+    packed.nonfinite(of_block) = cast<uint8_t>((some & Expr(0x80008000u)) != 0);
+}
+
+// Packed k, v or nonfinite in the block of a step.
+Expr AttentionBuilder::in_packed_block(const BlockChain &chain, Func PackedBlocks::*of, const Args &first) const {
+    if (!cfg.packs_first()) return (chain.packed.*of)(in_step(first));
+    Args at = first;
+    at.insert(at.end(), {packed_block(chain), kv_head()});
+    return (st.packed.*of)(at);
 }
 
 // Where the first key of a step is in its packed block.
 Expr AttentionBuilder::packed_key(const BlockChain &chain) const {
-    return chain.ranged ? first_key(chain) % cfg.kv_block : Expr(0);
+    return cfg.packs_first() && chain.ranged ? first_key(chain) % cfg.kv_block : Expr(0);
 }
 
 Expr AttentionBuilder::packed_block(const BlockChain &chain) const {
@@ -93,9 +118,9 @@ Expr AttentionBuilder::packed_block(const BlockChain &chain) const {
 
 void AttentionBuilder::define_packed_product(BlockChain &chain) {
     Args at = in_block({st.row, st.k});
-    chain.over_d = RDom({{0, edge}, {0, st.packed.chunks}}, "over_d" + chain.suffix);
+    chain.over_d = RDom({{0, edge}, {0, ceil_div(head_dim, packed_unit)}}, "over_d" + chain.suffix);
     Expr p = chain.over_d.x, c = chain.over_d.y, key = inside(packed_key(chain) + st.k, cfg.kv_block);
-    auto half = [&](int i) { return st.packed.k(2 * p + i, key, c, packed_block(chain), kv_head()); };
+    auto half = [&](int i) { return in_packed_block(chain, &PackedBlocks::k, {2 * p + i, key, c}); };
     chain.product(vars(at)) = 0.f;
     chain.product(vars(at)) =
         bf16_dot(chain.product(at), st.prefill.q_lanes(st.row, edge * c + p, st.t), bf16_pair(half(0), half(1)));
@@ -199,11 +224,11 @@ void AttentionBuilder::define_packed_values(BlockChain &chain) {
     const int chunks = chain.block / (2 * edge);
     auto stored = [&](const Expr &p, const Expr &d, const Expr &c) {
         Expr chunk = inside(packed_key(chain) / (2 * edge) + c, cfg.kv_block / (2 * edge));
-        return Expr(st.packed.v(p, d, chunk, packed_block(chain), kv_head()));
+        return in_packed_block(chain, &PackedBlocks::v, {p, d, chunk});
     };
     const Var &p = st.packed.p, &c = st.packed.c;
     if (hides_values) {
-        Expr some = st.packed.nonfinite(packed_block(chain), kv_head()) != cast<uint8_t>(0);
+        Expr some = in_packed_block(chain, &PackedBlocks::nonfinite, {}) != cast<uint8_t>(0);
         chain.prefill.nonfinite_end(vars(in_block({}))) =
             select(some, counts_seen(chain) ? seen_keys(chain) : chain.block, 0);
         chain.bf16.v_numbers(vars(in_block({p, st.d, c}))) = without_nonfinites(stored(p, st.d, c));

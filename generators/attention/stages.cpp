@@ -33,7 +33,7 @@ void AttentionBuilder::build() {
     define_queries();
     if (cfg.sweeps()) define_sweep();
     define_ranges();
-    if (cfg.packs_kv()) define_packed();
+    if (cfg.packs_first()) define_packed();
     Expr initial = select(st.x == slot_of(AttentionStages::row_max), lowest_logit(), 0.f);
     if (cfg.takes_parts()) {
         initial = select(is_first_part(), initial, undef<float>());
@@ -235,7 +235,7 @@ Expr AttentionBuilder::key_position(const BlockChain &chain, const Expr &k) cons
 
 // Paged storage looks each key up once per block, for all rows and for both k and v.
 void AttentionBuilder::define_slots(BlockChain &chain) {
-    if (!cfg.paged || cfg.packs_kv()) return;
+    if (!cfg.paged || cfg.packs_first()) return;
     // After the end, where no table entry may be read, this is the last key.
     Expr pos = clamp(key_position(chain, st.k), 0, max(field(task_kv_len), 1) - 1);
     chain.slots(vars(in_step({st.k}))) =
@@ -275,13 +275,17 @@ Bf16Block::Bf16Block(const std::string &suffix)
       reference("reference" + suffix), max_parts("max_parts" + suffix), sum_parts("sum_parts" + suffix),
       exact_sum("exact_sum" + suffix), reference_sizes("reference_sizes" + suffix), again_end("again_end" + suffix) {}
 
+PackedBlocks::PackedBlocks(const std::string &suffix)
+    : k("packed_k" + suffix), v_rows("v_rows_packed" + suffix), v_tiles("packed_v_tiles" + suffix),
+      v("packed_v" + suffix), exponents("packed_exponents" + suffix), nonfinite("packed_nonfinite" + suffix) {}
+
 BlockChain::BlockChain(const std::string &suffix, int block, bool ranged, bool tested, Changes changes)
     : first_key("first_key" + suffix), slots("slots" + suffix), biases("biases" + suffix), visible("visible" + suffix),
       product("product" + suffix), raw_logits("raw_logits" + suffix), logits("logits" + suffix),
       weights("weights" + suffix), block_max("block_max" + suffix), block_sum("block_sum" + suffix),
       kept("kept" + suffix), value_weights("value_weights" + suffix), value_tile("value_tile" + suffix),
       block_out("block_out" + suffix), k_rows("k_rows" + suffix), v_rows("v_rows" + suffix), prefill(suffix),
-      decode(suffix), bf16(suffix), sights(suffix), suffix(suffix), block(block), ranged(ranged), tested(tested),
+      decode(suffix), bf16(suffix), packed(suffix), sights(suffix), suffix(suffix), block(block), ranged(ranged), tested(tested),
       as_is(changes == Changes::none), added(changes == Changes::added) {}
 
 AttentionStages::AttentionStages(const AttentionConfig &config)

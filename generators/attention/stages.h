@@ -52,23 +52,24 @@ struct AttentionInputs {
     Halide::Expr head_dim, head_dim_v;
 };
 
-// k and v in the order in which matrix tiles read them, made once per head of keys and values and shared by all blocks
-// of rows of all heads of its group. In blocks of kv_block keys: contract/fields.h, KeyBlockField. After the last key
-// of a sequence the last one is taken.
+// k and v in the order in which matrix tiles read them. Prefill: (.., block, head), made once per head of keys and
+// values and shared by all blocks of rows of all heads of its group; in blocks of kv_block keys: contract/fields.h,
+// KeyBlockField. Decode: (.., kb, t, sp), the block of a step. After the last key of a sequence the last one is taken.
 struct PackedBlocks {
     Halide::Var c{"chunk"}, p{"pair"}, block{"block"}, head{"kv_head"};
-    Halide::Func k_slots{"k_slots"}, v_slots{"v_slots"};  // (k, block): slot and page, paged storage
-    Halide::Func k{"packed_k"};          // (e, k, c, block, head): element 32 c + e, zeros after the last
-    Halide::RDom over_d;                 // of rows that are no whole number of chunks
-    PaddedRows v_rows{"v_rows_packed"};  // (d, k, block, head): of rows of any length
-    TransposedTiles v_tiles{"packed_v_tiles"};
-    Halide::Func v{
-        "packed_v"};  // (p, d, c, block, head): elements of the keys 32 c + 2 p and 32 c + 2 p + 1, as a pair
-    Halide::Func exponents{"packed_exponents"};  // (u, block, head): sums that tell where an exponent is full, by lanes
-    Halide::Func nonfinite{"packed_nonfinite"};  // (block, head): whether some value of the block is NaN or infinite
+    Halide::Func k_slots{"k_slots"}, v_slots{"v_slots"};  // (k, block): slot and page, paged storage; prefill
+    Halide::Func k;               // (e, k, c, ..): element 32 c + e, zeros after the last
+    Halide::RDom over_d;          // of rows that are no whole number of chunks
+    PaddedRows v_rows;            // (d, k, ..): of rows of any length
+    TransposedTiles v_tiles;
+    Halide::Func v;          // (p, d, c, ..): elements of the keys 32 c + 2 p and 32 c + 2 p + 1, as a pair
+    Halide::Func exponents;  // (u, ..): sums that tell where an exponent is full, by lanes
+    Halide::Func nonfinite;  // (..): whether some value of the block is NaN or infinite
     Halide::RDom over_v;
     Halide::Expr num_blocks, num_heads;
     Halide::Expr chunks, values;  // of a row of k, and elements of a row of v
+
+    explicit PackedBlocks(const std::string &suffix);
 };
 
 // One block of keys; (.., kb, t, sp) throughout. A stage that the config does not need is undefined.
@@ -211,6 +212,7 @@ struct BlockChain {
     PrefillBlock prefill;
     DecodeBlock decode;
     Bf16Block bf16;
+    PackedBlocks packed;  // where k and v are packed, but not first
     BlockSights sights;  // decode: prefill has its class from the sweep
 
     enum class Changes { all, added, none };
@@ -268,7 +270,7 @@ struct AttentionStages {
                                               // end of the keys that some row sees; with a sweep steps of `plain`,
                                               // of `full`; of packed keys steps of `as_is` and
                                               // of `added`, the first key that is read
-    PackedBlocks packed;                      // when the config packs k and v
+    PackedBlocks packed{""};                  // when the config packs k and v first
     MaskSweep sweep;
     BlockChain as_is, added, plain, full, masked;
     std::vector<BlockChain *> chains;  // those in use, as `state` goes through them
