@@ -104,7 +104,7 @@ void add_parts(Passes *passes, const AttentionStages &st, const AttentionConfig 
 // Products of zeros in those loops of a task that are long and make no products.
 void keep_awake(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
     const auto loop = [](const Func &f, const std::string &name) { return f.name() + ".s0." + name; };
-    if (!config.packs_first()) {
+    if (config.packs_in_steps()) {
         std::vector<KeepAwake::Loop> of_steps;
         for (const BlockChain *chain : st.chains) {
             of_steps.insert(of_steps.end(), {{loop(chain->packed.k, st.k.name()), 16},
@@ -140,7 +140,7 @@ void fit_tiles_of_keys(Passes *passes, const AttentionStages &st, const Attentio
     const auto over = [](int stage, const RVar &v) { return ".s" + std::to_string(stage) + "." + v.name(); };
     const std::string keys = ".s0." + st.k.name(), squares = keys + ".ko";
     const Bf16Block &b = ch.bf16;
-    if (!config.packs_first()) {
+    if (config.packs_in_steps()) {
         const std::string chunks = ".s0." + ch.packed.c.name();
         shorten(ch.packed.k, keys, packed_unit);
         shorten(ch.packed.k, ".s1." + st.k.name(), packed_unit);
@@ -299,6 +299,7 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
         add_tiles(&passes, st, config);
         if (config.takes_parts()) add_parts(&passes, st, config);
         passes.add_exactly<FirstBlocks>(static_cast<int>(st.kept.size()), "arrays that tasks keep", st.kept, true);
+        if (!getenv("NOPF") && config.packs_in_steps() && !config.any_head_dim()) prefetch_next_block(&passes, st, config);
         keep_awake(&passes, st, config);
         passes.add<LowerBf16Dots>();
     } else if (config.bf16_dots) {

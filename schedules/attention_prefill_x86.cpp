@@ -198,9 +198,9 @@ private:
         p.v.bound(p.p, 0, cfg.lanes)
             .bound(st.d, 0, p.values)
             .bound(p.c, 0, cfg.kv_block / (2 * cfg.lanes))
-            .split(st.d, db, dv, cfg.lanes);
+            .split(st.d, db, dv, cfg.packs_words() ? 2 * cfg.lanes : cfg.lanes);
         within(p.v, {p.p, dv, db, p.c}).vectorize(p.p).unroll(dv);
-        schedule_square(p.v_tiles, p.v, db, cfg.lanes);
+        for (TransposedTiles &tiles : p.v_tiles) schedule_square(tiles, p.v, db, cfg.lanes);
         if (cfg.any_head_dim()) {
             padded_bits(p.v_rows.rows.compute_at(p.v, p.c).store_in(MemoryType::Heap), p.v_rows);
         }
@@ -255,7 +255,7 @@ private:
             .unroll(ro);
 
         keys_of_block(ch);
-        if (cfg.packs_kv() && !cfg.packs_first()) packed_in_step(ch);
+        if (cfg.packs_in_steps()) packed_in_step(ch);
         auto per_logit =
             [&](Func &f) -> Func & {  // in whole vectors, where a score function reads clamped elements too
             return of_block_rows(f, ch)

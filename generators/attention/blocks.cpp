@@ -118,7 +118,7 @@ Expr AttentionBuilder::if_visible(const BlockChain &chain, const Expr &k, const 
 }
 
 void AttentionBuilder::define_copies(BlockChain &chain) {
-    if (cfg.packs_kv() && !cfg.packs_first()) return define_packed_block(chain);
+    if (cfg.packs_in_steps()) return define_packed_block(chain);
     Vars args = vars(in_block({st.d, st.k}));
     auto bits = [&](const KvSource &source) {
         return [&](const Expr &d) { return source.stored(d, kv_head(), slot(chain, st.k)); };

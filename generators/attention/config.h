@@ -69,7 +69,7 @@ struct AttentionConfig {
     bool repeats_values() const { return rows_are_lanes() && !bf16_dots && !copies_v() && pads_rows(); }
     bool converts_kv() const { return !bf16_dots && (paged || kv_dtype != ElementType::f32); }
     // Decode with pages: the places of the keys of a block and of the next one are looked up together.
-    bool looks_up_ahead() const { return paged && task_blocks > 1 && prefetch_keys > 0; }
+    bool looks_up_ahead() const { return paged && ((task_blocks > 1 && prefetch_keys > 0) || packs_in_steps()); }
     bool has_kv_scales() const { return kv_dtype == ElementType::i8; }
 
     // The unit of rows that are padded: whole vectors, of pairs of bf16 where rows are lanes.
@@ -85,10 +85,14 @@ struct AttentionConfig {
     // before all tasks, as those of prefill share them. A task of decode packs each block that it reads.
     bool packs_kv() const { return bf16_tiles; }
     bool packs_first() const { return packs_kv() && !wide_group; }
+    bool packs_in_steps() const { return packs_kv() && wide_group; }
 
     // Whether a task may take a part of its keys, the state of its rows staying where it is until the next part. With a
     // sweep two loops go through the keys.
     bool takes_parts() const { return packs_first() && !sweeps(); }
+
+    // Whether rows of packed v are read as whole vectors of words.
+    bool packs_words() const { return any_head_dim() || head_dim_v % (2 * lanes) == 0; }
 
     // Elements to which packed rows of k are padded: whole rows of a tile.
     int packed_row() const { return (head_dim + packed_unit - 1) / packed_unit * packed_unit; }

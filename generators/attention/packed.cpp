@@ -81,13 +81,29 @@ void AttentionBuilder::define_packed_blocks(PackedBlocks &packed, const Vars &of
         packed.v_rows.define(vars(at({st.d, st.k})), head_dim_v, cfg.padded_unit(),
                              [&](const Expr &d) { return value(d, st.k); });
     }
-    const auto element_of_v = [&](const Expr &k) {
-        return cfg.any_head_dim() ? Expr(packed.v_rows.rows(at({st.d, k}))) : value(st.d, k);
+    const auto element_of_v = [&](const Expr &d, const Expr &k) {
+        return cfg.any_head_dim() ? Expr(packed.v_rows.rows(at({d, k}))) : value(d, k);
     };
-    Func words(packed.v.name() + "_words");
-    words(vars(at({st.d, st.k}))) = bf16_pair(element_of_v(2 * st.k), element_of_v(2 * st.k + 1));
-    packed.v(vars(at({packed.p, st.d, packed.c}))) =
-        packed.v_tiles.define(cfg.lanes, words, edge * packed.c + packed.p, st.d, of_block);
+    const auto transposed = [&](int i, const Expr &pair, const Expr &d) {
+        Func pairs(packed.v.name() + "_pairs_" + std::to_string(i));
+        pairs(vars(at({st.d, st.k}))) = pair;
+        return packed.v_tiles[i].define(cfg.lanes, pairs, edge * packed.c + packed.p, d, of_block);
+    };
+    Func &v = packed.v;
+    if (cfg.packs_words()) {
+        // Rows are read as words of two elements, and of two keys come the pairs of even and those of odd elements.
+        const auto word = [&](const Expr &k) {
+            return bf16_pair(element_of_v(2 * st.d, k), element_of_v(2 * st.d + 1, k));
+        };
+        const Expr first = word(2 * st.k), second = word(2 * st.k + 1);
+        const Expr low = Expr(0xffffu), high = Expr(0xffff0000u), d = st.d / 2;
+        v(vars(at({packed.p, st.d, packed.c}))) =
+            select(st.d % 2 == 0, transposed(0, (first & low) | (second << 16), d),
+                   transposed(1, (first >> 16) | (second & high), d));
+    } else {
+        const Expr pair = bf16_pair(element_of_v(st.d, 2 * st.k), element_of_v(st.d, 2 * st.k + 1));
+        v(vars(at({packed.p, st.d, packed.c}))) = transposed(0, pair, st.d);
+    }
 
     packed.over_v = RDom({{0, packed.values}, {0, cfg.kv_block / (2 * edge)}}, packed.v.name() + "_values");
     Args lane = at({st.u});

@@ -276,7 +276,7 @@ Bf16Block::Bf16Block(const std::string &suffix)
       exact_sum("exact_sum" + suffix), reference_sizes("reference_sizes" + suffix), again_end("again_end" + suffix) {}
 
 PackedBlocks::PackedBlocks(const std::string &suffix)
-    : k("packed_k" + suffix), v_rows("v_rows_packed" + suffix), v_tiles("packed_v_tiles" + suffix),
+    : k("packed_k" + suffix), v_rows("v_rows_packed" + suffix), v_tiles{TransposedTiles("packed_v_even" + suffix), TransposedTiles("packed_v_odd" + suffix)},
       v("packed_v" + suffix), exponents("packed_exponents" + suffix), nonfinite("packed_nonfinite" + suffix) {}
 
 BlockChain::BlockChain(const std::string &suffix, int block, bool ranged, bool tested, Changes changes)

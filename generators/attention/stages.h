@@ -61,7 +61,7 @@ struct PackedBlocks {
     Halide::Func k;               // (e, k, c, ..): element 32 c + e, zeros after the last
     Halide::RDom over_d;          // of rows that are no whole number of chunks
     PaddedRows v_rows;            // (d, k, ..): of rows of any length
-    TransposedTiles v_tiles;
+    TransposedTiles v_tiles[2];   // of even and of odd elements; or of all
     Halide::Func v;          // (p, d, c, ..): elements of the keys 32 c + 2 p and 32 c + 2 p + 1, as a pair
     Halide::Func exponents;  // (u, ..): sums that tell where an exponent is full, by lanes
     Halide::Func nonfinite;  // (..): whether some value of the block is NaN or infinite
