@@ -7,11 +7,26 @@ using namespace Halide::Internal;
 
 namespace {
 
-const char *const dot_name = "heed_bf16_dot";
+const char *const dot_name = "heed_bf16_dot", *const word_name = "heed_bf16_word";
+
+// Of every second element of a vector, from the first one on, all of it as words. Halide has loads of every second
+// element so (StageStridedLoads).
+Expr whole_words(const Expr &low) {
+    const auto *every_second = low.as<Shuffle>();
+    if (!every_second || !every_second->is_slice() || every_second->slice_begin() != 0 ||
+        every_second->slice_stride() != 2 || every_second->vectors.size() != 1) {
+        throw CompileError("words of bf16 are no vectors of neighbours");
+    }
+    return reinterpret(UInt(32, low.type().lanes()), every_second->vectors[0]);
+}
 
 }  // namespace
 
 Expr bf16_pair(const Expr &low, const Expr &high) { return cast<uint32_t>(low) | cast<uint32_t>(high) << 16; }
+
+Expr bf16_word(const Expr &low, const Expr &high) {
+    return Call::make(UInt(32), word_name, {low, high}, Call::PureExtern);
+}
 
 Expr bf16_half(const Expr &pair, int half) {
     return reinterpret<float>(half == 0 ? pair << 16 : pair & Expr(0xffff0000u));
@@ -29,6 +44,7 @@ Expr dot_operand(const Expr &e, int index) {
 }
 
 Expr LowerBf16Dots::visit(const Call *op) {
+    if (op->name == word_name) return whole_words(mutate(op->args[0]));
     if (op->name != dot_name) return IRMutator::visit(op);
     Expr accumulator = mutate(op->args[0]), a = mutate(op->args[1]), b = mutate(op->args[2]);
     const int lanes = op->type.lanes();

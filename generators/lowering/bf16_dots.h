@@ -8,6 +8,10 @@ namespace heed {
 // Two bf16 (as uint16) in one 32-bit lane, `low` in its lower half.
 Halide::Expr bf16_pair(const Halide::Expr &low, const Halide::Expr &high);
 
+// The same of two neighbours in memory, which a vector reads as whole words: LLVM takes shifts and masks of a pair apart
+// again.
+Halide::Expr bf16_word(const Halide::Expr &low, const Halide::Expr &high);
+
 // Half 0 or 1 of a pair, as a float.
 Halide::Expr bf16_half(const Halide::Expr &pair, int half);
 
@@ -20,10 +24,11 @@ Halide::Expr bf16_dot(const Halide::Expr &accumulator, const Halide::Expr &a, co
 // Argument `index` of a bf16_dot (accumulator, a, b); undefined where `e` is no such call.
 Halide::Expr dot_operand(const Halide::Expr &e, int index);
 
-// Lowering pass, after vectorisation: vectors of bf16_dot become the reduction that Halide turns into the instruction.
+// Lowering pass, after vectorisation: vectors of bf16_dot become the reduction that Halide turns into the instruction,
+// those of bf16_word loads.
 class LowerBf16Dots : public Halide::Internal::IRMutator {
 public:
-    int found = 0;  // vectors
+    int found = 0;  // vectors of bf16_dot
 
 protected:
     using IRMutator::visit;
