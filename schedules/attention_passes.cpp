@@ -299,7 +299,6 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
         add_tiles(&passes, st, config);
         if (config.takes_parts()) add_parts(&passes, st, config);
         passes.add_exactly<FirstBlocks>(static_cast<int>(st.kept.size()), "arrays that tasks keep", st.kept, true);
-        if (!getenv("NOPF") && config.packs_in_steps() && !config.any_head_dim()) prefetch_next_block(&passes, st, config);
         keep_awake(&passes, st, config);
         passes.add<LowerBf16Dots>();
     } else if (config.bf16_dots) {

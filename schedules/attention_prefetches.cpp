@@ -1,12 +1,10 @@
 #include "schedules/attention_prefetches.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <numeric>
 #include <vector>
 
-#include "generators/lowering/bf16_tiles.h"
 #include "generators/lowering/prefetch_line.h"
 #include "generators/lowering/spread_prefetches.h"
 
@@ -181,53 +179,6 @@ void add_prefetches(Passes *passes, const AttentionStages &st, const AttentionCo
     if (config.wide_group && !config.any_head_dim() && slow_tiles) prefetch_tiles(passes, st, config);
     if (asks_for_blocks(config)) prefetch_blocks(passes, st, config);
     if (product_bursts(config) > 0) prefetch_with_bias(passes, st, config);
-}
-
-// Decode with matrix tiles: every loop of a step asks for some lines of the next block, its share of the time.
-void prefetch_next_block(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
-    const BlockChain &ch = st.full;
-    const auto field = [fields = st.fields.name()](int n) { return loaded(fields, n); };
-    const auto place = [&config, &ch, field](const Expr &key) -> std::pair<Expr, Expr> {
-        if (!config.paged) return {field(task_first_key) + loaded(ch.first_key.name(), 0) + key, field(task_kv_batch)};
-        return {loaded(ch.slots.name() + ".0", key), loaded(ch.slots.name() + ".1", key)};
-    };
-    struct Source {
-        std::string rows;
-        int lines, done = 0;  // of a row; of the block
-    };
-    const int bytes = stored_type(config.kv_dtype).bytes(), line = line_bytes / bytes;
-    Source k{"k", (config.head_dim + line - 1) / line}, v{"v", (config.head_dim_v + line - 1) / line};
-    // In each of so many iterations of the loop `keys` rows of the source.
-    const auto add = [&](Source &of, const std::string &loop, const std::vector<std::string> &inside, int iterations,
-                         const Expr &before, double keys) {
-        const int at_once = std::max(static_cast<int>(std::lround(keys * of.lines)), 1);
-        const auto along = [rows = of.rows](const Expr &index, const char *axis) {
-            return elements_along(rows, axis, index);
-        };
-        const auto element = [=, done = of.done, lines = of.lines, block = ch.block](const Expr &n) {
-            const Expr of_block = before * at_once + n + done;
-            const auto [slot, page] = place(min(block + of_block / lines, 2 * block - 1));
-            return along(page, "page") + along(field(task_kv_head), "head") + along(slot, "slot") +
-                   cast<int64_t>(of_block % lines * line);
-        };
-        of.done += iterations * at_once;
-        const SpreadPrefetches::Stream stream{of.rows, bytes, element, at_once, Expr()};
-        passes->add_exactly<SpreadPrefetches>(1, "loops that ask for the next block", loop, inside, std::vector{stream});
-    };
-    const auto loop = [](const Func &f, int stage, const std::string &name) {
-        return f.name() + ".s" + std::to_string(stage) + "." + name;
-    };
-    const std::string chunks = loop(ch.packed.v, 0, ch.packed.c.name()), squares = loop(ch.packed.v, 0, st.d.name() + ".db");
-    const std::string steps = loop(st.state, 2, ch.steps.y.name());
-    const int in_row = config.head_dim_v / config.lanes, units = ch.block / packed_unit;
-    const Expr before = Variable::make(Int(32), chunks) * in_row;
-    add(k, loop(ch.packed.k, 0, st.k.name()), {}, ch.block, 0, 0.25);
-    add(k, squares, {chunks}, in_row * units, before, 0.75 * ch.block / (in_row * units));
-    add(v, squares, {chunks}, in_row * units, before, 0.125 * ch.block / (in_row * units));
-    if (units > 1) add(v, tile_blocks_of(ch.product.name()), {steps}, units - 1, 0, 0.1875 * ch.block / (units - 1));
-    add(v, loop(ch.bf16.max_parts, 1, ch.bf16.part_keys.x.name()), {}, ch.block / 4, 0, 0.5);
-    add(v, loop(ch.bf16.weight_pairs, 0, st.k.name()), {}, ch.block / 2, 0, 0.75);
-    add(v, tile_blocks_of(st.state.name()), {steps}, in_row / 2 - 1, 0, 0.1875 * ch.block / (in_row / 2 - 1));
 }
 
 Expr loaded(const std::string &array, const Expr &element) {

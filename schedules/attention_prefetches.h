@@ -13,9 +13,6 @@ int product_bursts(const AttentionConfig &config);
 
 void add_prefetches(Passes *passes, const AttentionStages &stages, const AttentionConfig &config);
 
-// Decode with matrix tiles.
-void prefetch_next_block(Passes *passes, const AttentionStages &stages, const AttentionConfig &config);
-
 // An element of an array of the loops.
 Halide::Expr loaded(const std::string &array, const Halide::Expr &element);
 

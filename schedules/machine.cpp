@@ -96,7 +96,6 @@ void fit_tiles(const Machine &machine, AttentionConfig &config) {
         config.masked_block = !config.per_logit() ? config.kv_block : config.bf16_dots ? 64 : 48;
         if (config.bf16_tiles) {
             config.row_block = 32;
-            if (!config.packs_first()) config.kv_block = getenv("KVB") ? atoi(getenv("KVB")) : 64;
             config.masked_block = config.kv_block;
         }
         fit_blocks(machine, config);

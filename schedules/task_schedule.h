@@ -136,7 +136,6 @@ protected:
             const bool ahead = cfg.looks_up_ahead() && !ch.ranged;
             Halide::Func &slots = of_step(ch.slots, ch).bound_extent(st.k, (ahead ? 2 : 1) * ch.block);
             slots.vectorize(st.k, cfg.lanes);
-            if (cfg.packs_in_steps()) slots.hoist_storage(task_loop);  // read by prefetches in later stages
             if (cfg.rows_are_lanes()) slots.partition(st.k, Halide::Partition::Never);  // a loop to shorten
         }
         if (cfg.copies_k()) padded_block(ch.k_rows, ch, cfg.head_dim);

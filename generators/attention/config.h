@@ -69,7 +69,7 @@ struct AttentionConfig {
     bool repeats_values() const { return rows_are_lanes() && !bf16_dots && !copies_v() && pads_rows(); }
     bool converts_kv() const { return !bf16_dots && (paged || kv_dtype != ElementType::f32); }
     // Decode with pages: the places of the keys of a block and of the next one are looked up together.
-    bool looks_up_ahead() const { return paged && ((task_blocks > 1 && prefetch_keys > 0) || packs_in_steps()); }
+    bool looks_up_ahead() const { return paged && task_blocks > 1 && prefetch_keys > 0; }
     bool has_kv_scales() const { return kv_dtype == ElementType::i8; }
 
     // The unit of rows that are padded: whole vectors, of pairs of bf16 where rows are lanes.

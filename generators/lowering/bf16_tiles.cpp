@@ -52,7 +52,7 @@ bool are_few(const Expr &steps) {
 // of 512 cycles for two blocks of four steps. Instead a tile is stored where the next block first needs its register.
 Stmt woven_tiles(const Bf16Product &product, const Expr &steps) {
     const TileBlock block(product);
-    const TileLoop next(tile_blocks_of(product.c.buffer));
+    const TileLoop next(unique_name("tile_block"));
     const int blocks_n = block.blocks_n();
     const Expr blocks = simplify(block.blocks_m() * blocks_n);
     auto at = [&](const Expr &number) {

@@ -37,8 +37,6 @@ Halide::Internal::Stmt with_product(const Halide::Internal::Stmt &body, const Ma
 
 // The loop over the tiles of pairs of a stage's product where they are not known to be few.
 inline std::string tile_steps_of(const std::string &stage) { return stage + ".tile_steps"; }
-// The loop over its blocks of tiles after the first one, where they are.
-inline std::string tile_blocks_of(const std::string &stage) { return stage + ".tile_blocks"; }
 
 class LowerBf16Tiles : public Halide::Internal::IRMutator {
 public:
