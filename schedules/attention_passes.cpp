@@ -33,40 +33,51 @@ using Halide::Internal::Variable;
 
 namespace {
 
+// Rows of a task's block that there are, by its line of the table.
+Expr rows_left(const Func &fields, const AttentionConfig &config) {
+    const auto heads = [](const char *tensor) { return Variable::make(Int(32), std::string(tensor) + ".extent.1"); };
+    Expr of_position = config.wide_group ? heads("q") / heads("k") : Expr(1);
+    return loaded(fields.name(), task_q_len) * of_position - loaded(fields.name(), task_first_row);
+}
+
+// Steps, and the loops over vectors of rows that end with `rows.loops`, compute those that there are.
+void fit_rows(Passes *passes, const AttentionStages &st, const AttentionConfig &config, TrimRows::Rows rows) {
+    const int vectors = config.row_block / config.lanes;
+    rows.block = config.row_block;
+    rows.lanes = config.lanes;
+    rows.left = rows_left(st.fields, config);
+    std::vector<std::string> steps;
+    for (const BlockChain *ch : st.chains) steps.push_back(ch->steps.y.name());
+    passes->add_exactly<TrimRows>(static_cast<int>(steps.size()), "loops over blocks of keys to trim rows in", rows,
+                                  steps);
+    const auto vectors_of = [&](const Expr &left) {
+        Expr computed = vectors;
+        for (int kept = rows.most_kept; kept > 0; kept--) computed = select(left > kept * config.lanes, computed, kept);
+        return computed;
+    };
+    passes->add<ShortenLoops>(rows.loops, vectors_of(rows.left));
+    if (config.wide_group) {
+        const std::vector<std::string> loops{st.row.name() + ".result_ro"};
+        passes->add<ShortenLoops>(loops, vectors_of(rows_left(st.decode.merged_fields, config)));
+    }
+}
+
 // Register tiles with rows as lanes: the rows of a block and the keys of a masked step that there are.
 void fit_block(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
     const std::string row = st.row.name();
+    TrimRows::Rows rows;
+    rows.loops = {row + ".ro", row + "." + row};
+    rows.stages = {st.state.name()};
     // Steps with masks or biases are long: a third copy of them would take a sixth of the time to make the table.
-    const int vectors = config.row_block / config.lanes, most_kept = config.per_logit() ? 1 : vectors - 1;
-    TrimRows::Rows rows{
-        {row + ".ro", row + "." + row}, {st.state.name()}, most_kept, config.row_block, config.lanes, {}};
-    const auto heads = [](const char *tensor) { return Variable::make(Int(32), std::string(tensor) + ".extent.1"); };
-    Expr of_position = config.wide_group ? heads("q") / heads("k") : Expr(1);
-    const auto left_in = [&](const Func &fields) {
-        return loaded(fields.name(), task_q_len) * of_position - loaded(fields.name(), task_first_row);
-    };
-    rows.left = left_in(st.fields);
-    std::vector<std::string> steps;
+    rows.most_kept = config.per_logit() ? 1 : config.row_block / config.lanes - 1;
     for (const BlockChain *ch : st.chains) {
-        steps.push_back(ch->steps.y.name());
         for (const Func &f :
              {ch->biases, ch->visible, ch->product, ch->raw_logits, ch->logits, ch->block_max, ch->weights, ch->kept,
               ch->bf16.weight_pairs, ch->block_sum, ch->value_weights, ch->value_tile, ch->block_out}) {
             rows.stages.push_back(f.name());
         }
     }
-    passes->add_exactly<TrimRows>(static_cast<int>(steps.size()), "loops over blocks of keys to trim rows in", rows,
-                                  steps);
-    const auto vectors_of = [&](const Expr &left) {
-        Expr computed = vectors;
-        for (int kept = most_kept; kept > 0; kept--) computed = select(left > kept * config.lanes, computed, kept);
-        return computed;
-    };
-    passes->add<ShortenLoops>(rows.loops, vectors_of(rows.left));
-    if (config.wide_group) {
-        const std::vector<std::string> loops{row + ".result_ro"};
-        passes->add<ShortenLoops>(loops, vectors_of(left_in(st.decode.merged_fields)));
-    }
+    fit_rows(passes, st, config, rows);
 
     // Register tiles and vectors read whole units of keys.
     const BlockChain &ch = st.masked;
@@ -87,6 +98,28 @@ void fit_block(Passes *passes, const AttentionStages &st, const AttentionConfig 
     const int together = config.bf16_dots ? 2 : 1;  // whoever takes a pair asks whether its last key is visible
     shorten(together, together, keys, {ch.visible, ch.kept, ch.logits, ch.weights, ch.value_weights});
     if (config.bf16_dots) shorten(2, 1, keys, {ch.bf16.weight_pairs, ch.bf16.v_pairs});
+}
+
+constexpr int most_vectors_kept = 2;
+
+// Steps with matrix tiles, each of them as often as there are numbers of rows.
+int copies_of_steps(const AttentionConfig &config) { return config.packs_in_steps() ? most_vectors_kept + 1 : 1; }
+
+// Matrix tiles of a group: rows that there are, in steps of one, two or all vectors. Maxima of the others stay the
+// lowest ones, so that their references do, too, and no sum is scaled for them.
+void fit_group(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
+    TrimRows::Rows rows;
+    rows.loops = {st.prefill.q_lanes.name() + ".s0." + st.row.name() + ".ro"};
+    rows.most_kept = most_vectors_kept;
+    for (const BlockChain *ch : st.chains) {
+        const Bf16Block &of = ch->bf16;
+        for (const Func &f : {ch->product, of.max_parts, ch->weights, of.weight_pairs, of.sum_parts, of.exact_sum,
+                              ch->block_sum, ch->block_out}) {
+            rows.stages.push_back(f.name());
+        }
+        rows.filled.push_back(of.max_parts.name());
+    }
+    fit_rows(passes, st, config, rows);
 }
 
 // The first part of the keys makes the queries ready, the last one the results.
@@ -111,7 +144,8 @@ void keep_awake(Passes *passes, const AttentionStages &st, const AttentionConfig
                                              {loop(chain->packed.v, chain->packed.c.name()), 1},
                                              {loop(chain->bf16.weight_pairs, st.k.name()), 16}});
         }
-        passes->add_exactly<KeepAwake>(static_cast<int>(of_steps.size()), "loops that keep tiles awake", of_steps);
+        passes->add_exactly<KeepAwake>(static_cast<int>(of_steps.size()) * copies_of_steps(config),
+                                       "loops that keep tiles awake", of_steps);
         return;
     }
     const std::vector<KeepAwake::Loop> loops{{loop(st.prefill.q_lanes, st.d.name() + ".db"), 1},
@@ -241,7 +275,7 @@ void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig 
         step.large_weight = Bf16Block::large_weight;
         passes->add_exactly<PipelineTiles>(1, "loops over blocks of keys to pipeline", step);
     }
-    passes->add_exactly<LowerBf16Tiles>(static_cast<int>(products), "products of bf16 that become matrix tiles",
+    passes->add_exactly<LowerBf16Tiles>(static_cast<int>(products) * copies_of_steps(config), "products of bf16 that become matrix tiles",
                                         std::vector<std::string>{st.masked.block_out.name()}, outputs);
 }
 
@@ -295,6 +329,7 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
             passes.add_exactly<FuseTasks>(1, "loops over packed blocks to fuse", st.packed.v.name(),
                                           st.packed.nonfinite.name());
         }
+        if (config.packs_in_steps()) fit_group(&passes, st, config);
         fit_tiles_of_keys(&passes, st, config);
         add_tiles(&passes, st, config);
         if (config.takes_parts()) add_parts(&passes, st, config);

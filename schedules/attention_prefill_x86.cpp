@@ -176,6 +176,10 @@ private:
         of_block_in_workspace(p.k, ch);
         of_block_in_workspace(p.v, ch);
         packed_blocks(p, {});
+        if (cfg.any_head_dim()) {
+            p.k.bound_storage(p.c, max_head_dim / packed_unit);
+            p.v.bound_storage(st.d, max_head_dim);
+        }
         if (p.v_rows.rows.defined()) one_block(p.v_rows.rows.hoist_storage(task_loop)).bound_extent(st.kb, 1);
         if (!ch.ranged) return;
         of_block(p.nonfinite, ch);

@@ -95,7 +95,7 @@ void fit_tiles(const Machine &machine, AttentionConfig &config) {
         if (!config.bf16_dots) config.kv_block = config.any_head_dim() ? 96 : 144;
         config.masked_block = !config.per_logit() ? config.kv_block : config.bf16_dots ? 64 : 48;
         if (config.bf16_tiles) {
-            config.row_block = 32;
+            config.row_block = config.packs_in_steps() ? 64 : 32;
             config.masked_block = config.kv_block;
         }
         fit_blocks(machine, config);

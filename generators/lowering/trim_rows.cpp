@@ -1,6 +1,7 @@
 #include "generators/lowering/trim_rows.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace heed {
 
@@ -19,11 +20,11 @@ private:
     const TrimRows::Rows &rows;
     const int kept;
     Scope<ModulusRemainder> lets;
-    bool in_loop = false;  // over vectors
+    bool in_loop = false, in_single_rows = false;  // in loops over vectors, over rows
 
-    bool is_stage(const std::string &array) const {
-        return std::any_of(rows.stages.begin(), rows.stages.end(), [&](const std::string &stage) {
-            return array == stage || array.rfind(stage + ".", 0) == 0;  // an element of a tuple
+    static bool is_one_of(const std::vector<std::string> &stages, const std::string &array) {
+        return std::any_of(stages.begin(), stages.end(), [&](const std::string &stage) {
+            return array == stage || array.rfind(stage + ".", 0) == 0;  // an element of a tuple, or a loop
         });
     }
     int vector_of(const Store *op) const {
@@ -35,7 +36,9 @@ private:
         return static_cast<int>(first.remainder % rows.block / rows.lanes);
     }
     Stmt visit(const Store *op) override {
-        return in_loop || !is_stage(op->name) || vector_of(op) < kept ? Stmt(op) : Evaluate::make(0);
+        const bool stays = in_single_rows || in_loop || !is_one_of(rows.stages, op->name);
+        if (stays || (is_const(op->value) && is_one_of(rows.filled, op->name))) return op;
+        return vector_of(op) < kept ? Stmt(op) : Evaluate::make(0);
     }
     Stmt visit(const LetStmt *op) override {
         const bool is_index = op->value.type() == Int(32);
@@ -44,6 +47,13 @@ private:
         return IRMutator::visit(op);
     }
     Stmt visit(const For *op) override {
+        if (is_const(op->extent, rows.block) && is_one_of(rows.stages, op->name)) {
+            const bool outside = std::exchange(in_single_rows, true);
+            const Stmt body = mutate(op->body);
+            in_single_rows = outside;
+            return For::make(op->name, op->min, kept * rows.lanes, op->for_type, op->partition_policy, op->device_api,
+                             body);
+        }
         const bool outer = in_loop;
         in_loop = in_loop || std::any_of(rows.loops.begin(), rows.loops.end(),
                                          [&](const std::string &loop) { return ends_with(op->name, "." + loop); });

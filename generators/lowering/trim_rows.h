@@ -16,7 +16,9 @@ class TrimRows : public Halide::Internal::IRMutator {
 public:
     struct Rows {
         std::vector<std::string> loops;   // over vectors, where they are not unrolled: ends of their names
-        std::vector<std::string> stages;  // arrays whose innermost dimension they are, of `block` elements
+        std::vector<std::string> stages;  // arrays whose innermost dimension they are, of `block` elements; loops of
+                                          // theirs over single rows are of products that become matrix tiles
+        std::vector<std::string> filled;  // those whose other rows keep the constants that they start from
         int most_kept;                    // vectors of a copy; less than all
         int block, lanes;
         Halide::Expr left;  // from the first one of the block on, at least 1
