@@ -100,17 +100,18 @@ void fit_block(Passes *passes, const AttentionStages &st, const AttentionConfig 
     if (config.bf16_dots) shorten(2, 1, keys, {ch.bf16.weight_pairs, ch.bf16.v_pairs});
 }
 
-constexpr int most_vectors_kept = 2;
+// Steps with matrix tiles are there for one, two or all vectors of rows of a group.
+int fewer_vectors(const AttentionConfig &config) {
+    return config.packs_in_steps() ? std::min(config.row_block / config.lanes - 1, 2) : 0;
+}
 
-// Steps with matrix tiles, each of them as often as there are numbers of rows.
-int copies_of_steps(const AttentionConfig &config) { return config.packs_in_steps() ? most_vectors_kept + 1 : 1; }
-
-// Matrix tiles of a group: rows that there are, in steps of one, two or all vectors. Maxima of the others stay the
+// Maxima of the others stay the
 // lowest ones, so that their references do, too, and no sum is scaled for them.
 void fit_group(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
     TrimRows::Rows rows;
     rows.loops = {st.prefill.q_lanes.name() + ".s0." + st.row.name() + ".ro"};
-    rows.most_kept = most_vectors_kept;
+    rows.single = "." + st.row.name();
+    rows.most_kept = fewer_vectors(config);
     for (const BlockChain *ch : st.chains) {
         const Bf16Block &of = ch->bf16;
         for (const Func &f : {ch->product, of.max_parts, ch->weights, of.weight_pairs, of.sum_parts, of.exact_sum,
@@ -144,7 +145,7 @@ void keep_awake(Passes *passes, const AttentionStages &st, const AttentionConfig
                                              {loop(chain->packed.v, chain->packed.c.name()), 1},
                                              {loop(chain->bf16.weight_pairs, st.k.name()), 16}});
         }
-        passes->add_exactly<KeepAwake>(static_cast<int>(of_steps.size()) * copies_of_steps(config),
+        passes->add_exactly<KeepAwake>(static_cast<int>(of_steps.size()) * (1 + fewer_vectors(config)),
                                        "loops that keep tiles awake", of_steps);
         return;
     }
@@ -275,7 +276,7 @@ void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig 
         step.large_weight = Bf16Block::large_weight;
         passes->add_exactly<PipelineTiles>(1, "loops over blocks of keys to pipeline", step);
     }
-    passes->add_exactly<LowerBf16Tiles>(static_cast<int>(products) * copies_of_steps(config), "products of bf16 that become matrix tiles",
+    passes->add_exactly<LowerBf16Tiles>(static_cast<int>(products) * (1 + fewer_vectors(config)), "products of bf16 that become matrix tiles",
                                         std::vector<std::string>{st.masked.block_out.name()}, outputs);
 }
 

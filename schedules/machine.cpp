@@ -95,7 +95,8 @@ void fit_tiles(const Machine &machine, AttentionConfig &config) {
         if (!config.bf16_dots) config.kv_block = config.any_head_dim() ? 96 : 144;
         config.masked_block = !config.per_logit() ? config.kv_block : config.bf16_dots ? 64 : 48;
         if (config.bf16_tiles) {
-            config.row_block = config.packs_in_steps() ? 64 : 32;
+            const bool is_long = config.any_head_dim() || config.head_dim > 256;
+            config.row_block = config.packs_in_steps() && is_long ? 64 : 32;
             config.masked_block = config.kv_block;
         }
         fit_blocks(machine, config);

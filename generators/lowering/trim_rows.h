@@ -16,8 +16,8 @@ class TrimRows : public Halide::Internal::IRMutator {
 public:
     struct Rows {
         std::vector<std::string> loops;   // over vectors, where they are not unrolled: ends of their names
-        std::vector<std::string> stages;  // arrays whose innermost dimension they are, of `block` elements; loops of
-                                          // theirs over single rows are of products that become matrix tiles
+        std::vector<std::string> stages;  // arrays whose innermost dimension they are, of `block` elements
+        std::string single = "-";         // loops over rows of stages that become matrix tiles: ends of their names
         std::vector<std::string> filled;  // those whose other rows keep the constants that they start from
         int most_kept;                    // vectors of a copy; less than all
         int block, lanes;
