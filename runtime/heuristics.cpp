@@ -23,6 +23,9 @@ constexpr int32_t splits_of_long_cache = 32;
 // So many that the last ones to finish are few compared with all.
 constexpr int32_t tasks_per_thread = 4;
 
+// See most_decoded_queries.
+constexpr int32_t most_queries_of_lanes = 4, most_queries_of_tiles = 32;
+
 // So many that it hardly counts which ones are the last to finish.
 constexpr int32_t many_tasks_per_thread = 64;
 
@@ -59,12 +62,23 @@ bool is_slow(const Kernel &kernel, const KernelRequest &request) {
 
 bool has_own_dims(const Kernel &kernel) { return kernel.head_dim != 0 && kernel.head_dim_v != 0; }
 
+// Whether the rows of a group are multiplied by matrix tiles.
+bool has_tiles_of_rows(const Kernel &kernel) {
+    return is_for_large_groups(kernel) && kernel.target == KernelTarget(Isa::amx);
+}
+
 // Whether lanes of rows pay. Tasks of theirs have one head and one split of the keys: short sequences are too few
 // tasks, and of many heads whose keys are neighbours in memory each task reads pages in part (8 heads of 64 floats, 8
-// sequences of 1024 keys, 16 rows: 1.4 times as long).
-bool has_large_groups(const KernelRequest &request) {
+// sequences of 1024 keys, 16 rows: 1.4 times as long). Matrix tiles pay for any keys and heads, for 8 rows where the
+// other choice is prefill or keys are few: 16 sequences of 4096 keys take 1.25 times as long, of 1024 0.8 times.
+bool has_large_groups(const Kernel &kernel, const KernelRequest &request) {
     constexpr int32_t most_heads = 2;
-    const int64_t rows = int64_t{request.any_q_len ? 1 : request.q_len} * request.group_size;
+    const int32_t q_len = request.any_q_len ? 1 : request.q_len;
+    const int64_t rows = int64_t{q_len} * request.group_size;
+    if (has_tiles_of_rows(kernel)) {
+        const bool pays_half = !pays_lanes_of_rows(request) || q_len > most_queries_of_lanes;
+        return rows >= (pays_half ? least_rows_of_large_groups / 2 : least_rows_of_large_groups);
+    }
     return rows >= least_rows_of_large_groups && pays_lanes_of_rows(request) && request.num_kv_heads <= most_heads;
 }
 
@@ -79,7 +93,7 @@ int suits_queries(const Kernel &kernel, const KernelRequest &request) {
         return request.whole_keys && rows <= kernel.row_block ? 3 : 0;
     }
     if (!is_for_large_groups(kernel)) return 2;
-    return !has_large_groups(request) ? 0 : has_own_dims(kernel) ? 3 : 2;
+    return !has_large_groups(kernel, request) ? 0 : has_own_dims(kernel) ? 3 : 2;
 }
 
 int count_bits(uint32_t bits) { return __builtin_popcount(bits); }
@@ -208,12 +222,14 @@ std::string line_that_adds(const KernelRequest &request, uint32_t targets) {
 }  // namespace
 
 int32_t most_decoded_queries(const Kernel &kernel) {
-    if (!has_own_dims(kernel)) return 4;
+    if (has_tiles_of_rows(kernel)) return most_queries_of_tiles;
+    if (!has_own_dims(kernel)) return most_queries_of_lanes;
     const bool is_avx512 = kernel.target == KernelTarget(Isa::avx512) || kernel.target == KernelTarget(Isa::avx512bf16);
     return is_avx512 ? 16 : kernel.target == KernelTarget(Isa::avx2) ? 8 : 4;
 }
 
 int32_t most_decoded_queries(const Kernel &kernel, const KernelRequest &request) {
+    if (has_tiles_of_rows(kernel)) return std::min(most_queries_of_tiles, 8 + 32 / std::max(request.group_size, 1));
     const bool reads_again = request.group_size > 1 && leaves_caches(request);
     const bool few = kernel.target == KernelTarget(Isa::avx2) && is_short(request);
     return std::min(most_decoded_queries(kernel), !request.prefills_in_floats || few ? 4 : reads_again ? 16 : 11);

@@ -14,7 +14,10 @@ namespace heed {
 // its next head reads them (32 / 8 heads of 128, 16 queries: on 1024 keys 2.1 and 1.5 ms, on 8192 17 and 21). 8 of
 // AVX2's from 256 keys on (Zen 3, 2 cores, decode and prefill in f32: 8 queries on 1024 keys, 8 heads of 64, 359 and
 // 422 us, 11 queries 544 and 475; 5 on 100 keys 92 and 77; 32 / 8 heads of 128, 8 queries on 4096 keys, 18 and 41 ms).
-// Else 4.
+// Else 4; with matrix tiles, which prefill fills by 32 queries of a head and kernels for large groups by those of all
+// heads, 32 of one head, 16 of four, 9 of 32 (Xeon with AMX, 2 cores, decode and prefill in bf16, heads of 128: 32 / 8
+// heads, 8 queries on 4096 keys 1.0 and 1.9 ms, 16 1.7 and 1.9, 32 3.2 and 1.9; 32 / 32 heads, 32 queries 6.1 and 10.3
+// ms; 32 / 1 heads, 4 queries 0.4 and 1.2 ms, 16 1.5 and 1.1).
 int32_t most_decoded_queries(const Kernel &kernel, const KernelRequest &request);
 
 // The same for any request.

@@ -13,6 +13,9 @@ bool has_whole_chunks(const AttentionKernel &kernel) {
     return std::all_of(dims.begin(), dims.end(), [](const std::string &dim) { return std::stoi(dim) % 16 == 0; });
 }
 
+// Matrix tiles of a group are in kernels for such head dims and for any.
+bool has_whole_tiles(const AttentionKernel &kernel) { return kernel.head_dim == "any" || has_whole_chunks(kernel); }
+
 // Products of warpgroups are in prefill for head dims that are known, without dropout or a score function; what changes
 // logits leaves no registers for the widest heads and for addresses of pages.
 bool has_warpgroup_form(const AttentionKernel &kernel, const Words &features, const std::string &storage) {
@@ -41,10 +44,11 @@ Words storages(const AttentionKernel &kernel, bool paged) {
     return paged ? Words{"contiguous", "paged"} : Words{"contiguous"};
 }
 
-// For groups of 16 heads and more. CUDA: 32 rows of a tile.
+// For groups of 16 heads and more. CUDA: 32 rows of a tile. AMX: in pages, which serve every storage.
 bool has_wide_form(const AttentionKernel &kernel) {
     if (kernel.phase != "decode" || kernel.features != Words{"gqa"} || !kernel.score_mod.empty()) return false;
     const bool in_floats = (kernel.isa == avx2 || kernel.isa == avx512) && kernel.dtype == f32;
+    if (kernel.isa == amx) return kernel.dtype == bf16 && kernel.kv_dtype.empty();
     const bool on_cpu = in_floats || kernel.isa == avx512bf16;
     if (!kernel.kv_dtype.empty()) return kernel.isa == sm80 && contains({"64", "96", "128"}, kernel.head_dim);
     return on_cpu || (kernel.isa == sm80 && contains({"64", "80", "96", "128"}, kernel.head_dim));
@@ -60,6 +64,7 @@ bool has_whole_form(const AttentionKernel &kernel) {
 
 // The kernels with `logits` at the logits.
 void add_kernels(AttentionKernel kernel, const Words &logits, bool paged, Listing &listing) {
+    const bool by_tiles = kernel.isa == amx && kernel.phase == "decode" && has_whole_tiles(kernel);
     kernel.isa = serving_isa(kernel, logits);
     const std::string isa = kernel.isa;
     if (isa == amx && !has_whole_chunks(kernel)) kernel.head_dim = "any";
@@ -75,8 +80,10 @@ void add_kernels(AttentionKernel kernel, const Words &logits, bool paged, Listin
             if (isa == sm90) kernel.isa = has_warpgroup_form(kernel, logits, storage) ? sm90 : sm80;
             kernel.schedule = "";
             listing.add_attention(kernel);
-            kernel.schedule = "wide";
-            if (has_wide_form(kernel)) listing.add_attention(kernel);
+            AttentionKernel wide = kernel;
+            wide.schedule = "wide";
+            if (by_tiles) wide.isa = amx, wide.storage = "paged";
+            if (has_wide_form(wide)) listing.add_attention(wide);
             kernel.schedule = "whole";
             if (has_whole_form(kernel)) listing.add_attention(kernel);
         }

@@ -184,6 +184,38 @@ TEST_F(ChooseKernel, DecodeKernelsForLargeGroups) {
     EXPECT_EQ(choose(1, 64, 0, all), "decode_anywide");
 }
 
+// Matrix tiles of a group's rows: any heads and lengths, and more queries than other decode kernels.
+TEST_F(ChooseKernel, DecodeKernelsWithMatrixTiles) {
+    const uint32_t of_all_isas = heed::KernelTarget(heed::Isa::amx).bit() * 2 - 1;
+    kernels = {kernel("prefill", heed::Isa::amx, 64),
+               kernel("decode", heed::Isa::avx512bf16, 64, heed::feature_gqa, heed::Phase::decode),
+               kernel("tiles", heed::Isa::amx, 64, heed::feature_gqa, heed::Phase::decode)};
+    kernels.back().schedule = "wide";
+    kernels.back().row_block = 32;
+    const auto chosen = [&](int32_t q_len, int32_t group, int32_t length = 1024) {
+        group_size = group;
+        max_kv_len = length;
+        return choose(q_len, 64, 0, of_all_isas);
+    };
+    num_kv_heads = 8;
+    EXPECT_EQ(chosen(1, 15), "decode");
+    EXPECT_EQ(chosen(1, 16), "tiles");
+    EXPECT_EQ(chosen(1, 16, 64), "tiles");
+    EXPECT_EQ(chosen(1, 8), "decode");  // half of the rows of a tile: of few keys
+    EXPECT_EQ(chosen(1, 8, 1023), "tiles");
+    EXPECT_EQ(chosen(1, 7, 64), "decode");
+    EXPECT_EQ(chosen(4, 4), "tiles");
+    EXPECT_EQ(chosen(5, 1), "prefill");
+    EXPECT_EQ(chosen(8, 1), "tiles");  // nor is prefill better there
+    const struct {
+        int32_t group, most_queries;
+    } cases[] = {{1, 32}, {2, 24}, {4, 16}, {8, 12}, {32, 9}, {128, 8}};
+    for (const auto &of : cases) {
+        EXPECT_EQ(chosen(of.most_queries, of.group), "tiles") << of.group;
+        EXPECT_EQ(chosen(of.most_queries + 1, of.group), "prefill") << of.group;
+    }
+}
+
 // Where that pays and one block of rows reads a key.
 TEST_F(ChooseKernel, DecodeKernelsForWholeKeys) {
     for (const char *const schedule : {"x86", "whole"}) {

@@ -89,12 +89,16 @@ class Lists(unittest.TestCase):
 
     def test_what_serves_a_request(self):
         cases = [
-            # No dot products with dropout, nor in decode of any.
+            # No dot products with dropout, nor in decode of any but by the tiles of a group.
             ("PHASES prefill decode DTYPES bf16 HEAD_DIMS any ISAS amx FEATURES mask dropout",
              ["attention_prefill_bf16_dany_paged_amx", "attention_prefill_bf16_dany_mask_paged_amx",
               "attention_prefill_bf16_dany_dropout_mask_paged_avx512", "attention_decode_bf16_dany_contiguous_avx512",
-              "attention_decode_bf16_dany_gqa_contiguous_avx512",
+              "attention_decode_bf16_dany_gqa_contiguous_avx512", "attention_decode_bf16_dany_gqa_paged_amx_wide",
               "attention_decode_bf16_dany_dropout_gqa_mask_contiguous_avx512"]),
+            ("PHASES decode DTYPES bf16 HEAD_DIMS 64 72 ISAS amx",
+             ["attention_decode_bf16_d64_contiguous_avx512bf16", "attention_decode_bf16_d64_gqa_contiguous_avx512bf16",
+              "attention_decode_bf16_d64_gqa_paged_amx_wide", "attention_decode_bf16_d72_contiguous_avx512",
+              "attention_decode_bf16_d72_gqa_contiguous_avx512"]),
             # Tiles serve head dims that are no whole chunks by the kernel of any.
             ("PHASES prefill DTYPES bf16 HEAD_DIMS 64 72 20x111 ISAS amx",
              ["attention_prefill_bf16_d64_paged_amx", "attention_prefill_bf16_dany_paged_amx"]),
