@@ -50,7 +50,7 @@ heed_add_attention_kernels(heed_kernels PHASE prefill DTYPE bf16 HEAD_DIM any 64
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE bf16 HEAD_DIM 64 128 FEATURES none gqa ISA avx512bf16)
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE paged ISA avx512bf16)
 
-# Decode of groups of 16 heads and more: query rows are the lanes.
+# Decode of groups of 16 heads and more, and of few queries with matrix tiles: query rows are the lanes.
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f32 HEAD_DIM any 64 128 576x512 FEATURES gqa ISA avx2 avx512 SCHEDULE wide)
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE bf16 HEAD_DIM any 64 128 576x512 FEATURES gqa STORAGE paged ISA avx512bf16 amx SCHEDULE wide)
 # Keys of many heads that leave the caches: whole keys one after the other.

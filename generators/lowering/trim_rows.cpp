@@ -47,7 +47,7 @@ private:
         return IRMutator::visit(op);
     }
     Stmt visit(const For *op) override {
-        if (is_one_of(rows.stages, op->name) && ends_with(op->name, rows.single)) {
+        if (!rows.single.empty() && is_one_of(rows.stages, op->name) && ends_with(op->name, rows.single)) {
             const bool outside = std::exchange(in_single_rows, true);
             const Stmt body = mutate(op->body);
             in_single_rows = outside;

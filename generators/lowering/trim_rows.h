@@ -17,10 +17,11 @@ public:
     struct Rows {
         std::vector<std::string> loops;   // over vectors, where they are not unrolled: ends of their names
         std::vector<std::string> stages;  // arrays whose innermost dimension they are, of `block` elements
-        std::string single = "-";         // loops over rows of stages that become matrix tiles: ends of their names
-        std::vector<std::string> filled;  // those whose other rows keep the constants that they start from
-        int most_kept;                    // vectors of a copy; less than all
-        int block, lanes;
+        // Stages that become matrix tiles have loops over single rows: the end of their names, "" where there are none.
+        std::string single;
+        std::vector<std::string> filled;  // stages whose other rows keep the constants that they start from
+        int most_kept = 0;                // vectors of a copy; less than all
+        int block = 0, lanes = 0;
         Halide::Expr left;  // from the first one of the block on, at least 1
     };
 

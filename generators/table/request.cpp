@@ -27,7 +27,7 @@ bool has_warpgroup_form(const AttentionKernel &kernel, const Words &features, co
 }
 
 // Whose kernel serves the ISA. Dot products of bf16 exist in kernels of bf16 keys, without dropout; those of tiles in
-// prefill, for any head dim.
+// prefill, for any head dim, and in decode in the wide form.
 std::string serving_isa(const AttentionKernel &kernel, const Words &features) {
     if (is_cuda(kernel.isa) && kernel.isa != sm75 && kernel.dtype == f32) return sm75;
     if (kernel.isa != avx512bf16 && kernel.isa != amx) return kernel.isa;
