@@ -160,15 +160,26 @@ std::vector<Case> small_cases() {
     return in_suite("small", cases);
 }
 
-// By query heads for a head of keys and values, in both layouts; groups of 1, 4 and 32 are in the main suite as well.
+// By query heads for a head of keys and values, in both layouts; groups of 1, 4 and 32 are in the main suite as well. A
+// latent head that all share; a few queries, as of a draft that is verified.
 std::vector<Case> decode_cases() {
+    const auto latent = [](const char *name, int32_t num_heads) {
+        Case c = value_dim(attention(name, num_heads, 1, 1, 4096, 576), 512);
+        c.kind = CaseKind::decode;
+        return c;
+    };
+    const auto few = [](const char *name, int32_t num_kv_heads, int32_t q_len) {
+        return causal(attention(name, 32, num_kv_heads, q_len, 4096, 128));
+    };
     const auto outside = [](const char *name, int32_t num_kv_heads) {
         return in_layout(name, CaseLayout::heads_outside, decode("", 1, num_kv_heads, 4096));
     };
     return in_suite("decode",
                     {decode("d4k_g2", 1, 16, 4096), decode("d4k_g8", 1, 4, 4096), decode("d4k_g16", 1, 2, 4096),
                      outside("d4k_mha_outside", 32), outside("d4k_g2_outside", 16), outside("d4k_gqa_outside", 8),
-                     outside("d4k_g8_outside", 4), outside("d4k_g16_outside", 2), outside("d4k_mqa_outside", 1)});
+                     outside("d4k_g8_outside", 4), outside("d4k_g16_outside", 2), outside("d4k_mqa_outside", 1),
+                     latent("mla_h16", 16), latent("mla_h32", 32), latent("mla_h128", 128), few("q4_4k_gqa", 8, 4),
+                     few("q8_4k_gqa", 8, 8), few("q16_4k_gqa", 8, 16), few("q8_4k_mha", 32, 8)});
 }
 
 // One shape at growing lengths, for plots and exponents: 8 heads on 2 of keys and values, of 128.

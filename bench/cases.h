@@ -53,7 +53,7 @@ struct Case : heed_reference::LogitFields {
 };
 
 // In f32. Suites: "main", "rag" (ragged sizes, masks, other head dims), "logits" (what changes logits), "layouts",
-// "masks", "small" (few queries and keys: what a call costs), "decode" (groups and layouts) and "lengths".
+// "masks", "small" (few queries and keys: what a call costs), "decode" (groups, layouts and few queries) and "lengths".
 const std::vector<Case> &all_cases();
 
 Case in_types(Case c, heed_dtype dtype, heed_dtype kv_dtype);

@@ -40,6 +40,8 @@ class Job:
         peers = {"torch_sdpa": lambda: torch_peer.sdpa(data),
                  "ort_gqa": lambda: onnx_peer.gqa(data, threads),
                  "ort_attention": lambda: onnx_peer.attention(data, threads)}
+        if m.temperature and data.group_size >= 8:
+            peers["torch_matmuls"] = lambda: torch_peer.matmuls(data)
         if m.temperature:
             peers["openvino_cache"] = lambda: openvino_peer.decode(data, threads)
         else:

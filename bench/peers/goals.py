@@ -10,6 +10,7 @@ LINES = [("p8k_gqa p512_mha p2k_gqa p2k_gqa_*", 1.4, 2.0, 2.5),
          ("bert_8x512", 1.4, 2.0, 1.9),
          ("add_11qk bool_11qk *_2k_mask alibi softcap dropout temperature", 1.2, 1.5, 1.5),
          ("d72 d80 d96 d256 dk192_dv128 dk64_dv111", 1.3, 1.5, 1.5),
+         ("q*_4k_*", 1.2, 1.2, 1.2),
          ("linear_*", 1.0, 1.0, 1.0),
          ("probs_*", 1.5, 1.5, 1.5),
          ("layer_*", 1.3, 1.5, 1.5),
@@ -18,7 +19,7 @@ F16, AVX2 = 1.2, 1.2
 
 # Decoding from DRAM: the most that the time may be of what memory and arithmetic allow, by query heads for a head of keys and
 # values (up to 4, 8, more); never slower than the best peer.
-COLD = [("d4k_mha* d4k_g2* d4k_gqa* d2k_b16_gqa d32k_gqa", 1.15), ("d4k_g8*", 1.2), ("d4k_g16* d4k_mqa*", 1.6)]
+COLD = [("d4k_mha* d4k_g2* d4k_gqa* d2k_b16_gqa d32k_gqa", 1.15), ("d4k_g8*", 1.2), ("d4k_g16* d4k_mqa* mla_*", 1.6)]
 
 # The share of the peak of the machine's unit that is to be reached in addition, where arithmetic bounds the time and not memory:
 # (patterns, f32, bf16 with AMX).

@@ -50,6 +50,21 @@ def sdpa(data):
     return Calls([lambda copy=copy: call(copy) for copy in range(len(k))])
 
 
+def matmuls(data):
+    """One query of many heads that share keys: two products and a softmax, as a program would write them."""
+    case = data.case
+    q = tensor(data.q).view(case["batch"], case["num_kv_heads"], data.group_size, case["head_dim"])
+    k, v = [tensor(x) for x in data.k], [tensor(x) for x in data.v]
+    scale = case["head_dim"] ** -0.5
+
+    def call(copy):
+        weights = torch.softmax((q @ k[copy].transpose(2, 3)).mul_(scale), -1)
+        return (weights @ v[copy]).view(data.out_shape)
+
+    data.check(call(0).float().numpy())
+    return Calls([lambda copy=copy: call(copy) for copy in range(len(k))])
+
+
 def linear(data):
     x, weight, bias = (tensor(part) for part in (data.x, data.weight, data.bias))
 
