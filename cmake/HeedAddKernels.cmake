@@ -20,7 +20,7 @@ include_guard(GLOBAL)
 # OPS: operations around attention, by op_choices of generators/contract/operations.h; layers: all that <heed/layer.h> needs except for
 # gradients; layer_gradients: what heed_layer_backward needs in addition.
 # An ISA serves what it has instructions for: f32 with amx becomes AVX-512 kernels, with sm80 sm75 kernels. The tiles of amx serve bf16 prefill
-# of head dims that are no multiples of 16 by the kernel of any, and in decode groups of heads of the others and few queries.
+# of head dims that are no multiples of 16 by the kernel of any, and, of multiples of 16 and any, decode of groups of heads and of few queries.
 function(heed_add_kernels target)
     _heed_add_listed(heed_add_kernels ${ARGV})
 endfunction()

@@ -24,7 +24,7 @@ constexpr int32_t splits_of_long_cache = 32;
 constexpr int32_t tasks_per_thread = 4;
 
 // See most_decoded_queries.
-constexpr int32_t most_queries_of_lanes = 4, most_queries_of_tiles = 32;
+constexpr int32_t most_queries_of_lanes = 4;
 
 // So many that it hardly counts which ones are the last to finish.
 constexpr int32_t many_tasks_per_thread = 64;
@@ -70,16 +70,17 @@ bool has_tiles_of_rows(const Kernel &kernel) {
 // Whether lanes of rows pay. Tasks of theirs have one head and one split of the keys: short sequences are too few
 // tasks, and of many heads whose keys are neighbours in memory each task reads pages in part (8 heads of 64 floats, 8
 // sequences of 1024 keys, 16 rows: 1.4 times as long). Matrix tiles pay for any keys and heads, for 8 rows where the
-// other choice is prefill or keys are few: 16 sequences of 4096 keys take 1.25 times as long, of 1024 0.8 times.
+// other choice is prefill or keys are few: 16 sequences of 4096 keys take 1.25 times as long, of 1024 keys 0.8 to 1.1.
 bool has_large_groups(const Kernel &kernel, const KernelRequest &request) {
     constexpr int32_t most_heads = 2;
     const int32_t q_len = request.any_q_len ? 1 : request.q_len;
     const int64_t rows = int64_t{q_len} * request.group_size;
+    const bool has_many_keys = pays_lanes_of_rows(request);
     if (has_tiles_of_rows(kernel)) {
-        const bool pays_half = !pays_lanes_of_rows(request) || q_len > most_queries_of_lanes;
-        return rows >= (pays_half ? least_rows_of_large_groups / 2 : least_rows_of_large_groups);
+        const bool pays_half = !has_many_keys || q_len > most_queries_of_lanes;
+        return rows >= (pays_half ? least_rows(kernel) : least_rows_of_large_groups);
     }
-    return rows >= least_rows_of_large_groups && pays_lanes_of_rows(request) && request.num_kv_heads <= most_heads;
+    return rows >= least_rows(kernel) && has_many_keys && request.num_kv_heads <= most_heads;
 }
 
 // Prefill kernels serve many queries and, after decode kernels, few. Kernels for large groups are last for smaller
@@ -174,10 +175,12 @@ std::string why_less(const Kernel &kernel, const Kernel &best, const KernelReque
     if (std::get<0>(mine) != std::get<0>(theirs)) {
         if (is_for_whole_keys(kernel)) return "could serve, but is for larger keys";
         if (is_for_whole_keys(best)) return "could serve, but is for smaller keys";
+        if (kernel.phase != best.phase) {
+            return std::string("could serve, but ") + phase_name(best.phase) + " is preferred";
+        }
         if (is_for_large_groups(kernel)) return "could serve, but is for groups of more heads";
         if (is_for_large_groups(best)) return "could serve, but is for groups of fewer heads";
-        if (kernel.phase == best.phase) return "could serve, but is for fewer queries";
-        return std::string("could serve, but ") + phase_name(best.phase) + " is preferred";
+        return "could serve, but is for fewer queries";
     }
     if (std::get<1>(mine) != std::get<1>(theirs)) return "could serve, but its arithmetic is slower";
     if (std::get<2>(mine) != std::get<2>(theirs)) return "could serve, but has general head dims";
@@ -221,18 +224,27 @@ std::string line_that_adds(const KernelRequest &request, uint32_t targets) {
 
 }  // namespace
 
-int32_t most_decoded_queries(const Kernel &kernel) {
-    if (has_tiles_of_rows(kernel)) return most_queries_of_tiles;
+int32_t least_rows(const Kernel &kernel) {
+    if (!is_for_large_groups(kernel)) return 1;
+    return has_tiles_of_rows(kernel) ? least_rows_of_large_groups / 2 : least_rows_of_large_groups;
+}
+
+int32_t most_decoded_queries(const Kernel &kernel, int32_t group_size) {
+    if (has_tiles_of_rows(kernel)) {
+        const int32_t of_any_dims = 8;
+        return has_own_dims(kernel) ? std::min(32, of_any_dims + 32 / std::max(group_size, 1)) : of_any_dims;
+    }
     if (!has_own_dims(kernel)) return most_queries_of_lanes;
     const bool is_avx512 = kernel.target == KernelTarget(Isa::avx512) || kernel.target == KernelTarget(Isa::avx512bf16);
     return is_avx512 ? 16 : kernel.target == KernelTarget(Isa::avx2) ? 8 : 4;
 }
 
 int32_t most_decoded_queries(const Kernel &kernel, const KernelRequest &request) {
-    if (has_tiles_of_rows(kernel)) return std::min(most_queries_of_tiles, 8 + 32 / std::max(request.group_size, 1));
+    const int32_t most = most_decoded_queries(kernel, request.group_size);
+    if (has_tiles_of_rows(kernel)) return most;
     const bool reads_again = request.group_size > 1 && leaves_caches(request);
     const bool few = kernel.target == KernelTarget(Isa::avx2) && is_short(request);
-    return std::min(most_decoded_queries(kernel), !request.prefills_in_floats || few ? 4 : reads_again ? 16 : 11);
+    return std::min(most, !request.prefills_in_floats || few ? 4 : reads_again ? 16 : 11);
 }
 
 Phase preferred_phase(const Kernel &kernel, const KernelRequest &request) {

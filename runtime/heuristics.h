@@ -14,19 +14,23 @@ namespace heed {
 // its next head reads them (32 / 8 heads of 128, 16 queries: on 1024 keys 2.1 and 1.5 ms, on 8192 17 and 21). 8 of
 // AVX2's from 256 keys on (Zen 3, 2 cores, decode and prefill in f32: 8 queries on 1024 keys, 8 heads of 64, 359 and
 // 422 us, 11 queries 544 and 475; 5 on 100 keys 92 and 77; 32 / 8 heads of 128, 8 queries on 4096 keys, 18 and 41 ms).
-// Else 4; with matrix tiles, which prefill fills by 32 queries of a head and kernels for large groups by those of all
+// Else 4. With matrix tiles, which prefill fills by 32 queries of a head and kernels for large groups by those of all
 // heads, 32 of one head, 16 of four, 9 of 32 (Xeon with AMX, 2 cores, decode and prefill in bf16, heads of 128: 32 / 8
 // heads, 8 queries on 4096 keys 1.0 and 1.9 ms, 16 1.7 and 1.9, 32 3.2 and 1.9; 32 / 32 heads, 32 queries 6.1 and 10.3
-// ms; 32 / 1 heads, 4 queries 0.4 and 1.2 ms, 16 1.5 and 1.1).
+// ms; 32 / 1 heads, 4 queries 0.4 and 1.2 ms, 16 1.5 and 1.1); 8 with tiles of any head dim (16 heads of 256, 16
+// queries on 512 keys 0.65 and 0.62 ms).
 int32_t most_decoded_queries(const Kernel &kernel, const KernelRequest &request);
 
-// The same for any request.
-int32_t most_decoded_queries(const Kernel &kernel);
+// The same for any request with such groups.
+int32_t most_decoded_queries(const Kernel &kernel, int32_t group_size);
 
 // Rows that share the keys of a head, from which on lanes of rows pay (Zen 4, 2 cores, 4096 keys of 128, 8, 16 and 32
 // rows by lanes of elements and of rows: f32 0.51, 0.51, 0.50 and 0.69, 0.37, 0.36 ms, bf16 0.43, 0.38, 0.38 and 0.49,
 // 0.21, 0.20).
 constexpr int32_t least_rows_of_large_groups = 16;
+
+// Fewer rows never get the kernel while another one serves them: half as many of matrix tiles.
+int32_t least_rows(const Kernel &kernel);
 
 // The phase whose kernels are preferred for the head dims of this one.
 Phase preferred_phase(const Kernel &kernel, const KernelRequest &request);
@@ -44,7 +48,7 @@ struct KernelChoice {
 const Kernel *best_kernel(const KernelTable &table, const KernelRequest &request, uint32_t targets);
 
 // Whether the kernel, the best one for the request, is a decode kernel before all prefill kernels. Then no number of
-// keys changes the choice: kernels that pack them, and refuse too many, are for prefill.
+// keys changes the choice: kernels that pack all of them first, and refuse too many, are for prefill.
 bool is_preferred_decoder(const Kernel &kernel, const KernelRequest &request);
 
 // Whether such a kernel is the best one for both: they differ at most in lengths of keys, and not in what the choice

@@ -67,10 +67,10 @@ int64_t most_workspace_bytes(const heed_problem &largest) {
         const Kernel &kernel = heed_kernel_table.kernels[i];
         if (!serves(kernel, largest)) continue;
         const bool few_queries = kernel.phase == Phase::decode && is_for_few_queries(kernel, largest);
-        const int32_t most_queries = most_decoded_queries(kernel);
+        const int32_t group_size = largest.num_heads / largest.num_kv_heads;
+        const int32_t most_queries = most_decoded_queries(kernel, group_size);
         problem.max_q_len = few_queries ? std::min(largest.max_q_len, most_queries) : largest.max_q_len;
-        const int64_t rows = int64_t{problem.max_q_len} * (problem.num_heads / problem.num_kv_heads);
-        if (is_for_large_groups(kernel) && few_queries && rows < least_rows_of_large_groups) continue;
+        if (few_queries && int64_t{problem.max_q_len} * group_size < least_rows(kernel)) continue;
         if (check_problem(&problem, &plan.problem, &plan.views) != HEED_OK) return -1;
         plan.kernel = &kernel;
         const bool splits = kernel.phase == Phase::decode;

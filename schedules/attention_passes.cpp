@@ -105,8 +105,8 @@ int fewer_vectors(const AttentionConfig &config) {
     return config.packs_in_steps() ? std::min(config.row_block / config.lanes - 1, 2) : 0;
 }
 
-// Maxima of the others stay the
-// lowest ones, so that their references do, too, and no sum is scaled for them.
+// Rows of a group that there are. Of those that a copy leaves out maxima stay the lowest ones: so references do, too,
+// no sum is scaled for them, and no logit looks huge.
 void fit_group(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
     TrimRows::Rows rows;
     rows.loops = {st.prefill.q_lanes.name() + ".s0." + st.row.name() + ".ro"};
@@ -276,7 +276,8 @@ void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig 
         step.large_weight = Bf16Block::large_weight;
         passes->add_exactly<PipelineTiles>(1, "loops over blocks of keys to pipeline", step);
     }
-    passes->add_exactly<LowerBf16Tiles>(static_cast<int>(products) * (1 + fewer_vectors(config)), "products of bf16 that become matrix tiles",
+    passes->add_exactly<LowerBf16Tiles>(static_cast<int>(products) * (1 + fewer_vectors(config)),
+                                        "products of bf16 that become matrix tiles",
                                         std::vector<std::string>{st.masked.block_out.name()}, outputs);
 }
 

@@ -23,9 +23,9 @@
 // With matrix tiles (AMX) each product is one stage of plain loops that LowerBf16Tiles replaces. It reads copies of the
 // block: k, which then may be anywhere, and v transposed. In prefill they are made before all tasks, in decode of large
 // groups in the step that multiplies them.
-// A task then may have a part of the keys: queries and state stay where they are until the next one (add_parts() in
-// attention_passes.cpp). Parts of 768 KiB for 30 blocks of rows instead of one, on a Xeon with AMX, 8 / 2 heads of 128:
-// 16384 keys for 512 queries take 28 instead of 51 ms.
+// In prefill a task may have a part of the keys: queries and state stay where they are until the next one (add_parts()
+// in attention_passes.cpp). Parts of 768 KiB for 30 blocks of rows instead of one, on a Xeon with AMX, 8 / 2 heads of
+// 128: 16384 keys for 512 queries take 28 instead of 51 ms.
 #include "schedules/attention_prefetches.h"
 #include "schedules/task_schedule.h"
 #include "schedules/transposed_tiles.h"

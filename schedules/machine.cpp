@@ -69,8 +69,9 @@ int own_product_unroll(const Machine &machine, const AttentionConfig &config) {
 //   sums of 32 rows of head_dim 128 and two tiles of logits stay in L1 (8 + 8 + 16 + 8 of 48 KiB), past which packed k
 //   and v stream. Masked steps are blocks too, of which they multiply units of 32 keys. Measured, Xeon with AMX: 32 and
 //   64 rows, p1k_d64_full 1.97, 2.41 ms; blocks of 64, 96, 128 and 256 keys, p2k_gqa 26.1, 24.6, 25.0, 31.3 ms,
-//   bert_8x512 10.1, 7.4, 7.1, 9.0. In decode, where a step packs its block for the rows of a group, 64 rows of long heads
-//   (64 heads on one of 576 elements, 4096 keys: 32 rows 0.88 ms, 64 0.66), 32 of others (one of 128: 0.115, 0.132).
+//   bert_8x512 10.1, 7.4, 7.1, 9.0. In decode, where a step packs its block for the rows of a group, 64 rows of long
+//   heads (64 heads on one of 576 elements, 4096 keys: 32 rows 0.88 ms, 64 0.66), 32 of others (one of 128: 0.115,
+//   0.132).
 // Decode: lanes run along d. Kernels without a mask, a bias or int8 keys, whose conversion bounds them: tasks of
 // several blocks of rows (the most: their queries
 //   and states stay in a quarter of L2), blocks of 16 keys, of 32 for several rows, so that k and v take turns soon and

@@ -46,7 +46,8 @@ std::string AttentionConfig::error() const {
         return out_of_range("head_dim", head_dim % 16 != 0 ? head_dim : head_dim_v, "a multiple of 16 with bf16_dots");
     }
     if (bf16_tiles && (!rounds_weights() || row_block % 16 != 0 || masked_block % 32 != 0)) {
-        return "bf16_tiles are not allowed but in prefill or schedule = wide with bf16_dots, row_block a multiple of 16, "
+        return "bf16_tiles are not allowed but in prefill or schedule = wide with bf16_dots, row_block a multiple of "
+               "16, "
                "masked_block of 32";
     }
     if (!power_of_two(lanes) || lanes < 4 || lanes > 16) {
@@ -59,6 +60,9 @@ std::string AttentionConfig::error() const {
 }
 
 std::string AttentionConfig::block_error() const {
+    if (packs_in_steps() && masked_block != kv_block) {
+        return out_of_range("masked_block", masked_block, "kv_block where steps pack their blocks");
+    }
     if (wide_group && (sweeps() || has_score_mod())) {
         return "schedule = wide is not allowed with mask, bias or a score function";
     }

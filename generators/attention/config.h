@@ -20,11 +20,11 @@ struct AttentionConfig {
     ElementType kv_dtype = ElementType::f32;  // of k and v: dtype or i8
     bool paged = false;                       // keys are found through a page table (or are in place: see kernel.h)
     bool has_bias = false, has_mask = false, has_softcap = false, has_alibi = false, has_dropout = false;
-    ScoreMod score_mod;       // a user's own
-    bool bf16_dots = false;   // q . k, in prefill weights . v too, are dot products of pairs of bf16
-    bool bf16_tiles = false;  // with bf16_dots in prefill: of matrix tiles (AMX), whose operands are copies of k and v
-    bool has_gqa = false;     // decode: a block of rows holds several heads of a group
-    bool wide_group = false;  // decode: of more rows, for groups of many heads
+    ScoreMod score_mod;           // a user's own
+    bool bf16_dots = false;       // q . k, where rows are lanes weights . v too, are dot products of pairs of bf16
+    bool bf16_tiles = false;      // with bf16_dots there: of matrix tiles (AMX), whose operands are copies of k and v
+    bool has_gqa = false;         // decode: a block of rows holds several heads of a group
+    bool wide_group = false;      // decode: of more rows, for groups of many heads
     bool for_whole_keys = false;  // decode: where whole_keys pays
     int row_block = 48;           // query rows that share one decision where key blocks begin
     int kv_block = 128;           // keys of one softmax step where all rows see all keys
@@ -81,8 +81,8 @@ struct AttentionConfig {
     // Whether blocks of k and v pass through a copy as they are stored, with zeros after a row's last element.
     bool copies_bits() const { return bf16_dots && any_head_dim() && !packs_kv(); }
 
-    // Whether k and v are packed in the order in which matrix tiles read them; whether once per head of keys and values,
-    // before all tasks, as those of prefill share them. A task of decode packs each block that it reads.
+    // Whether k and v are packed in the order in which matrix tiles read them; whether once per head of keys and
+    // values, before all tasks, as those of prefill share them. A task of decode packs each block that it reads.
     bool packs_kv() const { return bf16_tiles; }
     bool packs_first() const { return packs_kv() && !wide_group; }
     bool packs_in_steps() const { return packs_kv() && wide_group; }

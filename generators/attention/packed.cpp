@@ -117,7 +117,7 @@ void AttentionBuilder::define_packed_blocks(PackedBlocks &packed, const Vars &of
 
 // Packed k, v or nonfinite in the block of a step.
 Expr AttentionBuilder::in_packed_block(const BlockChain &chain, Func PackedBlocks::*of, const Args &first) const {
-    if (!cfg.packs_first()) return (chain.packed.*of)(in_step(first));
+    if (cfg.packs_in_steps()) return (chain.packed.*of)(in_step(first));
     Args at = first;
     at.insert(at.end(), {packed_block(chain), kv_head()});
     return (st.packed.*of)(at);

@@ -276,7 +276,8 @@ Bf16Block::Bf16Block(const std::string &suffix)
       exact_sum("exact_sum" + suffix), reference_sizes("reference_sizes" + suffix), again_end("again_end" + suffix) {}
 
 PackedBlocks::PackedBlocks(const std::string &suffix)
-    : k("packed_k" + suffix), v_rows("v_rows_packed" + suffix), v_tiles{TransposedTiles("packed_v_even" + suffix), TransposedTiles("packed_v_odd" + suffix)},
+    : k("packed_k" + suffix), v_rows("v_rows_packed" + suffix), v_tiles{TransposedTiles("packed_v_even" + suffix),
+                                                                        TransposedTiles("packed_v_odd" + suffix)},
       v("packed_v" + suffix), exponents("packed_exponents" + suffix), nonfinite("packed_nonfinite" + suffix) {}
 
 BlockChain::BlockChain(const std::string &suffix, int block, bool ranged, bool tested, Changes changes)
@@ -285,8 +286,8 @@ BlockChain::BlockChain(const std::string &suffix, int block, bool ranged, bool t
       weights("weights" + suffix), block_max("block_max" + suffix), block_sum("block_sum" + suffix),
       kept("kept" + suffix), value_weights("value_weights" + suffix), value_tile("value_tile" + suffix),
       block_out("block_out" + suffix), k_rows("k_rows" + suffix), v_rows("v_rows" + suffix), prefill(suffix),
-      decode(suffix), bf16(suffix), packed(suffix), sights(suffix), suffix(suffix), block(block), ranged(ranged), tested(tested),
-      as_is(changes == Changes::none), added(changes == Changes::added) {}
+      decode(suffix), bf16(suffix), packed(suffix), sights(suffix), suffix(suffix), block(block), ranged(ranged),
+      tested(tested), as_is(changes == Changes::none), added(changes == Changes::added) {}
 
 AttentionStages::AttentionStages(const AttentionConfig &config)
     : as_is("_as_is", config.kv_block, false, false, BlockChain::Changes::none),

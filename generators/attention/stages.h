@@ -58,10 +58,10 @@ struct AttentionInputs {
 struct PackedBlocks {
     Halide::Var c{"chunk"}, p{"pair"}, block{"block"}, head{"kv_head"};
     Halide::Func k_slots{"k_slots"}, v_slots{"v_slots"};  // (k, block): slot and page, paged storage; prefill
-    Halide::Func k;               // (e, k, c, ..): element 32 c + e, zeros after the last
-    Halide::RDom over_d;          // of rows that are no whole number of chunks
-    PaddedRows v_rows;            // (d, k, ..): of rows of any length
-    TransposedTiles v_tiles[2];   // of even and of odd elements; or of all
+    Halide::Func k;                                       // (e, k, c, ..): element 32 c + e, zeros after the last
+    Halide::RDom over_d;                                  // of rows that are no whole number of chunks
+    PaddedRows v_rows;                                    // (d, k, ..): of rows of any length
+    TransposedTiles v_tiles[2];                           // of even and of odd elements; or of all
     Halide::Func v;          // (p, d, c, ..): elements of the keys 32 c + 2 p and 32 c + 2 p + 1, as a pair
     Halide::Func exponents;  // (u, ..): sums that tell where an exponent is full, by lanes
     Halide::Func nonfinite;  // (..): whether some value of the block is NaN or infinite
@@ -213,7 +213,7 @@ struct BlockChain {
     DecodeBlock decode;
     Bf16Block bf16;
     PackedBlocks packed;  // where k and v are packed, but not first
-    BlockSights sights;  // decode: prefill has its class from the sweep
+    BlockSights sights;   // decode: prefill has its class from the sweep
 
     enum class Changes { all, added, none };
     BlockChain(const std::string &suffix, int block, bool ranged, bool tested, Changes changes = Changes::all);

@@ -242,7 +242,7 @@ void generate_attention(Options &options) {
     const Halide::Module module = pipeline.compile_to_module(kernel.arguments(), spec.name, spec.target);
     check_outputs(module, kernel.output_types());
     passes.check();
-    const int64_t code_bytes = write_module(module, more, base, spec.config.packs_kv());
+    const int64_t code_bytes = write_module(module, more, base, spec.config.packs_first());
     const int64_t task_scratch = is_for_x86(spec) ? scratch.per_task() : -1;
     write_registry_line(registry_line(spec, {task_scratch, scratch.kept_bytes(), scratch.loops_before()}, code_bytes),
                         base);

@@ -8,8 +8,8 @@ namespace heed {
 // Two bf16 (as uint16) in one 32-bit lane, `low` in its lower half.
 Halide::Expr bf16_pair(const Halide::Expr &low, const Halide::Expr &high);
 
-// The same of two neighbours in memory, which a vector reads as whole words: LLVM takes shifts and masks of a pair apart
-// again.
+// The same of two neighbours in memory, which a vector reads as whole words: LLVM takes shifts and masks of a pair
+// apart again.
 Halide::Expr bf16_word(const Halide::Expr &low, const Halide::Expr &high);
 
 // Half 0 or 1 of a pair, as a float.

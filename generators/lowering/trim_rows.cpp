@@ -48,6 +48,7 @@ private:
     }
     Stmt visit(const For *op) override {
         if (!rows.single.empty() && is_one_of(rows.stages, op->name) && ends_with(op->name, rows.single)) {
+            if (!is_const(op->extent, rows.block)) throw CompileError("TrimRows: " + op->name + " is over no rows");
             const bool outside = std::exchange(in_single_rows, true);
             const Stmt body = mutate(op->body);
             in_single_rows = outside;

@@ -44,12 +44,11 @@ Words storages(const AttentionKernel &kernel, bool paged) {
     return paged ? Words{"contiguous", "paged"} : Words{"contiguous"};
 }
 
-// For groups of 16 heads and more. CUDA: 32 rows of a tile. AMX: in pages, which serve every storage.
+// For groups of 16 heads and more, with AMX of 8. CUDA: 32 rows of a tile. AMX: in pages, which serve every storage.
 bool has_wide_form(const AttentionKernel &kernel) {
     if (kernel.phase != "decode" || kernel.features != Words{"gqa"} || !kernel.score_mod.empty()) return false;
     const bool in_floats = (kernel.isa == avx2 || kernel.isa == avx512) && kernel.dtype == f32;
-    if (kernel.isa == amx) return kernel.dtype == bf16 && kernel.kv_dtype.empty();
-    const bool on_cpu = in_floats || kernel.isa == avx512bf16;
+    const bool on_cpu = in_floats || kernel.isa == avx512bf16 || kernel.isa == amx;
     if (!kernel.kv_dtype.empty()) return kernel.isa == sm80 && contains({"64", "96", "128"}, kernel.head_dim);
     return on_cpu || (kernel.isa == sm80 && contains({"64", "80", "96", "128"}, kernel.head_dim));
 }
@@ -64,7 +63,8 @@ bool has_whole_form(const AttentionKernel &kernel) {
 
 // The kernels with `logits` at the logits.
 void add_kernels(AttentionKernel kernel, const Words &logits, bool paged, Listing &listing) {
-    const bool by_tiles = kernel.isa == amx && kernel.phase == "decode" && has_whole_tiles(kernel);
+    const bool by_tiles =
+        kernel.isa == amx && kernel.dtype == bf16 && kernel.kv_dtype.empty() && has_whole_tiles(kernel);
     kernel.isa = serving_isa(kernel, logits);
     const std::string isa = kernel.isa;
     if (isa == amx && !has_whole_chunks(kernel)) kernel.head_dim = "any";
@@ -82,7 +82,10 @@ void add_kernels(AttentionKernel kernel, const Words &logits, bool paged, Listin
             listing.add_attention(kernel);
             AttentionKernel wide = kernel;
             wide.schedule = "wide";
-            if (by_tiles) wide.isa = amx, wide.storage = "paged";
+            if (by_tiles) {
+                wide.isa = amx;
+                wide.storage = "paged";
+            }
             if (has_wide_form(wide)) listing.add_attention(wide);
             kernel.schedule = "whole";
             if (has_whole_form(kernel)) listing.add_attention(kernel);

@@ -207,13 +207,16 @@ TEST_F(ChooseKernel, DecodeKernelsWithMatrixTiles) {
     EXPECT_EQ(chosen(4, 4), "tiles");
     EXPECT_EQ(chosen(5, 1), "prefill");
     EXPECT_EQ(chosen(8, 1), "tiles");  // nor is prefill better there
-    const struct {
-        int32_t group, most_queries;
-    } cases[] = {{1, 32}, {2, 24}, {4, 16}, {8, 12}, {32, 9}, {128, 8}};
+    const struct { int32_t group, most_queries; } cases[] = {{1, 32}, {2, 24}, {4, 16}, {8, 12}, {32, 9}, {128, 8}};
     for (const auto &of : cases) {
         EXPECT_EQ(chosen(of.most_queries, of.group), "tiles") << of.group;
+        EXPECT_THAT(choice.candidates, HasSubstr("prefill: could serve, but decode is preferred"));
         EXPECT_EQ(chosen(of.most_queries + 1, of.group), "prefill") << of.group;
+        EXPECT_THAT(choice.candidates, HasSubstr("tiles: could serve, but prefill is preferred"));
     }
+    kernels.back().head_dim = kernels.back().head_dim_v = 0;
+    EXPECT_EQ(chosen(8, 4), "tiles");
+    EXPECT_EQ(chosen(9, 4), "prefill");
 }
 
 // Where that pays and one block of rows reads a key.
@@ -265,10 +268,14 @@ TEST_F(ChooseKernel, RequestsThatDecodeAlikeGetTheSameKernel) {
     }
     kernels.push_back(kernel("packs", heed::Isa::avx512, dims));
     kernels.back().packed_bytes = 1 << 20;  // too many for the longest
+    kernels.push_back(kernel("tiles", heed::Isa::amx, dims, heed::feature_gqa, heed::Phase::decode));
+    kernels.back().schedule = "wide";
+    kernels.back().row_block = 32;
     const heed::KernelTable table = {kernels.data(), static_cast<int32_t>(kernels.size())};
+    const uint32_t with_tiles = all | heed::KernelTarget(heed::Isa::amx).bit();
     int kernels_of_alike = 0;
-    for (const int32_t q_len : {1, 4, 5, 11, 12, 16, 17}) {
-        for (const int32_t group : {1, 4, 16}) {
+    for (const int32_t q_len : {1, 4, 5, 8, 11, 12, 16, 17}) {
+        for (const int32_t group : {1, 4, 8, 16}) {
             for (const int32_t kv_heads : {1, 3}) {
                 std::vector<heed::KernelRequest> requests;
                 for (const int32_t length : {0, 255, 256, 1023, 1024, beyond_caches - 1, beyond_caches, 1 << 30}) {
@@ -281,14 +288,16 @@ TEST_F(ChooseKernel, RequestsThatDecodeAlikeGetTheSameKernel) {
                     request.sequences = 60 * kv_heads;
                     requests.push_back(request);
                 }
-                for (const heed::KernelRequest &a : requests) {
-                    const heed::Kernel *const best = heed::best_kernel(table, a, all);
-                    if (!heed::is_preferred_decoder(*best, a)) continue;
-                    for (const heed::KernelRequest &b : requests) {
-                        if (!heed::decode_alike(a, b)) continue;
-                        EXPECT_EQ(heed::best_kernel(table, b, all), best)
-                            << q_len << " " << group << " " << b.max_kv_len;
-                        kernels_of_alike += a.max_kv_len != b.max_kv_len;
+                for (const uint32_t isas : {all, with_tiles}) {
+                    for (const heed::KernelRequest &a : requests) {
+                        const heed::Kernel *const best = heed::best_kernel(table, a, isas);
+                        if (!heed::is_preferred_decoder(*best, a)) continue;
+                        for (const heed::KernelRequest &b : requests) {
+                            if (!heed::decode_alike(a, b)) continue;
+                            EXPECT_EQ(heed::best_kernel(table, b, isas), best)
+                                << q_len << " " << group << " " << b.max_kv_len;
+                            kernels_of_alike += a.max_kv_len != b.max_kv_len;
+                        }
                     }
                 }
             }

@@ -145,7 +145,9 @@ class Kernels(unittest.TestCase):
         # may be unrolled and may load the sums that it adds to.
         blocks = [(sums * steps, operands * steps + more) for sums, operands in ((4, 4), (4, 5), (2, 3))
                   for steps in range(1, 11) for more in (0, sums)]
-        for kernel in (r for r in kernels("attention_prefill") if r.endswith("amx")):
+        of_amx = [r for r in kernels("attention_prefill", "attention_decode") if re.search("amx(_wide)?$", r)]
+        self.assertTrue(any(r.endswith("wide") for r in of_amx))
+        for kernel in of_amx:
             code = machine_code(kernel)
             tiles = [b for b in innermost_loops(code) if "tdpbf16ps" in b]
             self.assertTrue(tiles, kernel)

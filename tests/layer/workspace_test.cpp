@@ -40,20 +40,27 @@ class LargestWorkspace : public testing::TestWithParam<std::tuple<heed_dtype, st
 
 TEST_P(LargestWorkspace, SufficesForSmallerProblems) {
     const auto [dtype, head_dims, threads] = GetParam();
-    const heed_problem largest = dense(dtype, head_dims.first, head_dims.second, threads);
-    const int64_t most = heed::most_workspace_bytes(largest);
-    ASSERT_GT(most, 0);
-    for (const int32_t batch : {1, 2, 6}) {
-        for (const int32_t q_len : {1, 24, 100, 160}) {
-            for (const int32_t kv_len : {q_len, 160}) {
-                for (const bool causal : {false, true}) {
-                    heed_problem p = largest;
-                    p.batch = batch;
-                    p.max_q_len = q_len;
-                    p.max_kv_len = kv_len;
-                    p.causal = causal;
-                    for (const Masks masks : {Masks::none, Masks::shared, Masks::own, Masks::own_bias}) {
-                        expect_fits(p, masks, most);
+    for (const int32_t kv_heads : {8, 1}) {
+        for (const int32_t longest : {1, 8, 160}) {
+            heed_problem largest = dense(dtype, head_dims.first, head_dims.second, threads);
+            largest.num_kv_heads = kv_heads;
+            largest.max_q_len = longest;
+            const int64_t most = heed::most_workspace_bytes(largest);
+            ASSERT_GT(most, 0);
+            for (const int32_t batch : {1, 2, 6}) {
+                for (const int32_t q_len : {1, 8, 24, 100, 160}) {
+                    if (q_len > longest) continue;
+                    for (const int32_t kv_len : {q_len, 160}) {
+                        for (const bool causal : {false, true}) {
+                            heed_problem p = largest;
+                            p.batch = batch;
+                            p.max_q_len = q_len;
+                            p.max_kv_len = kv_len;
+                            p.causal = causal;
+                            for (const Masks masks : {Masks::none, Masks::shared, Masks::own, Masks::own_bias}) {
+                                expect_fits(p, masks, most);
+                            }
+                        }
                     }
                 }
             }
