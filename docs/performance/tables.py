@@ -15,8 +15,8 @@ import textwrap
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = ROOT / "README.md", ROOT / "docs/performance/index.md"
 TABLE = re.compile(r"(<!-- numbers: ([\w-]+) -->\n).*?(<!-- end of the numbers -->\n)", re.DOTALL)
-PEERS = {"torch_sdpa": "PyTorch", "torch_linear": "PyTorch", "ort_gqa": "ONNX Runtime", "ort_attention": "ONNX Runtime",
-         "ort_linear": "ONNX Runtime", "openvino_sdpa": "OpenVINO", "openvino_cache": "OpenVINO", "openvino_linear": "OpenVINO"}
+PEERS = {"torch_sdpa": "PyTorch", "torch_matmuls": "PyTorch", "torch_linear": "PyTorch", "ort_gqa": "ONNX Runtime",
+         "ort_attention": "ONNX Runtime", "ort_linear": "ONNX Runtime", "openvino_sdpa": "OpenVINO", "openvino_cache": "OpenVINO", "openvino_linear": "OpenVINO"}
 CASES = {
     "p512_mha": "prefill 512, 32 heads of 128, causal",
     "p2k_gqa": "prefill 2048, 32 / 8 heads of 128, causal",
@@ -35,6 +35,10 @@ CASES = {
     "d4k_g16": "decode, 4096 keys, 32 / 2 heads of 128, cold",
     "d4k_mqa": "decode, 4096 keys, 32 / 1 heads of 128, cold",
     "d32k_gqa": "decode, 32768 keys, 32 / 8 heads of 128, cold",
+    "mla_h16": "decode, 4096 keys of 576 (values 512), 16 heads, cold",
+    "mla_h128": "decode, 4096 keys of 576 (values 512), 128 heads, cold",
+    "q8_4k_gqa": "8 queries on 4096 keys, 32 / 8 heads of 128",
+    "q8_4k_mha": "8 queries on 4096 keys, 32 heads of 128",
     "linear_2048x4096x4096": "dense layer, 2048 rows, 4096 to 4096",
 }
 README_ROWS = (("p2k_gqa", "f32"), ("p2k_gqa", "bf16"), ("p8k_gqa", "bf16"), ("bert_8x512", "f32"), ("bool_11qk", "f32"),
@@ -210,7 +214,7 @@ TABLES = {
     "readme": lambda: peers_table("peers_epyc_zen4", "./dev bench --peers --results FILE", (), README_ROWS),
     "epyc": lambda: peers_table("peers_epyc_zen4", "./dev bench --peers --results FILE", ("f32", "bf16")),
     "avx2": lambda: peers_table("peers_epyc_zen3", "./dev bench --peers --dtype f32 --results FILE", ("f32",)),
-    "amx": lambda: peers_table("peers_xeon_amx", "./dev bench --peers --cases 'p*,bert_8x512,c256_4k_gqa,*_11qk,dk192_dv128,linear_*' --dtype bf16 --results FILE",
+    "amx": lambda: peers_table("peers_xeon_amx", "./dev bench --peers --cases 'p*,bert_8x512,c256_4k_gqa,*_11qk,dk192_dv128,linear_*,d4k_mqa,d4k_g16,mla_*,q*_4k_*' --dtype bf16 --results FILE",
                                ("bf16",)),
     "backward-epyc": lambda: backward_table("backward_epyc_zen4"),
     "backward-xeon": lambda: backward_table("backward_xeon_avx512"),
