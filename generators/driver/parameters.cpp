@@ -24,7 +24,7 @@ std::vector<Parameter> row_lanes_parameters(const C &config) {
     if (config.bf16_tiles) {
         return {multiple("row_block", &C::row_block, "lanes", &C::lanes, 8),
                 one_of("masked_block", &C::masked_block, {32, 64, 96, 128}),
-                multiple("kv_block", &C::kv_block, "masked_block", &C::masked_block, 8)};
+                multiple("kv_block", &C::kv_block, "masked_block", &C::masked_block, config.packs_in_steps() ? 1 : 8)};
     }
     std::vector<Parameter> list;
     if (!config.bf16_dots) list.push_back(one_of("lanes", &C::lanes, {4, 8, 16}));
