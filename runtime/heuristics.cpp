@@ -236,7 +236,7 @@ int32_t most_decoded_queries(const Kernel &kernel, int32_t group_size) {
     }
     if (!has_own_dims(kernel)) return most_queries_of_lanes;
     const bool is_avx512 = kernel.target == KernelTarget(Isa::avx512) || kernel.target == KernelTarget(Isa::avx512bf16);
-    return is_avx512 ? 16 : kernel.target == KernelTarget(Isa::avx2) ? 8 : 4;
+    return is_avx512 ? 16 : kernel.target == KernelTarget(Isa::avx2) ? 8 : most_queries_of_lanes;
 }
 
 int32_t most_decoded_queries(const Kernel &kernel, const KernelRequest &request) {
@@ -244,7 +244,8 @@ int32_t most_decoded_queries(const Kernel &kernel, const KernelRequest &request)
     if (has_tiles_of_rows(kernel)) return most;
     const bool reads_again = request.group_size > 1 && leaves_caches(request);
     const bool few = kernel.target == KernelTarget(Isa::avx2) && is_short(request);
-    return std::min(most, !request.prefills_in_floats || few ? 4 : reads_again ? 16 : 11);
+    if (!request.prefills_in_floats || few) return std::min(most, most_queries_of_lanes);
+    return std::min(most, reads_again ? 16 : 11);
 }
 
 Phase preferred_phase(const Kernel &kernel, const KernelRequest &request) {

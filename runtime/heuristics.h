@@ -21,7 +21,7 @@ namespace heed {
 // queries on 512 keys 0.65 and 0.62 ms).
 int32_t most_decoded_queries(const Kernel &kernel, const KernelRequest &request);
 
-// The same for any request with such groups.
+// The most of all requests whose groups have so many heads.
 int32_t most_decoded_queries(const Kernel &kernel, int32_t group_size);
 
 // Rows that share the keys of a head, from which on lanes of rows pay (Zen 4, 2 cores, 4096 keys of 128, 8, 16 and 32

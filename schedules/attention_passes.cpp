@@ -142,7 +142,7 @@ void keep_awake(Passes *passes, const AttentionStages &st, const AttentionConfig
         std::vector<KeepAwake::Loop> of_steps;
         for (const BlockChain *chain : st.chains) {
             of_steps.insert(of_steps.end(), {{loop(chain->packed.k, st.k.name()), 16},
-                                             {loop(chain->packed.v, chain->packed.c.name()), 1},
+                                             {loop(chain->packed.v, st.c.name()), 1},
                                              {loop(chain->bf16.weight_pairs, st.k.name()), 16}});
         }
         passes->add_exactly<KeepAwake>(static_cast<int>(of_steps.size()) * (1 + fewer_vectors(config)),
@@ -176,7 +176,7 @@ void fit_tiles_of_keys(Passes *passes, const AttentionStages &st, const Attentio
     const std::string keys = ".s0." + st.k.name(), squares = keys + ".ko";
     const Bf16Block &b = ch.bf16;
     if (config.packs_in_steps()) {
-        const std::string chunks = ".s0." + ch.packed.c.name();
+        const std::string chunks = ".s0." + st.c.name();
         shorten(ch.packed.k, keys, packed_unit);
         shorten(ch.packed.k, ".s1." + st.k.name(), packed_unit);
         shorten(ch.packed.v, chunks, 1);
@@ -201,7 +201,7 @@ void fit_tiles_of_keys(Passes *passes, const AttentionStages &st, const Attentio
         passes->add<ShortenLoops>(std::vector<std::string>{of.exact_sum.name() + over(2, of.exact_again.x)},
                                   2 * loaded(of.again_end.name(), 0));
         if (!chain->bf16.v_numbers.defined()) continue;
-        passes->add<ShortenLoops>(std::vector<std::string>{chain->bf16.v_numbers.name() + ".s0." + st.packed.c.name()},
+        passes->add<ShortenLoops>(std::vector<std::string>{chain->bf16.v_numbers.name() + ".s0." + st.c.name()},
                                   units(loaded(chain->prefill.nonfinite_end.name(), 0)));
     }
 }
@@ -330,8 +330,9 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
         if (config.packs_first()) {
             passes.add_exactly<FuseTasks>(1, "loops over packed blocks to fuse", st.packed.v.name(),
                                           st.packed.nonfinite.name());
+        } else {
+            fit_group(&passes, st, config);
         }
-        if (config.packs_in_steps()) fit_group(&passes, st, config);
         fit_tiles_of_keys(&passes, st, config);
         add_tiles(&passes, st, config);
         if (config.takes_parts()) add_parts(&passes, st, config);

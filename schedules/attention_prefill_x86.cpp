@@ -157,11 +157,9 @@ private:
         by_task(p.v);
         by_task(p.nonfinite);
         packed_blocks(p, {task});
-        if (p.v_rows.rows.defined()) p.v_rows.rows.hoist_storage(p.v, task);
-        p.exponents.compute_at(p.nonfinite, task);
-        for (Func *of_block : {&p.v_rows.rows, &p.exponents}) {
-            if (of_block->defined()) of_block->bound_extent(p.block, 1).bound_extent(p.head, 1);
-        }
+        const auto of_one_block = [&](Func &f) { f.bound_extent(p.block, 1).bound_extent(p.head, 1); };
+        of_one_block(p.exponents.compute_at(p.nonfinite, task));
+        if (cfg.any_head_dim()) of_one_block(p.v_rows.rows.hoist_storage(p.v, task));
         const std::pair<Func, Func> slots[] = {{p.k_slots, p.k}, {p.v_slots, p.v}};
         for (auto [of_keys, consumer] : slots) {
             if (!of_keys.defined()) continue;
@@ -178,10 +176,10 @@ private:
         of_block_in_workspace(p.v, ch);
         packed_blocks(p, {});
         if (cfg.any_head_dim()) {
-            p.k.bound_storage(p.c, max_head_dim / packed_unit);
+            p.k.bound_storage(st.c, max_head_dim / packed_unit);
             p.v.bound_storage(st.d, max_head_dim);
+            one_block(p.v_rows.rows.hoist_storage(task_loop)).bound_extent(st.kb, 1);
         }
-        if (p.v_rows.rows.defined()) one_block(p.v_rows.rows.hoist_storage(task_loop)).bound_extent(st.kb, 1);
         if (!ch.ranged) return;
         of_block(p.nonfinite, ch);
         of_block(p.exponents, ch);
@@ -193,21 +191,21 @@ private:
             loops.insert(loops.end(), outer.begin(), outer.end());
             return stage.reorder(loops);
         };
-        p.k.bound(st.e, 0, 2 * cfg.lanes).bound(st.k, 0, cfg.kv_block).bound(p.c, 0, p.chunks);
-        within(p.k, {st.e, p.c, st.k}).vectorize(st.e);
-        if (!cfg.any_head_dim()) p.k.unroll(p.c);
+        p.k.bound(st.e, 0, 2 * cfg.lanes).bound(st.k, 0, cfg.kv_block).bound(st.c, 0, p.chunks);
+        within(p.k, {st.e, st.c, st.k}).vectorize(st.e);
+        if (!cfg.any_head_dim()) p.k.unroll(st.c);
         if (p.over_d.defined()) {
             within(p.k.update().allow_race_conditions(), {p.over_d.x, st.k})  // each element of a row is its own
                 .vectorize(p.over_d.x, cfg.any_head_dim() ? 8 : cfg.lanes, TailStrategy::GuardWithIf);
         }
-        p.v.bound(p.p, 0, cfg.lanes)
+        p.v.bound(st.p, 0, cfg.lanes)
             .bound(st.d, 0, p.values)
-            .bound(p.c, 0, cfg.kv_block / (2 * cfg.lanes))
+            .bound(st.c, 0, cfg.kv_block / (2 * cfg.lanes))
             .split(st.d, db, dv, cfg.packs_words() ? 2 * cfg.lanes : cfg.lanes);
-        within(p.v, {p.p, dv, db, p.c}).vectorize(p.p).unroll(dv);
+        within(p.v, {st.p, dv, db, st.c}).vectorize(st.p).unroll(dv);
         for (TransposedTiles &tiles : p.v_tiles) schedule_square(tiles, p.v, db, cfg.lanes);
         if (cfg.any_head_dim()) {
-            padded_bits(p.v_rows.rows.compute_at(p.v, p.c).store_in(MemoryType::Heap), p.v_rows);
+            padded_bits(p.v_rows.rows.compute_at(p.v, st.c).store_in(MemoryType::Heap), p.v_rows);
         }
         p.exponents.store_in(MemoryType::Register)
             .bound_extent(st.u, cfg.lanes)
@@ -390,10 +388,10 @@ private:
         if (cfg.packs_kv()) {
             if (splits_loop) {
                 of_block_in_workspace(ch.bf16.v_numbers, ch)
-                    .bound_extent(st.packed.p, cfg.lanes)
-                    .bound_extent(st.packed.c, ch.block / packed_unit)
-                    .partition(st.packed.c, Partition::Never)
-                    .vectorize(st.packed.p);
+                    .bound_extent(st.p, cfg.lanes)
+                    .bound_extent(st.c, ch.block / packed_unit)
+                    .partition(st.c, Partition::Never)
+                    .vectorize(st.p);
                 along_d(ch.bf16.v_numbers, st.d, cfg.head_dim_v);
             }
         } else {

@@ -40,9 +40,9 @@ class Job:
         peers = {"torch_sdpa": lambda: torch_peer.sdpa(data),
                  "ort_gqa": lambda: onnx_peer.gqa(data, threads),
                  "ort_attention": lambda: onnx_peer.attention(data, threads)}
-        if m.temperature and data.group_size >= 8:
-            peers["torch_matmuls"] = lambda: torch_peer.matmuls(data)
         if m.temperature:
+            if data.group_size >= 8:
+                peers["torch_matmuls"] = lambda: torch_peer.matmuls(data)
             peers["openvino_cache"] = lambda: openvino_peer.decode(data, threads)
         else:
             peers["openvino_sdpa"] = lambda: openvino_peer.sdpa(data, threads)

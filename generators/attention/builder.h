@@ -103,7 +103,8 @@ private:
     void define_packed();
     void define_packed_block(BlockChain &chain);
     void define_packed_blocks(PackedBlocks &packed, const Vars &of_block, const Stored &key, const Stored &value);
-    Expr in_packed_block(const BlockChain &chain, Halide::Func PackedBlocks::*of, const Args &first) const;
+    const PackedBlocks &packed_of(const BlockChain &chain) const;
+    Expr in_packed_block(const BlockChain &chain, Halide::Func PackedBlocks::*of, Args first) const;
     Expr packed_key(const BlockChain &chain) const;
     Expr packed_block(const BlockChain &chain) const;
     void define_packed_product(BlockChain &chain);

@@ -46,7 +46,7 @@ std::string AttentionConfig::error() const {
         return out_of_range("head_dim", head_dim % 16 != 0 ? head_dim : head_dim_v, "a multiple of 16 with bf16_dots");
     }
     if (bf16_tiles && (!rounds_weights() || row_block % 16 != 0 || masked_block % 32 != 0)) {
-        return "bf16_tiles are not allowed but in prefill or schedule = wide with bf16_dots, row_block a multiple of "
+        return "bf16_tiles are not allowed but in prefill or schedule = wide, with bf16_dots, row_block a multiple of "
                "16, "
                "masked_block of 32";
     }

@@ -68,9 +68,9 @@ void AttentionBuilder::define_packed_blocks(PackedBlocks &packed, const Vars &of
         first.insert(first.end(), of_block.begin(), of_block.end());
         return first;
     };
-    Args element = at({st.e, st.k, packed.c});
+    Args element = at({st.e, st.k, st.c});
     if (!cfg.any_head_dim() && cfg.packed_row() == cfg.head_dim) {
-        packed.k(vars(element)) = key(2 * edge * packed.c + st.e, st.k);
+        packed.k(vars(element)) = key(2 * edge * st.c + st.e, st.k);
     } else {
         packed.over_d = RDom(0, head_dim, packed.k.name() + "_d");
         Expr d = packed.over_d;
@@ -87,7 +87,7 @@ void AttentionBuilder::define_packed_blocks(PackedBlocks &packed, const Vars &of
     const auto transposed = [&](int i, const Expr &pair, const Expr &d) {
         Func pairs(packed.v.name() + "_pairs_" + std::to_string(i));
         pairs(vars(at({st.d, st.k}))) = pair;
-        return packed.v_tiles[i].define(cfg.lanes, pairs, edge * packed.c + packed.p, d, of_block);
+        return packed.v_tiles[i].define(cfg.lanes, pairs, edge * st.c + st.p, d, of_block);
     };
     Func &v = packed.v;
     if (cfg.packs_words()) {
@@ -97,12 +97,11 @@ void AttentionBuilder::define_packed_blocks(PackedBlocks &packed, const Vars &of
         };
         const Expr first = word(2 * st.k), second = word(2 * st.k + 1);
         const Expr low = Expr(0xffffu), high = Expr(0xffff0000u), d = st.d / 2;
-        v(vars(at({packed.p, st.d, packed.c}))) =
-            select(st.d % 2 == 0, transposed(0, (first & low) | (second << 16), d),
-                   transposed(1, (first >> 16) | (second & high), d));
+        v(vars(at({st.p, st.d, st.c}))) = select(st.d % 2 == 0, transposed(0, (first & low) | (second << 16), d),
+                                                 transposed(1, (first >> 16) | (second & high), d));
     } else {
         const Expr pair = bf16_pair(element_of_v(st.d, 2 * st.k), element_of_v(st.d, 2 * st.k + 1));
-        v(vars(at({packed.p, st.d, packed.c}))) = transposed(0, pair, st.d);
+        v(vars(at({st.p, st.d, st.c}))) = transposed(0, pair, st.d);
     }
 
     packed.over_v = RDom({{0, packed.values}, {0, cfg.kv_block / (2 * edge)}}, packed.v.name() + "_values");
@@ -115,12 +114,15 @@ void AttentionBuilder::define_packed_blocks(PackedBlocks &packed, const Vars &of
     packed.nonfinite(of_block) = cast<uint8_t>((some & Expr(0x80008000u)) != 0);
 }
 
+const PackedBlocks &AttentionBuilder::packed_of(const BlockChain &chain) const {
+    return cfg.packs_first() ? st.packed : chain.packed;
+}
+
 // Packed k, v or nonfinite in the block of a step.
-Expr AttentionBuilder::in_packed_block(const BlockChain &chain, Func PackedBlocks::*of, const Args &first) const {
-    if (cfg.packs_in_steps()) return (chain.packed.*of)(in_step(first));
-    Args at = first;
-    at.insert(at.end(), {packed_block(chain), kv_head()});
-    return (st.packed.*of)(at);
+Expr AttentionBuilder::in_packed_block(const BlockChain &chain, Func PackedBlocks::*of, Args first) const {
+    if (cfg.packs_in_steps()) return (packed_of(chain).*of)(in_step(std::move(first)));
+    first.insert(first.end(), {packed_block(chain), kv_head()});
+    return (packed_of(chain).*of)(first);
 }
 
 // Where the first key of a step is in its packed block.
@@ -134,7 +136,7 @@ Expr AttentionBuilder::packed_block(const BlockChain &chain) const {
 
 void AttentionBuilder::define_packed_product(BlockChain &chain) {
     Args at = in_block({st.row, st.k});
-    chain.over_d = RDom({{0, edge}, {0, ceil_div(head_dim, packed_unit)}}, "over_d" + chain.suffix);
+    chain.over_d = RDom({{0, edge}, {0, packed_of(chain).chunks}}, "over_d" + chain.suffix);
     Expr p = chain.over_d.x, c = chain.over_d.y, key = inside(packed_key(chain) + st.k, cfg.kv_block);
     auto half = [&](int i) { return in_packed_block(chain, &PackedBlocks::k, {2 * p + i, key, c}); };
     chain.product(vars(at)) = 0.f;
@@ -242,12 +244,11 @@ void AttentionBuilder::define_packed_values(BlockChain &chain) {
         Expr chunk = inside(packed_key(chain) / (2 * edge) + c, cfg.kv_block / (2 * edge));
         return in_packed_block(chain, &PackedBlocks::v, {p, d, chunk});
     };
-    const Var &p = st.packed.p, &c = st.packed.c;
     if (hides_values) {
         Expr some = in_packed_block(chain, &PackedBlocks::nonfinite, {}) != cast<uint8_t>(0);
         chain.prefill.nonfinite_end(vars(in_block({}))) =
             select(some, counts_seen(chain) ? seen_keys(chain) : chain.block, 0);
-        chain.bf16.v_numbers(vars(in_block({p, st.d, c}))) = without_nonfinites(stored(p, st.d, c));
+        chain.bf16.v_numbers(vars(in_block({st.p, st.d, st.c}))) = without_nonfinites(stored(st.p, st.d, st.c));
     }
     Args at = in_block({st.row, st.d});
     chain.numbers = RDom({{0, edge}, {0, chunks}}, "numbers" + chain.suffix);

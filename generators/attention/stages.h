@@ -10,6 +10,7 @@
 //        of keys, so that these are read from memory once and in their order
 //   t    task      sp  split of the keys (prefill has one)
 //   k    key in a block      kb  block of keys      d  element of a head      x  slot of the state
+//   e, c  packed k: element in a chunk of 32, chunk of a row      p, c  packed v: pair of keys in a chunk of 32, chunk
 //
 // The keys that a block of rows may see form one range. Its middle, visible to all rows, goes through the chain `full`
 // in blocks of kv_block without a test of the range; its two ends go through the chain `masked` in blocks of
@@ -56,7 +57,7 @@ struct AttentionInputs {
 // values and shared by all blocks of rows of all heads of its group; in blocks of kv_block keys: contract/fields.h,
 // KeyBlockField. Decode: (.., kb, t, sp), the block of a step. After the last key of a sequence the last one is taken.
 struct PackedBlocks {
-    Halide::Var c{"chunk"}, p{"pair"}, block{"block"}, head{"kv_head"};
+    Halide::Var block{"block"}, head{"kv_head"};
     Halide::Func k_slots{"k_slots"}, v_slots{"v_slots"};  // (k, block): slot and page, paged storage; prefill
     Halide::Func k;                                       // (e, k, c, ..): element 32 c + e, zeros after the last
     Halide::RDom over_d;                                  // of rows that are no whole number of chunks
@@ -259,7 +260,8 @@ struct AttentionStages {
     explicit AttentionStages(const AttentionConfig &config);
 
     Halide::Var row{"row"}, rb{"row_block"}, t{"t"}, sp{"sp"}, k{"k"}, kb{"kb"}, d{"d"}, x{"x"};
-    Halide::Var u{"u"}, kq{"kq"}, e{"e"}, ti{"tile_i"}, tj{"tile_j"}, s{"s"}, h{"h"}, b{"b"}, task{"task"};
+    Halide::Var u{"u"}, kq{"kq"}, e{"e"}, c{"chunk"}, p{"pair"}, ti{"tile_i"}, tj{"tile_j"}, s{"s"}, h{"h"}, b{"b"},
+        task{"task"};
 
     Halide::Func fields{"fields"};            // (d, t): the task's line of the table
     PaddedRows q_padded{"q_padded"};          // (d, row, t): scaled, zeros after head_dim

@@ -9,8 +9,8 @@ namespace {
 
 const char *const dot_name = "heed_bf16_dot", *const word_name = "heed_bf16_word";
 
-// Of every second element of a vector, from the first one on, all of it as words. Halide has loads of every second
-// element so (StageStridedLoads).
+// `low` is every second element of a vector, from the first one on: that vector, as words. Halide makes such slices of
+// loads at a stride of 2 (StageStridedLoads).
 Expr whole_words(const Expr &low) {
     const auto *every_second = low.as<Shuffle>();
     if (!every_second || !every_second->is_slice() || every_second->slice_begin() != 0 ||

@@ -8,8 +8,8 @@ namespace heed {
 // Two bf16 (as uint16) in one 32-bit lane, `low` in its lower half.
 Halide::Expr bf16_pair(const Halide::Expr &low, const Halide::Expr &high);
 
-// The same of two neighbours in memory, which a vector reads as whole words: LLVM takes shifts and masks of a pair
-// apart again.
+// The same pair, of two neighbours in memory. A vector of pairs is one load of words: LowerBf16Dots makes it, because
+// LLVM takes a bf16_pair whose halves are masked or shifted apart again.
 Halide::Expr bf16_word(const Halide::Expr &low, const Halide::Expr &high);
 
 // Half 0 or 1 of a pair, as a float.
@@ -25,7 +25,7 @@ Halide::Expr bf16_dot(const Halide::Expr &accumulator, const Halide::Expr &a, co
 Halide::Expr dot_operand(const Halide::Expr &e, int index);
 
 // Lowering pass, after vectorisation: vectors of bf16_dot become the reduction that Halide turns into the instruction,
-// those of bf16_word loads.
+// vectors of bf16_word become loads of words.
 class LowerBf16Dots : public Halide::Internal::IRMutator {
 public:
     int found = 0;  // vectors of bf16_dot

@@ -1,5 +1,5 @@
 #pragma once
-// Prefetches of rows. Other rows lie between them, so that the prefetchers of the cache do not follow.
+// Prefetches of rows that do not follow each other in memory: the prefetchers of the cache cannot guess them.
 
 #include <string>
 #include <vector>

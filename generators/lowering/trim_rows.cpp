@@ -20,7 +20,7 @@ private:
     const TrimRows::Rows &rows;
     const int kept;
     Scope<ModulusRemainder> lets;
-    bool in_loop = false, in_single_rows = false;  // in loops over vectors, over rows
+    bool in_loop = false;  // over vectors or rows
 
     static bool is_one_of(const std::vector<std::string> &stages, const std::string &array) {
         return std::any_of(stages.begin(), stages.end(), [&](const std::string &stage) {
@@ -36,7 +36,7 @@ private:
         return static_cast<int>(first.remainder % rows.block / rows.lanes);
     }
     Stmt visit(const Store *op) override {
-        const bool stays = in_single_rows || in_loop || !is_one_of(rows.stages, op->name);
+        const bool stays = in_loop || !is_one_of(rows.stages, op->name);
         if (stays || (is_const(op->value) && is_one_of(rows.filled, op->name))) return op;
         return vector_of(op) < kept ? Stmt(op) : Evaluate::make(0);
     }
@@ -47,20 +47,18 @@ private:
         return IRMutator::visit(op);
     }
     Stmt visit(const For *op) override {
-        if (!rows.single.empty() && is_one_of(rows.stages, op->name) && ends_with(op->name, rows.single)) {
-            if (!is_const(op->extent, rows.block)) throw CompileError("TrimRows: " + op->name + " is over no rows");
-            const bool outside = std::exchange(in_single_rows, true);
-            const Stmt body = mutate(op->body);
-            in_single_rows = outside;
-            return For::make(op->name, op->min, kept * rows.lanes, op->for_type, op->partition_policy, op->device_api,
-                             body);
-        }
-        const bool outer = in_loop;
-        in_loop = in_loop || std::any_of(rows.loops.begin(), rows.loops.end(),
-                                         [&](const std::string &loop) { return ends_with(op->name, "." + loop); });
+        const bool is_single =
+            !rows.single.empty() && is_one_of(rows.stages, op->name) && ends_with(op->name, rows.single);
+        const bool is_over_vectors = std::any_of(rows.loops.begin(), rows.loops.end(), [&](const std::string &loop) {
+            return ends_with(op->name, "." + loop);
+        });
+        const bool outer = std::exchange(in_loop, in_loop || is_single || is_over_vectors);
         Stmt loop = IRMutator::visit(op);
         in_loop = outer;
-        return loop;
+        if (!is_single) return loop;
+        if (!is_const(op->extent, rows.block)) throw CompileError("TrimRows: " + op->name + " is over no rows");
+        return For::make(op->name, op->min, kept * rows.lanes, op->for_type, op->partition_policy, op->device_api,
+                         loop.as<For>()->body);
     }
 };
 
