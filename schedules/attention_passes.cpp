@@ -7,6 +7,7 @@
 #include "generators/lowering/bf16_product.h"
 #include "generators/lowering/bf16_tiles.h"
 #include "generators/lowering/carried.h"
+#include "generators/lowering/drop_tests.h"
 #include "generators/lowering/first_blocks.h"
 #include "generators/lowering/fuse_tasks.h"
 #include "generators/lowering/hold_sums.h"
@@ -157,7 +158,7 @@ void keep_awake(Passes *passes, const AttentionStages &st, const AttentionConfig
     std::vector<KeepAwake::Loop> squares;  // as many loops as there are forms of biases and masks
     for (const BlockChain *chain : st.chains) {
         for (const Func &f : {chain->biases, chain->visible}) {
-            squares.push_back({loop(f, st.k.name() + ".ko"), 4});
+            squares.push_back({loop(f, st.k.name() + ".ko"), 2});
         }
     }
     passes->add<KeepAwake>(squares);
@@ -187,7 +188,7 @@ void fit_tiles_of_keys(Passes *passes, const AttentionStages &st, const Attentio
     shorten(ch.biases, squares, select(bias_on, packed_unit / tile_edge, 0));
     for (const BlockChain *chain : {&st.full, &st.added}) {
         passes->add<ShortenLoops>(std::vector<std::string>{chain->biases.name() + squares},
-                                  select(bias_on, chain->block / tile_edge, 0));
+                                  select(bias_on, chain->block / packed_unit, 0));
     }
     shorten(ch.product, ".s1." + st.k.name() + ".ko", 1);
     for (const Func &f : {ch.visible, ch.logits}) shorten(f, keys, packed_unit);
@@ -294,6 +295,9 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
     const auto trim = [&](const std::string &loop) {
         passes.add_exactly<TrimLoops>(1, "loops over " + loop + " to trim", loop);
     };
+    if (config.reads_bias_pairs()) {
+        passes.add<DropTests>(std::vector<std::string>{"bias_pairs", "bias_tiles", "bias_rows"});
+    }
     std::vector<std::string> tested;
     for (const BlockChain *chain : st.chains) {
         const std::string loop = chain->steps.y.name();

@@ -239,6 +239,41 @@ private:
         return f;
     }
 
+    void biases(BlockChain &ch) {
+        Func &rows = ch.prefill.bias_rows;
+        if (cfg.reads_bias_pairs() && !ch.ranged) {
+            by_pairs(ch);
+        } else {
+            by_squares(ch.biases, ch.prefill.bias_tiles, rows, ch);
+            const Expr dense = cfg.has_bias_16() ? st.bias_is_16 && st.prefill.bias_16_dense : st.prefill.bias_dense;
+            read_dense(ch.biases, rows, ch, st.bias_on, dense);
+        }
+        if (!cfg.has_bias_16()) return;
+        rows.specialize(st.bias_is_16);
+        rows.specialize(st.prefill.bias_dense);
+    }
+
+    // By two squares next to each other: as one of words of two keys, or one after the other.
+    void by_pairs(BlockChain &ch) {
+        const int lanes = cfg.lanes;
+        const Var ki("ki");
+        of_block_rows(ch.biases, ch)
+            .bound_extent(st.k, ch.block)
+            .tile(st.row, st.k, ro, ko, rv, kt, lanes, 2 * lanes, TailStrategy::RoundUp)
+            .split(kt, ki, kt, lanes)
+            .reorder(rv, kt, ki, ko, ro)
+            .vectorize(rv)
+            .unroll(kt);
+        ch.biases.specialize(st.bias_on).specialize(st.bias_is_16 && st.prefill.bias_16_dense).unroll(ki);
+        schedule_square(ch.prefill.bias_tiles, ch.biases, ki, lanes);
+        schedule_square(ch.prefill.bias_pairs, ch.biases, ko, lanes);
+        one_task(ch.prefill.bias_rows.compute_at(ch.biases, ki).store_in(MemoryType::Register))
+            .bound_extent(st.kb, 1)
+            .bound_extent(st.row, lanes)
+            .bound_extent(st.k, lanes)
+            .vectorize(st.k, lanes);
+    }
+
     // Where keys are neighbours in memory, rows of a square that is read in place are registers.
     void read_dense(Func &f, Func &rows, const BlockChain &ch, const Expr &on, const Expr &dense) {
         Stage reads = f.specialize(on);
@@ -268,14 +303,7 @@ private:
                 .partition(st.k, loops_over_logits());
         };
         if (ch.biases.defined()) {
-            by_squares(ch.biases, ch.prefill.bias_tiles, ch.prefill.bias_rows, ch);
-            if (cfg.has_bias_16()) {
-                read_dense(ch.biases, ch.prefill.bias_rows, ch, st.bias_on, st.bias_is_16 && st.prefill.bias_16_dense);
-                ch.prefill.bias_rows.specialize(st.bias_is_16);
-                ch.prefill.bias_rows.specialize(st.prefill.bias_dense);
-            } else {
-                read_dense(ch.biases, ch.prefill.bias_rows, ch, st.bias_on, st.prefill.bias_dense);
-            }
+            biases(ch);
         }
         if (ch.prefill.mask_rows.defined()) {
             by_squares(ch.visible, ch.prefill.mask_tiles, ch.prefill.mask_rows, ch);

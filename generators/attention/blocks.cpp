@@ -99,11 +99,21 @@ void AttentionBuilder::define_visibility(BlockChain &chain) {
     }
     if (cfg.has_bias && chain.tested) {
         Expr element = by_rows(chain.prefill.bias_rows, chain.prefill.bias_tiles, bias(pos, chain.ranged));
+        if (cfg.reads_bias_pairs() && !chain.ranged)
+            element = select(st.bias_is_16 && st.prefill.bias_16_dense, bias_of_pairs(chain), element);
         chain.biases(vars(at)) = select(st.bias_on, element, 0.f);
         visibility.bias = block_bias(chain, st.k);
     }
     if (cfg.score_mod.visible) visibility.user = cfg.score_mod.visible(place(pos), in.score_buffers);
     chain.visible(vars(at)) = is_visible(visibility);
+}
+
+Expr AttentionBuilder::bias_of_pairs(BlockChain &chain) const {
+    const auto stored = [&](int i) { return per_logit(in.bias_16, key_position(chain, 2 * st.k + i), false); };
+    Func words("bias_words" + chain.suffix);
+    words(vars(in_block({st.k, st.row}))) = bf16_word(stored(0), stored(1));
+    Expr pair = chain.prefill.bias_pairs.define(cfg.lanes, words, st.row, st.k / 2, {st.kb, st.t, st.sp});
+    return select(st.k % 2 == 0, bf16_half(pair, 0), bf16_half(pair, 1));
 }
 
 // With packed keys nothing makes the block's biases where there are none.

@@ -115,6 +115,10 @@ struct AttentionConfig {
 
     bool has_bias_16() const { return has_bias && dtype != ElementType::f32; }
 
+    // Whether whole blocks of a bias of bf16 whose keys are neighbours in memory are transposed as words of two keys:
+    // by half as many shuffles.
+    bool reads_bias_pairs() const { return packs_first() && has_bias; }
+
     // Whether a sweep over the tensors of bias and mask tells first which blocks of keys are hidden, or seen as they
     // are.
     bool sweeps() const { return has_bias || has_mask; }

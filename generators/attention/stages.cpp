@@ -264,8 +264,8 @@ KeySlot AttentionBuilder::slot(const BlockChain &chain, const Expr &k, bool is_s
 
 PrefillBlock::PrefillBlock(const std::string &suffix)
     : mask_rows("mask_rows" + suffix), bias_rows("bias_rows" + suffix), mask_tiles("mask_tiles" + suffix),
-      bias_tiles("bias_tiles" + suffix), exponents("exponents" + suffix), nonfinite_end("nonfinite_end" + suffix),
-      number_end("number_end" + suffix), all_seen("all_seen" + suffix) {}
+      bias_tiles("bias_tiles" + suffix), bias_pairs("bias_pairs" + suffix), exponents("exponents" + suffix),
+      nonfinite_end("nonfinite_end" + suffix), number_end("number_end" + suffix), all_seen("all_seen" + suffix) {}
 
 DecodeBlock::DecodeBlock(const std::string &suffix)
     : dot_tile("dot_tile" + suffix), dots("dots" + suffix), sum_lanes("sum_lanes" + suffix) {}

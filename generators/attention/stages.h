@@ -77,6 +77,7 @@ struct PackedBlocks {
 struct PrefillBlock {
     Halide::Func mask_rows, bias_rows;       // (k, row): elements of the mask, of the bias as floats
     TransposedTiles mask_tiles, bias_tiles;  // the same by rows
+    TransposedTiles bias_pairs;              // by rows, of a bias of 16 bits: words of two keys
     Halide::Func exponents;                  // (u): the largest exponent of a value, by lanes
     Halide::Func nonfinite_end;              // (): keys, none or all, of a block with values that are NaN or infinite
     Halide::Func number_end;                 // (): the part of `numbers` that the plain loop multiplies, or none
