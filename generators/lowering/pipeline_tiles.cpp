@@ -9,6 +9,7 @@
 #include "generators/lowering/bf16_tiles.h"
 #include "generators/lowering/step_stages.h"
 #include "generators/lowering/tile_block.h"
+#include "generators/lowering/tile_rows.h"
 #include "generators/lowering/woven_weights.h"
 
 namespace heed {
@@ -17,8 +18,6 @@ using namespace Halide;
 using namespace Halide::Internal;
 
 namespace {
-
-constexpr int kept_rows = 2;  // of tiles of the product
 
 Bf16Product product_of(const Stmt &stage) {
     std::optional<Bf16Product> found;
@@ -29,18 +28,6 @@ Bf16Product product_of(const Stmt &stage) {
     if (!found) throw CompileError("a stage to pipeline is no product of bf16");
     return *found;
 }
-
-// A row of tiles of a product, over all of its pairs.
-struct TileRow {
-    TileBlock block;
-    TileBlock::At at, stored_at;
-    Expr steps;
-    bool of_product = true;
-
-    std::vector<Stmt> stores() const {
-        return block.each([&](int i, int j) { return block.store(stored_at, i, j); });
-    }
-};
 
 class Pipeline {
 public:
@@ -190,18 +177,8 @@ private:
     }
     Stmt first_keys(const Expr &other) const {
         const TileRow row = keys_at(keys_of(other), 0, 0);
-        return whole(row, [](const Expr &) { return Evaluate::make(0); });
+        return row.whole([](const Expr &) { return Evaluate::make(0); });
     }
-    // `after` each step along the pairs comes what it makes.
-    template <typename After>
-    static Stmt whole(const TileRow &row, const After &after) {
-        const std::string name = unique_name("tile_p");
-        const Expr p = Variable::make(Int(32), name);
-        const Stmt steps =
-            serial_loop(name, 0, row.steps, Block::make(row.block.step(row.at, cast<int64_t>(p)), after(p)));
-        return row.block.live_in(Block::make({row.block.start(row.at), steps, row.block.store(row.stored_at)}));
-    }
-
     Stmt choose_reference() const {
         const Stmt &stage = stages.of(names.reference);
         const Stmt before = ReadAs(names.maxima, Float(32).min()).mutate(stage);
@@ -286,73 +263,17 @@ private:
         const auto beside_values = [&](const Expr &p) {
             return part(half, pairs - half, (of_values - first) * values.steps + p, rows * values.steps);
         };
-        const Stmt of_outputs = serial_loop(row, first, rows, whole(values, beside_values));
+        const Stmt of_outputs = serial_loop(row, first, rows, values.whole(beside_values));
         const Stmt alone = Block::make(IfThenElse::make(!has_outputs_before(), asked_rows.burst(period)),
                                        IfThenElse::make(rows == 0, part(half, pairs - half, 0, 1)));
         const Stmt of_sums = weights.sums_of(period * pairs, pairs);
-        return serial_loop(name, 0, periods, Block::make({whole(keys, beside_keys), of_outputs, alone, of_sums}));
+        return serial_loop(name, 0, periods, Block::make({keys.whole(beside_keys), of_outputs, alone, of_sums}));
     }
     // All periods where sizes are known. has_outputs: there is a step before.
     Stmt all_periods(bool has_outputs, bool exactly) const {
-        const std::string name = unique_name("tile_period");
-        const Expr period = periods > 1 ? Variable::make(Int(32), name) : Expr(0);
-        const std::vector<TileRow> rows = rows_of_tiles(period, has_outputs);
-        const int pairs = weights.num_pairs() / periods, of_period = pairs * weights.vectors_of_pair();
-        const int of_row = of_period / (rows_of_keys / periods);
-        int products = 0, done = 0, made = 0;
-        for (const TileRow &row : rows) products += constant(row.steps) * row.block.tiles();
-        std::vector<Stmt> all, pending;
-        bool stores_product = periods > 1 && rows.back().of_product;
-        int rows_stored = stores_product ? 0 : 1;  // of the product, that of the first weights among them
-        size_t stored = 0;
-        const auto weights_until = [&](int end) {
-            const int first = std::exchange(made, std::max(made, std::min(end, rows_stored * of_row)));
-            return weights.vectors(period * pairs, first, made, exactly);
-        };
-        const int lines = has_outputs ? 0 : asked_rows.lines();
-        const auto after = [&](int, int) {
-            const int before = done++;
-            std::vector<Stmt> beside{weights_until(done * of_period / products)};
-            for (int line = before * lines / products; line < done * lines / products; line++) {
-                beside.push_back(asked_rows.line(period, line));
-            }
-            return Block::make(beside);
-        };
-        if (periods > 1) {  // of the period before
-            for (const Stmt &store : rows.back().stores()) {
-                pending.push_back(IfThenElse::make(period > 0, substitute(name, period - 1, store)));
-            }
-        }
-        for (const TileRow &row : rows) {
-            // Tiles take the place of those that come kept_rows before.
-            if (stores_product) all.push_back(weights_until((rows_stored - kept_rows + 1) * of_row));
-            stored = 0;
-            const auto before = [&](int i, int j) {
-                const Stmt start = row.block.start(row.at, i, j);
-                if (stored == pending.size()) return start;
-                const Stmt both = Block::make(pending[stored++], start);
-                if (stored == pending.size() && stores_product) rows_stored++;
-                return both;
-            };
-            for (int p = 0; p < constant(row.steps); p++) {
-                all.push_back(row.block.step(row.at, long_int(p), p == 0 ? before : TileBlock::OfTile(), after));
-                if (stored < pending.size() && stores_product) rows_stored++;
-                while (stored < pending.size()) all.push_back(pending[stored++]);
-            }
-            pending = row.stores();
-            stores_product = row.of_product;
-        }
-        all.push_back(weights_until(of_period));
-        Stmt body = Block::make(all);
-        std::vector<Stmt> rest = rows.back().stores();
-        if (periods > 1) {
-            body = serial_loop(name, 0, periods, body);
-            body = Block::make(rows.back().block.clear(), body);
-            for (Stmt &store : rest) store = substitute(name, periods - 1, store);
-        }
-        body = Block::make(body, Block::make(rest));
-        for (const TileRow &row : rows) body = row.block.live_in(body);
-        return body;
+        const PeriodLoop loop_over{unique_name("tile_period"), periods};
+        const BesideTiles beside{weights, rows_of_keys, has_outputs ? nullptr : &asked_rows, exactly};
+        return in_line(rows_of_tiles(loop_over.period(), has_outputs), loop_over, beside);
     }
 
     // The arrays live as long as the loop; the weights twice.
