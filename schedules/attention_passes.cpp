@@ -157,9 +157,9 @@ void keep_awake(Passes *passes, const AttentionStages &st, const AttentionConfig
     passes->add_exactly<KeepAwake>(static_cast<int>(loops.size()), "loops that keep tiles awake", loops);
     std::vector<KeepAwake::Loop> squares;  // as many loops as there are forms of biases and masks
     for (const BlockChain *chain : st.chains) {
-        for (const Func &f : {chain->biases, chain->visible}) {
-            squares.push_back({loop(f, st.k.name() + ".ko"), 2});
-        }
+        const std::string keys = st.k.name() + ".ko";
+        squares.push_back({loop(chain->biases, keys), config.reads_bias_pairs() && !chain->ranged ? 2 : 4});
+        squares.push_back({loop(chain->visible, keys), 4});
     }
     passes->add<KeepAwake>(squares);
 }
@@ -188,7 +188,7 @@ void fit_tiles_of_keys(Passes *passes, const AttentionStages &st, const Attentio
     shorten(ch.biases, squares, select(bias_on, packed_unit / tile_edge, 0));
     for (const BlockChain *chain : {&st.full, &st.added}) {
         passes->add<ShortenLoops>(std::vector<std::string>{chain->biases.name() + squares},
-                                  select(bias_on, chain->block / packed_unit, 0));
+                                  select(bias_on, chain->block / packed_unit, 0));  // two squares at once
     }
     shorten(ch.product, ".s1." + st.k.name() + ".ko", 1);
     for (const Func &f : {ch.visible, ch.logits}) shorten(f, keys, packed_unit);

@@ -218,60 +218,55 @@ private:
     // Whole ones, to trim and shorten, where Halide would take apart how a score function reads its clamped elements.
     Partition loops_over_logits() const { return cfg.has_score_mod() ? Partition::Never : Partition::Auto; }
 
-    // By the squares that are transposed: of whole blocks read where they are, of others, whose keys may end within a
-    // vector, from rows that are copied before.
-    Func &by_squares(Func &f, TransposedTiles &squares, Func &rows, const BlockChain &ch) {
-        const int lanes = cfg.lanes;
-        of_block_rows(f, ch)
+    // Vectors of rows of `keys` keys.
+    Func &by_tiles(Func &f, int keys, const BlockChain &ch) {
+        return of_block_rows(f, ch)
             .bound_extent(st.k, ch.block)
-            .tile(st.row, st.k, ro, ko, rv, kt, lanes, lanes, TailStrategy::RoundUp)
+            .tile(st.row, st.k, ro, ko, rv, kt, cfg.lanes, keys, TailStrategy::RoundUp)
             .reorder(rv, kt, ko, ro)
             .vectorize(rv)
-            .unroll(kt)
             .partition(ro, loops_over_logits())
             .partition(ko, loops_over_logits());
-        schedule_square(squares, f, ko, cfg.lanes);
-        one_task(rows.compute_at(f, ch.ranged ? ro : ko).store_in(MemoryType::Register))
+    }
+
+    // Squares that are transposed in a loop over the keys of f: of whole blocks read where they are, of others, whose
+    // keys may end within a vector, from rows that are copied before.
+    void squares(Func &f, TransposedTiles &tiles, const Var &loop, Func &rows, const BlockChain &ch) {
+        schedule_square(tiles, f, loop, cfg.lanes);
+        one_task(rows.compute_at(f, ch.ranged ? ro : loop).store_in(MemoryType::Register))
             .bound_extent(st.kb, 1)
-            .bound_extent(st.row, lanes)
-            .bound_extent(st.k, ch.ranged ? ch.block : lanes)
-            .vectorize(st.k, lanes);
-        return f;
+            .bound_extent(st.row, cfg.lanes)
+            .bound_extent(st.k, ch.ranged ? ch.block : cfg.lanes)
+            .vectorize(st.k, cfg.lanes);
+    }
+
+    void by_squares(Func &f, TransposedTiles &tiles, Func &rows, const BlockChain &ch) {
+        by_tiles(f, cfg.lanes, ch).unroll(kt);
+        squares(f, tiles, ko, rows, ch);
+    }
+
+    // Two squares side by side: a dense bias of bf16 is transposed as one square of words, any other one square after
+    // the other.
+    void by_pairs(Func &f, PrefillBlock &of, const BlockChain &ch) {
+        const Var ki("ki");
+        by_tiles(f, 2 * cfg.lanes, ch).split(kt, ki, kt, cfg.lanes).unroll(kt);
+        f.specialize(st.bias_on).specialize(st.prefill.reads_dense_16).unroll(ki);
+        schedule_square(of.bias_pairs, f, ko, cfg.lanes);
+        squares(f, of.bias_tiles, ki, of.bias_rows, ch);
     }
 
     void biases(BlockChain &ch) {
         Func &rows = ch.prefill.bias_rows;
         if (cfg.reads_bias_pairs() && !ch.ranged) {
-            by_pairs(ch);
+            by_pairs(ch.biases, ch.prefill, ch);
         } else {
             by_squares(ch.biases, ch.prefill.bias_tiles, rows, ch);
-            const Expr dense = cfg.has_bias_16() ? st.bias_is_16 && st.prefill.bias_16_dense : st.prefill.bias_dense;
+            const Expr dense = cfg.has_bias_16() ? st.prefill.reads_dense_16 : st.prefill.bias_dense;
             read_dense(ch.biases, rows, ch, st.bias_on, dense);
         }
         if (!cfg.has_bias_16()) return;
         rows.specialize(st.bias_is_16);
         rows.specialize(st.prefill.bias_dense);
-    }
-
-    // By two squares next to each other: as one of words of two keys, or one after the other.
-    void by_pairs(BlockChain &ch) {
-        const int lanes = cfg.lanes;
-        const Var ki("ki");
-        of_block_rows(ch.biases, ch)
-            .bound_extent(st.k, ch.block)
-            .tile(st.row, st.k, ro, ko, rv, kt, lanes, 2 * lanes, TailStrategy::RoundUp)
-            .split(kt, ki, kt, lanes)
-            .reorder(rv, kt, ki, ko, ro)
-            .vectorize(rv)
-            .unroll(kt);
-        ch.biases.specialize(st.bias_on).specialize(st.bias_is_16 && st.prefill.bias_16_dense).unroll(ki);
-        schedule_square(ch.prefill.bias_tiles, ch.biases, ki, lanes);
-        schedule_square(ch.prefill.bias_pairs, ch.biases, ko, lanes);
-        one_task(ch.prefill.bias_rows.compute_at(ch.biases, ki).store_in(MemoryType::Register))
-            .bound_extent(st.kb, 1)
-            .bound_extent(st.row, lanes)
-            .bound_extent(st.k, lanes)
-            .vectorize(st.k, lanes);
     }
 
     // Where keys are neighbours in memory, rows of a square that is read in place are registers.

@@ -100,7 +100,7 @@ void AttentionBuilder::define_visibility(BlockChain &chain) {
     if (cfg.has_bias && chain.tested) {
         Expr element = by_rows(chain.prefill.bias_rows, chain.prefill.bias_tiles, bias(pos, chain.ranged));
         if (cfg.reads_bias_pairs() && !chain.ranged)
-            element = select(st.bias_is_16 && st.prefill.bias_16_dense, bias_of_pairs(chain), element);
+            element = select(st.prefill.reads_dense_16, bias_of_pairs(chain), element);
         chain.biases(vars(at)) = select(st.bias_on, element, 0.f);
         visibility.bias = block_bias(chain, st.k);
     }

@@ -137,7 +137,7 @@ private:
     bool modifies_logits(const BlockChain &chain) const { return cfg.modifies_logits() && !chain.as_is; }
     Expr keeps_logits() const;
     Expr block_bias(const BlockChain &chain, const Expr &k) const;
-    // See AttentionConfig::reads_bias_pairs.
+    // A whole block's bias, of words of two keys, which must be neighbours in memory.
     Expr bias_of_pairs(BlockChain &chain) const;
     Expr if_visible(const BlockChain &chain, const Expr &k, const Expr &value, const Expr &otherwise) const;
     Expr element(const BlockChain &chain, const KvSource &source, const PaddedRows &rows, const Expr &d, const Expr &k,

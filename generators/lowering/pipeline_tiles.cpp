@@ -1,6 +1,5 @@
 #include "generators/lowering/pipeline_tiles.h"
 
-#include <algorithm>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -269,11 +268,12 @@ private:
         const Stmt of_sums = weights.sums_of(period * pairs, pairs);
         return serial_loop(name, 0, periods, Block::make({keys.whole(beside_keys), of_outputs, alone, of_sums}));
     }
+
     // All periods where sizes are known. has_outputs: there is a step before.
     Stmt all_periods(bool has_outputs, bool exactly) const {
-        const PeriodLoop loop_over{unique_name("tile_period"), periods};
+        const PeriodLoop period_loop{unique_name("tile_period"), periods};
         const BesideTiles beside{weights, rows_of_keys, has_outputs ? nullptr : &asked_rows, exactly};
-        return in_line(rows_of_tiles(loop_over.period(), has_outputs), loop_over, beside);
+        return in_line(rows_of_tiles(period_loop.period(), has_outputs), period_loop, beside);
     }
 
     // The arrays live as long as the loop; the weights twice.

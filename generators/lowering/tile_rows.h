@@ -26,7 +26,7 @@ struct TileRow {
     Halide::Internal::Stmt whole(const std::function<Halide::Internal::Stmt(const Halide::Expr &step)> &after) const;
 };
 
-// The periods of a step: one may be no loop.
+// The periods of a step. A single one has no loop.
 struct PeriodLoop {
     const std::string name;
     const int periods;
@@ -34,7 +34,7 @@ struct PeriodLoop {
     Halide::Expr period() const;
 };
 
-// What tiles of known sizes have beside them: all weights of the step's keys, and the lines of rows that are asked for.
+// What is made beside tiles of known sizes: all weights of the step's keys, and lines of rows that are asked for.
 struct BesideTiles {
     const WovenWeights &weights;
     const int rows_of_keys;             // of tiles, in a step
