@@ -158,7 +158,7 @@ void keep_awake(Passes *passes, const AttentionStages &st, const AttentionConfig
     std::vector<KeepAwake::Loop> squares;  // as many loops as there are forms of biases and masks
     for (const BlockChain *chain : st.chains) {
         const std::string keys = st.k.name() + ".ko";
-        squares.push_back({loop(chain->biases, keys), config.reads_bias_pairs() && !chain->ranged ? 2 : 4});
+        squares.push_back({loop(chain->biases, keys), chain->prefill.reads_bias_pairs() ? 2 : 4});
         squares.push_back({loop(chain->visible, keys), 4});
     }
     passes->add<KeepAwake>(squares);
@@ -296,11 +296,13 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
         passes.add_exactly<TrimLoops>(1, "loops over " + loop + " to trim", loop);
     };
     if (config.reads_bias_pairs()) {
-        const auto chains = std::count_if(st.chains.begin(), st.chains.end(), [](const BlockChain *chain) {
-            return chain->biases.defined() && !chain->ranged;
-        });
-        // Of each chain: rows, and of both kinds of squares all steps but the last.
-        passes.add_exactly<DropTests>(9 * static_cast<int>(chains), "stages of biases to make without a test",
+        // In each chain Halide tests the rows, and of both kinds of squares all steps except the last one.
+        size_t tests = 0;
+        for (const BlockChain *chain : st.chains) {
+            const PrefillBlock &of = chain->prefill;
+            if (of.reads_bias_pairs()) tests += 1 + of.bias_tiles.steps.size() - 1 + of.bias_pairs.steps.size() - 1;
+        }
+        passes.add_exactly<DropTests>(static_cast<int>(tests), "stages of biases to make without a test",
                                       std::vector<std::string>{"bias_pairs", "bias_tiles", "bias_rows"});
     }
     std::vector<std::string> tested;

@@ -247,18 +247,18 @@ private:
 
     // Two squares side by side: a dense bias of bf16 is transposed as one square of words, any other one square after
     // the other.
-    void by_pairs(Func &f, PrefillBlock &of, const BlockChain &ch) {
+    void by_pairs(BlockChain &ch) {
         const Var ki("ki");
-        by_tiles(f, 2 * cfg.lanes, ch).split(kt, ki, kt, cfg.lanes).unroll(kt);
-        f.specialize(st.bias_on).specialize(st.prefill.reads_dense_16).unroll(ki);
-        schedule_square(of.bias_pairs, f, ko, cfg.lanes);
-        squares(f, of.bias_tiles, ki, of.bias_rows, ch);
+        by_tiles(ch.biases, 2 * cfg.lanes, ch).split(kt, ki, kt, cfg.lanes).unroll(kt);
+        ch.biases.specialize(st.bias_on).specialize(st.prefill.reads_dense_16).unroll(ki);
+        schedule_square(ch.prefill.bias_pairs, ch.biases, ko, cfg.lanes);
+        squares(ch.biases, ch.prefill.bias_tiles, ki, ch.prefill.bias_rows, ch);
     }
 
     void biases(BlockChain &ch) {
         Func &rows = ch.prefill.bias_rows;
-        if (cfg.reads_bias_pairs() && !ch.ranged) {
-            by_pairs(ch.biases, ch.prefill, ch);
+        if (ch.prefill.reads_bias_pairs()) {
+            by_pairs(ch);
         } else {
             by_squares(ch.biases, ch.prefill.bias_tiles, rows, ch);
             const Expr dense = cfg.has_bias_16() ? st.prefill.reads_dense_16 : st.prefill.bias_dense;

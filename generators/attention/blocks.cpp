@@ -113,7 +113,7 @@ Expr AttentionBuilder::bias_of_pairs(BlockChain &chain) const {
     Func words("bias_words" + chain.suffix);
     words(vars(in_block({st.k, st.row}))) = bf16_word(stored(0), stored(1));
     Expr pair = chain.prefill.bias_pairs.define(cfg.lanes, words, st.row, st.k / 2, {st.kb, st.t, st.sp});
-    return select(st.k % 2 == 0, bf16_half(pair, 0), bf16_half(pair, 1));
+    return bf16_of_key(pair, st.k);
 }
 
 // With packed keys nothing makes the block's biases where there are none.

@@ -85,6 +85,8 @@ struct PrefillBlock {
     Halide::RDom values, nonfinites, places;
 
     explicit PrefillBlock(const std::string &suffix);
+    // See AttentionConfig::reads_bias_pairs.
+    bool reads_bias_pairs() const { return !bias_pairs.steps.empty(); }
 };
 
 struct DecodeBlock {

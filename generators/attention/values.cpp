@@ -87,7 +87,7 @@ Expr AttentionBuilder::value_weight(const BlockChain &chain, const Expr &key) co
     if (!cfg.rounds_weights()) return cfg.has_kv_scales() ? chain.value_weights(at) : chain.weights(at);
     Args pair = in_block({st.row, key / 2});
     Expr both = cfg.packs_kv() ? Expr(chain.bf16.weight_pairs(pair)) : chain.bf16.weight_pairs(pair)[0];
-    return select(key % 2 == 0, bf16_half(both, 0), bf16_half(both, 1));
+    return bf16_of_key(both, key);
 }
 
 // All bits of the exponent: of NaN and infinities.

@@ -43,6 +43,10 @@ Expr bf16_half(const Expr &pair, int half) {
     return reinterpret<float>(half == 0 ? pair << 16 : pair & Expr(0xffff0000u));
 }
 
+Expr bf16_of_key(const Expr &pair, const Expr &key) {
+    return select(key % 2 == 0, bf16_half(pair, 0), bf16_half(pair, 1));
+}
+
 Expr to_bf16(const Expr &value) { return reinterpret<uint16_t>(cast(BFloat(16), value)); }
 
 Expr bf16_dot(const Expr &accumulator, const Expr &a, const Expr &b) {

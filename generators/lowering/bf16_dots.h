@@ -8,12 +8,15 @@ namespace heed {
 // Two bf16 (as uint16) in one 32-bit lane, `low` in its lower half.
 Halide::Expr bf16_pair(const Halide::Expr &low, const Halide::Expr &high);
 
-// The same pair, of two neighbours in memory. A vector of pairs is one load of words: LowerBf16Dots makes it, because
-// LLVM takes a bf16_pair whose halves are masked or shifted apart again.
+// The same pair, of two neighbours in memory. LowerBf16Dots makes one load of words of a vector of them. LLVM would
+// load the halves of a bf16_pair apart where they are masked or shifted later.
 Halide::Expr bf16_word(const Halide::Expr &low, const Halide::Expr &high);
 
 // Half 0 or 1 of a pair, as a float.
 Halide::Expr bf16_half(const Halide::Expr &pair, int half);
+
+// The half of a pair of keys that is this key's, as a float.
+Halide::Expr bf16_of_key(const Halide::Expr &pair, const Halide::Expr &key);
 
 // A float as bf16 (as uint16), to nearest, ties to even. Subnormals may become 0.
 Halide::Expr to_bf16(const Halide::Expr &value);

@@ -9,7 +9,7 @@ using namespace Halide::Internal;
 
 bool DropTests::is_one(const std::string &name) const {
     return std::any_of(stages.begin(), stages.end(),
-                       [&](const std::string &stage) { return name.compare(0, stage.size(), stage) == 0; });
+                       [&](const std::string &stage) { return starts_with(name, stage); });
 }
 
 Stmt DropTests::visit(const Allocate *op) {

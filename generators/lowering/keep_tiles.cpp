@@ -8,7 +8,7 @@ using namespace Halide;
 using namespace Halide::Internal;
 
 bool KeepTiles::is_tile(const std::string &name) const {
-    return std::any_of(tiles.begin(), tiles.end(), [&](const std::string &tile) { return name.rfind(tile, 0) == 0; });
+    return std::any_of(tiles.begin(), tiles.end(), [&](const std::string &tile) { return starts_with(name, tile); });
 }
 
 Stmt KeepTiles::visit(const Allocate *op) {

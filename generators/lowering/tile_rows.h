@@ -1,5 +1,5 @@
 #pragma once
-// Rows of tiles of the two products of a step of attention, and what is made beside them.
+// A step of attention has two products: rows of their tiles, and what is made while these multiply.
 
 #include <functional>
 #include <string>
@@ -34,7 +34,7 @@ struct PeriodLoop {
     Halide::Expr period() const;
 };
 
-// What is made beside tiles of known sizes: all weights of the step's keys, and lines of rows that are asked for.
+// What is made while tiles of known sizes multiply: all weights of the step's keys, and prefetches of rows.
 struct BesideTiles {
     const WovenWeights &weights;
     const int rows_of_keys;             // of tiles, in a step
