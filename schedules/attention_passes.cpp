@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "generators/lowering/ask_rows.h"
 #include "generators/lowering/bf16_dots.h"
 #include "generators/lowering/bf16_product.h"
 #include "generators/lowering/bf16_tiles.h"
@@ -239,6 +240,11 @@ std::vector<RowLines> rows_of_tasks(const AttentionStages &st, const AttentionCo
             rows("q", config.head_dim, false, begins, [&](int n) { return loaded("tasks", fields + n); })};
 }
 
+std::string loop_over_steps(const AttentionStages &st, const BlockChain &ch) {
+    const auto place = std::find(st.chains.begin(), st.chains.end(), &ch) - st.chains.begin();
+    return st.state.name() + ".s" + std::to_string(place + 1) + "." + ch.steps.y.name();
+}
+
 // Where logits are products, or only sums of them and something, the weights of keys are made while tiles multiply.
 void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
     const StartedSums outputs{st.state.name(), "started"};
@@ -250,13 +256,20 @@ void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig 
     if (config.has_as_is_steps()) pipelined = {&st.as_is, &st.added};
     if (config.packs_first() && !config.changes_logits()) pipelined = {&st.full};
     std::vector<RowLines> asks;
-    if (!pipelined.empty()) asks = rows_of_tasks(st, config);
+    if (!pipelined.empty()) {
+        asks = rows_of_tasks(st, config);
+        AskRows::Loops loops{st.state.name(),
+                             loop_over_steps(st, st.masked),
+                             st.masked.bf16.weight_pairs.name() + ".s0." + st.k.name(),
+                             {}};
+        for (const BlockChain *chain : pipelined) loops.next_steps.push_back(loop_over_steps(st, *chain));
+        passes->add_exactly<AskRows>(1, "masked steps that ask for rows", loops, asks);
+    }
     for (const BlockChain *chain : pipelined) {
         products -= 2;
         const BlockChain &ch = *chain;
-        const auto place = std::find(st.chains.begin(), st.chains.end(), &ch) - st.chains.begin();
         PipelineTiles::Step step;
-        step.loop = st.state.name() + ".s" + std::to_string(place + 1) + "." + ch.steps.y.name();
+        step.loop = loop_over_steps(st, ch);
         step.first_key = ch.first_key.name();
         step.product = ch.product.name();
         step.logits = ch.added ? ch.logits.name() : "";
@@ -267,9 +280,6 @@ void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig 
         step.outputs = ch.block_out.name();
         step.started = outputs;
         step.asks = asks;
-        step.asks_at_once = Internal::const_true();
-        if (ch.as_is) step.asks_at_once = loaded(st.block_range.name() + "." + std::to_string(st.added_steps), 0) == 0;
-        if (ch.added) step.asks_at_once = Internal::const_false();
         step.sums = ch.bf16.sum_parts.name();
         step.exact_sum = ch.bf16.exact_sum.name();
         step.may_keep = Bf16Block::fits_unit(Variable::make(Float(32), "scale"));

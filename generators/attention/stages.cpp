@@ -41,7 +41,6 @@ void AttentionBuilder::build() {
         st.kept = {st.state.name(), st.prefill.q_lanes.name()};
     }
     st.state(vars(of_state({st.row, st.x}))) = initial;
-    st.added_steps = added_steps;
     if (cfg.has_as_is_steps()) st.chains.insert(st.chains.end(), {&st.as_is, &st.added});
     if (cfg.sweeps()) st.chains.push_back(&st.plain);
     st.chains.push_back(&st.full);

@@ -283,7 +283,6 @@ struct AttentionStages {
     // What a kernel can do and a problem may not ask for: tested once per block of keys.
     Halide::Expr softcap_on, mask_on, bias_on, bias_is_16;
     Halide::Expr num_swept;                 // lines of the sweep
-    int added_steps = 0;                    // which component of block_range has the steps of `added`
     Halide::Func state{"state"};            // (row, x, t, sp)
     std::vector<std::string> kept;          // where tasks take parts of their keys: Funcs that stay from part to part
     Halide::Func row_result{"row_result"};  // (row, t): factor of the output, lse; decode: and its divisor

@@ -81,8 +81,7 @@ public:
         const Expr last = loop->min + loop->extent - 1;
         const Stmt all = Block::make({IfThenElse::make(names.may_keep, first_keys(loop->min)), steps,
                                       IfThenElse::make(pending(last), outputs_of(last))});
-        return with_arrays(IfThenElse::make(loop->extent > 0, all,
-                                            IfThenElse::make(names.asks_at_once, AskedRows(names.asks, 1).burst(0))));
+        return with_arrays(IfThenElse::make(loop->extent > 0, all));
     }
 
 private:

@@ -55,7 +55,6 @@ public:
         StartedSums started;         // of the outputs
         std::string exact_sum;       // of weights that are not rounded; no key where the call does not want it
         std::vector<RowLines> asks;  // rows that are needed after the loop: its first step asks for them
-        Halide::Expr asks_at_once;   // whether a loop without a step asks for all of them, in a burst
         Halide::Expr may_keep;       // without which the reference before is of no use
         int32_t huge_reference;      // bits of the least float that is no reference to keep
         uint16_t large_weight;       // bits of the least bf16 whose weight may move the reference

@@ -30,6 +30,8 @@ public:
     Halide::Internal::Stmt line(const Halide::Expr &part, int number) const;
     // All lines of a part at once.
     Halide::Internal::Stmt burst(const Halide::Expr &part) const;
+    // The rows of a part of others, of which there may be more than rows.
+    Halide::Internal::Stmt burst(const Halide::Expr &part, const Halide::Expr &of_parts) const;
 
 private:
     const std::vector<RowLines> &all;
