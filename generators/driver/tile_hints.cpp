@@ -48,16 +48,21 @@ void load_first_factors_past_l1(const std::string &object, const std::string &as
     std::string bytes = bytes_of(object);
     int loads = 0;
     for (const auto &[begin, size] : executed_sections(bytes)) {
-        std::array<size_t, 8> loaded_at{};  // by tile register, where no product has read it yet; 0: nowhere
+        std::array<size_t, 8> last_loaded_at{};  // by tile register
+        std::array<size_t, 8> loaded_at{};       // the same where no product has read it yet; 0: nowhere
         for (size_t at = begin; at + TileInstruction::length <= begin + size; at++) {
             const TileInstruction instruction(&bytes[at]);
             if (instruction.is_load()) {
                 loads++;
-                loaded_at[instruction.reg()] = at;
+                loaded_at[instruction.reg()] = last_loaded_at[instruction.reg()] = at;
             } else if (instruction.is_product()) {
-                size_t &first = loaded_at[instruction.first_factor()];
-                if (first != 0) bytes[first + 2] = prefix_66;
-                first = loaded_at[instruction.second_factor()] = loaded_at[instruction.reg()] = 0;
+                const int first = instruction.first_factor(), second = instruction.second_factor();
+                const bool both = loaded_at[second] < last_loaded_at[first];
+                for (const int factor : {first, second}) {
+                    if (loaded_at[factor] != 0 && (factor == first || both)) bytes[loaded_at[factor] + 2] = prefix_66;
+                    loaded_at[factor] = 0;
+                }
+                loaded_at[instruction.reg()] = 0;
             }
         }
     }

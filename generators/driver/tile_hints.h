@@ -12,7 +12,8 @@
 namespace heed {
 
 // In the object file `object`: loads of tiles that are the first factor of the next product that reads them get the
-// hint. Throws BadInput unless the file has as many loads of tiles as its listing `assembly`.
+// hint, and those of a second factor that come before the load of the first one. Throws BadInput unless the file has as
+// many loads of tiles as its listing `assembly`.
 void load_first_factors_past_l1(const std::string &object, const std::string &assembly);
 
 }  // namespace heed

@@ -35,7 +35,12 @@ Stmt plain_tiles(const Bf16Product &product) {
     const TileBlock block(product);
     const TileLoop m(unique_name("tile_m")), n(unique_name("tile_n")), p(tile_steps_of(product.c.buffer));
     const TileBlock::At at = {m.index, n.index};
-    const Stmt steps = p.around(product.pairs / tile_edge, block.step(at, p.index));
+    const Expr all = product.pairs / tile_edge, kept = product.kept_steps > 0 ? min(all, product.kept_steps) : all;
+    Stmt steps = p.around(kept, block.step(at, p.index));
+    if (product.kept_steps > 0) {
+        const TileLoop more(unique_name("tile_p"));
+        steps = Block::make(steps, more.around(all - kept, block.streamed_step(at, cast<int64_t>(kept) + more.index)));
+    }
     const Stmt body = block.live_in(Block::make({block.start(at), steps, block.store(at)}));
     return m.around(block.blocks_m(), n.around(block.blocks_n(), body));
 }
@@ -139,6 +144,7 @@ Stmt LowerBf16Tiles::visit(const ProducerConsumer *op) {
         const bool has_steps = std::find(with_steps.begin(), with_steps.end(), op->name) != with_steps.end();
         const auto make = [&](Bf16Product product) {
             if (product.adds && product.c.buffer == sums.sums) product.set_started(sums.started);
+            product.kept_steps = kept_steps;
             return matrix_tiles(product, has_steps);
         };
         if (Stmt body = with_product(op->body, make); body.defined()) {

@@ -41,9 +41,9 @@ inline std::string tile_steps_of(const std::string &stage) { return stage + ".ti
 class LowerBf16Tiles : public Halide::Internal::IRMutator {
 public:
     // with_steps: stages whose products have one step along the pairs or more. sums: where they may be added to sums
-    // that hold nothing yet.
-    explicit LowerBf16Tiles(std::vector<std::string> with_steps = {}, StartedSums sums = {})
-        : with_steps(std::move(with_steps)), sums(std::move(sums)) {}
+    // that hold nothing yet. kept_steps: as in Bf16Product, of loops over any number of steps.
+    explicit LowerBf16Tiles(std::vector<std::string> with_steps = {}, StartedSums sums = {}, int kept_steps = 0)
+        : with_steps(std::move(with_steps)), sums(std::move(sums)), kept_steps(kept_steps) {}
 
     int found = 0;  // products that became tiles; any other is left as it is
 
@@ -54,6 +54,7 @@ protected:
 private:
     const std::vector<std::string> with_steps;
     const StartedSums sums;
+    const int kept_steps;
 };
 
 }  // namespace heed

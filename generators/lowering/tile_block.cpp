@@ -35,6 +35,12 @@ struct TileAt {
 
 Expr whole_tile() { return Ramp::make(0, 1, tile_edge * tile_edge); }
 
+std::vector<Expr> tile_names(const char *name, int count) {
+    std::vector<Expr> names;
+    for (int n = 0; n < count; n++) names.push_back(Variable::make(pairs_type, unique_name(name)));
+    return names;
+}
+
 Stmt named(const Expr &variable, const Expr &value, const Stmt &body) {
     return LetStmt::make(variable.as<Variable>()->name, value, body);
 }
@@ -110,28 +116,48 @@ Stmt TileBlock::store(const At &at) const {
     return Block::make(each([&](int i, int j) { return store(at, i, j); }));
 }
 
+Expr TileBlock::load_a(const At &at, const Expr &p, int i) const {
+    return TileAt{product.a, first_row(high, at.m, i) * product.a.stride + p * product.a.next_pairs}.load();
+}
+
+Expr TileBlock::load_b(const At &at, const Expr &p, int j) const {
+    return TileAt{product.b, first_column(wide, at.n, j) + p * product.b.next_pairs}.load();
+}
+
+Stmt TileBlock::multiply(int i, int j, const Expr &a_tile, const Expr &b_tile) const {
+    const SumTile &sum = sums[i * wide + j];
+    return sum.set(tile_intrinsic(sums_type, "tile_matmul", {short_int(tile_row_bytes), sum.get(), a_tile, b_tile}));
+}
+
 Stmt TileBlock::step(const At &at, const Expr &p, const OfTile &before, const OfTile &after) const {
-    std::vector<Expr> a_tiles;
-    for (int i = 0; i < high; i++) a_tiles.push_back(Variable::make(pairs_type, unique_name("tile_a")));
-    std::vector<Stmt> multiply;
+    const std::vector<Expr> a_tiles = tile_names("tile_a", high);
+    std::vector<Stmt> products;
     for (int j = 0; j < wide; j++) {
-        const Expr b_tile = Variable::make(pairs_type, unique_name("tile_b"));
+        const Expr b_tile = tile_names("tile_b", 1)[0];
         std::vector<Stmt> column_of_tiles;
         for (int i = 0; i < high; i++) {
             if (before) column_of_tiles.push_back(before(i, j));
-            const SumTile &sum = sums[i * wide + j];
-            column_of_tiles.push_back(sum.set(
-                tile_intrinsic(sums_type, "tile_matmul", {short_int(tile_row_bytes), sum.get(), a_tiles[i], b_tile})));
+            column_of_tiles.push_back(multiply(i, j, a_tiles[i], b_tile));
             if (after) column_of_tiles.push_back(after(i, j));
         }
-        const Expr of_b = TileAt{product.b, first_column(wide, at.n, j) + p * product.b.next_pairs}.load();
-        multiply.push_back(named(b_tile, of_b, Block::make(column_of_tiles)));
+        products.push_back(named(b_tile, load_b(at, p, j), Block::make(column_of_tiles)));
     }
-    Stmt result = Block::make(multiply);
-    for (int i = high - 1; i >= 0; i--) {
-        const Expr offset = first_row(high, at.m, i) * product.a.stride + p * product.a.next_pairs;
-        result = named(a_tiles[i], TileAt{product.a, offset}.load(), result);
+    Stmt result = Block::make(products);
+    for (int i = high - 1; i >= 0; i--) result = named(a_tiles[i], load_a(at, p, i), result);
+    return result;
+}
+
+Stmt TileBlock::streamed_step(const At &at, const Expr &p) const {
+    const std::vector<Expr> b_tiles = tile_names("tile_b", wide);
+    std::vector<Stmt> products;
+    for (int i = 0; i < high; i++) {
+        const Expr a_tile = tile_names("tile_a", 1)[0];
+        std::vector<Stmt> row_of_tiles;
+        for (int j = 0; j < wide; j++) row_of_tiles.push_back(multiply(i, j, a_tile, b_tiles[j]));
+        products.push_back(named(a_tile, load_a(at, p, i), Block::make(row_of_tiles)));
     }
+    Stmt result = Block::make(products);
+    for (int j = wide - 1; j >= 0; j--) result = named(b_tiles[j], load_b(at, p, j), result);
     return result;
 }
 

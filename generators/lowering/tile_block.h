@@ -47,6 +47,8 @@ public:
     // The products of one step along the pairs. Before and after each of them comes what `before` and `after` make.
     Halide::Internal::Stmt step(const At &at, const Halide::Expr &p, const OfTile &before = nullptr,
                                 const OfTile &after = nullptr) const;
+    // The same with all tiles of b loaded before those of a: where they come past the L1 cache (driver/tile_hints.h).
+    Halide::Internal::Stmt streamed_step(const At &at, const Halide::Expr &p) const;
     int tiles() const { return static_cast<int>(sums.size()); }
     Halide::Internal::Stmt clear() const;
     Halide::Internal::Stmt live_in(Halide::Internal::Stmt body) const;
@@ -56,6 +58,10 @@ private:
     const int high;
     int wide = 1;
     std::vector<SumTile> sums;
+
+    Halide::Expr load_a(const At &at, const Halide::Expr &p, int i) const;
+    Halide::Expr load_b(const At &at, const Halide::Expr &p, int j) const;
+    Halide::Internal::Stmt multiply(int i, int j, const Halide::Expr &a_tile, const Halide::Expr &b_tile) const;
 };
 
 }  // namespace heed

@@ -106,7 +106,7 @@ private:
             const int64_t first = tiles * index / tasks;
             PackedRows some = tiles_of(rows, first, tiles * (index + 1) / tasks - first);
             some.own = scratch_ + item * own_.floats();
-            some.tiles = some.own + own_.sums + own_.wide;
+            some.tiles = tiles_ + item * own_.tiles;
             for (int32_t t = 0; t < num_tiles(some); t++) {
                 if (const int code = pack_tile(some, t, message)) return code;
             }
@@ -142,7 +142,8 @@ private:
 
     // One tile reads each step of x and W once, whatever their order.
     bool in_blocks(const PackedRows &rows) const {
-        return rows.tile == 0 && heed::in_blocks(first_, rows.span.num_rows);
+        const bool takes_all = by_tiles_ && own_tiles_take_all_steps(first_);
+        return rows.tile == 0 && !takes_all && heed::in_blocks(first_, rows.span.num_rows);
     }
 
     const OpKernel &result_kernel(const PackedRows &rows) const {
@@ -323,7 +324,8 @@ private:
 }  // namespace
 
 int64_t CpuBackend::linear_scratch(const heed_linear_weights &weights, int64_t num_rows, int32_t num_threads) const {
-    return num_threads * ThreadScratch(weights, num_rows).floats() + shared_floats(weights, num_rows);
+    const ThreadScratch own(weights, num_rows);
+    return num_threads * own.floats() + std::max(shared_floats(weights, num_rows), num_threads * own.tiles);
 }
 
 heed_status CpuBackend::linear(const LinearCall &call, float *scratch) const {

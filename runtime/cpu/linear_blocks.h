@@ -35,6 +35,17 @@ inline bool takes_matrix_tiles_whole(const heed_linear_weights &w) {
     return w.tiles[0]->target == KernelTarget(Isa::amx) && w.k_steps <= whole_matrix_steps;
 }
 
+// Tasks that pack their own tiles take up to 3072 elements at once: of a panel of W 32 KiB stay in L1 (see
+// schedule_matrix_tiles), and no sums pass through L2. Time of that in blocks, 2 threads: 2048 x 1536 x 1536 0.79, 2048
+// x 2048 x 2048 0.89, 2048 x 3072 x 3072 0.8, x 4096 x 4096 1.04. Where rows are few, tasks share the tiles of x, and a
+// panel would serve too few of them: 512 x 2048 x 2048 1.1.
+inline constexpr int32_t own_matrix_steps = 1536;
+inline constexpr int64_t own_matrix_x_bytes = 768 << 10;
+
+inline bool own_tiles_take_all_steps(const heed_linear_weights &w) {
+    return w.tiles[0]->target == KernelTarget(Isa::amx) && w.k_steps <= own_matrix_steps;
+}
+
 inline bool is_small(int64_t weight_bytes) { return weight_bytes <= small_weights_bytes; }
 
 inline int64_t bytes_of(const heed_linear_weights &w, int64_t panels) {
@@ -73,10 +84,11 @@ inline int64_t block_tiles(const heed_linear_weights &w) {
 // Tiles that a task packs for itself, at most; 0: x is packed for all tasks before.
 inline int64_t own_tiles(const heed_linear_weights &w, int64_t weight_bytes) {
     if (is_small(weight_bytes)) return small_task_tiles;
-    return KBlocks(w).count == 1 ? block_tiles(w) : 0;
+    if (KBlocks(w).count == 1) return block_tiles(w);
+    return own_tiles_take_all_steps(w) ? own_matrix_x_bytes / (int64_t{4} * w.tiles[0]->rows * w.k_steps) : 0;
 }
 
-// Scratch of a thread, in floats, where the call has num_rows.
+// Scratch of a thread, in floats, where the call has num_rows. Its own tiles are where those for all tasks are else.
 struct ThreadScratch {
     int64_t sums = 0, wide = 0, tiles = 0;
 
@@ -84,7 +96,7 @@ struct ThreadScratch {
         const int64_t rows = w.tiles[0]->rows;
         num_rows = std::min(num_rows, block_tiles(w) * rows);
         const int64_t most = std::max(own_tiles(w, 0), own_tiles(w, std::numeric_limits<int64_t>::max()));
-        if (is_small(bytes_of(w, w.num_panels)) || KBlocks(w).count == 1) {
+        if (is_small(bytes_of(w, w.num_panels)) || own_tiles(w, std::numeric_limits<int64_t>::max()) > 0) {
             tiles = std::min(most, (num_rows + rows - 1) / rows) * rows * w.k_steps;
         }
         if (!sums_in_blocks(w) || num_rows <= rows) return;
@@ -92,7 +104,7 @@ struct ThreadScratch {
         sums = std::min(block_sums_bytes / 4, (num_rows + rows) * panels * w.columns);
         if (converts(w)) wide = converted_panels * KBlocks(w).steps * w.columns;
     }
-    int64_t floats() const { return round_up(tiles + sums + wide, linear_step_block); }
+    int64_t floats() const { return round_up(sums + wide, linear_step_block); }
 };
 
 // The most rows that a tile has.

@@ -301,6 +301,23 @@ TEST_P(LinearTest, ThreadsDoNotChangeABit) {
     }
 }
 
+// Tasks of one thread have tiles of their own, for which AMX takes all steps at once; those of four threads share them.
+TEST_P(LinearTest, TasksOfManyRowsGiveTheBitsOfOthers) {
+    FOR_THE_CPU();
+    LinearShape shape;
+    shape.len = 650;
+    shape.dim_in = 1100;
+    shape.pieces = {{1, 250}};
+    Linear linear(shape, dtype());
+    linear.args.execution.num_threads = 1;
+    ASSERT_EQ(linear.run(), HEED_OK) << heed_last_error();
+    const auto first = linear.out_bytes();
+    linear.args.execution.num_threads = 4;
+    linear.clear_outs();
+    ASSERT_EQ(linear.run(), HEED_OK) << heed_last_error();
+    EXPECT_EQ(linear.out_bytes(), first);
+}
+
 TEST_P(LinearTest, WorkspacesDoNotChangeABit) {
     FOR_THE_CPU();
     LinearShape shape;
