@@ -193,8 +193,10 @@ Passes schedule_matrix_tiles(LinearKernel &kernel, const Machine &machine, const
         std::vector<std::string>{loops.t, loops.panel},
         next_operands(kernel, index(loops.t), index(loops.panel), Operands::all_are_far),
         wide(kernel.weight.dim(2).stride()) > wide(kernel.weight.dim(1).extent()) * tile.columns);
+    std::vector<std::string> steps{tile_steps_of(kernel.sum.name())};
+    if (kept_steps > 0) steps.push_back(streamed_steps_of(kernel.sum.name()));
     passes.add_exactly<WeaveResults>(2, "tiles whose results are made beside the next one", loops.t, kernel.sum.name(),
-                                     tile_steps_of(kernel.sum.name()));
+                                     steps);
     return passes;
 }
 

@@ -38,7 +38,7 @@ Stmt plain_tiles(const Bf16Product &product) {
     const Expr all = product.pairs / tile_edge, kept = product.kept_steps > 0 ? min(all, product.kept_steps) : all;
     Stmt steps = p.around(kept, block.step(at, p.index));
     if (product.kept_steps > 0) {
-        const TileLoop more(unique_name("tile_p"));
+        const TileLoop more(streamed_steps_of(product.c.buffer));
         steps = Block::make(steps, more.around(all - kept, block.streamed_step(at, cast<int64_t>(kept) + more.index)));
     }
     const Stmt body = block.live_in(Block::make({block.start(at), steps, block.store(at)}));

@@ -37,6 +37,8 @@ Halide::Internal::Stmt with_product(const Halide::Internal::Stmt &body, const Ma
 
 // The loop over the tiles of pairs of a stage's product where they are not known to be few.
 inline std::string tile_steps_of(const std::string &stage) { return stage + ".tile_steps"; }
+// Over those after the kept ones.
+inline std::string streamed_steps_of(const std::string &stage) { return stage + ".streamed_steps"; }
 
 class LowerBf16Tiles : public Halide::Internal::IRMutator {
 public:

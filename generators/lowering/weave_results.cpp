@@ -40,32 +40,36 @@ private:
     }
 };
 
-// The results of the tile before, a part after each step.
+// The results of the tile before, a row after each step, the others after the last one.
 class RowsBeside : public IRMutator {
 public:
-    RowsBeside(const std::string &steps, const For *rows, const Expr &count) : steps(steps), rows(rows), count(count) {}
+    RowsBeside(const std::vector<std::string> &steps, const For *rows, Expr count)
+        : steps(steps), rows(rows), count(std::move(count)) {}
 
-    int found = 0;
+    bool found_all() const { return found == steps.size(); }
 
 private:
     using IRMutator::visit;
-    const std::string &steps;
+    const std::vector<std::string> &steps;
     const For *const rows;
     const Expr count;
+    size_t found = 0;
+    Expr first = 0, done = 0;  // the first row of the last loop that was found, and the one after its last
 
-    // (A sum of no step leaves all of them.)
+    // A loop may be there twice, with and without what it asks for.
     Stmt visit(const For *op) override {
-        if (op->name != steps) return IRMutator::visit(op);
-        found++;
-        const std::string name = unique_name("share");
-        const Expr share = Variable::make(Int(32), name);
-        const Expr first = (Variable::make(Int(32), op->name) - op->min) * share;
-        const Stmt body = Block::make(op->body, part_of(rows, first, min(share, count - first)));
-        const Expr done = min(share * op->extent, count);
-        const Stmt all = Block::make(
-            For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api, body),
-            part_of(rows, done, count - done));
-        return LetStmt::make(name, (count + max(op->extent, 1) - 1) / max(op->extent, 1), all);
+        const bool again = found > 0 && op->name == steps[found - 1];
+        if (!again && (found_all() || op->name != steps[found])) return IRMutator::visit(op);
+        if (!again) {
+            found++;
+            first = done;
+            done = min(first + op->extent, count);
+        }
+        const Expr row = first + (Variable::make(Int(32), op->name) - op->min);
+        const Stmt body = Block::make(op->body, part_of(rows, row, clamp(count - row, 0, 1)));
+        const Stmt loop =
+            For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api, body);
+        return found_all() ? Block::make(loop, part_of(rows, done, count - done)) : loop;
     }
 };
 
@@ -84,7 +88,7 @@ Stmt WeaveResults::visit(const For *op) {
     const std::string count = unique_name("rows_before");
     RowsBeside weave(steps, loop, Variable::make(Int(32), count));
     const Stmt body = LetStmt::make(count, select(t > op->min, loop->extent, 0), weave.mutate(tile.produce));
-    if (weave.found > 0) found++;
+    if (weave.found_all()) found++;
     const Stmt all =
         Block::make(For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api, body),
                     IfThenElse::make(op->extent > 0, rows_of(last)));
