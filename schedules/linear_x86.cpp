@@ -154,13 +154,13 @@ Passes schedule_tiles_at_once(LinearKernel &kernel, const Var &panels, const RVa
     return passes;
 }
 
-// AMX: the sums are two by two of its tiles (LowerBf16Tiles), 64 cycles for 16 pairs, 96 where the power of products of
-// real numbers bounds it. Of the panel of W of a call the first kept_panel_bytes, 512 elements, stay in L1; what
-// follows, and x, read once for each panel, are loaded past it (x 0.80 of the time of 2048 x 1024 x 3072, W 0.91 of
-// that of 2400 x 1024 x 1024). The results of a tile, 32 vectors of 32 columns, are made beside the products of the
-// next one (0.88, 4096 x 512 x 512). Panels of blocks of steps come from L3, 6 bytes a cycle: tiles then ask for what
-// is next (0.90, 2048 x 4096 x 4096); in L2, to ask costs 0.05. 2 threads of a Xeon with AMX: 2048 x 1024 x 3072 42 %
-// of the peak, 2048 x 4096 x 4096 34 %.
+// AMX: the sums are two by two of its tiles (LowerBf16Tiles), 64 cycles for 16 pairs. Of the panel of W of a call the
+// first kept_panel_bytes, 512 elements, stay in L1; what follows, and x, read once for each panel, are loaded past it
+// (x 0.80 of the time of 2048 x 1024 x 3072, W 0.91 of that of 2400 x 1024 x 1024, on a Xeon with AMX, 2 threads).
+// Tiles of 16 rows, which serve few rows, read a panel once. The results of a tile, 32 vectors of 32 columns, are made
+// beside the products of the next one. Panels of blocks of steps come from L3, 6 bytes a cycle: tiles then ask for what
+// is next (0.90, 2048 x 4096 x 4096), in the loop over the kept steps, of which a block has no more; in L2, to ask
+// costs 0.05.
 constexpr int kept_panel_bytes = 32 << 10;
 
 Passes schedule_matrix_tiles(LinearKernel &kernel, const Machine &machine, const Var &panels) {
@@ -185,7 +185,8 @@ Passes schedule_matrix_tiles(LinearKernel &kernel, const Machine &machine, const
         .unscheduled();
     const LinearLoopNames loops(kernel, panels);
     Passes passes;
-    const int kept_steps = tile.rows > tile_edge ? kept_panel_bytes / (tile_edge * tile.columns * 4) : 0;
+    const int kept_steps =
+        tile.rows > tile_edge ? kept_panel_bytes / (tile_edge * tile.columns * kernel.weight.type().bytes()) : 0;
     passes.add_exactly<LowerBf16Tiles>(2, "products of linear that become matrix tiles", std::vector<std::string>{},
                                        StartedSums{}, kept_steps);
     passes.add_exactly<SpreadPrefetches>(
@@ -243,7 +244,7 @@ Passes schedule_linear(LinearKernel &kernel, const Machine &machine, Operands op
 OpModule compile_linear(const OpSpec &spec, LinearKernel &kernel, Operands operands) {
     const LinearTile &tile = kernel.tile;
     OpModule made = compile(spec, kernel, schedule_linear(kernel, spec.machine(), operands), tile.rows, tile.columns);
-    made.streams_first_factors = tile.bf16_tiles;
+    made.streams_tiles = tile.bf16_tiles;
     return made;
 }
 

@@ -33,8 +33,8 @@ struct OpSpec {
 
 struct OpModule {
     Halide::Module module;
-    int rows, columns;                   // of the tile, where the runtime must know it
-    bool streams_first_factors = false;  // see generators/driver/tile_hints.h
+    int rows, columns;           // of the tile, where the runtime must know it
+    bool streams_tiles = false;  // see generators/driver/tile_hints.h
 };
 
 #define HEED_DECLARE_MAKER(name, cpu, cuda, ...) OpModule make_##name(const OpSpec &spec);

@@ -1,8 +1,9 @@
 #include "generators/driver/cuda_target.h"
 
-#include <cstdlib>
 #include <fstream>
 #include <sstream>
+
+#include "generators/driver/llvm_option.h"
 
 namespace heed {
 
@@ -12,8 +13,8 @@ using Halide::Target;
 namespace {
 
 // The SLP vectorizer finds nothing in unrolled warp programs and takes three quarters of LLVM's time to see that: at a
-// depth of 1 the PTX of every kernel is the same. Halide reads this where it starts LLVM.
-void spare_the_vectorizer() { setenv("HL_LLVM_ARGS", "-slp-recursion-max-depth=1", 1); }
+// depth of 1 the PTX of every kernel is the same.
+void spare_the_vectorizer() { add_llvm_option("-slp-recursion-max-depth=1"); }
 
 }  // namespace
 

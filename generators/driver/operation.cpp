@@ -78,7 +78,7 @@ void generate_operation(Options &options) {
     const std::set<std::string> more = options.set_of("write", {"stmt", "assembly"});
     options.refuse_unknown();
     const OpModule made = make_on_cpu(spec);
-    write_module(made.module, more, base, made.streams_first_factors);
+    write_module(made.module, more, base, made.streams_tiles);
     write_registry_line(registry_line(spec, score_mod, made.rows, made.columns), base);
 }
 

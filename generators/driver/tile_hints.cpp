@@ -44,7 +44,7 @@ constexpr char prefix_66 = 0x79;  // TILELOADDT1's second byte of VEX
 
 }  // namespace
 
-void load_first_factors_past_l1(const std::string &object, const std::string &assembly) {
+void load_streams_past_l1(const std::string &object, const std::string &assembly) {
     std::string bytes = bytes_of(object);
     int loads = 0;
     for (const auto &[begin, size] : executed_sections(bytes)) {

@@ -5,11 +5,11 @@
 //
 // becomes
 //
+//   if there is neither of both steps, all rows
 //   for step { ..; for key { ..; in the last step, if there is no next one, a share of the rows }; .. }
-//   if there is no step at all, all rows
 //   for next step { .. }
 //
-// The next steps are those of loops that ask themselves.
+// The next steps are those of loops that ask themselves; other loops over steps may follow.
 
 #include <string>
 #include <utility>

@@ -26,8 +26,8 @@ struct Bf16Product {
     TileOperand a, b, c;
     Halide::Expr elsewhere;  // undefined, or whether a is `other_a`
     TileOperand other_a;
-    int kept_steps = 0;  // along the pairs: b's tiles of later ones come past the L1 cache, as a's do; 0: those of none
-    bool adds = false;   // to what c holds, else to zero
+    int kept_steps = 0;   // along the pairs: b's tiles of later ones come past the L1 cache, as a's do; 0: none of them
+    bool adds = false;    // to what c holds, else to zero
     std::string started;  // empty, or an array: zeros, the first of them a flag, where c holds nothing yet (StartSums)
     Halide::Expr has_started;          // a name for whether it holds something
     std::optional<TileOperand> start;  // what c is cleared to, other than zero

@@ -40,7 +40,7 @@ Stmt AskedRows::burst(const Expr &part, const Expr &of_parts) const {
     for (const RowLines &of : all) {
         const std::string row = unique_name("asked_row"), line = unique_name("asked_line");
         const Stmt asks = of.ask(Variable::make(Int(32), row), Variable::make(Int(32), line));
-        const Expr begin = part * of.rows / of_parts, end = (part + 1) * of.rows / of_parts;
+        const Expr begin = simplify(part * of.rows / of_parts), end = (part + 1) * of.rows / of_parts;
         of_all.push_back(serial_loop(row, begin, simplify(end - begin), serial_loop(line, 0, of.lines, asks)));
     }
     return Block::make(of_all);

@@ -30,7 +30,7 @@ public:
     Halide::Internal::Stmt line(const Halide::Expr &part, int number) const;
     // All lines of a part at once.
     Halide::Internal::Stmt burst(const Halide::Expr &part) const;
-    // The rows of a part of others, of which there may be more than rows.
+    // The same of `of_parts` other parts, which need not divide the rows: some may have none.
     Halide::Internal::Stmt burst(const Halide::Expr &part, const Halide::Expr &of_parts) const;
 
 private:

@@ -140,7 +140,7 @@ private:
         return run_op(call_.name, call_.execution, threads, shares * parts, multiply);
     }
 
-    // One tile reads each step of x and W once, whatever their order.
+    // One tile reads each step of x and W once, whatever their order; tasks that take all steps at once have one block.
     bool in_blocks(const PackedRows &rows) const {
         const bool takes_all = by_tiles_ && own_tiles_take_all_steps(first_);
         return rows.tile == 0 && !takes_all && heed::in_blocks(first_, rows.span.num_rows);

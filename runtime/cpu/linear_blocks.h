@@ -13,13 +13,13 @@ inline constexpr int32_t most_rows = 1536;
 inline constexpr int64_t tiles_bytes = 6 << 20;
 
 // W that is as small stays in half of an L2 cache: a task packs a few tiles of x and multiplies them with all of W
-// while they are in the L1 cache. A task of more rows does so too where all steps are one block.
+// while they are in the L1 cache. A task of more rows packs its own tiles where it takes all steps at once.
 inline constexpr int64_t small_weights_bytes = 512 << 10;
 inline constexpr int64_t small_task_tiles = 8;
 
-// A task of more tiles takes the steps of k in blocks, the sums so far in scratch of its thread. Within 1 MiB of L2:
-// 192 rows of x and 512 columns of sums of such a block take 384 KiB each, W's panel, and the next one which is asked
-// for meanwhile, 64 KiB each.
+// Other tasks of more than one tile take the steps of k in blocks, the sums so far in scratch of its thread. Within 1
+// MiB of L2: 192 rows of x and 512 columns of sums of such a block take 384 KiB each, W's panel, and the next one which
+// is asked for meanwhile, 64 KiB each.
 inline constexpr int64_t k_block_bytes = 2048;  // of a row of x
 inline constexpr int64_t block_x_bytes = 384 << 10, block_sums_bytes = 384 << 10;
 inline constexpr int64_t most_panels = 16;
@@ -37,8 +37,8 @@ inline bool takes_matrix_tiles_whole(const heed_linear_weights &w) {
 
 // Tasks that pack their own tiles take up to 3072 elements at once: of a panel of W 32 KiB stay in L1 (see
 // schedule_matrix_tiles), and no sums pass through L2. Time of that in blocks, 2 threads: 2048 x 1536 x 1536 0.79, 2048
-// x 2048 x 2048 0.89, 2048 x 3072 x 3072 0.8, x 4096 x 4096 1.04. Where rows are few, tasks share the tiles of x, and a
-// panel would serve too few of them: 512 x 2048 x 2048 1.1.
+// x 2048 x 2048 0.89, 2048 x 3072 x 3072 0.8, 2048 x 4096 x 4096 1.04. Where rows are few, tasks share the tiles of x,
+// and a panel would serve too few of them: 512 x 2048 x 2048 1.1.
 inline constexpr int32_t own_matrix_steps = 1536;
 inline constexpr int64_t own_matrix_x_bytes = 768 << 10;
 
@@ -83,22 +83,25 @@ inline int64_t block_tiles(const heed_linear_weights &w) {
 
 // Tiles that a task packs for itself, at most; 0: x is packed for all tasks before.
 inline int64_t own_tiles(const heed_linear_weights &w, int64_t weight_bytes) {
-    if (is_small(weight_bytes)) return small_task_tiles;
-    if (KBlocks(w).count == 1) return block_tiles(w);
-    return own_tiles_take_all_steps(w) ? own_matrix_x_bytes / (int64_t{4} * w.tiles[0]->rows * w.k_steps) : 0;
+    const bool one_block = KBlocks(w).count == 1;
+    const int64_t in_l2 = own_matrix_x_bytes / (int64_t{4} * w.tiles[0]->rows * w.k_steps);
+    const int64_t most = one_block ? block_tiles(w) : own_tiles_take_all_steps(w) ? in_l2 : 0;
+    if (!is_small(weight_bytes)) return most;
+    return most > 0 ? std::min(small_task_tiles, most) : small_task_tiles;
 }
 
-// Scratch of a thread, in floats, where the call has num_rows. Its own tiles are where those for all tasks are else.
+// Scratch of a thread, in floats, where the call has num_rows. `tiles`, its own, take the place of those for all tasks,
+// which are not there then; floats(): all else.
 struct ThreadScratch {
     int64_t sums = 0, wide = 0, tiles = 0;
 
     ThreadScratch(const heed_linear_weights &w, int64_t num_rows) {
         const int64_t rows = w.tiles[0]->rows;
+        // A call has these weights alone or more.
+        const int64_t most =
+            std::max(own_tiles(w, bytes_of(w, w.num_panels)), own_tiles(w, std::numeric_limits<int64_t>::max()));
+        tiles = std::min(most, (num_rows + rows - 1) / rows) * rows * w.k_steps;
         num_rows = std::min(num_rows, block_tiles(w) * rows);
-        const int64_t most = std::max(own_tiles(w, 0), own_tiles(w, std::numeric_limits<int64_t>::max()));
-        if (is_small(bytes_of(w, w.num_panels)) || own_tiles(w, std::numeric_limits<int64_t>::max()) > 0) {
-            tiles = std::min(most, (num_rows + rows - 1) / rows) * rows * w.k_steps;
-        }
         if (!sums_in_blocks(w) || num_rows <= rows) return;
         const int64_t panels = std::min(most_panels, int64_t{w.num_panels} + 1);
         sums = std::min(block_sums_bytes / 4, (num_rows + rows) * panels * w.columns);

@@ -197,6 +197,18 @@ class Kernels(unittest.TestCase):
                 self.assertIn((steps.count("tile_matmul"), steps.count("tile_load")), ((4, 4), (2, 3)), kernel)
                 self.assertNotIn("tile_store", steps, kernel)
                 self.assertEqual(len(re.findall(r"for \(out\.s0\.row\.r", steps)), 1, kernel)
+            streamed = [body for body in loops(text, "sum.streamed_steps") if "tile_matmul" in body]
+            self.assertEqual(len(streamed), 2 if "_r32_" in kernel else 0, kernel)
+            for steps in streamed:
+                self.assertEqual((steps.count("tile_matmul"), steps.count("tile_load")), (4, 4), kernel)
+                self.assertEqual(len(re.findall(r"for \(out\.s0\.row\.r", steps)), 1, kernel)
+
+    @of_isa("amx")
+    def test_tasks_without_whole_blocks_ask_for_rows(self):
+        for kernel in (r for r in kernels("attention_prefill") if r.endswith("amx")):
+            weights = loops((DIR / f"{kernel}.stmt").read_text(), "weight_pairs_masked.s0.k")
+            # Of out, and of the next task's q.
+            self.assertIn(2, [len(re.findall(r"for \(asked_row", body)) for body in weights], kernel)
 
 
 class Operations(unittest.TestCase):

@@ -152,18 +152,21 @@ TEST_P(LinearTest, BlocksOfStepsGiveTheBitsOfRowsAlone) {
     FOR_THE_CPU();
     LinearShape shape;
     shape.len = 97;
-    shape.dim_in = 1100;
     shape.pieces = {{1, 70}};
-    Linear linear(shape, dtype());
-    ASSERT_EQ(linear.run(), HEED_OK) << heed_last_error();
-    Tensor alone(dtype(), {1, 1, 1, 70});
-    linear.args.len = 1;
-    linear.pieces[0].out = alone.tensor();
-    for (const int64_t row : {0, 11, 12, 31, 47, 48, 95, 96}) {
-        linear.args.x.data = const_cast<char *>(row_bytes(linear.x, row));
-        linear.args.x.size = shape.dim_in;
+    for (const int32_t dim_in : {530, 1100}) {  // AMX: a step, and many, of a panel that does not fit into L1
+        shape.dim_in = dim_in;
+        Linear linear(shape, dtype());
         ASSERT_EQ(linear.run(), HEED_OK) << heed_last_error();
-        EXPECT_EQ(std::memcmp(alone.tensor().data, row_bytes(linear.outs[0], row), alone.bytes().size()), 0) << row;
+        Tensor alone(dtype(), {1, 1, 1, 70});
+        linear.args.len = 1;
+        linear.pieces[0].out = alone.tensor();
+        for (const int64_t row : {0, 11, 12, 31, 47, 48, 95, 96}) {
+            linear.args.x.data = const_cast<char *>(row_bytes(linear.x, row));
+            linear.args.x.size = shape.dim_in;
+            ASSERT_EQ(linear.run(), HEED_OK) << heed_last_error();
+            EXPECT_EQ(std::memcmp(alone.tensor().data, row_bytes(linear.outs[0], row), alone.bytes().size()), 0)
+                << dim_in << ", row " << row;
+        }
     }
 }
 
@@ -305,17 +308,21 @@ TEST_P(LinearTest, ThreadsDoNotChangeABit) {
 TEST_P(LinearTest, TasksOfManyRowsGiveTheBitsOfOthers) {
     FOR_THE_CPU();
     LinearShape shape;
-    shape.len = 650;
-    shape.dim_in = 1100;
-    shape.pieces = {{1, 250}};
-    Linear linear(shape, dtype());
-    linear.args.execution.num_threads = 1;
-    ASSERT_EQ(linear.run(), HEED_OK) << heed_last_error();
-    const auto first = linear.out_bytes();
-    linear.args.execution.num_threads = 4;
-    linear.clear_outs();
-    ASSERT_EQ(linear.run(), HEED_OK) << heed_last_error();
-    EXPECT_EQ(linear.out_bytes(), first);
+    shape.pieces = {{1, 250}, {3, 47, Layout::packed}};
+    shape.values = Values::signs;
+    for (const auto &[len, dim_in] : {std::pair(900, 1025), std::pair(400, 3072)}) {
+        shape.len = len;
+        shape.dim_in = dim_in;
+        Linear linear(shape, dtype());
+        linear.args.execution.num_threads = 1;
+        ASSERT_EQ(linear.run(), HEED_OK) << heed_last_error();
+        if (dtype() == HEED_F32) linear.expect_correct();
+        const auto first = linear.out_bytes();
+        linear.args.execution.num_threads = 4;
+        linear.clear_outs();
+        ASSERT_EQ(linear.run(), HEED_OK) << heed_last_error();
+        EXPECT_EQ(linear.out_bytes(), first) << dim_in;
+    }
 }
 
 TEST_P(LinearTest, WorkspacesDoNotChangeABit) {
