@@ -309,14 +309,12 @@ TEST_P(LinearTest, TasksOfManyRowsGiveTheBitsOfOthers) {
     FOR_THE_CPU();
     LinearShape shape;
     shape.pieces = {{1, 250}, {3, 47, Layout::packed}};
-    shape.values = Values::signs;
     for (const auto &[len, dim_in] : {std::pair(900, 1025), std::pair(400, 3072)}) {
         shape.len = len;
         shape.dim_in = dim_in;
         Linear linear(shape, dtype());
         linear.args.execution.num_threads = 1;
         ASSERT_EQ(linear.run(), HEED_OK) << heed_last_error();
-        if (dtype() == HEED_F32) linear.expect_correct();
         const auto first = linear.out_bytes();
         linear.args.execution.num_threads = 4;
         linear.clear_outs();
