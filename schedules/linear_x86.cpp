@@ -158,9 +158,9 @@ Passes schedule_tiles_at_once(LinearKernel &kernel, const Var &panels, const RVa
 // first kept_panel_bytes, 512 elements, stay in L1; what follows, and x, read once for each panel, are loaded past it
 // (x 0.80 of the time of 2048 x 1024 x 3072, W 0.91 of that of 2400 x 1024 x 1024, on a Xeon with AMX, 2 threads).
 // Tiles of 16 rows, which serve few rows, read a panel once. The results of a tile, 32 vectors of 32 columns, are made
-// beside the products of the next one. Panels of blocks of steps come from L3, 6 bytes a cycle: tiles then ask for what
-// is next (0.90, 2048 x 4096 x 4096), in the loop over the kept steps, of which a block has no more; in L2, to ask
-// costs 0.05.
+// beside the products of the next one. Where a call has a block of the steps, W comes from L3 at 6 bytes a cycle, and
+// tiles ask for the next panel: 0.90 of the time of 2048 x 4096 x 4096. They ask in the loop over the kept steps, which
+// has all steps of a block. Of W that is in L2 they do not ask: that would take 5 % more time.
 constexpr int kept_panel_bytes = 32 << 10;
 
 Passes schedule_matrix_tiles(LinearKernel &kernel, const Machine &machine, const Var &panels) {
@@ -187,8 +187,7 @@ Passes schedule_matrix_tiles(LinearKernel &kernel, const Machine &machine, const
     Passes passes;
     const int kept_steps =
         tile.rows > tile_edge ? kept_panel_bytes / (tile_edge * tile.columns * kernel.weight.type().bytes()) : 0;
-    passes.add_exactly<LowerBf16Tiles>(2, "products of linear that become matrix tiles", std::vector<std::string>{},
-                                       StartedSums{}, kept_steps);
+    passes.add_exactly<LowerBf16Tiles>(2, "products of linear that become matrix tiles", kept_steps);
     passes.add_exactly<SpreadPrefetches>(
         2, "loops over steps that ask for memory", tile_steps_of(kernel.sum.name()),
         std::vector<std::string>{loops.t, loops.panel},

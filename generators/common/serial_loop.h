@@ -1,5 +1,5 @@
 #pragma once
-// A loop that a pass makes.
+// Loops that passes make.
 
 #include <string>
 
@@ -11,6 +11,12 @@ inline Halide::Internal::Stmt serial_loop(const std::string &name, const Halide:
                                           const Halide::Internal::Stmt &body) {
     using namespace Halide::Internal;
     return For::make(name, min, extent, ForType::Serial, Halide::Partition::Never, Halide::DeviceAPI::None, body);
+}
+
+// The loop with another body.
+inline Halide::Internal::Stmt with_body(const Halide::Internal::For *loop, const Halide::Internal::Stmt &body) {
+    return Halide::Internal::For::make(loop->name, loop->min, loop->extent, loop->for_type, loop->partition_policy,
+                                       loop->device_api, body);
 }
 
 }  // namespace heed

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "generators/common/serial_loop.h"
+
 namespace heed {
 
 using namespace Halide;
@@ -40,19 +42,15 @@ Stmt AskRows::visit(const ProducerConsumer *op) {
 }
 
 Stmt AskRows::visit(const For *op) {
-    const AskedRows asked(rows, 1);
-    const auto with_body = [op](const Stmt &body) {
-        return For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api, body);
-    };
     if (op->name == names.steps) {
         is_last = Variable::make(Int(32), op->name) == op->min + op->extent - 1;
-        const Stmt steps = with_body(mutate(op->body));
-        return Block::make(IfThenElse::make(no_next && op->extent <= 0, asked.burst(0)), steps);
+        const Stmt all = IfThenElse::make(no_next && op->extent <= 0, burst_of(rows, 0, 1));
+        return Block::make(all, with_body(op, mutate(op->body)));
     }
     if (op->name != names.keys) return IRMutator::visit(op);
     found++;
-    const Stmt share = asked.burst(Variable::make(Int(32), op->name) - op->min, op->extent);
-    return with_body(Block::make(op->body, IfThenElse::make(no_next && is_last, share)));
+    const Stmt share = burst_of(rows, Variable::make(Int(32), op->name) - op->min, op->extent);
+    return with_body(op, Block::make(op->body, IfThenElse::make(no_next && is_last, share)));
 }
 
 }  // namespace heed

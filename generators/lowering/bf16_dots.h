@@ -8,8 +8,8 @@ namespace heed {
 // Two bf16 (as uint16) in one 32-bit lane, `low` in its lower half.
 Halide::Expr bf16_pair(const Halide::Expr &low, const Halide::Expr &high);
 
-// The same pair, of two neighbours in memory. LowerBf16Dots makes one load of words of a vector of them. LLVM would
-// load the halves of a bf16_pair apart where they are masked or shifted later.
+// The same pair, of two neighbours in memory. LowerBf16Dots loads a vector of such pairs as words. Of a bf16_pair whose
+// halves are masked or shifted LLVM would load each half by itself.
 Halide::Expr bf16_word(const Halide::Expr &low, const Halide::Expr &high);
 
 // Half 0 or 1 of a pair, as a float.

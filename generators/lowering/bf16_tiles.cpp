@@ -92,7 +92,7 @@ Stmt in_one_loop(const Block *stages, const MakeTiles &make) {
     const Stmt cleared = substitute(clear->name, Variable::make(Int(32), add->name), clear->body);
     const Stmt body = with_product(Block::make(cleared, add->body), make);
     if (!body.defined()) return Stmt();
-    return For::make(add->name, add->min, add->extent, add->for_type, add->partition_policy, add->device_api, body);
+    return with_body(add, body);
 }
 
 }  // namespace

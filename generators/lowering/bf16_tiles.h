@@ -37,15 +37,17 @@ Halide::Internal::Stmt with_product(const Halide::Internal::Stmt &body, const Ma
 
 // The loop over the tiles of pairs of a stage's product where they are not known to be few.
 inline std::string tile_steps_of(const std::string &stage) { return stage + ".tile_steps"; }
-// Over those after the kept ones.
+// The loop over those that follow the kept ones.
 inline std::string streamed_steps_of(const std::string &stage) { return stage + ".streamed_steps"; }
 
 class LowerBf16Tiles : public Halide::Internal::IRMutator {
 public:
     // with_steps: stages whose products have one step along the pairs or more. sums: where they may be added to sums
-    // that hold nothing yet. kept_steps: as in Bf16Product, of loops over any number of steps.
-    explicit LowerBf16Tiles(std::vector<std::string> with_steps = {}, StartedSums sums = {}, int kept_steps = 0)
-        : with_steps(std::move(with_steps)), sums(std::move(sums)), kept_steps(kept_steps) {}
+    // that hold nothing yet.
+    explicit LowerBf16Tiles(std::vector<std::string> with_steps = {}, StartedSums sums = {})
+        : with_steps(std::move(with_steps)), sums(std::move(sums)) {}
+    // kept_steps: as in Bf16Product, of loops over any number of steps.
+    explicit LowerBf16Tiles(int kept_steps) : kept_steps(kept_steps) {}
 
     int found = 0;  // products that became tiles; any other is left as it is
 
@@ -56,7 +58,7 @@ protected:
 private:
     const std::vector<std::string> with_steps;
     const StartedSums sums;
-    const int kept_steps;
+    const int kept_steps = 0;
 };
 
 }  // namespace heed

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "generators/common/serial_loop.h"
+
 namespace heed {
 
 using namespace Halide;
@@ -26,7 +28,7 @@ Stmt FirstBlocks::visit(const For *op) {
                               array->padding);
     }
     taken.clear();
-    return For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api, body);
+    return with_body(op, body);
 }
 
 Stmt FirstBlocks::visit(const Allocate *op) {

@@ -2,6 +2,8 @@
 
 #include <functional>
 
+#include "generators/common/serial_loop.h"
+
 namespace heed {
 
 using namespace Halide;
@@ -88,8 +90,7 @@ private:
             const Expr task = Variable::make(Int(32), loop->name);
             const Stmt more =
                 with_loop(added, [&](const For *of_added) { return substitute(of_added->name, task, of_added->body); });
-            return For::make(loop->name, loop->min, loop->extent, loop->for_type, loop->partition_policy,
-                             loop->device_api, Block::make(loop->body, more));
+            return with_body(loop, Block::make(loop->body, more));
         });
         return ProducerConsumer::make_produce(name, both);
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "generators/common/serial_loop.h"
 #include "generators/lowering/varies_in.h"
 
 namespace heed {
@@ -56,8 +57,7 @@ Stmt HoldSums::visit(const For *op) {
     found++;
     const std::string held = unique_name(array + "_held");
     MoveVectors move(array, held);
-    Stmt result = For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api,
-                            move.mutate(op->body));
+    Stmt result = with_body(op, move.mutate(op->body));
     const auto copy = [&](const std::string &to, const Expr &at, const std::string &from, const Expr &index) {
         Expr value = Load::make(move.type, from, index, Buffer<>(), Parameter(), const_true(move.type.lanes()),
                                 ModulusRemainder());

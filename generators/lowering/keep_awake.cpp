@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "generators/common/serial_loop.h"
 #include "generators/lowering/tile_block.h"
 
 namespace heed {
@@ -16,8 +17,7 @@ Stmt KeepAwake::visit(const For *op) {
     found++;
     const Expr iteration = Variable::make(Int(32), op->name) - op->min;
     const Stmt product = IfThenElse::make(iteration % found_loop->every == 0, product_of_zeros());
-    return For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api,
-                     Block::make(product, mutate(op->body)));
+    return with_body(op, Block::make(product, mutate(op->body)));
 }
 
 }  // namespace heed

@@ -76,8 +76,7 @@ public:
                          IfThenElse::make(names.may_keep && references_fit(), beside_tiles(), behind_tiles()),
                          IfThenElse::make(moves, Block::make(by_maxima))});
         }
-        const Stmt steps = For::make(loop->name, loop->min, loop->extent, loop->for_type, loop->partition_policy,
-                                     loop->device_api, at_parity(Block::make(body)));
+        const Stmt steps = with_body(loop, at_parity(Block::make(body)));
         const Expr last = loop->min + loop->extent - 1;
         const Stmt all = Block::make({IfThenElse::make(names.may_keep, first_keys(loop->min)), steps,
                                       IfThenElse::make(pending(last), outputs_of(last))});

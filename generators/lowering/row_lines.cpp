@@ -35,17 +35,17 @@ Stmt AskedRows::line(const Expr &part, int number) const {
     return Evaluate::make(0);
 }
 
-Stmt AskedRows::burst(const Expr &part, const Expr &of_parts) const {
+Stmt burst_of(const std::vector<RowLines> &all, const Expr &part, const Expr &parts) {
     std::vector<Stmt> of_all{Evaluate::make(0)};
     for (const RowLines &of : all) {
         const std::string row = unique_name("asked_row"), line = unique_name("asked_line");
         const Stmt asks = of.ask(Variable::make(Int(32), row), Variable::make(Int(32), line));
-        const Expr begin = simplify(part * of.rows / of_parts), end = (part + 1) * of.rows / of_parts;
+        const Expr begin = simplify(part * of.rows / parts), end = (part + 1) * of.rows / parts;
         of_all.push_back(serial_loop(row, begin, simplify(end - begin), serial_loop(line, 0, of.lines, asks)));
     }
     return Block::make(of_all);
 }
 
-Stmt AskedRows::burst(const Expr &part) const { return burst(part, parts); }
+Stmt AskedRows::burst(const Expr &part) const { return burst_of(all, part, parts); }
 
 }  // namespace heed

@@ -19,6 +19,9 @@ struct RowLines {
     Halide::Internal::Stmt ask(const Halide::Expr &row, const Halide::Expr &line) const;
 };
 
+// Asks for one of `parts` parts of the rows of each, at once. Where there are more parts than rows some are empty.
+Halide::Internal::Stmt burst_of(const std::vector<RowLines> &all, const Halide::Expr &part, const Halide::Expr &parts);
+
 // Several of them, in equal parts of their rows.
 class AskedRows {
 public:
@@ -30,8 +33,6 @@ public:
     Halide::Internal::Stmt line(const Halide::Expr &part, int number) const;
     // All lines of a part at once.
     Halide::Internal::Stmt burst(const Halide::Expr &part) const;
-    // The same of `of_parts` other parts, which need not divide the rows: some may have none.
-    Halide::Internal::Stmt burst(const Halide::Expr &part, const Halide::Expr &of_parts) const;
 
 private:
     const std::vector<RowLines> &all;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "generators/common/serial_loop.h"
 #include "generators/lowering/varies_in.h"
 
 namespace heed {
@@ -48,7 +49,7 @@ Stmt SkipBlocks::visit(const For *op) {
     depth++;
     Stmt step = guarded(op->body, test.condition);
     depth--;
-    return For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api, step);
+    return with_body(op, step);
 }
 
 Stmt SkipBlocks::guarded(const Stmt &body, const Expr &condition) {

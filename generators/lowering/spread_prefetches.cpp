@@ -53,8 +53,7 @@ Stmt SpreadPrefetches::visit(const For *op) {
     std::vector<Stmt> body;
     for (const Stream &stream : streams) body.push_back(lines_of(stream, iteration));
     body.push_back(op->body);
-    const Stmt asking =
-        For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api, Block::make(body));
+    const Stmt asking = with_body(op, Block::make(body));
     return when.defined() ? IfThenElse::make(when, asking, op) : asking;
 }
 

@@ -110,7 +110,7 @@ private:
     Stmt visit(const For *op) override {
         Stmt body = mutate(op->body);
         if (is_no_op(body)) return body;
-        return For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api, body);
+        return with_body(op, body);
     }
     Stmt visit(const Block *op) override {
         Stmt first = mutate(op->first), rest = mutate(op->rest);

@@ -47,7 +47,8 @@ public:
     // The products of one step along the pairs. Before and after each of them comes what `before` and `after` make.
     Halide::Internal::Stmt step(const At &at, const Halide::Expr &p, const OfTile &before = nullptr,
                                 const OfTile &after = nullptr) const;
-    // The same with all tiles of b loaded before those of a: where they come past the L1 cache (driver/tile_hints.h).
+    // The same products. All tiles of b are loaded before those of a, which tells load_streams_past_l1() (tile_hints.h)
+    // that b streams, too.
     Halide::Internal::Stmt streamed_step(const At &at, const Halide::Expr &p) const;
     int tiles() const { return static_cast<int>(sums.size()); }
     Halide::Internal::Stmt clear() const;

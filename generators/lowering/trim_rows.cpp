@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "generators/common/serial_loop.h"
+
 namespace heed {
 
 using namespace Halide;
@@ -73,7 +75,7 @@ Stmt TrimRows::visit(const For *op) {
     for (int kept = rows.most_kept; kept > 0; kept--) {
         body = IfThenElse::make(rows.left > kept * rows.lanes, body, KeepVectors(rows, kept).mutate(op->body));
     }
-    return For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api, body);
+    return with_body(op, body);
 }
 
 }  // namespace heed

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "generators/common/serial_loop.h"
 #include "generators/lowering/step_stages.h"
 
 namespace heed {
@@ -67,8 +68,7 @@ private:
         }
         const Expr row = first + (Variable::make(Int(32), op->name) - op->min);
         const Stmt body = Block::make(op->body, part_of(rows, row, clamp(count - row, 0, 1)));
-        const Stmt loop =
-            For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api, body);
+        const Stmt loop = with_body(op, body);
         return found_all() ? Block::make(loop, part_of(rows, done, count - done)) : loop;
     }
 };
@@ -89,9 +89,7 @@ Stmt WeaveResults::visit(const For *op) {
     RowsBeside weave(steps, loop, Variable::make(Int(32), count));
     const Stmt body = LetStmt::make(count, select(t > op->min, loop->extent, 0), weave.mutate(tile.produce));
     if (weave.found_all()) found++;
-    const Stmt all =
-        Block::make(For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api, body),
-                    IfThenElse::make(op->extent > 0, rows_of(last)));
+    const Stmt all = Block::make(with_body(op, body), IfThenElse::make(op->extent > 0, rows_of(last)));
     const auto *array = tile.array.as<Allocate>();
     return Allocate::make(sums, array->type, array->memory_type, array->extents, array->condition, all);
 }

@@ -74,17 +74,20 @@ inline bool sums_in_blocks(const heed_linear_weights &w) {
     return w.sums != nullptr && (converts(w) || KBlocks(w).count > 1);
 }
 
+// Bytes of x of a tile.
+inline int64_t tile_bytes(const heed_linear_weights &w, int64_t steps) { return int64_t{4} * w.tiles[0]->rows * steps; }
+
 // Tiles of a task.
 inline int64_t block_tiles(const heed_linear_weights &w) {
     constexpr int64_t most = 32;
     const int64_t bytes = takes_matrix_tiles_whole(w) ? whole_matrix_x_bytes : block_x_bytes;
-    return std::clamp<int64_t>(bytes / (int64_t{4} * w.tiles[0]->rows * KBlocks(w).steps), 1, most);
+    return std::clamp<int64_t>(bytes / tile_bytes(w, KBlocks(w).steps), 1, most);
 }
 
 // Tiles that a task packs for itself, at most; 0: x is packed for all tasks before.
 inline int64_t own_tiles(const heed_linear_weights &w, int64_t weight_bytes) {
     const bool one_block = KBlocks(w).count == 1;
-    const int64_t in_l2 = own_matrix_x_bytes / (int64_t{4} * w.tiles[0]->rows * w.k_steps);
+    const int64_t in_l2 = own_matrix_x_bytes / tile_bytes(w, w.k_steps);
     const int64_t most = one_block ? block_tiles(w) : own_tiles_take_all_steps(w) ? in_l2 : 0;
     if (!is_small(weight_bytes)) return most;
     return most > 0 ? std::min(small_task_tiles, most) : small_task_tiles;

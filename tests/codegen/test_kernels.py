@@ -169,7 +169,7 @@ class Kernels(unittest.TestCase):
                 elif loads.get(first) == loads.get(second) == "tilezero":
                     pass  # it keeps the unit awake (KeepAwake)
                 elif first in loads and second in loads:
-                    self.assertEqual(loads[first], "tileloaddt1", kernel)
+                    self.assertIn((loads[first], loads[second]), (("tileloaddt1", "tileloadd"), ("tileloaddt1",) * 2), kernel)
                     both += loads[second] == "tileloaddt1"
                     products += 1
                 else:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "generators/common/serial_loop.h"
 #include "generators/cuda/intrinsics.h"
 #include "generators/lowering/cuda/shared_memory.h"
 
@@ -171,7 +172,7 @@ Stmt DropBarriers::in_loop(const For *op) {
         state = {};
         body = Block::make(body, Evaluate::make(cuda::barrier()));
     }
-    return For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api, body);
+    return with_body(op, body);
 }
 
 }  // namespace heed

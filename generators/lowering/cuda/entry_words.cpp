@@ -1,5 +1,7 @@
 #include "generators/lowering/cuda/entry_words.h"
 
+#include "generators/common/serial_loop.h"
+
 namespace heed {
 
 using namespace Halide;
@@ -75,9 +77,6 @@ Stmt LowerEntryWords::visit(const LetStmt *op) {
     return LetStmt::make(op->name, op->value, searched(op->name, mutate(op->body)));
 }
 
-Stmt LowerEntryWords::visit(const For *op) {
-    return For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api,
-                     searched(op->name, mutate(op->body)));
-}
+Stmt LowerEntryWords::visit(const For *op) { return with_body(op, searched(op->name, mutate(op->body))); }
 
 }  // namespace heed

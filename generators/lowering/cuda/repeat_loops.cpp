@@ -4,6 +4,7 @@
 
 #include "generators/common/array_names.h"
 #include "generators/common/bad_input.h"
+#include "generators/common/serial_loop.h"
 #include "generators/cuda/intrinsics.h"
 #include "generators/lowering/cuda/decide.h"
 #include "generators/lowering/cuda/lets.h"
@@ -25,10 +26,7 @@ private:
     const Stmt &first;
 
     using IRMutator::visit;
-    Stmt visit(const For *op) override {
-        return For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api,
-                         Block::make(first, op->body));
-    }
+    Stmt visit(const For *op) override { return with_body(op, Block::make(first, op->body)); }
 };
 
 // What a thread stores of the doubts.
@@ -96,7 +94,7 @@ Stmt ReadThreadsAnew::visit(const ProducerConsumer *op) {
 Stmt ReadThreadsAnew::visit(const For *op) {
     if (op->for_type == ForType::GPUBlock) block = op->name;
     if (!in_repetition || op->for_type != ForType::Serial) return IRMutator::visit(op);
-    return For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api, anew(op->body));
+    return with_body(op, anew(op->body));
 }
 
 Stmt ReadThreadsAnew::anew(const Stmt &s) const {
