@@ -53,6 +53,7 @@ void schedule_weights(const AttentionProbsKernel &kernel, ProbsLines &lines, Fun
     }
     for (Func f : lines.of_row())
         f.compute_at(result, kernel.i).store_in(MemoryType::Register).bound_extent(kernel.i, 1);
+    lines.factor.specialize(is_negative_infinity(kernel.sink));
 }
 
 void schedule_lines(AttentionProbsKernel &kernel, ProbsLines &lines, Func &result, int vector) {

@@ -249,12 +249,23 @@ OpModule compile_linear(const OpSpec &spec, LinearKernel &kernel, Operands opera
 
 }  // namespace
 
-// A block of a row is a load and a store.
+// A block of a row is a load and a store; of one that the row does not fill a masked load and store, after zeros. (Each
+// step of a row is its own.)
 OpModule make_linear_rows(const OpSpec &spec) {
     const LinearTile tile = linear_tile(spec.machine(), spec.rows);
     LinearRowsKernel kernel(spec.type(), tile);
-    kernel.tiles.reorder(kernel.step, kernel.block, kernel.r, kernel.t).vectorize(kernel.step, linear_step_block);
-    return compile(spec, kernel, {}, tile.rows, tile.columns);
+    Func &tiles = kernel.tiles;
+    tiles.update(0).reorder(kernel.rest.x, kernel.rest.y, kernel.r, kernel.t).vectorize(kernel.rest.x);
+    tiles.update(1)
+        .allow_race_conditions()
+        .reorder(kernel.filled, kernel.r, kernel.t)
+        .vectorize(kernel.filled, linear_step_block, TailStrategy::GuardWithIf);
+    Passes passes;
+    if (tile.bf16_dots) {
+        tiles.update(2).reorder(kernel.half_filled, kernel.r, kernel.t);
+        passes.add<LowerBf16Dots>();
+    }
+    return compile(spec, kernel, passes, tile.rows, tile.columns);
 }
 
 OpModule make_linear(const OpSpec &spec) {

@@ -16,10 +16,13 @@ Expr whole_words(const Expr &low) {
     const auto as_words = [&](const Expr &all) { return reinterpret(UInt(32, elements / 2), all); };
     if (const auto *load = low.as<Load>()) {
         const auto *place = load->index.as<Ramp>();
-        if (place && is_const(place->stride, 2) && is_const_one(load->predicate)) {
+        if (place && is_const(place->stride, 2)) {
+            const Expr both = is_const_one(load->predicate)
+                                  ? const_true(elements)
+                                  : Shuffle::make_interleave({load->predicate, load->predicate});
             return as_words(Load::make(low.type().with_lanes(elements), load->name,
                                        Ramp::make(place->base, make_one(place->base.type()), elements), load->image,
-                                       load->param, const_true(elements), ModulusRemainder()));
+                                       load->param, both, ModulusRemainder()));
         }
     }
     const auto *every_second = low.as<Shuffle>();

@@ -20,17 +20,22 @@ void lay_out(Internal::Dimension steps, Internal::Dimension rows, Internal::Dime
 }  // namespace
 
 LinearRowsKernel::LinearRowsKernel(ElementType type, const LinearTile &tile)
-    : LinearRowsArguments({type, type, tile.bf16_dots}), tile(tile) {
-    Expr length = x.dim(0).extent(), row = min(t * tile.rows + r, x.dim(1).extent() - 1);
-    Expr k = block * linear_step_block + step;
-    auto element = [&](const Expr &at) {
-        return select(likely(at < length), x(min(likely(at), length - 1), row), cast(x.type(), 0));
-    };
-    tiles(step, r, block, t) = tile.bf16_dots ? reinterpret<int32_t>(bf16_pair(element(2 * k), element(2 * k + 1)))
-                                              : to_float(type, element(k));
+    : LinearRowsArguments({type, type, tile.bf16_dots}), tile(tile), width(tile.bf16_dots ? 2 : 1),
+      filled(0, x.dim(0).extent() / width, "filled"),
+      half_filled(x.dim(0).extent() / width, x.dim(0).extent() % width, "half_filled") {
+    const auto element = [&](const Expr &k) { return x(k, min(t * tile.rows + r, x.dim(1).extent() - 1)); };
+    const auto pair = [](const Expr &word) { return reinterpret<int32_t>(word); };
+    const auto at = [&](const Expr &k) { return tiles(k % linear_step_block, r, k / linear_step_block, t); };
+    tiles(step, r, block, t) = tile.bf16_dots ? undef<int32_t>() : undef<float>();
+    OutputImageParam buffer = tiles.output_buffer();
+    const Expr full_blocks = x.dim(0).extent() / (width * linear_step_block);
+    rest = RDom(0, linear_step_block, full_blocks, buffer.dim(2).extent() - full_blocks, "rest");
+    tiles(rest.x, r, rest.y, t) = tile.bf16_dots ? Expr(0) : Expr(0.f);
+    at(filled) = tile.bf16_dots ? pair(bf16_word(element(2 * filled), element(2 * filled + 1)))
+                                : to_float(type, element(filled));
+    if (tile.bf16_dots) at(half_filled) = pair(cast<uint32_t>(element(2 * half_filled)));
     x.dim(0).set_min(0);
     x.dim(1).set_min(0);
-    OutputImageParam buffer = tiles.output_buffer();
     lay_out(buffer.dim(0), buffer.dim(1), buffer.dim(2), tile);
     buffer.dim(3).set_min(0);
 }

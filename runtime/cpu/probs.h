@@ -55,11 +55,12 @@ struct HostProbs : ProbsCall {
     }
     heed_dtype step_dtype() const { return in_pairs() ? HEED_I32 : HEED_F32; }
     int64_t panel_floats() const { return int64_t{products->columns} * steps(); }
-    // Few queries would not repay it: packing an element costs what 30 products do.
-    bool packs_once() const {
-        const heed_problem &p = plan.problem;
-        return int64_t{p.max_q_len} * (p.num_heads / p.num_kv_heads) > int64_t{4} * tile_rows();
+    // Rows of queries that read a head of keys and values.
+    int64_t rows_of_keys() const {
+        return int64_t{plan.problem.max_q_len} * (plan.problem.num_heads / plan.problem.num_kv_heads);
     }
+    // Few queries would not repay it: packing an element costs what 30 products do.
+    bool packs_once() const { return rows_of_keys() > int64_t{4} * tile_rows(); }
     int64_t value_panels() const {
         return (int64_t{plan.problem.head_dim_v} + value_products->columns - 1) / value_products->columns;
     }

@@ -67,7 +67,7 @@ void pack_share(HostProbs *call, const int32_t *task, int64_t first) {
         uint32_t pairs[max_head_dim + linear_step_block * 2];
     } words;
     for (int64_t step = first; step < std::min(first + share, steps); step++) {
-        std::fill(std::begin(words.pairs), std::end(words.pairs), 0);
+        std::fill_n(words.pairs, call->value_panels() * width, 0);
         if (call->values_in_pairs()) {
             load_pairs(call, task, 2 * step, words.pairs);
         } else {
