@@ -25,6 +25,7 @@
 #include "generators/lowering/trim_loops.h"
 #include "generators/lowering/trim_rows.h"
 #include "generators/lowering/wide_strides.h"
+#include "generators/lowering/words.h"
 #include "schedules/attention_prefetches.h"
 
 namespace heed {
@@ -160,7 +161,7 @@ void keep_awake(Passes *passes, const AttentionStages &st, const AttentionConfig
     for (const BlockChain *chain : st.chains) {
         const std::string keys = st.k.name() + ".ko";
         squares.push_back({loop(chain->biases, keys), chain->prefill.reads_bias_pairs() ? 2 : 4});
-        squares.push_back({loop(chain->visible, keys), 4});
+        squares.push_back({loop(chain->visible, keys), config.reads_mask_words() ? 1 : 4});
     }
     passes->add<KeepAwake>(squares);
 }
@@ -184,7 +185,13 @@ void fit_tiles_of_keys(Passes *passes, const AttentionStages &st, const Attentio
         shorten(ch.packed.v, chunks, 1);
         shorten(ch.packed.exponents, over(1, ch.packed.over_v.y), 1);
     }
-    shorten(ch.visible, squares, packed_unit / tile_edge);
+    if (config.reads_mask_words()) {
+        const int units_of_square = 4 * config.lanes / packed_unit;
+        passes->add<ShortenLoops>(std::vector<std::string>{ch.visible.name() + squares},
+                                  (tiles + (units_of_square - 1)) / units_of_square);
+    } else {
+        shorten(ch.visible, squares, packed_unit / tile_edge);
+    }
     Expr bias_on = Variable::make(Int(32), "bias_form") != no_bias;
     shorten(ch.biases, squares, select(bias_on, packed_unit / tile_edge, 0));
     for (const BlockChain *chain : {&st.full, &st.added}) {
@@ -363,6 +370,7 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
     } else if (config.bf16_dots) {
         passes.add<LowerBf16Dots>();
     }
+    if (config.packs_kv() || config.reads_mask_words()) passes.add<LowerWords>();
     if (config.sweeps()) {
         const int keys = 4 * config.swept_keys();
         passes.add<PrefetchRows>(std::vector<std::string>{"sights_swept.s1"},

@@ -229,6 +229,29 @@ private:
             .partition(ko, loops_over_logits());
     }
 
+    // A square of words has four times as many keys as one of bytes.
+    void masks(BlockChain &ch) {
+        PrefillBlock &of = ch.prefill;
+        Func &rows = of.mask_rows;
+        if (!cfg.reads_mask_words()) {
+            by_squares(ch.visible, of.mask_tiles, rows, ch);
+            read_dense(ch.visible, rows, ch, st.mask_on, st.prefill.mask_dense);
+            return;
+        }
+        by_tiles(ch.visible, 4 * cfg.lanes, ch).unroll(kt).specialize(st.mask_on);
+        schedule_square(of.mask_tiles, ch.visible, ko, cfg.lanes);
+        one_task(rows.compute_at(ch.visible, ro).store_in(MemoryType::Register))
+            .bound_extent(st.kb, 1)
+            .bound_extent(st.row, cfg.lanes);
+        // Each key of a row is its own: no race.
+        rows.update(0)
+            .allow_race_conditions()
+            .reorder(of.mask_lines.x, of.mask_lines.y, st.row)
+            .vectorize(of.mask_lines.x)
+            .unroll(of.mask_lines.y);
+        rows.update(1).reorder(of.mask_keys, st.row).vectorize(of.mask_keys, cfg.lanes);
+    }
+
     // Squares that are transposed in a loop over the keys of f: of whole blocks read where they are, of others, whose
     // keys may end within a vector, from rows that are copied before.
     void squares(Func &f, TransposedTiles &tiles, const Var &loop, Func &rows, const BlockChain &ch) {
@@ -301,8 +324,7 @@ private:
             biases(ch);
         }
         if (ch.prefill.mask_rows.defined()) {
-            by_squares(ch.visible, ch.prefill.mask_tiles, ch.prefill.mask_rows, ch);
-            read_dense(ch.visible, ch.prefill.mask_rows, ch, st.mask_on, st.prefill.mask_dense);
+            masks(ch);
         } else if (ch.visible.defined() && cfg.per_logit()) {
             per_logit(ch.visible);
         }

@@ -27,6 +27,7 @@
 #include "generators/lowering/prefetch_line.h"
 #include "generators/lowering/spread_prefetches.h"
 #include "generators/lowering/weave_results.h"
+#include "generators/lowering/words.h"
 #include "generators/ops/linear.h"
 #include "schedules/operation.h"
 
@@ -263,7 +264,7 @@ OpModule make_linear_rows(const OpSpec &spec) {
     Passes passes;
     if (tile.bf16_dots) {
         tiles.update(2).reorder(kernel.half_filled, kernel.r, kernel.t);
-        passes.add<LowerBf16Dots>();
+        passes.add<LowerWords>();
     }
     return compile(spec, kernel, passes, tile.rows, tile.columns);
 }

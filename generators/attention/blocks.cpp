@@ -6,6 +6,7 @@
 #include "generators/lowering/bf16_dots.h"
 #include "generators/lowering/lane_sums.h"
 #include "generators/lowering/skip_blocks.h"
+#include "generators/lowering/words.h"
 
 namespace heed {
 
@@ -94,7 +95,9 @@ void AttentionBuilder::define_visibility(BlockChain &chain) {
     if (cfg.has_mask && chain.tested) {
         visibility.mask_on = st.mask_on;
         visibility.mask =
-            by_rows(chain.prefill.mask_rows, chain.prefill.mask_tiles, per_logit(in.mask, pos, chain.ranged));
+            cfg.reads_mask_words()
+                ? mask_of_words(chain)
+                : by_rows(chain.prefill.mask_rows, chain.prefill.mask_tiles, per_logit(in.mask, pos, chain.ranged));
         visibility.mask_form = in.mask_form;
     }
     if (cfg.has_bias && chain.tested) {
@@ -108,10 +111,33 @@ void AttentionBuilder::define_visibility(BlockChain &chain) {
     chain.visible(vars(at)) = is_visible(visibility);
 }
 
+// Of a word of four keys by rows, the byte that is this key's. Rows are copied by lines of keys before; one that would
+// end after the tensor begins that much earlier.
+Expr AttentionBuilder::mask_of_words(BlockChain &chain) const {
+    PrefillBlock &block = chain.prefill;
+    const int line = 4 * cfg.lanes;
+    const Expr first = first_key(chain), reads_lines = st.prefill.mask_dense && in.max_kv_len >= line;
+    Func &bytes = block.mask_rows, words("mask_words" + chain.suffix);
+    bytes(vars(in_block({st.k, st.row}))) = undef<uint8_t>();
+    block.mask_lines = RDom(0, line, 0, chain.block / line, "mask_lines" + chain.suffix);
+    block.mask_lines.where(reads_lines);
+    const Expr key = block.mask_lines.x, begin = clamp(first + line * block.mask_lines.y, 0, in.max_kv_len - line);
+    const Expr place = unsafe_promise_clamped(begin - first, -line, chain.block - line) + key;
+    bytes(in_block({place, st.row})) = of_row(in.mask, st.row, inside(begin + key, in.max_kv_len));
+    block.mask_keys = RDom(0, chain.block, "mask_keys" + chain.suffix);
+    block.mask_keys.where(!reads_lines);
+    bytes(in_block({block.mask_keys, st.row})) = per_logit(in.mask, first + block.mask_keys, chain.ranged);
+
+    const auto byte = [&](int i) { return bytes(in_block({4 * st.k + i, st.row})); };
+    words(vars(in_block({st.k, st.row}))) = word_of({byte(0), byte(1), byte(2), byte(3)});
+    const Expr word = block.mask_tiles.define(cfg.lanes, words, st.row, st.k / 4, {st.kb, st.t, st.sp});
+    return word & (Expr(0xffu) << cast<uint32_t>(8 * (st.k % 4)));
+}
+
 Expr AttentionBuilder::bias_of_pairs(BlockChain &chain) const {
     const auto stored = [&](int i) { return per_logit(in.bias_16, key_position(chain, 2 * st.k + i), false); };
     Func words("bias_words" + chain.suffix);
-    words(vars(in_block({st.k, st.row}))) = bf16_word(stored(0), stored(1));
+    words(vars(in_block({st.k, st.row}))) = word_of({stored(0), stored(1)});
     Expr pair = chain.prefill.bias_pairs.define(cfg.lanes, words, st.row, st.k / 2, {st.kb, st.t, st.sp});
     return bf16_of_key(pair, st.k);
 }

@@ -7,40 +7,11 @@ using namespace Halide::Internal;
 
 namespace {
 
-const char *const dot_name = "heed_bf16_dot", *const word_name = "heed_bf16_word";
-
-// `low` is every second element in memory, from some element on: all of them, as words. Of a load whose stride of 2 it
-// knows Halide makes a slice (StageStridedLoads), not of one that only a branch tells.
-Expr whole_words(const Expr &low) {
-    const int elements = 2 * low.type().lanes();
-    const auto as_words = [&](const Expr &all) { return reinterpret(UInt(32, elements / 2), all); };
-    if (const auto *load = low.as<Load>()) {
-        const auto *place = load->index.as<Ramp>();
-        if (place && is_const(place->stride, 2)) {
-            const Expr both = is_const_one(load->predicate)
-                                  ? const_true(elements)
-                                  : Shuffle::make_interleave({load->predicate, load->predicate});
-            return as_words(Load::make(low.type().with_lanes(elements), load->name,
-                                       Ramp::make(place->base, make_one(place->base.type()), elements), load->image,
-                                       load->param, both, ModulusRemainder()));
-        }
-    }
-    const auto *every_second = low.as<Shuffle>();
-    if (!every_second || !every_second->is_slice() || every_second->slice_begin() != 0 ||
-        every_second->slice_stride() != 2 || every_second->vectors.size() != 1 ||
-        every_second->vectors[0].type().lanes() != elements) {
-        throw CompileError("words of bf16 are no vectors of neighbours");
-    }
-    return as_words(every_second->vectors[0]);
-}
+const char *const dot_name = "heed_bf16_dot";
 
 }  // namespace
 
 Expr bf16_pair(const Expr &low, const Expr &high) { return cast<uint32_t>(low) | cast<uint32_t>(high) << 16; }
-
-Expr bf16_word(const Expr &low, const Expr &high) {
-    return Call::make(UInt(32), word_name, {low, high}, Call::PureExtern);
-}
 
 Expr bf16_half(const Expr &pair, int half) {
     return reinterpret<float>(half == 0 ? pair << 16 : pair & Expr(0xffff0000u));
@@ -62,7 +33,6 @@ Expr dot_operand(const Expr &e, int index) {
 }
 
 Expr LowerBf16Dots::visit(const Call *op) {
-    if (op->name == word_name) return whole_words(mutate(op->args[0]));
     if (op->name != dot_name) return IRMutator::visit(op);
     Expr accumulator = mutate(op->args[0]), a = mutate(op->args[1]), b = mutate(op->args[2]);
     const int lanes = op->type.lanes();

@@ -8,10 +8,6 @@ namespace heed {
 // Two bf16 (as uint16) in one 32-bit lane, `low` in its lower half.
 Halide::Expr bf16_pair(const Halide::Expr &low, const Halide::Expr &high);
 
-// The same pair, of two neighbours in memory. LowerBf16Dots loads a vector of such pairs as words. Of a bf16_pair whose
-// halves are masked or shifted LLVM would load each half by itself.
-Halide::Expr bf16_word(const Halide::Expr &low, const Halide::Expr &high);
-
 // Half 0 or 1 of a pair, as a float.
 Halide::Expr bf16_half(const Halide::Expr &pair, int half);
 
@@ -27,8 +23,7 @@ Halide::Expr bf16_dot(const Halide::Expr &accumulator, const Halide::Expr &a, co
 // Argument `index` of a bf16_dot (accumulator, a, b); undefined where `e` is no such call.
 Halide::Expr dot_operand(const Halide::Expr &e, int index);
 
-// Lowering pass, after vectorisation: vectors of bf16_dot become the reduction that Halide turns into the instruction,
-// vectors of bf16_word become loads of words.
+// Lowering pass, after vectorisation: vectors of bf16_dot become the reduction that Halide turns into the instruction.
 class LowerBf16Dots : public Halide::Internal::IRMutator {
 public:
     int found = 0;  // vectors of bf16_dot
