@@ -169,22 +169,23 @@ std::vector<Func> ProbsLines::of_row() const {
 
 AttentionProbsKernel::AttentionProbsKernel(ElementType dtype, bool has_unsigned_words)
     : AttentionProbsArguments({dtype, dtype}), for_bf16(dtype == ElementType::bf16 && has_unsigned_words),
-      lines(width(), num_keys(), false), lines_16(width(), num_keys(), for_bf16),
-      plain_16(width(), num_keys(), for_bf16) {
+      lines(width(), num_keys(), false), lines_16(width(), num_keys(), for_bf16), plain(width(), num_keys(), for_bf16) {
     const auto score_of_key = [this](const Expr &key) { return score(key); };
+    // Rounded, as the scores of other rows are in memory: their probabilities are the same bits.
+    const auto plain_score = [this](const Expr &key) {
+        return strict_float(products(key, i) * strict_float(scale * temperature));
+    };
+    const Expr of_plain = plain.define_probability(j, num_keys(), plain_score, sink);
     scores(j, i) = score(j);
-    probs(j, i) = lines.define(j, score_of_key, mode, sink);
-    if (dtype != ElementType::f32) {
-        Expr value = from_float(dtype, lines_16.define(j, score_of_key, mode, sink));
-        if (for_bf16) {
-            const auto plain_score = [this](const Expr &key) {
-                return products(key, i) * strict_float(scale * temperature);
-            };
-            const Expr plain = plain_16.define_probability(j, num_keys(), plain_score, sink);
-            value = select(makes_plain_16(), rounded_weight(plain), makes_probabilities(),
-                           rounded_weight(lines_16.probability(j)), value);
-        }
-        probs_16(j, i) = value;
+    const Expr value = lines.define(j, score_of_key, mode, sink);
+    if (dtype == ElementType::f32) {
+        probs(j, i) = select(makes_plain(), of_plain, value);
+    } else {
+        probs(j, i) = value;
+        const Expr value_16 = from_float(dtype, lines_16.define(j, score_of_key, mode, sink));
+        probs_16(j, i) = for_bf16 ? select(makes_plain(), rounded_weight(of_plain), makes_probabilities(),
+                                           rounded_weight(lines_16.probability(j)), value_16)
+                                  : select(makes_plain(), from_float(dtype, of_plain), value_16);
     }
     state_buffer_contract();
 }
@@ -214,7 +215,7 @@ Expr AttentionProbsKernel::has_bias_only() const {
     return mask_form == no_mask && bias_form == bias_of_f32 && bias.dim(0).stride() == 1 && keeps_logits();
 }
 
-Expr AttentionProbsKernel::makes_plain_16() const {
+Expr AttentionProbsKernel::makes_plain() const {
     const Expr last_row = first_row + products.dim(1).extent() - 1;
     return is_plain() && makes_probabilities() && last_row + visible_begin <= 0 && first_row + visible_end >= kv_len;
 }

@@ -110,19 +110,21 @@ struct AttentionProbsKernel : AttentionProbsArguments {
     Halide::Func probs_16{"probs_16"};  // (j, i): in dtype, where that is not f32
     const bool for_bf16;                // probs_16 is bf16, and made with fewer instructions
     ProbsLines lines, lines_16;         // of probs and of probs_16
-    ProbsLines plain_16;                // for_bf16: of probs_16 where makes_plain_16()
+    ProbsLines plain;                   // of the one in dtype, where makes_plain()
 
     // has_unsigned_words: the target makes them of floats in an instruction.
     AttentionProbsKernel(ElementType dtype, bool has_unsigned_words);
 
     Halide::Pipeline pipeline() const;
+    // The result in dtype.
+    Halide::Func &own() { return types.own == ElementType::f32 ? probs : probs_16; }
     // Without probs_16 in f32.
     std::vector<OutputType> output_types() const;
 
     // What most calls are: conditions on which loads and arithmetic of the scores fall away.
     Halide::Expr is_plain() const, has_mask_only() const, has_bias_only() const, makes_probabilities() const;
     // Probabilities of plain logits of rows that see all keys.
-    Halide::Expr makes_plain_16() const;
+    Halide::Expr makes_plain() const;
 
 private:
     Halide::Expr width() const { return mask.dim(0).extent(); }
