@@ -27,6 +27,8 @@
 // in attention_passes.cpp). Parts of 768 KiB for 30 blocks of rows instead of one, on a Xeon with AMX, 8 / 2 heads of
 // 128: 16384 keys for 512 queries take 28 instead of 51 ms.
 #include "schedules/attention_prefetches.h"
+#include "schedules/logit_tensors_x86.h"
+#include "schedules/packed_blocks_x86.h"
 #include "schedules/task_schedule.h"
 #include "schedules/transposed_tiles.h"
 
@@ -42,14 +44,15 @@ public:
         : TaskSchedule(stages, config,
                        config.wide_group ? LoopLevel(stages.decode.split_state, stages.task)
                                          : LoopLevel(stages.out, stages.results.y)),
-          result_loop(stages.out, stages.results.y) {}
+          result_loop(stages.out, stages.results.y), packed(stages, config, task_loop),
+          tensors(stages, config, task_loop) {}
 
     void apply() {
         outputs();
         if (cfg.wide_group) merge();
         queries();
         sweep();
-        if (cfg.packs_first()) packed_first();
+        if (cfg.packs_first()) packed.first();
         for (size_t n = 0; n < st.chains.size(); n++) chain(*st.chains[n], static_cast<int>(n));
     }
 
@@ -58,6 +61,8 @@ private:
 
     const LoopLevel result_loop;  // where rows are written
     const Var result_ro{cfg.wide_group ? "result_ro" : "ro"};
+    PackedSchedule packed;
+    LogitTensors tensors;
 
     // Where they are made of splits their loop is another one than that of a block of keys.
     Func &rows_of_result(Func &f) {
@@ -68,7 +73,6 @@ private:
             .vectorize(rv);
     }
     Func &of_result(Func &f, MemoryType memory) { return rows_of_result(f.compute_at(result_loop).store_in(memory)); }
-    Func &of_block_rows(Func &f, const BlockChain &ch) { return of_block(f, ch).bound_extent(st.row, cfg.row_block); }
 
     void outputs() {
         const int rows = cfg.row_block, lanes = cfg.lanes;
@@ -141,165 +145,6 @@ private:
         schedule_square(st.prefill.q_tiles, st.prefill.q_lanes, ro, cfg.lanes);
     }
 
-    // Blocks of all heads are the tasks.
-    void packed_first() {
-        PackedBlocks &p = st.packed;
-        const Var task("packed_task");
-        auto by_task = [&](Func &f) -> Func & {
-            return f.compute_root()
-                .bound(p.block, 0, p.num_blocks)
-                .bound(p.head, 0, p.num_heads)
-                .fuse(p.head, p.block, task)
-                .parallel(task);
-        };
-        by_task(p.k);
-        if (p.over_d.defined()) p.k.update().fuse(p.head, p.block, task).parallel(task);
-        by_task(p.v);
-        by_task(p.nonfinite);
-        packed_blocks(p, {task});
-        const auto of_one_block = [&](Func &f) { f.bound_extent(p.block, 1).bound_extent(p.head, 1); };
-        of_one_block(p.exponents.compute_at(p.nonfinite, task));
-        if (cfg.any_head_dim()) of_one_block(p.v_rows.rows.hoist_storage(p.v, task));
-        const std::pair<Func, Func> slots[] = {{p.k_slots, p.k}, {p.v_slots, p.v}};
-        for (auto [of_keys, consumer] : slots) {
-            if (!of_keys.defined()) continue;
-            of_keys.compute_at(consumer, task)
-                .store_in(MemoryType::Register)
-                .bound_extent(st.k, cfg.kv_block)
-                .vectorize(st.k, cfg.lanes);
-        }
-    }
-
-    void packed_in_step(BlockChain &ch) {
-        PackedBlocks &p = ch.packed;
-        of_block_in_workspace(p.k, ch);
-        of_block_in_workspace(p.v, ch);
-        packed_blocks(p, {});
-        if (cfg.any_head_dim()) {
-            p.k.bound_storage(st.c, max_head_dim / packed_unit);
-            p.v.bound_storage(st.d, max_head_dim);
-            one_block(p.v_rows.rows.hoist_storage(task_loop)).bound_extent(st.kb, 1);
-        }
-        if (!ch.ranged) return;
-        of_block(p.nonfinite, ch);
-        of_block(p.exponents, ch);
-    }
-
-    // In each iteration of the loops `outer`, those over blocks.
-    void packed_blocks(PackedBlocks &p, const std::vector<VarOrRVar> &outer) {
-        const auto within = [&](Stage stage, std::vector<VarOrRVar> loops) {
-            loops.insert(loops.end(), outer.begin(), outer.end());
-            return stage.reorder(loops);
-        };
-        p.k.bound(st.e, 0, 2 * cfg.lanes).bound(st.k, 0, cfg.kv_block).bound(st.c, 0, p.chunks);
-        within(p.k, {st.e, st.c, st.k}).vectorize(st.e);
-        if (!cfg.any_head_dim()) p.k.unroll(st.c);
-        if (p.over_d.defined()) {
-            within(p.k.update().allow_race_conditions(), {p.over_d.x, st.k})  // each element of a row is its own
-                .vectorize(p.over_d.x, cfg.any_head_dim() ? 8 : cfg.lanes, TailStrategy::GuardWithIf);
-        }
-        p.v.bound(st.p, 0, cfg.lanes)
-            .bound(st.d, 0, p.values)
-            .bound(st.c, 0, cfg.kv_block / (2 * cfg.lanes))
-            .split(st.d, db, dv, cfg.packs_words() ? 2 * cfg.lanes : cfg.lanes);
-        within(p.v, {st.p, dv, db, st.c}).vectorize(st.p).unroll(dv);
-        for (TransposedTiles &tiles : p.v_tiles) schedule_square(tiles, p.v, db, cfg.lanes);
-        if (cfg.any_head_dim()) {
-            padded_bits(p.v_rows.rows.compute_at(p.v, st.c).store_in(MemoryType::Heap), p.v_rows);
-        }
-        p.exponents.store_in(MemoryType::Register)
-            .bound_extent(st.u, cfg.lanes)
-            .vectorize(st.u)
-            .update()
-            .reorder(st.u, p.over_v.x, p.over_v.y)
-            .vectorize(st.u);
-    }
-
-    // Whole ones, to trim and shorten, where Halide would take apart how a score function reads its clamped elements.
-    Partition loops_over_logits() const { return cfg.has_score_mod() ? Partition::Never : Partition::Auto; }
-
-    // Vectors of rows of `keys` keys.
-    Func &by_tiles(Func &f, int keys, const BlockChain &ch) {
-        return of_block_rows(f, ch)
-            .bound_extent(st.k, ch.block)
-            .tile(st.row, st.k, ro, ko, rv, kt, cfg.lanes, keys, TailStrategy::RoundUp)
-            .reorder(rv, kt, ko, ro)
-            .vectorize(rv)
-            .partition(ro, loops_over_logits())
-            .partition(ko, loops_over_logits());
-    }
-
-    // A square of words has four times as many keys as one of bytes.
-    void masks(BlockChain &ch) {
-        PrefillBlock &of = ch.prefill;
-        Func &rows = of.mask_rows;
-        if (!cfg.reads_mask_words()) {
-            by_squares(ch.visible, of.mask_tiles, rows, ch);
-            read_dense(ch.visible, rows, ch, st.mask_on, st.prefill.mask_dense);
-            return;
-        }
-        by_tiles(ch.visible, 4 * cfg.lanes, ch).unroll(kt).specialize(st.mask_on);
-        schedule_square(of.mask_tiles, ch.visible, ko, cfg.lanes);
-        one_task(rows.compute_at(ch.visible, ro).store_in(MemoryType::Register))
-            .bound_extent(st.kb, 1)
-            .bound_extent(st.row, cfg.lanes);
-        // Each key of a row is its own: no race.
-        rows.update(0)
-            .allow_race_conditions()
-            .reorder(of.mask_lines.x, of.mask_lines.y, st.row)
-            .vectorize(of.mask_lines.x)
-            .unroll(of.mask_lines.y);
-        rows.update(1).reorder(of.mask_keys, st.row).vectorize(of.mask_keys, cfg.lanes);
-    }
-
-    // Squares that are transposed in a loop over the keys of f: of whole blocks read where they are, of others, whose
-    // keys may end within a vector, from rows that are copied before.
-    void squares(Func &f, TransposedTiles &tiles, const Var &loop, Func &rows, const BlockChain &ch) {
-        schedule_square(tiles, f, loop, cfg.lanes);
-        one_task(rows.compute_at(f, ch.ranged ? ro : loop).store_in(MemoryType::Register))
-            .bound_extent(st.kb, 1)
-            .bound_extent(st.row, cfg.lanes)
-            .bound_extent(st.k, ch.ranged ? ch.block : cfg.lanes)
-            .vectorize(st.k, cfg.lanes);
-    }
-
-    void by_squares(Func &f, TransposedTiles &tiles, Func &rows, const BlockChain &ch) {
-        by_tiles(f, cfg.lanes, ch).unroll(kt);
-        squares(f, tiles, ko, rows, ch);
-    }
-
-    // Two squares side by side: a dense bias of bf16 is transposed as one square of words, any other one square after
-    // the other.
-    void by_pairs(BlockChain &ch) {
-        const Var ki("ki");
-        by_tiles(ch.biases, 2 * cfg.lanes, ch).split(kt, ki, kt, cfg.lanes).unroll(kt);
-        ch.biases.specialize(st.bias_on).specialize(st.prefill.reads_dense_16).unroll(ki);
-        schedule_square(ch.prefill.bias_pairs, ch.biases, ko, cfg.lanes);
-        squares(ch.biases, ch.prefill.bias_tiles, ki, ch.prefill.bias_rows, ch);
-    }
-
-    void biases(BlockChain &ch) {
-        Func &rows = ch.prefill.bias_rows;
-        if (ch.prefill.reads_bias_pairs()) {
-            by_pairs(ch);
-        } else {
-            by_squares(ch.biases, ch.prefill.bias_tiles, rows, ch);
-            const Expr dense = cfg.has_bias_16() ? st.prefill.reads_dense_16 : st.prefill.bias_dense;
-            read_dense(ch.biases, rows, ch, st.bias_on, dense);
-        }
-        if (!cfg.has_bias_16()) return;
-        rows.specialize(st.bias_is_16);
-        rows.specialize(st.prefill.bias_dense);
-    }
-
-    // Where keys are neighbours in memory, rows of a square that is read in place are registers.
-    void read_dense(Func &f, Func &rows, const BlockChain &ch, const Expr &on, const Expr &dense) {
-        Stage reads = f.specialize(on);
-        if (!ch.ranged) reads.specialize(dense);
-        Stage of_neighbours = rows.specialize(dense);
-        if (!ch.ranged) of_neighbours.unroll(st.row);
-    }
-
     void chain(BlockChain &ch, int update) {
         const int lanes = cfg.lanes, tile = cfg.key_tile;
         RVar slot = ch.steps.x, step = ch.steps.y;
@@ -311,20 +156,18 @@ private:
             .unroll(ro);
 
         keys_of_block(ch);
-        if (cfg.packs_in_steps()) packed_in_step(ch);
+        if (cfg.packs_in_steps()) packed.in_step(ch);
         auto per_logit =
             [&](Func &f) -> Func & {  // in whole vectors, where a score function reads clamped elements too
             return of_block_rows(f, ch)
                 .bound_extent(st.k, ch.block)
                 .vectorize(st.row, lanes)
-                .partition(st.row, loops_over_logits())
-                .partition(st.k, loops_over_logits());
+                .partition(st.row, loops_over_logits(cfg))
+                .partition(st.k, loops_over_logits(cfg));
         };
-        if (ch.biases.defined()) {
-            biases(ch);
-        }
+        if (ch.biases.defined()) tensors.biases(ch);
         if (ch.prefill.mask_rows.defined()) {
-            masks(ch);
+            tensors.masks(ch);
         } else if (ch.visible.defined() && cfg.per_logit()) {
             per_logit(ch.visible);
         }

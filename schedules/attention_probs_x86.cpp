@@ -71,9 +71,9 @@ void schedule_lines(AttentionProbsKernel &kernel, ProbsLines &lines, Func &resul
 
 // Five sweeps of vectors along the keys of a row, in the L1 cache. Per vector of a plain call 5 instructions make
 // scores, 2 the maximum, about 16 weights and their sum, 3 the result. What a call for probabilities does not need of
-// the other modes falls away. Plain probabilities of rows that see all keys: four sweeps, in bf16 with AVX-512 of 2, 11,
-// 1 and 5 instructions, which make scores where they read them. On a Xeon with AMX, 12 heads of 768 x 768, a quarter of
-// their time are stores that leave the caches.
+// the other modes falls away. Plain probabilities of rows that see all keys: four sweeps, in bf16 with AVX-512 of 2,
+// 11, 1 and 5 instructions, which make scores where they read them. On a Xeon with AMX, 12 heads of 768 x 768, a
+// quarter of their time are stores that leave the caches.
 OpModule make_attention_probs(const OpSpec &spec) {
     const int vector = spec.machine().lanes;
     AttentionProbsKernel kernel(spec.type(), spec.machine().vector_registers == 32);

@@ -49,6 +49,10 @@ protected:
         return one_block(f).bound_extent(st.kb, 1);
     }
 
+    Halide::Func &of_block_rows(Halide::Func &f, const BlockChain &ch) {
+        return of_block(f, ch).bound_extent(st.row, cfg.row_block);
+    }
+
     // The same where it would make the frame large.
     Halide::Func &of_block_in_workspace(Halide::Func &f, const BlockChain &ch) {
         return of_block(f, ch).hoist_storage(task_loop).store_in(Halide::MemoryType::Heap);

@@ -94,10 +94,9 @@ void AttentionBuilder::define_visibility(BlockChain &chain) {
     }
     if (cfg.has_mask && chain.tested) {
         visibility.mask_on = st.mask_on;
-        visibility.mask =
-            cfg.reads_mask_words()
-                ? mask_of_words(chain)
-                : by_rows(chain.prefill.mask_rows, chain.prefill.mask_tiles, per_logit(in.mask, pos, chain.ranged));
+        visibility.mask = cfg.reads_mask_words() ? mask_of_words(chain)
+                                                 : by_rows(chain.prefill.mask_rows, chain.prefill.mask_tiles,
+                                                           per_logit(in.mask, pos, chain.ranged));
         visibility.mask_form = in.mask_form;
     }
     if (cfg.has_bias && chain.tested) {

@@ -264,7 +264,9 @@ Expr is_visible(const LogitVisibility &v) {
     return seen;
 }
 
-Expr mask_allows(const Expr &mask, const Expr &form) { return (mask != cast(mask.type(), 0)) != (form == mask_true_hides); }
+Expr mask_allows(const Expr &mask, const Expr &form) {
+    return (mask != cast(mask.type(), 0)) != (form == mask_true_hides);
+}
 
 Expr first_visible(const Expr &i, const Expr &visible_begin) { return max(i + visible_begin, 0); }
 

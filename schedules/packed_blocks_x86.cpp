@@ -1,0 +1,82 @@
+#include "schedules/packed_blocks_x86.h"
+
+#include "schedules/transposed_tiles.h"
+
+namespace heed {
+
+using namespace Halide;
+
+// Blocks of all heads are the tasks.
+void PackedSchedule::first() {
+    PackedBlocks &p = st.packed;
+    const Var task("packed_task");
+    auto by_task = [&](Func &f) -> Func & {
+        return f.compute_root()
+            .bound(p.block, 0, p.num_blocks)
+            .bound(p.head, 0, p.num_heads)
+            .fuse(p.head, p.block, task)
+            .parallel(task);
+    };
+    by_task(p.k);
+    if (p.over_d.defined()) p.k.update().fuse(p.head, p.block, task).parallel(task);
+    by_task(p.v);
+    by_task(p.nonfinite);
+    blocks(p, {task});
+    const auto of_one_block = [&](Func &f) { f.bound_extent(p.block, 1).bound_extent(p.head, 1); };
+    of_one_block(p.exponents.compute_at(p.nonfinite, task));
+    if (cfg.any_head_dim()) of_one_block(p.v_rows.rows.hoist_storage(p.v, task));
+    const std::pair<Func, Func> slots[] = {{p.k_slots, p.k}, {p.v_slots, p.v}};
+    for (auto [of_keys, consumer] : slots) {
+        if (!of_keys.defined()) continue;
+        of_keys.compute_at(consumer, task)
+            .store_in(MemoryType::Register)
+            .bound_extent(st.k, cfg.kv_block)
+            .vectorize(st.k, cfg.lanes);
+    }
+}
+
+void PackedSchedule::in_step(BlockChain &ch) {
+    PackedBlocks &p = ch.packed;
+    of_block_in_workspace(p.k, ch);
+    of_block_in_workspace(p.v, ch);
+    blocks(p, {});
+    if (cfg.any_head_dim()) {
+        p.k.bound_storage(st.c, max_head_dim / packed_unit);
+        p.v.bound_storage(st.d, max_head_dim);
+        one_block(p.v_rows.rows.hoist_storage(task_loop)).bound_extent(st.kb, 1);
+    }
+    if (!ch.ranged) return;
+    of_block(p.nonfinite, ch);
+    of_block(p.exponents, ch);
+}
+
+void PackedSchedule::blocks(PackedBlocks &p, const std::vector<VarOrRVar> &outer) {
+    const auto within = [&](Stage stage, std::vector<VarOrRVar> loops) {
+        loops.insert(loops.end(), outer.begin(), outer.end());
+        return stage.reorder(loops);
+    };
+    p.k.bound(st.e, 0, 2 * cfg.lanes).bound(st.k, 0, cfg.kv_block).bound(st.c, 0, p.chunks);
+    within(p.k, {st.e, st.c, st.k}).vectorize(st.e);
+    if (!cfg.any_head_dim()) p.k.unroll(st.c);
+    if (p.over_d.defined()) {
+        within(p.k.update().allow_race_conditions(), {p.over_d.x, st.k})  // each element of a row is its own
+            .vectorize(p.over_d.x, cfg.any_head_dim() ? 8 : cfg.lanes, TailStrategy::GuardWithIf);
+    }
+    p.v.bound(st.p, 0, cfg.lanes)
+        .bound(st.d, 0, p.values)
+        .bound(st.c, 0, cfg.kv_block / (2 * cfg.lanes))
+        .split(st.d, db, dv, cfg.packs_words() ? 2 * cfg.lanes : cfg.lanes);
+    within(p.v, {st.p, dv, db, st.c}).vectorize(st.p).unroll(dv);
+    for (TransposedTiles &tiles : p.v_tiles) schedule_square(tiles, p.v, db, cfg.lanes);
+    if (cfg.any_head_dim()) {
+        padded_bits(p.v_rows.rows.compute_at(p.v, st.c).store_in(MemoryType::Heap), p.v_rows);
+    }
+    p.exponents.store_in(MemoryType::Register)
+        .bound_extent(st.u, cfg.lanes)
+        .vectorize(st.u)
+        .update()
+        .reorder(st.u, p.over_v.x, p.over_v.y)
+        .vectorize(st.u);
+}
+
+}  // namespace heed
