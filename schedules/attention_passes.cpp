@@ -1,69 +1,28 @@
 #include "schedules/attention_passes.h"
 
 #include <algorithm>
-#include <functional>
 
-#include "generators/lowering/ask_rows.h"
 #include "generators/lowering/bf16_dots.h"
-#include "generators/lowering/bf16_product.h"
-#include "generators/lowering/bf16_tiles.h"
-#include "generators/lowering/carried.h"
 #include "generators/lowering/drop_tests.h"
-#include "generators/lowering/first_blocks.h"
-#include "generators/lowering/fuse_tasks.h"
 #include "generators/lowering/hold_sums.h"
-#include "generators/lowering/keep_awake.h"
 #include "generators/lowering/keep_tiles.h"
 #include "generators/lowering/lane_sums.h"
-#include "generators/lowering/pipeline_tiles.h"
-#include "generators/lowering/prefetch_line.h"
 #include "generators/lowering/prefetch_rows.h"
 #include "generators/lowering/shorten_loops.h"
 #include "generators/lowering/skip_blocks.h"
-#include "generators/lowering/start_sums.h"
-#include "generators/lowering/sum_in_place.h"
 #include "generators/lowering/trim_loops.h"
-#include "generators/lowering/trim_rows.h"
 #include "generators/lowering/wide_strides.h"
 #include "generators/lowering/words.h"
 #include "schedules/attention_prefetches.h"
+#include "schedules/fit_rows.h"
+#include "schedules/matrix_tile_passes.h"
 
 namespace heed {
 
 using namespace Halide;
-using Halide::Internal::make_const;
 using Halide::Internal::Variable;
 
 namespace {
-
-// Rows of a task's block that there are, by its line of the table.
-Expr rows_left(const Func &fields, const AttentionConfig &config) {
-    const auto heads = [](const char *tensor) { return Variable::make(Int(32), std::string(tensor) + ".extent.1"); };
-    Expr of_position = config.wide_group ? heads("q") / heads("k") : Expr(1);
-    return loaded(fields.name(), task_q_len) * of_position - loaded(fields.name(), task_first_row);
-}
-
-// Steps, and the loops over vectors of rows that end with `rows.loops`, compute those that there are.
-void fit_rows(Passes *passes, const AttentionStages &st, const AttentionConfig &config, TrimRows::Rows rows) {
-    const int vectors = config.row_block / config.lanes;
-    rows.block = config.row_block;
-    rows.lanes = config.lanes;
-    rows.left = rows_left(st.fields, config);
-    std::vector<std::string> steps;
-    for (const BlockChain *ch : st.chains) steps.push_back(ch->steps.y.name());
-    passes->add_exactly<TrimRows>(static_cast<int>(steps.size()), "loops over blocks of keys to trim rows in", rows,
-                                  steps);
-    const auto vectors_of = [&](const Expr &left) {
-        Expr computed = vectors;
-        for (int kept = rows.most_kept; kept > 0; kept--) computed = select(left > kept * config.lanes, computed, kept);
-        return computed;
-    };
-    passes->add<ShortenLoops>(rows.loops, vectors_of(rows.left));
-    if (config.wide_group) {
-        const std::vector<std::string> loops{st.row.name() + ".result_ro"};
-        passes->add<ShortenLoops>(loops, vectors_of(rows_left(st.decode.merged_fields, config)));
-    }
-}
 
 // Register tiles with rows as lanes: the rows of a block and the keys of a masked step that there are.
 void fit_block(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
@@ -97,206 +56,11 @@ void fit_block(Passes *passes, const AttentionStages &st, const AttentionConfig 
         shorten(vector, vector, copies, {ch.k_rows.rows, ch.v_rows.rows});
     }
     shorten(tile, 1, tiles, {config.has_raw_logits() ? ch.raw_logits : ch.logits});
-    shorten(config.lanes, 1, tiles, {ch.visible, ch.biases});
+    shorten(config.keys_of_mask_square(), 1, tiles, {ch.visible});
+    shorten(config.lanes, 1, tiles, {ch.biases});
     const int together = config.bf16_dots ? 2 : 1;  // whoever takes a pair asks whether its last key is visible
     shorten(together, together, keys, {ch.visible, ch.kept, ch.logits, ch.weights, ch.value_weights});
     if (config.bf16_dots) shorten(2, 1, keys, {ch.bf16.weight_pairs, ch.bf16.v_pairs});
-}
-
-// Steps with matrix tiles are there for one, two or all vectors of rows of a group.
-int fewer_vectors(const AttentionConfig &config) {
-    return config.packs_in_steps() ? std::min(config.row_block / config.lanes - 1, 2) : 0;
-}
-
-// Rows of a group that there are. Of those that a copy leaves out maxima stay the lowest ones: so references do, too,
-// no sum is scaled for them, and no logit looks huge.
-void fit_group(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
-    TrimRows::Rows rows;
-    rows.loops = {st.prefill.q_lanes.name() + ".s0." + st.row.name() + ".ro"};
-    rows.single = "." + st.row.name();
-    rows.most_kept = fewer_vectors(config);
-    for (const BlockChain *ch : st.chains) {
-        const Bf16Block &of = ch->bf16;
-        for (const Func &f : {ch->product, of.max_parts, ch->weights, of.weight_pairs, of.sum_parts, of.exact_sum,
-                              ch->block_sum, ch->block_out}) {
-            rows.stages.push_back(f.name());
-        }
-        rows.filled.push_back(of.max_parts.name());
-    }
-    fit_rows(passes, st, config, rows);
-}
-
-// The first part of the keys makes the queries ready, the last one the results.
-void add_parts(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
-    const auto only_if = [&](const Expr &on, const std::vector<std::string> &loops, int extent) {
-        passes->add<ShortenLoops>(loops, select(on, extent, 0));
-    };
-    const auto loop = [](const Func &f, const std::string &name) { return f.name() + ".s0." + name; };
-    const int vectors = config.row_block / config.lanes;
-    only_if(loaded(st.fields.name(), task_part_begin) == 0, {loop(st.prefill.q_lanes, st.row.name() + ".ro")}, vectors);
-    only_if(loaded(st.fields.name(), task_part_end) == no_part_end,
-            {loop(st.row_result, st.row.name() + ".ro"), loop(st.prefill.out_rows, st.row.name() + ".ro")}, vectors);
-}
-
-// Products of zeros in those loops of a task that are long and make no products.
-void keep_awake(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
-    const auto loop = [](const Func &f, const std::string &name) { return f.name() + ".s0." + name; };
-    if (config.packs_in_steps()) {
-        std::vector<KeepAwake::Loop> of_steps;
-        for (const BlockChain *chain : st.chains) {
-            of_steps.insert(of_steps.end(), {{loop(chain->packed.k, st.k.name()), 16},
-                                             {loop(chain->packed.v, st.c.name()), 1},
-                                             {loop(chain->bf16.weight_pairs, st.k.name()), 16}});
-        }
-        passes->add_exactly<KeepAwake>(static_cast<int>(of_steps.size()) * (1 + fewer_vectors(config)),
-                                       "loops that keep tiles awake", of_steps);
-        return;
-    }
-    const std::vector<KeepAwake::Loop> loops{{loop(st.prefill.q_lanes, st.d.name() + ".db"), 1},
-                                             {loop(st.masked.bf16.weight_pairs, st.k.name()), 16},
-                                             {loop(st.prefill.out_rows, st.row.name() + ".ro"), 1},
-                                             {st.out.name() + ".s1." + st.results.x.name(), 16}};
-    passes->add_exactly<KeepAwake>(static_cast<int>(loops.size()), "loops that keep tiles awake", loops);
-    std::vector<KeepAwake::Loop> squares;  // as many loops as there are forms of biases and masks
-    for (const BlockChain *chain : st.chains) {
-        const std::string keys = st.k.name() + ".ko";
-        squares.push_back({loop(chain->biases, keys), chain->prefill.reads_bias_pairs() ? 2 : 4});
-        squares.push_back({loop(chain->visible, keys), config.reads_mask_words() ? 1 : 4});
-    }
-    passes->add<KeepAwake>(squares);
-}
-
-// Of packed keys, the tiles of a masked step that have a key which some row sees; others would add nothing. The step's
-// number of keys lives until its last stage, exact_sum, has read it.
-void fit_tiles_of_keys(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
-    const BlockChain &ch = st.masked;
-    const auto units = [](const Expr &keys) { return (keys + (packed_unit - 1)) / packed_unit; };
-    Expr tiles = units(loaded(ch.first_key.name() + ".1", 0));
-    const auto shorten = [&](const Func &f, const std::string &loop, const Expr &loops_per_tile) {
-        passes->add<ShortenLoops>(std::vector<std::string>{f.name() + loop}, tiles * loops_per_tile);
-    };
-    const auto over = [](int stage, const RVar &v) { return ".s" + std::to_string(stage) + "." + v.name(); };
-    const std::string keys = ".s0." + st.k.name(), squares = keys + ".ko";
-    const Bf16Block &b = ch.bf16;
-    if (config.packs_in_steps()) {
-        const std::string chunks = ".s0." + st.c.name();
-        shorten(ch.packed.k, keys, packed_unit);
-        shorten(ch.packed.k, ".s1." + st.k.name(), packed_unit);
-        shorten(ch.packed.v, chunks, 1);
-        shorten(ch.packed.exponents, over(1, ch.packed.over_v.y), 1);
-    }
-    if (config.reads_mask_words()) {
-        const int units_of_square = 4 * config.lanes / packed_unit;
-        passes->add<ShortenLoops>(std::vector<std::string>{ch.visible.name() + squares},
-                                  (tiles + (units_of_square - 1)) / units_of_square);
-    } else {
-        shorten(ch.visible, squares, packed_unit / tile_edge);
-    }
-    Expr bias_on = Variable::make(Int(32), "bias_form") != no_bias;
-    shorten(ch.biases, squares, select(bias_on, packed_unit / tile_edge, 0));
-    for (const BlockChain *chain : {&st.full, &st.added}) {
-        passes->add<ShortenLoops>(std::vector<std::string>{chain->biases.name() + squares},
-                                  select(bias_on, chain->block / packed_unit, 0));  // two squares at once
-    }
-    shorten(ch.product, ".s1." + st.k.name() + ".ko", 1);
-    for (const Func &f : {ch.visible, ch.logits}) shorten(f, keys, packed_unit);
-    shorten(b.max_parts, over(1, b.part_keys.x), packed_unit / Bf16Block::parts);
-    shorten(b.weight_pairs, keys, packed_unit / 2);
-    shorten(b.weight_pairs, over(1, b.again.x), packed_unit / 2);
-    shorten(b.sum_parts, over(1, b.pairs.x), packed_unit / 2 / Bf16Block::parts);
-    shorten(ch.block_out, over(1, ch.numbers.y), 1);
-    for (const BlockChain *chain : st.chains) {
-        const Bf16Block &of = chain->bf16;
-        passes->add<ShortenLoops>(std::vector<std::string>{of.exact_sum.name() + over(2, of.exact_again.x)},
-                                  2 * loaded(of.again_end.name(), 0));
-        if (!chain->bf16.v_numbers.defined()) continue;
-        passes->add<ShortenLoops>(std::vector<std::string>{chain->bf16.v_numbers.name() + ".s0." + st.c.name()},
-                                  units(loaded(chain->prefill.nonfinite_end.name(), 0)));
-    }
-}
-
-// A task's rows of out and those of the next task of q.
-std::vector<RowLines> rows_of_tasks(const AttentionStages &st, const AttentionConfig &config) {
-    constexpr int bytes = 2;
-    const auto rows = [&](const std::string &buffer, int length, bool is_written, const Expr &wanted,
-                          const std::function<Expr(int)> &field) {
-        const auto of_buffer = [&](const char *what, int dimension) {
-            return Variable::make(Int(32), buffer + what + std::to_string(dimension));
-        };
-        const auto along = [&](const Expr &index, int dimension) {
-            return cast<int64_t>(index) * cast<int64_t>(of_buffer(".stride.", dimension)) * make_const(Int(64), bytes);
-        };
-        const Expr first = along(field(task_first_q) + field(task_first_row), 2) + along(field(task_q_batch), 3) +
-                           along(field(task_head), 1);
-        const Expr elements = config.any_head_dim() ? of_buffer(".extent.", 0) : Expr(length);
-        const Expr lines = Internal::simplify((elements * bytes + (line_bytes - 1)) / line_bytes);
-        const Expr last = select(wanted, min(field(task_q_len) - field(task_first_row), config.row_block) - 1, 0);
-        return RowLines{buffer, config.row_block, lines, first, along(1, 2), last, is_written};
-    };
-    const Expr task = Variable::make(Int(32), st.out.name() + ".s1." + st.results.y.name());
-    const Expr next = min(task + 1, Variable::make(Int(32), "tasks.extent.1") - 1);
-    const Expr fields = cast<int64_t>(next) * cast<int64_t>(Variable::make(Int(32), "tasks.stride.1"));
-    // A task with parts of its keys writes out in the last part; the next task's q is asked for in the first.
-    const auto field = [&](int n) { return loaded(st.fields.name(), n); };
-    Expr writes = Internal::const_true(), begins = Internal::const_true();
-    if (config.takes_parts()) {
-        writes = field(task_part_end) == no_part_end;
-        begins = field(task_part_begin) == 0;
-    }
-    return {rows(st.out.name() + ".0", config.head_dim_v, true, writes, field),
-            rows("q", config.head_dim, false, begins, [&](int n) { return loaded("tasks", fields + n); })};
-}
-
-std::string loop_over_steps(const AttentionStages &st, const BlockChain &ch) {
-    const auto place = std::find(st.chains.begin(), st.chains.end(), &ch) - st.chains.begin();
-    return st.state.name() + ".s" + std::to_string(place + 1) + "." + ch.steps.y.name();
-}
-
-// Where logits are products, or only sums of them and something, the weights of keys are made while tiles multiply.
-void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
-    const StartedSums outputs{st.state.name(), "started"};
-    Expr goes_on = Internal::const_false();
-    if (config.takes_parts()) goes_on = loaded(st.fields.name(), task_part_begin) != 0;
-    passes->add_exactly<StartSums>(1, "sums to start", outputs, config.state_slots(), goes_on);
-    size_t products = 2 * st.chains.size();
-    std::vector<const BlockChain *> pipelined;
-    if (config.has_as_is_steps()) pipelined = {&st.as_is, &st.added};
-    if (config.packs_first() && !config.changes_logits()) pipelined = {&st.full};
-    std::vector<RowLines> asks;
-    if (!pipelined.empty()) {
-        asks = rows_of_tasks(st, config);
-        AskRows::Loops loops{st.state.name(),
-                             loop_over_steps(st, st.masked),
-                             st.masked.bf16.weight_pairs.name() + ".s0." + st.k.name(),
-                             {}};
-        for (const BlockChain *chain : pipelined) loops.next_steps.push_back(loop_over_steps(st, *chain));
-        passes->add_exactly<AskRows>(1, "masked steps that ask for rows", loops, asks);
-    }
-    for (const BlockChain *chain : pipelined) {
-        products -= 2;
-        const BlockChain &ch = *chain;
-        PipelineTiles::Step step;
-        step.loop = loop_over_steps(st, ch);
-        step.first_key = ch.first_key.name();
-        step.product = ch.product.name();
-        step.logits = ch.added ? ch.logits.name() : "";
-        step.maxima = ch.bf16.max_parts.name();
-        step.reference = ch.bf16.reference.name();
-        step.weights = ch.bf16.weight_pairs.name();
-        step.nonfinite_end = ch.added ? ch.prefill.nonfinite_end.name() : "";
-        step.outputs = ch.block_out.name();
-        step.started = outputs;
-        step.asks = asks;
-        step.sums = ch.bf16.sum_parts.name();
-        step.exact_sum = ch.bf16.exact_sum.name();
-        step.may_keep = Bf16Block::fits_unit(Variable::make(Float(32), "scale"));
-        step.huge_reference = Bf16Block::huge_reference;
-        step.large_weight = Bf16Block::large_weight;
-        passes->add_exactly<PipelineTiles>(1, "loops over blocks of keys to pipeline", step);
-    }
-    passes->add_exactly<LowerBf16Tiles>(static_cast<int>(products) * (1 + fewer_vectors(config)),
-                                        "products of bf16 that become matrix tiles",
-                                        std::vector<std::string>{st.masked.block_out.name()}, outputs);
 }
 
 }  // namespace
@@ -348,28 +112,8 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
         fit_block(&passes, st, config);
         add_prefetches(&passes, st, config);
     }
-    if (config.packs_kv()) {
-        const int row_max = config.row_block * AttentionStages::place(config, AttentionStages::row_max);
-        passes.add<LoadCarried>(st.state.name(), row_max);
-        for (const BlockChain *chain : st.chains) {
-            passes.add_exactly<SumInPlace>(1, "loops that add a block to the output", chain->block_out.name(),
-                                           st.state.name());
-        }
-        if (config.packs_first()) {
-            passes.add_exactly<FuseTasks>(1, "loops over packed blocks to fuse", st.packed.v.name(),
-                                          st.packed.nonfinite.name());
-        } else {
-            fit_group(&passes, st, config);
-        }
-        fit_tiles_of_keys(&passes, st, config);
-        add_tiles(&passes, st, config);
-        if (config.takes_parts()) add_parts(&passes, st, config);
-        passes.add_exactly<FirstBlocks>(static_cast<int>(st.kept.size()), "arrays that tasks keep", st.kept, true);
-        keep_awake(&passes, st, config);
-        passes.add<LowerBf16Dots>();
-    } else if (config.bf16_dots) {
-        passes.add<LowerBf16Dots>();
-    }
+    if (config.packs_kv()) add_matrix_tiles(&passes, st, config);
+    if (config.packs_kv() || config.bf16_dots) passes.add<LowerBf16Dots>();
     if (config.packs_kv() || config.reads_mask_words()) passes.add<LowerWords>();
     if (config.sweeps()) {
         const int keys = 4 * config.swept_keys();

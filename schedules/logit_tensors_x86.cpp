@@ -16,7 +16,6 @@ Func &LogitTensors::by_tiles(Func &f, int keys, const BlockChain &ch) {
         .partition(ko, loops_over_logits(cfg));
 }
 
-// A square of words has four times as many keys as one of bytes.
 void LogitTensors::masks(BlockChain &ch) {
     PrefillBlock &of = ch.prefill;
     Func &rows = of.mask_rows;
@@ -25,7 +24,7 @@ void LogitTensors::masks(BlockChain &ch) {
         read_dense(ch.visible, rows, ch, st.mask_on, st.prefill.mask_dense);
         return;
     }
-    by_tiles(ch.visible, 4 * cfg.lanes, ch).unroll(kt).specialize(st.mask_on);
+    by_tiles(ch.visible, cfg.keys_of_mask_square(), ch).unroll(kt).specialize(st.mask_on);
     schedule_square(of.mask_tiles, ch.visible, ko, cfg.lanes);
     one_task(rows.compute_at(ch.visible, ro).store_in(MemoryType::Register))
         .bound_extent(st.kb, 1)

@@ -119,10 +119,13 @@ struct AttentionConfig {
     // by half as many shuffles. Xeon with AMX, 1024 tokens, 16 heads of 128: 0.92 of the time.
     bool reads_bias_pairs() const { return packs_first() && has_bias; }
 
-    // Whether the mask of a block is transposed as words of four keys.
+    // Whether the mask of a block is transposed as words of four keys: squares of as many shuffles have four times as
+    // many keys as those of bytes.
     bool reads_mask_words() const {
         return has_mask && rows_are_lanes() && kv_block % (4 * lanes) == 0 && masked_block % (4 * lanes) == 0;
     }
+
+    int keys_of_mask_square() const { return reads_mask_words() ? 4 * lanes : lanes; }
 
     // Whether a sweep over the tensors of bias and mask tells first which blocks of keys are hidden, or seen as they
     // are.
