@@ -1,3 +1,6 @@
+#include <emmintrin.h>
+
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -31,20 +34,48 @@ void note_odd_key(HostProbs *call, const int32_t *task, int64_t j) {
     call->has_odd_keys = true;
 }
 
+// 8 elements of two keys as words, 0 for what is not finite; returns which elements of each key that is.
+struct OddElements {
+    __m128i of_key[2];
+};
+OddElements pair_elements(const uint16_t *const (&keys)[2], uint32_t *words) {
+    const __m128i infinity = _mm_set1_epi16(0x7f80);
+    __m128i finite[2];
+    OddElements odd = {};
+    for (int n : {0, 1}) {
+        const __m128i value = _mm_loadu_si128(reinterpret_cast<const __m128i *>(keys[n]));
+        odd.of_key[n] = _mm_cmpeq_epi16(_mm_and_si128(value, infinity), infinity);
+        finite[n] = _mm_andnot_si128(odd.of_key[n], value);
+    }
+    auto *const to = reinterpret_cast<__m128i *>(words);
+    _mm_storeu_si128(to, _mm_unpacklo_epi16(finite[0], finite[1]));
+    _mm_storeu_si128(to + 1, _mm_unpackhi_epi16(finite[0], finite[1]));
+    return odd;
+}
+
 // Keys j and j + 1, as far as the task has them, as a step.
 void load_pairs(HostProbs *call, const int32_t *task, int64_t j, uint32_t *words) {
-    constexpr uint16_t infinity = 0x7f80;
+    constexpr int32_t lanes = 8;
     const int32_t dim = call->plan.problem.head_dim_v;
-    for (int32_t part = 0; part < 2 && j + part < task[task_kv_len]; part++) {
+    static const uint16_t zeros[max_head_dim] = {};
+    const uint16_t *keys[2] = {zeros, zeros};
+    for (int part = 0; part < 2 && j + part < task[task_kv_len]; part++) {
         const TokenPlace at = token_place(*call, task, call->plan.views.v, j + part);
-        const auto *const value = reinterpret_cast<const uint16_t *>(bytes_at(call->args.v, HEED_BF16, at.element));
-        uint32_t odd = 0;
-        for (int32_t d = 0; d < dim; d++) {
-            const bool is_odd = (value[d] & infinity) == infinity;
-            odd |= static_cast<uint32_t>(is_odd);
-            words[d] |= static_cast<uint32_t>(is_odd ? 0 : value[d]) << (16 * part);
-        }
-        if (odd != 0) note_odd_key(call, task, j + part);
+        keys[part] = reinterpret_cast<const uint16_t *>(bytes_at(call->args.v, HEED_BF16, at.element));
+    }
+    __m128i odd[2] = {_mm_setzero_si128(), _mm_setzero_si128()};
+    const auto note = [&](const OddElements &found) {
+        for (int n : {0, 1}) odd[n] = _mm_or_si128(odd[n], found.of_key[n]);
+    };
+    int32_t d = 0;
+    for (; d + lanes <= dim; d += lanes) note(pair_elements({keys[0] + d, keys[1] + d}, words + d));
+    if (d < dim) {
+        uint16_t last[2][lanes] = {};
+        for (int n : {0, 1}) std::copy(keys[n] + d, keys[n] + dim, last[n]);
+        note(pair_elements({last[0], last[1]}, words + d));
+    }
+    for (int n : {0, 1}) {
+        if (_mm_movemask_epi8(odd[n]) != 0) note_odd_key(call, task, j + n);
     }
 }
 
