@@ -56,8 +56,7 @@ void fit_block(Passes *passes, const AttentionStages &st, const AttentionConfig 
         shorten(vector, vector, copies, {ch.k_rows.rows, ch.v_rows.rows});
     }
     shorten(tile, 1, tiles, {config.has_raw_logits() ? ch.raw_logits : ch.logits});
-    shorten(config.keys_of_mask_square(), 1, tiles, {ch.visible});
-    shorten(config.lanes, 1, tiles, {ch.biases});
+    shorten(config.lanes, 1, tiles, {ch.visible, ch.biases});
     const int together = config.bf16_dots ? 2 : 1;  // whoever takes a pair asks whether its last key is visible
     shorten(together, together, keys, {ch.visible, ch.kept, ch.logits, ch.weights, ch.value_weights});
     if (config.bf16_dots) shorten(2, 1, keys, {ch.bf16.weight_pairs, ch.bf16.v_pairs});
@@ -114,7 +113,7 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
     }
     if (config.packs_kv()) add_matrix_tiles(&passes, st, config);
     if (config.packs_kv() || config.bf16_dots) passes.add<LowerBf16Dots>();
-    if (config.packs_kv() || config.reads_mask_words()) passes.add<LowerWords>();
+    if (config.packs_kv()) passes.add<LowerWords>();
     if (config.sweeps()) {
         const int keys = 4 * config.swept_keys();
         passes.add<PrefetchRows>(std::vector<std::string>{"sights_swept.s1"},

@@ -12,8 +12,8 @@
 //                             register tile: row_block rows x value_tile values of d, over the keys
 //
 // Rows and keys are computed as far as there are any: a step has a copy for each number of vectors of rows, and one
-// whose keys some rows do not see ends after the last that some row sees (attention_passes.cpp). Measured, Zen 4, 2
-// cores, 8 heads of 64: 16 queries run at the FMA rate of 48, a third of it without the copies.
+// whose keys some rows do not see ends after the last that some row sees (fit_rows.cpp, attention_passes.cpp).
+// Measured, Zen 4, 2 cores, 8 heads of 64: 16 queries run at the FMA rate of 48, a third of it without the copies.
 //
 // Decode of large groups (wide_group): a row is a pair of a position and a head of the group, and a task has a split of
 // the keys. Its state leaves the task; a second, small parallel loop merges the splits and writes the rows. Measured,
@@ -24,7 +24,7 @@
 // block: k, which then may be anywhere, and v transposed. In prefill they are made before all tasks, in decode of large
 // groups in the step that multiplies them.
 // In prefill a task may have a part of the keys: queries and state stay where they are until the next one (add_parts()
-// in attention_passes.cpp). Parts of 768 KiB for 30 blocks of rows instead of one, on a Xeon with AMX, 8 / 2 heads of
+// in matrix_tile_passes.cpp). Parts of 768 KiB for 30 blocks of rows instead of one, on a Xeon with AMX, 8 / 2 heads of
 // 128: 16384 keys for 512 queries take 28 instead of 51 ms.
 #include "schedules/attention_prefetches.h"
 #include "schedules/logit_tensors_x86.h"
@@ -57,12 +57,10 @@ public:
     }
 
 private:
-    Var rv{"rv"}, ro{"ro"}, dv{"dv"}, db{"db"}, kt{"kt"}, ko{"ko"};
-
     const LoopLevel result_loop;  // where rows are written
     const Var result_ro{cfg.wide_group ? "result_ro" : "ro"};
-    PackedSchedule packed;
-    LogitTensors tensors;
+    PackedBlocksSchedule packed;
+    LogitTensorsSchedule tensors;
 
     // Where they are made of splits their loop is another one than that of a block of keys.
     Func &rows_of_result(Func &f) {
@@ -162,8 +160,8 @@ private:
             return of_block_rows(f, ch)
                 .bound_extent(st.k, ch.block)
                 .vectorize(st.row, lanes)
-                .partition(st.row, loops_over_logits(cfg))
-                .partition(st.k, loops_over_logits(cfg));
+                .partition(st.row, loops_over_logits())
+                .partition(st.k, loops_over_logits());
         };
         if (ch.biases.defined()) tensors.biases(ch);
         if (ch.prefill.mask_rows.defined()) {

@@ -1,5 +1,8 @@
 #include "schedules/fit_rows.h"
 
+#include <string>
+#include <vector>
+
 #include "generators/lowering/shorten_loops.h"
 #include "schedules/attention_prefetches.h"
 

@@ -1,4 +1,5 @@
 #pragma once
+// Loops over the rows of a task's block that there are.
 
 #include "generators/attention/stages.h"
 #include "generators/lowering/passes.h"
@@ -6,7 +7,8 @@
 
 namespace heed {
 
-// Steps, and the loops over vectors of rows that end with `rows.loops`, compute those that there are.
+// Steps, and the loops over vectors of rows that end with `rows.loops`, compute those that there are. Sets block, lanes
+// and left of `rows`.
 void fit_rows(Passes *passes, const AttentionStages &st, const AttentionConfig &config, TrimRows::Rows rows);
 
 }  // namespace heed

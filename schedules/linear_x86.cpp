@@ -250,8 +250,8 @@ OpModule compile_linear(const OpSpec &spec, LinearKernel &kernel, Operands opera
 
 }  // namespace
 
-// A block of a row is a load and a store; of one that the row does not fill a masked load and store, after zeros. (Each
-// step of a row is its own.)
+// A block of a row is a load and a store. Where the row ends within one, zeros are stored first, then a masked load; a
+// last element without a partner is stored alone. Each step is written once after them: no race.
 OpModule make_linear_rows(const OpSpec &spec) {
     const LinearTile tile = linear_tile(spec.machine(), spec.rows);
     LinearRowsKernel kernel(spec.type(), tile);

@@ -6,17 +6,17 @@ namespace heed {
 
 using namespace Halide;
 
-Func &LogitTensors::by_tiles(Func &f, int keys, const BlockChain &ch) {
+Func &LogitTensorsSchedule::by_tiles(Func &f, int keys, const BlockChain &ch) {
     return of_block_rows(f, ch)
         .bound_extent(st.k, ch.block)
         .tile(st.row, st.k, ro, ko, rv, kt, cfg.lanes, keys, TailStrategy::RoundUp)
         .reorder(rv, kt, ko, ro)
         .vectorize(rv)
-        .partition(ro, loops_over_logits(cfg))
-        .partition(ko, loops_over_logits(cfg));
+        .partition(ro, loops_over_logits())
+        .partition(ko, loops_over_logits());
 }
 
-void LogitTensors::masks(BlockChain &ch) {
+void LogitTensorsSchedule::masks(BlockChain &ch) {
     PrefillBlock &of = ch.prefill;
     Func &rows = of.mask_rows;
     if (!cfg.reads_mask_words()) {
@@ -38,7 +38,7 @@ void LogitTensors::masks(BlockChain &ch) {
     rows.update(1).reorder(of.mask_keys, st.row).vectorize(of.mask_keys, cfg.lanes);
 }
 
-void LogitTensors::squares(Func &f, TransposedTiles &tiles, const Var &loop, Func &rows, const BlockChain &ch) {
+void LogitTensorsSchedule::squares(Func &f, TransposedTiles &tiles, const Var &loop, Func &rows, const BlockChain &ch) {
     schedule_square(tiles, f, loop, cfg.lanes);
     one_task(rows.compute_at(f, ch.ranged ? ro : loop).store_in(MemoryType::Register))
         .bound_extent(st.kb, 1)
@@ -47,12 +47,12 @@ void LogitTensors::squares(Func &f, TransposedTiles &tiles, const Var &loop, Fun
         .vectorize(st.k, cfg.lanes);
 }
 
-void LogitTensors::by_squares(Func &f, TransposedTiles &tiles, Func &rows, const BlockChain &ch) {
+void LogitTensorsSchedule::by_squares(Func &f, TransposedTiles &tiles, Func &rows, const BlockChain &ch) {
     by_tiles(f, cfg.lanes, ch).unroll(kt);
     squares(f, tiles, ko, rows, ch);
 }
 
-void LogitTensors::by_pairs(BlockChain &ch) {
+void LogitTensorsSchedule::by_pairs(BlockChain &ch) {
     const Var ki("ki");
     by_tiles(ch.biases, 2 * cfg.lanes, ch).split(kt, ki, kt, cfg.lanes).unroll(kt);
     ch.biases.specialize(st.bias_on).specialize(st.prefill.reads_dense_16).unroll(ki);
@@ -60,7 +60,7 @@ void LogitTensors::by_pairs(BlockChain &ch) {
     squares(ch.biases, ch.prefill.bias_tiles, ki, ch.prefill.bias_rows, ch);
 }
 
-void LogitTensors::biases(BlockChain &ch) {
+void LogitTensorsSchedule::biases(BlockChain &ch) {
     Func &rows = ch.prefill.bias_rows;
     if (ch.prefill.reads_bias_pairs()) {
         by_pairs(ch);
@@ -74,7 +74,7 @@ void LogitTensors::biases(BlockChain &ch) {
     rows.specialize(st.prefill.bias_dense);
 }
 
-void LogitTensors::read_dense(Func &f, Func &rows, const BlockChain &ch, const Expr &on, const Expr &dense) {
+void LogitTensorsSchedule::read_dense(Func &f, Func &rows, const BlockChain &ch, const Expr &on, const Expr &dense) {
     Stage reads = f.specialize(on);
     if (!ch.ranged) reads.specialize(dense);
     Stage of_neighbours = rows.specialize(dense);

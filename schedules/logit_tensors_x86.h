@@ -5,21 +5,15 @@
 
 namespace heed {
 
-// Whole ones, to trim and shorten, where Halide would take apart how a score function reads its clamped elements.
-inline Halide::Partition loops_over_logits(const AttentionConfig &cfg) {
-    return cfg.has_score_mod() ? Halide::Partition::Never : Halide::Partition::Auto;
-}
-
-class LogitTensors : TaskSchedule {
+class LogitTensorsSchedule : TaskSchedule {
 public:
     using TaskSchedule::TaskSchedule;
 
+    // Of a chain that has them: its biases and, of what rows see of its keys, the mask.
     void biases(BlockChain &ch);
     void masks(BlockChain &ch);
 
 private:
-    const Halide::Var rv{"rv"}, ro{"ro"}, kt{"kt"}, ko{"ko"};
-
     // Vectors of rows of `keys` keys.
     Halide::Func &by_tiles(Halide::Func &f, int keys, const BlockChain &ch);
     // Squares that are transposed in a loop over the keys of f: of whole blocks read where they are, of others, whose

@@ -84,7 +84,7 @@ void keep_awake(Passes *passes, const AttentionStages &st, const AttentionConfig
     for (const BlockChain *chain : st.chains) {
         const std::string keys = st.k.name() + ".ko";
         squares.push_back({loop(chain->biases, keys), chain->prefill.reads_bias_pairs() ? 2 : 4});
-        squares.push_back({loop(chain->visible, keys), config.reads_mask_words() ? 1 : 4});
+        squares.push_back({loop(chain->visible, keys), config.reads_mask_words() ? 2 : 4});
     }
     passes->add<KeepAwake>(squares);
 }

@@ -1,4 +1,5 @@
 #pragma once
+// The lowering passes of kernels with matrix tiles (AMX).
 
 #include "generators/attention/stages.h"
 #include "generators/lowering/passes.h"

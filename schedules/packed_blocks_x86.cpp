@@ -1,13 +1,14 @@
 #include "schedules/packed_blocks_x86.h"
 
+#include <utility>
+
 #include "schedules/transposed_tiles.h"
 
 namespace heed {
 
 using namespace Halide;
 
-// Blocks of all heads are the tasks.
-void PackedSchedule::first() {
+void PackedBlocksSchedule::first() {
     PackedBlocks &p = st.packed;
     const Var task("packed_task");
     auto by_task = [&](Func &f) -> Func & {
@@ -35,7 +36,7 @@ void PackedSchedule::first() {
     }
 }
 
-void PackedSchedule::in_step(BlockChain &ch) {
+void PackedBlocksSchedule::in_step(BlockChain &ch) {
     PackedBlocks &p = ch.packed;
     of_block_in_workspace(p.k, ch);
     of_block_in_workspace(p.v, ch);
@@ -50,7 +51,7 @@ void PackedSchedule::in_step(BlockChain &ch) {
     of_block(p.exponents, ch);
 }
 
-void PackedSchedule::blocks(PackedBlocks &p, const std::vector<VarOrRVar> &outer) {
+void PackedBlocksSchedule::blocks(PackedBlocks &p, const std::vector<VarOrRVar> &outer) {
     const auto within = [&](Stage stage, std::vector<VarOrRVar> loops) {
         loops.insert(loops.end(), outer.begin(), outer.end());
         return stage.reorder(loops);

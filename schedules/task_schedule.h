@@ -14,6 +14,14 @@ protected:
     AttentionStages &st;
     const AttentionConfig &cfg;
     const Halide::LoopLevel task_loop;
+    // Loops over rows, elements of a head and keys, split: the passes know them by these names.
+    const Halide::Var rv{"rv"}, ro{"ro"}, dv{"dv"}, db{"db"}, kt{"kt"}, ko{"ko"};
+
+    // Loops over logits stay whole, to trim and shorten, where Halide would take apart how a score function reads its
+    // clamped elements.
+    Halide::Partition loops_over_logits() const {
+        return cfg.has_score_mod() ? Halide::Partition::Never : Halide::Partition::Auto;
+    }
 
     // All coordinates of the task have one value.
     Halide::Func &one_task(Halide::Func &f) {
@@ -49,13 +57,13 @@ protected:
         return one_block(f).bound_extent(st.kb, 1);
     }
 
-    Halide::Func &of_block_rows(Halide::Func &f, const BlockChain &ch) {
-        return of_block(f, ch).bound_extent(st.row, cfg.row_block);
-    }
-
     // The same where it would make the frame large.
     Halide::Func &of_block_in_workspace(Halide::Func &f, const BlockChain &ch) {
         return of_block(f, ch).hoist_storage(task_loop).store_in(Halide::MemoryType::Heap);
+    }
+
+    Halide::Func &of_block_rows(Halide::Func &f, const BlockChain &ch) {
+        return of_block(f, ch).bound_extent(st.row, cfg.row_block);
     }
 
     // Elements of a head, known now or bounded. A vector more: 640 floats a row are 40 lines of a cache, and the rows

@@ -110,8 +110,8 @@ void AttentionBuilder::define_visibility(BlockChain &chain) {
     chain.visible(vars(at)) = is_visible(visibility);
 }
 
-// Of a word of four keys by rows, the byte that is this key's. Rows are copied by lines of keys before; one that would
-// end after the tensor begins that much earlier.
+// Rows are copied first: by lines of neighbouring keys, of which one that would end after the tensor begins that much
+// earlier, or key by key where there is no whole line. (A block begins at or after key 0.)
 Expr AttentionBuilder::mask_of_words(BlockChain &chain) const {
     PrefillBlock &block = chain.prefill;
     const int line = 4 * cfg.lanes;
@@ -128,7 +128,7 @@ Expr AttentionBuilder::mask_of_words(BlockChain &chain) const {
     bytes(in_block({block.mask_keys, st.row})) = per_logit(in.mask, first + block.mask_keys, chain.ranged);
 
     const auto byte = [&](int i) { return bytes(in_block({4 * st.k + i, st.row})); };
-    words(vars(in_block({st.k, st.row}))) = word_of({byte(0), byte(1), byte(2), byte(3)});
+    words(vars(in_block({st.k, st.row}))) = word_of_neighbours({byte(0), byte(1), byte(2), byte(3)});
     const Expr word = block.mask_tiles.define(cfg.lanes, words, st.row, st.k / 4, {st.kb, st.t, st.sp});
     return word & (Expr(0xffu) << cast<uint32_t>(8 * (st.k % 4)));
 }
@@ -136,7 +136,7 @@ Expr AttentionBuilder::mask_of_words(BlockChain &chain) const {
 Expr AttentionBuilder::bias_of_pairs(BlockChain &chain) const {
     const auto stored = [&](int i) { return per_logit(in.bias_16, key_position(chain, 2 * st.k + i), false); };
     Func words("bias_words" + chain.suffix);
-    words(vars(in_block({st.k, st.row}))) = word_of({stored(0), stored(1)});
+    words(vars(in_block({st.k, st.row}))) = word_of_neighbours({stored(0), stored(1)});
     Expr pair = chain.prefill.bias_pairs.define(cfg.lanes, words, st.row, st.k / 2, {st.kb, st.t, st.sp});
     return bf16_of_key(pair, st.k);
 }

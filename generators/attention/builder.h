@@ -139,6 +139,7 @@ private:
     Expr block_bias(const BlockChain &chain, const Expr &k) const;
     // A whole block's bias, of words of two keys, which must be neighbours in memory.
     Expr bias_of_pairs(BlockChain &chain) const;
+    // The byte of the mask for st.k, the others of its word being 0.
     Expr mask_of_words(BlockChain &chain) const;
     Expr if_visible(const BlockChain &chain, const Expr &k, const Expr &value, const Expr &otherwise) const;
     Expr element(const BlockChain &chain, const KvSource &source, const PaddedRows &rows, const Expr &d, const Expr &k,

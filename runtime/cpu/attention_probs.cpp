@@ -127,7 +127,7 @@ heed_status CpuBackend::add_probs_workspace(const heed_plan &, const heed_args &
 bool CpuBackend::multiplies_probs(const ProbsCall &checked) const {
     HostProbs call = {checked};
     return !find_kernels(&call) && call.value_products != nullptr && call.packs_weights != nullptr &&
-           call.rows_of_keys() >= call.tile_rows() && call.plan.problem.dropout_p == 0;
+           call.repays_values() && call.plan.problem.dropout_p == 0;
 }
 
 heed_status CpuBackend::attention_probs(const ProbsCall &checked) const {

@@ -8,7 +8,8 @@
 
 namespace heed {
 
-// Rows of floats of a kernel of attention_probs: scores, weights, and weights of plain probabilities.
+// Rows of floats of a kernel of attention_probs: scores, weights, and weights of plain probabilities, for one form of
+// the result at a time.
 constexpr int64_t kernel_rows = 3;
 
 // What a block of rows needs, one part after the other.

@@ -15,8 +15,9 @@ struct Pattern {
 class Sweep : public KernelTest {
 protected:
     // More than one task per head, more than one block of keys.
-    Attention attention(Data data = Data::normal) const {
-        Attention a = grouped(kernel().info.row_block + 9, std::min(3 * block() + 21, 900), 5, 4, 2, 2, data);
+    Attention attention() const { return of_keys(std::min(3 * block() + 21, 900)); }
+    Attention of_keys(int32_t kv_len) const {
+        Attention a = grouped(kernel().info.row_block + 9, kv_len, 5, 4, 2, 2, Data::normal);
         a.position = HEED_BOTTOM_RIGHT;
         return a;
     }
@@ -75,6 +76,19 @@ TEST_P(Sweep, OfMasks) {
         SCOPED_TRACE(pattern.name);
         expect_exact_set(masked(a, pattern, true_hides), options());
         true_hides = !true_hides;
+    }
+}
+
+// A row of a mask may be shorter than a vector of bytes, or end within one.
+TEST_P(Sweep, OfMasksOfAnyLength) {
+    for (const int32_t kv_len : {63, 64, 65, 127, 129, 191}) {
+        SCOPED_TRACE(kv_len);
+        Attention a = of_keys(kv_len);
+        a.window_left = 20;
+        expect_exact_set(
+            masked(a, {"thirds", [](int32_t b, int32_t h, int32_t i, int32_t j) { return (b + h + i + j) % 3 != 0; }},
+                   kv_len % 2 == 0),
+            options());
     }
 }
 

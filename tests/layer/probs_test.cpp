@@ -1,4 +1,6 @@
 // Calls that ask for probabilities: their output is the product of these with the values.
+#include <functional>
+
 #include "runtime/cpu.h"
 #include "runtime/ops/op_kernels.h"
 #include "tests/layer/small_layer.h"
@@ -32,10 +34,25 @@ Weighted run_with_probs(GuardedCall *call, heed_dtype dtype = HEED_F32, int32_t 
     return result;
 }
 
-void expect_same_y(GuardedCall *call, heed_dtype dtype = HEED_F32) {
+void expect_same_y(GuardedCall *call, heed_dtype dtype = HEED_F32, int32_t keys = len) {
     const std::vector<float> y = call->run();
     for (const heed_dtype of_probs : {HEED_F32, dtype}) {
-        expect_near(run_with_probs(call, of_probs).y, y, bound_of(dtype));
+        expect_near(run_with_probs(call, of_probs, keys).y, y, bound_of(dtype));
+    }
+}
+
+// What `test` expects, of layers on each instruction set that the CPU has.
+void on_each_instruction_set(const std::function<void(heed_dtype)> &test) {
+    for (const heed::KernelTarget target :
+         {heed::KernelTarget(heed::Isa::x86_64), heed::KernelTarget(heed::Isa::avx2),
+          heed::KernelTarget(heed::Isa::avx512), heed::KernelTarget(heed::Isa::avx512bf16), heed::highest_cpu_target}) {
+        if (!heed::cpu_supports(target.isa())) continue;
+        heed::limit_op_target(target);
+        for (const heed_dtype dtype : {HEED_F32, HEED_F16, HEED_BF16}) {
+            SCOPED_TRACE(testing::Message() << dtype_name(dtype) << " " << static_cast<int>(target.isa()));
+            test(dtype);
+        }
+        heed::limit_op_target(heed::highest_cpu_target);
     }
 }
 
@@ -53,17 +70,23 @@ TEST(LayerProbs, OutputIsThatWithoutThem) {
 }
 
 TEST(LayerProbs, OnEveryInstructionSet) {
-    for (const heed::Isa isa : {heed::Isa::x86_64, heed::Isa::avx2, heed::Isa::avx512, heed::Isa::avx512bf16}) {
-        if (!heed::cpu_supports(isa)) continue;
-        heed::limit_op_target(isa);
-        for (const heed_dtype dtype : {HEED_F32, HEED_F16, HEED_BF16}) {
-            SCOPED_TRACE(testing::Message() << dtype_name(dtype) << " " << static_cast<int>(isa));
-            const heed::Layer layer = grouped_layer(dtype).make();
-            GuardedCall call(layer, dtype, batch, len);
-            expect_same_y(&call, dtype);
+    on_each_instruction_set([](heed_dtype dtype) {
+        const heed::Layer layer = grouped_layer(dtype).make();
+        GuardedCall call(layer, dtype, batch, len);
+        expect_same_y(&call, dtype);
+    });
+}
+
+// Four rows for each query: less than a tile of any kernel, whole tiles of some, and more.
+TEST(LayerProbs, OfFewQueries) {
+    on_each_instruction_set([](heed_dtype dtype) {
+        const heed::Layer layer = grouped_layer(dtype).make();
+        for (const int32_t queries : {1, 2, 3, 7, 8, 10}) {
+            SCOPED_TRACE(queries);
+            GuardedCall call(layer, dtype, batch, queries);
+            expect_same_y(&call, dtype, queries);
         }
-        heed::limit_op_target(heed::highest_cpu_target);
-    }
+    });
 }
 
 TEST(LayerProbs, MasksBiasesAndSinks) {
@@ -92,13 +115,17 @@ TEST(LayerProbs, MasksBiasesAndSinks) {
 }
 
 TEST(LayerProbs, LengthsOfSequences) {
-    const heed::Layer layer = grouped_layer().make();
-    const int32_t q_lens[] = {7, 20}, kv_lens[] = {20, 0};
-    GuardedCall call(layer, HEED_F32, batch, len);
-    call.args.q_lens = q_lens;
-    expect_same_y(&call);
-    call.args.kv_lens = kv_lens;
-    expect_same_y(&call);
+    for (const heed_dtype dtype : {HEED_F32, HEED_BF16}) {
+        const heed::Layer layer = grouped_layer(dtype).make();
+        const int32_t q_lens[] = {7, 20}, kv_lens[] = {20, 0}, odd_kv_lens[] = {19, 7};
+        GuardedCall call(layer, dtype, batch, len);
+        call.args.q_lens = q_lens;
+        expect_same_y(&call, dtype);
+        for (const int32_t *lens : {kv_lens, odd_kv_lens}) {
+            call.args.kv_lens = lens;
+            expect_same_y(&call, dtype);
+        }
+    }
 }
 
 // Contiguous and paged caches, codes too: a prompt and tokens after it.
