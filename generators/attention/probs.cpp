@@ -144,7 +144,8 @@ Expr ProbsLines::define_probability(const Var &j, const Expr &num_keys, const st
 Expr ProbsLines::probability(const Expr &key) const { return strict_float(weights(key, i) * factor(i)); }
 
 Expr ProbsLines::weight_of(const Expr &score) const {
-    if (!for_bf16) return weight(score, {i});
+    // Rounded twice, in loops over scores of memory as in those that make them.
+    if (!for_bf16) return exp2_nonpositive(strict_float((score - row_max(i)) * log2_e));
     return weight_for_bf16((score - row_max(i)) * (log16_e * fixed_unit) + fixed_reference(0.f));
 }
 
