@@ -83,7 +83,7 @@ void ProbsRows::define_row_sum() {
 }
 
 void ProbsRows::define_factor(const Expr &sink) {
-    factor(row) = with_sink(row_max(row) * log16_e, row_sum(row), sink, LogitUnits::log16).factor();
+    factor(row) = strict_float(with_sink(row_max(row) * log16_e, row_sum(row), sink, LogitUnits::log16).factor());
 }
 
 // A strict operation in the kernel keeps its predicated loads free of the assumption that what they load is finite, on
@@ -143,8 +143,8 @@ Expr ProbsLines::define_probability(const Var &j, const Expr &num_keys, const st
 
 Expr ProbsLines::probability(const Expr &key) const { return strict_float(weights(key, i) * factor(i)); }
 
+// Strict, as sums and factors are: a row has the same bits in the loops of each form.
 Expr ProbsLines::weight_of(const Expr &score) const {
-    // Rounded twice, in loops over scores of memory as in those that make them.
     if (!for_bf16) return exp2_nonpositive(strict_float((score - row_max(i)) * log2_e));
     return weight_for_bf16((score - row_max(i)) * (log16_e * fixed_unit) + fixed_reference(0.f));
 }
@@ -157,7 +157,7 @@ void ProbsLines::define_row_of_max() {
 void ProbsLines::define_factor_of_weights(const Expr &sink) {
     define_lane_sum(weights(over_blocks * lanes + u, i));
     const Expr sum = of_lanes(
-        lane_sum, [](const Expr &a, const Expr &b) { return a + b; }, halves_of_sum);
+        lane_sum, [](const Expr &a, const Expr &b) { return strict_float(a + b); }, halves_of_sum);
     row_sum(i) = for_bf16 ? nan_of_negative(sum) : sum;
     define_factor(sink);
 }
