@@ -82,8 +82,8 @@ void ProbsRows::define_row_sum() {
     row_sum(row) += lane_sum(at(over_lanes));
 }
 
-void ProbsRows::define_factor(const Expr &sink) {
-    factor(row) = strict_float(with_sink(row_max(row) * log16_e, row_sum(row), sink, LogitUnits::log16).factor());
+Expr ProbsRows::factor_with(const Expr &sink) const {
+    return with_sink(row_max(row) * log16_e, row_sum(row), sink, LogitUnits::log16).factor();
 }
 
 // A strict operation in the kernel keeps its predicated loads free of the assumption that what they load is finite, on
@@ -159,7 +159,7 @@ void ProbsLines::define_factor_of_weights(const Expr &sink) {
     const Expr sum = of_lanes(
         lane_sum, [](const Expr &a, const Expr &b) { return strict_float(a + b); }, halves_of_sum);
     row_sum(i) = for_bf16 ? nan_of_negative(sum) : sum;
-    define_factor(sink);
+    factor(i) = strict_float(factor_with(sink));
 }
 
 std::vector<Func> ProbsLines::of_row() const {

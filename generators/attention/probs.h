@@ -56,7 +56,7 @@ struct ProbsRows {
     void define_lane_sum(const Expr &weight);
     void define_row_max();  // of the lanes one after the other, as row_sum
     void define_row_sum();
-    void define_factor(const Expr &sink);
+    Expr factor_with(const Expr &sink) const;  // of row_max and row_sum
     // Relative to row_max, which is never minus infinity: 0 of a score that is.
     Expr weight(const Expr &score, const std::vector<Expr> &of_row) const;
     // What the call wants of a key.

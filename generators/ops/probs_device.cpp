@@ -30,7 +30,7 @@ AttentionProbsDevice::AttentionProbsDevice(ElementType type, ElementType kv_type
     define_row_max();
     define_lane_sum(select(is_first, weight(score(tiles[1], key, row, over_blocks.y, down), {row, down}), 0.f));
     define_row_sum();
-    define_factor(of_head(sink, sink_head, own.head, negative_infinity_bits));
+    factor(row, down) = factor_with(of_head(sink, sink_head, own.head, negative_infinity_bits));
 
     const Row at = place(all.y, all.w);
     const Expr found = score(tiles[2], all.x, all.y, all.z, all.w);
