@@ -144,10 +144,9 @@ private:
     }
 
     void chain(BlockChain &ch, int update) {
-        const int lanes = cfg.lanes, tile = cfg.key_tile;
         RVar slot = ch.steps.x, step = ch.steps.y;
         st.state.update(update)
-            .split(st.row, ro, rv, lanes)
+            .split(st.row, ro, rv, cfg.lanes)
             .reorder(rv, ro, slot, step)
             .partition(step, Partition::Never)
             .vectorize(rv)
@@ -155,76 +154,24 @@ private:
 
         keys_of_block(ch);
         if (cfg.packs_in_steps()) packed.in_step(ch);
-        auto per_logit =
-            [&](Func &f) -> Func & {  // in whole vectors, where a score function reads clamped elements too
-            return of_block_rows(f, ch)
-                .bound_extent(st.k, ch.block)
-                .vectorize(st.row, lanes)
-                .partition(st.row, loops_over_logits())
-                .partition(st.k, loops_over_logits());
-        };
         if (ch.biases.defined()) tensors.biases(ch);
         if (ch.prefill.mask_rows.defined()) {
             tensors.masks(ch);
         } else if (ch.visible.defined() && cfg.per_logit()) {
-            per_logit(ch.visible);
+            per_logit(ch.visible, ch);
         }
-        if (cfg.has_dropout) {
-            per_logit(ch.kept);
-        }
-        auto by_rows = [&](Func &f, std::vector<VarOrRVar> loops) {
-            of_block_rows(f, ch).vectorize(st.row, lanes).unroll(st.row);
-            loops.insert(loops.begin(), st.row);
-            f.update().reorder(loops).vectorize(st.row, lanes).unroll(st.row);
-        };
+        if (cfg.has_dropout) per_logit(ch.kept, ch);
         if (cfg.packs_kv()) {
-            by_rows(ch.bf16.max_parts, {st.x, ch.bf16.part_keys.x});
-            by_rows(ch.bf16.sum_parts, {st.x, ch.bf16.pairs.x});
-            for (Func *parts : {&ch.bf16.max_parts, &ch.bf16.sum_parts}) {
-                parts->bound_extent(st.x, Bf16Block::parts).unroll(st.x).update().unroll(st.x);
-            }
-            by_rows(ch.bf16.exact_sum, {ch.bf16.exact.x});
-            ch.bf16.exact_sum.update(1)
-                .reorder(st.row, ch.bf16.exact_again.x)
-                .partition(ch.bf16.exact_again.x, Partition::Never)
-                .vectorize(st.row, lanes)
-                .unroll(st.row);
-            of_block(ch.bf16.again_end, ch);
-            of_block(ch.bf16.reference_sizes, ch)
-                .bound_extent(st.u, lanes)
-                .vectorize(st.u, lanes)
-                .update()
-                .vectorize(st.u, lanes)
-                .unroll(ch.bf16.sized_rows.x);
-            for (Func *f : {&ch.bf16.reference, &ch.block_sum}) {
-                of_block_rows(*f, ch).vectorize(st.row, lanes).unroll(st.row);
-            }
+            sums_of_tiles(ch);
         } else {
-            by_rows(ch.block_max, {ch.keys.x});
-            by_rows(ch.block_sum, {cfg.bf16_dots ? ch.bf16.pairs.x : ch.keys.x});
+            by_rows(ch.block_max, ch, {ch.keys.x});
+            by_rows(ch.block_sum, ch, {cfg.bf16_dots ? ch.bf16.pairs.x : ch.keys.x});
             // AVX2: LLVM spills one of the sums, which takes 12 cycles a key, 4 % of the time of heads of 64 (Zen 3).
             if (cfg.lanes == 8 && !cfg.bf16_dots && !ch.ranged) ch.block_sum.update().unroll(ch.keys.x, 4);
         }
-        if (cfg.bf16_dots) {
-            of_block_rows(ch.bf16.weight_pairs, ch)
-                .bound_extent(st.k, ch.block / 2)
-                .vectorize(st.row, lanes)
-                .unroll(st.row);
-            if (cfg.packs_kv()) {
-                ch.bf16.weight_pairs.update()
-                    .reorder(st.row, ch.bf16.again.x)
-                    .partition(ch.bf16.again.x, Partition::Never)
-                    .vectorize(st.row, lanes)
-                    .unroll(st.row);
-            }
-        } else {
-            per_logit(ch.weights).unroll(st.row);
-        }
-        if (cfg.has_kv_scales()) {
-            per_logit(ch.value_weights).unroll(st.row);
-        }
+        weights(ch);
         if (!ch.as_is && (cfg.modifies_logits() || (cfg.bf16_dots && cfg.per_logit()))) {
-            per_logit(ch.logits);
+            per_logit(ch.logits, ch);
             // What depends on the row alone then leaves the loop over the keys.
             if (cfg.has_softcap || ch.added) ch.logits.unroll(st.row);
             if (cfg.has_softcap && !ch.added) ch.logits.specialize(st.softcap_on);
@@ -235,9 +182,74 @@ private:
             if (ch.ranged) ch.product.update().split(st.k, ko, kt, packed_unit, TailStrategy::RoundUp);
             along_d(matrix_tiles(ch.block_out, ch), st.d, cfg.head_dim_v);
             if (cfg.any_head_dim()) ch.block_out.update().split(st.d, db, dv, packed_unit, TailStrategy::RoundUp);
-            values(ch);
-            return;
+        } else {
+            register_tiles(ch);
         }
+        values(ch);
+    }
+
+    // In whole vectors, where a score function reads clamped elements too.
+    Func &per_logit(Func &f, const BlockChain &ch) {
+        return of_block_rows(f, ch)
+            .bound_extent(st.k, ch.block)
+            .vectorize(st.row, cfg.lanes)
+            .partition(st.row, loops_over_logits())
+            .partition(st.k, loops_over_logits());
+    }
+
+    void by_rows(Func &f, const BlockChain &ch, std::vector<VarOrRVar> loops) {
+        of_block_rows(f, ch).vectorize(st.row, cfg.lanes).unroll(st.row);
+        loops.insert(loops.begin(), st.row);
+        f.update().reorder(loops).vectorize(st.row, cfg.lanes).unroll(st.row);
+    }
+
+    // Maxima and sums of packed keys, and what is made again of a row whose reference does not hold.
+    void sums_of_tiles(BlockChain &ch) {
+        const int lanes = cfg.lanes;
+        Bf16Block &of = ch.bf16;
+        by_rows(of.max_parts, ch, {st.x, of.part_keys.x});
+        by_rows(of.sum_parts, ch, {st.x, of.pairs.x});
+        for (Func *parts : {&of.max_parts, &of.sum_parts}) {
+            parts->bound_extent(st.x, Bf16Block::parts).unroll(st.x).update().unroll(st.x);
+        }
+        by_rows(of.exact_sum, ch, {of.exact.x});
+        of.exact_sum.update(1)
+            .reorder(st.row, of.exact_again.x)
+            .partition(of.exact_again.x, Partition::Never)
+            .vectorize(st.row, lanes)
+            .unroll(st.row);
+        of_block(of.again_end, ch);
+        of_block(of.reference_sizes, ch)
+            .bound_extent(st.u, lanes)
+            .vectorize(st.u, lanes)
+            .update()
+            .vectorize(st.u, lanes)
+            .unroll(of.sized_rows.x);
+        for (Func *f : {&of.reference, &ch.block_sum}) {
+            of_block_rows(*f, ch).vectorize(st.row, lanes).unroll(st.row);
+        }
+    }
+
+    void weights(BlockChain &ch) {
+        if (cfg.bf16_dots) {
+            Func &pairs = ch.bf16.weight_pairs;
+            of_block_rows(pairs, ch).bound_extent(st.k, ch.block / 2).vectorize(st.row, cfg.lanes).unroll(st.row);
+            if (cfg.packs_kv()) {
+                pairs.update()
+                    .reorder(st.row, ch.bf16.again.x)
+                    .partition(ch.bf16.again.x, Partition::Never)
+                    .vectorize(st.row, cfg.lanes)
+                    .unroll(st.row);
+            }
+        } else {
+            per_logit(ch.weights, ch).unroll(st.row);
+        }
+        if (cfg.has_kv_scales()) per_logit(ch.value_weights, ch).unroll(st.row);
+    }
+
+    // Both products, with rows as lanes.
+    void register_tiles(BlockChain &ch) {
+        const int lanes = cfg.lanes, tile = cfg.key_tile;
         Func &tiles_of_keys = cfg.has_raw_logits() ? ch.raw_logits : ch.logits;
         of_block_rows(tiles_of_keys, ch)
             .bound_extent(st.k, ch.block)
@@ -259,7 +271,6 @@ private:
             .vectorize(st.row, lanes)
             .unroll(st.row)
             .unroll(dv);
-        values(ch);
     }
 
     Func &matrix_tiles(Func &f, const BlockChain &ch) {
