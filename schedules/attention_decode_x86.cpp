@@ -38,7 +38,7 @@ public:
     }
 
 private:
-    Var ko{"ko"}, kt{"kt"}, ro{"ro"}, rt{"rt"}, dv{"dv"}, db{"db"}, tile{"tile"};
+    Var rt{"rt"}, tile{"tile"};
     RVar blocks{"blocks"}, block{"block"};
 
     // Rows of elements of a head are small here and stay in the frame, unless their length comes at run time.

@@ -9,9 +9,8 @@ class LogitTensorsSchedule : TaskSchedule {
 public:
     using TaskSchedule::TaskSchedule;
 
-    // Of a chain that has them: its biases and, of what rows see of its keys, the mask.
-    void biases(BlockChain &ch);
-    void masks(BlockChain &ch);
+    void biases(BlockChain &ch);  // of a chain that has them
+    void masks(BlockChain &ch);   // what rows see of the keys of a chain that has a mask
 
 private:
     // Vectors of rows of `keys` keys.

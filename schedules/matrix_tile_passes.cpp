@@ -89,8 +89,8 @@ void keep_awake(Passes *passes, const AttentionStages &st, const AttentionConfig
     passes->add<KeepAwake>(squares);
 }
 
-// Of packed keys, the tiles of a masked step that have a key which some row sees; others would add nothing. The step's
-// number of keys lives until its last stage, exact_sum, has read it.
+// A masked step of packed keys computes the tiles that have a key which some row sees. The other tiles would add
+// nothing. The step's number of keys lives until its last stage, exact_sum, has read it.
 void fit_tiles_of_keys(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
     const BlockChain &ch = st.masked;
     const auto units = [](const Expr &keys) { return (keys + (packed_unit - 1)) / packed_unit; };

@@ -6,8 +6,8 @@
 
 namespace heed {
 
-// Of packed keys and values: products on matrix tiles, woven into the softmax of other keys where the call changes no
-// logit but by a bias, and loops that end with the rows and keys that there are.
+// For packed keys and values. Products become matrix tiles. Where a call changes no logit, or only adds a bias, they
+// are woven into the softmax of other keys. Loops end with the rows and keys that there are.
 void add_matrix_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig &config);
 
 }  // namespace heed

@@ -69,7 +69,11 @@ void ProbsRows::define_row_max() {
 }
 
 Expr ProbsRows::weight(const Expr &score, const std::vector<Expr> &of_row) const {
-    return exp2_nonpositive((score - row_max(of_row)) * log2_e);
+    return exp2_nonpositive(logarithm_of_weight(score, of_row));
+}
+
+Expr ProbsRows::logarithm_of_weight(const Expr &score, const std::vector<Expr> &of_row) const {
+    return (score - row_max(of_row)) * log2_e;
 }
 
 void ProbsRows::define_lane_sum(const Expr &weight) {
@@ -143,9 +147,9 @@ Expr ProbsLines::define_probability(const Var &j, const Expr &num_keys, const st
 
 Expr ProbsLines::probability(const Expr &key) const { return strict_float(weights(key, i) * factor(i)); }
 
-// Strict, as sums and factors are: a row has the same bits in the loops of each form.
+// Of floats strict, as sums and factors are: a row has the same bits in the loops of each form.
 Expr ProbsLines::weight_of(const Expr &score) const {
-    if (!for_bf16) return exp2_nonpositive(strict_float((score - row_max(i)) * log2_e));
+    if (!for_bf16) return exp2_nonpositive(strict_float(logarithm_of_weight(score, {i})));
     return weight_for_bf16((score - row_max(i)) * (log16_e * fixed_unit) + fixed_reference(0.f));
 }
 
@@ -176,18 +180,14 @@ AttentionProbsKernel::AttentionProbsKernel(ElementType dtype, bool has_unsigned_
     const auto plain_score = [this](const Expr &key) {
         return strict_float(products(key, i) * strict_float(scale * temperature));
     };
-    const Expr of_plain = plain.define_probability(j, num_keys(), plain_score, sink);
+    const auto stored = [&](const Expr &p) { return for_bf16 ? rounded_weight(p) : from_float(dtype, p); };
+    const bool is_f32 = dtype == ElementType::f32;
     scores(j, i) = score(j);
-    const Expr value = lines.define(j, score_of_key, mode, sink);
-    if (dtype == ElementType::f32) {
-        probs(j, i) = select(makes_plain(), of_plain, value);
-    } else {
-        probs(j, i) = value;
-        const Expr value_16 = from_float(dtype, lines_16.define(j, score_of_key, mode, sink));
-        probs_16(j, i) = for_bf16 ? select(makes_plain(), rounded_weight(of_plain), makes_probabilities(),
-                                           rounded_weight(lines_16.probability(j)), value_16)
-                                  : select(makes_plain(), from_float(dtype, of_plain), value_16);
-    }
+    if (!is_f32) probs(j, i) = lines.define(j, score_of_key, mode, sink);
+    Expr value = from_float(dtype, (is_f32 ? lines : lines_16).define(j, score_of_key, mode, sink));
+    if (for_bf16) value = select(makes_probabilities(), stored(lines_16.probability(j)), value);
+    const Expr of_plain = plain.define_probability(j, num_keys(), plain_score, sink);
+    own()(j, i) = select(makes_plain(), stored(of_plain), value);
     state_buffer_contract();
 }
 

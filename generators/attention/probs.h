@@ -59,6 +59,7 @@ struct ProbsRows {
     Expr factor_with(const Expr &sink) const;  // of row_max and row_sum
     // Relative to row_max, which is never minus infinity: 0 of a score that is.
     Expr weight(const Expr &score, const std::vector<Expr> &of_row) const;
+    Expr logarithm_of_weight(const Expr &score, const std::vector<Expr> &of_row) const;  // base 2
     // What the call wants of a key.
     Expr result(const Expr &mode, const Expr &score, const Expr &weight, const std::vector<Expr> &of_row) const;
 

@@ -80,7 +80,7 @@ void AttentionBuilder::define_visibility(BlockChain &chain) {
 // earlier, or key by key where there is no whole line. (A block begins at or after key 0.)
 Expr AttentionBuilder::mask_of_words(BlockChain &chain) const {
     PrefillBlock &block = chain.prefill;
-    const int line = 4 * cfg.lanes;
+    const int line = cfg.keys_of_mask_square();
     const Expr first = first_key(chain), reads_lines = st.prefill.mask_dense && in.max_kv_len >= line;
     Func &bytes = block.mask_rows, words("mask_words" + chain.suffix);
     bytes(vars(in_block({st.k, st.row}))) = undef<uint8_t>();

@@ -86,7 +86,10 @@ void load_pairs(HostProbs *call, const int32_t *task, int64_t j, uint32_t *words
 // Key j of the task, as far as it has it, as a step.
 void load_floats(HostProbs *call, const int32_t *task, int64_t j, float *words) {
     const int32_t dim = call->plan.problem.head_dim_v;
-    if (j >= task[task_kv_len]) return;
+    if (j >= task[task_kv_len]) {
+        std::fill_n(words, dim, 0.f);
+        return;
+    }
     load_value(*call, task, j, words);
     if (std::all_of(words, words + dim, is_finite)) return;
     note_odd_key(call, task, j);
@@ -101,8 +104,8 @@ void pack_share(HostProbs *call, const int32_t *task, int64_t first) {
         float floats[max_head_dim + linear_step_block * 2];
         uint32_t pairs[max_head_dim + linear_step_block * 2];
     } words;
+    std::fill_n(words.pairs, call->value_panels() * width, 0);  // and so what is behind a row's elements stays
     for (int64_t step = first; step < std::min(first + share, steps); step++) {
-        std::fill_n(words.pairs, call->value_panels() * width, 0);
         if (call->values_in_pairs()) {
             load_pairs(call, task, 2 * step, words.pairs);
         } else {

@@ -1,10 +1,9 @@
 // heed_attention_probs: rows that see nothing, in every mode and type of result, and what is refused.
 #include <cstring>
 
-#include "runtime/cpu.h"
-#include "runtime/ops/op_kernels.h"
 #include "runtime/reference/element.h"
 #include "runtime/status.h"
+#include "tests/support/cpu_targets.h"
 #include "tests/support/expect.h"
 
 namespace heed_test {
@@ -96,16 +95,7 @@ TEST_P(ProbsRows, ThatSeeAllHaveTheSameBitsInAnyBlock) {
         }
         return last;
     };
-    const std::vector<heed::Isa> sets = {heed::Isa::x86_64, heed::Isa::avx2, heed::Isa::avx512, heed::Isa::avx512bf16};
-    std::vector<heed::KernelTarget> targets = {heed::highest_cpu_target};
-    for (const heed::Isa isa : sets) {
-        if (heed::cpu_supports(isa)) targets.emplace_back(isa);
-    }
-    for (const heed::KernelTarget target : targets) {
-        heed::limit_op_target(target);
-        EXPECT_EQ(last_rows(true), last_rows(false)) << static_cast<int>(target.isa());
-        heed::limit_op_target(heed::highest_cpu_target);
-    }
+    on_each_cpu_target([&] { EXPECT_EQ(last_rows(true), last_rows(false)); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, ProbsRows,

@@ -1,9 +1,8 @@
 // Calls that ask for probabilities: their output is the product of these with the values.
 #include <functional>
 
-#include "runtime/cpu.h"
-#include "runtime/ops/op_kernels.h"
 #include "tests/layer/small_layer.h"
+#include "tests/support/cpu_targets.h"
 
 namespace heed_test {
 namespace {
@@ -41,19 +40,14 @@ void expect_same_y(GuardedCall *call, heed_dtype dtype = HEED_F32, int32_t keys 
     }
 }
 
-// What `test` expects, of layers on each instruction set that the CPU has.
+// Layers of each type on each instruction set.
 void on_each_instruction_set(const std::function<void(heed_dtype)> &test) {
-    for (const heed::KernelTarget target :
-         {heed::KernelTarget(heed::Isa::x86_64), heed::KernelTarget(heed::Isa::avx2),
-          heed::KernelTarget(heed::Isa::avx512), heed::KernelTarget(heed::Isa::avx512bf16), heed::highest_cpu_target}) {
-        if (!heed::cpu_supports(target.isa())) continue;
-        heed::limit_op_target(target);
+    on_each_cpu_target([&] {
         for (const heed_dtype dtype : {HEED_F32, HEED_F16, HEED_BF16}) {
-            SCOPED_TRACE(testing::Message() << dtype_name(dtype) << " " << static_cast<int>(target.isa()));
+            SCOPED_TRACE(dtype_name(dtype));
             test(dtype);
         }
-        heed::limit_op_target(heed::highest_cpu_target);
-    }
+    });
 }
 
 TEST(LayerProbs, OutputIsThatWithoutThem) {
