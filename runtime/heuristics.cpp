@@ -67,10 +67,16 @@ bool has_tiles_of_rows(const Kernel &kernel) {
     return is_for_large_groups(kernel) && kernel.target == KernelTarget(Isa::amx);
 }
 
+// Whether they are the lanes of dot products of bf16.
+bool has_dots_of_rows(const Kernel &kernel) {
+    return is_for_large_groups(kernel) && kernel.target == KernelTarget(Isa::avx512bf16);
+}
+
 // Whether lanes of rows pay. Tasks of theirs have one head and one split of the keys: short sequences are too few
 // tasks, and of many heads whose keys are neighbours in memory each task reads pages in part (8 heads of 64 floats, 8
 // sequences of 1024 keys, 16 rows: 1.4 times as long). Matrix tiles pay for any keys and heads, for 8 rows where the
 // other choice is prefill or keys are few: 16 sequences of 4096 keys take 1.25 times as long, of 1024 keys 0.8 to 1.1.
+// Dot products pay for several queries.
 bool has_large_groups(const Kernel &kernel, const KernelRequest &request) {
     constexpr int32_t most_heads = 2;
     const int32_t q_len = request.any_q_len ? 1 : request.q_len;
@@ -80,7 +86,8 @@ bool has_large_groups(const Kernel &kernel, const KernelRequest &request) {
         const bool pays_half = !has_many_keys || q_len > most_queries_of_lanes;
         return rows >= (pays_half ? least_rows(kernel) : least_rows_of_large_groups);
     }
-    return rows >= least_rows(kernel) && has_many_keys && request.num_kv_heads <= most_heads;
+    if (has_dots_of_rows(kernel) && request.prefills_in_dots && q_len > 1) return rows >= least_rows(kernel);
+    return rows >= least_rows_of_large_groups && has_many_keys && request.num_kv_heads <= most_heads;
 }
 
 // Prefill kernels serve many queries and, after decode kernels, few. Kernels for large groups are last for smaller
@@ -118,10 +125,11 @@ Rank rank(const Kernel &kernel, const KernelRequest &request) {
 auto traits(const KernelRequest &request) {
     [[maybe_unused]] const auto &[device, dtype, kv_dtype, head_dim, head_dim_v, features, kv_storage, q_len,
                                   group_size, any_q_len, score_mod, keys, sequences, slow_bf16_dots, prefills_in_floats,
-                                  max_kv_len, num_kv_heads, whole_keys] = request;
+                                  prefills_in_dots, max_kv_len, num_kv_heads, whole_keys] = request;
     return std::make_tuple(device, dtype, kv_dtype, head_dim, head_dim_v, features, kv_storage, q_len, group_size,
-                           any_q_len, std::string_view(score_mod), slow_bf16_dots, prefills_in_floats, num_kv_heads,
-                           whole_keys, is_short(request), pays_lanes_of_rows(request), leaves_caches(request));
+                           any_q_len, std::string_view(score_mod), slow_bf16_dots, prefills_in_floats, prefills_in_dots,
+                           num_kv_heads, whole_keys, is_short(request), pays_lanes_of_rows(request),
+                           leaves_caches(request));
 }
 
 const char *phase_name(Phase phase) { return phase == Phase::decode ? "decode" : "prefill"; }
@@ -226,8 +234,28 @@ std::string line_that_adds(const KernelRequest &request, uint32_t targets) {
 
 int32_t least_rows(const Kernel &kernel) {
     if (!is_for_large_groups(kernel)) return 1;
+    if (has_dots_of_rows(kernel)) return 12;
     return has_tiles_of_rows(kernel) ? least_rows_of_large_groups / 2 : least_rows_of_large_groups;
 }
+
+namespace {
+
+constexpr int32_t most_queries_of_dots = 48;  // a block of rows
+
+// Beside prefill in dot products of bf16, which packs values first.
+int32_t most_beside_dots(const Kernel &kernel, const KernelRequest &request) {
+    const bool is_long = pays_lanes_of_rows(request), is_shared = request.group_size > 1;
+    if (has_dots_of_rows(kernel)) {
+        if (is_short(request))
+            return is_shared ? std::max(most_queries_of_dots / request.group_size, 1) : most_queries_of_lanes;
+        return is_long && !is_shared ? most_queries_of_dots : most_queries_of_dots / 2;
+    }
+    const int32_t most =
+        kernel.target == KernelTarget(Isa::avx512bf16) ? 2 * most_queries_of_lanes : most_queries_of_lanes;
+    return is_long && !is_shared ? std::min(2 * most, 11) : most;
+}
+
+}  // namespace
 
 int32_t most_decoded_queries(const Kernel &kernel, int32_t group_size) {
     if (has_tiles_of_rows(kernel)) {
@@ -235,6 +263,7 @@ int32_t most_decoded_queries(const Kernel &kernel, int32_t group_size) {
         return has_own_dims(kernel) ? std::min(32, of_any_dims + 32 / std::max(group_size, 1)) : of_any_dims;
     }
     if (!has_own_dims(kernel)) return most_queries_of_lanes;
+    if (has_dots_of_rows(kernel)) return most_queries_of_dots;
     const bool is_avx512 = kernel.target == KernelTarget(Isa::avx512) || kernel.target == KernelTarget(Isa::avx512bf16);
     return is_avx512 ? 16 : kernel.target == KernelTarget(Isa::avx2) ? 8 : most_queries_of_lanes;
 }
@@ -242,6 +271,7 @@ int32_t most_decoded_queries(const Kernel &kernel, int32_t group_size) {
 int32_t most_decoded_queries(const Kernel &kernel, const KernelRequest &request) {
     const int32_t most = most_decoded_queries(kernel, request.group_size);
     if (has_tiles_of_rows(kernel)) return most;
+    if (request.prefills_in_dots) return std::min(most, most_beside_dots(kernel, request));
     const bool reads_again = request.group_size > 1 && leaves_caches(request);
     const bool few = kernel.target == KernelTarget(Isa::avx2) && is_short(request);
     if (!request.prefills_in_floats || few) return std::min(most, most_queries_of_lanes);

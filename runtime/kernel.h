@@ -86,13 +86,13 @@ struct Kernel {
     const char *score_mod = "";      // name of the user's score function, which each logit of the kernel passes
     const char *score_buffers = "";  // of the buffers that it reads, one letter each: f (f32) or i (int32)
     uint64_t arguments_hash = attention_arguments_hash;  // of the list that the kernel was generated for
-    // The bytes of the copy of kv_block keys and values of a head that the kernel makes first; 0 where it makes none.
+    // The bytes of the copy of kv_block values, and keys, of a head that the kernel makes first; 0 where it makes none.
     // In a kernel of any head dim they are those of one element of the rows.
     int64_t packed_bytes = 0;
     int32_t task_blocks = 1;  // decode: the most blocks of rows that a task has
     // The first bytes that a task allocates and keeps between parts of its keys; 0: it takes no parts.
     int64_t kept_bytes = 0;
-    int32_t loops_before = 0;  // where it does, parallel loops of the kernel before the one over tasks
+    int32_t loops_before = 0;  // where it packs, parallel loops of the kernel before the one over tasks
 };
 
 // Whether the kernel sweeps over mask and bias, once for all heads that share them.

@@ -135,6 +135,11 @@ int64_t packed_block_bytes(const Kernel &kernel, int64_t head_dim, int64_t head_
     return kernel.packed_bytes * (round_up(head_dim, packed_unit) + round_up(head_dim_v, packed_unit));
 }
 
+bool packs_keys(const Kernel &kernel) {
+    const int64_t of_values = int64_t{2} * kernel.kv_block * kernel.head_dim_v;
+    return packs_values(kernel) && (kernel.head_dim == 0 || kernel.packed_bytes > of_values);
+}
+
 const char *foreign_kernel(const KernelTable &table) {
     for (int32_t i = 0; i < table.count; i++) {
         if (table.kernels[i].arguments_hash != attention_arguments_hash) return table.kernels[i].name;

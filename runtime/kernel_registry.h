@@ -20,6 +20,7 @@ struct KernelRequest {
     int64_t keys = 0, sequences = 0;  // of all heads, at most
     bool slow_bf16_dots = false;      // of the machine
     bool prefills_in_floats = false;  // the machine has no faster arithmetic for it; keys are not int8
+    bool prefills_in_dots = false;    // it has dot products of bf16, and no matrix tiles
     int32_t max_kv_len = 0, num_kv_heads = 1;
     bool whole_keys = false;  // the heads of a key are neighbours in memory, many bytes, and keys leave the caches
 };
@@ -35,6 +36,10 @@ std::string why_not(const Kernel &kernel, const KernelRequest &request, uint32_t
 
 // Bytes of the copy of kv_block keys and values of a head that the kernel makes first, for these head dims.
 int64_t packed_block_bytes(const Kernel &kernel, int64_t head_dim, int64_t head_dim_v);
+
+// Whether the kernel packs values, and keys with them: else it reads these in place.
+inline bool packs_values(const Kernel &kernel) { return kernel.packed_bytes > 0; }
+bool packs_keys(const Kernel &kernel);
 
 // The name of the first kernel that was generated for another argument list than this runtime passes, or NULL.
 const char *foreign_kernel(const KernelTable &table);

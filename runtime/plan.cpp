@@ -29,10 +29,15 @@ int64_t most_keys(const heed_problem &p) {
     return keys.fits ? keys.value : std::numeric_limits<int64_t>::max();
 }
 
+bool has_bf16_dots() { return cpu_supports(Isa::avx512bf16) && !has_slow_bf16_dots(); }
+
 // As far as CPUs are concerned.
 bool prefills_in_floats(const heed_problem &p) {
-    const bool dots = cpu_supports(Isa::avx512bf16) && !has_slow_bf16_dots();
-    return p.kv_dtype == p.dtype && (p.dtype != HEED_BF16 || !(dots || cpu_supports(Isa::amx)));
+    return p.kv_dtype == p.dtype && (p.dtype != HEED_BF16 || !(has_bf16_dots() || cpu_supports(Isa::amx)));
+}
+
+bool prefills_in_dots(const heed_problem &p) {
+    return p.kv_dtype == p.dtype && p.dtype == HEED_BF16 && has_bf16_dots() && !cpu_supports(Isa::amx);
 }
 
 // Whether it pays to read all heads of a key one after the other (Xeon, family 6 model 85, 2 cores, f32, of the time of
@@ -62,6 +67,7 @@ KernelRequest request_of(const heed_problem &p, const ProblemViews &views) {
             int64_t{p.batch} * p.num_kv_heads,
             has_slow_bf16_dots(),
             prefills_in_floats(p),
+            prefills_in_dots(p),
             p.max_kv_len,
             p.num_kv_heads,
             pays_whole_keys(p, views)};

@@ -16,6 +16,7 @@
 #include "schedules/attention_prefetches.h"
 #include "schedules/fit_rows.h"
 #include "schedules/matrix_tile_passes.h"
+#include "schedules/packed_block_passes.h"
 
 namespace heed {
 
@@ -33,9 +34,8 @@ void fit_block(Passes *passes, const AttentionStages &st, const AttentionConfig 
     // Steps with masks or biases are long: a third copy of them would take a sixth of the time to make the table.
     rows.most_kept = config.per_logit() ? 1 : config.row_block / config.lanes - 1;
     for (const BlockChain *ch : st.chains) {
-        for (const Func &f :
-             {ch->biases, ch->visible, ch->product, ch->raw_logits, ch->logits, ch->block_max, ch->weights, ch->kept,
-              ch->bf16.weight_pairs, ch->block_sum, ch->value_weights, ch->value_tile, ch->block_out}) {
+        for (const Func &f : {ch->biases, ch->visible, ch->product, ch->raw_logits, ch->logits, ch->block_max,
+                              ch->weights, ch->kept, ch->block_sum, ch->value_weights, ch->value_tile, ch->block_out}) {
             rows.stages.push_back(f.name());
         }
     }
@@ -57,9 +57,7 @@ void fit_block(Passes *passes, const AttentionStages &st, const AttentionConfig 
     }
     shorten(tile, 1, tiles, {config.has_raw_logits() ? ch.raw_logits : ch.logits});
     shorten(config.lanes, 1, tiles, {ch.visible, ch.biases});
-    const int together = config.bf16_dots ? 2 : 1;  // whoever takes a pair asks whether its last key is visible
-    shorten(together, together, keys, {ch.visible, ch.kept, ch.logits, ch.weights, ch.value_weights});
-    if (config.bf16_dots) shorten(2, 1, keys, {ch.bf16.weight_pairs, ch.bf16.v_pairs});
+    shorten(1, 1, keys, {ch.visible, ch.kept, ch.logits, ch.weights, ch.value_weights});
 }
 
 }  // namespace
@@ -108,11 +106,12 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
             tiles.push_back(chain->value_tile.name());
         }
         passes.add<KeepTiles>(tiles);
-        fit_block(&passes, st, config);
+        if (!config.packs_kv()) fit_block(&passes, st, config);
         add_prefetches(&passes, st, config);
     }
-    if (config.packs_kv()) add_matrix_tiles(&passes, st, config);
-    if (config.packs_kv() || config.bf16_dots) passes.add<LowerBf16Dots>();
+    if (config.packs_kv()) add_packed_blocks(&passes, st, config);
+    if (config.bf16_tiles) add_matrix_tiles(&passes, st, config);
+    if (config.bf16_dots) passes.add<LowerBf16Dots>();
     if (config.packs_kv()) passes.add<LowerWords>();
     if (config.sweeps()) {
         const int keys = 4 * config.swept_keys();

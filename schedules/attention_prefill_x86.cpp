@@ -1,4 +1,5 @@
-// Prefill on x86. Query rows are the vector lanes: k and v are read in place as scalars that the FMA broadcasts, the
+// Prefill on x86. Query rows are the vector lanes: k and v are read as scalars that the FMA broadcasts, in place (of
+// bf16 pairs of values are packed first, of k rows of any length), the
 // softmax needs no horizontal reduction, and only q and the result are transposed, once per block of rows.
 //
 //   task = (block of rows, head, sequence), parallel; per block of keys:
@@ -165,12 +166,12 @@ private:
             sums_of_tiles(ch);
         } else {
             by_rows(ch.block_max, ch, {ch.keys.x});
-            by_rows(ch.block_sum, ch, {cfg.bf16_dots ? ch.bf16.pairs.x : ch.keys.x});
+            by_rows(ch.block_sum, ch, {ch.keys.x});
             // AVX2: LLVM spills one of the sums, which takes 12 cycles a key, 4 % of the time of heads of 64 (Zen 3).
-            if (cfg.lanes == 8 && !cfg.bf16_dots && !ch.ranged) ch.block_sum.update().unroll(ch.keys.x, 4);
+            if (cfg.lanes == 8 && !ch.ranged) ch.block_sum.update().unroll(ch.keys.x, 4);
         }
         weights(ch);
-        if (!ch.as_is && (cfg.modifies_logits() || (cfg.bf16_dots && cfg.per_logit()))) {
+        if (!ch.as_is && (cfg.modifies_logits() || (cfg.packs_kv() && cfg.per_logit()))) {
             per_logit(ch.logits, ch);
             // What depends on the row alone then leaves the loop over the keys.
             if (cfg.has_softcap || ch.added) ch.logits.unroll(st.row);
@@ -231,16 +232,14 @@ private:
     }
 
     void weights(BlockChain &ch) {
-        if (cfg.bf16_dots) {
+        if (cfg.packs_kv()) {
             Func &pairs = ch.bf16.weight_pairs;
             of_block_rows(pairs, ch).bound_extent(st.k, ch.block / 2).vectorize(st.row, cfg.lanes).unroll(st.row);
-            if (cfg.packs_kv()) {
-                pairs.update()
-                    .reorder(st.row, ch.bf16.again.x)
-                    .partition(ch.bf16.again.x, Partition::Never)
-                    .vectorize(st.row, cfg.lanes)
-                    .unroll(st.row);
-            }
+            pairs.update()
+                .reorder(st.row, ch.bf16.again.x)
+                .partition(ch.bf16.again.x, Partition::Never)
+                .vectorize(st.row, cfg.lanes)
+                .unroll(st.row);
         } else {
             per_logit(ch.weights, ch).unroll(st.row);
         }
@@ -264,8 +263,10 @@ private:
             ch.product.update().split(outer, burst, part,
                                       cfg.query_elements() / cfg.product_unroll / product_bursts(cfg));
         }
-        along_d(of_block_in_workspace(ch.block_out, ch), st.d, cfg.head_dim_v)
-            .bound_extent(st.row, cfg.row_block)
+        Func &out = along_d(of_block_in_workspace(ch.block_out, ch), st.d, cfg.head_dim_v);
+        out.bound_extent(st.row, cfg.row_block);
+        if (cfg.packs_kv()) out.vectorize(st.row, lanes);
+        (cfg.packs_kv() ? out.update() : Stage(out))
             .split(st.d, db, dv, cfg.value_tile, TailStrategy::RoundUp)
             .reorder(st.row, dv, db)
             .vectorize(st.row, lanes)
@@ -280,9 +281,9 @@ private:
 
     void values(BlockChain &ch) {
         const bool splits_loop = ch.prefill.nonfinite_end.defined();
-        const bool in_tile = cfg.rounds_weights() && !cfg.packs_kv();
+        const bool in_tile = cfg.packs_kv() && !cfg.bf16_tiles;
         Func &sum = in_tile ? ch.value_tile : ch.block_out;
-        if (cfg.packs_kv()) {
+        if (cfg.bf16_tiles) {
             if (splits_loop) {
                 of_block_in_workspace(ch.bf16.v_numbers, ch)
                     .bound_extent(st.p, cfg.lanes)
@@ -296,16 +297,6 @@ private:
             const bool tests = ch.tested || cfg.has_dropout;
             register_tile(ch.value_tile.compute_at(ch.block_out, db), ch.numbers, st.d, cfg.value_tile,
                           splits_loop || ch.ranged || !tests ? 1 : cfg.value_unroll);
-        }
-        if (cfg.bf16_dots && !cfg.bf16_tiles) {
-            const int vector = cfg.head_dim_v % (2 * cfg.lanes) == 0 && !cfg.any_head_dim() ? 4 : 2;
-            Func &pairs = of_block_in_workspace(ch.bf16.v_pairs, ch).bound_extent(st.k, ch.block / 2);
-            pairs.vectorize(st.e, vector * cfg.lanes, TailStrategy::RoundUp);
-            if (cfg.any_head_dim()) {
-                pairs.bound_storage(st.e, 2 * cfg.padded(0));
-            } else {
-                pairs.bound_extent(st.e, 2 * cfg.head_dim_v).unroll(st.e);
-            }
         }
         if (!splits_loop) return;
         of_block(ch.prefill.nonfinite_end, ch);
@@ -337,9 +328,11 @@ private:
             .bound_extent(st.row, cfg.row_block)
             .bound_extent(other, tile);
         f.vectorize(st.row, lanes).unroll(st.row).unroll(other);
+        std::vector<VarOrRVar> loops{st.row, other, inner, outer};
+        if (over.dimensions() > 1) loops.emplace_back(over.y);
         f.update()
             .split(over.x, outer, inner, unroll)
-            .reorder(st.row, other, inner, outer)
+            .reorder(loops)
             .vectorize(st.row, lanes)
             .unroll(st.row)
             .unroll(other)

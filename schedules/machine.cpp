@@ -47,10 +47,10 @@ bool prefetches(const AttentionConfig &config) {
 // Prefill: k and v of a block, as they are read, in half of L2; the tasks' own scratch has the other half.
 void fit_blocks(const Machine &machine, AttentionConfig &config) {
     const int elements = config.padded(config.head_dim) + config.padded(config.head_dim_v);
-    const int step = config.bf16_tiles ? 32 : 16;
+    const int step = config.packs_kv() ? 32 : 16;
     const int keys = std::max(machine.l2_bytes / 2 / (elements * (config.bf16_dots ? 2 : 4)) / step, 1) * step;
     if (config.kv_block <= keys) return;
-    config.masked_block = std::min({config.masked_block, keys, config.bf16_tiles ? keys : 48});
+    config.masked_block = std::min({config.masked_block, keys, config.packs_kv() ? keys : 48});
     config.kv_block = keys / config.masked_block * config.masked_block;
 }
 
@@ -95,11 +95,10 @@ void fit_tiles(const Machine &machine, AttentionConfig &config) {
         config.value_unroll = config.bf16_dots ? 1 : 2;
         config.row_block = machine.lanes * (machine.has_fma ? 3 : 2);
         if (!config.bf16_dots) config.kv_block = config.any_head_dim() ? 96 : 144;
-        config.masked_block = !config.per_logit() ? config.kv_block : config.bf16_dots ? 64 : 48;
+        config.masked_block = config.per_logit() && !config.packs_kv() ? 48 : config.kv_block;
         if (config.bf16_tiles) {
             const bool is_long = config.any_head_dim() || config.head_dim > 256;
             config.row_block = config.packs_in_steps() && is_long ? 64 : 32;
-            config.masked_block = config.kv_block;
         }
         fit_blocks(machine, config);
     } else {

@@ -6,17 +6,14 @@
 #include "generators/lowering/ask_rows.h"
 #include "generators/lowering/bf16_product.h"
 #include "generators/lowering/bf16_tiles.h"
-#include "generators/lowering/carried.h"
 #include "generators/lowering/first_blocks.h"
-#include "generators/lowering/fuse_tasks.h"
 #include "generators/lowering/keep_awake.h"
 #include "generators/lowering/pipeline_tiles.h"
 #include "generators/lowering/prefetch_line.h"
 #include "generators/lowering/shorten_loops.h"
 #include "generators/lowering/start_sums.h"
-#include "generators/lowering/sum_in_place.h"
 #include "schedules/attention_prefetches.h"
-#include "schedules/fit_rows.h"
+#include "schedules/packed_block_passes.h"
 
 namespace heed {
 
@@ -25,29 +22,6 @@ using Halide::Internal::make_const;
 using Halide::Internal::Variable;
 
 namespace {
-
-// Steps with matrix tiles are there for one, two or all vectors of rows of a group.
-int fewer_vectors(const AttentionConfig &config) {
-    return config.packs_in_steps() ? std::min(config.row_block / config.lanes - 1, 2) : 0;
-}
-
-// Rows of a group that there are. Of those that a copy leaves out maxima stay the lowest ones: so references do, too,
-// no sum is scaled for them, and no logit looks huge.
-void fit_group(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
-    TrimRows::Rows rows;
-    rows.loops = {st.prefill.q_lanes.name() + ".s0." + st.row.name() + ".ro"};
-    rows.single = "." + st.row.name();
-    rows.most_kept = fewer_vectors(config);
-    for (const BlockChain *ch : st.chains) {
-        const Bf16Block &of = ch->bf16;
-        for (const Func &f : {ch->product, of.max_parts, ch->weights, of.weight_pairs, of.sum_parts, of.exact_sum,
-                              ch->block_sum, ch->block_out}) {
-            rows.stages.push_back(f.name());
-        }
-        rows.filled.push_back(of.max_parts.name());
-    }
-    fit_rows(passes, st, config, rows);
-}
 
 // The first part of the keys makes the queries ready, the last one the results.
 void add_parts(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
@@ -71,7 +45,7 @@ void keep_awake(Passes *passes, const AttentionStages &st, const AttentionConfig
                                              {loop(chain->packed.v, st.c.name()), 1},
                                              {loop(chain->bf16.weight_pairs, st.k.name()), 16}});
         }
-        passes->add_exactly<KeepAwake>(static_cast<int>(of_steps.size()) * (1 + fewer_vectors(config)),
+        passes->add_exactly<KeepAwake>(static_cast<int>(of_steps.size()) * (1 + copies_for_fewer_rows(config)),
                                        "loops that keep tiles awake", of_steps);
         return;
     }
@@ -87,51 +61,6 @@ void keep_awake(Passes *passes, const AttentionStages &st, const AttentionConfig
         squares.push_back({loop(chain->visible, keys), config.reads_mask_words() ? 2 : 4});
     }
     passes->add<KeepAwake>(squares);
-}
-
-// A masked step of packed keys computes the tiles that have a key which some row sees. The other tiles would add
-// nothing. The step's number of keys lives until its last stage, exact_sum, has read it.
-void fit_tiles_of_keys(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
-    const BlockChain &ch = st.masked;
-    const auto units = [](const Expr &keys) { return (keys + (packed_unit - 1)) / packed_unit; };
-    Expr tiles = units(loaded(ch.first_key.name() + ".1", 0));
-    const auto shorten = [&](const Func &f, const std::string &loop, const Expr &loops_per_tile) {
-        passes->add<ShortenLoops>(std::vector<std::string>{f.name() + loop}, tiles * loops_per_tile);
-    };
-    const auto over = [](int stage, const RVar &v) { return ".s" + std::to_string(stage) + "." + v.name(); };
-    const std::string keys = ".s0." + st.k.name(), squares = keys + ".ko";
-    const Bf16Block &b = ch.bf16;
-    if (config.packs_in_steps()) {
-        const std::string chunks = ".s0." + st.c.name();
-        shorten(ch.packed.k, keys, packed_unit);
-        shorten(ch.packed.k, ".s1." + st.k.name(), packed_unit);
-        shorten(ch.packed.v, chunks, 1);
-        shorten(ch.packed.exponents, over(1, ch.packed.over_v.y), 1);
-    }
-    const int square = config.keys_of_mask_square();
-    passes->add<ShortenLoops>(std::vector<std::string>{ch.visible.name() + squares},
-                              (tiles * packed_unit + (square - 1)) / square);
-    Expr bias_on = Variable::make(Int(32), "bias_form") != no_bias;
-    shorten(ch.biases, squares, select(bias_on, packed_unit / tile_edge, 0));
-    for (const BlockChain *chain : {&st.full, &st.added}) {
-        passes->add<ShortenLoops>(std::vector<std::string>{chain->biases.name() + squares},
-                                  select(bias_on, chain->block / packed_unit, 0));  // two squares at once
-    }
-    shorten(ch.product, ".s1." + st.k.name() + ".ko", 1);
-    for (const Func &f : {ch.visible, ch.logits}) shorten(f, keys, packed_unit);
-    shorten(b.max_parts, over(1, b.part_keys.x), packed_unit / Bf16Block::parts);
-    shorten(b.weight_pairs, keys, packed_unit / 2);
-    shorten(b.weight_pairs, over(1, b.again.x), packed_unit / 2);
-    shorten(b.sum_parts, over(1, b.pairs.x), packed_unit / 2 / Bf16Block::parts);
-    shorten(ch.block_out, over(1, ch.numbers.y), 1);
-    for (const BlockChain *chain : st.chains) {
-        const Bf16Block &of = chain->bf16;
-        passes->add<ShortenLoops>(std::vector<std::string>{of.exact_sum.name() + over(2, of.exact_again.x)},
-                                  2 * loaded(of.again_end.name(), 0));
-        if (!chain->bf16.v_numbers.defined()) continue;
-        passes->add<ShortenLoops>(std::vector<std::string>{chain->bf16.v_numbers.name() + ".s0." + st.c.name()},
-                                  units(loaded(chain->prefill.nonfinite_end.name(), 0)));
-    }
 }
 
 // A task's rows of out and those of the next task of q.
@@ -213,7 +142,7 @@ void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig 
         step.large_weight = Bf16Block::large_weight;
         passes->add_exactly<PipelineTiles>(1, "loops over blocks of keys to pipeline", step);
     }
-    passes->add_exactly<LowerBf16Tiles>(static_cast<int>(products) * (1 + fewer_vectors(config)),
+    passes->add_exactly<LowerBf16Tiles>(static_cast<int>(products) * (1 + copies_for_fewer_rows(config)),
                                         "products of bf16 that become matrix tiles",
                                         std::vector<std::string>{st.masked.block_out.name()}, outputs);
 }
@@ -221,19 +150,6 @@ void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig 
 }  // namespace
 
 void add_matrix_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
-    const int row_max = config.row_block * AttentionStages::place(config, AttentionStages::row_max);
-    passes->add<LoadCarried>(st.state.name(), row_max);
-    for (const BlockChain *chain : st.chains) {
-        passes->add_exactly<SumInPlace>(1, "loops that add a block to the output", chain->block_out.name(),
-                                        st.state.name());
-    }
-    if (config.packs_first()) {
-        passes->add_exactly<FuseTasks>(1, "loops over packed blocks to fuse", st.packed.v.name(),
-                                       st.packed.nonfinite.name());
-    } else {
-        fit_group(passes, st, config);
-    }
-    fit_tiles_of_keys(passes, st, config);
     add_tiles(passes, st, config);
     if (config.takes_parts()) add_parts(passes, st, config);
     passes->add_exactly<FirstBlocks>(static_cast<int>(st.kept.size()), "arrays that tasks keep", st.kept, true);

@@ -1,5 +1,6 @@
 #pragma once
-// Blocks of keys and values that are packed for matrix tiles: before all tasks, or in the step that multiplies them.
+// Blocks of keys and values that are packed for products of bf16: before all tasks, or in the step that multiplies
+// them.
 
 #include <vector>
 

@@ -149,14 +149,10 @@ protected:
             Halide::Func &slots = of_step(ch.slots, ch).bound_extent(st.k, (ahead ? 2 : 1) * ch.block);
             slots.vectorize(st.k, cfg.lanes);
             if (cfg.rows_are_lanes()) slots.partition(st.k, Halide::Partition::Never);  // a loop to shorten
+            slots.specialize(st.in_place);
         }
         if (cfg.copies_k()) padded_block(ch.k_rows, ch, cfg.head_dim);
         if (cfg.copies_v()) padded_block(ch.v_rows, ch, cfg.head_dim_v);
-        if (cfg.copies_bits()) {
-            for (PaddedRows *rows : {&ch.k_rows, &ch.v_rows}) {
-                padded_bits(of_block_in_workspace(rows->rows, ch).bound_extent(st.k, ch.block), *rows);
-            }
-        }
     }
 
     void padded_block(PaddedRows &rows, const BlockChain &ch, int length) {

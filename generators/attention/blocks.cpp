@@ -1,7 +1,6 @@
 // The algorithm on one block of keys: logits, softmax, and the step that adds it all to the state of the rows.
 #include "generators/attention/builder.h"
 #include "generators/attention/logits.h"
-#include "generators/common/ceil_div.h"
 #include "generators/lowering/bf16_dots.h"
 #include "generators/lowering/lane_sums.h"
 #include "generators/lowering/skip_blocks.h"
@@ -43,17 +42,12 @@ AttentionBuilder::Vars AttentionBuilder::vars(const Args &args) {
 void AttentionBuilder::define_copies(BlockChain &chain) {
     if (cfg.packs_in_steps()) return define_packed_block(chain);
     Vars args = vars(in_block({st.d, st.k}));
-    auto bits = [&](const KvSource &source) {
-        return [&](const Expr &d) { return source.stored(d, kv_head(), slot(chain, st.k)); };
-    };
-    const int unit = cfg.padded_unit(), unit_of_float = cfg.pads_rows() ? unit : 0;
-    if (cfg.copies_bits()) chain.k_rows.define(args, head_dim, unit, bits(in.k));
-    if (cfg.copies_bits()) chain.v_rows.define(args, head_dim_v, unit, bits(in.v));
+    const int unit = cfg.pads_rows() ? cfg.padded_unit() : 0;
     auto from = [&](const KvSource &source) {
         return [&](const Expr &d) { return source.element(d, kv_head(), slot(chain, st.k)); };
     };
-    if (cfg.copies_k()) chain.k_rows.define(args, head_dim, unit_of_float, from(in.k));
-    if (cfg.copies_v()) chain.v_rows.define(args, head_dim_v, unit_of_float, from(in.v));
+    if (cfg.copies_k()) chain.k_rows.define(args, head_dim, unit, from(in.k));
+    if (cfg.copies_v()) chain.v_rows.define(args, head_dim_v, unit, from(in.v));
 }
 
 // Element d of key k of the block, of k or v.
@@ -63,21 +57,15 @@ Expr AttentionBuilder::element(const BlockChain &chain, const KvSource &source, 
 }
 
 void AttentionBuilder::define_products(BlockChain &chain) {
-    if (cfg.packs_kv()) return define_packed_product(chain);
+    if (cfg.packs_k()) return define_packed_product(chain);
     Args at = in_block({st.row, st.k});
-    auto stored = [&](const Expr &d) {
-        return cfg.copies_bits() ? Expr(chain.k_rows.rows(in_block({d, st.k})))
-                                 : in.k.stored(d, kv_head(), slot(chain, st.k));
-    };
+    auto stored = [&](const Expr &d) { return in.k.stored(d, kv_head(), slot(chain, st.k)); };
     auto add = [&](const Expr &so_far, const Expr &q, const Expr &d) {
         return cfg.bf16_dots ? bf16_dot(so_far, q, bf16_pair(stored(2 * d), stored(2 * d + 1)))
                              : so_far + q * element(chain, in.k, chain.k_rows, d, st.k);
     };
     if (row_lanes) {
-        Expr pairs =
-            cfg.any_head_dim() ? ceil_div(head_dim, 2 * cfg.product_unroll) * cfg.product_unroll : head_dim / 2;
-        Expr steps = cfg.bf16_dots ? pairs : head_dim;
-        chain.over_d = RDom(0, steps, "over_d" + chain.suffix);
+        chain.over_d = RDom(0, cfg.bf16_dots ? head_dim / 2 : head_dim, "over_d" + chain.suffix);
         Expr d = chain.over_d;
         chain.product(vars(at)) = 0.f;
         chain.product(vars(at)) = add(chain.product(at), st.prefill.q_lanes(st.row, d, st.t), d);
@@ -101,7 +89,7 @@ void AttentionBuilder::define_products(BlockChain &chain) {
 void AttentionBuilder::define_logits(BlockChain &chain) {
     Args at = in_block({st.row, st.k});
     Expr product = chain.product(at);
-    const bool scales_products = cfg.bf16_dots && cfg.has_raw_logits();
+    const bool scales_products = cfg.bf16_dots && cfg.has_raw_logits() && !cfg.packs_kv();
     if (cfg.has_raw_logits()) {
         // Whoever reads a scaled logit gets the same rounded number: the difference of equal ones is 0 at any size.
         chain.raw_logits(vars(at)) = scales_products ? product * (in.scale * log16_e) : product;
@@ -148,10 +136,6 @@ void AttentionBuilder::define_softmax(BlockChain &chain) {
     chain.block_max(vars(per_row)) = max(chain.block_max(per_row), chain.logits(at_key));
     Expr weight = exp16_nonpositive(chain.logits(at) - chain.block_max(per_row));
     chain.weights(vars(at)) = if_visible(chain, st.k, weight, 0.f);
-    if (cfg.rounds_weights()) {
-        define_weight_pairs(chain);
-        return;
-    }
     if (row_lanes) {
         chain.block_sum(vars(per_row)) += chain.weights(at_key);
         return;
@@ -160,15 +144,6 @@ void AttentionBuilder::define_softmax(BlockChain &chain) {
     chain.decode.lane_keys = RDom(0, chain.block / lanes, "lane_keys" + chain.suffix);
     chain.decode.sum_lanes(vars(in_block({st.u, st.row}))) +=
         chain.weights(in_block({st.row, chain.decode.lane_keys * lanes + st.u}));
-}
-
-void AttentionBuilder::define_weight_pairs(BlockChain &chain) {
-    chain.bf16.pairs = RDom(0, chain.block / 2, "pairs" + chain.suffix);
-    if (counts_seen(chain)) chain.bf16.pairs.where(chain.bf16.pairs < ceil_div(seen_keys(chain), 2));
-    Expr first = chain.weights(in_block({st.row, 2 * st.k})), second = chain.weights(in_block({st.row, 2 * st.k + 1}));
-    chain.bf16.weight_pairs(vars(in_block({st.row, st.k}))) = {bf16_pair(to_bf16(first), to_bf16(second)),
-                                                               first + second};
-    chain.block_sum(vars(in_block({st.row}))) += chain.bf16.weight_pairs(in_block({st.row, Expr(chain.bf16.pairs)}))[1];
 }
 
 // One step of the online softmax. Each slot depends on the old values of row_max and row_sum only, and precedes
@@ -244,7 +219,7 @@ void AttentionBuilder::define_step(BlockChain &chain) {
 // kv_block.
 int AttentionBuilder::max_masked_steps() const {
     auto steps = [&](int keys) { return (keys + cfg.masked_block - 1) / cfg.masked_block; };
-    if (cfg.packs_kv()) return steps(2 * cfg.kv_block + cfg.row_block) + 2;  // both ends of aligned blocks
+    if (cfg.packs_kv()) return 2 * steps(cfg.kv_block + cfg.row_block) + 1;  // both ends of aligned blocks
     return steps(cfg.row_block) + steps(cfg.kv_block + cfg.row_block);
 }
 

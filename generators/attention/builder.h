@@ -79,7 +79,8 @@ private:
     Expr key_position(const BlockChain &chain, const Expr &k) const;
     KeySlot slot(const BlockChain &chain, const Expr &k, bool is_seen = false) const;
     void define_slots(BlockChain &chain);
-    Halide::Tuple looked_up(const Expr &pos, const Expr &sequence, const Expr &first_key, const Expr &kv_batch) const;
+    Halide::Tuple looked_up(const Expr &pos, const Expr &sequence, const Expr &first_key, const Expr &kv_batch,
+                            const KeySlot &end) const;
     Expr bias(const Expr &pos, bool may_lie_outside) const;
     Expr by_rows(Halide::Func &rows, TransposedTiles &tiles, const Expr &element) const;
     void define_visibility(BlockChain &chain);
@@ -93,7 +94,7 @@ private:
 
     // Whether a step knows the number of its keys up to the last one that some row sees; it; whether all rows see them.
     bool counts_seen(const BlockChain &chain) const { return row_lanes && chain.ranged; }
-    // Whether values are read of these keys alone: the last pair of bf16 may have a key more.
+    // Whether values are read of these keys alone: not by pairs.
     bool reads_seen(const BlockChain &chain) const { return counts_seen(chain) && !cfg.bf16_dots; }
     Expr seen_keys(const BlockChain &chain) const { return chain.first_key(in_step({}))[1]; }
     Expr all_see(const BlockChain &chain) const;
@@ -109,6 +110,7 @@ private:
     Expr packed_block(const BlockChain &chain) const;
     void define_packed_product(BlockChain &chain);
     void define_packed_values(BlockChain &chain);
+    void define_packed_dots(BlockChain &chain);
     void define_packed_weights(BlockChain &chain);
 
     // ---- what mask and bias hide
@@ -154,13 +156,10 @@ private:
     void define_logits(BlockChain &chain);
     void define_softmax(BlockChain &chain);
     void define_dropout(BlockChain &chain);
-    void define_weight_pairs(BlockChain &chain);
     void define_values(BlockChain &chain);
     Expr value_weight(const BlockChain &chain, const Expr &key) const;
-    Expr value_pair(BlockChain &chain, const Expr &pair) const;
-    // Element d of key k of the block, as v stores it.
-    Expr value_bits(const BlockChain &chain, const Expr &d, const Expr &k) const;
     static Expr exponent_of_nonfinites(const Halide::Type &type);
+    static Expr second_key_first(const Expr &k);
     static Expr is_nonfinite(const Expr &bits);
     void define_nonfinite_end(BlockChain &chain);
     Expr all_seen(BlockChain &chain);

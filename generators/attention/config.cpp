@@ -45,7 +45,7 @@ std::string AttentionConfig::error() const {
     if (bf16_dots && (head_dim % 16 != 0 || head_dim_v % 16 != 0)) {
         return out_of_range("head_dim", head_dim % 16 != 0 ? head_dim : head_dim_v, "a multiple of 16 with bf16_dots");
     }
-    if (bf16_tiles && (!rounds_weights() || row_block % 16 != 0 || masked_block % 32 != 0)) {
+    if (bf16_tiles && (!packs_kv() || row_block % 16 != 0 || masked_block % 32 != 0)) {
         return "bf16_tiles are not allowed but in prefill or schedule = wide, with bf16_dots, row_block a multiple of "
                "16, "
                "masked_block of 32";
@@ -60,6 +60,9 @@ std::string AttentionConfig::error() const {
 }
 
 std::string AttentionConfig::block_error() const {
+    if (reads_bias_pairs() && kv_block % packed_unit != 0) {
+        return out_of_range("kv_block", kv_block, "a multiple of 32 where a bias is read in pairs");
+    }
     if (packs_in_steps() && masked_block != kv_block) {
         return out_of_range("masked_block", masked_block, "kv_block where steps pack their blocks");
     }

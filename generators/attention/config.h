@@ -1,6 +1,7 @@
 #pragma once
 // Every compile-time choice of an attention kernel, in two groups: what may change a bit of a result, and what may not.
 
+#include <algorithm>
 #include <string>
 
 #include "generators/common/element_type.h"
@@ -78,21 +79,28 @@ struct AttentionConfig {
     // Elements that scratch holds for a row of `length` elements (0: of any length): whole vectors.
     int padded(int length) const { return length == 0 ? max_head_dim : (length + lanes - 1) / lanes * lanes; }
 
-    // Whether blocks of k and v pass through a copy as they are stored, with zeros after a row's last element.
-    bool copies_bits() const { return bf16_dots && any_head_dim() && !packs_kv(); }
-
-    // Whether k and v are packed in the order in which matrix tiles read them; whether once per head of keys and
-    // values, before all tasks, as those of prefill share them. A task of decode packs each block that it reads.
-    bool packs_kv() const { return bf16_tiles; }
+    // Whether v, and k, are packed in the order in which tiles of bf16 products read them: dot products read whole rows
+    // of k in place. With few rows weights stay floats: conversions of v are shared by few products there, and the
+    // error of the output stays that of its own rounding. Whether once per head of keys and values, before all tasks,
+    // as those of prefill share them; a task of decode packs each block that it reads.
+    bool packs_kv() const { return bf16_dots && rows_are_lanes(); }
+    bool packs_k() const { return packs_kv() && (bf16_tiles || any_head_dim()); }
     bool packs_first() const { return packs_kv() && !wide_group; }
     bool packs_in_steps() const { return packs_kv() && wide_group; }
 
     // Whether a task may take a part of its keys, the state of its rows staying where it is until the next part. With a
     // sweep two loops go through the keys.
-    bool takes_parts() const { return packs_first() && !sweeps(); }
+    bool takes_parts() const { return bf16_tiles && packs_first() && !sweeps(); }
 
     // Whether rows of packed v are read as whole vectors of words.
     bool packs_words() const { return any_head_dim() || head_dim_v % (2 * lanes) == 0; }
+
+    // Keys in whose multiples a masked step of packed keys begins and ends: a matrix tile's, else a register tile's,
+    // and those of all sums at once (Bf16Block::parts pairs).
+    int masked_unit() const { return bf16_tiles ? packed_unit : std::max(key_tile, 8); }
+
+    // Elements of the vectors in which rows of v are packed.
+    int packed_lanes() const { return bf16_tiles || packs_words() ? lanes : lanes / 2; }
 
     // Elements to which packed rows of k are padded: whole rows of a tile.
     int packed_row() const { return (head_dim + packed_unit - 1) / packed_unit * packed_unit; }
@@ -101,7 +109,7 @@ struct AttentionConfig {
     // not packed first.
     int packed_bytes() const {
         if (!packs_first()) return 0;
-        return kv_block * 2 * (any_head_dim() ? 1 : packed_row() + head_dim_v);
+        return kv_block * 2 * (any_head_dim() ? 1 : (packs_k() ? packed_row() : 0) + head_dim_v);
     }
 
     // Elements of a state before its output: the slots of the softmax, where elements of a head are lanes a whole
@@ -148,11 +156,7 @@ struct AttentionConfig {
     bool tests_values() const { return rows_are_lanes() && !has_dropout && !has_kv_scales(); }
 
     // Whether the products are stored before they become logits.
-    bool has_raw_logits() const { return (modifies_logits() || rounds_weights()) && !bf16_tiles; }
-
-    // Whether weights round to bf16. Not with few rows: conversions of v are shared by few products there, and the
-    // error of the output stays that of its own rounding.
-    bool rounds_weights() const { return bf16_dots && rows_are_lanes(); }
+    bool has_raw_logits() const { return (modifies_logits() || packs_kv()) && !bf16_tiles; }
 
     // Empty when valid; else a sentence with the parameter, its value and what is allowed.
     std::string error() const;

@@ -80,6 +80,8 @@ AttentionInputs AttentionKernel::inputs() const {
     in.num_kv_heads = k.dim(1).extent();
     in.num_slots = k.dim(2).extent();
     in.num_kv_pages = k.dim(3).extent();
+    in.num_v_slots = v.dim(2).extent();
+    in.num_v_pages = v.dim(3).extent();
     in.head_dim = q.dim(0).extent();
     in.head_dim_v = v.dim(0).extent();
     return in;
@@ -120,7 +122,8 @@ void AttentionKernel::state_buffer_contract() {
         param.dim(3).set_extent(batch);
     }
     for (int i = 1; i < 4; i++) {
-        v.dim(i).set_extent(k.dim(i).extent());
+        // A copy of k alone, for a thread's head, has other slots and pages.
+        if (i == 1 || config.packs_k() || !config.packs_kv()) v.dim(i).set_extent(k.dim(i).extent());
         k_scale.dim(i - 1).set_extent(k.dim(i).extent());
         v_scale.dim(i - 1).set_extent(k.dim(i).extent());
         out.dim(i).set_min(0).set_extent(q.dim(i).extent());

@@ -1,4 +1,4 @@
-// Packed keys and values: k and v copied once into blocks that matrix tiles read, and the steps over them.
+// Packed keys and values: v, and k, copied once into blocks that products of bf16 read, and the steps over them.
 #include "generators/attention/builder.h"
 #include "generators/attention/logits.h"
 #include "generators/common/ceil_div.h"
@@ -19,12 +19,6 @@ constexpr int edge = tile_edge;
 // Bits 15 and 31 are set where all bits of an exponent are.
 Expr full_exponents(const Expr &word) { return (word & Expr(0x7f807f80u)) + Expr(0x00800080u); }
 
-Expr without_nonfinites(const Expr &word) {
-    const Expr low = Expr(0x7f80u), high = Expr(0x7f800000u);
-    Expr number = select((word & low) == low, word & Expr(0xffff0000u), word);
-    return select((word & high) == high, number & Expr(0x0000ffffu), number);
-}
-
 }  // namespace
 
 // Once per head, in blocks of the table.
@@ -38,18 +32,19 @@ void AttentionBuilder::define_packed() {
     auto position = [&](const Expr &k) {
         return min(block_field(block_first) + k, max(block_field(block_kv_len), 1) - 1);
     };
-    auto stored_at = [&](Func &slots, const Expr &k) -> KeySlot {
+    auto stored_at = [&](Func &slots, const Expr &k, const KeySlot &end) -> KeySlot {
         Expr first_key = block_field(block_first_key), kv_batch = block_field(block_kv_batch);
-        if (!cfg.paged) return {inside(first_key + position(k), in.num_slots), inside(kv_batch, in.num_kv_pages)};
+        if (!cfg.paged) return {inside(first_key + position(k), end.slot), inside(kv_batch, end.page)};
         if (!slots.defined()) {
-            slots(st.k, block) = looked_up(position(st.k), block_field(block_sequence), first_key, kv_batch);
+            slots(st.k, block) = looked_up(position(st.k), block_field(block_sequence), first_key, kv_batch, end);
         }
-        return {inside(slots(k, block)[0], in.num_slots), inside(slots(k, block)[1], in.num_kv_pages)};
+        return {inside(slots(k, block)[0], end.slot), inside(slots(k, block)[1], end.page)};
     };
+    const KeySlot end_of_k{in.num_slots, in.num_kv_pages}, end_of_v{in.num_v_slots, in.num_v_pages};
     define_packed_blocks(
         packed, {block, head},
-        [&](const Expr &d, const Expr &k) { return in.k.stored(d, head, stored_at(packed.k_slots, k)); },
-        [&](const Expr &d, const Expr &k) { return in.v.stored(d, head, stored_at(packed.v_slots, k)); });
+        [&](const Expr &d, const Expr &k) { return in.k.stored(d, head, stored_at(packed.k_slots, k, end_of_k)); },
+        [&](const Expr &d, const Expr &k) { return in.v.stored(d, head, stored_at(packed.v_slots, k, end_of_v)); });
 }
 
 // The block of a step.
@@ -70,9 +65,10 @@ void AttentionBuilder::define_packed_blocks(PackedBlocks &packed, const Vars &of
         return first;
     };
     Args element = at({st.e, st.k, st.c});
-    if (!cfg.any_head_dim() && cfg.packed_row() == cfg.head_dim) {
+    const bool whole_chunks = !cfg.any_head_dim() && cfg.packed_row() == cfg.head_dim;
+    if (cfg.packs_k() && whole_chunks) {
         packed.k(vars(element)) = key(2 * edge * st.c + st.e, st.k);
-    } else {
+    } else if (cfg.packs_k()) {
         packed.over_d = RDom(0, head_dim, packed.k.name() + "_d");
         Expr d = packed.over_d;
         packed.k(vars(element)) = cast<uint16_t>(0);
@@ -91,27 +87,38 @@ void AttentionBuilder::define_packed_blocks(PackedBlocks &packed, const Vars &of
         return packed.v_tiles[i].define(cfg.lanes, pairs, edge * st.c + st.p, d, of_block);
     };
     Func &v = packed.v;
-    if (cfg.packs_words()) {
-        // Rows are read as words of two elements, and of two keys come the pairs of even and those of odd elements.
-        const auto word = [&](const Expr &k) {
-            return word_of_neighbours({element_of_v(2 * st.d, k), element_of_v(2 * st.d + 1, k)});
-        };
-        const Expr first = word(2 * st.k), second = word(2 * st.k + 1);
-        const Expr low = Expr(0xffffu), high = Expr(0xffff0000u), d = st.d / 2;
-        v(vars(at({st.p, st.d, st.c}))) = select(st.d % 2 == 0, transposed(0, (first & low) | (second << 16), d),
-                                                 transposed(1, (first >> 16) | (second & high), d));
+    // Rows are read as words of two elements, and of two keys come the pairs of even and those of odd elements.
+    const auto word = [&](const Expr &d, const Expr &k) {
+        return word_of_neighbours({element_of_v(2 * d, k), element_of_v(2 * d + 1, k)});
+    };
+    const auto pairs = [&](const Expr &d, const Expr &k) -> std::pair<Expr, Expr> {
+        const Expr first = word(d, 2 * k), second = word(d, 2 * k + 1), low = Expr(0xffffu), high = Expr(0xffff0000u);
+        return {(first & low) | (second << 16), (first >> 16) | (second & high)};
+    };
+    if (!cfg.bf16_tiles) {
+        const auto [even, odd] = pairs(st.e, st.p);
+        v(vars(at({st.e, st.c, st.p}))) = select(st.c == 0, even, odd);
+    } else if (cfg.packs_words()) {
+        const auto [even, odd] = pairs(st.d, st.k);
+        const Expr d = st.d / 2;
+        v(vars(at({st.p, st.d, st.c}))) = select(st.d % 2 == 0, transposed(0, even, d), transposed(1, odd, d));
     } else {
         const Expr pair = bf16_pair(element_of_v(st.d, 2 * st.k), element_of_v(st.d, 2 * st.k + 1));
         v(vars(at({st.p, st.d, st.c}))) = transposed(0, pair, st.d);
     }
 
-    packed.over_v = RDom({{0, packed.values}, {0, cfg.kv_block / (2 * edge)}}, packed.v.name() + "_values");
+    const int lanes = cfg.packed_lanes(), pairs_of_block = cfg.kv_block / 2;
+    Region values{{0, packed.values}, {0, pairs_of_block / edge}};
+    if (!cfg.bf16_tiles) values = {{0, packed.values / (2 * lanes)}, {0, 2}, {0, pairs_of_block}};
+    packed.over_v = RDom(values, packed.v.name() + "_values");
+    const RVar x = packed.over_v.x;
+    Args of_lanes{cfg.bf16_tiles ? Expr(st.u) : lanes * x + st.u, cfg.bf16_tiles ? Expr(x) : Expr(packed.over_v.y)};
+    of_lanes.emplace_back(cfg.bf16_tiles ? packed.over_v.y : packed.over_v.z);
     Args lane = at({st.u});
     packed.exponents(vars(lane)) = cast<uint32_t>(0);
-    packed.exponents(vars(lane)) =
-        packed.exponents(lane) | full_exponents(packed.v(at({st.u, packed.over_v.x, packed.over_v.y})));
+    packed.exponents(vars(lane)) = packed.exponents(lane) | full_exponents(packed.v(at(of_lanes)));
     Expr some = packed.exponents(at({0}));
-    for (int u = 1; u < edge; u++) some = some | packed.exponents(at({u}));
+    for (int u = 1; u < lanes; u++) some = some | packed.exponents(at({u}));
     packed.nonfinite(of_block) = cast<uint8_t>((some & Expr(0x80008000u)) != 0);
 }
 
@@ -177,7 +184,8 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
         if (chain.added && cfg.has_bias)
             sum = strict(Internal::Call::strict_add,
                          strict(Internal::Call::strict_mul, block_bias(chain, k), log16_e * unit), added_to);
-        return chain.product(of_key) * (in.scale * (log16_e * unit)) + sum;
+        Expr product = cfg.has_raw_logits() ? chain.raw_logits(of_key) : chain.product(of_key);
+        return product * (in.scale * (log16_e * unit)) + sum;
     };
     chain.weights(vars(at)) = if_visible(chain, st.k, bf16_weight(logit_after(fixed_from, fixed_unit, st.k)), Expr(0u));
     auto weight = [&](int i) { return chain.weights(in_block({st.row, 2 * st.k + i})) >> 16; };
@@ -234,43 +242,6 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
     Expr so_far = b.exact_sum(per_row), term = if_visible(chain, b.exact_again, exact_weight(b.exact_again), 0.f);
     b.exact_sum(vars(per_row)) =
         select(is_inexact(reference_size(st.row)), select(b.exact_again == 0, 0.f, so_far) + term, so_far);
-}
-
-// Tiles multiply every key of a block. Where some may be hidden and the block has NaN or infinities, they read a copy
-// in which those are zeros, and a loop adds those that rows do see.
-void AttentionBuilder::define_packed_values(BlockChain &chain) {
-    const bool hides_values = hides(chain);
-    const int chunks = chain.block / (2 * edge);
-    auto stored = [&](const Expr &p, const Expr &d, const Expr &c) {
-        Expr chunk = inside(packed_key(chain) / (2 * edge) + c, cfg.kv_block / (2 * edge));
-        return in_packed_block(chain, &PackedBlocks::v, {p, d, chunk});
-    };
-    if (hides_values) {
-        Expr some = in_packed_block(chain, &PackedBlocks::nonfinite, {}) != cast<uint8_t>(0);
-        chain.prefill.nonfinite_end(vars(in_block({}))) =
-            select(some, counts_seen(chain) ? seen_keys(chain) : chain.block, 0);
-        chain.bf16.v_numbers(vars(in_block({st.p, st.d, st.c}))) = without_nonfinites(stored(st.p, st.d, st.c));
-    }
-    Args at = in_block({st.row, st.d});
-    chain.numbers = RDom({{0, edge}, {0, chunks}}, "numbers" + chain.suffix);
-    Expr pair = chain.numbers.x, chunk = chain.numbers.y;
-    Expr words = stored(pair, st.d, chunk);
-    if (hides_values) {
-        Expr numbers = chain.bf16.v_numbers(in_block({pair, st.d, chunk}));
-        words = select(chain.prefill.nonfinite_end(in_block({})) > 0, numbers, words);
-    }
-    Expr weights = chain.bf16.weight_pairs(in_block({st.row, edge * chunk + pair}));
-    chain.block_out(vars(at)) = 0.f;
-    chain.block_out(vars(at)) = bf16_dot(chain.block_out(at), weights, words);
-    if (!hides_values) return;
-
-    chain.prefill.nonfinites = RDom(0, chain.block, "nonfinites" + chain.suffix);
-    Expr k = chain.prefill.nonfinites, nothing = -0.f;  // whatever the sum, -0 adds nothing
-    chain.prefill.nonfinites.where(k < chain.prefill.nonfinite_end(in_block({})));
-    Expr word = stored(k % (2 * edge) / 2, st.d, k / (2 * edge));
-    Expr bits = cast<uint16_t>(word >> (16 * cast<uint32_t>(k % 2)));
-    Expr value = select(is_nonfinite(bits), to_float(cfg.dtype, bits), nothing);
-    chain.block_out(vars(at)) = chain.block_out(at) + value_weight(chain, k) * if_visible(chain, k, value, nothing);
 }
 
 }  // namespace heed

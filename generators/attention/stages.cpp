@@ -23,6 +23,7 @@ void AttentionBuilder::build() {
     st.bias_on = in.bias_form != no_bias;
     st.bias_is_16 = in.bias_form == bias_of_dtype;
     st.num_swept = in.num_swept;
+    st.in_place = !in.paged;
     st.prefill.mask_dense = in.mask_stride == 1;
     st.prefill.bias_dense = in.bias_stride == 1;
     st.prefill.bias_16_dense = in.bias_16_stride == 1;
@@ -161,7 +162,7 @@ Tuple AttentionBuilder::blocks_of(const Expr &swept, bool classed) const {
         const auto aligned = [&](int unit) {
             return select(range.seen_begin < range.seen_end, range.seen_begin / unit * unit, range.seen_end);
         };
-        seen_units = aligned(packed_unit);
+        seen_units = aligned(cfg.masked_unit());
         range.seen_begin = aligned(cfg.masked_block);
         range.full_begin = select(full > 0, range.full_begin, range.seen_begin);
     }
@@ -219,8 +220,6 @@ void AttentionBuilder::define_first_key(BlockChain &chain) {
     } else if (cfg.packs_kv() && chain.ranged) {
         Expr in_block = chain.block - first % chain.block;
         chain.first_key(vars(in_step({}))) = {first, min(range(seen_end) - first, in_block)};
-    } else if (counts_seen(chain)) {
-        chain.first_key(vars(in_step({}))) = {first, min(range(seen_end) - first, chain.block)};
     } else {
         chain.first_key(vars(in_step({}))) = first;
     }
@@ -235,20 +234,20 @@ Expr AttentionBuilder::key_position(const BlockChain &chain, const Expr &k) cons
 
 // Paged storage looks each key up once per block, for all rows and for both k and v.
 void AttentionBuilder::define_slots(BlockChain &chain) {
-    if (!cfg.paged || cfg.packs_first()) return;
+    if (!cfg.paged || (cfg.packs_first() && cfg.packs_k())) return;
     // After the end, where no table entry may be read, this is the last key.
     Expr pos = clamp(key_position(chain, st.k), 0, max(field(task_kv_len), 1) - 1);
-    chain.slots(vars(in_step({st.k}))) =
-        looked_up(pos, field(task_sequence), field(task_first_key), field(task_kv_batch));
+    chain.slots(vars(in_step({st.k}))) = looked_up(pos, field(task_sequence), field(task_first_key),
+                                                   field(task_kv_batch), {in.num_slots, in.num_kv_pages});
 }
 
-// The slot and page of the key at `pos` of a sequence, in pages or in place.
-Tuple AttentionBuilder::looked_up(const Expr &pos, const Expr &sequence, const Expr &first_key,
-                                  const Expr &kv_batch) const {
+// The slot and page of the key at `pos` of a sequence, in pages or in place, where there are as many as `end` says.
+Tuple AttentionBuilder::looked_up(const Expr &pos, const Expr &sequence, const Expr &first_key, const Expr &kv_batch,
+                                  const KeySlot &end) const {
     KeySlot paged = in.page_table.slot(pos, inside(sequence, in.batch));
     Expr in_place = first_key + select(in.paged, 0, pos);  // in the buffer, where nothing reads it too
-    return {select(in.paged, paged.slot, inside(in_place, in.num_slots)),
-            select(in.paged, paged.page, inside(kv_batch, in.num_kv_pages))};
+    return {select(in.paged, paged.slot, inside(in_place, end.slot)),
+            select(in.paged, paged.page, inside(kv_batch, end.page))};
 }
 
 KeySlot AttentionBuilder::slot(const BlockChain &chain, const Expr &k, bool is_seen) const {
@@ -271,9 +270,9 @@ DecodeBlock::DecodeBlock(const std::string &suffix)
     : dot_tile("dot_tile" + suffix), dots("dots" + suffix), sum_lanes("sum_lanes" + suffix) {}
 
 Bf16Block::Bf16Block(const std::string &suffix)
-    : weight_pairs("weight_pairs" + suffix), v_pairs("v_pairs" + suffix), v_numbers("v_numbers" + suffix),
-      reference("reference" + suffix), max_parts("max_parts" + suffix), sum_parts("sum_parts" + suffix),
-      exact_sum("exact_sum" + suffix), reference_sizes("reference_sizes" + suffix), again_end("again_end" + suffix) {}
+    : weight_pairs("weight_pairs" + suffix), v_numbers("v_numbers" + suffix), reference("reference" + suffix),
+      max_parts("max_parts" + suffix), sum_parts("sum_parts" + suffix), exact_sum("exact_sum" + suffix),
+      reference_sizes("reference_sizes" + suffix), again_end("again_end" + suffix) {}
 
 PackedBlocks::PackedBlocks(const std::string &suffix)
     : k("packed_k" + suffix), v_rows("v_rows_packed" + suffix), v_tiles{TransposedTiles("packed_v_even" + suffix),

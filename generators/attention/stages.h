@@ -49,12 +49,12 @@ struct AttentionInputs {
     HEED_ATTENTION(HEED_IGNORE, HEED_EXPR_MEMBER, HEED_IGNORE)
     Halide::Expr mask_stride, bias_stride, bias_16_stride;  // from key to key
     Halide::Expr num_tasks, num_key_blocks, num_swept, q_batch, q_capacity, num_heads, num_kv_heads, num_slots,
-        num_kv_pages;
+        num_kv_pages, num_v_slots, num_v_pages;  // those of v where a copy of k takes its place
     Halide::Expr head_dim, head_dim_v;
 };
 
-// k and v in the order in which matrix tiles read them. Prefill: (.., block, head), made once per head of keys and
-// values and shared by all blocks of rows of all heads of its group; in blocks of kv_block keys: contract/fields.h,
+// k, and v, in the order in which products of bf16 read them. Prefill: (.., block, head), made once per head of keys
+// and values and shared by all blocks of rows of all heads of its group; in blocks of kv_block keys: contract/fields.h,
 // KeyBlockField. Decode: (.., kb, t, sp), the block of a step. After the last key of a sequence the last one is taken.
 struct PackedBlocks {
     Halide::Var block{"block"}, head{"kv_head"};
@@ -63,7 +63,9 @@ struct PackedBlocks {
     Halide::RDom over_d;                                  // of rows that are no whole number of chunks
     PaddedRows v_rows;                                    // (d, k, ..): of rows of any length
     TransposedTiles v_tiles[2];                           // of even and of odd elements; or of all
-    Halide::Func v;          // (p, d, c, ..): elements of the keys 32 c + 2 p and 32 c + 2 p + 1, as a pair
+    // Elements d of two keys, as a pair. Matrix tiles: (p, d, c, ..), of the keys 32 c + 2 p and 32 c + 2 p + 1; dot
+    // products: (d / 2, d % 2, p, ..), of the keys 2 p and 2 p + 1.
+    Halide::Func v;
     Halide::Func exponents;  // (u, ..): sums that tell where an exponent is full, by lanes
     Halide::Func nonfinite;  // (..): whether some value of the block is NaN or infinite
     Halide::RDom over_v;
@@ -163,13 +165,12 @@ struct MaskSweep {
     Halide::RDom steps, all_steps;
 };
 
-// Operands of dot products of bf16 and of matrix tiles.
+// Operands of products of bf16, where rows are lanes.
 struct Bf16Block {
-    Halide::Func weight_pairs;  // (row, k / 2): the weights of two keys as bf16, and their sum
-    Halide::Func v_pairs;       // (e = 2 d + k % 2, k / 2): values, those of two keys side by side
+    Halide::Func weight_pairs;  // (row, k / 2): the weights of two keys as bf16
     Halide::Func v_numbers;     // matrix tiles where keys may be hidden: of packed.v, without its NaN and infinities
     Halide::RDom pairs;
-    // Matrix tiles, (row): what weights are relative to, and what that multiplies the sums before this block by. It
+    // (row): what weights are relative to, and what that multiplies the sums before this block by. It
     // stays where it is until a logit is far above it, so that products add up in place.
     Halide::Func reference;
     Halide::Func max_parts, sum_parts;  // (row, x): of every parts-th key, of every parts-th pair
@@ -282,7 +283,7 @@ struct AttentionStages {
     BlockChain as_is, added, plain, full, masked;
     std::vector<BlockChain *> chains;  // those in use, as `state` goes through them
     // What a kernel can do and a problem may not ask for: tested once per block of keys.
-    Halide::Expr softcap_on, mask_on, bias_on, bias_is_16;
+    Halide::Expr softcap_on, mask_on, bias_on, bias_is_16, in_place;
     Halide::Expr num_swept;                 // lines of the sweep
     Halide::Func state{"state"};            // (row, x, t, sp)
     std::vector<std::string> kept;          // where tasks take parts of their keys: Funcs that stay from part to part

@@ -1,7 +1,6 @@
 // The algorithm on one block of keys, its last part: weighted values.
 #include "generators/attention/builder.h"
 #include "generators/attention/dropout.h"
-#include "generators/common/ceil_div.h"
 #include "generators/lowering/bf16_dots.h"
 
 namespace heed {
@@ -30,7 +29,7 @@ void AttentionBuilder::define_values(BlockChain &chain) {
     if (cfg.packs_kv()) return define_packed_values(chain);
     Args at = in_block({st.row, st.d});
     const bool splits_loop = hides(chain) && cfg.tests_values();
-    chain.numbers = RDom(0, cfg.rounds_weights() ? chain.block / 2 : chain.block, "numbers" + chain.suffix);
+    chain.numbers = RDom(0, chain.block, "numbers" + chain.suffix);
     if (splits_loop) {
         define_nonfinite_end(chain);
         chain.numbers.where(chain.numbers < chain.prefill.number_end(in_block({})));
@@ -43,51 +42,29 @@ void AttentionBuilder::define_values(BlockChain &chain) {
     }
     chain.value_tile(vars(at)) = 0.f;
     Expr so_far = chain.value_tile(at), number = chain.numbers;
-    Expr with = cfg.rounds_weights() ? bf16_dot(so_far, chain.bf16.weight_pairs(in_block({st.row, number}))[0],
-                                                value_pair(chain, number))
-                                     : so_far + value_weight(chain, number) * value_element(chain, st.d, number);
+    Expr with = so_far + value_weight(chain, number) * value_element(chain, st.d, number);
     chain.value_tile(vars(at)) = cfg.has_dropout ? select(chain.kept(in_block({st.row, number})), with, so_far)
                                  : splits_loop   ? with
                                                  : if_visible(chain, number, with, so_far);
     // Floats are added to what has left the tile: 16 registers hold the sums of one loop, and of two in a row spill
     // some.
-    Func &sum = cfg.rounds_weights() ? chain.value_tile : chain.block_out;
-    if (!cfg.rounds_weights()) chain.block_out(vars(at)) = chain.value_tile(at);
-    if (splits_loop) {
-        chain.prefill.nonfinites = RDom(0, chain.block, "nonfinites" + chain.suffix);
-        chain.prefill.nonfinites.where(chain.prefill.nonfinites < chain.prefill.nonfinite_end(in_block({})));
-        // The value is hidden, not the product: both loops must round alike, as an FMA where there is one. Dot products
-        // of bf16 add the second key of a pair first (VDPBF16PS, Intel SDM).
-        Expr in_order = chain.prefill.nonfinites,
-             k = cfg.rounds_weights() ? in_order / 2 * 2 + (1 - in_order % 2) : in_order;
-        Expr value =
-            cfg.copies_bits() ? to_float(cfg.dtype, value_bits(chain, st.d, k)) : value_element(chain, st.d, k);
-        sum(vars(at)) = sum(at) + value_weight(chain, k) * if_visible(chain, k, value, 0.f);
-    }
-    if (cfg.rounds_weights()) chain.block_out(vars(at)) = chain.value_tile(at);
+    chain.block_out(vars(at)) = chain.value_tile(at);
+    if (!splits_loop) return;
+    chain.prefill.nonfinites = RDom(0, chain.block, "nonfinites" + chain.suffix);
+    chain.prefill.nonfinites.where(chain.prefill.nonfinites < chain.prefill.nonfinite_end(in_block({})));
+    // The value is hidden, not the product: both loops must round alike, as an FMA where there is one.
+    Expr k = chain.prefill.nonfinites, value = if_visible(chain, k, value_element(chain, st.d, k), 0.f);
+    chain.block_out(vars(at)) = chain.block_out(at) + value_weight(chain, k) * value;
 }
 
-Expr AttentionBuilder::value_bits(const BlockChain &chain, const Expr &d, const Expr &k) const {
-    return cfg.copies_bits() ? Expr(chain.v_rows.rows(in_block({d, k}))) : in.v.stored(d, kv_head(), slot(chain, k));
-}
-
-// Element st.d of two keys.
-Expr AttentionBuilder::value_pair(BlockChain &chain, const Expr &pair) const {
-    auto value = [&](const Expr &d, const Expr &k) { return value_bits(chain, d, k); };
-    Expr first = 2 * st.k, second = 2 * st.k + 1;
-    chain.bf16.v_pairs(vars(in_block({st.e, st.k}))) =
-        select(st.e % 2 == 0, value(st.e / 2, first), value(st.e / 2, second));
-    auto half = [&](int i) { return chain.bf16.v_pairs(in_block({2 * st.d + i, pair})); };
-    return bf16_pair(half(0), half(1));
-}
+// Dot products of bf16 add the second key of a pair first (VDPBF16PS, Intel SDM).
+Expr AttentionBuilder::second_key_first(const Expr &k) { return k / 2 * 2 + (1 - k % 2); }
 
 // What multiplies the values of a key.
 Expr AttentionBuilder::value_weight(const BlockChain &chain, const Expr &key) const {
     Args at = in_block({st.row, key});
-    if (!cfg.rounds_weights()) return cfg.has_kv_scales() ? chain.value_weights(at) : chain.weights(at);
-    Args pair = in_block({st.row, key / 2});
-    Expr both = cfg.packs_kv() ? Expr(chain.bf16.weight_pairs(pair)) : chain.bf16.weight_pairs(pair)[0];
-    return bf16_of_key(both, key);
+    if (!cfg.packs_kv()) return cfg.has_kv_scales() ? chain.value_weights(at) : chain.weights(at);
+    return bf16_of_key(chain.bf16.weight_pairs(in_block({st.row, key / 2})), key);
 }
 
 // All bits of the exponent: of NaN and infinities.
@@ -120,14 +97,14 @@ void AttentionBuilder::define_nonfinite_end(BlockChain &chain) {
     chain.prefill.values = RDom({{0, padded(head_dim_v) / lanes}, {0, chain.block}}, "values" + chain.suffix);
     Expr d = chain.prefill.values.x * lanes + st.u, key = chain.prefill.values.y, end = chain.block;
     if (counts_seen(chain)) {
-        end = cfg.bf16_dots ? ceil_div(seen_keys(chain), 2) * 2 : seen_keys(chain);
+        end = seen_keys(chain);
         // Nothing is hidden then: no key of those that are multiplied.
         Expr none = cfg.per_logit() ? Internal::const_false() : all_see(chain) && end == seen_keys(chain);
         chain.prefill.values.where(key < select(none, 0, end));
     } else {
         chain.prefill.values.where(key < select(all_seen(chain), 0, end));
     }
-    Expr bits = cfg.bf16_dots ? value_bits(chain, d, key) : reinterpret<uint32_t>(value_element(chain, d, key));
+    Expr bits = reinterpret<uint32_t>(value_element(chain, d, key));
     Expr exponent = exponent_of_nonfinites(bits.type());
     Args by_lane = in_block({st.u});
     chain.prefill.exponents(vars(by_lane)) = cast(bits.type(), 0);
@@ -135,7 +112,7 @@ void AttentionBuilder::define_nonfinite_end(BlockChain &chain) {
     Expr largest = chain.prefill.exponents(in_block({0}));
     for (int u = 1; u < lanes; u++) largest = max(largest, chain.prefill.exponents(in_block({u})));
     chain.prefill.nonfinite_end(vars(in_block({}))) = select(largest == exponent, end, 0);
-    chain.prefill.number_end(vars(in_block({}))) = select(largest == exponent, 0, cfg.bf16_dots ? end / 2 : end);
+    chain.prefill.number_end(vars(in_block({}))) = select(largest == exponent, 0, end);
 }
 
 }  // namespace heed

@@ -237,12 +237,14 @@ void generate_attention(Options &options) {
     Halide::Pipeline pipeline = kernel.pipeline();
     const Passes passes = schedule(spec, kernel, pipeline);
     passes.add_to(pipeline);
-    ScratchBytes scratch(kernel.stages.kept);
+    const AttentionStages &stages = kernel.stages;
+    const bool packs = spec.config.packs_first();
+    ScratchBytes scratch(stages.kept, packs ? stages.out.name() + ".s1." + stages.results.y.name() : "");
     pipeline.add_custom_lowering_pass(&scratch, [] {});
     const Halide::Module module = pipeline.compile_to_module(kernel.arguments(), spec.name, spec.target);
     check_outputs(module, kernel.output_types());
     passes.check();
-    const int64_t code_bytes = write_module(module, more, base, spec.config.packs_first());
+    const int64_t code_bytes = write_module(module, more, base, spec.config.bf16_tiles && spec.config.packs_first());
     const int64_t task_scratch = is_for_x86(spec) ? scratch.per_task() : -1;
     write_registry_line(registry_line(spec, {task_scratch, scratch.kept_bytes(), scratch.loops_before()}, code_bytes),
                         base);

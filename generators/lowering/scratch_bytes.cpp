@@ -9,6 +9,7 @@ using namespace Halide::Internal;
 
 Stmt ScratchBytes::visit(const For *op) {
     const bool outer = in_task;
+    if (op->name == tasks) num_before = parallel_loops;
     if (!outer && op->for_type == ForType::Parallel) parallel_loops++;
     in_task = in_task || op->for_type == ForType::Parallel;
     Stmt result = IRMutator::visit(op);
@@ -26,7 +27,6 @@ Stmt ScratchBytes::visit(const Allocate *op) {
     const int64_t bytes = (elements * op->type.bytes() + 2 * alignment - 1) / alignment * alignment;
     if (std::find(kept.begin(), kept.end(), op->name) != kept.end()) {
         bytes_of_kept += bytes;
-        num_before = parallel_loops - 1;
     }
     live += bytes;
     most = std::max(most, live);

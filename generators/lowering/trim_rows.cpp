@@ -52,7 +52,7 @@ private:
         const bool is_single =
             !rows.single.empty() && is_one_of(rows.stages, op->name) && ends_with(op->name, rows.single);
         const bool is_over_vectors = std::any_of(rows.loops.begin(), rows.loops.end(), [&](const std::string &loop) {
-            return ends_with(op->name, "." + loop);
+            return op->name == loop || ends_with(op->name, "." + loop);
         });
         const bool outer = std::exchange(in_loop, in_loop || is_single || is_over_vectors);
         Stmt loop = IRMutator::visit(op);

@@ -20,17 +20,17 @@ int64_t rows_bytes(const heed_problem &p, const View &rows) {
 }
 
 // What it holds, k, v.
-int64_t place_bytes(const heed_problem &p, const KernelViews &kv) {
-    return scratch_alignment + rows_bytes(p, kv.k) + rows_bytes(p, kv.v);
+int64_t place_bytes(const heed_problem &p, const KernelViews &kv, bool with_values) {
+    return scratch_alignment + rows_bytes(p, kv.k) + (with_values ? rows_bytes(p, kv.v) : 0);
 }
 
 // A page is the place of a thread.
-View place_view(const heed_problem &p, const KernelViews &kv, const View &rows) {
+View place_view(const heed_problem &p, int64_t bytes_of_place, const View &rows) {
     const int64_t element = dtype_bytes(p.kv_dtype);
     View view = rows;
     view.extent[0] = p.max_threads;
     view.extent[1] = p.max_kv_len;
-    view.stride[0] = place_bytes(p, kv) / element;
+    view.stride[0] = bytes_of_place / element;
     view.stride[1] = row_pitch(rows, element);
     view.stride[2] = 0;
     return view;
@@ -47,19 +47,20 @@ struct HeadCopies::Held {
     }
 };
 
-Size HeadCopies::bytes(const heed_problem &p, const KernelViews &kv) {
-    return Size{p.max_threads} * place_bytes(p, kv);
+Size HeadCopies::bytes(const heed_problem &p, const KernelViews &kv, bool with_values) {
+    return Size{p.max_threads} * place_bytes(p, kv, with_values);
 }
 
 HeadCopies::HeadCopies(const heed_plan &plan, char *memory, KernelCall *call)
-    : memory_(memory), element_(dtype_bytes(plan.problem.kv_dtype)) {
+    : memory_(memory), with_values_(!packs_values(*plan.kernel)), element_(dtype_bytes(plan.problem.kv_dtype)) {
     const heed_problem &p = plan.problem;
     const KernelViews kv = kernel_views(p, plan.views);
-    place_bytes_ = place_bytes(p, kv);
+    place_bytes_ = place_bytes(p, kv, with_values_);
     char *const k_rows = memory + scratch_alignment, *const v_rows = k_rows + rows_bytes(p, kv.k);
-    k_ = {static_cast<const char *>(call->k.data), k_rows, kv.k, place_view(p, kv, kv.k)};
-    v_ = {static_cast<const char *>(call->v.data), v_rows, kv.v, place_view(p, kv, kv.v)};
-    set_keys({k_.to, k_.copy}, {v_.to, v_.copy}, p.kv_dtype, call);
+    k_ = {static_cast<const char *>(call->k.data), k_rows, kv.k, place_view(p, place_bytes_, kv.k)};
+    v_ = {static_cast<const char *>(call->v.data), v_rows, kv.v, place_view(p, place_bytes_, kv.v)};
+    const KeyRows v = with_values_ ? KeyRows{v_.to, v_.copy} : KeyRows{call->v.data, kv.v};
+    set_keys({k_.to, k_.copy}, v, p.kv_dtype, call);
     for (int32_t slice = 0; slice < p.max_threads; slice++) *held(slice) = {};
 }
 
@@ -91,7 +92,7 @@ void HeadCopies::make(int32_t task[num_task_fields], int32_t slice) const {
     if (!has.same_head(wanted) || seen.begin > has.keys.end || seen.end < has.keys.begin) has = wanted;
     for (const KeyRange &keys : {KeyRange{seen.begin, has.keys.begin}, KeyRange{has.keys.end, seen.end}}) {
         copy(k_, has, keys, slice);
-        copy(v_, has, keys, slice);
+        if (with_values_) copy(v_, has, keys, slice);
     }
     has.keys = {std::min(seen.begin, has.keys.begin), std::max(seen.end, has.keys.end)};
     task[task_kv_batch] = slice;

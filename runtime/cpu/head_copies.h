@@ -1,4 +1,5 @@
-// KeyCopies::of_heads: each thread has a place for the keys and values of one head.
+// KeyCopies::of_heads: each thread has a place for the keys of one head, and for its values unless the kernel packs
+// them.
 #pragma once
 
 #include "runtime/kernel_call.h"
@@ -9,7 +10,7 @@ namespace heed {
 class HeadCopies {
 public:
     // What the places of all threads take.
-    static Size bytes(const heed_problem &problem, const KernelViews &kv);
+    static Size bytes(const heed_problem &problem, const KernelViews &kv, bool with_values);
 
     // In `memory`, of bytes(). Lets the call read there.
     HeadCopies(const heed_plan &plan, char *memory, KernelCall *call);
@@ -31,6 +32,7 @@ private:
     void copy(const Rows &rows, const Held &of, const KeyRange &keys, int32_t slice) const;
 
     char *memory_;
+    bool with_values_;
     int64_t element_, place_bytes_;
     Rows k_, v_;
 };

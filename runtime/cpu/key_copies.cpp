@@ -91,9 +91,9 @@ bool may_place_keys(const heed_problem &p, const ProblemViews &views, const Kern
            (!sweeps(kernel) || (p.num_heads > 1 && heads_share_masks(p, views)));
 }
 
-Size all_bytes(const heed_problem &p, const KernelViews &kv) {
-    const int64_t element = dtype_bytes(p.kv_dtype);
-    const int64_t rows = (copied_elements(kv.k, element).value + copied_elements(kv.v, element).value) * element;
+Size all_bytes(const heed_problem &p, const KernelViews &kv, bool with_values) {
+    const int64_t element = dtype_bytes(p.kv_dtype), of_values = with_values ? copied_elements(kv.v, element).value : 0;
+    const int64_t rows = (copied_elements(kv.k, element).value + of_values) * element;
     return Size{kv.k.extent[0]} * int64_t{sizeof(KeyRange)} + rows + 3 * scratch_alignment;
 }
 
@@ -106,33 +106,35 @@ int64_t row_pitch(const View &rows, int64_t element) {
 
 KeyCopies key_copies(const heed_problem &p, const ProblemViews &views, const Kernel &kernel) {
     const bool in_place = p.kv_storage != HEED_KV_PAGED && p.kv_dtype != HEED_I8;
-    if (kernel.phase != Phase::prefill || kernel.packed_bytes > 0 || !in_place) return KeyCopies::none;
+    if (kernel.phase != Phase::prefill || packs_keys(kernel) || !in_place) return KeyCopies::none;
     const KernelViews kv = kernel_views(p, views);
-    if (is_dense(kv.k) && is_dense(kv.v)) return KeyCopies::none;
+    const bool with_values = !packs_values(kernel);
+    if (is_dense(kv.k) && (!with_values || is_dense(kv.v))) return KeyCopies::none;
     const int64_t element = dtype_bytes(p.kv_dtype), rows = rows_of_key(p);
     // A thread has heads of its own, and an index of 32 bits reaches all copies.
     if (int64_t{p.batch} * p.num_kv_heads >= p.max_threads && may_place_keys(p, views, kernel) &&
-        HeadCopies::bytes(p, kv).at_most(max_int32 * element)) {
+        HeadCopies::bytes(p, kv, with_values).at_most(max_int32 * element)) {
         return rows >= repaying_blocks * kernel.row_block ? KeyCopies::of_heads : KeyCopies::none;
     }
     const int64_t bytes_of_key = (int64_t{p.head_dim} + p.head_dim_v) * element;
     const bool large = p.max_kv_len * bytes_of_key > large_head_bytes;
     const int64_t blocks = large ? blocks_repaying_large_heads : blocks_repaying_all;
-    const bool reached =
-        copied_elements(kv.k, element).at_most(max_int32) && copied_elements(kv.v, element).at_most(max_int32);
+    const auto fits = [&](const View &rows_of) { return copied_elements(rows_of, element).at_most(max_int32); };
+    const bool reached = fits(kv.k) && (!with_values || fits(kv.v));
     return reached && rows >= blocks * kernel.row_block ? KeyCopies::of_all : KeyCopies::none;
 }
 
 Size key_copies_bytes(const heed_plan &plan) {
     const heed_problem &p = plan.problem;
     const KernelViews kv = kernel_views(p, plan.views);
+    const bool with_values = !packs_values(*plan.kernel);
     switch (key_copies(p, plan.views, *plan.kernel)) {
     case KeyCopies::none:
         return {};
     case KeyCopies::of_heads:
-        return HeadCopies::bytes(p, kv);
+        return HeadCopies::bytes(p, kv, with_values);
     case KeyCopies::of_all:
-        return all_bytes(p, kv);
+        return all_bytes(p, kv, with_values);
     }
     return {};
 }
@@ -147,15 +149,19 @@ heed_status copy_all_keys(const heed_plan &plan, const heed_execution &execution
         {static_cast<const char *>(call->k.data), k_rows, kv.k, dense_view(kv.k, element), element},
         {static_cast<const char *>(call->v.data), v_rows, kv.v, dense_view(kv.v, element), element}};
     fill_ranges(call->tasks, pages, ranges);
-    set_keys({k_rows, copies[0].dense}, {v_rows, copies[1].dense}, plan.problem.kv_dtype, call);
+    const bool with_values = !packs_values(*plan.kernel);
+    const KeyRows v = with_values ? KeyRows{v_rows, copies[1].dense} : KeyRows{call->v.data, kv.v};
+    set_keys({k_rows, copies[0].dense}, v, plan.problem.kv_dtype, call);
 
     const int64_t chunks = (slots + copied_keys - 1) / copied_keys;
     const auto block = [&](int64_t index, int32_t, char(&)[512]) {
         const int64_t page = index / chunks, first = index % chunks * copied_keys;
         const KeyRange range = ranges[page];
-        for (const RowCopy &copy : copies) {
+        const auto run = [&](const RowCopy &copy) {
             copy.run(page, std::max<int64_t>(first, range.begin), std::min<int64_t>(first + copied_keys, range.end));
-        }
+        };
+        run(copies[0]);
+        if (with_values) run(copies[1]);
         return 0;
     };
     const auto bytes = static_cast<double>(2 * key_copies_bytes(plan).value);

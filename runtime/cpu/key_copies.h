@@ -13,7 +13,8 @@ enum class KeyCopies {
     of_all,    // all heads, before the first task: where heads are fewer than threads
 };
 
-// What execute copies. Kernels that pack keys and values read them once; few blocks of rows do not repay a copy.
+// What execute copies: keys, and values but for kernels that pack them. Who packs both reads them once; few blocks of
+// rows do not repay a copy.
 KeyCopies key_copies(const heed_problem &problem, const ProblemViews &views, const Kernel &kernel);
 
 // The bytes that copies take.

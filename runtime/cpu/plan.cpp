@@ -32,11 +32,12 @@ Size decode_root_bytes(const heed_plan &plan) {
            decode_root_slack;
 }
 
-// The packed keys and values of all heads, as a kernel that packs them allocates them: two arrays.
+// The packed values, and keys, of all heads, as a kernel that packs them allocates them, with a byte that tells of each
+// block whether it has NaN or infinities: up to three arrays.
 Size packed_root_bytes(const heed_plan &plan) {
     const Size blocks = {max_key_blocks(plan.problem, *plan.kernel)};
     const int64_t bytes = packed_block_bytes(*plan.kernel, plan.problem.head_dim, plan.problem.head_dim_v);
-    return blocks * plan.problem.num_kv_heads * bytes + 4 * scratch_alignment;
+    return blocks * plan.problem.num_kv_heads * (bytes + 1) + 6 * scratch_alignment;
 }
 
 // What the sweep over mask and bias leaves for all tasks, two arrays, in addition to `root`.
@@ -153,15 +154,17 @@ void CpuBackend::widen(heed_problem *) const {}
 std::string CpuBackend::describe(const heed_plan &plan) const {
     std::string text = "for " + std::to_string(plan.problem.max_threads) + " threads (" +
                        std::to_string(plan.workspace.slice_bytes) + " each)\n";
-    if (plan.kernel->packed_bytes > 0) {
-        text += "packed keys and values: " + std::to_string(plan.workspace.root_bytes) + " bytes of it\n";
+    if (packs_values(*plan.kernel)) {
+        text += std::string(packs_keys(*plan.kernel) ? "packed keys and values: " : "packed values: ") +
+                std::to_string(plan.workspace.root_bytes) + " bytes of it\n";
     }
     if (const KeyParts parts(plan.problem, *plan.kernel); parts.largest_bundle() > 1) {
         text += "parts of " + std::to_string(parts.part_keys()) + " keys, which up to " +
                 std::to_string(parts.largest_bundle()) + " blocks of rows share\n";
     }
     if (key_copies(plan.problem, plan.views, *plan.kernel) != KeyCopies::none) {
-        text += "copies of keys and values: " + std::to_string(key_copies_bytes(plan).value) + " bytes of it\n";
+        text += std::string(packs_values(*plan.kernel) ? "copies of keys: " : "copies of keys and values: ") +
+                std::to_string(key_copies_bytes(plan).value) + " bytes of it\n";
     }
     if (plan.kernel->scratch_per_thread >= 0) return text;
     return text + "scratch: from the heap, this kernel's need is not bounded\n";

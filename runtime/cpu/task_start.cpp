@@ -10,10 +10,10 @@ namespace heed {
 
 namespace {
 
-// Where keys are packed and logits are products, or sums of those and a bias, the kernel does so between its products.
+// With matrix tiles, where logits are products, or sums of those and a bias, the kernel does so between its products.
 bool asks_for_rows(const Kernel &kernel) {
     const bool weaves = kernel.features == 0 || sweeps(kernel);
-    return kernel.packed_bytes > 0 && kernel.score_mod[0] == '\0' && weaves;
+    return kernel.packed_bytes > 0 && kernel.target == KernelTarget(Isa::amx) && kernel.score_mod[0] == '\0' && weaves;
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ protected:
                                        features, HEED_KV_CONTIGUOUS, q_len,    group_size, false};
         request.slow_bf16_dots = slow_bf16_dots;
         request.prefills_in_floats = prefills_in_floats;
+        request.prefills_in_dots = prefills_in_dots;
         request.max_kv_len = max_kv_len;
         request.num_kv_heads = num_kv_heads;
         request.whole_keys = whole_keys;
@@ -48,7 +49,7 @@ protected:
     heed::KernelChoice choice;
     int32_t group_size = 1, max_kv_len = 1024, num_kv_heads = 1;
     bool whole_keys = false;
-    bool slow_bf16_dots = false, prefills_in_floats = false;
+    bool slow_bf16_dots = false, prefills_in_floats = false, prefills_in_dots = false;
 };
 
 TEST_F(ChooseKernel, RefusalNamesTheCallThatAddsAKernel) {
@@ -219,6 +220,45 @@ TEST_F(ChooseKernel, DecodeKernelsWithMatrixTiles) {
     EXPECT_EQ(chosen(9, 4), "prefill");
 }
 
+// Prefill in dot products of bf16 packs values first: decode kernels take more queries than beside others.
+TEST_F(ChooseKernel, DecodeKernelsBesideDotProducts) {
+    constexpr uint32_t with_dots = 15;
+    kernels = {kernel("prefill", heed::Isa::avx512bf16, 64),
+               kernel("floats", heed::Isa::avx512, 64, heed::feature_gqa | heed::feature_mask, heed::Phase::decode),
+               kernel("lanes", heed::Isa::avx512bf16, 64, heed::feature_gqa, heed::Phase::decode),
+               kernel("rows", heed::Isa::avx512bf16, 64, heed::feature_gqa, heed::Phase::decode)};
+    kernels.back().schedule = "wide";
+    kernels.back().row_block = 48;
+    num_kv_heads = 8;
+    // The kernels of all numbers of queries, with the last number of each.
+    const auto chosen = [&](int32_t group, int32_t length, uint32_t features = 0) {
+        group_size = group;
+        max_kv_len = length;
+        std::string text, last;
+        for (int32_t q_len = 1; q_len <= 100; q_len++) {
+            const std::string best = choose(q_len, 64, features, with_dots);
+            if (best != last && q_len > 1) text += last + " " + std::to_string(q_len - 1) + ", ";
+            last = best;
+        }
+        return text + last;
+    };
+    EXPECT_EQ(chosen(1, 1024), "lanes 4, prefill");
+    prefills_in_dots = true;
+    EXPECT_EQ(chosen(1, 255), "lanes 8, prefill");
+    EXPECT_EQ(chosen(1, 256), "lanes 8, prefill 11, rows 24, prefill");
+    EXPECT_EQ(chosen(1, 1024), "lanes 11, rows 48, prefill");
+    EXPECT_EQ(chosen(4, 255), "lanes 2, rows 12, prefill");
+    EXPECT_EQ(chosen(4, 256), "lanes 2, rows 24, prefill");
+    EXPECT_EQ(chosen(16, 1024), "lanes 1, rows 24, prefill");
+    num_kv_heads = 1;
+    EXPECT_EQ(chosen(16, 1024), "rows 24, prefill");
+    kernels.front().features = heed::feature_mask;
+    EXPECT_EQ(chosen(4, 1024, heed::feature_mask), "floats 4, prefill");
+    EXPECT_EQ(chosen(1, 1024, heed::feature_mask), "floats 8, prefill");
+    kernels.back().head_dim = kernels.back().head_dim_v = 0;
+    EXPECT_EQ(chosen(4, 1024), "lanes 8, prefill");
+}
+
 // Where that pays and one block of rows reads a key.
 TEST_F(ChooseKernel, DecodeKernelsForWholeKeys) {
     for (const char *const schedule : {"x86", "whole"}) {
@@ -247,6 +287,14 @@ TEST_F(ChooseKernel, PackedBlocksOfAnyHeadDim) {
     EXPECT_EQ(heed::packed_block_bytes(any, 1, 32), 512 * (32 + 32));
     EXPECT_EQ(heed::packed_block_bytes(any, 33, 640), 512 * (64 + 640));
     EXPECT_EQ(heed::packed_block_bytes(own, 80, 80), 1000);
+    EXPECT_TRUE(heed::packs_keys(any));
+    own.kv_block = 2;
+    own.packed_bytes = 2 * 2 * 80;
+    EXPECT_TRUE(heed::packs_values(own) && !heed::packs_keys(own));
+    own.packed_bytes *= 2;
+    EXPECT_TRUE(heed::packs_keys(own));
+    own.packed_bytes = 0;
+    EXPECT_FALSE(heed::packs_values(own) || heed::packs_keys(own));
 
     heed::KernelRequest request = {HEED_CPU, HEED_F32, HEED_F32, 0, 0, 0, HEED_KV_CONTIGUOUS, 100, 1, false};
     any.kv_block = 1;
@@ -328,6 +376,7 @@ TEST_F(ChooseKernel, RequestsThatDifferInMoreThanLengthsDoNotDecodeAlike) {
                                                       [](heed::KernelRequest &r) { r.max_kv_len = 1024; },
                                                       [](heed::KernelRequest &r) { r.max_kv_len = 4097; },
                                                       [](heed::KernelRequest &r) { r.prefills_in_floats = true; },
+                                                      [](heed::KernelRequest &r) { r.prefills_in_dots = true; },
                                                       [](heed::KernelRequest &r) { r.kv_storage = HEED_KV_PAGED; }};
     for (const auto &change : changes) {
         heed::KernelRequest other = one;

@@ -1,0 +1,149 @@
+#include "schedules/packed_block_passes.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "generators/lowering/bf16_product.h"
+#include "generators/lowering/carried.h"
+#include "generators/lowering/fuse_tasks.h"
+#include "generators/lowering/shorten_loops.h"
+#include "generators/lowering/sum_in_place.h"
+#include "schedules/attention_prefetches.h"
+#include "schedules/fit_rows.h"
+
+namespace heed {
+
+using namespace Halide;
+using Halide::Internal::Variable;
+
+namespace {
+
+// Rows of a group that there are. Of those that a copy leaves out maxima stay the lowest ones: so references do, too,
+// no sum is scaled for them, and no logit looks huge.
+void fit_packed_rows(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
+    const std::string row = st.row.name();
+    TrimRows::Rows rows;
+    rows.most_kept = copies_for_fewer_rows(config);
+    if (config.bf16_tiles) {
+        rows.loops = {st.prefill.q_lanes.name() + ".s0." + row + ".ro"};
+        rows.single = "." + row;
+    } else {
+        rows.loops = {row + ".ro"};
+        rows.stages = {st.state.name()};
+    }
+    for (const BlockChain *ch : st.chains) {
+        const Bf16Block &of = ch->bf16;
+        for (const Func &f : {ch->product, of.max_parts, ch->weights, of.weight_pairs, of.sum_parts, of.exact_sum,
+                              ch->block_sum, ch->block_out}) {
+            rows.stages.push_back(f.name());
+        }
+        if (!config.bf16_tiles) {
+            for (const Func &f : {ch->biases, ch->visible, ch->raw_logits, ch->logits, ch->value_tile}) {
+                rows.stages.push_back(f.name());
+            }
+            // Not those of the state: what `reference` reads of rows that are left out must be initialised.
+            for (const Func &f : {ch->visible, ch->logits}) rows.loops.push_back(f.name() + ".s0." + row + "." + row);
+        }
+        rows.filled.push_back(of.max_parts.name());
+    }
+    fit_rows(passes, st, config, rows);
+}
+
+// Blocks are packed up to their last key.
+void fit_packed_blocks(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
+    const PackedBlocks &p = st.packed;
+    const auto loop = [](const Func &f, int stage, const std::string &var) {
+        return f.name() + ".s" + std::to_string(stage) + "." + var;
+    };
+    // `of`, a loop over units of so many keys: those in the block of a task of `tasks`.
+    const auto shorten = [&](const std::string &of, const Func &tasks, int stage, int unit, int loops_per_unit = 1) {
+        const Expr task = Variable::make(Int(32), loop(tasks, stage, p.head.name() + ".packed_task"));
+        const Expr line = cast<int64_t>(task / Variable::make(Int(32), "k.extent.1")) *
+                          cast<int64_t>(Variable::make(Int(32), "key_blocks.stride.1"));
+        const Expr end = loaded("key_blocks", line + block_kv_len), first = loaded("key_blocks", line + block_first);
+        const Expr units = (clamp(end - first, 0, config.kv_block) + (unit - 1)) / unit;
+        passes->add<ShortenLoops>(std::vector<std::string>{of}, units * loops_per_unit);
+    };
+    const bool in_tiles = config.bf16_tiles;
+    const int tile = in_tiles ? packed_unit : config.lanes, pairs = in_tiles ? packed_unit : 2;
+    const int stages_of_k = config.packs_k() ? p.k.num_update_definitions() + 1 : 0;
+    for (int stage = 0; stage < stages_of_k; stage++) {
+        shorten(loop(p.k, stage, st.k.name()), p.k, stage, tile, tile);
+    }
+    shorten(loop(p.v, 0, (in_tiles ? st.c : st.p).name()), p.v, 0, pairs);
+    shorten(loop(p.exponents, 1, (in_tiles ? p.over_v.y : p.over_v.z).name()), p.nonfinite, 0, pairs);
+    const std::string of_slots = st.k.name() + "." + st.k.name();
+    if (p.v_slots.defined()) shorten(loop(p.v_slots, 0, of_slots), p.v, 0, tile, tile / config.lanes);
+    if (p.k_slots.defined()) shorten(loop(p.k_slots, 0, of_slots), p.k, stages_of_k - 1, tile, tile / config.lanes);
+    passes->add_exactly<FuseTasks>(1, "loops over packed blocks to fuse", p.v.name(), p.nonfinite.name());
+}
+
+// A masked step of packed keys computes the units that have a key which some row sees. The other ones would add
+// nothing. The step's number of keys lives until its last stage, exact_sum, has read it.
+void fit_keys(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
+    const BlockChain &ch = st.masked;
+    const int unit = config.masked_unit();
+    const auto parts = [](const Expr &keys, int of) { return (keys + (of - 1)) / of; };
+    const Expr units = parts(loaded(ch.first_key.name() + ".1", 0), unit), computed = units * unit;
+    const auto end = [&](const Func &f, const std::string &loop, const Expr &extent) {
+        passes->add<ShortenLoops>(std::vector<std::string>{f.name() + loop}, extent);
+    };
+    const auto over = [](int stage, const RVar &v) { return ".s" + std::to_string(stage) + "." + v.name(); };
+    const std::string keys = ".s0." + st.k.name(), squares = keys + ".ko";
+    const Bf16Block &b = ch.bf16;
+    if (config.packs_in_steps()) {
+        const PackedBlocks &p = ch.packed;
+        for (const std::string &copies : {keys, ".s1." + st.k.name()}) end(p.k, copies, computed);
+        end(p.v, ".s0." + (config.bf16_tiles ? st.c : st.p).name(), config.bf16_tiles ? units : computed / 2);
+        end(p.exponents, over(1, config.bf16_tiles ? p.over_v.y : p.over_v.z),
+            config.bf16_tiles ? units : computed / 2);
+    }
+    end(ch.slots, keys + "." + st.k.name(), parts(computed, config.lanes));
+    end(ch.visible, squares, parts(computed, config.keys_of_mask_square()));
+    Expr bias_on = Variable::make(Int(32), "bias_form") != no_bias;
+    end(ch.biases, squares, select(bias_on, parts(computed, tile_edge), 0));
+    for (const BlockChain *chain : {&st.full, &st.added}) {
+        end(chain->biases, squares, select(bias_on, chain->block / packed_unit, 0));  // two squares at once
+    }
+    if (config.bf16_tiles) {
+        end(ch.product, ".s1." + st.k.name() + ".ko", units);
+        end(ch.block_out, over(1, ch.numbers.y), units);
+    } else {
+        end(ch.raw_logits, squares, computed / config.key_tile);
+    }
+    for (const Func &f : {ch.visible, ch.logits}) end(f, keys, computed);
+    end(b.max_parts, over(1, b.part_keys.x), computed / Bf16Block::parts);
+    end(b.weight_pairs, keys, computed / 2);
+    end(b.weight_pairs, over(1, b.again.x), computed / 2);
+    end(b.sum_parts, over(1, b.pairs.x), computed / 2 / Bf16Block::parts);
+    for (const BlockChain *chain : st.chains) {
+        const Bf16Block &of = chain->bf16;
+        end(of.exact_sum, over(2, of.exact_again.x), 2 * loaded(of.again_end.name(), 0));
+        if (!of.v_numbers.defined()) continue;
+        end(of.v_numbers, ".s0." + st.c.name(), parts(loaded(chain->prefill.nonfinite_end.name(), 0), packed_unit));
+    }
+}
+
+}  // namespace
+
+// Steps of a group with matrix tiles are there for one, two or all vectors of rows; those of dot products for each
+// number, with masks or biases, which make steps long, for one or all.
+int copies_for_fewer_rows(const AttentionConfig &config) {
+    if (!config.bf16_tiles) return config.per_logit() ? 1 : config.row_block / config.lanes - 1;
+    return config.packs_in_steps() ? std::min(config.row_block / config.lanes - 1, 2) : 0;
+}
+
+void add_packed_blocks(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
+    const int row_max = config.row_block * AttentionStages::place(config, AttentionStages::row_max);
+    passes->add<LoadCarried>(st.state.name(), row_max);
+    for (const BlockChain *chain : st.chains) {
+        passes->add_exactly<SumInPlace>(1, "loops that add a block to the output", chain->block_out.name(),
+                                        st.state.name());
+    }
+    if (config.packs_first()) fit_packed_blocks(passes, st, config);
+    if (!config.bf16_tiles || config.packs_in_steps()) fit_packed_rows(passes, st, config);
+    fit_keys(passes, st, config);
+}
+
+}  // namespace heed
