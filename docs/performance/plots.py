@@ -83,9 +83,9 @@ def draw_decode_heads(folder, name, dtype):
 
 def draw_all(folder):
     for dtype in ("f32", "bf16"):
-        draw_prefill(folder, "peers_epyc_zen4", dtype)
-        draw_decode_heads(folder, "peers_epyc_zen4", dtype)
-    draw_decode_lengths(folder, "peers_epyc_zen4")
+        draw_prefill(folder, "peers_epyc_zen5", dtype)
+        draw_decode_heads(folder, "peers_epyc_zen5", dtype)
+    draw_decode_lengths(folder, "peers_epyc_zen5")
 
 
 if __name__ == "__main__":

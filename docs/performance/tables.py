@@ -50,7 +50,7 @@ def results_of(name):
 
 
 # What the files' own "cpu" does not say.
-CPUS = {"peers_epyc_zen4": "AMD EPYC (Zen 4)", "peers_epyc_zen3": "AMD EPYC (Zen 3)", "peers_xeon_amx": "Intel Xeon with AMX"}
+CPUS = {"peers_epyc_zen5": "AMD EPYC (Zen 5)", "peers_epyc_zen3": "AMD EPYC (Zen 3)", "peers_xeon_amx": "Intel Xeon with AMX"}
 
 # Heads of keys and values of the cases with 32 query heads and 4096 keys, as far as they were measured.
 HEADS = {"d4k_mha": 32, "d4k_g2": 16, "d4k_gqa": 8, "d4k_g8": 4, "d4k_g16": 2, "d4k_mqa": 1}
@@ -211,8 +211,8 @@ def label(length):
 
 
 TABLES = {
-    "readme": lambda: peers_table("peers_epyc_zen4", "./dev bench --peers --results FILE", (), README_ROWS),
-    "epyc": lambda: peers_table("peers_epyc_zen4", "./dev bench --peers --results FILE", ("f32", "bf16")),
+    "readme": lambda: peers_table("peers_epyc_zen5", "./dev bench --peers --results FILE", (), README_ROWS),
+    "epyc": lambda: peers_table("peers_epyc_zen5", "./dev bench --peers --results FILE", ("f32", "bf16")),
     "avx2": lambda: peers_table("peers_epyc_zen3", "./dev bench --peers --dtype f32 --results FILE", ("f32",)),
     "amx": lambda: peers_table("peers_xeon_amx", "./dev bench --peers --cases 'p*,bert_8x512,c256_4k_gqa,*_11qk,dk192_dv128,linear_*,d4k_mqa,d4k_g16,mla_*,q*_4k_*' --dtype bf16 --results FILE",
                                ("bf16",)),
@@ -221,7 +221,7 @@ TABLES = {
     "backward-amx": lambda: backward_table("backward_xeon_amx"),
     "generate": lambda: generate_table("generate_xeon_amx"),
     "gpu": lambda: gpu_tables("cuda_h100_80gb_hbm3"),
-    "growth": lambda: growth_table("peers_epyc_zen4"),
+    "growth": lambda: growth_table("peers_epyc_zen5"),
 }
 
 
