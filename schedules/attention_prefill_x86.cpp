@@ -281,8 +281,8 @@ private:
 
     void values(BlockChain &ch) {
         const bool splits_loop = ch.prefill.nonfinite_end.defined();
-        const bool in_tile = cfg.packs_kv() && !cfg.bf16_tiles;
-        Func &sum = in_tile ? ch.value_tile : ch.block_out;
+        const bool has_own_sums = cfg.packs_kv() && !cfg.bf16_tiles;
+        Func &sum = has_own_sums ? ch.bf16.value_sums : ch.block_out;
         if (cfg.bf16_tiles) {
             if (splits_loop) {
                 of_block_in_workspace(ch.bf16.v_numbers, ch)
@@ -314,7 +314,15 @@ private:
             .partition(ch.prefill.nonfinites, Partition::Never)
             .vectorize(st.row, cfg.lanes)
             .unroll(st.row);
-        if (in_tile) sum.update(last).unroll(st.d);
+        if (!has_own_sums) return;
+        const RVar once = ch.bf16.with_sums.x;
+        along_d(one_task(sum.compute_at(ch.block_out, once).hoist_storage(task_loop).store_in(MemoryType::Heap)), st.d,
+                cfg.head_dim_v)
+            .bound_extent(st.kb, 1)
+            .bound_extent(st.row, cfg.row_block)
+            .vectorize(st.row, cfg.lanes)
+            .unroll(st.row);
+        ch.block_out.update(1).reorder(st.row, st.d, once).vectorize(st.row, cfg.lanes).unroll(st.row);
     }
 
     // row_block rows x `tile` of `other` stay in registers over the whole of `over`; the consumer then copies them.

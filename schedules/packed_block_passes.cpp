@@ -39,7 +39,7 @@ void fit_packed_rows(Passes *passes, const AttentionStages &st, const AttentionC
             rows.stages.push_back(f.name());
         }
         if (!config.bf16_tiles) {
-            for (const Func &f : {ch->biases, ch->visible, ch->raw_logits, ch->logits, ch->value_tile}) {
+            for (const Func &f : {ch->biases, ch->visible, ch->raw_logits, ch->logits, ch->value_tile, of.value_sums}) {
                 rows.stages.push_back(f.name());
             }
             // Not those of the state: what `reference` reads of rows that are left out must be initialised.

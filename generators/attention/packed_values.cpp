@@ -78,15 +78,20 @@ void AttentionBuilder::define_packed_dots(BlockChain &chain) {
     chain.value_tile(vars(at)) = 0.f;
     chain.value_tile(vars(at)) =
         bf16_dot(chain.value_tile(at), chain.bf16.weight_pairs(in_block({st.row, pair})), stored(pair));
-    if (hides_values) {
-        chain.prefill.nonfinites = RDom(0, chain.block, "nonfinites" + chain.suffix);
-        chain.prefill.nonfinites.where(chain.prefill.nonfinites < chain.prefill.nonfinite_end(in_block({})));
-        Expr k = second_key_first(chain.prefill.nonfinites), word = stored(k / 2);
-        chain.value_tile(vars(at)) =
-            chain.value_tile(at) + value_weight(chain, k) * if_visible(chain, k, bf16_of_key(word, k), 0.f);
-    }
     chain.block_out(vars(at)) = 0.f;
     chain.block_out(vars(at)) = chain.block_out(at) + chain.value_tile(at);
+    if (!hides_values) return;
+
+    // Sums of their own, not of the tile: LLVM spills some of those that two loops in a row add to.
+    chain.prefill.nonfinites = RDom(0, chain.block, "nonfinites" + chain.suffix);
+    chain.prefill.nonfinites.where(chain.prefill.nonfinites < chain.prefill.nonfinite_end(in_block({})));
+    Expr k = second_key_first(chain.prefill.nonfinites), word = stored(k / 2);
+    Func &sums = chain.bf16.value_sums;
+    sums(vars(at)) = 0.f;
+    sums(vars(at)) = sums(at) + value_weight(chain, k) * if_visible(chain, k, bf16_of_key(word, k), 0.f);
+    chain.bf16.with_sums = RDom(0, 1, "with_sums" + chain.suffix);
+    chain.bf16.with_sums.where(chain.bf16.with_sums < chain.prefill.nonfinite_end(in_block({})));
+    chain.block_out(vars(at)) = chain.block_out(at) + sums(in_block({st.row, st.d + chain.bf16.with_sums}));
 }
 
 }  // namespace heed

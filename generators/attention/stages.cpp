@@ -270,9 +270,9 @@ DecodeBlock::DecodeBlock(const std::string &suffix)
     : dot_tile("dot_tile" + suffix), dots("dots" + suffix), sum_lanes("sum_lanes" + suffix) {}
 
 Bf16Block::Bf16Block(const std::string &suffix)
-    : weight_pairs("weight_pairs" + suffix), v_numbers("v_numbers" + suffix), reference("reference" + suffix),
-      max_parts("max_parts" + suffix), sum_parts("sum_parts" + suffix), exact_sum("exact_sum" + suffix),
-      reference_sizes("reference_sizes" + suffix), again_end("again_end" + suffix) {}
+    : weight_pairs("weight_pairs" + suffix), v_numbers("v_numbers" + suffix), value_sums("value_sums" + suffix),
+      reference("reference" + suffix), max_parts("max_parts" + suffix), sum_parts("sum_parts" + suffix),
+      exact_sum("exact_sum" + suffix), reference_sizes("reference_sizes" + suffix), again_end("again_end" + suffix) {}
 
 PackedBlocks::PackedBlocks(const std::string &suffix)
     : k("packed_k" + suffix), v_rows("v_rows_packed" + suffix), v_tiles{TransposedTiles("packed_v_even" + suffix),

@@ -169,7 +169,8 @@ struct MaskSweep {
 struct Bf16Block {
     Halide::Func weight_pairs;  // (row, k / 2): the weights of two keys as bf16
     Halide::Func v_numbers;     // matrix tiles where keys may be hidden: of packed.v, without its NaN and infinities
-    Halide::RDom pairs;
+    Halide::Func value_sums;    // dot products, (row, d): of a block with NaN or infinities, by its keys
+    Halide::RDom pairs, with_sums;
     // (row): what weights are relative to, and what that multiplies the sums before this block by. It
     // stays where it is until a logit is far above it, so that products add up in place.
     Halide::Func reference;

@@ -136,15 +136,8 @@ class Kernels(unittest.TestCase):
 
     @of_isa("avx512bf16")
     def test_register_tile_of_bf16_dots(self):
-        # 3 vectors of rows x 8 keys x 4 pairs of d, full and masked; x 8 values of d. Of a masked step's values, which a loop
-        # for NaN and infinities adds to as well, LLVM moves 3 of 24 sums through memory.
-        kernel = "attention_prefill_bf16_d128_paged_avx512bf16"
-        self.check_register_tiles(kernel, "vdpbf16ps", (96,), 2)
-        values = [b for b in innermost_loops(machine_code(kernel)) if b.count("vdpbf16ps") == 24]
-        spilled = sorted(len(re.findall(r"vmovu?a?ps +%[yz]mm\d+,.*\(%rsp", b)) for b in values)
-        self.assertEqual(len(spilled), 2, kernel)
-        self.assertEqual(spilled[0], 0, kernel)
-        self.assertLessEqual(spilled[1], 3, kernel)
+        # 3 vectors of rows x 8 keys x 4 pairs of d, x 8 values of d; full, masked.
+        self.check_register_tiles("attention_prefill_bf16_d128_paged_avx512bf16", "vdpbf16ps", (24, 96), 2)
 
     @of_isa("amx")
     def test_matrix_tiles(self):
