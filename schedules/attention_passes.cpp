@@ -107,7 +107,7 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
         }
         passes.add<KeepTiles>(tiles);
         if (!config.packs_kv()) fit_block(&passes, st, config);
-        add_prefetches(&passes, st, config);
+        add_tile_prefetches(&passes, st, config);
     }
     if (config.packs_kv()) add_packed_blocks(&passes, st, config);
     if (config.bf16_tiles) add_matrix_tiles(&passes, st, config);
@@ -123,25 +123,7 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
         const std::string sums = st.full.value_tile.name(), keys = st.full.numbers.x.name();
         passes.add_exactly<HoldSums>(1, "loops over the keys of a head", sums + ".s1." + keys + ".key", sums);
     }
-    if (config.prefetch_keys > 0) {
-        const auto ahead = [&](const std::string &rows) {
-            Expr stride = cast<int64_t>(Variable::make(UInt(64), rows + "_slot_stride"));
-            PrefetchRows::Ahead next{rows, rows, st.decode.prefetched_keys * stride};
-            if (config.looks_up_ahead()) {
-                next.table = st.full.slots.name();
-                next.keys = config.kv_block;
-            }
-            return next;
-        };
-        std::vector<std::string> loops;
-        for (const BlockChain *chain : st.chains) {
-            if (chain->ranged) continue;
-            // Loops over heads of whole keys, which the prefetchers of the cache follow, ask for nothing.
-            loops.push_back(chain->decode.dots.name() + ".s0." + st.k.name() + ".ko");
-            loops.push_back(chain->value_tile.name() + ".s1." + chain->numbers.x.name() + ".key");
-        }
-        passes.add<PrefetchRows>(loops, std::vector<PrefetchRows::Ahead>{ahead("k"), ahead("v")});
-    }
+    if (config.prefetch_keys > 0) add_row_prefetches(&passes, st, config);
     return passes;
 }
 

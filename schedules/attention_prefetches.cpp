@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "generators/lowering/prefetch_line.h"
+#include "generators/lowering/prefetch_rows.h"
 #include "generators/lowering/spread_prefetches.h"
 
 namespace heed {
@@ -23,15 +24,32 @@ Expr elements_along(const std::string &rows, const char *axis, const Expr &index
     return cast<int64_t>(index) * cast<int64_t>(Variable::make(UInt(64), rows + "_" + axis + "_stride"));
 }
 
+int lines_of(int elements, int bytes) { return (elements * bytes + line_bytes - 1) / line_bytes; }
+
 // Decode with rows as lanes reads keys and values element by element, of several rows at once, which the prefetchers of
-// the cache do not follow: the products of a tile of keys ask for the keys of a later tile, and for the values of this
-// one, which are read at the end of the block; where they are packed at its beginning for those of the next block. What
-// follows a block is guessed to be its neighbour. Measured, Zen 4, 2 cores, 16 rows, without and with it: f32 of 128
-// elements 0.64 and 0.37 ms; bf16 of 576 0.144 and 0.116, of 128, whose tiles take little time, 0.209 and 0.234.
+// the cache do not follow. So each burst of the products of a tile of keys asks for a row of keys of the next tile, or
+// a part of it, and for one of values: of this block, which are read at its end, or where they are packed at its
+// beginning of the next one. What follows a block is guessed to be its neighbour.
+bool asks_for_tiles(const AttentionConfig &config) {
+    return config.wide_group && !config.bf16_tiles && !config.any_head_dim();
+}
+
+// Parts of a row that bursts ask for: all of a short one, of a long one what three steps of the product, or a few more,
+// leave time for. 0: steps do not divide so. Measured, Zen 5, 2 threads, 16 rows, from memory: f32 of 576 elements in
+// 12 parts 0.66 ms, in 3 0.84; bf16 in 3 parts 0.352, in one 0.371; f32 of 128 elements in one part 0.30, in two 0.38.
+int parts_of_row(const AttentionConfig &config) {
+    const int steps = config.query_elements() / config.product_unroll, bytes = stored_type(config.kv_dtype).bytes();
+    if (steps % config.key_tile != 0) return 0;
+    if (lines_of(config.head_dim, bytes) + lines_of(config.head_dim_v, bytes) <= 16) return 1;
+    const int steps_of_row = steps / config.key_tile;
+    int burst = std::min(3, steps_of_row);
+    while (steps_of_row % burst != 0) burst++;
+    return steps_of_row / burst;
+}
+
 void prefetch_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
-    constexpr int tiles_ahead = 2;
     const BlockChain &ch = st.full;
-    const int bytes = stored_type(config.kv_dtype).bytes(), line = line_bytes / bytes, tile = config.key_tile;
+    const int bytes = stored_type(config.kv_dtype).bytes(), tile = config.key_tile, parts = parts_of_row(config);
     const Func &logits = config.has_raw_logits() ? ch.raw_logits : ch.logits;
     const std::string tiles = logits.name() + ".s0." + st.k.name() + ".ko";
     const auto field = [fields = st.fields.name()](int n) { return loaded(fields, n); };
@@ -42,19 +60,20 @@ void prefetch_tiles(Passes *passes, const AttentionStages &st, const AttentionCo
     };
     const auto stream = [&](const std::string &rows, int length, int ahead) {
         const auto along = [rows](const Expr &index, const char *axis) { return elements_along(rows, axis, index); };
-        const auto element = [=](const Expr &n) {
-            const Expr key = (Variable::make(Int(32), tiles) + ahead) * tile + n % tile;
-            const auto [slot, page] = place(key);
+        const int lines = (lines_of(length, bytes) + parts - 1) / parts;
+        const auto element = [=](const Expr &n) {  // n is the number of the burst times `lines` and a constant
+            const Expr burst = simplify(n / lines), line = burst % parts * lines + simplify(n % lines);
+            const auto [slot, page] = place((Variable::make(Int(32), tiles) + ahead) * tile + burst / parts);
             return along(page, "page") + along(field(task_kv_head), "head") + along(slot, "slot") +
-                   cast<int64_t>(n / tile * line);
+                   cast<int64_t>(line * (line_bytes / bytes));
         };
-        const int step_bytes = bytes * config.product_unroll * (config.bf16_dots ? 2 : 1) * tile;
-        return SpreadPrefetches::Stream{rows, bytes, element, (step_bytes + line_bytes - 1) / line_bytes,
-                                        (length + line - 1) / line * tile};
+        return SpreadPrefetches::Stream{rows, bytes, element, lines, Expr()};
     };
-    passes->add<SpreadPrefetches>(
-        ch.over_d.x.name() + ".outer", std::vector<std::string>{tiles},
-        std::vector<SpreadPrefetches::Stream>{stream("k", config.head_dim, tiles_ahead),
+    // TrimRows has made copies of the step, for different numbers of rows, or makes them later.
+    passes->add_exactly<SpreadPrefetches>(
+        config.packs_kv() ? 1 : config.row_block / config.lanes, "loops that ask for tiles",
+        ch.over_d.x.name() + ".outer.burst", std::vector<std::string>{tiles},
+        std::vector<SpreadPrefetches::Stream>{stream("k", config.head_dim, 1),
                                               stream("v", config.head_dim_v, config.packs_kv() ? ch.block / tile : 0)});
 }
 
@@ -170,16 +189,47 @@ void prefetch_with_bias(Passes *passes, const AttentionStages &st, const Attenti
 }  // namespace
 
 int product_bursts(const AttentionConfig &config) {
+    if (asks_for_tiles(config)) return parts_of_row(config) * config.key_tile;
     const bool asks = config.phase == Phase::prefill && config.has_bias && !config.packs_kv() && !config.any_head_dim();
     const int bursts = asks ? std::gcd(config.query_elements() / config.product_unroll, 8) : 0;
     return bursts > 1 ? bursts : 0;  // of one there is no loop
 }
 
-void add_prefetches(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
-    const bool slow_tiles = config.kv_dtype == ElementType::f32 || config.head_dim > 256;
-    if (config.wide_group && !config.any_head_dim() && slow_tiles) prefetch_tiles(passes, st, config);
+void add_tile_prefetches(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
     if (asks_for_blocks(config)) prefetch_blocks(passes, st, config);
-    if (product_bursts(config) > 0) prefetch_with_bias(passes, st, config);
+    if (product_bursts(config) == 0) return;
+    asks_for_tiles(config) ? prefetch_tiles(passes, st, config) : prefetch_with_bias(passes, st, config);
+}
+
+void add_row_prefetches(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
+    // `keys` ahead where a table says where they are, else `distance` elements.
+    const auto ask = [&](const std::vector<std::string> &loops, int keys, const std::function<Expr(Expr)> &distance) {
+        std::vector<PrefetchRows::Ahead> ahead;
+        for (const std::string rows : {"k", "v"}) {
+            const Expr stride = cast<int64_t>(Variable::make(UInt(64), rows + "_slot_stride"));
+            ahead.push_back({rows, rows, distance(stride)});
+            if (!config.looks_up_ahead()) continue;
+            ahead.back().table = st.full.slots.name();
+            ahead.back().keys = keys;
+        }
+        passes->add<PrefetchRows>(loops, ahead);
+    };
+    std::vector<std::string> over_keys, over_heads;
+    for (const BlockChain *chain : st.chains) {
+        if (chain->ranged) continue;
+        const std::string dots = chain->decode.dots.name() + ".s0.", values = chain->value_tile.name() + ".s1.";
+        over_keys.push_back(dots + st.k.name() + ".ko");
+        over_keys.push_back(values + chain->numbers.x.name() + ".key");
+        over_heads.push_back(dots + st.rb.name());
+        over_heads.push_back(values + st.d.name() + ".db");
+    }
+    ask(over_keys, config.prefetch_keys, [&](const Expr &stride) { return st.decode.prefetched_keys * stride; });
+    // Four rows of 8 heads of 128 floats from memory, Zen 5, 2 threads, time with it of that without: AVX-512 0.72,
+    // AVX2 0.53. One row is fast enough for the prefetchers of the cache: 1.1.
+    if (config.whole_keys > 0 && config.row_block > 1) {
+        const int bytes = stored_type(config.kv_dtype).bytes();
+        ask(over_heads, config.whole_keys, [&](const Expr &) { return Expr((16 << 10) / bytes); });
+    }
 }
 
 Expr loaded(const std::string &array, const Expr &element) {

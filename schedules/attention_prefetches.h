@@ -1,5 +1,5 @@
 #pragma once
-// What the x86 schedules with rows as lanes ask memory for before it is read.
+// What the x86 schedules ask memory for before it is read.
 
 #include <string>
 
@@ -11,7 +11,12 @@ namespace heed {
 // Parts of the loop of a product in prefill, before each of which it may ask for values and rows of a bias; 0: none.
 int product_bursts(const AttentionConfig &config);
 
-void add_prefetches(Passes *passes, const AttentionStages &stages, const AttentionConfig &config);
+// With rows as lanes: tiles of keys and values, rows of a bias.
+void add_tile_prefetches(Passes *passes, const AttentionStages &stages, const AttentionConfig &config);
+
+// Decode with elements as lanes: loops over the keys of a head ask for the rows of later keys; loops over the heads of
+// whole keys, where each head has several rows of queries, for what comes after them in memory.
+void add_row_prefetches(Passes *passes, const AttentionStages &stages, const AttentionConfig &config);
 
 // An element of an array of the loops.
 Halide::Expr loaded(const std::string &array, const Halide::Expr &element);

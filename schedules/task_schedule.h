@@ -145,8 +145,9 @@ protected:
         class_of_block(ch.sights, [&](Halide::Func &f) { of_step(f, ch); });
         of_step(ch.first_key, ch);
         if (ch.slots.defined()) {
-            const bool ahead = cfg.looks_up_ahead() && !ch.ranged;
-            Halide::Func &slots = of_step(ch.slots, ch).bound_extent(st.k, (ahead ? 2 : 1) * ch.block);
+            const int ahead = cfg.looks_up_ahead() && !ch.ranged ? cfg.prefetch_keys : 0, lanes = cfg.lanes;
+            const int looked_up = ch.block + (ahead + lanes - 1) / lanes * lanes;
+            Halide::Func &slots = of_step(ch.slots, ch).bound_extent(st.k, looked_up);
             slots.vectorize(st.k, cfg.lanes);
             if (cfg.rows_are_lanes()) slots.partition(st.k, Halide::Partition::Never);  // a loop to shorten
             slots.specialize(st.in_place);

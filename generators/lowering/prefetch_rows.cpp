@@ -41,11 +41,17 @@ private:
     }
 };
 
+// The constant that a sum of integers has.
+int64_t constant_in(const Expr &e) {
+    if (const auto *sum = e.as<Add>()) return constant_in(sum->a) + constant_in(sum->b);
+    if (const auto *cast = e.as<Cast>()) return constant_in(cast->value);
+    const auto *constant = e.as<IntImm>();
+    return constant != nullptr ? constant->value : 0;
+}
+
 // The first one of several vectors in a line. Rows start with one.
 bool starts_line(const Load *load) {
-    const Add *sum = load->index.as<Ramp>()->base.as<Add>();
-    const IntImm *offset = sum != nullptr ? sum->b.as<IntImm>() : nullptr;
-    return offset == nullptr || offset->value * load->type.bytes() % line_bytes == 0;
+    return constant_in(load->index.as<Ramp>()->base) * load->type.bytes() % line_bytes == 0;
 }
 
 }  // namespace
