@@ -24,7 +24,7 @@ constexpr int32_t splits_of_long_cache = 32;
 constexpr int32_t tasks_per_thread = 4;
 
 // See most_decoded_queries.
-constexpr int32_t most_queries_of_lanes = 4;
+constexpr int32_t most_queries_of_lanes = 4, most_queries_of_elements = 11;
 
 // So many that it hardly counts which ones are the last to finish.
 constexpr int32_t many_tasks_per_thread = 64;
@@ -72,11 +72,17 @@ bool has_dots_of_rows(const Kernel &kernel) {
     return is_for_large_groups(kernel) && kernel.target == KernelTarget(Isa::avx512bf16);
 }
 
+// Whether they are the lanes of floats, in a kernel that asks for the keys of later tiles.
+bool has_floats_of_rows(const Kernel &kernel) {
+    return is_for_large_groups(kernel) && kernel.dtype == HEED_F32 && has_own_dims(kernel);
+}
+
 // Whether lanes of rows pay. Tasks of theirs have one head and one split of the keys: short sequences are too few
-// tasks, and of many heads whose keys are neighbours in memory each task reads pages in part (8 heads of 64 floats, 8
-// sequences of 1024 keys, 16 rows: 1.4 times as long). Matrix tiles pay for any keys and heads, for 8 rows where the
-// other choice is prefill or keys are few: 16 sequences of 4096 keys take 1.25 times as long, of 1024 keys 0.8 to 1.1.
-// Dot products pay for several queries.
+// tasks, and of many heads whose keys are neighbours in memory each task reads pages in part (8 heads of 64 floats of
+// any head dim, 8 sequences of 1024 keys, 16 rows: 1.4 times as long). Matrix tiles pay for any keys and heads, for 8
+// rows where the other choice is prefill or keys are few: 16 sequences of 4096 keys take 1.25 times as long, of 1024
+// keys 0.8 to 1.1. Dot products pay for several queries, floats that ask for keys for any heads and keys, where prefill
+// is the other choice for fewer rows.
 bool has_large_groups(const Kernel &kernel, const KernelRequest &request) {
     constexpr int32_t most_heads = 2;
     const int32_t q_len = request.any_q_len ? 1 : request.q_len;
@@ -87,6 +93,11 @@ bool has_large_groups(const Kernel &kernel, const KernelRequest &request) {
         return rows >= (pays_half ? least_rows(kernel) : least_rows_of_large_groups);
     }
     if (has_dots_of_rows(kernel) && request.prefills_in_dots && q_len > 1) return rows >= least_rows(kernel);
+    if (has_floats_of_rows(kernel)) {
+        const bool is_one_task = !has_many_keys && request.num_kv_heads == 1 && rows <= kernel.row_block;
+        const bool beside_prefill = q_len > most_queries_of_elements;
+        return rows >= (beside_prefill ? least_rows(kernel) : least_rows_of_large_groups) && !is_one_task;
+    }
     return rows >= least_rows_of_large_groups && has_many_keys && request.num_kv_heads <= most_heads;
 }
 
@@ -234,7 +245,7 @@ std::string line_that_adds(const KernelRequest &request, uint32_t targets) {
 
 int32_t least_rows(const Kernel &kernel) {
     if (!is_for_large_groups(kernel)) return 1;
-    if (has_dots_of_rows(kernel)) return 12;
+    if (has_dots_of_rows(kernel) || has_floats_of_rows(kernel)) return 12;
     return has_tiles_of_rows(kernel) ? least_rows_of_large_groups / 2 : least_rows_of_large_groups;
 }
 
@@ -252,7 +263,14 @@ int32_t most_beside_dots(const Kernel &kernel, const KernelRequest &request) {
     }
     const int32_t most =
         kernel.target == KernelTarget(Isa::avx512bf16) ? 2 * most_queries_of_lanes : most_queries_of_lanes;
-    return is_long && !is_shared ? std::min(2 * most, 11) : most;
+    return is_long && !is_shared ? std::min(2 * most, most_queries_of_elements) : most;
+}
+
+// Beside prefill in floats, whose blocks have as many rows, of one head.
+int32_t most_of_floats(const Kernel &kernel, const KernelRequest &request) {
+    const bool is_shared = request.group_size > 1;
+    if (is_short(request)) return is_shared ? kernel.row_block / 4 : most_queries_of_lanes;
+    return pays_lanes_of_rows(request) && !is_shared ? kernel.row_block : kernel.row_block / 2;
 }
 
 }  // namespace
@@ -264,6 +282,7 @@ int32_t most_decoded_queries(const Kernel &kernel, int32_t group_size) {
     }
     if (!has_own_dims(kernel)) return most_queries_of_lanes;
     if (has_dots_of_rows(kernel)) return most_queries_of_dots;
+    if (has_floats_of_rows(kernel)) return kernel.row_block;
     const bool is_avx512 = kernel.target == KernelTarget(Isa::avx512) || kernel.target == KernelTarget(Isa::avx512bf16);
     return is_avx512 ? 16 : kernel.target == KernelTarget(Isa::avx2) ? 8 : most_queries_of_lanes;
 }
@@ -272,10 +291,11 @@ int32_t most_decoded_queries(const Kernel &kernel, const KernelRequest &request)
     const int32_t most = most_decoded_queries(kernel, request.group_size);
     if (has_tiles_of_rows(kernel)) return most;
     if (request.prefills_in_dots) return std::min(most, most_beside_dots(kernel, request));
+    if (has_floats_of_rows(kernel)) return most_of_floats(kernel, request);
     const bool reads_again = request.group_size > 1 && leaves_caches(request);
     const bool few = kernel.target == KernelTarget(Isa::avx2) && is_short(request);
     if (!request.prefills_in_floats || few) return std::min(most, most_queries_of_lanes);
-    return std::min(most, reads_again ? 16 : 11);
+    return std::min(most, reads_again ? 16 : most_queries_of_elements);
 }
 
 Phase preferred_phase(const Kernel &kernel, const KernelRequest &request) {
