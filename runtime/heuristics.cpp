@@ -74,15 +74,17 @@ bool has_dots_of_rows(const Kernel &kernel) {
 
 // Whether they are the lanes of floats, in a kernel that asks for the keys of later tiles.
 bool has_floats_of_rows(const Kernel &kernel) {
-    return is_for_large_groups(kernel) && kernel.dtype == HEED_F32 && has_own_dims(kernel);
+    const bool in_floats = kernel.target == KernelTarget(Isa::avx2) || kernel.target == KernelTarget(Isa::avx512);
+    const bool of_floats = kernel.dtype == HEED_F32 && kernel.kv_dtype == HEED_F32;
+    return is_for_large_groups(kernel) && in_floats && of_floats && has_own_dims(kernel);
 }
 
 // Whether lanes of rows pay. Tasks of theirs have one head and one split of the keys: short sequences are too few
-// tasks, and of many heads whose keys are neighbours in memory each task reads pages in part (8 heads of 64 floats of
-// any head dim, 8 sequences of 1024 keys, 16 rows: 1.4 times as long). Matrix tiles pay for any keys and heads, for 8
-// rows where the other choice is prefill or keys are few: 16 sequences of 4096 keys take 1.25 times as long, of 1024
-// keys 0.8 to 1.1. Dot products pay for several queries, floats that ask for keys for any heads and keys, where prefill
-// is the other choice for fewer rows.
+// tasks, and of many heads whose keys are neighbours in memory each task reads pages in part (8 heads of 64 floats, 8
+// sequences of 1024 keys, 16 rows: 1.4 times as long). Matrix tiles pay for any keys and heads, for 8 rows where the
+// other choice is prefill or keys are few: 16 sequences of 4096 keys take 1.25 times as long, of 1024 keys 0.8 to 1.1.
+// Dot products pay for several queries. Floats with prefetches pay for any heads and keys, unless there is one task or
+// hardly more; where prefill is the other choice, from fewer rows on.
 bool has_large_groups(const Kernel &kernel, const KernelRequest &request) {
     constexpr int32_t most_heads = 2;
     const int32_t q_len = request.any_q_len ? 1 : request.q_len;
@@ -94,9 +96,9 @@ bool has_large_groups(const Kernel &kernel, const KernelRequest &request) {
     }
     if (has_dots_of_rows(kernel) && request.prefills_in_dots && q_len > 1) return rows >= least_rows(kernel);
     if (has_floats_of_rows(kernel)) {
-        const bool is_one_task = !has_many_keys && request.num_kv_heads == 1 && rows <= kernel.row_block;
+        const bool has_few_tasks = !has_many_keys && request.num_kv_heads == 1 && rows <= kernel.row_block;
         const bool beside_prefill = q_len > most_queries_of_elements;
-        return rows >= (beside_prefill ? least_rows(kernel) : least_rows_of_large_groups) && !is_one_task;
+        return rows >= (beside_prefill ? least_rows(kernel) : least_rows_of_large_groups) && !has_few_tasks;
     }
     return rows >= least_rows_of_large_groups && has_many_keys && request.num_kv_heads <= most_heads;
 }
@@ -282,7 +284,7 @@ int32_t most_decoded_queries(const Kernel &kernel, int32_t group_size) {
     }
     if (!has_own_dims(kernel)) return most_queries_of_lanes;
     if (has_dots_of_rows(kernel)) return most_queries_of_dots;
-    if (has_floats_of_rows(kernel)) return kernel.row_block;
+    if (has_floats_of_rows(kernel)) return group_size > 1 ? kernel.row_block / 2 : kernel.row_block;
     const bool is_avx512 = kernel.target == KernelTarget(Isa::avx512) || kernel.target == KernelTarget(Isa::avx512bf16);
     return is_avx512 ? 16 : kernel.target == KernelTarget(Isa::avx2) ? 8 : most_queries_of_lanes;
 }

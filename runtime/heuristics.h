@@ -23,10 +23,10 @@ namespace heed {
 // 5540; on 64 50 and 55); by rows as lanes 24, 48 of one head from 1024 keys on, of short groups 48 rows (32 / 8 heads,
 // 8 queries on 1024 keys 182 and 485, 24 505 and 638, 32 665 and 651; on 64 keys 12 queries 37 and 48, 32 86 and 64; 32
 // heads, 48 queries on 4096 keys 6135 and 6920). Rows of floats as lanes: half a block of them (24 queries with
-// AVX-512, 12 with AVX2), of one head from 1024 keys on a block, of short groups a quarter (Zen 5, 2 cores, heads of
-// 128, through Python, us: 32 / 8 heads, 8 queries on 1024 keys 359, by elements 602, prefill 1018, 24 1002 and 1351,
-// 32 1357 and 1353; on 64 keys 12 queries 59 and 78, 16 86 and 80; 8 heads, 48 queries on 4096 keys 1993 and 2458;
-// AVX2, 32 / 8 heads, 12 queries on 2048 keys 2146 and 2999, 16 3076 and 3006).
+// AVX-512, 12 with AVX2), of one head from 1024 keys on a block, below 256 keys a quarter, of one head 4 (Zen 5, 2
+// cores, heads of 128, through Python, us: 32 / 8 heads, 8 queries on 1024 keys 359, by elements 602, prefill 1018, 24
+// 1002 and 1351, 32 1357 and 1353; on 64 keys 12 queries 59 and 78, 16 86 and 80; 8 heads, 48 queries on 4096 keys 1993
+// and 2458; AVX2, 32 / 8 heads, 12 queries on 2048 keys 2146 and 2999, 16 3076 and 3006).
 int32_t most_decoded_queries(const Kernel &kernel, const KernelRequest &request);
 
 // The most of all requests whose groups have so many heads.

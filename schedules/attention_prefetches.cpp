@@ -28,28 +28,42 @@ int lines_of(int elements, int bytes) { return (elements * bytes + line_bytes - 
 
 // Decode with rows as lanes reads keys and values element by element, of several rows at once, which the prefetchers of
 // the cache do not follow. So each burst of the products of a tile of keys asks for a row of keys of the next tile, or
-// a part of it, and for one of values: of this block, which are read at its end, or where they are packed at its
-// beginning of the next one. What follows a block is guessed to be its neighbour.
+// a part of it, and for one of values: of this block, which are read at its end. Where they are copied or packed at its
+// beginning, it asks for those of the next block. What follows a block is guessed to be its neighbour.
 bool asks_for_tiles(const AttentionConfig &config) {
     return config.wide_group && !config.bf16_tiles && !config.any_head_dim();
 }
 
-// Parts of a row that bursts ask for: all of a short one, of a long one what three steps of the product, or a few more,
-// leave time for. 0: steps do not divide so. Measured, Zen 5, 2 threads, 16 rows, from memory: f32 of 576 elements in
-// 12 parts 0.66 ms, in 3 0.84; bf16 in 3 parts 0.352, in one 0.371; f32 of 128 elements in one part 0.30, in two 0.38.
-int parts_of_row(const AttentionConfig &config) {
+// How many bursts a tile of keys has, and the rows of keys, or the parts of one, that each asks for: of long rows what
+// three steps of the product, or a few more, leave time for. Measured, Zen 5, 2 threads, 16 rows, from memory: f32 of
+// 576 elements in 12 parts 0.61 ms, in 3 0.84; bf16 in 3 parts 0.351, in one 0.371; f32 of 128 elements in one part
+// 0.30, in two 0.38.
+struct TileBursts {
+    int rows = 1, parts = 1, count = 1;
+};
+
+TileBursts tile_bursts(const AttentionConfig &config) {
     const int steps = config.query_elements() / config.product_unroll, bytes = stored_type(config.kv_dtype).bytes();
-    if (steps % config.key_tile != 0) return 0;
-    if (lines_of(config.head_dim, bytes) + lines_of(config.head_dim_v, bytes) <= 16) return 1;
-    const int steps_of_row = steps / config.key_tile;
-    int burst = std::min(3, steps_of_row);
-    while (steps_of_row % burst != 0) burst++;
-    return steps_of_row / burst;
+    TileBursts bursts;
+    if (steps % config.key_tile != 0) {
+        bursts.count = std::gcd(steps, config.key_tile);
+        bursts.rows = config.key_tile / bursts.count;
+        return bursts;
+    }
+    if (lines_of(config.head_dim, bytes) + lines_of(config.head_dim_v, bytes) > 16) {
+        const int steps_of_row = steps / config.key_tile;
+        int burst = std::min(3, steps_of_row);
+        while (steps_of_row % burst != 0) burst++;
+        bursts.parts = steps_of_row / burst;
+    }
+    bursts.count = bursts.parts * config.key_tile;
+    return bursts;
 }
 
 void prefetch_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
     const BlockChain &ch = st.full;
-    const int bytes = stored_type(config.kv_dtype).bytes(), tile = config.key_tile, parts = parts_of_row(config);
+    const int bytes = stored_type(config.kv_dtype).bytes(), tile = config.key_tile, tiles_of_block = ch.block / tile;
+    const TileBursts bursts = tile_bursts(config);
     const Func &logits = config.has_raw_logits() ? ch.raw_logits : ch.logits;
     const std::string tiles = logits.name() + ".s0." + st.k.name() + ".ko";
     const auto field = [fields = st.fields.name()](int n) { return loaded(fields, n); };
@@ -60,21 +74,23 @@ void prefetch_tiles(Passes *passes, const AttentionStages &st, const AttentionCo
     };
     const auto stream = [&](const std::string &rows, int length, int ahead) {
         const auto along = [rows](const Expr &index, const char *axis) { return elements_along(rows, axis, index); };
-        const int lines = (lines_of(length, bytes) + parts - 1) / parts;
-        const auto element = [=](const Expr &n) {  // n is the number of the burst times `lines` and a constant
-            const Expr burst = simplify(n / lines), line = burst % parts * lines + simplify(n % lines);
-            const auto [slot, page] = place((Variable::make(Int(32), tiles) + ahead) * tile + burst / parts);
+        const int lines = (lines_of(length, bytes) + bursts.parts - 1) / bursts.parts, all = lines * bursts.rows;
+        const auto element = [=](const Expr &n) {  // n is the number of the burst times `all` and a constant
+            const Expr burst = simplify(n / all), of_burst = simplify(n % all);
+            const Expr row = burst * bursts.rows / bursts.parts + of_burst / lines,
+                       line = burst % bursts.parts * lines + of_burst % lines;
+            const auto [slot, page] = place((Variable::make(Int(32), tiles) + ahead) * tile + row);
             return along(page, "page") + along(field(task_kv_head), "head") + along(slot, "slot") +
                    cast<int64_t>(line * (line_bytes / bytes));
         };
-        return SpreadPrefetches::Stream{rows, bytes, element, lines, Expr()};
+        return SpreadPrefetches::Stream{rows, bytes, element, all, Expr()};
     };
     // TrimRows has made copies of the step, for different numbers of rows, or makes them later.
     passes->add_exactly<SpreadPrefetches>(
         config.packs_kv() ? 1 : config.row_block / config.lanes, "loops that ask for tiles",
         ch.over_d.x.name() + ".outer.burst", std::vector<std::string>{tiles},
-        std::vector<SpreadPrefetches::Stream>{stream("k", config.head_dim, 1),
-                                              stream("v", config.head_dim_v, config.packs_kv() ? ch.block / tile : 0)});
+        std::vector<SpreadPrefetches::Stream>{stream("k", config.head_dim, config.copies_k() ? tiles_of_block : 1),
+                                              stream("v", config.head_dim_v, config.packs_kv() ? tiles_of_block : 0)});
 }
 
 // Prefill of floats reads elements of several rows at once, too, and of each block of keys first k, then v: while the
@@ -189,9 +205,10 @@ void prefetch_with_bias(Passes *passes, const AttentionStages &st, const Attenti
 }  // namespace
 
 int product_bursts(const AttentionConfig &config) {
-    if (asks_for_tiles(config)) return parts_of_row(config) * config.key_tile;
     const bool asks = config.phase == Phase::prefill && config.has_bias && !config.packs_kv() && !config.any_head_dim();
-    const int bursts = asks ? std::gcd(config.query_elements() / config.product_unroll, 8) : 0;
+    const int bursts = asks_for_tiles(config) ? tile_bursts(config).count
+                       : asks                 ? std::gcd(config.query_elements() / config.product_unroll, 8)
+                                              : 0;
     return bursts > 1 ? bursts : 0;  // of one there is no loop
 }
 
@@ -221,7 +238,9 @@ void add_row_prefetches(Passes *passes, const AttentionStages &st, const Attenti
         over_keys.push_back(dots + st.k.name() + ".ko");
         over_keys.push_back(values + chain->numbers.x.name() + ".key");
         over_heads.push_back(dots + st.rb.name());
-        over_heads.push_back(values + st.d.name() + ".db");
+        for (const std::string &loop : {st.d.name() + ".db", st.row.name() + ".ro", st.rb.name()}) {
+            over_heads.push_back(values + loop);  // the innermost one is any of them
+        }
     }
     ask(over_keys, config.prefetch_keys, [&](const Expr &stride) { return st.decode.prefetched_keys * stride; });
     // Four rows of 8 heads of 128 floats from memory, Zen 5, 2 threads, time with it of that without: AVX-512 0.72,

@@ -8,7 +8,8 @@
 
 namespace heed {
 
-// Parts of the loop of a product in prefill, before each of which it may ask for values and rows of a bias; 0: none.
+// Parts of the loop of a product, before each of which it may ask for values and rows of a bias, in decode for rows of
+// keys and values; 0: none.
 int product_bursts(const AttentionConfig &config);
 
 // With rows as lanes: tiles of keys and values, rows of a bias.

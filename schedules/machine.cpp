@@ -118,8 +118,9 @@ void fit_tiles(const Machine &machine, AttentionConfig &config) {
             // all heads have 4 KiB or more and come from memory, 1.05 to 1.2 where they are smaller or in the caches.
             const bool pays = !wide && (!config.has_gqa || config.kv_dtype == ElementType::f32);
             if (pays || config.for_whole_keys) config.whole_keys = 4;
-            // Key after key, so that memory is read in its order. Four rows of 8 heads of 128 floats, Zen 5, 2 threads,
-            // of what a plain read reaches: tiles of four keys 0.62 to 0.8, of one 0.68 to 0.87. One row: 0.88, 0.6.
+            // Key after key, so that memory is read in its order. Four rows of 8 heads of 128 floats, Zen 5 with
+            // AVX-512, 2 threads, of what a plain read reaches: tiles of four keys 0.62 to 0.8, of one 0.68 to 0.87.
+            // One row: 0.88, 0.6.
             if (config.for_whole_keys && config.has_gqa) config.key_tile = config.whole_keys = 1;
         } else if (prefetches(config)) {
             config.prefetch_keys = std::min(32, 8192 / row_bytes(config));

@@ -1,6 +1,8 @@
 #pragma once
 // What the x86 schedules share: scratch of one task, the parallel unit of work, inside its loop `task_loop`.
 
+#include <algorithm>
+
 #include "schedules/schedules.h"
 
 namespace heed {
@@ -145,8 +147,9 @@ protected:
         class_of_block(ch.sights, [&](Halide::Func &f) { of_step(f, ch); });
         of_step(ch.first_key, ch);
         if (ch.slots.defined()) {
-            const int ahead = cfg.looks_up_ahead() && !ch.ranged ? cfg.prefetch_keys : 0, lanes = cfg.lanes;
-            const int looked_up = ch.block + (ahead + lanes - 1) / lanes * lanes;
+            const bool asks = cfg.looks_up_ahead() && !ch.ranged;
+            const int ahead = asks ? std::max(cfg.prefetch_keys, cfg.whole_keys) : 0;
+            const int looked_up = ch.block + (ahead + cfg.lanes - 1) / cfg.lanes * cfg.lanes;
             Halide::Func &slots = of_step(ch.slots, ch).bound_extent(st.k, looked_up);
             slots.vectorize(st.k, cfg.lanes);
             if (cfg.rows_are_lanes()) slots.partition(st.k, Halide::Partition::Never);  // a loop to shorten

@@ -42,8 +42,9 @@ BackwardLogits::Gradients BackwardLogits::gradients(const Expr &score, const Exp
     if (score_mod.logit) logit.value = score_mod.logit(before_user.value, place, buffers);
     Expr in_range = key >= first_visible(row, visible_begin) && key < end_visible(row, visible_end, kv_len);
     Expr of_user;
-    // A row after the last may belong to what no row of the call does, whose keys may hold NaN.
-    if (score_mod.visible) of_user = bits(lse(i)) != bits(Expr(backward_no_key)) && score_mod.visible(place, buffers);
+    // A row after the last may belong to what no row of the call does, whose keys may hold NaN, and may get NaN.
+    if (score_mod.visible || score_mod.logit) of_user = bits(lse(i)) != bits(Expr(backward_no_key));
+    if (score_mod.visible) of_user = of_user && score_mod.visible(place, buffers);
     Expr allowed = is_visible({Expr(), mask_form != no_mask, mask(here), mask_form, changes.bias, of_user});
     Expr seen = plain || (in_range && (unchanged || allowed));
     weights(at) = select(seen, weight_of(select(unchanged, logit.scaled, logit.value) - lse(i)), 0.f);

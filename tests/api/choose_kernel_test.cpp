@@ -170,12 +170,18 @@ TEST_F(ChooseKernel, DecodeKernelsForLargeGroups) {
     EXPECT_THAT(choice.candidates, HasSubstr("decode_d64: could serve, but is for groups of fewer heads"));
     EXPECT_EQ(choose(1, 80, 0, all), "decode_d80");
     EXPECT_EQ(choose(1, 72, 0, all), "decode_anywide");
-    num_kv_heads = 3;  // pages of many heads are read in part
-    EXPECT_EQ(choose(1, 64, 0, all), "decode_d64");
+    num_kv_heads = 3;  // pages of many heads are read in part, but by kernels that ask for them
+    EXPECT_EQ(choose(1, 64, 0, all), "decode_d64wide");
     EXPECT_EQ(choose(1, 72, 0, all), "decode_any");
     num_kv_heads = 2;
     max_kv_len = 1023;  // few tasks
+    EXPECT_EQ(choose(1, 64, 0, all), "decode_d64wide");
+    EXPECT_EQ(choose(1, 72, 0, all), "decode_any");
+    num_kv_heads = 1;  // one
     EXPECT_EQ(choose(1, 64, 0, all), "decode_d64");
+    group_size = 25;  // two
+    EXPECT_EQ(choose(1, 64, 0, all), "decode_d64wide");
+    num_kv_heads = 2;
     max_kv_len = 1024;
     group_size = 8;
     EXPECT_EQ(choose(2, 64, 0, all), "decode_d64wide");
@@ -183,6 +189,35 @@ TEST_F(ChooseKernel, DecodeKernelsForLargeGroups) {
     kernels.erase(kernels.begin(), kernels.end() - 1);
     group_size = 1;
     EXPECT_EQ(choose(1, 64, 0, all), "decode_anywide");
+}
+
+// Rows of floats as lanes take half a block of queries beside prefill, which has as many rows of one head.
+TEST_F(ChooseKernel, DecodeKernelsOfManyQueriesInFloats) {
+    for (const auto isa : {heed::Isa::avx2, heed::Isa::avx512}) {
+        const int32_t block = isa == heed::Isa::avx2 ? 24 : 48;
+        kernels = {kernel("prefill", isa, 64), kernel("lanes", isa, 64, heed::feature_gqa, heed::Phase::decode),
+                   kernel("rows", isa, 64, heed::feature_gqa, heed::Phase::decode)};
+        kernels.back().schedule = "wide";
+        kernels.back().row_block = block;
+        const auto chosen = [&](int32_t q_len, int32_t group, int32_t length) {
+            group_size = group;
+            max_kv_len = length;
+            return choose(q_len, 64, 0, all);
+        };
+        num_kv_heads = 8;
+        prefills_in_floats = true;
+        EXPECT_EQ(chosen(3, 5, 1024), "lanes");
+        EXPECT_EQ(chosen(4, 4, 1024), "rows");
+        const struct {
+            int32_t group, length, most;
+        } cases[] = {{4, 1024, block / 2}, {4, 256, block / 2}, {4, 255, block / 4}, {1, 1024, block}};
+        for (const auto &of : cases) {
+            EXPECT_EQ(chosen(of.most, of.group, of.length), "rows") << of.group << " " << of.length;
+            EXPECT_EQ(chosen(of.most + 1, of.group, of.length), "prefill") << of.group << " " << of.length;
+        }
+        EXPECT_EQ(chosen(12, 1, 1024), "rows");  // fewer rows than of a group: prefill is the other choice
+        EXPECT_EQ(chosen(16, 1, 255), "prefill");
+    }
 }
 
 // Matrix tiles of a group's rows: any heads and lengths, and more queries than other decode kernels.

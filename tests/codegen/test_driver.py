@@ -1,5 +1,6 @@
 """Bad input to heed_generate: exit 1, a message with key, value and what is allowed, and nothing written. Lists of kernels."""
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,24 @@ class Driver(unittest.TestCase):
         self.assertEqual(files, ["k.inc", "k.o"])
         result, files = self.run_driver(write="stmt,assembly")
         self.assertEqual(files, ["k.inc", "k.o", "k.s", "k.stmt"], result.stderr)
+
+    def test_tiles_that_bursts_do_not_divide(self):
+        # Bursts of one tile: none, of parts of a row, a row, several rows.
+        for head_dim, key_tile in (("64", "1"), ("576", "2"), ("64", "8"), ("72", "8")):
+            tuned = {"phase": "decode", "features": "gqa", "schedule": "wide", "head_dim": head_dim, "key_tile": key_tile}
+            result, files = self.run_driver(**tuned)
+            self.assertEqual(files, ["k.inc", "k.o"], result.stderr)
+
+    def test_places_looked_up_ahead(self):
+        # Of loops over keys and over heads, each in its own distance: no index leaves the table.
+        tuned = {"phase": "decode", "features": "gqa", "storage": "paged", "prefetch_keys": "2", "whole_keys": "8", "write": "stmt"}
+        with tempfile.TemporaryDirectory() as out:
+            arguments = {**GOOD, **tuned, "isa": "x86_64", "out": out}
+            subprocess.run([GENERATE] + [f"{k}={v}" for k, v in arguments.items()], check=True, capture_output=True)
+            with open(os.path.join(out, "k.stmt"), encoding="utf-8") as file:
+                text = file.read()
+        sizes = [int(size) for size in re.findall(r"allocate slots_full\.0\[int32 \* (\d+)\]", text)]
+        self.assertEqual(set(sizes), {40})  # 32 keys of a block and 8
 
     def test_refusals(self):
         cases = [

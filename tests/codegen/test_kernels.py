@@ -129,6 +129,19 @@ class Kernels(unittest.TestCase):
                 self.assertNotRegex(loop, r"vmovu?a?ps +%ymm\d+,.*\(", kernel)
             self.check_register_tiles(kernel, "vfmadd", (32,), 1)
 
+    def test_decode_asks_for_keys_and_values(self):
+        # Rows as lanes: in bursts between parts of a product; whole keys, of several rows: in the loops over heads.
+        wide = [r for r in kernels("attention_decode") if r.endswith("_wide") and "_dany_" not in r and "_amx" not in r]
+        whole = [r for r in kernels("attention_decode") if r.endswith("_whole") and "_gqa_" in r]
+        self.assertTrue(wide or ATTENTION_ISAS == ["x86_64"])
+        for kernel, names in [(r, (".outer.burst",) * 2) for r in wide] + [(r, ("dots_full.s0.row_block", "value_tile_full.s1.")) for r in whole]:
+            text = (DIR / f"{kernel}.stmt").read_text()
+            for tensor, name in zip("kv", names):
+                asks = [body for body in loops(text, name) if re.search(rf"prefetch\S*\(.*reinterpret<uint64>\({tensor}\)", body)]
+                if kernel in whole:  # head by head they ask in loops over keys
+                    asks = [body for body in asks if "for (" not in body]
+                self.assertTrue(asks, (kernel, tensor))
+
     @of_isa("avx512")
     def test_register_tile_of_prefill(self):
         # 1 to 3 vectors of rows x 8 keys x 2 steps of d, the whole loop: logits, values.

@@ -68,6 +68,27 @@ TEST_P(LargestWorkspace, SufficesForSmallerProblems) {
     }
 }
 
+// Up to the most that decode kernels take, on both sides of where the choice among them changes.
+TEST_P(LargestWorkspace, SufficesForFewQueriesOnManyKeys) {
+    const auto [dtype, head_dims, threads] = GetParam();
+    for (const int32_t kv_heads : {8, 2, 1}) {
+        heed_problem largest = dense(dtype, head_dims.first, head_dims.second, threads);
+        largest.num_kv_heads = kv_heads;
+        largest.max_q_len = 49;
+        largest.max_kv_len = 1024;
+        const int64_t most = heed::most_workspace_bytes(largest);
+        for (const int32_t q_len : {1, 4, 11, 12, 24, 25, 48, 49}) {
+            for (const int32_t kv_len : {64, 255, 256, 1023, 1024}) {
+                heed_problem p = largest;
+                p.batch = 2;
+                p.max_q_len = q_len;
+                p.max_kv_len = kv_len;
+                expect_fits(p, Masks::none, most);
+            }
+        }
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Layers, LargestWorkspace,
                          testing::Combine(testing::Values(HEED_F32, HEED_F16, HEED_BF16),
                                           testing::Values(std::pair(64, 64), std::pair(64, 111), std::pair(128, 128),
