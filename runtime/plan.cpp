@@ -15,6 +15,7 @@
 #include "runtime/float_environment.h"
 #include "runtime/halide_bridge.h"
 #include "runtime/kernel_call.h"
+#include "runtime/kernel_choice.h"
 #include "runtime/plan_limits.h"
 #include "runtime/status.h"
 #include "runtime/tasks.h"

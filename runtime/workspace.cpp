@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/backend.h"
+#include "runtime/phase_choice.h"
 #include "runtime/plan.h"
 #include "runtime/scratch.h"
 #include "runtime/tasks.h"

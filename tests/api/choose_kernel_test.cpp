@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/heuristics.h"
+#include "runtime/kernel_choice.h"
 #include "runtime/kernel_registry.h"
 #include "tests/api/fixture.h"
 
