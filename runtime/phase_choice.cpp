@@ -73,7 +73,8 @@ int suits_queries(const Kernel &kernel, const KernelRequest &request) {
         return request.whole_keys && rows <= kernel.row_block ? 3 : 0;
     }
     if (!is_for_large_groups(kernel)) return 2;
-    return !has_large_groups(kernel, request) ? 0 : has_own_dims(kernel) ? 3 : 2;
+    if (!has_large_groups(kernel, request)) return 0;
+    return (has_tiles_of_rows(kernel) ? 4 : 2) + (has_own_dims(kernel) ? 1 : 0);
 }
 
 std::tuple<bool, bool, bool> traits_of_lengths(const KernelRequest &request) {

@@ -48,8 +48,9 @@ Phase preferred_phase(const Kernel &kernel, const KernelRequest &request);
 bool has_own_dims(const Kernel &kernel);
 
 // Larger is better. Prefill kernels serve many queries and, after decode kernels, few. Kernels for large groups are
-// last for smaller ones; for large ones those of own head dims are first, the others next to decode kernels of own head
-// dims. Kernels for whole keys are first where one of their blocks of rows reads a key and that pays, else last.
+// last for smaller ones; for large ones those with matrix tiles are first, then those of own head dims, the others next
+// to decode kernels of own head dims. Kernels for whole keys are first where one of their blocks of rows reads a key
+// and that pays, else last.
 int suits_queries(const Kernel &kernel, const KernelRequest &request);
 
 // All that these choices make of max_kv_len.

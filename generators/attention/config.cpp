@@ -45,6 +45,9 @@ std::string AttentionConfig::error() const {
     if (bf16_dots && (head_dim % 16 != 0 || head_dim_v % 16 != 0)) {
         return out_of_range("head_dim", head_dim % 16 != 0 ? head_dim : head_dim_v, "a multiple of 16 with bf16_dots");
     }
+    if (bf16_dots && !rows_are_lanes() && head_dim % 32 != 0) {
+        return out_of_range("head_dim", head_dim, "a multiple of 32, whole vectors of pairs, with bf16_dots in decode");
+    }
     if (bf16_tiles && (!packs_kv() || row_block % 16 != 0 || masked_block % 32 != 0)) {
         return "bf16_tiles are not allowed but in prefill or schedule = wide, with bf16_dots, row_block a multiple of "
                "16, "

@@ -6,15 +6,23 @@ namespace heed::table {
 
 namespace {
 
-// Dot products of bf16 are in kernels for head dims of whole chunks, in prefill for any.
+bool are_multiples(const std::string &head_dim, int unit) {
+    const Words dims = split(head_dim, 'x');
+    return std::all_of(dims.begin(), dims.end(), [=](const std::string &dim) { return std::stoi(dim) % unit == 0; });
+}
+
+// Dot products of bf16 are in kernels for head dims of whole chunks, in prefill for any. In decode a row of keys is
+// read in place, by whole vectors of pairs.
 bool has_whole_chunks(const AttentionKernel &kernel) {
-    if (kernel.head_dim == "any") return kernel.phase == "prefill";
-    const Words dims = split(kernel.head_dim, 'x');
-    return std::all_of(dims.begin(), dims.end(), [](const std::string &dim) { return std::stoi(dim) % 16 == 0; });
+    const bool is_prefill = kernel.phase == "prefill";
+    if (kernel.head_dim == "any") return is_prefill;
+    return are_multiples(kernel.head_dim, 16) && (is_prefill || are_multiples(split(kernel.head_dim, 'x').front(), 32));
 }
 
 // Matrix tiles of a group are in kernels for such head dims and for any.
-bool has_whole_tiles(const AttentionKernel &kernel) { return kernel.head_dim == "any" || has_whole_chunks(kernel); }
+bool has_whole_tiles(const AttentionKernel &kernel) {
+    return kernel.head_dim == "any" || are_multiples(kernel.head_dim, 16);
+}
 
 // Products of warpgroups are in prefill for head dims that are known, without dropout or a score function; what changes
 // logits leaves no registers for the widest heads and for addresses of pages.

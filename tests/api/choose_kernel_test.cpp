@@ -253,6 +253,12 @@ TEST_F(ChooseKernel, DecodeKernelsWithMatrixTiles) {
     kernels.back().head_dim = kernels.back().head_dim_v = 0;
     EXPECT_EQ(chosen(8, 4), "tiles");
     EXPECT_EQ(chosen(9, 4), "prefill");
+    EXPECT_EQ(chosen(1, 16), "tiles");  // before decode kernels of own head dims
+    EXPECT_EQ(chosen(1, 15), "decode");
+    kernels[1].schedule = "wide";
+    kernels[1].row_block = 48;
+    num_kv_heads = 2;
+    EXPECT_EQ(chosen(1, 16), "tiles");
 }
 
 // Prefill in dot products of bf16 packs values first: decode kernels take more queries than beside others.

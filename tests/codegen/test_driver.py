@@ -58,6 +58,7 @@ class Driver(unittest.TestCase):
             ({"schedule": "fast"}, ["schedule", "'fast'", "x86, wide, whole, default"]),
             ({"schedule": "wide"}, ["schedule = wide is not allowed but in decode, with the feature gqa"]),
             ({"schedule": "wide", "phase": "decode", "features": "gqa_mask"}, ["schedule = wide is not allowed with", "mask"]),
+            ({"phase": "decode", "dtype": "bf16", "head_dim": "80", "isa": "avx512bf16"}, ["head_dim", "80", "a multiple of 32"]),
             ({"schedule": "whole"}, ["schedule = whole is not allowed but in decode of f32"]),
             ({"schedule": "whole", "phase": "decode", "features": "mask"}, ["schedule = whole is not allowed", "with mask"]),
             ({"colour": "red"}, ["colour", "red"]),
