@@ -91,7 +91,7 @@ namespace {
 
 constexpr int32_t most_queries_of_dots = 48;  // a block of rows
 
-// Beside prefill in dot products of bf16, which packs values first.
+// Where the other choice is prefill in dot products of bf16, which packs values first.
 int32_t most_beside_dots(const Kernel &kernel, const KernelRequest &request) {
     const bool is_long = pays_lanes_of_rows(request), is_shared = request.group_size > 1;
     if (has_dots_of_rows(kernel)) {
@@ -104,7 +104,7 @@ int32_t most_beside_dots(const Kernel &kernel, const KernelRequest &request) {
     return is_long && !is_shared ? std::min(2 * most, most_queries_of_elements) : most;
 }
 
-// Beside prefill in floats, whose blocks have as many rows, of one head.
+// Where the other choice is prefill in floats: its blocks have as many rows, all of one head.
 int32_t most_of_floats(const Kernel &kernel, const KernelRequest &request) {
     const bool is_shared = request.group_size > 1;
     if (is_short(request)) return is_shared ? kernel.row_block / 4 : most_queries_of_lanes;

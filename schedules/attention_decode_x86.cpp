@@ -13,10 +13,10 @@
 // the prefetchers of the cache do not follow. With whole_keys all blocks of rows of the task then go through a block of
 // keys together: a tile of keys for all heads, then the next tile, and so the values; dots, logits and sums of all
 // heads are in the workspace. One row for each head of floats of 128 elements, Zen 3, 2 threads: 13 -> 24 GB/s of the
-// 25 that a plain read reaches; four rows 14 -> 19. Zen 5, four rows, of what a plain read reaches: 0.68 to
-// 0.87, of bf16, head after head, 0.57 to 0.75, depending on how busy other guests keep the memory. Measured otherwise,
-// Xeon with 2 cores, 4096 keys, head_dim 128, of what a plain read reaches: f32 with 1, 4, 8 rows for a head of keys
-// and values 0.9, 0.85, 0.8; bf16 0.9, 0.83, 0.55.
+// 25 that a plain read reaches; four rows 14 -> 19. Zen 5, four rows, of what a plain read reaches: 0.68 to 0.87, of
+// bf16, head after head, 0.57 to 0.75, depending on how busy other guests keep the memory. Measured otherwise, Xeon
+// with 2 cores, 4096 keys, head_dim 128, of what a plain read reaches: f32 with 1, 4, 8 rows for a head of keys and
+// values 0.9, 0.85, 0.8; bf16 0.9, 0.83, 0.55.
 #include <algorithm>
 
 #include "schedules/task_schedule.h"

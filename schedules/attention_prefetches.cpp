@@ -116,7 +116,7 @@ void prefetch_blocks(Passes *passes, const AttentionStages &st, const AttentionC
     const auto add = [&](const std::string &rows, int length, const Expr &begin, const std::string &product,
                          const std::string &tile, int steps, int tiles) {
         const auto along = [rows](const Expr &index, const char *axis) { return elements_along(rows, axis, index); };
-        const int lines = config.kv_block * ((length * bytes + line_bytes - 1) / line_bytes);
+        const int lines = config.kv_block * lines_of(length, bytes);
         const int at_once = (lines + steps * tiles - 1) / (steps * tiles), asked = steps * tiles * at_once;
         const Expr key = field(task_first_key) + loaded(ch.first_key.name(), 0) + begin;
         const auto element = [=](const Expr &n) {
@@ -190,7 +190,8 @@ void prefetch_with_bias(Passes *passes, const AttentionStages &st, const Attenti
         };
         const Expr block = along(field(task_kv_batch), "page") + along(field(task_kv_head), "head") +
                            along(field(task_first_key) + first_key, "slot");
-        const int all = ch.block * ((config.head_dim_v + line - 1) / line), at_once = (all + bursts - 1) / bursts;
+        const int all = ch.block * lines_of(config.head_dim_v, int{sizeof(float)}),
+                  at_once = (all + bursts - 1) / bursts;
         const Expr step = along(ch.block, "slot") / (bursts * at_once);
         add("v", at_once, [=](const Expr &burst, const Expr &n) {
             return block + cast<int64_t>(burst) * (step * at_once) + n * step;

@@ -9,6 +9,8 @@ Expr weight_of(const Expr &x) {
     return exp2_nonpositive(select(positive, 0.f, x) * log2_e);
 }
 
+Expr sees_keys(const Expr &lse) { return bits(lse) != bits(Expr(backward_no_key)); }
+
 WeightGradients weight_gradients(const Expr &weight, const Expr &weight_dot, const Expr &delta, const Expr &factor,
                                  const Expr &dropped) {
     const Expr of_weight = select(dropped, 0.f, weight_dot * factor);
@@ -43,7 +45,7 @@ BackwardLogits::Gradients BackwardLogits::gradients(const Expr &score, const Exp
     Expr in_range = key >= first_visible(row, visible_begin) && key < end_visible(row, visible_end, kv_len);
     Expr of_user;
     // A row after the last may belong to what no row of the call does, whose keys may hold NaN, and may get NaN.
-    if (score_mod.visible || score_mod.logit) of_user = bits(lse(i)) != bits(Expr(backward_no_key));
+    if (score_mod.visible || score_mod.logit) of_user = sees_keys(lse(i));
     if (score_mod.visible) of_user = of_user && score_mod.visible(place, buffers);
     Expr allowed = is_visible({Expr(), mask_form != no_mask, mask(here), mask_form, changes.bias, of_user});
     Expr seen = plain || (in_range && (unchanged || allowed));

@@ -13,6 +13,9 @@ namespace heed {
 // exp(x) of a weight, which is at most 1: by rounding x may be above 0. NaN stays NaN.
 Halide::Expr weight_of(const Halide::Expr &x);
 
+// Whether the row with this lse is there and sees a key.
+Halide::Expr sees_keys(const Halide::Expr &lse);
+
 // What dout . v and the weight before dropout make: the weight after it and the gradient of the value of the logit.
 // factor: what dropout multiplies the weight by; dropped: that is 0, and then the product may be anything.
 struct WeightGradients {

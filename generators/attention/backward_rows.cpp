@@ -19,7 +19,7 @@ struct RowsOfCall {
     Expr count;
 
     Expr at(const Expr &row) const { return clamp(row, 0, count - 1); }
-    Expr has(const Expr &row, const Expr &lse) const { return row < count && bits(lse) != bits(Expr(backward_no_key)); }
+    Expr has(const Expr &row, const Expr &lse) const { return row < count && sees_keys(lse); }
 };
 
 }  // namespace
@@ -37,7 +37,7 @@ BackwardStatsKernel::BackwardStatsKernel(ElementType type) : BackwardStatsArgume
     Expr of_out = to_float(type, out(inside, at)), of_dout = to_float(type, dout(inside, at));
     products(c, row) += select(exists && has_delta(of_out), of_out * of_dout, 0.f);
     Expr total = sum_in_halves(products, row, 0, chunk_size);
-    delta(row) = select(bits(lse(row)) != bits(Expr(backward_no_key)), total, 0.f);
+    delta(row) = select(sees_keys(lse(row)), total, 0.f);
 
     for (const ImageParam &rows : {out, dout}) {
         rows.dim(0).set_bounds(0, head_dim);

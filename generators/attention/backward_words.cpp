@@ -1,5 +1,6 @@
 #include "generators/attention/backward_words.h"
 
+#include "generators/attention/backward_logits.h"
 #include "generators/common/ceil_div.h"
 #include "generators/lowering/bf16_dots.h"
 
@@ -29,7 +30,7 @@ BackwardWordsKernel::BackwardWordsKernel() : BackwardWordsArguments({ElementType
     Expr head_dim = x.dim(0).extent(), num_rows = x.dim(1).extent();
     const auto element = [&](const Expr &d, const Expr &of_row) {
         Expr at = clamp(of_row, 0, num_rows - 1);
-        Expr seen = of_row < num_rows && reinterpret<int32_t>(lse(at)) != reinterpret<int32_t>(Expr(backward_no_key));
+        Expr seen = of_row < num_rows && sees_keys(lse(at));
         return select(likely(d < head_dim) && seen, x(clamp(likely(d), 0, head_dim - 1), at), cast<uint16_t>(0));
     };
     const auto number = [&](const Expr &d, const Expr &of_row) {

@@ -1,10 +1,8 @@
 #include "runtime/reference/case_verdict.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "heed/heed.hpp"
 #include "runtime/reference/kernel_facts.h"
 #include "runtime/reference/reference_case.h"
 
@@ -31,17 +29,11 @@ void find_worst(const Attention &a, const Reference &reference, const std::vecto
     }
 }
 
-bool rounds_weights_of(const std::string &kernel) {
-    const std::vector<heed_kernel_info> kernels = heed::kernels();
-    return std::any_of(kernels.begin(), kernels.end(),
-                       [&](const auto &info) { return kernel == info.name && rounds_weights(info); });
-}
-
 }  // namespace
 
 CaseVerdict verdict_of_case(const Case &c, const std::string &kernel, const Array &out, const Array &lse) {
     Attention a = attention_of(c);
-    a.rounds_weights = rounds_weights_of(kernel);
+    a.rounds_weights = rounds_weights(kernel);
     const Reference reference = compute_reference_as_held(a, false);
     const std::vector<float> rows = out_rows(c, a, out);
     // The data is the caller's: it need not prove anything about the kernel.

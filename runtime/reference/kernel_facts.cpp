@@ -1,5 +1,10 @@
 #include "runtime/reference/kernel_facts.h"
 
+#include <algorithm>
+#include <vector>
+
+#include "heed/heed.hpp"
+
 namespace heed_reference {
 namespace {
 
@@ -9,6 +14,12 @@ bool has_bf16_dots(heed_isa isa) { return isa == HEED_AVX512_BF16 || isa == HEED
 
 bool rounds_weights(const heed_kernel_info &kernel) {
     return has_bf16_dots(kernel.isa) || (is_cuda(kernel.isa) && kernel.dtype != HEED_F32);
+}
+
+bool rounds_weights(const std::string &kernel) {
+    const std::vector<heed_kernel_info> kernels = heed::kernels();
+    return std::any_of(kernels.begin(), kernels.end(),
+                       [&](const heed_kernel_info &info) { return kernel == info.name && rounds_weights(info); });
 }
 
 double most_flushed(const heed_kernel_info &kernel, int32_t kv_len) {

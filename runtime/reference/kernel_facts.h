@@ -1,6 +1,8 @@
 // What tolerances ask of a kernel.
 #pragma once
 
+#include <string>
+
 #include "heed/heed.h"
 
 namespace heed_reference {
@@ -9,6 +11,8 @@ inline bool is_cuda(heed_isa isa) { return isa >= HEED_SM75 && isa <= HEED_SM90;
 
 // Whether the kernel rounds weights to the I/O type before they meet v.
 bool rounds_weights(const heed_kernel_info &kernel);
+// The same of the kernel of this name in the table.
+bool rounds_weights(const std::string &kernel);
 
 // How much a result may lack where the kernel takes subnormal numbers for 0: dot products of bf16 do, operands and
 // sums, of each visible key.

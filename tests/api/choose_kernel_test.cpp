@@ -191,7 +191,8 @@ TEST_F(ChooseKernel, DecodeKernelsForLargeGroups) {
     EXPECT_EQ(choose(1, 64, 0, all), "decode_anywide");
 }
 
-// Rows of floats as lanes take half a block of queries beside prefill, which has as many rows of one head.
+// Kernels with rows of floats as lanes are preferred for up to half a block of queries: prefill has blocks of as many
+// rows, all of one head.
 TEST_F(ChooseKernel, DecodeKernelsOfManyQueriesInFloats) {
     for (const auto isa : {heed::Isa::avx2, heed::Isa::avx512}) {
         const int32_t block = isa == heed::Isa::avx2 ? 24 : 48;

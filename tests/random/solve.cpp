@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "heed/heed.hpp"
 #include "runtime/reference/kernel_facts.h"
 #include "runtime/reference/reference.h"
 #include "runtime/reference/tolerance.h"
@@ -17,13 +16,6 @@ bool same_bits(const std::vector<float> &x, const std::vector<float> &y) {
     return x.size() == y.size() && std::equal(x.begin(), x.end(), y.begin(), [](float a, float b) {
                return std::memcmp(&a, &b, sizeof(a)) == 0 || (std::isnan(a) && std::isnan(b));
            });
-}
-
-// Of any kernel of the table: plans choose among those, too, that all_kernels() leaves out.
-bool has_rounded_weights(const std::string &kernel) {
-    const std::vector<heed_kernel_info> kernels = heed::kernels();
-    return std::any_of(kernels.begin(), kernels.end(),
-                       [&](const heed_kernel_info &info) { return kernel == info.name && rounds_weights(info); });
 }
 
 // By the registry's words alone.
@@ -65,7 +57,7 @@ public:
         if (!same_bits(front.out(), solution_.out) || !same_bits(front.lse(), solution_.lse)) {
             return complain("other bits on one thread, flush with the front guard page");
         }
-        a_.rounds_weights = has_rounded_weights(solution_.kernel);
+        a_.rounds_weights = rounds_weights(solution_.kernel);
         // What a random problem proves is not known before: it may see one key only.
         const Verdict verdict =
             verdict_of(a_, compute_reference(a_, false), solution_.out, solution_.lse, Trust{false, false});
