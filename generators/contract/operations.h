@@ -95,11 +95,11 @@
     INPUT(weight, panel, 3)                                                                                            \
     OUTPUT(out, f32, 4)
 
-// x (k, row); weight (column, k, panel), bias, clip and out as in HEED_LINEAR. A kernel takes OpKernel::columns columns
-// of each panel: all, or the first half.
+// x (k, row); weight (column, step, panel), bias, clip and out as in HEED_LINEAR. A kernel takes OpKernel::columns
+// columns of each panel: all, or the first half.
 #define HEED_LINEAR_IN_PLACE(INPUT, VALUE, OUTPUT)                                                                     \
     INPUT(x, own, 2)                                                                                                   \
-    INPUT(weight, own, 3)                                                                                              \
+    INPUT(weight, panel, 3)                                                                                            \
     INPUT(bias, f32, 1)                                                                                                \
     VALUE(clip, float)                                                                                                 \
     OUTPUT(out, own, 2)
@@ -343,7 +343,7 @@
     X(linear, HEED_LINEAR, HEED_CUDA_LINEAR, HEED_LINEAR_TILES, kernels(floats, {sm75}),                               \
       kernels({f16, bf16}, {sm80}).with(sm75))                                                                         \
     X(linear_in_place, HEED_LINEAR_IN_PLACE, HEED_NO_ARGUMENTS, kernels({f32}, {avx2}).rows({6, 12}),                  \
-      kernels({f32}, {avx512}).rows({12, 14}))                                                                         \
+      kernels({f32}, {avx512}).rows({12, 13}), kernels({bf16}, {avx512bf16}).rows({12, 13}))                           \
     X(linear_rows, HEED_LINEAR_ROWS, HEED_NO_ARGUMENTS, HEED_LINEAR_TILES)                                             \
     X(merge_splits, HEED_NO_ARGUMENTS, HEED_CUDA_MERGE_SPLITS, kernels(floats, {sm75}))                                \
     X(merge_states, HEED_MERGE_STATES, HEED_CUDA_MERGE_STATES, kernels(floats, {x86_64, avx2, sm75}))                  \

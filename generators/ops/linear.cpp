@@ -91,13 +91,23 @@ AttentionProductsKernel::AttentionProductsKernel(const LinearTile &tile)
 }
 
 LinearInPlaceKernel::LinearInPlaceKernel(ElementType type, const LinearTile &tile, int pitch)
-    : LinearInPlaceArguments({type, type}), tile(tile),
-      over_blocks(0, in_place_block, 0, x.dim(0).extent() / in_place_block, "over_blocks"),
-      over_rest(x.dim(0).extent() / in_place_block * in_place_block, x.dim(0).extent() % in_place_block, "over_rest") {
-    const Expr x_row = min(t * tile.rows + r, x.dim(1).extent() - 1);
+    : LinearInPlaceArguments({type, type, tile.bf16_dots}), tile(tile), width(tile.bf16_dots ? 2 : 1) {
+    const Expr steps = x.dim(0).extent() / width, blocks = steps / in_place_block;
+    over_blocks = RDom(0, in_place_block, 0, blocks, "over_blocks");
+    over_rest = RDom(blocks * in_place_block, steps % in_place_block, "over_rest");
+    const auto element = [&](const Expr &k) { return x(k, min(t * tile.rows + r, x.dim(1).extent() - 1)); };
+    const auto with_pair = [&](const Expr &pair, const Expr &step) {
+        return bf16_dot(sum(lane, r, panel, t), reinterpret<uint32_t>(weight(lane, step, panel)), pair);
+    };
     sum(lane, r, panel, t) = 0.f;
     for (const Expr &k : {over_blocks.y * in_place_block + over_blocks.x, Expr(over_rest)}) {
-        sum(lane, r, panel, t) += to_float(type, x(k, x_row)) * to_float(type, weight(lane, k, panel));
+        sum(lane, r, panel, t) = tile.bf16_dots ? with_pair(bf16_pair(element(2 * k), element(2 * k + 1)), k)
+                                                : sum(lane, r, panel, t) + to_float(type, element(k)) *
+                                                                               to_float(type, weight(lane, k, panel));
+    }
+    if (tile.bf16_dots) {
+        over_half = RDom(steps, x.dim(0).extent() % width, "over_half");
+        sum(lane, r, panel, t) = with_pair(cast<uint32_t>(element(2 * over_half)), over_half);
     }
     const Expr value = sum(c % tile.columns, row % tile.rows, c / tile.columns, row / tile.rows) + bias(c);
     out(c, row) = from_float(type, clipped(value, clip));

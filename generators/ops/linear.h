@@ -8,8 +8,8 @@
 // linear multiplies each tile with panels of `columns` columns of W, `panels` of them at once: weight(lane, k, panel)
 // is W[panel * columns + lane][step k], 0 after the last element as well. sum is (lane, r, panel, tile).
 //
-// linear_in_place multiplies the rows of x where they are: where few panels read them, packing is a large part of the
-// work. Its sums are those of linear, bit for bit.
+// linear_in_place multiplies the rows of x where they are, pairs of bf16 too: where few panels read them, packing is a
+// large part of the work. Its sums are those of linear, bit for bit.
 
 #include "generators/common/kernel_arguments.h"
 #include "generators/contract/operations.h"
@@ -67,13 +67,15 @@ struct AttentionProductsKernel : AttentionProductsArguments {
 };
 
 struct LinearInPlaceKernel : LinearInPlaceArguments {
-    static constexpr int in_place_block = 4;  // elements of k that are unrolled
+    static constexpr int in_place_block = 4;  // steps that are unrolled
     LinearTile tile;
 
     Halide::Var lane{"lane"}, r{"r"}, panel{"panel"}, t{"t"}, c{"c"}, row{"row"};
-    Halide::RDom over_blocks, over_rest;  // element of a block, block; the elements after the last block
-    Halide::Func sum{"sum"};              // (lane, r, panel, tile)
-    Halide::Func out{"out"};              // (c, row)
+    const int width;  // elements of a step
+    // Step of a block, block; the whole steps after the last block; of pairs, the step that has one element.
+    Halide::RDom over_blocks, over_rest, over_half;
+    Halide::Func sum{"sum"};  // (lane, r, panel, tile)
+    Halide::Func out{"out"};  // (c, row)
 
     // `pitch`: columns of a panel.
     LinearInPlaceKernel(ElementType type, const LinearTile &tile, int pitch);

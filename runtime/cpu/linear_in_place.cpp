@@ -42,29 +42,33 @@ int32_t wide_columns(const InPlaceKernels &kernels, int32_t columns) {
 }
 
 InPlaceKernels kernels_for(const LinearCall &call) {
-    return serving(call.pieces[0].weights->in_place, row_stride(call.view));
+    const heed_linear_weights &w = *call.pieces[0].weights;
+    return serving(w.in_place, row_stride(call.view) * dtype_bytes(w.dtype));
 }
 
 int multiply_rows(const LinearCall &call, const ColumnRun &run, int64_t row, int64_t count, char (&message)[512]) {
     const heed_linear_weights &w = *run.piece->weights;
     const View &view = run.piece->view;
     const int32_t column = first_column(run), panels = num_panels(run);
-    const auto *const x = static_cast<const float *>(call.x) + row * row_stride(call.view);
-    const auto *const panel = reinterpret_cast<const float *>(w.panels.data()) + int64_t{column} * w.k_steps;
-    float *const out = static_cast<float *>(run.piece->out) + row * row_stride(view) + run.head * view.stride[2];
+    const int64_t bytes = dtype_bytes(w.dtype), step_bytes = w.k_step * bytes;
+    const char *const x = static_cast<const char *>(call.x) + row * row_stride(call.view) * bytes;
+    const char *const panel = w.panels.data() + int64_t{column} * w.k_steps * step_bytes;
+    char *const out =
+        static_cast<char *>(run.piece->out) + (row * row_stride(view) + run.head * view.stride[2]) * bytes;
     LinearInPlaceArguments arguments;
-    arguments.x = {const_cast<float *>(x), HEED_F32, 2, {w.dim_in, narrow(count)}, {1, narrow(row_stride(call.view))}};
-    arguments.weight = packed_buffer(const_cast<float *>(panel), HEED_F32, {w.columns, w.k_steps, panels});
+    arguments.x = {const_cast<char *>(x), w.dtype, 2, {w.dim_in, narrow(count)}, {1, narrow(row_stride(call.view))}};
+    const heed_dtype step = w.k_step == 2 ? HEED_I32 : w.dtype;
+    arguments.weight = packed_buffer(const_cast<char *>(panel), step, {w.columns, w.k_steps, panels});
     arguments.bias = packed_buffer(w.bias.data() + column, HEED_F32, {panels * w.columns});
     arguments.clip = run.piece->clip;
-    arguments.out = {out, HEED_F32, 2, {run.num_columns, narrow(count)}, {1, narrow(row_stride(view))}};
+    arguments.out = {out, w.dtype, 2, {run.num_columns, narrow(count)}, {1, narrow(row_stride(view))}};
     return multiply_in_place(kernels_for(call), arguments, message);
 }
 
 }  // namespace
 
-InPlaceKernels serving(InPlaceKernels kernels, int64_t row_stride) {
-    const bool aliases = row_stride * dtype_bytes(HEED_F32) % alias_bytes == 0;
+InPlaceKernels serving(InPlaceKernels kernels, int64_t row_bytes) {
+    const bool aliases = row_bytes % alias_bytes == 0;
     for (const OpKernel **kernel : {&kernels.wide, &kernels.narrow}) {
         if (*kernel != nullptr && aliases && (*kernel)->rows > l1_ways) *kernel = nullptr;
     }
@@ -78,12 +82,15 @@ int multiply_in_place(const InPlaceKernels &kernels, const LinearInPlaceArgument
         if (begin == end) continue;
         const int32_t panels = (end - begin + width - 1) / width;
         LinearInPlaceArguments some = all;
-        some.weight.data = static_cast<float *>(all.weight.data) + int64_t{begin / width} * all.weight.stride[2];
+        const auto at = [](const KernelBuffer &buffer, int64_t element) {
+            return static_cast<char *>(buffer.data) + element * dtype_bytes(buffer.dtype);
+        };
+        some.weight.data = at(all.weight, int64_t{begin / width} * all.weight.stride[2]);
         some.weight.extent[0] = kernel->columns;
         some.weight.extent[2] = panels;
-        some.bias.data = static_cast<float *>(all.bias.data) + begin;
+        some.bias.data = at(all.bias, begin);
         some.bias.extent[0] = panels * kernel->columns;
-        some.out.data = static_cast<float *>(all.out.data) + begin;
+        some.out.data = at(all.out, begin);
         some.out.extent[0] = end - begin;
         if (const int code = call_op_kernel(*kernel, some, message)) return code;
     }

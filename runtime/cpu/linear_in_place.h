@@ -6,9 +6,8 @@
 
 namespace heed {
 
-// Leaves those kernels whose tiles of rows of floats, so far apart, stay in the L1 cache also where these share its
-// sets.
-InPlaceKernels serving(InPlaceKernels kernels, int64_t row_stride);
+// Leaves those kernels whose tiles of rows, so many bytes apart, stay in the L1 cache also where these share its sets.
+InPlaceKernels serving(InPlaceKernels kernels, int64_t row_bytes);
 
 // weight: whole panels.
 int multiply_in_place(const InPlaceKernels &kernels, const LinearInPlaceArguments &all, char (&message)[512]);

@@ -153,7 +153,8 @@ TEST_P(LinearTest, BlocksOfStepsGiveTheBitsOfRowsAlone) {
     LinearShape shape;
     shape.len = 97;
     shape.pieces = {{1, 70}};
-    for (const int32_t dim_in : {530, 1100}) {  // AMX: a step, and many, of a panel that does not fit into L1
+    // AMX: a step, and many, of a panel that does not fit into L1; dot products of bf16: a pair with one element
+    for (const int32_t dim_in : {530, 1100, 301}) {
         shape.dim_in = dim_in;
         Linear linear(shape, dtype());
         ASSERT_EQ(linear.run(), HEED_OK) << heed_last_error();
