@@ -8,6 +8,7 @@
 #include "generators/lowering/prefetch_line.h"
 #include "generators/lowering/prefetch_rows.h"
 #include "generators/lowering/spread_prefetches.h"
+#include "schedules/packed_block_passes.h"
 
 namespace heed {
 
@@ -85,10 +86,10 @@ void prefetch_tiles(Passes *passes, const AttentionStages &st, const AttentionCo
         };
         return SpreadPrefetches::Stream{rows, bytes, element, all, Expr()};
     };
-    // TrimRows has made copies of the step, for different numbers of rows, or makes them later.
+    // TrimRows has made copies of the step, for different numbers of rows.
     passes->add_exactly<SpreadPrefetches>(
-        config.packs_kv() ? 1 : config.row_block / config.lanes, "loops that ask for tiles",
-        ch.over_d.x.name() + ".outer.burst", std::vector<std::string>{tiles},
+        1 + copies_for_fewer_rows(config), "loops that ask for tiles", ch.over_d.x.name() + ".outer.burst",
+        std::vector<std::string>{tiles},
         std::vector<SpreadPrefetches::Stream>{stream("k", config.head_dim, config.copies_k() ? tiles_of_block : 1),
                                               stream("v", config.head_dim_v, config.packs_kv() ? tiles_of_block : 0)});
 }
@@ -127,12 +128,12 @@ void prefetch_blocks(Passes *passes, const AttentionStages &st, const AttentionC
                    cast<int64_t>(first) * block / asked + cast<int64_t>(n) * select(neighbours, block / asked, 0);
         };
         const SpreadPrefetches::Stream stream{rows, bytes, element, at_once, Expr()};
-        passes->add_exactly<SpreadPrefetches>(config.row_block / config.lanes, "loops that ask for blocks",
+        passes->add_exactly<SpreadPrefetches>(1 + copies_for_fewer_rows(config), "loops that ask for blocks",
                                               product + ".outer", std::vector{tile}, std::vector{stream});
     };
     add("v", config.head_dim_v, 0, ch.over_d.x.name(), ch.logits.name() + ".s0." + st.k.name() + ".ko",
         config.head_dim / config.product_unroll, config.kv_block / config.key_tile);
-    add("k", config.head_dim, config.kv_block, ch.numbers.x.name(), ch.block_out.name() + ".s0." + st.d.name() + ".db",
+    add("k", config.head_dim, config.kv_block, ch.numbers.x.name(), ch.block_out.name() + ".s1." + st.d.name() + ".db",
         config.kv_block / config.value_unroll, config.head_dim_v / config.value_tile);
 }
 
@@ -197,8 +198,7 @@ void prefetch_with_bias(Passes *passes, const AttentionStages &st, const Attenti
             return block + cast<int64_t>(burst) * (step * at_once) + n * step;
         });
     }
-    // TrimRows has made two copies of the step, for different numbers of rows.
-    passes->add_exactly<SpreadPrefetches>(2, "loops that ask for a bias and values",
+    passes->add_exactly<SpreadPrefetches>(1 + copies_for_fewer_rows(config), "loops that ask for a bias and values",
                                           ch.over_d.x.name() + ".outer.burst", std::vector<std::string>{tile}, streams,
                                           asks);
 }

@@ -167,8 +167,13 @@ private:
         } else {
             by_rows(ch.block_max, ch, {ch.keys.x});
             by_rows(ch.block_sum, ch, {ch.keys.x});
+            if (!cfg.has_raw_logits() && !ch.ranged) {  // by tiles of logits, see FuseLoops
+                RVar tile("tile"), key("key");
+                ch.block_max.update().split(ch.keys.x, tile, key, cfg.key_tile).unroll(key);
+            }
             // AVX2: LLVM spills one of the sums, which takes 12 cycles a key, 4 % of the time of heads of 64 (Zen 3).
             if (cfg.lanes == 8 && !ch.ranged) ch.block_sum.update().unroll(ch.keys.x, 4);
+            of_block_rows(ch.prefill.reference, ch).vectorize(st.row, cfg.lanes).unroll(st.row);
         }
         weights(ch);
         if (!ch.as_is && (cfg.modifies_logits() || (cfg.packs_kv() && cfg.per_logit()))) {
@@ -226,7 +231,7 @@ private:
             .update()
             .vectorize(st.u, lanes)
             .unroll(of.sized_rows.x);
-        for (Func *f : {&of.reference, &ch.block_sum}) {
+        for (Func *f : {&ch.prefill.reference, &ch.block_sum}) {
             of_block_rows(*f, ch).vectorize(st.row, lanes).unroll(st.row);
         }
     }
@@ -264,9 +269,9 @@ private:
                                       cfg.query_elements() / cfg.product_unroll / product_bursts(cfg));
         }
         Func &out = along_d(of_block_in_workspace(ch.block_out, ch), st.d, cfg.head_dim_v);
-        out.bound_extent(st.row, cfg.row_block);
-        if (cfg.packs_kv()) out.vectorize(st.row, lanes);
-        (cfg.packs_kv() ? out.update() : Stage(out))
+        out.bound_extent(st.row, cfg.row_block)
+            .vectorize(st.row, lanes)
+            .update()
             .split(st.d, db, dv, cfg.value_tile, TailStrategy::RoundUp)
             .reorder(st.row, dv, db)
             .vectorize(st.row, lanes)
@@ -281,8 +286,8 @@ private:
 
     void values(BlockChain &ch) {
         const bool splits_loop = ch.prefill.nonfinite_end.defined();
-        const bool has_own_sums = cfg.packs_kv() && !cfg.bf16_tiles;
-        Func &sum = has_own_sums ? ch.bf16.value_sums : ch.block_out;
+        const bool has_own_sums = !cfg.bf16_tiles;
+        Func &sum = has_own_sums ? ch.prefill.value_sums : ch.block_out;
         if (cfg.bf16_tiles) {
             if (splits_loop) {
                 of_block_in_workspace(ch.bf16.v_numbers, ch)
@@ -315,7 +320,7 @@ private:
             .vectorize(st.row, cfg.lanes)
             .unroll(st.row);
         if (!has_own_sums) return;
-        const RVar once = ch.bf16.with_sums.x;
+        const RVar once = ch.prefill.with_sums.x;
         along_d(one_task(sum.compute_at(ch.block_out, once).hoist_storage(task_loop).store_in(MemoryType::Heap)), st.d,
                 cfg.head_dim_v)
             .bound_extent(st.kb, 1)

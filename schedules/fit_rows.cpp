@@ -43,4 +43,28 @@ void fit_rows(Passes *passes, const AttentionStages &st, const AttentionConfig &
     }
 }
 
+// Of rows that a copy leaves out maxima stay the lowest ones: so references do, too, no sum is scaled for them, and no
+// logit looks huge. What `reference` reads of them must be initialised: loops of the state itself go over all rows.
+void fit_register_rows(Passes *passes, const AttentionStages &st, const AttentionConfig &config, int most_kept) {
+    const std::string row = st.row.name();
+    TrimRows::Rows rows;
+    rows.most_kept = most_kept;
+    rows.loops = {row + ".ro"};
+    rows.stages = {st.state.name()};
+    for (const BlockChain *ch : st.chains) {
+        const Bf16Block &of = ch->bf16;
+        const Func &maxima = config.packs_kv() ? of.max_parts : ch->block_max;
+        for (const Func &f : {ch->biases, ch->visible, ch->product, ch->raw_logits, ch->logits, maxima, ch->weights,
+                              of.weight_pairs, ch->kept, ch->block_sum, of.sum_parts, of.exact_sum, ch->value_weights,
+                              ch->value_tile, ch->prefill.value_sums, ch->block_out}) {
+            rows.stages.push_back(f.name());
+        }
+        for (const Func &f : {ch->visible, ch->kept, ch->logits}) {
+            rows.loops.push_back(f.name() + ".s0." + row + "." + row);
+        }
+        rows.filled.push_back(maxima.name());
+    }
+    fit_rows(passes, st, config, rows);
+}
+
 }  // namespace heed

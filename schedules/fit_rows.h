@@ -11,4 +11,7 @@ namespace heed {
 // and left of `rows`.
 void fit_rows(Passes *passes, const AttentionStages &st, const AttentionConfig &config, TrimRows::Rows rows);
 
+// The same of all stages of register tiles.
+void fit_register_rows(Passes *passes, const AttentionStages &st, const AttentionConfig &config, int most_kept);
+
 }  // namespace heed

@@ -129,7 +129,7 @@ void add_tiles(Passes *passes, const AttentionStages &st, const AttentionConfig 
         step.product = ch.product.name();
         step.logits = ch.added ? ch.logits.name() : "";
         step.maxima = ch.bf16.max_parts.name();
-        step.reference = ch.bf16.reference.name();
+        step.reference = ch.prefill.reference.name();
         step.weights = ch.bf16.weight_pairs.name();
         step.nonfinite_end = ch.added ? ch.prefill.nonfinite_end.name() : "";
         step.outputs = ch.block_out.name();

@@ -5,10 +5,8 @@
 #include <vector>
 
 #include "generators/lowering/bf16_product.h"
-#include "generators/lowering/carried.h"
-#include "generators/lowering/fuse_tasks.h"
+#include "generators/lowering/fuse_loops.h"
 #include "generators/lowering/shorten_loops.h"
-#include "generators/lowering/sum_in_place.h"
 #include "schedules/attention_prefetches.h"
 #include "schedules/fit_rows.h"
 
@@ -19,31 +17,18 @@ using Halide::Internal::Variable;
 
 namespace {
 
-// Rows of a group that there are. Of those that a copy leaves out maxima stay the lowest ones: so references do, too,
-// no sum is scaled for them, and no logit looks huge.
-void fit_packed_rows(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
+// Rows of a group that there are. Of those that a copy leaves out maxima stay the lowest ones (see fit_register_rows).
+void fit_tile_rows(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
     const std::string row = st.row.name();
     TrimRows::Rows rows;
     rows.most_kept = copies_for_fewer_rows(config);
-    if (config.bf16_tiles) {
-        rows.loops = {st.prefill.q_lanes.name() + ".s0." + row + ".ro"};
-        rows.single = "." + row;
-    } else {
-        rows.loops = {row + ".ro"};
-        rows.stages = {st.state.name()};
-    }
+    rows.loops = {st.prefill.q_lanes.name() + ".s0." + row + ".ro"};
+    rows.single = "." + row;
     for (const BlockChain *ch : st.chains) {
         const Bf16Block &of = ch->bf16;
         for (const Func &f : {ch->product, of.max_parts, ch->weights, of.weight_pairs, of.sum_parts, of.exact_sum,
                               ch->block_sum, ch->block_out}) {
             rows.stages.push_back(f.name());
-        }
-        if (!config.bf16_tiles) {
-            for (const Func &f : {ch->biases, ch->visible, ch->raw_logits, ch->logits, ch->value_tile, of.value_sums}) {
-                rows.stages.push_back(f.name());
-            }
-            // Not those of the state: what `reference` reads of rows that are left out must be initialised.
-            for (const Func &f : {ch->visible, ch->logits}) rows.loops.push_back(f.name() + ".s0." + row + "." + row);
         }
         rows.filled.push_back(of.max_parts.name());
     }
@@ -76,7 +61,7 @@ void fit_packed_blocks(Passes *passes, const AttentionStages &st, const Attentio
     const std::string of_slots = st.k.name() + "." + st.k.name();
     if (p.v_slots.defined()) shorten(loop(p.v_slots, 0, of_slots), p.v, 0, tile, tile / config.lanes);
     if (p.k_slots.defined()) shorten(loop(p.k_slots, 0, of_slots), p.k, stages_of_k - 1, tile, tile / config.lanes);
-    passes->add_exactly<FuseTasks>(1, "loops over packed blocks to fuse", p.v.name(), p.nonfinite.name());
+    passes->add_exactly<FuseLoops>(1, "loops over packed blocks to fuse", p.v.name(), p.nonfinite.name());
 }
 
 // A masked step of packed keys computes the units that have a key which some row sees. The other ones would add
@@ -127,7 +112,7 @@ void fit_keys(Passes *passes, const AttentionStages &st, const AttentionConfig &
 
 }  // namespace
 
-// Steps of a group with matrix tiles are there for one, two or all vectors of rows; those of dot products for each
+// Steps of a group with matrix tiles are there for one, two or all vectors of rows; those of register tiles for each
 // number, with masks or biases, which make steps long, for one or all.
 int copies_for_fewer_rows(const AttentionConfig &config) {
     if (!config.bf16_tiles) return config.per_logit() ? 1 : config.row_block / config.lanes - 1;
@@ -135,14 +120,8 @@ int copies_for_fewer_rows(const AttentionConfig &config) {
 }
 
 void add_packed_blocks(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
-    const int row_max = config.row_block * AttentionStages::place(config, AttentionStages::row_max);
-    passes->add<LoadCarried>(st.state.name(), row_max);
-    for (const BlockChain *chain : st.chains) {
-        passes->add_exactly<SumInPlace>(1, "loops that add a block to the output", chain->block_out.name(),
-                                        st.state.name());
-    }
     if (config.packs_first()) fit_packed_blocks(passes, st, config);
-    if (!config.bf16_tiles || config.packs_in_steps()) fit_packed_rows(passes, st, config);
+    if (config.bf16_tiles && config.packs_in_steps()) fit_tile_rows(passes, st, config);
     fit_keys(passes, st, config);
 }
 

@@ -44,7 +44,7 @@ void PackedBlocksSchedule::in_step(BlockChain &ch) {
     of_block_in_workspace(p.v, ch);
     blocks(p, {});
     if (cfg.any_head_dim()) {
-        p.k.bound_storage(st.c, max_head_dim / packed_unit);
+        p.k.bound_storage(st.c, max_head_dim / cfg.packed_chunk());
         if (cfg.bf16_tiles) p.v.bound_storage(st.d, max_head_dim);
         if (!cfg.bf16_tiles) p.v.bound_storage(st.e, max_head_dim / 2);
         one_block(p.v_rows.rows.hoist_storage(task_loop)).bound_extent(st.kb, 1);
@@ -60,7 +60,7 @@ void PackedBlocksSchedule::blocks(PackedBlocks &p, const std::vector<VarOrRVar> 
         return stage.reorder(loops);
     };
     if (cfg.packs_k()) {
-        p.k.bound(st.e, 0, 2 * cfg.lanes).bound(st.k, 0, cfg.kv_block).bound(st.c, 0, p.chunks);
+        p.k.bound(st.e, 0, cfg.packed_chunk()).bound(st.k, 0, cfg.kv_block).bound(st.c, 0, p.chunks);
         within(p.k, {st.e, st.c, st.k}).vectorize(st.e);
         if (!cfg.any_head_dim()) p.k.unroll(st.c);
     }

@@ -2,6 +2,7 @@
 #include "generators/attention/builder.h"
 #include "generators/attention/logits.h"
 #include "generators/lowering/bf16_dots.h"
+#include "generators/lowering/carried.h"
 #include "generators/lowering/lane_sums.h"
 #include "generators/lowering/skip_blocks.h"
 
@@ -126,6 +127,12 @@ Expr AttentionBuilder::keeps_logits() const {
     return cfg.has_alibi ? keeps && in.alibi_slopes(head(0)) == 0.f : keeps;
 }
 
+// What sums relative to `before` are multiplied by when the reference moves. Before its first product a sum may be no
+// number (StartSums): the factor is 1.
+Expr AttentionBuilder::scale_to(const Expr &before, const Expr &reference) {
+    return select(before == lowest_logit(), 1.f, exp16_nonpositive(strict_float(before - reference)));
+}
+
 void AttentionBuilder::define_softmax(BlockChain &chain) {
     Args at = in_block({st.row, st.k}), per_row = in_block({st.row});
     if (cfg.packs_kv()) return define_packed_weights(chain);
@@ -134,7 +141,14 @@ void AttentionBuilder::define_softmax(BlockChain &chain) {
     Args at_key = in_block({st.row, Expr(chain.keys)});
     chain.block_max(vars(per_row)) = lowest_logit();
     chain.block_max(vars(per_row)) = max(chain.block_max(per_row), chain.logits(at_key));
-    Expr weight = exp16_nonpositive(chain.logits(at) - chain.block_max(per_row));
+    Expr reference = chain.block_max(per_row);
+    if (row_lanes) {
+        Expr before = carried(st.state, st.row, st.kb), above = reference + chain.prefill.headroom;
+        reference = select(reference > before, above, before);
+        chain.prefill.reference(vars(per_row)) = {reference, scale_to(before, reference)};
+        reference = chain.prefill.reference(per_row)[0];
+    }
+    Expr weight = exp16_nonpositive(chain.logits(at) - reference);
     chain.weights(vars(at)) = if_visible(chain, st.k, weight, 0.f);
     if (row_lanes) {
         chain.block_sum(vars(per_row)) += chain.weights(at_key);
@@ -181,38 +195,32 @@ void AttentionBuilder::define_step(BlockChain &chain) {
     };
     auto state = [&](const Expr &x) { return st.state(here({st.row, x}, {st.t, st.sp})); };
     auto block = [&](const Func &f, const Args &first) { return f(here(first, {step, st.t, st.sp})); };
-    Expr element = cfg.packs_kv() ? inside(max(slot - slots, 0), outputs) : clamp(slot - slots, 0, outputs - 1);
+    Expr element = row_lanes ? inside(max(slot - slots, 0), outputs) : clamp(slot - slots, 0, outputs - 1);
     Expr block_out = block(chain.block_out, {st.row, element});
-    if (cfg.packs_kv()) {
-        Tuple reference = chain.bf16.reference(st.row, step, st.t, st.sp);
+    if (row_lanes) {
+        Tuple reference = chain.prefill.reference(st.row, step, st.t, st.sp);
         auto with_block = [&](const Expr &before, const Expr &sum) { return before * reference[1] + sum; };
         auto new_sum = [&](S::Slot of, const Func &sum) {
             return with_block(state(slot_of(of)), block(sum, {st.row}));
         };
+        Expr of_softmax = select(slot == slot_of(S::row_sum), new_sum(S::row_sum, chain.block_sum), reference[0]);
+        if (cfg.packs_kv()) {
+            Expr exact_sum = new_sum(S::exact_sum, chain.bf16.exact_sum);
+            of_softmax = select(slot == slot_of(S::exact_sum), exact_sum, of_softmax);
+        }
         st.state(st.row, slot, st.t, st.sp) =
-            select(slot >= slots, likely(with_block(state(slot), block_out)), slot == slot_of(S::row_sum),
-                   new_sum(S::row_sum, chain.block_sum), slot == slot_of(S::exact_sum),
-                   new_sum(S::exact_sum, chain.bf16.exact_sum), reference[0]);
+            select(slot >= slots, likely(with_block(state(slot), block_out)), of_softmax);
         return;
     }
     Expr old_max = state(S::row_max), block_max = block(chain.block_max, {st.row}), new_max = max(old_max, block_max);
     const auto with_block = [&](const Expr &sum) {
         return state(slot) * state(S::old_factor) + sum * state(S::new_factor);
     };
-    Expr new_out = with_block(block_out);
-    if (!row_lanes) {
-        Expr lane = clamp(slot - cfg.dot_lanes, 0, cfg.dot_lanes - 1);
-        Expr factor = exp16_nonpositive(select(slot == S::old_factor, old_max, block_max) - new_max);
-        st.state(here({st.row, slot}, {st.t, st.sp})) =
-            select(slot >= slots, likely(new_out), slot >= cfg.dot_lanes,
-                   with_block(block(chain.decode.sum_lanes, {lane, st.row})), slot <= S::new_factor, factor, new_max);
-        return;
-    }
-    Expr old_factor = exp16_nonpositive(old_max - new_max), new_factor = exp16_nonpositive(block_max - new_max);
-    Expr new_sum = state(S::row_sum) * old_factor + block(chain.block_sum, {st.row}) * new_factor;
+    Expr lane = clamp(slot - cfg.dot_lanes, 0, cfg.dot_lanes - 1);
+    Expr factor = exp16_nonpositive(select(slot == S::old_factor, old_max, block_max) - new_max);
     st.state(here({st.row, slot}, {st.t, st.sp})) =
-        select(slot >= slots, likely(new_out), slot == S::old_factor, old_factor, slot == S::new_factor, new_factor,
-               slot == S::row_sum, new_sum, new_max);
+        select(slot >= slots, likely(with_block(block_out)), slot >= cfg.dot_lanes,
+               with_block(block(chain.decode.sum_lanes, {lane, st.row})), slot <= S::new_factor, factor, new_max);
 }
 
 // Both ends of a block of rows: at most row_block keys are seen by some rows only, and `full` leaves less than

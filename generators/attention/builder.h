@@ -154,9 +154,11 @@ private:
     void define_copies(BlockChain &chain);
     void define_products(BlockChain &chain);
     void define_logits(BlockChain &chain);
+    static Expr scale_to(const Expr &before, const Expr &reference);
     void define_softmax(BlockChain &chain);
     void define_dropout(BlockChain &chain);
     void define_values(BlockChain &chain);
+    void define_block_out(BlockChain &chain, bool nonfinites, const std::function<Expr(const Expr &key)> &value);
     Expr value_weight(const BlockChain &chain, const Expr &key) const;
     static Expr exponent_of_nonfinites(const Halide::Type &type);
     static Expr second_key_first(const Expr &k);

@@ -102,6 +102,9 @@ struct AttentionConfig {
     // Elements of the vectors in which rows of v are packed.
     int packed_lanes() const { return bf16_tiles || packs_words() ? lanes : lanes / 2; }
 
+    // Elements of the chunks in which rows of k are packed: a tile's row, or the pairs of one step of a register tile.
+    int packed_chunk() const { return bf16_tiles ? packed_unit : 8; }
+
     // Elements to which packed rows of k are padded: whole rows of a tile.
     int packed_row() const { return (head_dim + packed_unit - 1) / packed_unit * packed_unit; }
 
@@ -114,7 +117,7 @@ struct AttentionConfig {
 
     // Elements of a state before its output: the slots of the softmax, where elements of a head are lanes a whole
     // vector of them and the sum of the weights by lanes.
-    int state_slots() const { return packs_kv() ? 3 : rows_are_lanes() ? 4 : 2 * dot_lanes; }
+    int state_slots() const { return packs_kv() ? 3 : rows_are_lanes() ? 2 : 2 * dot_lanes; }
 
     bool has_score_mod() const { return score_mod.logit || score_mod.visible || score_mod.block_visible; }
 

@@ -58,7 +58,8 @@ void AttentionBuilder::define_packed_block(BlockChain &chain) {
 // key, value: what is stored of element d of key k of the block.
 void AttentionBuilder::define_packed_blocks(PackedBlocks &packed, const Vars &of_block, const Stored &key,
                                             const Stored &value) {
-    packed.chunks = ceil_div(head_dim, packed_unit);
+    const int chunk = cfg.packed_chunk();
+    packed.chunks = ceil_div(head_dim, chunk);
     packed.values = cfg.any_head_dim() ? ceil_div(head_dim_v, packed_unit) * packed_unit : head_dim_v;
     const auto at = [&](Args first) {
         first.insert(first.end(), of_block.begin(), of_block.end());
@@ -67,12 +68,12 @@ void AttentionBuilder::define_packed_blocks(PackedBlocks &packed, const Vars &of
     Args element = at({st.e, st.k, st.c});
     const bool whole_chunks = !cfg.any_head_dim() && cfg.packed_row() == cfg.head_dim;
     if (cfg.packs_k() && whole_chunks) {
-        packed.k(vars(element)) = key(2 * edge * st.c + st.e, st.k);
+        packed.k(vars(element)) = key(chunk * st.c + st.e, st.k);
     } else if (cfg.packs_k()) {
         packed.over_d = RDom(0, head_dim, packed.k.name() + "_d");
         Expr d = packed.over_d;
         packed.k(vars(element)) = cast<uint16_t>(0);
-        packed.k(at({d % (2 * edge), st.k, d / (2 * edge)})) = key(d, st.k);
+        packed.k(at({d % chunk, st.k, d / chunk})) = key(d, st.k);
     }
     if (cfg.any_head_dim()) {
         packed.v_rows.define(vars(at({st.d, st.k})), head_dim_v, cfg.padded_unit(),
@@ -144,12 +145,13 @@ Expr AttentionBuilder::packed_block(const BlockChain &chain) const {
 
 void AttentionBuilder::define_packed_product(BlockChain &chain) {
     Args at = in_block({st.row, st.k});
-    chain.over_d = RDom({{0, edge}, {0, packed_of(chain).chunks}}, "over_d" + chain.suffix);
+    const int pairs = cfg.packed_chunk() / 2;
+    chain.over_d = RDom({{0, pairs}, {0, packed_of(chain).chunks}}, "over_d" + chain.suffix);
     Expr p = chain.over_d.x, c = chain.over_d.y, key = inside(packed_key(chain) + st.k, cfg.kv_block);
     auto half = [&](int i) { return in_packed_block(chain, &PackedBlocks::k, {2 * p + i, key, c}); };
     chain.product(vars(at)) = 0.f;
     chain.product(vars(at)) =
-        bf16_dot(chain.product(at), st.prefill.q_lanes(st.row, edge * c + p, st.t), bf16_pair(half(0), half(1)));
+        bf16_dot(chain.product(at), st.prefill.q_lanes(st.row, pairs * c + p, st.t), bf16_pair(half(0), half(1)));
 }
 
 // Outputs are divided by the sum of the weights that the products multiply, rounded: so peaked logits lose nothing.
@@ -167,12 +169,11 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
     Expr block_max = of_parts(b.max_parts, [](const Expr &x, const Expr &y) { return max(x, y); });
     Expr before = carried(st.state, st.row, st.kb),
          reference = select(block_max > before + b.reference_slack, block_max, before);
-    // Before its first product a sum is no number (StartSums): the factor must be 1.
-    Expr factor = select(before == lowest_logit(), 1.f, exp16_nonpositive(before - reference));
     Expr in_units = select(reference == lowest_logit(), lowest_logit(), -reference * fixed_unit);
-    b.reference(vars(per_row)) = {reference, factor, fixed_reference(reference), in_units};
+    chain.prefill.reference(vars(per_row)) = {reference, scale_to(before, reference), fixed_reference(reference),
+                                              in_units};
 
-    Expr from = b.reference(per_row)[0], fixed_from = b.reference(per_row)[2];
+    Expr from = chain.prefill.reference(per_row)[0], fixed_from = chain.prefill.reference(per_row)[2];
     // Without features a logit is a product times a scale, which the fixed point's unit joins: one FMA (see fits_unit).
     // A bias and the reference are added before: where both the product and the bias overflow in these units, as the
     // logit would not, the FMA's exact product still gives the sign of the larger one's infinity.
@@ -197,7 +198,7 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
     b.sized_rows = RDom(0, cfg.row_block / edge, "sized_rows" + chain.suffix);
     // As an integer the size of a row's reference, 0 where it has seen no key.
     const auto reference_size = [&](const Expr &row) {
-        Expr word = bits(b.reference(in_block({row}))[0]);
+        Expr word = bits(chain.prefill.reference(in_block({row}))[0]);
         return select(word == bits(lowest_logit()), 0, word & 0x7fffffff);
     };
     Args by_lane = in_block({st.u});
@@ -231,7 +232,7 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
     if (counts_seen(chain)) b.exact.where(b.exact < seen_keys(chain));
     // wants_lse is 1 here, but LLVM knows no number: else it takes the product from the weights, which then are no FMA.
     Expr unit = fixed_unit * cast<float>(in.wants_lse);
-    Expr key = b.exact, exact = power_of_units(logit_after(b.reference(per_row)[3], unit, key));
+    Expr key = b.exact, exact = power_of_units(logit_after(chain.prefill.reference(per_row)[3], unit, key));
     b.exact_sum(vars(per_row)) = 0.f;
     // In the order of the keys, wherever it is woven.
     b.exact_sum(vars(per_row)) =

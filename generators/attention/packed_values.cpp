@@ -56,8 +56,6 @@ void AttentionBuilder::define_packed_values(BlockChain &chain) {
     chain.block_out(vars(at)) = chain.block_out(at) + value_weight(chain, k) * if_visible(chain, k, value, nothing);
 }
 
-// Registers hold the sums of all keys of a block before they are added. Where keys may be hidden and the block has NaN
-// or infinities, a loop over its keys takes the place of the products, and rounds as they do.
 void AttentionBuilder::define_packed_dots(BlockChain &chain) {
     const bool hides_values = hides(chain);
     const int pairs = chain.block / 2;
@@ -78,20 +76,7 @@ void AttentionBuilder::define_packed_dots(BlockChain &chain) {
     chain.value_tile(vars(at)) = 0.f;
     chain.value_tile(vars(at)) =
         bf16_dot(chain.value_tile(at), chain.bf16.weight_pairs(in_block({st.row, pair})), stored(pair));
-    chain.block_out(vars(at)) = 0.f;
-    chain.block_out(vars(at)) = chain.block_out(at) + chain.value_tile(at);
-    if (!hides_values) return;
-
-    // Sums of their own, not of the tile: LLVM spills some of those that two loops in a row add to.
-    chain.prefill.nonfinites = RDom(0, chain.block, "nonfinites" + chain.suffix);
-    chain.prefill.nonfinites.where(chain.prefill.nonfinites < chain.prefill.nonfinite_end(in_block({})));
-    Expr k = second_key_first(chain.prefill.nonfinites), word = stored(k / 2);
-    Func &sums = chain.bf16.value_sums;
-    sums(vars(at)) = 0.f;
-    sums(vars(at)) = sums(at) + value_weight(chain, k) * if_visible(chain, k, bf16_of_key(word, k), 0.f);
-    chain.bf16.with_sums = RDom(0, 1, "with_sums" + chain.suffix);
-    chain.bf16.with_sums.where(chain.bf16.with_sums < chain.prefill.nonfinite_end(in_block({})));
-    chain.block_out(vars(at)) = chain.block_out(at) + sums(in_block({st.row, st.d + chain.bf16.with_sums}));
+    define_block_out(chain, hides_values, [&](const Expr &key) { return bf16_of_key(stored(key / 2), key); });
 }
 
 }  // namespace heed

@@ -264,15 +264,16 @@ KeySlot AttentionBuilder::slot(const BlockChain &chain, const Expr &k, bool is_s
 PrefillBlock::PrefillBlock(const std::string &suffix)
     : mask_rows("mask_rows" + suffix), bias_rows("bias_rows" + suffix), mask_tiles("mask_tiles" + suffix),
       bias_tiles("bias_tiles" + suffix), bias_pairs("bias_pairs" + suffix), exponents("exponents" + suffix),
-      nonfinite_end("nonfinite_end" + suffix), number_end("number_end" + suffix), all_seen("all_seen" + suffix) {}
+      nonfinite_end("nonfinite_end" + suffix), number_end("number_end" + suffix), all_seen("all_seen" + suffix),
+      value_sums("value_sums" + suffix), reference("reference" + suffix) {}
 
 DecodeBlock::DecodeBlock(const std::string &suffix)
     : dot_tile("dot_tile" + suffix), dots("dots" + suffix), sum_lanes("sum_lanes" + suffix) {}
 
 Bf16Block::Bf16Block(const std::string &suffix)
-    : weight_pairs("weight_pairs" + suffix), v_numbers("v_numbers" + suffix), value_sums("value_sums" + suffix),
-      reference("reference" + suffix), max_parts("max_parts" + suffix), sum_parts("sum_parts" + suffix),
-      exact_sum("exact_sum" + suffix), reference_sizes("reference_sizes" + suffix), again_end("again_end" + suffix) {}
+    : weight_pairs("weight_pairs" + suffix), v_numbers("v_numbers" + suffix), max_parts("max_parts" + suffix),
+      sum_parts("sum_parts" + suffix), exact_sum("exact_sum" + suffix), reference_sizes("reference_sizes" + suffix),
+      again_end("again_end" + suffix) {}
 
 PackedBlocks::PackedBlocks(const std::string &suffix)
     : k("packed_k" + suffix), v_rows("v_rows_packed" + suffix), v_tiles{TransposedTiles("packed_v_even" + suffix),

@@ -59,7 +59,7 @@ struct AttentionInputs {
 struct PackedBlocks {
     Halide::Var block{"block"}, head{"kv_head"};
     Halide::Func k_slots{"k_slots"}, v_slots{"v_slots"};  // (k, block): slot and page, paged storage; prefill
-    Halide::Func k;                                       // (e, k, c, ..): element 32 c + e, zeros after the last
+    Halide::Func k;                                       // (e, k, c, ..): element e of chunk c, zeros after the last
     Halide::RDom over_d;                                  // of rows that are no whole number of chunks
     PaddedRows v_rows;                                    // (d, k, ..): of rows of any length
     TransposedTiles v_tiles[2];                           // of even and of odd elements; or of all
@@ -86,6 +86,14 @@ struct PrefillBlock {
     Halide::Func number_end;                 // (): the part of `numbers` that the plain loop multiplies, or none
     Halide::Func all_seen;                   // (u): whether the rows see all keys of the block, by lanes
     Halide::RDom values, nonfinites, places;
+    Halide::Func value_sums;  // (row, d): of a block with NaN or infinities, by its keys
+    Halide::RDom with_sums;
+    // (row): what weights are relative to, and what that multiplies the sums before this block by; with bf16 also in
+    // units of fixed point. It stays where it is until a logit is above it, then it moves above that: products add up
+    // in place.
+    Halide::Func reference;
+    // In log16: floats of weights up to 2^-8 are as exact as those up to 1.
+    static constexpr float headroom = 2;
 
     explicit PrefillBlock(const std::string &suffix);
     // See AttentionConfig::reads_bias_pairs.
@@ -169,11 +177,7 @@ struct MaskSweep {
 struct Bf16Block {
     Halide::Func weight_pairs;  // (row, k / 2): the weights of two keys as bf16
     Halide::Func v_numbers;     // matrix tiles where keys may be hidden: of packed.v, without its NaN and infinities
-    Halide::Func value_sums;    // dot products, (row, d): of a block with NaN or infinities, by its keys
-    Halide::RDom pairs, with_sums;
-    // (row): what weights are relative to, and what that multiplies the sums before this block by. It
-    // stays where it is until a logit is far above it, so that products add up in place.
-    Halide::Func reference;
+    Halide::RDom pairs;
     Halide::Func max_parts, sum_parts;  // (row, x): of every parts-th key, of every parts-th pair
     Halide::RDom part_keys;
     Halide::Func exact_sum;  // (row): of weights that are not rounded, where the call wants lse
@@ -259,10 +263,13 @@ struct DecodeStages : MergedSplits {
 };
 
 struct AttentionStages {
-    // Slots of the state: the two factors of the step at hand and what the softmax carries along. Packed keys have no
-    // factors, but a sum of weights that are not rounded. From config.state_slots() on follow the outputs.
+    // Slots of the state: the two factors of the step at hand and what the softmax carries along. Where rows are lanes
+    // there are no factors, with packed keys a sum of weights that are not rounded. From config.state_slots() on follow
+    // the outputs.
     enum Slot { old_factor, new_factor, row_sum, row_max, exact_sum };
-    static int place(const AttentionConfig &config, Slot slot) { return slot - (config.packs_kv() ? row_sum : 0); }
+    static int place(const AttentionConfig &config, Slot slot) {
+        return slot - (config.rows_are_lanes() ? row_sum : 0);
+    }
 
     explicit AttentionStages(const AttentionConfig &config);
 

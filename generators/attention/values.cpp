@@ -46,15 +46,32 @@ void AttentionBuilder::define_values(BlockChain &chain) {
     chain.value_tile(vars(at)) = cfg.has_dropout ? select(chain.kept(in_block({st.row, number})), with, so_far)
                                  : splits_loop   ? with
                                                  : if_visible(chain, number, with, so_far);
-    // Floats are added to what has left the tile: 16 registers hold the sums of one loop, and of two in a row spill
-    // some.
-    chain.block_out(vars(at)) = chain.value_tile(at);
-    if (!splits_loop) return;
-    chain.prefill.nonfinites = RDom(0, chain.block, "nonfinites" + chain.suffix);
-    chain.prefill.nonfinites.where(chain.prefill.nonfinites < chain.prefill.nonfinite_end(in_block({})));
-    // The value is hidden, not the product: both loops must round alike, as an FMA where there is one.
-    Expr k = chain.prefill.nonfinites, value = if_visible(chain, k, value_element(chain, st.d, k), 0.f);
-    chain.block_out(vars(at)) = chain.block_out(at) + value_weight(chain, k) * value;
+    if (row_lanes) {
+        define_block_out(chain, splits_loop, [&](const Expr &key) { return value_element(chain, st.d, key); });
+    } else {
+        chain.block_out(vars(at)) = chain.value_tile(at);
+    }
+}
+
+// Registers hold the sums of all keys of a block before they are added to those of the blocks before it. With
+// `nonfinites` a loop over the keys of a block with NaN or infinities takes the place of the products, and rounds as
+// they do: the value is hidden, not the product.
+void AttentionBuilder::define_block_out(BlockChain &chain, bool nonfinites,
+                                        const std::function<Expr(const Expr &key)> &value) {
+    PrefillBlock &p = chain.prefill;
+    Args at = in_block({st.row, st.d});
+    chain.block_out(vars(at)) = 0.f;
+    chain.block_out(vars(at)) = chain.block_out(at) + chain.value_tile(at);
+    if (!nonfinites) return;
+    // Sums of their own, not of the tile: LLVM spills some of those that two loops in a row add to.
+    p.nonfinites = RDom(0, chain.block, "nonfinites" + chain.suffix);
+    p.nonfinites.where(p.nonfinites < p.nonfinite_end(in_block({})));
+    Expr k = cfg.packs_kv() ? second_key_first(p.nonfinites) : Expr(p.nonfinites);
+    p.value_sums(vars(at)) = 0.f;
+    p.value_sums(vars(at)) = p.value_sums(at) + value_weight(chain, k) * if_visible(chain, k, value(k), 0.f);
+    p.with_sums = RDom(0, 1, "with_sums" + chain.suffix);
+    p.with_sums.where(p.with_sums < p.nonfinite_end(in_block({})));
+    chain.block_out(vars(at)) = chain.block_out(at) + p.value_sums(in_block({st.row, st.d + p.with_sums}));
 }
 
 // Dot products of bf16 add the second key of a pair first (VDPBF16PS, Intel SDM).

@@ -12,16 +12,26 @@ using namespace Halide::Internal;
 
 namespace {
 
+using Remainders = Scope<ModulusRemainder>;
+
+// What is known of an index whose value has a name.
+ModulusRemainder remainder_of(const LetStmt *op, const Remainders &lets) {
+    const bool is_index = op->value.type() == Int(32) || op->value.type() == Int(64);
+    return is_index ? modulus_remainder(op->value, lets) : ModulusRemainder();
+}
+
 // Keeps the first `kept` vectors of a block.
 class KeepVectors : public IRMutator {
 public:
-    KeepVectors(const TrimRows::Rows &rows, int kept) : rows(rows), kept(kept) {}
+    KeepVectors(const TrimRows::Rows &rows, int kept, const Remainders &around) : rows(rows), kept(kept) {
+        lets.set_containing_scope(&around);
+    }
 
 private:
     using IRMutator::visit;
     const TrimRows::Rows &rows;
     const int kept;
-    Scope<ModulusRemainder> lets;
+    Remainders lets;
     bool in_loop = false;  // over vectors or rows
 
     static bool is_one_of(const std::vector<std::string> &stages, const std::string &array) {
@@ -43,9 +53,7 @@ private:
         return vector_of(op) < kept ? Stmt(op) : Evaluate::make(0);
     }
     Stmt visit(const LetStmt *op) override {
-        const bool is_index = op->value.type() == Int(32);
-        const ScopedBinding<ModulusRemainder> binding(
-            lets, op->name, is_index ? modulus_remainder(op->value, lets) : ModulusRemainder());
+        const ScopedBinding<ModulusRemainder> binding(lets, op->name, remainder_of(op, lets));
         return IRMutator::visit(op);
     }
     Stmt visit(const For *op) override {
@@ -66,6 +74,11 @@ private:
 
 }  // namespace
 
+Stmt TrimRows::visit(const LetStmt *op) {
+    const ScopedBinding<ModulusRemainder> binding(lets, op->name, remainder_of(op, lets));
+    return IRMutator::visit(op);
+}
+
 Stmt TrimRows::visit(const For *op) {
     const bool is_step = std::any_of(steps.begin(), steps.end(),
                                      [&](const std::string &step) { return op->name.find(step) != std::string::npos; });
@@ -73,7 +86,7 @@ Stmt TrimRows::visit(const For *op) {
     found++;
     Stmt body = op->body;
     for (int kept = rows.most_kept; kept > 0; kept--) {
-        body = IfThenElse::make(rows.left > kept * rows.lanes, body, KeepVectors(rows, kept).mutate(op->body));
+        body = IfThenElse::make(rows.left > kept * rows.lanes, body, KeepVectors(rows, kept, lets).mutate(op->body));
     }
     return with_body(op, body);
 }

@@ -33,10 +33,12 @@ public:
 protected:
     using IRMutator::visit;
     Halide::Internal::Stmt visit(const Halide::Internal::For *op) override;
+    Halide::Internal::Stmt visit(const Halide::Internal::LetStmt *op) override;
 
 private:
     const Rows rows;
     const std::vector<std::string> steps;
+    Halide::Internal::Scope<Halide::Internal::ModulusRemainder> lets;  // around a step
 };
 
 }  // namespace heed

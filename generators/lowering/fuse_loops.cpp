@@ -1,0 +1,156 @@
+#include "generators/lowering/fuse_loops.h"
+
+#include <functional>
+
+#include "generators/common/serial_loop.h"
+
+namespace heed {
+
+using namespace Halide;
+using namespace Halide::Internal;
+
+namespace {
+
+// A stage is a few stores, a loop and what frees arrays after it, with names around them.
+enum class StagePart { start, loop, end };
+
+// The part of a stage, the loop as what `change` makes of it. Without the other parts it keeps the names.
+class PartOfStage {
+public:
+    PartOfStage(StagePart part, std::function<Stmt(const For *)> change) : part(part), change(std::move(change)) {}
+
+    Stmt of(const Stmt &stmt) {
+        if (const auto *let = stmt.as<LetStmt>()) {
+            const Stmt body = of(let->body);
+            return is_no_op(body) ? body : LetStmt::make(let->name, let->value, body);
+        }
+        if (const auto *inner = stmt.as<ProducerConsumer>()) {
+            const Stmt body = of(inner->body);
+            return is_no_op(body) ? body : ProducerConsumer::make(inner->name, inner->is_producer, body);
+        }
+        if (const auto *block = stmt.as<Block>()) {
+            const Stmt first = of(block->first), rest = of(block->rest);
+            return is_no_op(first) ? rest : is_no_op(rest) ? first : Block::make(first, rest);
+        }
+        const auto *loop = stmt.as<For>();
+        if (loop && here == StagePart::start) {
+            here = StagePart::end;
+            return part == StagePart::loop ? change(loop) : Evaluate::make(0);
+        }
+        return part == here ? stmt : Evaluate::make(0);
+    }
+
+private:
+    const StagePart part;
+    const std::function<Stmt(const For *)> change;
+    StagePart here = StagePart::start;
+};
+
+Stmt part_of(const Stmt &stage, StagePart part) {
+    return PartOfStage(part, [](const For *loop) { return Stmt(loop); }).of(stage);
+}
+
+Stmt with_loop(const Stmt &stage, const std::function<Stmt(const For *)> &change) {
+    return PartOfStage(StagePart::loop, change).of(stage);
+}
+
+// The loop of a stage, its ends without the names around it.
+struct StageLoop {
+    const For *loop = nullptr;  // nullptr: there is none
+    Expr min, extent;
+
+    explicit StageLoop(const Stmt &stage) { find(stage); }  // which must live
+
+    bool same_iterations(const StageLoop &other) const {
+        return loop && other.loop && loop->for_type == other.loop->for_type && equal(min, other.min) &&
+               equal(extent, other.extent);
+    }
+
+private:
+    void find(const Stmt &stmt) {
+        if (const auto *inner = stmt.as<ProducerConsumer>()) return find(inner->body);
+        if (const auto *block = stmt.as<Block>()) {
+            find(block->first);
+            return loop ? void() : find(block->rest);
+        }
+        if (const auto *let = stmt.as<LetStmt>()) {
+            find(let->body);
+            for (Expr *end : {&min, &extent}) {
+                if (end->defined()) *end = substitute(let->name, let->value, *end);
+            }
+            return;
+        }
+        loop = stmt.as<For>();
+        if (loop) min = loop->min, extent = loop->extent;
+    }
+};
+
+// Leaves out the allocation of a buffer, and of its stage all but what frees arrays.
+class TakeStage : public IRMutator {
+public:
+    explicit TakeStage(const std::string &name) : name(name) {}
+
+    const Allocate *buffer = nullptr;
+    Stmt stage;
+
+private:
+    using IRMutator::visit;
+    const std::string &name;
+
+    Stmt visit(const Allocate *op) override {
+        if (op->name != name) return IRMutator::visit(op);
+        buffer = op;
+        return mutate(op->body);
+    }
+    Stmt visit(const ProducerConsumer *op) override {
+        if (op->name != name || !op->is_producer) return IRMutator::visit(op);
+        stage = op->body;
+        return part_of(stage, StagePart::end);
+    }
+};
+
+// The iterations of a stage go on with those of `added`.
+class AddIterations : public IRMutator {
+public:
+    AddIterations(const std::string &name, const Stmt &added) : name(name), added(added) {}
+
+    bool done = false;
+
+private:
+    using IRMutator::visit;
+    const std::string &name;
+    const Stmt &added;
+
+    Stmt visit(const ProducerConsumer *op) override {
+        if (op->name != name || !op->is_producer) return IRMutator::visit(op);
+        const StageLoop own(op->body), other(added);
+        done = own.same_iterations(other);
+        if (!done) return op;
+        const Expr iteration = Variable::make(Int(32), own.loop->name);
+        const Stmt more = with_loop(
+            added, [&](const For *of_added) { return substitute(of_added->name, iteration, of_added->body); });
+        const Stmt both =
+            with_loop(op->body, [&](const For *loop) { return with_body(loop, Block::make(loop->body, more)); });
+        return ProducerConsumer::make_produce(
+            name, Block::make({part_of(op->body, StagePart::start), part_of(added, StagePart::start), both,
+                               part_of(op->body, StagePart::end)}));
+    }
+};
+
+}  // namespace
+
+Stmt FuseLoops::visit(const Allocate *op) {
+    if (op->name != first) return IRMutator::visit(op);
+    TakeStage take(second);
+    const Stmt rest = take.mutate(Stmt(op));
+    if (!take.buffer || !take.stage.defined()) return op;
+    AddIterations add(first, take.stage);
+    const Stmt fused = add.mutate(rest);
+    if (!add.done) return op;
+    found++;
+    const Allocate *buffer = take.buffer;
+    return Allocate::make(buffer->name, buffer->type, buffer->memory_type, buffer->extents, buffer->condition, fused,
+                          buffer->new_expr, buffer->free_function, buffer->padding);
+}
+
+}  // namespace heed
