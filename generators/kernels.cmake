@@ -42,7 +42,7 @@ heed_add_attention_kernels(heed_kernels PHASE prefill DTYPE f16 bf16 HEAD_DIM 64
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM 64 128
     FEATURES none gqa alibi_bias_gqa_mask_softcap ISA avx2 avx512)
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM 80 96 256 FEATURES none gqa ISA avx2 avx512)
-heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f32 f16 bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE paged ISA avx2 avx512)
+heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f32 f16 bf16 HEAD_DIM 64 128 FEATURES none gqa STORAGE paged ISA avx2 avx512)
 heed_add_attention_kernels(heed_kernels PHASE prefill HEAD_DIM 64 128 STORAGE paged ISA avx2 avx512)
 
 # bf16 dot products, in prefill by pairs and by matrix tiles. In decode for what plans choose most: any such kernel goes before those of
@@ -50,15 +50,16 @@ heed_add_attention_kernels(heed_kernels PHASE prefill HEAD_DIM 64 128 STORAGE pa
 heed_add_attention_kernels(heed_kernels PHASE prefill DTYPE bf16 HEAD_DIM any 64 80 96 128 128x64 192x128 256
     FEATURES none alibi_bias_mask_softcap STORAGE paged ISA avx512bf16 amx)
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE bf16 HEAD_DIM 64 96 128 256 FEATURES none gqa ISA avx512bf16)
-heed_add_attention_kernels(heed_kernels PHASE decode DTYPE bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE paged ISA avx512bf16)
+heed_add_attention_kernels(heed_kernels PHASE decode DTYPE bf16 HEAD_DIM 64 128 FEATURES none gqa STORAGE paged ISA avx512bf16)
 
 # Decode of groups of 16 heads and more, and of few queries with matrix tiles: query rows are the lanes.
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f32 HEAD_DIM any 64 80 96 128 256 576x512 FEATURES gqa ISA avx2 avx512
     SCHEDULE wide)
+heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f32 HEAD_DIM 64 128 FEATURES gqa STORAGE paged ISA avx2 avx512 SCHEDULE wide)
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE bf16 HEAD_DIM any 64 128 576x512 FEATURES gqa STORAGE paged ISA avx512bf16 amx SCHEDULE wide)
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE bf16 HEAD_DIM 80 96 256 FEATURES gqa STORAGE paged ISA avx512bf16 SCHEDULE wide)
-# Keys of many heads that leave the caches: whole keys one after the other.
-heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f32 HEAD_DIM 64 128 FEATURES none gqa ISA avx512 SCHEDULE whole)
+# Keys of many heads that leave the caches, and those in pages: whole keys one after the other.
+heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f32 HEAD_DIM 64 128 FEATURES none gqa STORAGE contiguous paged ISA avx512 SCHEDULE whole)
 
 # int8 keys and values.
 heed_add_attention_kernels(heed_kernels PHASE prefill decode DTYPE f16 bf16 KV_DTYPE i8 HEAD_DIM 128 STORAGE paged ISA avx2 avx512)

@@ -46,7 +46,7 @@ bool prefills_in_dots(const heed_problem &p) {
 // for 1024, 0.61 for 4096 and more.
 bool pays_whole_keys(const heed_problem &p, const ProblemViews &views) {
     constexpr int64_t least_bytes = 4 << 10, least_bytes_of_all = 8 << 20;
-    if (p.kv_storage != HEED_KV_CONTIGUOUS || !heads_are_inside(views)) return false;
+    if (p.kv_storage == HEED_KV_VARLEN || !heads_are_inside(views)) return false;
     const int64_t bytes = p.num_kv_heads * int64_t{std::min(p.head_dim, p.head_dim_v)} * dtype_bytes(p.kv_dtype);
     return bytes >= least_bytes && 2 * bytes * p.batch >= least_bytes_of_all / std::max(p.max_kv_len, 1);
 }

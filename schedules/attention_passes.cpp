@@ -14,6 +14,7 @@
 #include "generators/lowering/skip_blocks.h"
 #include "generators/lowering/sum_in_place.h"
 #include "generators/lowering/trim_loops.h"
+#include "generators/lowering/trust_places.h"
 #include "generators/lowering/wide_strides.h"
 #include "generators/lowering/words.h"
 #include "schedules/attention_prefetches.h"
@@ -83,8 +84,9 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
         passes.add_exactly<DropTests>(static_cast<int>(tests), "stages of biases to make without a test",
                                       std::vector<std::string>{"bias_pairs", "bias_tiles", "bias_rows"});
     }
-    std::vector<std::string> tested;
+    std::vector<std::string> tested, places{st.packed.k_slots.name(), st.packed.v_slots.name()};
     for (const BlockChain *chain : st.chains) {
+        places.push_back(chain->slots.name());
         const std::string loop = chain->steps.y.name();
         trim(loop);
         if (config.task_blocks > 1 && config.whole_keys > 0 && !chain->ranged) {
@@ -98,6 +100,7 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
     }
     if (config.sweeps()) trim(st.sweep.chunks.x.name());
     if (st.sweep.classes.defined()) trim(st.sweep.steps.x.name());
+    if (config.paged) passes.add<TrustPlaces>(places);
     add_attention_passes(&passes, config, tested);
     if (config.rows_are_lanes() && !config.bf16_tiles) {
         std::vector<std::string> tiles;

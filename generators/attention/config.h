@@ -68,7 +68,7 @@ struct AttentionConfig {
     bool copies_v() const { return !bf16_dots && (rows_are_lanes() ? converts_kv() : pads_rows()); }
     // Where rows are lanes, v is read by whole register tiles: in place, its last element again after the end of a row.
     bool repeats_values() const { return rows_are_lanes() && !bf16_dots && !copies_v() && pads_rows(); }
-    bool converts_kv() const { return !bf16_dots && (paged || kv_dtype != ElementType::f32); }
+    bool converts_kv() const { return !bf16_dots && ((paged && !wide_group) || kv_dtype != ElementType::f32); }
     // Decode with pages: the places of the keys of a block and of those asked for meanwhile are looked up together.
     bool looks_up_ahead() const { return paged && task_blocks > 1 && prefetch_keys > 0; }
     bool has_kv_scales() const { return kv_dtype == ElementType::i8; }

@@ -256,7 +256,8 @@ struct DecodeStages : MergedSplits {
     Halide::Expr num_split_tasks;             // values of (t, sp)
     Halide::Expr blocks_per_task;             // values of rb
     Halide::Expr prefetched_keys;             // how far ahead rows of k and v are asked for
-    Halide::Expr reads_whole_keys;  // whether heads are nearer than keys in memory, and one block of rows reads each
+    Halide::Expr
+        reads_whole_keys;  // whether heads are nearer than keys in memory, and one or two blocks of rows read each
     Halide::Expr blocks_at_once;    // with whole_keys: blocks of rows that go through a block of keys together
     Halide::Func merged{"merged"};  // (x, row, rb, t): the splits of a row as one
     Halide::Func merged_fields{"merged_fields"};  // (d, t): the line of the table, where rows are lanes
