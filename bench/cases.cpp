@@ -160,8 +160,8 @@ std::vector<Case> small_cases() {
     return in_suite("small", cases);
 }
 
-// By query heads for a head of keys and values, in both layouts; groups of 1, 4 and 32 are in the main suite as well. A
-// latent head that all share; a few queries, as of a draft that is verified.
+// By query heads for a head of keys and values, in both layouts and in pages; groups of 1, 4 and 32 are in the main
+// suite as well. A latent head that all share; a few queries, as of a draft that is verified.
 std::vector<Case> decode_cases() {
     const auto latent = [](const char *name, int32_t num_heads) {
         Case c = value_dim(attention(name, num_heads, 1, 1, 4096, 576), 512);
@@ -174,12 +174,25 @@ std::vector<Case> decode_cases() {
     const auto outside = [](const char *name, int32_t num_kv_heads) {
         return in_layout(name, CaseLayout::heads_outside, decode("", 1, num_kv_heads, 4096));
     };
-    return in_suite("decode",
-                    {decode("d4k_g2", 1, 16, 4096), decode("d4k_g8", 1, 4, 4096), decode("d4k_g16", 1, 2, 4096),
-                     outside("d4k_mha_outside", 32), outside("d4k_g2_outside", 16), outside("d4k_gqa_outside", 8),
-                     outside("d4k_g8_outside", 4), outside("d4k_g16_outside", 2), outside("d4k_mqa_outside", 1),
-                     latent("mla_h16", 16), latent("mla_h32", 32), latent("mla_h128", 128), few("q4_4k_gqa", 8, 4),
-                     few("q8_4k_gqa", 8, 8), few("q16_4k_gqa", 8, 16), few("q8_4k_mha", 32, 8)});
+    const auto in_pages = [](const char *name, int32_t batch, int32_t num_kv_heads, int32_t kv_len) {
+        return in_layout(name, CaseLayout::pages, decode("", batch, num_kv_heads, kv_len));
+    };
+    std::vector<Case> cases = {
+        decode("d4k_g2", 1, 16, 4096),  decode("d4k_g8", 1, 4, 4096),  decode("d4k_g16", 1, 2, 4096),
+        outside("d4k_mha_outside", 32), outside("d4k_g2_outside", 16), outside("d4k_gqa_outside", 8),
+        outside("d4k_g8_outside", 4),   outside("d4k_g16_outside", 2), outside("d4k_mqa_outside", 1),
+        latent("mla_h16", 16),          latent("mla_h32", 32),         latent("mla_h128", 128)};
+    const std::vector<Case> more = {in_pages("d4k_mha_pages", 1, 32, 4096),
+                                    in_pages("d4k_gqa_pages", 1, 8, 4096),
+                                    in_pages("d4k_g8_pages", 1, 4, 4096),
+                                    in_pages("d4k_g16_pages", 1, 2, 4096),
+                                    in_pages("d2k_b16_gqa_pages", 16, 8, 2048),
+                                    few("q4_4k_gqa", 8, 4),
+                                    few("q8_4k_gqa", 8, 8),
+                                    few("q16_4k_gqa", 8, 16),
+                                    few("q8_4k_mha", 32, 8)};
+    cases.insert(cases.end(), more.begin(), more.end());
+    return in_suite("decode", cases);
 }
 
 // One shape at growing lengths, for plots and exponents: 8 heads on 2 of keys and values, of 128.
@@ -196,6 +209,9 @@ std::vector<Case> length_cases() {
     return in_suite("lengths", cases);
 }
 
+// The n-th page of all sequences in memory: a prime spreads them.
+int64_t page_of(int64_t n, int64_t num_pages) { return n * 1'000'003 % num_pages; }
+
 TensorLayout laid_out(const Case &c, heed_dtype dtype, int64_t positions, int64_t heads, int64_t elements) {
     const int64_t bytes = heed_reference::element_bytes(dtype);
     const bool outside = c.layout == CaseLayout::heads_outside;
@@ -204,6 +220,12 @@ TensorLayout laid_out(const Case &c, heed_dtype dtype, int64_t positions, int64_
     if (outside) head = positions * elements, position = elements;
     const int64_t batch = outside ? heads * head : positions * position;
     return {{{batch, position, head, 1}}, c.batch * batch};
+}
+
+TensorLayout keys_laid_out(const Case &c, int64_t elements) {
+    if (c.layout != CaseLayout::pages) return laid_out(c, c.kv_dtype, c.kv_len, c.num_kv_heads, elements);
+    const int64_t pages = (c.kv_len + page_tokens - 1) / page_tokens, token = c.num_kv_heads * elements;
+    return {{{page_tokens * token, token, elements, 1}}, c.batch * pages * page_tokens * token, pages, c.batch * pages};
 }
 
 bool has_bias(const Case &c) { return c.mask == CaseMask::bias_full || c.mask == CaseMask::bias_shared; }
@@ -247,17 +269,35 @@ const char *mask_name(CaseMask mask) {
 }
 
 const char *layout_name(CaseLayout layout) {
-    constexpr std::array<const char *, num_layouts> names = {"tokens", "heads_outside", "padded", "far"};
+    constexpr std::array<const char *, num_layouts> names = {"tokens", "heads_outside", "padded", "far", "pages"};
     return names[static_cast<size_t>(layout)];
 }
 
 TensorLayout q_layout(const Case &c) { return laid_out(c, c.dtype, c.q_len, c.num_heads, c.head_dim); }
 
-TensorLayout k_layout(const Case &c) { return laid_out(c, c.kv_dtype, c.kv_len, c.num_kv_heads, c.head_dim); }
+TensorLayout k_layout(const Case &c) { return keys_laid_out(c, c.head_dim); }
 
-TensorLayout v_layout(const Case &c) { return laid_out(c, c.kv_dtype, c.kv_len, c.num_kv_heads, c.head_dim_v); }
+TensorLayout v_layout(const Case &c) { return keys_laid_out(c, c.head_dim_v); }
 
 TensorLayout out_layout(const Case &c) { return laid_out(c, c.dtype, c.q_len, c.num_heads, c.head_dim_v); }
+
+int64_t TensorLayout::offset(int64_t b, int64_t position, int64_t head) const {
+    int64_t first = b, second = position;
+    if (num_pages > 0) {
+        first = page_of(b * pages_of_batch + position / page_tokens, num_pages);
+        second = position % page_tokens;
+    }
+    return first * strides.stride[0] + second * strides.stride[1] + head * strides.stride[2];
+}
+
+std::vector<int32_t> page_table(const Case &c) {
+    const int64_t num_pages = k_layout(c).num_pages;
+    std::vector<int32_t> table(static_cast<size_t>(num_pages));
+    for (int64_t n = 0; n < num_pages; n++) {
+        table[static_cast<size_t>(n)] = static_cast<int32_t>(page_of(n, num_pages));
+    }
+    return table;
+}
 
 int64_t bias_elements(const Case &c) { return has_bias(c) ? mask_or_bias_elements(c) : 0; }
 
@@ -345,6 +385,13 @@ heed_problem make_problem(const Case &c, int threads) {
     problem.k_layout = k_layout(c).strides;
     problem.v_layout = v_layout(c).strides;
     problem.out_layout = out_layout(c).strides;
+    if (const TensorLayout pages = k_layout(c); pages.num_pages > 0) {
+        problem.kv_storage = HEED_KV_PAGED;
+        problem.has_kv_lens = true;
+        problem.page_size = page_tokens;
+        problem.num_pages = static_cast<int32_t>(pages.num_pages);
+        problem.max_pages_per_seq = static_cast<int32_t>(pages.pages_of_batch);
+    }
     problem.has_bias = has_bias(c);
     problem.has_mask = has_mask(c);
     if (problem.has_bias || problem.has_mask) {

@@ -33,9 +33,11 @@ enum class CaseLayout {
     tokens,         // [batch, position, head, element], packed: the API's default
     heads_outside,  // [batch, head, position, element], packed
     padded,         // as tokens, 64 bytes between two positions
-    far             // as tokens, 4 KB from each head to the next
+    far,            // as tokens, 4 KB from each head to the next
+    pages           // k and v as tokens, in pages of page_tokens that do not follow each other
 };
-constexpr int num_layouts = 4;
+constexpr int num_layouts = 5;
+constexpr int32_t page_tokens = 16;
 
 // Causal and window are aligned bottom right. window_left: tokens before the query's own; a peer's "window 256" counts
 // that too: 255 here.
@@ -63,17 +65,19 @@ const char *mask_name(CaseMask mask);
 const char *layout_name(CaseLayout layout);
 
 // A tensor's strides of [batch, position, head, element], and the elements from its first to its last one.
+// With pages k's and v's are of [page, token of it, head, element].
 struct TensorLayout {
     heed_layout strides;
     int64_t elements;
-    int64_t offset(int64_t b, int64_t position, int64_t head) const {
-        return b * strides.stride[0] + position * strides.stride[1] + head * strides.stride[2];
-    }
+    int64_t pages_of_batch = 0, num_pages = 0;  // 0: it has none
+    int64_t offset(int64_t b, int64_t position, int64_t head) const;
 };
 TensorLayout q_layout(const Case &c);
 TensorLayout k_layout(const Case &c);
 TensorLayout v_layout(const Case &c);
 TensorLayout out_layout(const Case &c);
+// [batch, pages of a sequence]; empty without pages.
+std::vector<int32_t> page_table(const Case &c);
 int64_t bias_elements(const Case &c);  // 0 without one
 int64_t mask_elements(const Case &c);
 int64_t scale_elements(const Case &c);  // of k_scale, likewise v_scale; 0 except for int8 keys

@@ -26,8 +26,12 @@ heed::Plan make_plan(const heed_problem &problem, const std::string &kernel) {
 
 Workload::Workload(const Case &c, const std::string &kernel, int threads, const Arena &arena)
     : case_(c), plan_(make_plan(make_problem(c, threads), kernel)), arena_(arena), placement_(placement(c)),
-      workspace_(plan_.make_workspace()) {
+      page_table_(page_table(c)), kv_lens_(static_cast<size_t>(c.batch), c.kv_len), workspace_(plan_.make_workspace()) {
     make_mask();
+    if (!page_table_.empty()) {
+        args_.page_table = page_table_.data();
+        args_.kv_lens = kv_lens_.data();
+    }
     workspace_.attach(args_);
     const Numbers numbers = numbers_of(c.dtype);
     args_.q = tensor(arena_.input(numbers, placement_.q), q_layout(c).elements, c.dtype);

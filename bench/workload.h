@@ -40,6 +40,7 @@ private:
     const Arena &arena_;
     Placement placement_;
     std::vector<uint8_t> mask_;
+    std::vector<int32_t> page_table_, kv_lens_;
     std::vector<float> of_heads_;  // 2^(-8 (h + 1) / num_heads), as ALiBi has slopes
     heed::Workspace workspace_;
     heed::Args args_;

@@ -11,6 +11,9 @@ AVX2_CASES = ("p512_mha", "p2k_gqa", "p1k_d64_full", "bert_8x512", "p8k_gqa", "c
 DEFAULT_LAYOUT = {f"{short}_{layout}": case for short, case in (("p2k_gqa", "p2k_gqa"), ("p1k_d64", "p1k_d64_full"))
                   for layout in ("outside", "padded", "far")}
 
+# Keys and values in pages: the same one after the other.
+IN_A_ROW = {f"{case}_pages": case for case in ("d4k_mha", "d4k_gqa", "d4k_g8", "d4k_g16", "d2k_b16_gqa")}
+
 # Masks that say what a flag says: the same with the flag.
 NATIVE = {f"{name}_2k_mask": f"{flag}_2k"
           for name, flag in (("all", "all"), ("padding", "all"), ("causal", "causal"), ("window", "window"))}
@@ -115,6 +118,8 @@ def references(measurement):
     found = {}
     if measurement.case in DEFAULT_LAYOUT:
         found["heed_default_layout"] = dataclasses.replace(measurement, case=DEFAULT_LAYOUT[measurement.case])
+    if measurement.case in IN_A_ROW:
+        found["heed_in_a_row"] = dataclasses.replace(measurement, case=IN_A_ROW[measurement.case])
     if measurement.case in NATIVE:
         found["heed_native"] = dataclasses.replace(measurement, case=NATIVE[measurement.case])
     if measurement.dtype == "f16" and not measurement.temperature:

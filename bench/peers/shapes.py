@@ -9,7 +9,7 @@ ALIASES = {"heads": "num_heads", "kv_heads": "num_kv_heads", "alibi": "has_alibi
 REQUIRED = ("batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "head_dim")
 FLAGS = ("causal", "has_alibi")
 FRACTIONS = ("softcap", "dropout_p", "temperature_growth")
-NAMES = {"layout": ("tokens", "heads_outside", "padded", "far"),
+NAMES = {"layout": ("tokens", "heads_outside", "padded", "far", "pages"),
          "mask": ("none", "bias_full", "bias_shared", "mask_shared", "mask_key_padding")}
 SIZES = (*REQUIRED, "head_dim_v", "window_left", "temperature_interval")
 

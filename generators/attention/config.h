@@ -63,7 +63,8 @@ struct AttentionConfig {
     int query_elements() const { return bf16_dots ? head_dim / 2 : head_dim; }
 
     // Blocks of k and v pass through a copy in float. Where rows are lanes, each element is read once per register
-    // tile, as a scalar: where it must be converted or found through a page table, that is done once per block.
+    // tile, as a scalar: where it must be converted or found through a page table, that is done once per block. Decode
+    // has one register tile of rows, and finds elements in pages itself.
     bool copies_k() const { return rows_are_lanes() ? converts_kv() : pads_rows(); }
     bool copies_v() const { return !bf16_dots && (rows_are_lanes() ? converts_kv() : pads_rows()); }
     // Where rows are lanes, v is read by whole register tiles: in place, its last element again after the end of a row.

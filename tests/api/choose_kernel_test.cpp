@@ -24,8 +24,8 @@ protected:
     std::string choose(int32_t q_len, int32_t head_dim, uint32_t features, uint32_t isas,
                        const char *forced = nullptr) {
         const heed::KernelTable table = {kernels.data(), static_cast<int32_t>(kernels.size())};
-        heed::KernelRequest request = {HEED_CPU, HEED_F32,           HEED_F32, head_dim,   head_dim,
-                                       features, HEED_KV_CONTIGUOUS, q_len,    group_size, false};
+        heed::KernelRequest request = {HEED_CPU, HEED_F32,   HEED_F32, head_dim,   head_dim,
+                                       features, kv_storage, q_len,    group_size, false};
         request.slow_bf16_dots = slow_bf16_dots;
         request.prefills_in_floats = prefills_in_floats;
         request.prefills_in_dots = prefills_in_dots;
@@ -49,6 +49,7 @@ protected:
     heed::KernelChoice choice;
     int32_t group_size = 1, max_kv_len = 1024, num_kv_heads = 1;
     bool whole_keys = false;
+    heed_kv_storage kv_storage = HEED_KV_CONTIGUOUS;
     bool slow_bf16_dots = false, prefills_in_floats = false, prefills_in_dots = false;
 };
 
@@ -301,7 +302,7 @@ TEST_F(ChooseKernel, DecodeKernelsBesideDotProducts) {
     EXPECT_EQ(chosen(4, 1024), "lanes 8, prefill");
 }
 
-// Where that pays and one block of rows reads a key.
+// Where that pays and one block of rows reads a key, in pages up to two blocks.
 TEST_F(ChooseKernel, DecodeKernelsForWholeKeys) {
     for (const char *const schedule : {"x86", "whole"}) {
         names.push_back(std::string("decode_") + schedule);
@@ -318,6 +319,13 @@ TEST_F(ChooseKernel, DecodeKernelsForWholeKeys) {
     EXPECT_THAT(choice.candidates, HasSubstr("decode_x86: could serve, but is for smaller keys"));
     EXPECT_EQ(choose(2, 64, 0, all), "decode_x86");
     group_size = 5;
+    EXPECT_EQ(choose(1, 64, 0, all), "decode_x86");
+    kv_storage = HEED_KV_PAGED;
+    for (heed::Kernel &of_pages : kernels) of_pages.kv_storage = HEED_KV_PAGED;
+    EXPECT_EQ(choose(1, 64, 0, all), "decode_whole");
+    group_size = 8;
+    EXPECT_EQ(choose(1, 64, 0, all), "decode_whole");
+    group_size = 9;
     EXPECT_EQ(choose(1, 64, 0, all), "decode_x86");
 }
 
