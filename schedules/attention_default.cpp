@@ -37,7 +37,7 @@ Passes schedule_attention_default(AttentionStages &st, const AttentionConfig &co
         for (Func *f : {&chain->slots, &chain->biases, &chain->visible, &chain->kept, &chain->raw_logits,
                         &chain->value_weights, &chain->k_rows.rows, &chain->v_rows.rows, &chain->prefill.exponents,
                         &chain->prefill.nonfinite_end, &chain->prefill.number_end, &chain->prefill.all_seen,
-                        &chain->sights.some_seen, &chain->sights.all_as_is}) {
+                        &chain->prefill.value_sums, &chain->sights.some_seen, &chain->sights.all_as_is}) {
             if (f->defined()) f->compute_root();
         }
         for (Func *f : {&chain->product, &chain->logits, &chain->block_max, &chain->weights, &chain->block_sum,

@@ -56,8 +56,11 @@ void fuse_loops_over_keys(Passes *passes, const AttentionStages &st, const Atten
     if (config.packs_kv()) return;
     for (const BlockChain *chain : st.chains) {
         if (chain->ranged) continue;
-        if (config.lanes > 8) passes->add<FuseLoops>(chain->weights.name(), chain->block_sum.name());
-        if (!config.has_raw_logits()) passes->add<FuseLoops>(chain->logits.name(), chain->block_max.name());
+        const auto fuse = [&](const Func &first, const Func &second) {
+            passes->add_exactly<FuseLoops>(1, "loops over keys to fuse", first.name(), second.name());
+        };
+        if (config.lanes > 8) fuse(chain->weights, chain->block_sum);
+        if (!config.has_raw_logits()) fuse(chain->logits, chain->block_max);
     }
 }
 

@@ -130,7 +130,7 @@ Expr AttentionBuilder::keeps_logits() const {
 // What sums relative to `before` are multiplied by when the reference moves. Before its first product a sum may be no
 // number (StartSums): the factor is 1.
 Expr AttentionBuilder::scale_to(const Expr &before, const Expr &reference) {
-    return select(before == lowest_logit(), 1.f, exp16_nonpositive(strict_float(before - reference)));
+    return select(before == lowest_logit(), 1.f, exp16_nonpositive(before - reference));
 }
 
 void AttentionBuilder::define_softmax(BlockChain &chain) {
@@ -142,13 +142,13 @@ void AttentionBuilder::define_softmax(BlockChain &chain) {
     chain.block_max(vars(per_row)) = lowest_logit();
     chain.block_max(vars(per_row)) = max(chain.block_max(per_row), chain.logits(at_key));
     Expr reference = chain.block_max(per_row);
-    if (row_lanes) {
-        Expr before = carried(st.state, st.row, st.kb), above = reference + chain.prefill.headroom;
-        reference = select(reference > before, above, before);
-        chain.prefill.reference(vars(per_row)) = {reference, scale_to(before, reference)};
-        reference = chain.prefill.reference(per_row)[0];
-    }
     Expr weight = exp16_nonpositive(chain.logits(at) - reference);
+    if (cfg.adds_in_place()) {
+        Expr before = carried(st.state, st.row, st.kb);
+        reference = select(reference > before + chain.prefill.slack, reference, before);
+        chain.prefill.reference(vars(per_row)) = {reference, scale_to(before, reference)};
+        weight = exp16_up_to(chain.prefill.slack, chain.logits(at) - chain.prefill.reference(per_row)[0]);
+    }
     chain.weights(vars(at)) = if_visible(chain, st.k, weight, 0.f);
     if (row_lanes) {
         chain.block_sum(vars(per_row)) += chain.weights(at_key);
@@ -195,9 +195,11 @@ void AttentionBuilder::define_step(BlockChain &chain) {
     };
     auto state = [&](const Expr &x) { return st.state(here({st.row, x}, {st.t, st.sp})); };
     auto block = [&](const Func &f, const Args &first) { return f(here(first, {step, st.t, st.sp})); };
-    Expr element = row_lanes ? inside(max(slot - slots, 0), outputs) : clamp(slot - slots, 0, outputs - 1);
+    Expr of_output = max(slot - slots, 0), element = of_output;  // as SumInPlace knows it
+    if (cfg.packs_kv()) element = inside(of_output, outputs);
+    if (!cfg.adds_in_place()) element = min(of_output, outputs - 1);
     Expr block_out = block(chain.block_out, {st.row, element});
-    if (row_lanes) {
+    if (cfg.adds_in_place()) {
         Tuple reference = chain.prefill.reference(st.row, step, st.t, st.sp);
         auto with_block = [&](const Expr &before, const Expr &sum) { return before * reference[1] + sum; };
         auto new_sum = [&](S::Slot of, const Func &sum) {
@@ -216,11 +218,16 @@ void AttentionBuilder::define_step(BlockChain &chain) {
     const auto with_block = [&](const Expr &sum) {
         return state(slot) * state(S::old_factor) + sum * state(S::new_factor);
     };
-    Expr lane = clamp(slot - cfg.dot_lanes, 0, cfg.dot_lanes - 1);
     Expr factor = exp16_nonpositive(select(slot == S::old_factor, old_max, block_max) - new_max);
-    st.state(here({st.row, slot}, {st.t, st.sp})) =
-        select(slot >= slots, likely(with_block(block_out)), slot >= cfg.dot_lanes,
-               with_block(block(chain.decode.sum_lanes, {lane, st.row})), slot <= S::new_factor, factor, new_max);
+    Expr of_softmax = select(slot <= S::new_factor, factor, new_max);
+    if (row_lanes) {
+        of_softmax = select(slot == S::row_sum, with_block(block(chain.block_sum, {st.row})), of_softmax);
+    } else {
+        Expr lane = clamp(slot - cfg.dot_lanes, 0, cfg.dot_lanes - 1);
+        Expr sum = with_block(block(chain.decode.sum_lanes, {lane, st.row}));
+        of_softmax = select(slot >= cfg.dot_lanes, sum, of_softmax);
+    }
+    st.state(here({st.row, slot}, {st.t, st.sp})) = select(slot >= slots, likely(with_block(block_out)), of_softmax);
 }
 
 // Both ends of a block of rows: at most row_block keys are seen by some rows only, and `full` leaves less than

@@ -31,6 +31,9 @@ struct AttentionConfig {
     int kv_block = 128;           // keys of one softmax step where all rows see all keys
     int masked_block = 16;        // the same where some row does not see some key
     int dot_lanes = 16;           // partial sums of a dot product where elements of a head are the lanes
+    // Where rows are lanes, of a schedule that computes a step inside its loop: weights are relative to what the step
+    // before has left, so that sums add up in place.
+    bool carries_reference = true;
 
     // Changes speed only.
     int lanes = 16;          // floats of a vector register, and edge of the transposed tiles
@@ -73,6 +76,8 @@ struct AttentionConfig {
     // Decode with pages: the places of the keys of a block and of those asked for meanwhile are looked up together.
     bool looks_up_ahead() const { return paged && task_blocks > 1 && prefetch_keys > 0; }
     bool has_kv_scales() const { return kv_dtype == ElementType::i8; }
+
+    bool adds_in_place() const { return rows_are_lanes() && carries_reference; }
 
     // The unit of rows that are padded: whole vectors, of pairs of bf16 where rows are lanes.
     int padded_unit() const { return rows_are_lanes() && bf16_dots ? 2 * lanes : lanes; }
@@ -118,7 +123,7 @@ struct AttentionConfig {
 
     // Elements of a state before its output: the slots of the softmax, where elements of a head are lanes a whole
     // vector of them and the sum of the weights by lanes.
-    int state_slots() const { return packs_kv() ? 3 : rows_are_lanes() ? 2 : 2 * dot_lanes; }
+    int state_slots() const { return packs_kv() ? 3 : adds_in_place() ? 2 : rows_are_lanes() ? 4 : 2 * dot_lanes; }
 
     bool has_score_mod() const { return score_mod.logit || score_mod.visible || score_mod.block_visible; }
 

@@ -53,6 +53,10 @@ struct Power {
     Expr from(const Expr &x, const Expr &whole) const;
     // To nearest by truncation, which each ISA has; round() is no single instruction of AVX-512 in Halide 21.
     Expr nonpositive(const Expr &x) const { return from(x, cast<int32_t>(exponent(x) - 0.5f)); }
+    Expr up_to(int most, const Expr &x) const {
+        const int shift = static_cast<int>(octaves) * most;
+        return from(x, cast<int32_t>(exponent(x) - (0.5f + static_cast<float>(shift))) + shift);
+    }
     Expr any(const Expr &x) const { return from(x, cast<int32_t>(exponent(x) + select(x > 0.f, 0.5f, -0.5f))); }
 };
 constexpr Power power_of_2 = {1}, power_of_16 = {4};
@@ -102,6 +106,7 @@ Expr lowest_logit() { return std::numeric_limits<float>::lowest(); }
 Expr exp2_nonpositive(const Expr &x) { return power_of_2.nonpositive(x); }
 Expr exp16_nonpositive(const Expr &x) { return power_of_16.nonpositive(x); }
 Expr exp16_any(const Expr &x) { return power_of_16.any(x); }
+Expr exp16_up_to(int most, const Expr &x) { return power_of_16.up_to(most, x); }
 
 Expr fixed_reference(const Expr &reference) {
     return select(reference == lowest_logit(), lowest_logit(), 32 * fixed_unit - reference * fixed_unit);

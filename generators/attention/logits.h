@@ -25,6 +25,8 @@ Halide::Expr exp2_nonpositive(const Halide::Expr &x);
 // 16^x with the same promises: 2^(4 x), in as many instructions. exp16_any: x <= 31.
 Halide::Expr exp16_nonpositive(const Halide::Expr &x);
 Halide::Expr exp16_any(const Halide::Expr &x);
+// For x <= most, an instruction more than exp16_nonpositive.
+Halide::Expr exp16_up_to(int most, const Halide::Expr &x);
 
 // 16^(logit - reference) as bf16, rounded, in the upper 16 bits, from logit * fixed_unit + fixed_reference(reference),
 // of a difference below 32: relative error 8e-5 before it is rounded; 0 below 2^-127; minus infinity of NaN.

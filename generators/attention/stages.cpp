@@ -301,7 +301,8 @@ void build_attention(const AttentionConfig &config, const AttentionInputs &in, A
         config.paged ? select(in.page_size > 0, 0, config.prefetch_keys) : Expr(config.prefetch_keys);
     Expr heads_first = in.k_head_stride < in.k_slot_stride && in.v_head_stride < in.v_slot_stride;
     Expr rows_of_head = in.num_heads / in.num_kv_heads * in.max_q_len;
-    stages.decode.reads_whole_keys = heads_first && rows_of_head <= 2 * config.row_block;
+    Expr most_blocks = config.paged ? select(in.page_size > 0, whole_key_blocks, 1) : Expr(1);
+    stages.decode.reads_whole_keys = heads_first && rows_of_head <= most_blocks * config.row_block;
     stages.decode.blocks_at_once = select(stages.decode.reads_whole_keys, in.blocks_per_task, 1);
 }
 

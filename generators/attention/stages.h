@@ -89,11 +89,10 @@ struct PrefillBlock {
     Halide::Func value_sums;  // (row, d): of a block with NaN or infinities, by its keys
     Halide::RDom with_sums;
     // (row): what weights are relative to, and what that multiplies the sums before this block by; with bf16 also in
-    // units of fixed point. It stays where it is until a logit is above it, then it moves above that: products add up
-    // in place.
+    // units of fixed point. It stays where it is until a logit is far above it, so that products add up in place.
     Halide::Func reference;
-    // In log16: floats of weights up to 2^-8 are as exact as those up to 1.
-    static constexpr float headroom = 2;
+    // It moves to a logit that is this much above it, in log16: weights are up to 16, which leaves values up to 2^124.
+    static constexpr int slack = 1;
 
     explicit PrefillBlock(const std::string &suffix);
     // See AttentionConfig::reads_bias_pairs.
@@ -256,21 +255,19 @@ struct DecodeStages : MergedSplits {
     Halide::Expr num_split_tasks;             // values of (t, sp)
     Halide::Expr blocks_per_task;             // values of rb
     Halide::Expr prefetched_keys;             // how far ahead rows of k and v are asked for
-    Halide::Expr
-        reads_whole_keys;  // whether heads are nearer than keys in memory, and one or two blocks of rows read each
+    // Whether heads are nearer than keys in memory, and one block of rows reads each, in pages whole_key_blocks.
+    Halide::Expr reads_whole_keys;
     Halide::Expr blocks_at_once;    // with whole_keys: blocks of rows that go through a block of keys together
     Halide::Func merged{"merged"};  // (x, row, rb, t): the splits of a row as one
     Halide::Func merged_fields{"merged_fields"};  // (d, t): the line of the table, where rows are lanes
 };
 
 struct AttentionStages {
-    // Slots of the state: the two factors of the step at hand and what the softmax carries along. Where rows are lanes
-    // there are no factors, with packed keys a sum of weights that are not rounded. From config.state_slots() on follow
-    // the outputs.
+    // Slots of the state: the two factors of the step at hand and what the softmax carries along. Sums that add up in
+    // place have no factors, and with packed keys a sum of weights that are not rounded. From config.state_slots() on
+    // follow the outputs.
     enum Slot { old_factor, new_factor, row_sum, row_max, exact_sum };
-    static int place(const AttentionConfig &config, Slot slot) {
-        return slot - (config.rows_are_lanes() ? row_sum : 0);
-    }
+    static int place(const AttentionConfig &config, Slot slot) { return slot - (config.adds_in_place() ? row_sum : 0); }
 
     explicit AttentionStages(const AttentionConfig &config);
 

@@ -10,6 +10,9 @@ constexpr int32_t max_head_dim = 640, max_cuda_head_dim = 256;
 // Rows of keys and values that a kernel of any head dim packs are padded to a multiple of so many elements.
 constexpr int32_t packed_unit = 32;
 
+// In pages so many blocks of a head's rows read whole keys together: other kernels look up each key for each of them.
+constexpr int32_t whole_key_blocks = 2;
+
 // What a kernel can serve beyond the plain problem, with its bit; it serves problems without these too. gqa: a decode
 // kernel that works on several rows (heads of a group, positions) at once; it serves any group, and so does one without
 // it.

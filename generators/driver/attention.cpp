@@ -110,6 +110,10 @@ void read_features(const std::string &text, AttentionConfig &config) {
     }
 }
 
+bool is_for_x86(const AttentionSpec &spec) {
+    return spec.schedule == "x86" || spec.schedule == "wide" || spec.schedule == "whole";
+}
+
 AttentionSpec spec_of(Options &options) {
     AttentionSpec spec;
     spec.name = options.get("name");
@@ -147,15 +151,12 @@ AttentionSpec spec_of(Options &options) {
     Machine machine = machine_of(spec.target);
     if (options.has("l2_bytes")) machine.l2_bytes = options.number("l2_bytes");
     fit_tiles(machine, spec.config);
+    spec.config.carries_reference = is_for_x86(spec);
     read_parameters(options, spec.config);
     for (const std::string &error : {spec.config.error(), spec.config.block_error()}) {
         if (!error.empty()) throw BadInput(error);
     }
     return spec;
-}
-
-bool is_for_x86(const AttentionSpec &spec) {
-    return spec.schedule == "x86" || spec.schedule == "wide" || spec.schedule == "whole";
 }
 
 Passes schedule(const AttentionSpec &spec, AttentionKernel &kernel, Halide::Pipeline &pipeline) {

@@ -37,6 +37,7 @@ public:
             here = StagePart::end;
             return part == StagePart::loop ? change(loop) : Evaluate::make(0);
         }
+        if (here == StagePart::end && !stmt.as<Free>()) throw CompileError("FuseLoops: a stage is not one loop");
         return part == here ? stmt : Evaluate::make(0);
     }
 

@@ -1,7 +1,6 @@
 #include "runtime/cpu/linear_in_place.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "runtime/cpu/linear_blocks.h"
 #include "runtime/cpu/linear_runs.h"
@@ -114,13 +113,14 @@ bool reads_x_in_place(const LinearCall &call) {
 heed_status run_in_place(const LinearCall &call) {
     const heed_linear_weights &w = *call.pieces[0].weights;
     const InPlaceKernels kernels = kernels_for(call);
-    int64_t tile = 1, panels = 0;
+    // Tasks are whole tiles of the kernel that has most work: the last tile of the other one may be in part.
+    bool has_wide = false;
+    int64_t panels = 0;
     for_each_run(call, [&](const ColumnRun &run) {
-        const int32_t wide = wide_columns(kernels, run.num_columns);
-        if (wide > 0) tile = std::lcm(tile, kernels.wide->rows);
-        if (wide < run.num_columns) tile = std::lcm(tile, kernels.narrow->rows);
+        has_wide = has_wide || wide_columns(kernels, run.num_columns) > 0;
         panels += num_panels(run);
     });
+    const int64_t tile = (has_wide ? kernels.wide : kernels.narrow)->rows;
     const int64_t rows = num_rows(call), tiles = (rows + tile - 1) / tile;
     // (Arithmetic in terms of bytes: a core computes some 8 operations while it moves one.)
     const double flops = 2.0 * static_cast<double>(rows * w.dim_in * panels * w.columns);
