@@ -121,8 +121,7 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
                                            st.state.name());
         }
         fuse_loops_over_keys(&passes, st, config);
-        // Steps with masks or biases are long: a third copy of them would take a sixth of the time to make the table.
-        if (!config.bf16_tiles) fit_register_rows(&passes, st, config, copies_for_fewer_rows(config));
+        if (!config.bf16_tiles) fit_register_rows(&passes, st, config);
         if (!config.packs_kv()) fit_float_keys(&passes, st, config);
         if (!config.bf16_tiles) add_tile_prefetches(&passes, st, config);
     }

@@ -8,7 +8,7 @@
 #include "generators/lowering/prefetch_line.h"
 #include "generators/lowering/prefetch_rows.h"
 #include "generators/lowering/spread_prefetches.h"
-#include "schedules/packed_block_passes.h"
+#include "schedules/fit_rows.h"
 
 namespace heed {
 

@@ -173,8 +173,8 @@ private:
             }
             // AVX2: LLVM spills one of the sums, which takes 12 cycles a key, 4 % of the time of heads of 64 (Zen 3).
             if (cfg.lanes == 8 && !ch.ranged) ch.block_sum.update().unroll(ch.keys.x, 4);
-            of_block_rows(ch.prefill.reference, ch).vectorize(st.row, cfg.lanes).unroll(st.row);
         }
+        of_block_rows(ch.prefill.reference, ch).vectorize(st.row, cfg.lanes).unroll(st.row);
         weights(ch);
         if (!ch.as_is && (cfg.modifies_logits() || (cfg.packs_kv() && cfg.per_logit()))) {
             per_logit(ch.logits, ch);
@@ -231,9 +231,7 @@ private:
             .update()
             .vectorize(st.u, lanes)
             .unroll(of.sized_rows.x);
-        for (Func *f : {&ch.prefill.reference, &ch.block_sum}) {
-            of_block_rows(*f, ch).vectorize(st.row, lanes).unroll(st.row);
-        }
+        of_block_rows(ch.block_sum, ch).vectorize(st.row, lanes).unroll(st.row);
     }
 
     void weights(BlockChain &ch) {

@@ -1,5 +1,6 @@
 #include "schedules/fit_rows.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,12 @@ Expr rows_left(const Func &fields, const AttentionConfig &config) {
 }
 
 }  // namespace
+
+int copies_for_fewer_rows(const AttentionConfig &config) {
+    const int fewer = config.row_block / config.lanes - 1;
+    if (!config.bf16_tiles) return config.per_logit() ? 1 : fewer;
+    return config.packs_in_steps() ? std::min(fewer, 2) : 0;
+}
 
 void fit_rows(Passes *passes, const AttentionStages &st, const AttentionConfig &config, TrimRows::Rows rows) {
     const int vectors = config.row_block / config.lanes;
@@ -45,10 +52,10 @@ void fit_rows(Passes *passes, const AttentionStages &st, const AttentionConfig &
 
 // Of rows that a copy leaves out maxima stay the lowest ones: so references do, too, no sum is scaled for them, and no
 // logit looks huge. What `reference` reads of them must be initialised: loops of the state itself go over all rows.
-void fit_register_rows(Passes *passes, const AttentionStages &st, const AttentionConfig &config, int most_kept) {
+void fit_register_rows(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
     const std::string row = st.row.name();
     TrimRows::Rows rows;
-    rows.most_kept = most_kept;
+    rows.most_kept = copies_for_fewer_rows(config);
     rows.loops = {row + ".ro"};
     rows.stages = {st.state.name()};
     for (const BlockChain *ch : st.chains) {

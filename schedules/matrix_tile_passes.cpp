@@ -13,7 +13,7 @@
 #include "generators/lowering/shorten_loops.h"
 #include "generators/lowering/start_sums.h"
 #include "schedules/attention_prefetches.h"
-#include "schedules/packed_block_passes.h"
+#include "schedules/fit_rows.h"
 
 namespace heed {
 

@@ -1,6 +1,5 @@
 #include "schedules/packed_block_passes.h"
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -111,13 +110,6 @@ void fit_keys(Passes *passes, const AttentionStages &st, const AttentionConfig &
 }
 
 }  // namespace
-
-// Steps of a group with matrix tiles are there for one, two or all vectors of rows; those of register tiles for each
-// number, with masks or biases, which make steps long, for one or all.
-int copies_for_fewer_rows(const AttentionConfig &config) {
-    if (!config.bf16_tiles) return config.per_logit() ? 1 : config.row_block / config.lanes - 1;
-    return config.packs_in_steps() ? std::min(config.row_block / config.lanes - 1, 2) : 0;
-}
 
 void add_packed_blocks(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
     if (config.packs_first()) fit_packed_blocks(passes, st, config);

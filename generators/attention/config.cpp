@@ -84,8 +84,9 @@ std::string AttentionConfig::block_error() const {
     if (row_block * kv_block > max_block_logits) {
         return out_of_range("kv_block", kv_block, "with row_block at most 16384 logits, which are in the stack frame");
     }
-    if (key_tile < 1 || masked_block % key_tile != 0 || (!rows_are_lanes() && lanes % key_tile != 0)) {
-        return out_of_range("key_tile", key_tile, "a divisor of masked_block, in decode of few rows of lanes");
+    const bool fits_lanes = key_tile > 0 && (lanes % key_tile == 0 || (rows_are_lanes() && key_tile % lanes == 0));
+    if (!fits_lanes || masked_block % key_tile != 0) {
+        return out_of_range("key_tile", key_tile, "a divisor of masked_block and of lanes, in prefill or a multiple");
     }
     return rows_are_lanes() ? row_lanes_error() : head_lanes_error();
 }

@@ -20,6 +20,7 @@ namespace heed {
 class FuseLoops : public Halide::Internal::IRMutator {
 public:
     // Buffers, each computed by one loop, or by one after a few stores; the second is allocated after the first one.
+    // What comes after its loop may only free arrays.
     FuseLoops(std::string first, std::string second) : first(std::move(first)), second(std::move(second)) {}
 
     int found = 0;

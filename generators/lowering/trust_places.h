@@ -16,8 +16,10 @@ namespace heed {
 
 class TrustPlaces : public Halide::Internal::IRMutator {
 public:
-    // Arrays of places, all of them inside what they index. Whoever reads an element that was never computed must not
-    // use it as an index.
+    // Arrays of places, all of them inside what they index: a page is clamped where it is looked up (PageTable::slot),
+    // positions in a sequence too (define_slots), and lengths are those that a plan has checked. An element that was
+    // never computed must not be an index: loops that end with the keys that there are compute places in whole vectors,
+    // which are whole tiles of those that read them (AttentionConfig::block_error).
     explicit TrustPlaces(std::vector<std::string> arrays) : arrays(std::move(arrays)) {}
 
 protected:

@@ -259,7 +259,8 @@ TEST_P(LinearTest, FewColumnsOfManyRows) {
     }
     LinearShape shape;
     shape.len = 61;
-    for (const auto &[dim_in, columns] : {std::make_pair(257, 7), {257, 47}, {257, 61}, {1024, 7}, {1024, 23}}) {
+    for (const auto &[dim_in, columns] :
+         {std::make_pair(257, 7), {257, 47}, {257, 61}, {1024, 7}, {1024, 23}, {2048, 7}, {2048, 23}}) {
         shape.dim_in = dim_in;
         shape.pieces = {{1, columns}};
         Linear linear(shape, dtype());

@@ -187,6 +187,26 @@ class LargeKeys(Test):
                 np.testing.assert_array_equal(heed.attention(q, *outside), expected)
                 np.testing.assert_array_equal(heed.attention(q[:1], k[:1], v[:1]), expected[:1])
 
+    def test_pages_give_the_same_bits(self):
+        for group in 1, 4, 8, 16:
+            q, k, v = make_qkv(Shape(batch=2, num_heads=16 * group, num_kv_heads=16, q_len=1, kv_len=304, head_dim=128, head_dim_v=128))
+            table = np.random.default_rng(3).permutation(38).astype(np.int32).reshape(2, 19)
+            pages = [np.empty((38, 16, 16, 128), np.float32) for _ in (k, v)]
+            for in_pages, x in zip(pages, (k, v)):
+                in_pages[table] = x.reshape(2, 19, 16, 16, 128)
+            lens = np.full(2, 304, np.int32)
+            with self.subTest(group):
+                np.testing.assert_array_equal(heed.attention(q, *pages, page_table=table, kv_lens=lens), heed.attention(q, k, v))
+
+
+class LoneKeys(Test):
+    def test_leave_the_bits_of_their_values(self):
+        q, k = np.zeros((1, 5000, 1, 64), np.float32), np.zeros((1, 1, 1, 64), np.float32)
+        q[0, :, 0, 0] = np.linspace(-5000, 5000, 5000)  # the logits
+        k[..., 0] = 1
+        v = np.random.default_rng(1).standard_normal((1, 1, 1, 64), np.float32)
+        np.testing.assert_array_equal(heed.attention(q, k, v, scale=1.0), np.broadcast_to(v, q.shape))
+
 
 class RoundingModes(Test):
     MODES = 0x400, 0x800, 0xC00  # down, up, to zero: fenv.h of x86
