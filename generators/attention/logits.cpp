@@ -50,27 +50,31 @@ struct Power {
     Expr exponent(const Expr &x) const { return octaves == 1 ? x : x * octaves; }
     // The bits of the float next below -126 / octaves, a power of 2.
     uint32_t behind_least() const { return behind_minus_126 - (octaves == 1 ? 0u : 2u << 23); }
-    Expr from(const Expr &x, const Expr &whole) const;
+    // `whole` is that much below the integer.
+    Expr from(const Expr &x, const Expr &whole, int above = 0) const;
     // To nearest by truncation, which each ISA has; round() is no single instruction of AVX-512 in Halide 21.
     Expr nonpositive(const Expr &x) const { return from(x, cast<int32_t>(exponent(x) - 0.5f)); }
     Expr up_to(int most, const Expr &x) const {
-        const int shift = static_cast<int>(octaves) * most;
-        return from(x, cast<int32_t>(exponent(x) - (0.5f + static_cast<float>(shift))) + shift);
+        const int above = static_cast<int>(octaves) * most;
+        return from(x, cast<int32_t>(exponent(x) - (0.5f + static_cast<float>(above))), above);
     }
     Expr any(const Expr &x) const { return from(x, cast<int32_t>(exponent(x) + select(x > 0.f, 0.5f, -0.5f))); }
 };
 constexpr Power power_of_2 = {1}, power_of_16 = {4};
 
 // With an integer next to the exponent.
-Expr Power::from(const Expr &x, const Expr &whole) const {
+Expr Power::from(const Expr &x, const Expr &whole, int above) const {
+    const auto unit = static_cast<float>(1 << above);  // not added to the bits, where it would make NaN a number
     // Least maximal relative error of 1 + f * q(f) over [-0.5, 0.5], q of degree 5: 8e-8 in float arithmetic.
     const float q[] = {0x1.62e430p-1f, 0x1.ebfbdcp-3f,  0x1.c6aeeap-5f,
                        0x1.3b2d4cp-7f, 0x1.5f3dbcp-10f, 0x1.41fae0p-13f};
-    Expr f = exponent(x) - cast<float>(whole), p = q[5];
+    Expr number = cast<float>(whole);
+    if (above > 0) number = strict(Internal::Call::strict_add, number, static_cast<float>(above));
+    Expr f = exponent(x) - number, p = q[5] * unit;
     for (int i = 4; i >= 0; i--) {
-        p = p * f + q[i];
+        p = p * f + q[i] * unit;
     }
-    p = p * f + 1.f;
+    p = p * f + unit;
     Expr scaled = reinterpret<float>(bits(p) + (whole << 23));
     return select(at_most(x, behind_least()), 0.f, scaled);
 }
