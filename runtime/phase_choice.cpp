@@ -70,7 +70,7 @@ int suits_queries(const Kernel &kernel, const KernelRequest &request) {
     if (preferred_phase(kernel, request) != Phase::decode) return 0;
     if (is_for_whole_keys(kernel)) {
         const int64_t rows = int64_t{request.q_len} * request.group_size;
-        const int32_t blocks = request.kv_storage == HEED_KV_PAGED ? whole_key_blocks : 1;
+        const int64_t blocks = request.kv_storage == HEED_KV_PAGED ? whole_key_blocks : 1;
         return request.whole_keys && rows <= blocks * kernel.row_block ? 3 : 0;
     }
     if (!is_for_large_groups(kernel)) return 2;

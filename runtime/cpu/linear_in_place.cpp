@@ -99,7 +99,8 @@ int multiply_in_place(const InPlaceKernels &kernels, const LinearInPlaceArgument
 bool reads_x_in_place(const LinearCall &call) {
     const heed_linear_weights &w = *call.pieces[0].weights;
     const InPlaceKernels kernels = kernels_for(call);
-    if (!kernels.are_there()) return false;
+    const bool writes_other_type = call.out_is_f32 && w.dtype != HEED_F32;
+    if (!kernels.are_there() || writes_other_type) return false;
     bool fits = (kernels.wide->rows <= l1_ways || !sums_in_blocks(w)) && in_one_line(call.view) &&
                 num_rows(call) >= int64_t{4} * kernels.wide->rows;
     int64_t panels = 0;

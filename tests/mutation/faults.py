@@ -119,7 +119,7 @@ ALGORITHM = [
           "require(!is_negative_infinity(v.bias));", "require(Internal::const_true());",
           kernel="*HidingBias*:*BiasWithHidden*", adversarial="*Case04*:*Case11*"),
     fault("old_sum_kept", "the sum is not rescaled when the maximum grows", BLOCKS,
-          "exp16_nonpositive(strict_float(before - reference))", "exp16_nonpositive(0.f * (before - reference))",
+          "exp16_nonpositive(before - reference)", "exp16_nonpositive(0.f * (before - reference))",
           kernel="*Shapes.SeveralBlocks*", adversarial="*Case22*:*Case15*"),
     fault("hidden_value_in_decode", "decode multiplies hidden values by 0 and adds them", VALUES,
           ": if_visible(chain, number, with, so_far);", ": with;",

@@ -37,7 +37,7 @@ TEST(Dump, FileHoldsTheProblem) {
         std::filesystem::temp_directory_path() / ("heed_case_" + std::to_string(getpid()) + ".safetensors");
     const std::vector<TableKernel> kernels = supported_kernels();
     int32_t paged = 0, varlen = 0;
-    for (uint64_t seed = 0; seed < 300; seed++) {
+    for (uint64_t seed = 0; seed < 600; seed++) {
         const RandomProblem problem = draw_problem(seed, kernels);
         const Solution solution = solve(problem);
         if (solution.kind != Solution::right || !solution.needed_kernel) continue;
