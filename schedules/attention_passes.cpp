@@ -105,25 +105,24 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
     if (st.sweep.classes.defined()) trim(st.sweep.steps.x.name());
     if (config.paged) passes.add<TrustPlaces>(places);
     add_attention_passes(&passes, config, tested);
-    if (config.rows_are_lanes() && !config.bf16_tiles) {
+    if (config.rows_are_lanes()) {
+        const bool in_registers = !config.bf16_tiles;
+        const int row_max = config.row_block * AttentionStages::place(config, AttentionStages::row_max);
         std::vector<std::string> tiles;
         for (const BlockChain *chain : st.chains) {
             tiles.push_back(chain->product.name());
             tiles.push_back(chain->value_tile.name());
         }
-        passes.add<KeepTiles>(tiles);
-    }
-    if (config.rows_are_lanes()) {
-        const int row_max = config.row_block * AttentionStages::place(config, AttentionStages::row_max);
+        if (in_registers) passes.add<KeepTiles>(tiles);
         passes.add<LoadCarried>(st.state.name(), row_max);
         for (const BlockChain *chain : st.chains) {
             passes.add_exactly<SumInPlace>(1, "loops that add a block to the output", chain->block_out.name(),
                                            st.state.name());
         }
         fuse_loops_over_keys(&passes, st, config);
-        if (!config.bf16_tiles) fit_register_rows(&passes, st, config);
+        if (in_registers || config.packs_in_steps()) fit_rows(&passes, st, config);
         if (!config.packs_kv()) fit_float_keys(&passes, st, config);
-        if (!config.bf16_tiles) add_tile_prefetches(&passes, st, config);
+        if (in_registers) add_tile_prefetches(&passes, st, config);
     }
     if (config.packs_kv()) add_packed_blocks(&passes, st, config);
     if (config.bf16_tiles) add_matrix_tiles(&passes, st, config);

@@ -3,7 +3,6 @@
 
 #include "generators/attention/stages.h"
 #include "generators/lowering/passes.h"
-#include "generators/lowering/trim_rows.h"
 
 namespace heed {
 
@@ -12,11 +11,9 @@ namespace heed {
 // would take a sixth of the time to make the table.
 int copies_for_fewer_rows(const AttentionConfig &config);
 
-// Steps, and the loops over vectors of rows that end with `rows.loops`, compute those that there are. Sets block, lanes
-// and left of `rows`.
-void fit_rows(Passes *passes, const AttentionStages &st, const AttentionConfig &config, TrimRows::Rows rows);
-
-// The same of all stages of register tiles.
-void fit_register_rows(Passes *passes, const AttentionStages &st, const AttentionConfig &config);
+// Steps, and loops over vectors of rows, compute those that there are. Of rows that a copy leaves out maxima stay the
+// lowest ones: so references do, too, no sum is scaled for them, and no logit looks huge. What `reference` reads of
+// them must be initialised: loops of the state itself go over all rows.
+void fit_rows(Passes *passes, const AttentionStages &st, const AttentionConfig &config);
 
 }  // namespace heed

@@ -7,7 +7,6 @@
 #include "generators/lowering/fuse_loops.h"
 #include "generators/lowering/shorten_loops.h"
 #include "schedules/attention_prefetches.h"
-#include "schedules/fit_rows.h"
 
 namespace heed {
 
@@ -15,24 +14,6 @@ using namespace Halide;
 using Halide::Internal::Variable;
 
 namespace {
-
-// Rows of a group that there are. Of those that a copy leaves out maxima stay the lowest ones (see fit_register_rows).
-void fit_tile_rows(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
-    const std::string row = st.row.name();
-    TrimRows::Rows rows;
-    rows.most_kept = copies_for_fewer_rows(config);
-    rows.loops = {st.prefill.q_lanes.name() + ".s0." + row + ".ro"};
-    rows.single = "." + row;
-    for (const BlockChain *ch : st.chains) {
-        const Bf16Block &of = ch->bf16;
-        for (const Func &f : {ch->product, of.max_parts, ch->weights, of.weight_pairs, of.sum_parts, of.exact_sum,
-                              ch->block_sum, ch->block_out}) {
-            rows.stages.push_back(f.name());
-        }
-        rows.filled.push_back(of.max_parts.name());
-    }
-    fit_rows(passes, st, config, rows);
-}
 
 // Blocks are packed up to their last key.
 void fit_packed_blocks(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
@@ -113,7 +94,6 @@ void fit_keys(Passes *passes, const AttentionStages &st, const AttentionConfig &
 
 void add_packed_blocks(Passes *passes, const AttentionStages &st, const AttentionConfig &config) {
     if (config.packs_first()) fit_packed_blocks(passes, st, config);
-    if (config.bf16_tiles && config.packs_in_steps()) fit_tile_rows(passes, st, config);
     fit_keys(passes, st, config);
 }
 

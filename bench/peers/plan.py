@@ -115,13 +115,9 @@ def selected(found, patterns, dtypes):
 
 def references(measurement):
     """Our own measurements that ours is held against, by name: see goals.REFERENCES."""
-    found = {}
-    if measurement.case in DEFAULT_LAYOUT:
-        found["heed_default_layout"] = dataclasses.replace(measurement, case=DEFAULT_LAYOUT[measurement.case])
-    if measurement.case in IN_A_ROW:
-        found["heed_in_a_row"] = dataclasses.replace(measurement, case=IN_A_ROW[measurement.case])
-    if measurement.case in NATIVE:
-        found["heed_native"] = dataclasses.replace(measurement, case=NATIVE[measurement.case])
+    others = {"heed_default_layout": DEFAULT_LAYOUT, "heed_in_a_row": IN_A_ROW, "heed_native": NATIVE}
+    found = {name: dataclasses.replace(measurement, case=cases[measurement.case])
+             for name, cases in others.items() if measurement.case in cases}
     if measurement.dtype == "f16" and not measurement.temperature:
         found["heed_f32"] = dataclasses.replace(measurement, dtype="f32")
     return found

@@ -127,10 +127,10 @@ Expr AttentionBuilder::keeps_logits() const {
     return cfg.has_alibi ? keeps && in.alibi_slopes(head(0)) == 0.f : keeps;
 }
 
-// What sums relative to `before` are multiplied by when the reference moves. Before its first product a sum may be no
-// number (StartSums): the factor is 1.
-Expr AttentionBuilder::scale_to(const Expr &before, const Expr &reference) {
-    return select(before == lowest_logit(), 1.f, exp16_nonpositive(before - reference));
+// Before its first product a sum may be no number (StartSums): the factor is 1.
+AttentionBuilder::Moved AttentionBuilder::moved_reference(const Expr &block_max, float slack) const {
+    Expr before = carried(st.state, st.row, st.kb), reference = select(block_max > before + slack, block_max, before);
+    return {reference, select(before == lowest_logit(), 1.f, exp16_nonpositive(before - reference))};
 }
 
 void AttentionBuilder::define_softmax(BlockChain &chain) {
@@ -141,13 +141,13 @@ void AttentionBuilder::define_softmax(BlockChain &chain) {
     Args at_key = in_block({st.row, Expr(chain.keys)});
     chain.block_max(vars(per_row)) = lowest_logit();
     chain.block_max(vars(per_row)) = max(chain.block_max(per_row), chain.logits(at_key));
-    Expr reference = chain.block_max(per_row);
-    Expr weight = exp16_nonpositive(chain.logits(at) - reference);
+    Expr weight, block_max = chain.block_max(per_row);
     if (cfg.adds_in_place()) {
-        Expr before = carried(st.state, st.row, st.kb);
-        reference = select(reference > before + chain.prefill.slack, reference, before);
-        chain.prefill.reference(vars(per_row)) = {reference, scale_to(before, reference)};
-        weight = exp16_up_to(chain.prefill.slack, chain.logits(at) - chain.prefill.reference(per_row)[0]);
+        const Moved moved = moved_reference(block_max, PrefillBlock::slack);
+        chain.prefill.reference(vars(per_row)) = {moved.reference, moved.factor};
+        weight = exp16_up_to(PrefillBlock::slack, chain.logits(at) - chain.prefill.reference(per_row)[0]);
+    } else {
+        weight = exp16_nonpositive(chain.logits(at) - block_max);
     }
     chain.weights(vars(at)) = if_visible(chain, st.k, weight, 0.f);
     if (row_lanes) {
@@ -195,9 +195,9 @@ void AttentionBuilder::define_step(BlockChain &chain) {
     };
     auto state = [&](const Expr &x) { return st.state(here({st.row, x}, {st.t, st.sp})); };
     auto block = [&](const Func &f, const Args &first) { return f(here(first, {step, st.t, st.sp})); };
-    Expr of_output = max(slot - slots, 0), element = of_output;  // as SumInPlace knows it
-    if (cfg.packs_kv()) element = inside(of_output, outputs);
-    if (!cfg.adds_in_place()) element = min(of_output, outputs - 1);
+    Expr element = max(slot - slots, 0);  // SumInPlace knows no clamp, and of packed keys a promise leaves none
+    if (cfg.packs_kv()) element = inside(element, outputs);
+    if (!cfg.adds_in_place()) element = min(element, outputs - 1);
     Expr block_out = block(chain.block_out, {st.row, element});
     if (cfg.adds_in_place()) {
         Tuple reference = chain.prefill.reference(st.row, step, st.t, st.sp);

@@ -154,7 +154,12 @@ private:
     void define_copies(BlockChain &chain);
     void define_products(BlockChain &chain);
     void define_logits(BlockChain &chain);
-    static Expr scale_to(const Expr &before, const Expr &reference);
+    // What weights of a step are relative to, by the largest logit of its block, and what multiplies the sums of the
+    // steps before it.
+    struct Moved {
+        Expr reference, factor;
+    };
+    Moved moved_reference(const Expr &block_max, float slack) const;
     void define_softmax(BlockChain &chain);
     void define_dropout(BlockChain &chain);
     void define_values(BlockChain &chain);

@@ -53,7 +53,6 @@ struct Power {
     // `whole` is that much below the integer.
     Expr from(const Expr &x, const Expr &whole, int above = 0) const;
     // To nearest by truncation, which each ISA has; round() is no single instruction of AVX-512 in Halide 21.
-    Expr nonpositive(const Expr &x) const { return from(x, cast<int32_t>(exponent(x) - 0.5f)); }
     Expr up_to(int most, const Expr &x) const {
         const int above = static_cast<int>(octaves) * most;
         return from(x, cast<int32_t>(exponent(x) - (0.5f + static_cast<float>(above))), above);
@@ -107,8 +106,8 @@ Expr user_logit(const std::function<Expr(const Expr &)> &user, const Expr &logit
 
 Expr lowest_logit() { return std::numeric_limits<float>::lowest(); }
 
-Expr exp2_nonpositive(const Expr &x) { return power_of_2.nonpositive(x); }
-Expr exp16_nonpositive(const Expr &x) { return power_of_16.nonpositive(x); }
+Expr exp2_nonpositive(const Expr &x) { return power_of_2.up_to(0, x); }
+Expr exp16_nonpositive(const Expr &x) { return power_of_16.up_to(0, x); }
 Expr exp16_any(const Expr &x) { return power_of_16.any(x); }
 Expr exp16_up_to(int most, const Expr &x) { return power_of_16.up_to(most, x); }
 

@@ -5,7 +5,6 @@
 #include "generators/common/strict.h"
 #include "generators/lowering/bf16_dots.h"
 #include "generators/lowering/bf16_product.h"
-#include "generators/lowering/carried.h"
 #include "generators/lowering/words.h"
 
 namespace heed {
@@ -167,11 +166,9 @@ void AttentionBuilder::define_packed_weights(BlockChain &chain) {
     b.max_parts(vars(part)) = lowest_logit();
     b.max_parts(vars(part)) = max(b.max_parts(part), chain.logits(in_block({st.row, b.parts * b.part_keys + st.x})));
     Expr block_max = of_parts(b.max_parts, [](const Expr &x, const Expr &y) { return max(x, y); });
-    Expr before = carried(st.state, st.row, st.kb),
-         reference = select(block_max > before + b.reference_slack, block_max, before);
+    const auto [reference, factor] = moved_reference(block_max, b.reference_slack);
     Expr in_units = select(reference == lowest_logit(), lowest_logit(), -reference * fixed_unit);
-    chain.prefill.reference(vars(per_row)) = {reference, scale_to(before, reference), fixed_reference(reference),
-                                              in_units};
+    chain.prefill.reference(vars(per_row)) = {reference, factor, fixed_reference(reference), in_units};
 
     Expr from = chain.prefill.reference(per_row)[0], fixed_from = chain.prefill.reference(per_row)[2];
     // Without features a logit is a product times a scale, which the fixed point's unit joins: one FMA (see fits_unit).

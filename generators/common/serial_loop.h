@@ -1,5 +1,5 @@
 #pragma once
-// Loops that passes make.
+// Loops and sequences that passes make.
 
 #include <string>
 
@@ -17,6 +17,11 @@ inline Halide::Internal::Stmt serial_loop(const std::string &name, const Halide:
 inline Halide::Internal::Stmt with_body(const Halide::Internal::For *loop, const Halide::Internal::Stmt &body) {
     return Halide::Internal::For::make(loop->name, loop->min, loop->extent, loop->for_type, loop->partition_policy,
                                        loop->device_api, body);
+}
+
+inline Halide::Internal::Stmt joined(const Halide::Internal::Stmt &first, const Halide::Internal::Stmt &rest) {
+    using namespace Halide::Internal;
+    return is_no_op(first) ? rest : is_no_op(rest) ? first : Block::make(first, rest);
 }
 
 }  // namespace heed

@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "generators/common/serial_loop.h"
+#include "generators/lowering/step_stages.h"
 
 namespace heed {
 
@@ -29,8 +30,8 @@ public:
             return is_no_op(body) ? body : ProducerConsumer::make(inner->name, inner->is_producer, body);
         }
         if (const auto *block = stmt.as<Block>()) {
-            const Stmt first = of(block->first), rest = of(block->rest);
-            return is_no_op(first) ? rest : is_no_op(rest) ? first : Block::make(first, rest);
+            const Stmt first = of(block->first);  // in the order of the stage
+            return joined(first, of(block->rest));
         }
         const auto *loop = stmt.as<For>();
         if (loop && here == StagePart::start) {
@@ -55,36 +56,9 @@ Stmt with_loop(const Stmt &stage, const std::function<Stmt(const For *)> &change
     return PartOfStage(StagePart::loop, change).of(stage);
 }
 
-// The loop of a stage, its ends without the names around it.
-struct StageLoop {
-    const For *loop = nullptr;  // nullptr: there is none
-    Expr min, extent;
-
-    explicit StageLoop(const Stmt &stage) { find(stage); }  // which must live
-
-    bool same_iterations(const StageLoop &other) const {
-        return loop && other.loop && loop->for_type == other.loop->for_type && equal(min, other.min) &&
-               equal(extent, other.extent);
-    }
-
-private:
-    void find(const Stmt &stmt) {
-        if (const auto *inner = stmt.as<ProducerConsumer>()) return find(inner->body);
-        if (const auto *block = stmt.as<Block>()) {
-            find(block->first);
-            return loop ? void() : find(block->rest);
-        }
-        if (const auto *let = stmt.as<LetStmt>()) {
-            find(let->body);
-            for (Expr *end : {&min, &extent}) {
-                if (end->defined()) *end = substitute(let->name, let->value, *end);
-            }
-            return;
-        }
-        loop = stmt.as<For>();
-        if (loop) min = loop->min, extent = loop->extent;
-    }
-};
+bool same_iterations(const For *a, const For *b) {
+    return a && b && a->for_type == b->for_type && equal(a->min, b->min) && equal(a->extent, b->extent);
+}
 
 // Leaves out the allocation of a buffer, and of its stage all but what frees arrays.
 class TakeStage : public IRMutator {
@@ -124,8 +98,8 @@ private:
 
     Stmt visit(const ProducerConsumer *op) override {
         if (op->name != name || !op->is_producer) return IRMutator::visit(op);
-        const StageLoop own(op->body), other(added);
-        done = own.same_iterations(other);
+        const KeyLoop own(without_lets(op->body)), other(without_lets(added));
+        done = same_iterations(own.loop, other.loop);
         if (!done) return op;
         const Expr iteration = Variable::make(Int(32), own.loop->name);
         const Stmt more = with_loop(

@@ -112,10 +112,7 @@ private:
         if (is_no_op(body)) return body;
         return with_body(op, body);
     }
-    Stmt visit(const Block *op) override {
-        Stmt first = mutate(op->first), rest = mutate(op->rest);
-        return is_no_op(first) ? rest : is_no_op(rest) ? first : Block::make(first, rest);
-    }
+    Stmt visit(const Block *op) override { return joined(mutate(op->first), mutate(op->rest)); }
 };
 
 // What the loop does without its sums, on a variable of its own.

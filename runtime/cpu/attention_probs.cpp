@@ -55,8 +55,7 @@ heed_status find_kernels(HostProbs *call) {
     call->packs_queries = find_linear_rows(*call->products, p.dtype);
     if (call->with_out && call->in_pairs() && call->out.dtype == HEED_BF16) call->value_products = call->products;
     call->packs_weights = find_linear_rows(*call->value_products, call->value_products->dtype);
-    // (Kernels of bf16 pairs write bf16; these sums are floats.)
-    if (call->value_products->dtype == HEED_F32) call->in_place = find_in_place(*call->value_products, HEED_F32);
+    call->in_place = find_in_place(*call->value_products, call->value_products->dtype);
     if (call->packs_queries != nullptr) return HEED_OK;
     return fail(HEED_UNSUPPORTED, "this program's kernel library has no kernel of linear_rows for %s",
                 dtype_name(p.dtype));

@@ -192,8 +192,7 @@ private:
     int multiply_run(const PackedRows &rows, const ColumnRun &run, int32_t from, int32_t to,
                      char (&message)[512]) const {
         const int32_t width = run.piece->weights->columns;
-        const int32_t first = run.piece->first_column + run.head * narrow(run.piece->view.extent[3]);
-        const int32_t lead = first % width;
+        const int32_t lead = first_column(run) % width;
         if (from == 0 && lead > 0) {
             const int code = multiply(rows, run, 0, std::min(width - lead, run.num_columns), message);
             if (code != 0) return code;
@@ -296,7 +295,7 @@ private:
         arguments.clip = piece.clip;
         const int64_t at = rows.span.first_sequence * view.stride[0] + rows.span.first_token * view.stride[1] +
                            range.run.head * view.stride[2] + range.begin;
-        const heed_dtype dtype = call_.out_is_f32 ? HEED_F32 : first_.dtype;
+        const heed_dtype dtype = out_dtype(call_);
         char *const out = static_cast<char *>(piece.out) + at * dtype_bytes(dtype);
         arguments.out = {out, dtype, 2, {range.end - range.begin, rows.span.num_rows}, {1, narrow(row_stride(view))}};
         return arguments;
@@ -305,19 +304,11 @@ private:
     // Steps [step, step + steps) of x and of the weights.
     void take_steps(const PackedRows &rows, const PanelRange &range, int32_t step, int32_t steps,
                     LinearArguments *arguments) const {
-        const LinearPiece &piece = *range.run.piece;
-        const heed_linear_weights &w = *piece.weights;
-        const int32_t width = w.columns, k = w.k_steps;
-        const int32_t column = piece.first_column + range.run.head * narrow(piece.view.extent[3]) + range.begin;
-        const int64_t bytes = dtype_bytes(w.dtype), at = (int64_t{column / width} * k + step) * width + column % width;
+        const heed_linear_weights &w = *range.run.piece->weights;
         const int32_t tile = tile_rows(rows.tile);
         arguments->x = x_tiles(w, rows.tiles + int64_t{step} * tile, tile, num_tiles(rows));
         arguments->x.extent[2] = steps / linear_step_block;
-        arguments->weight = {const_cast<char *>(w.panels.data()) + at * w.k_step * bytes,
-                             w.k_step == 2 ? HEED_I32 : w.dtype,
-                             3,
-                             {width, steps, panels_in(range)},
-                             {1, width, k * width}};
+        arguments->weight = panels_from(w, first_column(range.run) + range.begin, step, steps, panels_in(range));
     }
 };
 

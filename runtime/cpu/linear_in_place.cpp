@@ -23,10 +23,6 @@ constexpr double task_flops = 2 << 20;
 
 int64_t num_rows(const LinearCall &call) { return call.view.extent[0] * call.view.extent[1]; }
 
-int32_t first_column(const ColumnRun &run) {
-    return run.piece->first_column + run.head * narrow(run.piece->view.extent[3]);
-}
-
 template <typename Function>
 void for_each_run(const LinearCall &call, const Function &function) {
     int32_t count = 0;
@@ -42,22 +38,20 @@ int32_t wide_columns(const InPlaceKernels &kernels, int32_t columns) {
 
 InPlaceKernels kernels_for(const LinearCall &call) {
     const heed_linear_weights &w = *call.pieces[0].weights;
-    return serving(w.in_place, row_stride(call.view) * dtype_bytes(w.dtype));
+    return serving(w.in_place, row_stride(call.view) * dtype_bytes(w.dtype), out_dtype(call));
 }
 
 int multiply_rows(const LinearCall &call, const ColumnRun &run, int64_t row, int64_t count, char (&message)[512]) {
     const heed_linear_weights &w = *run.piece->weights;
     const View &view = run.piece->view;
     const int32_t column = first_column(run), panels = num_panels(run);
-    const int64_t bytes = dtype_bytes(w.dtype), step_bytes = w.k_step * bytes;
+    const int64_t bytes = dtype_bytes(w.dtype);
     const char *const x = static_cast<const char *>(call.x) + row * row_stride(call.view) * bytes;
-    const char *const panel = w.panels.data() + int64_t{column} * w.k_steps * step_bytes;
     char *const out =
         static_cast<char *>(run.piece->out) + (row * row_stride(view) + run.head * view.stride[2]) * bytes;
     LinearInPlaceArguments arguments;
     arguments.x = {const_cast<char *>(x), w.dtype, 2, {w.dim_in, narrow(count)}, {1, narrow(row_stride(call.view))}};
-    const heed_dtype step = w.k_step == 2 ? HEED_I32 : w.dtype;
-    arguments.weight = packed_buffer(const_cast<char *>(panel), step, {w.columns, w.k_steps, panels});
+    arguments.weight = panels_from(w, column, 0, w.k_steps, panels);
     arguments.bias = packed_buffer(w.bias.data() + column, HEED_F32, {panels * w.columns});
     arguments.clip = run.piece->clip;
     arguments.out = {out, w.dtype, 2, {run.num_columns, narrow(count)}, {1, narrow(row_stride(view))}};
@@ -66,24 +60,25 @@ int multiply_rows(const LinearCall &call, const ColumnRun &run, int64_t row, int
 
 }  // namespace
 
-InPlaceKernels serving(InPlaceKernels kernels, int64_t row_bytes) {
+InPlaceKernels serving(InPlaceKernels kernels, int64_t row_bytes, heed_dtype out) {
     const bool aliases = row_bytes % alias_bytes == 0;
     for (const OpKernel **kernel : {&kernels.wide, &kernels.narrow}) {
-        if (*kernel != nullptr && aliases && (*kernel)->rows > l1_ways) *kernel = nullptr;
+        if (*kernel == nullptr) continue;
+        if ((*kernel)->dtype != out || (aliases && (*kernel)->rows > l1_ways)) *kernel = nullptr;
     }
     return kernels;
 }
 
 int multiply_in_place(const InPlaceKernels &kernels, const LinearInPlaceArguments &all, char (&message)[512]) {
+    const auto at = [](const KernelBuffer &buffer, int64_t element) {
+        return static_cast<char *>(buffer.data) + element * dtype_bytes(buffer.dtype);
+    };
     const int32_t width = kernels.wide->columns, columns = all.out.extent[0], wide = wide_columns(kernels, columns);
     for (const OpKernel *kernel : {kernels.wide, kernels.narrow}) {
         const int32_t begin = kernel == kernels.wide ? 0 : wide, end = kernel == kernels.wide ? wide : columns;
         if (begin == end) continue;
         const int32_t panels = (end - begin + width - 1) / width;
         LinearInPlaceArguments some = all;
-        const auto at = [](const KernelBuffer &buffer, int64_t element) {
-            return static_cast<char *>(buffer.data) + element * dtype_bytes(buffer.dtype);
-        };
         some.weight.data = at(all.weight, int64_t{begin / width} * all.weight.stride[2]);
         some.weight.extent[0] = kernel->columns;
         some.weight.extent[2] = panels;
@@ -99,8 +94,7 @@ int multiply_in_place(const InPlaceKernels &kernels, const LinearInPlaceArgument
 bool reads_x_in_place(const LinearCall &call) {
     const heed_linear_weights &w = *call.pieces[0].weights;
     const InPlaceKernels kernels = kernels_for(call);
-    const bool writes_other_type = call.out_is_f32 && w.dtype != HEED_F32;
-    if (!kernels.are_there() || writes_other_type) return false;
+    if (!kernels.are_there()) return false;
     bool fits = (kernels.wide->rows <= l1_ways || !sums_in_blocks(w)) && in_one_line(call.view) &&
                 num_rows(call) >= int64_t{4} * kernels.wide->rows;
     int64_t panels = 0;

@@ -6,8 +6,9 @@
 
 namespace heed {
 
-// Leaves those kernels whose tiles of rows, so many bytes apart, stay in the L1 cache also where these share its sets.
-InPlaceKernels serving(InPlaceKernels kernels, int64_t row_bytes);
+// Leaves those kernels that write `out` and whose tiles of rows, so many bytes apart, stay in the L1 cache also where
+// these share its sets.
+InPlaceKernels serving(InPlaceKernels kernels, int64_t row_bytes, heed_dtype out);
 
 // weight: whole panels.
 int multiply_in_place(const InPlaceKernels &kernels, const LinearInPlaceArguments &all, char (&message)[512]);

@@ -24,11 +24,31 @@ inline ColumnRun run_at(const LinearCall &call, int32_t index) {
     return {piece, index, narrow(piece->view.extent[3] * (packed ? piece->view.extent[2] : 1))};
 }
 
+// Of the weights.
+inline int32_t first_column(const ColumnRun &run) {
+    return run.piece->first_column + run.head * narrow(run.piece->view.extent[3]);
+}
+
 // Panels that hold some of the columns.
 inline int32_t num_panels(const ColumnRun &run) {
-    const int32_t width = run.piece->weights->columns, head_dim = narrow(run.piece->view.extent[3]);
-    const int32_t first = (run.piece->first_column + run.head * head_dim) % width;
+    const int32_t width = run.piece->weights->columns, first = first_column(run) % width;
     return narrow((int64_t{first} + run.num_columns + width - 1) / width);
+}
+
+// `steps` steps of whole panels, from a column and a step on.
+inline KernelBuffer panels_from(const heed_linear_weights &w, int32_t column, int32_t step, int32_t steps,
+                                int32_t panels) {
+    const int32_t width = w.columns, k = w.k_steps;
+    const int64_t at = (int64_t{column / width} * k + step) * width + column % width;
+    return {const_cast<char *>(w.panels.data()) + at * w.k_step * dtype_bytes(w.dtype),
+            w.k_step == 2 ? HEED_I32 : w.dtype,
+            3,
+            {width, steps, panels},
+            {1, width, k * width}};
+}
+
+inline heed_dtype out_dtype(const LinearCall &call) {
+    return call.out_is_f32 ? HEED_F32 : call.pieces[0].weights->dtype;
 }
 
 // Whether tokens of all sequences have one stride.

@@ -209,7 +209,7 @@ int multiply(const HostProbs &call, const WeightedRows &rows, const KernelBuffer
             return multiply_tiles(*call.whole_tiles, tiles, weight, rows.sums, call.sums_pitch(), message);
         }
     }
-    const InPlaceKernels in_place = serving(call.in_place, rows.line_stride * dtype_bytes(rows.dtype));
+    const InPlaceKernels in_place = serving(call.in_place, rows.line_stride * dtype_bytes(rows.dtype), sums.dtype);
     if (in_place.are_there()) {
         LinearInPlaceArguments product;
         product.x = x;
