@@ -58,8 +58,11 @@ heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f32 HEAD_DIM any 64 8
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f32 HEAD_DIM 64 128 FEATURES gqa STORAGE paged ISA avx2 avx512 SCHEDULE wide)
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE bf16 HEAD_DIM any 64 128 576x512 FEATURES gqa STORAGE paged ISA avx512bf16 amx SCHEDULE wide)
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE bf16 HEAD_DIM 80 96 256 FEATURES gqa STORAGE paged ISA avx512bf16 SCHEDULE wide)
-# Keys of many heads that leave the caches, and those in pages: whole keys one after the other.
+# Keys of many heads that leave the caches, and those in pages: whole keys one after the other. (Other kernels of AVX2 do that too.)
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f32 HEAD_DIM 64 128 FEATURES none gqa STORAGE contiguous paged ISA avx512 SCHEDULE whole)
+heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE paged ISA avx2 SCHEDULE whole)
+heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM 64 128 FEATURES none gqa STORAGE paged ISA avx512 SCHEDULE whole)
+heed_add_attention_kernels(heed_kernels PHASE decode DTYPE bf16 HEAD_DIM 64 128 FEATURES none gqa STORAGE paged ISA avx512bf16 SCHEDULE whole)
 
 # int8 keys and values.
 heed_add_attention_kernels(heed_kernels PHASE prefill decode DTYPE f16 bf16 KV_DTYPE i8 HEAD_DIM 128 STORAGE paged ISA avx2 avx512)

@@ -43,14 +43,18 @@ bool prefills_in_dots(const heed_problem &p) {
 
 // Whether it pays to read all heads of a key one after the other (Xeon, family 6 model 85, 2 cores, f32, of the time of
 // reading heads on their own): keys of 16 KiB 0.83 for 256 of them, 0.48 for 4096; of 4 KiB 1.06 for 512 of them, 0.96
-// for 1024, 0.61 for 4096 and more. In pages it always does, where other kernels look up each key for each head: 2 to 8
-// heads of 128 floats, 256 to 4096 keys, 4 and 8 rows for each head, Zen 5, 2 threads: 0.66 to 0.83.
+// for 1024, 0.61 for 4096 and more. In pages other kernels look up each key for each head. Floats there always pay: 2
+// to 8 heads of 128, 256 to 4096 keys, 4 and 8 rows for each head, Zen 5, 2 threads: 0.66 to 0.83. Elements of 16 bits
+// pay in pages alone, and where these leave the caches: 16 sequences of 2048 keys, 32 heads of 128 on 8, 0.62, one of
+// 4096 keys 0.65; in the caches 1.03 to 1.2.
 bool pays_whole_keys(const heed_problem &p, const ProblemViews &views) {
     constexpr int64_t least_bytes = 4 << 10, least_bytes_of_all = 8 << 20;
     if (p.kv_storage == HEED_KV_VARLEN || !heads_are_inside(views)) return false;
-    if (p.kv_storage == HEED_KV_PAGED) return true;
+    const bool paged = p.kv_storage == HEED_KV_PAGED, floats = p.kv_dtype == HEED_F32;
+    if (paged && floats) return true;
+    if (!paged && !floats) return false;
     const int64_t bytes = p.num_kv_heads * int64_t{std::min(p.head_dim, p.head_dim_v)} * dtype_bytes(p.kv_dtype);
-    return bytes >= least_bytes && 2 * bytes * p.batch >= least_bytes_of_all / std::max(p.max_kv_len, 1);
+    return (paged || bytes >= least_bytes) && 2 * bytes * p.batch >= least_bytes_of_all / std::max(p.max_kv_len, 1);
 }
 
 KernelRequest request_of(const heed_problem &p, const ProblemViews &views) {

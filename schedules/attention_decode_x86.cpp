@@ -104,6 +104,7 @@ private:
     void task_stages() {
         in_frame(st.fields).bound(st.d, 0, num_task_fields).unroll(st.d);
         in_frame(st.block_range);
+        if (cfg.task_blocks > 1) in_frame(st.decode.heads).bound_storage(st.rb, cfg.task_blocks);
         Func &q = cfg.pads_rows() ? padded_rows(st.q_padded.rows, st.q_padded, cfg.head_dim)
                                   : along_d(st.q_rows, st.d, cfg.query_elements());
         of_rows(q);
@@ -244,10 +245,9 @@ private:
             .unroll(rt);
         if (joins_blocks(ch)) {
             RVar visit("visit"), whole("whole");
-            sums.specialize(st.decode.reads_whole_keys)
-                .split(ch.numbers.x, visit, whole, cfg.whole_keys)
-                .reorder(dv, rt, whole, db, ro, st.rb, visit)
-                .unroll(whole);
+            Stage of_whole = sums.specialize(st.decode.reads_whole_keys);
+            of_whole.split(ch.numbers.x, visit, whole, cfg.whole_keys).reorder(dv, rt, whole, db, ro, st.rb, visit);
+            if (!cfg.loops_over_visits()) of_whole.unroll(whole);
         }
         sums.split(ch.numbers.x, chunk, key, std::min(cfg.value_keys, ch.block))
             .reorder(dv, rt, key, db, ro, chunk, st.rb);

@@ -239,6 +239,7 @@ void add_row_prefetches(Passes *passes, const AttentionStages &st, const Attenti
         over_keys.push_back(dots + st.k.name() + ".ko");
         over_keys.push_back(values + chain->numbers.x.name() + ".key");
         over_heads.push_back(dots + st.rb.name());
+        if (config.loops_over_visits()) over_heads.push_back(values + chain->numbers.x.name() + ".whole");
         for (const std::string &loop : {st.d.name() + ".db", st.row.name() + ".ro", st.rb.name()}) {
             over_heads.push_back(values + loop);  // the innermost one is any of them
         }
@@ -246,9 +247,9 @@ void add_row_prefetches(Passes *passes, const AttentionStages &st, const Attenti
     ask(over_keys, config.prefetch_keys, [&](const Expr &stride) { return st.decode.prefetched_keys * stride; });
     // Four rows of 8 heads of 128 floats from memory, Zen 5, 2 threads, time with it of that without: AVX-512 0.72,
     // AVX2 0.53. One row is fast enough for the prefetchers of the cache: 1.1.
-    if (config.whole_keys > 0 && config.row_block > 1) {
+    if (config.whole_keys > 0 && (config.row_block > 1 || config.kv_dtype != ElementType::f32)) {
         const int bytes = stored_type(config.kv_dtype).bytes();
-        ask(over_heads, config.whole_keys, [&](const Expr &) { return Expr((16 << 10) / bytes); });
+        ask(over_heads, 8, [&](const Expr &) { return Expr((16 << 10) / bytes); });
     }
 }
 

@@ -121,7 +121,10 @@ void fit_tiles(const Machine &machine, AttentionConfig &config) {
             // Key after key, so that memory is read in its order. Four rows of 8 heads of 128 floats, Zen 5 with
             // AVX-512, 2 threads, of what a plain read reaches: tiles of four keys 0.62 to 0.8, of one 0.68 to 0.87.
             // One row: 0.88, 0.6.
-            if (config.for_whole_keys && config.has_gqa) config.key_tile = config.whole_keys = 1;
+            if (config.for_whole_keys && (config.has_gqa || config.kv_dtype != ElementType::f32)) {
+                config.key_tile = 1;
+                config.whole_keys = config.kv_dtype == ElementType::f32 ? 1 : 4;
+            }
         } else if (prefetches(config)) {
             config.prefetch_keys = std::min(32, 8192 / row_bytes(config));
         }

@@ -22,6 +22,7 @@ private:
     const bool row_lanes;     // rows are the lanes
     Expr group_size, head_dim, head_dim_v;
     Halide::Func task_table, range_table;  // where the part at hand reads its task, its block_range
+    Halide::Func head_table;               // and head_of_block, where it is a stage
     Expr row_block;                        // decode: which block of the task's rows the part at hand works on
 
     // A single value for bounds inference, inside a dimension: what the task table says has been validated.

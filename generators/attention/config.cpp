@@ -39,8 +39,8 @@ std::string AttentionConfig::error() const {
     if (wide_group && (phase != Phase::decode || !has_gqa)) {
         return "schedule = wide is not allowed but in decode, with the feature gqa";
     }
-    if (for_whole_keys && (phase != Phase::decode || dtype != ElementType::f32 || kv_dtype != dtype)) {
-        return "schedule = whole is not allowed but in decode of f32";
+    if (for_whole_keys && (phase != Phase::decode || kv_dtype != dtype)) {
+        return "schedule = whole is not allowed but in decode, with kv_dtype = dtype";
     }
     if (bf16_dots && (head_dim % 16 != 0 || head_dim_v % 16 != 0)) {
         return out_of_range("head_dim", head_dim % 16 != 0 ? head_dim : head_dim_v, "a multiple of 16 with bf16_dots");

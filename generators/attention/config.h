@@ -75,6 +75,9 @@ struct AttentionConfig {
     bool converts_kv() const { return !bf16_dots && ((paged && !wide_group) || kv_dtype != ElementType::f32); }
     // Decode with pages: the places of the keys of a block and of those asked for meanwhile are looked up together.
     bool looks_up_ahead() const { return paged && task_blocks > 1 && prefetch_keys > 0; }
+    // Whether the keys of a visit to the values of whole keys are a loop: LLVM converts the 16-bit values of all keys
+    // first where they are not, and has no registers left for the sums of four rows (1.2 to 1.4 times the time).
+    bool loops_over_visits() const { return whole_keys > 1 && row_block > 1 && kv_dtype != ElementType::f32; }
     bool has_kv_scales() const { return kv_dtype == ElementType::i8; }
 
     bool adds_in_place() const { return rows_are_lanes() && carries_reference; }

@@ -57,6 +57,7 @@ void AttentionBuilder::define_wide_outputs() {
 void AttentionBuilder::define_decode_outputs() {
     using S = AttentionStages;
     task_table = in.tasks;  // the merge is another loop over the tasks
+    head_table = Func();
     st.decode.blocks_per_task = blocks_per_task();
     st.decode.num_split_tasks = in.num_tasks * in.num_splits;
     Expr split = st.task / in.num_tasks, t = st.task - split * in.num_tasks;

@@ -32,6 +32,10 @@ void AttentionBuilder::build() {
     task_table = st.fields;
     range_table = st.block_range;
     row_block = cfg.task_blocks > 1 ? Expr(st.rb) : Expr(0);
+    if (cfg.task_blocks > 1) {
+        st.decode.heads(st.rb, st.t) = head_of_block();
+        head_table = st.decode.heads;
+    }
     define_queries();
     if (cfg.sweeps()) define_sweep();
     define_ranges();
@@ -75,6 +79,7 @@ Expr AttentionBuilder::blocks_per_task() const { return cfg.task_blocks > 1 ? Ex
 
 // Blocks after the last one repeat it.
 Expr AttentionBuilder::head_of_block() const {
+    if (head_table.defined()) return head_table(inside(row_block, blocks_per_task()), st.t);
     return cfg.task_blocks > 1 ? min(row_block, field(task_num_blocks) - 1) / field(task_head_blocks) : Expr(0);
 }
 

@@ -61,12 +61,14 @@ Stmt PrefetchRows::visit(const For *op) {
     in_loop = std::any_of(loops.begin(), loops.end(),
                           [&](const std::string &loop) { return op->name.find(loop) != std::string::npos; });
     seen.clear();
+    known.clear();
     Stmt result = IRMutator::visit(op);
     in_loop = outside;
     return result;
 }
 
 Stmt PrefetchRows::visit(const LetStmt *op) {
+    if (in_loop) known[op->name] = substitute(known, op->value);
     Stmt result = LetStmt::make(op->name, op->value, mutate(op->body));
     return in_loop ? with_prefetches(op->value, result) : result;
 }
@@ -78,7 +80,7 @@ Stmt PrefetchRows::with_prefetches(const Expr &value, Stmt result) {
     value.accept(&inputs);
     for (const Load *load : inputs.loads) {
         std::ostringstream line;
-        line << load->name << load->index;
+        line << load->name << substitute(known, load->index);
         if (!starts_line(load) || !seen.insert(line.str()).second) continue;
         for (const Ahead &next : ahead) {
             if (next.input != load->name) continue;
