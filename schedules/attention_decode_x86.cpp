@@ -18,7 +18,7 @@
 // with 2 cores, 4096 keys, head_dim 128, of what a plain read reaches: f32 with 1, 4, 8 rows for a head of keys and
 // values 0.9, 0.85, 0.8; bf16 0.9, 0.83, 0.55. In pages of 16 keys, 8 heads of 128 floats, 4096 keys, Zen 5, 2 threads,
 // of the time of one head after the other: 1 row 0.47, 4 rows 0.62, 8 rows 0.59; 1.0 to 1.1 times that of keys in a
-// row.
+// row. Of bf16, with four rows: 0.65, 16 sequences of 2048 keys 0.62; 1.0 times that of keys in a row.
 #include <algorithm>
 
 #include "schedules/task_schedule.h"

@@ -137,7 +137,8 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
     if (config.whole_keys > 0) {
         const std::string sums = st.full.value_tile.name(), keys = st.full.numbers.x.name();
         passes.add_exactly<HoldSums>(1, "loops over the keys of a head", sums + ".s1." + keys + ".key", sums);
-        if (config.loops_over_visits()) passes.add_exactly<HoldSums>(1, "loops over the keys of a visit", sums + ".s1." + keys + ".whole", sums);
+        if (config.loops_over_visits())
+            passes.add_exactly<HoldSums>(1, "loops over the keys of a visit", sums + ".s1." + keys + ".whole", sums);
     }
     if (config.prefetch_keys > 0) add_row_prefetches(&passes, st, config);
     return passes;

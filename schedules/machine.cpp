@@ -120,7 +120,8 @@ void fit_tiles(const Machine &machine, AttentionConfig &config) {
             if (pays || config.for_whole_keys) config.whole_keys = 4;
             // Key after key, so that memory is read in its order. Four rows of 8 heads of 128 floats, Zen 5 with
             // AVX-512, 2 threads, of what a plain read reaches: tiles of four keys 0.62 to 0.8, of one 0.68 to 0.87.
-            // One row: 0.88, 0.6.
+            // One row: 0.88, 0.6. Of 16 bits, whose values are visited for four keys at once: 1.1 times as fast, one
+            // row 1.2 times.
             if (config.for_whole_keys && (config.has_gqa || config.kv_dtype != ElementType::f32)) {
                 config.key_tile = 1;
                 config.whole_keys = config.kv_dtype == ElementType::f32 ? 1 : 4;

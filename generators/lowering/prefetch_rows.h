@@ -49,7 +49,7 @@ private:
     const std::vector<std::string> loops;
     const std::vector<Ahead> ahead;
     bool in_loop = false;
-    std::set<std::string> seen;                // lines of the innermost loop
+    std::set<std::string> seen;                 // lines of the innermost loop
     std::map<std::string, Halide::Expr> known;  // what its names stand for
 };
 

@@ -46,6 +46,23 @@ TEST_F(Select, WholeKeys) {
     EXPECT_EQ(kernel_of(heads_outside), stub::decode_any);
 }
 
+// Of 16 bits in pages alone, and where these have 8 MiB in all.
+TEST_F(Select, WholeKeysOf16Bits) {
+    heed_problem problem = make_problem(1, 1, 2048, 8, 8, 128, 128);
+    problem.dtype = problem.kv_dtype = HEED_BF16;
+    EXPECT_EQ(kernel_of(problem), stub::bf16_kernel);
+    problem.kv_storage = HEED_KV_PAGED;
+    problem.has_kv_lens = true;
+    problem.page_size = 16;
+    problem.num_pages = problem.max_pages_per_seq = 128;
+    EXPECT_EQ(kernel_of(problem), stub::decode_whole_16);
+    problem.max_kv_len = 2047;
+    EXPECT_EQ(kernel_of(problem), stub::bf16_kernel);
+    problem.max_kv_len = 2048;
+    problem.num_heads = problem.num_kv_heads = 7;
+    EXPECT_EQ(kernel_of(problem), stub::bf16_kernel);
+}
+
 // Whatever plans the thread made before: a thread that makes its first one gets the same kernel.
 TEST_F(Select, EarlierPlansDoNotCount) {
     std::vector<heed_problem> problems;

@@ -20,6 +20,7 @@ const char *const prefill_paged = "attention_prefill_f32_dany_features_paged_x86
 const char *const decode_d64 = "attention_decode_f32_d64_contiguous_x86_64";
 const char *const decode_any = "attention_decode_f32_dany_bias_mask_contiguous_x86_64";
 const char *const decode_whole = "attention_decode_f32_d128_contiguous_x86_64_whole";
+const char *const decode_whole_16 = "attention_decode_bf16_d128_paged_x86_64_whole";
 const char *const decode_paged = "attention_decode_f32_dany_features_gqa_paged_x86_64";
 const char *const heap_kernel = "attention_prefill_f32_dany_bias_mask_heap_contiguous_x86_64";
 const char *const foreign_kernel = "attention_prefill_f32_d64_contiguous_foreign";
@@ -193,6 +194,7 @@ const Kernel kernels[] = {
     make_kernel(bf16_kernel, prefill, bf16, bf16, 0, every, paged, rows8, kernel<10>),
     make_kernel(int8_kernel, prefill, f32, i8, 0, every, paged, rows8, kernel<11>),
     for_whole_keys(make_kernel(decode_whole, decode, f32, f32, 128, 0, contiguous, 1, kernel<12>)),
+    for_whole_keys(make_kernel(decode_whole_16, decode, bf16, bf16, 128, 0, paged, 1, kernel<13>)),
 };
 
 template <int index>

@@ -58,7 +58,7 @@ extern const char *const prefill_paged;
 extern const char *const decode_d64;
 extern const char *const decode_any;
 extern const char *const decode_paged;
-extern const char *const decode_whole;
+extern const char *const decode_whole, *const decode_whole_16;
 extern const char *const heap_kernel;
 extern const char *const foreign_kernel;
 extern const char *const f16_kernel;

@@ -188,14 +188,15 @@ class LargeKeys(Test):
                 np.testing.assert_array_equal(heed.attention(q[:1], k[:1], v[:1]), expected[:1])
 
     def test_pages_give_the_same_bits(self):
-        for group in 1, 4, 8, 16:
-            q, k, v = make_qkv(Shape(batch=2, num_heads=16 * group, num_kv_heads=16, q_len=1, kv_len=304, head_dim=128, head_dim_v=128))
-            table = np.random.default_rng(3).permutation(38).astype(np.int32).reshape(2, 19)
-            pages = [np.empty((38, 16, 16, 128), np.float32) for _ in (k, v)]
+        for dtype, group in itertools.product(DTYPES, (1, 4, 8, 16)):
+            shape = Shape(batch=2, num_heads=16 * group, num_kv_heads=16, q_len=1, kv_len=608, head_dim=128, head_dim_v=128)
+            q, k, v = (typed(x, dtype) for x in make_qkv(shape))
+            table = np.random.default_rng(3).permutation(76).astype(np.int32).reshape(2, 38)
+            pages = [np.empty((76, 16, 16, 128), x.dtype) for x in (k, v)]
             for in_pages, x in zip(pages, (k, v)):
-                in_pages[table] = x.reshape(2, 19, 16, 16, 128)
-            lens = np.full(2, 304, np.int32)
-            with self.subTest(group):
+                in_pages[table] = x.reshape(2, 38, 16, 16, 128)
+            lens = np.full(2, 608, np.int32)
+            with self.subTest(dtype=dtype, group=group):
                 np.testing.assert_array_equal(heed.attention(q, *pages, page_table=table, kv_lens=lens), heed.attention(q, k, v))
 
 
