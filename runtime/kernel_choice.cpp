@@ -31,7 +31,8 @@ Rank rank(const Kernel &kernel, const KernelRequest &request) {
     const int exact_dims = (kernel.head_dim != 0) + (kernel.head_dim_v != 0);
     const bool several_rows = request.q_len > 1 || request.group_size > 1;
     const bool packs_as_asked = several_rows == ((kernel.features & feature_gqa) != 0);
-    const bool stores_as_asked = (kernel.kv_storage == HEED_KV_PAGED) == (request.kv_storage == HEED_KV_PAGED);
+    const bool looks_up = request.kv_storage == HEED_KV_PAGED && !request.gathers_pages;
+    const bool stores_as_asked = (kernel.kv_storage == HEED_KV_PAGED) == looks_up;
     // How often the keys of a head are read.
     const bool packs = (kernel.features & feature_gqa) != 0;
     const int64_t rows = int64_t{request.any_q_len ? 1 : request.q_len} * (packs ? request.group_size : 1),
@@ -46,7 +47,7 @@ Rank rank(const Kernel &kernel, const KernelRequest &request) {
 auto traits(const KernelRequest &request) {
     [[maybe_unused]] const auto &[device, dtype, kv_dtype, head_dim, head_dim_v, features, kv_storage, q_len,
                                   group_size, any_q_len, score_mod, keys, sequences, slow_bf16_dots, prefills_in_floats,
-                                  prefills_in_dots, max_kv_len, num_kv_heads, whole_keys] = request;
+                                  prefills_in_dots, max_kv_len, num_kv_heads, whole_keys, gathers_pages] = request;
     return std::make_tuple(device, dtype, kv_dtype, head_dim, head_dim_v, features, kv_storage, q_len, group_size,
                            any_q_len, std::string_view(score_mod), slow_bf16_dots, prefills_in_floats, prefills_in_dots,
                            num_kv_heads, whole_keys, traits_of_lengths(request));

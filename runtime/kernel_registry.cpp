@@ -78,7 +78,10 @@ Mismatch mismatch(const Kernel &kernel, const KernelRequest &request, uint32_t t
     if (kernel.dtype != request.dtype) return Mismatch::dtype;
     if (kernel.kv_dtype != request.kv_dtype) return Mismatch::kv_dtype;
     if (!are_equal(kernel.score_mod, request.score_mod)) return Mismatch::score_mod;
-    if (kernel.kv_storage != HEED_KV_PAGED && request.kv_storage == HEED_KV_PAGED) return Mismatch::kv_storage;
+    if (kernel.kv_storage != HEED_KV_PAGED && request.kv_storage == HEED_KV_PAGED &&
+        !reads_gathered_pages(kernel, request)) {
+        return Mismatch::kv_storage;
+    }
     if ((request.features & ~kernel.features) != 0) return Mismatch::features;
     if (!takes_head_dim(kernel, kernel.head_dim, request.head_dim)) return Mismatch::head_dim;
     if (!takes_head_dim(kernel, kernel.head_dim_v, request.head_dim_v)) return Mismatch::head_dim_v;
@@ -120,6 +123,12 @@ const char *target_reason(KernelTarget target) {
         return "the kernel needs compute capability 9.0, the chip has another";
     }
     return "unknown ISA";
+}
+
+// As KeyCopies::of_heads: the schedule reads a task's fields inside the task, and no sweep comes before.
+bool reads_gathered_pages(const Kernel &kernel, const KernelRequest &request) {
+    return request.gathers_pages && kernel.phase == Phase::prefill && kernel.kv_storage != HEED_KV_PAGED &&
+           !sweeps(kernel) && std::strcmp(kernel.schedule, "x86") == 0;
 }
 
 std::string feature_names(uint32_t bits) {

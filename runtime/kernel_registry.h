@@ -23,10 +23,14 @@ struct KernelRequest {
     bool prefills_in_dots = false;    // it has dot products of bf16, and no matrix tiles
     int32_t max_kv_len = 0, num_kv_heads = 1;
     bool whole_keys = false;  // the heads of a key are neighbours in memory, many bytes, and keys leave the caches
+    bool gathers_pages = false;  // prefill kernels that know no pages read copies of heads
 };
 
 // Why a machine that lacks this target cannot run its kernels.
 const char *target_reason(KernelTarget target);
+
+// Whether the kernel knows no pages, and serves them by copies of heads.
+bool reads_gathered_pages(const Kernel &kernel, const KernelRequest &request);
 
 // Whether the kernel can serve the request on a machine with these targets.
 bool serves(const Kernel &kernel, const KernelRequest &request, uint32_t targets);

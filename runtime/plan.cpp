@@ -77,7 +77,8 @@ KernelRequest request_of(const heed_problem &p, const ProblemViews &views) {
             prefills_in_dots(p),
             p.max_kv_len,
             p.num_kv_heads,
-            pays_whole_keys(p, views)};
+            pays_whole_keys(p, views),
+            !any_q_len && backend_of(p.device).gathers_pages(p, views)};
 }
 
 void resolve_defaults(heed_problem *p) {

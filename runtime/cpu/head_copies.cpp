@@ -38,6 +38,7 @@ View place_view(const heed_problem &p, int64_t bytes_of_place, const View &rows)
 
 }  // namespace
 
+// `page`: of keys in pages their sequence.
 struct HeadCopies::Held {
     int32_t head = -1, page = 0, first_key = 0;
     KeyRange keys = {0, 0};
@@ -52,7 +53,9 @@ Size HeadCopies::bytes(const heed_problem &p, const KernelViews &kv, bool with_v
 }
 
 HeadCopies::HeadCopies(const heed_plan &plan, char *memory, KernelCall *call)
-    : memory_(memory), with_values_(!packs_values(*plan.kernel)), element_(dtype_bytes(plan.problem.kv_dtype)) {
+    : page_table_(call->page_size > 0 ? static_cast<const int32_t *>(call->page_table.data) : nullptr),
+      page_size_(call->page_size), pages_per_sequence_(plan.problem.max_pages_per_seq),
+      num_pages_(plan.problem.num_pages), memory_(memory), with_values_(!packs_values(*plan.kernel)), element_(dtype_bytes(plan.problem.kv_dtype)) {
     const heed_problem &p = plan.problem;
     const KernelViews kv = kernel_views(p, plan.views);
     place_bytes_ = place_bytes(p, kv, with_values_);
@@ -68,17 +71,34 @@ HeadCopies::Held *HeadCopies::held(int32_t slice) const {
     return reinterpret_cast<Held *>(memory_ + slice * place_bytes_);
 }
 
+// Whoever changes the table meanwhile gets other keys, of the pages that there are.
+HeadCopies::Place HeadCopies::place_of(const Held &of, int32_t key) const {
+    if (page_table_ == nullptr) return {of.page, int64_t{of.first_key} + key};
+    const int32_t page = page_table_[int64_t{of.page} * pages_per_sequence_ + key / page_size_];
+    return {std::clamp(page, 0, num_pages_ - 1), key % page_size_};
+}
+
+int32_t HeadCopies::end_of_run(const KeyRange &keys, int32_t key) const {
+    if (page_table_ == nullptr) return keys.end;
+    return static_cast<int32_t>(std::min<int64_t>(keys.end, (int64_t{key} / page_size_ + 1) * page_size_));
+}
+
 void HeadCopies::copy(const Rows &rows, const Held &of, const KeyRange &keys, int32_t slice) const {
     const View &source = rows.source, &copy = rows.copy;
     const auto row_bytes = static_cast<size_t>(source.extent[3] * element_);
-    const char *const from =
-        rows.from +
-        (of.page * source.stride[0] + of.first_key * source.stride[1] + of.head * source.stride[2]) * element_;
+    const int64_t from_step = source.stride[1] * element_, to_step = copy.stride[1] * element_;
     char *const to = rows.to + slice * place_bytes_;
-    for (int32_t key = keys.begin; key < keys.end; key++) {
-        const char *const ahead = from + std::min(key + rows_ahead, keys.end - 1) * source.stride[1] * element_;
-        for (size_t byte = 0; byte < row_bytes; byte += 64) __builtin_prefetch(ahead + byte);
-        std::memcpy(to + key * copy.stride[1] * element_, from + key * source.stride[1] * element_, row_bytes);
+    for (int32_t first = keys.begin, end = 0; first < keys.end; first = end) {
+        end = end_of_run(keys, first);
+        const Place place = place_of(of, first);
+        const char *const from =
+            rows.from +
+            (place.page * source.stride[0] + place.slot * source.stride[1] + of.head * source.stride[2]) * element_;
+        for (int32_t key = first; key < end; key++) {
+            const char *const ahead = from + (std::min(key + rows_ahead, end - 1) - first) * from_step;
+            for (size_t byte = 0; byte < row_bytes; byte += 64) __builtin_prefetch(ahead + byte);
+            std::memcpy(to + key * to_step, from + (key - first) * from_step, row_bytes);
+        }
     }
 }
 
@@ -86,7 +106,7 @@ void HeadCopies::make(int32_t task[num_task_fields], int32_t slice) const {
     const KeyRange seen = seen_keys(task);
     Held &has = *held(slice), wanted;
     wanted.head = task[task_kv_head];
-    wanted.page = task[task_kv_batch];
+    wanted.page = page_table_ == nullptr ? task[task_kv_batch] : task[task_sequence];
     wanted.first_key = task[task_first_key];
     wanted.keys = {seen.begin, seen.begin};
     if (!has.same_head(wanted) || seen.begin > has.keys.end || seen.end < has.keys.begin) has = wanted;

@@ -27,10 +27,18 @@ private:
         char *to;  // in the first place
         View source, copy;
     };
+    struct Place {
+        int64_t page, slot;
+    };
 
     Held *held(int32_t slice) const;
+    // Where a key is, and the end of the keys that follow it there.
+    Place place_of(const Held &of, int32_t key) const;
+    int32_t end_of_run(const KeyRange &keys, int32_t key) const;
     void copy(const Rows &rows, const Held &of, const KeyRange &keys, int32_t slice) const;
 
+    const int32_t *page_table_;  // NULL: keys are not in pages
+    int32_t page_size_, pages_per_sequence_, num_pages_;
     char *memory_;
     bool with_values_;
     int64_t element_, place_bytes_;

@@ -9,6 +9,7 @@
 #include "runtime/scratch.h"
 #include "runtime/status.h"
 #include "runtime/tasks.h"
+#include "runtime/validate.h"
 
 namespace heed {
 namespace {
@@ -104,7 +105,17 @@ int64_t row_pitch(const View &rows, int64_t element) {
     return ((rows.extent[3] * element + line - 1) / line | 1) * line / element;
 }
 
+bool gathers_pages(const heed_problem &p, const ProblemViews &views) {
+    constexpr int32_t most_rows = 48;  // of a block
+    const bool is_shared = p.num_heads > p.num_kv_heads || p.max_q_len > most_rows;
+    if (p.kv_storage != HEED_KV_PAGED || p.kv_dtype != HEED_F32 || !is_shared) return false;
+    heed_problem of_most = p;  // an index of 32 bits reaches all copies: of 8 MiB
+    of_most.max_threads = max_thread_limit;
+    return HeadCopies::bytes(of_most, kernel_views(p, views), true).at_most(max_int32 * dtype_bytes(p.kv_dtype));
+}
+
 KeyCopies key_copies(const heed_problem &p, const ProblemViews &views, const Kernel &kernel) {
+    if (p.kv_storage == HEED_KV_PAGED && kernel.kv_storage != HEED_KV_PAGED) return KeyCopies::of_heads;
     const bool in_place = p.kv_storage != HEED_KV_PAGED && p.kv_dtype != HEED_I8;
     if (kernel.phase != Phase::prefill || packs_keys(kernel) || !in_place) return KeyCopies::none;
     const KernelViews kv = kernel_views(p, views);

@@ -93,6 +93,10 @@ int32_t CpuBackend::largest_head_dim() const { return max_head_dim; }
 
 heed_status CpuBackend::find_kernels_around(heed_plan *) const { return HEED_OK; }
 
+bool CpuBackend::gathers_pages(const heed_problem &problem, const ProblemViews &views) const {
+    return heed::gathers_pages(problem, views);
+}
+
 TaskShape CpuBackend::task_shape(const heed_plan &plan) const {
     TaskShape shape = heed::task_shape(plan.problem, plan.views, *plan.kernel, plan.splits.num_splits);
     shape.whole_heads = key_copies(plan.problem, plan.views, *plan.kernel) == KeyCopies::of_heads;

@@ -135,6 +135,8 @@ bool CudaBackend::needs_no_kernel(const heed_problem &problem, const ProblemView
     return is_empty_problem(problem) || views.q.span == 0;
 }
 
+bool CudaBackend::gathers_pages(const heed_problem &, const ProblemViews &) const { return false; }
+
 TaskShape CudaBackend::task_shape(const heed_plan &) const { return {}; }
 
 Size CudaBackend::lay_out(const heed_plan &plan, WorkspaceLayout *layout) const {

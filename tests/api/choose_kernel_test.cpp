@@ -32,6 +32,7 @@ protected:
         request.max_kv_len = max_kv_len;
         request.num_kv_heads = num_kv_heads;
         request.whole_keys = whole_keys;
+        request.gathers_pages = gathers_pages;
         choice = heed::choose_kernel(table, request, isas, forced);
         return choice.kernel == nullptr ? "" : choice.kernel->name;
     }
@@ -48,7 +49,7 @@ protected:
     std::list<std::string> names;
     heed::KernelChoice choice;
     int32_t group_size = 1, max_kv_len = 1024, num_kv_heads = 1;
-    bool whole_keys = false;
+    bool whole_keys = false, gathers_pages = false;
     heed_kv_storage kv_storage = HEED_KV_CONTIGUOUS;
     bool slow_bf16_dots = false, prefills_in_floats = false, prefills_in_dots = false;
 };
@@ -300,6 +301,23 @@ TEST_F(ChooseKernel, DecodeKernelsBesideDotProducts) {
     EXPECT_EQ(chosen(1, 1024, heed::feature_mask), "floats 8, prefill");
     kernels.back().head_dim = kernels.back().head_dim_v = 0;
     EXPECT_EQ(chosen(4, 1024), "lanes 8, prefill");
+}
+
+// Kernels that know no pages serve them by copies of heads: not decode, and none with a sweep before its tasks.
+TEST_F(ChooseKernel, KernelsThatReadGatheredPages) {
+    for (heed::Kernel &of_row : kernels) of_row.schedule = "x86";
+    kernels.push_back(kernel("paged_avx512", heed::Isa::avx512, 0));
+    kernels.back().kv_storage = kv_storage = HEED_KV_PAGED;
+    EXPECT_EQ(choose(64, 64, 0, all), "paged_avx512");
+    EXPECT_THAT(choice.candidates, HasSubstr("d64_avx512: kv_storage is paged"));
+    gathers_pages = true;
+    EXPECT_EQ(choose(64, 64, 0, all), "d64_avx512");
+    EXPECT_EQ(choose(64, 80, 0, all), "any_avx512");
+    EXPECT_THAT(choice.candidates, HasSubstr("paged_avx512: could serve, but looks keys up in a page table"));
+    EXPECT_THAT(choice.candidates, HasSubstr("any_bias_avx512: kv_storage is paged"));
+    EXPECT_THAT(choice.candidates, HasSubstr("decode_any_avx2: kv_storage is paged"));
+    kernels[3].schedule = "default";
+    EXPECT_EQ(choose(64, 64, 0, all), "d64_avx2");
 }
 
 // Where that pays and one block of rows reads a key, in pages up to two blocks.

@@ -200,6 +200,34 @@ class LargeKeys(Test):
                 np.testing.assert_array_equal(heed.attention(q, *pages, page_table=table, kv_lens=lens), heed.attention(q, k, v))
 
 
+class PagesOfPrefill(Test):
+    """Kernels of floats that know no pages read copies of heads."""
+
+    def test_rows_of_keys_and_pages_give_the_same(self):
+        random = np.random.default_rng(5)
+        options = {}, {"causal": True, "position": "bottom_right"}, {"window_left": 40, "window_right": 3, "position": "bottom_right"}
+        for head_dim, group, page_size, threads in (64, 1, 16, 2), (96, 4, 1, 1), (128, 2, 24, 3), (72, 3, 512, 2):
+            kv_lens = np.array([301, 0, 77, 120], np.int32)
+            shape = Shape(batch=4, num_heads=2 * group, num_kv_heads=2, q_len=100, kv_len=301, head_dim=head_dim, head_dim_v=head_dim)
+            q, k, v = make_qkv(shape)
+            most = -(-301 // page_size)
+            table = random.permutation(4 * most + 3)[: 4 * most].astype(np.int32).reshape(4, most)
+            pages = []
+            for x in k, v:
+                padded = np.full((4, most * page_size, 2, head_dim), np.nan, np.float32)
+                padded[:, :301] = x
+                for row, length in zip(padded, kv_lens):
+                    row[length:] = np.nan
+                pages.append(np.full((4 * most + 3, page_size, 2, head_dim), np.nan, np.float32))
+                pages[-1][table] = padded.reshape(4, most, page_size, 2, head_dim)
+            table[1] = -1  # of no keys
+            for option in options:
+                with self.subTest(head_dim=head_dim, page_size=page_size, **option):
+                    in_rows = heed.attention(q, k, v, kv_lens=kv_lens, **option)
+                    in_pages = heed.attention(q, *pages, page_table=table, kv_lens=kv_lens, max_threads=threads, **option)
+                    np.testing.assert_array_equal(in_pages, in_rows)
+
+
 class LoneKeys(Test):
     def test_leave_the_bits_of_their_values(self):
         q, k = np.zeros((1, 5000, 1, 64), np.float32), np.zeros((1, 1, 1, 64), np.float32)
