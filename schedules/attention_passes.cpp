@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "generators/lowering/add_up_places.h"
 #include "generators/lowering/bf16_dots.h"
 #include "generators/lowering/carried.h"
 #include "generators/lowering/drop_tests.h"
@@ -141,6 +142,7 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
             passes.add_exactly<HoldSums>(1, "loops over the keys of a visit", sums + ".s1." + keys + ".whole", sums);
     }
     if (config.prefetch_keys > 0) add_row_prefetches(&passes, st, config);
+    if (config.paged && config.rows_are_lanes()) passes.add<AddUpPlaces>(places);
     return passes;
 }
 

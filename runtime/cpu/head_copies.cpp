@@ -55,7 +55,8 @@ Size HeadCopies::bytes(const heed_problem &p, const KernelViews &kv, bool with_v
 HeadCopies::HeadCopies(const heed_plan &plan, char *memory, KernelCall *call)
     : page_table_(call->page_size > 0 ? static_cast<const int32_t *>(call->page_table.data) : nullptr),
       page_size_(call->page_size), pages_per_sequence_(plan.problem.max_pages_per_seq),
-      num_pages_(plan.problem.num_pages), memory_(memory), with_values_(!packs_values(*plan.kernel)), element_(dtype_bytes(plan.problem.kv_dtype)) {
+      num_pages_(plan.problem.num_pages), memory_(memory), with_values_(!packs_values(*plan.kernel)),
+      element_(dtype_bytes(plan.problem.kv_dtype)) {
     const heed_problem &p = plan.problem;
     const KernelViews kv = kernel_views(p, plan.views);
     place_bytes_ = place_bytes(p, kv, with_values_);

@@ -142,6 +142,16 @@ class Kernels(unittest.TestCase):
                     asks = [body for body in asks if "for (" not in body]
                 self.assertTrue(asks, (kernel, tensor))
 
+    def test_tiles_look_up_one_number_a_key(self):
+        for kernel in (r for r in kernels("attention_decode_f32") if r.endswith("_wide") and "_paged_" in r):
+            text = (DIR / f"{kernel}.stmt").read_text()
+            for tensor, tile in ("k", "product_full"), ("v", "value_tile_full"):
+                sums = [line for line in text.splitlines() if re.match(rf" *{tile}\[.*\b{tensor}\[", line)]
+                self.assertTrue(sums, (kernel, tile))
+                for line in sums:
+                    self.assertIn(f"{tensor}_places_of_slots_full[", line, kernel)
+                    self.assertNotIn("_slot_stride", line, kernel)
+
     @of_isa("avx512")
     def test_register_tile_of_prefill(self):
         # 1 to 3 vectors of rows x 8 keys x 2 steps of d, the whole loop: logits, values.
