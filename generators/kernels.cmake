@@ -5,7 +5,7 @@
 # lengths, ragged batches, group size, strides, scale, sinks, lse.
 # - Logits: a plain kernel, and one kernel with alibi, bias, mask and the cap that serves any of them (the cap is tested per block of keys,
 #   the others cost a few operations per logit). Dropout, ten rounds of a generator per logit, is in general kernels only.
-# - Storage: `contiguous` reads keys in place (contiguous and varlen). `paged` finds them through a table of slots per block and
+# - Storage: `contiguous` reads keys in place (contiguous and varlen, prefill of f32 also copies of pages). `paged` finds them through a table of slots per block and
 #   serves every storage. Prefill with f16, bf16 or int8 keys converts each block anyway, so that it has paged kernels only.
 # - Head dims: those of common models; `any` serves the rest of 1..640 and other pairs of head_dim and head_dim_v, with loops
 #   whose lengths are known at run time. Each pair of types has general kernels with every feature, so that nothing the API allows lacks a kernel.
@@ -58,7 +58,7 @@ heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f32 HEAD_DIM any 64 8
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f32 HEAD_DIM 64 128 FEATURES gqa STORAGE paged ISA avx2 avx512 SCHEDULE wide)
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE bf16 HEAD_DIM any 64 128 576x512 FEATURES gqa STORAGE paged ISA avx512bf16 amx SCHEDULE wide)
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE bf16 HEAD_DIM 80 96 256 FEATURES gqa STORAGE paged ISA avx512bf16 SCHEDULE wide)
-# Keys of many heads that leave the caches, and those in pages: whole keys one after the other. (Other kernels of AVX2 do that too.)
+# Keys of many heads that leave the caches, and those in pages: whole keys one after the other. (Of AVX2, kernels of f32 and those of one row do so themselves.)
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f32 HEAD_DIM 64 128 FEATURES none gqa STORAGE contiguous paged ISA avx512 SCHEDULE whole)
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM 64 128 FEATURES gqa STORAGE paged ISA avx2 SCHEDULE whole)
 heed_add_attention_kernels(heed_kernels PHASE decode DTYPE f16 bf16 HEAD_DIM 64 128 FEATURES none gqa STORAGE paged ISA avx512 SCHEDULE whole)

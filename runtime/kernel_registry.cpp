@@ -79,7 +79,7 @@ Mismatch mismatch(const Kernel &kernel, const KernelRequest &request, uint32_t t
     if (kernel.kv_dtype != request.kv_dtype) return Mismatch::kv_dtype;
     if (!are_equal(kernel.score_mod, request.score_mod)) return Mismatch::score_mod;
     if (kernel.kv_storage != HEED_KV_PAGED && request.kv_storage == HEED_KV_PAGED &&
-        !reads_gathered_pages(kernel, request)) {
+        !(request.gathers_pages && reads_gathered_pages(kernel))) {
         return Mismatch::kv_storage;
     }
     if ((request.features & ~kernel.features) != 0) return Mismatch::features;
@@ -126,8 +126,8 @@ const char *target_reason(KernelTarget target) {
 }
 
 // As KeyCopies::of_heads: the schedule reads a task's fields inside the task, and no sweep comes before.
-bool reads_gathered_pages(const Kernel &kernel, const KernelRequest &request) {
-    return request.gathers_pages && kernel.phase == Phase::prefill && kernel.kv_storage != HEED_KV_PAGED &&
+bool reads_gathered_pages(const Kernel &kernel) {
+    return kernel.phase == Phase::prefill && kernel.kv_storage != HEED_KV_PAGED && kernel.kv_dtype == HEED_F32 &&
            !sweeps(kernel) && std::strcmp(kernel.schedule, "x86") == 0;
 }
 

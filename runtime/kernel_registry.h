@@ -29,8 +29,8 @@ struct KernelRequest {
 // Why a machine that lacks this target cannot run its kernels.
 const char *target_reason(KernelTarget target);
 
-// Whether the kernel knows no pages, and serves them by copies of heads.
-bool reads_gathered_pages(const Kernel &kernel, const KernelRequest &request);
+// Whether the kernel knows no pages, and serves those of problems that gather them (Backend::gathers_pages).
+bool reads_gathered_pages(const Kernel &kernel);
 
 // Whether the kernel can serve the request on a machine with these targets.
 bool serves(const Kernel &kernel, const KernelRequest &request, uint32_t targets);

@@ -71,7 +71,8 @@ int suits_queries(const Kernel &kernel, const KernelRequest &request) {
     if (is_for_whole_keys(kernel)) {
         const int64_t rows = int64_t{request.q_len} * request.group_size;
         const int64_t blocks = request.kv_storage == HEED_KV_PAGED ? whole_key_blocks : 1;
-        return request.whole_keys && rows <= blocks * kernel.row_block ? 3 : 0;
+        const bool fits = rows <= blocks * kernel.row_block && (rows > 1 || (kernel.features & feature_gqa) == 0);
+        return request.whole_keys && fits ? 3 : 0;
     }
     if (!is_for_large_groups(kernel)) return 2;
     if (!has_large_groups(kernel, request)) return 0;

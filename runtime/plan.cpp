@@ -54,7 +54,8 @@ bool pays_whole_keys(const heed_problem &p, const ProblemViews &views) {
     if (paged && floats) return true;
     if (!paged && !floats) return false;
     const int64_t bytes = p.num_kv_heads * int64_t{std::min(p.head_dim, p.head_dim_v)} * dtype_bytes(p.kv_dtype);
-    return (paged || bytes >= least_bytes) && 2 * bytes * p.batch >= least_bytes_of_all / std::max(p.max_kv_len, 1);
+    const bool leave = !(Size{2 * bytes} * p.batch).at_most(least_bytes_of_all / std::max(p.max_kv_len, 1) - 1);
+    return leave && (paged || bytes >= least_bytes);
 }
 
 KernelRequest request_of(const heed_problem &p, const ProblemViews &views) {

@@ -59,6 +59,24 @@ bool lay_out_workspace(heed_plan *plan) {
     return total.fits;
 }
 
+namespace {
+
+// The most keys of a sequence in pages that prefill gathers, up to the problem's; 0: it gathers none.
+int32_t longest_gathered(heed_problem p, const ProblemViews &views) {
+    int32_t longest = 0, most = p.max_kv_len;
+    while (longest < most) {
+        p.max_kv_len = p.page_size = most - (most - longest) / 2;
+        if (backend_of(p.device).gathers_pages(p, views)) {
+            longest = p.max_kv_len;
+        } else {
+            most = p.max_kv_len - 1;
+        }
+    }
+    return longest;
+}
+
+}  // namespace
+
 int64_t most_workspace_bytes(const heed_problem &largest) {
     heed_plan plan = {};
     heed_problem problem = largest;
@@ -86,6 +104,15 @@ int64_t most_workspace_bytes(const heed_problem &largest) {
             if (max_tasks(plan.problem, kernel, plan.task_shape) < 0 || !lay_out_workspace(&plan)) return -1;
             most = std::max(most, plan.workspace.total);
         }
+        if (!reads_gathered_pages(kernel)) continue;
+        heed_problem &in_pages = plan.problem;
+        in_pages.kv_storage = HEED_KV_PAGED;
+        in_pages.max_pages_per_seq = 1;
+        in_pages.max_kv_len = in_pages.page_size = longest_gathered(in_pages, plan.views);
+        if (in_pages.max_kv_len == 0) continue;
+        plan.task_shape = backend_of(problem.device).task_shape(plan);
+        if (!lay_out_workspace(&plan)) return -1;
+        most = std::max(most, plan.workspace.total);
     }
     return most;
 }

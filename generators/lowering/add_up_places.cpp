@@ -56,6 +56,8 @@ class FillPlaces : public IRMutator {
 public:
     FillPlaces(const std::string &pair, const std::vector<std::string> &inputs) : pair(pair), inputs(inputs) {}
 
+    int stores = 0;  // of pages
+
 private:
     using IRMutator::visit;
     const std::string &pair;
@@ -63,6 +65,7 @@ private:
 
     Stmt visit(const Store *op) override {
         if (op->name != pair + ".1") return op;
+        stores++;
         const int lanes = op->value.type().lanes();
         const auto stored = [&](const std::string &array) {
             Expr value =
@@ -121,14 +124,15 @@ Stmt AddUpPlaces::visit(const Allocate *op) {
     const auto is_pages = [&](const std::string &array) { return op->name == array + ".1"; };
     const auto found = std::find_if(arrays.begin(), arrays.end(), is_pages);
     if (found == arrays.end()) return IRMutator::visit(op);
-    pair = *found;
-    inputs.clear();
+    const ScopedValue<std::string> of_pair(pair, *found);
+    const ScopedValue<std::vector<std::string>> of_inputs(inputs, {});
     Stmt body = mutate(op->body);
-    body = FillPlaces(pair, inputs).mutate(body);
+    FillPlaces fill(pair, inputs);
+    body = fill.mutate(body);
+    if (!inputs.empty() && fill.stores == 0) throw CompileError("AddUpPlaces: nothing is stored in " + op->name);
     for (const std::string &input : inputs) {
         body = Allocate::make(places_of(input, pair), Int(64), op->memory_type, op->extents, op->condition, body);
     }
-    pair.clear();
     return Allocate::make(op->name, op->type, op->memory_type, op->extents, op->condition, body, op->new_expr,
                           op->free_function, op->padding);
 }

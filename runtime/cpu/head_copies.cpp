@@ -5,6 +5,7 @@
 
 #include "runtime/cpu/key_copies.h"
 #include "runtime/plan.h"
+#include "runtime/read_once.h"
 #include "runtime/scratch.h"
 #include "runtime/status.h"
 
@@ -14,9 +15,15 @@ namespace {
 // Rows that are asked for before they are copied: neighbours in other layouts are out of reach of the prefetchers.
 constexpr int32_t rows_ahead = 8;
 
+// Of a sequence.
+int64_t most_keys(const heed_problem &p) {
+    if (p.kv_storage != HEED_KV_PAGED) return p.max_kv_len;
+    return std::min<int64_t>(p.max_kv_len, int64_t{p.max_pages_per_seq} * p.page_size);
+}
+
 int64_t rows_bytes(const heed_problem &p, const View &rows) {
     const int64_t element = dtype_bytes(p.kv_dtype);
-    return round_up(p.max_kv_len * row_pitch(rows, element) * element, scratch_alignment);
+    return round_up(most_keys(p) * row_pitch(rows, element) * element, scratch_alignment);
 }
 
 // What it holds, k, v.
@@ -29,7 +36,7 @@ View place_view(const heed_problem &p, int64_t bytes_of_place, const View &rows)
     const int64_t element = dtype_bytes(p.kv_dtype);
     View view = rows;
     view.extent[0] = p.max_threads;
-    view.extent[1] = p.max_kv_len;
+    view.extent[1] = most_keys(p);
     view.stride[0] = bytes_of_place / element;
     view.stride[1] = row_pitch(rows, element);
     view.stride[2] = 0;
@@ -75,7 +82,7 @@ HeadCopies::Held *HeadCopies::held(int32_t slice) const {
 // Whoever changes the table meanwhile gets other keys, of the pages that there are.
 HeadCopies::Place HeadCopies::place_of(const Held &of, int32_t key) const {
     if (page_table_ == nullptr) return {of.page, int64_t{of.first_key} + key};
-    const int32_t page = page_table_[int64_t{of.page} * pages_per_sequence_ + key / page_size_];
+    const int32_t page = read_once(page_table_[int64_t{of.page} * pages_per_sequence_ + key / page_size_]);
     return {std::clamp(page, 0, num_pages_ - 1), key % page_size_};
 }
 

@@ -106,7 +106,7 @@ int64_t row_pitch(const View &rows, int64_t element) {
 }
 
 bool gathers_pages(const heed_problem &p, const ProblemViews &views) {
-    constexpr int32_t most_rows = 48;  // of a block
+    constexpr int32_t most_rows = 48;  // of a block, of all instruction sets
     const bool is_shared = p.num_heads > p.num_kv_heads || p.max_q_len > most_rows;
     if (p.kv_storage != HEED_KV_PAGED || p.kv_dtype != HEED_F32 || !is_shared) return false;
     heed_problem of_most = p;  // an index of 32 bits reaches all copies: of 8 MiB

@@ -99,7 +99,9 @@ bool CpuBackend::gathers_pages(const heed_problem &problem, const ProblemViews &
 
 TaskShape CpuBackend::task_shape(const heed_plan &plan) const {
     TaskShape shape = heed::task_shape(plan.problem, plan.views, *plan.kernel, plan.splits.num_splits);
-    shape.whole_heads = key_copies(plan.problem, plan.views, *plan.kernel) == KeyCopies::of_heads;
+    const heed_problem &p = plan.problem;
+    shape.whole_heads = key_copies(p, plan.views, *plan.kernel) == KeyCopies::of_heads &&
+                        int64_t{p.batch} * p.num_kv_heads >= p.max_threads;
     return shape;
 }
 

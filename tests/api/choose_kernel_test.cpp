@@ -338,6 +338,9 @@ TEST_F(ChooseKernel, DecodeKernelsForWholeKeys) {
     EXPECT_EQ(choose(2, 64, 0, all), "decode_x86");
     group_size = 5;
     EXPECT_EQ(choose(1, 64, 0, all), "decode_x86");
+    group_size = 1;  // of one row a kernel of four would waste three
+    EXPECT_EQ(choose(1, 64, 0, all), "decode_x86");
+    group_size = 5;
     kv_storage = HEED_KV_PAGED;
     for (heed::Kernel &of_pages : kernels) of_pages.kv_storage = HEED_KV_PAGED;
     EXPECT_EQ(choose(1, 64, 0, all), "decode_whole");

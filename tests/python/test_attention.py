@@ -206,20 +206,21 @@ class PagesOfPrefill(Test):
     def test_rows_of_keys_and_pages_give_the_same(self):
         random = np.random.default_rng(5)
         options = {}, {"causal": True, "position": "bottom_right"}, {"window_left": 40, "window_right": 3, "position": "bottom_right"}
-        for head_dim, group, page_size, threads in (64, 1, 16, 2), (96, 4, 1, 1), (128, 2, 24, 3), (72, 3, 512, 2):
+        sizes = (64, 64, 1, 16, 2), (96, 96, 4, 1, 1), (128, 128, 2, 24, 3), (192, 128, 2, 8, 2), (72, 40, 3, 512, 2)
+        for head_dim, head_dim_v, group, page_size, threads in sizes:
             kv_lens = np.array([301, 0, 77, 120], np.int32)
-            shape = Shape(batch=4, num_heads=2 * group, num_kv_heads=2, q_len=100, kv_len=301, head_dim=head_dim, head_dim_v=head_dim)
+            shape = Shape(batch=4, num_heads=2 * group, num_kv_heads=2, q_len=100, kv_len=301, head_dim=head_dim, head_dim_v=head_dim_v)
             q, k, v = make_qkv(shape)
             most = -(-301 // page_size)
             table = random.permutation(4 * most + 3)[: 4 * most].astype(np.int32).reshape(4, most)
             pages = []
             for x in k, v:
-                padded = np.full((4, most * page_size, 2, head_dim), np.nan, np.float32)
+                padded = np.full((4, most * page_size, 2, x.shape[-1]), np.nan, np.float32)
                 padded[:, :301] = x
                 for row, length in zip(padded, kv_lens):
                     row[length:] = np.nan
-                pages.append(np.full((4 * most + 3, page_size, 2, head_dim), np.nan, np.float32))
-                pages[-1][table] = padded.reshape(4, most, page_size, 2, head_dim)
+                pages.append(np.full((4 * most + 3, page_size, 2, x.shape[-1] + 3), np.nan, np.float32)[..., :-3])
+                pages[-1][table] = padded.reshape(4, most, page_size, 2, -1)
             table[1] = -1  # of no keys
             for option in options:
                 with self.subTest(head_dim=head_dim, page_size=page_size, **option):

@@ -63,6 +63,18 @@ class Caches(Test):
             wide = k.astype(np.float32)
             self.assertLessEqual((np.abs(rounded - wide) - np.abs(wide).max(-1, keepdims=True) / 254 * 1.01).max(), 1e-6)
 
+    def test_pages_that_prefill_gathers_fit_the_workspace(self):
+        """One head of keys, more threads than heads, and a layer's longest keys beyond what is gathered."""
+        random = np.random.default_rng(2)
+        weights = {name: random.standard_normal(shape, np.float32) * 0.2
+                   for name, shape in {"wq": (128, 32), "wk": (32, 32), "wv": (32, 32), "wo": (32, 128)}.items()}
+        x = random.standard_normal((1, 3000, 32), dtype=np.float32)
+        for longest in 3000, 70000:
+            layer = heed.Layer(weights, dim_in=32, num_heads=4, num_kv_heads=1, head_dim=32, causal=True, max_batch=1, max_q_len=3000,
+                               max_kv_len=longest, max_threads=3)
+            in_pages = layer(x, cache=layer.make_cache(1, 3000, page_size=16))
+            self.assertLess(np.abs(layer(x, cache=layer.make_cache(1, 3000)) - in_pages).max(), 1e-4)
+
     def test_fork_shares_pages_until_appended_to(self):
         cache = self.layer.make_cache(3, 20, page_size=4, num_pages=6)
         self.layer(self.tokens(0, 6), cache=cache, q_lens=[6, 0, 0])

@@ -245,10 +245,11 @@ typedef struct heed_kernel_info {
     heed_dtype dtype, kv_dtype;   /**< of q and out, of k and v */
     int32_t head_dim, head_dim_v; /**< 0 = any: 1..640, of CUDA kernels 1..256 */
     uint32_t features;            /**< HEED_FEATURE_* bits */
-    heed_kv_storage kv_storage;   /**< CONTIGUOUS: the kernel serves contiguous and varlen; PAGED: it serves all */
-    heed_isa isa;                 /**< instructions that the kernel needs */
-    int32_t row_block, kv_block;  /**< query rows of a task, keys of a softmax block */
-    bool supported;               /**< on this machine; of CUDA kernels: by some device */
+    heed_kv_storage
+        kv_storage; /**< CONTIGUOUS: it serves contiguous and varlen, prefill of f32 pages by copies; PAGED: all */
+    heed_isa isa;   /**< instructions that the kernel needs */
+    int32_t row_block, kv_block; /**< query rows of a task, keys of a softmax block */
+    bool supported;              /**< on this machine; of CUDA kernels: by some device */
     int64_t scratch_bytes; /**< workspace per thread, -1: the kernel takes its scratch from the heap (test kernels) */
     int64_t code_bytes;    /**< machine code; of CUDA kernels the image, for all chips */
     const char *name;      /**< attention_{phase}_{dtype}[_kv{dtype}]_d{D|any}[x{Dv}][_{features}][_score_{score_mod}]
