@@ -249,9 +249,8 @@ void add_row_prefetches(Passes *passes, const AttentionStages &st, const Attenti
     // AVX2 0.53. One row of floats is fast enough for the prefetchers of the cache: 1.1. Of bf16, AVX2, keys in pages:
     // 0.63.
     if (config.whole_keys > 0 && (config.row_block > 1 || config.kv_dtype != ElementType::f32)) {
-        constexpr int keys_in_pages = 8;
         const int bytes = stored_type(config.kv_dtype).bytes();
-        ask(over_heads, keys_in_pages, [&](const Expr &) { return Expr((16 << 10) / bytes); });
+        ask(over_heads, AttentionConfig::whole_keys_ahead, [&](const Expr &) { return Expr((16 << 10) / bytes); });
     }
 }
 

@@ -148,7 +148,8 @@ protected:
         of_step(ch.first_key, ch);
         if (ch.slots.defined()) {
             const bool asks = cfg.looks_up_ahead() && !ch.ranged;
-            const int ahead = asks ? cfg.prefetch_keys : 0;
+            const int of_heads = cfg.whole_keys > 0 ? AttentionConfig::whole_keys_ahead : 0;
+            const int ahead = asks ? std::max(cfg.prefetch_keys, of_heads) : 0;
             const int looked_up = ch.block + (ahead + cfg.lanes - 1) / cfg.lanes * cfg.lanes;
             Halide::Func &slots = of_step(ch.slots, ch).bound_extent(st.k, looked_up);
             slots.vectorize(st.k, cfg.lanes);

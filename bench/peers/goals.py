@@ -6,10 +6,10 @@ import fnmatch
 # that has a case is its goal.
 LINES = [("p8k_gqa p512_mha p2k_gqa p2k_gqa_*", 1.4, 2.0, 2.5),
          ("p1k_d64_*", 1.4, 2.0, 2.3),
-         ("c256_4k_gqa", 1.4, 2.0, 2.0),
+         ("c256_4k_gqa*", 1.4, 2.0, 2.0),
          ("bert_8x512", 1.4, 2.0, 1.9),
          ("add_11qk bool_11qk *_2k_mask alibi softcap dropout temperature", 1.2, 1.5, 1.5),
-         ("d72 d80 d96 d256 dk192_dv128 dk64_dv111", 1.3, 1.5, 1.5),
+         ("d72 d80 d96* d256 dk192_dv128 dk64_dv111", 1.3, 1.5, 1.5),
          ("q*_4k_*", 1.2, 1.2, 1.2),
          ("linear_*", 1.0, 1.0, 1.0),
          ("probs_*", 1.5, 1.5, 1.5),

@@ -50,6 +50,7 @@ struct AttentionConfig {
                              // memory, so many values at once; 0: heads are read on their own
 
     static constexpr int max_block_logits = 16384;
+    static constexpr int whole_keys_ahead = 8;  // in pages: how far ahead heads of whole keys are asked for
 
     bool any_head_dim() const { return head_dim == 0; }
 
