@@ -141,13 +141,17 @@ std::vector<Case> mask_cases() {
 std::vector<Case> layout_cases() {
     const Case gqa = causal(attention("", 32, 8, 2048, 2048, 128)), full = attention("", 8, 8, 1024, 1024, 64),
                chunk = causal(attention("", 32, 8, 256, 4096, 128)), d96 = square_1k("", 96);
-    return in_suite(
-        "layouts",
-        {in_layout("p2k_gqa_outside", CaseLayout::heads_outside, gqa),
-         in_layout("p2k_gqa_padded", CaseLayout::padded, gqa), in_layout("p2k_gqa_far", CaseLayout::far, gqa),
-         in_layout("p2k_gqa_pages", CaseLayout::pages, gqa), in_layout("c256_4k_gqa_pages", CaseLayout::pages, chunk),
-         in_layout("d96_pages", CaseLayout::pages, d96), in_layout("p1k_d64_outside", CaseLayout::heads_outside, full),
-         in_layout("p1k_d64_padded", CaseLayout::padded, full), in_layout("p1k_d64_far", CaseLayout::far, full)});
+    return in_suite("layouts", {
+                                   in_layout("p2k_gqa_outside", CaseLayout::heads_outside, gqa),
+                                   in_layout("p2k_gqa_padded", CaseLayout::padded, gqa),
+                                   in_layout("p2k_gqa_far", CaseLayout::far, gqa),
+                                   in_layout("p2k_gqa_pages", CaseLayout::pages, gqa),
+                                   in_layout("c256_4k_gqa_pages", CaseLayout::pages, chunk),
+                                   in_layout("d96_pages", CaseLayout::pages, d96),
+                                   in_layout("p1k_d64_outside", CaseLayout::heads_outside, full),
+                                   in_layout("p1k_d64_padded", CaseLayout::padded, full),
+                                   in_layout("p1k_d64_far", CaseLayout::far, full),
+                               });
 }
 
 // 8 heads of 64.

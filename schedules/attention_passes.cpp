@@ -138,8 +138,9 @@ Passes x86_attention_passes(const AttentionStages &st, const AttentionConfig &co
     if (config.whole_keys > 0) {
         const std::string sums = st.full.value_tile.name(), keys = st.full.numbers.x.name();
         passes.add_exactly<HoldSums>(1, "loops over the keys of a head", sums + ".s1." + keys + ".key", sums);
-        if (config.loops_over_visits())
+        if (config.loops_over_visits()) {
             passes.add_exactly<HoldSums>(1, "loops over the keys of a visit", sums + ".s1." + keys + ".whole", sums);
+        }
     }
     if (config.prefetch_keys > 0) add_row_prefetches(&passes, st, config);
     if (config.paged && config.rows_are_lanes()) passes.add<AddUpPlaces>(places);

@@ -12,8 +12,8 @@ DEFAULT_LAYOUT = {f"{short}_{layout}": case for short, case in (("p2k_gqa", "p2k
                   for layout in ("outside", "padded", "far")}
 
 # Keys and values in pages: the same one after the other.
-IN_A_ROW = {f"{case}_pages": case for case in ("d4k_mha", "d4k_gqa", "d4k_g8", "d4k_g16", "d2k_b16_gqa", "p2k_gqa",
-                                                     "c256_4k_gqa", "d96")}
+IN_A_ROW = {f"{case}_pages": case
+            for case in ("d4k_mha", "d4k_gqa", "d4k_g8", "d4k_g16", "d2k_b16_gqa", "p2k_gqa", "c256_4k_gqa", "d96")}
 
 # Masks that say what a flag says: the same with the flag.
 NATIVE = {f"{name}_2k_mask": f"{flag}_2k"

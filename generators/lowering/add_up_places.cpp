@@ -119,7 +119,7 @@ Expr AddUpPlaces::visit(const Add *op) {
     return sum;
 }
 
-// The pages' array lies in the slots'.
+// The array of pages is allocated inside that of slots.
 Stmt AddUpPlaces::visit(const Allocate *op) {
     const auto is_pages = [&](const std::string &array) { return op->name == array + ".1"; };
     const auto found = std::find_if(arrays.begin(), arrays.end(), is_pages);

@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "runtime/cpu/key_copies.h"
+#include "runtime/key_place.h"
 #include "runtime/plan.h"
-#include "runtime/read_once.h"
 #include "runtime/scratch.h"
 #include "runtime/status.h"
 
@@ -15,15 +15,14 @@ namespace {
 // Rows that are asked for before they are copied: neighbours in other layouts are out of reach of the prefetchers.
 constexpr int32_t rows_ahead = 8;
 
-// Of a sequence.
-int64_t most_keys(const heed_problem &p) {
+int64_t longest_sequence(const heed_problem &p) {
     if (p.kv_storage != HEED_KV_PAGED) return p.max_kv_len;
     return std::min<int64_t>(p.max_kv_len, int64_t{p.max_pages_per_seq} * p.page_size);
 }
 
 int64_t rows_bytes(const heed_problem &p, const View &rows) {
     const int64_t element = dtype_bytes(p.kv_dtype);
-    return round_up(most_keys(p) * row_pitch(rows, element) * element, scratch_alignment);
+    return round_up(longest_sequence(p) * row_pitch(rows, element) * element, scratch_alignment);
 }
 
 // What it holds, k, v.
@@ -36,7 +35,7 @@ View place_view(const heed_problem &p, int64_t bytes_of_place, const View &rows)
     const int64_t element = dtype_bytes(p.kv_dtype);
     View view = rows;
     view.extent[0] = p.max_threads;
-    view.extent[1] = most_keys(p);
+    view.extent[1] = longest_sequence(p);
     view.stride[0] = bytes_of_place / element;
     view.stride[1] = row_pitch(rows, element);
     view.stride[2] = 0;
@@ -55,15 +54,14 @@ struct HeadCopies::Held {
     }
 };
 
-Size HeadCopies::bytes(const heed_problem &p, const KernelViews &kv, bool with_values) {
-    return Size{p.max_threads} * place_bytes(p, kv, with_values);
+Size HeadCopies::bytes(int32_t num_threads, const heed_problem &p, const KernelViews &kv, bool with_values) {
+    return Size{num_threads} * place_bytes(p, kv, with_values);
 }
 
 HeadCopies::HeadCopies(const heed_plan &plan, char *memory, KernelCall *call)
-    : page_table_(call->page_size > 0 ? static_cast<const int32_t *>(call->page_table.data) : nullptr),
-      page_size_(call->page_size), pages_per_sequence_(plan.problem.max_pages_per_seq),
-      num_pages_(plan.problem.num_pages), memory_(memory), with_values_(!packs_values(*plan.kernel)),
-      element_(dtype_bytes(plan.problem.kv_dtype)) {
+    : problem_(plan.problem),
+      page_table_(call->page_size > 0 ? static_cast<const int32_t *>(call->page_table.data) : nullptr), memory_(memory),
+      with_values_(!packs_values(*plan.kernel)), element_(dtype_bytes(plan.problem.kv_dtype)) {
     const heed_problem &p = plan.problem;
     const KernelViews kv = kernel_views(p, plan.views);
     place_bytes_ = place_bytes(p, kv, with_values_);
@@ -79,16 +77,10 @@ HeadCopies::Held *HeadCopies::held(int32_t slice) const {
     return reinterpret_cast<Held *>(memory_ + slice * place_bytes_);
 }
 
-// Whoever changes the table meanwhile gets other keys, of the pages that there are.
-HeadCopies::Place HeadCopies::place_of(const Held &of, int32_t key) const {
-    if (page_table_ == nullptr) return {of.page, int64_t{of.first_key} + key};
-    const int32_t page = read_once(page_table_[int64_t{of.page} * pages_per_sequence_ + key / page_size_]);
-    return {std::clamp(page, 0, num_pages_ - 1), key % page_size_};
-}
-
 int32_t HeadCopies::end_of_run(const KeyRange &keys, int32_t key) const {
     if (page_table_ == nullptr) return keys.end;
-    return static_cast<int32_t>(std::min<int64_t>(keys.end, (int64_t{key} / page_size_ + 1) * page_size_));
+    return static_cast<int32_t>(
+        std::min<int64_t>(keys.end, (int64_t{key} / problem_.page_size + 1) * problem_.page_size));
 }
 
 void HeadCopies::copy(const Rows &rows, const Held &of, const KeyRange &keys, int32_t slice) const {
@@ -98,7 +90,8 @@ void HeadCopies::copy(const Rows &rows, const Held &of, const KeyRange &keys, in
     char *const to = rows.to + slice * place_bytes_;
     for (int32_t first = keys.begin, end = 0; first < keys.end; first = end) {
         end = end_of_run(keys, first);
-        const Place place = place_of(of, first);
+        const KeyPlace place = page_table_ == nullptr ? KeyPlace{of.page, int64_t{of.first_key} + first}
+                                                      : place_in_pages(problem_, page_table_, of.page, first);
         const char *const from =
             rows.from +
             (place.page * source.stride[0] + place.slot * source.stride[1] + of.head * source.stride[2]) * element_;

@@ -9,10 +9,10 @@ namespace heed {
 
 class HeadCopies {
 public:
-    // What the places of all threads take.
-    static Size bytes(const heed_problem &problem, const KernelViews &kv, bool with_values);
+    // What the places of so many threads take.
+    static Size bytes(int32_t num_threads, const heed_problem &problem, const KernelViews &kv, bool with_values);
 
-    // In `memory`, of bytes(). Lets the call read there.
+    // In `memory`, of bytes() for max_threads. The plan must outlive it. Lets the call read there.
     HeadCopies(const heed_plan &plan, char *memory, KernelCall *call);
 
     // Copies what a task sees to the place of the thread with that slice, and lets the task read it there. Once for
@@ -27,18 +27,14 @@ private:
         char *to;  // in the first place
         View source, copy;
     };
-    struct Place {
-        int64_t page, slot;
-    };
 
     Held *held(int32_t slice) const;
-    // Where a key is, and the end of the keys that follow it there.
-    Place place_of(const Held &of, int32_t key) const;
+    // Up to where keys follow the one at `key` in memory.
     int32_t end_of_run(const KeyRange &keys, int32_t key) const;
     void copy(const Rows &rows, const Held &of, const KeyRange &keys, int32_t slice) const;
 
+    const heed_problem &problem_;
     const int32_t *page_table_;  // NULL: keys are not in pages
-    int32_t page_size_, pages_per_sequence_, num_pages_;
     char *memory_;
     bool with_values_;
     int64_t element_, place_bytes_;

@@ -85,6 +85,8 @@ struct RowCopy {
     }
 };
 
+bool has_heads_for_threads(const heed_problem &p) { return int64_t{p.batch} * p.num_kv_heads >= p.max_threads; }
+
 // Whether a task may be told where its keys are when it begins: the schedule reads a task's fields inside the task
 // (others read those of all before), and the loop over the tasks has another size than loops over swept tasks.
 bool may_place_keys(const heed_problem &p, const ProblemViews &views, const Kernel &kernel) {
@@ -109,9 +111,9 @@ bool gathers_pages(const heed_problem &p, const ProblemViews &views) {
     constexpr int32_t most_rows = 48;  // of a block, of all instruction sets
     const bool is_shared = p.num_heads > p.num_kv_heads || p.max_q_len > most_rows;
     if (p.kv_storage != HEED_KV_PAGED || p.kv_dtype != HEED_F32 || !is_shared) return false;
-    heed_problem of_most = p;  // an index of 32 bits reaches all copies: of 8 MiB
-    of_most.max_threads = max_thread_limit;
-    return HeadCopies::bytes(of_most, kernel_views(p, views), true).at_most(max_int32 * dtype_bytes(p.kv_dtype));
+    // An index of 32 bits reaches the copies of any threads: each of up to 8 MiB.
+    return HeadCopies::bytes(max_thread_limit, p, kernel_views(p, views), true)
+        .at_most(max_int32 * dtype_bytes(p.kv_dtype));
 }
 
 KeyCopies key_copies(const heed_problem &p, const ProblemViews &views, const Kernel &kernel) {
@@ -123,8 +125,8 @@ KeyCopies key_copies(const heed_problem &p, const ProblemViews &views, const Ker
     if (is_dense(kv.k) && (!with_values || is_dense(kv.v))) return KeyCopies::none;
     const int64_t element = dtype_bytes(p.kv_dtype), rows = rows_of_key(p);
     // A thread has heads of its own, and an index of 32 bits reaches all copies.
-    if (int64_t{p.batch} * p.num_kv_heads >= p.max_threads && may_place_keys(p, views, kernel) &&
-        HeadCopies::bytes(p, kv, with_values).at_most(max_int32 * element)) {
+    if (has_heads_for_threads(p) && may_place_keys(p, views, kernel) &&
+        HeadCopies::bytes(p.max_threads, p, kv, with_values).at_most(max_int32 * element)) {
         return rows >= repaying_blocks * kernel.row_block ? KeyCopies::of_heads : KeyCopies::none;
     }
     const int64_t bytes_of_key = (int64_t{p.head_dim} + p.head_dim_v) * element;
@@ -135,6 +137,10 @@ KeyCopies key_copies(const heed_problem &p, const ProblemViews &views, const Ker
     return reached && rows >= blocks * kernel.row_block ? KeyCopies::of_all : KeyCopies::none;
 }
 
+bool takes_whole_heads(const heed_problem &p, const ProblemViews &views, const Kernel &kernel) {
+    return key_copies(p, views, kernel) == KeyCopies::of_heads && has_heads_for_threads(p);
+}
+
 Size key_copies_bytes(const heed_plan &plan) {
     const heed_problem &p = plan.problem;
     const KernelViews kv = kernel_views(p, plan.views);
@@ -143,7 +149,7 @@ Size key_copies_bytes(const heed_plan &plan) {
     case KeyCopies::none:
         return {};
     case KeyCopies::of_heads:
-        return HeadCopies::bytes(p, kv, with_values);
+        return HeadCopies::bytes(p.max_threads, p, kv, with_values);
     case KeyCopies::of_all:
         return all_bytes(p, kv, with_values);
     }

@@ -22,6 +22,9 @@ KeyCopies key_copies(const heed_problem &problem, const ProblemViews &views, con
 // 2 threads). It does not depend on threads and batch, for it may change bits of results.
 bool gathers_pages(const heed_problem &problem, const ProblemViews &views);
 
+// Whether each thread has heads of its own, whose tasks follow each other: a copy serves all of them.
+bool takes_whole_heads(const heed_problem &problem, const ProblemViews &views, const Kernel &kernel);
+
 // The bytes that copies take.
 Size key_copies_bytes(const heed_plan &plan);
 

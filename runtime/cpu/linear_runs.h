@@ -24,7 +24,7 @@ inline ColumnRun run_at(const LinearCall &call, int32_t index) {
     return {piece, index, narrow(piece->view.extent[3] * (packed ? piece->view.extent[2] : 1))};
 }
 
-// Of the weights.
+// The column of the weights where the run begins.
 inline int32_t first_column(const ColumnRun &run) {
     return run.piece->first_column + run.head * narrow(run.piece->view.extent[3]);
 }

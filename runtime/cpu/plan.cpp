@@ -99,9 +99,7 @@ bool CpuBackend::gathers_pages(const heed_problem &problem, const ProblemViews &
 
 TaskShape CpuBackend::task_shape(const heed_plan &plan) const {
     TaskShape shape = heed::task_shape(plan.problem, plan.views, *plan.kernel, plan.splits.num_splits);
-    const heed_problem &p = plan.problem;
-    shape.whole_heads = key_copies(p, plan.views, *plan.kernel) == KeyCopies::of_heads &&
-                        int64_t{p.batch} * p.num_kv_heads >= p.max_threads;
+    shape.whole_heads = takes_whole_heads(plan.problem, plan.views, *plan.kernel);
     return shape;
 }
 

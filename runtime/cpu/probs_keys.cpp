@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "runtime/cpu/probs.h"
+#include "runtime/key_place.h"
 #include "runtime/ops/op_run.h"
 #include "runtime/weight_element.h"
 
@@ -11,12 +12,9 @@ TokenPlace token_place(const HostProbs &call, const int32_t *task, const View &v
     const heed_problem &p = call.plan.problem;
     const View &scales = call.plan.views.kv_scale;
     const int64_t g = task[task_kv_head];
-    int64_t page = task[task_kv_batch], slot = task[task_first_key] + j;
-    if (p.kv_storage == HEED_KV_PAGED) {
-        const int32_t *const table = call.args.page_table + int64_t{task[task_sequence]} * p.max_pages_per_seq;
-        page = std::clamp(table[j / p.page_size], 0, std::max(p.num_pages, 1) - 1);
-        slot = j % p.page_size;
-    }
+    const auto [page, slot] = p.kv_storage == HEED_KV_PAGED
+                                  ? place_in_pages(p, call.args.page_table, task[task_sequence], j)
+                                  : KeyPlace{task[task_kv_batch], task[task_first_key] + j};
     return {page * view.stride[0] + slot * view.stride[1] + g * view.stride[2],
             page * scales.stride[1] + slot * scales.stride[2] + g * scales.stride[3]};
 }

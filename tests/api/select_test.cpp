@@ -46,7 +46,7 @@ TEST_F(Select, WholeKeys) {
     EXPECT_EQ(kernel_of(heads_outside), stub::decode_any);
 }
 
-// Of 16 bits in pages alone, and where these have 8 MiB in all.
+// Keys of 16 bits: in pages only, and from 8 MiB on in all.
 TEST_F(Select, WholeKeysOf16Bits) {
     heed_problem problem = make_problem(1, 1, 2048, 8, 8, 128, 128);
     problem.dtype = problem.kv_dtype = HEED_BF16;

@@ -120,7 +120,7 @@ Share share_of(const heed_problem &problem, const Blocks &b) {
     const heed::Splits splits =
         decode ? heed::choose_splits(p.max_kv_len, b.kv_block, 0) : heed::Splits{1, p.max_kv_len};
     heed::TaskShape shape = heed::task_shape(p, views, kernel, splits.num_splits);
-    shape.whole_heads = heed::key_copies(p, views, kernel) == heed::KeyCopies::of_heads;
+    shape.whole_heads = heed::takes_whole_heads(p, views, kernel);
     std::vector<int32_t> table(static_cast<size_t>(heed::max_tasks(p, kernel, shape) * heed::num_task_fields));
     heed::Workload work;
     EXPECT_EQ(heed::resolve_tasks(p, views, kernel, args, {table.data()}, &work, shape), HEED_OK) << heed_last_error();

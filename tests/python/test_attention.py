@@ -174,6 +174,13 @@ class Forms(Test):
         self.assertGreater(steps, 10)
 
 
+def in_pages(x, table, num_pages, page_size):
+    """Rows [batch, len, heads, dim] of whole pages in a pool, NaN elsewhere, whose rows are three elements longer."""
+    pages = np.full((num_pages, page_size, x.shape[2], x.shape[3] + 3), np.nan, np.float32).astype(x.dtype)[..., :-3]
+    pages[table] = x.reshape(*table.shape, page_size, *x.shape[2:])
+    return pages
+
+
 class LargeKeys(Test):
     """Of 4 KiB and more, 8 MiB in all: plans read whole keys where heads are neighbours and keys are as many, on AVX-512 with another
     kernel."""
@@ -192,9 +199,7 @@ class LargeKeys(Test):
             shape = Shape(batch=2, num_heads=16 * group, num_kv_heads=16, q_len=1, kv_len=608, head_dim=128, head_dim_v=128)
             q, k, v = (typed(x, dtype) for x in make_qkv(shape))
             table = np.random.default_rng(3).permutation(76).astype(np.int32).reshape(2, 38)
-            pages = [np.empty((76, 16, 16, 128), x.dtype) for x in (k, v)]
-            for in_pages, x in zip(pages, (k, v)):
-                in_pages[table] = x.reshape(2, 38, 16, 16, 128)
+            pages = [in_pages(x, table, 76, 16) for x in (k, v)]
             lens = np.full(2, 608, np.int32)
             with self.subTest(dtype=dtype, group=group):
                 np.testing.assert_array_equal(heed.attention(q, *pages, page_table=table, kv_lens=lens), heed.attention(q, k, v))
@@ -219,14 +224,13 @@ class PagesOfPrefill(Test):
                 padded[:, :301] = x
                 for row, length in zip(padded, kv_lens):
                     row[length:] = np.nan
-                pages.append(np.full((4 * most + 3, page_size, 2, x.shape[-1] + 3), np.nan, np.float32)[..., :-3])
-                pages[-1][table] = padded.reshape(4, most, page_size, 2, -1)
+                pages.append(in_pages(padded, table, 4 * most + 3, page_size))
             table[1] = -1  # of no keys
             for option in options:
                 with self.subTest(head_dim=head_dim, page_size=page_size, **option):
                     in_rows = heed.attention(q, k, v, kv_lens=kv_lens, **option)
-                    in_pages = heed.attention(q, *pages, page_table=table, kv_lens=kv_lens, max_threads=threads, **option)
-                    np.testing.assert_array_equal(in_pages, in_rows)
+                    found = heed.attention(q, *pages, page_table=table, kv_lens=kv_lens, max_threads=threads, **option)
+                    np.testing.assert_array_equal(found, in_rows)
 
 
 class LoneKeys(Test):
