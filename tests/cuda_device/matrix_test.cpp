@@ -148,8 +148,16 @@ TEST_P(MatrixTest, ProductsOfWarpgroups) {
         st.global.v4.b32 [%d6], {%r20, %r21, %r22, %r23}; st.global.v4.b32 [%d6+16], {%r24, %r25, %r26, %r27};)");
     text.replace(text.find("sm_80"), 5, "sm_90a");
     const CUdeviceptr in = upload(shared), out = upload(std::vector<float>(128 * 8));
+    const std::string wait = "wgmma.wait_group.sync.aligned 0;";
+    for (const char *arrival : {"arrival=early", "arrival=late"}) {
+        ASSERT_EQ(configure(arrival), 0);
+        ASSERT_EQ(run(text, {}, {128}, 12288, {in, out}), 0) << last_error();
+        EXPECT_EQ(download<float>(out, 128 * 8), expected) << arrival;
+    }
+    // Nothing waits: the sums are what they were.
+    text.erase(text.find(wait), wait.size());
     ASSERT_EQ(run(text, {}, {128}, 12288, {in, out}), 0) << last_error();
-    EXPECT_EQ(download<float>(out, 128 * 8), expected);
+    EXPECT_NE(download<float>(out, 128 * 8), expected);
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, MatrixTest, testing::Bool(),
