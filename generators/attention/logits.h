@@ -44,9 +44,9 @@ Halide::Expr fixed_reference(const Halide::Expr &reference);
 Halide::Expr is_negative_infinity(const Halide::Expr &x);
 Halide::Expr is_zero(const Halide::Expr &x);
 
-// The units of logits. The softmax of the forward pass has powers of 2 only. log16: every float as a natural logit, bias
-// or sink stays finite in it, and so does what they sum up to on the way. log2: of results of rows whose logits are
-// products as they are; a sink must be below FLT_MAX / log2(e).
+// The units of logits. The softmax of the forward pass has powers of 2 only. log16: every float as a natural logit,
+// bias or sink stays finite in it, and so does what they sum up to on the way. log2: of results of rows whose logits
+// are products as they are; a sink must be below FLT_MAX / log2(e).
 enum class LogitUnits { natural, log2, log16 };
 
 // What the running maximum (in the units) and the sum relative to it make of a row: its accumulated output is
@@ -57,8 +57,7 @@ struct RowResult {
     Halide::Expr scale, total, lse;
     Halide::Expr factor() const { return scale / total; }  // rounds once more than a division of each element
 };
-RowResult with_sink(const Halide::Expr &max, const Halide::Expr &sum, const Halide::Expr &sink,
-                    LogitUnits units);
+RowResult with_sink(const Halide::Expr &max, const Halide::Expr &sum, const Halide::Expr &sink, LogitUnits units);
 
 // cap * tanh(logit / cap), both in the same units; cap > 0. Relative error below 4e-7; NaN stays NaN.
 Halide::Expr soft_capped(const Halide::Expr &logit, const Halide::Expr &cap);

@@ -51,7 +51,8 @@ std::string cuda_error(const std::string &isa, const AttentionConfig &config) {
 
 void fit_cuda_tiles(const std::string &isa, AttentionConfig &config) {
     config.in_warpgroups = isa == "sm90";
-    const AttentionDevice::Tile tile = is_of_cores(isa) ? attention_form_cuda(config).tile : attention_tensor_tile(config);
+    const AttentionDevice::Tile tile =
+        is_of_cores(isa) ? attention_form_cuda(config).tile : attention_tensor_tile(config);
     config.row_block = tile.queries();
     config.kv_block = config.masked_block = tile.products.columns;
     config.lanes = 16;  // elements to which a row is padded

@@ -19,7 +19,7 @@ AttentionDevice::Tile warpgroup_tile(const AttentionConfig &config) {
     int keys = widest > 128 ? 64 : widest > 64 ? 112 : 96;
     // Addresses of pages and what changes logits take registers.
     if (config.paged) keys = 96;
-    if (config.has_logit_features()) keys = widest > 96 ? 48 : 80;
+    if (config.has_logit_features()) keys = widest > 192 ? 32 : widest > 96 ? 48 : 80;
     AttentionDevice::Tile tile = {{rows, keys, chunk, k / chunk, false}, keys, v, 4, true};
     tile.most_growth = 8;
     tile.in_warpgroups = true;

@@ -48,8 +48,8 @@ std::vector<Halide::VarOrRVar> schedule_sum(TileProduct &product, const Halide::
 void schedule_own(TileProduct &product, Halide::Func &own, const Halide::LoopLevel &at, int lines, int eights);
 void schedule_ordered(TileProduct &product, const Halide::LoopLevel &at, int lines, int eights);
 
-// A tile of x or w, of `lines` rows, by so many threads. Copies: a thread copies 16 bytes at a time. Rows are padded, so
-// that rows that are read at once are in different banks; in panels (cuda/warpgroup.h) to whole ones of these.
+// A tile of x or w, of `lines` rows, by so many threads. Copies: a thread copies 16 bytes at a time. Rows are padded,
+// so that rows that are read at once are in different banks; in panels (cuda/warpgroup.h) to whole ones of these.
 enum class Rows { padded, in_panels };
 void schedule_copies(TileProduct &product, Halide::Func &tile, int lines, int threads, Rows rows = Rows::padded);
 // Elements of a row in panels.

@@ -30,9 +30,9 @@ class DelayedStage {
 public:
     DelayedStage(const Halide::Internal::For *loop, const Halide::Internal::Stmt &body, const StageDelay &delay);
 
-    Halide::Internal::Stmt first() const;                           // of step 0
-    Halide::Internal::Stmt turn() const;                            // the stage of the loop's step, all else of the next
-    Halide::Internal::Stmt last(const Halide::Expr &steps) const;   // of so many steps
+    Halide::Internal::Stmt first() const;                          // of step 0
+    Halide::Internal::Stmt turn() const;                           // the stage of the loop's step, all else of the next
+    Halide::Internal::Stmt last(const Halide::Expr &steps) const;  // of so many steps
     bool reads(const std::string &array) const { return read.count(array) != 0; }
 
 private:

@@ -65,8 +65,7 @@ void FragmentNest::read_order_of_codes() {
     std::vector<Loop> others;
     for (const Loop &loop : k_loops) {
         const std::array<int, 3> steps = {loop.in_a, loop.in_b, loop.extent};
-        const bool is_of_order =
-            std::find(order_of_codes.begin(), order_of_codes.end(), steps) != order_of_codes.end();
+        const bool is_of_order = std::find(order_of_codes.begin(), order_of_codes.end(), steps) != order_of_codes.end();
         if (!is_of_order) others.push_back(loop);
     }
     in_order_of_codes = nest.has_codes && k_loops.size() == others.size() + order_of_codes.size();
@@ -130,8 +129,8 @@ void FragmentNest::store_sum(const Expr &index, const Expr &value) {
 Expr FragmentNest::own_pair(int row, int step, int i) const {
     const int own = in_fours_of_k() ? 4 : 2, apart = in_fours_of_k() ? 2 : edge;
     const auto element = [&](int k) {
-        const Expr index = first(nest.a_index) + ((row + i % 2) * edge * a.row + (step + k) * a.k) +
-                           thread() % 4 * (own * a.k);
+        const Expr index =
+            first(nest.a_index) + ((row + i % 2) * edge * a.row + (step + k) * a.k) + thread() % 4 * (own * a.k);
         return Load::make(nest.a_in_registers, nest.a, index, Buffer<>(), Parameter(), const_true(), {});
     };
     const Expr low = element(i / 2 * apart), high = element(i / 2 * apart + 1);

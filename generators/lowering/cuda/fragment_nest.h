@@ -1,6 +1,6 @@
 #pragma once
-// What a nest of a product of tensor cores is made of: its loops, how far its indices move with them, and which elements
-// a lane has. Refused: elements that are not dealt out as mma.m16n8k16 has them (cuda/intrinsics.h).
+// What a nest of a product of tensor cores is made of: its loops, how far its indices move with them, and which
+// elements a lane has. Refused: elements that are not dealt out as mma.m16n8k16 has them (cuda/intrinsics.h).
 
 #include "generators/lowering/cuda/product_nest.h"
 #include "generators/lowering/cuda/straight_code.h"

@@ -121,8 +121,8 @@ public:
                 const CopiedPlaces &places, const Expr &test, bool finds_bounds, bool in_branches,
                 const Expr &at_arrival)
         : loop(loop), sizes(sizes), places(places), test(test), finds_bounds(finds_bounds), in_branches(in_branches),
-          arrival(Block::make({Evaluate::make(cuda::wait_copies(0)), Evaluate::make(at_arrival),
-                               Evaluate::make(cuda::barrier())})) {
+          arrival(Block::make(
+              {Evaluate::make(cuda::wait_copies(0)), Evaluate::make(at_arrival), Evaluate::make(cuda::barrier())})) {
         for (const TakeCopies::Taken &taken : copies) add(taken);
     }
 
@@ -165,7 +165,7 @@ public:
         const Expr step = Variable::make(Int(32), loop->name), steps = let_before("steps", loop->extent);
         const Stmt done = Evaluate::make(before_arrival);
         const auto turn = [&](const Expr &i, const Stmt &compute) {
-            const Stmt ahead = IfThenElse::make(i + 1 < steps, copies_of(i + 1));
+            const Stmt ahead = IfThenElse::make(i + 1 < steps, begin_copies(i + 1));
             of_early = false;
             const Stmt late = copies_of(i);
             of_early = true;
@@ -205,10 +205,10 @@ private:
     const CopiedPlaces &places;
     const Expr test;
     const bool finds_bounds, in_branches;
-    const Stmt arrival;  // where a step's copies are
+    const Stmt arrival;                          // where a step's copies are
     std::optional<std::set<std::string>> early;  // arrays, where some are copied later
     bool in_turns = false;
-    bool of_early = true;                        // whether copies_of() are those to them
+    bool of_early = true;  // whether copies_of() are those to them
     std::vector<Source> sources;
     std::vector<std::pair<std::string, Expr>> before;  // the loop
     std::vector<std::pair<std::string, Expr>> at_each_step;
@@ -316,7 +316,11 @@ private:
         return group.condition.defined() ? IfThenElse::make(group.condition, copies) : copies;
     }
 
+    // As a group of their own, or of the next ones'.
     Stmt copies_of(const Expr &step) const {
+        return Block::make(begin_copies(step), Evaluate::make(cuda::commit_copies()));
+    }
+    Stmt begin_copies(const Expr &step) const {
         Values always;  // addresses
         std::vector<Group> groups;
         Expr last;
@@ -355,8 +359,7 @@ private:
             result = substitute(name, Variable::make(value.type(), here), result);
             result = LetStmt::make(here, at_step(value, step), result);
         }
-        if (test.defined()) result = IfThenElse::make(at_step(test, step), result);
-        return Block::make(result, Evaluate::make(cuda::commit_copies()));
+        return test.defined() ? IfThenElse::make(at_step(test, step), result) : result;
     }
 };
 
@@ -368,7 +371,8 @@ Stmt PipelineCopies::visit(const Allocate *op) {
     arrays[op->name].bytes = arrays[op->name].elements * op->type.bytes();
     const Stmt body = mutate(op->body);
     const Array &array = arrays.at(op->name);
-    if (array.buffers == 1) return Allocate::make(op->name, op->type, op->memory_type, op->extents, op->condition, body);
+    if (array.buffers == 1)
+        return Allocate::make(op->name, op->type, op->memory_type, op->extents, op->condition, body);
     int accesses = 0;
     for (const auto &[loop, of_loop] : array.accesses) accesses += of_loop;
     if (accesses_of(op->name, op->body) != accesses) {

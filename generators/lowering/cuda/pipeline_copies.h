@@ -8,8 +8,8 @@
 // branch (SkipBlocks) copies nothing where its condition does not hold. Halide has no asynchronous copies, and a stage
 // of its own cannot run ahead of its loop.
 //
-// A stage of the first such loop may be delayed by a step (DelayedStage): then what it alone reads is copied a step later
-// than all else.
+// A stage of the first such loop may be delayed by a step (DelayedStage): then what it alone reads is copied a step
+// later than all else.
 //
 // Or in turns, where shared memory has no place for second buffers: what a step has read where one of its stages begins
 // is copied for the next step from there on, all else for the step itself at its beginning; two barriers a step.

@@ -1,15 +1,15 @@
 #pragma once
 // Products of tiles by warpgroups (cuda/warpgroup.h), of sm_90 alone: as LowerTileProducts, of the same nests.
 //
-// A product whose a is in shared memory makes scores, and overwrites c, which begins with 0. One whose a is in registers
-// adds to sums: the array of c is in the registers of that name (NamedSums, after PrivateRegisters). Where a step has
-// one of each, of which none depends on the other (DelayedStage), both are begun, and the thread goes on once the scores
-// are there. The sums are under way then: who reads them waits before (PipelineCopies' delay).
+// A product whose a is in shared memory makes scores, and overwrites c, which begins with 0. One whose a is in
+// registers adds to sums: the array of c is in the registers of that name (NamedSums, after PrivateRegisters). Where a
+// step has one of each, of which none depends on the other (DelayedStage), both are begun, and the thread goes on once
+// the scores are there. The sums are under way then: who reads them waits before (PipelineCopies' delay).
 //
-// Arrays in shared memory are panels (cuda/warpgroup.h), in which StoreInPanels puts them. A row in them is a multiple of
-// 64 elements. Terms that are left out, a being -0, are those of a step that is repeated (RepeatLoops): what of b is no
-// number is counted in a product of its own, in the place of the matrix of which the step's scores were made, and is 0 in
-// shared memory after that.
+// Arrays in shared memory are panels (cuda/warpgroup.h), in which StoreInPanels puts them. A row in them is a multiple
+// of 64 elements. Terms that are left out, a being -0, are those of a step that is repeated (RepeatLoops): what of b is
+// no number is counted in a product of its own, in the place of the matrix of which the step's scores were made, and is
+// 0 in shared memory after that.
 
 #include "Halide.h"
 #include "generators/lowering/cuda/lets.h"
